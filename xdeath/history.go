@@ -1,0 +1,191 @@
+// Package xdeath says what happened to a message: it parses the headers that
+// the broker and rehop write, answers the questions that a consumer has about
+// them, and holds the rules for publishing a message once more.
+//
+// Everything here is a pure function over values: no broker, no clock, no
+// logging, safe for concurrent use. Functions that return a publishing never
+// change the delivery's headers and share no table, array or byte slice in them
+// with it; the body is shared, not copied.
+package xdeath
+
+import (
+	"math"
+	"time"
+)
+
+// Reason is the broker's word for why a queue dead-lettered a message. Words
+// that this version does not know are kept as they are.
+type Reason string
+
+const (
+	Rejected      Reason = "rejected"       // nacked or rejected without requeue
+	Expired       Reason = "expired"        // its TTL ended
+	MaxLen        Reason = "maxlen"         // the queue was full
+	DeliveryLimit Reason = "delivery_limit" // a quorum queue's delivery limit was passed
+)
+
+// Death is one entry of the broker's x-death: all deaths in one queue for one
+// reason.
+type Death struct {
+	Queue  string
+	Reason Reason
+	// Count is how often it died here for this reason, never negative.
+	Count int
+	// Exchange and RoutingKeys are those the message had before the first such
+	// death. The keys include CC and not BCC.
+	Exchange    string
+	RoutingKeys []string
+	// Time is the first such death, in whole seconds. When the latest was is
+	// not recorded.
+	Time time.Time
+	// OriginalExpiration is the message's own TTL in milliseconds, which the
+	// broker removes as it dead-letters; empty if it had none.
+	OriginalExpiration string
+}
+
+// Point is the place of a message's first or latest death.
+type Point struct {
+	Queue    string
+	Reason   Reason
+	Exchange string
+}
+
+// Failure is why a message was given up, as a dead letter tells it.
+type Failure struct {
+	Cause     Cause
+	Error     string    // cut to 4 KiB when written
+	ErrorType string    // cut to 255 bytes when written
+	Stack     string    // cut to 8 KiB when written
+	At        time.Time // whole seconds when written; zero: not written
+	Host      string    // cut to 255 bytes when written
+}
+
+// Archived holds what a copy was not allowed to carry as a property.
+type Archived struct {
+	Expiration string   // milliseconds, as the producer wrote it
+	UserID     string   // the producer's user-id
+	CC         []string // the keys of CC and BCC
+}
+
+// History is what the headers of one message say. Its zero value is a message
+// to which nothing has happened yet.
+//
+// The fields are what is written, whoever wrote it; the methods are the rules
+// by which it counts.
+type History struct {
+	// Deaths is the broker's x-death. Its order differs between versions:
+	// search it with Death and Count, never index it.
+	Deaths []Death
+	// First and Last are the broker's x-first-death-* (every version) and
+	// x-last-death-* (3.13 and later).
+	First, Last Point
+	// DeliveryCount and AcquiredCount are the broker's x-delivery-count and
+	// x-acquired-count (4.3 and later), 0 when absent.
+	DeliveryCount, AcquiredCount int
+
+	// Queue is the work queue for which the rest speaks.
+	Queue string
+	// Attempts had ended before this retry copy was made.
+	Attempts int
+	// FinalAttempts is what Queue spent on this dead letter.
+	FinalAttempts int
+	// Exchange and RoutingKey are where the producer published to.
+	Exchange, RoutingKey string
+	// FirstFailed is when the first attempt failed.
+	FirstFailed time.Time
+	// NotBefore is when this retry copy may be handled; zero: at once. It
+	// counts only if the copy has come back to Queue through its retry exchange.
+	NotBefore time.Time
+	// Earlier holds the deaths of former copies, newest first.
+	Earlier []Death
+	// Failure is why the message was given up; zero if it never was.
+	Failure Failure
+	// Archived is what the former copies could not carry as properties.
+	Archived Archived
+
+	hasOrigin bool // Exchange and RoutingKey were written: both may be empty
+	isLetter  bool // a dead letter as it was written, not a retry copy of one
+}
+
+// Death returns the entry of x-death for this queue and reason, and false if
+// there is none.
+func (h History) Death(queue string, reason Reason) (Death, bool) {
+	for _, d := range h.Deaths {
+		if d.Queue == queue && d.Reason == reason {
+			return d, true
+		}
+	}
+	return Death{}, false
+}
+
+// Count returns how often the message died in this queue for this reason, by
+// the broker's x-death, from 0 up. It says nothing about deaths before the last
+// republish, see Carried.
+func (h History) Count(queue string, reason Reason) int {
+	d, _ := h.Death(queue, reason)
+	return max(d.Count, 0)
+}
+
+// Carried returns the attempts at this queue that ended before the last
+// republish, from 0 up; 0 if the headers speak for another queue.
+func (h History) Carried(queue string) int {
+	if queue == "" || h.Queue != queue {
+		return 0
+	}
+	return max(h.Attempts, 0)
+}
+
+// Attempt returns the number of the attempt that this delivery starts at this
+// queue, from 1 up. The flag says that the delivery has come back through the
+// queue's own retry exchange. Then it is 1 plus the attempts carried by our
+// header plus the rejections in the broker's x-death, on every version. A
+// message that arrived in any other way (a client's publish, a shovel, by hand)
+// starts another life at 1, whatever it carries: what is on it is another
+// life's, and from 4.0 on the broker shows a client's x-death as if it were its
+// own.
+//
+// Where Attempt(queue, true) differs from 1 for a delivery that did not come
+// back, a nack would let that other life's attempts count at the next return:
+// such a message needs a Retry copy.
+func (h History) Attempt(queue string, returned bool) int {
+	if !returned {
+		return 1
+	}
+	return add(add(1, h.Carried(queue)), h.Count(queue, Rejected))
+}
+
+// Origin returns the exchange and routing key that the producer published to,
+// as far as the headers know it for this queue: by our own headers if they
+// speak for it, else by what the broker recorded at its first rejection there.
+// It returns false when neither knows, which is so on a first attempt: then the
+// delivery's own exchange and routing key are the producer's.
+func (h History) Origin(queue string) (exchange, key string, ok bool) {
+	if h.hasOrigin && queue != "" && h.Queue == queue {
+		return h.Exchange, h.RoutingKey, true
+	}
+	if d, found := h.Death(queue, Rejected); found && len(d.RoutingKeys) > 0 {
+		return d.Exchange, d.RoutingKeys[0], true // the first is the publish key, CC follows
+	}
+	return "", "", false
+}
+
+// FirstFailedAt returns when the first attempt at this queue failed, in whole
+// seconds: by our own header if it speaks for this queue, else by what the
+// broker recorded at its first rejection there. It returns false when neither
+// knows.
+func (h History) FirstFailedAt(queue string) (time.Time, bool) {
+	if queue != "" && h.Queue == queue && !h.FirstFailed.IsZero() {
+		return h.FirstFailed, true
+	}
+	d, _ := h.Death(queue, Rejected)
+	return d.Time, !d.Time.IsZero()
+}
+
+// maxCount bounds every count that is read or written, so that sums cannot
+// overflow an int of 32 bits and a forged header cannot reach one.
+const maxCount = math.MaxInt32
+
+// add returns the sum of two counts, at most maxCount.
+func add(a, b int) int {
+	return int(min(int64(a)+int64(b), maxCount))
+}

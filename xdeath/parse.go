@@ -1,0 +1,268 @@
+package xdeath
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// maxName is the length in bytes of an AMQP short string: every name of a queue
+// or an exchange, every routing key and every header name fits in it.
+const maxName = 255
+
+// maxMillis is the last millisecond of the year 9999. Later instants are no
+// dates but mistakes of unit.
+const maxMillis = 253_402_300_799_999
+
+// Parse reads the headers of a delivery. No headers, or none that matter, are
+// the zero History and nil. Integers may have any width, strings may be byte
+// slices.
+//
+// Whatever a foreign client has written, it does not panic. Malformed are: a
+// value of the wrong type, a count below 0 or above 2,147,483,647, a name of a
+// queue or exchange longer than 255 bytes, an instant outside the years 1970 to
+// 9999. The error then joins the faults, each named by its header (of an array
+// only those of the first malformed entry), and the History is still of use: x-death and x-rehop-history with a malformed entry
+// count as absent as a whole, any other malformed header as absent by itself,
+// and all others as usual.
+func Parse(headers amqp.Table) (History, error) {
+	r := reader{headers: headers}
+	h := History{
+		Deaths: r.deaths(HeaderDeath),
+		First: Point{
+			Queue:    r.name(HeaderFirstDeathQueue),
+			Reason:   Reason(r.name(HeaderFirstDeathReason)),
+			Exchange: r.name(HeaderFirstDeathExchange),
+		},
+		Last: Point{
+			Queue:    r.name(HeaderLastDeathQueue),
+			Reason:   Reason(r.name(HeaderLastDeathReason)),
+			Exchange: r.name(HeaderLastDeathExchange),
+		},
+		DeliveryCount: r.count(HeaderDeliveryCount),
+		AcquiredCount: r.count(HeaderAcquiredCount),
+
+		Queue:         r.name(HeaderQueue),
+		Attempts:      r.count(HeaderAttempts),
+		FinalAttempts: r.count(HeaderFinalAttempts),
+		Exchange:      r.name(HeaderExchange),
+		RoutingKey:    r.name(HeaderRoutingKey),
+		FirstFailed:   r.time(HeaderFirstFailedAt),
+		NotBefore:     r.millis(HeaderNotBefore),
+		Earlier:       r.deaths(HeaderHistory),
+		Failure: Failure{
+			Cause:     Cause(r.name(HeaderReason)),
+			Error:     r.text(HeaderError),
+			ErrorType: r.text(HeaderErrorType),
+			Stack:     r.text(HeaderStack),
+			At:        r.time(HeaderFailedAt),
+			Host:      r.text(HeaderHost),
+		},
+		Archived: Archived{
+			Expiration: r.name(HeaderExpiration),
+			UserID:     r.name(HeaderUserID),
+			CC:         texts(headers[HeaderArchivedCC]),
+		},
+	}
+	h.hasOrigin = isName(headers[HeaderExchange]) && isName(headers[HeaderRoutingKey])
+	_, hasFinal := headers[HeaderFinalAttempts]
+	_, hasAttempts := headers[HeaderAttempts]
+	h.isLetter = !hasAttempts && (hasFinal || h.Failure.Cause != "")
+	return h, errors.Join(r.faults...)
+}
+
+// reader takes single headers out of a table and collects what is wrong with
+// them. A malformed header reads as an absent one.
+type reader struct {
+	headers amqp.Table
+	within  string // what the table is part of, for messages
+	faults  []error
+}
+
+func (r *reader) fault(key, format string, args ...any) {
+	r.faults = append(r.faults, fmt.Errorf("xdeath: %s%s is %s", r.within, key, fmt.Sprintf(format, args...)))
+}
+
+func (r *reader) text(key string) string {
+	v, found := r.headers[key]
+	if !found {
+		return ""
+	}
+	s, ok := toText(v)
+	if !ok {
+		r.fault(key, "a %T, want a string", v)
+	}
+	return s
+}
+
+func (r *reader) name(key string) string {
+	s := r.text(key)
+	if len(s) > maxName {
+		r.fault(key, "%d bytes long, want at most %d", len(s), maxName)
+		return ""
+	}
+	return s
+}
+
+func (r *reader) integer(key string, limit int64) int64 {
+	v, found := r.headers[key]
+	if !found {
+		return 0
+	}
+	n, ok := toInt64(v)
+	switch {
+	case !ok:
+		r.fault(key, "a %T, want an integer", v)
+		return 0
+	case n < 0 || n > limit:
+		r.fault(key, "%d, want 0 to %d", n, limit)
+		return 0
+	}
+	return n
+}
+
+func (r *reader) count(key string) int { return int(r.integer(key, maxCount)) }
+
+func (r *reader) millis(key string) time.Time {
+	if n := r.integer(key, maxMillis); n > 0 {
+		return time.UnixMilli(n)
+	}
+	return time.Time{}
+}
+
+func (r *reader) time(key string) time.Time {
+	v, found := r.headers[key]
+	if !found {
+		return time.Time{}
+	}
+	t, ok := v.(time.Time)
+	switch {
+	case !ok:
+		r.fault(key, "a %T, want a timestamp", v)
+		return time.Time{}
+	case !isInstant(t):
+		r.fault(key, "%d seconds after 1970, want the years 1970 to 9999", t.Unix())
+		return time.Time{}
+	}
+	return t
+}
+
+// deaths reads an array of the shape of x-death: all of it, or nothing.
+func (r *reader) deaths(key string) []Death {
+	v, found := r.headers[key]
+	if !found {
+		return nil
+	}
+	entries, ok := v.([]any)
+	if !ok {
+		r.fault(key, "a %T, want an array", v)
+		return nil
+	}
+	var deaths []Death
+	for i, entry := range entries {
+		table, ok := entry.(amqp.Table)
+		if !ok {
+			r.fault(fmt.Sprintf("%s[%d]", key, i), "a %T, want a table", entry)
+			return nil
+		}
+		e := reader{headers: table, within: fmt.Sprintf("%s[%d].", key, i)}
+		death := e.death()
+		if len(e.faults) > 0 { // the first bad entry is enough: there may be thousands, and all of this is logged
+			r.faults = append(r.faults, e.faults...)
+			return nil
+		}
+		deaths = append(deaths, death)
+	}
+	return deaths
+}
+
+// death reads one entry of x-death. Queue, reason and count make the entry; the
+// broker of every version writes the rest too, except for the expiration.
+func (r *reader) death() Death {
+	for _, key := range []string{"queue", "reason", "count"} {
+		if _, found := r.headers[key]; !found {
+			r.fault(key, "absent")
+		}
+	}
+	keys := r.headers["routing-keys"]
+	if _, ok := keys.([]any); keys != nil && !ok {
+		r.fault("routing-keys", "a %T, want an array", keys)
+	}
+	return Death{
+		Queue:              r.name("queue"),
+		Reason:             Reason(r.name("reason")),
+		Count:              r.count("count"),
+		Exchange:           r.name("exchange"),
+		RoutingKeys:        texts(keys),
+		Time:               r.time("time"),
+		OriginalExpiration: r.name("original-expiration"),
+	}
+}
+
+func toText(v any) (string, bool) {
+	switch s := v.(type) {
+	case string:
+		return s, true
+	case []byte:
+		return string(s), true
+	}
+	return "", false
+}
+
+func isInstant(t time.Time) bool {
+	return t.Unix() >= 0 && t.Unix() <= maxMillis/1000
+}
+
+func isName(v any) bool {
+	s, ok := toText(v)
+	return ok && len(s) <= maxName
+}
+
+// texts returns the strings of an array, and leaves out what is none. A single
+// string is an array of one.
+func texts(v any) []string {
+	if s, ok := toText(v); ok {
+		return []string{s}
+	}
+	array, _ := v.([]any)
+	var list []string
+	for _, item := range array {
+		if s, ok := toText(item); ok {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// toInt64 converts every integer type that a table can hold, from the wire or
+// from Go code.
+func toInt64(v any) (int64, bool) {
+	switch n := v.(type) {
+	case int:
+		return int64(n), true
+	case int8:
+		return int64(n), true
+	case int16:
+		return int64(n), true
+	case int32:
+		return int64(n), true
+	case int64:
+		return n, true
+	case uint8:
+		return int64(n), true
+	case uint16:
+		return int64(n), true
+	case uint32:
+		return int64(n), true
+	case uint:
+		return saturate(uint64(n)), true
+	case uint64:
+		return saturate(n), true
+	}
+	return 0, false
+}
+
+func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
