@@ -1,0 +1,135 @@
+package connection
+
+import (
+	"crypto/tls"
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigFaults(t *testing.T) {
+	good := []string{"amqp://bob:s3cret@host/"}
+	for name, c := range map[string]struct {
+		cfg  Config
+		want string
+	}{
+		"no URL":                     {Config{}, "connection: URLs is empty, want at least one such as amqp://user:password@host:5672/vhost"},
+		"negative DialTimeout":       {Config{URLs: good, DialTimeout: -1}, "connection: DialTimeout is -1ns, want more than 0 (or 0 for the default)"},
+		"negative OpenTimeout":       {Config{URLs: good, OpenTimeout: -1}, "connection: OpenTimeout is -1ns, want more than 0 (or 0 for the default)"},
+		"negative OperationTimeout":  {Config{URLs: good, OperationTimeout: -1}, "connection: OperationTimeout is -1ns, want more than 0 (or 0 for the default)"},
+		"heartbeat below a second":   {Config{URLs: good, Heartbeat: time.Millisecond}, "connection: Heartbeat is 1ms, want whole seconds from 1s to 18h12m15s"},
+		"heartbeat with a fraction":  {Config{URLs: good, Heartbeat: 1500 * time.Millisecond}, "connection: Heartbeat is 1.5s, want whole seconds from 1s to 18h12m15s"},
+		"heartbeat past 16 bits":     {Config{URLs: good, Heartbeat: (math.MaxUint16 + 1) * time.Second}, "connection: Heartbeat is 18h12m16s, want whole seconds from 1s to 18h12m15s"},
+		"TLS that would not be used": {Config{URLs: good, TLS: &tls.Config{}}, "connection: URLs[0] is amqp://bob@host:5672/, want amqps:// because TLS is set"},
+		"all at once": {
+			Config{URLs: []string{good[0], "host:5672"}, DialTimeout: -1, Heartbeat: -1},
+			"connection: URLs[1] does not start with amqp:// or amqps://\n" +
+				"connection: DialTimeout is -1ns, want more than 0 (or 0 for the default)\n" +
+				"connection: Heartbeat is -1ns, want whole seconds from 1s to 18h12m15s",
+		},
+	} {
+		conn, err := Open(t.Context(), c.cfg)
+		if conn != nil || err == nil || err.Error() != c.want {
+			t.Errorf("%s: Open = %v, %v\nwant %s", name, conn, err, c.want)
+		}
+	}
+}
+
+func TestConfigDefaults(t *testing.T) {
+	cfg := Config{URLs: []string{"amqp://host"}}.withDefaults()
+	if cfg.DialTimeout != 10*time.Second || cfg.OpenTimeout != 30*time.Second ||
+		cfg.OperationTimeout != 30*time.Second || cfg.Heartbeat != 10*time.Second {
+		t.Errorf("timeouts are %+v", cfg)
+	}
+	if cfg.Logger == nil || !strings.Contains(cfg.Name, "@") || !strings.Contains(cfg.Name, ":") {
+		t.Errorf("Logger is %v, Name %q", cfg.Logger, cfg.Name)
+	}
+	if _, err := cfg.validate(); err != nil {
+		t.Errorf("the defaults are refused: %v", err)
+	}
+}
+
+func TestURLsThatAreRefused(t *testing.T) {
+	for _, raw := range []string{
+		"", "host:5672", "http://bob:s3cret@host", "amqp:host", "AMQP//x",
+		"amqp://bob:s3cret#s3cret@host", // unescaped "#": would parse as a port
+		"amqp://bob:1#s3cret@host",      // and here as host bob, port 1
+		"amqp://bob:1?s3cret@host",      // host bob, and a query
+		"amqp://bob:1/s3cret@host",      // host bob, and a vhost
+		"amqp://bob:s3 cret@host",
+		"amqp://bob:s3cret%zz@host",
+		"amqp://bob:s3cret@host:0", "amqp://bob:s3cret@host:65536", "amqp://bob:s3cret@host:port",
+		"amqp://bob:s3cret@host?heartbeat=soon", "amqp://bob:s3cret@host?channel_max=-1",
+		"amqp://bob:s3cret@host?auth_mechanism=magic",
+		"amqp://bob:s3cret@host?unknown=1",
+		"amqp://bob:s3cret@host?%zz",
+	} {
+		_, err := parseTarget(raw)
+		if err == nil {
+			t.Errorf("parseTarget(%q) accepts it", raw)
+		} else if strings.Contains(err.Error(), "cret") {
+			t.Errorf("parseTarget(%q) shows the password: %v", raw, err)
+		}
+	}
+}
+
+func TestURLsAsShown(t *testing.T) {
+	for raw, want := range map[string]string{
+		"amqp://":                                 "amqp://guest@localhost:5672/",
+		"amqps://bob:s3cret@host":                 "amqps://bob@host:5671/",
+		"amqp://bob:s3cret@host/shop":             "amqp://bob@host:5672/shop",
+		"amqp://bob:s3cret@host/%2Fshop":          "amqp://bob@host:5672/%2Fshop",
+		"amqp://b%40b:s3%40cret@host?heartbeat=5": "amqp://b%40b@host:5672/",
+		"amqp://bob:s3cret@[::1]:5673/":           "amqp://bob@[::1]:5673/",
+	} {
+		target, err := parseTarget(raw)
+		if err != nil || target.String() != want {
+			t.Errorf("parseTarget(%q) = %v, %v; want %s", raw, target, err, want)
+		}
+	}
+}
+
+func FuzzPasswordIsNeverShown(f *testing.F) {
+	f.Add("amqp://bob:", "@host/shop")
+	f.Add("amqp://bob:1#", "@host")
+	f.Add("amqps://b:x/", "@host?heartbeat=1")
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const secret = "Xq7secretZ"
+		if !strings.HasPrefix(before, "amqp://") || strings.Count(before, ":") != 2 ||
+			!strings.HasPrefix(after, "@") || strings.Contains(before, "@") {
+			t.Skip("the secret is not where a password is")
+		}
+		target, err := parseTarget(before + secret + after)
+		if err != nil {
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("shown by the error %q", err)
+			}
+		} else if strings.Contains(target.String(), secret) {
+			t.Errorf("shown by %q", target)
+		}
+	})
+}
+
+func TestTLSIsClonedAndNamedPerHost(t *testing.T) {
+	own := &tls.Config{MinVersion: tls.VersionTLS13}
+	for _, host := range []string{"one", "two"} {
+		target, err := parseTarget("amqps://" + host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tlsFor(target, own); got == own || got.ServerName != host || got.MinVersion != tls.VersionTLS13 {
+			t.Errorf("tlsFor(%s) has ServerName %q, MinVersion %x", host, got.ServerName, got.MinVersion)
+		}
+	}
+	if own.ServerName != "" {
+		t.Errorf("the caller's ServerName has become %q", own.ServerName)
+	}
+	target, err := parseTarget("amqps://one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tlsFor(target, &tls.Config{ServerName: "shared"}); got.ServerName != "shared" {
+		t.Errorf("the caller's ServerName has become %q", got.ServerName)
+	}
+}

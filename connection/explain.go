@@ -1,0 +1,80 @@
+package connection
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// refusal is a failed try that only a change of configuration can help, on
+// this side or on the broker's.
+type refusal struct {
+	text  string
+	cause error
+	// broker: it is the broker's word, and so that of its whole cluster.
+	broker bool
+	// sure is false for a socket closed at login: that is how a broker says
+	// "wrong password", but also what it looks like when it dies just then.
+	sure bool
+}
+
+func (r *refusal) Error() string { return r.text }
+func (r *refusal) Unwrap() error { return r.cause }
+
+// explain says in a user's words why a try failed. ended is the error of the
+// try's ctx, took how long it lasted.
+//
+// The library's error alone does not tell: whatever goes wrong at login it
+// calls wrong credentials, and at opening the virtual host no access to it,
+// timeouts and lost sockets included. So the socket is asked first.
+func explain(t target, err error, s *socket, ended error, took time.Duration) error {
+	if s == nil { // not even TCP
+		return fmt.Errorf("%s: %w", t, err)
+	}
+	fault := s.firstFault()
+	if ended == nil && errors.Is(fault, os.ErrDeadlineExceeded) {
+		ended = fault
+	}
+	port := fmt.Sprintf("is this the broker's port for %s:// (by default 5672 for amqp, 5671 for amqps)?", t.uri.Scheme)
+	if ended != nil {
+		return fmt.Errorf("%s: takes the connection but has not finished the handshake within %v; %s %w",
+			t, took.Round(time.Millisecond), port, ended)
+	}
+
+	var reply *amqp.Error
+	if !errors.As(err, &reply) {
+		if fault == nil {
+			// The network did its part: it is a certificate, or a file of one.
+			return &refusal{text: fmt.Sprintf("%s: TLS: %v", t, err), cause: err, sure: true}
+		}
+		return fmt.Errorf("%s: %w", t, err)
+	}
+	user, vhost := t.uri.Username, t.uri.Vhost
+	switch {
+	case reply == amqp.ErrSASL:
+		return &refusal{broker: true, sure: true, cause: err,
+			text: fmt.Sprintf("%s: the broker offers none of our authentication mechanisms; set auth_mechanism in the URL", t)}
+	case reply == amqp.ErrCredentials, reply.Server && reply.Code == amqp.AccessRefused:
+		text := fmt.Sprintf("%s: the broker refuses user %q or its password (403 ACCESS_REFUSED)", t, user)
+		if user == "guest" {
+			text += `; by default "guest" may log in from the broker's own host only`
+		}
+		return &refusal{broker: true, sure: reply.Server, cause: err, text: text}
+	case reply == amqp.ErrVhost && fault != nil:
+		return fmt.Errorf("%s: connection lost while opening vhost %q: %w", t, vhost, fault)
+	case reply.Server && reply.Code == amqp.NotAllowed && strings.Contains(reply.Reason, "limit"):
+		return fmt.Errorf("%s: the broker has reached a connection limit: %w", t, err)
+	case reply.Server && reply.Code == amqp.NotAllowed:
+		return &refusal{broker: true, sure: true, cause: err,
+			text: fmt.Sprintf("%s: vhost %q does not exist or user %q has no access to it (530 %s)", t, vhost, user, reply.Reason)}
+	case reply.Server:
+		return fmt.Errorf("%s: %w", t, err)
+	case fault != nil:
+		err = fault
+	}
+	return fmt.Errorf("%s: no AMQP 0-9-1 handshake; %s %w", t, port, err)
+}

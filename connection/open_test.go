@@ -1,0 +1,231 @@
+package connection
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// nobody returns the URL of a port that refuses connections.
+func nobody(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return "amqp://bob:s3cret@" + listener.Addr().String()
+}
+
+func open(t *testing.T, cfg Config) *Conn {
+	t.Helper()
+	c, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func TestOpenSaysWhatTheBrokerIs(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	if want := (Server{"RabbitMQ", Version{4, 3, 6}, "test"}); c.Server() != want {
+		t.Errorf("Server = %+v, want %+v", c.Server(), want)
+	}
+	if n := len(p.accepted()); n != 1 {
+		t.Errorf("Open has made %d connections, want 1: the publish socket waits for its first use", n)
+	}
+}
+
+func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	c, err := Open(ctx, Config{URLs: []string{p.url()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	cancel()
+	s, err := c.Session(t.Context(), Consume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Do(t.Context(), qos); err != nil {
+		t.Errorf("Do after the ctx of Open has ended: %v", err)
+	}
+	if n := len(p.accepted()); n != 1 {
+		t.Errorf("%d connections, want the first one to live on", n)
+	}
+}
+
+func TestOpenNamesEachHostThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	one, two := nobody(t), nobody(t)
+	_, err := Open(t.Context(), Config{URLs: []string{one, two}, OpenTimeout: 300 * time.Millisecond})
+	if err == nil {
+		t.Fatal("Open succeeds without a broker")
+	}
+	for _, want := range []string{
+		"connection: no broker answered within 300ms (",
+		strings.Replace(one, ":s3cret", "", 1) + "/: dial tcp ",
+		strings.Replace(two, ":s3cret", "", 1) + "/: dial tcp ",
+		"connection refused",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %q", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a password or a second line in %q", err)
+	}
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("%v does not wrap ECONNREFUSED", err)
+	}
+}
+
+func TestOpenReturnsTheCauseOfItsContext(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("user pressed Ctrl-C")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
+	_, err := Open(ctx, Config{URLs: []string{nobody(t)}})
+	if !errors.Is(err, cause) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), ", then context canceled: user pressed Ctrl-C: ") {
+		t.Errorf("Open = %v, want it to wrap %q and context.Canceled", err, cause)
+	}
+}
+
+func TestOpenPrefersTheHostThatAnswers(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	open(t, Config{URLs: []string{nobody(t), p.url(), nobody(t)}})
+}
+
+func TestOpenAgainstPeersThatFailTheHandshake(t *testing.T) {
+	t.Parallel()
+	at := func(when method, f func(*peerConn)) func(*peerConn, method, uint16) bool {
+		return func(c *peerConn, m method, _ uint16) bool {
+			if m == when {
+				f(c)
+			}
+			return m == when
+		}
+	}
+	hang := func(*peerConn) {}
+	hangUp := func(c *peerConn) { c.Close() }
+	refuse := func(code uint16, text string) func(*peerConn) {
+		return func(c *peerConn) { c.refuse(0, code, text) }
+	}
+	for name, c := range map[string]struct {
+		script func(*peerConn, method, uint16) bool
+		want   string
+		early  bool // returns before OpenTimeout
+	}{
+		"silent from the start":    {at(connectionStart, hang), "takes the connection but has not finished the handshake within ", false},
+		"silent at login":          {at(connectionStartOk, hang), "takes the connection but has not finished the handshake within ", false},
+		"silent at the vhost":      {at(connectionOpen, hang), "takes the connection but has not finished the handshake within ", false},
+		"hangs up at the start":    {at(connectionStart, hangUp), "no AMQP 0-9-1 handshake; is this the broker's port for amqp://", false},
+		"hangs up at the vhost":    {at(connectionOpen, hangUp), `connection lost while opening vhost "/": `, false},
+		"hangs up at login":        {at(connectionStartOk, hangUp), `the broker refuses user "bob" or its password (403 ACCESS_REFUSED)`, true},
+		"says 403":                 {at(connectionStartOk, refuse(403, "ACCESS_REFUSED")), `the broker refuses user "bob" or its password (403 ACCESS_REFUSED)`, true},
+		"has no such vhost":        {at(connectionOpen, refuse(530, "NOT_ALLOWED - vhost / not found")), `vhost "/" does not exist or user "bob" has no access to it (530 NOT_ALLOWED - vhost / not found)`, true},
+		"is at a limit":            {at(connectionOpen, refuse(530, "NOT_ALLOWED - connection limit (1) is reached")), "the broker has reached a connection limit: ", false},
+		"has a vhost that is down": {at(connectionOpen, refuse(541, "INTERNAL_ERROR - vhost is down")), "vhost is down", false},
+		"offers no mechanism": {at(connectionStart, func(c *peerConn) {
+			c.send(connectionStart, 0, []byte{0, 9}, table(), long("SCRAM"), long("en_US"))
+		}), "the broker offers none of our authentication mechanisms", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := (&peer{script: c.script}).start(t)
+			began := time.Now()
+			timeout := 1200 * time.Millisecond
+			_, err := Open(t.Context(), Config{URLs: []string{p.url()}, DialTimeout: 500 * time.Millisecond, OpenTimeout: timeout})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Open = %v\nwant %q in it", err, c.want)
+			} else if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("a password or a second line in %q", err)
+			}
+			if early := time.Since(began) < timeout; early != c.early {
+				t.Errorf("returned after %v; sooner than OpenTimeout: %v, want %v", time.Since(began), early, c.early)
+			}
+		})
+	}
+}
+
+func TestOpenAgainstAWebServer(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewServer(http.NotFoundHandler())
+	defer web.Close()
+	_, err := Open(t.Context(), Config{URLs: []string{"amqp://" + web.Listener.Addr().String()}, OpenTimeout: 300 * time.Millisecond})
+	if err == nil || !strings.Contains(err.Error(), "is this the broker's port for amqp://") {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+func TestOpenWithACertificateNobodyVouchesFor(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewUnstartedServer(http.NotFoundHandler())
+	web.Config.ErrorLog = log.New(io.Discard, "", 0) // it reports our refusal
+	web.StartTLS()
+	defer web.Close()
+	began := time.Now()
+	_, err := Open(t.Context(), Config{URLs: []string{"amqps://" + web.Listener.Addr().String()}, TLS: &tls.Config{RootCAs: x509.NewCertPool()}})
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) || time.Since(began) > patience {
+		t.Errorf("Open = %v after %v, want a certificate error at once", err, time.Since(began))
+	}
+}
+
+func TestOpenWithAMissingCertificateFile(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	url := strings.Replace(p.url(), "amqp:", "amqps:", 1) + "?cacertfile=/does/not/exist.pem"
+	if _, err := Open(t.Context(), Config{URLs: []string{url}}); err == nil || !strings.Contains(err.Error(), "/does/not/exist.pem") {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+func TestHopelessness(t *testing.T) {
+	down := errors.New("connection refused")
+	login := &refusal{text: "login", cause: amqp.ErrCredentials, broker: true}
+	vhost := &refusal{text: "vhost", cause: amqp.ErrVhost, broker: true, sure: true}
+	cert := &refusal{text: "certificate", cause: errors.New("x509"), sure: true}
+	for name, c := range map[string]struct {
+		rounds [][]error
+		want   bool
+	}{
+		"nobody there": {[][]error{{down, down}}, false},
+		"the broker's word counts for its cluster": {[][]error{{down, vhost}}, true},
+		"a certificate only for its host":          {[][]error{{down, cert}}, false},
+		"all certificates":                         {[][]error{{cert, cert}}, true},
+		"closed at login once":                     {[][]error{{login, login}}, false},
+		"closed at login three times":              {[][]error{{login, down}, {login, down}, {login, down}}, true},
+		"closed at login, but not in a row":        {[][]error{{login, down}, {login, down}, {down, down}, {login, down}}, false},
+	} {
+		a := newAttempts(2)
+		for _, round := range c.rounds {
+			for i, err := range round {
+				a.add(i, fmt.Errorf("wrapped: %w", err), false)
+			}
+		}
+		if got := a.hopeless(); got != c.want {
+			t.Errorf("%s: hopeless = %v", name, got)
+		}
+	}
+}

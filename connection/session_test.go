@@ -1,0 +1,453 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// qos is the shortest call that waits for a reply.
+func qos(ch *amqp.Channel) error { return ch.Qos(1, 0, false) }
+
+func session(t *testing.T, c *Conn, use Use) *Session {
+	t.Helper()
+	s, err := c.Session(t.Context(), use)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSessionsOfBothUses(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	for _, use := range []Use{Publish, Consume, Publish, Consume} {
+		s := session(t, c, use)
+		if err := s.Do(t.Context(), qos); err != nil {
+			t.Errorf("%v: Do = %v", use, err)
+		}
+		if s.User() != "bob" || s.Server() != c.Server() || s.Channel() == nil || s.Err() != nil {
+			t.Errorf("%v: %q, %+v, %v", use, s.User(), s.Server(), s.Err())
+		}
+	}
+	if n := len(p.accepted()); n != 2 {
+		t.Errorf("%d sockets, want one for each use", n)
+	}
+	if _, err := c.Session(t.Context(), 0); err == nil {
+		t.Error("the zero Use is accepted")
+	}
+}
+
+func TestSessionClose(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s, other := session(t, c, Consume), session(t, c, Consume)
+	if err := errors.Join(s.Close(), s.Close()); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	within(t, "Done after Close", s.Done())
+	if err := s.Err(); !errors.Is(err, ErrSessionLost) || errors.Is(err, ErrClosed) {
+		t.Errorf("Err = %v, want ErrSessionLost alone", err)
+	}
+	if err := s.Do(t.Context(), qos); !errors.Is(err, ErrSessionLost) {
+		t.Errorf("Do after Close = %v, want ErrSessionLost", err)
+	}
+	if err := other.Do(t.Context(), qos); err != nil {
+		t.Errorf("the other session: %v", err)
+	}
+}
+
+func TestRefusedCallEndsItsSessionOnly(t *testing.T) {
+	t.Parallel()
+	p := (&peer{script: func(c *peerConn, m method, channel uint16) bool {
+		if m == basicQos && channel == 1 {
+			c.refuse(channel, 404, "NOT_FOUND - no queue")
+			return true
+		}
+		return false
+	}}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s, other := session(t, c, Consume), session(t, c, Consume)
+	err := s.Do(t.Context(), qos)
+	var refused *amqp.Error
+	if !errors.As(err, &refused) || refused.Code != 404 || errors.Is(err, ErrSessionLost) {
+		t.Errorf("Do = %v, want the 404 alone", err)
+	}
+	within(t, "Done after a 404", s.Done())
+	if err := s.Err(); !errors.Is(err, ErrSessionLost) || !errors.As(err, &refused) || refused.Code != 404 {
+		t.Errorf("Err = %v, want ErrSessionLost and the 404", err)
+	}
+	if err := other.Do(t.Context(), qos); err != nil {
+		t.Errorf("the other session: %v", err)
+	}
+}
+
+func TestCallWithoutReplyEndsAtOperationTimeout(t *testing.T) {
+	t.Parallel()
+	p := (&peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == basicQos }}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}, OperationTimeout: 200 * time.Millisecond})
+	s, other := session(t, c, Consume), session(t, c, Consume)
+	err := s.Do(t.Context(), qos)
+	if !errors.Is(err, ErrSessionLost) || !strings.Contains(err.Error(), "no reply from the broker within 200ms") {
+		t.Errorf("Do = %v", err)
+	}
+	within(t, "Done of the other session on the socket", other.Done())
+	if err := session(t, c, Consume).Err(); err != nil {
+		t.Errorf("the next session: %v", err)
+	}
+}
+
+func TestCallReturnsWhenTheSocketIsLost(t *testing.T) {
+	t.Parallel()
+	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m == basicQos {
+			c.Close()
+		}
+		return m == basicQos
+	}}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	if err := s.Do(t.Context(), qos); !errors.Is(err, ErrSessionLost) {
+		t.Errorf("Do = %v, want ErrSessionLost", err)
+	}
+}
+
+func TestCallsOfOneSessionTakeTurns(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	var inside, most atomic.Int32
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			err := s.Do(t.Context(), func(ch *amqp.Channel) error {
+				most.Store(max(most.Load(), inside.Add(1)))
+				defer inside.Add(-1)
+				return qos(ch)
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if most.Load() != 1 {
+		t.Errorf("%d calls at a time", most.Load())
+	}
+}
+
+func TestDoWithAnEndedContextKeepsTheSession(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	called := false
+	err := s.Do(ctx, func(*amqp.Channel) error { called = true; return nil })
+	if !errors.Is(err, context.Canceled) || errors.Is(err, ErrSessionLost) || called {
+		t.Errorf("Do = %v, called: %v", err, called)
+	}
+	if err := s.Do(t.Context(), qos); err != nil {
+		t.Errorf("the next call: %v", err)
+	}
+}
+
+func TestSessionAfterALossIsANewOne(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	p.hangUp()
+	within(t, "Done after a loss", s.Done())
+	var reported *amqp.Error
+	if err := s.Err(); !errors.Is(err, ErrSessionLost) || !errors.As(err, &reported) {
+		t.Errorf("Err = %v, want ErrSessionLost and the library's reason", err)
+	}
+	// Whoever asks next shares one dial.
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if s, err := c.Session(t.Context(), Consume); err != nil {
+				t.Error(err)
+			} else if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(p.accepted()); n != 2 {
+		t.Errorf("%d connections, want 2", n)
+	}
+}
+
+func TestSilentBrokerIsNoticedWithinOneAndAHalfHeartbeats(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t) // answers the handshake, and never sends a heartbeat
+	c := open(t, Config{URLs: []string{p.url()}, Heartbeat: time.Second})
+	s := session(t, c, Consume)
+	began := time.Now()
+	within(t, "Done of a silent broker", s.Done())
+	if took := time.Since(began); took > 2500*time.Millisecond {
+		t.Errorf("noticed after %v", took)
+	}
+	if err := s.Err(); !strings.Contains(err.Error(), "silent for 1.5s") {
+		t.Errorf("Err = %v", err)
+	}
+}
+
+// A caller who waits for another one's dial leaves when its own ctx ends, and
+// the dial goes on when the one who made it leaves.
+func TestWaitingCallersAreBoundByTheirOwnContext(t *testing.T) {
+	t.Parallel()
+	var silent atomic.Bool
+	p := (&peer{script: func(*peerConn, method, uint16) bool { return silent.Load() }}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}, DialTimeout: 500 * time.Millisecond})
+	s := session(t, c, Consume)
+	silent.Store(true)
+	p.hangUp()
+	within(t, "Done", s.Done())
+
+	var wg sync.WaitGroup
+	for range 2 { // one of them dials, the other waits for it
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			if _, err := c.Session(ctx, Consume); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("Session = %v", err)
+			}
+			if took := time.Since(began); took > 400*time.Millisecond {
+				t.Errorf("returned after %v", took)
+			}
+		})
+	}
+	patient := make(chan error, 1)
+	wg.Go(func() {
+		_, err := c.Session(t.Context(), Consume)
+		patient <- err
+	})
+	time.AfterFunc(200*time.Millisecond, func() { silent.Store(false) })
+	wg.Wait()
+	if err := <-patient; err != nil {
+		t.Errorf("the patient caller: %v", err)
+	}
+}
+
+func TestRefusalAfterOpenIsTriedOn(t *testing.T) {
+	t.Parallel()
+	var tries atomic.Int32
+	p := new(peer)
+	p.script = func(c *peerConn, m method, _ uint16) bool {
+		// The first connection is Open's; then the password is wrong for a while.
+		if m == connectionStartOk {
+			if n := tries.Add(1); n > 1 && n < 5 {
+				c.refuse(0, 403, "ACCESS_REFUSED")
+				return true
+			}
+		}
+		return false
+	}
+	p.start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	p.hangUp()
+	within(t, "Done", s.Done())
+	session(t, c, Consume)
+	if n := tries.Load(); n != 5 {
+		t.Errorf("%d logins, want 5", n)
+	}
+}
+
+func TestNoChannelLeft(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]*peer{
+		"by channel_max": {channelMax: 1},
+		"by the user's limit": {script: func(c *peerConn, m method, channel uint16) bool {
+			if m == channelOpen && channel == 2 {
+				c.refuse(0, 530, "NOT_ALLOWED - number of channels opened for user 'bob' has reached the maximum allowed limit of (1)")
+				return true
+			}
+			return false
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p.start(t)
+			c := open(t, Config{URLs: []string{p.url()}})
+			session(t, c, Consume)
+			_, err := c.Session(t.Context(), Consume)
+			if err == nil || !strings.Contains(err.Error(), "no channel left") || !strings.Contains(err.Error(), "close sessions that are not needed") {
+				t.Errorf("Session = %v", err)
+			}
+		})
+	}
+}
+
+func TestSocketThatDiesUnderANewChannelIsDialledAgain(t *testing.T) {
+	t.Parallel()
+	var opened atomic.Int32
+	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m == channelOpen && opened.Add(1) < 3 {
+			c.Close()
+			return true
+		}
+		return false
+	}}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	session(t, c, Consume)
+	if n := len(p.accepted()); n != 3 {
+		t.Errorf("%d connections, want 3", n)
+	}
+}
+
+func TestBlockedPublisherWaits(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}, OperationTimeout: 200 * time.Millisecond})
+	s := session(t, c, Publish)
+	socket := p.accepted()[1]
+	socket.send(connectionBlocked, 0, short("low on memory"))
+	waitUntil(t, func() bool { _, _, blocked := c.Blocked(); return blocked })
+	if reason, since, _ := c.Blocked(); reason != "low on memory" || time.Since(since) > patience {
+		t.Errorf("Blocked = %q since %v", reason, since)
+	}
+
+	// Neither of them sends anything, so neither costs the socket.
+	if err := s.Do(t.Context(), qos); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "low on memory") {
+		t.Errorf("Do = %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := c.Session(ctx, Publish); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "low on memory") {
+		t.Errorf("Session = %v", err)
+	}
+
+	waiting := make(chan error, 1)
+	go func() { waiting <- s.Do(t.Context(), qos) }()
+	socket.send(connectionUnblocked, 0)
+	if err := <-waiting; err != nil {
+		t.Errorf("Do when unblocked = %v", err)
+	}
+	if _, _, blocked := c.Blocked(); blocked || s.Err() != nil {
+		t.Errorf("blocked: %v, Err: %v", blocked, s.Err())
+	}
+}
+
+func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	one, two := session(t, c, Publish), session(t, c, Consume)
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	for _, s := range []*Session{one, two} {
+		within(t, "Done after Conn.Close", s.Done())
+		if err := s.Err(); !errors.Is(err, ErrSessionLost) || !errors.Is(err, ErrClosed) {
+			t.Errorf("Err = %v, want ErrSessionLost and ErrClosed", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("Session.Close after Conn.Close = %v", err)
+		}
+	}
+	if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrClosed) {
+		t.Errorf("Session after Close = %v, want ErrClosed", err)
+	}
+	if _, _, blocked := c.Blocked(); blocked {
+		t.Error("blocked after Close")
+	}
+}
+
+func TestCloseUnblocksWhoeverWaitsForASession(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	p.listener.Close()
+	p.hangUp()
+	within(t, "Done", s.Done())
+	waiting := make(chan error, 10)
+	for range cap(waiting) {
+		go func() {
+			_, err := c.Session(context.Background(), Consume)
+			waiting <- err
+		}()
+	}
+	time.AfterFunc(50*time.Millisecond, func() { c.Close() })
+	for range cap(waiting) {
+		if err := <-waiting; !errors.Is(err, ErrClosed) {
+			t.Errorf("Session = %v, want ErrClosed", err)
+		}
+	}
+}
+
+func TestCloseIsBoundedWhenTheBrokerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	p := (&peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == connectionClose }}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	began := time.Now()
+	err := c.Close()
+	if took := time.Since(began); took > closeTimeout+time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if err == nil {
+		t.Error("Close = nil, want the missing answer told")
+	}
+}
+
+func TestConcurrentUseUntilClose(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for {
+				s, err := c.Session(context.Background(), Use(1+i%2))
+				if errors.Is(err, ErrClosed) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				err = errors.Join(s.Do(context.Background(), qos), s.Close())
+				if err != nil && !errors.Is(err, ErrSessionLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 5 {
+		before := len(p.accepted())
+		p.hangUp()
+		waitUntil(t, func() bool { return len(p.accepted()) > before })
+	}
+	c.Close()
+	wg.Wait()
+}
+
+// waitUntil polls for what has no notice of its own.
+func waitUntil(t *testing.T, what func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !what() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			t.Fatalf("not within %v", patience)
+		}
+	}
+}

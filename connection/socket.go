@@ -1,0 +1,128 @@
+package connection
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// socket is the TCP connection under one AMQP connection. It owns the
+// deadlines, because amqp091-go leaves three gaps: no read deadline between
+// the handshake and the first frame, so that a peer which falls silent there
+// is never noticed; none that moves on while a writer is stuck, so that a
+// broker which blocks publishers but sends heartbeats counts as dead; and no
+// write deadline at all.
+type socket struct {
+	net.Conn
+	patience time.Duration // a write without any progress for so long fails
+	blocked  atomic.Bool   // the broker has said that it does not read: not its death
+
+	mu    sync.Mutex
+	phase phase
+	idle  time.Duration // a read without data for so long fails; 0: for ever
+	fault error         // the first failed read or write
+}
+
+type phase uint8
+
+const (
+	handshake phase = iota // under the deadline of the try
+	live                   // each read and write sets its own
+	closing                // under the deadline of CloseDeadline
+)
+
+// arm ends the handshake.
+func (s *socket) arm(idle time.Duration) {
+	s.mu.Lock()
+	s.phase, s.idle = live, idle
+	s.mu.Unlock()
+	s.extend(s.Conn.SetReadDeadline, &s.idle)
+}
+
+// extend sets a deadline d from now, except in the handshake and when closing,
+// whose deadlines stand. d points to a field, which it reads under the lock:
+// the library's reader runs before arm.
+func (s *socket) extend(set func(time.Time) error, d *time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == live && *d > 0 {
+		_ = set(time.Now().Add(*d)) // fails only on a closed socket
+	}
+}
+
+// Read closes the socket when it fails. The library would do so only after it
+// has taken its locks, and a writer stuck in this socket may hold them.
+func (s *socket) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if err != nil {
+		return n, s.fail(err, "the broker was silent for %v, one and a half heartbeats", &s.idle)
+	}
+	s.extend(s.Conn.SetReadDeadline, &s.idle)
+	return n, nil
+}
+
+// Write waits on while there is progress, and while the broker blocks this
+// connection: it then still sends heartbeats, and if it stops, Read fails.
+func (s *socket) Write(p []byte) (int, error) {
+	written := 0
+	for {
+		s.extend(s.Conn.SetWriteDeadline, &s.patience)
+		n, err := s.Conn.Write(p[written:])
+		written += n
+		if err == nil {
+			return written, nil
+		}
+		slow := errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.blocked.Load())
+		if !slow || !s.is(live) {
+			return written, s.fail(err, "the broker read nothing for %v", &s.patience)
+		}
+	}
+}
+
+// SetDeadline is called by the library to clear the deadline of the handshake
+// and, once the socket is live, only by CloseDeadline.
+func (s *socket) SetDeadline(t time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == live {
+		s.phase = closing
+	}
+	return s.Conn.SetDeadline(t)
+}
+
+// SetReadDeadline is called by the library's heartbeater and has no effect:
+// see extend.
+func (s *socket) SetReadDeadline(time.Time) error { return nil }
+
+func (s *socket) is(p phase) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.phase == p
+}
+
+// fail closes the socket, explains a timeout and returns the first fault: what
+// fails later, on the closed socket, is a consequence, and may reach the
+// library before its cause does.
+func (s *socket) fail(err error, format string, d *time.Duration) error {
+	defer s.Conn.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fault == nil {
+		if s.phase == live && errors.Is(err, os.ErrDeadlineExceeded) {
+			err = fmt.Errorf(format+": %w", *d, err)
+		}
+		s.fault = err
+	}
+	return s.fault
+}
+
+// firstFault returns the error of the first failed read or write, or nil.
+func (s *socket) firstFault() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.fault
+}

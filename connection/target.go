@@ -1,0 +1,92 @@
+package connection
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// target is one parsed URL of the configuration.
+type target struct {
+	raw string // holds the password: never printed
+	uri amqp.URI
+}
+
+// parameters of an AMQP URI that amqp091-go knows. connection_timeout is one,
+// but has no effect beside DialTimeout.
+var parameters = []string{
+	"auth_mechanism", "cacertfile", "certfile", "channel_max", "connection_timeout",
+	"heartbeat", "keyfile", "server_name_indication",
+}
+
+// parseTarget is stricter than amqp.ParseURI: an unescaped "#", "?" or "/" in a
+// password can make a URL that parses, with half of the password in its host.
+//
+// Its errors never quote what they could not understand, nor wrap the parser's
+// errors, which do: any of it may be part of a password.
+func parseTarget(raw string) (target, error) {
+	scheme, rest, _ := strings.Cut(raw, ":")
+	if scheme != "amqp" && scheme != "amqps" || !strings.HasPrefix(rest, "//") {
+		return target{}, errors.New("does not start with amqp:// or amqps://")
+	}
+	const escape = `; percent-encode reserved characters in user, password and vhost ("/" is %2F, "@" is %40, "#" is %23)`
+	if strings.ContainsAny(raw, " \t\r\n") {
+		return target{}, errors.New("contains white space" + escape)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return target{}, errors.New("is not a valid URL" + escape)
+	}
+	if strings.Contains(raw, "#") {
+		return target{}, errors.New(`contains "#"` + escape)
+	}
+	if strings.Contains(u.EscapedPath(), "@") {
+		return target{}, errors.New(`contains "@" in its path` + escape)
+	}
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return target{}, errors.New("has a malformed query" + escape)
+	}
+	for name := range query {
+		if !slices.Contains(parameters, name) {
+			return target{}, errors.New("has a query parameter that is none of " + strings.Join(parameters, ", ") + escape)
+		}
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return target{}, errors.New("has a port outside 1 to 65535")
+		}
+	}
+	uri, err := amqp.ParseURI(raw)
+	if err != nil {
+		return target{}, fmt.Errorf("has a wrong parameter: heartbeat is %q, channel_max %q, connection_timeout %q; want whole numbers",
+			query.Get("heartbeat"), query.Get("channel_max"), query.Get("connection_timeout"))
+	}
+	for _, m := range uri.AuthMechanism {
+		if !slices.Contains([]string{"PLAIN", "AMQPLAIN", "EXTERNAL"}, strings.ToUpper(m)) {
+			return target{}, fmt.Errorf("has auth_mechanism %q, want plain, amqplain or external", m)
+		}
+	}
+	return target{raw: raw, uri: uri}, nil
+}
+
+// String is the URL without its password and query.
+func (t target) String() string {
+	u := url.URL{
+		Scheme: t.uri.Scheme,
+		User:   url.User(t.uri.Username),
+		Host:   net.JoinHostPort(t.uri.Host, strconv.Itoa(t.uri.Port)),
+		Path:   "/",
+	}
+	if t.uri.Vhost != "/" {
+		u.Path += t.uri.Vhost
+		u.RawPath = "/" + url.PathEscape(t.uri.Vhost)
+	}
+	return u.String()
+}
