@@ -1,0 +1,224 @@
+package topology_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+)
+
+var (
+	v310 = connection.Version{Major: 3, Minor: 10, Patch: 8}
+	v40  = connection.Version{Major: 4, Patch: 5}
+	v43  = connection.Version{Major: 4, Minor: 3, Patch: 6}
+)
+
+func waits() delay.Schedule { return delay.Fixed(time.Second, 2) }
+
+func TestEngineIsChosenFromQueueTypeAndVersion(t *testing.T) {
+	for _, tt := range []struct {
+		rule    string
+		queue   topology.WorkQueue
+		version connection.Version
+		want    topology.Engine
+		refused string
+	}{
+		{"quorum on 4.0: ladder", topology.WorkQueue{}, v40, topology.Ladder, ""},
+		{"quorum on 4.3: ladder", topology.WorkQueue{}, v43, topology.Ladder, ""},
+		{"quorum on 3.10: republish", topology.WorkQueue{}, v310, topology.Republish, ""},
+		{"classic on 4.3: republish", topology.WorkQueue{Type: topology.Classic}, v43, topology.Republish, ""},
+		{"republish asked for", topology.WorkQueue{Engine: topology.Republish}, v43, topology.Republish, ""},
+		{"ladder asked for and possible", topology.WorkQueue{Engine: topology.Ladder}, v43, topology.Ladder, ""},
+		{"ladder refused on 3.x", topology.WorkQueue{Engine: topology.Ladder}, v310, 0, "broker 3.10.8 cannot dead-letter at-least-once"},
+		{"ladder refused on classic", topology.WorkQueue{Engine: topology.Ladder, Type: topology.Classic}, v43, 0, "a classic queue's dead letters are not confirmed"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			tt.queue.Name, tt.queue.Waits = "orders", waits()
+			plan, err := tt.queue.Plan(tt.version)
+			if tt.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.refused) {
+					t.Fatalf("Plan: %v, want an error with %q", err, tt.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plan.Engines[0]; got.Engine != tt.want || got.Queue != "orders" || got.Why == "" {
+				t.Errorf("engine %+v, want %s with a reason", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestPriorityIsRefusedWhereItWouldNotWork(t *testing.T) {
+	for _, tt := range []struct {
+		rule    string
+		queue   topology.WorkQueue
+		version connection.Version
+		refused string
+	}{
+		{"quorum on 4.3", topology.WorkQueue{Waits: waits()}, v43, ""},
+		{"classic on 3.10", topology.WorkQueue{Type: topology.Classic, Waits: waits()}, v310, ""},
+		{"quorum on 3.10 ignores it", topology.WorkQueue{}, v310, "it ignores priorities"},
+		{"quorum on 4.0 spoils waits", topology.WorkQueue{Waits: waits()}, v40, "holds back expired ones"},
+		{"quorum on 4.0 without waits", topology.WorkQueue{}, v40, ""},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			tt.queue.Name, tt.queue.Priority = "orders", topology.PriorityNative
+			plan, err := tt.queue.Plan(tt.version)
+			switch {
+			case tt.refused == "" && err != nil:
+				t.Fatal(err)
+			case tt.refused == "" && len(plan.Notes) == 0:
+				t.Error("the plan does not say what the priority will do")
+			case tt.refused != "" && (err == nil || !strings.Contains(err.Error(), tt.refused)):
+				t.Errorf("Plan: %v, want an error with %q", err, tt.refused)
+			}
+		})
+	}
+}
+
+func TestArgumentsByVersionAndType(t *testing.T) {
+	for _, tt := range []struct {
+		rule  string
+		spec  topology.Spec
+		v     connection.Version
+		queue string
+		want  amqp.Table
+	}{
+		{"quorum work queue on 4.x", topology.WorkQueue{Name: "q"}, v43, "q", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.dead",
+			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+		{"quorum work queue on 3.x", topology.WorkQueue{Name: "q"}, v310, "q", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.dead"}},
+		{"classic work queue", topology.WorkQueue{Name: "q", Type: topology.Classic}, v43, "q", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.dead"}},
+		{"classic work queue with priority", topology.WorkQueue{Name: "q", Type: topology.Classic, Priority: topology.PriorityNative}, v43, "q", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.dead", "x-max-priority": int64(9)}},
+		{"wait on 4.x", topology.WorkQueue{Name: "q", Waits: delay.Schedule{time.Minute, 50 * 24 * time.Hour}}, v43, "q.wait.2", amqp.Table{
+			"x-queue-type": "quorum", "x-message-ttl": int64(4_320_000_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2",
+			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+		{"dead-letter queue on 4.x is never emptied by looking", topology.WorkQueue{Name: "q"}, v43, "q.dlq", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(-1)}},
+		{"dead-letter queue on 3.x, where -1 means at once", topology.WorkQueue{Name: "q"}, v310, "q.dlq", amqp.Table{"x-queue-type": "quorum"}},
+		{"dead-letter queue bounded by age", topology.DeadLetterQueue{Name: "d", MaxAge: time.Hour}, v310, "d", amqp.Table{
+			"x-queue-type": "quorum", "x-message-ttl": int64(3_600_000)}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			plan, err := tt.spec.Plan(tt.v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range plan.Queues {
+				if q.Name == tt.queue {
+					if !equal(q.Args, tt.want) {
+						t.Errorf("arguments of %s:\n got %v\nwant %v", q.Name, q.Args, tt.want)
+					}
+					return
+				}
+			}
+			t.Errorf("queue %s is not in the plan:\n%s", tt.queue, plan)
+		})
+	}
+}
+
+func equal(a, b amqp.Table) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
+	long := strings.Repeat("n", 256)
+	_, err := topology.NewPlan(v43,
+		topology.Exchange{Name: long},
+		topology.WorkQueue{
+			Name:     "amq.orders",
+			Type:     "stream",
+			Bindings: []topology.Binding{{Key: long}},
+			Waits:    delay.Schedule{-5 * time.Second},
+			Engine:   9,
+			Priority: 9,
+		},
+		topology.WorkQueue{},
+		topology.DeadLetterQueue{Name: "d", MaxAge: -1},
+		nil,
+	)
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"Exchange.Name is 256 bytes", "at most 255",
+		`WorkQueue.Name is "amq.orders"`, "belong to the broker",
+		`Type is "stream", want "quorum" or "classic"`,
+		"Bindings[0].Exchange is empty", "Bindings[0].Key is 256 bytes",
+		"wait 1 is -5s", "Engine is 9", "Priority is 9",
+		"WorkQueue.Name is empty", "MaxAge is -1ns", "specification 5 is nil",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("missing %q in:\n%v", want, err)
+		}
+	}
+}
+
+func TestNameLeavesRoomForTheNamesDerivedFromIt(t *testing.T) {
+	q := topology.WorkQueue{Name: strings.Repeat("n", 247), Waits: delay.Fixed(time.Second, delay.MaxWaits)}
+	plan, err := q.Plan(v43)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range plan.Queues {
+		if len(part.Name) > 255 {
+			t.Errorf("%d bytes: %s", len(part.Name), part.Name)
+		}
+	}
+	q.Name += "n"
+	if _, err := q.Plan(v43); err == nil || !strings.Contains(err.Error(), "want at most 247") {
+		t.Errorf("248 bytes: %v", err)
+	}
+}
+
+func TestContradictionsBetweenSpecifications(t *testing.T) {
+	for _, tt := range []struct {
+		rule  string
+		specs []topology.Spec
+		want  string // in the error; empty: none
+	}{
+		{"the same exchange twice is one", []topology.Spec{topology.Exchange{Name: "shop"}, topology.Exchange{Name: "shop", Kind: "topic"}}, ""},
+		{"an exchange of two kinds", []topology.Spec{topology.Exchange{Name: "shop"}, topology.Exchange{Name: "shop", Kind: "fanout"}}, "specified twice, as topic and as fanout"},
+		{"a queue twice", []topology.Spec{topology.WorkQueue{Name: "q"}, topology.WorkQueue{Name: "q"}}, `queue "q" is specified twice`},
+		{"a work queue's own dead-letter queue, spelt out", []topology.Spec{topology.WorkQueue{Name: "q"}, topology.DeadLetterQueue{Name: "q.dlq", MaxAge: time.Hour}}, ""},
+		{"a dead-letter queue that is a work queue", []topology.Spec{topology.WorkQueue{Name: "q"}, topology.WorkQueue{Name: "q.dlq", Waits: waits()}}, ""},
+		{"nothing", nil, "nothing to declare"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			plan, err := topology.NewPlan(v43, tt.specs...)
+			if tt.want == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen := map[string]bool{}
+				for _, q := range plan.Queues {
+					if seen[q.Name] {
+						t.Errorf("queue %s is planned twice", q.Name)
+					}
+					seen[q.Name] = true
+				}
+			} else if err == nil || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("NewPlan: %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
