@@ -1,0 +1,151 @@
+// Package confirm is the one confirmed publish of the SDK: mandatory, on one
+// pipelined channel with a bounded number of unconfirmed messages, and with
+// five outcomes told apart.
+//
+// A publish ends as confirmed (nil), returned ([*ReturnedError]), nacked
+// ([ErrNacked]), refused ([*RefusedError]) or unconfirmed ([ErrUnconfirmed]:
+// the answer is missing, the message may or may not be there).
+package confirm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// Message is a publishing and where it goes.
+type Message struct {
+	Exchange, Key string
+	Publishing    amqp.Publishing
+}
+
+// Publisher publishes on one channel at a time, and on a new one when that is
+// lost. It is safe for concurrent use.
+type Publisher struct {
+	conn   *connection.Conn
+	window int
+
+	opening chan struct{} // held by the one caller that replaces the pipe
+	mu      sync.Mutex
+	pipe    *pipe
+	closed  bool
+	late    sync.WaitGroup // watchers of answers that nobody waits for any more
+}
+
+// New returns a Publisher that keeps at most window messages unconfirmed. It
+// opens nothing before the first publish.
+func New(conn *connection.Conn, window int) *Publisher {
+	return &Publisher{conn: conn, window: window, opening: make(chan struct{}, 1)}
+}
+
+// Publish sends m and waits for its outcome.
+func (p *Publisher) Publish(ctx context.Context, m Message) error {
+	pending, err := p.Send(ctx, m)
+	if err != nil {
+		return err
+	}
+	return pending.Wait(ctx)
+}
+
+// Send writes m to the broker once the window has room and returns without
+// waiting for the answer. Each Pending must be waited for, once. An error is
+// [ErrUnconfirmed], or wraps it, if m may have reached the broker.
+func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
+	for {
+		pipe, err := p.live(ctx)
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case pipe.window <- struct{}{}:
+		case <-pipe.session.Done():
+			continue
+		case <-ctx.Done():
+			return nil, fmt.Errorf("no room among %d unconfirmed messages: %w", p.window, context.Cause(ctx))
+		}
+		if err := pipe.session.Ready(ctx); err != nil {
+			<-pipe.window
+			return nil, err
+		}
+		pending := &Pending{publisher: p, pipe: pipe, message: m}
+		pipe.add(pending)
+		pending.confirm, err = pipe.session.Channel().PublishWithDeferredConfirmWithContext(
+			ctx, m.Exchange, m.Key, true, false, m.Publishing)
+		if err == nil {
+			return pending, nil
+		}
+		pending.leave()
+		if errors.Is(err, amqp.ErrClosed) {
+			continue // known to be unsent
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+}
+
+// Close gives up the channel; outstanding messages end as unconfirmed. It
+// returns when every goroutine of the Publisher has ended.
+func (p *Publisher) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	pipe := p.pipe
+	p.mu.Unlock()
+	var err error
+	if pipe != nil {
+		err = pipe.session.Close()
+	}
+	p.late.Wait()
+	return err
+}
+
+// live returns the pipe in use, opening a new one if there is none.
+func (p *Publisher) live(ctx context.Context) (*pipe, error) {
+	if pipe, err := p.current(); pipe != nil || err != nil {
+		return pipe, err
+	}
+	select {
+	case p.opening <- struct{}{}:
+		defer func() { <-p.opening }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if pipe, err := p.current(); pipe != nil || err != nil {
+		return pipe, err
+	}
+	pipe, err := openPipe(ctx, p.conn, p.window)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.Join(connection.ErrClosed, pipe.session.Close())
+	}
+	p.pipe = pipe
+	return pipe, nil
+}
+
+func (p *Publisher) current() (*pipe, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, connection.ErrClosed
+	}
+	if p.pipe == nil {
+		return nil, nil
+	}
+	select {
+	case <-p.pipe.session.Done():
+		p.pipe = nil
+		return nil, nil
+	default:
+		return p.pipe, nil
+	}
+}

@@ -1,0 +1,118 @@
+package confirm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Pending is a message that was written and has no answer yet.
+type Pending struct {
+	// Repeated is set by Wait when the message was written a second time, so
+	// that it may be in its queue twice.
+	Repeated bool
+
+	publisher *Publisher
+	pipe      *pipe
+	message   Message
+	confirm   *amqp.DeferredConfirmation
+
+	// Guarded by pipe.mu.
+	prev, next *Pending
+	returned   *amqp.Return
+}
+
+// Wait returns the outcome of the message. When ctx ends first, the outcome
+// is unconfirmed.
+func (p *Pending) Wait(ctx context.Context) error {
+	select {
+	case <-p.confirm.Done():
+	case <-ctx.Done():
+		// The place in the window stays taken until the broker answers:
+		// letting more messages in would hide that it does not.
+		p.publisher.late.Go(func() {
+			<-p.confirm.Done()
+			p.leave()
+		})
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	}
+	// The channel is marked closed before its confirms are released, so a
+	// confirm that is released by an open channel is the broker's own.
+	lost := p.pipe.session.Channel().IsClosed()
+	returned := p.leave()
+	switch {
+	case p.confirm.Acked() && returned != nil:
+		return &ReturnedError{Exchange: p.message.Exchange, Key: p.message.Key, Code: returned.ReplyCode, Text: returned.ReplyText}
+	case p.confirm.Acked():
+		return nil
+	case !lost:
+		return ErrNacked
+	}
+	<-p.pipe.session.Done()
+	cause := p.pipe.session.Err()
+	if !channelException(cause) {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
+	}
+	// The broker closed the channel because of one of the messages in flight
+	// on it, and does not say which. Alone on a channel each gets its own answer.
+	p.Repeated = true
+	return p.publisher.alone(ctx, p.message)
+}
+
+// leave gives the place in the window back and returns what the broker
+// returned for the message, if it did.
+func (p *Pending) leave() *amqp.Return {
+	p.pipe.mu.Lock()
+	p.pipe.drainReturns()
+	p.pipe.remove(p)
+	returned := p.returned
+	p.pipe.mu.Unlock()
+	<-p.pipe.window
+	return returned
+}
+
+// alone publishes m on a channel of its own.
+func (p *Publisher) alone(ctx context.Context, m Message) error {
+	pipe, err := openPipe(ctx, p.conn, 1)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	// The channel carries nothing else and has its answer, or has none to come.
+	defer func() { _ = pipe.session.Close() }()
+	confirm, err := pipe.session.Channel().PublishWithDeferredConfirmWithContext(ctx, m.Exchange, m.Key, true, false, m.Publishing)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	select {
+	case <-confirm.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	}
+	lost := pipe.session.Channel().IsClosed()
+	switch {
+	case confirm.Acked() && len(pipe.returns) > 0:
+		r := <-pipe.returns
+		return &ReturnedError{Exchange: m.Exchange, Key: m.Key, Code: r.ReplyCode, Text: r.ReplyText}
+	case confirm.Acked():
+		return nil
+	case !lost:
+		return ErrNacked
+	}
+	<-pipe.session.Done()
+	cause := pipe.session.Err()
+	if channelException(cause) {
+		var reason *amqp.Error
+		errors.As(cause, &reason)
+		return &RefusedError{Exchange: m.Exchange, Key: m.Key, Cause: reason}
+	}
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
+}
+
+// channelException reports whether the broker closed the channel because of
+// something that was sent on it.
+func channelException(err error) bool {
+	var reason *amqp.Error
+	return errors.As(err, &reason) && reason.Server && reason.Recover
+}

@@ -1,0 +1,234 @@
+package producer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+)
+
+// Config of a Producer. Its zero value is usable.
+type Config struct {
+	// Window is how many messages may be unconfirmed at a time; a further
+	// Publish waits for room. 1 to 10,000; defaults to 1000.
+	Window int
+
+	// Timeout is how long Publish tries to get a message confirmed before it
+	// turns to Fallback. The ctx of Publish bounds all of it. Defaults to 30 s.
+	Timeout time.Duration
+
+	// Fallback takes a message that could not be confirmed: the first sink
+	// that does not fail has it. Each gets up to Timeout. A sink that is an
+	// io.Closer is closed with the Producer, and belongs to no other.
+	Fallback []Sink
+
+	// Logger hears of messages that took a fallback. Nil: silent.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Window = cmp.Or(c.Window, 1000)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+func (c Config) validate() error {
+	var errs []error
+	if c.Window < 1 || c.Window > 10_000 {
+		errs = append(errs, fmt.Errorf("producer: Config.Window is %d, want 1 to 10000", c.Window))
+	}
+	if c.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("producer: Config.Timeout is %v, want more than 0", c.Timeout))
+	}
+	for i, s := range c.Fallback {
+		if s == nil {
+			errs = append(errs, fmt.Errorf("producer: Config.Fallback[%d] is nil", i))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Place is where a message is.
+type Place uint8
+
+// The places. The zero value is invalid: the message is nowhere that we know.
+const (
+	_             Place = iota
+	PlaceQueue          // in every queue that its exchange and key lead to
+	PlaceFallback       // in the sink that Receipt.Sink names
+)
+
+func (p Place) String() string {
+	return [...]string{"unknown", "queue", "fallback"}[min(p, PlaceFallback)]
+}
+
+// Receipt says where a message is.
+type Receipt struct {
+	ID    string // of the message
+	Place Place
+	Sink  string // of PlaceFallback
+	Err   error  // of PlaceFallback: why the message is there
+
+	// MaybeDuplicate says that the message may be in its queue twice, or in its
+	// queue and in the fallback: a try was cut off before its answer came.
+	MaybeDuplicate bool
+}
+
+// Producer publishes on one channel that all its callers share. It is safe for
+// concurrent use.
+type Producer struct {
+	cfg       Config
+	publisher *confirm.Publisher
+	ids       *ids
+
+	mu     sync.Mutex
+	closed bool
+	calls  sync.WaitGroup
+}
+
+// New returns a Producer. It opens nothing before the first Publish.
+func New(conn *connection.Conn, cfg Config) (*Producer, error) {
+	cfg = cfg.withDefaults()
+	errs := []error{cfg.validate()}
+	if conn == nil {
+		errs = append(errs, errors.New("producer: conn is nil"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return &Producer{cfg: cfg, publisher: confirm.New(conn, cfg.Window), ids: newIDs()}, nil
+}
+
+// Publish returns nil once the message is safe: confirmed by every queue that
+// took it, or taken by a fallback; the Receipt says which. A transient failure
+// is tried again, with growing pauses, for Config.Timeout. A message that is
+// returned, nacked or refused goes to the fallback at once.
+//
+// With an error the message is not known to be safe. [ErrReturned],
+// [ErrNacked], [ErrRefused] and [ErrUnconfirmed] say what is known of it; if
+// the fallback failed too, the error holds both causes. A faulty message is
+// refused with all its faults, before anything is sent.
+func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
+	if m.ID == "" {
+		m.ID = p.ids.next()
+	}
+	if m.Timestamp.IsZero() {
+		m.Timestamp = time.Now()
+	}
+	publishing, err := m.publishing()
+	if err != nil {
+		return Receipt{ID: m.ID}, err
+	}
+	if !p.enter() {
+		return Receipt{ID: m.ID}, fmt.Errorf("producer: message %q: %w", m.ID, errClosed)
+	}
+	defer p.calls.Done()
+
+	receipt := Receipt{ID: m.ID, Place: PlaceQueue}
+	receipt.MaybeDuplicate, err = p.confirmed(ctx, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
+	if err == nil {
+		return receipt, nil
+	}
+	err = fmt.Errorf("producer: message %q: %w", m.ID, err)
+	if ctx.Err() != nil {
+		return Receipt{ID: m.ID, MaybeDuplicate: receipt.MaybeDuplicate}, err
+	}
+	return p.fallBack(ctx, m, receipt, err)
+}
+
+var errClosed = errors.New("the Producer is closed")
+
+// confirmed publishes until there is an answer that another try would not
+// change, and reports whether a try before was cut off.
+func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDuplicate bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout,
+		fmt.Errorf("not confirmed within %v", p.cfg.Timeout))
+	defer cancel()
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second),
+		backoff.WithMaxElapsedTime(0))
+	var last error
+	try := func() error {
+		pending, err := p.publisher.Send(ctx, m)
+		if err == nil {
+			err = pending.Wait(ctx)
+			maybeDuplicate = maybeDuplicate || pending.Repeated
+		}
+		last = err
+		if err == nil || !errors.Is(err, ErrUnconfirmed) {
+			return backoff.Permanent(err)
+		}
+		maybeDuplicate = true
+		return err
+	}
+	// last says more than what Retry makes of it once ctx has ended.
+	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	return maybeDuplicate, last
+}
+
+// fallBack gives the message to the first sink that takes it.
+func (p *Producer) fallBack(ctx context.Context, m Message, receipt Receipt, cause error) (Receipt, error) {
+	errs := []error{cause}
+	for _, sink := range p.cfg.Fallback {
+		err := p.put(ctx, sink, m, cause)
+		if err == nil {
+			p.cfg.Logger.Warn("message went to the fallback", "message", m.ID, "sink", sink.Name(), "error", cause)
+			receipt.Place, receipt.Sink, receipt.Err = PlaceFallback, sink.Name(), cause
+			return receipt, nil
+		}
+		errs = append(errs, fmt.Errorf("fallback %q: %w", sink.Name(), err))
+	}
+	receipt.Place = 0
+	return receipt, errors.Join(errs...)
+}
+
+func (p *Producer) put(ctx context.Context, sink Sink, m Message, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
+	defer cancel()
+	return sink.Put(ctx, m, cause)
+}
+
+// enter counts a call in, unless the Producer is closed.
+func (p *Producer) enter() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return false
+	}
+	p.calls.Add(1)
+	return true
+}
+
+// Close refuses further messages, waits until the calls of Publish in progress
+// have returned, and closes the channel and the fallback sinks. The Conn stays
+// open. A second Close does nothing.
+func (p *Producer) Close() error {
+	p.mu.Lock()
+	again := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if again {
+		return nil
+	}
+	p.calls.Wait()
+	errs := []error{p.publisher.Close()}
+	for _, sink := range p.cfg.Fallback {
+		if c, ok := sink.(io.Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
