@@ -1,0 +1,94 @@
+package consumer
+
+import (
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Delivery is one arrival of a message at a handler. It is plain data: a test
+// of a handler builds one by hand. The handler settles it by what it returns.
+type Delivery struct {
+	Queue string // it was read from
+
+	// Exchange and Key are the producer's own, on every attempt.
+	Exchange, Key string
+
+	// Attempt is the number of this attempt, from 1. Deliveries that a crash
+	// or a lost connection cut off are not counted.
+	Attempt int
+
+	// LastAttempt reports that a failure now would be the final one.
+	LastAttempt bool
+
+	// Redelivered is the broker's hint that the message was delivered before
+	// and not settled. From 4.0 on it is also set after some dead-letterings.
+	Redelivered bool
+
+	Body    []byte
+	Headers amqp.Table // as they arrived, the broker's and the SDK's included
+
+	ID              string // message-id
+	Type            string
+	ContentType     string
+	ContentEncoding string
+	CorrelationID   string
+	ReplyTo         string
+	AppID           string
+	UserID          string
+	Timestamp       time.Time
+	Priority        uint8 // 0 when absent
+
+	// History is what the headers say of the message's past. On a dead letter
+	// History.Failure says why it is one.
+	History xdeath.History
+}
+
+// newDelivery reads a raw delivery of a route's queue. The error says what is
+// malformed in the headers, which then count as absent; the Delivery is
+// complete all the same.
+func newDelivery(route topology.Route, raw amqp.Delivery) (*Delivery, error) {
+	history, err := xdeath.Parse(raw.Headers)
+	returned := route.Returned(raw.Exchange)
+	d := &Delivery{
+		Queue:           route.Queue,
+		Exchange:        raw.Exchange,
+		Key:             raw.RoutingKey,
+		Attempt:         attempt(route, history, returned),
+		Redelivered:     raw.Redelivered,
+		Body:            raw.Body,
+		Headers:         raw.Headers,
+		ID:              raw.MessageId,
+		Type:            raw.Type,
+		ContentType:     raw.ContentType,
+		ContentEncoding: raw.ContentEncoding,
+		CorrelationID:   raw.CorrelationId,
+		ReplyTo:         raw.ReplyTo,
+		AppID:           raw.AppId,
+		UserID:          raw.UserId,
+		Timestamp:       raw.Timestamp,
+		Priority:        raw.Priority,
+		History:         history,
+	}
+	if exchange, key, ok := history.Origin(route.Queue); ok && (returned || !route.Ours()) {
+		d.Exchange, d.Key = exchange, key
+	} else if history.FinalAttempts > 0 {
+		// A dead letter, in its queue or moved out of it by hand.
+		d.Exchange, d.Key = history.Exchange, history.RoutingKey
+	}
+	d.LastAttempt = d.Attempt > len(route.Waits)
+	return d, err
+}
+
+// attempt returns the number of the attempt that a delivery starts. What
+// others do with a queue of theirs is not ours to count, only what our own
+// header carries for it.
+func attempt(route topology.Route, h xdeath.History, returned bool) int {
+	if !route.Ours() {
+		return 1 + h.Carried(route.Queue)
+	}
+	return h.Attempt(route.Queue, returned)
+}

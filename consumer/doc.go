@@ -1,0 +1,24 @@
+// Package consumer hands messages to a handler and settles them by what it
+// returns.
+//
+//	office, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
+//		return sendTicket(ctx, d.Body)
+//	}, consumer.Config{Concurrency: 16})
+//	err = office.Run(ctx)
+//
+// nil acks. Any error, a panic and a handler that runs into its timeout are
+// failed attempts: the message waits and comes back, and when no attempt is
+// left it goes to the dead-letter queue, with the reason and the error in its
+// headers. [DeadLetter], [RetryAfter], [Requeue] and [Discard] steer.
+//
+// # What is promised
+//
+// A message that failed is acked only after the broker has confirmed its copy
+// in the next place, or it is nacked where the broker itself brings it there.
+// The other order would lose messages; this one can double them: when the
+// process or the connection dies between confirm and ack, the message is
+// delivered again while its copy waits. Both carry the same message id. A
+// handler must therefore be able to meet the same id twice.
+//
+// A delivery is settled on the session it came from or not at all.
+package consumer

@@ -1,0 +1,163 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// settle does what the verdict says. cause is what the handler returned.
+func (s *session) settle(raw amqp.Delivery, u *unsettled, d *Delivery, v verdict, cause error) {
+	var end Settlement
+	var err error
+	switch v.move {
+	case moveAck:
+		end = Settlement{Place: PlaceDone}
+		err = s.acks.ack(u)
+		if cause != nil {
+			s.cfg.Logger.Info("message discarded", "queue", d.Queue, "message", d.ID, "reason", OutcomeOf(cause).Reason)
+		}
+	case moveNack:
+		end = Settlement{Place: PlaceWait, Rung: v.rung}
+		err = s.acks.nack(u, false)
+	case moveRequeue:
+		end = Settlement{Place: PlaceQueue}
+		err = s.acks.nack(u, true)
+	case moveWait:
+		to, copy := s.retryCopy(raw, d, v)
+		end, err = s.moveOn(raw, u, d, to, copy, Settlement{Place: PlaceWait, Rung: v.rung})
+	case moveDeadLetter:
+		to, copy := s.letter(raw, d, v, cause)
+		end, err = s.moveOn(raw, u, d, to, copy, Settlement{Place: PlaceDeadLetter, Cause: v.cause})
+	default:
+		panic(fmt.Sprintf("consumer: verdict without a move for message %q", d.ID))
+	}
+	if err != nil {
+		// The session is lost: the broker has the delivery back.
+		end = Settlement{Place: PlaceQueue}
+	}
+	if cause != nil && v.move != moveAck {
+		s.cfg.Logger.Warn("attempt failed", "queue", d.Queue, "message", d.ID, "attempt", d.Attempt,
+			"error", cause, "next", end.Place.String(), "rung", end.Rung, "cause", string(end.Cause))
+	}
+	s.cfg.Trace.settled(d, end)
+}
+
+func (s *session) retryCopy(raw amqp.Delivery, d *Delivery, v verdict) (topology.Address, amqp.Publishing) {
+	ended := d.Attempt
+	if v.unspent {
+		ended--
+	}
+	return s.route.WaitAt[v.rung-1], xdeath.Retry(raw, xdeath.RetryCopy{
+		Queue:     s.route.Queue,
+		Returned:  s.returned(raw),
+		Attempts:  ended,
+		At:        time.Now(),
+		NotBefore: v.notBefore,
+		User:      s.channel.User(),
+	})
+}
+
+func (s *session) letter(raw amqp.Delivery, d *Delivery, v verdict, cause error) (topology.Address, amqp.Publishing) {
+	failure := xdeath.Failure{
+		Cause:     v.cause,
+		Error:     cause.Error(),
+		ErrorType: errorType(cause),
+		At:        time.Now(),
+		Host:      s.host,
+	}
+	var panicked *PanicError
+	if errors.As(cause, &panicked) {
+		failure.Stack = string(panicked.Stack)
+	}
+	return s.route.DeadLetter, xdeath.DeadLetter(raw, xdeath.Letter{
+		Queue:    s.route.Queue,
+		Returned: s.returned(raw),
+		Attempts: d.Attempt,
+		User:     s.channel.User(),
+		Failure:  failure,
+	})
+}
+
+// returned reports whether what our headers say of the past belongs to this
+// life of the message.
+func (s *session) returned(raw amqp.Delivery) bool {
+	return !s.route.Ours() || s.route.Returned(raw.Exchange)
+}
+
+// errorType names the type of the error that a handler steered with, or
+// returned.
+func errorType(err error) string {
+	var s *steering
+	for errors.As(err, &s) {
+		err = s.cause
+	}
+	return fmt.Sprintf("%T", err)
+}
+
+// moveOn gets a copy confirmed, then acks. It returns where the message is
+// then, or an error if the session is lost.
+//
+// Without an answer it tries again. A definite refusal, or CopyTimeout, leads
+// to a nack where that keeps the message: the broker's own path ends in a wait
+// or in the dead-letter queue. Where a nack would delete it the tries go on
+// until the session ends.
+func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topology.Address, copy amqp.Publishing, end Settlement) (Settlement, error) {
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(100*time.Millisecond),
+		backoff.WithMaxInterval(10*time.Second),
+		backoff.WithMaxElapsedTime(0))
+	deadline := time.Now().Add(s.cfg.CopyTimeout)
+	for {
+		err := s.publish(d, to, copy)
+		if err == nil {
+			s.cfg.Trace.confirmed(d, to)
+			return end, s.acks.ack(u)
+		}
+		if s.channel.Err() != nil {
+			return end, err
+		}
+		s.cfg.Logger.Warn("copy not confirmed", "queue", d.Queue, "message", d.ID, "to", to.String(), "error", err)
+		if s.route.HasDLX && (definite(err) || time.Now().After(deadline)) {
+			return s.byBroker(raw), s.acks.nack(u, false)
+		}
+		if s.settling.Err() != nil || !s.pause(pause.NextBackOff()) {
+			return Settlement{Place: PlaceQueue}, s.acks.nack(u, true)
+		}
+	}
+}
+
+// publish gets one copy confirmed.
+func (s *session) publish(d *Delivery, to topology.Address, copy amqp.Publishing) error {
+	ctx, cancel := context.WithTimeout(s.settling, s.cfg.CopyTimeout)
+	defer cancel()
+	pending, err := s.publisher.Send(ctx, confirm.Message{Exchange: to.Exchange, Key: to.Key, Publishing: copy})
+	if err != nil {
+		return err
+	}
+	s.cfg.Trace.copied(d, to)
+	return pending.Wait(ctx)
+}
+
+// byBroker returns where a nack without requeue leads.
+func (s *session) byBroker(raw amqp.Delivery) Settlement {
+	if rung := s.route.NackLandsOn(raw.RoutingKey); rung >= 1 && rung <= len(s.route.Waits) {
+		return Settlement{Place: PlaceWait, Rung: rung}
+	}
+	return Settlement{Place: PlaceDeadLetter}
+}
+
+// definite reports whether another try cannot end differently.
+func definite(err error) bool {
+	var returned *confirm.ReturnedError
+	var refused *confirm.RefusedError
+	return errors.As(err, &returned) || errors.As(err, &refused)
+}

@@ -1,0 +1,135 @@
+package consumer
+
+import (
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// republished is a delivery that came back from a wait after `ended` attempts.
+func republished(ended int, more amqp.Table) amqp.Delivery {
+	headers := amqp.Table{xdeath.HeaderQueue: "orders", xdeath.HeaderAttempts: int64(ended)}
+	for k, v := range more {
+		headers[k] = v
+	}
+	return amqp.Delivery{Exchange: "orders.retry", RoutingKey: "orders@1", Headers: headers}
+}
+
+func fresh() amqp.Delivery { return amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid"} }
+
+func TestDecideUnderRepublish(t *testing.T) {
+	orders := topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Second, 3 * time.Second, 2 * time.Second}}.Route()
+	dlq := topology.DeadLetterQueue{Name: "orders.dlq"}.Route()
+	foreign := topology.Route{Queue: "theirs", HasDLX: true}
+	foreignWithPlace := topology.Route{Queue: "theirs", DeadLetter: topology.Address{Key: "theirs.dead"}}
+	failed := Outcome{Action: ActionRetry}
+	after := func(d time.Duration) Outcome { return Outcome{Action: ActionRetryAfter, After: d} }
+	for _, tt := range []struct {
+		rule        string
+		route       topology.Route
+		raw         amqp.Delivery
+		outcome     Outcome
+		interrupted bool
+		want        verdict
+	}{
+		{"done", orders, fresh(), Outcome{Action: ActionDone}, false, verdict{move: moveAck}},
+		{"done although told to stop", orders, fresh(), Outcome{Action: ActionDone}, true, verdict{move: moveAck}},
+		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: moveAck}},
+		{"first failure", orders, fresh(), failed, false, verdict{move: moveWait, rung: 1}},
+		{"third failure", orders, republished(2, nil), failed, false, verdict{move: moveWait, rung: 3}},
+		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: moveDeadLetter, cause: xdeath.CauseExhausted}},
+		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: moveDeadLetter, cause: xdeath.CauseExhausted}},
+		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: moveRequeue}},
+		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: moveDeadLetter, cause: xdeath.CausePermanent}},
+		{"requeue", orders, fresh(), Outcome{Action: ActionRequeue}, false, verdict{move: moveHold}},
+		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: moveWait, rung: 3}},
+		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: moveWait, rung: 2, notBefore: now.Add(time.Minute)}},
+		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: moveDeadLetter, cause: xdeath.CauseExhausted}},
+		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: moveHold}},
+		{"dead-letter queue: a dead letter of a dead letter is held", dlq, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: moveHold}},
+		{"their queue: held, for want of a place", foreign, fresh(), failed, false, verdict{move: moveHold}},
+		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: moveDeadLetter, cause: xdeath.CauseExhausted}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			d, err := newDelivery(tt.route, tt.raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := decide(tt.route, tt.raw, d, tt.outcome, tt.interrupted, now); got != tt.want {
+				t.Errorf("decide = %+v, want %+v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
+	orders := topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Second, 10 * time.Second}}.Route()
+	until := func(d time.Duration) amqp.Table {
+		return amqp.Table{xdeath.HeaderNotBefore: now.Add(d).UnixMilli()}
+	}
+	shovelled := republished(1, until(time.Minute))
+	shovelled.Exchange = ""
+	for _, tt := range []struct {
+		rule  string
+		raw   amqp.Delivery
+		want  verdict
+		early bool
+	}{
+		{"a long time left: the longest wait", republished(1, until(time.Minute)), verdict{move: moveWait, rung: 2, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"a short time left: a wait that covers it", republished(1, until(900*time.Millisecond)), verdict{move: moveWait, rung: 1, notBefore: now.Add(900 * time.Millisecond), unspent: true}, true},
+		{"due", republished(1, until(0)), verdict{}, false},
+		{"no date", republished(1, nil), verdict{}, false},
+		{"another life's date", shovelled, verdict{}, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			d, err := newDelivery(orders, tt.raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.History.NotBefore = d.History.NotBefore.UTC()
+			got, early := tooEarly(orders, tt.raw, d, now)
+			if got != tt.want || early != tt.early {
+				t.Errorf("tooEarly = %+v, %t, want %+v, %t", got, early, tt.want, tt.early)
+			}
+		})
+	}
+}
+
+func TestDeliveryShowsTheProducersExchangeAndKeyOnEveryAttempt(t *testing.T) {
+	route := topology.WorkQueue{Name: "orders", Waits: delay.Fixed(time.Second, 3)}.Route()
+	for _, tt := range []struct {
+		rule    string
+		raw     amqp.Delivery
+		attempt int
+		last    bool
+	}{
+		{"first", fresh(), 1, false},
+		{"after a republish", republished(1, amqp.Table{xdeath.HeaderExchange: "shop", xdeath.HeaderRoutingKey: "order.paid"}), 2, false},
+		{"after two nacks", amqp.Delivery{Exchange: "orders.retry", RoutingKey: "orders@2", Headers: amqp.Table{"x-death": []any{
+			amqp.Table{"queue": "orders", "reason": "rejected", "count": int64(2), "exchange": "shop", "routing-keys": []any{"order.paid"}},
+		}}}, 3, false},
+		{"after a republish and a nack", republished(2, amqp.Table{
+			xdeath.HeaderExchange: "shop", xdeath.HeaderRoutingKey: "order.paid",
+			"x-death": []any{amqp.Table{"queue": "orders", "reason": "rejected", "count": int64(1), "exchange": "orders.retry", "routing-keys": []any{"orders@2"}}},
+		}), 4, true},
+		{"somebody else's history on a fresh message", amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid",
+			Headers: republished(7, amqp.Table{xdeath.HeaderExchange: "x", xdeath.HeaderRoutingKey: "y"}).Headers}, 1, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			d, err := newDelivery(route, tt.raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d.Exchange != "shop" || d.Key != "order.paid" || d.Attempt != tt.attempt || d.LastAttempt != tt.last {
+				t.Errorf("exchange %q, key %q, attempt %d, last %t; want shop, order.paid, %d, %t", d.Exchange, d.Key, d.Attempt, d.LastAttempt, tt.attempt, tt.last)
+			}
+		})
+	}
+}
