@@ -62,7 +62,8 @@ func (s *Session) Channel() *amqp.Channel { return s.channel }
 // An error that the broker answers with (404, 406 and so on) is returned as
 // the *amqp.Error it is; it has ended this session and no other. An error
 // because the session is or was lost wraps [ErrSessionLost] and the cause.
-// Whatever else call returns is returned as it is.
+// Whatever else call returns is returned as it is while the channel is open;
+// so let call return the broker's error unchanged, and translate it after Do.
 //
 // While the broker blocks publishers on this socket (see [Conn.Blocked]) call
 // does not start. If ctx or Config.OperationTimeout ends before it could, Do

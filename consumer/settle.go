@@ -108,8 +108,9 @@ func errorType(err error) string {
 //
 // Without an answer it tries again. A definite refusal, or CopyTimeout, leads
 // to a nack where that keeps the message: the broker's own path ends in a wait
-// or in the dead-letter queue. Where a nack would delete it the tries go on
-// until the session ends.
+// or in the dead-letter queue. Where a nack would delete it, for want of a
+// dead-letter exchange or because the dead-letter queue itself is missing, the
+// tries go on until the session ends.
 func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topology.Address, copy amqp.Publishing, end Settlement) (Settlement, error) {
 	pause := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(100*time.Millisecond),
@@ -126,7 +127,8 @@ func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topolo
 			return end, err
 		}
 		s.cfg.Logger.Warn("copy not confirmed", "queue", d.Queue, "message", d.ID, "to", to.String(), "error", err)
-		if s.route.HasDLX && (definite(err) || time.Now().After(deadline)) {
+		nackKeeps := s.route.HasDLX && !(to == s.route.DeadLetter && errors.Is(err, confirm.ErrReturned))
+		if nackKeeps && (definite(err) || time.Now().After(deadline)) {
 			return s.byBroker(raw), s.acks.nack(u, false)
 		}
 		if s.settling.Err() != nil || !s.pause(pause.NextBackOff()) {
@@ -157,7 +159,5 @@ func (s *session) byBroker(raw amqp.Delivery) Settlement {
 
 // definite reports whether another try cannot end differently.
 func definite(err error) bool {
-	var returned *confirm.ReturnedError
-	var refused *confirm.RefusedError
-	return errors.As(err, &returned) || errors.As(err, &refused)
+	return errors.Is(err, confirm.ErrReturned) || errors.Is(err, confirm.ErrRefused)
 }

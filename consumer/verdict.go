@@ -66,9 +66,11 @@ func decide(route topology.Route, raw amqp.Delivery, d *Delivery, o Outcome, int
 // wait that its attempt is due, with nothing on it that would count wrongly
 // when it comes back.
 func nackIsDue(route topology.Route, raw amqp.Delivery, d *Delivery) bool {
-	returned := route.Returned(raw.Exchange)
 	keys := []string{raw.RoutingKey}
-	if !returned {
+	if !route.Returned(raw.Exchange) {
+		if d.History.Queue == route.Queue {
+			return false // another life's headers, which a nack would take along
+		}
 		keys = append(keys, xdeath.CC(raw.Headers)...)
 	}
 	return route.NackLandsOn(keys...) == d.Attempt &&

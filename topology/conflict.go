@@ -3,6 +3,7 @@ package topology
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -61,6 +62,13 @@ func refusal(kind, name, owner string, cause *amqp.Error) error {
 		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
 	}
 	return e
+}
+
+// broughtByUpgrade reports whether the conflict is about an argument that
+// queues declared on a 3.x broker do not have.
+func broughtByUpgrade(cause *amqp.Error) bool {
+	m := inequivalent.FindStringSubmatch(cause.Reason)
+	return m != nil && slices.Contains([]string{"x-dead-letter-strategy", "x-overflow", "x-delivery-limit"}, m[1])
 }
 
 // plainValue takes the value out of "the value '5' of type 'long'".

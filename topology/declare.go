@@ -190,9 +190,10 @@ func (d *declarer) queue(q PlannedQueue) (isOld bool, err error) {
 		if err != nil || again == nil {
 			return true, err
 		}
-		// The old form's conflict names what really differs: the new form's
-		// may name an argument that only the upgrade brought.
-		refused = again
+		// An argument that only the upgrade brought is not what differs.
+		if broughtByUpgrade(refused) {
+			refused = again
+		}
 	}
 	return false, refusal("queue", q.Name, q.Owner, refused)
 }
