@@ -14,9 +14,10 @@
 //     confirmed by its queues, or in a fallback, before Publish returns nil.
 //   - A failure of a handler does not lose the message: it is acked only after
 //     its next place has confirmed it, or the broker itself moves it. Excepted
-//     is the broker's own unconfirmed hop out of classic queues, and out of all
-//     queues on 3.x: when a wait ends, a crash loop reaches its limit, or a nack
-//     is the last resort, a broker that is killed in that instant can lose it.
+//     are a broker that is killed and queues where it moves messages without a
+//     confirm of its own, that is classic queues, and all queues on 3.x: what has
+//     just come back from a wait, or went to the dead-letter queue out of a crash
+//     loop or by a nack as the last resort, is not safe on disk at once.
 //   - Attempts are counted alike on 3.10, 4.0 and 4.3, whatever way the message
 //     took. A crash or a lost connection spends none.
 //   - A wait is never cut short, whatever waits beside it.

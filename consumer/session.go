@@ -52,7 +52,7 @@ func (r *run) session() (consumed bool, err error) {
 	s.settling, s.stopSettling = context.WithCancelCause(context.WithoutCancel(r.stop))
 	defer s.end()
 
-	s.cancelled = channel.Channel().NotifyCancel(make(chan string, 1))
+	s.cancelled = channel.Channel().NotifyCancel(make(chan string, 2)) // one for each consumer of a session
 	careful := route.DeliveryLimit() > 0
 	prefetch := r.cfg.Concurrency
 	if careful {
@@ -181,12 +181,13 @@ func (s *session) drain() error {
 
 // reasonForEnd tells why the deliveries ended.
 func (s *session) reasonForEnd() error {
-	select {
-	case <-s.cancelled:
+	// The library puts the cancel in before it ends the deliveries, and closes
+	// both when the channel is lost.
+	if _, ok := <-s.cancelled; ok {
 		return fmt.Errorf("consumer: the broker cancelled the consuming of queue %q: it was deleted, or is not available", s.route.Queue)
-	case <-s.channel.Done():
-		return s.channel.Err()
 	}
+	<-s.channel.Done()
+	return s.channel.Err()
 }
 
 // end tells the handlers that still run, and closes the channel.

@@ -34,7 +34,7 @@ type Place uint8
 // The places. The zero value is invalid.
 const (
 	_               Place = iota
-	PlaceDone             // acked: handled, or discarded
+	PlaceDone             // acked: handled, or discarded; an ack has no confirm
 	PlaceWait             // in a wait; it will come back
 	PlaceDeadLetter       // in the dead-letter queue
 	PlaceQueue            // back in its queue: requeued, or the session was lost

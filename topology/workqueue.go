@@ -149,6 +149,9 @@ func (w WorkQueue) addTo(b *builder) {
 	if old != "" {
 		b.note(w.Name, oldFormAdvice(w))
 	}
+	if !atLeastOnce(w.Type, b.version) {
+		b.note(w.Name, "the broker moves what ends its wait without a confirm: if it is killed, messages that have just come back can be lost; a quorum queue on broker 4.0 or later has no such gap")
+	}
 
 	alternate := func(name string) amqp.Table { return amqp.Table{"alternate-exchange": name} }
 	b.exchange(PlannedExchange{Name: w.restExchange(), Kind: amqp.ExchangeFanout})

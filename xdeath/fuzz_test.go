@@ -78,7 +78,7 @@ func checkAnyInput(t *testing.T, data []byte, send func(amqp.Publishing) amqp.Ta
 		next int // the attempt at which the copy comes back
 	}{
 		{"Retry", Retry(d, RetryCopy{Queue: "q", Returned: true, Attempts: attempt, At: at}), min(attempt, maxCount-1) + 1},
-		{"DeadLetter", DeadLetter(d, Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: Failure{Cause: CausePanic, Stack: string(data), At: at}}), 1},
+		{"DeadLetter", DeadLetter(d, Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: Failure{Cause: CauseExhausted, Stack: string(data), At: at}}), 1},
 		{"Fallback", Fallback(amqp.Publishing{Headers: headers}, FallbackCopy{Exchange: "ex", Failure: Failure{Cause: CauseBlocked, Error: string(data)}}), 1},
 	}
 	if !reflect.DeepEqual(headers, before) {

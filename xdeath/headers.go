@@ -102,15 +102,9 @@ type Cause string
 const (
 	CauseExhausted    Cause = "exhausted"     // the last attempt failed
 	CausePermanent    Cause = "permanent"     // the handler said that it will never work
-	CauseTimeout      Cause = "timeout"       // the last attempt ran out of time
-	CausePanic        Cause = "panic"         // the last attempt panicked
-	CauseExpired      Cause = "expired"       // it was too old to be handled
-	CauseCrashLoop    Cause = "crash-loop"    // consumers died while they had it
-	CauseUndecodable  Cause = "undecodable"   // the body could not be read
 	CauseUnroutable   Cause = "unroutable"    // published, and returned by the broker
 	CauseBrokerNacked Cause = "broker-nacked" // published, and refused by the broker
 	CauseBlocked      Cause = "blocked"       // not published: the broker was blocked or away
-	CauseOperator     Cause = "operator"      // somebody moved it by hand
 )
 
 // brokerFamily is what the broker owns, and what every republish strips.
