@@ -1,0 +1,26 @@
+# Each target is a line or two that work without make as well.
+
+GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: demo test lint images
+
+# The main job on a real broker, with a table at the end.
+demo:
+	go run ./integration/withbroker -- go run ./examples/tickets
+
+# Every test of every module; the integration ones on RabbitMQ 3.10, 4.0 and 4.3.
+test:
+	go run ./integration/withbroker -- go test -race ./...
+	go run ./integration/withbroker -- env GOWORK=off go test ./...
+	go test -race ./examples/...
+	go test -race -p 1 -parallel 16 -timeout 15m ./integration/...
+
+# Formatting, vet, and the rules of .golangci.yml, the import rules among them.
+lint:
+	test -z "$$(gofmt -l . | tee /dev/stderr)"
+	go vet ./... ./examples/... ./integration/...
+	$(GOLANGCI) run ./... ./examples/... ./integration/...
+
+# The broker images, built from Debian packages where they are missing.
+images:
+	./integration/images/build

@@ -1,0 +1,20 @@
+package broker_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	if how := os.Getenv(childEnv); how != "" {
+		child(how)
+		return
+	}
+	// What is proved here needs containers, and images of our choice.
+	for _, name := range []string{"AMQP_URL", "RABBITMQ_MANAGEMENT_URL", "RABBITMQ_IMAGE"} {
+		os.Unsetenv(name)
+	}
+	goleak.VerifyTestMain(m)
+}

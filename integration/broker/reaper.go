@@ -1,0 +1,103 @@
+package broker
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/moby/moby/client"
+)
+
+// A program that is interrupted, panics or is killed cannot clean up after
+// itself, so another one does it: this program once more, as a child that holds
+// the other end of a pipe. When the pipe closes, the parent is gone, however it
+// went, and the child removes every container that carries the parent's run id.
+const (
+	runLabel  = "com.github.rehop.run"
+	reaperEnv = "REHOP_REAP_RUN"
+
+	// sweepFor is how long the reaper looks for containers that Docker was still
+	// creating when the parent died.
+	sweepFor = 3 * time.Second
+)
+
+// runID marks what this process starts.
+var runID = rand.Text()
+
+// Here and not in a main function: any program that imports this package,
+// every test binary first of all, must be able to be its own reaper.
+func init() {
+	if run := os.Getenv(reaperEnv); run != "" {
+		reap(run)
+		os.Exit(0)
+	}
+}
+
+// lifeline is the parent's end of the pipe. It is never closed or collected; the
+// kernel closes it when the process ends.
+var lifeline *os.File
+
+// startReaper starts this process's reaper, once.
+var startReaper = sync.OnceValue(func() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("broker: reaper: %w", err)
+	}
+	theirs, ours, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("broker: reaper: %w", err)
+	}
+	defer theirs.Close()
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), reaperEnv+"="+runID)
+	cmd.Dir = os.TempDir()
+	cmd.Stdin = theirs // and no outputs: `go test` waits for whoever holds its own
+	// A session of its own, so that what ends the parent's group leaves it alone.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		_ = ours.Close()
+		return fmt.Errorf("broker: reaper: %w", err)
+	}
+	lifeline = ours
+	return nil
+})
+
+// reap waits for the parent's end and removes its containers.
+func reap(run string) {
+	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	_, _ = io.Copy(io.Discard, os.Stdin) // returns when the parent is gone
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	provider, err := connect(ctx)
+	if err != nil {
+		return // nobody is left to tell
+	}
+	for clean := time.Now(); ctx.Err() == nil && time.Since(clean) < sweepFor; {
+		if sweep(ctx, provider.Client(), run) > 0 {
+			clean = time.Now()
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// sweep removes the containers of a run and returns how many there were.
+func sweep(ctx context.Context, cli client.APIClient, run string) int {
+	left, err := cli.ContainerList(ctx, client.ContainerListOptions{
+		All:     true,
+		Filters: make(client.Filters).Add("label", runLabel+"="+run),
+	})
+	if err != nil {
+		return 1 // unknown is not none
+	}
+	for _, c := range left.Items {
+		_ = remove(ctx, cli, c.ID) // seen again by the next sweep if it fails
+	}
+	return len(left.Items)
+}

@@ -1,0 +1,131 @@
+// Withbroker runs a command beside a RabbitMQ of its own:
+//
+//	withbroker [-version 3.10|4.0|4.3] -- command [argument ...]
+//
+// The command finds the broker in AMQP_URL and RABBITMQ_MANAGEMENT_URL. Signals
+// are passed on to it, its exit status becomes withbroker's, and the broker goes
+// when it has ended. If AMQP_URL is set already, that broker is used and kept.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/rehop/rehop/integration/broker"
+)
+
+const usage = "usage: withbroker [-version %s] -- command [argument ...]\n"
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+// run returns the exit status: the command's own, 128 + n if signal n ended it,
+// 127 if it cannot be run, 2 for bad usage, and 1 if there is no broker.
+func run(args []string) int {
+	flags := flag.NewFlagSet("withbroker", flag.ContinueOnError)
+	flags.Usage = func() { fmt.Fprintf(flags.Output(), usage, strings.Join(broker.Series, "|")) }
+	version := flags.String("version", "", "")
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return 0
+		}
+		return 2
+	}
+	if flags.NArg() == 0 || *version != "" && !slices.Contains(broker.Series, *version) {
+		flags.Usage()
+		return 2
+	}
+
+	// Before the broker: an early Ctrl-C must find somebody who cleans up.
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	b, status := start(signals, *version)
+	if b == nil {
+		return status
+	}
+	defer func() {
+		if err := b.Close(context.Background()); err != nil {
+			complain(err)
+		}
+	}()
+	return runBeside(b, signals, flags.Args())
+}
+
+// start starts the broker; a signal that comes meanwhile gives up. Without a
+// broker the exit status says why.
+func start(signals <-chan os.Signal, version string) (*broker.Broker, int) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type started struct {
+		broker *broker.Broker
+		err    error
+	}
+	done := make(chan started, 1)
+	go func() {
+		b, err := broker.Start(ctx, broker.Options{Version: version, Name: "withbroker"})
+		done <- started{b, err}
+	}()
+
+	select {
+	case s := <-done:
+		if s.err != nil {
+			complain(s.err)
+			return nil, 1
+		}
+		return s.broker, 0
+	case sig := <-signals:
+		cancel()
+		if s := <-done; s.broker != nil { // it was faster than the signal
+			_ = s.broker.Close(context.Background()) // if not now, then with this process
+		}
+		return nil, 128 + int(sig.(syscall.Signal))
+	}
+}
+
+// runBeside runs the command and passes the signals on until it ends.
+func runBeside(b *broker.Broker, signals <-chan os.Signal, args []string) int {
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "AMQP_URL="+b.AMQPURL(), "RABBITMQ_MANAGEMENT_URL="+b.ManagementURL())
+	pass := passOn(cmd)
+	if err := cmd.Start(); err != nil {
+		complain(err)
+		return 127
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	for {
+		select {
+		case sig := <-signals:
+			pass(sig.(syscall.Signal))
+		case err := <-done:
+			return exitStatus(err)
+		}
+	}
+}
+
+func exitStatus(err error) int {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return 0
+	case !errors.As(err, &exit):
+		complain(err)
+		return 1
+	}
+	if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return 128 + int(ws.Signal())
+	}
+	return exit.ExitCode()
+}
+
+func complain(err error) { fmt.Fprintln(os.Stderr, "withbroker:", err) }
