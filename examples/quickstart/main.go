@@ -20,36 +20,21 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, stop); err != nil {
-		log.Fatal(err)
-	}
-}
 
-func run(ctx context.Context, done func()) error {
 	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}})
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
+	check(err)
 
 	orders := topology.WorkQueue{
 		Name:     "quickstart.orders",
 		Bindings: []topology.Binding{{Exchange: "quickstart", Key: "order.#"}},
 		Waits:    delay.Fixed(2*time.Second, 4), // delay.Default() is 1m, 5m, 10m, 20m
 	}
-	if err := topology.Declare(ctx, conn, topology.Exchange{Name: "quickstart"}, orders); err != nil {
-		return err
-	}
+	check(topology.Declare(ctx, conn, topology.Exchange{Name: "quickstart"}, orders))
 
 	shop, err := producer.New(conn, producer.Config{})
-	if err != nil {
-		return err
-	}
-	defer shop.Close()
+	check(err)
 	receipt, err := shop.Publish(ctx, producer.Message{Exchange: "quickstart", Key: "order.paid", Body: []byte("Anna, Berlin")})
-	if err != nil {
-		return err
-	}
+	check(err)
 	log.Printf("message %s is safe: %s", receipt.ID, receipt.Place)
 
 	office, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
@@ -57,11 +42,18 @@ func run(ctx context.Context, done func()) error {
 		if d.Attempt < 3 {
 			return errors.New("the printer is out of paper")
 		}
-		done()
+		stop()
 		return nil
 	}, consumer.Config{Concurrency: 16})
+	check(err)
+	check(office.Run(ctx)) // until stop, or Ctrl-C
+	check(shop.Close())
+	check(conn.Close())
+}
+
+// check ends the program at the first error.
+func check(err error) {
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	return office.Run(ctx)
 }

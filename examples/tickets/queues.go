@@ -1,0 +1,64 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/topology"
+)
+
+// alone returns an error if somebody consumes the orders already: two runs at
+// once would throw away each other's messages.
+func (d desk) alone(ctx context.Context, conn *connection.Conn) error {
+	work, err := look(ctx, conn, d.sms.Name)
+	if err != nil {
+		return err
+	}
+	if work[0].Consumers > 0 {
+		return fmt.Errorf("somebody else consumes %q: another run is at work, or was killed just now; try again in a moment", d.sms.Name)
+	}
+	return nil
+}
+
+// leftovers returns how many messages the work queue, its waits and its
+// dead-letter queue still hold.
+func (d desk) leftovers(ctx context.Context, conn *connection.Conn) (int, error) {
+	plan, err := topology.NewPlan(conn.Server().Version, d.exchange, d.sms)
+	if err != nil {
+		return 0, err
+	}
+	var names []string
+	for _, q := range plan.Queues {
+		names = append(names, q.Name)
+	}
+	queues, err := look(ctx, conn, names...)
+	messages := 0
+	for _, q := range queues {
+		messages += q.Messages
+	}
+	return messages, err
+}
+
+// look returns the state of queues, and changes nothing.
+func look(ctx context.Context, conn *connection.Conn, names ...string) ([]amqp.Queue, error) {
+	session, err := conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return nil, err
+	}
+	var queues []amqp.Queue
+	err = session.Do(ctx, func(ch *amqp.Channel) error {
+		for _, name := range names {
+			q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+			if err != nil {
+				return fmt.Errorf("look at queue %q: %w", name, err)
+			}
+			queues = append(queues, q)
+		}
+		return nil
+	})
+	return queues, errors.Join(err, session.Close())
+}
