@@ -1,0 +1,109 @@
+package faults
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/topology"
+)
+
+// flow is how many messages pass before and after the broker is away.
+const flow = 400
+
+// A frozen broker keeps its connections open and says nothing. Both ends give
+// them up; when it thaws, its consumers come back by themselves.
+func TestBrokerSilent(t *testing.T) {
+	for _, version := range ownVersions() {
+		t.Run(version, func(t *testing.T) {
+			n := nodeOf(t, version)
+			noLeaks(t)
+			// Nothing dies here, so that every hop of the broker's goes on.
+			bursts := startFlow(t, n, "silent", func(topology.QueueType) topology.WorkQueue {
+				return topology.WorkQueue{Waits: shortWaits}
+			}, connection.Config{Heartbeat: 2 * time.Second})
+			n.freeze(t)
+			silent := time.Now()
+			for _, b := range bursts {
+				until(t, 30*time.Second, b.queue.Name+": its consumer notices the silence", func() bool { return b.work.consumer.Health() != nil })
+				b.state = fmt.Sprintf("%d handlers had run, noticed after %v", b.ledger.count(), time.Since(silent).Round(time.Millisecond))
+			}
+			must(t, "unpause", n.Unpause)
+			endFlow(t, n, bursts, ruleSilent, time.Now())
+		})
+	}
+}
+
+// A broker that stops in order and comes back.
+func TestBrokerRestarted(t *testing.T) {
+	for _, version := range ownVersions() {
+		t.Run(version, func(t *testing.T) {
+			n := nodeOf(t, version)
+			noLeaks(t)
+			bursts := startFlow(t, n, "restarted", func(queueType topology.QueueType) topology.WorkQueue {
+				return topology.WorkQueue{Waits: waitsFor(n.column, queueType)}
+			}, connection.Config{})
+			must(t, "stop", n.Stop)
+			for _, b := range bursts {
+				b.state = fmt.Sprintf("%d failures", b.ledger.failures())
+				until(t, 10*time.Second, b.queue.Name+": its consumer notices", func() bool { return b.work.consumer.Health() != nil })
+			}
+			must(t, "start", n.Start)
+			endFlow(t, n, bursts, ruleRestarted, time.Now())
+		})
+	}
+}
+
+// startFlow declares a work queue of each type, starts producers and consumers,
+// and returns when messages flow.
+func startFlow(t *testing.T, n *node, name string, queue func(topology.QueueType) topology.WorkQueue, cfg connection.Config) []*burst {
+	t.Helper()
+	conn := open(t, n, connection.Config{})
+	var bursts []*burst
+	for _, queueType := range queueTypes {
+		w := queue(queueType)
+		w.Name, w.Type = name+"."+string(queueType), queueType
+		plan, err := topology.DeclarePlan(t.Context(), conn, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { deleteAll(t, conn, plan) })
+		bursts = append(bursts, newBurst(t, n, w, cfg))
+	}
+	for _, b := range bursts {
+		b.startWork(t)
+		b.startPublishing(t, 40_000, true)
+	}
+	for _, b := range bursts {
+		until(t, 60*time.Second, b.queue.Name+": messages flow", func() bool { return b.ledger.failures() >= flow })
+	}
+	return bursts
+}
+
+// endFlow sees to it that messages flow again, and accounts for all of them.
+func endFlow(t *testing.T, n *node, bursts []*burst, rule string, back time.Time) {
+	t.Helper()
+	for _, b := range bursts {
+		before := b.ledger.failures()
+		until(t, 60*time.Second, b.queue.Name+": messages flow again", func() bool { return b.ledger.failures() >= before+flow })
+		if err := b.work.consumer.Health(); err != nil {
+			t.Errorf("%s: consumes and is said not to: %v", b.queue.Name, err)
+		}
+		b.publish.finish()
+	}
+	for _, b := range bursts {
+		b.report(t, n, rule, b.end(t, back))
+	}
+}
+
+// freeze tries three times: a loaded machine's container runtime may fail once.
+func (n *node) freeze(t *testing.T) {
+	t.Helper()
+	for range 2 {
+		if err := n.Pause(t.Context()); err == nil {
+			return
+		}
+	}
+	must(t, "pause", n.Pause)
+}

@@ -1,0 +1,226 @@
+package faults
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// gap is the place between two steps of a consumer at which it is killed.
+//
+// What must follow, for a message in attempt n:
+//
+//	gap             handler runs of attempt n   places where it ends
+//	                in the child   after it
+//	beforeHandler   0              1            1
+//	inHandler       1, cut off     1            1
+//	afterHandler    1              1            1; a success has been handled twice
+//	beforeConfirm   1              1            1, or 2 if the copy had arrived
+//	beforeAck       1              1            2: the copy and the message itself
+//
+// The message comes back at attempt n, redelivered; a copy is attempt n+1, with
+// the same id, or a second dead letter. A success ends at the first three gaps
+// only, a failure on the ladder too: it is nacked and not copied.
+type gap string
+
+const (
+	beforeHandler gap = "before the handler"
+	inHandler     gap = "in the handler"
+	afterHandler  gap = "after the handler, before settling"
+	beforeConfirm gap = "between copy and confirm"
+	beforeAck     gap = "between confirm and ack"
+)
+
+var gaps = []gap{beforeHandler, inHandler, afterHandler, beforeConfirm, beforeAck}
+
+func (g gap) rule() string { return "consumer killed " + string(g) }
+
+func (g gap) needsCopy() bool { return g == beforeConfirm || g == beforeAck }
+
+// The attempts in which the child stops, so that the copies that it makes by
+// then go to a dead-letter queue or to a wait that outlasts the child.
+const (
+	succeeds  = done + "@1"
+	fails     = done + "@3" // fails twice; the child has it in attempt 2
+	failsFor  = later + "@1"
+	givesUp   = permanent + "@2"
+	exhausted = fail + "@9"
+)
+
+// trigger returns the attempt in which the child stops with a message.
+func trigger(messageType string) int {
+	return map[string]int{succeeds: 1, fails: 2, failsFor: 1, givesUp: 2, exhausted: 3}[messageType]
+}
+
+func gapQueues(version string, queueType topology.QueueType, g gap) []topology.WorkQueue {
+	name := fmt.Sprintf("%s.%s.%s", version, queueType, strings.NewReplacer(" ", "-", ",", "").Replace(string(g)))
+	return []topology.WorkQueue{
+		{Name: "gap." + name, Type: queueType, Waits: delay.Schedule{150 * time.Millisecond, 4 * time.Second}},
+		{Name: "last." + name, Type: queueType, Waits: delay.Schedule{100 * time.Millisecond, 150 * time.Millisecond}},
+	}
+}
+
+// queueOf returns the queue that a message was published to, by its id.
+func queueOf(id string) string { return id[:strings.LastIndex(id, "/")] }
+
+func TestConsumerKilled(t *testing.T) {
+	versions := ownVersions()
+	name := func(version string) string { return version }
+	if given() {
+		versions = broker.Series[:1] // whichever: there is one broker
+		name = func(string) string { return "given" }
+	}
+	for _, g := range gaps {
+		for _, version := range versions {
+			for _, queueType := range queueTypes {
+				t.Run(fmt.Sprintf("%s/%s %s", g, name(version), queueType), func(t *testing.T) {
+					t.Parallel()
+					n := nodeOf(t, version)
+					table.Cell(t, g.rule(), n.column, string(queueType))
+					testConsumerKilled(t, n, queueType, g)
+				})
+			}
+		}
+	}
+}
+
+func testConsumerKilled(t *testing.T, n *node, queueType topology.QueueType, g gap) {
+	const each = 5
+	conn := open(t, n, connection.Config{})
+	queues := gapQueues(n.column, queueType, g)
+	plan, err := topology.DeclarePlan(t.Context(), conn, queues[0], queues[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deleteAll(t, conn, plan) })
+
+	sent := map[string][]string{queues[0].Name: {fails, failsFor, givesUp}, queues[1].Name: {exhausted}}
+	ladder := plan.Engines[0].Engine == topology.Ladder
+	if ladder && g.needsCopy() {
+		sent[queues[0].Name] = []string{failsFor, givesUp}
+	}
+	if !g.needsCopy() {
+		sent[queues[0].Name] = append(sent[queues[0].Name], succeeds)
+	}
+	ledgers := map[string]*ledger{}
+	types := map[string]string{} // by id
+	for _, w := range queues {
+		ledgers[w.Name] = newLedger(w.Waits)
+		for _, messageType := range sent[w.Name] {
+			for _, id := range publish(t, conn, w, ledgers[w.Name], messageType, each) {
+				types[id] = messageType
+			}
+		}
+	}
+
+	// A place for each message at the gap and as many for copies that are back.
+	job := task{URL: n.AMQPURL(), Queues: queues, Gap: g, Concurrency: 2 * len(types)}
+	if _, err := runChildToGap(t, job, ledgers, len(types)); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+
+	var works []*work
+	for _, w := range queues {
+		works = append(works, startWork(t, conn, w, ledgers[w.Name], 20, true))
+	}
+	var summary string
+	for i, w := range queues {
+		l, s := ledgers[w.Name], works[i]
+		if err := s.settle(t.Context(), l, 10*time.Second); err != nil {
+			t.Error(err)
+		}
+		if err := s.stop(); err != nil {
+			t.Error(err)
+		}
+		if lost := l.lost(); len(lost) > 0 {
+			t.Errorf("lost: %s", few(lost))
+		}
+		if err := l.check(); err != nil {
+			t.Error(err)
+		}
+		var errs []error
+		l.read(func() {
+			for id := range l.safe {
+				if err := afterKill(l, id, types[id], g); err != nil {
+					errs = append(errs, fmt.Errorf("message %s (%s): %w\n\t%s", id, types[id], err, l.story(id)))
+				}
+			}
+		})
+		if len(errs) > 3 {
+			errs = append(errs[:3], fmt.Errorf("and %d faults more", len(errs)-3))
+		}
+		if err := errors.Join(errs...); err != nil {
+			t.Error(err)
+		}
+		again, _ := l.firstAfter(killed)
+		summary += fmt.Sprintf("%s: %s, next handler %v after the kill\n", w.Name, l, again.Round(time.Millisecond))
+	}
+	t.Log(summary)
+}
+
+// afterKill returns what is wrong with the end of a message that was at gap g.
+func afterKill(l *ledger, id, messageType string, g gap) error {
+	at := trigger(messageType)
+	var child, parent, next, redelivered int
+	for _, r := range l.runs[id] {
+		switch {
+		case r.attempt == at && r.child:
+			child++
+		case r.attempt == at:
+			parent++
+			if r.redelivered {
+				redelivered++
+			}
+		case r.attempt > at && r.child:
+			return fmt.Errorf("attempt %d ran in the child", r.attempt)
+		case r.attempt > at:
+			next++
+		}
+	}
+	wantChild, least, most := 1, 1, 1
+	switch {
+	case g == beforeHandler:
+		wantChild = 0
+	case g == beforeConfirm:
+		most = 2
+	case g == beforeAck, g == afterHandler && messageType == succeeds:
+		least, most = 2, 2
+	}
+	var errs []error
+	if child != wantChild {
+		errs = append(errs, fmt.Errorf("attempt %d ran %d times in the child, want %d", at, child, wantChild))
+	}
+	if parent != 1 || redelivered != 1 {
+		errs = append(errs, fmt.Errorf("attempt %d ran %d times after the kill, %d of them marked as redelivered, want one that is", at, parent, redelivered))
+	}
+	places := l.places(id)
+	if places < least || places > most {
+		errs = append(errs, fmt.Errorf("it ended in %d places, want %d to %d", places, least, most))
+	}
+	cause := map[string]xdeath.Cause{givesUp: xdeath.CausePermanent, exhausted: xdeath.CauseExhausted}[messageType]
+	if cause == "" {
+		if len(l.letters[id]) > 0 {
+			errs = append(errs, errors.New("it is a dead letter"))
+		}
+		if messageType != succeeds && next != places {
+			errs = append(errs, fmt.Errorf("attempt %d ran %d times, want once for each of %d copies", at+1, next, places))
+		}
+	} else if l.done[id] > 0 {
+		errs = append(errs, errors.New("it was handled"))
+	}
+	for _, x := range l.letters[id] {
+		if x.cause != cause || x.attempts != at {
+			errs = append(errs, fmt.Errorf("letter says %q after %d attempts, want %q after %d", x.cause, x.attempts, cause, at))
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,97 @@
+// Package faults breaks things while messages are on their way and accounts
+// for each of them afterwards: consumers are killed at every gap between two
+// steps, brokers are killed, frozen and stopped, parts of the topology deleted.
+//
+// Every message that a Publish call has reported as safe must have been handled
+// or be in the dead-letter queue at the end. Duplicates are counted.
+package faults
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/matrix"
+)
+
+// Rows of the table. What the broker's own unconfirmed hop may lose, on classic
+// queues and on 3.x, is measured and printed as a note, and is no cell.
+const (
+	ruleBurst     = "broker killed in a burst of failures"
+	rulePublish   = "broker killed in a burst of publishes"
+	ruleEnding    = "broker killed while waits end"
+	ruleSilent    = "broker silent for longer than the heartbeat"
+	ruleRestarted = "broker stopped and started under load"
+)
+
+var table = matrix.New("faults", rules()...)
+
+func rules() []matrix.Rule {
+	var all []matrix.Rule
+	for _, g := range gaps {
+		all = append(all, matrix.Rule{Name: g.rule()})
+	}
+	all = append(all,
+		matrix.Rule{Name: ruleBurst},
+		matrix.Rule{Name: rulePublish},
+		matrix.Rule{Name: ruleEnding, Except: func(version, queueType string) string {
+			if matrix.OnlyQuorum4(version, queueType) != "" {
+				return "the broker's own hop is unconfirmed there: measured, see the notes"
+			}
+			return ""
+		}},
+		matrix.Rule{Name: ruleSilent},
+		matrix.Rule{Name: ruleRestarted},
+	)
+	for _, p := range parts {
+		all = append(all, matrix.Rule{Name: p.rule()})
+	}
+	return all
+}
+
+func TestMain(m *testing.M) {
+	if task := os.Getenv(childEnv); task != "" {
+		child(task) // never returns
+	}
+	flag.Parse()
+	// The parallel tests here wait for brokers most of the time.
+	if err := flag.Set("test.parallel", "24"); err != nil {
+		panic(err)
+	}
+	for _, v := range matrix.Versions {
+		if given() {
+			table.Leave(v, "AMQP_URL is set: that broker is not ours to stop or to configure")
+		}
+	}
+	if flag.Lookup("test.run").Value.String() == "" {
+		startAll()
+	}
+	code := m.Run()
+	for _, err := range closeNodes() {
+		fmt.Println(err)
+		code = 1
+	}
+	code = table.Report(os.Stdout, code)
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// given reports whether the broker is somebody else's.
+func given() bool { return os.Getenv("AMQP_URL") != "" }
+
+// ownVersions are the versions whose brokers these tests may break.
+func ownVersions() []string {
+	if given() {
+		return nil
+	}
+	return broker.Series
+}

@@ -1,0 +1,187 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+)
+
+// part of a work queue's topology that is deleted while messages wait, missed
+// for a while, and declared again.
+//
+// A deleted queue takes its content along. What else must follow, while the part
+// is missing:
+//
+//	part               on the ladder (quorum, 4.x)      by republish (classic, 3.x)
+//	dead exchange      failures stay in the work queue  not used
+//	ladder exchange    failures go to the DLQ           not used
+//	retry exchange     ended waits stay in their queue  ended waits are lost: the broker's
+//	                                                    own hop finds no exchange
+//	rest exchange      not used by failures             not used by failures
+//	wait queue         first failures go to the DLQ     first failures go to the DLQ
+//	dead-letter queue  last failures are held           last failures are held
+//	work queue         ended waits go to the DLQ        ended waits go to the DLQ
+//
+// What stays goes on when the part is back.
+type part string
+
+const (
+	deadExchange    part = "dead exchange"
+	ladderExchange  part = "ladder exchange"
+	retryExchange   part = "retry exchange"
+	restExchange    part = "rest exchange"
+	waitQueue       part = "wait queue"
+	deadLetterQueue part = "dead-letter queue"
+	workQueue       part = "work queue"
+)
+
+var parts = []part{deadExchange, ladderExchange, retryExchange, restExchange, waitQueue, deadLetterQueue, workQueue}
+
+func (p part) rule() string { return "deleted: " + string(p) }
+
+// remove deletes the part and returns how many messages were in it.
+func (p part) remove(ch *amqp.Channel, w topology.WorkQueue) (int, error) {
+	switch p {
+	case deadExchange:
+		return 0, ch.ExchangeDelete(w.Name+".dead", false, false)
+	case ladderExchange:
+		return 0, ch.ExchangeDelete(w.Name+".ladder", false, false)
+	case retryExchange:
+		return 0, ch.ExchangeDelete(w.Name+".retry", false, false)
+	case restExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rest", false, false)
+	case waitQueue:
+		return ch.QueueDelete(w.WaitQueue(1), false, false, false)
+	case deadLetterQueue:
+		return ch.QueueDelete(w.DeadLetterQueue().Name, false, false, false)
+	}
+	return ch.QueueDelete(w.Name, false, false, false)
+}
+
+func TestPartDeleted(t *testing.T) {
+	for _, p := range parts {
+		for _, version := range ownVersions() {
+			for _, queueType := range queueTypes {
+				t.Run(fmt.Sprintf("%s/%s %s", p, version, queueType), func(t *testing.T) {
+					t.Parallel()
+					n := nodeOf(t, version)
+					table.Cell(t, p.rule(), n.column, string(queueType))
+					testPartDeleted(t, n, queueType, p)
+				})
+			}
+		}
+	}
+}
+
+func testPartDeleted(t *testing.T, n *node, queueType topology.QueueType, p part) {
+	const each = 6
+	const missing = 3500 * time.Millisecond // outlasts the first wait
+	conn := open(t, n, connection.Config{})
+	w := topology.WorkQueue{
+		Name:  fmt.Sprintf("deleted.%s.%s.%s", n.column, queueType, p),
+		Type:  queueType,
+		Waits: delay.Schedule{2500 * time.Millisecond, 500 * time.Millisecond},
+	}
+	plan, err := topology.DeclarePlan(t.Context(), conn, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { deleteAll(t, conn, plan) })
+	l := newLedger(w.Waits)
+	batch := func() (ids []string) {
+		for _, messageType := range []string{typeOf(done, 3), exhausted, givesUp} {
+			ids = append(ids, publish(t, conn, w, l, messageType, each)...)
+		}
+		return ids
+	}
+
+	var letters []string // in the dead-letter queue when it is deleted
+	if p == deadLetterQueue {
+		letters = publish(t, conn, w, l, typeOf(permanent, 1), each)
+	}
+	waiting := batch()
+	s := startWork(t, conn, w, l, 10, p != deadLetterQueue)
+	// A nack that was written has not yet brought its message to the wait.
+	until(t, 30*time.Second, "all wait", func() bool {
+		inWait, err := messages(t.Context(), conn, w.WaitQueue(1))
+		inLetters, err2 := messages(t.Context(), conn, w.DeadLetterQueue().Name)
+		return err == nil && err2 == nil && inWait == len(waiting) && inLetters == len(letters)
+	})
+	var content int
+	session, err := conn.Session(t.Context(), connection.Consume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close() }() // nothing is in flight on it
+	if err := session.Do(t.Context(), func(ch *amqp.Channel) (err error) {
+		content, err = p.remove(ch, w)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	var failing []string // for the first time, without the part
+	if p != workQueue {
+		failing = batch()
+	}
+	<-time.After(missing) // how long the fault lasts
+	if err := topology.Declare(t.Context(), conn, w); err != nil {
+		t.Fatal(err)
+	}
+	declared := time.Now()
+	if p == deadLetterQueue {
+		s.readLetters(t, l)
+	}
+	after := batch()
+	if err := s.settle(t.Context(), l, 8*time.Second); err != nil {
+		t.Error(err)
+	}
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	t.Logf("%s, %d of them in the deleted part", l, content)
+
+	// What may be lost is exactly this.
+	ladder := onLadder(n.column, queueType)
+	var lost []string
+	switch {
+	case p == waitQueue:
+		lost = waiting
+	case p == deadLetterQueue:
+		lost = letters
+	case p == retryExchange && !ladder:
+		for _, id := range slices.Concat(waiting, failing) {
+			if due := l.lastDue(id); due.After(deleted) && due.Before(declared) {
+				lost = append(lost, id)
+			}
+		}
+	}
+	slices.Sort(lost)
+	if got := l.lost(); !slices.Equal(got, lost) {
+		t.Errorf("%d messages are lost: %s\nwant %d: %s", len(got), few(got), len(lost), few(lost))
+	}
+	if p == waitQueue || p == deadLetterQueue {
+		if content != len(lost) {
+			t.Errorf("the deleted queue held %d messages, want %d", content, len(lost))
+		}
+	}
+	if err := l.check(); err != nil {
+		t.Error(err)
+	}
+	for _, ids := range [][]string{after[:each], after[each:]} {
+		for _, id := range ids {
+			l.read(func() {
+				if handled := l.done[id] == 1; handled != (ids[0] == after[0]) || l.places(id) != 1 {
+					t.Errorf("all parts are back and message %s goes wrong: %s", id, l.story(id))
+				}
+			})
+		}
+	}
+}
