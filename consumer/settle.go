@@ -127,7 +127,8 @@ func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topolo
 			return end, err
 		}
 		s.cfg.Logger.Warn("copy not confirmed", "queue", d.Queue, "message", d.ID, "to", to.String(), "error", err)
-		nackKeeps := s.route.HasDLX && !(to == s.route.DeadLetter && errors.Is(err, confirm.ErrReturned))
+		missing := to == s.route.DeadLetter && errors.Is(err, confirm.ErrReturned)
+		nackKeeps := s.route.HasDLX && !missing
 		if nackKeeps && (definite(err) || time.Now().After(deadline)) {
 			return s.byBroker(raw), s.acks.nack(u, false)
 		}

@@ -207,7 +207,7 @@ func eventually(what func() bool) bool {
 		if what() {
 			return true
 		}
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // polls, with a deadline
 	}
 	return false
 }

@@ -174,7 +174,7 @@ func runChildToGap(t *testing.T, job task, ledgers map[string]*ledger, messages 
 	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); !killed || !errors.As(err, &exit) || exit.ExitCode() != -1 {
-		return ids, fmt.Errorf("the child ended with %v and %d of %d messages at the gap", err, len(ids), messages)
+		return ids, fmt.Errorf("the child ended with (%w) and %d of %d messages at the gap", err, len(ids), messages)
 	}
 	return ids, nil
 }
