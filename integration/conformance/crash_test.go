@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Consumers that die with the message in their hands.
+
+func TestCrashesAreNotAttempts(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		id := e.send(w.Name, 1)[0]
+		for range 5 {
+			e.crashOnce(w.Name)
+		}
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			if d.Attempt <= 2 {
+				return errBroken
+			}
+			return nil
+		})
+		e.consume(w, j, consumer.Config{})
+		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.checkAttempts(j, w, id, 3)
+		if !j.of(id)[0].Redelivered {
+			e.Error("the first run after five crashes is not marked as redelivered")
+		}
+		e.atRest(w, 0)
+	}, "crashes are not attempts")
+}
+
+// crashOnce waits until there is a message and crashes with it.
+func (e *env) crashOnce(queue string) (d amqp.Delivery) {
+	e.Helper()
+	e.until("a message to crash with in "+queue, func() bool {
+		var ok bool
+		d, ok = e.crash(queue)
+		return ok
+	})
+	return d
+}
+
+func TestCrashLoopEndsInDLQ(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		dlq := w.DeadLetterQueue()
+		id := e.send(w.Name, 1)[0]
+		crashes := 0
+		e.until("the message is a dead letter", func() bool {
+			if _, ok := e.crash(w.Name); ok {
+				crashes++
+			}
+			return e.count(dlq.Name) == 1
+		})
+		// A limit of 20 allows 20 returns; the 21st is one too many.
+		if crashes != topology.DeliveryLimit+1 {
+			e.Errorf("dead-lettered after %d crashes, want %d", crashes, topology.DeliveryLimit+1)
+		}
+		j := newJournal(succeed)
+		e.consume(dlq, j, consumer.Config{})
+		e.until("the letter is handled", func() bool { return j.reached(id, consumer.PlaceDone) })
+		if got := j.of(id)[0].History; got.Count(w.Name, xdeath.DeliveryLimit) != 1 {
+			e.Errorf("letter's deaths are %v, want one by delivery_limit in %s", got.Deaths, w.Name)
+		}
+		e.atRest(w, 0)
+	}, "crash loop ends in the DLQ")
+}
+
+func TestCrashLoopAfterRetriesEndsInDLQ(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", waits(50*time.Millisecond, 50*time.Millisecond))
+		e.declare(w)
+		id := e.send(w.Name, 1)[0]
+		j := newJournal(fail)
+		first := e.consume(w, j, consumer.Config{Concurrency: 1})
+		e.until("it has failed once", func() bool { return len(j.of(id)) == 1 })
+		e.halt(first)
+		if got := len(j.of(id)); got > 2 {
+			e.Fatalf("it has failed %d times before the consumer stopped, want 1 or 2", got)
+		}
+		e.until("the message is a dead letter", func() bool {
+			e.crash(w.Name)
+			return e.count(w.DeadLetterQueue().Name) == 1
+		})
+		d := e.letter(w)
+		if h := e.parse(d); h.Count(w.Name, xdeath.DeliveryLimit) != 1 {
+			e.Errorf("letter's deaths are %v, want one by delivery_limit in %s", h.Deaths, w.Name)
+		}
+		e.atRest(w, 0)
+	}, "crash loop ends in the DLQ")
+}
+
+func TestCrashLoopIsUnbounded(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		id := e.send(w.Name, 1)[0]
+		for i := range 25 {
+			if d := e.crashOnce(w.Name); d.MessageId != id || d.Redelivered != (i > 0) {
+				e.Errorf("delivery %d is message %q, redelivered %v, want %q, %v", i+1, d.MessageId, d.Redelivered, id, i > 0)
+			}
+		}
+		j := newJournal(succeed)
+		e.consume(w, j, consumer.Config{})
+		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.checkAttempts(j, w, id, 1)
+		e.atRest(w, 0)
+	}, "crash loop is unbounded")
+}
+
+// One message cuts the connection whenever it is handled. The others, which
+// are in other handlers' hands then, must not die of it.
+func TestCrashLoopSparesNeighbours(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		p := e.startProxy()
+		conn := e.connect(p.url)
+		var neighbours []string
+		neighbours = append(neighbours, e.send(w.Name, 20)...)
+		guilty := e.publish(producer.Message{Key: w.Name, Type: "guilty"})
+		neighbours = append(neighbours, e.send(w.Name, 20)...)
+		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.Type == "guilty" {
+				p.cut()
+				<-ctx.Done()
+				return context.Cause(ctx)
+			}
+			select { // long enough to be in hand when the connection goes
+			case <-time.After(150 * time.Millisecond):
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		e.consumeOn(conn, w, j, consumer.Config{Concurrency: 50})
+		e.until("the guilty message is a dead letter", func() bool { return e.count(w.DeadLetterQueue().Name) > 0 })
+		e.until("its neighbours are done", func() bool {
+			for _, id := range neighbours {
+				if !j.reached(id, consumer.PlaceDone) {
+					return e.count(w.DeadLetterQueue().Name) > 1 // will not come any more
+				}
+			}
+			return true
+		})
+		if d := e.letter(w); d.MessageId != guilty {
+			e.Errorf("the dead letter is message %q, want the guilty %q", d.MessageId, guilty)
+		}
+		taken := false
+		for _, run := range j.of("") {
+			if run.ID != guilty && errors.Is(run.err, run.cause) && run.cause != nil {
+				taken = true
+			}
+			if run.Attempt != 1 {
+				e.Errorf("message %q was handled as attempt %d, want 1: a crash spends none", run.ID, run.Attempt)
+			}
+		}
+		if !taken {
+			e.Error("no neighbour was in hand when the connection was cut: the test tests nothing")
+		}
+		e.atRest(w, 0)
+	}, "crash loop spares its neighbours")
+}

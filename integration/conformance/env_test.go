@@ -1,0 +1,219 @@
+package conformance
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"context"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+// patience is how long a condition may take to come true on a busy machine.
+const patience = time.Minute
+
+// scaled is the schedule of most tests: the user's minutes as milliseconds.
+var scaled = delay.Schedule{150 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond, 600 * time.Millisecond}
+
+// runID keeps the names of a run apart from those of others on the same broker.
+var (
+	runID = strings.ToLower(rand.Text()[:6])
+	names atomic.Int64
+)
+
+// env is what one test has to itself on one broker: connections, and names
+// that nobody else uses.
+type env struct {
+	*testing.T
+	node    *node
+	version string // of the column, such as "4.0"
+	column  string // in the table, such as "4.0 quorum"
+	queue   topology.QueueType
+	prefix  string
+	conn    *connection.Conn
+	raw     *amqp.Connection
+
+	mu       sync.Mutex
+	look     *amqp.Channel // for passive declarations and the like
+	producer *producer.Producer
+}
+
+func newEnv(t *testing.T, n *node, version string, queueType topology.QueueType) *env {
+	t.Helper()
+	e := &env{
+		T: t, node: n, version: version, column: version + " " + string(queueType), queue: queueType,
+		prefix: fmt.Sprintf("conf-%s-%d", runID, names.Add(1)),
+	}
+	var err error
+	if e.raw, err = amqp.Dial(n.AMQPURL()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = e.raw.CloseDeadline(time.Now().Add(5 * time.Second)) })
+	e.conn = e.connect(n.AMQPURL())
+	if e.producer, err = producer.New(e.conn, producer.Config{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.noError("close the producer", e.producer.Close()) })
+	return e
+}
+
+// connect opens a Conn of the SDK.
+func (e *env) connect(url string) *connection.Conn {
+	e.Helper()
+	conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{url}, Name: e.prefix, OpenTimeout: patience})
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
+	return conn
+}
+
+// name returns a name for a queue or exchange that is this test's alone.
+func (e *env) name(what string) string { return e.prefix + "." + what }
+
+func (e *env) noError(what string, err error) {
+	e.Helper()
+	if err != nil {
+		e.Errorf("%s: %v", what, err)
+	}
+}
+
+// until waits for a condition.
+func (e *env) until(what string, done func() bool) {
+	e.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			e.Fatalf("after %v still not: %s", patience, what)
+		}
+	}
+}
+
+// workQueue returns a work queue with the scaled schedule, which is declared
+// and deleted by the test.
+func (e *env) workQueue(what string, change ...func(*topology.WorkQueue)) topology.WorkQueue {
+	w := topology.WorkQueue{Name: e.name(what), Type: e.queue, Waits: scaled}
+	for _, c := range change {
+		c(&w)
+	}
+	return w
+}
+
+func waits(s ...time.Duration) func(*topology.WorkQueue) {
+	return func(w *topology.WorkQueue) { w.Waits = s }
+}
+
+// declare declares and returns the plan; all of it is deleted at the end.
+func (e *env) declare(specs ...topology.Spec) topology.Plan {
+	e.Helper()
+	plan, err := topology.DeclarePlan(e.Context(), e.conn, specs...)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.deleteLater(plan)
+	return plan
+}
+
+func (e *env) deleteLater(plan topology.Plan) {
+	var queues, exchanges []string
+	for _, q := range plan.Queues {
+		queues = append(queues, q.Name)
+	}
+	for _, x := range plan.Exchanges {
+		exchanges = append(exchanges, x.Name)
+	}
+	e.deleteAtEnd(queues, exchanges)
+}
+
+func (e *env) deleteAtEnd(queues, exchanges []string) {
+	e.Cleanup(func() {
+		ch, err := e.raw.Channel()
+		if err != nil {
+			e.Errorf("clean up: %v", err)
+			return
+		}
+		defer ch.Close()
+		for _, q := range queues {
+			_, err := ch.QueueDelete(q, false, false, false)
+			e.noError("delete queue "+q, err)
+		}
+		for _, x := range exchanges {
+			e.noError("delete exchange "+x, ch.ExchangeDelete(x, false, false))
+		}
+	})
+}
+
+// publish publishes confirmed, to a queue unless an exchange is given, and
+// returns the id.
+func (e *env) publish(m producer.Message) string {
+	e.Helper()
+	receipt, err := e.producer.Publish(e.Context(), m)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return receipt.ID
+}
+
+// send publishes n messages to a queue and returns their ids.
+func (e *env) send(queue string, n int) []string {
+	e.Helper()
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = e.publish(producer.Message{Key: queue, ID: fmt.Sprintf("%s-%d", e.prefix, names.Add(1)), Body: []byte("body")})
+	}
+	return ids
+}
+
+// running is a consumer whose Run has been called.
+type running struct{ stop func() error }
+
+// consume runs a consumer until stop, or the end of the test.
+func (e *env) consume(source topology.Source, j *journal, cfg consumer.Config) *running {
+	e.Helper()
+	return e.consumeOn(e.conn, source, j, cfg)
+}
+
+func (e *env) consumeOn(conn *connection.Conn, source topology.Source, j *journal, cfg consumer.Config) *running {
+	e.Helper()
+	if cfg.Concurrency == 0 {
+		cfg.Concurrency = 10
+	}
+	cfg.Trace = j.trace()
+	c, err := consumer.New(conn, source, j.handle, cfg)
+	if err != nil {
+		e.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	r := &running{stop: sync.OnceValue(func() error {
+		cancel()
+		return <-ended
+	})}
+	e.Cleanup(func() { e.noError("run the consumer", r.stop()) })
+	return r
+}
+
+// halt stops a consumer in the middle of a test.
+func (e *env) halt(r *running) {
+	e.Helper()
+	if err := r.stop(); err != nil {
+		e.Fatalf("run the consumer: %v", err)
+	}
+}

@@ -1,0 +1,116 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// journal is a handler that writes down what it is given, and what became of it.
+type journal struct {
+	does func(ctx context.Context, d *consumer.Delivery) error
+
+	mu      sync.Mutex
+	entries []*entry
+	settled map[string][]consumer.Settlement
+}
+
+// entry is one run of the handler.
+type entry struct {
+	consumer.Delivery
+	began, ended time.Time
+	err, cause   error // what it returned, and the cause of its ctx
+}
+
+func newJournal(does func(ctx context.Context, d *consumer.Delivery) error) *journal {
+	return &journal{does: does, settled: map[string][]consumer.Settlement{}}
+}
+
+func (j *journal) handle(ctx context.Context, d *consumer.Delivery) error {
+	en := &entry{Delivery: *d, began: time.Now()}
+	defer func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		en.ended, en.cause = time.Now(), context.Cause(ctx)
+		j.entries = append(j.entries, en)
+	}()
+	en.err = j.does(ctx, d)
+	return en.err
+}
+
+func (j *journal) trace() consumer.Trace {
+	return consumer.Trace{Settled: func(d *consumer.Delivery, s consumer.Settlement) {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.settled[d.ID] = append(j.settled[d.ID], s)
+	}}
+}
+
+// of returns the runs for a message that have ended, in their order; "" for all.
+func (j *journal) of(id string) []entry {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var found []entry
+	for _, en := range j.entries {
+		if id == "" || en.ID == id {
+			found = append(found, *en)
+		}
+	}
+	slices.SortStableFunc(found, func(a, b entry) int { return a.began.Compare(b.began) })
+	return found
+}
+
+// settlements returns how the deliveries of a message were settled; "" for all.
+func (j *journal) settlements(id string) []consumer.Settlement {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if id != "" {
+		return slices.Clone(j.settled[id])
+	}
+	var all []consumer.Settlement
+	for _, s := range j.settled {
+		all = append(all, s...)
+	}
+	return all
+}
+
+// reached reports whether a message was settled at a place.
+func (j *journal) reached(id string, place consumer.Place) bool {
+	return slices.ContainsFunc(j.settlements(id), func(s consumer.Settlement) bool { return s.Place == place })
+}
+
+// attempts returns the attempt numbers of a message.
+func (j *journal) attempts(id string) []int {
+	var numbers []int
+	for _, en := range j.of(id) {
+		numbers = append(numbers, en.Attempt)
+	}
+	return numbers
+}
+
+// checkAttempts checks that a message was handled as attempts 1 to n, each
+// after its wait.
+func (e *env) checkAttempts(j *journal, w topology.WorkQueue, id string, n int) {
+	e.Helper()
+	want := make([]int, n)
+	for i := range want {
+		want[i] = i + 1
+	}
+	if got := j.attempts(id); !slices.Equal(got, want) {
+		e.Errorf("message %q was handled as attempts %v, want %v", id, got, want)
+		return
+	}
+	runs := j.of(id)
+	for i := range runs {
+		if got, want := runs[i].LastAttempt, i == len(w.Waits); got != want {
+			e.Errorf("message %q, attempt %d: LastAttempt is %v, want %v", id, i+1, got, want)
+		}
+		if i > 0 {
+			e.checkWait(e.T, id, i+1, runs[i].began.Sub(runs[i-1].ended), w.Waits[i-1])
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package conformance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+)
+
+// Ends of a consumer, wanted and unwanted, with handlers running.
+
+func TestDrain(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		const running = 10
+		ids := e.send(w.Name, 60)
+		var began atomic.Int64
+		release := make(chan struct{})
+		j := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			began.Add(1)
+			select {
+			case <-release:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+		r := e.consume(w, j, consumer.Config{Concurrency: running})
+		e.until("as many handlers run as may", func() bool { return began.Load() == running })
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.stop() }()
+		// Run must go on as long as its handlers: a bound for what should not happen.
+		select {
+		case err := <-stopped:
+			e.Errorf("Run returned %v while %d handlers ran", err, running)
+		case <-time.After(500 * time.Millisecond):
+		}
+		close(release)
+		if err := <-stopped; err != nil {
+			e.Errorf("Run: %v", err)
+		}
+		if got := len(j.of("")); got != running {
+			e.Errorf("%d handlers ran, want the %d that ran when Run was told to stop", got, running)
+		}
+		for _, run := range j.of("") {
+			if run.err != nil || !j.reached(run.ID, consumer.PlaceDone) {
+				e.Errorf("message %q: handler returned %v, settled %v; want nil, done", run.ID, run.err, j.settlements(run.ID))
+			}
+		}
+		e.until("the others are back", func() bool { return e.count(w.Name) == len(ids)-running })
+		rest := newJournal(succeed)
+		e.consume(w, rest, consumer.Config{})
+		e.until("they are done", func() bool { return len(rest.settlements("")) >= len(ids)-running })
+		for _, id := range ids {
+			if got := append(j.attempts(id), rest.attempts(id)...); !slices.Equal(got, []int{1}) {
+				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)
+			}
+		}
+		e.atRest(w, 0)
+	}, "drain")
+}
+
+func TestDrainTimeout(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", waits(scaled[0], scaled[1]))
+		e.declare(w)
+		ids := e.send(w.Name, 5)
+		slow := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		var began atomic.Int64
+		does := slow.does
+		slow.does = func(ctx context.Context, d *consumer.Delivery) error {
+			began.Add(1)
+			return does(ctx, d)
+		}
+		r := e.consume(w, slow, consumer.Config{Concurrency: 5, DrainTimeout: 200 * time.Millisecond})
+		e.until("the handlers run", func() bool { return int(began.Load()) == len(ids) })
+		e.halt(r)
+		for _, run := range slow.of("") {
+			if !errors.Is(run.cause, consumer.ErrStopped) {
+				e.Errorf("the cause of the handler's ctx is %v, want ErrStopped", run.cause)
+			}
+		}
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			if d.Attempt == 3 {
+				return nil
+			}
+			return errBroken
+		})
+		e.consume(w, j, consumer.Config{})
+		for _, id := range ids {
+			e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) || j.reached(id, consumer.PlaceDeadLetter) })
+			e.checkAttempts(j, w, id, 3) // the interrupted run has spent none
+		}
+		e.atRest(w, 0)
+	}, "drain timeout spends no attempt")
+}
+
+func TestLateSettleAfterCut(t *testing.T) {
+	everywhere(t, func(e *env) {
+		p := e.startProxy()
+		lateSettle(e, e.connect(p.url), p.cut)
+	}, "late settle after a cut")
+}
+
+func TestLateSettleAfterClose(t *testing.T) {
+	everywhere(t, func(e *env) {
+		name := e.name("late")
+		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: name})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
+		lateSettle(e, conn, func() { e.closeByBroker(name) })
+	}, "late settle after a close by the broker")
+}
+
+// lateSettle ends the connection while every handler runs. What the handlers
+// return then comes too late, whatever it is, and must settle nothing.
+func lateSettle(e *env, conn *connection.Conn, end func()) {
+	w := e.workQueue("work", waits(100*time.Millisecond))
+	e.declare(w)
+	returns := map[string]error{
+		"success": nil, "failure": errBroken, "permanent": consumer.DeadLetter(errBroken),
+		"later": consumer.RetryAfter(time.Millisecond, errBroken), "held": consumer.Requeue(errBroken), "discarded": consumer.Discard("unwanted"),
+	}
+	kinds := map[string]string{}
+	for kind := range returns {
+		for range 4 {
+			kinds[e.publish(producer.Message{Key: w.Name, Type: kind})] = kind
+		}
+	}
+	late := make(chan struct{})
+	var began atomic.Int64
+	j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
+		if began.Add(1) <= int64(len(kinds)) { // the first run of each
+			<-late
+			<-ctx.Done()
+			return returns[d.Type]
+		}
+		if d.Type == "held" {
+			return nil
+		}
+		return returns[d.Type]
+	})
+	e.consumeOn(conn, w, j, consumer.Config{Concurrency: len(kinds)})
+	e.until("all handlers run", func() bool { return began.Load() == int64(len(kinds)) })
+	end()
+	close(late)
+	ends := map[string]consumer.Place{
+		"success": consumer.PlaceDone, "held": consumer.PlaceDone, "discarded": consumer.PlaceDone,
+		"failure": consumer.PlaceDeadLetter, "permanent": consumer.PlaceDeadLetter, "later": consumer.PlaceDeadLetter,
+	}
+	letters := 0
+	for id, kind := range kinds {
+		want := []int{1, 1} // interrupted, and once more
+		switch kind {
+		case "failure", "later":
+			want = []int{1, 1, 2}
+			letters++
+		case "permanent":
+			letters++
+		}
+		e.until("it has reached its end", func() bool { return len(j.of(id)) >= len(want) && j.reached(id, ends[kind]) })
+		runs := j.of(id)
+		if got := j.attempts(id); !slices.Equal(got, want) {
+			e.Errorf("message %q (%s) was handled as attempts %v, want %v", id, kind, got, want)
+		}
+		if !errors.Is(runs[0].cause, connection.ErrSessionLost) {
+			e.Errorf("message %q: the cause of the first handler's ctx is %v, want ErrSessionLost", id, runs[0].cause)
+		}
+		// That an ack came too late, its sender need not learn: acks are not confirmed.
+		if got := j.settlements(id)[0].Place; got != consumer.PlaceQueue && ends[kind] != consumer.PlaceDone {
+			e.Errorf("message %q (%s) was settled as %v at first, want that it is back in its queue", id, kind, got)
+		}
+	}
+	e.atRest(w, letters)
+	for _, d := range e.take(w.DeadLetterQueue().Name, letters) {
+		if kind := kinds[d.MessageId]; ends[kind] != consumer.PlaceDeadLetter {
+			e.Errorf("message %q (%s) is a dead letter", d.MessageId, kind)
+		}
+	}
+}
+
+// Connections that are cut again and again while messages stream through.
+func TestCutsUnderLoad(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", waits(50*time.Millisecond, 100*time.Millisecond))
+		e.declare(w)
+		p := e.startProxy()
+		conn := e.connect(p.url)
+		kinds := map[string]string{}
+		for range 100 {
+			for _, kind := range []string{"succeeds", "fails once", "fails"} {
+				kinds[e.publish(producer.Message{Key: w.Name, Type: kind})] = kind
+			}
+		}
+		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
+			select { // some handlers are always running
+			case <-time.After(20 * time.Millisecond):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+			if d.Type == "fails" || d.Type == "fails once" && d.Attempt == 1 {
+				return errBroken
+			}
+			return nil
+		})
+		r := e.consumeOn(conn, w, j, consumer.Config{Concurrency: 20})
+		for cut := range 4 {
+			e.until("some more are handled", func() bool { return len(j.of("")) > 60*(cut+1) })
+			p.cut()
+		}
+		letters := map[string]bool{}
+		e.until("all have reached their end", func() bool {
+			for id, kind := range kinds {
+				if end := map[bool]consumer.Place{true: consumer.PlaceDeadLetter, false: consumer.PlaceDone}[kind == "fails"]; !j.reached(id, end) {
+					return false
+				}
+			}
+			return true
+		})
+		dlq := w.DeadLetterQueue().Name
+		e.until("queue and waits are empty", func() bool {
+			return e.count(w.Name)+e.count(w.WaitQueue(1))+e.count(w.WaitQueue(2)) == 0
+		})
+		e.halt(r) // a last duplicate may be in a handler's hands
+		for _, d := range e.take(dlq, e.count(dlq)) {
+			letters[d.MessageId] = true
+			if kinds[d.MessageId] != "fails" {
+				e.Errorf("message %q, which %s, is a dead letter", d.MessageId, kinds[d.MessageId])
+			}
+			if h := e.parse(d); h.FinalAttempts != 3 {
+				e.Errorf("letter %q has %d attempts, want 3: a cut connection spends none", d.MessageId, h.FinalAttempts)
+			}
+		}
+		for id, kind := range kinds {
+			if kind == "fails" && !letters[id] {
+				e.Errorf("message %q, which fails always, is not in the DLQ: lost", id)
+			}
+		}
+	}, "late settle after a cut")
+}
+
+func exceptManagement(_, _ string) string {
+	if os.Getenv("AMQP_URL") != "" && os.Getenv("RABBITMQ_MANAGEMENT_URL") == "" {
+		return "RABBITMQ_MANAGEMENT_URL is not set"
+	}
+	return ""
+}
+
+// closeByBroker has the broker close the connections of a Conn by that name.
+func (e *env) closeByBroker(name string) {
+	e.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
+	call := func(method, path string, into any) {
+		e.Helper()
+		req, err := http.NewRequestWithContext(e.Context(), method, e.node.ManagementURL()+path, nil)
+		if err != nil {
+			e.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			e.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode >= 300 && resp.StatusCode != http.StatusNotFound {
+			e.Fatalf("%s %s: %s", method, path, resp.Status)
+		}
+		if into != nil {
+			if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
+				e.Fatal(err)
+			}
+		}
+	}
+	type listed struct {
+		Name             string `json:"name"`
+		ClientProperties struct {
+			ConnectionName string `json:"connection_name"`
+		} `json:"client_properties"`
+	}
+	var found []string
+	e.until("the management API lists the connection", func() bool { // it learns of connections late
+		var all []listed
+		call(http.MethodGet, "/api/connections", &all)
+		for _, c := range all {
+			if strings.HasPrefix(c.ClientProperties.ConnectionName, name+" ") {
+				found = append(found, c.Name)
+			}
+		}
+		return len(found) > 0
+	})
+	for _, c := range found {
+		call(http.MethodDelete, "/api/connections/"+url.PathEscape(c), nil)
+	}
+}

@@ -1,0 +1,141 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/url"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/matrix"
+)
+
+// parallelTests is the default of -parallel here.
+const parallelTests = "16"
+
+// maxMessage is the message size limit of the brokers that are started here.
+const maxMessage = 1 << 20
+
+// node is a broker that all tests of a version share.
+type node struct {
+	*broker.Broker
+	version connection.Version
+	user    string
+	tooBig  int // a body of this size is refused
+}
+
+// nodes are the brokers under test, by their column in the table.
+var nodes = map[string]*node{}
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) (code int) {
+	flag.Parse()
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", parallelTests); err != nil {
+			panic(err)
+		}
+	}
+	before := goleak.IgnoreCurrent()
+	if err := startNodes(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	code = m.Run()
+	if err := closeNodes(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
+	}
+	if err := goleak.Find(before); err != nil && code == 0 { // after a failure it would only add noise
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	lateness.note(table)
+	return table.Report(os.Stdout, code)
+}
+
+// startNodes starts all brokers at once, or takes the one of AMQP_URL.
+func startNodes() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	given := os.Getenv("AMQP_URL") != ""
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for _, version := range matrix.Versions {
+		if given && version != matrix.Versions[0] {
+			continue
+		}
+		wg.Go(func() {
+			n, err := startNode(ctx, version, given)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+			if err == nil {
+				nodes[matrix.Nearest(n.Version())] = n
+			}
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return errors.Join(err, closeNodes())
+	}
+	for _, version := range matrix.Versions {
+		if nodes[version] == nil {
+			table.Leave(version, "AMQP_URL names one broker, of another version")
+		}
+	}
+	return nil
+}
+
+func startNode(ctx context.Context, version string, given bool) (*node, error) {
+	b, err := broker.Start(ctx, broker.Options{
+		Version: version,
+		Name:    "rehop-conformance",
+		Conf:    fmt.Sprintf("max_message_size = %d", maxMessage),
+	})
+	if err != nil {
+		return nil, err
+	}
+	n := &node{Broker: b, tooBig: maxMessage + 1}
+	u, err := url.Parse(b.AMQPURL())
+	if err == nil {
+		n.user = u.User.Username()
+		n.version, err = connection.ParseVersion(b.Version())
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close(ctx))
+	}
+	if given { // with the limit of a server out of the box, we suppose
+		if n.tooBig = 16<<20 + 1; !n.version.AtLeast(4, 0) {
+			n.tooBig = 128<<20 + 1
+		}
+	}
+	return n, nil
+}
+
+func closeNodes() error {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	for _, n := range nodes {
+		wg.Go(func() {
+			err := n.Close(context.Background())
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

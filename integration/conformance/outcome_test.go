@@ -1,0 +1,217 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+var errBroken = errors.New("the printer is broken")
+
+func succeed(context.Context, *consumer.Delivery) error { return nil }
+func fail(context.Context, *consumer.Delivery) error    { return errBroken }
+
+func TestSuccess(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		j := newJournal(succeed)
+		ids := e.send(w.Name, 20)
+		e.consume(w, j, consumer.Config{})
+		e.until("all are done", func() bool { return len(j.settlements("")) >= len(ids) })
+		for _, id := range ids {
+			if got := j.attempts(id); !slices.Equal(got, []int{1}) {
+				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)
+			}
+			if !j.reached(id, consumer.PlaceDone) {
+				e.Errorf("message %q was settled as %v, want done", id, j.settlements(id))
+			}
+		}
+		e.atRest(w, 0)
+	}, "success")
+}
+
+func TestFailsThenSucceeds(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		climb(e, w, topology.Auto)
+	}, "fails k times, then succeeds", "attempts are 1, 2, 3, ...", "waits are never early")
+}
+
+func TestRepublishAskedFor(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.Republish })
+		if plan := e.declare(w); plan.Engines[0].Engine != topology.Republish {
+			e.Fatalf("engine is %v, want republish as asked for", plan.Engines[0])
+		}
+		climb(e, w, topology.Republish)
+	}, "republish asked for")
+}
+
+// climb sends messages that fail on each rung, once on the first, twice up to
+// the second and so on, and a last one that never succeeds.
+func climb(e *env, w topology.WorkQueue, engine topology.Engine) {
+	j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+		if failures, _ := strconv.Atoi(string(d.Body)); d.Attempt <= failures {
+			return errBroken
+		}
+		return nil
+	})
+	ids := map[string]int{}
+	for range 5 { // for the lateness, too
+		for k := 1; k <= len(w.Waits)+1; k++ {
+			ids[e.publish(producer.Message{Key: w.Name, Body: []byte(strconv.Itoa(k))})] = k
+		}
+	}
+	r := e.consume(w, j, consumer.Config{Concurrency: 30})
+	e.until("all have reached their end", func() bool {
+		for id := range ids {
+			if !j.reached(id, consumer.PlaceDone) && !j.reached(id, consumer.PlaceDeadLetter) {
+				return false
+			}
+		}
+		return true
+	})
+	exhausted := 0
+	for id, k := range ids {
+		e.checkAttempts(j, w, id, min(k, len(w.Waits))+1)
+		last := consumer.PlaceDone
+		if k > len(w.Waits) {
+			last = consumer.PlaceDeadLetter
+			exhausted++
+		}
+		if !j.reached(id, last) {
+			e.Errorf("message %q, which fails %d times, was settled as %v, want %v at last", id, k, j.settlements(id), last)
+		}
+	}
+	e.halt(r)
+	e.atRest(w, exhausted)
+}
+
+func TestLadderRefused(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.Ladder })
+		err := topology.Declare(e.Context(), e.conn, w)
+		if err == nil {
+			e.deleteLater(topology.Plan{Queues: []topology.PlannedQueue{{Name: w.Name}}})
+			e.Fatal("Declare with the engine ladder succeeded, want an error with the reason")
+		}
+		reason := "broker 3."
+		if e.queue == topology.Classic {
+			reason = "classic queue's dead letters are not confirmed"
+		}
+		for _, want := range []string{w.Name, "ladder", reason, "republish"} {
+			if !strings.Contains(err.Error(), want) {
+				e.Errorf("Declare: %v; want %q in it", err, want)
+			}
+		}
+	}, "ladder refused")
+}
+
+func TestDiscard(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			if d.Attempt == 1 {
+				return errBroken
+			}
+			return consumer.Discard("not ours")
+		})
+		id := e.send(w.Name, 1)[0]
+		e.consume(w, j, consumer.Config{})
+		e.until("it is discarded", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.checkAttempts(j, w, id, 2)
+		e.atRest(w, 0)
+	}, "discard")
+}
+
+func TestRequeueHolds(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		runs := 0 // of one message, one after the other
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			runs++
+			switch {
+			case runs <= 3:
+				return consumer.Requeue(errors.New("the database is down"))
+			case runs == 4:
+				return errBroken
+			}
+			return nil
+		})
+		id := e.send(w.Name, 1)[0]
+		e.consume(w, j, consumer.Config{Concurrency: 1})
+		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		if got, want := j.attempts(id), []int{1, 1, 1, 1, 2}; !slices.Equal(got, want) {
+			e.Errorf("attempts are %v, want %v: three runs on a held message, a failure, a success", got, want)
+		}
+		if got := j.settlements(id); len(got) != 2 || got[0].Place != consumer.PlaceWait {
+			e.Errorf("settled as %v, want one wait and done: a held message is settled once", got)
+		}
+		e.atRest(w, 0)
+	}, "requeue holds")
+}
+
+func TestRequeueHeldAtStop(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		id := e.send(w.Name, 1)[0]
+		down := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Requeue(errBroken) })
+		first := e.consume(w, down, consumer.Config{})
+		e.until("it is held", func() bool { return len(down.of(id)) > 1 })
+		e.halt(first)
+		up := newJournal(succeed)
+		e.consume(w, up, consumer.Config{})
+		e.until("it is done", func() bool { return up.reached(id, consumer.PlaceDone) })
+		e.checkAttempts(up, w, id, 1)
+		e.atRest(w, 0)
+	}, "requeue holds")
+}
+
+func TestHandlerTimeout(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", waits(150*time.Millisecond))
+		e.declare(w)
+		const limit, stubborn = 100 * time.Millisecond, 200 * time.Millisecond
+		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
+			<-ctx.Done()
+			cause := context.Cause(ctx)
+			select { // the handler does not return at once: nothing may be settled before it does
+			case <-time.After(stubborn):
+			case <-e.Context().Done():
+			}
+			return cause
+		})
+		id := e.send(w.Name, 1)[0]
+		e.consume(w, j, consumer.Config{HandlerTimeout: limit})
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.checkAttempts(j, w, id, 2)
+		for _, run := range j.of(id) {
+			if !errors.Is(run.err, consumer.ErrHandlerTimeout) {
+				e.Errorf("the cause of the handler's ctx is %v, want ErrHandlerTimeout", run.err)
+			}
+			if took := run.ended.Sub(run.began); took < limit+stubborn || took > limit+stubborn+5*time.Second {
+				e.Errorf("attempt %d was over after %v, want %v, not sooner and not seconds later", run.Attempt, took, limit+stubborn)
+			}
+		}
+		letter := e.letter(w)
+		h := e.parse(letter)
+		if h.Failure.Cause != xdeath.CauseExhausted || h.FinalAttempts != 2 {
+			e.Errorf("letter says %q after %d attempts, want exhausted after 2", h.Failure.Cause, h.FinalAttempts)
+		}
+		e.atRest(w, 0)
+	}, "handler timeout")
+}

@@ -1,0 +1,122 @@
+package conformance
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Queues that others declared, by a topology.Route written by hand.
+
+func TestForeignQueue(t *testing.T) {
+	everywhere(t, func(e *env) {
+		queue := e.rawQueue(e.name("foreign"), nil)
+		ids := e.send(queue, 3)
+		failing := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			switch d.ID {
+			case ids[0]:
+				return errBroken
+			case ids[1]:
+				return consumer.DeadLetter(errBroken)
+			}
+			return consumer.RetryAfter(time.Millisecond, errBroken)
+		})
+		first := e.consume(topology.Route{Queue: queue}, failing, consumer.Config{})
+		for _, id := range ids {
+			e.until("it is handled again and again", func() bool { return len(failing.of(id)) >= 3 })
+			if got := failing.settlements(id); len(got) != 0 {
+				e.Errorf("message %q was settled as %v, want held: there is no place for it", id, got)
+			}
+		}
+		e.halt(first)
+		e.until("all are back in their queue", func() bool { return e.count(queue) == len(ids) })
+		good := newJournal(succeed)
+		e.consume(topology.Route{Queue: queue}, good, consumer.Config{})
+		for _, id := range ids {
+			e.until("it is done", func() bool { return good.reached(id, consumer.PlaceDone) })
+			if got := good.attempts(id); !slices.Equal(got, []int{1}) {
+				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)
+			}
+		}
+	}, "foreign queue, nothing known")
+}
+
+func TestForeignQueueWithDLQ(t *testing.T) {
+	everywhere(t, func(e *env) {
+		queue := e.rawQueue(e.name("foreign"), nil)
+		dlq := topology.DeadLetterQueue{Name: e.name("letters"), Type: e.queue, Exchange: e.name("dead")}
+		e.declare(dlq)
+		route := topology.Route{Queue: queue, DeadLetter: topology.Address{Exchange: dlq.Exchange, Key: "any"}}
+		since := time.Now()
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			switch d.Type {
+			case "permanent":
+				return consumer.DeadLetter(errBroken)
+			case "later":
+				return consumer.RetryAfter(time.Millisecond, errBroken)
+			}
+			return errBroken
+		})
+		e.consume(route, j, consumer.Config{})
+		for kind, cause := range map[string]xdeath.Cause{
+			"plain": xdeath.CauseExhausted, "permanent": xdeath.CausePermanent, "later": xdeath.CauseExhausted,
+		} {
+			sent := e.fullMessage("", queue)
+			sent.Type = kind
+			e.publish(sent)
+			d := e.take(dlq.Name, 1)[0]
+			e.checkLetter(topology.WorkQueue{Name: queue}, d, wantLetter{
+				cause: cause, attempts: 1, err: errBroken.Error(), errorType: "*errors.errorString", key: queue, since: since,
+			})
+			e.checkRaw(d, sent)
+		}
+		e.until("the queue is empty", func() bool { return e.count(queue) == 0 })
+	}, "foreign queue with a DLQ")
+}
+
+func TestForeignQueueWithWaits(t *testing.T) {
+	everywhere(t, func(e *env) {
+		queue := e.rawQueue(e.name("foreign"), nil)
+		letters := e.rawQueue(e.name("letters"), nil)
+		route := topology.Route{Queue: queue, Waits: delay.Schedule{scaled[0], scaled[1]}, DeadLetter: topology.Address{Key: letters}}
+		for i, wait := range route.Waits {
+			name := e.rawQueue(e.name("wait"+string(rune('1'+i))), amqp.Table{
+				"x-message-ttl": wait.Milliseconds(), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue,
+			})
+			route.WaitAt = append(route.WaitAt, topology.Address{Key: name})
+		}
+		since := time.Now()
+		j := newJournal(fail)
+		e.consume(route, j, consumer.Config{})
+		sent := producer.Message{Key: queue, Body: []byte("body"), Headers: amqp.Table{"own": "header"}}
+		id := e.publish(sent)
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.checkAttempts(j, topology.WorkQueue{Waits: route.Waits}, id, 3)
+		d := e.take(letters, 1)[0]
+		e.checkLetter(topology.WorkQueue{Name: queue}, d, wantLetter{
+			cause: xdeath.CauseExhausted, attempts: 3, err: errBroken.Error(), errorType: "*errors.errorString",
+			key: queue, since: since, firstGap: scaled[0] + scaled[1],
+		})
+		for _, run := range j.of(id) {
+			if run.Exchange != "" || run.Key != queue {
+				e.Errorf("attempt %d came with exchange %q, key %q, want the producer's", run.Attempt, run.Exchange, run.Key)
+			}
+		}
+		// By hand back from the DLQ: a life of its own.
+		e.republish(queue, d)
+		e.until("it is a dead letter again", func() bool { return len(j.of(id)) == 6 })
+		if got, want := j.attempts(id), []int{1, 2, 3, 1, 2, 3}; !slices.Equal(got, want) {
+			e.Errorf("attempts are %v, want %v", got, want)
+		}
+		e.take(letters, 1)
+	}, "foreign queue with waits")
+}
