@@ -16,6 +16,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -139,6 +140,10 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 		}
 	}
 }
+
+// Logger returns Config.Logger, or one that is silent: for what other packages
+// of the SDK do on behalf of this connection.
+func (c *Conn) Logger() *slog.Logger { return c.cfg.Logger }
 
 // Server describes the broker node of the latest successful handshake of
 // either socket. During a rolling upgrade the nodes differ: what depends on

@@ -31,6 +31,9 @@ var parameters = []string{
 // Its errors never quote what they could not understand, nor wrap the parser's
 // errors, which do: any of it may be part of a password.
 func parseTarget(raw string) (target, error) {
+	if raw == "" {
+		return target{}, errors.New("is empty, want such as amqp://user:password@host:5672/vhost")
+	}
 	scheme, rest, _ := strings.Cut(raw, ":")
 	if scheme != "amqp" && scheme != "amqps" || !strings.HasPrefix(rest, "//") {
 		return target{}, errors.New("does not start with amqp:// or amqps://")

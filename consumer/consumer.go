@@ -37,7 +37,7 @@ type Config struct {
 	HandlerTimeout time.Duration
 
 	// DrainTimeout is how long handlers may go on after Run was told to stop,
-	// before their ctx ends. Defaults to 30 s.
+	// before their ctx ends. Defaults to 20 s; Kubernetes kills after 30 s.
 	DrainTimeout time.Duration
 
 	// CopyTimeout is how long the consumer tries to get a copy confirmed,
@@ -54,7 +54,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, 30*time.Second)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, 20*time.Second)
 	c.CopyTimeout = cmp.Or(c.CopyTimeout, time.Minute)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -98,7 +98,10 @@ type Consumer struct {
 	health  atomic.Pointer[error]
 }
 
-var errNotRunning = errors.New("consumer: Run is not running")
+var (
+	errNotRunning = errors.New("consumer: Run is not running")
+	errStopping   = errors.New("consumer: Run is stopping")
+)
 
 // New returns a Consumer of a source: a topology.WorkQueue, a
 // topology.DeadLetterQueue, or a topology.Route for a queue that others
@@ -164,8 +167,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || errors.Is(err, connection.ErrClosed) || first && !consumed && !errors.Is(err, connection.ErrSessionLost) {
 			break
 		}
-		c.health.Store(&err)
-		c.cfg.Logger.Warn("consuming was interrupted", "queue", c.source.Route().Queue, "error", err)
+		c.interrupted(err)
 		if consumed {
 			first = false
 			pause.Reset()
@@ -183,6 +185,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 			c.source.Route().Queue, len(r.places)))
 	}
 	return errors.Join(err, r.publisher.Close())
+}
+
+// interrupted says so to whoever asks for the health, and to the log.
+func (c *Consumer) interrupted(err error) {
+	queue := c.source.Route().Queue
+	unhealthy := fmt.Errorf("consumer: queue %q is not consumed since %s: %w", queue, time.Now().Format(time.RFC3339), err)
+	c.health.Store(&unhealthy)
+	c.cfg.Logger.Warn("consuming was interrupted", "queue", queue, "error", err)
 }
 
 // stuckGrace is how long handlers have to return once their ctx has ended.

@@ -43,7 +43,8 @@ type Delivery struct {
 	Priority        uint8 // 0 when absent
 
 	// History is what the headers say of the message's past. On a dead letter
-	// History.Failure says why it is one.
+	// its Failure says why it is one, its Queue where it failed, and its
+	// FinalAttempts how often.
 	History xdeath.History
 }
 
@@ -75,9 +76,13 @@ func newDelivery(route topology.Route, raw amqp.Delivery) (*Delivery, error) {
 	}
 	if exchange, key, ok := history.Origin(route.Queue); ok && (returned || !route.Ours()) {
 		d.Exchange, d.Key = exchange, key
-	} else if history.FinalAttempts > 0 {
+	}
+	if route.DeadLetters() {
+		d.History = history.Letter()
+	}
+	if d.History.Failure.Cause != "" && !returned {
 		// A dead letter, in its queue or moved out of it by hand.
-		d.Exchange, d.Key = history.Exchange, history.RoutingKey
+		d.Exchange, d.Key = d.History.Exchange, d.History.RoutingKey
 	}
 	d.LastAttempt = d.Attempt > len(route.Waits)
 	return d, err

@@ -17,13 +17,8 @@ type PanicError struct {
 	Stack []byte // of the handler
 }
 
+// Error prints the value; fmt bears a value whose own methods panic.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
-
-// Unwrap returns the value passed to panic if that is an error.
-func (e *PanicError) Unwrap() error {
-	err, _ := e.Value.(error)
-	return err
-}
 
 var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit) without returning")
 
@@ -39,13 +34,14 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 	}
 	s.cfg.Trace.received(d)
 	if v, early := tooEarly(s.route, raw, d, time.Now()); early {
-		s.settle(raw, u, d, v, nil)
+		s.settle(raw, u, d, v, ending{})
 		return
 	}
 	returned := false
 	defer func() {
 		if !returned { // runtime.Goexit: only deferred calls still run
-			s.settle(raw, u, d, decide(s.route, raw, d, OutcomeOf(errGoexit), s.work.Err() != nil, time.Now()), errGoexit)
+			e := ending{err: errGoexit, text: errGoexit.Error(), outcome: Outcome{Action: ActionRetry}}
+			s.settle(raw, u, d, decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now()), e)
 		}
 	}()
 	pause := backoff.NewExponentialBackOff(
@@ -53,17 +49,21 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 		backoff.WithMaxInterval(30*time.Second),
 		backoff.WithMaxElapsedTime(holdLimit))
 	for {
-		err := s.attempt(d)
-		v := decide(s.route, raw, d, OutcomeOf(err), s.work.Err() != nil, time.Now())
+		e := s.attempt(d)
+		v := decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now())
 		if v.move == moveHold {
-			s.cfg.Logger.Warn("message held", "queue", d.Queue, "message", d.ID, "error", err)
-			if s.pause(pause.NextBackOff()) {
+			wait := pause.NextBackOff()
+			if wait != backoff.Stop {
+				wait = min(max(wait, e.outcome.After), holdLimit)
+			}
+			s.cfg.Logger.Warn("message held", "queue", d.Queue, "message", d.ID, "error", e.text, "again_in", wait)
+			if s.pause(wait) {
 				continue
 			}
 			v = verdict{move: moveRequeue}
 		}
 		returned = true
-		s.settle(raw, u, d, v, err)
+		s.settle(raw, u, d, v, e)
 		return
 	}
 }
@@ -85,8 +85,16 @@ func (s *session) pause(d time.Duration) bool {
 	}
 }
 
-// attempt runs the handler once.
-func (s *session) attempt(d *Delivery) (err error) {
+// ending is how one run of the handler ended.
+type ending struct {
+	err     error
+	outcome Outcome
+	text    string // of err
+}
+
+// attempt runs the handler once and finds out what its error means. Both are
+// the user's code, and may panic: a typed nil is an error whose text does.
+func (s *session) attempt(d *Delivery) (e ending) {
 	ctx := s.work
 	if limit := s.cfg.HandlerTimeout; limit > 0 {
 		var cancel context.CancelFunc
@@ -98,13 +106,19 @@ func (s *session) attempt(d *Delivery) (err error) {
 		})
 		defer late.Stop()
 	}
-	err = errGoexit // unless the handler returns, or panics
 	start := time.Now()
+	e.err = errGoexit // unless the handler returns, or panics
 	defer func() {
 		if v := recover(); v != nil {
-			err = &PanicError{Value: v, Stack: debug.Stack()}
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			e = ending{err: panicked, outcome: Outcome{Action: ActionRetry}, text: panicked.Error()}
 		}
-		s.cfg.Trace.handled(d, err, time.Since(start))
+		s.cfg.Trace.handled(d, e.err, time.Since(start))
 	}()
-	return s.handler(ctx, d)
+	e.err = s.handler(ctx, d)
+	e.outcome = OutcomeOf(e.err)
+	if e.err != nil {
+		e.text = e.err.Error()
+	}
+	return e
 }

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type session struct {
 	deliveries <-chan amqp.Delivery
 	cancelled  <-chan string // the broker ended the consuming
 	tag        string
+	quiet      chan struct{} // closed once a stop has ended the fetching
 
 	// work is the ctx of handlers. It ends with the session, or when a stop
 	// has lasted for DrainTimeout.
@@ -47,9 +49,12 @@ func (r *run) session() (consumed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &session{run: r, channel: channel, route: route, acks: acker{channel: channel.Channel()}}
+	s := &session{run: r, channel: channel, route: route, acks: acker{channel: channel.Channel()}, quiet: make(chan struct{})}
 	s.work, s.stopWork = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.settling, s.stopSettling = context.WithCancelCause(context.WithoutCancel(r.stop))
+	over := make(chan struct{})
+	defer close(over)
+	go s.watch(over)
 	defer s.end()
 
 	s.cancelled = channel.Channel().NotifyCancel(make(chan string, 2)) // one for each consumer of a session
@@ -68,14 +73,14 @@ func (r *run) session() (consumed bool, err error) {
 			if !ok {
 				return true, s.reasonForEnd()
 			}
-			if careful && !suspicious(route, raw) {
+			if careful && !suspicious(route, raw, channel.Server().Version) {
 				careful = false
 				if err := s.widen(); err != nil {
 					return true, err
 				}
 			}
-			if !s.start(raw) {
-				continue
+			if !s.start(raw) && r.stop.Err() != nil {
+				return true, s.drain(raw)
 			}
 		case <-channel.Done():
 			return true, channel.Err()
@@ -89,9 +94,13 @@ func (r *run) session() (consumed bool, err error) {
 // message that half its delivery limit is used up. Until a message is not, the
 // broker hands out one at a time: a crash then counts against the guilty
 // message alone and not against those that were fetched with it.
-func suspicious(route topology.Route, raw amqp.Delivery) bool {
+func suspicious(route topology.Route, raw amqp.Delivery, v connection.Version) bool {
 	history, _ := xdeath.Parse(raw.Headers) // what is malformed is logged when it is handled
-	return history.DeliveryCount >= route.DeliveryLimit()/2
+	crashes := history.DeliveryCount
+	if !v.AtLeast(4, 3) {
+		crashes -= history.Count(route.Queue, xdeath.Rejected) // counted too, on 4.0 to 4.2
+	}
+	return crashes >= route.DeliveryLimit()/2
 }
 
 // consume starts the deliveries.
@@ -142,7 +151,6 @@ func (s *session) start(raw amqp.Delivery) bool {
 	case <-s.channel.Done():
 		return false
 	case <-s.stop.Done():
-		s.giveBack(raw)
 		return false
 	}
 	u := s.acks.received(raw.DeliveryTag)
@@ -164,13 +172,18 @@ func (s *session) giveBack(raw amqp.Delivery) {
 
 // drain stops in this order: the fetching, what was not started, the handlers
 // with their copies and acks. The channel is closed last, by end.
-func (s *session) drain() error {
+func (s *session) drain(unstarted ...amqp.Delivery) error {
+	s.health.Store(&errStopping)
 	hard := time.AfterFunc(s.cfg.DrainTimeout, func() { s.stopWork(ErrStopped) })
 	defer hard.Stop()
 	harder := time.AfterFunc(s.cfg.DrainTimeout+stuckGrace/2, func() { s.stopSettling(ErrStopped) })
 	defer harder.Stop()
 	if err := s.cancel(); err != nil {
 		return err
+	}
+	close(s.quiet)
+	for _, raw := range unstarted {
+		s.giveBack(raw)
 	}
 	for raw := range s.deliveries {
 		s.giveBack(raw)
@@ -190,14 +203,24 @@ func (s *session) reasonForEnd() error {
 	return s.channel.Err()
 }
 
-// end tells the handlers that still run, and closes the channel.
-func (s *session) end() {
-	cause := s.channel.Err()
-	if cause == nil {
-		cause = connection.ErrSessionLost
+// watch tells the handlers as soon as the channel is lost.
+func (s *session) watch(over <-chan struct{}) {
+	select {
+	case <-s.channel.Done():
+		s.tell(s.channel.Err())
+	case <-over:
 	}
+}
+
+// tell ends the ctx of handlers and copies; the first cause counts.
+func (s *session) tell(cause error) {
 	s.stopWork(cause)
 	s.stopSettling(cause)
+}
+
+// end tells the handlers that still run, and closes the channel.
+func (s *session) end() {
+	s.tell(cmp.Or(s.channel.Err(), connection.ErrSessionLost))
 	// What is unsettled on it goes back to the queue; nothing else is lost.
 	_ = s.channel.Close()
 }

@@ -14,28 +14,25 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// settle does what the verdict says. cause is what the handler returned.
-func (s *session) settle(raw amqp.Delivery, u *unsettled, d *Delivery, v verdict, cause error) {
+// settle does what the verdict says; e is how the handler ended.
+func (s *session) settle(raw amqp.Delivery, u *unsettled, d *Delivery, v verdict, e ending) {
 	var end Settlement
 	var err error
 	switch v.move {
 	case moveAck:
 		end = Settlement{Place: PlaceDone}
 		err = s.acks.ack(u)
-		if cause != nil {
-			s.cfg.Logger.Info("message discarded", "queue", d.Queue, "message", d.ID, "reason", OutcomeOf(cause).Reason)
-		}
 	case moveNack:
 		end = Settlement{Place: PlaceWait, Rung: v.rung}
 		err = s.acks.nack(u, false)
 	case moveRequeue:
 		end = Settlement{Place: PlaceQueue}
-		err = s.acks.nack(u, true)
+		err = s.requeue(u)
 	case moveWait:
 		to, copy := s.retryCopy(raw, d, v)
 		end, err = s.moveOn(raw, u, d, to, copy, Settlement{Place: PlaceWait, Rung: v.rung})
 	case moveDeadLetter:
-		to, copy := s.letter(raw, d, v, cause)
+		to, copy := s.letter(raw, d, v, e)
 		end, err = s.moveOn(raw, u, d, to, copy, Settlement{Place: PlaceDeadLetter, Cause: v.cause})
 	default:
 		panic(fmt.Sprintf("consumer: verdict without a move for message %q", d.ID))
@@ -44,11 +41,47 @@ func (s *session) settle(raw amqp.Delivery, u *unsettled, d *Delivery, v verdict
 		// The session is lost: the broker has the delivery back.
 		end = Settlement{Place: PlaceQueue}
 	}
-	if cause != nil && v.move != moveAck {
-		s.cfg.Logger.Warn("attempt failed", "queue", d.Queue, "message", d.ID, "attempt", d.Attempt,
-			"error", cause, "next", end.Place.String(), "rung", end.Rung, "cause", string(end.Cause))
-	}
+	s.log(d, e, end)
 	s.cfg.Trace.settled(d, end)
+}
+
+// requeue gives a delivery back. While Run stops it waits until the fetching
+// has: the message would come back here at once, and before 4.3 each return
+// counts towards the delivery limit.
+func (s *session) requeue(u *unsettled) error {
+	if s.stop.Err() != nil {
+		select {
+		case <-s.quiet:
+		case <-s.channel.Done():
+		}
+	}
+	return s.acks.nack(u, true)
+}
+
+// log tells where a message went that is not simply done.
+func (s *session) log(d *Delivery, e ending, end Settlement) {
+	about := []any{"queue", d.Queue, "message", d.ID, "attempt", d.Attempt}
+	if e.err != nil {
+		about = append(about, "error", e.text)
+	}
+	if panicked, ok := e.err.(*PanicError); ok { //nolint:errorlint // only attempt makes one, unwrapped
+		about = append(about, "stack", string(panicked.Stack))
+	}
+	switch end.Place {
+	case PlaceDone:
+		if e.err != nil {
+			s.cfg.Logger.Info("message discarded", append(about, "reason", e.outcome.Reason)...)
+		}
+	case PlaceWait:
+		if end.Rung > 0 {
+			about = append(about, "wait", s.route.Waits[end.Rung-1])
+		}
+		s.cfg.Logger.Warn("attempt failed, the message waits", about...)
+	case PlaceDeadLetter:
+		s.cfg.Logger.Error("message dead-lettered", append(about, "cause", string(end.Cause))...)
+	case PlaceQueue:
+		s.cfg.Logger.Info("message given back to its queue", about...)
+	}
 }
 
 func (s *session) retryCopy(raw amqp.Delivery, d *Delivery, v verdict) (topology.Address, amqp.Publishing) {
@@ -66,16 +99,15 @@ func (s *session) retryCopy(raw amqp.Delivery, d *Delivery, v verdict) (topology
 	})
 }
 
-func (s *session) letter(raw amqp.Delivery, d *Delivery, v verdict, cause error) (topology.Address, amqp.Publishing) {
+func (s *session) letter(raw amqp.Delivery, d *Delivery, v verdict, e ending) (topology.Address, amqp.Publishing) {
 	failure := xdeath.Failure{
 		Cause:     v.cause,
-		Error:     cause.Error(),
-		ErrorType: errorType(cause),
+		Error:     e.text,
+		ErrorType: errorType(e.err),
 		At:        time.Now(),
 		Host:      s.host,
 	}
-	var panicked *PanicError
-	if errors.As(cause, &panicked) {
+	if panicked, ok := e.err.(*PanicError); ok { //nolint:errorlint // only attempt makes one, unwrapped
 		failure.Stack = string(panicked.Stack)
 	}
 	return s.route.DeadLetter, xdeath.DeadLetter(raw, xdeath.Letter{
@@ -96,11 +128,13 @@ func (s *session) returned(raw amqp.Delivery) bool {
 // errorType names the type of the error that a handler steered with, or
 // returned.
 func errorType(err error) string {
-	var s *steering
-	for errors.As(err, &s) {
+	for {
+		s, ok := err.(*steering) //nolint:errorlint // what the user wrapped around it is the user's type
+		if !ok {
+			return fmt.Sprintf("%T", err)
+		}
 		err = s.cause
 	}
-	return fmt.Sprintf("%T", err)
 }
 
 // moveOn gets a copy confirmed, then acks. It returns where the message is
@@ -133,7 +167,7 @@ func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topolo
 			return s.byBroker(raw), s.acks.nack(u, false)
 		}
 		if s.settling.Err() != nil || !s.pause(pause.NextBackOff()) {
-			return Settlement{Place: PlaceQueue}, s.acks.nack(u, true)
+			return Settlement{Place: PlaceQueue}, s.requeue(u)
 		}
 	}
 }

@@ -2,9 +2,10 @@ package producer
 
 import "github.com/rehop/rehop/internal/confirm"
 
-// What errors.Is finds in an error of Publish. Exactly one of them, or none if
-// the message was never sent: it was faulty, the Producer was closed, or there
-// was no connection to send it on.
+// What errors.Is finds in an error of Publish. None of them: the message was
+// never sent, because it was faulty, the Producer was closed, or there was no
+// connection to send it on. ErrUnconfirmed together with another one: a first
+// try may have arrived, and the last one ended as the other says.
 var (
 	// ErrReturned: the exchange has no queue for the key, or does not exist.
 	// The message is in no queue.

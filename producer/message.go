@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -86,11 +87,13 @@ func (m Message) publishing() (amqp.Publishing, error) {
 	if m.Exchange == "" && m.Key == "" {
 		fault("Key is empty, and so is Exchange: the default exchange wants the name of a queue as Key")
 	}
-	if n := len(m.Exchange); n > maxShort {
-		fault("Exchange is %d bytes long, want at most %d", n, maxShort)
-	}
-	if n := len(m.Key); n > maxShort {
-		fault("Key is %d bytes long, want at most %d", n, maxShort)
+	for _, s := range [2]struct{ field, value string }{{"Exchange", m.Exchange}, {"Key", m.Key}} {
+		if n := len(s.value); n > maxShort {
+			fault("%s is %d bytes long, want at most %d", s.field, n, maxShort)
+		}
+		if !utf8.ValidString(s.value) { // the broker ends the connection over it
+			fault("%s is %q, which is not valid UTF-8", s.field, s.value)
+		}
 	}
 	if m.Priority > topology.MaxPriority {
 		fault("Priority is %d, want 1 (low) to %d (high), or 0 for none", m.Priority, topology.MaxPriority)

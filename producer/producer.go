@@ -176,6 +176,10 @@ func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDupli
 	}
 	// last says more than what Retry makes of it once ctx has ended.
 	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	if last != nil && maybeDuplicate && !errors.Is(last, ErrUnconfirmed) {
+		// Whatever became of the last try, an earlier one may have arrived.
+		last = fmt.Errorf("%w: %w", ErrUnconfirmed, last)
+	}
 	return maybeDuplicate, last
 }
 

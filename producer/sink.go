@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
@@ -24,7 +25,9 @@ type Sink interface {
 
 // ExchangeSink publishes to a dead-letter exchange, confirmed, with the reason
 // in the message's headers. Declare the exchange and its queue with a
-// topology.DeadLetterQueue that has an Exchange.
+// topology.DeadLetterQueue that has an Exchange. On the producer's own cluster
+// it takes what is unroutable or refused; for a cluster that is out of reach,
+// give it a connection to another one.
 type ExchangeSink struct {
 	exchange  string
 	publisher *confirm.Publisher
@@ -39,8 +42,8 @@ func NewExchangeSink(conn *connection.Conn, exchange string) (*ExchangeSink, err
 	if conn == nil {
 		errs = append(errs, errors.New("producer: conn is nil"))
 	}
-	if exchange == "" || len(exchange) > maxShort {
-		errs = append(errs, fmt.Errorf("producer: name of the sink's exchange is %d bytes long, want 1 to %d", len(exchange), maxShort))
+	if exchange == "" || len(exchange) > maxShort || !utf8.ValidString(exchange) {
+		errs = append(errs, fmt.Errorf("producer: name of the sink's exchange is %q, want 1 to %d bytes of UTF-8", exchange, maxShort))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
@@ -81,6 +84,8 @@ func (s *ExchangeSink) Close() error { return s.publisher.Close() }
 
 func causeOf(err error) xdeath.Cause {
 	switch {
+	case errors.Is(err, ErrUnconfirmed):
+		return xdeath.CauseBlocked
 	case errors.Is(err, ErrReturned):
 		return xdeath.CauseUnroutable
 	case errors.Is(err, ErrNacked), errors.Is(err, ErrRefused):

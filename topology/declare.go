@@ -29,7 +29,10 @@ const sessionTries = 5
 // queues that a longer schedule left behind are not deleted, because messages
 // may wait in them; they come back as usual.
 func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
-	_, err := DeclarePlan(ctx, conn, specs...)
+	plan, err := DeclarePlan(ctx, conn, specs...)
+	for _, note := range plan.Notes {
+		conn.Logger().Info("topology: " + note)
+	}
 	return err
 }
 
@@ -56,6 +59,9 @@ func declareOnce(ctx context.Context, conn *connection.Conn, specs []Spec) (Plan
 	version := d.session.Server().Version
 	plan, err := NewPlan(version, specs...)
 	if err != nil {
+		return Plan{}, err
+	}
+	if err := d.boundExchanges(plan); err != nil {
 		return Plan{}, err
 	}
 	for _, e := range plan.Exchanges {
@@ -86,11 +92,14 @@ func declareOnce(ctx context.Context, conn *connection.Conn, specs []Spec) (Plan
 	return plan, nil
 }
 
-// Resolve returns the route of a source as the connected broker has it: for a
-// work queue, whether a nacked message climbs the ladder. It asks whether the
-// queues have today's arguments and declares none that is missing. A broker
-// that refuses to say (no configure permission) leaves the route on
-// [Republish], which is right in every wiring.
+// Resolve returns the route of a source as the connected broker has it, and
+// declares nothing that is missing. For a work queue it says whether a nacked
+// message climbs the ladder, and it fails if a part is missing, or has other
+// arguments than ours (a *[ConflictError]): what is sent there might be lost.
+//
+// A broker that refuses to say (no permission to configure the queues) leaves
+// the route on [Republish], which is right in every wiring, and without
+// HasDLX.
 func Resolve(ctx context.Context, conn *connection.Conn, source Source) (Route, error) {
 	route := source.Route()
 	if err := route.Validate(); err != nil {
@@ -104,28 +113,67 @@ func Resolve(ctx context.Context, conn *connection.Conn, source Source) (Route, 
 	if err := d.open(); err != nil {
 		return Route{}, err
 	}
-	version := d.session.Server().Version
-	plan, err := NewPlan(version, *route.work)
+	plan, err := NewPlan(d.session.Server().Version, *route.work)
 	if err != nil {
 		return Route{}, err
 	}
-	if plan.Engines[0].Engine != Ladder || len(route.Waits) == 0 {
-		return route, nil
-	}
+	engine := plan.Engines[0].Engine
 	for _, q := range plan.Queues {
-		if q.Owner == "" {
-			continue
-		}
-		today, err := d.hasForm(q)
+		form, err := d.formOf(q)
 		if err != nil {
 			return Route{}, err
 		}
-		if !today {
+		switch form {
+		case formUnknown:
+			route.HasDLX = false
 			return route, nil
+		case formOld:
+			engine = Republish
 		}
 	}
-	route.engine = Ladder
+	if engine == Ladder && len(route.Waits) > 0 {
+		route.engine = Ladder
+	}
 	return route, nil
+}
+
+// form is which arguments a queue was found with.
+type form uint8
+
+const (
+	formUnknown form = iota
+	formToday
+	formOld
+)
+
+// formOf looks at a queue that should exist.
+func (d *declarer) formOf(q PlannedQueue) (form, error) {
+	refused, err := d.do(func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, q.Args)
+		return err
+	})
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("topology: look at queue %q: %w", q.Name, err)
+	case refused == nil:
+	case refused.Code == amqp.NotFound:
+		return 0, fmt.Errorf("topology: queue %q does not exist: declare its work queue first: %w", q.Name, refused)
+	default:
+		return formUnknown, nil
+	}
+	if q.Owner == "" {
+		return formToday, nil // the dead-letter queue may be declared in its own way
+	}
+	isOld, err := d.queue(q)
+	switch {
+	case errors.Is(err, errNoPermission):
+		return formUnknown, nil
+	case err != nil:
+		return 0, err
+	case isOld:
+		return formOld, nil
+	}
+	return formToday, nil
 }
 
 // declarer declares one thing after the other and opens a new session when a
@@ -164,6 +212,32 @@ func (d *declarer) do(call func(*amqp.Channel) error) (refused *amqp.Error, err 
 		return refused, nil
 	}
 	return nil, err
+}
+
+// boundExchanges finds out whether the exchanges exist that are bound to and
+// not declared here, before anything is.
+func (d *declarer) boundExchanges(plan Plan) error {
+	known := map[string]bool{}
+	for _, e := range plan.Exchanges {
+		known[e.Name] = true
+	}
+	for _, b := range plan.Bindings {
+		if known[b.Exchange] {
+			continue
+		}
+		known[b.Exchange] = true
+		refused, err := d.do(func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclarePassive(b.Exchange, amqp.ExchangeTopic, true, false, false, false, nil)
+		})
+		if err != nil {
+			return fmt.Errorf("topology: look at exchange %q: %w", b.Exchange, err)
+		}
+		if refused != nil && refused.Code == amqp.NotFound {
+			return fmt.Errorf("topology: queue %q binds to exchange %q, which does not exist: declare it before, or in the same call (topology.Exchange{Name: %q}): %w",
+				b.Queue, b.Exchange, b.Exchange, refused)
+		}
+	}
+	return nil
 }
 
 func (d *declarer) exchange(e PlannedExchange) error {
@@ -209,23 +283,6 @@ func (d *declarer) declareQueue(name string, args amqp.Table) (*amqp.Error, erro
 	return refused, nil
 }
 
-// hasForm reports whether q, if it exists, has today's arguments.
-func (d *declarer) hasForm(q PlannedQueue) (bool, error) {
-	refused, err := d.do(func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, q.Args)
-		return err
-	})
-	if err != nil {
-		return false, fmt.Errorf("topology: look at queue %q: %w", q.Name, err)
-	}
-	if refused != nil {
-		// A missing wait is bridged by the alternates; it says nothing of the form.
-		return refused.Code == amqp.NotFound, nil
-	}
-	refused, err = d.declareQueue(q.Name, q.Args)
-	return refused == nil, err
-}
-
 func (d *declarer) bind(b PlannedBinding) error {
 	refused, err := d.do(func(ch *amqp.Channel) error {
 		switch {
@@ -243,8 +300,6 @@ func (d *declarer) bind(b PlannedBinding) error {
 		return fmt.Errorf("topology: bind %s: %w", b.describe(), err)
 	case refused == nil, b.Remove && refused.Code == amqp.NotFound:
 		return nil
-	case refused.Code == amqp.NotFound:
-		return fmt.Errorf("topology: bind %s: exchange or queue does not exist: declare it first, or in the same call: %w", b.describe(), refused)
 	}
 	return refusal("binding", b.describe(), "", refused)
 }

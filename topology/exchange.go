@@ -83,9 +83,14 @@ func validateName(field, name string, limit int, why string) error {
 	return nil
 }
 
+// validateLength checks a string that the broker reads as a short string. It
+// ends the whole connection over one that is not UTF-8.
 func validateLength(field, s string) error {
 	if len(s) > maxName {
 		return fmt.Errorf("topology: %s is %d bytes long (%.20q...), want at most %d", field, len(s), s, maxName)
+	}
+	if !utf8.ValidString(s) {
+		return fmt.Errorf("topology: %s is %q, which is not valid UTF-8", field, s)
 	}
 	return nil
 }

@@ -144,6 +144,9 @@ func (b *builder) queue(q PlannedQueue) {
 		b.fail(fmt.Errorf("topology: queue %q is specified twice", q.Name))
 		return
 	}
+	if b.oldForm[q.Name] {
+		q.Args, q.OldArgs = q.OldArgs, nil
+	}
 	b.plan.Queues = append(b.plan.Queues, q)
 }
 
@@ -152,21 +155,19 @@ func (b *builder) implied(q PlannedQueue) { b.spare = append(b.spare, q) }
 func (b *builder) bind(steps ...PlannedBinding) { b.plan.Bindings = append(b.plan.Bindings, steps...) }
 
 func (b *builder) done() (Plan, error) {
-	var implied []PlannedQueue
 	for _, q := range b.spare {
 		if !slices.ContainsFunc(b.plan.Queues, func(have PlannedQueue) bool { return have.Name == q.Name }) {
-			implied = append(implied, q)
+			b.queue(q)
 		}
 	}
-	// Dead-letter queues come first: what can fail must find its last place.
-	b.plan.Queues = append(implied, b.plan.Queues...)
 	if err := errors.Join(b.errs...); err != nil {
 		return Plan{}, err
 	}
 	return b.plan, nil
 }
 
-// String returns the plan as text, one part a line.
+// String returns the plan as text, one part a line; the bindings that are
+// removed, if they exist, only as their number.
 func (p Plan) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "plan for broker %s\n", p.Version)
@@ -179,12 +180,16 @@ func (p Plan) String() string {
 	for _, q := range p.Queues {
 		fmt.Fprintf(&s, "queue     %s%s\n", q.Name, formatTable(q.Args))
 	}
+	removed := 0
 	for _, b := range p.Bindings {
-		verb := "bind     "
 		if b.Remove {
-			verb = "unbind   "
+			removed++
+			continue
 		}
-		fmt.Fprintf(&s, "%s %s\n", verb, b.describe())
+		fmt.Fprintf(&s, "bind      %s\n", b.describe())
+	}
+	if removed > 0 {
+		fmt.Fprintf(&s, "unbind    %d bindings that another form or length of the schedule may have left\n", removed)
 	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(&s, "note      %s\n", n)

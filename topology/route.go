@@ -52,6 +52,9 @@ type Route struct {
 	// work is set for the route of a WorkQueue.
 	work *WorkQueue
 
+	// letters is set for the route of a DeadLetterQueue.
+	letters bool
+
 	// engine is what Resolve found out; Republish until then.
 	engine Engine
 }
@@ -75,7 +78,7 @@ func (w WorkQueue) Route() Route {
 
 // Route returns the way of a dead-letter queue's messages: none. What fails
 // there is held and handled again.
-func (q DeadLetterQueue) Route() Route { return Route{Queue: q.Name} }
+func (q DeadLetterQueue) Route() Route { return Route{Queue: q.Name, letters: true} }
 
 // Route returns r itself.
 func (r Route) Route() Route { return r }
@@ -156,6 +159,9 @@ func (r Route) DeliveryLimit() int {
 	}
 	return 0
 }
+
+// DeadLetters reports whether the route is that of a [DeadLetterQueue].
+func (r Route) DeadLetters() bool { return r.letters }
 
 // Ours reports whether the route is that of a [WorkQueue], whose waits and
 // exchanges the SDK has declared.

@@ -159,14 +159,16 @@ func (w WorkQueue) addTo(b *builder) {
 	b.exchange(PlannedExchange{Name: w.ladderExchange(), Kind: amqp.ExchangeDirect, Args: alternate(w.retryExchange())})
 	b.exchange(PlannedExchange{Name: w.deadExchange(), Kind: amqp.ExchangeHeaders, Args: alternate(w.restExchange())})
 
-	b.implied(w.DeadLetterQueue().planned(b.version))
-	for rung := range w.Waits {
-		rung++
-		today, old := w.waitArguments(rung, b.version)
-		b.queue(PlannedQueue{Name: w.WaitQueue(rung), Args: today, OldArgs: old, Owner: w.Name})
-	}
+	// The work queue comes first: if others declared it, nothing else is
+	// touched. Its user's bindings come last: then all the rest is there.
 	today, oldArgs := w.arguments(b.version)
 	b.queue(PlannedQueue{Name: w.Name, Args: today, OldArgs: oldArgs, Owner: w.Name})
+	for rung := range w.Waits {
+		rung++
+		today, oldArgs := w.waitArguments(rung, b.version)
+		b.queue(PlannedQueue{Name: w.WaitQueue(rung), Args: today, OldArgs: oldArgs, Owner: w.Name})
+	}
+	b.implied(w.DeadLetterQueue().planned(b.version))
 
 	b.bind(w.wiring(engine)...)
 	for _, own := range w.Bindings {

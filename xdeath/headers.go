@@ -102,6 +102,10 @@ type Cause string
 const (
 	CauseExhausted    Cause = "exhausted"     // the last attempt failed
 	CausePermanent    Cause = "permanent"     // the handler said that it will never work
+	CauseExpired      Cause = "expired"       // it was too old when its turn came
+	CauseCrashLoop    Cause = "crash-loop"    // consumers died while they had it, up to the delivery limit
+	CauseMaxLen       Cause = "maxlen"        // the queue was full
+	CauseRejected     Cause = "rejected"      // nacked: the consumer could not have a copy confirmed
 	CauseUnroutable   Cause = "unroutable"    // published, and returned by the broker
 	CauseBrokerNacked Cause = "broker-nacked" // published, and refused by the broker
 	CauseBlocked      Cause = "blocked"       // not published: the broker was blocked or away

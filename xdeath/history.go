@@ -169,6 +169,34 @@ func (h History) Origin(queue string) (exchange, key string, ok bool) {
 	return "", "", false
 }
 
+// Letter returns h as that of a dead letter. What the consumer wrote into it
+// stands. If nobody did, because the broker itself moved the message, Failure,
+// Queue, FinalAttempts, Exchange and RoutingKey are filled in from the broker's
+// record of its latest death.
+func (h History) Letter() History {
+	if h.isLetter || len(h.Deaths) == 0 {
+		return h
+	}
+	latest := h.Deaths[0] // the one element whose place is known on every version
+	switch latest.Reason {
+	case Expired:
+		h.Failure.Cause = CauseExpired
+	case DeliveryLimit:
+		h.Failure.Cause = CauseCrashLoop
+	case MaxLen:
+		h.Failure.Cause = CauseMaxLen
+	default:
+		h.Failure.Cause = CauseRejected
+	}
+	exchange, key, ok := h.Origin(latest.Queue)
+	if !ok && len(latest.RoutingKeys) > 0 {
+		exchange, key = latest.Exchange, latest.RoutingKeys[0]
+	}
+	h.FinalAttempts = add(h.Carried(latest.Queue), h.Count(latest.Queue, Rejected))
+	h.Queue, h.Exchange, h.RoutingKey = latest.Queue, exchange, key
+	return h
+}
+
 // FirstFailedAt returns when the first attempt at this queue failed, in whole
 // seconds: by our own header if it speaks for this queue, else by what the
 // broker recorded at its first rejection there. It returns false when neither

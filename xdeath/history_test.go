@@ -277,3 +277,33 @@ func TestCC(t *testing.T) {
 		t.Errorf("CC of no headers = %q, want none", got)
 	}
 }
+
+func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
+	death := func(reason Reason, exchange, key string, count int) Death {
+		return Death{Queue: "orders", Reason: reason, Count: count, Exchange: exchange, RoutingKeys: []string{key}}
+	}
+	for _, tt := range []struct {
+		rule     string
+		h        History
+		cause    Cause
+		attempts int
+	}{
+		{"a crash loop at the first attempt", History{Deaths: []Death{death(DeliveryLimit, "shop", "order.paid", 1)}}, CauseCrashLoop, 0},
+		{"a crash loop after two failures", History{Deaths: []Death{death(DeliveryLimit, "orders.retry", "orders@2", 1), death(Rejected, "shop", "order.paid", 2)}}, CauseCrashLoop, 2},
+		{"expired after a republish", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true,
+			Deaths: []Death{death(Expired, "orders.retry", "orders@3", 1)}}, CauseExpired, 3},
+		{"full", History{Deaths: []Death{death(MaxLen, "shop", "order.paid", 1)}}, CauseMaxLen, 0},
+		{"nacked as the last resort", History{Deaths: []Death{death(Rejected, "shop", "order.paid", 1)}}, CauseRejected, 1},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			got := tt.h.Letter()
+			if got.Failure.Cause != tt.cause || got.FinalAttempts != tt.attempts || got.Queue != "orders" || got.Exchange != "shop" || got.RoutingKey != "order.paid" {
+				t.Errorf("Letter() = %q in %q after %d attempts, from %q with %q", got.Failure.Cause, got.Queue, got.FinalAttempts, got.Exchange, got.RoutingKey)
+			}
+		})
+	}
+	written := History{Failure: Failure{Cause: CausePermanent}, isLetter: true, Deaths: []Death{death(Expired, "x", "y", 1)}}
+	if got := written.Letter(); got.Failure.Cause != CausePermanent {
+		t.Errorf("what the consumer wrote was overwritten by %q", got.Failure.Cause)
+	}
+}

@@ -31,6 +31,7 @@ type Publisher struct {
 	window int
 
 	opening chan struct{} // held by the one caller that replaces the pipe
+	aside   chan struct{} // one element for each channel opened beside the pipe
 	mu      sync.Mutex
 	pipe    *pipe
 	closed  bool
@@ -40,8 +41,12 @@ type Publisher struct {
 // New returns a Publisher that keeps at most window messages unconfirmed. It
 // opens nothing before the first publish.
 func New(conn *connection.Conn, window int) *Publisher {
-	return &Publisher{conn: conn, window: window, opening: make(chan struct{}, 1)}
+	return &Publisher{conn: conn, window: window, opening: make(chan struct{}, 1), aside: make(chan struct{}, maxAside)}
 }
+
+// maxAside bounds the channels that are open beside the pipe at a time. A
+// socket has 2047 by default, and other users.
+const maxAside = 16
 
 // Publish sends m and waits for its outcome.
 func (p *Publisher) Publish(ctx context.Context, m Message) error {
@@ -69,6 +74,10 @@ func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 			return nil, fmt.Errorf("no room among %d unconfirmed messages: %w", p.window, context.Cause(ctx))
 		}
 		if err := pipe.session.Ready(ctx); err != nil {
+			<-pipe.window
+			return nil, err
+		}
+		if err := p.look(ctx, pipe, m.Exchange); err != nil {
 			<-pipe.window
 			return nil, err
 		}

@@ -46,7 +46,7 @@ type RefusedError struct {
 
 func (e *RefusedError) Error() string {
 	if e.Cause.Code == amqp.NotFound {
-		return fmt.Sprintf("refused: exchange %q does not exist", e.Exchange)
+		return fmt.Sprintf("returned: exchange %q does not exist", e.Exchange)
 	}
 	return fmt.Sprintf("refused by the broker: %d %s", e.Cause.Code, e.Cause.Reason)
 }

@@ -57,8 +57,10 @@ func (p *Pending) Wait(ctx context.Context) error {
 	}
 	// The broker closed the channel because of one of the messages in flight
 	// on it, and does not say which. Alone on a channel each gets its own answer.
-	p.Repeated = true
-	return p.publisher.alone(ctx, p.message)
+	err := p.publisher.alone(ctx, p.message)
+	var refused *RefusedError
+	p.Repeated = !errors.As(err, &refused) // it was this one, both times
+	return err
 }
 
 // leave gives the place in the window back and returns what the broker
@@ -71,48 +73,4 @@ func (p *Pending) leave() *amqp.Return {
 	p.pipe.mu.Unlock()
 	<-p.pipe.window
 	return returned
-}
-
-// alone publishes m on a channel of its own.
-func (p *Publisher) alone(ctx context.Context, m Message) error {
-	pipe, err := openPipe(ctx, p.conn, 1)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
-	}
-	// The channel carries nothing else and has its answer, or has none to come.
-	defer func() { _ = pipe.session.Close() }()
-	confirm, err := pipe.session.Channel().PublishWithDeferredConfirmWithContext(ctx, m.Exchange, m.Key, true, false, m.Publishing)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
-	}
-	select {
-	case <-confirm.Done():
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
-	}
-	lost := pipe.session.Channel().IsClosed()
-	switch {
-	case confirm.Acked() && len(pipe.returns) > 0:
-		r := <-pipe.returns
-		return &ReturnedError{Exchange: m.Exchange, Key: m.Key, Code: r.ReplyCode, Text: r.ReplyText}
-	case confirm.Acked():
-		return nil
-	case !lost:
-		return ErrNacked
-	}
-	<-pipe.session.Done()
-	cause := pipe.session.Err()
-	if channelException(cause) {
-		var reason *amqp.Error
-		errors.As(cause, &reason)
-		return &RefusedError{Exchange: m.Exchange, Key: m.Key, Cause: reason}
-	}
-	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
-}
-
-// channelException reports whether the broker closed the channel because of
-// something that was sent on it.
-func channelException(err error) bool {
-	var reason *amqp.Error
-	return errors.As(err, &reason) && reason.Server && reason.Recover
 }

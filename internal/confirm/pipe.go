@@ -19,6 +19,9 @@ type pipe struct {
 	// waits if there is no room: hence room for the whole window.
 	returns chan amqp.Return
 
+	// exchanges that were there when first published to on this session.
+	exchanges sync.Map
+
 	mu          sync.Mutex
 	first, last *Pending // in the order of sending
 }

@@ -1,0 +1,103 @@
+package confirm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// enter waits until another channel may be opened beside the pipe.
+func (p *Publisher) enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case p.aside <- struct{}{}:
+		return func() { <-p.aside }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// look finds out, before the first message to an exchange, whether it exists:
+// the broker would answer the message by closing the channel under all that is
+// in flight on it.
+func (p *Publisher) look(ctx context.Context, pipe *pipe, exchange string) error {
+	if _, known := pipe.exchanges.Load(exchange); known || exchange == "" {
+		return nil
+	}
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	session, err := p.conn.Session(ctx, connection.Publish)
+	if err != nil {
+		return err
+	}
+	// The broker has closed it already if it refused the call.
+	defer func() { _ = session.Close() }()
+	err = session.Do(ctx, func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(exchange, amqp.ExchangeTopic, true, false, false, false, nil)
+	})
+	var refused *amqp.Error
+	if errors.As(err, &refused) && refused.Code == amqp.NotFound {
+		return &RefusedError{Exchange: exchange, Cause: refused}
+	}
+	if err == nil || channelException(err) {
+		// Without permission to look, the first message will tell.
+		pipe.exchanges.Store(exchange, true)
+		return nil
+	}
+	return err
+}
+
+// alone publishes m on a channel of its own.
+func (p *Publisher) alone(ctx context.Context, m Message) error {
+	leave, err := p.enter(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	defer leave()
+	pipe, err := openPipe(ctx, p.conn, 1)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	// The channel carries nothing else and has its answer, or has none to come.
+	defer func() { _ = pipe.session.Close() }()
+	confirm, err := pipe.session.Channel().PublishWithDeferredConfirmWithContext(ctx, m.Exchange, m.Key, true, false, m.Publishing)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	select {
+	case <-confirm.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	}
+	lost := pipe.session.Channel().IsClosed()
+	switch {
+	case confirm.Acked() && len(pipe.returns) > 0:
+		r := <-pipe.returns
+		return &ReturnedError{Exchange: m.Exchange, Key: m.Key, Code: r.ReplyCode, Text: r.ReplyText}
+	case confirm.Acked():
+		return nil
+	case !lost:
+		return ErrNacked
+	}
+	<-pipe.session.Done()
+	cause := pipe.session.Err()
+	if channelException(cause) {
+		var reason *amqp.Error
+		errors.As(cause, &reason)
+		return &RefusedError{Exchange: m.Exchange, Key: m.Key, Cause: reason}
+	}
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
+}
+
+// channelException reports whether the broker closed the channel because of
+// something that was sent on it.
+func channelException(err error) bool {
+	var reason *amqp.Error
+	return errors.As(err, &reason) && reason.Server && reason.Recover
+}
