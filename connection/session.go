@@ -137,6 +137,10 @@ func (s *Session) Err() error {
 // Server describes the node that this session lives on.
 func (s *Session) Server() Server { return s.link.server }
 
+// FrameSize returns the frame_max agreed with the broker in bytes, 0 for no
+// limit. All properties and headers of a message must fit in one frame.
+func (s *Session) FrameSize() int { return s.link.conn.Config.FrameSize }
+
 // User returns the user name that this session's socket has logged in with.
 func (s *Session) User() string { return s.link.target.uri.Username }
 

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"maps"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -28,8 +29,12 @@ type Delivery struct {
 	// and not settled. From 4.0 on it is also set after some dead-letterings.
 	Redelivered bool
 
-	Body    []byte
-	Headers amqp.Table // as they arrived, the broker's and the SDK's included
+	// Body must not be modified: a copy of the message takes it along.
+	Body []byte
+
+	// Headers as they arrived, the broker's and the SDK's included. The map is
+	// the handler's own; what it contains must not be modified.
+	Headers amqp.Table
 
 	ID              string // message-id
 	Type            string
@@ -61,7 +66,7 @@ func newDelivery(route topology.Route, raw amqp.Delivery) (*Delivery, error) {
 		Attempt:         attempt(route, history, returned),
 		Redelivered:     raw.Redelivered,
 		Body:            raw.Body,
-		Headers:         raw.Headers,
+		Headers:         maps.Clone(raw.Headers),
 		ID:              raw.MessageId,
 		Type:            raw.Type,
 		ContentType:     raw.ContentType,

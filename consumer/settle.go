@@ -152,7 +152,10 @@ func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topolo
 		backoff.WithMaxElapsedTime(0))
 	deadline := time.Now().Add(s.cfg.CopyTimeout)
 	for {
-		err := s.publish(d, to, copy)
+		err := errTooLarge
+		if limit := s.channel.FrameSize(); limit == 0 || xdeath.HeaderSize(copy) <= limit-frameOverhead {
+			err = s.publish(d, to, copy)
+		}
 		if err == nil {
 			s.cfg.Trace.confirmed(d, to)
 			return end, s.acks.ack(u)
@@ -171,6 +174,13 @@ func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topolo
 		}
 	}
 }
+
+// errTooLarge is about headers that a producer outside the SDK has filled up.
+// To send them would end the connection.
+var errTooLarge = errors.New("the headers of the copy do not fit in a frame")
+
+// frameOverhead is what a frame needs beside its payload.
+const frameOverhead = 8
 
 // publish gets one copy confirmed.
 func (s *session) publish(d *Delivery, to topology.Address, copy amqp.Publishing) error {
@@ -194,5 +204,5 @@ func (s *session) byBroker(raw amqp.Delivery) Settlement {
 
 // definite reports whether another try cannot end differently.
 func definite(err error) bool {
-	return errors.Is(err, confirm.ErrReturned) || errors.Is(err, confirm.ErrRefused)
+	return errors.Is(err, errTooLarge) || errors.Is(err, confirm.ErrReturned) || errors.Is(err, confirm.ErrRefused)
 }

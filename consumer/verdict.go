@@ -68,7 +68,7 @@ func decide(route topology.Route, raw amqp.Delivery, d *Delivery, o Outcome, int
 func nackIsDue(route topology.Route, raw amqp.Delivery, d *Delivery) bool {
 	keys := []string{raw.RoutingKey}
 	if !route.Returned(raw.Exchange) {
-		if d.History.Queue == route.Queue {
+		if d.History.Queue == route.Queue || d.History.Failure.Cause != "" {
 			return false // another life's headers, which a nack would take along
 		}
 		keys = append(keys, xdeath.CC(raw.Headers)...)

@@ -51,6 +51,8 @@ func DeclarePlan(ctx context.Context, conn *connection.Conn, specs ...Spec) (Pla
 }
 
 func declareOnce(ctx context.Context, conn *connection.Conn, specs []Spec) (Plan, error) {
+	declaring.Lock()
+	defer declaring.Unlock()
 	d := declarer{ctx: ctx, conn: conn}
 	defer d.close()
 	if err := d.open(); err != nil {
@@ -64,6 +66,11 @@ func declareOnce(ctx context.Context, conn *connection.Conn, specs []Spec) (Plan
 	if err := d.boundExchanges(plan); err != nil {
 		return Plan{}, err
 	}
+	unlock, err := d.lock(plan)
+	if err != nil {
+		return Plan{}, err
+	}
+	defer unlock()
 	for _, e := range plan.Exchanges {
 		if err := d.exchange(e); err != nil {
 			return Plan{}, err

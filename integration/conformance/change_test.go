@@ -30,10 +30,10 @@ func TestChangedWaitIsConflict(t *testing.T) {
 			e.Fatalf("Declare with a changed wait: %v, want a *ConflictError", err)
 		}
 		if conflict.Kind != "queue" || conflict.Name != w.WaitQueue(2) || conflict.Argument != "x-message-ttl" ||
-			conflict.Want != "3000" || conflict.Have != "2000" {
-			e.Errorf("conflict is %+v, want queue %s, x-message-ttl, wanted 3000, found 2000", *conflict, w.WaitQueue(2))
+			conflict.Want != "3s" || conflict.Have != "2s" {
+			e.Errorf("conflict is %+v, want queue %s, x-message-ttl, wanted 3s, found 2s", *conflict, w.WaitQueue(2))
 		}
-		for _, want := range []string{w.WaitQueue(2), "x-message-ttl", "3000", "2000", "the wait was changed", "delete the queue"} {
+		for _, want := range []string{w.WaitQueue(2), "x-message-ttl", "3s", "2s", "the wait was changed", "delete_queue"} {
 			if !strings.Contains(err.Error(), want) {
 				e.Errorf("Declare: %v; want %q in it", err, want)
 			}

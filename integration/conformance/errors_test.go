@@ -63,7 +63,7 @@ func TestErrorTexts(t *testing.T) {
 			{"unknown vhost", open(patience, func(u *url.URL) { u.Path = "/no-such" }),
 				patience / 2, []string{`vhost "no-such"`, "does not exist", e.node.user}},
 			{"queue exists with other arguments", declare(topology.WorkQueue{Name: foreign, Type: e.queue}),
-				0, []string{foreign, "exists with other", "wanted ", "found ", "delete the queue"}},
+				0, []string{foreign, "exists with other", "wanted ", "found ", "delete_queue"}},
 			{"negative wait", declare(topology.WorkQueue{Name: e.name("w"), Type: e.queue, Waits: []time.Duration{time.Second, -time.Second}}),
 				0, []string{e.name("w"), "Waits", "wait 2 is -1s", "1ms to 87600h"}},
 			{"empty name", declare(topology.WorkQueue{Type: e.queue}), 0, []string{"WorkQueue.Name", "empty"}},
@@ -71,7 +71,7 @@ func TestErrorTexts(t *testing.T) {
 			{"several faults", declare(topology.Exchange{}, topology.WorkQueue{Name: "amq.mine", Type: "stream", Engine: 9}, topology.DeadLetterQueue{Name: long, MaxAge: -1}),
 				0, []string{"Exchange.Name is empty", "amq.mine", "belong to the broker", `Type is "stream"`, "Engine is 9", "DeadLetterQueue.Name", "MaxAge"}},
 			{"binding to an exchange that is missing", declare(topology.WorkQueue{Name: e.name("b"), Type: e.queue, Bindings: []topology.Binding{{Exchange: e.name("none"), Key: "k"}}}),
-				0, []string{e.name("b"), e.name("none"), "does not exist", "declare it first"}},
+				0, []string{e.name("b"), e.name("none"), "does not exist", "declare it before"}},
 			{"consumer of a queue that is missing", func() error {
 				c, err := consumer.New(e.conn, topology.Route{Queue: e.name("none")}, succeed, consumer.Config{})
 				if err != nil {

@@ -1,0 +1,123 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// What a user's code, or somebody else's queue, may do that nobody means to.
+
+// unreadable is an error whose text cannot be had: here by its nil pointer.
+type unreadable struct{ reason string }
+
+func (u *unreadable) Error() string { return u.reason }
+
+func TestErrorThatCannotBeRead(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", waits(100*time.Millisecond))
+		e.declare(w)
+		id := e.send(w.Name, 1)[0]
+		j := newJournal(func(context.Context, *consumer.Delivery) error {
+			var nobody *unreadable
+			return nobody
+		})
+		e.consume(w, j, consumer.Config{})
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		if got := j.attempts(id); len(got) != 2 {
+			e.Errorf("attempts %v, want 1 and 2", got)
+		}
+	}, "an error that cannot be read is a failure")
+}
+
+func TestLetterMovedByTheBrokerSaysWhy(t *testing.T) {
+	everywhere(t, func(e *env) {
+		exchange, w := e.shop("work")
+		e.declare(topology.Exchange{Name: exchange}, w)
+		id := e.publish(producer.Message{Exchange: exchange, Key: "order.paid", Expiration: time.Millisecond})
+		j := newJournal(succeed)
+		e.consume(w.DeadLetterQueue(), j, consumer.Config{})
+		e.until("the letter is read", func() bool { return j.reached(id, consumer.PlaceDone) })
+		got := j.of(id)[0]
+		if got.History.Failure.Cause != xdeath.CauseExpired || got.History.Queue != w.Name || got.Exchange != exchange || got.Key != "order.paid" {
+			e.Errorf("the letter says %q of queue %q, from %q with %q; want expired, of %q, from %q with order.paid",
+				got.History.Failure.Cause, got.History.Queue, got.Exchange, got.Key, w.Name, exchange)
+		}
+	}, "letter moved by the broker says why")
+}
+
+func TestRetryAfterWhereNothingWaits(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", waits())
+		e.declare(w)
+		id := e.send(w.DeadLetterQueue().Name, 1)[0]
+		const after = time.Second
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error { return consumer.RetryAfter(after, errBroken) })
+		e.consume(w.DeadLetterQueue(), j, consumer.Config{})
+		e.until("it is handled again", func() bool { return len(j.of(id)) >= 2 })
+		if runs := j.of(id); runs[1].began.Sub(runs[0].ended) < after {
+			e.Errorf("handled again after %v, want %v at least", runs[1].began.Sub(runs[0].ended), after)
+		}
+	}, "RetryAfter where nothing waits is held so long")
+}
+
+// Its waits would have no way back and its nacks no dead-letter exchange.
+func TestQueueThatOthersDeclaredIsRefused(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.rawQueue(w.Name, amqp.Table{"x-queue-type": string(e.queue)})
+		e.send(w.Name, 1)
+		c, err := consumer.New(e.conn, w, fail, consumer.Config{})
+		if err != nil {
+			e.Fatal(err)
+		}
+		err = c.Run(e.Context())
+		var conflict *topology.ConflictError
+		if !errors.As(err, &conflict) || conflict.Name != w.Name {
+			e.Errorf("Run: %v, want a conflict about queue %s", err, w.Name)
+		}
+		if n := e.count(w.Name); n != 1 {
+			e.Errorf("%d messages in the queue, want the 1 that was there", n)
+		}
+	}, "a queue that others declared is refused")
+}
+
+func TestMissingExchangeHarmsNoOther(t *testing.T) {
+	everywhere(t, func(e *env) {
+		queue := e.rawQueue(e.name("good"), amqp.Table{"x-queue-type": string(e.queue)})
+		p := e.newProducer(producer.Config{})
+		const each, goroutines = 10, 32
+		var wg sync.WaitGroup
+		for range goroutines {
+			wg.Go(func() {
+				for range each {
+					r, err := p.Publish(e.Context(), producer.Message{Key: queue})
+					if err != nil || r.MaybeDuplicate {
+						e.Errorf("Publish: %+v, %v; want confirmed and single", r, err)
+					}
+				}
+			})
+			wg.Go(func() {
+				r, err := p.Publish(e.Context(), producer.Message{Exchange: e.name("missing"), Key: "k"})
+				e.checkOutcome(r, err, producer.ErrReturned)
+				if r.MaybeDuplicate {
+					e.Errorf("Publish to a missing exchange: %+v; it is in no queue", r)
+				}
+			})
+		}
+		wg.Wait()
+		e.until("all are there", func() bool { return e.count(queue) >= each*goroutines })
+		if n := e.count(queue); n != each*goroutines {
+			e.Errorf("%d messages in the queue, want %d", n, each*goroutines)
+		}
+	}, "publish: missing exchange harms no other")
+}
