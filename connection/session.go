@@ -144,13 +144,20 @@ func (s *Session) FrameSize() int { return s.link.conn.Config.FrameSize }
 // User returns the user name that this session's socket has logged in with.
 func (s *Session) User() string { return s.link.target.uri.Username }
 
-// Close ends the session and returns once it has ended, within
-// Config.OperationTimeout; a broker that has not answered by then loses the
-// socket, as in [Session.Do]. Deliveries not settled go back to their queue.
-// Closing an ended session returns nil.
+// Close ends the session and returns once it has ended, within 6 s. Deliveries
+// not settled go back to their queue. Closing an ended session returns nil.
+//
+// While the broker blocks publishers on this socket it would not hear of it:
+// Close returns at once then, and the channel ends with its socket.
 func (s *Session) Close() error {
-	// Without a ctx: whoever is stopping still wants the channel closed.
-	err := s.exclusively(context.Background(), func() error {
+	if _, _, shut := s.link.gate.state(); shut {
+		return nil
+	}
+	// Not after the caller's ctx: whoever is stopping still wants the channel
+	// closed. But not for long: a stop has a deadline of its own.
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := s.exclusively(ctx, func() error {
 		err := s.channel.Close()
 		<-s.done
 		return err

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"time"
@@ -21,7 +22,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 
-	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}})
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}, Logger: slog.Default()})
 	check(err)
 
 	orders := topology.WorkQueue{
@@ -44,7 +45,7 @@ func main() {
 		}
 		stop()
 		return nil
-	}, consumer.Config{Concurrency: 16})
+	}, consumer.Config{Concurrency: 16, Logger: slog.Default()})
 	check(err)
 	check(office.Run(ctx)) // until stop, or Ctrl-C
 	check(shop.Close())
