@@ -44,7 +44,7 @@ type unavailable string
 func (u unavailable) Error() string { return string(u) }
 
 // sources are all there are, in the order in which they are tried.
-var sources = []source{given{}, docker{}}
+var sources = []source{given{}, docker{}, process{}}
 
 func open(ctx context.Context, opts Options, sources []source) (cluster, error) {
 	return first(sources, func(src source) (cluster, error) { return src.open(ctx, opts) })
