@@ -55,7 +55,18 @@ func verbs(t *testing.T, kind broker.Kind, version string) {
 	if _, err := amqp.Dial(url); err == nil {
 		t.Error("a stopped broker accepts a connection")
 	}
+	if err := b.Stop(t.Context()); err != nil {
+		t.Errorf("Stop of a stopped broker: %v, want nil", err)
+	}
+	for verb, do := range map[string]func(context.Context) error{"Kill": b.Kill, "Pause": b.Pause, "Unpause": b.Unpause} {
+		if err := do(t.Context()); err == nil {
+			t.Errorf("%s of a stopped broker is no error", verb)
+		}
+	}
 	timed(t, "start after stop", func() error { return b.Start(t.Context()) })
+	if err := b.Start(t.Context()); err != nil {
+		t.Errorf("Start of a broker that runs: %v, want nil", err)
+	}
 	publish(t, b, "between")
 	timed(t, "kill", func() error { return b.Kill(t.Context()) })
 	timed(t, "start after kill", func() error { return b.Start(t.Context()) })
@@ -68,6 +79,9 @@ func verbs(t *testing.T, kind broker.Kind, version string) {
 	}
 	managementAnswers(t, management)
 
+	if err := b.Pause(t.Context()); err != nil { // a frozen one can be closed too
+		t.Error(err)
+	}
 	timed(t, "close", func() error { return b.Close(t.Context()) })
 	if err := b.Close(t.Context()); err != nil {
 		t.Errorf("second Close: %v, want nil", err)

@@ -28,7 +28,7 @@ func findInstallation(ctx context.Context, progress io.Writer) (installation, er
 		return found, nil
 	}
 	if !installable() {
-		return installation{}, unavailable("rabbitmq-server, which is not installed")
+		return installation{}, unavailable("rabbitmq-server, which is not installed, nor can be: that takes root and apt-get")
 	}
 	fmt.Fprintln(progress, "broker: installing Debian's rabbitmq-server, without its service; about half a minute")
 	if err := install(ctx); err != nil {

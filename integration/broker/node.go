@@ -33,15 +33,18 @@ func (n *Node) AMQPURL() string { return n.server.AMQPURL() }
 // RABBITMQ_MANAGEMENT_URL is not.
 func (n *Node) ManagementURL() string { return n.server.ManagementURL() }
 
-// Stop shuts the node down in an orderly way and returns when it is down.
+// Stop shuts the node down in an orderly way and returns when it is down. To
+// stop one that is down is no error.
 func (n *Node) Stop(ctx context.Context) error { return n.server.Stop(ctx) }
 
 // Start brings a node back that was stopped or killed, with its data and at its
-// old address, and returns when it is ready for work.
+// old address, and returns when it is ready for work. To start one that runs is
+// no error.
 func (n *Node) Start(ctx context.Context) error { return n.server.Start(ctx) }
 
 // Kill ends the node as a power failure would: SIGKILL, no goodbye on any
-// connection. What was written to its disk stays.
+// connection. What was written to its disk stays. Kill, Pause and Unpause of a
+// node that is down are errors.
 func (n *Node) Kill(ctx context.Context) error { return n.server.Kill(ctx) }
 
 // Pause freezes the node: its connections stay open and silent.
