@@ -48,7 +48,7 @@ func poll(ctx context.Context, ask func() (bool, error)) error {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }

@@ -41,7 +41,7 @@ func init() {
 
 // lifeline is the parent's end of the pipe. It is never closed or collected; the
 // kernel closes it when the process ends.
-var lifeline *os.File
+var lifeline *os.File //nolint:unused // what nothing refers to is collected, and closed
 
 // startReaper starts this process's reaper, once.
 var startReaper = sync.OnceValue(func() error {
@@ -78,10 +78,11 @@ func reap(run string) {
 	if provider, err := connect(ctx); err == nil {
 		sweep = func() int { return sweepProcesses(run) + sweepDocker(ctx, provider.Client(), run) }
 	}
-	for clean := time.Now(); ctx.Err() == nil && time.Since(clean) < sweepFor; {
+	clean := time.Now()
+	_ = poll(ctx, func() (bool, error) { // too late or not, nobody is left to tell
 		if sweep() > 0 {
 			clean = time.Now()
 		}
-		time.Sleep(200 * time.Millisecond)
-	}
+		return time.Since(clean) > sweepFor, nil
+	})
 }
