@@ -48,6 +48,7 @@ func verbs(t *testing.T, kind broker.Kind, version string) {
 	if names := run(t, b, "rabbitmqctl", "cluster_status"); !strings.Contains(names, b.Name()) {
 		t.Errorf("Name() = %q, the broker says %s", b.Name(), names)
 	}
+	run(t, b, "rabbitmq-plugins", "enable", "rabbitmq_shovel")
 	freeze(t, b)
 	publish(t, b, "before")
 

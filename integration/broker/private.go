@@ -39,7 +39,7 @@ func newPrivate(inst installation, opts Options) (private, error) {
 	p.ports.amqp, p.ports.management, p.ports.distribution, p.ports.epmd = ports[0], ports[1], ports[2], ports[3]
 	p.env = p.environment(inst, opts)
 	for name, text := range p.files(opts) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o400); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			_ = os.RemoveAll(dir)
 			return private{}, fmt.Errorf("broker: %w", err)
 		}
@@ -89,6 +89,7 @@ func (p private) environment(inst installation, opts Options) []string {
 		"RABBITMQ_CONFIG_FILES":               in("conf.d"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE":       in("advanced.config"),
 		"RABBITMQ_ENABLED_PLUGINS_FILE":       in("enabled_plugins"),
+		"RABBITMQ_PLUGINS_DIR":                filepath.Join(inst.bin, "../plugins"), // Debian's 4.0 names one that is absent too
 		"RABBITMQ_MNESIA_BASE":                in("data"),
 		"RABBITMQ_LOG_BASE":                   in("logs"),
 		"RABBITMQ_LOGS":                       "-",

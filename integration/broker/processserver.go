@@ -25,7 +25,7 @@ type processServer struct {
 
 	mu   sync.Mutex // one change of state at a time
 	vm   *child     // the server, an Erlang VM; nil before the first start
-	epmd *child     // nil before the first start and after Close
+	epmd *child     // nil before the first start
 }
 
 func newProcessServer(inst installation, opts Options) (*processServer, error) {
