@@ -1,15 +1,22 @@
 // Package broker gives a test a real RabbitMQ of its own, and the means to be
-// unkind to it: stop it, kill it, freeze it, start it again with its data.
+// unkind to it: stop it, kill it, freeze it, start it again with its data. It
+// can be a cluster, whose nodes can be cut off from each other.
 //
 // Where it comes from, first that applies:
 //
 //  1. AMQP_URL, a broker that runs already, with RABBITMQ_MANAGEMENT_URL beside
-//     it. It is used as it is: nobody stops it, and nothing is removed from it.
+//     it, and AMQP_URLS if it has several nodes. It is used as it is: nobody
+//     stops it, and nothing is removed from it.
 //  2. A Docker container of the image $RABBITMQ_IMAGE.
 //  3. A Docker container of an image of the wanted version: a local one, else
 //     the official one, pulled, else one built from Debian's packages.
+//  4. A child process, if rabbitmq-server is installed, or can be from Debian's
+//     packages by root. It has ports, data and an epmd of its own: a broker that
+//     the system runs does not notice it. There is one version only.
 //
-// Containers disappear with the process that started them, however it ends.
+// Containers and child processes disappear with the process that started them,
+// however it ends. Child processes need Linux for that: the reaper looks for
+// them in /proc.
 package broker
 
 import (
@@ -27,13 +34,19 @@ import (
 var Series = []string{"3.10", "4.0", "4.3"}
 
 // Options say which broker Start gives. The zero value is a good one. All but
-// Version and Progress are ignored when AMQP_URL is set.
+// Version, Nodes and Progress are ignored when AMQP_URL is set.
 type Options struct {
-	// Version is one of Series. Defaults to the newest, "4.3".
+	// Version is one of Series. Defaults to the newest there is: "4.3" from
+	// Docker, elsewhere the one version that is to be had. Ignored when
+	// RABBITMQ_IMAGE is used.
 	Version string
 
-	// Name is put in front of the container's name, so that a person who looks
-	// at the list sees whose it is. Defaults to "rehop".
+	// Nodes is how many nodes form the broker. More than one need Docker.
+	// Defaults to 1.
+	Nodes int
+
+	// Name is put in front of the names of containers and of folders, so that a
+	// person who looks at the list sees whose it is. Defaults to "rehop".
 	Name string
 
 	// Conf is added to the server's configuration, in the format of rabbitmq.conf.
@@ -49,12 +62,12 @@ type Options struct {
 	Env map[string]string
 
 	// Progress gets a line when something slow begins: an image is pulled or
-	// built. Defaults to os.Stderr.
+	// built, a package is installed. Defaults to os.Stderr.
 	Progress io.Writer
 }
 
 func (o Options) withDefaults() Options {
-	o.Version = cmp.Or(o.Version, Series[len(Series)-1])
+	o.Nodes = cmp.Or(o.Nodes, 1)
 	o.Name = cmp.Or(o.Name, "rehop")
 	o.LetterTimeout = cmp.Or(o.LetterTimeout, 3*time.Second)
 	if o.Progress == nil {
@@ -64,8 +77,11 @@ func (o Options) withDefaults() Options {
 }
 
 func (o Options) validate() error {
-	if !slices.Contains(Series, o.Version) {
+	if o.Version != "" && !slices.Contains(Series, o.Version) {
 		return fmt.Errorf("broker: Version is %q, want one of %s", o.Version, strings.Join(Series, ", "))
+	}
+	if o.Nodes < 1 {
+		return fmt.Errorf("broker: Nodes is %d, want 1 or more", o.Nodes)
 	}
 	if o.LetterTimeout < time.Millisecond {
 		return fmt.Errorf("broker: LetterTimeout is %v, want 1ms or more", o.LetterTimeout)
@@ -73,85 +89,83 @@ func (o Options) validate() error {
 	return nil
 }
 
-// Broker is a RabbitMQ that accepts connections, until a verb says otherwise.
-// It is safe for concurrent use. Close it.
-type Broker struct {
-	server
-	version string
+// erlArgs are settings that rabbitmq.conf has no words for.
+func (o Options) erlArgs() string {
+	return fmt.Sprintf("-rabbit dead_letter_worker_publisher_confirm_timeout %d", o.LetterTimeout.Milliseconds())
 }
 
-// server is a broker as one source gives it. Broker's methods say what the verbs mean.
-type server interface {
-	AMQPURL() string
-	ManagementURL() string
-	Stop(context.Context) error
-	Start(context.Context) error
-	Kill(context.Context) error
-	Pause(context.Context) error
-	Unpause(context.Context) error
-	Exec(ctx context.Context, args ...string) (string, error)
-	Logs(context.Context) (string, error)
-	Close(context.Context) error
+// Broker is a RabbitMQ that accepts connections, until a verb says otherwise.
+// The verbs it has from Node are those of its first node. It is safe for
+// concurrent use. Close it.
+type Broker struct {
+	*Node
+	nodes   []*Node
+	cluster cluster
+	version string
 }
 
 // Start gives a broker that is ready for work, and no sooner. Brokers may be
 // started in parallel. An image that has to be built first takes about half a
-// minute more. The error lists what was tried and what to do about it.
+// minute more, and so does a package that has to be installed. The error lists
+// what was tried and what to do about it. It is ErrOtherVersion if there is a
+// broker, but not of the wanted version.
 func Start(ctx context.Context, opts Options) (*Broker, error) {
+	return start(ctx, opts, sources)
+}
+
+func start(ctx context.Context, opts Options, sources []source) (*Broker, error) {
 	opts = opts.withDefaults()
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	s, err := open(ctx, opts, sources)
+	c, err := open(ctx, opts, sources)
 	if err != nil {
 		return nil, err
 	}
-	version, err := serverVersion(ctx, s.AMQPURL())
-	if err != nil {
-		_ = s.Close(context.WithoutCancel(ctx)) // the broker that does not answer is the news
+	b := &Broker{cluster: c}
+	for _, s := range c.servers() {
+		b.nodes = append(b.nodes, &Node{s})
+	}
+	b.Node = b.nodes[0]
+	if b.version, err = serverVersion(ctx, b.AMQPURL()); err != nil {
+		_ = b.Close(ctx) // the broker that does not answer is the news
 		return nil, err
 	}
-	return &Broker{server: s, version: version}, nil
+	return b, nil
 }
-
-// AMQPURL is the address to connect to, credentials included. It stays the same
-// when the broker is stopped or killed and started again.
-func (b *Broker) AMQPURL() string { return b.server.AMQPURL() }
-
-// ManagementURL is the base address of the management API, credentials
-// included, and as constant as AMQPURL. It is empty if AMQP_URL is set and
-// RABBITMQ_MANAGEMENT_URL is not.
-func (b *Broker) ManagementURL() string { return b.server.ManagementURL() }
 
 // Version is what the server itself says it is, such as "4.3.6".
 func (b *Broker) Version() string { return b.version }
 
-// Stop shuts the broker down in an orderly way and returns when it is down.
-func (b *Broker) Stop(ctx context.Context) error { return b.server.Stop(ctx) }
+// Nodes are the nodes of the broker, the first one first.
+func (b *Broker) Nodes() []*Node { return slices.Clone(b.nodes) }
 
-// Start brings a broker back that was stopped or killed, with its data and at
-// its old address, and returns when it is ready for work.
-func (b *Broker) Start(ctx context.Context) error { return b.server.Start(ctx) }
-
-// Kill ends the broker as a power failure would: SIGKILL, no goodbye on any
-// connection. What was written to its disk stays.
-func (b *Broker) Kill(ctx context.Context) error { return b.server.Kill(ctx) }
-
-// Pause freezes the broker: its connections stay open and silent.
-func (b *Broker) Pause(ctx context.Context) error { return b.server.Pause(ctx) }
-
-// Unpause lets a paused broker go on as if nothing had happened.
-func (b *Broker) Unpause(ctx context.Context) error { return b.server.Unpause(ctx) }
-
-// Exec runs a command beside the server, such as "rabbitmqctl", "list_queues",
-// and returns what it printed on both outputs. The error of a command that
-// fails holds its output too.
-func (b *Broker) Exec(ctx context.Context, args ...string) (string, error) {
-	return b.server.Exec(ctx, args...)
+// AMQPURLs are the addresses of all nodes, in the order of Nodes.
+func (b *Broker) AMQPURLs() []string {
+	var urls []string
+	for _, n := range b.nodes {
+		urls = append(urls, n.AMQPURL())
+	}
+	return urls
 }
 
-// Logs returns what the server has logged since it was first started.
-func (b *Broker) Logs(ctx context.Context) (string, error) { return b.server.Logs(ctx) }
+// Partition cuts the network between two nodes: what one sends the other is
+// dropped without a word, while clients and other nodes still reach both. Each
+// pair is cut on its own; to isolate one node of three, cut it from both others.
+// It lasts until Heal, or until one of the two is stopped or killed: a node that
+// is started again is cut from nobody.
+//
+// Nodes notice a silent peer by net_ticktime, which is a minute out of the box;
+// "net_ticktime = 5" in Options.Conf makes it seconds.
+//
+// It needs root on the Linux machine that runs Docker, with nsenter and iptables.
+func (b *Broker) Partition(ctx context.Context, one, other *Node) error {
+	return b.cluster.partition(ctx, one.server, other.server)
+}
+
+// Heal takes all partitions away. RabbitMQ 3.x and 4.0 stay partitioned if they
+// have noticed, unless cluster_partition_handling in Options.Conf says otherwise.
+func (b *Broker) Heal(ctx context.Context) error { return b.cluster.heal(ctx) }
 
 // Close removes the broker with all its data. Closing twice is no error.
-func (b *Broker) Close(ctx context.Context) error { return b.server.Close(ctx) }
+func (b *Broker) Close(ctx context.Context) error { return b.cluster.close(ctx) }

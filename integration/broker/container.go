@@ -26,9 +26,12 @@ type containerServer struct {
 	provider               *testcontainers.DockerProvider
 	container              testcontainers.Container
 	id                     string
+	name                   string
+	network                string // of the cluster; empty for a single node
 	amqpURL, managementURL string
 }
 
+func (c *containerServer) Name() string          { return c.name }
 func (c *containerServer) AMQPURL() string       { return c.amqpURL }
 func (c *containerServer) ManagementURL() string { return c.managementURL }
 

@@ -12,10 +12,10 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 )
 
-func start(t *testing.T, opts broker.Options) *broker.Broker {
+func start(t *testing.T, kind broker.Kind, opts broker.Options) *broker.Broker {
 	t.Helper()
 	began := time.Now()
-	b, err := broker.Start(t.Context(), opts)
+	b, err := kind.Start(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,6 +26,34 @@ func start(t *testing.T, opts broker.Options) *broker.Broker {
 	})
 	t.Logf("RabbitMQ %s up after %v", b.Version(), time.Since(began).Round(time.Millisecond))
 	return b
+}
+
+// kinds returns the kinds of broker that can be started here, and says which
+// cannot: at least one must be, or nothing would be tested.
+func kinds(t *testing.T) []broker.Kind {
+	t.Helper()
+	var here []broker.Kind
+	for _, kind := range []broker.Kind{broker.Container, broker.Process} {
+		if _, err := kind.Versions(t.Context()); err != nil {
+			t.Logf("NOT RUN for a %s: there is no %v", kind.Name, err)
+			continue
+		}
+		here = append(here, kind)
+	}
+	if len(here) == 0 {
+		t.Fatal("no kind of broker can be started here")
+	}
+	return here
+}
+
+// versions returns what a kind can give.
+func versions(t *testing.T, kind broker.Kind) []string {
+	t.Helper()
+	all, err := kind.Versions(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // containers lists the names of the containers, dead ones too, that begin with prefix.
@@ -66,10 +94,10 @@ func within(t *testing.T, limit time.Duration, what string, done func() bool) {
 	}
 }
 
-// dial opens a channel to the broker, for the length of the test.
-func dial(t *testing.T, b *broker.Broker) *amqp.Channel {
+// dial opens a channel to a broker or node, for the length of the test.
+func dial(t *testing.T, to interface{ AMQPURL() string }) *amqp.Channel {
 	t.Helper()
-	conn, err := amqp.Dial(b.AMQPURL())
+	conn, err := amqp.Dial(to.AMQPURL())
 	if err != nil {
 		t.Fatal(err)
 	}

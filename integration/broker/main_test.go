@@ -12,8 +12,8 @@ func TestMain(m *testing.M) {
 		child(how)
 		return
 	}
-	// What is proved here needs containers, and images of our choice.
-	for _, name := range []string{"AMQP_URL", "RABBITMQ_MANAGEMENT_URL", "RABBITMQ_IMAGE"} {
+	// What is proved here needs brokers of ours, and images of our choice.
+	for _, name := range []string{"AMQP_URL", "AMQP_URLS", "RABBITMQ_MANAGEMENT_URL", "RABBITMQ_IMAGE"} {
 		os.Unsetenv(name)
 	}
 	goleak.VerifyTestMain(m)

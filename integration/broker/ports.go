@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 )
 
@@ -32,9 +33,10 @@ func freePorts(n int) ([]int, error) {
 	return nil, errors.New("broker: no free port between 20000 and 31999")
 }
 
-// portTaken says whether Docker could not start a container because somebody
-// else listens on its port. Docker has no code for it, only words.
+// portTaken says whether a broker could not start because somebody else listens
+// on its port. Docker has no code for it, only words, and nor has Erlang.
 func portTaken(err error) bool {
-	return err != nil && (strings.Contains(err.Error(), "port is already allocated") ||
-		strings.Contains(err.Error(), "address already in use"))
+	return err != nil && slices.ContainsFunc(
+		[]string{"port is already allocated", "address already in use", "eaddrinuse"},
+		func(words string) bool { return strings.Contains(err.Error(), words) })
 }

@@ -28,14 +28,26 @@ func (c *containerServer) awaitReady(ctx context.Context) error {
 	if err := c.awaitStarted(ctx); err != nil {
 		return fmt.Errorf("broker: start: %w%s", err, c.lastWords(ctx))
 	}
+	var answer error
+	if err := poll(ctx, func() (bool, error) {
+		_, answer = c.Exec(ctx, "rabbitmq-diagnostics", "-q", "check_port_connectivity")
+		return answer == nil, nil
+	}); err != nil {
+		return fmt.Errorf("broker: start: %w: %w", err, answer)
+	}
+	return nil
+}
+
+// poll asks until the answer is yes, an error, or too late.
+func poll(ctx context.Context, ask func() (bool, error)) error {
 	for {
-		_, err := c.Exec(ctx, "rabbitmq-diagnostics", "-q", "check_port_connectivity")
-		if err == nil {
-			return nil
+		yes, err := ask()
+		if yes || err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("broker: start: %w: %w", context.Cause(ctx), err)
+			return context.Cause(ctx)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

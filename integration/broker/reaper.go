@@ -11,20 +11,19 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/moby/moby/client"
 )
 
 // A program that is interrupted, panics or is killed cannot clean up after
 // itself, so another one does it: this program once more, as a child that holds
 // the other end of a pipe. When the pipe closes, the parent is gone, however it
-// went, and the child removes every container that carries the parent's run id.
+// went, and the child removes all that carries the parent's run id.
 const (
-	runLabel  = "com.github.rehop.run"
+	runLabel  = "com.github.rehop.run" // of containers and networks
+	runEnv    = "REHOP_RUN"            // of processes; folders have it in their names
 	reaperEnv = "REHOP_REAP_RUN"
 
-	// sweepFor is how long the reaper looks for containers that Docker was still
-	// creating when the parent died.
+	// sweepFor is how long the reaper looks for what was still being made when
+	// the parent died.
 	sweepFor = 3 * time.Second
 )
 
@@ -42,7 +41,7 @@ func init() {
 
 // lifeline is the parent's end of the pipe. It is never closed or collected; the
 // kernel closes it when the process ends.
-var lifeline *os.File //nolint:unused // its being reachable is its use
+var lifeline *os.File //nolint:unused // what nothing refers to is collected, and closed
 
 // startReaper starts this process's reaper, once.
 var startReaper = sync.OnceValue(func() error {
@@ -69,35 +68,21 @@ var startReaper = sync.OnceValue(func() error {
 	return nil
 })
 
-// reap waits for the parent's end and removes its containers.
+// reap waits for the parent's end and removes what it left.
 func reap(run string) {
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	_, _ = io.Copy(io.Discard, os.Stdin) // returns when the parent is gone
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	provider, err := connect(ctx)
-	if err != nil {
-		return // nobody is left to tell
+	sweep := func() int { return sweepProcesses(run) }
+	if provider, err := connect(ctx); err == nil {
+		sweep = func() int { return sweepProcesses(run) + sweepDocker(ctx, provider.Client(), run) }
 	}
-	for clean := time.Now(); ctx.Err() == nil && time.Since(clean) < sweepFor; {
-		if sweep(ctx, provider.Client(), run) > 0 {
+	clean := time.Now()
+	_ = poll(ctx, func() (bool, error) { // too late or not, nobody is left to tell
+		if sweep() > 0 {
 			clean = time.Now()
 		}
-		time.Sleep(200 * time.Millisecond) //nolint:forbidigo // polls, with a bound
-	}
-}
-
-// sweep removes the containers of a run and returns how many there were.
-func sweep(ctx context.Context, cli client.APIClient, run string) int {
-	left, err := cli.ContainerList(ctx, client.ContainerListOptions{
-		All:     true,
-		Filters: make(client.Filters).Add("label", runLabel+"="+run),
+		return time.Since(clean) > sweepFor, nil
 	})
-	if err != nil {
-		return 1 // unknown is not none
-	}
-	for _, c := range left.Items {
-		_ = remove(ctx, cli, c.ID) // seen again by the next sweep if it fails
-	}
-	return len(left.Items)
 }

@@ -18,9 +18,18 @@ func TestStartRefusesWhatItCannotGive(t *testing.T) {
 			opts: broker.Options{Version: "3.9"},
 			want: `broker: Version is "3.9", want one of 3.10, 4.0, 4.3`,
 		},
+		"negative nodes": {
+			opts: broker.Options{Nodes: -1},
+			want: "broker: Nodes is -1, want 1 or more",
+		},
 		"negative timeout": {
 			opts: broker.Options{LetterTimeout: -1},
 			want: "broker: LetterTimeout is -1ns",
+		},
+		"a cluster of a given broker": {
+			opts: broker.Options{Nodes: 3},
+			env:  map[string]string{"AMQP_URL": "amqp://broker.example/"},
+			want: "broker: 3 nodes are wanted, AMQP_URL and AMQP_URLS name 1",
 		},
 		"a given broker that is not there": {
 			env:  map[string]string{"AMQP_URL": "amqp://guest:secret@127.0.0.1:1/"},

@@ -1,10 +1,12 @@
 // Withbroker runs a command beside a RabbitMQ of its own:
 //
-//	withbroker [-version 3.10|4.0|4.3] -- command [argument ...]
+//	withbroker [-version 3.10|4.0|4.3] [-nodes n] -- command [argument ...]
 //
-// The command finds the broker in AMQP_URL and RABBITMQ_MANAGEMENT_URL. Signals
-// are passed on to it, its exit status becomes withbroker's, and the broker goes
-// when it has ended. If AMQP_URL is set already, that broker is used and kept.
+// The command finds the broker in AMQP_URL and RABBITMQ_MANAGEMENT_URL, and the
+// addresses of all its nodes, the first one first, in AMQP_URLS, with commas
+// between them. Signals are passed on to it, its exit status becomes
+// withbroker's, and the broker goes when it has ended. If AMQP_URL is set
+// already, that broker is used and kept.
 package main
 
 import (
@@ -22,7 +24,7 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 )
 
-const usage = "usage: withbroker [-version %s] -- command [argument ...]\n"
+const usage = "usage: withbroker [-version %s] [-nodes n] -- command [argument ...]\n"
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -32,13 +34,14 @@ func run(args []string) int {
 	flags := flag.NewFlagSet("withbroker", flag.ContinueOnError)
 	flags.Usage = func() { fmt.Fprintf(flags.Output(), usage, strings.Join(broker.Series, "|")) }
 	version := flags.String("version", "", "")
+	nodes := flags.Int("nodes", 1, "")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
 		}
 		return 2
 	}
-	if flags.NArg() == 0 || *version != "" && !slices.Contains(broker.Series, *version) {
+	if flags.NArg() == 0 || *nodes < 1 || *version != "" && !slices.Contains(broker.Series, *version) {
 		flags.Usage()
 		return 2
 	}
@@ -48,7 +51,7 @@ func run(args []string) int {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
 
-	b, status := start(signals, *version)
+	b, status := start(signals, broker.Options{Version: *version, Nodes: *nodes, Name: "withbroker"})
 	if b == nil {
 		return status
 	}
@@ -62,7 +65,7 @@ func run(args []string) int {
 
 // start starts the broker; a signal that comes meanwhile gives up. Without a
 // broker the exit status says why.
-func start(signals <-chan os.Signal, version string) (*broker.Broker, int) {
+func start(signals <-chan os.Signal, opts broker.Options) (*broker.Broker, int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	type started struct {
@@ -71,7 +74,7 @@ func start(signals <-chan os.Signal, version string) (*broker.Broker, int) {
 	}
 	done := make(chan started, 1)
 	go func() {
-		b, err := broker.Start(ctx, broker.Options{Version: version, Name: "withbroker"})
+		b, err := broker.Start(ctx, opts)
 		done <- started{b, err}
 	}()
 
@@ -95,7 +98,10 @@ func start(signals <-chan os.Signal, version string) (*broker.Broker, int) {
 func runBeside(b *broker.Broker, signals <-chan os.Signal, args []string) int {
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Env = append(os.Environ(), "AMQP_URL="+b.AMQPURL(), "RABBITMQ_MANAGEMENT_URL="+b.ManagementURL())
+	cmd.Env = append(os.Environ(),
+		"AMQP_URL="+b.AMQPURL(),
+		"AMQP_URLS="+strings.Join(b.AMQPURLs(), ","),
+		"RABBITMQ_MANAGEMENT_URL="+b.ManagementURL())
 	pass := passOn(cmd)
 	if err := cmd.Start(); err != nil {
 		complain(err)

@@ -23,6 +23,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	os.Unsetenv("AMQP_URL")
+	os.Unsetenv("AMQP_URLS")
 	os.Unsetenv("RABBITMQ_MANAGEMENT_URL")
 	goleak.VerifyTestMain(m)
 }
@@ -35,13 +36,25 @@ func withbroker(t *testing.T, args ...string) *exec.Cmd {
 
 func TestCommandFindsItsBroker(t *testing.T) {
 	t.Parallel()
-	cmd := withbroker(t, "--", "sh", "-c", `echo "$AMQP_URL $RABBITMQ_MANAGEMENT_URL"; exit 7`)
+	cmd := withbroker(t, "--", "sh", "-c", `echo "$AMQP_URL $AMQP_URLS $RABBITMQ_MANAGEMENT_URL"; exit 7`)
 	out, err := cmd.Output()
 	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 7 {
 		t.Fatalf("ends with %v, want the command's exit status 7", err)
 	}
-	if got := string(out); !strings.HasPrefix(got, "amqp://") || !strings.Contains(got, " http://") {
-		t.Errorf("the command's environment holds %q, want both addresses", got)
+	got := strings.Fields(string(out))
+	if len(got) != 3 || !strings.HasPrefix(got[0], "amqp://") || got[1] != got[0] || !strings.HasPrefix(got[2], "http://") {
+		t.Errorf("the command's environment holds %q, want AMQP_URL, the same as the only one of all, and management", got)
+	}
+}
+
+// A cluster that is given must have the nodes that are asked for.
+func TestTwoNodesAreNotThree(t *testing.T) {
+	t.Parallel()
+	cmd := withbroker(t, "-nodes", "3", "--", "true")
+	cmd.Env = append(cmd.Env, "AMQP_URL=amqp://one.example/", "AMQP_URLS=amqp://one.example/,amqp://two.example/")
+	out, _ := cmd.CombinedOutput()
+	if got := cmd.ProcessState.ExitCode(); got != 1 || !strings.Contains(string(out), "3 nodes are wanted") {
+		t.Errorf("status %d, %q; want 1 and how many are wanted", got, out)
 	}
 }
 
@@ -91,6 +104,7 @@ func TestBadUsage(t *testing.T) {
 	}{
 		"no command":      {nil, 2, "usage: withbroker"},
 		"unknown flag":    {[]string{"-v", "--", "true"}, 2, "usage: withbroker"},
+		"no nodes":        {[]string{"-nodes", "0", "--", "true"}, 2, "[-nodes n]"},
 		"unknown version": {[]string{"-version", "2.8", "--", "true"}, 2, "3.10|4.0|4.3"},
 	}
 	for name, tt := range tests {
