@@ -118,6 +118,16 @@ func (s *Session) classify(err error) error {
 // an error that names the broker's reason when ctx ends first.
 func (s *Session) Ready(ctx context.Context) error { return s.link.gate.wait(ctx) }
 
+// Cork lets what is published after it wait until Uncork, so that it leaves in
+// few packets. It is for one goroutine that publishes several confirmed
+// messages in a row, and holds back the other users of the socket as well. A
+// publish while corked may return nil and fail later: then the connection is
+// lost, and its confirm never comes.
+func (s *Session) Cork() { s.link.socket.cork() }
+
+// Uncork sends what was held back.
+func (s *Session) Uncork() { s.link.socket.uncork() }
+
 // Done is closed when the session has ended: channel or connection lost, or
 // closed by either side.
 func (s *Session) Done() <-chan struct{} { return s.done }

@@ -21,6 +21,10 @@ type socket struct {
 	patience time.Duration // a write without any progress for so long fails
 	blocked  atomic.Bool   // the broker has said that it does not read: not its death
 
+	sending sync.Mutex // held while bytes are sent, or held back
+	corked  bool
+	held    []byte // written and not sent yet
+
 	mu    sync.Mutex
 	phase phase
 	idle  time.Duration // a read without data for so long fails; 0: for ever
@@ -65,9 +69,55 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Write waits on while there is progress, and while the broker blocks this
-// connection: it then still sends heartbeats, and if it stops, Read fails.
+// maxHeld is how much a corked socket holds back.
+const maxHeld = 32 << 10
+
+// cork holds writes back until uncork, or until there are enough of them.
+func (s *socket) cork() {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.corked = true
+}
+
+// uncork sends what is held back. If that fails it closes the socket, which
+// everybody learns who has written.
+func (s *socket) uncork() {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	s.corked = false
+	_ = s.flush()
+}
+
+// flush needs s.sending held.
+func (s *socket) flush() error {
+	if len(s.held) == 0 {
+		return nil
+	}
+	_, err := s.send(s.held)
+	s.held = s.held[:0]
+	return err
+}
+
+// Write sends p after what is held back, or holds a copy back too.
 func (s *socket) Write(p []byte) (int, error) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if s.corked && len(s.held)+len(p) <= maxHeld {
+		if err := s.firstFault(); err != nil {
+			return 0, err
+		}
+		s.held = append(s.held, p...)
+		return len(p), nil
+	}
+	if err := s.flush(); err != nil {
+		return 0, err
+	}
+	return s.send(p)
+}
+
+// send waits on while there is progress, and while the broker blocks this
+// connection: it then still sends heartbeats, and if it stops, Read fails.
+func (s *socket) send(p []byte) (int, error) {
 	written := 0
 	for {
 		s.extend(s.Conn.SetWriteDeadline, &s.patience)

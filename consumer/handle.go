@@ -41,7 +41,12 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 	defer func() {
 		if !returned { // runtime.Goexit: only deferred calls still run
 			e := ending{err: errGoexit, text: errGoexit.Error(), outcome: Outcome{Action: ActionRetry}}
-			s.settle(raw, u, d, decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now()), e)
+			v := decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now())
+			if v.move == moveHold { // nothing can be handled here again
+				s.pause(time.Second)
+				v = verdict{move: moveRequeue}
+			}
+			s.settle(raw, u, d, v, e)
 		}
 	}()
 	pause := backoff.NewExponentialBackOff(

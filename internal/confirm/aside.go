@@ -60,39 +60,26 @@ func (p *Publisher) alone(ctx context.Context, m Message) error {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
 	defer leave()
-	pipe, err := openPipe(ctx, p.conn, 1)
+	pipe, err := p.open(ctx, 1)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
 	// The channel carries nothing else and has its answer, or has none to come.
 	defer func() { _ = pipe.session.Close() }()
-	confirm, err := pipe.session.Channel().PublishWithDeferredConfirmWithContext(ctx, m.Exchange, m.Key, true, false, m.Publishing)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	pipe.window <- struct{}{}
+	pending := pipe.queue(p, m)
+	err = pending.sent(ctx)
+	if err == nil {
+		err = pending.outcome(ctx)
 	}
-	select {
-	case <-confirm.Done():
-	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
-	}
-	lost := pipe.session.Channel().IsClosed()
-	switch {
-	case confirm.Acked() && len(pipe.returns) > 0:
-		r := <-pipe.returns
-		return &ReturnedError{Exchange: m.Exchange, Key: m.Key, Code: r.ReplyCode, Text: r.ReplyText}
-	case confirm.Acked():
-		return nil
-	case !lost:
-		return ErrNacked
-	}
-	<-pipe.session.Done()
-	cause := pipe.session.Err()
-	if channelException(cause) {
-		var reason *amqp.Error
-		errors.As(cause, &reason)
+	var reason *amqp.Error
+	if channelException(err) && errors.As(err, &reason) {
 		return &RefusedError{Exchange: m.Exchange, Key: m.Key, Cause: reason}
 	}
-	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
+	if errors.Is(err, errUnsent) {
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err) // the first try was cut off
+	}
+	return err
 }
 
 // channelException reports whether the broker closed the channel because of

@@ -35,7 +35,7 @@ type Publisher struct {
 	mu      sync.Mutex
 	pipe    *pipe
 	closed  bool
-	late    sync.WaitGroup // watchers of answers that nobody waits for any more
+	rest    sync.WaitGroup // writers of pipes, and watchers of answers that nobody awaits
 }
 
 // New returns a Publisher that keeps at most window messages unconfirmed. It
@@ -57,9 +57,10 @@ func (p *Publisher) Publish(ctx context.Context, m Message) error {
 	return pending.Wait(ctx)
 }
 
-// Send writes m to the broker once the window has room and returns without
-// waiting for the answer. Each Pending must be waited for, once. An error is
-// [ErrUnconfirmed], or wraps it, if m may have reached the broker.
+// Send gets m written once the window has room, and returns without waiting
+// for the broker's answer. Each Pending must be waited for, once. An error is
+// [ErrUnconfirmed], or wraps it, if m may have reached the broker. Send returns
+// when ctx ends, also while the broker does not read.
 func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 	for {
 		pipe, err := p.live(ctx)
@@ -73,30 +74,27 @@ func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("no room among %d unconfirmed messages: %w", p.window, context.Cause(ctx))
 		}
-		if err := pipe.session.Ready(ctx); err != nil {
+		if err := p.ready(ctx, pipe, m); err != nil {
 			<-pipe.window
 			return nil, err
 		}
-		if err := p.look(ctx, pipe, m.Exchange); err != nil {
-			<-pipe.window
-			return nil, err
-		}
-		pending := &Pending{publisher: p, pipe: pipe, message: m}
-		pipe.add(pending)
-		pending.confirm, err = pipe.session.Channel().PublishWithDeferredConfirmWithContext(
-			ctx, m.Exchange, m.Key, true, false, m.Publishing)
+		pending := pipe.queue(p, m)
+		err = pending.sent(ctx)
 		if err == nil {
 			return pending, nil
 		}
-		pending.leave()
-		if errors.Is(err, amqp.ErrClosed) {
-			continue // known to be unsent
+		if !errors.Is(err, errUnsent) {
+			return nil, err
 		}
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
+}
+
+// ready waits while the broker blocks publishers, and looks for the exchange.
+func (p *Publisher) ready(ctx context.Context, pipe *pipe, m Message) error {
+	if err := pipe.session.Ready(ctx); err != nil {
+		return err
+	}
+	return p.look(ctx, pipe, m.Exchange)
 }
 
 // Close gives up the channel; outstanding messages end as unconfirmed. It
@@ -110,7 +108,7 @@ func (p *Publisher) Close() error {
 	if pipe != nil {
 		err = pipe.session.Close()
 	}
-	p.late.Wait()
+	p.rest.Wait()
 	return err
 }
 
@@ -128,7 +126,7 @@ func (p *Publisher) live(ctx context.Context) (*pipe, error) {
 	if pipe, err := p.current(); pipe != nil || err != nil {
 		return pipe, err
 	}
-	pipe, err := openPipe(ctx, p.conn, p.window)
+	pipe, err := p.open(ctx, p.window)
 	if err != nil {
 		return nil, err
 	}

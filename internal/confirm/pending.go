@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Pending is a message that was written and has no answer yet.
+// Pending is a message on its way to the broker, which has not answered yet.
 type Pending struct {
 	// Repeated is set by Wait when the message was written a second time, so
 	// that it may be in its queue twice.
@@ -17,26 +18,70 @@ type Pending struct {
 	publisher *Publisher
 	pipe      *pipe
 	message   Message
-	confirm   *amqp.DeferredConfirmation
+
+	// taken decides between the writer, who writes the message, and a sender
+	// who gives up first: then it is never written.
+	taken   atomic.Bool
+	written chan struct{} // closed once confirm and err are set
+	confirm *amqp.DeferredConfirmation
+	err     error
 
 	// Guarded by pipe.mu.
 	prev, next *Pending
 	returned   *amqp.Return
 }
 
+// errUnsent says that the channel was closed before the message was written.
+var errUnsent = errors.New("the channel was closed before the message was written")
+
+// sent waits until the message is written, or is known to be unsent.
+func (p *Pending) sent(ctx context.Context) error {
+	select {
+	case <-p.written:
+	case <-p.pipe.stopped:
+		if p.taken.CompareAndSwap(false, true) {
+			p.leave()
+			return errUnsent
+		}
+		<-p.written
+	case <-ctx.Done():
+		if p.taken.CompareAndSwap(false, true) {
+			p.leave()
+			return context.Cause(ctx)
+		}
+		return p.abandon(ctx)
+	}
+	if p.err == nil {
+		return nil
+	}
+	p.leave()
+	if errors.Is(p.err, amqp.ErrClosed) {
+		return errUnsent
+	}
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, p.err)
+}
+
 // Wait returns the outcome of the message. When ctx ends first, the outcome
 // is unconfirmed.
 func (p *Pending) Wait(ctx context.Context) error {
+	err := p.outcome(ctx)
+	if !channelException(err) {
+		return err
+	}
+	// The broker closed the channel because of one of the messages in flight
+	// on it, and does not say which. Alone on a channel each gets its own answer.
+	err = p.publisher.alone(ctx, p.message)
+	var refused *RefusedError
+	p.Repeated = !errors.As(err, &refused) // it was this one, both times
+	return err
+}
+
+// outcome waits for the broker's answer on this channel.
+func (p *Pending) outcome(ctx context.Context) error {
 	select {
 	case <-p.confirm.Done():
 	case <-ctx.Done():
-		// The place in the window stays taken until the broker answers:
-		// letting more messages in would hide that it does not.
-		p.publisher.late.Go(func() {
-			<-p.confirm.Done()
-			p.leave()
-		})
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+		return p.abandon(ctx)
 	}
 	// The channel is marked closed before its confirms are released, so a
 	// confirm that is released by an open channel is the broker's own.
@@ -51,16 +96,20 @@ func (p *Pending) Wait(ctx context.Context) error {
 		return ErrNacked
 	}
 	<-p.pipe.session.Done()
-	cause := p.pipe.session.Err()
-	if !channelException(cause) {
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
-	}
-	// The broker closed the channel because of one of the messages in flight
-	// on it, and does not say which. Alone on a channel each gets its own answer.
-	err := p.publisher.alone(ctx, p.message)
-	var refused *RefusedError
-	p.Repeated = !errors.As(err, &refused) // it was this one, both times
-	return err
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, p.pipe.session.Err())
+}
+
+// abandon gives up waiting. The place in the window stays taken until the
+// broker answers: letting more messages in would hide that it does not.
+func (p *Pending) abandon(ctx context.Context) error {
+	p.publisher.rest.Go(func() {
+		<-p.written
+		if p.err == nil {
+			<-p.confirm.Done()
+		}
+		p.leave()
+	})
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
 }
 
 // leave gives the place in the window back and returns what the broker

@@ -22,25 +22,82 @@ type pipe struct {
 	// exchanges that were there when first published to on this session.
 	exchanges sync.Map
 
+	out     chan *Pending // to be written; never full, because each has its place in the window
+	stopped chan struct{} // closed when the writer has ended
+
 	mu          sync.Mutex
 	first, last *Pending // in the order of sending
 }
 
-func openPipe(ctx context.Context, conn *connection.Conn, window int) (*pipe, error) {
-	session, err := conn.Session(ctx, connection.Publish)
+func (p *Publisher) open(ctx context.Context, window int) (*pipe, error) {
+	session, err := p.conn.Session(ctx, connection.Publish)
 	if err != nil {
 		return nil, err
 	}
-	p := &pipe{session: session, window: make(chan struct{}, window)}
-	p.returns = session.Channel().NotifyReturn(make(chan amqp.Return, window))
+	pipe := &pipe{
+		session: session,
+		window:  make(chan struct{}, window),
+		out:     make(chan *Pending, window),
+		stopped: make(chan struct{}),
+		returns: session.Channel().NotifyReturn(make(chan amqp.Return, window)),
+	}
 	err = session.Do(ctx, func(ch *amqp.Channel) error { return ch.Confirm(false) })
 	if err != nil {
 		// The session is of no use and nothing is in flight on it.
 		_ = session.Close()
 		return nil, err
 	}
-	return p, nil
+	p.rest.Go(pipe.write)
+	return pipe, nil
 }
+
+// queue hands the message, which has its place in the window, to the writer.
+func (p *pipe) queue(publisher *Publisher, m Message) *Pending {
+	pending := &Pending{publisher: publisher, pipe: p, message: m, written: make(chan struct{})}
+	p.add(pending)
+	p.out <- pending
+	return pending
+}
+
+// write is the one goroutine that writes: a write to a broker that does not read
+// cannot be interrupted, and no caller must be the one who waits for it.
+func (p *pipe) write() {
+	defer close(p.stopped)
+	for {
+		select {
+		case m := <-p.out:
+			p.publish(m)
+		case <-p.session.Done():
+			return
+		}
+	}
+}
+
+// publish writes m and what is waiting behind it, together in few packets.
+func (p *pipe) publish(m *Pending) {
+	if len(p.out) > 0 {
+		p.session.Cork()
+		defer p.session.Uncork()
+	}
+	for n := 0; ; n++ {
+		if m.taken.CompareAndSwap(false, true) {
+			m.confirm, m.err = p.session.Channel().PublishWithDeferredConfirm(
+				m.message.Exchange, m.message.Key, true, false, m.message.Publishing)
+			close(m.written)
+		}
+		if n == maxTogether {
+			return
+		}
+		select {
+		case m = <-p.out:
+		default:
+			return
+		}
+	}
+}
+
+// maxTogether bounds how many messages the first of them waits for.
+const maxTogether = 64
 
 // add must precede the writing of the message, whose return may come at once.
 func (p *pipe) add(m *Pending) {
