@@ -1,20 +1,25 @@
 package consumer
 
 import (
+	"cmp"
+	"math"
+	"runtime"
+	"slices"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// acker sends the acks of one session. Those that become ready while one is
-// being written go out together, neighbours as a single frame; a lone ack
-// waits for nobody.
+// acker sends the acks and nacks of one session. Those that become ready while
+// one is being written go out together, neighbours of one kind as a single
+// frame; a lone one waits for nobody.
 type acker struct {
 	channel amqp.Acknowledger
 
 	mu          sync.Mutex
 	first, last *unsettled // in the order of their delivery tags
-	ready       []uint64   // to be acked
+	ready       []settled  // to be written
+	spare       []settled  // memory for the next ready
 	writing     bool       // somebody is, and will take what becomes ready
 }
 
@@ -23,6 +28,20 @@ type unsettled struct {
 	tag        uint64
 	prev, next *unsettled
 }
+
+// settled is a delivery about which the broker is to be told.
+type settled struct {
+	tag uint64
+	how how
+}
+
+type how uint8
+
+const (
+	howAck how = iota + 1
+	howNack
+	howRequeue
+)
 
 // received notes a delivery; the tags of a session must come in their order.
 func (a *acker) received(tag uint64) *unsettled {
@@ -38,29 +57,46 @@ func (a *acker) received(tag uint64) *unsettled {
 	return u
 }
 
-// ack acks u, or leaves that to the caller that is writing. An error means
-// that the session is lost and the broker will deliver again.
-func (a *acker) ack(u *unsettled) error {
+// ack acks u, see settle.
+func (a *acker) ack(u *unsettled) error { return a.settle(u, howAck) }
+
+// nack nacks u, see settle.
+func (a *acker) nack(u *unsettled, requeue bool) error {
+	if requeue {
+		return a.settle(u, howRequeue)
+	}
+	return a.settle(u, howNack)
+}
+
+// settle settles u, or leaves that to the caller that is writing. An error
+// means that the session is lost and the broker will deliver again.
+func (a *acker) settle(u *unsettled, h how) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.remove(u)
-	a.ready = append(a.ready, u.tag)
+	a.ready = append(a.ready, settled{u.tag, h})
 	if a.writing {
 		return nil
 	}
 	a.writing = true
 	defer func() { a.writing = false }()
+	if a.first != nil {
+		// Others are at work, and what is about to end may come along.
+		a.mu.Unlock()
+		runtime.Gosched()
+		a.mu.Lock()
+	}
 	for len(a.ready) > 0 {
 		batch := a.ready
-		a.ready = nil
-		all := a.first == nil
-		var open uint64 // the lowest tag that is not settled
-		if !all {
+		a.ready = a.spare[:0]
+		open := uint64(math.MaxUint64) // the lowest tag that is not settled
+		if a.first != nil {
 			open = a.first.tag
 		}
 		a.mu.Unlock()
-		err := a.write(batch, open, all)
+		err := a.write(batch, open)
 		a.mu.Lock()
+		a.spare = batch
 		if err != nil {
 			return err
 		}
@@ -68,34 +104,41 @@ func (a *acker) ack(u *unsettled) error {
 	return nil
 }
 
-// nack nacks u. It is written before u leaves the list: a multiple ack that
-// overtook it would settle u as done.
-func (a *acker) nack(u *unsettled, requeue bool) error {
-	err := a.channel.Nack(u.tag, false, requeue)
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.remove(u)
-	return err
-}
-
-// write acks the tags of a batch: those below the lowest open tag as one.
-func (a *acker) write(batch []uint64, open uint64, all bool) error {
-	var low uint64
-	lows := 0
-	for _, tag := range batch {
-		if all || tag < open {
-			low = max(low, tag)
-			lows++
+// write tells the broker about a batch. Below the lowest open tag everything is
+// in the batch or was written before it, so there each run of one kind is one
+// frame. The runs are written from low to high: a frame for a higher one would
+// settle a lower one of another kind with it.
+func (a *acker) write(batch []settled, open uint64) error {
+	slices.SortFunc(batch, func(x, y settled) int { return cmp.Compare(x.tag, y.tag) })
+	for i, s := range batch {
+		if s.tag > open {
+			if err := a.frame(s, false); err != nil {
+				return err
+			}
 			continue
 		}
-		if err := a.channel.Ack(tag, false); err != nil {
+		ends := i+1 == len(batch) || batch[i+1].tag > open || batch[i+1].how != s.how
+		if !ends {
+			continue
+		}
+		several := i > 0 && batch[i-1].how == s.how
+		if err := a.frame(s, several); err != nil {
 			return err
 		}
 	}
-	if lows == 0 {
-		return nil
+	return nil
+}
+
+func (a *acker) frame(s settled, multiple bool) error {
+	switch s.how {
+	case howAck:
+		return a.channel.Ack(s.tag, multiple)
+	case howNack:
+		return a.channel.Nack(s.tag, multiple, false)
+	case howRequeue:
+		return a.channel.Nack(s.tag, multiple, true)
 	}
-	return a.channel.Ack(low, lows > 1)
+	panic("consumer: a delivery is settled in no way")
 }
 
 // remove needs a.mu held.

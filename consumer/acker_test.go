@@ -73,7 +73,7 @@ func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 	if err := a.ack(us[0]); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"ack 1 false", "ack 5 false", "ack 3 true"}; !slices.Equal(l.frames, want) {
+	if want := []string{"ack 1 false", "ack 3 true", "ack 5 false"}; !slices.Equal(l.frames, want) {
 		t.Errorf("frames %v, want %v", l.frames, want)
 	}
 }

@@ -154,6 +154,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		Consumer:  c,
 		publisher: confirm.New(c.conn, c.cfg.Concurrency),
 		places:    make(chan struct{}, c.cfg.Concurrency),
+		jobs:      make(chan job),
 		stop:      ctx,
 	}
 	pause := backoff.NewExponentialBackOff(
@@ -180,10 +181,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		err = nil
 	}
-	if !r.wait(stuckGrace) {
+	returned := r.wait(stuckGrace)
+	close(r.jobs)
+	if !returned {
 		return errors.Join(err, fmt.Errorf("consumer: queue %q: %d handlers did not return after their ctx had ended; the broker delivers their messages again",
 			c.source.Route().Queue, len(r.places)))
 	}
+	r.ended.Wait()
 	return errors.Join(err, r.publisher.Close())
 }
 
@@ -204,6 +208,9 @@ type run struct {
 	publisher *confirm.Publisher
 	places    chan struct{} // one element for each delivery in a handler's hands
 	handlers  sync.WaitGroup
+	jobs      chan job
+	workers   atomic.Int32    // that are alive; at most as many as places
+	ended     sync.WaitGroup  // workers
 	stop      context.Context // ends when Run is to stop
 }
 

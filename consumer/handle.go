@@ -33,9 +33,11 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 		s.cfg.Logger.Warn("malformed headers count as absent", "queue", d.Queue, "message", d.ID, "error", malformed)
 	}
 	s.cfg.Trace.received(d)
-	if v, early := tooEarly(s.route, raw, d, time.Now()); early {
-		s.settle(raw, u, d, v, ending{})
-		return
+	if !d.History.NotBefore.IsZero() {
+		if v, early := tooEarly(s.route, raw, d, time.Now()); early {
+			s.settle(raw, u, d, v, ending{})
+			return
+		}
 	}
 	returned := false
 	defer func() {
@@ -49,15 +51,18 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 			s.settle(raw, u, d, v, e)
 		}
 	}()
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(200*time.Millisecond),
-		backoff.WithMaxInterval(30*time.Second),
-		backoff.WithMaxElapsedTime(holdLimit))
+	var pauses *backoff.ExponentialBackOff
 	for {
 		e := s.attempt(d)
 		v := decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now())
 		if v.move == moveHold {
-			wait := pause.NextBackOff()
+			if pauses == nil { // most messages are never held
+				pauses = backoff.NewExponentialBackOff(
+					backoff.WithInitialInterval(200*time.Millisecond),
+					backoff.WithMaxInterval(30*time.Second),
+					backoff.WithMaxElapsedTime(holdLimit))
+			}
+			wait := pauses.NextBackOff()
 			if wait != backoff.Stop {
 				wait = min(max(wait, e.outcome.After), holdLimit)
 			}

@@ -153,13 +153,8 @@ func (s *session) start(raw amqp.Delivery) bool {
 	case <-s.stop.Done():
 		return false
 	}
-	u := s.acks.received(raw.DeliveryTag)
 	s.handlers.Add(1)
-	go func() {
-		defer s.handlers.Done()
-		defer func() { <-s.places }()
-		s.handle(raw, u)
-	}()
+	s.hand(job{s, raw, s.acks.received(raw.DeliveryTag)})
 	return true
 }
 

@@ -60,6 +60,9 @@ func (s *session) requeue(u *unsettled) error {
 
 // log tells where a message went that is not simply done.
 func (s *session) log(d *Delivery, e ending, end Settlement) {
+	if end.Place == PlaceDone && e.err == nil {
+		return
+	}
 	about := []any{"queue", d.Queue, "message", d.ID, "attempt", d.Attempt}
 	if e.err != nil {
 		about = append(about, "error", e.text)
@@ -69,9 +72,7 @@ func (s *session) log(d *Delivery, e ending, end Settlement) {
 	}
 	switch end.Place {
 	case PlaceDone:
-		if e.err != nil {
-			s.cfg.Logger.Info("message discarded", append(about, "reason", e.outcome.Reason)...)
-		}
+		s.cfg.Logger.Info("message discarded", append(about, "reason", e.outcome.Reason)...)
 	case PlaceWait:
 		if end.Rung > 0 {
 			about = append(about, "wait", s.route.Waits[end.Rung-1])
@@ -146,10 +147,7 @@ func errorType(err error) string {
 // dead-letter exchange or because the dead-letter queue itself is missing, the
 // tries go on until the session ends.
 func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topology.Address, copy amqp.Publishing, end Settlement) (Settlement, error) {
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(100*time.Millisecond),
-		backoff.WithMaxInterval(10*time.Second),
-		backoff.WithMaxElapsedTime(0))
+	var pauses *backoff.ExponentialBackOff
 	deadline := time.Now().Add(s.cfg.CopyTimeout)
 	for {
 		err := errTooLarge
@@ -166,10 +164,19 @@ func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topolo
 		s.cfg.Logger.Warn("copy not confirmed", "queue", d.Queue, "message", d.ID, "to", to.String(), "error", err)
 		missing := to == s.route.DeadLetter && errors.Is(err, confirm.ErrReturned)
 		nackKeeps := s.route.HasDLX && !missing
+		if _, _, blocked := s.conn.Blocked(); blocked {
+			deadline = time.Now().Add(s.cfg.CopyTimeout) // an alarm is waited out
+		}
 		if nackKeeps && (definite(err) || time.Now().After(deadline)) {
 			return s.byBroker(raw), s.acks.nack(u, false)
 		}
-		if s.settling.Err() != nil || !s.pause(pause.NextBackOff()) {
+		if pauses == nil {
+			pauses = backoff.NewExponentialBackOff(
+				backoff.WithInitialInterval(100*time.Millisecond),
+				backoff.WithMaxInterval(10*time.Second),
+				backoff.WithMaxElapsedTime(0))
+		}
+		if s.settling.Err() != nil || !s.pause(pauses.NextBackOff()) {
 			return Settlement{Place: PlaceQueue}, s.requeue(u)
 		}
 	}

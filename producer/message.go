@@ -128,4 +128,7 @@ func newIDs() *ids {
 	return &ids{prefix: hex.EncodeToString(random[:]) + "-"}
 }
 
-func (i *ids) next() string { return i.prefix + strconv.FormatUint(i.last.Add(1), 10) }
+func (i *ids) next() string {
+	var id [48]byte
+	return string(strconv.AppendUint(append(id[:0], i.prefix...), i.last.Add(1), 10))
+}

@@ -92,6 +92,7 @@ type Producer struct {
 	cfg       Config
 	publisher *confirm.Publisher
 	ids       *ids
+	timeout   error // the cause when Config.Timeout has passed
 
 	mu     sync.Mutex
 	closed bool
@@ -108,7 +109,12 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	return &Producer{cfg: cfg, publisher: confirm.New(conn, cfg.Window), ids: newIDs()}, nil
+	return &Producer{
+		cfg:       cfg,
+		publisher: confirm.New(conn, cfg.Window),
+		ids:       newIDs(),
+		timeout:   fmt.Errorf("not confirmed within %v", cfg.Timeout),
+	}, nil
 }
 
 // Publish returns nil once the message is safe: confirmed by every queue that
@@ -153,13 +159,8 @@ var errClosed = errors.New("the Producer is closed")
 // confirmed publishes until there is an answer that another try would not
 // change, and reports whether a try before was cut off.
 func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDuplicate bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout,
-		fmt.Errorf("not confirmed within %v", p.cfg.Timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
 	defer cancel()
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond),
-		backoff.WithMaxInterval(5*time.Second),
-		backoff.WithMaxElapsedTime(0))
 	var last error
 	try := func() error {
 		pending, err := p.publisher.Send(ctx, m)
@@ -174,8 +175,14 @@ func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDupli
 		maybeDuplicate = true
 		return err
 	}
-	// last says more than what Retry makes of it once ctx has ended.
-	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	if try() != nil && errors.Is(last, ErrUnconfirmed) {
+		pause := backoff.NewExponentialBackOff(
+			backoff.WithInitialInterval(50*time.Millisecond),
+			backoff.WithMaxInterval(5*time.Second),
+			backoff.WithMaxElapsedTime(0))
+		// last says more than what Retry makes of it once ctx has ended.
+		_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	}
 	if last != nil && maybeDuplicate && !errors.Is(last, ErrUnconfirmed) {
 		// Whatever became of the last try, an earlier one may have arrived.
 		last = fmt.Errorf("%w: %w", ErrUnconfirmed, last)

@@ -49,8 +49,10 @@ type Route struct {
 	// Leave it false when in doubt: such a nack deletes the message then.
 	HasDLX bool
 
-	// work is set for the route of a WorkQueue.
-	work *WorkQueue
+	// work is set for the route of a WorkQueue, and retry is the name of its
+	// retry exchange.
+	work  *WorkQueue
+	retry string
 
 	// letters is set for the route of a DeadLetterQueue.
 	letters bool
@@ -69,6 +71,7 @@ func (w WorkQueue) Route() Route {
 		DeadLetter: Address{Key: w.DeadLetterQueue().Name},
 		HasDLX:     true,
 		work:       &w,
+		retry:      w.retryExchange(),
 	}
 	for rung := range w.Waits {
 		r.WaitAt = append(r.WaitAt, Address{Key: w.WaitQueue(rung + 1)})
@@ -123,7 +126,7 @@ func (r Route) Engine() Engine {
 // this route's waits. It is false for a route written by hand, whose waits are
 // not ours to know.
 func (r Route) Returned(exchange string) bool {
-	return r.work != nil && exchange == r.work.retryExchange()
+	return r.work != nil && exchange == r.retry
 }
 
 // NackLandsOn returns the rung of the wait queue in which a message with these
@@ -138,8 +141,8 @@ func (r Route) NackLandsOn(keys ...string) int {
 	lands := 0
 	for _, key := range keys {
 		rung := 1 // a key the ladder does not know: the first failure
-		if k, ok := strings.CutPrefix(key, r.work.Name+"@"); ok {
-			if n, err := strconv.Atoi(k); err == nil && n >= 1 && n <= len(r.Waits) && key == r.work.rungKey(n) {
+		if k, ok := strings.CutPrefix(key, r.work.Name); ok && strings.HasPrefix(k, "@") {
+			if n, err := strconv.Atoi(k[1:]); err == nil && n >= 1 && n <= len(r.Waits) && key == r.work.rungKey(n) {
 				rung = n + 1
 			}
 		}

@@ -16,6 +16,9 @@ const maxPairs = 32
 // are added; the rest of an entry is that of the pair's first death, as in
 // x-death.
 func fold(h History) []Death {
+	if len(h.Earlier) == 0 && len(h.Deaths) == 0 && !h.isLetter {
+		return nil
+	}
 	all := slices.Concat(h.Earlier, h.Deaths)
 	if h.isLetter {
 		all = append(all, Death{

@@ -51,10 +51,11 @@ func Validate(p amqp.Publishing) error {
 	if p.DeliveryMode > amqp.Persistent {
 		c.fault("DeliveryMode is %d, want 0 to %d", p.DeliveryMode, amqp.Persistent)
 	}
-	for _, key := range []string{HeaderCC, HeaderBCC} {
-		c.routingKeys(key, p.Headers)
+	c.routingKeys(HeaderCC, p.Headers)
+	c.routingKeys(HeaderBCC, p.Headers)
+	if len(p.Headers) > 0 {
+		c.table("Headers", p.Headers, 0)
 	}
-	c.table("Headers", p.Headers, 0)
 	if !c.deep { // what has no end has no size
 		if size := HeaderSize(p); size > MaxHeaderBytes {
 			c.fault("properties and headers are %d bytes, want at most %d (large data belongs in the body)", size, MaxHeaderBytes)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -29,6 +30,9 @@ const maxMillis = 253_402_300_799_999
 // count as absent as a whole, any other malformed header as absent by itself,
 // and all others as usual.
 func Parse(headers amqp.Table) (History, error) {
+	if !hasPast(headers) {
+		return History{}, nil
+	}
 	r := reader{headers: headers}
 	h := History{
 		Deaths: r.deaths(HeaderDeath),
@@ -72,6 +76,17 @@ func Parse(headers amqp.Table) (History, error) {
 	_, hasAttempts := headers[HeaderAttempts]
 	h.isLetter = !hasAttempts && (hasFinal || h.Failure.Cause != "")
 	return h, errors.Join(r.faults...)
+}
+
+// hasPast reports whether any header could be one that Parse reads: all their
+// names begin with "x-". Most messages have none.
+func hasPast(headers amqp.Table) bool {
+	for key := range headers {
+		if strings.HasPrefix(key, "x-") {
+			return true
+		}
+	}
+	return false
 }
 
 // reader takes single headers out of a table and collects what is wrong with

@@ -62,6 +62,9 @@ type FallbackCopy struct {
 // are the producer's own wish. Values of the type int are converted to int64,
 // see Normalize. No headers left is nil.
 func Strip(headers amqp.Table) amqp.Table {
+	if len(headers) == 0 {
+		return nil
+	}
 	kept := make(amqp.Table, len(headers))
 	for key, v := range headers {
 		if !strings.HasPrefix(key, Prefix) && !slices.Contains(brokerFamily, key) {
@@ -138,9 +141,12 @@ func Fallback(p amqp.Publishing, f FallbackCopy) amqp.Publishing {
 	return p
 }
 
+// usual is how many headers a copy of a first failure gets.
+const usual = 6
+
 // fromDelivery returns the publishing with all that a copy takes over as it is.
 func fromDelivery(d amqp.Delivery) amqp.Publishing {
-	headers := make(amqp.Table, len(d.Headers)+len(ours))
+	headers := make(amqp.Table, len(d.Headers)+usual)
 	for key, v := range d.Headers {
 		if !slices.Contains(brokerFamily, key) && !slices.Contains(ours, key) {
 			headers[key] = clone(v, 1)

@@ -33,6 +33,9 @@ const (
 // fit cuts the headers of a copy to the budget, in the order that MaxHeaderBytes
 // documents. The headers must be the copy's own.
 func fit(p amqp.Publishing) {
+	if HeaderSize(p) <= MaxHeaderBytes {
+		return
+	}
 	shorten(p, HeaderStack)
 	for HeaderSize(p) > MaxHeaderBytes {
 		list, _ := p.Headers[HeaderHistory].([]any)

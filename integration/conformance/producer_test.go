@@ -34,7 +34,7 @@ func (e *env) newProducer(cfg producer.Config) *producer.Producer {
 func (e *env) checkOutcome(r producer.Receipt, err, want error) {
 	e.Helper()
 	for _, known := range []error{producer.ErrReturned, producer.ErrNacked, producer.ErrRefused, producer.ErrUnconfirmed} {
-		if got := errors.Is(err, known); got != (known == want) {
+		if got := errors.Is(err, known); got != errors.Is(want, known) {
 			e.Errorf("Publish: %v; Is(%q) is %v, want %v", err, known, got, !got)
 		}
 	}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+)
+
+// withConn gives do a connection of its own, as a program has one.
+func withConn(ctx context.Context, t *trial, do func(*connection.Conn) error) error {
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{t.url}, Name: "rehop bench"})
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(conn), conn.Close())
+}
+
+func withProducer(ctx context.Context, t *trial, do func(publishFunc) error) error {
+	return withConn(ctx, t, func(conn *connection.Conn) error {
+		shop, err := producer.New(conn, producer.Config{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(do(publishVia(shop, t)), shop.Close())
+	})
+}
+
+func publishVia(shop *producer.Producer, t *trial) publishFunc {
+	return func(ctx context.Context, body []byte) error {
+		_, err := shop.Publish(ctx, producer.Message{Key: t.work.Name, Body: body})
+		return err
+	}
+}
+
+func rehopPublish(goroutines int) side {
+	return func(ctx context.Context, t *trial) error {
+		return withProducer(ctx, t, func(publish publishFunc) error {
+			err := t.publishAll(ctx, goroutines, publish)
+			t.finish()
+			return err
+		})
+	}
+}
+
+func rehopBatches(size int) side {
+	return func(ctx context.Context, t *trial) error {
+		return withProducer(ctx, t, func(publish publishFunc) error {
+			bodies := make([][]byte, size)
+			for i := range bodies {
+				bodies[i] = newBody()
+			}
+			err := t.batches(size, func(from, to int) error {
+				errs := make([]error, to-from)
+				var wg sync.WaitGroup
+				for i := range errs {
+					wg.Go(func() { errs[i] = publish(ctx, number(bodies[i], from+i)) })
+				}
+				wg.Wait()
+				return errors.Join(errs...)
+			})
+			t.finish()
+			return err
+		})
+	}
+}
+
+func rehopConsume(concurrency int) side {
+	return func(ctx context.Context, t *trial) error {
+		return withConn(ctx, t, func(conn *connection.Conn) error {
+			return consume(ctx, conn, t, concurrency, func(_ context.Context, d *consumer.Delivery) error {
+				t.handled(d.Body)
+				return nil
+			})
+		})
+	}
+}
+
+var errFailing = errors.New("the handler always fails")
+
+func rehopFail(concurrency int) side {
+	return func(ctx context.Context, t *trial) error {
+		return withConn(ctx, t, func(conn *connection.Conn) error {
+			return consume(ctx, conn, t, concurrency, func(_ context.Context, d *consumer.Delivery) error {
+				t.handled(d.Body)
+				return errFailing
+			})
+		})
+	}
+}
+
+// consume runs a consumer until all messages were handled, and stops it in
+// good order: when it returns, everything is settled.
+func consume(ctx context.Context, conn *connection.Conn, t *trial, concurrency int, h consumer.Handler) error {
+	office, err := consumer.New(conn, t.work, h, consumer.Config{Concurrency: concurrency})
+	if err != nil {
+		return err
+	}
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-t.done:
+			stop()
+		case <-running.Done():
+		}
+	}()
+	err = office.Run(running)
+	t.finish()
+	return errors.Join(err, context.Cause(ctx))
+}
+
+func rehopEndToEnd(n int) side {
+	return func(ctx context.Context, t *trial) error {
+		return withConn(ctx, t, func(conn *connection.Conn) error {
+			shop, err := producer.New(conn, producer.Config{})
+			if err != nil {
+				return err
+			}
+			publish := publishVia(shop, t)
+			return errors.Join(t.endToEnd(ctx, n, publish, func(ctx context.Context) error {
+				return consume(ctx, conn, t, n, func(_ context.Context, d *consumer.Delivery) error {
+					t.handled(d.Body)
+					return nil
+				})
+			}), shop.Close())
+		})
+	}
+}
+
+// endToEnd publishes while run consumes. The first message goes all the way
+// before the clock starts.
+func (t *trial) endToEnd(ctx context.Context, goroutines int, publish publishFunc, run func(context.Context) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var published error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if published = publish(ctx, number(newBody(), 0)); published == nil {
+			select {
+			case <-t.begun:
+				published = t.publishRest(ctx, goroutines, publish)
+			case <-ctx.Done():
+			}
+		}
+		if published != nil {
+			cancel(published)
+		}
+	})
+	err := run(ctx)
+	if err != nil {
+		cancel(err)
+	}
+	wg.Wait()
+	return errors.Join(published, err)
+}

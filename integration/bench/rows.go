@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/rehop/rehop/topology"
+)
+
+// row is one kind of work that both sides do.
+type row struct {
+	name       string
+	queue      topology.QueueType
+	engine     topology.Engine
+	loaded     bool // the messages are in the queue before the start
+	end        end
+	rehop, raw side
+}
+
+// side does the work of a row once.
+type side func(ctx context.Context, t *trial) error
+
+// end says where the messages of a row are when it is over.
+type end uint8
+
+const (
+	inWorkQueue end = iota + 1 // published
+	consumed                   // acked: in no queue
+	inFirstWait                // failed once
+)
+
+// callers is how many goroutines publish at a time, and failing how many
+// messages a failing consumer has in hand, where the name of a row does not say.
+const (
+	callers = 64
+	failing = 64
+)
+
+// allRows returns every comparison, in the order of the table.
+func allRows() []row {
+	var rows []row
+	both := func(r row) {
+		for _, q := range []topology.QueueType{topology.Quorum, topology.Classic} {
+			typed := r
+			typed.queue = q
+			typed.name = string(q) + ": " + r.name
+			rows = append(rows, typed)
+		}
+	}
+	both(row{name: "publish, 1 goroutine", end: inWorkQueue,
+		rehop: rehopPublish(1), raw: rawPublish(1)})
+	both(row{name: fmt.Sprintf("publish, %d goroutines", callers), end: inWorkQueue,
+		rehop: rehopPublish(callers), raw: rawPublish(callers)})
+	both(row{name: fmt.Sprintf("publish, %d goroutines (raw: 1 that pipelines)", callers), end: inWorkQueue,
+		rehop: rehopPublish(callers), raw: rawPipeline(callers)})
+	both(row{name: "publish, batches of 100 (rehop: 100 calls, it has no batch yet)", end: inWorkQueue,
+		rehop: rehopBatches(100), raw: rawBatches(100)})
+	for _, n := range []int{1, 16, 256} {
+		both(row{name: fmt.Sprintf("consume, concurrency %d", n), loaded: true, end: consumed,
+			rehop: rehopConsume(n), raw: rawPool(n)})
+	}
+	both(row{name: "consume, concurrency 256 (raw: 1 goroutine, bulk acks)", loaded: true, end: consumed,
+		rehop: rehopConsume(256), raw: rawBulk(256)})
+	rows = append(rows,
+		row{name: "quorum: fail, nack to the ladder", queue: topology.Quorum, engine: topology.Ladder, loaded: true, end: inFirstWait,
+			rehop: rehopFail(failing), raw: rawNack(failing)},
+		row{name: "quorum: fail, republish", queue: topology.Quorum, engine: topology.Republish, loaded: true, end: inFirstWait,
+			rehop: rehopFail(failing), raw: rawRepublish(failing)},
+		row{name: "classic: fail, republish", queue: topology.Classic, engine: topology.Republish, loaded: true, end: inFirstWait,
+			rehop: rehopFail(failing), raw: rawRepublish(failing)})
+	both(row{name: fmt.Sprintf("publish and consume, %d of each", callers), end: consumed,
+		rehop: rehopEndToEnd(callers), raw: rawEndToEnd(callers)})
+	return rows
+}
+
+func matching(rows []row, filter *regexp.Regexp) []row {
+	var kept []row
+	for _, r := range rows {
+		if filter.MatchString(r.name) {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// file returns the name of a row as part of a file's name.
+func (r row) file() string {
+	words := strings.FieldsFunc(r.name, func(c rune) bool {
+		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789", c)
+	})
+	return strings.Join(words, "-")
+}
