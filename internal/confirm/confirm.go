@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -35,13 +36,14 @@ type Publisher struct {
 	mu      sync.Mutex
 	pipe    *pipe
 	closed  bool
+	over    chan struct{}  // closed by Close
 	rest    sync.WaitGroup // writers of pipes, and watchers of answers that nobody awaits
 }
 
 // New returns a Publisher that keeps at most window messages unconfirmed. It
 // opens nothing before the first publish.
 func New(conn *connection.Conn, window int) *Publisher {
-	return &Publisher{conn: conn, window: window, opening: make(chan struct{}, 1), aside: make(chan struct{}, maxAside)}
+	return &Publisher{conn: conn, window: window, opening: make(chan struct{}, 1), aside: make(chan struct{}, maxAside), over: make(chan struct{})}
 }
 
 // maxAside bounds the channels that are open beside the pipe at a time. A
@@ -98,17 +100,33 @@ func (p *Publisher) ready(ctx context.Context, pipe *pipe, m Message) error {
 }
 
 // Close gives up the channel; outstanding messages end as unconfirmed. It
-// returns when every goroutine of the Publisher has ended.
+// returns when every goroutine of the Publisher has ended, except for one that
+// writes to a broker which does not read: that ends with its socket, and is
+// waited for a second.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
+	again := p.closed
 	p.closed = true
 	pipe := p.pipe
 	p.mu.Unlock()
+	if !again {
+		close(p.over)
+	}
 	var err error
 	if pipe != nil {
 		err = pipe.session.Close()
 	}
-	p.rest.Wait()
+	ended := make(chan struct{})
+	go func() {
+		p.rest.Wait()
+		close(ended)
+	}()
+	limit := time.NewTimer(time.Second)
+	defer limit.Stop()
+	select {
+	case <-ended:
+	case <-limit.C:
+	}
 	return err
 }
 

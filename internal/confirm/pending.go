@@ -103,9 +103,17 @@ func (p *Pending) outcome(ctx context.Context) error {
 // broker answers: letting more messages in would hide that it does not.
 func (p *Pending) abandon(ctx context.Context) error {
 	p.publisher.rest.Go(func() {
-		<-p.written
+		select {
+		case <-p.written:
+		case <-p.publisher.over:
+			return // nobody wants the place any more
+		}
 		if p.err == nil {
-			<-p.confirm.Done()
+			select {
+			case <-p.confirm.Done():
+			case <-p.publisher.over:
+				return
+			}
 		}
 		p.leave()
 	})

@@ -47,7 +47,7 @@ func (p *Publisher) open(ctx context.Context, window int) (*pipe, error) {
 		_ = session.Close()
 		return nil, err
 	}
-	p.rest.Go(pipe.write)
+	p.rest.Go(func() { pipe.write(p.over) })
 	return pipe, nil
 }
 
@@ -61,13 +61,15 @@ func (p *pipe) queue(publisher *Publisher, m Message) *Pending {
 
 // write is the one goroutine that writes: a write to a broker that does not read
 // cannot be interrupted, and no caller must be the one who waits for it.
-func (p *pipe) write() {
+func (p *pipe) write(over <-chan struct{}) {
 	defer close(p.stopped)
 	for {
 		select {
 		case m := <-p.out:
 			p.publish(m)
 		case <-p.session.Done():
+			return
+		case <-over:
 			return
 		}
 	}
