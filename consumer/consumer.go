@@ -183,12 +183,13 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 	returned := r.wait(stuckGrace)
 	close(r.jobs)
+	closing := r.publisher.Close()
 	if !returned {
-		return errors.Join(err, fmt.Errorf("consumer: queue %q: %d handlers did not return after their ctx had ended; the broker delivers their messages again",
+		return errors.Join(err, closing, fmt.Errorf("consumer: queue %q: %d handlers did not return after their ctx had ended; the broker delivers their messages again",
 			c.source.Route().Queue, len(r.places)))
 	}
 	r.ended.Wait()
-	return errors.Join(err, r.publisher.Close())
+	return errors.Join(err, closing)
 }
 
 // interrupted says so to whoever asks for the health, and to the log.

@@ -78,7 +78,9 @@ func RetryAfter(d time.Duration, err error) error {
 // handler depends on. The consumer holds the message and handles it again
 // with growing pauses; no attempt is spent. While it is held it occupies its
 // place among the Config.Concurrency, so that a general outage stops the
-// fetching of messages. It is never nil, not even for a nil err.
+// fetching of messages. It goes back to its queue when Run stops, and after 15
+// minutes, well before the 30 after which a broker takes it away by default. It
+// is never nil, not even for a nil err.
 func Requeue(err error) error {
 	return steer(Outcome{Action: ActionRequeue}, err, "requeue")
 }

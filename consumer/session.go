@@ -192,7 +192,7 @@ func (s *session) reasonForEnd() error {
 	// The library puts the cancel in before it ends the deliveries, and closes
 	// both when the channel is lost.
 	if _, ok := <-s.cancelled; ok {
-		return fmt.Errorf("consumer: the broker cancelled the consuming of queue %q: it was deleted, or is not available", s.route.Queue)
+		return fmt.Errorf("consumer: the broker cancelled the consuming of queue %q: it was deleted, is not available, or a message was kept longer than its consumer timeout", s.route.Queue)
 	}
 	<-s.channel.Done()
 	return s.channel.Err()
