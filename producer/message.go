@@ -87,13 +87,14 @@ func (m Message) publishing() (amqp.Publishing, error) {
 	if m.Exchange == "" && m.Key == "" {
 		fault("Key is empty, and so is Exchange: the default exchange wants the name of a queue as Key")
 	}
-	for _, s := range [2]struct{ field, value string }{{"Exchange", m.Exchange}, {"Key", m.Key}} {
-		if n := len(s.value); n > maxShort {
-			fault("%s is %d bytes long, want at most %d", s.field, n, maxShort)
-		}
-		if !utf8.ValidString(s.value) { // the broker ends the connection over it
-			fault("%s is %q, which is not valid UTF-8", s.field, s.value)
-		}
+	if n := len(m.Exchange); n > maxShort {
+		fault("Exchange is %d bytes long, want at most %d", n, maxShort)
+	}
+	if !utf8.ValidString(m.Exchange) { // a key may be any bytes
+		fault("Exchange is %q, which is not valid UTF-8", m.Exchange)
+	}
+	if n := len(m.Key); n > maxShort {
+		fault("Key is %d bytes long, want at most %d", n, maxShort)
 	}
 	if m.Priority > topology.MaxPriority {
 		fault("Priority is %d, want 1 (low) to %d (high), or 0 for none", m.Priority, topology.MaxPriority)
