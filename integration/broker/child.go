@@ -1,10 +1,15 @@
 package broker
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -58,4 +63,22 @@ func (c *child) await(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("process %d goes on: %w", c.cmd.Process.Pid, context.Cause(ctx))
 	}
+}
+
+// frozen says whether no thread of the group runs.
+func (c *child) frozen() bool {
+	group := strconv.Itoa(c.cmd.Process.Pid)
+	stats, _ := filepath.Glob("/proc/[0-9]*/task/[0-9]*/stat") // errs for bad patterns only
+	for _, path := range stats {
+		stat, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		// "id (name) state parent group ...", where a name can hold anything.
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) > 2 && fields[2] == group && !strings.Contains("TZX", fields[0]) { // stopped or dead
+			return false
+		}
+	}
+	return true
 }

@@ -102,10 +102,17 @@ func (p *processServer) Kill(ctx context.Context) error {
 	return nil
 }
 
-func (p *processServer) Pause(context.Context) error {
+// Pause returns when the server is silent: it takes a signal a little after it
+// was sent, and may answer until then.
+func (p *processServer) Pause(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.signal(syscall.SIGSTOP); err != nil {
+		return fmt.Errorf("broker: pause: %w", err)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, errors.New("not all of its threads have stopped"))
+	defer cancel()
+	if err := poll(ctx, func() (bool, error) { return p.vm.frozen(), nil }); err != nil {
 		return fmt.Errorf("broker: pause: %w", err)
 	}
 	return nil

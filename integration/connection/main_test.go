@@ -3,9 +3,13 @@
 package connection_test
 
 import (
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	os.Unsetenv("AMQP_URL") // a broker that is killed must be ours
+	goleak.VerifyTestMain(m)
+}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
-	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -72,16 +71,10 @@ func gapQueues(version string, queueType topology.QueueType, g gap) []topology.W
 func queueOf(id string) string { return id[:strings.LastIndex(id, "/")] }
 
 func TestConsumerKilled(t *testing.T) {
-	versions := ownVersions()
-	name := func(version string) string { return version }
-	if given() {
-		versions = broker.Series[:1] // whichever: there is one broker
-		name = func(string) string { return "given" }
-	}
 	for _, g := range gaps {
 		for _, version := range versions {
 			for _, queueType := range queueTypes {
-				t.Run(fmt.Sprintf("%s/%s %s", g, name(version), queueType), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s/%s %s", g, version, queueType), func(t *testing.T) {
 					t.Parallel()
 					n := nodeOf(t, version)
 					table.Cell(t, g.rule(), n.column, string(queueType))

@@ -153,6 +153,15 @@ func (m *Matrix) Expects(rule, version, queueType string) bool {
 	return m.left[version] == "" && (except == nil || except(version, queueType) == "")
 }
 
+// LeaveAllBut says why the versions that are not among these are not tested.
+func (m *Matrix) LeaveAllBut(versions []string, why string) {
+	for _, v := range Versions {
+		if !slices.Contains(versions, v) {
+			m.Leave(v, why)
+		}
+	}
+}
+
 // Leave says that a version is not tested in this run, and why. Its cells are
 // named in the report and do not fail the run.
 func (m *Matrix) Leave(version, why string) {

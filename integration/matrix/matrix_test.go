@@ -138,6 +138,16 @@ func TestExpects(t *testing.T) {
 	}
 }
 
+func TestLeaveAllBut(t *testing.T) {
+	m := newTable("")
+	m.LeaveAllBut([]string{"4.0"}, "there is one version only")
+	for _, v := range Versions {
+		if got := m.Expects("success", v, "quorum"); got != (v == "4.0") {
+			t.Errorf("Expects on %s = %v, want 4.0 alone", v, got)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	for version, want := range map[string]string{
 		"3.9.1": "3.10", "3.10.8": "3.10", "3.13.7": "3.10", "4.0.5": "4.0", "4.2.9": "4.0",

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/topology"
+)
+
+// youngQueue is the age below which a broker that is killed may wipe a quorum
+// queue with all that it has confirmed: a fault of the broker's that would look
+// like one of ours.
+const youngQueue = 15 * time.Second
+
+// trio is the cluster under test.
+type trio struct {
+	*broker.Broker
+	conn *connection.Conn // to declare and to look
+}
+
+// startTrio starts the cluster for the length of the test, and declares the
+// queues that its faults will meet.
+func startTrio(t *testing.T, queues ...topology.WorkQueue) *trio {
+	t.Helper()
+	b, err := broker.Start(t.Context(), broker.Options{
+		Version: version,
+		Nodes:   3,
+		Name:    "rehop-cluster",
+		// A peer that is gone is noticed in seconds; not all leaders on one node.
+		Conf:          "net_ticktime = 5\nqueue_leader_locator = balanced",
+		LetterTimeout: 3 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: b.AMQPURLs(), Name: "observer"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	for _, w := range queues {
+		plan, err := topology.DeclarePlan(t.Context(), conn, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if engine := plan.Engines[0].Engine; engine != topology.Ladder {
+			t.Fatalf("%s works by %v, want the ladder", w.Name, engine)
+		}
+	}
+	return &trio{Broker: b, conn: conn}
+}
+
+func workQueue(name string) topology.WorkQueue {
+	return topology.WorkQueue{Name: name, Type: topology.Quorum, Waits: delay.Schedule{time.Second, 300 * time.Millisecond}}
+}
+
+// leader returns the node that leads a queue, as one of the nodes sees it.
+func (c *trio) leader(t *testing.T, seenBy *broker.Node, queue string) *broker.Node {
+	t.Helper()
+	name := c.leaders(t, seenBy)[queue]
+	for _, n := range c.Nodes() {
+		if n.Name() == name {
+			return n
+		}
+	}
+	t.Fatalf("the leader of %s is %q, which is no node", queue, name)
+	return nil
+}
+
+// leaders returns the name of the leading node of each queue.
+func (c *trio) leaders(t *testing.T, seenBy *broker.Node) map[string]string {
+	t.Helper()
+	out, err := seenBy.Exec(t.Context(), "rabbitmqctl", "--silent", "--formatter", "json", "list_queues", "name", "leader")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var queues []struct{ Name, Leader string }
+	if err := json.Unmarshal([]byte(out), &queues); err != nil {
+		t.Fatalf("list_queues: %v in %q", err, out)
+	}
+	leaders := map[string]string{}
+	for _, q := range queues {
+		leaders[q.Name] = q.Leader
+	}
+	return leaders
+}
+
+// where tells which nodes lead the queues of w and which clients they have.
+func (c *trio) where(t *testing.T, w topology.WorkQueue) string {
+	t.Helper()
+	leaders := c.leaders(t, c.Node)
+	out, err := c.Exec(t.Context(), "rabbitmqctl", "--silent", "list_connections", "pid", "client_properties")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s strings.Builder
+	for _, n := range c.Nodes() {
+		fmt.Fprintf(&s, "\n\t%s leads", n.Name())
+		for _, q := range queuesOf(w) {
+			if leaders[q] == n.Name() {
+				fmt.Fprintf(&s, " %s,", q)
+			}
+		}
+		fmt.Fprint(&s, " serves")
+		for line := range strings.Lines(out) { // <rabbit@rmq1.1700000000.100.0> [... {"connection_name","instance 1 publish"} ...]
+			_, client, _ := strings.Cut(line, `"connection_name","`)
+			client, _, _ = strings.Cut(client, `"`)
+			if strings.HasPrefix(line, "<"+n.Name()+".") {
+				fmt.Fprintf(&s, " %s,", client)
+			}
+		}
+	}
+	return s.String()
+}
+
+// other returns a node that is not n.
+func (c *trio) other(n *broker.Node) *broker.Node {
+	if all := c.Nodes(); all[0] != n {
+		return all[0]
+	}
+	return c.Nodes()[1]
+}
+
+// isolate cuts a node off from all others.
+func (c *trio) isolate(t *testing.T, lonely *broker.Node) {
+	t.Helper()
+	for _, n := range c.Nodes() {
+		if n == lonely {
+			continue
+		}
+		if err := c.Partition(t.Context(), lonely, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// must fails the test if a verb of a node does.
+func must(t *testing.T, verb string, do func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	if err := do(ctx); err != nil {
+		t.Fatalf("%s: %v", verb, err)
+	}
+}
