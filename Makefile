@@ -17,6 +17,7 @@ test:
 	go test -race -p 1 ./integration/broker/... ./integration/connection/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... ./integration/withbroker/...
 	cd integration/conformance && go test -race -timeout 10m
 	cd integration/faults && go test -race -timeout 10m
+	cd integration/cluster && go test -race -timeout 10m
 
 # rehop beside a plain amqp091-go program, in one run on one broker.
 bench:
