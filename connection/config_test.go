@@ -98,7 +98,7 @@ func FuzzPasswordIsNeverShown(f *testing.F) {
 		const secret = "Xq7secretZ"
 		if !strings.HasPrefix(before, "amqp://") || strings.Count(before, ":") != 2 ||
 			!strings.HasPrefix(after, "@") || strings.Contains(before, "@") {
-			t.Skip("the secret is not where a password is")
+			return // the secret is not where a password is
 		}
 		target, err := parseTarget(before + secret + after)
 		if err != nil {
