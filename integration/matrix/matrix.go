@@ -22,6 +22,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +119,7 @@ func chosenSubset() string {
 // before it and count. A cell that several tests share passes if all pass.
 func (m *Matrix) Cell(t testing.TB, rule, version, queueType string) {
 	t.Helper()
+	readEnvironment()
 	i := slices.IndexFunc(m.rules, func(r Rule) bool { return r.Name == rule })
 	switch {
 	case i < 0:
@@ -139,6 +141,15 @@ func (m *Matrix) Cell(t testing.TB, rule, version, queueType string) {
 		key := cell{rule, version, queueType}
 		m.cells[key] = max(m.cells[key], s)
 	})
+}
+
+// readEnvironment reads what decides which brokers there are. go test remembers
+// a result together with the variables that tests have read, and TestMain, which
+// starts brokers, does not count: a run without Docker would stand for one with it.
+func readEnvironment() {
+	for _, name := range []string{"AMQP_URL", "DOCKER_HOST", "RABBITMQ_IMAGE"} {
+		os.Getenv(name)
+	}
 }
 
 // Expects reports whether a rule is to be tested in a column in this run.
