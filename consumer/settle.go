@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -60,8 +61,8 @@ func (s *session) requeue(u *unsettled) error {
 
 // log tells where a message went that is not simply done.
 func (s *session) log(d *Delivery, e ending, end Settlement) {
-	if end.Place == PlaceDone && e.err == nil {
-		return
+	if end.Place == PlaceDone && e.err == nil || !s.cfg.Logger.Enabled(s.work, slog.LevelError) {
+		return // most messages, and all of a silent logger
 	}
 	about := []any{"queue", d.Queue, "message", d.ID, "attempt", d.Attempt}
 	if e.err != nil {

@@ -2,6 +2,7 @@ package confirm
 
 import (
 	"context"
+	"runtime"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -77,6 +78,9 @@ func (p *pipe) write(over <-chan struct{}) {
 
 // publish writes m and what is waiting behind it, together in few packets.
 func (p *pipe) publish(m *Pending) {
+	if len(p.window) > 1 {
+		runtime.Gosched() // who is about to send comes along
+	}
 	if len(p.out) > 0 {
 		p.session.Cork()
 		defer p.session.Uncork()
