@@ -24,6 +24,10 @@ const sessionTries = 5
 // arguments cannot change, so a work queue from a 3.x broker is accepted as it
 // is and stays on the engine [Republish]; [DeclarePlan] says so.
 //
+// Declarations of one work queue take turns, across processes: each holds an
+// exclusive queue, named after the work queue with ".declare", while it works.
+// A user without permission to configure that name declares without the turn.
+//
 // A schedule that became longer or shorter is taken over, with messages
 // waiting: one that fails in that moment starts again at wait 1. The wait
 // queues that a longer schedule left behind are not deleted, because messages
