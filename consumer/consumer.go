@@ -42,7 +42,8 @@ type Config struct {
 
 	// CopyTimeout is how long the consumer tries to get a copy confirmed,
 	// where the broker does not answer. After it the delivery is nacked if
-	// that keeps the message, and the tries go on if not. Defaults to 1 min.
+	// that keeps the message, and the tries go on if not; a memory or disk
+	// alarm of the broker is waited out. Defaults to 1 min.
 	CopyTimeout time.Duration
 
 	// Logger hears of failures, at level Warn, and of lost sessions. Nil: silent.

@@ -3,13 +3,16 @@ package conformance
 import (
 	"context"
 	"errors"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/faultproxy"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
@@ -120,4 +123,68 @@ func TestMissingExchangeHarmsNoOther(t *testing.T) {
 			e.Errorf("%d messages in the queue, want %d", n, each*goroutines)
 		}
 	}, "publish: missing exchange harms no other")
+}
+
+// Without taking turns a rung keeps the bindings of both schedules, and every
+// message that leaves it is doubled.
+func TestTwoSchedulesDeclaredAtOnce(t *testing.T) {
+	everywhere(t, func(e *env) {
+		short := e.workQueue("work", waits(100*time.Millisecond, 100*time.Millisecond))
+		long := short
+		long.Waits = []time.Duration{100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond}
+		e.declare(long)
+		other := e.connect(e.node.AMQPURL())
+		for range 5 {
+			var wg sync.WaitGroup
+			wg.Go(func() { e.noError("declare the short one", topology.Declare(e.Context(), e.conn, short)) })
+			wg.Go(func() { e.noError("declare the long one", topology.Declare(e.Context(), other, long)) })
+			wg.Wait()
+		}
+		// Only a nack climbs by the bindings, so the consumer has the longer
+		// schedule. The second message gives a double of the first one time.
+		e.consume(long, newJournal(fail), consumer.Config{})
+		for n := 1; n <= 2; n++ {
+			e.send(long.Name, 1)
+			e.until("it is a dead letter", func() bool { return e.count(long.DeadLetterQueue().Name) >= n })
+		}
+		e.atRest(long, 2)
+	}, "two schedules declared at once")
+}
+
+func TestCtxEndsAWriteNobodyReads(t *testing.T) {
+	everywhere(t, func(e *env) {
+		broker, err := url.Parse(e.node.AMQPURL())
+		if err != nil {
+			e.Fatal(err)
+		}
+		proxy, err := faultproxy.Start(broker.Host)
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.Cleanup(proxy.Close)
+		broker.Host = proxy.Addr()
+		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{broker.String()}, OpenTimeout: patience})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.Cleanup(func() { _ = conn.Close() }) // its broker does not answer
+		p, err := producer.New(conn, producer.Config{})
+		if err != nil {
+			e.Fatal(err)
+		}
+		queue := e.rawQueue(e.name("slow"), amqp.Table{"x-queue-type": string(e.queue)})
+		if _, err := p.Publish(e.Context(), producer.Message{Key: queue}); err != nil {
+			e.Fatal(err)
+		}
+		proxy.Throttle(faultproxy.ToBroker, 1)
+		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
+		defer cancel()
+		began := time.Now()
+		_, err = p.Publish(ctx, producer.Message{Key: queue, Body: make([]byte, 8<<20)})
+		if took := time.Since(began); took > 5*time.Second || !errors.Is(err, producer.ErrUnconfirmed) {
+			e.Errorf("Publish with a ctx of 1 s returned after %v: %v; want unconfirmed, soon", took, err)
+		}
+		proxy.Reset()
+		_ = p.Close() // whatever it says, it must return
+	}, "publish: ctx ends a write nobody reads")
 }
