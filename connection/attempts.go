@@ -50,12 +50,24 @@ func (a *attempts) add(i int, err error, cut bool) {
 	}
 }
 
+// failed returns how many tries have failed.
+func (a *attempts) failed() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.count
+}
+
 // hopeless reports that after this round no other try could help: the broker
 // has refused us, which it does in the name of its whole cluster, or each
 // target has a fault of its own.
 func (a *attempts) hopeless() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	return a.class() != Transient
+}
+
+// class needs a.mu held.
+func (a *attempts) class() Class {
 	final := 0
 	for i, err := range a.last {
 		var r *refusal
@@ -63,11 +75,14 @@ func (a *attempts) hopeless() bool {
 			continue
 		}
 		if r.broker {
-			return true
+			return r.Class()
 		}
 		final++
 	}
-	return final == len(a.last)
+	if final == len(a.last) {
+		return Configuration
+	}
+	return Transient
 }
 
 // verdict lists what happened last at each target.
@@ -111,14 +126,16 @@ func (a *attempts) errorf(text string, causes ...error) error {
 	if text != "" {
 		each = []string{strings.TrimSuffix(text+": "+strings.Join(each, "; "), ": ")}
 	}
-	return &dialError{text: "connection: " + strings.Join(each, "; "), causes: causes}
+	return &dialError{text: "connection: " + strings.Join(each, "; "), causes: causes, class: a.class()}
 }
 
 // dialError is one line of text over several causes.
 type dialError struct {
 	text   string
 	causes []error
+	class  Class
 }
 
 func (e *dialError) Error() string   { return e.text }
 func (e *dialError) Unwrap() []error { return e.causes }
+func (e *dialError) Class() Class    { return e.class }

@@ -2,36 +2,56 @@ package connection
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/cenkalti/backoff/v4"
 )
 
 // Config says where the brokers are and how long to wait for them. Only URLs
 // is required.
 type Config struct {
 	// URLs of the nodes of one cluster, amqp:// or amqps://, tried in random
-	// order. Reserved characters in user and password are percent-encoded, as
+	// order; one that has failed within the last minute is tried last. Reserved
+	// characters in user and password are percent-encoded, as
 	// (*url.URL).String does. The query may hold auth_mechanism, channel_max,
 	// heartbeat (seconds; wins over Heartbeat, 0 switches the detection of
-	// silent brokers off), and without TLS also cacertfile, certfile, keyfile
-	// and server_name_indication.
+	// silent brokers off), server_name_indication, and without TLS also
+	// cacertfile, certfile and keyfile.
 	URLs []string
+
+	// Vhost is the virtual host for URLs that name none; "/" if empty.
+	Vhost string
+
+	// Credentials is asked before each login, instead of reading user and
+	// password from the URLs, and again before they expire: for passwords that
+	// rotate and for OAuth 2 tokens. It is called by both sockets concurrently,
+	// and its ctx ends with DialTimeout. An error is a failed try.
+	Credentials func(ctx context.Context) (Credentials, error)
 
 	// Name is shown in the management UI, followed by " publish" or
 	// " consume"; program@host:pid if empty.
 	Name string
 
-	// TLS is used for amqps:// URLs, cloned for each dial; an empty ServerName
-	// becomes the URL's host. If nil, system certificates or the files named
-	// in the URL's query are used.
+	// TLS is used for amqps:// URLs, cloned for each dial; client certificates
+	// go here. The server's name is the URL's server_name_indication, else
+	// ServerName, else the URL's host. If nil, system certificates or the files
+	// named in the URL's query are used.
 	TLS *tls.Config
+
+	// Dial makes the TCP connection: for a proxy, or a resolver of your own.
+	// It must return when ctx ends. net.Dialer's DialContext if nil, which
+	// tries all addresses of a name within DialTimeout.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// DialTimeout bounds one try at one URL: TCP, TLS and AMQP handshake;
 	// 10 s if 0.
@@ -39,6 +59,10 @@ type Config struct {
 
 	// OpenTimeout bounds Open; 30 s if 0.
 	OpenTimeout time.Duration
+
+	// Lazy makes Open return at once, without a broker. What Open would have
+	// found out is met by the first Session, which tries on for ever.
+	Lazy bool
 
 	// OperationTimeout bounds every wait for a reply of the broker (opening a
 	// channel, declaring, consuming and so on) and every write that makes no
@@ -51,6 +75,30 @@ type Config struct {
 	// broker may lower it. A broker that is silent for one and a half
 	// intervals is given up; 10 s if 0.
 	Heartbeat time.Duration
+
+	// Backoff returns the pauses between rounds of tries, anew for each
+	// outage. At [backoff.Stop] whoever waits for a session gets the error; the
+	// next call starts anew. If nil: 100 ms, doubling up to 10 s, each up to
+	// half shorter or longer, for ever.
+	Backoff func() backoff.BackOff
+
+	// OnUp runs after each connect and reconnect of the socket for [Consume],
+	// before sessions of either socket are handed out: the place to declare
+	// topology that may be gone. conn hands out sessions of the new connection,
+	// is good during the call only, and the only one to use in it. ctx is that
+	// of a caller who waits for a session: do not keep it.
+	//
+	// An error is a failed try: the socket is closed, and there is another try
+	// after a pause; OnUp may run twice for what turns out as one reconnect.
+	// Open returns an error that is not [Transient] at once.
+	OnUp func(ctx context.Context, conn *Conn) error
+
+	// Server overrides what the broker says of itself, field by field where
+	// not zero: for brokers whose operator hides or changes it.
+	Server Server
+
+	// Trace hooks.
+	Trace Trace
 
 	// Logger hears of connections made, lost and blocked, once for each change
 	// and not for each try. Silent if nil.
@@ -70,6 +118,9 @@ func (c Config) withDefaults() Config {
 		}
 		c.Name = fmt.Sprintf("%s@%s:%d", filepath.Base(os.Args[0]), host, os.Getpid())
 	}
+	if c.Dial == nil {
+		c.Dial = new(net.Dialer).DialContext
+	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -79,22 +130,31 @@ func (c Config) withDefaults() Config {
 // validate returns the parsed URLs, or all faults at once.
 func (c Config) validate() ([]target, error) {
 	var errs []error
-	fault := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("connection: "+format, args...))
+	refuse := func(format string, args ...any) {
+		errs = append(errs, &fault{fmt.Errorf("connection: "+format, args...)})
 	}
 
 	if len(c.URLs) == 0 {
-		fault("URLs is empty, want at least one such as amqp://user:password@host:5672/vhost")
+		refuse("URLs is empty, want at least one such as amqp://user:password@host:5672/vhost")
 	}
 	var targets []target
 	for i, raw := range c.URLs {
 		t, err := parseTarget(raw)
 		switch {
 		case err != nil:
-			fault("URLs[%d] %w", i, err)
+			refuse("URLs[%d] %w", i, err)
 		case c.TLS != nil && t.uri.Scheme != "amqps":
-			fault("URLs[%d] is %s, want amqps:// because TLS is set", i, t)
+			refuse("URLs[%d] is %s, want amqps:// because TLS is set", i, t)
+		case c.Credentials != nil && t.login:
+			refuse("URLs[%d] is %s, want no user and password because Credentials is set", i, t)
+		case c.Credentials != nil && slices.ContainsFunc(t.uri.AuthMechanism, isExternal):
+			refuse("URLs[%d] is %s with auth_mechanism external, which has no use for Credentials", i, t)
+		case c.Vhost != "" && t.vhost && t.uri.Vhost != c.Vhost:
+			refuse("URLs[%d] is %s, want no virtual host, or Vhost's %q", i, t, c.Vhost)
 		default:
+			if c.Vhost != "" {
+				t.uri.Vhost = c.Vhost
+			}
 			targets = append(targets, t)
 		}
 	}
@@ -107,13 +167,24 @@ func (c Config) validate() ([]target, error) {
 		{"OperationTimeout", c.OperationTimeout},
 	} {
 		if d.value < 0 {
-			fault("%s is %v, want more than 0 (or 0 for the default)", d.field, d.value)
+			refuse("%s is %v, want more than 0 (or 0 for the default)", d.field, d.value)
 		}
 	}
 	// The wire carries whole seconds in 16 bits; the library would cut 1.5 s
 	// to 1 s, and take anything shorter for "whatever the broker likes".
 	if h := c.Heartbeat; h < time.Second || h%time.Second != 0 || h > math.MaxUint16*time.Second {
-		fault("Heartbeat is %v, want whole seconds from 1s to %v", h, math.MaxUint16*time.Second)
+		refuse("Heartbeat is %v, want whole seconds from 1s to %v", h, math.MaxUint16*time.Second)
+	}
+	if len(c.Vhost) > math.MaxUint8 {
+		refuse("Vhost is %d bytes long, want at most %d", len(c.Vhost), math.MaxUint8)
 	}
 	return targets, errors.Join(errs...)
 }
+
+// fault is something wrong with a Config.
+type fault struct{ error }
+
+func (f *fault) Unwrap() error { return f.error }
+
+// Class returns [Configuration].
+func (f *fault) Class() Class { return Configuration }

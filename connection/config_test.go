@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"context"
 	"crypto/tls"
 	"math"
 	"strings"
@@ -22,6 +23,19 @@ func TestConfigFaults(t *testing.T) {
 		"heartbeat with a fraction":  {Config{URLs: good, Heartbeat: 1500 * time.Millisecond}, "connection: Heartbeat is 1.5s, want whole seconds from 1s to 18h12m15s"},
 		"heartbeat past 16 bits":     {Config{URLs: good, Heartbeat: (math.MaxUint16 + 1) * time.Second}, "connection: Heartbeat is 18h12m16s, want whole seconds from 1s to 18h12m15s"},
 		"TLS that would not be used": {Config{URLs: good, TLS: &tls.Config{}}, "connection: URLs[0] is amqp://bob@host:5672/, want amqps:// because TLS is set"},
+		"two users": {
+			Config{URLs: []string{"amqp://host", good[0]}, Credentials: func(context.Context) (Credentials, error) { return Credentials{}, nil }},
+			"connection: URLs[1] is amqp://bob@host:5672/, want no user and password because Credentials is set",
+		},
+		"credentials without use": {
+			Config{URLs: []string{"amqps://host?auth_mechanism=external"}, Credentials: func(context.Context) (Credentials, error) { return Credentials{}, nil }},
+			"connection: URLs[0] is amqps://guest@host:5671/ with auth_mechanism external, which has no use for Credentials",
+		},
+		"two vhosts": {
+			Config{URLs: []string{"amqp://host", "amqp://host/", "amqp://host/shop", "amqp://host/mail"}, Vhost: "shop"},
+			`connection: URLs[3] is amqp://guest@host:5672/mail, want no virtual host, or Vhost's "shop"`,
+		},
+		"a vhost past 8 bits": {Config{URLs: good, Vhost: strings.Repeat("v", 256)}, "connection: Vhost is 256 bytes long, want at most 255"},
 		"all at once": {
 			Config{URLs: []string{good[0], "host:5672"}, DialTimeout: -1, Heartbeat: -1},
 			"connection: URLs[1] does not start with amqp:// or amqps://\n" +
@@ -125,8 +139,14 @@ func TestTLSIsClonedAndNamedPerHost(t *testing.T) {
 	if own.ServerName != "" {
 		t.Errorf("the caller's ServerName has become %q", own.ServerName)
 	}
-	target, err := parseTarget("amqps://one")
+	target, err := parseTarget("amqps://one?server_name_indication=node-one")
 	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tlsFor(target, &tls.Config{ServerName: "shared"}); got.ServerName != "node-one" {
+		t.Errorf("the URL's server name has become %q", got.ServerName)
+	}
+	if target, err = parseTarget("amqps://one"); err != nil {
 		t.Fatal(err)
 	}
 	if got := tlsFor(target, &tls.Config{ServerName: "shared"}); got.ServerName != "shared" {

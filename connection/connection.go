@@ -60,8 +60,12 @@ type Conn struct {
 	life   context.Context // ends with Close
 	end    context.CancelCauseFunc
 	lines  [2]*line // publish, consume
-	server atomic.Pointer[Server]
+	states *states
+	server *atomic.Pointer[Server]
 	closed sync.Once
+
+	// pinned is set in the Conn that Config.OnUp gets: it is all that one has.
+	pinned *link
 }
 
 // Open validates cfg, connects and returns once the broker has accepted user
@@ -72,25 +76,26 @@ type Conn struct {
 // It tries every URL again and again until ctx or Config.OpenTimeout ends. It
 // returns sooner, after a round in which no URL worked, when waiting would not
 // help: the broker refuses the user, its password, the virtual host or the
-// permission, or every host has an invalid TLS certificate. A refused password
-// takes about ten seconds, because a broker says it by closing the socket, with
-// a delay, which counts only the third time. ctx bounds the opening only;
-// ending it later closes nothing.
+// permission, every host has an invalid TLS certificate, or Config.OnUp says
+// so. A refused password takes about ten seconds, because a broker says it by
+// closing the socket, with a delay, which counts only the third time. ctx
+// bounds the opening only; ending it later closes nothing.
 //
 // The error names each URL, without its password, with what happened there
-// last; it wraps those causes, and the error and cause of ctx.
+// last; it wraps those causes, and the error and cause of ctx. [ClassOf] says
+// whether trying again could help.
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	cfg = cfg.withDefaults()
 	targets, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{cfg: cfg}
+	c := &Conn{cfg: cfg, states: newStates(cfg.Trace.State), server: new(atomic.Pointer[Server])}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	for i, use := range []Use{Publish, Consume} {
-		c.lines[i] = newLine(use, targets, cfg, &c.server)
+	c.connectLines(targets)
+	if cfg.Lazy {
+		return c, nil
 	}
-
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.OpenTimeout, errOpenTimeout)
 	defer cancel()
 	if _, err := c.line(Consume).reach(ctx, opening); err != nil {
@@ -102,21 +107,24 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 
 // Session opens a fresh channel on the socket for use; the caller closes it.
 //
-// While there is no connection it dials, for ever, with a growing and jittered
-// pause of 100 ms to about 10 s between the rounds. Concurrent callers share
-// one dial; each returns when its own ctx ends. A session for [Publish] also
+// While there is no connection it dials, with the pauses of Config.Backoff
+// between the rounds. Concurrent callers share one dial; each returns when its
+// own ctx ends. A session for [Publish] also
 // waits while the broker blocks publishers (see [Conn.Blocked]).
 //
 // It fails only when ctx ends, with its error and cause and what went wrong
-// meanwhile, with [ErrClosed], or when the broker has no channel left to give,
-// which more tries would not change.
+// meanwhile, when Config.Backoff has no more pauses, with [ErrClosed], or when
+// the broker has no channel left to give.
 func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 	if use != Publish && use != Consume {
 		return nil, fmt.Errorf("connection: Use is %d, want Publish or Consume", uint8(use))
 	}
 	ctx, stop := c.bound(ctx)
 	defer stop()
-	pause := newPauses()
+	if c.pinned != nil {
+		return c.pinned.open(ctx)
+	}
+	pause := newPauses(nil)
 	for {
 		l, err := c.line(use).reach(ctx, staying)
 		if err != nil {
@@ -135,7 +143,8 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 		// The socket died under the new channel. A broker that accepts
 		// connections but loses each at once must not be dialled in a hot loop.
 		c.cfg.Logger.Debug("connection: lost while opening a session", "use", use, "error", err)
-		if err := pause.next(ctx); err != nil {
+		wait, _ := pause.next()
+		if err := sleep(ctx, wait); err != nil {
 			return nil, fmt.Errorf("connection: no session: %w: %w", err, l.lost(nil))
 		}
 	}
@@ -173,6 +182,9 @@ func (c *Conn) Blocked() (reason string, since time.Time, blocked bool) {
 // answer the goodbye; everything is closed all the same.
 func (c *Conn) Close() error {
 	var errs [2]error
+	if c.pinned != nil {
+		return nil // it belongs to its socket
+	}
 	c.closed.Do(func() {
 		c.end(ErrClosed)
 		var wg sync.WaitGroup
@@ -185,6 +197,38 @@ func (c *Conn) Close() error {
 }
 
 func (c *Conn) line(use Use) *line { return c.lines[use-Publish] }
+
+// connectLines makes the lines and ties them to each other and to OnUp.
+func (c *Conn) connectLines(targets []target) {
+	hosts := newHosts(len(targets))
+	for i, use := range []Use{Publish, Consume} {
+		l := &line{
+			use: use, targets: targets, cfg: c.cfg, log: c.cfg.Logger.With("use", use.String()),
+			hosts: hosts, states: c.states, server: c.server,
+			before: func(context.Context) error { return nil },
+			up:     func(context.Context, *link) error { return nil },
+			turn:   make(chan struct{}, 1),
+		}
+		l.tried.Store(newAttempts(len(targets)))
+		c.lines[i] = l
+	}
+	if c.cfg.OnUp == nil {
+		return
+	}
+	c.line(Consume).up = func(ctx context.Context, l *link) error { return c.cfg.OnUp(ctx, c.pin(l)) }
+	// What OnUp declares must be there before anything is published again.
+	c.line(Publish).before = func(ctx context.Context) error {
+		_, err := c.line(Consume).reach(ctx, staying)
+		return err
+	}
+}
+
+// pin returns a Conn whose sessions, of either use, live on l.
+func (c *Conn) pin(l *link) *Conn {
+	server := new(atomic.Pointer[Server])
+	server.Store(&l.server)
+	return &Conn{cfg: c.cfg, life: c.life, end: c.end, lines: c.lines, states: c.states, server: server, pinned: l}
+}
 
 // bound returns a ctx that also ends, with ErrClosed as its cause, with Close.
 func (c *Conn) bound(ctx context.Context) (context.Context, func()) {

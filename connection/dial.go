@@ -1,32 +1,46 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// try makes one connection to one target, within DialTimeout. ctx bounds the
-// try only.
-func (l *line) try(ctx context.Context, t target) (*link, error) {
+// connect makes one connection to one target, within DialTimeout. ctx bounds
+// the making only.
+func (l *line) connect(ctx context.Context, t target) (*link, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.DialTimeout)
 	defer cancel()
 
+	var login []amqp.Authentication // nil: as the URL says
+	var credentials Credentials
+	if l.cfg.Credentials != nil {
+		var err error
+		if credentials, err = l.cfg.Credentials(ctx); err != nil {
+			return nil, fmt.Errorf("%s: Credentials: %w", t, err)
+		}
+		t.uri.Username = credentials.User
+		login = credentials.sasl(t.uri.AuthMechanism)
+	}
 	var s *socket
 	disarm := func() bool { return true }
 	properties := amqp.NewConnectionProperties()
 	properties.SetClientConnectionName(l.cfg.Name + " " + l.use.String())
 	// Properties and TLS are fresh for each try: the library writes into them.
 	conn, err := amqp.DialConfig(t.raw, amqp.Config{
+		SASL:            login,
+		Vhost:           t.uri.Vhost,
 		Heartbeat:       l.cfg.Heartbeat,
 		Properties:      properties,
 		TLSClientConfig: tlsFor(t, l.cfg.TLS),
 		Dial: func(network, addr string) (net.Conn, error) {
-			tcp, err := new(net.Dialer).DialContext(ctx, network, addr)
+			tcp, err := l.cfg.Dial(ctx, network, addr)
 			if err != nil {
 				return nil, err
 			}
@@ -40,7 +54,11 @@ func (l *line) try(ctx context.Context, t target) (*link, error) {
 	})
 	if err == nil && disarm() {
 		s.arm(conn.Config.Heartbeat * 3 / 2)
-		return newLink(t, conn, s, l.cfg.OperationTimeout, l.log), nil
+		return &link{
+			target: t, server: l.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
+			limit: l.cfg.OperationTimeout, log: l.log.With("url", t.String()),
+			expires: credentials.Expires, done: make(chan struct{}),
+		}, nil
 	}
 	disarm()
 	if s != nil {
@@ -55,8 +73,6 @@ func tlsFor(t target, cfg *tls.Config) *tls.Config {
 		return nil
 	}
 	cfg = cfg.Clone()
-	if cfg.ServerName == "" {
-		cfg.ServerName = t.uri.Host
-	}
+	cfg.ServerName = cmp.Or(t.uri.ServerName, cfg.ServerName, t.uri.Host)
 	return cfg
 }

@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -20,10 +21,13 @@ type refusal struct {
 	// sure is false for a socket closed at login: that is how a broker says
 	// "wrong password", but also what it looks like when it dies just then.
 	sure bool
+	// class is Configuration if zero.
+	class Class
 }
 
 func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.cause }
+func (r *refusal) Class() Class  { return cmp.Or(r.class, Configuration) }
 
 // explain says in a user's words why a try failed. ended is the error of the
 // try's ctx, took how long it lasted.

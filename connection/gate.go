@@ -7,6 +7,20 @@ import (
 	"time"
 )
 
+// BlockedError is wrapped by errors of what could not be sent because the
+// broker blocks publishers, being short of memory or disk. It is [Transient].
+type BlockedError struct {
+	Reason string // as the broker words it, such as "low on memory"
+	Since  time.Time
+}
+
+func (e *BlockedError) Error() string {
+	return fmt.Sprintf("connection: the broker has blocked publishers for %v (%s)", time.Since(e.Since).Round(time.Millisecond), e.Reason)
+}
+
+// Class returns [Transient].
+func (e *BlockedError) Class() Class { return Transient }
+
 // gate is shut while the broker blocks publishers. The zero gate is open.
 type gate struct {
 	mu     sync.Mutex
@@ -54,8 +68,7 @@ func (g *gate) wait(ctx context.Context) error {
 	case <-opened:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("connection: the broker has blocked publishers for %v (%s): %w",
-			time.Since(since).Round(time.Millisecond), reason, ended(ctx))
+		return fmt.Errorf("%w: %w", &BlockedError{reason, since}, ended(ctx))
 	}
 }
 

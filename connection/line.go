@@ -2,8 +2,9 @@ package connection
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 )
@@ -15,16 +16,26 @@ type line struct {
 	targets []target
 	cfg     Config
 	log     *slog.Logger
-	server  *atomic.Pointer[Server] // shared by both lines: the latest handshake
+
+	// Shared by both lines.
+	hosts  *hosts
+	states *states
+	server *atomic.Pointer[Server] // the latest handshake
+
+	// before runs before a dial, up after a handshake, whose link is given up
+	// if up fails.
+	before func(context.Context) error
+	up     func(context.Context, *link) error
 
 	// turn is held by whoever replaces the link. It is a channel, so that
 	// waiting for it ends with ctx: the callers share the holder's dial, and
 	// when the holder's ctx ends, the next one goes on.
-	turn   chan struct{}
-	live   atomic.Pointer[link]     // written by the holder of turn
-	tried  atomic.Pointer[attempts] // of the present dial or the latest; never nil
-	closed bool                     // under turn
-	health health                   // under turn
+	turn       chan struct{}
+	live       atomic.Pointer[link]     // written by the holder of turn
+	tried      atomic.Pointer[attempts] // of the present dial or the latest; never nil
+	generation uint64                   // under turn
+	closed     bool                     // under turn
+	health     health                   // under turn
 }
 
 // health is what the log knows: it hears of changes only.
@@ -44,16 +55,6 @@ const (
 	staying             // when ctx ends: a password may yet be put right
 )
 
-func newLine(use Use, targets []target, cfg Config, server *atomic.Pointer[Server]) *line {
-	l := &line{
-		use: use, targets: targets, cfg: cfg, server: server,
-		log:  cfg.Logger.With("use", use.String()),
-		turn: make(chan struct{}, 1),
-	}
-	l.tried.Store(newAttempts(len(targets)))
-	return l
-}
-
 // reach returns the live link, after dialling if there is none.
 func (l *line) reach(ctx context.Context, m mode) (*link, error) {
 	select {
@@ -65,47 +66,128 @@ func (l *line) reach(ctx context.Context, m mode) (*link, error) {
 	if l.closed {
 		return nil, ErrClosed
 	}
-	if live := l.live.Load(); live != nil && live.alive() {
-		return live, nil
+	if live := l.live.Load(); live != nil {
+		if live.alive() {
+			return live, nil
+		}
+		select { // its end is told before the next beginning
+		case <-live.done:
+		case <-ctx.Done():
+			return nil, l.tried.Load().failure(ctx)
+		}
+	}
+	if err := l.before(ctx); err != nil {
+		return nil, err
 	}
 	fresh, err := l.dial(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	l.live.Store(fresh)
-	l.server.Store(&fresh.server)
 	return fresh, nil
 }
 
-// dial tries every target, in random order so that a cluster's clients spread,
-// round after round.
+// dial tries every target, round after round.
 func (l *line) dial(ctx context.Context, m mode) (*link, error) {
-	tried, pause := newAttempts(len(l.targets)), newPauses()
+	tried, pause := newAttempts(len(l.targets)), newPauses(l.cfg.Backoff)
 	l.tried.Store(tried)
 	for {
-		for _, i := range rand.Perm(len(l.targets)) {
-			fresh, err := l.try(ctx, l.targets[i])
+		l.states.set(State{Use: l.use, Status: Connecting, Generation: l.generation})
+		for _, i := range l.hosts.order(time.Now()) {
+			fresh, err := l.try(ctx, i)
 			if err == nil {
 				l.health = up
 				fresh.log.Info("connection: connected", "product", fresh.server.Product,
-					"version", fresh.server.Version.String(), "cluster", fresh.server.Cluster, "failed_tries", tried.count)
+					"version", fresh.server.Version.String(), "cluster", fresh.server.Cluster, "failed_tries", tried.failed())
 				return fresh, nil
 			}
 			tried.add(i, err, ctx.Err() != nil)
 			if ctx.Err() != nil {
-				return nil, tried.failure(ctx)
+				return nil, l.giveUp(tried.failure(ctx))
 			}
 			l.log.Debug("connection: try failed", "error", err)
 		}
 		hopeless := tried.hopeless()
 		if hopeless && m == opening {
-			return nil, tried.verdict()
+			return nil, l.giveUp(tried.verdict())
 		}
 		l.report(hopeless, tried.verdict())
-		if pause.next(ctx) != nil {
-			return nil, tried.failure(ctx)
+		wait, more := pause.next()
+		if !more {
+			return nil, l.giveUp(tried.verdict())
+		}
+		l.states.set(State{Use: l.use, Status: Down, Generation: l.generation, Err: tried.verdict(), NextTry: time.Now().Add(wait)})
+		if sleep(ctx, wait) != nil {
+			return nil, l.giveUp(tried.failure(ctx))
 		}
 	}
+}
+
+// giveUp tells that nothing is tried any more.
+func (l *line) giveUp(err error) error {
+	l.states.set(State{Use: l.use, Status: Down, Generation: l.generation, Err: err})
+	return err
+}
+
+// try makes a link to one target and has it introduced.
+func (l *line) try(ctx context.Context, i int) (*link, error) {
+	began := time.Now()
+	fresh, err := l.connect(ctx, l.targets[i])
+	if err == nil {
+		err = l.introduce(ctx, i, fresh)
+	}
+	if ctx.Err() == nil { // or it says nothing about the host
+		l.hosts.note(i, err == nil, time.Now())
+	}
+	l.cfg.Trace.try(Try{Use: l.use, URL: l.targets[i].String(), Took: time.Since(began), Err: err})
+	return fresh, err
+}
+
+// introduce lets the link tell its state, and runs up on it.
+func (l *line) introduce(ctx context.Context, i int, fresh *link) error {
+	l.generation++
+	fresh.generation = l.generation
+	present := func() State {
+		s := State{Use: l.use, Status: Up, Generation: fresh.generation, URL: fresh.target.String(), Server: fresh.server}
+		if reason, _, shut := fresh.gate.state(); shut {
+			s.Status, s.Reason = Blocked, reason
+		}
+		return s
+	}
+	introduced := make(chan bool, 1)
+	life, end := context.WithCancel(context.Background())
+	fresh.watch(func(reason string) {
+		if reason == "" {
+			fresh.log.Info("connection: the broker accepts publishers again")
+		} else {
+			fresh.log.Warn("connection: the broker blocks publishers", "reason", reason)
+		}
+		l.states.set(present())
+	}, func(cause error) {
+		end()
+		switch {
+		case !<-introduced: // whoever tried tells
+		case errors.Is(cause, ErrClosed):
+			fresh.log.Info("connection: closed")
+		default:
+			fresh.log.Warn("connection: lost", "error", cause)
+			l.hosts.note(i, false, time.Now())
+			l.states.set(State{Use: l.use, Status: Down, Generation: fresh.generation, Err: cause})
+		}
+	})
+	if !fresh.expires.IsZero() {
+		go fresh.renew(life, l.cfg.Credentials)
+	}
+	if err := l.up(ctx, fresh); err != nil {
+		introduced <- false
+		_ = fresh.close(time.Now().Add(cancelGrace)) // err says more
+		class := ClassOf(err)
+		return &refusal{text: fmt.Sprintf("%s: OnUp: %v", fresh.target, err), cause: err, broker: true, sure: class != Transient, class: class}
+	}
+	l.server.Store(&fresh.server)
+	l.states.set(present())
+	introduced <- true
+	return nil
 }
 
 // report logs that dialling goes on, once per kind of failure.
@@ -126,6 +208,7 @@ func (l *line) close(deadline time.Time) error {
 	l.turn <- struct{}{}
 	defer func() { <-l.turn }()
 	l.closed = true
+	defer func() { l.states.set(State{Use: l.use, Status: Closed, Generation: l.generation}) }()
 	live := l.live.Load()
 	if live == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,50 +22,41 @@ var errChannelLimit = errors.New("no channel left")
 
 // link is one AMQP connection, from its handshake to its end.
 type link struct {
-	target target
-	server Server
-	conn   *amqp.Connection
-	socket *socket
-	limit  time.Duration // Config.OperationTimeout
-	log    *slog.Logger
+	target     target
+	generation uint64
+	server     Server
+	conn       *amqp.Connection
+	socket     *socket
+	limit      time.Duration // Config.OperationTimeout
+	expires    time.Time     // of the credentials; zero: never
+	log        *slog.Logger
 
-	gate  gate
-	cause atomic.Pointer[error] // why we ended it ourselves
-	done  chan struct{}         // closed when watch has ended
+	gate    gate
+	control sync.Mutex            // held by the one call on the connection itself that waits for a reply
+	cause   atomic.Pointer[error] // why we ended it ourselves
+	done    chan struct{}         // closed when watch has ended
 }
 
-// newLink starts the goroutine that watches the connection until it ends.
-func newLink(t target, conn *amqp.Connection, s *socket, limit time.Duration, log *slog.Logger) *link {
-	l := &link{
-		target: t, server: serverOf(conn.Properties), conn: conn, socket: s, limit: limit,
-		log: log.With("url", t.String()), done: make(chan struct{}),
-	}
-	lost := conn.NotifyClose(make(chan *amqp.Error, 1))
-	// One pair per alarm; watch drains it, the buffer is for a slow log.
-	blocked := conn.NotifyBlocked(make(chan amqp.Blocking, 16))
-	go l.watch(blocked, lost)
-	return l
-}
-
-func (l *link) watch(blocked <-chan amqp.Blocking, lost <-chan *amqp.Error) {
-	defer close(l.done)
-	defer l.gate.open()
-	for b := range blocked { // closed with the connection
-		l.socket.blocked.Store(b.Active)
-		if b.Active {
-			l.gate.shut(b.Reason)
-			l.log.Warn("connection: the broker blocks publishers", "reason", b.Reason)
-		} else {
-			l.gate.open()
-			l.log.Info("connection: the broker accepts publishers again")
+// watch tells of alarms, "" being their end, and of the end of the connection,
+// from one goroutine that ends with it.
+func (l *link) watch(blocked func(reason string), lost func(cause error)) {
+	ends := l.conn.NotifyClose(make(chan *amqp.Error, 1))
+	// One pair per alarm; the loop drains it, the buffer is for a slow log.
+	alarms := l.conn.NotifyBlocked(make(chan amqp.Blocking, 16))
+	go func() {
+		defer close(l.done)
+		defer l.gate.open()
+		for alarm := range alarms { // closed with the connection
+			l.socket.blocked.Store(alarm.Active)
+			if alarm.Active {
+				l.gate.shut(alarm.Reason)
+			} else {
+				l.gate.open()
+			}
+			blocked(alarm.Reason)
 		}
-	}
-	cause := l.lost(<-lost)
-	if errors.Is(cause, ErrClosed) {
-		l.log.Info("connection: closed")
-		return
-	}
-	l.log.Warn("connection: lost", "error", cause)
+		lost(l.lost(<-ends))
+	}()
 }
 
 // alive reports whether a session may be opened.
@@ -143,6 +135,8 @@ func (l *link) close(deadline time.Time) error {
 	l.cause.CompareAndSwap(nil, &cause)
 	last := time.AfterFunc(time.Until(deadline), func() { l.socket.Conn.Close() })
 	defer last.Stop()
+	l.control.Lock()
+	defer l.control.Unlock()
 	err := l.conn.CloseDeadline(deadline)
 	l.socket.Conn.Close()
 	<-l.done

@@ -17,6 +17,11 @@ type Server struct {
 	Cluster string  // the cluster's name
 }
 
+// or returns s, with the fields that o has in their place.
+func (s Server) or(o Server) Server {
+	return Server{cmp.Or(s.Product, o.Product), cmp.Or(s.Version, o.Version), cmp.Or(s.Cluster, o.Cluster)}
+}
+
 func serverOf(properties amqp.Table) Server {
 	text := func(key string) string { s, _ := properties[key].(string); return s }
 	version, _ := ParseVersion(text("version"))

@@ -64,6 +64,19 @@ func TestVersionAtLeast(t *testing.T) {
 	}
 }
 
+func TestServerOverridesFieldByField(t *testing.T) {
+	says := Server{"RabbitMQ", Version{4, 3, 6}, "shop"}
+	for _, c := range []struct{ override, want Server }{
+		{Server{}, says},
+		{Server{Version: Version{3, 10, 8}}, Server{"RabbitMQ", Version{3, 10, 8}, "shop"}},
+		{Server{"Other", Version{1, 2, 3}, "x"}, Server{"Other", Version{1, 2, 3}, "x"}},
+	} {
+		if got := c.override.or(says); got != c.want {
+			t.Errorf("%+v over %+v is %+v, want %+v", c.override, says, got, c.want)
+		}
+	}
+}
+
 func TestServerOfForeignProperties(t *testing.T) {
 	for name, c := range map[string]struct {
 		properties amqp.Table

@@ -147,6 +147,10 @@ func (s *Session) Err() error {
 // Server describes the node that this session lives on.
 func (s *Session) Server() Server { return s.link.server }
 
+// Generation counts the successful handshakes of this session's socket, from
+// 1: sessions of one use and generation live on the same socket.
+func (s *Session) Generation() uint64 { return s.link.generation }
+
 // FrameSize returns the frame_max agreed with the broker in bytes, 0 for no
 // limit. All properties and headers of a message must fit in one frame.
 func (s *Session) FrameSize() int { return s.link.conn.Config.FrameSize }

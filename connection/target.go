@@ -14,8 +14,10 @@ import (
 
 // target is one parsed URL of the configuration.
 type target struct {
-	raw string // holds the password: never printed
-	uri amqp.URI
+	raw   string // holds the password: never printed
+	uri   amqp.URI
+	login bool // raw names a user
+	vhost bool // raw names a virtual host
 }
 
 // parameters of an AMQP URI that amqp091-go knows. connection_timeout is one,
@@ -76,7 +78,7 @@ func parseTarget(raw string) (target, error) {
 			return target{}, fmt.Errorf("has auth_mechanism %q, want plain, amqplain or external", m)
 		}
 	}
-	return target{raw: raw, uri: uri}, nil
+	return target{raw: raw, uri: uri, login: u.User != nil, vhost: strings.Trim(u.Path, "/") != ""}, nil
 }
 
 // String is the URL without its password and query.

@@ -1,0 +1,102 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func TestOnUpRunsOncePerConnectBeforeAnySession(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	var runs, during atomic.Int32
+	var c *Conn
+	c = open(t, Config{URLs: []string{p.url()}, OnUp: func(ctx context.Context, conn *Conn) error {
+		runs.Add(1)
+		for _, use := range []Use{Consume, Publish} {
+			s, err := conn.Session(ctx, use)
+			if err != nil {
+				return err
+			}
+			if err := s.Do(ctx, qos); err != nil {
+				return err
+			}
+			if s.Generation() != uint64(runs.Load()) || conn.Server().Product != "RabbitMQ" || conn.Logger() == nil {
+				t.Errorf("run %d: a session of generation %d, server %+v", runs.Load(), s.Generation(), conn.Server())
+			}
+			during.Add(1)
+		}
+		return conn.Close() // of no effect
+	}})
+	for range 3 {
+		session(t, c, Consume)
+		session(t, c, Publish)
+	}
+	if runs.Load() != 1 || during.Load() != 2 || len(p.accepted()) != 2 {
+		t.Fatalf("%d runs with %d sessions and %d sockets, want 1, 2 and 2", runs.Load(), during.Load(), len(p.accepted()))
+	}
+	lost := session(t, c, Publish)
+	p.hangUp()
+	within(t, "Done", lost.Done())
+	// Nobody asks for a session to consume, and yet it runs before the first to publish.
+	await(t, c, func(s State) bool { return s.Use == Consume && s.Status == Down })
+	session(t, c, Publish)
+	if runs.Load() != 2 {
+		t.Errorf("%d runs after one reconnect, want 2", runs.Load())
+	}
+}
+
+func TestOnUpThatFails(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	mistake := errors.New("no such exchange type")
+	began := time.Now()
+	_, err := Open(t.Context(), Config{URLs: []string{p.url()}, OnUp: func(context.Context, *Conn) error { return mistake }})
+	if !errors.Is(err, mistake) || !strings.Contains(err.Error(), ": OnUp: no such exchange type") || ClassOf(err) != Configuration {
+		t.Errorf("Open = %v of class %v", err, ClassOf(err))
+	}
+	if time.Since(began) > patience/2 || len(p.accepted()) != 1 {
+		t.Errorf("%d tries in %v, want the first to be the last", len(p.accepted()), time.Since(began))
+	}
+
+	// What may pass is tried again, on a new connection.
+	var runs atomic.Int32
+	var h history
+	c := open(t, Config{URLs: []string{p.url()}, Trace: Trace{State: h.add}, OnUp: func(context.Context, *Conn) error {
+		if runs.Add(1) < 3 {
+			return ErrSessionLost
+		}
+		return nil
+	}})
+	if s := c.State(Consume); s.Status != Up || s.Generation != 3 || runs.Load() != 3 {
+		t.Errorf("state is %+v after %d runs", s, runs.Load())
+	}
+	for _, s := range h.all[:len(h.all)-1] {
+		if s.Status == Up {
+			t.Error("up before OnUp was done")
+		}
+	}
+}
+
+func TestOnUpUnderALossIsRunAgain(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	var runs atomic.Int32
+	c := open(t, Config{URLs: []string{p.url()}, OnUp: func(ctx context.Context, conn *Conn) error {
+		s, err := conn.Session(ctx, Consume)
+		if err != nil {
+			return err
+		}
+		if runs.Add(1) == 1 {
+			p.hangUp()
+			<-s.Done()
+		}
+		return s.Do(ctx, qos)
+	}})
+	if s := session(t, c, Consume); s.Generation() != 2 || runs.Load() != 2 {
+		t.Errorf("generation %d after %d runs", s.Generation(), runs.Load())
+	}
+}
