@@ -109,8 +109,8 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 //
 // While there is no connection it dials, with the pauses of Config.Backoff
 // between the rounds. Concurrent callers share one dial; each returns when its
-// own ctx ends. A session for [Publish] also
-// waits while the broker blocks publishers (see [Conn.Blocked]).
+// own ctx ends. A session for [Publish] also waits while the broker blocks
+// publishers (see [Conn.Blocked]).
 //
 // It fails only when ctx ends, with its error and cause and what went wrong
 // meanwhile, when Config.Backoff has no more pauses, with [ErrClosed], or when
@@ -155,7 +155,7 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 func (c *Conn) Logger() *slog.Logger { return c.cfg.Logger }
 
 // Server describes the broker node of the latest successful handshake of
-// either socket. During a rolling upgrade the nodes differ: what depends on
+// either socket; it is zero before the first. During a rolling upgrade the nodes differ: what depends on
 // the version asks [Session.Server].
 func (c *Conn) Server() Server {
 	if s := c.server.Load(); s != nil {

@@ -30,3 +30,35 @@ func TestHostsThatFailedLatelyComeLast(t *testing.T) {
 		t.Errorf("badness = %v, want a fault forgotten after %v", got, badFor)
 	}
 }
+
+func TestAHostThatFailedOrWasLostIsTriedAfterTheOthers(t *testing.T) {
+	t.Parallel()
+	good := new(peer).start(t)
+	bad := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m == connectionOpen {
+			c.refuse(0, 541, "INTERNAL_ERROR - vhost is down")
+		}
+		return m == connectionOpen
+	}}).start(t)
+	var tries []string
+	c := open(t, Config{URLs: []string{good.url(), bad.url()}, Trace: Trace{Try: func(t Try) {
+		tries = append(tries, map[bool]string{true: "good", false: "bad"}[t.Err == nil])
+	}}})
+	dialled := func(use Use) []string {
+		tries = nil
+		session(t, c, use)
+		return tries
+	}
+	for range 5 {
+		good.hangUp()
+		for _, use := range []Use{Publish, Consume} {
+			await(t, c, func(s State) bool { return s.Use == use && s.Status != Up })
+		}
+		if got := dialled(Consume); !slices.Equal(got, []string{"bad", "good"}) {
+			t.Errorf("after the loss of a host: %v, want the other one first", got)
+		}
+		if got := dialled(Publish); !slices.Equal(got, []string{"good"}) {
+			t.Errorf("after a failed try: %v, want the other host first", got)
+		}
+	}
+}

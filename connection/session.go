@@ -46,7 +46,8 @@ func newSession(channel *amqp.Channel, l *link) *Session {
 // publish, ack, nack, reject, and the Notify methods. Those may be called
 // concurrently with each other, but publish not concurrently with [Session.Do]:
 // the library would interleave their frames and the broker close the
-// connection. So what needs Do on a publishing session comes first.
+// connection. So what needs Do on a publishing session comes first. Once the
+// session has ended they return amqp.ErrClosed and send nothing.
 //
 // Registered Notify channels are buffered and drained until they are closed;
 // one that is full stops the whole socket.

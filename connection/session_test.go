@@ -190,6 +190,43 @@ func TestSessionAfterALossIsANewOne(t *testing.T) {
 	}
 }
 
+func TestLateUseOfASessionNeverReachesTheBroker(t *testing.T) {
+	t.Parallel()
+	var late atomic.Int32
+	p := new(peer)
+	p.script = func(_ *peerConn, m method, _ uint16) bool {
+		if m.class == basicQos.class {
+			late.Add(1)
+		}
+		return false
+	}
+	p.start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	old := session(t, c, Consume)
+	p.hangUp()
+	within(t, "Done", old.Done())
+	if err := old.Do(t.Context(), qos); !errors.Is(err, ErrSessionLost) {
+		t.Errorf("Do = %v, want ErrSessionLost", err)
+	}
+	// The fresh session has the same channel number.
+	fresh := session(t, c, Consume)
+	for name, call := range map[string]func(*amqp.Channel) error{
+		"ack":     func(ch *amqp.Channel) error { return ch.Ack(1, true) },
+		"nack":    func(ch *amqp.Channel) error { return ch.Nack(1, true, true) },
+		"publish": func(ch *amqp.Channel) error { return ch.PublishWithContext(t.Context(), "", "q", true, false, amqp.Publishing{}) },
+	} {
+		if err := call(old.Channel()); !errors.Is(err, amqp.ErrClosed) {
+			t.Errorf("late %s = %v, want amqp.ErrClosed", name, err)
+		}
+	}
+	if late.Load() != 0 {
+		t.Errorf("%d late calls reached the broker", late.Load())
+	}
+	if err := errors.Join(fresh.Err(), fresh.Do(t.Context(), qos)); err != nil || late.Load() != 1 {
+		t.Errorf("the fresh session: %v, and the broker got %d calls, want its one", err, late.Load())
+	}
+}
+
 func TestSilentBrokerIsNoticedWithinOneAndAHalfHeartbeats(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t) // answers the handshake, and never sends a heartbeat

@@ -43,8 +43,11 @@ func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
 // DeclarePlan is [Declare] and returns the plan that is now true.
 func DeclarePlan(ctx context.Context, conn *connection.Conn, specs ...Spec) (Plan, error) {
 	// The broker known from Open serves to find every fault before the network.
-	if _, err := NewPlan(conn.Server().Version, specs...); err != nil {
-		return Plan{}, err
+	// After a lazy Open none is known.
+	if known := conn.Server(); known != (connection.Server{}) {
+		if _, err := NewPlan(known.Version, specs...); err != nil {
+			return Plan{}, err
+		}
 	}
 	for try := 1; ; try++ {
 		plan, err := declareOnce(ctx, conn, specs)
