@@ -181,8 +181,7 @@ func (l *line) introduce(ctx context.Context, i int, fresh *link) error {
 	if err := l.up(ctx, fresh); err != nil {
 		introduced <- false
 		_ = fresh.close(time.Now().Add(cancelGrace)) // err says more
-		class := ClassOf(err)
-		return &refusal{text: fmt.Sprintf("%s: OnUp: %v", fresh.target, err), cause: err, broker: true, sure: class != Transient, class: class}
+		return &refusal{text: fmt.Sprintf("%s: OnUp: %v", fresh.target, err), cause: err, broker: true, sure: true, class: ClassOf(err)}
 	}
 	l.server.Store(&fresh.server)
 	l.states.set(present())

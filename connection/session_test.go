@@ -211,9 +211,11 @@ func TestLateUseOfASessionNeverReachesTheBroker(t *testing.T) {
 	// The fresh session has the same channel number.
 	fresh := session(t, c, Consume)
 	for name, call := range map[string]func(*amqp.Channel) error{
-		"ack":     func(ch *amqp.Channel) error { return ch.Ack(1, true) },
-		"nack":    func(ch *amqp.Channel) error { return ch.Nack(1, true, true) },
-		"publish": func(ch *amqp.Channel) error { return ch.PublishWithContext(t.Context(), "", "q", true, false, amqp.Publishing{}) },
+		"ack":  func(ch *amqp.Channel) error { return ch.Ack(1, true) },
+		"nack": func(ch *amqp.Channel) error { return ch.Nack(1, true, true) },
+		"publish": func(ch *amqp.Channel) error {
+			return ch.PublishWithContext(t.Context(), "", "q", true, false, amqp.Publishing{})
+		},
 	} {
 		if err := call(old.Channel()); !errors.Is(err, amqp.ErrClosed) {
 			t.Errorf("late %s = %v, want amqp.ErrClosed", name, err)
