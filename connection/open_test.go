@@ -52,6 +52,26 @@ func TestOpenSaysWhatTheBrokerIs(t *testing.T) {
 	}
 }
 
+func TestConfigDialAndServerAreUsed(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	var dialled []string
+	c := open(t, Config{
+		URLs:   []string{"amqp://bob:s3cret@broker.example:5672"},
+		Server: Server{Version: Version{3, 10, 8}},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			dialled = append(dialled, network+" "+address)
+			return new(net.Dialer).DialContext(ctx, network, p.listener.Addr().String())
+		},
+	})
+	if want := (Server{"RabbitMQ", Version{3, 10, 8}, "test"}); c.Server() != want || session(t, c, Consume).Server() != want {
+		t.Errorf("Server = %+v, want %+v", c.Server(), want)
+	}
+	if len(dialled) != 1 || dialled[0] != "tcp broker.example:5672" {
+		t.Errorf("dialled %v", dialled)
+	}
+}
+
 func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
