@@ -49,8 +49,10 @@ type Config struct {
 	TLS *tls.Config
 
 	// Dial makes the TCP connection: for a proxy, or a resolver of your own.
-	// It must return when ctx ends. net.Dialer's DialContext if nil, which
-	// tries all addresses of a name within DialTimeout.
+	// It must return when ctx ends. net.Dialer's DialContext if nil: it tries
+	// the addresses of a name in turn, for at least 2 s each, until one takes
+	// the connection; whether a broker answers there is not its concern. So give
+	// each node a URL of its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// DialTimeout bounds one try at one URL: TCP, TLS and AMQP handshake;

@@ -47,7 +47,7 @@ func (l *link) watch(blocked func(reason string), lost func(cause error)) {
 		defer close(l.done)
 		defer l.gate.open()
 		for alarm := range alarms { // closed with the connection
-			l.socket.blocked.Store(alarm.Active)
+			l.socket.blocked(alarm.Active)
 			if alarm.Active {
 				l.gate.shut(alarm.Reason)
 			} else {

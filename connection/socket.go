@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -19,7 +18,6 @@ import (
 type socket struct {
 	net.Conn
 	patience time.Duration // a write without any progress for so long fails
-	blocked  atomic.Bool   // the broker has said that it does not read: not its death
 
 	sending sync.Mutex // held while bytes are sent, or held back
 	corked  bool
@@ -28,6 +26,8 @@ type socket struct {
 	mu    sync.Mutex
 	phase phase
 	idle  time.Duration // a read without data for so long fails; 0: for ever
+	deaf  bool          // the broker has said that it does not read: not its death
+	heard time.Time     // when it last said that it reads again
 	fault error         // the first failed read or write
 }
 
@@ -126,11 +126,30 @@ func (s *socket) send(p []byte) (int, error) {
 		if err == nil {
 			return written, nil
 		}
-		slow := errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.blocked.Load())
+		slow := errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.excused())
 		if !slow || !s.is(live) {
 			return written, s.fail(err, "the broker read nothing for %v", &s.patience)
 		}
 	}
+}
+
+// blocked takes note of what the broker says: that it does not read, or that
+// it does again.
+func (s *socket) blocked(active bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = active
+	if !active {
+		s.heard = time.Now()
+	}
+}
+
+// excused reports that a write without progress says nothing about the broker:
+// patience counts anew from the end of an alarm.
+func (s *socket) excused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deaf || time.Since(s.heard) < s.patience
 }
 
 // SetDeadline is called by the library to clear the deadline of the handshake

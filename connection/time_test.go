@@ -111,14 +111,21 @@ func TestWriteWithoutProgress(t *testing.T) {
 				far.Read(make([]byte, 1))
 			}
 		}, 160 * time.Second, false},
-		"waits while blocked": {func(s *socket, far net.Conn) { s.blocked.Store(true); time.Sleep(time.Hour); far.Read(make([]byte, 8)) }, time.Hour, false},
+		"waits while blocked": {func(s *socket, far net.Conn) { s.blocked(true); time.Sleep(time.Hour); far.Read(make([]byte, 8)) }, time.Hour, false},
 		"fails once no longer blocked": {func(s *socket, far net.Conn) {
-			s.blocked.Store(true)
+			s.blocked(true)
 			time.Sleep(time.Minute - 1)
-			s.blocked.Store(false)
-		}, time.Minute, true},
+			s.blocked(false)
+		}, 90 * time.Second, true},
+		"has its patience anew after an alarm": {func(s *socket, far net.Conn) {
+			s.blocked(true)
+			time.Sleep(time.Minute - 1)
+			s.blocked(false)
+			time.Sleep(20*time.Second + 1)
+			far.Read(make([]byte, 8))
+		}, 80 * time.Second, false},
 		"ends at the closing deadline": {func(s *socket, far net.Conn) {
-			s.blocked.Store(true)
+			s.blocked(true)
 			time.Sleep(time.Second)
 			s.SetDeadline(time.Now().Add(5 * time.Second))
 		}, 6 * time.Second, true},
