@@ -69,8 +69,14 @@ func explain(t target, err error, s *socket, ended error, took time.Duration, ex
 	case reply.Server && reply.Code == amqp.NotAllowed && strings.Contains(reply.Reason, "limit"):
 		return fmt.Errorf("%s: the broker has reached a connection limit: %w", t, err)
 	case reply.Server && reply.Code == amqp.NotAllowed:
-		return &refusal{broker: true, sure: true, cause: err,
-			text: fmt.Sprintf("%s: vhost %q does not exist or user %q has no access to it (530 %s)", t, vhost, user, reply.Reason)}
+		text := fmt.Sprintf("vhost %q does not exist or user %q has no access to it", vhost, user)
+		switch {
+		case strings.HasSuffix(reply.Reason, "not found"):
+			text = fmt.Sprintf("vhost %q does not exist", vhost)
+		case strings.Contains(reply.Reason, "refused for user"):
+			text = fmt.Sprintf("user %q has no permissions in vhost %q", user, vhost)
+		}
+		return &refusal{broker: true, sure: true, cause: err, text: fmt.Sprintf("%s: %s (530 %s)", t, text, reply.Reason)}
 	case reply.Server:
 		return fmt.Errorf("%s: %w", t, err)
 	case fault != nil:
