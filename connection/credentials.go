@@ -14,13 +14,20 @@ import (
 
 // Credentials are what one login uses.
 type Credentials struct {
+	// User is what [Session.User] returns. Of an OAuth 2 token the broker reads
+	// the user from the token, whatever this says: make it the same name if
+	// messages carry a user-id.
 	User     string
 	Password string // or an OAuth 2 token
 
-	// Expires is when the broker stops to accept them; zero: never. Four
+	// Expires is when the broker stops to accept them; zero: never. After four
 	// fifths of the time until then Config.Credentials is called again, and the
 	// broker is told the new Password on the living connection
 	// (connection.update-secret). The User stays until the next login.
+	//
+	// When a token has expired all the same, a broker from 4.3 on closes the
+	// connection; older ones refuse what is new to them, and go on with what
+	// they have allowed.
 	Expires time.Time
 }
 

@@ -61,7 +61,8 @@ func explain(t target, err error, s *socket, ended error, took time.Duration, ex
 	switch {
 	case reply == amqp.ErrSASL:
 		return &refusal{broker: true, sure: true, cause: err,
-			text: fmt.Sprintf("%s: the broker offers none of our authentication mechanisms; set auth_mechanism in the URL", t)}
+			text: fmt.Sprintf("%s: the broker offers none of our authentication mechanisms (%s); enable one there, or name another as auth_mechanism in the URL",
+				t, strings.ToUpper(cmp.Or(strings.Join(t.uri.AuthMechanism, ", "), "PLAIN")))}
 	case reply == amqp.ErrCredentials, reply.Server && reply.Code == amqp.AccessRefused:
 		return &refusal{broker: true, sure: reply.Server, cause: err, text: fmt.Sprintf("%s: %s", t, explainLogin(t.uri, reply, expires))}
 	case reply == amqp.ErrVhost && fault != nil:

@@ -112,7 +112,9 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 func TestRenewalThatFailsIsTriedOn(t *testing.T) {
 	onEach(t, func(t *testing.T, n *node) {
 		for name, faulty := range map[string]func(ctx context.Context) (connection.Credentials, error){
-			"fails":  func(context.Context) (connection.Credentials, error) { return connection.Credentials{}, errors.New("sealed") },
+			"fails": func(context.Context) (connection.Credentials, error) {
+				return connection.Credentials{}, errors.New("sealed")
+			},
 			"panics": func(context.Context) (connection.Credentials, error) { panic("no vault") },
 			"blocks": func(ctx context.Context) (connection.Credentials, error) {
 				<-ctx.Done()

@@ -1,7 +1,6 @@
 package auth_test
 
 import (
-	"context"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,14 +9,12 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/integration/broker"
 )
 
 func TestTheVhostOfTheConfig(t *testing.T) {
 	onEach(t, func(t *testing.T, n *node) {
-		n.ctl(t, "add_vhost", "shop/eu")
-		t.Cleanup(func() { n.ctl(t, "delete_vhost", "shop/eu") })
-		n.user(t, "shopper", "p")
+		n.api(t, "vhosts/shop%2Feu", "{}")
+		n.password(t, "shopper", "p")
 		address := strings.TrimSuffix(n.as("shopper", "p"), "/")
 		cfg := connection.Config{URLs: []string{address}, Vhost: "shop/eu", Name: "vhost test"}
 		err, took := refused(t, cfg, connection.Configuration)
@@ -25,7 +22,7 @@ func TestTheVhostOfTheConfig(t *testing.T) {
 		if took > 3*time.Second {
 			t.Errorf("it takes Open %v", took)
 		}
-		n.ctl(t, "set_permissions", "-p", "shop/eu", "shopper", ".*", ".*", ".*")
+		n.permit(t, "shop/eu", "shopper")
 		open(t, cfg)
 		if got := n.ctl(t, "list_connections", "user", "vhost"); !strings.Contains(got, "shopper\tshop/eu") {
 			t.Errorf("connections: %s", got)
@@ -60,39 +57,6 @@ func TestWhatTheBrokerSaysOfItselfCanBeOverridden(t *testing.T) {
 	})
 }
 
-func TestLazyWaitsForABrokerThatComesLater(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
-		b, err := broker.Start(t.Context(), broker.Options{Version: series(n), Name: "auth-later"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { b.Close(context.Background()) })
-		if err := b.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		c := open(t, connection.Config{URLs: []string{b.AMQPURL()}, Lazy: true})
-		if got := c.State(connection.Consume).Status; got != connection.Idle {
-			t.Errorf("%v before anybody has asked", got)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err = c.Session(ctx, connection.Consume)
-		t.Logf("Session: %v (%v)", err, connection.ClassOf(err))
-		says(t, err, "no broker answered within")
-		waiting := make(chan error, 1)
-		go func() {
-			_, err := c.Session(t.Context(), connection.Consume)
-			waiting <- err
-		}()
-		if err := b.Start(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := within(t, "the session", waiting); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 func TestTheBackoffOfTheUser(t *testing.T) {
 	onEach(t, func(t *testing.T, n *node) {
 		var made, tries atomic.Int32
@@ -114,5 +78,3 @@ func TestTheBackoffOfTheUser(t *testing.T) {
 		}
 	})
 }
-
-func series(n *node) string { return n.Version()[:strings.LastIndex(n.Version(), ".")] }

@@ -53,7 +53,7 @@ func TestAChangedPasswordIsUsedAtTheNextLogin(t *testing.T) {
 		}
 
 		second := "second"
-		n.ctl(t, "change_password", "rotating", second)
+		n.password(t, "rotating", second)
 		v.password.Store(&second)
 		for _, s := range old {
 			if s.Err() != nil {
@@ -78,7 +78,7 @@ func TestAnOldPasswordIsWaitedOutBySessionAndToldByOpen(t *testing.T) {
 		cfg := connection.Config{URLs: []string{n.url()}, Credentials: v.credentials}
 		c := open(t, cfg)
 		s := session(t, c, connection.Consume)
-		n.ctl(t, "change_password", "late", "second")
+		n.password(t, "late", "second")
 		n.cut(t, "late")
 		within(t, "the end of the session", s.Done())
 
