@@ -20,8 +20,7 @@ func (n *node) certified(name string) connection.Config {
 }
 
 func TestTheCertificateIsTheLogin(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
-		n.needs(t, external)
+	onEachWith(t, external, func(t *testing.T, n *node) {
 		n.api(t, "users/carol", `{"password_hash":"","tags":""}`) // no password
 		n.permit(t, "/", "carol")
 		c := open(t, n.certified("carol"))

@@ -12,7 +12,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -82,6 +81,12 @@ var (
 // onEach runs a test on every version there is.
 func onEach(t *testing.T, test func(t *testing.T, n *node)) {
 	t.Helper()
+	onEachWith(t, "", test)
+}
+
+// onEachWith leaves out brokers that lack a plugin, and says so.
+func onEachWith(t *testing.T, plugin string, test func(t *testing.T, n *node)) {
+	t.Helper()
 	t.Parallel()
 	available, err := broker.Available(t.Context())
 	if err != nil {
@@ -96,7 +101,12 @@ func onEach(t *testing.T, test func(t *testing.T, n *node)) {
 	for _, version := range available {
 		t.Run("RabbitMQ "+version, func(t *testing.T) {
 			t.Parallel()
-			test(t, nodeOf(t, version))
+			n := nodeOf(t, version)
+			if plugin != "" && !slices.Contains(n.plugins, plugin) {
+				t.Logf("NOT RUN: this RabbitMQ %s lacks %s; an image from before integration/images/build kept it is to be built again", n.Version(), plugin)
+				return
+			}
+			test(t, n)
 		})
 	}
 }
@@ -202,15 +212,6 @@ func (n *node) ctl(t *testing.T, args ...string) string {
 		t.Fatal(err)
 	}
 	return strings.TrimSpace(out)
-}
-
-// needs ends the test if this broker lacks a plugin.
-func (n *node) needs(t *testing.T, plugin string) {
-	t.Helper()
-	if !slices.Contains(n.plugins, plugin) {
-		t.Logf("NOT RUN: this RabbitMQ %s lacks %s; an image from before integration/images/build kept it is to be built again", n.Version(), plugin)
-		runtime.Goexit()
-	}
 }
 
 // api changes what the management API can; rabbitmqctl takes a second for each.

@@ -37,9 +37,7 @@ type issuer struct {
 var everything = []string{"rabbitmq.read:*/*", "rabbitmq.write:*/*", "rabbitmq.configure:*/*"}
 
 // issuer returns one that the broker trusts.
-func (n *node) issuer(t *testing.T, subject string, life time.Duration) *issuer {
-	t.Helper()
-	n.needs(t, oauth2)
+func (n *node) issuer(subject string, life time.Duration) *issuer {
 	return &issuer{subject: subject, life: life, key: n.key, scopes: everything}
 }
 
@@ -158,9 +156,9 @@ func (n *node) traffic(t *testing.T, c *connection.Conn, queue string) *traffic 
 }
 
 func TestRenewedTokensKeepTheConnection(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
+	onEachWith(t, oauth2, func(t *testing.T, n *node) {
 		const life = 6 * time.Second
-		i := n.issuer(t, "renewing", life)
+		i := n.issuer("renewing", life)
 		n.queue(t, "renewing")
 		c := open(t, connection.Config{URLs: []string{n.url()}, Credentials: i.credentials})
 		tr := n.traffic(t, c, "renewing")
@@ -195,7 +193,7 @@ func TestRenewedTokensKeepTheConnection(t *testing.T) {
 // have allowed: with publishing for up to a minute (measured: 54 s), with
 // consuming for as long as the connection lives.
 func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
+	onEachWith(t, oauth2, func(t *testing.T, n *node) {
 		for name, faulty := range map[string]func(i *issuer){
 			"the issuer fails":               func(i *issuer) { i.failing = errors.New("issuer is down") },
 			"the issuer repeats the expired": func(i *issuer) { i.repeats = true },
@@ -203,7 +201,7 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				subject := strings.ReplaceAll(name, " ", "-")
-				i := n.issuer(t, subject, 6*time.Second)
+				i := n.issuer(subject, 6*time.Second)
 				n.queue(t, subject)
 				cfg := connection.Config{URLs: []string{n.url()}, Credentials: i.credentials}
 				c := open(t, cfg)
@@ -252,8 +250,8 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 }
 
 func TestAFailingIssuerIsAskedAgainInTime(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
-		i := n.issuer(t, "failing", 10*time.Second)
+	onEachWith(t, oauth2, func(t *testing.T, n *node) {
+		i := n.issuer("failing", 10*time.Second)
 		n.queue(t, "failing")
 		c := open(t, connection.Config{URLs: []string{n.url()}, Credentials: i.credentials})
 		tr := n.traffic(t, c, "failing")
@@ -274,8 +272,8 @@ func TestAFailingIssuerIsAskedAgainInTime(t *testing.T) {
 // Publishing is refused at once from 4.3 on; older brokers remember for a
 // minute that it was allowed.
 func TestARenewedTokenWithFewerRights(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
-		i := n.issuer(t, "shrinking", 6*time.Second)
+	onEachWith(t, oauth2, func(t *testing.T, n *node) {
+		i := n.issuer("shrinking", 6*time.Second)
 		n.queue(t, "shrinking")
 		cfg := connection.Config{URLs: []string{n.url()}, Credentials: i.credentials}
 		c := open(t, cfg)
@@ -312,8 +310,8 @@ func TestARenewedTokenWithFewerRights(t *testing.T) {
 // Credentials.User is what the program calls itself then, and Session.User
 // repeats it. The broker goes by the token.
 func TestTheUserIsThatOfTheToken(t *testing.T) {
-	onEach(t, func(t *testing.T, n *node) {
-		i := n.issuer(t, "subject", time.Minute)
+	onEachWith(t, oauth2, func(t *testing.T, n *node) {
+		i := n.issuer("subject", time.Minute)
 		for _, user := range []string{"subject", "", "somebody"} {
 			name := "token of " + user
 			c := open(t, connection.Config{URLs: []string{n.url()}, Name: name, Credentials: func(ctx context.Context) (connection.Credentials, error) {
