@@ -35,7 +35,8 @@ type Config struct {
 	// Credentials is asked before each login, instead of reading user and
 	// password from the URLs, and again before they expire: for passwords that
 	// rotate and for OAuth 2 tokens. It is called by both sockets concurrently,
-	// and its ctx ends with DialTimeout. An error is a failed try.
+	// and its ctx ends with DialTimeout, when it should return. An error or a
+	// panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
 
 	// Name is shown in the management UI, followed by " publish" or
@@ -126,6 +127,9 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Credentials != nil {
+		c.Credentials = guarded(c.Credentials, c.DialTimeout, c.Logger)
+	}
 	return c
 }
 
@@ -147,6 +151,8 @@ func (c Config) validate() ([]target, error) {
 			refuse("URLs[%d] %w", i, err)
 		case c.TLS != nil && t.uri.Scheme != "amqps":
 			refuse("URLs[%d] is %s, want amqps:// because TLS is set", i, t)
+		case c.TLS != nil && t.files():
+			refuse("URLs[%d] is %s with files for TLS, want none because TLS is set", i, t)
 		case c.Credentials != nil && t.login:
 			refuse("URLs[%d] is %s, want no user and password because Credentials is set", i, t)
 		case c.Credentials != nil && slices.ContainsFunc(t.uri.AuthMechanism, isExternal):
@@ -156,6 +162,9 @@ func (c Config) validate() ([]target, error) {
 		default:
 			if c.Vhost != "" {
 				t.uri.Vhost = c.Vhost
+			}
+			if c.Credentials != nil {
+				t.uri.Username = "" // known at each login
 			}
 			targets = append(targets, t)
 		}

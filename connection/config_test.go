@@ -29,7 +29,11 @@ func TestConfigFaults(t *testing.T) {
 		},
 		"credentials without use": {
 			Config{URLs: []string{"amqps://host?auth_mechanism=external"}, Credentials: func(context.Context) (Credentials, error) { return Credentials{}, nil }},
-			"connection: URLs[0] is amqps://guest@host:5671/ with auth_mechanism external, which has no use for Credentials",
+			"connection: URLs[0] is amqps://host:5671/ with auth_mechanism external, which has no use for Credentials",
+		},
+		"files and TLS": {
+			Config{URLs: []string{"amqps://bob@host?cacertfile=ca.pem"}, TLS: &tls.Config{}},
+			"connection: URLs[0] is amqps://bob@host:5671/ with files for TLS, want none because TLS is set",
 		},
 		"two vhosts": {
 			Config{URLs: []string{"amqp://host", "amqp://host/", "amqp://host/shop", "amqp://host/mail"}, Vhost: "shop"},
@@ -78,6 +82,8 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"amqp://bob:s3cret@host?auth_mechanism=magic",
 		"amqp://bob:s3cret@host?unknown=1",
 		"amqp://bob:s3cret@host?%zz",
+		"amqp://bob:s3cret@host?cacertfile=/ca.pem", "amqp://bob:s3cret@host?server_name_indication=node-one", // would be sent in plain
+		"amqps://bob:s3cret@host?certfile=/cert.pem", "amqps://bob:s3cret@host?keyfile=/key.pem", // would go without a certificate
 	} {
 		_, err := parseTarget(raw)
 		if err == nil {
@@ -96,6 +102,7 @@ func TestURLsAsShown(t *testing.T) {
 		"amqp://bob:s3cret@host/%2Fshop":          "amqp://bob@host:5672/%2Fshop",
 		"amqp://b%40b:s3%40cret@host?heartbeat=5": "amqp://b%40b@host:5672/",
 		"amqp://bob:s3cret@[::1]:5673/":           "amqp://bob@[::1]:5673/",
+		"amqps://host?auth_mechanism=external":    "amqps://host:5671/",
 	} {
 		target, err := parseTarget(raw)
 		if err != nil || target.String() != want {
@@ -132,7 +139,7 @@ func TestTLSIsClonedAndNamedPerHost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := tlsFor(target, own); got == own || got.ServerName != host || got.MinVersion != tls.VersionTLS13 {
+		if got, err := tlsFor(target, own); err != nil || got == own || got.ServerName != host || got.MinVersion != tls.VersionTLS13 {
 			t.Errorf("tlsFor(%s) has ServerName %q, MinVersion %x", host, got.ServerName, got.MinVersion)
 		}
 	}
@@ -143,13 +150,13 @@ func TestTLSIsClonedAndNamedPerHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := tlsFor(target, &tls.Config{ServerName: "shared"}); got.ServerName != "node-one" {
+	if got, err := tlsFor(target, &tls.Config{ServerName: "shared"}); err != nil || got.ServerName != "node-one" {
 		t.Errorf("the URL's server name has become %q", got.ServerName)
 	}
 	if target, err = parseTarget("amqps://one"); err != nil {
 		t.Fatal(err)
 	}
-	if got := tlsFor(target, &tls.Config{ServerName: "shared"}); got.ServerName != "shared" {
+	if got, err := tlsFor(target, &tls.Config{ServerName: "shared"}); err != nil || got.ServerName != "shared" {
 		t.Errorf("the caller's ServerName has become %q", got.ServerName)
 	}
 }

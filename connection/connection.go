@@ -77,9 +77,9 @@ type Conn struct {
 // returns sooner, after a round in which no URL worked, when waiting would not
 // help: the broker refuses the user, its password, the virtual host or the
 // permission, every host has an invalid TLS certificate, or Config.OnUp says
-// so. A refused password takes about ten seconds, because a broker says it by
-// closing the socket, with a delay, which counts only the third time. ctx
-// bounds the opening only; ending it later closes nothing.
+// so. A broker that closes the socket at login without a word may refuse the
+// password as well; that counts only the third time. ctx bounds the opening
+// only; ending it later closes nothing.
 //
 // The error names each URL, without its password, with what happened there
 // last; it wraps those causes, and the error and cause of ctx. [ClassOf] says

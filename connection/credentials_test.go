@@ -24,15 +24,16 @@ func TestCredentialsForTheMechanismsOfTheURL(t *testing.T) {
 		"amqp://host":                         {"PLAIN"},
 		"amqp://host?auth_mechanism=amqplain": {"AMQPLAIN"},
 		"amqp://host?auth_mechanism=amqplain&auth_mechanism=plain": {"AMQPLAIN", "PLAIN"},
+		"amqps://host?auth_mechanism=external":                     {"EXTERNAL"},
 	} {
 		target, err := parseTarget(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, a := range c.sasl(target.uri.AuthMechanism) {
+		for _, a := range c.sasl(target.uri.AuthMechanism, nil) {
 			got = append(got, a.Mechanism())
-			if p, plain := a.(*amqp.PlainAuth); plain && (p.Username != "bob" || p.Password != "s3cret") {
+			if p, plain := a.(outspoken).Authentication.(*amqp.PlainAuth); plain && (p.Username != "bob" || p.Password != "s3cret") {
 				t.Errorf("%s: %q, %q", url, p.Username, p.Password)
 			}
 		}

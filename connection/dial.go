@@ -1,7 +1,6 @@
 package connection
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -18,29 +17,32 @@ func (l *line) connect(ctx context.Context, t target) (*link, error) {
 	ctx, cancel := context.WithTimeout(ctx, l.cfg.DialTimeout)
 	defer cancel()
 
-	var login []amqp.Authentication // nil: as the URL says
-	var credentials Credentials
+	credentials := Credentials{User: t.uri.Username, Password: t.uri.Password}
 	if l.cfg.Credentials != nil {
 		var err error
 		if credentials, err = l.cfg.Credentials(ctx); err != nil {
 			return nil, fmt.Errorf("%s: Credentials: %w", t, err)
 		}
 		t.uri.Username = credentials.User
-		login = credentials.sasl(t.uri.AuthMechanism)
+	}
+	secure, err := tlsFor(t, l.cfg.TLS)
+	if err != nil {
+		return nil, &refusal{text: fmt.Sprintf("%s: TLS: %v", t, err), cause: err, sure: true}
 	}
 	var s *socket
+	var channel *secured // nil without TLS
 	disarm := func() bool { return true }
 	properties := amqp.NewConnectionProperties()
 	properties.SetClientConnectionName(l.cfg.Name + " " + l.use.String())
-	// Properties and TLS are fresh for each try: the library writes into them.
-	conn, err := amqp.DialConfig(t.raw, amqp.Config{
-		SASL:            login,
-		Vhost:           t.uri.Vhost,
-		Heartbeat:       l.cfg.Heartbeat,
-		Properties:      properties,
-		TLSClientConfig: tlsFor(t, l.cfg.TLS),
-		Dial: func(network, addr string) (net.Conn, error) {
-			tcp, err := l.cfg.Dial(ctx, network, addr)
+	sasl := credentials.sasl(t.uri.AuthMechanism, properties)
+	// TLS is made here, where its end can be told from that of TCP.
+	conn, err := amqp.DialConfig(t.plain(), amqp.Config{
+		SASL:       sasl,
+		Vhost:      t.uri.Vhost,
+		Heartbeat:  l.cfg.Heartbeat,
+		Properties: properties, // fresh for each try: the library writes into them
+		Dial: func(network, _ string) (net.Conn, error) {
+			tcp, err := l.cfg.Dial(ctx, network, t.address())
 			if err != nil {
 				return nil, err
 			}
@@ -49,10 +51,17 @@ func (l *line) connect(ctx context.Context, t target) (*link, error) {
 			// deadline is DialTimeout's; AfterFunc is for the end of ctx.
 			_ = tcp.SetDeadline(began.Add(l.cfg.DialTimeout))
 			disarm = context.AfterFunc(ctx, func() { tcp.Close() })
-			return s, nil
+			if secure == nil {
+				return s, nil
+			}
+			channel = &secured{Conn: tls.Client(s, secure)}
+			return channel, channel.Handshake()
 		},
 	})
 	if err == nil && disarm() {
+		if isExternal(conn.Config.SASL[0].Mechanism()) {
+			t.uri.Username = "" // the broker knows it, from the certificate
+		}
 		s.arm(conn.Config.Heartbeat * 3 / 2)
 		return &link{
 			target: t, server: l.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
@@ -65,14 +74,8 @@ func (l *line) connect(ctx context.Context, t target) (*link, error) {
 		// The library leaves it open after some failures, and its reader with it.
 		s.Conn.Close()
 	}
-	return nil, explain(t, err, s, ctx.Err(), time.Since(began))
-}
-
-func tlsFor(t target, cfg *tls.Config) *tls.Config {
-	if cfg == nil || t.uri.Scheme != "amqps" {
-		return nil
+	if alert := channel.received(); alert != nil {
+		err = alert
 	}
-	cfg = cfg.Clone()
-	cfg.ServerName = cmp.Or(t.uri.ServerName, cfg.ServerName, t.uri.Host)
-	return cfg
+	return nil, explain(t, err, s, ctx.Err(), time.Since(began), credentials.Expires)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,12 +31,12 @@ func (r *refusal) Unwrap() error { return r.cause }
 func (r *refusal) Class() Class  { return cmp.Or(r.class, Configuration) }
 
 // explain says in a user's words why a try failed. ended is the error of the
-// try's ctx, took how long it lasted.
+// try's ctx, took how long it lasted, expires is that of the credentials.
 //
 // The library's error alone does not tell: whatever goes wrong at login it
 // calls wrong credentials, and at opening the virtual host no access to it,
 // timeouts and lost sockets included. So the socket is asked first.
-func explain(t target, err error, s *socket, ended error, took time.Duration) error {
+func explain(t target, err error, s *socket, ended error, took time.Duration, expires time.Time) error {
 	if s == nil { // not even TCP
 		return fmt.Errorf("%s: %w", t, err)
 	}
@@ -43,7 +44,7 @@ func explain(t target, err error, s *socket, ended error, took time.Duration) er
 	if ended == nil && errors.Is(fault, os.ErrDeadlineExceeded) {
 		ended = fault
 	}
-	port := fmt.Sprintf("is this the broker's port for %s:// (by default 5672 for amqp, 5671 for amqps)?", t.uri.Scheme)
+	port := t.rightPort()
 	if ended != nil {
 		return fmt.Errorf("%s: takes the connection but has not finished the handshake within %v; %s %w",
 			t, took.Round(time.Millisecond), port, ended)
@@ -51,9 +52,8 @@ func explain(t target, err error, s *socket, ended error, took time.Duration) er
 
 	var reply *amqp.Error
 	if !errors.As(err, &reply) {
-		if fault == nil {
-			// The network did its part: it is a certificate, or a file of one.
-			return &refusal{text: fmt.Sprintf("%s: TLS: %v", t, err), cause: err, sure: true}
+		if fault == nil || isAlert(err) { // the network did its part
+			return explainTLS(t, err)
 		}
 		return fmt.Errorf("%s: %w", t, err)
 	}
@@ -61,24 +61,44 @@ func explain(t target, err error, s *socket, ended error, took time.Duration) er
 	switch {
 	case reply == amqp.ErrSASL:
 		return &refusal{broker: true, sure: true, cause: err,
-			text: fmt.Sprintf("%s: the broker offers none of our authentication mechanisms; set auth_mechanism in the URL", t)}
+			text: fmt.Sprintf("%s: the broker offers none of our authentication mechanisms (%s); enable one there, or name another as auth_mechanism in the URL",
+				t, strings.ToUpper(cmp.Or(strings.Join(t.uri.AuthMechanism, ", "), "PLAIN")))}
 	case reply == amqp.ErrCredentials, reply.Server && reply.Code == amqp.AccessRefused:
-		text := fmt.Sprintf("%s: the broker refuses user %q or its password (403 ACCESS_REFUSED)", t, user)
-		if user == "guest" {
-			text += `; by default "guest" may log in from the broker's own host only`
-		}
-		return &refusal{broker: true, sure: reply.Server, cause: err, text: text}
+		return &refusal{broker: true, sure: reply.Server, cause: err, text: fmt.Sprintf("%s: %s", t, explainLogin(t.uri, reply, expires))}
 	case reply == amqp.ErrVhost && fault != nil:
 		return fmt.Errorf("%s: connection lost while opening vhost %q: %w", t, vhost, fault)
 	case reply.Server && reply.Code == amqp.NotAllowed && strings.Contains(reply.Reason, "limit"):
 		return fmt.Errorf("%s: the broker has reached a connection limit: %w", t, err)
 	case reply.Server && reply.Code == amqp.NotAllowed:
-		return &refusal{broker: true, sure: true, cause: err,
-			text: fmt.Sprintf("%s: vhost %q does not exist or user %q has no access to it (530 %s)", t, vhost, user, reply.Reason)}
+		text := fmt.Sprintf("vhost %q does not exist or user %q has no access to it", vhost, user)
+		switch {
+		case strings.HasSuffix(reply.Reason, "not found"):
+			text = fmt.Sprintf("vhost %q does not exist", vhost)
+		case strings.Contains(reply.Reason, "refused for user"):
+			text = fmt.Sprintf("user %q has no permissions in vhost %q", user, vhost)
+		}
+		return &refusal{broker: true, sure: true, cause: err, text: fmt.Sprintf("%s: %s (530 %s)", t, text, reply.Reason)}
 	case reply.Server:
 		return fmt.Errorf("%s: %w", t, err)
 	case fault != nil:
 		err = fault
 	}
 	return fmt.Errorf("%s: no AMQP 0-9-1 handshake; %s %w", t, port, err)
+}
+
+func explainLogin(uri amqp.URI, reply *amqp.Error, expires time.Time) string {
+	if slices.ContainsFunc(uri.AuthMechanism, isExternal) && (uri.Username == "" || strings.Contains(reply.Reason, "EXTERNAL")) {
+		return "the broker refuses the user that our client certificate names (403 ACCESS_REFUSED); its setting ssl_cert_login_from says which name that is, and its log what it has read"
+	}
+	text := fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED)", uri.Username)
+	if !reply.Server {
+		text = fmt.Sprintf("the broker hangs up at login, perhaps because it refuses user %q or its password", uri.Username)
+	}
+	switch {
+	case !expires.IsZero() && time.Now().After(expires):
+		return text + fmt.Sprintf("; what Credentials returned expired %v ago", time.Since(expires).Round(time.Millisecond))
+	case uri.Username == "guest":
+		return text + `; by default "guest" may log in from the broker's own host only`
+	}
+	return text + "; the broker's log says why"
 }

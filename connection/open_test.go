@@ -161,9 +161,10 @@ func TestOpenAgainstPeersThatFailTheHandshake(t *testing.T) {
 		"silent at the vhost":      {at(connectionOpen, hang), "takes the connection but has not finished the handshake within ", false},
 		"hangs up at the start":    {at(connectionStart, hangUp), "no AMQP 0-9-1 handshake; is this the broker's port for amqp://", false},
 		"hangs up at the vhost":    {at(connectionOpen, hangUp), `connection lost while opening vhost "/": `, false},
-		"hangs up at login":        {at(connectionStartOk, hangUp), `the broker refuses user "bob" or its password (403 ACCESS_REFUSED)`, true},
+		"hangs up at login":        {at(connectionStartOk, hangUp), `the broker hangs up at login, perhaps because it refuses user "bob" or its password`, true},
 		"says 403":                 {at(connectionStartOk, refuse(403, "ACCESS_REFUSED")), `the broker refuses user "bob" or its password (403 ACCESS_REFUSED)`, true},
-		"has no such vhost":        {at(connectionOpen, refuse(530, "NOT_ALLOWED - vhost / not found")), `vhost "/" does not exist or user "bob" has no access to it (530 NOT_ALLOWED - vhost / not found)`, true},
+		"has no such vhost":        {at(connectionOpen, refuse(530, "NOT_ALLOWED - vhost / not found")), `vhost "/" does not exist (530 NOT_ALLOWED - vhost / not found)`, true},
+		"lets the user in nowhere": {at(connectionOpen, refuse(530, "NOT_ALLOWED - access to vhost '/' refused for user 'bob'")), `user "bob" has no permissions in vhost "/" (530 `, true},
 		"is at a limit":            {at(connectionOpen, refuse(530, "NOT_ALLOWED - connection limit (1) is reached")), "the broker has reached a connection limit: ", false},
 		"has a vhost that is down": {at(connectionOpen, refuse(541, "INTERNAL_ERROR - vhost is down")), "vhost is down", false},
 		"offers no mechanism": {at(connectionStart, func(c *peerConn) {

@@ -156,7 +156,8 @@ func (s *Session) Generation() uint64 { return s.link.generation }
 // limit. All properties and headers of a message must fit in one frame.
 func (s *Session) FrameSize() int { return s.link.conn.Config.FrameSize }
 
-// User returns the user name that this session's socket has logged in with.
+// User returns the user name that this session's socket has logged in with; ""
+// with auth_mechanism external, where only the broker knows it.
 func (s *Session) User() string { return s.link.target.uri.Username }
 
 // Close ends the session and returns once it has ended, within 6 s. Deliveries

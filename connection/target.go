@@ -20,6 +20,18 @@ type target struct {
 	vhost bool // raw names a virtual host
 }
 
+// plain is the URL for a library that is not to make TLS.
+func (t target) plain() string { return "amqp" + strings.TrimPrefix(t.raw, t.uri.Scheme) }
+
+func (t target) address() string { return net.JoinHostPort(t.uri.Host, strconv.Itoa(t.uri.Port)) }
+
+func (t target) rightPort() string {
+	return fmt.Sprintf("is this the broker's port for %s:// (by default 5672 for amqp, 5671 for amqps)?", t.uri.Scheme)
+}
+
+// files reports whether the URL names files for TLS.
+func (t target) files() bool { return t.uri.CACertFile+t.uri.CertFile+t.uri.KeyFile != "" }
+
 // parameters of an AMQP URI that amqp091-go knows. connection_timeout is one,
 // but has no effect beside DialTimeout.
 var parameters = []string{
@@ -78,16 +90,27 @@ func parseTarget(raw string) (target, error) {
 			return target{}, fmt.Errorf("has auth_mechanism %q, want plain, amqplain or external", m)
 		}
 	}
-	return target{raw: raw, uri: uri, login: u.User != nil, vhost: strings.Trim(u.Path, "/") != ""}, nil
+	t := target{raw: raw, uri: uri, login: u.User != nil, vhost: strings.Trim(u.Path, "/") != ""}
+	switch {
+	case scheme == "amqp" && (t.files() || uri.ServerName != ""):
+		return target{}, errors.New("names a server or files for TLS, want amqps://")
+	case (uri.CertFile == "") != (uri.KeyFile == ""):
+		return target{}, errors.New("has one of certfile and keyfile, want both (the same file may hold both)")
+	case len(uri.AuthMechanism) > 0 && !slices.ContainsFunc(uri.AuthMechanism, func(m string) bool { return !isExternal(m) }):
+		t.uri.Username = "" // that of the certificate; the library would say guest
+	}
+	return t, nil
 }
 
 // String is the URL without its password and query.
 func (t target) String() string {
 	u := url.URL{
 		Scheme: t.uri.Scheme,
-		User:   url.User(t.uri.Username),
-		Host:   net.JoinHostPort(t.uri.Host, strconv.Itoa(t.uri.Port)),
+		Host:   t.address(),
 		Path:   "/",
+	}
+	if t.uri.Username != "" {
+		u.User = url.User(t.uri.Username)
 	}
 	if t.uri.Vhost != "/" {
 		u.Path += t.uri.Vhost

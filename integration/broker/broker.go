@@ -52,6 +52,10 @@ type Options struct {
 	// Conf is added to the server's configuration, in the format of rabbitmq.conf.
 	Conf string
 
+	// TLS makes each node listen for TLS too, at AMQPSURL. What it asks of clients
+	// is said in Conf, "ssl_options.verify = verify_peer" for example.
+	TLS *TLS
+
 	// LetterTimeout is how long an at-least-once dead-letter worker waits before
 	// it sends a message again that its target refused or never confirmed: the
 	// time such a queue stands still after its target is well again. A server
@@ -87,6 +91,30 @@ func (o Options) validate() error {
 		return fmt.Errorf("broker: LetterTimeout is %v, want 1ms or more", o.LetterTimeout)
 	}
 	return nil
+}
+
+// TLS is what a server needs to listen for TLS, each in PEM.
+type TLS struct {
+	CA          string // vouches for the clients
+	Certificate string
+	Key         string
+}
+
+// files are what conf names.
+func (t *TLS) files() map[string]string {
+	if t == nil {
+		return map[string]string{}
+	}
+	return map[string]string{"tls-ca.pem": t.CA, "tls-cert.pem": t.Certificate, "tls-key.pem": t.Key}
+}
+
+// conf is the configuration for a server that finds the files in folder.
+func (t *TLS) conf(listener, folder string) string {
+	if t == nil {
+		return ""
+	}
+	return fmt.Sprintf("listeners.ssl.1 = %s\nssl_options.cacertfile = %s/tls-ca.pem\nssl_options.certfile = %[2]s/tls-cert.pem\nssl_options.keyfile = %[2]s/tls-key.pem\n",
+		listener, folder)
 }
 
 // erlArgs are settings that rabbitmq.conf has no words for.

@@ -29,10 +29,12 @@ type containerServer struct {
 	name                   string
 	network                string // of the cluster; empty for a single node
 	amqpURL, managementURL string
+	amqpsURL               string // empty without TLS
 }
 
 func (c *containerServer) Name() string          { return c.name }
 func (c *containerServer) AMQPURL() string       { return c.amqpURL }
+func (c *containerServer) AMQPSURL() string      { return c.amqpsURL }
 func (c *containerServer) ManagementURL() string { return c.managementURL }
 
 func (c *containerServer) Start(ctx context.Context) error {

@@ -75,6 +75,7 @@ type givenServer struct{ amqpURL, managementURL string }
 
 func (givenServer) Name() string            { return "" }
 func (g givenServer) AMQPURL() string       { return g.amqpURL }
+func (givenServer) AMQPSURL() string        { return "" }
 func (g givenServer) ManagementURL() string { return g.managementURL }
 
 func (givenServer) Stop(context.Context) error                      { return notOurs("Stop") }

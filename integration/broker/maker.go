@@ -49,7 +49,7 @@ func (m maker) start(ctx context.Context, at place) (*containerServer, error) {
 
 // create makes a container, not yet started, on ports of its own.
 func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
-	ports, err := freePorts(2)
+	ports, err := freePorts(3)
 	if err != nil {
 		return nil, err
 	}
@@ -67,19 +67,27 @@ func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
 		Name:           fmt.Sprintf("%s-%s-%d", m.opts.Name, m.opts.Version, ports[0]),
 		Labels:         map[string]string{runLabel: runID},
 		Env:            env,
-		ExposedPorts:   []string{"5672/tcp", "15672/tcp"},
+		ExposedPorts:   []string{"5672/tcp", "15672/tcp", "5671/tcp"},
 		ConfigModifier: func(c *container.Config) { c.Hostname = at.hostname },
 		HostConfigModifier: func(hc *container.HostConfig) {
 			hc.PortBindings = network.PortMap{
 				network.MustParsePort("5672/tcp"):  binding(ports[0]),
 				network.MustParsePort("15672/tcp"): binding(ports[1]),
+				network.MustParsePort("5671/tcp"):  binding(ports[2]),
 			}
 		},
 		Files: []testcontainers.ContainerFile{{
-			Reader:            strings.NewReader("loopback_users.guest = false\n" + at.conf + m.opts.Conf + "\n"),
+			Reader:            strings.NewReader("loopback_users.guest = false\n" + at.conf + m.opts.TLS.conf("5671", "/etc/rabbitmq") + m.opts.Conf + "\n"),
 			ContainerFilePath: "/etc/rabbitmq/conf.d/90-broker.conf",
 			FileMode:          0o644,
 		}},
+	}
+	for name, text := range m.opts.TLS.files() {
+		request.Files = append(request.Files, testcontainers.ContainerFile{
+			Reader:            strings.NewReader(text),
+			ContainerFilePath: "/etc/rabbitmq/" + name,
+			FileMode:          0o644,
+		})
 	}
 	if at.network != "" {
 		// A file and not RABBITMQ_ERLANG_COOKIE, about which every command complains.
@@ -95,6 +103,10 @@ func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("broker: create a container of %s: %w", m.image, err)
 	}
+	amqpsURL := ""
+	if m.opts.TLS != nil {
+		amqpsURL = fmt.Sprintf("amqps://guest:guest@%s:%d/", m.host, ports[2])
+	}
 	id := made.GetContainerID()
 	if at.hostname == "" {
 		at.hostname = id[:12] // Docker's own choice
@@ -106,6 +118,7 @@ func (m maker) create(ctx context.Context, at place) (*containerServer, error) {
 		name:          "rabbit@" + at.hostname,
 		network:       at.network,
 		amqpURL:       fmt.Sprintf("amqp://guest:guest@%s:%d/", m.host, ports[0]),
+		amqpsURL:      amqpsURL,
 		managementURL: fmt.Sprintf("http://guest:guest@%s:%d", m.host, ports[1]),
 	}, nil
 }

@@ -9,6 +9,7 @@ type Node struct{ server server }
 type server interface {
 	Name() string
 	AMQPURL() string
+	AMQPSURL() string
 	ManagementURL() string
 	Stop(context.Context) error
 	Start(context.Context) error
@@ -27,6 +28,10 @@ func (n *Node) Name() string { return n.server.Name() }
 // AMQPURL is the address to connect to, credentials included. It stays the same
 // when the node is stopped or killed and started again.
 func (n *Node) AMQPURL() string { return n.server.AMQPURL() }
+
+// AMQPSURL is the address to connect to with TLS, as constant as AMQPURL. It is
+// empty if Options.TLS is nil, and for the broker of AMQP_URL.
+func (n *Node) AMQPSURL() string { return n.server.AMQPSURL() }
 
 // ManagementURL is the base address of the management API, credentials
 // included, and as constant as AMQPURL. It is empty if AMQP_URL is set and

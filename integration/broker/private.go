@@ -15,14 +15,15 @@ import (
 type private struct {
 	dir                    string
 	name                   string
-	ports                  struct{ amqp, management, distribution, epmd int }
+	ports                  struct{ amqp, management, distribution, epmd, amqps int }
 	env                    []string
 	amqpURL, managementURL string
+	amqpsURL               string // empty without TLS
 }
 
 // newPrivate writes the settings of a node to a folder of its own.
 func newPrivate(inst installation, opts Options) (private, error) {
-	ports, err := freePorts(4)
+	ports, err := freePorts(5)
 	if err != nil {
 		return private{}, err
 	}
@@ -36,7 +37,10 @@ func newPrivate(inst installation, opts Options) (private, error) {
 		amqpURL:       fmt.Sprintf("amqp://guest:guest@127.0.0.1:%d/", ports[0]),
 		managementURL: fmt.Sprintf("http://guest:guest@127.0.0.1:%d", ports[1]),
 	}
-	p.ports.amqp, p.ports.management, p.ports.distribution, p.ports.epmd = ports[0], ports[1], ports[2], ports[3]
+	p.ports.amqp, p.ports.management, p.ports.distribution, p.ports.epmd, p.ports.amqps = ports[0], ports[1], ports[2], ports[3], ports[4]
+	if opts.TLS != nil {
+		p.amqpsURL = fmt.Sprintf("amqps://guest:guest@127.0.0.1:%d/", p.ports.amqps)
+	}
 	p.env = p.environment(inst, opts)
 	for name, text := range p.files(opts) {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -49,7 +53,8 @@ func newPrivate(inst installation, opts Options) (private, error) {
 
 // files are the settings: as in our images, but on our ports of this machine only.
 func (p private) files(opts Options) map[string]string {
-	return map[string]string{
+	files := opts.TLS.files()
+	maps.Copy(files, map[string]string{
 		".erlang.cookie":    rand.Text(),
 		"enabled_plugins":   "[rabbitmq_management].\n",
 		"advanced.config":   "[].\n", // named and absent is an error
@@ -60,9 +65,10 @@ log.file = false
 listeners.tcp.1 = 127.0.0.1:%d
 management.tcp.ip = 127.0.0.1
 management.tcp.port = %d
-%s
-`, p.ports.amqp, p.ports.management, opts.Conf),
-	}
+%s%s
+`, p.ports.amqp, p.ports.management, opts.TLS.conf(fmt.Sprintf("127.0.0.1:%d", p.ports.amqps), p.dir), opts.Conf),
+	})
+	return files
 }
 
 // environment is ours without what could lead to another node, and what leads

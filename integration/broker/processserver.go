@@ -38,6 +38,7 @@ func newProcessServer(inst installation, opts Options) (*processServer, error) {
 
 func (p *processServer) Name() string          { return p.name }
 func (p *processServer) AMQPURL() string       { return p.amqpURL }
+func (p *processServer) AMQPSURL() string      { return p.amqpsURL }
 func (p *processServer) ManagementURL() string { return p.managementURL }
 
 func (p *processServer) Start(ctx context.Context) error {

@@ -1,0 +1,102 @@
+package connection
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync/atomic"
+)
+
+// tlsFor returns the TLS configuration for a try at t, nil for none.
+func tlsFor(t target, cfg *tls.Config) (*tls.Config, error) {
+	if t.uri.Scheme != "amqps" {
+		return nil, nil
+	}
+	if cfg == nil {
+		var err error
+		if cfg, err = tlsFromFiles(t.uri.CACertFile, t.uri.CertFile, t.uri.KeyFile); err != nil {
+			return nil, err
+		}
+	}
+	cfg = cfg.Clone()
+	cfg.ServerName = cmp.Or(t.uri.ServerName, cfg.ServerName, t.uri.Host)
+	return cfg, nil
+}
+
+// tlsFromFiles reads the files anew for each try: certificates are renewed.
+func tlsFromFiles(ca, certificate, key string) (*tls.Config, error) {
+	cfg := new(tls.Config)
+	if ca != "" {
+		text, err := os.ReadFile(ca)
+		if err != nil {
+			return nil, fmt.Errorf("cacertfile: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("cacertfile: %s holds no certificate in PEM", ca)
+		}
+	}
+	if certificate != "" {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		if err != nil {
+			return nil, fmt.Errorf("certfile and keyfile: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	return cfg, nil
+}
+
+// secured remembers the broker's alert. In TLS 1.3 a client certificate is
+// refused after our side of the handshake, and the library reports whatever it
+// stumbles over first then.
+type secured struct {
+	*tls.Conn
+	alert atomic.Pointer[error]
+}
+
+func (s *secured) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if isAlert(err) {
+		s.alert.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// received returns the alert, or nil; also of a nil s.
+func (s *secured) received() error {
+	if s == nil || s.alert.Load() == nil {
+		return nil
+	}
+	return *s.alert.Load()
+}
+
+// isAlert reports whether err is what the other side of TLS has said.
+func isAlert(err error) bool {
+	var remote *net.OpError
+	return errors.As(err, &remote) && remote.Op == "remote error"
+}
+
+// explainTLS says what is wrong with the certificates, and what to do.
+func explainTLS(t target, err error) error {
+	var (
+		authority x509.UnknownAuthorityError
+		name      x509.HostnameError
+		record    tls.RecordHeaderError
+	)
+	advice := ""
+	switch {
+	case errors.As(err, &authority):
+		advice = "; put the CA of the broker's certificate into TLS.RootCAs, or name its file as cacertfile in the URL"
+	case errors.As(err, &name):
+		advice = "; connect by a name that is in the broker's certificate, or give one as server_name_indication in the URL"
+	case errors.As(err, &record):
+		advice = "; " + t.rightPort()
+	case isAlert(err):
+		advice = "; the broker has refused, perhaps for want of a client certificate of a CA that it knows: TLS.Certificates, or certfile and keyfile in the URL"
+	}
+	return &refusal{text: fmt.Sprintf("%s: TLS: %v%s", t, err, advice), cause: err, sure: true}
+}

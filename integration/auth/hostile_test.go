@@ -1,0 +1,208 @@
+package auth_test
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// A Credentials function that misbehaves costs tries, and never more.
+func TestFaultyCredentialsAreFailedTries(t *testing.T) {
+	onEach(t, func(t *testing.T, n *node) {
+		good := connection.Credentials{User: "guest", Password: "guest"}
+		release := make(chan struct{})
+		for name, fault := range map[string]struct {
+			first func(ctx context.Context) (connection.Credentials, error) // of the first three calls
+			want  string
+		}{
+			"fails":           {func(context.Context) (connection.Credentials, error) { return good, errors.New("vault is sealed") }, "Credentials: vault is sealed"},
+			"panics":          {func(context.Context) (connection.Credentials, error) { panic("no vault") }, "Credentials: panic: no vault"},
+			"returns nothing": {func(context.Context) (connection.Credentials, error) { return connection.Credentials{}, nil }, "Credentials: it returned neither user nor password"},
+			"ends its goroutine": {func(context.Context) (connection.Credentials, error) {
+				runtime.Goexit()
+				return good, nil
+			}, "Credentials: it ended its goroutine"},
+			"returns with its ctx": {func(ctx context.Context) (connection.Credentials, error) {
+				<-ctx.Done()
+				return connection.Credentials{}, ctx.Err()
+			}, "Credentials: "},
+			"returns after its ctx": {func(ctx context.Context) (connection.Credentials, error) {
+				<-ctx.Done()
+				<-time.After(300 * time.Millisecond)
+				return good, nil
+			}, "Credentials: it has not returned: context deadline exceeded"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var calls atomic.Int32
+				var mu sync.Mutex
+				var tries []connection.Try
+				c := open(t, connection.Config{
+					URLs: []string{n.url()}, DialTimeout: 2 * time.Second,
+					Credentials: func(ctx context.Context) (connection.Credentials, error) {
+						if calls.Add(1) <= 3 {
+							return fault.first(ctx)
+						}
+						return good, nil
+					},
+					Trace: connection.Trace{Try: func(try connection.Try) {
+						mu.Lock()
+						defer mu.Unlock()
+						tries = append(tries, try)
+					}},
+				})
+				session(t, c, connection.Consume)
+				mu.Lock()
+				defer mu.Unlock()
+				for i, try := range tries[:3] {
+					if i == 0 {
+						t.Logf("%v", try.Err)
+					}
+					says(t, try.Err, fault.want)
+					if strings.Contains(try.Err.Error(), "guest") || strings.Contains(try.URL, "guest") {
+						t.Errorf("a user that nobody named: %v, %s", try.Err, try.URL)
+					}
+				}
+			})
+		}
+		t.Run("never returns", func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			cfg := connection.Config{
+				URLs: []string{n.url()}, DialTimeout: 500 * time.Millisecond, OpenTimeout: 4 * time.Second,
+				Credentials: func(context.Context) (connection.Credentials, error) {
+					calls.Add(1)
+					<-release
+					return good, nil
+				},
+			}
+			defer close(release)
+			err, _ := refused(t, cfg, connection.Transient)
+			says(t, err, "earlier calls have not returned")
+			if calls.Load() > 2 {
+				t.Errorf("%d calls are stuck", calls.Load())
+			}
+			cfg.Lazy = true
+			c := open(t, cfg)
+			waiting := make(chan error, 1)
+			go func() {
+				_, err := c.Session(t.Context(), connection.Publish)
+				waiting <- err
+			}()
+			until(t, "a call", func() bool { return calls.Load() > 2 })
+			began := time.Now()
+			if err := c.Close(); err != nil || time.Since(began) > 3*time.Second {
+				t.Errorf("Close: %v after %v", err, time.Since(began))
+			}
+			if err := within(t, "Session", waiting); !errors.Is(err, connection.ErrClosed) {
+				t.Errorf("Session: %v", err)
+			}
+		})
+	})
+}
+
+// Here the first login is good, and what comes after it is not.
+func TestRenewalThatFailsIsTriedOn(t *testing.T) {
+	onEach(t, func(t *testing.T, n *node) {
+		for name, faulty := range map[string]func(ctx context.Context) (connection.Credentials, error){
+			"fails": func(context.Context) (connection.Credentials, error) {
+				return connection.Credentials{}, errors.New("sealed")
+			},
+			"panics": func(context.Context) (connection.Credentials, error) { panic("no vault") },
+			"blocks": func(ctx context.Context) (connection.Credentials, error) {
+				<-ctx.Done()
+				return connection.Credentials{}, ctx.Err()
+			},
+			"returns what has expired": func(context.Context) (connection.Credentials, error) {
+				return connection.Credentials{User: "guest", Password: "guest", Expires: time.Now().Add(-time.Hour)}, nil
+			},
+			"returns another user": func(context.Context) (connection.Credentials, error) {
+				return connection.Credentials{User: "else", Password: "guest", Expires: time.Now().Add(100 * time.Millisecond)}, nil
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				var calls atomic.Int32
+				began := time.Now()
+				c := open(t, connection.Config{
+					URLs: []string{n.url()}, DialTimeout: 500 * time.Millisecond,
+					Credentials: func(ctx context.Context) (connection.Credentials, error) {
+						if n := calls.Add(1); n == 1 || n > 6 {
+							return connection.Credentials{User: "guest", Password: "guest", Expires: time.Now().Add(time.Second)}, nil
+						}
+						return faulty(ctx)
+					},
+				})
+				s := session(t, c, connection.Consume)
+				until(t, "the seventh call", func() bool { return calls.Load() > 6 })
+				if took := time.Since(began); took < time.Second {
+					t.Errorf("%d calls within %v: a hot loop", calls.Load(), took)
+				}
+				if s.Err() != nil || s.User() != "guest" {
+					t.Errorf("lost: %v, user %q", s.Err(), s.User())
+				}
+			})
+		}
+	})
+}
+
+func TestCloseDuringARenewal(t *testing.T) {
+	onEach(t, func(t *testing.T, n *node) {
+		var calls atomic.Int32
+		asked, returned := make(chan struct{}), make(chan struct{})
+		c := open(t, connection.Config{
+			URLs: []string{n.url()},
+			Credentials: func(ctx context.Context) (connection.Credentials, error) {
+				if calls.Add(1) > 1 {
+					close(asked)
+					<-ctx.Done()
+					close(returned)
+					return connection.Credentials{}, ctx.Err()
+				}
+				return connection.Credentials{User: "guest", Password: "guest", Expires: time.Now().Add(time.Second)}, nil
+			},
+		})
+		within(t, "a renewal", asked)
+		began := time.Now()
+		if err := c.Close(); err != nil || time.Since(began) > 3*time.Second {
+			t.Errorf("Close: %v after %v", err, time.Since(began))
+		}
+		within(t, "the end of the call", returned)
+	})
+}
+
+func TestBothSocketsAskConcurrently(t *testing.T) {
+	onEach(t, func(t *testing.T, n *node) {
+		both := make(chan struct{})
+		var calls atomic.Int32
+		c := open(t, connection.Config{
+			URLs: []string{n.url()}, Lazy: true,
+			Credentials: func(ctx context.Context) (connection.Credentials, error) {
+				if calls.Add(1) == 2 {
+					close(both)
+				}
+				select { // returns when the other socket has asked too
+				case <-both:
+				case <-ctx.Done():
+				}
+				return connection.Credentials{User: "guest", Password: "guest"}, ctx.Err()
+			},
+		})
+		var wg sync.WaitGroup
+		for _, use := range []connection.Use{connection.Publish, connection.Consume} {
+			wg.Go(func() {
+				if _, err := c.Session(t.Context(), use); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
