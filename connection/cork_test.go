@@ -1,9 +1,13 @@
 package connection
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
+	"os"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -28,7 +32,9 @@ func TestCorkedWritesLeaveTogetherAndInOrder(t *testing.T) {
 			t.Fatalf("Write(%q) = %d, %v", p, n, err)
 		}
 	}
-	s.cork()
+	if !s.cork() || s.cork() {
+		t.Error("cork does not tell the first from the second")
+	}
 	write("a")
 	write("b")
 	s.uncork()
@@ -38,14 +44,70 @@ func TestCorkedWritesLeaveTogetherAndInOrder(t *testing.T) {
 	}
 	s.cork()
 	write("d")
-	write(string(make([]byte, maxHeld))) // too much to hold back
-	if first := <-got; first != "d" {
-		t.Errorf("received %q first, want d", first)
+	tooMuch := string(make([]byte, maxHeld)) // to hold back
+	write(tooMuch)
+	if first := <-got; first != "d"+tooMuch {
+		t.Errorf("received %d bytes before uncork, want d and what was too much to hold back", len(first))
 	}
-	<-got
 	s.uncork()
 	near.Close()
 	<-got
+}
+
+func TestAWriteDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, far := pipe(0, time.Minute)
+		defer s.Close()
+		began := time.Now()
+		for _, p := range []string{"a", "b", "c"} {
+			if n, err := io.WriteString(s, p); n != 1 || err != nil {
+				t.Fatalf("Write = %d, %v", n, err)
+			}
+		}
+		if took := time.Since(began); took != moment {
+			t.Errorf("three writes took %v, want %v for the first and nothing for the others", took, moment)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := s.wait(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("wait = %v, want the end of ctx", err)
+		}
+		go func() {
+			p := make([]byte, 3)
+			if _, err := io.ReadFull(far, p); string(p) != "abc" || err != nil {
+				t.Errorf("received %q, %v, want abc", p, err)
+			}
+		}()
+		if err := s.wait(t.Context()); err != nil || len(s.held) > 0 {
+			t.Errorf("wait = %v with %d bytes held, want that the peer has all", err, len(s.held))
+		}
+		// As before it had to wait.
+		began = time.Now()
+		go io.WriteString(s, "d")
+		if n, err := far.Read(make([]byte, 8)); n != 1 || err != nil || time.Since(began) != 0 {
+			t.Errorf("received %d bytes, %v, after %v", n, err, time.Since(began))
+		}
+	})
+}
+
+func TestAPeerThatReadsNothingEndsTheSocket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, far := pipe(0, 30*time.Second)
+		defer far.Close()
+		began := time.Now()
+		if _, err := io.WriteString(s, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.wait(t.Context()); err != nil {
+			t.Errorf("wait = %v, want nil: there is nothing to wait for any more", err)
+		}
+		if took := time.Since(began); took != moment+30*time.Second {
+			t.Errorf("given up after %v, want 30s", took)
+		}
+		if _, err := io.WriteString(s, "b"); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("Write = %v, want what ended the socket", err)
+		}
+	})
 }
 
 func TestHeldBackWritesThatCannotBeSentEndTheSocket(t *testing.T) {

@@ -114,17 +114,24 @@ func (s *Session) classify(err error) error {
 }
 
 // Ready waits while the broker blocks publishers on this session's socket,
-// because it is short of memory or disk. What is published meanwhile would
-// fill the socket's buffers and then wait without regard to any ctx. It returns
-// an error that names the broker's reason when ctx ends first.
-func (s *Session) Ready(ctx context.Context) error { return s.link.gate.wait(ctx) }
+// because it is short of memory or disk, and while it does not read what was
+// written: whatever is written meanwhile stays in memory. It returns an error
+// that says which when ctx ends first.
+func (s *Session) Ready(ctx context.Context) error {
+	if err := s.link.gate.wait(ctx); err != nil {
+		return err
+	}
+	return s.link.socket.wait(ctx)
+}
 
-// Cork lets what is published after it wait until Uncork, so that it leaves in
-// few packets. It is for one goroutine that publishes several confirmed
-// messages in a row, and holds back the other users of the socket as well. A
-// publish while corked may return nil and fail later: then the connection is
-// lost, and its confirm never comes.
-func (s *Session) Cork() { s.link.socket.cork() }
+// Cork lets what is written after it wait until Uncork, so that it leaves in
+// few packets, and holds back the other users of the socket as well. It returns
+// false if the socket is corked already; only who gets true calls Uncork.
+//
+// Corked or not, a write waits for no broker that does not read. So a publish
+// may return nil and fail later: then the connection is lost, and its confirm
+// never comes.
+func (s *Session) Cork() bool { return s.link.socket.cork() }
 
 // Uncork sends what was held back.
 func (s *Session) Uncork() { s.link.socket.uncork() }

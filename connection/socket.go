@@ -1,6 +1,7 @@
 package connection
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -19,9 +20,10 @@ type socket struct {
 	net.Conn
 	patience time.Duration // a write without any progress for so long fails
 
-	sending sync.Mutex // held while bytes are sent, or held back
+	sending sync.Mutex
 	corked  bool
-	held    []byte // written and not sent yet
+	held    []byte        // written and not sent yet
+	drained chan struct{} // nil, or closed once the peer has taken what was held
 
 	mu    sync.Mutex
 	phase phase
@@ -69,14 +71,25 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// maxHeld is how much a corked socket holds back.
-const maxHeld = 32 << 10
+// maxHeld is how much a corked socket holds back, and maxKept how much memory
+// is kept for it.
+const (
+	maxHeld = 32 << 10
+	maxKept = 256 << 10
+)
 
-// cork holds writes back until uncork, or until there are enough of them.
-func (s *socket) cork() {
+// moment is how long a writer waits for a peer that does not read. Then a
+// goroutine of the socket takes over, and writers wait for nothing any more.
+const moment = 10 * time.Millisecond
+
+// cork holds writes back until uncork, or until there are enough of them. It
+// returns false if somebody else has done so already, who will uncork.
+func (s *socket) cork() bool {
 	s.sending.Lock()
 	defer s.sending.Unlock()
+	first := !s.corked
 	s.corked = true
+	return first
 }
 
 // uncork sends what is held back. If that fails it closes the socket, which
@@ -88,47 +101,89 @@ func (s *socket) uncork() {
 	_ = s.flush()
 }
 
-// flush needs s.sending held.
-func (s *socket) flush() error {
-	if len(s.held) == 0 {
-		return nil
-	}
-	_, err := s.send(s.held)
-	s.held = s.held[:0]
-	return err
-}
-
 // Write sends p after what is held back, or holds a copy back too.
 func (s *socket) Write(p []byte) (int, error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	if s.corked && len(s.held)+len(p) <= maxHeld {
-		if err := s.firstFault(); err != nil {
-			return 0, err
-		}
-		s.held = append(s.held, p...)
-		return len(p), nil
-	}
-	if err := s.flush(); err != nil {
+	if err := s.firstFault(); err != nil {
 		return 0, err
 	}
-	return s.send(p)
+	s.held = append(s.held, p...)
+	if s.corked && len(s.held) <= maxHeld {
+		return len(p), nil
+	}
+	return len(p), s.flush()
+}
+
+// flush sends what is held back, and leaves to drain what the peer does not
+// take within a moment. It needs s.sending held.
+func (s *socket) flush() error {
+	if len(s.held) == 0 || s.drained != nil {
+		return nil
+	}
+	patience := moment
+	s.extend(s.Conn.SetWriteDeadline, &patience)
+	n, err := s.Conn.Write(s.held)
+	s.held = s.held[:copy(s.held, s.held[n:])]
+	switch {
+	case err == nil:
+		if cap(s.held) > maxKept {
+			s.held = nil
+		}
+		return nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && s.is(live):
+		s.drained = make(chan struct{})
+		go s.drain() // ends at the latest with the socket
+		return nil
+	}
+	return s.fail(err, "the broker read nothing for %v", &s.patience)
+}
+
+// drain sends what is held back, and what comes to it meanwhile.
+func (s *socket) drain() {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	for len(s.held) > 0 && s.firstFault() == nil {
+		batch := s.held
+		s.held = nil
+		s.sending.Unlock()
+		_ = s.send(batch) // a fault closes the socket
+		s.sending.Lock()
+	}
+	close(s.drained)
+	s.drained = nil
+}
+
+// wait returns nil once the peer has taken what it did not take at once, or an
+// error when ctx ends first.
+func (s *socket) wait(ctx context.Context) error {
+	s.sending.Lock()
+	drained := s.drained
+	s.sending.Unlock()
+	if drained == nil {
+		return nil
+	}
+	select {
+	case <-drained:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("connection: the broker does not read what was sent: %w", ended(ctx))
+	}
 }
 
 // send waits on while there is progress, and while the broker blocks this
 // connection: it then still sends heartbeats, and if it stops, Read fails.
-func (s *socket) send(p []byte) (int, error) {
-	written := 0
+func (s *socket) send(p []byte) error {
 	for {
 		s.extend(s.Conn.SetWriteDeadline, &s.patience)
-		n, err := s.Conn.Write(p[written:])
-		written += n
+		n, err := s.Conn.Write(p)
+		p = p[n:]
 		if err == nil {
-			return written, nil
+			return nil
 		}
 		slow := errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.excused())
 		if !slow || !s.is(live) {
-			return written, s.fail(err, "the broker read nothing for %v", &s.patience)
+			return s.fail(err, "the broker read nothing for %v", &s.patience)
 		}
 	}
 }

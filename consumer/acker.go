@@ -15,12 +15,19 @@ import (
 // frame; a lone one waits for nobody.
 type acker struct {
 	channel amqp.Acknowledger
+	socket  corker
 
 	mu          sync.Mutex
 	first, last *unsettled // in the order of their delivery tags
 	ready       []settled  // to be written
 	spare       []settled  // memory for the next ready
 	writing     bool       // somebody is, and will take what becomes ready
+}
+
+// corker is a session that can send several frames in one packet.
+type corker interface {
+	Cork() bool
+	Uncork()
 }
 
 // unsettled is a delivery for which the broker waits.
@@ -107,8 +114,11 @@ func (a *acker) settle(u *unsettled, h how) error {
 // write tells the broker about a batch. Below the lowest open tag everything is
 // in the batch or was written before it, so there each run of one kind is one
 // frame. The runs are written from low to high: a frame for a higher one would
-// settle a lower one of another kind with it.
+// settle a lower one of another kind with it. They leave in one packet.
 func (a *acker) write(batch []settled, open uint64) error {
+	if len(batch) > 1 && a.socket.Cork() {
+		defer a.socket.Uncork()
+	}
 	slices.SortFunc(batch, func(x, y settled) int { return cmp.Compare(x.tag, y.tag) })
 	for i, s := range batch {
 		if s.tag > open {

@@ -52,9 +52,18 @@ func (l *ledger) Reject(tag uint64, requeue bool) error {
 	return errors.New("reject is never used: 4.3 counts it towards the delivery limit")
 }
 
+func (l *ledger) Cork() bool { return l.note("cork") }
+func (l *ledger) Uncork()    { l.note("uncork") }
+func (l *ledger) note(frame string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.frames = append(l.frames, frame)
+	return true
+}
+
 func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 	l := &ledger{}
-	a := acker{channel: l}
+	a := acker{channel: l, socket: l}
 	var us []*unsettled
 	for tag := range uint64(6) {
 		us = append(us, a.received(tag+1))
@@ -73,14 +82,14 @@ func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 	if err := a.ack(us[0]); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"ack 1 false", "ack 3 true", "ack 5 false"}; !slices.Equal(l.frames, want) {
+	if want := []string{"ack 1 false", "cork", "ack 3 true", "ack 5 false", "uncork"}; !slices.Equal(l.frames, want) {
 		t.Errorf("frames %v, want %v", l.frames, want)
 	}
 }
 
 func TestALoneAckWaitsForNobody(t *testing.T) {
 	l := &ledger{}
-	a := acker{channel: l}
+	a := acker{channel: l, socket: l}
 	a.received(1)
 	if err := a.ack(a.received(2)); err != nil {
 		t.Fatal(err)
@@ -95,7 +104,7 @@ func TestALoneAckWaitsForNobody(t *testing.T) {
 func TestNoAckOvertakesANack(t *testing.T) {
 	for round := range 200 {
 		l := &ledger{}
-		a := acker{channel: l}
+		a := acker{channel: l, socket: l}
 		const n = 64
 		want := map[uint64]string{}
 		var us []*unsettled

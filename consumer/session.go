@@ -49,7 +49,7 @@ func (r *run) session() (consumed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	s := &session{run: r, channel: channel, route: route, acks: acker{channel: channel.Channel()}, quiet: make(chan struct{})}
+	s := &session{run: r, channel: channel, route: route, acks: acker{channel: channel.Channel(), socket: channel}, quiet: make(chan struct{})}
 	s.work, s.stopWork = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.settling, s.stopSettling = context.WithCancelCause(context.WithoutCancel(r.stop))
 	over := make(chan struct{})

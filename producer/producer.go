@@ -79,7 +79,7 @@ type Receipt struct {
 	ID    string // of the message
 	Place Place
 	Sink  string // of PlaceFallback
-	Err   error  // of PlaceFallback: why the message is there
+	Err   error  // why the message is not in its queue: nil with PlaceQueue
 
 	// MaybeDuplicate says that the message may be in its queue twice, or in its
 	// queue and in the fallback: a try was cut off before its answer came.
@@ -127,31 +127,47 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 // the fallback failed too, the error holds both causes. A faulty message is
 // refused with all its faults, before anything is sent.
 func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
+	p.complete(&m)
+	publishing, err := m.publishing()
+	if err != nil {
+		return Receipt{ID: m.ID, Err: err}, err
+	}
+	if !p.enter() {
+		err := fmt.Errorf("producer: message %q: %w", m.ID, errClosed)
+		return Receipt{ID: m.ID, Err: err}, err
+	}
+	defer p.calls.Done()
+
+	maybeDuplicate, err := p.confirmed(ctx, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
+	receipt := p.receipt(ctx, m, maybeDuplicate, err)
+	if receipt.Place == 0 {
+		return receipt, receipt.Err
+	}
+	return receipt, nil
+}
+
+// complete sets what a message has by default.
+func (p *Producer) complete(m *Message) {
 	if m.ID == "" {
 		m.ID = p.ids.next()
 	}
 	if m.Timestamp.IsZero() {
 		m.Timestamp = time.Now()
 	}
-	publishing, err := m.publishing()
-	if err != nil {
-		return Receipt{ID: m.ID}, err
-	}
-	if !p.enter() {
-		return Receipt{ID: m.ID}, fmt.Errorf("producer: message %q: %w", m.ID, errClosed)
-	}
-	defer p.calls.Done()
+}
 
-	receipt := Receipt{ID: m.ID, Place: PlaceQueue}
-	receipt.MaybeDuplicate, err = p.confirmed(ctx, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
+// receipt turns to the fallback if need be, and says where the message is.
+func (p *Producer) receipt(ctx context.Context, m Message, maybeDuplicate bool, err error) Receipt {
+	receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate}
 	if err == nil {
-		return receipt, nil
+		receipt.Place = PlaceQueue
+		return receipt
 	}
-	err = fmt.Errorf("producer: message %q: %w", m.ID, err)
-	if ctx.Err() != nil {
-		return Receipt{ID: m.ID, MaybeDuplicate: receipt.MaybeDuplicate}, err
+	receipt.Err = fmt.Errorf("producer: message %q: %w", m.ID, err)
+	if ctx.Err() == nil {
+		p.fallBack(ctx, m, &receipt)
 	}
-	return p.fallBack(ctx, m, receipt, err)
+	return receipt
 }
 
 var errClosed = errors.New("the Producer is closed")
@@ -161,49 +177,62 @@ var errClosed = errors.New("the Producer is closed")
 func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDuplicate bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
 	defer cancel()
+	pending, err := p.publisher.Send(ctx, m)
+	return p.answer(ctx, m, pending, err)
+}
+
+// answer waits for the answer to a message that was sent, or was not because
+// of err, and publishes it again if it has none.
+func (p *Producer) answer(ctx context.Context, m confirm.Message, pending *confirm.Pending, err error) (maybeDuplicate bool, _ error) {
+	if err == nil {
+		err = pending.Wait(ctx)
+		maybeDuplicate = pending.Repeated
+	}
+	if err == nil || !errors.Is(err, ErrUnconfirmed) {
+		return maybeDuplicate, err
+	}
+	if ctx.Err() == nil {
+		err = p.again(ctx, m)
+	}
+	return true, err
+}
+
+// again publishes a message, of which a try was cut off, until there is an answer.
+func (p *Producer) again(ctx context.Context, m confirm.Message) error {
 	var last error
 	try := func() error {
-		pending, err := p.publisher.Send(ctx, m)
-		if err == nil {
-			err = pending.Wait(ctx)
-			maybeDuplicate = maybeDuplicate || pending.Repeated
+		last = p.publisher.Publish(ctx, m)
+		if errors.Is(last, ErrUnconfirmed) {
+			return last
 		}
-		last = err
-		if err == nil || !errors.Is(err, ErrUnconfirmed) {
-			return backoff.Permanent(err)
-		}
-		maybeDuplicate = true
-		return err
+		return backoff.Permanent(last)
 	}
-	if try() != nil && errors.Is(last, ErrUnconfirmed) {
-		pause := backoff.NewExponentialBackOff(
-			backoff.WithInitialInterval(50*time.Millisecond),
-			backoff.WithMaxInterval(5*time.Second),
-			backoff.WithMaxElapsedTime(0))
-		// last says more than what Retry makes of it once ctx has ended.
-		_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
-	}
-	if last != nil && maybeDuplicate && !errors.Is(last, ErrUnconfirmed) {
+	pause := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(50*time.Millisecond),
+		backoff.WithMaxInterval(5*time.Second),
+		backoff.WithMaxElapsedTime(0))
+	// last says more than what Retry makes of it once ctx has ended.
+	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	if last != nil && !errors.Is(last, ErrUnconfirmed) {
 		// Whatever became of the last try, an earlier one may have arrived.
 		last = fmt.Errorf("%w: %w", ErrUnconfirmed, last)
 	}
-	return maybeDuplicate, last
+	return last
 }
 
 // fallBack gives the message to the first sink that takes it.
-func (p *Producer) fallBack(ctx context.Context, m Message, receipt Receipt, cause error) (Receipt, error) {
-	errs := []error{cause}
+func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
+	errs := []error{r.Err}
 	for _, sink := range p.cfg.Fallback {
-		err := p.put(ctx, sink, m, cause)
+		err := p.put(ctx, sink, m, r.Err)
 		if err == nil {
-			p.cfg.Logger.Warn("message went to the fallback", "message", m.ID, "sink", sink.Name(), "error", cause)
-			receipt.Place, receipt.Sink, receipt.Err = PlaceFallback, sink.Name(), cause
-			return receipt, nil
+			p.cfg.Logger.Warn("message went to the fallback", "message", m.ID, "sink", sink.Name(), "error", r.Err)
+			r.Place, r.Sink = PlaceFallback, sink.Name()
+			return
 		}
 		errs = append(errs, fmt.Errorf("fallback %q: %w", sink.Name(), err))
 	}
-	receipt.Place = 0
-	return receipt, errors.Join(errs...)
+	r.Err = errors.Join(errs...)
 }
 
 func (p *Producer) put(ctx context.Context, sink Sink, m Message, cause error) error {

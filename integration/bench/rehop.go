@@ -19,13 +19,13 @@ func withConn(ctx context.Context, t *trial, do func(*connection.Conn) error) er
 	return errors.Join(do(conn), conn.Close())
 }
 
-func withProducer(ctx context.Context, t *trial, do func(publishFunc) error) error {
+func withProducer(ctx context.Context, t *trial, do func(*producer.Producer) error) error {
 	return withConn(ctx, t, func(conn *connection.Conn) error {
 		shop, err := producer.New(conn, producer.Config{})
 		if err != nil {
 			return err
 		}
-		return errors.Join(do(publishVia(shop, t)), shop.Close())
+		return errors.Join(do(shop), shop.Close())
 	})
 }
 
@@ -38,8 +38,8 @@ func publishVia(shop *producer.Producer, t *trial) publishFunc {
 
 func rehopPublish(goroutines int) side {
 	return func(ctx context.Context, t *trial) error {
-		return withProducer(ctx, t, func(publish publishFunc) error {
-			err := t.publishAll(ctx, goroutines, publish)
+		return withProducer(ctx, t, func(shop *producer.Producer) error {
+			err := t.publishAll(ctx, goroutines, publishVia(shop, t))
 			t.finish()
 			return err
 		})
@@ -48,19 +48,17 @@ func rehopPublish(goroutines int) side {
 
 func rehopBatches(size int) side {
 	return func(ctx context.Context, t *trial) error {
-		return withProducer(ctx, t, func(publish publishFunc) error {
-			bodies := make([][]byte, size)
-			for i := range bodies {
-				bodies[i] = newBody()
+		return withProducer(ctx, t, func(shop *producer.Producer) error {
+			batch := make([]producer.Message, size)
+			for i := range batch {
+				batch[i] = producer.Message{Key: t.work.Name, Body: newBody()}
 			}
 			err := t.batches(size, func(from, to int) error {
-				errs := make([]error, to-from)
-				var wg sync.WaitGroup
-				for i := range errs {
-					wg.Go(func() { errs[i] = publish(ctx, number(bodies[i], from+i)) })
+				for i := from; i < to; i++ {
+					number(batch[i-from].Body, i)
 				}
-				wg.Wait()
-				return errors.Join(errs...)
+				_, err := shop.PublishAll(ctx, batch[:to-from])
+				return err
 			})
 			t.finish()
 			return err

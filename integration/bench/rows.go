@@ -55,7 +55,7 @@ func allRows() []row {
 		rehop: rehopPublish(callers), raw: rawPublish(callers)})
 	both(row{name: fmt.Sprintf("publish, %d goroutines (raw: 1 that pipelines)", callers), end: inWorkQueue,
 		rehop: rehopPublish(callers), raw: rawPipeline(callers)})
-	both(row{name: "publish, batches of 100 (rehop: 100 calls, it has no batch yet)", end: inWorkQueue,
+	both(row{name: "publish, batches of 100", end: inWorkQueue,
 		rehop: rehopBatches(100), raw: rawBatches(100)})
 	for _, n := range []int{1, 16, 256} {
 		both(row{name: fmt.Sprintf("consume, concurrency %d", n), loaded: true, end: consumed,

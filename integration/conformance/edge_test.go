@@ -184,7 +184,20 @@ func TestCtxEndsAWriteNobodyReads(t *testing.T) {
 		if took := time.Since(began); took > 5*time.Second || !errors.Is(err, producer.ErrUnconfirmed) {
 			e.Errorf("Publish with a ctx of 1 s returned after %v: %v; want unconfirmed, soon", took, err)
 		}
+		ctx, cancel = context.WithTimeout(e.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		receipts, err := p.PublishAll(ctx, []producer.Message{{Key: queue, Body: make([]byte, 1<<20)}, {Key: queue}})
+		if took := time.Since(began); took > 5*time.Second || len(receipts) != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			e.Errorf("PublishAll with a ctx of 1 s returned after %v: %v; want two receipts and the end of ctx, soon", took, err)
+		}
+		for _, r := range receipts {
+			e.checkOutcome(r, r.Err, r.Err)
+			if errors.Is(r.Err, producer.ErrUnconfirmed) {
+				e.Errorf("a message behind one that is stuck: %v; want that it was never sent", r.Err)
+			}
+		}
 		proxy.Reset()
 		_ = p.Close() // whatever it says, it must return
-	}, "publish: ctx ends a write nobody reads")
+	}, "publish: ctx ends a write nobody reads", "batch: ctx ends it where nobody reads")
 }

@@ -24,7 +24,7 @@ func (p *Publisher) enter(ctx context.Context) (leave func(), err error) {
 // the broker would answer the message by closing the channel under all that is
 // in flight on it.
 func (p *Publisher) look(ctx context.Context, pipe *pipe, exchange string) error {
-	if _, known := pipe.exchanges.Load(exchange); known || exchange == "" {
+	if pipe.knows(exchange) {
 		return nil
 	}
 	leave, err := p.enter(ctx)
@@ -67,8 +67,7 @@ func (p *Publisher) alone(ctx context.Context, m Message) error {
 	// The channel carries nothing else and has its answer, or has none to come.
 	defer func() { _ = pipe.session.Close() }()
 	pipe.window <- struct{}{}
-	pending := pipe.queue(p, m)
-	err = pending.sent(ctx)
+	pending, err := pipe.send(p, m)
 	if err == nil {
 		err = pending.outcome(ctx)
 	}
@@ -85,6 +84,9 @@ func (p *Publisher) alone(ctx context.Context, m Message) error {
 // channelException reports whether the broker closed the channel because of
 // something that was sent on it.
 func channelException(err error) bool {
+	if err == nil {
+		return false // nearly always, and As would allocate
+	}
 	var reason *amqp.Error
 	return errors.As(err, &reason) && reason.Server && reason.Recover
 }

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -37,7 +36,7 @@ type Publisher struct {
 	pipe    *pipe
 	closed  bool
 	over    chan struct{}  // closed by Close
-	rest    sync.WaitGroup // writers of pipes, and watchers of answers that nobody awaits
+	rest    sync.WaitGroup // watchers of answers that nobody awaits
 }
 
 // New returns a Publisher that keeps at most window messages unconfirmed. It
@@ -59,12 +58,49 @@ func (p *Publisher) Publish(ctx context.Context, m Message) error {
 	return pending.Wait(ctx)
 }
 
-// Send gets m written once the window has room, and returns without waiting
-// for the broker's answer. Each Pending must be waited for, once. An error is
+// Send writes m once the window has room, and returns without waiting for the
+// broker's answer. Each Pending must be waited for, once. An error is
 // [ErrUnconfirmed], or wraps it, if m may have reached the broker. Send returns
 // when ctx ends, also while the broker does not read.
 func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 	for {
+		pipe, err := p.admit(ctx, m.Exchange)
+		if err != nil {
+			return nil, err
+		}
+		pending, err := pipe.send(p, m)
+		if !errors.Is(err, errUnsent) {
+			return pending, err
+		}
+	}
+}
+
+// SendAll is Send for the first of several messages and for those behind it
+// that need not wait for room: they leave together, in their order. It returns
+// a Pending for each message it has written; an error is about the next one.
+func (p *Publisher) SendAll(ctx context.Context, messages []Message) ([]*Pending, error) {
+	for {
+		pipe, err := p.admit(ctx, messages[0].Exchange)
+		if err != nil {
+			return nil, err
+		}
+		sent, err := pipe.sendAll(p, messages)
+		if !errors.Is(err, errUnsent) {
+			return sent, err
+		}
+		if len(sent) > 0 {
+			return sent, nil
+		}
+	}
+}
+
+// admit takes a place in the window of the pipe in use, when the broker reads
+// what is published and the exchange is there.
+func (p *Publisher) admit(ctx context.Context, exchange string) (*pipe, error) {
+	for {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 		pipe, err := p.live(ctx)
 		if err != nil {
 			return nil, err
@@ -76,33 +112,20 @@ func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("no room among %d unconfirmed messages: %w", p.window, context.Cause(ctx))
 		}
-		if err := p.ready(ctx, pipe, m); err != nil {
+		err = pipe.session.Ready(ctx)
+		if err == nil {
+			err = p.look(ctx, pipe, exchange)
+		}
+		if err != nil {
 			<-pipe.window
 			return nil, err
 		}
-		pending := pipe.queue(p, m)
-		err = pending.sent(ctx)
-		if err == nil {
-			return pending, nil
-		}
-		if !errors.Is(err, errUnsent) {
-			return nil, err
-		}
+		return pipe, nil
 	}
-}
-
-// ready waits while the broker blocks publishers, and looks for the exchange.
-func (p *Publisher) ready(ctx context.Context, pipe *pipe, m Message) error {
-	if err := pipe.session.Ready(ctx); err != nil {
-		return err
-	}
-	return p.look(ctx, pipe, m.Exchange)
 }
 
 // Close gives up the channel; outstanding messages end as unconfirmed. It
-// returns when every goroutine of the Publisher has ended, except for one that
-// writes to a broker which does not read: that ends with its socket, and is
-// waited for a second.
+// returns when every goroutine of the Publisher has ended.
 func (p *Publisher) Close() error {
 	p.mu.Lock()
 	again := p.closed
@@ -116,17 +139,7 @@ func (p *Publisher) Close() error {
 	if pipe != nil {
 		err = pipe.session.Close()
 	}
-	ended := make(chan struct{})
-	go func() {
-		p.rest.Wait()
-		close(ended)
-	}()
-	limit := time.NewTimer(time.Second)
-	defer limit.Stop()
-	select {
-	case <-ended:
-	case <-limit.C:
-	}
+	p.rest.Wait()
 	return err
 }
 

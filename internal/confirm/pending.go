@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -18,47 +17,11 @@ type Pending struct {
 	publisher *Publisher
 	pipe      *pipe
 	message   Message
-
-	// taken decides between the writer, who writes the message, and a sender
-	// who gives up first: then it is never written.
-	taken   atomic.Bool
-	written chan struct{} // closed once confirm and err are set
-	confirm *amqp.DeferredConfirmation
-	err     error
+	confirm   *amqp.DeferredConfirmation
 
 	// Guarded by pipe.mu.
 	prev, next *Pending
 	returned   *amqp.Return
-}
-
-// errUnsent says that the channel was closed before the message was written.
-var errUnsent = errors.New("the channel was closed before the message was written")
-
-// sent waits until the message is written, or is known to be unsent.
-func (p *Pending) sent(ctx context.Context) error {
-	select {
-	case <-p.written:
-	case <-p.pipe.stopped:
-		if p.taken.CompareAndSwap(false, true) {
-			p.leave()
-			return errUnsent
-		}
-		<-p.written
-	case <-ctx.Done():
-		if p.taken.CompareAndSwap(false, true) {
-			p.leave()
-			return context.Cause(ctx)
-		}
-		return p.abandon(ctx)
-	}
-	if p.err == nil {
-		return nil
-	}
-	p.leave()
-	if errors.Is(p.err, amqp.ErrClosed) {
-		return errUnsent
-	}
-	return fmt.Errorf("%w: %w", ErrUnconfirmed, p.err)
 }
 
 // Wait returns the outcome of the message. When ctx ends first, the outcome
@@ -104,18 +67,10 @@ func (p *Pending) outcome(ctx context.Context) error {
 func (p *Pending) abandon(ctx context.Context) error {
 	p.publisher.rest.Go(func() {
 		select {
-		case <-p.written:
-		case <-p.publisher.over:
-			return // nobody wants the place any more
+		case <-p.confirm.Done():
+			p.leave()
+		case <-p.publisher.over: // nobody wants the place any more
 		}
-		if p.err == nil {
-			select {
-			case <-p.confirm.Done():
-			case <-p.publisher.over:
-				return
-			}
-		}
-		p.leave()
 	})
 	return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
 }

@@ -2,6 +2,8 @@ package confirm
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"sync"
 
@@ -23,9 +25,6 @@ type pipe struct {
 	// exchanges that were there when first published to on this session.
 	exchanges sync.Map
 
-	out     chan *Pending // to be written; never full, because each has its place in the window
-	stopped chan struct{} // closed when the writer has ended
-
 	mu          sync.Mutex
 	first, last *Pending // in the order of sending
 }
@@ -38,8 +37,6 @@ func (p *Publisher) open(ctx context.Context, window int) (*pipe, error) {
 	pipe := &pipe{
 		session: session,
 		window:  make(chan struct{}, window),
-		out:     make(chan *Pending, window),
-		stopped: make(chan struct{}),
 		returns: session.Channel().NotifyReturn(make(chan amqp.Return, window)),
 	}
 	err = session.Do(ctx, func(ch *amqp.Channel) error { return ch.Confirm(false) })
@@ -48,62 +45,72 @@ func (p *Publisher) open(ctx context.Context, window int) (*pipe, error) {
 		_ = session.Close()
 		return nil, err
 	}
-	p.rest.Go(func() { pipe.write(p.over) })
 	return pipe, nil
 }
 
-// queue hands the message, which has its place in the window, to the writer.
-func (p *pipe) queue(publisher *Publisher, m Message) *Pending {
-	pending := &Pending{publisher: publisher, pipe: p, message: m, written: make(chan struct{})}
+// send writes the message, which has its place in the window.
+func (p *pipe) send(publisher *Publisher, m Message) (*Pending, error) {
+	pending := &Pending{publisher: publisher, pipe: p, message: m}
 	p.add(pending)
-	p.out <- pending
-	return pending
-}
-
-// write is the one goroutine that writes: a write to a broker that does not read
-// cannot be interrupted, and no caller must be the one who waits for it.
-func (p *pipe) write(over <-chan struct{}) {
-	defer close(p.stopped)
-	for {
-		select {
-		case m := <-p.out:
-			p.publish(m)
-		case <-p.session.Done():
-			return
-		case <-over:
-			return
+	if p.session.Cork() {
+		defer p.session.Uncork()
+		if len(p.window) > 1 {
+			defer runtime.Gosched() // who is about to send comes along
 		}
 	}
+	var err error
+	pending.confirm, err = p.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.Key, true, false, m.Publishing)
+	if err == nil {
+		return pending, nil
+	}
+	pending.leave()
+	if errors.Is(err, amqp.ErrClosed) {
+		return nil, errUnsent
+	}
+	return nil, fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 }
 
-// publish writes m and what is waiting behind it, together in few packets.
-func (p *pipe) publish(m *Pending) {
-	if len(p.window) > 1 {
-		runtime.Gosched() // who is about to send comes along
-	}
-	if len(p.out) > 0 {
-		p.session.Cork()
+// sendAll writes the first message, which has its place, and those behind it
+// for which nothing has to be waited.
+func (p *pipe) sendAll(publisher *Publisher, messages []Message) ([]*Pending, error) {
+	if p.session.Cork() {
 		defer p.session.Uncork()
 	}
-	for n := 0; ; n++ {
-		if m.taken.CompareAndSwap(false, true) {
-			m.confirm, m.err = p.session.Channel().PublishWithDeferredConfirm(
-				m.message.Exchange, m.message.Key, true, false, m.message.Publishing)
-			close(m.written)
+	sent := make([]*Pending, 0, len(messages))
+	for i, m := range messages {
+		if i > 0 && !p.admits(m.Exchange) {
+			break
 		}
-		if n == maxTogether {
-			return
+		pending, err := p.send(publisher, m)
+		if err != nil {
+			return sent, err
 		}
-		select {
-		case m = <-p.out:
-		default:
-			return
-		}
+		sent = append(sent, pending)
+	}
+	return sent, nil
+}
+
+// admits takes a place in the window, if one is free and the exchange is known.
+func (p *pipe) admits(exchange string) bool {
+	if !p.knows(exchange) {
+		return false
+	}
+	select {
+	case p.window <- struct{}{}:
+		return true
+	default:
+		return false
 	}
 }
 
-// maxTogether bounds how many messages the first of them waits for.
-const maxTogether = 64
+// knows reports whether the exchange need not be looked for.
+func (p *pipe) knows(exchange string) bool {
+	_, known := p.exchanges.Load(exchange)
+	return known || exchange == ""
+}
+
+// errUnsent says that the channel was closed before the message was written.
+var errUnsent = errors.New("the channel was closed before the message was written")
 
 // add must precede the writing of the message, whose return may come at once.
 func (p *pipe) add(m *Pending) {
