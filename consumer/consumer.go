@@ -91,18 +91,14 @@ var ErrHandlerTimeout = errors.New("consumer: handler timeout")
 type Consumer struct {
 	conn    *connection.Conn
 	source  topology.Source
+	queue   string
 	handler Handler
 	cfg     Config
 	host    string
 
 	running atomic.Bool
-	health  atomic.Pointer[error]
+	health  health
 }
-
-var (
-	errNotRunning = errors.New("consumer: Run is not running")
-	errStopping   = errors.New("consumer: Run is stopping")
-)
 
 // New returns a Consumer of a source: a topology.WorkQueue, a
 // topology.DeadLetterQueue, or a topology.Route for a queue that others
@@ -129,13 +125,29 @@ func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Con
 	if err != nil {
 		host = "unknown"
 	}
-	c := &Consumer{conn: conn, source: source, handler: handler, cfg: cfg, host: host}
-	c.health.Store(&errNotRunning)
+	c := &Consumer{conn: conn, source: source, queue: source.Route().Queue, handler: handler, cfg: cfg, host: host}
+	c.health.fail(errNotRunning)
 	return c, nil
 }
 
-// Health returns nil while the consumer consumes, and otherwise why not.
-func (c *Consumer) Health() error { return *c.health.Load() }
+// Health returns nil while the consumer consumes, and otherwise why not: Run is
+// not running, is starting or stopping, the session was lost, the broker has
+// cancelled the consuming, or the queue has given no sign for 15 s, as on a node
+// that is cut off from its cluster and keeps its clients. It returns at once,
+// asks nobody, and is safe for concurrent use: fit for a readiness probe.
+//
+// A sign is a delivery. Where none has come for 10 s, Run asks the queue to
+// accept a second consumer of the lowest priority, which it cancels at once; that
+// wants no other permission. When there is no answer within 15 s, Run gives up
+// the socket, with every session on it, and goes on at another node if the
+// connection has its URL: within 30 s of the last delivery.
+//
+// Healthy are also a consumer that has nothing to do, one whose queue has a
+// single active consumer and which waits for its turn (AMQP does not tell), and
+// one with as many messages in its handlers as it may have, for however long: a
+// handler that is stuck is the matter of Config.HandlerTimeout. A classic queue
+// on the node that is cut off lives, and so does its consumer.
+func (c *Consumer) Health() error { return c.health.err(c.queue, time.Now()) }
 
 // Run consumes until ctx ends. It then stops fetching, lets handlers finish up
 // to Config.DrainTimeout, settles what they return, gives back what was not
@@ -149,7 +161,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 		return errors.New("consumer: Run is running already")
 	}
 	defer c.running.Store(false)
-	defer c.health.Store(&errNotRunning)
+	defer c.health.fail(errNotRunning)
+	c.health.fail(errStarting)
 
 	r := &run{
 		Consumer:  c,
@@ -187,7 +200,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	closing := r.publisher.Close()
 	if !returned {
 		return errors.Join(err, closing, fmt.Errorf("consumer: queue %q: %d handlers did not return after their ctx had ended; the broker delivers their messages again",
-			c.source.Route().Queue, len(r.places)))
+			c.queue, len(r.places)))
 	}
 	r.ended.Wait()
 	return errors.Join(err, closing)
@@ -195,10 +208,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // interrupted says so to whoever asks for the health, and to the log.
 func (c *Consumer) interrupted(err error) {
-	queue := c.source.Route().Queue
-	unhealthy := fmt.Errorf("consumer: queue %q is not consumed since %s: %w", queue, time.Now().Format(time.RFC3339), err)
-	c.health.Store(&unhealthy)
-	c.cfg.Logger.Warn("consuming was interrupted", "queue", queue, "error", err)
+	c.health.fail(fmt.Errorf("consumer: queue %q is not consumed since %s: %w", c.queue, time.Now().Format(time.RFC3339), err))
+	c.cfg.Logger.Warn("consuming was interrupted", "queue", c.queue, "error", err)
 }
 
 // stuckGrace is how long handlers have to return once their ctx has ended.

@@ -25,6 +25,8 @@ type session struct {
 	deliveries <-chan amqp.Delivery
 	cancelled  <-chan string // the broker ended the consuming
 	tag        string
+	prefetch   int
+	beat       *beat
 	quiet      chan struct{} // closed once a stop has ended the fetching
 
 	// work is the ctx of handlers. It ends with the session, or when a stop
@@ -57,7 +59,8 @@ func (r *run) session() (consumed bool, err error) {
 	go s.watch(over)
 	defer s.end()
 
-	s.cancelled = channel.Channel().NotifyCancel(make(chan string, 2)) // one for each consumer of a session
+	// One for each consumer that a session has at a time.
+	s.cancelled = channel.Channel().NotifyCancel(make(chan string, 2))
 	careful := route.DeliveryLimit() > 0
 	prefetch := r.cfg.Concurrency
 	if careful {
@@ -66,13 +69,16 @@ func (r *run) session() (consumed bool, err error) {
 	if err := s.consume(prefetch); err != nil {
 		return false, err
 	}
-	r.health.Store(new(error))
+	s.beat = newBeat()
+	defer s.beat.timer.Stop()
+	r.health.alive(s.beat.last)
 	for {
 		select {
 		case raw, ok := <-s.deliveries:
 			if !ok {
 				return true, s.reasonForEnd()
 			}
+			s.beat.last = time.Now()
 			if careful && !suspicious(route, raw, channel.Server().Version) {
 				careful = false
 				if err := s.widen(); err != nil {
@@ -81,6 +87,10 @@ func (r *run) session() (consumed bool, err error) {
 			}
 			if !s.start(raw) && r.stop.Err() != nil {
 				return true, s.drain(raw)
+			}
+		case <-s.beat.timer.C:
+			if err := s.look(len(s.places) >= s.prefetch); err != nil && r.stop.Err() == nil {
+				return true, err
 			}
 		case <-channel.Done():
 			return true, channel.Err()
@@ -105,7 +115,7 @@ func suspicious(route topology.Route, raw amqp.Delivery, v connection.Version) b
 
 // consume starts the deliveries.
 func (s *session) consume(prefetch int) error {
-	s.tag = fmt.Sprintf("rehop-%s-%d", s.host, prefetch)
+	s.tag, s.prefetch = fmt.Sprintf("rehop-%s-%d", s.host, prefetch), prefetch
 	err := s.channel.Do(s.stop, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(prefetch, 0, false); err != nil {
 			return err
@@ -116,6 +126,10 @@ func (s *session) consume(prefetch int) error {
 	if err == nil {
 		return nil
 	}
+	return s.consumeError(err)
+}
+
+func (s *session) consumeError(err error) error {
 	var reason *amqp.Error
 	if errors.As(err, &reason) && reason.Code == amqp.NotFound {
 		return fmt.Errorf("consumer: queue %q does not exist: declare it first: %w", s.route.Queue, err)
@@ -146,16 +160,20 @@ func (s *session) cancel() error {
 // start hands a delivery to a handler as soon as there is a place for it. It
 // returns false if the session has ended or Run is to stop before.
 func (s *session) start(raw amqp.Delivery) bool {
-	select {
-	case s.places <- struct{}{}:
-	case <-s.channel.Done():
-		return false
-	case <-s.stop.Done():
-		return false
+	for {
+		select {
+		case s.places <- struct{}{}:
+			s.handlers.Add(1)
+			s.hand(job{s, raw, s.acks.received(raw.DeliveryTag)})
+			return true
+		case <-s.beat.timer.C:
+			_ = s.look(true) // asks nothing, and so cannot fail
+		case <-s.channel.Done():
+			return false
+		case <-s.stop.Done():
+			return false
+		}
 	}
-	s.handlers.Add(1)
-	s.hand(job{s, raw, s.acks.received(raw.DeliveryTag)})
-	return true
 }
 
 // giveBack requeues a delivery that was not started. Unlike the closing of the
@@ -168,7 +186,7 @@ func (s *session) giveBack(raw amqp.Delivery) {
 // drain stops in this order: the fetching, what was not started, the handlers
 // with their copies and acks. The channel is closed last, by end.
 func (s *session) drain(unstarted ...amqp.Delivery) error {
-	s.health.Store(&errStopping)
+	s.health.fail(errStopping)
 	hard := time.AfterFunc(s.cfg.DrainTimeout, func() { s.stopWork(ErrStopped) })
 	defer hard.Stop()
 	harder := time.AfterFunc(s.cfg.DrainTimeout+stuckGrace/2, func() { s.stopSettling(ErrStopped) })

@@ -59,7 +59,10 @@ func connect(ctx context.Context) (*testcontainers.DockerProvider, error) {
 	if err := answers(ctx, os.Getenv("DOCKER_HOST")); err != nil {
 		return nil, err
 	}
-	provider, err := testcontainers.NewDockerProvider()
+	// Without a name for Docker's bridge every container would also join a second
+	// network, by which the nodes of a cluster may reach each other: a cut of
+	// their own network would then cut nothing.
+	provider, err := testcontainers.NewDockerProvider(testcontainers.WithDefaultBridgeNetwork(testcontainers.Bridge))
 	if err != nil {
 		return nil, err
 	}

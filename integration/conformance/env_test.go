@@ -181,7 +181,10 @@ func (e *env) send(queue string, n int) []string {
 }
 
 // running is a consumer whose Run has been called.
-type running struct{ stop func() error }
+type running struct {
+	*consumer.Consumer
+	stop func() error
+}
 
 // consume runs a consumer until stop, or the end of the test.
 func (e *env) consume(source topology.Source, j *journal, cfg consumer.Config) *running {
@@ -202,7 +205,7 @@ func (e *env) consumeOn(conn *connection.Conn, source topology.Source, j *journa
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	r := &running{stop: sync.OnceValue(func() error {
+	r := &running{c, sync.OnceValue(func() error {
 		cancel()
 		return <-ended
 	})}

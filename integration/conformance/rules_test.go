@@ -79,6 +79,11 @@ var table = matrix.New("conformance",
 	matrix.Rule{Name: "drain timeout spends no attempt"},
 	matrix.Rule{Name: "late settle after a cut"},
 	matrix.Rule{Name: "late settle after a close by the broker", Except: exceptManagement},
+	matrix.Rule{Name: "health: not running, starting, stopping"},
+	matrix.Rule{Name: "health: idle, busy and waiting are healthy"},
+	matrix.Rule{Name: "health: asking draws no message"},
+	matrix.Rule{Name: "health: permission to read is enough", Except: exceptUsers},
+	matrix.Rule{Name: "health: queue deleted and declared again"},
 	matrix.Rule{Name: "errors say what to do"},
 )
 
