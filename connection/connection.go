@@ -207,6 +207,8 @@ func (c *Conn) connectLines(targets []target) {
 			hosts: hosts, states: c.states, server: c.server,
 			before: func(context.Context) error { return nil },
 			up:     func(context.Context, *link) error { return nil },
+			found:  func() { c.lines[1-i].nudge() },
+			nudged: make(chan struct{}, 1),
 			turn:   make(chan struct{}, 1),
 		}
 		l.tried.Store(newAttempts(len(targets)))

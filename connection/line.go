@@ -23,9 +23,11 @@ type line struct {
 	server *atomic.Pointer[Server] // the latest handshake
 
 	// before runs before a dial, up after a handshake, whose link is given up
-	// if up fails.
+	// if up fails, and found once it has not.
 	before func(context.Context) error
 	up     func(context.Context, *link) error
+	found  func()
+	nudged chan struct{} // one element: the other line has found a broker
 
 	// turn is held by whoever replaces the link. It is a channel, so that
 	// waiting for it ends with ctx: the callers share the holder's dial, and
@@ -33,10 +35,23 @@ type line struct {
 	turn       chan struct{}
 	live       atomic.Pointer[link]     // written by the holder of turn
 	tried      atomic.Pointer[attempts] // of the present dial or the latest; never nil
+	outage     *outage                  // under turn; nil while there is a link
 	generation uint64                   // under turn
 	closed     bool                     // under turn
 	health     health                   // under turn
 }
+
+// outage is the time without a link, as long as somebody waits for one: its
+// pauses grow on, whoever it is that dials.
+type outage struct {
+	tried *attempts
+	pause pauses
+	wait  time.Duration // the latest pause, 0 before the first
+	next  time.Time     // the next round
+}
+
+// missed is how late a round is that nobody has waited for.
+const missed = time.Second
 
 // health is what the log knows: it hears of changes only.
 type health uint8
@@ -89,20 +104,31 @@ func (l *line) reach(ctx context.Context, m mode) (*link, error) {
 
 // dial tries every target, round after round.
 func (l *line) dial(ctx context.Context, m mode) (*link, error) {
-	tried, pause := newAttempts(len(l.targets)), newPauses(l.cfg.Backoff)
-	l.tried.Store(tried)
+	if l.outage == nil || time.Since(l.outage.next) > missed {
+		l.outage = &outage{tried: newAttempts(len(l.targets)), pause: newPauses(l.cfg.Backoff), next: time.Now()}
+		l.tried.Store(l.outage.tried)
+		select {
+		case <-l.nudged: // of long ago
+		default:
+		}
+	}
+	tried := l.outage.tried
 	for {
+		if l.rest(ctx, l.outage.next) != nil {
+			return nil, l.giveUp(tried.failure(ctx))
+		}
 		l.states.set(State{Use: l.use, Status: Connecting, Generation: l.generation})
 		for _, i := range l.hosts.order(time.Now()) {
 			fresh, err := l.try(ctx, i)
 			if err == nil {
-				l.health = up
+				l.health, l.outage = up, nil
 				fresh.log.Info("connection: connected", "product", fresh.server.Product,
 					"version", fresh.server.Version.String(), "cluster", fresh.server.Cluster, "failed_tries", tried.failed())
 				return fresh, nil
 			}
 			tried.add(i, err, ctx.Err() != nil)
 			if ctx.Err() != nil {
+				l.outage.next = time.Now().Add(l.outage.wait)
 				return nil, l.giveUp(tried.failure(ctx))
 			}
 			l.log.Debug("connection: try failed", "error", err)
@@ -112,14 +138,37 @@ func (l *line) dial(ctx context.Context, m mode) (*link, error) {
 			return nil, l.giveUp(tried.verdict())
 		}
 		l.report(hopeless, tried.verdict())
-		wait, more := pause.next()
+		wait, more := l.outage.pause.next()
 		if !more {
+			l.outage = nil
 			return nil, l.giveUp(tried.verdict())
 		}
-		l.states.set(State{Use: l.use, Status: Down, Generation: l.generation, Err: tried.verdict(), NextTry: time.Now().Add(wait)})
-		if sleep(ctx, wait) != nil {
-			return nil, l.giveUp(tried.failure(ctx))
-		}
+		l.outage.wait, l.outage.next = wait, time.Now().Add(wait)
+		l.states.set(State{Use: l.use, Status: Down, Generation: l.generation, Err: tried.verdict(), NextTry: l.outage.next})
+	}
+}
+
+// rest waits until a time, or until the other line has found a broker.
+func (l *line) rest(ctx context.Context, until time.Time) error {
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-l.nudged:
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+	return nil
+}
+
+// nudge ends the rest of a line that waits for its next try.
+func (l *line) nudge() {
+	select {
+	case l.nudged <- struct{}{}:
+	default:
 	}
 }
 
@@ -186,6 +235,7 @@ func (l *line) introduce(ctx context.Context, i int, fresh *link) error {
 	l.server.Store(&fresh.server)
 	l.states.set(present())
 	introduced <- true
+	l.found()
 	return nil
 }
 

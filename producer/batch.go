@@ -61,12 +61,12 @@ func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []
 	defer cancel()
 	sent, unsent := p.publisher.SendAll(limited, batch)
 	for i, pending := range sent {
-		maybeDuplicate, err := p.answer(limited, batch[i], pending, nil)
+		maybeDuplicate, err := answer(limited, p.publisher, batch[i], pending, nil)
 		receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err)
 	}
 	n := len(sent)
 	if unsent != nil {
-		maybeDuplicate, err := p.answer(limited, batch[n], nil, unsent)
+		maybeDuplicate, err := answer(limited, p.publisher, batch[n], nil, unsent)
 		receipts[n] = p.receipt(ctx, messages[n], maybeDuplicate, err)
 		n++
 	}

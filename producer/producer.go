@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 )
@@ -30,6 +28,12 @@ type Config struct {
 	// that does not fail has it. Each gets up to Timeout. A sink that is an
 	// io.Closer is closed with the Producer, and belongs to no other.
 	Fallback []Sink
+
+	// FailWhenBlocked makes Publish fail at once while the broker is known to
+	// block publishers, being short of memory or disk, instead of waiting for
+	// Timeout: with an error that wraps *connection.BlockedError, after the
+	// Fallback.
+	FailWhenBlocked bool
 
 	// Logger hears of messages that took a fallback. Nil: silent.
 	Logger *slog.Logger
@@ -109,9 +113,11 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
+	publisher := confirm.New(conn, cfg.Window)
+	publisher.FailWhenBlocked = cfg.FailWhenBlocked
 	return &Producer{
 		cfg:       cfg,
-		publisher: confirm.New(conn, cfg.Window),
+		publisher: publisher,
 		ids:       newIDs(),
 		timeout:   fmt.Errorf("not confirmed within %v", cfg.Timeout),
 	}, nil
@@ -138,7 +144,9 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	}
 	defer p.calls.Done()
 
-	maybeDuplicate, err := p.confirmed(ctx, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
+	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
+	defer cancel()
+	maybeDuplicate, err := confirmed(limited, p.publisher, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
 	receipt := p.receipt(ctx, m, maybeDuplicate, err)
 	if receipt.Place == 0 {
 		return receipt, receipt.Err
@@ -171,54 +179,6 @@ func (p *Producer) receipt(ctx context.Context, m Message, maybeDuplicate bool, 
 }
 
 var errClosed = errors.New("the Producer is closed")
-
-// confirmed publishes until there is an answer that another try would not
-// change, and reports whether a try before was cut off.
-func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDuplicate bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
-	defer cancel()
-	pending, err := p.publisher.Send(ctx, m)
-	return p.answer(ctx, m, pending, err)
-}
-
-// answer waits for the answer to a message that was sent, or was not because
-// of err, and publishes it again if it has none.
-func (p *Producer) answer(ctx context.Context, m confirm.Message, pending *confirm.Pending, err error) (maybeDuplicate bool, _ error) {
-	if err == nil {
-		err = pending.Wait(ctx)
-		maybeDuplicate = pending.Repeated
-	}
-	if err == nil || !errors.Is(err, ErrUnconfirmed) {
-		return maybeDuplicate, err
-	}
-	if ctx.Err() == nil {
-		err = p.again(ctx, m)
-	}
-	return true, err
-}
-
-// again publishes a message, of which a try was cut off, until there is an answer.
-func (p *Producer) again(ctx context.Context, m confirm.Message) error {
-	var last error
-	try := func() error {
-		last = p.publisher.Publish(ctx, m)
-		if errors.Is(last, ErrUnconfirmed) {
-			return last
-		}
-		return backoff.Permanent(last)
-	}
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(50*time.Millisecond),
-		backoff.WithMaxInterval(5*time.Second),
-		backoff.WithMaxElapsedTime(0))
-	// last says more than what Retry makes of it once ctx has ended.
-	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
-	if last != nil && !errors.Is(last, ErrUnconfirmed) {
-		// Whatever became of the last try, an earlier one may have arrived.
-		last = fmt.Errorf("%w: %w", ErrUnconfirmed, last)
-	}
-	return last
-}
 
 // fallBack gives the message to the first sink that takes it.
 func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {

@@ -58,7 +58,8 @@ func NewExchangeSink(conn *connection.Conn, exchange string) (*ExchangeSink, err
 // Name returns "exchange " and the name of the exchange.
 func (s *ExchangeSink) Name() string { return "exchange " + s.exchange }
 
-// Put publishes the message and waits for the confirm.
+// Put publishes the message and waits for the confirm. What a lost connection
+// cuts off is tried again until ctx ends.
 func (s *ExchangeSink) Put(ctx context.Context, m Message, cause error) error {
 	p, err := m.publishing()
 	if err != nil {
@@ -76,7 +77,8 @@ func (s *ExchangeSink) Put(ctx context.Context, m Message, cause error) error {
 			Host:      s.host,
 		},
 	})
-	return s.publisher.Publish(ctx, confirm.Message{Exchange: s.exchange, Key: m.Key, Publishing: p})
+	_, err = confirmed(ctx, s.publisher, confirm.Message{Exchange: s.exchange, Key: m.Key, Publishing: p})
+	return err
 }
 
 // Close closes the sink's channel.

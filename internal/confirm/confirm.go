@@ -27,6 +27,10 @@ type Message struct {
 // Publisher publishes on one channel at a time, and on a new one when that is
 // lost. It is safe for concurrent use.
 type Publisher struct {
+	// FailWhenBlocked, set before the first publish, makes a message fail with
+	// a *connection.BlockedError while the broker blocks publishers.
+	FailWhenBlocked bool
+
 	conn   *connection.Conn
 	window int
 
@@ -100,6 +104,11 @@ func (p *Publisher) admit(ctx context.Context, exchange string) (*pipe, error) {
 	for {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if p.FailWhenBlocked {
+			if reason, since, blocked := p.conn.Blocked(); blocked {
+				return nil, &connection.BlockedError{Reason: reason, Since: since}
+			}
 		}
 		pipe, err := p.live(ctx)
 		if err != nil {

@@ -1,0 +1,78 @@
+package connection
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+func TestPausesHoldWhoeverDials(t *testing.T) {
+	t.Parallel()
+	const pause = 200 * time.Millisecond
+	var tries []time.Time
+	c, err := Open(t.Context(), Config{
+		URLs: []string{nobody(t)}, Lazy: true,
+		Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(pause) },
+		Trace:   Trace{Try: func(Try) { tries = append(tries, time.Now()) }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	// Each caller gives up long before its turn would come.
+	ctx, cancel := context.WithTimeout(t.Context(), 10*pause)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				one, end := context.WithTimeout(ctx, pause/10)
+				_, _ = c.Session(one, Consume)
+				end()
+			}
+		})
+	}
+	wg.Wait()
+	if len(tries) < 3 {
+		t.Errorf("%d tries in %v, want one after each pause of %v", len(tries), 10*pause, pause)
+	}
+	for i := 1; i < len(tries); i++ {
+		if gap := tries[i].Sub(tries[i-1]); gap < pause-time.Millisecond {
+			t.Errorf("try %d came %v after the one before, want at least %v", i, gap, pause)
+		}
+	}
+}
+
+func TestASocketThatFindsABrokerEndsTheRestOfTheOther(t *testing.T) {
+	t.Parallel()
+	p := new(peer)
+	var down atomic.Bool
+	p.script = func(c *peerConn, m method, _ uint16) bool {
+		if m == connectionOpen && down.Load() {
+			c.refuse(0, 541, "INTERNAL_ERROR")
+			return true
+		}
+		return false
+	}
+	p.start(t)
+	c := open(t, Config{URLs: []string{p.url()}, Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }})
+	down.Store(true)
+	p.hangUp()
+	await(t, c, func(s State) bool { return s.Use == Consume && s.Status == Down })
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := c.Session(ctx, Consume); err != nil {
+			t.Errorf("the resting socket: %v", err)
+		}
+	})
+	await(t, c, func(s State) bool { return s.Use == Consume && !s.NextTry.IsZero() })
+	down.Store(false)
+	session(t, c, Publish)
+	wg.Wait()
+}
