@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -95,12 +96,10 @@ func (v victim) breakAll(ctx context.Context, faults []fault, every time.Duratio
 			return nil
 		}
 		o.begin(f, time.Now())
-		if err := v.breakNow(f); err != nil {
-			return fmt.Errorf("%v: %w", f, err)
-		}
+		err := v.breakNow(f)
 		sleep(ctx, f.lasts)
-		if err := v.lift(f); err != nil {
-			return fmt.Errorf("lift %v: %w", f, err)
+		if err = errors.Join(err, v.lift(f)); err != nil {
+			return fmt.Errorf("%v: %w", f, err)
 		}
 		o.lift(nextMessage(), time.Now())
 	}

@@ -5,16 +5,19 @@ import (
 	"time"
 )
 
-// outage is one fault and how the service came back from it: what counts are
-// messages whose first Publish began after the fault was lifted, so that nothing
-// that was on its way before can look like a recovery.
+// outage is one fault and how the service came back from it.
 type outage struct {
 	fault         fault
 	begun, lifted time.Time
-	from          int           // the first of those messages
-	confirmed     time.Duration // from lifted to the first that is confirmed; 0: none yet
+	confirmed     time.Duration // from lifted to the first message that is confirmed; 0: none yet
 	handled       time.Duration // likewise
 	overtaken     bool          // by the next fault, before that
+
+	// What was on its way before must not look like a recovery: a call of
+	// Publish counts that began after the fault was lifted, and after a fault that does
+	// not stand, a run of the handler in another session.
+	message int // the first that was published after it was lifted
+	session int // the last before it began
 }
 
 func (o outage) over() bool { return o.confirmed > 0 && o.handled > 0 }
@@ -25,7 +28,9 @@ func (o outage) over() bool { return o.confirmed > 0 && o.handled > 0 }
 type outages struct {
 	mu        sync.Mutex
 	all       []outage
-	calmSince time.Time // zero: it is not
+	open      int // all before this index are over
+	session   int // of the consumer, the latest
+	calmSince time.Time
 	calm      time.Duration
 	inCalm    int  // messages confirmed in calm
 	ended     bool // no message comes due any more
@@ -39,45 +44,52 @@ func (o *outages) begin(f fault, now time.Time) {
 	if last := len(o.all) - 1; last >= 0 && !o.all[last].over() {
 		o.all[last].overtaken = true
 	}
-	o.all = append(o.all, outage{fault: f, begun: now})
+	o.all = append(o.all, outage{fault: f, begun: now, session: o.session})
 	o.endCalm(now)
 }
 
-// lift notes that the last fault is over; the next message will be from.
-func (o *outages) lift(from int, now time.Time) {
+// lift notes that the last fault is over; the next message to be published is known.
+func (o *outages) lift(message int, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	last := &o.all[len(o.all)-1]
-	last.lifted, last.from = now, from
+	last.lifted, last.message = now, message
 }
 
-func (o *outages) confirmed(n int, now time.Time) {
+func (o *outages) confirmed(message int, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.calmSince.IsZero() {
 		o.inCalm++
 	}
-	o.recover(n, now, func(of *outage) *time.Duration { return &of.confirmed })
+	for i := range o.all[o.open:] {
+		one := &o.all[o.open+i]
+		if one.confirmed == 0 && !one.lifted.IsZero() && message >= one.message {
+			one.confirmed = max(now.Sub(one.lifted), 1)
+		}
+	}
+	o.advance(now)
 }
 
-func (o *outages) handled(n int, now time.Time) {
+// handled notes that a message is handled in a session, counted from 1.
+func (o *outages) handled(session int, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.recover(n, now, func(of *outage) *time.Duration { return &of.handled })
+	o.session = max(o.session, session)
+	for i := range o.all[o.open:] {
+		one := &o.all[o.open+i]
+		if one.handled == 0 && !one.lifted.IsZero() && (one.fault.lasts > 0 || session > one.session) {
+			one.handled = max(now.Sub(one.lifted), 1)
+		}
+	}
+	o.advance(now)
 }
 
-// recover needs o.mu held.
-func (o *outages) recover(n int, now time.Time, which func(*outage) *time.Duration) {
-	for i := len(o.all) - 1; i >= 0; i-- {
-		one := &o.all[i]
-		if one.lifted.IsZero() || n < one.from {
-			continue
-		}
-		if *which(one) > 0 {
-			return // and so have all before it
-		}
-		*which(one) = max(now.Sub(one.lifted), 1)
-		if i == len(o.all)-1 && one.over() && !o.ended {
+// advance needs o.mu held.
+func (o *outages) advance(now time.Time) {
+	for o.open < len(o.all) && o.all[o.open].over() {
+		o.open++
+		if o.open == len(o.all) && !o.ended {
 			o.calmSince = now
 		}
 	}

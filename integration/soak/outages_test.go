@@ -9,19 +9,42 @@ func at(seconds float64) time.Time {
 	return noon.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-func TestRecoveryCountsOnlyWhatWasPublishedAfterTheFault(t *testing.T) {
+func TestAConfirmCountsOnlyOfACallThatBeganAfterTheFault(t *testing.T) {
 	o := newOutages(noon)
-	o.begin(fault{kind: cut}, at(1))
+	o.begin(fault{kind: latency, lasts: time.Second}, at(1))
 	o.confirmed(9, at(1.5)) // while it stands
 	o.lift(10, at(2))
 	o.confirmed(9, at(2.1)) // was on its way before
-	o.handled(9, at(2.2))
 	o.confirmed(10, at(2.5))
 	o.confirmed(11, at(2.6))
-	o.handled(11, at(3))
-	got := o.since(0)[0]
-	if got.confirmed != 500*time.Millisecond || got.handled != time.Second {
-		t.Errorf("confirmed after %v and handled after %v, want 500ms and 1s", got.confirmed, got.handled)
+	if got := o.since(0)[0].confirmed; got != 500*time.Millisecond {
+		t.Errorf("confirmed after %v, want 500ms", got)
+	}
+}
+
+// What a client has received before a cut is handled after it.
+func TestAfterAFaultThatDoesNotStandAnotherSessionCounts(t *testing.T) {
+	o := newOutages(noon)
+	o.handled(1, at(0.5))
+	o.begin(fault{kind: cut}, at(1))
+	o.lift(10, at(1))
+	o.handled(1, at(1.1))
+	o.handled(0, at(1.2)) // of a session that has ended
+	o.handled(2, at(2))
+	if got := o.since(0)[0].handled; got != time.Second {
+		t.Errorf("handled after %v, want 1s", got)
+	}
+}
+
+func TestAfterAFaultThatStoodTheSameSessionMayGoOn(t *testing.T) {
+	o := newOutages(noon)
+	o.handled(1, at(0.5))
+	o.begin(fault{kind: latency, lasts: time.Second}, at(1))
+	o.handled(1, at(1.5)) // while it stands
+	o.lift(10, at(2))
+	o.handled(1, at(2.25))
+	if got := o.since(0)[0].handled; got != 250*time.Millisecond {
+		t.Errorf("handled after %v, want 250ms", got)
 	}
 }
 
@@ -33,7 +56,7 @@ func TestAFaultThatComesBeforeTheRecoveryOvertakesIt(t *testing.T) {
 	o.begin(fault{kind: reset}, at(3))
 	o.lift(20, at(4))
 	o.confirmed(20, at(5))
-	o.handled(20, at(5))
+	o.handled(1, at(5))
 	o.begin(fault{kind: cut}, at(6))
 	all := o.since(0)
 	if !all[0].overtaken || all[1].overtaken {
@@ -51,7 +74,7 @@ func TestCalmIsBetweenARecoveryAndTheNextFault(t *testing.T) {
 	o.confirmed(2, at(3))
 	o.lift(3, at(4))
 	o.confirmed(3, at(5))
-	o.handled(3, at(6))
+	o.handled(1, at(6))
 	o.confirmed(4, at(7)) // in calm
 	o.end(at(8))
 	o.confirmed(5, at(9))

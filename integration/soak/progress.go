@@ -40,7 +40,7 @@ func (k *soak) line(elapsed time.Duration, faults []outage, sum int) string {
 	for _, o := range faults {
 		names = append(names, o.fault.String())
 	}
-	return fmt.Sprintf("%5v  published %d  handled %d  in flight %d  to be handled %d  connections %d  goroutines %d  heap %d MB  faults %d: %s",
-		elapsed.Round(time.Second), counts.published, counts.handled, counts.inFlight, counts.open, k.proxy.Stats().Conns,
+	return fmt.Sprintf("%5v  published %d  handled %d  in flight %d  unhandled %d  sessions %d  connections %d  goroutines %d  heap %d MB  faults %d: %s",
+		elapsed.Round(time.Second), counts.published, counts.handled, counts.inFlight, counts.open, k.sessions.sum(), k.proxy.Stats().Conns,
 		runtime.NumGoroutine(), memory.HeapAlloc>>20, sum, strings.Join(names, ", "))
 }

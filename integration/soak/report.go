@@ -21,6 +21,7 @@ type report struct {
 	calmRate   float64
 	calm       time.Duration
 	outages    []outage
+	sessions   int // of the consumer
 	conns      int
 	lost       []int
 	stories    string // of the lost and of strange duplicates
@@ -31,7 +32,7 @@ type report struct {
 }
 
 func (k *soak) report(took time.Duration) report {
-	r := report{settings: k.settings, took: took, conns: k.proxy.Stats().Conns, wrong: k.ledger.wrong}
+	r := report{settings: k.settings, took: took, sessions: k.sessions.sum(), conns: k.proxy.Stats().Conns, wrong: k.ledger.wrong}
 	r.counts, _ = k.ledger.snapshot()
 	var strange []int
 	r.duplicates, strange = k.ledger.duplicates()
@@ -80,7 +81,7 @@ func (r report) verdict() error {
 }
 
 func (r report) print(w io.Writer) {
-	fmt.Fprintln(w, "\nTime from the end of a fault to the first message that was published after it:")
+	fmt.Fprintln(w, "\nTime from the end of a fault to the next message:")
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "confirmed, median\tmax\thandled, median\tmax\tcount\tnext came sooner\t  fault")
 	for _, c := range slices.Concat(onConnections, onBroker) {
@@ -119,7 +120,8 @@ func (r report) print(w io.Writer) {
 		}
 	}
 	line("wrong attempts", len(r.wrong), "")
-	line("connections", r.conns, "opened in all")
+	line("sessions of the consumer", r.sessions, "")
+	line("connections", r.conns, "opened in all, by producer and consumer")
 	line("goroutines at the end", r.end.goroutines, "%d at the start", r.start.goroutines)
 	line("heap at the end, kB", int(r.end.heap>>10), "%d at the start", r.start.heap>>10)
 	_ = table.Flush()

@@ -35,6 +35,7 @@ type soak struct {
 	plan     topology.Plan
 	ledger   *ledger
 	outages  *outages
+	sessions sessions
 	load     *load
 
 	mu     sync.Mutex

@@ -16,7 +16,7 @@ import (
 const concurrency = 200
 
 // handle is the handler of the work queue.
-func (k *soak) handle(_ context.Context, d *consumer.Delivery) error {
+func (k *soak) handle(ctx context.Context, d *consumer.Delivery) error {
 	n, send, err := identify(d.ID, d.Body, d.Headers)
 	if err != nil {
 		k.fail(err)
@@ -30,7 +30,7 @@ func (k *soak) handle(_ context.Context, d *consumer.Delivery) error {
 		return err
 	}
 	k.ledger.ended(n, end{handled, uint8(d.Attempt), send, d.Redelivered}, now)
-	k.outages.handled(n, now)
+	k.outages.handled(k.sessions.of(ctx), now)
 	return nil
 }
 
