@@ -247,6 +247,9 @@ func (l *ledger) story(n int) string {
 		s += fmt.Sprintf("; attempt %d failed, the next due at %s", f.attempt, f.due.Format("15:04:05.000"))
 	}
 	for _, e := range append([]end{r.first}, l.more[n]...) {
+		if e.place == nowhere {
+			return s + "; ended nowhere"
+		}
 		s += fmt.Sprintf("; %v in attempt %d of publish %d, redelivered %t", e.place, e.attempt, e.send, e.redelivered)
 	}
 	return s
