@@ -7,15 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"net/url"
 	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/faultproxy"
@@ -93,41 +90,6 @@ func (k *soak) cards() []card {
 	return slices.Concat(onConnections, onBroker)
 }
 
-// setUp declares the queues and returns the address of the proxy before the
-// broker.
-func (k *soak) setUp(ctx context.Context) (through string, err error) {
-	u, err := url.Parse(k.broker.AMQPURL())
-	if err != nil {
-		return "", err
-	}
-	target := u.Host
-	if u.Port() == "" {
-		target = net.JoinHostPort(u.Hostname(), "5672")
-	}
-	if k.proxy, err = faultproxy.Start(target); err != nil {
-		return "", err
-	}
-	u.Host = k.proxy.Addr()
-	k.observer, err = connection.Open(ctx, connection.Config{URLs: []string{k.broker.AMQPURL()}, Name: "rehop soak, observer"})
-	if err == nil {
-		k.plan, err = topology.DeclarePlan(ctx, k.observer, k.work)
-	}
-	if err != nil {
-		return "", errors.Join(err, k.tearDown())
-	}
-	return u.String(), nil
-}
-
-func (k *soak) tearDown() (err error) {
-	if k.observer != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
-		defer cancel()
-		err = errors.Join(remove(ctx, k.observer, k.plan), k.observer.Close())
-	}
-	k.proxy.Close()
-	return err
-}
-
 // workUnder publishes and consumes while faults come and go, and returns for
 // how long. When it returns, all that was published has come to rest.
 func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (took time.Duration, err error) {
@@ -178,25 +140,6 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 	stopReading()
 	stopConsuming()
 	return took, errors.Join(err, k.collect(context.WithoutCancel(ctx)))
-}
-
-// consume runs a consumer until stop is called.
-func (k *soak) consume(conn *connection.Conn, from topology.Source, handler consumer.Handler) (stop func()) {
-	c, err := consumer.New(conn, from, handler, consumer.Config{Concurrency: concurrency, Logger: k.logger})
-	if err != nil {
-		k.fail(err)
-		return func() {}
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		k.fail(c.Run(ctx))
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
 }
 
 // flows waits for the first message that is handled.
