@@ -32,6 +32,8 @@ func (k *soak) tell(began time.Time) (stop func()) {
 	}
 }
 
+// line tells where the run is. Dead letters are read at the end; until then they
+// count as unhandled.
 func (k *soak) line(elapsed time.Duration, faults []outage, sum int) string {
 	counts, _ := k.ledger.snapshot()
 	var memory runtime.MemStats
