@@ -73,6 +73,7 @@ func (p place) String() string {
 type failure struct {
 	attempt uint8
 	due     time.Time // the next attempt must not come before
+	waits   bool      // a copy of the message is confirmed by its wait queue
 }
 
 func newLedger(waits delay.Schedule, messages int) *ledger {
@@ -170,7 +171,7 @@ func (l *ledger) failed(n, attempt int, now time.Time) {
 	defer l.mu.Unlock()
 	l.last = now
 	wait, _ := l.waits.After(attempt)
-	l.failures[n] = append(l.failures[n], failure{uint8(attempt), now.Add(wait)})
+	l.failures[n] = append(l.failures[n], failure{attempt: uint8(attempt), due: now.Add(wait)})
 }
 
 // ended notes that a message is handled or was found.
@@ -197,6 +198,19 @@ func (l *ledger) ended(n int, e end, now time.Time) {
 	}
 }
 
+// copied notes that the wait queue of a failed attempt has confirmed a copy.
+func (l *ledger) copied(n, attempt int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	of := l.failures[n]
+	for i := len(of) - 1; i >= 0; i-- {
+		if int(of[i].attempt) == attempt {
+			of[i].waits = true
+			return
+		}
+	}
+}
+
 func (l *ledger) snapshot() (c counts, last time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -215,8 +229,8 @@ func (l *ledger) lost() (all []int) {
 	return all
 }
 
-// dueIn reports whether the last that is known of a message is a wait that
-// ended, or was about to end, between from and to.
+// dueIn reports whether a wait queue has confirmed a message, last of all that is known of
+// it, and its wait ended, or was about to end, between from and to.
 func (l *ledger) dueIn(n int, from, to time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,8 +238,8 @@ func (l *ledger) dueIn(n int, from, to time.Time) bool {
 	if len(of) == 0 {
 		return false
 	}
-	due := slices.MaxFunc(of, func(a, b failure) int { return a.due.Compare(b.due) }).due
-	return due.After(from) && due.Before(to)
+	last := slices.MaxFunc(of, func(a, b failure) int { return a.due.Compare(b.due) })
+	return last.waits && last.due.After(from) && last.due.Before(to)
 }
 
 // stories tells of the first few of many messages.
@@ -244,7 +258,7 @@ func (l *ledger) story(n int) string {
 	r := l.records[n]
 	s := fmt.Sprintf("published %d times, safe %t, perhaps sent twice %t", r.sends, r.safe, r.repeated)
 	for _, f := range l.failures[n] {
-		s += fmt.Sprintf("; attempt %d failed, the next due at %s", f.attempt, f.due.Format("15:04:05.000"))
+		s += fmt.Sprintf("; attempt %d failed, the next due at %s, copy confirmed %t", f.attempt, f.due.Format("15:04:05.000"), f.waits)
 	}
 	for _, e := range append([]end{r.first}, l.more[n]...) {
 		if e.place == nowhere {

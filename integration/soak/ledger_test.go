@@ -91,23 +91,28 @@ func TestALossIsUnpromisedOnlyIfItsWaitEndedWithTheBrokerDown(t *testing.T) {
 	down := outage{fault: fault{kind: kill}, begun: noon, lifted: noon.Add(10 * time.Second)}
 	tests := map[string]struct {
 		failed time.Time // attempt 1, whose wait is a second
+		copied bool
 		fault  kind
 		want   bool
 	}{
-		"in the midst":      {noon.Add(5 * time.Second), kill, true},
-		"orderly":           {noon.Add(5 * time.Second), restart, true},
-		"long before":       {noon.Add(-10 * time.Second), kill, false},
-		"long after":        {noon.Add(20 * time.Second), kill, false},
-		"by another fault":  {noon.Add(5 * time.Second), freeze, false},
-		"just before":       {noon.Add(-2 * time.Second), kill, true},
-		"it never failed":   {time.Time{}, kill, false},
-		"after it was back": {noon.Add(10 * time.Second), kill, true},
+		"in the midst":      {noon.Add(5 * time.Second), true, kill, true},
+		"never in the wait": {noon.Add(5 * time.Second), false, kill, false},
+		"orderly":           {noon.Add(5 * time.Second), true, restart, true},
+		"long before":       {noon.Add(-10 * time.Second), true, kill, false},
+		"long after":        {noon.Add(20 * time.Second), true, kill, false},
+		"by another fault":  {noon.Add(5 * time.Second), true, freeze, false},
+		"just before":       {noon.Add(-2 * time.Second), true, kill, true},
+		"it never failed":   {time.Time{}, false, kill, false},
+		"after it was back": {noon.Add(10 * time.Second), true, kill, true},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			l := published(1)
 			if !tt.failed.IsZero() {
 				l.failed(1, 1, tt.failed)
+			}
+			if tt.copied {
+				l.copied(1, 1)
 			}
 			o := down
 			o.fault.kind = tt.fault

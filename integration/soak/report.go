@@ -24,7 +24,7 @@ type report struct {
 	sessions   int // of the consumer
 	conns      int
 	lost       []int
-	stories    string // of the lost and of strange duplicates
+	stories    string // of what is lost, and of duplicates that are unexplained
 	unpromised []int  // see unpromised
 	duplicates map[cause]int
 	wrong      []string
@@ -50,13 +50,14 @@ func (k *soak) report(took time.Duration) report {
 			r.lost = append(r.lost, n)
 		}
 	}
-	r.stories = k.ledger.stories(r.lost) + k.ledger.stories(strange)
+	r.stories = k.ledger.stories(r.lost) + k.ledger.stories(r.unpromised) + k.ledger.stories(strange)
 	return r
 }
 
-// unpromised reports whether a lost message was last known to be in a wait that
-// ended while the broker went down or came up. Where the broker moves it without
-// a confirm, on 3.x, that may lose it, and the plan says so.
+// unpromised reports whether a lost message was last known to be in a wait queue, which
+// had confirmed it, and its wait ended while the broker went down or came up. Where the
+// broker moves it from there without a confirm, on 3.x, that may lose it, and the plan
+// says so.
 func unpromised(l *ledger, n int, all []outage) bool {
 	const around = 2 * time.Second
 	return slices.ContainsFunc(all, func(o outage) bool {
