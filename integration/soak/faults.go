@@ -48,7 +48,7 @@ func (v victim) breakNow(f fault) error {
 	case alarm:
 		return v.rabbitmqctl(ctx, "set_vm_memory_high_watermark", "0")
 	case freeze:
-		return again(func() error { return v.broker.Pause(ctx) })
+		return again(ctx, func() error { return v.broker.Pause(ctx) })
 	case kill:
 		return v.broker.Kill(ctx)
 	case restart:
@@ -67,7 +67,7 @@ func (v victim) lift(f fault) error {
 	case alarm:
 		return v.rabbitmqctl(ctx, "set_vm_memory_high_watermark", "0.6")
 	case freeze:
-		return again(func() error { return v.broker.Unpause(ctx) })
+		return again(ctx, func() error { return v.broker.Unpause(ctx) })
 	case kill, restart:
 		return v.broker.Start(ctx)
 	}
@@ -79,11 +79,12 @@ func (v victim) rabbitmqctl(ctx context.Context, args ...string) error {
 	return err
 }
 
-// again tries three times: a loaded machine's container runtime may fail once.
-func again(do func() error) (err error) {
-	for range 3 {
-		if err = do(); err == nil {
-			return nil
+// again tries for some seconds: the container runtime of a loaded machine fails
+// to freeze what does not come to rest at once.
+func again(ctx context.Context, do func() error) (err error) {
+	for range 10 {
+		if err = do(); err == nil || !sleep(ctx, 300*time.Millisecond) {
+			return err
 		}
 	}
 	return err
