@@ -2,7 +2,7 @@
 
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: demo test bench lint images
+.PHONY: demo test bench soak lint images
 
 # The main job on a real broker, with a table at the end.
 demo:
@@ -14,7 +14,7 @@ test:
 	go run ./integration/withbroker -- env GOWORK=off go test ./...
 	go test -race ./examples/...
 	go test -race ./integration/bench/...
-	go test -race -count=1 -p 1 ./integration/auth/... ./integration/broker/... ./integration/connection/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... ./integration/withbroker/...
+	go test -race -count=1 -p 1 ./integration/auth/... ./integration/broker/... ./integration/connection/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... ./integration/soak/... ./integration/withbroker/...
 	cd integration/conformance && go test -race -timeout 10m
 	cd integration/faults && go test -race -timeout 10m
 	cd integration/cluster && go test -race -timeout 10m
@@ -22,6 +22,10 @@ test:
 # rehop beside a plain amqp091-go program, in one run on one broker.
 bench:
 	go run ./integration/withbroker -- go run ./integration/bench -json bench.json
+
+# Ten minutes of work while connections and broker are broken every other second.
+soak:
+	go run ./integration/soak
 
 # Formatting, vet, and the rules of .golangci.yml, the import rules among them.
 lint:

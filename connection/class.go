@@ -81,7 +81,7 @@ func classOfReply(e *amqp.Error) Class {
 		switch {
 		case strings.Contains(e.Reason, "timed out"): // the consumer timeout
 			return Transient
-		case strings.Contains(e.Reason, "delivery tag"), strings.Contains(e.Reason, "too large"):
+		case strings.Contains(e.Reason, "delivery tag"), strings.Contains(e.Reason, "larger than"):
 			return Bug
 		}
 		return Configuration

@@ -47,7 +47,7 @@ func TestClassOf(t *testing.T) {
 		"other arguments":                   {broker(406, "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl'"), Configuration},
 		"the consumer timeout":              {broker(406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"), Transient},
 		"a tag that is not ours":            {broker(406, "PRECONDITION_FAILED - unknown delivery tag 7"), Bug},
-		"a message over the limit":          {broker(406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8, too large"), Bug},
+		"a message over the limit":          {broker(406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8"), Bug},
 		"an exclusive queue of another":     {broker(405, "RESOURCE_LOCKED"), Transient},
 		"a shutdown":                        {broker(320, "CONNECTION_FORCED - broker forced connection closure"), Transient},
 		"an internal error":                 {broker(541, "INTERNAL_ERROR"), Transient},

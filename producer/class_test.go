@@ -22,7 +22,7 @@ func TestClassOfWhatBecameOfAMessage(t *testing.T) {
 		"returned":              {&confirm.ReturnedError{}, connection.Configuration},
 		"exchange missing":      {refused(404, "NOT_FOUND"), connection.Configuration},
 		"no permission":         {refused(403, "ACCESS_REFUSED"), connection.Configuration},
-		"too large":             {refused(406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8, too large"), connection.Bug},
+		"too large":             {refused(406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8"), connection.Bug},
 		"nacked":                {ErrNacked, connection.Transient},
 		"unconfirmed":           {fmt.Errorf("%w: %w", ErrUnconfirmed, context.DeadlineExceeded), connection.Transient},
 		"blocked":               {&connection.BlockedError{}, connection.Transient},
