@@ -19,7 +19,8 @@ func TestFaults(t *testing.T) {
 		return // TestMain says so
 	}
 	killed, partitioned, rolling := workQueue("killed"), workQueue("partitioned"), workQueue("rolling")
-	c := startTrio(t, killed, partitioned, rolling)
+	led, followed := workQueue("led"), workQueue("followed")
+	c := startTrio(t, killed, partitioned, rolling, led, followed)
 	aged := time.After(youngQueue)
 
 	c.fault(t, ruleKilled, killed, func(t *testing.T, s *service) {
@@ -44,6 +45,8 @@ func TestFaults(t *testing.T) {
 		})
 		s.measure(t, "healed", func() { must(t, "heal", c.Heal) }, func() { s.flow(t, "with the node back") })
 	})
+	c.cutOff(t, ruleCutLeader, led, c.leader(t, c.Node, led.Name))
+	c.cutOff(t, ruleCutFollower, followed, c.other(c.leader(t, c.Node, followed.Name)))
 	c.fault(t, ruleRolling, rolling, func(t *testing.T, s *service) {
 		for _, n := range c.Nodes() {
 			s.measure(t, "restarted "+n.Name(), func() { must(t, "stop", n.Stop) }, func() {

@@ -21,6 +21,8 @@ import (
 const (
 	ruleKilled      = "leader of the work queue killed"
 	rulePartitioned = "leader of a wait queue cut off and healed"
+	ruleCutLeader   = "consumer on the cut-off leader of its queue"
+	ruleCutFollower = "consumer on a node cut off from its leader"
 	ruleRolling     = "nodes restarted one after the other"
 )
 
@@ -31,6 +33,8 @@ const version, queueType = "4.3", "quorum"
 var table = matrix.New("cluster of three",
 	matrix.Rule{Name: ruleKilled, Except: otherColumn},
 	matrix.Rule{Name: rulePartitioned, Except: otherColumn},
+	matrix.Rule{Name: ruleCutLeader, Except: otherColumn},
+	matrix.Rule{Name: ruleCutFollower, Except: otherColumn},
 	matrix.Rule{Name: ruleRolling, Except: otherColumn},
 )
 
