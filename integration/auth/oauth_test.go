@@ -227,11 +227,8 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 					}
 				}
 				cfg.Credentials = func(context.Context) (connection.Credentials, error) { return token, nil }
-				err, took := refused(t, cfg, connection.Configuration)
+				err := refused(t, cfg, connection.Configuration)
 				says(t, err, fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED); what Credentials returned expired ", subject))
-				if took > 3*time.Second {
-					t.Errorf("it takes Open %v", took)
-				}
 
 				i.change(func() { i.failing, i.repeats = nil, false })
 				until(t, "operations as before", func() bool {
@@ -299,11 +296,8 @@ func TestARenewedTokenWithFewerRights(t *testing.T) {
 		}
 
 		i.change(func() { i.scopes = nil })
-		err, took := refused(t, cfg, connection.Configuration)
+		err = refused(t, cfg, connection.Configuration)
 		says(t, err, `the broker refuses user "shrinking" or its password (403 ACCESS_REFUSED); the broker's log says why`)
-		if took > 3*time.Second {
-			t.Errorf("it takes Open %v", took)
-		}
 	})
 }
 
