@@ -45,7 +45,7 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 				var mu sync.Mutex
 				var tries []connection.Try
 				c := open(t, connection.Config{
-					URLs: []string{n.url()}, DialTimeout: 2 * time.Second,
+					URLs: []string{n.url()}, DialTimeout: 4 * time.Second, OpenTimeout: patience,
 					Credentials: func(ctx context.Context) (connection.Credentials, error) {
 						if calls.Add(1) <= 3 {
 							return fault.first(ctx)
@@ -84,7 +84,7 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 				},
 			}
 			defer close(release)
-			err, _ := refused(t, cfg, connection.Transient)
+			err := refused(t, cfg, connection.Transient)
 			says(t, err, "earlier calls have not returned")
 			if calls.Load() > 2 {
 				t.Errorf("%d calls are stuck", calls.Load())
@@ -129,20 +129,22 @@ func TestRenewalThatFailsIsTriedOn(t *testing.T) {
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				var calls atomic.Int32
-				began := time.Now()
+				var opened atomic.Bool
+				var calls atomic.Int32 // since then
 				c := open(t, connection.Config{
-					URLs: []string{n.url()}, DialTimeout: 500 * time.Millisecond,
+					URLs: []string{n.url()}, DialTimeout: 2 * time.Second, OpenTimeout: patience,
 					Credentials: func(ctx context.Context) (connection.Credentials, error) {
-						if n := calls.Add(1); n == 1 || n > 6 {
+						if !opened.Load() || calls.Add(1) > 5 {
 							return connection.Credentials{User: "guest", Password: "guest", Expires: time.Now().Add(time.Second)}, nil
 						}
 						return faulty(ctx)
 					},
 				})
 				s := session(t, c, connection.Consume)
-				until(t, "the seventh call", func() bool { return calls.Load() > 6 })
-				if took := time.Since(began); took < time.Second {
+				began := time.Now()
+				opened.Store(true)
+				until(t, "the sixth call", func() bool { return calls.Load() > 5 })
+				if took := time.Since(began); took < 750*time.Millisecond { // the shortest pauses there are
 					t.Errorf("%d calls within %v: a hot loop", calls.Load(), took)
 				}
 				if s.Err() != nil || s.User() != "guest" {

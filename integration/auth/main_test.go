@@ -269,8 +269,12 @@ func open(t *testing.T, cfg connection.Config) *connection.Conn {
 	return c
 }
 
-// refused opens, wants an error of a class and returns it, with the time it took.
-func refused(t *testing.T, cfg connection.Config, class connection.Class) (error, time.Duration) {
+// soon is well before three logins that the broker refuses by hanging up.
+const soon = 8 * time.Second
+
+// refused opens, wants an error of a class and returns it. What is wrong with
+// the configuration is told soon.
+func refused(t *testing.T, cfg connection.Config, class connection.Class) error {
 	t.Helper()
 	began := time.Now()
 	c, err := connection.Open(t.Context(), cfg)
@@ -283,7 +287,10 @@ func refused(t *testing.T, cfg connection.Config, class connection.Class) (error
 	if got := connection.ClassOf(err); got != class {
 		t.Errorf("class %v, want %v", got, class)
 	}
-	return err, took
+	if class == connection.Configuration && took > soon {
+		t.Errorf("it takes Open %v", took)
+	}
+	return err
 }
 
 func session(t *testing.T, c *connection.Conn, use connection.Use) *connection.Session {

@@ -206,12 +206,15 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 				cfg := connection.Config{URLs: []string{n.url()}, Credentials: i.credentials}
 				c := open(t, cfg)
 				tr := n.traffic(t, c, subject)
-				i.change(func() { faulty(i) })
-				token := i.last
+				var last, expired connection.Credentials
+				i.change(func() {
+					faulty(i)
+					last, expired = i.last, i.sign(time.Now().Add(-2*time.Second))
+				})
 				if n.atLeast(4, 3) {
 					for range 2 {
 						err := within(t, "the end of the connection", tr.ended)
-						t.Logf("%v after its expiry: %v", time.Since(token.Expires).Round(100*time.Millisecond), err)
+						t.Logf("%v after its expiry: %v", time.Since(last.Expires).Round(100*time.Millisecond), err)
 						says(t, err, "expired")
 					}
 				} else {
@@ -220,18 +223,15 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 						err = declare(t, session(t, c, connection.Consume), subject+"-else")
 						return err != nil
 					})
-					t.Logf("%v after its expiry: %v", time.Since(token.Expires).Round(100*time.Millisecond), err)
+					t.Logf("%v after its expiry: %v", time.Since(last.Expires).Round(100*time.Millisecond), err)
 					says(t, err, "ACCESS_REFUSED", "Provided JWT token has expired")
 					if class := connection.ClassOf(err); class != connection.Configuration {
 						t.Errorf("class %v", class)
 					}
 				}
-				cfg.Credentials = func(context.Context) (connection.Credentials, error) { return token, nil }
-				err, took := refused(t, cfg, connection.Configuration)
+				cfg.Credentials = func(context.Context) (connection.Credentials, error) { return expired, nil }
+				err := refused(t, cfg, connection.Configuration)
 				says(t, err, fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED); what Credentials returned expired ", subject))
-				if took > 3*time.Second {
-					t.Errorf("it takes Open %v", took)
-				}
 
 				i.change(func() { i.failing, i.repeats = nil, false })
 				until(t, "operations as before", func() bool {
@@ -299,11 +299,8 @@ func TestARenewedTokenWithFewerRights(t *testing.T) {
 		}
 
 		i.change(func() { i.scopes = nil })
-		err, took := refused(t, cfg, connection.Configuration)
+		err = refused(t, cfg, connection.Configuration)
 		says(t, err, `the broker refuses user "shrinking" or its password (403 ACCESS_REFUSED); the broker's log says why`)
-		if took > 3*time.Second {
-			t.Errorf("it takes Open %v", took)
-		}
 	})
 }
 
