@@ -3,7 +3,6 @@ package connection_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -43,7 +42,7 @@ func oneURLSilent(t *testing.T, n *node, r *row) {
 func firstAddress(dead func(*testing.T, netip.AddrPort)) func(*testing.T, *node, *row) {
 	return func(t *testing.T, n *node, r *row) {
 		p := proxyTo(t, n.AMQPURL())
-		cfg := config(named(t, n, p, dead))
+		cfg := named(t, n, p, dead)
 		// Two addresses share what there is; net.Dialer gives none less than 2 s.
 		cfg.DialTimeout = 5 * time.Second
 		began := time.Now()
@@ -56,16 +55,17 @@ func firstAddress(dead func(*testing.T, netip.AddrPort)) func(*testing.T, *node,
 	}
 }
 
-// named returns a URL whose host has two addresses: one that is made dead, and
-// that of the proxy.
-func named(t *testing.T, n *node, p proxy, dead func(*testing.T, netip.AddrPort)) string {
+// named is the config of a client that knows the broker by a name with two
+// addresses: one that is made dead, and that of the proxy.
+func named(t *testing.T, n *node, p proxy, dead func(*testing.T, netip.AddrPort)) connection.Config {
 	t.Helper()
-	const first, second = "127.0.0.2", "127.0.0.1"
-	port := netip.MustParseAddrPort(p.Addr()).Port()
-	dead(t, netip.AddrPortFrom(netip.MustParseAddr(first), port))
-	host := fmt.Sprintf("broker-%d.rehop.test", port)
-	hosts.set(host, first, second)
-	return n.as("", "", net.JoinHostPort(host, strconv.Itoa(int(port))))
+	const host = "broker.rehop.test"
+	at := netip.MustParseAddrPort(p.Addr())
+	first := netip.MustParseAddr("127.0.0.2")
+	dead(t, netip.AddrPortFrom(first, at.Port()))
+	cfg := config(n.as("", "", net.JoinHostPort(host, strconv.Itoa(int(at.Port())))))
+	cfg.Dial = dialer(t, host, first, at.Addr()).DialContext
+	return cfg
 }
 
 // refusing needs nothing: nobody listens there.
@@ -102,7 +102,7 @@ func dropping(t *testing.T, at netip.AddrPort) {
 // one, every time. What holds are the deadlines.
 func firstAddressSilent(t *testing.T, n *node, r *row) {
 	p := proxyTo(t, n.AMQPURL())
-	cfg := config(named(t, n, p, listening))
+	cfg := named(t, n, p, listening)
 	cfg.OpenTimeout = 2 * handshake
 	began := time.Now()
 	_, err := connection.Open(t.Context(), cfg)

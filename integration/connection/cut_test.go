@@ -8,12 +8,15 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/topology"
 )
 
 // A connection that ends in the midst of a frame.
 var cutFrames = slices.Concat(
 	inHandshake(faultproxy.ToClient, 3, 100, -1),
 	inHandshake(faultproxy.ToBroker, 3, 100, -1),
+	atStart("at the opening of its channel", 3),
+	atStart("at the switch to confirms", channelOpenOk+3),
 	inMessage(connection.Publish, 3, 40, 80, 5000),
 	inMessage(connection.Consume, 3, 40, 120, 5000),
 )
@@ -84,6 +87,34 @@ func cutInMessage(t *testing.T, node *node, r *row, use connection.Use, n int64)
 	ended(t, socket)
 	r.detected(time.Since(began), noticed)
 	lifted := p.lift(t)
+	work.delivered(t)
+	r.recovered(time.Since(lifted), returned)
+	work.settle(t, r)
+}
+
+// channelOpenOk is how many bytes the broker's answer to channel.open has.
+const channelOpenOk = 16
+
+// atStart cuts a new publishing socket off, n bytes after its handshake: before
+// anything was published.
+func atStart(where string, n int64) []fault {
+	name := "frame cut in half, start of publishing, " + where
+	return []fault{{name, func(t *testing.T, node *node, r *row) { cutAtStart(t, node, r, n) }}}
+}
+
+func cutAtStart(t *testing.T, node *node, r *row, n int64) {
+	all := handshakeBytes(t, node)
+	p := proxyTo(t, node.AMQPURL())
+	conn := open(t, config(p.url)) // the socket to consume
+	work := newWork(t, conn, r.fault, load{})
+	work.declare(t)
+	n += all.ToClient.Passed
+	before := p.Stats().ToClient.Passed
+	p.CutAfter(faultproxy.ToClient, n)
+	work.publishSoon("")
+	p.reaches(t, func(s faultproxy.Stats) bool { return s.ToClient.Passed >= before+n })
+	lifted := p.lift(t)
+	work.consume(t, topology.Route{Queue: r.fault})
 	work.delivered(t)
 	r.recovered(time.Since(lifted), returned)
 	work.settle(t, r)

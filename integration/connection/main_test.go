@@ -12,7 +12,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"net"
 	"os"
 	"testing"
 
@@ -26,14 +25,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "200"); err != nil {
 		panic(err)
 	}
-	names, err := startNames()
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	net.DefaultResolver = names.resolver() // before anybody dials: it has no lock
 	code := m.Run()
-	names.close()
 	for _, err := range closeNodes(context.Background()) {
 		fmt.Println(err)
 		code = 1

@@ -3,58 +3,40 @@ package connection_test
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net"
 	"net/netip"
 	"strings"
 	"sync"
+	"testing"
 )
 
-// names is a name server, for host names whose addresses a test has chosen.
+// names is a name server for one host, whose addresses are answered in their order.
 type names struct {
-	conn net.PacketConn
-	done chan struct{}
-
-	mu    sync.Mutex
-	hosts map[string][]netip.Addr
+	conn      net.PacketConn
+	host      string
+	addresses []netip.Addr
 }
 
-// hosts is what this process asks for every name that is not in /etc/hosts.
-var hosts *names
-
-func startNames() (*names, error) {
+// dialer returns what package connection uses by default, asking this server.
+func dialer(t *testing.T, host string, addresses ...netip.Addr) *net.Dialer {
+	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("name server: %w", err)
+		t.Fatal(err)
 	}
-	hosts = &names{conn: conn, done: make(chan struct{}), hosts: map[string][]netip.Addr{}}
-	go hosts.serve()
-	return hosts, nil
-}
-
-func (n *names) resolver() *net.Resolver {
-	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "udp4", n.conn.LocalAddr().String())
-	}}
-}
-
-// set gives a host its addresses, in the order in which they are answered.
-func (n *names) set(host string, addresses ...string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.hosts[host+"."] = nil
-	for _, a := range addresses {
-		n.hosts[host+"."] = append(n.hosts[host+"."], netip.MustParseAddr(a))
-	}
-}
-
-func (n *names) close() {
-	n.conn.Close()
-	<-n.done
+	n := &names{conn, host, addresses}
+	var ended sync.WaitGroup
+	ended.Go(n.serve)
+	t.Cleanup(func() {
+		conn.Close()
+		ended.Wait()
+	})
+	return &net.Dialer{Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "udp4", conn.LocalAddr().String())
+	}}}
 }
 
 func (n *names) serve() {
-	defer close(n.done)
 	buf := make([]byte, 512)
 	for {
 		size, from, err := n.conn.ReadFrom(buf)
@@ -89,15 +71,10 @@ func (n *names) answer(query []byte) []byte {
 		return nil
 	}
 	question := query[head : at+5]
-	n.mu.Lock()
-	addresses, known := n.hosts[strings.Join(labels, ".")+"."]
-	n.mu.Unlock()
-
-	flags := uint16(0x8400) // an answer, with authority
-	if !known {
-		flags |= 3
-	}
-	if binary.BigEndian.Uint16(query[at+1:]) != typeA {
+	flags, addresses := uint16(0x8400), n.addresses // an answer, with authority
+	if strings.Join(labels, ".") != n.host {
+		flags, addresses = flags|3, nil
+	} else if binary.BigEndian.Uint16(query[at+1:]) != typeA {
 		addresses = nil
 	}
 	out := append([]byte{}, query[:2]...) // the id

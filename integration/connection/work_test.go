@@ -91,18 +91,23 @@ func startWork(t *testing.T, conn *connection.Conn, queue topology.WorkQueue, ld
 // broker less.
 func startPlainWork(t *testing.T, conn *connection.Conn, queue string, ld load) *work {
 	t.Helper()
-	s := sessionOf(t, conn, connection.Consume)
+	w := newWork(t, conn, queue, ld)
+	w.declare(t)
+	w.consume(t, topology.Route{Queue: queue})
+	w.begin(t)
+	return w
+}
+
+func (w *work) declare(t *testing.T) {
+	t.Helper()
+	s := sessionOf(t, w.conn, connection.Consume)
 	err := s.Do(t.Context(), func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(queue, true, false, false, false, nil)
+		_, err := ch.QueueDeclare(w.queue, true, false, false, false, nil)
 		return err
 	})
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	w := newWork(t, conn, queue, ld)
-	w.consume(t, topology.Route{Queue: queue})
-	w.begin(t)
-	return w
 }
 
 func (w *work) begin(t *testing.T) {
