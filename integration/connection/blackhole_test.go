@@ -91,11 +91,14 @@ func holeInHandshake(sent func(all int64) int64) func(*testing.T, *node, *row, w
 	}
 }
 
-// handshakeBytes returns what a handshake costs in each direction.
+// handshakeBytes returns what one handshake costs in each direction. Neither a
+// second try nor a heartbeat must be among it.
 func handshakeBytes(t *testing.T, n *node) faultproxy.Stats {
 	t.Helper()
 	p := proxyTo(t, n.AMQPURL())
-	open(t, config(p.url))
+	cfg := config(p.url)
+	cfg.DialTimeout, cfg.Heartbeat = time.Minute, time.Minute
+	open(t, cfg)
 	return p.Stats()
 }
 
