@@ -53,7 +53,7 @@ func eachVersion(t *testing.T, run func(t *testing.T, version string)) {
 		t.Logf("NOT RUN on all of %v: there is no Docker, and one version %v", broker.Series, all)
 	}
 	for _, version := range all {
-		go starting(version)() //nolint:errcheck // the first test that wants it tells
+		go starting(version)() // the first test that wants it has the error
 	}
 	for _, version := range all {
 		t.Run("RabbitMQ "+version, func(t *testing.T) { run(t, version) })
