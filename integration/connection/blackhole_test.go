@@ -91,7 +91,8 @@ func holeInHandshake(sent func(all int64) int64) func(*testing.T, *node, *row, w
 	}
 }
 
-// handshakeBytes returns what one handshake costs in each direction. Neither a
+// handshakeBytes returns what one handshake costs in each direction, by Received,
+// as what was passed on is counted a moment after the client has it. Neither a
 // second try nor a heartbeat must be among it.
 func handshakeBytes(t *testing.T, n *node) faultproxy.Stats {
 	t.Helper()
