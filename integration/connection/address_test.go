@@ -34,7 +34,7 @@ func oneURLSilent(t *testing.T, n *node, r *row) {
 		open(t, config(p.url, n.AMQPURL()))
 		longest = max(longest, time.Since(began))
 	}
-	r.recovered(longest, handshake)
+	r.recovered(longest, 2*handshake) // the silent one, then the other
 }
 
 // firstAddress connects to a name with two addresses, of which the second one
@@ -44,7 +44,7 @@ func firstAddress(dead func(*testing.T, netip.AddrPort)) func(*testing.T, *node,
 		p := proxyTo(t, n.AMQPURL())
 		cfg := named(t, n, p, dead)
 		// Two addresses share what there is; net.Dialer gives none less than 2 s.
-		cfg.DialTimeout = 5 * time.Second
+		cfg.DialTimeout = 9 * time.Second
 		began := time.Now()
 		conn := open(t, cfg)
 		r.recovered(time.Since(began), cfg.DialTimeout)

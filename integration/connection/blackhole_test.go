@@ -68,7 +68,7 @@ func holeBeforeHandshake(t *testing.T, n *node, r *row, w way) {
 
 // slowly is how long each message of a handshake is under way, so that a test
 // can step in between.
-const slowly = 300 * time.Millisecond
+const slowly = 200 * time.Millisecond
 
 // holeInHandshake opens the hole when the client has sent so many of all the
 // bytes of a handshake.
@@ -78,7 +78,7 @@ func holeInHandshake(sent func(all int64) int64) func(*testing.T, *node, *row, w
 		p := proxyTo(t, n.AMQPURL())
 		p.Latency(faultproxy.Both, slowly)
 		cfg := config(p.url)
-		cfg.DialTimeout = 8 * slowly // it takes six when all goes well
+		cfg.DialTimeout = slack * 6 * slowly // it takes six when all goes well
 		began := time.Now()
 		opened := opening(t, cfg)
 		p.reaches(t, func(s faultproxy.Stats) bool { return s.ToBroker.Received >= sent(all.ToBroker.Received) })
@@ -112,8 +112,8 @@ func holeAfterHandshake(heartbeats int64) func(*testing.T, *node, *row, way) {
 		cfg := config(p.url)
 		cfg.Logger = log.logger()
 		conn := open(t, cfg)
-		up := p.Stats().ToClient.Passed
-		p.reaches(t, func(s faultproxy.Stats) bool { return s.ToClient.Passed >= up+heartbeats*frame })
+		up := p.Stats().ToClient.Received
+		p.reaches(t, func(s faultproxy.Stats) bool { return s.ToClient.Received >= up+heartbeats*frame })
 		p.BlackHole(w.Direction, true)
 		r.detected(log.said(t, time.Now(), "connection: lost"), w.noticed())
 		lifted := p.lift(t)

@@ -11,14 +11,15 @@ type fault struct {
 	run  func(t *testing.T, n *node, r *row)
 }
 
-// ofNetwork are the faults of which the broker's other clients notice nothing.
+// ofNetwork are the faults of which the broker's other clients notice nothing,
+// those that take the longest first.
 var ofNetwork = slices.Concat(
-	blackHoles,
-	cutFrames,
-	lostSockets,
+	passwords,
 	slowLinks,
 	deadAddresses,
-	passwords,
+	blackHoles,
+	lostSockets,
+	cutFrames,
 	calls,
 )
 

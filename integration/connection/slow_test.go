@@ -19,7 +19,7 @@ func latency(t *testing.T, n *node, r *row) {
 	p := proxyTo(t, n.AMQPURL())
 	p.Latency(faultproxy.Both, 200*time.Millisecond)
 	cfg := config(p.url)
-	cfg.DialTimeout, cfg.OperationTimeout = slack*2*time.Second, slack*time.Second // 2 s and 0.4 s when all goes well
+	cfg.DialTimeout, cfg.OperationTimeout = 9*time.Second, 3*time.Second // 2 s and 0.4 s when all goes well
 	conn := open(t, cfg)
 	work := startPlainWork(t, conn, r.fault, load{})
 	both := socketsOf(t, conn)
