@@ -115,8 +115,9 @@ func (s *Session) classify(err error) error {
 
 // Ready waits while the broker blocks publishers on this session's socket,
 // because it is short of memory or disk, and while it does not read what was
-// written: whatever is written meanwhile stays in memory. It returns an error
-// that says which when ctx ends first.
+// written: what is published meanwhile stays in memory, up to 128 MiB, and then
+// waits without regard to any ctx. It returns an error that says which when ctx
+// ends first.
 func (s *Session) Ready(ctx context.Context) error {
 	if err := s.link.gate.wait(ctx); err != nil {
 		return err

@@ -50,7 +50,7 @@ func (s *socket) arm(idle time.Duration) {
 }
 
 // extend sets a deadline d from now, except in the handshake and when closing,
-// whose deadlines stand. d points to a field, which it reads under the lock:
+// whose deadlines stand. d may point to a field, which it reads under the lock:
 // the library's reader runs before arm.
 func (s *socket) extend(set func(time.Time) error, d *time.Duration) {
 	s.mu.Lock()
@@ -71,15 +71,16 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// maxHeld is how much a corked socket holds back, and maxKept how much memory
-// is kept for it.
+// Bounds of what is held, in bytes.
 const (
-	maxHeld = 32 << 10
-	maxKept = 256 << 10
+	maxHeld = 32 << 10  // by a corked socket
+	maxKept = 256 << 10 // of memory, when nothing is held
+	maxLate = 128 << 20 // for a peer that does not read: the largest message of any broker
 )
 
 // moment is how long a writer waits for a peer that does not read. Then a
-// goroutine of the socket takes over, and writers wait for nothing any more.
+// goroutine of the socket takes over, and up to maxLate bytes writers wait for
+// nothing any more.
 const moment = 10 * time.Millisecond
 
 // cork holds writes back until uncork, or until there are enough of them. It
@@ -105,6 +106,12 @@ func (s *socket) uncork() {
 func (s *socket) Write(p []byte) (int, error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
+	for s.drained != nil && len(s.held) > maxLate {
+		drained := s.drained
+		s.sending.Unlock()
+		<-drained
+		s.sending.Lock()
+	}
 	if err := s.firstFault(); err != nil {
 		return 0, err
 	}

@@ -19,13 +19,18 @@ func (r *run) hand(j job) {
 	default:
 	}
 	if int(r.workers.Load()) < cap(r.places) {
-		r.workers.Add(1)
-		r.ended.Go(func() { r.work(j) })
+		r.hire(j)
 		return
 	}
 	// As many workers as places, one of which this job has: one worker has
 	// given its place back and is about to receive.
 	r.jobs <- j
+}
+
+// hire is apart from hand because its closure puts the job on the heap.
+func (r *run) hire(j job) {
+	r.workers.Add(1)
+	r.ended.Go(func() { r.work(j) })
 }
 
 // work does jobs until there are no more to come.

@@ -90,9 +90,10 @@ func (p *pipe) sendAll(publisher *Publisher, messages []Message) ([]*Pending, er
 	return sent, nil
 }
 
-// admits takes a place in the window, if one is free and the exchange is known.
+// admits takes a place in the window, if one is free, the exchange is known and
+// the broker reads.
 func (p *pipe) admits(exchange string) bool {
-	if !p.knows(exchange) {
+	if !p.knows(exchange) || p.session.Ready(ended) != nil {
 		return false
 	}
 	select {
@@ -102,6 +103,13 @@ func (p *pipe) admits(exchange string) bool {
 		return false
 	}
 }
+
+// ended is a ctx for a call that must not wait.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // knows reports whether the exchange need not be looked for.
 func (p *pipe) knows(exchange string) bool {
