@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -104,11 +103,7 @@ func (a *attempts) failure(ctx context.Context) error {
 	if a.count == 1 {
 		tries = "try"
 	}
-	what := "no broker answered"
-	if slices.Max(a.refused) > 0 {
-		what = "no connection"
-	}
-	text := fmt.Sprintf("%s within %v (%d %s)", what, time.Since(a.began).Round(100*time.Millisecond), a.count, tries)
+	text := fmt.Sprintf("no connection within %v (%d %s)", time.Since(a.began).Round(100*time.Millisecond), a.count, tries)
 	if !errors.Is(cause, errOpenTimeout) {
 		text += ", then " + cause.Error()
 	}

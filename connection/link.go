@@ -91,14 +91,23 @@ func (l *link) open(ctx context.Context) (*Session, error) {
 
 // await runs call, which waits for the broker's reply, and closes the socket
 // under it when that takes longer than the limit, or than cancelGrace after
-// ctx has ended. It returns what call returns; its error wraps ErrSessionLost
-// if the socket was closed.
+// ctx has ended. What an alarm has overtaken was not read and is not lost: it has
+// its limit anew when that is over. It returns what call returns; its error
+// wraps ErrSessionLost if the socket was closed.
 func (l *link) await(ctx context.Context, call func() error) error {
 	// Either call returns first, or the timer fires first; whoever comes
 	// second must do nothing. Stop alone cannot say so: ctx may end while call
 	// is returning, and then Reset starts a stopped timer again.
 	var settled atomic.Bool
-	timer := time.AfterFunc(l.limit, func() {
+	waiting, over := context.WithCancel(ctx)
+	var expire func()
+	expire = func() {
+		if _, _, shut := l.gate.state(); shut && ctx.Err() == nil {
+			if l.gate.wait(waiting) == nil {
+				time.AfterFunc(l.limit, expire)
+			}
+			return
+		}
 		if !settled.CompareAndSwap(false, true) {
 			return
 		}
@@ -107,12 +116,14 @@ func (l *link) await(ctx context.Context, call func() error) error {
 		} else {
 			l.kill(fmt.Errorf("no reply from the broker within %v", l.limit))
 		}
-	})
+	}
+	timer := time.AfterFunc(l.limit, expire)
 	stop := context.AfterFunc(ctx, func() { timer.Reset(min(cancelGrace, l.limit)) })
 	defer func() {
 		settled.Store(true)
 		stop()
 		timer.Stop()
+		over()
 	}()
 
 	err := call()

@@ -180,12 +180,16 @@ func TestAwait(t *testing.T) {
 		cancel time.Duration
 		took   time.Duration
 		lost   bool
+		alarm  time.Duration // its end; 0 for none
 	}{
-		"a reply in time":               {after(time.Second), time.Hour, time.Second, false},
-		"no reply":                      {after(time.Hour), 2 * time.Hour, 30 * time.Second, true},
-		"cancelled, reply in the grace": {after(10500 * time.Millisecond), 10 * time.Second, 10500 * time.Millisecond, false},
-		"cancelled, no reply":           {after(time.Hour), 10 * time.Second, 11 * time.Second, true},
-		"ctx ended before the start":    {after(time.Hour), 0, time.Second, true},
+		"a reply in time":               {after(time.Second), time.Hour, time.Second, false, 0},
+		"no reply":                      {after(time.Hour), 2 * time.Hour, 30 * time.Second, true, 0},
+		"cancelled, reply in the grace": {after(10500 * time.Millisecond), 10 * time.Second, 10500 * time.Millisecond, false, 0},
+		"cancelled, no reply":           {after(time.Hour), 10 * time.Second, 11 * time.Second, true, 0},
+		"ctx ended before the start":    {after(time.Hour), 0, time.Second, true, 0},
+		"a reply after an alarm":        {after(70 * time.Second), time.Hour, 70 * time.Second, false, time.Minute},
+		"no reply after an alarm":       {after(time.Hour), 2 * time.Hour, 90 * time.Second, true, time.Minute},
+		"cancelled in an alarm":         {after(time.Hour), 40 * time.Second, 41 * time.Second, true, time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -196,6 +200,10 @@ func TestAwait(t *testing.T) {
 				l := &link{socket: s, limit: 30 * time.Second, log: slog.New(slog.DiscardHandler)}
 				ctx, cancel := context.WithTimeout(t.Context(), c.cancel)
 				defer cancel()
+				if c.alarm > 0 {
+					time.AfterFunc(time.Second, func() { l.gate.shut("low on memory") })
+					time.AfterFunc(c.alarm, l.gate.open)
+				}
 				began := time.Now()
 				err := l.await(ctx, func() error { return c.call(closed) })
 				if took := time.Since(began); took != c.took || errors.Is(err, ErrSessionLost) != c.lost || errors.Is(err, reply) == c.lost {

@@ -13,8 +13,7 @@ func TestOnUpRunsOncePerConnectBeforeAnySession(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
 	var runs, during atomic.Int32
-	var c *Conn
-	c = open(t, Config{URLs: []string{p.url()}, OnUp: func(ctx context.Context, conn *Conn) error {
+	c := open(t, Config{URLs: []string{p.url()}, OnUp: func(ctx context.Context, conn *Conn) error {
 		runs.Add(1)
 		for _, use := range []Use{Consume, Publish} {
 			s, err := conn.Session(ctx, use)

@@ -175,7 +175,7 @@ func lazy(t *testing.T, _, n *node) {
 	defer cancel()
 	_, err := c.Session(ctx, connection.Consume)
 	t.Logf("Session: %v", err)
-	says(t, err, "no broker answered within", "connection refused")
+	says(t, err, "no connection within", "connection refused")
 	if class := connection.ClassOf(err); class != connection.Transient {
 		t.Errorf("class %v", class)
 	}
