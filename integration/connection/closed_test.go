@@ -17,6 +17,10 @@ const (
 	// poison is how many messages never get their handler to the end while
 	// connections are closed. They reach the delivery limit.
 	poison = 2
+
+	// poisoned is how long their handler takes: longer than connections last,
+	// and shorter than settle waits. The consumer takes them one at a time.
+	poisoned = 8 * time.Second
 )
 
 // busy is a load under which every loss of a connection hits messages on their
@@ -24,7 +28,7 @@ const (
 var busy = load{pace: 5 * time.Millisecond, concurrency: 20, handler: func(ctx context.Context, d *consumer.Delivery) error {
 	took := 20 * time.Millisecond
 	if d.Type == "poison" {
-		took = time.Minute
+		took = poisoned
 	}
 	select {
 	case <-time.After(took):
@@ -45,8 +49,7 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 	var detect, recovered time.Duration // the longest of all
 	for range closes {
 		both := socketsOf(t, conn)
-		n.closeConnections(t)
-		began := time.Now()
+		began := n.closeConnections(t, both)
 		detect = max(detect, both.lost(t, began))
 		runs, _ := work.ledger.count()
 		until(t, slack*returned, "a handler runs again", func() bool { now, _ := work.ledger.count(); return now > runs })
@@ -60,10 +63,29 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 	}
 }
 
-// closeConnections makes the broker close every connection that there is, in
-// the way of "rabbitmqctl close_all_connections", but without the second that
-// the start of rabbitmqctl takes.
-func (n *node) closeConnections(t *testing.T) {
+// closeConnections makes the broker close every connection that there is, and
+// returns when it last did. A broker may not yet know of one that is young.
+func (n *node) closeConnections(t *testing.T, both sockets) (closed time.Time) {
+	t.Helper()
+	until(t, slack*returned, "the broker closes its connections", func() bool {
+		n.closeKnown(t)
+		closed = time.Now()
+		young := time.After(200 * time.Millisecond)
+		for _, s := range both {
+			select {
+			case <-s.Done():
+			case <-young:
+				return false
+			}
+		}
+		return true
+	})
+	return closed
+}
+
+// closeKnown does what "rabbitmqctl close_all_connections" does, without the
+// second that the start of rabbitmqctl takes.
+func (n *node) closeKnown(t *testing.T) {
 	t.Helper()
 	u, err := url.JoinPath(n.ManagementURL(), "api", "connections", "username", "guest")
 	if err != nil {

@@ -227,7 +227,7 @@ func (w *work) settle(t *testing.T, r *row, allowed ...error) {
 	t.Helper()
 	w.finish()
 	w.callers.Wait()
-	const patience = 20 * time.Second // without any event, for a message that is missing
+	const patience = 30 * time.Second // without any event, for a message that is missing
 	until(t, 90*time.Second, w.queue+": all messages have ended", func() bool {
 		quiet := time.Since(w.ledger.quietSince())
 		if len(w.ledger.lost()) > 0 {
