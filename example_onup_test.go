@@ -13,10 +13,9 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// A broker comes back without its queues: somebody deleted them, or it was
-// replaced. OnUp declares them on the new connection before anything is
-// published again. (The fault is made by closing every socket; Dial keeps them
-// for that.)
+// A broker comes back without its queues, for example because it was replaced.
+// OnUp declares them on the new connection before anything is published again.
+// (The fault is made by closing every socket; Dial keeps them for that.)
 func Example_onUp() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()

@@ -103,6 +103,9 @@ func (a *attempts) failure(ctx context.Context) error {
 	if a.count == 1 {
 		tries = "try"
 	}
+	if a.count == 0 {
+		return a.errorf("no connection yet, "+cause.Error(), cause)
+	}
 	text := fmt.Sprintf("no connection within %v (%d %s)", time.Since(a.began).Round(100*time.Millisecond), a.count, tries)
 	if !errors.Is(cause, errOpenTimeout) {
 		text += ", then " + cause.Error()

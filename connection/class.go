@@ -14,8 +14,7 @@ import (
 type Class uint8
 
 const (
-	// Unknown is the class of nil, of faulty arguments and of errors from
-	// elsewhere.
+	// Unknown is the class of nil and of errors from elsewhere.
 	Unknown Class = iota
 	// Transient errors may pass by themselves: a lost connection, a deadline, a
 	// broker that is down, blocked or at a limit. Try again.
@@ -24,7 +23,7 @@ const (
 	// or the broker's: user, password, virtual host, permission, certificate, a
 	// queue that is missing or has other arguments.
 	Configuration
-	// Bug errors never pass: what was asked is wrong, or the Conn is closed.
+	// Bug errors never pass: what was asked is wrong, or what was used is closed.
 	Bug
 )
 
@@ -32,9 +31,25 @@ func (c Class) String() string {
 	return [...]string{"unknown", "transient", "configuration", "bug"}[min(c, Bug)]
 }
 
-// ClassOf returns the class of an error of this SDK or of a broker. An error of
-// another package has one if it, or an error that it wraps, has a method
-// Class() connection.Class.
+// WithClass returns err with a class, whatever it wraps; nil if err is nil.
+func WithClass(err error, c Class) error {
+	if err == nil {
+		return nil
+	}
+	return &classified{err, c}
+}
+
+type classified struct {
+	error
+	class Class
+}
+
+func (c *classified) Unwrap() error { return c.error }
+func (c *classified) Class() Class  { return c.class }
+
+// ClassOf returns the class of an error of this SDK or of a broker, and of any
+// error that has one by [WithClass] or by a method Class() of its own, or wraps
+// such an error.
 func ClassOf(err error) Class {
 	var own interface{ Class() Class }
 	if errors.As(err, &own) {

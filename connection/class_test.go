@@ -28,6 +28,7 @@ func TestClassOf(t *testing.T) {
 		"from elsewhere":                    {errors.New("disk full"), Unknown},
 		"its own word":                      {ownClass{errors.New("")}, Bug},
 		"its own word before what it wraps": {ownClass{ErrSessionLost}, Bug},
+		"marked":                            {fmt.Errorf("mine: %w", WithClass(errors.New("vault sealed"), Transient)), Transient},
 		"the Conn is closed":                {fmt.Errorf("%w: %w", ErrSessionLost, ErrClosed), Bug},
 		"a lost session":                    {ErrSessionLost, Transient},
 		"a lost socket":                     {&amqp.Error{Code: 501, Reason: "EOF"}, Transient},
@@ -55,6 +56,9 @@ func TestClassOf(t *testing.T) {
 		"what is not implemented":           {broker(540, "NOT_IMPLEMENTED"), Bug},
 		"a faulty Config":                   {func() error { _, err := Open(t.Context(), Config{}); return err }(), Configuration},
 	} {
+		if WithClass(nil, Bug) != nil {
+			t.Error("WithClass makes an error of nil")
+		}
 		if got := ClassOf(c.err); got != c.want {
 			t.Errorf("%s: ClassOf(%v) = %v, want %v", name, c.err, got, c.want)
 		}

@@ -32,9 +32,9 @@ type Config struct {
 	// Vhost is the virtual host for URLs that name none; "/" if empty.
 	Vhost string
 
-	// Credentials is asked before each login, instead of reading user and
-	// password from the URLs, and again before they expire: for passwords that
-	// rotate and for OAuth 2 tokens. It is called by both sockets concurrently,
+	// Credentials is asked before each try at a URL, and again before they
+	// expire: for passwords that rotate and for OAuth 2 tokens. The URLs must
+	// then hold no user and password. It is called by both sockets concurrently,
 	// and its ctx ends with DialTimeout, when it should return. An error or a
 	// panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
@@ -87,13 +87,14 @@ type Config struct {
 
 	// OnUp runs after each connect and reconnect of the socket for [Consume],
 	// before sessions of either socket are handed out: the place to declare
-	// topology that may be gone. conn hands out sessions of the new connection,
-	// is good during the call only, and the only one to use in it. ctx is that
-	// of a caller who waits for a session: do not keep it.
+	// topology that may be gone. It does not run when a queue is deleted under a
+	// living connection. conn hands out sessions of the new connection, is good
+	// during the call only, and the only one to use in it. ctx is that of a
+	// caller who waits for a session: do not keep it.
 	//
 	// An error is a failed try: the socket is closed, and there is another try
 	// after a pause; OnUp may run twice for what turns out as one reconnect.
-	// Open returns an error that is not [Transient] at once.
+	// Open returns an error that is not [Transient] at once (see [WithClass]).
 	OnUp func(ctx context.Context, conn *Conn) error
 
 	// Server overrides what the broker says of itself, field by field where
@@ -137,7 +138,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() ([]target, error) {
 	var errs []error
 	refuse := func(format string, args ...any) {
-		errs = append(errs, &fault{fmt.Errorf("connection: "+format, args...)})
+		errs = append(errs, WithClass(fmt.Errorf("connection: "+format, args...), Configuration))
 	}
 
 	if len(c.URLs) == 0 {
@@ -191,11 +192,3 @@ func (c Config) validate() ([]target, error) {
 	}
 	return targets, errors.Join(errs...)
 }
-
-// fault is something wrong with a Config.
-type fault struct{ error }
-
-func (f *fault) Unwrap() error { return f.error }
-
-// Class returns [Configuration].
-func (f *fault) Class() Class { return Configuration }

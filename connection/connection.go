@@ -119,6 +119,9 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 	if use != Publish && use != Consume {
 		return nil, fmt.Errorf("connection: Use is %d, want Publish or Consume", uint8(use))
 	}
+	if ctx.Value(inOnUp{}) == c { // it would wait for what OnUp is part of
+		return nil, WithClass(errors.New("connection: no session: OnUp has used another Conn than the one it was given"), Bug)
+	}
 	ctx, stop := c.bound(ctx)
 	defer stop()
 	if c.pinned != nil {
@@ -217,13 +220,18 @@ func (c *Conn) connectLines(targets []target) {
 	if c.cfg.OnUp == nil {
 		return
 	}
-	c.line(Consume).up = func(ctx context.Context, l *link) error { return c.cfg.OnUp(ctx, c.pin(l)) }
+	c.line(Consume).up = func(ctx context.Context, l *link) error {
+		return c.cfg.OnUp(context.WithValue(ctx, inOnUp{}, c), c.pin(l))
+	}
 	// What OnUp declares must be there before anything is published again.
 	c.line(Publish).before = func(ctx context.Context) error {
 		_, err := c.line(Consume).reach(ctx, staying)
 		return err
 	}
 }
+
+// inOnUp is the key of the Conn whose OnUp a ctx belongs to.
+type inOnUp struct{}
 
 // pin returns a Conn whose sessions, of either use, live on l.
 func (c *Conn) pin(l *link) *Conn {

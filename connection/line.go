@@ -122,6 +122,7 @@ func (l *line) dial(ctx context.Context, m mode) (*link, error) {
 			fresh, err := l.try(ctx, i)
 			if err == nil {
 				l.health, l.outage = up, nil
+				l.tried.Store(newAttempts(len(l.targets)))
 				fresh.log.Info("connection: connected", "product", fresh.server.Product,
 					"version", fresh.server.Version.String(), "cluster", fresh.server.Cluster, "failed_tries", tried.failed())
 				return fresh, nil
@@ -172,9 +173,14 @@ func (l *line) nudge() {
 	}
 }
 
-// giveUp tells that nothing is tried any more.
+// giveUp tells that nothing is tried any more, and returns err. The State has
+// what happened, not what one caller made of it.
 func (l *line) giveUp(err error) error {
-	l.states.set(State{Use: l.use, Status: Down, Generation: l.generation, Err: err})
+	state := State{Use: l.use, Status: Down, Generation: l.generation, Err: err}
+	if tried := l.tried.Load(); tried.failed() > 0 {
+		state.Err = tried.verdict()
+	}
+	l.states.set(state)
 	return err
 }
 
@@ -247,7 +253,7 @@ func (l *line) report(hopeless bool, err error) {
 		l.log.Error("connection: refused, trying on until it is put right", "error", err)
 	case !hopeless && l.health == up:
 		l.health = down
-		l.log.Warn("connection: no broker answers, trying on", "error", err)
+		l.log.Warn("connection: no connection, trying on", "error", err)
 	}
 }
 

@@ -61,7 +61,7 @@ func TestLogHearsOfChangesOnly(t *testing.T) {
 	for what, want := range map[string]int{
 		`level=INFO msg="connection: connected" use=consume url=amqp://bob@`:     2,
 		`level=WARN msg="connection: lost"`:                                      1,
-		`level=WARN msg="connection: no broker answers, trying on"`:              1,
+		`level=WARN msg="connection: no connection, trying on"`:                  1,
 		`level=ERROR msg="connection: refused, trying on until it is put right"`: 1,
 		`level=INFO msg="connection: closed"`:                                    1,
 		"level=":                                                                 6,

@@ -2,6 +2,8 @@ package connection
 
 import (
 	"context"
+	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -45,6 +47,45 @@ func TestPausesHoldWhoeverDials(t *testing.T) {
 			t.Errorf("try %d came %v after the one before, want at least %v", i, gap, pause)
 		}
 	}
+}
+
+func TestAnOutageTellsOnlyOfItself(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	down.Store(true)
+	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m == connectionOpen && down.Load() {
+			c.refuse(0, 541, "INTERNAL_ERROR - the first outage")
+			return true
+		}
+		return false
+	}}).start(t)
+	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	brief := func() error {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("the caller's own words"))
+		defer cancel()
+		_, err := c.Session(ctx, Consume)
+		return err
+	}
+	if err := brief(); err == nil || !strings.Contains(err.Error(), "the first outage") || !strings.Contains(err.Error(), "the caller's own words") {
+		t.Errorf("Session = %v", err)
+	}
+	if err := c.State(Consume).Err; err == nil || strings.Contains(err.Error(), "the caller's own words") {
+		t.Errorf("State.Err = %v, want nothing of one caller", err)
+	}
+	down.Store(false)
+	session(t, c, Consume)
+	l := c.line(Consume)
+	l.turn <- struct{}{} // somebody else dials
+	p.hangUp()
+	if err := brief(); err == nil || strings.Contains(err.Error(), "outage") || !strings.Contains(err.Error(), "no connection yet, ") {
+		t.Errorf("Session while another dials = %v, want nothing of the first outage", err)
+	}
+	<-l.turn
 }
 
 func TestASocketThatFindsABrokerEndsTheRestOfTheOther(t *testing.T) {

@@ -80,6 +80,30 @@ func TestOnUpThatFails(t *testing.T) {
 	}
 }
 
+func TestOnUpThatUsesTheOuterConnIsTold(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	var outer atomic.Pointer[Conn]
+	c := open(t, Config{URLs: []string{p.url()}, OnUp: func(ctx context.Context, _ *Conn) error {
+		if c := outer.Load(); c != nil {
+			_, err := c.Session(ctx, Publish)
+			if ClassOf(err) != Bug || !strings.Contains(err.Error(), "another Conn than the one it was given") {
+				t.Errorf("Session of the outer Conn = %v", err)
+			}
+			outer.Store(nil)
+		}
+		return nil
+	}})
+	outer.Store(c)
+	s := session(t, c, Consume)
+	p.hangUp()
+	within(t, "Done", s.Done())
+	session(t, c, Consume)
+	if outer.Load() != nil {
+		t.Error("OnUp did not run again")
+	}
+}
+
 func TestOnUpUnderALossIsRunAgain(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)

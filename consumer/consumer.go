@@ -119,7 +119,7 @@ func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Con
 		errs = append(errs, fmt.Errorf("consumer: source: %w", err))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, connection.WithClass(err, connection.Bug)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -208,8 +208,12 @@ func (c *Consumer) Run(ctx context.Context) error {
 
 // interrupted says so to whoever asks for the health, and to the log.
 func (c *Consumer) interrupted(err error) {
-	c.health.fail(fmt.Errorf("consumer: queue %q is not consumed since %s: %w", c.queue, time.Now().Format(time.RFC3339), err))
-	c.cfg.Logger.Warn("consuming was interrupted", "queue", c.queue, "error", err)
+	since, again := c.health.interrupted(c.queue, err, time.Now())
+	level := slog.LevelWarn
+	if again { // once for each cause and not for each try
+		level = slog.LevelDebug
+	}
+	c.cfg.Logger.Log(context.Background(), level, "consuming was interrupted", "queue", c.queue, "since", since, "error", err)
 }
 
 // stuckGrace is how long handlers have to return once their ctx has ended.

@@ -39,20 +39,36 @@ type health struct {
 	mu    sync.Mutex
 	fault error     // why nothing is consumed
 	sign  time.Time // the latest sign that the queue delivers, if there is no fault
+	since time.Time // when the consuming was interrupted; zero while it is not
+	cause string    // of the interruption, lately
+}
+
+// interrupted says that nothing is consumed any more, and returns since when,
+// and whether it has been told of the same cause before.
+func (h *health) interrupted(queue string, err error, now time.Time) (since time.Time, again bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.since.IsZero() {
+		h.since, h.cause = now, ""
+	}
+	again = h.cause == err.Error()
+	h.cause = err.Error()
+	h.fault = fmt.Errorf("consumer: queue %q is not consumed since %s: %w", queue, h.since.Format(time.RFC3339), err)
+	return h.since, again
 }
 
 // fail says that nothing is consumed, and why.
 func (h *health) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault = err
+	h.fault, h.since = err, time.Time{}
 }
 
 // alive says that the queue has given a sign.
 func (h *health) alive(at time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.sign = nil, at
+	h.fault, h.sign, h.since = nil, at, time.Time{}
 }
 
 func (h *health) err(queue string, now time.Time) error {

@@ -78,11 +78,11 @@ func (s *session) log(d *Delivery, e ending, end Settlement) {
 		if end.Rung > 0 {
 			about = append(about, "wait", s.route.Waits[end.Rung-1])
 		}
-		s.cfg.Logger.Warn("attempt failed, the message waits", about...)
+		s.cfg.Logger.Warn("attempt failed, the message is sent to its wait", about...)
 	case PlaceDeadLetter:
 		s.cfg.Logger.Error("message dead-lettered", append(about, "cause", string(end.Cause))...)
 	case PlaceQueue:
-		s.cfg.Logger.Info("message given back to its queue", about...)
+		s.cfg.Logger.Info("message left to its queue", about...)
 	}
 }
 

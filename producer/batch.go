@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 )
 
@@ -28,13 +31,15 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 		p.complete(&m)
 		publishing, err := m.publishing()
 		if err != nil {
-			faults = append(faults, fmt.Errorf("producer: messages[%d]: %w", i, err))
+			for fault := range strings.Lines(err.Error()) {
+				faults = append(faults, fmt.Errorf("producer: messages[%d]: %s", i, strings.TrimPrefix(strings.TrimSpace(fault), "producer: ")))
+			}
 		}
 		complete[i] = m
 		batch[i] = confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing}
 	}
 	if err := errors.Join(faults...); err != nil {
-		return nil, err
+		return nil, connection.WithClass(err, connection.Bug)
 	}
 	if !p.enter() {
 		return nil, fmt.Errorf("producer: %w", errClosed)
@@ -60,15 +65,25 @@ func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []
 	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
 	defer cancel()
 	sent, unsent := p.publisher.SendAll(limited, batch)
-	for i, pending := range sent {
-		maybeDuplicate, err := answer(limited, p.publisher, batch[i], pending, nil)
-		receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err)
-	}
 	n := len(sent)
 	if unsent != nil {
-		maybeDuplicate, err := answer(limited, p.publisher, batch[n], nil, unsent)
-		receipts[n] = p.receipt(ctx, messages[n], maybeDuplicate, err)
 		n++
 	}
+	var fallbacks sync.WaitGroup // at a time: each may take as long as Timeout
+	for i := range n {
+		var maybeDuplicate bool
+		var err error
+		if i < len(sent) {
+			maybeDuplicate, err = answer(limited, p.publisher, batch[i], sent[i], nil)
+		} else {
+			maybeDuplicate, err = answer(limited, p.publisher, batch[i], nil, unsent)
+		}
+		if err == nil {
+			receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, nil)
+			continue
+		}
+		fallbacks.Go(func() { receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err) })
+	}
+	fallbacks.Wait()
 	return n
 }

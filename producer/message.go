@@ -13,6 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -111,7 +112,7 @@ func (m Message) publishing() (amqp.Publishing, error) {
 			fault("%s", strings.TrimPrefix(line, "xdeath: "))
 		}
 	}
-	return p, errors.Join(errs...)
+	return p, connection.WithClass(errors.Join(errs...), connection.Bug)
 }
 
 // maxShort is the length of an AMQP short string in bytes.

@@ -32,7 +32,7 @@ type Config struct {
 	// FailWhenBlocked makes Publish fail at once while the broker is known to
 	// block publishers, being short of memory or disk, instead of waiting for
 	// Timeout: with an error that wraps *connection.BlockedError, after the
-	// Fallback.
+	// Fallback. It goes for an [ExchangeSink] as well.
 	FailWhenBlocked bool
 
 	// Logger hears of messages that took a fallback. Nil: silent.
@@ -111,7 +111,12 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 		errs = append(errs, errors.New("producer: conn is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, connection.WithClass(err, connection.Bug)
+	}
+	for _, sink := range cfg.Fallback {
+		if s, ok := sink.(*ExchangeSink); ok {
+			s.publisher.FailWhenBlocked = cfg.FailWhenBlocked
+		}
 	}
 	publisher := confirm.New(conn, cfg.Window)
 	publisher.FailWhenBlocked = cfg.FailWhenBlocked
@@ -178,7 +183,7 @@ func (p *Producer) receipt(ctx context.Context, m Message, maybeDuplicate bool, 
 	return receipt
 }
 
-var errClosed = errors.New("the Producer is closed")
+var errClosed = connection.WithClass(errors.New("the Producer is closed"), connection.Bug)
 
 // fallBack gives the message to the first sink that takes it.
 func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {

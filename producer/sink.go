@@ -46,7 +46,7 @@ func NewExchangeSink(conn *connection.Conn, exchange string) (*ExchangeSink, err
 		errs = append(errs, fmt.Errorf("producer: name of the sink's exchange is %q, want 1 to %d bytes of UTF-8", exchange, maxShort))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, err
+		return nil, connection.WithClass(err, connection.Bug)
 	}
 	host, err := os.Hostname()
 	if err != nil {

@@ -61,9 +61,9 @@ func refusal(kind, name, owner string, cause *amqp.Error) error {
 	switch {
 	case e.Argument == "x-message-ttl" && owner != "":
 		e.Want, e.Have = milliseconds(e.Want), milliseconds(e.Have)
-		e.Advice = fmt.Sprintf("the wait was changed; let its messages come back (they do within %s), then rabbitmqctl delete_queue %q, and declare again", e.Have, name)
+		e.Advice = fmt.Sprintf("the wait was changed; stop the consumers of %q, let its messages come back (they do within %s), then rabbitmqctl delete_queue %q, and declare again", owner, e.Have, name)
 	case kind == "queue":
-		e.Advice = fmt.Sprintf("empty it, rabbitmqctl delete_queue %q, and declare again, or choose another name", name)
+		e.Advice = fmt.Sprintf("stop its consumers, empty it, rabbitmqctl delete_queue %q, and declare again, or choose another name", name)
 	default:
 		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
 	}

@@ -91,7 +91,7 @@ func NewPlan(v connection.Version, specs ...Spec) (Plan, error) {
 // newPlan knows besides which queues were found in their 3.x form.
 func newPlan(v connection.Version, oldForm map[string]bool, specs []Spec) (Plan, error) {
 	if len(specs) == 0 {
-		return Plan{}, errors.New("topology: nothing to declare: no Exchange, WorkQueue or DeadLetterQueue given")
+		return Plan{}, connection.WithClass(errors.New("topology: nothing to declare: no Exchange, WorkQueue or DeadLetterQueue given"), connection.Bug)
 	}
 	var errs []error
 	for i, s := range specs {
@@ -102,7 +102,7 @@ func newPlan(v connection.Version, oldForm map[string]bool, specs []Spec) (Plan,
 		errs = append(errs, s.validate())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Plan{}, err
+		return Plan{}, connection.WithClass(err, connection.Bug)
 	}
 	b := builder{version: v, oldForm: oldForm, plan: Plan{Version: v}}
 	for _, s := range specs {
@@ -161,7 +161,7 @@ func (b *builder) done() (Plan, error) {
 		}
 	}
 	if err := errors.Join(b.errs...); err != nil {
-		return Plan{}, err
+		return Plan{}, connection.WithClass(err, connection.Bug)
 	}
 	return b.plan, nil
 }

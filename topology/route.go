@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 )
 
@@ -111,7 +112,7 @@ func (r Route) Validate() error {
 	}
 	errs = append(errs, validateLength("Route.DeadLetter.Exchange", r.DeadLetter.Exchange),
 		validateLength("Route.DeadLetter.Key", r.DeadLetter.Key))
-	return errors.Join(errs...)
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
 }
 
 // Engine returns how failed attempts reach their wait on this route.
