@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/rehop/rehop/internal/confirm"
 )
@@ -57,17 +58,17 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 // publishSome publishes as many messages as the window has room for, and
 // returns how many have their receipt.
 func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []confirm.Message, receipts []Receipt) int {
-	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
-	defer cancel()
-	sent, unsent := p.publisher.SendAll(limited, batch)
+	batch = batch[:min(len(batch), p.cfg.Window)]
+	for i := range batch {
+		batch[i].Deadline = time.Now().Add(p.cfg.Timeout)
+	}
+	sent, err := p.publisher.SendAll(ctx, batch)
 	for i, pending := range sent {
-		maybeDuplicate, err := p.answer(limited, batch[i], pending, nil)
-		receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err)
+		receipts[i] = p.receipt(ctx, messages[i], batch[i], pending, nil)
 	}
 	n := len(sent)
-	if unsent != nil {
-		maybeDuplicate, err := p.answer(limited, batch[n], nil, unsent)
-		receipts[n] = p.receipt(ctx, messages[n], maybeDuplicate, err)
+	if err != nil {
+		receipts[n] = p.receipt(ctx, messages[n], batch[n], nil, err)
 		n++
 	}
 	return n

@@ -92,7 +92,6 @@ type Producer struct {
 	cfg       Config
 	publisher *confirm.Publisher
 	ids       *ids
-	timeout   error // the cause when Config.Timeout has passed
 
 	mu     sync.Mutex
 	closed bool
@@ -113,7 +112,6 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 		cfg:       cfg,
 		publisher: confirm.New(conn, cfg.Window),
 		ids:       newIDs(),
-		timeout:   fmt.Errorf("not confirmed within %v", cfg.Timeout),
 	}, nil
 }
 
@@ -138,8 +136,9 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	}
 	defer p.calls.Done()
 
-	maybeDuplicate, err := p.confirmed(ctx, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
-	receipt := p.receipt(ctx, m, maybeDuplicate, err)
+	sent := confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing, Deadline: time.Now().Add(p.cfg.Timeout)}
+	pending, err := p.publisher.Send(ctx, sent)
+	receipt := p.receipt(ctx, m, sent, pending, err)
 	if receipt.Place == 0 {
 		return receipt, receipt.Err
 	}
@@ -156,8 +155,10 @@ func (p *Producer) complete(m *Message) {
 	}
 }
 
-// receipt turns to the fallback if need be, and says where the message is.
-func (p *Producer) receipt(ctx context.Context, m Message, maybeDuplicate bool, err error) Receipt {
+// receipt waits for the answer to a message that was sent, or was not because
+// of err, turns to the fallback if need be, and says where the message is.
+func (p *Producer) receipt(ctx context.Context, m Message, sent confirm.Message, pending *confirm.Pending, err error) Receipt {
+	maybeDuplicate, err := p.answer(ctx, sent, pending, err)
 	receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate}
 	if err == nil {
 		receipt.Place = PlaceQueue
@@ -172,17 +173,7 @@ func (p *Producer) receipt(ctx context.Context, m Message, maybeDuplicate bool, 
 
 var errClosed = errors.New("the Producer is closed")
 
-// confirmed publishes until there is an answer that another try would not
-// change, and reports whether a try before was cut off.
-func (p *Producer) confirmed(ctx context.Context, m confirm.Message) (maybeDuplicate bool, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
-	defer cancel()
-	pending, err := p.publisher.Send(ctx, m)
-	return p.answer(ctx, m, pending, err)
-}
-
-// answer waits for the answer to a message that was sent, or was not because
-// of err, and publishes it again if it has none.
+// answer returns what became of a message, and whether it may be there twice.
 func (p *Producer) answer(ctx context.Context, m confirm.Message, pending *confirm.Pending, err error) (maybeDuplicate bool, _ error) {
 	if err == nil {
 		err = pending.Wait(ctx)
@@ -191,16 +182,18 @@ func (p *Producer) answer(ctx context.Context, m confirm.Message, pending *confi
 	if err == nil || !errors.Is(err, ErrUnconfirmed) {
 		return maybeDuplicate, err
 	}
-	if ctx.Err() == nil {
-		err = p.again(ctx, m)
-	}
-	return true, err
+	return true, p.again(ctx, m, err)
 }
 
-// again publishes a message, of which a try was cut off, until there is an answer.
-func (p *Producer) again(ctx context.Context, m confirm.Message) error {
-	var last error
+// again publishes a message whose last try was cut off until there is an answer
+// that another try would not change.
+func (p *Producer) again(ctx context.Context, m confirm.Message, last error) error {
+	ctx, cancel := context.WithDeadlineCause(ctx, m.Deadline, confirm.ErrLate)
+	defer cancel()
 	try := func() error {
+		if ctx.Err() != nil {
+			return backoff.Permanent(last) // which says more than the end of ctx
+		}
 		last = p.publisher.Publish(ctx, m)
 		if errors.Is(last, ErrUnconfirmed) {
 			return last
@@ -211,8 +204,7 @@ func (p *Producer) again(ctx context.Context, m confirm.Message) error {
 		backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second),
 		backoff.WithMaxElapsedTime(0))
-	// last says more than what Retry makes of it once ctx has ended.
-	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	_ = backoff.Retry(try, backoff.WithContext(pause, ctx)) // last says more here too
 	if last != nil && !errors.Is(last, ErrUnconfirmed) {
 		// Whatever became of the last try, an earlier one may have arrived.
 		last = fmt.Errorf("%w: %w", ErrUnconfirmed, last)

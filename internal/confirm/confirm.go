@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -22,6 +23,21 @@ import (
 type Message struct {
 	Exchange, Key string
 	Publishing    amqp.Publishing
+
+	// Deadline ends the waiting for the answer like that of a ctx, which for
+	// each message would cost more than the rest of its publish. Zero: none.
+	Deadline time.Time
+}
+
+// ErrLate is the cause of an end at a message's Deadline.
+var ErrLate = errors.New("no answer in time")
+
+// bound returns a ctx that ends at the message's Deadline too.
+func (m Message) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if m.Deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, m.Deadline, ErrLate)
 }
 
 // Publisher publishes on one channel at a time, and on a new one when that is
@@ -64,7 +80,7 @@ func (p *Publisher) Publish(ctx context.Context, m Message) error {
 // when ctx ends, also while the broker does not read.
 func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 	for {
-		pipe, err := p.admit(ctx, m.Exchange)
+		pipe, err := p.admit(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +96,7 @@ func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 // a Pending for each message it has written; an error is about the next one.
 func (p *Publisher) SendAll(ctx context.Context, messages []Message) ([]*Pending, error) {
 	for {
-		pipe, err := p.admit(ctx, messages[0].Exchange)
+		pipe, err := p.admit(ctx, messages[0])
 		if err != nil {
 			return nil, err
 		}
@@ -96,11 +112,16 @@ func (p *Publisher) SendAll(ctx context.Context, messages []Message) ([]*Pending
 
 // admit takes a place in the window of the pipe in use, when the broker reads
 // what is published and the exchange is there.
-func (p *Publisher) admit(ctx context.Context, exchange string) (*pipe, error) {
+func (p *Publisher) admit(ctx context.Context, m Message) (*pipe, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if pipe, err := p.current(); err != nil || pipe != nil && pipe.admits(m.Exchange) {
+		return pipe, err
+	}
+	ctx, cancel := m.bound(ctx)
+	defer cancel()
 	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 		pipe, err := p.live(ctx)
 		if err != nil {
 			return nil, err
@@ -114,7 +135,7 @@ func (p *Publisher) admit(ctx context.Context, exchange string) (*pipe, error) {
 		}
 		err = pipe.session.Ready(ctx)
 		if err == nil {
-			err = p.look(ctx, pipe, exchange)
+			err = p.look(ctx, pipe, m.Exchange)
 		}
 		if err != nil {
 			<-pipe.window
