@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -192,14 +191,17 @@ const frameOverhead = 8
 
 // publish gets one copy confirmed.
 func (s *session) publish(d *Delivery, to topology.Address, copy amqp.Publishing) error {
-	ctx, cancel := context.WithTimeout(s.settling, s.cfg.CopyTimeout)
-	defer cancel()
-	pending, err := s.publisher.Send(ctx, confirm.Message{Exchange: to.Exchange, Key: to.Key, Publishing: copy})
+	pending, err := s.publisher.Send(s.settling, confirm.Message{
+		Exchange:   to.Exchange,
+		Key:        to.Key,
+		Publishing: copy,
+		Deadline:   time.Now().Add(s.cfg.CopyTimeout),
+	})
 	if err != nil {
 		return err
 	}
 	s.cfg.Trace.copied(d, to)
-	return pending.Wait(ctx)
+	return pending.Wait(s.settling)
 }
 
 // byBroker returns where a nack without requeue leads.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
@@ -62,28 +63,38 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 // publishSome publishes as many messages as the window has room for, and
 // returns how many have their receipt.
 func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []confirm.Message, receipts []Receipt) int {
-	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
-	defer cancel()
-	sent, unsent := p.publisher.SendAll(limited, batch)
+	batch = batch[:min(len(batch), p.cfg.Window)]
+	deadline := time.Now().Add(p.cfg.Timeout)
+	for i := range batch {
+		batch[i].Deadline = deadline
+	}
+	sent, unsent := p.publisher.SendAll(ctx, batch)
 	n := len(sent)
 	if unsent != nil {
 		n++
 	}
-	var fallbacks sync.WaitGroup // at a time: each may take as long as Timeout
+	limited, cancel := batch[0].Bound(ctx)
+	defer cancel()
+	var rest sync.WaitGroup // of those that wait for more than one answer, all at a time
 	for i := range n {
-		var maybeDuplicate bool
-		var err error
+		pending, err := (*confirm.Pending)(nil), unsent
 		if i < len(sent) {
-			maybeDuplicate, err = answer(limited, p.publisher, batch[i], sent[i], nil)
-		} else {
-			maybeDuplicate, err = answer(limited, p.publisher, batch[i], nil, unsent)
+			pending, err = sent[i], nil
 		}
+		if pending == nil || !pending.Answered(limited) {
+			rest.Go(func() {
+				maybeDuplicate, err := answer(ctx, p.publisher, batch[i], pending, err)
+				receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err)
+			})
+			continue
+		}
+		maybeDuplicate, err := answer(ctx, p.publisher, batch[i], pending, nil)
 		if err == nil {
 			receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, nil)
 			continue
 		}
-		fallbacks.Go(func() { receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err) })
+		rest.Go(func() { receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err) })
 	}
-	fallbacks.Wait()
+	rest.Wait()
 	return n
 }

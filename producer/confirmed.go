@@ -12,15 +12,9 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 )
 
-// confirmed publishes until there is an answer that another try would not
-// change, and reports whether a try before was cut off.
-func confirmed(ctx context.Context, p *confirm.Publisher, m confirm.Message) (maybeDuplicate bool, err error) {
-	pending, err := p.Send(ctx, m)
-	return answer(ctx, p, m, pending, err)
-}
-
 // answer waits for the answer to a message that was sent, or was not because
-// of err, and publishes it again if it has none.
+// of err, and publishes it again until there is one that another try would not
+// change. It reports whether the message may be there twice.
 func answer(ctx context.Context, p *confirm.Publisher, m confirm.Message, pending *confirm.Pending, err error) (maybeDuplicate bool, _ error) {
 	if err == nil {
 		err = pending.Wait(ctx)
@@ -29,11 +23,7 @@ func answer(ctx context.Context, p *confirm.Publisher, m confirm.Message, pendin
 	if !cutOff(err) {
 		return maybeDuplicate, err
 	}
-	maybeDuplicate = maybeDuplicate || errors.Is(err, ErrUnconfirmed)
-	if ctx.Err() != nil {
-		return maybeDuplicate, err
-	}
-	return again(ctx, p, m, maybeDuplicate)
+	return again(ctx, p, m, maybeDuplicate || errors.Is(err, ErrUnconfirmed), err)
 }
 
 // cutOff reports whether the connection was lost before there was an answer,
@@ -42,10 +32,14 @@ func cutOff(err error) bool {
 	return errors.Is(err, ErrUnconfirmed) || errors.Is(err, connection.ErrSessionLost)
 }
 
-// again publishes a message whose last try was cut off until there is an answer.
-func again(ctx context.Context, p *confirm.Publisher, m confirm.Message, maybeDuplicate bool) (bool, error) {
-	var last error
+// again publishes a message whose last try was cut off.
+func again(ctx context.Context, p *confirm.Publisher, m confirm.Message, maybeDuplicate bool, last error) (bool, error) {
+	ctx, cancel := m.Bound(ctx)
+	defer cancel()
 	try := func() error {
+		if ctx.Err() != nil {
+			return backoff.Permanent(last) // which says more than the end of ctx
+		}
 		var pending *confirm.Pending
 		if pending, last = p.Send(ctx, m); last == nil {
 			last = pending.Wait(ctx)
@@ -61,8 +55,7 @@ func again(ctx context.Context, p *confirm.Publisher, m confirm.Message, maybeDu
 		backoff.WithInitialInterval(50*time.Millisecond),
 		backoff.WithMaxInterval(5*time.Second),
 		backoff.WithMaxElapsedTime(0))
-	// last says more than what Retry makes of it once ctx has ended.
-	_ = backoff.Retry(try, backoff.WithContext(pause, ctx))
+	_ = backoff.Retry(try, backoff.WithContext(pause, ctx)) // last says more here too
 	if last != nil && maybeDuplicate && !errors.Is(last, ErrUnconfirmed) {
 		// Whatever became of the last try, an earlier one may have arrived.
 		last = fmt.Errorf("%w: %w", ErrUnconfirmed, last)

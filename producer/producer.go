@@ -32,7 +32,8 @@ type Config struct {
 	// FailWhenBlocked makes Publish fail at once while the broker is known to
 	// block publishers, being short of memory or disk, instead of waiting for
 	// Timeout: with an error that wraps *connection.BlockedError, after the
-	// Fallback. It goes for an [ExchangeSink] as well.
+	// Fallback. It goes for an [ExchangeSink] as well. What was sent before the
+	// alarm waits for its confirm.
 	FailWhenBlocked bool
 
 	// Logger hears of messages that took a fallback. Nil: silent.
@@ -96,7 +97,6 @@ type Producer struct {
 	cfg       Config
 	publisher *confirm.Publisher
 	ids       *ids
-	timeout   error // the cause when Config.Timeout has passed
 
 	mu     sync.Mutex
 	closed bool
@@ -124,7 +124,6 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 		cfg:       cfg,
 		publisher: publisher,
 		ids:       newIDs(),
-		timeout:   fmt.Errorf("not confirmed within %v", cfg.Timeout),
 	}, nil
 }
 
@@ -149,9 +148,9 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	}
 	defer p.calls.Done()
 
-	limited, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, p.timeout)
-	defer cancel()
-	maybeDuplicate, err := confirmed(limited, p.publisher, confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing})
+	sent := confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing, Deadline: time.Now().Add(p.cfg.Timeout)}
+	pending, err := p.publisher.Send(ctx, sent)
+	maybeDuplicate, err := answer(ctx, p.publisher, sent, pending, err)
 	receipt := p.receipt(ctx, m, maybeDuplicate, err)
 	if receipt.Place == 0 {
 		return receipt, receipt.Err

@@ -77,7 +77,9 @@ func (s *ExchangeSink) Put(ctx context.Context, m Message, cause error) error {
 			Host:      s.host,
 		},
 	})
-	_, err = confirmed(ctx, s.publisher, confirm.Message{Exchange: s.exchange, Key: m.Key, Publishing: p})
+	letter := confirm.Message{Exchange: s.exchange, Key: m.Key, Publishing: p}
+	pending, err := s.publisher.Send(ctx, letter)
+	_, err = answer(ctx, s.publisher, letter, pending, err)
 	return err
 }
 

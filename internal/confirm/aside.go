@@ -55,6 +55,8 @@ func (p *Publisher) look(ctx context.Context, pipe *pipe, exchange string) error
 
 // alone publishes m on a channel of its own.
 func (p *Publisher) alone(ctx context.Context, m Message) error {
+	ctx, cancel := m.Bound(ctx)
+	defer cancel()
 	leave, err := p.enter(ctx)
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -22,13 +23,29 @@ import (
 type Message struct {
 	Exchange, Key string
 	Publishing    amqp.Publishing
+
+	// Deadline ends the waiting for the answer like that of a ctx, which for
+	// each message would cost more than the rest of its publish. Zero: none.
+	Deadline time.Time
+}
+
+// ErrLate is the cause of an end at a message's Deadline.
+var ErrLate = errors.New("no answer in time")
+
+// Bound returns a ctx that ends at the message's Deadline too.
+func (m Message) Bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if m.Deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, m.Deadline, ErrLate)
 }
 
 // Publisher publishes on one channel at a time, and on a new one when that is
 // lost. It is safe for concurrent use.
 type Publisher struct {
-	// FailWhenBlocked, set before the first publish, makes a message fail with
-	// a *connection.BlockedError while the broker blocks publishers.
+	// FailWhenBlocked, set before the first publish, makes a message that is
+	// not sent yet fail with a *connection.BlockedError while the broker blocks
+	// publishers.
 	FailWhenBlocked bool
 
 	conn   *connection.Conn
@@ -68,7 +85,7 @@ func (p *Publisher) Publish(ctx context.Context, m Message) error {
 // when ctx ends, also while the broker does not read.
 func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 	for {
-		pipe, err := p.admit(ctx, m.Exchange)
+		pipe, err := p.admit(ctx, m)
 		if err != nil {
 			return nil, err
 		}
@@ -84,7 +101,7 @@ func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
 // a Pending for each message it has written; an error is about the next one.
 func (p *Publisher) SendAll(ctx context.Context, messages []Message) ([]*Pending, error) {
 	for {
-		pipe, err := p.admit(ctx, messages[0].Exchange)
+		pipe, err := p.admit(ctx, messages[0])
 		if err != nil {
 			return nil, err
 		}
@@ -100,15 +117,24 @@ func (p *Publisher) SendAll(ctx context.Context, messages []Message) ([]*Pending
 
 // admit takes a place in the window of the pipe in use, when the broker reads
 // what is published and the exchange is there.
-func (p *Publisher) admit(ctx context.Context, exchange string) (*pipe, error) {
+func (p *Publisher) admit(ctx context.Context, m Message) (*pipe, error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	if pipe, err := p.current(); err != nil || pipe != nil && pipe.admits(m.Exchange) {
+		return pipe, err
+	}
+	ctx, cancel := m.Bound(ctx)
+	defer cancel()
+	var look <-chan time.Time
+	if p.FailWhenBlocked {
+		ticker := time.NewTicker(lookForAlarm)
+		defer ticker.Stop()
+		look = ticker.C
+	}
 	for {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		if p.FailWhenBlocked {
-			if reason, since, blocked := p.conn.Blocked(); blocked {
-				return nil, &connection.BlockedError{Reason: reason, Since: since}
-			}
+		if err := p.alarm(); err != nil {
+			return nil, err
 		}
 		pipe, err := p.live(ctx)
 		if err != nil {
@@ -118,18 +144,52 @@ func (p *Publisher) admit(ctx context.Context, exchange string) (*pipe, error) {
 		case pipe.window <- struct{}{}:
 		case <-pipe.session.Done():
 			continue
+		case <-look:
+			continue
 		case <-ctx.Done():
 			return nil, fmt.Errorf("no room among %d unconfirmed messages: %w", p.window, context.Cause(ctx))
 		}
-		err = pipe.session.Ready(ctx)
+		err = p.ready(ctx, pipe)
 		if err == nil {
-			err = p.look(ctx, pipe, exchange)
+			err = p.look(ctx, pipe, m.Exchange)
 		}
 		if err != nil {
 			<-pipe.window
 			return nil, err
 		}
 		return pipe, nil
+	}
+}
+
+// lookForAlarm is how often who waits and is to fail when blocked asks for it.
+const lookForAlarm = 100 * time.Millisecond
+
+// alarm returns a *connection.BlockedError if a message must fail for it.
+func (p *Publisher) alarm() error {
+	if !p.FailWhenBlocked {
+		return nil
+	}
+	if reason, since, blocked := p.conn.Blocked(); blocked {
+		return &connection.BlockedError{Reason: reason, Since: since}
+	}
+	return nil
+}
+
+// ready waits until the broker reads what is published.
+func (p *Publisher) ready(ctx context.Context, pipe *pipe) error {
+	if !p.FailWhenBlocked {
+		return pipe.session.Ready(ctx)
+	}
+	for {
+		if err := p.alarm(); err != nil {
+			return err
+		}
+		brief, cancel := context.WithTimeout(ctx, lookForAlarm)
+		err := pipe.session.Ready(brief)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
 	}
 }
 

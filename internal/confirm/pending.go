@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -24,8 +25,8 @@ type Pending struct {
 	returned   *amqp.Return
 }
 
-// Wait returns the outcome of the message. When ctx ends first, the outcome
-// is unconfirmed.
+// Wait returns the outcome of the message. When ctx, or the message's Deadline,
+// ends first, the outcome is unconfirmed.
 func (p *Pending) Wait(ctx context.Context) error {
 	err := p.outcome(ctx)
 	if !channelException(err) {
@@ -39,12 +40,31 @@ func (p *Pending) Wait(ctx context.Context) error {
 	return err
 }
 
-// outcome waits for the broker's answer on this channel.
-func (p *Pending) outcome(ctx context.Context) error {
+// Answered waits like Wait, and reports whether the broker has answered on the
+// channel that the message was sent on: then Wait waits for nothing more.
+func (p *Pending) Answered(ctx context.Context) bool {
 	select {
 	case <-p.confirm.Done():
+		return p.confirm.Acked() || !p.pipe.session.Channel().IsClosed()
 	case <-ctx.Done():
-		return p.abandon(ctx)
+		return false
+	}
+}
+
+// outcome waits for the broker's answer on this channel.
+func (p *Pending) outcome(ctx context.Context) error {
+	var late <-chan time.Time
+	if deadline := p.message.Deadline; !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-p.confirm.Done():
+	case <-late:
+		return p.abandon(ErrLate)
+	case <-ctx.Done():
+		return p.abandon(context.Cause(ctx))
 	}
 	// The channel is marked closed before its confirms are released, so a
 	// confirm that is released by an open channel is the broker's own.
@@ -64,7 +84,7 @@ func (p *Pending) outcome(ctx context.Context) error {
 
 // abandon gives up waiting. The place in the window stays taken until the
 // broker answers: letting more messages in would hide that it does not.
-func (p *Pending) abandon(ctx context.Context) error {
+func (p *Pending) abandon(cause error) error {
 	p.publisher.rest.Go(func() {
 		select {
 		case <-p.confirm.Done():
@@ -72,7 +92,7 @@ func (p *Pending) abandon(ctx context.Context) error {
 		case <-p.publisher.over: // nobody wants the place any more
 		}
 	})
-	return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
 }
 
 // leave gives the place in the window back and returns what the broker
