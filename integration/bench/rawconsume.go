@@ -55,19 +55,26 @@ func rawPool(concurrency int) side {
 
 func runPool(ctx context.Context, t *trial, concurrency int) error {
 	return rawConsume(ctx, t, concurrency, func(_ *amqp.Channel, deliveries <-chan amqp.Delivery) error {
-		errs := make([]error, concurrency)
-		var wg sync.WaitGroup
-		for w := range concurrency {
-			wg.Go(func() {
-				for d := range deliveries {
-					t.handled(d.Body)
-					errs[w] = errors.Join(errs[w], d.Ack(false))
-				}
-			})
-		}
-		wg.Wait()
-		return errors.Join(errs...)
+		return pool(concurrency, deliveries, func(d amqp.Delivery) error {
+			t.handled(d.Body)
+			return d.Ack(false)
+		})
 	})
+}
+
+// pool has workers that read the deliveries to their end.
+func pool(workers int, deliveries <-chan amqp.Delivery, work func(amqp.Delivery) error) error {
+	errs := make([]error, workers)
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			for d := range deliveries {
+				errs[w] = errors.Join(errs[w], work(d))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // rawBulk has one goroutine, which acks half a prefetch at a time. It is the
@@ -112,6 +119,36 @@ func rawNack(prefetch int) side {
 	}
 }
 
+// rawRepublishPool has workers, each of which gets a copy confirmed and then
+// acks.
+func rawRepublishPool(concurrency int) side {
+	return func(ctx context.Context, t *trial) error {
+		copies, err := newRawPublisher(t.url, t.work.WaitQueue(1))
+		if err != nil {
+			return err
+		}
+		err = rawConsume(ctx, t, concurrency, func(_ *amqp.Channel, deliveries <-chan amqp.Delivery) error {
+			return pool(concurrency, deliveries, func(d amqp.Delivery) error {
+				t.handled(d.Body)
+				confirm, err := copies.copy(ctx, t, d)
+				if err == nil {
+					err = confirmed(ctx, confirm)
+				}
+				if err != nil {
+					return err
+				}
+				return d.Ack(false)
+			})
+		})
+		return errors.Join(err, copies.close())
+	}
+}
+
+// copy writes a copy of d.
+func (p *rawPublisher) copy(ctx context.Context, t *trial, d amqp.Delivery) (*amqp.DeferredConfirmation, error) {
+	return p.channel.PublishWithDeferredConfirmWithContext(ctx, "", p.queue, true, false, t.copyOf(d))
+}
+
 // sent is a copy that is written and the delivery that it replaces.
 type sent struct {
 	tag     uint64
@@ -144,7 +181,7 @@ func rawRepublish(prefetch int) side {
 func copyAll(ctx context.Context, t *trial, copies *rawPublisher, deliveries <-chan amqp.Delivery, inFlight chan<- sent) error {
 	for d := range deliveries {
 		t.handled(d.Body)
-		confirm, err := copies.channel.PublishWithDeferredConfirmWithContext(ctx, "", copies.queue, true, false, t.copyOf(d))
+		confirm, err := copies.copy(ctx, t, d)
 		if err != nil {
 			return err
 		}

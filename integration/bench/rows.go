@@ -65,11 +65,13 @@ func allRows() []row {
 		rehop: rehopConsume(256), raw: rawBulk(256)})
 	rows = append(rows,
 		row{name: "quorum: fail, nack to the ladder", queue: topology.Quorum, engine: topology.Ladder, loaded: true, end: inFirstWait,
-			rehop: rehopFail(failing), raw: rawNack(failing)},
-		row{name: "quorum: fail, republish", queue: topology.Quorum, engine: topology.Republish, loaded: true, end: inFirstWait,
-			rehop: rehopFail(failing), raw: rawRepublish(failing)},
-		row{name: "classic: fail, republish", queue: topology.Classic, engine: topology.Republish, loaded: true, end: inFirstWait,
-			rehop: rehopFail(failing), raw: rawRepublish(failing)})
+			rehop: rehopFail(failing), raw: rawNack(failing)})
+	republish := func(r row) {
+		r.engine, r.loaded, r.end, r.rehop = topology.Republish, true, inFirstWait, rehopFail(failing)
+		both(r)
+	}
+	republish(row{name: "fail, republish", raw: rawRepublish(failing)})
+	republish(row{name: fmt.Sprintf("fail, republish (raw: %d workers)", failing), raw: rawRepublishPool(failing)})
 	both(row{name: fmt.Sprintf("publish and consume, %d of each", callers), end: consumed,
 		rehop: rehopEndToEnd(callers), raw: rawEndToEnd(callers)})
 	return rows

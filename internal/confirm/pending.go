@@ -53,18 +53,12 @@ func (p *Pending) Answered(ctx context.Context) bool {
 
 // outcome waits for the broker's answer on this channel.
 func (p *Pending) outcome(ctx context.Context) error {
-	var late <-chan time.Time
-	if deadline := p.message.Deadline; !deadline.IsZero() {
-		timer := time.NewTimer(time.Until(deadline))
-		defer timer.Stop()
-		late = timer.C
-	}
 	select {
-	case <-p.confirm.Done():
-	case <-late:
-		return p.abandon(ErrLate)
-	case <-ctx.Done():
-		return p.abandon(context.Cause(ctx))
+	case <-p.confirm.Done(): // most of a batch, once the first has its answer
+	default:
+		if cause := p.await(ctx); cause != nil {
+			return p.abandon(cause)
+		}
 	}
 	// The channel is marked closed before its confirms are released, so a
 	// confirm that is released by an open channel is the broker's own.
@@ -80,6 +74,25 @@ func (p *Pending) outcome(ctx context.Context) error {
 	}
 	<-p.pipe.session.Done()
 	return fmt.Errorf("%w: %w", ErrUnconfirmed, p.pipe.session.Err())
+}
+
+// await waits for the answer, and returns why there is none if ctx or the
+// message's Deadline ends first.
+func (p *Pending) await(ctx context.Context) (cause error) {
+	var late <-chan time.Time
+	if deadline := p.message.Deadline; !deadline.IsZero() {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case <-p.confirm.Done():
+		return nil
+	case <-late:
+		return ErrLate
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // abandon gives up waiting. The place in the window stays taken until the
