@@ -92,7 +92,7 @@ type Config struct {
 	// during the call only, and the only one to use in it. ctx is that of a
 	// caller who waits for a session: do not keep it.
 	//
-	// An error is a failed try: the socket is closed, and there is another try
+	// An error or a panic is a failed try: the socket is closed, and there is another try
 	// after a pause; OnUp may run twice for what turns out as one reconnect.
 	// Open returns an error that is not [Transient] at once (see [WithClass]).
 	OnUp func(ctx context.Context, conn *Conn) error

@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -221,13 +222,25 @@ func (c *Conn) connectLines(targets []target) {
 		return
 	}
 	c.line(Consume).up = func(ctx context.Context, l *link) error {
-		return c.cfg.OnUp(context.WithValue(ctx, inOnUp{}, c), c.pin(l))
+		return c.onUp(context.WithValue(ctx, inOnUp{}, c), c.pin(l))
 	}
 	// What OnUp declares must be there before anything is published again.
 	c.line(Publish).before = func(ctx context.Context) error {
 		_, err := c.line(Consume).reach(ctx, staying)
 		return err
 	}
+}
+
+// onUp runs OnUp, whose panic is an error: it runs on the goroutine of whoever
+// needs a session.
+func (c *Conn) onUp(ctx context.Context, pinned *Conn) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.cfg.Logger.Error("connection: OnUp panicked", "panic", p, "stack", string(debug.Stack()))
+			err = WithClass(fmt.Errorf("panic: %v", p), Bug)
+		}
+	}()
+	return c.cfg.OnUp(ctx, pinned)
 }
 
 // inOnUp is the key of the Conn whose OnUp a ctx belongs to.

@@ -90,33 +90,6 @@ func TestAWriteDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 	})
 }
 
-func TestAWriterWaitsWhenTooMuchIsLate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, far := pipe(0, time.Minute)
-		defer s.Close()
-		if _, err := s.Write(make([]byte, maxLate)); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait() // drain has taken it all
-		if _, err := s.Write(make([]byte, maxLate+1)); err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			io.WriteString(s, "x")
-		}()
-		synctest.Wait()
-		select {
-		case <-done:
-			t.Error("the writer did not wait")
-		default:
-		}
-		go io.Copy(io.Discard, far)
-		<-done
-	})
-}
-
 func TestAPeerThatReadsNothingEndsTheSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, far := pipe(0, 30*time.Second)

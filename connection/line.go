@@ -37,8 +37,8 @@ type line struct {
 	tried      atomic.Pointer[attempts] // of the present dial or the latest; never nil
 	outage     *outage                  // under turn; nil while there is a link
 	generation uint64                   // under turn
-	closed     bool                     // under turn
-	health     health                   // under turn
+	closed     atomic.Bool
+	health     health // under turn
 }
 
 // outage is the time without a link, as long as somebody waits for one: its
@@ -78,7 +78,7 @@ func (l *line) reach(ctx context.Context, m mode) (*link, error) {
 	case <-ctx.Done():
 		return nil, l.tried.Load().failure(ctx)
 	}
-	if l.closed {
+	if l.closed.Load() {
 		return nil, ErrClosed
 	}
 	if live := l.live.Load(); live != nil {
@@ -233,15 +233,24 @@ func (l *line) introduce(ctx context.Context, i int, fresh *link) error {
 	if !fresh.expires.IsZero() {
 		go fresh.renew(life, l.cfg.Credentials)
 	}
-	if err := l.up(ctx, fresh); err != nil {
-		introduced <- false
-		_ = fresh.close(time.Now().Add(cancelGrace)) // err says more
+	good := false
+	defer func() { // also when OnUp ends its goroutine
+		introduced <- good
+		if !good {
+			_ = fresh.close(time.Now().Add(cancelGrace)) // another error says more
+		}
+	}()
+	err := l.up(ctx, fresh)
+	if l.closed.Load() {
+		err = ErrClosed
+	}
+	if err != nil {
 		return &refusal{text: fmt.Sprintf("%s: OnUp: %v", fresh.target, err), cause: err, broker: true, sure: true, class: ClassOf(err)}
 	}
 	l.server.Store(&fresh.server)
 	l.states.set(present())
-	introduced <- true
 	l.found()
+	good = true
 	return nil
 }
 
@@ -258,11 +267,17 @@ func (l *line) report(hopeless bool, err error) {
 }
 
 // close ends the line for good. Its callers have ended the ctx of whoever is
-// dialling, so that the turn is free in no time.
+// dialling, so that the turn is free in no time, unless OnUp does not heed it.
 func (l *line) close(deadline time.Time) error {
-	l.turn <- struct{}{}
+	l.closed.Store(true)
+	patience := time.NewTimer(time.Until(deadline))
+	defer patience.Stop()
+	select {
+	case l.turn <- struct{}{}:
+	case <-patience.C:
+		return errors.New("connection: OnUp has not returned since its ctx ended; its socket closes when it does")
+	}
 	defer func() { <-l.turn }()
-	l.closed = true
 	defer func() { l.states.set(State{Use: l.use, Status: Closed, Generation: l.generation}) }()
 	live := l.live.Load()
 	if live == nil {

@@ -66,8 +66,8 @@ func TestAnOutageTellsOnlyOfItself(t *testing.T) {
 	}
 	defer c.Close()
 	brief := func() error {
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 50*time.Millisecond, errors.New("the caller's own words"))
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("the caller's own words")) })
 		_, err := c.Session(ctx, Consume)
 		return err
 	}

@@ -107,7 +107,7 @@ func (s *Session) classify(err error) error {
 	}
 	// A failed write is returned before the library has noticed the loss.
 	var network net.Error
-	if s.channel.IsClosed() || errors.As(err, &network) {
+	if s.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) || errors.As(err, &network) {
 		return fmt.Errorf("%w: %w", ErrSessionLost, err)
 	}
 	return err
@@ -115,9 +115,8 @@ func (s *Session) classify(err error) error {
 
 // Ready waits while the broker blocks publishers on this session's socket,
 // because it is short of memory or disk, and while it does not read what was
-// written: what is published meanwhile stays in memory, up to 128 MiB, and then
-// waits without regard to any ctx. It returns an error that says which when ctx
-// ends first.
+// written: what is published meanwhile stays in memory. It returns an error
+// that says which when ctx ends first.
 func (s *Session) Ready(ctx context.Context) error {
 	if err := s.link.gate.wait(ctx); err != nil {
 		return err

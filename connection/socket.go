@@ -75,12 +75,12 @@ func (s *socket) Read(p []byte) (int, error) {
 const (
 	maxHeld = 32 << 10  // by a corked socket
 	maxKept = 256 << 10 // of memory, when nothing is held
-	maxLate = 128 << 20 // for a peer that does not read: the largest message of any broker
 )
 
 // moment is how long a writer waits for a peer that does not read. Then a
-// goroutine of the socket takes over, and up to maxLate bytes writers wait for
-// nothing any more.
+// goroutine of the socket takes over, and writers wait for nothing any more. What
+// they leave to it is not bounded here: it is at most what those hold who were
+// about to write, since all others wait before they do (see Session.Ready).
 const moment = 10 * time.Millisecond
 
 // cork holds writes back until uncork, or until there are enough of them. It
@@ -106,12 +106,6 @@ func (s *socket) uncork() {
 func (s *socket) Write(p []byte) (int, error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	for s.drained != nil && len(s.held) > maxLate {
-		drained := s.drained
-		s.sending.Unlock()
-		<-drained
-		s.sending.Lock()
-	}
 	if err := s.firstFault(); err != nil {
 		return 0, err
 	}

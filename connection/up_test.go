@@ -3,6 +3,7 @@ package connection
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -102,6 +103,69 @@ func TestOnUpThatUsesTheOuterConnIsTold(t *testing.T) {
 	if outer.Load() != nil {
 		t.Error("OnUp did not run again")
 	}
+}
+
+func TestOnUpThatPanicsOrEndsItsGoroutineLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	for name, up := range map[string]func(){
+		"panics":             func() { panic("no such vault") },
+		"ends its goroutine": runtime.Goexit,
+	} {
+		p := new(peer).start(t)
+		c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, OnUp: func(context.Context, *Conn) error { up(); return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := c.Session(ctx, Consume)
+			if err == nil || !strings.Contains(err.Error(), "OnUp: panic: no such vault") {
+				t.Errorf("%s: Session = %v", name, err)
+			}
+		}()
+		within(t, "Session", done)
+		if err := c.Close(); err != nil {
+			t.Errorf("%s: Close = %v", name, err)
+		}
+		for _, conn := range p.accepted() {
+			if _, err := conn.Write(nil); err == nil {
+				if _, err := conn.Read(make([]byte, 1)); err == nil {
+					t.Errorf("%s: a socket is left", name)
+				}
+			}
+		}
+	}
+}
+
+func TestCloseDoesNotWaitForAnOnUpThatDoesNotHeedItsContext(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	entered, leave := make(chan struct{}), make(chan struct{})
+	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, OnUp: func(context.Context, *Conn) error {
+		close(entered)
+		<-leave
+		return nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrClosed) {
+			t.Errorf("Session = %v, want ErrClosed", err)
+		}
+	}()
+	within(t, "OnUp", entered)
+	began := time.Now()
+	if err := c.Close(); err == nil || !strings.Contains(err.Error(), "OnUp has not returned") || time.Since(began) > 3*closeTimeout {
+		t.Errorf("Close = %v after %v", err, time.Since(began))
+	}
+	close(leave)
+	within(t, "Session", done) // and goleak finds no socket
 }
 
 func TestOnUpUnderALossIsRunAgain(t *testing.T) {

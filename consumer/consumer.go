@@ -229,6 +229,7 @@ type run struct {
 	workers   atomic.Int32    // that are alive; at most as many as places
 	ended     sync.WaitGroup  // workers
 	stop      context.Context // ends when Run is to stop
+	mute      bool            // the broker does not allow the question of health
 }
 
 // wait waits for the handlers and reports whether they have all returned in time.

@@ -135,7 +135,9 @@ func (s *session) ask() error {
 		if err = ch.Qos(1, 0, false); err != nil {
 			return err
 		}
-		strays, err = ch.Consume(s.route.Queue, tag, false, false, false, false, amqp.Table{"x-priority": int32(askPriority)})
+		// Without waiting: the answer to the cancel comes after the consume, and
+		// in the time of a round trip messages could come.
+		strays, err = ch.Consume(s.route.Queue, tag, false, false, false, true, amqp.Table{"x-priority": int32(askPriority)})
 		if err != nil {
 			return err
 		}

@@ -89,7 +89,8 @@ func (r *run) session() (consumed bool, err error) {
 				return true, s.drain(raw)
 			}
 		case <-s.beat.timer.C:
-			if err := s.look(len(s.places) >= s.prefetch); err != nil && r.stop.Err() == nil {
+			if err := s.look(r.mute || len(s.places) >= s.prefetch); err != nil && r.stop.Err() == nil {
+				r.mute = connection.ClassOf(err) == connection.Configuration // consumer_max_per_channel
 				return true, err
 			}
 		case <-channel.Done():
@@ -153,8 +154,12 @@ func (s *session) widen() error {
 	return s.consume(s.cfg.Concurrency)
 }
 
+// cancel ends the fetching. A stop must not wait longer for it than for the
+// handlers: then the socket goes, and with it what was fetched.
 func (s *session) cancel() error {
-	return s.channel.Do(context.WithoutCancel(s.stop), func(ch *amqp.Channel) error { return ch.Cancel(s.tag, false) })
+	ctx, end := context.WithTimeout(context.WithoutCancel(s.stop), s.cfg.DrainTimeout)
+	defer end()
+	return s.channel.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(s.tag, false) })
 }
 
 // start hands a delivery to a handler as soon as there is a place for it. It

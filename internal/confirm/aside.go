@@ -31,13 +31,12 @@ func (p *Publisher) look(ctx context.Context, pipe *pipe, exchange string) error
 	if err != nil {
 		return err
 	}
-	defer leave()
 	session, err := p.conn.Session(ctx, connection.Publish)
 	if err != nil {
+		leave()
 		return err
 	}
-	// The broker has closed it already if it refused the call.
-	defer func() { _ = session.Close() }()
+	defer p.part(session, leave)
 	err = session.Do(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(exchange, amqp.ExchangeTopic, true, false, false, false, nil)
 	})
@@ -61,13 +60,12 @@ func (p *Publisher) alone(ctx context.Context, m Message) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
-	defer leave()
 	pipe, err := p.open(ctx, 1)
 	if err != nil {
+		leave()
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
-	// The channel carries nothing else and has its answer, or has none to come.
-	defer func() { _ = pipe.session.Close() }()
+	defer p.part(pipe.session, leave)
 	pipe.window <- struct{}{}
 	pending, err := pipe.send(p, m)
 	if err == nil {
@@ -81,6 +79,15 @@ func (p *Publisher) alone(ctx context.Context, m Message) error {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err) // the first try was cut off
 	}
 	return err
+}
+
+// part closes a session that has its answer, or has none to come, and then
+// leaves. Nobody waits for it: a broker that does not read takes its time.
+func (p *Publisher) part(session *connection.Session, leave func()) {
+	p.rest.Go(func() {
+		_ = session.Close()
+		leave()
+	})
 }
 
 // channelException reports whether the broker closed the channel because of

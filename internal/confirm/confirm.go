@@ -57,7 +57,7 @@ type Publisher struct {
 	pipe    *pipe
 	closed  bool
 	over    chan struct{}  // closed by Close
-	rest    sync.WaitGroup // watchers of answers that nobody awaits
+	rest    sync.WaitGroup // what goes on after a call: answers that nobody awaits, channels being closed
 }
 
 // New returns a Publisher that keeps at most window messages unconfirmed. It
