@@ -128,9 +128,9 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 }
 
 // Publish returns nil once the message is safe: confirmed by every queue that
-// took it, or taken by a fallback; the Receipt says which. A transient failure
-// is tried again, with growing pauses, for Config.Timeout. A message that is
-// returned, nacked or refused goes to the fallback at once.
+// took it, or taken by a fallback; the Receipt says which. What a lost
+// connection cuts off is tried again, with growing pauses, for Config.Timeout. A
+// message that is returned, nacked or refused goes to the fallback at once.
 //
 // With an error the message is not known to be safe. [ErrReturned],
 // [ErrNacked], [ErrRefused] and [ErrUnconfirmed] say what is known of it; if

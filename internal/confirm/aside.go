@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -22,11 +23,38 @@ func (p *Publisher) enter(ctx context.Context) (leave func(), err error) {
 
 // look finds out, before the first message to an exchange, whether it exists:
 // the broker would answer the message by closing the channel under all that is
-// in flight on it.
+// in flight on it. The question outlives ctx: giving it up would cost the
+// socket, and with it what others have in flight.
 func (p *Publisher) look(ctx context.Context, pipe *pipe, exchange string) error {
 	if pipe.knows(exchange) {
 		return nil
 	}
+	answer := make(chan error, 1)
+	p.rest.Go(func() {
+		ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), lookLimit, ErrLate)
+		defer cancel()
+		p.rest.Go(func() {
+			select {
+			case <-p.over:
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+		answer <- p.ask(ctx, pipe, exchange)
+	})
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("looking for exchange %q: %w", exchange, context.Cause(ctx))
+	}
+}
+
+// lookLimit bounds the question after an exchange.
+const lookLimit = 10 * time.Second
+
+// ask asks the broker whether an exchange exists.
+func (p *Publisher) ask(ctx context.Context, pipe *pipe, exchange string) error {
 	leave, err := p.enter(ctx)
 	if err != nil {
 		return err
