@@ -91,6 +91,9 @@ func (l *line) reach(ctx context.Context, m mode) (*link, error) {
 			return nil, l.tried.Load().failure(ctx)
 		}
 	}
+	if ctx.Err() != nil {
+		return nil, l.tried.Load().failure(ctx)
+	}
 	if err := l.before(ctx); err != nil {
 		return nil, err
 	}
@@ -151,15 +154,14 @@ func (l *line) dial(ctx context.Context, m mode) (*link, error) {
 
 // rest waits until a time, or until the other line has found a broker.
 func (l *line) rest(ctx context.Context, until time.Time) error {
-	if ctx.Err() != nil {
-		return ended(ctx)
-	}
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-l.nudged:
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil { // select picks at random among what is ready
 		return ended(ctx)
 	}
 	return nil
