@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,7 +152,8 @@ func (l *link) close(deadline time.Time) error {
 	err := l.conn.CloseDeadline(deadline)
 	l.socket.Conn.Close()
 	<-l.done
-	if err != nil && !errors.Is(err, amqp.ErrClosed) {
+	lost := errors.Is(err, amqp.ErrClosed) || errors.Is(err, net.ErrClosed) // nobody is left to say goodbye to
+	if err != nil && !lost {
 		return fmt.Errorf("connection: close %s: %w", l.target, err)
 	}
 	return nil
