@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,24 +26,31 @@ const (
 
 // busy is a load under which every loss of a connection hits messages on their
 // way in both directions.
-var busy = load{pace: 5 * time.Millisecond, concurrency: 20, handler: func(ctx context.Context, d *consumer.Delivery) error {
-	took := 20 * time.Millisecond
-	if d.Type == "poison" {
-		took = poisoned
-	}
-	select {
-	case <-time.After(took):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}}
+var busy = poisonous(new(atomic.Int32))
+
+// poisonous is busy, and counts how often poison was taken.
+func poisonous(taken *atomic.Int32) load {
+	return load{pace: 5 * time.Millisecond, concurrency: 20, handler: func(ctx context.Context, d *consumer.Delivery) error {
+		took := 20 * time.Millisecond
+		if d.Type == "poison" {
+			taken.Add(1)
+			took = poisoned
+		}
+		select {
+		case <-time.After(took):
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}}
+}
 
 // Each time a connection is closed the broker counts one more delivery of what
 // was in a handler's hands, and after the 20th gives the message up.
 func forcedCloses(t *testing.T, n *node, r *row) {
 	conn := open(t, config(n.AMQPURL()))
-	work := startWork(t, conn, topology.WorkQueue{Name: r.fault, Type: topology.Quorum}, busy)
+	var taken atomic.Int32
+	work := startWork(t, conn, topology.WorkQueue{Name: r.fault, Type: topology.Quorum}, poisonous(&taken))
 	for range poison {
 		work.publishSoon("poison")
 	}
@@ -52,8 +60,13 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 		began := n.closeConnections(t, both)
 		detect = max(detect, both.lost(t, began))
 		runs, _ := work.ledger.count()
+		before := taken.Load()
 		until(t, slack*returned, "a handler runs again", func() bool { now, _ := work.ledger.count(); return now > runs })
 		recovered = max(recovered, time.Since(began))
+		// The next close must hit poison, as long as there is some.
+		until(t, slack*returned, "poison is taken again", func() bool {
+			return taken.Load() > before || work.ledger.crashed() >= poison
+		})
 	}
 	r.detected(detect, noticed)
 	r.recovered(recovered, returned)
