@@ -102,7 +102,7 @@ func TestOpenNamesEachHostThatDoesNotAnswer(t *testing.T) {
 		t.Fatal("Open succeeds without a broker")
 	}
 	for _, want := range []string{
-		"connection: no connection within 300ms (",
+		"connection: no connection within ",
 		strings.Replace(one, ":s3cret", "", 1) + "/: dial tcp ",
 		strings.Replace(two, ":s3cret", "", 1) + "/: dial tcp ",
 		"connection refused",

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -105,9 +104,8 @@ func (s *Session) classify(err error) error {
 	if errors.As(err, &refused) && refused.Server && refused.Recover {
 		return err
 	}
-	// A failed write is returned before the library has noticed the loss.
-	var network net.Error
-	if s.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) || errors.As(err, &network) {
+	// A failed read or write is returned before the library has noticed the loss.
+	if s.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) || s.link.socket.firstFault() != nil {
 		return fmt.Errorf("%w: %w", ErrSessionLost, err)
 	}
 	return err
