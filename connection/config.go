@@ -105,7 +105,8 @@ type Config struct {
 	Trace Trace
 
 	// Logger hears of connections made, lost and blocked, once for each change
-	// and not for each try. Silent if nil.
+	// and not for each try, and of each renewal of credentials that failed.
+	// Silent if nil.
 	Logger *slog.Logger
 }
 

@@ -55,7 +55,8 @@ func (u Use) String() string {
 // Conn is a program's connection to one RabbitMQ cluster: up to two sockets,
 // each opened when first needed and again after a loss. It is safe for
 // concurrent use. It runs nothing while nobody waits for a session, except one
-// goroutine per live socket and session, and those that amqp091-go needs.
+// goroutine per live socket and session, one more per socket whose credentials
+// expire or whose peer does not read, and those that amqp091-go needs.
 type Conn struct {
 	cfg    Config
 	life   context.Context // ends with Close

@@ -46,7 +46,9 @@ type Config struct {
 	// alarm of the broker is waited out. Defaults to 1 min.
 	CopyTimeout time.Duration
 
-	// Logger hears of failures, at level Warn, and of lost sessions. Nil: silent.
+	// Logger hears of failed attempts and interruptions at level Warn, the
+	// latter once for each cause, of dead letters at Error, and of messages
+	// discarded or left to their queue at Info. Nil: silent.
 	Logger *slog.Logger
 
 	// Trace hooks.

@@ -1,0 +1,103 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestCloseEndsEverything(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	one, two := session(t, c, Publish), session(t, c, Consume)
+	if err := errors.Join(c.Close(), c.Close()); err != nil {
+		t.Errorf("Close = %v", err)
+	}
+	for _, s := range []*Session{one, two} {
+		within(t, "Done after Conn.Close", s.Done())
+		if err := s.Err(); !errors.Is(err, ErrSessionLost) || !errors.Is(err, ErrClosed) {
+			t.Errorf("Err = %v, want ErrSessionLost and ErrClosed", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Errorf("Session.Close after Conn.Close = %v", err)
+		}
+	}
+	if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrClosed) {
+		t.Errorf("Session after Close = %v, want ErrClosed", err)
+	}
+	if _, _, blocked := c.Blocked(); blocked {
+		t.Error("blocked after Close")
+	}
+}
+
+func TestCloseUnblocksWhoeverWaitsForASession(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	s := session(t, c, Consume)
+	p.listener.Close()
+	p.hangUp()
+	within(t, "Done", s.Done())
+	waiting := make(chan error, 10)
+	for range cap(waiting) {
+		go func() {
+			_, err := c.Session(context.Background(), Consume)
+			waiting <- err
+		}()
+	}
+	time.AfterFunc(50*time.Millisecond, func() { c.Close() })
+	for range cap(waiting) {
+		if err := <-waiting; !errors.Is(err, ErrClosed) {
+			t.Errorf("Session = %v, want ErrClosed", err)
+		}
+	}
+}
+
+func TestCloseIsBoundedWhenTheBrokerDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	p := (&peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == connectionClose }}).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	began := time.Now()
+	err := c.Close()
+	if took := time.Since(began); took > closeTimeout+time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if err == nil {
+		t.Error("Close = nil, want the missing answer told")
+	}
+}
+
+func TestConcurrentUseUntilClose(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	c := open(t, Config{URLs: []string{p.url()}})
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for {
+				s, err := c.Session(context.Background(), Use(1+i%2))
+				if errors.Is(err, ErrClosed) {
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				err = errors.Join(s.Do(context.Background(), qos), s.Close())
+				if err != nil && !errors.Is(err, ErrSessionLost) {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 5 {
+		before := len(p.accepted())
+		p.hangUp()
+		waitUntil(t, func() bool { return len(p.accepted()) > before })
+	}
+	c.Close()
+	wg.Wait()
+}
