@@ -82,6 +82,15 @@ var errFailing = errors.New("the handler always fails")
 func rehopFail(concurrency int) side {
 	return func(ctx context.Context, t *trial) error {
 		return withConn(ctx, t, func(conn *connection.Conn) error {
+			// The plain program has its second connection before the clock
+			// starts; a Conn dials the one for copies when the first is due.
+			session, err := conn.Session(ctx, connection.Publish)
+			if err != nil {
+				return err
+			}
+			if err := session.Close(); err != nil {
+				return err
+			}
 			return consume(ctx, conn, t, concurrency, func(_ context.Context, d *consumer.Delivery) error {
 				t.handled(d.Body)
 				return errFailing
