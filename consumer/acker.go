@@ -51,37 +51,38 @@ const (
 )
 
 // received notes a delivery; the tags of a session must come in their order.
-func (a *acker) received(tag uint64) *unsettled {
+func (a *acker) received(u *unsettled) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	u := &unsettled{tag: tag, prev: a.last}
+	u.prev = a.last
 	if a.last != nil {
 		a.last.next = u
 	} else {
 		a.first = u
 	}
 	a.last = u
-	return u
 }
 
-// ack acks u, see settle.
-func (a *acker) ack(u *unsettled) error { return a.settle(u, howAck) }
+// ack acks deliveries, see settle.
+func (a *acker) ack(us ...*unsettled) error { return a.settle(howAck, us...) }
 
 // nack nacks u, see settle.
 func (a *acker) nack(u *unsettled, requeue bool) error {
 	if requeue {
-		return a.settle(u, howRequeue)
+		return a.settle(howRequeue, u)
 	}
-	return a.settle(u, howNack)
+	return a.settle(howNack, u)
 }
 
-// settle settles u, or leaves that to the caller that is writing. An error
-// means that the session is lost and the broker will deliver again.
-func (a *acker) settle(u *unsettled, h how) error {
+// settle settles deliveries, or leaves that to the caller that is writing. An
+// error means that the session is lost and the broker will deliver again.
+func (a *acker) settle(h how, us ...*unsettled) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.remove(u)
-	a.ready = append(a.ready, settled{u.tag, h})
+	for _, u := range us {
+		a.remove(u)
+		a.ready = append(a.ready, settled{u.tag, h})
+	}
 	if a.writing {
 		return nil
 	}

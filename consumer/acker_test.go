@@ -61,12 +61,18 @@ func (l *ledger) note(frame string) bool {
 	return true
 }
 
+func received(a *acker, tag uint64) *unsettled {
+	u := &unsettled{tag: tag}
+	a.received(u)
+	return u
+}
+
 func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 	l := &ledger{}
 	a := acker{channel: l, socket: l}
 	var us []*unsettled
 	for tag := range uint64(6) {
-		us = append(us, a.received(tag+1))
+		us = append(us, received(&a, tag+1))
 	}
 	first := true
 	l.onWrite = func() {
@@ -90,8 +96,8 @@ func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 func TestALoneAckWaitsForNobody(t *testing.T) {
 	l := &ledger{}
 	a := acker{channel: l, socket: l}
-	a.received(1)
-	if err := a.ack(a.received(2)); err != nil {
+	received(&a, 1)
+	if err := a.ack(received(&a, 2)); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"ack 2 false"}; !slices.Equal(l.frames, want) {
@@ -109,7 +115,7 @@ func TestNoAckOvertakesANack(t *testing.T) {
 		want := map[uint64]string{}
 		var us []*unsettled
 		for tag := uint64(1); tag <= n; tag++ {
-			us = append(us, a.received(tag))
+			us = append(us, received(&a, tag))
 			want[tag] = "ack"
 			if rand.N(4) == 0 {
 				want[tag] = "nack(false)"
@@ -143,10 +149,10 @@ func TestNoAckOvertakesANack(t *testing.T) {
 func TestALostSessionIsAnError(t *testing.T) {
 	lost := errors.New("lost")
 	a := acker{channel: &ledger{err: lost}}
-	if err := a.ack(a.received(1)); !errors.Is(err, lost) {
+	if err := a.ack(received(&a, 1)); !errors.Is(err, lost) {
 		t.Errorf("ack: %v", err)
 	}
-	if err := a.nack(a.received(2), true); !errors.Is(err, lost) {
+	if err := a.nack(received(&a, 2), true); !errors.Is(err, lost) {
 		t.Errorf("nack: %v", err)
 	}
 }

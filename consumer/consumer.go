@@ -170,7 +170,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		Consumer:  c,
 		publisher: confirm.New(c.conn, c.cfg.Concurrency),
 		places:    make(chan struct{}, c.cfg.Concurrency),
-		jobs:      make(chan job),
+		crew:      crew{most: c.cfg.Concurrency, do: func(j job) { j.session.handle(j) }},
 		stop:      ctx,
 	}
 	pause := backoff.NewExponentialBackOff(
@@ -198,13 +198,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 		err = nil
 	}
 	returned := r.wait(stuckGrace)
-	close(r.jobs)
+	r.crew.dismiss()
 	closing := r.publisher.Close()
 	if !returned {
 		return errors.Join(err, closing, fmt.Errorf("consumer: queue %q: %d handlers did not return after their ctx had ended; the broker delivers their messages again",
 			c.queue, len(r.places)))
 	}
-	r.ended.Wait()
+	r.crew.workers.Wait()
+	r.insisting.Wait()
 	return errors.Join(err, closing)
 }
 
@@ -225,13 +226,18 @@ const stuckGrace = 5 * time.Second
 type run struct {
 	*Consumer
 	publisher *confirm.Publisher
-	places    chan struct{} // one element for each delivery in a handler's hands
-	handlers  sync.WaitGroup
-	jobs      chan job
-	workers   atomic.Int32    // that are alive; at most as many as places
-	ended     sync.WaitGroup  // workers
+	places    chan struct{}  // one element for each delivery that is not settled
+	handlers  sync.WaitGroup // as many
+	crew      crew
+	insisting sync.WaitGroup
 	stop      context.Context // ends when Run is to stop
 	mute      bool            // the broker does not allow the question of health
+}
+
+// leave gives back the place of a delivery that is settled.
+func (r *run) leave() {
+	<-r.places
+	r.handlers.Done()
 }
 
 // wait waits for the handlers and reports whether they have all returned in time.

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
-	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // PanicError is the error of a handler that panicked.
@@ -26,16 +25,16 @@ var errGoexit = errors.New("the handler ended its goroutine (runtime.Goexit) wit
 // after which a broker takes it away by default.
 const holdLimit = 15 * time.Minute
 
-// handle brings one delivery to its end.
-func (s *session) handle(raw amqp.Delivery, u *unsettled) {
-	d, malformed := newDelivery(s.route, raw)
+// handle runs the handler for one delivery until there is a verdict.
+func (s *session) handle(j job) {
+	d, malformed := newDelivery(s.route, j.raw)
 	if malformed != nil {
 		s.cfg.Logger.Warn("malformed headers count as absent", "queue", d.Queue, "message", d.ID, "error", malformed)
 	}
 	s.cfg.Trace.received(d)
 	if !d.History.NotBefore.IsZero() {
-		if v, early := tooEarly(s.route, raw, d, time.Now()); early {
-			s.settle(raw, u, d, v, ending{})
+		if v, early := tooEarly(s.route, j.raw, d, time.Now()); early {
+			s.settle(j, d, v, ending{})
 			return
 		}
 	}
@@ -43,18 +42,18 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 	defer func() {
 		if !returned { // runtime.Goexit: only deferred calls still run
 			e := ending{err: errGoexit, text: errGoexit.Error(), outcome: Outcome{Action: ActionRetry}}
-			v := decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now())
+			v := decide(s.route, j.raw, d, e.outcome, s.work.Err() != nil, time.Now())
 			if v.move == moveHold { // nothing can be handled here again
 				s.pause(time.Second)
 				v = verdict{move: moveRequeue}
 			}
-			s.settle(raw, u, d, v, e)
+			s.settle(j, d, v, e)
 		}
 	}()
 	var pauses *backoff.ExponentialBackOff
 	for {
 		e := s.attempt(d)
-		v := decide(s.route, raw, d, e.outcome, s.work.Err() != nil, time.Now())
+		v := decide(s.route, j.raw, d, e.outcome, s.work.Err() != nil, time.Now())
 		if v.move == moveHold {
 			if pauses == nil { // most messages are never held
 				pauses = backoff.NewExponentialBackOff(
@@ -73,7 +72,7 @@ func (s *session) handle(raw amqp.Delivery, u *unsettled) {
 			v = verdict{move: moveRequeue}
 		}
 		returned = true
-		s.settle(raw, u, d, v, e)
+		s.settle(j, d, v, e)
 		return
 	}
 }

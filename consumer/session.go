@@ -21,6 +21,7 @@ type session struct {
 	channel *connection.Session
 	route   topology.Route
 	acks    acker
+	copies  copies
 
 	deliveries <-chan amqp.Delivery
 	cancelled  <-chan string // the broker ended the consuming
@@ -169,7 +170,9 @@ func (s *session) start(raw amqp.Delivery) bool {
 		select {
 		case s.places <- struct{}{}:
 			s.handlers.Add(1)
-			s.hand(job{s, raw, s.acks.received(raw.DeliveryTag)})
+			j := job{session: s, raw: raw, entry: &unsettled{tag: raw.DeliveryTag}}
+			s.acks.received(j.entry)
+			s.crew.hand(j)
 			return true
 		case <-s.beat.timer.C:
 			_ = s.look(true) // asks nothing, and so cannot fail

@@ -1,42 +1,40 @@
 package consumer
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
-// settle does what the verdict says; e is how the handler ended.
-func (s *session) settle(raw amqp.Delivery, u *unsettled, d *Delivery, v verdict, e ending) {
-	var end Settlement
-	var err error
+// settle does what the verdict says; e is how the handler ended. The delivery is
+// settled when it returns, or is in the hands of who awaits its copy's confirm.
+func (s *session) settle(j job, d *Delivery, v verdict, e ending) {
 	switch v.move {
 	case moveAck:
-		end = Settlement{Place: PlaceDone}
-		err = s.acks.ack(u)
+		s.settled(d, e, Settlement{Place: PlaceDone}, s.acks.ack(j.entry))
 	case moveNack:
-		end = Settlement{Place: PlaceWait, Rung: v.rung}
-		err = s.acks.nack(u, false)
+		s.settled(d, e, Settlement{Place: PlaceWait, Rung: v.rung}, s.acks.nack(j.entry, false))
 	case moveRequeue:
-		end = Settlement{Place: PlaceQueue}
-		err = s.requeue(u)
+		s.settled(d, e, Settlement{Place: PlaceQueue}, s.requeue(j.entry))
 	case moveWait:
-		to, copy := s.retryCopy(raw, d, v)
-		end, err = s.moveOn(raw, u, d, to, copy, Settlement{Place: PlaceWait, Rung: v.rung})
+		to, copy := s.retryCopy(j.raw, d, v)
+		s.moveOn(&moving{entry: j.entry, key: j.raw.RoutingKey, delivery: d, ending: e, to: to, end: Settlement{Place: PlaceWait, Rung: v.rung}}, copy)
 	case moveDeadLetter:
-		to, copy := s.letter(raw, d, v, e)
-		end, err = s.moveOn(raw, u, d, to, copy, Settlement{Place: PlaceDeadLetter, Cause: v.cause})
+		to, copy := s.letter(j.raw, d, v, e)
+		s.moveOn(&moving{entry: j.entry, key: j.raw.RoutingKey, delivery: d, ending: e, to: to, end: Settlement{Place: PlaceDeadLetter, Cause: v.cause}}, copy)
 	default:
 		panic(fmt.Sprintf("consumer: verdict without a move for message %q", d.ID))
 	}
+}
+
+// settled tells where a message went, and gives its place to the next one.
+func (s *session) settled(d *Delivery, e ending, end Settlement, err error) {
+	defer s.leave()
 	if err != nil {
 		// The session is lost: the broker has the delivery back.
 		end = Settlement{Place: PlaceQueue}
@@ -136,83 +134,4 @@ func errorType(err error) string {
 		}
 		err = s.cause
 	}
-}
-
-// moveOn gets a copy confirmed, then acks. It returns where the message is
-// then, or an error if the session is lost.
-//
-// Without an answer it tries again. A definite refusal, or CopyTimeout, leads
-// to a nack where that keeps the message: the broker's own path ends in a wait
-// or in the dead-letter queue. Where a nack would delete it, for want of a
-// dead-letter exchange or because the dead-letter queue itself is missing, the
-// tries go on until the session ends.
-func (s *session) moveOn(raw amqp.Delivery, u *unsettled, d *Delivery, to topology.Address, copy amqp.Publishing, end Settlement) (Settlement, error) {
-	var pauses *backoff.ExponentialBackOff
-	deadline := time.Now().Add(s.cfg.CopyTimeout)
-	for {
-		err := errTooLarge
-		if limit := s.channel.FrameSize(); limit == 0 || xdeath.HeaderSize(copy) <= limit-frameOverhead {
-			err = s.publish(d, to, copy)
-		}
-		if err == nil {
-			s.cfg.Trace.confirmed(d, to)
-			return end, s.acks.ack(u)
-		}
-		if s.channel.Err() != nil {
-			return end, err
-		}
-		s.cfg.Logger.Warn("copy not confirmed", "queue", d.Queue, "message", d.ID, "to", to.String(), "error", err)
-		missing := to == s.route.DeadLetter && errors.Is(err, confirm.ErrReturned)
-		nackKeeps := s.route.HasDLX && !missing
-		if _, _, blocked := s.conn.Blocked(); blocked {
-			deadline = time.Now().Add(s.cfg.CopyTimeout) // an alarm is waited out
-		}
-		if nackKeeps && (definite(err) || time.Now().After(deadline)) {
-			return s.byBroker(raw), s.acks.nack(u, false)
-		}
-		if pauses == nil {
-			pauses = backoff.NewExponentialBackOff(
-				backoff.WithInitialInterval(100*time.Millisecond),
-				backoff.WithMaxInterval(10*time.Second),
-				backoff.WithMaxElapsedTime(0))
-		}
-		if s.settling.Err() != nil || !s.pause(pauses.NextBackOff()) {
-			return Settlement{Place: PlaceQueue}, s.requeue(u)
-		}
-	}
-}
-
-// errTooLarge is about headers that a producer outside the SDK has filled up.
-// To send them would end the connection.
-var errTooLarge = errors.New("the headers of the copy do not fit in a frame")
-
-// frameOverhead is what a frame needs beside its payload.
-const frameOverhead = 8
-
-// publish gets one copy confirmed.
-func (s *session) publish(d *Delivery, to topology.Address, copy amqp.Publishing) error {
-	pending, err := s.publisher.Send(s.settling, confirm.Message{
-		Exchange:   to.Exchange,
-		Key:        to.Key,
-		Publishing: copy,
-		Deadline:   time.Now().Add(s.cfg.CopyTimeout),
-	})
-	if err != nil {
-		return err
-	}
-	s.cfg.Trace.copied(d, to)
-	return pending.Wait(s.settling)
-}
-
-// byBroker returns where a nack without requeue leads.
-func (s *session) byBroker(raw amqp.Delivery) Settlement {
-	if rung := s.route.NackLandsOn(raw.RoutingKey); rung >= 1 && rung <= len(s.route.Waits) {
-		return Settlement{Place: PlaceWait, Rung: rung}
-	}
-	return Settlement{Place: PlaceDeadLetter}
-}
-
-// definite reports whether another try cannot end differently.
-func definite(err error) bool {
-	return errors.Is(err, errTooLarge) || errors.Is(err, confirm.ErrReturned) || errors.Is(err, confirm.ErrRefused)
 }

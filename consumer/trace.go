@@ -8,8 +8,10 @@ import (
 )
 
 // Trace is a set of hooks for metrics and tests. Nil hooks are not called.
-// They run on the goroutine of the delivery, concurrently for several
-// deliveries; what they do delays it.
+// Those of one delivery run one after the other, those of several deliveries
+// concurrently. Received, Handled and Copied run on the goroutine of the
+// delivery, Confirmed and Settled possibly on that of another: what they do
+// delays both. A hook must return: it must not call runtime.Goexit.
 type Trace struct {
 	// Received: a delivery arrived; its handler has not run.
 	Received func(d *Delivery)

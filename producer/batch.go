@@ -77,18 +77,18 @@ func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []
 	defer cancel()
 	var rest sync.WaitGroup // of those that wait for more than one answer, all at a time
 	for i := range n {
-		pending, err := (*confirm.Pending)(nil), unsent
-		if i < len(sent) {
-			pending, err = sent[i], nil
-		}
-		if pending == nil || !pending.Answered(limited) {
+		if i == len(sent) || !answered(limited, sent[i]) {
 			rest.Go(func() {
+				pending, err := (*confirm.Pending)(nil), unsent
+				if i < len(sent) {
+					pending, err = sent[i], nil
+				}
 				maybeDuplicate, err := answer(ctx, p.publisher, batch[i], pending, err)
 				receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err)
 			})
 			continue
 		}
-		maybeDuplicate, err := answer(ctx, p.publisher, batch[i], pending, nil)
+		maybeDuplicate, err := answer(ctx, p.publisher, batch[i], sent[i], nil)
 		if err == nil {
 			receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, nil)
 			continue
@@ -97,4 +97,13 @@ func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []
 	}
 	rest.Wait()
 	return n
+}
+
+// answered waits for the broker's answer, and reports whether it has come.
+func answered(ctx context.Context, pending *confirm.Pending) bool {
+	select {
+	case <-pending.Done():
+	case <-ctx.Done():
+	}
+	return pending.Answered()
 }

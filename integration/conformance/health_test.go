@@ -184,7 +184,7 @@ func TestHealthWantsPermissionToRead(t *testing.T) {
 	}, "health: permission to read is enough")
 }
 
-func exceptUsers(_, _ string) string {
+func exceptRabbitmqctl(_, _ string) string {
 	if os.Getenv("AMQP_URL") != "" {
 		return "AMQP_URL is set: no rabbitmqctl"
 	}

@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,4 +121,68 @@ func TestForeignQueueWithWaits(t *testing.T) {
 		}
 		e.take(letters, 1)
 	}, "foreign queue with waits")
+}
+
+// The broker confirms nothing for a queue whose process stands still.
+func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
+	everywhere(t, func(e *env) {
+		route := topology.Route{Queue: e.rawQueue(e.name("foreign"), nil), Waits: delay.Schedule{time.Minute, 2 * time.Minute}}
+		for i := range route.Waits {
+			route.WaitAt = append(route.WaitAt, topology.Address{Key: e.rawQueue(e.name(fmt.Sprintf("wait%d", i+1)), nil)})
+		}
+		const stuck, free = 3, 5
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			if d.Type == "free" {
+				return consumer.RetryAfter(90*time.Second, errBroken)
+			}
+			return errBroken
+		})
+		in := func(rung int) (n int) {
+			for _, s := range j.settlements("") {
+				if s == (consumer.Settlement{Place: consumer.PlaceWait, Rung: rung}) {
+					n++
+				}
+			}
+			return n
+		}
+		e.consume(route, j, consumer.Config{CopyTimeout: 3 * patience})
+		// The first message of a channel to a quorum queue waits for the queue
+		// within the broker, and everything behind it on the channel does.
+		e.send(route.Queue, 1)
+		e.until("the first is in its wait", func() bool { return in(1) == 1 })
+		resume := e.suspend(route.WaitAt[0].Key)
+		e.send(route.Queue, stuck)
+		for range free {
+			e.publish(producer.Message{Key: route.Queue, Type: "free"})
+		}
+		e.until("those of the other wait are in it", func() bool { return in(2) == free })
+		if n := in(1); n > 1 {
+			e.Errorf("%d copies to a queue that stands still count as confirmed", n-1)
+		}
+		resume()
+		e.until("the rest is in its wait", func() bool { return in(1) == 1+stuck })
+		if n := e.count(route.WaitAt[0].Key); n != 1+stuck {
+			e.Errorf("%d messages are in the wait that stood still, want %d", n, 1+stuck)
+		}
+	}, "a wait that does not answer holds no other up")
+}
+
+// suspend has the process of a queue stand still until resume is called.
+func (e *env) suspend(queue string) (resume func()) {
+	e.Helper()
+	tell := func(ctx context.Context, verb string) error {
+		out, err := e.node.Exec(ctx, "rabbitmqctl", "eval", fmt.Sprintf(`
+			{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)),
+			sys:%s(case amqqueue:get_pid(Q) of {Name, _} -> Name; Pid -> Pid end).`, queue, verb))
+		if err != nil {
+			return fmt.Errorf("%s queue %s: %w: %s", verb, queue, err, out)
+		}
+		return nil
+	}
+	if err := tell(e.Context(), "suspend"); err != nil {
+		e.Fatal(err)
+	}
+	resume = sync.OnceFunc(func() { e.noError("let it go on", tell(context.Background(), "resume")) })
+	e.Cleanup(resume)
+	return resume
 }

@@ -23,7 +23,7 @@ import (
 const childEnv = "REHOP_FAULTS_CHILD"
 
 // task is what the child does: consume the queues, and stop for ever with each
-// message that has reached the gap in its trigger attempt.
+// message that has reached the gap in its trigger attempt, or with none.
 type task struct {
 	URL         string
 	Queues      []topology.WorkQueue
@@ -92,7 +92,7 @@ func consumeUntilKilled(encoded string) error {
 			return err
 		}
 		received, handled, copied, confirmed := hooks(beforeHandler), hooks(afterHandler), hooks(beforeConfirm), hooks(beforeAck)
-		c, err := consumer.New(conn, w, handler, consumer.Config{Concurrency: t.Concurrency, Trace: consumer.Trace{
+		trace := consumer.Trace{
 			Received: func(d *consumer.Delivery) {
 				if d.Attempt > trigger(d.Type) {
 					select {} // a copy that came back before the kill: for the parent
@@ -102,17 +102,28 @@ func consumeUntilKilled(encoded string) error {
 			Handled:   func(d *consumer.Delivery, _ error, _ time.Duration) { handled(d) },
 			Copied:    func(d *consumer.Delivery, _ topology.Address) { copied(d) },
 			Confirmed: func(d *consumer.Delivery, _ topology.Address) { confirmed(d) },
-		}})
-		if err != nil {
-			return err
 		}
-		go func() { ended <- c.Run(ctx) }()
+		consumers, each := 1, t.Concurrency
+		switch t.Gap {
+		case beforeAck: // what stops there stops all that is confirmed after it
+			consumers, each = each, 1
+		case inBurst:
+			trace = consumer.Trace{}
+		}
+		for range consumers {
+			c, err := consumer.New(conn, w, handler, consumer.Config{Concurrency: each, Trace: trace})
+			if err != nil {
+				return err
+			}
+			go func() { ended <- c.Run(ctx) }()
+		}
 	}
 	return fmt.Errorf("a consumer ended: %w", <-ended)
 }
 
 // runChildToGap starts a child, writes what it reports into the ledger of each
-// queue, waits until so many messages are at the gap, and kills it.
+// queue, waits until so many messages are at the gap, and kills it. In a burst
+// they are those that a handler has ended with.
 func runChildToGap(t *testing.T, job task, ledgers map[string]*ledger, messages int) (ids map[string]bool, err error) {
 	t.Helper()
 	encoded, err := json.Marshal(job)
@@ -158,13 +169,14 @@ func runChildToGap(t *testing.T, job task, ledgers map[string]*ledger, messages 
 		case "end":
 			open[e.ID](e.Due.IsZero(), e.Due)
 			delete(open, e.ID)
-		case "gap":
+		}
+		if e.What == "gap" || e.What == "end" && job.Gap == inBurst {
 			ids[e.ID] = true
-			if len(ids) == messages {
-				killed = true
-				if err := cmd.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
+		}
+		if len(ids) >= messages && !killed {
+			killed = true
+			if err := cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

@@ -36,6 +36,9 @@ const (
 	afterHandler  gap = "after the handler, before settling"
 	beforeConfirm gap = "between copy and confirm"
 	beforeAck     gap = "between confirm and ack"
+
+	// inBurst is wherever each of many messages is when it comes.
+	inBurst gap = "in a burst of failures"
 )
 
 var gaps = []gap{beforeHandler, inHandler, afterHandler, beforeConfirm, beforeAck}
@@ -216,4 +219,35 @@ func afterKill(l *ledger, id, messageType string, g gap) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Copies are on their way then, and acks that go out together.
+func TestConsumerKilledInABurst(t *testing.T) {
+	const messages, midst = 1500, 500
+	for _, version := range versions {
+		for _, queueType := range queueTypes {
+			t.Run(fmt.Sprintf("%s %s", version, queueType), func(t *testing.T) {
+				t.Parallel()
+				n := nodeOf(t, version)
+				w := topology.WorkQueue{Name: fmt.Sprintf("killed.burst.%s.%s", n.column, queueType), Type: queueType,
+					Waits: delay.Schedule{300 * time.Millisecond, 150 * time.Millisecond}}
+				b := newBurst(t, n, w, connection.Config{})
+				plan, err := topology.DeclarePlan(t.Context(), b.conn, w)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { deleteAll(t, b.conn, plan) })
+				b.startPublishing(t, messages, false)
+				b.publish.ended.Wait()
+				job := task{URL: n.AMQPURL(), Queues: []topology.WorkQueue{w}, Gap: inBurst, Concurrency: 100}
+				if _, err := runChildToGap(t, job, map[string]*ledger{w.Name: b.ledger}, midst); err != nil {
+					t.Fatal(err)
+				}
+				killed := time.Now()
+				b.state = fmt.Sprintf("%d failures", b.ledger.failures())
+				b.startWork(t)
+				b.report(t, n, inBurst.rule(), b.end(t, killed))
+			})
+		}
+	}
 }

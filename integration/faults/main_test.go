@@ -37,6 +37,7 @@ func rules() []matrix.Rule {
 		all = append(all, matrix.Rule{Name: g.rule()})
 	}
 	all = append(all,
+		matrix.Rule{Name: inBurst.rule()},
 		matrix.Rule{Name: ruleBurst},
 		matrix.Rule{Name: rulePublish},
 		matrix.Rule{Name: ruleEnding, Except: func(version, queueType string) string {

@@ -97,6 +97,7 @@ func (p *Publisher) alone(ctx context.Context, m Message) error {
 	pipe.window <- struct{}{}
 	pending, err := pipe.send(p, m)
 	if err == nil {
+		pending.Flush()
 		err = pending.outcome(ctx)
 	}
 	var reason *amqp.Error

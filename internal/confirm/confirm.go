@@ -84,6 +84,16 @@ func (p *Publisher) Publish(ctx context.Context, m Message) error {
 // [ErrUnconfirmed], or wraps it, if m may have reached the broker. Send returns
 // when ctx ends, also while the broker does not read.
 func (p *Publisher) Send(ctx context.Context, m Message) (*Pending, error) {
+	pending, err := p.Write(ctx, m)
+	if err == nil {
+		pending.Flush()
+	}
+	return pending, err
+}
+
+// Write is Send without its end: the caller calls [Pending.Flush] as soon as it
+// has noted the Pending where the answer will be looked for.
+func (p *Publisher) Write(ctx context.Context, m Message) (*Pending, error) {
 	for {
 		pipe, err := p.admit(ctx, m)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -19,11 +20,15 @@ type Pending struct {
 	pipe      *pipe
 	message   Message
 	confirm   *amqp.DeferredConfirmation
+	corked    bool // the socket, and is to uncork it
 
 	// Guarded by pipe.mu.
 	prev, next *Pending
 	returned   *amqp.Return
 }
+
+// Publishing returns what was sent.
+func (p *Pending) Publishing() amqp.Publishing { return p.message.Publishing }
 
 // Wait returns the outcome of the message. When ctx, or the message's Deadline,
 // ends first, the outcome is unconfirmed.
@@ -40,13 +45,30 @@ func (p *Pending) Wait(ctx context.Context) error {
 	return err
 }
 
-// Answered waits like Wait, and reports whether the broker has answered on the
-// channel that the message was sent on: then Wait waits for nothing more.
-func (p *Pending) Answered(ctx context.Context) bool {
+// Flush lets the message leave, with those that others are about to write. It is
+// for the goroutine that wrote it; a second call does nothing.
+func (p *Pending) Flush() {
+	if !p.corked {
+		return
+	}
+	p.corked = false
+	if len(p.pipe.window) > 1 {
+		runtime.Gosched() // those others
+	}
+	p.pipe.session.Uncork()
+}
+
+// Done is closed when the broker has answered, or the channel that the message
+// was sent on is lost.
+func (p *Pending) Done() <-chan struct{} { return p.confirm.Done() }
+
+// Answered reports whether the broker has answered on the channel that the
+// message was sent on: then Wait waits for nothing more.
+func (p *Pending) Answered() bool {
 	select {
 	case <-p.confirm.Done():
 		return p.confirm.Acked() || !p.pipe.session.Channel().IsClosed()
-	case <-ctx.Done():
+	default:
 		return false
 	}
 }

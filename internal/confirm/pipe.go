@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -48,21 +47,18 @@ func (p *Publisher) open(ctx context.Context, window int) (*pipe, error) {
 	return pipe, nil
 }
 
-// send writes the message, which has its place in the window.
+// send writes the message, which has its place in the window. It leaves with
+// Flush.
 func (p *pipe) send(publisher *Publisher, m Message) (*Pending, error) {
 	pending := &Pending{publisher: publisher, pipe: p, message: m}
 	p.add(pending)
-	if p.session.Cork() {
-		defer p.session.Uncork()
-		if len(p.window) > 1 {
-			defer runtime.Gosched() // who is about to send comes along
-		}
-	}
+	pending.corked = p.session.Cork()
 	var err error
 	pending.confirm, err = p.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.Key, true, false, m.Publishing)
 	if err == nil {
 		return pending, nil
 	}
+	pending.Flush()
 	pending.leave()
 	if errors.Is(err, amqp.ErrClosed) {
 		return nil, errUnsent
@@ -85,6 +81,7 @@ func (p *pipe) sendAll(publisher *Publisher, messages []Message) ([]*Pending, er
 		if err != nil {
 			return sent, err
 		}
+		pending.Flush() // nothing, unless somebody else had the cork and let go
 		sent = append(sent, pending)
 	}
 	return sent, nil

@@ -1,0 +1,98 @@
+package consumer
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func numbered(n uint64) job { return job{raw: amqp.Delivery{DeliveryTag: n}} }
+
+func TestAJobWaitsForNoHandlerThatIsAtWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 50
+		var started sync.WaitGroup
+		started.Add(jobs)
+		c := crew{most: jobs, do: func(job) {
+			started.Done()
+			started.Wait() // until all others have started too; synctest notices if they do not
+		}}
+		for round := range 3 { // of new workers, then of idle ones
+			if round > 0 {
+				started.Add(jobs)
+			}
+			for n := range uint64(jobs) {
+				c.hand(numbered(n))
+			}
+			synctest.Wait()
+			if len(c.jobs) > 0 || len(c.idle) == 0 {
+				t.Errorf("round %d: %d jobs are left, %d workers idle", round, len(c.jobs), len(c.idle))
+			}
+		}
+		c.dismiss()
+		c.workers.Wait()
+	})
+}
+
+func TestAJobIsDoneOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const jobs = 200
+		var mu sync.Mutex
+		done := map[uint64]int{}
+		c := crew{most: 3, do: func(j job) {
+			mu.Lock()
+			done[j.raw.DeliveryTag]++
+			mu.Unlock()
+			switch j.raw.DeliveryTag % 3 {
+			case 0:
+				runtime.Goexit()
+			case 1:
+				runtime.Gosched()
+			}
+		}}
+		for n := range uint64(jobs) {
+			c.hand(numbered(n))
+			if n%10 == 9 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		for n := range uint64(jobs) {
+			if done[n] != 1 {
+				t.Errorf("job %d was done %d times", n, done[n])
+			}
+		}
+		if len(c.idle) > c.most {
+			t.Errorf("%d workers are idle, want at most %d", len(c.idle), c.most)
+		}
+		c.dismiss()
+		c.workers.Wait()
+	})
+}
+
+func TestADismissedWorkerEndsWhenItsHandlerReturns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hold := make(chan struct{})
+		c := crew{most: 2, do: func(job) { <-hold }}
+		c.hand(numbered(1))
+		c.hand(numbered(2))
+		synctest.Wait()
+		c.dismiss()
+		ended := make(chan struct{})
+		go func() {
+			c.workers.Wait()
+			close(ended)
+		}()
+		synctest.Wait()
+		select {
+		case <-ended:
+			t.Error("workers have ended while their handlers run")
+		default:
+		}
+		close(hold)
+		<-ended
+	})
+}
