@@ -79,6 +79,16 @@ func (c *trio) leader(t *testing.T, seenBy *broker.Node, queue string) *broker.N
 	return nil
 }
 
+// lead makes a node the leader of a quorum queue.
+func (c *trio) lead(t *testing.T, n *broker.Node, queue string) {
+	t.Helper()
+	expr := fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)), rabbit_quorum_queue:transfer_leadership(Q, '%s').`, queue, n.Name())
+	if out, err := c.leader(t, c.Node, queue).Exec(t.Context(), "rabbitmqctl", "eval", expr); err != nil {
+		t.Fatalf("%s to lead %s: %v: %s", n.Name(), queue, err, out)
+	}
+	until(t, time.Minute, n.Name()+" leads "+queue, func() bool { return c.leader(t, c.Node, queue) == n })
+}
+
 // leaders returns the name of the leading node of each queue.
 func (c *trio) leaders(t *testing.T, seenBy *broker.Node) map[string]string {
 	t.Helper()

@@ -126,65 +126,106 @@ func (c *trio) publishBeside(t *testing.T, n *broker.Node) func(producer.Message
 	}
 }
 
-// cutOff cuts the node off on which an idle consumer stands that has one message
-// in its hands, and heals the cut only after the consumer has gone on elsewhere.
-func (c *trio) cutOff(t *testing.T, rule string, w topology.WorkQueue, n *broker.Node) {
-	t.Run(rule, func(t *testing.T) {
-		table.Cell(t, rule, version, queueType)
-		s := c.standOn(t, n, w)
-		publish := c.publishBeside(t, n)
-		t.Cleanup(func() { _ = c.Heal(context.Background()) }) // again, if the test has failed
-		early := publish(producer.Message{Key: w.Name})
-		until(t, time.Minute, "a message is handled", func() bool { return s.handled(early) == 1 })
-		held := publish(producer.Message{Key: w.Name, Type: "held"})
-		until(t, time.Minute, "a message is in the handler's hands", func() bool { return s.handled(held) == 1 })
+// cutCase is an idle consumer on the node that is cut off, and its messages.
+type cutCase struct {
+	rule  string
+	queue topology.WorkQueue
 
-		c.isolate(t, n)
-		cut := time.Now()
-		var unhealthy error
-		until(t, 3*unhealthyWithin, "its consumer is unhealthy", func() bool {
-			unhealthy = s.Health()
-			return unhealthy != nil
-		})
-		red := time.Since(cut)
-		// Until the broker has noticed the cut it goes on to send to the consumer
-		// that stood there, as many as that may have.
-		var late []string
-		for range 2 * concurrency {
-			late = append(late, publish(producer.Message{Key: w.Name}))
-		}
-		until(t, 3*movedWithin, "it handles messages while its node is cut off", func() bool {
-			return slices.ContainsFunc(late, func(id string) bool { return s.handled(id) > 0 })
-		})
-		moved := time.Since(cut)
-		until(t, time.Minute, "it is healthy again", func() bool { return s.Health() == nil })
-		if on(s.conn, n) {
-			t.Errorf("it consumes from %s, which is cut off", n.Name())
-		}
-		must(t, "heal", c.Heal)
-		// Broker 4.3 waits for a consumer on a node that it cannot reach, by
-		// default one minute, before it hands out what that one has.
-		until(t, 3*time.Minute, "the message it had in hand comes back", func() bool { return s.handled(held) == 2 })
-		for _, id := range late {
-			until(t, 3*time.Minute, "the others are handled too", func() bool { return s.handled(id) > 0 })
-		}
-		text := fmt.Sprintf("unhealthy after %v, handles again after %v, what it had in hand came back after %v",
-			red.Round(time.Millisecond), moved.Round(time.Millisecond), time.Since(cut).Round(time.Millisecond))
-		t.Log(text)
-		t.Log(unhealthy)
-		table.Note("%s: %s", rule, text)
+	*stands
+	held      string   // is in its hands
+	late      []string // published during the cut
+	unhealthy error
+	red       time.Duration // after the cut, when it was unhealthy
+	moved     time.Duration // and when it handled messages again
+	back      time.Duration // and when what it had in its hands came back
+}
 
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, d := range s.runs[held] {
-			if d.Attempt != 1 {
-				t.Errorf("the message it had in hand came back as attempt %d, want 1: the cut spends none", d.Attempt)
+// cutOff cuts a node off on which consumers stand, and heals the cut only after
+// they have gone on elsewhere. They share the cut, because the broker takes a
+// minute to hand out what they had.
+func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
+	for _, cc := range cases {
+		table.Cell(t, cc.rule, version, queueType)
+		cc.stands = c.standOn(t, n, cc.queue)
+	}
+	publish := c.publishBeside(t, n)
+	t.Cleanup(func() { _ = c.Heal(context.Background()) }) // again, if the test has failed
+	for _, cc := range cases {
+		early := publish(producer.Message{Key: cc.queue.Name})
+		until(t, time.Minute, "a message is handled", func() bool { return cc.handled(early) == 1 })
+		cc.held = publish(producer.Message{Key: cc.queue.Name, Type: "held"})
+		until(t, time.Minute, "a message is in the handler's hands", func() bool { return cc.handled(cc.held) == 1 })
+	}
+
+	c.isolate(t, n)
+	cut := time.Now()
+	all := func(limit time.Duration, what string, so func(*cutCase) bool, since func(*cutCase) *time.Duration) {
+		t.Helper()
+		until(t, limit, what, func() bool {
+			left := 0
+			for _, cc := range cases {
+				if *since(cc) == 0 && so(cc) {
+					*since(cc) = time.Since(cut)
+				}
+				if *since(cc) == 0 {
+					left++
+				}
 			}
+			return left == 0
+		})
+	}
+	all(3*unhealthyWithin, "the consumers are unhealthy", func(cc *cutCase) bool {
+		cc.unhealthy = cc.Health()
+		return cc.unhealthy != nil
+	}, func(cc *cutCase) *time.Duration { return &cc.red })
+	// Until the broker has noticed the cut it goes on to send to the consumer
+	// that stood there, as many as that may have.
+	for _, cc := range cases {
+		for range 2 * concurrency {
+			cc.late = append(cc.late, publish(producer.Message{Key: cc.queue.Name}))
 		}
-		if errors.Is(unhealthy, connection.ErrSessionLost) {
-			t.Errorf("Health = %v, want it to tell of the silence before the session is given up", unhealthy)
+	}
+	all(3*movedWithin, "they handle messages while the node is cut off", func(cc *cutCase) bool {
+		return slices.ContainsFunc(cc.late, func(id string) bool { return cc.handled(id) > 0 })
+	}, func(cc *cutCase) *time.Duration { return &cc.moved })
+	for _, cc := range cases {
+		until(t, time.Minute, "the consumer of "+cc.queue.Name+" is healthy again", func() bool { return cc.Health() == nil })
+		if on(cc.conn, n) {
+			t.Errorf("%s is consumed from %s, which is cut off", cc.queue.Name, n.Name())
 		}
-	})
+	}
+	must(t, "heal", c.Heal)
+	// Broker 4.3 waits for a consumer on a node that it cannot reach, by
+	// default one minute, before it hands out what that one has.
+	all(3*time.Minute, "the messages they had in hand come back", func(cc *cutCase) bool {
+		return cc.handled(cc.held) == 2
+	}, func(cc *cutCase) *time.Duration { return &cc.back })
+	for _, cc := range cases {
+		for _, id := range cc.late {
+			until(t, 3*time.Minute, "the others are handled too", func() bool { return cc.handled(id) > 0 })
+		}
+		cc.report(t)
+	}
+}
+
+func (cc *cutCase) report(t *testing.T) {
+	t.Helper()
+	ms := time.Millisecond
+	text := fmt.Sprintf("%s: unhealthy after %v, handles again after %v, what it had in hand came back after %v",
+		cc.rule, cc.red.Round(ms), cc.moved.Round(ms), cc.back.Round(ms))
+	t.Log(text)
+	t.Log(cc.unhealthy)
+	table.Note("%s", text)
+	cc.mu.Lock()
+	defer cc.mu.Unlock()
+	for _, d := range cc.runs[cc.held] {
+		if d.Attempt != 1 {
+			t.Errorf("%s: the message it had in hand came back as attempt %d, want 1: the cut spends none", cc.rule, d.Attempt)
+		}
+	}
+	if errors.Is(cc.unhealthy, connection.ErrSessionLost) {
+		t.Errorf("%s: Health = %v, want it to tell of the silence before the session is given up", cc.rule, cc.unhealthy)
+	}
 }
 
 // sameHost compares two addresses without regard to credentials.

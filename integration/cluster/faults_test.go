@@ -32,6 +32,19 @@ func TestFaults(t *testing.T) {
 			s.flow(t, "with the node back")
 		})
 	})
+	c.fault(t, ruleRolling, rolling, func(t *testing.T, s *service) {
+		for _, n := range c.Nodes() {
+			s.measure(t, "restarted "+n.Name(), func() { must(t, "stop", n.Stop) }, func() {
+				must(t, "start", n.Start)
+				// Whoever takes the next node down before this one has caught up
+				// takes the majority of some queue.
+				if _, err := n.Exec(t.Context(), "rabbitmq-upgrade", "await_online_quorum_plus_one", "--timeout", "60"); err != nil {
+					t.Fatal(err)
+				}
+			})
+		}
+		s.flow(t, "with all nodes back")
+	})
 	c.fault(t, rulePartitioned, partitioned, func(t *testing.T, s *service) {
 		wait := partitioned.WaitQueue(1)
 		n := c.leader(t, c.Node, wait)
@@ -45,20 +58,10 @@ func TestFaults(t *testing.T) {
 		})
 		s.measure(t, "healed", func() { must(t, "heal", c.Heal) }, func() { s.flow(t, "with the node back") })
 	})
-	c.cutOff(t, ruleCutLeader, led, c.leader(t, c.Node, led.Name))
-	c.cutOff(t, ruleCutFollower, followed, c.other(c.leader(t, c.Node, followed.Name)))
-	c.fault(t, ruleRolling, rolling, func(t *testing.T, s *service) {
-		for _, n := range c.Nodes() {
-			s.measure(t, "restarted "+n.Name(), func() { must(t, "stop", n.Stop) }, func() {
-				must(t, "start", n.Start)
-				// Whoever takes the next node down before this one has caught up
-				// takes the majority of some queue.
-				if _, err := n.Exec(t.Context(), "rabbitmq-upgrade", "await_online_quorum_plus_one", "--timeout", "60"); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		s.flow(t, "with all nodes back")
+	t.Run("consumers cut off", func(t *testing.T) {
+		n := c.leader(t, c.Node, led.Name)
+		c.lead(t, c.other(n), followed.Name)
+		c.cutOff(t, n, &cutCase{rule: ruleCutLeader, queue: led}, &cutCase{rule: ruleCutFollower, queue: followed})
 	})
 }
 

@@ -32,10 +32,10 @@ const version, queueType = "4.3", "quorum"
 
 var table = matrix.New("cluster of three",
 	matrix.Rule{Name: ruleKilled, Except: otherColumn},
+	matrix.Rule{Name: ruleRolling, Except: otherColumn},
 	matrix.Rule{Name: rulePartitioned, Except: otherColumn},
 	matrix.Rule{Name: ruleCutLeader, Except: otherColumn},
 	matrix.Rule{Name: ruleCutFollower, Except: otherColumn},
-	matrix.Rule{Name: ruleRolling, Except: otherColumn},
 )
 
 func otherColumn(v, t string) string {
