@@ -170,7 +170,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		Consumer:  c,
 		publisher: confirm.New(c.conn, c.cfg.Concurrency),
 		places:    make(chan struct{}, c.cfg.Concurrency),
-		crew:      crew{most: c.cfg.Concurrency, do: func(j job) { j.session.handle(j) }},
+		crew:      newCrew(c.cfg.Concurrency, func(j job) { j.session.handle(j) }),
 		stop:      ctx,
 	}
 	pause := backoff.NewExponentialBackOff(
@@ -228,7 +228,7 @@ type run struct {
 	publisher *confirm.Publisher
 	places    chan struct{}  // one element for each delivery that is not settled
 	handlers  sync.WaitGroup // as many
-	crew      crew
+	crew      *crew
 	insisting sync.WaitGroup
 	stop      context.Context // ends when Run is to stop
 	mute      bool            // the broker does not allow the question of health

@@ -24,29 +24,30 @@ type job struct {
 // more to do: where handlers are quick, two or three workers are enough for
 // deliveries that come together, and the others need not be woken.
 type crew struct {
-	most int       // workers to keep idle
-	do   func(job) // may end its goroutine
+	do func(job) // may end its goroutine
 
 	mu      sync.Mutex
-	jobs    []job // from first on
-	first   int
+	jobs    chan job        // that wait, with room for all
 	idle    []chan struct{} // one element wakes a worker
 	called  bool            // a worker is on its way to take a job
 	over    bool
 	workers sync.WaitGroup
 }
 
+// newCrew returns a crew for so many jobs at a time.
+func newCrew(jobs int, do func(job)) *crew { return &crew{do: do, jobs: make(chan job, jobs)} }
+
 // hand gives a job to a worker.
 func (c *crew) hand(j job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.jobs = append(c.jobs, j)
+	c.jobs <- j
 	c.call()
 }
 
 // call sees to it that somebody comes for a job that waits. It needs c.mu held.
 func (c *crew) call() {
-	if c.called || c.first == len(c.jobs) {
+	if c.called || len(c.jobs) == 0 {
 		return
 	}
 	c.called = true
@@ -74,16 +75,12 @@ func (c *crew) next(woken chan struct{}, called bool) (job, bool) {
 		if called {
 			c.called = false
 		}
-		if c.first < len(c.jobs) {
-			j := c.jobs[c.first]
-			c.jobs[c.first] = job{}
-			if c.first++; c.first == len(c.jobs) {
-				c.jobs, c.first = c.jobs[:0], 0
-			}
+		if len(c.jobs) > 0 {
+			j := <-c.jobs
 			c.call()
 			return j, true
 		}
-		if c.over || len(c.idle) == c.most {
+		if c.over || len(c.idle) == cap(c.jobs) {
 			return job{}, false
 		}
 		c.idle = append(c.idle, woken)

@@ -16,10 +16,10 @@ func TestAJobWaitsForNoHandlerThatIsAtWork(t *testing.T) {
 		const jobs = 50
 		var started sync.WaitGroup
 		started.Add(jobs)
-		c := crew{most: jobs, do: func(job) {
+		c := newCrew(jobs, func(job) {
 			started.Done()
 			started.Wait() // until all others have started too; synctest notices if they do not
-		}}
+		})
 		for round := range 3 { // of new workers, then of idle ones
 			if round > 0 {
 				started.Add(jobs)
@@ -39,10 +39,10 @@ func TestAJobWaitsForNoHandlerThatIsAtWork(t *testing.T) {
 
 func TestAJobIsDoneOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const jobs = 200
+		const jobs, atATime = 200, 10
 		var mu sync.Mutex
 		done := map[uint64]int{}
-		c := crew{most: 3, do: func(j job) {
+		c := newCrew(atATime, func(j job) {
 			mu.Lock()
 			done[j.raw.DeliveryTag]++
 			mu.Unlock()
@@ -52,10 +52,10 @@ func TestAJobIsDoneOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
 			case 1:
 				runtime.Gosched()
 			}
-		}}
+		})
 		for n := range uint64(jobs) {
 			c.hand(numbered(n))
-			if n%10 == 9 {
+			if n%atATime == atATime-1 {
 				synctest.Wait()
 			}
 		}
@@ -65,8 +65,8 @@ func TestAJobIsDoneOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
 				t.Errorf("job %d was done %d times", n, done[n])
 			}
 		}
-		if len(c.idle) > c.most {
-			t.Errorf("%d workers are idle, want at most %d", len(c.idle), c.most)
+		if len(c.idle) > atATime {
+			t.Errorf("%d workers are idle, want at most %d", len(c.idle), atATime)
 		}
 		c.dismiss()
 		c.workers.Wait()
@@ -76,7 +76,7 @@ func TestAJobIsDoneOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
 func TestADismissedWorkerEndsWhenItsHandlerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
-		c := crew{most: 2, do: func(job) { <-hold }}
+		c := newCrew(2, func(job) { <-hold })
 		c.hand(numbered(1))
 		c.hand(numbered(2))
 		synctest.Wait()

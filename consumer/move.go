@@ -27,10 +27,10 @@ type moving struct {
 	deadline time.Time // of the tries, where a nack keeps the message
 }
 
-// moveOn sends the copy of a delivery, and leaves its confirm to whoever awaits
-// those of the others.
-func (s *session) moveOn(m *moving, copy amqp.Publishing) {
-	m.deadline = time.Now().Add(s.cfg.CopyTimeout)
+// moveOn sends the copy of a delivery to where it is to end, and leaves the
+// confirm to whoever awaits those of the others.
+func (s *session) moveOn(j job, d *Delivery, e ending, to topology.Address, copy amqp.Publishing, end Settlement) {
+	m := &moving{entry: j.entry, key: j.raw.RoutingKey, delivery: d, ending: e, to: to, end: end, deadline: time.Now().Add(s.cfg.CopyTimeout)}
 	if err := s.send(m, copy); err != nil {
 		s.insist(m, copy, err)
 		return

@@ -23,10 +23,10 @@ func (s *session) settle(j job, d *Delivery, v verdict, e ending) {
 		s.settled(d, e, Settlement{Place: PlaceQueue}, s.requeue(j.entry))
 	case moveWait:
 		to, copy := s.retryCopy(j.raw, d, v)
-		s.moveOn(&moving{entry: j.entry, key: j.raw.RoutingKey, delivery: d, ending: e, to: to, end: Settlement{Place: PlaceWait, Rung: v.rung}}, copy)
+		s.moveOn(j, d, e, to, copy, Settlement{Place: PlaceWait, Rung: v.rung})
 	case moveDeadLetter:
 		to, copy := s.letter(j.raw, d, v, e)
-		s.moveOn(&moving{entry: j.entry, key: j.raw.RoutingKey, delivery: d, ending: e, to: to, end: Settlement{Place: PlaceDeadLetter, Cause: v.cause}}, copy)
+		s.moveOn(j, d, e, to, copy, Settlement{Place: PlaceDeadLetter, Cause: v.cause})
 	default:
 		panic(fmt.Sprintf("consumer: verdict without a move for message %q", d.ID))
 	}
