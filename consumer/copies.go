@@ -26,8 +26,9 @@ const patience = 100 * time.Millisecond
 // which goes on until there is nothing left to wait for. A copy whose answer takes
 // long, or is none to be glad of, gets a goroutine of its own.
 func (c *copies) await(s *session, m *moving) {
-	first := c.add(m) // before the copy leaves: else it would be missing among its neighbours
-	m.pending.Flush()
+	pending := m.pending // m is in other hands from the next line on, which may send it again
+	first := c.add(m)    // before the copy leaves: else it would be missing among its neighbours
+	pending.Flush()
 	if !first {
 		return
 	}

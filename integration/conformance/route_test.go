@@ -3,8 +3,10 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -165,6 +167,65 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 			e.Errorf("%d messages are in the wait that stood still, want %d", n, 1+stuck)
 		}
 	}, "a wait that does not answer holds no other up")
+}
+
+// A full wait nacks all copies that were sent together, several times over.
+func TestCopiesThatTheWaitNacksAreSentAgain(t *testing.T) {
+	everywhere(t, func(e *env) {
+		const n = 8
+		// Classic in every column: a quorum queue may take some more at first.
+		full := e.rawQueue(e.name("full"), amqp.Table{"x-queue-type": "classic", "x-max-length": n, "x-overflow": "reject-publish"})
+		route := topology.Route{Queue: e.rawQueue(e.name("foreign"), nil), Waits: delay.Schedule{time.Minute}, WaitAt: []topology.Address{{Key: full}}}
+		e.send(full, n)
+		e.until("the wait is full", func() bool { return e.count(full) == n })
+		var nacked, begun atomic.Int64
+		together := make(chan struct{})
+		j := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			if begun.Add(1) == n {
+				close(together)
+			}
+			select {
+			case <-together:
+			case <-ctx.Done():
+			}
+			return errBroken
+		})
+		refusals := slog.New(countingHandler{&nacked})
+		e.consume(route, j, consumer.Config{Concurrency: n, Logger: refusals})
+		e.send(route.Queue, n)
+		e.until("each copy was nacked twice", func() bool { return nacked.Load() >= 2*n })
+		if got := j.settlements(""); len(got) > 0 {
+			e.Errorf("settled while the wait is full: %v", got)
+		}
+		e.purge(full)
+		e.until("all are in their wait", func() bool { return len(j.settlements("")) == n })
+		if got := e.count(full); got != n {
+			e.Errorf("%d messages are in the wait, want %d", got, n)
+		}
+	}, "copies that the wait nacks are sent again")
+}
+
+// countingHandler counts the copies that were not confirmed.
+type countingHandler struct{ n *atomic.Int64 }
+
+func (h countingHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h countingHandler) WithAttrs([]slog.Attr) slog.Handler       { return h }
+func (h countingHandler) WithGroup(string) slog.Handler            { return h }
+func (h countingHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "copy not confirmed" {
+		h.n.Add(1)
+	}
+	return nil
+}
+
+// purge empties a queue.
+func (e *env) purge(queue string) {
+	e.Helper()
+	ch := e.channel()
+	defer ch.Close()
+	if _, err := ch.QueuePurge(queue, false); err != nil {
+		e.Fatal(err)
+	}
 }
 
 // suspend has the process of a queue stand still until resume is called.

@@ -55,6 +55,7 @@ var table = matrix.New("conformance",
 	matrix.Rule{Name: "foreign queue, nothing known"},
 	matrix.Rule{Name: "foreign queue with a DLQ"},
 	matrix.Rule{Name: "foreign queue with waits"},
+	matrix.Rule{Name: "copies that the wait nacks are sent again"},
 	matrix.Rule{Name: "a wait that does not answer holds no other up", Except: exceptRabbitmqctl},
 
 	matrix.Rule{Name: "priority: highest first", Except: exceptPriority},

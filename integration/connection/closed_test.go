@@ -57,10 +57,10 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 	var detect, recovered time.Duration // the longest of all
 	for range closes {
 		both := socketsOf(t, conn)
+		before := taken.Load() // it may come back before anything else does
 		began := n.closeConnections(t, both)
 		detect = max(detect, both.lost(t, began))
 		runs, _ := work.ledger.count()
-		before := taken.Load()
 		until(t, slack*returned, "a handler runs again", func() bool { now, _ := work.ledger.count(); return now > runs })
 		recovered = max(recovered, time.Since(began))
 		// The next close must hit poison, as long as there is some.
