@@ -5,8 +5,8 @@
 // # What a service writes
 //
 // It opens a connection, declares its topology, publishes through a producer
-// and handles through a consumer; the example on this page is the whole of it.
-// A service that needs only half uses only that package.
+// and handles through a consumer; the example of this package, example_test.go,
+// is the whole of it. A service that needs only half uses only that package.
 //
 // # What is promised
 //

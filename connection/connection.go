@@ -155,8 +155,8 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 	}
 }
 
-// Logger returns Config.Logger, or one that is silent: for what other packages
-// of the SDK do on behalf of this connection.
+// Logger returns Config.Logger, or one that is silent: for what package topology
+// does with this connection. Consumers and producers have a Logger of their own.
 func (c *Conn) Logger() *slog.Logger { return c.cfg.Logger }
 
 // Server describes the broker node of the latest successful handshake of

@@ -12,7 +12,7 @@ type Status uint8
 
 // The statuses of a socket.
 const (
-	Idle       Status = iota + 1 // never needed yet
+	Idle       Status = iota + 1 // never needed yet: the first who needs it dials
 	Connecting                   // trying the URLs
 	Up                           // sessions are handed out
 	Blocked                      // up, but the broker does not read from publishers
@@ -38,8 +38,9 @@ type State struct {
 	Reason string // of Blocked: the broker's words
 	Err    error  // of Down
 
-	// NextTry, of Down: zero if nobody waits for a session, so that nothing
-	// is tried.
+	// NextTry, of Down: zero if nobody waits for a session, so that nothing is
+	// tried. That says nothing about the broker: the next who needs a session
+	// dials at once. A readiness probe must not count it as a fault.
 	NextTry time.Time
 }
 

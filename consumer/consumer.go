@@ -37,7 +37,8 @@ type Config struct {
 	HandlerTimeout time.Duration
 
 	// DrainTimeout is how long handlers may go on after Run was told to stop,
-	// before their ctx ends. Defaults to 20 s; Kubernetes kills after 30 s.
+	// before their ctx ends; Run returns 5 s later even if they do not. Defaults
+	// to 20 s; Kubernetes kills after 30 s.
 	DrainTimeout time.Duration
 
 	// CopyTimeout is how long the consumer tries to get a copy confirmed,
@@ -48,7 +49,8 @@ type Config struct {
 
 	// Logger hears of failed attempts and interruptions at level Warn, the
 	// latter once for each cause, of dead letters at Error, and of messages
-	// discarded or left to their queue at Info. Nil: silent.
+	// discarded, left to their queue or not due yet at Info. Nil: silent, also
+	// where the Conn has a logger.
 	Logger *slog.Logger
 
 	// Trace hooks.
@@ -197,7 +199,10 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		err = nil
 	}
-	returned := r.wait(stuckGrace)
+	returned := r.drained
+	if !r.stopped {
+		returned = r.wait(stuckGrace)
+	}
 	r.crew.dismiss()
 	closing := r.publisher.Close()
 	if !returned {
@@ -232,6 +237,8 @@ type run struct {
 	insisting sync.WaitGroup
 	stop      context.Context // ends when Run is to stop
 	mute      bool            // the broker does not allow the question of health
+	stopped   bool            // a session has waited for the handlers,
+	drained   bool            // and they have returned
 }
 
 // leave gives back the place of a delivery that is settled.

@@ -65,7 +65,7 @@ func (s *session) handle(j job) {
 			if wait != backoff.Stop {
 				wait = min(max(wait, e.outcome.After), holdLimit)
 			}
-			s.cfg.Logger.Warn("message held", "queue", d.Queue, "message", d.ID, "error", e.text, "again_in", wait)
+			s.cfg.Logger.Warn("message held", "queue", d.Queue, "message", d.ID, "attempt", d.Attempt, "error", e.text, "again_in", wait)
 			if s.pause(wait) {
 				continue
 			}

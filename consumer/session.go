@@ -209,7 +209,7 @@ func (s *session) drain(unstarted ...amqp.Delivery) error {
 	for raw := range s.deliveries {
 		s.giveBack(raw)
 	}
-	s.wait(s.cfg.DrainTimeout + stuckGrace)
+	s.stopped, s.drained = true, s.wait(s.cfg.DrainTimeout+stuckGrace)
 	return nil
 }
 

@@ -70,10 +70,14 @@ func (s *session) log(d *Delivery, e ending, end Settlement) {
 	}
 	switch end.Place {
 	case PlaceDone:
-		s.cfg.Logger.Info("message discarded", append(about, "reason", e.outcome.Reason)...)
+		s.cfg.Logger.Info("message discarded", "queue", d.Queue, "message", d.ID, "attempt", d.Attempt, "reason", e.outcome.Reason)
 	case PlaceWait:
 		if end.Rung > 0 {
 			about = append(about, "wait", s.route.Waits[end.Rung-1])
+		}
+		if e.err == nil { // not handled, see tooEarly
+			s.cfg.Logger.Info("message not due yet, it is sent to a wait again", about...)
+			return
 		}
 		s.cfg.Logger.Warn("attempt failed, the message is sent to its wait", about...)
 	case PlaceDeadLetter:

@@ -13,20 +13,23 @@ import (
 // delivery, Confirmed and Settled possibly on that of another: what they do
 // delays both. A hook must return: it must not call runtime.Goexit.
 type Trace struct {
-	// Received: a delivery arrived; its handler has not run.
+	// Received: a delivery arrived; its handler has not run, and does not where
+	// a RetryAfter beyond the longest wait is not due yet.
 	Received func(d *Delivery)
 
 	// Handled: the handler returned err after took. Called for every run of
 	// the handler, those on a held message included.
 	Handled func(d *Delivery, err error, took time.Duration)
 
-	// Copied: a copy to another place was written; its confirm is awaited.
+	// Copied: a copy to another place was written; its confirm is awaited. Not
+	// where the broker itself moves the message, see topology.Engine.
 	Copied func(d *Delivery, to topology.Address)
 
 	// Confirmed: the broker confirmed that copy; the delivery is not acked.
 	Confirmed func(d *Delivery, to topology.Address)
 
-	// Settled: the consumer is done with the delivery.
+	// Settled: the consumer is done with the delivery. Once for each Received,
+	// unless the handler never returns.
 	Settled func(d *Delivery, s Settlement)
 }
 

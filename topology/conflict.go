@@ -63,7 +63,7 @@ func refusal(kind, name, owner string, cause *amqp.Error) error {
 		e.Want, e.Have = milliseconds(e.Want), milliseconds(e.Have)
 		e.Advice = fmt.Sprintf("the wait was changed; stop the consumers of %q, let its messages come back (they do within %s), then rabbitmqctl delete_queue %q, and declare again", owner, e.Have, name)
 	case kind == "queue":
-		e.Advice = fmt.Sprintf("stop its consumers, empty it, rabbitmqctl delete_queue %q, and declare again, or choose another name", name)
+		e.Advice = fmt.Sprintf("stop its consumers, empty it, rabbitmqctl delete_queue %q, and declare again, or choose another name (the broker names one difference, there may be more, such as its type)", name)
 	default:
 		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
 	}

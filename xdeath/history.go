@@ -172,7 +172,8 @@ func (h History) Origin(queue string) (exchange, key string, ok bool) {
 // Letter returns h as that of a dead letter. What the consumer wrote into it
 // stands. If nobody did, because the broker itself moved the message, Failure,
 // Queue, FinalAttempts, Exchange and RoutingKey are filled in from the broker's
-// record of its latest death.
+// record of its latest death; Failure.At where that has happened once there, and
+// no error, host and stack.
 func (h History) Letter() History {
 	if h.isLetter || len(h.Deaths) == 0 {
 		return h
@@ -191,6 +192,9 @@ func (h History) Letter() History {
 	exchange, key, ok := h.Origin(latest.Queue)
 	if !ok && len(latest.RoutingKeys) > 0 {
 		exchange, key = latest.Exchange, latest.RoutingKeys[0]
+	}
+	if latest.Count == 1 { // of several the broker keeps the first one's time
+		h.Failure.At = latest.Time
 	}
 	h.FinalAttempts = add(h.Carried(latest.Queue), h.Count(latest.Queue, Rejected))
 	h.Queue, h.Exchange, h.RoutingKey = latest.Queue, exchange, key

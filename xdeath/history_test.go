@@ -307,3 +307,14 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 		t.Errorf("what the consumer wrote was overwritten by %q", got.Failure.Cause)
 	}
 }
+
+// The broker's record of a queue and reason keeps the time of the first death.
+func TestLetterThatTheBrokerMovedSaysWhenItHappenedOnce(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for count, want := range map[int]time.Time{1: at, 2: {}} {
+		d := Death{Queue: "orders", Reason: Expired, Count: count, Exchange: "shop", RoutingKeys: []string{"order.paid"}, Time: at}
+		if got := (History{Deaths: []Death{d}}).Letter().Failure.At; !got.Equal(want) {
+			t.Errorf("after %d deaths Failure.At = %v, want %v", count, got, want)
+		}
+	}
+}

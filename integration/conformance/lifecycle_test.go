@@ -110,6 +110,44 @@ func TestDrainTimeout(t *testing.T) {
 	}, "drain timeout spends no attempt")
 }
 
+func TestAHandlerThatIgnoresItsCtx(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		id := e.send(w.Name, 1)[0]
+		began, release := make(chan struct{}), make(chan struct{})
+		const drain, promised = 200 * time.Millisecond, 200*time.Millisecond + 5*time.Second
+		c, err := consumer.New(e.conn, w, func(context.Context, *consumer.Delivery) error {
+			close(began)
+			<-release
+			return nil
+		}, consumer.Config{DrainTimeout: drain})
+		if err != nil {
+			e.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(ctx) }()
+		<-began
+		cancel()
+		select {
+		case err = <-ended:
+		case <-time.After(3 * promised):
+			err = errors.New("nothing")
+		}
+		if err == nil || !strings.Contains(err.Error(), "1 handlers did not return after their ctx had ended") {
+			e.Errorf("Run returned %v within %v, want that a handler did not return", err, 3*promised)
+		}
+		close(release)
+		j := newJournal(succeed)
+		e.consume(w, j, consumer.Config{})
+		e.until("its message is handled again", func() bool { return j.reached(id, consumer.PlaceDone) })
+		if got := j.attempts(id); !slices.Equal(got, []int{1}) {
+			e.Errorf("it came back as attempts %v, want [1]", got)
+		}
+	}, "drain: a handler that ignores its ctx is named")
+}
+
 func TestLateSettleAfterCut(t *testing.T) {
 	everywhere(t, func(e *env) {
 		p := e.startProxy()

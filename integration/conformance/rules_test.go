@@ -79,6 +79,7 @@ var table = matrix.New("conformance",
 
 	matrix.Rule{Name: "drain"},
 	matrix.Rule{Name: "drain timeout spends no attempt"},
+	matrix.Rule{Name: "drain: a handler that ignores its ctx is named"},
 	matrix.Rule{Name: "late settle after a cut"},
 	matrix.Rule{Name: "late settle after a close by the broker", Except: exceptManagement},
 	matrix.Rule{Name: "health: not running, starting, stopping"},
