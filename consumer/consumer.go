@@ -199,15 +199,16 @@ func (c *Consumer) Run(ctx context.Context) error {
 	if ctx.Err() != nil {
 		err = nil
 	}
-	returned := r.drained
+	drained := r.drained
 	if !r.stopped {
-		returned = r.wait(stuckGrace)
+		drained = r.wait(stuckGrace)
 	}
 	r.crew.dismiss()
+	unsettled := len(r.places)
 	closing := r.publisher.Close()
-	if !returned {
-		return errors.Join(err, closing, fmt.Errorf("consumer: queue %q: %d handlers did not return after their ctx had ended; the broker delivers their messages again",
-			c.queue, len(r.places)))
+	if !drained {
+		return errors.Join(err, closing, fmt.Errorf("consumer: queue %q: %d messages were not settled in time, and the broker delivers them again: their handlers did not return although their ctx had ended, or a hook of Config.Trace or the Logger is slow",
+			c.queue, unsettled))
 	}
 	r.crew.workers.Wait()
 	r.insisting.Wait()
@@ -232,26 +233,27 @@ type run struct {
 	*Consumer
 	publisher *confirm.Publisher
 	places    chan struct{}  // one element for each delivery that is not settled
-	handlers  sync.WaitGroup // as many
+	unsettled sync.WaitGroup // as many
 	crew      *crew
 	insisting sync.WaitGroup
 	stop      context.Context // ends when Run is to stop
 	mute      bool            // the broker does not allow the question of health
-	stopped   bool            // a session has waited for the handlers,
-	drained   bool            // and they have returned
+	stopped   bool            // a session has waited for what is unsettled,
+	drained   bool            // and nothing is left
 }
 
 // leave gives back the place of a delivery that is settled.
 func (r *run) leave() {
 	<-r.places
-	r.handlers.Done()
+	r.unsettled.Done()
 }
 
-// wait waits for the handlers and reports whether they have all returned in time.
+// wait waits for the deliveries in hand, and reports whether all were settled in
+// time.
 func (r *run) wait(limit time.Duration) bool {
 	done := make(chan struct{})
 	go func() { // stays behind only with a handler that stays behind
-		r.handlers.Wait()
+		r.unsettled.Wait()
 		close(done)
 	}()
 	timer := time.NewTimer(limit)

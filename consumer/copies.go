@@ -17,10 +17,15 @@ type copies struct {
 	spare     []*moving // memory for the next sent
 	confirmed []*moving // and not acked yet
 	timer     *time.Timer
+	patience  time.Duration
 }
 
-// patience is for how long a copy may keep the answers to later ones waiting.
-const patience = 100 * time.Millisecond
+// For how long a copy may keep the acks of later ones waiting: less after each
+// that did, and more again with each that was worth it.
+const (
+	longestPatience  = 100 * time.Millisecond
+	shortestPatience = time.Millisecond
+)
 
 // await brings m to its end, or leaves that to the worker that awaits already,
 // which goes on until there is nothing left to wait for. A copy whose answer takes
@@ -88,16 +93,17 @@ func (c *copies) flush(s *session) {
 
 // wait waits for an answer, but not for long.
 func (c *copies) wait(s *session, m *moving) {
-	left := patience - time.Since(m.sent)
 	if c.timer == nil {
-		c.timer = time.NewTimer(left)
-	} else {
-		c.timer.Reset(left)
+		c.timer = time.NewTimer(longestPatience)
+		c.patience = longestPatience
 	}
+	c.timer.Reset(c.patience - time.Since(m.sent))
 	defer c.timer.Stop()
 	select {
 	case <-m.pending.Done():
+		c.patience = min(c.patience+time.Millisecond, longestPatience)
 	case <-c.timer.C:
+		c.patience = max(c.patience/4, shortestPatience)
 	case <-s.settling.Done():
 	}
 }

@@ -169,7 +169,7 @@ func (s *session) start(raw amqp.Delivery) bool {
 	for {
 		select {
 		case s.places <- struct{}{}:
-			s.handlers.Add(1)
+			s.unsettled.Add(1)
 			j := job{session: s, raw: raw, entry: &unsettled{tag: raw.DeliveryTag}}
 			s.acks.received(j.entry)
 			s.crew.hand(j)

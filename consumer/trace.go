@@ -8,10 +8,12 @@ import (
 )
 
 // Trace is a set of hooks for metrics and tests. Nil hooks are not called.
-// Those of one delivery run one after the other, those of several deliveries
-// concurrently. Received, Handled and Copied run on the goroutine of the
-// delivery, Confirmed and Settled possibly on that of another: what they do
-// delays both. A hook must return: it must not call runtime.Goexit.
+// Those of one delivery run one after the other. Received and Handled run on the
+// goroutine of its handler, concurrently with those of other deliveries. The
+// others may run on that of another delivery: Confirmed and Settled follow one
+// another for all whose copies are confirmed together, and none of them is acked
+// before the last Confirmed has returned. So hooks must be quick, and must
+// return: what takes long, or calls runtime.Goexit, belongs on another goroutine.
 type Trace struct {
 	// Received: a delivery arrived; its handler has not run, and does not where
 	// a RetryAfter beyond the longest wait is not due yet.

@@ -135,7 +135,7 @@ func TestAHandlerThatIgnoresItsCtx(t *testing.T) {
 		case <-time.After(3 * promised):
 			err = errors.New("nothing")
 		}
-		if err == nil || !strings.Contains(err.Error(), "1 handlers did not return after their ctx had ended") {
+		if err == nil || !strings.Contains(err.Error(), "1 messages were not settled in time") || !strings.Contains(err.Error(), "handlers did not return") {
 			e.Errorf("Run returned %v within %v, want that a handler did not return", err, 3*promised)
 		}
 		close(release)
