@@ -235,7 +235,7 @@ type run struct {
 	places    chan struct{}  // one element for each delivery that is not settled
 	unsettled sync.WaitGroup // as many
 	crew      *crew
-	insisting sync.WaitGroup
+	insisting sync.WaitGroup  // goroutines of copies that take long
 	stop      context.Context // ends when Run is to stop
 	mute      bool            // the broker does not allow the question of health
 	stopped   bool            // a session has waited for what is unsettled,

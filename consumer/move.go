@@ -43,13 +43,13 @@ func (s *session) send(m *moving, copy amqp.Publishing) (err error) {
 	if limit := s.channel.FrameSize(); limit > 0 && xdeath.HeaderSize(copy) > limit-frameOverhead {
 		return errTooLarge
 	}
-	m.sent = time.Now()
 	m.pending, err = s.publisher.Write(s.settling, confirm.Message{
 		Exchange:   m.to.Exchange,
 		Key:        m.to.Key,
 		Publishing: copy,
-		Deadline:   m.sent.Add(s.cfg.CopyTimeout),
+		Deadline:   time.Now().Add(s.cfg.CopyTimeout),
 	})
+	m.sent = time.Now()
 	if err == nil && s.cfg.Trace.Copied != nil {
 		m.pending.Flush() // the hook may rely on it, and comes before that of the confirm
 		s.cfg.Trace.copied(m.delivery, m.to)

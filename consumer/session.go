@@ -83,6 +83,7 @@ func (r *run) session() (consumed bool, err error) {
 			if careful && !suspicious(route, raw, channel.Server().Version) {
 				careful = false
 				if err := s.widen(); err != nil {
+					s.giveBack(raw) // matters at a stop: see there
 					return true, err
 				}
 			}

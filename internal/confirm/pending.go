@@ -63,7 +63,8 @@ func (p *Pending) Flush() {
 func (p *Pending) Done() <-chan struct{} { return p.confirm.Done() }
 
 // Answered reports whether the broker has answered on the channel that the
-// message was sent on: then Wait waits for nothing more.
+// message was sent on: then Wait waits for nothing more, unless the channel is
+// lost before it is called and the answer was a refusal.
 func (p *Pending) Answered() bool {
 	select {
 	case <-p.confirm.Done():
