@@ -18,13 +18,14 @@ type copies struct {
 	confirmed []*moving // and not acked yet
 	timer     *time.Timer
 	patience  time.Duration
+	renewal   time.Time // of patience
 }
 
-// For how long a copy may keep the acks of later ones waiting: less after each
-// that did, and more again with each that was worth it.
+// A copy may keep the acks of later ones waiting for so long, a quarter of that
+// after each that was not worth it, and for so long again some time later.
 const (
-	longestPatience  = 100 * time.Millisecond
-	shortestPatience = time.Millisecond
+	fullPatience    = 100 * time.Millisecond
+	patienceRenewed = 10 * time.Second
 )
 
 // await brings m to its end, or leaves that to the worker that awaits already,
@@ -93,17 +94,19 @@ func (c *copies) flush(s *session) {
 
 // wait waits for an answer, but not for long.
 func (c *copies) wait(s *session, m *moving) {
+	now := time.Now()
 	if c.timer == nil {
-		c.timer = time.NewTimer(longestPatience)
-		c.patience = longestPatience
+		c.timer = time.NewTimer(fullPatience)
 	}
-	c.timer.Reset(c.patience - time.Since(m.sent))
+	if now.After(c.renewal) {
+		c.patience, c.renewal = fullPatience, now.Add(patienceRenewed)
+	}
+	c.timer.Reset(c.patience - now.Sub(m.sent))
 	defer c.timer.Stop()
 	select {
 	case <-m.pending.Done():
-		c.patience = min(c.patience+time.Millisecond, longestPatience)
 	case <-c.timer.C:
-		c.patience = max(c.patience/4, shortestPatience)
+		c.patience /= 4
 	case <-s.settling.Done():
 	}
 }
