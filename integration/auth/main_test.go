@@ -22,6 +22,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/poll"
 )
 
 func TestMain(m *testing.M) {
@@ -329,14 +330,5 @@ func within[T any](t *testing.T, what string, c <-chan T) T {
 // until polls for what has no notice of its own.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	deadline := time.After(patience)
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("%s: not within %v", what, patience)
-		}
-	}
+	poll.Until(t, patience, what, done)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -86,7 +87,7 @@ func (c *trio) lead(t *testing.T, n *broker.Node, queue string) {
 	if out, err := c.leader(t, c.Node, queue).Exec(t.Context(), "rabbitmqctl", "eval", expr); err != nil {
 		t.Fatalf("%s to lead %s: %v: %s", n.Name(), queue, err, out)
 	}
-	until(t, time.Minute, n.Name()+" leads "+queue, func() bool { return c.leader(t, c.Node, queue) == n })
+	poll.Until(t, time.Minute, n.Name()+" leads "+queue, func() bool { return c.leader(t, c.Node, queue) == n })
 }
 
 // leaders returns the name of the leading node of each queue.

@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -63,7 +64,7 @@ func (c *trio) standOn(t *testing.T, n *broker.Node, w topology.WorkQueue) *stan
 			t.Error(err)
 		}
 	})
-	until(t, time.Minute, "the consumer of "+w.Name+" is healthy", func() bool { return s.Health() == nil })
+	poll.Until(t, time.Minute, "the consumer of "+w.Name+" is healthy", func() bool { return s.Health() == nil })
 	return s
 }
 
@@ -152,16 +153,16 @@ func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 	t.Cleanup(func() { _ = c.Heal(context.Background()) }) // again, if the test has failed
 	for _, cc := range cases {
 		early := publish(producer.Message{Key: cc.queue.Name})
-		until(t, time.Minute, "a message is handled", func() bool { return cc.handled(early) == 1 })
+		poll.Until(t, time.Minute, "a message is handled", func() bool { return cc.handled(early) == 1 })
 		cc.held = publish(producer.Message{Key: cc.queue.Name, Type: "held"})
-		until(t, time.Minute, "a message is in the handler's hands", func() bool { return cc.handled(cc.held) == 1 })
+		poll.Until(t, time.Minute, "a message is in the handler's hands", func() bool { return cc.handled(cc.held) == 1 })
 	}
 
 	c.isolate(t, n)
 	cut := time.Now()
 	all := func(limit time.Duration, what string, so func(*cutCase) bool, since func(*cutCase) *time.Duration) {
 		t.Helper()
-		until(t, limit, what, func() bool {
+		poll.Until(t, limit, what, func() bool {
 			left := 0
 			for _, cc := range cases {
 				if *since(cc) == 0 && so(cc) {
@@ -189,7 +190,7 @@ func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 		return slices.ContainsFunc(cc.late, func(id string) bool { return cc.handled(id) > 0 })
 	}, func(cc *cutCase) *time.Duration { return &cc.moved })
 	for _, cc := range cases {
-		until(t, time.Minute, "the consumer of "+cc.queue.Name+" is healthy again", func() bool { return cc.Health() == nil })
+		poll.Until(t, time.Minute, "the consumer of "+cc.queue.Name+" is healthy again", func() bool { return cc.Health() == nil })
 		if on(cc.conn, n) {
 			t.Errorf("%s is consumed from %s, which is cut off", cc.queue.Name, n.Name())
 		}
@@ -202,7 +203,7 @@ func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 	}, func(cc *cutCase) *time.Duration { return &cc.back })
 	for _, cc := range cases {
 		for _, id := range cc.late {
-			until(t, 3*time.Minute, "the others are handled too", func() bool { return cc.handled(id) > 0 })
+			poll.Until(t, 3*time.Minute, "the others are handled too", func() bool { return cc.handled(id) > 0 })
 		}
 		cc.report(t)
 	}

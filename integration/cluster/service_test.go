@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -154,7 +155,7 @@ func (s *service) flow(t *testing.T, what string) {
 	t.Helper()
 	const enough = 300
 	before := s.ledger.retried()
-	until(t, time.Minute, s.queue.Name+": messages come back "+what, func() bool { return s.ledger.retried() >= before+enough })
+	poll.Until(t, time.Minute, s.queue.Name+": messages come back "+what, func() bool { return s.ledger.retried() >= before+enough })
 }
 
 // settle lets no further message in and returns when all have ended somewhere,
@@ -209,20 +210,4 @@ func queuesOf(w topology.WorkQueue) []string {
 		all = append(all, w.WaitQueue(i+1))
 	}
 	return all
-}
-
-// until polls for a condition.
-func until(t *testing.T, limit time.Duration, what string, reached func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for !reached() {
-		select {
-		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -55,7 +56,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	_, before := work.ledger.count()
 	work.load.body = large
 	work.publishSoon("")
-	until(t, slack*noticed, "publishers are blocked", func() bool { _, _, blocked := conn.Blocked(); return blocked })
+	poll.Until(t, slack*noticed, "publishers are blocked", func() bool { _, _, blocked := conn.Blocked(); return blocked })
 	r.detected(time.Since(began), noticed)
 
 	// The alarm ends when the patience of the write is about to end for the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/integration/poll"
 )
 
 // config is that of a client whose deadlines are short.
@@ -162,7 +163,7 @@ func (j *journal) Handle(_ context.Context, r slog.Record) error {
 // said waits until something is said, and returns how long after t0 it was.
 func (j *journal) said(t *testing.T, t0 time.Time, what string) (after time.Duration) {
 	t.Helper()
-	until(t, time.Minute, "the log says "+what, func() bool {
+	poll.Until(t, time.Minute, "the log says "+what, func() bool {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		for _, r := range j.records {

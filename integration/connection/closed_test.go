@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -61,10 +62,10 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 		began := n.closeConnections(t, both)
 		detect = max(detect, both.lost(t, began))
 		runs, _ := work.ledger.count()
-		until(t, slack*returned, "a handler runs again", func() bool { now, _ := work.ledger.count(); return now > runs })
+		poll.Until(t, slack*returned, "a handler runs again", func() bool { now, _ := work.ledger.count(); return now > runs })
 		recovered = max(recovered, time.Since(began))
 		// The next close must hit poison, as long as there is some.
-		until(t, slack*returned, "poison is taken again", func() bool {
+		poll.Until(t, slack*returned, "poison is taken again", func() bool {
 			return taken.Load() > before || work.ledger.crashed() >= poison
 		})
 	}
@@ -80,7 +81,7 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 // returns when it last did. A broker may not yet know of one that is young.
 func (n *node) closeConnections(t *testing.T, both sockets) (closed time.Time) {
 	t.Helper()
-	until(t, slack*returned, "the broker closes its connections", func() bool {
+	poll.Until(t, slack*returned, "the broker closes its connections", func() bool {
 		n.closeKnown(t)
 		closed = time.Now()
 		young := time.After(200 * time.Millisecond)

@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/poll"
 )
 
 // Not parallel with any other test: it counts all goroutines of this process,
@@ -49,8 +50,8 @@ func TestSessionsLeaveNothingBehind(t *testing.T) {
 		}
 		close(turns)
 		all.Wait()
-		until(t, 10*time.Second, "goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
-		until(t, 30*time.Second, "the broker has no channel left", func() bool {
+		poll.Until(t, 10*time.Second, "goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+		poll.Until(t, 30*time.Second, "the broker has no channel left", func() bool {
 			return strings.TrimSpace(n.ctl(t, "list_channels", "pid")) == ""
 		})
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -130,7 +131,7 @@ func (w *work) publishSoon(messageType string) {
 func (w *work) delivered(t *testing.T) {
 	t.Helper()
 	w.callers.Wait()
-	until(t, slack*returned, w.queue+": all messages have ended", func() bool { return len(w.ledger.lost()) == 0 })
+	poll.Until(t, slack*returned, w.queue+": all messages have ended", func() bool { return len(w.ledger.lost()) == 0 })
 }
 
 // publishOne publishes a message and writes down what became of it.
@@ -214,7 +215,7 @@ func (w *work) flow(t *testing.T) { w.recovered(t, time.Now()) }
 func (w *work) recovered(t *testing.T, t0 time.Time) time.Duration {
 	t.Helper()
 	var ended time.Time
-	until(t, slack*returned, w.queue+": messages flow", func() (ok bool) {
+	poll.Until(t, slack*returned, w.queue+": messages flow", func() (ok bool) {
 		ended, ok = w.ledger.tripAfter(t0)
 		return ok
 	})
@@ -228,7 +229,7 @@ func (w *work) settle(t *testing.T, r *row, allowed ...error) {
 	w.finish()
 	w.callers.Wait()
 	const patience = 30 * time.Second // without any event, for a message that is missing
-	until(t, 90*time.Second, w.queue+": all messages have ended", func() bool {
+	poll.Until(t, 90*time.Second, w.queue+": all messages have ended", func() bool {
 		quiet := time.Since(w.ledger.quietSince())
 		if len(w.ledger.lost()) > 0 {
 			return quiet > patience
@@ -268,20 +269,4 @@ func (w *work) ready(t *testing.T) (n int) {
 		t.Fatal(err)
 	}
 	return n
-}
-
-// until polls for a condition.
-func until(t *testing.T, limit time.Duration, what string, reached func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for !reached() {
-		select {
-		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
 }

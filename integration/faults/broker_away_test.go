@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -26,7 +27,7 @@ func TestBrokerSilent(t *testing.T) {
 			n.freeze(t)
 			silent := time.Now()
 			for _, b := range bursts {
-				until(t, 30*time.Second, b.queue.Name+": its consumer notices the silence", func() bool { return b.work.consumer.Health() != nil })
+				poll.Until(t, 30*time.Second, b.queue.Name+": its consumer notices the silence", func() bool { return b.work.consumer.Health() != nil })
 				b.state = fmt.Sprintf("%d handlers had run, noticed after %v", b.ledger.count(), time.Since(silent).Round(time.Millisecond))
 			}
 			must(t, "unpause", n.Unpause)
@@ -47,7 +48,7 @@ func TestBrokerRestarted(t *testing.T) {
 			must(t, "stop", n.Stop)
 			for _, b := range bursts {
 				b.state = fmt.Sprintf("%d failures", b.ledger.failures())
-				until(t, 10*time.Second, b.queue.Name+": its consumer notices", func() bool { return b.work.consumer.Health() != nil })
+				poll.Until(t, 10*time.Second, b.queue.Name+": its consumer notices", func() bool { return b.work.consumer.Health() != nil })
 			}
 			must(t, "start", n.Start)
 			endFlow(t, n, bursts, ruleRestarted, time.Now())
@@ -76,7 +77,7 @@ func startFlow(t *testing.T, n *node, name string, queue func(topology.QueueType
 		b.startPublishing(t, 40_000, true)
 	}
 	for _, b := range bursts {
-		until(t, 60*time.Second, b.queue.Name+": messages flow", func() bool { return b.ledger.failures() >= flow })
+		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow", func() bool { return b.ledger.failures() >= flow })
 	}
 	return bursts
 }
@@ -86,7 +87,7 @@ func endFlow(t *testing.T, n *node, bursts []*burst, rule string, back time.Time
 	t.Helper()
 	for _, b := range bursts {
 		before := b.ledger.failures()
-		until(t, 60*time.Second, b.queue.Name+": messages flow again", func() bool { return b.ledger.failures() >= before+flow })
+		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow again", func() bool { return b.ledger.failures() >= before+flow })
 		if err := b.work.consumer.Health(); err != nil {
 			t.Errorf("%s: consumes and is said not to: %v", b.queue.Name, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -59,13 +60,13 @@ func TestBrokerKilled(t *testing.T) {
 			for _, b := range failing {
 				b.startWork(t)
 			}
-			until(t, 60*time.Second, "the return of the first messages", func() bool {
+			poll.Until(t, 60*time.Second, "the return of the first messages", func() bool {
 				return ending[0].ledger.started(2) > 0 && ending[1].ledger.started(2) > 0
 			})
 			for _, b := range append(failing, publishes...) {
 				b.startPublishing(t, 40_000, false)
 			}
-			until(t, 60*time.Second, "the midst of the bursts", func() bool {
+			poll.Until(t, 60*time.Second, "the midst of the bursts", func() bool {
 				for i := range failing {
 					if failing[i].ledger.failures() < midst || publishes[i].ledger.count() < midst {
 						return false

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -109,7 +110,7 @@ func testPartDeleted(t *testing.T, n *node, queueType topology.QueueType, p part
 	waiting := batch()
 	s := startWork(t, conn, w, l, 10, p != deadLetterQueue)
 	// A nack that was written has not yet brought its message to the wait.
-	until(t, 30*time.Second, "all wait", func() bool {
+	poll.Until(t, 30*time.Second, "all wait", func() bool {
 		inWait, err := messages(t.Context(), conn, w.WaitQueue(1))
 		inLetters, err2 := messages(t.Context(), conn, w.DeadLetterQueue().Name)
 		return err == nil && err2 == nil && inWait == len(waiting) && inLetters == len(letters)

@@ -263,22 +263,6 @@ func (p *publishing) stop() error {
 	return p.fault
 }
 
-// until polls for a condition.
-func until(t *testing.T, limit time.Duration, what string, reached func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	for !reached() {
-		select {
-		case <-tick.C:
-		case <-late.C:
-			t.Fatalf("not within %v: %s", limit, what)
-		}
-	}
-}
-
 // publish publishes n messages of a type and returns their ids. All are safe.
 func publish(t *testing.T, conn *connection.Conn, w topology.WorkQueue, l *ledger, messageType string, n int) (ids []string) {
 	t.Helper()
