@@ -37,8 +37,9 @@ type Config struct {
 	HandlerTimeout time.Duration
 
 	// DrainTimeout is how long handlers may go on after Run was told to stop,
-	// before their ctx ends; Run returns 5 s later even if they do not. Defaults
-	// to 20 s; Kubernetes kills after 30 s.
+	// before their ctx ends; 5 s later Run waits for them no more. Closing, where
+	// the broker does not answer, comes on top. Defaults to 20 s; Kubernetes
+	// kills after 30 s.
 	DrainTimeout time.Duration
 
 	// CopyTimeout is how long the consumer tries to get a copy confirmed,

@@ -65,8 +65,28 @@ func TestAJobIsDoneOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
 				t.Errorf("job %d was done %d times", n, done[n])
 			}
 		}
-		if len(c.idle) > atATime {
-			t.Errorf("%d workers are idle, want at most %d", len(c.idle), atATime)
+		c.dismiss()
+		c.workers.Wait()
+	})
+}
+
+func TestNoMoreWorkersStayIdleThanThereAreJobsAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const atATime, workers = 2, 6
+		all := make(chan struct{})
+		var c *crew
+		c = newCrew(atATime, func(j job) {
+			if j.raw.DeliveryTag == workers {
+				close(all)
+			} else {
+				c.hand(numbered(j.raw.DeliveryTag + 1)) // needs one more worker
+			}
+			<-all
+		})
+		c.hand(numbered(1))
+		synctest.Wait()
+		if len(c.idle) != atATime {
+			t.Errorf("%d workers are idle, want %d of %d", len(c.idle), atATime, workers)
 		}
 		c.dismiss()
 		c.workers.Wait()

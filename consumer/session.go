@@ -196,6 +196,7 @@ func (s *session) giveBack(raw amqp.Delivery) {
 // with their copies and acks. The channel is closed last, by end.
 func (s *session) drain(unstarted ...amqp.Delivery) error {
 	s.health.fail(errStopping)
+	over := time.Now().Add(s.cfg.DrainTimeout + stuckGrace)
 	hard := time.AfterFunc(s.cfg.DrainTimeout, func() { s.stopWork(ErrStopped) })
 	defer hard.Stop()
 	harder := time.AfterFunc(s.cfg.DrainTimeout+stuckGrace/2, func() { s.stopSettling(ErrStopped) })
@@ -210,7 +211,7 @@ func (s *session) drain(unstarted ...amqp.Delivery) error {
 	for raw := range s.deliveries {
 		s.giveBack(raw)
 	}
-	s.stopped, s.drained = true, s.wait(s.cfg.DrainTimeout+stuckGrace)
+	s.stopped, s.drained = true, s.wait(time.Until(over))
 	return nil
 }
 
