@@ -45,31 +45,14 @@ func ExampleParse_malformed() {
 	// attempt: 5
 }
 
-func ExampleRetry() {
-	d := amqp.Delivery{Headers: headers, Exchange: "orders.retry", RoutingKey: "orders@1", Body: []byte("{}")}
-	p := xdeath.Retry(d, xdeath.RetryCopy{Queue: "orders", Returned: true, Attempts: 3, At: time.Now()})
+// A letter is published once more.
+func ExampleAgain() {
+	d := amqp.Delivery{Headers: headers, MessageId: "42", Body: []byte("{}")}
+	p := xdeath.Again(d)
 
-	h, _ := xdeath.Parse(p.Headers)
-	fmt.Println("deaths left for the broker to count:", len(h.Deaths))
-	fmt.Println("next attempt:", h.Attempt("orders", true))
+	fmt.Println(p.MessageId, len(p.Headers), "headers")
 	// Output:
-	// deaths left for the broker to count: 0
-	// next attempt: 4
-}
-
-func ExampleDeadLetter() {
-	d := amqp.Delivery{Headers: headers, Exchange: "orders.retry", RoutingKey: "orders@1"}
-	p := xdeath.DeadLetter(d, xdeath.Letter{
-		Queue: "orders", Returned: true, Attempts: 3,
-		Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no paper"},
-	})
-
-	h, _ := xdeath.Parse(p.Headers)
-	fmt.Println(h.Failure.Cause, "after", h.FinalAttempts, "attempts:", h.Failure.Error)
-	fmt.Println("if somebody moves it back, attempt:", h.Attempt("orders", false))
-	// Output:
-	// exhausted after 3 attempts: no paper
-	// if somebody moves it back, attempt: 1
+	// 42 0 headers
 }
 
 func ExampleValidate() {

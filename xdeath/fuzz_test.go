@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/copies"
 )
 
 // FuzzParse builds a header table from bytes, anything that a delivery can hold,
@@ -77,9 +79,9 @@ func checkAnyInput(t *testing.T, data []byte, send func(amqp.Publishing) amqp.Ta
 		p    amqp.Publishing
 		next int // the attempt at which the copy comes back
 	}{
-		{"Retry", Retry(d, RetryCopy{Queue: "q", Returned: true, Attempts: attempt, At: at}), min(attempt, maxCount-1) + 1},
-		{"DeadLetter", DeadLetter(d, Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: Failure{Cause: CauseExhausted, Stack: string(data), At: at}}), 1},
-		{"Fallback", Fallback(amqp.Publishing{Headers: headers}, FallbackCopy{Exchange: "ex", Failure: Failure{Cause: CauseBlocked, Error: string(data)}}), 1},
+		{"Retry", retry(d, copies.RetryCopy{Queue: "q", Returned: true, Attempts: attempt, At: at}), min(attempt, maxCount-1) + 1},
+		{"DeadLetter", deadLetter(d, copies.Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: copies.Failure{Cause: string(CauseExhausted), Stack: string(data), At: at}}), 1},
+		{"Fallback", fallback(amqp.Publishing{Headers: headers}, copies.FallbackCopy{Exchange: "ex", Failure: copies.Failure{Cause: string(CauseBlocked), Error: string(data)}}), 1},
 	}
 	if !reflect.DeepEqual(headers, before) {
 		t.Error("the delivery's headers were changed")

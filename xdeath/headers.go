@@ -29,7 +29,10 @@ const (
 )
 
 // Headers that a producer writes and the broker acts upon: more routing keys,
-// as arrays of strings. The broker removes BCC on publish.
+// as arrays of strings. The broker removes BCC on publish, so that no consumer
+// sees it, and still routes by it when it dead-letters the message. A key of the form
+// orders@2 must not be among them: after its first failure the message would wait
+// in wait 3 of the work queue orders, if its engine is topology.Ladder.
 const (
 	HeaderCC  = "CC"
 	HeaderBCC = "BCC"
@@ -51,8 +54,8 @@ const (
 	// HeaderQueue, string, on a retry copy and a dead letter: the work queue
 	// whose handler failed, and for which the other headers speak.
 	HeaderQueue = "x-rehop-queue"
-	// HeaderExchange and HeaderRoutingKey, strings, on every copy: where the
-	// producer published to.
+	// HeaderExchange and HeaderRoutingKey, strings, on every copy and on a message
+	// with a delay: where the producer published to.
 	HeaderExchange   = "x-rehop-exchange"
 	HeaderRoutingKey = "x-rehop-routing-key"
 	// HeaderFirstFailedAt, timestamp (whole seconds), on a retry copy and a
@@ -61,12 +64,23 @@ const (
 	// HeaderNotBefore, int64, Unix milliseconds, on a retry copy that returns
 	// too early because the schedule has no wait long enough.
 	HeaderNotBefore = "x-rehop-not-before"
+	// HeaderDue, int64, Unix milliseconds, on a retry copy and a message with a
+	// delay: when its wait is over.
+	// The engine carry brings it back then; a message that is handled earlier
+	// has come too early, whatever brought it.
+	HeaderDue = "x-rehop-due"
 	// HeaderHistory, array of tables of the shape of HeaderDeath, on a retry
 	// copy and a dead letter of a message that died before: the deaths that
 	// republishing has taken off the broker's own header, and former dead
 	// letters with their cause as the reason; newest first, at most 32. For
 	// people to read; nothing counts it.
 	HeaderHistory = "x-rehop-history"
+	// HeaderReplays, int64, on a message that came out of a store: how often it
+	// did. Copies keep it.
+	HeaderReplays = "x-rehop-replays"
+	// HeaderPriority, int64, on a message that is published with a priority: that
+	// priority, where an exchange can look at it (topology.Lanes). Copies keep it.
+	HeaderPriority = "x-rehop-priority"
 )
 
 // Headers that say why a message failed for good, on a dead letter and on a
@@ -94,22 +108,42 @@ const (
 	HeaderArchivedCC = "x-rehop-cc"
 )
 
+// HeaderUnreadable, string, stands in place of all headers of a message whose
+// own ones the client library cannot read, because they are too many, nested too
+// deep or larger than a frame: package connection replaces them as the message
+// comes in, and the message in its queue is unchanged. The value says why.
+const HeaderUnreadable = "x-rehop-unreadable"
+
 // Cause is why rehop gave a message up: the value of HeaderReason. (A Reason is
 // the broker's word, and of another kind.) Values that this version does not
 // know are kept.
 type Cause string
 
 const (
-	CauseExhausted    Cause = "exhausted"     // the last attempt failed
-	CausePermanent    Cause = "permanent"     // the handler said that it will never work
-	CauseExpired      Cause = "expired"       // it was too old when its turn came
-	CauseCrashLoop    Cause = "crash-loop"    // consumers died while they had it, up to the delivery limit
-	CauseMaxLen       Cause = "maxlen"        // the queue was full
-	CauseRejected     Cause = "rejected"      // nacked: the consumer could not have a copy confirmed
-	CauseUnroutable   Cause = "unroutable"    // published, and returned by the broker
-	CauseBrokerNacked Cause = "broker-nacked" // published, and refused by the broker
-	CauseBlocked      Cause = "blocked"       // not published: the broker was blocked or away
+	CauseExhausted  Cause = "exhausted"  // the last attempt failed
+	CausePermanent  Cause = "permanent"  // the handler said that it will never work
+	CauseExpired    Cause = "expired"    // it was too old when its turn came
+	CauseCrashLoop  Cause = "crash-loop" // consumers died while they had it, up to the delivery limit
+	CauseMaxLen     Cause = "maxlen"     // the queue was full
+	CauseRejected   Cause = "rejected"   // nacked or rejected, and dead-lettered by the broker
+	CauseUnreadable Cause = "unreadable" // the client library cannot read its headers
+	// Causes of a publish that need a person, to bind a queue, give a permission
+	// or make room.
+	CauseUnroutable Cause = "unroutable" // returned: no queue took it
+	CauseRefused    Cause = "refused"    // the broker does not allow it
+	CauseNacked     Cause = "nacked"     // a queue refused it: full, or not available
+
+	// Causes of a publish that pass; the message can be published again then.
+	CauseUnreachable Cause = "unreachable" // there was no connection, or no room
+	CauseBlocked     Cause = "blocked"     // the broker blocked publishers, short of memory or disk
+	CauseUnconfirmed Cause = "unconfirmed" // sent, and not answered: it may be in its queue
 )
+
+// Passes reports whether the cause of a publish passes without the help of a
+// person. The message can then be published again later.
+func (c Cause) Passes() bool {
+	return c == CauseUnreachable || c == CauseBlocked || c == CauseUnconfirmed
+}
 
 // brokerFamily is what the broker owns, and what every republish strips.
 var brokerFamily = []string{
@@ -123,7 +157,7 @@ var brokerFamily = []string{
 // version's, pass through a copy untouched.
 var ours = []string{
 	HeaderAttempts, HeaderFinalAttempts, HeaderQueue, HeaderExchange, HeaderRoutingKey,
-	HeaderFirstFailedAt, HeaderNotBefore, HeaderHistory,
+	HeaderFirstFailedAt, HeaderNotBefore, HeaderDue, HeaderHistory,
 	HeaderReason, HeaderError, HeaderErrorType, HeaderStack, HeaderFailedAt, HeaderHost,
 	HeaderExpiration, HeaderUserID, HeaderArchivedCC,
 }

@@ -1,16 +1,18 @@
-// Package xdeath says what happened to a message: it parses the headers that
-// the broker and rehop write, answers the questions that a consumer has about
-// them, and holds the rules for publishing a message once more.
+// Package xdeath says what happened to a message. It parses the headers that the
+// broker and rehop write, counts attempts, and makes the message to publish once
+// more.
 //
-// Everything here is a pure function over values: no broker, no clock, no
-// logging, safe for concurrent use. Functions that return a publishing never
-// change the delivery's headers and share no table, array or byte slice in them
-// with it; the body is shared, not copied.
+// Every function is pure: it uses no broker, no clock and no logger, and is safe
+// for concurrent use. A function that returns a publishing never changes the
+// delivery's headers, and shares no table, array or byte slice of them. The body
+// is shared, not copied.
 package xdeath
 
 import (
 	"math"
 	"time"
+
+	"github.com/rehop/rehop/internal/levels"
 )
 
 // Reason is the broker's word for why a queue dead-lettered a message. Words
@@ -24,8 +26,8 @@ const (
 	DeliveryLimit Reason = "delivery_limit" // a quorum queue's delivery limit was passed
 )
 
-// Death is one entry of the broker's x-death: all deaths in one queue for one
-// reason.
+// Death is one entry of the broker's x-death. It stands for all deaths in one
+// queue for one reason.
 type Death struct {
 	Queue  string
 	Reason Reason
@@ -96,8 +98,13 @@ type History struct {
 	// NotBefore is when this retry copy may be handled; zero: at once. It
 	// counts only if the copy has come back to Queue through its retry exchange.
 	NotBefore time.Time
+	// Due is when the wait of this retry copy is over; zero: not written. Like
+	// NotBefore it counts only after a return.
+	Due time.Time
 	// Earlier holds the deaths of former copies, newest first.
 	Earlier []Death
+	// Replays is how often the message came out of a store.
+	Replays int
 	// Failure is why the message was given up; zero if it never was.
 	Failure Failure
 	// Archived is what the former copies could not carry as properties.
@@ -156,11 +163,11 @@ func (h History) Attempt(queue string, returned bool) int {
 
 // Origin returns the exchange and routing key that the producer published to,
 // as far as the headers know it for this queue: by our own headers if they
-// speak for it, else by what the broker recorded at its first rejection there.
+// speak for it, or for no queue as those of a delayed message do, else by what the broker recorded at its first rejection there.
 // It returns false when neither knows, which is so on a first attempt: then the
 // delivery's own exchange and routing key are the producer's.
 func (h History) Origin(queue string) (exchange, key string, ok bool) {
-	if h.hasOrigin && queue != "" && h.Queue == queue {
+	if h.hasOrigin && queue != "" && h.Queue == queue || h.isDelayed() {
 		return h.Exchange, h.RoutingKey, true
 	}
 	if d, found := h.Death(queue, Rejected); found && len(d.RoutingKeys) > 0 {
@@ -168,6 +175,10 @@ func (h History) Origin(queue string) (exchange, key string, ok bool) {
 	}
 	return "", "", false
 }
+
+// isDelayed reports whether a producer has sent the message through exact delays,
+// and no copy of it was made since.
+func (h History) isDelayed() bool { return h.hasOrigin && h.Queue == "" && !h.isLetter }
 
 // Letter returns h as that of a dead letter. What the consumer wrote into it
 // stands. If nobody did, because the broker itself moved the message, Failure,
@@ -179,6 +190,9 @@ func (h History) Letter() History {
 		return h
 	}
 	latest := h.Deaths[0] // the one element whose place is known on every version
+	if levels.Is(latest.Queue) {
+		return h.stranded(latest)
+	}
 	switch latest.Reason {
 	case Expired:
 		h.Failure.Cause = CauseExpired
@@ -198,6 +212,17 @@ func (h History) Letter() History {
 	}
 	h.FinalAttempts = add(h.Carried(latest.Queue), h.Count(latest.Queue, Rejected))
 	h.Queue, h.Exchange, h.RoutingKey = latest.Queue, exchange, key
+	return h
+}
+
+// stranded returns h as that of a message whose target was gone at the end of its
+// delay. Its own headers say where it was to go.
+func (h History) stranded(latest Death) History {
+	h.Failure.Cause = CauseUnroutable
+	if latest.Count == 1 {
+		h.Failure.At = latest.Time
+	}
+	h.FinalAttempts = h.Carried(h.Queue)
 	return h
 }
 

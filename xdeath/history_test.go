@@ -56,7 +56,7 @@ var broker4 = amqp.Table{
 
 // with returns the table with more headers; nil removes one.
 func with(t amqp.Table, pairs ...any) amqp.Table {
-	c := orEmpty(Normalize(t))
+	c := orEmpty(normalize(t))
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == nil {
 			delete(c, pairs[i].(string))
@@ -143,6 +143,9 @@ func TestParseTypes(t *testing.T) {
 	h := parsed(t, amqp.Table{HeaderDeath: []any{entry("q", "a new reason", 1, "", day1)}})
 	if n := h.Count("q", "a new reason"); n != 1 {
 		t.Errorf("an unknown reason counts %d, want 1", n)
+	}
+	if n := parsed(t, amqp.Table{HeaderReplays: int64(2)}).Replays; n != 2 {
+		t.Errorf("replays %d, want 2", n)
 	}
 	if at := parsed(t, amqp.Table{HeaderNotBefore: int64(1500)}).NotBefore; !at.Equal(time.UnixMilli(1500)) {
 		t.Errorf("NotBefore = %v, want 1.5 s after 1970", at)

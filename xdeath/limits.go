@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 
@@ -17,6 +18,10 @@ import (
 const (
 	maxDepth   = 32   // levels of tables and arrays within the header table
 	maxEntries = 8192 // entries in one table or array
+
+	// addedEntries is the room for the headers that the broker, retries and
+	// letters add to the message's own.
+	addedEntries = 64
 )
 
 // maxExpiration is the longest TTL in milliseconds that the broker takes: ten
@@ -29,11 +34,12 @@ const maxExpiration = 315_360_000_000
 // one costs more than the message: the connection or the channel is closed, with
 // all that is in flight on it, or it is the consumers' connections.
 //
-// Checked are: header keys and the string properties, at most 255 bytes; types
-// of values; at most 32 levels and 8192 entries; an int that does not fit in the
-// 32 bits that amqp091-go sends of it (Normalize makes it an int64); CC and BCC,
+// It checks: header keys and the string properties, at most 255 bytes; types
+// of values; at most 32 levels and 8192 entries, of which 64 of the header table
+// are left to what is added later; an int that does not fit in the
+// 32 bits that amqp091-go sends of it (Strip makes it an int64); CC and BCC,
 // which must be arrays of strings; expiration, milliseconds from 0 to
-// 315360000000 in decimal digits; delivery mode 0 to 2; HeaderSize, at most
+// 315360000000 in decimal digits; delivery mode 0 to 2; HeaderNeed, at most
 // MaxHeaderBytes. Any priority fits its byte on the wire.
 func Validate(p amqp.Publishing) error {
 	var c checker
@@ -56,18 +62,25 @@ func Validate(p amqp.Publishing) error {
 	if len(p.Headers) > 0 {
 		c.table("Headers", p.Headers, 0)
 	}
+	if n := len(p.Headers); n > maxEntries-addedEntries && n <= maxEntries { // above, table has said so
+		c.fault("Headers has %d entries, want at most %d (the broker, retries and letters add theirs)", n, maxEntries-addedEntries)
+	}
 	if !c.deep { // what has no end has no size
-		if size := HeaderSize(p); size > MaxHeaderBytes {
+		size := HeaderSize(p)
+		switch need := HeaderNeed(p); {
+		case size > MaxHeaderBytes:
 			c.fault("properties and headers are %d bytes, want at most %d (large data belongs in the body)", size, MaxHeaderBytes)
+		case need > MaxHeaderBytes:
+			c.fault("properties and headers are %d bytes, and %d once the broker has repeated CC in each entry of x-death, want at most %d (use bindings instead of many keys)", size, need, MaxHeaderBytes)
 		}
 	}
 	return errors.Join(c.faults...)
 }
 
-// Normalize returns a deep copy of the headers in which every int is an int64,
+// normalize returns a deep copy of the headers in which every int is an int64,
 // in tables and arrays at any level: amqp091-go sends an int as 32 bits and
 // wraps what does not fit, silently. Nil stays nil.
-func Normalize(headers amqp.Table) amqp.Table {
+func normalize(headers amqp.Table) amqp.Table {
 	if headers == nil {
 		return nil
 	}
@@ -160,10 +173,22 @@ func (c *checker) value(path string, v any, depth int) {
 		if int64(v) != int64(int32(v)) {
 			c.fault("%s is the int %d, want an int64: an int is sent as 32 bits", path, v)
 		}
+	case float32:
+		c.finite(path, float64(v))
+	case float64:
+		c.finite(path, v)
 	default:
 		if err := (amqp.Table{"": v}).Validate(); err != nil {
 			c.fault("%s is a %T, want a type that amqp.Table lists", path, v)
 		}
+	}
+}
+
+// finite refuses what a broker closes the whole connection for (541, measured on
+// 4.3).
+func (c *checker) finite(path string, v float64) {
+	if math.IsInf(v, 0) || math.IsNaN(v) {
+		c.fault("%s is %v, want a finite number", path, v)
 	}
 }
 

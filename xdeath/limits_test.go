@@ -68,6 +68,8 @@ func TestValidateRefuses(t *testing.T) {
 		{"a duration", amqp.Publishing{Headers: amqp.Table{"k": time.Second}}, `xdeath: Headers["k"] is a time.Duration, want a type that amqp.Table lists`},
 		{"a plain map", amqp.Publishing{Headers: amqp.Table{"k": map[string]any{}}}, `xdeath: Headers["k"] is a map[string]interface {}, want a type that amqp.Table lists`},
 		{"an int that wraps", amqp.Publishing{Headers: amqp.Table{"k": wide}}, `xdeath: Headers["k"] is the int 5000000000, want an int64: an int is sent as 32 bits`},
+		{"infinity", amqp.Publishing{Headers: amqp.Table{"k": math.Inf(-1)}}, `xdeath: Headers["k"] is -Inf, want a finite number`},
+		{"not a number", amqp.Publishing{Headers: amqp.Table{"k": []any{float32(math.NaN())}}}, `xdeath: Headers["k"][0] is NaN, want a finite number`},
 		{"too many entries", amqp.Publishing{Headers: amqp.Table{"k": make([]any, 8193)}}, `xdeath: Headers["k"] has 8193 entries, want at most 8192`},
 		{"CC that is a string", amqp.Publishing{Headers: amqp.Table{HeaderCC: "k"}}, `xdeath: Headers["CC"] is not an array ([]any) of strings`},
 		{"BCC of numbers", amqp.Publishing{Headers: amqp.Table{HeaderBCC: []any{"k", int64(1)}}}, `xdeath: Headers["BCC"] is not an array ([]any) of strings`},
@@ -93,15 +95,15 @@ func TestValidateRefuses(t *testing.T) {
 }
 
 func TestNormalize(t *testing.T) {
-	got := Normalize(amqp.Table{"k": wide, "t": amqp.Table{"l": []any{7, "x", []byte{1}, nil}}, "i": int32(1)})
+	got := normalize(amqp.Table{"k": wide, "t": amqp.Table{"l": []any{7, "x", []byte{1}, nil}}, "i": int32(1)})
 	want := amqp.Table{"k": int64(5_000_000_000), "t": amqp.Table{"l": []any{int64(7), "x", []byte{1}, nil}}, "i": int32(1)}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("Normalize = %v, want %v", got, want)
 	}
-	if Normalize(nil) != nil {
-		t.Error("Normalize(nil) is not nil")
+	if normalize(nil) != nil {
+		t.Error("normalize(nil) is not nil")
 	}
 	self := amqp.Table{}
 	self["me"] = self
-	Normalize(self) // must end
+	normalize(self) // must end
 }

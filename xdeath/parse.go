@@ -22,13 +22,13 @@ const maxMillis = 253_402_300_799_999
 // the zero History and nil. Integers may have any width, strings may be byte
 // slices.
 //
-// Whatever a foreign client has written, it does not panic. Malformed are: a
-// value of the wrong type, a count below 0 or above 2,147,483,647, a name of a
-// queue or exchange longer than 255 bytes, an instant outside the years 1970 to
-// 9999. The error then joins the faults, each named by its header (of an array
-// only those of the first malformed entry), and the History is still of use: x-death and x-rehop-history with a malformed entry
-// count as absent as a whole, any other malformed header as absent by itself,
-// and all others as usual.
+// Parse never panics, whatever a client has written. A value is malformed if it
+// has the wrong type, or is a count below 0 or above 2,147,483,647, a name of a
+// queue or exchange longer than 255 bytes, or an instant outside the years 1970 to
+// 9999. The error then joins all faults, each with the name of its header; of an
+// array it has those of the first malformed entry. The History is usable all the
+// same: a malformed header counts as absent, and x-death and x-rehop-history count
+// as absent as a whole if one entry is malformed.
 func Parse(headers amqp.Table) (History, error) {
 	if !hasPast(headers) {
 		return History{}, nil
@@ -56,7 +56,9 @@ func Parse(headers amqp.Table) (History, error) {
 		RoutingKey:    r.name(HeaderRoutingKey),
 		FirstFailed:   r.time(HeaderFirstFailedAt),
 		NotBefore:     r.millis(HeaderNotBefore),
+		Due:           r.millis(HeaderDue),
 		Earlier:       r.deaths(HeaderHistory),
+		Replays:       r.count(HeaderReplays),
 		Failure: Failure{
 			Cause:     Cause(r.name(HeaderReason)),
 			Error:     r.text(HeaderError),

@@ -7,60 +7,43 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/copies"
 )
 
-// RetryCopy is what Retry has to know beside the delivery.
-type RetryCopy struct {
-	// Queue is the work queue whose handler failed, and for which the copy
-	// counts.
-	Queue string
-	// Returned says that the delivery had come back through Queue's own retry
-	// exchange, as for History.Attempt. If not, it starts another life: the
-	// origin and the first failure it carries are not taken over, but for the
-	// origin that a dead letter names.
-	Returned bool
-	// Attempts at Queue that have ended, the one that just failed included: the
-	// next is Attempts+1. Below 0 counts as 0.
-	Attempts int
-	// At is when the attempt failed: the copy's first failure, unless it has
-	// one already. The zero time writes none.
-	At time.Time
-	// NotBefore, if set, is when the copy may be handled at the earliest; it is
-	// written in milliseconds, rounded up.
-	NotBefore time.Time
-	// User is the user of the session that publishes the copy. The broker
-	// closes the channel of one who sends another user's user-id.
-	User string
+func init() {
+	copies.Retry, copies.Back, copies.DeadLetter, copies.Fallback, copies.Cut = retry, back, deadLetter, fallback, fit
 }
 
-// Letter is what DeadLetter has to know beside the delivery.
-type Letter struct {
-	// Queue, Returned, Attempts and User are those of RetryCopy.
-	Queue    string
-	Returned bool
-	Attempts int
-	User     string
-	// Failure is why the message is given up. Its At is also the first failure
-	// of a message that has none yet.
-	Failure Failure
-}
-
-// FallbackCopy is what Fallback has to know beside the publishing.
-type FallbackCopy struct {
-	// Exchange and RoutingKey are where the message could not be published to.
-	Exchange, RoutingKey string
-	// User is that of RetryCopy, on the broker that takes the copy.
-	User string
-	// Failure is why: unroutable, broker-nacked or blocked, and the error.
-	Failure Failure
+// Again returns the message that a delivery was when it was published, to publish
+// it once more on a channel of your own. The delivery may be a letter out of a
+// dead-letter queue, or any other. Its headers are those of Strip, with
+// HeaderPriority if it has a priority, and its other properties are unchanged; an expiration that copies had to archive is set again.
+// The message starts at attempt 1 wherever it is published to. History.Origin and
+// History.Letter say where it came from.
+//
+// Again leaves out the keys of CC and BCC that are archived, because their
+// receivers have the message, and an archived user-id, because only its own user
+// may send it.
+func Again(d amqp.Delivery) amqp.Publishing {
+	h, _ := Parse(d.Headers)
+	p := fromDelivery(d)
+	p.DeliveryMode = d.DeliveryMode
+	p.Headers = Strip(d.Headers)
+	if d.Priority > 0 {
+		p.Headers = orEmpty(p.Headers)
+		p.Headers[HeaderPriority] = int64(d.Priority)
+	}
+	p.Expiration = expiration(d.Expiration, h)
+	return p
 }
 
 // Strip returns a copy of the headers without the broker's family (x-death,
 // x-first-death-*, x-last-death-*, x-delivery-count, x-acquired-count) and
-// without any x-rehop-*: what a producer applies to each fresh publish, because
-// a message that a consumer forwards starts another life. CC and BCC stay, they
-// are the producer's own wish. Values of the type int are converted to int64,
-// see Normalize. No headers left is nil.
+// without any x-rehop-*. A producer applies it to each publish, because a message
+// that is published starts at attempt 1. CC and BCC stay, because the producer asked
+// for them. Values of type int are converted to int64, because amqp091-go sends an
+// int as 32 bits. If no headers are left, Strip returns nil.
 func Strip(headers amqp.Table) amqp.Table {
 	if len(headers) == 0 {
 		return nil
@@ -77,7 +60,7 @@ func Strip(headers amqp.Table) amqp.Table {
 	return kept
 }
 
-// Retry returns the copy of a failed delivery that waits for its next attempt.
+// retry returns the copy of a failed delivery that waits for its next attempt.
 //
 // It keeps body, content type and encoding, correlation-id, reply-to, type,
 // app-id, message-id, timestamp, priority and the user's headers. It is always
@@ -94,50 +77,64 @@ func Strip(headers amqp.Table) amqp.Table {
 //
 // The headers stay within MaxHeaderBytes, see there for what is cut. Malformed
 // headers of the delivery count as Parse says.
-func Retry(d amqp.Delivery, r RetryCopy) amqp.Publishing {
+func retry(d amqp.Delivery, r copies.RetryCopy) amqp.Publishing {
 	h, _ := Parse(d.Headers) // the caller has parsed them too, and logs
 	p := fromDelivery(d)
 	archive(&p, h, r.User)
 	place(&p, d, h, r.Queue, r.Returned, r.At)
 	p.Headers[HeaderAttempts] = bounded(r.Attempts)
-	if !r.NotBefore.IsZero() {
-		ms := r.NotBefore.Add(time.Millisecond - time.Nanosecond).UnixMilli()
-		p.Headers[HeaderNotBefore] = min(max(ms, 0), maxMillis) // beyond, Parse would count it as absent: at once
-	}
+	setMillis(p.Headers, HeaderNotBefore, r.NotBefore)
+	setMillis(p.Headers, HeaderDue, r.Due)
 	report(p.Headers, h.Failure)
-	fit(p)
+	fit(p, MaxHeaderBytes)
 	return p
 }
 
-// DeadLetter returns the copy of a delivery that its queue has given up. It
-// keeps, strips and archives like Retry, and carries the reason, error, error
+// back returns the copy of a delivery from a wait whose time is over, for the
+// queue it waits for: all of it as it is, without what the broker owns. user is
+// that of copies.RetryCopy.
+func back(d amqp.Delivery, user string) amqp.Publishing {
+	h, _ := Parse(d.Headers)
+	p := fromDelivery(d)
+	for _, key := range ours {
+		if v, found := d.Headers[key]; found {
+			p.Headers[key] = clone(v, 1)
+		}
+	}
+	archive(&p, h, user)
+	fit(p, MaxHeaderBytes)
+	return p
+}
+
+// deadLetter returns the copy of a delivery that its queue has given up. It
+// keeps, strips and archives like retry, and carries the reason, error, error
 // type, stack, time and host of the failure, the queue, the attempts it spent
 // as HeaderFinalAttempts (never as HeaderAttempts, so that any way back starts
 // at attempt 1), the first failure, and the producer's exchange and routing key.
-func DeadLetter(d amqp.Delivery, l Letter) amqp.Publishing {
+func deadLetter(d amqp.Delivery, l copies.Letter) amqp.Publishing {
 	h, _ := Parse(d.Headers)
 	p := fromDelivery(d)
 	archive(&p, h, l.User)
 	place(&p, d, h, l.Queue, l.Returned, l.Failure.At)
 	p.Headers[HeaderFinalAttempts] = bounded(l.Attempts)
-	report(p.Headers, l.Failure)
-	fit(p)
+	report(p.Headers, failure(l.Failure))
+	fit(p, MaxHeaderBytes)
 	return p
 }
 
-// Fallback returns the copy of a publishing that reached no queue, for a
+// fallback returns the copy of a publishing that reached no queue, for a
 // dead-letter exchange or another cluster: the same reason headers as a dead
 // letter's, and the exchange and routing key it was meant for. It strips like
-// Strip, and archives and persists like Retry: with its expiration it would
+// Strip, and archives and persists like retry: with its expiration it would
 // vanish from the dead-letter queue.
-func Fallback(p amqp.Publishing, f FallbackCopy) amqp.Publishing {
+func fallback(p amqp.Publishing, f copies.FallbackCopy) amqp.Publishing {
 	p.Headers = orEmpty(Strip(p.Headers))
 	p.DeliveryMode = amqp.Persistent
 	archive(&p, History{}, f.User)
 	p.Headers[HeaderExchange] = f.Exchange
 	p.Headers[HeaderRoutingKey] = f.RoutingKey
-	report(p.Headers, f.Failure)
-	fit(p)
+	report(p.Headers, failure(f.Failure))
+	fit(p, MaxHeaderBytes)
 	return p
 }
 
@@ -173,10 +170,7 @@ func fromDelivery(d amqp.Delivery) amqp.Publishing {
 // archive takes off what the broker would act on once more and writes it down.
 // What the message carries now is newer than what a former copy wrote down.
 func archive(p *amqp.Publishing, h History, user string) {
-	expiration := cmp.Or(p.Expiration, h.Archived.Expiration)
-	for _, death := range h.Deaths { // where the broker puts it, if it dead-letters the message before us
-		expiration = cmp.Or(expiration, death.OriginalExpiration)
-	}
+	millis := expiration(p.Expiration, h)
 	p.Expiration = ""
 	userID := h.Archived.UserID
 	if p.UserId != user {
@@ -189,20 +183,39 @@ func archive(p *amqp.Publishing, h History, user string) {
 	if len(keys) == 0 {
 		keys = h.Archived.CC
 	}
-	setText(p.Headers, HeaderExpiration, expiration)
+	setText(p.Headers, HeaderExpiration, millis)
 	setText(p.Headers, HeaderUserID, userID)
 	if len(keys) > 0 {
 		p.Headers[HeaderArchivedCC] = array(keys)
 	}
 }
 
+// expiration returns the producer's, of a message that has this one now. A copy
+// that waits, or has come back, has had the producer's archived. What it has
+// beside that is the consumer's.
+func expiration(now string, h History) string {
+	if !h.Due.IsZero() {
+		return h.Archived.Expiration
+	}
+	millis := cmp.Or(now, h.Archived.Expiration)
+	for _, death := range h.Deaths { // where the broker puts it, if it dead-letters the message before us
+		millis = cmp.Or(millis, death.OriginalExpiration)
+	}
+	return millis
+}
+
+func failure(f copies.Failure) Failure {
+	return Failure{Cause: Cause(f.Cause), Error: f.Error, ErrorType: f.ErrorType, Stack: f.Stack, At: f.At, Host: f.Host}
+}
+
 // place writes for which queue the copy speaks, where the message came from and
 // what has happened to it.
 func place(p *amqp.Publishing, d amqp.Delivery, h History, queue string, returned bool, at time.Time) {
 	exchange, key := d.Exchange, d.RoutingKey
-	if h.isLetter && h.hasOrigin {
-		// In a dead-letter queue, or out of one by hand: the delivery's own
-		// exchange and key are the way it was moved, not the producer's.
+	if h.hasOrigin && (h.isLetter || h.isDelayed()) {
+		// In a dead-letter queue, out of one by hand, or through exact delays: the
+		// delivery's own exchange and key are the way it was moved, not the
+		// producer's.
 		exchange, key = h.Exchange, h.RoutingKey
 	}
 	first := at
@@ -244,6 +257,15 @@ func setText(headers amqp.Table, key, s string) {
 func setTime(headers amqp.Table, key string, t time.Time) {
 	if isInstant(t) { // anything else, the zero time included, Parse would refuse
 		headers[key] = t
+	}
+}
+
+// setMillis rounds up: a message may not come early. Beyond maxMillis Parse would
+// count it as absent, which is at once.
+func setMillis(headers amqp.Table, key string, t time.Time) {
+	if !t.IsZero() {
+		ms := t.Add(time.Millisecond - time.Nanosecond).UnixMilli()
+		headers[key] = min(max(ms, 0), maxMillis)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/copies"
 )
 
 // delivery has every property set; it has come back to orders after three
@@ -23,7 +25,7 @@ func delivery() amqp.Delivery {
 	}
 }
 
-var retryOrders = RetryCopy{Queue: "orders", Returned: true, Attempts: 4, At: day3, User: "rehop"}
+var retryOrders = copies.RetryCopy{Queue: "orders", Returned: true, Attempts: 4, At: day3, User: "rehop"}
 
 func TestStrip(t *testing.T) {
 	all := amqp.Table{"user": 7, HeaderCC: []any{"k"}, HeaderBCC: []any{"k"}, "x-user": "mine", Prefix + "of-a-later-version": "x"}
@@ -44,7 +46,7 @@ func TestStrip(t *testing.T) {
 
 func TestRetryKeepsTheMessage(t *testing.T) {
 	d := delivery()
-	p := Retry(d, retryOrders)
+	p := retry(d, retryOrders)
 	want := amqp.Publishing{
 		Headers:     p.Headers,
 		ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: amqp.Persistent, Priority: 7,
@@ -66,23 +68,23 @@ func TestRetryHeaders(t *testing.T) {
 	tests := []struct {
 		rule    string
 		headers amqp.Table
-		r       RetryCopy
+		r       copies.RetryCopy
 		want    amqp.Table // nil: absent
 	}{
 		{"it counts, for its queue", broker4, retryOrders, amqp.Table{HeaderAttempts: int64(4), HeaderQueue: "orders", HeaderFinalAttempts: nil}},
 		{"it knows the producer's exchange and key", broker4, retryOrders, amqp.Table{HeaderExchange: "shop", HeaderRoutingKey: "order.paid"}},
 		{"it knows the first failure", broker4, retryOrders, amqp.Table{HeaderFirstFailedAt: day1}},
-		{"a first failure is this one", nil, RetryCopy{Queue: "orders", Attempts: 1, At: day3},
+		{"a first failure is this one", nil, copies.RetryCopy{Queue: "orders", Attempts: 1, At: day3},
 			amqp.Table{HeaderAttempts: int64(1), HeaderFirstFailedAt: day3, HeaderExchange: "orders.retry", HeaderRoutingKey: "orders@2", HeaderHistory: nil}},
-		{"an unknown time is not written", nil, RetryCopy{Queue: "orders"}, amqp.Table{HeaderFirstFailedAt: nil, HeaderNotBefore: nil}},
-		{"another life's origin and first failure are not taken over", broker4, RetryCopy{Queue: "orders", Attempts: 1, At: day3},
+		{"an unknown time is not written", nil, copies.RetryCopy{Queue: "orders"}, amqp.Table{HeaderFirstFailedAt: nil, HeaderNotBefore: nil}},
+		{"another life's origin and first failure are not taken over", broker4, copies.RetryCopy{Queue: "orders", Attempts: 1, At: day3},
 			amqp.Table{HeaderFirstFailedAt: day3, HeaderExchange: "orders.retry", HeaderRoutingKey: "orders@2"}},
-		{"negative attempts count as 0", nil, RetryCopy{Queue: "orders", Attempts: -1}, amqp.Table{HeaderAttempts: int64(0)}},
-		{"not-before is milliseconds", nil, RetryCopy{Queue: "orders", NotBefore: time.UnixMilli(1500)}, amqp.Table{HeaderNotBefore: int64(1500)}},
-		{"not-before is rounded up", nil, RetryCopy{Queue: "orders", NotBefore: time.UnixMilli(1500).Add(1)}, amqp.Table{HeaderNotBefore: int64(1501)}},
-		{"not-before stays readable", nil, RetryCopy{Queue: "orders", NotBefore: time.Unix(1<<40, 0)}, amqp.Table{HeaderNotBefore: int64(maxMillis)}},
-		{"not-before 1970 is at once", nil, RetryCopy{Queue: "orders", NotBefore: time.Unix(-5, 0)}, amqp.Table{HeaderNotBefore: int64(0)}},
-		{"a time that Parse would refuse is not written", nil, RetryCopy{Queue: "orders", At: time.Unix(-5, 0)}, amqp.Table{HeaderFirstFailedAt: nil}},
+		{"negative attempts count as 0", nil, copies.RetryCopy{Queue: "orders", Attempts: -1}, amqp.Table{HeaderAttempts: int64(0)}},
+		{"not-before is milliseconds", nil, copies.RetryCopy{Queue: "orders", NotBefore: time.UnixMilli(1500)}, amqp.Table{HeaderNotBefore: int64(1500)}},
+		{"not-before is rounded up", nil, copies.RetryCopy{Queue: "orders", NotBefore: time.UnixMilli(1500).Add(1)}, amqp.Table{HeaderNotBefore: int64(1501)}},
+		{"not-before stays readable", nil, copies.RetryCopy{Queue: "orders", NotBefore: time.Unix(1<<40, 0)}, amqp.Table{HeaderNotBefore: int64(maxMillis)}},
+		{"not-before 1970 is at once", nil, copies.RetryCopy{Queue: "orders", NotBefore: time.Unix(-5, 0)}, amqp.Table{HeaderNotBefore: int64(0)}},
+		{"a time that Parse would refuse is not written", nil, copies.RetryCopy{Queue: "orders", At: time.Unix(-5, 0)}, amqp.Table{HeaderFirstFailedAt: nil}},
 		{"the last copy's not-before is gone", amqp.Table{HeaderNotBefore: int64(1500)}, retryOrders, amqp.Table{HeaderNotBefore: nil}},
 		{"CC and BCC are archived, not sent again", with(nil, HeaderCC, []any{"a"}, HeaderBCC, []any{"b"}), retryOrders,
 			amqp.Table{HeaderCC: nil, HeaderBCC: nil, HeaderArchivedCC: []any{"a", "b"}}},
@@ -94,7 +96,7 @@ func TestRetryHeaders(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
 			d := amqp.Delivery{Headers: tt.headers, Exchange: "orders.retry", RoutingKey: "orders@2"}
-			got := Retry(d, tt.r).Headers
+			got := retry(d, tt.r).Headers
 			for key, want := range tt.want {
 				if !reflect.DeepEqual(got[key], want) {
 					t.Errorf("%s = %v, want %v", key, got[key], want)
@@ -132,8 +134,8 @@ func TestArchivedProperties(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
 			for name, p := range map[string]amqp.Publishing{
-				"Retry":      Retry(tt.d, retryOrders),
-				"DeadLetter": DeadLetter(tt.d, Letter{Queue: "orders", User: "rehop"}),
+				"Retry":      retry(tt.d, retryOrders),
+				"DeadLetter": deadLetter(tt.d, copies.Letter{Queue: "orders", User: "rehop"}),
 			} {
 				if p.Expiration != "" || p.UserId != tt.user {
 					t.Errorf("%s: Expiration %q, UserId %q are set, want none and %q", name, p.Expiration, p.UserId, tt.user)
@@ -147,8 +149,8 @@ func TestArchivedProperties(t *testing.T) {
 }
 
 func TestDeadLetter(t *testing.T) {
-	p := DeadLetter(delivery(), Letter{Queue: "orders", Returned: true, Attempts: 5, User: "rehop", Failure: Failure{
-		Cause: CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1",
+	p := deadLetter(delivery(), copies.Letter{Queue: "orders", Returned: true, Attempts: 5, User: "rehop", Failure: copies.Failure{
+		Cause: string(CauseExhausted), Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1",
 	}})
 	h := parsed(t, p.Headers)
 	want := Failure{Cause: CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1"}
@@ -175,8 +177,8 @@ func TestFallback(t *testing.T) {
 	original := amqp.Publishing{
 		Headers: with(broker4, "user", 1, HeaderCC, []any{"k"}), Expiration: "5", UserId: "alice", MessageId: "m1", Priority: 3,
 	}
-	p := Fallback(original, FallbackCopy{Exchange: "shop", RoutingKey: "order.paid", User: "rehop", Failure: Failure{
-		Cause: CauseUnroutable, Error: "312 NO_ROUTE", At: day1, Host: "h1",
+	p := fallback(original, copies.FallbackCopy{Exchange: "shop", RoutingKey: "order.paid", User: "rehop", Failure: copies.Failure{
+		Cause: string(CauseUnroutable), Error: "312 NO_ROUTE", At: day1, Host: "h1",
 	}})
 	want := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: "m1", Priority: 3, Headers: amqp.Table{
 		"user": int64(1), HeaderExchange: "shop", HeaderRoutingKey: "order.paid", HeaderReason: "unroutable",
@@ -186,7 +188,7 @@ func TestFallback(t *testing.T) {
 	if !reflect.DeepEqual(p, want) {
 		t.Errorf("Fallback = %+v, want %+v", p, want)
 	}
-	if Fallback(amqp.Publishing{}, FallbackCopy{}).Headers == nil {
+	if fallback(amqp.Publishing{}, copies.FallbackCopy{}).Headers == nil {
 		t.Error("Fallback of no headers wrote none")
 	}
 }
@@ -196,11 +198,11 @@ func TestFallback(t *testing.T) {
 func TestCopiesShareNothing(t *testing.T) {
 	d, before := delivery(), delivery()
 	for _, p := range []amqp.Publishing{
-		Retry(d, retryOrders),
-		DeadLetter(d, Letter{Queue: "orders"}),
-		Fallback(amqp.Publishing{Headers: d.Headers}, FallbackCopy{}),
+		retry(d, retryOrders),
+		deadLetter(d, copies.Letter{Queue: "orders"}),
+		fallback(amqp.Publishing{Headers: d.Headers}, copies.FallbackCopy{}),
 		{Headers: Strip(d.Headers)},
-		{Headers: Normalize(d.Headers)},
+		{Headers: normalize(d.Headers)},
 	} {
 		scribble(p.Headers)
 		if !reflect.DeepEqual(d, before) {
@@ -236,7 +238,7 @@ func TestRepublishLoop(t *testing.T) {
 		if n := h.Attempt("orders", returned); n != attempt {
 			t.Fatalf("Attempt = %d, want %d", n, attempt)
 		}
-		p := Retry(d, RetryCopy{Queue: "orders", Returned: returned, Attempts: attempt, At: day1.Add(time.Duration(attempt) * time.Minute)})
+		p := retry(d, copies.RetryCopy{Queue: "orders", Returned: returned, Attempts: attempt, At: day1.Add(time.Duration(attempt) * time.Minute)})
 		d, _ = roundTrip(t, p)
 		d.Headers[HeaderDeath] = []any{entry("orders.wait", Expired, 1, "", day2, "orders.wait")}
 		d.Exchange, d.RoutingKey = "orders.retry", "orders@1"
@@ -260,7 +262,7 @@ func TestRepublishLoop(t *testing.T) {
 // TestLadderThenRepublish mixes the engines: what the broker counted is folded
 // into the carried attempts, and it starts to count anew.
 func TestLadderThenRepublish(t *testing.T) {
-	p := Retry(delivery(), retryOrders)
+	p := retry(delivery(), retryOrders)
 	back := with(p.Headers, HeaderDeath, []any{
 		entry("orders", Rejected, 2, "orders.retry", day3, "orders@4"),
 		entry("orders.wait.4", Expired, 3, "orders.ladder", day3, "orders@4"),
@@ -277,16 +279,16 @@ func TestLadderThenRepublish(t *testing.T) {
 // TestRetriedDeadLetter is the consumer of a dead-letter queue: the letter says
 // why it died until it dies again.
 func TestRetriedDeadLetter(t *testing.T) {
-	letter := DeadLetter(delivery(), Letter{Queue: "orders", Returned: true, Attempts: 5, Failure: Failure{Cause: CauseExhausted, Error: "no paper", At: day3}})
+	letter := deadLetter(delivery(), copies.Letter{Queue: "orders", Returned: true, Attempts: 5, Failure: copies.Failure{Cause: string(CauseExhausted), Error: "no paper", At: day3}})
 	d, _ := roundTrip(t, letter)
 	d.Exchange, d.RoutingKey = "orders.rest", "orders@4"
 	for _, returned := range []bool{true, false} {
-		p := Retry(d, RetryCopy{Queue: "orders.dlq", Returned: returned, Attempts: 1})
+		p := retry(d, copies.RetryCopy{Queue: "orders.dlq", Returned: returned, Attempts: 1})
 		if p.Headers[HeaderExchange] != "shop" || p.Headers[HeaderRoutingKey] != "order.paid" {
 			t.Errorf("returned %v: the letter's origin is lost: %v", returned, p.Headers)
 		}
 	}
-	first := Retry(d, RetryCopy{Queue: "orders.dlq", Attempts: 1, At: day3})
+	first := retry(d, copies.RetryCopy{Queue: "orders.dlq", Attempts: 1, At: day3})
 	h := parsed(t, first.Headers)
 	if n := h.Attempt("orders.dlq", true); n != 2 {
 		t.Errorf("Attempt = %d, want 2", n)
@@ -310,12 +312,12 @@ func TestRetriedDeadLetter(t *testing.T) {
 		t.Errorf("history says %q, want orders exhausted 1", got)
 	}
 	d, _ = roundTrip(t, first)
-	second := Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Attempts: 2, At: day3})
+	second := retry(d, copies.RetryCopy{Queue: "orders.dlq", Returned: true, Attempts: 2, At: day3})
 	if got := lives(second); got != "orders exhausted 1" {
 		t.Errorf("a second retry says %q: the letter died once", got)
 	}
 	d, _ = roundTrip(t, second)
-	end := DeadLetter(d, Letter{Queue: "orders.dlq", Returned: true, Attempts: 3, Failure: Failure{Cause: CausePermanent}})
+	end := deadLetter(d, copies.Letter{Queue: "orders.dlq", Returned: true, Attempts: 3, Failure: copies.Failure{Cause: string(CausePermanent)}})
 	if got := parsed(t, end.Headers); got.Failure != (Failure{Cause: CausePermanent}) || got.Queue != "orders.dlq" || got.FinalAttempts != 3 {
 		t.Errorf("the second letter says %+v", got)
 	}
@@ -360,5 +362,26 @@ func TestFold(t *testing.T) {
 	}
 	if got := fold(History{Deaths: many}); len(got) != maxPairs || got[0].Queue != "39" || got[31].Queue != "8" {
 		t.Errorf("of 40 pairs, %d are left, from %v to %v, want the newest 32", len(got), got[0], got[len(got)-1])
+	}
+}
+
+func TestAgainIsTheMessageThatWasPublished(t *testing.T) {
+	original := amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid", MessageId: "m1", UserId: "alice", Expiration: "5000", Priority: 3,
+		DeliveryMode: amqp.Transient, Headers: amqp.Table{"user": "h", HeaderCC: []any{"k"}}, Body: []byte("b")}
+	letter := deadLetter(original, copies.Letter{Queue: "orders", Attempts: 5, User: "rehop", Failure: copies.Failure{Cause: string(CauseExhausted)}})
+	d := amqp.Delivery{Exchange: "", RoutingKey: "orders.dlq", MessageId: letter.MessageId, UserId: letter.UserId, Priority: letter.Priority,
+		DeliveryMode: letter.DeliveryMode, Headers: with(letter.Headers, HeaderDeliveryCount, int64(2)), Body: letter.Body}
+	got := Again(d)
+	if got.MessageId != "m1" || got.Expiration != "5000" || got.Priority != 3 || string(got.Body) != "b" || got.DeliveryMode != amqp.Persistent {
+		t.Errorf("%+v, want the properties of the message, and those that were archived", got)
+	}
+	if len(got.Headers) != 2 || got.Headers["user"] != "h" || got.Headers[HeaderPriority] != int64(3) {
+		t.Errorf("headers %v, want the user's and the priority's alone", got.Headers)
+	}
+	if h, err := Parse(got.Headers); err != nil || h.Attempt("orders", true) != 1 {
+		t.Errorf("it starts at attempt %d, %v", h.Attempt("orders", true), err)
+	}
+	if first := Again(original); first.DeliveryMode != amqp.Transient || first.Expiration != "5000" || first.UserId != "alice" {
+		t.Errorf("of a message that nobody has copied: %+v", first)
 	}
 }

@@ -11,17 +11,16 @@ import (
 // MaxHeaderBytes bounds the properties and headers of every copy, as HeaderSize
 // counts them. All of them travel in one frame that cannot be split: above
 // frame_max (128 KiB unless configured) the broker closes the publisher's
-// connection, and a message just below it, to which the broker adds its own
-// headers later, closes that of every consumer it is delivered to. Half of it
-// leaves room for x-death to grow.
+// connection. The broker adds its own headers later, so a message just below
+// frame_max closes the connection of every consumer that it is delivered to. Half
+// of frame_max leaves room for x-death to grow.
 //
-// A copy that would be larger is cut, in this order and no further than
-// needed: the stack, which goes first and as a whole if it must; the history,
-// oldest deaths first; the error text; the error type; the host. Texts are cut
-// at a character. Never cut are the user's headers and properties, those that
-// count or place the message (attempts, final attempts, queue, reason, exchange,
-// routing key, the times) and what is archived, even if they alone exceed the
-// budget.
+// A copy that would be larger is cut in this order, and no further than needed:
+// the stack, as a whole if it must; the history, oldest deaths first; the error
+// text; the error type; the host. Texts are cut between characters. Three kinds
+// are never cut, even if they alone exceed the bound: the user's headers and
+// properties, those that count or place the message (attempts, final attempts,
+// queue, reason, exchange, routing key, the times), and what is archived.
 const MaxHeaderBytes = 64 << 10
 
 // Sizes to which texts are cut in any case.
@@ -30,14 +29,39 @@ const (
 	maxErrorBytes = 4 << 10
 )
 
-// fit cuts the headers of a copy to the budget, in the order that MaxHeaderBytes
-// documents. The headers must be the copy's own.
-func fit(p amqp.Publishing) {
-	if HeaderSize(p) <= MaxHeaderBytes {
+// HeaderLimit returns the bound of HeaderNeed on a connection with this
+// frame_max, in bytes: half of it, at most MaxHeaderBytes. The other half is for
+// what is added later. A frame of 0 means a connection without a limit, and gives
+// MaxHeaderBytes.
+func HeaderLimit(frame int) int {
+	if frame <= 0 {
+		return MaxHeaderBytes
+	}
+	return min(frame/2, MaxHeaderBytes)
+}
+
+// maxDeaths is how many entries x-death can have once a message has been through
+// a work queue with the most waits and its dead-letter queue.
+const maxDeaths = 18
+
+// HeaderNeed returns HeaderSize and what the broker adds for CC: it repeats these
+// keys in each entry of x-death.
+func HeaderNeed(p amqp.Publishing) int {
+	need := HeaderSize(p)
+	if cc, ok := p.Headers[HeaderCC]; ok {
+		need += maxDeaths * valueSize(cc)
+	}
+	return need
+}
+
+// fit cuts the headers of a copy to a budget, in the order that MaxHeaderBytes
+// documents, such as that of HeaderLimit. The headers must be the copy's own.
+func fit(p amqp.Publishing, limit int) {
+	if HeaderSize(p) <= limit {
 		return
 	}
-	shorten(p, HeaderStack)
-	for HeaderSize(p) > MaxHeaderBytes {
+	shorten(p, HeaderStack, limit)
+	for HeaderSize(p) > limit {
 		list, _ := p.Headers[HeaderHistory].([]any)
 		if len(list) <= 1 {
 			delete(p.Headers, HeaderHistory)
@@ -45,14 +69,14 @@ func fit(p amqp.Publishing) {
 		}
 		p.Headers[HeaderHistory] = list[:len(list)-1]
 	}
-	shorten(p, HeaderError)
-	shorten(p, HeaderErrorType)
-	shorten(p, HeaderHost)
+	shorten(p, HeaderError, limit)
+	shorten(p, HeaderErrorType, limit)
+	shorten(p, HeaderHost, limit)
 }
 
 // shorten cuts one text by as much as the copy is too large.
-func shorten(p amqp.Publishing, key string) {
-	over := HeaderSize(p) - MaxHeaderBytes
+func shorten(p amqp.Publishing, key string, limit int) {
+	over := HeaderSize(p) - limit
 	if over <= 0 {
 		return
 	}
@@ -86,8 +110,8 @@ func cut(s string, limit int) string {
 
 // HeaderSize returns the length in bytes of the publishing's content header, the
 // payload of the one frame that carries all properties and headers, exactly as
-// amqp091-go writes it. The body does not count. Values of a type that
-// amqp091-go refuses count as nothing; Validate names them.
+// amqp091-go writes it. The body does not count. A value of a type that
+// amqp091-go refuses counts as nothing; Validate reports it.
 func HeaderSize(p amqp.Publishing) int {
 	size := 2 + 2 + 8 + 2 // class, weight, body size, flags
 	for _, s := range shortStrings(p) {

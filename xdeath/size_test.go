@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/copies"
 )
 
 func TestHeaderSizeIsWhatAmqp091Writes(t *testing.T) {
@@ -85,13 +87,13 @@ func TestOrderOfCuts(t *testing.T) {
 		})
 	}
 	letter := func(user int) amqp.Publishing {
-		return DeadLetter(
+		return deadLetter(
 			amqp.Delivery{
 				Exchange: "shop", RoutingKey: "order.paid",
 				Headers: amqp.Table{HeaderDeath: deaths, "user": strings.Repeat("u", user)},
 			},
-			Letter{Queue: "orders", Attempts: 5, Failure: Failure{
-				Cause: CauseExhausted, Error: strings.Repeat("ä", 5000), ErrorType: strings.Repeat("t", 300),
+			copies.Letter{Queue: "orders", Attempts: 5, Failure: copies.Failure{
+				Cause: string(CauseExhausted), Error: strings.Repeat("ä", 5000), ErrorType: strings.Repeat("t", 300),
 				Stack: strings.Repeat("s", 10000), Host: "host", At: time.Unix(2e9, 0),
 			}})
 	}
