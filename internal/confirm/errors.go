@@ -1,29 +1,46 @@
 package confirm
 
 import (
+	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
 )
 
-// ErrReturned is what a *ReturnedError is, and a *RefusedError for an exchange
-// that does not exist: the message reached no queue.
+// ErrReturned says that the message reached no queue. A *ReturnedError matches it,
+// and a *RefusedError for an exchange that does not exist.
 var ErrReturned error = &outcome{"returned: no queue took the message", connection.Configuration}
 
-// ErrRefused is what every other *RefusedError is.
+// ErrRefused says that the broker does not allow the message. A *TooLargeError
+// matches it, and every other *RefusedError.
 var ErrRefused error = &outcome{"refused by the broker", connection.Bug}
 
 // ErrNacked says that the broker took the message and refused it: a full
 // queue with overflow reject-publish, or a queue that was not available.
-var ErrNacked error = &outcome{"nacked by the broker", connection.Transient}
+var ErrNacked error = &outcome{"nacked by the broker: a queue is full, or not available", connection.Transient}
 
 // ErrUnconfirmed says that the broker's answer is missing: the message may be
 // in its queue, or may not.
 var ErrUnconfirmed error = &outcome{"unconfirmed: the message may or may not have reached its queue", connection.Transient}
 
-// outcome is what became of a message, and its class.
+// ErrLate is the cause of an end at a message's Timeout.
+var ErrLate error = &outcome{"no answer in time", connection.Transient}
+
+// ErrImpatient is the cause of an end of a message's Patience.
+var ErrImpatient error = &outcome{"given up, the trouble has lasted too long", connection.Transient}
+
+var (
+	errHeldUp error = &outcome{"held up on its channel by a message that the broker does not answer", connection.Transient}
+	errUnread error = &outcome{"the broker does not read what was sent", connection.Transient}
+	errSilent error = &outcome{"the broker has not answered what was sent before", connection.Transient}
+	errNoTime error = &outcome{"no time was left to send it", connection.Transient}
+)
+
+// outcome is an error with a class.
 type outcome struct {
 	text  string
 	class connection.Class
@@ -31,6 +48,65 @@ type outcome struct {
 
 func (o *outcome) Error() string           { return o.text }
 func (o *outcome) Class() connection.Class { return o.class }
+
+// OwnLimit tells package connection that a ctx with this cause has ended by a
+// limit of ours, not by the caller.
+func (o *outcome) OwnLimit() {}
+
+// impatientError is an ErrImpatient that says how long the trouble has lasted.
+type impatientError struct{ lasted time.Duration }
+
+func (e *impatientError) Error() string {
+	return fmt.Sprintf("given up, the trouble has lasted %v", e.lasted.Round(time.Millisecond))
+}
+
+// Class returns connection.Transient.
+func (e *impatientError) Class() connection.Class { return connection.Transient }
+
+// Is reports whether target is ErrImpatient.
+func (e *impatientError) Is(target error) bool { return target == ErrImpatient }
+
+// OwnLimit is that of outcome.
+func (e *impatientError) OwnLimit() {}
+
+// UnsentError says that a message was not sent: what it waited for, and what
+// ended the waiting.
+type UnsentError struct{ Why, Cause error }
+
+func (e *UnsentError) Error() string {
+	if errors.Is(e.Why, e.Cause) {
+		return fmt.Sprintf("not sent: %v", e.Why)
+	}
+	return fmt.Sprintf("not sent: %v: %v", e.Why, e.Cause)
+}
+
+// Unwrap returns both errors.
+func (e *UnsentError) Unwrap() []error { return []error{e.Why, e.Cause} }
+
+// Class returns the class of Why, or Transient if that has none.
+func (e *UnsentError) Class() connection.Class {
+	if class := connection.ClassOf(e.Why); class != connection.Unknown {
+		return class
+	}
+	return connection.Transient
+}
+
+// SilentError says that the broker answers and a target does not.
+type SilentError struct {
+	Exchange, Key string
+	Since         time.Time
+}
+
+func (e *SilentError) Error() string {
+	silent := time.Since(e.Since).Round(time.Millisecond)
+	if e.Exchange == "" {
+		return fmt.Sprintf("queue %q has not answered for %v: it may be without a leader", e.Key, silent)
+	}
+	return fmt.Sprintf("a queue that exchange %q leads to with key %q has not answered for %v: it may be without a leader", e.Exchange, e.Key, silent)
+}
+
+// Class returns connection.Transient.
+func (e *SilentError) Class() connection.Class { return connection.Transient }
 
 // ReturnedError says that the message reached its exchange and no queue.
 type ReturnedError struct {
@@ -40,10 +116,13 @@ type ReturnedError struct {
 }
 
 func (e *ReturnedError) Error() string {
-	return fmt.Sprintf("returned by exchange %q: no queue is bound for key %q (%d %s)", e.Exchange, e.Key, e.Code, e.Text)
+	if e.Exchange == "" {
+		return fmt.Sprintf("returned: queue %q does not exist: declare it first", e.Key)
+	}
+	return fmt.Sprintf("returned: exchange %q has no queue for key %q: bind one (%d %s)", e.Exchange, e.Key, e.Code, e.Text)
 }
 
-// Class returns connection.Configuration: a binding is missing.
+// Class returns connection.Configuration: a queue or a binding is missing.
 func (e *ReturnedError) Class() connection.Class { return connection.Configuration }
 
 // Is reports whether target is ErrReturned.
@@ -57,9 +136,16 @@ type RefusedError struct {
 	Cause         *amqp.Error
 }
 
+func (e *RefusedError) missing() bool { return e.Cause.Code == amqp.NotFound }
+
 func (e *RefusedError) Error() string {
-	if e.Cause.Code == amqp.NotFound {
-		return fmt.Sprintf("returned: exchange %q does not exist", e.Exchange)
+	switch {
+	case e.missing():
+		return fmt.Sprintf("returned: exchange %q does not exist: declare it first", e.Exchange)
+	case e.Cause.Code == amqp.AccessRefused:
+		return fmt.Sprintf("refused by the broker: %d %s: give the user the permission to write there", e.Cause.Code, e.Cause.Reason)
+	case e.Cause.Code == amqp.PreconditionFailed && strings.Contains(e.Cause.Reason, "user_id"):
+		return fmt.Sprintf("refused by the broker: %d %s: leave out the user-id, or log in as that user", e.Cause.Code, e.Cause.Reason)
 	}
 	return fmt.Sprintf("refused by the broker: %d %s", e.Cause.Code, e.Cause.Reason)
 }
@@ -67,7 +153,7 @@ func (e *RefusedError) Error() string {
 // Is reports whether target is ErrReturned, for a missing exchange, or
 // ErrRefused, for any other reason.
 func (e *RefusedError) Is(target error) bool {
-	if e.Cause.Code == amqp.NotFound {
+	if e.missing() {
 		return target == ErrReturned
 	}
 	return target == ErrRefused
@@ -75,3 +161,18 @@ func (e *RefusedError) Is(target error) bool {
 
 // Unwrap returns the broker's own error.
 func (e *RefusedError) Unwrap() error { return e.Cause }
+
+// TooLargeError says that properties and headers do not fit in a frame of the
+// connection. The message was not sent: that would end the connection, here or
+// where it is consumed.
+type TooLargeError struct{ Size, Limit int }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("refused: properties and headers need %d bytes with what is added to them later, want at most %d on this connection: put large data into the body, or raise frame_max", e.Size, e.Limit)
+}
+
+// Class returns connection.Bug.
+func (e *TooLargeError) Class() connection.Class { return connection.Bug }
+
+// Is reports whether target is ErrRefused.
+func (e *TooLargeError) Is(target error) bool { return target == ErrRefused }

@@ -1,0 +1,92 @@
+package confirm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// maxAside bounds the messages that are sent alone at a time. A socket has 2047
+// channels by default, and other users.
+const maxAside = 16
+
+// alone publishes m on a channel of its own, so that it gets its own answer. It is
+// for a message in flight on a channel that the broker has closed because of one
+// of its messages: the broker does not say which.
+func (p *Publisher) alone(ctx context.Context, m *Message) error {
+	err := p.publishAlone(ctx, m)
+	var refused *RefusedError
+	if errors.As(err, &refused) { // it was this one, both times
+		if refused.missing() {
+			p.exchanges.Forget(m.Exchange)
+		}
+		return err
+	}
+	m.Repeated = true
+	return err
+}
+
+func (p *Publisher) publishAlone(ctx context.Context, m *Message) error {
+	if !m.deadline.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, m.deadline, ErrLate)
+		defer cancel()
+	}
+	select {
+	case p.aside <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	case <-p.life.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(p.life))
+	}
+	c, err := p.open(ctx, Limits{Messages: 1, Bytes: 1})
+	if err != nil {
+		<-p.aside
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	answered := false
+	defer func() {
+		p.running.Go(func() { // a broker that does not read takes its time
+			_ = p.closeChannel(c, answered)
+			<-p.aside
+		})
+	}()
+	confirm, err := c.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.Key, true, false, m.Publishing)
+	if err != nil { // the first try was cut off
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+	}
+	select {
+	case <-confirm.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	case <-p.life.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(p.life))
+	}
+	answered = true
+	solo := &Message{Exchange: m.Exchange, Key: m.Key, Publishing: m.Publishing, confirm: confirm}
+	c.mu.Lock()
+	c.add(solo)
+	c.mu.Unlock()
+	err = c.answer(solo)
+	var reason *amqp.Error
+	if channelException(err) && errors.As(err, &reason) {
+		return &RefusedError{Exchange: m.Exchange, Key: m.Key, Cause: reason}
+	}
+	return err
+}
+
+// channelException reports whether the broker closed the channel because of
+// something that was sent on it.
+func channelException(err error) bool {
+	if err == nil {
+		return false // nearly always, and As would allocate
+	}
+	var refused *RefusedError
+	if errors.As(err, &refused) {
+		return false // already told apart
+	}
+	var reason *amqp.Error
+	return errors.As(err, &reason) && reason.Server && reason.Recover
+}

@@ -1,0 +1,183 @@
+package confirm
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// collector awaits the answers to the messages of a channel that have a Report.
+// Its goroutine runs while there are such messages.
+type collector struct {
+	mu      sync.Mutex
+	queue   []*Message // written since it last looked
+	running bool
+
+	kicked chan struct{} // one element: a message was cut
+}
+
+// collect adds m to the messages whose answers are awaited. It is called before
+// the socket is uncorked, so that messages sent together are reported together.
+func (c *channel) collect(m *Message) {
+	c.collector.mu.Lock()
+	defer c.collector.mu.Unlock()
+	c.collector.queue = append(c.collector.queue, m)
+	if !c.collector.running {
+		c.collector.running = true
+		c.publisher.running.Go(c.collectAll)
+	}
+}
+
+// kick makes the collector look for messages that were cut.
+func (c *channel) kick() {
+	select {
+	case c.collector.kicked <- struct{}{}:
+	default:
+	}
+}
+
+// Bounds of how long the collector waits for the oldest answer before it looks at
+// the later ones: one target may answer sooner than another.
+const (
+	firstTick = time.Millisecond
+	lastTick  = 32 * time.Millisecond
+)
+
+// lookAhead is how many messages without an answer end a look, unless the
+// oldest one has none.
+const lookAhead = 64
+
+func (c *channel) collectAll() {
+	var pending, done []*Message
+	tick, everything, cut := firstTick, false, false
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
+	for {
+		pending = c.collector.take(pending)
+		if len(pending) == 0 {
+			if c.collector.stop() {
+				return
+			}
+			continue
+		}
+		pending, done = c.pick(pending, done[:0], everything || cut, cut)
+		everything, cut = false, false
+		if len(done) > 0 {
+			c.report(done)
+			clear(done)
+			tick = firstTick
+			continue
+		}
+		timer.Reset(tick)
+		select {
+		case <-pending[0].confirm.Done():
+		case <-timer.C:
+			everything, tick = true, min(2*tick, lastTick)
+		case <-c.collector.kicked:
+			cut = true
+		}
+	}
+}
+
+// take appends what was written meanwhile.
+func (c *collector) take(pending []*Message) []*Message {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pending = append(pending, c.queue...)
+	clear(c.queue)
+	c.queue = c.queue[:0]
+	return pending
+}
+
+// stop reports whether there is nothing left to do.
+func (c *collector) stop() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = len(c.queue) > 0
+	return !c.running
+}
+
+// pick moves messages that are answered, or cut, from pending to done.
+func (c *channel) pick(pending, done []*Message, everything, cut bool) (rest, found []*Message) {
+	if cut {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+	}
+	kept, misses := 0, 0
+	for i, m := range pending {
+		answered := cut && m.cut != nil
+		select {
+		case <-m.confirm.Done():
+			answered = true
+		default:
+		}
+		if answered {
+			done = append(done, m)
+			misses = 0
+			continue
+		}
+		pending[kept] = m
+		kept++
+		if misses++; misses >= lookAhead && !everything {
+			kept += copy(pending[kept:], pending[i+1:])
+			break
+		}
+	}
+	clear(pending[kept:])
+	return pending[:kept], done
+}
+
+// readAnswers takes the cut from messages that were answered after all, and then
+// reports whether the channel is closed. Asked before, it would take a confirm that
+// the end of the channel has released for a refusal; see answer.
+func readAnswers(messages []*Message, closed func() bool) (lost bool) {
+	for _, m := range messages {
+		select {
+		case <-m.confirm.Done():
+			m.cut = nil
+		default:
+		}
+	}
+	return closed()
+}
+
+// report hands messages to their Reporters with their outcome.
+func (c *channel) report(messages []*Message) {
+	c.mu.Lock()
+	lost := readAnswers(messages, c.session.Channel().IsClosed)
+	c.drainReturns()
+	for _, m := range messages {
+		if m.cut == nil {
+			c.settle(m, lost)
+		} else {
+			c.leaveStandIn(m)
+		}
+	}
+	c.grant()
+	c.mu.Unlock()
+	first := 0
+	for i, m := range messages {
+		if m.cut != nil {
+			m.Err = fmt.Errorf("%w: %w", ErrUnconfirmed, m.cut)
+		} else {
+			m.Err = c.outcome(m, lost)
+		}
+		alone := channelException(m.Err)
+		if alone || m.Report != messages[first].Report {
+			if first < i {
+				messages[first].Report.Answered(messages[first:i])
+			}
+			first = i
+		}
+		if alone {
+			first = i + 1
+			c.publisher.running.Go(func() {
+				m.Err = c.publisher.alone(m.ctx, m)
+				m.Report.Answered([]*Message{m})
+			})
+		}
+	}
+	if first < len(messages) {
+		messages[first].Report.Answered(messages[first:])
+	}
+}

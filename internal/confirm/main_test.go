@@ -1,0 +1,93 @@
+package confirm
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/rehoptest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// scene is a broker in the process, a connection to it and a Publisher.
+type scene struct {
+	*testing.T
+	broker *rehoptest.Broker
+	conn   *connection.Conn
+	p      *Publisher
+}
+
+// inBubble runs a test where time is that of a bubble.
+func inBubble(t *testing.T, limits Limits, test func(s *scene)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b, err := rehoptest.NewBroker(rehoptest.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		s := &scene{T: t, broker: b}
+		s.conn = s.dial(connection.Config{})
+		defer s.conn.Close()
+		s.p = New(s.conn, limits)
+		defer s.p.Close()
+		test(s)
+	})
+}
+
+func (s *scene) dial(cfg connection.Config) *connection.Conn {
+	s.Helper()
+	cfg.URLs, cfg.Dial = []string{"amqp://guest:guest@broker/"}, s.broker.Dial
+	conn, err := connection.Open(s.Context(), cfg)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return conn
+}
+
+// declare declares queues.
+func (s *scene) declare(args amqp.Table, names ...string) {
+	s.Helper()
+	s.do(func(ch *amqp.Channel) error {
+		for _, name := range names {
+			if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (s *scene) do(call func(ch *amqp.Channel) error) {
+	s.Helper()
+	session, err := s.conn.Session(s.Context(), connection.Consume)
+	if err == nil {
+		err = session.Do(s.Context(), call)
+	}
+	if err == nil {
+		err = session.Close()
+	}
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// publish sends one message and waits for its outcome.
+func (s *scene) publish(ctx context.Context, m *Message) error {
+	s.p.Send(ctx, m)
+	return m.Wait(ctx)
+}
+
+func (s *scene) in(queue string) int {
+	q, _ := s.broker.Queue(queue)
+	return len(q.Ready)
+}
+
+func to(queue, id string) *Message {
+	return &Message{Key: queue, Publishing: amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(id)}}
+}

@@ -1,0 +1,29 @@
+package letter
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+
+	"github.com/rehop/rehop/xdeath"
+)
+
+// variable matches what differs between two occurrences of one error: quoted
+// text, addresses, hexadecimal ids and numbers.
+var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8,}(-[0-9a-fA-F]{2,})*\b|0x[0-9a-fA-F]+|[0-9]+`)
+
+// Fingerprint is the same for letters that failed for the same reason, whatever
+// ids and numbers their errors name. Letters without a cause have none.
+func Fingerprint(queue, exchange string, cause xdeath.Cause, errorType, text string) string {
+	if cause == "" {
+		return ""
+	}
+	first, _, _ := strings.Cut(text, "\n")
+	h := sha256.New()
+	for _, part := range []string{queue, exchange, string(cause), errorType, variable.ReplaceAllString(first, "#")} {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}

@@ -1,0 +1,117 @@
+// Package letter is what all stores of letters have in common: what a letter is
+// made from, what its id and fingerprint are, and how its headers are written.
+package letter
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Letter is a message and why it is not in its queue.
+type Letter struct {
+	Message     producer.Message
+	Queue       string // of a dead letter: the work queue that gave it up
+	Cause       xdeath.Cause
+	Error       string
+	ErrorType   string
+	Attempts    int
+	Unconfirmed bool // the message may be in its queue
+	FirstFailed time.Time
+	Failed      time.Time
+	Stored      time.Time
+}
+
+// Unpublished is the letter of a message that could not be published.
+func Unpublished(m producer.Message, cause error, now time.Time) Letter {
+	l := Letter{Message: m, Cause: producer.CauseOf(cause), Failed: now, FirstFailed: now, Stored: now}
+	if cause != nil {
+		l.Error, l.ErrorType = cause.Error(), fmt.Sprintf("%T", innermost(cause))
+	}
+	l.Unconfirmed = errors.Is(cause, producer.ErrUnconfirmed)
+	return l
+}
+
+// innermost is the error that others were wrapped around, whose type says most.
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// Dead is the letter of a delivery from a dead-letter queue.
+func Dead(d *consumer.Delivery, now time.Time) Letter {
+	failure := d.History.Failure
+	l := Letter{
+		Message: producer.Message{
+			Exchange: d.Exchange, Key: d.Key, Body: d.Body, Headers: d.Headers, ID: d.ID,
+			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type,
+			CorrelationID: d.CorrelationID, ReplyTo: d.ReplyTo, AppID: d.AppID, UserID: d.UserID,
+			Timestamp: d.Timestamp, Priority: d.Priority, Replays: d.History.Replays,
+		},
+		Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
+		Attempts: d.History.FinalAttempts, Failed: failure.At, Stored: now,
+	}
+	if l.Cause == "" { // a message that somebody sent to the queue by hand
+		l.Cause, l.Failed = xdeath.CauseRejected, now
+	}
+	if ms, err := time.ParseDuration(d.History.Archived.Expiration + "ms"); err == nil {
+		l.Message.Expiration = ms
+	}
+	l.FirstFailed, _ = d.History.FirstFailedAt(l.Queue)
+	if l.FirstFailed.IsZero() {
+		l.FirstFailed = l.Failed
+	}
+	return l
+}
+
+// Cut makes the texts that are only for people fit for every database.
+func (l *Letter) Cut() {
+	l.Error = Readable(l.Error, MaxError)
+	l.ErrorType = Readable(l.ErrorType, 255)
+	l.Cause = xdeath.Cause(Readable(string(l.Cause), 255))
+}
+
+// MaxError is how many bytes of an error are kept.
+const MaxError = 4 << 10
+
+// Readable makes a text that is only for people fit for every database.
+func Readable(s string, limit int) string {
+	s = strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
+	for len(s) > limit {
+		cut := limit
+		for cut > 0 && !utf8.RuneStart(s[cut]) {
+			cut--
+		}
+		s = s[:cut]
+	}
+	return s
+}
+
+// Identity is the same for a message that comes twice, and differs for two
+// messages. What has no message id cannot be told from its like: each gets an
+// id of its own.
+func Identity(m producer.Message, queue string) string {
+	if m.ID == "" {
+		return rand.Text()
+	}
+	h := sha256.New()
+	for _, part := range []string{m.ID, m.Exchange, m.Key, queue} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	h.Write(m.Body)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
