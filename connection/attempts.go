@@ -16,8 +16,8 @@ var errOpenTimeout = errors.New("OpenTimeout has passed")
 // as a wrong password.
 const unsureLimit = 3
 
-// attempts is what one dial has met so far. Whoever waits for that dial reads
-// it when giving up.
+// attempts is what one dial has met so far. A caller that leaves the dial reads
+// it for its error.
 type attempts struct {
 	began time.Time
 
@@ -31,15 +31,11 @@ func newAttempts(n int) *attempts {
 	return &attempts{began: time.Now(), last: make([]error, n), refused: make([]int, n)}
 }
 
-// add notes a failed try of target i. One that was cut short by the caller
-// says nothing new about a target that has been tried before.
-func (a *attempts) add(i int, err error, cut bool) {
+// add notes a failed try of target i.
+func (a *attempts) add(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.count++
-	if cut && a.last[i] != nil {
-		return
-	}
 	a.last[i] = err
 	var r *refusal
 	if errors.As(err, &r) {
@@ -49,17 +45,22 @@ func (a *attempts) add(i int, err error, cut bool) {
 	}
 }
 
-// failed returns how many tries have failed.
-func (a *attempts) failed() int {
+// cut notes a try of target i that Close has cut short, for the error of Open.
+// It says nothing new about a target that has failed before, and its error, which
+// may be context.Canceled, is not that of the caller.
+func (a *attempts) cut(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.count
+	a.count++
+	if a.last[i] == nil {
+		a.last[i] = errors.New(err.Error())
+	}
 }
 
-// hopeless reports that after this round no other try could help: the broker
-// has refused us, which it does in the name of its whole cluster, or each
-// target has a fault of its own.
-func (a *attempts) hopeless() bool {
+// final reports that no other try could help: the broker has refused us, which
+// it does in the name of its whole cluster, or each target has a fault of its
+// own.
+func (a *attempts) final() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.class() != Transient
@@ -67,7 +68,7 @@ func (a *attempts) hopeless() bool {
 
 // class needs a.mu held.
 func (a *attempts) class() Class {
-	final := 0
+	own := 0
 	for i, err := range a.last {
 		var r *refusal
 		if !errors.As(err, &r) || !r.sure && a.refused[i] < unsureLimit {
@@ -76,9 +77,9 @@ func (a *attempts) class() Class {
 		if r.broker {
 			return r.Class()
 		}
-		final++
+		own++
 	}
-	if final == len(a.last) {
+	if own == len(a.last) {
 		return Configuration
 	}
 	return Transient

@@ -3,8 +3,10 @@ package connection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -74,6 +76,10 @@ func ClassOf(err error) Class {
 	return Unknown
 }
 
+// away is what brokers say in a 404 of a queue that exists: its node is down, or
+// its process.
+var away = []string{"down or inaccessible", "stopped by supervisor", "has crashed", "due to timeout"}
+
 // classOfReply judges by the reply code, and by the broker's words where one
 // code has several meanings. What the library reports of itself is a lost
 // connection, whatever its code.
@@ -100,8 +106,39 @@ func classOfReply(e *amqp.Error) Class {
 			return Bug
 		}
 		return Configuration
-	case amqp.NoRoute, amqp.NoConsumers, amqp.InvalidPath, amqp.AccessRefused, amqp.NotFound:
+	case amqp.CommandInvalid:
+		if strings.Contains(e.Reason, "unknown exchange type") { // 3.x; 4.x says 406
+			return Configuration
+		}
+		return Bug
+	case amqp.NotFound:
+		if slices.ContainsFunc(away, func(text string) bool { return strings.Contains(e.Reason, text) }) {
+			return Transient
+		}
+		return Configuration
+	case amqp.NoRoute, amqp.NoConsumers, amqp.InvalidPath, amqp.AccessRefused:
 		return Configuration
 	}
 	return Bug
+}
+
+// unnested is plain for any error.
+func unnested(err error) error {
+	if e, ok := err.(*amqp.Error); ok { //nolint:errorlint // what wraps it has words of its own
+		return plain(e)
+	}
+	return err
+}
+
+// plain returns e without the error that its reason quotes: the library reports
+// a failed read as an Exception whose reason is another Exception.
+func plain(e *amqp.Error) *amqp.Error {
+	var code int
+	var reason string
+	if n, _ := fmt.Sscanf(e.Reason, "Exception (%d) Reason: %q", &code, &reason); n != 2 {
+		return e
+	}
+	inner := *e
+	inner.Code, inner.Reason = code, reason
+	return &inner
 }

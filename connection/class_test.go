@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"syscall"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -45,6 +47,10 @@ func TestClassOf(t *testing.T) {
 		"a limit of the vhost":              {broker(530, "NOT_ALLOWED - access to vhost 'x' refused for user 'y': connection limit (1) is reached"), Transient},
 		"a missing permission":              {broker(403, "ACCESS_REFUSED"), Configuration},
 		"a missing queue":                   {fmt.Errorf("%w: %w", ErrSessionLost, broker(404, "NOT_FOUND")), Configuration},
+		"a queue whose node is down":        {broker(404, "NOT_FOUND - home node 'rabbit@b' of durable queue 'q' in vhost '/' is down or inaccessible"), Transient},
+		"a queue whose process is stopped":  {broker(404, "NOT_FOUND - queue 'q' in vhost '/' process is stopped by supervisor"), Transient},
+		"a queue whose process has crashed": {broker(404, "NOT_FOUND - queue 'q' in vhost '/' has crashed and failed to restart"), Transient},
+		"a queue that does not answer":      {broker(404, "NOT_FOUND - failed to perform operation on queue 'q' in vhost '/' due to timeout"), Transient},
 		"other arguments":                   {broker(406, "PRECONDITION_FAILED - inequivalent arg 'x-message-ttl'"), Configuration},
 		"the consumer timeout":              {broker(406, "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out"), Transient},
 		"a tag that is not ours":            {broker(406, "PRECONDITION_FAILED - unknown delivery tag 7"), Bug},
@@ -54,6 +60,8 @@ func TestClassOf(t *testing.T) {
 		"an internal error":                 {broker(541, "INTERNAL_ERROR"), Transient},
 		"a malformed frame":                 {broker(501, "FRAME_ERROR"), Bug},
 		"what is not implemented":           {broker(540, "NOT_IMPLEMENTED"), Bug},
+		"an unknown exchange type on 3.x":   {broker(503, "COMMAND_INVALID - unknown exchange type 'x-delayed'"), Configuration},
+		"another invalid command":           {broker(503, "COMMAND_INVALID - second 'channel.open' seen"), Bug},
 		"a faulty Config":                   {func() error { _, err := Open(t.Context(), Config{}); return err }(), Configuration},
 	} {
 		if WithClass(nil, Bug) != nil {
@@ -61,6 +69,89 @@ func TestClassOf(t *testing.T) {
 		}
 		if got := ClassOf(c.err); got != c.want {
 			t.Errorf("%s: ClassOf(%v) = %v, want %v", name, c.err, got, c.want)
+		}
+	}
+}
+
+// Every error that this package returns has a class.
+func TestEveryErrorHasAClass(t *testing.T) {
+	down, refusedLogin := errors.New("connection refused"), &refusal{text: "login", cause: amqp.ErrCredentials, broker: true, sure: true}
+	tried := func(err error) error {
+		a := newAttempts(1)
+		a.add(0, err)
+		return a.verdict()
+	}
+	left := func(err error) error {
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 0, errOpenTimeout)
+		defer cancel()
+		a := newAttempts(1)
+		if err != nil {
+			a.add(0, err)
+		}
+		return a.failure(ctx)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l := &link{log: slog.New(slog.DiscardHandler), limit: time.Hour}
+	var shut gate
+	shut.shut("low on memory")
+	unsent := &socket{drained: make(chan struct{})}
+	up := func(err error) error {
+		return &refusal{text: "OnUp", cause: err, broker: true, sure: true, class: ClassOf(err)}
+	}
+	parsed := func() error { _, err := ParseVersion("x"); return err }
+	for name, c := range map[string]struct {
+		err  error
+		want Class
+	}{
+		"no ctx":                           {errNoContext, Bug},
+		"the outer Conn in OnUp":           {errOuterConn, Bug},
+		"a panic of a hook":                {protect(l.log, "", func() error { panic("mine") }), Bug},
+		"a version that is none":           {parsed(), Bug},
+		"nobody there":                     {tried(down), Transient},
+		"a refused login":                  {tried(refusedLogin), Configuration},
+		"Open's time is over":              {left(down), Transient},
+		"the same, in the first try":       {left(nil), Transient},
+		"the same, refused":                {left(refusedLogin), Configuration},
+		"a certificate":                    {tried(explainTLS(target{}, errors.New("x509"))), Configuration},
+		"OnUp with a faulty declaration":   {tried(up(&amqp.Error{Code: 406, Server: true, Recover: true})), Configuration},
+		"OnUp with an error from anywhere": {tried(up(errors.New("mine"))), Configuration},
+		"OnUp under a loss":                {tried(up(ErrSessionLost)), Transient},
+		"OnUp that takes too long":         {tried(up(errOnUpLimit)), Transient},
+		"OnUp that ends its goroutine":     {tried(up(WithClass(errors.New("it ended its goroutine"), Bug))), Bug},
+		"a session closed by its owner":    {errSessionClosed, Transient},
+		"a session whose link is killed":   {killed(errors.New("no reply")), Transient},
+		"a session of a closed Conn":       {killed(ErrClosed), Bug},
+		"a session that is gone":           {l.lost(nil), Transient},
+		"a session whose call was left":    {fmt.Errorf("%w: %w", ErrSessionLost, ended(ctx)), Transient},
+		"a session that does not close":    {fmt.Errorf("%w: %w", context.DeadlineExceeded, errCloseTimeout), Transient},
+		"an alarm that outlasts ctx":       {shut.wait(ctx), Transient},
+		"a socket that is not read":        {unsent.wait(ctx), Transient},
+		"a degraded Conn":                  {&HealthError{Degraded: true, Cause: tried(down)}, Transient},
+		"an unhealthy Conn":                {&HealthError{Cause: tried(refusedLogin)}, Configuration},
+	} {
+		if got := ClassOf(c.err); got != c.want || c.err == nil {
+			t.Errorf("%s: ClassOf(%v) = %v, want %v", name, c.err, got, c.want)
+		}
+	}
+}
+
+// killed is the error of a session whose link we have ended.
+func killed(cause error) error {
+	l := new(link)
+	l.cause.Store(&cause)
+	return l.lost(nil)
+}
+
+func TestAnExceptionIsToldOnce(t *testing.T) {
+	for in, want := range map[string]string{
+		"EOF":                                    `Exception (501) Reason: "EOF"`,
+		`Exception (502) Reason: "syntax error"`: `Exception (502) Reason: "syntax error"`,
+		`Exception (501) Reason: "frame size \"x\" exceeds"`:     `Exception (501) Reason: "frame size \"x\" exceeds"`,
+		`an Exception (501) Reason: "x" in the middle of a text`: `Exception (501) Reason: "an Exception (501) Reason: \"x\" in the middle of a text"`,
+	} {
+		if got := unnested(&amqp.Error{Code: 501, Reason: in}).Error(); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
 }

@@ -3,9 +3,14 @@ package connection
 import (
 	"context"
 	"errors"
+	"net"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 func TestCloseEndsEverything(t *testing.T) {
@@ -100,4 +105,20 @@ func TestConcurrentUseUntilClose(t *testing.T) {
 	}
 	c.Close()
 	wg.Wait()
+}
+
+func TestACloseThatMeetsALostSocketIsNoError(t *testing.T) {
+	for rule, tt := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"closed before":     {amqp.ErrClosed, true},
+		"reset by the peer": {&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.ECONNRESET)}, true},
+		"a broken pipe":     {&net.OpError{Op: "write", Err: os.NewSyscallError("write", syscall.EPIPE)}, true},
+		"no answer in time": {&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, false},
+	} {
+		if got := gone(tt.err); got != tt.want {
+			t.Errorf("%s: gone(%v) = %v, want %v", rule, tt.err, got, tt.want)
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
+	"github.com/rehop/rehop/internal/management"
 )
 
 // Config says where the brokers are and how long to wait for them. Only URLs
@@ -32,12 +32,22 @@ type Config struct {
 	// Vhost is the virtual host for URLs that name none; "/" if empty.
 	Vhost string
 
-	// Credentials is asked before each try at a URL, and again before they
-	// expire: for passwords that rotate and for OAuth 2 tokens. The URLs must
-	// then hold no user and password. It is called by both sockets concurrently,
-	// and its ctx ends with DialTimeout, when it should return. An error or a
-	// panic is a failed try.
+	// Credentials returns the user and password for a login: for passwords that
+	// rotate and for OAuth 2 tokens. It is called before each try at a URL, and
+	// again before what it returned expires. The URLs must then hold no user and
+	// password. Both sockets call it concurrently. Its ctx ends with DialTimeout,
+	// and it should return then. An error or a panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
+
+	// ManagementURL is the address of the cluster's management API, such as
+	// http://user:password@host:15672. AMQP shows no policies. With this address
+	// topology.Declare logs, and the Health of a consumer reports, each policy
+	// that breaks a promise of the queues (see topology.PolicyFault). Nothing
+	// depends on the API: if it does not answer within 5 s, that is logged. Its
+	// user needs the tag management and any permission in the virtual host. If the
+	// URL names no user, Credentials is asked. For https:// TLS is used. Empty
+	// means that nobody asks for policies.
+	ManagementURL string
 
 	// Name is shown in the management UI, followed by " publish" or
 	// " consume"; program@host:pid if empty.
@@ -50,10 +60,10 @@ type Config struct {
 	TLS *tls.Config
 
 	// Dial makes the TCP connection: for a proxy, or a resolver of your own.
-	// It must return when ctx ends. net.Dialer's DialContext if nil: it tries
-	// the addresses of a name in turn, for at least 2 s each, until one takes
-	// the connection; whether a broker answers there is not its concern. So give
-	// each node a URL of its own.
+	// It must return when ctx ends. If nil, it is net.Dialer's DialContext, which
+	// tries the addresses of a name in turn, for at least 2 s each, until one
+	// takes the connection, whether or not a broker answers there. So give each
+	// node a URL of its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// DialTimeout bounds one try at one URL: TCP, TLS and AMQP handshake;
@@ -63,14 +73,14 @@ type Config struct {
 	// OpenTimeout bounds Open; 30 s if 0.
 	OpenTimeout time.Duration
 
-	// Lazy makes Open return at once, without a broker. What Open would have
-	// found out is met by the first Session, which tries on for ever.
+	// Lazy makes Open return at once, without a broker. The first Session
+	// connects, and tries on where Open would have returned an error.
 	Lazy bool
 
 	// OperationTimeout bounds every wait for a reply of the broker (opening a
 	// channel, declaring, consuming and so on) and every write that makes no
-	// progress; 30 s if 0. When it passes, the socket is given up with all its
-	// sessions, so it is well above what a slow broker needs: declaring a
+	// progress; 30 s if 0. When it passes, the socket is closed with all its
+	// sessions. So keep it well above what a slow broker needs: declaring a
 	// quorum queue on a loaded cluster takes seconds.
 	OperationTimeout time.Duration
 
@@ -79,22 +89,28 @@ type Config struct {
 	// intervals is given up; 10 s if 0.
 	Heartbeat time.Duration
 
-	// Backoff returns the pauses between rounds of tries, anew for each
-	// outage. At [backoff.Stop] whoever waits for a session gets the error; the
-	// next call starts anew. If nil: 100 ms, doubling up to 10 s, each up to
-	// half shorter or longer, for ever.
-	Backoff func() backoff.BackOff
+	// Pause returns how long to wait after a round in which no URL worked, given
+	// the number of such rounds in a row, from 1. Negative means to give up: all
+	// who wait for a session get the error, and the next call of Session begins
+	// anew. A connection that is lost within a second counts as such a round.
+	// Pause is called for both sockets concurrently. If nil: 100 ms, doubling up
+	// to 10 s, each up to half shorter or longer, for ever.
+	Pause func(failures int) time.Duration
 
 	// OnUp runs after each connect and reconnect of the socket for [Consume],
-	// before sessions of either socket are handed out: the place to declare
-	// topology that may be gone. It does not run when a queue is deleted under a
-	// living connection. conn hands out sessions of the new connection, is good
-	// during the call only, and the only one to use in it. ctx is that of a
-	// caller who waits for a session: do not keep it.
+	// before that connection's sessions are handed out, and before those of a new
+	// socket for [Publish]: the place to declare topology that may be gone. It
+	// does not run when a queue is deleted under a living connection.
 	//
-	// An error or a panic is a failed try: the socket is closed, and there is another try
-	// after a pause; OnUp may run twice for what turns out as one reconnect.
-	// Open returns an error that is not [Transient] at once (see [WithClass]).
+	// conn hands out sessions of the new connection. It is good during the call
+	// only, and is the only Conn to use in it. ctx belongs to the attempt, not to
+	// a caller of Session. It ends with Close, with the loss of the connection,
+	// and after 5 minutes.
+	//
+	// An error or a panic is a failed try: the socket is closed, and there is
+	// another try after a pause. So OnUp may run twice for what turns out as one
+	// reconnect. Open returns an error that is not [Transient] at once (see
+	// [WithClass]).
 	OnUp func(ctx context.Context, conn *Conn) error
 
 	// Server overrides what the broker says of itself, field by field where
@@ -104,9 +120,9 @@ type Config struct {
 	// Trace hooks.
 	Trace Trace
 
-	// Logger hears of connections made, lost and blocked, once for each change
-	// and not for each try, and of each renewal of credentials that failed.
-	// Silent if nil.
+	// Logger gets a record for connections made, lost and blocked, once for each
+	// change and not for each try, and for each renewal of credentials that
+	// failed. Silent if nil. A record whose handler panics is dropped.
 	Logger *slog.Logger
 }
 
@@ -128,7 +144,10 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
+	} else {
+		c.Logger = slog.New(safeHandler{c.Logger.Handler()})
 	}
+	c.Trace = c.Trace.protected(c.Logger)
 	if c.Credentials != nil {
 		c.Credentials = guarded(c.Credentials, c.DialTimeout, c.Logger)
 	}
@@ -171,6 +190,15 @@ func (c Config) validate() ([]target, error) {
 			targets = append(targets, t)
 		}
 	}
+	if c.ManagementURL != "" {
+		_, login, err := management.Parse(c.ManagementURL)
+		switch {
+		case err != nil:
+			refuse("ManagementURL %w", err)
+		case login == nil && c.Credentials == nil:
+			refuse("ManagementURL names no user, want one, or Credentials")
+		}
+	}
 	for _, d := range []struct {
 		field string
 		value time.Duration
@@ -184,7 +212,7 @@ func (c Config) validate() ([]target, error) {
 		}
 	}
 	// The wire carries whole seconds in 16 bits; the library would cut 1.5 s
-	// to 1 s, and take anything shorter for "whatever the broker likes".
+	// to 1 s, and leave anything shorter to the broker.
 	if h := c.Heartbeat; h < time.Second || h%time.Second != 0 || h > math.MaxUint16*time.Second {
 		refuse("Heartbeat is %v, want whole seconds from 1s to %v", h, math.MaxUint16*time.Second)
 	}

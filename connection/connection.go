@@ -1,15 +1,19 @@
 // Package connection keeps a program connected to RabbitMQ and hands out
 // sessions.
 //
-// A [Session] is one fresh channel, used until it is lost; then the user asks
+// A [Session] is one fresh channel, used until it is lost. Then its user asks
 // [Conn.Session] for the next one, which connects again if need be. Nothing is
 // carried over from one session to the next: a delivery tag or a confirm of an
 // old channel means nothing on a new one, and pretending otherwise settles the
 // wrong message.
 //
-// Publishing and consuming have a socket each, because a broker that is short
-// of memory or disk stops reading from publishers: acknowledgements and
-// declarations on the same socket would wait with them.
+// Publishing and consuming have a socket each. A broker that is short of memory
+// or disk stops reading from publishers, and acknowledgements and declarations
+// on the same socket would wait with them.
+//
+// A Conn owns its attempts to connect. Callers of Session join the attempt in
+// progress and leave it when their own ctx ends; the attempt goes on, and a
+// connection that came up stays. So a short ctx costs no other caller anything.
 package connection
 
 import (
@@ -17,10 +21,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rehop/rehop/internal/management"
 )
 
 // ErrClosed is returned after [Conn.Close].
@@ -29,6 +34,9 @@ var ErrClosed = errors.New("connection: closed")
 // closeTimeout bounds Conn.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers.
 const closeTimeout = 5 * time.Second
+
+// closeGrace bounds the goodbye to a connection that nobody has used.
+const closeGrace = time.Second
 
 // Use says what a session is for, and so which socket it lives on. The zero
 // value is invalid.
@@ -52,30 +60,42 @@ func (u Use) String() string {
 	return fmt.Sprintf("Use(%d)", uint8(u))
 }
 
+var (
+	errNoContext = WithClass(errors.New("connection: ctx is nil"), Bug)
+	errOuterConn = WithClass(errors.New("connection: no session: OnUp has used another Conn than the one it was given"), Bug)
+)
+
 // Conn is a program's connection to one RabbitMQ cluster: up to two sockets,
 // each opened when first needed and again after a loss. It is safe for
-// concurrent use. It runs nothing while nobody waits for a session, except one
-// goroutine per live socket and session, one more per socket whose credentials
-// expire or whose peer does not read, and those that amqp091-go needs.
+// concurrent use.
+//
+// A Conn runs one goroutine for each attempt to connect, for each live socket
+// and each session, one more for a socket whose credentials expire or whose peer
+// does not read, one for each call in progress, and those that amqp091-go needs.
+// All of them end with [Conn.Close].
 type Conn struct {
-	cfg    Config
-	life   context.Context // ends with Close
-	end    context.CancelCauseFunc
-	lines  [2]*line // publish, consume
-	states *states
-	server *atomic.Pointer[Server]
-	closed sync.Once
+	cfg        Config
+	life       context.Context // ends with Close
+	end        context.CancelCauseFunc
+	connectors [2]*connector // publish, consume
+	states     *states
+	server     *atomic.Pointer[Server]
+	closed     sync.Once
+	management *management.API // nil without Config.ManagementURL
 
-	// pinned is set in the Conn that Config.OnUp gets: it is all that one has.
+	// pinned is set in the Conn that Config.OnUp gets: its sessions live there.
+	// whole is the Conn that it is part of.
 	pinned *link
+	whole  *Conn
 }
 
 // Open validates cfg, connects and returns once the broker has accepted user
-// and virtual host, so that a wrong configuration shows at startup. The socket
-// it opens is the one for [Consume]; the other one opens with the first
-// [Publish] session.
+// and virtual host and Config.OnUp has run, so that a wrong configuration shows
+// at startup. It waits for the socket for [Consume]. The socket for [Publish] is
+// dialled at the same time; if its one round of tries fails, the first Publish
+// session dials again.
 //
-// It tries every URL again and again until ctx or Config.OpenTimeout ends. It
+// Open tries every URL again and again until ctx or Config.OpenTimeout ends. It
 // returns sooner, after a round in which no URL worked, when waiting would not
 // help: the broker refuses the user, its password, the virtual host or the
 // permission, every host has an invalid TLS certificate, or Config.OnUp says
@@ -84,24 +104,33 @@ type Conn struct {
 // only; ending it later closes nothing.
 //
 // The error names each URL, without its password, with what happened there
-// last; it wraps those causes, and the error and cause of ctx. [ClassOf] says
+// last. It wraps those causes, and the error and cause of ctx. [ClassOf] says
 // whether trying again could help.
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
+	if ctx == nil {
+		return nil, errNoContext
+	}
 	cfg = cfg.withDefaults()
 	targets, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{cfg: cfg, states: newStates(cfg.Trace.State), server: new(atomic.Pointer[Server])}
+	c := &Conn{cfg: cfg, states: newStates(cfg.Trace.State), server: new(atomic.Pointer[Server]), management: cfg.managementAPI(targets)}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.connectLines(targets)
+	c.newConnectors(targets)
 	if cfg.Lazy {
 		return c, nil
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.OpenTimeout, errOpenTimeout)
 	defer cancel()
-	if _, err := c.line(Consume).reach(ctx, opening); err != nil {
+	c.connector(Publish).start()
+	consume := c.connector(Consume)
+	if _, err := consume.reach(ctx, true); err != nil {
+		tried := consume.tried()
 		c.Close()
+		if ctx.Err() != nil {
+			err = tried.failure(ctx) // with what the last try has met
+		}
 		return nil, err
 	}
 	return c, nil
@@ -109,29 +138,32 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 
 // Session opens a fresh channel on the socket for use; the caller closes it.
 //
-// While there is no connection it dials, with the pauses of Config.Backoff
-// between the rounds. Concurrent callers share one dial; each returns when its
-// own ctx ends. A session for [Publish] also waits while the broker blocks
-// publishers (see [Conn.Blocked]).
+// While there is no connection it waits for the attempt in progress, or begins
+// one, with the pauses of Config.Pause between the rounds. When ctx ends, Session
+// returns and the attempt goes on: its round is finished, and a connection that
+// comes of it is kept. No further round begins while nobody waits. A session for
+// [Publish] also waits while the broker blocks publishers (see [Conn.Blocked]).
 //
-// It fails only when ctx ends, with its error and cause and what went wrong
-// meanwhile, when Config.Backoff has no more pauses, with [ErrClosed], or when
-// the broker has no channel left to give.
+// Session fails only when ctx ends, with its error and cause and what went wrong
+// meanwhile, when Config.Pause gives up, with [ErrClosed], or when the broker has
+// no channel left to give.
 func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
-	if use != Publish && use != Consume {
-		return nil, fmt.Errorf("connection: Use is %d, want Publish or Consume", uint8(use))
-	}
-	if ctx.Value(inOnUp{}) == c { // it would wait for what OnUp is part of
-		return nil, WithClass(errors.New("connection: no session: OnUp has used another Conn than the one it was given"), Bug)
+	switch {
+	case ctx == nil:
+		return nil, errNoContext
+	case use != Publish && use != Consume:
+		return nil, WithClass(fmt.Errorf("connection: Use is %d, want Publish or Consume", uint8(use)), Bug)
+	case ctx.Value(inOnUp{}) == c: // it would wait for what OnUp is part of
+		return nil, errOuterConn
 	}
 	ctx, stop := c.bound(ctx)
 	defer stop()
 	if c.pinned != nil {
 		return c.pinned.open(ctx)
 	}
-	pause := newPauses(nil)
+	pauses := defaultPauses()
 	for {
-		l, err := c.line(use).reach(ctx, staying)
+		l, err := c.reach(ctx, use)
 		if err != nil {
 			return nil, err
 		}
@@ -140,7 +172,7 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 			return s, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("connection: no session: %w: %w", ended(ctx), err)
+			return nil, fmt.Errorf("connection: no session: %w", err)
 		}
 		if errors.Is(err, errChannelLimit) {
 			return nil, err
@@ -148,20 +180,43 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 		// The socket died under the new channel. A broker that accepts
 		// connections but loses each at once must not be dialled in a hot loop.
 		c.cfg.Logger.Debug("connection: lost while opening a session", "use", use, "error", err)
-		wait, _ := pause.next()
+		wait, _ := pauses.next()
 		if err := sleep(ctx, wait); err != nil {
 			return nil, fmt.Errorf("connection: no session: %w: %w", err, l.lost(nil))
 		}
 	}
 }
 
-// Logger returns Config.Logger, or one that is silent: for what package topology
-// does with this connection. Consumers and producers have a Logger of their own.
+// reach returns the link for use. What OnUp declares must be there before
+// anything is published, so a new link for Publish waits for the present one for
+// Consume; both are dialled at the same time.
+func (c *Conn) reach(ctx context.Context, use Use) (*link, error) {
+	consume := c.connector(Consume)
+	if use == Consume || c.cfg.OnUp == nil {
+		return c.connector(use).reach(ctx, false)
+	}
+	publish := c.connector(Publish)
+	if l := publish.current(); l == nil || !l.declared.Load() {
+		consume.start()
+	}
+	l, err := publish.reach(ctx, false)
+	if err != nil || l.declared.Load() {
+		return l, err
+	}
+	if _, err := consume.reach(ctx, false); err != nil {
+		return nil, err
+	}
+	l.declared.Store(true)
+	return l, nil
+}
+
+// Logger returns Config.Logger, or one that is silent. Package topology uses it;
+// consumers and producers have a Logger of their own.
 func (c *Conn) Logger() *slog.Logger { return c.cfg.Logger }
 
-// Server describes the broker node of the latest successful handshake of
-// either socket; it is zero before the first. During a rolling upgrade the nodes differ: what depends on
-// the version asks [Session.Server].
+// Server describes the broker node of the latest successful handshake of either
+// socket. It is zero before the first. During a rolling upgrade the nodes differ:
+// code that depends on the version asks [Session.Server].
 func (c *Conn) Server() Server {
 	if s := c.server.Load(); s != nil {
 		return *s
@@ -173,8 +228,8 @@ func (c *Conn) Server() Server {
 // words it, such as "low on memory") and since when. Brokers say so only to a
 // socket that has published since the alarm began.
 func (c *Conn) Blocked() (reason string, since time.Time, blocked bool) {
-	l := c.line(Publish).live.Load()
-	if l == nil || !l.alive() {
+	l := c.connector(Publish).current()
+	if l == nil {
 		return "", time.Time{}, false
 	}
 	return l.gate.state()
@@ -192,56 +247,35 @@ func (c *Conn) Close() error {
 	}
 	c.closed.Do(func() {
 		c.end(ErrClosed)
+		if c.management != nil {
+			c.management.Close()
+		}
 		var wg sync.WaitGroup
-		for i, l := range c.lines {
-			wg.Go(func() { errs[i] = l.close(time.Now().Add(closeTimeout)) })
+		for i, connector := range c.connectors {
+			wg.Go(func() { errs[i] = connector.close(time.Now().Add(closeTimeout)) })
 		}
 		wg.Wait()
 	})
 	return errors.Join(errs[:]...)
 }
 
-func (c *Conn) line(use Use) *line { return c.lines[use-Publish] }
+func (c *Conn) connector(use Use) *connector { return c.connectors[use-Publish] }
 
-// connectLines makes the lines and ties them to each other and to OnUp.
-func (c *Conn) connectLines(targets []target) {
+func (c *Conn) newConnectors(targets []target) {
 	hosts := newHosts(len(targets))
 	for i, use := range []Use{Publish, Consume} {
-		l := &line{
-			use: use, targets: targets, cfg: c.cfg, log: c.cfg.Logger.With("use", use.String()),
+		c.connectors[i] = &connector{
+			use: use, targets: targets, cfg: c.cfg, log: c.cfg.Logger.With("use", use.String()), life: c.life,
 			hosts: hosts, states: c.states, server: c.server,
-			before: func(context.Context) error { return nil },
-			up:     func(context.Context, *link) error { return nil },
-			found:  func() { c.lines[1-i].nudge() },
-			nudged: make(chan struct{}, 1),
-			turn:   make(chan struct{}, 1),
+			other: func() *connector { return c.connectors[1-i] },
+			wake:  make(chan struct{}, 1),
 		}
-		l.tried.Store(newAttempts(len(targets)))
-		c.lines[i] = l
 	}
-	if c.cfg.OnUp == nil {
-		return
-	}
-	c.line(Consume).up = func(ctx context.Context, l *link) error {
-		return c.onUp(context.WithValue(ctx, inOnUp{}, c), c.pin(l))
-	}
-	// What OnUp declares must be there before anything is published again.
-	c.line(Publish).before = func(ctx context.Context) error {
-		_, err := c.line(Consume).reach(ctx, staying)
-		return err
-	}
-}
-
-// onUp runs OnUp, whose panic is an error: it runs on the goroutine of whoever
-// needs a session.
-func (c *Conn) onUp(ctx context.Context, pinned *Conn) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.cfg.Logger.Error("connection: OnUp panicked", "panic", p, "stack", string(debug.Stack()))
-			err = WithClass(fmt.Errorf("panic: %v", p), Bug)
+	if c.cfg.OnUp != nil {
+		c.connector(Consume).up = func(ctx context.Context, l *link) error {
+			return c.cfg.OnUp(context.WithValue(ctx, inOnUp{}, c), c.pin(l))
 		}
-	}()
-	return c.cfg.OnUp(ctx, pinned)
+	}
 }
 
 // inOnUp is the key of the Conn whose OnUp a ctx belongs to.
@@ -251,10 +285,10 @@ type inOnUp struct{}
 func (c *Conn) pin(l *link) *Conn {
 	server := new(atomic.Pointer[Server])
 	server.Store(&l.server)
-	return &Conn{cfg: c.cfg, life: c.life, end: c.end, lines: c.lines, states: c.states, server: server, pinned: l}
+	return &Conn{cfg: c.cfg, life: c.life, end: c.end, connectors: c.connectors, states: c.states, server: server, management: c.management, pinned: l, whole: c}
 }
 
-// bound returns a ctx that also ends, with ErrClosed as its cause, with Close.
+// bound returns a ctx that also ends with Close, with ErrClosed as its cause.
 func (c *Conn) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
@@ -265,9 +299,12 @@ func (c *Conn) bound(ctx context.Context) (context.Context, func()) {
 // cause, which may be another one.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
+	var own interface{ OwnLimit() }
 	switch {
-	case errors.Is(cause, ErrClosed): // by Close, not by the caller
-		return ErrClosed
+	case errors.As(cause, &own): // ctx.Err() beside it would look like the caller's
+		return cause
+	case errors.Is(cause, ErrClosed), errors.Is(cause, errGivenUp): // by Close, not by the caller
+		return cause
 	case errors.Is(cause, err):
 		return cause
 	}

@@ -13,7 +13,7 @@ import (
 
 func TestCorkedWritesLeaveTogetherAndInOrder(t *testing.T) {
 	near, far := net.Pipe()
-	s := &socket{Conn: near, patience: time.Minute, phase: live}
+	s := &socket{Conn: near, writeTimeout: time.Minute, phase: live}
 	got := make(chan string, 10)
 	go func() {
 		defer close(got)
@@ -64,8 +64,8 @@ func TestAWriteDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 				t.Fatalf("Write = %d, %v", n, err)
 			}
 		}
-		if took := time.Since(began); took != moment {
-			t.Errorf("three writes took %v, want %v for the first and nothing for the others", took, moment)
+		if took := time.Since(began); took != handOver {
+			t.Errorf("three writes took %v, want %v for the first and nothing for the others", took, handOver)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -101,7 +101,7 @@ func TestAPeerThatReadsNothingEndsTheSocket(t *testing.T) {
 		if err := s.wait(t.Context()); err != nil {
 			t.Errorf("wait = %v, want nil: there is nothing to wait for any more", err)
 		}
-		if took := time.Since(began); took != moment+30*time.Second {
+		if took := time.Since(began); took != handOver+30*time.Second {
 			t.Errorf("given up after %v, want 30s", took)
 		}
 		if _, err := io.WriteString(s, "b"); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -112,7 +112,7 @@ func TestAPeerThatReadsNothingEndsTheSocket(t *testing.T) {
 
 func TestHeldBackWritesThatCannotBeSentEndTheSocket(t *testing.T) {
 	near, far := net.Pipe()
-	s := &socket{Conn: near, patience: time.Minute, phase: live}
+	s := &socket{Conn: near, writeTimeout: time.Minute, phase: live}
 	s.cork()
 	if _, err := io.WriteString(s, "a"); err != nil {
 		t.Fatal(err)

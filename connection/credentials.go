@@ -20,14 +20,13 @@ type Credentials struct {
 	User     string
 	Password string // or an OAuth 2 token
 
-	// Expires is when the broker stops to accept them; zero: never. After four
-	// fifths of the time until then Config.Credentials is called again, and the
-	// broker is told the new Password on the living connection
+	// Expires is when the broker stops accepting them; zero means never. After
+	// four fifths of the time until then Config.Credentials is called again, and
+	// the broker is told the new Password on the living connection
 	// (connection.update-secret). The User stays until the next login.
 	//
-	// When a token has expired all the same, a broker from 4.3 on closes the
-	// connection; older ones refuse what is new to them, and go on with what
-	// they have allowed.
+	// If a token expires all the same, broker 4.3 closes the connection. Older
+	// ones refuse new operations and go on with those they have allowed.
 	Expires time.Time
 }
 
@@ -46,26 +45,25 @@ func (c Credentials) sasl(mechanisms []string, properties amqp.Table) []amqp.Aut
 		case "EXTERNAL":
 			a = &amqp.ExternalAuth{}
 		}
-		all = append(all, outspoken{a, properties})
+		all = append(all, closeOnRefusal{a, properties})
 	}
 	return all
 }
 
-// outspoken asks the broker to answer a wrong password with 403 at once.
-// Otherwise it closes the socket after some seconds, which is what a broker
-// that dies does as well.
-type outspoken struct {
+// closeOnRefusal asks the broker to answer a wrong password with 403 at once.
+// Otherwise it closes the socket after some seconds, as a broker does that dies.
+type closeOnRefusal struct {
 	amqp.Authentication
 	properties amqp.Table
 }
 
 // Response is called after the library has written its own capabilities, which
 // leave this one out, and before they are sent.
-func (o outspoken) Response() string {
-	if capabilities, ok := o.properties["capabilities"].(amqp.Table); ok {
+func (a closeOnRefusal) Response() string {
+	if capabilities, ok := a.properties["capabilities"].(amqp.Table); ok {
 		capabilities["authentication_failure_close"] = true
 	}
-	return o.Authentication.Response()
+	return a.Authentication.Response()
 }
 
 func isExternal(mechanism string) bool { return strings.EqualFold(mechanism, "EXTERNAL") }
@@ -74,8 +72,8 @@ func isExternal(mechanism string) bool { return strings.EqualFold(mechanism, "EX
 func renewal(now, expires time.Time) time.Duration { return max(0, expires.Sub(now)*4/5) }
 
 // guarded returns ask as this package calls it: each call has the time of a
-// try, and whoever waits for it need not trust it to return or not to panic.
-// One call per socket may be under way.
+// try, and one that does not return, or panics, does no harm. One call per socket
+// may be under way.
 func guarded(ask func(context.Context) (Credentials, error), limit time.Duration, log *slog.Logger) func(context.Context) (Credentials, error) {
 	type answer struct {
 		credentials Credentials
@@ -115,13 +113,13 @@ func guarded(ask func(context.Context) (Credentials, error), limit time.Duration
 	}
 }
 
-// renew keeps the broker supplied with credentials until ctx ends, which is
-// with the link. What it cannot renew in time the broker ends.
-func (l *link) renew(ctx context.Context, ask func(context.Context) (Credentials, error)) {
-	expires, pause := l.expires, newPauses(nil)
+// renew keeps the broker supplied with credentials until the link ends. A
+// connection whose credentials it cannot renew in time is ended by the broker.
+func (l *link) renew(ask func(context.Context) (Credentials, error)) {
+	ctx, expires, pause := l.life, l.expires, defaultPauses()
 	for wait := renewal(time.Now(), expires); sleep(ctx, wait) == nil; {
-		// A broker that does not read cannot answer, and is not dead. Asked
-		// for before that, credentials would grow old in our hands.
+		// A broker that does not read cannot answer, and is not dead. So wait
+		// first, and then ask for credentials that are fresh.
 		if l.gate.wait(ctx) != nil {
 			return
 		}
@@ -142,10 +140,10 @@ func (l *link) renew(ctx context.Context, ask func(context.Context) (Credentials
 		l.log.Debug("connection: credentials renewed", "expires", fresh.Expires)
 		expires, wait = fresh.Expires, renewal(time.Now(), fresh.Expires)
 		if wait > time.Second {
-			pause = newPauses(nil)
+			pause = defaultPauses()
 			continue
 		}
-		// They are hardly better than the old ones: not in a hot loop.
+		// They expire as soon as the old ones: do not ask in a hot loop.
 		wait, _ = pause.next()
 	}
 }
@@ -153,30 +151,18 @@ func (l *link) renew(ctx context.Context, ask func(context.Context) (Credentials
 // updateSecret tells the broker, and returns its answer.
 func (l *link) updateSecret(ctx context.Context, secret string) error {
 	// The library tells replies of the connection apart by their order alone.
-	l.control.Lock()
-	defer l.control.Unlock()
+	select {
+	case l.control <- struct{}{}:
+		defer func() { <-l.control }()
+	case <-ctx.Done():
+		return l.lost(nil)
+	}
 	if !l.alive() {
 		return l.lost(nil)
 	}
-	answer := make(chan error, 1)
-	go func() { answer <- l.conn.UpdateSecret(secret, "renewed") }() // ends with the socket
-	timer := time.NewTimer(l.limit)
-	defer timer.Stop()
-	for {
-		select {
-		case err := <-answer:
-			if err != nil {
-				return fmt.Errorf("connection: update secret at %s: %w", l.target, err)
-			}
-			return nil
-		case <-timer.C:
-			// An alarm may have begun in between: then it was not read, and is not lost.
-			if _, _, shut := l.gate.state(); !shut {
-				l.kill(fmt.Errorf("no answer to the new secret within %v", l.limit))
-			}
-			if l.gate.wait(ctx) == nil {
-				timer.Reset(l.limit)
-			}
-		}
+	err := l.timed(func() error { return l.conn.UpdateSecret(secret, "renewed") })
+	if err != nil {
+		return fmt.Errorf("connection: update secret at %s: %w", l.target, err)
 	}
+	return nil
 }

@@ -33,7 +33,7 @@ func TestCredentialsForTheMechanismsOfTheURL(t *testing.T) {
 		var got []string
 		for _, a := range c.sasl(target.uri.AuthMechanism, nil) {
 			got = append(got, a.Mechanism())
-			if p, plain := a.(outspoken).Authentication.(*amqp.PlainAuth); plain && (p.Username != "bob" || p.Password != "s3cret") {
+			if p, plain := a.(closeOnRefusal).Authentication.(*amqp.PlainAuth); plain && (p.Username != "bob" || p.Password != "s3cret") {
 				t.Errorf("%s: %q, %q", url, p.Username, p.Password)
 			}
 		}

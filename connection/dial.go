@@ -3,6 +3,7 @@ package connection
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"time"
@@ -10,52 +11,62 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// connect makes one connection to one target, within DialTimeout. ctx bounds
-// the making only.
-func (l *line) connect(ctx context.Context, t target) (*link, error) {
+// errGivenUp is why a try has ended with the Conn. It is not ErrClosed, because
+// Open reports it.
+var errGivenUp = errors.New("given up")
+
+// connect makes one connection to one target, within DialTimeout. known says that
+// a login there has succeeded before.
+func (c *connector) connect(t target, known bool) (*link, error) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, l.cfg.DialTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.DialTimeout)
 	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	defer context.AfterFunc(c.life, func() { giveUp(errGivenUp) })()
 
 	credentials := Credentials{User: t.uri.Username, Password: t.uri.Password}
-	if l.cfg.Credentials != nil {
+	if c.cfg.Credentials != nil {
 		var err error
-		if credentials, err = l.cfg.Credentials(ctx); err != nil {
+		if credentials, err = c.cfg.Credentials(ctx); err != nil {
 			return nil, fmt.Errorf("%s: Credentials: %w", t, err)
 		}
 		t.uri.Username = credentials.User
 	}
-	secure, err := tlsFor(t, l.cfg.TLS)
+	secure, err := tlsFor(t, c.cfg.TLS)
 	if err != nil {
 		return nil, &refusal{text: fmt.Sprintf("%s: TLS: %v", t, err), cause: err, sure: true}
 	}
 	var s *socket
-	var channel *secured // nil without TLS
+	var frames *frameReader
+	var secured *tlsConn // nil without TLS
 	disarm := func() bool { return true }
 	properties := amqp.NewConnectionProperties()
-	properties.SetClientConnectionName(l.cfg.Name + " " + l.use.String())
+	properties.SetClientConnectionName(c.cfg.Name + " " + c.use.String())
 	sasl := credentials.sasl(t.uri.AuthMechanism, properties)
 	// TLS is made here, where its end can be told from that of TCP.
 	conn, err := amqp.DialConfig(t.plain(), amqp.Config{
 		SASL:       sasl,
 		Vhost:      t.uri.Vhost,
-		Heartbeat:  l.cfg.Heartbeat,
+		Heartbeat:  c.cfg.Heartbeat,
 		Properties: properties, // fresh for each try: the library writes into them
 		Dial: func(network, _ string) (net.Conn, error) {
-			tcp, err := l.cfg.Dial(ctx, network, t.address())
+			tcp, err := c.cfg.Dial(ctx, network, t.address())
 			if err != nil {
 				return nil, err
 			}
-			s = &socket{Conn: tcp, patience: l.cfg.OperationTimeout}
+			s = &socket{Conn: tcp, writeTimeout: c.cfg.OperationTimeout}
 			// The library bounds the handshake of its own dialer only. The
 			// deadline is DialTimeout's; AfterFunc is for the end of ctx.
-			_ = tcp.SetDeadline(began.Add(l.cfg.DialTimeout))
+			_ = tcp.SetDeadline(began.Add(c.cfg.DialTimeout))
 			disarm = context.AfterFunc(ctx, func() { tcp.Close() })
 			if secure == nil {
-				return s, nil
+				frames = newFrameReader(s)
+				return framed{frames, newFrameWriter(s, &frames.closed)}, nil
 			}
-			channel = &secured{Conn: tls.Client(s, secure)}
-			return channel, channel.Handshake()
+			secured = &tlsConn{Conn: tls.Client(s, secure)}
+			frames = newFrameReader(secured)
+			return framed{frames, newFrameWriter(secured, &frames.closed)}, secured.Handshake()
 		},
 	})
 	if err == nil && disarm() {
@@ -63,19 +74,27 @@ func (l *line) connect(ctx context.Context, t target) (*link, error) {
 			t.uri.Username = "" // the broker knows it, from the certificate
 		}
 		s.arm(conn.Config.Heartbeat * 3 / 2)
-		return &link{
-			target: t, server: l.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
-			limit: l.cfg.OperationTimeout, log: l.log.With("url", t.String()),
-			expires: credentials.Expires, done: make(chan struct{}),
-		}, nil
+		frames.frameMax.Store(int64(conn.Config.FrameSize))
+		l := &link{
+			target: t, server: c.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
+			limit: c.cfg.OperationTimeout, log: c.log.With("url", t.String()),
+			began: time.Now(), expires: credentials.Expires,
+			control: make(chan struct{}, 1), done: make(chan struct{}),
+		}
+		l.life, l.end = context.WithCancelCause(context.Background())
+		return l, nil
 	}
 	disarm()
 	if s != nil {
 		// The library leaves it open after some failures, and its reader with it.
 		s.Conn.Close()
 	}
-	if alert := channel.received(); alert != nil {
+	if alert := secured.received(); alert != nil {
 		err = alert
 	}
-	return nil, explain(t, err, s, ctx.Err(), time.Since(began), credentials.Expires)
+	var cut error
+	if ctx.Err() != nil {
+		cut = ended(ctx)
+	}
+	return nil, explain(t, err, s, cut, time.Since(began), credentials.Expires, known)
 }

@@ -9,30 +9,39 @@ import (
 )
 
 // badFor is how long a host that failed is tried after the others. A node that
-// restarts is back within it; longer would leave it without clients.
+// restarts is back by then, and should get its share of clients again.
 const badFor = time.Minute
 
 // hosts remembers which targets failed, for both sockets.
 type hosts struct {
 	mu     sync.Mutex
 	failed []time.Time // by target; zero if its last try was good
+	good   []bool      // by target: a try was good before
 }
 
-func newHosts(n int) *hosts { return &hosts{failed: make([]time.Time, n)} }
+func newHosts(n int) *hosts { return &hosts{failed: make([]time.Time, n), good: make([]bool, n)} }
 
-// note keeps what became of a try, or of a connection that was lost.
+// known reports whether a login at target i has succeeded before.
+func (h *hosts) known(i int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.good[i]
+}
+
+// note records the result of a try, or the loss of a connection.
 func (h *hosts) note(i int, good bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.failed[i] = time.Time{}
-	if !good {
+	if good {
+		h.failed[i], h.good[i] = time.Time{}, true
+	} else {
 		h.failed[i] = now
 	}
 }
 
 // order returns the targets in the order to try them: at random, so that the
-// clients of a cluster spread, but those that failed lately last, and among
-// them first the one whose failure is the longest ago.
+// clients of a cluster spread. Those that failed within badFor come last, the
+// earliest failure first.
 func (h *hosts) order(now time.Time) []int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

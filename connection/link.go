@@ -4,24 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
-	"sync"
+	"runtime/debug"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// cancelGrace is how long a call that is waiting for the broker's reply may go
-// on after its ctx has ended. The only way to end it is to close the socket,
-// with every session on it, and the reply is nearly always milliseconds away.
-const cancelGrace = time.Second
-
 // errChannelLimit is wrapped when the broker has no channel left to give.
 var errChannelLimit = errors.New("no channel left")
 
-// link is one AMQP connection, from its handshake to its end.
+// link is one AMQP connection, from its handshake to its end. It owns the calls
+// that wait for a reply of the broker: they end with their reply, with
+// Config.OperationTimeout, or with the link, whoever has asked for them.
 type link struct {
 	target     target
 	generation uint64
@@ -29,17 +28,23 @@ type link struct {
 	conn       *amqp.Connection
 	socket     *socket
 	limit      time.Duration // Config.OperationTimeout
-	expires    time.Time     // of the credentials; zero: never
+	began      time.Time
+	expires    time.Time // of the credentials; zero: never
 	log        *slog.Logger
 
 	gate    gate
-	control sync.Mutex            // held by the one call on the connection itself that waits for a reply
+	control chan struct{}         // one element: held by the call on the connection itself
 	cause   atomic.Pointer[error] // why we ended it ourselves
-	done    chan struct{}         // closed when watch has ended
+	life    context.Context       // ends with the link
+	end     context.CancelCauseFunc
+	done    chan struct{} // closed when the end has been reported
+
+	// declared is set once sessions for Publish may be opened: OnUp has run.
+	declared atomic.Bool
 }
 
-// watch tells of alarms, "" being their end, and of the end of the connection,
-// from one goroutine that ends with it.
+// watch reports alarms, "" being their end, and the end of the connection, from
+// one goroutine that ends with it.
 func (l *link) watch(blocked func(reason string), lost func(cause error)) {
 	ends := l.conn.NotifyClose(make(chan *amqp.Error, 1))
 	// One pair per alarm; the loop drains it, the buffer is for a slow log.
@@ -48,7 +53,7 @@ func (l *link) watch(blocked func(reason string), lost func(cause error)) {
 		defer close(l.done)
 		defer l.gate.open()
 		for alarm := range alarms { // closed with the connection
-			l.socket.blocked(alarm.Active)
+			l.socket.setBlocked(alarm.Active)
 			if alarm.Active {
 				l.gate.shut(alarm.Reason)
 			} else {
@@ -56,78 +61,154 @@ func (l *link) watch(blocked func(reason string), lost func(cause error)) {
 			}
 			blocked(alarm.Reason)
 		}
-		lost(l.lost(<-ends))
+		cause := l.lost(<-ends)
+		l.end(cause)
+		lost(cause)
 	}()
 }
 
 // alive reports whether a session may be opened.
 func (l *link) alive() bool { return l.cause.Load() == nil && !l.conn.IsClosed() }
 
-// open opens a channel; its caller gives up the link when that fails, except
-// for want of channels. On the publish socket it waits while the broker blocks
-// it: channel.open would not be read, and its timeout close a healthy socket.
+// open opens a channel. If ctx ends first, the channel is closed as soon as it
+// is there. On the publish socket open waits while the broker blocks it:
+// channel.open would not be read, and its timeout close a healthy socket.
 func (l *link) open(ctx context.Context) (*Session, error) {
 	if err := l.gate.wait(ctx); err != nil {
 		return nil, err
 	}
-	var channel *amqp.Channel
-	err := l.await(ctx, func() (err error) {
-		channel, err = l.conn.Channel()
-		return err
-	})
-	var refused *amqp.Error
-	switch {
-	case err == nil:
-		return newSession(channel, l), nil
-	case errors.Is(err, amqp.ErrChannelMax):
-		return nil, fmt.Errorf("connection: %w: all %d of the socket to %s are open; close sessions that are not needed, or raise channel_max",
-			errChannelLimit, l.conn.Config.ChannelMax, l.target)
-	case errors.As(err, &refused) && refused.Server && refused.Code == amqp.NotAllowed:
-		return nil, fmt.Errorf("connection: %w: %s refuses another (%w); close sessions that are not needed, or raise channel_max or the user's limit",
-			errChannelLimit, l.target, err)
+	if ctx.Err() != nil {
+		return nil, ended(ctx)
 	}
-	l.kill(err)
-	return nil, fmt.Errorf("connection: open channel at %s: %w", l.target, err)
+	var channel *amqp.Channel // read after the call has returned
+	c := l.call(func() (err error) {
+		channel, err = l.conn.Channel()
+		if err != nil {
+			return l.openError(err)
+		}
+		return nil
+	})
+	err, left := c.wait(ctx, func() {
+		if channel != nil {
+			_ = l.timed(channel.Close) // nobody has it
+		}
+	})
+	if left {
+		return nil, fmt.Errorf("connection: no channel of %s yet: %w", l.target, ended(ctx))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return newSession(channel, l), nil
 }
 
-// await runs call, which waits for the broker's reply, and closes the socket
-// under it when that takes longer than the limit, or than cancelGrace after
-// ctx has ended. What an alarm has overtaken was not read and is not lost: it has
-// its limit anew when that is over. It returns what call returns; its error
-// wraps ErrSessionLost if the socket was closed.
-func (l *link) await(ctx context.Context, call func() error) error {
-	// Either call returns first, or the timer fires first; whoever comes
-	// second must do nothing. Stop alone cannot say so: ctx may end while call
-	// is returning, and then Reset starts a stopped timer again.
+// openError explains why there is no channel. Except for want of channels, the
+// link is of no use any more.
+func (l *link) openError(err error) error {
+	var refused *amqp.Error
+	switch {
+	case errors.Is(err, amqp.ErrChannelMax):
+		return fmt.Errorf("connection: %w: all %d of the socket to %s are open; close sessions that are not needed, or raise channel_max",
+			errChannelLimit, l.conn.Config.ChannelMax, l.target)
+	case errors.As(err, &refused) && refused.Server && refused.Code == amqp.NotAllowed:
+		return fmt.Errorf("connection: %w: %s refuses another (%w); close sessions that are not needed, or raise channel_max or the user's limit",
+			errChannelLimit, l.target, err)
+	}
+	err = unnested(err)
+	l.kill(err)
+	return fmt.Errorf("connection: open channel at %s: %w", l.target, err)
+}
+
+// call is one call that waits for the broker's reply, on a goroutine of its own.
+type call struct {
+	log *slog.Logger
+	// claimed is set by whoever comes first: the call that returns, or the
+	// caller that leaves.
+	claimed atomic.Bool
+	results chan result
+	left    chan func() // what the call is to do when its caller has left
+}
+
+type result struct {
+	err      error
+	panicked any
+}
+
+// call starts f. A panic of f is passed on to the caller, or logged if it has
+// left.
+func (l *link) call(f func() error) *call {
+	c := &call{log: l.log, results: make(chan result, 1), left: make(chan func(), 1)}
+	go func() {
+		r := result{err: WithClass(errors.New("connection: the call ended its goroutine"), Bug)}
+		defer func() {
+			if r.panicked = recover(); r.panicked != nil {
+				r.err = fmt.Errorf("panic: %v\n%s", r.panicked, debug.Stack())
+			}
+			if c.claimed.CompareAndSwap(false, true) {
+				c.results <- r
+				return
+			}
+			if r.panicked != nil {
+				c.log.Error("connection: a call panicked after its caller had left", "panic", r.err)
+			}
+			(<-c.left)()
+		}()
+		r.err = l.timed(f)
+	}()
+	return c
+}
+
+// wait returns the call's error. If ctx ends first, it returns left, and after
+// runs when the call has returned.
+func (c *call) wait(ctx context.Context, after func()) (err error, left bool) {
+	select {
+	case r := <-c.results:
+		return r.unwrap(), false
+	case <-ctx.Done():
+	}
+	if !c.claimed.CompareAndSwap(false, true) {
+		r := <-c.results
+		return r.unwrap(), false
+	}
+	c.left <- after
+	return nil, true
+}
+
+func (r result) unwrap() error {
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return r.err
+}
+
+// timed runs f, and closes the socket under it when f takes longer than the
+// limit: nothing else makes it return. What an alarm has overtaken was not read
+// and is not lost: it has its limit anew when the alarm is over. The error wraps
+// ErrSessionLost if the socket was closed.
+func (l *link) timed(f func() error) error {
+	// Either f returns first, or the timer fires first; whoever comes second
+	// must do nothing.
 	var settled atomic.Bool
-	waiting, over := context.WithCancel(ctx)
+	waiting, over := context.WithCancel(context.Background())
 	var expire func()
 	expire = func() {
-		if _, _, shut := l.gate.state(); shut && ctx.Err() == nil {
+		if _, _, shut := l.gate.state(); shut {
 			if l.gate.wait(waiting) == nil {
 				time.AfterFunc(l.limit, expire)
 			}
 			return
 		}
-		if !settled.CompareAndSwap(false, true) {
-			return
-		}
-		if ctx.Err() != nil {
-			l.kill(fmt.Errorf("no reply from the broker when the caller gave up: %w", ended(ctx)))
-		} else {
+		if settled.CompareAndSwap(false, true) {
 			l.kill(fmt.Errorf("no reply from the broker within %v", l.limit))
 		}
 	}
 	timer := time.AfterFunc(l.limit, expire)
-	stop := context.AfterFunc(ctx, func() { timer.Reset(min(cancelGrace, l.limit)) })
 	defer func() {
 		settled.Store(true)
-		stop()
 		timer.Stop()
 		over()
 	}()
-
-	err := call()
+	err := f()
 	if err != nil && !settled.CompareAndSwap(false, true) {
 		return l.lost(nil)
 	}
@@ -147,16 +228,26 @@ func (l *link) close(deadline time.Time) error {
 	l.cause.CompareAndSwap(nil, &cause)
 	last := time.AfterFunc(time.Until(deadline), func() { l.socket.Conn.Close() })
 	defer last.Stop()
-	l.control.Lock()
-	defer l.control.Unlock()
+	l.control <- struct{}{} // a call on the connection ends at the latest with the socket
+	defer func() { <-l.control }()
 	err := l.conn.CloseDeadline(deadline)
 	l.socket.Conn.Close()
 	<-l.done
-	lost := errors.Is(err, amqp.ErrClosed) || errors.Is(err, net.ErrClosed) // nobody is left to say goodbye to
-	if err != nil && !lost {
+	if err != nil && !gone(err) {
 		return fmt.Errorf("connection: close %s: %w", l.target, err)
 	}
 	return nil
+}
+
+// gone reports whether the error of a close says that nobody is left to say
+// goodbye to.
+func gone(err error) bool {
+	for _, end := range []error{amqp.ErrClosed, net.ErrClosed, syscall.ECONNRESET, syscall.EPIPE, io.EOF} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // lost returns the error of a lost session: our own cause, if we ended the
@@ -168,5 +259,5 @@ func (l *link) lost(reported *amqp.Error) error {
 	if reported == nil { // a typed nil must not become an error
 		return ErrSessionLost
 	}
-	return fmt.Errorf("%w: %w", ErrSessionLost, reported)
+	return fmt.Errorf("%w: %w", ErrSessionLost, plain(reported))
 }

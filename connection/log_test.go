@@ -2,10 +2,13 @@ package connection
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 )
 
 type lines struct {
@@ -50,7 +53,7 @@ func TestLogHearsOfChangesOnly(t *testing.T) {
 	}
 	p.start(t)
 	var out lines
-	c := open(t, Config{URLs: []string{p.url()}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	c := consuming(t, Config{URLs: []string{p.url()}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
 	s := session(t, c, Consume)
 	p.hangUp()
 	within(t, "Done", s.Done())
@@ -73,5 +76,39 @@ func TestLogHearsOfChangesOnly(t *testing.T) {
 	}
 	if t.Failed() {
 		t.Log(out.String())
+	}
+}
+
+// The line that ends an outage counts the tries of all who waited in it.
+func TestConnectedCountsTheTriesOfTheOutage(t *testing.T) {
+	t.Parallel()
+	var down atomic.Bool
+	down.Store(true)
+	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m == connectionOpen && down.Load() {
+			c.refuse(0, 541, "INTERNAL_ERROR")
+			return true
+		}
+		return false
+	}}).start(t)
+	var out lines
+	c, err := Open(t.Context(), Config{
+		URLs: []string{p.url()}, Lazy: true, Logger: slog.New(slog.NewTextHandler(&out, nil)),
+		Pause: func(int) time.Duration { return time.Millisecond },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if _, err := c.Session(ctx, Publish); err == nil {
+		t.Fatal("a session without a broker")
+	}
+	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Down && s.NextTry.IsZero() })
+	down.Store(false)
+	session(t, c, Publish)
+	if log := out.String(); strings.Contains(log, "failed_tries=0") || !strings.Contains(log, "failed_tries=") {
+		t.Error(log)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -40,6 +41,17 @@ func open(t *testing.T, cfg Config) *Conn {
 	return c
 }
 
+// consuming opens a Conn that has a socket for Consume and none for Publish.
+func consuming(t *testing.T, cfg Config) *Conn {
+	t.Helper()
+	cfg.Lazy = true
+	c := open(t, cfg)
+	if err := session(t, c, Consume).Close(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 func TestOpenSaysWhatTheBrokerIs(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
@@ -47,8 +59,9 @@ func TestOpenSaysWhatTheBrokerIs(t *testing.T) {
 	if want := (Server{"RabbitMQ", Version{4, 3, 6}, "test"}); c.Server() != want {
 		t.Errorf("Server = %+v, want %+v", c.Server(), want)
 	}
-	if n := len(p.accepted()); n != 1 {
-		t.Errorf("Open has made %d connections, want 1: the publish socket waits for its first use", n)
+	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Up })
+	if n := len(p.accepted()); n != 2 {
+		t.Errorf("Open has made %d connections, want one for each use", n)
 	}
 }
 
@@ -56,7 +69,7 @@ func TestConfigDialAndServerAreUsed(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
 	var dialled []string
-	c := open(t, Config{
+	c := consuming(t, Config{
 		URLs:   []string{"amqp://bob:s3cret@broker.example:5672"},
 		Server: Server{Version: Version{3, 10, 8}},
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -81,6 +94,7 @@ func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
+	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Up })
 	cancel()
 	s, err := c.Session(t.Context(), Consume)
 	if err != nil {
@@ -89,8 +103,8 @@ func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
 	if err := s.Do(t.Context(), qos); err != nil {
 		t.Errorf("Do after the ctx of Open has ended: %v", err)
 	}
-	if n := len(p.accepted()); n != 1 {
-		t.Errorf("%d connections, want the first one to live on", n)
+	if n := len(p.accepted()); n != 2 {
+		t.Errorf("%d connections, want the first ones to live on", n)
 	}
 }
 
@@ -161,7 +175,7 @@ func TestOpenAgainstPeersThatFailTheHandshake(t *testing.T) {
 		"silent at the vhost":      {at(connectionOpen, hang), "takes the connection but has not finished the handshake within ", false},
 		"hangs up at the start":    {at(connectionStart, hangUp), "no AMQP 0-9-1 handshake; is this the broker's port for amqp://", false},
 		"hangs up at the vhost":    {at(connectionOpen, hangUp), `connection lost while opening vhost "/": `, false},
-		"hangs up at login":        {at(connectionStartOk, hangUp), `the broker hangs up at login, perhaps because it refuses user "bob" or its password`, true},
+		"hangs up at login":        {at(connectionStartOk, hangUp), `the broker closed the connection at login, perhaps because it refuses user "bob" or its password`, true},
 		"says 403":                 {at(connectionStartOk, refuse(403, "ACCESS_REFUSED")), `the broker refuses user "bob" or its password (403 ACCESS_REFUSED)`, true},
 		"has no such vhost":        {at(connectionOpen, refuse(530, "NOT_ALLOWED - vhost / not found")), `vhost "/" does not exist (530 NOT_ALLOWED - vhost / not found)`, true},
 		"lets the user in nowhere": {at(connectionOpen, refuse(530, "NOT_ALLOWED - access to vhost '/' refused for user 'bob'")), `user "bob" has no permissions in vhost "/" (530 `, true},
@@ -197,6 +211,9 @@ func TestOpenAgainstAWebServer(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "is this the broker's port for amqp://") {
 		t.Errorf("Open = %v", err)
 	}
+	if errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Open = %v, want the end of its time and no other", err)
+	}
 }
 
 func TestOpenWithACertificateNobodyVouchesFor(t *testing.T) {
@@ -222,7 +239,7 @@ func TestOpenWithAMissingCertificateFile(t *testing.T) {
 	}
 }
 
-func TestHopelessness(t *testing.T) {
+func TestFinalRefusals(t *testing.T) {
 	down := errors.New("connection refused")
 	login := &refusal{text: "login", cause: amqp.ErrCredentials, broker: true}
 	vhost := &refusal{text: "vhost", cause: amqp.ErrVhost, broker: true, sure: true}
@@ -242,11 +259,33 @@ func TestHopelessness(t *testing.T) {
 		a := newAttempts(2)
 		for _, round := range c.rounds {
 			for i, err := range round {
-				a.add(i, fmt.Errorf("wrapped: %w", err), false)
+				a.add(i, fmt.Errorf("wrapped: %w", err))
 			}
 		}
-		if got := a.hopeless(); got != c.want {
-			t.Errorf("%s: hopeless = %v", name, got)
+		if got := a.final(); got != c.want {
+			t.Errorf("%s: final = %v", name, got)
 		}
+	}
+}
+
+// Behind a proxy a broker that restarts looks like a wrong port, unless a login
+// has succeeded there before.
+func TestARestartIsNoWrongPort(t *testing.T) {
+	t.Parallel()
+	var restarting atomic.Bool
+	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m == connectionStart && restarting.Load() {
+			c.Close()
+			return true
+		}
+		return false
+	}}).start(t)
+	c := consuming(t, Config{URLs: []string{p.url()}})
+	restarting.Store(true)
+	p.hangUp()
+	failed := func(s State) bool { return s.Use == Consume && s.Status == Down && !errors.Is(s.Err, ErrSessionLost) }
+	go c.Session(t.Context(), Consume)
+	if err := await(t, c, failed).Err; strings.Contains(err.Error(), "port") || !strings.Contains(err.Error(), "the broker may be restarting: EOF") {
+		t.Errorf("the state says %v", err)
 	}
 }

@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 )
 
 func TestPausesHoldWhoeverDials(t *testing.T) {
@@ -18,8 +16,8 @@ func TestPausesHoldWhoeverDials(t *testing.T) {
 	var tries []time.Time
 	c, err := Open(t.Context(), Config{
 		URLs: []string{nobody(t)}, Lazy: true,
-		Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(pause) },
-		Trace:   Trace{Try: func(Try) { tries = append(tries, time.Now()) }},
+		Pause: func(int) time.Duration { return pause },
+		Trace: Trace{Try: func(Try) { tries = append(tries, time.Now()) }},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -51,16 +49,16 @@ func TestPausesHoldWhoeverDials(t *testing.T) {
 
 func TestAnOutageTellsOnlyOfItself(t *testing.T) {
 	t.Parallel()
-	var down atomic.Bool
+	var down, silent atomic.Bool
 	down.Store(true)
 	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
 		if m == connectionOpen && down.Load() {
 			c.refuse(0, 541, "INTERNAL_ERROR - the first outage")
 			return true
 		}
-		return false
+		return silent.Load()
 	}}).start(t)
-	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }})
+	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, Pause: func(int) time.Duration { return time.Millisecond }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,18 +72,18 @@ func TestAnOutageTellsOnlyOfItself(t *testing.T) {
 	if err := brief(); err == nil || !strings.Contains(err.Error(), "the first outage") || !strings.Contains(err.Error(), "the caller's own words") {
 		t.Errorf("Session = %v", err)
 	}
-	if err := c.State(Consume).Err; err == nil || strings.Contains(err.Error(), "the caller's own words") {
+	told := await(t, c, func(s State) bool { return s.Use == Consume && s.Status == Down })
+	if err := told.Err; err == nil || strings.Contains(err.Error(), "the caller's own words") {
 		t.Errorf("State.Err = %v, want nothing of one caller", err)
 	}
 	down.Store(false)
-	session(t, c, Consume)
-	l := c.line(Consume)
-	l.turn <- struct{}{} // somebody else dials
+	s := session(t, c, Consume)
+	silent.Store(true)
 	p.hangUp()
+	within(t, "Done", s.Done())
 	if err := brief(); err == nil || strings.Contains(err.Error(), "outage") || !strings.Contains(err.Error(), "no connection yet, ") {
-		t.Errorf("Session while another dials = %v, want nothing of the first outage", err)
+		t.Errorf("Session while a dial is in progress = %v, want nothing of the first outage", err)
 	}
-	<-l.turn
 }
 
 func TestASocketThatFindsABrokerEndsTheRestOfTheOther(t *testing.T) {
@@ -100,7 +98,7 @@ func TestASocketThatFindsABrokerEndsTheRestOfTheOther(t *testing.T) {
 		return false
 	}
 	p.start(t)
-	c := open(t, Config{URLs: []string{p.url()}, Backoff: func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }})
+	c := open(t, Config{URLs: []string{p.url()}, Pause: func(int) time.Duration { return time.Hour }})
 	down.Store(true)
 	p.hangUp()
 	await(t, c, func(s State) bool { return s.Use == Consume && s.Status == Down })

@@ -2,6 +2,8 @@ package connection
 
 import (
 	"bufio"
+	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -38,6 +40,9 @@ var (
 	channelCloseOk      = method{20, 41}
 	basicQos            = method{60, 10}
 	basicQosOk          = method{60, 11}
+	basicConsume        = method{60, 20}
+	basicConsumeOk      = method{60, 21}
+	basicDeliver        = method{60, 60}
 )
 
 // peer is as much of a broker as this package talks to. A test scripts what
@@ -67,11 +72,7 @@ func (p *peer) start(t *testing.T) *peer {
 			if err != nil {
 				return
 			}
-			c := &peerConn{Conn: conn, peer: p}
-			p.mu.Lock()
-			p.conns = append(p.conns, c)
-			p.mu.Unlock()
-			p.wg.Go(c.serve)
+			p.accept(conn)
 		}
 	})
 	t.Cleanup(func() {
@@ -80,6 +81,22 @@ func (p *peer) start(t *testing.T) *peer {
 		p.wg.Wait()
 	})
 	return p
+}
+
+// dial connects to the peer through a pipe, so that both can be in a bubble of
+// testing/synctest.
+func (p *peer) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p.accept(far)
+	return near, nil
+}
+
+func (p *peer) accept(conn net.Conn) {
+	c := &peerConn{Conn: conn, peer: p}
+	p.mu.Lock()
+	p.conns = append(p.conns, c)
+	p.mu.Unlock()
+	p.wg.Go(c.serve)
 }
 
 func (p *peer) url() string { return "amqp://bob:s3cret@" + p.listener.Addr().String() + "/" }
@@ -100,6 +117,7 @@ func (p *peer) accepted() []*peerConn {
 type peerConn struct {
 	net.Conn
 	peer *peer
+	use  Use // known from connection.start-ok on
 }
 
 func (c *peerConn) serve() {
@@ -113,9 +131,15 @@ func (c *peerConn) serve() {
 		c.send(connectionStart, 0, []byte{0, 9}, properties, long("PLAIN"), long("en_US"))
 	}
 	for {
-		m, channel, err := readMethod(r)
+		m, channel, args, err := readMethod(r)
 		if err != nil {
 			return
+		}
+		if m == connectionStartOk {
+			c.use = Consume
+			if bytes.Contains(args, []byte(" publish")) { // the end of its name
+				c.use = Publish
+			}
 		}
 		if !c.scripted(m, channel) {
 			c.answer(m, channel)
@@ -141,13 +165,24 @@ func (c *peerConn) answer(m method, channel uint16) {
 		c.send(channelCloseOk, channel)
 	case basicQos:
 		c.send(basicQosOk, channel)
+	case basicConsume:
+		c.send(basicConsumeOk, channel, short("tag"))
 	}
 }
 
 func (c *peerConn) send(m method, channel uint16, args ...[]byte) {
 	payload := slices.Concat(append([][]byte{u16(m.class), u16(m.id)}, args...)...)
-	frame := slices.Concat([]byte{1}, u16(channel), u32(uint32(len(payload))), payload, []byte{0xCE})
-	_, _ = c.Write(frame) // a lost client is the test's business
+	_, _ = c.Write(frameOf(1, channel, payload)) // a lost client is the test's business
+}
+
+// deliver sends a message without a body, whose content header is given.
+func (c *peerConn) deliver(channel uint16, header []byte) {
+	c.send(basicDeliver, channel, short("tag"), make([]byte, 8), []byte{0}, short(""), short("q"))
+	_, _ = c.Write(frameOf(2, channel, header))
+}
+
+func frameOf(kind byte, channel uint16, payload []byte) []byte {
+	return slices.Concat([]byte{kind}, u16(channel), u32(uint32(len(payload))), payload, []byte{0xCE})
 }
 
 // refuse sends connection.close, or channel.close on another channel than 0.
@@ -160,22 +195,22 @@ func (c *peerConn) refuse(channel uint16, code uint16, text string) {
 }
 
 // readMethod returns the next method and skips every other frame.
-func readMethod(r io.Reader) (method, uint16, error) {
+func readMethod(r io.Reader) (m method, channel uint16, args []byte, err error) {
 	for {
 		head := make([]byte, 7)
 		if _, err := io.ReadFull(r, head); err != nil {
-			return method{}, 0, err
+			return m, 0, nil, err
 		}
 		body := make([]byte, binary.BigEndian.Uint32(head[3:])+1)
 		if _, err := io.ReadFull(r, body); err != nil {
-			return method{}, 0, err
+			return m, 0, nil, err
 		}
 		if body[len(body)-1] != 0xCE {
-			return method{}, 0, errors.New("frame without end")
+			return m, 0, nil, errors.New("frame without end")
 		}
 		if head[0] == 1 {
-			return method{binary.BigEndian.Uint16(body), binary.BigEndian.Uint16(body[2:])},
-				binary.BigEndian.Uint16(head[1:]), nil
+			m = method{binary.BigEndian.Uint16(body), binary.BigEndian.Uint16(body[2:])}
+			return m, binary.BigEndian.Uint16(head[1:]), body[4 : len(body)-1], nil
 		}
 	}
 }

@@ -38,14 +38,14 @@ func ParseVersion(s string) (Version, error) {
 	numbers, _, _ = strings.Cut(numbers, "-")
 	parts := strings.Split(numbers, ".")
 	if len(parts) < 2 || len(parts) > 3 {
-		return Version{}, fmt.Errorf("connection: version is %q, want one such as 4.3.6", s)
+		return Version{}, WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), Bug)
 	}
 	var v [3]int
 	for i, part := range parts {
 		// ParseUint, because Atoi takes a sign.
 		n, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {
-			return Version{}, fmt.Errorf("connection: version is %q, want one such as 4.3.6", s)
+			return Version{}, WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), Bug)
 		}
 		v[i] = int(n)
 	}

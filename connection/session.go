@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -21,78 +22,119 @@ type Session struct {
 	channel *amqp.Channel
 	link    *link
 	turn    chan struct{} // held by the one call that waits for a reply
-	done    chan struct{}
-	err     error // set before done is closed
+	gone    chan struct{} // closed when the channel is
+
+	once sync.Once
+	done chan struct{}
+	err  error // set before done is closed
 }
 
 func newSession(channel *amqp.Channel, l *link) *Session {
-	s := &Session{channel: channel, link: l, turn: make(chan struct{}, 1), done: make(chan struct{})}
+	s := &Session{
+		channel: channel, link: l,
+		turn: make(chan struct{}, 1), gone: make(chan struct{}), done: make(chan struct{}),
+	}
 	lost := channel.NotifyClose(make(chan *amqp.Error, 1))
 	go func() { // ends with the channel, which ends at the latest with its socket
 		cause := <-lost
-		switch {
-		case cause == nil && l.alive():
-			s.err = errSessionClosed
-		default:
-			s.err = l.lost(cause)
+		if cause == nil && l.alive() {
+			s.end(errSessionClosed)
+		} else {
+			s.end(l.lost(cause))
 		}
-		close(s.done)
+		close(s.gone)
 	}()
 	return s
 }
 
+// end ends the session for its user; the first cause counts.
+func (s *Session) end(cause error) {
+	s.once.Do(func() {
+		s.err = cause
+		close(s.done)
+	})
+}
+
 // Channel returns the channel, for the calls that do not wait for a reply:
-// publish, ack, nack, reject, and the Notify methods. Those may be called
-// concurrently with each other, but publish not concurrently with [Session.Do]:
-// the library would interleave their frames and the broker close the
-// connection. So what needs Do on a publishing session comes first. Once the
-// session has ended they return amqp.ErrClosed and send nothing.
+// publish, ack, nack, reject, and the Notify methods. These may be called
+// concurrently with each other. Publish must not be called concurrently with
+// [Session.Do]: the library would interleave their frames, and the broker would
+// close the connection. Call Do first on a session that publishes. On a closed
+// channel they return amqp.ErrClosed and send nothing.
 //
-// Registered Notify channels are buffered and drained until they are closed;
-// one that is full stops the whole socket.
+// Registered Notify channels must be buffered, and drained until they are
+// closed; one that is full stops the whole socket.
 func (s *Session) Channel() *amqp.Channel { return s.channel }
 
 // Do runs call, which may use the calls that wait for a reply: declare, bind,
 // qos, consume, cancel, confirm. Concurrent calls of Do take turns.
 //
-// If the reply takes longer than Config.OperationTimeout, or than a second
-// after ctx has ended, the socket is closed: nothing else makes the call
-// return. That costs every session on the socket, hence the second.
+// If ctx ends before call has begun, Do returns an error that wraps the error
+// and cause of ctx, and the session lives on. If ctx ends later, Do returns at
+// once as well, while call goes on in the background, and the session ends: Done
+// is closed, Err and later calls of Do return an error that wraps
+// [ErrSessionLost] and the error of ctx, Close returns nil, and the channel is
+// closed as soon as call has returned. Nobody knows then which of its effects
+// the broker has seen; what call writes to must not be read. No other session is
+// affected.
+//
+// A call that takes longer than Config.OperationTimeout closes the socket, with
+// every session on it: nothing else makes it return.
 //
 // An error that the broker answers with (404, 406 and so on) is returned as
-// the *amqp.Error it is; it has ended this session and no other. An error
+// the *amqp.Error it is. It has ended this session and no other. An error
 // because the session is or was lost wraps [ErrSessionLost] and the cause.
-// Whatever else call returns is returned as it is while the channel is open;
-// so let call return the broker's error unchanged, and translate it after Do.
+// Whatever else call returns is returned as it is while the channel is open. So
+// let call return the broker's error unchanged, and translate it after Do.
 //
 // While the broker blocks publishers on this socket (see [Conn.Blocked]) call
 // does not start. If ctx or Config.OperationTimeout ends before it could, Do
 // returns an error that wraps the cause, and the session lives on.
 func (s *Session) Do(ctx context.Context, call func(*amqp.Channel) error) error {
+	if ctx == nil {
+		return errNoContext
+	}
 	if err := s.link.gate.waitFor(ctx, s.link.limit); err != nil {
 		return err
 	}
-	return s.exclusively(ctx, func() error { return call(s.channel) })
+	return s.do(ctx, func() error { return call(s.channel) })
 }
 
-// exclusively runs the one call at a time that waits for a reply.
-func (s *Session) exclusively(ctx context.Context, call func() error) error {
+// do runs the one call at a time that waits for a reply.
+func (s *Session) do(ctx context.Context, call func() error) error {
 	select {
 	case s.turn <- struct{}{}:
-		defer func() { <-s.turn }()
 	case <-s.done:
 		return s.err
 	case <-ctx.Done():
 		return fmt.Errorf("connection: not done: %w", ended(ctx))
 	}
 	// Select picks at random among what is ready.
-	if err := s.Err(); err != nil {
+	err := s.Err()
+	if err == nil && ctx.Err() != nil {
+		err = fmt.Errorf("connection: not done: %w", ended(ctx))
+	}
+	if err != nil {
+		<-s.turn
 		return err
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("connection: not done: %w", ended(ctx))
+	// The turn is given back by the call, because it may outlive Do.
+	err, left := s.link.call(func() error {
+		defer func() { <-s.turn }()
+		return call()
+	}).wait(ctx, s.close)
+	if left {
+		s.end(fmt.Errorf("%w: a call was left before it was answered: %w", ErrSessionLost, ended(ctx)))
+		return s.Err()
 	}
-	return s.classify(s.link.await(ctx, call))
+	return s.classify(err)
+}
+
+// close closes the channel after the call in progress, if there is one.
+func (s *Session) close() {
+	s.turn <- struct{}{}
+	defer func() { <-s.turn }()
+	_ = s.link.timed(s.channel.Close) // nobody waits for it
 }
 
 // classify tells a lost session from a refused call.
@@ -104,35 +146,15 @@ func (s *Session) classify(err error) error {
 	if errors.As(err, &refused) && refused.Server && refused.Recover {
 		return err
 	}
+	if s.link.cause.Load() != nil { // we ended it: the library knows no reason
+		return s.link.lost(nil)
+	}
 	// A failed read or write is returned before the library has noticed the loss.
 	if s.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) || s.link.socket.firstFault() != nil {
-		return fmt.Errorf("%w: %w", ErrSessionLost, err)
+		return fmt.Errorf("%w: %w", ErrSessionLost, unnested(err))
 	}
 	return err
 }
-
-// Ready waits while the broker blocks publishers on this session's socket,
-// because it is short of memory or disk, and while it does not read what was
-// written: what is published meanwhile stays in memory. It returns an error
-// that says which when ctx ends first.
-func (s *Session) Ready(ctx context.Context) error {
-	if err := s.link.gate.wait(ctx); err != nil {
-		return err
-	}
-	return s.link.socket.wait(ctx)
-}
-
-// Cork lets what is written after it wait until Uncork, so that it leaves in
-// few packets, and holds back the other users of the socket as well. It returns
-// false if the socket is corked already; only who gets true calls Uncork.
-//
-// Corked or not, a write waits for no broker that does not read. So a publish
-// may return nil and fail later: then the connection is lost, and its confirm
-// never comes.
-func (s *Session) Cork() bool { return s.link.socket.cork() }
-
-// Uncork sends what was held back.
-func (s *Session) Uncork() { s.link.socket.uncork() }
 
 // Done is closed when the session has ended: channel or connection lost, or
 // closed by either side.
@@ -157,34 +179,47 @@ func (s *Session) Server() Server { return s.link.server }
 // 1: sessions of one use and generation live on the same socket.
 func (s *Session) Generation() uint64 { return s.link.generation }
 
-// FrameSize returns the frame_max agreed with the broker in bytes, 0 for no
-// limit. All properties and headers of a message must fit in one frame.
-func (s *Session) FrameSize() int { return s.link.conn.Config.FrameSize }
-
 // User returns the user name that this session's socket has logged in with; ""
 // with auth_mechanism external, where only the broker knows it.
 func (s *Session) User() string { return s.link.target.uri.Username }
 
-// Close ends the session and returns once it has ended, within 6 s. Deliveries
-// not settled go back to their queue. Closing an ended session returns nil.
+// Close ends the session and returns when its channel is closed. Deliveries not
+// settled go back to their queue. Closing an ended session returns nil.
 //
-// While the broker blocks publishers on this socket it would not hear of it:
-// Close returns at once then, and the channel ends with its socket.
+// If the broker does not answer within 5 s, or another call is in progress for
+// so long, Close returns an error; the session has ended all the same, and the
+// channel is closed later. While the broker blocks publishers on this socket it
+// would not read the request: Close returns nil at once, and the channel is
+// closed when the alarm is over.
 func (s *Session) Close() error {
-	if _, _, shut := s.link.gate.state(); shut {
+	if s.Err() != nil {
 		return nil
 	}
-	// Not after the caller's ctx: whoever is stopping still wants the channel
-	// closed. But not for long: a stop has a deadline of its own.
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	if _, _, shut := s.link.gate.state(); shut {
+		s.end(errSessionClosed)
+		go s.close() // ends at the latest with the socket
+		return nil
+	}
+	// Not the caller's ctx: a stop still wants the channel closed. But not for
+	// long: a stop has a deadline of its own.
+	ctx, cancel := context.WithTimeoutCause(context.Background(), closeTimeout, errCloseTimeout)
 	defer cancel()
-	err := s.exclusively(ctx, func() error {
+	err := s.do(ctx, func() error {
 		err := s.channel.Close()
-		<-s.done
+		<-s.gone
 		return err
 	})
-	if err != nil && !errors.Is(err, ErrSessionLost) {
+	switch {
+	case errors.Is(err, errCloseTimeout):
+		if s.Err() == nil { // it had to wait for its turn
+			s.end(errSessionClosed)
+			go s.close()
+		}
+		return fmt.Errorf("connection: close session: %w", err)
+	case err != nil && !errors.Is(err, ErrSessionLost):
 		return fmt.Errorf("connection: close session: %w", err)
 	}
 	return nil
 }
+
+var errCloseTimeout = fmt.Errorf("not closed within %v", closeTimeout)

@@ -165,7 +165,7 @@ func TestDoWithAnEndedContextKeepsTheSession(t *testing.T) {
 func TestSessionAfterALossIsANewOne(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
-	c := open(t, Config{URLs: []string{p.url()}})
+	c := consuming(t, Config{URLs: []string{p.url()}})
 	s := session(t, c, Consume)
 	p.hangUp()
 	within(t, "Done after a loss", s.Done())
@@ -297,7 +297,7 @@ func TestRefusalAfterOpenIsTriedOn(t *testing.T) {
 		return false
 	}
 	p.start(t)
-	c := open(t, Config{URLs: []string{p.url()}})
+	c := consuming(t, Config{URLs: []string{p.url()}})
 	s := session(t, c, Consume)
 	p.hangUp()
 	within(t, "Done", s.Done())
@@ -341,7 +341,7 @@ func TestSocketThatDiesUnderANewChannelIsDialledAgain(t *testing.T) {
 		}
 		return false
 	}}).start(t)
-	c := open(t, Config{URLs: []string{p.url()}})
+	c := open(t, Config{URLs: []string{p.url()}, Lazy: true})
 	session(t, c, Consume)
 	if n := len(p.accepted()); n != 3 {
 		t.Errorf("%d connections, want 3", n)
@@ -351,7 +351,7 @@ func TestSocketThatDiesUnderANewChannelIsDialledAgain(t *testing.T) {
 func TestBlockedPublisherWaits(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
-	c := open(t, Config{URLs: []string{p.url()}, OperationTimeout: 200 * time.Millisecond})
+	c := consuming(t, Config{URLs: []string{p.url()}, OperationTimeout: 200 * time.Millisecond})
 	s := session(t, c, Publish)
 	socket := p.accepted()[1]
 	socket.send(connectionBlocked, 0, short("low on memory"))

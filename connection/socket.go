@@ -18,19 +18,19 @@ import (
 // write deadline at all.
 type socket struct {
 	net.Conn
-	patience time.Duration // a write without any progress for so long fails
+	writeTimeout time.Duration // a write without any progress for so long fails
 
 	sending sync.Mutex
 	corked  bool
 	held    []byte        // written and not sent yet
 	drained chan struct{} // nil, or closed once the peer has taken what was held
 
-	mu    sync.Mutex
-	phase phase
-	idle  time.Duration // a read without data for so long fails; 0: for ever
-	deaf  bool          // the broker has said that it does not read: not its death
-	heard time.Time     // when it last said that it reads again
-	fault error         // the first failed read or write
+	mu        sync.Mutex
+	phase     phase
+	idle      time.Duration // a read without data for so long fails; 0: for ever
+	blocked   bool          // the broker has said that it does not read: it is not dead
+	unblocked time.Time     // when it last said that it reads again
+	fault     error         // the first failed read or write
 }
 
 type phase uint8
@@ -77,14 +77,14 @@ const (
 	maxKept = 256 << 10 // of memory, when nothing is held
 )
 
-// moment is how long a writer waits for a peer that does not read. Then a
-// goroutine of the socket takes over, and writers wait for nothing any more. What
-// they leave to it is not bounded here: it is at most what those hold who were
-// about to write, since all others wait before they do (see Session.Ready).
-const moment = 10 * time.Millisecond
+// handOver is how long a writer waits for a peer that does not read. Then a
+// goroutine of the socket takes over, and writers do not wait any more. The bytes
+// they leave to it are not bounded here: at most those of the callers that were
+// about to write, because all others wait first (see transportOf.Ready).
+const handOver = 10 * time.Millisecond
 
 // cork holds writes back until uncork, or until there are enough of them. It
-// returns false if somebody else has done so already, who will uncork.
+// returns false if the socket is corked already; then its first caller uncorks.
 func (s *socket) cork() bool {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -93,8 +93,8 @@ func (s *socket) cork() bool {
 	return first
 }
 
-// uncork sends what is held back. If that fails it closes the socket, which
-// everybody learns who has written.
+// uncork sends what is held back. If that fails it closes the socket, and so
+// every writer learns of it.
 func (s *socket) uncork() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
@@ -117,13 +117,13 @@ func (s *socket) Write(p []byte) (int, error) {
 }
 
 // flush sends what is held back, and leaves to drain what the peer does not
-// take within a moment. It needs s.sending held.
+// take at once. It needs s.sending held.
 func (s *socket) flush() error {
 	if len(s.held) == 0 || s.drained != nil {
 		return nil
 	}
-	patience := moment
-	s.extend(s.Conn.SetWriteDeadline, &patience)
+	brief := handOver
+	s.extend(s.Conn.SetWriteDeadline, &brief)
 	n, err := s.Conn.Write(s.held)
 	s.held = s.held[:copy(s.held, s.held[n:])]
 	switch {
@@ -137,7 +137,7 @@ func (s *socket) flush() error {
 		go s.drain() // ends at the latest with the socket
 		return nil
 	}
-	return s.fail(err, "the broker read nothing for %v", &s.patience)
+	return s.fail(err, "the broker read nothing for %v", &s.writeTimeout)
 }
 
 // drain sends what is held back, and what comes to it meanwhile.
@@ -176,7 +176,7 @@ func (s *socket) wait(ctx context.Context) error {
 // connection: it then still sends heartbeats, and if it stops, Read fails.
 func (s *socket) send(p []byte) error {
 	for {
-		s.extend(s.Conn.SetWriteDeadline, &s.patience)
+		s.extend(s.Conn.SetWriteDeadline, &s.writeTimeout)
 		n, err := s.Conn.Write(p)
 		p = p[n:]
 		if err == nil {
@@ -184,28 +184,27 @@ func (s *socket) send(p []byte) error {
 		}
 		slow := errors.Is(err, os.ErrDeadlineExceeded) && (n > 0 || s.excused())
 		if !slow || !s.is(live) {
-			return s.fail(err, "the broker read nothing for %v", &s.patience)
+			return s.fail(err, "the broker read nothing for %v", &s.writeTimeout)
 		}
 	}
 }
 
-// blocked takes note of what the broker says: that it does not read, or that
-// it does again.
-func (s *socket) blocked(active bool) {
+// setBlocked notes that the broker says it does not read, or does again.
+func (s *socket) setBlocked(active bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.deaf = active
+	s.blocked = active
 	if !active {
-		s.heard = time.Now()
+		s.unblocked = time.Now()
 	}
 }
 
 // excused reports that a write without progress says nothing about the broker:
-// patience counts anew from the end of an alarm.
+// the time counts anew from the end of an alarm.
 func (s *socket) excused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.deaf || time.Since(s.heard) < s.patience
+	return s.blocked || time.Since(s.unblocked) < s.writeTimeout
 }
 
 // SetDeadline is called by the library to clear the deadline of the handshake

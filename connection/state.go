@@ -12,10 +12,10 @@ type Status uint8
 
 // The statuses of a socket.
 const (
-	Idle       Status = iota + 1 // never needed yet: the first who needs it dials
+	Idle       Status = iota + 1 // never needed; only with Config.Lazy
 	Connecting                   // trying the URLs
-	Up                           // sessions are handed out
-	Blocked                      // up, but the broker does not read from publishers
+	Up                           // connected
+	Blocked                      // connected, but the broker does not read from publishers
 	Down                         // failed or lost; State.Err says why
 	Closed                       // by Conn.Close
 )
@@ -38,13 +38,14 @@ type State struct {
 	Reason string // of Blocked: the broker's words
 	Err    error  // of Down
 
-	// NextTry, of Down: zero if nobody waits for a session, so that nothing is
-	// tried. That says nothing about the broker: the next who needs a session
-	// dials at once. A readiness probe must not count it as a fault.
+	// NextTry, of Down: when the URLs are tried again, if a session is still
+	// wanted then. Zero if nothing is going to be tried: then the next caller of
+	// Session dials at once. For a readiness probe use [Conn.Health].
 	NextTry time.Time
 }
 
-// State returns the present state of the socket for use.
+// State returns the present state of the socket for use. For a readiness probe
+// use [Conn.Health].
 func (c *Conn) State(use Use) State {
 	now, _, _ := c.states.snapshot()
 	if use != Publish && use != Consume {
@@ -54,14 +55,17 @@ func (c *Conn) State(use Use) State {
 }
 
 // States yields the present state of each socket, then every change, until ctx
-// ends or the Conn is closed; [Closed] comes last. Who is slower than the
-// changes misses some, but not the latest of each socket. It starts no
-// goroutine.
+// ends or the Conn is closed; [Closed] comes last. A loop that is slower than the
+// changes misses some of them, but never the latest of each socket. States starts
+// no goroutine.
 //
 //	for s := range conn.States(ctx) {
 //		up.WithLabelValues(s.Use.String()).Set(...)
 //	}
 func (c *Conn) States(ctx context.Context) iter.Seq[State] {
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	return func(yield func(State) bool) {
 		var seen [2]uint64
 		for ctx.Err() == nil {
@@ -85,13 +89,16 @@ func (c *Conn) States(ctx context.Context) iter.Seq[State] {
 	}
 }
 
-// states holds the state of both sockets and tells who waits for a change.
+// states holds the state of both sockets and wakes the callers of States.
 type states struct {
 	hook func(State) // Trace.State
 	turn sync.Mutex  // keeps the calls of hook in order
 
 	mu      sync.Mutex
 	now     [2]State
+	away    [2]time.Time // see report
+	tried   [2]time.Time
+	errs    [2]error
 	numbers [2]uint64 // of the changes
 	changed chan struct{}
 }
@@ -111,6 +118,18 @@ func (s *states) set(next State) {
 	s.mu.Lock()
 	i := next.Use - Publish
 	s.now[i] = next
+	switch {
+	case next.Status == Up || next.Status == Blocked:
+		s.away[i], s.tried[i], s.errs[i] = time.Time{}, time.Time{}, nil
+	case s.away[i].IsZero():
+		s.away[i] = next.Since
+	}
+	if next.Status == Connecting && s.tried[i].IsZero() {
+		s.tried[i] = next.Since
+	}
+	if next.Err != nil {
+		s.errs[i] = next.Err
+	}
 	s.numbers[i]++
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -124,4 +143,13 @@ func (s *states) snapshot() (now [2]State, numbers [2]uint64, changed <-chan str
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.numbers, s.changed
+}
+
+func (s *states) reports() (reports [2]report) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range reports {
+		reports[i] = report{State: s.now[i], away: s.away[i], tried: s.tried[i], err: s.errs[i]}
+	}
+	return reports
 }

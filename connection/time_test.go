@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,14 +17,14 @@ import (
 // pipe returns a live socket and its peer's end.
 func pipe(idle, patience time.Duration) (*socket, net.Conn) {
 	near, far := net.Pipe()
-	s := &socket{Conn: near, patience: patience}
+	s := &socket{Conn: near, writeTimeout: patience}
 	s.arm(idle)
 	return s, far
 }
 
 func TestPausesGrowAndNeverEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPauses(nil)
+		p := defaultPauses()
 		want := 100 * time.Millisecond
 		for range 1000 {
 			got, more := p.next()
@@ -111,21 +112,21 @@ func TestWriteWithoutProgress(t *testing.T) {
 				far.Read(make([]byte, 1))
 			}
 		}, 160 * time.Second, false},
-		"waits while blocked": {func(s *socket, far net.Conn) { s.blocked(true); time.Sleep(time.Hour); far.Read(make([]byte, 8)) }, time.Hour, false},
+		"waits while blocked": {func(s *socket, far net.Conn) { s.setBlocked(true); time.Sleep(time.Hour); far.Read(make([]byte, 8)) }, time.Hour, false},
 		"fails once no longer blocked": {func(s *socket, far net.Conn) {
-			s.blocked(true)
+			s.setBlocked(true)
 			time.Sleep(time.Minute - 1)
-			s.blocked(false)
+			s.setBlocked(false)
 		}, 90 * time.Second, true},
 		"has its patience anew after an alarm": {func(s *socket, far net.Conn) {
-			s.blocked(true)
+			s.setBlocked(true)
 			time.Sleep(time.Minute - 1)
-			s.blocked(false)
+			s.setBlocked(false)
 			time.Sleep(20*time.Second + 1)
 			far.Read(make([]byte, 8))
 		}, 80 * time.Second, false},
 		"ends at the closing deadline": {func(s *socket, far net.Conn) {
-			s.blocked(true)
+			s.setBlocked(true)
 			time.Sleep(time.Second)
 			s.SetDeadline(time.Now().Add(5 * time.Second))
 		}, 6 * time.Second, true},
@@ -150,7 +151,7 @@ func TestHandshakeDeadlineStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
 		defer far.Close()
-		s := &socket{Conn: near, patience: time.Hour}
+		s := &socket{Conn: near, writeTimeout: time.Hour}
 		near.SetDeadline(time.Now().Add(10 * time.Second))
 		began := time.Now()
 		go func() { far.Read(make([]byte, 1)); far.Write([]byte("x")) }()
@@ -162,8 +163,8 @@ func TestHandshakeDeadlineStands(t *testing.T) {
 	})
 }
 
-// A link whose calls reply when its socket is closed, as the library's do.
-func TestAwait(t *testing.T) {
+// A link whose calls return when its socket is closed, as the library's do.
+func TestTheLimitOfACall(t *testing.T) {
 	reply := errors.New("reply")
 	after := func(d time.Duration) func(closed <-chan struct{}) error {
 		return func(closed <-chan struct{}) error {
@@ -176,20 +177,15 @@ func TestAwait(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		call   func(<-chan struct{}) error
-		cancel time.Duration
-		took   time.Duration
-		lost   bool
-		alarm  time.Duration // its end; 0 for none
+		call  func(<-chan struct{}) error
+		took  time.Duration
+		lost  bool
+		alarm time.Duration // its end; 0 for none
 	}{
-		"a reply in time":               {after(time.Second), time.Hour, time.Second, false, 0},
-		"no reply":                      {after(time.Hour), 2 * time.Hour, 30 * time.Second, true, 0},
-		"cancelled, reply in the grace": {after(10500 * time.Millisecond), 10 * time.Second, 10500 * time.Millisecond, false, 0},
-		"cancelled, no reply":           {after(time.Hour), 10 * time.Second, 11 * time.Second, true, 0},
-		"ctx ended before the start":    {after(time.Hour), 0, time.Second, true, 0},
-		"a reply after an alarm":        {after(70 * time.Second), time.Hour, 70 * time.Second, false, time.Minute},
-		"no reply after an alarm":       {after(time.Hour), 2 * time.Hour, 90 * time.Second, true, time.Minute},
-		"cancelled in an alarm":         {after(time.Hour), 40 * time.Second, 41 * time.Second, true, time.Hour},
+		"a reply in time":         {after(time.Second), time.Second, false, 0},
+		"no reply":                {after(time.Hour), 30 * time.Second, true, 0},
+		"a reply after an alarm":  {after(70 * time.Second), 70 * time.Second, false, time.Minute},
+		"no reply after an alarm": {after(time.Hour), 90 * time.Second, true, time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -198,22 +194,14 @@ func TestAwait(t *testing.T) {
 				closed := make(chan struct{})
 				go func() { far.Read(make([]byte, 1)); close(closed) }()
 				l := &link{socket: s, limit: 30 * time.Second, log: slog.New(slog.DiscardHandler)}
-				ctx, cancel := context.WithTimeout(t.Context(), c.cancel)
-				defer cancel()
 				if c.alarm > 0 {
 					time.AfterFunc(time.Second, func() { l.gate.shut("low on memory") })
 					time.AfterFunc(c.alarm, l.gate.open)
 				}
 				began := time.Now()
-				err := l.await(ctx, func() error { return c.call(closed) })
+				err := l.timed(func() error { return c.call(closed) })
 				if took := time.Since(began); took != c.took || errors.Is(err, ErrSessionLost) != c.lost || errors.Is(err, reply) == c.lost {
-					t.Errorf("await = %v after %v, want after %v, lost: %v", err, took, c.took, c.lost)
-				}
-				if c.lost && c.cancel < time.Minute && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("await = %v, want the cause of ctx in it", err)
-				}
-				if err != nil && strings.Contains(err.Error(), "%!") {
-					t.Errorf("await = %q", err)
+					t.Errorf("timed = %v after %v, want after %v, lost: %v", err, took, c.took, c.lost)
 				}
 				// Nothing may close the socket later.
 				time.Sleep(time.Hour)
@@ -228,4 +216,49 @@ func TestAwait(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A caller leaves a call at the end of its ctx, and the call goes on.
+func TestLeavingACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &link{limit: time.Hour, log: slog.New(slog.DiscardHandler)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began, returned := time.Now(), make(chan time.Duration, 1)
+		_, left := l.call(func() error { time.Sleep(time.Minute); return nil }).
+			wait(ctx, func() { returned <- time.Since(began) })
+		if took := time.Since(began); !left || took != time.Second {
+			t.Errorf("left: %v, after %v", left, took)
+		}
+		if took := <-returned; took != time.Minute {
+			t.Errorf("what follows the call ran after %v", took)
+		}
+	})
+}
+
+func TestACallThatPanicsOrEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out lines
+		l := &link{limit: time.Hour, log: slog.New(slog.NewTextHandler(&out, nil))}
+		err, left := l.call(func() error { runtime.Goexit(); return nil }).wait(t.Context(), nil)
+		if left || err == nil || !strings.Contains(err.Error(), "ended its goroutine") {
+			t.Errorf("wait = %v, left: %v", err, left)
+		}
+		func() {
+			defer func() {
+				if p := recover(); p != "mine" {
+					t.Errorf("the panic that the caller sees is %v", p)
+				}
+			}()
+			_, _ = l.call(func() error { panic("mine") }).wait(t.Context(), nil)
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		after := make(chan struct{})
+		_, left = l.call(func() error { time.Sleep(time.Minute); panic("late") }).wait(ctx, func() { close(after) })
+		<-after
+		if !left || !strings.Contains(out.String(), "panic: late") {
+			t.Errorf("left: %v; the log has %s", left, out.String())
+		}
+	})
 }

@@ -2,15 +2,15 @@ package connection
 
 import "time"
 
-// Trace is a set of hooks for metrics and tests. Nil hooks are not called. They
+// Trace is a set of hooks for metrics and tests. Nil hooks are not called. Hooks
 // run on the goroutine that does the work, for both sockets concurrently, and
-// must not wait for the Conn.
+// must not wait for the Conn. A hook that panics is logged and otherwise ignored.
 type Trace struct {
 	// Try: one try at one URL ended. Err is nil if the broker let us in.
 	Try func(Try)
 
 	// State: the state of a socket changed. The changes of one socket come in
-	// order, none is left out.
+	// order, and none is left out.
 	State func(State)
 }
 

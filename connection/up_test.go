@@ -54,12 +54,20 @@ func TestOnUpThatFails(t *testing.T) {
 	p := new(peer).start(t)
 	mistake := errors.New("no such exchange type")
 	began := time.Now()
-	_, err := Open(t.Context(), Config{URLs: []string{p.url()}, OnUp: func(context.Context, *Conn) error { return mistake }})
+	var tries []Try
+	_, err := Open(t.Context(), Config{
+		URLs: []string{p.url()}, OnUp: func(context.Context, *Conn) error { return mistake },
+		Trace: Trace{Try: func(try Try) {
+			if try.Use == Consume {
+				tries = append(tries, try)
+			}
+		}},
+	})
 	if !errors.Is(err, mistake) || !strings.Contains(err.Error(), ": OnUp: no such exchange type") || ClassOf(err) != Configuration {
 		t.Errorf("Open = %v of class %v", err, ClassOf(err))
 	}
-	if time.Since(began) > patience/2 || len(p.accepted()) != 1 {
-		t.Errorf("%d tries in %v, want the first to be the last", len(p.accepted()), time.Since(began))
+	if time.Since(began) > patience/2 || len(tries) != 1 {
+		t.Errorf("%d tries in %v, want the first to be the last", len(tries), time.Since(began))
 	}
 
 	// What may pass is tried again, on a new connection.
@@ -74,8 +82,10 @@ func TestOnUpThatFails(t *testing.T) {
 	if s := c.State(Consume); s.Status != Up || s.Generation != 3 || runs.Load() != 3 {
 		t.Errorf("state is %+v after %d runs", s, runs.Load())
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, s := range h.all[:len(h.all)-1] {
-		if s.Status == Up {
+		if s.Use == Consume && s.Status == Up {
 			t.Error("up before OnUp was done")
 		}
 	}
@@ -107,10 +117,14 @@ func TestOnUpThatUsesTheOuterConnIsTold(t *testing.T) {
 
 func TestOnUpThatPanicsOrEndsItsGoroutineLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	for name, up := range map[string]func(){
-		"panics":             func() { panic("no such vault") },
-		"ends its goroutine": runtime.Goexit,
+	for name, c := range map[string]struct {
+		up   func()
+		want string
+	}{
+		"panics":             {func() { panic("no such vault") }, "OnUp: panic: no such vault"},
+		"ends its goroutine": {runtime.Goexit, "OnUp: it ended its goroutine"},
 	} {
+		up, want := c.up, c.want
 		p := new(peer).start(t)
 		c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, OnUp: func(context.Context, *Conn) error { up(); return nil }})
 		if err != nil {
@@ -122,7 +136,7 @@ func TestOnUpThatPanicsOrEndsItsGoroutineLeavesNothingBehind(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()
 			_, err := c.Session(ctx, Consume)
-			if err == nil || !strings.Contains(err.Error(), "OnUp: panic: no such vault") {
+			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: Session = %v", name, err)
 			}
 		}()

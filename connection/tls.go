@@ -50,15 +50,15 @@ func tlsFromFiles(ca, certificate, key string) (*tls.Config, error) {
 	return cfg, nil
 }
 
-// secured remembers the broker's alert. In TLS 1.3 a client certificate is
+// tlsConn remembers the broker's alert. In TLS 1.3 a client certificate is
 // refused after our side of the handshake, and the library reports whatever it
 // stumbles over first then.
-type secured struct {
+type tlsConn struct {
 	*tls.Conn
 	alert atomic.Pointer[error]
 }
 
-func (s *secured) Read(p []byte) (int, error) {
+func (s *tlsConn) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
 	if isAlert(err) {
 		s.alert.CompareAndSwap(nil, &err)
@@ -67,7 +67,7 @@ func (s *secured) Read(p []byte) (int, error) {
 }
 
 // received returns the alert, or nil; also of a nil s.
-func (s *secured) received() error {
+func (s *tlsConn) received() error {
 	if s == nil || s.alert.Load() == nil {
 		return nil
 	}
@@ -90,13 +90,13 @@ func explainTLS(t target, err error) error {
 	advice := ""
 	switch {
 	case errors.As(err, &authority):
-		advice = "; put the CA of the broker's certificate into TLS.RootCAs, or name its file as cacertfile in the URL"
+		advice = "; put the CA that signed the broker's certificate into Config.TLS.RootCAs, or give its file as cacertfile in the URL"
 	case errors.As(err, &name):
 		advice = "; connect by a name that is in the broker's certificate, or give one as server_name_indication in the URL"
 	case errors.As(err, &record):
 		advice = "; " + t.rightPort()
 	case isAlert(err):
-		advice = "; the broker has refused, perhaps for want of a client certificate of a CA that it knows: TLS.Certificates, or certfile and keyfile in the URL"
+		advice = "; the broker ended the handshake with this alert; if it asks for a client certificate that is signed by a CA it knows, put one into Config.TLS.Certificates, or give its files as certfile and keyfile in the URL"
 	}
 	return &refusal{text: fmt.Sprintf("%s: TLS: %v%s", t, err, advice), cause: err, sure: true}
 }

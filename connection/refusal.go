@@ -12,15 +12,15 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// refusal is a failed try that only a change of configuration can help, on
-// this side or on the broker's.
+// refusal is a failed try that passes only with a change of configuration, in
+// this program or at the broker.
 type refusal struct {
 	text  string
 	cause error
-	// broker: it is the broker's word, and so that of its whole cluster.
+	// broker: the broker has refused, and so would the rest of its cluster.
 	broker bool
-	// sure is false for a socket closed at login: that is how a broker says
-	// "wrong password", but also what it looks like when it dies just then.
+	// sure is false for a socket closed at login: a broker does so for a wrong
+	// password, and when it dies just then.
 	sure bool
 	// class is Configuration if zero.
 	class Class
@@ -30,13 +30,14 @@ func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.cause }
 func (r *refusal) Class() Class  { return cmp.Or(r.class, Configuration) }
 
-// explain says in a user's words why a try failed. ended is the error of the
-// try's ctx, took how long it lasted, expires is that of the credentials.
+// explain says why a try failed, and what to do. ended is the error of the
+// try's ctx, took how long it lasted, expires is that of the credentials, known
+// says that a login at t has succeeded before, so that its port is right.
 //
 // The library's error alone does not tell: whatever goes wrong at login it
 // calls wrong credentials, and at opening the virtual host no access to it,
 // timeouts and lost sockets included. So the socket is asked first.
-func explain(t target, err error, s *socket, ended error, took time.Duration, expires time.Time) error {
+func explain(t target, err error, s *socket, ended error, took time.Duration, expires time.Time, known bool) error {
 	if s == nil { // not even TCP
 		return fmt.Errorf("%s: %w", t, err)
 	}
@@ -45,6 +46,9 @@ func explain(t target, err error, s *socket, ended error, took time.Duration, ex
 		ended = fault
 	}
 	port := t.rightPort()
+	if known {
+		port = "a login there has succeeded before, so the broker may be restarting:"
+	}
 	if ended != nil {
 		return fmt.Errorf("%s: takes the connection but has not finished the handshake within %v; %s %w",
 			t, took.Round(time.Millisecond), port, ended)
@@ -88,11 +92,12 @@ func explain(t target, err error, s *socket, ended error, took time.Duration, ex
 
 func explainLogin(uri amqp.URI, reply *amqp.Error, expires time.Time) string {
 	if slices.ContainsFunc(uri.AuthMechanism, isExternal) && (uri.Username == "" || strings.Contains(reply.Reason, "EXTERNAL")) {
-		return "the broker refuses the user that our client certificate names (403 ACCESS_REFUSED); its setting ssl_cert_login_from says which name that is, and its log what it has read"
+		return "the broker refuses the user that our client certificate names (403 ACCESS_REFUSED); " +
+			"the broker's setting ssl_cert_login_from says which name in the certificate is the user, and its log shows the user that it took from there"
 	}
 	text := fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED)", uri.Username)
 	if !reply.Server {
-		text = fmt.Sprintf("the broker hangs up at login, perhaps because it refuses user %q or its password", uri.Username)
+		text = fmt.Sprintf("the broker closed the connection at login, perhaps because it refuses user %q or its password", uri.Username)
 	}
 	switch {
 	case !expires.IsZero() && time.Now().After(expires):

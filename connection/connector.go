@@ -1,0 +1,328 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// steady is how long a connection lives that counts as one. After a shorter
+// life the next dial begins with a pause: a broker that accepts connections and
+// loses each at once must not be dialled in a hot loop.
+const steady = time.Second
+
+// connector keeps the socket for one use: it dials when somebody needs a
+// session, and holds the link that came of it. One goroutine, run, makes
+// connections; the callers wait for its result.
+type connector struct {
+	use     Use
+	targets []target
+	cfg     Config
+	log     *slog.Logger
+	life    context.Context // ends with Conn.Close
+
+	// Shared by both connectors.
+	hosts  *hosts
+	states *states
+	server *atomic.Pointer[Server] // of the latest link
+
+	up    func(context.Context, *link) error // Config.OnUp; nil for none
+	other func() *connector                  // for the other use
+	wake  chan struct{}                      // one element: ends a pause
+
+	mu      sync.Mutex
+	dialing *dial // in progress; nil if none
+	live    *link // the latest that came up; nil before the first
+	closed  bool
+
+	// Used by run alone, of which there is one at a time.
+	generation uint64
+	short      int // lives in a row that were not steady
+	failed     int // tries since the latest link, of all dials
+	logged     trouble
+}
+
+// dial is one run: rounds of tries, until one gives a link.
+type dial struct {
+	tried   *attempts
+	opening bool // Open waits: a final refusal ends it
+	waiting int  // callers; under connector.mu
+
+	done chan struct{} // closed when link or err is set
+	link *link
+	err  error
+}
+
+// trouble is what the log has been told of, to tell it once.
+type trouble uint8
+
+const (
+	none trouble = iota
+	down
+	refused
+)
+
+// current returns the link if sessions can be opened on it, or nil.
+func (c *connector) current() *link {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.alive()
+}
+
+// alive needs c.mu held.
+func (c *connector) alive() *link {
+	if c.live != nil && c.live.alive() {
+		return c.live
+	}
+	return nil
+}
+
+// start begins a dial that nobody waits for, unless there is a link or a dial:
+// one round of tries.
+func (c *connector) start() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.alive() == nil {
+		c.join()
+	}
+}
+
+// join returns the dial in progress, begun if need be; nil if the connector is
+// closed. It needs c.mu held.
+func (c *connector) join() *dial {
+	if c.dialing == nil && !c.closed {
+		c.dialing = &dial{tried: newAttempts(len(c.targets)), done: make(chan struct{})}
+		go c.run(c.dialing)
+	}
+	return c.dialing
+}
+
+// reach returns the present link, or the one that the dial in progress gives. A
+// caller whose ctx ends leaves, and the dial goes on.
+func (c *connector) reach(ctx context.Context, opening bool) (*link, error) {
+	if ctx.Err() != nil {
+		return nil, c.tried().failure(ctx)
+	}
+	c.mu.Lock()
+	if l := c.alive(); l != nil {
+		c.mu.Unlock()
+		return l, nil
+	}
+	d := c.join()
+	if d == nil {
+		c.mu.Unlock()
+		return nil, ErrClosed
+	}
+	d.opening = d.opening || opening
+	d.waiting++
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		d.waiting--
+		c.mu.Unlock()
+	}()
+	select {
+	case <-d.done:
+		return d.link, d.err
+	case <-ctx.Done():
+		return nil, d.tried.failure(ctx)
+	}
+}
+
+// tried returns what the dial in progress has met.
+func (c *connector) tried() *attempts {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dialing != nil {
+		return c.dialing.tried
+	}
+	return newAttempts(len(c.targets))
+}
+
+// run dials until there is a link, and at most to the end of the pause in which
+// nobody waits any more.
+func (c *connector) run(d *dial) {
+	c.mu.Lock()
+	old := c.live
+	c.mu.Unlock()
+	if old != nil {
+		<-old.done // the end of the old link is reported before the next begins
+	}
+	l, err := c.rounds(d, old)
+	if err != nil && c.life.Err() == nil {
+		c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: err})
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if l != nil {
+		c.live = l
+	}
+	d.link, d.err = l, err
+	if c.dialing == d {
+		c.dialing = nil
+	}
+	close(d.done)
+}
+
+// rounds tries every target, round after round, until there is a link, nobody
+// waits, or trying on makes no sense.
+func (c *connector) rounds(d *dial, old *link) (*link, error) {
+	pauses := newPauses(c.cfg)
+	if old != nil && time.Since(old.began) < steady {
+		c.short++
+		for range c.short - 1 {
+			pauses.next() // as long as before, and longer
+		}
+		if wait, more := pauses.next(); more {
+			next := time.Now().Add(wait)
+			c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: old.lost(nil), NextTry: next})
+			c.pause(next)
+		}
+	} else {
+		c.short = 0
+	}
+	select {
+	case <-c.wake: // of long ago
+	default:
+	}
+	for {
+		c.states.set(State{Use: c.use, Status: Connecting, Generation: c.generation})
+		for _, i := range c.hosts.order(time.Now()) {
+			l, err := c.try(i)
+			if err == nil {
+				c.logged = none
+				l.log.Info("connection: connected", "product", l.server.Product,
+					"version", l.server.Version.String(), "cluster", l.server.Cluster, "failed_tries", c.failed)
+				c.failed = 0
+				return l, nil
+			}
+			if c.life.Err() != nil {
+				d.tried.cut(i, err)
+				return nil, ErrClosed
+			}
+			d.tried.add(i, err)
+			c.failed++
+			c.log.Debug("connection: try failed", "error", err)
+		}
+		err := d.tried.verdict()
+		if d.tried.final() && c.isOpening(d) {
+			return nil, err
+		}
+		c.report(d, err)
+		wait, more := pauses.next()
+		if !more {
+			return nil, err
+		}
+		next := time.Now().Add(wait)
+		c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: err, NextTry: next})
+		c.pause(next)
+		if c.life.Err() != nil {
+			return nil, ErrClosed
+		}
+		if c.abandoned(d) {
+			return nil, err
+		}
+	}
+}
+
+func (c *connector) isOpening(d *dial) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return d.opening
+}
+
+func (c *connector) isWanted(d *dial) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return d.waiting > 0
+}
+
+// abandoned reports whether nobody waits for d any more. The next caller then
+// begins another dial.
+func (c *connector) abandoned(d *dial) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d.waiting > 0 {
+		return false
+	}
+	c.dialing = nil
+	return true
+}
+
+// pause waits until a time, until the other connector has found a broker, or
+// for Close.
+func (c *connector) pause(until time.Time) {
+	timer := time.NewTimer(time.Until(until))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.wake:
+	case <-c.life.Done():
+	}
+}
+
+// try makes a link to one target, and runs OnUp on it.
+func (c *connector) try(i int) (*link, error) {
+	began := time.Now()
+	l, err := c.connect(c.targets[i], c.hosts.known(i))
+	if err == nil {
+		err = c.bringUp(i, l)
+	}
+	if c.life.Err() == nil { // or it says nothing about the host
+		c.hosts.note(i, err == nil, time.Now())
+	}
+	c.cfg.Trace.try(Try{Use: c.use, URL: c.targets[i].String(), Took: time.Since(began), Err: err})
+	if err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// report logs a round without success, once for each kind of failure.
+func (c *connector) report(d *dial, err error) {
+	final, goesOn := d.tried.final(), c.isWanted(d)
+	switch {
+	case final && c.logged != refused:
+		c.logged = refused
+		if goesOn {
+			c.log.Error("connection: refused, trying on until it is put right", "error", err)
+		} else {
+			c.log.Error("connection: refused", "error", err)
+		}
+	case !final && c.logged == none:
+		c.logged = down
+		if goesOn {
+			c.log.Warn("connection: no connection, trying on", "error", err)
+		} else {
+			c.log.Warn("connection: no connection", "error", err)
+		}
+	}
+}
+
+// close ends the connector for good. The life of the Conn has ended before.
+func (c *connector) close(deadline time.Time) error {
+	c.mu.Lock()
+	c.closed = true
+	d := c.dialing
+	c.mu.Unlock()
+	defer func() { c.states.set(State{Use: c.use, Status: Closed, Generation: c.generation}) }()
+	if d != nil {
+		limit := time.NewTimer(time.Until(deadline))
+		defer limit.Stop()
+		select {
+		case <-d.done:
+		case <-limit.C:
+			return WithClass(errors.New("connection: Dial or OnUp has not returned since its ctx ended; its socket closes when it does"), Bug)
+		}
+	}
+	c.mu.Lock()
+	l := c.live
+	c.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	return l.close(deadline)
+}

@@ -1,0 +1,108 @@
+package connection
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"net"
+	"sync/atomic"
+)
+
+// frameWriter writes frames for the client library. It passes them on as they are,
+// but for those on a channel that the broker has closed: the library answers the
+// close and then lets through what was about to be written, and for that the broker
+// would end the connection, with every other channel on it. The broker discards such
+// frames until it has the answer, so nothing is lost with them.
+type frameWriter struct {
+	to     io.Writer
+	closed *closedChannels
+
+	left     int64  // bytes until the next frame begins
+	dropping bool   // those are left out
+	held     []byte // the beginning of a frame, too short to decide
+}
+
+// framed is a connection whose frames are looked at in both directions.
+type framed struct {
+	net.Conn // for reading, and all the rest
+	out      *frameWriter
+}
+
+func (f framed) Write(p []byte) (int, error) { return f.out.Write(p) }
+
+// preamble is what the library writes before the first frame.
+const preamble = "AMQP\x00\x00\x09\x01"
+
+func newFrameWriter(to io.Writer, closed *closedChannels) *frameWriter {
+	return &frameWriter{to: to, closed: closed, left: int64(len(preamble))}
+}
+
+// Write is called by one goroutine at a time.
+func (w *frameWriter) Write(p []byte) (int, error) {
+	n := len(p)
+	if len(w.held) > 0 {
+		p = append(w.held, p...)
+		w.held = nil
+	}
+	begin := 0 // p[begin:at] is to be passed on
+	for at := 0; at < len(p); {
+		if w.left == 0 {
+			head := p[at:]
+			if len(head) < frameHead || head[0] == methodFrame && len(head) < frameHead+methodHead {
+				w.held = append(w.held, head...)
+				p = p[:at]
+				break
+			}
+			w.left = frameHead + int64(binary.BigEndian.Uint32(head[3:])) + frameEnd
+			if drops := w.stray(head); drops != w.dropping {
+				if drops {
+					if err := w.pass(p[begin:at]); err != nil {
+						return 0, err
+					}
+				}
+				begin, w.dropping = at, drops
+			}
+		}
+		step := min(w.left, int64(len(p)-at))
+		at += int(step)
+		w.left -= step
+	}
+	if w.dropping {
+		return n, nil
+	}
+	return n, w.pass(p[begin:])
+}
+
+func (w *frameWriter) pass(p []byte) error {
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := w.to.Write(p)
+	return err
+}
+
+// stray reports whether a frame is of a channel that the broker has closed, and
+// neither the answer to that nor the beginning of the next one of this number.
+func (w *frameWriter) stray(f []byte) bool {
+	if !w.closed.has(binary.BigEndian.Uint16(f[1:])) {
+		return false
+	}
+	if f[0] != methodFrame {
+		return true
+	}
+	id := binary.BigEndian.Uint32(f[frameHead:])
+	return id != idChannelCloseOk && id != idChannelOpen
+}
+
+// closedChannels are the channels of a connection that the broker has closed, until
+// they are open again, a bit for each. The reader of the connection changes them,
+// and the writer looks at them.
+type closedChannels [(math.MaxUint16 + 1) / 64]atomic.Uint64
+
+func (c *closedChannels) add(channel uint16) { c[channel/64].Or(1 << (channel % 64)) }
+
+func (c *closedChannels) remove(channel uint16) { c[channel/64].And(^(uint64(1) << (channel % 64))) }
+
+func (c *closedChannels) has(channel uint16) bool {
+	return c[channel/64].Load()&(1<<(channel%64)) != 0
+}

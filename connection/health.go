@@ -1,0 +1,117 @@
+package connection
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// unhealthyAfter is how long a socket may be dialled before that counts as more
+// than a reconnect.
+const unhealthyAfter = 15 * time.Second
+
+// HealthError is what [Conn.Health] returns for a Conn that is not healthy.
+// Other packages use it in the same meaning.
+type HealthError struct {
+	// Degraded: it works in part, or is likely to work again within seconds.
+	// If false, it does not work.
+	Degraded bool
+	Since    time.Time // when it ceased to be healthy
+	Cause    error     // why; never nil
+}
+
+func (e *HealthError) Error() string {
+	status := "unhealthy"
+	if e.Degraded {
+		status = "degraded"
+	}
+	return fmt.Sprintf("%s since %s: %v", status, e.Since.Format(time.RFC3339), e.Cause)
+}
+
+// Unwrap returns the cause.
+func (e *HealthError) Unwrap() error { return e.Cause }
+
+// Ready reports whether the results of Health allow work: each is nil or a
+// degraded *[HealthError]. It makes a readiness probe of one line:
+//
+//	if !connection.Ready(conn.Health(), consumer.Health()) {
+//		w.WriteHeader(http.StatusServiceUnavailable)
+//	}
+func Ready(health ...error) bool {
+	for _, err := range health {
+		var h *HealthError
+		if err != nil && (!errors.As(err, &h) || !h.Degraded) {
+			return false
+		}
+	}
+	return true
+}
+
+// Health returns nil if both sockets are connected and the broker takes what is
+// published. Otherwise it returns a *[HealthError]:
+//   - degraded while the broker blocks publishers, and while a socket is away
+//     that has been dialled again for less than 15 s;
+//   - unhealthy while it has been dialled for longer, and after Close.
+//
+// Health does not wait. A socket that is away and that nobody needs is dialled
+// again in the background, so that a probe sees the broker come back without
+// any message being published. With Config.Lazy a socket that was never needed
+// counts as healthy, and is not dialled.
+//
+// Health is about the connection. Whether a consumer gets messages is told by
+// the consumer's Health.
+func (c *Conn) Health() error {
+	var worst *HealthError
+	for _, r := range c.states.reports() {
+		h := r.health(time.Now())
+		if h == nil {
+			continue
+		}
+		if r.State.Status != Closed {
+			c.connector(r.State.Use).start()
+		}
+		switch {
+		case worst == nil:
+			worst = h
+		case worst.Degraded == h.Degraded:
+			worst.Cause = fmt.Errorf("%w; %w", worst.Cause, h.Cause)
+			if h.Since.Before(worst.Since) {
+				worst.Since = h.Since
+			}
+		case worst.Degraded:
+			worst = h
+		}
+	}
+	if worst == nil {
+		return nil // not a nil *HealthError
+	}
+	return worst
+}
+
+// report is the state of a socket and what it has been through since it was
+// last up.
+type report struct {
+	State State
+	away  time.Time // when it ceased to be up, or began to connect; zero while up
+	tried time.Time // when it first began to connect since then; zero while it has not
+	err   error     // the latest of the outage
+}
+
+// health is nil for a socket that is healthy.
+func (r report) health(now time.Time) *HealthError {
+	switch r.State.Status {
+	case Idle, Up:
+		return nil
+	case Blocked:
+		return &HealthError{Degraded: true, Since: r.State.Since, Cause: &BlockedError{Reason: r.State.Reason, Since: r.State.Since}}
+	case Closed:
+		return &HealthError{Since: r.State.Since, Cause: ErrClosed}
+	}
+	cause := fmt.Errorf("connection: the socket for %v is connecting", r.State.Use)
+	if r.err != nil {
+		cause = fmt.Errorf("connection: the socket for %v is down: %w", r.State.Use, r.err)
+	}
+	// An idle socket may be lost for long, and the broker be there all the time.
+	degraded := r.tried.IsZero() || now.Sub(r.tried) < unhealthyAfter
+	return &HealthError{Degraded: degraded, Since: r.away, Cause: cause}
+}

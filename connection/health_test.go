@@ -1,0 +1,130 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestHealthOfAReport(t *testing.T) {
+	now := time.Now()
+	before := func(d time.Duration) time.Time { return now.Add(-d) }
+	cause := errors.New("connection refused")
+	const nil_, degraded, unhealthy = "nil", "degraded", "unhealthy"
+	for name, c := range map[string]struct {
+		r    report
+		want string
+	}{
+		"never needed":                  {report{State: State{Use: Consume, Status: Idle}}, nil_},
+		"up":                            {report{State: State{Use: Consume, Status: Up}}, nil_},
+		"blocked for hours":             {report{State: State{Use: Publish, Status: Blocked, Since: before(5 * time.Hour), Reason: "low on memory"}}, degraded},
+		"lost just now":                 {report{State: State{Use: Consume, Status: Down}, away: now, err: cause}, degraded},
+		"lost long ago, and not needed": {report{State: State{Use: Consume, Status: Down}, away: before(time.Hour), err: cause}, degraded},
+		"dialled for less than the limit": {report{State: State{Use: Consume, Status: Connecting}, away: before(time.Hour),
+			tried: before(unhealthyAfter - 1), err: cause}, degraded},
+		"dialled for the limit": {report{State: State{Use: Consume, Status: Connecting}, away: before(time.Hour),
+			tried: before(unhealthyAfter), err: cause}, unhealthy},
+		"connecting for the first time": {report{State: State{Use: Consume, Status: Connecting}, away: now}, degraded},
+		"closed":                        {report{State: State{Use: Consume, Status: Closed, Since: now}}, unhealthy},
+	} {
+		h := c.r.health(now)
+		got := nil_
+		if h != nil {
+			got, _, _ = strings.Cut(h.Error(), " ")
+		}
+		if got != c.want {
+			t.Errorf("%s: %v, want %s", name, h, c.want)
+		}
+		if h != nil && (h.Since.IsZero() || h.Cause == nil || Ready(h) != h.Degraded) {
+			t.Errorf("%s: %+v; ready: %v", name, h, Ready(h))
+		}
+		if c.r.err != nil && !errors.Is(h, cause) {
+			t.Errorf("%s: %v does not wrap its cause", name, h)
+		}
+	}
+	if !Ready() || !Ready(nil, nil) || Ready(nil, errors.New("from elsewhere")) {
+		t.Error("Ready does not take nil for healthy, or what is unknown for unhealthy")
+	}
+}
+
+// A probe alone finds that the broker is back, and from when on it was away.
+func TestHealthSeesTheBrokerComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		var away atomic.Bool
+		c := bubble(t, p, Config{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away.Load() {
+				return nil, errors.New("no route to host")
+			}
+			return p.dial(ctx, network, address)
+		}})
+		if err := c.Health(); err != nil {
+			t.Errorf("Health = %v before anything was needed", err)
+		}
+		session(t, c, Consume)
+		session(t, c, Publish)
+		if err := c.Health(); err != nil {
+			t.Errorf("Health = %v with both sockets up", err)
+		}
+		time.Sleep(time.Minute)
+		away.Store(true)
+		p.hangUp()
+		lost := time.Now()
+		synctest.Wait()
+		var h *HealthError
+		for _, want := range []bool{true, true, true, false, false} {
+			err := c.Health()
+			if !errors.As(err, &h) || h.Degraded != want || !h.Since.Equal(lost) {
+				t.Errorf("Health = %v after %v, want degraded: %v since the loss", err, time.Since(lost), want)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		if err := c.Health(); !strings.Contains(err.Error(), "no route to host; connection: the socket for ") {
+			t.Errorf("Health = %v, want what is wrong with each socket", err)
+		}
+		away.Store(false)
+		time.Sleep(5 * time.Second)
+		c.Health()
+		synctest.Wait()
+		if err := c.Health(); err != nil {
+			t.Errorf("Health = %v after the broker has come back", err)
+		}
+		p.accepted()[2].send(connectionBlocked, 0, short("low on memory"))
+		p.accepted()[3].send(connectionBlocked, 0, short("low on memory"))
+		synctest.Wait()
+		var blocked *BlockedError
+		if err := c.Health(); !Ready(err) || !errors.As(err, &blocked) {
+			t.Errorf("Health = %v in an alarm", err)
+		}
+		c.Close()
+		if err := c.Health(); Ready(err) || !errors.Is(err, ErrClosed) {
+			t.Errorf("Health = %v after Close", err)
+		}
+	})
+}
+
+func TestReportsKnowSinceWhenASocketIsDialled(t *testing.T) {
+	s := newStates(nil)
+	report := func() report { return s.reports()[Consume-Publish] }
+	s.set(State{Use: Consume, Status: Up})
+	s.set(State{Use: Consume, Status: Down, Err: errors.New("lost")})
+	if r := report(); r.away.IsZero() || !r.tried.IsZero() {
+		t.Errorf("lost: %+v", r)
+	}
+	s.set(State{Use: Consume, Status: Connecting})
+	first := report().tried
+	s.set(State{Use: Consume, Status: Down, Err: errors.New("refused")})
+	s.set(State{Use: Consume, Status: Connecting})
+	if r := report(); first.IsZero() || !r.tried.Equal(first) {
+		t.Errorf("dialled since %v: %+v", first, r)
+	}
+	s.set(State{Use: Consume, Status: Up})
+	if r := report(); !r.away.IsZero() || !r.tried.IsZero() {
+		t.Errorf("up: %+v", r)
+	}
+}
