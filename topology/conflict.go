@@ -4,78 +4,155 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
 )
 
 // ConflictError says that a queue or exchange exists with other arguments than
-// the plan's. Arguments cannot be changed while it lives.
+// those planned. The arguments of a living queue or exchange cannot change.
 type ConflictError struct {
 	Kind     string // "queue" or "exchange"
 	Name     string // of the queue or exchange
-	Argument string // that differs, for example "x-message-ttl"; "" if the broker did not say
-	Want     string // the plan's value, "none" without one; a wait as a duration
-	Have     string // the broker's value, likewise
+	Argument string // that differs, for example "x-queue-type", of several the one that says most; "" if the broker did not say
+	Want     string // the planned value, "none" without one; a wait as a duration
+	Have     string // the broker's value, in the same form
 	Advice   string // what to do
 
 	cause *amqp.Error
 }
 
 func (e *ConflictError) Error() string {
-	what := "arguments"
-	values := ""
+	what := "other arguments"
 	if e.Argument != "" {
-		what = e.Argument
-		values = fmt.Sprintf(" (wanted %s, found %s)", e.Want, e.Have)
+		what = fmt.Sprintf("another %s (wanted %s, found %s)", e.Argument, e.Want, e.Have)
 	}
-	return fmt.Sprintf("topology: %s %q exists with other %s%s: %s", e.Kind, e.Name, what, values, e.Advice)
+	return fmt.Sprintf("topology: %s %q exists with %s: %s", e.Kind, e.Name, what, e.Advice)
 }
 
 // Unwrap returns the broker's own error, an *amqp.Error with code 406.
 func (e *ConflictError) Unwrap() error { return e.cause }
 
-// inequivalent reads the text of a 406, which is the same from 3.10 to 4.3.
-var inequivalent = regexp.MustCompile(`inequivalent arg '([^']*)' for .*: received (.+?) but current is (.+)$`)
-
-var errNoPermission = errors.New("no permission")
-
-// refusal turns the broker's refusal to declare something into an error that
-// says what to do. owner is the work queue a queue belongs to, or "".
-func refusal(kind, name, owner string, cause *amqp.Error) error {
-	switch cause.Code {
-	case amqp.AccessRefused:
-		return fmt.Errorf("topology: %w to declare %s %q: give the user configure, write and read on it: %w", errNoPermission, kind, name, cause)
-	case amqp.PreconditionFailed:
-	default:
-		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
+// conflict returns the error for a queue whose arguments are known. w is the work
+// queue that it is a part of, or nil.
+func conflict(w *WorkQueue, q PlannedQueue, have amqp.Table, cause *amqp.Error) *ConflictError {
+	e := &ConflictError{Kind: "queue", Name: q.Name, cause: cause}
+	if names := differing(q.Args, have); len(names) > 0 {
+		e.Argument = names[0]
+		e.Want, e.Have = argumentText(e.Argument, q.Args[e.Argument]), argumentText(e.Argument, have[e.Argument])
 	}
-	m := inequivalent.FindStringSubmatch(cause.Reason)
-	if m == nil {
-		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
+	deleteIt := fmt.Sprintf("delete it (rabbitmqctl delete_queue %s) and declare again", strconv.Quote(q.Name))
+	again := "stop what publishes to it, let its consumers empty it, stop them, " + deleteIt
+	spec := "WorkQueue"
+	if w != nil && w.ofLanes() {
+		spec = "Lanes"
 	}
-	e := &ConflictError{Kind: kind, Name: name, Argument: m[1], Want: plainValue(m[2]), Have: plainValue(m[3]), cause: cause}
 	switch {
-	case e.Argument == "x-message-ttl" && owner != "":
-		e.Want, e.Have = milliseconds(e.Want), milliseconds(e.Have)
-		e.Advice = fmt.Sprintf("the wait was changed; stop the consumers of %q, let its messages come back (they do within %s), then rabbitmqctl delete_queue %q, and declare again", owner, e.Have, name)
-	case kind == "queue":
-		e.Advice = fmt.Sprintf("stop its consumers, empty it, rabbitmqctl delete_queue %q, and declare again, or choose another name (the broker names one difference, there may be more, such as its type)", name)
+	case q.role == waitRole:
+		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q; when no message waits in it, %s", q.Owner, deleteIt)
+	case e.Argument == "x-queue-type" && q.role == workRole:
+		e.Advice = fmt.Sprintf("set %s.Type to %q; or, to have type %s, %s; or choose another name", spec, e.Have, e.Want, again)
+	case e.Argument == "x-dead-letter-exchange" && q.role == workRole && spec == "WorkQueue":
+		e.Advice = "others have declared it: set WorkQueue.Existing, which leaves it as it is; or " + again + "; or choose another name"
 	default:
-		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
+		e.Advice = again + "; or choose another name"
 	}
 	return e
 }
 
-// broughtByUpgrade reports whether the conflict is about an argument that
-// queues declared on a 3.x broker do not have.
-func broughtByUpgrade(cause *amqp.Error) bool {
-	m := inequivalent.FindStringSubmatch(cause.Reason)
-	return m != nil && slices.Contains([]string{"x-dead-letter-strategy", "x-overflow", "x-delivery-limit"}, m[1])
+// difference is what the text of a 406 says: an argument of a queue, and the
+// value it exists with; nil: none.
+type difference struct {
+	queue, argument string
+	have            any
 }
+
+// The text of a 406, which is the same from 3.10 to 4.3. The name of a queue may
+// hold anything.
+var (
+	inequivalent      = regexp.MustCompile(`(?s)inequivalent arg '([^']*)' for (.*): received (.+?) but current is (.+)$`)
+	inequivalentQueue = regexp.MustCompile(`(?s)inequivalent arg '[^']*' for queue '(.*)' in vhost '.*': received `)
+)
+
+func differenceIn(cause *amqp.Error) (d difference, ok bool) {
+	if cause.Code != amqp.PreconditionFailed {
+		return difference{}, false
+	}
+	queue := inequivalentQueue.FindStringSubmatch(cause.Reason)
+	m := inequivalent.FindStringSubmatch(cause.Reason)
+	if queue == nil || m == nil {
+		return difference{}, false
+	}
+	d = difference{queue: queue[1], argument: m[1]}
+	if m[4] != "none" {
+		// Where both sides have the argument the type is not told.
+		text := !strings.Contains(m[4], "' of type '") && strings.HasPrefix(d.argument, "x-dead-letter-") || strings.HasSuffix(m[4], "of type 'longstr'")
+		d.have = typed(plainValue(m[4]), text)
+	}
+	return d, true
+}
+
+// refusedQueue returns the queue whose arguments the broker has refused.
+func refusedQueue(cause *amqp.Error) (name string, ok bool) {
+	d, ok := differenceIn(cause)
+	return d.queue, ok
+}
+
+// refusal turns the broker's refusal to declare something into an error that
+// says what to do.
+func refusal(kind, name string, cause *amqp.Error) error {
+	if cause.Code == amqp.AccessRefused {
+		return fmt.Errorf("topology: %w to declare %s %q: give the user configure, write and read on it and on what belongs to it, ^%s(\\..*)?$: %w",
+			errNoPermission, kind, name, regexp.QuoteMeta(name), cause)
+	}
+	m := inequivalent.FindStringSubmatch(cause.Reason)
+	if cause.Code != amqp.PreconditionFailed || m == nil {
+		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
+	}
+	e := &ConflictError{Kind: kind, Name: name, Argument: m[1], Want: plainValue(m[3]), Have: plainValue(m[4]), cause: cause}
+	switch {
+	case kind == "exchange" && m[1] == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
+		e.Advice = fmt.Sprintf("its Lanes have other names or another order now: with the bindings of both, messages would be in two lanes; "+
+			"choose another Lanes.Name; or stop what publishes to it, delete exchange %s, and declare again", strconv.Quote(name))
+	case kind == "exchange":
+		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
+	default:
+		e.Advice = fmt.Sprintf("empty it, delete it (rabbitmqctl delete_queue %s) and declare again; or choose another name", strconv.Quote(name))
+	}
+	return e
+}
+
+// bindingRefusal is refusal for a binding.
+func bindingRefusal(b PlannedBinding, cause *amqp.Error) error {
+	if cause.Code != amqp.AccessRefused {
+		return fmt.Errorf("topology: bind %s: %w", b.describe(), cause)
+	}
+	to := "queue " + strconv.Quote(b.Queue)
+	if b.ToExchange != "" {
+		to = "exchange " + strconv.Quote(b.ToExchange)
+	}
+	return fmt.Errorf("topology: %w to bind %s: give the user read on exchange %q and write on %s: %w", errNoPermission, b.describe(), b.Exchange, to, cause)
+}
+
+// missing is refusal for a look at something that others declare.
+func missing(kind, name, advice string, cause *amqp.Error) error {
+	if cause.Code == amqp.NotFound && connection.ClassOf(cause) == connection.Transient {
+		return fmt.Errorf("topology: %s %q is not available: its node or its process is down: %w", kind, name, cause)
+	}
+	if cause.Code == amqp.NotFound {
+		return fmt.Errorf("topology: %s %q does not exist: %s: %w", kind, name, advice, cause)
+	}
+	if cause.Code == amqp.AccessRefused { // 4.3 answers those alone who have some permission on it
+		return fmt.Errorf("topology: %w to look at %s %q: give the user read on %s %q: %w", errNoPermission, kind, name, kind, name, cause)
+	}
+	return fmt.Errorf("topology: look at %s %q: %w", kind, name, cause)
+}
+
+var errNoPermission = errors.New("no permission")
 
 // milliseconds writes a TTL as a duration, such as the schedule has.
 func milliseconds(value string) string {

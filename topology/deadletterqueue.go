@@ -10,11 +10,11 @@ import (
 	"github.com/rehop/rehop/connection"
 )
 
-// DeadLetterQueue is a durable queue where dead letters stay until somebody
-// looks after them. Every [WorkQueue] brings its own; declare one yourself to
-// change its MaxAge (give it the name of the work queue's, "orders.dlq") or
-// for a producer's fallback (give it an Exchange). It is a [Spec] to declare
-// and a [Source] to consume.
+// DeadLetterQueue is a durable queue where dead letters stay until a person or a
+// program takes them. Every [WorkQueue] has one of its own. Declare one yourself to
+// set its MaxAge, under the name that the work queue uses ("orders.dlq"), or with
+// an Exchange for a producer's fallback. It is a [Spec] to declare and a [Source]
+// to consume.
 type DeadLetterQueue struct {
 	// Name of the queue, 1 to 255 bytes, not beginning with "amq.".
 	Name string
@@ -27,10 +27,13 @@ type DeadLetterQueue struct {
 	Exchange string
 
 	// MaxAge after which the broker deletes a dead letter, in whole
-	// milliseconds up to 10 years. Zero: never. It is the only bound: a
-	// length limit would either lose letters or, full, stop the retries of
-	// every queue that dead-letters into this one.
+	// milliseconds up to 10 years. If zero, dead letters are kept for ever.
+	// There is no length limit, because it would lose letters or, when the queue
+	// is full, stop the retries of every queue that dead-letters into this one.
 	MaxAge time.Duration
+
+	// implied says that it is part of a work queue and was not spelt out.
+	implied bool
 }
 
 // maxTTL is the longest TTL a broker takes, 10 years of 365 days.
@@ -56,24 +59,38 @@ func (q DeadLetterQueue) validate() error {
 }
 
 func (q DeadLetterQueue) planned(v connection.Version) PlannedQueue {
-	base := amqp.Table{"x-queue-type": string(q.Type.orDefault())}
-	if q.MaxAge > 0 {
-		base["x-message-ttl"] = q.MaxAge.Milliseconds()
+	form := func(t QueueType, limited bool) amqp.Table {
+		args := amqp.Table{"x-queue-type": string(t)}
+		if q.MaxAge > 0 {
+			args["x-message-ttl"] = q.MaxAge.Milliseconds()
+		}
+		if !limited {
+			args["x-delivery-limit"] = int64(-1)
+		}
+		return args
 	}
-	if !atLeastOnce(q.Type, v) {
-		return PlannedQueue{Name: q.Name, Args: base}
+	p := PlannedQueue{Name: q.Name, role: letterRole}
+	t := q.Type.orDefault()
+	if q.implied && atLeastOnce(v) {
+		t = Quorum
 	}
-	// Without it, a dead letter that was looked at 20 times would be dropped.
-	// A 3.x broker reads -1 as "at the first return".
-	today := cloneTable(base)
-	today["x-delivery-limit"] = int64(-1)
-	return PlannedQueue{Name: q.Name, Args: today, OldArgs: base}
+	switch {
+	case t == Classic:
+		p.Args = form(Classic, true)
+	case atLeastOnce(v):
+		// Without it, a dead letter that was looked at 20 times would be dropped.
+		// A 3.x broker reads -1 as "at the first return".
+		p.Args, p.Also = form(Quorum, false), []amqp.Table{form(Quorum, true)}
+	default:
+		p.Args, p.Also = form(Quorum, true), []amqp.Table{form(Quorum, false)}
+	}
+	if q.implied && q.Type.orDefault() == Classic && t == Quorum {
+		p.Also = append(p.Also, form(Classic, true))
+	}
+	return p
 }
 
 func (q DeadLetterQueue) addTo(b *builder) {
-	if b.oldForm[q.Name] {
-		b.note(q.Name, "declared on a 3.x broker: a delivery limit of 20 applies; a policy with delivery-limit -1 lifts it")
-	}
 	b.queue(q.planned(b.version))
 	if q.Exchange != "" {
 		b.exchange(PlannedExchange{Name: q.Exchange, Kind: amqp.ExchangeFanout})

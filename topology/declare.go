@@ -3,317 +3,310 @@ package topology
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/declared"
+	"github.com/rehop/rehop/internal/exchange"
 )
 
 // sessionTries bounds how often a declaration starts again because the
 // connection was lost under it. Each start waits for a live connection.
 const sessionTries = 5
 
-// Declare makes the plan of the specifications true on the broker that conn is
-// connected to. Declaring again changes nothing, so call it at every start, in
-// every process.
+// A declaration of many work queues uses several channels at a time, each for a
+// batch of them in one round trip.
+const (
+	maxChannels = 8
+	batch       = 5
+)
+
+// Declare declares what the specifications describe on the broker that conn is
+// connected to. It only adds what is missing, so any number of processes may call
+// it, at every start and at the same time.
 //
-// All faults of the specifications are returned at once, before anything is
-// sent. A queue or exchange that exists with other arguments is a
-// *[ConflictError]; what was declared before it stays. Under a living queue
-// arguments cannot change, so a work queue from a 3.x broker is accepted as it
-// is and stays on the engine [Republish]; [DeclarePlan] says so.
+// All faults of the specifications are returned at once, before anything is sent.
 //
-// Declarations of one work queue take turns, across processes: each holds an
-// exclusive queue, named after the work queue with ".declare", while it works.
-// A user without permission to configure that name declares without the turn.
+// A queue or exchange that exists with other arguments than those planned is a
+// *[ConflictError]; what was declared before it stays. Some other arguments are
+// accepted, and the plan that [DeclarePlan] returns says so: those of a work queue
+// or dead-letter queue that was declared on a broker of 3.x, and those of a wait
+// queue of another engine or for another wait.
 //
-// A schedule that became longer or shorter is taken over, with messages
-// waiting: one that fails in that moment starts again at wait 1. The wait
-// queues that a longer schedule left behind are not deleted, because messages
-// may wait in them; they come back as usual.
+// A schedule may change at any time, with messages waiting and with processes
+// alive that have the earlier one. Wait queues that are no longer used are not
+// deleted, because messages may wait in them. Those messages come back as usual.
+//
+// It needs about five round trips, whatever the number of waits.
+//
+// With connection.Config.ManagementURL it then asks for the policies that apply to
+// the queues, and logs each [PolicyFault] as a warning. If the management API does
+// not answer, Declare logs that instead and returns nil.
 func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
-	plan, err := DeclarePlan(ctx, conn, specs...)
+	plan, unknown, err := declarePlan(ctx, conn, specs)
 	for _, note := range plan.Notes {
 		conn.Logger().Info("topology: " + note)
+	}
+	for _, f := range plan.Policies {
+		conn.Logger().Warn("topology: a policy breaks a promise", "queue", f.Queue, "policy", f.Policy, "key", f.Key, "value", f.Value, "effect", f.Effect)
+	}
+	if unknown != nil {
+		conn.Logger().Warn(unknown.Error())
 	}
 	return err
 }
 
-// DeclarePlan is [Declare] and returns the plan that is now true.
+// DeclarePlan is like [Declare], and returns the plan that is now true on the
+// broker. It logs nothing: what Declare logs is in the plan.
 func DeclarePlan(ctx context.Context, conn *connection.Conn, specs ...Spec) (Plan, error) {
+	plan, unknown, err := declarePlan(ctx, conn, specs)
+	if unknown != nil {
+		plan.Notes = append(plan.Notes, unknown.Error())
+	}
+	return plan, err
+}
+
+// declarePlan also returns why policies are not known.
+func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan Plan, unknown, err error) {
+	if err := usable(ctx, conn); err != nil {
+		return Plan{}, nil, err
+	}
 	// The broker known from Open serves to find every fault before the network.
 	// After a lazy Open none is known.
 	if known := conn.Server(); known != (connection.Server{}) {
 		if _, err := NewPlan(known.Version, specs...); err != nil {
-			return Plan{}, err
+			return Plan{}, nil, err
 		}
 	}
-	for try := 1; ; try++ {
-		plan, err := declareOnce(ctx, conn, specs)
-		if err == nil || try == sessionTries || ctx.Err() != nil || !errors.Is(err, connection.ErrSessionLost) {
-			return plan, err
-		}
-	}
-}
-
-func declareOnce(ctx context.Context, conn *connection.Conn, specs []Spec) (Plan, error) {
-	declaring.Lock()
-	defer declaring.Unlock()
-	d := declarer{ctx: ctx, conn: conn}
-	defer d.close()
-	if err := d.open(); err != nil {
-		return Plan{}, err
-	}
-	version := d.session.Server().Version
-	plan, err := NewPlan(version, specs...)
-	if err != nil {
-		return Plan{}, err
-	}
-	if err := d.boundExchanges(plan); err != nil {
-		return Plan{}, err
-	}
-	unlock, err := d.lock(plan)
-	if err != nil {
-		return Plan{}, err
-	}
-	defer unlock()
-	for _, e := range plan.Exchanges {
-		if err := d.exchange(e); err != nil {
-			return Plan{}, err
-		}
-	}
-	old := map[string]bool{}
-	for _, q := range plan.Queues {
-		isOld, err := d.queue(q)
+	plan, err = again(ctx, func() (Plan, error) {
+		first := caller{ctx: ctx, conn: conn}
+		defer first.close()
+		d, err := newDeclaration(&first, specs)
 		if err != nil {
 			return Plan{}, err
 		}
-		if isOld {
-			old[q.Name] = true
-		}
-	}
-	if len(old) > 0 {
-		if plan, err = newPlan(version, old, specs); err != nil {
+		if err := d.checkTargets(&first); err != nil {
 			return Plan{}, err
 		}
-	}
-	for _, b := range plan.Bindings {
-		if err := d.bind(b); err != nil {
-			return Plan{}, err
-		}
-	}
-	return plan, nil
-}
-
-// Resolve returns the route of a source as the connected broker has it, and
-// declares nothing that is missing. For a work queue it says whether a nacked
-// message climbs the ladder, and it fails if a part is missing, or has other
-// arguments than ours (a *[ConflictError]): what is sent there might be lost.
-//
-// A broker that refuses to say (no permission to configure the queues) leaves
-// the route on [Republish], which is right in every wiring, and without
-// HasDLX.
-func Resolve(ctx context.Context, conn *connection.Conn, source Source) (Route, error) {
-	route := source.Route()
-	if err := route.Validate(); err != nil {
-		return Route{}, err
-	}
-	if route.work == nil {
-		return route, nil
-	}
-	d := declarer{ctx: ctx, conn: conn}
-	defer d.close()
-	if err := d.open(); err != nil {
-		return Route{}, err
-	}
-	plan, err := NewPlan(d.session.Server().Version, *route.work)
-	if err != nil {
-		return Route{}, err
-	}
-	engine := plan.Engines[0].Engine
-	for _, q := range plan.Queues {
-		form, err := d.formOf(q)
-		if err != nil {
-			return Route{}, err
-		}
-		switch form {
-		case formUnknown:
-			route.HasDLX = false
-			return route, nil
-		case formOld:
-			engine = Republish
-		}
-	}
-	if engine == Ladder && len(route.Waits) > 0 {
-		route.engine = Ladder
-	}
-	return route, nil
-}
-
-// form is which arguments a queue was found with.
-type form uint8
-
-const (
-	formUnknown form = iota
-	formToday
-	formOld
-)
-
-// formOf looks at a queue that should exist.
-func (d *declarer) formOf(q PlannedQueue) (form, error) {
-	refused, err := d.do(func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, q.Args)
-		return err
+		return d.declare(&first)
 	})
-	switch {
-	case err != nil:
-		return 0, fmt.Errorf("topology: look at queue %q: %w", q.Name, err)
-	case refused == nil:
-	case refused.Code == amqp.NotFound:
-		return 0, fmt.Errorf("topology: queue %q does not exist: declare its work queue first: %w", q.Name, refused)
-	default:
-		return formUnknown, nil
+	if err == nil {
+		declared.See(conn, plan.seenDelays()...)
+		exchange.Seen(conn, plan.seenExchanges()...) // publishers need not ask for them
+		plan.Policies, unknown = policies(ctx, conn, plan.policed())
 	}
-	if q.Owner == "" {
-		return formToday, nil // the dead-letter queue may be declared in its own way
-	}
-	isOld, err := d.queue(q)
-	switch {
-	case errors.Is(err, errNoPermission):
-		return formUnknown, nil
-	case err != nil:
-		return 0, err
-	case isOld:
-		return formOld, nil
-	}
-	return formToday, nil
+	return plan, unknown, err
 }
 
-// declarer declares one thing after the other and opens a new session when a
-// refusal has closed the last one.
-type declarer struct {
-	ctx     context.Context
-	conn    *connection.Conn
-	session *connection.Session
+// seenExchanges returns the exchanges that exist once the plan is true.
+func (p Plan) seenExchanges() (names []string) {
+	for _, e := range p.Exchanges {
+		names = append(names, e.Name)
+	}
+	for _, b := range p.Bindings {
+		if !slices.Contains(names, b.Exchange) {
+			names = append(names, b.Exchange)
+		}
+	}
+	return names
 }
 
-func (d *declarer) open() (err error) {
-	d.close()
-	d.session, err = d.conn.Session(d.ctx, connection.Consume)
+// usable returns an error for what a program has forgotten.
+func usable(ctx context.Context, conn *connection.Conn) error {
+	switch {
+	case ctx == nil:
+		return connection.WithClass(errors.New("topology: ctx is nil"), connection.Bug)
+	case conn == nil:
+		return connection.WithClass(errors.New("topology: conn is nil"), connection.Bug)
+	}
+	return nil
+}
+
+// again runs do, and again if the connection is lost under it.
+func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
+	for try := 1; ; try++ {
+		v, err := do()
+		if err == nil || try == sessionTries || ctx.Err() != nil || !errors.Is(err, connection.ErrSessionLost) || isUnknownKind(err) {
+			return v, err
+		}
+	}
+}
+
+// declaration is what one call of Declare or Resolve knows of the broker.
+type declaration struct {
+	specs   []Spec
+	version connection.Version
+	adds    bool // what is missing
+
+	mu   sync.Mutex // of several callers
+	have found
+	plan Plan // for have
+}
+
+func newDeclaration(c *caller, specs []Spec) (*declaration, error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
+	d := &declaration{specs: specs, version: c.session.Server().Version}
+	var err error
+	d.plan, err = NewPlan(d.version, specs...)
+	return d, err
+}
+
+// declare declares everything. Work queues are independent of each other, but
+// for what they bind to: that comes first.
+func (d *declaration) declare(first *caller) (Plan, error) {
+	d.adds = true
+	owners := d.plan.owners()
+	if len(owners) <= 1 {
+		err := d.make(first, func(p Plan) []step {
+			steps := slices.Concat(p.boundExchanges(), p.exchangeSteps(""), p.queueSteps(""))
+			for _, owner := range owners {
+				steps = slices.Concat(steps, p.queueSteps(owner), p.exchangeSteps(owner), p.bindingSteps(owner))
+			}
+			return append(steps, p.bindingSteps("")...)
+		})
+		return d.plan, err
+	}
+	err := d.make(first, func(p Plan) []step {
+		steps := slices.Concat(p.boundExchanges(), p.exchangeSteps(""), p.queueSteps(""), p.bindingSteps(""))
+		for _, lanes := range p.lanes {
+			steps = append(steps, p.exchangeSteps(lanes)...)
+		}
+		return steps
+	})
+	if err != nil {
+		return d.plan, err
+	}
+	callers := make([]*caller, min(maxChannels, (len(owners)+batch-1)/batch))
+	for i := range callers {
+		callers[i] = &caller{ctx: first.ctx, conn: first.conn}
+		defer callers[i].close()
+	}
+	for _, part := range []func(Plan, string) []step{
+		func(p Plan, owner string) []step { return append(p.queueSteps(owner), p.exchangeSteps(owner)...) },
+		Plan.bindingSteps, // a dead-letter queue may be another work queue
+	} {
+		if err := d.each(callers, owners, part); err != nil {
+			return d.plan, err
+		}
+	}
+	err = d.make(first, func(p Plan) (steps []step) {
+		for _, lanes := range p.lanes { // last: then every lane is there
+			steps = append(steps, p.bindingSteps(lanes)...)
+		}
+		return steps
+	})
+	return d.plan, err
+}
+
+// owners returns the work queues of the plan.
+func (p Plan) owners() []string {
+	var names []string
+	for _, e := range p.Engines {
+		names = append(names, e.Queue)
+	}
+	return names
+}
+
+// each makes the steps of every owner, in batches that the callers share.
+func (d *declaration) each(callers []*caller, owners []string, steps func(p Plan, owner string) []step) error {
+	batches := make(chan []string, len(owners))
+	for owners := range slices.Chunk(owners, batch) {
+		batches <- owners
+	}
+	close(batches)
+	errs := make([]error, len(callers))
+	var failed atomic.Bool // the others need not go on; ending their calls would cost the socket
+	var wg sync.WaitGroup
+	for i, c := range callers {
+		wg.Go(func() {
+			for owners := range batches {
+				if failed.Load() {
+					return
+				}
+				errs[i] = d.make(c, func(p Plan) (all []step) {
+					for _, owner := range owners {
+						all = append(all, steps(p, owner)...)
+					}
+					return all
+				})
+				if errs[i] != nil {
+					failed.Store(true)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// remakes bounds how often a part is declared again that a binding did not find.
+const remakes = 5
+
+// make does the steps of the plan. What is refused and accepted as it is changes
+// the plan, whose steps are done then.
+func (d *declaration) make(c *caller, steps func(Plan) []step) error {
+	for try := 1; ; {
+		d.mu.Lock()
+		plan := d.plan
+		d.mu.Unlock()
+		at, refused, err := c.all(steps(plan))
+		if err != nil || refused == nil {
+			return err
+		}
+		if d.adds && at.binds && refused.Code == amqp.NotFound && try <= remakes {
+			// A node of a busy cluster may answer a declaration before it finds
+			// the queue itself.
+			if err := c.pause(time.Duration(try) * 200 * time.Millisecond); err != nil {
+				return errors.Join(at.explain(refused), err)
+			}
+			if _, _, err := c.all(append(plan.queueSteps(at.owner), plan.exchangeSteps(at.owner)...)); err != nil {
+				return err
+			}
+			try++
+			continue
+		}
+		if err := d.learn(c, at, refused); err != nil {
+			return err
+		}
+	}
+}
+
+// learn plans again with what the refusal of a step shows, or returns it as an
+// error. Each time something is known that was not before, so it ends.
+func (d *declaration) learn(c *caller, at step, refused *amqp.Error) error {
+	if _, ok := refusedQueue(refused); !ok || at.queue == nil {
+		return at.explain(refused)
+	}
+	args, err := c.argumentsOf(*at.queue, refused)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err := d.have.learn(d.workQueue(at.queue.Owner), *at.queue, args, refused); err != nil {
+		return err
+	}
+	plan, err := newPlan(d.version, d.have, d.specs)
+	if err == nil {
+		d.plan = plan
+	}
 	return err
 }
 
-func (d *declarer) close() {
-	if d.session != nil {
-		// Nothing is in flight on it; a lost session is closed already.
-		_ = d.session.Close()
-	}
-	d.session = nil
-}
-
-// do runs one call. refused is the broker's reason when it refused the call
-// and closed the channel for it, which is replaced by a new one.
-func (d *declarer) do(call func(*amqp.Channel) error) (refused *amqp.Error, err error) {
-	err = d.session.Do(d.ctx, call)
-	if err == nil {
-		return nil, nil
-	}
-	if errors.As(err, &refused) && refused.Server && refused.Recover {
-		if err := d.open(); err != nil {
-			return nil, err
-		}
-		return refused, nil
-	}
-	return nil, err
-}
-
-// boundExchanges finds out whether the exchanges exist that are bound to and
-// not declared here, before anything is.
-func (d *declarer) boundExchanges(plan Plan) error {
-	known := map[string]bool{}
-	for _, e := range plan.Exchanges {
-		known[e.Name] = true
-	}
-	for _, b := range plan.Bindings {
-		if known[b.Exchange] {
-			continue
-		}
-		known[b.Exchange] = true
-		refused, err := d.do(func(ch *amqp.Channel) error {
-			return ch.ExchangeDeclarePassive(b.Exchange, amqp.ExchangeTopic, true, false, false, false, nil)
-		})
-		if err != nil {
-			return fmt.Errorf("topology: look at exchange %q: %w", b.Exchange, err)
-		}
-		if refused != nil && refused.Code == amqp.NotFound {
-			return fmt.Errorf("topology: queue %q binds to exchange %q, which does not exist: declare it before, or in the same call (topology.Exchange{Name: %q}): %w",
-				b.Queue, b.Exchange, b.Exchange, refused)
+// workQueue returns the specification of a work queue, or nil.
+func (d *declaration) workQueue(name string) *WorkQueue {
+	for _, w := range workQueues(d.specs) {
+		if w.Name == name {
+			return &w
 		}
 	}
 	return nil
-}
-
-func (d *declarer) exchange(e PlannedExchange) error {
-	refused, err := d.do(func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclare(e.Name, e.Kind, true, false, false, false, e.Args)
-	})
-	if err != nil {
-		return fmt.Errorf("topology: declare exchange %q: %w", e.Name, err)
-	}
-	if refused != nil {
-		return refusal("exchange", e.Name, "", refused)
-	}
-	return nil
-}
-
-// queue declares q and reports whether it was found in its 3.x form.
-func (d *declarer) queue(q PlannedQueue) (isOld bool, err error) {
-	refused, err := d.declareQueue(q.Name, q.Args)
-	if err != nil || refused == nil {
-		return false, err
-	}
-	if q.OldArgs != nil && refused.Code == amqp.PreconditionFailed {
-		again, err := d.declareQueue(q.Name, q.OldArgs)
-		if err != nil || again == nil {
-			return true, err
-		}
-		// An argument that only the upgrade brought is not what differs.
-		if broughtByUpgrade(refused) {
-			refused = again
-		}
-	}
-	return false, refusal("queue", q.Name, q.Owner, refused)
-}
-
-func (d *declarer) declareQueue(name string, args amqp.Table) (*amqp.Error, error) {
-	refused, err := d.do(func(ch *amqp.Channel) error {
-		_, err := ch.QueueDeclare(name, true, false, false, false, args)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("topology: declare queue %q: %w", name, err)
-	}
-	return refused, nil
-}
-
-func (d *declarer) bind(b PlannedBinding) error {
-	refused, err := d.do(func(ch *amqp.Channel) error {
-		switch {
-		case b.ToExchange != "" && b.Remove:
-			return ch.ExchangeUnbind(b.ToExchange, b.Key, b.Exchange, false, b.Args)
-		case b.ToExchange != "":
-			return ch.ExchangeBind(b.ToExchange, b.Key, b.Exchange, false, b.Args)
-		case b.Remove:
-			return ch.QueueUnbind(b.Queue, b.Key, b.Exchange, b.Args)
-		}
-		return ch.QueueBind(b.Queue, b.Key, b.Exchange, false, b.Args)
-	})
-	switch {
-	case err != nil:
-		return fmt.Errorf("topology: bind %s: %w", b.describe(), err)
-	case refused == nil, b.Remove && refused.Code == amqp.NotFound:
-		return nil
-	}
-	return refusal("binding", b.describe(), "", refused)
 }

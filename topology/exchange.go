@@ -43,6 +43,7 @@ func (e Exchange) addTo(b *builder) {
 		kind = amqp.ExchangeTopic
 	}
 	b.exchange(PlannedExchange{Name: e.Name, Kind: kind})
+	b.targets.exchanges = append(b.targets.exchanges, delayableExchange{e.Name, kind})
 }
 
 func (e Exchange) validate() error {

@@ -30,7 +30,15 @@ func TestEngineIsChosenFromQueueTypeAndVersion(t *testing.T) {
 	}{
 		{"quorum on 4.0: ladder", topology.WorkQueue{}, v40, topology.Ladder, ""},
 		{"quorum on 4.3: ladder", topology.WorkQueue{}, v43, topology.Ladder, ""},
-		{"quorum on 3.10: republish", topology.WorkQueue{}, v310, topology.Republish, ""},
+		{"classic with priorities on 4.3: republish", topology.WorkQueue{Type: topology.Classic, Priority: topology.PriorityNative}, v43, topology.Republish, ""},
+		{"quorum on 3.10: carry", topology.WorkQueue{}, v310, topology.Carry, ""},
+		{"classic on 3.10: carry", topology.WorkQueue{Type: topology.Classic}, v310, topology.Carry, ""},
+		{"classic with priorities on 4.0: carry", topology.WorkQueue{Type: topology.Classic, Priority: topology.PriorityNative}, v40, topology.Carry, ""},
+		{"a queue of others on 3.10: carry", topology.WorkQueue{Existing: true}, v310, topology.Carry, ""},
+		{"carry asked for", topology.WorkQueue{Engine: topology.Carry}, v43, topology.Carry, ""},
+		{"republish asked for on 3.10", topology.WorkQueue{Engine: topology.Republish}, v310, topology.Republish, ""},
+		{"a queue of others on 4.3: republish", topology.WorkQueue{Existing: true}, v43, topology.Republish, ""},
+		{"ladder refused on a queue of others", topology.WorkQueue{Existing: true, Engine: topology.Ladder}, v43, 0, "declared by others"},
 		{"classic on 4.3: republish", topology.WorkQueue{Type: topology.Classic}, v43, topology.Republish, ""},
 		{"republish asked for", topology.WorkQueue{Engine: topology.Republish}, v43, topology.Republish, ""},
 		{"ladder asked for and possible", topology.WorkQueue{Engine: topology.Ladder}, v43, topology.Ladder, ""},
@@ -104,6 +112,22 @@ func TestArgumentsByVersionAndType(t *testing.T) {
 		{"wait on 4.x", topology.WorkQueue{Name: "q", Waits: delay.Schedule{time.Minute, 50 * 24 * time.Hour}}, v43, "q.wait.2", amqp.Table{
 			"x-queue-type": "quorum", "x-message-ttl": int64(4_320_000_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2",
 			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+		{"wait before a classic work queue on 4.x: quorum", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: delay.Schedule{time.Minute}}, v40, "q.wait.1", amqp.Table{
+			"x-queue-type": "quorum", "x-message-ttl": int64(60_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@1",
+			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+		{"dead-letter queue of a classic work queue on 4.x: quorum", topology.WorkQueue{Name: "q", Type: topology.Classic}, v40, "q.dlq", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(-1)}},
+		{"dead-letter queue spelt out as classic", topology.DeadLetterQueue{Name: "d", Type: topology.Classic}, v43, "d", amqp.Table{"x-queue-type": "classic"}},
+		{"carried wait, quorum: never at its delivery limit", topology.WorkQueue{Name: "q", Waits: waits(), Engine: topology.Carry}, v310, "q.wait.1", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000_000), "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000),
+			"x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@1"}},
+		{"carried wait, classic on 3.x", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: waits(), Engine: topology.Carry}, v310, "q.wait.2", amqp.Table{
+			"x-queue-type": "classic", "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2"}},
+		{"carried wait of a classic work queue on 4.x", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: waits(), Engine: topology.Carry}, v43, "q.wait.2", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000_000), "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000),
+			"x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2"}},
+		{"carried wait of messages with priorities on 4.0: in order", topology.WorkQueue{Name: "q", Type: topology.Classic, Priority: topology.PriorityNative, Waits: waits()}, v40, "q.wait.1", amqp.Table{
+			"x-queue-type": "classic", "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@1"}},
 		{"dead-letter queue on 4.x is never emptied by looking", topology.WorkQueue{Name: "q"}, v43, "q.dlq", amqp.Table{
 			"x-queue-type": "quorum", "x-delivery-limit": int64(-1)}},
 		{"dead-letter queue on 3.x, where -1 means at once", topology.WorkQueue{Name: "q"}, v310, "q.dlq", amqp.Table{"x-queue-type": "quorum"}},
@@ -151,6 +175,7 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 			Waits:    delay.Schedule{-5 * time.Second},
 			Engine:   9,
 			Priority: 9,
+			Existing: true,
 		},
 		topology.WorkQueue{},
 		topology.DeadLetterQueue{Name: "d", MaxAge: -1},
@@ -164,7 +189,7 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 		`WorkQueue.Name is "amq.orders"`, "belong to the broker",
 		`Type is "stream", want "quorum" or "classic"`,
 		"Bindings[0].Exchange is empty", "Bindings[0].Key is 256 bytes",
-		"wait 1 is -5s", "Engine is 9", "Priority is 9",
+		"wait 1 is -5s", "Engine is 9", "Priority is 9", "Bindings has 1 bindings, want none with Existing", "want topology.PriorityNone with Existing",
 		"WorkQueue.Name is empty", "MaxAge is -1ns", "specification 5 is nil",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -174,7 +199,7 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 }
 
 func TestNameLeavesRoomForTheNamesDerivedFromIt(t *testing.T) {
-	q := topology.WorkQueue{Name: strings.Repeat("n", 247), Waits: delay.Fixed(time.Second, delay.MaxWaits)}
+	q := topology.WorkQueue{Name: strings.Repeat("n", 230), Waits: delay.Fixed(time.Second, delay.MaxWaits)}
 	plan, err := q.Plan(v43)
 	if err != nil {
 		t.Fatal(err)
@@ -185,8 +210,8 @@ func TestNameLeavesRoomForTheNamesDerivedFromIt(t *testing.T) {
 		}
 	}
 	q.Name += "n"
-	if _, err := q.Plan(v43); err == nil || !strings.Contains(err.Error(), "want at most 247") {
-		t.Errorf("248 bytes: %v", err)
+	if _, err := q.Plan(v43); err == nil || !strings.Contains(err.Error(), "want at most 230") {
+		t.Errorf("231 bytes: %v", err)
 	}
 }
 

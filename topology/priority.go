@@ -7,22 +7,22 @@ import (
 )
 
 // Priority is how a work queue honours the priority of its messages, on the
-// SDK's scale of 1 (low) to 9 (high), 4 being normal.
+// SDK's scale: 1 is low, 4 is normal, 9 is high.
 type Priority uint8
 
 // The mechanisms. The zero value promises nothing.
 const (
-	// PriorityNone promises no order by priority. The property itself is
-	// kept on every path all the same. A quorum queue of broker 4.0 or later
-	// looks at it even so; on 4.0 to 4.2 a waiting message of priority 5 or
-	// more then holds back expired ones of less.
+	// PriorityNone promises no order by priority. The priority of a message is
+	// kept on every path all the same, and a quorum queue of broker 4.0 or later
+	// still looks at it. On 4.0 to 4.2 a waiting message of priority 5 or more
+	// holds back expired messages of lower priority.
 	PriorityNone Priority = iota
 
-	// PriorityNative is the queue type's own mechanism: strict levels on a
-	// quorum queue of broker 4.3 or later, and on a classic queue by
-	// x-max-priority. Quorum queues of 4.0 to 4.2 know two classes only
-	// (5 and more before 4 and less, two to one) and are refused together
-	// with waits; those of 3.x ignore priority and are refused.
+	// PriorityNative is the queue type's own mechanism. A quorum queue of broker
+	// 4.3 or later has strict levels, and so has a classic queue, by
+	// x-max-priority. A quorum queue of 4.0 to 4.2 has two classes only (5 to 9
+	// before 1 to 4, two to one) and is refused together with waits. A quorum
+	// queue of 3.x ignores priorities and is refused.
 	PriorityNative
 )
 

@@ -3,15 +3,14 @@ package topology
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 )
 
-// Source is something a consumer reads: a [WorkQueue], a [DeadLetterQueue], or
-// a [Route] written by hand for a queue that others declared.
+// Source is what a consumer reads: a [WorkQueue], [Lanes], a [DeadLetterQueue],
+// or a [Route] written by hand for a queue that others declared.
 type Source interface{ Route() Route }
 
 // Address is where a message is published to: an exchange and a routing key.
@@ -41,38 +40,46 @@ type Route struct {
 	Waits  delay.Schedule
 	WaitAt []Address
 
-	// DeadLetter is where the consumer sends what failed for good. Zero: no
-	// such place is known, and a failed message is held and handled again.
+	// DeadLetter is where the consumer sends what failed for good. If it is
+	// zero, no such place is known, and a message that failed for good is held
+	// and handled again.
 	DeadLetter Address
 
-	// HasDLX says that a message which the consumer nacks without requeue is
-	// kept, because Queue has a dead-letter exchange that leads somewhere.
-	// Leave it false when in doubt: such a nack deletes the message then.
-	HasDLX bool
+	// work is set for the route of a WorkQueue.
+	work *WorkQueue
 
-	// work is set for the route of a WorkQueue, and retry is the name of its
-	// retry exchange.
-	work  *WorkQueue
-	retry string
+	// lanes is set for the route of Lanes.
+	lanes *Lanes
 
 	// letters is set for the route of a DeadLetterQueue.
 	letters bool
 
-	// engine is what Resolve found out; Republish until then.
+	// The rest is what Resolve found out.
 	engine Engine
+	rungs  []route.Rung // as many as Waits, or none
+	carry  []route.Wait
+	blind  bool // the arguments of the queues could not be looked at
 }
 
-// Route returns the way of this work queue's messages, with the engine
-// [Republish], which is right in every wiring; [Resolve] asks the broker for
-// more.
+// planned returns the route of a work queue on a broker that has what is planned.
+func (r Route) planned(e PlannedEngine) Route {
+	r.engine, r.rungs, r.carry = e.Engine, e.rungs, e.carry
+	r.WaitAt = nil
+	for _, rung := range e.rungs {
+		r.WaitAt = append(r.WaitAt, Address{Key: rung.Queue})
+	}
+	return r
+}
+
+// Route returns the route of this work queue's messages as far as it is known
+// without the broker: by the engine [Republish], through the queues of
+// [WorkQueue.WaitQueue]. [Resolve] asks the broker for the rest.
 func (w WorkQueue) Route() Route {
 	r := Route{
 		Queue:      w.Name,
 		Waits:      w.Waits,
 		DeadLetter: Address{Key: w.DeadLetterQueue().Name},
-		HasDLX:     true,
 		work:       &w,
-		retry:      w.retryExchange(),
 	}
 	for rung := range w.Waits {
 		r.WaitAt = append(r.WaitAt, Address{Key: w.WaitQueue(rung + 1)})
@@ -80,8 +87,8 @@ func (w WorkQueue) Route() Route {
 	return r
 }
 
-// Route returns the way of a dead-letter queue's messages: none. What fails
-// there is held and handled again.
+// Route returns a route without waits: a message that fails in a dead-letter queue
+// is held and handled again.
 func (q DeadLetterQueue) Route() Route { return Route{Queue: q.Name, letters: true} }
 
 // Route returns r itself.
@@ -91,6 +98,9 @@ func (r Route) Route() Route { return r }
 func (r Route) Validate() error {
 	if r.work != nil {
 		return r.work.validate()
+	}
+	if r.lanes != nil {
+		return r.lanes.validate()
 	}
 	var errs []error
 	if r.Queue == "" {
@@ -117,56 +127,24 @@ func (r Route) Validate() error {
 
 // Engine returns how failed attempts reach their wait on this route.
 func (r Route) Engine() Engine {
-	if r.engine == Ladder {
-		return Ladder
+	if r.engine == Auto {
+		return Republish
 	}
-	return Republish
+	return r.engine
 }
 
-// Returned reports whether a delivery that came through exchange was in one of
-// this route's waits. It is false for a route written by hand, whose waits are
-// not ours to know.
-func (r Route) Returned(exchange string) bool {
-	return r.work != nil && exchange == r.retry
+func init() {
+	route.Of = func(r any) route.Facts { return r.(Route).facts() }
 }
 
-// NackLandsOn returns the rung of the wait queue in which a message with these
-// routing keys (its own and those of CC) lands when it is nacked without
-// requeue; len(Waits)+1 stands for the dead-letter queue. It returns 0 if the
-// broker does not bring a nacked message to a wait on this route, or if the
-// keys lead to several places.
-func (r Route) NackLandsOn(keys ...string) int {
-	if r.Engine() != Ladder {
-		return 0
-	}
-	lands := 0
-	for _, key := range keys {
-		rung := 1 // a key the ladder does not know: the first failure
-		if k, ok := strings.CutPrefix(key, r.work.Name); ok && strings.HasPrefix(k, "@") {
-			if n, err := strconv.Atoi(k[1:]); err == nil && n >= 1 && n <= len(r.Waits) && key == r.work.rungKey(n) {
-				rung = n + 1
-			}
+// facts returns what package consumer has to know beside the exported fields.
+func (r Route) facts() route.Facts {
+	f := route.Facts{Queue: r.Queue, Letters: r.letters, Rungs: r.rungs, Carry: r.carry, Unseen: r.blind}
+	if r.work != nil {
+		f.Ours, f.Retry = true, r.work.retryExchange()
+		if r.work.Type.orDefault() == Quorum && !r.work.Existing {
+			f.DeliveryLimit = DeliveryLimit
 		}
-		if lands != 0 && rung != lands {
-			return 0
-		}
-		lands = rung
 	}
-	return lands
+	return f
 }
-
-// DeliveryLimit returns how often the broker hands out a message of this queue
-// that comes back unsettled, or 0 if that is unlimited or unknown.
-func (r Route) DeliveryLimit() int {
-	if r.work != nil && r.work.Type.orDefault() == Quorum {
-		return DeliveryLimit
-	}
-	return 0
-}
-
-// DeadLetters reports whether the route is that of a [DeadLetterQueue].
-func (r Route) DeadLetters() bool { return r.letters }
-
-// Ours reports whether the route is that of a [WorkQueue], whose waits and
-// exchanges the SDK has declared.
-func (r Route) Ours() bool { return r.work != nil }

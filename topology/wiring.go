@@ -3,7 +3,7 @@ package topology
 import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 )
 
 // Binding arguments of the headers exchanges. all-with-x is what looks at
@@ -11,52 +11,66 @@ import (
 var (
 	matchAny = amqp.Table{"x-match": "all"}
 	matchRej = amqp.Table{"x-match": "all-with-x", "x-last-death-reason": "rejected"}
-	matchExp = amqp.Table{"x-match": "all-with-x", "x-last-death-reason": "expired"}
 )
 
-// wiring returns the bindings between the parts of w in the order in which
-// they must change. Whatever form the bindings had before, no message is lost
-// or doubled at any step: an exchange in between either matches nothing, then
-// its alternate leads on, or leads to the same queue twice, which delivers
-// once. Removals cover every earlier length of the schedule.
-func (w WorkQueue) wiring(engine Engine) []PlannedBinding {
-	dlq := w.DeadLetterQueue().Name
-	rejectedToLadder := PlannedBinding{Exchange: w.deadExchange(), ToExchange: w.ladderExchange(), Args: matchRej}
-	rejectedToFirst := PlannedBinding{Exchange: w.retryExchange(), Queue: w.WaitQueue(1), Args: matchRej}
-	expiredToWork := PlannedBinding{Exchange: w.retryExchange(), Queue: w.Name, Args: matchExp}
-	anyToWork := PlannedBinding{Exchange: w.retryExchange(), Queue: w.Name, Args: matchAny}
+// The exchanges of a work queue. What a message finds no binding for goes on to
+// the alternate exchange: dead and retry to rest, ladder to first, first to rest.
+func (w WorkQueue) deadExchange() string   { return w.Name + ".dead" }
+func (w WorkQueue) ladderExchange() string { return w.Name + ".ladder" }
+func (w WorkQueue) firstExchange() string  { return w.Name + ".first" }
+func (w WorkQueue) retryExchange() string  { return w.Name + ".retry" }
+func (w WorkQueue) restExchange() string   { return w.Name + ".rest" }
 
-	steps := []PlannedBinding{{Exchange: w.restExchange(), Queue: dlq}}
-	if engine == Ladder && len(w.Waits) > 0 {
-		steps = append(steps, w.rungs()...)
-		return append(steps, expiredToWork, anyToWork.removed(), rejectedToFirst, rejectedToLadder)
+// rungKey is the routing key with which a message leaves the wait of a rung.
+func (w WorkQueue) rungKey(rung int) string { return route.Key(w.Name, rung) }
+
+func (w WorkQueue) exchanges(climbs bool) []PlannedExchange {
+	alternate := func(name string) amqp.Table { return amqp.Table{"alternate-exchange": name} }
+	list := []PlannedExchange{
+		{Name: w.restExchange(), Kind: amqp.ExchangeFanout},
+		{Name: w.retryExchange(), Kind: amqp.ExchangeHeaders, Args: alternate(w.restExchange())},
 	}
-	steps = append(steps, rejectedToLadder.removed(), anyToWork, expiredToWork.removed(), rejectedToFirst.removed())
-	return append(steps, w.rungs()...)
+	if !w.Existing {
+		list = append(list, PlannedExchange{Name: w.deadExchange(), Kind: amqp.ExchangeHeaders, Args: alternate(w.restExchange())})
+	}
+	if climbs {
+		list = append(list,
+			PlannedExchange{Name: w.firstExchange(), Kind: amqp.ExchangeFanout, Args: alternate(w.restExchange())},
+			PlannedExchange{Name: w.ladderExchange(), Kind: amqp.ExchangeDirect, Args: alternate(w.firstExchange())})
+	}
+	for i := range list {
+		list[i].Owner = w.Name
+	}
+	return list
 }
 
-// rungs returns the bindings of the ladder exchange: the key with which a
-// message left wait k leads to wait k+1, the last one to the dead-letter
-// queue. What a schedule of another length left is removed first: a message
-// that fails in between finds no key and starts again at wait 1.
-func (w WorkQueue) rungs() []PlannedBinding {
-	dlq := w.DeadLetterQueue().Name
-	n := len(w.Waits)
-	step := func(rung int, queue string) PlannedBinding {
-		return PlannedBinding{Exchange: w.ladderExchange(), Key: w.rungKey(rung), Queue: queue}
+// wiring returns the bindings between the parts of w. They are only ever added,
+// and each leads to the same place for ever, whatever schedule, engine or broker
+// version it was planned for: so any number of processes may declare any number
+// of versions of w, at the same time and in any order, and what one relies on is
+// never taken away by another.
+//
+// A rung that Nack is false for has no binding: its queue is reached by its name.
+func (w WorkQueue) wiring(climbs bool, rungs []route.Rung) []PlannedBinding {
+	list := []PlannedBinding{
+		{Exchange: w.restExchange(), Queue: w.DeadLetterQueue().Name},
+		{Exchange: w.retryExchange(), Queue: w.Name, Args: matchAny},
 	}
-	var remove, bind []PlannedBinding
-	for rung := 1; rung <= delay.MaxWaits; rung++ {
-		if rung < n {
-			bind = append(bind, step(rung, w.WaitQueue(rung+1)))
-		} else if rung < delay.MaxWaits {
-			remove = append(remove, step(rung, w.WaitQueue(rung+1)).removed())
+	if climbs {
+		for i, r := range rungs {
+			switch {
+			case !r.Nack:
+			case i == 0:
+				list = append(list, PlannedBinding{Exchange: w.firstExchange(), Queue: r.Queue})
+			default:
+				list = append(list, PlannedBinding{Exchange: w.ladderExchange(), Key: w.rungKey(i), Queue: r.Queue})
+			}
 		}
-		if rung == n {
-			bind = append(bind, step(rung, dlq))
-		} else {
-			remove = append(remove, step(rung, dlq).removed())
-		}
+		// Last: until then every death leads to the dead-letter queue.
+		list = append(list, PlannedBinding{Exchange: w.deadExchange(), ToExchange: w.ladderExchange(), Args: matchRej})
 	}
-	return append(remove, bind...)
+	for i := range list {
+		list[i].Owner = w.Name
+	}
+	return list
 }

@@ -1,17 +1,20 @@
 package topology
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 )
 
-// network routes like the broker, over what a plan has bound: enough to follow
+// network routes like the broker, over what plans have bound: enough to follow
 // one message from a queue it died in.
 type network map[string]PlannedBinding
 
@@ -26,7 +29,7 @@ func (n network) apply(steps ...PlannedBinding) {
 func (n network) queues(w WorkQueue, exchange, routingKey, reason string) []string {
 	var out []string
 	for _, b := range n {
-		if b.Remove || b.Exchange != exchange {
+		if b.Exchange != exchange {
 			continue
 		}
 		switch exchange {
@@ -47,7 +50,8 @@ func (n network) queues(w WorkQueue, exchange, routingKey, reason string) []stri
 	}
 	if len(out) == 0 {
 		alternate := map[string]string{
-			w.deadExchange(): w.restExchange(), w.retryExchange(): w.restExchange(), w.ladderExchange(): w.retryExchange(),
+			w.deadExchange(): w.restExchange(), w.retryExchange(): w.restExchange(),
+			w.ladderExchange(): w.firstExchange(), w.firstExchange(): w.restExchange(),
 		}[exchange]
 		if alternate == "" {
 			return nil
@@ -58,125 +62,236 @@ func (n network) queues(w WorkQueue, exchange, routingKey, reason string) []stri
 	return slices.Compact(out) // an exchange delivers once to a queue
 }
 
+var v4 = connection.Version{Major: 4, Minor: 3}
+
 func workQueue(waits int) WorkQueue {
 	return WorkQueue{Name: "q", Waits: delay.Fixed(time.Second, waits)}
 }
 
+func planOf(t *testing.T, w WorkQueue, v connection.Version, have found) Plan {
+	t.Helper()
+	p, err := newPlan(v, have, []Spec{w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 func TestWhereEachDeathLeads(t *testing.T) {
-	w := workQueue(4)
 	for _, tt := range []struct {
 		rule, exchange, key, reason string
-		ladder, republish           string
+		ladder, others              string
 	}{
 		{"first failure", "q.dead", "order.paid", "rejected", "q.wait.1", "q.dlq"},
 		{"second failure", "q.dead", "q@1", "rejected", "q.wait.2", "q.dlq"},
 		{"fourth failure", "q.dead", "q@3", "rejected", "q.wait.4", "q.dlq"},
-		{"fifth failure", "q.dead", "q@4", "rejected", "q.dlq", "q.dlq"},
+		{"a failure that has no wait starts again at the first", "q.dead", "q@4", "rejected", "q.wait.1", "q.dlq"},
 		{"crash loop", "q.dead", "order.paid", "delivery_limit", "q.dlq", "q.dlq"},
+		{"crash loop after a wait", "q.dead", "q@1", "delivery_limit", "q.dlq", "q.dlq"},
 		{"expired in the work queue", "q.dead", "order.paid", "expired", "q.dlq", "q.dlq"},
 		{"end of a wait", "q.retry", "q@2", "expired", "q", "q"},
+		{"carried back", "q.retry", "q@2", "", "q", "q"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			for engine, want := range map[Engine]string{Ladder: tt.ladder, Republish: tt.republish} {
+			classic, asked, carry := workQueue(4), workQueue(4), workQueue(4)
+			classic.Type, asked.Engine, carry.Engine = Classic, Republish, Carry
+			for _, with := range []struct {
+				engine string
+				w      WorkQueue
+				want   string
+			}{
+				{"ladder", workQueue(4), tt.ladder},
+				{"republish asked for: a nack climbs all the same", asked, tt.ladder},
+				{"republish on a classic queue", classic, tt.others},
+				{"carry", carry, tt.others},
+			} {
 				n := network{}
-				n.apply(w.wiring(engine)...)
-				if got := n.queues(w, tt.exchange, tt.key, tt.reason); len(got) != 1 || got[0] != want {
-					t.Errorf("%s: %v, want [%s]", engine, got, want)
+				n.apply(planOf(t, with.w, v4, found{}).Bindings...)
+				if got := n.queues(with.w, tt.exchange, tt.key, tt.reason); len(got) != 1 || got[0] != with.want {
+					t.Errorf("%s: %v, want [%s]", with.engine, got, with.want)
 				}
 			}
 		})
 	}
 }
 
-// Whatever form and length the bindings had, after each single step of the
-// change a failure leads to exactly one queue, and the end of a wait to the work
-// queue; in the end the bindings are those of a fresh declaration.
-func TestChangingTheWiringLosesAndDoublesNothingAtAnyStep(t *testing.T) {
-	type form struct {
-		engine Engine
-		waits  int
+// Whatever versions of a work queue are declared, in whatever order, and
+// whichever declaration dies after whichever step: a failure leads to exactly one
+// queue, the end of a wait to the work queue, and what a version relied on when
+// it was declared stays as it was.
+func TestNoDeclarationTakesAnythingAwayFromAnother(t *testing.T) {
+	schedules := map[string]WorkQueue{
+		"no waits": workQueue(0), "one wait": workQueue(1), "3 waits": workQueue(3), "5 waits": workQueue(5), "16 waits": workQueue(16),
 	}
-	var forms []form
-	for _, engine := range []Engine{Ladder, Republish} {
-		for _, waits := range []int{0, 1, 2, 4, 16} {
-			forms = append(forms, form{engine, waits})
+	changed := workQueue(3)
+	changed.Waits = delay.Schedule{2 * time.Second, time.Second, 3 * time.Second}
+	asked := workQueue(3)
+	asked.Engine = Republish
+	schedules["other waits"], schedules["republish asked for"] = changed, asked
+	plan := func(have *found, w WorkQueue, exists map[string]time.Duration) Plan {
+		for {
+			p := planOf(t, w, v4, *have)
+			again := false
+			for _, q := range p.Queues {
+				ttl, timed := q.Args["x-message-ttl"].(int64)
+				if wait, taken := exists[q.Name]; timed && taken && wait.Milliseconds() != ttl {
+					args := cloneTable(q.Args)
+					args["x-message-ttl"] = wait.Milliseconds()
+					if err := have.learn(&w, q, args, &amqp.Error{}); err != nil {
+						t.Fatal(err)
+					}
+					again = true
+				}
+			}
+			if !again {
+				return p
+			}
 		}
 	}
-	for _, from := range forms {
-		for _, to := range forms {
+	for firstName, first := range schedules {
+		for secondName, second := range schedules {
+			name := firstName + ", then " + secondName
+			exists := map[string]time.Duration{} // main wait queues, by whoever declared them first
 			n := network{}
-			n.apply(workQueue(from.waits).wiring(from.engine)...)
-			w := workQueue(to.waits)
-			check := func(step string) {
-				for rung := range delay.MaxWaits + 1 {
-					routingKey := w.rungKey(rung) // rung 0: a producer's own key
-					if got := n.queues(w, w.deadExchange(), routingKey, "rejected"); len(got) != 1 {
-						t.Errorf("%v -> %v, after %s: rejected with %s leads to %v", from, to, step, routingKey, got)
+			one := plan(&found{}, first, exists)
+			n.apply(one.Bindings...)
+			for i, d := range first.Waits {
+				exists[first.WaitQueue(i+1)] = d
+			}
+			check := func(when string, w WorkQueue, p Plan) {
+				t.Helper()
+				for rung := range delay.MaxWaits + 2 {
+					key := w.rungKey(rung) // rung 0: a producer's own key
+					if got := n.queues(w, w.deadExchange(), key, "rejected"); len(got) != 1 {
+						t.Errorf("%s, %s: rejected with %s leads to %v", name, when, key, got)
 					}
-					if got := n.queues(w, w.retryExchange(), routingKey, "expired"); len(got) != 1 || got[0] != w.Name {
-						t.Errorf("%v -> %v, after %s: the end of a wait with %s leads to %v", from, to, step, routingKey, got)
+					if got := n.queues(w, w.retryExchange(), key, "expired"); len(got) != 1 || got[0] != w.Name {
+						t.Errorf("%s, %s: the end of a wait with %s leads to %v", name, when, key, got)
+					}
+				}
+				r := w.Route().planned(p.Engines[0])
+				for i := range w.Waits {
+					key := w.rungKey(i)
+					lands := r.facts().NackLandsOn(key)
+					if lands == 0 {
+						continue
+					}
+					got := n.queues(w, w.deadExchange(), key, "rejected")
+					if lands != i+1 || got[0] != r.WaitAt[i].Key || exists[got[0]] != w.Waits[i] {
+						t.Errorf("%s, %s: a nack with %s leads to %v (%v), said to be rung %d (%v)", name, when, key, got, exists[got[0]], lands, w.Waits[i])
 					}
 				}
 			}
-			for _, b := range w.wiring(to.engine) {
+			check("at first", first, one)
+			two := plan(&found{}, second, exists)
+			for _, b := range two.Bindings {
 				n.apply(b)
-				check(fmt.Sprintf("%s (remove=%t)", b.describe(), b.Remove))
+				check("after "+b.describe(), first, one)
 			}
-			fresh := network{}
-			fresh.apply(w.wiring(to.engine)...)
-			for name, b := range n {
-				want, planned := fresh[name]
-				if bound, wantBound := !b.Remove, planned && !want.Remove; bound != wantBound {
-					t.Errorf("%v -> %v: %s is bound=%t, want %t", from, to, name, bound, wantBound)
+			for i, d := range second.Waits {
+				if q := second.WaitQueue(i + 1); exists[q] == 0 {
+					exists[q] = d
 				}
 			}
+			check("in the end", first, one)
+			check("in the end", second, two)
 		}
 	}
 }
 
-func TestNackLandsOn(t *testing.T) {
-	ladder := workQueue(2).Route()
-	ladder.engine = Ladder
-	for _, tt := range []struct {
-		rule  string
-		route Route
-		keys  []string
-		want  int
-	}{
-		{"a producer's key", ladder, []string{"order.paid"}, 1},
-		{"out of wait 1", ladder, []string{"q@1"}, 2},
-		{"out of the last wait: the dead-letter queue", ladder, []string{"q@2"}, 3},
-		{"a rung of an earlier, longer schedule", ladder, []string{"q@3"}, 1},
-		{"not a rung", ladder, []string{"q@01"}, 1},
-		{"CC beside it", ladder, []string{"order.paid", "copy"}, 1},
-		{"CC that climbs", ladder, []string{"order.paid", "q@1"}, 0},
-		{"republish never nacks", workQueue(2).Route(), []string{"order.paid"}, 0},
-		{"somebody else's queue", Route{Queue: "theirs"}, []string{"order.paid"}, 0},
-	} {
-		t.Run(tt.rule, func(t *testing.T) {
-			if got := tt.route.NackLandsOn(tt.keys...); got != tt.want {
-				t.Errorf("NackLandsOn(%q) = %d, want %d", tt.keys, got, tt.want)
-			}
-		})
-	}
-}
-
-func TestOldFormStaysOnRepublishWithAdvice(t *testing.T) {
-	v := connection.Version{Major: 4, Minor: 3}
+func TestOldFormDoesWithoutTheLadder(t *testing.T) {
 	w := workQueue(2)
 	w.Name = "shop.orders"
-	plan, err := newPlan(v, map[string]bool{"shop.orders.wait.2": true}, []Spec{w})
-	if err != nil {
+	have := found{}
+	fresh := planOf(t, w, v4, have)
+	if err := have.learn(&w, fresh.Queues[0], w.arguments(version3), nil); err != nil {
 		t.Fatal(err)
 	}
-	if e := plan.Engines[0]; e.Engine != Republish || !strings.Contains(e.Why, `"shop.orders.wait.2" has the arguments of a 3.x broker`) {
-		t.Errorf("engine %+v, want republish because of the wait queue", e)
+	plan := planOf(t, w, v4, have)
+	if e := plan.Engines[0]; e.Engine != Republish || !strings.Contains(e.Why, `"shop.orders" has the arguments of a 3.x broker`) {
+		t.Errorf("engine %+v, want republish because of the work queue", e)
 	}
 	if len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], `'^shop\.orders(\.wait\.[0-9]+|\.dlq)?$'`) {
 		t.Errorf("notes %q, want the policy", plan.Notes)
 	}
+	for _, b := range plan.Bindings {
+		if b.Exchange == w.deadExchange() {
+			t.Errorf("%s: what the old form dead-letters is unconfirmed", b.describe())
+		}
+	}
 	w.Engine = Ladder
-	if _, err := newPlan(v, map[string]bool{"shop.orders": true}, []Spec{w}); err == nil || !strings.Contains(err.Error(), "3.x broker") {
+	if _, err := newPlan(v4, have, []Spec{w}); err == nil || !strings.Contains(err.Error(), "3.x broker") {
 		t.Errorf("ladder on the old form: %v, want a refusal", err)
+	}
+}
+
+// What exists decides about the engine before what is asked for.
+func TestEngineFollowsTheWaitQueuesThatExist(t *testing.T) {
+	v3 := connection.Version{Major: 3, Minor: 10}
+	for _, tt := range []struct {
+		rule    string
+		engine  Engine
+		version connection.Version
+		have    existing
+		want    Engine
+		note    string
+		refused string
+	}{
+		{"waits of republish on 3.x go on", Carry, v3, existing{form: timed}, Republish, "exist with a TTL and go on", ""},
+		{"waits of carry after an upgrade go on", Auto, v4, existing{form: carried, old: true}, Carry, "exist without a TTL and go on", ""},
+		{"waits of carry where republish is asked for", Republish, v4, existing{form: carried}, Carry, "exist without a TTL", ""},
+		{"waits of carry where the ladder is asked for", Ladder, v4, existing{form: carried}, 0, "", "in the form of the engine carry"},
+		{"waits of the ladder where carry is asked for", Carry, v4, existing{form: timed}, Republish, "exist with a TTL", ""},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			w := workQueue(2)
+			w.Engine = tt.engine
+			plan, err := newPlan(tt.version, found{queues: map[string]existing{"q": tt.have}}, []Spec{w})
+			if tt.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.refused) {
+					t.Fatalf("newPlan: %v, want a refusal with %q", err, tt.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plan.Engines[0].Engine; got != tt.want {
+				t.Errorf("engine %s, want %s", got, tt.want)
+			}
+			if notes := fmt.Sprint(plan.Notes); !strings.Contains(notes, tt.note) || !strings.Contains(notes, `delete_queue "q.wait.1"`) {
+				t.Errorf("notes %s, want %q and what to do", notes, tt.note)
+			}
+		})
+	}
+}
+
+func TestBriefly(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		3 * time.Minute: "3m", time.Hour: "1h", 90 * time.Second: "1m30s", 150 * time.Millisecond: "150ms",
+		10 * time.Second: "10s", 20 * time.Minute: "20m", 100 * time.Hour: "100h", time.Hour + 10*time.Minute: "1h10m",
+		delay.Schedule{87600 * time.Hour}[0]: "87600h",
+	} {
+		if got := briefly(d); got != want {
+			t.Errorf("briefly(%v) = %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestRefusalsSayWhatToGrant(t *testing.T) {
+	refused := &amqp.Error{Code: amqp.AccessRefused, Reason: "ACCESS_REFUSED", Server: true, Recover: true}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{refusal("queue", "q", refused), `declare queue "q": give the user configure, write and read on it`},
+		{bindingRefusal(PlannedBinding{Exchange: "shop", Queue: "q"}, refused), `give the user read on exchange "shop" and write on queue "q"`},
+		{bindingRefusal(PlannedBinding{Exchange: "q.dead", ToExchange: "q.ladder"}, refused), `read on exchange "q.dead" and write on exchange "q.ladder"`},
+		{missing("exchange", "shop", "", refused), `give the user read on exchange "shop"`},
+		{deleteRefusal("queue", "q", refused), `give the user configure on it`},
+	} {
+		if !errors.Is(tt.err, errNoPermission) || !strings.Contains(tt.err.Error(), tt.want) {
+			t.Errorf("%v; want %q", tt.err, tt.want)
+		}
 	}
 }

@@ -1,0 +1,332 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/declared"
+	"github.com/rehop/rehop/internal/levels"
+)
+
+// Delays are the queues through which a message takes any delay, exactly: a
+// producer sets producer.Message.Delay, a handler returns consumer.RetryAfter. Each
+// of them, a level, holds messages for a power of two of Grain, and a message
+// visits those that its delay is the sum of. A virtual host has one set of levels
+// for each Grain, which all services share.
+//
+//	err := topology.Declare(ctx, conn, topology.Delays{}, topology.Exchange{Name: "shop"}, orders)
+//
+// Messages can be delayed to every work queue that is declared in the same call,
+// and to every exchange of kind topic, direct or fanout that is. To an exchange, a
+// delay ends in the queues that are bound by the Bindings of a WorkQueue or of
+// Lanes in a call that has the exchange and Delays too; other bindings of the
+// exchange do not count.
+//
+// A message whose queue is gone when it is due, or whose exchange leads its key to
+// no queue then, goes to the queue of [Delays.Stranded]. Its producer is not told.
+//
+// On broker 4.0 and later the broker confirms every hop: a message that was
+// confirmed is not lost by a crash of the broker, but may be doubled. A broker of
+// 3.x moves messages unconfirmed, and its restart can lose those that become due
+// meanwhile.
+type Delays struct {
+	// Grain is the unit of delays, which are rounded up to whole grains; 10ms to
+	// 1s in whole milliseconds. Delays of another Grain are others. Defaults to
+	// 1s.
+	Grain time.Duration
+
+	// Max is the longest delay. Services may declare different ones: the levels
+	// of the longest are there for all. Defaults to 2^28-1 grains, the longest
+	// that is possible: 8.5 years with a grain of 1s, 31 days with 10ms. It takes
+	// 28 queues; each halving saves one.
+	Max time.Duration
+
+	// Queues are further targets: queues that exist already. One with a length
+	// limit and overflow reject-publish is refused, because it would hold up
+	// the messages for all other targets when it is full.
+	Queues []string
+}
+
+// Plan returns the plan of these delays alone for a broker of version v. It does
+// no I/O.
+func (d Delays) Plan(v connection.Version) (Plan, error) { return NewPlan(v, d) }
+
+// Stranded returns the queue of the messages that no queue took when they were
+// due: a [Source] for the consumer that looks after them. The History of each has
+// the cause "unroutable", and producer.FromDelivery makes it ready to be sent to
+// its target once more.
+func (d Delays) Stranded() DeadLetterQueue {
+	return DeadLetterQueue{Name: levels.Of(d.levels().Grain).Stranded()}
+}
+
+// levels returns the arithmetic, with the defaults.
+func (d Delays) levels() delay.Levels {
+	return delay.Levels{Grain: d.Grain, Max: d.Max}.WithDefaults()
+}
+
+func (d Delays) validate() error {
+	var errs []error
+	if err := d.levels().Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("topology: Delays: %w", err))
+	}
+	for i, q := range d.Queues {
+		errs = append(errs, validateTarget(fmt.Sprintf("Delays.Queues[%d]", i), levels.Target{Key: q}))
+	}
+	return errors.Join(errs...)
+}
+
+// validateTarget checks that a binding key can name a target.
+func validateTarget(field string, to levels.Target) error {
+	name := to.Exchange
+	if name == "" {
+		name = to.Key
+	}
+	switch limit := maxName - (len(levels.DeliverPattern(to)) - len(name)); {
+	case name == "":
+		return fmt.Errorf("topology: %s is empty", field)
+	case levels.HasWildcard(name):
+		return fmt.Errorf("topology: %s is %q: nothing can be delayed to a name with the word * or #", field, name)
+	case len(name) > limit:
+		return fmt.Errorf("topology: %s is %d bytes long (%.20q...), want at most %d for messages to be delayed to it", field, len(name), name, limit)
+	}
+	return validateLength(field, name)
+}
+
+func (d Delays) addTo(b *builder) { b.delays = append(b.delays, d) }
+
+// delayTargets are the parts of a plan that messages can be delayed to.
+type delayTargets struct {
+	queues    []queueTarget // work queues
+	bindings  []boundTarget // of the user, to work queues
+	exchanges []delayableExchange
+	lanes     []lanesTarget
+}
+
+// queueTarget is a queue, and how an error about its name begins.
+type queueTarget struct{ name, field string }
+
+// boundTarget is a binding, and the field that it was written in.
+type boundTarget struct {
+	PlannedBinding
+	field string
+}
+
+// lanesTarget is one of Lanes.Bindings.
+type lanesTarget struct {
+	lanes   Lanes
+	binding boundTarget
+}
+
+type delayableExchange struct{ name, kind string }
+
+// plannedDelays are the delays of a plan, of one grain.
+type plannedDelays struct {
+	declared.Delays
+
+	// others are the queues among the targets that others declare.
+	others []string
+}
+
+// planDelays adds the delays to the plan, when all else is in it.
+func (b *builder) planDelays() {
+	byGrain := map[time.Duration]Delays{}
+	var grains []time.Duration
+	for _, d := range b.delays {
+		l := d.levels()
+		have, seen := byGrain[l.Grain]
+		if !seen {
+			grains = append(grains, l.Grain)
+		}
+		byGrain[l.Grain] = Delays{Grain: l.Grain, Max: max(have.Max, l.Max), Queues: slices.Concat(have.Queues, d.Queues)}
+	}
+	slices.Sort(grains)
+	for _, grain := range grains {
+		d := byGrain[grain]
+		planned := plannedDelays{Delays: declared.Delays{
+			Levels:    d.levels(),
+			Confirmed: atLeastOnce(b.version),
+			Classes:   b.version.AtLeast(4, 0) && !b.version.AtLeast(4, 3),
+		}}
+		d.planLevels(b, &planned)
+		d.planTargets(b, &planned)
+		b.plan.delays = append(b.plan.delays, planned)
+	}
+}
+
+// planLevels adds the levels and what is around them.
+func (d Delays) planLevels(b *builder, planned *plannedDelays) {
+	names, l := levels.Of(d.Grain), d.levels()
+	alternate := amqp.Table{"alternate-exchange": names.Stranded()}
+	b.exchange(PlannedExchange{Name: names.Stranded(), Kind: amqp.ExchangeFanout})
+	b.exchange(PlannedExchange{Name: names.Deliver(), Kind: amqp.ExchangeTopic, Args: alternate})
+	if !b.planned(names.Stranded()) { // it may be spelt out, with a MaxAge
+		b.queue(d.Stranded().planned(b.version))
+	}
+	b.bind(PlannedBinding{Exchange: names.Stranded(), Queue: names.Stranded()})
+	var old []string
+	for level := range l.Count() {
+		next := names.Deliver()
+		if level > 0 {
+			next = names.Exchange(level - 1)
+		}
+		b.exchange(PlannedExchange{Name: names.Exchange(level), Kind: amqp.ExchangeTopic, Args: alternate})
+		for _, high := range []bool{false, true} {
+			if high && !planned.Classes {
+				continue
+			}
+			q := levelQueue(names.Queue(level, high), l.Wait(level), next, b.version)
+			if args, ok := b.have.args[q.Name]; ok && args["x-dead-letter-strategy"] == nil && atLeastOnce(b.version) {
+				old = append(old, q.Name)
+			}
+			b.queue(q)
+			b.bind(PlannedBinding{Exchange: names.Exchange(level), Key: levels.VisitPattern(level, high), Queue: q.Name})
+		}
+		b.bind(PlannedBinding{Exchange: names.Exchange(level), Key: levels.PassPattern(level), ToExchange: next})
+	}
+	name := "delays of " + d.Grain.String()
+	if !atLeastOnce(b.version) {
+		b.note(name, fmt.Sprintf("broker %s moves messages from level to level and to their target without a confirm: a restart or a crash can lose those that move meanwhile. "+
+			"consumer.RetryAfter keeps to the waits of its work queue, which are safe; from 4.0 on these are too", b.version))
+	}
+	if len(old) > 0 {
+		planned.Confirmed = false
+		b.note(name, fmt.Sprintf("%d levels were declared on a 3.x broker, and messages leave them without a confirm. This policy gives them at-least-once dead-lettering while they live: "+
+			`rabbitmqctl set_policy --apply-to queues %s '^%s\.[0-9]+$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}'`,
+			len(old), strconv.Quote("rehop delays"), "rehop\\.delays\\."+d.Grain.String()))
+	}
+}
+
+// levelQueue returns the queue of a level. Nobody consumes it, and all messages in
+// it wait equally long, so that none is behind one that is due later.
+func levelQueue(name string, wait time.Duration, next string, v connection.Version) PlannedQueue {
+	form := func(v connection.Version) amqp.Table {
+		args := amqp.Table{
+			"x-queue-type":           string(Quorum),
+			"x-message-ttl":          wait.Milliseconds(),
+			"x-dead-letter-exchange": next, // without a key, so that messages keep theirs
+		}
+		if atLeastOnce(v) {
+			addStrategy(args)
+		}
+		return args
+	}
+	return PlannedQueue{Name: name, Args: form(v), Also: []amqp.Table{form(other(v))}, role: levelRole}
+}
+
+// planTargets adds the bindings by which messages reach their targets.
+func (d Delays) planTargets(b *builder, planned *plannedDelays) {
+	deliver := levels.Of(d.Grain).Deliver()
+	kinds := map[string]string{}
+	for _, x := range b.targets.exchanges {
+		if _, seen := kinds[x.name]; seen {
+			continue
+		}
+		if err := validateTarget("Exchange.Name", levels.Target{Exchange: x.name}); err != nil {
+			b.fail(err)
+			continue
+		}
+		switch x.kind {
+		case amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout:
+			kinds[x.name] = x.kind
+			planned.Exchanges = append(planned.Exchanges, x.name)
+		default:
+			b.note(x.name, fmt.Sprintf("messages cannot be delayed to an exchange of kind %s, only to topic, direct and fanout", x.kind))
+		}
+	}
+	queues := slices.Clone(b.targets.queues)
+	for _, name := range d.Queues {
+		queues = append(queues, queueTarget{name, "Delays.Queues"})
+	}
+	for _, q := range queues {
+		name := q.name
+		if slices.Contains(planned.Queues, name) {
+			continue
+		}
+		if err := validateTarget(q.field, levels.Target{Key: name}); err != nil {
+			b.fail(err)
+			continue
+		}
+		planned.Queues = append(planned.Queues, name)
+		owner, ours := b.ownerOf(name)
+		if !ours {
+			planned.others = append(planned.others, name)
+		}
+		b.bind(PlannedBinding{Exchange: deliver, Key: levels.DeliverPattern(levels.Target{Key: name}), Queue: name, Owner: owner})
+	}
+	bindings := slices.Clone(b.targets.bindings)
+	var led []string // the lanes that have their exchanges
+	for _, t := range b.targets.lanes {
+		name, rest := t.lanes.dueExchanges(d.Grain)
+		if _, isTarget := kinds[t.binding.Exchange]; isTarget && !slices.Contains(led, name) {
+			led = append(led, name)
+			t.lanes.addExchanges(b, name, rest, amqp.Table{"alternate-exchange": levels.Of(d.Grain).Stranded()})
+		}
+		t.binding.ToExchange = name
+		bindings = append(bindings, t.binding)
+	}
+	for _, own := range bindings {
+		kind, isTarget := kinds[own.Exchange]
+		if !isTarget {
+			continue
+		}
+		to := levels.Target{Exchange: own.Exchange, Key: own.Key}
+		switch kind {
+		case amqp.ExchangeFanout:
+			to.Key = "#"
+		case amqp.ExchangeDirect:
+			if levels.HasWildcard(own.Key) {
+				b.note(own.Owner, fmt.Sprintf("messages cannot be delayed to exchange %q with key %q: * and # are wildcards on the way", own.Exchange, own.Key))
+				continue
+			}
+		}
+		pattern := levels.DeliverPattern(to)
+		if len(pattern) > maxName {
+			b.fail(fmt.Errorf("topology: %s: Exchange %q and Key %.20q... are %d bytes too long together for messages to be delayed to them (%d with what is added, want at most %d)",
+				own.field, shorten(own.Exchange), own.Key, len(pattern)-maxName, len(pattern), maxName))
+			continue
+		}
+		b.bind(PlannedBinding{Exchange: deliver, Key: pattern, Queue: own.Queue, ToExchange: own.ToExchange, Owner: own.Owner})
+	}
+}
+
+// ownerOf returns the owner of a queue, and false for a queue that others declare.
+func (b *builder) ownerOf(name string) (owner string, ours bool) {
+	for _, q := range b.plan.Queues {
+		if q.Name == name {
+			return q.Owner, true
+		}
+	}
+	for _, q := range b.plan.needs {
+		if q.Name == name {
+			return q.Owner, false
+		}
+	}
+	return "", false
+}
+
+// describe returns the line of a plan.
+func (d plannedDelays) describe() string {
+	s := fmt.Sprintf("%v to %v, %d levels", d.Levels.Grain, d.Levels.Max, d.Levels.Count())
+	for _, q := range d.Queues {
+		s += ", queue " + q
+	}
+	for _, x := range d.Exchanges {
+		s += ", exchange " + x
+	}
+	return s
+}
+
+// seenDelays returns what is remembered of the delays once the plan is true.
+func (p Plan) seenDelays() (list []declared.Delays) {
+	for _, d := range p.delays {
+		list = append(list, d.Delays)
+	}
+	return list
+}

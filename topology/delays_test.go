@@ -1,0 +1,149 @@
+package topology_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+func delaysPlan(t *testing.T, v connection.Version, specs ...topology.Spec) topology.Plan {
+	t.Helper()
+	plan, err := topology.NewPlan(v, specs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+func TestDelaysPlan(t *testing.T) {
+	orders := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}, {Exchange: "elsewhere", Key: "x"}}}
+	shop := topology.Exchange{Name: "shop"}
+	stars := "*" + strings.Repeat(".*", 28)
+	for _, row := range []struct {
+		rule  string
+		v     connection.Version
+		specs []topology.Spec
+		want  []string
+		not   []string
+	}{
+		{"levels as many as Max needs", v43, []topology.Spec{topology.Delays{Max: 3 * time.Second}},
+			[]string{"queue     rehop.delays.1s.00 ", "queue     rehop.delays.1s.01 ", "x-message-ttl=2000", "delays    1s to 3s, 2 levels\n"}, []string{"rehop.delays.1s.02"}},
+		{"all of them by default", v43, []topology.Spec{topology.Delays{}},
+			[]string{"queue     rehop.delays.1s.27 ", "x-message-ttl=134217728000"}, []string{"rehop.delays.1s.28"}},
+		{"at-least-once on 4.x", v40, []topology.Spec{topology.Delays{}}, []string{"x-dead-letter-strategy=at-least-once"}, []string{"note"}},
+		{"what 3.x cannot promise is said", v310, []topology.Spec{topology.Delays{}}, []string{"note      delays of 1s: broker 3.10", "without a confirm"}, []string{"at-least-once\n", "x-overflow"}},
+		{"two classes where priorities have two", v40, []topology.Spec{topology.Delays{}}, []string{"rehop.delays.1s.05.high"}, nil},
+		{"one class elsewhere", v43, []topology.Spec{topology.Delays{}}, nil, []string{".high"}},
+		{"a finer grain has names of its own", v43, []topology.Spec{topology.Delays{Grain: 10 * time.Millisecond}, topology.Delays{}},
+			[]string{"queue     rehop.delays.10ms.00 x-dead-letter-exchange=rehop.delays.10ms.deliver", "queue     rehop.delays.1s.00 x-dead-letter-exchange=rehop.delays.1s.deliver"}, nil},
+		{"a work queue is a target by its name", v43, []topology.Spec{topology.Delays{}, orders},
+			[]string{"rehop.delays.1s.deliver --" + stars + ".=.orders--> orders\n"}, []string{">1.shop"}},
+		{"and by its bindings to an exchange of the call", v43, []topology.Spec{orders, shop, topology.Delays{}},
+			[]string{stars + ".>1.shop.order.#--> orders\n", ", queue orders, exchange shop\n"}, []string{"elsewhere.x"}},
+		{"a fanout has every key", v43, []topology.Spec{orders, topology.Exchange{Name: "shop", Kind: "fanout"}, topology.Delays{}}, []string{stars + ".>1.shop.#--> orders\n"}, nil},
+		{"a headers exchange is no target", v43, []topology.Spec{orders, topology.Exchange{Name: "shop", Kind: "headers"}, topology.Delays{}},
+			[]string{"note      shop: messages cannot be delayed to an exchange of kind headers"}, []string{">1.shop"}},
+		{"a wildcard of a direct exchange is none", v43, []topology.Spec{topology.WorkQueue{Name: "q", Bindings: []topology.Binding{{Exchange: "shop", Key: "a.*"}}}, topology.Exchange{Name: "shop", Kind: "direct"}, topology.Delays{}},
+			[]string{"note      q: messages cannot be delayed to exchange \"shop\" with key \"a.*\""}, []string{">1.shop"}},
+		{"without delays nothing is added", v43, []topology.Spec{orders, shop}, nil, []string{"rehop.delays"}},
+	} {
+		t.Run(row.rule, func(t *testing.T) {
+			text := delaysPlan(t, row.v, row.specs...).String()
+			for _, want := range row.want {
+				if !strings.Contains(text, want) {
+					t.Errorf("want %q in the plan:\n%s", want, text)
+				}
+			}
+			for _, not := range row.not {
+				if strings.Contains(text, not) {
+					t.Errorf("%q is in the plan:\n%s", not, text)
+				}
+			}
+		})
+	}
+}
+
+// Two services with a different Max agree on every part that both have.
+func TestPlansOfDifferentMaxAgree(t *testing.T) {
+	for _, v := range []connection.Version{v310, v40, v43} {
+		long := delaysPlan(t, v, topology.Delays{})
+		lines := map[string]bool{}
+		for line := range strings.Lines(long.String()) {
+			lines[line] = true
+		}
+		short := delaysPlan(t, v, topology.Delays{Max: time.Hour})
+		for line := range strings.Lines(short.String()) {
+			if !lines[line] && !strings.HasPrefix(line, "delays ") {
+				t.Errorf("the plan for an hour has a line that the longest has not: %s", line)
+			}
+		}
+		if len(short.Queues) >= len(long.Queues) {
+			t.Errorf("%d queues for an hour, %d for 8 years", len(short.Queues), len(long.Queues))
+		}
+	}
+}
+
+func TestDelaysRefuse(t *testing.T) {
+	long := strings.Repeat("x", 200)
+	for _, row := range []struct {
+		rule  string
+		specs []topology.Spec
+		want  string
+	}{
+		{"a grain that is too fine", []topology.Spec{topology.Delays{Grain: time.Millisecond}}, "Grain is 1ms"},
+		{"a Max beyond the levels", []topology.Spec{topology.Delays{Grain: 10 * time.Millisecond, Max: 1000 * time.Hour * 24}}, "Max is 24000h"},
+		{"an empty queue", []topology.Spec{topology.Delays{Queues: []string{""}}}, "Delays.Queues[0] is empty"},
+		{"a queue that a key cannot name", []topology.Spec{topology.Delays{Queues: []string{"a.#"}}}, "the word * or #"},
+		{"a queue too long for a key", []topology.Spec{topology.Delays{Queues: []string{long}}}, "200 bytes long"},
+		{"a work queue too long for a key", []topology.Spec{topology.Delays{}, topology.WorkQueue{Name: long}}, "want at most 195"},
+		{"a binding too long for a key", []topology.Spec{topology.Delays{}, topology.Exchange{Name: "shop"},
+			topology.WorkQueue{Name: "orders", Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", Key: long}}}}, "bytes too long together"},
+	} {
+		t.Run(row.rule, func(t *testing.T) {
+			if _, err := topology.NewPlan(v43, row.specs...); err == nil || !strings.Contains(err.Error(), row.want) {
+				t.Errorf("the error is %v, want %q in it", err, row.want)
+			}
+		})
+	}
+}
+
+// Delete is given fewer levels than another service has declared.
+func TestDelaysAreDeletedWithAllTheirLevels(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		t.Run(version, func(t *testing.T) {
+			s := start(t, version)
+			orders := topology.WorkQueue{Name: "orders"}
+			s.declare(orders, topology.Delays{Max: time.Minute})
+			shop, err := producer.New(s.conn, producer.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer shop.Close()
+			if _, err := shop.Publish(t.Context(), producer.Message{Key: "orders", ID: "later", Delay: 40 * time.Second}); err != nil {
+				t.Fatal(err)
+			}
+			fewer := topology.Delays{Max: 2 * time.Second}
+			if err := topology.Delete(t.Context(), s.conn, fewer); !errors.Is(err, topology.ErrInUse) {
+				t.Fatalf("Delete = %v while a message is delayed, want ErrInUse", err)
+			}
+			for _, name := range s.Queues() {
+				s.Drain(name)
+			}
+			if err := topology.Delete(t.Context(), s.conn, orders, fewer); err != nil {
+				t.Fatal(err)
+			}
+			if left := s.Queues(); len(left) > 0 {
+				t.Errorf("queues %q are left", left)
+			}
+			if s.DeleteExchange("rehop.delays.1s.05") {
+				t.Error("an exchange of a level is left")
+			}
+		})
+	}
+}

@@ -1,0 +1,292 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/declared"
+	"github.com/rehop/rehop/internal/exchange"
+	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// ErrInUse is wrapped by the error of [Delete] when a queue holds messages or has
+// consumers, or an exchange has bindings.
+var ErrInUse = errors.New("in use")
+
+// Delete deletes what declaring the specifications makes. It also deletes the wait
+// queues that a longer or changed schedule has left, as far as their names are
+// known. It ignores what does not exist. A queue of others ([WorkQueue.Existing])
+// stays.
+//
+// If a queue holds messages or has consumers, Delete deletes nothing, and the
+// error names each such queue and wraps [ErrInUse]. An exchange that others still
+// bind to stays, and the error names it too.
+//
+// [Delays] are those of all services of the virtual host. All their levels are
+// deleted, whatever Max is, when no message is in any of them. [Lanes] are deleted without them too, with the
+// exchanges that delayed messages reach the lanes through. Of a Delays.Grain that
+// does not divide 1s those are found only if conn has declared it, or if the Delays
+// are given; otherwise two exchanges are left, Name + ".lanes.due." and the grain,
+// such as "30ms", and the same with ".rest". They lead what arrives to
+// [Delays.Stranded].
+//
+// Stop publishers and consumers first. A message that arrives during Delete is
+// deleted with its queue. So is a message that the broker is moving out of a
+// quorum queue, because no count shows it.
+func Delete(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
+	return remove(ctx, conn, specs, false)
+}
+
+// DeleteAll is like [Delete], but also deletes queues and exchanges that are in
+// use, with all messages in them.
+func DeleteAll(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
+	return remove(ctx, conn, specs, true)
+}
+
+func remove(ctx context.Context, conn *connection.Conn, specs []Spec, inUse bool) error {
+	if err := usable(ctx, conn); err != nil {
+		return err
+	}
+	_, err := again(ctx, func() (struct{}, error) {
+		c := caller{ctx: ctx, conn: conn}
+		defer c.close()
+		d, err := newDeclaration(&c, withAllLevels(specs))
+		if err != nil {
+			return struct{}{}, err
+		}
+		queues, err := d.existingQueues(&c)
+		if err == nil && !inUse {
+			err = usedQueues(queues)
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, c.delete(queues, d.plan, inUse)
+	})
+	return err
+}
+
+// withAllLevels returns specs with the longest Max of each Delays: another service may
+// have declared more levels, and all of a grain share their exchanges.
+func withAllLevels(specs []Spec) []Spec {
+	specs = slices.Clone(specs)
+	for i, spec := range specs {
+		if d, ok := spec.(Delays); ok && d.validate() == nil {
+			d.Max = 0
+			specs[i] = d
+		}
+	}
+	return specs
+}
+
+// existingQueues returns the queues that are to be deleted and exist.
+func (d *declaration) existingQueues(c *caller) (queues []amqp.Queue, err error) {
+	look := func(name string) (exists bool, err error) {
+		q, exists, err := c.passive(name)
+		if exists {
+			queues = append(queues, q)
+		}
+		return exists, err
+	}
+	all := func(w WorkQueue, rung, first int) (n int, err error) { // of the waits without a TTL
+		for exists := true; exists && err == nil; n++ {
+			exists, err = look(route.CarriedQueue(w.Name, rung, first+n))
+		}
+		return n - 1, err
+	}
+	for _, q := range d.plan.Queues {
+		if _, err := look(q.Name); err != nil {
+			return nil, err
+		}
+		if w := d.workQueue(q.Owner); w != nil && (q.role == waitRole && q.rung == len(w.Waits) || q.role == workRole && len(w.Waits) == 0) {
+			for i := range w.Waits {
+				if _, err := look(w.otherWaitQueue(i + 1)); err != nil {
+					return nil, err
+				}
+				if _, err := all(*w, i+1, 2); err != nil {
+					return nil, err
+				}
+			}
+			for rung := len(w.Waits) + 1; rung <= delay.MaxWaits; rung++ {
+				if n, err := all(*w, rung, 1); err != nil {
+					return nil, err
+				} else if n == 0 {
+					break
+				}
+			}
+		}
+	}
+	return queues, nil
+}
+
+// passive returns what a passive declaration says of a queue, and whether it
+// exists.
+func (c *caller) passive(name string) (q amqp.Queue, exists bool, err error) {
+	refused, err := c.do(func(ch *amqp.Channel) (err error) {
+		q, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		return err
+	})
+	switch {
+	case err != nil:
+		return q, false, fmt.Errorf("topology: look at queue %q: %w", name, err)
+	case refused == nil:
+		return q, true, nil
+	case refused.Code == amqp.NotFound && connection.ClassOf(refused) != connection.Transient:
+		return q, false, nil
+	}
+	return q, false, fmt.Errorf("topology: look at queue %q: %w", name, refused)
+}
+
+func usedQueues(queues []amqp.Queue) error {
+	var errs []error
+	for _, q := range queues {
+		if q.Messages > 0 || q.Consumers > 0 {
+			errs = append(errs, fmt.Errorf("topology: queue %q is %w: it holds %d messages and has %d consumers", q.Name, ErrInUse, q.Messages, q.Consumers))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// delete deletes the queues and then the exchanges, those of work queues before
+// those of the user, which they may be bound to.
+func (c *caller) delete(queues []amqp.Queue, p Plan, inUse bool) error {
+	for _, q := range queues {
+		// Not if-unused and if-empty: asked of a quorum queue, they end the connection.
+		refused, err := c.do(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDelete(q.Name, false, false, false)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("topology: delete queue %q: %w", q.Name, err)
+		}
+		if refused != nil {
+			return deleteRefusal("queue", q.Name, refused)
+		}
+	}
+	exchanges := slices.Clone(p.Exchanges)
+	slices.SortStableFunc(exchanges, func(a, b PlannedExchange) int {
+		return boolInt(a.Owner == "") - boolInt(b.Owner == "")
+	})
+	var errs []error
+	for _, e := range exchanges {
+		// The exchanges of delays are bound to each other.
+		ifUnused := e.Owner == "" && !inUse && !levels.Is(e.Name)
+		refused, err := c.do(func(ch *amqp.Channel) error { return ch.ExchangeDelete(e.Name, ifUnused, false) })
+		switch {
+		case err != nil:
+			return fmt.Errorf("topology: delete exchange %q: %w", e.Name, err)
+		case refused != nil && refused.Code == amqp.PreconditionFailed:
+			errs = append(errs, fmt.Errorf("topology: exchange %q is %w: others bind to it: %w", e.Name, ErrInUse, refused))
+		case refused != nil:
+			errs = append(errs, deleteRefusal("exchange", e.Name, refused))
+		default:
+			exchange.Deleted(c.conn, e.Name)
+		}
+	}
+	if err := c.deleteDue(p); err != nil {
+		errs = append(errs, err)
+	}
+	for _, d := range p.delays {
+		declared.Forget(c.conn, d.Levels.Grain)
+	}
+	return errors.Join(errs...)
+}
+
+// deleteDue deletes the exchanges that lead delayed messages to lanes. Which of them
+// exist only other calls know, those that declared the delays.
+func (c *caller) deleteDue(p Plan) error {
+	var names []string
+	for _, lanes := range p.lanes {
+		for _, grain := range dueGrains(c.conn, p) {
+			due, rest := Lanes{Name: lanes}.dueExchanges(grain)
+			names = append(names, due, rest)
+		}
+	}
+	var steps []step
+	for _, name := range names {
+		steps = append(steps, step{
+			what:    fmt.Sprintf("delete exchange %q", name),
+			call:    func(ch *amqp.Channel, noWait bool) error { return ch.ExchangeDelete(name, false, noWait) },
+			explain: func(cause *amqp.Error) error { return deleteRefusal("exchange", name, cause) },
+		})
+	}
+	at, refused, err := c.all(steps)
+	switch {
+	case err != nil:
+		return err
+	case refused != nil && refused.Code == amqp.AccessRefused:
+		err = c.deletePermitted(steps, names)
+	case refused != nil:
+		err = at.explain(refused)
+	}
+	for _, name := range names {
+		exchange.Deleted(c.conn, name)
+	}
+	return err
+}
+
+// deletePermitted does the steps that delete exchanges one by one. A refusal is an
+// error if the exchange can be seen to exist.
+func (c *caller) deletePermitted(steps []step, names []string) error {
+	var errs []error
+	for i, s := range steps {
+		refused, err := c.do(func(ch *amqp.Channel) error { return s.call(ch, false) })
+		if err != nil {
+			return err
+		}
+		if refused == nil {
+			continue
+		}
+		unseen, err := c.do(func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclarePassive(names[i], amqp.ExchangeTopic, true, false, false, false, nil)
+		})
+		if err != nil {
+			return err
+		}
+		if unseen == nil {
+			errs = append(errs, s.explain(refused))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// dueGrains returns the grains of delays to lanes that are worth a try. To try all
+// that are possible would take a thousand deletions, and each of them, also of what
+// does not exist, writes to the broker's metadata.
+func dueGrains(conn *connection.Conn, p Plan) (grains []time.Duration) {
+	for grain := delay.MinGrain; grain <= delay.MaxGrain; grain += time.Millisecond {
+		if time.Second%grain == 0 {
+			grains = append(grains, grain)
+		}
+	}
+	for _, d := range declared.On(conn) {
+		grains = append(grains, d.Levels.Grain)
+	}
+	for _, d := range p.delays {
+		grains = append(grains, d.Levels.Grain)
+	}
+	slices.Sort(grains)
+	return slices.Compact(grains)
+}
+
+func deleteRefusal(kind, name string, cause *amqp.Error) error {
+	if cause.Code == amqp.AccessRefused {
+		return fmt.Errorf("topology: %w to delete %s %q: give the user configure on it: %w", errNoPermission, kind, name, cause)
+	}
+	return fmt.Errorf("topology: delete %s %q: %w", kind, name, cause)
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,124 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// DeleteWaits deletes the wait queues of a work queue that a former schedule uses
+// and the current one does not. Call it when no process has the former schedule any
+// more and its longest wait has passed since. It ignores what does not exist.
+// It then declares the current work queue, which takes the names that have become
+// free: what was used in their place is out of use from the next session of each
+// consumer on, and goes with DeleteWaits(ctx, conn, current, current). A consumer that
+// still uses it then holds what fails. After some 20 s it begins another session, and
+// handles what it held once more.
+//
+// If one of these queues holds messages or has consumers, DeleteWaits deletes
+// nothing, and the error names each such queue and wraps [ErrInUse]. Under [Carry]
+// every consumer of the work queue consumes them too, so stop the consumers first.
+// Of several queues without a TTL for one rung only those with the highest numbers
+// can go, because consumers find them by counting.
+//
+// No count shows a message that the broker is moving out of a quorum queue, such as
+// one that the work queue refuses: it is deleted with its queue.
+func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current WorkQueue) error {
+	if err := usable(ctx, conn); err != nil {
+		return err
+	}
+	if former.Name != current.Name {
+		return connection.WithClass(fmt.Errorf("topology: DeleteWaits: the former work queue is %q and the current one %q, want one name", former.Name, current.Name), connection.Bug)
+	}
+	if err := errors.Join(former.validate(), current.validate()); err != nil {
+		return connection.WithClass(err, connection.Bug)
+	}
+	now, err := Resolve(ctx, conn, current)
+	if err != nil {
+		return err
+	}
+	used := map[string]bool{}
+	for _, at := range now.WaitAt {
+		used[at.Key] = true
+	}
+	_, err = again(ctx, func() (struct{}, error) {
+		c := caller{ctx: ctx, conn: conn}
+		defer c.close()
+		queues, err := former.unusedWaits(&c, used)
+		if err == nil {
+			err = usedQueues(queues)
+		}
+		if err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, c.delete(queues, Plan{}, false)
+	})
+	if err != nil {
+		return err
+	}
+	return Declare(ctx, conn, current)
+}
+
+// unusedWaits returns the wait queues for the waits of w that are not in use.
+func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []amqp.Queue, err error) {
+	if err := c.open(); err != nil {
+		return nil, err
+	}
+	version := c.session.Server().Version
+	for i, wait := range w.Waits {
+		rung := i + 1
+		var after []string // numbered queues that stay
+		var carried []string
+		for nth := 1; ; nth++ {
+			name := route.CarriedQueue(w.Name, rung, nth)
+			args, exists, err := c.argumentsIfAny(w.carriedWait(name, rung, version))
+			if err != nil {
+				return nil, err
+			}
+			if !exists {
+				break
+			}
+			switch {
+			case used[name] || waitIn(args) != wait:
+				after = append(after, carried...)
+				carried = nil
+			default:
+				carried = append(carried, name)
+			}
+			if !isCarriedForm(args) {
+				break // the others are named after their waits
+			}
+		}
+		if len(after) > 0 {
+			return nil, fmt.Errorf("topology: wait queues %q are %w: queues of the same rung with higher numbers are", after, ErrInUse)
+		}
+		names := carried
+		if other := w.otherWaitQueue(rung); !used[other] {
+			names = append(names, other)
+		}
+		for _, name := range names {
+			q, exists, err := c.passive(name)
+			if err != nil {
+				return nil, err
+			}
+			if exists {
+				queues = append(queues, q)
+			}
+		}
+	}
+	return queues, nil
+}
+
+// waitIn returns the wait of a wait queue with these arguments, of either form.
+func waitIn(args amqp.Table) time.Duration {
+	if ms, ok := args["x-message-ttl"].(int64); ok {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return waitOf(args)
+}

@@ -1,0 +1,112 @@
+package topology_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/topology"
+)
+
+func TestDeleteWaits(t *testing.T) {
+	const s1, m1, m2, m3, h1 = time.Second, time.Minute, 2 * time.Minute, 3 * time.Minute, time.Hour
+	for _, tt := range []struct {
+		rule            string
+		engine          topology.Engine
+		before          []time.Duration // declared first, and live on
+		former, current []time.Duration
+		gone            []string // the former's own
+		again           []string // of these, those that the current one takes
+	}{
+		{"a changed wait", topology.Republish, nil, []time.Duration{m1, m2}, []time.Duration{m1, m3}, []string{"orders.wait.2"}, []string{"orders.wait.2"}},
+		{"a wait changed back", topology.Republish, []time.Duration{m1}, []time.Duration{m2}, []time.Duration{m1}, []string{"orders.wait.1.2m"}, nil},
+		{"a shorter schedule", topology.Republish, nil, []time.Duration{m1, m2, h1}, []time.Duration{m1}, []string{"orders.wait.2", "orders.wait.3"}, nil},
+		{"no waits any more", topology.Republish, nil, []time.Duration{m1}, nil, []string{"orders.wait.1"}, nil},
+		{"the same schedule", topology.Republish, nil, []time.Duration{m1, m2}, []time.Duration{m1, m2}, nil, nil},
+		{"a queue of a third schedule stays", topology.Republish, []time.Duration{m3}, []time.Duration{m1}, []time.Duration{m2}, []string{"orders.wait.1.1m"}, nil},
+		{"carried: a shorter schedule", topology.Carry, nil, []time.Duration{m1, m2}, []time.Duration{m1}, []string{"orders.wait.2"}, nil},
+		{"carried: a wait changed back", topology.Carry, []time.Duration{m1}, []time.Duration{s1}, []time.Duration{m1}, []string{"orders.wait.1.2"}, nil},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			everyVersion(t, func(s *server) {
+				with := func(waits []time.Duration) topology.WorkQueue {
+					return orders(waiting(waits...), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, tt.engine })
+				}
+				former, current := with(tt.former), with(tt.current)
+				if tt.before != nil {
+					s.declare(with(tt.before))
+				}
+				s.declare(former)
+				s.declare(current)
+				want := slices.DeleteFunc(s.Queues(), func(name string) bool { return slices.Contains(tt.gone, name) && !slices.Contains(tt.again, name) })
+				for _, name := range tt.gone {
+					before := s.Queues()
+					s.publish(name)
+					err := topology.DeleteWaits(s.Context(), s.conn, former, current)
+					if !errors.Is(err, topology.ErrInUse) || !strings.Contains(err.Error(), name) || !slices.Equal(s.Queues(), before) {
+						s.Errorf("with a message in %s: %v, and %v are left; want %v, and nothing deleted", name, err, s.Queues(), topology.ErrInUse)
+					}
+					s.on(func(ch *amqp.Channel) error {
+						_, err := ch.QueuePurge(name, false)
+						return err
+					})
+				}
+				for range 2 { // the second time, nothing is there
+					if err := topology.DeleteWaits(s.Context(), s.conn, former, current); err != nil {
+						s.Error(err)
+					}
+				}
+				if got := s.Queues(); !slices.Equal(got, want) {
+					s.Errorf("%v are left, want %v", got, want)
+				}
+				r := s.resolve(current)
+				if tt.again == nil {
+					return
+				}
+				if err := topology.DeleteWaits(s.Context(), s.conn, current, current); err != nil {
+					s.Error(err)
+				}
+				if got := s.Queues(); len(got) != len(want)-len(tt.again) || !slices.Equal(s.resolve(current).WaitAt, r.WaitAt) {
+					s.Errorf("%v are left, want what %v waits at alone", got, r.WaitAt)
+				}
+			})
+		})
+	}
+}
+
+// Consumers find the queues without a TTL by counting them.
+func TestDeleteWaitsLeavesNoGap(t *testing.T) {
+	s := start(t, "3.10")
+	first := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.Carry })
+	second := first
+	second.Waits = []time.Duration{time.Hour}
+	s.declare(first)
+	s.declare(second)
+	err := topology.DeleteWaits(s.Context(), s.conn, first, second)
+	s.wantError("the first of two", err, `"orders.wait.1"`, "higher numbers")
+	if !errors.Is(err, topology.ErrInUse) {
+		t.Errorf("%v does not wrap ErrInUse", err)
+	}
+	other := second
+	other.Name = "other"
+	s.wantError("two names", topology.DeleteWaits(s.Context(), s.conn, first, other), `"orders"`, `"other"`, "want one name")
+}
+
+func TestDeleteFindsTheWaitsOfASchedule(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		old, w := orders(waiting(time.Minute, time.Hour)), orders(waiting())
+		old.Bindings, w.Bindings = nil, nil
+		old.Engine = topology.Carry
+		s.declare(old)
+		if err := topology.Delete(s.Context(), s.conn, w); err != nil {
+			s.Error(err)
+		}
+		if got := s.Queues(); len(got) != 0 {
+			s.Errorf("%v are left", got)
+		}
+	})
+}

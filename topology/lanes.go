@@ -1,0 +1,309 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+)
+
+// Lanes is a work queue in several classes: a [WorkQueue] for each, which one
+// consumer reads together. A message of a higher lane goes ahead of those that wait
+// in a lower one, on every version of the broker and both types of queue. It is a
+// [Spec] to declare and a [Source] to consume.
+//
+//	sms := topology.Lanes{
+//		Name:     "sms",
+//		Lanes:    []topology.Lane{{Name: "vip"}, {Name: "normal"}, {Name: "bulk"}},
+//		Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}},
+//		Waits:    delay.Default(),
+//	}
+//
+// A message reaches a lane in one of three ways: by its priority, through the
+// exchange [Lanes.Exchange] or what is bound to it; by the lane's own Bindings; or by the name of the
+// lane's queue, which is "sms.vip" here. It stays in its lane when it waits,
+// comes back and becomes a dead letter.
+type Lanes struct {
+	// Name of the whole. The queue of a lane is named Name + "." + Lane.Name, and
+	// that name is bounded as WorkQueue.Name is.
+	Name string
+
+	// Lanes, the highest first. 2 to 9.
+	Lanes []Lane
+
+	// Bindings that lead messages to the lane of their priority. Without any,
+	// such messages are published to [Lanes.Exchange].
+	Bindings []Binding
+
+	// Type, Waits and Engine of the work queue of every lane.
+	Type   QueueType
+	Waits  delay.Schedule
+	Engine Engine
+
+	// OneDeadLetterQueue says that the dead letters of all lanes end in one queue,
+	// Name + ".dlq". Otherwise every lane has a dead-letter queue of its own. It
+	// should not change while letters are there: each form leaves the other's
+	// queues as they are, with their bindings.
+	OneDeadLetterQueue bool
+}
+
+// Lane is one class of [Lanes].
+type Lane struct {
+	// Name within the Lanes, such as "vip".
+	Name string
+
+	// Bindings that lead messages to this lane, whatever their priority. A message
+	// that also comes through Lanes.Bindings is there twice.
+	Bindings []Binding
+
+	// Share is how many messages of this lane are handled while other lanes have
+	// theirs handled, in proportion: with shares 6, 3 and 1 a full lane of share 6
+	// has six messages in ten. What a lane does not use goes to the others, in
+	// proportion, and no lane starves. 1 to 1,000 in every lane, or 0 in every lane.
+	//
+	// 0 means strict: a message is handled only when no higher lane has one. A lane
+	// starves as long as messages arrive in the higher ones as fast as they are
+	// handled. On quorum queues before 4.3 a message that a consumer holds while its
+	// lane starves for some ten hours becomes a dead letter: the broker takes it back
+	// at each consumer timeout, and each time counts towards the delivery limit.
+	Share int
+}
+
+// headerPriority is xdeath.HeaderPriority.
+const headerPriority = "x-rehop-priority"
+
+const (
+	minLanes = 2
+	maxLanes = MaxPriority
+	maxShare = 1000
+)
+
+// Exchange returns the name of the exchange that leads a message to the lane of
+// its priority, whatever its routing key: Name + ".lanes". The exchange looks at
+// the header x-rehop-priority, which package producer sets from Message.Priority,
+// because no exchange can look at the property. A message without the header goes
+// to the lane of priority 4, which is normal.
+//
+// Messages with a Delay cannot be published to it, because it is of kind headers.
+// Publish them to an exchange of Lanes.Bindings that is declared in one call with
+// the Lanes and [Delays], or to the queue of a lane by its name.
+func (l Lanes) Exchange() string { return l.Name + lanesSuffix }
+
+const lanesSuffix = ".lanes"
+
+// restExchange takes what has no priority. Its name is another one for other lanes:
+// the broker then refuses to declare Exchange again, which has the bindings of these.
+func (l Lanes) restExchange() string {
+	h := fnv.New32a()
+	for _, lane := range l.Lanes {
+		_, _ = h.Write([]byte(lane.Name + "\x00")) // never fails
+	}
+	return fmt.Sprintf("%s.rest.%08x", l.Exchange(), h.Sum32())
+}
+
+// WorkQueues returns the work queue of each lane, the highest first. It is of use
+// to consume one lane alone, or its dead letters, and to publish to a lane by the
+// name of its queue. To declare them is what Lanes is for.
+func (l Lanes) WorkQueues() []WorkQueue {
+	list := make([]WorkQueue, len(l.Lanes))
+	for i, lane := range l.Lanes {
+		list[i] = WorkQueue{
+			Name: l.Name + "." + lane.Name, Type: l.Type, Bindings: lane.Bindings, Waits: l.Waits, Engine: l.Engine,
+			lane: laneOf{l.Name, i},
+		}
+		if l.OneDeadLetterQueue {
+			list[i].letters = l.Name + ".dlq"
+		}
+	}
+	return list
+}
+
+// Strict reports whether the lanes are consumed strictly, and not by shares.
+func (l Lanes) Strict() bool {
+	return !slices.ContainsFunc(l.Lanes, func(lane Lane) bool { return lane.Share > 0 })
+}
+
+// Route returns a route that stands for all lanes: [Route.Lanes] returns them. Only
+// a Consumer can read it. Everything else that wants a Source wants one of
+// [Lanes.WorkQueues].
+func (l Lanes) Route() Route { return Route{Queue: l.Name, Waits: l.Waits, lanes: &l} }
+
+// Lanes returns the lanes that r stands for, and false if it is the route of one
+// queue.
+func (r Route) Lanes() (Lanes, bool) {
+	if r.lanes == nil {
+		return Lanes{}, false
+	}
+	return *r.lanes, true
+}
+
+// Plan returns the plan of these lanes alone for a broker of version v, where
+// nothing of them exists yet. It does no I/O.
+func (l Lanes) Plan(v connection.Version) (Plan, error) { return NewPlan(v, l) }
+
+func (l Lanes) validate() error {
+	var errs []error
+	owner := fmt.Sprintf("Lanes %q: ", shorten(l.Name))
+	errs = append(errs, validateName("Lanes.Name", l.Name, maxName-len(".lanes.due.999.999999ms.rest"), ""))
+	if n := len(l.Lanes); n < minLanes || n > maxLanes {
+		errs = append(errs, fmt.Errorf("topology: %sLanes has %d lanes, want %d to %d", owner, n, minLanes, maxLanes))
+	}
+	if l.Name == "amq" {
+		errs = append(errs, errors.New(`topology: Lanes.Name is "amq", want another one: its lanes would have queues whose names begin with "amq.", and those belong to the broker`))
+	}
+	first := map[string]int{}
+	for i, lane := range l.Lanes {
+		errs = append(errs, l.validateName(owner, i))
+		if j, taken := first[lane.Name]; taken && lane.Name != "" {
+			errs = append(errs, fmt.Errorf("topology: %sLanes[%d].Name is %q, want another one: Lanes[%d] has it", owner, i, lane.Name, j))
+		} else {
+			first[lane.Name] = i
+		}
+		for j, b := range lane.Bindings {
+			errs = append(errs, b.validate(fmt.Sprintf("%sLanes[%d].Bindings[%d]", owner, i, j)))
+		}
+		switch {
+		case lane.Share < 0 || lane.Share > maxShare:
+			errs = append(errs, fmt.Errorf("topology: %sLanes[%d].Share is %d, want 1 to %d, or 0 in every lane", owner, i, lane.Share, maxShare))
+		case lane.Share == 0 && !l.Strict():
+			errs = append(errs, fmt.Errorf("topology: %sLanes[%d].Share is 0 and that of another lane is not, want 1 to %d in every lane, or 0 in every lane", owner, i, maxShare))
+		}
+	}
+	for i, b := range l.Bindings {
+		errs = append(errs, b.validate(fmt.Sprintf("%sBindings[%d]", owner, i)))
+	}
+	errs = append(errs, l.Type.validate(owner+"Type"))
+	if err := l.Waits.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("topology: %sWaits: %w", owner, err))
+	}
+	if l.Engine > Carry {
+		errs = append(errs, engineFault(owner, l.Engine))
+	}
+	return errors.Join(errs...)
+}
+
+// validateName checks the name of a lane, out of which its queue's name is made.
+func (l Lanes) validateName(owner string, i int) error {
+	name := l.Lanes[i].Name
+	prefix := l.Name + "."
+	longest := maxName - len(longestSuffix) - len(prefix)
+	switch {
+	case name == "":
+		return fmt.Errorf("topology: %sLanes[%d].Name is empty", owner, i)
+	case name == "dlq" && l.OneDeadLetterQueue:
+		return fmt.Errorf("topology: %sLanes[%d].Name is %q, want another one: %q is the dead-letter queue of all lanes", owner, i, name, prefix+name)
+	case len(name) > longest && longest > 0: // or Lanes.Name alone is too long
+		return fmt.Errorf("topology: %sLanes[%d].Name is %d bytes long (%.20q...), want at most %d (%d less %q before it, and %q, the longest that is added to it)",
+			owner, i, len(name), name, longest, maxName, shorten(l.Name)+".", longestSuffix)
+	case !utf8.ValidString(name):
+		return fmt.Errorf("topology: %sLanes[%d].Name is %q, which is not valid UTF-8", owner, i, name)
+	}
+	return nil
+}
+
+func (l Lanes) addTo(b *builder) {
+	b.plan.lanes = append(b.plan.lanes, l.Name)
+	for _, w := range l.WorkQueues() {
+		w.addTo(b)
+	}
+	l.addExchanges(b, l.Exchange(), l.restExchange(), nil)
+	for i, own := range l.Bindings { // last: then all the rest is there
+		planned := PlannedBinding{Exchange: own.Exchange, Key: own.Key, Args: own.Headers, ToExchange: l.Exchange(), Owner: l.Name, users: true}
+		b.bind(planned)
+		b.targets.lanes = append(b.targets.lanes, lanesTarget{l, boundTarget{planned, fmt.Sprintf("Lanes %q: Bindings[%d]", shorten(l.Name), i)}})
+	}
+	b.note(l.Name, "lanes, highest first: "+l.describe())
+}
+
+// addExchanges adds an exchange that leads messages to the lane of their priority,
+// and one for those that have none.
+func (l Lanes) addExchanges(b *builder, name, rest string, restArgs amqp.Table) {
+	b.exchange(PlannedExchange{Name: rest, Kind: amqp.ExchangeFanout, Owner: l.Name, Args: restArgs})
+	b.exchange(PlannedExchange{Name: name, Kind: amqp.ExchangeHeaders, Owner: l.Name, Args: amqp.Table{"alternate-exchange": rest}})
+	queues, of := l.WorkQueues(), lanesOf(len(l.Lanes))
+	b.bind(PlannedBinding{Exchange: rest, Queue: queues[of[normalPriority-1]].Name, Owner: l.Name})
+	for p := MaxPriority; p >= 1; p-- {
+		b.bind(PlannedBinding{Exchange: name, Queue: queues[of[p-1]].Name, Owner: l.Name,
+			Args: amqp.Table{"x-match": "any-with-x", headerPriority: int64(p)}})
+	}
+}
+
+// dueExchanges returns the names of the exchanges that lead what was delayed to its
+// lane, and of those the one for what has no priority, whose alternate exchange
+// leads to the stranded queue: what goes from exchange to exchange counts as routed
+// even where the last one has no queue.
+func (l Lanes) dueExchanges(grain time.Duration) (name, rest string) {
+	name = fmt.Sprintf("%s.due.%v", l.Exchange(), grain)
+	return name, name + ".rest"
+}
+
+// describe says which lane a priority leads to, and how the lanes are consumed.
+func (l Lanes) describe() string {
+	of := lanesOf(len(l.Lanes))
+	var parts []string
+	for i, w := range l.WorkQueues() {
+		low := slices.Index(of[:], i) + 1
+		high := low
+		for high < MaxPriority && of[high] == i {
+			high++
+		}
+		about := fmt.Sprintf("priority %d", low)
+		if high > low {
+			about += fmt.Sprintf(" to %d", high)
+		}
+		if i == of[normalPriority-1] {
+			about += " and none"
+		}
+		if !l.Strict() {
+			about += fmt.Sprintf(", share %d", l.Lanes[i].Share)
+		}
+		parts = append(parts, fmt.Sprintf("%s (%s)", w.Name, about))
+	}
+	how := "by shares"
+	if l.Strict() {
+		how = "strictly: a lane starves as long as the higher ones are not empty"
+	}
+	return strings.Join(parts, ", ") + "; consumed " + how
+}
+
+// normalPriority is what a message without a priority counts as.
+const normalPriority = 4
+
+// lanesOf returns the lane, counted from 0, of each priority, counted from 1, for n
+// lanes. The five priorities above normal are dealt to the upper lanes and the other
+// four to the lower lanes, so that no lane has both: a quorum queue of broker 4.0 to
+// 4.2 holds back a message of the one kind behind a waiting one of the other.
+func lanesOf(n int) (lanes [MaxPriority]int) {
+	const above = MaxPriority - normalPriority
+	upper := max(n/2, n-normalPriority)
+	deal := func(highest, count, first, lanesThere int) {
+		for i := range count {
+			lanes[highest-1-i] = first + i*lanesThere/count
+		}
+	}
+	deal(MaxPriority, above, 0, upper)
+	deal(normalPriority, normalPriority, upper, n-upper)
+	return lanes
+}
+
+// workQueues returns the work queues among the specifications, those of lanes
+// included.
+func workQueues(specs []Spec) (all []WorkQueue) {
+	for _, s := range specs {
+		switch s := s.(type) {
+		case WorkQueue:
+			all = append(all, s)
+		case Lanes:
+			all = append(all, s.WorkQueues()...)
+		}
+	}
+	return all
+}

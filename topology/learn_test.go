@@ -1,0 +1,261 @@
+package topology_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/topology"
+)
+
+func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		s.declare(topology.WorkQueue{Name: "typed", Type: topology.Classic})
+		classic, others := lanes("a", "b"), lanes("a", "b")
+		classic.Type, others.Name = topology.Classic, "theirs"
+		s.declare(classic)
+		s.rawQueue("theirs.a", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(topology.DeliveryLimit), "x-dead-letter-exchange": "theirs.letters"})
+		s.rawQueue("theirs", amqp.Table{"x-queue-type": "quorum", "x-max-length": int64(5)})
+		s.declare(topology.DeadLetterQueue{Name: "letters", MaxAge: time.Hour})
+		s.declare(topology.Exchange{Name: "shop"})
+		for _, tt := range []struct {
+			rule                       string
+			spec                       topology.Spec
+			argument, want, have, says string
+		}{
+			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to it`},
+			{"lanes of another queue type", lanes("a", "b"), "x-queue-type", "quorum", "classic", `set Lanes.Type to "classic"`},
+			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.dead", "theirs.letters", "stop what publishes to it"},
+			{"a queue of others", topology.WorkQueue{Name: "theirs"}, "x-dead-letter-exchange", "theirs.dead", "none", "set WorkQueue.Existing"},
+			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", `delete_queue "letters"`},
+			{"another kind of exchange", topology.Exchange{Name: "shop", Kind: "fanout"}, "type", "fanout", "topic", "use the kind it has"},
+		} {
+			err := topology.Declare(s.Context(), s.conn, tt.spec)
+			var c *topology.ConflictError
+			if !errors.As(err, &c) {
+				s.Errorf("%s: %v, want a *ConflictError", tt.rule, err)
+				continue
+			}
+			if c.Argument != tt.argument || c.Want != tt.want || c.Have != tt.have || !strings.Contains(c.Advice, tt.says) {
+				s.Errorf("%s: %+v; want %s, wanted %s, found %s, and %q", tt.rule, *c, tt.argument, tt.want, tt.have, tt.says)
+			}
+			if !strings.Contains(err.Error(), "exists with another "+c.Argument) || errors.Unwrap(c) == nil {
+				s.Errorf("%s: %v", tt.rule, err)
+			}
+		}
+	})
+}
+
+// The classic waits and letters that an earlier version declared before a classic
+// work queue.
+func TestPartsOfEarlierForms(t *testing.T) {
+	s := start(t, "4.3")
+	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Type = nil, topology.Classic })
+	s.rawQueue("orders.wait.1", amqp.Table{"x-queue-type": "classic", "x-message-ttl": int64(60_000),
+		"x-dead-letter-exchange": "orders.retry", "x-dead-letter-routing-key": "orders@1"})
+	s.rawQueue("orders.dlq", amqp.Table{"x-queue-type": "classic"})
+	plan := s.declare(w)
+	if got := plan.Engines[0].WaitQueues(); got[0] != "orders.wait.1.1m" || len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], "x-queue-type classic") {
+		s.Errorf("the wait is %v, notes %q; want a quorum queue beside the classic one, and that it is said", got, plan.Notes)
+	}
+	if r := s.resolve(w); r.WaitAt[0].Key != "orders.wait.1.1m" {
+		s.Errorf("the wait is at %v", r.WaitAt)
+	}
+}
+
+// Queues that a broker of 3.x was given, which has been upgraded since.
+func TestUpgradedBroker(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		engine topology.Engine // on 3.x
+		want   topology.Engine
+		wait   string
+	}{
+		{"carry goes on", topology.Carry, topology.Carry, "orders.wait.1"},
+		{"republish has waits that lose nothing", topology.Republish, topology.Republish, "orders.wait.1.1m"},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			s := start(t, "4.0")
+			w := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, tt.engine })
+			old, err := w.Plan(v310)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range old.Queues {
+				s.rawQueue(q.Name, q.Args)
+			}
+			w.Engine = topology.Auto
+			for range 2 {
+				plan := s.declare(w)
+				if e := plan.Engines[0]; e.Engine != tt.want || e.WaitQueues()[0] != tt.wait {
+					t.Errorf("%+v, want %s with the wait %s", e, tt.want, tt.wait)
+				}
+				if notes := strings.Join(plan.Notes, "\n"); !strings.Contains(notes, "rabbitmqctl set_policy") || !strings.Contains(notes, "a delivery limit of 20 applies") {
+					t.Errorf("notes %q, want what to do about the work queue and the dead letters", plan.Notes)
+				}
+			}
+			if r := s.resolve(w); r.Engine() != tt.want || r.WaitAt[0].Key != tt.wait {
+				t.Errorf("engine %s, waits at %v", r.Engine(), r.WaitAt)
+			}
+		})
+	}
+}
+
+// A node of 3.13 beside one of 4.0 that has declared the queue.
+func TestFormOfALaterNodeIsAccepted(t *testing.T) {
+	s := start(t, "3.10")
+	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
+	later, err := w.Plan(v40)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range later.Queues {
+		s.rawQueue(q.Name, q.Args)
+	}
+	plan := s.declare(w)
+	if e := plan.Engines[0]; e.Engine != topology.Republish || e.WaitQueues()[0] != "orders.wait.1" {
+		t.Errorf("%+v, want republish with the wait that exists", e)
+	}
+}
+
+// Whoever consumes carries all there is, also for a process with a longer
+// schedule that has died.
+func TestCarriedWaits(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		long := orders(func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.Carry })
+		short := long
+		short.Waits = long.Waits[:2]
+		s.declare(short)
+		if got := route.Of(s.resolve(short)).Carry; len(got) != 2 {
+			s.Errorf("carried are %v, want two waits", got)
+		}
+		s.declare(long)
+		for _, w := range []topology.WorkQueue{short, long} {
+			r := s.resolve(w)
+			if got, want := route.Of(r).Carry, []string{"orders.wait.1", "orders.wait.2", "orders.wait.3", "orders.wait.4"}; !slices.Equal(queuesOf(got), want) {
+				s.Errorf("with %d waits, carried are %v, want %v", len(w.Waits), got, want)
+			}
+			if r.Engine() != topology.Carry || len(r.WaitAt) != len(w.Waits) {
+				s.Errorf("engine %s, waits at %v", r.Engine(), r.WaitAt)
+			}
+		}
+		q, _ := s.Queue("orders.wait.1")
+		for _, unwanted := range []string{"x-message-ttl", "x-max-priority"} {
+			if v, has := q.Arguments[unwanted]; has {
+				s.Errorf("a carried wait has %s %v", unwanted, v)
+			}
+		}
+	})
+}
+
+func queuesOf(waits []route.Wait) (names []string) {
+	for _, w := range waits {
+		names = append(names, w.Queue)
+	}
+	return names
+}
+
+// Each version's waits have queues of their own, and a version carries those of
+// the others before it that it finds.
+func TestCarriedWaitsThatChange(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		first := orders(waiting(40*time.Second, time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.Carry })
+		second, third := first, first
+		second.Waits = delay.Schedule{time.Second, time.Minute}
+		third.Waits = delay.Schedule{5 * time.Second, time.Minute}
+		for range 2 {
+			for _, tt := range []struct {
+				w     topology.WorkQueue
+				at    string
+				carry []route.Wait
+			}{
+				{first, "orders.wait.1", []route.Wait{{Queue: "orders.wait.1", Rung: 1, For: 40 * time.Second}}},
+				{second, "orders.wait.1.2", []route.Wait{{Queue: "orders.wait.1", Rung: 1, For: 40 * time.Second}, {Queue: "orders.wait.1.2", Rung: 1, For: time.Second}}},
+				{third, "orders.wait.1.3", []route.Wait{{Queue: "orders.wait.1", Rung: 1, For: 40 * time.Second}, {Queue: "orders.wait.1.2", Rung: 1, For: time.Second},
+					{Queue: "orders.wait.1.3", Rung: 1, For: 5 * time.Second}}},
+			} {
+				plan := s.declare(tt.w)
+				if got := plan.Engines[0].WaitQueues(); !slices.Equal(got, []string{tt.at, "orders.wait.2"}) {
+					s.Errorf("%v waits in %v, want %s for the first wait", tt.w.Waits, got, tt.at)
+				}
+				r := s.resolve(tt.w)
+				want := append(tt.carry, route.Wait{Queue: "orders.wait.2", Rung: 2, For: time.Minute})
+				if got := route.Of(r).Carry; !slices.Equal(got, want) || r.WaitAt[0].Key != tt.at {
+					s.Errorf("%v carries %v and waits at %v; want %v", tt.w.Waits, got, r.WaitAt, want)
+				}
+			}
+		}
+		if err := topology.Delete(s.Context(), s.conn, first); err != nil {
+			s.Error(err)
+		}
+		if left := s.Queues(); len(left) > 0 {
+			s.Errorf("Delete left %v", left)
+		}
+	})
+}
+
+// A queue that an earlier version declared does not tell its wait.
+func TestACarriedWaitThatDoesNotTellItsLength(t *testing.T) {
+	s := start(t, "3.10")
+	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
+	s.rawQueue("orders.wait.1", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000_000), "x-single-active-consumer": true,
+		"x-dead-letter-exchange": "orders.retry", "x-dead-letter-routing-key": "orders@1"})
+	s.declare(w)
+	want := []route.Wait{{Queue: "orders.wait.1", Rung: 1}, {Queue: "orders.wait.1.2", Rung: 1, For: time.Minute}}
+	if got := route.Of(s.resolve(w)).Carry; !slices.Equal(got, want) {
+		s.Errorf("carried are %v, want %v", got, want)
+	}
+}
+
+func TestMixedFormsAreAConflict(t *testing.T) {
+	s := start(t, "4.3")
+	w := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings = nil })
+	carry := w
+	carry.Engine = topology.Carry
+	s.declare(carry)
+	s.deleteQueue("orders.wait.1")
+	err := topology.Declare(s.Context(), s.conn, w)
+	var c *topology.ConflictError
+	if !errors.As(err, &c) || c.Name != "orders.wait.2" || !strings.Contains(c.Advice, `delete_queue "orders.wait.2"`) {
+		t.Errorf("Declare: %v, want a conflict about the second wait", err)
+	}
+}
+
+func TestQueueOfOthers(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		w := orders(func(w *topology.WorkQueue) { w.Bindings, w.Existing = nil, true })
+		s.wantError("not there", topology.Declare(s.Context(), s.conn, w), `queue "orders" does not exist`)
+		args := amqp.Table{"x-queue-type": "classic", "x-max-length": int64(1000)}
+		s.rawQueue("orders", args)
+		for range 2 {
+			s.declare(w)
+		}
+		if q, _ := s.Queue("orders"); len(q.Arguments) != len(args) {
+			s.Errorf("the queue has the arguments %v, want %v as before", q.Arguments, args)
+		}
+		r := s.resolve(w)
+		facts := route.Of(r)
+		if facts.DeliveryLimit != 0 || !facts.Ours || facts.NackLandsOn("k") != 0 || !facts.Returned("orders.retry") {
+			s.Errorf("route %+v, facts %+v: a nack on it may delete", r, facts)
+		}
+		s.on(func(ch *amqp.Channel) error {
+			return ch.Publish("orders.retry", "orders@1", true, false, amqp.Publishing{})
+		})
+		if q, _ := s.Queue("orders"); len(q.Ready) != 1 {
+			s.Error("what ends its wait does not come back to the queue")
+		}
+		if _, ok := s.Queue("orders.dlq"); !ok {
+			s.Error("there is no dead-letter queue")
+		}
+		s.deleteQueue("orders")
+		if err := topology.Delete(s.Context(), s.conn, w); err != nil {
+			s.Error(err)
+		}
+	})
+}

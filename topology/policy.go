@@ -1,0 +1,287 @@
+package topology
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/management"
+)
+
+// PolicyFault is an entry of a policy on the broker that breaks a promise of a
+// queue. Give policies a pattern that leaves the queue's name out.
+type PolicyFault struct {
+	Queue string
+
+	// Policy names the policy, or both, if a user's and an operator's policy apply
+	// to the queue.
+	Policy string
+
+	Key    string // the entry, such as "message-ttl"
+	Value  string
+	Effect string // what it does to the queue's messages
+}
+
+func (f PolicyFault) String() string {
+	return fmt.Sprintf("queue %q: %s sets %s to %s: %s", f.Queue, f.Policy, f.Key, f.Value, f.Effect)
+}
+
+// ruled is a queue as far as policies are judged by it.
+type ruled struct {
+	name   string
+	role   role
+	broker management.Queue
+}
+
+// faults returns what the policies of the queue break on a broker of version v.
+// It judges what applies: arguments and policies together, in the way that the
+// broker combines them.
+func (q ruled) faults(v connection.Version) (faults []PolicyFault) {
+	for _, key := range policyKeys {
+		value, ok := q.broker.Definition[key]
+		if !ok {
+			continue
+		}
+		if effect := q.effect(key, v); effect != "" {
+			faults = append(faults, PolicyFault{Queue: q.name, Policy: q.policies(), Key: key, Value: valueText(key, value), Effect: effect})
+		}
+	}
+	return faults
+}
+
+// policyKeys are the entries that can break something. A dead-letter-exchange
+// cannot: the arguments of our queues take precedence.
+var policyKeys = []string{
+	"message-ttl", "expires", "max-length", "max-length-bytes", "overflow", "delivery-limit",
+	"dead-letter-routing-key", "dead-letter-strategy", "delayed-retry-type",
+}
+
+// valueText writes a time as a duration.
+func valueText(key string, value any) string {
+	if key == "message-ttl" || key == "expires" {
+		return milliseconds(plain(value))
+	}
+	return plain(value)
+}
+
+// effect says what the policies' entry does to the queue, "" if that is no harm.
+func (q ruled) effect(key string, v connection.Version) string {
+	switch key {
+	case "message-ttl":
+		return q.ageEffect()
+	case "expires":
+		return "the broker deletes the queue, with all messages in it, when it has not been used for that time"
+	case "max-length", "max-length-bytes":
+		return q.lengthEffect(key)
+	case "overflow":
+		// With a limit, that is what is at fault.
+		if q.atLeastOnce() && q.quorum() && q.policy("overflow") != rejectPublish {
+			return "it ends at-least-once dead-lettering: what leaves the queue is moved without a confirm, and may be lost"
+		}
+	case "delivery-limit":
+		return q.returnsEffect()
+	case "dead-letter-routing-key":
+		// The ladder reads the rung from the key that a message came with.
+		if q.role == workRole && q.atLeastOnce() {
+			return "every failed attempt waits in the first wait, and none reaches the next one"
+		}
+	case "dead-letter-strategy":
+		if !atLeastOnce(v) && q.role != letterRole && q.policy(key) == strategyAtLeastOnce && q.policy("overflow") == rejectPublish {
+			return fmt.Sprintf("on broker %s at-least-once dead-lettering comes to a halt under load", v)
+		}
+	case "delayed-retry-type":
+		if q.carried() && q.policy(key) != "disabled" {
+			return "what a consumer gives back does not return to the head of the queue, and waits longer"
+		}
+	}
+	return ""
+}
+
+const (
+	rejectPublish       = "reject-publish"
+	strategyAtLeastOnce = "at-least-once"
+)
+
+// ageEffect is that of a message-ttl: the lower of policy and argument applies.
+func (q ruled) ageEffect() string {
+	limit, own := q.number("message-ttl"), q.argument("x-message-ttl")
+	if q.carried() {
+		own = int64(waitOf(q.table()) / time.Millisecond)
+	}
+	if own > 0 && limit >= own {
+		return ""
+	}
+	switch q.role {
+	case workRole:
+		return "messages that are not handled within that time go to the dead-letter queue unhandled"
+	case letterRole:
+		return "the broker deletes dead letters after that time"
+	case waitRole:
+		if q.carried() {
+			return "messages leave the wait after that time, and are sent there again"
+		}
+		return "messages leave the wait after that time"
+	}
+	return ""
+}
+
+// lengthEffect is that of a length limit, which is the lower of policy and
+// argument too. No queue of ours has one that is ever reached.
+func (q ruled) lengthEffect(key string) string {
+	if own := q.argument("x-" + key); own > 0 && q.number(key) >= own {
+		return ""
+	}
+	if q.overflow() == rejectPublish || q.overflow() == rejectPublish+"-dlx" {
+		if q.role == workRole {
+			return "when it is full, the queue refuses what is published and what comes back from its waits"
+		}
+		return "when it is full, the queue refuses failed messages, which halts the retries"
+	}
+	switch q.role {
+	case workRole:
+		return "when it is full, the oldest messages go to the dead-letter queue unhandled"
+	case letterRole:
+		return "when it is full, the broker deletes the oldest dead letters"
+	case waitRole:
+		if q.carried() {
+			return "when it is full, the oldest messages leave the wait, and are sent there again"
+		}
+		return "when it is full, the oldest messages leave the wait"
+	}
+	return ""
+}
+
+// returnsEffect is that of a delivery-limit: the lower of policy and argument,
+// and a limit rather than none.
+func (q ruled) returnsEffect() string {
+	limit, own := q.number("delivery-limit"), q.argument("x-delivery-limit")
+	if !q.quorum() || limit < 0 || own > 0 && limit >= own {
+		return ""
+	}
+	switch {
+	case q.role == workRole:
+		return "a message whose consumer died that many times is dead-lettered, and rehop expects this to be " + fmt.Sprint(DeliveryLimit)
+	case q.role == letterRole:
+		return "the broker deletes a dead letter that came back unsettled that many times"
+	case q.carried():
+		return "a message that its consumer gave back that many times leaves the wait, and is sent there again"
+	}
+	return ""
+}
+
+func (q ruled) quorum() bool { return q.broker.Type == string(Quorum) }
+
+// carried reports whether the queue is a wait without a TTL of its own.
+func (q ruled) carried() bool { return q.role == waitRole && isCarriedForm(q.table()) }
+
+// atLeastOnce reports whether the queue was declared to dead-letter so. Arguments
+// take precedence over policies here.
+func (q ruled) atLeastOnce() bool {
+	return q.broker.Arguments["x-dead-letter-strategy"] == strategyAtLeastOnce
+}
+
+// overflow returns what applies: for a quorum queue the policy takes precedence,
+// for a classic one the argument.
+func (q ruled) overflow() string {
+	argument, _ := q.broker.Arguments["x-overflow"].(string)
+	policy := q.policy("overflow")
+	if policy == "" || !q.quorum() && argument != "" {
+		return argument
+	}
+	return policy
+}
+
+// policies names the policies that apply.
+func (q ruled) policies() string {
+	user, operator := fmt.Sprintf("policy %q", q.broker.Policy), fmt.Sprintf("operator policy %q", q.broker.OperatorPolicy)
+	switch {
+	case q.broker.OperatorPolicy == "":
+		return user
+	case q.broker.Policy == "":
+		return operator
+	}
+	return user + " with " + operator
+}
+
+// policy returns an entry that is a text, "" for none.
+func (q ruled) policy(key string) string {
+	text, _ := q.broker.Definition[key].(string)
+	return text
+}
+
+func (q ruled) number(key string) int64 { return integer(q.broker.Definition[key]) }
+
+func (q ruled) argument(name string) int64 { return integer(q.broker.Arguments[name]) }
+
+// table returns the arguments as a declaration has them.
+func (q ruled) table() amqp.Table {
+	args := amqp.Table{}
+	for name, v := range q.broker.Arguments {
+		if _, ok := v.(json.Number); ok {
+			v = integer(v)
+		}
+		args[name] = v
+	}
+	return args
+}
+
+func integer(v any) int64 {
+	n, ok := v.(json.Number)
+	if !ok {
+		return 0
+	}
+	i, err := n.Int64()
+	if err != nil {
+		return 0
+	}
+	return i
+}
+
+// policed returns the queues of a route that have promises.
+func (r Route) policed() (queues []ruled) {
+	if r.letters {
+		return []ruled{{name: r.Queue, role: letterRole}}
+	}
+	if l, ok := r.Lanes(); ok {
+		known := map[string]bool{}
+		for _, w := range l.WorkQueues() {
+			for _, q := range w.Route().policed() {
+				if !known[q.name] { // lanes share a dead-letter queue
+					known[q.name] = true
+					queues = append(queues, q)
+				}
+			}
+		}
+		return queues
+	}
+	if r.work == nil {
+		return nil
+	}
+	if !r.work.Existing {
+		queues = append(queues, ruled{name: r.Queue, role: workRole})
+	}
+	var waits []string
+	for _, at := range r.WaitAt {
+		waits = append(waits, at.Key)
+	}
+	for _, w := range r.carry {
+		waits = append(waits, w.Queue)
+	}
+	slices.Sort(waits)
+	for _, name := range slices.Compact(waits) {
+		queues = append(queues, ruled{name: name, role: waitRole})
+	}
+	return append(queues, ruled{name: r.DeadLetter.Key, role: letterRole})
+}
+
+// policed returns the queues of a plan that have promises.
+func (p Plan) policed() (queues []ruled) {
+	for _, q := range p.Queues {
+		queues = append(queues, ruled{name: q.Name, role: q.role})
+	}
+	return queues
+}

@@ -1,0 +1,165 @@
+package topology
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/management"
+)
+
+// asAnswered returns what the management API says of a planned queue.
+func asAnswered(t *testing.T, args amqp.Table, definition string) management.Queue {
+	t.Helper()
+	text, err := json.Marshal(args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decode := func(text string) (m map[string]any) {
+		d := json.NewDecoder(strings.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	queueType, _ := args["x-queue-type"].(string)
+	return management.Queue{Type: queueType, Arguments: decode(string(text)), Policy: "p", Definition: decode(definition)}
+}
+
+func TestWhatPoliciesBreak(t *testing.T) {
+	v3, v4 := connection.Version{Major: 3, Minor: 10}, connection.Version{Major: 4, Minor: 3}
+	orders := func(t QueueType) WorkQueue {
+		return WorkQueue{Name: "orders", Type: t, Waits: delay.Schedule{time.Minute, time.Hour}}
+	}
+	const work, wait, letters = "orders", "orders.wait.1", "orders.dlq"
+	for _, test := range []struct {
+		rule       string
+		version    connection.Version
+		queueType  QueueType
+		queue      string
+		definition string
+		want       string // in the only fault; "" for none
+	}{
+		{"a shorter TTL cuts a wait short", v4, Quorum, wait, `{"message-ttl":700}`, "message-ttl to 700ms: messages leave the wait"},
+		{"a longer TTL does nothing to a wait", v4, Quorum, wait, `{"message-ttl":60000}`, ""},
+		{"a shorter TTL sends round what is carried", v3, Quorum, wait, `{"message-ttl":59999}`, "sent there again"},
+		{"a TTL as long as the wait does nothing to what is carried", v3, Quorum, wait, `{"message-ttl":60000}`, ""},
+		{"a TTL on classic carried waits", v3, Classic, wait, `{"message-ttl":1}`, "sent there again"},
+		{"a TTL on a work queue", v4, Classic, work, `{"message-ttl":1000}`, "go to the dead-letter queue unhandled"},
+		{"a TTL on dead letters", v4, Quorum, letters, `{"message-ttl":1000}`, "deletes dead letters"},
+
+		{"expires on a wait", v4, Quorum, wait, `{"expires":60000}`, "expires to 1m0s: the broker deletes the queue"},
+		{"expires on a carried wait", v3, Classic, wait, `{"expires":60000}`, "deletes the queue"},
+		{"expires on a work queue", v4, Quorum, work, `{"expires":60000}`, "deletes the queue"},
+		{"expires on dead letters", v4, Quorum, letters, `{"expires":60000}`, "deletes the queue"},
+
+		{"max-length on a wait of 4.x, which refuses", v4, Quorum, wait, `{"max-length":10}`, "halts the retries"},
+		{"max-length with drop-head on a carried wait", v3, Quorum, wait, `{"max-length":10}`, "leave the wait, and are sent there again"},
+		{"a max-length beyond that of a carried wait", v3, Quorum, wait, `{"max-length":1000000060000}`, ""},
+		{"max-length-bytes on a carried wait", v3, Classic, wait, `{"max-length-bytes":10}`, "leave the wait, and are sent there again"},
+		{"max-length with reject-publish on a classic carried wait", v3, Classic, wait, `{"max-length":10,"overflow":"reject-publish"}`, "halts the retries"},
+		{"max-length on dead letters", v4, Quorum, letters, `{"max-length":50}`, "deletes the oldest dead letters"},
+		{"max-length with reject-publish on dead letters", v4, Quorum, letters, `{"max-length":50,"overflow":"reject-publish"}`, "halts the retries"},
+		{"max-length on a work queue with drop-head", v4, Classic, work, `{"max-length-bytes":50}`, "go to the dead-letter queue unhandled"},
+		{"max-length on a work queue that refuses", v4, Quorum, work, `{"max-length":50}`, "refuses what is published"},
+
+		{"overflow ends at-least-once", v4, Quorum, work, `{"overflow":"drop-head"}`, "ends at-least-once"},
+		{"overflow ends at-least-once of a wait", v4, Classic, wait, `{"overflow":"drop-head"}`, "ends at-least-once"},
+		{"overflow as declared", v4, Quorum, work, `{"overflow":"reject-publish"}`, ""},
+		{"overflow without a limit on 3.x", v3, Quorum, work, `{"overflow":"drop-head"}`, ""},
+
+		{"a lower delivery-limit on a work queue", v4, Quorum, work, `{"delivery-limit":5}`, "whose consumer died that many times"},
+		{"a higher delivery-limit on a work queue", v4, Quorum, work, `{"delivery-limit":50}`, ""},
+		{"no delivery-limit on a work queue that has one", v4, Quorum, work, `{"delivery-limit":-1}`, ""},
+		{"a delivery-limit on dead letters", v4, Quorum, letters, `{"delivery-limit":20}`, "deletes a dead letter"},
+		{"no delivery-limit on dead letters", v4, Quorum, letters, `{"delivery-limit":-1}`, ""},
+		{"a delivery-limit on a carried wait", v3, Quorum, wait, `{"delivery-limit":20}`, "gave back that many times"},
+		{"a delivery-limit on a wait that nobody consumes", v4, Quorum, wait, `{"delivery-limit":20}`, ""},
+
+		{"a dead-letter-exchange loses to the argument", v4, Quorum, work, `{"dead-letter-exchange":"other"}`, ""},
+		{"a dead-letter-routing-key ends the ladder", v4, Quorum, work, `{"dead-letter-routing-key":"other"}`, "in the first wait"},
+		{"a dead-letter-routing-key where there is no ladder", v4, Classic, work, `{"dead-letter-routing-key":"other"}`, ""},
+		{"a dead-letter-routing-key loses to the argument of a wait", v4, Quorum, wait, `{"dead-letter-routing-key":"other"}`, ""},
+		{"at-most-once loses to the argument", v4, Quorum, work, `{"dead-letter-strategy":"at-most-once"}`, ""},
+		{"at-least-once on 3.x", v3, Quorum, work, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}`, "comes to a halt"},
+		{"at-least-once on 3.x without what it needs", v3, Quorum, work, `{"dead-letter-strategy":"at-least-once"}`, ""},
+
+		{"delayed retries of a carried wait", v4, "carried", wait, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, "does not return to the head"},
+		{"delayed retries of a work queue", v4, Quorum, work, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, ""},
+		{"what has no effect on messages", v4, Quorum, work, `{"queue-leader-locator":"balanced","consumer-timeout":1000}`, ""},
+	} {
+		t.Run(test.rule, func(t *testing.T) {
+			w := orders(test.queueType)
+			if test.queueType == "carried" {
+				w.Type, w.Engine = Quorum, Carry
+			}
+			plan, err := w.Plan(test.version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, q := range plan.policed() {
+				if q.name != test.queue {
+					continue
+				}
+				i := 0
+				for plan.Queues[i].Name != q.name {
+					i++
+				}
+				q.broker = asAnswered(t, plan.Queues[i].Args, test.definition)
+				got := fmt.Sprint(q.faults(test.version))
+				if test.want == "" && got != "[]" || !strings.Contains(got, test.want) {
+					t.Errorf("%s, want %q", got, test.want)
+				}
+				return
+			}
+			t.Fatalf("the plan has no queue %q", test.queue)
+		})
+	}
+}
+
+// What the notes of a plan advise breaks nothing.
+func TestTheAdvisedPolicyBreaksNothing(t *testing.T) {
+	w := WorkQueue{Name: "orders", Waits: delay.Default(), Engine: Republish}
+	old, err := w.Plan(version3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range old.Queues {
+		r := ruled{name: q.Name, role: q.role, broker: asAnswered(t, q.Args, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","delivery-limit":-1}`)}
+		if faults := r.faults(version4); len(faults) > 0 {
+			t.Error(faults)
+		}
+	}
+}
+
+func TestAFaultNamesTheOperatorsPolicy(t *testing.T) {
+	q := ruled{name: "orders.dlq", role: letterRole, broker: management.Queue{Type: "quorum", Definition: map[string]any{"max-length": json.Number("5")}}}
+	for want, policies := range map[string][2]string{
+		`policy "mine" sets`:                               {"mine", ""},
+		`"orders.dlq": operator policy "theirs" sets`:      {"", "theirs"},
+		`policy "mine" with operator policy "theirs" sets`: {"mine", "theirs"},
+	} {
+		q.broker.Policy, q.broker.OperatorPolicy = policies[0], policies[1]
+		if got := fmt.Sprint(q.faults(version4)); !strings.Contains(got, want) {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestPoliciesOfLanesAreThoseOfTheirQueues(t *testing.T) {
+	l := Lanes{Name: "sms", OneDeadLetterQueue: true, Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: delay.Schedule{time.Minute}}
+	var names []string
+	for _, q := range l.Route().policed() {
+		names = append(names, q.name)
+	}
+	if got, want := strings.Join(names, " "), "sms.vip sms.vip.wait.1 sms.dlq sms.bulk sms.bulk.wait.1"; got != want {
+		t.Errorf("policies are asked for of %s, want %s", got, want)
+	}
+}
