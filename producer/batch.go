@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -19,91 +18,115 @@ import (
 // Each message ends as with Publish, by itself: receipts[i] is that of
 // messages[i], and if its Place is 0 the message is not known to be safe and
 // its Err is what Publish would have returned. The error joins these; it is nil
-// once all messages are safe. Config.Timeout counts anew for each
-// Config.Window of messages.
+// once all messages are safe. Config.Timeout counts for each message from its
+// turn to be written.
 //
 // If any message is faulty, none is sent, there are no receipts, and the error
 // holds all faults of all messages.
 func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts []Receipt, err error) {
-	batch := make([]confirm.Message, len(messages))
-	complete := make([]Message, len(messages)) // the caller's own stay as they are
+	if ctx == nil {
+		return nil, errNoContext
+	}
+	b := &batch{
+		producer: p,
+		ctx:      ctx,
+		messages: make([]Message, len(messages)), // the caller's own stay as they are
+		sendings: make([]confirm.Message, len(messages)),
+		receipts: make([]Receipt, len(messages)),
+	}
+	pointers := make([]*confirm.Message, len(messages))
 	var faults []error
 	for i, m := range messages {
 		p.complete(&m)
-		publishing, err := m.publishing()
-		if err != nil {
-			for fault := range strings.Lines(err.Error()) {
-				faults = append(faults, fmt.Errorf("producer: messages[%d]: %s", i, strings.TrimPrefix(strings.TrimSpace(fault), "producer: ")))
-			}
+		if began := p.hooks.publishing(ctx, &m); i == 0 {
+			b.began = began
 		}
-		complete[i] = m
-		batch[i] = confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing}
+		if err := p.fill(&b.sendings[i], &m); err != nil {
+			faults = append(faults, prefixed(i, err)...)
+		}
+		b.messages[i] = m
+		b.sendings[i].Report, b.sendings[i].Number = b, i
+		pointers[i] = &b.sendings[i]
 	}
-	if err := errors.Join(faults...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+	err = connection.WithClass(errors.Join(faults...), connection.Bug)
+	if err == nil && !p.enter() {
+		err = fmt.Errorf("producer: %w", errClosed)
 	}
-	if !p.enter() {
-		return nil, fmt.Errorf("producer: %w", errClosed)
+	if err != nil {
+		for i := range b.messages {
+			p.hooks.published(ctx, &b.messages[i], Receipt{ID: b.messages[i].ID, Err: err}, b.began)
+		}
+		return nil, err
 	}
 	defer p.calls.Done()
 
-	receipts = make([]Receipt, len(messages))
-	for next := 0; next < len(batch); {
-		next += p.publishSome(ctx, complete[next:], batch[next:], receipts[next:])
+	if len(p.ordered) > 0 {
+		pointers = b.withoutKept(pointers)
 	}
+	b.open.Add(len(pointers))
+	if len(pointers) > 0 {
+		p.publisher.Send(ctx, pointers...)
+	}
+	b.open.Wait()
 	var errs []error
-	for _, r := range receipts {
+	for _, r := range b.receipts {
 		if r.Place == 0 {
 			errs = append(errs, r.Err)
 		}
 	}
-	return receipts, errors.Join(errs...)
+	return b.receipts, errors.Join(errs...)
 }
 
-// publishSome publishes as many messages as the window has room for, and
-// returns how many have their receipt.
-func (p *Producer) publishSome(ctx context.Context, messages []Message, batch []confirm.Message, receipts []Receipt) int {
-	batch = batch[:min(len(batch), p.cfg.Window)]
-	deadline := time.Now().Add(p.cfg.Timeout)
-	for i := range batch {
-		batch[i].Deadline = deadline
-	}
-	sent, unsent := p.publisher.SendAll(ctx, batch)
-	n := len(sent)
-	if unsent != nil {
-		n++
-	}
-	limited, cancel := batch[0].Bound(ctx)
-	defer cancel()
-	var rest sync.WaitGroup // of those that wait for more than one answer, all at a time
-	for i := range n {
-		if i == len(sent) || !answered(limited, sent[i]) {
-			rest.Go(func() {
-				pending, err := (*confirm.Pending)(nil), unsent
-				if i < len(sent) {
-					pending, err = sent[i], nil
-				}
-				maybeDuplicate, err := answer(ctx, p.publisher, batch[i], pending, err)
-				receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err)
-			})
+// withoutKept gives messages to the sinks that keep them behind others, and returns
+// the rest.
+func (b *batch) withoutKept(all []*confirm.Message) (rest []*confirm.Message) {
+	for i, sending := range all {
+		receipt, kept := b.producer.putBehind(b.ctx, &b.messages[i])
+		if !kept {
+			rest = append(rest, sending)
 			continue
 		}
-		maybeDuplicate, err := answer(ctx, p.publisher, batch[i], sent[i], nil)
-		if err == nil {
-			receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, nil)
-			continue
-		}
-		rest.Go(func() { receipts[i] = p.receipt(ctx, messages[i], maybeDuplicate, err) })
+		b.receipts[i] = receipt
+		b.producer.hooks.published(b.ctx, &b.messages[i], receipt, b.began)
 	}
-	rest.Wait()
-	return n
+	return rest
 }
 
-// answered waits for the broker's answer, and reports whether it has come.
-func answered(ctx context.Context, pending *confirm.Pending) bool {
-	select {
-	case <-pending.Done():
-	case <-ctx.Done():
+// batch is a call of PublishAll.
+type batch struct {
+	producer *Producer
+	ctx      context.Context
+	messages []Message
+	sendings []confirm.Message
+	receipts []Receipt
+	began    time.Time
+	open     sync.WaitGroup // messages without a receipt
+}
+
+// Answered implements confirm.Reporter.
+func (b *batch) Answered(messages []*confirm.Message) {
+	for _, s := range messages {
+		i := s.Number
+		if s.Err == nil {
+			b.finish(i, s.Repeated, nil)
+			continue
+		}
+		go b.finishFailed(i, s.Err) // PublishAll waits for it
 	}
-	return pending.Answered()
+}
+
+// finishFailed is that of asyncMessage.
+func (b *batch) finishFailed(i int, err error) {
+	s := &b.sendings[i]
+	maybeDuplicate := s.Repeated
+	if b.producer.worthAnother(b.ctx, s, err) {
+		maybeDuplicate, err = b.producer.again(b.ctx, &b.messages[i], s, err)
+	}
+	b.finish(i, maybeDuplicate, err)
+}
+
+func (b *batch) finish(i int, maybeDuplicate bool, err error) {
+	defer b.open.Done()
+	b.receipts[i] = b.producer.receipt(b.ctx, &b.messages[i], maybeDuplicate, err)
+	b.producer.hooks.published(b.ctx, &b.messages[i], b.receipts[i], b.began)
 }

@@ -1,18 +1,30 @@
 package producer
 
-import "github.com/rehop/rehop/internal/confirm"
+import (
+	"context"
+	"errors"
+	"fmt"
 
-// What errors.Is finds in an error of Publish. None of them: the message was
-// never sent, because it was faulty, the Producer was closed, or there was no
-// connection to send it on. ErrUnconfirmed together with another one: a first
-// try may have arrived, and the last one ended as the other says.
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Errors of Publish, to be found with errors.Is. An error that matches none of them
+// says that the message was never sent: it was faulty, the Producer was closed, or
+// there was no connection. An error that matches ErrUnconfirmed and another one
+// says that the message may be in its queue, by an earlier try, or in a sink of
+// the Fallback whose answer did not come, and how the last try ended.
+// connection.ClassOf tells whether publishing again can help.
 var (
 	// ErrReturned: the exchange has no queue for the key, or does not exist.
 	// The message is in no queue.
 	ErrReturned = confirm.ErrReturned
 
 	// ErrNacked: a queue refused the message, because it is full or not
-	// available. Other queues of the same exchange may have taken it.
+	// available. Other queues of the same exchange may have taken it. Publish
+	// does not try again: each try would double the message in those other
+	// queues.
 	ErrNacked = confirm.ErrNacked
 
 	// ErrRefused: the broker does not allow this message: it is too large, or
@@ -20,7 +32,74 @@ var (
 	ErrRefused = confirm.ErrRefused
 
 	// ErrUnconfirmed: no answer came, the connection was lost or the time ran
-	// out. The message may be in its queue. Publishing it again, with the same
-	// ID, may double it.
+	// out. The message may be in its queue, or in a sink of the Fallback: the
+	// text says which. Publishing it again, with the same ID, may double it.
 	ErrUnconfirmed = confirm.ErrUnconfirmed
+
+	// ErrBehind: the message was not sent, because others with the same exchange
+	// and key wait in an [OrderedSink] to be published first.
+	ErrBehind = connection.WithClass(errors.New("others with the same exchange and key wait to be published first"), connection.Transient)
 )
+
+// sinkError says that a sink was given a message, and that its answer did not
+// come.
+type sinkError struct {
+	sink string
+	err  error
+}
+
+func (e *sinkError) Error() string {
+	return fmt.Sprintf("fallback %q has not answered, the message may be there: %v", e.sink, e.err)
+}
+
+// Is reports whether target is ErrUnconfirmed.
+func (e *sinkError) Is(target error) bool { return target == ErrUnconfirmed }
+
+// Unwrap returns what the sink said.
+func (e *sinkError) Unwrap() error { return e.err }
+
+// Class returns connection.Transient.
+func (e *sinkError) Class() connection.Class { return connection.Transient }
+
+// errSinkLate is the cause of an end of the time that a sink has.
+var errSinkLate = connection.WithClass(errors.New("no answer within Config.Timeout"), connection.Transient)
+
+var errNoContext = connection.WithClass(errors.New("producer: ctx is nil"), connection.Bug)
+
+var errClosed = connection.WithClass(errors.New("the Producer is closed"), connection.Bug)
+
+// CauseOf returns which cause of the table of [Sink] an error of Publish is, or
+// one that a Sink is given.
+func CauseOf(err error) xdeath.Cause {
+	var blocked *connection.BlockedError
+	switch {
+	case errors.Is(err, ErrUnconfirmed):
+		return xdeath.CauseUnconfirmed
+	case errors.Is(err, ErrReturned):
+		return xdeath.CauseUnroutable
+	case errors.Is(err, ErrRefused):
+		return xdeath.CauseRefused
+	case errors.Is(err, ErrNacked):
+		return xdeath.CauseNacked
+	case errors.As(err, &blocked):
+		return xdeath.CauseBlocked
+	}
+	return xdeath.CauseUnreachable
+}
+
+// stopped reports whether nothing is to be sent with ctx any more.
+func stopped(ctx context.Context) bool {
+	select {
+	case <-confirm.Stopped(ctx):
+		return true
+	default:
+		return false
+	}
+}
+
+// cutOff reports whether the answer to a message is missing and there is time for
+// another try.
+func cutOff(ctx context.Context, err error) bool {
+	return err != nil && ctx.Err() == nil && !stopped(ctx) && errors.Is(err, ErrUnconfirmed) &&
+		!errors.Is(err, confirm.ErrLate) && !errors.Is(err, confirm.ErrImpatient)
+}

@@ -53,7 +53,8 @@ type Message struct {
 
 	// Priority from 1 (low) to 9 (high); 0: none, which counts as 4 where the
 	// queue honours priorities and is a quorum queue, as 0 where it is a
-	// classic one.
+	// classic one. It is sent as the header x-rehop-priority too, which leads the
+	// message to its lane, see topology.Lanes.
 	Priority uint8
 
 	// Expiration after which a queue gives the message up, in whole
@@ -61,6 +62,30 @@ type Message struct {
 	// dead-letter queue. Zero: never. It does not run while the message waits
 	// for its next attempt, nor after.
 	Expiration time.Duration
+
+	// Delay before the message reaches the queues that its Exchange and Key lead
+	// to; zero: none. It is rounded up to the grain of the topology.Delays that
+	// are declared on the Conn for this queue or exchange, and counts from when
+	// the broker has the message. Publish returns once the message is safe in its
+	// wait, and fails before anything is sent if no such delay is declared. It
+	// excludes Expiration, and the headers CC and BCC. See topology.Delays for
+	// what is promised on which broker.
+	//
+	// Whether a queue takes the message is decided when it is due. If its queue is
+	// gone by then, or its exchange leads its key to no queue, it goes to the queue
+	// of topology.Delays.Stranded. Publish has returned before that, so neither the
+	// Receipt nor an error says so, and no Fallback is asked.
+	Delay time.Duration
+
+	// Replays is how often the message was forwarded or replayed from a store,
+	// this time included. Sent as x-rehop-replays unless 0.
+	Replays int
+}
+
+// Validate returns everything that is wrong with the message, as Publish would.
+func (m Message) Validate() error {
+	_, err := m.publishing()
+	return err
 }
 
 // publishing returns the message as it is sent, or everything that is wrong
@@ -106,6 +131,24 @@ func (m Message) publishing() (amqp.Publishing, error) {
 		fault("Expiration is %v, want whole milliseconds up to 10 years, or 0 for never", m.Expiration)
 	default:
 		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
+	}
+	if m.Priority > 0 {
+		if p.Headers == nil {
+			p.Headers = amqp.Table{}
+		}
+		p.Headers[xdeath.HeaderPriority] = int64(m.Priority)
+	}
+	switch {
+	case m.Replays < 0:
+		fault("Replays is %d, want 0 or more", m.Replays)
+	case m.Replays > 0:
+		if p.Headers == nil {
+			p.Headers = amqp.Table{}
+		}
+		p.Headers[xdeath.HeaderReplays] = int64(m.Replays)
+	}
+	if err := m.faultsOfDelay(); err != nil {
+		errs = append(errs, err)
 	}
 	if err := xdeath.Validate(p); err != nil {
 		for _, line := range strings.Split(err.Error(), "\n") {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/xdeath"
 )
 
 func TestFaultyMessageIsRefusedWithAllItsFaults(t *testing.T) {
@@ -18,6 +20,7 @@ func TestFaultyMessageIsRefusedWithAllItsFaults(t *testing.T) {
 		Priority:      10,
 		Expiration:    time.Microsecond,
 		Headers:       amqp.Table{"when": time.Second, long: "x"},
+		Replays:       -1,
 	}
 	_, err := m.publishing()
 	if err == nil {
@@ -29,6 +32,7 @@ func TestFaultyMessageIsRefusedWithAllItsFaults(t *testing.T) {
 		"MessageId is 256 bytes long", "CorrelationId is 256 bytes long",
 		"Message.Priority is 10, want 1 (low) to 9 (high)",
 		"Message.Expiration is 1µs",
+		"Message.Replays is -1, want 0 or more",
 		"time.Duration",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -57,8 +61,8 @@ func TestPublishingIsPersistentAndFreeOfAnotherLifesHeaders(t *testing.T) {
 	if p.DeliveryMode != amqp.Persistent || p.Expiration != "90000" || p.Priority != 9 {
 		t.Errorf("delivery mode %d, expiration %q, priority %d", p.DeliveryMode, p.Expiration, p.Priority)
 	}
-	if len(p.Headers) != 1 || p.Headers["mine"] != int64(5) {
-		t.Errorf("headers %v, want mine as int64 and nothing else", p.Headers)
+	if len(p.Headers) != 2 || p.Headers["mine"] != int64(5) || p.Headers[xdeath.HeaderPriority] != int64(9) {
+		t.Errorf("headers %v, want mine as int64, the priority and nothing else", p.Headers)
 	}
 	if len(headers) != 3 {
 		t.Error("the caller's headers were changed")
@@ -86,5 +90,17 @@ func TestConfigFaults(t *testing.T) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("missing %q in:\n%v", want, err)
 		}
+	}
+}
+
+func TestReplaysAreSentAndOnlyByTheirField(t *testing.T) {
+	for replays, want := range map[int]any{0: nil, 3: int64(3)} {
+		p, err := Message{Key: "q", Replays: replays, Headers: amqp.Table{"x-rehop-replays": int64(99)}}.publishing()
+		if err != nil || p.Headers["x-rehop-replays"] != want {
+			t.Errorf("Replays %d: headers %v, %v", replays, p.Headers, err)
+		}
+	}
+	if err := (Message{}).Validate(); err == nil {
+		t.Error("Validate takes a message without an address")
 	}
 }

@@ -1,74 +1,27 @@
 package producer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/xdeath"
 )
-
-// Config of a Producer. Its zero value is usable.
-type Config struct {
-	// Window is how many messages may be unconfirmed at a time; a further
-	// Publish waits for room. 1 to 10,000; defaults to 1000.
-	Window int
-
-	// Timeout is how long Publish tries to get a message confirmed before it
-	// turns to Fallback. The ctx of Publish bounds all of it. Defaults to 30 s.
-	Timeout time.Duration
-
-	// Fallback takes a message that could not be confirmed: the first sink
-	// that does not fail has it. Each gets up to Timeout. A sink that is an
-	// io.Closer is closed with the Producer, and belongs to no other.
-	Fallback []Sink
-
-	// FailWhenBlocked makes Publish fail at once while the broker is known to
-	// block publishers, being short of memory or disk, instead of waiting for
-	// Timeout: with an error that wraps *connection.BlockedError, after the
-	// Fallback. It goes for an [ExchangeSink] as well. What was sent before the
-	// alarm waits for its confirm.
-	FailWhenBlocked bool
-
-	// Logger hears of messages that took a fallback. Nil: silent.
-	Logger *slog.Logger
-}
-
-func (c Config) withDefaults() Config {
-	c.Window = cmp.Or(c.Window, 1000)
-	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	return c
-}
-
-func (c Config) validate() error {
-	var errs []error
-	if c.Window < 1 || c.Window > 10_000 {
-		errs = append(errs, fmt.Errorf("producer: Config.Window is %d, want 1 to 10000", c.Window))
-	}
-	if c.Timeout < 0 {
-		errs = append(errs, fmt.Errorf("producer: Config.Timeout is %v, want more than 0", c.Timeout))
-	}
-	for i, s := range c.Fallback {
-		if s == nil {
-			errs = append(errs, fmt.Errorf("producer: Config.Fallback[%d] is nil", i))
-		}
-	}
-	return errors.Join(errs...)
-}
 
 // Place is where a message is.
 type Place uint8
 
-// The places. The zero value is invalid: the message is nowhere that we know.
+// The places. The zero value says that no place is known.
+//
+// For a message with a Delay, PlaceQueue says that the levels of topology.Delays
+// have it. It does not say that a queue takes it when it is due, see Message.Delay.
 const (
 	_             Place = iota
 	PlaceQueue          // in every queue that its exchange and key lead to
@@ -83,11 +36,13 @@ func (p Place) String() string {
 type Receipt struct {
 	ID    string // of the message
 	Place Place
-	Sink  string // of PlaceFallback
-	Err   error  // why the message is not in its queue: nil with PlaceQueue
+	Sink  string       // of PlaceFallback
+	Cause xdeath.Cause // why the message is not in its queue; empty with PlaceQueue
+	Err   error        // the same as an error; nil with PlaceQueue
 
-	// MaybeDuplicate says that the message may be in its queue twice, or in its
-	// queue and in the fallback: a try was cut off before its answer came.
+	// MaybeDuplicate says that the message may be in a further place, or in one
+	// place twice, of its queue and the sinks of the Fallback: a try was written,
+	// or given to a sink, and its answer did not come.
 	MaybeDuplicate bool
 }
 
@@ -95,12 +50,23 @@ type Receipt struct {
 // concurrent use.
 type Producer struct {
 	cfg       Config
+	conn      *connection.Conn
 	publisher *confirm.Publisher
 	ids       *ids
+	hooks     hooks
+	repeats   *repeats.Log
+	ordered   []OrderedSink
+
+	// FallbackAfter, or 0 where no sink takes what is given up by it: before a
+	// message is written, and afterwards.
+	patience, answerPatience time.Duration
 
 	mu     sync.Mutex
 	closed bool
-	calls  sync.WaitGroup
+	calls  sync.WaitGroup // calls in progress, and asynchronous messages
+	async  outstanding
+
+	confirmed confirmed
 }
 
 // New returns a Producer. It opens nothing before the first Publish.
@@ -115,48 +81,86 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 	}
 	for _, sink := range cfg.Fallback {
 		if s, ok := sink.(*ExchangeSink); ok {
-			s.publisher.FailWhenBlocked = cfg.FailWhenBlocked
+			s.patience = cfg.FallbackAfter
 		}
 	}
-	publisher := confirm.New(conn, cfg.Window)
-	publisher.FailWhenBlocked = cfg.FailWhenBlocked
-	return &Producer{
+	p := &Producer{
 		cfg:       cfg,
-		publisher: publisher,
+		conn:      conn,
+		publisher: confirm.New(conn, confirm.Limits{Messages: cfg.Window, Bytes: cfg.WindowBytes}),
 		ids:       newIDs(),
-	}, nil
+		hooks:     hooks{cfg.Trace, cfg.Logger},
+		repeats:   repeats.New(cfg.Logger),
+	}
+	for _, sink := range cfg.Fallback {
+		if s, ok := sink.(OrderedSink); ok {
+			p.ordered = append(p.ordered, s)
+		}
+	}
+	if p.taken(xdeath.CauseUnreachable) || p.taken(xdeath.CauseBlocked) {
+		p.patience = cfg.FallbackAfter
+	}
+	if p.taken(xdeath.CauseUnconfirmed) {
+		p.answerPatience = cfg.FallbackAfter
+	}
+	return p, nil
 }
 
 // Publish returns nil once the message is safe: confirmed by every queue that
 // took it, or taken by a fallback; the Receipt says which. What a lost
-// connection cuts off is tried again, with growing pauses, for Config.Timeout. A
-// message that is returned, nacked or refused goes to the fallback at once.
+// connection cuts off is sent again, with growing pauses, for Config.Timeout, or
+// until Config.FallbackAfter is over. A message that is returned, nacked or
+// refused goes to the fallback at once.
 //
 // With an error the message is not known to be safe. [ErrReturned],
 // [ErrNacked], [ErrRefused] and [ErrUnconfirmed] say what is known of it; if
 // the fallback failed too, the error holds both causes. A faulty message is
 // refused with all its faults, before anything is sent.
 func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
-	p.complete(&m)
-	publishing, err := m.publishing()
-	if err != nil {
-		return Receipt{ID: m.ID, Err: err}, err
+	if ctx == nil {
+		return Receipt{ID: m.ID, Err: errNoContext}, errNoContext
 	}
-	if !p.enter() {
-		err := fmt.Errorf("producer: message %q: %w", m.ID, errClosed)
-		return Receipt{ID: m.ID, Err: err}, err
+	p.complete(&m)
+	began := p.hooks.publishing(ctx, &m)
+	sending := sendings.Get().(*confirm.Message) // the pool has nothing else
+	err := p.fill(sending, &m)
+	if err == nil && !p.enter() {
+		err = fmt.Errorf("producer: message %q: %w", m.ID, errClosed)
+	}
+	if err != nil {
+		receipt := Receipt{ID: m.ID, Err: err}
+		p.hooks.published(ctx, &m, receipt, began)
+		return receipt, err
 	}
 	defer p.calls.Done()
 
-	sent := confirm.Message{Exchange: m.Exchange, Key: m.Key, Publishing: publishing, Deadline: time.Now().Add(p.cfg.Timeout)}
-	pending, err := p.publisher.Send(ctx, sent)
-	maybeDuplicate, err := answer(ctx, p.publisher, sent, pending, err)
-	receipt := p.receipt(ctx, m, maybeDuplicate, err)
-	if receipt.Place == 0 {
-		return receipt, receipt.Err
+	if receipt, kept := p.putBehind(ctx, &m); kept {
+		p.hooks.published(ctx, &m, receipt, began)
+		return receipt, unsafe(receipt)
 	}
-	return receipt, nil
+	p.publisher.Send(ctx, sending)
+	err = sending.Wait(ctx)
+	maybeDuplicate := sending.Repeated
+	if p.worthAnother(ctx, sending, err) {
+		maybeDuplicate, err = p.again(ctx, &m, sending, err)
+	}
+	*sending = confirm.Message{}
+	sendings.Put(sending)
+	receipt := p.receipt(ctx, &m, maybeDuplicate, err)
+	p.hooks.published(ctx, &m, receipt, began)
+	return receipt, unsafe(receipt)
 }
+
+// unsafe is what Publish returns with a receipt.
+func unsafe(r Receipt) error {
+	if r.Place == 0 {
+		return r.Err
+	}
+	return nil
+}
+
+// sendings is a pool of messages whose call has returned.
+var sendings = sync.Pool{New: func() any { return new(confirm.Message) }}
 
 // complete sets what a message has by default.
 func (p *Producer) complete(m *Message) {
@@ -168,44 +172,36 @@ func (p *Producer) complete(m *Message) {
 	}
 }
 
-// receipt turns to the fallback if need be, and says where the message is.
-func (p *Producer) receipt(ctx context.Context, m Message, maybeDuplicate bool, err error) Receipt {
-	receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate}
-	if err == nil {
-		receipt.Place = PlaceQueue
-		return receipt
+// fill makes a message ready to be sent, or returns everything that is wrong
+// with it.
+func (p *Producer) fill(sending *confirm.Message, m *Message) error {
+	publishing, err := m.publishing()
+	if err != nil {
+		return err
 	}
-	receipt.Err = fmt.Errorf("producer: message %q: %w", m.ID, err)
-	if ctx.Err() == nil {
-		p.fallBack(ctx, m, &receipt)
-	}
-	return receipt
-}
-
-var errClosed = connection.WithClass(errors.New("the Producer is closed"), connection.Bug)
-
-// fallBack gives the message to the first sink that takes it.
-func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
-	errs := []error{r.Err}
-	for _, sink := range p.cfg.Fallback {
-		err := p.put(ctx, sink, m, r.Err)
-		if err == nil {
-			p.cfg.Logger.Warn("message went to the fallback", "message", m.ID, "sink", sink.Name(), "error", r.Err)
-			r.Place, r.Sink = PlaceFallback, sink.Name()
-			return
+	exchange, key := m.Exchange, m.Key
+	if m.Delay > 0 {
+		if exchange, key, err = p.delay(m, &publishing, time.Now()); err != nil {
+			return err
 		}
-		errs = append(errs, fmt.Errorf("fallback %q: %w", sink.Name(), err))
 	}
-	r.Err = errors.Join(errs...)
+	header := xdeath.HeaderNeed(publishing)
+	*sending = confirm.Message{
+		Exchange:   exchange,
+		Key:        key,
+		Publishing: publishing,
+		Size:       len(m.Body) + header,
+		Header:     header,
+		Headroom:   true,
+		Timeout:    p.cfg.Timeout,
+
+		Patience:       p.patience,
+		AnswerPatience: p.answerPatience,
+	}
+	return nil
 }
 
-func (p *Producer) put(ctx context.Context, sink Sink, m Message, cause error) error {
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.Timeout)
-	defer cancel()
-	return sink.Put(ctx, m, cause)
-}
-
-// enter counts a call in, unless the Producer is closed.
+// enter counts a call, unless the Producer is closed.
 func (p *Producer) enter() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -216,9 +212,9 @@ func (p *Producer) enter() bool {
 	return true
 }
 
-// Close refuses further messages, waits until the calls of Publish in progress
-// have returned, and closes the channel and the fallback sinks. The Conn stays
-// open. A second Close does nothing.
+// Close refuses further messages, waits until those on their way have their
+// receipts, and closes the channels and the fallback sinks. The Conn stays open.
+// A second Close does nothing.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	again := p.closed
@@ -235,4 +231,12 @@ func (p *Producer) Close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// prefixed returns the faults of a message as those of one of several.
+func prefixed(i int, err error) (faults []error) {
+	for fault := range strings.Lines(err.Error()) {
+		faults = append(faults, fmt.Errorf("producer: messages[%d]: %s", i, strings.TrimPrefix(strings.TrimSpace(fault), "producer: ")))
+	}
+	return faults
 }

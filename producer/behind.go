@@ -1,0 +1,40 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rehop/rehop/xdeath"
+)
+
+// putBehind gives a message to a sink that has others which are to be published
+// first, and reports whether there is one.
+func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept bool) {
+	if m.Replays > 0 {
+		return Receipt{}, false
+	}
+	for _, sink := range p.ordered {
+		stored, err := p.askOrdered(ctx, sink, *m)
+		if err == nil && !stored {
+			continue
+		}
+		r = Receipt{ID: m.ID, Cause: xdeath.CauseUnreachable, Err: fmt.Errorf("producer: message %q: %w", m.ID, ErrBehind)}
+		if err != nil {
+			r.Err, r.MaybeDuplicate = errors.Join(r.Err, err), errors.Is(err, ErrUnconfirmed)
+		} else {
+			r.Place, r.Sink = PlaceFallback, sink.Name()
+		}
+		return r, true
+	}
+	return Receipt{}, false
+}
+
+// askOrdered calls PutBehind as put calls Put.
+func (p *Producer) askOrdered(ctx context.Context, sink OrderedSink, m Message) (stored bool, err error) {
+	err = p.guarded(ctx, sink, func(ctx context.Context) (err error) {
+		stored, err = sink.PutBehind(ctx, m)
+		return err
+	})
+	return stored && err == nil, err
+}

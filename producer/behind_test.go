@@ -1,0 +1,72 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/rehop/rehop/xdeath"
+)
+
+// ordered has messages to "full" and keeps those that come, unless it fails.
+type ordered struct {
+	memory
+	kept int
+	err  error
+}
+
+func (o *ordered) PutBehind(_ context.Context, m Message) (bool, error) {
+	if m.Key != "open" || o.err != nil {
+		return false, o.err
+	}
+	o.kept++
+	return true, nil
+}
+
+func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
+	errLocked := errors.New("locked")
+	for rule, tt := range map[string]struct {
+		m     Message
+		err   error
+		place Place
+		kept  int
+		doubt bool
+	}{
+		"others wait: kept":                   {Message{Key: "open"}, nil, PlaceFallback, 1, false},
+		"none to this key wait: sent":         {Message{Key: "free"}, nil, PlaceQueue, 0, false},
+		"it comes out of a sink: sent":        {Message{Key: "open", Replays: 1}, nil, PlaceQueue, 0, false},
+		"the sink fails: not sent":            {Message{Key: "open"}, errLocked, 0, 0, false},
+		"the sink does not know: unconfirmed": {Message{Key: "open"}, ErrUnconfirmed, 0, 0, true},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			inBubble(t, func(s *scene) {
+				s.declare("free", nil)
+				sink := &ordered{err: tt.err}
+				p := s.producer(Config{Fallback: []Sink{sink}})
+				defer p.Close()
+				check := func(way string, r Receipt, err error) {
+					s.Helper()
+					if r.Place != tt.place || (err == nil) != (tt.place != 0) || r.MaybeDuplicate != tt.doubt {
+						s.Errorf("%s: %+v, %v", way, r, err)
+					}
+					if (tt.place == PlaceQueue) == errors.Is(r.Err, ErrBehind) || tt.place == PlaceFallback && r.Cause != xdeath.CauseUnreachable {
+						s.Errorf("%s: %+v, want a word of those before it", way, r)
+					}
+				}
+				r, err := p.Publish(s.Context(), tt.m)
+				check("Publish", r, err)
+				all, err := p.PublishAll(s.Context(), []Message{tt.m, {Key: "free"}})
+				check("PublishAll", all[0], err)
+				if tt.err == nil && all[1].Place != PlaceQueue {
+					s.Errorf("the other one: %+v", all[1])
+				}
+				answered := make(chan bool)
+				p.PublishAsync(s.Context(), tt.m, func(r Receipt, err error) { check("PublishAsync", r, err); close(answered) })
+				<-answered
+				if sink.kept != 3*tt.kept {
+					s.Errorf("%d kept, want %d", sink.kept, 3*tt.kept)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,88 @@
+package producer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/declared"
+	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// faultsOfDelay returns what is wrong with the Delay of a message, whatever is
+// declared.
+func (m Message) faultsOfDelay() error {
+	var errs []error
+	fault := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf("producer: Message."+format, args...))
+	}
+	if m.Delay < 0 {
+		fault("Delay is %v, want 0 (none) or more", m.Delay)
+	}
+	if m.Delay <= 0 {
+		return errors.Join(errs...)
+	}
+	if m.Expiration != 0 {
+		fault("Expiration is %v and Delay %v, want one of them: the expiration would end the delay", m.Expiration, m.Delay)
+	}
+	for _, name := range []string{xdeath.HeaderCC, xdeath.HeaderBCC} {
+		if _, found := m.Headers[name]; found {
+			fault("Headers has %s, which a message with a Delay cannot have", name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// delay returns where a message with a Delay is published to, and writes onto it
+// where it is to go.
+func (p *Producer) delay(m *Message, sent *amqp.Publishing, now time.Time) (exchange, key string, err error) {
+	exchange, key, takes, err := wayOf(declared.On(p.conn), m)
+	if err != nil {
+		return "", "", connection.WithClass(err, connection.Configuration)
+	}
+	if len(key) > maxShort {
+		return "", "", connection.WithClass(fmt.Errorf("producer: Message.Key and Exchange are %d bytes too long together for a Delay", len(key)-maxShort), connection.Bug)
+	}
+	if sent.Headers == nil {
+		sent.Headers = amqp.Table{}
+	}
+	sent.Headers[xdeath.HeaderExchange] = m.Exchange
+	sent.Headers[xdeath.HeaderRoutingKey] = m.Key
+	sent.Headers[xdeath.HeaderDue] = now.Add(takes + time.Millisecond - time.Nanosecond).UnixMilli()
+	return exchange, key, nil
+}
+
+// wayOf returns the way of a message through what is declared, the finest grain
+// first. The error says what to declare.
+func wayOf(list []declared.Delays, m *Message) (exchange, key string, takes time.Duration, err error) {
+	to := levels.Target{Exchange: m.Exchange, Key: m.Key}
+	var longest time.Duration
+	for _, d := range list {
+		if !d.Reaches(to) {
+			continue
+		}
+		if exchange, key, takes, err = d.Way(to, m.Delay, m.Priority); err == nil {
+			return exchange, key, takes, nil
+		}
+		longest = max(longest, d.Levels.Max)
+	}
+	switch {
+	case longest > 0:
+		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, want at most %v: for a longer one declare topology.Delays with a larger Max", m.Delay, longest)
+	case m.Exchange == "":
+		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
+			m.Delay, m.Key, m.Key)
+	}
+	if strings.HasSuffix(m.Exchange, topology.Lanes{}.Exchange()) {
+		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and messages cannot be delayed to exchange %q: if it is that of topology.Lanes, publish to an exchange of Lanes.Bindings, or to the queue of a lane",
+			m.Delay, m.Exchange)
+	}
+	return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no delays to exchange %q are declared on this Conn: declare topology.Delays together with topology.Exchange{Name: %q}, of kind topic, direct or fanout",
+		m.Delay, m.Exchange, m.Exchange)
+}

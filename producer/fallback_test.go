@@ -1,0 +1,241 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// sinkFunc is a sink that is one function.
+type sinkFunc func(ctx context.Context) error
+
+func (sinkFunc) Name() string                                        { return "func" }
+func (f sinkFunc) Put(ctx context.Context, _ Message, _ error) error { return f(ctx) }
+
+// commits is a sink whose commit is under way when ctx ends.
+func commits(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func TestASinkThatHasNotAnswered(t *testing.T) {
+	for rule, tt := range map[string]struct {
+		sinks          []Sink
+		limit          time.Duration // of ctx
+		place          Place
+		maybeDuplicate bool
+		says           string
+	}{
+		"ctx ends meanwhile":                   {[]Sink{sinkFunc(commits)}, 2 * time.Second, 0, true, "may be there"},
+		"the sink's time ends":                 {[]Sink{sinkFunc(commits)}, time.Hour, 0, true, "may be there: no answer within Config.Timeout"},
+		"the sink's time ends, the next takes": {[]Sink{sinkFunc(commits), &memory{}}, time.Hour, PlaceFallback, true, ""},
+		"the sink does not know":               {[]Sink{sinkFunc(func(context.Context) error { return ErrUnconfirmed })}, time.Hour, 0, true, "may be there"},
+		"the sink panics":                      {[]Sink{panics{}}, time.Hour, 0, true, "panic"},
+		"the sink refuses":                     {[]Sink{sinkFunc(func(context.Context) error { return errors.New("full") })}, time.Hour, 0, false, `fallback "func": full`},
+		"ctx ends before a sink is asked":      {[]Sink{sinkFunc(commits)}, 500 * time.Millisecond, 0, false, "not sent"},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			inBubble(t, func(s *scene) {
+				p := s.producer(Config{Fallback: tt.sinks, Timeout: 10 * time.Second})
+				defer p.Close()
+				s.broker.Stop()
+				ctx, cancel := context.WithTimeout(s.Context(), tt.limit)
+				defer cancel()
+				began := time.Now()
+				r, err := p.Publish(ctx, Message{Key: "open"})
+				if r.Place != tt.place || r.MaybeDuplicate != tt.maybeDuplicate || r.Cause != xdeath.CauseUnreachable {
+					s.Errorf("%+v", r)
+				}
+				if (err == nil) != (tt.place != 0) || err != nil && errors.Is(err, ErrUnconfirmed) != tt.maybeDuplicate || err != nil && !strings.Contains(err.Error(), tt.says) {
+					s.Errorf("%v; want %q in it", err, tt.says)
+				}
+				if took := time.Since(began); took > tt.limit {
+					s.Errorf("took %v, ctx ended after %v", took, tt.limit)
+				}
+			})
+		})
+	}
+}
+
+// What was written and not answered may be in its queue when the fallback has it.
+func TestAWrittenMessageInTheFallbackMayBeADuplicate(t *testing.T) {
+	for rule, begin := range map[string]func(*rehoptest.Broker){
+		"a queue that does not answer": func(b *rehoptest.Broker) { b.Refuse("quorum", true) },
+		"a broker that is silent":      (*rehoptest.Broker).Stall,
+		"an alarm after the write":     func(b *rehoptest.Broker) { b.Block("low on memory") },
+	} {
+		t.Run(rule, func(t *testing.T) {
+			inBubble(t, func(s *scene) {
+				s.declare("quorum", map[string]any{"x-queue-type": "quorum"})
+				p := s.producer(Config{Fallback: []Sink{&memory{}}})
+				defer p.Close()
+				if r, err := p.Publish(s.Context(), Message{Key: "quorum"}); err != nil || r.MaybeDuplicate {
+					s.Fatalf("before: %+v, %v", r, err)
+				}
+				begin(s.broker)
+				r, err := p.Publish(s.Context(), Message{Key: "quorum"})
+				if err != nil || r.Place != PlaceFallback || r.Cause != xdeath.CauseUnconfirmed || !r.MaybeDuplicate {
+					s.Errorf("%+v, %v", r, err)
+				}
+				r, err = p.Publish(s.Context(), Message{Key: "quorum"})
+				if err != nil || r.Place != PlaceFallback || r.MaybeDuplicate != errors.Is(r.Err, ErrUnconfirmed) {
+					s.Errorf("the next one: %+v, %v", r, err)
+				}
+				s.broker.Refuse("quorum", false)
+				s.broker.Resume()
+				s.broker.Unblock()
+			})
+		})
+	}
+}
+
+// only takes messages with one cause.
+type only struct {
+	memory
+	cause xdeath.Cause
+}
+
+func (o *only) Takes(cause xdeath.Cause) bool { return cause == o.cause }
+
+func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
+	const timeout = 10 * time.Second
+	stop := (*rehoptest.Broker).Stop
+	quietStop := func(b *rehoptest.Broker) { // nothing is written any more
+		b.Stop()
+		time.Sleep(time.Second)
+	}
+	block := func(b *rehoptest.Broker) { b.Block("low on memory") }
+	own := func(s *scene) Sink {
+		sink, err := NewExchangeSink(s.conn, "unsent")
+		if err != nil {
+			s.Fatal(err)
+		}
+		return sink
+	}
+	takes := func(cause xdeath.Cause) func(*scene) Sink {
+		return func(*scene) Sink { return &only{cause: cause} }
+	}
+	for rule, tt := range map[string]struct {
+		sink  func(*scene) Sink
+		begin func(*rehoptest.Broker)
+		took  time.Duration // at least
+		taken bool
+	}{
+		"without a broker, to its own broker":            {own, stop, timeout, false},
+		"without a broker, for what is blocked":          {takes(xdeath.CauseBlocked), stop, timeout, false},
+		"without a broker, for what is unreachable":      {takes(xdeath.CauseUnreachable), quietStop, time.Second, true},
+		"written, then without a broker":                 {takes(xdeath.CauseUnreachable), stop, timeout, false},
+		"no answer, for what is unreachable":             {takes(xdeath.CauseUnreachable), block, timeout, false},
+		"no answer, for what is unconfirmed":             {takes(xdeath.CauseUnconfirmed), block, time.Second, true},
+		"no answer, to its own broker":                   {own, block, timeout, false},
+		"without a broker, for what people must look at": {func(*scene) Sink { return &people{} }, stop, timeout, false},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			inBubble(t, func(s *scene) {
+				p := s.producer(Config{Fallback: []Sink{tt.sink(s)}, Timeout: timeout})
+				defer p.Close()
+				if _, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil {
+					s.Fatal(err)
+				}
+				tt.begin(s.broker)
+				began := time.Now()
+				r, err := p.Publish(s.Context(), Message{Key: "open"})
+				if took := time.Since(began); took < tt.took || took > tt.took+2*time.Second {
+					s.Errorf("took %v, want %v", took, tt.took)
+				}
+				if (err == nil) != tt.taken {
+					s.Errorf("%+v, %v", r, err)
+				}
+				if err != nil && !strings.Contains(err.Error(), "no sink of the Fallback takes") {
+					s.Errorf("%v, want that no sink takes it", err)
+				}
+				s.broker.Unblock()
+			})
+		})
+	}
+}
+
+// Nobody cancelled anything, and the text names the trouble and how long it lasted.
+func TestOwnLimitsAreNotTheCallers(t *testing.T) {
+	for rule, tt := range map[string]struct {
+		begin func(*rehoptest.Broker)
+		says  string
+	}{
+		"no connection": {(*rehoptest.Broker).Stop, "no connection"},
+		"blocked":       {func(b *rehoptest.Broker) { b.Block("low on memory") }, "low on memory"},
+		"silent":        {(*rehoptest.Broker).Stall, "not answered"},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			inBubble(t, func(s *scene) {
+				p := s.producer(Config{Fallback: []Sink{&memory{}}, Timeout: 5 * time.Second})
+				defer p.Close()
+				if _, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil {
+					s.Fatal(err)
+				}
+				tt.begin(s.broker)
+				for i := range 3 {
+					r, err := p.Publish(s.Context(), Message{Key: "open"})
+					if err != nil || errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, context.DeadlineExceeded) || strings.Contains(r.Err.Error(), "context") {
+						s.Errorf("%d: %v, %v", i, r.Err, err)
+					}
+					if !strings.Contains(r.Err.Error(), "has lasted ") || !strings.Contains(r.Err.Error(), tt.says) {
+						s.Errorf("%d: %v; want %q and how long it has lasted", i, r.Err, tt.says)
+					}
+				}
+				s.broker.Unblock()
+				s.broker.Resume()
+			})
+		})
+	}
+}
+
+// shy is a Taker that panics when it is asked.
+type shy struct{ only }
+
+func (*shy) Takes(xdeath.Cause) bool { panic("not today") }
+
+func TestASinkWhoseTakesPanicsIsPassedOver(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		good := &only{cause: xdeath.CauseUnroutable}
+		p := s.producer(Config{Fallback: []Sink{&shy{}, good}})
+		receipts := make(chan Receipt, 1)
+		p.PublishAsync(s.Context(), Message{Key: "nowhere"}, func(r Receipt, _ error) { receipts <- r })
+		if r := <-receipts; r.Place != PlaceFallback || r.Sink != good.Name() {
+			s.Errorf("receipt %+v, want that of the second sink", r)
+		}
+		if err := p.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func TestTheFallbackIsLoggedOncePerCause(t *testing.T) {
+	inBubble(t, func(s *scene) {
+		var log strings.Builder
+		p := s.producer(Config{Fallback: []Sink{&memory{}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		defer p.Close()
+		s.broker.Stop()
+		for range 50 {
+			if r, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil || r.Place != PlaceFallback {
+				s.Fatalf("%+v, %v", r, err)
+			}
+		}
+		said := strings.Count(log.String(), "message went to the fallback")
+		if said < 1 || said > 3 { // a broker that goes fails in one way and then in another
+			s.Errorf("%d lines for 50 messages:\n%s", said, log.String())
+		}
+		time.Sleep(2 * time.Minute)
+		if _, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil {
+			s.Error(err)
+		}
+		if !strings.Contains(log.String(), "times=") {
+			s.Errorf("how many there were is not told:\n%s", log.String())
+		}
+	})
+}

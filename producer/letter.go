@@ -1,0 +1,72 @@
+package producer
+
+import (
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// FromDelivery returns the message that a delivery was when it was published, to
+// publish it once more: a letter out of a dead-letter queue, one that a fallback
+// took, or any other.
+//
+//	receipt, err := shop.Publish(ctx, producer.FromDelivery(d))
+//
+// Exchange and Key are where the producer published to, as far as the headers
+// know, and else those of the delivery. A message published there goes to every
+// queue that is bound; for the one queue that failed set Exchange to "" and Key
+// to its name. ID and every other property and header stay as they were, those
+// that copies had to archive included, Body is shared; what the broker and rehop
+// have written on the way is left out, so that the message starts at attempt 1.
+//
+// Left out as well are the keys of CC and BCC once they are archived, because
+// their receivers have the message, and a user-id that is archived, because only
+// its own user may send it. A Priority above 9 becomes 9.
+func FromDelivery(d amqp.Delivery) Message {
+	h, _ := xdeath.Parse(d.Headers) // a malformed header counts as none
+	h = h.Letter()
+	exchange, key, known := h.Origin(h.Queue)
+	if !known && h.Failure.Cause != "" { // a letter of a fallback, which speaks for no queue
+		exchange, key, known = h.Exchange, h.RoutingKey, h.Exchange != "" || h.RoutingKey != ""
+	}
+	if !known {
+		exchange, key = d.Exchange, d.RoutingKey
+	}
+	m := Message{
+		Exchange:        exchange,
+		Key:             key,
+		Body:            d.Body,
+		Headers:         xdeath.Strip(d.Headers),
+		ID:              d.MessageId,
+		ContentType:     d.ContentType,
+		ContentEncoding: d.ContentEncoding,
+		Type:            d.Type,
+		CorrelationID:   d.CorrelationId,
+		ReplyTo:         d.ReplyTo,
+		AppID:           d.AppId,
+		UserID:          d.UserId,
+		Timestamp:       d.Timestamp,
+		Priority:        min(d.Priority, topology.MaxPriority),
+		Replays:         h.Replays,
+	}
+	expiration := d.Expiration
+	for _, death := range h.Deaths {
+		if expiration == "" {
+			expiration = death.OriginalExpiration
+		}
+	}
+	if expiration == "" || !h.Due.IsZero() { // a retry copy may have one of its consumer's
+		expiration = h.Archived.Expiration
+	}
+	if ms, err := strconv.ParseInt(expiration, 10, 64); err == nil && ms > 0 && ms <= maxMillis {
+		m.Expiration = time.Duration(ms) * time.Millisecond
+	}
+	return m
+}
+
+// maxMillis is the longest Expiration: ten years of 365 days.
+const maxMillis = 315_360_000_000

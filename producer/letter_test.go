@@ -1,0 +1,69 @@
+package producer
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/xdeath"
+)
+
+func TestFromDelivery(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	sent := Message{
+		Exchange: "shop", Key: "order.paid", Body: []byte("body"), Headers: amqp.Table{"own": "header"}, ID: "1",
+		ContentType: "text/plain", ContentEncoding: "gzip", Type: "t", CorrelationID: "c", ReplyTo: "r", AppID: "a", UserID: "u",
+		Timestamp: at, Priority: 7, Expiration: time.Minute,
+	}
+	publishing, err := sent.publishing()
+	if err != nil {
+		t.Fatal(err)
+	}
+	delivered := func(p amqp.Publishing, exchange, key string) amqp.Delivery {
+		return amqp.Delivery{
+			Exchange: exchange, RoutingKey: key, Headers: p.Headers, Body: p.Body, MessageId: p.MessageId, ContentType: p.ContentType,
+			ContentEncoding: p.ContentEncoding, Type: p.Type, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, AppId: p.AppId,
+			UserId: p.UserId, Timestamp: p.Timestamp, Priority: p.Priority, Expiration: p.Expiration,
+		}
+	}
+	fresh := delivered(publishing, "shop", "order.paid")
+	letter := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "u", Failure: copies.Failure{Cause: string(xdeath.CauseExhausted), At: at}})
+	byBroker := fresh
+	byBroker.Exchange, byBroker.RoutingKey, byBroker.Expiration = "orders.rest", "orders@4", ""
+	byBroker.Headers = amqp.Table{"own": "header", "x-death": []any{amqp.Table{
+		"queue": "orders", "reason": "rejected", "count": int64(1), "exchange": "shop", "routing-keys": []any{"order.paid"},
+		"time": at, "original-expiration": "60000",
+	}}}
+	returned := fresh
+	returned.Exchange, returned.RoutingKey = "orders.rest", "orders@1"
+	returned.Expiration, returned.Headers = "", amqp.Table{"own": "header", xdeath.HeaderDue: at.UnixMilli(), xdeath.HeaderQueue: "orders", xdeath.HeaderAttempts: int64(1),
+		xdeath.HeaderExchange: "shop", xdeath.HeaderRoutingKey: "order.paid", xdeath.HeaderExpiration: "60000", "x-death": []any{amqp.Table{
+			"queue": "orders", "reason": "delivery_limit", "count": int64(1), "exchange": "orders.retry", "routing-keys": []any{"orders@1"}, "time": at,
+		}, amqp.Table{
+			"queue": "orders.wait.1", "reason": "expired", "count": int64(1), "exchange": "", "routing-keys": []any{"orders.wait.1"},
+			"time": at, "original-expiration": "70000",
+		}}}
+	other := sent
+	other.UserID = ""
+	foreign := delivered(letter, "orders.dlx", "orders")
+	foreign.UserId = "" // archived: it was not the republishing user's
+	for _, tt := range []struct {
+		rule string
+		d    amqp.Delivery
+		want Message
+	}{
+		{"a fresh delivery", fresh, sent},
+		{"a letter of a consumer", delivered(letter, "", "orders.dlq"), sent},
+		{"a letter that the broker moved", byBroker, sent},
+		{"a letter that the broker moved, whose consumer gave it an expiration", returned, sent},
+		{"a letter whose user-id is archived", foreign, other},
+		{"nothing", amqp.Delivery{RoutingKey: "q", Priority: 200}, Message{Key: "q", Priority: 9}},
+	} {
+		if got := FromDelivery(tt.d); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s:\n got %+v\nwant %+v", tt.rule, got, tt.want)
+		}
+	}
+}

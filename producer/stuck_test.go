@@ -1,0 +1,78 @@
+package producer
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/holder"
+)
+
+// The first message to a queue without a leader holds back the channel that it was
+// sent on. What goes elsewhere is confirmed all the same, in whichever way it is
+// published.
+func TestAStuckQueueHoldsUpOnlyWhatGoesThere(t *testing.T) {
+	for _, tt := range []struct {
+		rule    string
+		publish func(ctx context.Context, p *Producer, m Message) (Receipt, error)
+	}{
+		{"Publish", func(ctx context.Context, p *Producer, m Message) (Receipt, error) { return p.Publish(ctx, m) }},
+		{"PublishAll", func(ctx context.Context, p *Producer, m Message) (Receipt, error) {
+			r, err := p.PublishAll(ctx, []Message{m})
+			return r[0], err
+		}},
+		{"PublishAsync", func(ctx context.Context, p *Producer, m Message) (r Receipt, err error) {
+			var done sync.WaitGroup
+			done.Add(1)
+			p.PublishAsync(ctx, m, func(got Receipt, failed error) {
+				defer done.Done()
+				r, err = got, failed
+			})
+			done.Wait()
+			return r, err
+		}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			inBubble(t, func(s *scene) {
+				h := holder.New(s.broker.Dial)
+				conn, err := connection.Open(s.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: h.Dial})
+				if err != nil {
+					s.Fatal(err)
+				}
+				defer conn.Close()
+				p, err := New(conn, Config{Timeout: time.Minute})
+				if err != nil {
+					s.Fatal(err)
+				}
+				defer p.Close()
+				s.declare("stuck", nil)
+				h.Hold("stuck")
+				var waiting sync.WaitGroup
+				waiting.Go(func() {
+					if r, err := tt.publish(s.Context(), p, Message{Key: "stuck"}); err != nil || r.Place != PlaceQueue {
+						s.Errorf("to the queue that was stuck: %+v, %v", r, err)
+					}
+				})
+				synctest.Wait() // the message is on its way
+				for _, elsewhere := range []struct {
+					rule string
+					most time.Duration
+				}{
+					{"behind the stuck one, until that is noticed", 2 * time.Second},
+					{"after that", 0},
+				} {
+					began := time.Now()
+					r, err := tt.publish(s.Context(), p, Message{Key: "open"})
+					if took := time.Since(began); err != nil || r.Place != PlaceQueue || took > elsewhere.most {
+						s.Errorf("%s: %+v, %v after %v, want within %v", elsewhere.rule, r, err, took, elsewhere.most)
+					}
+				}
+				h.Release("stuck")
+				waiting.Wait()
+			})
+		})
+	}
+}
