@@ -6,7 +6,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -51,14 +50,42 @@ type Delivery struct {
 	// its Failure says why it is one, its Queue where it failed, and its
 	// FinalAttempts how often.
 	History xdeath.History
+
+	expiration string // as it arrived
+}
+
+// AMQP returns the delivery in the form of amqp091-go, without an Acknowledger
+// and a tag: it cannot settle anything. It is what producer.FromDelivery wants:
+//
+//	receipt, err := shop.Publish(ctx, producer.FromDelivery(d.AMQP()))
+func (d *Delivery) AMQP() amqp.Delivery {
+	return amqp.Delivery{
+		Exchange:        d.Exchange,
+		RoutingKey:      d.Key,
+		Redelivered:     d.Redelivered,
+		Headers:         d.Headers,
+		MessageId:       d.ID,
+		Type:            d.Type,
+		ContentType:     d.ContentType,
+		ContentEncoding: d.ContentEncoding,
+		DeliveryMode:    amqp.Persistent,
+		CorrelationId:   d.CorrelationID,
+		ReplyTo:         d.ReplyTo,
+		AppId:           d.AppID,
+		UserId:          d.UserID,
+		Timestamp:       d.Timestamp,
+		Priority:        d.Priority,
+		Expiration:      d.expiration,
+		Body:            d.Body,
+	}
 }
 
 // newDelivery reads a raw delivery of a route's queue. The error says what is
 // malformed in the headers, which then count as absent; the Delivery is
 // complete all the same.
-func newDelivery(route topology.Route, raw amqp.Delivery) (*Delivery, error) {
+func newDelivery(route way, raw amqp.Delivery) (*Delivery, error) {
 	history, err := xdeath.Parse(raw.Headers)
-	returned := route.Returned(raw.Exchange)
+	returned := route.facts.Returned(raw.Exchange)
 	d := &Delivery{
 		Queue:           route.Queue,
 		Exchange:        raw.Exchange,
@@ -78,11 +105,12 @@ func newDelivery(route topology.Route, raw amqp.Delivery) (*Delivery, error) {
 		Timestamp:       raw.Timestamp,
 		Priority:        raw.Priority,
 		History:         history,
+		expiration:      raw.Expiration,
 	}
-	if exchange, key, ok := history.Origin(route.Queue); ok && (returned || !route.Ours()) {
+	if exchange, key, ok := history.Origin(route.Queue); ok && (returned || !route.facts.Ours) {
 		d.Exchange, d.Key = exchange, key
 	}
-	if route.DeadLetters() {
+	if route.facts.Letters {
 		d.History = history.Letter()
 	}
 	if d.History.Failure.Cause != "" && !returned {
@@ -96,8 +124,8 @@ func newDelivery(route topology.Route, raw amqp.Delivery) (*Delivery, error) {
 // attempt returns the number of the attempt that a delivery starts. What
 // others do with a queue of theirs is not ours to count, only what our own
 // header carries for it.
-func attempt(route topology.Route, h xdeath.History, returned bool) int {
-	if !route.Ours() {
+func attempt(route way, h xdeath.History, returned bool) int {
+	if !route.facts.Ours {
 		return 1 + h.Carried(route.Queue)
 	}
 	return h.Attempt(route.Queue, returned)

@@ -20,5 +20,13 @@
 // delivered again while its copy waits. Both carry the same message id. A
 // handler must therefore be able to meet the same id twice.
 //
+// Where the broker would bring a message back from its wait unconfirmed, the
+// consumers do (topology.Carry): one of all that run for a queue holds what is due
+// next, publishes it when it is due, and acks it in the wait when that is
+// confirmed. When its process dies in between, the message comes twice; when it
+// dies before, another one takes over. Due times are compared with the local
+// clock: clocks of two machines that are apart make a wait longer or shorter by as
+// much. While no consumer runs, nothing comes back.
+//
 // A delivery is settled on the session it came from or not at all.
 package consumer

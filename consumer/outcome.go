@@ -60,27 +60,43 @@ type Outcome struct {
 }
 
 // DeadLetter marks err as one that no further attempt can change: the message
-// goes to the dead-letter queue at once, with the reason "permanent". It is
+// goes to the dead-letter queue at once, with the reason "permanent". DeadLetter is
 // never nil, not even for a nil err.
 func DeadLetter(err error) error {
 	return steer(Outcome{Action: ActionDeadLetter}, err, "dead letter")
 }
 
-// RetryAfter marks err as a failed attempt whose next one must not come before
-// d has passed: the message waits in the shortest wait that is not shorter
-// than d, and again if none is as long. Without an attempt left it is
-// dead-lettered like any failure. It is never nil, not even for a nil err.
+// RetryAfter marks err as a failed attempt that must not be repeated before d has
+// passed. On broker 4.0 and later, where topology.Delays with the queue as a target
+// are declared on the Conn, the message waits for d, rounded up to their Grain.
+//
+// Without such Delays, on 3.x, and where the Delays were declared on 3.x, it uses the
+// waits of the work queue: the shortest that is not shorter than d, or several times
+// the longest one if none is. A d longer than Delays.Max uses the waits too, if one
+// is as long as d. If none is, the message waits in the Delays for Max, and then for
+// the rest of d.
+//
+// With a d of zero or less, such as the time until a moment that has passed, the wait
+// of the schedule applies. A d of more than 366 days counts as 366 days. A message without an attempt left
+// is dead-lettered, as after any failure; Delays add no attempts. A consumer of the
+// same queue without waits holds a message that is not due yet, for 10 s at a time,
+// and puts it back to the end of the queue; it counts as one of its
+// Config.Concurrency meanwhile. RetryAfter is never nil, not even for a nil err.
 func RetryAfter(d time.Duration, err error) error {
 	return steer(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
 }
 
 // Requeue marks err as not the message's fault, such as an outage of what the
 // handler depends on. The consumer holds the message and handles it again
-// with growing pauses; no attempt is spent. While it is held it occupies its
-// place among the Config.Concurrency, so that a general outage stops the
-// fetching of messages. It goes back to its queue when Run stops, and after 15
-// minutes, well before the 30 after which a broker takes it away by default. It
-// is never nil, not even for a nil err.
+// with growing pauses; no attempt is spent. It goes back to its queue when Run
+// stops, and after 15 minutes, well before the 30 after which a broker takes it
+// away by default. Requeue is never nil, not even for a nil err.
+//
+// A held message counts as one of the Config.Concurrency that are handled at a
+// time. When all of them are held, no further message is handled, and the broker
+// sends no more. Of those that it had sent ahead, all but as many as
+// Config.Concurrency go back to the queue within seconds, for other consumers.
+// With Config.Prefetch set, they all stay with this consumer.
 func Requeue(err error) error {
 	return steer(Outcome{Action: ActionRequeue}, err, "requeue")
 }

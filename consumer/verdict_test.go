@@ -1,6 +1,8 @@
 package consumer
 
 import (
+	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -22,12 +24,19 @@ func republished(ended int, more amqp.Table) amqp.Delivery {
 	return amqp.Delivery{Exchange: "orders.retry", RoutingKey: "orders@1", Headers: headers}
 }
 
+// nacked is a delivery that came back from the wait of a rung after so many nacks.
+func nacked(times, rung int) amqp.Delivery {
+	return amqp.Delivery{Exchange: "orders.retry", RoutingKey: fmt.Sprintf("orders@%d", rung), Headers: amqp.Table{"x-death": []any{
+		amqp.Table{"queue": "orders", "reason": "rejected", "count": int64(times), "exchange": "shop", "routing-keys": []any{"order.paid"}},
+	}}}
+}
+
 func fresh() amqp.Delivery { return amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid"} }
 
 func TestDecideUnderRepublish(t *testing.T) {
 	orders := topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Second, 3 * time.Second, 2 * time.Second}}.Route()
 	dlq := topology.DeadLetterQueue{Name: "orders.dlq"}.Route()
-	foreign := topology.Route{Queue: "theirs", HasDLX: true}
+	foreign := topology.Route{Queue: "theirs"}
 	foreignWithPlace := topology.Route{Queue: "theirs", DeadLetter: topology.Address{Key: "theirs.dead"}}
 	failed := Outcome{Action: ActionRetry}
 	after := func(d time.Duration) Outcome { return Outcome{Action: ActionRetryAfter, After: d} }
@@ -50,6 +59,7 @@ func TestDecideUnderRepublish(t *testing.T) {
 		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: moveDeadLetter, cause: xdeath.CausePermanent}},
 		{"requeue", orders, fresh(), Outcome{Action: ActionRequeue}, false, verdict{move: moveHold}},
 		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: moveWait, rung: 3}},
+		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: moveWait, rung: 2}},
 		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: moveWait, rung: 2, notBefore: now.Add(time.Minute)}},
 		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: moveDeadLetter, cause: xdeath.CauseExhausted}},
 		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: moveHold}},
@@ -58,11 +68,11 @@ func TestDecideUnderRepublish(t *testing.T) {
 		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: moveDeadLetter, cause: xdeath.CauseExhausted}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			d, err := newDelivery(tt.route, tt.raw)
+			d, err := newDelivery(wayOf(tt.route), tt.raw)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := decide(tt.route, tt.raw, d, tt.outcome, tt.interrupted, now); got != tt.want {
+			if got := decide(wayOf(tt.route), 0, tt.raw, d, tt.outcome, tt.interrupted, now); got != tt.want {
 				t.Errorf("decide = %+v, want %+v", got, tt.want)
 			}
 		})
@@ -74,6 +84,9 @@ func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
 	until := func(d time.Duration) amqp.Table {
 		return amqp.Table{xdeath.HeaderNotBefore: now.Add(d).UnixMilli()}
 	}
+	due := func(d time.Duration) amqp.Table { return amqp.Table{xdeath.HeaderDue: now.Add(d).UnixMilli()} }
+	cutShort := republished(1, due(7*time.Second))
+	cutShort.Exchange = ""
 	shovelled := republished(1, until(time.Minute))
 	shovelled.Exchange = ""
 	for _, tt := range []struct {
@@ -87,18 +100,87 @@ func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
 		{"due", republished(1, until(0)), verdict{}, false},
 		{"no date", republished(1, nil), verdict{}, false},
 		{"another life's date", shovelled, verdict{}, false},
+		{"its wait was cut short: as long as is left", republished(1, due(7*time.Second)), verdict{move: moveWait, rung: 2, due: now.Add(7 * time.Second), unspent: true}, true},
+		{"its wait is over", republished(1, due(-time.Millisecond)), verdict{}, false},
+		{"a clock that is behind", republished(1, due(time.Second)), verdict{}, false},
+		{"another life's due time", cutShort, verdict{}, false},
+		{"a date after its wait", republished(1, amqp.Table{xdeath.HeaderDue: now.UnixMilli(), xdeath.HeaderNotBefore: now.Add(5 * time.Second).UnixMilli()}),
+			verdict{move: moveWait, rung: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
+		{"nacked while its wait queue was missing", nacked(2, 1), verdict{move: moveWait, rung: 2, due: now.Add(9 * time.Second), unspent: true}, true},
+		{"nacked, and back from its wait", nacked(2, 2), verdict{}, false},
+		{"nacked by another schedule, which had one more wait", nacked(3, 1), verdict{}, false},
+		{"a copy that has waited in a lower wait", republished(2, nil), verdict{}, false},
+		{"a due time beyond all reason", republished(1, due(9000*time.Hour)), verdict{}, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			d, err := newDelivery(orders, tt.raw)
+			d, err := newDelivery(wayOf(orders), tt.raw)
 			if err != nil {
 				t.Fatal(err)
 			}
-			d.History.NotBefore = d.History.NotBefore.UTC()
-			got, early := tooEarly(orders, tt.raw, d, now)
+			d.History.NotBefore, d.History.Due = d.History.NotBefore.UTC(), d.History.Due.UTC()
+			got, early := tooEarly(wayOf(orders), tt.raw, d, now)
 			if got != tt.want || early != tt.early {
 				t.Errorf("tooEarly = %+v, %t, want %+v, %t", got, early, tt.want, tt.early)
 			}
 		})
+	}
+}
+
+// Another consumer of the queue, with waits, may have put a message off.
+func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T) {
+	end := exact{to: topology.Address{Exchange: "orders.retry", Key: "orders@1"}}
+	orders := topology.WorkQueue{Name: "orders"}.Route()
+	theirs := topology.Route{Queue: "orders"}
+	until := func(d time.Duration) amqp.Table {
+		return amqp.Table{xdeath.HeaderNotBefore: now.Add(d).UnixMilli()}
+	}
+	for _, tt := range []struct {
+		rule  string
+		route topology.Route
+		raw   amqp.Delivery
+		want  verdict
+		early bool
+	}{
+		{"held so long that others take their turn", orders, republished(1, until(time.Minute)),
+			verdict{move: moveWait, exact: end, holdFor: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"held until it is due", orders, republished(1, until(time.Second)),
+			verdict{move: moveWait, exact: end, holdFor: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
+		{"its wait was cut short", orders, republished(1, amqp.Table{xdeath.HeaderDue: now.Add(time.Minute).UnixMilli()}),
+			verdict{move: moveWait, exact: end, holdFor: turnOver, due: now.Add(time.Minute), unspent: true}, true},
+		{"a queue that others declared", theirs, republished(1, until(time.Minute)),
+			verdict{move: moveWait, exact: exact{to: topology.Address{Key: "orders"}}, holdFor: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"a later attempt, for the wait that a nack leads to", orders, republished(3, until(time.Minute)),
+			verdict{move: moveWait, exact: exact{to: topology.Address{Exchange: "orders.retry", Key: "orders@3"}}, holdFor: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"due", orders, republished(1, until(0)), verdict{}, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			d, err := newDelivery(wayOf(tt.route), tt.raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.History.NotBefore, d.History.Due = d.History.NotBefore.UTC(), d.History.Due.UTC()
+			got, early := tooEarly(wayOf(tt.route), tt.raw, d, now)
+			if got != tt.want || early != tt.early {
+				t.Errorf("tooEarly = %+v, %t, want %+v, %t", got, early, tt.want, tt.early)
+			}
+		})
+	}
+}
+
+// What waits in exact delays, or goes to the end of its queue, has none of the waits
+// that its copy could outlast.
+func TestACopyWithoutARungHasNoExpiration(t *testing.T) {
+	orders := wayOf(topology.WorkQueue{Name: "orders"}.Route())
+	orders.facts.Unseen = true
+	for _, v := range []verdict{
+		{move: moveWait, exact: exact{takes: time.Minute}},
+		{move: moveWait, exact: exact{to: orders.end(2)}, holdFor: time.Second, notBefore: now, unspent: true},
+	} {
+		m := &message{from: &origin{route: orders}, raw: republished(1, nil), ending: &ending{verdict: v}}
+		m.delivery, _ = newDelivery(orders, m.raw)
+		if p := retryCopy(m, now); p.Expiration != "" {
+			t.Errorf("%+v: the copy expires after %s ms", v, p.Expiration)
+		}
 	}
 }
 
@@ -123,7 +205,7 @@ func TestDeliveryShowsTheProducersExchangeAndKeyOnEveryAttempt(t *testing.T) {
 			Headers: republished(7, amqp.Table{xdeath.HeaderExchange: "x", xdeath.HeaderRoutingKey: "y"}).Headers}, 1, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			d, err := newDelivery(route, tt.raw)
+			d, err := newDelivery(wayOf(route), tt.raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,5 +213,31 @@ func TestDeliveryShowsTheProducersExchangeAndKeyOnEveryAttempt(t *testing.T) {
 				t.Errorf("exchange %q, key %q, attempt %d, last %t; want shop, order.paid, %d, %t", d.Exchange, d.Key, d.Attempt, d.LastAttempt, tt.attempt, tt.last)
 			}
 		})
+	}
+}
+
+func TestADeliveryGivesBackWhatItWasMadeOf(t *testing.T) {
+	raw := amqp.Delivery{
+		Exchange: "shop", RoutingKey: "order.paid", Redelivered: true, Headers: amqp.Table{"tenant": "x"},
+		MessageId: "m", Type: "order", ContentType: "application/json", ContentEncoding: "gzip",
+		DeliveryMode: amqp.Persistent, CorrelationId: "c", ReplyTo: "r", AppId: "a", UserId: "guest",
+		Timestamp: time.Unix(1, 0), Priority: 7, Expiration: "60000", Body: []byte("body"),
+	}
+	v := reflect.ValueOf(raw)
+	for i := range v.NumField() { // a property that the library gains is to be thought of
+		switch name := v.Type().Field(i).Name; name {
+		case "Acknowledger", "ConsumerTag", "MessageCount", "DeliveryTag":
+		default:
+			if v.Field(i).IsZero() {
+				t.Errorf("the test leaves out %s", name)
+			}
+		}
+	}
+	d, err := newDelivery(wayOf(topology.WorkQueue{Name: "orders"}.Route()), raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.AMQP(); !reflect.DeepEqual(got, raw) {
+		t.Errorf("AMQP() = %+v\nwant %+v", got, raw)
 	}
 }

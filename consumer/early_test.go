@@ -1,0 +1,101 @@
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// A service is rolled out without waits while messages are put off for longer than
+// every wait, and for more turns than the delivery limit allows.
+func TestAConsumerWithoutWaitsKeepsToARetryAfterOfAnother(t *testing.T) {
+	everywhere(t, func(w *world) {
+		const off, puts = time.Hour, 3
+		w.publish(puts)
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
+			return consumer.RetryAfter(off, errBroken)
+		}, consumer.Config{})
+		synctest.Wait()
+		began := time.Now()
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+
+		w.orders = topology.WorkQueue{Name: w.orders.Name, Type: w.orders.Type}
+		w.declare(w.orders)
+		handled := map[string]time.Duration{}
+		_, stop = w.start(func(_ context.Context, d *consumer.Delivery) error {
+			handled[d.ID] = time.Since(began)
+			switch {
+			case d.ID == id(puts) && d.Attempt != 1, d.ID != id(puts) && d.Attempt != 2:
+				w.Errorf("%s is handled in attempt %d", d.ID, d.Attempt)
+			case d.ID != id(puts) && time.Since(began) < off:
+				w.Errorf("%s comes back after %v, want %v", d.ID, time.Since(began), off)
+			}
+			return nil
+		}, consumer.Config{Concurrency: 1})
+		time.Sleep(20 * time.Minute)
+		w.publish(1)
+		time.Sleep((puts + 1) * 10 * time.Second)
+		synctest.Wait()
+		if _, ok := handled[id(puts)]; !ok {
+			w.Error("what is put off keeps a message that is not from being handled")
+		}
+		time.Sleep(off)
+		w.stopped(stop)
+		if len(handled) != puts+1 {
+			w.Errorf("handled are %v", handled)
+		}
+		w.has(w.orders.Name)
+		w.has(w.orders.DeadLetterQueue().Name)
+	})
+}
+
+// A stop gives back what is held.
+func TestAConsumerWithoutWaitsStopsAtOnce(t *testing.T) {
+	everywhere(t, func(w *world) {
+		w.publish(1)
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
+			return consumer.RetryAfter(time.Hour, errBroken)
+		}, consumer.Config{})
+		time.Sleep(time.Second)
+		w.stopped(stop)
+		w.orders = topology.WorkQueue{Name: w.orders.Name, Type: w.orders.Type}
+		w.declare(w.orders)
+		_, stop = w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		time.Sleep(5*time.Minute + 3*time.Second)
+		began := time.Now()
+		w.stopped(stop)
+		if took := time.Since(began); took > time.Second {
+			w.Errorf("Run has taken %v to return", took)
+		}
+		w.has(w.orders.Name, id(0))
+		w.truthful()
+	})
+}
+
+// A wait queue is deleted while a consumer nacks: the broker brings the message to
+// the first wait, which is shorter. What is left of the wait, 4m, is in the shortest
+// wait that is no shorter, 5m.
+func TestAWaitThatIsDeletedIsNotCutShort(t *testing.T) {
+	for _, version := range []string{"4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *world) {
+			w.orders = topology.WorkQueue{Name: "ladder", Type: topology.Quorum, Waits: w.orders.Waits, Engine: topology.Ladder}
+			w.declare(w.orders)
+			w.publish(1)
+			var a attempts
+			_, stop := w.start(a.handler, consumer.Config{})
+			synctest.Wait()
+			w.broker.DeleteQueue(w.orders.WaitQueue(2))
+			time.Sleep(90 * time.Second)
+			w.declare(w.orders)
+			time.Sleep(time.Hour)
+			w.stopped(stop)
+			a.want(w, id(0), "1 at 0s", "2 at 1m0s", "3 at 7m0s")
+			w.has(w.orders.Name)
+		})
+	}
+}

@@ -1,0 +1,289 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// A message is held through connection losses until half its delivery limit is
+// used up. It stops nobody else.
+func TestASuspectThatIsHeldStopsNobody(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *world) {
+			w.publish(1)
+			var outage atomic.Bool
+			outage.Store(true)
+			c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+				if d.ID == "m0" && outage.Load() {
+					return consumer.Requeue(errBroken)
+				}
+				return nil
+			}, consumer.Config{Concurrency: 16})
+			for range 12 {
+				time.Sleep(20 * time.Second)
+				w.broker.CutAll()
+			}
+			time.Sleep(20 * time.Second)
+			w.publish(60)
+			time.Sleep(time.Minute)
+			if done := w.journal.count(consumer.PlaceDone); done != 60 {
+				w.Errorf("%d of 60 others are done", done)
+			}
+			if status, err := health(c); status != "healthy" {
+				w.Errorf("%s: %v", status, err)
+			}
+			outage.Store(false)
+			time.Sleep(time.Minute)
+			w.has("orders")
+			w.has("orders.dlq")
+			w.stopped(stop)
+		})
+	}
+}
+
+// A message that cuts the connection whenever it is handled takes nobody along.
+func TestACrashLoopSparesItsNeighbours(t *testing.T) {
+	for _, version := range []string{"4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *world) {
+			w.publish(10)
+			w.publish(1, func(m *rehoptest.Message) { m.Type = "guilty" })
+			w.publish(10)
+			_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+				if d.Type == "guilty" {
+					time.Sleep(10 * time.Millisecond)
+					w.broker.CutAll()
+					<-ctx.Done()
+					return context.Cause(ctx)
+				}
+				return slowly(100*time.Millisecond)(ctx, d)
+			}, consumer.Config{Concurrency: 30})
+			time.Sleep(5 * time.Minute)
+			w.has("orders.dlq", "m10")
+			w.has("orders")
+			if done := w.journal.count(consumer.PlaceDone); done != 20 {
+				w.Errorf("%d neighbours are done, want 20", done)
+			}
+			w.stopped(stop)
+		})
+	}
+}
+
+// A suspect that a handler has been at work on for long does not keep the others
+// away for ever.
+func TestASuspectThatTakesLong(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		w.publish(1)
+		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.ID == "m0" {
+				return slowly(20*time.Minute)(ctx, d)
+			}
+			return nil
+		}, consumer.Config{Concurrency: 8})
+		for range 12 {
+			time.Sleep(20 * time.Second)
+			w.broker.CutAll()
+		}
+		time.Sleep(10 * time.Second)
+		w.publish(20)
+		time.Sleep(2 * time.Second)
+		if done := w.journal.count(consumer.PlaceDone); done != 0 {
+			w.Errorf("%d others are handled beside a suspect", done)
+		}
+		time.Sleep(2 * time.Minute)
+		if done := w.journal.count(consumer.PlaceDone); done != 20 {
+			w.Errorf("%d of 20 others are done", done)
+		}
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("%s: %v", status, err)
+		}
+		if err := stop(); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func TestPrefetchFollowsTheHandlers(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		// The network is slow: without more in advance, a quick handler waits for it.
+		w.broker.Slow(10 * time.Millisecond)
+		var took, most, runs atomic.Int64
+		_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
+			if runs.Add(1)%500 == 0 {
+				q, _ := w.broker.Queue("orders")
+				most.Store(max(most.Load(), int64(len(q.Unacked))))
+			}
+			time.Sleep(time.Duration(took.Load()))
+			return nil
+		}, consumer.Config{})
+		took.Store(int64(100 * time.Microsecond))
+		time.Sleep(2 * time.Second)
+		w.publish(20_000)
+		time.Sleep(10 * time.Second)
+		if done := w.journal.count(consumer.PlaceDone); done != 20_000 {
+			w.Errorf("%d of 20,000 done in 10 s", done)
+		}
+		if most.Load() < 200 || most.Load() > 2100 {
+			w.Errorf("at most %d were sent ahead", most.Load())
+		}
+		// A slow one hoards nothing.
+		most.Store(0)
+		took.Store(int64(10 * time.Second))
+		w.publish(100)
+		time.Sleep(5 * time.Second)
+		q, _ := w.broker.Queue("orders")
+		if len(q.Unacked) > 3 {
+			w.Errorf("%d are kept from others", len(q.Unacked))
+		}
+		time.Sleep(20 * time.Minute)
+		w.has("orders")
+		w.stopped(stop)
+	})
+}
+
+// A queue that is full is read ahead long before calmAfter is over.
+func TestPrefetchFollowsSoon(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		w.broker.Slow(500 * time.Microsecond)
+		w.publish(20_000)
+		_, stop := w.start(succeed, consumer.Config{})
+		most := 0
+		for range 80 {
+			time.Sleep(10 * time.Millisecond)
+			q, _ := w.broker.Queue("orders")
+			most = max(most, len(q.Unacked))
+		}
+		if most < 200 || most > 2100 {
+			w.Errorf("at most %d were sent ahead in 0.8 s", most)
+		}
+		w.stopped(stop)
+	})
+}
+
+// But not while a message is in hand that may have ended the session before.
+func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		w.broker.Slow(500 * time.Microsecond)
+		var inHand, others, came atomic.Int64
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.Type != "slow" {
+				others.Add(inHand.Load())
+				return nil
+			}
+			if d.Redelivered {
+				came.Store(time.Now().UnixMilli())
+				inHand.Store(1)
+				defer inHand.Store(0)
+			}
+			time.Sleep(500 * time.Millisecond)
+			return nil
+		}, consumer.Config{Concurrency: 2})
+		w.publish(1, func(m *rehoptest.Message) { m.Type = "slow" })
+		time.Sleep(300 * time.Millisecond)
+		w.broker.CutAll()
+		w.publish(20_000)
+		most, soon := 0, 0
+		for range 300 {
+			time.Sleep(10 * time.Millisecond)
+			q, _ := w.broker.Queue("orders")
+			switch {
+			case inHand.Load() > 0:
+				most = max(most, len(q.Unacked))
+			case came.Load() > 0 && time.Now().UnixMilli() < came.Load()+900: // before calmAfter
+				soon = max(soon, len(q.Unacked))
+			}
+		}
+		if most < 1 || most > 3 || others.Load() < 200 {
+			w.Errorf("at most %d were sent ahead, want 2 and one of the consumer before; %d others were handled meanwhile", most, others.Load())
+		}
+		if soon < 100 {
+			w.Errorf("at most %d were sent ahead once its handler had returned", soon)
+		}
+		w.stopped(stop)
+	})
+}
+
+// Where all slots are taken by messages that are held, other consumers can have
+// the rest.
+func TestAnOutageHoardsNothing(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		w.broker.Slow(time.Millisecond)
+		var out atomic.Bool
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
+			if out.Load() {
+				return consumer.Requeue(errors.New("the database is away"))
+			}
+			return nil
+		}, consumer.Config{Concurrency: 4})
+		w.publish(10_000)
+		for range 1000 {
+			time.Sleep(5 * time.Millisecond)
+			if q, _ := w.broker.Queue("orders"); len(q.Unacked) > 100 {
+				break
+			}
+		}
+		out.Store(true)
+		time.Sleep(5 * time.Second)
+		if q, _ := w.broker.Queue("orders"); len(q.Unacked) > 8 || len(q.Ready) < 1000 {
+			w.Errorf("%d are kept from others, want 4 and as many for the consumer that replaced the first", len(q.Unacked))
+		}
+		out.Store(false)
+		time.Sleep(10 * time.Minute)
+		w.has("orders")
+		w.stopped(stop)
+	})
+}
+
+func TestPrefetchStays(t *testing.T) {
+	most := func(w *world, source topology.Source, cfg consumer.Config) int {
+		var most atomic.Int64
+		w.publish(500)
+		_, stop := w.startOn(source, func(context.Context, *consumer.Delivery) error {
+			q, _ := w.broker.Queue("orders")
+			most.Store(max(most.Load(), int64(len(q.Unacked))))
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		}, cfg)
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		return int(most.Load())
+	}
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		if n := most(w, w.orders, consumer.Config{Concurrency: 4, Prefetch: 50}); n < 40 || n > 51 { // one was sent to the consumer before
+			w.Errorf("Prefetch 50: %d sent ahead", n)
+		}
+		first := w.orders
+		first.Priority = topology.PriorityNative
+		if n := most(w, first, consumer.Config{Concurrency: 4}); n > 5 {
+			w.Errorf("with priorities: %d sent ahead, want at most 4 and one of the consumer before", n)
+		}
+	})
+}
+
+// Two consumers of one queue: what is sent ahead to one is not kept from the
+// other for long.
+func TestNobodyHoards(t *testing.T) {
+	on(t, "4.3", topology.Classic, func(w *world) {
+		var quick, slow atomic.Int64
+		w.publish(400)
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { slow.Add(1); time.Sleep(2 * time.Second); return nil }, consumer.Config{})
+		_, stop2 := w.start(func(context.Context, *consumer.Delivery) error {
+			quick.Add(1)
+			time.Sleep(10 * time.Millisecond)
+			return nil
+		}, consumer.Config{})
+		time.Sleep(10 * time.Second)
+		w.has("orders")
+		if slow.Load() > 6 {
+			w.Errorf("%d messages waited for the slow one", slow.Load())
+		}
+		w.stopped(stop)
+		w.stopped(stop2)
+	})
+}

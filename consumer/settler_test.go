@@ -1,0 +1,206 @@
+package consumer_test
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// loop is a program with a loop of its own.
+type loop struct {
+	*world
+	in, copies *amqp.Channel
+	settler    *consumer.Settler
+}
+
+func (w *world) loop(cfg consumer.Config) *loop {
+	w.Helper()
+	l := &loop{world: w}
+	for _, ch := range []**amqp.Channel{&l.in, &l.copies} {
+		session, err := w.conn.Session(w.Context(), connection.Consume)
+		if err != nil {
+			w.Fatal(err)
+		}
+		*ch = session.Channel()
+	}
+	var err error
+	if l.settler, err = consumer.NewSettler(l.copies, w.orders, cfg); err != nil {
+		w.Fatal(err)
+	}
+	return l
+}
+
+// next gets a delivery from the work queue.
+func (l *loop) next() amqp.Delivery {
+	l.Helper()
+	for range 1000 {
+		d, ok, err := l.in.Get("orders", false)
+		if err != nil {
+			l.Fatal(err)
+		}
+		if ok {
+			return d
+		}
+		time.Sleep(time.Second)
+	}
+	l.Fatal("nothing comes")
+	return amqp.Delivery{}
+}
+
+func TestSettlerSettlesByTheSameRules(t *testing.T) {
+	for _, version := range []string{"4.0", "4.3"} {
+		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
+			on(t, version, kind, func(w *world) {
+				l := w.loop(consumer.Config{})
+				w.publish(1)
+				for attempt, want := range []consumer.Settlement{
+					{Place: consumer.PlaceWait, Rung: 1}, {Place: consumer.PlaceWait, Rung: 2}, {Place: consumer.PlaceDeadLetter, Cause: "exhausted"},
+				} {
+					d := l.next()
+					if got := l.settler.Delivery(d); got.Attempt != attempt+1 || got.Key != "orders" {
+						w.Errorf("attempt %d of %q, want %d of orders", got.Attempt, got.Key, attempt+1)
+					}
+					if got, err := l.settler.Settle(w.Context(), d, errBroken); got != want || err != nil {
+						w.Errorf("attempt %d: %v, %v; want %v", attempt+1, got, err, want)
+					}
+				}
+				w.has("orders.dlq", "m0")
+				w.publish(3)
+				for _, tt := range []struct {
+					err  error
+					want consumer.Settlement
+				}{
+					{nil, consumer.Settlement{Place: consumer.PlaceDone}},
+					{consumer.DeadLetter(errBroken), consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: "permanent"}},
+					{consumer.Requeue(errBroken), consumer.Settlement{Place: consumer.PlaceQueue}},
+				} {
+					if got, err := l.settler.Settle(w.Context(), l.next(), tt.err); got != tt.want || err != nil {
+						w.Errorf("%v: %v, %v; want %v", tt.err, got, err, tt.want)
+					}
+				}
+				w.has("orders.dlq", "m0", "m2")
+				synctest.Wait()
+				w.has("orders", "m3")
+			})
+		}
+	}
+}
+
+func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
+	on(t, "4.3", topology.Classic, func(w *world) {
+		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Second})
+		w.publish(1)
+		d := l.next()
+		fails := func(why string) {
+			w.Helper()
+			got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken))
+			if err == nil || got != (consumer.Settlement{}) || !strings.Contains(err.Error(), why) {
+				w.Errorf("%v, %v; want an error with %q", got, err, why)
+			}
+			w.has("orders", "m0")
+		}
+		w.broker.Refuse("orders.dlq", true)
+		fails("no answer in time")
+		w.broker.Refuse("orders.dlq", false)
+		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
+		fails("returned")
+		w.raw(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare("orders.dlq", true, false, false, false, amqp.Table{"x-queue-type": "classic", "x-max-length": int32(0), "x-overflow": "reject-publish"})
+			return err
+		})
+		fails("nacked")
+		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
+		w.declare(w.orders)
+		if got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); err != nil || got.Place != consumer.PlaceDeadLetter {
+			w.Errorf("with the queue back: %v, %v", got, err)
+		}
+		synctest.Wait()
+		w.has("orders.dlq", "m0")
+		w.has("orders")
+		w.publish(1)
+		d = l.next()
+		if err := l.copies.Close(); err != nil {
+			w.Error(err)
+		}
+		got, err := l.settler.Settle(w.Context(), d, errBroken)
+		if err == nil || got != (consumer.Settlement{}) {
+			w.Errorf("without its channel: %v, %v", got, err)
+		}
+		if err := l.in.Close(); err != nil {
+			w.Error(err)
+		}
+		if _, err := l.settler.Settle(w.Context(), d, nil); connection.ClassOf(err) != connection.Transient {
+			w.Errorf("a delivery whose channel is closed: %v (%v)", err, connection.ClassOf(err))
+		}
+	})
+}
+
+// The broker's answers come later than the Settler waits.
+func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
+	on(t, "4.3", topology.Classic, func(w *world) {
+		l := w.loop(consumer.Config{CopyTimeout: 4 * time.Second})
+		w.publish(2)
+		unroutable, other := l.next(), l.next()
+		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
+		w.broker.Slow(6 * time.Second)
+		if got, err := l.settler.Settle(w.Context(), unroutable, consumer.DeadLetter(errBroken)); err == nil {
+			w.Errorf("a copy without an answer: %v", got)
+		}
+		w.broker.Slow(0) // for what is sent from now on; it comes after the return of the first
+		want := consumer.Settlement{Place: consumer.PlaceWait, Rung: 1}
+		if got, err := l.settler.Settle(w.Context(), other, errBroken); got != want || err != nil {
+			w.Errorf("the next copy: %v, %v; want %v", got, err, want)
+		}
+		synctest.Wait()
+		w.has("orders.wait.1", "m1")
+		w.has("orders", "m0")
+	})
+}
+
+// Returns that nobody reads would stop the reading of the whole connection.
+func TestManyLateReturnsStopNothing(t *testing.T) {
+	on(t, "4.3", topology.Classic, func(w *world) {
+		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Millisecond})
+		const n = 200
+		w.publish(n + 1)
+		var held []amqp.Delivery
+		for range n {
+			held = append(held, l.next())
+		}
+		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
+		w.broker.Slow(8 * time.Second)
+		for _, d := range held {
+			if got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); connection.ClassOf(err) != connection.Transient {
+				w.Fatalf("a copy without an answer: %v, %v (%v)", got, err, connection.ClassOf(err))
+			}
+		}
+		w.broker.Slow(0)
+		if d := l.next(); d.MessageId != id(n) {
+			w.Errorf("the next delivery is %s", d.MessageId)
+		}
+		w.declare(w.orders)
+		for _, d := range held {
+			if _, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); err != nil {
+				w.Fatalf("%s, with its dead-letter queue back: %v", d.MessageId, err)
+			}
+		}
+		synctest.Wait()
+		w.has("orders.dlq", ids(n)...)
+	})
+}
+
+func TestNewSettlerNamesEveryFault(t *testing.T) {
+	_, err := consumer.NewSettler(nil, nil, consumer.Config{CopyTimeout: -1})
+	for _, want := range []string{"channel for copies is nil", "source is nil", "CopyTimeout"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewSettler: %v, want also %q", err, want)
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// A handler that takes longer than the broker's consumer timeout, and ends with
+// its ctx: attempts are spent, and it ends in the dead-letter queue.
+// No wait is as long as the timeout: a message that is due at the moment when the
+// broker takes it back may be doubled.
+func TestAHandlerBeyondTheConsumerTimeout(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *world) {
+			w.publish(1)
+			var causes []error
+			_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
+				<-ctx.Done()
+				causes = append(causes, context.Cause(ctx))
+				return context.Cause(ctx)
+			}, consumer.Config{})
+			time.Sleep(2 * time.Hour)
+			w.has("orders.dlq", "m0")
+			w.truthful()
+			// From 4.3 on the broker does not tell its timeout, and the session ends.
+			if n := len(causes); n > 6 || errors.Is(causes[n-1], consumer.ErrConsumerTimeout) != (version != "4.3") {
+				w.Errorf("%d runs, ended by %v", n, causes)
+			}
+			w.stopped(stop)
+		})
+	}
+}
+
+// The same, for a handler that ignores its ctx: bounded all the same.
+func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *world) {
+			w.publish(1)
+			runs := 0
+			var log lines
+			_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
+				runs++
+				time.Sleep(7 * time.Minute)
+				return nil
+			}, consumer.Config{Logger: log.logger()})
+			time.Sleep(6 * time.Hour)
+			w.has("orders.dlq", "m0")
+			// Late handlers of former deliveries say that it is back in its queue.
+			if !slices.Contains(w.journal.of("m0"), consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted}) {
+				w.Errorf("told %v", w.journal.of("m0"))
+			}
+			if runs > 6 {
+				w.Errorf("%d runs", runs)
+			}
+			if len(log.with("consumer timeout of 4m0s")) == 0 && version != "4.3" {
+				w.Errorf("the log does not tell: %s", log.all)
+			}
+			w.stopped(stop)
+		})
+	}
+}
+
+// A queue that is deleted and declared again, at the same age of a message each
+// time, says nothing about a timeout: no handler is cut short by it.
+func TestAQueueThatIsDeclaredAgainTwiceTeachesNoTimeout(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		var cut atomic.Int32
+		_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
+			select {
+			case <-time.After(90 * time.Second):
+			case <-ctx.Done():
+				cut.Add(1)
+			}
+			return context.Cause(ctx)
+		}, consumer.Config{Concurrency: 8})
+		time.Sleep(time.Second)
+		for range 2 {
+			w.publish(1)
+			time.Sleep(time.Minute)
+			if err := topology.DeleteAll(w.Context(), w.conn, w.orders); err != nil {
+				w.Fatal(err)
+			}
+			w.declare(w.orders)
+			time.Sleep(5 * time.Minute)
+		}
+		if cut.Load() != 2 {
+			w.Fatalf("%d handlers were cut by the end of the queue, want 2", cut.Load())
+		}
+		w.publish(8)
+		time.Sleep(10 * time.Minute)
+		if cut.Load() != 2 || len(w.in("orders")) > 0 || len(w.in("orders.dlq")) > 0 {
+			w.Errorf("%d handlers were cut; left %v, dead %v", cut.Load()-2, w.in("orders"), w.in("orders.dlq"))
+		}
+		w.stopped(stop)
+	})
+}
