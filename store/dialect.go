@@ -1,0 +1,112 @@
+package store
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Dialect is the kind of a database. The zero value is invalid.
+type Dialect uint8
+
+// The dialects.
+const (
+	_          Dialect = iota
+	SQLite             // 3.35 or later
+	MySQL              // 8.0 or later, or MariaDB 10.6 or later
+	PostgreSQL         // 12 or later
+)
+
+func (d Dialect) String() string {
+	return [...]string{"invalid", "SQLite", "MySQL", "PostgreSQL"}[min(d, PostgreSQL)]
+}
+
+// bind rewrites the question marks of a statement to the database's own
+// placeholders. The statements of this package hold no other question marks.
+func (d Dialect) bind(query string) string {
+	if d != PostgreSQL {
+		return query
+	}
+	var b strings.Builder
+	n := 0
+	for _, part := range strings.SplitAfter(query, "?") {
+		text, found := strings.CutSuffix(part, "?")
+		b.WriteString(text)
+		if found {
+			n++
+			b.WriteString("$" + strconv.Itoa(n))
+		}
+	}
+	return b.String()
+}
+
+// upsert begins the clause of an INSERT that meets a row with the same id, and
+// incoming names a value of the row that came.
+func (d Dialect) upsert() string {
+	if d == MySQL {
+		return " ON DUPLICATE KEY UPDATE "
+	}
+	return " ON CONFLICT (id) DO UPDATE SET "
+}
+
+func (d Dialect) incoming(column string) string {
+	if d == MySQL {
+		return "VALUES(" + column + ")"
+	}
+	return "excluded." + column
+}
+
+// skipLocked ends a SELECT that takes rows for its transaction and leaves alone
+// what another one has. SQLite has one writer at a time.
+func (d Dialect) skipLocked() string {
+	if d == SQLite {
+		return ""
+	}
+	return " FOR UPDATE SKIP LOCKED"
+}
+
+// contains is the condition that a column of text or bytes has a text within
+// it, which is the one parameter.
+func (d Dialect) contains(column string, isBytes bool) string {
+	switch {
+	case d == PostgreSQL && isBytes:
+		return "position(convert_to(?, 'UTF8') in " + column + ") > 0"
+	case d == PostgreSQL:
+		return "position(? in " + column + ") > 0"
+	case d == MySQL:
+		return "LOCATE(CAST(? AS BINARY), CAST(" + column + " AS BINARY)) > 0"
+	case isBytes:
+		return "instr(" + column + ", CAST(? AS BLOB)) > 0"
+	}
+	return "instr(" + column + ", ?) > 0"
+}
+
+// rowsPerInsert is how many rows one INSERT takes. A statement without a round
+// trip gains nothing from being long.
+func (d Dialect) rowsPerInsert() int {
+	if d == SQLite {
+		return 8
+	}
+	return 100
+}
+
+// list writes numbers for an IN.
+func list(numbers []int64) string {
+	var b strings.Builder
+	b.WriteByte('(')
+	for i, n := range numbers {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.FormatInt(n, 10))
+	}
+	b.WriteByte(')')
+	return b.String()
+}
+
+func (d Dialect) validate() error {
+	if d < SQLite || d > PostgreSQL {
+		return fmt.Errorf("store: dialect is %d, want SQLite, MySQL or PostgreSQL", d)
+	}
+	return nil
+}

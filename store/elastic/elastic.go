@@ -1,0 +1,144 @@
+package elastic
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"regexp"
+	"time"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// Refresh says when a letter can be found.
+type Refresh string
+
+// The refresh policies of Elasticsearch.
+const (
+	// RefreshInterval answers Put at once. The letter can be found after the
+	// index's next refresh, by default within a second.
+	RefreshInterval Refresh = "false"
+	// RefreshWait answers Put when the letter can be found.
+	RefreshWait Refresh = "wait_for"
+	// RefreshNow makes every request refresh the index, which costs much.
+	RefreshNow Refresh = "true"
+)
+
+// Config of a Store. Its zero value is usable.
+type Config struct {
+	// Index that letters are written to, or an alias with a write index. Up to
+	// 200 lower-case letters, digits, underscores, hyphens and dots, the first of
+	// them a letter or digit. Defaults to "rehop-letters".
+	Index string
+
+	// Name of the Store as a [producer.Sink], as it appears in a Receipt.
+	// Defaults to "elastic".
+	Name string
+
+	// Policy is the name of the ILM policy of new indices. If empty, they have
+	// none.
+	Policy string
+
+	// Analyzer of errors, headers and bodies. Defaults to "standard".
+	Analyzer string
+
+	// NoTemplate leaves the index template to somebody else, see [Template].
+	NoTemplate bool
+
+	// Refresh defaults to RefreshInterval.
+	Refresh Refresh
+
+	// BatchLetters and BatchBytes bound one bulk request. A letter that is
+	// larger than BatchBytes has a request of its own. They default to 500 and
+	// 5 MiB.
+	BatchLetters int
+	BatchBytes   int
+
+	// Requests is how many bulk requests are in flight at a time, and Bytes how
+	// much is in them and waits for them. What is above that waits in Put. They
+	// default to 2 and 64 MiB.
+	Requests int
+	Bytes    int
+
+	// Timeout bounds each request. Defaults to 10 s.
+	Timeout time.Duration
+
+	// Logger receives what is tried again. If nil, nothing is logged.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() Config {
+	c.Index = cmp.Or(c.Index, "rehop-letters")
+	c.Name = cmp.Or(c.Name, "elastic")
+	c.Analyzer = cmp.Or(c.Analyzer, "standard")
+	c.Refresh = cmp.Or(c.Refresh, RefreshInterval)
+	c.BatchLetters = cmp.Or(c.BatchLetters, 500)
+	c.BatchBytes = cmp.Or(c.BatchBytes, 5<<20)
+	c.Requests = cmp.Or(c.Requests, 2)
+	c.Bytes = cmp.Or(c.Bytes, 64<<20)
+	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	return c
+}
+
+var indexName = regexp.MustCompile(`^[a-z0-9][a-z0-9_.-]{0,199}$`)
+
+func (c Config) validate() error {
+	var errs []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("elastic: Config."+format, args...))
+		}
+	}
+	check(indexName.MatchString(c.Index), "Index is %q, want up to 200 lower-case letters, digits, underscores, hyphens and dots that begin with a letter or digit", c.Index)
+	check(c.Refresh == RefreshInterval || c.Refresh == RefreshWait || c.Refresh == RefreshNow, "Refresh is %q, want %q, %q or %q", c.Refresh, RefreshInterval, RefreshWait, RefreshNow)
+	check(c.BatchLetters > 0, "BatchLetters is %d, want more than 0", c.BatchLetters)
+	check(c.BatchBytes > 0, "BatchBytes is %d, want more than 0", c.BatchBytes)
+	check(c.Requests > 0, "Requests is %d, want more than 0", c.Requests)
+	check(c.Bytes > 0, "Bytes is %d, want more than 0", c.Bytes)
+	check(c.Timeout > 0, "Timeout is %v, want more than 0", c.Timeout)
+	return errors.Join(errs...)
+}
+
+// Store keeps letters in an index. It is safe for concurrent use, also by several
+// processes. It runs up to Config.Requests goroutines while something is written,
+// and needs no closing. The client belongs to the caller.
+type Store struct {
+	client esapi.Transport
+	cfg    Config
+	bulk   *bulk
+	now    func() time.Time
+}
+
+// Open returns a Store that uses client, an *elasticsearch.Client or an
+// *elasticsearch.TypedClient. It writes the index template, which also tells
+// whether Elasticsearch is there and lets the client in. With Config.NoTemplate it
+// sends nothing. ctx bounds the opening.
+func Open(ctx context.Context, client esapi.Transport, cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	errs := []error{cfg.validate()}
+	if client == nil {
+		errs = append(errs, errors.New("elastic: client is nil"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, connection.WithClass(err, connection.Bug)
+	}
+	s := &Store{client: client, cfg: cfg, now: time.Now}
+	s.bulk = newBulk(cfg, s.send)
+	if cfg.NoTemplate {
+		return s, nil
+	}
+	if err := s.writeTemplate(ctx); err != nil {
+		return nil, fmt.Errorf("elastic: writing the index template: %w", err)
+	}
+	return s, nil
+}
+
+// Name returns Config.Name.
+func (s *Store) Name() string { return s.cfg.Name }

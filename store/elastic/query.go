@@ -1,0 +1,213 @@
+package elastic
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Query selects letters. A letter must match each field that is set. The zero Query
+// selects all letters.
+type Query struct {
+	MessageIDs  []string
+	IDs         []string // of documents: Letter.ID
+	Queue       string
+	Exchange    string
+	Key         string
+	Cause       xdeath.Cause
+	ErrorType   string
+	Fingerprint string
+
+	// Text selects letters that have all its words in the error, all in the
+	// headers, all in the properties or all in the body.
+	Text string
+
+	// From and Before bound when the letter was stored; From is included.
+	From, Before time.Time
+
+	// Clause is one clause of Elasticsearch's query language more, such as
+	// {"prefix": {"routing_key": "order."}}.
+	Clause json.RawMessage
+
+	// After is the Cursor of the last letter of the page before.
+	After string
+
+	// Limit is how many Find returns, 1 to 10000. Defaults to 100.
+	Limit int
+}
+
+// cursor is a place in the order of Find.
+type cursor struct{ stored, tie int64 }
+
+func (c cursor) String() string { return fmt.Sprintf("%d-%d", c.stored, c.tie) }
+
+func parseCursor(text string) (cursor, error) {
+	stored, tie, _ := strings.Cut(text, "-")
+	var c cursor
+	var errStored, errTie error
+	c.stored, errStored = strconv.ParseInt(stored, 10, 64)
+	c.tie, errTie = strconv.ParseInt(tie, 10, 64)
+	if errStored != nil || errTie != nil {
+		return c, fmt.Errorf("elastic: Query.After is %.60q, want the Cursor of a Letter", text)
+	}
+	return c, nil
+}
+
+func (q Query) validate() error {
+	var errs []error
+	if q.Limit < 0 || q.Limit > 10_000 {
+		errs = append(errs, fmt.Errorf("elastic: Query.Limit is %d, want 1 to 10000", q.Limit))
+	}
+	if len(q.Clause) > 0 && !json.Valid(q.Clause) {
+		errs = append(errs, fmt.Errorf("elastic: Query.Clause is %.60q, which is not JSON", q.Clause))
+	}
+	if q.After != "" {
+		_, err := parseCursor(q.After)
+		errs = append(errs, err)
+	}
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
+// instant is a time as date fields are compared with.
+func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
+
+// clause is a valid Query in Elasticsearch's language.
+func (q Query) clause() object {
+	var filter []any
+	term := func(field, value string) {
+		if value != "" {
+			filter = append(filter, object{"term": object{field: value}})
+		}
+	}
+	if len(q.MessageIDs) > 0 {
+		var ids []string
+		for _, id := range q.MessageIDs {
+			ids = append(ids, letter.Armour(id))
+		}
+		filter = append(filter, object{"terms": object{"message_id": ids}})
+	}
+	if len(q.IDs) > 0 {
+		filter = append(filter, object{"ids": object{"values": q.IDs}})
+	}
+	term("queue", letter.Armour(q.Queue))
+	term("exchange", letter.Armour(q.Exchange))
+	term("routing_key", letter.Armour(q.Key))
+	term("cause", string(q.Cause))
+	term("error_type", q.ErrorType)
+	term("fingerprint", q.Fingerprint)
+	if q.Text != "" {
+		var any []object
+		for _, field := range []string{"error", "headers", "properties", "body"} {
+			any = append(any, object{"match": object{field: object{"query": q.Text, "operator": "and"}}})
+		}
+		filter = append(filter, object{"bool": object{"should": any, "minimum_should_match": 1}})
+	}
+	stored := object{}
+	if !q.From.IsZero() {
+		stored["gte"] = instant(q.From)
+	}
+	if !q.Before.IsZero() {
+		stored["lt"] = instant(q.Before)
+	}
+	if len(stored) > 0 {
+		filter = append(filter, object{"range": object{"stored": stored}})
+	}
+	if len(q.Clause) > 0 {
+		filter = append(filter, q.Clause)
+	}
+	if q.After != "" {
+		filter = append(filter, q.after())
+	}
+	if len(filter) == 0 {
+		return object{"match_all": object{}}
+	}
+	return object{"bool": object{"filter": filter}}
+}
+
+// after selects what is behind the cursor. It is a condition on fields and no
+// search_after, so that it needs no point in time that ends.
+func (q Query) after() object {
+	c, _ := parseCursor(q.After) // validated
+	at := instant(time.UnixMilli(c.stored))
+	return object{"bool": object{"minimum_should_match": 1, "should": []any{
+		object{"range": object{"stored": object{"gt": at}}},
+		object{"bool": object{"filter": []any{
+			object{"range": object{"stored": object{"gte": at, "lte": at}}},
+			object{"range": object{"tie": object{"gt": c.tie}}},
+		}}},
+	}}}
+}
+
+// Find returns letters in the order of storing, up to Query.Limit. The next page is
+// that after the last Cursor. Letters that were stored within the refresh interval
+// of the index may be missing.
+func (s *Store) Find(ctx context.Context, q Query) ([]Letter, error) {
+	hits, _, err := s.search(ctx, q, cmp.Or(q.Limit, 100))
+	if err != nil {
+		return nil, err
+	}
+	letters := make([]Letter, len(hits))
+	for i, h := range hits {
+		if letters[i], err = h.letter(); err != nil {
+			return nil, err
+		}
+	}
+	return letters, nil
+}
+
+// Count returns how many letters a Query selects.
+func (s *Store) Count(ctx context.Context, q Query) (int, error) {
+	_, n, err := s.search(ctx, q, 0)
+	return n, err
+}
+
+func (s *Store) search(ctx context.Context, q Query, size int) ([]hit, int, error) {
+	if err := q.validate(); err != nil {
+		return nil, 0, err
+	}
+	sort := []any{object{"stored": object{"order": "asc"}}, object{"tie": object{"order": "asc"}}}
+	body, err := lines(object{"query": q.clause(), "sort": sort, "size": size, "track_total_hits": true, "seq_no_primary_term": true})
+	if err != nil {
+		return nil, 0, fmt.Errorf("elastic: %w", err)
+	}
+	var answer struct {
+		TimedOut bool                 `json:"timed_out"`
+		Shards   struct{ Failed int } `json:"_shards"`
+		Hits     struct {
+			Total struct{ Value int }
+			Hits  []hit
+		}
+	}
+	err = s.do(ctx, esapi.SearchRequest{Index: []string{s.cfg.Index}, Body: bytes.NewReader(body)}, &answer)
+	if s.noIndex(err) {
+		return nil, 0, nil // no letter was stored yet
+	}
+	if err == nil && (answer.TimedOut || answer.Shards.Failed > 0) {
+		err = connection.WithClass(errors.New("some shards of the index have not answered"), connection.Transient)
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("elastic: %w", err)
+	}
+	return answer.Hits.Hits, answer.Hits.Total.Value, nil
+}
+
+// refresh makes what is stored findable.
+func (s *Store) refresh(ctx context.Context) error {
+	err := s.do(ctx, esapi.IndicesRefreshRequest{Index: []string{s.cfg.Index}}, nil)
+	if err != nil && !s.noIndex(err) {
+		return fmt.Errorf("elastic: refreshing: %w", err)
+	}
+	return nil
+}

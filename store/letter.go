@@ -1,0 +1,74 @@
+package store
+
+import (
+	"time"
+
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// State of a letter.
+type State string
+
+// The states. Forward publishes letters that are Ready. Letters that need a person
+// are Held or Parked until somebody replays or releases them.
+const (
+	// Ready letters are published by [Store.Forward] as soon as they are due.
+	Ready State = "ready"
+	// Held letters wait for [Store.Replay]. They are dead letters, and messages
+	// that the broker would not take: unroutable, nacked or refused.
+	Held State = "held"
+	// Parked letters have failed too often, or were set aside by [Store.Park].
+	Parked State = "parked"
+	// Archived letters are kept for the record, until Config.KeepArchived has
+	// passed.
+	Archived State = "archived"
+)
+
+// Letter is a message in the store.
+type Letter struct {
+	Number int64  // of the row, in the order of storing
+	ID     string // of the row: a hash of what the message is and where it goes
+	State  State
+
+	// Message as it is published again. Its Headers are as they arrived; a
+	// Producer leaves those of the broker and of the SDK out.
+	Message producer.Message
+
+	Queue       string       // of a dead letter: the work queue that gave it up
+	Cause       xdeath.Cause // why it is here; empty: PutTx or PutAt
+	Error       string       // cut to 4 KiB
+	ErrorType   string
+	Fingerprint string // the same for all letters of one reason
+	Attempts    int    // of the handlers, of a dead letter
+
+	Tries       int    // of forwarding that failed because of the message or its target
+	TryError    string // of the last one
+	Unconfirmed int    // publishes without an answer: the message may be in its queue
+
+	// Due is when the message is wanted; zero: at once. A message with a Delay is
+	// due when that has passed, counted from when it was stored. Forward publishes
+	// it then, without a Delay, and Replay before then with what is left of it.
+	Due         time.Time
+	NextTry     time.Time // of a leased letter: when the lease ends; zero: at once
+	FirstFailed time.Time
+	Failed      time.Time
+	Stored      time.Time
+	Lease       string // who is publishing it; empty: nobody
+}
+
+// delayLeft is the Delay with which the message is published now.
+func (l Letter) delayLeft(now time.Time) time.Duration {
+	if l.Message.Delay == 0 || l.Due.IsZero() {
+		return l.Message.Delay
+	}
+	return max(l.Due.Sub(now), 0)
+}
+
+// Group is a set of letters with the same fingerprint.
+type Group struct {
+	Fingerprint string
+	Count       int
+	First, Last time.Time // failures
+	Example     Letter    // the one stored first
+}

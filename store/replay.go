@@ -1,0 +1,274 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+// ReplayOptions are for [Store.Replay]. The zero value replays everything that the
+// Query selects, without a bound on the rate.
+type ReplayOptions struct {
+	Rate  int // messages per second; zero: no bound
+	Limit int // letters to try; zero: no bound
+
+	// Canary, if set, publishes one letter first and waits for this long. If the
+	// letter is back in the store by then, dead again, Replay publishes no more.
+	Canary time.Duration
+
+	// To is where the messages go. If nil, a dead letter goes to the work queue
+	// that gave it up, and any other to its own exchange and key.
+	To *topology.Address
+
+	// Edit changes a message before it is published. If it returns an error, the
+	// letter stays.
+	Edit func(*producer.Message) error
+
+	// DryRun only counts.
+	DryRun bool
+
+	// Progress is called after each batch.
+	Progress func(ReplayReport)
+}
+
+func (o ReplayOptions) validate() error {
+	var errs []error
+	if o.Rate < 0 {
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Rate is %d, want 0 or more", o.Rate))
+	}
+	if o.Limit < 0 {
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Limit is %d, want 0 or more", o.Limit))
+	}
+	if o.Canary < 0 {
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Canary is %v, want 0 or more", o.Canary))
+	}
+	return errors.Join(errs...)
+}
+
+// ReplayReport says what a replay has done.
+type ReplayReport struct {
+	Matched        int // letters that the Query meant at the beginning
+	Sent           int // confirmed, and deleted here
+	MaybeDuplicate int // of Sent: perhaps there twice
+	Failed         int // still here, with the error in TryError
+	Last           error
+	LastID         string // message id of what was tried last
+	Took           time.Duration
+}
+
+// ErrCanary is returned by Replay when the first letter came back.
+var ErrCanary = errors.New("store: the canary came back: nothing more was replayed")
+
+// replayBatch is how many letters a replay publishes together.
+const replayBatch = 200
+
+// replayLease is how long it has them.
+const replayLease = time.Minute
+
+// Replay publishes the letters that a Query selects, in the order of storing, and
+// deletes each once it is confirmed. It is for a person who has looked at them.
+// Query.States defaults to [Held] and [Parked]. Letters that are being published
+// already are left alone. Each letter is tried once.
+//
+// The zero Query replays every held and every parked letter. Replay wants no
+// Query.All and ignores Query.Limit. To try a few letters set ReplayOptions.Limit, to
+// count them first ReplayOptions.DryRun.
+//
+// Replay may be stopped at any time by ctx, and started again with the same Query,
+// because what was sent is deleted. It returns an error if ctx or the database ends
+// it, if the canary came back ([ErrCanary]), or if the canary could not be
+// published. Letters that failed are not an error; they are in the report.
+func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOptions) (report ReplayReport, err error) {
+	errs := []error{o.validate()}
+	if p == nil && !o.DryRun {
+		errs = append(errs, errors.New("store: the Publisher is nil"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return report, connection.WithClass(err, connection.Bug)
+	}
+	if len(q.States) == 0 {
+		q.States = []State{Held, Parked}
+	}
+	if report.Matched, err = s.Count(ctx, q); err != nil || o.DryRun {
+		return report, err
+	}
+	r := replay{store: s, publisher: p, query: q, options: o, report: &report, pace: pace{rate: o.Rate}}
+	began := time.Now()
+	err = r.run(ctx)
+	report.Took = time.Since(began)
+	return report, err
+}
+
+// replay is one call of Replay.
+type replay struct {
+	store     *Store
+	publisher Publisher
+	query     Query
+	options   ReplayOptions
+	report    *ReplayReport
+	pace      pace
+	tried     int
+	fatal     error
+}
+
+func (r *replay) run(ctx context.Context) error {
+	if r.options.Canary > 0 {
+		if err := r.canary(ctx); err != nil {
+			return err
+		}
+	}
+	for {
+		n := replayBatch
+		if r.options.Rate > 0 {
+			n = min(max(r.options.Rate/10, 1), n)
+		}
+		more, err := r.some(ctx, n)
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// canary publishes one letter and sees what becomes of it.
+func (r *replay) canary(ctx context.Context) error {
+	more, err := r.some(ctx, 1)
+	if err != nil || !more && r.report.Sent == 0 && r.report.Failed == 0 {
+		return err
+	}
+	if r.report.Sent == 0 {
+		return fmt.Errorf("store: the canary could not be published: %w", r.report.Last)
+	}
+	over := time.NewTimer(r.options.Canary)
+	defer over.Stop()
+	look := time.NewTicker(min(max(r.options.Canary/10, 10*time.Millisecond), time.Second))
+	defer look.Stop()
+	for last := false; ; {
+		back, err := r.store.Count(ctx, Query{MessageIDs: []string{r.report.LastID}})
+		switch {
+		case err != nil:
+			return err
+		case back > 0:
+			return fmt.Errorf("%w: message %q", ErrCanary, r.report.LastID)
+		case last:
+			return nil
+		}
+		select {
+		case <-look.C:
+		case <-over.C:
+			last = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// some replays up to n letters and reports whether there may be more.
+func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
+	if r.options.Limit > 0 {
+		if n = min(n, r.options.Limit-r.tried); n <= 0 {
+			return false, nil
+		}
+	}
+	l, err := r.store.take(ctx, replayLease, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
+		c := r.store.where(r.query)
+		c.add("(lease = '' OR next_try <= ?)", now)
+		return r.store.candidates(ctx, q, c.String(), "seq", n, c.args...)
+	})
+	if err != nil {
+		return false, err
+	}
+	var endings []ending
+	for number, err := range l.broken {
+		r.query.After = max(r.query.After, number)
+		endings = append(endings, ending{number: number, token: l.token, state: Parked, err: letter.Readable(err.Error(), letter.MaxError)})
+		r.report.Failed++
+		r.report.Last = err
+	}
+	letters := l.letters
+	if len(letters) > 0 {
+		r.query.After = max(r.query.After, letters[len(letters)-1].Number)
+		r.pace.wait(ctx, len(letters))
+	}
+	r.tried += len(letters) + len(l.broken)
+	endings = append(endings, r.publish(ctx, letters, l.token)...)
+	if len(endings) == 0 {
+		return false, nil
+	}
+	if err := r.store.settle(context.WithoutCancel(ctx), endings); err != nil {
+		return false, err
+	}
+	if r.options.Progress != nil {
+		r.options.Progress(*r.report)
+	}
+	if ctx.Err() != nil {
+		return false, context.Cause(ctx)
+	}
+	return true, r.fatal
+}
+
+// publish publishes letters and says what becomes of them.
+func (r *replay) publish(ctx context.Context, letters []Letter, token string) []ending {
+	var endings []ending
+	var ready []Letter
+	keep := func(l Letter, e ending) {
+		e.number, e.token = l.Number, token
+		if !e.done {
+			r.report.Failed++
+			if e.state != Parked || l.State == Parked { // a person decides what becomes of it
+				e.state = l.State
+			}
+			if e.state != Ready {
+				e.next = time.Time{}
+			}
+		}
+		endings = append(endings, e)
+	}
+	for _, l := range letters {
+		addressed := l
+		addressed.Message = r.message(l)
+		addressed.Message.Delay, addressed.Due = l.delayLeft(r.store.now()), time.Time{} // Edit may change it
+		if r.options.Edit != nil {
+			if err := r.options.Edit(&addressed.Message); err != nil {
+				r.report.Last, r.report.LastID = err, l.Message.ID
+				keep(l, ending{state: l.State, err: letter.Readable(err.Error(), letter.MaxError), tried: true})
+				continue
+			}
+		}
+		ready = append(ready, addressed)
+	}
+	if len(ready) == 0 {
+		return endings
+	}
+	limited, cancel := context.WithTimeout(ctx, replayLease/2)
+	defer cancel()
+	for i, receipt := range r.store.publish(limited, r.publisher, ready, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
+		e := verdict(ready[i], receipt, r.store.cfg.Name, 1<<30, 0, r.store.now())
+		r.report.LastID = receipt.ID
+		if e.done {
+			r.report.Sent++
+			r.report.MaybeDuplicate += count(receipt.MaybeDuplicate)
+		} else {
+			r.report.Last = receipt.Err
+		}
+		keep(ready[i], e)
+	}
+	return endings
+}
+
+// message is what is published for a letter.
+func (r *replay) message(l Letter) producer.Message {
+	m := l.Message
+	switch {
+	case r.options.To != nil:
+		m.Exchange, m.Key = r.options.To.Exchange, r.options.To.Key
+	case l.Queue != "":
+		m.Exchange, m.Key = "", l.Queue
+	}
+	return m
+}

@@ -1,0 +1,332 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/xdeath"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// TestEveryFieldOfAMessageIsKept fails when producer.Message gets a field that
+// the store would lose: add it to properties.
+func TestEveryFieldOfAMessageIsKept(t *testing.T) {
+	var m producer.Message
+	v := reflect.ValueOf(&m).Elem()
+	for i := range v.NumField() {
+		switch f := v.Field(i).Addr().Interface().(type) {
+		case *string:
+			*f = v.Type().Field(i).Name
+		case *[]byte:
+			*f = []byte("body")
+		case *amqp.Table:
+			*f = amqp.Table{"a": int64(1)}
+		case *time.Time:
+			*f = time.Unix(1_700_000_000, 0).UTC()
+		case *time.Duration:
+			*f = 5 * time.Second
+		case *uint8:
+			*f = 7
+		case *int:
+			*f = 3
+		default:
+			t.Fatalf("Message.%s is a %v: the store does not know how to keep it", v.Type().Field(i).Name, v.Field(i).Type())
+		}
+	}
+	r, err := newRow(Letter{Message: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := producer.Message{ID: m.ID, Exchange: m.Exchange, Key: m.Key, Body: m.Body}
+	table, err := letter.DecodeTable(r.properties)
+	if err := errors.Join(err, letter.SetProperties(&got, table)); err != nil {
+		t.Fatal(err)
+	}
+	if got.Headers, err = letter.DecodeTable(r.headers); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, m) {
+		t.Errorf("kept\n%+v\nof\n%+v", got, m)
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	base := letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`)
+	rows := []struct {
+		rule  string
+		other string
+		same  bool
+	}{
+		{"numbers, quotes and ids vary", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
+		{"so do further lines", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", "order 17 of \"anna\": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666\nmore"), true},
+		{"another queue", letter.Fingerprint("bills", "shop", xdeath.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
+		{"another cause", letter.Fingerprint("orders", "shop", xdeath.CausePermanent, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
+		{"another type", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*F", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
+		{"another text", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", "no stock"), false},
+	}
+	for _, row := range rows {
+		if (row.other == base) != row.same {
+			t.Errorf("%s: same is %v", row.rule, !row.same)
+		}
+	}
+	if got := letter.Fingerprint("orders", "shop", "", "", ""); got != "" {
+		t.Errorf("without a cause: %q", got)
+	}
+}
+
+func TestReadable(t *testing.T) {
+	rows := []struct{ in, want string }{{"plain", "plain"}, {"a\x00b\xffc", "a?b?c"}, {strings.Repeat("ü", 10), "üü"}}
+	for _, row := range rows {
+		if got := letter.Readable(row.in, 5); got != row.want {
+			t.Errorf("%q became %q, want %q", row.in, got, row.want)
+		}
+	}
+}
+
+func TestArmour(t *testing.T) {
+	for _, s := range []string{"", "order.paid", "\xff", "a\x00", "$base64:", "$base64:YQ==", "ü"} {
+		a := letter.Armour(s)
+		if got, err := letter.Unarmour(a); got != s || err != nil || strings.Contains(a, "\x00") {
+			t.Errorf("%q became %q and then %q, %v", s, a, got, err)
+		}
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	now := time.Unix(1000, 0)
+	own := producer.Receipt{Place: producer.PlaceFallback, Sink: "store", Err: connection.ErrSessionLost}
+	rows := []struct {
+		rule string
+		l    Letter
+		r    producer.Receipt
+		want ending
+	}{
+		{"confirmed: deleted", Letter{}, producer.Receipt{Place: producer.PlaceQueue}, ending{done: true}},
+		{"safe elsewhere: deleted", Letter{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "other"}, ending{done: true}},
+		{"back in the store: kept", Letter{}, own, ending{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
+		{"no answer: kept, may be there", Letter{}, producer.Receipt{Err: producer.ErrUnconfirmed}, ending{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: producer.ErrUnconfirmed.Error()}},
+		{"returned: a try spent", Letter{Tries: 2}, producer.Receipt{Err: producer.ErrReturned}, ending{next: now.Add(4 * time.Second), tried: true, err: producer.ErrReturned.Error()}},
+		{"the last try: parked", Letter{Tries: 4}, producer.Receipt{Err: producer.ErrNacked}, ending{state: Parked, tried: true, err: producer.ErrNacked.Error()}},
+		{"unconfirmed, then returned: no try spent", Letter{Tries: 4}, producer.Receipt{Err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned)},
+			ending{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned).Error()}},
+		{"faulty: parked at once", Letter{}, producer.Receipt{Err: faultyError{errors.New("x")}}, ending{state: Parked, tried: true, err: "x"}},
+		{"an empty receipt is no confirm", Letter{}, producer.Receipt{}, ending{next: now.Add(100 * time.Millisecond), err: "the Publisher said nothing of it"}},
+	}
+	for _, row := range rows {
+		row.l.State = Ready
+		if row.want.state == "" {
+			row.want.state = Ready
+		}
+		if got := verdict(row.l, row.r, "store", 5, 0, now); got != row.want {
+			t.Errorf("%s: %+v, want %+v", row.rule, got, row.want)
+		}
+	}
+}
+
+func TestPauseDoublesUpToItsLongest(t *testing.T) {
+	for failures, want := range map[int]time.Duration{0: time.Second, 1: time.Second, 2: 2 * time.Second, 4: 8 * time.Second, 9: 256 * time.Second, 10: 300 * time.Second, 1000: 300 * time.Second} {
+		if got := pause(failures, time.Second, 5*time.Minute); got != want {
+			t.Errorf("after %d failures %v, want %v", failures, got, want)
+		}
+	}
+}
+
+func TestHeads(t *testing.T) {
+	at := func(n int64, key string, next int64) head {
+		return head{candidate: candidate{number: n}, target: target{"e", key}, nextTry: next}
+	}
+	blocked := map[target]bool{}
+	first := heads([]head{at(1, "a", 0), at(2, "b", 2000), at(3, "a", 0), at(4, "b", 0), at(5, "c", 1000), at(6, "a", 1001)}, blocked, 1000)
+	next := heads([]head{at(7, "c", 0), at(8, "b", 0), at(9, "a", 0), at(10, "d", 0)}, blocked, 1000)
+	var numbers []int64
+	for _, c := range append(first, next...) {
+		numbers = append(numbers, c.number)
+	}
+	if want := []int64{1, 3, 5, 7, 10}; !slices.Equal(numbers, want) {
+		t.Errorf("heads are %v, want %v", numbers, want)
+	}
+}
+
+func TestFitting(t *testing.T) {
+	rows := []struct {
+		rule  string
+		sizes []int
+		want  int
+	}{
+		{"small ones all fit", []int{1, 2, 3}, 3},
+		{"as many as fit", []int{maxLeaseBytes / 2, maxLeaseBytes / 2, 1}, 2},
+		{"one at least", []int{maxLeaseBytes * 2, 1}, 1},
+		{"none of none", nil, 0},
+	}
+	for _, row := range rows {
+		var all []candidate
+		for i, size := range row.sizes {
+			all = append(all, candidate{number: int64(i), size: size})
+		}
+		if got := fitting(all); len(got) != row.want {
+			t.Errorf("%s: %d, want %d", row.rule, len(got), row.want)
+		}
+	}
+}
+
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := pace{rate: 1000}
+		began := time.Now()
+		for range 100 {
+			p.wait(t.Context(), 100)
+		}
+		if took := time.Since(began); took < 9500*time.Millisecond || took > 10*time.Second {
+			t.Errorf("10,000 messages at 1,000/s took %v", took)
+		}
+		<-time.After(time.Hour)
+		began = time.Now()
+		for range 10 {
+			p.wait(t.Context(), 100)
+		}
+		if took := time.Since(began); took < 600*time.Millisecond {
+			t.Errorf("1,000 messages after an hour's rest took %v: a burst", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		p = pace{rate: 1, next: time.Now().Add(time.Hour)}
+		began = time.Now()
+		p.wait(ctx, 1)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("waited %v, want until the end of ctx", took)
+		}
+	})
+}
+
+func TestBind(t *testing.T) {
+	if got := PostgreSQL.bind("a = ? AND b IN (?,?)"); got != "a = $1 AND b IN ($2,$3)" {
+		t.Error(got)
+	}
+	if got := SQLite.bind("a = ?"); got != "a = ?" {
+		t.Error(got)
+	}
+}
+
+// fakeDB commits what it is told to, or refuses.
+type fakeDB struct {
+	commits int
+	refuse  func(id string) error
+	hold    chan struct{}
+}
+
+func (f *fakeDB) writer() *writer {
+	return &writer{timeout: time.Minute, rows: 10,
+		transact: func(ctx context.Context, do func(context.Context, querier) error) error {
+			if f.hold != nil {
+				select {
+				case <-f.hold:
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
+			err := do(ctx, nil)
+			if err == nil {
+				f.commits++
+			}
+			return err
+		},
+		insert: func(_ context.Context, _ querier, rows []*row) error {
+			ids := map[string]bool{}
+			for _, r := range rows {
+				if ids[r.l.ID] {
+					return errors.New("one insert has a row twice")
+				}
+				ids[r.l.ID] = true
+				if f.refuse != nil {
+					if err := f.refuse(r.l.ID); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		}}
+}
+
+func TestWriterCommitsTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		db := &fakeDB{hold: make(chan struct{}), refuse: func(id string) error {
+			if id == "bad" {
+				return errors.New("refused")
+			}
+			return nil
+		}}
+		w := db.writer()
+		put := func(id string) chan error {
+			done := make(chan error, 1)
+			go func() { done <- w.put(t.Context(), &row{l: Letter{ID: id}}) }()
+			synctest.Wait()
+			return done
+		}
+		first := put("first") // is being committed while the others come
+		var others []chan error
+		for i := range 100 {
+			others = append(others, put(fmt.Sprint("other ", i%50)))
+		}
+		left, leave := context.WithCancel(t.Context())
+		gone := make(chan error, 1)
+		go func() { gone <- w.put(left, &row{l: Letter{ID: "gone"}}) }()
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		if err := <-gone; !errors.Is(err, context.Canceled) {
+			t.Errorf("who leaves gets %v", err)
+		}
+		db.hold <- struct{}{}
+		db.hold <- struct{}{}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		for _, done := range others {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		if db.commits != 2 {
+			t.Errorf("%d commits, want 2", db.commits)
+		}
+		db.hold = nil
+		bad, good := w.put(t.Context(), &row{l: Letter{ID: "bad"}}), w.put(t.Context(), &row{l: Letter{ID: "good"}})
+		if bad == nil || good != nil {
+			t.Errorf("bad: %v, good: %v", bad, good)
+		}
+	})
+}
+
+func TestWriterGivesUpOnADatabaseThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := (&fakeDB{hold: make(chan struct{})}).writer()
+		began := time.Now()
+		errs := make(chan error, 20)
+		for i := range 20 {
+			go func() { errs <- w.put(t.Context(), &row{l: Letter{ID: fmt.Sprint(i)}}) }()
+		}
+		for range 20 {
+			if err := <-errs; !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("put: %v", err)
+			}
+		}
+		if took := time.Since(began); took > 2*time.Minute {
+			t.Errorf("20 puts gave up after %v, want one timeout for all of a transaction", took)
+		}
+	})
+}

@@ -1,0 +1,51 @@
+// Package sqlite opens the SQLite database that a store.Store keeps its letters
+// in when there is no server for it: one file, and no C compiler.
+//
+//	db, err := sqlite.Open("/var/lib/shop/letters.db")
+//	defer db.Close()
+//	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+//
+// It is a module of its own, so that only programs that use it depend on the
+// driver, modernc.org/sqlite.
+package sqlite
+
+import (
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"path/filepath"
+
+	_ "modernc.org/sqlite" // the driver
+)
+
+// Open opens the database in a file, which it creates if need be, and with it
+// two more, path-wal and path-shm. What is committed is on the disk: WAL with
+// synchronous=FULL. A writer waits up to 5 s for that of another process. The
+// folder must be on a local disk. It keeps 2 to 8 connections open; close it
+// when nothing uses it any more.
+//
+// The file does not shrink by itself; what was deleted is used again. VACUUM
+// makes it small.
+func Open(path string) (*sql.DB, error) {
+	if path == "" {
+		return nil, errors.New("sqlite: path is empty")
+	}
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	source := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: url.Values{
+		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
+	}.Encode()}
+	db, err := sql.Open("sqlite", source.String())
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	db.SetMaxOpenConns(8)
+	db.SetMaxIdleConns(8) // to open one costs more than it holds
+	if err := db.Ping(); err != nil {
+		return nil, errors.Join(fmt.Errorf("sqlite: %s: %w", path, err), db.Close())
+	}
+	return db, nil
+}

@@ -1,0 +1,72 @@
+package store
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/rehoptest"
+)
+
+// A stop waits for the answers to what was published, and for nothing else.
+func TestAStopDoesNotWaitForABrokerThatIsAway(t *testing.T) {
+	for rule, tt := range map[string]struct {
+		begin func(*rehoptest.Broker)
+		took  time.Duration
+		want  ending
+	}{
+		"nothing is written":      {(*rehoptest.Broker).Stop, 0, ending{state: Ready}},
+		"written, answered later": {(*rehoptest.Broker).Stall, 3 * time.Second, ending{done: true}},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b, err := rehoptest.NewBroker(rehoptest.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer b.Close()
+				conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: b.Dial})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close()
+				p, err := producer.New(conn, producer.Config{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer p.Close()
+				if _, err := p.PublishAll(t.Context(), []producer.Message{{Exchange: "amq.fanout", Key: "k"}}); err == nil {
+					t.Fatal("amq.fanout has a queue")
+				}
+				tt.begin(b)
+				synctest.Wait()
+				s := &Store{cfg: Config{Logger: slog.New(slog.DiscardHandler)}, now: time.Now}
+				f := &forwarder{store: s, publisher: p, cfg: ForwardConfig{}.withDefaults(), again: repeats.New(slog.New(slog.DiscardHandler)), endings: make(chan []ending, 1), targets: map[target]*targetState{}}
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					letter := Letter{Number: 1, State: Ready, Message: producer.Message{Exchange: "amq.fanout", Key: "k", ID: "1"}}
+					f.publishTo(confirm.StopSending(context.WithoutCancel(ctx), ctx), target{"amq.fanout", "k"}, []Letter{letter}, leased{token: "t", until: time.Now().Add(time.Minute)})
+				}()
+				time.Sleep(5 * time.Second)
+				stop()
+				began := time.Now()
+				time.AfterFunc(3*time.Second, b.Resume)
+				<-done
+				if took := time.Since(began); took != tt.took {
+					t.Errorf("the stop took %v, want %v", took, tt.took)
+				}
+				if e := (<-f.endings)[0]; tt.took == 0 && (e.done || e.state != tt.want.state || e.unconfirmed != tt.want.unconfirmed) {
+					t.Errorf("ends as %+v", e)
+				}
+			})
+		})
+	}
+}
