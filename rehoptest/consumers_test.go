@@ -1,0 +1,206 @@
+package rehoptest_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func TestConsumers(t *testing.T) { testRules(t, consuming) }
+
+var consuming = []rule{
+	{"prefetch: of each consumer", "", func(c *client, _ string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, nil)
+			c.must(c.ch.Qos(1, 0, false))
+			a := c.consume(kind, kind+"a", false, false, nil)
+			c.must(c.ch.Qos(2, 0, false))
+			b := c.consume(kind, kind+"b", false, false, nil)
+			c.numbered(kind, 5)
+			c.wantGot(a, "1")
+			c.wantGot(b, "2 3")
+			c.must(b.got[1].Ack(true)) // up to it, which is all
+			c.wantGot(a, "1 4")
+			c.wantGot(b, "2 3 5")
+		}
+	}},
+	{"prefetch: shared by a channel", "", func(c *client, version string) {
+		c.declare("q", "classic", nil)
+		c.declare("other", "classic", nil)
+		c.publish("other", persistent("m")).Wait()
+		c.get("other") // what was fetched does not count
+		c.must(c.ch.Qos(2, 0, true))
+		a, b := c.consume("q", "a", false, false, nil), c.consume("q", "b", false, false, nil)
+		auto := c.consume("other", "auto", true, false, nil)
+		c.numbered("q", 3)
+		c.publish("other", persistent("m")).Wait()
+		if version == "4.3" { // it is of each consumer there
+			c.wantGot(a, "1 3")
+			c.wantGot(b, "2")
+			c.wantGot(auto, "m")
+			return
+		}
+		c.wantGot(a, "1")
+		c.wantGot(b, "2")
+		c.wantGot(auto, "") // no acks are no exception
+		c.must(a.got[0].Ack(false))
+		c.wantGot(a, "1 3")
+		c.must(b.got[0].Ack(false))
+		c.wantGot(auto, "m")
+	}},
+	{"prefetch: shared is not for quorum queues", "3.10 4.0", func(c *client, _ string) {
+		c.declare("q", "quorum", nil)
+		c.must(c.ch.Qos(2, 0, true))
+		_, err := c.ch.Consume("q", "", false, false, false, false, nil)
+		c.refused(err, 540, "queue 'q' in vhost '/' does not support global qos")
+	}},
+	{"priority: the highest first while it has room", "", func(c *client, _ string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, nil)
+			c.must(c.ch.Qos(2, 0, false))
+			low := c.consume(kind, kind+"low", false, false, amqp.Table{"x-priority": -1})
+			none := c.consume(kind, kind+"none", false, false, nil)
+			high := c.consume(kind, kind+"high", false, false, amqp.Table{"x-priority": 10})
+			c.numbered(kind, 5)
+			c.wantGot(high, "1 2")
+			c.wantGot(none, "3 4")
+			c.wantGot(low, "5")
+		}
+		_, err := c.ch.Consume("quorum", "", false, false, false, false, amqp.Table{"x-priority": "high"})
+		c.refused(err, 406, `invalid arg 'x-priority' for queue 'quorum' in vhost '/': "expected integer, got longstr"`)
+	}},
+	{"single active: one at a time, the next by turn", "", func(c *client, version string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, amqp.Table{"x-single-active-consumer": true})
+			a, b := c.consume(kind, kind+"a", false, false, nil), c.consume(kind, kind+"b", false, false, nil)
+			c.numbered(kind, 2)
+			c.wantGot(a, "1 2")
+			c.wantGot(b, "")
+			c.must(c.ch.Cancel(kind+"a", false))
+			c.publish(kind, persistent("3")).Wait()
+			c.wantGot(b, "3")
+			// A higher priority waits for its turn, in a quorum queue only until
+			// the active one has nothing in hand.
+			high := c.consume(kind, kind+"high", false, false, amqp.Table{"x-priority": 1})
+			c.publish(kind, persistent("4")).Wait()
+			c.wantGot(b, "3 4")
+			c.must(b.got[1].Ack(true))
+			synctest.Wait()
+			c.publish(kind, persistent("5")).Wait()
+			if kind == "quorum" && version != "3.10" {
+				c.wantGot(high, "5")
+			} else {
+				c.wantGot(b, "3 4 5")
+			}
+		}
+		_, _, err := c.ch.Get("quorum", false)
+		c.refused(err, 405, "basic.get operations are not supported by")
+	}},
+	{"exclusive: nobody beside it, of classic queues", "", func(c *client, _ string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, nil)
+			c.consume(kind, kind, false, true, nil)
+			_, err := c.ch.Consume(kind, "", false, false, false, false, nil)
+			if kind == "quorum" {
+				c.must(err)
+			} else {
+				c.refused(err, 403, "queue 'classic' in vhost '/' in exclusive use")
+			}
+		}
+		c.declare("single", "classic", amqp.Table{"x-single-active-consumer": true})
+		_, err := c.ch.Consume("single", "", false, true, false, false, nil)
+		c.refused(err, 403, "queue 'single' in vhost '/' in exclusive use")
+	}},
+	{"a tag once", "", func(c *client, _ string) {
+		c.declare("q", "classic", nil)
+		c.consume("q", "tag", false, false, nil)
+		_, err := c.ch.Consume("q", "tag", false, false, false, false, nil)
+		c.refused(err, 530, "attempt to reuse consumer tag 'tag'")
+	}},
+	{"cancelled by the broker with its queue", "", func(c *client, _ string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, nil)
+			cancelled := c.ch.NotifyCancel(make(chan string, 1))
+			in := c.consume(kind, kind, false, false, nil)
+			_, err := c.ch.QueueDelete(kind, false, false, false)
+			c.must(err)
+			if tag := <-cancelled; tag != kind {
+				c.Errorf("%q is cancelled, want %q", tag, kind)
+			}
+			c.wantGot(in, "")
+			c.reopen()
+		}
+	}},
+	{"what a cancelled consumer has stays with it", "", func(c *client, _ string) {
+		c.declare("q", "quorum", nil)
+		c.numbered("q", 1)
+		in := c.consume("q", "tag", false, false, nil)
+		c.wantGot(in, "1")
+		c.must(c.ch.Cancel("tag", false))
+		c.wantReady("q")
+		c.must(in.got[0].Nack(false, true))
+		c.wantReady("q", "1")
+	}},
+	{"tags are settled once", "", func(c *client, _ string) {
+		c.declare("q", "classic", nil)
+		c.numbered("q", 1)
+		d := c.get("q")
+		c.must(d.Ack(false))
+		c.refused(c.failed(func() error { return d.Ack(false) }), 406, "unknown delivery tag 1")
+	}},
+	{"a stream's offset is not for other queues", "", func(c *client, _ string) {
+		c.declare("q", "quorum", nil)
+		_, err := c.ch.Consume("q", "", false, false, false, false, amqp.Table{"x-stream-offset": "first"})
+		c.refused(err, 406, "invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_quorum_queue")
+	}},
+	{"timeout: that of the queue", "4.0", func(c *client, _ string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, amqp.Table{"x-consumer-timeout": int64(90_000)})
+			c.declare("slow "+kind, kind, nil)
+			for _, q := range []string{"slow " + kind, kind} {
+				c.publish(q, persistent("m")).Wait()
+			}
+			oldest := c.get("slow " + kind) // only the oldest is looked at
+			c.get(kind)
+			closed := c.ch.NotifyClose(make(chan *amqp.Error, 1))
+			time.Sleep(20 * time.Minute)
+			if len(closed) > 0 {
+				c.Fatalf("the channel is closed early: %v", <-closed)
+			}
+			c.must(oldest.Ack(false))
+			start := time.Now()
+			err := <-closed
+			if took := time.Since(start); code(err) != 406 || took > time.Minute || !strings.Contains(err.Reason, "Timeout value used: 90000 ms") {
+				c.Errorf("%v after %v, want 406 within a minute", err, took)
+			}
+			c.reopen()
+		}
+	}},
+}
+
+// What the channels of a broker that ends had comes back in the order in which they
+// were opened.
+func TestKillGivesBackInOrder(t *testing.T) {
+	testRules(t, []rule{{"channel by channel", "4.3", func(c *client, _ string) {
+		c.declare("q", "quorum", nil)
+		var want []string
+		for i := range 9 {
+			if i > 0 {
+				c.reopen()
+			}
+			body := string('a' + rune(i))
+			c.publish("q", persistent(body)).Wait()
+			c.get("q")
+			want = append(want, body)
+		}
+		c.broker.Kill(0)
+		c.broker.Start()
+		if got := c.ready("q"); !slices.Equal(got, want) {
+			c.Errorf("after Kill: %v, want %v", got, want)
+		}
+	}}})
+}
