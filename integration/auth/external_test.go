@@ -8,7 +8,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop/internal/copies"
+	_ "github.com/rehop/rehop/xdeath" // sets the functions of copies
 )
 
 // certified is the configuration of a client whose certificate is its login.
@@ -43,12 +44,12 @@ func TestTheCertificateIsTheLogin(t *testing.T) {
 			err := refused(t, connection.Config{URLs: []string{n.url() + "?auth_mechanism=external"}}, connection.Configuration)
 			says(t, err, "the broker offers none of our authentication mechanisms (EXTERNAL)")
 		})
-		t.Run("a copy of another user's message", func(t *testing.T) { copies(t, n, c) })
+		t.Run("a copy of another user's message", func(t *testing.T) { othersCopies(t, n, c) })
 	})
 }
 
 // The broker closes the channel of who publishes in another user's name.
-func copies(t *testing.T, n *node, carols *connection.Conn) {
+func othersCopies(t *testing.T, n *node, carols *connection.Conn) {
 	n.queue(t, "external")
 	guests := session(t, open(t, connection.Config{URLs: []string{n.AMQPURL()}}), connection.Publish)
 	s := session(t, carols, connection.Publish)
@@ -63,14 +64,14 @@ func copies(t *testing.T, n *node, carols *connection.Conn) {
 		if original.UserId != user {
 			t.Fatalf("user-id is %q, want %q", original.UserId, user)
 		}
-		put(t, s, xdeath.Retry(original, xdeath.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: s.User()}))
+		put(t, s, copies.Retry(original, copies.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: s.User()}))
 		if got := get(t, s); got.UserId != "" || got.Headers["x-rehop-user-id"] != user {
 			t.Errorf("the copy of %s's message has user-id %q and headers %v", user, got.UserId, got.Headers)
 		}
 	}
 	put(t, guests, amqp.Publishing{UserId: guests.User()})
 	original := get(t, guests)
-	put(t, guests, xdeath.Retry(original, xdeath.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: guests.User()}))
+	put(t, guests, copies.Retry(original, copies.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: guests.User()}))
 	if got := get(t, guests); got.UserId != "guest" {
 		t.Errorf("a copy of our own message has user-id %q", got.UserId)
 	}

@@ -260,13 +260,22 @@ func (n *node) as(user, password string) string {
 	return strings.Replace(n.AMQPURL(), "guest:guest@", user+":"+password+"@", 1)
 }
 
+// open opens a connection, of which it dials the socket for Consume alone: tests
+// that count calls of Credentials, or tries, count those of one socket.
 func open(t *testing.T, cfg connection.Config) *connection.Conn {
 	t.Helper()
+	lazy := cfg.Lazy
+	cfg.Lazy = true
 	c, err := connection.Open(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
+	if !lazy {
+		if err := session(t, c, connection.Consume).Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	return c
 }
 

@@ -90,9 +90,10 @@ func TestAnOldPasswordIsWaitedOutBySessionAndToldByOpen(t *testing.T) {
 		if connection.ClassOf(err) != connection.Configuration || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("class %v of %v", connection.ClassOf(err), err)
 		}
-		if state := c.State(connection.Consume); state.Status != connection.Down || connection.ClassOf(state.Err) != connection.Configuration {
-			t.Errorf("state %+v", state)
-		}
+		until(t, "the state that says so, between two tries", func() bool {
+			state := c.State(connection.Consume)
+			return state.Status == connection.Down && connection.ClassOf(state.Err) == connection.Configuration
+		})
 
 		err = refused(t, cfg, connection.Configuration)
 		says(t, err, `the broker refuses user "late" or its password (403 ACCESS_REFUSED)`)

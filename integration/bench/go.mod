@@ -1,12 +1,25 @@
 module github.com/rehop/rehop/integration/bench
 
-go 1.25.0
+go 1.26.0
 
 replace github.com/rehop/rehop => ../../
 
 require (
+	github.com/ThreeDotsLabs/watermill v1.5.1
+	github.com/ThreeDotsLabs/watermill-amqp/v3 v3.0.2
+	github.com/jxsl13/amqpx v0.11.2
 	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/rehop/rehop v0.0.0
+	github.com/wagslane/go-rabbitmq v0.16.1
 )
 
-require github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+require (
+	github.com/cenkalti/backoff/v3 v3.2.2 // indirect
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
+	github.com/google/uuid v1.6.0 // indirect
+	github.com/hashicorp/errwrap v1.1.0 // indirect
+	github.com/hashicorp/go-multierror v1.1.1 // indirect
+	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
+	github.com/oklog/ulid v1.3.1 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
+)

@@ -1,5 +1,6 @@
 // Command bench compares rehop with a plain amqp091-go program that does the
-// same work, on the broker that AMQP_URL names.
+// same work, and in some rows with other libraries, on the broker that AMQP_URL
+// names.
 //
 //	go run ./integration/bench -filter 'consume.*quorum' -rounds 9
 //
@@ -31,6 +32,7 @@ type settings struct {
 	Rounds   int            `json:"rounds"`
 	Duration time.Duration  `json:"duration"` // of one side in one round, about
 	Filter   *regexp.Regexp `json:"filter"`
+	Peers    bool           `json:"peers"`
 
 	jsonPath               string
 	cpuProfile, memProfile string // directories
@@ -44,6 +46,7 @@ func parseFlags(args []string) (settings, error) {
 	flags.IntVar(&s.Rounds, "rounds", 5, "how often each side of a row runs")
 	flags.DurationVar(&s.Duration, "duration", time.Second, "about how long one side runs in one round")
 	flags.StringVar(&filter, "filter", "", "run only rows whose name matches this regular expression")
+	flags.BoolVar(&s.Peers, "peers", true, "run the other libraries too")
 	flags.StringVar(&s.jsonPath, "json", "", "write the results to this file too")
 	flags.StringVar(&s.cpuProfile, "cpuprofile", "", "after the rounds of a row, profile one more of each side into this directory")
 	flags.StringVar(&s.memProfile, "memprofile", "", "the same for allocations; compare X.after.allocs with -base X.before.allocs")
@@ -121,6 +124,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	rep.Took = time.Since(rep.Started)
 	rep.print(os.Stdout)
+	rep.printPeers(os.Stdout)
 	if s.jsonPath != "" {
 		failed = errors.Join(failed, rep.write(s.jsonPath))
 	}

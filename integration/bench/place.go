@@ -109,7 +109,7 @@ func (p *place) depths(ctx context.Context, s *connection.Session) (map[string]i
 // queue takes acks and nacks without answering, and some of those that precede
 // the closing of the channel can be lost: in a few runs of a hundred, on either
 // side, some dozens of messages come back. A client that does not settle cannot
-// hide here: the prefetch, which is at most this, would have stopped it.
+// hide here: when its connection ends, all that it had come back.
 const maxBack = 256
 
 // judge returns how many settled messages are back in the work queue, or an

@@ -49,12 +49,12 @@ func rawConsume(ctx context.Context, t *trial, prefetch int, work func(*amqp.Cha
 }
 
 // rawPool has workers, each of which acks what it has handled.
-func rawPool(concurrency int) side {
-	return func(ctx context.Context, t *trial) error { return runPool(ctx, t, concurrency) }
+func rawPool(concurrency, prefetch int) side {
+	return func(ctx context.Context, t *trial) error { return runPool(ctx, t, concurrency, prefetch) }
 }
 
-func runPool(ctx context.Context, t *trial, concurrency int) error {
-	return rawConsume(ctx, t, concurrency, func(_ *amqp.Channel, deliveries <-chan amqp.Delivery) error {
+func runPool(ctx context.Context, t *trial, concurrency, prefetch int) error {
+	return rawConsume(ctx, t, prefetch, func(_ *amqp.Channel, deliveries <-chan amqp.Delivery) error {
 		return pool(concurrency, deliveries, func(d amqp.Delivery) error {
 			t.handled(d.Body)
 			return d.Ack(false)
@@ -253,7 +253,7 @@ func ackConfirmed(ctx context.Context, channel *amqp.Channel, inFlight <-chan se
 func rawEndToEnd(n int) side {
 	return func(ctx context.Context, t *trial) error {
 		return withRawPublisher(t, func(p *rawPublisher) error {
-			return t.endToEnd(ctx, n, p.publish, func(ctx context.Context) error { return runPool(ctx, t, n) })
+			return t.endToEnd(ctx, n, p.publish, func(ctx context.Context) error { return runPool(ctx, t, n, n) })
 		})
 	}
 }

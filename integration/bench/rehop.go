@@ -66,10 +66,11 @@ func rehopBatches(size int) side {
 	}
 }
 
-func rehopConsume(concurrency int) side {
+// rehopConsume leaves the prefetch to the consumer if it is 0.
+func rehopConsume(concurrency, prefetch int) side {
 	return func(ctx context.Context, t *trial) error {
 		return withConn(ctx, t, func(conn *connection.Conn) error {
-			return consume(ctx, conn, t, concurrency, func(_ context.Context, d *consumer.Delivery) error {
+			return consume(ctx, conn, t, consumer.Config{Concurrency: concurrency, Prefetch: prefetch}, func(_ context.Context, d *consumer.Delivery) error {
 				t.handled(d.Body)
 				return nil
 			})
@@ -91,7 +92,7 @@ func rehopFail(concurrency int) side {
 			if err := session.Close(); err != nil {
 				return err
 			}
-			return consume(ctx, conn, t, concurrency, func(_ context.Context, d *consumer.Delivery) error {
+			return consume(ctx, conn, t, consumer.Config{Concurrency: concurrency}, func(_ context.Context, d *consumer.Delivery) error {
 				t.handled(d.Body)
 				return errFailing
 			})
@@ -101,8 +102,8 @@ func rehopFail(concurrency int) side {
 
 // consume runs a consumer until all messages were handled, and stops it in
 // good order: when it returns, everything is settled.
-func consume(ctx context.Context, conn *connection.Conn, t *trial, concurrency int, h consumer.Handler) error {
-	office, err := consumer.New(conn, t.work, h, consumer.Config{Concurrency: concurrency})
+func consume(ctx context.Context, conn *connection.Conn, t *trial, cfg consumer.Config, h consumer.Handler) error {
+	office, err := consumer.New(conn, t.work, h, cfg)
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func rehopEndToEnd(n int) side {
 			}
 			publish := publishVia(shop, t)
 			return errors.Join(t.endToEnd(ctx, n, publish, func(ctx context.Context) error {
-				return consume(ctx, conn, t, n, func(_ context.Context, d *consumer.Delivery) error {
+				return consume(ctx, conn, t, consumer.Config{Concurrency: n}, func(_ context.Context, d *consumer.Delivery) error {
 					t.handled(d.Body)
 					return nil
 				})

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -39,6 +40,20 @@ func TestTableHasTheMachineAndEveryRow(t *testing.T) {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table lacks %q:\n%s", want, got)
 		}
+	}
+}
+
+func TestPeersHaveATable(t *testing.T) {
+	r := exampleReport()
+	var w strings.Builder
+	if r.printPeers(&w); w.Len() > 0 {
+		t.Errorf("a table of no row: %s", w.String())
+	}
+	r.Rows[0].Peers = map[string][]sample{"amqpx": r.Rows[0].Raw}
+	r.Rows[0].fail("go-rabbitmq", errors.New("stood still"))
+	r.printPeers(&w)
+	if got := regexp.MustCompile(` +`).ReplaceAllString(w.String(), " "); !strings.Contains(got, " 500 1000 - failed 1000 quorum: publish\n") {
+		t.Errorf("the table is %s", got)
 	}
 }
 

@@ -17,6 +17,7 @@ type row struct {
 	loaded     bool // the messages are in the queue before the start
 	end        end
 	rehop, raw side
+	peers      []peer
 }
 
 // side does the work of a row once.
@@ -50,19 +51,23 @@ func allRows() []row {
 		}
 	}
 	both(row{name: "publish, 1 goroutine", end: inWorkQueue,
-		rehop: rehopPublish(1), raw: rawPublish(1)})
+		rehop: rehopPublish(1), raw: rawPublish(1), peers: publishPeers(1)})
 	both(row{name: fmt.Sprintf("publish, %d goroutines", callers), end: inWorkQueue,
-		rehop: rehopPublish(callers), raw: rawPublish(callers)})
+		rehop: rehopPublish(callers), raw: rawPublish(callers), peers: publishPeers(callers)})
 	both(row{name: fmt.Sprintf("publish, %d goroutines (raw: 1 that pipelines)", callers), end: inWorkQueue,
 		rehop: rehopPublish(callers), raw: rawPipeline(callers)})
 	both(row{name: "publish, batches of 100", end: inWorkQueue,
 		rehop: rehopBatches(100), raw: rawBatches(100)})
 	for _, n := range []int{1, 16, 256} {
 		both(row{name: fmt.Sprintf("consume, concurrency %d", n), loaded: true, end: consumed,
-			rehop: rehopConsume(n), raw: rawPool(n)})
+			rehop: rehopConsume(n, 0), raw: rawPool(n, n), peers: consumePeers(n, n)})
+	}
+	for _, n := range []struct{ concurrency, prefetch int }{{1, 100}, {16, 2000}, {1, noPrefetch}, {16, noPrefetch}} {
+		both(row{name: fmt.Sprintf("consume, concurrency %d, prefetch %d", n.concurrency, n.prefetch), loaded: true, end: consumed,
+			rehop: rehopConsume(n.concurrency, n.prefetch), raw: rawPool(n.concurrency, n.prefetch), peers: consumePeers(n.concurrency, n.prefetch)})
 	}
 	both(row{name: "consume, concurrency 256 (raw: 1 goroutine, bulk acks)", loaded: true, end: consumed,
-		rehop: rehopConsume(256), raw: rawBulk(256)})
+		rehop: rehopConsume(256, 0), raw: rawBulk(256)})
 	rows = append(rows,
 		row{name: "quorum: fail, nack to the ladder", queue: topology.Quorum, engine: topology.Ladder, loaded: true, end: inFirstWait,
 			rehop: rehopFail(failing), raw: rawNack(failing)})

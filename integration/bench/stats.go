@@ -9,6 +9,9 @@ type result struct {
 	Ratio    ratio    `json:"ratio"`    // msg/s of rehop by msg/s of raw
 	Rehop    []sample `json:"rehop"`
 	Raw      []sample `json:"raw"`
+
+	Peers  map[string][]sample `json:"peers,omitempty"`  // by name
+	Failed map[string]string   `json:"failed,omitempty"` // peers that lost messages or stood still, and how
 }
 
 // ratio summarizes the rounds.

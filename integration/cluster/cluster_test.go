@@ -1,51 +1,59 @@
 package cluster
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/integration/queues"
 	"github.com/rehop/rehop/topology"
 )
-
-// youngQueue is the age below which a broker that is killed may wipe a quorum
-// queue with all that it has confirmed: a fault of the broker's that would look
-// like one of ours.
-const youngQueue = 15 * time.Second
 
 // trio is the cluster under test.
 type trio struct {
 	*broker.Broker
-	conn *connection.Conn // to declare and to look
+	version string           // its column
+	conn    *connection.Conn // to declare and to look
 }
 
-// startTrio starts the cluster for the length of the test, and declares the
-// queues that its faults will meet.
-func startTrio(t *testing.T, queues ...topology.WorkQueue) *trio {
+// shared is the cluster of [version], which takes as long to start as to break:
+// one for all tests, from the first that asks for it until TestMain ends it.
+var shared struct {
+	sync.Mutex
+	*broker.Broker
+}
+
+func sharedCluster(t *testing.T) *broker.Broker {
 	t.Helper()
-	b, err := broker.Start(t.Context(), broker.Options{
-		Version: version,
-		Nodes:   3,
-		Name:    "rehop-cluster",
-		// A peer that is gone is noticed in seconds; not all leaders on one node.
-		Conf:          "net_ticktime = 5\nqueue_leader_locator = balanced",
-		LetterTimeout: 3 * time.Second,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(context.Background()); err != nil {
-			t.Error(err)
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.Broker == nil {
+		b, err := nodes.StartCluster(t.Context(), "rehop-cluster", version)
+		if err != nil {
+			t.Fatal(err)
 		}
-	})
+		shared.Broker = b
+	}
+	return shared.Broker
+}
+
+// startTrio gives a cluster for the length of the test, and declares the queues
+// that its faults will meet.
+func startTrio(t *testing.T, v string, queues ...topology.WorkQueue) *trio {
+	t.Helper()
+	var b *broker.Broker
+	if v == version {
+		b = sharedCluster(t)
+	} else {
+		b = nodes.Cluster(t, "rehop-cluster", v)
+	}
 	conn, err := connection.Open(t.Context(), connection.Config{URLs: b.AMQPURLs(), Name: "observer"})
 	if err != nil {
 		t.Fatal(err)
@@ -60,7 +68,7 @@ func startTrio(t *testing.T, queues ...topology.WorkQueue) *trio {
 			t.Fatalf("%s works by %v, want the ladder", w.Name, engine)
 		}
 	}
-	return &trio{Broker: b, conn: conn}
+	return &trio{Broker: b, version: v, conn: conn}
 }
 
 func workQueue(name string) topology.WorkQueue {
@@ -93,17 +101,21 @@ func (c *trio) lead(t *testing.T, n *broker.Node, queue string) {
 // leaders returns the name of the leading node of each queue.
 func (c *trio) leaders(t *testing.T, seenBy *broker.Node) map[string]string {
 	t.Helper()
-	out, err := seenBy.Exec(t.Context(), "rabbitmqctl", "--silent", "--formatter", "json", "list_queues", "name", "leader")
+	out, err := seenBy.Exec(t.Context(), "rabbitmqctl", "--silent", "list_queues", "name", "leader", "pid")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var queues []struct{ Name, Leader string }
-	if err := json.Unmarshal([]byte(out), &queues); err != nil {
-		t.Fatalf("list_queues: %v in %q", err, out)
-	}
 	leaders := map[string]string{}
-	for _, q := range queues {
-		leaders[q.Name] = q.Leader
+	for line := range strings.Lines(out) { // killed rabbit@rmq1 <rabbit@rmq1.1700000000.100.0>
+		fields := strings.Split(strings.TrimSpace(line), "\t")
+		if len(fields) != 3 {
+			t.Fatalf("list_queues printed %q", line)
+		}
+		leader := fields[1]
+		if leader == "" { // of a classic queue, before 4.0
+			leader, _, _ = strings.Cut(strings.TrimPrefix(fields[2], "<"), ".")
+		}
+		leaders[fields[0]] = leader
 	}
 	return leaders
 }
@@ -119,7 +131,7 @@ func (c *trio) where(t *testing.T, w topology.WorkQueue) string {
 	var s strings.Builder
 	for _, n := range c.Nodes() {
 		fmt.Fprintf(&s, "\n\t%s leads", n.Name())
-		for _, q := range queuesOf(w) {
+		for _, q := range queues.Of(w) {
 			if leaders[q] == n.Name() {
 				fmt.Fprintf(&s, " %s,", q)
 			}
@@ -154,15 +166,5 @@ func (c *trio) isolate(t *testing.T, lonely *broker.Node) {
 		if err := c.Partition(t.Context(), lonely, n); err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-// must fails the test if a verb of a node does.
-func must(t *testing.T, verb string, do func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
-	defer cancel()
-	if err := do(ctx); err != nil {
-		t.Fatalf("%s: %v", verb, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -146,7 +147,7 @@ type cutCase struct {
 // minute to hand out what they had.
 func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 	for _, cc := range cases {
-		table.Cell(t, cc.rule, version, queueType)
+		table.Cell(t, cc.rule, version, "quorum")
 		cc.stands = c.standOn(t, n, cc.queue)
 	}
 	publish := c.publishBeside(t, n)
@@ -195,7 +196,7 @@ func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 			t.Errorf("%s is consumed from %s, which is cut off", cc.queue.Name, n.Name())
 		}
 	}
-	must(t, "heal", c.Heal)
+	nodes.Must(t, "heal", c.Heal)
 	// Broker 4.3 waits for a consumer on a node that it cannot reach, by
 	// default one minute, before it hands out what that one has.
 	all(3*time.Minute, "the messages they had in hand come back", func(cc *cutCase) bool {

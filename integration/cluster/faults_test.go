@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop/integration/account"
+	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -18,32 +20,19 @@ func TestFaults(t *testing.T) {
 	if absent() != "" {
 		return // TestMain says so
 	}
-	killed, partitioned, rolling := workQueue("killed"), workQueue("partitioned"), workQueue("rolling")
+	killed, partitioned := workQueue("killed"), workQueue("partitioned")
 	led, followed := workQueue("led"), workQueue("followed")
-	c := startTrio(t, killed, partitioned, rolling, led, followed)
-	aged := time.After(youngQueue)
+	c := startTrio(t, version, killed, partitioned, led, followed)
+	aged := time.After(nodes.YoungQueue)
 
 	c.fault(t, ruleKilled, killed, func(t *testing.T, s *service) {
 		<-aged
 		n := c.leader(t, c.Node, killed.Name)
-		s.measure(t, "killed "+n.Name(), func() { must(t, "kill", n.Kill) }, func() {
+		s.measure(t, "killed "+n.Name(), func() { nodes.Must(t, "kill", n.Kill) }, func() {
 			s.flow(t, "without the leader")
-			must(t, "start", n.Start)
+			nodes.Must(t, "start", n.Start)
 			s.flow(t, "with the node back")
 		})
-	})
-	c.fault(t, ruleRolling, rolling, func(t *testing.T, s *service) {
-		for _, n := range c.Nodes() {
-			s.measure(t, "restarted "+n.Name(), func() { must(t, "stop", n.Stop) }, func() {
-				must(t, "start", n.Start)
-				// Whoever takes the next node down before this one has caught up
-				// takes the majority of some queue.
-				if _, err := n.Exec(t.Context(), "rabbitmq-upgrade", "await_online_quorum_plus_one", "--timeout", "60"); err != nil {
-					t.Fatal(err)
-				}
-			})
-		}
-		s.flow(t, "with all nodes back")
 	})
 	c.fault(t, rulePartitioned, partitioned, func(t *testing.T, s *service) {
 		wait := partitioned.WaitQueue(1)
@@ -56,7 +45,7 @@ func TestFaults(t *testing.T) {
 			}
 			s.flow(t, "without the node")
 		})
-		s.measure(t, "healed", func() { must(t, "heal", c.Heal) }, func() { s.flow(t, "with the node back") })
+		s.measure(t, "healed", func() { nodes.Must(t, "heal", c.Heal) }, func() { s.flow(t, "with the node back") })
 	})
 	t.Run("consumers cut off", func(t *testing.T) {
 		n := c.leader(t, c.Node, led.Name)
@@ -69,35 +58,64 @@ func TestFaults(t *testing.T) {
 // accounts for its messages.
 func (c *trio) fault(t *testing.T, rule string, w topology.WorkQueue, breaks func(*testing.T, *service)) {
 	t.Run(rule, func(t *testing.T) {
-		table.Cell(t, rule, version, queueType)
-		s := startService(t, c.AMQPURLs(), w)
+		table.Cell(t, rule, c.version, string(w.Type))
+		s := startService(t, c.AMQPURLs(), w, pace)
 		s.flow(t, "at first")
 		t.Logf("at the fault: %s", c.where(t, w))
 		breaks(t, s)
-		s.settle(t, c.conn)
-		if err := s.stop(); err != nil {
-			t.Error(err)
-		}
-		t.Log(s.ledger)
-		table.Note("%s: %s", rule, s.ledger)
-		if lost := s.ledger.lost(); len(lost) > 0 {
-			t.Errorf("%d messages are lost: %s", len(lost), s.ledger.stories(lost))
-		}
-		if err := s.ledger.check(); err != nil {
-			t.Error(err)
-		}
+		c.end(t, rule, s)
 	})
+}
+
+// end accounts for the messages of a service.
+func (c *trio) end(t *testing.T, rule string, s *service) {
+	t.Helper()
+	s.settle(t, c.conn)
+	if err := s.stop(); err != nil {
+		t.Error(err)
+	}
+	t.Log(s.account)
+	table.Note("%s, %s %s: %s", rule, c.version, s.queue.Type, s.account)
+	judge(t, s.account)
+}
+
+func judge(t *testing.T, a *account.Account) {
+	t.Helper()
+	if lost := a.Lost(); len(lost) > 0 {
+		t.Errorf("%d messages are lost: %s", len(lost), a.Tell(lost))
+	}
+	if err := a.Check(); err != nil {
+		t.Error(err)
+	}
 }
 
 // measure tells how long the flow of messages stood still from a fault on,
 // while something went on after it.
 func (s *service) measure(t *testing.T, what string, fault, after func()) {
 	t.Helper()
+	services{s}.measure(t, what, fault, after)
+}
+
+// services run at the same time, under the same faults.
+type services []*service
+
+func (all services) measure(t *testing.T, what string, fault, after func()) {
+	t.Helper()
 	began := time.Now()
 	fault()
 	broken := time.Now()
 	after()
-	text := fmt.Sprintf("%s in %v: %s", what, broken.Sub(began).Round(time.Millisecond), s.ledger.progress(began, broken, time.Now()))
-	t.Log(text)
-	table.Note("  %s", text)
+	end := time.Now()
+	for _, s := range all {
+		text := fmt.Sprintf("%s in %v, %s: %s", what, broken.Sub(began).Round(time.Millisecond), s.queue.Name, s.seen.progress(began, broken, end))
+		t.Log(text)
+		table.Note("  %s", text)
+	}
+}
+
+func (all services) flow(t *testing.T, what string) {
+	t.Helper()
+	for _, s := range all {
+		s.flow(t, what)
+	}
 }

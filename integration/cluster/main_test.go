@@ -5,9 +5,13 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -15,6 +19,7 @@ import (
 
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/topology"
 )
 
 // The faults, rows of the table.
@@ -24,25 +29,56 @@ const (
 	ruleCutLeader   = "consumer on the cut-off leader of its queue"
 	ruleCutFollower = "consumer on a node cut off from its leader"
 	ruleRolling     = "nodes restarted one after the other"
+	ruleMany        = "200 work queues declared by 20 clients at once"
+	ruleLetters     = "node of the dead-letter queue stopped for longer than CopyTimeout"
+	ruleWaiting     = "node of the work queue stopped while messages wait elsewhere"
+	ruleStuck       = "node of a wait queue stopped: what does not go there goes on"
 )
 
-// The one column that is tested: what is at stake here is how the SDK gets along
-// with several nodes, and for that one version and the ladder will do.
-const version, queueType = "4.3", "quorum"
+// version is the one on which all rules are tested: what is at stake is how the
+// SDK gets along with several nodes.
+const version = "4.3"
 
-var table = matrix.New("cluster of three",
-	matrix.Rule{Name: ruleKilled, Except: otherColumn},
-	matrix.Rule{Name: ruleRolling, Except: otherColumn},
-	matrix.Rule{Name: rulePartitioned, Except: otherColumn},
-	matrix.Rule{Name: ruleCutLeader, Except: otherColumn},
-	matrix.Rule{Name: ruleCutFollower, Except: otherColumn},
-)
+var orderly = flag.String("orderly", "", "stop nodes in an orderly way on these versions, with commas between them, with queues of both types in all rules, and many work queues by one client too")
 
-func otherColumn(v, t string) string {
-	if v != version || t != queueType {
-		return "one column will do"
+func orderlyVersions() []string { return strings.Split(cmp.Or(*orderly, version), ",") }
+
+// orderlyTypes are the types of the queues whose letters or waiting messages lose
+// a node; without -orderly only the one that cannot move to another node.
+func orderlyTypes() []topology.QueueType {
+	if *orderly == "" {
+		return []topology.QueueType{topology.Classic}
+	}
+	return []topology.QueueType{topology.Classic, topology.Quorum}
+}
+
+func ofOrderlyTypes(_, queueType string) string {
+	if !slices.Contains(orderlyTypes(), topology.QueueType(queueType)) {
+		return "with -orderly only"
 	}
 	return ""
+}
+
+var table = matrix.New("cluster of three",
+	matrix.Rule{Name: ruleKilled, Except: but("quorum", version)},
+	matrix.Rule{Name: rulePartitioned, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleCutLeader, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleCutFollower, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleMany, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleStuck, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleRolling},
+	matrix.Rule{Name: ruleLetters, Except: ofOrderlyTypes},
+	matrix.Rule{Name: ruleWaiting, Except: ofOrderlyTypes},
+)
+
+// but excepts all columns but one.
+func but(queueType, version string) func(v, t string) string {
+	return func(v, t string) string {
+		if v != version || t != queueType {
+			return "one column will do"
+		}
+		return ""
+	}
 }
 
 // absent is why there is no cluster here, "" if there is one. It is asked for in
@@ -60,7 +96,15 @@ var absent = sync.OnceValue(func() string {
 })
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	table.LeaveAllBut(orderlyVersions(), "-orderly does not name it")
 	code := m.Run()
+	if shared.Broker != nil {
+		if err := shared.Close(context.Background()); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
 	if why := absent(); why != "" {
 		fmt.Println("NOT RUN:", why)
 		table.Leave(version, why)

@@ -5,23 +5,22 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/integration/queues"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
 
 const (
-	instances = 3 // of the service, each with connections of its own to any node
-	callers   = 8 // of Publish, in each instance
-	pace      = 15 * time.Millisecond
+	instances = 3                     // of the service, each with connections of its own to any node
+	callers   = 8                     // of Publish, in each instance
+	pace      = 15 * time.Millisecond // of an instance, between two messages
 )
 
 // exhausted is the type of messages that fail until no attempt is left. All
@@ -32,13 +31,13 @@ var errFailed = errors.New("failed on purpose")
 
 // service publishes to a work queue and consumes it, from several instances.
 type service struct {
-	queue  topology.WorkQueue
-	ledger *ledger
+	queue   topology.WorkQueue
+	account *account.Account
+	seen    flow
 
 	ctx       context.Context // of the consumers
 	cancel    context.CancelFunc
 	consumers sync.WaitGroup
-	published atomic.Int64
 	finish    func() // lets no further Publish begin
 	callers   sync.WaitGroup
 	conns     []*connection.Conn
@@ -47,9 +46,9 @@ type service struct {
 	errs []error
 }
 
-func startService(t *testing.T, urls []string, w topology.WorkQueue) *service {
+func startService(t *testing.T, urls []string, w topology.WorkQueue, pace time.Duration) *service {
 	t.Helper()
-	s := &service{queue: w, ledger: newLedger(w.Waits)}
+	s := &service{queue: w, account: account.New(w.Name, w.Waits, 0)}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	end := make(chan struct{})
 	s.finish = sync.OnceFunc(func() { close(end) })
@@ -60,38 +59,30 @@ func startService(t *testing.T, urls []string, w topology.WorkQueue) *service {
 			t.Fatal(err)
 		}
 		s.conns = append(s.conns, conn)
-		s.consume(t, conn, w, s.handler(i), 50)
-		s.consume(t, conn, w.DeadLetterQueue(), s.letter, 20)
+		s.consume(t, conn, w, s.account.Handler(fmt.Sprintf("instance %d", i+1), s.handler(i)), consumer.Config{Concurrency: 50, Trace: s.account.Trace()})
+		s.consume(t, conn, w.DeadLetterQueue(), s.account.Letters, consumer.Config{Concurrency: 20})
 		out, err := producer.New(conn, producer.Config{Timeout: time.Minute})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.publish(i, out, end)
+		s.publish(i, out, pace, end)
 	}
 	return s
 }
 
 func (s *service) handler(instance int) consumer.Handler {
 	return func(_ context.Context, d *consumer.Delivery) error {
-		end := s.ledger.begin(instance, d.ID, d.Attempt)
-		wait, retried := s.queue.Waits.After(d.Attempt)
-		if !retried && d.Type != exhausted {
-			end(time.Time{})
+		s.seen.handles(instance, d.Attempt)
+		if d.LastAttempt && d.Type != exhausted {
 			return nil
 		}
-		end(time.Now().Add(wait))
 		return errFailed
 	}
 }
 
-func (s *service) letter(_ context.Context, d *consumer.Delivery) error {
-	s.ledger.letter(d.ID, d.History.Failure.Cause)
-	return nil
-}
-
-func (s *service) consume(t *testing.T, conn *connection.Conn, from topology.Source, handler consumer.Handler, concurrency int) {
+func (s *service) consume(t *testing.T, conn *connection.Conn, from topology.Source, handler consumer.Handler, cfg consumer.Config) {
 	t.Helper()
-	c, err := consumer.New(conn, from, handler, consumer.Config{Concurrency: concurrency})
+	c, err := consumer.New(conn, from, handler, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +91,7 @@ func (s *service) consume(t *testing.T, conn *connection.Conn, from topology.Sou
 
 // publish keeps callers busy at the pace of one instance. The last of them
 // closes the producer.
-func (s *service) publish(instance int, out *producer.Producer, end chan struct{}) {
+func (s *service) publish(instance int, out *producer.Producer, pace time.Duration, end chan struct{}) {
 	ticker := time.NewTicker(pace)
 	var mine sync.WaitGroup
 	for range callers {
@@ -111,13 +102,13 @@ func (s *service) publish(instance int, out *producer.Producer, end chan struct{
 					return
 				case <-ticker.C:
 				}
-				n := s.published.Add(1)
-				m := producer.Message{Key: s.queue.Name, ID: fmt.Sprintf("%s/%d", s.queue.Name, n)}
-				if n%10 == 0 {
+				m := producer.Message{Key: s.queue.Name, ID: s.account.Next()}
+				if s.account.Number(m.ID)%10 == 0 {
 					m.Type = exhausted
 				}
-				_, err := out.Publish(context.Background(), m)
-				s.ledger.published(instance, m.ID, err)
+				if s.account.Publish(context.Background(), out, m) == nil {
+					s.seen.confirmed(instance)
+				}
 			}
 		})
 	}
@@ -154,8 +145,8 @@ func (s *service) stop() error {
 func (s *service) flow(t *testing.T, what string) {
 	t.Helper()
 	const enough = 300
-	before := s.ledger.retried()
-	poll.Until(t, time.Minute, s.queue.Name+": messages come back "+what, func() bool { return s.ledger.retried() >= before+enough })
+	before := s.seen.retried()
+	poll.Until(t, time.Minute, s.queue.Name+": messages come back "+what, func() bool { return s.seen.retried() >= before+enough })
 }
 
 // settle lets no further message in and returns when all have ended somewhere,
@@ -164,50 +155,14 @@ func (s *service) settle(t *testing.T, conn *connection.Conn) {
 	t.Helper()
 	s.finish()
 	s.callers.Wait()
-	quiet := func() bool {
-		idle, since := s.ledger.idle()
-		return idle && time.Since(since) > time.Second && len(s.ledger.lost()) == 0 && ready(t.Context(), conn, s.queue) == 0
-	}
-	const patience = 45 * time.Second // many times what is sent again after, and many waits
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(patience)
-	for !quiet() {
-		select {
-		case <-tick.C:
-		case <-late:
-			t.Errorf("%s is not at rest after %v, with %d messages in its queues", s.queue.Name, patience, ready(t.Context(), conn, s.queue))
-			return
-		}
-	}
-}
-
-// ready returns how many messages lie in the queues of w, -1 if nobody says.
-func ready(ctx context.Context, conn *connection.Conn, w topology.WorkQueue) (sum int) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	const silence = 45 * time.Second // many times what is sent again after, and many waits
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	session, err := conn.Session(ctx, connection.Consume)
-	if err != nil {
-		return -1
+	if err := s.account.Rest(ctx, silence, func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
+		return queues.Ready(ctx, conn, queues.Of(s.queue)...)
+	}); err != nil {
+		t.Error(err)
 	}
-	defer func() { _ = session.Close() }() // or lost, and the next call says so
-	for _, name := range queuesOf(w) {
-		err := session.Do(ctx, func(ch *amqp.Channel) error {
-			q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
-			sum += q.Messages
-			return err
-		})
-		if err != nil {
-			return -1
-		}
-	}
-	return sum
-}
-
-func queuesOf(w topology.WorkQueue) []string {
-	all := []string{w.Name, w.DeadLetterQueue().Name}
-	for i := range w.Waits {
-		all = append(all, w.WaitQueue(i+1))
-	}
-	return all
 }

@@ -2,8 +2,47 @@ package cluster
 
 import (
 	"fmt"
+	"sync"
 	"time"
 )
+
+// flow is what happens in a service, and when. It is safe for concurrent use.
+type flow struct {
+	mu                          sync.Mutex
+	handlers, retries, confirms track
+}
+
+func (f *flow) handles(instance, attempt int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := event{time.Now(), instance}
+	f.handlers = append(f.handlers, e)
+	if attempt > 1 {
+		f.retries = append(f.retries, e)
+	}
+}
+
+func (f *flow) confirmed(instance int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.confirms = append(f.confirms, event{time.Now(), instance})
+}
+
+// retried returns how many runs of attempt 2 or later have begun.
+func (f *flow) retried() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.retries)
+}
+
+// progress tells what a fault that took from began to broken did to the flow of
+// messages until end.
+func (f *flow) progress(began, broken, end time.Time) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return fmt.Sprintf("handlers: %s; retries: %s; confirms: %s", f.handlers.after(began, broken, end),
+		f.retries.after(began, broken, end), f.confirms.after(began, broken, end))
+}
 
 // track is a series of events of one kind, in the order of time.
 type track []event

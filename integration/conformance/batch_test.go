@@ -133,7 +133,7 @@ func TestBatchFallback(t *testing.T) {
 		if err != nil {
 			e.Fatal(err)
 		}
-		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink}})
+		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink}, FallbackAfter: 20 * time.Second}) // as in TestFallback
 		queue := e.rawQueue(e.name("work"), nil)
 		receipts, err := p.PublishAll(e.Context(), []producer.Message{{Key: queue}, {Key: e.name("nowhere"), ID: "lost"}, {Key: queue}})
 		if err != nil || len(receipts) != 3 {

@@ -1,52 +1,140 @@
 package conformance
 
 import (
-	"errors"
-	"strings"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
 )
 
 // Schedules and engines that change while messages wait.
 
-func TestChangedWaitIsConflict(t *testing.T) {
+// Both versions of a service are alive, and declare in turns.
+func TestChangedSchedulesSideBySide(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", waits(time.Second, 2*time.Second))
-		e.declare(w)
-		id := e.send(w.Name, 1)[0]
-		j := newJournal(fail)
-		r := e.consume(w, j, consumer.Config{})
-		e.until("it waits", func() bool { return j.reached(id, consumer.PlaceWait) })
-		e.halt(r)
+		old := e.workQueue("work", waits(400*time.Millisecond, 1500*time.Millisecond, 300*time.Millisecond))
+		for name, schedule := range map[string][]time.Duration{
+			"longer":        {400 * time.Millisecond, 1500 * time.Millisecond, 300 * time.Millisecond, 900 * time.Millisecond, 200 * time.Millisecond},
+			"changed waits": {900 * time.Millisecond, 300 * time.Millisecond, 300 * time.Millisecond},
+		} {
+			old.Name = e.name(name)
+			changed := old
+			changed.Waits = schedule
+			e.sideBySide(old, changed)
+		}
+	}, "changed schedule, both alive")
+}
 
-		changed := w
-		changed.Waits = []time.Duration{time.Second, 3 * time.Second}
-		err := topology.Declare(e.Context(), e.conn, changed)
-		var conflict *topology.ConflictError
-		if !errors.As(err, &conflict) {
-			e.Fatalf("Declare with a changed wait: %v, want a *ConflictError", err)
+// sideBySide lets consumers of two versions of a work queue fail the same
+// messages, of which each must wait as long as the one wants that it failed in.
+func (e *env) sideBySide(versions ...topology.WorkQueue) {
+	e.Helper()
+	const each = 60
+	journals := make([]*journal, len(versions))
+	plans := make([]topology.Plan, len(versions))
+	longest := 0
+	for i, w := range versions {
+		plans[i] = e.declare(w)
+		journals[i] = newJournal(fail)
+		e.consumeOn(e.connect(e.node.AMQPURL()), w, journals[i], consumer.Config{Concurrency: 20})
+		longest = max(longest, len(w.Waits))
+	}
+	var ids []string
+	for i := range 3 * len(versions) {
+		w := versions[i%len(versions)]
+		if err := topology.Declare(e.Context(), e.conn, w); err != nil {
+			e.Fatal(err)
 		}
-		if conflict.Kind != "queue" || conflict.Name != w.WaitQueue(2) || conflict.Argument != "x-message-ttl" ||
-			conflict.Want != "3s" || conflict.Have != "2s" {
-			e.Errorf("conflict is %+v, want queue %s, x-message-ttl, wanted 3s, found 2s", *conflict, w.WaitQueue(2))
-		}
-		for _, want := range []string{w.WaitQueue(2), "x-message-ttl", "3s", "2s", "the wait was changed", "delete_queue"} {
-			if !strings.Contains(err.Error(), want) {
-				e.Errorf("Declare: %v; want %q in it", err, want)
+		ids = append(ids, e.send(w.Name, each/3)...)
+	}
+	type run struct {
+		entry
+		by int
+	}
+	dead := func() (n int) {
+		for _, j := range journals {
+			for _, s := range j.settlements("") {
+				if s.Place == consumer.PlaceDeadLetter {
+					n++
+				}
 			}
 		}
-		// Nothing has changed for the message.
-		j = newJournal(fail)
-		e.consume(w, j, consumer.Config{})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
-		if got := j.attempts(id); got[len(got)-1] != 3 {
-			e.Errorf("the remaining attempts are %v, want 3 as the last", got)
+		return n
+	}
+	e.until("all are dead letters", func() bool { return dead() >= len(ids) })
+	for _, id := range ids {
+		var runs []run
+		for i, j := range journals {
+			for _, en := range j.of(id) {
+				runs = append(runs, run{en, i})
+			}
 		}
-		e.atRest(w, 1)
-	}, "changed wait is a conflict")
+		slices.SortFunc(runs, func(a, b run) int { return a.began.Compare(b.began) })
+		for i, r := range runs {
+			if r.Attempt != i+1 {
+				e.Errorf("message %q: run %d is attempt %d: lost count, or a second copy", id, i+1, r.Attempt)
+			}
+			if i > 0 {
+				before := runs[i-1]
+				e.checkWait(e.T, id, r.Attempt, r.began.Sub(before.ended), versions[before.by].Waits[before.Attempt-1])
+			}
+		}
+		e.checkReports(id, journals, plans)
+		if len(runs) > longest+1 {
+			e.Errorf("message %q was attempted %d times, want at most %d", id, len(runs), longest+1)
+		}
+	}
+	for i, plan := range plans {
+		for _, q := range plan.Engines[0].WaitQueues() {
+			e.until("queue "+q+" is empty", func() bool { return e.count(q) == 0 })
+		}
+		if n := e.count(versions[i].DeadLetterQueue().Name); n != len(ids) {
+			e.Errorf("%d dead letters, want %d", n, len(ids))
+		}
+	}
+	e.checkOnce(versions[0].DeadLetterQueue().Name, ids)
+}
+
+// checkReports checks that each version has said of a message what the next run
+// shows: that it is in the wait of the attempt that failed, in the queue that this
+// version uses for it, and in the end a letter.
+func (e *env) checkReports(id string, journals []*journal, plans []topology.Plan) {
+	e.Helper()
+	var all []entry
+	letters := 0
+	for _, j := range journals {
+		all = append(all, j.of(id)...)
+	}
+	for i, j := range journals {
+		said, runs := j.settlements(id), j.of(id)
+		if len(said) != len(runs) {
+			e.Errorf("message %q: %d runs of one version, and it says %v", id, len(runs), said)
+			continue
+		}
+		for k, run := range runs {
+			if said[k].Place == consumer.PlaceDeadLetter {
+				letters++
+				continue
+			}
+			if said[k] != (consumer.Settlement{Place: consumer.PlaceWait, Rung: run.Attempt}) {
+				e.Errorf("message %q: attempt %d is said to be in %+v", id, run.Attempt, said[k])
+				continue
+			}
+			wait := plans[i].Engines[0].WaitQueues()[run.Attempt-1]
+			for _, next := range all {
+				if last := next.History.Last; next.Attempt == run.Attempt+1 && e.version != "3.10" && last.Queue != wait { // there nothing expires
+					e.Errorf("message %q: attempt %d came from %q, said was %q", id, next.Attempt, last.Queue, wait)
+				}
+			}
+		}
+	}
+	if letters != 1 {
+		e.Errorf("message %q is said to be a letter %d times", id, letters)
+	}
 }
 
 func TestAddedWait(t *testing.T) {
@@ -121,8 +209,8 @@ func (e *env) checkOnce(queue string, ids []string) {
 	}
 }
 
-// The consumer of the old wiring goes on while the new one is declared, as in
-// a rolling restart.
+// The consumer of one engine goes on while the other is declared, as in a rolling
+// restart: whether a nack climbs is a matter of the queue, not of who declares.
 func TestEngineChangedInFlight(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
@@ -147,10 +235,23 @@ func TestEngineChangedInFlight(t *testing.T) {
 			before = len(j.of(""))
 			e.until("some more fail with the new consumer", func() bool { return len(j.of("")) > before+20 })
 		}
-		// A rejection by the old consumer in the new wiring may end at once in
-		// the DLQ, as the design has it: nothing else is asserted of the way.
 		e.until("all are dead letters", func() bool { return e.count(w.DeadLetterQueue().Name) >= len(ids) })
 		e.atRest(w, len(ids))
 		e.checkOnce(w.DeadLetterQueue().Name, ids)
+		for _, id := range ids {
+			e.checkAttempts(j, w, id, len(w.Waits)+1)
+			said := map[consumer.Settlement]int{}
+			for _, s := range j.settlements(id) {
+				said[s]++
+			}
+			want := map[consumer.Settlement]int{{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted}: 1}
+			for i := range w.Waits {
+				want[consumer.Settlement{Place: consumer.PlaceWait, Rung: i + 1}] = 1
+			}
+			delete(said, consumer.Settlement{Place: consumer.PlaceQueue}) // by a consumer that stops
+			if !maps.Equal(said, want) {
+				e.Errorf("message %q is said to be in %v, want %v", id, said, want)
+			}
+		}
 	}, "engine changed, messages in flight")
 }

@@ -125,8 +125,8 @@ func TestMissingExchangeHarmsNoOther(t *testing.T) {
 	}, "publish: missing exchange harms no other")
 }
 
-// Without taking turns a rung keeps the bindings of both schedules, and every
-// message that leaves it is doubled.
+// A rung that kept the bindings of both schedules would double every message that
+// leaves it.
 func TestTwoSchedulesDeclaredAtOnce(t *testing.T) {
 	everywhere(t, func(e *env) {
 		short := e.workQueue("work", waits(100*time.Millisecond, 100*time.Millisecond))

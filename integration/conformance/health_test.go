@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/matrix"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -88,7 +90,7 @@ func TestHealthOfRun(t *testing.T) {
 		p.cut()
 		stop = run()
 		e.until("Run has begun", func() bool { return !strings.Contains(c.Health().Error(), "not running") })
-		is("without a broker", "does not consume yet")
+		is("without a broker", "has not begun to consume")
 		e.noError("Run", stop())
 	}, "health: not running, starting, stopping")
 }
@@ -140,8 +142,13 @@ func TestAskingDrawsNoMessage(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(succeed)
-		r := e.consume(w, j, consumer.Config{})
+		// One that follows the handlers is replaced now and then, which takes a moment.
+		r := e.consume(w, j, consumer.Config{Prefetch: 10})
 		e.until("it consumes", func() bool { return r.Health() == nil })
+		// After its first message a consumer is replaced by one with more room.
+		first := e.send(w.Name, 1)[0]
+		e.until("it is done", func() bool { return j.reached(first, consumer.PlaceDone) })
+		<-time.After(time.Second)
 		ch := e.channel()
 		defer ch.Close()
 		e.noError("qos", ch.Qos(1, 0, false))
@@ -151,12 +158,27 @@ func TestAskingDrawsNoMessage(t *testing.T) {
 		}
 		for range 50 {
 			id := e.send(w.Name, 1)[0] // there is room for it
-			e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) || len(strays) > 0 })
-		}
-		if len(strays) > 0 {
-			e.Error("the consumer of the lowest priority got a message while another had room")
+			e.until("it is done", func() bool {
+				select {
+				case <-strays:
+					e.Fatal("the consumer of the lowest priority got a message while another had room")
+				default:
+				}
+				return j.reached(id, consumer.PlaceDone) && e.acked(w.Name)
+			})
 		}
 	}, "health: asking draws no message")
+}
+
+// acked tells whether a queue of a broker in the process has no message in
+// hand: such a broker takes messages faster than acks are gathered. Of any
+// other it is always true.
+func (e *env) acked(queue string) bool {
+	if e.node.process == nil {
+		return true
+	}
+	q, ok := e.node.process.Queue(queue)
+	return ok && len(q.Unacked) == 0
 }
 
 func TestHealthWantsPermissionToRead(t *testing.T) {
@@ -189,6 +211,10 @@ func exceptRabbitmqctl(_, _ string) string {
 		return "AMQP_URL is set: no rabbitmqctl"
 	}
 	return ""
+}
+
+func exceptRabbitmqctlOnTheLadder(version, queueType string) string {
+	return cmp.Or(matrix.OnlyQuorum4(version, queueType), exceptRabbitmqctl(version, queueType))
 }
 
 func TestHealthOfADeletedQueue(t *testing.T) {

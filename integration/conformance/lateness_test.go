@@ -27,12 +27,12 @@ func (l *latenessByColumn) add(column string, late time.Duration) {
 	l.late[column] = append(l.late[column], late)
 }
 
-func (l *latenessByColumn) note(m *matrix.Matrix) {
+func (l *latenessByColumn) note(m *matrix.Matrix, prefix string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, version := range matrix.Versions {
 		for _, queueType := range matrix.Types {
-			late := l.late[version+" "+queueType]
+			late := l.late[prefix+version+" "+queueType]
 			if len(late) == 0 {
 				continue
 			}

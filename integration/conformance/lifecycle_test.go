@@ -135,7 +135,7 @@ func TestAHandlerThatIgnoresItsCtx(t *testing.T) {
 		case <-time.After(3 * promised):
 			err = errors.New("nothing")
 		}
-		if err == nil || !strings.Contains(err.Error(), "1 messages were not settled in time") || !strings.Contains(err.Error(), "handlers did not return") {
+		if err == nil || !strings.Contains(err.Error(), "1 message;") || !strings.Contains(err.Error(), "handlers did not return") {
 			e.Errorf("Run returned %v within %v, want that a handler did not return", err, 3*promised)
 		}
 		close(release)
@@ -304,6 +304,10 @@ func exceptManagement(_, _ string) string {
 // closeByBroker has the broker close the connections of a Conn by that name.
 func (e *env) closeByBroker(name string) {
 	e.Helper()
+	if b := e.node.process; b != nil {
+		b.Disconnect(name, "Closed via management plugin")
+		return
+	}
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 	call := func(method, path string, into any) {
 		e.Helper()

@@ -18,6 +18,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/rehoptest"
 )
 
 // parallelTests is the default of -parallel here.
@@ -26,9 +27,18 @@ const parallelTests = "16"
 // maxMessage is the message size limit of the brokers that are started here.
 const maxMessage = 1 << 20
 
+// server is a broker that is somewhere else.
+type server interface {
+	AMQPURL() string
+	ManagementURL() string
+	Exec(ctx context.Context, args ...string) (string, error)
+	Close(ctx context.Context) error
+}
+
 // node is a broker that all tests of a version share.
 type node struct {
-	*broker.Broker
+	server
+	process *rehoptest.Broker // in this process, or nil
 	version connection.Version
 	user    string
 	tooBig  int // a body of this size is refused
@@ -49,7 +59,7 @@ func run(m *testing.M) (code int) {
 		}
 	}
 	before := goleak.IgnoreCurrent()
-	if err := startNodes(); err != nil {
+	if err := errors.Join(startNodes(), startProcessNodes()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -62,8 +72,11 @@ func run(m *testing.M) (code int) {
 		fmt.Fprintln(os.Stderr, err)
 		code = 1
 	}
-	lateness.note(table)
-	return table.Report(os.Stdout, code)
+	for _, s := range suites {
+		lateness.note(s.table, s.prefix)
+		code = s.table.Report(os.Stdout, code)
+	}
+	return code
 }
 
 // startNodes starts all brokers at once that are to be had, or takes the one of
@@ -89,7 +102,7 @@ func startNodes() error {
 			defer mu.Unlock()
 			errs = append(errs, err)
 			if err == nil {
-				nodes[matrix.Nearest(n.Version())] = n
+				nodes[matrix.Nearest(n.version.String())] = n
 			}
 		})
 	}
@@ -114,7 +127,7 @@ func startNode(ctx context.Context, version string, given bool) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &node{Broker: b, tooBig: maxMessage + 1}
+	n := &node{server: b, tooBig: maxMessage + 1}
 	u, err := url.Parse(b.AMQPURL())
 	if err == nil {
 		n.user = u.User.Username()
@@ -135,7 +148,7 @@ func closeNodes() error {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for _, n := range nodes {
+	for _, n := range slices.Concat(slices.Collect(maps.Values(nodes)), slices.Collect(maps.Values(processNodes))) {
 		wg.Go(func() {
 			err := n.Close(context.Background())
 			mu.Lock()

@@ -117,7 +117,7 @@ func TestPriorityPlanned(t *testing.T) {
 func TestPriorityKept(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work", waits(scaled[0], scaled[1]))
-		if table.Expects("priority: highest first", e.version, string(e.queue)) {
+		if e.suite.table.Expects("priority: highest first", e.version, string(e.queue)) {
 			native(&w)
 		}
 		e.declare(w)

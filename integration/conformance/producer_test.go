@@ -192,7 +192,8 @@ func TestFallback(t *testing.T) {
 		if err != nil {
 			e.Fatal(err)
 		}
-		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink}})
+		// The sink's channel may take longer to open here than the default allows.
+		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink}, FallbackAfter: 20 * time.Second})
 		full := e.full()
 		open := e.rawQueue(e.name("open"), nil)
 		for _, test := range []struct {
@@ -202,8 +203,8 @@ func TestFallback(t *testing.T) {
 		}{
 			{"", e.name("nowhere"), e.node.user, producer.ErrReturned, xdeath.CauseUnroutable},
 			{e.name("nowhere"), "order.paid", e.node.user, producer.ErrReturned, xdeath.CauseUnroutable},
-			{"", full, e.node.user, producer.ErrNacked, xdeath.CauseBrokerNacked},
-			{"", open, "somebody-else", producer.ErrRefused, xdeath.CauseBrokerNacked},
+			{"", full, e.node.user, producer.ErrNacked, xdeath.CauseNacked},
+			{"", open, "somebody-else", producer.ErrRefused, xdeath.CauseRefused},
 		} {
 			sent := e.fullMessage(test.exchange, test.key)
 			sent.UserID = test.user

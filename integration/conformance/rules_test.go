@@ -7,88 +7,111 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// table lists every rule; each is tested in every column that does not except it.
-var table = matrix.New("conformance",
-	matrix.Rule{Name: "success"},
-	matrix.Rule{Name: "fails k times, then succeeds"},
-	matrix.Rule{Name: "attempts are 1, 2, 3, ..."},
-	matrix.Rule{Name: "waits are never early"},
-	matrix.Rule{Name: "exhausted"},
-	matrix.Rule{Name: "no waits: one attempt"},
-	matrix.Rule{Name: "permanent"},
-	matrix.Rule{Name: "panic"},
-	matrix.Rule{Name: "an error that cannot be read is a failure"},
-	matrix.Rule{Name: "handler timeout"},
-	matrix.Rule{Name: "discard"},
-	matrix.Rule{Name: "requeue holds"},
-	matrix.Rule{Name: "RetryAfter, then a failure"},
-	matrix.Rule{Name: "RetryAfter beyond the longest wait"},
-	matrix.Rule{Name: "republish asked for", Except: matrix.OnlyQuorum4},
-	matrix.Rule{Name: "ladder refused", Except: exceptLadder},
+// rules are all there are; each is tested in every column that does not except it.
+var rules = []matrix.Rule{
+	{Name: "success"},
+	{Name: "fails k times, then succeeds"},
+	{Name: "attempts are 1, 2, 3, ..."},
+	{Name: "waits are never early"},
+	{Name: "exhausted"},
+	{Name: "no waits: one attempt"},
+	{Name: "permanent"},
+	{Name: "panic"},
+	{Name: "an error that cannot be read is a failure"},
+	{Name: "handler timeout"},
+	{Name: "discard"},
+	{Name: "requeue holds"},
+	{Name: "a message held through lost connections stops nobody"},
+	{Name: "RetryAfter, then a failure"},
+	{Name: "RetryAfter beyond the longest wait"},
+	{Name: "delay: exact, to a queue and to an exchange"},
+	{Name: "delay: RetryAfter is exact", Except: exact4},
+	{Name: "delay: what finds no target is stranded"},
+	{Name: "delay: refused before the network"},
+	{Name: "delay: a target with a limit is refused"},
+	{Name: "republish asked for", Except: matrix.OnlyQuorum4},
+	{Name: "ladder refused", Except: exceptLadder},
 
-	matrix.Rule{Name: "crashes are not attempts"},
-	matrix.Rule{Name: "crash loop ends in the DLQ", Except: matrix.OnlyQuorum},
-	matrix.Rule{Name: "crash loop is unbounded", Except: onlyClassic},
-	matrix.Rule{Name: "crash loop spares its neighbours", Except: matrix.OnlyQuorum},
+	{Name: "crashes are not attempts"},
+	{Name: "crash loop ends in the DLQ", Except: matrix.OnlyQuorum},
+	{Name: "crash loop is unbounded", Except: onlyClassic},
+	{Name: "crash loop spares its neighbours", Except: matrix.OnlyQuorum},
+	{Name: "consumer timeout: counted and bounded, no socket lost", Except: only43Quorum},
 
-	matrix.Rule{Name: "routing key is the producer's"},
-	matrix.Rule{Name: "CC and BCC receivers get it once"},
-	matrix.Rule{Name: "properties and headers unchanged"},
-	matrix.Rule{Name: "expiration does not shorten waits"},
-	matrix.Rule{Name: "expired in the work queue"},
-	matrix.Rule{Name: "long wait does not block a short one"},
-	matrix.Rule{Name: "forged counts do not count"},
-	matrix.Rule{Name: "letter moved back by hand starts anew"},
+	{Name: "routing key is the producer's"},
+	{Name: "CC and BCC receivers get it once"},
+	{Name: "properties and headers unchanged"},
+	{Name: "expiration does not shorten waits"},
+	{Name: "expired in the work queue"},
+	{Name: "long wait does not block a short one"},
+	{Name: "forged counts do not count"},
+	{Name: "letter moved back by hand starts anew"},
 
-	matrix.Rule{Name: "changed wait is a conflict"},
-	matrix.Rule{Name: "added wait, messages waiting"},
-	matrix.Rule{Name: "removed wait, messages waiting"},
-	matrix.Rule{Name: "two schedules declared at once", Except: matrix.OnlyQuorum4},
-	matrix.Rule{Name: "engine changed, messages in flight", Except: matrix.OnlyQuorum4},
-	matrix.Rule{Name: "3.x form is accepted on 4.x", Except: matrix.OnlyQuorum4},
-	matrix.Rule{Name: "3.x form: the advised policy works", Except: exceptExec},
+	{Name: "changed schedule, both alive"},
+	{Name: "added wait, messages waiting"},
+	{Name: "removed wait, messages waiting"},
+	{Name: "two schedules declared at once", Except: matrix.OnlyQuorum4},
+	{Name: "engine changed, messages in flight", Except: matrix.OnlyQuorum4},
+	{Name: "3.x form is accepted on 4.x", Except: matrix.OnlyQuorum4},
+	{Name: "3.x form: the advised policy works", Except: exceptExec},
 
-	matrix.Rule{Name: "consumer of the DLQ"},
-	matrix.Rule{Name: "letter moved by the broker says why"},
-	matrix.Rule{Name: "RetryAfter where nothing waits is held so long"},
-	matrix.Rule{Name: "a queue that others declared is refused"},
-	matrix.Rule{Name: "foreign queue, nothing known"},
-	matrix.Rule{Name: "foreign queue with a DLQ"},
-	matrix.Rule{Name: "foreign queue with waits"},
-	matrix.Rule{Name: "copies that the wait nacks are sent again"},
-	matrix.Rule{Name: "a wait that does not answer holds no other up", Except: exceptRabbitmqctl},
+	{Name: "consumer of the DLQ"},
+	{Name: "letter moved by the broker says why"},
+	{Name: "RetryAfter where nothing waits is held so long"},
+	{Name: "a queue that others declared is refused"},
+	{Name: "foreign queue, nothing known"},
+	{Name: "foreign queue with a DLQ"},
+	{Name: "foreign queue with waits"},
+	{Name: "copies that the wait nacks are sent again"},
+	{Name: "letters that the DLQ refuses are held"},
+	{Name: "repeated warnings are said once and counted"},
+	{Name: "a copy that fits in no frame is held"},
+	{Name: "small frames: refused before they are sent, letters cut to them"},
+	{Name: "a wait that does not answer holds no other up", Except: exceptRabbitmqctl},
 
-	matrix.Rule{Name: "priority: highest first", Except: exceptPriority},
-	matrix.Rule{Name: "priority: refused with a reason", Except: onlyWithoutPriority},
-	matrix.Rule{Name: "priority: kept on every path"},
+	{Name: "priority: highest first", Except: exceptPriority},
+	{Name: "priority: refused with a reason", Except: onlyWithoutPriority},
+	{Name: "priority: kept on every path"},
+	{Name: "priority: the order of 1,000, before and after waits and dead letters", Except: exceptPriority},
+	{Name: "lanes: the order of 1,000, before and after waits and dead letters"},
+	{Name: "lanes: one that arrives goes ahead of all that wait"},
 
-	matrix.Rule{Name: "publish: confirmed"},
-	matrix.Rule{Name: "publish: returned"},
-	matrix.Rule{Name: "publish: nacked"},
-	matrix.Rule{Name: "publish: refused harms no other"},
-	matrix.Rule{Name: "publish: missing exchange harms no other"},
-	matrix.Rule{Name: "publish: ctx ends a write nobody reads"},
-	matrix.Rule{Name: "publish: fallback takes it"},
-	matrix.Rule{Name: "publish: both fail"},
-	matrix.Rule{Name: "publish: 64 goroutines"},
-	matrix.Rule{Name: "batch: confirmed, in order, larger than the window"},
-	matrix.Rule{Name: "batch: each message has its own outcome"},
-	matrix.Rule{Name: "batch: a faulty message stops all"},
-	matrix.Rule{Name: "batch: fallback takes what failed"},
-	matrix.Rule{Name: "batch: ctx ends it where nobody reads"},
+	{Name: "publish: confirmed"},
+	{Name: "publish: returned"},
+	{Name: "publish: nacked"},
+	{Name: "publish: refused harms no other"},
+	{Name: "publish: missing exchange harms no other"},
+	{Name: "publish: ctx ends a write nobody reads"},
+	{Name: "publish: fallback takes it"},
+	{Name: "publish: both fail"},
+	{Name: "publish: 64 goroutines"},
+	{Name: "publish: a queue that does not answer holds no other up", Except: exceptRabbitmqctl},
+	{Name: "publish: a queue that refused is published to again", Except: exceptRabbitmqctl},
+	{Name: "batch: confirmed, in order, larger than the window"},
+	{Name: "batch: each message has its own outcome"},
+	{Name: "batch: a faulty message stops all"},
+	{Name: "batch: fallback takes what failed"},
+	{Name: "batch: ctx ends it where nobody reads"},
 
-	matrix.Rule{Name: "drain"},
-	matrix.Rule{Name: "drain timeout spends no attempt"},
-	matrix.Rule{Name: "drain: a handler that ignores its ctx is named"},
-	matrix.Rule{Name: "late settle after a cut"},
-	matrix.Rule{Name: "late settle after a close by the broker", Except: exceptManagement},
-	matrix.Rule{Name: "health: not running, starting, stopping"},
-	matrix.Rule{Name: "health: idle, busy and waiting are healthy"},
-	matrix.Rule{Name: "health: asking draws no message"},
-	matrix.Rule{Name: "health: permission to read is enough", Except: exceptRabbitmqctl},
-	matrix.Rule{Name: "health: queue deleted and declared again"},
-	matrix.Rule{Name: "errors say what to do"},
-)
+	{Name: "drain"},
+	{Name: "drain timeout spends no attempt"},
+	{Name: "drain: a handler that ignores its ctx is named"},
+	{Name: "late settle after a cut"},
+	{Name: "late settle after a close by the broker", Except: exceptManagement},
+	{Name: "health: not running, starting, stopping"},
+	{Name: "health: idle, busy and waiting are healthy"},
+	{Name: "health: asking draws no message"},
+	{Name: "health: permission to read is enough", Except: exceptRabbitmqctl},
+	{Name: "health: queue deleted and declared again"},
+	{Name: "permissions that the README names are enough", Except: exceptRabbitmqctl},
+	{Name: "permissions: publishing", Except: exceptRabbitmqctl},
+	{Name: "permissions: consuming", Except: exceptRabbitmqctl},
+	{Name: "permissions: consuming by the ladder", Except: exceptRabbitmqctlOnTheLadder},
+	{Name: "permissions: consuming by carry", Except: exceptRabbitmqctl},
+	{Name: "permissions: waits that nobody carries", Except: exceptRabbitmqctl},
+	{Name: "policies that break a promise are named", Except: exceptRabbitmqctl},
+	{Name: "errors say what to do"},
+}
 
 func onlyClassic(_, queueType string) string {
 	if queueType != "classic" {
@@ -123,24 +146,31 @@ func onlyWithoutPriority(version, queueType string) string {
 func everywhere(t *testing.T, test func(e *env), rules ...string) {
 	t.Helper()
 	t.Parallel()
-	for _, version := range matrix.Versions {
-		for _, queueType := range matrix.Types {
-			var expected []string
-			for _, rule := range rules {
-				if table.Expects(rule, version, queueType) {
-					expected = append(expected, rule)
-				}
+	for _, s := range suites {
+		for _, version := range matrix.Versions {
+			for _, queueType := range matrix.Types {
+				s.run(t, version, queueType, test, rules)
 			}
-			if len(expected) == 0 {
-				continue
-			}
-			t.Run(version+" "+queueType, func(t *testing.T) {
-				t.Parallel()
-				for _, rule := range expected {
-					table.Cell(t, rule, version, queueType)
-				}
-				test(newEnv(t, nodes[version], version, topology.QueueType(queueType)))
-			})
 		}
 	}
+}
+
+func (s suite) run(t *testing.T, version, queueType string, test func(e *env), rules []string) {
+	t.Helper()
+	var expected []string
+	for _, rule := range rules {
+		if s.table.Expects(rule, version, queueType) {
+			expected = append(expected, rule)
+		}
+	}
+	if len(expected) == 0 {
+		return
+	}
+	t.Run(s.prefix+version+" "+queueType, func(t *testing.T) {
+		t.Parallel()
+		for _, rule := range expected {
+			s.table.Cell(t, rule, version, queueType)
+		}
+		test(newEnv(t, s, version, topology.QueueType(queueType)))
+	})
 }

@@ -54,7 +54,6 @@ func (e *env) declareOldForm(w topology.WorkQueue) {
 	}
 	exchange(w.Name+".rest", "fanout", "")
 	exchange(w.Name+".retry", "headers", w.Name+".rest")
-	exchange(w.Name+".ladder", "direct", w.Name+".retry")
 	exchange(w.Name+".dead", "headers", w.Name+".rest")
 	queue(w.Name+".dlq", amqp.Table{})
 	for i, wait := range w.Waits {

@@ -44,7 +44,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	for range callers {
 		all.Go(func() {
 			for range backlog / callers {
-				_ = work.publishOne(work.ctx, "") // the ledger has the error
+				_ = work.publishOne(work.ctx, "") // it is noted
 			}
 		})
 	}
@@ -53,7 +53,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	t.Cleanup(func() { n.watermark(t, normal, time.Now()) }) // if the test fails before it does
 	n.watermark(t, alarming, time.Now())
 	began := time.Now()
-	_, before := work.ledger.count()
+	before := work.account.Counts().Handled
 	work.load.body = large
 	work.publishSoon("")
 	poll.Until(t, slack*noticed, "publishers are blocked", func() bool { _, _, blocked := conn.Blocked(); return blocked })
@@ -65,7 +65,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	for time.Until(end) > 2*time.Second {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		called := time.Now()
-		_, err := work.out.Publish(ctx, producer.Message{Key: work.queue, ID: "never sent"})
+		err := work.account.Publish(ctx, work.out, producer.Message{Key: work.queue, ID: work.account.Next()})
 		if took := time.Since(called); !errors.Is(err, context.DeadlineExceeded) || took > slack*time.Second {
 			t.Errorf("Publish = %v after %v, want the end of its ctx after 1s", err, took)
 		}
@@ -74,7 +74,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	p.Throttle(faultproxy.ToBroker, 64<<10)
 	n.watermark(t, normal, end)
 	both.alive(t)
-	if _, after := work.ledger.count(); after == before {
+	if work.account.Counts().Handled == before {
 		t.Error("nothing was handled during the alarm")
 	}
 	<-time.After(time.Until(end.Add(time.Second))) // how long the link is slow

@@ -99,7 +99,7 @@ func handshakeBytes(t *testing.T, n *node) faultproxy.Stats {
 	p := proxyTo(t, n.AMQPURL())
 	cfg := config(p.url)
 	cfg.DialTimeout, cfg.Heartbeat = time.Minute, time.Minute
-	open(t, cfg)
+	handshakeOnly(t, cfg)
 	return p.Stats()
 }
 

@@ -13,6 +13,7 @@ import (
 // Calls that the broker refuses, and what it says of itself.
 var calls = []fault{
 	{"call refused", callRefused},
+	{"messages that the library cannot read", unreadableMessages},
 	{"what the server says of itself", serverNamed},
 }
 

@@ -20,15 +20,11 @@ func config(urls ...string) connection.Config {
 
 func open(t *testing.T, cfg connection.Config) *connection.Conn {
 	t.Helper()
-	c, err := connection.Open(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	return opening(t, cfg)()
 }
 
-// opening is a call of Open that may take its time.
+// opening opens a connection, which may take its time: the socket for Consume
+// alone, so that the faults in its beginning meet one socket and not two.
 func opening(t *testing.T, cfg connection.Config) (opened func() *connection.Conn) {
 	t.Helper()
 	type result struct {
@@ -37,7 +33,11 @@ func opening(t *testing.T, cfg connection.Config) (opened func() *connection.Con
 	}
 	ch := make(chan result, 1)
 	go func() {
+		cfg.Lazy = true
 		c, err := connection.Open(t.Context(), cfg)
+		if err == nil {
+			err = firstSession(t.Context(), c)
+		}
 		ch <- result{c, err}
 	}()
 	return func() *connection.Conn {
@@ -48,6 +48,37 @@ func opening(t *testing.T, cfg connection.Config) (opened func() *connection.Con
 		}
 		t.Cleanup(func() { r.conn.Close() })
 		return r.conn
+	}
+}
+
+func firstSession(ctx context.Context, c *connection.Conn) error {
+	s, err := c.Session(ctx, connection.Consume)
+	if err != nil {
+		c.Close()
+		return err
+	}
+	return s.Close()
+}
+
+// handshakeOnly opens a connection and leaves before there is any session.
+func handshakeOnly(t *testing.T, cfg connection.Config) {
+	t.Helper()
+	cfg.Lazy = true
+	c, err := connection.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	wanted, leave := context.WithCancel(t.Context())
+	defer leave()
+	go c.Session(wanted, connection.Consume)
+	for s := range c.States(t.Context()) {
+		switch {
+		case s.Use == connection.Consume && s.Status == connection.Connecting:
+			leave() // the attempt goes on
+		case s.Use == connection.Consume && s.Status == connection.Up:
+			return
+		}
 	}
 }
 

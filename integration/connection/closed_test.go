@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
 )
 
 const (
@@ -61,18 +62,18 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 		before := taken.Load() // it may come back before anything else does
 		began := n.closeConnections(t, both)
 		detect = max(detect, both.lost(t, began))
-		runs, _ := work.ledger.count()
-		poll.Until(t, slack*returned, "a handler runs again", func() bool { now, _ := work.ledger.count(); return now > runs })
+		runs := work.account.Counts().Runs
+		poll.Until(t, slack*returned, "a handler runs again", func() bool { return work.account.Counts().Runs > runs })
 		recovered = max(recovered, time.Since(began))
 		// The next close must hit poison, as long as there is some.
 		poll.Until(t, slack*returned, "poison is taken again", func() bool {
-			return taken.Load() > before || work.ledger.crashed() >= poison
+			return taken.Load() > before || work.account.Caused(xdeath.CauseCrashLoop) >= poison
 		})
 	}
 	r.detected(detect, noticed)
 	r.recovered(recovered, returned)
 	work.settle(t, r)
-	if got := work.ledger.crashed(); got < poison {
+	if got := work.account.Caused(xdeath.CauseCrashLoop); got < poison {
 		t.Errorf("%d dead letters by the delivery limit, want at least %d", got, poison)
 	}
 }

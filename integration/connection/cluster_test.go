@@ -1,12 +1,12 @@
 package connection_test
 
 import (
-	"context"
 	"testing"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -62,20 +62,7 @@ const trioVersion = "4.3"
 
 func startTrio(t *testing.T) *trio {
 	t.Helper()
-	b, err := broker.Start(t.Context(), broker.Options{
-		Version: trioVersion,
-		Nodes:   3,
-		Name:    "rehop-connection",
-		Conf:    "net_ticktime = 5\nqueue_leader_locator = balanced",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := b.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
-	})
+	b := nodes.Cluster(t, "rehop-connection", trioVersion)
 	c := &trio{Broker: b}
 	for _, n := range b.Nodes() {
 		c.proxies = append(c.proxies, proxyTo(t, n.AMQPURL()))
@@ -118,15 +105,13 @@ func (c *trio) stop(t *testing.T, conn *connection.Conn, name string, node, next
 }
 
 // start starts nodes and returns when each queue has a majority to spare.
-func (c *trio) start(t *testing.T, nodes ...int) {
+func (c *trio) start(t *testing.T, which ...int) {
 	t.Helper()
-	for _, i := range nodes {
+	for _, i := range which {
 		n := c.Nodes()[i]
-		must(t, "start", n.Start)
+		nodes.Must(t, "start", n.Start)
 	}
-	if _, err := c.Nodes()[nodes[0]].Exec(t.Context(), "rabbitmq-upgrade", "await_online_quorum_plus_one", "--timeout", "60"); err != nil {
-		t.Fatal(err)
-	}
+	nodes.AwaitMajority(t, c.Nodes()[which[0]])
 }
 
 // step is a row of the table. The steps build on each other.

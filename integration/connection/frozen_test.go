@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/nodes"
 )
 
 // A frozen broker keeps its connections open and says nothing. One client has
@@ -20,7 +21,7 @@ func brokerFrozen(t *testing.T, n *node, r *row) {
 	calling := open(t, cfg)
 	waits, calls := sessionOf(t, idle, connection.Consume), sessionOf(t, calling, connection.Consume)
 
-	n.freeze(t)
+	n.Freeze(t)
 	t.Cleanup(func() { _ = n.Unpause(context.Background()) }) // if the test fails before it does
 	began := time.Now()
 	err := calls.Do(t.Context(), func(ch *amqp.Channel) error { return ch.Qos(1, 0, false) })
@@ -29,20 +30,9 @@ func brokerFrozen(t *testing.T, n *node, r *row) {
 	}
 	ended(t, waits)
 	r.detected(time.Since(began), noticed)
-	must(t, "unpause", n.Unpause)
+	nodes.Must(t, "unpause", n.Unpause)
 	thawed := time.Now()
 	sessionOf(t, idle, connection.Consume)
 	sessionOf(t, calling, connection.Consume)
 	r.recovered(time.Since(thawed), returned)
-}
-
-// freeze tries three times: a loaded machine's container runtime may fail once.
-func (n *node) freeze(t *testing.T) {
-	t.Helper()
-	for range 2 {
-		if err := n.Pause(t.Context()); err == nil {
-			return
-		}
-	}
-	must(t, "pause", n.Pause)
 }

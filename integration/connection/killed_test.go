@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -15,13 +16,13 @@ var (
 )
 
 func brokerKilled(t *testing.T, n *node, r *row) {
-	n.aged(t)
+	n.Aged(t)
 	work := startWork(t, open(t, config(n.AMQPURL())), killedQueue, busy)
 	both := socketsOf(t, work.conn)
 	began := time.Now()
-	must(t, "kill", n.Kill)
+	nodes.Must(t, "kill", n.Kill)
 	r.detected(both.lost(t, began), noticed)
-	must(t, "start", n.Start)
+	nodes.Must(t, "start", n.Start)
 	r.recovered(work.recovered(t, time.Now()), returned)
 	work.settle(t, r)
 }
@@ -31,9 +32,9 @@ func brokerStopped(t *testing.T, n *node, r *row) {
 	work := startWork(t, open(t, config(n.AMQPURL())), stoppedQueue, busy)
 	both := socketsOf(t, work.conn)
 	began := time.Now()
-	stopped := stopping(t, n.Node)
+	stopped := stopping(t, n.Broker.Node)
 	r.detected(both.lost(t, began), stopped()+noticed)
-	must(t, "start", n.Start)
+	nodes.Must(t, "start", n.Start)
 	r.recovered(work.recovered(t, time.Now()), returned)
 	work.settle(t, r)
 }

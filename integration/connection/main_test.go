@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	code := m.Run()
-	for _, err := range closeNodes(context.Background()) {
+	for _, err := range pool.Close(context.Background()) {
 		fmt.Println(err)
 		code = 1
 	}

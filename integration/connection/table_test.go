@@ -10,6 +10,8 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
+
+	"github.com/rehop/rehop/integration/account"
 )
 
 // What is promised. What a test measures may be three times as long, for a
@@ -86,16 +88,19 @@ func (r *row) within(what string, took, promised time.Duration) string {
 
 // accounts notes what became of the messages. None may be lost, and no call of
 // Publish may have failed but for what is allowed.
-func (r *row) accounts(l *ledger, allowed ...error) {
+func (r *row) accounts(a *account.Account, failed []error, allowed ...error) {
 	r.t.Helper()
-	lost := l.lost()
-	failed := slices.DeleteFunc(l.failures(), func(err error) bool {
+	lost := a.Lost()
+	failed = slices.DeleteFunc(failed, func(err error) bool {
 		return slices.ContainsFunc(allowed, func(target error) bool { return errors.Is(err, target) })
 	})
-	r.lost, r.doubled = fmt.Sprint(len(lost)), fmt.Sprint(l.doubled())
-	r.t.Log(l)
+	r.lost, r.doubled = fmt.Sprint(len(lost)), fmt.Sprint(a.Doubled().Messages)
+	r.t.Log(a)
 	if len(lost) > 0 {
-		r.t.Errorf("%d messages are lost: %v", len(lost), lost[:min(len(lost), 10)])
+		r.t.Errorf("%d messages are lost: %s", len(lost), a.Tell(lost))
+	}
+	if err := a.Check(); err != nil {
+		r.t.Error(err)
 	}
 	for _, err := range failed[:min(len(failed), 3)] {
 		r.t.Errorf("%d calls of Publish failed: %v", len(failed), err)

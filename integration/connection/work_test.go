@@ -3,9 +3,7 @@ package connection_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,7 +11,9 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/integration/queues"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -27,27 +27,28 @@ type load struct {
 	handler     consumer.Handler
 }
 
-// work is a producer and a consumer on one connection, and a ledger of what
+// work is a producer and a consumer on one connection, and an account of what
 // they do.
 type work struct {
-	conn   *connection.Conn
-	queue  string
-	load   load
-	ledger *ledger
+	conn    *connection.Conn
+	queue   string
+	load    load
+	account *account.Account
+	trips   trips
 
 	ctx    context.Context // ends when the test gives up
 	cancel context.CancelFunc
 	out    *producer.Producer
 
-	finish    func() // lets no further Publish begin
-	published atomic.Int64
-	callers   sync.WaitGroup
+	finish  func() // lets no further Publish begin
+	callers sync.WaitGroup
 
 	stopping  context.Context // of the consumers
 	stop      context.CancelFunc
 	consumers sync.WaitGroup
 	mu        sync.Mutex
 	errs      []error
+	failed    []error // of the calls of Publish
 }
 
 // newWork prepares a work for the length of the test. The queue exists.
@@ -62,7 +63,7 @@ func newWork(t *testing.T, conn *connection.Conn, queue string, ld load) *work {
 	if ld.handler == nil {
 		ld.handler = func(context.Context, *consumer.Delivery) error { return nil }
 	}
-	w := &work{conn: conn, queue: queue, load: ld, ledger: newLedger(), finish: func() {}}
+	w := &work{conn: conn, queue: queue, load: ld, account: account.New(queue, nil, 0), finish: func() {}}
 	w.ctx, w.cancel = context.WithCancel(context.Background())
 	w.stopping, w.stop = context.WithCancel(w.ctx)
 	out, err := producer.New(conn, producer.Config{Timeout: time.Minute})
@@ -124,25 +125,26 @@ func (w *work) begin(t *testing.T) {
 
 // publishSoon publishes one message in the background.
 func (w *work) publishSoon(messageType string) {
-	w.callers.Go(func() { _ = w.publishOne(w.ctx, messageType) }) // the ledger has the error
+	w.callers.Go(func() { _ = w.publishOne(w.ctx, messageType) }) // it is noted
 }
 
 // delivered waits until the messages of publishSoon have ended.
 func (w *work) delivered(t *testing.T) {
 	t.Helper()
 	w.callers.Wait()
-	poll.Until(t, slack*returned, w.queue+": all messages have ended", func() bool { return len(w.ledger.lost()) == 0 })
+	poll.Until(t, slack*returned, w.queue+": all messages have ended", func() bool { return w.account.Counts().Open == 0 })
 }
 
 // publishOne publishes a message and writes down what became of it.
 func (w *work) publishOne(ctx context.Context, messageType string) error {
-	m := producer.Message{
-		Key: w.queue, Type: messageType, Body: make([]byte, w.load.body),
-		ID: fmt.Sprintf("%s/%d", w.queue, w.published.Add(1)),
+	m := producer.Message{Key: w.queue, Type: messageType, Body: make([]byte, w.load.body), ID: w.account.Next()}
+	w.trips.begin(m.ID)
+	err := w.account.Publish(ctx, w.out, m)
+	if err != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.failed = append(w.failed, err)
 	}
-	w.ledger.publishing(m.ID)
-	_, err := w.out.Publish(ctx, m)
-	w.ledger.published(m.ID, err)
 	return err
 }
 
@@ -162,7 +164,7 @@ func (w *work) publish() {
 				case <-end:
 					return
 				}
-				_ = w.publishOne(w.ctx, "") // the ledger has the error
+				_ = w.publishOne(w.ctx, "") // it is noted
 			}
 		})
 	}
@@ -174,27 +176,23 @@ func (w *work) publish() {
 
 func (w *work) consume(t *testing.T, from topology.Source) {
 	t.Helper()
-	w.run(t, from, w.load.concurrency, func(ctx context.Context, d *consumer.Delivery) error {
-		w.ledger.begin()
+	w.run(t, from, consumer.Config{Concurrency: w.load.concurrency, Trace: w.account.Trace()}, w.account.Handler("", func(ctx context.Context, d *consumer.Delivery) error {
 		err := w.load.handler(ctx, d)
 		if err == nil {
-			w.ledger.handle(d.ID)
+			w.trips.end(d.ID)
 		}
 		return err
-	})
+	}))
 }
 
 func (w *work) readLetters(t *testing.T, from topology.Source) {
 	t.Helper()
-	w.run(t, from, 10, func(_ context.Context, d *consumer.Delivery) error {
-		w.ledger.letter(d.ID, d.History.Failure.Cause)
-		return nil
-	})
+	w.run(t, from, consumer.Config{Concurrency: 10}, w.account.Letters)
 }
 
-func (w *work) run(t *testing.T, from topology.Source, concurrency int, handler consumer.Handler) {
+func (w *work) run(t *testing.T, from topology.Source, cfg consumer.Config, handler consumer.Handler) {
 	t.Helper()
-	c, err := consumer.New(w.conn, from, handler, consumer.Config{Concurrency: concurrency})
+	c, err := consumer.New(w.conn, from, handler, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +214,7 @@ func (w *work) recovered(t *testing.T, t0 time.Time) time.Duration {
 	t.Helper()
 	var ended time.Time
 	poll.Until(t, slack*returned, w.queue+": messages flow", func() (ok bool) {
-		ended, ok = w.ledger.tripAfter(t0)
+		ended, ok = w.trips.after(t0)
 		return ok
 	})
 	return ended.Sub(t0)
@@ -229,18 +227,18 @@ func (w *work) settle(t *testing.T, r *row, allowed ...error) {
 	w.finish()
 	w.callers.Wait()
 	const patience = 30 * time.Second // without any event, for a message that is missing
-	poll.Until(t, 90*time.Second, w.queue+": all messages have ended", func() bool {
-		quiet := time.Since(w.ledger.quietSince())
-		if len(w.ledger.lost()) > 0 {
-			return quiet > patience
-		}
-		return quiet > 100*time.Millisecond && w.ready(t) == 0
-	})
+	ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
+	defer cancel()
+	if err := w.account.Rest(ctx, patience, func(ctx context.Context) (int, error) {
+		return queues.Ready(ctx, w.conn, w.queue)
+	}); err != nil {
+		t.Error(err)
+	}
 	w.end(func() {})
 	for _, err := range w.errs {
 		t.Error(err)
 	}
-	r.accounts(w.ledger, allowed...)
+	r.accounts(w.account, w.failed, allowed...)
 }
 
 // end ends everything that the work has started; twice is once.
@@ -254,19 +252,4 @@ func (w *work) end(first func()) {
 		w.errs = append(w.errs, err)
 	}
 	w.cancel()
-}
-
-// ready returns how many messages lie in the queue, duplicates included.
-func (w *work) ready(t *testing.T) (n int) {
-	t.Helper()
-	s := sessionOf(t, w.conn, connection.Consume)
-	err := s.Do(t.Context(), func(ch *amqp.Channel) error {
-		q, err := ch.QueueDeclarePassive(w.queue, true, false, false, false, nil)
-		n = q.Messages
-		return err
-	})
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return n
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
 )
@@ -18,19 +19,16 @@ const flow = 400
 func TestBrokerSilent(t *testing.T) {
 	for _, version := range ownVersions() {
 		t.Run(version, func(t *testing.T) {
-			n := nodeOf(t, version)
+			n := pool.Of(t, version)
 			noLeaks(t)
-			// Nothing dies here, so that every hop of the broker's goes on.
-			bursts := startFlow(t, n, "silent", func(topology.QueueType) topology.WorkQueue {
-				return topology.WorkQueue{Waits: shortWaits}
-			}, connection.Config{Heartbeat: 2 * time.Second})
-			n.freeze(t)
+			bursts := startFlow(t, n, "silent", connection.Config{Heartbeat: 2 * time.Second})
+			n.Freeze(t)
 			silent := time.Now()
 			for _, b := range bursts {
 				poll.Until(t, 30*time.Second, b.queue.Name+": its consumer notices the silence", func() bool { return b.work.consumer.Health() != nil })
-				b.state = fmt.Sprintf("%d handlers had run, noticed after %v", b.ledger.count(), time.Since(silent).Round(time.Millisecond))
+				b.state = fmt.Sprintf("%d handlers had run, noticed after %v", b.account.Counts().Runs, time.Since(silent).Round(time.Millisecond))
 			}
-			must(t, "unpause", n.Unpause)
+			nodes.Must(t, "unpause", n.Unpause)
 			endFlow(t, n, bursts, ruleSilent, time.Now())
 		})
 	}
@@ -40,17 +38,15 @@ func TestBrokerSilent(t *testing.T) {
 func TestBrokerRestarted(t *testing.T) {
 	for _, version := range ownVersions() {
 		t.Run(version, func(t *testing.T) {
-			n := nodeOf(t, version)
+			n := pool.Of(t, version)
 			noLeaks(t)
-			bursts := startFlow(t, n, "restarted", func(queueType topology.QueueType) topology.WorkQueue {
-				return topology.WorkQueue{Waits: waitsFor(n.column, queueType)}
-			}, connection.Config{})
-			must(t, "stop", n.Stop)
+			bursts := startFlow(t, n, "restarted", connection.Config{})
+			nodes.Must(t, "stop", n.Stop)
 			for _, b := range bursts {
-				b.state = fmt.Sprintf("%d failures", b.ledger.failures())
+				b.state = fmt.Sprintf("%d failures", b.account.Counts().Failures)
 				poll.Until(t, 10*time.Second, b.queue.Name+": its consumer notices", func() bool { return b.work.consumer.Health() != nil })
 			}
-			must(t, "start", n.Start)
+			nodes.Must(t, "start", n.Start)
 			endFlow(t, n, bursts, ruleRestarted, time.Now())
 		})
 	}
@@ -58,13 +54,12 @@ func TestBrokerRestarted(t *testing.T) {
 
 // startFlow declares a work queue of each type, starts producers and consumers,
 // and returns when messages flow.
-func startFlow(t *testing.T, n *node, name string, queue func(topology.QueueType) topology.WorkQueue, cfg connection.Config) []*burst {
+func startFlow(t *testing.T, n *nodes.Node, name string, cfg connection.Config) []*burst {
 	t.Helper()
 	conn := open(t, n, connection.Config{})
 	var bursts []*burst
 	for _, queueType := range queueTypes {
-		w := queue(queueType)
-		w.Name, w.Type = name+"."+string(queueType), queueType
+		w := topology.WorkQueue{Name: name + "." + string(queueType), Type: queueType, Waits: shortWaits}
 		plan, err := topology.DeclarePlan(t.Context(), conn, w)
 		if err != nil {
 			t.Fatal(err)
@@ -77,17 +72,17 @@ func startFlow(t *testing.T, n *node, name string, queue func(topology.QueueType
 		b.startPublishing(t, 40_000, true)
 	}
 	for _, b := range bursts {
-		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow", func() bool { return b.ledger.failures() >= flow })
+		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow", func() bool { return b.account.Counts().Failures >= flow })
 	}
 	return bursts
 }
 
 // endFlow sees to it that messages flow again, and accounts for all of them.
-func endFlow(t *testing.T, n *node, bursts []*burst, rule string, back time.Time) {
+func endFlow(t *testing.T, n *nodes.Node, bursts []*burst, rule string, back time.Time) {
 	t.Helper()
 	for _, b := range bursts {
-		before := b.ledger.failures()
-		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow again", func() bool { return b.ledger.failures() >= before+flow })
+		before := b.account.Counts().Failures
+		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow again", func() bool { return b.account.Counts().Failures >= before+flow })
 		if err := b.work.consumer.Health(); err != nil {
 			t.Errorf("%s: consumes and is said not to: %v", b.queue.Name, err)
 		}
@@ -96,15 +91,4 @@ func endFlow(t *testing.T, n *node, bursts []*burst, rule string, back time.Time
 	for _, b := range bursts {
 		b.report(t, n, rule, b.end(t, back))
 	}
-}
-
-// freeze tries three times: a loaded machine's container runtime may fail once.
-func (n *node) freeze(t *testing.T) {
-	t.Helper()
-	for range 2 {
-		if err := n.Pause(t.Context()); err == nil {
-			return
-		}
-	}
-	must(t, "pause", n.Pause)
 }

@@ -1,26 +1,21 @@
 package faults
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"log"
-	"os"
-	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/account"
+	"github.com/rehop/rehop/integration/child"
 	"github.com/rehop/rehop/topology"
 )
 
-// childEnv holds the task of a test binary that is to be a consumer and be killed.
-const childEnv = "REHOP_FAULTS_CHILD"
+// inChild is who runs a handler there.
+const inChild = "the child"
 
 // task is what the child does: consume the queues, and stop for ever with each
 // message that has reached the gap in its trigger attempt, or with none.
@@ -40,39 +35,15 @@ type event struct {
 	At, Due     time.Time
 }
 
-// child is a whole program. It ends by SIGKILL, or when its parent is gone.
-func child(encoded string) {
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(3)
-	}()
-	if err := consumeUntilKilled(encoded); err != nil {
-		log.Print("child: ", err)
-	}
-	os.Exit(2)
-}
-
-func consumeUntilKilled(encoded string) error {
-	var t task
-	if err := json.Unmarshal([]byte(encoded), &t); err != nil {
-		return err
-	}
+// consumeUntilKilled is what the child does.
+func consumeUntilKilled(t task) error {
 	ctx := context.Background()
 	conn, err := connection.Open(ctx, connection.Config{URLs: []string{t.URL}})
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
 	say := func(what string, d *consumer.Delivery, due time.Time) {
-		line, err := json.Marshal(event{what, d.ID, d.Attempt, d.Redelivered, time.Now(), due})
-		if err != nil {
-			log.Fatal("child: ", err)
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if _, err := os.Stdout.Write(append(line, '\n')); err != nil {
-			os.Exit(3) // nobody listens any more
-		}
+		child.Say(event{what, d.ID, d.Attempt, d.Redelivered, time.Now(), due})
 	}
 	hooks := func(g gap) func(*consumer.Delivery) {
 		return func(d *consumer.Delivery) {
@@ -87,7 +58,8 @@ func consumeUntilKilled(encoded string) error {
 		handler := func(_ context.Context, d *consumer.Delivery) error {
 			say("begin", d, time.Time{})
 			hooks(inHandler)(d)
-			due, err := outcome(w.Waits, d.Type, d.Attempt, time.Now())
+			err := outcome(d.Type, d.Attempt)
+			due, _ := account.Due(w.Waits, d.Attempt, err, time.Now())
 			say("end", d, due)
 			return err
 		}
@@ -121,72 +93,39 @@ func consumeUntilKilled(encoded string) error {
 	return fmt.Errorf("a consumer ended: %w", <-ended)
 }
 
-// runChildToGap starts a child, writes what it reports into the ledger of each
+// runChildToGap starts a child, writes what it reports into the account of each
 // queue, waits until so many messages are at the gap, and kills it. In a burst
 // they are those that a handler has ended with.
-func runChildToGap(t *testing.T, job task, ledgers map[string]*ledger, messages int) (ids map[string]bool, err error) {
+func runChildToGap(t *testing.T, job task, accounts map[string]*account.Account, messages int) (ids map[string]bool, err error) {
 	t.Helper()
-	encoded, err := json.Marshal(job)
-	if err != nil {
-		t.Fatal(err)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(self)
-	cmd.Env = append(os.Environ(), childEnv+"="+string(encoded))
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	late := time.AfterFunc(60*time.Second, func() { _ = cmd.Process.Kill() })
-	defer late.Stop()
-
 	ids = map[string]bool{}
-	open := map[string]func(bool, time.Time){}
-	lines := bufio.NewScanner(out)
-	killed := false
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			t.Errorf("child printed %q: %v", lines.Text(), err)
-			continue
-		}
-		l := ledgers[queueOf(e.ID)]
+	open := map[string]func(bool, time.Time){} // the ends of runs
+	enough := false
+	p := child.Start(t, job, func(p *child.Process, e event) {
+		a := accounts[queueOf(e.ID)]
 		switch e.What {
 		case "begin":
-			open[e.ID] = l.begin(e.ID, run{attempt: e.Attempt, redelivered: e.Redelivered, child: true})
+			open[e.ID] = a.Begin(e.ID, account.Run{Attempt: e.Attempt, Redelivered: e.Redelivered, Call: 1, By: inChild})
 		case "end":
-			open[e.ID](e.Due.IsZero(), e.Due)
+			open[e.ID](!e.Due.IsZero(), e.Due)
 			delete(open, e.ID)
 		}
 		if e.What == "gap" || e.What == "end" && job.Gap == inBurst {
 			ids[e.ID] = true
 		}
-		if len(ids) >= messages && !killed {
-			killed = true
-			if err := cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+		if len(ids) >= messages && !enough {
+			enough = true
+			p.Kill()
 		}
+	})
+	late := time.AfterFunc(60*time.Second, p.Kill)
+	defer late.Stop()
+	err = p.Wait()
+	for _, end := range open { // the process ended in the handler
+		end(true, time.Time{})
 	}
-	for id, end := range open { // the process ended in the handler
-		end(false, time.Time{})
-		delete(open, id)
+	if !enough {
+		err = errors.Join(err, fmt.Errorf("%d of %d messages are at the gap", len(ids), messages))
 	}
-	var exit *exec.ExitError
-	if err := cmd.Wait(); !killed || !errors.As(err, &exit) || exit.ExitCode() != -1 {
-		return ids, fmt.Errorf("the child ended with (%w) and %d of %d messages at the gap", err, len(ids), messages)
-	}
-	return ids, nil
+	return ids, err
 }

@@ -16,11 +16,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/child"
 	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/integration/nodes"
 )
 
-// Rows of the table. What the broker's own unconfirmed hop may lose, on classic
-// queues and on 3.x, is measured and printed as a note, and is no cell.
+// Rows of the table.
 const (
 	ruleBurst     = "broker killed in a burst of failures"
 	rulePublish   = "broker killed in a burst of publishes"
@@ -40,12 +41,7 @@ func rules() []matrix.Rule {
 		matrix.Rule{Name: inBurst.rule()},
 		matrix.Rule{Name: ruleBurst},
 		matrix.Rule{Name: rulePublish},
-		matrix.Rule{Name: ruleEnding, Except: func(version, queueType string) string {
-			if matrix.OnlyQuorum4(version, queueType) != "" {
-				return "the broker's own hop is unconfirmed there: measured, see the notes"
-			}
-			return ""
-		}},
+		matrix.Rule{Name: ruleEnding},
 		matrix.Rule{Name: ruleSilent},
 		matrix.Rule{Name: ruleRestarted},
 	)
@@ -56,9 +52,7 @@ func rules() []matrix.Rule {
 }
 
 func TestMain(m *testing.M) {
-	if task := os.Getenv(childEnv); task != "" {
-		child(task) // never returns
-	}
+	child.Main(consumeUntilKilled)
 	flag.Parse()
 	// The parallel tests here wait for brokers most of the time.
 	if err := flag.Set("test.parallel", "24"); err != nil {
@@ -69,10 +63,10 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	if flag.Lookup("test.run").Value.String() == "" {
-		startAll()
+		pool.StartAll(ownVersions()...)
 	}
 	code := m.Run()
-	for _, err := range closeNodes() {
+	for _, err := range pool.Close(context.Background()) {
 		fmt.Println(err)
 		code = 1
 	}
@@ -86,8 +80,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// given reports whether the broker is somebody else's.
-func given() bool { return os.Getenv("AMQP_URL") != "" }
+var pool = nodes.NewPool("rehop-faults", killedQueues)
 
 // versions are what to ask for when a broker is started: those that are to be
 // had, or "" if there is but one and it is a version between two columns.
@@ -101,13 +94,13 @@ func chooseVersions() error {
 	}
 	columns := versions
 	if len(versions) == 0 {
-		n, err := starting("")()
+		n, err := pool.Start("")
 		if err != nil {
 			return err
 		}
-		versions, columns = []string{""}, []string{n.column}
+		versions, columns = []string{""}, []string{n.Column}
 	}
-	if !given() {
+	if !nodes.Given() {
 		table.LeaveAllBut(columns, "without Docker there is the installed version only")
 		return nil
 	}
@@ -120,7 +113,7 @@ func chooseVersions() error {
 
 // ownVersions are the versions whose brokers these tests may break.
 func ownVersions() []string {
-	if given() {
+	if nodes.Given() {
 		return nil
 	}
 	return versions

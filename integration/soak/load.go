@@ -2,11 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -28,7 +28,7 @@ const (
 type load struct {
 	shop    *producer.Producer
 	queue   string
-	ledger  *ledger
+	account *account.Account
 	outages *outages
 
 	end     context.CancelFunc // no further message comes due
@@ -37,8 +37,8 @@ type load struct {
 	omitted atomic.Int64 // due and never published
 }
 
-func startLoad(shop *producer.Producer, queue string, rate int, led *ledger, out *outages) *load {
-	l := &load{shop: shop, queue: queue, ledger: led, outages: out}
+func startLoad(shop *producer.Producer, queue string, rate int, acc *account.Account, out *outages) *load {
+	l := &load{shop: shop, queue: queue, account: acc, outages: out}
 	pacing, end := context.WithCancel(context.Background())
 	publishing, giveUp := context.WithCancel(context.Background())
 	l.end, l.giveUp = end, giveUp
@@ -87,14 +87,11 @@ func dueAfter(elapsed time.Duration, rate int) int { return int(elapsed.Seconds(
 // publish publishes one message, and as a careful caller publishes it again,
 // with the same id, until it is said to be safe.
 func (l *load) publish(ctx context.Context) {
-	n := l.ledger.begin()
+	id := l.account.Next()
+	n := l.account.Number(id)
 	for {
-		send := l.ledger.sending(n)
-		receipt, err := l.shop.Publish(ctx, newMessage(l.queue, n, send))
-		now := time.Now()
-		l.ledger.sent(n, receipt.MaybeDuplicate, errors.Is(err, producer.ErrUnconfirmed), err, now)
-		if err == nil {
-			l.outages.confirmed(n, now)
+		if err := l.account.Publish(ctx, l.shop, newMessage(l.queue, id, n)); err == nil {
+			l.outages.confirmed(n, time.Now())
 			return
 		}
 		if !sleep(ctx, 50*time.Millisecond) {

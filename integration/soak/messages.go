@@ -4,9 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"strconv"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
@@ -15,29 +12,19 @@ import (
 // bodySize of every message, in bytes. The first eight are its number.
 const bodySize = 256
 
-// sendHeader holds the number of the call of Publish, from the second one on.
-const sendHeader = "send"
-
-func newMessage(queue string, n int, send uint16) producer.Message {
-	m := producer.Message{Key: queue, ID: strconv.Itoa(n), Body: make([]byte, bodySize)}
+func newMessage(queue, id string, n int) producer.Message {
+	m := producer.Message{Key: queue, ID: id, Body: make([]byte, bodySize)}
 	binary.BigEndian.PutUint64(m.Body, uint64(n))
-	if send > 1 {
-		m.Headers = amqp.Table{sendHeader: int64(send)}
-	}
 	return m
 }
 
-// identify returns the number of a message and of the call of Publish that it
-// came from.
-func identify(id string, body []byte, headers amqp.Table) (n int, send uint16, err error) {
-	n, err = strconv.Atoi(id)
-	if err != nil || len(body) != bodySize || binary.BigEndian.Uint64(body) != uint64(n) {
-		return 0, 0, fmt.Errorf("a message with id %q and %d bytes is none of ours, or was changed", id, len(body))
+// unchanged returns an error unless a message is one that was published, with
+// the body it had.
+func unchanged(id string, n int, body []byte) error {
+	if n == 0 || len(body) != bodySize || binary.BigEndian.Uint64(body) != uint64(n) {
+		return fmt.Errorf("a message with id %q and %d bytes is none of ours, or was changed", id, len(body))
 	}
-	if of, ok := headers[sendHeader].(int64); ok {
-		return n, uint16(of), nil
-	}
-	return n, 1, nil
+	return nil
 }
 
 var (

@@ -7,20 +7,19 @@ import (
 	"github.com/rehop/rehop/consumer"
 )
 
-func TestAMessageTellsWhichCallItCameFrom(t *testing.T) {
-	for _, want := range []uint16{1, 2, 300} {
-		m := newMessage("q", 12345, want)
-		n, send, err := identify(m.ID, m.Body, m.Headers)
-		if n != 12345 || send != want || err != nil {
-			t.Errorf("identify = %d, %d, %v, want 12345, %d, nil", n, send, err, want)
-		}
+func TestAChangedMessageIsNoticed(t *testing.T) {
+	m := newMessage("q", "q/12345", 12345)
+	if err := unchanged(m.ID, 12345, m.Body); err != nil {
+		t.Error(err)
 	}
-	m := newMessage("q", 1, 1)
-	if _, _, err := identify("2", m.Body, nil); err == nil {
+	if err := unchanged("q/2", 2, m.Body); err == nil {
 		t.Error("a body of another message is taken")
 	}
-	if _, _, err := identify("1", m.Body[1:], nil); err == nil {
+	if err := unchanged(m.ID, 12345, m.Body[1:]); err == nil {
 		t.Error("a cut body is taken")
+	}
+	if err := unchanged("none of ours", 0, make([]byte, bodySize)); err == nil {
+		t.Error("a stranger is taken")
 	}
 }
 

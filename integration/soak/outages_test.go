@@ -5,6 +5,8 @@ import (
 	"time"
 )
 
+var noon = time.Date(2024, 5, 1, 12, 0, 0, 0, time.UTC)
+
 func at(seconds float64) time.Time {
 	return noon.Add(time.Duration(seconds * float64(time.Second)))
 }

@@ -35,7 +35,7 @@ func (k *soak) tell(began time.Time) (stop func()) {
 // line tells where the run is. Dead letters are read at the end; until then they
 // count as unhandled.
 func (k *soak) line(elapsed time.Duration, faults []outage, sum int) string {
-	counts, _ := k.ledger.snapshot()
+	counts := k.account.Counts()
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	var names []string
@@ -43,6 +43,6 @@ func (k *soak) line(elapsed time.Duration, faults []outage, sum int) string {
 		names = append(names, o.fault.String())
 	}
 	return fmt.Sprintf("%5v  published %d  handled %d  in flight %d  unhandled %d  sessions %d  connections %d  goroutines %d  heap %d MB  faults %d: %s",
-		elapsed.Round(time.Second), counts.published, counts.handled, counts.inFlight, counts.open, k.sessions.sum(), k.proxy.Stats().Conns,
+		elapsed.Round(time.Second), counts.Numbered, counts.Handled, counts.InFlight, counts.Open, k.sessions.sum(), k.proxy.Stats().Conns,
 		runtime.NumGoroutine(), memory.HeapAlloc>>20, sum, strings.Join(names, ", "))
 }

@@ -5,37 +5,34 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
-	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/integration/account"
 )
 
 // report is everything that a run found out.
 type report struct {
 	settings
 	took       time.Duration
-	counts     counts
+	counts     account.Counts
 	omitted    int
 	calmRate   float64
 	calm       time.Duration
 	outages    []outage
 	sessions   int // of the consumer
 	conns      int
-	lost       []int
-	stories    string // of what is lost, and of duplicates that are unexplained
-	unpromised []int  // see unpromised
-	duplicates map[cause]int
-	wrong      []string
+	lost       []string // ids
+	stories    string   // of what is lost, and of duplicates that are unexplained
+	doubles    account.Doubles
+	wrong      error // what is wrong with attempts, and with what was said
 	start, end usage
 }
 
 func (k *soak) report(took time.Duration) report {
-	r := report{settings: k.settings, took: took, sessions: k.sessions.sum(), conns: k.proxy.Stats().Conns, wrong: k.ledger.wrong}
-	r.counts, _ = k.ledger.snapshot()
-	var strange []int
-	r.duplicates, strange = k.ledger.duplicates()
+	r := report{settings: k.settings, took: took, sessions: k.sessions.sum(), conns: k.proxy.Stats().Conns, wrong: k.account.Check()}
+	r.counts = k.account.Counts()
+	r.doubles = k.account.Doubled()
 	if k.outages != nil {
 		r.outages = k.outages.since(0)
 		r.calmRate, r.calm = k.outages.inCalmPerSecond()
@@ -43,27 +40,9 @@ func (k *soak) report(took time.Duration) report {
 	if k.load != nil {
 		r.omitted = int(k.load.omitted.Load())
 	}
-	for _, n := range k.ledger.lost() {
-		if k.plan.Engines[0].Engine != topology.Ladder && unpromised(k.ledger, n, r.outages) {
-			r.unpromised = append(r.unpromised, n)
-		} else {
-			r.lost = append(r.lost, n)
-		}
-	}
-	r.stories = k.ledger.stories(r.lost) + k.ledger.stories(r.unpromised) + k.ledger.stories(strange)
+	r.lost = k.account.Lost()
+	r.stories = k.account.Tell(r.lost) + k.account.Tell(r.doubles.Strange)
 	return r
-}
-
-// unpromised reports whether a lost message was last known to be in a wait queue, which
-// had confirmed it, and its wait ended while the broker went down or came up. Where the
-// broker moves it from there without a confirm, on 3.x, that may lose it, and the plan
-// says so.
-func unpromised(l *ledger, n int, all []outage) bool {
-	const around = 2 * time.Second
-	return slices.ContainsFunc(all, func(o outage) bool {
-		return (o.fault.kind == kill || o.fault.kind == restart) &&
-			l.dueIn(n, o.begun.Add(-around), o.lifted.Add(around))
-	})
 }
 
 // verdict returns what must not be.
@@ -72,9 +51,7 @@ func (r report) verdict() error {
 	if len(r.lost) > 0 {
 		errs = append(errs, fmt.Errorf("%d messages are lost", len(r.lost)))
 	}
-	if n := len(r.wrong); n > 0 {
-		errs = append(errs, fmt.Errorf("%d runs were of a wrong attempt or too early: %s", n, strings.Join(r.wrong[:min(n, 5)], "\n\t")))
-	}
+	errs = append(errs, r.wrong)
 	if more := r.end.goroutines - r.start.goroutines; more > 0 {
 		errs = append(errs, fmt.Errorf("%d goroutines are left over", more))
 	}
@@ -97,30 +74,22 @@ func (r report) print(w io.Writer) {
 	line := func(name string, n int, format string, args ...any) {
 		fmt.Fprintf(table, "%s\t%d\t%s\n", name, n, fmt.Sprintf(format, args...))
 	}
-	line("published", r.counts.published, "%.0f/s over all of %v; due and left out, because more than %v late: %d",
-		perSecond(r.counts.published, r.took), r.took.Round(time.Second), catchUp, r.omitted)
-	line("confirmed", r.counts.confirmed, "%.0f/s over all, %.0f/s in the %v without a fault, of %d/s wanted",
-		perSecond(r.counts.confirmed, r.took), r.calmRate, r.calm.Round(time.Second), r.rate)
-	line("calls of Publish without success", r.counts.unconfirmed+r.counts.failed, "%d unconfirmed, %d for another reason; each message was published again",
-		r.counts.unconfirmed, r.counts.failed)
-	line("handled", r.counts.handled, "in %d runs of the handler", r.counts.runs)
-	line("dead-lettered", r.counts.letters, "")
-	line("left in a queue", r.counts.left, "neither handled nor dead-lettered when the time was up")
+	line("published", r.counts.Numbered, "%.0f/s over all of %v; due and left out, because more than %v late: %d",
+		perSecond(r.counts.Numbered, r.took), r.took.Round(time.Second), catchUp, r.omitted)
+	line("confirmed", r.counts.Safe, "%.0f/s over all, %.0f/s in the %v without a fault, of %d/s wanted",
+		perSecond(r.counts.Safe, r.took), r.calmRate, r.calm.Round(time.Second), r.rate)
+	line("calls of Publish without success", r.counts.Failed, "%d unconfirmed, %d for another reason; each message was published again",
+		r.counts.Unknown, r.counts.Failed-r.counts.Unknown)
+	line("handled", r.counts.Handled, "in %d runs of the handler", r.counts.Runs)
+	line("dead-lettered", r.counts.Letters, "")
+	line("left in a queue", r.counts.Found, "neither handled nor dead-lettered when the time was up")
 	line("lost", len(r.lost), "")
-	if len(r.unpromised) > 0 {
-		line("lost where nothing is promised", len(r.unpromised), "a wait ended while the broker went down or came up, and it moves such messages without a confirm there")
-	}
-	sum := 0
-	for _, n := range r.duplicates {
-		sum += n
-	}
-	line("duplicates", sum, "")
-	for _, c := range causes {
-		if n := r.duplicates[c]; n > 0 {
+	line("duplicates", r.doubles.Ends, "of %d messages", r.doubles.Messages)
+	for _, c := range account.Causes {
+		if n := r.doubles.By[c]; n > 0 {
 			line("", n, "%s", c)
 		}
 	}
-	line("wrong attempts", len(r.wrong), "")
 	line("sessions of the consumer", r.sessions, "")
 	line("connections", r.conns, "opened in all, by producer and consumer")
 	line("goroutines at the end", r.end.goroutines, "%d at the start", r.start.goroutines)

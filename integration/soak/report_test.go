@@ -1,10 +1,13 @@
 package main
 
 import (
+	"errors"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rehop/rehop/integration/account"
 )
 
 func TestALossAWrongAttemptAndALeakAreFailures(t *testing.T) {
@@ -12,16 +15,16 @@ func TestALossAWrongAttemptAndALeakAreFailures(t *testing.T) {
 		t.Errorf("verdict of nothing wrong: %v", err)
 	}
 	for want, r := range map[string]report{
-		"2 messages are lost":       {lost: []int{4, 5}},
-		"1 runs were of a wrong":    {wrong: []string{"attempt 7"}},
+		"2 messages are lost":       {lost: []string{"q/4", "q/5"}},
+		"attempt 7, want 1 to 3":    {wrong: errors.New("attempt 7, want 1 to 3")},
 		"3 goroutines are left ove": {end: usage{goroutines: 3}},
 	} {
 		if err := r.verdict(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("verdict is %v, want %q", err, want)
 		}
 	}
-	if err := (report{unpromised: []int{1}, duplicates: map[cause]int{sentAgain: 1}}).verdict(); err != nil {
-		t.Errorf("verdict of what is not promised: %v", err)
+	if err := (report{doubles: account.Doubles{Messages: 1, Ends: 1}}).verdict(); err != nil {
+		t.Errorf("verdict of a duplicate: %v", err)
 	}
 }
 
@@ -29,14 +32,14 @@ func TestTheTableHasEveryKindThatCameAndEveryCause(t *testing.T) {
 	r := report{
 		settings: settings{rate: 100},
 		took:     10 * time.Second,
-		counts:   counts{published: 900, confirmed: 890, unconfirmed: 3, failed: 1, handled: 880, runs: 950, letters: 7},
+		counts:   account.Counts{Numbered: 900, Safe: 890, Unknown: 3, Failed: 4, Handled: 880, Runs: 950, Letters: 7},
 		outages: []outage{
 			{fault: fault{kind: cut}, confirmed: 20 * time.Millisecond, handled: 30 * time.Millisecond},
 			{fault: fault{kind: cut}, confirmed: time.Second, handled: 2 * time.Second, overtaken: true},
 			{fault: fault{kind: cut}, confirmed: 40 * time.Millisecond, handled: 50 * time.Millisecond},
 			{fault: fault{kind: kill}},
 		},
-		duplicates: map[cause]int{calledAgain: 4, movedAgain: 5},
+		doubles: account.Doubles{Messages: 8, Ends: 9, By: map[account.Cause]int{account.CalledAgain: 4, account.MovedAgain: 5}},
 	}
 	var w strings.Builder
 	r.print(&w)
@@ -50,9 +53,9 @@ func TestTheTableHasEveryKindThatCameAndEveryCause(t *testing.T) {
 		"handled 880 in 950 runs",
 		"dead-lettered 7 ",
 		"lost 0 ",
-		"duplicates 9 ",
-		" 4 " + string(calledAgain),
-		" 5 " + string(movedAgain),
+		"duplicates 9 of 8 messages",
+		" 4 " + string(account.CalledAgain),
+		" 5 " + string(account.MovedAgain),
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the table lacks %q:\n%s", want, got)

@@ -7,10 +7,9 @@ import (
 	"net/url"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
-
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/integration/queues"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -43,33 +42,8 @@ func (k *soak) tearDown() (err error) {
 	if k.observer != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		err = errors.Join(remove(ctx, k.observer, k.plan), k.observer.Close())
+		err = errors.Join(queues.Delete(ctx, k.observer, k.plan), k.observer.Close())
 	}
 	k.proxy.Close()
 	return err
-}
-
-// remove deletes what was declared, for a broker that is not ours.
-func remove(ctx context.Context, conn *connection.Conn, plan topology.Plan) error {
-	return withChannel(ctx, conn, func(ch *amqp.Channel) error {
-		for _, q := range plan.Queues {
-			if _, err := ch.QueueDelete(q.Name, false, false, false); err != nil {
-				return err
-			}
-		}
-		for _, e := range plan.Exchanges {
-			if err := ch.ExchangeDelete(e.Name, false, false); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-func withChannel(ctx context.Context, conn *connection.Conn, do func(*amqp.Channel) error) error {
-	session, err := conn.Session(ctx, connection.Consume)
-	if err != nil {
-		return err
-	}
-	return errors.Join(session.Do(ctx, do), session.Close())
 }

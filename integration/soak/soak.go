@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/faultproxy"
 	"github.com/rehop/rehop/producer"
@@ -30,7 +32,7 @@ type soak struct {
 	logger   *slog.Logger
 	work     topology.WorkQueue
 	plan     topology.Plan
-	ledger   *ledger
+	account  *account.Account
 	outages  *outages
 	sessions sessions
 	load     *load
@@ -60,7 +62,7 @@ func runOn(ctx context.Context, b *broker.Broker, s settings, out io.Writer) (re
 		Waits: delay.Schedule{500 * time.Millisecond, time.Second},
 	}
 	// There from the start, lest its growth look like a leak.
-	k.ledger = newLedger(k.work.Waits, dueAfter(s.duration+catchUp, s.rate))
+	k.account = account.New(k.work.Name, k.work.Waits, dueAfter(s.duration+catchUp, s.rate))
 
 	start := usageNow()
 	through, err := k.setUp(ctx)
@@ -108,9 +110,9 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 	}
 	began := time.Now()
 	k.outages = newOutages(began)
-	stopConsuming := k.consume(conn, k.work, k.handle)
+	stopConsuming := k.consume(conn, k.work, k.account.Handler("", k.handle), k.account.Trace())
 	defer stopConsuming()
-	k.load = startLoad(shop, k.work.Name, k.rate, k.ledger, k.outages)
+	k.load = startLoad(shop, k.work.Name, k.rate, k.account, k.outages)
 	stopTelling := k.tell(began)
 	defer stopTelling()
 
@@ -120,7 +122,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 	go func() {
 		defer close(broken)
 		if k.flows(breaking) {
-			k.fail(victim{k.proxy, k.broker}.breakAll(breaking, faults, k.faultEvery, k.outages, k.ledger.next))
+			k.fail(victim{k.proxy, k.broker}.breakAll(breaking, faults, k.faultEvery, k.outages, func() int { return k.account.Numbered() + 1 }))
 		}
 	}()
 	select {
@@ -135,7 +137,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 	k.load.stop(time.Minute)
 	err = shop.Close()
 
-	stopReading := k.consume(k.observer, k.work.DeadLetterQueue(), k.read)
+	stopReading := k.consume(k.observer, k.work.DeadLetterQueue(), k.read, consumer.Trace{})
 	err = errors.Join(err, k.settle(context.WithoutCancel(ctx)))
 	stopReading()
 	stopConsuming()
@@ -145,7 +147,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 // flows waits for the first message that is handled.
 func (k *soak) flows(ctx context.Context) bool {
 	for sleep(ctx, 20*time.Millisecond) {
-		if counts, _ := k.ledger.snapshot(); counts.handled > 0 {
+		if k.account.Counts().Handled > 0 {
 			return true
 		}
 	}

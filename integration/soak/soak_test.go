@@ -12,10 +12,10 @@ func TestAShortSoakLosesNothing(t *testing.T) {
 		t.Error(err)
 	}
 	c := rep.counts
-	if c.published == 0 || c.confirmed != c.published || c.handled+c.letters+c.left < c.confirmed {
+	if c.Numbered == 0 || c.Safe != c.Numbered || c.Handled+c.Letters+c.Found < c.Safe {
 		t.Errorf("counts are %+v: all that was published is to be confirmed, and to end somewhere", c)
 	}
-	if c.letters == 0 || c.runs <= c.handled {
+	if c.Letters == 0 || c.Runs <= c.Handled {
 		t.Errorf("counts are %+v: some messages are to fail and to be dead-lettered", c)
 	}
 	recovered := 0

@@ -14,45 +14,28 @@ const concurrency = 500
 
 // handle is the handler of the work queue.
 func (k *soak) handle(ctx context.Context, d *consumer.Delivery) error {
-	n, send, err := identify(d.ID, d.Body, d.Headers)
-	if err != nil {
+	n := k.account.Number(d.ID)
+	if err := unchanged(d.ID, n, d.Body); err != nil {
 		k.fail(err)
 		return consumer.DeadLetter(err)
 	}
-	k.ledger.run(n, d.Attempt, time.Now())
-	err = outcome(n, d.Attempt)
-	now := time.Now()
-	if err != nil {
-		k.ledger.failed(n, d.Attempt, now)
+	if err := outcome(n, d.Attempt); err != nil {
 		return err
 	}
-	k.ledger.ended(n, end{handled, uint8(d.Attempt), send, d.Redelivered}, now)
-	k.outages.handled(k.sessions.of(ctx), now)
+	k.outages.handled(k.sessions.of(ctx), time.Now())
 	return nil
-}
-
-// copied hears of the copies that a place has confirmed.
-func (k *soak) copied(d *consumer.Delivery, to topology.Address) {
-	if n, _, err := identify(d.ID, d.Body, d.Headers); err == nil && to != k.work.Route().DeadLetter {
-		k.ledger.copied(n, d.Attempt)
-	}
 }
 
 // read is the handler of the dead-letter queue.
-func (k *soak) read(_ context.Context, d *consumer.Delivery) error {
-	n, send, err := identify(d.ID, d.Body, d.Headers)
-	if err != nil {
-		k.fail(err)
-		return nil
-	}
-	k.ledger.ended(n, end{deadLetter, uint8(d.History.FinalAttempts), send, d.Redelivered}, time.Now())
-	return nil
+func (k *soak) read(ctx context.Context, d *consumer.Delivery) error {
+	k.fail(unchanged(d.ID, k.account.Number(d.ID), d.Body))
+	return k.account.Letters(ctx, d)
 }
 
 // consume runs a consumer until stop is called.
-func (k *soak) consume(conn *connection.Conn, from topology.Source, handler consumer.Handler) (stop func()) {
+func (k *soak) consume(conn *connection.Conn, from topology.Source, handler consumer.Handler, trace consumer.Trace) (stop func()) {
 	c, err := consumer.New(conn, from, handler, consumer.Config{
-		Concurrency: concurrency, Logger: k.logger, Trace: consumer.Trace{Confirmed: k.copied},
+		Concurrency: concurrency, Logger: k.logger, Trace: trace,
 	})
 	if err != nil {
 		k.fail(err)

@@ -1,6 +1,9 @@
 // Withbroker runs a command beside a RabbitMQ of its own:
 //
-//	withbroker [-version 3.10|4.0|4.3] [-nodes n] -- command [argument ...]
+//	withbroker [-version 3.10|4.0|4.3] [-nodes n] [-outage 10s,20s] -- command [argument ...]
+//
+// With -outage the broker is stopped once, so long after the command has
+// started, and started again so much later.
 //
 // The command finds the broker in AMQP_URL and RABBITMQ_MANAGEMENT_URL, and the
 // addresses of all its nodes, the first one first, in AMQP_URLS, with commas
@@ -24,7 +27,16 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 )
 
-const usage = "usage: withbroker [-version %s] [-nodes n] -- command [argument ...]\n"
+const usage = `usage: withbroker [-version %s] [-nodes n] [-outage after,length] -- command [argument ...]
+
+  -version   of RabbitMQ; the newest there is if it is not given
+  -nodes     how many nodes the broker has; 1 if it is not given
+  -outage    stop the broker so long after the start of the command, for so long
+
+The same demo on another version:
+
+  go run ./integration/withbroker -version 3.10 -- go run ./examples/tickets
+`
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -35,6 +47,8 @@ func run(args []string) int {
 	flags.Usage = func() { fmt.Fprintf(flags.Output(), usage, strings.Join(broker.Series, "|")) }
 	version := flags.String("version", "", "")
 	nodes := flags.Int("nodes", 1, "")
+	var planned outage
+	flags.Func("outage", "", planned.parse)
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -60,6 +74,7 @@ func run(args []string) int {
 			complain(err)
 		}
 	}()
+	defer planned.begin(b)()
 	return runBeside(b, signals, flags.Args())
 }
 

@@ -1,0 +1,224 @@
+package account
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Check returns what is wrong with the attempts of all messages, and with what
+// was said of them. Call it when all consumers have ended.
+func (a *Account) Check() error { return errors.Join(a.CheckAttempts(), a.CheckSaid()) }
+
+// CheckAttempts is the part of Check about attempts, and about messages that
+// are none of ours.
+func (a *Account) CheckAttempts() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var faults []error
+	for _, s := range a.strange {
+		faults = append(faults, errors.New(s))
+	}
+	return a.check(faults, func(h *history) []string { return h.attempts(len(a.waits), a.tick) })
+}
+
+// CheckSaid is the part of Check about what was said of deliveries.
+func (a *Account) CheckSaid() error {
+	return a.CheckSaidBut(func(time.Time, consumer.Settlement) bool { return false })
+}
+
+// CheckSaidBut is CheckSaid for a test that takes parts of the ladder away. A nack
+// has no confirm, so nobody is told that it has led to the dead-letter queue. strays
+// says whether this may have become of what was said at a time to wait: the letter
+// that the broker has made of it is then as good as the wait.
+func (a *Account) CheckSaidBut(strays func(at time.Time, s consumer.Settlement) bool) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var faults []error
+	if n := a.counts.Unsettled; n != 0 {
+		faults = append(faults, fmt.Errorf("%d deliveries were received and never said to be settled", n))
+	}
+	return a.check(faults, func(h *history) []string { return h.untrue(strays) })
+}
+
+// check needs a.mu held.
+func (a *Account) check(faults []error, of func(*history) []string) error {
+	for n := range a.messages {
+		h := a.messages[n].history
+		if h == nil {
+			continue // nothing, or all of it as it should be
+		}
+		for _, fault := range of(h) {
+			faults = append(faults, fmt.Errorf("message %s: %s\n\t%s", a.id(n), fault, h))
+		}
+	}
+	if n := len(faults); n > 5 {
+		faults = append(faults[:5], fmt.Errorf("and %d faults more", n-5))
+	}
+	return errors.Join(faults...)
+}
+
+// brokerTick is what the clock of a real broker counts in, which ends waits.
+const brokerTick = time.Millisecond
+
+// attempts returns what is wrong with them:
+//   - they are within the schedule, and none is left out;
+//   - none begins a tick or more before the wait after the one before it has ended;
+//   - they never decrease, but for late deliveries. A message and its duplicate
+//     each have a count of their own, so there it holds only that nothing begins
+//     before what comes before it;
+//   - a message that waits has headers that count the attempts it has had.
+func (h *history) attempts(waits int, tick time.Duration) (faults []string) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	began := map[int]time.Time{} // when an attempt first began
+	due := map[int]time.Time{}   // when the one after it was first due
+	highest := 0
+	for _, r := range h.runs {
+		if r.Attempt < 1 || r.Attempt > waits+1 {
+			fault("attempt %d, want 1 to %d", r.Attempt, waits+1)
+		}
+		if r.Attempt < highest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r) {
+			fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, highest)
+		}
+		highest = max(highest, r.Attempt)
+		if at, ok := began[r.Attempt]; !ok || r.Began.Before(at) {
+			began[r.Attempt] = r.Began
+		}
+		if at, ok := due[r.Attempt]; r.Failed && !r.Due.IsZero() && (!ok || r.Due.Before(at)) {
+			due[r.Attempt] = r.Due
+		}
+	}
+	for attempt := 2; attempt <= highest; attempt++ {
+		at, ok := began[attempt]
+		if !ok {
+			continue // the one after it is reported
+		}
+		switch until, failed := due[attempt-1]; {
+		case !failed:
+			fault("attempt %d without a failed attempt %d", attempt, attempt-1)
+		case until.Sub(at) >= tick:
+			fault("attempt %d came %v before its wait had ended", attempt, until.Sub(at))
+		}
+	}
+	for _, e := range h.ends {
+		if e.Place == Queue && (e.Attempt > highest || e.Waits && e.Attempt < highest && len(h.ends) == 1) {
+			fault("it lies in %s after %d attempts, and has had %d", e.Queue, e.Attempt, highest)
+		}
+	}
+	return faults
+}
+
+// late reports whether a run is of a delivery that the network kept until its
+// connection was lost: meanwhile the broker gave the message to another consumer.
+func (h *history) late(r Run) bool {
+	again := func(other Run) bool {
+		return other.Attempt == r.Attempt && other.Redelivered && other.By != r.By && other.Began.Before(r.Began)
+	}
+	givenBack := func(c claim) bool {
+		return c.attempt == r.Attempt && c.Place == consumer.PlaceQueue && !c.at.Before(r.Began)
+	}
+	return slices.ContainsFunc(h.runs, again) && slices.ContainsFunc(h.claims, givenBack)
+}
+
+// untrue returns what was said of deliveries and is not so. A message that has
+// ended nowhere is lost, and is reported as that.
+func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) (faults []string) {
+	if len(h.ends) == 0 {
+		return nil
+	}
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	said := map[int]int{} // how often an attempt was said to be done
+	for _, c := range h.claims {
+		switch c.Place {
+		case consumer.PlaceDone:
+			said[c.attempt]++
+			if n := h.handled(c.attempt); said[c.attempt] > n {
+				fault("said to be done in attempt %d %d times, which succeeded %d times", c.attempt, said[c.attempt], n)
+			}
+		case consumer.PlaceWait:
+			if !h.seenAfterWait(c) && (!h.strayed(c) || !strays(c.at, c.Settlement)) {
+				fault("said to be in a wait after attempt %d, and neither came back as the next nor is in a wait", c.attempt)
+			}
+		case consumer.PlaceDeadLetter:
+			if !slices.ContainsFunc(h.ends, func(e End) bool {
+				return e.Place == Letter && (c.Cause == "" || e.Cause == c.Cause && e.Attempt == c.attempt)
+			}) {
+				fault("said to be a letter, %s, after attempt %d, and none was found", c.Cause, c.attempt)
+			}
+		case consumer.PlaceQueue:
+		default:
+			fault("said to be at place %d", c.Place)
+		}
+	}
+	return faults
+}
+
+// strayed reports whether a message that was said to wait after this attempt ended
+// where one may while parts of the topology are away: a nack has led to the
+// dead-letter queue, or was not confirmed when the queue was deleted; or what was
+// carried has found no work queue, and is a letter without a reason.
+func (h *history) strayed(c claim) bool {
+	return slices.ContainsFunc(h.ends, func(e End) bool {
+		return e.Place == Letter && e.Cause == xdeath.CauseRejected && e.Attempt == c.attempt ||
+			e.Place == Letter && e.Cause == "" ||
+			e.Place == Queue && e.Attempt == c.attempt-1
+	})
+}
+
+// handled returns how many runs of an attempt have succeeded.
+func (h *history) handled(attempt int) (n int) {
+	for _, r := range h.runs {
+		if r.Attempt == attempt && !r.Failed && !r.Ended.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// mayWait reports whether more runs of an attempt began than were said to be done or
+// a letter. If not, what was said to wait then had not run: it was not due yet, goes
+// to an earlier wait than a failure, and may have come back before that was said.
+func (h *history) mayWait(attempt int) bool {
+	left := 0
+	for _, r := range h.runs {
+		left += count(r.Attempt == attempt)
+	}
+	for _, c := range h.claims {
+		left -= count(c.attempt == attempt && (c.Place == consumer.PlaceDone || c.Place == consumer.PlaceDeadLetter))
+	}
+	return left > 0
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// seenAfterWait reports whether a message that was said to wait was seen after
+// its wait, or in it. Where the claim spent no attempt, because the message was
+// not due yet when it came back, it comes back as the same attempt. Which claim is
+// of which copy cannot be told of a doubled message: there a later claim about the
+// same attempt is enough.
+func (h *history) seenAfterWait(c claim) bool {
+	next := c.attempt
+	if (c.Rung >= c.attempt || h.mayWait(c.attempt)) && slices.ContainsFunc(h.runs, func(r Run) bool { return r.Attempt == c.attempt && !r.Began.After(c.at) }) {
+		next++
+	}
+	later := func(o claim) bool { return o.attempt == c.attempt && o.at.After(c.at) }
+	again := func(r Run) bool { // a nack has no confirm: it is lost with its session
+		return r.Attempt == c.attempt && r.Redelivered && r.Began.After(c.at)
+	}
+	return slices.ContainsFunc(h.runs, func(r Run) bool { return r.Attempt == next }) ||
+		slices.ContainsFunc(h.runs, again) ||
+		len(h.ends) > 1 && slices.ContainsFunc(h.claims, later) ||
+		slices.ContainsFunc(h.ends, func(e End) bool {
+			// The broker makes a letter of what has waited and finds no work queue.
+			return e.Place == Queue && e.Attempt == next-1 || e.Place == Letter && e.Cause == xdeath.CauseExpired
+		})
+}

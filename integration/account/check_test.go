@@ -1,0 +1,256 @@
+package account
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// What an account must find, and what not.
+func TestCheck(t *testing.T) {
+	tests := map[string]struct {
+		life func(book)
+		want string // in the faults; none if empty
+	}{
+		"handled at once": {func(b book) { b.handle(1, nil, done) }, ""},
+		"handled in the last attempt": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, errFailed, wait(2))
+			time.Sleep(2 * time.Second)
+			b.handle(3, nil, done)
+		}, ""},
+		"exhausted": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, errFailed, wait(2))
+			time.Sleep(2 * time.Second)
+			b.handle(3, errFailed, exhausted)
+			b.Letter(b.id, xdeath.CauseExhausted, 3, 1, false)
+		}, ""},
+		"delivered again after a lost session": {func(b book) {
+			b.handle(1, nil, requeued)
+			b.handle(1, nil, done)
+		}, ""},
+		"delivered late, when another has had it": {func(b book) {
+			b.run(Run{Attempt: 1, Call: 1, By: "one", Redelivered: true}, errFailed)
+			b.say(1, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			b.say(1, requeued)
+		}, ""},
+		"delivered late, and said to wait": {func(b book) {
+			b.run(Run{Attempt: 1, Call: 1, By: "one", Redelivered: true}, errFailed)
+			b.say(1, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			b.say(1, wait(1))
+		}, "attempt 1 after attempt 2, and there is only one of it"},
+		"delivered late, and to nobody else": {func(b book) {
+			b.run(Run{Attempt: 1, Call: 1, By: "one"}, errFailed)
+			b.say(1, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			b.say(1, requeued)
+		}, "attempt 1 after attempt 2, and there is only one of it"},
+		"sent back to its wait because it was not due": {func(b book) {
+			b.handle(1, consumer.RetryAfter(3*time.Second, errFailed), wait(2))
+			time.Sleep(2 * time.Second)
+			b.say(2, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+		}, ""},
+		"back before it is said that it was not due": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, errFailed, wait(2))
+			time.Sleep(2 * time.Second)
+			b.handle(3, errFailed, exhausted)
+			b.say(3, wait(2))
+			b.Letter(b.id, xdeath.CauseExhausted, 3, 1, false)
+		}, ""},
+		"said to be a letter and to wait": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, errFailed, exhausted)
+			b.say(2, wait(2))
+			b.Letter(b.id, xdeath.CauseExhausted, 2, 1, false)
+		}, "said to be in a wait after attempt 2"},
+		"waits at the end": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.Found(b.id, "orders.wait", 1, 1, false)
+		}, ""},
+		"its work queue is gone after its wait": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.Letter(b.id, xdeath.CauseExpired, 0, 1, false)
+		}, ""},
+		"nacked, and the broker says why": {func(b book) {
+			b.handle(1, errFailed, consumer.Settlement{Place: consumer.PlaceDeadLetter})
+			b.Letter(b.id, xdeath.CauseRejected, 0, 1, false)
+		}, ""},
+		"attempt beyond the schedule": {func(b book) { b.handle(4, nil, done) }, "attempt 4, want 1 to 3"},
+		"attempt zero":                {func(b book) { b.handle(0, nil, done) }, "attempt 0, want 1 to 3"},
+		"attempt left out": {func(b book) {
+			b.handle(1, errFailed, requeued)
+			time.Sleep(time.Minute)
+			b.handle(3, nil, done)
+		}, "attempt 3 without a failed attempt 2"},
+		"attempt after a success": {func(b book) {
+			b.handle(1, nil, done)
+			time.Sleep(time.Minute)
+			b.handle(2, nil, done)
+		}, "attempt 2 without a failed attempt 1"},
+		"wait cut short by less than the broker counts": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second - time.Millisecond + 1)
+			b.handle(2, nil, done)
+		}, ""},
+		"wait cut short": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second - time.Millisecond)
+			b.handle(2, nil, done)
+		}, "attempt 2 came 1ms before its wait had ended"},
+		"RetryAfter cut short": {func(b book) {
+			b.handle(1, consumer.RetryAfter(3*time.Second, errFailed), wait(2))
+			time.Sleep(2 * time.Second)
+			b.handle(2, nil, done)
+		}, "attempt 2 came 1s before"},
+		"attempts start again": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, errFailed, wait(2))
+			time.Sleep(2 * time.Second)
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(3, nil, done)
+		}, "attempt 1 after attempt 2, and there is only one of it"},
+		"waits with too few attempts counted": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, errFailed, requeued)
+			b.Found(b.id, "orders.wait", 1, 1, false)
+		}, "lies in orders.wait after 1 attempts, and has had 2"},
+		"waits with too many attempts counted": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.Found(b.id, "orders.wait", 2, 1, false)
+		}, "lies in orders.wait after 2 attempts, and has had 1"},
+		"a doubled message that waits again": {func(b book) { // for the rest of a RetryAfter
+			b.handle(1, errFailed, wait(1))
+			b.handle(1, nil, done)
+			time.Sleep(time.Second)
+			b.Received(b.id)
+			b.Said(b.id, 1, wait(1))
+			time.Sleep(time.Second)
+			b.Received(b.id)
+			b.Said(b.id, 1, consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted})
+			b.Letter(b.id, xdeath.CauseExhausted, 1, 1, false)
+		}, ""},
+		"said to wait, and is a letter": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.Letter(b.id, xdeath.CauseRejected, 1, 1, false)
+		}, "said to be in a wait after attempt 1"},
+		"said to wait, and is handled again at once": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.handle(1, nil, done)
+		}, "said to be in a wait after attempt 1"},
+		"said to wait, and lies in its queue": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.Found(b.id, "orders", 0, 1, false)
+		}, "said to be in a wait after attempt 1"},
+		"said to be a letter, and is handled": {func(b book) {
+			b.handle(1, errFailed, exhausted)
+			b.handle(1, nil, done)
+		}, "said to be a letter, exhausted, after attempt 1"},
+		"said to be a letter of another cause": {func(b book) {
+			b.handle(1, errFailed, exhausted)
+			b.Letter(b.id, xdeath.CauseRejected, 1, 1, false)
+		}, "said to be a letter, exhausted"},
+		"said to be a letter of another attempt": {func(b book) {
+			b.handle(1, errFailed, exhausted)
+			b.Letter(b.id, xdeath.CauseExhausted, 2, 1, false)
+		}, "said to be a letter, exhausted"},
+		"said to be done, and has failed": {func(b book) {
+			b.handle(1, errFailed, done)
+			b.Letter(b.id, xdeath.CauseExhausted, 1, 1, false)
+		}, "said to be done in attempt 1 1 times, which succeeded 0 times"},
+		"said to be done twice": {func(b book) {
+			b.handle(1, nil, done)
+			b.say(1, done)
+		}, "said to be done in attempt 1 2 times, which succeeded 1 times"},
+		"said to be nowhere": {func(b book) { b.handle(1, nil, consumer.Settlement{}) }, "said to be at place 0"},
+		"never said to be settled": {func(b book) {
+			b.Received(b.id)
+			b.run(Run{Attempt: 1, Call: 1}, nil)
+		}, "1 deliveries were received and never said to be settled"},
+		"settled and never received": {func(b book) {
+			b.run(Run{Attempt: 1, Call: 1}, nil)
+			b.Said(b.id, 1, done)
+		}, "-1 deliveries were received"},
+		"an id that is written otherwise": {func(b book) { b.Received("orders/01") }, `"orders/01" is received, and is none of ours`},
+		"a stranger":                      {func(b book) { b.Letter("invoices/1", "", 0, 1, false) }, `"invoices/1" is a letter, and is none of ours`},
+		"a number that was not given": {func(b book) {
+			b.Begin("orders/2", Run{Attempt: 1})(false, time.Time{})
+		}, `"orders/2" is handled, and is none of ours`},
+		"lost is not reported here": {func(b book) { b.handle(1, errFailed, wait(1)) }, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBook()
+				tt.life(b)
+				err := b.Check()
+				if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("Check = %v, want %q", err, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// A message and its duplicate each have a count of their own.
+func TestADuplicateHasItsOwnAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBook()
+		b.call(nil) // published again: Call 2
+		b.handle(1, errFailed, wait(1))
+		time.Sleep(time.Second)
+		b.handle(2, nil, done)
+		b.run(Run{Attempt: 1, Call: 2}, nil)
+		if err := b.Check(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestAnExactClockEndsNoWaitEarly(t *testing.T) {
+	for name, tt := range map[string]struct {
+		exact bool
+		want  string
+	}{
+		"a broker that counts milliseconds": {false, ""},
+		"a broker with our clock":           {true, "attempt 2 came 1ns before its wait had ended"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBook()
+				if tt.exact {
+					b.Exact()
+				}
+				b.handle(1, errFailed, wait(1))
+				time.Sleep(time.Second - 1)
+				b.handle(2, nil, done)
+				err := b.Check()
+				if got := err != nil && strings.Contains(err.Error(), tt.want); got != tt.exact {
+					t.Errorf("Check = %v, want %q", err, tt.want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,45 @@
+package carry
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/poll"
+)
+
+// An operator's policy puts a TTL on all queues: what is not in hand of a carrier
+// leaves its wait early, again and again, and goes back each time.
+func TestPolicyCutsWaitsShort(t *testing.T) {
+	const n = 600 // more than are in hand
+	onEachVersion(t, func(t *testing.T, b *broker.Broker) {
+		if out, err := b.Exec(t.Context(), "rabbitmqctl", "set_policy", "--apply-to", "queues", "ttl", `\.wait\.`, `{"message-ttl":700}`); err != nil {
+			t.Fatal(err, out)
+		}
+		for _, queueType := range queueTypes {
+			t.Run(string(queueType), func(t *testing.T) {
+				conn := open(t, b)
+				w := declare(t, conn, queueType, 5*time.Second)
+				l := newLedger(w)
+				l.publish(t, conn, w, n)
+				early := 0
+				consume(t, conn, w, l, consumer.Trace{Settled: func(_ *consumer.Delivery, s consumer.Settlement) {
+					if s.Place == consumer.PlaceWait {
+						l.mu.Lock()
+						defer l.mu.Unlock()
+						early++
+					}
+				}})
+				poll.Until(t, time.Minute, "the end of all messages", func() bool { return l.done() == n })
+				l.end(t, "with a policy")
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				if early -= n; early < n/10 {
+					t.Errorf("%d times a message was sent to its wait again: the policy has done nothing", early)
+				}
+				t.Logf("%d times a message was sent to its wait again", early)
+			})
+		}
+	})
+}

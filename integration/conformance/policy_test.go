@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+func TestPoliciesThatBreakAPromise(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		log := new(strings.Builder) // written by Declare alone
+		conn := e.connectManaged(e.node.ManagementURL(), slog.New(slog.NewTextHandler(log, nil)))
+		plan, err := topology.DeclarePlan(e.Context(), conn, w)
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.deleteLater(plan)
+		if len(plan.Policies) > 0 || strings.Contains(fmt.Sprint(plan.Notes), "policies are not known") {
+			e.Errorf("without a policy: %v, %v", plan.Policies, plan.Notes)
+		}
+		j := newJournal(succeed)
+		first := e.consumeOn(conn, w, j, consumer.Config{})
+		e.until("it is healthy", func() bool { return first.Health() == nil })
+		e.halt(first)
+
+		e.setPolicy("set_policy", "waits", w.Name+".wait.", `{"message-ttl":50,"expires":3600000}`)
+		e.setPolicy("set_operator_policy", "letters", w.Name+".dlq", `{"max-length":50}`)
+		e.until("the policies apply", func() bool { // not at once
+			faults, err := topology.Policies(e.Context(), conn, w)
+			return err == nil && len(faults) == 2*len(w.Waits)+1
+		})
+		if err := topology.Declare(e.Context(), conn, w); err != nil {
+			e.Errorf("Declare: %v, want nil", err)
+		}
+		if plan, err = topology.DeclarePlan(e.Context(), conn, w); err != nil {
+			e.Fatal(err)
+		}
+		if len(plan.Policies) != 2*len(w.Waits)+1 {
+			e.Errorf("%d faults, want two of each wait and one of the dead-letter queue:\n%s", len(plan.Policies), plan)
+		}
+		c := e.consumeOn(conn, w, j, consumer.Config{})
+		e.until("it is degraded", func() bool { return c.Health() != nil && connection.Ready(c.Health()) })
+		for _, want := range []string{
+			fmt.Sprintf("queue %q: policy %q sets message-ttl to 50ms", w.WaitQueue(1), e.name("waits")),
+			fmt.Sprintf("queue %q: policy %q sets expires to 1h0m0s", w.WaitQueue(4), e.name("waits")),
+			fmt.Sprintf("queue %q: operator policy %q sets max-length to 50", w.Name+".dlq", e.name("letters")),
+		} {
+			if health := fmt.Sprint(c.Health()); !strings.Contains(health, want) || !strings.Contains(plan.String(), want) {
+				e.Errorf("Health: %s\n%s\nwant both to contain %s", health, plan, want)
+			}
+		}
+		if text := log.String(); strings.Count(text, "a policy breaks a promise") != 2*len(w.Waits)+1 {
+			e.Errorf("Declare has logged\n%s\nwant a line for each fault", text)
+		}
+		e.halt(c)
+
+		wrong := strings.Replace(e.node.ManagementURL(), "guest:guest@", "guest:wrong-password@", 1)
+		unknown := e.connectManaged(wrong, nil)
+		if plan, err = topology.DeclarePlan(e.Context(), unknown, w); err != nil {
+			e.Errorf("Declare with a wrong password for the management API: %v, want nil", err)
+		}
+		if notes := fmt.Sprint(plan.Notes); !strings.Contains(notes, "policies are not known") || strings.Contains(notes, "wrong-password") {
+			e.Errorf("notes %s, want that policies are not known", notes)
+		}
+	}, "policies that break a promise are named")
+}
+
+// connectManaged opens a Conn that has a management API.
+func (e *env) connectManaged(url string, log *slog.Logger) *connection.Conn {
+	e.Helper()
+	conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: e.prefix, OpenTimeout: patience, ManagementURL: url, Logger: log})
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
+	return conn
+}
+
+// setPolicy sets a policy for the queues whose names begin so.
+func (e *env) setPolicy(command, what, prefix, definition string) {
+	e.Helper()
+	name := e.name(what)
+	if out, err := e.node.Exec(e.Context(), "rabbitmqctl", command, "--apply-to", "queues", name, "^"+strings.ReplaceAll(prefix, ".", `\.`), definition); err != nil {
+		e.Fatal(err, out)
+	}
+	e.Cleanup(func() {
+		_, err := e.node.Exec(context.Background(), "rabbitmqctl", strings.Replace(command, "set", "clear", 1), name)
+		e.noError("clear the policy", err)
+	})
+}

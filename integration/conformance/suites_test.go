@@ -1,0 +1,91 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/rehoptest"
+)
+
+// suite is one run of the rules: on real brokers, or on those in the process.
+type suite struct {
+	prefix string // of its columns
+	table  *matrix.Matrix
+	nodes  map[string]*node
+}
+
+var (
+	table        = matrix.New("conformance", rules...)
+	processTable = matrix.New("conformance of rehoptest", processRules()...)
+	processNodes = map[string]*node{}
+
+	suites = []suite{{"", table, nodes}, {"rehoptest ", processTable, processNodes}}
+)
+
+// onlyReal are the rules that need what a broker in the process has not.
+var onlyReal = map[string]string{
+	"3.x form: the advised policy works":                  "rehoptest has no policies",
+	"health: permission to read is enough":                "rehoptest has no permissions",
+	"permissions that the README names are enough":        "rehoptest has no permissions",
+	"permissions: waits that nobody carries":              "rehoptest has no permissions",
+	"policies that break a promise are named":             "rehoptest has no policies",
+	"permissions: publishing":                             "rehoptest has no permissions",
+	"permissions: consuming":                              "rehoptest has no permissions",
+	"permissions: consuming by the ladder":                "rehoptest has no permissions",
+	"permissions: consuming by carry":                     "rehoptest has no permissions",
+	"publish: a queue that refused is published to again": "rehoptest has no policies",
+}
+
+func processRules() []matrix.Rule {
+	var list []matrix.Rule
+	for _, r := range rules {
+		why, real := onlyReal[r.Name]
+		switch r.Name {
+		case "health: asking draws no message":
+			r.Except = func(_, _ string) string { return "messages come here while a consumer changes its prefetch" }
+		case "a wait that does not answer holds no other up", "publish: a queue that does not answer holds no other up", "late settle after a close by the broker":
+			r.Except = nil // needs no rabbitmqctl and no management here
+		}
+		if real {
+			r.Except = func(_, _ string) string { return why }
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// startProcessNodes starts the brokers in the process.
+func startProcessNodes() error {
+	for _, version := range matrix.Versions {
+		b, err := rehoptest.NewBroker(rehoptest.Config{Version: version, MaxMessageSize: maxMessage})
+		if err != nil {
+			return err
+		}
+		address, err := b.Listen()
+		if err != nil {
+			return errors.Join(err, b.Close())
+		}
+		v, err := connection.ParseVersion(version)
+		if err != nil {
+			return errors.Join(err, b.Close())
+		}
+		processNodes[version] = &node{server: inProcess{b, address}, process: b, version: v, user: "guest", tooBig: maxMessage + 1}
+	}
+	return nil
+}
+
+// inProcess is a server of rehoptest.
+type inProcess struct {
+	*rehoptest.Broker
+	address string
+}
+
+func (p inProcess) AMQPURL() string             { return fmt.Sprintf("amqp://guest:guest@%s/", p.address) }
+func (p inProcess) ManagementURL() string       { return "" }
+func (p inProcess) Close(context.Context) error { return p.Broker.Close() }
+func (p inProcess) Exec(context.Context, ...string) (string, error) {
+	return "", errors.New("there is no rabbitmqctl in the process")
+}

@@ -1,0 +1,43 @@
+// Server is a search server that speaks the part of Elasticsearch's API that
+// store/elastic uses: the handlers of ZincSearch, without authentication. Their
+// packages open what is in ZINC_DATA_PATH. Its argument is the address to listen on.
+// It prints the address that it has.
+//
+// It is a module of its own and in no workspace, so that what it needs enters
+// nothing else.
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/zincsearch/zincsearch/pkg/handlers/document"
+	"github.com/zincsearch/zincsearch/pkg/handlers/index"
+	"github.com/zincsearch/zincsearch/pkg/handlers/search"
+)
+
+func main() {
+	gin.SetMode(gin.ReleaseMode)
+	r := gin.New()
+	r.Use(gin.Recovery(), func(c *gin.Context) {
+		c.Header("X-Elastic-Product", "Elasticsearch") // the client looks for it
+		c.Header("Content-Type", "application/json")
+	})
+	r.GET("/", func(c *gin.Context) {
+		c.JSON(http.StatusOK, gin.H{"version": gin.H{"number": "8.11.0"}, "tagline": "You Know, for Search"})
+	})
+	r.PUT("/_index_template/:target", index.CreateTemplate)
+	r.POST("/:target/_bulk", document.ESBulk)
+	r.POST("/:target/_search", search.SearchDSL)
+	r.POST("/:target/_refresh", index.Refresh)
+	listener, err := net.Listen("tcp", os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(listener.Addr())
+	panic(http.Serve(listener, r))
+}

@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/rehoptest"
+)
+
+// breakLater makes one fault come and go.
+func (w *world) breakLater(ctx context.Context, f fault, operator *connection.Conn) {
+	if !sleep(ctx, time.Until(w.began.Add(f.at))) {
+		return
+	}
+	from := time.Now()
+	lift := w.breakNow(f, operator)
+	sleep(ctx, f.lasts)
+	lift()
+	w.troubled(f.String(), from, time.Now())
+}
+
+// breakNow makes a fault begin, and returns what ends it.
+func (w *world) breakNow(f fault, operator *connection.Conn) (lift func()) {
+	b := w.broker
+	switch f.kind {
+	case cut:
+		b.Cut(f.target)
+	case disconnect:
+		b.Disconnect(f.target, "an operator wants it")
+	case halfOpen:
+		w.network(f.target).halfOpen()
+	case reset:
+		w.network(f.target).reset()
+	case blackHole:
+		return w.network(f.target).blackHole()
+	case stall:
+		w.stands(stall, b.Stall)
+		return func() { w.lifts(stall, b.Resume) }
+	case kill:
+		w.stands(kill, func() { b.Kill(rehoptest.LoseMost) })
+		return func() { w.lifts(kill, b.Start) }
+	case stop:
+		w.stands(kill, b.Stop)
+		return func() { w.lifts(kill, b.Start) }
+	case block:
+		w.stands(block, func() { b.Block("memory") })
+		return func() { w.lifts(block, b.Unblock) }
+	case refuse:
+		var queues []string
+		for _, q := range b.Queues() {
+			if q == work+f.target || f.target != "" && strings.HasPrefix(q, work+f.target) {
+				queues = append(queues, q)
+			}
+		}
+		for _, q := range queues {
+			w.stands(kind("refuse "+q), func() { b.Refuse(q, true) })
+		}
+		return func() {
+			for _, q := range queues {
+				w.lifts(kind("refuse "+q), func() { b.Refuse(q, false) })
+			}
+		}
+	case slow:
+		w.slower(f.amount, 1)
+		return func() { w.slower(f.amount, -1) }
+	case deleteQueue:
+		from := time.Now()
+		for _, q := range b.Queues() {
+			if q == work+f.target || f.target != "" && strings.HasPrefix(q, work+f.target) {
+				for _, m := range b.DeleteQueue(q) {
+					w.ends(q, m)
+				}
+			}
+		}
+		return func() { w.restore(f, from, operator) }
+	case deleteX:
+		from := time.Now()
+		b.DeleteExchange(work + f.target)
+		return func() { w.restore(f, from, operator) }
+	}
+	return func() {}
+}
+
+// restore declares what was deleted again.
+func (w *world) restore(f fault, from time.Time, operator *connection.Conn) {
+	w.declare(operator)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away = append(w.away, trouble{f.String(), from, time.Now()})
+}
+
+// stands begins a fault unless one of its kind stands.
+func (w *world) stands(k kind, begin func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.standing[k]++; w.standing[k] == 1 {
+		begin()
+	}
+}
+
+// lifts ends it when the last of its kind ends.
+func (w *world) lifts(k kind, end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.standing[k]--; w.standing[k] == 0 {
+		end()
+	}
+}
+
+// slower changes what the broker adds to every answer.
+func (w *world) slower(by time.Duration, n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.slowness[0] += by * time.Duration(n)
+	w.broker.Slow(w.slowness[0])
+}

@@ -1,0 +1,165 @@
+// Command mutants shows that the simulation finds defects: it puts each into a
+// copy of the tree and runs TestSim there.
+//
+//	go run ./integration/sim/mutants -for 1m
+//
+// It fails if one is not found.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	limit := flag.Duration("for", time.Minute, "how long a defect is looked for")
+	only := flag.String("only", "", "a part of the name of those to look for")
+	verbose := flag.Bool("v", false, "print what was found")
+	flag.Parse()
+	if err := run(ctx, *limit, *only, *verbose); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		stop()
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, limit time.Duration, only string, verbose bool) error {
+	root, err := findRoot()
+	if err != nil {
+		return err
+	}
+	missed := 0
+	for _, m := range mutants {
+		if !strings.Contains(m.name, only) {
+			continue
+		}
+		found, took, out, err := m.try(ctx, root, limit)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		if !found {
+			missed++
+			fmt.Printf("NOT FOUND in %v: %s\n", took, m.name)
+			continue
+		}
+		fmt.Printf("found in %v: %s: %s\n", took, m.name, firstViolation(out))
+		if verbose {
+			fmt.Println(out)
+		}
+	}
+	if missed > 0 {
+		return fmt.Errorf("%d defects were not found", missed)
+	}
+	return nil
+}
+
+// try looks for a defect in a copy of the tree.
+func (m mutant) try(ctx context.Context, root string, limit time.Duration) (found bool, took time.Duration, out string, err error) {
+	dir, err := os.MkdirTemp("", "rehop-mutant")
+	if err != nil {
+		return false, 0, "", err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := copyTree(ctx, root, dir); err != nil {
+		return false, 0, "", err
+	}
+	if err := m.apply(dir); err != nil {
+		return false, 0, "", err
+	}
+	at := filepath.Join(dir, "integration", "sim")
+	binary := filepath.Join(dir, "sim.test")
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, ".")
+	build.Dir = at
+	if text, err := build.CombinedOutput(); err != nil {
+		return false, 0, "", fmt.Errorf("%w\n%s", err, text)
+	}
+	test := exec.CommandContext(ctx, binary, "-test.run", "TestSim$", "-for", limit.String(), "-shrink=false", "-hung", limit.String())
+	test.Dir = at
+	var text bytes.Buffer
+	test.Stdout, test.Stderr = &text, &text
+	began := time.Now()
+	err = test.Run()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) && ctx.Err() == nil {
+		return true, time.Since(began).Round(time.Second / 10), text.String(), nil
+	}
+	return false, time.Since(began).Round(time.Second / 10), text.String(), err
+}
+
+// apply puts the defect into the tree at root.
+func (m mutant) apply(root string) error {
+	for _, e := range m.edits {
+		path := filepath.Join(root, e.file)
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if n := bytes.Count(text, []byte(e.old)); n != 1 {
+			return fmt.Errorf("%s has %d times what is to be replaced, want once: %q", e.file, n, e.old)
+		}
+		if err := os.WriteFile(path, bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findRoot returns the directory of go.work.
+func findRoot() (string, error) {
+	out, err := exec.Command("go", "env", "GOWORK").Output()
+	if err != nil {
+		return "", err
+	}
+	return filepath.Dir(strings.TrimSpace(string(out))), nil
+}
+
+// copyTree copies what belongs to the tree.
+func copyTree(ctx context.Context, from, to string) error {
+	list := exec.CommandContext(ctx, "git", "ls-files", "--cached", "--others", "--exclude-standard")
+	list.Dir = from
+	out, err := list.Output()
+	if err != nil {
+		return err
+	}
+	for _, name := range strings.Split(strings.TrimSpace(string(out)), "\n") {
+		text, err := os.ReadFile(filepath.Join(from, name))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, and not committed yet
+		}
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(to, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// firstViolation returns the line of an output that says what is wrong.
+func firstViolation(out string) string {
+	lines := strings.Split(out, "\n")
+	for _, line := range lines {
+		for _, sign := range []string{"violation: ", "does not end", "panic: ", "DATA RACE"} {
+			if _, what, ok := strings.Cut(line, sign); ok {
+				return sign + what[:min(len(what), 240)]
+			}
+		}
+	}
+	return strings.TrimSpace(lines[0])
+}

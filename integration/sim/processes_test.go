@@ -1,0 +1,424 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/account"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+const (
+	closing      = 30 * time.Second // an orderly end, where the broker does not answer
+	longestAfter = 30 * time.Minute // of a RetryAfter
+)
+
+// sell runs a process that publishes, until all its messages are safe.
+func (w *world) sell(ctx context.Context, i int) {
+	q := w.plan.producers[i]
+	name := producerName(i)
+	conn := w.open(name, w.onUp(q.declares, 0))
+	if conn == nil {
+		return
+	}
+	defer w.within("Close of "+name+"'s Conn", closing, func() { _ = conn.Close() })
+	s := &shop{world: w, plan: q, forward: map[string]bool{}}
+	cfg := producer.Config{Window: q.window, Timeout: q.timeout}
+	if q.fallback {
+		cfg.Fallback = []producer.Sink{s}
+	}
+	var err error
+	if s.producer, err = producer.New(conn, cfg); err == nil {
+		s.forwarder, err = producer.New(conn, producer.Config{})
+	}
+	if err != nil {
+		w.violate("%s: %v", name, err)
+		return
+	}
+	for q.awaits && s.await(ctx) != nil {
+		if !sleep(ctx, 50*time.Millisecond) {
+			break
+		}
+	}
+	var callers sync.WaitGroup
+	for c := range q.callers {
+		var own []messagePlan
+		for j := c; j < len(q.messages); j += q.callers {
+			own = append(own, q.messages[j])
+		}
+		callers.Go(func() { s.call(ctx, own) })
+	}
+	callers.Wait()
+	w.within("Close of "+name+"'s Producer", q.longestCall()+closing, func() { _ = s.producer.Close() })
+	w.within("Close of "+name+"'s forwarder", q.longestCall()+closing, func() { _ = s.forwarder.Close() })
+}
+
+// await waits for the connection, for too short a time to make it: an attempt to
+// connect must outlive those who wait for it.
+func (s *shop) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, max(3*s.latency, 50*time.Millisecond))
+	defer cancel()
+	return s.producer.AwaitConnection(ctx)
+}
+
+// longestCall is how long a call of Publish may take.
+func (q producerPlan) longestCall() time.Duration {
+	limit := 30 * time.Second
+	if q.timeout > 0 {
+		limit = q.timeout
+	}
+	if q.fallback {
+		limit *= 2
+	}
+	return limit + 2*time.Second
+}
+
+// shop publishes, and is the fallback of its own producer.
+type shop struct {
+	*world
+	plan                producerPlan
+	producer, forwarder *producer.Producer
+
+	mu      sync.Mutex
+	forward map[string]bool // what the fallback has
+	puts    int
+}
+
+func (s *shop) Name() string { return "drawer" }
+
+func (s *shop) Put(_ context.Context, m producer.Message, _ error) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.puts++; s.puts%5 == 0 {
+		return errDrawer
+	}
+	s.forward[m.ID] = true
+	return nil
+}
+
+func (s *shop) has(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forward[id]
+}
+
+// call publishes messages one after the other, each until it is safe.
+func (s *shop) call(ctx context.Context, messages []messagePlan) {
+	var callers sync.WaitGroup
+	defer callers.Wait()
+	for i := 0; i < len(messages); i++ {
+		m := messages[i]
+		if !sleep(ctx, time.Until(s.began.Add(m.at))) {
+			return
+		}
+		batch := []string{s.next(m)}
+		for m.how == together && len(batch) < 10 && i+1 < len(messages) {
+			i++
+			batch = append(batch, s.next(messages[i]))
+		}
+		if m.how == async {
+			callers.Go(func() { s.until(ctx, m, batch) })
+			continue
+		}
+		s.until(ctx, m, batch)
+	}
+}
+
+func (s *shop) next(m messagePlan) string {
+	id := s.acct.Next()
+	s.world.mu.Lock()
+	defer s.world.mu.Unlock()
+	s.published[id], s.planned[id] = time.Now(), m
+	return id
+}
+
+// until publishes until all are safe.
+func (s *shop) until(ctx context.Context, m messagePlan, batch []string) {
+	for pause := 50 * time.Millisecond; len(batch) > 0; pause = min(2*pause, time.Minute) {
+		batch = s.once(ctx, m, batch, s.producer)
+		if !sleep(ctx, pause) {
+			return
+		}
+	}
+}
+
+// once publishes once, and returns what is not safe.
+func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *producer.Producer) (open []string) {
+	limit := s.plan.longestCall()
+	if p == s.forwarder {
+		limit = max(limit, 32*time.Second)
+	}
+	if m.deadline > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, m.deadline)
+		defer cancel()
+		limit = min(limit, m.deadline+2*time.Second)
+	}
+	var messages []producer.Message
+	for _, id := range batch {
+		call := s.acct.Calling(id)
+		messages = append(messages, s.message(id, call))
+	}
+	receipts := make([]producer.Receipt, len(batch))
+	errs := make([]error, len(batch))
+	s.within(fmt.Sprintf("publishing of %s with a deadline of %v", batch, m.deadline), limit*time.Duration(len(batch)), func() {
+		switch m.how {
+		case together:
+			list, err := p.PublishAll(ctx, messages)
+			for i := range batch {
+				if list == nil {
+					errs[i] = err
+					continue
+				}
+				if receipts[i] = list[i]; list[i].Place == 0 {
+					errs[i] = list[i].Err
+				}
+			}
+		case async:
+			done := make(chan struct{})
+			p.PublishAsync(ctx, messages[0], func(r producer.Receipt, err error) {
+				receipts[0], errs[0] = r, err
+				close(done)
+			})
+			<-done
+		default:
+			receipts[0], errs[0] = p.Publish(ctx, messages[0])
+		}
+	})
+	for i, id := range batch {
+		err := errs[i]
+		if err == nil && receipts[i].Place == producer.PlaceFallback {
+			if !s.has(id) {
+				s.violate("message %s was said to be in the fallback, which does not have it", id)
+			}
+			err = errForward
+		}
+		unknown := errors.Is(err, producer.ErrUnconfirmed)
+		s.acct.Called(id, receipts[i].MaybeDuplicate, unknown, err)
+		if err != nil && !unknown {
+			s.mu.Lock()
+			s.denied[id]++
+			s.mu.Unlock()
+		}
+		if err == errForward { //nolint:errorlint // it is ours
+			s.send(id, m)
+			continue
+		}
+		if err != nil {
+			open = append(open, id)
+		}
+	}
+	return open
+}
+
+var errDrawer = errors.New("the drawer is stuck")
+
+var errForward = errors.New("it is in the fallback")
+
+// send forwards what the fallback has, until it is in its queue.
+func (s *shop) send(id string, m messagePlan) {
+	m.deadline, m.how = 0, alone
+	for limit := s.began.Add(s.faultsEnd() + s.patience()); ; {
+		if len(s.once(context.Background(), m, []string{id}, s.forwarder)) == 0 || time.Now().After(limit) {
+			return
+		}
+		time.Sleep(5 * time.Second)
+	}
+}
+
+func (s *shop) message(id string, call int) producer.Message {
+	m := producer.Message{Key: work, ID: id, Body: []byte(id)}
+	if s.bound {
+		m.Exchange, m.Key = "shop", "order.paid"
+	}
+	if call > 1 {
+		m.Headers = account.Call(call)
+	}
+	return m
+}
+
+// serve runs a service that consumes, in one process after the other.
+func (w *world) serve(ctx context.Context, i int) {
+	c := w.plan.consumers[i]
+	for _, l := range c.lives {
+		if !sleep(ctx, time.Until(w.began.Add(l.starts))) {
+			return
+		}
+		life, stop := ctx, context.CancelFunc(func() {})
+		if l.stops > 0 {
+			life, stop = context.WithDeadline(ctx, w.began.Add(l.stops))
+		}
+		w.work(life, i, l.schedule)
+		stop()
+		if l.stops > 0 {
+			w.troubled("stop of "+consumerName(i), w.began.Add(l.stops), time.Now())
+		}
+	}
+}
+
+// work runs one process.
+func (w *world) work(ctx context.Context, i, schedule int) {
+	c, name := w.plan.consumers[i], consumerName(i)
+	conn := w.open(name, w.onUp(c.declares, schedule))
+	if conn == nil {
+		return
+	}
+	defer w.within("Close of "+name+"'s Conn", closing, func() { _ = conn.Close() })
+	for topology.Declare(ctx, conn, w.specs(schedule)...) != nil {
+		if !sleep(ctx, time.Second) {
+			return
+		}
+	}
+	cfg := consumer.Config{
+		Concurrency: c.concurrency, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
+		Trace: w.trace(),
+	}
+	spec := w.spec(schedule)
+	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, schedule, name) }
+	for ctx.Err() == nil {
+		one, err := consumer.New(conn, spec, h, cfg)
+		if err != nil {
+			w.violate("%s: %v", name, err)
+			return
+		}
+		w.register(name, one)
+		drain := c.drain
+		if drain == 0 {
+			drain = 20 * time.Second
+		}
+		err = w.runWithin(ctx, name, drain+5*time.Second+closing, one)
+		w.register(name, nil)
+		if ctx.Err() == nil && connection.ClassOf(err) == connection.Bug {
+			w.violate("%s: Run: %v", name, err)
+			return
+		}
+		w.troubled("end of Run of "+name, time.Now().Add(-time.Minute), time.Now())
+		if !sleep(ctx, time.Second) {
+			return
+		}
+	}
+}
+
+// trace returns the hooks of all consumers.
+func (w *world) trace() consumer.Trace {
+	t := w.acct.Trace()
+	note := t.Settled
+	t.Settled = func(d *consumer.Delivery, s consumer.Settlement) {
+		w.mu.Lock()
+		orphan := w.orphans[d]
+		delete(w.orphans, d)
+		w.mu.Unlock()
+		if orphan && s.Place != consumer.PlaceQueue {
+			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Place)
+		}
+		note(d, s)
+	}
+	return t
+}
+
+// runWithin runs a consumer, and notes a stop that takes too long.
+func (w *world) runWithin(ctx context.Context, name string, limit time.Duration, c *consumer.Consumer) error {
+	over := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		select {
+		case <-over:
+			return
+		case <-ctx.Done():
+		}
+		late := time.NewTimer(limit)
+		defer late.Stop()
+		select {
+		case <-over:
+		case <-late.C:
+			w.violate("%s: Run has not returned %v after its stop", name, limit)
+		}
+	})
+	err := c.Run(ctx)
+	close(over)
+	watching.Wait()
+	return err
+}
+
+func (w *world) register(name string, c *consumer.Consumer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if c == nil {
+		delete(w.consumers, name)
+		return
+	}
+	w.consumers[name] = c
+}
+
+var errHandler = errors.New("the printer is out of paper")
+
+// handle is the handler of all processes. What it does follows from the seed, the
+// message and the attempt.
+func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) (err error) {
+	end := w.acct.Begin(d.ID, account.RunOf(d, name))
+	w.mu.Lock()
+	m := w.planned[d.ID]
+	w.runs[d.ID]++
+	runs := w.runs[d.ID]
+	w.mu.Unlock()
+	m1 := maker{rand.New(rand.NewPCG(w.seed, uint64(m.n)<<16|uint64(d.Attempt)<<8|uint64(min(runs, 255))))}
+	defer func() {
+		v := recover()
+		if v != nil {
+			err = fmt.Errorf("panic: %v", v)
+		}
+		if consumer.OutcomeOf(err).Action == consumer.ActionDeadLetter {
+			w.mu.Lock()
+			w.permanent[d.ID] = true
+			w.mu.Unlock()
+		}
+		due, failed := account.Due(w.schedules[schedule], d.Attempt, err, time.Now())
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, consumer.ErrHandlerTimeout) && !errors.Is(cause, consumer.ErrConsumerTimeout) {
+			due = time.Time{} // a lost session and a stop spend no attempt
+		}
+		if errors.Is(context.Cause(ctx), connection.ErrSessionLost) {
+			w.mu.Lock()
+			w.orphans[d] = true
+			w.mu.Unlock()
+		}
+		end(failed, due)
+		if v != nil {
+			panic(v)
+		}
+	}()
+	if string(d.Body) != d.ID {
+		w.violate("message %s has the body %q", d.ID, d.Body)
+	}
+	h := w.plan.handlers
+	chance := func(of int) bool { return m1.IntN(1000) < of }
+	if chance(h.slow) && !sleep(ctx, time.Duration(m1.Int64N(int64(h.slowness)))) {
+		return context.Cause(ctx)
+	}
+	if chance(h.deaf) {
+		time.Sleep(time.Duration(m1.Int64N(int64(h.slowness))))
+	}
+	runtime.Gosched()
+	switch {
+	case chance(h.requeue) && runs < 5:
+		return consumer.Requeue(errHandler)
+	case chance(h.permanent):
+		return consumer.DeadLetter(errHandler)
+	case chance(h.discard):
+		return consumer.Discard("not wanted")
+	case chance(h.later):
+		return consumer.RetryAfter(m1.between(time.Millisecond, longestAfter), errHandler)
+	case chance(h.panics):
+		panic(errHandler)
+	case chance(h.fail):
+		return errHandler
+	}
+	return nil
+}

@@ -1,0 +1,319 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/account"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// world is one run of a plan, in a bubble.
+type world struct {
+	plan
+	broker *rehoptest.Broker
+	acct   *account.Account
+	began  time.Time
+
+	mu         sync.Mutex
+	violations []string
+	networks   map[string]*network
+	consumers  map[string]*consumer.Consumer // that run
+	published  map[string]time.Time          // first, by id
+	denied     map[string]int                // calls of Publish that said for certain that the message was not sent
+	planned    map[string]messagePlan        // by id
+	runs       map[string]int                // of handlers, by id
+	permanent  map[string]bool               // a handler has returned DeadLetter
+	troubles   []trouble
+	away       []trouble                   // parts of the topology
+	orphans    map[*consumer.Delivery]bool // their sessions were lost before their handlers returned
+	standing   map[kind]int                // faults that exclude each other
+	refused    map[string]int
+	slowness   []time.Duration
+}
+
+// trouble is a time in which messages may be doubled.
+type trouble struct {
+	what     string
+	from, to time.Time
+}
+
+// aftermath is how long after a fault its effects may come.
+const aftermath = 20 * time.Minute
+
+func newWorld(p plan) *world {
+	return &world{
+		plan: p, began: time.Now(), acct: account.New(work, p.longest(), p.messages()).Exact(),
+		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, standing: map[kind]int{}, refused: map[string]int{},
+	}
+}
+
+// result is what came out of a run.
+type result struct {
+	violations []string
+	simulated  time.Duration
+	counts     account.Counts
+	faults     int
+	doubled    int
+	stories    string // of the messages that the violations name
+}
+
+func (r result) text() string { return "violation: " + strings.Join(r.violations, "\nviolation: ") }
+
+var ids = regexp.MustCompile(work + `/\d+`)
+
+// tell tells the stories of some messages.
+func (w *world) tell(violations []string) string {
+	named := ids.FindAllString(strings.Join(violations, "\n"), -1)
+	slices.Sort(named)
+	var s strings.Builder
+	for i, id := range slices.Compact(named) {
+		if i == 3 {
+			break
+		}
+		fmt.Fprintf(&s, "the story of %s:\n%s", id, w.broker.Story(id))
+	}
+	return s.String()
+}
+
+// run runs the plan to its end.
+func (w *world) run() (r result) {
+	var err error
+	if w.broker, err = rehoptest.NewBroker(rehoptest.Config{Version: w.version}); err != nil {
+		w.violate("the broker: %v", err)
+		return w.result()
+	}
+	w.broker.Slow(w.latency)
+	w.slowness = []time.Duration{w.latency}
+
+	operator := w.open("operator", nil)
+	if operator == nil {
+		return w.result()
+	}
+	w.declare(operator)
+	var stopped sync.WaitGroup
+	ctx, end := context.WithCancel(context.Background())
+	for i := range w.plan.consumers {
+		stopped.Go(func() { w.serve(ctx, i) })
+	}
+	var shops sync.WaitGroup
+	for i := range w.plan.producers {
+		shops.Go(func() { w.sell(ctx, i) })
+	}
+	var faults sync.WaitGroup
+	for _, f := range w.plan.faults {
+		faults.Go(func() { w.breakLater(ctx, f, operator) })
+	}
+	sleep(ctx, w.faultsEnd())
+	faults.Wait()
+	w.comeToRest()
+	end()
+	shops.Wait()
+	stopped.Wait()
+	w.within("Close of the operator's Conn", closing, func() { _ = operator.Close() })
+	w.judge()
+	_ = w.broker.Close()
+	time.Sleep(time.Hour) // what is left behind ends, or is noticed by the bubble
+	return w.result()
+}
+
+func (w *world) result() result {
+	w.mu.Lock()
+	violations := slices.Clone(w.violations)
+	w.mu.Unlock()
+	return result{
+		violations: violations, stories: w.tell(violations), simulated: time.Since(w.began), counts: w.acct.Counts(),
+		faults: len(w.plan.faults), doubled: w.acct.Doubled().Messages,
+	}
+}
+
+// violate notes what must not be.
+func (w *world) violate(format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.violations) < 20 {
+		w.violations = append(w.violations, fmt.Sprintf("%v: ", time.Since(w.began))+fmt.Sprintf(format, args...))
+	}
+}
+
+// within notes what takes longer than it may.
+func (w *world) within(what string, limit time.Duration, do func()) {
+	late := time.AfterFunc(limit, func() { w.violate("%s has taken more than %v", what, limit) })
+	do()
+	late.Stop()
+}
+
+// troubled notes a time of trouble.
+func (w *world) troubled(what string, from, to time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.troubles = append(w.troubles, trouble{what, from, to.Add(aftermath)})
+}
+
+// inTrouble tells whether there was trouble between two times.
+func (w *world) inTrouble(from, to time.Time) bool {
+	return slices.ContainsFunc(w.troubles, func(t trouble) bool { return t.from.Before(to) && from.Before(t.to) })
+}
+
+func (w *world) network(name string) *network {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.networks[name] == nil {
+		w.networks[name] = newNetwork(w.broker.Dial)
+	}
+	return w.networks[name]
+}
+
+// open opens the Conn of a process, lazily.
+func (w *world) open(name string, onUp func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
+	conn, err := connection.Open(context.Background(), connection.Config{
+		URLs: []string{"amqp://guest:guest@broker"}, Name: name, Dial: w.network(name).Dial, Lazy: true,
+		Heartbeat: w.heartbeat, OnUp: onUp,
+	})
+	if err != nil {
+		w.violate("Open of %s: %v", name, err)
+		return nil
+	}
+	return conn
+}
+
+// onUp declares, if a process does.
+func (w *world) onUp(declares bool, schedule int) func(ctx context.Context, conn *connection.Conn) error {
+	if !declares {
+		return nil
+	}
+	return func(ctx context.Context, conn *connection.Conn) error {
+		return topology.Declare(ctx, conn, w.specs(schedule)...)
+	}
+}
+
+// declare declares what all processes need, as an operator who tries until it
+// works.
+func (w *world) declare(conn *connection.Conn) {
+	for schedule := range w.schedules {
+		for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
+			err := w.declareOnce(conn, schedule)
+			if err == nil {
+				break
+			}
+			if time.Since(w.began) > w.faultsEnd()+w.patience() {
+				w.violate("the topology cannot be declared: %v", err)
+				return
+			}
+			time.Sleep(pause)
+		}
+	}
+}
+
+func (w *world) declareOnce(conn *connection.Conn, schedule int) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return topology.Declare(ctx, conn, w.specs(schedule)...)
+}
+
+// sleep reports whether ctx still lives.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// comeToRest waits until nothing moves, for as long as the plan allows, and what is
+// in the queues: callers with short deadlines publish a message again and again.
+func (w *world) comeToRest() {
+	patience := w.patience() + w.handling(w.queued())
+	every := max(5*time.Second, patience/200)
+	calm := 0
+	for limit := time.Now().Add(patience); ; {
+		time.Sleep(every)
+		w.takeLetters()
+		moving := w.moving()
+		if moving == "" {
+			if calm++; calm > 3 {
+				return
+			}
+			continue
+		}
+		calm = 0
+		if time.Now().After(limit) {
+			w.violate("not at rest %v after the faults: %s", patience, moving)
+			return
+		}
+	}
+}
+
+func (w *world) queued() (messages int) {
+	for _, name := range w.broker.Queues() {
+		q, _ := w.broker.Queue(name)
+		messages += len(q.Ready) + len(q.Unacked)
+	}
+	return messages
+}
+
+// takeLetters takes the letters out of the dead-letter queue.
+func (w *world) takeLetters() {
+	queue := w.spec(0).DeadLetterQueue().Name
+	for _, m := range w.broker.Drain(queue) {
+		w.ends(queue, m)
+	}
+}
+
+// ends notes a message that was taken out of a queue.
+func (w *world) ends(queue string, m rehoptest.Message) {
+	h, err := xdeath.Parse(m.Headers)
+	switch {
+	case err != nil:
+		w.violate("message %s in %s: %v", m.MessageId, queue, err)
+	case queue == w.spec(0).DeadLetterQueue().Name:
+		h = h.Letter()
+		w.acct.Letter(m.MessageId, h.Failure.Cause, h.FinalAttempts, account.CallOf(m.Headers), false)
+	default:
+		w.acct.Found(m.MessageId, queue, h.Attempt(work, true)-1, account.CallOf(m.Headers), false)
+	}
+}
+
+// moving says what still moves, or is in a queue.
+func (w *world) moving() string {
+	var s []string
+	c := w.acct.Counts()
+	for name, n := range map[string]int{
+		"messages that are safe and have not ended": c.Open, "calls of Publish": c.InFlight, "handlers": c.Running, "unsettled deliveries": c.Unsettled,
+		"messages not published": w.messages() - w.safe(),
+	} {
+		if n != 0 {
+			s = append(s, fmt.Sprintf("%d %s", n, name))
+		}
+	}
+	for _, name := range w.broker.Queues() {
+		q, _ := w.broker.Queue(name)
+		if n := len(q.Ready) + len(q.Unacked) + len(q.Delayed) + len(q.Dead); n > 0 {
+			s = append(s, fmt.Sprintf("%d messages in %s (%d ready, %d unacked, %d delayed, %d dead letters)", n, name, len(q.Ready), len(q.Unacked), len(q.Delayed), len(q.Dead)))
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, c := range w.consumers {
+		if err := c.Health(); err != nil {
+			s = append(s, fmt.Sprintf("%s is unhealthy: %v", name, err))
+		}
+	}
+	slices.Sort(s)
+	return strings.Join(s, "; ")
+}
+
+func (w *world) safe() int { return w.acct.Counts().Safe }

@@ -1,0 +1,87 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+func TestChange(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		for i := range 6 {
+			must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", Key: "k", ID: fmt.Sprint(i)}, errAway))
+		}
+		id := func(i int) store.Query { return store.Query{MessageIDs: []string{fmt.Sprint(i)}} }
+		for _, change := range []struct {
+			name string
+			do   func(context.Context, store.Query) (int, error)
+			of   int
+		}{{"Park", s.Park, 0}, {"Archive", s.Archive, 1}, {"Delete", s.Delete, 2}, {"Park", s.Park, 3}, {"Release", s.Release, 3}} {
+			if n, err := change.do(t.Context(), id(change.of)); n != 1 || err != nil {
+				t.Errorf("%s: %d, %v", change.name, n, err)
+			}
+			if n, err := change.do(t.Context(), store.Query{}); n != 0 || connection.ClassOf(err) != connection.Bug {
+				t.Errorf("%s of the empty Query: %d, %v; want a refusal", change.name, n, err)
+			}
+		}
+		var states []store.State
+		for _, l := range find(t, s, store.Query{}) {
+			states = append(states, l.State)
+		}
+		if want := []store.State{store.Parked, store.Archived, store.Ready, store.Ready, store.Ready}; !slices.Equal(states, want) {
+			t.Errorf("states %v, want %v", states, want)
+		}
+		four := find(t, s, id(4))[0]
+		edited, err := s.Edit(t.Context(), four.ID, func(m *producer.Message) error { m.Key, m.Body = "other", []byte("new"); return nil })
+		must(t, err)
+		if l := find(t, s, id(4))[0]; l.ID != edited || l.Message.Key != "other" || string(l.Message.Body) != "new" || l.Number != four.Number {
+			t.Errorf("edited: %+v", l)
+		}
+		if _, err := s.Edit(t.Context(), edited, func(m *producer.Message) error { m.Priority = 200; return nil }); connection.ClassOf(err) != connection.Bug {
+			t.Errorf("Edit to a faulty message: %v", err)
+		}
+		if _, err := s.Edit(t.Context(), "none", func(*producer.Message) error { return nil }); err == nil {
+			t.Error("Edit of a letter that is not there: nil")
+		}
+		if n, err := s.Prune(t.Context(), time.Now().Add(time.Minute)); n != 1 || err != nil {
+			t.Errorf("Prune: %d, %v; want the archived one", n, err)
+		}
+		if n, err := s.Delete(t.Context(), store.Query{All: true}); n != 4 || err != nil {
+			t.Errorf("Delete of all: %d, %v", n, err)
+		}
+	})
+}
+
+func TestALetterThatWasEditedIsReplacedByNoOther(t *testing.T) {
+	original := producer.Message{Exchange: "shop", Key: "order.paid", ID: "order", Body: []byte("A"), Headers: amqp.Table{"v": "1"}}
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		must(t, s.Put(t.Context(), original, producer.ErrReturned))
+		_, err := s.Edit(t.Context(), find(t, s, store.Query{})[0].ID, func(m *producer.Message) error {
+			m.Body, m.Headers = []byte("B"), amqp.Table{"v": "2"}
+			return nil
+		})
+		must(t, err)
+		must(t, s.Put(t.Context(), original, errAway)) // it is published, and stored, once more
+		letters := find(t, s, store.Query{})
+		if len(letters) != 2 {
+			t.Fatalf("%d letters, want the edited one and the original", len(letters))
+		}
+		edited, again := letters[0], letters[1]
+		if string(edited.Message.Body) != "B" || edited.Message.Headers["v"] != "2" || edited.State != store.Held {
+			t.Errorf("the edited letter is %+v", edited)
+		}
+		if string(again.Message.Body) != "A" || again.Message.Headers["v"] != "1" || again.State != store.Ready {
+			t.Errorf("the original is %+v", again)
+		}
+	})
+}

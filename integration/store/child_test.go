@@ -1,0 +1,161 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+// task is what the child does. It tells the id of each message that is stored or
+// forwarded.
+type task struct {
+	Do             string // store, forward, or stop for ever after a confirm
+	URL            string // of the broker
+	Dialect        store.Dialect
+	Driver, Source string
+}
+
+// childLease is how long the letters of a dead child wait.
+const childLease = 2 * time.Second
+
+// work is what the child does.
+func work(job task) error {
+	ctx := context.Background()
+	db, err := place{job.Dialect, job.Driver, job.Source}.connect()
+	if err != nil {
+		return err
+	}
+	s, err := store.Open(ctx, db, job.Dialect, store.Config{})
+	if err != nil {
+		return err
+	}
+	if job.Do == "store" {
+		for g := range 16 {
+			go func() {
+				for i := 0; ; i++ {
+					id := fmt.Sprintf("%d-%d", g, i)
+					if err := s.Put(ctx, producer.Message{Key: "k", ID: id, Body: []byte("body")}, errAway); err != nil {
+						log.Fatal(err)
+					}
+					child.Say(id)
+				}
+			}()
+		}
+		select {}
+	}
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{job.URL}})
+	if err != nil {
+		return err
+	}
+	p, err := producer.New(conn, producer.Config{})
+	if err != nil {
+		return err
+	}
+	return s.Forward(ctx, p, store.ForwardConfig{Batch: 50, Lease: childLease, Trace: store.ForwardTrace{
+		Forwarded: func(l store.Letter, _ producer.Receipt) {
+			child.Say(l.Message.ID)
+			if job.Do == "stop after a confirm" {
+				select {}
+			}
+		},
+	}})
+}
+
+// runChild starts a child, kills it when it has told so many ids, and returns all
+// that it has told.
+func runChild(t *testing.T, job task, ids int) map[string]bool {
+	t.Helper()
+	told := map[string]bool{}
+	p := child.Start(t, job, func(p *child.Process, id string) {
+		if told[id] = true; len(told) == ids {
+			p.Kill()
+		}
+	})
+	late := time.AfterFunc(60*time.Second, p.Kill)
+	defer late.Stop()
+	if err := p.Wait(); err != nil || len(told) < ids {
+		t.Fatalf("the child has told %d of %d ids: %v", len(told), ids, err)
+	}
+	return told
+}
+
+func (p place) task(do, url string) task {
+	return task{Do: do, URL: url, Dialect: p.dialect, Driver: p.driver, Source: p.source}
+}
+
+func TestKilledWhileStoring(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		told := runChild(t, p.task("store", ""), 1000)
+		s := p.store(t, store.Config{})
+		stored := map[string]bool{}
+		for q := (store.Query{Limit: 1000}); ; {
+			page := find(t, s, q)
+			if len(page) == 0 {
+				break
+			}
+			for _, l := range page {
+				stored[l.Message.ID] = true
+			}
+			q.After = page[len(page)-1].Number
+		}
+		for id := range told {
+			if !stored[id] {
+				t.Errorf("%s was reported as stored, and is not", id)
+			}
+		}
+		t.Logf("%d reported, %d stored", len(told), len(stored))
+	})
+}
+
+func TestKilledWhileForwarding(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		b := theBroker(t, p.dialect)
+		q := b.queue(t, nil)
+		s := p.store(t, store.Config{})
+		want := fill(t, s, 1500, producer.Message{Key: q})
+		runChild(t, p.task("forward", b.AMQPURL()), 500)
+		forward(t, s, b.producer(t), store.ForwardConfig{})
+		empties(t, s, store.Query{}, 30*time.Second)
+		got := b.drain(t, q, len(want))
+		twice := 0
+		for _, id := range want {
+			switch got[id] {
+			case 0:
+				t.Errorf("%s is lost", id)
+			case 1:
+			default:
+				twice++
+			}
+		}
+		// At most what was confirmed and not deleted: the leases of one process.
+		if twice > 8*50 {
+			t.Errorf("%d messages arrived twice", twice)
+		}
+		t.Logf("%d of %d arrived twice", twice, len(want))
+	})
+}
+
+func TestKilledBetweenConfirmAndDelete(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		b := theBroker(t, p.dialect)
+		q := b.queue(t, nil)
+		s := p.store(t, store.Config{})
+		fill(t, s, 1, producer.Message{Key: q})
+		runChild(t, p.task("stop after a confirm", b.AMQPURL()), 1)
+		if n, _ := s.Count(t.Context(), store.Query{}); n != 1 {
+			t.Errorf("%d letters after the kill, want 1", n)
+		}
+		forward(t, s, b.producer(t), store.ForwardConfig{})
+		empties(t, s, store.Query{}, 30*time.Second)
+		if got := b.drain(t, q, 1); len(got) != 1 || got["m-000000"] != 2 {
+			t.Errorf("%v, want the message twice, with one id", got)
+		}
+	})
+}

@@ -1,0 +1,248 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/store"
+)
+
+// road is a way to a broker that can be closed.
+type road struct {
+	cfg         connection.Config
+	close, open func()
+	queue       string
+	ids         func(n int) []string // of the n messages in the queue, and of what is there twice, in their order
+}
+
+// roads leads to the broker in the process and to a real one.
+func roads() map[string]func(*testing.T, place) road {
+	return map[string]func(*testing.T, place) road{
+		"rehoptest": func(t *testing.T, _ place) road {
+			b, err := rehoptest.NewBroker(rehoptest.Config{})
+			must(t, err)
+			t.Cleanup(func() { b.Close() })
+			const queue = "ordered"
+			conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: b.Dial})
+			must(t, err)
+			defer conn.Close()
+			session, err := conn.Session(t.Context(), connection.Consume)
+			must(t, err)
+			_, err = session.Channel().QueueDeclare(queue, true, false, false, false, nil)
+			must(t, err)
+			return road{
+				cfg:   connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: b.Dial},
+				close: b.Stop, open: b.Start, queue: queue,
+				ids: func(int) (ids []string) {
+					for _, m := range b.Drain(queue) {
+						ids = append(ids, m.MessageId)
+					}
+					return ids
+				},
+			}
+		},
+		"RabbitMQ": func(t *testing.T, p place) road {
+			b := theBroker(t, p.dialect)
+			url, proxy := b.through(t)
+			queue := b.queue(t, nil)
+			return road{
+				cfg:   connection.Config{URLs: []string{url}},
+				close: func() { must(t, proxy.Refuse(true)); proxy.Cut() },
+				open:  func() { must(t, proxy.Lift()) },
+				queue: queue,
+				ids: func(n int) (ids []string) {
+					for _, d := range b.take(t, queue, n) {
+						ids = append(ids, d.MessageId)
+					}
+					return ids
+				},
+			}
+		},
+	}
+}
+
+// through leads to the broker over a proxy.
+func (b realBroker) through(t testing.TB) (string, *faultproxy.Proxy) {
+	t.Helper()
+	u, err := url.Parse(b.AMQPURL())
+	must(t, err)
+	proxy, err := faultproxy.Start(u.Host)
+	must(t, err)
+	t.Cleanup(proxy.Close)
+	u.Host = proxy.Addr()
+	return u.String(), proxy
+}
+
+func TestKeepOrder(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		one, other := p.store(t, store.Config{}), p.store(t, store.Config{})
+		for i := range 60 {
+			must(t, one.Put(t.Context(), producer.Message{Key: fmt.Sprint("k-", i%3), ID: fmt.Sprintf("%02d", i)}, errAway))
+		}
+		var mu sync.Mutex
+		tries := map[string]int{}
+		broker := &peer{answer: func(_ context.Context, m producer.Message) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if tries[m.ID]++; m.ID[1] == '4' && tries[m.ID] == 1 {
+				return connection.ErrSessionLost // holds up those behind it
+			}
+			return nil
+		}}
+		forward(t, one, broker, store.ForwardConfig{KeepOrder: true})
+		forward(t, other, broker, store.ForwardConfig{KeepOrder: true})
+		empties(t, one, store.Query{}, 30*time.Second)
+		last := map[string]string{}
+		broker.mu.Lock()
+		defer broker.mu.Unlock()
+		if len(broker.sent) != 60 {
+			t.Errorf("%d messages, want 60", len(broker.sent))
+		}
+		for _, m := range broker.sent {
+			if m.ID <= last[m.Key] {
+				t.Errorf("%s came after %s", m.ID, last[m.Key])
+			}
+			last[m.Key] = m.ID
+		}
+	})
+}
+
+// TestFreshMessagesStayBehindStoredOnes: one caller publishes through an outage,
+// and its messages are in the queue in their order.
+func TestFreshMessagesStayBehindStoredOnes(t *testing.T) {
+	t.Parallel()
+	for name, lead := range roads() {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, p place) { staysBehind(t, p, lead(t, p)) })
+		})
+	}
+}
+
+func staysBehind(t *testing.T, p place, r road) {
+	ctx := t.Context()
+	s := p.store(t, store.Config{KeepOrder: true})
+	conn, err := connection.Open(ctx, r.cfg)
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}, FallbackAfter: 100 * time.Millisecond})
+	must(t, err)
+	t.Cleanup(func() { shop.Close() })
+	forwarder, err := producer.New(conn, producer.Config{})
+	must(t, err)
+	t.Cleanup(func() { forwarder.Close() })
+	forward(t, s, forwarder, store.ForwardConfig{KeepOrder: true})
+	n, behind := 0, 0
+	publish := func() producer.Place {
+		receipt, err := shop.Publish(ctx, producer.Message{Key: r.queue, ID: strconv.Itoa(n)})
+		must(t, err)
+		n++
+		if errors.Is(receipt.Err, producer.ErrBehind) {
+			behind++
+		}
+		return receipt.Place
+	}
+	for range 50 {
+		publish()
+	}
+	r.close()
+	for range 200 {
+		publish()
+	}
+	r.open()
+	// Until the store is empty and they go to the queue again, which they never do
+	// where they come faster than what is stored goes.
+	var latest time.Time
+	poll.Until(t, 2*time.Minute, "messages are confirmed again", func() bool {
+		if time.Since(latest) < 100*time.Millisecond {
+			return false
+		}
+		latest = time.Now()
+		return publish() == producer.PlaceQueue
+	})
+	for range 50 {
+		publish()
+	}
+	empties(t, s, store.Query{}, 10*time.Second)
+	last, seen := -1, map[string]bool{}
+	for _, id := range r.ids(n) {
+		if seen[id] { // one that was cut off may be there twice
+			continue
+		}
+		seen[id] = true
+		i, err := strconv.Atoi(id)
+		must(t, err)
+		if i != last+1 {
+			t.Fatalf("%d came after %d", i, last)
+		}
+		last = i
+	}
+	if last != n-1 || behind == 0 {
+		t.Errorf("%d of %d messages arrived; %d were stored behind others", last+1, n, behind)
+	}
+}
+
+// TestWhatAnEarlierProcessLeftIsAhead: a store that is opened knows what waits.
+func TestWhatAnEarlierProcessLeftIsAhead(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		ctx := t.Context()
+		left := p.store(t, store.Config{})
+		for i := range 3 {
+			must(t, left.Put(ctx, producer.Message{Key: "k", ID: fmt.Sprint(i)}, errAway))
+		}
+		_, err := left.PutAt(ctx, time.Now().Add(time.Hour), producer.Message{Key: "later"})
+		must(t, err)
+		must(t, left.Put(ctx, producer.Message{Key: "held"}, producer.ErrReturned))
+		s := p.store(t, store.Config{KeepOrder: true})
+		behind := func(key string, want bool) {
+			t.Helper()
+			if stored, err := s.PutBehind(ctx, producer.Message{Key: key, ID: "fresh " + key}); stored != want || err != nil {
+				t.Errorf("behind %s: %v, %v; want %v", key, stored, err, want)
+			}
+		}
+		behind("k", true)
+		behind("later", false)
+		behind("held", false)
+		behind("other", false)
+		broker := &peer{}
+		stop := forward(t, s, broker, store.ForwardConfig{KeepOrder: true})
+		empties(t, s, store.Query{Key: "k"}, 10*time.Second)
+		stop()
+		if got := broker.ids(); len(got) != 4 || got[3] != "fresh k" {
+			t.Errorf("forwarded %q", got)
+		}
+		behind("k", false)
+		if stored, err := left.PutBehind(ctx, producer.Message{Key: "k"}); stored || err != nil {
+			t.Errorf("without KeepOrder: %v, %v", stored, err)
+		}
+	})
+}
+
+// TestBehindALockedDatabase: a message that may not overtake others and cannot be
+// stored is not sent.
+func TestBehindALockedDatabase(t *testing.T) {
+	p := newPlace(t, store.SQLite)
+	s := p.store(t, store.Config{KeepOrder: true, Timeout: 200 * time.Millisecond})
+	must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "first"}, errAway))
+	unlock := lock(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if stored, err := s.PutBehind(ctx, producer.Message{Key: "k", ID: "second"}); err == nil || stored {
+		t.Errorf("%v, %v; want an error", stored, err)
+	}
+	unlock()
+	poll.Until(t, 10*time.Second, "stored behind", func() bool {
+		stored, err := s.PutBehind(ctx, producer.Message{Key: "k", ID: "second"})
+		return stored && err == nil
+	})
+}

@@ -1,0 +1,147 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+func dead(i int) *consumer.Delivery {
+	return &consumer.Delivery{Exchange: "shop", Key: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: []byte("b"),
+		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: fmt.Sprint("order ", i), At: time.Now()}}}
+}
+
+func collect(t *testing.T, s *store.Store, n int) {
+	t.Helper()
+	if n > 100 { // in no order
+		eachOf(t, n, func(i int) error { return s.Collect(t.Context(), dead(i)) })
+		return
+	}
+	for i := range n {
+		must(t, s.Collect(t.Context(), dead(i)))
+	}
+}
+
+func TestReplay(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		collect(t, s, 500)
+		must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", Key: "k", ID: "lost"}, producer.ErrReturned))
+		must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", Key: "k", ID: "machine's"}, errAway))
+		broker := &peer{answer: func(_ context.Context, m producer.Message) error {
+			if m.ID == "d-100" {
+				return producer.ErrNacked
+			}
+			return nil
+		}}
+		report, err := s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{DryRun: true})
+		if report.Matched != 501 || err != nil || len(broker.ids()) != 0 {
+			t.Errorf("dry run: %+v, %v", report, err)
+		}
+		calls := 0
+		report, err = s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Progress: func(store.ReplayReport) { calls++ }})
+		if err != nil || report.Matched != 501 || report.Sent != 500 || report.Failed != 1 || !errors.Is(report.Last, producer.ErrNacked) || calls < 3 {
+			t.Errorf("%+v, %v, %d calls of Progress", report, err, calls)
+		}
+		for _, m := range broker.sent {
+			want := topology.Address{Key: "orders"}
+			if m.ID == "lost" {
+				want = topology.Address{Exchange: "shop", Key: "k"}
+			}
+			if got := (topology.Address{Exchange: m.Exchange, Key: m.Key}); got != want || m.Replays != 1 {
+				t.Errorf("%s went to %v, replay %d; want %v", m.ID, got, m.Replays, want)
+			}
+		}
+		left := find(t, s, store.Query{})
+		if len(left) != 2 || left[0].Message.ID != "d-100" || left[0].State != store.Held || left[0].Tries != 1 || left[0].TryError == "" || left[0].Lease != "" || !left[0].NextTry.IsZero() {
+			t.Errorf("left: %+v", left)
+		}
+	})
+}
+
+func TestReplaySome(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		collect(t, s, 30)
+		broker := &peer{}
+		errEdit := errors.New("not this one")
+		began := time.Now()
+		report, err := s.Replay(t.Context(), broker, store.Query{Queue: "orders"}, store.ReplayOptions{
+			Limit: 20, Rate: 20, To: &topology.Address{Exchange: "x", Key: "y"},
+			Edit: func(m *producer.Message) error {
+				if m.ID == "d-003" {
+					return errEdit
+				}
+				m.Type = "edited"
+				return nil
+			},
+		})
+		if err != nil || report.Sent != 19 || report.Failed != 1 || !errors.Is(report.Last, errEdit) && report.Last == nil || time.Since(began) < 600*time.Millisecond {
+			t.Errorf("%+v, %v", report, err)
+		}
+		if m := broker.sent[0]; m.Exchange != "x" || m.Key != "y" || m.Type != "edited" {
+			t.Errorf("sent %+v", m)
+		}
+		if left := find(t, s, store.Query{}); len(left) != 11 || left[0].Message.ID != "d-003" || left[0].Message.Key != "order.paid" {
+			t.Errorf("left %d", len(left))
+		}
+	})
+}
+
+func TestReplayStopsAndGoesOn(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		collect(t, s, 50)
+		broker := &peer{}
+		ctx, cancel := context.WithCancel(t.Context())
+		report, err := s.Replay(ctx, broker, store.Query{Queue: "orders"}, store.ReplayOptions{Rate: 100, Progress: func(store.ReplayReport) { cancel() }})
+		if !errors.Is(err, context.Canceled) || report.Sent == 0 || report.Sent == 50 {
+			t.Errorf("stopped: %+v, %v", report, err)
+		}
+		report, err = s.Replay(t.Context(), broker, store.Query{Queue: "orders"}, store.ReplayOptions{})
+		ids := broker.ids()
+		slices.Sort(ids)
+		if err != nil || len(ids) != 50 || len(slices.Compact(ids)) != 50 {
+			t.Errorf("gone on: %+v, %v, %d sent", report, err, len(ids))
+		}
+	})
+}
+
+func TestCanary(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		collect(t, s, 10)
+		returns := true
+		broker := &peer{answer: func(_ context.Context, m producer.Message) error {
+			if returns {
+				go func() { _ = s.Collect(context.Background(), dead(0)) }() // the handler failed again
+			}
+			return nil
+		}}
+		report, err := s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Canary: 2 * time.Second})
+		if !errors.Is(err, store.ErrCanary) || report.Sent != 1 {
+			t.Errorf("the canary dies: %+v, %v", report, err)
+		}
+		returns = false
+		report, err = s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Canary: 200 * time.Millisecond})
+		if err != nil || report.Sent != 10 {
+			t.Errorf("the canary lives: %+v, %v", report, err)
+		}
+		collect(t, s, 2)
+		broker.answer = func(context.Context, producer.Message) error { return connection.ErrSessionLost }
+		report, err = s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Canary: time.Minute})
+		if !errors.Is(err, connection.ErrSessionLost) || report.Failed != 1 {
+			t.Errorf("the canary cannot leave: %+v, %v", report, err)
+		}
+	})
+}

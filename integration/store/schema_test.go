@@ -1,0 +1,48 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/store"
+)
+
+func TestSchema(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		var all sync.WaitGroup
+		for range 8 { // processes that start at once
+			db := p.open(t)
+			all.Go(func() {
+				if _, err := store.Open(t.Context(), db, p.dialect, store.Config{}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		db := p.open(t)
+		var versions int
+		must(t, db.QueryRow("SELECT COUNT(*) FROM rehop_letters_schema").Scan(&versions))
+		if versions != 1 {
+			t.Errorf("%d versions of the schema, want 1", versions)
+		}
+		_, err := db.Exec("INSERT INTO rehop_letters_schema VALUES (99)")
+		must(t, err)
+		_, err = store.Open(t.Context(), db, p.dialect, store.Config{})
+		var newer *store.SchemaError
+		if !errors.As(err, &newer) || newer.Have != 99 || connection.ClassOf(err) != connection.Configuration {
+			t.Errorf("a schema of the future: %v", err)
+		}
+	})
+}
+
+func TestFaultyConfig(t *testing.T) {
+	_, err := store.Open(t.Context(), nil, 0, store.Config{Table: "a; DROP", Timeout: -1, KeepArchived: -1})
+	for _, want := range []string{"Table", "Timeout", "KeepArchived", "dialect", "db is nil"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Open: %v, want a word of %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,133 @@
+package store_test
+
+import (
+	"context"
+	"database/sql"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/integration/store/database"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+)
+
+// servers are started when first asked for.
+var servers = map[database.Kind]func() (*database.Server, error){
+	database.MariaDB:    sync.OnceValues(func() (*database.Server, error) { return start(database.MariaDB) }),
+	database.PostgreSQL: sync.OnceValues(func() (*database.Server, error) { return start(database.PostgreSQL) }),
+}
+
+var started []*database.Server
+var startedMu sync.Mutex
+
+func start(kind database.Kind) (*database.Server, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	s, err := database.Start(ctx, kind)
+	if err == nil {
+		startedMu.Lock()
+		started = append(started, s)
+		startedMu.Unlock()
+	}
+	return s, err
+}
+
+func TestMain(m *testing.M) {
+	child.Main(work)
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil {
+		panic(err)
+	}
+	code := m.Run()
+	for _, s := range started {
+		if err := s.Close(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	closeBrokers()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// place is an empty database.
+type place struct {
+	dialect        store.Dialect
+	driver, source string // source is the path of SQLite's file
+}
+
+func (p place) connect() (*sql.DB, error) {
+	if p.dialect == store.SQLite {
+		return sqlite.Open(p.source)
+	}
+	db, err := sql.Open(p.driver, p.source)
+	if err == nil {
+		db.SetMaxIdleConns(10)
+	}
+	return db, err
+}
+
+// open opens the database; twice makes two handles, as two processes have.
+func (p place) open(t testing.TB) *sql.DB {
+	t.Helper()
+	db, err := p.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { db.Close() })
+	return db
+}
+
+func (p place) store(t testing.TB, cfg store.Config) *store.Store {
+	t.Helper()
+	s, err := store.Open(t.Context(), p.open(t), p.dialect, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+var databases atomic.Int64
+
+func newPlace(t testing.TB, dialect store.Dialect) place {
+	t.Helper()
+	if dialect == store.SQLite {
+		return place{dialect: dialect, source: filepath.Join(t.TempDir(), "letters.db")}
+	}
+	kind := map[store.Dialect]database.Kind{store.MySQL: database.MariaDB, store.PostgreSQL: database.PostgreSQL}[dialect]
+	server, err := servers[kind]()
+	if err != nil {
+		t.Fatal(err)
+	}
+	driver, source, err := server.Create(t.Context(), fmt.Sprintf("t%d", databases.Add(1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return place{dialect, driver, source}
+}
+
+// onEach runs a test on an empty database of each dialect, beside other tests: most
+// of them wait most of their time.
+func onEach(t *testing.T, test func(t *testing.T, p place)) {
+	t.Parallel()
+	for _, dialect := range []store.Dialect{store.SQLite, store.MySQL, store.PostgreSQL} {
+		t.Run(dialect.String(), func(t *testing.T) {
+			t.Parallel()
+			test(t, newPlace(t, dialect))
+		})
+	}
+}
