@@ -1,31 +1,32 @@
-// Package rehop is the page to begin with; it holds no code. The SDK gives
-// services on RabbitMQ retries, delays and dead letters that are right on
+// Package rehop is the overview of an SDK for services on RabbitMQ. It holds no
+// code. The SDK gives services retries, delays and dead letters that work on
 // every broker from 3.10 to 4.3.
 //
 // # What a service writes
 //
-// It opens a connection, declares its topology, publishes through a producer
-// and handles through a consumer; the example of this package, example_test.go,
-// is the whole of it. A service that needs only half uses only that package.
+// A service opens a connection, declares its topology, publishes through a
+// producer and handles through a consumer. The example of this package is a
+// complete one. A service that only publishes, or only consumes, uses only that
+// package.
 //
 // # What is promised
 //
-//   - A message that a producer was told is safe is not lost by the SDK: it is
-//     confirmed by its queues, or in a fallback, before Publish returns nil.
-//   - A failure of a handler does not lose the message: it is acked only after
-//     its next place has confirmed it, or the broker itself moves it. Excepted
-//     are a broker that is killed and queues where it moves messages without a
-//     confirm of its own, that is classic queues, and all queues on 3.x: what has
-//     just come back from a wait, or went to the dead-letter queue out of a crash
-//     loop or by a nack as the last resort, is not safe on disk at once.
-//   - Attempts are counted alike on 3.10, 4.0 and 4.3, whatever way the message
-//     took. A crash or a lost connection spends none.
+//   - A message is safe when Publish returns nil: its queues have confirmed it,
+//     or a fallback has it.
+//   - A message whose handler fails is not lost. It is acked after its next place
+//     has confirmed it, or the broker moves it at-least-once. The exception is
+//     what a broker moves without a confirm of its own, if the broker is killed at
+//     that moment: on 3.x and on classic queues, messages that expire in the work
+//     queue or pass its delivery limit; on 3.x, messages in waits with a TTL, which
+//     the default there does without.
+//   - Attempts are counted in the same way on 3.10, 4.0 and 4.3, whatever way the
+//     message took. A crash or a lost connection spends no attempt.
 //   - A wait is never cut short, whatever waits beside it.
-//   - Delivery is at-least-once. A duplicate carries the message id of its
-//     original; package consumer says where they come from.
+//   - Delivery is at-least-once. A duplicate has the message id of its original.
+//     Package consumer says where duplicates come from.
 //
-// Not promised: exactly-once, the order of messages across a retry, anything on
-// transient queues.
+// rehop does not promise exactly-once delivery, the order of messages across a
+// retry, or anything about transient queues.
 //
 // # Where to read on
 //
@@ -35,5 +36,8 @@
 //   - [github.com/rehop/rehop/producer] and
 //     [github.com/rehop/rehop/consumer]: publish and handle
 //   - [github.com/rehop/rehop/connection]: stays connected
-//   - [github.com/rehop/rehop/xdeath]: what the headers say of a message's past
+//   - [github.com/rehop/rehop/store]: keeps messages in a SQL database, while
+//     the broker is away or until a person has looked at them
+//   - [github.com/rehop/rehop/rehoptest]: a broker in the process, for tests
+//   - [github.com/rehop/rehop/xdeath]: what the headers say about a message's past
 package rehop

@@ -33,8 +33,8 @@ func expected(o Order, attempts int) ending {
 // tolerance of a wait that comes early: the broker counts whole milliseconds.
 const tolerance = time.Millisecond
 
-// check returns nil if every order ended exactly once and as expected, and no
-// wait was cut short; else everything that is wrong.
+// check returns nil if every order ended exactly once and as expected, VIPs were
+// handled first, and no wait was cut short; else everything that is wrong.
 func (s summary) check(attempts int) error {
 	var missing, doubled, wrong []string
 	for _, r := range s.records {
@@ -54,7 +54,12 @@ func (s summary) check(attempts int) error {
 			early = append(early, (-late).String())
 		}
 	}
+	var late []string
+	if vips, most := s.vipPlaces(), len(s.records)/10; len(vips) > 0 && median(vips) > most {
+		late = append(late, fmt.Sprintf("place %d of %d, want at most %d", median(vips), len(s.records), most))
+	}
 	return errors.Join(
+		fault("VIPs not handled first, the median", late),
 		fault("orders missing", missing),
 		fault("orders ended more than once, as at-least-once delivery may after a lost connection", doubled),
 		fault("orders ended otherwise than they should", wrong),

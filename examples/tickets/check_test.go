@@ -22,6 +22,16 @@ func perfect(t *testing.T) summary {
 	return s
 }
 
+// vipsFrom gives VIPs the places from first on.
+func vipsFrom(s *summary, first int) {
+	for i := range s.records {
+		if r := &s.records[i]; r.order.VIP {
+			r.start = first
+			first++
+		}
+	}
+}
+
 func TestCheck(t *testing.T) {
 	for _, test := range []struct {
 		name  string
@@ -44,6 +54,8 @@ func TestCheck(t *testing.T) {
 		}, "ended more than once"},
 		{"another attempt than expected", func(s *summary) { s.records[0].endings[0].attempt++ }, "otherwise than they should (1): T-0001"},
 		{"a wait cut short", func(s *summary) { s.lateness = []time.Duration{-2 * time.Millisecond} }, "waits cut short (1): 2ms"},
+		{"VIPs among the first", func(s *summary) { vipsFrom(s, 11) }, ""},
+		{"VIPs among the others", func(s *summary) { vipsFrom(s, 12) }, "VIPs not handled first, the median (1): place 21 of 200, want at most 20"},
 		{"not hundreds of names", func(s *summary) {
 			for i := range s.records {
 				s.records[i].endings, s.records[i].place = nil, queued

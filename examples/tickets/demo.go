@@ -33,7 +33,7 @@ func (d demo) run(ctx context.Context) error {
 		return err
 	}
 
-	waits := desk.sms.Waits
+	waits := desk.waits
 	limit := bound(waits)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	defer cancel()
@@ -78,7 +78,7 @@ func (d demo) run(ctx context.Context) error {
 	if n > 0 {
 		return fmt.Errorf("every order has ended, but %d messages are left in the queues", n)
 	}
-	_, err = fmt.Fprintf(d.out, "\nall %d orders ended exactly once, and no wait was cut short\n", len(d.orders))
+	_, err = fmt.Fprintf(d.out, "\nall %d orders ended exactly once, VIPs came first, and no wait was cut short\n", len(d.orders))
 	return err
 }
 

@@ -33,7 +33,7 @@ func (d desk) serve(ctx context.Context, conn *connection.Conn, o operator, l *l
 	if err != nil {
 		return err
 	}
-	letters, err := consumer.New(conn, d.sms.DeadLetterQueue(), l.ofThisRun(office.sendLetter), consumer.Config{
+	letters, err := consumer.New(conn, d.letters, l.ofThisRun(office.sendLetter), consumer.Config{
 		Concurrency:  4,
 		DrainTimeout: 5 * time.Second,
 		Logger:       logger,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
 )
 
 // publish brings all orders into the queue. It returns nil when each is safe.
@@ -55,7 +56,7 @@ func (d desk) publishOne(ctx context.Context, shop *producer.Producer, order Ord
 		Body:        body,
 	}
 	if order.VIP {
-		message.Priority = d.vipPriority
+		message.Priority = topology.MaxPriority
 	}
 	receipt, err := shop.Publish(ctx, message)
 	if err != nil {

@@ -14,17 +14,19 @@ import (
 // alone returns an error if somebody consumes the orders already: two runs at
 // once would throw away each other's messages.
 func (d desk) alone(ctx context.Context, conn *connection.Conn) error {
-	work, err := look(ctx, conn, d.sms.Name)
-	if err != nil {
-		return err
-	}
-	if work[0].Consumers > 0 {
-		return fmt.Errorf("somebody else consumes %q: another run is at work, or was killed just now; try again in a moment", d.sms.Name)
+	for _, q := range d.queues {
+		work, err := look(ctx, conn, q.Name)
+		if err != nil {
+			return err
+		}
+		if work[0].Consumers > 0 {
+			return fmt.Errorf("somebody else consumes %q: another run is at work, or was killed just now; try again in a moment", q.Name)
+		}
 	}
 	return nil
 }
 
-// leftovers returns how many messages the work queue, its waits and its
+// leftovers returns how many messages the work queues, their waits and their
 // dead-letter queue still hold.
 func (d desk) leftovers(ctx context.Context, conn *connection.Conn) (int, error) {
 	plan, err := topology.NewPlan(conn.Server().Version, d.exchange, d.sms)

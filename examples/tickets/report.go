@@ -12,13 +12,10 @@ import (
 // report prints how the orders ended.
 func (s summary) report(out io.Writer, attempts int) error {
 	endings := map[ending]int{}
-	var vips []int
+	vips := s.vipPlaces()
 	for _, r := range s.records {
 		for _, e := range r.endings {
 			endings[e]++
-		}
-		if r.order.VIP && r.start > 0 {
-			vips = append(vips, r.start)
 		}
 	}
 
@@ -54,6 +51,17 @@ func (s summary) report(out io.Writer, attempts int) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
+}
+
+// vipPlaces returns which places the orders of VIPs had in the order of first
+// attempts.
+func (s summary) vipPlaces() (places []int) {
+	for _, r := range s.records {
+		if r.order.VIP && r.start > 0 {
+			places = append(places, r.start)
+		}
+	}
+	return places
 }
 
 // median returns the middle one of a list that is not empty.

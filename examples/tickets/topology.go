@@ -14,14 +14,21 @@ import (
 // desk is everything that the ticket office has on the broker.
 type desk struct {
 	exchange topology.Exchange
-	sms      topology.WorkQueue
+	sms      orderQueue
+	queues   []topology.WorkQueue // that sms consists of
+	letters  topology.DeadLetterQueue
+	waits    delay.Schedule
+	vips     string // how VIPs come first
 
 	// unsent takes what the producer cannot get into any queue.
 	unsent topology.DeadLetterQueue
+}
 
-	// vipPriority is the priority of a VIP's order, 0 for none.
-	vipPriority uint8
-	vipReason   string
+// orderQueue is what is declared for the orders and read by the office: a
+// topology.WorkQueue or topology.Lanes.
+type orderQueue interface {
+	topology.Spec
+	topology.Source
 }
 
 // newDesk chooses what fits a broker of version v. Another scale is another
@@ -33,22 +40,26 @@ func newDesk(v connection.Version, scale int) desk {
 	}
 	d := desk{
 		exchange: topology.Exchange{Name: name},
-		sms: topology.WorkQueue{
-			Name:     name + ".sms",
-			Bindings: []topology.Binding{{Exchange: name, Key: "order.#"}},
-			Waits:    scaled(scale),
-		},
-		unsent: topology.DeadLetterQueue{Name: name + ".unsent", Exchange: name + ".unsent"},
+		waits:    scaled(scale),
+		unsent:   topology.DeadLetterQueue{Name: name + ".unsent", Exchange: name + ".unsent"},
 	}
+	bindings := []topology.Binding{{Exchange: name, Key: "order.#"}}
 	if v.AtLeast(4, 3) {
-		d.sms.Priority = topology.PriorityNative
-		d.vipPriority = topology.MaxPriority
-		d.vipReason = "the quorum queues of this broker have strict levels"
-		return d
+		one := topology.WorkQueue{Name: name + ".sms", Bindings: bindings, Waits: d.waits, Priority: topology.PriorityNative}
+		d.sms, d.queues = one, []topology.WorkQueue{one}
+		d.vips = "native: the quorum queues of this broker have strict levels"
+	} else {
+		lanes := topology.Lanes{
+			Name:               name + ".sms",
+			Lanes:              []topology.Lane{{Name: "vip"}, {Name: "normal"}},
+			Bindings:           bindings,
+			Waits:              d.waits,
+			OneDeadLetterQueue: true,
+		}
+		d.sms, d.queues = lanes, lanes.WorkQueues()
+		d.vips = "lanes: quorum queues with waits have native priorities from broker 4.3 on"
 	}
-	// No priority on the messages either: from 4.0 to 4.2 a quorum queue looks
-	// at it unasked, and a VIP who waits long would hold back the others.
-	d.vipReason = "quorum queues with waits honour it from broker 4.3 on"
+	d.letters = d.queues[0].DeadLetterQueue()
 	return d
 }
 
@@ -64,16 +75,12 @@ func (d desk) open(ctx context.Context, conn *connection.Conn, out io.Writer) er
 	}
 	lines := [][2]string{
 		{"broker", "RabbitMQ " + plan.Version.String()},
-		{"waits", fmt.Sprint([]time.Duration(d.sms.Waits))},
+		{"waits", fmt.Sprint([]time.Duration(d.waits))},
 	}
 	for _, e := range plan.Engines {
-		lines = append(lines, [2]string{"engine", fmt.Sprintf("%s: %s", e.Engine, e.Why)})
+		lines = append(lines, [2]string{"engine", fmt.Sprintf("%s, %s: %s", e.Queue, e.Engine, e.Why)})
 	}
-	vip := "none"
-	if d.vipPriority > 0 {
-		vip = fmt.Sprint(d.vipPriority)
-	}
-	lines = append(lines, [2]string{"VIP priority", vip + ": " + d.vipReason})
+	lines = append(lines, [2]string{"VIPs first", d.vips})
 	for _, note := range plan.Notes {
 		lines = append(lines, [2]string{"note", note})
 	}

@@ -11,7 +11,7 @@ import (
 
 // What is chosen for a broker must be something that it can declare.
 func TestDeskFitsBroker(t *testing.T) {
-	for version, priority := range map[string]uint8{"3.10.8": 0, "3.13.7": 0, "4.0.5": 0, "4.2.0": 0, "4.3.6": 9} {
+	for version, queues := range map[string]int{"3.10.8": 2, "3.13.7": 2, "4.0.5": 2, "4.2.0": 2, "4.3.6": 1} {
 		v, err := connection.ParseVersion(version)
 		if err != nil {
 			t.Fatal(err)
@@ -20,8 +20,8 @@ func TestDeskFitsBroker(t *testing.T) {
 		if _, err := topology.NewPlan(v, d.specs()...); err != nil {
 			t.Errorf("broker %s: %v", version, err)
 		}
-		if d.vipPriority != priority {
-			t.Errorf("broker %s: priority of VIPs is %d, want %d", version, d.vipPriority, priority)
+		if len(d.queues) != queues || d.letters.Name != "tickets.sms.dlq" {
+			t.Errorf("broker %s: %d work queues, want %d; letters are in %q", version, len(d.queues), queues, d.letters.Name)
 		}
 	}
 }

@@ -1,0 +1,139 @@
+// Outage is a shop that takes orders while its broker is away: they are kept
+// in a file meanwhile, and delivered when the broker is back.
+//
+//	go run ./integration/withbroker -outage 5s,20s -- go run ./examples/outage
+//
+// It ends with a table, and with an error if an order is lost, or arrived twice
+// without a word about it.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+	"github.com/rehop/rehop/topology"
+)
+
+const (
+	exchange = "outage.shop"
+	callers  = 10                     // customers who order at a time
+	every    = 100 * time.Millisecond // each of them
+)
+
+func main() {
+	length := flag.Duration("for", 45*time.Second, "how long orders are taken")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, *length); err != nil {
+		log.Fatal("outage: ", err)
+	}
+}
+
+func run(ctx context.Context, length time.Duration) error {
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	orders := topology.WorkQueue{Name: "outage.orders", Bindings: []topology.Binding{{Exchange: exchange, Key: "order.#"}}, Waits: delay.Default()}
+	if err := topology.Declare(ctx, conn, topology.Exchange{Name: exchange}, orders); err != nil {
+		return err
+	}
+
+	// The file for the time when the broker is away.
+	dir, err := os.MkdirTemp("", "outage-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	db, err := sqlite.Open(filepath.Join(dir, "letters.db"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	if err != nil {
+		return err
+	}
+
+	// The shop publishes, or stores.
+	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+	if err != nil {
+		return err
+	}
+	defer shop.Close()
+
+	// What was stored is published by a producer that stores nothing.
+	forwarder, err := producer.New(conn, producer.Config{})
+	if err != nil {
+		return err
+	}
+	defer forwarder.Close()
+
+	t := newTally()
+	office, err := consumer.New(conn, orders, func(_ context.Context, d *consumer.Delivery) error {
+		t.arrive(d.ID)
+		return nil
+	}, consumer.Config{Concurrency: 16})
+	if err != nil {
+		return err
+	}
+
+	running, end := context.WithCancel(ctx)
+	var services sync.WaitGroup
+	defer services.Wait()
+	defer end()
+	services.Go(func() {
+		if err := letters.Forward(running, forwarder, store.ForwardConfig{Trace: store.ForwardTrace{Forwarded: t.forward}}); err != nil {
+			log.Print("outage: ", err)
+		}
+	})
+	services.Go(func() {
+		if err := office.Run(running); err != nil {
+			log.Print("outage: ", err)
+		}
+	})
+	services.Go(func() { t.show(running) })
+
+	takeOrders(ctx, shop, length, t)
+	if err := t.settle(ctx, letters); err != nil {
+		return err
+	}
+	end()
+	services.Wait()
+	return t.report()
+}
+
+// takeOrders publishes orders from all callers.
+func takeOrders(ctx context.Context, shop *producer.Producer, length time.Duration, t *tally) {
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			tick := time.NewTicker(every)
+			defer tick.Stop()
+			for i := 0; time.Since(t.began) < length && ctx.Err() == nil; i++ {
+				asked := time.Now()
+				receipt, err := shop.Publish(ctx, producer.Message{
+					Exchange: exchange, Key: "order.paid", ID: fmt.Sprintf("order-%d-%d", c, i), Body: []byte("one ticket"),
+				})
+				t.take(receipt, err, time.Since(asked))
+				<-tick.C
+			}
+		})
+	}
+	all.Wait()
+}
