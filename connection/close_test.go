@@ -107,6 +107,29 @@ func TestConcurrentUseUntilClose(t *testing.T) {
 	wg.Wait()
 }
 
+// Whichever the caller of Session sees first.
+func TestASessionThatFailsSaysThatItsContextEndedWhenTheSocketIsLostWithIt(t *testing.T) {
+	t.Parallel()
+	var cancel context.CancelFunc
+	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+		if m != channelOpen {
+			return false
+		}
+		c.Close()
+		cancel()
+		return true
+	}}).start(t)
+	for range 100 {
+		c := open(t, Config{URLs: []string{p.url()}})
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(t.Context())
+		if _, err := c.Session(ctx, Consume); !errors.Is(err, context.Canceled) {
+			t.Fatalf("Session = %v, want context.Canceled", err)
+		}
+		c.Close()
+	}
+}
+
 func TestACloseThatMeetsALostSocketIsNoError(t *testing.T) {
 	for rule, tt := range map[string]struct {
 		err  error
