@@ -72,6 +72,42 @@ func TestShortCallersGetAConnectionAllTheSame(t *testing.T) {
 	}
 }
 
+// A caller who waits for another one's dial leaves when its own ctx ends, and
+// the dial goes on when the one who began it leaves.
+func TestWaitingCallersAreBoundByTheirOwnContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var silent atomic.Bool
+		p := &peer{script: func(*peerConn, method, uint16) bool { return silent.Load() }}
+		c := bubble(t, p, Config{DialTimeout: 500 * time.Millisecond})
+		s := session(t, c, Consume)
+		silent.Store(true)
+		p.hangUp()
+		<-s.Done()
+
+		var wg sync.WaitGroup
+		for range 2 { // one of them begins the dial, the other joins it
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+				defer cancel()
+				began := time.Now()
+				if _, err := c.Session(ctx, Consume); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("Session = %v", err)
+				}
+				if took := time.Since(began); took != 100*time.Millisecond {
+					t.Errorf("returned after %v", took)
+				}
+			})
+		}
+		wg.Go(func() {
+			if _, err := c.Session(t.Context(), Consume); err != nil {
+				t.Errorf("the patient caller: %v", err)
+			}
+		})
+		time.AfterFunc(200*time.Millisecond, func() { silent.Store(false) })
+		wg.Wait()
+	})
+}
+
 func TestOnUpIsNotCutShortByItsCallers(t *testing.T) {
 	for _, use := range []Use{Publish, Consume} {
 		synctest.Test(t, func(t *testing.T) {

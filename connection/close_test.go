@@ -110,23 +110,23 @@ func TestConcurrentUseUntilClose(t *testing.T) {
 // Whichever the caller of Session sees first.
 func TestASessionThatFailsSaysThatItsContextEndedWhenTheSocketIsLostWithIt(t *testing.T) {
 	t.Parallel()
-	var cancel context.CancelFunc
-	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
-		if m != channelOpen {
-			return false
-		}
-		c.Close()
-		cancel()
-		return true
-	}}).start(t)
 	for range 100 {
+		ctx, cancel := context.WithCancel(t.Context())
+		p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
+			if m != channelOpen {
+				return false
+			}
+			c.Close()
+			cancel()
+			return true
+		}}).start(t)
 		c := open(t, Config{URLs: []string{p.url()}})
-		var ctx context.Context
-		ctx, cancel = context.WithCancel(t.Context())
-		if _, err := c.Session(ctx, Consume); !errors.Is(err, context.Canceled) {
+		_, err := c.Session(ctx, Consume)
+		cancel()
+		c.Close()
+		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("Session = %v, want context.Canceled", err)
 		}
-		c.Close()
 	}
 }
 

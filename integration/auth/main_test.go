@@ -97,7 +97,7 @@ func onEachWith(t *testing.T, plugin string, test func(t *testing.T, n *node)) {
 		available = []string{""} // the one there is, of whatever version
 	}
 	if len(available) < len(broker.Series) {
-		t.Logf("NOT RUN on all of %v: there is no Docker, and one version %v", broker.Series, available)
+		t.Logf("NOT RUN on all of %v but on %v: %s", broker.Series, available, broker.WhyNotAll())
 	}
 	for _, version := range available {
 		t.Run("RabbitMQ "+version, func(t *testing.T) {

@@ -39,10 +39,32 @@ func TestWithoutDocker(t *testing.T) {
 	}
 
 	oneVersion("a child process")
+	if why := broker.WhyNoCluster(t.Context()); !strings.HasPrefix(why, "a cluster needs Docker") {
+		t.Errorf("WhyNoCluster() = %q, want that a cluster needs Docker", why)
+	}
 	if _, err := broker.Start(t.Context(), broker.Options{Nodes: 3}); err == nil || !strings.Contains(err.Error(), "one node and not 3") {
 		t.Errorf("Start of a cluster: %v, want to hear that a child process is one node", err)
 	}
 	b := start(t, broker.Process, broker.Options{})
 	t.Setenv("AMQP_URL", b.AMQPURL())
 	oneVersion("AMQP_URL")
+}
+
+func TestVersionsThatAreNamedAreTheOnlyOnes(t *testing.T) {
+	all, err := broker.Available(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("RABBITMQ_VERSIONS", "4.3,4.0")
+	want := slices.DeleteFunc(slices.Clone(all), func(v string) bool { return v == "3.10" })
+	if len(all) == 1 { // no choice
+		want = all
+	}
+	if got, err := broker.Available(t.Context()); err != nil || !slices.Equal(got, want) {
+		t.Errorf("Available() = %v, %v, want %v", got, err, want)
+	}
+	t.Setenv("RABBITMQ_VERSIONS", "4.3,5.0")
+	if _, err := broker.Available(t.Context()); err == nil || !strings.Contains(err.Error(), `"5.0" is not among 3.10, 4.0, 4.3`) {
+		t.Errorf("Available() = %v, want to hear that there is no 5.0", err)
+	}
 }

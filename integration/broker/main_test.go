@@ -13,7 +13,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	// What is proved here needs brokers of ours, and images of our choice.
-	for _, name := range []string{"AMQP_URL", "AMQP_URLS", "RABBITMQ_MANAGEMENT_URL", "RABBITMQ_IMAGE"} {
+	for _, name := range []string{"AMQP_URL", "AMQP_URLS", "RABBITMQ_MANAGEMENT_URL", "RABBITMQ_IMAGE", "RABBITMQ_VERSIONS"} {
 		os.Unsetenv(name)
 	}
 	goleak.VerifyTestMain(m)

@@ -84,16 +84,7 @@ func but(queueType, version string) func(v, t string) string {
 // absent is why there is no cluster here, "" if there is one. It is asked for in
 // a test: go test remembers a result together with those variables of the
 // environment that tests have read, and what TestMain read does not count.
-var absent = sync.OnceValue(func() string {
-	here, err := broker.Available(context.Background())
-	switch {
-	case os.Getenv("AMQP_URL") != "":
-		return "AMQP_URL is set: that broker is not ours to break"
-	case err != nil || len(here) < len(broker.Series):
-		return "a cluster needs Docker"
-	}
-	return ""
-})
+var absent = sync.OnceValue(func() string { return broker.WhyNoCluster(context.Background()) })
 
 func TestMain(m *testing.M) {
 	flag.Parse()

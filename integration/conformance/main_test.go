@@ -110,11 +110,7 @@ func startNodes() error {
 	if err := errors.Join(errs...); err != nil {
 		return errors.Join(err, closeNodes())
 	}
-	why := "without Docker there is the installed version only"
-	if given {
-		why = "AMQP_URL names one broker, of another version"
-	}
-	table.LeaveAllBut(slices.Collect(maps.Keys(nodes)), why)
+	table.LeaveAllBut(slices.Collect(maps.Keys(nodes)), broker.WhyNotAll())
 	return nil
 }
 

@@ -22,12 +22,8 @@ const movedOn = 5 * time.Second
 // its majority a queue may refuse a message, and Publish says so.
 func TestNodesOfAClusterStopped(t *testing.T) {
 	t.Parallel()
-	all, err := versions()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(all) < len(broker.Series) {
-		t.Log("NOT RUN: a cluster needs Docker")
+	if why := broker.WhyNoCluster(t.Context()); why != "" {
+		t.Log("NOT RUN:", why)
 		return
 	}
 	c := startTrio(t)

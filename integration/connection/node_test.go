@@ -42,7 +42,7 @@ func eachVersion(t *testing.T, run func(t *testing.T, version string)) {
 		t.Fatal(err)
 	}
 	if len(all) < len(broker.Series) {
-		t.Logf("NOT RUN on all of %v: there is no Docker, and one version %v", broker.Series, all)
+		t.Logf("NOT RUN on all of %v but on %v: %s", broker.Series, all, broker.WhyNotAll())
 	}
 	for _, version := range all {
 		go func() { _, _ = pool.Start(version) }() // the first test that wants it has the error

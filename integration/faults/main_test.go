@@ -100,13 +100,11 @@ func chooseVersions() error {
 		}
 		versions, columns = []string{""}, []string{n.Column}
 	}
-	if !nodes.Given() {
-		table.LeaveAllBut(columns, "without Docker there is the installed version only")
-		return nil
-	}
-	table.LeaveAllBut(columns, "AMQP_URL names one broker, of another version")
-	for _, c := range columns {
-		table.Leave(c, "AMQP_URL is set: that broker is not ours to stop or to configure")
+	table.LeaveAllBut(columns, broker.WhyNotAll())
+	if nodes.Given() {
+		for _, c := range columns {
+			table.Leave(c, "AMQP_URL is set: that broker is not ours to stop or to configure")
+		}
 	}
 	return nil
 }

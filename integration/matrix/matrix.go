@@ -147,7 +147,7 @@ func (m *Matrix) Cell(t testing.TB, rule, version, queueType string) {
 // a result together with the variables that tests have read, and TestMain, which
 // starts brokers, does not count: a run without Docker would stand for one with it.
 func readEnvironment() {
-	for _, name := range []string{"AMQP_URL", "DOCKER_HOST", "RABBITMQ_IMAGE"} {
+	for _, name := range []string{"AMQP_URL", "DOCKER_HOST", "RABBITMQ_IMAGE", "RABBITMQ_VERSIONS"} {
 		os.Getenv(name)
 	}
 }
