@@ -184,9 +184,17 @@ func (h History) isDelayed() bool { return h.hasOrigin && h.Queue == "" && !h.is
 // stands. If nobody did, because the broker itself moved the message, Failure,
 // Queue, FinalAttempts, Exchange and RoutingKey are filled in from the broker's
 // record of its latest death; Failure.At where that has happened once there, and
-// no error, host and stack.
+// no error, host and stack. A retry copy without such a record is one whose work
+// queue was gone when a consumer brought it back from its wait: the cause is
+// CauseExpired, as where the broker brings it back.
 func (h History) Letter() History {
-	if h.isLetter || len(h.Deaths) == 0 {
+	switch {
+	case h.isLetter:
+		return h
+	case len(h.Deaths) == 0 && h.Attempts > 0:
+		h.Failure.Cause, h.FinalAttempts = CauseExpired, h.Attempts
+		return h
+	case len(h.Deaths) == 0:
 		return h
 	}
 	latest := h.Deaths[0] // the one element whose place is known on every version

@@ -295,6 +295,7 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 		{"a crash loop after two failures", History{Deaths: []Death{death(DeliveryLimit, "orders.retry", "orders@2", 1), death(Rejected, "shop", "order.paid", 2)}}, CauseCrashLoop, 2},
 		{"expired after a republish", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true,
 			Deaths: []Death{death(Expired, "orders.retry", "orders@3", 1)}}, CauseExpired, 3},
+		{"carried back when its work queue was gone", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true}, CauseExpired, 3},
 		{"full", History{Deaths: []Death{death(MaxLen, "shop", "order.paid", 1)}}, CauseMaxLen, 0},
 		{"nacked as the last resort", History{Deaths: []Death{death(Rejected, "shop", "order.paid", 1)}}, CauseRejected, 1},
 	} {
@@ -308,6 +309,9 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 	written := History{Failure: Failure{Cause: CausePermanent}, isLetter: true, Deaths: []Death{death(Expired, "x", "y", 1)}}
 	if got := written.Letter(); got.Failure.Cause != CausePermanent {
 		t.Errorf("what the consumer wrote was overwritten by %q", got.Failure.Cause)
+	}
+	if got := (History{}).Letter(); got.Failure.Cause != "" {
+		t.Errorf("a message of which nothing is known has the cause %q", got.Failure.Cause)
 	}
 }
 

@@ -302,7 +302,7 @@ func TestAdapters(t *testing.T) {
 	for _, e := range s.Ends {
 		ends = append(ends, fmt.Sprintf("%v %d %s", e.Place, e.Attempt, e.Cause))
 	}
-	if want := []string{"handled 2 ", "letter 2 permanent", "letter 0 ", "in a queue 1 "}; !slices.Equal(ends, want) {
+	if want := []string{"handled 2 ", "letter 2 permanent", "letter 1 expired", "in a queue 1 "}; !slices.Equal(ends, want) {
 		t.Errorf("ends are %q, want %q", ends, want)
 	}
 	if c := a.Counts(); c.Unsettled != 0 || c.Running != 0 {

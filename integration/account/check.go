@@ -159,12 +159,10 @@ func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) 
 
 // strayed reports whether a message that was said to wait after this attempt ended
 // where one may while parts of the topology are away: a nack has led to the
-// dead-letter queue, or was not confirmed when the queue was deleted; or what was
-// carried has found no work queue, and is a letter without a reason.
+// dead-letter queue, or was not confirmed when the queue was deleted.
 func (h *history) strayed(c claim) bool {
 	return slices.ContainsFunc(h.ends, func(e End) bool {
 		return e.Place == Letter && e.Cause == xdeath.CauseRejected && e.Attempt == c.attempt ||
-			e.Place == Letter && e.Cause == "" ||
 			e.Place == Queue && e.Attempt == c.attempt-1
 	})
 }

@@ -2,6 +2,7 @@ package connection_test
 
 import (
 	"context"
+	"flag"
 	"net/http"
 	"net/url"
 	"sync/atomic"
@@ -14,12 +15,13 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-const (
-	closes = 100
+// closes is how often: more often than the delivery limit of 20 allows.
+var closes = flag.Int("closes", 30, "how often the broker closes all connections")
 
+const (
 	// poison is how many messages never get their handler to the end while
-	// connections are closed. They reach the delivery limit.
-	poison = 2
+	// connections are closed. They reach the delivery limit, one after the other.
+	poison = 1
 
 	// poisoned is how long their handler takes: longer than connections last,
 	// and shorter than settle waits. The consumer takes them one at a time.
@@ -57,7 +59,7 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 		work.publishSoon("poison")
 	}
 	var detect, recovered time.Duration // the longest of all
-	for range closes {
+	for range *closes {
 		both := socketsOf(t, conn)
 		before := taken.Load() // it may come back before anything else does
 		began := n.closeConnections(t, both)

@@ -26,7 +26,7 @@ var ofNetwork = slices.Concat(
 // ofBroker are the faults that hit all clients of a broker.
 var ofBroker = []fault{
 	{"memory alarm", memoryAlarm},
-	{"closed by the broker 100 times", forcedCloses},
+	{"closed by the broker again and again", forcedCloses},
 	{"broker frozen", brokerFrozen},
 	{"broker killed and started again", brokerKilled},
 	{"broker stopped and started again", brokerStopped},

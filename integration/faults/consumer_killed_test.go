@@ -79,7 +79,7 @@ func trigger(messageType string) int {
 func gapQueues(version string, queueType topology.QueueType, g gap) []topology.WorkQueue {
 	name := fmt.Sprintf("%s.%s.%s", version, queueType, strings.NewReplacer(" ", "-", ",", "").Replace(string(g)))
 	return []topology.WorkQueue{
-		{Name: "gap." + name, Type: queueType, Waits: delay.Schedule{150 * time.Millisecond, 4 * time.Second}},
+		{Name: "gap." + name, Type: queueType, Waits: delay.Schedule{150 * time.Millisecond, 8 * time.Second}},
 		{Name: "last." + name, Type: queueType, Waits: delay.Schedule{100 * time.Millisecond, 150 * time.Millisecond}},
 	}
 }
@@ -145,7 +145,7 @@ func testConsumerKilled(t *testing.T, n *nodes.Node, queueType topology.QueueTyp
 	var summary string
 	for i, w := range queues {
 		l, s := accounts[w.Name], works[i]
-		if err := s.settle(t.Context(), l, 10*time.Second); err != nil {
+		if err := s.settle(t.Context(), l, 20*time.Second); err != nil {
 			t.Error(err)
 		}
 		// A second copy in the hand of a carrier, or of the broker, is in no count.

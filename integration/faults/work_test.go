@@ -27,7 +27,7 @@ const (
 	later     = "later"     // RetryAfter(laterBy), then done
 )
 
-const laterBy = 3 * time.Second
+const laterBy = 7 * time.Second
 
 func typeOf(outcome string, attempt int) string { return outcome + "@" + strconv.Itoa(attempt) }
 
