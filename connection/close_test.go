@@ -75,6 +75,30 @@ func TestCloseIsBoundedWhenTheBrokerDoesNotAnswer(t *testing.T) {
 	}
 }
 
+func TestCloseIsNoErrorWhenTheBrokerHangsUp(t *testing.T) {
+	t.Parallel()
+	for rule, answers := range map[string]bool{"with its answer": true, "in place of an answer": false} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			p := (&peer{script: func(c *peerConn, m method, channel uint16) bool {
+				if m != connectionClose {
+					return false
+				}
+				if answers {
+					c.answer(m, channel)
+				}
+				c.Close()
+				return true
+			}}).start(t)
+			for range 100 {
+				if err := open(t, Config{URLs: []string{p.url()}}).Close(); err != nil {
+					t.Fatalf("Close = %v", err)
+				}
+			}
+		})
+	}
+}
+
 func TestConcurrentUseUntilClose(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
