@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -184,25 +183,8 @@ func (e *env) acked(queue string) bool {
 func TestHealthWantsPermissionToRead(t *testing.T) {
 	everywhere(t, func(e *env) {
 		route := topology.Route{Queue: e.rawQueue(e.name("foreign"), nil)}
-		user := e.name("reader")
-		for _, args := range [][]string{
-			{"rabbitmqctl", "add_user", user, "secret"},
-			{"rabbitmqctl", "set_permissions", user, "^$", "^$", "^" + strings.ReplaceAll(route.Queue, ".", `\.`) + "$"},
-		} {
-			if _, err := e.node.Exec(e.Context(), args...); err != nil {
-				e.Fatal(err)
-			}
-		}
-		e.Cleanup(func() {
-			_, err := e.node.Exec(context.Background(), "rabbitmqctl", "delete_user", user)
-			e.noError("delete the user", err)
-		})
-		u, err := url.Parse(e.node.AMQPURL())
-		if err != nil {
-			e.Fatal(err)
-		}
-		u.User = url.UserPassword(user, "secret")
-		e.staysHealthy(map[string]*running{"a reader": e.consumeOn(e.connect(u.String()), route, newJournal(succeed), consumer.Config{})})
+		url := e.addUser("reader", "^$", "^$", "^"+quoted(route.Queue)+"$")
+		e.staysHealthy(map[string]*running{"a reader": e.consumeOn(e.connect(url), route, newJournal(succeed), consumer.Config{})})
 	}, "health: permission to read is enough")
 }
 

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -308,27 +307,6 @@ func (e *env) closeByBroker(name string) {
 		b.Disconnect(name, "Closed via management plugin")
 		return
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
-	call := func(method, path string, into any) {
-		e.Helper()
-		req, err := http.NewRequestWithContext(e.Context(), method, e.node.ManagementURL()+path, nil)
-		if err != nil {
-			e.Fatal(err)
-		}
-		resp, err := client.Do(req)
-		if err != nil {
-			e.Fatal(err)
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode >= 300 && resp.StatusCode != http.StatusNotFound {
-			e.Fatalf("%s %s: %s", method, path, resp.Status)
-		}
-		if into != nil {
-			if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-				e.Fatal(err)
-			}
-		}
-	}
 	type listed struct {
 		Name             string `json:"name"`
 		ClientProperties struct {
@@ -338,7 +316,7 @@ func (e *env) closeByBroker(name string) {
 	var found []string
 	e.until("the management API lists the connection", func() bool { // it learns of connections late
 		var all []listed
-		call(http.MethodGet, "/api/connections", &all)
+		e.manage(e.Context(), http.MethodGet, "connections", nil, &all)
 		for _, c := range all {
 			if strings.HasPrefix(c.ClientProperties.ConnectionName, name+" ") {
 				found = append(found, c.Name)
@@ -347,6 +325,6 @@ func (e *env) closeByBroker(name string) {
 		return len(found) > 0
 	})
 	for _, c := range found {
-		call(http.MethodDelete, "/api/connections/"+url.PathEscape(c), nil)
+		e.manage(e.Context(), http.MethodDelete, "connections/"+url.PathEscape(c), nil, nil)
 	}
 }

@@ -1,9 +1,7 @@
 package conformance
 
 import (
-	"context"
 	"errors"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -146,23 +144,5 @@ func quoted(name string) string { return strings.ReplaceAll(name, ".", `\.`) }
 // connectAs connects as a user of its own with these permissions.
 func (e *env) connectAs(what, configure, write, read string) *connection.Conn {
 	e.Helper()
-	user := e.name(what)
-	for _, args := range [][]string{
-		{"rabbitmqctl", "add_user", user, "secret"},
-		{"rabbitmqctl", "set_permissions", user, configure, write, read},
-	} {
-		if _, err := e.node.Exec(e.Context(), args...); err != nil {
-			e.Fatal(err)
-		}
-	}
-	e.Cleanup(func() {
-		_, err := e.node.Exec(context.Background(), "rabbitmqctl", "delete_user", user)
-		e.noError("delete the user", err)
-	})
-	u, err := url.Parse(e.node.AMQPURL())
-	if err != nil {
-		e.Fatal(err)
-	}
-	u.User = url.UserPassword(user, "secret")
-	return e.connect(u.String())
+	return e.connect(e.addUser(what, configure, write, read))
 }

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -30,8 +29,8 @@ func TestPoliciesThatBreakAPromise(t *testing.T) {
 		e.until("it is healthy", func() bool { return first.Health() == nil })
 		e.halt(first)
 
-		e.setPolicy("set_policy", "waits", w.Name+".wait.", `{"message-ttl":50,"expires":3600000}`)
-		e.setPolicy("set_operator_policy", "letters", w.Name+".dlq", `{"max-length":50}`)
+		e.setPolicy("policies", "waits", "^"+quoted(w.Name+".wait."), map[string]any{"message-ttl": 50, "expires": 3600000})
+		e.setPolicy("operator-policies", "letters", "^"+quoted(w.Name+".dlq"), map[string]any{"max-length": 50})
 		e.until("the policies apply", func() bool { // not at once
 			faults, err := topology.Policies(e.Context(), conn, w)
 			return err == nil && len(faults) == 2*len(w.Waits)+1
@@ -81,17 +80,4 @@ func (e *env) connectManaged(url string, log *slog.Logger) *connection.Conn {
 	}
 	e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
 	return conn
-}
-
-// setPolicy sets a policy for the queues whose names begin so.
-func (e *env) setPolicy(command, what, prefix, definition string) {
-	e.Helper()
-	name := e.name(what)
-	if out, err := e.node.Exec(e.Context(), "rabbitmqctl", command, "--apply-to", "queues", name, "^"+strings.ReplaceAll(prefix, ".", `\.`), definition); err != nil {
-		e.Fatal(err, out)
-	}
-	e.Cleanup(func() {
-		_, err := e.node.Exec(context.Background(), "rabbitmqctl", strings.Replace(command, "set", "clear", 1), name)
-		e.noError("clear the policy", err)
-	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"testing"
 	"time"
@@ -81,13 +80,8 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 // what comes on that channel, when the reason is gone.
 func TestAQueueThatRefusedIsPublishedToAgain(t *testing.T) {
 	everywhere(t, func(e *env) {
-		queue, policy := e.rawQueue(e.name("q"), nil), e.name("policy")
-		rabbitmqctl := func(args ...string) {
-			if out, err := e.node.Exec(e.Context(), append([]string{"rabbitmqctl", "-q"}, args...)...); err != nil {
-				e.Fatalf("%v: %v\n%s", args, err, out)
-			}
-		}
-		rabbitmqctl("set_policy", "--apply-to", "queues", policy, "^"+regexp.QuoteMeta(queue)+"$", `{"max-length":1,"overflow":"reject-publish"}`)
+		queue := e.rawQueue(e.name("q"), nil)
+		clearPolicy := e.setPolicy("policies", "policy", "^"+quoted(queue)+"$", map[string]any{"max-length": 1, "overflow": "reject-publish"})
 		p := e.newProducer(producer.Config{})
 		publish := func() error {
 			_, err := p.Publish(e.Context(), producer.Message{Key: queue})
@@ -108,7 +102,7 @@ func TestAQueueThatRefusedIsPublishedToAgain(t *testing.T) {
 				break refused
 			}
 		}
-		rabbitmqctl("clear_policy", policy)
+		clearPolicy()
 		e.until("messages are confirmed without the policy", func() bool { return publish() == nil })
 	}, "publish: a queue that refused is published to again")
 }

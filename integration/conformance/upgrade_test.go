@@ -2,7 +2,7 @@ package conformance
 
 import (
 	"context"
-	"encoding/json"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -219,14 +219,8 @@ func policyLine(plan topology.Plan) string {
 // policies returns the policy of every queue, "" for none.
 func (e *env) policies() map[string]string {
 	e.Helper()
-	out, err := e.node.Exec(e.Context(), "rabbitmqctl", "-q", "list_queues", "name", "policy", "--formatter", "json")
-	if err != nil {
-		e.Fatal(err)
-	}
 	var rows []struct{ Name, Policy string }
-	if err := json.Unmarshal([]byte(out), &rows); err != nil {
-		e.Fatalf("list_queues printed %q: %v", out, err)
-	}
+	e.manage(e.Context(), http.MethodGet, "queues/"+vhost, nil, &rows)
 	of := map[string]string{}
 	for _, row := range rows {
 		of[row.Name] = row.Policy
