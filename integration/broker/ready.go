@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
 	"strings"
 	"time"
 
@@ -30,12 +33,35 @@ func (c *containerServer) awaitReady(ctx context.Context) error {
 	}
 	var answer error
 	if err := poll(ctx, func() (bool, error) {
-		_, answer = c.Exec(ctx, "rabbitmq-diagnostics", "-q", "check_port_connectivity")
+		answer = greet(ctx, c.amqpURL)
 		return answer == nil, nil
 	}); err != nil {
 		return fmt.Errorf("broker: start: %w: %w", err, answer)
 	}
 	return nil
+}
+
+// greet returns nil when the server at an AMQP URL begins a handshake. It asks the
+// server itself: rabbitmq-diagnostics starts an Erlang virtual machine for that.
+func greet(ctx context.Context, amqpURL string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	u, err := url.Parse(amqpURL)
+	if err != nil {
+		return err
+	}
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	if _, err := io.WriteString(conn, "AMQP\x00\x00\x09\x01"); err != nil {
+		return err
+	}
+	_, err = io.ReadFull(conn, make([]byte, 1))
+	return err
 }
 
 // poll asks until the answer is yes, an error, or too late.
