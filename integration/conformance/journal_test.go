@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ type journal struct {
 	mu      sync.Mutex
 	entries []*entry
 	settled map[string][]consumer.Settlement
+	ends    map[string][]string // the same, told with times
 }
 
 // entry is one run of the handler.
@@ -27,7 +30,7 @@ type entry struct {
 }
 
 func newJournal(does func(ctx context.Context, d *consumer.Delivery) error) *journal {
-	return &journal{does: does, settled: map[string][]consumer.Settlement{}}
+	return &journal{does: does, settled: map[string][]consumer.Settlement{}, ends: map[string][]string{}}
 }
 
 func (j *journal) handle(ctx context.Context, d *consumer.Delivery) error {
@@ -47,6 +50,7 @@ func (j *journal) trace() consumer.Trace {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.settled[d.ID] = append(j.settled[d.ID], s)
+		j.ends[d.ID] = append(j.ends[d.ID], fmt.Sprintf("%s attempt %d: %v", time.Now().Format(clock), d.Attempt, s))
 	}}
 }
 
@@ -92,6 +96,26 @@ func (j *journal) attempts(id string) []int {
 	return numbers
 }
 
+const clock = "05.000" // seconds
+
+// story tells what was seen of a message.
+func (j *journal) story(id string) string {
+	var b strings.Builder
+	for _, en := range j.of(id) {
+		fmt.Fprintf(&b, "\n\t%s attempt %d begins", en.began.Format(clock), en.Attempt)
+		if en.Redelivered {
+			b.WriteString(", redelivered")
+		}
+		fmt.Fprintf(&b, ", carries %d, dead-lettered %v", en.History.Carried(en.Queue), en.History.Deaths)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, end := range j.ends[id] {
+		b.WriteString("\n\t" + end)
+	}
+	return b.String()
+}
+
 // checkAttempts checks that a message was handled as attempts 1 to n, each
 // after its wait.
 func (e *env) checkAttempts(j *journal, w topology.WorkQueue, id string, n int) {
@@ -101,7 +125,7 @@ func (e *env) checkAttempts(j *journal, w topology.WorkQueue, id string, n int) 
 		want[i] = i + 1
 	}
 	if got := j.attempts(id); !slices.Equal(got, want) {
-		e.Errorf("message %q was handled as attempts %v, want %v", id, got, want)
+		e.Errorf("message %q was handled as attempts %v, want %v%s", id, got, want, j.story(id))
 		return
 	}
 	runs := j.of(id)
