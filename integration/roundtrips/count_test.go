@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"math"
 	"net"
 	"net/url"
 	"testing"
@@ -66,33 +67,31 @@ const (
 	far  = 170 * time.Millisecond
 )
 
-// rounds is how often each distance is timed. The shortest time counts: noise
-// only adds to it.
-const rounds = 2
+// Each distance is timed so often: twice, and more often while the difference says
+// too much. The shortest time counts: noise only adds to it.
+const (
+	fewest = 2
+	most   = 8
+)
 
-// count returns how many round trips a call takes.
-func (b *bench) count(prepare func(*bench) (measured, error)) (float64, error) {
-	shortest := func(distance time.Duration) (least time.Duration, err error) {
-		for i := range rounds {
+// count returns how many round trips a call takes, where more than enough is to be
+// made sure of.
+func (b *bench) count(enough float64, prepare func(*bench) (measured, error)) (trips float64, err error) {
+	close, away := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+	for i := range most {
+		if i >= fewest && trips <= enough {
+			break
+		}
+		for distance, least := range map[time.Duration]*time.Duration{near: &close, far: &away} {
 			took, err := b.time(distance, prepare)
 			if err != nil {
 				return 0, err
 			}
-			if i == 0 || took < least {
-				least = took
-			}
+			*least = min(*least, took)
 		}
-		return least, nil
+		trips = float64(away-close) / float64(far-near)
 	}
-	close, err := shortest(near)
-	if err != nil {
-		return 0, err
-	}
-	away, err := shortest(far)
-	if err != nil {
-		return 0, err
-	}
-	return float64(away-close) / float64(far-near), nil
+	return trips, nil
 }
 
 // time runs a call once, with the broker at a distance, and its preparation and
