@@ -32,6 +32,7 @@ type acker struct {
 	closed      bool
 	wake        chan struct{}
 	written     chan struct{} // closed when the goroutine has ended
+	frames      int           // that it has written; to be read after its end
 }
 
 // corker is a session that can send several frames in one packet.
@@ -242,6 +243,7 @@ func oneFrame(batch []settlement, open uint64) bool {
 }
 
 func (a *acker) frame(s settlement, multiple bool) error {
+	a.frames++
 	switch s.how {
 	case howAck:
 		return a.channel.Ack(s.raw.DeliveryTag, multiple)

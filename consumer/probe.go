@@ -95,8 +95,21 @@ func probeQueue(ctx context.Context, conn *connection.Conn, queue, tag string) e
 		return err
 	}
 	defer func() { _ = channel.Close() }() // what is on it goes back to the queue
-	var strays <-chan amqp.Delivery
-	err = channel.Do(ctx, func(ch *amqp.Channel) (err error) {
+	err = visit(ctx, channel, queue, tag)
+	if errors.Is(err, errUnanswered) {
+		transport.Of(channel).GiveUp(err)
+	}
+	if err != nil {
+		return consumeError(queue, err)
+	}
+	return nil
+}
+
+// visit starts a consumer and cancels it. Every type of queue answers that itself,
+// and a quorum queue after it has done all that it was told on the channel before.
+func visit(ctx context.Context, channel *connection.Session, queue, tag string) error {
+	var strays <-chan amqp.Delivery // a call that is left may still write to it
+	err := channel.Do(ctx, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(1, 0, false); err != nil {
 			return err
 		}
@@ -108,11 +121,8 @@ func probeQueue(ctx context.Context, conn *connection.Conn, queue, tag string) e
 		}
 		return ch.Cancel(tag, false)
 	})
-	if errors.Is(err, errUnanswered) {
-		transport.Of(channel).GiveUp(err)
-	}
 	if err != nil {
-		return consumeError(queue, err)
+		return err
 	}
 	for raw := range strays {
 		// Not left to the closing of the channel, which counts towards the delivery

@@ -350,6 +350,7 @@ func (s *session) end() {
 	}
 	s.from.acks.close()
 	s.from.acks.requeue(s.workers.takeBack(0)...) // which the end of the channel does
+	s.arrive()
 	// What is unsettled on it goes back to the queue; nothing else is lost.
 	_ = s.channel.Close()
 	s.tasks.Wait()

@@ -209,6 +209,25 @@ func (e *env) checkOnce(queue string, ids []string) {
 	}
 }
 
+// checkAtLeastOnce takes letters until each of the ids has come.
+func (e *env) checkAtLeastOnce(w topology.WorkQueue, ids []string) {
+	e.Helper()
+	ch := e.channel()
+	defer ch.Close()
+	missing := map[string]bool{}
+	for _, id := range ids {
+		missing[id] = true
+	}
+	e.until("each message is a dead letter", func() bool {
+		d, ok, err := ch.Get(w.DeadLetterQueue().Name, true)
+		e.noError("get", err)
+		if ok {
+			delete(missing, d.MessageId)
+		}
+		return len(missing) == 0
+	})
+}
+
 // The consumer of one engine goes on while the other is declared, as in a rolling
 // restart: whether a nack climbs is a matter of the queue, not of who declares.
 func TestEngineChangedInFlight(t *testing.T) {
@@ -216,6 +235,7 @@ func TestEngineChangedInFlight(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(fail)
+		j.countCopies()
 		r := e.consume(w, j, consumer.Config{Concurrency: 20})
 		ids := e.send(w.Name, 100)
 		e.until("the first ones fail", func() bool { return len(j.of("")) >= 20 })
@@ -236,8 +256,16 @@ func TestEngineChangedInFlight(t *testing.T) {
 			e.until("some more fail with the new consumer", func() bool { return len(j.of("")) > before+20 })
 		}
 		e.until("all are dead letters", func() bool { return e.count(w.DeadLetterQueue().Name) >= len(ids) })
-		e.atRest(w, len(ids))
-		e.checkOnce(w.DeadLetterQueue().Name, ids)
+		// A broker that answers nothing for a second has what is behind sent again.
+		doubled := j.unconfirmed()
+		if len(doubled) > 0 {
+			e.Logf("%d messages may be doubled: their copies were not confirmed", len(doubled))
+			e.checkAtLeastOnce(w, ids)
+		} else {
+			e.atRest(w, len(ids))
+			e.checkOnce(w.DeadLetterQueue().Name, ids)
+		}
+		ids = slices.DeleteFunc(ids, func(id string) bool { return doubled[id] })
 		for _, id := range ids {
 			e.checkAttempts(j, w, id, len(w.Waits)+1)
 			said := map[consumer.Settlement]int{}

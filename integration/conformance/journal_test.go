@@ -20,6 +20,7 @@ type journal struct {
 	entries []*entry
 	settled map[string][]consumer.Settlement
 	ends    map[string][]string // the same, told with times
+	pending map[string]int      // copies that are not confirmed, by id; nil: not counted
 }
 
 // entry is one run of the handler.
@@ -45,13 +46,41 @@ func (j *journal) handle(ctx context.Context, d *consumer.Delivery) error {
 	return en.err
 }
 
+// countCopies makes the journal count copies, before it is used.
+func (j *journal) countCopies() { j.pending = map[string]int{} }
+
+// unconfirmed returns the messages with a copy that was not confirmed. It may have
+// arrived, as the original comes again, or another copy.
+func (j *journal) unconfirmed() map[string]bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	ids := map[string]bool{}
+	for id, n := range j.pending {
+		if n > 0 {
+			ids[id] = true
+		}
+	}
+	return ids
+}
+
 func (j *journal) trace() consumer.Trace {
-	return consumer.Trace{Settled: func(d *consumer.Delivery, s consumer.Settlement) {
+	t := consumer.Trace{Settled: func(d *consumer.Delivery, s consumer.Settlement) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		j.settled[d.ID] = append(j.settled[d.ID], s)
 		j.ends[d.ID] = append(j.ends[d.ID], fmt.Sprintf("%s attempt %d: %v", time.Now().Format(clock), d.Attempt, s))
 	}}
+	if j.pending != nil {
+		count := func(by int) func(*consumer.Delivery, topology.Address) {
+			return func(d *consumer.Delivery, _ topology.Address) {
+				j.mu.Lock()
+				defer j.mu.Unlock()
+				j.pending[d.ID] += by
+			}
+		}
+		t.Copied, t.Confirmed = count(1), count(-1)
+	}
+	return t
 }
 
 // of returns the runs for a message that have ended, in their order; "" for all.

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -69,6 +70,48 @@ func TestDrain(t *testing.T) {
 		}
 		e.atRest(w, 0)
 	}, "drain")
+}
+
+// While the queue stands still, the broker's channel keeps acks back. The oldest
+// message is done last, so that each of the others has a frame of its own.
+func TestAcksOfAStopArrive(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		const messages = 300
+		ids := e.send(w.Name, messages)
+		var began, ended atomic.Int64
+		release, last := make(chan struct{}), make(chan struct{})
+		j := newJournal(func(context.Context, *consumer.Delivery) error {
+			if began.Add(1) == 1 {
+				<-last
+				return nil
+			}
+			<-release
+			if ended.Add(1) == messages-1 {
+				close(last)
+			}
+			return nil
+		})
+		r := e.consume(w, j, consumer.Config{Concurrency: messages, Prefetch: messages})
+		e.until("all handlers run", func() bool { return began.Load() == messages })
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.stop() }()
+		e.until("it stops", func() bool { return strings.Contains(fmt.Sprint(r.Health()), "stopping") })
+		e.suspendFor(2*time.Second, w.Name)
+		close(release)
+		e.noError("run the consumer", <-stopped)
+		if got := len(j.settlements("")); got != len(ids) {
+			e.Errorf("%d messages are said to be done, want all %d", got, len(ids))
+		}
+		rest := newJournal(succeed)
+		e.consume(w, rest, consumer.Config{})
+		next := e.send(w.Name, 1)[0] // behind what has come back
+		e.until("a message is done", func() bool { return rest.reached(next, consumer.PlaceDone) })
+		if n := len(rest.settlements("")) - 1; n > 0 {
+			e.Errorf("%d of %d messages that were done came back", n, messages)
+		}
+	}, "stop: what was acked does not come back")
 }
 
 func TestDrainTimeout(t *testing.T) {

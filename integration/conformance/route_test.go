@@ -229,6 +229,18 @@ func (e *env) purge(queue string) {
 	}
 }
 
+// suspendFor has the process of a queue stand still for a time.
+func (e *env) suspendFor(d time.Duration, queue string) {
+	e.Helper()
+	out, err := e.node.Exec(e.Context(), "rabbitmqctl", "eval", fmt.Sprintf(`
+		{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)),
+		P = case amqqueue:get_pid(Q) of {Name, _} -> Name; Pid -> Pid end,
+		sys:suspend(P), timer:apply_after(%d, sys, resume, [P]).`, queue, d.Milliseconds()))
+	if err != nil {
+		e.Fatal(err, out)
+	}
+}
+
 // suspend has the process of a queue stand still until resume is called.
 func (e *env) suspend(queue string) (resume func()) {
 	e.Helper()

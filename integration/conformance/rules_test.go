@@ -94,6 +94,7 @@ var rules = []matrix.Rule{
 	{Name: "batch: ctx ends it where nobody reads"},
 
 	{Name: "drain"},
+	{Name: "stop: what was acked does not come back", Except: exceptRabbitmqctl},
 	{Name: "drain timeout spends no attempt"},
 	{Name: "drain: a handler that ignores its ctx is named"},
 	{Name: "late settle after a cut"},

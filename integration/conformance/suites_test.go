@@ -37,6 +37,7 @@ var onlyReal = map[string]string{
 	"permissions: consuming by the ladder":                "rehoptest has no permissions",
 	"permissions: consuming by carry":                     "rehoptest has no permissions",
 	"publish: a queue that refused is published to again": "rehoptest has no policies",
+	"stop: what was acked does not come back":             "a channel of rehoptest keeps no acks back",
 }
 
 func processRules() []matrix.Rule {
