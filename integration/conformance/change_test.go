@@ -209,23 +209,26 @@ func (e *env) checkOnce(queue string, ids []string) {
 	}
 }
 
-// checkAtLeastOnce takes letters until each of the ids has come.
-func (e *env) checkAtLeastOnce(w topology.WorkQueue, ids []string) {
+// checkLetters takes all letters of a work queue and checks that each id is there,
+// and once, unless it may be doubled.
+func (e *env) checkLetters(w topology.WorkQueue, ids []string, doubled map[string]bool) {
 	e.Helper()
 	ch := e.channel()
 	defer ch.Close()
-	missing := map[string]bool{}
-	for _, id := range ids {
-		missing[id] = true
-	}
-	e.until("each message is a dead letter", func() bool {
+	seen := map[string]int{}
+	e.until("each message is a dead letter, and no more come", func() bool {
 		d, ok, err := ch.Get(w.DeadLetterQueue().Name, true)
 		e.noError("get", err)
 		if ok {
-			delete(missing, d.MessageId)
+			seen[d.MessageId]++
 		}
-		return len(missing) == 0
+		return !ok && len(seen) == len(ids) && e.count(w.Name) == 0
 	})
+	for id, n := range seen {
+		if n > 1 && !doubled[id] {
+			e.Errorf("message %q is %d times in %s, want once", id, n, w.DeadLetterQueue().Name)
+		}
+	}
 }
 
 // The consumer of one engine goes on while the other is declared, as in a rolling
@@ -260,7 +263,7 @@ func TestEngineChangedInFlight(t *testing.T) {
 		doubled := j.unconfirmed()
 		if len(doubled) > 0 {
 			e.Logf("%d messages may be doubled: their copies were not confirmed", len(doubled))
-			e.checkAtLeastOnce(w, ids)
+			e.checkLetters(w, ids, doubled)
 		} else {
 			e.atRest(w, len(ids))
 			e.checkOnce(w.DeadLetterQueue().Name, ids)
