@@ -104,7 +104,7 @@ func hostname() string {
 //     and every two minutes.
 //
 // It is unhealthy
-//   - while Run is not running, does not consume yet, or is stopping,
+//   - while Run is not running, has not begun to consume, or is stopping,
 //   - when it has had no session for 15 s,
 //   - when its queue has given no sign for 15 s, as on a node that is cut off from
 //     its cluster and keeps its clients,
@@ -141,7 +141,7 @@ func (c *Consumer) Health() error {
 
 // Run consumes until ctx ends. It then stops fetching, lets handlers finish up
 // to Config.DrainTimeout, settles what they return, gives back what was not
-// started, and returns nil. A lost connection does not end Run, and neither does
+// started, and returns nil once the queue has all that. A lost connection does not end Run, and neither does
 // a queue whose node is down: Run waits for it. It returns an error sooner only if
 // the queue cannot be consumed to begin with (it does not exist, permission is
 // missing, the broker's version refuses the source), if the Conn is closed, or if
