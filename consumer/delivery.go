@@ -110,7 +110,7 @@ func newDelivery(route way, raw amqp.Delivery) (*Delivery, error) {
 	if exchange, key, ok := history.Origin(route.Queue); ok && (returned || !route.facts.Ours) {
 		d.Exchange, d.Key = exchange, key
 	}
-	if route.facts.Letters {
+	if route.facts.Letters && history.Carried(route.Queue) == 0 { // else it is a copy of a letter, for its next attempt
 		d.History = history.Letter()
 	}
 	if d.History.Failure.Cause != "" && !returned {

@@ -241,3 +241,28 @@ func TestADeliveryGivesBackWhatItWasMadeOf(t *testing.T) {
 		t.Errorf("AMQP() = %+v\nwant %+v", got, raw)
 	}
 }
+
+func TestWhyAMessageIsInADeadLetterQueue(t *testing.T) {
+	permanent := amqp.Table{xdeath.HeaderReason: string(xdeath.CausePermanent)}
+	for _, tt := range []struct {
+		rule, queue string
+		raw         amqp.Delivery
+		cause       xdeath.Cause
+		attempts    int
+	}{
+		{"carried back when its work queue was gone", "orders.dlq", republished(2, nil), xdeath.CauseExpired, 2},
+		{"a letter that was retried for its work queue and carried back", "orders.dlq", republished(2, permanent), xdeath.CausePermanent, 0},
+		{"a copy for another attempt at the dead-letter queue itself", "orders", republished(2, nil), "", 0},
+		{"published there by hand", "orders.dlq", fresh(), "", 0},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			d, err := newDelivery(wayOf(topology.DeadLetterQueue{Name: tt.queue}.Route()), tt.raw)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if h := d.History; h.Failure.Cause != tt.cause || h.FinalAttempts != tt.attempts {
+				t.Errorf("cause %q after %d attempts, want %q after %d", h.Failure.Cause, h.FinalAttempts, tt.cause, tt.attempts)
+			}
+		})
+	}
+}

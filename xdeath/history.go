@@ -191,7 +191,7 @@ func (h History) Letter() History {
 	switch {
 	case h.isLetter:
 		return h
-	case len(h.Deaths) == 0 && h.Attempts > 0:
+	case len(h.Deaths) == 0 && h.Attempts > 0 && h.Failure.Cause == "": // else a letter that is retried
 		h.Failure.Cause, h.FinalAttempts = CauseExpired, h.Attempts
 		return h
 	case len(h.Deaths) == 0:

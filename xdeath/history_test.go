@@ -310,6 +310,10 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 	if got := written.Letter(); got.Failure.Cause != CausePermanent {
 		t.Errorf("what the consumer wrote was overwritten by %q", got.Failure.Cause)
 	}
+	retried := History{Failure: Failure{Cause: CausePermanent}, Queue: "orders.dlq", Attempts: 1}
+	if got := retried.Letter(); got.Failure.Cause != CausePermanent {
+		t.Errorf("why a letter died that is retried was overwritten by %q", got.Failure.Cause)
+	}
 	if got := (History{}).Letter(); got.Failure.Cause != "" {
 		t.Errorf("a message of which nothing is known has the cause %q", got.Failure.Cause)
 	}
