@@ -4,7 +4,7 @@
 //	cd integration/conformance && go test            # all brokers, in Docker
 //	AMQP_URL=amqp://... go test                      # one broker that runs already
 //
-// Nearly all of the time is waiting, so 20 tests run at a time unless
+// Nearly all of the time is waiting, so 16 tests run at a time unless
 // -parallel says otherwise. At the end a table tells which rule was tested
 // where; a cell that failed or is missing fails the run, unless -run chose the
 // tests.

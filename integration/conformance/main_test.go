@@ -22,7 +22,7 @@ import (
 )
 
 // parallelTests is the default of -parallel here.
-const parallelTests = "20"
+const parallelTests = "16"
 
 // maxMessage is the message size limit of the brokers that are started here.
 const maxMessage = 1 << 20
