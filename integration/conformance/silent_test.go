@@ -56,12 +56,18 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 		confirmed.Wait()
 		resume()
 		waiting.Wait()
-		e.until("every message is there", func() bool { return e.count(stuck) >= 3 && e.count(free) >= 20 })
+		there, since := 0, time.Now()
+		e.until("every message is there, and no second copy comes any more", func() bool {
+			if n := e.count(free); n != there {
+				there, since = n, time.Now()
+			}
+			return e.count(stuck) >= 3 && there >= 20 && time.Since(since) > 2*time.Second
+		})
 		if n := e.count(stuck); n != 3 {
 			e.Errorf("%d messages are in the queue that stood still, want 3", n)
 		}
 		found := map[string]int{}
-		for _, d := range e.take(free, e.count(free)) {
+		for _, d := range e.take(free, there) {
 			found[d.MessageId]++
 		}
 		for id, n := range found {
