@@ -172,8 +172,8 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 			return s, nil
 		}
 		if ctx.Err() != nil {
-			if cause := ended(ctx); !errors.Is(err, cause) { // the socket was lost at the same time
-				err = fmt.Errorf("%w: %w", cause, err)
+			if !errors.Is(err, context.Cause(ctx)) { // the socket was lost at the same time
+				err = fmt.Errorf("%w: %w", ended(ctx), err)
 			}
 			return nil, fmt.Errorf("connection: no session: %w", err)
 		}

@@ -141,12 +141,14 @@ func (c *Consumer) Health() error {
 
 // Run consumes until ctx ends. It then stops fetching, lets handlers finish up
 // to Config.DrainTimeout, settles what they return, gives back what was not
-// started, and returns nil once the queue has all that. A lost connection does
-// not end Run, and neither does a queue whose node is down: Run waits for it. It
-// returns an error sooner only if the queue cannot be consumed to begin with (it
-// does not exist, permission is missing, the broker's version refuses the
-// source), if the Conn is closed, or if a handler did not return although its ctx
-// had ended. A Consumer runs once at a time.
+// started, and returns nil. Before it closes the channel it waits for up to 3 s
+// until the queue has its acks; after a loss of the connection in that time they
+// may be missing, as ever. A lost connection does not end Run, and neither does
+// a queue whose node is down: Run waits for it. It returns an error sooner only
+// if the queue cannot be consumed to begin with (it does not exist, permission
+// is missing, the broker's version refuses the source), if the Conn is closed, or
+// if a handler did not return although its ctx had ended. A Consumer runs once at
+// a time.
 func (c *Consumer) Run(ctx context.Context) error {
 	if ctx == nil {
 		return connection.WithClass(errors.New("consumer: Run: ctx is nil"), connection.Bug)
