@@ -45,6 +45,9 @@ func strs(m *producer.Message) map[string]*string {
 
 // SetProperties is the inverse of Properties.
 func SetProperties(m *producer.Message, t amqp.Table) error {
+	if len(t) == 0 {
+		return nil
+	}
 	var errs []error
 	known := strs(m)
 	for name, v := range t {

@@ -1,6 +1,11 @@
 package route
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/internal/levels"
+)
 
 func TestNackLandsOn(t *testing.T) {
 	ladder := Facts{Queue: "q", Ours: true, Rungs: []Rung{{"q.wait.1", true}, {"q.wait.2", true}}}
@@ -45,6 +50,7 @@ func TestReturned(t *testing.T) {
 		want     bool
 	}{
 		{"out of a wait", ours, "q.retry", true},
+		{"out of the levels of an exact delay", ours, levels.Of(time.Second).Exchange(3), true},
 		{"published", ours, "shop", false},
 		{"by the queue's name", ours, "", false},
 		{"somebody else's queue", Facts{Queue: "q"}, "", false},
@@ -55,5 +61,17 @@ func TestReturned(t *testing.T) {
 	}
 	if exchange, key := ours.Back(3); exchange != "q.retry" || key != "q@3" || !ours.Returned(exchange) || ours.next(key) != 4 {
 		t.Errorf("Back(3) is (%q, %q), want the retry exchange and the key of rung 3", exchange, key)
+	}
+}
+
+func TestNames(t *testing.T) {
+	for got, want := range map[string]string{
+		WaitQueue("orders", 2):       "orders.wait.2",
+		CarriedQueue("orders", 2, 1): "orders.wait.2",
+		CarriedQueue("orders", 2, 3): "orders.wait.2.3",
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
