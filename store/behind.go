@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/rehop/rehop/connection"
@@ -29,7 +28,7 @@ func (s *Store) PutBehind(ctx context.Context, m producer.Message) (stored bool,
 	}
 	r, err := s.readyRow(m)
 	if err != nil {
-		end("", nil)
+		end(identity{}, nil)
 		return false, connection.WithClass(err, connection.Bug)
 	}
 	err = s.writer.do(ctx, func(ctx context.Context, q querier) error {
@@ -43,14 +42,14 @@ func (s *Store) PutBehind(ctx context.Context, m producer.Message) (stored bool,
 	})
 	switch {
 	case err != nil:
-		end(r.l.ID, err)
+		end(r.identity(), err)
 		return false, fmt.Errorf("store: storing message %q: %w", m.ID, err)
 	case !stored:
-		end("", nil)
+		end(identity{}, nil)
 		s.tails.gone(t, before)
 		return false, nil
 	}
-	end(r.l.ID, nil)
+	end(r.identity(), nil)
 	s.nudge()
 	return true, nil
 }
@@ -62,14 +61,14 @@ func (s *Store) readyRow(m producer.Message) (*row, error) {
 	return newRow(l)
 }
 
-// anyReady reports whether one of the letters with these IDs waits for Forward.
-func (s *Store) anyReady(ctx context.Context, q querier, ids []string) (bool, error) {
-	for chunk := range slices.Chunk(ids, 500) {
-		args := []any{string(Ready)}
-		for _, id := range chunk {
-			args = append(args, id)
+// anyReady reports whether one of these letters waits for Forward.
+func (s *Store) anyReady(ctx context.Context, q querier, letters []identity) (bool, error) {
+	for chunk := range slices.Chunk(letters, 250) {
+		var args []any
+		for _, one := range chunk {
+			args = append(args, one.messageID, one.id)
 		}
-		rows, err := q.QueryContext(ctx, s.sql("SELECT id FROM {letters} WHERE state = ? AND id IN ("+strings.Repeat("?,", len(chunk)-1)+"?) LIMIT 1"), args...)
+		rows, err := q.QueryContext(ctx, s.sql("SELECT id FROM {letters} WHERE state = 'ready' AND (message_id, id) IN "+s.dialect.pairs(len(chunk))+" LIMIT 1"), args...)
 		if err != nil {
 			return false, err
 		}
@@ -86,14 +85,15 @@ func (s *Store) anyReady(ctx context.Context, q querier, ids []string) (bool, er
 
 // loadTails learns what earlier processes have left.
 func (s *Store) loadTails(ctx context.Context) error {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT id, exchange, routing_key FROM {letters} WHERE seq IN (SELECT MAX(seq) FROM {letters} WHERE state = ? AND due = 0 GROUP BY exchange, routing_key)"), string(Ready))
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT message_id, id, exchange, routing_key FROM {letters} WHERE seq IN (SELECT MAX(seq) FROM {letters} WHERE state = 'ready' AND due = 0 GROUP BY exchange, routing_key)"))
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var id, exchange, key string
-		if err := rows.Scan(&id, &exchange, &key); err != nil {
+		var one identity
+		var exchange, key string
+		if err := rows.Scan(&one.messageID, &one.id, &exchange, &key); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		if exchange, err = letter.Unarmour(exchange); err != nil {
@@ -102,7 +102,7 @@ func (s *Store) loadTails(ctx context.Context) error {
 		if key, err = letter.Unarmour(key); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
-		s.tails.begin(target{exchange, key})(id, nil)
+		s.tails.begin(target{exchange, key})(one, nil)
 	}
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -113,13 +113,13 @@ func (s *Store) loadTails(ctx context.Context) error {
 // forgetTails forgets the targets of which nothing is left, so that those that
 // are never published to again take no memory.
 func (s *Store) forgetTails(ctx context.Context) error {
-	for t, ids := range s.tails.all() {
-		waiting, err := s.anyReady(ctx, s.db, ids)
+	for t, letters := range s.tails.all() {
+		waiting, err := s.anyReady(ctx, s.db, letters)
 		if err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		if !waiting {
-			s.tails.gone(t, ids)
+			s.tails.gone(t, letters)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -137,14 +137,14 @@ type tails struct {
 }
 
 type tail struct {
-	ids     []string // in the order in which the calls ended
-	dropped int      // ids that were there before these
-	writing int      // calls that have not ended
+	letters []identity // in the order in which the calls ended
+	dropped int        // letters that were there before these
+	writing int        // calls that have not ended
 }
 
-// begin notes that a letter is being stored. end must be called with its ID and
-// what came of it, or with "" if it was not stored.
-func (t *tails) begin(to target) (end func(id string, err error)) {
+// begin notes that a letter is being stored. end must be called with its identity
+// and what came of it, or with the zero identity if it was not stored.
+func (t *tails) begin(to target) (end func(identity, error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.of[to] == nil {
@@ -157,30 +157,30 @@ func (t *tails) begin(to target) (end func(id string, err error)) {
 }
 
 // behind is begin for a message that is stored only if letters to its target
-// wait, and returns the IDs of those that may.
-func (t *tails) behind(to target) (ids []string, end func(id string, err error), waiting bool) {
+// wait, and returns those that may.
+func (t *tails) behind(to target) (letters []identity, end func(identity, error), waiting bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.of[to]
-	if one == nil || len(one.ids) == 0 {
+	if one == nil || len(one.letters) == 0 {
 		return nil, nil, false // another call that is under way has no order with this one
 	}
-	return slices.Clone(one.ids), t.writing(to), true
+	return slices.Clone(one.letters), t.writing(to), true
 }
 
-func (t *tails) writing(to target) (end func(id string, err error)) {
+func (t *tails) writing(to target) (end func(identity, error)) {
 	one := t.of[to]
 	one.writing++
-	before := one.dropped + len(one.ids)
-	return func(id string, err error) {
+	before := one.dropped + len(one.letters)
+	return func(stored identity, err error) {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		one.writing--
-		if id != "" {
+		if stored != (identity{}) {
 			if err == nil { // else it may be stored, and those before it count too
 				one.drop(before - one.dropped)
 			}
-			one.ids = append(one.ids, id)
+			one.letters = append(one.letters, stored)
 		}
 		t.tidy(to, one)
 	}
@@ -188,19 +188,19 @@ func (t *tails) writing(to target) (end func(id string, err error)) {
 
 func (one *tail) drop(n int) {
 	if n > 0 {
-		one.ids = append([]string(nil), one.ids[n:]...)
+		one.letters = append([]identity(nil), one.letters[n:]...)
 		one.dropped += n
 	}
 }
 
 func (t *tails) tidy(to target, one *tail) {
-	if one.writing == 0 && len(one.ids) == 0 {
+	if one.writing == 0 && len(one.letters) == 0 {
 		delete(t.of, to)
 	}
 }
 
 // gone notes that these letters wait no more.
-func (t *tails) gone(to target, ids []string) {
+func (t *tails) gone(to target, letters []identity) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	one := t.of[to]
@@ -208,21 +208,21 @@ func (t *tails) gone(to target, ids []string) {
 		return
 	}
 	n := 0 // they are the first, if others have been added
-	for n < len(one.ids) && slices.Contains(ids, one.ids[n]) {
+	for n < len(one.letters) && slices.Contains(letters, one.letters[n]) {
 		n++
 	}
 	one.drop(n)
 	t.tidy(to, one)
 }
 
-// all returns the IDs of each target to which nothing is being stored.
-func (t *tails) all() map[target][]string {
+// all returns the letters of each target to which nothing is being stored.
+func (t *tails) all() map[target][]identity {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make(map[target][]string, len(t.of))
+	all := make(map[target][]identity, len(t.of))
 	for to, one := range t.of {
 		if one.writing == 0 {
-			all[to] = slices.Clone(one.ids)
+			all[to] = slices.Clone(one.letters)
 		}
 	}
 	return all

@@ -46,47 +46,41 @@ func (s *Store) Delete(ctx context.Context, q Query) (int, error) {
 	return s.exec(ctx, "DELETE FROM {letters} WHERE "+c.String(), c.args...)
 }
 
-// Edit changes the message of the letter with this ID (Letter.ID) and returns the
-// letter's new ID. The letter keeps its place in the order and its state. Its ID
-// changes because it is another message from then on: if the original is stored
-// once more, it becomes a letter of its own and replaces nothing. A Due moves along
-// with the Delay of the message. Edit fails if
-// change fails, if the changed message is faulty, or if the letter does not exist
+// Edit changes the message of the letter with this Number. The letter keeps its
+// Number, which is its place in the order, and its state. It is another message
+// from then on: if the original is stored once more, it becomes a letter of its own
+// and replaces nothing. A Due moves along with the Delay of the message. Edit fails
+// if change fails, if the changed message is faulty, or if the letter does not exist
 // or is being published.
-func (s *Store) Edit(ctx context.Context, id string, change func(*producer.Message) error) (newID string, err error) {
-	newID = rand.Text()
-	err = s.writer.do(ctx, func(ctx context.Context, tx querier) error {
+func (s *Store) Edit(ctx context.Context, number int64, change func(*producer.Message) error) error {
+	return s.writer.do(ctx, func(ctx context.Context, tx querier) error {
 		suffix := ""
 		if s.dialect != SQLite {
 			suffix = " FOR UPDATE"
 		}
-		letters, err := s.read(ctx, tx, "WHERE id = ? AND (lease = '' OR next_try <= ?)"+suffix, id, s.now().UnixMilli())
+		letters, err := s.read(ctx, tx, "WHERE seq = ? AND (lease = '' OR next_try <= ?)"+suffix, number, s.now().UnixMilli())
 		if err != nil {
 			return err
 		}
 		if len(letters) == 0 {
-			return fmt.Errorf("store: letter %q: %w", id, errIsNoLetter)
+			return fmt.Errorf("store: letter %d: %w", number, errIsNoLetter)
 		}
 		m := letters[0].Message
 		if err := change(&m); err != nil {
-			return fmt.Errorf("store: letter %q: %w", id, err)
+			return fmt.Errorf("store: letter %d: %w", number, err)
 		}
 		r, err := s.edited(letters[0], m)
 		if err != nil {
-			return connection.WithClass(fmt.Errorf("store: letter %q: %w", id, err), connection.Bug)
+			return connection.WithClass(fmt.Errorf("store: letter %d: %w", number, err), connection.Bug)
 		}
 		body := m.Body
 		if body == nil {
 			body = []byte{}
 		}
 		_, err = tx.ExecContext(ctx, s.sql("UPDATE {letters} SET id = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ?"),
-			newID, millis(r.l.Due), millis(r.l.NextTry), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.Key), r.properties, r.headers, body, r.size, letters[0].Number)
+			rand.Text(), millis(r.l.Due), millis(r.l.NextTry), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.Key), r.properties, r.headers, body, r.size, number)
 		return err
 	})
-	if err != nil {
-		return "", err
-	}
-	return newID, nil
 }
 
 // edited is the row of a letter with another message.

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -40,13 +41,13 @@ func (d Dialect) bind(query string) string {
 	return b.String()
 }
 
-// upsert begins the clause of an INSERT that meets a row with the same id, and
+// upsert begins the clause of an INSERT that meets a row with the same identity, and
 // incoming names a value of the row that came.
 func (d Dialect) upsert() string {
 	if d == MySQL {
 		return " ON DUPLICATE KEY UPDATE "
 	}
-	return " ON CONFLICT (id) DO UPDATE SET "
+	return " ON CONFLICT (message_id, id) DO UPDATE SET "
 }
 
 func (d Dialect) incoming(column string) string {
@@ -54,6 +55,37 @@ func (d Dialect) incoming(column string) string {
 		return "VALUES(" + column + ")"
 	}
 	return "excluded." + column
+}
+
+// pairs is a list of n pairs of parameters for an IN.
+func (d Dialect) pairs(n int) string {
+	all := strings.Repeat("(?,?),", n-1) + "(?,?)"
+	if d == SQLite {
+		return "(VALUES " + all + ")"
+	}
+	return "(" + all + ")"
+}
+
+// inState is the condition that a letter is in one of these states, with literals:
+// a database uses an index of some states only if it sees which ones are meant.
+func inState(states ...State) string {
+	var known []string
+	ready := false
+	for _, state := range []State{Ready, Held, Parked, Archived} {
+		if slices.Contains(states, state) {
+			known = append(known, "'"+string(state)+"'")
+			ready = ready || state == Ready
+		}
+	}
+	switch {
+	case len(known) == 0:
+		return "1 = 0"
+	case ready && len(known) == 1:
+		return "state = 'ready'"
+	case ready:
+		return "state IN (" + strings.Join(known, ", ") + ")"
+	}
+	return "state <> 'ready' AND state IN (" + strings.Join(known, ", ") + ")"
 }
 
 // skipLocked ends a SELECT that takes rows for its transaction and leaves alone
@@ -90,10 +122,16 @@ func (d Dialect) rowsPerInsert() int {
 	return 100
 }
 
-// list writes numbers for an IN.
-func list(numbers []int64) string {
+// among is the condition that a column has one of these numbers, one at least.
+// Neighbours are a range, which costs a database less than a list.
+func among(column string, numbers []int64) string {
+	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
+	first, last := numbers[0], numbers[len(numbers)-1]
+	if last-first == int64(len(numbers)-1) {
+		return fmt.Sprintf("%s BETWEEN %d AND %d", column, first, last)
+	}
 	var b strings.Builder
-	b.WriteByte('(')
+	b.WriteString(column + " IN (")
 	for i, n := range numbers {
 		if i > 0 {
 			b.WriteByte(',')

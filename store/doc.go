@@ -46,5 +46,6 @@
 //	FROM rehop_letters GROUP BY 1, 2, 3;
 //
 // The table rehop_letters_schema holds the version of the schema. A later
-// version of this package brings it up to date; an earlier one then refuses.
+// version of this package brings it up to date; an earlier one then refuses to
+// open it.
 package store

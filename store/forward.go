@@ -126,6 +126,7 @@ func (c ForwardConfig) validate() error {
 //
 // It returns an error for a faulty config, and when the Publisher is closed.
 func (s *Store) Forward(ctx context.Context, p Publisher, cfg ForwardConfig) error {
+	brief := cfg.Trace.Forwarded == nil && cfg.Trace.Failed == nil
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
 	if p == nil {
@@ -135,7 +136,7 @@ func (s *Store) Forward(ctx context.Context, p Publisher, cfg ForwardConfig) err
 		return connection.WithClass(err, connection.Bug)
 	}
 	f := &forwarder{
-		store: s, publisher: p, cfg: cfg,
+		store: s, publisher: p, cfg: cfg, brief: brief,
 		endings: make(chan []ending, maxLeases),
 		again:   repeats.New(s.cfg.Logger),
 		targets: map[target]*targetState{},

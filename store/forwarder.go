@@ -20,6 +20,7 @@ type forwarder struct {
 	store     *Store
 	publisher Publisher
 	cfg       ForwardConfig
+	brief     bool // nobody wants to see whole letters
 	endings   chan []ending
 	again     *repeats.Log
 	slots     chan struct{} // one element for each lease
@@ -131,9 +132,9 @@ func (f *forwarder) wanted() int {
 
 func (f *forwarder) lease(ctx context.Context, n int) (leased, error) {
 	if f.cfg.KeepOrder {
-		return f.store.leaseHeads(ctx, n, f.cfg.Lease)
+		return f.store.leaseHeads(ctx, n, f.cfg.Lease, f.brief)
 	}
-	return f.store.lease(ctx, n, f.cfg.Lease)
+	return f.store.lease(ctx, n, f.cfg.Lease, f.brief)
 }
 
 // idle waits for something to become ready, or for a time.

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -53,60 +52,68 @@ func fitting(all []candidate) []int64 {
 // lease takes up to n letters that are due, for a time. Half of them at most
 // are due by date or by the end of a pause, if there are enough of the others:
 // neither kind waits for the other to end.
-func (s *Store) lease(ctx context.Context, n int, long time.Duration) (leased, error) {
-	return s.take(ctx, long, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
-		dated, err := s.candidates(ctx, q, "state = ? AND next_try > 0 AND next_try <= ?", "next_try, seq", max(n/2, 1), string(Ready), now)
+func (s *Store) lease(ctx context.Context, n int, long time.Duration, brief bool) (leased, error) {
+	return s.take(ctx, long, brief, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
+		dated, err := s.candidates(ctx, q, "state = 'ready' AND next_try > 0 AND next_try <= ?", "next_try, seq", max(n/2, 1), now)
 		if err != nil || len(dated) >= n {
 			return dated, err
 		}
-		at, err := s.candidates(ctx, q, "state = ? AND next_try = 0", "seq", n-len(dated), string(Ready))
+		at, err := s.candidates(ctx, q, "state = 'ready' AND next_try = 0", "seq", n-len(dated))
 		return append(dated, at...), err
 	})
 }
 
 // take leases the letters that choose returns.
-func (s *Store) take(ctx context.Context, long time.Duration, choose func(ctx context.Context, q querier, now int64) ([]candidate, error)) (leased, error) {
-	var numbers []int64
+func (s *Store) take(ctx context.Context, long time.Duration, brief bool, choose func(ctx context.Context, q querier, now int64) ([]candidate, error)) (leased, error) {
 	var l leased
 	err := s.writer.do(ctx, func(ctx context.Context, q querier) error {
 		now := s.now()
+		l = leased{token: s.newToken(), until: now.Add(long)} // it may run twice
 		all, err := choose(ctx, q, now.UnixMilli())
-		l.token, l.until = s.newToken(), now.Add(long)
-		if numbers = fitting(all); err != nil || len(numbers) == 0 {
+		if err != nil || len(all) == 0 {
 			return err
 		}
-		_, err = q.ExecContext(ctx, s.sql("UPDATE {letters} SET lease = ?, next_try = ? WHERE seq IN "+list(numbers)), l.token, l.until.UnixMilli())
-		return err
+		numbers := fitting(all)
+		if _, err := q.ExecContext(ctx, s.sql("UPDATE {letters} SET lease = ?, next_try = ? WHERE "+among("seq", numbers)), l.token, l.until.UnixMilli()); err != nil {
+			return err
+		}
+		return s.readLeased(ctx, q, numbers, brief, &l)
 	})
 	if err != nil {
 		return leased{}, fmt.Errorf("store: %w", err)
 	}
-	if len(numbers) == 0 {
-		return l, nil
-	}
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT seq, "+strings.Join(columns, ", ")+" FROM {letters} WHERE seq IN "+list(numbers)+" AND lease = ? ORDER BY seq"), l.token)
+	return l, nil
+}
+
+// readLeased reads letters in the transaction that leases them, because another
+// connection of SQLite would have to read from the disk what this one has in memory.
+func (s *Store) readLeased(ctx context.Context, q querier, numbers []int64, brief bool, l *leased) error {
+	scanner := scanner{brief: brief}
+	rows, err := q.QueryContext(ctx, s.sql("SELECT "+scanner.columns()+" FROM {letters} WHERE "+among("seq", numbers)+" ORDER BY seq"))
 	if err != nil {
-		return leased{}, fmt.Errorf("store: %w", err)
+		return err
 	}
 	defer rows.Close()
-	for rows.Next() {
-		letter, err := scan(rows)
+	l.letters = make([]Letter, len(numbers))
+	n := 0
+	for rows.Next() && n < len(numbers) {
+		letter := &l.letters[n]
+		err := scanner.scan(rows, letter)
 		switch {
 		case err == nil:
-			l.letters = append(l.letters, letter)
+			n++
 		case letter.Number != 0:
 			if l.broken == nil {
 				l.broken = map[int64]error{}
 			}
 			l.broken[letter.Number] = err
+			*letter = Letter{}
 		default:
-			return leased{}, fmt.Errorf("store: %w", err)
+			return err
 		}
 	}
-	if err := rows.Err(); err != nil {
-		return leased{}, fmt.Errorf("store: %w", err)
-	}
-	return l, nil
+	l.letters = l.letters[:n]
+	return rows.Err()
 }
 
 func (s *Store) candidates(ctx context.Context, q querier, where, order string, n int, args ...any) ([]candidate, error) {
@@ -152,7 +159,7 @@ func (s *Store) settle(ctx context.Context, endings []ending) error {
 	}
 	err := s.writer.do(ctx, func(ctx context.Context, q querier) error {
 		for token, numbers := range done {
-			if _, err := q.ExecContext(ctx, s.sql("DELETE FROM {letters} WHERE lease = ? AND seq IN "+list(numbers)), token); err != nil {
+			if _, err := q.ExecContext(ctx, s.sql("DELETE FROM {letters} WHERE lease = ? AND "+among("seq", numbers)), token); err != nil {
 				return err
 			}
 		}
@@ -162,7 +169,7 @@ func (s *Store) settle(ctx context.Context, endings []ending) error {
 			for _, one := range alike {
 				numbers = append(numbers, one.number)
 			}
-			if _, err := q.ExecContext(ctx, s.sql("UPDATE {letters} SET lease = '', state = ?, next_try = ?, tries = tries + ?, unconfirmed = unconfirmed + ?, try_error = CASE WHEN ? = '' THEN try_error ELSE ? END WHERE lease = ? AND seq IN "+list(numbers)),
+			if _, err := q.ExecContext(ctx, s.sql("UPDATE {letters} SET lease = '', state = ?, next_try = ?, tries = tries + ?, unconfirmed = unconfirmed + ?, try_error = CASE WHEN ? = '' THEN try_error ELSE ? END WHERE lease = ? AND "+among("seq", numbers)),
 				string(e.state), millis(e.next), count(e.tried), count(e.unconfirmed), e.err, e.err, e.token); err != nil {
 				return err
 			}
@@ -202,6 +209,14 @@ func group(endings []ending) [][]ending {
 
 // recover makes due what a clock that was set back keeps waiting.
 func (s *Store) recover(ctx context.Context) (int, error) {
-	return s.exec(ctx, "UPDATE {letters} SET next_try = due, lease = '' WHERE state IN (?, ?, ?) AND next_try > ? AND next_try > due",
-		string(Ready), string(Held), string(Parked), s.now().Add(longest).UnixMilli())
+	ahead := s.now().Add(longest).UnixMilli()
+	total := 0
+	for _, states := range []string{inState(Ready), inState(Held, Parked)} {
+		n, err := s.exec(ctx, "UPDATE {letters} SET next_try = due, lease = '' WHERE "+states+" AND next_try > ? AND next_try > due", ahead)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
 }

@@ -27,8 +27,7 @@ const (
 
 // Letter is a message in the store.
 type Letter struct {
-	Number int64  // of the row, in the order of storing
-	ID     string // of the row: a hash of what the message is and where it goes
+	Number int64 // of the row, in the order of storing
 	State  State
 
 	// Message as it is published again. Its Headers are as they arrived; a

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"time"
 )
 
@@ -36,13 +37,16 @@ const (
 
 // leaseHeads leases the oldest letters of each target, up to n of all. A letter that
 // is leased or has to wait holds up those behind it.
-func (s *Store) leaseHeads(ctx context.Context, n int, long time.Duration) (leased, error) {
-	return s.take(ctx, long, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
+func (s *Store) leaseHeads(ctx context.Context, n int, long time.Duration, brief bool) (leased, error) {
+	return s.take(ctx, long, brief, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
+		from, err := s.oldest(ctx, q)
+		if err != nil || from == 0 {
+			return nil, err
+		}
 		var found []candidate
 		blocked := map[target]bool{}
-		after := int64(0)
 		for range headsPages {
-			page, err := s.headsPage(ctx, q, now, after)
+			page, err := s.headsPage(ctx, q, now, from)
 			if err != nil {
 				return nil, err
 			}
@@ -53,21 +57,42 @@ func (s *Store) leaseHeads(ctx context.Context, n int, long time.Duration) (leas
 			if len(page) < headsPage {
 				break
 			}
-			after = page[len(page)-1].number
+			from = page[len(page)-1].number + 1
 		}
 		return found, nil
 	})
 }
 
+// oldest returns the number of the first letter that is Ready, or 0. The pages
+// begin there, because a database reads them in the order of the table, where any
+// number of letters in other states may be in front.
+func (s *Store) oldest(ctx context.Context, q querier) (number int64, err error) {
+	rows, err := q.QueryContext(ctx, s.sql("SELECT MIN(seq) FROM {letters} WHERE state = 'ready' AND next_try = 0 UNION ALL SELECT MIN(seq) FROM {letters} WHERE state = 'ready' AND next_try > 0"))
+	if err != nil {
+		return 0, err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var first sql.NullInt64
+		if err := rows.Scan(&first); err != nil {
+			return 0, err
+		}
+		if first.Valid && (number == 0 || first.Int64 < number) {
+			number = first.Int64
+		}
+	}
+	return number, rows.Err()
+}
+
 // headsPage locks what it reads: another process that skipped a locked letter
 // would take the one behind it for the oldest.
-func (s *Store) headsPage(ctx context.Context, q querier, now, after int64) ([]head, error) {
+func (s *Store) headsPage(ctx context.Context, q querier, now, from int64) ([]head, error) {
 	suffix := ""
 	if s.dialect != SQLite {
 		suffix = " FOR UPDATE"
 	}
-	rows, err := q.QueryContext(ctx, s.sql("SELECT seq, size, exchange, routing_key, next_try FROM {letters} WHERE state = ? AND due <= ? AND seq > ? ORDER BY seq LIMIT ?"+suffix),
-		string(Ready), now, after, headsPage)
+	rows, err := q.QueryContext(ctx, s.sql("SELECT seq, size, exchange, routing_key, next_try FROM {letters} WHERE state = 'ready' AND due <= ? AND seq >= ? ORDER BY seq LIMIT ?"+suffix),
+		now, from, headsPage)
 	if err != nil {
 		return nil, err
 	}

@@ -46,8 +46,8 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 		return err
 	}
 	end := s.tails.begin(target{m.Exchange, m.Key})
-	id, err := s.put(ctx, l)
-	end(id, err)
+	stored, err := s.put(ctx, l)
+	end(stored, err)
 	return err
 }
 
@@ -93,19 +93,19 @@ func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	return nil
 }
 
-// put returns the ID of the letter, unless it cannot be one.
-func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
+// put returns the identity of the row, unless it cannot be one.
+func (s *Store) put(ctx context.Context, l Letter) (identity, error) {
 	r, err := newRow(l)
 	if err != nil {
-		return "", connection.WithClass(err, connection.Bug)
+		return identity{}, connection.WithClass(err, connection.Bug)
 	}
 	if err := s.writer.put(ctx, r); err != nil {
-		return r.l.ID, fmt.Errorf("store: storing message %q: %w", l.Message.ID, err)
+		return r.identity(), fmt.Errorf("store: storing message %q: %w", l.Message.ID, err)
 	}
 	if l.State == Ready {
 		s.nudge()
 	}
-	return r.l.ID, nil
+	return r.identity(), nil
 }
 
 // PutTx stores messages in a transaction of the caller, on the database of the
@@ -181,6 +181,6 @@ func (s *Store) fresh(m producer.Message, now, due time.Time) (*row, error) {
 // Cancel takes back the messages of PutAt and PutTx with this message id that
 // are not being published yet, and returns how many there were.
 func (s *Store) Cancel(ctx context.Context, messageID string) (int, error) {
-	return s.exec(ctx, "DELETE FROM {letters} WHERE message_id = ? AND state = ? AND cause = '' AND (lease = '' OR next_try <= ?)",
-		letter.Armour(messageID), string(Ready), s.now().UnixMilli())
+	return s.exec(ctx, "DELETE FROM {letters} WHERE message_id = ? AND state = 'ready' AND cause = '' AND (lease = '' OR next_try <= ?)",
+		letter.Armour(messageID), s.now().UnixMilli())
 }

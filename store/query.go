@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,7 +22,7 @@ type Query struct {
 
 	States      []State // any of these
 	MessageIDs  []string
-	IDs         []string // of rows: Letter.ID
+	Numbers     []int64 // Letter.Number
 	Queue       string
 	Exchange    string
 	Key         string
@@ -87,16 +88,17 @@ func (c *condition) String() string {
 // where is the condition of a Query.
 func (s *Store) where(q Query) *condition {
 	var c condition
-	var states, messageIDs []string
-	for _, state := range q.States {
-		states = append(states, string(state))
-	}
+	var messageIDs []string
 	for _, id := range q.MessageIDs {
 		messageIDs = append(messageIDs, letter.Armour(id))
 	}
-	c.in("state", states)
+	if len(q.States) > 0 {
+		c.add(inState(q.States...))
+	}
 	c.in("message_id", messageIDs)
-	c.in("id", q.IDs)
+	if len(q.Numbers) > 0 {
+		c.add(among("seq", q.Numbers))
+	}
 	c.equal("queue", letter.Armour(q.Queue))
 	c.equal("exchange", letter.Armour(q.Exchange))
 	c.equal("routing_key", letter.Armour(q.Key))
@@ -113,7 +115,7 @@ func (s *Store) where(q Query) *condition {
 		c.add("stored < ?", q.Before.UnixMilli())
 	}
 	if q.Scheduled {
-		c.add("state = ? AND due > ?", string(Ready), s.now().UnixMilli())
+		c.add("state = 'ready' AND due > ?", s.now().UnixMilli())
 	}
 	if q.After > 0 {
 		c.add("seq > ?", q.After)
@@ -145,15 +147,16 @@ func (s *Store) Find(ctx context.Context, q Query) ([]Letter, error) {
 
 // read returns letters whole. One that cannot be decoded ends it with an error.
 func (s *Store) read(ctx context.Context, q querier, rest string, args ...any) ([]Letter, error) {
-	rows, err := q.QueryContext(ctx, s.sql("SELECT seq, "+strings.Join(columns, ", ")+" FROM {letters} "+rest), args...)
+	rows, err := q.QueryContext(ctx, s.sql("SELECT "+whole+" FROM {letters} "+rest), args...)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	defer rows.Close()
 	var letters []Letter
+	var scanner scanner
 	for rows.Next() {
-		l, err := scan(rows)
-		if err != nil {
+		var l Letter
+		if err := scanner.scan(rows, &l); err != nil {
 			return nil, err
 		}
 		letters = append(letters, l)
@@ -179,9 +182,13 @@ func (s *Store) Count(ctx context.Context, q Query) (int, error) {
 func (s *Store) Groups(ctx context.Context, q Query) ([]Group, error) {
 	c := s.where(q)
 	c.add("fingerprint <> ''")
-	c.args = append(c.args, cmp.Or(q.Limit, 100))
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT fingerprint, COUNT(*), MIN(failed), MAX(failed), MIN(seq) FROM {letters} WHERE "+c.String()+
-		" GROUP BY fingerprint ORDER BY 2 DESC, fingerprint LIMIT ?"), c.args...)
+	// The letters that are not Ready have an index by fingerprint.
+	part := func(states string) string {
+		return "SELECT fingerprint, COUNT(*) AS n, MIN(failed) AS first_of, MAX(failed) AS last_of, MIN(seq) AS example FROM {letters} WHERE " + states + " AND " + c.String() + " GROUP BY fingerprint"
+	}
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT fingerprint, SUM(n), MIN(first_of), MAX(last_of), MIN(example) FROM ("+
+		part("state = 'ready'")+" UNION ALL "+part("state <> 'ready'")+") AS parts GROUP BY fingerprint ORDER BY 2 DESC, fingerprint LIMIT ?"),
+		append(slices.Concat(c.args, c.args), cmp.Or(q.Limit, 100))...)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -200,7 +207,7 @@ func (s *Store) Groups(ctx context.Context, q Query) ([]Group, error) {
 	if err := rows.Err(); err != nil || len(groups) == 0 {
 		return groups, err
 	}
-	letters, err := s.read(ctx, s.db, "WHERE seq IN "+list(examples))
+	letters, err := s.read(ctx, s.db, "WHERE "+among("seq", examples))
 	for _, l := range letters {
 		for i := range groups {
 			if groups[i].Fingerprint == l.Fingerprint {

@@ -175,7 +175,7 @@ func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
 			return false, nil
 		}
 	}
-	l, err := r.store.take(ctx, replayLease, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
+	l, err := r.store.take(ctx, replayLease, false, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
 		c := r.store.where(r.query)
 		c.add("(lease = '' OR next_try <= ?)", now)
 		return r.store.candidates(ctx, q, c.String(), "seq", n, c.args...)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"database/sql"
 	"errors"
 	"fmt"
 	"time"
@@ -26,6 +27,7 @@ var replaced = []string{
 // row is a letter as the database has it.
 type row struct {
 	l                   Letter
+	id                  string
 	properties, headers string
 	size                int // about what it takes in memory
 }
@@ -40,12 +42,11 @@ func newRow(l Letter) (*row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: headers of message %q: %w", l.Message.ID, err)
 	}
-	l.ID = letter.Identity(l.Message, l.Queue)
 	l.Error = letter.Readable(l.Error, letter.MaxError)
 	l.ErrorType = letter.Readable(l.ErrorType, 255)
 	l.Cause = xdeath.Cause(letter.Readable(string(l.Cause), 255))
 	l.Fingerprint = letter.Fingerprint(l.Queue, l.Message.Exchange, l.Cause, l.ErrorType, l.Error)
-	return &row{l: l, properties: properties, headers: headers, size: len(l.Message.Body) + len(headers) + len(properties) + 1024}, nil
+	return &row{l: l, id: letter.Identity(l.Message, l.Queue), properties: properties, headers: headers, size: len(l.Message.Body) + len(headers) + len(properties) + 1024}, nil
 }
 
 func (r *row) values() []any {
@@ -54,42 +55,78 @@ func (r *row) values() []any {
 		body = []byte{} // nil would be NULL
 	}
 	return []any{
-		l.ID, letter.Armour(l.Message.ID), string(l.State), millis(l.Due), millis(l.NextTry),
+		r.id, letter.Armour(l.Message.ID), string(l.State), millis(l.Due), millis(l.NextTry),
 		letter.Armour(l.Message.Exchange), letter.Armour(l.Message.Key), letter.Armour(l.Queue),
 		r.properties, r.headers, body, r.size, string(l.Cause), l.Error, l.ErrorType, l.Fingerprint,
 		l.Attempts, l.Tries, l.TryError, l.Unconfirmed, millis(l.FirstFailed), millis(l.Failed), millis(l.Stored), l.Lease,
 	}
 }
 
-// scan reads a row that begins with seq and goes on with columns.
-func scan(from interface{ Scan(...any) error }) (Letter, error) {
-	var (
-		l                                                 Letter
-		state, cause, properties, headers                 string
-		due, nextTry, firstFailed, failed, stored, ignore int64
-	)
-	m := &l.Message
-	err := from.Scan(&l.Number, &l.ID, &m.ID, &state, &due, &nextTry, &m.Exchange, &m.Key, &l.Queue,
-		&properties, &headers, &m.Body, &ignore, &cause, &l.Error, &l.ErrorType, &l.Fingerprint,
-		&l.Attempts, &l.Tries, &l.TryError, &l.Unconfirmed, &firstFailed, &failed, &stored, &l.Lease)
-	if err != nil {
-		return Letter{}, err
+// identity is what no two rows have in common, as the table has it. The message id
+// comes first: those of one producer are neighbours, and so in the index as well.
+type identity struct{ messageID, id string }
+
+func (r *row) identity() identity { return identity{letter.Armour(r.l.Message.ID), r.id} }
+
+// whole are the columns of a whole Letter.
+const whole = "seq, message_id, state, due, next_try, exchange, routing_key, queue, properties, headers, body, " +
+	"cause, error, error_type, fingerprint, attempts, tries, try_error, unconfirmed, first_failed, failed, stored, lease"
+
+// brief are the columns of a Ready letter that are enough to publish it.
+const brief = "seq, message_id, due, exchange, routing_key, properties, headers, body, tries, unconfirmed"
+
+// scanner scans the rows of one query, one after the other.
+type scanner struct {
+	brief bool
+
+	state, cause, properties, headers         string
+	due, nextTry, firstFailed, failed, stored int64
+	fields                                    []any
+}
+
+func (s *scanner) columns() string {
+	if s.brief {
+		return brief
 	}
-	l.State, l.Cause = State(state), xdeath.Cause(cause)
-	l.Due, l.NextTry, l.FirstFailed, l.Failed, l.Stored = instant(due), instant(nextTry), instant(firstFailed), instant(failed), instant(stored)
+	return whole
+}
+
+// scan reads a row into a Letter, which has its Number even if the rest cannot be
+// decoded.
+func (s *scanner) scan(rows *sql.Rows, l *Letter) error {
+	m := &l.Message
+	if s.brief {
+		s.state = string(Ready)
+		s.fields = append(s.fields[:0], &l.Number, &m.ID, &s.due, &m.Exchange, &m.Key, &s.properties, &s.headers, &m.Body, &l.Tries, &l.Unconfirmed)
+	} else {
+		s.fields = append(s.fields[:0], &l.Number, &m.ID, &s.state, &s.due, &s.nextTry, &m.Exchange, &m.Key, &l.Queue,
+			&s.properties, &s.headers, &m.Body, &s.cause, &l.Error, &l.ErrorType, &l.Fingerprint,
+			&l.Attempts, &l.Tries, &l.TryError, &l.Unconfirmed, &s.firstFailed, &s.failed, &s.stored, &l.Lease)
+	}
+	if err := rows.Scan(s.fields...); err != nil {
+		*l = Letter{}
+		return err
+	}
+	l.State, l.Cause = State(s.state), xdeath.Cause(s.cause)
+	l.Due, l.NextTry, l.FirstFailed, l.Failed, l.Stored = instant(s.due), instant(s.nextTry), instant(s.firstFailed), instant(s.failed), instant(s.stored)
 	var errs []error
-	for _, text := range []*string{&m.ID, &m.Exchange, &m.Key, &l.Queue} {
+	for _, text := range [...]*string{&m.ID, &m.Exchange, &m.Key, &l.Queue} {
 		var err error
-		*text, err = letter.Unarmour(*text)
+		if *text, err = letter.Unarmour(*text); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	table, err := letter.DecodeTable(s.properties)
+	if err = errors.Join(err, letter.SetProperties(m, table)); err != nil {
 		errs = append(errs, err)
 	}
-	table, err := letter.DecodeTable(properties)
-	errs = append(errs, err, letter.SetProperties(m, table))
-	m.Headers, err = letter.DecodeTable(headers)
-	if err := errors.Join(append(errs, err)...); err != nil {
-		return l, fmt.Errorf("store: letter %d is not readable: %w", l.Number, err)
+	if m.Headers, err = letter.DecodeTable(s.headers); err != nil {
+		errs = append(errs, err)
 	}
-	return l, nil
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("store: letter %d is not readable: %w", l.Number, err)
+	}
+	return nil
 }
 
 // millis are the Unix milliseconds of the database; 0 is the zero time.

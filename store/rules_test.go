@@ -222,6 +222,63 @@ func TestBind(t *testing.T) {
 	}
 }
 
+func TestAmong(t *testing.T) {
+	for _, tt := range []struct {
+		rule    string
+		numbers []int64
+		want    string
+	}{
+		{"one", []int64{7}, "seq BETWEEN 7 AND 7"},
+		{"neighbours, in any order", []int64{8, 7, 9}, "seq BETWEEN 7 AND 9"},
+		{"one is missing", []int64{7, 9}, "seq IN (7,9)"},
+		{"twice the same is no neighbour", []int64{7, 7, 9}, "seq IN (7,9)"},
+	} {
+		if got := among("seq", tt.numbers); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
+		}
+	}
+}
+
+func TestInState(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		states []State
+		want   string
+	}{
+		{"the index of Ready", []State{Ready}, "state = 'ready'"},
+		{"the index of the others", []State{Parked, Held}, "state <> 'ready' AND state IN ('held', 'parked')"},
+		{"both", []State{Ready, Held}, "state IN ('ready', 'held')"},
+		{"no letter is in a state that does not exist", []State{"x' OR '1"}, "1 = 0"},
+	} {
+		if got := inState(tt.states...); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
+		}
+	}
+}
+
+func TestByTarget(t *testing.T) {
+	letter := func(n int64, key string) Letter {
+		return Letter{Number: n, Message: producer.Message{Exchange: "e", Key: key}}
+	}
+	numbers := func(letters []Letter) (all []int64) {
+		for _, l := range letters {
+			all = append(all, l.Number)
+		}
+		return all
+	}
+	mixed := byTarget([]Letter{letter(1, "a"), letter(2, "b"), letter(3, "a")})
+	if got := numbers(mixed[target{"e", "a"}]); len(mixed) != 2 || !slices.Equal(got, []int64{1, 3}) {
+		t.Errorf("%d targets, the first with %v", len(mixed), got)
+	}
+	one := byTarget([]Letter{letter(1, "a"), letter(2, "a")})
+	if got := numbers(one[target{"e", "a"}]); len(one) != 1 || !slices.Equal(got, []int64{1, 2}) {
+		t.Errorf("%d targets, the first with %v", len(one), got)
+	}
+	if none := byTarget(nil); len(none) != 0 {
+		t.Errorf("%d targets of no letters", len(none))
+	}
+}
+
 // fakeDB commits what it is told to, or refuses.
 type fakeDB struct {
 	commits int
@@ -248,12 +305,12 @@ func (f *fakeDB) writer() *writer {
 		insert: func(_ context.Context, _ querier, rows []*row) error {
 			ids := map[string]bool{}
 			for _, r := range rows {
-				if ids[r.l.ID] {
+				if ids[r.id] {
 					return errors.New("one insert has a row twice")
 				}
-				ids[r.l.ID] = true
+				ids[r.id] = true
 				if f.refuse != nil {
-					if err := f.refuse(r.l.ID); err != nil {
+					if err := f.refuse(r.id); err != nil {
 						return err
 					}
 				}
@@ -273,7 +330,7 @@ func TestWriterCommitsTogether(t *testing.T) {
 		w := db.writer()
 		put := func(id string) chan error {
 			done := make(chan error, 1)
-			go func() { done <- w.put(t.Context(), &row{l: Letter{ID: id}}) }()
+			go func() { done <- w.put(t.Context(), &row{id: id}) }()
 			synctest.Wait()
 			return done
 		}
@@ -284,7 +341,7 @@ func TestWriterCommitsTogether(t *testing.T) {
 		}
 		left, leave := context.WithCancel(t.Context())
 		gone := make(chan error, 1)
-		go func() { gone <- w.put(left, &row{l: Letter{ID: "gone"}}) }()
+		go func() { gone <- w.put(left, &row{id: "gone"}) }()
 		synctest.Wait()
 		leave()
 		synctest.Wait()
@@ -305,7 +362,7 @@ func TestWriterCommitsTogether(t *testing.T) {
 			t.Errorf("%d commits, want 2", db.commits)
 		}
 		db.hold = nil
-		bad, good := w.put(t.Context(), &row{l: Letter{ID: "bad"}}), w.put(t.Context(), &row{l: Letter{ID: "good"}})
+		bad, good := w.put(t.Context(), &row{id: "bad"}), w.put(t.Context(), &row{id: "good"})
 		if bad == nil || good != nil {
 			t.Errorf("bad: %v, good: %v", bad, good)
 		}
@@ -318,7 +375,7 @@ func TestWriterGivesUpOnADatabaseThatHangs(t *testing.T) {
 		began := time.Now()
 		errs := make(chan error, 20)
 		for i := range 20 {
-			go func() { errs <- w.put(t.Context(), &row{l: Letter{ID: fmt.Sprint(i)}}) }()
+			go func() { errs <- w.put(t.Context(), &row{id: fmt.Sprint(i)}) }()
 		}
 		for range 20 {
 			if err := <-errs; !errors.Is(err, context.DeadlineExceeded) {

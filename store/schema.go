@@ -30,9 +30,10 @@ func (e *SchemaError) Class() connection.Class { return connection.Configuration
 type migration func(d Dialect, table string) []string
 
 // migrations[i] leads from version i to i+1. Released ones do not change.
-var migrations = []migration{createLetters}
+var migrations = []migration{createLetters, indexLessOfReady}
 
-func createLetters(d Dialect, table string) []string {
+// definitions are the columns of a letter, seq and id being the first.
+func definitions(d Dialect) []string {
 	seq, name, text, long, body, number := "INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TEXT", "TEXT", "BLOB", "INTEGER"
 	switch d {
 	case MySQL:
@@ -44,7 +45,7 @@ func createLetters(d Dialect, table string) []string {
 	if d == MySQL {
 		word = "VARCHAR(64)"
 	}
-	columns := []string{
+	return []string{
 		"seq " + seq,
 		"id " + word + " NOT NULL",
 		"message_id " + name + " NOT NULL",
@@ -71,13 +72,17 @@ func createLetters(d Dialect, table string) []string {
 		"stored " + number + " NOT NULL",
 		"lease " + word + " NOT NULL",
 	}
+}
+
+func createLetters(d Dialect, table string) []string {
+	columns := definitions(d)
 	indices := []struct{ name, columns string }{
 		{"next", "state, next_try, seq"},
 		{"message", "message_id"},
 		{"group", "fingerprint, state, failed, seq"},
 	}
 	if d == MySQL { // which has no CREATE INDEX IF NOT EXISTS
-		columns = append(columns, "UNIQUE ("+"id)")
+		columns = append(columns, "UNIQUE (id)")
 		for _, i := range indices {
 			columns = append(columns, fmt.Sprintf("INDEX %s_%s (%s)", table, i.name, i.columns))
 		}
@@ -88,6 +93,35 @@ func createLetters(d Dialect, table string) []string {
 	for _, i := range indices {
 		statements = append(statements, fmt.Sprintf("CREATE INDEX IF NOT EXISTS %s_%s ON %s (%s)", table, i.name, table, i.columns))
 	}
+	return statements
+}
+
+// indexLessOfReady keeps out of the indices what Forward need not look for, because
+// each entry is written for a letter that comes and deleted for one that goes. MySQL,
+// which has no partial indices, stays as it is. SQLite can only take a constraint
+// away with the table.
+func indexLessOfReady(d Dialect, table string) []string {
+	if d == MySQL {
+		return nil
+	}
+	var statements []string
+	add := func(statement string) { statements = append(statements, fmt.Sprintf(statement, table)) }
+	if d == SQLite {
+		add("ALTER TABLE %[1]s RENAME TO %[1]s_1")
+		add("CREATE TABLE %[1]s (" + strings.Join(definitions(d), ", ") + ")")
+		all := "seq, " + strings.Join(columns, ", ")
+		add("INSERT INTO %[1]s (" + all + ") SELECT " + all + " FROM %[1]s_1")
+		add("DROP TABLE %[1]s_1") // and its indices
+	} else {
+		add("ALTER TABLE %[1]s DROP CONSTRAINT %[1]s_id_key")
+		for _, index := range []string{"next", "message", "group"} {
+			add("DROP INDEX %[1]s_" + index)
+		}
+	}
+	add("CREATE UNIQUE INDEX %[1]s_message ON %[1]s (message_id, id)")
+	add("CREATE INDEX %[1]s_next ON %[1]s (next_try, seq) WHERE state = 'ready'")
+	add("CREATE INDEX %[1]s_others ON %[1]s (state, next_try, seq) WHERE state <> 'ready'")
+	add("CREATE INDEX %[1]s_group ON %[1]s (fingerprint, state, failed, seq) WHERE state <> 'ready'")
 	return statements
 }
 

@@ -33,13 +33,8 @@ const (
 // dispatch starts a goroutine for each target of the letters, and one that
 // gives the slot back after the last.
 func (f *forwarder) dispatch(work context.Context, l leased, all *sync.WaitGroup) {
-	byTarget := map[target][]Letter{}
-	for _, letter := range l.letters {
-		t := target{letter.Message.Exchange, letter.Message.Key}
-		byTarget[t] = append(byTarget[t], letter)
-	}
 	var own sync.WaitGroup
-	for t, letters := range byTarget {
+	for t, letters := range byTarget(l.letters) {
 		own.Go(func() { f.publishTo(work, t, letters, l) })
 	}
 	all.Go(func() {
@@ -51,6 +46,29 @@ func (f *forwarder) dispatch(work context.Context, l leased, all *sync.WaitGroup
 		<-f.slots
 	})
 }
+
+// byTarget keeps the order of the letters of each target. Mostly there is one
+// target, and nothing to copy.
+func byTarget(letters []Letter) map[target][]Letter {
+	targets := map[target]int{}
+	for i := range letters {
+		targets[letters[i].target()]++
+	}
+	groups := make(map[target][]Letter, len(targets))
+	for i := range letters {
+		t := letters[i].target()
+		if targets[t] == len(letters) {
+			return map[target][]Letter{t: letters}
+		}
+		if groups[t] == nil {
+			groups[t] = make([]Letter, 0, targets[t])
+		}
+		groups[t] = append(groups[t], letters[i])
+	}
+	return groups
+}
+
+func (l *Letter) target() target { return target{l.Message.Exchange, l.Message.Key} }
 
 // patience is how long letters wait for others to the same target that do not
 // get on.
@@ -169,7 +187,7 @@ func (f *forwarder) publish(work context.Context, letters []Letter, l leased, fa
 	// What is confirmed at the last moment is still to be deleted in time.
 	ctx, cancel := context.WithTimeout(work, min(f.cfg.Lease/2, l.until.Sub(f.store.now())-f.cfg.Lease/8))
 	defer cancel()
-	var endings []ending
+	endings := make([]ending, 0, len(letters))
 	arrived := false
 	end := func(letter Letter, receipt producer.Receipt) (done bool) {
 		e := verdict(letter, receipt, f.store.cfg.Name, f.cfg.Tries, failures, f.store.now())

@@ -197,7 +197,7 @@ func (w *writer) commitAgain(ctx context.Context, batch []*write, err error) {
 // unless they are the same.
 func (w *writer) run(ctx context.Context, q querier, batch []*write) error {
 	var rows []*row
-	ids := map[string]bool{}
+	ids := map[identity]bool{}
 	flush := func() error {
 		if len(rows) == 0 {
 			return nil
@@ -208,14 +208,14 @@ func (w *writer) run(ctx context.Context, q querier, batch []*write) error {
 		return err
 	}
 	for _, one := range batch {
-		if one.row == nil || ids[one.row.l.ID] || len(rows) == w.rows {
+		if one.row == nil || ids[one.row.identity()] || len(rows) == w.rows {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
 		if one.row != nil {
 			rows = append(rows, one.row)
-			ids[one.row.l.ID] = true
+			ids[one.row.identity()] = true
 			continue
 		}
 		if err := one.run(ctx, q); err != nil {

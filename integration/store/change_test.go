@@ -41,15 +41,14 @@ func TestChange(t *testing.T) {
 			t.Errorf("states %v, want %v", states, want)
 		}
 		four := find(t, s, id(4))[0]
-		edited, err := s.Edit(t.Context(), four.ID, func(m *producer.Message) error { m.Key, m.Body = "other", []byte("new"); return nil })
-		must(t, err)
-		if l := find(t, s, id(4))[0]; l.ID != edited || l.Message.Key != "other" || string(l.Message.Body) != "new" || l.Number != four.Number {
+		must(t, s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.Key, m.Body = "other", []byte("new"); return nil }))
+		if l := find(t, s, id(4))[0]; l.Message.Key != "other" || string(l.Message.Body) != "new" || l.Number != four.Number {
 			t.Errorf("edited: %+v", l)
 		}
-		if _, err := s.Edit(t.Context(), edited, func(m *producer.Message) error { m.Priority = 200; return nil }); connection.ClassOf(err) != connection.Bug {
+		if err := s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.Priority = 200; return nil }); connection.ClassOf(err) != connection.Bug {
 			t.Errorf("Edit to a faulty message: %v", err)
 		}
-		if _, err := s.Edit(t.Context(), "none", func(*producer.Message) error { return nil }); err == nil {
+		if err := s.Edit(t.Context(), four.Number+100, func(*producer.Message) error { return nil }); err == nil {
 			t.Error("Edit of a letter that is not there: nil")
 		}
 		if n, err := s.Prune(t.Context(), time.Now().Add(time.Minute)); n != 1 || err != nil {
@@ -66,7 +65,7 @@ func TestALetterThatWasEditedIsReplacedByNoOther(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		must(t, s.Put(t.Context(), original, producer.ErrReturned))
-		_, err := s.Edit(t.Context(), find(t, s, store.Query{})[0].ID, func(m *producer.Message) error {
+		err := s.Edit(t.Context(), find(t, s, store.Query{})[0].Number, func(m *producer.Message) error {
 			m.Body, m.Headers = []byte("B"), amqp.Table{"v": "2"}
 			return nil
 		})

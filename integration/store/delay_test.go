@@ -147,7 +147,7 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 		}
 
 		due := of("away").Due
-		_, err = s.Edit(t.Context(), of("away").ID, func(m *producer.Message) error { m.Delay = 3 * time.Hour; return nil })
+		err = s.Edit(t.Context(), of("away").Number, func(m *producer.Message) error { m.Delay = 3 * time.Hour; return nil })
 		must(t, err)
 		if l := of("away"); !l.Due.Equal(due.Add(2*time.Hour)) || !l.NextTry.Equal(l.Due) {
 			t.Errorf("a Delay that is 2h longer makes it due %v later", l.Due.Sub(due))

@@ -204,7 +204,8 @@ func TestPoisonIsParked(t *testing.T) {
 		// What no Publish takes, and what nobody can read.
 		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "faulty", Priority: 99}, errAway))
 		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "damaged"}, errAway))
-		_, err := p.open(t).Exec("UPDATE rehop_letters SET properties = '{broken' WHERE message_id = 'damaged'")
+		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "behind"}, errAway))
+		_, err := p.open(t).Exec(`UPDATE rehop_letters SET properties = '{"app_id":"leaked","colour":"red"}' WHERE message_id = 'damaged'`)
 		must(t, err)
 		broker := &peer{answer: func(_ context.Context, m producer.Message) error {
 			if m.Key == "missing" {
@@ -214,8 +215,8 @@ func TestPoisonIsParked(t *testing.T) {
 		}}
 		forward(t, s, broker, store.ForwardConfig{Tries: 2})
 		empties(t, s, store.Query{States: []store.State{store.Ready}}, 20*time.Second)
-		if got := broker.ids(); !slices.Equal(got, []string{"good"}) {
-			t.Errorf("forwarded %q", got)
+		if got := broker.ids(); !slices.Equal(got, []string{"good", "behind"}) || broker.sent[1].AppID != "" {
+			t.Errorf("forwarded %q: %+v; want those that can be read, as they were stored", got, broker.sent)
 		}
 		parked := find(t, s, store.Query{States: []store.State{store.Parked}, MessageIDs: []string{"poison", "faulty"}})
 		if len(parked) != 2 || parked[0].Tries != 2 || !strings.Contains(parked[0].TryError, "returned") || !strings.Contains(parked[1].TryError, "Priority") {

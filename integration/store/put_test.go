@@ -167,7 +167,7 @@ func TestOneBadWriteHarmsNoOther(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "edited"}, errAway))
-		id := find(t, s, store.Query{})[0].ID
+		number := find(t, s, store.Query{})[0].Number
 		errBad := errors.New("bad")
 		var all sync.WaitGroup
 		for i := range 50 {
@@ -177,7 +177,7 @@ func TestOneBadWriteHarmsNoOther(t *testing.T) {
 				}
 			})
 			all.Go(func() {
-				if _, err := s.Edit(t.Context(), id, func(*producer.Message) error { return errBad }); !errors.Is(err, errBad) {
+				if err := s.Edit(t.Context(), number, func(*producer.Message) error { return errBad }); !errors.Is(err, errBad) {
 					t.Errorf("Edit: %v, want what change returned", err)
 				}
 			})

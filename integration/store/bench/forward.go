@@ -156,7 +156,7 @@ func (b *bench) forwarding(ctx context.Context) error {
 		return err
 	}
 	defer db.Close()
-	const queue, n = "store-bench-forward", 20_000
+	const queue, n = "store-bench-forward", 50_000
 	p, end, err := b.producer(ctx, queue)
 	if err != nil {
 		return err
