@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -217,7 +218,10 @@ func (p Plan) owners() []string {
 // each makes the steps of every owner, in batches that the callers share.
 func (d *declaration) each(callers []*caller, owners []string, steps func(p Plan, owner string) []step) error {
 	batches := make(chan []string, len(owners))
-	for owners := range slices.Chunk(owners, batch) {
+	// The processes of a service start at the same time. Each begins elsewhere, so that
+	// they do not all wait for the same queue.
+	begin := rand.IntN(len(owners))
+	for owners := range slices.Chunk(slices.Concat(owners[begin:], owners[:begin]), batch) {
 		batches <- owners
 	}
 	close(batches)
