@@ -320,6 +320,55 @@ func TestConnectionsThatDieYoungAreDialledEverLater(t *testing.T) {
 	})
 }
 
+// Where Config.Pause gives up, a life that is no life counts once: the callers get the
+// error, and the next one dials.
+func TestAConnectionThatDiesYoungIsGivenUpLikeARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		c := bubble(t, p, Config{Pause: func(int) time.Duration { return -1 }})
+		for dials := 1; dials <= 3; dials++ {
+			session(t, c, Consume)
+			if n := len(p.accepted()); n != dials {
+				t.Errorf("%d dials, want %d", n, dials)
+			}
+			p.hangUp()
+			synctest.Wait()
+			if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrSessionLost) || len(p.accepted()) != dials {
+				t.Errorf("Session = %v after %d dials, want that the connection was lost, and no other dial", err, len(p.accepted()))
+			}
+		}
+	})
+}
+
+// A dial that nobody waits for reports its end before the next one begins.
+func TestOneDialAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		c := bubble(t, p, Config{})
+		k := c.connector(Consume)
+		before := &dial{tried: newAttempts(1), done: make(chan struct{})}
+		k.mu.Lock()
+		k.dialing, k.last = before, before.done
+		k.mu.Unlock()
+		if !k.abandoned(before) {
+			t.Fatal("a dial that nobody waits for is not abandoned")
+		}
+		reached := make(chan error, 1)
+		go func() {
+			_, err := c.Session(t.Context(), Consume)
+			reached <- err
+		}()
+		synctest.Wait()
+		if n := len(p.accepted()); n > 0 {
+			t.Errorf("%d dials before the one that is abandoned has ended", n)
+		}
+		close(before.done)
+		if err := <-reached; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestCloseEndsWhatIsInProgress(t *testing.T) {
 	for name, stuck := range map[string]method{"a handshake": connectionStartOk, "a call": basicQos, "the opening of a channel": channelOpen} {
 		t.Run(name, func(t *testing.T) {

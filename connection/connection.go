@@ -31,7 +31,7 @@ import (
 // ErrClosed is returned after [Conn.Close].
 var ErrClosed = errors.New("connection: closed")
 
-// closeTimeout bounds Conn.Close: the goodbye of a live broker takes
+// closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers.
 const closeTimeout = 5 * time.Second
 

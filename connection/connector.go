@@ -34,13 +34,15 @@ type connector struct {
 	wake  chan struct{}                      // one element: ends a pause
 
 	mu      sync.Mutex
-	dialing *dial // in progress; nil if none
+	dialing *dial         // in progress, and not abandoned; nil if none
+	last    chan struct{} // closed at the end of the latest run; nil before the first
 	live    *link // the latest that came up; nil before the first
 	closed  bool
 
-	// Used by run alone, of which there is one at a time.
+	// Used by run alone: each begins when the one before has ended.
 	generation uint64
-	short      int // lives in a row that were not steady
+	short      int   // lives in a row that were not steady
+	judged     *link // the latest of them
 	failed     int // tries since the latest link, of all dials
 	logged     trouble
 }
@@ -51,9 +53,10 @@ type dial struct {
 	opening bool // Open waits: a final refusal ends it
 	waiting int  // callers; under connector.mu
 
-	done chan struct{} // closed when link or err is set
-	link *link
-	err  error
+	before chan struct{} // closed at the end of the run before; nil for none
+	done   chan struct{} // closed when link or err is set
+	link   *link
+	err    error
 }
 
 // trouble is what the log has been told of, to tell it once.
@@ -94,7 +97,8 @@ func (c *connector) start() {
 // closed. It needs c.mu held.
 func (c *connector) join() *dial {
 	if c.dialing == nil && !c.closed {
-		c.dialing = &dial{tried: newAttempts(len(c.targets)), done: make(chan struct{})}
+		c.dialing = &dial{tried: newAttempts(len(c.targets)), before: c.last, done: make(chan struct{})}
+		c.last = c.dialing.done
 		go c.run(c.dialing)
 	}
 	return c.dialing
@@ -145,6 +149,9 @@ func (c *connector) tried() *attempts {
 // run dials until there is a link, and at most to the end of the pause in which
 // nobody waits any more.
 func (c *connector) run(d *dial) {
+	if d.before != nil {
+		<-d.before // what has been abandoned reports its end
+	}
 	c.mu.Lock()
 	old := c.live
 	c.mu.Unlock()
@@ -171,16 +178,19 @@ func (c *connector) run(d *dial) {
 // waits, or trying on makes no sense.
 func (c *connector) rounds(d *dial, old *link) (*link, error) {
 	pauses := newPauses(c.cfg)
-	if old != nil && time.Since(old.began) < steady {
+	if old != nil && old != c.judged && time.Since(old.began) < steady {
+		c.judged = old
 		c.short++
 		for range c.short - 1 {
-			pauses.next() // as long as before, and longer
+			pauses.next() // the pauses after the short lives before this one
 		}
-		if wait, more := pauses.next(); more {
-			next := time.Now().Add(wait)
-			c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: old.lost(nil), NextTry: next})
-			c.pause(next)
+		wait, more := pauses.next()
+		if !more {
+			return nil, old.lost(nil)
 		}
+		next := time.Now().Add(wait)
+		c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: old.lost(nil), NextTry: next})
+		c.pause(next)
 	} else {
 		c.short = 0
 	}
@@ -306,14 +316,14 @@ func (c *connector) report(d *dial, err error) {
 func (c *connector) close(deadline time.Time) error {
 	c.mu.Lock()
 	c.closed = true
-	d := c.dialing
+	last := c.last
 	c.mu.Unlock()
 	defer func() { c.states.set(State{Use: c.use, Status: Closed, Generation: c.generation}) }()
-	if d != nil {
+	if last != nil {
 		limit := time.NewTimer(time.Until(deadline))
 		defer limit.Stop()
 		select {
-		case <-d.done:
+		case <-last:
 		case <-limit.C:
 			return WithClass(errors.New("connection: Dial or OnUp has not returned since its ctx ended; its socket closes when it does"), Bug)
 		}

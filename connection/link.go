@@ -186,8 +186,8 @@ func (r result) unwrap() error {
 // and is not lost: it has its limit anew when the alarm is over. The error wraps
 // ErrSessionLost if the socket was closed.
 func (l *link) timed(f func() error) error {
-	// Either f returns first, or the timer fires first; whoever comes second
-	// must do nothing.
+	// Either f returns first, or the timer fires first. The second does nothing,
+	// but for f's error: it comes from the socket that the timer has closed.
 	var settled atomic.Bool
 	waiting, over := context.WithCancel(context.Background())
 	var expire func()
@@ -204,12 +204,12 @@ func (l *link) timed(f func() error) error {
 	}
 	timer := time.AfterFunc(l.limit, expire)
 	defer func() {
-		settled.Store(true)
+		settled.Store(true) // f may have panicked
 		timer.Stop()
 		over()
 	}()
 	err := f()
-	if err != nil && !settled.CompareAndSwap(false, true) {
+	if !settled.CompareAndSwap(false, true) && err != nil {
 		return l.lost(nil)
 	}
 	return err

@@ -6,10 +6,10 @@
 //	}, consumer.Config{Concurrency: 16})
 //	err = office.Run(ctx)
 //
-// nil acks. Any error, a panic and a handler that runs into its timeout are
-// failed attempts: the message waits and comes back, and when no attempt is
-// left it goes to the dead-letter queue, with the reason and the error in its
-// headers. [DeadLetter], [RetryAfter], [Requeue] and [Discard] steer.
+// nil acks, also after the handler's timeout. An error or a panic is a failed
+// attempt: the message waits and comes back, and when no attempt is left it goes to
+// the dead-letter queue, with the reason and the error in its headers. An error that
+// [DeadLetter], [RetryAfter], [Requeue] or [Discard] has made says otherwise.
 //
 // # What is promised
 //

@@ -128,9 +128,12 @@ func (r *run) unhandled(m *message) *ending {
 		}
 	}
 	if m.raw.Redelivered && r.timeouts.tookAway(m.raw) {
-		// Run again it would be taken away again.
+		// Run again it would be taken away again. It is run all the same where there is
+		// no other place for it.
 		res := result{err: ErrConsumerTimeout, text: ErrConsumerTimeout.Error(), outcome: Outcome{Action: ActionRetry}}
-		return &ending{res, decide(m.from.route, m.from.frame, m.raw, m.delivery, res.outcome, false, time.Now())}
+		if v := decide(m.from.route, m.from.frame, m.raw, m.delivery, res.outcome, false, time.Now()); v.move != moveHold {
+			return &ending{res, v}
+		}
 	}
 	return nil
 }

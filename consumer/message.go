@@ -9,7 +9,8 @@ import (
 )
 
 // message is one delivery, from its arrival to its end. Session, worker, republisher
-// and acker own it one after the other, and only its owner changes it.
+// and acker own it one after the other, and only its owner changes it. The acker's
+// list of what is unsettled runs through prev and next, which are the acker's.
 type message struct {
 	from     *origin
 	lane     *lane // once it is queued for the workers
@@ -52,9 +53,9 @@ type origin struct {
 	// after work when Run stops: what a handler has returned is still settled.
 	settling context.Context
 
-	// unsettled is how many of the messages are, suspects how many of those are
-	// suspect, and uncleared how many of these no handler has returned from.
-	// unproved is the latter of all that were delivered before.
+	// How many messages are unsettled; how many of those are suspect; and how many
+	// of the suspects no handler has returned from yet. unproved counts the messages
+	// that were delivered before and that no handler has returned from yet.
 	unsettled, suspects, uncleared, unproved atomic.Int32
 	// cleared holds an element when a handler has returned from a suspect.
 	cleared chan struct{}
@@ -81,8 +82,8 @@ func (o *origin) settled(m *message) {
 	}
 }
 
-// clear notes that a handler has returned from a message: one that it can be done
-// with, or held, does not end the process.
+// clear notes that a handler has returned from a message. So the message does not end
+// the process, whatever becomes of it.
 func (m *message) clear() {
 	if m.proved {
 		return

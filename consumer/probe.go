@@ -34,7 +34,7 @@ var errUnanswered = connection.WithClass(fmt.Errorf("the queue has not answered 
 // liveness looks for signs that the queue of a session delivers.
 type liveness struct {
 	timer   *time.Timer
-	sign    time.Time    // when a delivery came, or the queue answered
+	sign    time.Time    // when a delivery came, the queue answered, or the broker last waited for us
 	answers chan error   // of the probe; nil for a good one
 	probing bool         // an answer is to come
 	probe   func() error // asks the queue for a sign

@@ -54,8 +54,8 @@ type run struct {
 	unsettled   sync.WaitGroup // messages
 	beside      sync.WaitGroup // carriers, and the watch for policies
 
-	stopped bool // a session has waited for what is unsettled,
-	drained bool // and nothing is left
+	stopped bool // a session has waited for what is unsettled
+	drained bool // nothing is unsettled any more
 }
 
 // newRun returns the run for a part. Its workers are those that all parts share.
@@ -152,7 +152,7 @@ func (r *run) session() (consumed bool, err error) {
 	if s.careful > 0 {
 		prefetch = 1
 	}
-	if err := s.consume(prefetch); err != nil {
+	if err := s.consume(r.stop, prefetch); err != nil {
 		return false, err
 	}
 	r.logStart(route, channel.Server().Version)

@@ -17,8 +17,8 @@ import (
 // session is the consuming on one channel. What it delivers is settled on that
 // channel or, after its end, by nobody: the broker delivers again.
 //
-// It turns deliveries into messages and queues them for the workers. What
-// becomes of a message it learns in one way: by what its acker has left.
+// It turns deliveries into messages and queues them for the workers. What has become
+// of them it sees in the counters of its origin, and in what its acker still has.
 type session struct {
 	conn     *connection.Conn
 	channel  *connection.Session
@@ -31,7 +31,7 @@ type session struct {
 	handled  *atomic.Int64 // messages that handlers are through with
 	troubles *troubles
 	resolve  func(context.Context) error // looks for the parts of the topology; errRewired: others are in use now
-	rewired  chan struct{}               // that was so
+	rewired  chan struct{}               // has an element when resolve has returned errRewired
 	began    func()                      // is called for each message before anybody has it
 
 	from       *origin
@@ -220,16 +220,18 @@ func (s *session) resize(prefetch int) error {
 	if prefetch < s.prefetch {
 		s.from.acks.requeue(s.workers.takeBack(max(0, prefetch-s.workers.inHand()))...)
 	}
-	return s.consume(prefetch)
+	ctx, end := s.callCtx()
+	defer end()
+	return s.consume(ctx, prefetch)
 }
 
 // consume starts the deliveries.
-func (s *session) consume(prefetch int) error {
+func (s *session) consume(ctx context.Context, prefetch int) error {
 	s.consumers++
 	s.tag, s.prefetch = fmt.Sprintf("rehop-%s-%d-%d", s.host, s.consumers, prefetch), prefetch
 	began := time.Now()
 	var deliveries <-chan amqp.Delivery // a call that is left may still write to it
-	err := s.channel.Do(s.stop, func(ch *amqp.Channel) (err error) {
+	err := s.channel.Do(ctx, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(prefetch, 0, false); err != nil {
 			return err
 		}
@@ -257,10 +259,17 @@ func consumeError(queue string, err error) error {
 	return fmt.Errorf("consumer: consume from queue %q: %w", queue, err)
 }
 
-// cancel ends the fetching. A stop must not wait longer for it than for the
-// handlers: then the socket goes, and with it what was fetched.
+// callCtx is the ctx of calls to the broker while messages are in hand. A stop does
+// not cut them off, because a call that is left costs the channel, and the handlers
+// their messages. It does not wait longer for them than for the handlers either: then
+// the socket goes, and with it what was fetched.
+func (s *session) callCtx() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(s.stop), s.drainFor)
+}
+
+// cancel ends the fetching.
 func (s *session) cancel() error {
-	ctx, end := context.WithTimeout(context.WithoutCancel(s.stop), s.drainFor)
+	ctx, end := s.callCtx()
 	defer end()
 	return s.channel.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(s.tag, false) })
 }

@@ -51,6 +51,31 @@ func TestAStopLetsHandlersFinishAndGivesBackTheRest(t *testing.T) {
 	})
 }
 
+// The consumer of a quorum queue is widened after its first message. A stop may come
+// in any round trip of that.
+func TestAStopInterruptsNoHandlerWhileTheConsumerIsWidened(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *world) {
+		w.broker.Slow(100 * time.Millisecond)
+		for offset := time.Duration(0); offset < 3*time.Second; offset += 30 * time.Millisecond {
+			w.publish(10)
+			var interrupted atomic.Int32
+			_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+				err := slowly(5*time.Second)(ctx, d)
+				if err != nil {
+					interrupted.Add(1)
+				}
+				return err
+			}, consumer.Config{Concurrency: 4, Prefetch: 20})
+			time.Sleep(offset)
+			w.stopped(stop)
+			if n := interrupted.Load(); n > 0 {
+				w.Errorf("a stop after %v interrupted %d handlers", offset, n)
+			}
+			w.broker.Drain("orders")
+		}
+	})
+}
+
 func TestAHandlerThatIsStoppedSpendsNoAttempt(t *testing.T) {
 	everywhere(t, func(w *world) {
 		w.publish(1)

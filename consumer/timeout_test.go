@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -63,6 +65,32 @@ func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
 			}
 			if len(log.with("consumer timeout of 4m0s")) == 0 && version != "4.3" {
 				w.Errorf("the log does not tell: %s", log.all)
+			}
+			w.stopped(stop)
+		})
+	}
+}
+
+// A dead-letter queue has no wait and no other place: the handler gets a message that
+// the broker took away from it once more, until it is done in time.
+func TestAHandlerOfADeadLetterQueueBeyondTheConsumerTimeout(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *world) {
+			_, err := w.broker.Publish(rehoptest.Message{Key: "orders.dlq", Publishing: amqp.Publishing{MessageId: id(0), DeliveryMode: amqp.Persistent}})
+			if err != nil {
+				w.Fatal(err)
+			}
+			runs := 0
+			_, stop := w.startOn(w.orders.DeadLetterQueue(), func(context.Context, *consumer.Delivery) error {
+				if runs++; runs <= 4 {
+					time.Sleep(7 * time.Minute)
+				}
+				return nil
+			}, consumer.Config{})
+			time.Sleep(2 * time.Hour)
+			w.has("orders.dlq")
+			if runs != 5 {
+				w.Errorf("%d runs, want four that take too long and one that does not", runs)
 			}
 			w.stopped(stop)
 		})

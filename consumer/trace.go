@@ -16,8 +16,9 @@ import (
 // return: what takes long, or calls runtime.Goexit, belongs on another goroutine. A
 // hook that panics is logged.
 type Trace struct {
-	// Received: a delivery arrived; its handler has not run, and does not where
-	// a RetryAfter beyond the longest wait is not due yet.
+	// Received: a delivery arrived; its handler has not run. It does not run at all
+	// for a message that is not due yet, whose headers cannot be read, or that the
+	// broker took away from a handler for its age.
 	Received func(d *Delivery)
 
 	// Handled: the handler returned err after took. Called for every run of

@@ -145,7 +145,8 @@ func (l *lane) candidate(now time.Time, from float64) candidate {
 	case l.waiting() > 0:
 		c.standing = ready
 	case l.unsettled != nil && int(l.unsettled.Load()) >= l.prefetch:
-		// There is no room until what is being settled is; that is not what has a slot.
+		// The prefetch is used up. There is room again when a message is settled whose
+		// handler has returned, if there is one: those in a slot take longer.
 		if int(l.unsettled.Load()) > l.busy {
 			c.standing, c.until = expected, now.Add(l.delay)
 		}
