@@ -53,9 +53,11 @@ type Config struct {
 	// Logger hears of the start of consuming, failed attempts, and messages
 	// discarded, left to their queue or not due yet at level Info; of attempts
 	// before the last one, interruptions and copies that are not confirmed at
-	// Warn; of dead letters at Error. What happens again and again is said the
-	// first time, and then more and more rarely with the number of times. Nil:
-	// silent, also where the Conn has a logger.
+	// Warn; of dead letters at Error. Each failed attempt and each dead letter is
+	// said. What stops messages and happens again and again, such as a queue that
+	// cannot be consumed or a copy that is not confirmed, is said the first time, and
+	// then more and more rarely with the number of times. Nil: silent, also where the
+	// Conn has a logger.
 	Logger *slog.Logger
 
 	// Trace hooks.

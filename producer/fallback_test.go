@@ -184,7 +184,7 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 					if err != nil || errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, context.DeadlineExceeded) || strings.Contains(r.Err.Error(), "context") {
 						s.Errorf("%d: %v, %v", i, r.Err, err)
 					}
-					if !strings.Contains(r.Err.Error(), "has lasted ") || !strings.Contains(r.Err.Error(), tt.says) {
+					if !strings.Contains(r.Err.Error(), "after the trouble was noticed") || !strings.Contains(r.Err.Error(), tt.says) {
 						s.Errorf("%d: %v; want %q and how long it has lasted", i, r.Err, tt.says)
 					}
 				}

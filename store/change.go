@@ -49,7 +49,9 @@ func (s *Store) Delete(ctx context.Context, q Query) (int, error) {
 // Edit changes the message of the letter with this Number. The letter keeps its
 // Number, which is its place in the order, and its state. It is another message
 // from then on: if the original is stored once more, it becomes a letter of its own
-// and replaces nothing. A Due moves along with the Delay of the message. Edit fails
+// and replaces nothing. A dead letter is replayed to its work queue whatever its
+// Exchange and Key are, unless ReplayOptions.To says otherwise. A Due moves along with
+// the Delay of the message. Edit fails
 // if change fails, if the changed message is faulty, or if the letter does not exist
 // or is being published.
 func (s *Store) Edit(ctx context.Context, number int64, change func(*producer.Message) error) error {

@@ -34,12 +34,18 @@ type Letter struct {
 	// Producer leaves those of the broker and of the SDK out.
 	Message producer.Message
 
-	Queue       string       // of a dead letter: the work queue that gave it up
-	Cause       xdeath.Cause // why it is here; empty: PutTx or PutAt
-	Error       string       // cut to 4 KiB
-	ErrorType   string
-	Fingerprint string // the same for all letters of one reason
-	Attempts    int    // of the handlers, of a dead letter
+	Queue     string       // of a dead letter: the work queue that gave it up
+	Cause     xdeath.Cause // why it is here; empty: PutTx or PutAt
+	Error     string       // cut to 4 KiB
+	ErrorType string
+
+	// Fingerprint is the same for all letters of one reason: the work queue (or
+	// the exchange, for what was in none), the cause, the type of the error, and
+	// the first line of its text, but for what is quoted or has a digit: numbers,
+	// times and ids.
+	Fingerprint string
+
+	Attempts int // of the handlers, of a dead letter
 
 	Tries       int    // of forwarding that failed because of the message or its target
 	TryError    string // of the last one

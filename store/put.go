@@ -19,7 +19,9 @@ var _ producer.Sink = (*Store)(nil)
 // Put stores a message that could not be published, and returns nil once that
 // is committed. A message that was returned, nacked or refused is [Held], because
 // the next try would end in the same way and a person has to look. With any other
-// cause it is [Ready], and [Store.Forward] publishes it when the broker is back.
+// cause it is [Ready], and [Store.Forward] publishes it when the broker is back. If it
+// turns out then that there is no queue for it, it is tried again, as
+// ForwardConfig.Tries says, and Parked in the end; Letter.TryError tells.
 //
 // A message that is in the store already (same message id, exchange, key and body)
 // is stored once. It keeps its place in the order, and the rest is replaced.

@@ -177,6 +177,14 @@ func (s *Store) Count(ctx context.Context, q Query) (int, error) {
 	return n, nil
 }
 
+// lastNumber returns the number of the letter that was stored last.
+func (s *Store) lastNumber(ctx context.Context) (n int64, err error) {
+	if err := s.db.QueryRowContext(ctx, s.sql("SELECT COALESCE(MAX(seq), 0) FROM {letters}")).Scan(&n); err != nil {
+		return 0, fmt.Errorf("store: %w", err)
+	}
+	return n, nil
+}
+
 // Groups returns letters by fingerprint, the largest group first, up to
 // Query.Limit. Letters without a cause are in no group.
 func (s *Store) Groups(ctx context.Context, q Query) ([]Group, error) {

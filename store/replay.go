@@ -15,19 +15,26 @@ import (
 // ReplayOptions are for [Store.Replay]. The zero value replays everything that the
 // Query selects, without a bound on the rate.
 type ReplayOptions struct {
-	Rate  int // messages per second; zero: no bound
+	// Rate is how many messages are published per second, in groups of a tenth of
+	// that. If zero, there is no bound.
+	Rate int
+
 	Limit int // letters to try; zero: no bound
 
 	// Canary, if set, publishes one letter first and waits for this long. If the
 	// letter is back in the store by then, dead again, Replay publishes no more.
+	// It can only be back if a consumer of the dead-letter queue runs meanwhile, with
+	// [Store.Collect], and if Canary is longer than all waits of the work queue.
 	Canary time.Duration
 
 	// To is where the messages go. If nil, a dead letter goes to the work queue
-	// that gave it up, and any other to its own exchange and key.
+	// that gave it up, by the queue's name and no exchange, so that no other queue
+	// gets it again. Its handler sees that as Delivery.Exchange and Key. Any other
+	// letter goes to its own exchange and key.
 	To *topology.Address
 
-	// Edit changes a message before it is published. If it returns an error, the
-	// letter stays.
+	// Edit changes a message, which has the address it is about to be sent to, before
+	// it is published. If it returns an error, the letter stays.
 	Edit func(*producer.Message) error
 
 	// DryRun only counts.
@@ -53,7 +60,7 @@ func (o ReplayOptions) validate() error {
 
 // ReplayReport says what a replay has done.
 type ReplayReport struct {
-	Matched        int // letters that the Query meant at the beginning
+	Matched        int // letters that the Query meant at the beginning; what is neither Sent nor Failed was being published, or not reached
 	Sent           int // confirmed, and deleted here
 	MaybeDuplicate int // of Sent: perhaps there twice
 	Failed         int // still here, with the error in TryError
@@ -74,7 +81,9 @@ const replayLease = time.Minute
 // Replay publishes the letters that a Query selects, in the order of storing, and
 // deletes each once it is confirmed. It is for a person who has looked at them.
 // Query.States defaults to [Held] and [Parked]. Letters that are being published
-// already are left alone. Each letter is tried once.
+// already are left alone. Each letter is tried once; one that comes back into the
+// store meanwhile waits for the next Replay. While the broker is away letters
+// fail after the Publisher's timeout.
 //
 // The zero Query replays every held and every parked letter. Replay wants no
 // Query.All and ignores Query.Limit. To try a few letters set ReplayOptions.Limit, to
@@ -95,10 +104,14 @@ func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOption
 	if len(q.States) == 0 {
 		q.States = []State{Held, Parked}
 	}
+	last, err := s.lastNumber(ctx)
+	if err != nil {
+		return report, err
+	}
 	if report.Matched, err = s.Count(ctx, q); err != nil || o.DryRun {
 		return report, err
 	}
-	r := replay{store: s, publisher: p, query: q, options: o, report: &report, pace: pace{rate: o.Rate}}
+	r := replay{store: s, publisher: p, query: q, last: last, options: o, report: &report, pace: pace{rate: o.Rate}}
 	began := time.Now()
 	err = r.run(ctx)
 	report.Took = time.Since(began)
@@ -110,6 +123,7 @@ type replay struct {
 	store     *Store
 	publisher Publisher
 	query     Query
+	last      int64 // letter that was there at the beginning
 	options   ReplayOptions
 	report    *ReplayReport
 	pace      pace
@@ -178,6 +192,7 @@ func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
 	l, err := r.store.take(ctx, replayLease, false, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
 		c := r.store.where(r.query)
 		c.add("(lease = '' OR next_try <= ?)", now)
+		c.add("seq <= ?", r.last)
 		return r.store.candidates(ctx, q, c.String(), "seq", n, c.args...)
 	})
 	if err != nil {

@@ -74,6 +74,7 @@ func TestFingerprint(t *testing.T) {
 	}{
 		{"numbers, quotes and ids vary", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
 		{"so do further lines", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", "order 17 of \"anna\": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666\nmore"), true},
+		{"the way to the queue", letter.Fingerprint("orders", "", xdeath.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
 		{"another queue", letter.Fingerprint("bills", "shop", xdeath.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
 		{"another cause", letter.Fingerprint("orders", "shop", xdeath.CausePermanent, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
 		{"another type", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*F", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
@@ -83,6 +84,13 @@ func TestFingerprint(t *testing.T) {
 		if (row.other == base) != row.same {
 			t.Errorf("%s: same is %v", row.rule, !row.same)
 		}
+	}
+	alike := []string{"stock of order a-5: no answer of 10.0.0.3:5672 in 213ms", "stock of order b-17: no answer of db-2.lan:5672 in 1.052s"}
+	if letter.Fingerprint("q", "", xdeath.CauseExhausted, "*E", alike[0]) != letter.Fingerprint("q", "", xdeath.CauseExhausted, "*E", alike[1]) {
+		t.Errorf("two groups: %q", alike)
+	}
+	if letter.Fingerprint("", "shop", xdeath.CauseUnroutable, "*E", "x") == letter.Fingerprint("", "bank", xdeath.CauseUnroutable, "*E", "x") {
+		t.Error("what was in no queue is told apart by its exchange")
 	}
 	if got := letter.Fingerprint("orders", "shop", "", "", ""); got != "" {
 		t.Errorf("without a cause: %q", got)
@@ -187,7 +195,13 @@ func TestFitting(t *testing.T) {
 func TestPace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := pace{rate: 1000}
+		p.wait(t.Context(), 100)
 		began := time.Now()
+		if p.wait(t.Context(), 100); time.Since(began) != 100*time.Millisecond {
+			t.Errorf("the second 100 messages left after %v: a burst at the beginning", time.Since(began))
+		}
+		p = pace{rate: 1000}
+		began = time.Now()
 		for range 100 {
 			p.wait(t.Context(), 100)
 		}

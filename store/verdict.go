@@ -115,7 +115,10 @@ func (p *pace) wait(ctx context.Context, n int) {
 		return
 	}
 	now := time.Now()
-	if earliest := now.Add(-maxLag); p.next.Before(earliest) {
+	switch earliest := now.Add(-maxLag); {
+	case p.next.IsZero():
+		p.next = now
+	case p.next.Before(earliest):
 		p.next = earliest
 	}
 	if p.next.After(now) {

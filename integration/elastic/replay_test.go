@@ -103,6 +103,40 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// comesBack is a publisher whose messages are dead letters again at once.
+type comesBack struct {
+	s    *elastic.Store
+	sent int
+}
+
+func (c *comesBack) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
+	receipts := make([]producer.Receipt, len(messages))
+	for i, m := range messages {
+		d := dead(0)
+		d.ID, d.Exchange, d.Key = m.ID, m.Exchange, m.Key+"'" // a document of its own
+		if err := c.s.Collect(ctx, d); err != nil {
+			return nil, err
+		}
+		receipts[i] = producer.Receipt{ID: m.ID, Place: producer.PlaceQueue}
+	}
+	c.sent += len(messages)
+	return receipts, nil
+}
+
+func TestReplayTriesEachLetterOnce(t *testing.T) {
+	s := onServer(t)
+	const n = 30
+	for i := range n {
+		must(t, s.Collect(t.Context(), dead(i)))
+	}
+	finds(t, s, elastic.Query{Limit: 1000}, n)
+	p := &comesBack{s: s}
+	report, err := s.Replay(t.Context(), p, elastic.Query{}, elastic.ReplayOptions{Rate: 50})
+	if err != nil || report.Matched != n || report.Sent != n || p.sent != n {
+		t.Errorf("%+v, %v; %d messages, want %d", report, err, p.sent, n)
+	}
+}
+
 // TestDeadLetters: a message that its handler gave up goes to the dead-letter queue,
 // to the index, and by a replay to its work queue again. A canary that dies again
 // stops the replay of the rest; when the handler is mended, one that does not lets

@@ -98,6 +98,28 @@ func TestReplaySome(t *testing.T) {
 	})
 }
 
+// What comes back while a Replay runs is for the next one: otherwise a handler that
+// still fails at once would keep it going for ever.
+func TestReplayTriesEachLetterOnce(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		collect(t, s, 30)
+		broker := &peer{}
+		broker.answer = func(ctx context.Context, m producer.Message) error {
+			d := dead(0)
+			d.ID, d.Exchange, d.Key = m.ID, m.Exchange, m.Key+"'" // another row, as by another way
+			return s.Collect(ctx, d)
+		}
+		report, err := s.Replay(t.Context(), broker, store.Query{Queue: "orders"}, store.ReplayOptions{Rate: 100})
+		if err != nil || report.Matched != 30 || report.Sent != 30 || len(broker.ids()) != 30 {
+			t.Errorf("%+v, %v; %d messages, want 30", report, err, len(broker.ids()))
+		}
+		if n, _ := s.Count(t.Context(), store.Query{}); n != 30 {
+			t.Errorf("%d letters have come back, want 30", n)
+		}
+	})
+}
+
 func TestReplayStopsAndGoesOn(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})

@@ -31,7 +31,7 @@ var ErrUnconfirmed error = &outcome{"unconfirmed: the message may or may not hav
 var ErrLate error = &outcome{"no answer in time", connection.Transient}
 
 // ErrImpatient is the cause of an end of a message's Patience.
-var ErrImpatient error = &outcome{"given up, the trouble has lasted too long", connection.Transient}
+var ErrImpatient error = &outcome{"given up, too long after the trouble was noticed", connection.Transient}
 
 var (
 	errHeldUp error = &outcome{"held up on its channel by a message that the broker does not answer", connection.Transient}
@@ -57,7 +57,7 @@ func (o *outcome) OwnLimit() {}
 type impatientError struct{ lasted time.Duration }
 
 func (e *impatientError) Error() string {
-	return fmt.Sprintf("given up, the trouble has lasted %v", e.lasted.Round(time.Millisecond))
+	return fmt.Sprintf("given up %v after the trouble was noticed", e.lasted.Round(time.Millisecond))
 }
 
 // Class returns connection.Transient.

@@ -9,15 +9,20 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// variable matches what differs between two occurrences of one error: quoted
-// text, addresses, hexadecimal ids and numbers.
-var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8,}(-[0-9a-fA-F]{2,})*\b|0x[0-9a-fA-F]+|[0-9]+`)
+// variable matches what differs between two occurrences of one error: quoted text,
+// hexadecimal ids, and words with a digit, which are numbers, times, ids and addresses.
+var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8,}(-[0-9a-fA-F]{2,})*\b|[\pL_.:/@-]*[0-9][\pL0-9_.:/@-]*`)
 
 // Fingerprint is the same for letters that failed for the same reason, whatever
-// ids and numbers their errors name. Letters without a cause have none.
+// ids and numbers their errors name. The exchange counts only for what was in no
+// queue: a dead letter that is sent again comes by another one. Letters without a
+// cause have no fingerprint.
 func Fingerprint(queue, exchange string, cause xdeath.Cause, errorType, text string) string {
 	if cause == "" {
 		return ""
+	}
+	if queue != "" {
+		exchange = ""
 	}
 	first, _, _ := strings.Cut(text, "\n")
 	h := sha256.New()

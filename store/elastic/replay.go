@@ -20,7 +20,8 @@ type ReplayOptions struct {
 	Rate  int // messages per second; zero: no bound
 	Limit int // letters to try; zero: no bound
 
-	// Canary, if set, publishes one letter first and waits for this long. If the
+	// Canary, if set, publishes one letter first and waits for this long, for which
+	// a consumer with [Store.Collect] has to run. If the
 	// letter is back in the index by then, dead again, Replay publishes no more.
 	Canary time.Duration
 
@@ -69,7 +70,8 @@ type ReplayReport struct {
 const replayBatch = 100
 
 // Replay publishes the letters that a Query selects, in the order of storing, and
-// deletes each once it is confirmed. Each letter is tried once. p needs no Fallback:
+// deletes each once it is confirmed. Each letter is tried once; one that comes back
+// meanwhile waits for the next Replay. p needs no Fallback:
 // a letter that cannot be published stays.
 //
 // A letter is deleted as it was when Replay read it. One that was edited or stored
@@ -99,6 +101,12 @@ func (s *Store) Replay(ctx context.Context, p store.Publisher, q Query, o Replay
 	}
 	if report.Matched, err = s.Count(ctx, q); err != nil || o.DryRun {
 		return report, err
+	}
+	if o.Limit == 0 || o.Limit > report.Matched {
+		o.Limit = report.Matched // what comes back meanwhile is behind those in the order
+	}
+	if o.Limit == 0 {
+		return report, nil
 	}
 	began := time.Now()
 	r := replay{store: s, publisher: p, query: q, options: o, report: &report, next: began}
