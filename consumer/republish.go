@@ -156,5 +156,7 @@ func (r *republisher) pause(m *message, d time.Duration) bool {
 // ended.
 func (r *republisher) close() error {
 	r.tasks.Wait() // every session is over, and with it what it sends
-	return r.publisher.Close()
+	err := r.publisher.Close()
+	r.tasks.Wait() // copies that the publisher gave up just now
+	return err
 }
