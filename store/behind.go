@@ -31,20 +31,21 @@ func (s *Store) PutBehind(ctx context.Context, m producer.Message) (stored bool,
 		end(identity{}, nil)
 		return false, connection.WithClass(err, connection.Bug)
 	}
+	put := false // not the result: it may be written after ctx has ended
 	err = s.writer.do(ctx, func(ctx context.Context, q querier) error {
-		stored = false // it may run twice
+		put = false // it may run twice
 		waiting, err := s.anyReady(ctx, q, before)
 		if err != nil || !waiting {
 			return err
 		}
-		stored = true
+		put = true
 		return s.insert(ctx, q, []*row{r})
 	})
 	switch {
 	case err != nil:
 		end(r.identity(), err)
 		return false, fmt.Errorf("store: storing message %q: %w", m.ID, err)
-	case !stored:
+	case !put:
 		end(identity{}, nil)
 		s.tails.gone(t, before)
 		return false, nil

@@ -3,7 +3,11 @@ package store
 import (
 	"context"
 	"crypto/rand"
+	"database/sql"
+	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -34,7 +38,7 @@ func (s *Store) setState(ctx context.Context, q Query, state State) (int, error)
 	if err != nil {
 		return 0, err
 	}
-	return s.exec(ctx, "UPDATE {letters} SET state = ?, lease = '', tries = 0, next_try = due WHERE "+c.String(), append([]any{string(state)}, c.args...)...)
+	return s.inPieces(ctx, "UPDATE {letters by number} SET state = ?, lease = '', tries = 0, next_try = due WHERE ", []any{string(state)}, c)
 }
 
 // Delete removes letters.
@@ -43,7 +47,51 @@ func (s *Store) Delete(ctx context.Context, q Query) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	return s.exec(ctx, "DELETE FROM {letters} WHERE "+c.String(), c.args...)
+	return s.inPieces(ctx, "DELETE FROM {letters by number} WHERE ", nil, c)
+}
+
+// piece is how many letters one transaction changes: what others write waits for
+// it.
+const piece = 5000
+
+// inPieces runs a statement for the letters that there are now, a piece at a time.
+// After an error those of former pieces are changed.
+func (s *Store) inPieces(ctx context.Context, statement string, args []any, c *condition) (changed int, err error) {
+	numbers, err := s.numbers(ctx, c, math.MaxInt64)
+	if err != nil {
+		return 0, err
+	}
+	for some := range slices.Chunk(numbers, piece) {
+		n, err := s.exec(ctx, statement+among("seq", some)+" AND "+c.String(), slices.Concat(args, c.args)...)
+		changed += n
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// numbers returns the letters that meet a condition, up to n, in the order of
+// storing. It reads them at once, because each page of a sorted query would be sorted
+// anew; a million takes 8 MB.
+func (s *Store) numbers(ctx context.Context, c *condition, n int) ([]int64, error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT seq FROM {letters} WHERE "+c.String()+" ORDER BY seq LIMIT ?"), slices.Concat(c.args, []any{n})...)
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	defer rows.Close()
+	var numbers []int64
+	for rows.Next() {
+		var number int64
+		if err := rows.Scan(&number); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		numbers = append(numbers, number)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return numbers, nil
 }
 
 // Edit changes the message of the letter with this Number. The letter keeps its
@@ -51,45 +99,59 @@ func (s *Store) Delete(ctx context.Context, q Query) (int, error) {
 // from then on: if the original is stored once more, it becomes a letter of its own
 // and replaces nothing. A dead letter is replayed to its work queue whatever its
 // Exchange and Key are, unless ReplayOptions.To says otherwise. A Due moves along with
-// the Delay of the message. Edit fails
-// if change fails, if the changed message is faulty, or if the letter does not exist
-// or is being published.
+// the Delay of the message.
+//
+// change is called once, or again if the letter is changed by others meanwhile. Edit
+// fails if change fails, if the changed message is faulty, or if the letter does not
+// exist or is being published.
 func (s *Store) Edit(ctx context.Context, number int64, change func(*producer.Message) error) error {
-	return s.writer.do(ctx, func(ctx context.Context, tx querier) error {
-		suffix := ""
-		if s.dialect != SQLite {
-			suffix = " FOR UPDATE"
-		}
-		letters, err := s.read(ctx, tx, "WHERE seq = ? AND (lease = '' OR next_try <= ?)"+suffix, number, s.now().UnixMilli())
-		if err != nil {
+	for {
+		done, err := s.edit(ctx, number, change)
+		if done || err != nil {
 			return err
 		}
-		if len(letters) == 0 {
-			return fmt.Errorf("store: letter %d: %w", number, errIsNoLetter)
-		}
-		m := letters[0].Message
-		if err := change(&m); err != nil {
-			return fmt.Errorf("store: letter %d: %w", number, err)
-		}
-		r, err := s.edited(letters[0], m)
-		if err != nil {
-			return connection.WithClass(fmt.Errorf("store: letter %d: %w", number, err), connection.Bug)
-		}
-		body := m.Body
-		if body == nil {
-			body = []byte{}
-		}
-		_, err = tx.ExecContext(ctx, s.sql("UPDATE {letters} SET id = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ?"),
-			rand.Text(), millis(r.l.Due), millis(r.l.NextTry), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.Key), r.properties, r.headers, body, r.size, number)
-		return err
-	})
+	}
+}
+
+// edit returns false if the letter was changed while change ran.
+func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Message) error) (done bool, err error) {
+	var id string
+	err = s.db.QueryRowContext(ctx, s.sql("SELECT id FROM {letters} WHERE seq = ?"), number).Scan(&id)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, fmt.Errorf("store: letter %d: %w", number, errIsNoLetter)
+	}
+	if err != nil {
+		return false, fmt.Errorf("store: %w", err)
+	}
+	letters, err := s.read(ctx, s.db, "WHERE seq = ? AND (lease = '' OR next_try <= ?)", number, s.now().UnixMilli())
+	if err != nil {
+		return false, err
+	}
+	if len(letters) == 0 {
+		return false, fmt.Errorf("store: letter %d: %w", number, errIsNoLetter)
+	}
+	m := letters[0].Message
+	if err := change(&m); err != nil {
+		return false, fmt.Errorf("store: letter %d: %w", number, err)
+	}
+	r, err := s.edited(letters[0], m)
+	if err != nil {
+		return false, connection.WithClass(fmt.Errorf("store: letter %d: %w", number, err), connection.Bug)
+	}
+	body := m.Body
+	if body == nil {
+		body = []byte{}
+	}
+	n, err := s.exec(ctx, "UPDATE {letters} SET lease = '', id = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
+		rand.Text(), millis(r.l.Due), millis(r.l.Due), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.Key), r.properties, r.headers, body, r.size,
+		number, id, millis(letters[0].Failed), s.now().UnixMilli())
+	return n > 0, err
 }
 
 // edited is the row of a letter with another message.
 func (s *Store) edited(l Letter, m producer.Message) (*row, error) {
 	if !l.Due.IsZero() && m.Delay != l.Message.Delay {
 		l.Due = wholeMillis(l.Due.Add(m.Delay - l.Message.Delay))
-		l.NextTry = l.Due
 	}
 	l.Message = m
 	if err := m.Validate(); err != nil {

@@ -74,7 +74,8 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 		case <-ctx.Done():
 			return
 		}
-		l, err := f.lease(ctx, n)
+		// A lease that the stop cut off would keep the letters from everybody until its end.
+		l, err := f.lease(context.WithoutCancel(ctx), n)
 		if err != nil && ctx.Err() == nil {
 			failures++
 			f.again.Warn("store: cannot lease letters", err, "failures", failures)

@@ -54,11 +54,16 @@ func fitting(all []candidate) []int64 {
 // neither kind waits for the other to end.
 func (s *Store) lease(ctx context.Context, n int, long time.Duration, brief bool) (leased, error) {
 	return s.take(ctx, long, brief, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
-		dated, err := s.candidates(ctx, q, "state = 'ready' AND next_try > 0 AND next_try <= ?", "next_try, seq", max(n/2, 1), now)
-		if err != nil || len(dated) >= n {
-			return dated, err
+		half := n / 2
+		if n == 1 { // now the one kind, now the other
+			half = int(s.leases.Load() % 2)
 		}
-		at, err := s.candidates(ctx, q, "state = 'ready' AND next_try = 0", "seq", n-len(dated))
+		// due: a Replay that died may have left an end of its lease in next_try.
+		dated, err := s.candidates(ctx, q, "{letters}", "state = 'ready' AND next_try > 0 AND next_try <= ? AND due <= ?", "next_try, seq", half, now, now)
+		if err != nil {
+			return nil, err
+		}
+		at, err := s.candidates(ctx, q, "{letters}", "state = 'ready' AND next_try = 0", "seq", n-len(dated))
 		return append(dated, at...), err
 	})
 }
@@ -116,8 +121,8 @@ func (s *Store) readLeased(ctx context.Context, q querier, numbers []int64, brie
 	return rows.Err()
 }
 
-func (s *Store) candidates(ctx context.Context, q querier, where, order string, n int, args ...any) ([]candidate, error) {
-	rows, err := q.QueryContext(ctx, s.sql("SELECT seq, size FROM {letters} WHERE "+where+" ORDER BY "+order+" LIMIT ?"+s.dialect.skipLocked()), append(args, n)...)
+func (s *Store) candidates(ctx context.Context, q querier, from, where, order string, n int, args ...any) ([]candidate, error) {
+	rows, err := q.QueryContext(ctx, s.sql("SELECT seq, size FROM "+from+" WHERE "+where+" ORDER BY "+order+" LIMIT ?"+s.dialect.skipLocked()), append(args, n)...)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +212,8 @@ func group(endings []ending) [][]ending {
 	return groups
 }
 
-// recover makes due what a clock that was set back keeps waiting.
+// recover makes due what a clock that was set back keeps waiting, and gives back to
+// their date the letters of a Replay that died.
 func (s *Store) recover(ctx context.Context) (int, error) {
 	ahead := s.now().Add(longest).UnixMilli()
 	total := 0
@@ -218,5 +224,7 @@ func (s *Store) recover(ctx context.Context) (int, error) {
 			return total, err
 		}
 	}
-	return total, nil
+	now := s.now().UnixMilli()
+	_, err := s.exec(ctx, "UPDATE {letters} SET next_try = due, lease = '' WHERE state = 'ready' AND next_try > 0 AND next_try <= ? AND due > ?", now, now)
+	return total, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -108,10 +109,11 @@ func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOption
 	if err != nil {
 		return report, err
 	}
-	if report.Matched, err = s.Count(ctx, q); err != nil || o.DryRun {
+	letters, err := s.numbers(ctx, s.where(q), math.MaxInt64)
+	if report.Matched = len(letters); err != nil || o.DryRun {
 		return report, err
 	}
-	r := replay{store: s, publisher: p, query: q, last: last, options: o, report: &report, pace: pace{rate: o.Rate}}
+	r := replay{store: s, publisher: p, query: q, last: last, next: letters, options: o, report: &report, pace: pace{rate: o.Rate}}
 	began := time.Now()
 	err = r.run(ctx)
 	report.Took = time.Since(began)
@@ -123,11 +125,13 @@ type replay struct {
 	store     *Store
 	publisher Publisher
 	query     Query
-	last      int64 // letter that was there at the beginning
+	last      int64   // letter that was there at the beginning
+	next      []int64 // letters to be tried if they still meet the query
 	options   ReplayOptions
 	report    *ReplayReport
 	pace      pace
 	tried     int
+	number    int64 // of the letter tried last
 	fatal     error
 }
 
@@ -151,9 +155,10 @@ func (r *replay) run(ctx context.Context) error {
 
 // canary publishes one letter and sees what becomes of it.
 func (r *replay) canary(ctx context.Context) error {
-	more, err := r.some(ctx, 1)
-	if err != nil || !more && r.report.Sent == 0 && r.report.Failed == 0 {
-		return err
+	for r.report.Sent+r.report.Failed == 0 { // others may have changed the first ones
+		if more, err := r.some(ctx, 1); err != nil || !more {
+			return err
+		}
 	}
 	if r.report.Sent == 0 {
 		return fmt.Errorf("store: the canary could not be published: %w", r.report.Last)
@@ -163,11 +168,11 @@ func (r *replay) canary(ctx context.Context) error {
 	look := time.NewTicker(min(max(r.options.Canary/10, 10*time.Millisecond), time.Second))
 	defer look.Stop()
 	for last := false; ; {
-		back, err := r.store.Count(ctx, Query{MessageIDs: []string{r.report.LastID}})
+		back, err := r.isBack(ctx)
 		switch {
 		case err != nil:
 			return err
-		case back > 0:
+		case back:
 			return fmt.Errorf("%w: message %q", ErrCanary, r.report.LastID)
 		case last:
 			return nil
@@ -182,6 +187,40 @@ func (r *replay) canary(ctx context.Context) error {
 	}
 }
 
+// isBack reports whether the letter tried last is here again, in a new row or in its
+// own. Others with its message id may have been here before.
+func (r *replay) isBack(ctx context.Context) (bool, error) {
+	c := r.store.where(Query{MessageIDs: []string{r.report.LastID}})
+	c.add("(seq > ? OR seq = ?)", r.last, r.number)
+	found, err := r.store.numbers(ctx, c, 1)
+	return len(found) > 0, err
+}
+
+// unchanged are the endings of letters that go back as they were.
+func unchanged(l leased) []ending {
+	var endings []ending
+	for _, one := range l.letters {
+		endings = append(endings, ending{number: one.Number, token: l.token, state: one.State, next: one.Due})
+	}
+	return endings
+}
+
+// through returns the numbers up to the last one that was leased.
+func through(numbers []int64, l leased) []int64 {
+	last := int64(0)
+	for _, one := range l.letters {
+		last = max(last, one.Number)
+	}
+	for number := range l.broken {
+		last = max(last, number)
+	}
+	n := 0
+	for n < len(numbers) && numbers[n] <= last {
+		n++
+	}
+	return numbers[:n]
+}
+
 // some replays up to n letters and reports whether there may be more.
 func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
 	if r.options.Limit > 0 {
@@ -189,32 +228,39 @@ func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
 			return false, nil
 		}
 	}
-	l, err := r.store.take(ctx, replayLease, false, func(ctx context.Context, q querier, now int64) ([]candidate, error) {
-		c := r.store.where(r.query)
-		c.add("(lease = '' OR next_try <= ?)", now)
-		c.add("seq <= ?", r.last)
-		return r.store.candidates(ctx, q, c.String(), "seq", n, c.args...)
+	if len(r.next) == 0 {
+		return false, nil
+	}
+	some := r.next[:min(n, len(r.next))]
+	c := r.store.where(r.query)
+	c.add("(lease = '' OR next_try <= ?)", r.store.now().UnixMilli())
+	// A lease that ctx cut off would keep the letters from everybody until its end.
+	l, err := r.store.take(context.WithoutCancel(ctx), replayLease, false, func(ctx context.Context, q querier, _ int64) ([]candidate, error) {
+		return r.store.candidates(ctx, q, "{letters by number}", among("seq", some)+" AND "+c.String(), "seq", n, c.args...)
 	})
 	if err != nil {
 		return false, err
 	}
+	if ctx.Err() != nil {
+		return false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l)))
+	}
+	if len(l.letters)+len(l.broken) < len(some) && len(l.letters)+len(l.broken) > 0 {
+		some = through(some, l) // the others were too large together, or have changed
+	}
+	r.next = r.next[len(some):]
 	var endings []ending
 	for number, err := range l.broken {
-		r.query.After = max(r.query.After, number)
 		endings = append(endings, ending{number: number, token: l.token, state: Parked, err: letter.Readable(err.Error(), letter.MaxError)})
 		r.report.Failed++
 		r.report.Last = err
 	}
 	letters := l.letters
 	if len(letters) > 0 {
-		r.query.After = max(r.query.After, letters[len(letters)-1].Number)
+		r.number = letters[len(letters)-1].Number
 		r.pace.wait(ctx, len(letters))
 	}
 	r.tried += len(letters) + len(l.broken)
 	endings = append(endings, r.publish(ctx, letters, l.token)...)
-	if len(endings) == 0 {
-		return false, nil
-	}
 	if err := r.store.settle(context.WithoutCancel(ctx), endings); err != nil {
 		return false, err
 	}
@@ -230,7 +276,7 @@ func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
 // publish publishes letters and says what becomes of them.
 func (r *replay) publish(ctx context.Context, letters []Letter, token string) []ending {
 	var endings []ending
-	var ready []Letter
+	var ready, stored []Letter
 	keep := func(l Letter, e ending) {
 		e.number, e.token = l.Number, token
 		if !e.done {
@@ -240,6 +286,9 @@ func (r *replay) publish(ctx context.Context, letters []Letter, token string) []
 			}
 			if e.state != Ready {
 				e.next = time.Time{}
+			}
+			if e.next.Before(l.Due) { // Forward has it then, and not before
+				e.next = l.Due
 			}
 		}
 		endings = append(endings, e)
@@ -255,7 +304,7 @@ func (r *replay) publish(ctx context.Context, letters []Letter, token string) []
 				continue
 			}
 		}
-		ready = append(ready, addressed)
+		ready, stored = append(ready, addressed), append(stored, l)
 	}
 	if len(ready) == 0 {
 		return endings
@@ -271,7 +320,7 @@ func (r *replay) publish(ctx context.Context, letters []Letter, token string) []
 		} else {
 			r.report.Last = receipt.Err
 		}
-		keep(ready[i], e)
+		keep(stored[i], e)
 	}
 	return endings
 }

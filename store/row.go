@@ -129,12 +129,13 @@ func (s *scanner) scan(rows *sql.Rows, l *Letter) error {
 	return nil
 }
 
-// millis are the Unix milliseconds of the database; 0 is the zero time.
+// millis are the Unix milliseconds of the database; 0 is the zero time. A time before
+// 1970 is the first one that there is.
 func millis(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return t.UnixMilli()
+	return max(t.UnixMilli(), 1)
 }
 
 func instant(ms int64) time.Time {

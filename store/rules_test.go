@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -154,19 +155,36 @@ func TestPauseDoublesUpToItsLongest(t *testing.T) {
 	}
 }
 
-func TestHeads(t *testing.T) {
-	at := func(n int64, key string, next int64) head {
-		return head{candidate: candidate{number: n}, target: target{"e", key}, nextTry: next}
+func TestPagesOfHeads(t *testing.T) {
+	at := func(keys string, numbers ...int64) (page []head) {
+		for i, n := range numbers {
+			page = append(page, head{candidate{number: n}, target{"e", keys[i : i+1]}})
+		}
+		return page
 	}
-	blocked := map[target]bool{}
-	first := heads([]head{at(1, "a", 0), at(2, "b", 2000), at(3, "a", 0), at(4, "b", 0), at(5, "c", 1000), at(6, "a", 1001)}, blocked, 1000)
-	next := heads([]head{at(7, "c", 0), at(8, "b", 0), at(9, "a", 0), at(10, "d", 0)}, blocked, 1000)
-	var numbers []int64
-	for _, c := range append(first, next...) {
-		numbers = append(numbers, c.number)
+	numbers := func(page []candidate) (all []int64) {
+		for _, c := range page {
+			all = append(all, c.number)
+		}
+		return all
 	}
-	if want := []int64{1, 3, 5, 7, 10}; !slices.Equal(numbers, want) {
-		t.Errorf("heads are %v, want %v", numbers, want)
+	dated, others := at("ab", 3, 9), at("acb", 1, 4, 6)
+	for _, tt := range []struct {
+		rule    string
+		last    int64
+		waiting map[target]bool
+		want    []int64
+	}{
+		{"in the order of storing", math.MaxInt64, nil, []int64{1, 3, 4, 6, 9}},
+		{"as far as both pages are known", 6, nil, []int64{1, 3, 4, 6}},
+		{"nothing to a target that waits", math.MaxInt64, map[target]bool{{"e", "a"}: true}, []int64{4, 6, 9}},
+	} {
+		if got := numbers(candidatesOf(inOrder(dated, others, tt.last), tt.waiting)); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.rule, got, tt.want)
+		}
+	}
+	if end(others, false) != 6 || end(others, true) != math.MaxInt64 || end(nil, true) != math.MaxInt64 {
+		t.Error("a page that is not whole is known up to its last letter")
 	}
 }
 

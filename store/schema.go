@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"strings"
+	"time"
 
 	"github.com/rehop/rehop/connection"
 )
@@ -105,13 +106,17 @@ func indexLessOfReady(d Dialect, table string) []string {
 		return nil
 	}
 	var statements []string
-	add := func(statement string) { statements = append(statements, fmt.Sprintf(statement, table)) }
+	add := func(statement string) { statements = append(statements, strings.ReplaceAll(statement, "%[1]s", table)) }
 	if d == SQLite {
-		add("ALTER TABLE %[1]s RENAME TO %[1]s_1")
-		add("CREATE TABLE %[1]s (" + strings.Join(definitions(d), ", ") + ")")
+		add("CREATE TABLE %[1]s_schema_2 (" + strings.Join(definitions(d), ", ") + ")")
 		all := "seq, " + strings.Join(columns, ", ")
-		add("INSERT INTO %[1]s (" + all + ") SELECT " + all + " FROM %[1]s_1")
-		add("DROP TABLE %[1]s_1") // and its indices
+		add("INSERT INTO %[1]s_schema_2 (" + all + ") SELECT " + all + " FROM %[1]s")
+		add("DELETE FROM sqlite_sequence WHERE name = '%[1]s_schema_2'") // no number is used again
+		add("INSERT INTO sqlite_sequence (name, seq) SELECT '%[1]s_schema_2', seq FROM sqlite_sequence WHERE name = '%[1]s'")
+		add("DROP TABLE %[1]s")               // and its indices
+		add("PRAGMA legacy_alter_table = ON") // or a view of the user's would be checked in between
+		add("ALTER TABLE %[1]s_schema_2 RENAME TO %[1]s")
+		add("PRAGMA legacy_alter_table = OFF")
 	} else {
 		add("ALTER TABLE %[1]s DROP CONSTRAINT %[1]s_id_key")
 		for _, index := range []string{"next", "message", "group"} {
@@ -167,7 +172,16 @@ func lockSchema(ctx context.Context, conn *sql.Conn, d Dialect, table string) (e
 	if d == PostgreSQL {
 		begin = "BEGIN"
 	}
-	if _, err := conn.ExecContext(ctx, begin); err != nil {
+	_, err = conn.ExecContext(ctx, begin)
+	for d == SQLite && err != nil && strings.Contains(err.Error(), "locked") && ctx.Err() == nil {
+		// Another process migrates, for longer than the driver is patient.
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+		_, err = conn.ExecContext(ctx, begin)
+	}
+	if err != nil {
 		rollBack(ctx, conn)
 		return nil, err
 	}

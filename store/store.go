@@ -226,9 +226,15 @@ func rollBack(ctx context.Context, conn *sql.Conn) {
 	}
 }
 
-// sql fills in the name of the table and the placeholders of the dialect.
+// sql fills in the name of the table and the placeholders of the dialect. "{letters by
+// number}" is for conditions that name numbers: SQLite, which has no statistics, would
+// rather look through an index for a state.
 func (s *Store) sql(statement string) string {
-	return s.dialect.bind(strings.ReplaceAll(statement, "{letters}", s.cfg.Table))
+	byNumber := s.cfg.Table
+	if s.dialect == SQLite {
+		byNumber += " NOT INDEXED"
+	}
+	return s.dialect.bind(strings.NewReplacer("{letters}", s.cfg.Table, "{letters by number}", byNumber).Replace(statement))
 }
 
 // exec runs one statement together with what else is being written, and

@@ -126,6 +126,9 @@ func (w *writer) commit(batch []*write) {
 // something in it may be what the database does not take.
 func (w *writer) together(ctx context.Context, batch []*write) {
 	err := w.transact(ctx, func(ctx context.Context, q querier) error { return w.run(ctx, q, batch) })
+	for tries := 1; tries < 3 && isDeadlock(err) && ctx.Err() == nil; tries++ {
+		err = w.transact(ctx, func(ctx context.Context, q querier) error { return w.run(ctx, q, batch) })
+	}
 	switch {
 	case errors.Is(err, producer.ErrUnconfirmed):
 		w.commitAgain(ctx, batch, err)
@@ -141,6 +144,13 @@ func (w *writer) together(ctx context.Context, batch []*write) {
 	for _, one := range batch {
 		one.done <- err
 	}
+}
+
+// isDeadlock reports whether a database has ended a transaction for the sake of
+// another, and it may be tried again. MySQL and PostgreSQL say so in these words; their
+// drivers' types are not known here.
+func isDeadlock(err error) bool {
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), "deadlock")
 }
 
 // parts divides a batch that has failed. Rows stay together, and are halved if they

@@ -53,3 +53,20 @@ func TestACommitWithoutAnAnswer(t *testing.T) {
 		})
 	}
 }
+
+// TestADeadlockIsNoError: the database has ended one transaction for the sake of
+// another, and it is tried again.
+func TestADeadlockIsNoError(t *testing.T) {
+	tries := 0
+	w := &writer{rows: 8, timeout: time.Minute}
+	w.insert = func(context.Context, querier, []*row) error { return nil }
+	w.transact = func(ctx context.Context, do func(context.Context, querier) error) error {
+		if tries++; tries < 3 {
+			return errors.New("Error 1213 (40001): Deadlock found when trying to get lock; try restarting transaction")
+		}
+		return do(ctx, nil)
+	}
+	if err := w.put(t.Context(), &row{id: "a"}); err != nil || tries != 3 {
+		t.Errorf("%v after %d tries", err, tries)
+	}
+}
