@@ -28,7 +28,7 @@ type forwarder struct {
 
 	mu        sync.Mutex
 	targets   map[target]*targetState
-	fruitless int // groups in a row of which no message was confirmed
+	fruitless int // groups in a row of which the broker has answered to no message
 	fatal     error
 	stop      context.CancelCauseFunc
 }

@@ -31,7 +31,7 @@ func (e *SchemaError) Class() connection.Class { return connection.Configuration
 type migration func(d Dialect, table string) []string
 
 // migrations[i] leads from version i to i+1. Released ones do not change.
-var migrations = []migration{createLetters, indexLessOfReady}
+var migrations = []migration{createLetters, partialIndices}
 
 // definitions are the columns of a letter, seq and id being the first.
 func definitions(d Dialect) []string {
@@ -97,36 +97,38 @@ func createLetters(d Dialect, table string) []string {
 	return statements
 }
 
-// indexLessOfReady keeps out of the indices what Forward need not look for, because
-// each entry is written for a letter that comes and deleted for one that goes. MySQL,
+// partialIndices keeps out of the indices what need not be looked for: each entry is
+// written for a letter that comes, and deleted for one that goes. MySQL,
 // which has no partial indices, stays as it is. SQLite can only take a constraint
 // away with the table.
-func indexLessOfReady(d Dialect, table string) []string {
+func partialIndices(d Dialect, table string) []string {
 	if d == MySQL {
 		return nil
 	}
 	var statements []string
-	add := func(statement string) { statements = append(statements, strings.ReplaceAll(statement, "%[1]s", table)) }
+	add := func(statement string) {
+		statements = append(statements, strings.ReplaceAll(statement, "{letters}", table))
+	}
 	if d == SQLite {
-		add("CREATE TABLE %[1]s_schema_2 (" + strings.Join(definitions(d), ", ") + ")")
+		add("CREATE TABLE {letters}_schema_2 (" + strings.Join(definitions(d), ", ") + ")")
 		all := "seq, " + strings.Join(columns, ", ")
-		add("INSERT INTO %[1]s_schema_2 (" + all + ") SELECT " + all + " FROM %[1]s")
-		add("DELETE FROM sqlite_sequence WHERE name = '%[1]s_schema_2'") // no number is used again
-		add("INSERT INTO sqlite_sequence (name, seq) SELECT '%[1]s_schema_2', seq FROM sqlite_sequence WHERE name = '%[1]s'")
-		add("DROP TABLE %[1]s")               // and its indices
+		add("INSERT INTO {letters}_schema_2 (" + all + ") SELECT " + all + " FROM {letters}")
+		add("DELETE FROM sqlite_sequence WHERE name = '{letters}_schema_2'") // no number is used again
+		add("INSERT INTO sqlite_sequence (name, seq) SELECT '{letters}_schema_2', seq FROM sqlite_sequence WHERE name = '{letters}'")
+		add("DROP TABLE {letters}")           // and its indices
 		add("PRAGMA legacy_alter_table = ON") // or a view of the user's would be checked in between
-		add("ALTER TABLE %[1]s_schema_2 RENAME TO %[1]s")
+		add("ALTER TABLE {letters}_schema_2 RENAME TO {letters}")
 		add("PRAGMA legacy_alter_table = OFF")
 	} else {
-		add("ALTER TABLE %[1]s DROP CONSTRAINT %[1]s_id_key")
+		add("ALTER TABLE {letters} DROP CONSTRAINT {letters}_id_key")
 		for _, index := range []string{"next", "message", "group"} {
-			add("DROP INDEX %[1]s_" + index)
+			add("DROP INDEX {letters}_" + index)
 		}
 	}
-	add("CREATE UNIQUE INDEX %[1]s_message ON %[1]s (message_id, id)")
-	add("CREATE INDEX %[1]s_next ON %[1]s (next_try, seq) WHERE state = 'ready'")
-	add("CREATE INDEX %[1]s_others ON %[1]s (state, next_try, seq) WHERE state <> 'ready'")
-	add("CREATE INDEX %[1]s_group ON %[1]s (fingerprint, state, failed, seq) WHERE state <> 'ready'")
+	add("CREATE UNIQUE INDEX {letters}_message ON {letters} (message_id, id)")
+	add("CREATE INDEX {letters}_next ON {letters} (next_try, seq) WHERE state = 'ready'")
+	add("CREATE INDEX {letters}_others ON {letters} (state, next_try, seq) WHERE state <> 'ready'")
+	add("CREATE INDEX {letters}_group ON {letters} (fingerprint, state, failed, seq) WHERE state <> 'ready'")
 	return statements
 }
 

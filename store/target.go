@@ -188,13 +188,13 @@ func (f *forwarder) publish(work context.Context, letters []Letter, l leased, fa
 	ctx, cancel := context.WithTimeout(work, min(f.cfg.Lease/2, l.until.Sub(f.store.now())-f.cfg.Lease/8))
 	defer cancel()
 	endings := make([]ending, 0, len(letters))
-	arrived := false
+	answered := false
 	end := func(letter Letter, receipt producer.Receipt) (done bool) {
 		e := verdict(letter, receipt, f.store.cfg.Name, f.cfg.Tries, failures, f.store.now())
 		e.token = l.token
 		f.report(letter, receipt, e)
 		endings = append(endings, e)
-		arrived = arrived || e.done
+		answered = answered || e.done || e.tried
 		return e.done
 	}
 	if f.cfg.KeepOrder {
@@ -219,7 +219,7 @@ func (f *forwarder) publish(work context.Context, letters []Letter, l leased, fa
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fruitless++
-	if arrived {
+	if answered {
 		f.fruitless = 0
 	}
 	return endings
