@@ -22,8 +22,8 @@ test:
 	go run ./integration/withbroker -- env GOWORK=off go test -race -timeout 15m ./...
 	cd integration/conformance && go test -race -timeout 15m
 	go test -p 1 -timeout 15m ./integration/differential ./integration/sim
-	RABBITMQ_VERSIONS=4.3 go test -race -p 3 -timeout 15m ./integration/connection ./integration/faults ./integration/store \
-		./integration/delays ./integration/carry ./integration/elastic ./integration/auth ./integration/orders ./integration/proof \
+	RABBITMQ_VERSIONS=4.3 go test -race -p 3 -timeout 15m ./integration/connection ./integration/faults ./integration/delays \
+		./integration/carry ./integration/auth ./integration/elastic ./integration/store ./integration/orders ./integration/proof \
 		./integration/account/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... \
 		./integration/roundtrips/... ./integration/soak/... ./integration/withbroker/... ./integration/store/bench/... \
 		./integration/bench/... ./examples/... ./store/sqlite/... ./store/elastic/...
