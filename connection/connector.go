@@ -36,14 +36,14 @@ type connector struct {
 	mu      sync.Mutex
 	dialing *dial         // in progress, and not abandoned; nil if none
 	last    chan struct{} // closed at the end of the latest run; nil before the first
-	live    *link // the latest that came up; nil before the first
+	live    *link         // the latest that came up; nil before the first
 	closed  bool
 
 	// Used by run alone: each begins when the one before has ended.
 	generation uint64
 	short      int   // lives in a row that were not steady
 	judged     *link // the latest of them
-	failed     int // tries since the latest link, of all dials
+	failed     int   // tries since the latest link, of all dials
 	logged     trouble
 }
 
