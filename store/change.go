@@ -116,7 +116,8 @@ func (s *Store) Edit(ctx context.Context, number int64, change func(*producer.Me
 // edit returns false if the letter was changed while change ran.
 func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Message) error) (done bool, err error) {
 	var id string
-	err = s.db.QueryRowContext(ctx, s.sql("SELECT id FROM {letters} WHERE seq = ?"), number).Scan(&id)
+	var failed int64
+	err = s.db.QueryRowContext(ctx, s.sql("SELECT id, failed FROM {letters} WHERE seq = ?"), number).Scan(&id, &failed)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, fmt.Errorf("store: letter %d: %w", number, errIsNoLetter)
 	}
@@ -144,7 +145,7 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	}
 	n, err := s.exec(ctx, "UPDATE {letters} SET lease = '', id = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
 		rand.Text(), millis(r.l.Due), millis(r.l.Due), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.Key), r.properties, r.headers, body, r.size,
-		number, id, millis(letters[0].Failed), s.now().UnixMilli())
+		number, id, failed, s.now().UnixMilli())
 	return n > 0, err
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -284,6 +285,42 @@ func TestInState(t *testing.T) {
 	} {
 		if got := inState(tt.states...); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
+		}
+	}
+}
+
+// answering is a Publisher with the same answer to every message.
+type answering struct{ err error }
+
+func (p answering) PublishAll(_ context.Context, messages []producer.Message) ([]producer.Receipt, error) {
+	receipts := make([]producer.Receipt, len(messages))
+	for i := range receipts {
+		receipts[i] = producer.Receipt{Err: p.err}
+		if p.err == nil {
+			receipts[i].Place = producer.PlaceQueue
+		}
+	}
+	return receipts, nil
+}
+
+func TestOneLetterAtATimeWhileNobodyAnswers(t *testing.T) {
+	for _, tt := range []struct {
+		rule string
+		err  error
+		want int
+	}{
+		{"the broker takes them", nil, 500},
+		{"the broker refuses them, so it is there", producer.ErrReturned, 500},
+		{"nobody is there", connection.ErrSessionLost, 1},
+	} {
+		cfg := ForwardConfig{}.withDefaults()
+		s := &Store{cfg: Config{}.withDefaults(), now: time.Now}
+		f := &forwarder{store: s, publisher: answering{tt.err}, cfg: cfg, endings: make(chan []ending, 10), again: repeats.New(s.cfg.Logger)}
+		for range 5 {
+			f.publish(t.Context(), []Letter{{State: Ready}}, leased{until: time.Now().Add(time.Minute)}, 0)
+		}
+		if got := f.wanted(); got != tt.want {
+			t.Errorf("%s: %d letters are wanted, want %d", tt.rule, got, tt.want)
 		}
 	}
 }

@@ -110,7 +110,9 @@ func TestReplayTriesEachLetterOnce(t *testing.T) {
 			d.ID, d.Exchange, d.Key = m.ID, m.Exchange, m.Key+"'" // another row, as by another way
 			return s.Collect(ctx, d)
 		}
-		report, err := s.Replay(t.Context(), broker, store.Query{Queue: "orders"}, store.ReplayOptions{Rate: 100})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		report, err := s.Replay(ctx, broker, store.Query{Queue: "orders"}, store.ReplayOptions{Rate: 100})
 		if err != nil || report.Matched != 30 || report.Sent != 30 || len(broker.ids()) != 30 {
 			t.Errorf("%+v, %v; %d messages, want 30", report, err, len(broker.ids()))
 		}

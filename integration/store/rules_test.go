@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -106,6 +107,27 @@ func TestWhatReplayLeavesKeepsItsDate(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A Replay whose process dies while Forward runs leaves the end of its lease where the
+// date of a letter was.
+func TestALeaseThatEndsIsNoDate(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		_, err := s.PutAt(t.Context(), time.Now().Add(24*time.Hour), producer.Message{Key: "k", ID: "tomorrow"})
+		must(t, err)
+		broker := &peer{}
+		forward(t, s, broker, store.ForwardConfig{})
+		for _, id := range []string{"before", "after"} {
+			must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: id}, errAway))
+			empties(t, s, store.Query{MessageIDs: []string{id}}, 10*time.Second)
+			_, err := p.open(t).Exec("UPDATE rehop_letters SET lease = 'dead/1', next_try = 1")
+			must(t, err)
+		}
+		if got := broker.ids(); !slices.Equal(got, []string{"before", "after"}) {
+			t.Errorf("forwarded %q", got)
+		}
+	})
 }
 
 var scheduled = store.Query{Scheduled: true, States: []store.State{store.Ready}}
