@@ -17,7 +17,9 @@ import (
 
 // Park sets letters aside: nothing forwards them until somebody replays or
 // releases them. It returns how many. Letters that are being published right
-// now are left alone, here and by the other calls that change letters.
+// now are left alone, here and by the other calls that change letters. Each of these
+// calls changes some thousand letters at a time, so that others can write meanwhile:
+// when it returns an error, the letters that it counts are changed.
 func (s *Store) Park(ctx context.Context, q Query) (int, error) { return s.setState(ctx, q, Parked) }
 
 // Archive moves letters to state [Archived]. They are kept for
