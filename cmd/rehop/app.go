@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+)
+
+// streams are where a command reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+	inTTY    bool // somebody can answer
+	errTTY   bool // somebody watches
+}
+
+func standard() streams {
+	return streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, inTTY: isTerminal(os.Stdin), errTTY: isTerminal(os.Stderr)}
+}
+
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+}
+
+// app is what all commands share.
+type app struct {
+	streams
+
+	// Flags of all commands.
+	urls       []string
+	vhost      string
+	management string
+	config     string
+	journalDir string
+	format     string
+	yes        bool
+	why        string
+
+	closers []func() error
+}
+
+func (a *app) close() {
+	for i := len(a.closers) - 1; i >= 0; i-- {
+		_ = a.closers[i]() // on the way out, with nothing in flight
+	}
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "rehop",
+		Short: "Look at the dead letters of RabbitMQ, and send them back",
+		Long: `rehop looks at the dead letters of RabbitMQ, says why they are there, and sends
+them back with care.
+
+The broker is named by --url, else by AMQP_URL, else by a file of lines such as
+  AMQP_URL=amqp://user:password@host:5672/vhost
+which is --config, else REHOP_CONFIG, else rehop/config in the user's folder for
+configurations. All variables that connection.FromEnv documents may be used:
+AMQP_MANAGEMENT_URL, AMQP_USER, AMQP_PASSWORD_FILE, AMQP_CA_FILE and so on. A flag
+wins over a variable, and a variable over the file.
+
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 some letters failed (doctor:
+warnings), 4 stopped, 5 no letter was meant.`,
+		Example: `  rehop queues
+  rehop dlq list
+  rehop dlq groups orders.dlq
+  rehop dlq send orders.dlq --error "no stock" --rate 100 --canary 1m
+  rehop doctor`,
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if a.format != "table" && a.format != "wide" && a.format != "json" {
+				return usage(fmt.Errorf("--output is %q, want table, wide or json", a.format))
+			}
+			return nil
+		},
+	}
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	flags := root.PersistentFlags()
+	flags.StringSliceVar(&a.urls, "url", nil, "address of the broker, or several of one cluster (AMQP_URL)")
+	flags.StringVar(&a.vhost, "vhost", "", "virtual host for a URL that names none (AMQP_VHOST)")
+	flags.StringVar(&a.management, "management-url", "", "address of the management API (AMQP_MANAGEMENT_URL)")
+	flags.StringVar(&a.config, "config", "", "file with lines NAME=value (REHOP_CONFIG)")
+	flags.StringVar(&a.journalDir, "journal", "", "folder for orders and the audit (REHOP_JOURNAL)")
+	flags.StringVarP(&a.format, "output", "o", "table", "table, wide or json")
+	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are changed; needed where there is no terminal")
+	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	root.AddCommand(a.dlq(), a.queuesCommand(), a.deskCommand(), a.doctorCommand())
+	return root
+}
+
+func usage(err error) error { return &exit{exitUsage, err} }
+
+// args returns a check of the number of arguments whose failure is one of usage.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, args []string) error {
+		if err := check(c, args); err != nil {
+			return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
+		}
+		return nil
+	}
+}
+
+// connectionConfig reads flags, environment and file.
+func (a *app) connectionConfig() (connection.Config, error) {
+	if err := a.readConfig(); err != nil {
+		return connection.Config{}, usage(err)
+	}
+	for name, value := range map[string]string{"AMQP_URL": strings.Join(a.urls, ","), "AMQP_VHOST": a.vhost, "AMQP_MANAGEMENT_URL": a.management} {
+		if value != "" {
+			if err := os.Setenv(name, value); err != nil {
+				return connection.Config{}, err
+			}
+		}
+	}
+	cfg, err := connection.FromEnv("AMQP")
+	if err != nil {
+		return cfg, usage(fmt.Errorf("which broker? Give --url, or set AMQP_URL: %w", err))
+	}
+	if cfg.Name == "" {
+		cfg.Name = "rehop command of " + who()
+	}
+	return cfg, nil
+}
+
+// readConfig sets the variables of the file that are not set.
+func (a *app) readConfig() error {
+	name, must := a.config, true
+	if name == "" {
+		name = os.Getenv("REHOP_CONFIG")
+	}
+	if name == "" {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return nil // there is no such folder, and nobody has named a file
+		}
+		name, must = filepath.Join(dir, "rehop", "config"), false
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		if !must && errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for n := 1; lines.Scan(); n++ {
+		line := strings.TrimSpace(lines.Text())
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		key, value, found := strings.Cut(line, "=")
+		key = strings.TrimSpace(key)
+		if !found || !strings.HasPrefix(key, "AMQP_") && !strings.HasPrefix(key, "REHOP_") {
+			return fmt.Errorf("%s, line %d: want AMQP_...=value or REHOP_...=value", name, n)
+		}
+		if os.Getenv(key) == "" {
+			if err := os.Setenv(key, strings.Trim(strings.TrimSpace(value), `"`)); err != nil {
+				return err
+			}
+		}
+	}
+	return lines.Err()
+}
+
+// connect connects to the broker, until close.
+func (a *app) connect(ctx context.Context) (*connection.Conn, error) {
+	cfg, err := a.connectionConfig()
+	if err != nil {
+		return nil, err
+	}
+	conn, err := connection.Open(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("%w (rehop doctor says more)", err)
+	}
+	a.closers = append(a.closers, conn.Close)
+	return conn, nil
+}
+
+// journal opens the journal.
+func (a *app) journal() (*desk.Journal, error) {
+	dir := a.journalDir
+	if dir == "" {
+		dir = os.Getenv("REHOP_JOURNAL")
+	}
+	if dir == "" {
+		state := os.Getenv("XDG_STATE_HOME")
+		if state == "" {
+			home, err := os.UserHomeDir()
+			if err != nil {
+				return nil, usage(fmt.Errorf("give --journal, a folder: %w", err))
+			}
+			state = filepath.Join(home, ".local", "state")
+		}
+		dir = filepath.Join(state, "rehop")
+	}
+	return desk.OpenJournal(dir)
+}
+
+// letters opens a store of letters, until close.
+func (a *app) letters(ctx context.Context, file string) (*store.Store, error) {
+	db, err := sqlite.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	a.closers = append(a.closers, db.Close)
+	return openStore(ctx, db)
+}
+
+func openStore(ctx context.Context, db *sql.DB) (*store.Store, error) {
+	return store.Open(ctx, db, store.SQLite, store.Config{})
+}
+
+// by is who orders.
+func (a *app) by() desk.By { return desk.By{Who: who(), Why: a.why} }
+
+func who() string {
+	name := "unknown"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil {
+		name += "@" + host
+	}
+	return name
+}
+
+// confirmed asks whether something is to be done.
+func (a *app) confirmed(format string, values ...any) error {
+	if a.yes {
+		return nil
+	}
+	question := fmt.Sprintf(format, values...)
+	if !a.inTTY {
+		return usage(fmt.Errorf("%s: there is no terminal to ask at, give --yes", question))
+	}
+	fmt.Fprintf(a.err, "%s? [y/N] ", question)
+	answer, _ := bufio.NewReader(a.in).ReadString('\n')
+	if answer = strings.ToLower(strings.TrimSpace(answer)); answer != "y" && answer != "yes" {
+		return &exit{exitFailed, errors.New("nothing was done")}
+	}
+	return nil
+}

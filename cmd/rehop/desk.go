@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/web"
+)
+
+// deskOptions are the flags of the page.
+type deskOptions struct {
+	listen    string
+	stores    []string
+	readOnly  bool
+	tokenFile string
+	cert, key string
+}
+
+func (a *app) deskCommand() *cobra.Command {
+	var o deskOptions
+	c := &cobra.Command{
+		Use:   "desk [QUEUE...]",
+		Short: "Show dead letters in a browser, and send them back from there",
+		Long: `Desk serves a page on this machine. It shows the queues of dead letters, and stores
+of collected letters given by --store. Queues of dead letters are found with the
+management API; one with another name, or without the API, is given by its name.
+
+The page listens on 127.0.0.1. On any other address it refuses to start unless it asks
+for a token or for a user and a password, which come from the environment or a file:
+  REHOP_DESK_TOKEN or --token-file FILE
+  REHOP_DESK_USER and REHOP_DESK_PASSWORD
+The user is the name in the audit. Give --tls-cert and --tls-key where the network is
+not yours alone.`,
+		Example: `  rehop desk
+  rehop desk orders.dlq --store letters.db
+  REHOP_DESK_TOKEN=$(openssl rand -hex 16) rehop desk --listen 0.0.0.0:8017 --read-only`,
+		Args: args(cobra.ArbitraryArgs), ValidArgsFunction: a.queueNames,
+		RunE: func(c *cobra.Command, queues []string) error { return a.serveDesk(c.Context(), o, queues) },
+	}
+	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8017", "address of the page")
+	c.Flags().StringSliceVar(&o.stores, "store", nil, "SQLite file of collected letters; may be given several times")
+	c.Flags().BoolVar(&o.readOnly, "read-only", false, "change no letters")
+	c.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token that the page asks for")
+	c.Flags().StringVar(&o.cert, "tls-cert", "", "file with a certificate, PEM")
+	c.Flags().StringVar(&o.key, "tls-key", "", "file with its key, PEM")
+	return c
+}
+
+// access reads token and password, which never come from the command line: everybody
+// on the machine can read that.
+func (o deskOptions) access() (web.Access, error) {
+	access := web.Access{Token: os.Getenv("REHOP_DESK_TOKEN"), User: os.Getenv("REHOP_DESK_USER"), Password: os.Getenv("REHOP_DESK_PASSWORD")}
+	if o.tokenFile != "" {
+		text, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return access, err
+		}
+		access.Token = strings.TrimSpace(string(text))
+	}
+	if (o.cert != "") != (o.key != "") {
+		return access, errors.New("give both of --tls-cert and --tls-key")
+	}
+	return access, access.CheckAddress(o.listen)
+}
+
+func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) error {
+	if err := a.readConfig(); err != nil {
+		return usage(err)
+	}
+	access, err := o.access()
+	if err != nil {
+		return usage(err)
+	}
+	page, err := a.page(ctx, o, queues)
+	if err != nil {
+		return err
+	}
+	handler, err := web.Guard(page, access)
+	if err != nil {
+		return usage(err)
+	}
+	listener, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(slog.NewTextHandler(a.err, nil), slog.LevelWarn),
+	}
+	scheme := "http"
+	if o.cert != "" {
+		scheme = "https"
+	}
+	fmt.Fprintf(a.err, "the desk is at %s://%s/; Ctrl-C stops\n", scheme, listener.Addr())
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended, served := make(chan error, 1), make(chan error, 1)
+	go func() { ended <- page.Run(running) }()
+	go func() {
+		if o.cert != "" {
+			served <- server.ServeTLS(listener, o.cert, o.key)
+		} else {
+			served <- server.Serve(listener)
+		}
+	}()
+	select {
+	case <-ctx.Done():
+	case err = <-served:
+		served <- nil
+	}
+	// Orders stop first: browsers are told how far they came. Then the pages end.
+	stop()
+	err = errors.Join(err, <-ended)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if server.Shutdown(last) != nil {
+		_ = server.Close() // a browser that reads slowly is cut off
+	}
+	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
+	return err
+}
+
+// page makes the page. The broker need not be there yet; without any, letters of stores
+// can be looked at.
+func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Handler, error) {
+	journal, err := a.journal()
+	if err != nil {
+		return nil, err
+	}
+	var conn *connection.Conn
+	cfg, err := a.connectionConfig()
+	switch {
+	case err == nil:
+		cfg.Lazy = true
+		if conn, err = connection.Open(ctx, cfg); err != nil {
+			return nil, err
+		}
+		a.closers = append(a.closers, conn.Close)
+	case len(o.stores) == 0 || len(a.urls) > 0 || os.Getenv("AMQP_URL") != "":
+		return nil, err
+	default:
+		fmt.Fprintln(a.err, "no broker is named: letters can be looked at, and not sent")
+	}
+	var sources []desk.Source
+	for _, file := range o.stores {
+		letters, err := a.letters(ctx, file)
+		if err != nil {
+			return nil, err
+		}
+		c, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal, Name: "store " + file})
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, c)
+	}
+	local := who()
+	return web.New(web.Config{
+		Journal: journal, Conn: conn, Queues: queues, Sources: sources, ReadOnly: o.readOnly,
+		Who: func(r *http.Request) string {
+			if user := web.User(r); user != "" {
+				return user
+			}
+			return local
+		},
+		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+	})
+}

@@ -1,0 +1,75 @@
+// Command rehop looks at the dead letters of RabbitMQ, says why they are there, and
+// sends them back.
+//
+//	rehop queues
+//	rehop dlq groups orders.dlq
+//	rehop dlq send orders.dlq --error "no stock" --rate 100
+//	rehop doctor
+//
+// The broker is named by --url, by the variable AMQP_URL, or by a file; see rehop
+// help. Package desk does the work.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// Exit codes.
+const (
+	exitDone    = 0
+	exitFailed  = 1 // nothing or not all was done, for the reason that was printed
+	exitUsage   = 2 // the command line is wrong
+	exitPartly  = 3 // some letters failed and are still where they were; doctor: warnings
+	exitStopped = 4 // an order was stopped, by a person or by its canary
+	exitNothing = 5 // no letter was meant
+)
+
+// exit is an error with a code. An empty text is not printed.
+type exit struct {
+	code int
+	err  error
+}
+
+func (e *exit) Error() string {
+	if e.err == nil {
+		return ""
+	}
+	return e.err.Error()
+}
+
+func (e *exit) Unwrap() error { return e.err }
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], standard())
+	stop()
+	os.Exit(code)
+}
+
+// run runs a command line and returns its exit code.
+func run(ctx context.Context, args []string, s streams) int {
+	a := &app{streams: s}
+	defer a.close()
+	root := a.root()
+	root.SetArgs(args)
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	if text := err.Error(); text != "" {
+		fmt.Fprintln(s.err, "rehop:", text)
+	}
+	var e *exit
+	if errors.As(err, &e) {
+		return e.code
+	}
+	return exitFailed
+}

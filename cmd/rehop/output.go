@@ -1,0 +1,288 @@
+package main
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rehop/rehop/desk"
+)
+
+// table prints rows under headings.
+func table(w io.Writer, headings []string, rows [][]string) {
+	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(t, strings.Join(headings, "\t"))
+	for _, row := range rows {
+		for i := range row {
+			row[i] = plain(row[i])
+		}
+		fmt.Fprintln(t, strings.Join(row, "\t"))
+	}
+	_ = t.Flush() // to the terminal
+}
+
+func (a *app) json(v any) error {
+	e := json.NewEncoder(a.out)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	return e.Encode(v)
+}
+
+// plain makes a text of a letter harmless to a terminal, on one line.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r == utf8.RuneError || !unicode.IsPrint(r):
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// short cuts a text for a table.
+func (a *app) short(s string, n int) string {
+	if a.format == "wide" || utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	return string([]rune(s)[:n-1]) + "…"
+}
+
+// ago is how long ago a time is.
+func ago(at time.Time) string {
+	if at.IsZero() {
+		return "-"
+	}
+	switch d := time.Since(at); {
+	case d < time.Minute:
+		return strconv.Itoa(int(max(d, 0).Seconds())) + "s"
+	case d < time.Hour:
+		return strconv.Itoa(int(d.Minutes())) + "m"
+	case d < 48*time.Hour:
+		return strconv.Itoa(int(d.Hours())) + "h"
+	default:
+		return strconv.Itoa(int(d.Hours()/24)) + "d"
+	}
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// letterJSON is a letter for programs.
+type letterJSON struct {
+	ID          string         `json:"id"`
+	Place       int64          `json:"place"`
+	State       string         `json:"state,omitzero"`
+	MessageID   string         `json:"message_id,omitzero"`
+	Queue       string         `json:"queue,omitzero"`
+	Exchange    string         `json:"exchange"`
+	RoutingKey  string         `json:"routing_key"`
+	Cause       string         `json:"cause,omitzero"`
+	Error       string         `json:"error,omitzero"`
+	ErrorType   string         `json:"error_type,omitzero"`
+	Stack       string         `json:"stack,omitzero"`
+	Host        string         `json:"host,omitzero"`
+	Attempts    int            `json:"attempts,omitzero"`
+	FirstFailed time.Time      `json:"first_failed,omitzero"`
+	Failed      time.Time      `json:"failed,omitzero"`
+	Group       string         `json:"group,omitzero"`
+	Framework   string         `json:"framework,omitzero"`
+	Redrives    int            `json:"redrives,omitzero"`
+	SendOrder   string         `json:"send_order,omitzero"`
+	ContentType string         `json:"content_type,omitzero"`
+	Size        int            `json:"size"`
+	Headers     map[string]any `json:"headers,omitzero"`
+	Body        string         `json:"body,omitzero"`
+	BodyBase64  string         `json:"body_base64,omitzero"`
+	Malformed   string         `json:"malformed,omitzero"`
+}
+
+func forPrograms(l desk.Letter, whole bool) letterJSON {
+	p := l.Publishing
+	out := letterJSON{
+		ID: l.ID, Place: l.Place, State: l.State, MessageID: p.MessageId, Queue: l.Queue, Exchange: l.Exchange, RoutingKey: l.RoutingKey,
+		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType, Host: l.Host, Attempts: l.Attempts, FirstFailed: l.FirstFailed,
+		Failed: l.Failed, Group: l.Fingerprint, Framework: string(l.Framework), Redrives: l.Redrives, SendOrder: l.SendOrder,
+		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed,
+	}
+	if !whole {
+		return out
+	}
+	out.Stack = l.Stack
+	out.Headers = map[string]any{}
+	for name, v := range p.Headers {
+		out.Headers[name] = readable(v)
+	}
+	if utf8.Valid(p.Body) {
+		out.Body = string(p.Body)
+	} else {
+		out.BodyBase64 = base64.StdEncoding.EncodeToString(p.Body)
+	}
+	return out
+}
+
+// readable is the value of a header that encoding/json takes.
+func readable(v any) any {
+	switch v := v.(type) {
+	case nil, bool, string, int8, int16, int32, int64, uint8, uint16, uint32, int, time.Time:
+		return v
+	case []byte:
+		return string(v)
+	}
+	return fmt.Sprint(v)
+}
+
+// letters prints a list.
+func (a *app) printLetters(list desk.List) error {
+	if a.format == "json" {
+		out := struct {
+			Letters []letterJSON `json:"letters"`
+			Matched int          `json:"matched"`
+			More    bool         `json:"more,omitzero"`
+			Seen    int          `json:"seen"`
+			Total   int          `json:"total"`
+			Bound   string       `json:"bound,omitzero"`
+			Next    int64        `json:"next,omitzero"`
+		}{[]letterJSON{}, list.Matched, list.More, list.Seen.Seen, list.Total, list.Bound, list.Next}
+		for _, l := range list.Letters {
+			out.Letters = append(out.Letters, forPrograms(l, false))
+		}
+		return a.json(out)
+	}
+	headings := []string{"ID", "FAILED", "QUEUE", "CAUSE", "ERROR", "MESSAGE ID"}
+	if a.format == "wide" {
+		headings = append(headings, "ATTEMPTS", "SENT BACK", "EXCHANGE", "KEY", "BYTES", "BY", "STATE")
+	}
+	var rows [][]string
+	for _, l := range list.Letters {
+		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.short(l.Publishing.MessageId, 36))}
+		if a.format == "wide" {
+			row = append(row, strconv.Itoa(l.Attempts), strconv.Itoa(l.Redrives), orDash(l.Exchange), orDash(l.RoutingKey),
+				strconv.Itoa(len(l.Publishing.Body)), orDash(string(l.Framework)), orDash(l.State))
+		}
+		rows = append(rows, row)
+	}
+	table(a.out, headings, rows)
+	a.bound(list.Seen, len(list.Letters), list.Matched)
+	if list.Next != 0 {
+		fmt.Fprintf(a.err, "more: --after %d\n", list.Next)
+	}
+	return nil
+}
+
+// some is a number that may be greater.
+func some(n int, more bool) string {
+	if more {
+		return strconv.Itoa(n) + "+"
+	}
+	return strconv.Itoa(n)
+}
+
+// bound says what a list leaves out.
+func (a *app) bound(s desk.Seen, shown, matched int) {
+	if shown < matched {
+		fmt.Fprintf(a.err, "%d of %s shown\n", shown, some(matched, s.More))
+	}
+	if s.Bound != "" {
+		fmt.Fprintf(a.err, "about %s\n", s.Bound)
+	}
+}
+
+// show prints one letter whole.
+func (a *app) show(l desk.Letter) error {
+	if a.format == "json" {
+		return a.json(forPrograms(l, true))
+	}
+	p := l.Publishing
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(a.out, "%-14s %s\n", name, plain(value))
+		}
+	}
+	line("id", l.ID)
+	line("message id", p.MessageId)
+	line("failed in", l.Queue)
+	line("published to", strings.TrimSpace(l.Exchange+" "+l.RoutingKey))
+	line("cause", string(l.Cause))
+	line("error", l.Error)
+	line("error type", l.ErrorType)
+	if l.Attempts > 0 {
+		line("attempts", strconv.Itoa(l.Attempts))
+	}
+	if l.Redrives > 0 {
+		line("sent back", fmt.Sprintf("%d times before, last by order %s", l.Redrives, l.SendOrder))
+	}
+	line("host", l.Host)
+	line("group", l.Fingerprint)
+	line("told by", string(l.Framework))
+	line("state", l.State)
+	line("malformed", l.Malformed)
+	line("content type", p.ContentType)
+	line("type", p.Type)
+	line("correlation", p.CorrelationId)
+	line("reply to", p.ReplyTo)
+	fmt.Fprintln(a.out, "\nlife")
+	for _, e := range l.Life() {
+		at := strings.Repeat(" ", len(time.DateTime))
+		if !e.At.IsZero() {
+			at = e.At.UTC().Format(time.DateTime)
+		}
+		fmt.Fprintf(a.out, "  %s  %s\n", at, plain(e.What))
+	}
+	if len(p.Headers) > 0 {
+		fmt.Fprintln(a.out, "\nheaders")
+		for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
+			if name == "x-rehop-stack" || name == "x-rehop-error" || name == "x-death" && a.format != "wide" {
+				continue // shown above and below
+			}
+			fmt.Fprintf(a.out, "  %s: %s\n", plain(name), plain(fmt.Sprint(readable(p.Headers[name]))))
+		}
+	}
+	if l.Stack != "" {
+		fmt.Fprintln(a.out, "\nstack")
+		for _, row := range strings.Split(l.Stack, "\n") {
+			fmt.Fprintf(a.out, "  %s\n", plain(row))
+		}
+	}
+	fmt.Fprintf(a.out, "\nbody (%d bytes)\n%s\n", len(p.Body), a.body(p.Body))
+	return nil
+}
+
+const maxBody = 4 << 10
+
+// body is a body for a terminal.
+func (a *app) body(body []byte) string {
+	rest := ""
+	if len(body) > maxBody && a.format != "wide" {
+		rest = fmt.Sprintf("\n… %d bytes more: --output wide, or json", len(body)-maxBody)
+		body = body[:maxBody]
+	}
+	var indented strings.Builder
+	if json.Valid(body) {
+		e := json.NewEncoder(&indented)
+		e.SetIndent("  ", "  ")
+		e.SetEscapeHTML(false)
+		if err := e.Encode(json.RawMessage(body)); err == nil {
+			body = []byte(strings.TrimSpace(indented.String()))
+		}
+	}
+	lines := strings.Split(strings.ToValidUTF8(string(body), "\uFFFD"), "\n")
+	for i := range lines {
+		lines[i] = "  " + plain(lines[i])
+	}
+	return strings.Join(lines, "\n") + rest
+}

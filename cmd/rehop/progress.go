@@ -1,0 +1,75 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/desk"
+)
+
+// watch returns what shows the progress of an order: a bar where somebody watches,
+// else a line now and then.
+func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
+	began, last := time.Now(), time.Time{}
+	every := 10 * time.Second
+	if a.errTTY {
+		every = 100 * time.Millisecond
+	}
+	tell = func(p desk.Progress) {
+		if !p.Ended() && time.Since(last) < every {
+			return
+		}
+		last = time.Now()
+		rate := float64(p.Done) / max(time.Since(began).Seconds(), 0.001)
+		if !a.errTTY {
+			if !p.Ended() {
+				fmt.Fprintf(a.err, "%s, %.0f per second\n", p, rate)
+			}
+			return
+		}
+		total := max(expected, p.Matched, 1)
+		const width = 30
+		full := min(width*(p.Done+p.Failed+p.Skipped)/total, width)
+		fmt.Fprintf(a.err, "\r[%s%s] %d of %d, %.0f per second\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, total, rate)
+	}
+	end = func() {
+		if a.errTTY {
+			fmt.Fprint(a.err, "\r\x1b[K")
+		}
+	}
+	return tell, end
+}
+
+// result prints how an order ended, and returns its exit code as an error.
+func (a *app) result(p desk.Progress, err error) error {
+	if p.Order.ID == "" {
+		return err // it has not begun
+	}
+	if a.format == "json" {
+		if err := a.json(struct {
+			Order desk.Order `json:"order"`
+			desk.Progress
+		}{p.Order, p}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.out, "order %s %s\n", p.Order.ID, plain(p.String()))
+	}
+	switch {
+	case errors.Is(err, desk.ErrCanary):
+		return &exit{exitStopped, err}
+	case errors.Is(err, desk.ErrStopped):
+		return &exit{exitStopped, fmt.Errorf("stopped; go on with: rehop dlq resume %s", p.Order.ID)}
+	case err != nil:
+		return &exit{exitFailed, fmt.Errorf("%w; go on with: rehop dlq resume %s", err, p.Order.ID)}
+	case p.Failed > 0:
+		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop dlq resume %s", letterCount(p.Failed), p.Order.ID)}
+	case p.Skipped > 0:
+		return &exit{code: exitPartly}
+	case p.Matched == 0:
+		return &exit{exitNothing, errors.New("no letter was meant")}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/rehoptest"
+)
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// shell runs commands against a broker in the process.
+type shell struct {
+	*testing.T
+	broker *rehoptest.Broker
+	url    string
+	tty    bool
+	answer string
+
+	out, err string // of the last command
+}
+
+func open(t *testing.T) *shell {
+	t.Helper()
+	for _, name := range []string{"AMQP_URL", "AMQP_VHOST", "AMQP_MANAGEMENT_URL", "REHOP_CONFIG"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("REHOP_JOURNAL", t.TempDir())
+	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
+	broker, err := rehoptest.NewBroker(rehoptest.Config{})
+	must(t, err)
+	t.Cleanup(func() { broker.Close() })
+	address, err := broker.Listen()
+	must(t, err)
+	s := &shell{T: t, broker: broker, url: "amqp://guest:guest@" + address}
+	conn, err := amqp.Dial(s.url)
+	must(t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	must(t, err)
+	must(t, ch.Confirm(false))
+	for _, q := range []string{"orders", "orders.dlq"} {
+		_, err = ch.QueueDeclare(q, true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(-1)})
+		must(t, err)
+	}
+	for i := range 6 {
+		why := "no stock"
+		if i%2 == 1 {
+			why = "no such customer \x1b[31mred"
+		}
+		c, err := ch.PublishWithDeferredConfirm("", "orders.dlq", false, false, amqp.Publishing{
+			MessageId: fmt.Sprint("m-", i), Body: fmt.Appendf(nil, `{"order":%d}`, i),
+			Headers: amqp.Table{"x-rehop-queue": "orders", "x-rehop-exchange": "shop", "x-rehop-routing-key": "order.paid", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(5), "x-rehop-error": why},
+		})
+		must(t, err)
+		c.Wait()
+	}
+	t.Setenv("AMQP_URL", s.url)
+	return s
+}
+
+// run runs a command line and checks its exit code.
+func (s *shell) run(code int, args ...string) {
+	s.Helper()
+	var out, err bytes.Buffer
+	got := run(s.Context(), args, streams{in: strings.NewReader(s.answer), out: &out, err: &err, inTTY: s.tty})
+	s.out, s.err = out.String(), err.String()
+	if got != code {
+		s.Errorf("rehop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, s.out, s.err)
+	}
+}
+
+func (s *shell) prints(parts ...string) {
+	s.Helper()
+	for _, part := range parts {
+		if !strings.Contains(s.out+s.err, part) {
+			s.Errorf("does not print %q:\n%s%s", part, s.out, s.err)
+		}
+	}
+}
+
+func (s *shell) has(queue string, n int) {
+	s.Helper()
+	if q, _ := s.broker.Queue(queue); len(q.Ready) != n {
+		s.Errorf("%s has %d letters, want %d", queue, len(q.Ready), n)
+	}
+}
+
+func TestLookingAround(t *testing.T) {
+	s := open(t)
+	s.run(exitDone, "dlq", "peek", "orders.dlq", "-n", "2")
+	s.prints("m-0", "m-1", "no stock", "2 of 6 shown")
+	if strings.Contains(s.out, "\x1b") {
+		t.Error("a letter reaches the terminal with its escapes")
+	}
+	s.run(exitDone, "dlq", "groups", "orders.dlq")
+	s.prints("GROUP", "no stock", "no such customer")
+	s.run(exitDone, "dlq", "list", "orders.dlq", "--error", "stock", "--output", "json")
+	var list struct {
+		Letters []letterJSON
+		Matched int
+	}
+	must(t, json.Unmarshal([]byte(s.out), &list))
+	if list.Matched != 3 || list.Letters[0].Queue != "orders" || list.Letters[0].Attempts != 5 {
+		t.Errorf("%+v", list)
+	}
+	s.run(exitDone, "dlq", "show", "orders.dlq", list.Letters[0].ID)
+	s.prints("no stock", "life", "published to exchange \"shop\" with key \"order.paid\"", `"order": 0`)
+	s.run(exitFailed, "dlq", "show", "orders.dlq", "none")
+	s.prints("there is no such letter")
+	s.run(exitFailed, "queues")
+	s.prints("AMQP_MANAGEMENT_URL")
+	s.run(exitDone, "doctor")
+	s.prints("connected to", "management")
+	s.run(exitDone, "dlq", "list", "orders.dlq", "--output", "wide")
+	s.prints("order.paid", "BYTES")
+	s.has("orders.dlq", 6)
+}
+
+func TestWrongCommandLines(t *testing.T) {
+	s := open(t)
+	for _, line := range []string{
+		"dlq peek", "dlq send orders.dlq", "dlq peek orders.dlq --colour", "--output xml queues", "dlq edit orders.dlq x", "dlq edit orders.dlq x --header tenant",
+		"dlq drop orders.dlq --all --copy /tmp/never", "dlq groups", "dlq show orders.dlq",
+	} {
+		s.run(exitUsage, strings.Fields(line)...)
+	}
+	s.prints("rehop:")
+	s.has("orders.dlq", 6)
+	t.Setenv("AMQP_URL", "")
+	s.run(exitUsage, "queues")
+	s.prints("--url")
+	s.run(exitFailed, "--url", "amqp://guest:wrong@"+strings.TrimPrefix(s.url, "amqp://guest:guest@"), "doctor")
+	s.prints("password")
+	if strings.Contains(s.out+s.err, "wrong@") {
+		t.Error("a password is printed")
+	}
+}
+
+func TestSendingBack(t *testing.T) {
+	s := open(t)
+	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--dry-run")
+	s.prints("m-0")
+	s.has("orders", 0)
+	s.run(exitDone, "dlq", "send", "orders.dlq", "--error", "no stock", "--why", "stock came in", "--order", "first")
+	s.prints("order first done: 3 sent")
+	s.has("orders", 3)
+	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "no stock")
+	s.run(exitPartly, "dlq", "send", "orders.dlq", "--error", "customer", "--to", "missing", "--order", "second", "-y")
+	s.prints("rehop dlq resume second")
+	s.run(exitDone, "dlq", "orders")
+	s.prints("first", "second", "missing")
+	s.run(exitDone, "dlq", "audit", "-o", "json")
+	s.prints("stock came in")
+	s.run(exitDone, "dlq", "stop", "second")
+	s.run(exitUsage, "dlq", "move", "orders.dlq", "--all", "--to", "orders") // nobody to ask
+	s.tty, s.answer = true, "no\n"
+	s.run(exitFailed, "dlq", "move", "orders.dlq", "--all", "--to", "orders")
+	s.prints("[y/N]", "3 letters", "nothing was done")
+	s.answer = "y\n"
+	s.run(exitDone, "dlq", "move", "orders.dlq", "--all", "--to", "orders")
+	s.has("orders", 6)
+	s.has("orders.dlq", 0)
+}
+
+func TestEditing(t *testing.T) {
+	s := open(t)
+	s.run(exitDone, "dlq", "list", "orders.dlq", "-o", "json")
+	var list struct{ Letters []letterJSON }
+	must(t, json.Unmarshal([]byte(s.out), &list))
+	body := filepath.Join(t.TempDir(), "body.json")
+	must(t, os.WriteFile(body, []byte(`{"order":"mended"}`), 0o600))
+	s.run(exitDone, "dlq", "edit", "orders.dlq", list.Letters[2].ID, "--body", body, "--header", "tenant=acme")
+	s.has("orders", 1)
+	q, _ := s.broker.Queue("orders")
+	if m := q.Ready[0]; string(m.Body) != `{"order":"mended"}` || m.Headers["tenant"] != "acme" || m.MessageId != "m-2" {
+		t.Errorf("sent: %+v", m)
+	}
+}
+
+func TestOutOfTheQueueAndBack(t *testing.T) {
+	s := open(t)
+	dir := t.TempDir()
+	exported, dropped := filepath.Join(dir, "all.jsonl"), filepath.Join(dir, "dropped.jsonl")
+	s.run(exitDone, "dlq", "export", "orders.dlq", "--file", exported)
+	s.prints("6 letters written")
+	s.run(exitFailed, "dlq", "export", "orders.dlq", "--file", exported) // exists
+	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
+	s.has("orders.dlq", 3)
+	s.run(exitDone, "dlq", "import", "orders.dlq", dropped)
+	s.has("orders.dlq", 6)
+	must(t, os.WriteFile(dropped, []byte("{}\nnonsense\n"), 0o600))
+	s.run(exitFailed, "dlq", "import", "orders.dlq", dropped)
+	s.prints("--from 2")
+	s.has("orders.dlq", 7)
+}
+
+func TestTheBrokerIsNamedByFlagThenEnvironmentThenFile(t *testing.T) {
+	s := open(t)
+	file := filepath.Join(t.TempDir(), "config")
+	must(t, os.WriteFile(file, []byte("# the broker\nAMQP_URL = "+s.url+"\n"), 0o600))
+	t.Setenv("AMQP_URL", "")
+	s.run(exitDone, "--config", file, "doctor")
+	t.Setenv("AMQP_URL", "amqp://127.0.0.1:1")
+	s.run(exitFailed, "--config", file, "doctor")
+	s.run(exitDone, "--url", s.url, "doctor")
+	must(t, os.WriteFile(file, []byte("PATH=/tmp\n"), 0o600))
+	s.run(exitUsage, "--config", file, "doctor")
+}
+
+func TestHelpAndCompletion(t *testing.T) {
+	s := open(t)
+	s.run(exitDone)
+	s.prints("Exit codes", "dlq")
+	a := &app{}
+	for _, c := range a.root().Commands() {
+		for _, c := range append(c.Commands(), c) {
+			if c.Name() == "help" || c.Parent().Name() == "completion" || c.Name() == "completion" {
+				continue
+			}
+			if c.Short == "" || c.RunE == nil {
+				t.Errorf("%s has no help, or does nothing", c.CommandPath())
+			}
+		}
+	}
+	for _, kind := range []string{"bash", "zsh", "fish", "powershell"} {
+		s.run(exitDone, "completion", kind)
+		s.prints("rehop")
+	}
+	s.run(exitDone, "__complete", "dlq", "list", "orders.dlq", "--cause", "ex")
+	s.prints("exhausted")
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// place says where letters are: a queue, or a file of collected letters.
+type place struct {
+	file   string
+	window int
+}
+
+func (p *place) flags(c *cobra.Command) {
+	c.Flags().StringVar(&p.file, "store", "", "SQLite file of collected letters, instead of a queue")
+	c.Flags().IntVar(&p.window, "window", desk.MaxWindow, "letters of a queue that are looked at, at most")
+	_ = c.MarkFlagFilename("store") // fails for unknown flags only
+}
+
+// open returns the source, and the rest of the arguments. send says that the broker is
+// needed for a store too.
+func (a *app) open(ctx context.Context, p place, args []string, send bool) (desk.Source, []string, error) {
+	journal, err := a.journal()
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.file != "" {
+		letters, err := a.letters(ctx, p.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		var conn *connection.Conn
+		if send {
+			if conn, err = a.connect(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
+		c, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal, Name: "store " + p.file})
+		if err != nil {
+			return nil, nil, err
+		}
+		return c, args, nil
+	}
+	if len(args) == 0 {
+		return nil, nil, usage(errors.New("which letters? Give the name of a queue, or --store"))
+	}
+	conn, err := a.connect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	live, err := desk.NewLive(conn, args[0], desk.LiveConfig{Journal: journal, Window: p.window})
+	if err != nil {
+		return nil, nil, usage(err)
+	}
+	return live, args[1:], nil
+}
+
+// filter are the flags that select letters.
+type filter struct {
+	desk.Filter
+	cause   string
+	headers []string
+	older   time.Duration
+	newer   time.Duration
+	all     bool
+}
+
+func (f *filter) flags(c *cobra.Command) {
+	flags := c.Flags()
+	flags.StringSliceVar(&f.IDs, "id", nil, "id of a letter, as list and peek show it; may be given several times")
+	flags.StringSliceVar(&f.MessageIDs, "message-id", nil, "message id; may be given several times")
+	flags.StringVar(&f.Queue, "queue", "", "queue that failed")
+	flags.StringVar(&f.Exchange, "exchange", "", "exchange that the message was first published to")
+	flags.StringVar(&f.RoutingKey, "key", "", "routing key that the message was first published with")
+	flags.StringVar(&f.cause, "cause", "", "why it is a letter, such as exhausted, permanent or crash-loop")
+	flags.StringVar(&f.Error, "error", "", "text in the error, upper and lower case alike")
+	flags.StringVar(&f.ErrorType, "error-type", "", "type of the error")
+	flags.StringVar(&f.Fingerprint, "group", "", "fingerprint of a group, as groups shows it")
+	flags.StringVar(&f.Text, "text", "", "text in the error, a header or the body")
+	flags.StringArrayVar(&f.headers, "header", nil, "name of a header, or name=value; may be given several times")
+	flags.DurationVar(&f.older, "older", 0, "failed longer ago than this, such as 24h")
+	flags.DurationVar(&f.newer, "newer", 0, "failed within this time")
+	flags.StringSliceVar(&f.States, "state", nil, "of collected letters: held, parked, archived or ready")
+	_ = c.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions([]string{
+		string(xdeath.CauseExhausted), string(xdeath.CausePermanent), string(xdeath.CauseExpired), string(xdeath.CauseCrashLoop), string(xdeath.CauseMaxLen),
+		string(xdeath.CauseRejected), string(xdeath.CauseUnreadable), string(xdeath.CauseUndecodable), string(xdeath.CauseUnhandled),
+		string(xdeath.CauseUnroutable), string(xdeath.CauseRefused), string(xdeath.CauseNacked),
+	}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+}
+
+func (f *filter) allFlag(c *cobra.Command) {
+	c.Flags().BoolVar(&f.all, "all", false, "all letters: needed where nothing else selects some")
+}
+
+// read returns the filter of the flags.
+func (f *filter) read() desk.Filter {
+	d := f.Filter
+	d.Cause = xdeath.Cause(f.cause)
+	for _, h := range f.headers {
+		name, value, _ := strings.Cut(h, "=")
+		if d.Headers == nil {
+			d.Headers = map[string]string{}
+		}
+		d.Headers[name] = value
+	}
+	now := time.Now()
+	if f.older > 0 {
+		d.Before = now.Add(-f.older)
+	}
+	if f.newer > 0 {
+		d.From = now.Add(-f.newer)
+	}
+	return d
+}
+
+// address reads "queue" or "exchange/key".
+func address(text string) *topology.Address {
+	if text == "" {
+		return nil
+	}
+	exchange, key, found := strings.Cut(text, "/")
+	if !found {
+		return &topology.Address{RoutingKey: text}
+	}
+	return &topology.Address{Exchange: exchange, RoutingKey: key}
+}
+
+// queueNames completes the name of a queue of dead letters.
+func (a *app) queueNames(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), 2*time.Second)
+	defer cancel()
+	conn, err := a.connect(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	queues, err := desk.Queues(ctx, conn)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, q := range queues {
+		if q.IsDeadLetters {
+			names = append(names, fmt.Sprintf("%s\t%d letters", q.Name, q.Ready))
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,420 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/foreign"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+// The bounds of an answer that a person waits for.
+const (
+	// scanBound is how many letters a question looks through that the database cannot
+	// answer by itself, and scanPage how many of them are in memory at a time.
+	scanBound = 5000
+	scanPage  = 500
+
+	// maxMatched is how far the letters that match are counted.
+	maxMatched = 10_000
+)
+
+// unbound is the bound of a scan of all letters.
+const unbound = int(^uint(0) >> 1)
+
+// CollectedConfig is for [NewCollected]. Journal is required.
+type CollectedConfig struct {
+	Journal *Journal
+
+	// Name of the store for people. Defaults to "store".
+	Name string
+}
+
+// Collected is a store of letters.
+type Collected struct {
+	store *store.Store
+	conn  *connection.Conn
+	cfg   CollectedConfig
+}
+
+var _ Keeper = (*Collected)(nil)
+
+// NewCollected returns the letters in a store, which [store.Store.Collect] has put
+// there. Orders publish on conn; without one the letters can only be looked at, kept
+// and dropped.
+func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (*Collected, error) {
+	if cfg.Name == "" {
+		cfg.Name = "store"
+	}
+	var errs []error
+	if s == nil {
+		errs = append(errs, errors.New("desk: the Store is nil"))
+	}
+	if cfg.Journal == nil {
+		errs = append(errs, errors.New("desk: CollectedConfig.Journal is nil"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, connection.WithClass(err, connection.Bug)
+	}
+	return &Collected{store: s, conn: conn, cfg: cfg}, nil
+}
+
+// About returns what the source is.
+func (c *Collected) About() About { return About{Name: c.cfg.Name, Canary: true, Keeper: true} }
+
+// Journal returns the journal of the source.
+func (c *Collected) Journal() *Journal { return c.cfg.Journal }
+
+// waiting are the states of letters that wait for a person.
+var waiting = []store.State{store.Held, store.Parked}
+
+// query returns what the database can answer of a Filter, and whether the letters
+// that it finds have to be looked at one by one.
+func (f Filter) query() (q store.Query, look bool, err error) {
+	q = store.Query{
+		States: waiting, MessageIDs: f.MessageIDs, Queue: f.Queue, Exchange: f.Exchange, RoutingKey: f.RoutingKey, Cause: f.Cause,
+		ErrorType: f.ErrorType, Fingerprint: f.Fingerprint, Text: f.Text, FailedFrom: wholeMillis(f.From), FailedBefore: wholeMillis(f.Before),
+	}
+	if f.States != nil {
+		q.States = []store.State{}
+		for _, state := range f.States {
+			q.States = append(q.States, store.State(state))
+		}
+	}
+	if f.IDs != nil {
+		q.Numbers = []int64{}
+		for _, id := range f.IDs {
+			n, err := strconv.ParseInt(id, 10, 64)
+			if err != nil {
+				return q, false, fmt.Errorf("%w: %.80q", ErrNoLetter, id)
+			}
+			q.Numbers = append(q.Numbers, n)
+		}
+	}
+	return q, f.Error != "" || len(f.Headers) > 0, nil
+}
+
+// wholeMillis is the first millisecond that is not before a time: the times of a
+// store are milliseconds.
+func wholeMillis(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(time.Millisecond - time.Nanosecond).Truncate(time.Millisecond)
+}
+
+// selectsNone reports whether a list of the Filter is there and empty.
+func (f Filter) selectsNone() bool {
+	for _, list := range [][]string{f.IDs, f.MessageIDs, f.States} {
+		if list != nil && len(list) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// asItLies returns a message of a store as it lay in its queue, as far as the store
+// keeps that.
+func asItLies(m producer.Message) amqp.Publishing {
+	p := amqp.Publishing{
+		Headers: m.Headers, ContentType: m.ContentType, ContentEncoding: m.ContentEncoding, DeliveryMode: amqp.Persistent,
+		Priority: m.Priority, CorrelationId: m.CorrelationID, ReplyTo: m.ReplyTo, MessageId: m.ID, Timestamp: m.Timestamp,
+		Type: m.Type, UserId: m.UserID, AppId: m.AppID, Body: m.Body,
+	}
+	if m.Expiration > 0 {
+		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
+	}
+	return p
+}
+
+// collected returns a letter of a store.
+func collected(s store.Letter) Letter {
+	m := s.Message
+	l := read(asItLies(m))
+	l.ID, l.Place, l.State = strconv.FormatInt(s.Number, 10), s.Number, string(s.State)
+	l.Exchange, l.RoutingKey, l.hasOrigin = m.Exchange, m.RoutingKey, true
+	l.Queue, l.Cause, l.Error, l.ErrorType, l.Attempts = s.Queue, s.Cause, s.Error, s.ErrorType, s.Attempts
+	l.FirstFailed, l.Failed, l.Fingerprint = s.FirstFailed, s.Failed, s.Fingerprint
+	l.Redrives, l.SendOrder = s.Redrives, s.SendOrder
+	return l
+}
+
+// scan calls do with each letter that a Filter selects, in the order of their
+// numbers, behind one of them, until do returns false or bound letters were looked at.
+// With a bound it also ends where the store has ended a page early.
+func (c *Collected) scan(ctx context.Context, f Filter, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
+	q, _, err := f.query()
+	if err != nil || f.selectsNone() {
+		return 0, after, false, err
+	}
+	q.After, q.Limit = after, scanPage
+	for {
+		found, next, err := c.store.Find(ctx, q)
+		if err != nil {
+			return looked, q.After, false, fmt.Errorf("desk: %w", err)
+		}
+		for _, s := range found {
+			looked++
+			if l := collected(s); f.Matches(l) && !do(l) {
+				return looked, s.Number, true, nil
+			}
+		}
+		if q.After = next; next == 0 {
+			return looked, 0, false, nil
+		}
+		if looked >= bound || bound != unbound && len(found) < scanPage {
+			return looked, next, true, nil
+		}
+	}
+}
+
+// List returns a page of letters.
+func (c *Collected) List(ctx context.Context, f Filter, p Page) (List, error) {
+	list := List{Seen: Seen{At: time.Now().UTC()}}
+	q, look, err := f.query()
+	if err != nil || f.selectsNone() {
+		return list, err
+	}
+	if look {
+		return c.listOfScan(ctx, f, p, list)
+	}
+	limit := pageLimit(p)
+	page := q
+	page.After, page.Limit = p.After, limit
+	found, next, err := c.store.Find(ctx, page)
+	if err != nil {
+		return list, fmt.Errorf("desk: %w", err)
+	}
+	for _, s := range found {
+		list.Letters = append(list.Letters, collected(s))
+	}
+	if list.Next = next; next > 0 && len(found) < limit {
+		list.Bound = fmt.Sprintf("the letters up to number %d: one page looks at no more", next)
+	}
+	switch {
+	case p.CountAll:
+		list.Matched, err = c.store.Count(ctx, q)
+	case p.After == 0 && len(found) < limit:
+		list.Matched, list.More = len(found), next > 0
+	default:
+		list.Matched, list.More, err = c.store.CountUpTo(ctx, q, maxMatched)
+	}
+	if err != nil {
+		return list, fmt.Errorf("desk: %w", err)
+	}
+	list.Total, list.Seen.Seen = list.Matched, list.Matched
+	return list, nil
+}
+
+func (c *Collected) listOfScan(ctx context.Context, f Filter, p Page, list List) (List, error) {
+	limit := pageLimit(p)
+	looked, last, more, err := c.scan(ctx, f, p.After, scanBound, func(l Letter) bool {
+		if len(list.Letters) == limit {
+			return false
+		}
+		list.Letters = append(list.Letters, l)
+		return true
+	})
+	switch {
+	case err != nil || !more:
+	case len(list.Letters) == limit:
+		list.Next = list.Letters[limit-1].Place
+	default:
+		list.Next = last
+		list.Bound = fmt.Sprintf("the %d letters behind number %d: a question that the database cannot answer looks through no more at once", looked, p.After)
+	}
+	list.Matched, list.More, list.Seen.Seen, list.Total = len(list.Letters), more, looked, looked
+	return list, err
+}
+
+// Groups returns the letters that a Filter selects by fingerprint.
+func (c *Collected) Groups(ctx context.Context, f Filter) (Groups, error) {
+	groups := Groups{Seen: Seen{At: time.Now().UTC()}}
+	q, look, err := f.query()
+	if err != nil || f.selectsNone() {
+		return groups, err
+	}
+	if look {
+		return c.groupsOfScan(ctx, f, groups)
+	}
+	if groups.Total, groups.More, err = c.store.CountUpTo(ctx, q, maxMatched); err != nil {
+		return groups, fmt.Errorf("desk: %w", err)
+	}
+	groups.Seen.Seen = groups.Total
+	q.Limit = maxGroups
+	found, more, err := c.store.Groups(ctx, q)
+	if err != nil {
+		return groups, fmt.Errorf("desk: %w", err)
+	}
+	if more {
+		groups.Bound = "the largest of the groups that were looked at: there are more letters"
+	}
+	for _, g := range found {
+		groups.Groups = append(groups.Groups, Group{
+			Fingerprint: g.Fingerprint, Count: g.Count, More: g.More, First: g.First, Last: g.Last, Redriven: -1, Example: collected(g.Example),
+		})
+	}
+	return groups, nil
+}
+
+func (c *Collected) groupsOfScan(ctx context.Context, f Filter, groups Groups) (Groups, error) {
+	var letters []Letter
+	looked, _, more, err := c.scan(ctx, f, 0, scanBound, func(l Letter) bool {
+		l.Publishing.Body = nil // they are many
+		letters = append(letters, l)
+		return true
+	})
+	groups.Seen.Seen, groups.Total, groups.More = looked, looked, more
+	if more {
+		groups.Bound = fmt.Sprintf("the first %d letters: a question that the database cannot answer looks through no more", looked)
+	}
+	groups.Groups = groupsOf(letters, f)
+	return groups, err
+}
+
+// Trend returns how many letters failed in each of n parts of a time.
+func (c *Collected) Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error) {
+	q, look, err := f.query()
+	if err != nil || f.selectsNone() {
+		return make([]int, max(n, 0)), false, err
+	}
+	counts, more, err = c.store.Trend(ctx, q, from, to, n)
+	if err != nil {
+		return nil, false, fmt.Errorf("desk: %w", err)
+	}
+	return counts, more || look, nil
+}
+
+// Letter returns one letter.
+func (c *Collected) Letter(ctx context.Context, id string) (Letter, error) {
+	n, err := strconv.ParseInt(id, 10, 64)
+	if err != nil {
+		return Letter{}, fmt.Errorf("%w: %.80q", ErrNoLetter, id)
+	}
+	found, _, err := c.store.Find(ctx, store.Query{Numbers: []int64{n}})
+	switch {
+	case err != nil:
+		return Letter{}, fmt.Errorf("desk: %w", err)
+	case len(found) == 0:
+		return Letter{}, fmt.Errorf("%w: %.80q", ErrNoLetter, id)
+	}
+	return collected(found[0]), nil
+}
+
+// Export writes letters as lines of JSON.
+func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer) (n int, err error) {
+	var failed error
+	_, _, _, err = c.scan(ctx, f, 0, unbound, func(l Letter) bool {
+		var line []byte
+		if line, failed = marshalLetter(l, c.cfg.Name); failed == nil {
+			_, failed = w.Write(append(line, '\n'))
+		}
+		if failed == nil {
+			n++
+		}
+		return failed == nil
+	})
+	if err = errors.Join(err, failed); err != nil {
+		return n, fmt.Errorf("desk: export: %w", err)
+	}
+	return n, c.cfg.Journal.note(Record{Action: "export", Source: c.cfg.Name, Which: f.String(), Count: n, Result: "done"})
+}
+
+// Park sets letters aside until somebody sends or releases them.
+func (c *Collected) Park(ctx context.Context, f Filter, by By) (int, error) {
+	return c.keep(ctx, "park", f, by, c.store.Park)
+}
+
+// Archive keeps letters for the record only.
+func (c *Collected) Archive(ctx context.Context, f Filter, by By) (int, error) {
+	return c.keep(ctx, "archive", f, by, c.store.Archive)
+}
+
+// Release gives letters to store.Store.Forward, which publishes them.
+func (c *Collected) Release(ctx context.Context, f Filter, by By) (int, error) {
+	return c.keep(ctx, "release", f, by, c.store.Release)
+}
+
+func (c *Collected) keep(ctx context.Context, action string, f Filter, by By, do func(context.Context, store.Query) (int, error)) (n int, err error) {
+	if f.IsZero() {
+		return 0, connection.WithClass(errors.New("desk: the Filter is empty, want a condition"), connection.Bug)
+	}
+	q, err := c.narrow(ctx, f)
+	if err == nil && !f.selectsNone() {
+		n, err = do(ctx, q)
+	}
+	result := "done"
+	if err != nil {
+		result = err.Error()
+	}
+	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String(), Count: n, Result: result}))
+}
+
+// narrow returns a query for exactly the letters that a Filter selects now.
+func (c *Collected) narrow(ctx context.Context, f Filter) (store.Query, error) {
+	q, look, err := f.query()
+	q.All = true // the Filter is not empty, or the order says so
+	if err != nil || !look {
+		return q, err
+	}
+	var numbers []int64
+	if _, _, _, err := c.scan(ctx, f, 0, unbound, func(l Letter) bool {
+		numbers = append(numbers, l.Place)
+		return true
+	}); err != nil {
+		return q, err
+	}
+	if numbers == nil {
+		numbers = []int64{} // selects none
+	}
+	return store.Query{States: q.States, Numbers: numbers}, nil
+}
+
+// Edit changes a letter where it is. The journal keeps the original.
+func (c *Collected) Edit(ctx context.Context, id string, e Edit, by By) error {
+	l, err := c.Letter(ctx, id)
+	if err == nil {
+		err = e.check()
+	}
+	if err != nil {
+		return err
+	}
+	line, err := marshalLetter(l, c.cfg.Name)
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Journal.append("originals.jsonl", struct {
+		At     time.Time  `json:"at"`
+		By     By         `json:"by"`
+		ID     string     `json:"id"`
+		Letter rawMessage `json:"letter"`
+	}{time.Now().UTC(), by, id, line}, true); err != nil {
+		return err
+	}
+	result := "done"
+	if err = c.store.Edit(ctx, l.Place, func(m *producer.Message) error { e.apply(m); return nil }); err != nil {
+		result = err.Error()
+	}
+	return errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "edit", Source: c.cfg.Name, Which: "id=" + strconv.Quote(id), Count: 1, Result: result}))
+}
+
+// rawMessage is a text of JSON.
+type rawMessage []byte
+
+// MarshalJSON returns the text.
+func (r rawMessage) MarshalJSON() ([]byte, error) { return r, nil }
+
+// identityOf names a message of a store in a journal.
+func identityOf(m producer.Message) string {
+	return letter.Identity(m, foreign.Text(m.Headers[header.Queue]))
+}

@@ -1,0 +1,342 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/topology"
+)
+
+// Execute carries out an order on the letters that are in the store when it begins.
+func (c *Collected) Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error) {
+	o, err := o.check(c.About(), time.Now())
+	if err == nil && o.Action != Drop && c.conn == nil {
+		err = connection.WithClass(errors.New("desk: there is no Conn to send letters with"), connection.Configuration)
+	}
+	if err != nil {
+		return Progress{}, err
+	}
+	b, err := c.cfg.Journal.begin(o, false)
+	if err != nil {
+		return Progress{Order: o}, err
+	}
+	return c.carryOut(ctx, b, false, progress)
+}
+
+// Resume goes on with an order.
+func (c *Collected) Resume(ctx context.Context, id string, progress func(Progress)) (Progress, error) {
+	b, err := reopen(c.cfg.Journal, c.About(), id)
+	if err != nil {
+		return Progress{}, err
+	}
+	return c.carryOut(ctx, b, true, progress)
+}
+
+// replayWindow is more than a replay publishes together: it waits for no answer before
+// all are sent.
+const replayWindow = 1000
+
+// leases is how long letters are waited for that a process had leased which has died.
+const leases = 75 * time.Second
+
+// storeOrder is an order that is carried out in a store.
+type storeOrder struct {
+	source *Collected
+	book   *book
+	order  Order
+	tell   func(Progress)
+	stop   context.CancelCauseFunc
+
+	resumed bool
+
+	mu       sync.Mutex
+	progress Progress
+	failures int // in a row
+	sent     []string
+	noted    time.Time
+}
+
+func (c *Collected) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
+	r := &storeOrder{source: c, book: b, order: b.order, resumed: resumed, tell: tell, progress: b.past.progress}
+	r.progress.Order, r.progress.State, r.progress.Error = b.order, Running, ""
+	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
+	r.progress.Done, r.progress.Matched, r.progress.Failed = len(b.past.sent), len(b.past.sent), 0
+	run, stop := context.WithCancelCause(ctx)
+	r.stop = stop
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for pause(run, lookForStop) {
+			if b.stopped() {
+				stop(ErrStopped)
+			}
+		}
+	}()
+	err := r.run(run)
+	if err != nil && run.Err() != nil {
+		err = context.Cause(run)
+	}
+	stop(nil)
+	<-watched
+	switch {
+	case err == nil:
+		r.progress.State = Done
+	case errors.Is(err, ErrStopped) || ctx.Err() != nil:
+		r.progress.State = Stopped
+		if !errors.Is(err, ErrStopped) {
+			err = fmt.Errorf("%w: %w", ErrStopped, err)
+		}
+	default:
+		r.progress.State, r.progress.Error = Failed, err.Error()
+	}
+	r.progress.Updated = time.Now().UTC()
+	err = errors.Join(err, b.end(r.progress))
+	if tell != nil {
+		tell(r.progress)
+	}
+	return r.progress, err
+}
+
+func (r *storeOrder) run(ctx context.Context) error {
+	f := r.order.Filter
+	if f.selectsNone() {
+		return nil
+	}
+	if r.order.Action == Drop {
+		return r.drop(ctx)
+	}
+	q, err := r.source.narrow(ctx, f)
+	if err != nil {
+		return err
+	}
+	q.Before = r.order.Created
+	user, err := userOf(ctx, r.source.conn)
+	if err != nil {
+		return err
+	}
+	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
+	options := store.ReplayOptions{Rate: r.order.Rate, Limit: r.order.Limit, Canary: r.order.Canary, To: r.order.To}
+	if r.order.Canary > 0 && len(r.book.past.sent) > 0 {
+		options.Canary = 0 // it was sent, and did not come back
+	}
+	done := r.progress.Done
+	options.Progress = func(report store.ReplayReport) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.settled(done, report)
+		_ = r.note(false) // a journal that fails ends the order at its next letter
+	}
+	began := time.Now()
+	report, err := r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+	for err == nil && r.resumed && report.Matched > report.Sent+report.Failed && time.Since(began) < leases && options.Limit == 0 {
+		// A process that has died has leased letters, which are free in a while.
+		if !pause(ctx, noteEvery) {
+			break
+		}
+		r.mu.Lock()
+		done = r.progress.Done
+		r.mu.Unlock()
+		report, err = r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+	}
+	if left := report.Matched - report.Sent - report.Failed; err == nil && left > 0 && options.Limit == 0 {
+		r.progress.Note = fmt.Sprintf("%s in the hands of another process were left", count(left, "letter"))
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settled(done, report)
+	err = errors.Join(err, r.note(true), publisher.Close())
+	if errors.Is(err, store.ErrCanary) {
+		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
+	}
+	return err
+}
+
+// settled takes over how far a replay is, whose letters have left the store.
+func (r *storeOrder) settled(before int, report store.ReplayReport) {
+	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
+	r.progress.LastID = report.LastID
+	if report.Last != nil {
+		r.progress.Error = report.Last.Error()
+	}
+}
+
+// note tells and writes down the progress.
+func (r *storeOrder) note(always bool) error {
+	if len(r.sent) > 0 {
+		if err := r.book.write(entry{Gone: r.sent}); err != nil {
+			return err
+		}
+		for _, key := range r.sent {
+			r.book.past.gone[key] = true
+		}
+		r.sent = nil
+	}
+	if !always && time.Since(r.noted) < noteEvery {
+		return nil
+	}
+	r.noted = time.Now()
+	r.progress.Updated = r.noted.UTC()
+	if r.tell != nil {
+		r.tell(r.progress)
+	}
+	return r.book.write(entry{Progress: &r.progress})
+}
+
+// drop copies letters to the file and deletes them, a page at a time.
+func (r *storeOrder) drop(ctx context.Context) error {
+	out, err := newCopying(r.order.CopyTo, r.order.Source, func(*parcel) {})
+	if err != nil {
+		return err
+	}
+	defer out.close()
+	after := int64(0)
+	for {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		var parcels []*parcel
+		limit := scanPage
+		if r.order.Limit > 0 {
+			limit = min(limit, r.order.Limit-r.progress.Done-r.progress.Failed)
+		}
+		if limit <= 0 {
+			return nil
+		}
+		_, last, more, err := r.source.scan(ctx, r.order.Filter, after, scanBound, func(l Letter) bool {
+			parcels = append(parcels, &parcel{letter: l})
+			return len(parcels) < limit
+		})
+		if err != nil {
+			return err
+		}
+		after = last
+		r.progress.Matched += len(parcels)
+		out.carry(ctx, parcels)
+		var numbers []int64
+		for _, p := range parcels {
+			if p.err != nil {
+				r.progress.Failed++
+				r.progress.Error = p.err.Error()
+				continue
+			}
+			numbers = append(numbers, p.letter.Place)
+		}
+		if len(numbers) > 0 {
+			n, err := r.source.store.Delete(ctx, store.Query{Numbers: numbers})
+			r.progress.Done += n
+			r.progress.Skipped += len(numbers) - n // somebody is publishing them
+			if err != nil {
+				return fmt.Errorf("desk: %w", err)
+			}
+		}
+		if err := r.note(!more); err != nil || !more {
+			return err
+		}
+		if wait := r.order.Rate; wait > 0 && !pause(ctx, time.Duration(len(parcels))*time.Second/time.Duration(wait)) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// marking publishes what a replay sends, with the marks of the order, and notes it.
+type marking struct {
+	order     *storeOrder
+	user      string
+	publisher *confirm.Publisher
+}
+
+// PublishAll is that of store.Publisher.
+func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
+	r := m.order
+	receipts := make([]producer.Receipt, len(messages))
+	keys := make([]string, len(messages))
+	var try []string
+	for i, message := range messages {
+		keys[i] = identityOf(message)
+		receipts[i] = producer.Receipt{ID: message.ID}
+		if r.book.past.sent[keys[i]] && !r.book.past.gone[keys[i]] {
+			receipts[i].Place = producer.PlaceQueue // confirmed before its letter was deleted
+			continue
+		}
+		try = append(try, keys[i])
+		if r.book.past.open[keys[i]] {
+			r.book.past.again[keys[i]] = true
+		}
+	}
+	if err := r.book.write(entry{Try: try}); err != nil {
+		return nil, err
+	}
+	var batch []*confirm.Message
+	for i, message := range messages {
+		if receipts[i].Place != 0 {
+			continue
+		}
+		exchange, key, p := m.publishing(message)
+		batch = append(batch, &confirm.Message{Exchange: exchange, RoutingKey: key, Publishing: p, Number: i, Timeout: sendTimeout})
+	}
+	m.publisher.Send(ctx, batch...)
+	var e entry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var last error
+	for _, one := range batch {
+		receipt := &receipts[one.Number]
+		receipt.Err = one.Wait(ctx)
+		key := keys[one.Number]
+		if receipt.Err == nil {
+			receipt.Place = producer.PlaceQueue
+			if one.Repeated {
+				r.book.past.again[key] = true
+			}
+			receipt.MaybeDuplicate = r.book.past.again[key]
+			e.Sent = append(e.Sent, key)
+			r.failures = 0
+			continue
+		}
+		last = receipt.Err
+		r.failures++
+		if errors.Is(receipt.Err, confirm.ErrUnconfirmed) {
+			r.book.past.open[key] = true
+		} else if !r.book.past.open[key] {
+			e.Left = append(e.Left, key)
+		}
+	}
+	for _, key := range e.Sent {
+		r.book.past.sent[key] = true
+	}
+	r.progress.MaybeDuplicate = r.book.past.doubtful()
+	r.sent = append(r.sent, e.Sent...)
+	if r.failures >= failuresInARow {
+		r.stop(fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last))
+	}
+	return receipts, r.book.write(e)
+}
+
+// publishing returns what is published for a message that a replay sends.
+func (m *marking) publishing(message producer.Message) (exchange, key string, p amqp.Publishing) {
+	order := m.order.order
+	l := read(asItLies(message))
+	l.hasOrigin = true
+	if order.Action == Move {
+		keepUser(&l.Publishing, m.user)
+		return message.Exchange, message.RoutingKey, l.Publishing
+	}
+	to := topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}
+	if message.Origin != (topology.Address{}) {
+		message.Exchange, message.RoutingKey = message.Origin.Exchange, message.Origin.RoutingKey
+	}
+	order.Edit.apply(&message)
+	p = published(message, l, to, order.ID)
+	keepUser(&p, m.user)
+	return to.Exchange, to.RoutingKey, p
+}

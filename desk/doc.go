@@ -1,0 +1,34 @@
+// Package desk is where a person looks at dead letters: what failed, why, how often
+// and since when, and from where letters are sent back.
+//
+// Letters are in one of two places, and both are a [Source]:
+//
+//	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+//	collected, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal}) // letters is a *store.Store
+//
+// A live source looks into a queue of the broker. RabbitMQ has no way to look without
+// taking: a look takes messages and hands them back in their order, and marks them as
+// redelivered. So a look is bounded, answers questions until the next one, and is
+// refused where it could cost a letter. A collected source asks a database, which a
+// consumer fills with [github.com/rehop/rehop/store.Store.Collect]; any number of
+// letters, and no question changes anything.
+//
+// # Orders
+//
+// Whatever changes letters is an [Order]: which letters, what becomes of them, how
+// fast, and how many at most. [Source.Execute] writes it into a [Journal] before it
+// begins, and each step as it goes. So another process can watch an order and stop it,
+// and an order that was cut off can be resumed:
+//
+//	progress, err := live.Execute(ctx, desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100}, nil)
+//	progress, err = live.Resume(ctx, progress.Order.ID, nil)
+//
+// A letter leaves its place after its next place has confirmed it. It is sent once by
+// each order. Only a process that dies between a publish and its note in the journal
+// sends a letter twice; both messages have the same message id and the order's id in
+// the header x-rehop-send-order, and Progress.MaybeDuplicate counts them.
+//
+// A message that is sent back starts at attempt 1 in the queue that failed on it, by
+// that queue's name, and its handler sees where it was first published to. The header
+// x-rehop-redrives counts how often that has happened.
+package desk

@@ -1,0 +1,212 @@
+//go:build unix
+
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/rehoptest"
+)
+
+// childTask is the variable with the task of a process that is to be killed.
+const childTask = "REHOP_DESK_CHILD"
+
+type killedTask struct {
+	Address, Journal, Moment string
+	Nth                      int
+	InFlight                 int // letters under way at a time
+	Action                   Action
+}
+
+func (k killedTask) live() (*Live, func() error, error) {
+	conn, err := connection.Open(context.Background(), connection.Config{URLs: []string{"amqp://guest:guest@" + k.Address}})
+	if err != nil {
+		return nil, nil, err
+	}
+	journal, err := OpenJournal(k.Journal)
+	if err != nil {
+		return nil, nil, err
+	}
+	l, err := NewLive(conn, "letters", LiveConfig{Journal: journal})
+	return l, conn.Close, err
+}
+
+func (k killedTask) order() Order {
+	o := Order{ID: "killed", Action: k.Action, All: true, Rate: 100}
+	switch k.Action {
+	case Drop:
+		o.CopyTo = k.Journal + "/dropped.jsonl"
+	case Move:
+		o.To = address("elsewhere")
+	}
+	return o
+}
+
+func init() {
+	if task := os.Getenv(childTask); task != "" {
+		beKilled(task)
+	}
+}
+
+// beKilled carries out an order, and kills its process with SIGKILL between two steps.
+func beKilled(task string) {
+	var k killedTask
+	err := json.Unmarshal([]byte(task), &k)
+	if err == nil {
+		var l *Live
+		if l, _, err = k.live(); err == nil {
+			l.inFlight = k.InFlight
+			n := 0
+			l.gap = func(moment string) {
+				if moment != k.Moment {
+					return
+				}
+				if n++; n == k.Nth {
+					_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+					select {}
+				}
+			}
+			_, err = l.Execute(context.Background(), k.order(), nil)
+		}
+	}
+	fmt.Println("it was not killed:", err)
+	os.Exit(1)
+}
+
+// TestAProcessThatIsKilledAtAnyMoment: whenever the process of an order dies, all
+// letters arrive, and only those twice whose confirm it had not noted: one at most where
+// it sent them one by one.
+func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
+	for _, tt := range []struct {
+		moment string
+		twice  int // letters that may arrive twice, of those sent one by one
+	}{
+		{"matched", 0},
+		{"tried", 0},
+		{"confirmed", 1},
+		{"noted", 0},
+		{"acked", 0},
+		{"arrived", 0},
+	} {
+		for _, nth := range []int{1, 4} {
+			if tt.moment == "arrived" && nth > 1 {
+				continue // it comes once in an order
+			}
+			for _, action := range []Action{Send, Move, Drop} {
+				for _, under := range []int{1, 12} {
+					t.Run(fmt.Sprintf("%s %s %d of %d under way", action, tt.moment, nth, under), func(t *testing.T) {
+						t.Parallel()
+						may := tt.twice
+						if under > 1 {
+							may = under // others were under way: only the report is held to
+						}
+						killAndResume(t, killedTask{Journal: t.TempDir(), Moment: tt.moment, Nth: nth, InFlight: under, Action: action}, may)
+					})
+				}
+			}
+		}
+	}
+}
+
+// killAndResume has a process killed that carries out an order on 12 letters, and
+// resumes the order. Up to may letters may arrive twice, if the report says so.
+func killAndResume(t *testing.T, k killedTask, may int) {
+	const n = 12
+	broker, err := rehoptest.NewBroker(rehoptest.Config{})
+	must(t, err)
+	defer broker.Close()
+	k.Address, err = broker.Listen()
+	must(t, err)
+	fillLetters(t, k.Address, n)
+	die(t, k)
+	l, end, err := k.live()
+	must(t, err)
+	defer end()
+	before, err := l.cfg.Journal.Order("killed")
+	must(t, err)
+	if before.State != CutOff {
+		t.Errorf("after the kill the order is %q", before.State)
+	}
+	p, err := l.Resume(t.Context(), "killed", nil)
+	must(t, err)
+	if p.State != Done || p.Done != n {
+		t.Errorf("%+v", p)
+	}
+	if q, _ := broker.Queue("letters"); len(q.Ready) > 0 {
+		t.Errorf("%d letters are left", len(q.Ready))
+	}
+	got := map[string]int{}
+	switch k.Action {
+	case Drop:
+		for _, line := range strings.Split(strings.TrimSpace(string(readFile(t, k.order().CopyTo))), "\n") {
+			m, err := unmarshalLetter([]byte(line))
+			must(t, err)
+			got[m.MessageId]++
+		}
+	default:
+		q, _ := broker.Queue(map[Action]string{Send: "work", Move: "elsewhere"}[k.Action])
+		for _, m := range q.Ready {
+			got[m.MessageId]++
+		}
+	}
+	twice := 0
+	for i := range n {
+		switch c := got[fmt.Sprint("m-", i)]; {
+		case c == 0:
+			t.Errorf("m-%d is lost", i)
+		case c > 1:
+			twice++
+		}
+	}
+	if twice > may || twice > p.MaybeDuplicate {
+		t.Errorf("%d letters arrived twice; %d may, and %d by the report", twice, may, p.MaybeDuplicate)
+	}
+}
+
+func die(t *testing.T, k killedTask) {
+	t.Helper()
+	task, err := json.Marshal(k)
+	must(t, err)
+	self, err := os.Executable()
+	must(t, err)
+	c := exec.CommandContext(t.Context(), self)
+	c.Env = append(os.Environ(), childTask+"="+string(task))
+	out, err := c.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("the process ended by itself: %v: %s", err, out)
+	}
+}
+
+func fillLetters(t *testing.T, addr string, n int) {
+	t.Helper()
+	conn, err := amqp.Dial("amqp://guest:guest@" + addr)
+	must(t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	must(t, err)
+	must(t, ch.Confirm(false))
+	for _, q := range []string{"letters", "work", "elsewhere"} {
+		_, err := ch.QueueDeclare(q, true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(-1)})
+		must(t, err)
+	}
+	for i := range n {
+		confirm, err := ch.PublishWithDeferredConfirm("", "letters", false, false, amqp.Publishing{
+			MessageId: fmt.Sprint("m-", i), DeliveryMode: amqp.Persistent,
+			Headers: amqp.Table{"x-rehop-queue": "work", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)},
+		})
+		must(t, err)
+		confirm.Wait()
+	}
+}

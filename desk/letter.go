@@ -1,0 +1,243 @@
+package desk
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Letter is a message that was set aside, and the reason.
+type Letter struct {
+	// ID names the letter within its [Source]. A live source makes it from the
+	// message, so that the same letter has the same ID in the next look.
+	ID string
+
+	// Place is the position in the queue, from 1, or the number in the store.
+	Place int64
+
+	State string // of a collected letter: held, parked, archived or ready
+
+	// Queue is the work queue that failed on the message; empty if no queue did or
+	// none is named.
+	Queue string
+
+	// Exchange and RoutingKey are where the message was first published to, as far
+	// as its headers know.
+	Exchange, RoutingKey string
+
+	Cause       xdeath.Cause // empty: the headers name none
+	Error       string
+	ErrorType   string
+	Stack       string
+	Host        string
+	Attempts    int // 0: unknown
+	FirstFailed time.Time
+	Failed      time.Time // zero: unknown
+
+	// Fingerprint is the same for all letters of one reason: see store.Letter.
+	Fingerprint string
+
+	Framework Framework // whose headers tell all this
+
+	// Redrives is how often a person has sent the message back before, and
+	// SendOrder the id of the last order. A letter with Redrives has failed again.
+	Redrives  int
+	SendOrder string
+
+	// Publishing is the message as it lies in its place, with every property and
+	// header. Its Body must not be changed.
+	Publishing amqp.Publishing
+
+	// Malformed says which headers could not be read; they count as absent.
+	Malformed string
+
+	history     xdeath.History
+	hasOrigin   bool
+	redelivered bool
+}
+
+// Event is one line of the life of a message.
+type Event struct {
+	At   time.Time // zero: unknown
+	What string
+}
+
+// fromDelivery returns the letter that a delivery from a dead-letter queue is.
+func fromDelivery(d amqp.Delivery) Letter {
+	l := read(publishingOf(d))
+	l.redelivered = d.Redelivered
+	return l
+}
+
+// read returns the letter that a message in a dead-letter queue is.
+func read(p amqp.Publishing) Letter {
+	h, err := xdeath.Parse(p.Headers)
+	h = h.Letter()
+	l := Letter{
+		Publishing: p, Queue: h.Queue, Cause: h.Failure.Cause, Error: h.Failure.Error, ErrorType: h.Failure.ErrorType,
+		Stack: h.Failure.Stack, Host: h.Failure.Host, Attempts: h.FinalAttempts, Failed: h.Failure.At,
+		Redrives: h.Redrives, SendOrder: h.SendOrder, history: h,
+	}
+	if err != nil {
+		l.Malformed = err.Error()
+	}
+	l.Exchange, l.RoutingKey, l.hasOrigin = h.Origin(h.Queue)
+	if !l.hasOrigin && h.Failure.Cause != "" {
+		l.Exchange, l.RoutingKey, l.hasOrigin = h.Exchange, h.RoutingKey, h.Exchange != "" || h.RoutingKey != ""
+	}
+	l.FirstFailed, _ = h.FirstFailedAt(l.Queue)
+	switch {
+	case header.IsLetter(p.Headers):
+		l.Framework = Rehop
+	case l.Cause != "":
+		l.Framework = RabbitMQ
+	}
+	if l.Framework != Rehop {
+		l.addForeign()
+	}
+	if l.FirstFailed.IsZero() {
+		l.FirstFailed = l.Failed
+	}
+	l.Fingerprint = letter.Fingerprint(l.Queue, l.Exchange, l.Cause, l.ErrorType, l.Error)
+	return l
+}
+
+// publishingOf returns a delivery as it was published to the queue it came from.
+func publishingOf(d amqp.Delivery) amqp.Publishing {
+	return amqp.Publishing{
+		Headers: d.Headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode,
+		Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration,
+		MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, UserId: d.UserId, AppId: d.AppId, Body: d.Body,
+	}
+}
+
+// deliveryOf is the inverse of publishingOf.
+func deliveryOf(p amqp.Publishing) amqp.Delivery {
+	return amqp.Delivery{
+		Headers: p.Headers, ContentType: p.ContentType, ContentEncoding: p.ContentEncoding, DeliveryMode: p.DeliveryMode,
+		Priority: p.Priority, CorrelationId: p.CorrelationId, ReplyTo: p.ReplyTo, Expiration: p.Expiration,
+		MessageId: p.MessageId, Timestamp: p.Timestamp, Type: p.Type, UserId: p.UserId, AppId: p.AppId, Body: p.Body,
+	}
+}
+
+// identity is the same for a letter each time that it is seen in its queue, and for
+// its exact like.
+func (l Letter) identity() string {
+	h := sha256.New()
+	for _, part := range []string{l.Publishing.MessageId, l.Queue, l.Exchange, l.RoutingKey, l.Publishing.CorrelationId, l.Publishing.Type} {
+		fmt.Fprintf(h, "%d:%s", len(part), part)
+	}
+	h.Write(l.Publishing.Body)
+	return hex.EncodeToString(h.Sum(nil)[:9])
+}
+
+// name gives letters their IDs: letters that are alike get a number behind it.
+func name(letters []Letter) {
+	seen := make(map[string]int, len(letters))
+	for i := range letters {
+		id := letters[i].identity()
+		seen[id]++
+		letters[i].ID = numbered(id, seen[id])
+	}
+}
+
+func numbered(id string, n int) string {
+	if n == 1 {
+		return id
+	}
+	return id + "." + strconv.Itoa(n)
+}
+
+// Target returns where the letter is sent back to, and false if its headers do not
+// know: the queue that failed, by its name, so that no other queue gets the message
+// again; a message that no queue had goes to its exchange.
+func (l Letter) Target() (topology.Address, bool) {
+	if l.Queue != "" {
+		return topology.Address{RoutingKey: l.Queue}, true
+	}
+	return topology.Address{Exchange: l.Exchange, RoutingKey: l.RoutingKey}, l.hasOrigin
+}
+
+// Message returns the message as it was published first.
+func (l Letter) Message() producer.Message {
+	m := producer.FromDelivery(deliveryOf(l.Publishing))
+	m.Exchange, m.RoutingKey = l.Exchange, l.RoutingKey
+	return m
+}
+
+// Life returns the life of the message as its headers tell it, in the order of time.
+// Events without a time come where they belong.
+func (l Letter) Life() []Event {
+	var events []Event
+	add := func(at time.Time, format string, args ...any) {
+		events = append(events, Event{At: at, What: fmt.Sprintf(format, args...)})
+	}
+	where := strconv.Quote(l.RoutingKey)
+	if l.Exchange != "" {
+		where = fmt.Sprintf("exchange %q with key %q", l.Exchange, l.RoutingKey)
+	}
+	if l.hasOrigin {
+		add(l.Publishing.Timestamp, "published to %s", where)
+	} else {
+		add(l.Publishing.Timestamp, "published")
+	}
+	var deaths []xdeath.Death
+	deaths = append(append(deaths, l.history.Earlier...), l.history.Deaths...)
+	slices.SortStableFunc(deaths, func(a, b xdeath.Death) int { return a.Time.Compare(b.Time) })
+	for _, d := range deaths {
+		times := ""
+		if d.Count > 1 {
+			times = fmt.Sprintf(", %d times since then", d.Count)
+		}
+		add(d.Time, "left queue %q: %s%s", d.Queue, d.Reason, times)
+	}
+	if !l.FirstFailed.IsZero() && l.FirstFailed.Before(l.Failed) {
+		add(l.FirstFailed, "first attempt failed in %q", l.Queue)
+	}
+	if l.Redrives > 0 {
+		add(time.Time{}, "sent back %s, last by order %s", timesText(l.Redrives), cmp.Or(l.SendOrder, "unknown"))
+	}
+	if l.Cause != "" {
+		what := fmt.Sprintf("given up: %s", l.Cause)
+		if l.Attempts > 0 {
+			what += fmt.Sprintf(" after %s", count(l.Attempts, "attempt"))
+		}
+		if l.Error != "" {
+			what += ": " + l.Error
+		}
+		add(l.Failed, "%s", what)
+	}
+	slices.SortStableFunc(events, func(a, b Event) int {
+		if a.At.IsZero() || b.At.IsZero() {
+			return 0
+		}
+		return a.At.Compare(b.At)
+	})
+	return events
+}
+
+func timesText(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return strconv.Itoa(n) + " times"
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
+}

@@ -1,0 +1,262 @@
+package desk
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+func TestALookChangesNothingButRedelivered(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(40)...)
+		before := w.ids("orders.dlq")
+		live := w.live()
+		for range 30 {
+			list, err := live.Peek(w.Context(), 25)
+			must(w.T, err)
+			if len(list.Letters) != 25 || list.Total != 40 || list.Seen.Seen != 40 {
+				w.Fatalf("%d letters of %d, %d seen", len(list.Letters), list.Total, list.Seen.Seen)
+			}
+		}
+		w.has("orders.dlq", 40)
+		if after := w.ids("orders.dlq"); after != before {
+			w.Errorf("the order was\n%s\nand is\n%s", before, after)
+		}
+	})
+}
+
+func TestALetterSaysWhatFailed(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(4)...)
+		live := w.live()
+		list, err := live.List(w.Context(), Filter{Error: "NO STOCK"}, Page{Limit: 1})
+		must(w.T, err)
+		if list.Matched != 2 || len(list.Letters) != 1 || list.Next != 1 || list.Total != 4 {
+			w.Fatalf("%+v", list)
+		}
+		l := list.Letters[0]
+		if l.Queue != "orders" || l.Exchange != "shop" || l.RoutingKey != "order.paid" || l.Cause != xdeath.CausePermanent || l.Error != "no stock" ||
+			l.Attempts != 1 || l.Framework != Rehop || l.Failed.IsZero() {
+			w.Errorf("%+v", l)
+		}
+		again, err := live.Letter(w.Context(), l.ID)
+		must(w.T, err)
+		if !reflect.DeepEqual(again, l) {
+			w.Errorf("by its id:\n%+v\nwant\n%+v", again, l)
+		}
+		if _, err := live.Letter(w.Context(), "other"); !errors.Is(err, ErrNoLetter) {
+			w.Errorf("a letter that is not there: %v", err)
+		}
+		groups, err := live.Groups(w.Context(), Filter{})
+		must(w.T, err)
+		if len(groups.Groups) != 2 || groups.Groups[0].Count != 2 || groups.Groups[0].Example.Error != "no stock" {
+			w.Errorf("groups: %+v", groups)
+		}
+		if life := l.Life(); len(life) < 2 || !strings.Contains(life[0].What, "published") || !strings.Contains(life[len(life)-1].What, "no stock") {
+			w.Errorf("life: %+v", life)
+		}
+	})
+}
+
+func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(10)...)
+		live := w.live()
+		p, err := live.Execute(w.Context(), Order{Action: Send, Filter: Filter{Error: "no stock"}, By: By{Who: "me"}}, nil)
+		must(w.T, err)
+		if p.State != Done || p.Done != 5 || p.Matched != 5 || p.Failed+p.Skipped+p.MaybeDuplicate != 0 {
+			w.Errorf("%+v", p)
+		}
+		w.has("orders.dlq", 5)
+		if got := w.ids("orders.dlq"); got != "[m-1 m-3 m-5 m-7 m-9]" {
+			w.Errorf("left: %s", got)
+		}
+		w.has("orders", 5)
+		w.consume(5, func(d *consumer.Delivery) error {
+			if d.Attempt != 1 || d.Exchange != "shop" || d.RoutingKey != "order.paid" || d.History.Redrives != 1 || d.History.SendOrder != p.Order.ID || d.Headers["why"] != "no stock" {
+				w.Errorf("attempt %d of %s %s, redrives %d by %q", d.Attempt, d.Exchange, d.RoutingKey, d.History.Redrives, d.History.SendOrder)
+			}
+			return consumer.DeadLetter(errors.New("still no stock"))
+		})
+		list, err := live.List(w.Context(), Filter{Error: "still"}, Page{Look: true})
+		must(w.T, err)
+		if list.Matched != 5 || list.Letters[0].Redrives != 1 || list.Letters[0].SendOrder != p.Order.ID {
+			w.Errorf("failed again: %+v", list)
+		}
+		audit, err := w.journal.Audit(10)
+		must(w.T, err)
+		if len(audit) != 1 || audit[0].By.Who != "me" || audit[0].Count != 5 || audit[0].Action != "send" {
+			w.Errorf("audit: %+v", audit)
+		}
+	})
+}
+
+func TestAnEmptyFilterIsNoOrder(t *testing.T) {
+	inBubble(t, "4.3", func(w *world) {
+		w.dead(orders(2)...)
+		if _, err := w.live().Execute(w.Context(), Order{Action: Send}, nil); err == nil {
+			w.Error("an order without a filter was taken")
+		}
+		for _, f := range []Filter{{IDs: []string{}}, {MessageIDs: []string{}}} {
+			p, err := w.live().Execute(w.Context(), Order{Action: Send, Filter: f}, nil)
+			if err != nil || p.Done != 0 {
+				w.Errorf("an empty list selected %d letters: %v", p.Done, err)
+			}
+		}
+		w.has("orders.dlq", 2)
+	})
+}
+
+func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(30)...)
+		before := w.ids("orders.dlq")
+		live := w.live()
+		p, err := live.Execute(w.Context(), Order{Action: Send, All: true, To: &topology.Address{RoutingKey: "missing"}}, nil)
+		if !errors.Is(err, ErrTarget) || p.Done != 0 || p.State != Failed {
+			w.Errorf("%v: %+v", err, p)
+		}
+		w.has("orders.dlq", 30)
+		if after := w.ids("orders.dlq"); after != before {
+			w.Errorf("the order was\n%s\nand is\n%s", before, after)
+		}
+		ch := w.channel()
+		_, err = ch.QueueDeclare("missing", true, false, false, false, amqp.Table{"x-queue-type": "classic", "x-max-length": int64(4), "x-overflow": "reject-publish"})
+		must(w.T, err)
+		p, err = live.Resume(w.Context(), p.Order.ID, nil)
+		if !errors.Is(err, ErrTarget) || p.Done != 4 {
+			w.Errorf("a full queue: %v: %+v", err, p)
+		}
+		w.has("orders.dlq", 26)
+		_, err = ch.QueueDelete("missing", false, false, false)
+		must(w.T, err)
+		_, err = ch.QueueDeclare("missing", true, false, false, false, amqp.Table{"x-queue-type": "classic"})
+		must(w.T, err)
+		p, err = live.Resume(w.Context(), p.Order.ID, nil)
+		if err != nil || p.Done != 30 || p.State != Done {
+			w.Errorf("resumed: %v: %+v", err, p)
+		}
+		w.has("orders.dlq", 0)
+		w.has("missing", 26)
+	})
+}
+
+func (w *world) channel() *amqp.Channel {
+	conn, err := amqp.DialConfig("amqp://guest:guest@broker", amqp.Config{Dial: dialer(w)})
+	must(w.T, err)
+	w.Cleanup(func() { conn.Close() })
+	ch, err := conn.Channel()
+	must(w.T, err)
+	return ch
+}
+
+func TestWhatComesBackIsNotSentAgain(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(40)...)
+		live := w.live()
+		sent := make(chan Progress, 1)
+		go func() {
+			p, err := live.Execute(w.Context(), Order{Action: Send, All: true, Rate: 2}, nil)
+			if err != nil {
+				w.Error(err)
+			}
+			sent <- p
+		}()
+		w.consume(40, func(*consumer.Delivery) error { return consumer.DeadLetter(errors.New("again")) })
+		if p := <-sent; p.Done != 40 {
+			w.Errorf("%+v", p)
+		}
+		w.has("orders.dlq", 40)
+		w.has("orders", 0)
+	})
+}
+
+func TestTheCanaryThatComesBackEndsTheOrder(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(10)...)
+		sent := make(chan error, 1)
+		live := w.live()
+		go func() {
+			_, err := live.Execute(w.Context(), Order{Action: Send, All: true, Canary: time.Minute}, nil)
+			sent <- err
+		}()
+		w.consume(1, func(*consumer.Delivery) error { return consumer.DeadLetter(errors.New("again")) })
+		if err := <-sent; !errors.Is(err, ErrCanary) {
+			w.Errorf("the canary came back: %v", err)
+		}
+		w.has("orders.dlq", 10)
+	})
+}
+
+func TestAnOrderIsStoppedAndResumed(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(40)...)
+		live := w.live()
+		ended := make(chan Progress, 1)
+		go func() {
+			p, err := live.Execute(w.Context(), Order{ID: "mine", Action: Send, All: true, Rate: 4}, nil)
+			if !errors.Is(err, ErrStopped) {
+				w.Errorf("stopped: %v", err)
+			}
+			ended <- p
+		}()
+		time.Sleep(5 * time.Second)
+		must(w.T, w.journal.Stop("mine", By{}))
+		p := <-ended
+		if p.State != Stopped || p.Done < 15 || p.Done > 25 {
+			w.Errorf("%+v", p)
+		}
+		w.has("orders.dlq", 40-p.Done)
+		p, err := live.Resume(w.Context(), "mine", nil)
+		if err != nil || p.State != Done || p.Done != 40 || p.MaybeDuplicate != 0 {
+			w.Errorf("%v: %+v", err, p)
+		}
+		w.has("orders.dlq", 0)
+		w.has("orders", 40)
+		if _, err := live.Resume(w.Context(), "mine", nil); err == nil {
+			w.Error("an order that is done was resumed")
+		}
+	})
+}
+
+func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
+	onEach(t, func(w *world) {
+		w.dead(orders(10)...)
+		live := w.live()
+		all, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		file := w.journal.Dir() + "/dropped.jsonl"
+		p, err := live.Execute(w.Context(), Order{Action: Drop, Filter: Filter{Error: "no stock"}, CopyTo: file}, nil)
+		must(w.T, err)
+		if p.Done != 5 {
+			w.Errorf("%+v", p)
+		}
+		w.has("orders.dlq", 5)
+		text := readFile(w.T, file)
+		n, err := Import(w.Context(), w.conn, bytes.NewReader(text), w.journal, ImportOptions{Queue: "orders.dlq"}, nil)
+		if err != nil || n != 5 {
+			w.Errorf("%d: %v", n, err)
+		}
+		back, err := live.Peek(w.Context(), 10)
+		must(w.T, err)
+		for i, l := range back.Letters[5:] {
+			want := all.Letters[2*i].Publishing
+			delete(want.Headers, "x-delivery-count")
+			delete(want.Headers, "x-acquired-count")
+			delete(l.Publishing.Headers, "x-delivery-count")
+			delete(l.Publishing.Headers, "x-acquired-count")
+			if !reflect.DeepEqual(l.Publishing, want) {
+				w.Errorf("imported\n%+v\nwant\n%+v", l.Publishing, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,25 @@
+//go:build !unix
+
+package desk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// errBusy says that another process works on an order.
+var errBusy = errors.New("another process works on it")
+
+// lock takes a file for this process, until release. A process that is killed leaves
+// the file behind.
+func lock(name string) (release func() error, err error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("%w, or has died and left the file %s: delete it then", errBusy, name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return errors.Join(f.Close(), os.Remove(name)) }, nil
+}

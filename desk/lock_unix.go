@@ -1,0 +1,28 @@
+//go:build unix
+
+package desk
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// errBusy says that another process works on an order.
+var errBusy = errors.New("another process works on it")
+
+// lock takes a file for this process, until release or the end of the process.
+func lock(name string) (release func() error, err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		_ = f.Close() // err says more
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errBusy
+		}
+		return nil, err
+	}
+	return f.Close, nil
+}

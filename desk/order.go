@@ -1,0 +1,250 @@
+package desk
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+// ErrNoLetter is wrapped by the errors of calls for one letter that is not there.
+var ErrNoLetter = errors.New("desk: there is no such letter")
+
+// ErrNoOrder is wrapped by the errors of calls for an order that is not in the journal.
+var ErrNoOrder = errors.New("desk: there is no such order")
+
+// ErrStopped is wrapped by the error of an order that was stopped by [Journal.Stop]
+// or by the end of its ctx.
+var ErrStopped = errors.New("desk: the order was stopped")
+
+// ErrCanary is wrapped by the error of an order whose first letter came back.
+var ErrCanary = errors.New("desk: the canary came back: nothing more was sent")
+
+// ErrTarget is wrapped by the error of an order that ended because its target took no
+// message: it is missing, full, or does not answer.
+var ErrTarget = errors.New("desk: the target takes no messages")
+
+// Action is what becomes of a letter.
+type Action string
+
+// The actions.
+const (
+	// Send publishes the message as it was published first, to the queue that failed
+	// on it or to Order.To, where it starts at attempt 1.
+	Send Action = "send"
+	// Move publishes the letter as it is, with all its headers, to Order.To, such as
+	// a queue for parked letters.
+	Move Action = "move"
+	// Drop writes the letter to the file Order.CopyTo, and then deletes it.
+	Drop Action = "drop"
+)
+
+// Order says which letters, and what becomes of them. It does not change once it is
+// in the journal.
+type Order struct {
+	// ID defaults to a new one; up to 64 letters, digits, dashes and underscores.
+	ID     string `json:"id"`
+	Action Action `json:"action"`
+
+	Filter Filter `json:"filter"`
+	All    bool   `json:"all,omitzero"` // allows the zero Filter
+
+	// To is where the messages go. Nil: each to the queue that failed on it; one that
+	// no queue had, to its exchange. A letter that does not say is left.
+	To *topology.Address `json:"to,omitzero"`
+
+	// Edit changes each message that is sent.
+	Edit *Edit `json:"edit,omitzero"`
+
+	// Rate bounds the letters per second; 0: no bound.
+	Rate int `json:"rate,omitzero"`
+
+	// Limit bounds the letters that are tried; 0: no bound.
+	Limit int `json:"limit,omitzero"`
+
+	// Canary, if set, sends one letter first and waits for this long. If the message
+	// is a letter again by then, the order ends with ErrCanary. So it should be longer
+	// than all waits of the queue together.
+	Canary time.Duration `json:"canary,omitzero"`
+
+	// CopyTo is the file that the letters are appended to before they are dropped, as
+	// Export writes them. Required for Drop.
+	CopyTo string `json:"copy_to,omitzero"`
+
+	By By `json:"by,omitzero"`
+
+	// Source and Created are set by Execute.
+	Source  string    `json:"source"`
+	Created time.Time `json:"created"`
+}
+
+var orderID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// check returns the order as it is written down, or all its faults.
+func (o Order) check(a About, now time.Time) (Order, error) {
+	if o.ID == "" {
+		o.ID = now.UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
+	}
+	var errs []error
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("desk: Order."+format, args...)) }
+	if !orderID.MatchString(o.ID) {
+		fault("ID is %.80q, want up to 64 letters, digits, dashes and underscores", o.ID)
+	}
+	if o.Filter.IsZero() && !o.All {
+		fault("Filter is empty, want a condition, or All")
+	}
+	if o.Rate < 0 || o.Rate > 100_000 {
+		fault("Rate is %d, want 0 (no bound) to 100,000 letters per second", o.Rate)
+	}
+	if o.Limit < 0 {
+		fault("Limit is %d, want 0 (no bound) or more", o.Limit)
+	}
+	switch o.Action {
+	case Send:
+	case Move:
+		if o.To == nil {
+			fault("To is nil: Move wants to know where to")
+		}
+		if o.Edit != nil {
+			fault("Edit is for Send")
+		}
+	case Drop:
+		if o.CopyTo == "" {
+			fault("CopyTo is empty: Drop writes the letters to a file first")
+		}
+		if o.To != nil || o.Edit != nil {
+			fault("To and Edit are not for Drop")
+		}
+	default:
+		fault("Action is %q, want send, move or drop", o.Action)
+	}
+	if o.To != nil && *o.To == (topology.Address{}) {
+		fault("To is empty, want an exchange and a routing key, or the name of a queue as the key")
+	}
+	if o.To != nil && a.Live && o.To.Exchange == "" && o.To.RoutingKey == a.Queue {
+		fault("To is %q, the queue that the letters are in", a.Queue)
+	}
+	if o.Canary < 0 || o.Canary > 0 && o.Action != Send {
+		fault("Canary is %v, want 0 or more, for Send", o.Canary)
+	}
+	if err := o.Edit.check(); err != nil {
+		errs = append(errs, err)
+	}
+	o.Source, o.Created = a.Name, now.UTC()
+	return o, connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
+// Edit changes a message before it is sent. A nil field changes nothing.
+type Edit struct {
+	Body        *[]byte           `json:"body,omitzero"`
+	Set         map[string]string `json:"set,omitzero"` // headers, as texts
+	Remove      []string          `json:"remove,omitzero"`
+	ContentType *string           `json:"content_type,omitzero"`
+	RoutingKey  *string           `json:"routing_key,omitzero"` // that the handler sees
+}
+
+func (e *Edit) check() error {
+	if e == nil {
+		return nil
+	}
+	for name := range e.Set {
+		if name == "" || len(name) > 255 || strings.HasPrefix(name, "x-rehop-") || strings.HasPrefix(name, "x-death") {
+			return fmt.Errorf("desk: Edit.Set: header %.40q, want 1 to 255 bytes, and none that rehop or the broker writes", name)
+		}
+	}
+	return nil
+}
+
+// apply changes a message. It shares no map with what the message was made from.
+func (e *Edit) apply(m *producer.Message) {
+	if e == nil {
+		return
+	}
+	if e.Body != nil {
+		m.Body = *e.Body
+	}
+	if e.ContentType != nil {
+		m.ContentType = *e.ContentType
+	}
+	if e.RoutingKey != nil {
+		m.RoutingKey = *e.RoutingKey
+	}
+	m.Headers = maps.Clone(m.Headers)
+	for _, name := range e.Remove {
+		delete(m.Headers, name)
+	}
+	for name, value := range e.Set {
+		if m.Headers == nil {
+			m.Headers = map[string]any{}
+		}
+		m.Headers[name] = value
+	}
+}
+
+// State is how far an order is.
+type State string
+
+// The states of an order.
+const (
+	Running State = "running"
+	CutOff  State = "cut off" // its process has died; it can be resumed
+	Done    State = "done"    // if letters have failed it can be resumed
+	Stopped State = "stopped" // by a person; it can be resumed
+	Failed  State = "failed"  // Progress.Error says why; it can be resumed
+)
+
+// Progress is how far an order is, and in the end what it has done.
+type Progress struct {
+	Order Order `json:"-"`
+	State State `json:"state"`
+
+	Matched int `json:"matched"` // letters that the Filter has selected so far
+	Done    int `json:"done"`    // confirmed where they went, or copied and dropped
+	Failed  int `json:"failed"`  // tried, and still in their place
+	Skipped int `json:"skipped"` // selected and left: sent by this order before, or without a target
+
+	// MaybeDuplicate counts letters of Done that may be in their queue twice, because
+	// an earlier process of this order died between their publish and the note of it.
+	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
+
+	// InHand is how many letters of a queue are taken now, until they are sent or
+	// handed back.
+	InHand int `json:"in_hand,omitzero"`
+
+	Error   string    `json:"error,omitzero"` // the last one
+	Note    string    `json:"note,omitzero"`  // what the order left out
+	LastID  string    `json:"last_id,omitzero"`
+	Began   time.Time `json:"began"`
+	Updated time.Time `json:"updated"`
+}
+
+// Ended reports whether nothing works on the order.
+func (p Progress) Ended() bool { return p.State != Running }
+
+// String returns the progress in a line.
+func (p Progress) String() string {
+	text := fmt.Sprintf("%s: %d %s", p.State, p.Done, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Order.Action])
+	if p.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", p.Failed)
+	}
+	if p.Skipped > 0 {
+		text += fmt.Sprintf(", %d left out", p.Skipped)
+	}
+	if p.MaybeDuplicate > 0 {
+		text += fmt.Sprintf(", %d perhaps twice", p.MaybeDuplicate)
+	}
+	if p.Error != "" {
+		text += ": " + p.Error
+	}
+	if p.Note != "" {
+		text += "; " + p.Note
+	}
+	return text
+}

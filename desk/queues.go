@@ -1,0 +1,167 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// Queue is a queue of the broker with what belongs to it.
+type Queue struct {
+	Name  string
+	Type  string // classic, quorum or stream
+	State string
+
+	Ready     int // messages
+	Unacked   int
+	Consumers int
+
+	// Waiting counts the messages in the wait queues of a work queue, which are
+	// folded into it.
+	Waiting int
+
+	// DeadLetters names the dead-letter queue of a work queue, and Letters counts the
+	// messages in it.
+	DeadLetters string
+	Letters     int
+
+	// IsDeadLetters says that the queue is one for dead letters: of rehop, or by its
+	// name one of another framework.
+	IsDeadLetters bool
+
+	// Oldest is the timestamp of the message at the head of a classic queue. No
+	// quorum queue tells.
+	Oldest time.Time
+
+	PublishRate float64 // messages per second
+	DeliverRate float64
+
+	// Refusal says why a live source does not look into the queue; empty if it does.
+	Refusal string
+}
+
+// ErrNoManagement is returned by calls that need connection.Config.ManagementURL:
+// AMQP cannot list queues.
+var ErrNoManagement = connection.WithClass(errors.New("desk: the address of the management API is not known, and AMQP lists no queues: set connection.Config.ManagementURL, AMQP_MANAGEMENT_URL"), connection.Configuration)
+
+// Queues returns the queues of the virtual host in the order of their names, with the
+// wait queues of a work queue folded into it.
+func Queues(ctx context.Context, conn *connection.Conn) ([]Queue, error) {
+	infos, err := infosOf(ctx, conn)
+	if err != nil {
+		return nil, err
+	}
+	return fold(infos, versionOf(ctx, conn)), nil
+}
+
+const versionLimit = 2 * time.Second
+
+// versionOf returns the version of the broker, which a Conn knows only once it has been
+// used; zero if the broker cannot be reached.
+func versionOf(ctx context.Context, conn *connection.Conn) connection.Version {
+	if v := conn.Server().Version; v != (connection.Version{}) {
+		return v
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionLimit) // a broker that is away has queues to show all the same
+	defer cancel()
+	session, err := conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return connection.Version{}
+	}
+	defer session.Close()
+	return session.Server().Version
+}
+
+// QueueByName returns a queue with the little that AMQP tells without the management
+// API: how many messages are ready, and how many consumers it has. An error that wraps
+// an amqp.Error with Code NotFound says that there is none.
+func QueueByName(ctx context.Context, conn *connection.Conn, name string) (Queue, error) {
+	counter, _, err := countOf(ctx, conn, name)
+	if err != nil {
+		return Queue{}, err
+	}
+	defer counter.close()
+	q, err := counter.ask(ctx)
+	if err != nil {
+		return Queue{}, err
+	}
+	return Queue{Name: name, Ready: q.Messages, Consumers: q.Consumers, IsDeadLetters: true}, nil
+}
+
+func infosOf(ctx context.Context, conn *connection.Conn) ([]management.Info, error) {
+	api := transport.Inside.Conn(conn).Management()
+	if api == nil {
+		return nil, ErrNoManagement
+	}
+	return api.Infos(ctx)
+}
+
+// waitQueue matches the name of a wait queue: the work queue's, and a number.
+var waitQueue = regexp.MustCompile(`^(.+)\.wait\.[1-9][0-9]*(\.[0-9a-z]+)?$`)
+
+// otherDeadLetters matches names that other frameworks and people give to queues of
+// dead letters.
+var otherDeadLetters = regexp.MustCompile(`(?i)([._-](dlq|dead|dead[._-]?letters?|error|errors|skipped|failed|poison|parked)|^(error|errors|dlq|dead[._-]?letters?))$`)
+
+// fold folds the wait queues of work queues into these.
+func fold(infos []management.Info, v connection.Version) []Queue {
+	byName := map[string]management.Info{}
+	for _, i := range infos {
+		byName[i.Name] = i
+	}
+	waitingIn := map[string]int{}
+	var queues []Queue
+	for _, i := range infos {
+		if m := waitQueue.FindStringSubmatch(i.Name); m != nil {
+			if _, work := byName[m[1]]; work {
+				waitingIn[m[1]] += i.Ready + i.Unacked
+				continue
+			}
+		}
+		q := Queue{
+			Name: i.Name, Type: i.Type, State: i.State, Ready: i.Ready, Unacked: i.Unacked, Consumers: i.Consumers,
+			PublishRate: i.PublishRate, DeliverRate: i.DeliverRate, Oldest: i.Oldest,
+		}
+		base, isDLQ := strings.CutSuffix(i.Name, ".dlq")
+		_, hasWork := byName[base]
+		q.IsDeadLetters = isDLQ && hasWork || otherDeadLetters.MatchString(i.Name)
+		if dlq, found := byName[i.Name+".dlq"]; found {
+			q.DeadLetters, q.Letters = dlq.Name, dlq.Ready+dlq.Unacked
+		}
+		if err := factsFrom(i, v).refusal(); err != nil && v != (connection.Version{}) { // the rules depend on it
+			q.Refusal = err.Error()
+			var refused *RefusedError
+			if errors.As(err, &refused) {
+				q.Refusal = refused.Reason
+			}
+		}
+		queues = append(queues, q)
+	}
+	for i := range queues {
+		queues[i].Waiting = waitingIn[queues[i].Name]
+	}
+	slices.SortFunc(queues, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
+	return queues
+}
+
+// factsFrom are the facts of a queue as the management API tells them.
+func factsFrom(i management.Info, v connection.Version) queueFacts {
+	f := queueFacts{
+		name: i.Name, version: v, queueType: i.Type, arguments: i.Arguments, policy: i.Definition, transient: i.AutoDelete || i.Exclusive,
+	}
+	if f.policy == nil {
+		f.policy = map[string]any{}
+	}
+	if i.Ready > 0 {
+		f.size = int(i.Bytes / int64(i.Ready))
+	}
+	return f
+}

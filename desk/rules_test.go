@@ -1,0 +1,280 @@
+package desk
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+func version(major, minor int) connection.Version {
+	return connection.Version{Major: major, Minor: minor}
+}
+
+func TestWhichQueuesAreLookedInto(t *testing.T) {
+	none := map[string]any{}
+	for _, tt := range []struct {
+		rule    string
+		version connection.Version
+		kind    string
+		args    map[string]any
+		policy  map[string]any
+		limit   int
+		refused string // a part of the reason; empty: it is looked into
+	}{
+		{"rehop's own on 4.x", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1")}, none, -1, ""},
+		{"rehop's own on 3.x", version(3, 10), "quorum", none, none, -1, ""},
+		{"rehop's own without the management API", version(4, 0), "quorum", map[string]any{"x-delivery-limit": int64(-1), "x-message-ttl": int64(5)}, nil, -1, ""},
+		{"a classic queue", version(4, 3), "classic", none, none, -1, ""},
+		{"a classic queue has no delivery limit", version(4, 3), "classic", none, map[string]any{"delivery-limit": json.Number("1")}, -1, ""},
+		{"a quorum queue of 4.x with the default limit", version(4, 0), "quorum", none, none, 20, ""},
+		{"the lower of argument and policy", version(4, 0), "quorum", map[string]any{"x-delivery-limit": json.Number("30")}, map[string]any{"delivery-limit": json.Number("10")}, 10, ""},
+		{"a limit rather than none", version(4, 0), "quorum", map[string]any{"x-delivery-limit": json.Number("-1")}, map[string]any{"delivery-limit": json.Number("10")}, 10, ""},
+		{"a limit whose policies nobody knows", version(4, 0), "quorum", map[string]any{"x-delivery-limit": int64(30)}, nil, 30, "policies"},
+		{"the default limit whose policies nobody knows", version(4, 0), "quorum", none, nil, 20, "policies"},
+		{"a limit that is no number", version(4, 0), "quorum", map[string]any{"x-delivery-limit": "abc"}, none, 0, "not a number"},
+		{"-1 on 3.x, where the first return is one too many", version(3, 10), "quorum", map[string]any{"x-delivery-limit": json.Number("-1")}, none, 0, "1 times"},
+		{"a limit of 3", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("3")}, none, 3, "4 times"},
+		{"a stream", version(4, 3), "stream", none, none, -2, "stream"},
+		{"an unknown type", version(4, 3), "mqtt", none, none, -2, "type"},
+		{"a single active consumer", version(4, 3), "classic", map[string]any{"x-single-active-consumer": true}, none, -1, "single active"},
+		{"a length limit drops the head by default", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1"), "x-max-length": json.Number("9")}, none, -1, "oldest"},
+		{"a length limit by policy", version(4, 3), "classic", none, map[string]any{"max-length-bytes": json.Number("9")}, -1, "oldest"},
+		{"a length limit that refuses", version(4, 3), "classic", map[string]any{"x-max-length": json.Number("9"), "x-overflow": "reject-publish"}, none, -1, ""},
+		{"of a quorum queue the policy's overflow applies", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1"), "x-max-length": json.Number("9"), "x-overflow": "reject-publish"}, map[string]any{"overflow": "drop-head"}, -1, "oldest"},
+		{"of a classic queue the argument's", version(4, 3), "classic", map[string]any{"x-max-length": json.Number("9"), "x-overflow": "reject-publish"}, map[string]any{"overflow": "drop-head"}, -1, ""},
+		{"reject-publish-dlx is drop-head on a quorum queue", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1"), "x-max-length": json.Number("9"), "x-overflow": "reject-publish-dlx"}, none, -1, "oldest"},
+		{"delayed retry", version(4, 3), "quorum", map[string]any{"x-delivery-limit": json.Number("-1")}, map[string]any{"delayed-retry-type": "all"}, -1, "delays"},
+	} {
+		f := queueFacts{name: "q", version: tt.version, queueType: tt.kind, arguments: tt.args, policy: tt.policy}
+		if limit, _ := f.limit(); limit != tt.limit && tt.limit != -2 {
+			t.Errorf("%s: limit %d, want %d", tt.rule, limit, tt.limit)
+		}
+		err := f.refusal()
+		var refused *RefusedError
+		switch {
+		case tt.refused == "" && err != nil:
+			t.Errorf("%s: %v", tt.rule, err)
+		case tt.refused != "" && (!errors.As(err, &refused) || !strings.Contains(refused.Reason, tt.refused) || refused.Advice == ""):
+			t.Errorf("%s: %v, want a refusal for %q", tt.rule, err, tt.refused)
+		}
+	}
+	if err := (queueFacts{queueType: "classic", transient: true, policy: none}).refusal(); err == nil {
+		t.Error("a queue that goes with its last consumer is looked into")
+	}
+}
+
+func TestFilter(t *testing.T) {
+	at := time.Date(2026, 11, 23, 8, 0, 0, 0, time.UTC)
+	l := Letter{
+		ID: "a", State: "held", Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", Cause: "exhausted", Error: "No Stock for 7", ErrorType: "*E", Fingerprint: "f", Failed: at,
+		Publishing: amqp.Publishing{MessageId: "m", Body: []byte("body text"), Headers: amqp.Table{"tenant": "acme", "n": int32(7), "deep": amqp.Table{"list": []any{"needle"}}}},
+	}
+	for _, tt := range []struct {
+		rule string
+		f    Filter
+		want bool
+	}{
+		{"nothing is asked", Filter{}, true},
+		{"all is asked", Filter{IDs: []string{"b", "a"}, MessageIDs: []string{"m"}, States: []string{"held"}, Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", Cause: "exhausted",
+			ErrorType: "*E", Fingerprint: "f", Error: "no stock", Text: "body", Headers: map[string]string{"tenant": "acme", "n": "7"}, From: at, Before: at.Add(1)}, true},
+		{"an empty list", Filter{IDs: []string{}}, false},
+		{"an empty list of message ids", Filter{MessageIDs: []string{}}, false},
+		{"another id", Filter{IDs: []string{"b"}}, false},
+		{"another state", Filter{States: []string{"parked"}}, false},
+		{"another queue", Filter{Queue: "bills"}, false},
+		{"a header that is there", Filter{Headers: map[string]string{"n": ""}}, true},
+		{"a header that is not there", Filter{Headers: map[string]string{"m": ""}}, false},
+		{"a header with another value", Filter{Headers: map[string]string{"n": "8"}}, false},
+		{"text deep in a header", Filter{Text: "needle"}, true},
+		{"the name of a header", Filter{Text: "tenan"}, true},
+		{"text in upper case", Filter{Text: "BODY"}, false},
+		{"failed later", Filter{From: at.Add(1)}, false},
+		{"failed before", Filter{Before: at}, false},
+	} {
+		if got := tt.f.Matches(l); got != tt.want {
+			t.Errorf("%s: %t", tt.rule, got)
+		}
+		text, err := json.Marshal(tt.f)
+		must(t, err)
+		var back Filter
+		must(t, json.Unmarshal(text, &back))
+		if !reflect.DeepEqual(back, tt.f) {
+			t.Errorf("%s: the journal makes %+v of %+v", tt.rule, back, tt.f)
+		}
+	}
+	if (Filter{Before: at}).Matches(Letter{}) {
+		t.Error("a letter that does not say when it failed is in a bound")
+	}
+}
+
+func TestALineGivesBackEveryProperty(t *testing.T) {
+	for name, p := range map[string]amqp.Publishing{
+		"all": {
+			ContentType: "application/json", ContentEncoding: "gzip", DeliveryMode: 2, Priority: 7, CorrelationId: "c", ReplyTo: "r", Expiration: "1500", MessageId: "m",
+			Timestamp: time.Unix(1_700_000_000, 0).UTC(), Type: "t", UserId: "u", AppId: "a", Body: []byte(`{"a":1}`),
+			Headers: amqp.Table{"s": "text", "b": true, "i8": int8(1), "i16": int16(2), "i32": int32(3), "i64": int64(4), "f32": float32(1.5), "f64": math.Pi, "bytes": []byte{0, 1}, "nil": nil,
+				"time": time.Unix(1_600_000_000, 0).UTC(), "decimal": amqp.Decimal{Scale: 2, Value: 345}, "table": amqp.Table{"$x": "y"}, "list": []any{int32(1), "a", amqp.Table{"k": "v"}}},
+		},
+		"bytes":     {MessageId: "\xff\x00", Type: "$base64:", Body: []byte{0xff, 0xfe, 0}},
+		"hostile":   {MessageId: "</script>\u2028", Body: []byte("line\nline\r\n\ufffd")},
+		"transient": {DeliveryMode: 1, Body: []byte{}},
+	} {
+		line, err := marshalLetter(read(p), "queue q")
+		must(t, err)
+		if bytes.ContainsRune(line, '\n') {
+			t.Errorf("%s: more than a line", name)
+		}
+		back, err := unmarshalLetter(line)
+		must(t, err)
+		if !reflect.DeepEqual(back, p) {
+			t.Errorf("%s: read back\n%+v\nof\n%+v", name, back, p)
+		}
+	}
+	for _, faulty := range []string{`{`, `{"properties":{"colour":"red"}}`, `{"properties":{"priority":"high"}}`, `{"properties":{"priority":256}}`, `{"headers":[]}`, `{"headers":{"a":{"$int8":1000}}}`, `{"body":"a","body_base64":"YQ=="}`} {
+		if _, err := unmarshalLetter([]byte(faulty)); err == nil {
+			t.Errorf("%s was read", faulty)
+		}
+	}
+}
+
+func TestOrdersAreChecked(t *testing.T) {
+	about := About{Name: "queue q", Live: true, Queue: "q"}
+	good := Order{Action: Send, All: true}
+	if o, err := good.check(about, time.Now()); err != nil || o.ID == "" || o.Source != "queue q" {
+		t.Errorf("%+v: %v", o, err)
+	}
+	for rule, change := range map[string]func(*Order){
+		"nothing selects":          func(o *Order) { o.All = false },
+		"no action":                func(o *Order) { o.Action = "" },
+		"a rate below 0":           func(o *Order) { o.Rate = -1 },
+		"a limit below 0":          func(o *Order) { o.Limit = -1 },
+		"an id that is a path":     func(o *Order) { o.ID = "../x" },
+		"to where the letters are": func(o *Order) { o.To = &topology.Address{RoutingKey: "q"} },
+		"to nowhere":               func(o *Order) { o.To = &topology.Address{} },
+		"a move to nowhere":        func(o *Order) { o.Action = Move },
+		"a drop without a file":    func(o *Order) { o.Action = Drop },
+		"a canary that is moved":   func(o *Order) { o.Action, o.To, o.Canary = Move, address("other"), time.Second },
+		"an edit of our headers":   func(o *Order) { o.Edit = &Edit{Set: map[string]string{"x-rehop-queue": "other"}} },
+	} {
+		o := good
+		change(&o)
+		if _, err := o.check(about, time.Now()); connection.ClassOf(err) != connection.Bug {
+			t.Errorf("%s: %v", rule, err)
+		}
+	}
+}
+
+func TestEdit(t *testing.T) {
+	body, kind, key := []byte("new"), "text/plain", "order.late"
+	e := &Edit{Body: &body, Set: map[string]string{"a": "1"}, Remove: []string{"b"}, ContentType: &kind, RoutingKey: &key}
+	headers := amqp.Table{"b": "2", "c": "3"}
+	m := producer.Message{Body: []byte("old"), Headers: headers}
+	e.apply(&m)
+	if string(m.Body) != "new" || m.ContentType != kind || m.RoutingKey != key || !reflect.DeepEqual(m.Headers, amqp.Table{"a": "1", "c": "3"}) {
+		t.Errorf("%+v", m)
+	}
+	if len(headers) != 2 || headers["b"] != "2" {
+		t.Errorf("the letter's own headers were changed: %v", headers)
+	}
+	text, err := json.Marshal(e)
+	must(t, err)
+	var back Edit
+	must(t, json.Unmarshal(text, &back))
+	if !reflect.DeepEqual(back, *e) {
+		t.Errorf("the journal makes %+v of %+v", back, *e)
+	}
+}
+
+func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
+	j, err := OpenJournal(t.TempDir())
+	must(t, err)
+	b, err := j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, false)
+	must(t, err)
+	must(t, b.write(entry{Try: []string{"a", "b"}}))
+	must(t, b.write(entry{Sent: []string{"a"}}))
+	if _, err := j.begin(Order{ID: "one"}, true); !errors.Is(err, errBusy) {
+		t.Errorf("an order in work was taken: %v", err)
+	}
+	if p, err := j.Order("one"); err != nil || p.State != Running {
+		t.Errorf("%+v: %v", p, err)
+	}
+	must(t, errors.Join(b.file.Close(), b.release())) // as the end of the process does
+	f, err := os.OpenFile(filepath.Join(j.Dir(), "orders", "one.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
+	must(t, err)
+	_, err = f.WriteString(`{"sent":["b`)
+	must(t, errors.Join(err, f.Close()))
+	if p, err := j.Order("one"); err != nil || p.State != CutOff {
+		t.Errorf("%+v: %v", p, err)
+	}
+	b, err = j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, true)
+	must(t, err)
+	if !b.past.sent["a"] || b.past.sent["b"] || !b.past.open["b"] || b.past.open["a"] {
+		t.Errorf("%+v", b.past)
+	}
+	must(t, b.end(Progress{Order: b.order, State: Done, Done: 2}))
+	if p, err := j.Order("one"); err != nil || p.State != Done || p.Done != 2 || p.Order.ID != "one" {
+		t.Errorf("%+v: %v", p, err)
+	}
+	if _, err := j.begin(Order{ID: "one"}, false); err == nil {
+		t.Error("an order with the id of another was taken")
+	}
+	for _, id := range []string{"", "none", "../one"} {
+		if err := j.Stop(id, By{}); err == nil {
+			t.Errorf("order %q was stopped", id)
+		}
+	}
+	all, err := j.Orders()
+	if err != nil || len(all) != 1 {
+		t.Errorf("%d orders: %v", len(all), err)
+	}
+}
+
+// A Conn that has not been used yet does not know the broker's version, on which the rules
+// for looks depend.
+func TestAnUnknownVersionRefusesNoLook(t *testing.T) {
+	infos := []management.Info{{Name: "orders.dlq"}}
+	infos[0].Type, infos[0].Arguments = "quorum", map[string]any{"x-delivery-limit": json.Number("-1")}
+	for v, want := range map[connection.Version]bool{{}: false, version(3, 10): true, version(4, 3): false} {
+		if q := fold(infos, v)[0]; (q.Refusal != "") != want {
+			t.Errorf("version %v: refused by %q, want refused %t", v, q.Refusal, want)
+		}
+	}
+}
+
+func TestWaitQueuesAreFoldedIntoTheirWorkQueue(t *testing.T) {
+	infos := []management.Info{
+		{Name: "orders", Ready: 1}, {Name: "orders.wait.1", Ready: 2}, {Name: "orders.wait.2", Unacked: 3}, {Name: "orders.wait.2.3m", Ready: 4},
+		{Name: "orders.dlq", Ready: 5}, {Name: "other.wait.1", Ready: 6}, {Name: "legacy_error"},
+	}
+	for i := range infos {
+		infos[i].Type = "quorum"
+	}
+	queues := fold(infos, version(4, 3))
+	var names []string
+	for _, q := range queues {
+		names = append(names, q.Name)
+		if q.Name == "orders" && (q.Waiting != 9 || q.Letters != 5 || q.DeadLetters != "orders.dlq" || q.IsDeadLetters) {
+			t.Errorf("%+v", q)
+		}
+		if (q.Name == "orders.dlq" || q.Name == "legacy_error") != q.IsDeadLetters {
+			t.Errorf("%s: dead letters %t", q.Name, q.IsDeadLetters)
+		}
+	}
+	if got := strings.Join(names, " "); got != "legacy_error orders orders.dlq other.wait.1" {
+		t.Errorf("queues: %s", got)
+	}
+}

@@ -1,0 +1,179 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/foreign"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+// sendTimeout is how long a message may take to be confirmed.
+const sendTimeout = 30 * time.Second
+
+// errNoTarget says that nothing on a letter says where it is sent back to.
+var errNoTarget = errors.New("its headers do not say which queue failed: name a target")
+
+// resend returns the message that is sent for a letter, and where to.
+func (o Order) resend(l Letter, user string) (topology.Address, amqp.Publishing, error) {
+	if o.Action == Move {
+		p := l.Publishing
+		p.Headers, _ = header.Clone(p.Headers).(amqp.Table)
+		keepUser(&p, user)
+		return *o.To, p, nil
+	}
+	m := l.Message()
+	o.Edit.apply(&m)
+	to, known := l.Target()
+	if o.To != nil {
+		to, known = *o.To, true
+	}
+	if !known {
+		return to, amqp.Publishing{}, errNoTarget
+	}
+	p := published(m, l, to, o.ID)
+	keepUser(&p, user)
+	return to, p, header.Check(p)
+}
+
+// published returns the publishing of a message that is sent back by an order. It is
+// at the beginning of its life, but for the headers that say where it was first
+// published to, how often it was sent back, and by which order.
+func published(m producer.Message, l Letter, to topology.Address, order string) amqp.Publishing {
+	p := amqp.Publishing{
+		Headers: foreign.Strip(header.Strip(m.Headers), foreign.Framework(l.Framework)), ContentType: m.ContentType, ContentEncoding: m.ContentEncoding,
+		DeliveryMode: amqp.Persistent, Priority: m.Priority, CorrelationId: m.CorrelationID, ReplyTo: m.ReplyTo,
+		MessageId: m.ID, Timestamp: m.Timestamp, Type: m.Type, UserId: m.UserID, AppId: m.AppID, Body: m.Body,
+	}
+	if m.Expiration > 0 {
+		p.Expiration = fmt.Sprint(m.Expiration.Milliseconds())
+	}
+	if m.Priority > 0 {
+		p.Headers[header.Priority] = int64(m.Priority)
+	}
+	if m.Replays > 0 {
+		p.Headers[header.Replays] = int64(m.Replays)
+	}
+	if m.OrderKey != "" {
+		p.Headers[header.OrderKey] = m.OrderKey
+	}
+	if l.hasOrigin && (topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}) != to {
+		p.Headers[header.Exchange], p.Headers[header.RoutingKey] = m.Exchange, m.RoutingKey
+	}
+	p.Headers[header.Redrives] = int64(l.Redrives + 1)
+	p.Headers[header.SendOrder] = order
+	return p
+}
+
+// parcel is a letter on its way.
+type parcel struct {
+	letter Letter
+	key    string // in the journal
+	tag    uint64
+	err    error // nil: it is in its next place
+	tries  int   // that had no answer
+	twice  bool  // it may be there twice
+}
+
+// carrier brings parcels to their next place. It calls arrived once for each, also
+// before carry returns, and never more than are under way.
+type carrier interface {
+	carry(ctx context.Context, parcels []*parcel)
+	close() error
+}
+
+// publishing is a carrier that publishes.
+type publishing struct {
+	order     Order
+	user      string
+	publisher *confirm.Publisher
+	arrived   func(*parcel)
+}
+
+func (c *publishing) carry(ctx context.Context, parcels []*parcel) {
+	var messages []*confirm.Message
+	for _, one := range parcels {
+		to, p, err := c.order.resend(one.letter, c.user)
+		if err != nil {
+			one.err = err
+			c.arrived(one)
+			continue
+		}
+		messages = append(messages, &confirm.Message{
+			Exchange: to.Exchange, RoutingKey: to.RoutingKey, Publishing: p, Owner: one, Report: c,
+			Timeout: sendTimeout, Header: header.Size(p), Headroom: c.order.Action == Send,
+		})
+	}
+	c.publisher.Send(ctx, messages...)
+}
+
+// Answered is that of confirm.Reporter.
+func (c *publishing) Answered(messages []*confirm.Message) {
+	for _, m := range messages {
+		one := m.Owner.(*parcel)
+		one.err, one.twice = m.Err, one.twice || m.Repeated
+		c.arrived(one)
+	}
+}
+
+func (c *publishing) close() error { return c.publisher.Close() }
+
+// copying is a carrier that writes letters to a file.
+type copying struct {
+	from    string
+	arrived func(*parcel)
+
+	mu   sync.Mutex
+	file *os.File
+}
+
+func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, connection.WithClass(fmt.Errorf("desk: Order.CopyTo: %w", err), connection.Configuration)
+	}
+	return &copying{from: from, arrived: arrived, file: f}, nil
+}
+
+func (c *copying) carry(_ context.Context, parcels []*parcel) {
+	err := c.write(parcels)
+	for _, one := range parcels {
+		if one.err == nil {
+			one.err = err
+		}
+		c.arrived(one)
+	}
+}
+
+func (c *copying) write(parcels []*parcel) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var text []byte
+	for _, one := range parcels {
+		line, err := marshalLetter(one.letter, c.from)
+		if err != nil {
+			one.err = err
+			continue
+		}
+		text = append(append(text, line...), '\n')
+	}
+	if _, err := c.file.Write(text); err != nil {
+		return fmt.Errorf("desk: Order.CopyTo: %w", err)
+	}
+	if err := c.file.Sync(); err != nil {
+		return fmt.Errorf("desk: Order.CopyTo: %w", err)
+	}
+	return nil
+}
+
+func (c *copying) close() error { return c.file.Close() }

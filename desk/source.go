@@ -1,0 +1,127 @@
+package desk
+
+import (
+	"context"
+	"io"
+	"time"
+)
+
+// Source is where letters are. Its methods are safe for concurrent use.
+type Source interface {
+	// About says what the source is, and within which bound it answers. It asks
+	// nobody.
+	About() About
+
+	// List returns a page of letters in the order of their places.
+	List(ctx context.Context, f Filter, p Page) (List, error)
+
+	// Groups returns the letters that a Filter selects by fingerprint, the largest
+	// group first. Letters without a cause are in the group without a fingerprint
+	// of a live source, and in none of a collected one.
+	Groups(ctx context.Context, f Filter) (Groups, error)
+
+	// Trend returns how many letters failed in each of n parts of a time, 1 to 100. A
+	// collected source counts up to 2,000 letters in each part. more reports that letters
+	// were not counted.
+	Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error)
+
+	// Letter returns one letter, or an error that wraps [ErrNoLetter].
+	Letter(ctx context.Context, id string) (Letter, error)
+
+	// Execute carries out an order and returns when it has ended. Ending ctx stops
+	// the order, which may be resumed. progress, if not nil, is called as it goes, by
+	// one goroutine at a time. The error says why the order ended early; letters that
+	// failed are no error, they are in the Progress.
+	Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error)
+
+	// Resume goes on with an order of this source that was stopped or cut off.
+	Resume(ctx context.Context, id string, progress func(Progress)) (Progress, error)
+
+	// Export writes the letters that a Filter selects as lines of JSON, and returns
+	// how many. Import is its inverse. The letters stay.
+	Export(ctx context.Context, f Filter, w io.Writer) (int, error)
+
+	// Journal returns the journal of the source.
+	Journal() *Journal
+}
+
+// Keeper is a Source that can keep letters for later. A collected source is one.
+type Keeper interface {
+	Source
+
+	// Park, Archive and Release change the state of letters and return how many.
+	Park(ctx context.Context, f Filter, by By) (int, error)
+	Archive(ctx context.Context, f Filter, by By) (int, error)
+	Release(ctx context.Context, f Filter, by By) (int, error)
+
+	// Edit changes a letter where it is. The journal keeps the original.
+	Edit(ctx context.Context, id string, e Edit, by By) error
+}
+
+// By is who orders, and why.
+type By struct {
+	Who string `json:"who,omitzero"`
+	Why string `json:"why,omitzero"`
+}
+
+// About is what a [Source] says of itself.
+type About struct {
+	Name      string // such as "queue orders.dlq" or "store rehop_letters"
+	Live      bool   // a queue of a broker: each look takes and hands back
+	Queue     string // of a live source
+	Window    int    // letters that one look takes at most; 0: no bound
+	Canary    bool   // Order.Canary can be had
+	Keeper    bool   // the source is a Keeper
+	Collector string // what would lift the bound; empty: nothing
+}
+
+// Page is a part of a list.
+type Page struct {
+	// After is Letter.Place of the last letter of the page before; 0: from the
+	// beginning.
+	After int64
+
+	// Limit is the number of letters, 1 to 1,000; defaults to 100.
+	Limit int
+
+	// Look makes a live source look again. Otherwise it answers from its last look,
+	// if there is one.
+	Look bool
+
+	// CountAll makes a collected source count all letters that match, which takes a
+	// second for some millions. Otherwise it counts up to 10,000.
+	CountAll bool
+}
+
+// List is a page of letters.
+type List struct {
+	Letters []Letter
+	Matched int // letters that the Filter selects, of Seen; at least so many if More is set
+	Seen
+	Next int64 // Page.After of the next page; 0: there is none
+}
+
+// Groups are letters by what they failed of.
+type Groups struct {
+	Groups []Group // at most 100
+	Seen
+}
+
+// Seen says what an answer is about.
+type Seen struct {
+	At    time.Time // of the look
+	Seen  int       // letters that the answer is about
+	Total int       // letters in the place; more than Seen if a bound left some out
+	More  bool      // there are letters that were not counted
+	Bound string    // why it is about fewer than Total, for people; empty if it is not
+}
+
+// Group is a set of letters that failed for the same reason.
+type Group struct {
+	Fingerprint string
+	Count       int
+	More        bool      // there are more letters than Count
+	First, Last time.Time // failures
+	Redriven    int       // of Count: sent back before, and failed again; -1: unknown
+	Example     Letter
+}

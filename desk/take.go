@@ -1,0 +1,295 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// Messages are taken by consumers and handed back by closing their channel. Both keep
+// the order, on every version and for both types of queues, under these rules
+// (measured on 3.10, 4.0 and 4.3):
+//
+//   - What comes back to a quorum queue waits in a line of its own, before all other
+//     messages, and what is taken from that line comes back to its end. So each look
+//     takes as many as any look before it.
+//   - A basic.get is a consumer of its own for each message: what many of them took
+//     comes back in any order. What a few consumers of a channel took comes back in
+//     the order of their names.
+//   - A nack puts messages at the tail of a quorum queue without a delivery limit,
+//     before 4.3.
+
+// Names of the consumers of a channel.
+const (
+	firstTag = "rehop-desk.1" // takes a few, to see how large they are
+	restTag  = "rehop-desk.2"
+)
+
+// idle is how long the next message of a queue is waited for.
+const idle = time.Second
+
+// hand has taken messages out of a queue.
+type hand struct {
+	queue      string
+	session    *connection.Session
+	first      []amqp.Delivery // taken already
+	deliveries <-chan amqp.Delivery
+	prefetch   int
+	acks       int
+}
+
+// take begins to take up to n messages of about bytes together, of which there are
+// total. size is their mean size, 0 if it is not known. The caller calls back.
+func take(ctx context.Context, conn *connection.Conn, queue string, n, total, bytes, size int) (*hand, error) {
+	session, err := conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return nil, fmt.Errorf("desk: %w", err)
+	}
+	h := &hand{queue: queue, session: session}
+	if size == 0 {
+		if err = h.sample(ctx, min(n, total, sample)); err == nil {
+			for _, d := range h.first {
+				size += len(d.Body)
+			}
+			size /= max(len(h.first), 1)
+		}
+	}
+	if err == nil {
+		rest := max(min(n, max(bytes/max(size, 1), 1))-len(h.first), 1)
+		h.prefetch = len(h.first) + rest
+		h.deliveries, err = h.consume(ctx, restTag, rest)
+	}
+	if err != nil {
+		return nil, errors.Join(err, session.Close())
+	}
+	return h, nil
+}
+
+func (h *hand) consume(ctx context.Context, tag string, prefetch int) (deliveries <-chan amqp.Delivery, err error) {
+	err = h.session.Do(ctx, func(ch *amqp.Channel) (err error) {
+		if err = ch.Qos(prefetch, 0, false); err != nil {
+			return err
+		}
+		deliveries, err = ch.Consume(h.queue, tag, false, false, false, false, nil)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("desk: queue %q: %w", h.queue, err)
+	}
+	return deliveries, nil
+}
+
+// sample takes the first few messages with a consumer that then takes no more.
+func (h *hand) sample(ctx context.Context, n int) error {
+	deliveries, err := h.consume(ctx, firstTag, n)
+	if err != nil {
+		return err
+	}
+	quiet := time.NewTimer(idle)
+	defer quiet.Stop()
+	for waiting := true; waiting && len(h.first) < n; {
+		select {
+		case d, open := <-deliveries:
+			if !open {
+				return h.lost()
+			}
+			h.first = append(h.first, d)
+		case <-quiet.C:
+			waiting = false
+		case <-h.session.Done():
+			return h.lost()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	if err := h.session.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(firstTag, false) }); err != nil {
+		return fmt.Errorf("desk: queue %q: %w", h.queue, err)
+	}
+	for d := range deliveries { // came before the cancel
+		h.first = append(h.first, d)
+	}
+	return nil
+}
+
+// lost is the error of a hand whose messages have gone back by themselves.
+func (h *hand) lost() error {
+	err := h.session.Err()
+	if err == nil {
+		err = errTakenAway
+	}
+	return fmt.Errorf("desk: queue %q: %w", h.queue, err)
+}
+
+var errTakenAway = errors.New("the broker has cancelled the consumer")
+
+// ack takes a message out of the queue for good.
+func (h *hand) ack(tag uint64) error {
+	h.acks++
+	return h.session.Channel().Ack(tag, false)
+}
+
+// arrived waits until the queue has all acks, and takes no more. A channel that is
+// closed before would drop those that it has not passed on: a broker's channel has 32
+// of them under way to a quorum queue. The end of a consumer is answered after all of
+// them (measured: of 300 acks, 267 were lost without it, and none with it).
+func (h *hand) arrived(ctx context.Context) error {
+	if h.session.Err() != nil {
+		return h.lost()
+	}
+	if h.acks == 0 {
+		return nil
+	}
+	if err := h.session.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(restTag, false) }); err != nil {
+		return fmt.Errorf("desk: queue %q: %w", h.queue, err)
+	}
+	return nil
+}
+
+// back hands back what was not acked, in its order, to the head of the queue.
+func (h *hand) back() error {
+	return h.session.Close()
+}
+
+// counter asks a queue how many messages are ready.
+type counter struct {
+	queue   string
+	session *connection.Session
+}
+
+func countOf(ctx context.Context, conn *connection.Conn, queue string) (*counter, int, error) {
+	session, err := conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return nil, 0, fmt.Errorf("desk: %w", err)
+	}
+	c := &counter{queue, session}
+	n, err := c.ready(ctx)
+	if err != nil {
+		return nil, 0, errors.Join(err, session.Close())
+	}
+	return c, n, nil
+}
+
+func (c *counter) ready(ctx context.Context) (int, error) {
+	q, err := c.ask(ctx)
+	return q.Messages, err
+}
+
+func (c *counter) ask(ctx context.Context) (amqp.Queue, error) {
+	answer := make(chan amqp.Queue, 1) // a call that is left may still write to it
+	err := c.session.Do(ctx, func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(c.queue, true, false, false, false, nil)
+		answer <- q
+		return err
+	})
+	if err != nil {
+		return amqp.Queue{}, fmt.Errorf("desk: queue %q: %w", c.queue, err)
+	}
+	return <-answer, nil
+}
+
+// returnLimit bounds the waiting for letters that were in hand when a connection was
+// lost.
+const returnLimit = 15 * time.Second
+
+// atLeast waits until n messages are ready, and returns how many there are. A queue
+// whose broker has just started says that it has none until it has a leader.
+func (c *counter) atLeast(ctx context.Context, n int) (have int, err error) {
+	for end := time.Now().Add(returnLimit); ; {
+		if have, err = c.ready(ctx); err != nil || have >= n || !time.Now().Before(end) {
+			return have, err
+		}
+		if !pause(ctx, 200*time.Millisecond) {
+			return have, context.Cause(ctx)
+		}
+	}
+}
+
+// full waits until n messages are ready again: what was handed back arrives after the
+// channel is closed. If the number stays the same for a while, others have the rest.
+func (c *counter) full(ctx context.Context, n int) {
+	for last, since := -1, time.Now(); time.Since(since) < settled; {
+		have, err := c.ready(ctx)
+		if err != nil || have >= n {
+			return
+		}
+		if have != last {
+			last, since = have, time.Now()
+		}
+		if !pause(ctx, 5*time.Millisecond) {
+			return
+		}
+	}
+}
+
+// settled is how long the number of messages in a queue stays the same before it is
+// taken for the last.
+const settled = 2 * time.Second
+
+func (c *counter) close() { _ = c.session.Close() } // nothing is in flight on it
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// returned is how often a message came back to its queue before this delivery, as far
+// as the broker says so.
+func returned(d amqp.Delivery) int {
+	n, _ := integer(d.Headers[header.DeliveryCount])
+	return int(n)
+}
+
+// spare puts letters that would not survive another return at the end of the queue: a
+// copy, confirmed, and then an ack. Their place changes, and they are not lost.
+func spare(ctx context.Context, h *hand, publisher *confirm.Publisher, limit int, taken []amqp.Delivery) error {
+	if limit == unlimited {
+		return nil
+	}
+	for _, d := range taken {
+		if returned(d) < limit {
+			continue
+		}
+		p := publishingOf(d)
+		delete(p.Headers, header.DeliveryCount)
+		delete(p.Headers, header.AcquiredCount)
+		keepUser(&p, transport.Inside.Session(h.session).User())
+		m := &confirm.Message{RoutingKey: h.queue, Publishing: p, Timeout: 30 * time.Second}
+		publisher.Send(ctx, m)
+		if err := m.Wait(ctx); err != nil {
+			return fmt.Errorf("desk: queue %q: a letter at its delivery limit could not be moved to the end: %w", h.queue, err)
+		}
+		if err := h.ack(d.DeliveryTag); err != nil {
+			return err
+		}
+	}
+	return h.arrived(ctx)
+}
+
+// keepUser moves a user-id that is not the connection's to a header: the broker
+// refuses it.
+func keepUser(p *amqp.Publishing, user string) {
+	if p.UserId == "" || p.UserId == user {
+		return
+	}
+	if p.Headers == nil {
+		p.Headers = amqp.Table{}
+	}
+	if p.Headers[header.UserID] == nil {
+		p.Headers[header.UserID] = p.UserId
+	}
+	p.UserId = ""
+}

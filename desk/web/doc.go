@@ -1,0 +1,27 @@
+// Package web is the page of the dead-letter desk: an [http.Handler] that shows dead
+// letters in a browser, and sends them back.
+//
+//	page, err := web.New(web.Config{Journal: journal, Conn: conn})
+//	go page.Run(ctx)
+//	mux.Handle("/desk/", http.StripPrefix("/desk", page)) // links are relative: the trailing slash matters
+//
+// The page has no build chain and loads nothing from anywhere else. It decides
+// nothing: package desk does the work, and the command rehop does the same from a
+// terminal.
+//
+// # Looking
+//
+// A look into a queue of the broker takes letters and hands them back. So only a
+// person looks, by a button: no page looks by being opened, reloaded or kept open. Depths
+// come from the management API, and from the queue's own count where there is none.
+//
+// # Safety
+//
+// A letter is hostile input. The page escapes all of it, shows control characters and
+// marks that turn the direction of a text as such, and cuts what is long. Its
+// Content-Security-Policy allows no inline script or style. Forms of other origins are
+// refused by [http.CrossOriginProtection]. The page shows no URL of a broker.
+//
+// A Handler asks nobody for a password. [Guard] does, for programs that have no login
+// of their own.
+package web

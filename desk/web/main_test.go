@@ -1,0 +1,292 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/xdeath"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fake is a source with letters in memory.
+type fake struct {
+	name    string
+	live    bool
+	journal *desk.Journal
+
+	mu      sync.Mutex
+	letters []desk.Letter
+	looked  int
+	err     error
+	orders  []desk.Order
+	kept    []string
+	hold    chan struct{} // an order waits for it
+}
+
+func (f *fake) About() desk.About {
+	a := desk.About{Name: f.name, Live: f.live, Keeper: !f.live, Canary: true}
+	if f.live {
+		a.Queue = strings.TrimPrefix(f.name, "queue ")
+	}
+	return a
+}
+
+func (f *fake) matching(filter desk.Filter) (found []desk.Letter, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err != nil {
+		return nil, f.err
+	}
+	if f.live && f.looked == 0 {
+		return nil, desk.ErrNotLooked
+	}
+	for _, l := range f.letters {
+		if filter.Matches(l) {
+			found = append(found, l)
+		}
+	}
+	return found, nil
+}
+
+func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.List, error) {
+	if p.Look {
+		f.mu.Lock()
+		f.looked++
+		f.mu.Unlock()
+	}
+	found, err := f.matching(filter)
+	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found)}}
+	for _, l := range found {
+		if l.Place > p.After && len(list.Letters) < p.Limit {
+			list.Letters = append(list.Letters, l)
+		}
+	}
+	return list, err
+}
+
+func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error) {
+	found, err := f.matching(filter)
+	g := desk.Groups{Seen: desk.Seen{At: time.Now()}}
+	for _, l := range found {
+		i := slices.IndexFunc(g.Groups, func(g desk.Group) bool { return g.Fingerprint == l.Fingerprint })
+		if i < 0 {
+			g.Groups = append(g.Groups, desk.Group{Fingerprint: l.Fingerprint, Example: l, First: l.Failed, Last: l.Failed})
+			i = len(g.Groups) - 1
+		}
+		g.Groups[i].Count++
+	}
+	return g, err
+}
+
+func (f *fake) Trend(context.Context, desk.Filter, time.Time, time.Time, int) ([]int, bool, error) {
+	return []int{0, 3, 1}, false, nil
+}
+
+func (f *fake) Letter(_ context.Context, id string) (desk.Letter, error) {
+	found, err := f.matching(desk.Filter{IDs: []string{id}})
+	if err == nil && len(found) == 0 {
+		err = desk.ErrNoLetter
+	}
+	if err != nil {
+		return desk.Letter{}, err
+	}
+	return found[0], nil
+}
+
+func (f *fake) Execute(ctx context.Context, o desk.Order, tell func(desk.Progress)) (desk.Progress, error) {
+	f.mu.Lock()
+	f.orders = append(f.orders, o)
+	f.mu.Unlock()
+	p := desk.Progress{Order: o, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
+	tell(p)
+	if f.hold != nil {
+		select {
+		case <-f.hold:
+		case <-ctx.Done():
+			return p, desk.ErrStopped
+		}
+	}
+	if o.Filter.IsZero() && !o.All {
+		return desk.Progress{}, errors.New("desk: Order.Filter is empty")
+	}
+	return p, nil
+}
+
+func (f *fake) Resume(ctx context.Context, id string, tell func(desk.Progress)) (desk.Progress, error) {
+	return f.Execute(ctx, desk.Order{ID: id, All: true}, tell)
+}
+
+func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer) (int, error) {
+	found, err := f.matching(filter)
+	for _, l := range found {
+		fmt.Fprintf(w, "{%q:1}\n", l.ID)
+	}
+	return len(found), err
+}
+
+func (f *fake) Journal() *desk.Journal { return f.journal }
+
+func (f *fake) keep(action string, filter desk.Filter) (int, error) {
+	found, err := f.matching(filter)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept = append(f.kept, fmt.Sprintf("%s %s", action, filter))
+	return len(found), err
+}
+
+func (f *fake) Park(_ context.Context, filter desk.Filter, _ desk.By) (int, error) {
+	return f.keep("park", filter)
+}
+
+func (f *fake) Archive(_ context.Context, filter desk.Filter, _ desk.By) (int, error) {
+	return f.keep("archive", filter)
+}
+
+func (f *fake) Release(_ context.Context, filter desk.Filter, _ desk.By) (int, error) {
+	return f.keep("release", filter)
+}
+
+func (f *fake) Edit(_ context.Context, id string, e desk.Edit, _ desk.By) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept = append(f.kept, fmt.Sprintf("edit %s %q %v %v", id, *e.Body, e.Set, e.Remove))
+	return nil
+}
+
+// live is a fake without the methods of a keeper.
+type live struct{ desk.Source }
+
+// fakeBroker has one queue of dead letters.
+type fakeBroker struct {
+	source desk.Source
+	mu     sync.Mutex
+	queues []desk.Queue
+	err    error
+	opens  int
+}
+
+func (b *fakeBroker) list(context.Context) ([]desk.Queue, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.queues, b.err
+}
+
+func (b *fakeBroker) byName(_ context.Context, name string) (desk.Queue, error) {
+	return desk.Queue{Name: name, Ready: 7}, nil
+}
+
+func (b *fakeBroker) open(string) (desk.Source, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.opens++
+	return b.source, nil
+}
+
+func (b *fakeBroker) health() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if errors.Is(b.err, desk.ErrNoManagement) {
+		return nil
+	}
+	return b.err
+}
+
+func (b *fakeBroker) version() string { return "4.3.6" }
+
+// room is a desk with a queue orders.dlq and a store.
+type room struct {
+	*testing.T
+	h      *Handler
+	queue  *fake
+	store  *fake
+	broker *fakeBroker
+}
+
+func letter(i int) desk.Letter {
+	return desk.Letter{
+		ID: fmt.Sprint("id", i), Place: int64(i), Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", Cause: xdeath.CauseExhausted,
+		Error: "no stock", Fingerprint: "f1", Attempts: 5, Failed: time.Now().Add(-time.Hour),
+		Publishing: amqp.Publishing{MessageId: fmt.Sprint("m-", i), ContentType: "application/json", Body: []byte(`{"order":1}`)},
+	}
+}
+
+func enter(t *testing.T, change func(*Config)) *room {
+	t.Helper()
+	journal, err := desk.OpenJournal(t.TempDir())
+	must(t, err)
+	r := &room{T: t, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
+	for i := range 3 {
+		r.queue.letters = append(r.queue.letters, letter(i+1))
+		r.store.letters = append(r.store.letters, letter(i+1))
+	}
+	r.broker = &fakeBroker{source: live{r.queue}, queues: []desk.Queue{{Name: "orders.dlq", Ready: 3, IsDeadLetters: true}, {Name: "orders", DeadLetters: "orders.dlq", Letters: 3}}}
+	cfg := Config{Journal: journal, Sources: []desk.Source{r.store}, Who: func(*http.Request) string { return "ada" }}
+	if change != nil {
+		change(&cfg)
+	}
+	cfg.Logger = quiet
+	r.h, err = newHandler(cfg, r.broker)
+	must(t, err)
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	changed, _ := r.h.changed.next()
+	go func() { ended <- r.h.Run(ctx) }()
+	t.Cleanup(func() { stop(); must(t, <-ended) })
+	<-changed // the first sample is there
+	return r
+}
+
+// ask sends a request and returns the answer.
+func (r *room) ask(req *http.Request) *httptest.ResponseRecorder {
+	r.Helper()
+	w := httptest.NewRecorder()
+	r.h.ServeHTTP(w, req)
+	return w
+}
+
+func (r *room) get(path string) *httptest.ResponseRecorder {
+	r.Helper()
+	return r.ask(httptest.NewRequest(http.MethodGet, path, nil))
+}
+
+func (r *room) post(path string, form url.Values) *httptest.ResponseRecorder {
+	r.Helper()
+	req := httptest.NewRequest(http.MethodPost, path, strings.NewReader(form.Encode()))
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	return r.ask(req)
+}
+
+// has checks status and texts of an answer.
+func (r *room) has(w *httptest.ResponseRecorder, status int, texts ...string) {
+	r.Helper()
+	if w.Code != status {
+		r.Errorf("status is %d, want %d: %.600s", w.Code, status, w.Body)
+	}
+	for _, text := range texts {
+		if !strings.Contains(w.Body.String(), text) {
+			r.Errorf("the page does not have %q", text)
+		}
+	}
+}

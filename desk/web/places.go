@@ -1,0 +1,352 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+)
+
+// broker is what the page needs of a broker.
+type broker interface {
+	// list returns the queues; an error that wraps desk.ErrNoManagement if nobody
+	// lists them.
+	list(ctx context.Context) ([]desk.Queue, error)
+	byName(ctx context.Context, queue string) (desk.Queue, error)
+	open(queue string) (desk.Source, error)
+	health() error
+	version() string // empty: not known yet
+}
+
+type realBroker struct {
+	conn    *connection.Conn
+	journal *desk.Journal
+}
+
+func (b *realBroker) list(ctx context.Context) ([]desk.Queue, error) {
+	return desk.Queues(ctx, b.conn)
+}
+
+func (b *realBroker) byName(ctx context.Context, queue string) (desk.Queue, error) {
+	return desk.QueueByName(ctx, b.conn, queue)
+}
+
+func (b *realBroker) open(queue string) (desk.Source, error) {
+	return desk.NewLive(b.conn, queue, desk.LiveConfig{Journal: b.journal, OnlyWhenAsked: true})
+}
+
+func (b *realBroker) health() error { return b.conn.Health() }
+
+func (b *realBroker) version() string {
+	if s := b.conn.Server(); s.Version != (connection.Version{}) {
+		return s.Version.String()
+	}
+	return ""
+}
+
+// place names a source: exactly one of both is set.
+type place struct{ Queue, Store string }
+
+func (p place) String() string {
+	if p.Queue != "" {
+		return p.Queue
+	}
+	return p.Store
+}
+
+func (p place) values() url.Values {
+	if p.Queue != "" {
+		return url.Values{"queue": {p.Queue}}
+	}
+	return url.Values{"store": {p.Store}}
+}
+
+func placeOf(v url.Values) place {
+	if q := v.Get("queue"); q != "" {
+		return place{Queue: q}
+	}
+	return place{Store: v.Get("store")}
+}
+
+// maxOpen is how many queues have their last look in memory at a time.
+const maxOpen = 4
+
+// places keeps the queues that people look at.
+type places struct {
+	mu   sync.Mutex
+	open []*opened // the one used last comes last
+}
+
+type opened struct {
+	queue  string
+	source desk.Source
+	busy   int // orders that work on it
+}
+
+// source returns a source, and what to call when it is no longer used.
+func (h *Handler) source(p place) (desk.Source, func(), error) {
+	if p.Queue == "" {
+		for _, s := range h.cfg.Sources {
+			if s.About().Name == p.Store {
+				return s, func() {}, nil
+			}
+		}
+		return nil, nil, errNoPlace
+	}
+	if h.broker == nil {
+		return nil, nil, errNoPlace
+	}
+	h.places.mu.Lock()
+	defer h.places.mu.Unlock()
+	var found *opened
+	for i, o := range h.places.open {
+		if o.queue == p.Queue {
+			found = o
+			h.places.open = append(h.places.open[:i], h.places.open[i+1:]...)
+			break
+		}
+	}
+	if found == nil {
+		s, err := h.broker.open(p.Queue)
+		if err != nil {
+			return nil, nil, err
+		}
+		found = &opened{queue: p.Queue, source: s}
+		for i := 0; i < len(h.places.open) && len(h.places.open) >= maxOpen; {
+			if h.places.open[i].busy > 0 {
+				i++
+				continue
+			}
+			h.places.open = append(h.places.open[:i], h.places.open[i+1:]...)
+		}
+	}
+	h.places.open = append(h.places.open, found)
+	found.busy++
+	return found.source, func() {
+		h.places.mu.Lock()
+		defer h.places.mu.Unlock()
+		found.busy--
+	}, nil
+}
+
+// sampled is what is known of all places, and how it was before.
+type sampled struct {
+	mu   sync.Mutex
+	last snapshot
+	was  map[place]*series
+}
+
+// snapshot is what is known of all places.
+type snapshot struct {
+	At        time.Time // zero: nothing yet
+	Letters   []depth   // queues of dead letters, and stores
+	Work      []desk.Queue
+	Err       error // of the broker
+	Since     time.Time
+	NoListing bool
+	Version   string
+	HasBroker bool
+	Count     int // of letters
+}
+
+// Away reports whether the broker does not answer.
+func (s snapshot) Away() bool { return s.Err != nil }
+
+// depth is how many letters are in a place.
+type depth struct {
+	Place     place
+	Letters   int
+	InHand    int
+	Consumers int
+	Refusal   string
+	Oldest    time.Time
+	Rate      float64 // letters per second that arrive
+	Err       error
+	Slow      time.Duration // that the question took
+	Plot      []point
+}
+
+// Collector says how the letters of a queue leave it.
+func (d depth) Collector() string {
+	switch {
+	case d.Place.Queue == "":
+		return ""
+	case d.Consumers == 0:
+		return "none"
+	case d.Consumers == 1:
+		return "1 consumer"
+	}
+	return fmt.Sprintf("%d consumers", d.Consumers)
+}
+
+// point is a depth at a time.
+type point struct {
+	At time.Time
+	N  int
+}
+
+const (
+	sampleEvery = 5 * time.Second
+	plotFor     = time.Hour
+	plotEvery   = 20 * time.Second
+	maxSampled  = 200 // places with a plot
+)
+
+// series is the depth of a place over the last hour.
+type series struct{ points []point }
+
+// add notes a depth. The last point is replaced until it is old enough.
+func (s *series) add(p point) {
+	if n := len(s.points); n > 1 && p.At.Sub(s.points[n-2].At) < plotEvery {
+		s.points[n-1] = p
+	} else {
+		s.points = append(s.points, p)
+	}
+	for len(s.points) > 2 && p.At.Sub(s.points[0].At) > plotFor {
+		s.points = s.points[1:]
+	}
+}
+
+// sample asks for all depths again and again.
+func (h *Handler) sample(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	next := map[string]time.Time{} // a question that takes long is asked seldom
+	for {
+		h.sampleOnce(ctx, next)
+		h.changed.notify()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (h *Handler) sampleOnce(ctx context.Context, next map[string]time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	before := h.snapshot()
+	now := snapshot{At: time.Now(), HasBroker: h.broker != nil}
+	if h.broker != nil {
+		h.sampleBroker(ctx, before, &now)
+	}
+	for _, s := range h.cfg.Sources {
+		now.Letters = append(now.Letters, h.sampleStore(ctx, s, before, next))
+	}
+	h.sampled.mu.Lock()
+	defer h.sampled.mu.Unlock()
+	if h.sampled.was == nil {
+		h.sampled.was = map[place]*series{}
+	}
+	there := map[place]bool{}
+	for i, d := range now.Letters {
+		there[d.Place] = true
+		was := h.sampled.was[d.Place]
+		if was == nil && len(h.sampled.was) < maxSampled {
+			was = &series{}
+			h.sampled.was[d.Place] = was
+		}
+		if was == nil {
+			continue
+		}
+		if d.Err == nil && !now.Away() {
+			was.add(point{now.At, d.Letters})
+		}
+		now.Letters[i].Plot = append([]point(nil), was.points...)
+		now.Count += d.Letters
+	}
+	for p := range h.sampled.was {
+		if !there[p] {
+			delete(h.sampled.was, p)
+		}
+	}
+	h.sampled.last = now
+}
+
+func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapshot) {
+	now.Version = h.broker.version()
+	queues, err := h.broker.list(ctx)
+	if now.NoListing = isNoManagement(err); now.NoListing {
+		queues, err = nil, h.broker.health()
+	}
+	if health := h.broker.health(); health != nil && connection.ClassOf(health) != connection.Bug {
+		err = health
+	}
+	named := map[string]bool{}
+	for _, q := range queues {
+		named[q.Name] = true
+	}
+	for _, name := range h.cfg.Queues {
+		if named[name] || err != nil {
+			continue
+		}
+		q, oneErr := h.broker.byName(ctx, name)
+		q.Name, q.IsDeadLetters = name, true
+		if oneErr != nil {
+			now.Letters = append(now.Letters, depth{Place: place{Queue: name}, Err: oneErr})
+			continue
+		}
+		queues = append(queues, q)
+	}
+	if err != nil { // shows what was known last
+		now.Err, now.Since = err, before.Since
+		if !before.Away() {
+			now.Since = time.Now()
+		}
+		now.Work = before.Work
+		for _, d := range before.Letters {
+			if d.Place.Queue != "" {
+				now.Letters = append(now.Letters, d)
+			}
+		}
+		return
+	}
+	shown := map[string]bool{}
+	for _, name := range h.cfg.Queues {
+		shown[name] = true
+	}
+	for _, q := range queues {
+		switch {
+		case q.IsDeadLetters || shown[q.Name]:
+			now.Letters = append(now.Letters, depth{
+				Place: place{Queue: q.Name}, Letters: q.Ready + q.Unacked, InHand: q.Unacked, Consumers: q.Consumers,
+				Refusal: q.Refusal, Oldest: q.Oldest, Rate: q.PublishRate,
+			})
+		case q.DeadLetters != "" || q.Ready+q.Unacked > 0 || q.Consumers > 0:
+			now.Work = append(now.Work, q)
+		}
+	}
+}
+
+// sampleStore counts the letters of a store, seldom if that takes long.
+func (h *Handler) sampleStore(ctx context.Context, s desk.Source, before snapshot, next map[string]time.Time) depth {
+	name := s.About().Name
+	began := time.Now()
+	if began.Before(next[name]) {
+		for _, d := range before.Letters {
+			if d.Place.Store == name {
+				return d
+			}
+		}
+	}
+	d := depth{Place: place{Store: name}}
+	list, err := s.List(ctx, desk.Filter{}, desk.Page{Limit: 1, CountAll: true})
+	d.Slow = time.Since(began)
+	next[name] = time.Now().Add(20 * d.Slow)
+	d.Letters, d.Err = list.Matched, err
+	if len(list.Letters) > 0 {
+		d.Oldest = list.Letters[0].Failed
+	}
+	return d
+}
+
+func (h *Handler) snapshot() snapshot {
+	h.sampled.mu.Lock()
+	defer h.sampled.mu.Unlock()
+	return h.sampled.last
+}

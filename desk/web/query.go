@@ -1,0 +1,220 @@
+package web
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// Names of the conditions of a filter in an address.
+var conditions = []condition{
+	{"text", "text"}, {"error", "error"}, {"group", "group"}, {"cause", "cause"}, {"failed", "queue that failed"}, {"etype", "type of the error"},
+	{"exchange", "exchange"}, {"key", "routing key"}, {"mid", "message id"}, {"header", "header"}, {"state", "state"},
+	{"newer", "failed within"}, {"older", "failed before"}, {"id", "letter"},
+}
+
+type condition struct{ Name, Label string }
+
+// filterOf reads the conditions of an address.
+func filterOf(v url.Values, now time.Time) (f desk.Filter, err error) {
+	f = desk.Filter{
+		Text: v.Get("text"), Error: v.Get("error"), Fingerprint: v.Get("group"), Cause: xdeath.Cause(v.Get("cause")), Queue: v.Get("failed"),
+		ErrorType: v.Get("etype"), Exchange: v.Get("exchange"), RoutingKey: v.Get("key"),
+		IDs: filled(v["id"]), MessageIDs: filled(v["mid"]), States: filled(v["state"]),
+	}
+	for _, header := range filled(v["header"]) {
+		name, value, _ := strings.Cut(header, "=")
+		if f.Headers == nil {
+			f.Headers = map[string]string{}
+		}
+		f.Headers[name] = value
+	}
+	for name, at := range map[string]*time.Time{"newer": &f.From, "older": &f.Before} {
+		text := strings.TrimSpace(v.Get(name))
+		if text == "" {
+			continue
+		}
+		if d, bad := parseSpan(text); bad == nil {
+			*at = now.Add(-d)
+		} else if *at, bad = time.Parse(time.RFC3339, text); bad != nil {
+			return f, fmt.Errorf("%w: %s is %.40q, want a span such as 30m, 24h or 7d, or a time such as 2026-11-23T10:00:00Z", errForm, name, text)
+		}
+	}
+	return f, nil
+}
+
+// parseSpan is time.ParseDuration with days.
+func parseSpan(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		d, err := time.ParseDuration(days + "h")
+		if d > 100*366*time.Hour {
+			return 0, fmt.Errorf("%s is too long", text)
+		}
+		return d * 24, err
+	}
+	return time.ParseDuration(text)
+}
+
+// filled returns the values that are not empty; nil if there are none.
+func filled(values []string) (out []string) {
+	for _, v := range values {
+		if v = strings.TrimSpace(v); v != "" {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+// onlyFilter returns the conditions of an address, without anything else.
+func onlyFilter(v url.Values) url.Values {
+	out := url.Values{}
+	for _, c := range conditions {
+		if values := filled(v[c.Name]); values != nil {
+			out[c.Name] = values
+		}
+	}
+	return out
+}
+
+// chip is a condition that is set, with the address without it.
+type chip struct {
+	Label, Value string
+	Without      string
+}
+
+func chipsOf(page string, p place, v url.Values) (chips []chip) {
+	for _, c := range conditions {
+		values := filled(v[c.Name])
+		for i, value := range values {
+			rest := onlyFilter(v)
+			rest[c.Name] = slices.Delete(slices.Clone(values), i, i+1)
+			chips = append(chips, chip{c.Label, value, address(page, p, rest)})
+		}
+	}
+	return chips
+}
+
+// address is the relative address of a page for a place.
+func address(page string, p place, filter url.Values, more ...string) string {
+	v := p.values()
+	for name, values := range filter {
+		v[name] = values
+	}
+	for i := 0; i+1 < len(more); i += 2 {
+		if more[i+1] == "" {
+			v.Del(more[i])
+		} else {
+			v.Set(more[i], more[i+1])
+		}
+	}
+	return page + "?" + v.Encode()
+}
+
+// spans are those of trends.
+var spans = []struct {
+	span time.Duration
+	name string
+}{
+	{time.Hour, "last hour"}, {6 * time.Hour, "last 6 hours"}, {24 * time.Hour, "last 24 hours"}, {7 * 24 * time.Hour, "last 7 days"},
+	{30 * 24 * time.Hour, "last 30 days"}, {365 * 24 * time.Hour, "last year"},
+}
+
+// spanOf returns the shortest span that reaches back to a time.
+func spanOf(first, now time.Time) (time.Duration, string) {
+	for _, s := range spans {
+		if now.Sub(first) <= s.span {
+			return s.span, s.name
+		}
+	}
+	last := spans[len(spans)-1]
+	return last.span, last.name
+}
+
+// ago says how long a time is past.
+func ago(at, now time.Time) string {
+	d := now.Sub(at)
+	future := d < 0
+	d = max(d, -d)
+	var text string
+	switch {
+	case d < 10*time.Second:
+		return "now"
+	case d < time.Minute:
+		text = fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < time.Hour:
+		text = fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 48*time.Hour:
+		text = fmt.Sprintf("%d h", int(d.Hours()))
+	default:
+		text = fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+	if future {
+		return "in " + text
+	}
+	return text + " ago"
+}
+
+// number writes a number with commas between thousands.
+func number(n int) string {
+	text := fmt.Sprint(max(n, -n))
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	if n < 0 {
+		return "-" + text
+	}
+	return text
+}
+
+func size(n int) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+}
+
+// some writes a number that may be greater.
+func some(n int, more bool) string {
+	if more {
+		return number(n) + "+"
+	}
+	return number(n)
+}
+
+func someLetters(n int, more bool) string {
+	switch {
+	case more && n == 0:
+		return "letters"
+	case more:
+		return number(n) + "+ letters"
+	}
+	return letters(n)
+}
+
+func letters(n int) string {
+	if n == 1 {
+		return "1 letter"
+	}
+	return number(n) + " letters"
+}
+
+// target says where a letter goes that is sent back.
+func target(l desk.Letter) string {
+	to, known := l.Target()
+	switch {
+	case !known:
+		return ""
+	case to.Exchange == "":
+		return "queue " + to.RoutingKey
+	}
+	return "exchange " + to.Exchange + " with key " + cmp.Or(to.RoutingKey, "(empty)")
+}

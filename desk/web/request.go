@@ -1,0 +1,275 @@
+package web
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+)
+
+// request is one request with what answers it.
+type request struct {
+	h    *Handler
+	w    http.ResponseWriter
+	r    *http.Request
+	ctx  context.Context
+	form url.Values // of the URL, and of the body of a POST
+
+	release func() // the place for a page that is being made
+}
+
+// view is what a template shows.
+type view struct {
+	Title    string
+	Nav      string // the entry of the navigation that is marked
+	Events   string // the URL of changes of this page
+	Snapshot snapshot
+	ReadOnly bool
+	Said     string // what the request before has done
+	Data     any
+}
+
+var (
+	errNoPage   = errors.New("there is no such page")
+	errNoPlace  = errors.New("there is no such queue or store here")
+	errReadOnly = errors.New("this desk is read-only")
+	errForm     = errors.New("the form is not valid")
+)
+
+func isNoManagement(err error) bool { return errors.Is(err, desk.ErrNoManagement) }
+
+// page makes an http.HandlerFunc of what answers a request.
+func (h *Handler) page(answer func(*request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case h.requests <- struct{}{}:
+		case <-r.Context().Done():
+			return
+		}
+		req := &request{h: h, w: w, r: r, release: sync.OnceFunc(func() { <-h.requests })}
+		defer req.release()
+		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
+		defer cancel()
+		req.ctx = ctx
+		err := req.read()
+		if err == nil {
+			err = answer(req)
+		}
+		if err != nil {
+			req.fail(err)
+		}
+	}
+}
+
+func (r *request) read() error {
+	r.form = r.r.URL.Query()
+	if r.r.Method != http.MethodPost {
+		return nil
+	}
+	r.r.Body = http.MaxBytesReader(r.w, r.r.Body, maxForm)
+	if err := r.r.ParseForm(); err != nil {
+		return fmt.Errorf("%w: %w", errForm, err)
+	}
+	r.form = r.r.Form
+	return nil
+}
+
+// source returns the source that the request names, until the request has ended.
+func (r *request) source() (desk.Source, place, error) {
+	p := placeOf(r.form)
+	s, release, err := r.h.source(p)
+	if err != nil {
+		return nil, p, err
+	}
+	context.AfterFunc(r.ctx, release)
+	return s, p, nil
+}
+
+// some returns the source, and the first letters of those that the request is about.
+func (r *request) some(n int) (desk.Source, place, desk.List, error) {
+	source, p, err := r.source()
+	if err != nil {
+		return nil, p, desk.List{}, err
+	}
+	f, err := filterOf(r.form, time.Now())
+	if err != nil {
+		return nil, p, desk.List{}, err
+	}
+	list, err := source.List(r.ctx, f, desk.Page{Limit: n})
+	return source, p, list, err
+}
+
+// show answers with a page.
+func (r *request) show(name string, v view) error { return r.showStatus(http.StatusOK, name, v) }
+
+func (r *request) showStatus(status int, name string, v view) error {
+	v.Snapshot, v.ReadOnly = r.h.snapshot(), r.h.cfg.ReadOnly
+	if v.Events == "" {
+		v.Events = "events?view=status"
+	}
+	v.Said = r.h.messages.take(r.form.Get("said"))
+	var b bytes.Buffer
+	if err := r.h.pages.execute(&b, name, v); err != nil {
+		return err
+	}
+	r.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	r.w.WriteHeader(status)
+	r.release() // a slow browser keeps no other from its page
+	_, _ = r.w.Write(b.Bytes())
+	return nil
+}
+
+// redirect sends the browser to another page, which says what was done. The address is
+// relative, because only the browser knows where the page is mounted.
+func (r *request) redirect(to string, values url.Values, said string) error {
+	if said != "" {
+		if values == nil {
+			values = url.Values{}
+		}
+		values.Set("said", r.h.messages.put(said))
+	}
+	if len(values) > 0 {
+		to += "?" + values.Encode()
+	}
+	r.w.Header().Set("Location", to)
+	r.w.WriteHeader(http.StatusSeeOther)
+	return nil
+}
+
+// by is who orders, and why.
+func (r *request) by() desk.By {
+	return desk.By{Who: r.h.cfg.Who(r.r), Why: strings.TrimSpace(r.form.Get("why"))}
+}
+
+// problem is an error with what to do about it.
+type problem struct {
+	Status int
+	Head   string
+	Text   string
+	Advice string
+	Place  place
+	Look   string // where to go after a look, which is what to do
+}
+
+func (r *request) fail(err error) {
+	p := problemOf(err)
+	p.Place = placeOf(r.form)
+	if errors.Is(err, desk.ErrNotLooked) && r.r.Method == http.MethodGet {
+		p.Look = strings.TrimPrefix(r.r.URL.Path, "/") + "?" + r.r.URL.RawQuery
+	}
+	if p.Status >= 500 {
+		r.h.cfg.Logger.Warn("web: a page could not be shown", "path", r.r.URL.Path, "error", err)
+	}
+	if err := r.showStatus(p.Status, "problem", view{Title: p.Head, Data: p}); err != nil {
+		http.Error(r.w, "the page could not be made", http.StatusInternalServerError)
+	}
+}
+
+// problemOf says what an error means to a person.
+func problemOf(err error) problem {
+	var refused *desk.RefusedError
+	var large *http.MaxBytesError
+	var broker *amqp.Error
+	var dial *net.OpError // of a connection that could not be made in time
+	switch {
+	case errors.Is(err, errNoPage):
+		return problem{Status: 404, Head: "There is no such page", Advice: "Begin at the overview."}
+	case errors.Is(err, errNoPlace):
+		return problem{Status: 404, Head: "Not here", Text: err.Error(), Advice: "The overview lists the queues and stores of this desk."}
+	case errors.Is(err, desk.ErrNoLetter):
+		return problem{Status: 404, Head: "This letter is not here any more", Text: err.Error(), Advice: "Somebody may have sent it back, or another consumer has it. Look again, or see the audit."}
+	case errors.Is(err, desk.ErrNoOrder):
+		return problem{Status: 404, Head: "There is no such order", Text: err.Error(), Advice: "The page of orders lists those of this journal."}
+	case errors.Is(err, errReadOnly):
+		return problem{Status: 403, Head: "This desk is read-only", Text: "It was started with --read-only.", Advice: "Use the command rehop, or a desk that may change letters."}
+	case errors.As(err, &large):
+		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("A form may have %d MiB.", maxForm>>20), Advice: "Change such a letter with rehop dlq edit --body FILE."}
+	case errors.Is(err, errForm):
+		return problem{Status: 400, Head: "Something in the form is not right", Text: err.Error(), Advice: "Go back, mend it, and send the form again."}
+	case errors.Is(err, desk.ErrNotLooked):
+		return problem{Status: 200, Head: "Nobody has looked into this queue yet"}
+	case errors.As(err, &refused):
+		return problem{Status: 409, Head: "A look could cost a letter", Text: refused.Reason + ".", Advice: sentence(refused.Advice)}
+	case errors.As(err, &broker) && broker.Code == amqp.NotFound:
+		return problem{Status: 404, Head: "There is no such queue", Text: broker.Reason, Advice: "It may have been deleted. The overview lists the queues that exist."}
+	case errors.As(err, &broker) && broker.Code == amqp.AccessRefused:
+		return problem{Status: 403, Head: "The broker does not allow it", Text: broker.Reason, Advice: "Give the user of this desk the permission, or use another user. rehop doctor says more."}
+	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &dial):
+		return problem{Status: 504, Head: "No answer in time", Text: err.Error(), Advice: "Try again, or ask for fewer letters."}
+	case connection.ClassOf(err) == connection.Transient:
+		return problem{Status: 503, Head: "The broker is away", Text: err.Error(), Advice: "The letters are safe in their queues. The desk connects again by itself: try again when the state at the top says so."}
+	case connection.ClassOf(err) == connection.Bug:
+		return problem{Status: 400, Head: "This cannot be done", Text: err.Error(), Advice: "Go back and change it."}
+	}
+	return problem{Status: 500, Head: "That did not work", Text: err.Error(), Advice: "Try again. rehop doctor looks for the reason."}
+}
+
+func sentence(s string) string {
+	if s == "" {
+		return ""
+	}
+	return strings.ToUpper(s[:1]) + s[1:] + "."
+}
+
+// backTo is the address of a page of this desk that a form has named, and a page that
+// is always there if it names another.
+func backTo(raw string, p place) (string, url.Values) {
+	u, err := url.Parse(raw)
+	known := []string{"groups", "letters", "letter", "send", "edit", "keep"}
+	if err != nil || u.IsAbs() || u.Host != "" || !slices.Contains(known, u.Path) {
+		return "groups", p.values()
+	}
+	v := u.Query()
+	v.Del("said")
+	return u.Path, v
+}
+
+// messages are what redirects say, each shown once.
+type messages struct {
+	mu    sync.Mutex
+	texts map[string]message
+}
+
+type message struct {
+	text string
+	at   time.Time
+}
+
+const maxMessages = 100
+
+func (m *messages) put(text string) (id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, old := range m.texts {
+		if time.Since(old.at) > time.Minute || len(m.texts) >= maxMessages {
+			delete(m.texts, id)
+		}
+	}
+	if m.texts == nil {
+		m.texts = map[string]message{}
+	}
+	id = rand.Text()
+	m.texts[id] = message{text, time.Now()}
+	return id
+}
+
+func (m *messages) take(id string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	text := m.texts[id].text
+	delete(m.texts, id)
+	return text
+}

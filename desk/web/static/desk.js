@@ -1,0 +1,91 @@
+"use strict";
+// Without this script the page works, and is as new as its last reload.
+
+const root = document.documentElement;
+try {
+  const theme = localStorage.getItem("rehop-desk-theme");
+  if (theme) root.dataset.theme = theme;
+} catch { /* storage is forbidden here */ }
+
+function ago(then) {
+  const d = (Date.now() - then) / 1000, s = Math.abs(d);
+  const text = s < 60 ? Math.floor(s) + " s" : s < 3600 ? Math.floor(s / 60) + " min" : s < 172800 ? Math.floor(s / 3600) + " h" : Math.floor(s / 86400) + " days";
+  return s < 10 ? "now" : d < 0 ? "in " + text : text + " ago";
+}
+
+function refreshTimes() {
+  for (const t of document.querySelectorAll("time")) {
+    if (/( ago|^now|^in )/.test(t.textContent)) t.textContent = ago(Date.parse(t.dateTime));
+  }
+}
+
+// The server sends parts of the page, which it has escaped, when they change.
+function listen(address) {
+  const source = new EventSource(address);
+  const lost = document.getElementById("lost");
+  let gone = 0;
+  source.onopen = () => { clearTimeout(gone); gone = 0; lost.hidden = true; };
+  source.onerror = () => {
+    if (!gone) gone = setTimeout(() => { lost.hidden = false; }, 1500);
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => listen(address), 3000);
+  };
+  source.onmessage = (e) => {
+    const part = JSON.parse(e.data), old = document.getElementById(part.id);
+    if (!old) return;
+    const box = document.createElement("template");
+    box.innerHTML = part.html;
+    const fresh = box.content.firstElementChild;
+    // Somebody who is in the part stays where they were.
+    const inside = old.contains(document.activeElement) ? [...old.querySelectorAll("a, button, summary, input")].indexOf(document.activeElement) : -1;
+    const open = [...old.querySelectorAll("details")].map((d) => d.open);
+    const row = [...old.querySelectorAll("[data-row]")].findIndex((r) => r.classList.contains("at"));
+    old.replaceWith(fresh);
+    fresh.querySelectorAll("details").forEach((d, i) => { d.open = open[i] || d.open; });
+    if (row >= 0) fresh.querySelectorAll("[data-row]")[row]?.classList.add("at");
+    if (inside >= 0) fresh.querySelectorAll("a, button, summary, input")[inside]?.focus({ preventScroll: true });
+  };
+  addEventListener("pagehide", () => source.close());
+}
+
+function move(step) {
+  const rows = [...document.querySelectorAll("[data-row]")];
+  if (!rows.length) return;
+  const at = rows.findIndex((r) => r.classList.contains("at"));
+  const next = rows[Math.min(Math.max(at + step, 0), rows.length - 1)];
+  rows[at]?.classList.remove("at");
+  next.classList.add("at");
+  next.querySelector("a")?.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "nearest" });
+}
+
+const keys = {
+  "/": () => document.querySelector(".find input").focus(),
+  j: () => move(1),
+  k: () => move(-1),
+  g: () => { location.href = "./"; },
+  o: () => { location.href = "orders"; },
+  a: () => { location.href = "audit"; },
+  s: () => (document.querySelector("[data-row].at a.tint") || document.querySelector("[data-key=s]"))?.click(),
+  u: () => document.querySelector("[data-key=u]")?.click(),
+};
+
+addEventListener("DOMContentLoaded", () => {
+  if (window.EventSource) listen(document.body.dataset.events);
+  setInterval(refreshTimes, 20000);
+  document.querySelector("[data-theme-switch]").addEventListener("click", () => {
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+    try { localStorage.setItem("rehop-desk-theme", root.dataset.theme); } catch { /* storage is forbidden here */ }
+  });
+  addEventListener("keydown", (e) => {
+    if (e.key === "Escape") { document.activeElement?.blur(); return; }
+    if (e.ctrlKey || e.metaKey || e.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.tagName)) return;
+    const act = keys[e.key];
+    if (act) { e.preventDefault(); act(); }
+  });
+  // A form that is sent twice is one order; a button that looks pressed says so.
+  for (const form of document.querySelectorAll("form[method=post]:not([action=export])")) {
+    form.addEventListener("submit", () => setTimeout(() => form.querySelectorAll("button").forEach((b) => { b.disabled = true; }), 0));
+  }
+});
+addEventListener("pageshow", (e) => { if (e.persisted) location.reload(); });

@@ -1,0 +1,201 @@
+package web
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+)
+
+// Config is for [New]. Journal is required, and Conn or Sources.
+type Config struct {
+	Journal *desk.Journal
+
+	// Conn is the connection to the broker whose queues are shown. With
+	// connection.Config.ManagementURL all queues of dead letters are found, without
+	// only those of Queues. Nil: only Sources are shown.
+	Conn *connection.Conn
+
+	// Queues are queues of dead letters that are shown whatever their names are.
+	Queues []string
+
+	// Sources are shown beside the queues: stores of collected letters.
+	Sources []desk.Source
+
+	// ReadOnly refuses whatever changes a letter. A look is allowed.
+	ReadOnly bool
+
+	// Who names the person behind a request, for the audit. Defaults to "desk".
+	Who func(*http.Request) string
+
+	// Logger receives what the page could not do. If nil, nothing is logged.
+	Logger *slog.Logger
+}
+
+// Handler is the page. It is safe for concurrent use.
+type Handler struct {
+	cfg    Config
+	broker broker
+	pages  *pages
+	mux    http.Handler
+
+	changed  *signal
+	sampled  sampled
+	places   places
+	orders   orders
+	messages messages
+
+	requests chan struct{} // a place for each page that is being made
+	streams  chan struct{} // and for each browser that is told of changes
+}
+
+const (
+	// maxRequests bounds the pages that are made at a time, and so their memory.
+	maxRequests = 16
+	// maxStreams bounds the browsers that are told of changes.
+	maxStreams = 100
+	// askTimeout bounds each question to a source.
+	askTimeout = 15 * time.Second
+	// maxForm bounds what a browser sends: an edited body.
+	maxForm = 8 << 20
+)
+
+//go:embed static
+var static embed.FS
+
+// New returns a Handler. It starts nothing: see [Handler.Run].
+func New(cfg Config) (*Handler, error) {
+	var errs []error
+	if cfg.Journal == nil {
+		errs = append(errs, errors.New("web: Config.Journal is nil"))
+	}
+	if cfg.Conn == nil && len(cfg.Sources) == 0 {
+		errs = append(errs, errors.New("web: Config has neither a Conn nor Sources"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, connection.WithClass(err, connection.Bug)
+	}
+	if cfg.Who == nil {
+		cfg.Who = func(*http.Request) string { return "desk" }
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	var b broker
+	if cfg.Conn != nil {
+		b = &realBroker{conn: cfg.Conn, journal: cfg.Journal}
+	}
+	return newHandler(cfg, b)
+}
+
+func newHandler(cfg Config, b broker) (*Handler, error) {
+	p, err := readPages()
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{
+		cfg: cfg, broker: b, pages: p, changed: newSignal(),
+		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams),
+	}
+	h.orders.running = map[string]*running{}
+	files, err := fs.Sub(static, "static")
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /static/", cached(http.StripPrefix("/static/", http.FileServerFS(files))))
+	mux.HandleFunc("GET /events", h.events)
+	for pattern, make := range map[string]func(*request) error{
+		"GET /{$}": h.overview, "GET /groups": h.groups, "GET /letters": h.letters, "GET /letter": h.letter,
+		"GET /search": h.search, "GET /orders": h.listOrders, "GET /order": h.order, "GET /audit": h.audit,
+		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body,
+		"POST /look": h.look, "POST /send": h.send, "POST /edit": h.edit, "POST /keep": h.keep,
+		"POST /export": h.export, "POST /stop": h.stop, "POST /resume": h.resume,
+	} {
+		mux.HandleFunc(pattern, h.page(make))
+	}
+	mux.HandleFunc("/", h.page(func(*request) error { return errNoPage }))
+	h.mux = headers(http.NewCrossOriginProtection().Handler(mux))
+	return h, nil
+}
+
+// Run watches the depths of the queues and carries out orders, until ctx ends. Then it
+// stops the orders, which can be resumed, and returns nil when all have ended. Without it
+// the page shows no depths and takes no orders.
+func (h *Handler) Run(ctx context.Context) error {
+	var all sync.WaitGroup
+	h.orders.begin(ctx, &all)
+	all.Go(func() { h.sample(ctx) })
+	<-ctx.Done()
+	h.orders.end()
+	h.changed.close()
+	all.Wait()
+	return nil
+}
+
+// ServeHTTP answers a request. The path of the page itself is "/".
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.mux.ServeHTTP(w, r) }
+
+// headers sets what keeps a browser from doing what a letter tells it.
+func headers(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		set := w.Header().Set
+		set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+		set("X-Content-Type-Options", "nosniff")
+		set("X-Frame-Options", "DENY")
+		set("Referrer-Policy", "same-origin")
+		set("Cross-Origin-Opener-Policy", "same-origin")
+		set("Cross-Origin-Resource-Policy", "same-origin")
+		set("Cache-Control", "no-store")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// cached lets browsers keep files, whose names carry their version.
+func cached(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "private, max-age=86400")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// signal tells any number of waiters that something has changed.
+type signal struct {
+	mu     sync.Mutex
+	ch     chan struct{}
+	closed bool
+}
+
+func newSignal() *signal { return &signal{ch: make(chan struct{})} }
+
+// next returns a channel that is closed at the next change, and false after close.
+func (s *signal) next() (<-chan struct{}, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ch, !s.closed
+}
+
+func (s *signal) notify() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		close(s.ch)
+		s.ch = make(chan struct{})
+	}
+}
+
+func (s *signal) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		close(s.ch)
+	}
+}
