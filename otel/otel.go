@@ -1,0 +1,113 @@
+// Package otel tells OpenTelemetry what connections, producers, consumers and stores
+// do. It has metrics by the semantic conventions for messaging and a trace for each
+// message, and it is a set of hooks: the rest of the SDK does not know it.
+//
+//	telemetry := otel.New(otel.Config{})
+//	conn, err := connection.Open(ctx, connection.Config{URLs: urls, Traces: []connection.Trace{telemetry.Connection("orders")}})
+//	publisher, err := producer.New(conn, producer.Config{Traces: []producer.Trace{telemetry.Producer()}})
+//	worker, err := consumer.New(conn, orders, handle, consumer.Config{Traces: []consumer.Trace{telemetry.Consumer()}})
+//
+// Metrics and spans go to the global providers of go.opentelemetry.io/otel, or to the
+// ones in [Config]. The dashboard for Grafana in dashboards/ and the rules for
+// Prometheus in alerts/ are generated from the same list as the instruments.
+//
+// # One message, one trace
+//
+// The producer writes the W3C headers traceparent and tracestate into each message.
+// Every copy of the message keeps them: in waits, in dead-letter queues, in a store
+// and in the fallback. So each attempt is a span under the publish, with the number
+// of the attempt, its error and the place of the message afterwards. The handler's
+// ctx carries that span.
+//
+// # Labels
+//
+// No label has a value out of a message, other than the name of its exchange. Names of
+// exchanges and queues and types of errors are counted: the first 100 of each are
+// labels, and the later ones are together under "_OTHER". Message ids, routing keys
+// and the texts of errors are attributes of spans only.
+package otel
+
+import (
+	"errors"
+	"log/slog"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+)
+
+//go:generate go run ./internal/generate/cmd
+
+// Config of a Telemetry. Its zero value is usable.
+type Config struct {
+	// MeterProvider gets the metrics. Defaults to the global one.
+	MeterProvider metric.MeterProvider
+
+	// TracerProvider gets the spans. Defaults to the global one. Sampling is its
+	// business: a consumer follows the decision that came with the message.
+	TracerProvider trace.TracerProvider
+
+	// Propagator writes and reads the context of a message in its headers. Defaults
+	// to W3C Trace Context; with propagation.Baggage beside it the headers carry
+	// baggage too.
+	Propagator propagation.TextMapPropagator
+
+	// Logger hears of queues and stores that WatchQueues and WatchStore cannot ask,
+	// once until they can again. Nil: silent.
+	Logger *slog.Logger
+}
+
+// Telemetry makes the hooks. One is enough for a program; it lives as long as its
+// providers. Its methods may be called concurrently.
+type Telemetry struct {
+	tracer     trace.Tracer
+	propagator propagation.TextMapPropagator
+	fields     []string // headers that it writes
+	log        *slog.Logger
+
+	producers   producers
+	consumers   consumers
+	connections connections
+	stores      stores
+	watched     watched
+}
+
+const scope = "github.com/rehop/rehop/otel"
+
+// New returns a Telemetry. It reports instruments that its MeterProvider cannot make
+// to otel.Handle of OpenTelemetry, and does without them.
+func New(cfg Config) *Telemetry {
+	if cfg.MeterProvider == nil {
+		cfg.MeterProvider = otel.GetMeterProvider()
+	}
+	if cfg.TracerProvider == nil {
+		cfg.TracerProvider = otel.GetTracerProvider()
+	}
+	if cfg.Propagator == nil {
+		cfg.Propagator = propagation.TraceContext{}
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	t := &Telemetry{
+		tracer:     cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
+		propagator: cfg.Propagator,
+		fields:     cfg.Propagator.Fields(),
+		log:        cfg.Logger,
+	}
+	m := &instruments{meter: cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))}
+	t.producers.init(m)
+	t.consumers.init(m)
+	t.connections.init(m)
+	t.stores.init(m)
+	t.watched.init(m)
+	if err := errors.Join(m.errs...); err != nil {
+		otel.Handle(err)
+	}
+	return t
+}
+
+// system is on every metric and span.
+var system = semconv.MessagingSystemRabbitMQ

@@ -1,0 +1,71 @@
+package otel
+
+import (
+	"context"
+	"sync"
+
+	"go.opentelemetry.io/otel/metric"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/rehop/rehop/otel/internal/catalog"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+// stores are the metrics of Forward.
+type stores struct {
+	mu        sync.Mutex
+	forwarded family
+}
+
+func (s *stores) init(i *instruments) {
+	s.forwarded = familyOf(catalog.Forwarded)
+	i.observe(func(o metric.Observer) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.forwarded.read(o)
+	}, &s.forwarded)
+}
+
+// Store returns the hooks of a store, for store.Config.Traces. A message of PutTx or
+// PutAt gets the context of the request that stores it into its headers, by a span
+// named after its exchange. So Forward, in whichever process it runs, publishes it in
+// the trace of that request.
+func (t *Telemetry) Store() store.Trace {
+	return store.Trace{Storing: func(ctx context.Context, m *producer.Message) {
+		exchange := t.producers.exchange(m.Exchange)
+		ctx, span := t.tracer.Start(ctx, create+" "+exchange.label, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+			system,
+			semconv.MessagingOperationName(create),
+			semconv.MessagingOperationTypeCreate,
+			semconv.MessagingDestinationTemplate(exchange.label),
+			semconv.MessagingDestinationName(destination(m.Exchange, m.RoutingKey, "")),
+			semconv.MessagingMessageID(m.ID),
+		))
+		if span.SpanContext().IsValid() {
+			m.Headers = t.inject(ctx, m.Headers)
+		}
+		span.End()
+	}}
+}
+
+const create = "create"
+
+// Forward returns the hooks of Store.Forward, for store.ForwardConfig.Traces. The
+// spans are those of the producer that Forward publishes with: give it the hooks of
+// [Telemetry.Producer]. They continue the trace that the message brought into the
+// store.
+func (t *Telemetry) Forward() store.ForwardTrace {
+	s := &t.stores
+	count := func(l store.Letter, failed string) {
+		exchange := t.producers.exchange(l.Message.Exchange).label
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.forwarded.at(exchange, failed).n++
+	}
+	return store.ForwardTrace{
+		Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) { count(l, "") },
+		Failed:    func(_ context.Context, l store.Letter, err error, _ store.State) { count(l, t.producers.causeOf(err)) },
+	}
+}
