@@ -2,26 +2,26 @@
 // code. The SDK gives services retries, delays and dead letters that work on
 // every broker from 3.10 to 4.3.
 //
-// # What a service writes
+// # The parts of a service
 //
 // A service opens a connection, declares its topology, publishes through a
 // producer and handles through a consumer. The example of this package is a
-// complete one. A service that only publishes, or only consumes, uses only that
-// package.
+// complete service. A service that only publishes, or only consumes, uses that
+// package alone.
 //
-// # What is promised
+// # The promises
 //
 //   - A message is safe when Publish returns nil: its queues have confirmed it,
 //     or a fallback has it.
-//   - A message whose handler fails is not lost. It is acked after its next place
-//     has confirmed it, or the broker moves it at-least-once. The exception is
-//     what a broker moves without a confirm of its own, if the broker is killed at
-//     that moment: on 3.x and on classic queues, messages that expire in the work
-//     queue or pass its delivery limit; on 3.x, messages in waits with a TTL, which
-//     the default there does without.
-//   - Attempts are counted in the same way on 3.10, 4.0 and 4.3, whatever way the
-//     message took. A crash or a lost connection spends no attempt.
-//   - A wait is never cut short, whatever waits beside it.
+//   - A message whose handler fails is not lost. The consumer acks it after its
+//     next place has confirmed it, or the broker moves it at-least-once. Brokers
+//     move some messages without a confirm of their own, and a broker that is
+//     killed at that moment can lose them: on 3.x and on classic queues, messages
+//     that expire in the work queue or pass its delivery limit; on 3.x, messages in
+//     waits with a TTL, which is not the default there.
+//   - Attempts are counted in the same way on 3.10, 4.0 and 4.3, on every way that a
+//     message can take. A crash or a lost connection spends no attempt.
+//   - A wait is never cut short. Messages with longer waits do not delay it.
 //   - Delivery is at-least-once. A duplicate has the message id of its original.
 //     Package consumer says where duplicates come from.
 //
@@ -30,14 +30,15 @@
 //
 // # Where to read on
 //
-//   - [github.com/rehop/rehop/topology]: what exists on the broker, and the
-//     drawing of it
+//   - [github.com/rehop/rehop/topology]: the exchanges and queues on the broker,
+//     with a drawing
 //   - [github.com/rehop/rehop/delay]: how long until the next attempt
 //   - [github.com/rehop/rehop/producer] and
 //     [github.com/rehop/rehop/consumer]: publish and handle
 //   - [github.com/rehop/rehop/connection]: stays connected
+//   - [github.com/rehop/rehop/service]: runs and stops the parts of a program together
 //   - [github.com/rehop/rehop/store]: keeps messages in a SQL database, while
 //     the broker is away or until a person has looked at them
 //   - [github.com/rehop/rehop/rehoptest]: a broker in the process, for tests
-//   - [github.com/rehop/rehop/xdeath]: what the headers say about a message's past
+//   - [github.com/rehop/rehop/xdeath]: reads the past of a message from its headers
 package rehop

@@ -27,20 +27,20 @@ func Example() {
 
 	orders := topology.WorkQueue{
 		Name:     "example.orders",
-		Bindings: []topology.Binding{{Exchange: "example.shop", Key: "order.#"}},
+		Bindings: []topology.Binding{{Exchange: "example.shop", RoutingKey: "order.#"}},
 		Waits:    delay.Fixed(200*time.Millisecond, 4), // delay.Default() is 1m, 5m, 10m, 20m
 	}
 	check(topology.Declare(ctx, conn, topology.Exchange{Name: "example.shop"}, orders))
 
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	check(err)
-	defer shop.Close()
-	receipt, err := shop.Publish(ctx, producer.Message{Exchange: "example.shop", Key: "order.paid", Body: []byte("Anna")})
+	defer publisher.Close()
+	receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "example.shop", RoutingKey: "order.paid", Body: []byte("Anna")})
 	check(err)
 	fmt.Println("safe in:", receipt.Place)
 
-	office, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
-		fmt.Printf("attempt %d: %s, %s\n", d.Attempt, d.Key, d.Body)
+	worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
+		fmt.Printf("attempt %d: %s, %s\n", d.Attempt, d.RoutingKey, d.Body)
 		if d.Attempt < 3 {
 			return errors.New("the printer is out of paper")
 		}
@@ -48,7 +48,7 @@ func Example() {
 		return nil
 	}, consumer.Config{})
 	check(err)
-	check(office.Run(ctx))
+	check(worker.Run(ctx))
 
 	// Output:
 	// safe in: queue

@@ -43,7 +43,7 @@ func slowHandshake(_ *peerConn, m method, _ uint16) bool {
 
 // reaching asks for a session twenty times, with 250 ms each, and returns how
 // many there were.
-func reaching(t *testing.T, c *Conn, use Use) (n int) {
+func reaching(t *testing.T, c *Conn, use Role) (n int) {
 	t.Helper()
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
@@ -61,7 +61,7 @@ func reaching(t *testing.T, c *Conn, use Use) (n int) {
 }
 
 func TestShortCallersGetAConnectionAllTheSame(t *testing.T) {
-	for _, use := range []Use{Publish, Consume} {
+	for _, use := range []Role{Publish, Consume} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{script: slowHandshake}
 			c := bubble(t, p, Config{})
@@ -108,12 +108,12 @@ func TestWaitingCallersAreBoundByTheirOwnContext(t *testing.T) {
 	})
 }
 
-func TestOnUpIsNotCutShortByItsCallers(t *testing.T) {
-	for _, use := range []Use{Publish, Consume} {
+func TestOnConnectIsNotCutShortByItsCallers(t *testing.T) {
+	for _, use := range []Role{Publish, Consume} {
 		synctest.Test(t, func(t *testing.T) {
 			p := new(peer)
 			var runs atomic.Int32
-			c := bubble(t, p, Config{OnUp: func(ctx context.Context, _ *Conn) error {
+			c := bubble(t, p, Config{OnConnect: func(ctx context.Context, _ *Conn) error {
 				runs.Add(1)
 				return sleep(ctx, 300*time.Millisecond)
 			}})
@@ -122,27 +122,27 @@ func TestOnUpIsNotCutShortByItsCallers(t *testing.T) {
 			p.hangUp()
 			synctest.Wait()
 			if n := reaching(t, c, use); n != 19 || runs.Load() != 2 {
-				t.Errorf("%d of 20 sessions for %v, OnUp ran %d times; want all but the first, and twice", n, use, runs.Load())
+				t.Errorf("%d of 20 sessions for %v, OnConnect ran %d times; want all but the first, and twice", n, use, runs.Load())
 			}
 		})
 	}
 }
 
-func TestOnUpEndsWithItsLimit(t *testing.T) {
+func TestOnConnectEndsWithItsLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(peer)
 		began, causes := time.Now(), make(chan error, 10)
-		c := bubble(t, p, Config{OnUp: func(ctx context.Context, _ *Conn) error {
+		c := bubble(t, p, Config{OnConnect: func(ctx context.Context, _ *Conn) error {
 			<-ctx.Done()
 			causes <- context.Cause(ctx)
 			return ctx.Err()
 		}})
-		ctx, cancel := context.WithTimeout(t.Context(), onUpLimit+time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), onConnectLimit+time.Second)
 		defer cancel()
 		if _, err := c.Session(ctx, Consume); err == nil {
-			t.Error("a session without OnUp")
+			t.Error("a session without OnConnect")
 		}
-		if err := <-causes; !errors.Is(err, errOnUpLimit) || time.Since(began) != onUpLimit+time.Second {
+		if err := <-causes; !errors.Is(err, errOnConnectLimit) || time.Since(began) != onConnectLimit+time.Second {
 			t.Errorf("the first ctx ended with %v", err)
 		}
 		p.hangUp()
@@ -187,7 +187,7 @@ func TestAConnectionThatComesLateStays(t *testing.T) {
 		defer cancel()
 		_, _ = c.Session(ctx, Consume)
 		time.Sleep(time.Hour)
-		if s := c.State(Consume); s.Status != Up || s.Generation != 1 {
+		if s := c.State(Consume); s.Status != Up || s.generation != 1 {
 			t.Errorf("state is %+v", s)
 		}
 	})
@@ -245,25 +245,25 @@ func TestThePublishSocketOfOpenMayFail(t *testing.T) {
 	})
 }
 
-func TestPublishingWaitsForOnUpOfTheOtherSocket(t *testing.T) {
+func TestPublishingWaitsForOnConnectOfTheOtherSocket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &peer{script: slowHandshake}
-		c := bubble(t, p, Config{OnUp: func(ctx context.Context, _ *Conn) error { return sleep(ctx, 5*time.Second) }})
+		c := bubble(t, p, Config{OnConnect: func(ctx context.Context, _ *Conn) error { return sleep(ctx, 5*time.Second) }})
 		began := time.Now()
 		session(t, c, Publish)
 		if took := time.Since(began); took != 5300*time.Millisecond {
-			t.Errorf("a session for Publish after %v, want both handshakes at once, then OnUp", took)
+			t.Errorf("a session for Publish after %v, want both handshakes at once, then OnConnect", took)
 		}
 	})
 }
 
-// OnUp opens sessions of the new connection while callers of both uses wait for
+// OnConnect opens sessions of the new connection while callers of both uses wait for
 // it, at first with nothing opened yet, then after a loss.
-func TestOnUpThatDeclaresDoesNotBlockItself(t *testing.T) {
+func TestOnConnectThatDeclaresDoesNotBlockItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(peer)
 		var runs atomic.Int32
-		c := bubble(t, p, Config{OnUp: func(ctx context.Context, conn *Conn) error {
+		c := bubble(t, p, Config{OnConnect: func(ctx context.Context, conn *Conn) error {
 			runs.Add(1)
 			s, err := conn.Session(ctx, Consume)
 			if err != nil {
@@ -275,7 +275,7 @@ func TestOnUpThatDeclaresDoesNotBlockItself(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 10 {
 				wg.Go(func() {
-					s, err := c.Session(t.Context(), Use(1+i%2))
+					s, err := c.Session(t.Context(), Role(1+i%2))
 					if err == nil {
 						err = errors.Join(s.Do(t.Context(), qos), s.Close())
 					}
@@ -286,7 +286,7 @@ func TestOnUpThatDeclaresDoesNotBlockItself(t *testing.T) {
 			}
 			wg.Wait()
 			if runs.Load() != round+1 {
-				t.Errorf("OnUp ran %d times in round %d", runs.Load(), round)
+				t.Errorf("OnConnect ran %d times in round %d", runs.Load(), round)
 			}
 			time.Sleep(time.Minute)
 			p.hangUp()
@@ -298,7 +298,7 @@ func TestOnUpThatDeclaresDoesNotBlockItself(t *testing.T) {
 func TestConnectionsThatDieYoungAreDialledEverLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(peer)
-		c := bubble(t, p, Config{Pause: func(failures int) time.Duration { return time.Duration(failures) * time.Second }})
+		c := bubble(t, p, Config{Backoff: func(failures int) time.Duration { return time.Duration(failures) * time.Second }})
 		var took []time.Duration
 		for range 4 {
 			began := time.Now()
@@ -320,12 +320,12 @@ func TestConnectionsThatDieYoungAreDialledEverLater(t *testing.T) {
 	})
 }
 
-// Where Config.Pause gives up, a life that is no life counts once: the callers get the
+// Where Config.Backoff gives up, a life that is no life counts once: the callers get the
 // error, and the next one dials.
 func TestAConnectionThatDiesYoungIsGivenUpLikeARound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := new(peer)
-		c := bubble(t, p, Config{Pause: func(int) time.Duration { return -1 }})
+		c := bubble(t, p, Config{Backoff: func(int) time.Duration { return -1 }})
 		for dials := 1; dials <= 3; dials++ {
 			session(t, c, Consume)
 			if n := len(p.accepted()); n != dials {

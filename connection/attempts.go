@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,22 +17,37 @@ var errOpenTimeout = errors.New("OpenTimeout has passed")
 // as a wrong password.
 const unsureLimit = 3
 
-// attempts is what one dial has met so far. A caller that leaves the dial reads
-// it for its error.
+// attempts are the tries of one dial so far. A caller that leaves the dial reads
+// them for its error.
 type attempts struct {
 	began time.Time
 
 	mu      sync.Mutex
 	count   int
-	last    []error // by target
-	refused []int   // by target: refusals in a row
+	last    []error // by endpoint
+	refused []int   // by endpoint: refusals in a row
 }
 
 func newAttempts(n int) *attempts {
 	return &attempts{began: time.Now(), last: make([]error, n), refused: make([]int, n)}
 }
 
-// add notes a failed try of target i.
+// resumed returns the attempts of the next dial in the same outage: the errors of
+// these stand until there are new ones.
+func (a *attempts) resumed() *attempts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return &attempts{began: time.Now(), last: slices.Clone(a.last), refused: slices.Clone(a.refused)}
+}
+
+// cheap reports whether no broker had work with the last try at any endpoint.
+func (a *attempts) cheap() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return !slices.ContainsFunc(a.last, func(err error) bool { return !isCheap(err) })
+}
+
+// add notes a failed try of endpoint i.
 func (a *attempts) add(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -45,9 +61,9 @@ func (a *attempts) add(i int, err error) {
 	}
 }
 
-// cut notes a try of target i that Close has cut short, for the error of Open.
-// It says nothing new about a target that has failed before, and its error, which
-// may be context.Canceled, is not that of the caller.
+// cut notes a try of endpoint i that Close has cut short, for the error of Open.
+// It says nothing new about an endpoint that has failed before, and its error, which
+// may be context.Canceled, does not come from the caller.
 func (a *attempts) cut(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +74,7 @@ func (a *attempts) cut(i int, err error) {
 }
 
 // final reports that no other try could help: the broker has refused us, which
-// it does in the name of its whole cluster, or each target has a fault of its
+// it does in the name of its whole cluster, or each endpoint has a fault of its
 // own.
 func (a *attempts) final() bool {
 	a.mu.Lock()
@@ -85,7 +101,14 @@ func (a *attempts) class() Class {
 	return Transient
 }
 
-// verdict lists what happened last at each target.
+// any reports whether any endpoint has failed.
+func (a *attempts) any() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.ContainsFunc(a.last, func(err error) bool { return err != nil })
+}
+
+// verdict lists the last result at each endpoint.
 func (a *attempts) verdict() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// BlockedError is wrapped by errors of what could not be sent because the
-// broker blocks publishers, being short of memory or disk. It is [Transient].
+// BlockedError says that something could not be sent, because the broker blocks
+// publishers while it is short of memory or disk. Other errors wrap it. It is
+// [Transient].
 type BlockedError struct {
 	Reason string // as the broker words it, such as "low on memory"
 	Since  time.Time
@@ -17,9 +18,6 @@ type BlockedError struct {
 func (e *BlockedError) Error() string {
 	return fmt.Sprintf("connection: the broker has blocked publishers for %v (%s)", time.Since(e.Since).Round(time.Millisecond), e.Reason)
 }
-
-// Class returns [Transient].
-func (e *BlockedError) Class() Class { return Transient }
 
 // gate is shut while the broker blocks publishers. The zero gate is open.
 type gate struct {

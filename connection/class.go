@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Class says what can be done about an error.
+// Class says how an error can pass.
 type Class uint8
 
 const (
@@ -25,7 +25,7 @@ const (
 	// or the broker's: user, password, virtual host, permission, certificate, a
 	// queue that is missing or has other arguments.
 	Configuration
-	// Bug errors never pass: what was asked is wrong, or what was used is closed.
+	// Bug errors never pass: an argument is wrong, or a value is used after its Close.
 	Bug
 )
 
@@ -33,7 +33,8 @@ func (c Class) String() string {
 	return [...]string{"unknown", "transient", "configuration", "bug"}[min(c, Bug)]
 }
 
-// WithClass returns err with a class, whatever it wraps; nil if err is nil.
+// WithClass returns err with a class of its own, which replaces the class of any error
+// that err wraps. It returns nil if err is nil.
 func WithClass(err error, c Class) error {
 	if err == nil {
 		return nil
@@ -64,25 +65,26 @@ func ClassOf(err error) Class {
 	if errors.As(err, &reply) {
 		return classOfReply(reply)
 	}
+	var blocked *BlockedError
 	var network net.Error
 	for _, transient := range []error{ErrSessionLost, errChannelLimit, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, transient) {
 			return Transient
 		}
 	}
-	if errors.As(err, &network) {
+	if errors.As(err, &blocked) || errors.As(err, &network) {
 		return Transient
 	}
 	return Unknown
 }
 
-// away is what brokers say in a 404 of a queue that exists: its node is down, or
+// away are the words of brokers in a 404 for a queue that exists: its node is down, or
 // its process.
 var away = []string{"down or inaccessible", "stopped by supervisor", "has crashed", "due to timeout"}
 
 // classOfReply judges by the reply code, and by the broker's words where one
-// code has several meanings. What the library reports of itself is a lost
-// connection, whatever its code.
+// code has several meanings. An error that the library has made is a lost
+// connection with any code.
 func classOfReply(e *amqp.Error) Class {
 	switch {
 	case e == amqp.ErrCredentials, e == amqp.ErrSASL, e == amqp.ErrVhost:
@@ -124,7 +126,7 @@ func classOfReply(e *amqp.Error) Class {
 
 // unnested is plain for any error.
 func unnested(err error) error {
-	if e, ok := err.(*amqp.Error); ok { //nolint:errorlint // what wraps it has words of its own
+	if e, ok := err.(*amqp.Error); ok { //nolint:errorlint // an error that wraps it has words of its own
 		return plain(e)
 	}
 	return err

@@ -97,38 +97,38 @@ func TestEveryErrorHasAClass(t *testing.T) {
 	shut.shut("low on memory")
 	unsent := &socket{drained: make(chan struct{})}
 	up := func(err error) error {
-		return &refusal{text: "OnUp", cause: err, broker: true, sure: true, class: ClassOf(err)}
+		return &refusal{text: "OnConnect", cause: err, broker: true, sure: true, class: ClassOf(err)}
 	}
 	parsed := func() error { _, err := ParseVersion("x"); return err }
 	for name, c := range map[string]struct {
 		err  error
 		want Class
 	}{
-		"no ctx":                           {errNoContext, Bug},
-		"the outer Conn in OnUp":           {errOuterConn, Bug},
-		"a panic of a hook":                {protect(l.log, "", func() error { panic("mine") }), Bug},
-		"a version that is none":           {parsed(), Bug},
-		"nobody there":                     {tried(down), Transient},
-		"a refused login":                  {tried(refusedLogin), Configuration},
-		"Open's time is over":              {left(down), Transient},
-		"the same, in the first try":       {left(nil), Transient},
-		"the same, refused":                {left(refusedLogin), Configuration},
-		"a certificate":                    {tried(explainTLS(target{}, errors.New("x509"))), Configuration},
-		"OnUp with a faulty declaration":   {tried(up(&amqp.Error{Code: 406, Server: true, Recover: true})), Configuration},
-		"OnUp with an error from anywhere": {tried(up(errors.New("mine"))), Configuration},
-		"OnUp under a loss":                {tried(up(ErrSessionLost)), Transient},
-		"OnUp that takes too long":         {tried(up(errOnUpLimit)), Transient},
-		"OnUp that ends its goroutine":     {tried(up(WithClass(errors.New("it ended its goroutine"), Bug))), Bug},
-		"a session closed by its owner":    {errSessionClosed, Transient},
-		"a session whose link is killed":   {killed(errors.New("no reply")), Transient},
-		"a session of a closed Conn":       {killed(ErrClosed), Bug},
-		"a session that is gone":           {l.lost(nil), Transient},
-		"a session whose call was left":    {fmt.Errorf("%w: %w", ErrSessionLost, ended(ctx)), Transient},
-		"a session that does not close":    {fmt.Errorf("%w: %w", context.DeadlineExceeded, errCloseTimeout), Transient},
-		"an alarm that outlasts ctx":       {shut.wait(ctx), Transient},
-		"a socket that is not read":        {unsent.wait(ctx), Transient},
-		"a degraded Conn":                  {&HealthError{Degraded: true, Cause: tried(down)}, Transient},
-		"an unhealthy Conn":                {&HealthError{Cause: tried(refusedLogin)}, Configuration},
+		"no ctx":                                {errNoContext, Bug},
+		"the outer Conn in OnConnect":           {errOuterConn, Bug},
+		"a panic of a hook":                     {protect(l.log, "", func() error { panic("mine") }), Bug},
+		"a version that is none":                {parsed(), Bug},
+		"nobody there":                          {tried(down), Transient},
+		"a refused login":                       {tried(refusedLogin), Configuration},
+		"Open's time is over":                   {left(down), Transient},
+		"the same, in the first try":            {left(nil), Transient},
+		"the same, refused":                     {left(refusedLogin), Configuration},
+		"a certificate":                         {tried(explainTLS(endpoint{}, errors.New("x509"))), Configuration},
+		"OnConnect with a faulty declaration":   {tried(up(&amqp.Error{Code: 406, Server: true, Recover: true})), Configuration},
+		"OnConnect with an error from anywhere": {tried(up(errors.New("mine"))), Configuration},
+		"OnConnect under a loss":                {tried(up(ErrSessionLost)), Transient},
+		"OnConnect that takes too long":         {tried(up(errOnConnectLimit)), Transient},
+		"OnConnect that ends its goroutine":     {tried(up(WithClass(errors.New("it ended its goroutine"), Bug))), Bug},
+		"a session closed by its owner":         {errSessionClosed, Transient},
+		"a session whose link is killed":        {killed(errors.New("no reply")), Transient},
+		"a session of a closed Conn":            {killed(ErrClosed), Bug},
+		"a session that is gone":                {l.lost(nil), Transient},
+		"a session whose call was left":         {fmt.Errorf("%w: %w", ErrSessionLost, ended(ctx)), Transient},
+		"a session that does not close":         {fmt.Errorf("%w: %w", context.DeadlineExceeded, errCloseTimeout), Transient},
+		"an alarm that outlasts ctx":            {shut.wait(ctx), Transient},
+		"a socket that is not read":             {unsent.wait(ctx), Transient},
+		"a degraded Conn":                       {&HealthError{Degraded: true, Cause: tried(down)}, Transient},
+		"an unhealthy Conn":                     {&HealthError{Cause: tried(refusedLogin)}, Configuration},
 	} {
 		if got := ClassOf(c.err); got != c.want || c.err == nil {
 			t.Errorf("%s: ClassOf(%v) = %v, want %v", name, c.err, got, c.want)

@@ -33,7 +33,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrClosed) {
 		t.Errorf("Session after Close = %v, want ErrClosed", err)
 	}
-	if _, _, blocked := c.Blocked(); blocked {
+	if c.State(Publish).Status == Blocked {
 		t.Error("blocked after Close")
 	}
 }
@@ -107,7 +107,7 @@ func TestConcurrentUseUntilClose(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for {
-				s, err := c.Session(context.Background(), Use(1+i%2))
+				s, err := c.Session(context.Background(), Role(1+i%2))
 				if errors.Is(err, ErrClosed) {
 					return
 				}

@@ -34,7 +34,7 @@ type Config struct {
 
 	// Credentials returns the user and password for a login: for passwords that
 	// rotate and for OAuth 2 tokens. It is called before each try at a URL, and
-	// again before what it returned expires. The URLs must then hold no user and
+	// again before the credentials expire. The URLs must then hold no user and
 	// password. Both sockets call it concurrently. Its ctx ends with DialTimeout,
 	// and it should return then. An error or a panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
@@ -42,7 +42,8 @@ type Config struct {
 	// ManagementURL is the address of the cluster's management API, such as
 	// http://user:password@host:15672. AMQP shows no policies. With this address
 	// topology.Declare logs, and the Health of a consumer reports, each policy
-	// that breaks a promise of the queues (see topology.PolicyFault). Nothing
+	// that breaks a promise of the queues (see topology.PolicyFault). Health also
+	// reports another program that consumes from a wait under EngineCarry. Nothing
 	// depends on the API: if it does not answer within 5 s, that is logged. Its
 	// user needs the tag management and any permission in the virtual host. If the
 	// URL names no user, Credentials is asked. For https:// TLS is used. Empty
@@ -89,15 +90,15 @@ type Config struct {
 	// intervals is given up; 10 s if 0.
 	Heartbeat time.Duration
 
-	// Pause returns how long to wait after a round in which no URL worked, given
+	// Backoff returns how long to wait after a round in which no URL worked, given
 	// the number of such rounds in a row, from 1. Negative means to give up: all
-	// who wait for a session get the error, and the next call of Session begins
+	// callers that wait for a session get the error, and the next call of Session begins
 	// anew. A connection that is lost within a second counts as such a round.
-	// Pause is called for both sockets concurrently. If nil: 100 ms, doubling up
+	// Backoff is called for both sockets concurrently. If nil: 100 ms, doubling up
 	// to 10 s, each up to half shorter or longer, for ever.
-	Pause func(failures int) time.Duration
+	Backoff func(failures int) time.Duration
 
-	// OnUp runs after each connect and reconnect of the socket for [Consume],
+	// OnConnect runs after each connect and reconnect of the socket for [Consume],
 	// before that connection's sessions are handed out, and before those of a new
 	// socket for [Publish]: the place to declare topology that may be gone. It
 	// does not run when a queue is deleted under a living connection.
@@ -108,22 +109,23 @@ type Config struct {
 	// and after 5 minutes.
 	//
 	// An error or a panic is a failed try: the socket is closed, and there is
-	// another try after a pause. So OnUp may run twice for what turns out as one
-	// reconnect. Open returns an error that is not [Transient] at once (see
+	// another try after a pause. So OnConnect may run twice for one reconnect. Open returns an error that is not [Transient] at once (see
 	// [WithClass]).
-	OnUp func(ctx context.Context, conn *Conn) error
+	OnConnect func(ctx context.Context, conn *Conn) error
 
-	// Server overrides what the broker says of itself, field by field where
+	// Server replaces the broker's description of itself, field by field where
 	// not zero: for brokers whose operator hides or changes it.
 	Server Server
 
-	// Trace hooks.
-	Trace Trace
+	// Traces are sets of hooks, called in their order.
+	Traces []Trace
 
 	// Logger gets a record for connections made, lost and blocked, once for each
 	// change and not for each try, and for each renewal of credentials that
 	// failed. Silent if nil. A record whose handler panics is dropped.
 	Logger *slog.Logger
+
+	trace Trace // the Traces as one
 }
 
 func (c Config) withDefaults() Config {
@@ -147,7 +149,7 @@ func (c Config) withDefaults() Config {
 	} else {
 		c.Logger = slog.New(safeHandler{c.Logger.Handler()})
 	}
-	c.Trace = c.Trace.protected(c.Logger)
+	c.trace = merged(c.Traces, c.Logger)
 	if c.Credentials != nil {
 		c.Credentials = guarded(c.Credentials, c.DialTimeout, c.Logger)
 	}
@@ -155,7 +157,7 @@ func (c Config) withDefaults() Config {
 }
 
 // validate returns the parsed URLs, or all faults at once.
-func (c Config) validate() ([]target, error) {
+func (c Config) validate() ([]endpoint, error) {
 	var errs []error
 	refuse := func(format string, args ...any) {
 		errs = append(errs, WithClass(fmt.Errorf("connection: "+format, args...), Configuration))
@@ -164,9 +166,9 @@ func (c Config) validate() ([]target, error) {
 	if len(c.URLs) == 0 {
 		refuse("URLs is empty, want at least one such as amqp://user:password@host:5672/vhost")
 	}
-	var targets []target
+	var endpoints []endpoint
 	for i, raw := range c.URLs {
-		t, err := parseTarget(raw)
+		t, err := parseEndpoint(raw)
 		switch {
 		case err != nil:
 			refuse("URLs[%d] %w", i, err)
@@ -187,7 +189,7 @@ func (c Config) validate() ([]target, error) {
 			if c.Credentials != nil {
 				t.uri.Username = "" // known at each login
 			}
-			targets = append(targets, t)
+			endpoints = append(endpoints, t)
 		}
 	}
 	if c.ManagementURL != "" {
@@ -219,5 +221,5 @@ func (c Config) validate() ([]target, error) {
 	if len(c.Vhost) > math.MaxUint8 {
 		refuse("Vhost is %d bytes long, want at most %d", len(c.Vhost), math.MaxUint8)
 	}
-	return targets, errors.Join(errs...)
+	return endpoints, errors.Join(errs...)
 }

@@ -87,11 +87,11 @@ func TestURLsThatAreRefused(t *testing.T) {
 		"amqp://bob:s3cret@host?cacertfile=/ca.pem", "amqp://bob:s3cret@host?server_name_indication=node-one", // would be sent in plain
 		"amqps://bob:s3cret@host?certfile=/cert.pem", "amqps://bob:s3cret@host?keyfile=/key.pem", // would go without a certificate
 	} {
-		_, err := parseTarget(raw)
+		_, err := parseEndpoint(raw)
 		if err == nil {
-			t.Errorf("parseTarget(%q) accepts it", raw)
+			t.Errorf("parseEndpoint(%q) accepts it", raw)
 		} else if strings.Contains(err.Error(), "cret") {
-			t.Errorf("parseTarget(%q) shows the password: %v", raw, err)
+			t.Errorf("parseEndpoint(%q) shows the password: %v", raw, err)
 		}
 	}
 }
@@ -106,9 +106,9 @@ func TestURLsAsShown(t *testing.T) {
 		"amqp://bob:s3cret@[::1]:5673/":           "amqp://bob@[::1]:5673/",
 		"amqps://host?auth_mechanism=external":    "amqps://host:5671/",
 	} {
-		target, err := parseTarget(raw)
-		if err != nil || target.String() != want {
-			t.Errorf("parseTarget(%q) = %v, %v; want %s", raw, target, err, want)
+		endpoint, err := parseEndpoint(raw)
+		if err != nil || endpoint.String() != want {
+			t.Errorf("parseEndpoint(%q) = %v, %v; want %s", raw, endpoint, err, want)
 		}
 	}
 }
@@ -123,13 +123,13 @@ func FuzzPasswordIsNeverShown(f *testing.F) {
 			!strings.HasPrefix(after, "@") || strings.Contains(before, "@") {
 			return // the secret is not where a password is
 		}
-		target, err := parseTarget(before + secret + after)
+		endpoint, err := parseEndpoint(before + secret + after)
 		if err != nil {
 			if strings.Contains(err.Error(), secret) {
 				t.Errorf("shown by the error %q", err)
 			}
-		} else if strings.Contains(target.String(), secret) {
-			t.Errorf("shown by %q", target)
+		} else if strings.Contains(endpoint.String(), secret) {
+			t.Errorf("shown by %q", endpoint)
 		}
 	})
 }
@@ -137,28 +137,28 @@ func FuzzPasswordIsNeverShown(f *testing.F) {
 func TestTLSIsClonedAndNamedPerHost(t *testing.T) {
 	own := &tls.Config{MinVersion: tls.VersionTLS13}
 	for _, host := range []string{"one", "two"} {
-		target, err := parseTarget("amqps://" + host)
+		endpoint, err := parseEndpoint("amqps://" + host)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := tlsFor(target, own); err != nil || got == own || got.ServerName != host || got.MinVersion != tls.VersionTLS13 {
+		if got, err := tlsFor(endpoint, own); err != nil || got == own || got.ServerName != host || got.MinVersion != tls.VersionTLS13 {
 			t.Errorf("tlsFor(%s) has ServerName %q, MinVersion %x", host, got.ServerName, got.MinVersion)
 		}
 	}
 	if own.ServerName != "" {
 		t.Errorf("the caller's ServerName has become %q", own.ServerName)
 	}
-	target, err := parseTarget("amqps://one?server_name_indication=node-one")
+	endpoint, err := parseEndpoint("amqps://one?server_name_indication=node-one")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := tlsFor(target, &tls.Config{ServerName: "shared"}); err != nil || got.ServerName != "node-one" {
+	if got, err := tlsFor(endpoint, &tls.Config{ServerName: "shared"}); err != nil || got.ServerName != "node-one" {
 		t.Errorf("the URL's server name has become %q", got.ServerName)
 	}
-	if target, err = parseTarget("amqps://one"); err != nil {
+	if endpoint, err = parseEndpoint("amqps://one"); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := tlsFor(target, &tls.Config{ServerName: "shared"}); err != nil || got.ServerName != "shared" {
+	if got, err := tlsFor(endpoint, &tls.Config{ServerName: "shared"}); err != nil || got.ServerName != "shared" {
 		t.Errorf("the caller's ServerName has become %q", got.ServerName)
 	}
 }

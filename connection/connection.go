@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,40 +28,42 @@ import (
 )
 
 // ErrClosed is returned after [Conn.Close].
-var ErrClosed = errors.New("connection: closed")
+var ErrClosed = errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn")
 
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
-// milliseconds, a dead one never answers.
+// milliseconds, a dead one never answers. Together with the defaults of a Producer's
+// Close and a consumer's stop it stays under 30 s, the time that a container has to
+// stop.
 const closeTimeout = 5 * time.Second
 
 // closeGrace bounds the goodbye to a connection that nobody has used.
 const closeGrace = time.Second
 
-// Use says what a session is for, and so which socket it lives on. The zero
+// Role is the purpose of a session, and so decides on which socket it lives. The zero
 // value is invalid.
-type Use uint8
+type Role uint8
 
 const (
 	// Publish is for publishing, its confirms and returns.
-	Publish Use = iota + 1
+	Publish Role = iota + 1
 	// Consume is for everything else: consuming, settling, declaring topology.
 	Consume
 )
 
 // String returns the word that ends the connection name in the management UI.
-func (u Use) String() string {
+func (u Role) String() string {
 	switch u {
 	case Publish:
 		return "publish"
 	case Consume:
 		return "consume"
 	}
-	return fmt.Sprintf("Use(%d)", uint8(u))
+	return fmt.Sprintf("Role(%d)", uint8(u))
 }
 
 var (
 	errNoContext = WithClass(errors.New("connection: ctx is nil"), Bug)
-	errOuterConn = WithClass(errors.New("connection: no session: OnUp has used another Conn than the one it was given"), Bug)
+	errOuterConn = WithClass(errors.New("connection: no session: OnConnect has used another Conn than the one it was given: use its parameter conn, because the other one waits for OnConnect to return"), Bug)
 )
 
 // Conn is a program's connection to one RabbitMQ cluster: up to two sockets,
@@ -71,7 +72,7 @@ var (
 //
 // A Conn runs one goroutine for each attempt to connect, for each live socket
 // and each session, one more for a socket whose credentials expire or whose peer
-// does not read, one for each call in progress, and those that amqp091-go needs.
+// does not read, and one for each call in progress. amqp091-go runs further ones.
 // All of them end with [Conn.Close].
 type Conn struct {
 	cfg        Config
@@ -81,16 +82,17 @@ type Conn struct {
 	states     *states
 	server     *atomic.Pointer[Server]
 	closed     sync.Once
+	kept       sync.Map        // values of other packages, see connInside
 	management *management.API // nil without Config.ManagementURL
 
-	// pinned is set in the Conn that Config.OnUp gets: its sessions live there.
+	// pinned is set in the Conn that Config.OnConnect gets: its sessions live there.
 	// whole is the Conn that it is part of.
 	pinned *link
 	whole  *Conn
 }
 
 // Open validates cfg, connects and returns once the broker has accepted user
-// and virtual host and Config.OnUp has run, so that a wrong configuration shows
+// and virtual host and Config.OnConnect has run, so that a wrong configuration shows
 // at startup. It waits for the socket for [Consume]. The socket for [Publish] is
 // dialled at the same time; if its one round of tries fails, the first Publish
 // session dials again.
@@ -98,26 +100,26 @@ type Conn struct {
 // Open tries every URL again and again until ctx or Config.OpenTimeout ends. It
 // returns sooner, after a round in which no URL worked, when waiting would not
 // help: the broker refuses the user, its password, the virtual host or the
-// permission, every host has an invalid TLS certificate, or Config.OnUp says
+// permission, every host has an invalid TLS certificate, or Config.OnConnect says
 // so. A broker that closes the socket at login without a word may refuse the
 // password as well; that counts only the third time. ctx bounds the opening
 // only; ending it later closes nothing.
 //
-// The error names each URL, without its password, with what happened there
-// last. It wraps those causes, and the error and cause of ctx. [ClassOf] says
+// The error names each URL, without its password, with the last error there.
+// It wraps those errors, and the error and cause of ctx. [ClassOf] says
 // whether trying again could help.
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	if ctx == nil {
 		return nil, errNoContext
 	}
 	cfg = cfg.withDefaults()
-	targets, err := cfg.validate()
+	endpoints, err := cfg.validate()
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{cfg: cfg, states: newStates(cfg.Trace.State), server: new(atomic.Pointer[Server]), management: cfg.managementAPI(targets)}
+	c := &Conn{cfg: cfg, states: newStates(cfg.trace.State), server: new(atomic.Pointer[Server]), management: cfg.managementAPI(endpoints)}
 	c.life, c.end = context.WithCancelCause(context.Background())
-	c.newConnectors(targets)
+	c.newConnectors(endpoints)
 	if cfg.Lazy {
 		return c, nil
 	}
@@ -129,31 +131,31 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 		tried := consume.tried()
 		c.Close()
 		if ctx.Err() != nil {
-			err = tried.failure(ctx) // with what the last try has met
+			err = tried.failure(ctx) // with the error of the last try
 		}
 		return nil, err
 	}
 	return c, nil
 }
 
-// Session opens a fresh channel on the socket for use; the caller closes it.
+// Session opens a fresh channel on the socket for role; the caller closes it.
 //
 // While there is no connection it waits for the attempt in progress, or begins
-// one, with the pauses of Config.Pause between the rounds. When ctx ends, Session
+// one, with the pauses of Config.Backoff between the rounds. When ctx ends, Session
 // returns and the attempt goes on: its round is finished, and a connection that
 // comes of it is kept. No further round begins while nobody waits. A session for
-// [Publish] also waits while the broker blocks publishers (see [Conn.Blocked]).
+// [Publish] also waits while the broker blocks publishers (see [Blocked]).
 //
-// Session fails only when ctx ends, with its error and cause and what went wrong
-// meanwhile, when Config.Pause gives up, with [ErrClosed], or when the broker has
+// Session fails only when ctx ends, with its error and cause and the errors of the
+// tries meanwhile, when Config.Backoff gives up, with [ErrClosed], or when the broker has
 // no channel left to give.
-func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
+func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	switch {
 	case ctx == nil:
 		return nil, errNoContext
-	case use != Publish && use != Consume:
-		return nil, WithClass(fmt.Errorf("connection: Use is %d, want Publish or Consume", uint8(use)), Bug)
-	case ctx.Value(inOnUp{}) == c: // it would wait for what OnUp is part of
+	case role != Publish && role != Consume:
+		return nil, WithClass(fmt.Errorf("connection: the Role is %d, want Publish or Consume", uint8(role)), Bug)
+	case ctx.Value(inOnConnect{}) == c: // it would wait for what OnConnect is part of
 		return nil, errOuterConn
 	}
 	ctx, stop := c.bound(ctx)
@@ -163,7 +165,7 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 	}
 	pauses := defaultPauses()
 	for {
-		l, err := c.reach(ctx, use)
+		l, err := c.reach(ctx, role)
 		if err != nil {
 			return nil, err
 		}
@@ -182,24 +184,26 @@ func (c *Conn) Session(ctx context.Context, use Use) (*Session, error) {
 		}
 		// The socket died under the new channel. A broker that accepts
 		// connections but loses each at once must not be dialled in a hot loop.
-		c.cfg.Logger.Debug("connection: lost while opening a session", "use", use, "error", err)
-		wait, _ := pauses.next()
+		c.cfg.Logger.Debug("connection: lost while opening a session", "use", role, "error", err)
+		wait, _ := pauses.next(false)
 		if err := sleep(ctx, wait); err != nil {
 			return nil, fmt.Errorf("connection: no session: %w: %w", err, l.lost(nil))
 		}
 	}
 }
 
-// reach returns the link for use. What OnUp declares must be there before
+// reach returns the link for role. What OnConnect declares must be there before
 // anything is published, so a new link for Publish waits for the present one for
-// Consume; both are dialled at the same time.
-func (c *Conn) reach(ctx context.Context, use Use) (*link, error) {
+// Consume. Both are dialled at the same time. A program that only publishes has no
+// other use for the second, so after a round that failed it is dialled once the
+// first has found a broker.
+func (c *Conn) reach(ctx context.Context, use Role) (*link, error) {
 	consume := c.connector(Consume)
-	if use == Consume || c.cfg.OnUp == nil {
+	if use == Consume || c.cfg.OnConnect == nil {
 		return c.connector(use).reach(ctx, false)
 	}
 	publish := c.connector(Publish)
-	if l := publish.current(); l == nil || !l.declared.Load() {
+	if l := publish.current(); (l == nil || !l.declared.Load()) && !consume.failing() {
 		consume.start()
 	}
 	l, err := publish.reach(ctx, false)
@@ -213,10 +217,6 @@ func (c *Conn) reach(ctx context.Context, use Use) (*link, error) {
 	return l, nil
 }
 
-// Logger returns Config.Logger, or one that is silent. Package topology uses it;
-// consumers and producers have a Logger of their own.
-func (c *Conn) Logger() *slog.Logger { return c.cfg.Logger }
-
 // Server describes the broker node of the latest successful handshake of either
 // socket. It is zero before the first. During a rolling upgrade the nodes differ:
 // code that depends on the version asks [Session.Server].
@@ -227,22 +227,11 @@ func (c *Conn) Server() Server {
 	return Server{}
 }
 
-// Blocked reports whether the broker blocks publishers now, why (as the broker
-// words it, such as "low on memory") and since when. Brokers say so only to a
-// socket that has published since the alarm began.
-func (c *Conn) Blocked() (reason string, since time.Time, blocked bool) {
-	l := c.connector(Publish).current()
-	if l == nil {
-		return "", time.Time{}, false
-	}
-	return l.gate.state()
-}
-
-// Close closes both sockets, and with them every session, within about five
-// seconds. Callers waiting in [Conn.Session] return with [ErrClosed]. Messages
-// that were not confirmed or acknowledged stay so: close what uses the Conn
-// first. Only the first call can return an error, when the broker did not
-// answer the goodbye; everything is closed all the same.
+// Close closes both sockets, and with them every session, within 5 s. Callers that
+// wait in [Conn.Session] return with [ErrClosed]. Messages that were not confirmed or
+// acknowledged stay so: close producers and stop consumers first. Only the first call
+// can return an error, when the broker did not answer the goodbye; everything is closed
+// all the same.
 func (c *Conn) Close() error {
 	var errs [2]error
 	if c.pinned != nil {
@@ -262,27 +251,27 @@ func (c *Conn) Close() error {
 	return errors.Join(errs[:]...)
 }
 
-func (c *Conn) connector(use Use) *connector { return c.connectors[use-Publish] }
+func (c *Conn) connector(role Role) *connector { return c.connectors[role-Publish] }
 
-func (c *Conn) newConnectors(targets []target) {
-	hosts := newHosts(len(targets))
-	for i, use := range []Use{Publish, Consume} {
+func (c *Conn) newConnectors(endpoints []endpoint) {
+	hosts := newHosts(len(endpoints))
+	for i, use := range []Role{Publish, Consume} {
 		c.connectors[i] = &connector{
-			use: use, targets: targets, cfg: c.cfg, log: c.cfg.Logger.With("use", use.String()), life: c.life,
+			use: use, endpoints: endpoints, cfg: c.cfg, log: c.cfg.Logger.With("use", use.String()), life: c.life,
 			hosts: hosts, states: c.states, server: c.server,
 			other: func() *connector { return c.connectors[1-i] },
 			wake:  make(chan struct{}, 1),
 		}
 	}
-	if c.cfg.OnUp != nil {
+	if c.cfg.OnConnect != nil {
 		c.connector(Consume).up = func(ctx context.Context, l *link) error {
-			return c.cfg.OnUp(context.WithValue(ctx, inOnUp{}, c), c.pin(l))
+			return c.cfg.OnConnect(context.WithValue(ctx, inOnConnect{}, c), c.pin(l))
 		}
 	}
 }
 
-// inOnUp is the key of the Conn whose OnUp a ctx belongs to.
-type inOnUp struct{}
+// inOnConnect is the key of the Conn whose OnConnect a ctx belongs to.
+type inOnConnect struct{}
 
 // pin returns a Conn whose sessions, of either use, live on l.
 func (c *Conn) pin(l *link) *Conn {

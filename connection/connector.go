@@ -18,18 +18,18 @@ const steady = time.Second
 // session, and holds the link that came of it. One goroutine, run, makes
 // connections; the callers wait for its result.
 type connector struct {
-	use     Use
-	targets []target
-	cfg     Config
-	log     *slog.Logger
-	life    context.Context // ends with Conn.Close
+	use       Role
+	endpoints []endpoint
+	cfg       Config
+	log       *slog.Logger
+	life      context.Context // ends with Conn.Close
 
 	// Shared by both connectors.
 	hosts  *hosts
 	states *states
 	server *atomic.Pointer[Server] // of the latest link
 
-	up    func(context.Context, *link) error // Config.OnUp; nil for none
+	up    func(context.Context, *link) error // Config.OnConnect; nil for none
 	other func() *connector                  // for the other use
 	wake  chan struct{}                      // one element: ends a pause
 
@@ -37,14 +37,18 @@ type connector struct {
 	dialing *dial         // in progress, and not abandoned; nil if none
 	last    chan struct{} // closed at the end of the latest run; nil before the first
 	live    *link         // the latest that came up; nil before the first
+	met     *attempts     // of the latest dial of this outage; nil if there is none
+	since   time.Time     // of the first dial of this outage
 	closed  bool
 
 	// Used by run alone: each begins when the one before has ended.
 	generation uint64
-	short      int   // lives in a row that were not steady
-	judged     *link // the latest of them
-	failed     int   // tries since the latest link, of all dials
-	logged     trouble
+	pauses     *pauses   // of this outage, of all its dials; nil before its first pause
+	next       time.Time // when the pause ends
+	short      int       // lives in a row that were not steady
+	judged     *link     // the latest of them
+	failed     int       // tries since the latest link, of all dials
+	logged     told
 }
 
 // dial is one run: rounds of tries, until one gives a link.
@@ -59,11 +63,11 @@ type dial struct {
 	err    error
 }
 
-// trouble is what the log has been told of, to tell it once.
-type trouble uint8
+// told notes which changes are in the log, so that each is logged once.
+type told uint8
 
 const (
-	none trouble = iota
+	none told = iota
 	down
 	refused
 )
@@ -97,11 +101,36 @@ func (c *connector) start() {
 // closed. It needs c.mu held.
 func (c *connector) join() *dial {
 	if c.dialing == nil && !c.closed {
-		c.dialing = &dial{tried: newAttempts(len(c.targets)), before: c.last, done: make(chan struct{})}
+		tried := newAttempts(len(c.endpoints))
+		if c.met != nil {
+			tried = c.met.resumed()
+		} else {
+			c.since = time.Now()
+		}
+		c.met = tried
+		c.dialing = &dial{tried: tried, before: c.last, done: make(chan struct{})}
 		c.last = c.dialing.done
 		go c.run(c.dialing)
 	}
 	return c.dialing
+}
+
+// failing reports whether a dial has failed since the last link.
+func (c *connector) failing() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.met != nil && c.met.any()
+}
+
+// outage returns since when dials have failed; zero if there is a link, and if
+// nobody dials.
+func (c *connector) outage() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dialing == nil || c.alive() != nil {
+		return time.Time{}
+	}
+	return c.since
 }
 
 // reach returns the present link, or the one that the dial in progress gives. A
@@ -136,21 +165,21 @@ func (c *connector) reach(ctx context.Context, opening bool) (*link, error) {
 	}
 }
 
-// tried returns what the dial in progress has met.
+// tried returns the tries of the dial in progress.
 func (c *connector) tried() *attempts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dialing != nil {
 		return c.dialing.tried
 	}
-	return newAttempts(len(c.targets))
+	return newAttempts(len(c.endpoints))
 }
 
 // run dials until there is a link, and at most to the end of the pause in which
 // nobody waits any more.
 func (c *connector) run(d *dial) {
 	if d.before != nil {
-		<-d.before // what has been abandoned reports its end
+		<-d.before // an abandoned dial reports its end
 	}
 	c.mu.Lock()
 	old := c.live
@@ -160,12 +189,15 @@ func (c *connector) run(d *dial) {
 	}
 	l, err := c.rounds(d, old)
 	if err != nil && c.life.Err() == nil {
-		c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: err})
+		c.states.set(State{Role: c.use, Status: Down, generation: c.generation, Err: err})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l != nil {
 		c.live = l
+	}
+	if l != nil || c.pauses == nil { // or it gives up: the next caller begins anew
+		c.met = nil
 	}
 	d.link, d.err = l, err
 	if c.dialing == d {
@@ -174,39 +206,27 @@ func (c *connector) run(d *dial) {
 	close(d.done)
 }
 
-// rounds tries every target, round after round, until there is a link, nobody
+// rounds tries every endpoint, round after round, until there is a link, nobody
 // waits, or trying on makes no sense.
 func (c *connector) rounds(d *dial, old *link) (*link, error) {
-	pauses := newPauses(c.cfg)
-	if old != nil && old != c.judged && time.Since(old.began) < steady {
-		c.judged = old
-		c.short++
-		for range c.short - 1 {
-			pauses.next() // the pauses after the short lives before this one
+	if c.pauses == nil {
+		if err := c.beginOutage(old); err != nil {
+			return nil, err
 		}
-		wait, more := pauses.next()
-		if !more {
-			return nil, old.lost(nil)
-		}
-		next := time.Now().Add(wait)
-		c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: old.lost(nil), NextTry: next})
-		c.pause(next)
-	} else {
-		c.short = 0
 	}
-	select {
-	case <-c.wake: // of long ago
-	default:
+	if time.Now().Before(c.next) {
+		c.states.set(State{Role: c.use, Status: Down, generation: c.generation, Err: c.reason(d, old), NextTry: c.next})
+		c.pause(c.next)
 	}
 	for {
-		c.states.set(State{Use: c.use, Status: Connecting, Generation: c.generation})
+		c.states.set(State{Role: c.use, Status: Connecting, generation: c.generation})
 		for _, i := range c.hosts.order(time.Now()) {
 			l, err := c.try(i)
 			if err == nil {
 				c.logged = none
 				l.log.Info("connection: connected", "product", l.server.Product,
 					"version", l.server.Version.String(), "cluster", l.server.Cluster, "failed_tries", c.failed)
-				c.failed = 0
+				c.failed, c.pauses = 0, nil
 				return l, nil
 			}
 			if c.life.Err() != nil {
@@ -222,13 +242,14 @@ func (c *connector) rounds(d *dial, old *link) (*link, error) {
 			return nil, err
 		}
 		c.report(d, err)
-		wait, more := pauses.next()
+		wait, more := c.pauses.next(d.tried.cheap())
 		if !more {
+			c.pauses = nil
 			return nil, err
 		}
-		next := time.Now().Add(wait)
-		c.states.set(State{Use: c.use, Status: Down, Generation: c.generation, Err: err, NextTry: next})
-		c.pause(next)
+		c.next = time.Now().Add(wait)
+		c.states.set(State{Role: c.use, Status: Down, generation: c.generation, Err: err, NextTry: c.next})
+		c.pause(c.next)
 		if c.life.Err() != nil {
 			return nil, ErrClosed
 		}
@@ -236,6 +257,43 @@ func (c *connector) rounds(d *dial, old *link) (*link, error) {
 			return nil, err
 		}
 	}
+}
+
+// beginOutage starts the pauses of an outage. The first round needs none, unless
+// the link before it was not steady.
+func (c *connector) beginOutage(old *link) error {
+	select {
+	case <-c.wake: // of long ago
+	default:
+	}
+	pauses := newPauses(c.cfg)
+	c.next = time.Time{}
+	if old == nil || old == c.judged || time.Since(old.began) >= steady {
+		c.short = 0
+		c.pauses = &pauses
+		return nil
+	}
+	c.judged = old
+	c.short++
+	for range c.short - 1 {
+		pauses.next(false) // the pauses after the short lives before this one
+	}
+	wait, more := pauses.next(false)
+	if !more {
+		return context.Cause(old.life)
+	}
+	c.next = time.Now().Add(wait)
+	c.pauses = &pauses
+	return nil
+}
+
+// reason is why there is no link: the errors of the tries of this outage, or the
+// end of the link before it.
+func (c *connector) reason(d *dial, old *link) error {
+	if d.tried.any() {
+		return d.tried.verdict()
+	}
+	return context.Cause(old.life) // run has waited for its end
 }
 
 func (c *connector) isOpening(d *dial) bool {
@@ -274,17 +332,17 @@ func (c *connector) pause(until time.Time) {
 	}
 }
 
-// try makes a link to one target, and runs OnUp on it.
+// try makes a link to one endpoint, and runs OnConnect on it.
 func (c *connector) try(i int) (*link, error) {
 	began := time.Now()
-	l, err := c.connect(c.targets[i], c.hosts.known(i))
+	l, err := c.connect(c.endpoints[i], c.hosts.known(i))
 	if err == nil {
 		err = c.bringUp(i, l)
 	}
 	if c.life.Err() == nil { // or it says nothing about the host
 		c.hosts.note(i, err == nil, time.Now())
 	}
-	c.cfg.Trace.try(Try{Use: c.use, URL: c.targets[i].String(), Took: time.Since(began), Err: err})
+	c.cfg.trace.attempted(DialAttempt{Role: c.use, URL: c.endpoints[i].String(), Took: time.Since(began), Err: err})
 	if err != nil {
 		return nil, err
 	}
@@ -318,14 +376,14 @@ func (c *connector) close(deadline time.Time) error {
 	c.closed = true
 	last := c.last
 	c.mu.Unlock()
-	defer func() { c.states.set(State{Use: c.use, Status: Closed, Generation: c.generation}) }()
+	defer func() { c.states.set(State{Role: c.use, Status: Closed, generation: c.generation}) }()
 	if last != nil {
 		limit := time.NewTimer(time.Until(deadline))
 		defer limit.Stop()
 		select {
 		case <-last:
 		case <-limit.C:
-			return WithClass(errors.New("connection: Dial or OnUp has not returned since its ctx ended; its socket closes when it does"), Bug)
+			return WithClass(errors.New("connection: Dial or OnConnect has not returned since its ctx ended; its socket closes when it does"), Bug)
 		}
 	}
 	c.mu.Lock()

@@ -44,7 +44,7 @@ func TestCorkedWritesLeaveTogetherAndInOrder(t *testing.T) {
 	}
 	s.cork()
 	write("d")
-	tooMuch := string(make([]byte, maxHeld)) // to hold back
+	tooMuch := string(make([]byte, maxCorked)) // to hold back
 	write(tooMuch)
 	if first := <-got; first != "d"+tooMuch {
 		t.Errorf("received %d bytes before uncork, want d and what was too much to hold back", len(first))
@@ -78,8 +78,8 @@ func TestAWriteDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 				t.Errorf("received %q, %v, want abc", p, err)
 			}
 		}()
-		if err := s.wait(t.Context()); err != nil || len(s.held) > 0 {
-			t.Errorf("wait = %v with %d bytes held, want that the peer has all", err, len(s.held))
+		if err := s.wait(t.Context()); err != nil || len(s.buffered) > 0 {
+			t.Errorf("wait = %v with %d bytes held, want that the peer has all", err, len(s.buffered))
 		}
 		// As before it had to wait.
 		began = time.Now()

@@ -12,11 +12,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Credentials are what one login uses.
+// Credentials are for one login.
 type Credentials struct {
-	// User is what [Session.User] returns. Of an OAuth 2 token the broker reads
-	// the user from the token, whatever this says: make it the same name if
-	// messages carry a user-id.
+	// User is the name of the user. The broker reads the user of an OAuth 2 token from
+	// the token and ignores User: make it the same name if messages carry a user-id.
 	User     string
 	Password string // or an OAuth 2 token
 
@@ -26,12 +25,12 @@ type Credentials struct {
 	// (connection.update-secret). The User stays until the next login.
 	//
 	// If a token expires all the same, broker 4.3 closes the connection. Older
-	// ones refuse new operations and go on with those they have allowed.
+	// brokers refuse new operations and go on with the operations that they have allowed.
 	Expires time.Time
 }
 
-// sasl returns what amqp091-go logs in with, for the mechanisms that the URL
-// names; PLAIN if none. The properties are those of the same login.
+// sasl returns the credentials in the form of amqp091-go, for the mechanisms that the
+// URL names; PLAIN if none. The properties belong to the same login.
 func (c Credentials) sasl(mechanisms []string, properties amqp.Table) []amqp.Authentication {
 	if len(mechanisms) == 0 {
 		mechanisms = []string{"PLAIN"}
@@ -132,7 +131,7 @@ func (l *link) renew(ask func(context.Context) (Credentials, error)) {
 			return
 		case err != nil:
 			l.log.Warn("connection: credentials not renewed, trying on", "expires", expires, "error", err)
-			wait, _ = pause.next()
+			wait, _ = pause.next(false)
 			continue
 		case fresh.Expires.IsZero():
 			return
@@ -144,7 +143,7 @@ func (l *link) renew(ask func(context.Context) (Credentials, error)) {
 			continue
 		}
 		// They expire as soon as the old ones: do not ask in a hot loop.
-		wait, _ = pause.next()
+		wait, _ = pause.next(false)
 	}
 }
 
@@ -162,7 +161,7 @@ func (l *link) updateSecret(ctx context.Context, secret string) error {
 	}
 	err := l.timed(func() error { return l.conn.UpdateSecret(secret, "renewed") })
 	if err != nil {
-		return fmt.Errorf("connection: update secret at %s: %w", l.target, err)
+		return fmt.Errorf("connection: update secret at %s: %w", l.endpoint, err)
 	}
 	return nil
 }

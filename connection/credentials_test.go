@@ -26,12 +26,12 @@ func TestCredentialsForTheMechanismsOfTheURL(t *testing.T) {
 		"amqp://host?auth_mechanism=amqplain&auth_mechanism=plain": {"AMQPLAIN", "PLAIN"},
 		"amqps://host?auth_mechanism=external":                     {"EXTERNAL"},
 	} {
-		target, err := parseTarget(url)
+		endpoint, err := parseEndpoint(url)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, a := range c.sasl(target.uri.AuthMechanism, nil) {
+		for _, a := range c.sasl(endpoint.uri.AuthMechanism, nil) {
 			got = append(got, a.Mechanism())
 			if p, plain := a.(closeOnRefusal).Authentication.(*amqp.PlainAuth); plain && (p.Username != "bob" || p.Password != "s3cret") {
 				t.Errorf("%s: %q, %q", url, p.Username, p.Password)

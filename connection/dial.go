@@ -15,9 +15,9 @@ import (
 // Open reports it.
 var errGivenUp = errors.New("given up")
 
-// connect makes one connection to one target, within DialTimeout. known says that
+// connect makes one connection to one endpoint, within DialTimeout. known says that
 // a login there has succeeded before.
-func (c *connector) connect(t target, known bool) (*link, error) {
+func (c *connector) connect(t endpoint, known bool) (*link, error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), c.cfg.DialTimeout)
 	defer cancel()
@@ -76,8 +76,8 @@ func (c *connector) connect(t target, known bool) (*link, error) {
 		s.arm(conn.Config.Heartbeat * 3 / 2)
 		frames.frameMax.Store(int64(conn.Config.FrameSize))
 		l := &link{
-			target: t, server: c.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
-			limit: c.cfg.OperationTimeout, log: c.log.With("url", t.String()),
+			endpoint: t, server: c.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
+			limit: c.cfg.OperationTimeout, log: c.log.With("url", t.String()), role: c.use, trace: c.cfg.trace,
 			began: time.Now(), expires: credentials.Expires,
 			control: make(chan struct{}, 1), done: make(chan struct{}),
 		}
@@ -96,5 +96,9 @@ func (c *connector) connect(t target, known bool) (*link, error) {
 	if ctx.Err() != nil {
 		cut = ended(ctx)
 	}
-	return nil, explain(t, err, s, cut, time.Since(began), credentials.Expires, known)
+	err = explain(t, err, s, cut, time.Since(began), credentials.Expires, known)
+	if s == nil || !s.heard.Load() {
+		err = &unheardError{err}
+	}
+	return nil, err
 }

@@ -14,9 +14,9 @@ import (
 // frameReader reads frames for the client library. It passes them on as they
 // are, but for content headers that the library cannot read: the library would
 // end the connection, and the broker deliver the same message to the next one.
-// See readableFrame for what happens to those.
+// readableFrame removes such headers.
 //
-// It also leaves out what the broker sends on a channel that it has closed: a
+// It also leaves out frames that the broker sends on a channel that it has closed: a
 // broker of 4.3 delivers once more after a consumer timeout, and the library
 // would end the connection.
 type frameReader struct {
@@ -35,7 +35,7 @@ const (
 	frameEnd    = 1
 	frameBuffer = 32 << 10
 
-	// defaultFrameMax is that of the library, which never agrees to more.
+	// defaultFrameMax is the limit of the library, which never agrees to more.
 	defaultFrameMax = 128 << 10
 )
 
@@ -85,7 +85,7 @@ func (r *frameReader) next() error {
 	head, err := r.in.Peek(frameHead)
 	if err != nil {
 		if r.pass = int64(r.in.Buffered()); r.pass > 0 {
-			return nil // the library reports what is missing
+			return nil // the library reports the missing part
 		}
 		return err
 	}
@@ -134,7 +134,7 @@ func (r *frameReader) methodArrives(size int64) error {
 		return nil
 	}
 	if head, err := r.in.Peek(frameHead + methodHead); err != nil {
-		r.pass = int64(len(head)) // the library reports what is missing
+		r.pass = int64(len(head)) // the library reports the missing part
 	}
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 )
 
 // frameWriter writes frames for the client library. It passes them on as they are,
-// but for those on a channel that the broker has closed: the library answers the
-// close and then lets through what was about to be written, and for that the broker
+// except on a channel that the broker has closed: the library answers the close and
+// then lets through a frame that was about to be written, and for that frame the broker
 // would end the connection, with every other channel on it. The broker discards such
 // frames until it has the answer, so nothing is lost with them.
 type frameWriter struct {
@@ -19,7 +19,7 @@ type frameWriter struct {
 
 	left     int64  // bytes until the next frame begins
 	dropping bool   // those are left out
-	held     []byte // the beginning of a frame, too short to decide
+	partial  []byte // the beginning of a frame, too short to decide
 }
 
 // framed is a connection whose frames are looked at in both directions.
@@ -30,7 +30,7 @@ type framed struct {
 
 func (f framed) Write(p []byte) (int, error) { return f.out.Write(p) }
 
-// preamble is what the library writes before the first frame.
+// preamble is the protocol header, which the library writes before the first frame.
 const preamble = "AMQP\x00\x00\x09\x01"
 
 func newFrameWriter(to io.Writer, closed *closedChannels) *frameWriter {
@@ -40,16 +40,16 @@ func newFrameWriter(to io.Writer, closed *closedChannels) *frameWriter {
 // Write is called by one goroutine at a time.
 func (w *frameWriter) Write(p []byte) (int, error) {
 	n := len(p)
-	if len(w.held) > 0 {
-		p = append(w.held, p...)
-		w.held = nil
+	if len(w.partial) > 0 {
+		p = append(w.partial, p...)
+		w.partial = nil
 	}
 	begin := 0 // p[begin:at] is to be passed on
 	for at := 0; at < len(p); {
 		if w.left == 0 {
 			head := p[at:]
 			if len(head) < frameHead || head[0] == methodFrame && len(head) < frameHead+methodHead {
-				w.held = append(w.held, head...)
+				w.partial = append(w.partial, head...)
 				p = p[:at]
 				break
 			}

@@ -19,22 +19,6 @@ func protect(log *slog.Logger, what string, f func() error) (err error) {
 	return f()
 }
 
-// protected returns t with hooks that never panic.
-func (t Trace) protected(log *slog.Logger) Trace {
-	try, state := t.Try, t.State
-	if try != nil {
-		t.Try = func(v Try) {
-			_ = protect(log, "Trace.Try", func() error { try(v); return nil }) // logged
-		}
-	}
-	if state != nil {
-		t.State = func(v State) {
-			_ = protect(log, "Trace.State", func() error { state(v); return nil }) // logged
-		}
-	}
-	return t
-}
-
 // safeHandler is a slog.Handler that drops a record whose handling panics: there
 // is no other place to report it.
 type safeHandler struct{ slog.Handler }

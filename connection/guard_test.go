@@ -16,10 +16,10 @@ func TestHooksThatPanicAreLogged(t *testing.T) {
 		p := new(peer)
 		failed := false
 		c := bubble(t, p, Config{
-			Logger: slog.New(slog.NewTextHandler(&out, nil)),
-			Trace:  Trace{Try: func(Try) { panic("mine") }, State: func(State) { panic("mine too") }},
-			Pause:  func(int) time.Duration { panic("and mine") },
-			OnUp: func(context.Context, *Conn) error {
+			Logger:  slog.New(slog.NewTextHandler(&out, nil)),
+			Traces:  []Trace{{DialAttempt: func(DialAttempt) { panic("mine") }, State: func(State) { panic("mine too") }}},
+			Backoff: func(int) time.Duration { panic("and mine") },
+			OnConnect: func(context.Context, *Conn) error {
 				if failed {
 					return nil
 				}
@@ -28,7 +28,7 @@ func TestHooksThatPanicAreLogged(t *testing.T) {
 			},
 		})
 		session(t, c, Consume)
-		for _, want := range []string{"Trace.Try panicked", "Trace.State panicked", "Pause panicked", "panic=mine"} {
+		for _, want := range []string{"hook=DialAttempt", "hook=State", "Backoff panicked", "panic=mine"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("no %q in the log:\n%s", want, out.String())
 			}
@@ -51,7 +51,7 @@ func TestALoggerThatPanicsIsSurvived(t *testing.T) {
 		session(t, c, Consume)
 		p.hangUp()
 		session(t, c, Consume)
-		c.Logger().WithGroup("g").Error("anything")
+		c.cfg.Logger.WithGroup("g").Error("anything")
 		if err := (safeHandler{wild{}}).Handle(t.Context(), slog.Record{}); err != nil {
 			t.Error(err)
 		}

@@ -47,19 +47,19 @@ func Ready(health ...error) bool {
 	return true
 }
 
-// Health returns nil if both sockets are connected and the broker takes what is
-// published. Otherwise it returns a *[HealthError]:
-//   - degraded while the broker blocks publishers, and while a socket is away
-//     that has been dialled again for less than 15 s;
-//   - unhealthy while it has been dialled for longer, and after Close.
+// Health returns nil if both sockets are connected and the broker takes messages.
+// Otherwise it returns a *[HealthError]:
+//   - degraded while the broker blocks publishers, and in the first 15 s of dialling
+//     a socket again;
+//   - unhealthy when a socket has been dialled for longer, and after Close.
 //
 // Health does not wait. A socket that is away and that nobody needs is dialled
 // again in the background, so that a probe sees the broker come back without
 // any message being published. With Config.Lazy a socket that was never needed
 // counts as healthy, and is not dialled.
 //
-// Health is about the connection. Whether a consumer gets messages is told by
-// the consumer's Health.
+// Health is about the connection. The Health of a consumer says whether the consumer
+// gets messages.
 func (c *Conn) Health() error {
 	var worst *HealthError
 	for _, r := range c.states.reports() {
@@ -68,7 +68,7 @@ func (c *Conn) Health() error {
 			continue
 		}
 		if r.State.Status != Closed {
-			c.connector(r.State.Use).start()
+			c.connector(r.State.Role).start()
 		}
 		switch {
 		case worst == nil:
@@ -88,8 +88,7 @@ func (c *Conn) Health() error {
 	return worst
 }
 
-// report is the state of a socket and what it has been through since it was
-// last up.
+// report is the state of a socket, and its history since it was last up.
 type report struct {
 	State State
 	away  time.Time // when it ceased to be up, or began to connect; zero while up
@@ -107,9 +106,9 @@ func (r report) health(now time.Time) *HealthError {
 	case Closed:
 		return &HealthError{Since: r.State.Since, Cause: ErrClosed}
 	}
-	cause := fmt.Errorf("connection: the socket for %v is connecting", r.State.Use)
+	cause := fmt.Errorf("connection: the socket for %v is connecting", r.State.Role)
 	if r.err != nil {
-		cause = fmt.Errorf("connection: the socket for %v is down: %w", r.State.Use, r.err)
+		cause = fmt.Errorf("connection: the socket for %v is down: %w", r.State.Role, r.err)
 	}
 	// An idle socket may be lost for long, and the broker be there all the time.
 	degraded := r.tried.IsZero() || now.Sub(r.tried) < unhealthyAfter

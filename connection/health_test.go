@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 func TestHealthOfAReport(t *testing.T) {
@@ -20,17 +22,17 @@ func TestHealthOfAReport(t *testing.T) {
 		r    report
 		want string
 	}{
-		"never needed":                  {report{State: State{Use: Consume, Status: Idle}}, nil_},
-		"up":                            {report{State: State{Use: Consume, Status: Up}}, nil_},
-		"blocked for hours":             {report{State: State{Use: Publish, Status: Blocked, Since: before(5 * time.Hour), Reason: "low on memory"}}, degraded},
-		"lost just now":                 {report{State: State{Use: Consume, Status: Down}, away: now, err: cause}, degraded},
-		"lost long ago, and not needed": {report{State: State{Use: Consume, Status: Down}, away: before(time.Hour), err: cause}, degraded},
-		"dialled for less than the limit": {report{State: State{Use: Consume, Status: Connecting}, away: before(time.Hour),
+		"never needed":                  {report{State: State{Role: Consume, Status: Idle}}, nil_},
+		"up":                            {report{State: State{Role: Consume, Status: Up}}, nil_},
+		"blocked for hours":             {report{State: State{Role: Publish, Status: Blocked, Since: before(5 * time.Hour), Reason: "low on memory"}}, degraded},
+		"lost just now":                 {report{State: State{Role: Consume, Status: Down}, away: now, err: cause}, degraded},
+		"lost long ago, and not needed": {report{State: State{Role: Consume, Status: Down}, away: before(time.Hour), err: cause}, degraded},
+		"dialled for less than the limit": {report{State: State{Role: Consume, Status: Connecting}, away: before(time.Hour),
 			tried: before(unhealthyAfter - 1), err: cause}, degraded},
-		"dialled for the limit": {report{State: State{Use: Consume, Status: Connecting}, away: before(time.Hour),
+		"dialled for the limit": {report{State: State{Role: Consume, Status: Connecting}, away: before(time.Hour),
 			tried: before(unhealthyAfter), err: cause}, unhealthy},
-		"connecting for the first time": {report{State: State{Use: Consume, Status: Connecting}, away: now}, degraded},
-		"closed":                        {report{State: State{Use: Consume, Status: Closed, Since: now}}, unhealthy},
+		"connecting for the first time": {report{State: State{Role: Consume, Status: Connecting}, away: now}, degraded},
+		"closed":                        {report{State: State{Role: Consume, Status: Closed, Since: now}}, unhealthy},
 	} {
 		h := c.r.health(now)
 		got := nil_
@@ -111,20 +113,56 @@ func TestHealthSeesTheBrokerComeBack(t *testing.T) {
 func TestReportsKnowSinceWhenASocketIsDialled(t *testing.T) {
 	s := newStates(nil)
 	report := func() report { return s.reports()[Consume-Publish] }
-	s.set(State{Use: Consume, Status: Up})
-	s.set(State{Use: Consume, Status: Down, Err: errors.New("lost")})
+	s.set(State{Role: Consume, Status: Up})
+	s.set(State{Role: Consume, Status: Down, Err: errors.New("lost")})
 	if r := report(); r.away.IsZero() || !r.tried.IsZero() {
 		t.Errorf("lost: %+v", r)
 	}
-	s.set(State{Use: Consume, Status: Connecting})
+	s.set(State{Role: Consume, Status: Connecting})
 	first := report().tried
-	s.set(State{Use: Consume, Status: Down, Err: errors.New("refused")})
-	s.set(State{Use: Consume, Status: Connecting})
+	s.set(State{Role: Consume, Status: Down, Err: errors.New("refused")})
+	s.set(State{Role: Consume, Status: Connecting})
 	if r := report(); first.IsZero() || !r.tried.Equal(first) {
 		t.Errorf("dialled since %v: %+v", first, r)
 	}
-	s.set(State{Use: Consume, Status: Up})
+	s.set(State{Role: Consume, Status: Up})
 	if r := report(); !r.away.IsZero() || !r.tried.IsZero() {
 		t.Errorf("up: %+v", r)
 	}
+}
+
+// A connection that the broker ends soon after each login is dialled again after a
+// pause. Health says meanwhile why the broker has ended it.
+func TestHealthInThePauseAfterAShortLifeSaysWhyItEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		c := bubble(t, p, Config{Backoff: func(int) time.Duration { return time.Minute }})
+		session(t, c, Consume)
+		p.accepted()[0].refuse(0, amqp.NotAllowed, "NOT_ALLOWED - too many channels")
+		synctest.Wait()
+		go func() { _, _ = c.Session(t.Context(), Consume) }() // ends with the Conn
+		time.Sleep(10 * time.Second)
+		if err := c.Health(); err == nil || !strings.Contains(err.Error(), "too many channels") {
+			t.Errorf("Health = %v, want the reason that the broker gave", err)
+		}
+		c.Close()
+	})
+}
+
+// The library says of a call on a channel that is closed only that it is closed.
+func TestACallOnALostSessionSaysWhyItWasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		c := bubble(t, p, Config{})
+		defer c.Close()
+		s := session(t, c, Consume)
+		err := s.Do(t.Context(), func(ch *amqp.Channel) error {
+			p.accepted()[0].refuse(0, amqp.NotAllowed, "NOT_ALLOWED - too many channels")
+			synctest.Wait()
+			return ch.Qos(1, 0, false)
+		})
+		if !errors.Is(err, ErrSessionLost) || !strings.Contains(err.Error(), "too many channels") {
+			t.Errorf("Do = %v, want the reason that the broker gave", err)
+		}
+	})
 }

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// badFor is how long a host that failed is tried after the others. A node that
+// badFor is how long a host that failed is tried after all other hosts. A node that
 // restarts is back by then, and should get its share of clients again.
 const badFor = time.Minute
 
-// hosts remembers which targets failed, for both sockets.
+// hosts remembers which endpoints failed, for both sockets.
 type hosts struct {
 	mu     sync.Mutex
-	failed []time.Time // by target; zero if its last try was good
-	good   []bool      // by target: a try was good before
+	failed []time.Time // by endpoint; zero if its last try was good
+	good   []bool      // by endpoint: a try was good before
 }
 
 func newHosts(n int) *hosts { return &hosts{failed: make([]time.Time, n), good: make([]bool, n)} }
 
-// known reports whether a login at target i has succeeded before.
+// known reports whether a login at endpoint i has succeeded before.
 func (h *hosts) known(i int) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -39,7 +39,7 @@ func (h *hosts) note(i int, good bool, now time.Time) {
 	}
 }
 
-// order returns the targets in the order to try them: at random, so that the
+// order returns the endpoints in the order to try them: at random, so that the
 // clients of a cluster spread. Those that failed within badFor come last, the
 // earliest failure first.
 func (h *hosts) order(now time.Time) []int {

@@ -41,10 +41,10 @@ func TestAHostThatFailedOrWasLostIsTriedAfterTheOthers(t *testing.T) {
 		return m == connectionOpen
 	}}).start(t)
 	var tries []string
-	c := consuming(t, Config{URLs: []string{good.url(), bad.url()}, Trace: Trace{Try: func(t Try) {
+	c := consuming(t, Config{URLs: []string{good.url(), bad.url()}, Traces: []Trace{{DialAttempt: func(t DialAttempt) {
 		tries = append(tries, map[bool]string{true: "good", false: "bad"}[t.Err == nil])
-	}}})
-	dialled := func(use Use) []string {
+	}}}})
+	dialled := func(use Role) []string {
 		tries = nil
 		session(t, c, use)
 		return tries
@@ -52,8 +52,8 @@ func TestAHostThatFailedOrWasLostIsTriedAfterTheOthers(t *testing.T) {
 	session(t, c, Publish)
 	for range 4 {
 		good.hangUp()
-		for _, use := range []Use{Publish, Consume} {
-			await(t, c, func(s State) bool { return s.Use == use && s.Status != Up })
+		for _, use := range []Role{Publish, Consume} {
+			await(t, c, func(s State) bool { return s.Role == use && s.Status != Up })
 		}
 		if got := dialled(Consume); !slices.Equal(got, []string{"bad", "good"}) {
 			t.Errorf("after the loss of a host: %v, want the other one first", got)

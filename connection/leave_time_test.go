@@ -168,13 +168,13 @@ func TestCloseOfASessionInAnAlarmWaitsForItsEnd(t *testing.T) {
 		var blocked *BlockedError
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := transport.Of(s).Ready(ctx); !errors.As(err, &blocked) {
+		if err := transport.Inside.Session(s).Ready(ctx); !errors.As(err, &blocked) {
 			t.Errorf("Ready = %v", err)
 		}
 		time.Sleep(time.Hour)
 		p.accepted()[0].send(connectionUnblocked, 0)
 		synctest.Wait()
-		if err := transport.Of(s).Ready(t.Context()); err != nil || !s.Channel().IsClosed() || c.State(Publish).Status != Up {
+		if err := transport.Inside.Session(s).Ready(t.Context()); err != nil || !s.Channel().IsClosed() || c.State(Publish).Status != Up {
 			t.Errorf("Ready = %v, channel closed: %v, %+v", err, s.Channel().IsClosed(), c.State(Publish))
 		}
 	})
@@ -185,15 +185,15 @@ func TestGivingUpASocketEndsItsSessions(t *testing.T) {
 		p := new(peer)
 		c := bubble(t, p, Config{})
 		s, other := session(t, c, Consume), session(t, c, Consume)
-		if n := transport.Of(s).FrameSize(); n != 131072 {
+		if n := transport.Inside.Session(s).FrameSize(); n != 131072 {
 			t.Errorf("FrameSize = %d", n)
 		}
-		if !transport.Of(s).Cork() || transport.Of(other).Cork() {
+		if !transport.Inside.Session(s).Cork() || transport.Inside.Session(other).Cork() {
 			t.Error("Cork does not tell the first caller from the second")
 		}
-		transport.Of(s).Uncork()
+		transport.Inside.Session(s).Uncork()
 		cause := errors.New("its node is cut off")
-		transport.Of(s).GiveUp(cause)
+		transport.Inside.Session(s).GiveUp(cause)
 		<-other.Done()
 		if err := other.Err(); !errors.Is(err, cause) || !errors.Is(err, ErrSessionLost) {
 			t.Errorf("Err = %v", err)

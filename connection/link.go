@@ -22,7 +22,7 @@ var errChannelLimit = errors.New("no channel left")
 // that wait for a reply of the broker: they end with their reply, with
 // Config.OperationTimeout, or with the link, whoever has asked for them.
 type link struct {
-	target     target
+	endpoint   endpoint
 	generation uint64
 	server     Server
 	conn       *amqp.Connection
@@ -31,6 +31,8 @@ type link struct {
 	began      time.Time
 	expires    time.Time // of the credentials; zero: never
 	log        *slog.Logger
+	role       Role
+	trace      Trace // Config.Traces
 
 	gate    gate
 	control chan struct{}         // one element: held by the call on the connection itself
@@ -39,7 +41,7 @@ type link struct {
 	end     context.CancelCauseFunc
 	done    chan struct{} // closed when the end has been reported
 
-	// declared is set once sessions for Publish may be opened: OnUp has run.
+	// declared is set once sessions for Publish may be opened: OnConnect has run.
 	declared atomic.Bool
 }
 
@@ -94,7 +96,7 @@ func (l *link) open(ctx context.Context) (*Session, error) {
 		}
 	})
 	if left {
-		return nil, fmt.Errorf("connection: no channel of %s yet: %w", l.target, ended(ctx))
+		return nil, fmt.Errorf("connection: no channel of %s yet: %w", l.endpoint, ended(ctx))
 	}
 	if err != nil {
 		return nil, err
@@ -109,14 +111,14 @@ func (l *link) openError(err error) error {
 	switch {
 	case errors.Is(err, amqp.ErrChannelMax):
 		return fmt.Errorf("connection: %w: all %d of the socket to %s are open; close sessions that are not needed, or raise channel_max",
-			errChannelLimit, l.conn.Config.ChannelMax, l.target)
+			errChannelLimit, l.conn.Config.ChannelMax, l.endpoint)
 	case errors.As(err, &refused) && refused.Server && refused.Code == amqp.NotAllowed:
 		return fmt.Errorf("connection: %w: %s refuses another (%w); close sessions that are not needed, or raise channel_max or the user's limit",
-			errChannelLimit, l.target, err)
+			errChannelLimit, l.endpoint, err)
 	}
 	err = unnested(err)
 	l.kill(err)
-	return fmt.Errorf("connection: open channel at %s: %w", l.target, err)
+	return fmt.Errorf("connection: open channel at %s: %w", l.endpoint, err)
 }
 
 // call is one call that waits for the broker's reply, on a goroutine of its own.
@@ -126,7 +128,7 @@ type call struct {
 	// caller that leaves.
 	claimed atomic.Bool
 	results chan result
-	left    chan func() // what the call is to do when its caller has left
+	left    chan func() // the end of the call when its caller has left
 }
 
 type result struct {
@@ -182,8 +184,8 @@ func (r result) unwrap() error {
 }
 
 // timed runs f, and closes the socket under it when f takes longer than the
-// limit: nothing else makes it return. What an alarm has overtaken was not read
-// and is not lost: it has its limit anew when the alarm is over. The error wraps
+// limit: nothing else makes it return. A request that the broker has not read because
+// of an alarm is not lost: its limit begins anew when the alarm is over. The error wraps
 // ErrSessionLost if the socket was closed.
 func (l *link) timed(f func() error) error {
 	// Either f returns first, or the timer fires first. The second does nothing,
@@ -241,7 +243,7 @@ func (l *link) close(deadline time.Time) error {
 	if fault := l.socket.firstFault(); fault != nil && gone(fault) && time.Now().Before(deadline) {
 		return nil
 	}
-	return fmt.Errorf("connection: close %s: %w", l.target, err)
+	return fmt.Errorf("connection: close %s: %w", l.endpoint, err)
 }
 
 // gone reports whether the error of a close says that nobody is left to say

@@ -94,7 +94,7 @@ func TestConnectedCountsTheTriesOfTheOutage(t *testing.T) {
 	var out lines
 	c, err := Open(t.Context(), Config{
 		URLs: []string{p.url()}, Lazy: true, Logger: slog.New(slog.NewTextHandler(&out, nil)),
-		Pause: func(int) time.Duration { return time.Millisecond },
+		Backoff: func(int) time.Duration { return time.Millisecond },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -105,7 +105,7 @@ func TestConnectedCountsTheTriesOfTheOutage(t *testing.T) {
 	if _, err := c.Session(ctx, Publish); err == nil {
 		t.Fatal("a session without a broker")
 	}
-	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Down && s.NextTry.IsZero() })
+	await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Down && s.NextTry.IsZero() })
 	down.Store(false)
 	session(t, c, Publish)
 	if log := out.String(); strings.Contains(log, "failed_tries=0") || !strings.Contains(log, "failed_tries=") {

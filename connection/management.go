@@ -6,13 +6,9 @@ import (
 	"github.com/rehop/rehop/internal/management"
 )
 
-func init() {
-	management.Of = func(conn any) *management.API { return conn.(*Conn).management }
-}
-
 // managementAPI returns the API that Config.ManagementURL names, or nil. The
-// configuration is valid. The first of the targets tells the virtual host.
-func (c Config) managementAPI(targets []target) *management.API {
+// configuration is valid. The first of the endpoints tells the virtual host.
+func (c Config) managementAPI(endpoints []endpoint) *management.API {
 	if c.ManagementURL == "" {
 		return nil
 	}
@@ -30,5 +26,5 @@ func (c Config) managementAPI(targets []target) *management.API {
 			return login.Username(), password, nil
 		}
 	}
-	return management.New(base, targets[0].uri.Vhost, ask, c.TLS.Clone())
+	return management.New(base, endpoints[0].uri.Vhost, ask, c.TLS.Clone())
 }

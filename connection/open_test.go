@@ -59,7 +59,7 @@ func TestOpenSaysWhatTheBrokerIs(t *testing.T) {
 	if want := (Server{"RabbitMQ", Version{4, 3, 6}, "test"}); c.Server() != want {
 		t.Errorf("Server = %+v, want %+v", c.Server(), want)
 	}
-	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Up })
+	await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Up })
 	if n := len(p.accepted()); n != 2 {
 		t.Errorf("Open has made %d connections, want one for each use", n)
 	}
@@ -94,7 +94,7 @@ func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Up })
+	await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Up })
 	cancel()
 	s, err := c.Session(t.Context(), Consume)
 	if err != nil {
@@ -283,7 +283,7 @@ func TestARestartIsNoWrongPort(t *testing.T) {
 	c := consuming(t, Config{URLs: []string{p.url()}})
 	restarting.Store(true)
 	p.hangUp()
-	failed := func(s State) bool { return s.Use == Consume && s.Status == Down && !errors.Is(s.Err, ErrSessionLost) }
+	failed := func(s State) bool { return s.Role == Consume && s.Status == Down && !errors.Is(s.Err, ErrSessionLost) }
 	go c.Session(t.Context(), Consume)
 	if err := await(t, c, failed).Err; strings.Contains(err.Error(), "port") || !strings.Contains(err.Error(), "the broker may be restarting: EOF") {
 		t.Errorf("the state says %v", err)

@@ -16,8 +16,8 @@ func TestPausesHoldWhoeverDials(t *testing.T) {
 	var tries []time.Time
 	c, err := Open(t.Context(), Config{
 		URLs: []string{nobody(t)}, Lazy: true,
-		Pause: func(int) time.Duration { return pause },
-		Trace: Trace{Try: func(Try) { tries = append(tries, time.Now()) }},
+		Backoff: func(int) time.Duration { return pause },
+		Traces:  []Trace{{DialAttempt: func(DialAttempt) { tries = append(tries, time.Now()) }}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestAnOutageTellsOnlyOfItself(t *testing.T) {
 		}
 		return silent.Load()
 	}}).start(t)
-	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, Pause: func(int) time.Duration { return time.Millisecond }})
+	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, Backoff: func(int) time.Duration { return time.Millisecond }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestAnOutageTellsOnlyOfItself(t *testing.T) {
 	if err := brief(); err == nil || !strings.Contains(err.Error(), "the first outage") || !strings.Contains(err.Error(), "the caller's own words") {
 		t.Errorf("Session = %v", err)
 	}
-	told := await(t, c, func(s State) bool { return s.Use == Consume && s.Status == Down })
+	told := await(t, c, func(s State) bool { return s.Role == Consume && s.Status == Down })
 	if err := told.Err; err == nil || strings.Contains(err.Error(), "the caller's own words") {
 		t.Errorf("State.Err = %v, want nothing of one caller", err)
 	}
@@ -98,10 +98,12 @@ func TestASocketThatFindsABrokerEndsTheRestOfTheOther(t *testing.T) {
 		return false
 	}
 	p.start(t)
-	c := open(t, Config{URLs: []string{p.url()}, Pause: func(int) time.Duration { return time.Hour }})
+	c := open(t, Config{URLs: []string{p.url()}, Backoff: func(int) time.Duration { return time.Hour }})
+	session(t, c, Publish)
+	c.connector(Publish).current().began = time.Now().Add(-steady) // or its loss is followed by a pause
 	down.Store(true)
 	p.hangUp()
-	await(t, c, func(s State) bool { return s.Use == Consume && s.Status == Down })
+	await(t, c, func(s State) bool { return s.Role == Consume && s.Status == Down })
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -110,7 +112,7 @@ func TestASocketThatFindsABrokerEndsTheRestOfTheOther(t *testing.T) {
 			t.Errorf("the resting socket: %v", err)
 		}
 	})
-	await(t, c, func(s State) bool { return s.Use == Consume && !s.NextTry.IsZero() })
+	await(t, c, func(s State) bool { return s.Role == Consume && !s.NextTry.IsZero() })
 	down.Store(false)
 	session(t, c, Publish)
 	wg.Wait()

@@ -117,7 +117,7 @@ func (p *peer) accepted() []*peerConn {
 type peerConn struct {
 	net.Conn
 	peer *peer
-	use  Use // known from connection.start-ok on
+	use  Role // known from connection.start-ok on
 }
 
 func (c *peerConn) serve() {

@@ -30,14 +30,14 @@ func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.cause }
 func (r *refusal) Class() Class  { return cmp.Or(r.class, Configuration) }
 
-// explain says why a try failed, and what to do. ended is the error of the
-// try's ctx, took how long it lasted, expires is that of the credentials, known
-// says that a login at t has succeeded before, so that its port is right.
+// explain says why a try failed, and names a remedy. ended is the error of the
+// try's ctx, took is how long the try lasted, expires is when the credentials end,
+// and known says that a login at t has succeeded before, so that its port is right.
 //
-// The library's error alone does not tell: whatever goes wrong at login it
-// calls wrong credentials, and at opening the virtual host no access to it,
-// timeouts and lost sockets included. So the socket is asked first.
-func explain(t target, err error, s *socket, ended error, took time.Duration, expires time.Time, known bool) error {
+// The library's error alone does not tell: it calls every fault at login wrong
+// credentials, and every fault at opening the virtual host no access to it, timeouts
+// and lost sockets included. So the socket is asked first.
+func explain(t endpoint, err error, s *socket, ended error, took time.Duration, expires time.Time, known bool) error {
 	if s == nil { // not even TCP
 		return fmt.Errorf("%s: %w", t, err)
 	}

@@ -9,7 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Server is what a broker node says about itself in the handshake. Operators
+// Server is the description that a broker node gives of itself in the handshake. Operators
 // can overwrite all of it.
 type Server struct {
 	Product string  // "RabbitMQ"
@@ -31,8 +31,8 @@ func serverOf(properties amqp.Table) Server {
 // Version is a broker's version, such as 4.3.6.
 type Version struct{ Major, Minor, Patch int }
 
-// ParseVersion reads "4.3.6" and "4.3"; whatever follows the numbers after a
-// "+" or "-" is ignored ("4.0.0+2", "3.13.7-rc.1").
+// ParseVersion reads "4.3.6" and "4.3". It ignores a "+" or "-" behind the numbers and
+// all that follows ("4.0.0+2", "3.13.7-rc.1").
 func ParseVersion(s string) (Version, error) {
 	numbers, _, _ := strings.Cut(s, "+")
 	numbers, _, _ = strings.Cut(numbers, "-")

@@ -9,8 +9,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// ErrSessionLost is wrapped by errors that come from the end of a session, for
-// whatever reason: the answer is to ask [Conn.Session] for the next one.
+// ErrSessionLost is wrapped by every error that comes from the end of a session. The
+// answer is to ask [Conn.Session] for the next one.
 var ErrSessionLost = errors.New("connection: session lost")
 
 var errSessionClosed = fmt.Errorf("%w: closed by its owner", ErrSessionLost)
@@ -34,6 +34,7 @@ func newSession(channel *amqp.Channel, l *link) *Session {
 		channel: channel, link: l,
 		turn: make(chan struct{}, 1), gone: make(chan struct{}), done: make(chan struct{}),
 	}
+	l.trace.sessionOpened(l.role)
 	lost := channel.NotifyClose(make(chan *amqp.Error, 1))
 	go func() { // ends with the channel, which ends at the latest with its socket
 		cause := <-lost
@@ -52,6 +53,7 @@ func (s *Session) end(cause error) {
 	s.once.Do(func() {
 		s.err = cause
 		close(s.done)
+		s.link.trace.sessionEnded(s.link.role)
 	})
 }
 
@@ -74,9 +76,9 @@ func (s *Session) Channel() *amqp.Channel { return s.channel }
 // once as well, while call goes on in the background, and the session ends: Done
 // is closed, Err and later calls of Do return an error that wraps
 // [ErrSessionLost] and the error of ctx, Close returns nil, and the channel is
-// closed as soon as call has returned. Nobody knows then which of its effects
-// the broker has seen; what call writes to must not be read. No other session is
-// affected.
+// closed as soon as call has returned. Nobody knows then which effects of call the
+// broker has seen, and the caller must not read variables that call writes to. No
+// other session is affected.
 //
 // A call that takes longer than Config.OperationTimeout closes the socket, with
 // every session on it: nothing else makes it return.
@@ -84,10 +86,10 @@ func (s *Session) Channel() *amqp.Channel { return s.channel }
 // An error that the broker answers with (404, 406 and so on) is returned as
 // the *amqp.Error it is. It has ended this session and no other. An error
 // because the session is or was lost wraps [ErrSessionLost] and the cause.
-// Whatever else call returns is returned as it is while the channel is open. So
+// Do returns any other error of call as it is while the channel is open. So
 // let call return the broker's error unchanged, and translate it after Do.
 //
-// While the broker blocks publishers on this socket (see [Conn.Blocked]) call
+// While the broker blocks publishers on this socket (see [Blocked]) call
 // does not start. If ctx or Config.OperationTimeout ends before it could, Do
 // returns an error that wraps the cause, and the session lives on.
 func (s *Session) Do(ctx context.Context, call func(*amqp.Channel) error) error {
@@ -109,7 +111,7 @@ func (s *Session) do(ctx context.Context, call func() error) error {
 	case <-ctx.Done():
 		return fmt.Errorf("connection: not done: %w", ended(ctx))
 	}
-	// Select picks at random among what is ready.
+	// Select picks one of the ready cases at random.
 	err := s.Err()
 	if err == nil && ctx.Err() != nil {
 		err = fmt.Errorf("connection: not done: %w", ended(ctx))
@@ -149,6 +151,9 @@ func (s *Session) classify(err error) error {
 	if s.link.cause.Load() != nil { // we ended it: the library knows no reason
 		return s.link.lost(nil)
 	}
+	if errors.Is(err, amqp.ErrClosed) && s.Err() != nil { // by now the reason is known
+		return s.Err()
+	}
 	// A failed read or write is returned before the library has noticed the loss.
 	if s.channel.IsClosed() || errors.Is(err, amqp.ErrClosed) || s.link.socket.firstFault() != nil {
 		return fmt.Errorf("%w: %w", ErrSessionLost, unnested(err))
@@ -174,14 +179,6 @@ func (s *Session) Err() error {
 
 // Server describes the node that this session lives on.
 func (s *Session) Server() Server { return s.link.server }
-
-// Generation counts the successful handshakes of this session's socket, from
-// 1: sessions of one use and generation live on the same socket.
-func (s *Session) Generation() uint64 { return s.link.generation }
-
-// User returns the user name that this session's socket has logged in with; ""
-// with auth_mechanism external, where only the broker knows it.
-func (s *Session) User() string { return s.link.target.uri.Username }
 
 // Close ends the session and returns when its channel is closed. Deliveries not
 // settled go back to their queue. Closing an ended session returns nil.

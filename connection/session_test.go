@@ -15,7 +15,7 @@ import (
 // qos is the shortest call that waits for a reply.
 func qos(ch *amqp.Channel) error { return ch.Qos(1, 0, false) }
 
-func session(t *testing.T, c *Conn, use Use) *Session {
+func session(t *testing.T, c *Conn, use Role) *Session {
 	t.Helper()
 	s, err := c.Session(t.Context(), use)
 	if err != nil {
@@ -28,20 +28,20 @@ func TestSessionsOfBothUses(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
 	c := open(t, Config{URLs: []string{p.url()}})
-	for _, use := range []Use{Publish, Consume, Publish, Consume} {
+	for _, use := range []Role{Publish, Consume, Publish, Consume} {
 		s := session(t, c, use)
 		if err := s.Do(t.Context(), qos); err != nil {
 			t.Errorf("%v: Do = %v", use, err)
 		}
-		if s.User() != "bob" || s.Server() != c.Server() || s.Channel() == nil || s.Err() != nil {
-			t.Errorf("%v: %q, %+v, %v", use, s.User(), s.Server(), s.Err())
+		if s.link.endpoint.uri.Username != "bob" || s.Server() != c.Server() || s.Channel() == nil || s.Err() != nil {
+			t.Errorf("%v: %q, %+v, %v", use, s.link.endpoint.uri.Username, s.Server(), s.Err())
 		}
 	}
 	if n := len(p.accepted()); n != 2 {
 		t.Errorf("%d sockets, want one for each use", n)
 	}
 	if _, err := c.Session(t.Context(), 0); err == nil {
-		t.Error("the zero Use is accepted")
+		t.Error("the zero Role is accepted")
 	}
 }
 
@@ -317,9 +317,9 @@ func TestBlockedPublisherWaits(t *testing.T) {
 	s := session(t, c, Publish)
 	socket := p.accepted()[1]
 	socket.send(connectionBlocked, 0, short("low on memory"))
-	waitUntil(t, func() bool { _, _, blocked := c.Blocked(); return blocked })
-	if reason, since, _ := c.Blocked(); reason != "low on memory" || time.Since(since) > patience {
-		t.Errorf("Blocked = %q since %v", reason, since)
+	waitUntil(t, func() bool { return c.State(Publish).Status == Blocked })
+	if now := c.State(Publish); now.Reason != "low on memory" || time.Since(now.Since) > patience {
+		t.Errorf("State = %+v", now)
 	}
 
 	// Neither of them sends anything, so neither costs the socket.
@@ -338,8 +338,8 @@ func TestBlockedPublisherWaits(t *testing.T) {
 	if err := <-waiting; err != nil {
 		t.Errorf("Do when unblocked = %v", err)
 	}
-	if _, _, blocked := c.Blocked(); blocked || s.Err() != nil {
-		t.Errorf("blocked: %v, Err: %v", blocked, s.Err())
+	if c.State(Publish).Status == Blocked || s.Err() != nil {
+		t.Errorf("State: %+v, Err: %v", c.State(Publish), s.Err())
 	}
 }
 

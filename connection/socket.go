@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,12 +19,14 @@ import (
 // write deadline at all.
 type socket struct {
 	net.Conn
+	heard        atomic.Bool   // something has come from the other side
 	writeTimeout time.Duration // a write without any progress for so long fails
 
-	sending sync.Mutex
-	corked  bool
-	held    []byte        // written and not sent yet
-	drained chan struct{} // nil, or closed once the peer has taken what was held
+	sending  sync.Mutex
+	corked   bool
+	buffered []byte        // written and not sent yet
+	drained  chan struct{} // nil, or closed once the peer has taken all buffered bytes
+	unread   time.Time     // since when drained is not nil
 
 	mu        sync.Mutex
 	phase     phase
@@ -64,6 +67,9 @@ func (s *socket) extend(set func(time.Time) error, d *time.Duration) {
 // has taken its locks, and a writer stuck in this socket may hold them.
 func (s *socket) Read(p []byte) (int, error) {
 	n, err := s.Conn.Read(p)
+	if n > 0 && !s.heard.Load() {
+		s.heard.Store(true)
+	}
 	if err != nil {
 		return n, s.fail(err, "the broker was silent for %v, one and a half heartbeats", &s.idle)
 	}
@@ -71,16 +77,16 @@ func (s *socket) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Bounds of what is held, in bytes.
+// Bounds of the buffer, in bytes.
 const (
-	maxHeld = 32 << 10  // by a corked socket
-	maxKept = 256 << 10 // of memory, when nothing is held
+	maxCorked = 32 << 10  // by a corked socket
+	maxKept   = 256 << 10 // of memory, when the buffer is empty
 )
 
 // handOver is how long a writer waits for a peer that does not read. Then a
-// goroutine of the socket takes over, and writers do not wait any more. The bytes
-// they leave to it are not bounded here: at most those of the callers that were
-// about to write, because all others wait first (see transportOf.Ready).
+// goroutine of the socket takes over, and writers do not wait any more. It gets the
+// bytes of the callers that were about to write, and of no other caller: a later caller
+// waits before it writes (see transportOf.Ready).
 const handOver = 10 * time.Millisecond
 
 // cork holds writes back until uncork, or until there are enough of them. It
@@ -93,7 +99,7 @@ func (s *socket) cork() bool {
 	return first
 }
 
-// uncork sends what is held back. If that fails it closes the socket, and so
+// uncork sends the buffered bytes. If that fails it closes the socket, and so
 // every writer learns of it.
 func (s *socket) uncork() {
 	s.sending.Lock()
@@ -102,51 +108,51 @@ func (s *socket) uncork() {
 	_ = s.flush()
 }
 
-// Write sends p after what is held back, or holds a copy back too.
+// Write sends p after the buffered bytes, or adds a copy to them.
 func (s *socket) Write(p []byte) (int, error) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	if err := s.firstFault(); err != nil {
 		return 0, err
 	}
-	s.held = append(s.held, p...)
-	if s.corked && len(s.held) <= maxHeld {
+	s.buffered = append(s.buffered, p...)
+	if s.corked && len(s.buffered) <= maxCorked {
 		return len(p), nil
 	}
 	return len(p), s.flush()
 }
 
-// flush sends what is held back, and leaves to drain what the peer does not
+// flush sends the buffered bytes, and leaves to drain those which the peer does not
 // take at once. It needs s.sending held.
 func (s *socket) flush() error {
-	if len(s.held) == 0 || s.drained != nil {
+	if len(s.buffered) == 0 || s.drained != nil {
 		return nil
 	}
 	brief := handOver
 	s.extend(s.Conn.SetWriteDeadline, &brief)
-	n, err := s.Conn.Write(s.held)
-	s.held = s.held[:copy(s.held, s.held[n:])]
+	n, err := s.Conn.Write(s.buffered)
+	s.buffered = s.buffered[:copy(s.buffered, s.buffered[n:])]
 	switch {
 	case err == nil:
-		if cap(s.held) > maxKept {
-			s.held = nil
+		if cap(s.buffered) > maxKept {
+			s.buffered = nil
 		}
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded) && s.is(live):
-		s.drained = make(chan struct{})
+		s.drained, s.unread = make(chan struct{}), time.Now()
 		go s.drain() // ends at the latest with the socket
 		return nil
 	}
 	return s.fail(err, "the broker read nothing for %v", &s.writeTimeout)
 }
 
-// drain sends what is held back, and what comes to it meanwhile.
+// drain sends the buffered bytes, and the bytes that come meanwhile.
 func (s *socket) drain() {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	for len(s.held) > 0 && s.firstFault() == nil {
-		batch := s.held
-		s.held = nil
+	for len(s.buffered) > 0 && s.firstFault() == nil {
+		batch := s.buffered
+		s.buffered = nil
 		s.sending.Unlock()
 		_ = s.send(batch) // a fault closes the socket
 		s.sending.Lock()
@@ -155,8 +161,8 @@ func (s *socket) drain() {
 	s.drained = nil
 }
 
-// wait returns nil once the peer has taken what it did not take at once, or an
-// error when ctx ends first.
+// wait returns nil once drain has nothing left to send, or an error when ctx ends
+// first.
 func (s *socket) wait(ctx context.Context) error {
 	s.sending.Lock()
 	drained := s.drained
@@ -168,8 +174,19 @@ func (s *socket) wait(ctx context.Context) error {
 	case <-drained:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("connection: the broker does not read what was sent: %w", ended(ctx))
+		return fmt.Errorf("connection: the broker does not read: %w", ended(ctx))
 	}
+}
+
+// unreadSince returns since when the peer has not taken all written bytes; zero if it
+// has.
+func (s *socket) unreadSince() time.Time {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	if s.drained == nil {
+		return time.Time{}
+	}
+	return s.unread
 }
 
 // send waits on while there is progress, and while the broker blocks this

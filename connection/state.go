@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Status is what a socket is doing. The zero value is invalid.
+// Status of a socket. The zero value is invalid.
 type Status uint8
 
 // The statuses of a socket.
@@ -15,7 +15,7 @@ const (
 	Idle       Status = iota + 1 // never needed; only with Config.Lazy
 	Connecting                   // trying the URLs
 	Up                           // connected
-	Blocked                      // connected, but the broker does not read from publishers
+	Blocked                      // connected, but the broker takes no messages, see State.Reason
 	Down                         // failed or lost; State.Err says why
 	Closed                       // by Conn.Close
 )
@@ -24,34 +24,37 @@ func (s Status) String() string {
 	return [...]string{"invalid", "idle", "connecting", "up", "blocked", "down", "closed"}[min(s, Closed)]
 }
 
-// State of the socket for one use.
+// State of the socket for one role.
 type State struct {
-	Use    Use
+	Role   Role
 	Status Status
 	Since  time.Time
 
-	// Generation counts the successful handshakes of this socket, from 1.
-	Generation uint64
-
 	URL    string // without password; of Up and Blocked
 	Server Server // of Up and Blocked
-	Reason string // of Blocked: the broker's words
-	Err    error  // of Down
+
+	// Reason, of Blocked: the broker's words, such as "low on memory". A broker tells
+	// a socket of its alarm once something is published on it.
+	Reason string
+
+	Err error // of Down
 
 	// NextTry, of Down: when the URLs are tried again, if a session is still
 	// wanted then. Zero if nothing is going to be tried: then the next caller of
 	// Session dials at once. For a readiness probe use [Conn.Health].
 	NextTry time.Time
+
+	generation uint64 // counts the successful handshakes of this socket, from 1
 }
 
-// State returns the present state of the socket for use. For a readiness probe
+// State returns the present state of the socket for role. For a readiness probe
 // use [Conn.Health].
-func (c *Conn) State(use Use) State {
+func (c *Conn) State(role Role) State {
 	now, _, _ := c.states.snapshot()
-	if use != Publish && use != Consume {
-		return State{Use: use}
+	if role != Publish && role != Consume {
+		return State{Role: role}
 	}
-	return now[use-Publish]
+	return now[role-Publish]
 }
 
 // States yields the present state of each socket, then every change, until ctx
@@ -60,7 +63,7 @@ func (c *Conn) State(use Use) State {
 // no goroutine.
 //
 //	for s := range conn.States(ctx) {
-//		up.WithLabelValues(s.Use.String()).Set(...)
+//		up.WithLabelValues(s.Role.String()).Set(...)
 //	}
 func (c *Conn) States(ctx context.Context) iter.Seq[State] {
 	if ctx == nil {
@@ -105,8 +108,8 @@ type states struct {
 
 func newStates(hook func(State)) *states {
 	s := &states{hook: hook, changed: make(chan struct{})}
-	for i, use := range []Use{Publish, Consume} {
-		s.now[i], s.numbers[i] = State{Use: use, Status: Idle, Since: time.Now()}, 1
+	for i, use := range []Role{Publish, Consume} {
+		s.now[i], s.numbers[i] = State{Role: use, Status: Idle, Since: time.Now()}, 1
 	}
 	return s
 }
@@ -116,7 +119,7 @@ func (s *states) set(next State) {
 	defer s.turn.Unlock()
 	next.Since = time.Now()
 	s.mu.Lock()
-	i := next.Use - Publish
+	i := next.Role - Publish
 	s.now[i] = next
 	switch {
 	case next.Status == Up || next.Status == Blocked:

@@ -21,11 +21,11 @@ func (h *history) add(s State) {
 	h.all = append(h.all, s)
 }
 
-func (h *history) of(use Use) (statuses []Status) {
+func (h *history) of(use Role) (statuses []Status) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.all {
-		if s.Use == use {
+		if s.Role == use {
 			statuses = append(statuses, s.Status)
 		}
 	}
@@ -49,11 +49,11 @@ func TestStatesOfALife(t *testing.T) {
 	}
 	p.start(t)
 	var h history
-	c := consuming(t, Config{URLs: []string{p.url()}, Trace: Trace{State: h.add}})
-	if s := c.State(Publish); s.Status != Idle || s.Generation != 0 {
+	c := consuming(t, Config{URLs: []string{p.url()}, Traces: []Trace{{State: h.add}}})
+	if s := c.State(Publish); s.Status != Idle || s.generation != 0 {
 		t.Errorf("State(Publish) = %+v before its first use", s)
 	}
-	if s := c.State(Consume); s.Status != Up || s.Generation != 1 || s.Server != c.Server() || s.URL == "" || s.Since.IsZero() {
+	if s := c.State(Consume); s.Status != Up || s.generation != 1 || s.Server != c.Server() || s.URL == "" || s.Since.IsZero() {
 		t.Errorf("State(Consume) = %+v after Open", s)
 	}
 
@@ -72,19 +72,19 @@ func TestStatesOfALife(t *testing.T) {
 	if err := s.Do(t.Context(), qos); err != nil {
 		t.Fatal(err)
 	}
-	await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Up })
+	await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Up })
 	p.hangUp()
-	lost := await(t, c, func(s State) bool { return s.Use == Publish && s.Status == Down })
+	lost := await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Down })
 	if lost.Err == nil || !lost.NextTry.IsZero() {
 		t.Errorf("state after a loss is %+v, want its cause, and no next try while nobody waits", lost)
 	}
-	if s := session(t, c, Publish); s.Generation() != 2 {
-		t.Errorf("Generation = %d after one loss", s.Generation())
+	if s := session(t, c, Publish); s.link.generation != 2 {
+		t.Errorf("Generation = %d after one loss", s.link.generation)
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, use := range []Use{Publish, Consume} {
+	for _, use := range []Role{Publish, Consume} {
 		if s := c.State(use); s.Status != Closed {
 			t.Errorf("%v is %v after Close", use, s.Status)
 		}
@@ -114,16 +114,16 @@ func TestStatesOfASlowReaderEndWithTheLatest(t *testing.T) {
 	c := &Conn{states: s}
 	var got []uint64
 	for state := range c.States(t.Context()) {
-		if state.Use != Publish {
+		if state.Role != Publish {
 			continue
 		}
-		got = append(got, state.Generation)
+		got = append(got, state.generation)
 		if state.Status == Idle {
 			for i := range uint64(10) {
-				s.set(State{Use: Publish, Status: Up, Generation: i + 1})
+				s.set(State{Role: Publish, Status: Up, generation: i + 1})
 			}
-			s.set(State{Use: Publish, Status: Closed, Generation: 11})
-			s.set(State{Use: Consume, Status: Closed})
+			s.set(State{Role: Publish, Status: Closed, generation: 11})
+			s.set(State{Role: Consume, Status: Closed})
 		}
 	}
 	if !slices.Equal(got, []uint64{0, 11}) {
@@ -151,11 +151,11 @@ func TestStatesEndWithTheirContext(t *testing.T) {
 func TestDownTellsTheNextTryAndTheEndOfTrying(t *testing.T) {
 	t.Parallel()
 	var h history
-	var tries []Try
+	var tries []DialAttempt
 	c, err := Open(t.Context(), Config{
 		URLs: []string{nobody(t)}, Lazy: true,
-		Pause: func(failures int) time.Duration { return 1 - 2*time.Duration(failures/3) },
-		Trace: Trace{State: h.add, Try: func(t Try) { tries = append(tries, t) }},
+		Backoff: func(failures int) time.Duration { return 1 - 2*time.Duration(failures/3) },
+		Traces:  []Trace{{State: h.add, DialAttempt: func(t DialAttempt) { tries = append(tries, t) }}},
 	})
 	if err != nil {
 		t.Fatalf("Open is lazy, and fails: %v", err)
@@ -165,7 +165,7 @@ func TestDownTellsTheNextTryAndTheEndOfTrying(t *testing.T) {
 	if ClassOf(err) != Transient {
 		t.Errorf("Session = %v of class %v after the last pause, want a transient error", err, ClassOf(err))
 	}
-	if len(tries) != 3 || tries[0].Err == nil || tries[0].URL == "" || tries[0].Use != Consume || !errors.Is(err, tries[2].Err) {
+	if len(tries) != 3 || tries[0].Err == nil || tries[0].URL == "" || tries[0].Role != Consume || !errors.Is(err, tries[2].Err) {
 		t.Errorf("tries are %+v", tries)
 	}
 	for i, s := range h.all {

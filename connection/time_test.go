@@ -27,7 +27,7 @@ func TestPausesGrowAndNeverEnd(t *testing.T) {
 		p := defaultPauses()
 		want := 100 * time.Millisecond
 		for range 1000 {
-			got, more := p.next()
+			got, more := p.next(false)
 			if !more {
 				t.Fatal("no more pauses")
 			}
@@ -40,6 +40,27 @@ func TestPausesGrowAndNeverEnd(t *testing.T) {
 		defer cancel()
 		if err := sleep(ctx, time.Hour); !errors.Is(err, ErrClosed) {
 			t.Errorf("sleep = %v, want the cause of ctx", err)
+		}
+	})
+}
+
+func TestPausesStayShortForAMinuteWhileNobodyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := defaultPauses()
+		began, longest := time.Now(), time.Duration(0)
+		for time.Since(began) < cheapFor {
+			got, _ := p.next(true)
+			longest = max(longest, got)
+			time.Sleep(got)
+		}
+		if longest > 500*time.Millisecond || longest < 400*time.Millisecond {
+			t.Errorf("the longest pause was %v", longest)
+		}
+		for range 20 {
+			longest, _ = p.next(true)
+		}
+		if longest < 5*time.Second {
+			t.Errorf("after a minute: %v", longest)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // tlsFor returns the TLS configuration for a try at t, nil for none.
-func tlsFor(t target, cfg *tls.Config) (*tls.Config, error) {
+func tlsFor(t endpoint, cfg *tls.Config) (*tls.Config, error) {
 	if t.uri.Scheme != "amqps" {
 		return nil, nil
 	}
@@ -51,8 +51,8 @@ func tlsFromFiles(ca, certificate, key string) (*tls.Config, error) {
 }
 
 // tlsConn remembers the broker's alert. In TLS 1.3 a client certificate is
-// refused after our side of the handshake, and the library reports whatever it
-// stumbles over first then.
+// refused after our side of the handshake, and the library then reports the first
+// failed read or write.
 type tlsConn struct {
 	*tls.Conn
 	alert atomic.Pointer[error]
@@ -74,14 +74,14 @@ func (s *tlsConn) received() error {
 	return *s.alert.Load()
 }
 
-// isAlert reports whether err is what the other side of TLS has said.
+// isAlert reports whether err is an alert from the other side of TLS.
 func isAlert(err error) bool {
 	var remote *net.OpError
 	return errors.As(err, &remote) && remote.Op == "remote error"
 }
 
-// explainTLS says what is wrong with the certificates, and what to do.
-func explainTLS(t target, err error) error {
+// explainTLS names the fault of the certificates, and a remedy.
+func explainTLS(t endpoint, err error) error {
 	var (
 		authority x509.UnknownAuthorityError
 		name      x509.HostnameError

@@ -1,29 +1,62 @@
 package connection
 
-import "time"
+import (
+	"log/slog"
+	"time"
+
+	"github.com/rehop/rehop/internal/hooks"
+)
 
 // Trace is a set of hooks for metrics and tests. Nil hooks are not called. Hooks
 // run on the goroutine that does the work, for both sockets concurrently, and
-// must not wait for the Conn. A hook that panics is logged and otherwise ignored.
+// must not wait for the Conn. A panic in a hook is logged and harms nothing else.
 type Trace struct {
-	// Try: one try at one URL ended. Err is nil if the broker let us in.
-	Try func(Try)
+	// DialAttempt: one try at one URL ended. Err is nil if the broker let us in.
+	DialAttempt func(DialAttempt)
 
 	// State: the state of a socket changed. The changes of one socket come in
 	// order, and none is left out.
 	State func(State)
+
+	// SessionOpened: the broker has opened a channel on the socket for a role, and
+	// SessionEnded: a session has ended. Each session has one of both.
+	SessionOpened, SessionEnded func(Role)
 }
 
-// Try is one try at one URL: TCP, TLS, login and virtual host.
-type Try struct {
-	Use  Use
+// DialAttempt is one try at one URL: TCP, TLS, login and virtual host.
+type DialAttempt struct {
+	Role Role
 	URL  string // without password
 	Took time.Duration
 	Err  error
 }
 
-func (t Trace) try(try Try) {
-	if t.Try != nil {
-		t.Try(try)
+// merged returns the hooks of all Traces as one Trace.
+func merged(traces []Trace, log *slog.Logger) Trace {
+	s := hooks.Of(traces, log, "connection.Trace")
+	return Trace{
+		DialAttempt: hooks.One(s, "DialAttempt", func(t Trace) func(DialAttempt) { return t.DialAttempt }),
+		State:       hooks.One(s, "State", func(t Trace) func(State) { return t.State }),
+
+		SessionOpened: hooks.One(s, "SessionOpened", func(t Trace) func(Role) { return t.SessionOpened }),
+		SessionEnded:  hooks.One(s, "SessionEnded", func(t Trace) func(Role) { return t.SessionEnded }),
+	}
+}
+
+func (t Trace) attempted(a DialAttempt) {
+	if t.DialAttempt != nil {
+		t.DialAttempt(a)
+	}
+}
+
+func (t Trace) sessionOpened(r Role) {
+	if t.SessionOpened != nil {
+		t.SessionOpened(r)
+	}
+}
+
+func (t Trace) sessionEnded(r Role) {
+	if t.SessionEnded != nil {
+		t.SessionEnded(r)
 	}
 }

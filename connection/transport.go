@@ -2,31 +2,66 @@ package connection
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
+	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/transport"
 )
 
-func init() {
-	transport.Of = func(session any) transport.Transport { return (*transportOf)(session.(*Session)) }
-	transport.Whole = func(conn any) any {
-		if whole := conn.(*Conn).whole; whole != nil {
-			return whole
-		}
-		return conn
+func init() { transport.Inside = inside{} }
+
+// inside shows a Conn and a session to the other packages of this module.
+type inside struct{}
+
+func (inside) Conn(conn any) transport.Conn            { return (*connInside)(conn.(*Conn)) }
+func (inside) Session(session any) transport.Transport { return (*sessionInside)(session.(*Session)) }
+
+// connInside is a Conn as the other packages of this module see it.
+type connInside Conn
+
+func (c *connInside) Whole() any {
+	if c.whole != nil {
+		return c.whole
 	}
+	return (*Conn)(c)
 }
 
-// transportOf is a session as the other packages of this module see it.
-type transportOf Session
+func (c *connInside) Keep(key any, make func() any) any {
+	if kept, found := c.kept.Load(key); found {
+		return kept
+	}
+	kept, _ := c.kept.LoadOrStore(key, make())
+	return kept
+}
 
-func (t *transportOf) Ready(ctx context.Context) error {
+func (c *connInside) Generation() uint64          { return (*Conn)(c).State(Publish).generation }
+func (c *connInside) Outage() time.Time           { return (*Conn)(c).connector(Publish).outage() }
+func (c *connInside) Logger() *slog.Logger        { return c.cfg.Logger }
+func (c *connInside) Management() *management.API { return c.management }
+
+// sessionInside is a session as the other packages of this module see it.
+type sessionInside Session
+
+func (t *sessionInside) Ready(ctx context.Context) error {
 	if err := t.link.gate.wait(ctx); err != nil {
 		return err
 	}
 	return t.link.socket.wait(ctx)
 }
 
-func (t *transportOf) Cork() bool         { return t.link.socket.cork() }
-func (t *transportOf) Uncork()            { t.link.socket.uncork() }
-func (t *transportOf) FrameSize() int     { return t.link.conn.Config.FrameSize }
-func (t *transportOf) GiveUp(cause error) { t.link.kill(cause) }
+func (t *sessionInside) UnreadySince() time.Time {
+	_, blocked, shut := t.link.gate.state()
+	unread := t.link.socket.unreadSince()
+	if shut && (unread.IsZero() || blocked.Before(unread)) {
+		return blocked
+	}
+	return unread
+}
+
+func (t *sessionInside) Cork() bool         { return t.link.socket.cork() }
+func (t *sessionInside) Uncork()            { t.link.socket.uncork() }
+func (t *sessionInside) FrameSize() int     { return t.link.conn.Config.FrameSize }
+func (t *sessionInside) User() string       { return t.link.endpoint.uri.Username }
+func (t *sessionInside) Generation() uint64 { return t.link.generation }
+func (t *sessionInside) GiveUp(cause error) { t.link.kill(cause) }

@@ -74,10 +74,10 @@ func readableFrame(frame []byte) (readable []byte, changed bool) {
 type headers struct {
 	at        int   // offset in the payload; where they would be, if there are none
 	size      int64 // with their length; 0 if there are none
-	malformed bool  // what is after at makes no sense
+	malformed bool  // the bytes after at make no sense
 }
 
-// after returns the size of what follows the headers, in a payload of size bytes.
+// after returns how many bytes follow the headers, in a payload of size bytes.
 func (h headers) after(size int64) int64 { return size - int64(h.at) - h.size }
 
 // locateHeaders finds the headers in the beginning of a payload of size bytes,
@@ -133,9 +133,8 @@ func wellFormed(flags int, rest []byte) bool {
 	return true
 }
 
-// withoutHeaders builds a frame from the head of one, up to its headers, and
-// what follows these, with the frame's end. Properties that are malformed are
-// left out.
+// withoutHeaders builds a frame from the head of a frame, up to its headers, and the
+// rest behind them, with the frame's end. It leaves out malformed properties.
 func withoutHeaders(head, rest []byte, malformed bool, why string) []byte {
 	flags := flagsOf(head[frameHead:]) | flagHeaders
 	end := rest[len(rest)-frameEnd]

@@ -44,7 +44,7 @@ func BenchmarkConsume(b *testing.B) {
 		b.Fatal(err)
 	}
 	for range b.N {
-		m := rehoptest.Message{Key: "orders", Publishing: amqp.Publishing{DeliveryMode: amqp.Persistent, Body: make([]byte, 256)}}
+		m := rehoptest.Message{RoutingKey: "orders", Publishing: amqp.Publishing{DeliveryMode: amqp.Persistent, Body: make([]byte, 256)}}
 		if _, err := broker.Publish(m); err != nil {
 			b.Fatal(err)
 		}

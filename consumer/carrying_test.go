@@ -14,15 +14,16 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // carried declares a work queue of the engine carry and makes it that of the test.
-func (w *world) carried(waits ...time.Duration) {
+func (w *fixture) carried(waits ...time.Duration) {
 	w.Helper()
-	w.orders = topology.WorkQueue{Name: "carried", Type: w.orders.Type, Waits: waits, Engine: topology.Carry}
+	w.orders = topology.WorkQueue{Name: "carried", Type: w.orders.Type, Waits: waits, Engine: topology.EngineCarry}
 	w.declare(w.orders)
 }
 
@@ -48,7 +49,7 @@ func (a *attempts) handler(_ context.Context, d *consumer.Delivery) error {
 	return errBroken
 }
 
-func (a *attempts) want(w *world, id string, want ...string) {
+func (a *attempts) want(w *fixture, id string, want ...string) {
 	w.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +59,7 @@ func (a *attempts) want(w *world, id string, want ...string) {
 }
 
 func TestACarriedWaitLastsAsLongAsItShould(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(time.Minute, 20*time.Minute, 2*time.Hour)
 		var a attempts
 		w.publish(1)
@@ -67,8 +68,8 @@ func TestACarriedWaitLastsAsLongAsItShould(t *testing.T) {
 		w.stopped(stop)
 		a.want(w, id(0), "1 at 0s", "2 at 1m0s", "3 at 21m0s", "4 at 2h21m0s")
 		w.has("carried")
-		for rung := range 3 {
-			w.has(w.orders.WaitQueue(rung + 1))
+		for waitNumber := range 3 {
+			w.has(route.WaitQueue(w.orders.Name, waitNumber+1))
 		}
 	})
 }
@@ -76,10 +77,10 @@ func TestACarriedWaitLastsAsLongAsItShould(t *testing.T) {
 // A due time of another clock, or of none: the wait of the queue bounds it, although
 // the message is given back and taken again meanwhile.
 func TestALongCarriedWaitBoundsADueTimeThatIsTooLate(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(2 * time.Hour)
-		if n, err := w.broker.Publish(rehoptest.Message{Key: "carried.wait.1", Publishing: amqp.Publishing{MessageId: "far", Headers: amqp.Table{
-			xdeath.HeaderDue: time.Now().Add(1000 * time.Hour).UnixMilli(), xdeath.HeaderQueue: "carried", xdeath.HeaderAttempts: int64(1),
+		if n, err := w.broker.Publish(rehoptest.Message{RoutingKey: "carried.wait.1", Publishing: amqp.Publishing{MessageId: "far", Headers: amqp.Table{
+			header.Due: time.Now().Add(1000 * time.Hour).UnixMilli(), header.Queue: "carried", header.Attempts: int64(1),
 		}}}); n != 1 || err != nil {
 			w.Fatal(n, err)
 		}
@@ -95,14 +96,14 @@ func TestALongCarriedWaitBoundsADueTimeThatIsTooLate(t *testing.T) {
 // The queues of a schedule that is no more are carried by a work queue without
 // waits too.
 func TestNoWaitsAreLeft(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(time.Minute, 10*time.Minute)
 		var a attempts
 		w.publish(1)
 		_, stop := w.start(a.handler, consumer.Config{})
 		time.Sleep(90 * time.Second)
 		w.stopped(stop)
-		w.orders.Waits, w.orders.Engine = nil, topology.Auto
+		w.orders.Waits, w.orders.Engine = nil, topology.EngineAuto
 		w.declare(w.orders)
 		_, stop = w.start(a.handler, consumer.Config{})
 		time.Sleep(20 * time.Minute)
@@ -117,7 +118,7 @@ func TestNoWaitsAreLeft(t *testing.T) {
 func TestACarriedWaitIsLongerThanTheConsumerTimeout(t *testing.T) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
-			onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: time.Minute}, kind, func(w *world) {
+			onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: time.Minute}, kind, func(w *fixture) {
 				w.carried(90*time.Second, 10*time.Minute)
 				var a attempts
 				w.publish(1)
@@ -136,7 +137,7 @@ func TestACarriedWaitIsLongerThanTheConsumerTimeout(t *testing.T) {
 
 // A policy with a TTL on the wait queue has the broker bring messages back early.
 func TestAWaitThatIsCutShortIsWaitedToItsEnd(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(10*time.Minute, 20*time.Minute)
 		var a attempts
 		w.publish(1)
@@ -148,8 +149,8 @@ func TestAWaitThatIsCutShortIsWaitedToItsEnd(t *testing.T) {
 			w.Fatalf("%d messages in the wait, want one", len(cut))
 		}
 		m := cut[0]
-		delete(m.Headers, xdeath.HeaderDeliveryCount)
-		m.Exchange, m.Key = "carried.retry", "carried@1"
+		delete(m.Headers, header.DeliveryCount)
+		m.Exchange, m.RoutingKey = "carried.rehop.return", "carried@1"
 		if n, err := w.broker.Publish(m); n != 1 || err != nil {
 			w.Fatal(n, err)
 		}
@@ -161,7 +162,7 @@ func TestAWaitThatIsCutShortIsWaitedToItsEnd(t *testing.T) {
 }
 
 func TestADeletedWaitHarmsNothingElse(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(time.Minute, 2*time.Minute)
 		var a attempts
 		var log lines
@@ -199,8 +200,8 @@ func TestADeletedWaitHarmsNothingElse(t *testing.T) {
 
 // What one process gives back is due before what another could hold meanwhile.
 func TestASecondProcessTakesOver(t *testing.T) {
-	const inHand = 256 // of one carrier, at most
-	everywhere(t, func(w *world) {
+	const unacked = 256 // of one carrier, at most
+	everywhere(t, func(w *fixture) {
 		w.carried(10 * time.Minute)
 		var a attempts
 		other, err := connection.Open(w.Context(), connection.Config{
@@ -214,13 +215,13 @@ func TestASecondProcessTakesOver(t *testing.T) {
 			w.Fatal(err)
 		}
 		_, stop := w.start(a.handler, consumer.Config{Concurrency: 10})
-		w.publish(inHand)
+		w.publish(unacked)
 		time.Sleep(time.Minute)
 		ctx, cancel := context.WithCancel(w.Context())
 		ended := make(chan error)
 		go func() { ended <- second.Run(ctx) }()
 		time.Sleep(time.Minute)
-		w.publish(inHand)
+		w.publish(unacked)
 		time.Sleep(7 * time.Minute)
 		w.stopped(stop)
 		time.Sleep(4 * time.Minute)
@@ -228,9 +229,9 @@ func TestASecondProcessTakesOver(t *testing.T) {
 		if err := <-ended; err != nil {
 			w.Error(err)
 		}
-		for n := range inHand {
+		for n := range unacked {
 			a.want(w, id(n), "1 at 0s", "2 at 10m0s")
-			a.want(w, id(inHand+n), "1 at 2m0s", "2 at 12m0s")
+			a.want(w, id(unacked+n), "1 at 2m0s", "2 at 12m0s")
 			if w.Failed() {
 				return
 			}
@@ -241,10 +242,10 @@ func TestASecondProcessTakesOver(t *testing.T) {
 func TestTheBrokerGoesAwayWhileMessagesWait(t *testing.T) {
 	for rule, away := range map[string]func(*rehoptest.Broker){
 		"stopped": func(b *rehoptest.Broker) { b.Stop() },
-		"killed":  func(b *rehoptest.Broker) { b.Kill(rehoptest.LoseMost) },
+		"killed":  func(b *rehoptest.Broker) { b.Kill() },
 	} {
 		t.Run(rule, func(t *testing.T) {
-			everywhere(t, func(w *world) {
+			everywhere(t, func(w *fixture) {
 				const n = 300
 				w.carried(time.Minute, time.Minute)
 				var a attempts
@@ -271,7 +272,7 @@ func TestTheBrokerGoesAwayWhileMessagesWait(t *testing.T) {
 
 // A process with a shorter schedule carries the waits of a longer one too.
 func TestWaitsThatAreAddedAreCarried(t *testing.T) {
-	on(t, "3.10", topology.Quorum, func(w *world) {
+	on(t, "3.10", topology.Quorum, func(w *fixture) {
 		w.carried(time.Minute)
 		var a attempts
 		_, stop := w.start(a.handler, consumer.Config{})
@@ -280,10 +281,10 @@ func TestWaitsThatAreAddedAreCarried(t *testing.T) {
 		longer.Waits = delay.Schedule{time.Minute, time.Minute}
 		w.declare(longer)
 		w.publish(1, func(m *rehoptest.Message) {
-			m.Key = longer.WaitQueue(2)
+			m.RoutingKey = route.WaitQueue(longer.Name, 2)
 			m.Headers = amqp.Table{
-				xdeath.HeaderQueue: "carried", xdeath.HeaderAttempts: int64(2),
-				xdeath.HeaderDue: time.Now().Add(90 * time.Second).UnixMilli(),
+				header.Queue: "carried", header.Attempts: int64(2),
+				header.Due: time.Now().Add(90 * time.Second).UnixMilli(),
 			}
 		})
 		time.Sleep(5 * time.Minute)
@@ -294,20 +295,20 @@ func TestWaitsThatAreAddedAreCarried(t *testing.T) {
 
 // A process whose schedule has no waits goes on when one with waits is gone again.
 func TestWaitsThatAreAddedAreCarriedWithoutWaitsToo(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.orders = topology.WorkQueue{Name: "carried", Type: w.orders.Type}
 		w.declare(w.orders)
 		var a attempts
 		_, stop := w.start(a.handler, consumer.Config{})
 		time.Sleep(time.Second)
 		longer := w.orders
-		longer.Waits, longer.Engine = delay.Schedule{10 * time.Minute}, topology.Carry
+		longer.Waits, longer.Engine = delay.Schedule{10 * time.Minute}, topology.EngineCarry
 		w.declare(longer)
 		w.publish(1, func(m *rehoptest.Message) {
-			m.Key = longer.WaitQueue(1)
+			m.RoutingKey = route.WaitQueue(longer.Name, 1)
 			m.Headers = amqp.Table{
-				xdeath.HeaderQueue: "carried", xdeath.HeaderAttempts: int64(1),
-				xdeath.HeaderDue: time.Now().Add(10 * time.Minute).UnixMilli(),
+				header.Queue: "carried", header.Attempts: int64(1),
+				header.Due: time.Now().Add(10 * time.Minute).UnixMilli(),
 			}
 		})
 		time.Sleep(10*time.Minute - time.Second)
@@ -321,7 +322,7 @@ func TestWaitsThatAreAddedAreCarriedWithoutWaitsToo(t *testing.T) {
 // The wait queue of a schedule that is no more does not answer when a process
 // without waits starts.
 func TestAWaitThatIsAwayAtTheStartIsCarriedLater(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(time.Minute)
 		var a attempts
 		w.publish(1)
@@ -329,7 +330,7 @@ func TestAWaitThatIsAwayAtTheStartIsCarriedLater(t *testing.T) {
 		time.Sleep(time.Second)
 		w.stopped(stop)
 		w.broker.Refuse("carried.wait.1", true)
-		w.orders.Waits, w.orders.Engine = nil, topology.Auto
+		w.orders.Waits, w.orders.Engine = nil, topology.EngineAuto
 		_, stop = w.start(a.handler, consumer.Config{})
 		time.Sleep(5 * time.Minute)
 		w.broker.Refuse("carried.wait.1", false)
@@ -345,11 +346,11 @@ func TestAWaitThatIsAwayAtTheStartIsCarriedLater(t *testing.T) {
 // nobody else, and the last version carries what is left in the queues of both
 // before it.
 func TestLongWaitsDoNotDelayShorterOnes(t *testing.T) {
-	const inHand = 256 // of one carrier, at most
-	everywhere(t, func(w *world) {
+	const unacked = 256 // of one carrier, at most
+	everywhere(t, func(w *fixture) {
 		w.carried(40 * time.Minute)
 		var a attempts
-		w.publish(inHand + 50)
+		w.publish(unacked + 50)
 		_, stop := w.start(a.handler, consumer.Config{Concurrency: 10})
 		time.Sleep(time.Minute)
 		w.stopped(stop)
@@ -366,15 +367,15 @@ func TestLongWaitsDoNotDelayShorterOnes(t *testing.T) {
 		time.Sleep(time.Hour)
 		w.stopped(stop)
 		a.want(w, id(0), "1 at 0s", "2 at 40m0s")
-		a.want(w, id(inHand+49), "1 at 0s", "2 at 40m0s")
-		a.want(w, id(inHand+50), "1 at 1m0s", "2 at 11m0s")
-		a.want(w, id(inHand+51), "1 at 2m0s", "2 at 3m0s")
+		a.want(w, id(unacked+49), "1 at 0s", "2 at 40m0s")
+		a.want(w, id(unacked+50), "1 at 1m0s", "2 at 11m0s")
+		a.want(w, id(unacked+51), "1 at 2m0s", "2 at 3m0s")
 	})
 }
 
 // An earlier version that is still alive carries what a later one has left.
 func TestWaitsThatAreChangedAreCarried(t *testing.T) {
-	on(t, "3.10", topology.Quorum, func(w *world) {
+	on(t, "3.10", topology.Quorum, func(w *fixture) {
 		w.carried(time.Minute)
 		var a attempts
 		_, stop := w.start(a.handler, consumer.Config{})
@@ -383,10 +384,10 @@ func TestWaitsThatAreChangedAreCarried(t *testing.T) {
 		changed.Waits = delay.Schedule{2 * time.Minute}
 		w.declare(changed)
 		w.publish(1, func(m *rehoptest.Message) {
-			m.Key = "carried.wait.1.2"
+			m.RoutingKey = "carried.wait.1.2"
 			m.Headers = amqp.Table{
-				xdeath.HeaderQueue: "carried", xdeath.HeaderAttempts: int64(1),
-				xdeath.HeaderDue: time.Now().Add(90 * time.Second).UnixMilli(),
+				header.Queue: "carried", header.Attempts: int64(1),
+				header.Due: time.Now().Add(90 * time.Second).UnixMilli(),
 			}
 		})
 		time.Sleep(5 * time.Minute)
@@ -397,14 +398,14 @@ func TestWaitsThatAreChangedAreCarried(t *testing.T) {
 
 // Messages of a process whose clock is an hour ahead.
 func TestAClockThatIsAheadDelaysNobody(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		const n = 300
 		w.carried(time.Minute)
 		w.publish(n, func(m *rehoptest.Message) {
-			m.Key = "carried.wait.1"
+			m.RoutingKey = "carried.wait.1"
 			m.Headers = amqp.Table{
-				xdeath.HeaderQueue: "carried", xdeath.HeaderAttempts: int64(1),
-				xdeath.HeaderDue: time.Now().Add(time.Hour).UnixMilli(),
+				header.Queue: "carried", header.Attempts: int64(1),
+				header.Due: time.Now().Add(time.Hour).UnixMilli(),
 			}
 		})
 		var a attempts
@@ -426,7 +427,7 @@ func TestAClockThatIsAheadDelaysNobody(t *testing.T) {
 // Somebody deletes a wait queue, and a process with another schedule declares it
 // again, for a longer wait. The carrier has known it as shorter.
 func TestAWaitQueueThatIsAnotherOneNowCutsNoWaitShort(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.carried(time.Minute)
 		var a attempts
 		_, stop := w.start(a.handler, consumer.Config{})
@@ -434,8 +435,8 @@ func TestAWaitQueueThatIsAnotherOneNowCutsNoWaitShort(t *testing.T) {
 		w.broker.DeleteQueue("carried.wait.1")
 		w.carried(time.Hour)
 		time.Sleep(5 * time.Minute) // the carrier is back
-		if n, err := w.broker.Publish(rehoptest.Message{Key: "carried.wait.1", Publishing: amqp.Publishing{MessageId: "long", Headers: amqp.Table{
-			xdeath.HeaderDue: time.Now().Add(time.Hour).UnixMilli(), xdeath.HeaderQueue: "carried", xdeath.HeaderAttempts: int64(1),
+		if n, err := w.broker.Publish(rehoptest.Message{RoutingKey: "carried.wait.1", Publishing: amqp.Publishing{MessageId: "long", Headers: amqp.Table{
+			header.Due: time.Now().Add(time.Hour).UnixMilli(), header.Queue: "carried", header.Attempts: int64(1),
 		}}}); n != 1 || err != nil {
 			w.Fatal(n, err)
 		}

@@ -1,14 +1,17 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/hostname"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -23,34 +26,24 @@ type Handler func(ctx context.Context, d *Delivery) error
 // to stop and Config.DrainTimeout has passed.
 var ErrStopped = connection.WithClass(errors.New("consumer: stopped"), connection.Transient)
 
-// ErrHandlerTimeout is the cause of a handler's ctx that ended at
-// Config.HandlerTimeout.
-var ErrHandlerTimeout = connection.WithClass(errors.New("consumer: handler timeout"), connection.Transient)
-
-// ErrConsumerTimeout says that a message was with a handler for longer than the
-// broker's consumer timeout, which is 30 minutes by default. AMQP does not tell a
-// client its value. Brokers until 4.2 name it when they take a message away: from
-// then on it is the cause of a handler's ctx that ends at four fifths of it. A
-// broker of 4.3 does not name it, and no handler's ctx ends before the broker takes
-// the message away.
-//
-// A message that was taken away from a handler, by the broker's own word or
-// counters, spends an attempt without a handler's run when it comes again to this
-// Run and has a message id. The other messages of the session come again too, and
-// spend none.
-var ErrConsumerTimeout = connection.WithClass(errors.New("consumer: the broker's consumer timeout"), connection.Transient)
-
 // Consumer reads one queue, or the queues of several lanes, and hands their messages
 // to a handler.
 type Consumer struct {
 	conn    *connection.Conn
+	name    string // of its queue, or of its lanes
 	handler Handler
+	batch   BatchHandler // nil: there is a handler
 	cfg     Config
+	trace   Trace
 	host    string
 	strict  bool    // how lanes are consumed
 	parts   []*part // what it reads: one queue, or each lane, the highest first
 
 	running atomic.Bool
+
+	pausing sync.Mutex // of what follows
+	paused  bool
+	runs    []*run // that are running
 }
 
 // New returns a Consumer of a source: a topology.WorkQueue, topology.Lanes, a
@@ -58,35 +51,36 @@ type Consumer struct {
 // declared. It starts nothing and sends nothing. All faults of its arguments
 // are returned at once.
 func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Config) (*Consumer, error) {
-	cfg = cfg.withDefaults()
-	errs := []error{cfg.validate()}
-	if conn == nil {
-		errs = append(errs, errors.New("consumer: conn is nil"))
-	}
+	c := &Consumer{conn: conn, handler: handler}
+	var errs []error
 	if handler == nil {
 		errs = append(errs, errors.New("consumer: handler is nil"))
 	}
-	if source == nil {
-		errs = append(errs, errors.New("consumer: source is nil"))
-	} else if err := source.Route().Validate(); err != nil {
+	if cfg.Batch != (Batch{}) {
+		errs = append(errs, errors.New("consumer: Config.Batch is set, want NewBatch with a BatchHandler"))
+	}
+	return c.init(source, cfg, errs...)
+}
+
+// init makes a Consumer with a handler one of a source, unless something is wrong.
+func (c *Consumer) init(source topology.Source, cfg Config, errs ...error) (*Consumer, error) {
+	cfg = cfg.withDefaults()
+	errs = append(errs, cfg.validate())
+	if c.conn == nil {
+		errs = append(errs, errors.New("consumer: conn is nil"))
+	}
+	from, err := route.Of(source)
+	if err != nil {
 		errs = append(errs, fmt.Errorf("consumer: source: %w", err))
 	} else {
-		errs = append(errs, cfg.validateLanes(source.Route()))
+		errs = append(errs, cfg.validateLanes(from), cfg.validateOrder(from))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, connection.WithClass(err, connection.Bug)
 	}
-	c := &Consumer{conn: conn, handler: handler, cfg: cfg, host: hostname()}
-	c.parts, c.strict = partsOf(cfg, source)
+	c.cfg, c.trace, c.host = cfg, merged(cfg.Traces, cfg.Logger), hostname.Get()
+	c.name, c.parts, c.strict = cmp.Or(from.Lanes, from.Routes[0].Queue), partsOf(cfg, from), from.Strict
 	return c, nil
-}
-
-func hostname() string {
-	host, err := os.Hostname()
-	if err != nil {
-		return "unknown"
-	}
-	return host
 }
 
 // Health returns nil while the consumer consumes and settles, and otherwise a
@@ -98,10 +92,14 @@ func hostname() string {
 //   - in the first 15 s after it has lost its session or the broker has cancelled
 //     the consuming,
 //   - while it holds messages because their copies are not confirmed,
-//   - under topology.Carry, while it cannot bring back what is due in a wait,
+//   - while handlers have not returned 5 s after Config.HandlerTimeout has ended their
+//     ctx,
+//   - while it is paused, and in an outage, see Config.Outage,
+//   - under topology.EngineCarry, while it cannot bring back what is due in a wait,
 //   - while a policy on the broker breaks a promise of its queues, if
-//     connection.Config.ManagementURL is set. Run asks at the start of each session
-//     and every two minutes.
+//     connection.Config.ManagementURL is set, or while another program consumes from
+//     a wait under topology.EngineCarry. Run asks at the start of each session and
+//     every two minutes.
 //
 // It is unhealthy
 //   - while Run is not running, has not begun to consume, or is stopping,
@@ -109,7 +107,8 @@ func hostname() string {
 //   - when its queue has given no sign for 15 s, as on a node that is cut off from
 //     its cluster and keeps its clients,
 //   - when it has held as many messages as Config.Concurrency allows for 15 s,
-//     because their copies are not confirmed.
+//     because their copies are not confirmed,
+//   - while no handler is left because all of them ignore Config.HandlerTimeout.
 //
 // It is healthy without a delivery while its queue is empty, while another consumer
 // of a queue with a single active consumer is the active one (AMQP does not tell),

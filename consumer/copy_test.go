@@ -13,10 +13,10 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/internal/holder"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/stucktest"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 func permanently(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) }
@@ -24,7 +24,7 @@ func permanently(context.Context, *consumer.Delivery) error { return consumer.De
 // The dead-letter queue refuses all but the first letters. A nack would lead to
 // it by a way that is not confirmed.
 func TestLettersThatAreRefusedAreHeld(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		const n, room = 40, 5
 		w.raw(func(ch *amqp.Channel) error {
 			if _, err := ch.QueueDelete("orders.dlq", false, false, false); err != nil {
@@ -34,7 +34,7 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 				"x-queue-type": "classic", "x-max-length": room, "x-overflow": "reject-publish"}); err != nil {
 				return err
 			}
-			return ch.QueueBind("orders.dlq", "", "orders.rest", false, nil)
+			return ch.QueueBind("orders.dlq", "", "orders.rehop.unrouted", false, nil)
 		})
 		w.publish(n)
 		var log lines
@@ -48,8 +48,8 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), "8 messages in hand") {
 			w.Errorf("all slots are settling: %s: %v", status, err)
 		}
-		if got := len(w.in("orders")) + len(w.in("orders.dlq")); got != n || w.journal.count(consumer.PlaceDeadLetter) != room {
-			w.Errorf("%d of %d messages are there, %d told to be letters, want %d", got, n, w.journal.count(consumer.PlaceDeadLetter), room)
+		if got := len(w.in("orders")) + len(w.in("orders.dlq")); got != n || w.journal.count(consumer.DispositionDeadLetter) != room {
+			w.Errorf("%d of %d messages are there, %d told to be letters, want %d", got, n, w.journal.count(consumer.DispositionDeadLetter), room)
 		}
 		if said := log.with("level=WARN", "copy not confirmed"); len(said) < 2 || len(said) > 4 || !strings.Contains(said[1], "times=") {
 			w.Errorf("in ten minutes the log says %d times: %s", len(said), strings.Join(said, ""))
@@ -61,8 +61,8 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 			}
 			time.Sleep(15 * time.Second)
 		}
-		if len(drained) != n || w.journal.count(consumer.PlaceDeadLetter) != n {
-			w.Errorf("%d letters of %d, %d told", len(drained), n, w.journal.count(consumer.PlaceDeadLetter))
+		if len(drained) != n || w.journal.count(consumer.DispositionDeadLetter) != n {
+			w.Errorf("%d letters of %d, %d told", len(drained), n, w.journal.count(consumer.DispositionDeadLetter))
 		}
 		w.has("orders")
 		if status, err := health(c); status != "healthy" {
@@ -75,15 +75,15 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 // The dead-letter queue does not answer for longer than CopyTimeout, as when its
 // node is away.
 func TestLettersThatAreNotAnsweredAreHeld(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		const n = 20
 		c, stop := w.start(permanently, consumer.Config{Concurrency: 30, CopyTimeout: 5 * time.Second})
 		synctest.Wait()
 		w.broker.Refuse("orders.dlq", true)
 		w.publish(n)
 		time.Sleep(100 * time.Second)
-		if w.journal.count(consumer.PlaceDeadLetter) != 0 || len(w.in("orders")) != n {
-			w.Errorf("%d told to be letters, %d held, want 0 and %d", w.journal.count(consumer.PlaceDeadLetter), len(w.in("orders")), n)
+		if w.journal.count(consumer.DispositionDeadLetter) != 0 || len(w.in("orders")) != n {
+			w.Errorf("%d told to be letters, %d held, want 0 and %d", w.journal.count(consumer.DispositionDeadLetter), len(w.in("orders")), n)
 		}
 		if status, err := health(c); status != "degraded" {
 			w.Errorf("%s: %v", status, err)
@@ -95,21 +95,21 @@ func TestLettersThatAreNotAnsweredAreHeld(t *testing.T) {
 			w.Errorf("letters of %s, want all", few(letters))
 		}
 		w.has("orders")
-		if w.journal.count(consumer.PlaceDeadLetter) != n {
-			w.Errorf("%d told to be letters, want %d", w.journal.count(consumer.PlaceDeadLetter), n)
+		if w.journal.count(consumer.DispositionDeadLetter) != n {
+			w.Errorf("%d told to be letters, want %d", w.journal.count(consumer.DispositionDeadLetter), n)
 		}
 		w.stopped(stop)
 	})
 }
 
 func TestWithoutItsQueueACopyIsHeldAndHealthSaysWhatIsMissing(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(3)
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("orders.dlq", false, false, false)
 			return err
 		})
-		c, stop := w.startOn(topology.Route{Queue: "orders", DeadLetter: topology.Address{Key: "orders.dlq"}}, permanently, consumer.Config{Concurrency: 3})
+		c, stop := w.startOn(topology.Route{Queue: "orders", DeadLetter: topology.Address{RoutingKey: "orders.dlq"}}, permanently, consumer.Config{Concurrency: 3})
 		time.Sleep(time.Minute)
 		w.has("orders", ids(3)...)
 		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), "orders.dlq") {
@@ -124,7 +124,7 @@ func TestWithoutItsQueueACopyIsHeldAndHealthSaysWhatIsMissing(t *testing.T) {
 }
 
 func TestAPartThatGoesMissingIsNamed(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		c, stop := w.start(permanently, consumer.Config{})
 		synctest.Wait()
 		w.raw(func(ch *amqp.Channel) error {
@@ -149,15 +149,15 @@ func TestAPartThatGoesMissingIsNamed(t *testing.T) {
 // The copy goes to its wait, but the confirm is lost with the connection: the
 // message comes again, and is told to be in its queue.
 func TestASessionThatIsLostWithACopyUnderway(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		_, stop := w.start(permanently, consumer.Config{Concurrency: 2})
-		synctest.Wait()
+		w.begun()
 		w.broker.Refuse("orders.dlq", true)
 		w.publish(2)
 		time.Sleep(time.Second)
-		w.broker.CutAll()
+		w.broker.Cut("")
 		time.Sleep(time.Second)
-		if n := w.journal.count(consumer.PlaceQueue); n != 2 {
+		if n := w.journal.count(consumer.DispositionRequeued); n != 2 {
 			w.Errorf("%d told to be back in their queue, want 2", n)
 		}
 		w.broker.Refuse("orders.dlq", false)
@@ -171,13 +171,13 @@ func TestASessionThatIsLostWithACopyUnderway(t *testing.T) {
 }
 
 func TestAStopGivesBackWhatCannotBeCopied(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(3)
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("orders.dlq", false, false, false)
 			return err
 		})
-		_, stop := w.startOn(topology.Route{Queue: "orders", DeadLetter: topology.Address{Key: "orders.dlq"}}, permanently, consumer.Config{Concurrency: 3})
+		_, stop := w.startOn(topology.Route{Queue: "orders", DeadLetter: topology.Address{RoutingKey: "orders.dlq"}}, permanently, consumer.Config{Concurrency: 3})
 		time.Sleep(time.Minute)
 		began := time.Now()
 		w.stopped(stop)
@@ -191,9 +191,9 @@ func TestAStopGivesBackWhatCannotBeCopied(t *testing.T) {
 
 // A stop waits for a copy that has no answer, as long as for a handler.
 func TestAStopWithACopyThatIsNotAnswered(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		_, stop := w.start(permanently, consumer.Config{DrainTimeout: 10 * time.Second})
-		synctest.Wait()
+		w.begun()
 		w.broker.Refuse("orders.dlq", true)
 		w.publish(1)
 		time.Sleep(time.Second)
@@ -202,7 +202,7 @@ func TestAStopWithACopyThatIsNotAnswered(t *testing.T) {
 		if took := time.Since(began); took < 10*time.Second || took > 15*time.Second {
 			w.Errorf("the stop took %v, want DrainTimeout and a little more", took)
 		}
-		if got := w.journal.of("m0"); len(got) != 1 || got[0].Place != consumer.PlaceQueue {
+		if got := w.journal.of("m0"); len(got) != 1 || got[0].Disposition != consumer.DispositionRequeued {
 			w.Errorf("settled %v, want in its queue: nobody knows of the copy", got)
 		}
 		w.has("orders", "m0")
@@ -212,10 +212,10 @@ func TestAStopWithACopyThatIsNotAnswered(t *testing.T) {
 // The first copy to a wait whose queue has no leader holds back the channel that it
 // was sent on. All copies to elsewhere are confirmed all the same.
 func TestAStuckWaitHoldsUpOnlyWhatGoesThere(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		route := topology.Route{Queue: "orders", Waits: w.orders.Waits,
-			WaitAt: []topology.Address{{Key: "orders.wait.1"}, {Key: "orders.wait.2"}}, DeadLetter: topology.Address{Key: "orders.dlq"}}
-		h := holder.New(w.broker.Dial)
+			WaitAt: []topology.Address{{RoutingKey: "orders.wait.1"}, {RoutingKey: "orders.wait.2"}}, DeadLetter: topology.Address{RoutingKey: "orders.dlq"}}
+		h := stucktest.New(w.broker.Dial)
 		other := w.conn
 		defer other.Close()
 		var err error
@@ -262,7 +262,7 @@ func TestAStuckWaitHoldsUpOnlyWhatGoesThere(t *testing.T) {
 }
 
 func TestCopiesWaitOutAnAlarm(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		_, stop := w.start(permanently, consumer.Config{Concurrency: 5})
 		w.publish(1)
 		time.Sleep(time.Second)
@@ -281,20 +281,20 @@ func TestCopiesWaitOutAnAlarm(t *testing.T) {
 
 // Hooks and the logger are the user's code.
 func TestAHookThatPanicsHarmsNobody(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		var log lines
 		var panics atomic.Int32
 		ouch := func() { panics.Add(1); panic("ouch") }
 		w.publish(3)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return errBroken }, consumer.Config{
 			Logger: log.logger(),
-			Trace: consumer.Trace{
-				Received:  func(*consumer.Delivery) { ouch() },
-				Handled:   func(*consumer.Delivery, error, time.Duration) { ouch() },
-				Copied:    func(*consumer.Delivery, topology.Address) { ouch() },
-				Confirmed: func(*consumer.Delivery, topology.Address) { ouch() },
-				Settled:   func(*consumer.Delivery, consumer.Settlement) { ouch() },
-			},
+			Traces: []consumer.Trace{{
+				Received:  func(context.Context, *consumer.Delivery) context.Context { ouch(); return nil },
+				Handled:   func(context.Context, *consumer.Delivery, error, time.Duration) { ouch() },
+				Copied:    func(context.Context, *consumer.Delivery, topology.Address) { ouch() },
+				Confirmed: func(context.Context, *consumer.Delivery, topology.Address) { ouch() },
+				Settled:   func(context.Context, *consumer.Delivery, consumer.Settlement) { ouch() },
+			}},
 		})
 		time.Sleep(time.Hour)
 		w.has("orders.dlq", ids(3)...)
@@ -306,17 +306,21 @@ func TestAHookThatPanicsHarmsNobody(t *testing.T) {
 }
 
 func TestHooksOfOneDeliveryComeInTheirOrder(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		var story []string
 		note := func(s string) { story = append(story, s) }
 		w.publish(1)
-		_, stop := w.start(permanently, consumer.Config{Trace: consumer.Trace{
-			Received:  func(*consumer.Delivery) { note("received") },
-			Handled:   func(*consumer.Delivery, error, time.Duration) { note("handled") },
-			Copied:    func(_ *consumer.Delivery, to topology.Address) { note("copied to " + to.String()) },
-			Confirmed: func(_ *consumer.Delivery, to topology.Address) { note("confirmed by " + to.String()) },
-			Settled:   func(_ *consumer.Delivery, s consumer.Settlement) { note("settled: " + s.Place.String()) },
-		}})
+		_, stop := w.start(permanently, consumer.Config{Traces: []consumer.Trace{{
+			Received: func(context.Context, *consumer.Delivery) context.Context { note("received"); return nil },
+			Handled:  func(context.Context, *consumer.Delivery, error, time.Duration) { note("handled") },
+			Copied:   func(_ context.Context, _ *consumer.Delivery, to topology.Address) { note("copied to " + to.String()) },
+			Confirmed: func(_ context.Context, _ *consumer.Delivery, to topology.Address) {
+				note("confirmed by " + to.String())
+			},
+			Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
+				note("settled: " + s.Disposition.String())
+			},
+		}}})
 		time.Sleep(time.Minute)
 		w.stopped(stop)
 		want := []string{"received", "handled", `copied to queue "orders.dlq"`, `confirmed by queue "orders.dlq"`, "settled: dead-letter"}
@@ -329,7 +333,7 @@ func TestHooksOfOneDeliveryComeInTheirOrder(t *testing.T) {
 // What a producer outside the SDK has filled up beyond a frame is held in one
 // slot, and reported.
 func TestACopyThatFitsInNoFrameIsHeld(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		w.publish(1, func(m *rehoptest.Message) { m.Headers = amqp.Table{"large": strings.Repeat("x", 131_000)} })
 		w.publish(30)
 		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
@@ -350,7 +354,7 @@ func TestACopyThatFitsInNoFrameIsHeld(t *testing.T) {
 }
 
 func TestALetterCarriesWhatItsMessageHad(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1, func(m *rehoptest.Message) {
 			m.Headers = amqp.Table{"user": "own"}
 			m.ContentType, m.CorrelationId, m.AppId, m.Type = "text/plain", "c", "app", "order"
@@ -361,7 +365,7 @@ func TestALetterCarriesWhatItsMessageHad(t *testing.T) {
 		if l.Headers["user"] != "own" || l.ContentType != "text/plain" || l.CorrelationId != "c" || l.AppId != "app" || l.Type != "order" || string(l.Body) != "body" {
 			w.Errorf("the letter is %+v", l)
 		}
-		if l.Headers[xdeath.HeaderFinalAttempts] != int64(1) || l.Headers[xdeath.HeaderQueue] != "orders" {
+		if l.Headers[header.FinalAttempts] != int64(1) || l.Headers[header.Queue] != "orders" {
 			w.Errorf("its headers are %v", l.Headers)
 		}
 		w.stopped(stop)

@@ -6,6 +6,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -14,8 +16,12 @@ import (
 type Delivery struct {
 	Queue string // it was read from
 
-	// Exchange and Key are the producer's own, on every attempt.
-	Exchange, Key string
+	// Exchange and RoutingKey are the producer's own, on every attempt.
+	Exchange, RoutingKey string
+
+	// OrderKey is the key of the messages that belong together, as the producer has
+	// set it; empty if it has set none.
+	OrderKey string
 
 	// Attempt is the number of this attempt, from 1. Deliveries that a crash
 	// or a lost connection cut off are not counted.
@@ -57,11 +63,11 @@ type Delivery struct {
 // AMQP returns the delivery in the form of amqp091-go, without an Acknowledger
 // and a tag: it cannot settle anything. It is what producer.FromDelivery wants:
 //
-//	receipt, err := shop.Publish(ctx, producer.FromDelivery(d.AMQP()))
+//	receipt, err := publisher.Publish(ctx, producer.FromDelivery(d.AMQP()))
 func (d *Delivery) AMQP() amqp.Delivery {
 	return amqp.Delivery{
 		Exchange:        d.Exchange,
-		RoutingKey:      d.Key,
+		RoutingKey:      d.RoutingKey,
 		Redelivered:     d.Redelivered,
 		Headers:         d.Headers,
 		MessageId:       d.ID,
@@ -80,17 +86,17 @@ func (d *Delivery) AMQP() amqp.Delivery {
 	}
 }
 
-// newDelivery reads a raw delivery of a route's queue. The error says what is
-// malformed in the headers, which then count as absent; the Delivery is
-// complete all the same.
-func newDelivery(route way, raw amqp.Delivery) (*Delivery, error) {
+// read reads a raw delivery of a route's queue. The error says what is malformed in
+// the headers, which then count as absent; the Delivery is complete all the same.
+func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
 	history, err := xdeath.Parse(raw.Headers)
-	returned := route.facts.Returned(raw.Exchange)
-	d := &Delivery{
-		Queue:           route.Queue,
+	returned := from.Returned(raw.Exchange)
+	*d = Delivery{
+		Queue:           from.Queue,
 		Exchange:        raw.Exchange,
-		Key:             raw.RoutingKey,
-		Attempt:         attempt(route, history, returned),
+		RoutingKey:      raw.RoutingKey,
+		OrderKey:        history.OrderKey,
+		Attempt:         attemptNumber(from, &history, returned),
 		Redelivered:     raw.Redelivered,
 		Body:            raw.Body,
 		Headers:         maps.Clone(raw.Headers),
@@ -107,26 +113,29 @@ func newDelivery(route way, raw amqp.Delivery) (*Delivery, error) {
 		History:         history,
 		expiration:      raw.Expiration,
 	}
-	if exchange, key, ok := history.Origin(route.Queue); ok && (returned || !route.facts.Ours) {
-		d.Exchange, d.Key = exchange, key
+	// A producer that sends a message straight to this queue may say where it was first
+	// published to.
+	straight := history.Queue == "" && header.HasOrigin(raw.Headers)
+	if exchange, key, ok := history.Origin(from.Queue); ok && (returned || straight || from.Kind != route.Work) {
+		d.Exchange, d.RoutingKey = exchange, key
 	}
-	if route.facts.Letters && history.Carried(route.Queue) == 0 { // else it is a copy of a letter, for its next attempt
+	if from.Kind == route.Letters && history.Carried(from.Queue) == 0 { // else it is a copy of a letter, for its next attempt
 		d.History = history.Letter()
 	}
 	if d.History.Failure.Cause != "" && !returned {
 		// A dead letter, in its queue or moved out of it by hand.
-		d.Exchange, d.Key = d.History.Exchange, d.History.RoutingKey
+		d.Exchange, d.RoutingKey = d.History.Exchange, d.History.RoutingKey
 	}
-	d.LastAttempt = d.Attempt > len(route.Waits)
-	return d, err
+	d.LastAttempt = d.Attempt > len(from.Waits)
+	return err
 }
 
-// attempt returns the number of the attempt that a delivery starts. What
+// attemptNumber returns the number of the attempt that a delivery starts. What
 // others do with a queue of theirs is not ours to count, only what our own
 // header carries for it.
-func attempt(route way, h xdeath.History, returned bool) int {
-	if !route.facts.Ours {
-		return 1 + h.Carried(route.Queue)
+func attemptNumber(from *route.Route, h *xdeath.History, returned bool) int {
+	if from.Kind != route.Work {
+		return 1 + h.Carried(from.Queue)
 	}
-	return h.Attempt(route.Queue, returned)
+	return h.Attempt(from.Queue, returned)
 }

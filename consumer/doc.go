@@ -1,15 +1,16 @@
 // Package consumer hands messages to a handler and settles them by what it
 // returns.
 //
-//	office, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
+//	worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
 //		return sendTicket(ctx, d.Body)
 //	}, consumer.Config{Concurrency: 16})
-//	err = office.Run(ctx)
+//	err = worker.Run(ctx)
 //
 // nil acks, also after the handler's timeout. An error or a panic is a failed
 // attempt: the message waits and comes back, and when no attempt is left it goes to
 // the dead-letter queue, with the reason and the error in its headers. An error that
-// [DeadLetter], [RetryAfter], [Requeue] or [Discard] has made says otherwise.
+// [DeadLetter], [RetryAfter], [Unavailable] or [Discard] has made says otherwise.
+// [NewBatch] hands a handler several messages at once.
 //
 // # What is promised
 //
@@ -21,7 +22,7 @@
 // handler must therefore be able to meet the same id twice.
 //
 // Where the broker would bring a message back from its wait unconfirmed, the
-// consumers do (topology.Carry): one of all that run for a queue holds what is due
+// consumers do (topology.EngineCarry): one of all that run for a queue holds what is due
 // next, publishes it when it is due, and acks it in the wait when that is
 // confirmed. When its process dies in between, the message comes twice; when it
 // dies before, another one takes over. Due times are compared with the local

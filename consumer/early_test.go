@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
 // A service is rolled out without waits while messages are put off for longer than
 // every wait, and for more turns than the delivery limit allows.
 func TestAConsumerWithoutWaitsKeepsToARetryAfterOfAnother(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		const off, puts = time.Hour, 3
 		w.publish(puts)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
@@ -56,7 +57,7 @@ func TestAConsumerWithoutWaitsKeepsToARetryAfterOfAnother(t *testing.T) {
 
 // A stop gives back what is held.
 func TestAConsumerWithoutWaitsStopsAtOnce(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
 			return consumer.RetryAfter(time.Hour, errBroken)
@@ -82,14 +83,14 @@ func TestAConsumerWithoutWaitsStopsAtOnce(t *testing.T) {
 // wait that is no shorter, 5m.
 func TestAWaitThatIsDeletedIsNotCutShort(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *world) {
-			w.orders = topology.WorkQueue{Name: "ladder", Type: topology.Quorum, Waits: w.orders.Waits, Engine: topology.Ladder}
+		on(t, version, topology.Quorum, func(w *fixture) {
+			w.orders = topology.WorkQueue{Name: "nacked", Type: topology.Quorum, Waits: w.orders.Waits, Engine: topology.EngineNack}
 			w.declare(w.orders)
 			w.publish(1)
 			var a attempts
 			_, stop := w.start(a.handler, consumer.Config{})
 			synctest.Wait()
-			w.broker.DeleteQueue(w.orders.WaitQueue(2))
+			w.broker.DeleteQueue(route.WaitQueue(w.orders.Name, 2))
 			time.Sleep(90 * time.Second)
 			w.declare(w.orders)
 			time.Sleep(time.Hour)

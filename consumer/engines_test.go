@@ -10,13 +10,13 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// A service is rolled out with the engine republish instead of ladder, or the other
+// A service is rolled out with the engine republish instead of nack, or the other
 // way round: consumers of before run on, in the same session.
 func TestADeclareOfAnotherEngineMisleadsNoConsumerThatRuns(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
-		for _, change := range [][2]topology.Engine{{topology.Ladder, topology.Republish}, {topology.Republish, topology.Ladder}} {
+		for _, change := range [][2]topology.Engine{{topology.EngineNack, topology.EngineRepublish}, {topology.EngineRepublish, topology.EngineNack}} {
 			t.Run(change[0].String()+" to "+change[1].String(), func(t *testing.T) {
-				on(t, version, topology.Quorum, func(w *world) {
+				on(t, version, topology.Quorum, func(w *fixture) {
 					w.orders.Name = "rolled"
 					w.orders.Engine = change[0]
 					w.declare(w.orders)
@@ -36,11 +36,11 @@ func TestADeclareOfAnotherEngineMisleadsNoConsumerThatRuns(t *testing.T) {
 					a.want(w, id(0), "1 at 0s", "2 at 1m0s", "3 at 6m0s")
 					a.want(w, id(1), "1 at 1s", "2 at 1m1s", "3 at 6m1s")
 					for n := range 2 {
-						var places []consumer.Place
+						var places []consumer.Disposition
 						for _, s := range w.journal.of(id(n)) {
-							places = append(places, s.Place)
+							places = append(places, s.Disposition)
 						}
-						if want := []consumer.Place{consumer.PlaceWait, consumer.PlaceWait, consumer.PlaceDone}; !slices.Equal(places, want) {
+						if want := []consumer.Disposition{consumer.DispositionWait, consumer.DispositionWait, consumer.DispositionDone}; !slices.Equal(places, want) {
 							w.Errorf("%s was settled in %v, want %v", id(n), places, want)
 						}
 					}
@@ -56,7 +56,7 @@ func TestADeclareOfAnotherEngineMisleadsNoConsumerThatRuns(t *testing.T) {
 func TestAWaitThatMovesIsFollowed(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
-			on(t, version, kind, func(w *world) {
+			on(t, version, kind, func(w *fixture) {
 				former := topology.WorkQueue{Name: "moving", Type: kind, Waits: delay.Schedule{time.Minute, 2 * time.Minute}}
 				w.declare(former)
 				w.orders = former

@@ -1,48 +1,49 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/intake"
+	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/internal/route"
 )
 
 // LaneLimits bounds what this consumer does of one lane of topology.Lanes. What a
 // lane may not have goes to the others.
 type LaneLimits struct {
-	// Concurrency is how many of its messages are in hand at a time: those in
-	// handlers, those that are held, and those whose copies are not confirmed. Up to
+	// Concurrency is how many of its messages, or batches, are in hand at a time: those
+	// in handlers, those that are held, and those whose copies are not confirmed. Up to
 	// Config.Concurrency, which is the default.
 	Concurrency int
 
-	// Rate is how many messages a second are handled, at equal distances. Up to
-	// 1,000,000; 0: no limit.
+	// Rate is how many messages a second are handled, at equal distances; a batch is
+	// followed by the distances of all its messages. Up to 1,000,000; 0: no limit.
 	Rate float64
 }
 
 const maxRate = 1_000_000
 
 // validateLanes returns what is wrong with the limits for the lanes of a route.
-func (c Config) validateLanes(r topology.Route) error {
-	lanes, ok := r.Lanes()
-	if !ok {
+func (c Config) validateLanes(source route.Source) error {
+	if source.Lanes == "" {
 		if len(c.Lanes) > 0 {
-			return fmt.Errorf("consumer: Config.Lanes has limits for %s, want none: the source is not topology.Lanes", plural(len(c.Lanes), "lane"))
+			return fmt.Errorf("consumer: Config.Lanes has limits for %s, want none: the source is not topology.Lanes", flight.Plural(len(c.Lanes), "lane"))
 		}
 		return nil
 	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Lanes)) {
 		l := c.Lanes[name]
-		if !slices.ContainsFunc(lanes.Lanes, func(lane topology.Lane) bool { return lane.Name == name }) {
-			errs = append(errs, fmt.Errorf("consumer: Config.Lanes has limits for %q, which is no lane of Lanes %q", name, lanes.Name))
+		if !slices.ContainsFunc(source.Routes, func(r route.Route) bool { return r.Lane == name }) {
+			errs = append(errs, fmt.Errorf("consumer: Config.Lanes has limits for %q, which is no lane of Lanes %q", name, source.Lanes))
 		}
 		if l.Concurrency < 0 || l.Concurrency > c.Concurrency {
 			errs = append(errs, fmt.Errorf("consumer: Config.Lanes[%q].Concurrency is %d, want 1 to Config.Concurrency, which is %d, or 0 for that", name, l.Concurrency, c.Concurrency))
@@ -56,73 +57,93 @@ func (c Config) validateLanes(r topology.Route) error {
 
 // part is one queue that a Consumer reads.
 type part struct {
-	source  topology.Source
-	cfg     Config // with the Concurrency of this part
-	pace    pace   // that a session begins with
-	traffic traffic
-	health  health
+	source   route.Route
+	cfg      Config          // with the Concurrency of this part
+	prefetch intake.Prefetch // that a session begins with
+	limits   schedule.Limits
+	health   health
 }
 
-// partsOf returns what there is to read for a source, and how.
-func partsOf(cfg Config, source topology.Source) (parts []*part, strict bool) {
-	lanes, ok := source.Route().Lanes()
-	if !ok {
-		return []*part{newPart(cfg, source, newPace(cfg, source))}, false
+// partsOf returns what there is to read for a source.
+func partsOf(cfg Config, source route.Source) (parts []*part) {
+	if source.Lanes == "" {
+		return []*part{newPart(cfg, source.Routes[0], prefetchOf(cfg, source.Routes[0]))}
 	}
-	for i, w := range lanes.WorkQueues() {
-		lane, c := lanes.Lanes[i], cfg
-		limits := cfg.Lanes[lane.Name]
+	for _, r := range source.Routes {
+		c := cfg
+		limits := cfg.Lanes[r.Lane]
 		if limits.Concurrency > 0 {
 			c.Concurrency = limits.Concurrency
 		}
-		p := newPart(c, w, lanePace(c))
-		p.traffic.share = lane.Share
+		p := newPart(c, r, prefetchOfLane(c, r))
+		p.limits.Share = r.Share
 		if limits.Rate > 0 {
-			p.traffic.every = time.Duration(float64(time.Second) / limits.Rate)
+			p.limits.Every = time.Duration(float64(time.Second) / limits.Rate)
 		}
 		parts = append(parts, p)
 	}
-	return parts, lanes.Strict()
+	return parts
 }
 
-func newPart(cfg Config, source topology.Source, pace pace) *part {
-	p := &part{source: source, cfg: cfg, pace: pace}
-	p.health.queue = source.Route().Queue
+func newPart(cfg Config, source route.Route, prefetch intake.Prefetch) *part {
+	p := &part{source: source, cfg: cfg, prefetch: prefetch, limits: schedule.Limits{Slots: cfg.Concurrency}}
+	p.health.queue = source.Queue
 	p.health.fail(errNotRunning)
 	return p
 }
 
-// newPace returns the pace that a configuration asks for.
-func newPace(cfg Config, source topology.Source) pace {
-	if cfg.Prefetch > 0 {
-		return pace{base: cfg.Prefetch, fixed: true}
+// prefetchOf returns the prefetch that a configuration asks for.
+func prefetchOf(cfg Config, source route.Route) intake.Prefetch {
+	if cfg.Batch.Size > 0 && cfg.Prefetch == 0 {
+		ahead := 1
+		if source.ByPriority {
+			ahead = 0 // what is sent ahead is handled before any of a higher priority
+		}
+		return intake.Prefetch{Base: prefetchOfBatches(cfg, ahead), Fixed: true}
 	}
-	return pace{base: cfg.Concurrency, fixed: !follows(source)}
+	if cfg.Prefetch > 0 || cfg.KeyLimit > 0 {
+		return intake.Prefetch{Base: cmp.Or(cfg.Prefetch, prefetchOfKeys(cfg)), Fixed: true}
+	}
+	return intake.Prefetch{Base: cfg.Concurrency, Fixed: !follows(source)}
 }
 
-// lanePace returns the pace of a lane. One message at least is at hand beyond those
-// in the handlers: the one that shows that the lane is not empty, when a handler has
-// become free.
-func lanePace(cfg Config) pace {
-	if cfg.Prefetch > 0 {
-		return pace{base: cfg.Prefetch, fixed: true}
+// follows reports whether the prefetch may follow the handlers. Not where messages
+// have priorities, and not on a queue that others declared: on one with a single
+// active consumer another would take over while the prefetch changes.
+func follows(source route.Route) bool {
+	return source.Kind == route.Letters || source.Kind == route.Work && !source.ByPriority && !source.Existing && !source.Single
+}
+
+// prefetchOfLane returns the prefetch of a lane. One message at least is at hand
+// beyond those in the handlers: the one that shows that the lane is not empty, when a
+// handler has become free.
+func prefetchOfLane(cfg Config, source route.Route) intake.Prefetch {
+	if cfg.Batch.Size > 0 && cfg.Prefetch == 0 {
+		return intake.Prefetch{Base: prefetchOfBatches(cfg, 1), Fixed: true}
 	}
-	return pace{base: min(cfg.Concurrency+1, maxConcurrency)}
+	if cfg.Prefetch > 0 || cfg.KeyLimit > 0 {
+		return intake.Prefetch{Base: cmp.Or(cfg.Prefetch, prefetchOfKeys(cfg)), Fixed: true}
+	}
+	return intake.Prefetch{Base: min(cfg.Concurrency+1, maxConcurrency), Fixed: source.Single}
 }
 
 // run consumes every part until ctx ends or one of them cannot be consumed.
 func (c *Consumer) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &workers{slots: c.cfg.Concurrency, turns: turns{strict: c.strict}}
+	stopped, end := endsAfter(ctx, c.cfg.DrainTimeout+stopGrace)
+	defer end()
+	workers := schedule.New(c.cfg.Concurrency, c.strict)
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
-		runs[i] = newRun(c, p, w, ctx)
-		p.health.starts(runs[i].troubles)
+		runs[i] = newRun(c, p, workers, ctx, stopped)
+		p.health.starts(runs[i])
 		defer p.health.fail(errNotRunning)
 	}
+	c.setRuns(runs)
+	defer c.setRuns(nil)
 	for _, r := range runs {
-		r.workers.opens() // none goes ahead of a higher one at the start
+		r.lane.Opening() // none goes ahead of a higher one at the start
 	}
 	drained, errs := make([]bool, len(runs)), make([]error, len(runs))
 	var all sync.WaitGroup
@@ -134,66 +155,33 @@ func (c *Consumer) run(ctx context.Context) error {
 		})
 	}
 	all.Wait()
-	w.dismiss()
+	workers.Close()
 	if !slices.Contains(drained, false) {
-		w.all.Wait()
+		workers.Wait()
 	}
 	return errors.Join(errs...)
 }
 
-// together returns what the health of several lanes means for the whole: degraded
-// while one of them is consumed.
-func together(lanes []*connection.HealthError) *connection.HealthError {
-	var faults []*connection.HealthError
-	works := false
-	for _, h := range lanes {
-		if h != nil {
-			faults = append(faults, h)
-		}
-		works = works || h == nil || h.Degraded
+// endsAfter returns a ctx that ends so long after another, with the values of that.
+func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(d, cancel)
+	timer.Stop()
+	unwatch := context.AfterFunc(ctx, func() { timer.Reset(d) })
+	return later, func() {
+		unwatch()
+		timer.Stop()
+		cancel()
 	}
-	switch {
-	case len(faults) == 0:
-		return nil
-	case len(lanes) == 1:
-		return faults[0]
-	}
-	all := &connection.HealthError{Degraded: works, Since: faults[0].Since}
-	causes := make([]error, len(faults))
-	for i, h := range faults {
-		if h.Since.Before(all.Since) {
-			all.Since = h.Since
-		}
-		causes[i] = h.Cause
-	}
-	all.Cause = laneErrors(causes)
-	if !slices.ContainsFunc(causes, func(err error) bool { return err.Error() != causes[0].Error() }) {
-		all.Cause = causes[0] // the same of all
-	}
-	return all
 }
-
-// laneErrors are the causes of several lanes, in one line.
-type laneErrors []error
-
-func (e laneErrors) Error() string {
-	texts := make([]string, len(e))
-	for i, err := range e {
-		texts[i] = err.Error()
-	}
-	return strings.Join(texts, "; ")
-}
-
-func (e laneErrors) Unwrap() []error { return e }
 
 // warnOfPrefetch says where messages that were sent ahead keep those of a higher
 // priority waiting.
 func (c *Consumer) warnOfPrefetch() {
 	for _, p := range c.parts {
-		w, ok := p.source.(topology.WorkQueue)
-		if ok && w.Priority != topology.PriorityNone && p.cfg.Prefetch > p.cfg.Concurrency {
+		if p.source.ByPriority && p.cfg.Prefetch > p.cfg.Concurrency*p.cfg.Batch.size() {
 			p.cfg.Logger.Warn("the prefetch defeats the priorities: messages that were sent ahead are handled before one of higher priority that comes later",
-				"queue", w.Name, "prefetch", p.cfg.Prefetch, "concurrency", p.cfg.Concurrency)
+				"queue", p.source.Queue, "prefetch", p.cfg.Prefetch, "concurrency", p.cfg.Concurrency, "batch", p.cfg.Batch.size())
 		}
 	}
 }

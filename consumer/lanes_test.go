@@ -19,7 +19,7 @@ import (
 )
 
 // lanes declares three lanes, with these shares if there are any.
-func (w *world) lanes(shares ...int) topology.Lanes {
+func (w *fixture) lanes(shares ...int) topology.Lanes {
 	w.Helper()
 	l := topology.Lanes{Name: "sms", Type: w.orders.Type, Waits: w.orders.Waits,
 		Lanes: []topology.Lane{{Name: "vip"}, {Name: "normal"}, {Name: "bulk"}}}
@@ -31,10 +31,10 @@ func (w *world) lanes(shares ...int) topology.Lanes {
 }
 
 // fill publishes n messages to the queue of a lane.
-func (w *world) fill(lane string, n int) {
+func (w *fixture) fill(lane string, n int) {
 	w.Helper()
 	for i := range n {
-		m := rehoptest.Message{Key: "sms." + lane, Publishing: amqp.Publishing{MessageId: fmt.Sprintf("%s%d", lane, i), DeliveryMode: amqp.Persistent}}
+		m := rehoptest.Message{RoutingKey: "sms." + lane, Publishing: amqp.Publishing{MessageId: fmt.Sprintf("%s%d", lane, i), DeliveryMode: amqp.Persistent}}
 		if queues, err := w.broker.Publish(m); err != nil || queues != 1 {
 			w.Fatalf("publish: %d queues, %v", queues, err)
 		}
@@ -105,7 +105,7 @@ func (s *starts) between(at time.Time, lane string) (ahead int, found bool) {
 }
 
 func TestStrictLanesAreHandledHighestFirst(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		for _, concurrency := range []int{1, 4} {
 			l := w.lanes()
 			for _, lane := range []string{"bulk", "normal", "vip"} {
@@ -131,17 +131,17 @@ func TestStrictLanesAreHandledHighestFirst(t *testing.T) {
 }
 
 func TestAMessageOfAHigherLaneWaitsForHandlersAloneNotForWhatWasSentAhead(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		const concurrency, vips = 4, 20
 		l := w.lanes()
 		w.fill("bulk", 2000)
 		w.fill("normal", 500)
 		var s starts
 		_, stop := w.startOn(l, s.handler(10*time.Millisecond), consumer.Config{Concurrency: concurrency, Prefetch: 400})
-		time.Sleep(505 * time.Millisecond) // in the middle of handlers
+		time.Sleep(2505 * time.Millisecond) // in the middle of handlers
 		for n := range vips {
 			sent := time.Now()
-			if _, err := w.broker.Publish(rehoptest.Message{Key: "sms.vip", Publishing: amqp.Publishing{MessageId: fmt.Sprint("v", n)}}); err != nil {
+			if _, err := w.broker.Publish(rehoptest.Message{RoutingKey: "sms.vip", Publishing: amqp.Publishing{MessageId: fmt.Sprint("v", n)}}); err != nil {
 				w.Fatal(err)
 			}
 			time.Sleep(100 * time.Millisecond)
@@ -156,7 +156,7 @@ func TestAMessageOfAHigherLaneWaitsForHandlersAloneNotForWhatWasSentAhead(t *tes
 
 func TestFullLanesAreHandledByTheirShares(t *testing.T) {
 	for _, version := range []string{"3.10", "4.3"} {
-		on(t, version, topology.Quorum, func(w *world) {
+		on(t, version, topology.Quorum, func(w *fixture) {
 			const handled = 10_000
 			l := w.lanes(6, 3, 1)
 			for lane, n := range map[string]int{"vip": 7000, "normal": 4000, "bulk": 2000} {
@@ -186,7 +186,7 @@ func TestFullLanesAreHandledByTheirShares(t *testing.T) {
 }
 
 func TestLimitsOfALane(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		l := w.lanes()
 		w.fill("vip", 100)
 		w.fill("normal", 1000)
@@ -216,11 +216,11 @@ func TestLimitsOfALane(t *testing.T) {
 }
 
 func TestALaneThatIsAwayHoldsUpNoOther(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		l := w.lanes()
 		var s starts
 		c, stop := w.startOn(l, s.handler(0), consumer.Config{Concurrency: 4})
-		synctest.Wait()
+		w.begun()
 		if status, err := health(c); status != "healthy" {
 			w.Errorf("%s: %v", status, err)
 		}
@@ -252,7 +252,7 @@ func TestALaneThatIsAwayHoldsUpNoOther(t *testing.T) {
 }
 
 func TestALaneWhoseCopiesAreNotConfirmedHoldsUpNoOther(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		l := w.lanes()
 		w.broker.Refuse("sms.dlq", true)
 		w.broker.Refuse("sms.vip.dlq", true)
@@ -285,13 +285,13 @@ func TestALaneWhoseCopiesAreNotConfirmedHoldsUpNoOther(t *testing.T) {
 }
 
 func TestAMessageStaysInItsLane(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		l := w.lanes()
-		shop, err := producer.New(w.conn, producer.Config{})
+		publisher, err := producer.New(w.conn, producer.Config{})
 		if err != nil {
 			w.Fatal(err)
 		}
-		defer func() { _ = shop.Close() }()
+		defer func() { _ = publisher.Close() }()
 		type visit struct {
 			lane    string
 			attempt int
@@ -307,22 +307,22 @@ func TestAMessageStaysInItsLane(t *testing.T) {
 			case n == 0:
 				return consumer.RetryAfter(2*time.Minute, errBroken)
 			case n == 1:
-				return consumer.Requeue(errBroken)
+				return consumer.Unavailable(errBroken)
 			case n < 4:
 				return errBroken
 			}
 			return nil
 		}, consumer.Config{})
 		for priority := range uint8(10) {
-			if _, err := shop.Publish(w.Context(), producer.Message{Exchange: l.Exchange(), ID: fmt.Sprint(priority), Priority: priority}); err != nil {
+			if _, err := publisher.Publish(w.Context(), producer.Message{Exchange: l.Exchange(), ID: fmt.Sprint(priority), Priority: priority}); err != nil {
 				w.Fatal(err)
 			}
 		}
 		time.Sleep(time.Hour)
 		for _, q := range l.WorkQueues() { // as a person sends letters again
 			for _, m := range w.broker.Drain(q.DeadLetterQueue().Name) {
-				d := amqp.Delivery{Exchange: m.Exchange, RoutingKey: m.Key, Headers: m.Headers, MessageId: m.MessageId, Priority: m.Priority}
-				if _, err := shop.Publish(w.Context(), producer.FromDelivery(d)); err != nil {
+				d := amqp.Delivery{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Headers: m.Headers, MessageId: m.MessageId, Priority: m.Priority}
+				if _, err := publisher.Publish(w.Context(), producer.FromDelivery(d)); err != nil {
 					w.Fatal(err)
 				}
 			}
@@ -345,7 +345,7 @@ func TestAMessageStaysInItsLane(t *testing.T) {
 }
 
 func TestRunOfLanesEndsWhereALaneDoesNotExist(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		l := w.lanes()
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("sms.normal", false, false, false)
@@ -365,7 +365,7 @@ func TestRunOfLanesEndsWhereALaneDoesNotExist(t *testing.T) {
 }
 
 func TestLimitsOfLanesAreChecked(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		l := w.lanes()
 		_, err := consumer.New(w.conn, l, succeed, consumer.Config{Concurrency: 2, Lanes: map[string]consumer.LaneLimits{
 			"other": {}, "vip": {Concurrency: 3}, "bulk": {Rate: -1}}})
@@ -382,8 +382,8 @@ func TestLimitsOfLanesAreChecked(t *testing.T) {
 }
 
 func TestAPrefetchThatDefeatsPrioritiesIsSaidOnce(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
-		native := topology.WorkQueue{Name: "native", Type: topology.Classic, Priority: topology.PriorityNative}
+	on(t, "4.3", topology.Classic, func(w *fixture) {
+		native := topology.WorkQueue{Name: "native", Type: topology.Classic, NativePriority: true}
 		w.declare(native)
 		for _, tt := range []struct {
 			source topology.Source
@@ -400,7 +400,7 @@ func TestAPrefetchThatDefeatsPrioritiesIsSaidOnce(t *testing.T) {
 			tt.cfg.Logger = said.logger()
 			_, stop := w.startOn(tt.source, succeed, tt.cfg)
 			time.Sleep(time.Minute)
-			w.broker.CutAll()
+			w.broker.Cut("")
 			time.Sleep(time.Minute)
 			w.stopped(stop)
 			if n := len(said.with("level=WARN", "prefetch defeats the priorities")); n != tt.want {
@@ -412,7 +412,7 @@ func TestAPrefetchThatDefeatsPrioritiesIsSaidOnce(t *testing.T) {
 
 // Its copies take up the slots of a lane, and no lower one goes ahead meanwhile.
 func TestStrictLanesKeepTheirOrderWhileCopiesAreConfirmed(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		l := w.lanes()
 		for _, lane := range []string{"bulk", "normal", "vip"} {
 			w.fill(lane, 100)
@@ -435,7 +435,7 @@ func TestStrictLanesKeepTheirOrderWhileCopiesAreConfirmed(t *testing.T) {
 // A broker that has become slower than the handlers has messages of a higher lane
 // that it has not sent.
 func TestStrictLanesKeepTheirOrderWhenTheBrokerBecomesSlow(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		l := w.lanes()
 		for _, lane := range []string{"bulk", "normal", "vip"} {
 			w.fill(lane, 100)
@@ -454,7 +454,7 @@ func TestStrictLanesKeepTheirOrderWhenTheBrokerBecomesSlow(t *testing.T) {
 }
 
 func TestStrictLanesKeepTheirOrderWhenConnectionsAreLost(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		const concurrency, cuts = 4, 10
 		l := w.lanes()
 		w.fill("bulk", 300)
@@ -463,7 +463,7 @@ func TestStrictLanesKeepTheirOrderWhenConnectionsAreLost(t *testing.T) {
 		_, stop := w.startOn(l, s.handler(30*time.Millisecond), consumer.Config{Concurrency: concurrency})
 		for range cuts {
 			time.Sleep(1500 * time.Millisecond)
-			w.broker.CutAll()
+			w.broker.Cut("")
 		}
 		cut := time.Now()
 		time.Sleep(10 * time.Minute)

@@ -14,12 +14,12 @@ import (
 
 // A message reaches its lane through exact delays, and comes back into it.
 func TestAMessageWithAnExactDelayReachesItsLane(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		shop := topology.Exchange{Name: "shop"}
 		l := topology.Lanes{Name: "sms", Type: w.orders.Type, Waits: delay.Schedule{5 * time.Minute},
-			Bindings: []topology.Binding{{Exchange: shop.Name, Key: "order.#"}},
+			Bindings: []topology.Binding{{Exchange: shop.Name, RoutingKey: "order.#"}},
 			Lanes: []topology.Lane{{Name: "vip"}, {Name: "normal"},
-				{Name: "bulk", Bindings: []topology.Binding{{Exchange: shop.Name, Key: "newsletter.#"}}}}}
+				{Name: "bulk", Bindings: []topology.Binding{{Exchange: shop.Name, RoutingKey: "newsletter.#"}}}}}
 		w.declare(topology.Delays{Max: time.Hour}, shop, l)
 		p, err := producer.New(w.conn, producer.Config{})
 		if err != nil {
@@ -50,14 +50,14 @@ func TestAMessageWithAnExactDelayReachesItsLane(t *testing.T) {
 			to   producer.Message
 			lane string
 		}{
-			{producer.Message{Exchange: shop.Name, Key: "order.new", Priority: 9}, "sms.vip"},
-			{producer.Message{Exchange: shop.Name, Key: "order.new"}, "sms.normal"},
-			{producer.Message{Exchange: shop.Name, Key: "order.new", Priority: 1}, "sms.bulk"},
-			{producer.Message{Exchange: shop.Name, Key: "newsletter.may", Priority: 9}, "sms.bulk"},
-			{producer.Message{Key: "sms.vip", Priority: 1}, "sms.vip"},
-			{producer.Message{Key: "sms.normal"}, "sms.normal"},
+			{producer.Message{Exchange: shop.Name, RoutingKey: "order.new", Priority: 9}, "sms.vip"},
+			{producer.Message{Exchange: shop.Name, RoutingKey: "order.new"}, "sms.normal"},
+			{producer.Message{Exchange: shop.Name, RoutingKey: "order.new", Priority: 1}, "sms.bulk"},
+			{producer.Message{Exchange: shop.Name, RoutingKey: "newsletter.may", Priority: 9}, "sms.bulk"},
+			{producer.Message{RoutingKey: "sms.vip", Priority: 1}, "sms.vip"},
+			{producer.Message{RoutingKey: "sms.normal"}, "sms.normal"},
 		} {
-			tt.to.ID, tt.to.Delay = fmt.Sprintf("%s %s %d", tt.to.Exchange, tt.to.Key, tt.to.Priority), wait
+			tt.to.ID, tt.to.Delay = fmt.Sprintf("%s %s %d", tt.to.Exchange, tt.to.RoutingKey, tt.to.Priority), wait
 			want[tt.to.ID], began[tt.to.ID] = tt.lane, time.Now()
 			if _, err := p.Publish(w.Context(), tt.to); err != nil {
 				w.Fatal(err)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rehop/rehop/xdeath"
 )
 
 // Action is what happens to a message after its handler returned.
@@ -27,11 +29,14 @@ const (
 	// ActionDeadLetter: dead-lettered at once. See [DeadLetter].
 	ActionDeadLetter
 
-	// ActionRequeue: held and handled again; no attempt is spent. See [Requeue].
-	ActionRequeue
+	// ActionHold: held and handled again; no attempt is spent. See [Unavailable].
+	ActionHold
 
 	// ActionDiscard: acked without being done. See [Discard].
 	ActionDiscard
+
+	// ActionSnooze: put off; no attempt is spent. See [Snooze].
+	ActionSnooze
 )
 
 func (a Action) String() string {
@@ -44,10 +49,12 @@ func (a Action) String() string {
 		return "retry-after"
 	case ActionDeadLetter:
 		return "dead-letter"
-	case ActionRequeue:
-		return "requeue"
+	case ActionHold:
+		return "hold"
 	case ActionDiscard:
 		return "discard"
+	case ActionSnooze:
+		return "snooze"
 	}
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
@@ -55,15 +62,31 @@ func (a Action) String() string {
 // Outcome is what a handler's error means.
 type Outcome struct {
 	Action Action
-	After  time.Duration // of ActionRetryAfter
-	Reason string        // of ActionDiscard
+	After  time.Duration // of ActionRetryAfter and ActionSnooze
+	Reason string        // of ActionDiscard and ActionSnooze
+	Cause  xdeath.Cause  // of ActionDeadLetter; "": xdeath.CausePermanent
+}
+
+// String returns the outcome as a few words, such as "retry-after 5m0s".
+func (o Outcome) String() string {
+	switch {
+	case o.Action == ActionSnooze && o.Reason != "":
+		return fmt.Sprintf("%v %v (%s)", o.Action, o.After, o.Reason)
+	case o.Action == ActionRetryAfter, o.Action == ActionSnooze:
+		return fmt.Sprintf("%v %v", o.Action, o.After)
+	case o.Reason != "":
+		return fmt.Sprintf("%v (%s)", o.Action, o.Reason)
+	case o.Cause != "":
+		return fmt.Sprintf("%v (%s)", o.Action, o.Cause)
+	}
+	return o.Action.String()
 }
 
 // DeadLetter marks err as one that no further attempt can change: the message
 // goes to the dead-letter queue at once, with the reason "permanent". DeadLetter is
 // never nil, not even for a nil err.
 func DeadLetter(err error) error {
-	return steer(Outcome{Action: ActionDeadLetter}, err, "dead letter")
+	return withOutcome(Outcome{Action: ActionDeadLetter}, err, "dead letter")
 }
 
 // RetryAfter marks err as a failed attempt that must not be repeated before d has
@@ -83,39 +106,56 @@ func DeadLetter(err error) error {
 // and puts it back to the end of the queue; it counts as one of its
 // Config.Concurrency meanwhile. RetryAfter is never nil, not even for a nil err.
 func RetryAfter(d time.Duration, err error) error {
-	return steer(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
+	return withOutcome(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
 }
 
-// Requeue marks err as not the message's fault, such as an outage of what the
+// Unavailable marks err as not the message's fault, such as an outage of what the
 // handler depends on. The consumer holds the message and handles it again
 // with growing pauses; no attempt is spent. It goes back to its queue when Run
 // stops, and after 15 minutes, well before the 30 after which a broker takes it
-// away by default. Requeue is never nil, not even for a nil err.
+// away by default. Where each return counts towards the delivery limit of the queue, a
+// message that has used up half of it goes to the end of the queue instead, as a
+// confirmed copy: an outage dead-letters no message, however long it lasts. Unavailable is never nil, not even for a nil err.
 //
 // A held message counts as one of the Config.Concurrency that are handled at a
 // time. When all of them are held, no further message is handled, and the broker
 // sends no more. Of those that it had sent ahead, all but as many as
 // Config.Concurrency go back to the queue within seconds, for other consumers.
 // With Config.Prefetch set, they all stay with this consumer.
-func Requeue(err error) error {
-	return steer(Outcome{Action: ActionRequeue}, err, "requeue")
+func Unavailable(err error) error {
+	return withOutcome(Outcome{Action: ActionHold}, err, "unavailable")
 }
 
 // Discard drops the message on purpose: it is acked, and the reason is logged.
 func Discard(reason string) error {
-	return steer(Outcome{Action: ActionDiscard, Reason: reason}, nil, "discarded: "+reason)
+	return withOutcome(Outcome{Action: ActionDiscard, Reason: reason}, nil, "discarded: "+reason)
+}
+
+// Snooze puts off a message whose turn has not come, such as one that needs another
+// message first. It comes back after d and spends no attempt, also after the last
+// failed one. Meanwhile it waits in the broker, as after [RetryAfter], and keeps no slot:
+// in topology.Delays, rounded up to their Grain, or else in the waits of the work queue,
+// rounded up to one of them. With a d of zero or less it waits for the shortest time
+// there is.
+//
+// Delivery.History.Snoozes says how often that has happened. Nothing bounds it but the
+// handler, or a [Rule] with OlderThan or Snoozed. A consumer of a queue without waits
+// and Delays holds the message for up to 10 s at a time, and then sends it to the end of
+// the queue. Snooze is never nil.
+func Snooze(d time.Duration, reason string) error {
+	return withOutcome(Outcome{Action: ActionSnooze, After: max(d, 0), Reason: reason}, nil, "snoozed: "+reason)
 }
 
 // OutcomeOf returns what the consumer does with a message whose handler
 // returned err. Along one chain of wrapping the outermost of [DeadLetter],
-// [RetryAfter], [Requeue] and [Discard] decides. Across the branches of
+// [RetryAfter], [Unavailable], [Snooze] and [Discard] decides. Across the branches of
 // errors.Join, DeadLetter comes before RetryAfter (the longest), before
-// Requeue, before a plain failure; Discard decides only if every branch says
-// so.
+// Unavailable, before a plain failure, before Snooze (the longest); Discard decides only
+// if every branch says so.
 func OutcomeOf(err error) Outcome {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // this is the walk down the chain
-		case *steering:
+		case *outcomeError:
 			return e.outcome
 		case interface{ Unwrap() error }:
 			err = e.Unwrap()
@@ -137,15 +177,17 @@ func strongest(branches []error) Outcome {
 	rank := func(a Action) int {
 		switch a {
 		case ActionDeadLetter:
-			return 4
+			return 5
 		case ActionRetryAfter:
+			return 4
+		case ActionHold:
 			return 3
-		case ActionRequeue:
-			return 2
+		case ActionSnooze:
+			return 1
 		case ActionDiscard:
 			return 0
 		}
-		return 1
+		return 2
 	}
 	var best Outcome
 	for _, err := range branches {
@@ -156,7 +198,7 @@ func strongest(branches []error) Outcome {
 		switch {
 		case best.Action == 0, rank(o.Action) > rank(best.Action):
 			best = o
-		case o.Action == ActionRetryAfter && best.Action == ActionRetryAfter:
+		case o.Action == best.Action:
 			best.After = max(best.After, o.After)
 		}
 	}
@@ -166,18 +208,18 @@ func strongest(branches []error) Outcome {
 	return best
 }
 
-// steering is an error that carries its outcome.
-type steering struct {
+// outcomeError is an error that carries its outcome.
+type outcomeError struct {
 	outcome Outcome
 	cause   error
 }
 
-func steer(o Outcome, cause error, text string) error {
+func withOutcome(o Outcome, cause error, text string) error {
 	if cause == nil {
 		cause = errors.New(text)
 	}
-	return &steering{outcome: o, cause: cause}
+	return &outcomeError{outcome: o, cause: cause}
 }
 
-func (s *steering) Error() string { return s.cause.Error() }
-func (s *steering) Unwrap() error { return s.cause }
+func (e *outcomeError) Error() string { return e.cause.Error() }
+func (e *outcomeError) Unwrap() error { return e.cause }

@@ -27,22 +27,22 @@ func TestOutcomeOf(t *testing.T) {
 		{"retry after", consumer.RetryAfter(time.Hour, plain), retryAfter(time.Hour)},
 		{"retry after without an error does not ack", consumer.RetryAfter(time.Hour, nil), retryAfter(time.Hour)},
 		{"retry after a time gone by", consumer.RetryAfter(-time.Hour, plain), retryAfter(0)},
-		{"requeue", consumer.Requeue(plain), consumer.Outcome{Action: consumer.ActionRequeue}},
-		{"requeue without an error", consumer.Requeue(nil), consumer.Outcome{Action: consumer.ActionRequeue}},
+		{"requeue", consumer.Unavailable(plain), consumer.Outcome{Action: consumer.ActionHold}},
+		{"requeue without an error", consumer.Unavailable(nil), consumer.Outcome{Action: consumer.ActionHold}},
 		{"discard", consumer.Discard("old"), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
-		{"a steer inside the user's wrapping counts", fmt.Errorf("w: %w", consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
-		{"the outermost steer wins", consumer.Requeue(fmt.Errorf("w: %w", consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionRequeue}},
+		{"an outcome inside the user's wrapping counts", fmt.Errorf("w: %w", consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
+		{"the outermost outcome wins", consumer.Unavailable(fmt.Errorf("w: %w", consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: dead letter before retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"join: the longest retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.RetryAfter(3, plain), consumer.RetryAfter(2, plain)), retryAfter(3)},
-		{"join: retry after before requeue", errors.Join(consumer.Requeue(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
-		{"join: requeue before a plain failure", errors.Join(plain, consumer.Requeue(plain)), consumer.Outcome{Action: consumer.ActionRequeue}},
+		{"join: retry after before requeue", errors.Join(consumer.Unavailable(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
+		{"join: requeue before a plain failure", errors.Join(plain, consumer.Unavailable(plain)), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: a plain failure before discard", errors.Join(consumer.Discard("old"), plain), consumer.Outcome{Action: consumer.ActionRetry}},
 		{"join: discard if every branch says so", errors.Join(consumer.Discard("old"), consumer.Discard("x")), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
 		{"a join inside a join", errors.Join(plain, fmt.Errorf("w: %w", errors.Join(plain, consumer.DeadLetter(plain)))), consumer.Outcome{Action: consumer.ActionDeadLetter}},
-		{"a steer around a join", consumer.Requeue(errors.Join(consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionRequeue}},
+		{"an outcome around a join", consumer.Unavailable(errors.Join(consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"an error that wraps nothing", wrapsNothing{}, consumer.Outcome{Action: consumer.ActionRetry}},
 		{"an error that joins nothing", joinsNothing{}, consumer.Outcome{Action: consumer.ActionRetry}},
-		{"a panic with an error that steers is a failure of the handler all the same", &consumer.PanicError{Value: plain}, consumer.Outcome{Action: consumer.ActionRetry}},
+		{"a panic with an error that has an outcome is a failure of the handler all the same", &consumer.PanicError{Value: plain}, consumer.Outcome{Action: consumer.ActionRetry}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			if got := consumer.OutcomeOf(tt.err); got != tt.want {
@@ -62,9 +62,9 @@ type joinsNothing struct{}
 func (joinsNothing) Error() string   { return "joins nothing" }
 func (joinsNothing) Unwrap() []error { return nil }
 
-func TestSteeringKeepsTheCause(t *testing.T) {
+func TestAnOutcomeKeepsItsCause(t *testing.T) {
 	cause := errors.New("cause")
-	for _, err := range []error{consumer.DeadLetter(cause), consumer.RetryAfter(1, cause), consumer.Requeue(cause)} {
+	for _, err := range []error{consumer.DeadLetter(cause), consumer.RetryAfter(1, cause), consumer.Unavailable(cause)} {
 		if !errors.Is(err, cause) || err.Error() != "cause" {
 			t.Errorf("%T lost its cause: %v", err, err)
 		}

@@ -16,24 +16,24 @@ import (
 // used up. It stops nobody else.
 func TestASuspectThatIsHeldStopsNobody(t *testing.T) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *world) {
+		on(t, version, topology.Quorum, func(w *fixture) {
 			w.publish(1)
 			var outage atomic.Bool
 			outage.Store(true)
 			c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 				if d.ID == "m0" && outage.Load() {
-					return consumer.Requeue(errBroken)
+					return consumer.Unavailable(errBroken)
 				}
 				return nil
 			}, consumer.Config{Concurrency: 16})
 			for range 12 {
 				time.Sleep(20 * time.Second)
-				w.broker.CutAll()
+				w.broker.Cut("")
 			}
 			time.Sleep(20 * time.Second)
 			w.publish(60)
 			time.Sleep(time.Minute)
-			if done := w.journal.count(consumer.PlaceDone); done != 60 {
+			if done := w.journal.count(consumer.DispositionDone); done != 60 {
 				w.Errorf("%d of 60 others are done", done)
 			}
 			if status, err := health(c); status != "healthy" {
@@ -51,14 +51,14 @@ func TestASuspectThatIsHeldStopsNobody(t *testing.T) {
 // A message that cuts the connection whenever it is handled takes nobody along.
 func TestACrashLoopSparesItsNeighbours(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *world) {
+		on(t, version, topology.Quorum, func(w *fixture) {
 			w.publish(10)
 			w.publish(1, func(m *rehoptest.Message) { m.Type = "guilty" })
 			w.publish(10)
 			_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 				if d.Type == "guilty" {
 					time.Sleep(10 * time.Millisecond)
-					w.broker.CutAll()
+					w.broker.Cut("")
 					<-ctx.Done()
 					return context.Cause(ctx)
 				}
@@ -67,7 +67,7 @@ func TestACrashLoopSparesItsNeighbours(t *testing.T) {
 			time.Sleep(5 * time.Minute)
 			w.has("orders.dlq", "m10")
 			w.has("orders")
-			if done := w.journal.count(consumer.PlaceDone); done != 20 {
+			if done := w.journal.count(consumer.DispositionDone); done != 20 {
 				w.Errorf("%d neighbours are done, want 20", done)
 			}
 			w.stopped(stop)
@@ -78,7 +78,7 @@ func TestACrashLoopSparesItsNeighbours(t *testing.T) {
 // A suspect that a handler has been at work on for long does not keep the others
 // away for ever.
 func TestASuspectThatTakesLong(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.publish(1)
 		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.ID == "m0" {
@@ -88,16 +88,16 @@ func TestASuspectThatTakesLong(t *testing.T) {
 		}, consumer.Config{Concurrency: 8})
 		for range 12 {
 			time.Sleep(20 * time.Second)
-			w.broker.CutAll()
+			w.broker.Cut("")
 		}
 		time.Sleep(10 * time.Second)
 		w.publish(20)
 		time.Sleep(2 * time.Second)
-		if done := w.journal.count(consumer.PlaceDone); done != 0 {
+		if done := w.journal.count(consumer.DispositionDone); done != 0 {
 			w.Errorf("%d others are handled beside a suspect", done)
 		}
 		time.Sleep(2 * time.Minute)
-		if done := w.journal.count(consumer.PlaceDone); done != 20 {
+		if done := w.journal.count(consumer.DispositionDone); done != 20 {
 			w.Errorf("%d of 20 others are done", done)
 		}
 		if status, err := health(c); status != "healthy" {
@@ -110,7 +110,7 @@ func TestASuspectThatTakesLong(t *testing.T) {
 }
 
 func TestPrefetchFollowsTheHandlers(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		// The network is slow: without more in advance, a quick handler waits for it.
 		w.broker.Slow(10 * time.Millisecond)
 		var took, most, runs atomic.Int64
@@ -126,7 +126,7 @@ func TestPrefetchFollowsTheHandlers(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		w.publish(20_000)
 		time.Sleep(10 * time.Second)
-		if done := w.journal.count(consumer.PlaceDone); done != 20_000 {
+		if done := w.journal.count(consumer.DispositionDone); done != 20_000 {
 			w.Errorf("%d of 20,000 done in 10 s", done)
 		}
 		if most.Load() < 200 || most.Load() > 2100 {
@@ -149,7 +149,7 @@ func TestPrefetchFollowsTheHandlers(t *testing.T) {
 
 // A queue that is full is read ahead long before calmAfter is over.
 func TestPrefetchFollowsSoon(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.broker.Slow(500 * time.Microsecond)
 		w.publish(20_000)
 		_, stop := w.start(succeed, consumer.Config{})
@@ -166,9 +166,32 @@ func TestPrefetchFollowsSoon(t *testing.T) {
 	})
 }
 
+// Where nothing was delivered before, one message comes alone, and the prefetch that
+// the user asks for is there a round trip later, in which the handlers go on.
+func TestAPrefetchIsThereFromTheFirstMessageOn(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		const trip, prefetch, took = 20 * time.Millisecond, 100, 20 * time.Microsecond
+		w.publish(10 * prefetch)
+		w.broker.Slow(trip)
+		var started []time.Time
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
+			started = append(started, time.Now())
+			time.Sleep(took)
+			return nil
+		}, consumer.Config{Prefetch: prefetch})
+		time.Sleep(time.Minute)
+		w.broker.Slow(0)
+		w.stopped(stop)
+		w.has("orders")
+		if after := started[prefetch-1].Sub(started[0]); after > trip+prefetch*took {
+			w.Errorf("the message number %d starts %v after the first, want a round trip of %v at most and what the handlers take", prefetch, after, trip)
+		}
+	})
+}
+
 // But not while a message is in hand that may have ended the session before.
 func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.broker.Slow(500 * time.Microsecond)
 		var inHand, others, came atomic.Int64
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
@@ -186,7 +209,7 @@ func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
 		}, consumer.Config{Concurrency: 2})
 		w.publish(1, func(m *rehoptest.Message) { m.Type = "slow" })
 		time.Sleep(300 * time.Millisecond)
-		w.broker.CutAll()
+		w.broker.Cut("")
 		w.publish(20_000)
 		most, soon := 0, 0
 		for range 300 {
@@ -212,12 +235,12 @@ func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
 // Where all slots are taken by messages that are held, other consumers can have
 // the rest.
 func TestAnOutageHoardsNothing(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.broker.Slow(time.Millisecond)
 		var out atomic.Bool
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
 			if out.Load() {
-				return consumer.Requeue(errors.New("the database is away"))
+				return consumer.Unavailable(errors.New("the database is away"))
 			}
 			return nil
 		}, consumer.Config{Concurrency: 4})
@@ -241,7 +264,7 @@ func TestAnOutageHoardsNothing(t *testing.T) {
 }
 
 func TestPrefetchStays(t *testing.T) {
-	most := func(w *world, source topology.Source, cfg consumer.Config) int {
+	most := func(w *fixture, source topology.Source, cfg consumer.Config) int {
 		var most atomic.Int64
 		w.publish(500)
 		_, stop := w.startOn(source, func(context.Context, *consumer.Delivery) error {
@@ -254,12 +277,12 @@ func TestPrefetchStays(t *testing.T) {
 		w.stopped(stop)
 		return int(most.Load())
 	}
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		if n := most(w, w.orders, consumer.Config{Concurrency: 4, Prefetch: 50}); n < 40 || n > 51 { // one was sent to the consumer before
 			w.Errorf("Prefetch 50: %d sent ahead", n)
 		}
 		first := w.orders
-		first.Priority = topology.PriorityNative
+		first.NativePriority = true
 		if n := most(w, first, consumer.Config{Concurrency: 4}); n > 5 {
 			w.Errorf("with priorities: %d sent ahead, want at most 4 and one of the consumer before", n)
 		}
@@ -269,7 +292,7 @@ func TestPrefetchStays(t *testing.T) {
 // Two consumers of one queue: what is sent ahead to one is not kept from the
 // other for long.
 func TestNobodyHoards(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		var quick, slow atomic.Int64
 		w.publish(400)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { slow.Add(1); time.Sleep(2 * time.Second); return nil }, consumer.Config{})

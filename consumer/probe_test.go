@@ -16,7 +16,7 @@ import (
 )
 
 func TestTheProbeHarmsNoHandlerAndDrawsNoMessage(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.Redelivered {
@@ -66,18 +66,18 @@ func (c *astrayConn) Write(p []byte) (int, error) {
 func TestARefusedProbeHarmsNoHandler(t *testing.T) {
 	for _, tt := range []struct {
 		why    string
-		refuse func(*world, *astray) (relent func())
+		refuse func(*fixture, *astray) (relent func())
 		says   string
 	}{
-		{"403", func(w *world, a *astray) func() {
+		{"403", func(w *fixture, a *astray) func() {
 			a.to.Store("locked")
 			return func() { a.to.Store("") }
 		}, "ACCESS_REFUSED"},
-		{"404", func(w *world, a *astray) func() {
+		{"404", func(w *fixture, a *astray) func() {
 			a.to.Store("nobody")
 			return func() { a.to.Store("") }
 		}, "NOT_FOUND"},
-		{"530", func(w *world, a *astray) func() {
+		{"530", func(w *fixture, a *astray) func() {
 			var all []*connection.Session
 			for {
 				session, err := w.conn.Session(w.Context(), connection.Consume)
@@ -89,7 +89,7 @@ func TestARefusedProbeHarmsNoHandler(t *testing.T) {
 		}, "no channel left"},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			everywhere(t, func(w *world) {
+			everywhere(t, func(w *fixture) {
 				other := w.conn
 				defer other.Close()
 				w.declare(topology.WorkQueue{Name: "locked", Type: topology.Classic}) // quorum queues know no exclusive consumers
@@ -129,7 +129,7 @@ func TestARefusedProbeHarmsNoHandler(t *testing.T) {
 					w.Errorf("when it is answered again: %s, %v; %d probes more", status, err, probes.asked.Load()-asked)
 				}
 				time.Sleep(time.Minute)
-				if got := w.journal.of(id(0)); runs != 1 || len(got) != 1 || got[0].Place != consumer.PlaceDone {
+				if got := w.journal.of(id(0)); runs != 1 || len(got) != 1 || got[0].Disposition != consumer.DispositionDone {
 					w.Errorf("handled %d times and settled %v, want once and done", runs, got)
 				}
 				w.has("orders")

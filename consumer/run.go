@@ -5,22 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/carry"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/intake"
+	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
-	"github.com/rehop/rehop/internal/transport"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
-// stuckGrace is how long handlers have to return once their ctx has ended.
-const stuckGrace = 5 * time.Second
+// stopGrace is how long a stop may last beyond DrainTimeout: for handlers whose ctx
+// has ended, their copies and acks, and the end of the channel.
+const stopGrace = 5 * time.Second
 
 const (
 	// maxPause is the longest pause between two sessions. One that was lost sooner
@@ -33,61 +37,97 @@ const (
 )
 
 // run is one call of Run, for one queue. It owns what outlives a session: the
-// republisher and what is known of the broker.
+// copies, the carriers, and what is known of the broker.
 type run struct {
-	cfg     Config
-	conn    *connection.Conn
-	source  topology.Source
-	queue   string
-	host    string
-	handler Handler
-	health  *health
-	stop    context.Context // ends when Run is to stop
+	cfg      Config
+	conn     *connection.Conn
+	source   route.Route
+	queue    string
+	host     string
+	handler  Handler
+	batch    BatchHandler // nil: there is a handler
+	health   *health
+	stop     context.Context // ends when Run is to stop
+	stopped  context.Context // ends DrainTimeout and stopGrace later
+	prefetch intake.Prefetch // that each session begins with
 
-	report      reporter
-	workers     *lane
-	republisher *republisher
-	troubles    *troubles
-	timeouts    *timeouts
-	pace        pace           // that each session begins with
-	handled     atomic.Int64   // runs of handlers that have ended
-	unsettled   sync.WaitGroup // messages
-	beside      sync.WaitGroup // carriers, and the watch for policies
+	trace     Trace
+	log       *slog.Logger
+	again     *repeats.Log
+	schedule  *schedule.Schedule
+	lane      *schedule.Lane
+	copies    *settle.Copies
+	carriers  *carry.Carriers
+	timeout   *flight.ConsumerTimeout
+	overdue   *overdue
+	unsettled *flight.Unsettled
+	ledger    atomic.Pointer[flight.Session] // of the latest session; nil before the first
+	handled   atomic.Int64                   // runs of handlers that have ended
+	watches   sync.WaitGroup                 // for policies and parts
 
-	stopped bool // a session has waited for what is unsettled
-	drained bool // nothing is unsettled any more
+	outage atomic.Pointer[string] // the error with which the latest began
+
+	known   *route.Route // that the latest session has found; nil before the first
+	begun   bool         // a session has begun to consume
+	drained bool         // nothing is unsettled any more
 }
 
 // newRun returns the run for a part. Its workers are those that all parts share.
-func newRun(c *Consumer, p *part, workers *workers, stop context.Context) *run {
+func newRun(c *Consumer, p *part, workers *schedule.Schedule, stop, stopped context.Context) *run {
 	r := &run{
-		cfg: p.cfg, conn: c.conn, source: p.source, queue: p.health.queue, host: c.host, handler: c.handler, health: &p.health, stop: stop,
-		report:   reporter{trace: p.cfg.Trace, log: p.cfg.Logger, again: repeats.New(p.cfg.Logger)},
-		troubles: newTroubles(p.cfg.Concurrency),
-		timeouts: &timeouts{},
-		pace:     p.pace,
+		cfg: p.cfg, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
+		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
+		trace: c.trace, log: p.cfg.Logger, again: repeats.New(p.cfg.Logger),
+		schedule:  workers,
+		timeout:   &flight.ConsumerTimeout{},
+		overdue:   &overdue{timeout: p.cfg.HandlerTimeout, slots: p.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}},
+		unsettled: flight.NewUnsettled(),
 	}
-	r.workers = workers.lane(p.cfg.Concurrency, r.handle)
-	r.workers.traffic = p.traffic
-	r.republisher = &republisher{
-		publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency}),
-		host:      r.host,
-		within:    p.cfg.CopyTimeout,
-		report:    r.report,
-		troubles:  r.troubles,
-		release:   r.workers.release,
-		limit:     r.timeouts.holdLimit,
-		stop:      stop.Done(),
-	}
+	limits := p.limits
+	limits.PerKey, limits.Key, limits.Keep = r.cfg.KeyLimit, r.keyOf, r.ordered()
+	limits.Batch = schedule.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes, Alone: r.goesAlone}
+	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause}
+	r.lane = workers.Lane(limits, r.handle)
+	r.copies = settle.NewCopies(settle.CopiesConfig{
+		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
+		Slots:     p.cfg.Concurrency,
+		Timeout:   p.cfg.CopyTimeout,
+		Hold:      r.timeout.HoldLimit,
+		Stop:      stop,
+		Slot:      slotOf,
+		Release:   r.release,
+		Copied:    r.hook(r.trace.Copied),
+		Confirmed: r.hook(r.trace.Confirmed),
+		Failed:    r.logFailedCopy,
+	})
+	r.carriers = carry.New(carry.Config{
+		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.again,
+		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
+	})
 	return r
+}
+
+// hook returns a hook of copies, nil for none.
+func (r *run) hook(hook func(context.Context, *Delivery, topology.Address)) func(*flight.Message, route.Address) {
+	if hook == nil {
+		return nil
+	}
+	return func(m *flight.Message, to route.Address) {
+		a := attemptOf(m)
+		hook(a.ctx, &a.Delivery, topology.Address(to))
+	}
+}
+
+func carriedHook(hook func(Carried)) func(carry.Message) {
+	if hook == nil {
+		return func(carry.Message) {}
+	}
+	return func(m carry.Message) { hook(Carried(m)) }
 }
 
 // consume consumes in one session after the other.
 func (r *run) consume() error {
-	pause := backoff.NewExponentialBackOff(
-		backoff.WithInitialInterval(100*time.Millisecond),
-		backoff.WithMaxInterval(maxPause),
-		backoff.WithMaxElapsedTime(0))
+	pauses := pause.Grow(100*time.Millisecond, maxPause)
 	for ever := false; ; {
 		began := time.Now()
 		consumed, err := r.session()
@@ -99,154 +139,44 @@ func (r *run) consume() error {
 			return err
 		}
 		since := r.health.interrupted(err, time.Now())
-		r.report.again.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
+		r.again.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
 		if consumed && time.Since(began) >= maxPause {
-			pause.Reset()
+			pauses.Reset()
 		}
-		wait := pause.NextBackOff()
+		wait := pauses.Next()
 		if consumed {
 			wait = min(wait, maxPauseConsumed)
 		}
-		select {
-		case <-time.After(wait):
-		case <-r.stop.Done():
+		if !pause.For(r.stop, wait) {
 			return nil
 		}
 	}
 }
 
-// session consumes on one channel until that is lost or Run is to stop, and
-// reports whether it has come so far as to consume.
-func (r *run) session() (consumed bool, err error) {
-	resolved, channel, err := r.prepare()
-	if err != nil {
-		return false, err
-	}
-	route := wayOf(resolved).withDelays(r.conn)
-	wire := transport.Of(channel)
-	from := &origin{route: route, user: channel.User(), frame: wire.FrameSize(),
-		acks: newAcker(r.stop, channel.Channel(), wire, r.settled), cleared: make(chan struct{}, 1)}
-	s := &session{
-		conn: r.conn, channel: channel, queue: r.queue, host: r.host, careful: route.facts.DeliveryLimit / 2,
-		workers: r.workers, health: r.health, troubles: r.troubles, timeouts: r.timeouts, handled: &r.handled,
-		began: func() { r.unsettled.Add(1) }, drainFor: r.cfg.DrainTimeout, from: from, stop: r.stop,
-		resolve: func(ctx context.Context) error {
-			now, err := topology.Resolve(ctx, r.conn, r.source)
-			if err == nil && (now.DeadLetter != resolved.DeadLetter || !slices.Equal(now.WaitAt, resolved.WaitAt)) {
-				return errRewired
-			}
-			return err
-		},
-		rewired: make(chan struct{}, 1),
-		// One for each consumer that a session has at a time.
-		cancelled: channel.Channel().NotifyCancel(make(chan string, 2)),
-		pace:      r.pace,
-	}
-	from.work, s.stopWork = context.WithCancelCause(context.WithoutCancel(r.stop))
-	from.settling, s.stopSettling = context.WithCancelCause(context.WithoutCancel(r.stop))
-	over := make(chan struct{})
-	defer close(over)
-	go s.watch(over)
-	defer s.end()
-	prefetch := s.pace.base
-	if s.careful > 0 {
-		prefetch = 1
-	}
-	if err := s.consume(r.stop, prefetch); err != nil {
-		return false, err
-	}
-	r.logStart(route, channel.Server().Version)
-	defer r.carry(route)()
-	defer r.watchPolicies(resolved)()
-	err = s.run(func(limit time.Duration) { r.stopped, r.drained = true, r.wait(limit) })
-	return true, s.ended(err)
-}
-
-// prepare finds the route and opens a channel at the same time.
-func (r *run) prepare() (topology.Route, *connection.Session, error) {
-	ctx, cancel := context.WithCancel(r.stop)
-	defer cancel()
-	var channel *connection.Session
-	var opening error
-	var wg sync.WaitGroup
-	wg.Go(func() { channel, opening = r.conn.Session(ctx, connection.Consume) })
-	route, err := topology.Resolve(r.stop, r.conn, r.source)
-	if err != nil {
-		cancel() // the opening of a channel, which shares what it waits for
-	}
-	wg.Wait()
-	if err == nil && opening == nil {
-		return route, channel, nil
-	}
-	if channel != nil {
-		_ = channel.Close() // nothing is in flight on it
-	}
-	if err == nil {
-		err = opening
-	}
-	return topology.Route{}, nil, err
-}
-
-// logStart says what a session does, and why.
-func (r *run) logStart(route way, version connection.Version) {
-	if !r.cfg.Logger.Enabled(r.stop, slog.LevelInfo) {
-		return
-	}
-	about := []any{"queue", r.queue, "broker", version.String()}
-	if w, ok := r.source.(topology.WorkQueue); ok {
-		about = append(about, "engine", route.Engine().String())
-		if plan, err := w.Plan(version); err == nil && plan.Engines[0].Engine == route.Engine() {
-			about = append(about, "why", plan.Engines[0].Why)
-		} else if err == nil {
-			about = append(about, "why", "its queues have the form of a 3.x broker, or the user may not look at them")
-		}
-	}
-	r.cfg.Logger.Info("consuming", about...)
-}
-
-// follows reports whether the prefetch may follow the handlers. Not where messages
-// have priorities, and not on a queue that others declared: on one with a single
-// active consumer another would take over while the prefetch changes.
-func follows(source topology.Source) bool {
-	switch q := source.(type) {
-	case topology.WorkQueue:
-		return q.Priority == topology.PriorityNone && !q.Existing
-	case topology.DeadLetterQueue:
-		return true
-	}
-	return false
+// calling returns the ctx of a call to the broker while messages are in hand. It lasts
+// for as long as a stop may; then the socket goes, and with it what was fetched.
+func (r *run) calling() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+stopGrace)
 }
 
 // end waits for what is unsettled, and closes what outlives sessions. It reports
 // whether everything was settled in time.
 func (r *run) end(err error) (drained bool, _ error) {
-	drained = r.drained
-	if !r.stopped {
-		drained = r.wait(stuckGrace)
+	if !r.drained {
+		ctx, end := r.calling()
+		defer end()
+		r.drained = r.wait(ctx)
 	}
-	r.beside.Wait()
-	closing := r.republisher.close()
-	if !drained {
-		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended, or a hook of Config.Trace or the Logger is slow",
-			r.queue, plural(r.workers.inHand(), "message")))
+	r.watches.Wait()
+	r.carriers.Wait()
+	closing := r.copies.Close()
+	if !r.drained {
+		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended, or a hook of Config.Traces or the Logger is slow",
+			r.queue, flight.Plural(r.lane.Busy(), "message")))
 	}
 	return true, errors.Join(err, closing)
 }
 
-// wait waits for the messages in hand, and reports whether all were settled in
-// time.
-func (r *run) wait(limit time.Duration) bool {
-	done := make(chan struct{})
-	go func() { // stays behind only with a handler that stays behind
-		r.unsettled.Wait()
-		close(done)
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timer.C:
-		return false
-	}
-}
+// wait waits for the messages in hand until ctx ends, and reports whether all were
+// settled in time.
+func (r *run) wait(ctx context.Context) bool { return r.unsettled.Wait(ctx) }

@@ -35,7 +35,7 @@ func slowly(d time.Duration) consumer.Handler {
 }
 
 func TestAStopLetsHandlersFinishAndGivesBackTheRest(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(50)
 		_, stop := w.start(slowly(5*time.Second), consumer.Config{Concurrency: 4, Prefetch: 20})
 		time.Sleep(time.Second)
@@ -44,7 +44,7 @@ func TestAStopLetsHandlersFinishAndGivesBackTheRest(t *testing.T) {
 		if took := time.Since(began); took < 4*time.Second || took > 5*time.Second {
 			w.Errorf("the stop took %v, want as long as the handlers", took)
 		}
-		if done := w.journal.count(consumer.PlaceDone); done != 4 || len(w.in("orders")) != 46 {
+		if done := w.journal.count(consumer.DispositionDone); done != 4 || len(w.in("orders")) != 46 {
 			w.Errorf("%d done, %d in the queue, want 4 and 46", done, len(w.in("orders")))
 		}
 		w.truthful()
@@ -54,7 +54,7 @@ func TestAStopLetsHandlersFinishAndGivesBackTheRest(t *testing.T) {
 // The consumer of a quorum queue is widened after its first message. A stop may come
 // in any round trip of that.
 func TestAStopInterruptsNoHandlerWhileTheConsumerIsWidened(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.broker.Slow(100 * time.Millisecond)
 		for offset := time.Duration(0); offset < 3*time.Second; offset += 30 * time.Millisecond {
 			w.publish(10)
@@ -77,7 +77,7 @@ func TestAStopInterruptsNoHandlerWhileTheConsumerIsWidened(t *testing.T) {
 }
 
 func TestAHandlerThatIsStoppedSpendsNoAttempt(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		var cause error
 		_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
@@ -103,7 +103,7 @@ func TestAHandlerThatIsStoppedSpendsNoAttempt(t *testing.T) {
 }
 
 func TestAHandlerThatIgnoresItsCtxIsNamed(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.publish(1)
 		release := make(chan struct{})
 		var log lines
@@ -129,7 +129,7 @@ func TestAHandlerThatIgnoresItsCtxIsNamed(t *testing.T) {
 }
 
 func TestWhatALostSessionDeliveredComesAgain(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(30)
 		var lost atomic.Int32
 		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
@@ -141,15 +141,15 @@ func TestWhatALostSessionDeliveredComesAgain(t *testing.T) {
 			return err
 		}, consumer.Config{Concurrency: 5})
 		time.Sleep(1500 * time.Millisecond)
-		w.broker.CutAll()
+		w.broker.Cut("")
 		synctest.Wait()
 		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), "not consumed") {
 			w.Errorf("while the session is lost: %s: %v", status, err)
 		}
 		time.Sleep(time.Minute)
 		w.has("orders")
-		if lost.Load() == 0 || w.journal.count(consumer.PlaceQueue) != int(lost.Load()) {
-			w.Errorf("%d handlers were cut off, %d told to be back in the queue", lost.Load(), w.journal.count(consumer.PlaceQueue))
+		if lost.Load() == 0 || w.journal.count(consumer.DispositionRequeued) != int(lost.Load()) {
+			w.Errorf("%d handlers were cut off, %d told to be back in the queue", lost.Load(), w.journal.count(consumer.DispositionRequeued))
 		}
 		if status, err := health(c); status != "healthy" {
 			w.Errorf("%s: %v", status, err)
@@ -160,10 +160,10 @@ func TestWhatALostSessionDeliveredComesAgain(t *testing.T) {
 }
 
 func TestAQueueThatIsDeletedIsConsumedAgainWhenItIsBack(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		var log lines
 		c, stop := w.start(succeed, consumer.Config{Logger: log.logger()})
-		synctest.Wait()
+		w.begun()
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("orders", false, false, false)
 			return err
@@ -189,7 +189,7 @@ func TestAQueueThatIsDeletedIsConsumedAgainWhenItIsBack(t *testing.T) {
 }
 
 func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		for _, tt := range []struct {
 			rule   string
 			source topology.Source
@@ -208,7 +208,7 @@ func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
 }
 
 func TestRunOnceAtATime(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		c, stop := w.start(succeed, consumer.Config{})
 		synctest.Wait()
 		if err := c.Run(w.Context()); connection.ClassOf(err) != connection.Bug {
@@ -236,10 +236,10 @@ func TestRunOnceAtATime(t *testing.T) {
 }
 
 func TestTheStartIsLogged(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		var log lines
 		_, stop := w.start(succeed, consumer.Config{Logger: log.logger()})
-		synctest.Wait()
+		w.begun()
 		w.stopped(stop)
 		if said := log.with("level=INFO", "msg=consuming", "queue=orders", "engine=", "why="); len(said) != 1 {
 			w.Errorf("the log says %s", log.all)
@@ -248,7 +248,7 @@ func TestTheStartIsLogged(t *testing.T) {
 }
 
 func TestLevelsOfAFailingMessage(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		var log lines
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return errBroken }, consumer.Config{Logger: log.logger()})
@@ -270,7 +270,7 @@ func TestLevelsOfAFailingMessage(t *testing.T) {
 // and again, are told of at their first time and then with growing pauses, whatever
 // sessions there were.
 func TestWarningsOutliveSessions(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		var log lines
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) }, consumer.Config{Logger: log.logger(), CopyTimeout: time.Second})
 		time.Sleep(time.Second)
@@ -278,7 +278,7 @@ func TestWarningsOutliveSessions(t *testing.T) {
 		w.publish(1)
 		for range 240 {
 			time.Sleep(30 * time.Second)
-			w.broker.CutAll()
+			w.broker.Cut("")
 		}
 		w.stopped(stop)
 		// A loss in the middle of a request is another cause, and has its own count.
@@ -292,7 +292,7 @@ func TestWarningsOutliveSessions(t *testing.T) {
 }
 
 func TestABrokerThatIsSilentIsNotHealthy(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		c, stop := w.start(succeed, consumer.Config{})
 		time.Sleep(time.Minute)
 		w.broker.Stall()
@@ -312,7 +312,7 @@ func TestABrokerThatIsSilentIsNotHealthy(t *testing.T) {
 }
 
 func TestADeadLetterQueueIsConsumed(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		_, stop := w.start(permanently, consumer.Config{})
 		time.Sleep(time.Second)
@@ -321,7 +321,7 @@ func TestADeadLetterQueueIsConsumed(t *testing.T) {
 		_, stop = w.startOn(w.orders.DeadLetterQueue(), func(_ context.Context, d *consumer.Delivery) error { got = d; return nil }, consumer.Config{})
 		time.Sleep(time.Second)
 		w.stopped(stop)
-		if got == nil || got.History.Failure.Cause != xdeath.CausePermanent || got.History.Queue != "orders" || got.Key != "orders" || got.Attempt != 1 || !got.LastAttempt {
+		if got == nil || got.History.Failure.Cause != xdeath.CausePermanent || got.History.Queue != "orders" || got.RoutingKey != "orders" || got.Attempt != 1 || !got.LastAttempt {
 			w.Errorf("the letter is %+v", got)
 		}
 		w.has("orders.dlq")
@@ -329,7 +329,7 @@ func TestADeadLetterQueueIsConsumed(t *testing.T) {
 }
 
 func TestManyRunsThroughCutsLoseAndTellNothingWrong(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		var mu sync.Mutex
 		runs := map[string]int{}
 		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
@@ -351,7 +351,7 @@ func TestManyRunsThroughCutsLoseAndTellNothingWrong(t *testing.T) {
 		for range 10 {
 			w.publish(30)
 			time.Sleep(3 * time.Second)
-			w.broker.CutAll()
+			w.broker.Cut("")
 		}
 		time.Sleep(time.Hour)
 		w.stopped(stop)
@@ -370,7 +370,7 @@ func TestManyRunsThroughCutsLoseAndTellNothingWrong(t *testing.T) {
 }
 
 func TestRunWaitsForAQueueWhoseNodeIsDown(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.broker.Refuse("orders", true)
 		w.publish(1)
 		c, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
@@ -385,20 +385,20 @@ func TestRunWaitsForAQueueWhoseNodeIsDown(t *testing.T) {
 			w.Errorf("the queue is back: Health = %v", err)
 		}
 		w.stopped(stop)
-		if done := w.journal.count(consumer.PlaceDone); done != 1 {
+		if done := w.journal.count(consumer.DispositionDone); done != 1 {
 			w.Errorf("%d messages were handled, want 1", done)
 		}
 	})
 }
 
 func TestADeadLetterQueueWhoseNodeIsDownHoldsUpNoWork(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.broker.Refuse("orders.dlq", true)
 		w.publish(1)
 		c, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		time.Sleep(time.Second)
-		if err := c.Health(); err != nil || w.journal.count(consumer.PlaceDone) != 1 {
-			w.Errorf("Health = %v, %d handled, want 1", err, w.journal.count(consumer.PlaceDone))
+		if err := c.Health(); err != nil || w.journal.count(consumer.DispositionDone) != 1 {
+			w.Errorf("Health = %v, %d handled, want 1", err, w.journal.count(consumer.DispositionDone))
 		}
 		w.stopped(stop)
 	})

@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
@@ -25,12 +26,12 @@ type nobody struct{ reason string }
 func (n *nobody) Error() string { return n.reason }
 
 func TestWhatAHandlerReturnsDecides(t *testing.T) {
-	done := consumer.Settlement{Place: consumer.PlaceDone}
-	wait := func(rung int) consumer.Settlement {
-		return consumer.Settlement{Place: consumer.PlaceWait, Rung: rung}
+	done := consumer.Settlement{Disposition: consumer.DispositionDone}
+	wait := func(waitNumber int) consumer.Settlement {
+		return consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: waitNumber, Wait: []time.Duration{time.Minute, 5 * time.Minute}[waitNumber-1]}
 	}
 	dead := func(c xdeath.Cause) consumer.Settlement {
-		return consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: c}
+		return consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: c}
 	}
 	type handler = func(context.Context, *consumer.Delivery) error
 	always := func(err error) handler { return func(context.Context, *consumer.Delivery) error { return err } }
@@ -75,12 +76,12 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 			[]consumer.Settlement{wait(1), wait(2), dead(xdeath.CauseExhausted)}, 3, "handler timeout", "*errors.errorString"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			everywhere(t, func(w *world) {
+			everywhere(t, func(w *fixture) {
 				w.publish(1, func(m *rehoptest.Message) { m.Type = "order"; m.Headers = amqp.Table{"user": "own"} })
 				runs := 0
 				c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
-					if runs++; runs != d.Attempt || d.LastAttempt != (runs == 3) || d.Key != "orders" || d.Exchange != "" || d.Headers["user"] != "own" {
-						w.Errorf("run %d is attempt %d, the last %t, of %q, %q, headers %v", runs, d.Attempt, d.LastAttempt, d.Exchange, d.Key, d.Headers)
+					if runs++; runs != d.Attempt || d.LastAttempt != (runs == 3) || d.RoutingKey != "orders" || d.Exchange != "" || d.Headers["user"] != "own" {
+						w.Errorf("run %d is attempt %d, the last %t, of %q, %q, headers %v", runs, d.Attempt, d.LastAttempt, d.Exchange, d.RoutingKey, d.Headers)
 					}
 					return tt.handler(ctx, d)
 				}, consumer.Config{HandlerTimeout: time.Minute})
@@ -93,11 +94,11 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 					w.Errorf("%s: %v", status, err)
 				}
 				w.stopped(stop)
-				if last := tt.want[len(tt.want)-1]; last.Place == consumer.PlaceDeadLetter {
+				if last := tt.want[len(tt.want)-1]; last.Disposition == consumer.DispositionDeadLetter {
 					l := w.letter()
-					text, _ := l.Headers[xdeath.HeaderError].(string)
-					if !strings.Contains(text, tt.text) || l.Headers[xdeath.HeaderErrorType] != tt.kind || l.Headers[xdeath.HeaderReason] != string(last.Cause) {
-						w.Errorf("the letter says %q, %q, %q; want %q, %q, %q", l.Headers[xdeath.HeaderReason], text, l.Headers[xdeath.HeaderErrorType], last.Cause, tt.text, tt.kind)
+					text, _ := l.Headers[header.Error].(string)
+					if !strings.Contains(text, tt.text) || l.Headers[header.ErrorType] != tt.kind || l.Headers[header.Cause] != string(last.Cause) {
+						w.Errorf("the letter says %q, %q, %q; want %q, %q, %q", l.Headers[header.Cause], text, l.Headers[header.ErrorType], last.Cause, tt.text, tt.kind)
 					}
 				}
 			})
@@ -106,13 +107,13 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 }
 
 func TestAHeldMessageSpendsNoAttemptAndOneSlot(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(31)
 		var outage atomic.Bool
 		outage.Store(true)
 		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if d.ID == "m0" && outage.Load() {
-				return consumer.Requeue(errBroken)
+				return consumer.Unavailable(errBroken)
 			}
 			if d.Attempt != 1 {
 				w.Errorf("%s: attempt %d", d.ID, d.Attempt)
@@ -120,7 +121,7 @@ func TestAHeldMessageSpendsNoAttemptAndOneSlot(t *testing.T) {
 			return nil
 		}, consumer.Config{Concurrency: 2})
 		time.Sleep(10 * time.Minute)
-		if done := w.journal.count(consumer.PlaceDone); done != 30 {
+		if done := w.journal.count(consumer.DispositionDone); done != 30 {
 			w.Errorf("%d of 30 others are done", done)
 		}
 		w.has("orders", "m0")
@@ -136,11 +137,11 @@ func TestAHeldMessageSpendsNoAttemptAndOneSlot(t *testing.T) {
 }
 
 func TestAHeldMessageGoesBackBeforeTheBrokerTakesItAway(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
-		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Requeue(errBroken) }, consumer.Config{})
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) }, consumer.Config{})
 		time.Sleep(2 * time.Hour)
-		if n := w.journal.count(consumer.PlaceQueue); n < 7 || n > 9 {
+		if n := w.journal.count(consumer.DispositionRequeued); n < 7 || n > 9 {
 			w.Errorf("given back %d times in two hours, want each quarter of an hour", n)
 		}
 		w.stopped(stop)
@@ -150,7 +151,7 @@ func TestAHeldMessageGoesBackBeforeTheBrokerTakesItAway(t *testing.T) {
 }
 
 func TestWithoutAPlaceForLettersAMessageIsHeld(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		var good atomic.Bool
 		_, stop := w.startOn(topology.Route{Queue: "orders"}, func(_ context.Context, d *consumer.Delivery) error {
@@ -172,12 +173,12 @@ func TestWithoutAPlaceForLettersAMessageIsHeld(t *testing.T) {
 // A date that only a hand can have written does not send a message round and
 // round.
 func TestADateTooFarAheadDoesNotCount(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.publish(1, func(m *rehoptest.Message) {
-			m.Exchange, m.Key = "orders.retry", "orders@1"
+			m.Exchange, m.RoutingKey = "orders.rehop.return", "orders@1"
 			m.Headers = amqp.Table{
-				xdeath.HeaderQueue: "orders", xdeath.HeaderAttempts: int64(1), "x-last-death-reason": "expired",
-				xdeath.HeaderNotBefore: time.Now().AddDate(100, 0, 0).UnixMilli(),
+				header.Queue: "orders", header.Attempts: int64(1), "x-last-death-reason": "expired",
+				header.NotBefore: time.Now().AddDate(100, 0, 0).UnixMilli(),
 			}
 		})
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
@@ -188,8 +189,8 @@ func TestADateTooFarAheadDoesNotCount(t *testing.T) {
 }
 
 func TestMalformedHeadersCountAsAbsent(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
-		w.publish(1, func(m *rehoptest.Message) { m.Headers = amqp.Table{xdeath.HeaderAttempts: "many"} })
+	on(t, "4.3", topology.Classic, func(w *fixture) {
+		w.publish(1, func(m *rehoptest.Message) { m.Headers = amqp.Table{header.Attempts: "many"} })
 		var log lines
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Logger: log.logger()})
 		synctest.Wait()
@@ -202,7 +203,7 @@ func TestMalformedHeadersCountAsAbsent(t *testing.T) {
 }
 
 func TestUnreadableHeadersAreDeadLettered(t *testing.T) {
-	everywhere(t, func(w *world) {
+	everywhere(t, func(w *fixture) {
 		deep := amqp.Table{}
 		for range 40 {
 			deep = amqp.Table{"t": deep}
@@ -220,7 +221,7 @@ func TestUnreadableHeadersAreDeadLettered(t *testing.T) {
 		w.has("orders.dlq", "m0")
 		w.truthful()
 		l := w.letter()
-		if text, _ := l.Headers[xdeath.HeaderError].(string); l.Headers[xdeath.HeaderReason] != string(xdeath.CauseUnreadable) || !strings.Contains(text, "cannot read the headers") || string(l.Body) != "body" {
+		if text, _ := l.Headers[header.Error].(string); l.Headers[header.Cause] != string(xdeath.CauseUnreadable) || !strings.Contains(text, "cannot read the headers") || string(l.Body) != "body" {
 			w.Errorf("the letter says %v, its body is %q", l.Headers, l.Body)
 		}
 		w.stopped(stop)

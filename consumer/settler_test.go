@@ -15,26 +15,31 @@ import (
 
 // loop is a program with a loop of its own.
 type loop struct {
-	*world
-	in, copies *amqp.Channel
-	settler    *consumer.Settler
+	*fixture
+	in      *amqp.Channel
+	settler *consumer.Settler
 }
 
-func (w *world) loop(cfg consumer.Config) *loop {
+func (w *fixture) loop(cfg consumer.Config) *loop {
 	w.Helper()
-	l := &loop{world: w}
-	for _, ch := range []**amqp.Channel{&l.in, &l.copies} {
-		session, err := w.conn.Session(w.Context(), connection.Consume)
-		if err != nil {
-			w.Fatal(err)
-		}
-		*ch = session.Channel()
+	l := &loop{fixture: w}
+	session, err := w.conn.Session(w.Context(), connection.Consume)
+	if err != nil {
+		w.Fatal(err)
 	}
-	var err error
-	if l.settler, err = consumer.NewSettler(l.copies, w.orders, cfg); err != nil {
+	l.in = session.Channel()
+	if l.settler, err = consumer.NewSettler(w.conn, w.orders, cfg); err != nil {
 		w.Fatal(err)
 	}
 	return l
+}
+
+// closed closes the settler.
+func (l *loop) closed() {
+	l.Helper()
+	if err := l.settler.Close(); err != nil {
+		l.Error(err)
+	}
 }
 
 // next gets a delivery from the work queue.
@@ -57,15 +62,16 @@ func (l *loop) next() amqp.Delivery {
 func TestSettlerSettlesByTheSameRules(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
-			on(t, version, kind, func(w *world) {
+			on(t, version, kind, func(w *fixture) {
 				l := w.loop(consumer.Config{})
+				defer l.closed()
 				w.publish(1)
 				for attempt, want := range []consumer.Settlement{
-					{Place: consumer.PlaceWait, Rung: 1}, {Place: consumer.PlaceWait, Rung: 2}, {Place: consumer.PlaceDeadLetter, Cause: "exhausted"},
+					{Disposition: consumer.DispositionWait, WaitNumber: 1, Wait: time.Minute}, {Disposition: consumer.DispositionWait, WaitNumber: 2, Wait: 5 * time.Minute}, {Disposition: consumer.DispositionDeadLetter, Cause: "exhausted"},
 				} {
 					d := l.next()
-					if got := l.settler.Delivery(d); got.Attempt != attempt+1 || got.Key != "orders" {
-						w.Errorf("attempt %d of %q, want %d of orders", got.Attempt, got.Key, attempt+1)
+					if got := l.settler.Delivery(d); got.Attempt != attempt+1 || got.RoutingKey != "orders" {
+						w.Errorf("attempt %d of %q, want %d of orders", got.Attempt, got.RoutingKey, attempt+1)
 					}
 					if got, err := l.settler.Settle(w.Context(), d, errBroken); got != want || err != nil {
 						w.Errorf("attempt %d: %v, %v; want %v", attempt+1, got, err, want)
@@ -77,9 +83,9 @@ func TestSettlerSettlesByTheSameRules(t *testing.T) {
 					err  error
 					want consumer.Settlement
 				}{
-					{nil, consumer.Settlement{Place: consumer.PlaceDone}},
-					{consumer.DeadLetter(errBroken), consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: "permanent"}},
-					{consumer.Requeue(errBroken), consumer.Settlement{Place: consumer.PlaceQueue}},
+					{nil, consumer.Settlement{Disposition: consumer.DispositionDone}},
+					{consumer.DeadLetter(errBroken), consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "permanent"}},
+					{consumer.Unavailable(errBroken), consumer.Settlement{Disposition: consumer.DispositionRequeued}},
 				} {
 					if got, err := l.settler.Settle(w.Context(), l.next(), tt.err); got != tt.want || err != nil {
 						w.Errorf("%v: %v, %v; want %v", tt.err, got, err, tt.want)
@@ -94,8 +100,9 @@ func TestSettlerSettlesByTheSameRules(t *testing.T) {
 }
 
 func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Second})
+		defer l.closed()
 		w.publish(1)
 		d := l.next()
 		fails := func(why string) {
@@ -118,7 +125,7 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 		fails("nacked")
 		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
 		w.declare(w.orders)
-		if got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); err != nil || got.Place != consumer.PlaceDeadLetter {
+		if got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); err != nil || got.Disposition != consumer.DispositionDeadLetter {
 			w.Errorf("with the queue back: %v, %v", got, err)
 		}
 		synctest.Wait()
@@ -126,13 +133,6 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 		w.has("orders")
 		w.publish(1)
 		d = l.next()
-		if err := l.copies.Close(); err != nil {
-			w.Error(err)
-		}
-		got, err := l.settler.Settle(w.Context(), d, errBroken)
-		if err == nil || got != (consumer.Settlement{}) {
-			w.Errorf("without its channel: %v, %v", got, err)
-		}
 		if err := l.in.Close(); err != nil {
 			w.Error(err)
 		}
@@ -144,8 +144,9 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 
 // The broker's answers come later than the Settler waits.
 func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		l := w.loop(consumer.Config{CopyTimeout: 4 * time.Second})
+		defer l.closed()
 		w.publish(2)
 		unroutable, other := l.next(), l.next()
 		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
@@ -154,7 +155,7 @@ func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
 			w.Errorf("a copy without an answer: %v", got)
 		}
 		w.broker.Slow(0) // for what is sent from now on; it comes after the return of the first
-		want := consumer.Settlement{Place: consumer.PlaceWait, Rung: 1}
+		want := consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1, Wait: time.Minute}
 		if got, err := l.settler.Settle(w.Context(), other, errBroken); got != want || err != nil {
 			w.Errorf("the next copy: %v, %v; want %v", got, err, want)
 		}
@@ -166,8 +167,9 @@ func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
 
 // Returns that nobody reads would stop the reading of the whole connection.
 func TestManyLateReturnsStopNothing(t *testing.T) {
-	on(t, "4.3", topology.Classic, func(w *world) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
 		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Millisecond})
+		defer l.closed()
 		const n = 200
 		w.publish(n + 1)
 		var held []amqp.Delivery
@@ -182,6 +184,7 @@ func TestManyLateReturnsStopNothing(t *testing.T) {
 			}
 		}
 		w.broker.Slow(0)
+		time.Sleep(10 * time.Second) // what was slow has come
 		if d := l.next(); d.MessageId != id(n) {
 			w.Errorf("the next delivery is %s", d.MessageId)
 		}
@@ -198,7 +201,7 @@ func TestManyLateReturnsStopNothing(t *testing.T) {
 
 func TestNewSettlerNamesEveryFault(t *testing.T) {
 	_, err := consumer.NewSettler(nil, nil, consumer.Config{CopyTimeout: -1})
-	for _, want := range []string{"channel for copies is nil", "source is nil", "CopyTimeout"} {
+	for _, want := range []string{"conn is nil", "source is nil", "CopyTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("NewSettler: %v, want also %q", err, want)
 		}

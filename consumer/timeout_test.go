@@ -22,7 +22,7 @@ import (
 // broker takes it back may be doubled.
 func TestAHandlerBeyondTheConsumerTimeout(t *testing.T) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *world) {
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			w.publish(1)
 			var causes []error
 			_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
@@ -45,7 +45,7 @@ func TestAHandlerBeyondTheConsumerTimeout(t *testing.T) {
 // The same, for a handler that ignores its ctx: bounded all the same.
 func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *world) {
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			w.publish(1)
 			runs := 0
 			var log lines
@@ -57,7 +57,7 @@ func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
 			time.Sleep(6 * time.Hour)
 			w.has("orders.dlq", "m0")
 			// Late handlers of former deliveries say that it is back in its queue.
-			if !slices.Contains(w.journal.of("m0"), consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted}) {
+			if !slices.Contains(w.journal.of("m0"), consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}) {
 				w.Errorf("told %v", w.journal.of("m0"))
 			}
 			if runs > 6 {
@@ -75,8 +75,8 @@ func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
 // the broker took away from it once more, until it is done in time.
 func TestAHandlerOfADeadLetterQueueBeyondTheConsumerTimeout(t *testing.T) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *world) {
-			_, err := w.broker.Publish(rehoptest.Message{Key: "orders.dlq", Publishing: amqp.Publishing{MessageId: id(0), DeliveryMode: amqp.Persistent}})
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
+			_, err := w.broker.Publish(rehoptest.Message{RoutingKey: "orders.dlq", Publishing: amqp.Publishing{MessageId: id(0), DeliveryMode: amqp.Persistent}})
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestAHandlerOfADeadLetterQueueBeyondTheConsumerTimeout(t *testing.T) {
 // A queue that is deleted and declared again, at the same age of a message each
 // time, says nothing about a timeout: no handler is cut short by it.
 func TestAQueueThatIsDeclaredAgainTwiceTeachesNoTimeout(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *world) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		var cut atomic.Int32
 		_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
 			select {

@@ -1,45 +1,64 @@
 package consumer
 
 import (
+	"context"
+	"log/slog"
 	"time"
 
+	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
-// Trace is a set of hooks for metrics and tests. Nil hooks are not called.
-// Those of one delivery run one after the other. Received and Handled run on the
-// goroutine of its handler, concurrently with those of other deliveries. The
-// others may run on that of another delivery: Confirmed and Settled follow one
-// another for all whose copies are confirmed together, and none of them is acked
-// before the last Confirmed has returned. So hooks must be quick, and must
-// return: what takes long, or calls runtime.Goexit, belongs on another goroutine. A
-// hook that panics is logged.
+// Trace is a set of hooks for metrics, traces and tests. Nil hooks are not called.
+// The hooks of one delivery run one after the other. Received and Handled run on the
+// goroutine of its handler, concurrently with the hooks of other deliveries. The
+// others may run on the goroutine of another delivery: Confirmed and Settled follow
+// one another for all messages whose copies are confirmed together, and none of them
+// is acked before the last Confirmed has returned. So hooks must return soon. A hook
+// that waits, or calls runtime.Goexit, belongs on another goroutine. A panic in a
+// hook is logged and harms nothing else.
 type Trace struct {
-	// Received: a delivery arrived; its handler has not run. It does not run at all
+	// Received: a delivery arrived; its handler has not run. The handler does not run
 	// for a message that is not due yet, whose headers cannot be read, or that the
-	// broker took away from a handler for its age.
-	Received func(d *Delivery)
+	// broker took away from a handler for its age. Received returns ctx, or a ctx
+	// derived from it, such as one with a span. The handler and the later hooks of
+	// the delivery get that ctx. Nil counts as ctx. In Settled it may have ended.
+	Received func(ctx context.Context, d *Delivery) context.Context
 
-	// Handled: the handler returned err after took. Called for every run of
+	// Handled: the handler returned err after took. It is called for every run of
 	// the handler, those on a held message included. During a stop, the
 	// [OutcomeOf] an err by which the handler obeyed its ctx is a retry, though
 	// the message goes back to its queue and spends no attempt: Settled says
 	// where it went.
-	Handled func(d *Delivery, err error, took time.Duration)
+	Handled func(ctx context.Context, d *Delivery, err error, took time.Duration)
 
-	// Copied: a copy to another place was written; its confirm is awaited. Not
-	// where the broker itself moves the message, see topology.Engine.
-	Copied func(d *Delivery, to topology.Address)
+	// Batched: a [BatchHandler] is about to run with these messages; of are their
+	// contexts from Received. It returns ctx, or a ctx derived from it, which the handler
+	// gets. It is called for every run of the handler, also with parts of a batch.
+	Batched func(ctx context.Context, batch []*Delivery, of []context.Context) context.Context
+
+	// BatchHandled: that run has returned err after took; ctx is of Batched. Handled is
+	// called afterwards for each message whose outcome is known, once for each time that
+	// it was handled: with its own error, and the time that the last run took.
+	BatchHandled func(ctx context.Context, batch []*Delivery, err error, took time.Duration)
+
+	// Copied: a copy to another place was written; its confirm is awaited. It is not
+	// called where the broker itself moves the message, see topology.Engine.
+	Copied func(ctx context.Context, d *Delivery, to topology.Address)
 
 	// Confirmed: the broker confirmed that copy; the delivery is not acked.
-	Confirmed func(d *Delivery, to topology.Address)
+	Confirmed func(ctx context.Context, d *Delivery, to topology.Address)
 
 	// Settled: the consumer is done with the delivery. Once for each Received,
 	// unless the handler never returns.
-	Settled func(d *Delivery, s Settlement)
+	Settled func(ctx context.Context, d *Delivery, s Settlement)
 
-	// Due: under the engine carry, the wait of a message is over, and it is about
+	// Fetching: from now on the consumer asks the broker for up to prefetch unsettled
+	// messages of a queue; 0: its session has ended.
+	Fetching func(queue string, prefetch int)
+
+	// Due: under topology.EngineCarry, the wait of a message is over, and it is about
 	// to be published to its queue; once more for each try. The hooks of one wait
 	// queue run one after the other, on a goroutine of their own.
 	Due func(c Carried)
@@ -48,33 +67,53 @@ type Trace struct {
 	Carried func(c Carried)
 }
 
-// Carried is a message that the engine carry brings back to its queue.
-type Carried struct {
-	Queue string        // the wait queue
-	Rung  int           // of the wait, from 1
-	ID    string        // message-id
-	Late  time.Duration // since it was due, by this machine's clock; 0 if nothing says when
+// merged returns the hooks of all Traces as one Trace.
+func merged(traces []Trace, log *slog.Logger) Trace {
+	s := hooks.Of(traces, log, "consumer.Trace")
+	type ctx = context.Context
+	return Trace{
+		Received:     hooks.Begin(s, "Received", func(t Trace) func(ctx, *Delivery) ctx { return t.Received }),
+		Handled:      hooks.Four(s, "Handled", func(t Trace) func(ctx, *Delivery, error, time.Duration) { return t.Handled }),
+		Batched:      hooks.BeginTwo(s, "Batched", func(t Trace) func(ctx, []*Delivery, []ctx) ctx { return t.Batched }),
+		BatchHandled: hooks.Four(s, "BatchHandled", func(t Trace) func(ctx, []*Delivery, error, time.Duration) { return t.BatchHandled }),
+		Copied:       hooks.Three(s, "Copied", func(t Trace) func(ctx, *Delivery, topology.Address) { return t.Copied }),
+		Confirmed:    hooks.Three(s, "Confirmed", func(t Trace) func(ctx, *Delivery, topology.Address) { return t.Confirmed }),
+		Settled:      hooks.Three(s, "Settled", func(t Trace) func(ctx, *Delivery, Settlement) { return t.Settled }),
+		Fetching:     hooks.Two(s, "Fetching", func(t Trace) func(string, int) { return t.Fetching }),
+		Due:          hooks.One(s, "Due", func(t Trace) func(Carried) { return t.Due }),
+		Carried:      hooks.One(s, "Carried", func(t Trace) func(Carried) { return t.Carried }),
+	}
 }
 
-// Place is where a message is after it was settled.
-type Place uint8
+// Carried is a message that topology.EngineCarry brings back to its queue.
+type Carried struct {
+	Queue      string        // the wait queue
+	WaitNumber int           // of the wait, from 1
+	ID         string        // message-id
+	Late       time.Duration // since it was due, by this machine's clock; 0 if nothing says when
+}
 
-// The places. The zero value is invalid.
+// Disposition is where a message is after it was settled.
+type Disposition uint8
+
+// The dispositions. The zero value is invalid.
 const (
-	_               Place = iota
-	PlaceDone             // acked: handled, or discarded; an ack has no confirm
-	PlaceWait             // in a wait; it will come back; a nack has no confirm, see topology.Ladder
-	PlaceDeadLetter       // in the dead-letter queue
-	PlaceQueue            // back in its queue: requeued, not due yet, or the session was lost
+	_                     Disposition = iota
+	DispositionDone                   // acked: handled, or discarded; an ack has no confirm
+	DispositionWait                   // in a wait; it will come back; a nack has no confirm, see topology.EngineNack
+	DispositionDeadLetter             // in the dead-letter queue
+	DispositionRequeued               // back in its queue: requeued, not due yet, or the session was lost
 )
 
-func (p Place) String() string {
-	return [...]string{"invalid", "done", "wait", "dead-letter", "queue"}[min(p, PlaceQueue)]
+func (d Disposition) String() string {
+	return [...]string{"invalid", "done", "wait", "dead-letter", "queue"}[min(d, DispositionRequeued)]
 }
 
 // Settlement says where a message went.
 type Settlement struct {
-	Place Place
-	Rung  int          // of PlaceWait, from 1; 0: in topology.Delays, or the broker chose
-	Cause xdeath.Cause // of PlaceDeadLetter
+	Disposition Disposition
+	WaitNumber  int           // of DispositionWait, from 1; 0: in topology.Delays, or the broker chose
+	Wait        time.Duration // of DispositionWait: how long, as far as the consumer knows
+	Cause       xdeath.Cause  // of DispositionDeadLetter
+	Snoozed     bool          // put off by [Snooze], on its way to a wait or to the end of its queue
 }

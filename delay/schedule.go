@@ -1,10 +1,9 @@
-// Package delay says how long a message waits before its next attempt, and how any
-// delay is made of a few queues.
+// Package delay says how long a message waits before its next attempt.
 //
 // A [Schedule] is a plain list of waits. It holds no state, and the wait is a
 // function of the attempt that has just ended. So a schedule can be shared,
 // compared, printed and tested without a clock or a broker. It is finite because
-// each wait is a queue. [Levels] is the arithmetic of exact delays.
+// each wait is a queue.
 package delay
 
 import (
@@ -25,8 +24,8 @@ const (
 	maxWait = 10 * 365 * 24 * time.Hour
 )
 
-// What a constructor returns for an argument that no list of waits can express:
-// one of these, and then the argument itself. Both lie far below any wait that a
+// The waits that a constructor returns for an argument which no list of waits can
+// express: one of these, and then the argument itself. Both lie far below any wait that a
 // user would write, and Validate turns them into a sentence about the argument.
 const (
 	badCount  time.Duration = math.MinInt64     // the number of waits follows
@@ -37,8 +36,8 @@ const (
 // attempt. A message is attempted once more than the schedule has waits; an
 // empty or nil schedule means no retries. Waits need not rise.
 //
-// The broker counts whole milliseconds, so by a finer clock a wait can end less
-// than one of them early (measured on 4.0 and 4.3).
+// The broker counts whole milliseconds, so by a finer clock a wait can end early, by
+// less than a millisecond (measured on 4.0 and 4.3).
 //
 // A Schedule is a value that nothing in this package changes, so it is safe for
 // concurrent use as long as its owner does not write to it.
@@ -102,22 +101,22 @@ func (s Schedule) After(attempt int) (time.Duration, bool) {
 	return s[attempt-1], true
 }
 
-// AtLeast returns the rung, counted from 1, of the shortest wait that is not
-// shorter than d. Of equal waits it returns the lowest rung. It returns false if
-// every wait is shorter than d, or if there is none.
-func (s Schedule) AtLeast(d time.Duration) (rung int, ok bool) {
+// AtLeast returns the number, counted from 1, of the shortest wait that is not
+// shorter than d, and of equal waits the lowest. It returns false if every wait is
+// shorter than d, or if there is none.
+func (s Schedule) AtLeast(d time.Duration) (waitNumber int, ok bool) {
 	for i, wait := range s {
-		if wait >= d && (rung == 0 || wait < s[rung-1]) {
-			rung = i + 1
+		if wait >= d && (waitNumber == 0 || wait < s[waitNumber-1]) {
+			waitNumber = i + 1
 		}
 	}
-	return rung, rung > 0
+	return waitNumber, waitNumber > 0
 }
 
 // Validate returns nil if the schedule can be declared on a broker, and otherwise
 // all faults joined into one error. Each wait must be 1ms to 87600h (ten years of
 // 365 days, the broker's bound) in whole milliseconds, and there must be at
-// most MaxWaits of them. Waits are named by rung, counted from 1.
+// most MaxWaits of them. The errors number the waits from 1.
 func (s Schedule) Validate() error {
 	var errs []error
 	if len(s) > MaxWaits {

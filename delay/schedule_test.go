@@ -77,15 +77,15 @@ func TestAfter(t *testing.T) {
 func TestAtLeast(t *testing.T) {
 	s := Schedule{20 * time.Minute, time.Minute, 5 * time.Minute, time.Minute}
 	tests := []struct {
-		rule string
-		s    Schedule
-		d    time.Duration
-		rung int
-		ok   bool
+		rule       string
+		s          Schedule
+		d          time.Duration
+		waitNumber int
+		ok         bool
 	}{
 		{"an equal wait is long enough", s, 5 * time.Minute, 3, true},
 		{"the shortest that is long enough, not the first", s, 2 * time.Minute, 3, true},
-		{"among equal waits the lowest rung", s, time.Second, 2, true},
+		{"among equal waits the first of them", s, time.Second, 2, true},
 		{"nothing asked for takes the shortest", s, 0, 2, true},
 		{"less than nothing takes the shortest", s, -time.Hour, 2, true},
 		{"the longest", s, 6 * time.Minute, 1, true},
@@ -94,8 +94,8 @@ func TestAtLeast(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
-			if rung, ok := tt.s.AtLeast(tt.d); rung != tt.rung || ok != tt.ok {
-				t.Errorf("%v.AtLeast(%v) = %d, %v, want %d, %v", tt.s, tt.d, rung, ok, tt.rung, tt.ok)
+			if waitNumber, ok := tt.s.AtLeast(tt.d); waitNumber != tt.waitNumber || ok != tt.ok {
+				t.Errorf("%v.AtLeast(%v) = %d, %v, want %d, %v", tt.s, tt.d, waitNumber, ok, tt.waitNumber, tt.ok)
 			}
 		})
 	}
@@ -213,8 +213,8 @@ func ExampleExponential() {
 }
 
 func ExampleSchedule_AtLeast() {
-	rung, ok := Default().AtLeast(7 * time.Minute)
-	fmt.Println(rung, ok)
+	waitNumber, ok := Default().AtLeast(7 * time.Minute)
+	fmt.Println(waitNumber, ok)
 	// Output: 3 true
 }
 

@@ -16,10 +16,14 @@ import (
 //
 // done is called exactly once, with what Publish would have returned, from
 // another goroutine or from within PublishAsync. It may be nil if Flush or
-// Config.Trace tell enough. It may publish, but not call Close. Most functions
-// given to PublishAsync run one after another, so each must return soon; a panic in
-// one is logged. The message's body and headers must not be changed before done is
-// called.
+// Config.Traces tell enough. It may publish, but not call Flush, Shutdown or Close, which
+// wait for it. The functions given to PublishAsync run one after another, so each must return soon: a
+// message whose function waits for its turn takes no room in the window any more. A
+// panic in one is logged. The message's body and headers must not be changed before
+// done is called.
+//
+// A message that is sent again, or given to the Fallback, keeps its room until it has
+// its receipt. So PublishAsync waits in an outage as it does for confirms.
 //
 // ctx bounds the waiting for room, the tries and the fallback, as in Publish.
 func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Receipt, error)) {
@@ -30,22 +34,35 @@ func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Receip
 		return
 	}
 	p.complete(&m)
-	a := &asyncMessage{producer: p, ctx: ctx, m: m, done: done}
-	a.began = p.hooks.publishing(ctx, &a.m)
-	err := p.fill(&a.sending, &a.m)
-	if err == nil && !p.enter() {
-		err = fmt.Errorf("producer: message %q: %w", a.m.ID, errClosed)
+	a := &asyncMessage{producer: p, m: m, done: done}
+	ctx, a.began = p.trace.publishing(ctx, &a.m)
+	a.ctx = ctx
+	err := p.fill(ctx, &a.sending, &a.m)
+	var entered, slot bool
+	if err == nil {
+		if entered, slot = p.window.enterAsync(a.sending.Size); !entered {
+			err = fmt.Errorf("producer: message %q: %w", a.m.ID, errClosed)
+		}
 	}
 	if err != nil {
 		a.call(Receipt{ID: a.m.ID, Err: err})
 		return
 	}
+	a.slot = slot
 	if receipt, kept := p.putBehind(ctx, &a.m); kept {
-		a.call(receipt)
-		p.calls.Done()
+		a.decide(receipt)
+		a.end()
 		return
 	}
-	p.async.add()
+	if !slot {
+		a.sending.Begin()
+		if err := p.window.await(ctx, &a.sending); err != nil {
+			a.decide(p.receipt(ctx, &a.m, false, err))
+			a.end()
+			return
+		}
+		a.slot = true
+	}
 	a.sending.Report = asyncReporter{}
 	a.sending.Owner = a
 	p.publisher.Send(ctx, &a.sending)
@@ -58,10 +75,10 @@ func (p *Producer) Flush(ctx context.Context) error {
 		return errNoContext
 	}
 	select {
-	case <-p.async.none():
+	case <-p.window.flushed():
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("producer: %d messages have no receipt yet: %w", p.async.count(), context.Cause(ctx))
+		return fmt.Errorf("producer: %d messages have no receipt yet: %w", p.window.unflushed(), ended(ctx))
 	}
 }
 
@@ -73,70 +90,78 @@ type asyncMessage struct {
 	done     func(Receipt, error)
 	began    time.Time
 	sending  confirm.Message
+	slot     bool // it has one of the window
+	receipt  Receipt
 }
 
-// asyncReporter gets the answers. A message that was not confirmed gets a
-// goroutine of its own, which sends it again or gives it to a fallback.
+// asyncReporter gets the answers. The slots of confirmed messages are free at once.
+// A message that was not confirmed keeps its own while it is sent again or given to
+// a fallback.
 type asyncReporter struct{}
 
 // Answered implements confirm.Reporter.
 func (asyncReporter) Answered(messages []*confirm.Message) {
 	var p *Producer
+	slots, bytes := 0, 0
 	for _, s := range messages {
 		a := s.Owner.(*asyncMessage) // see PublishAsync
 		if s.Err == nil {
 			p = a.producer
-			p.confirmed.add(a)
+			slots++
+			bytes += s.Size
+			a.decided(Receipt{ID: a.m.ID, Place: PlaceQueue, MaybeDuplicate: s.Repeated})
+			p.decided.add(a)
 			continue
 		}
-		go a.finishFailed(s.Err) // counted in calls
+		a.producer.failing.run(func() { a.finishFailed(s.Err) })
 	}
 	if p != nil {
-		p.confirmed.run(&p.calls)
+		p.window.release(slots, bytes)
+		p.decided.run()
 	}
 }
 
-// confirmed are messages of PublishAsync whose done is to be called. A goroutine
-// of its own calls them, while there are any: on the goroutine that brings the
-// answers, a done that waits for room would wait for itself.
-type confirmed struct {
+// decided are messages of PublishAsync that have their receipts, and whose functions
+// are to be called. A goroutine of its own calls them, while there are any: on the
+// goroutine that brings the answers, a function that waits for room would wait for
+// itself.
+type decided struct {
 	mu      sync.Mutex
 	waiting []*asyncMessage
 	running bool
 }
 
-func (c *confirmed) add(a *asyncMessage) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.waiting = append(c.waiting, a)
+func (d *decided) add(a *asyncMessage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.waiting = append(d.waiting, a)
 }
 
-// run starts the goroutine unless it runs, and counts it in calls. The messages
-// that wait are counted too, so calls is not zero.
-func (c *confirmed) run(calls *sync.WaitGroup) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.running && len(c.waiting) > 0 {
-		c.running = true
-		calls.Go(c.finishAll)
+// run starts the goroutine unless it runs. The window counts the messages that wait.
+func (d *decided) run() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.running && len(d.waiting) > 0 {
+		d.running = true
+		go d.endAll() // ends with the messages that wait
 	}
 }
 
-func (c *confirmed) finishAll() {
-	for batch := c.take(); batch != nil; batch = c.take() {
+func (d *decided) endAll() {
+	for batch := d.take(); batch != nil; batch = d.take() {
 		for _, a := range batch {
-			a.finish(a.sending.Repeated, nil)
+			a.end()
 		}
 	}
 }
 
-// take returns what waits, or nil at the end of the goroutine.
-func (c *confirmed) take() []*asyncMessage {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	batch := c.waiting
-	c.waiting = nil
-	c.running = batch != nil
+// take returns the messages that wait, or nil at the end of the goroutine.
+func (d *decided) take() []*asyncMessage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	batch := d.waiting
+	d.waiting = nil
+	d.running = batch != nil
 	return batch
 }
 
@@ -147,20 +172,39 @@ func (a *asyncMessage) finishFailed(err error) {
 	if a.producer.worthAnother(a.ctx, &a.sending, err) {
 		maybeDuplicate, err = a.producer.again(a.ctx, &a.m, &a.sending, err)
 	}
-	a.finish(maybeDuplicate, err)
+	a.decide(a.producer.receipt(a.ctx, &a.m, maybeDuplicate, err))
+	a.producer.decided.add(a)
+	a.producer.decided.run()
 }
 
-func (a *asyncMessage) finish(maybeDuplicate bool, err error) {
-	p := a.producer
-	defer p.calls.Done()
-	defer p.async.remove()
-	a.call(p.receipt(a.ctx, &a.m, maybeDuplicate, err))
+// decide notes the receipt, and gives the slot back.
+func (a *asyncMessage) decide(r Receipt) {
+	slot, size := a.slot, a.sending.Size
+	a.decided(r)
+	if slot {
+		a.producer.window.release(1, size)
+	}
 }
 
-// call hands the receipt to the Trace and to done.
+// decided notes the receipt, and forgets the message unless a hook wants it.
+func (a *asyncMessage) decided(r Receipt) {
+	a.receipt, a.slot = r, false
+	a.sending = confirm.Message{}
+	if a.producer.trace.Published == nil {
+		a.m = Message{ID: r.ID}
+	}
+}
+
+// end tells of the receipt.
+func (a *asyncMessage) end() {
+	defer a.producer.window.leaveAsync()
+	a.call(a.receipt)
+}
+
+// call hands the receipt to the Traces and to done.
 func (a *asyncMessage) call(r Receipt) {
 	p := a.producer
-	p.hooks.published(a.ctx, &a.m, r, a.began)
+	p.trace.published(a.ctx, &a.m, r, a.began)
 	if a.done == nil {
 		return
 	}
@@ -174,48 +218,4 @@ func (a *asyncMessage) call(r Receipt) {
 		return
 	}
 	a.done(r, nil)
-}
-
-// outstanding counts messages without a receipt.
-type outstanding struct {
-	mu   sync.Mutex
-	n    int
-	zero chan struct{} // nil, or closed when n is 0 again
-}
-
-func (o *outstanding) add() {
-	o.mu.Lock()
-	o.n++
-	o.mu.Unlock()
-}
-
-func (o *outstanding) remove() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.n--; o.n == 0 && o.zero != nil {
-		close(o.zero)
-		o.zero = nil
-	}
-}
-
-func (o *outstanding) count() int {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.n
-}
-
-// none returns a channel that is closed when nothing is outstanding.
-func (o *outstanding) none() <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	zero := o.zero
-	if zero == nil {
-		zero = make(chan struct{})
-		if o.n == 0 {
-			close(zero)
-			return zero
-		}
-		o.zero = zero
-	}
-	return zero
 }

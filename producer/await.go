@@ -15,37 +15,16 @@ import (
 // It is for a program that has messages of its own to keep while the broker is
 // away. Publish needs no such call.
 func (p *Producer) AwaitConnection(ctx context.Context) error {
-	for {
-		if !p.enter() {
-			return fmt.Errorf("producer: %w", errClosed)
-		}
-		p.calls.Done() // Close need not wait for this
-		switch status := p.conn.State(connection.Publish).Status; status {
-		case connection.Up:
-			return nil
-		case connection.Blocked:
-			if err := p.awaitUnblocked(ctx); err != nil {
-				return err
-			}
-		default:
-			session, err := p.conn.Session(ctx, connection.Publish)
-			if err != nil {
-				return fmt.Errorf("producer: %w", err)
-			}
-			_ = session.Close() // it was opened for the connection beneath it
-		}
+	if p.window.isClosed() {
+		return fmt.Errorf("producer: %w", errClosed)
 	}
-}
-
-// awaitUnblocked waits until the socket is not blocked, or lost.
-func (p *Producer) awaitUnblocked(ctx context.Context) error {
-	for s := range p.conn.States(ctx) {
-		if s.Use == connection.Publish && s.Status != connection.Blocked {
-			return nil
-		}
+	if p.conn.State(connection.Publish).Status == connection.Up {
+		return nil
 	}
-	if ctx.Err() != nil {
-		return fmt.Errorf("producer: %w", context.Cause(ctx))
+	session, err := p.conn.Session(ctx, connection.Publish) // which waits for the end of an alarm too
+	if err != nil {
+		return fmt.Errorf("producer: %w", err)
 	}
-	return fmt.Errorf("producer: %w", connection.ErrClosed)
+	_ = session.Close() // it was opened for the connection beneath it
+	return nil
 }

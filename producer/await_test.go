@@ -21,7 +21,7 @@ func TestAwaitConnection(t *testing.T) {
 		"the broker blocks: until it does not": {func(b *rehoptest.Broker) { b.Block("low on memory") }, (*rehoptest.Broker).Unblock, 5 * time.Second},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				p := s.producer(Config{})
 				defer p.Close()
 				if err := p.AwaitConnection(s.Context()); err != nil {
@@ -30,7 +30,7 @@ func TestAwaitConnection(t *testing.T) {
 				tt.begin(s.broker)
 				// A socket that publishes is told of an alarm.
 				ctx, cancel := context.WithTimeout(s.Context(), time.Second)
-				_, _ = p.Publish(ctx, Message{Key: "open"})
+				_, _ = p.Publish(ctx, Message{RoutingKey: "open"})
 				cancel()
 				began := time.Now()
 				time.AfterFunc(5*time.Second, func() { tt.end(s.broker) })
@@ -47,7 +47,7 @@ func TestAwaitConnection(t *testing.T) {
 }
 
 func TestAwaitConnectionEnds(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		p := s.producer(Config{})
 		s.broker.Stop()
 		time.Sleep(time.Second)
@@ -67,13 +67,13 @@ func TestAwaitConnectionEnds(t *testing.T) {
 }
 
 func TestWithoutAContextNothingIsPublished(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		var none context.Context
 		p := s.producer(Config{})
-		_, one := p.Publish(none, Message{Key: "open"})
-		_, all := p.PublishAll(none, []Message{{Key: "open"}})
+		_, one := p.Publish(none, Message{RoutingKey: "open"})
+		_, all := p.PublishAll(none, []Message{{RoutingKey: "open"}})
 		var async error
-		p.PublishAsync(none, Message{Key: "open"}, func(_ Receipt, err error) { async = err })
+		p.PublishAsync(none, Message{RoutingKey: "open"}, func(_ Receipt, err error) { async = err })
 		for call, err := range map[string]error{"Publish": one, "PublishAll": all, "PublishAsync": async, "Flush": p.Flush(none)} {
 			if err == nil || !strings.Contains(err.Error(), "ctx is nil") || connection.ClassOf(err) != connection.Bug {
 				s.Errorf("%s: %v, want that ctx is nil", call, err)

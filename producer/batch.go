@@ -12,8 +12,8 @@ import (
 )
 
 // PublishAll publishes messages together, which costs less than a call of
-// Publish for each. They are written in their order; one that has to be tried
-// again may arrive after those behind it.
+// Publish for each. They are written in their order; a message that has to be tried
+// again may arrive after the messages behind it.
 //
 // Each message ends as with Publish, by itself: receipts[i] is that of
 // messages[i], and if its Place is 0 the message is not known to be safe and
@@ -21,8 +21,10 @@ import (
 // once all messages are safe. Config.Timeout counts for each message from its
 // turn to be written.
 //
-// If any message is faulty, none is sent, there are no receipts, and the error
-// holds all faults of all messages.
+// If any message is faulty in itself (see [Message.Validate]), none is sent, there
+// are no receipts, and the error holds all faults of all messages. A message whose
+// Delay leads nowhere on this Conn gets a receipt with that error, and all other
+// messages are sent.
 func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts []Receipt, err error) {
 	if ctx == nil {
 		return nil, errNoContext
@@ -34,32 +36,48 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 		sendings: make([]confirm.Message, len(messages)),
 		receipts: make([]Receipt, len(messages)),
 	}
-	pointers := make([]*confirm.Message, len(messages))
+	if p.trace.Publishing != nil {
+		b.ctxs = make([]context.Context, len(messages))
+	}
+	pointers := make([]*confirm.Message, 0, len(messages))
 	var faults []error
 	for i, m := range messages {
 		p.complete(&m)
-		if began := p.hooks.publishing(ctx, &m); i == 0 {
+		of, began := p.trace.publishing(ctx, &m)
+		if i == 0 {
 			b.began = began
 		}
-		if err := p.fill(&b.sendings[i], &m); err != nil {
-			faults = append(faults, prefixed(i, err)...)
+		if b.ctxs != nil {
+			b.ctxs[i] = of
 		}
+		err := p.fill(of, &b.sendings[i], &m)
 		b.messages[i] = m
 		b.sendings[i].Report, b.sendings[i].Number = b, i
-		pointers[i] = &b.sendings[i]
+		switch {
+		case err == nil:
+			pointers = append(pointers, &b.sendings[i])
+		case errors.As(err, new(*delayError)):
+			b.receipts[i] = Receipt{ID: m.ID, Err: err}
+		default:
+			faults = append(faults, prefixed(i, err)...)
+		}
 	}
 	err = connection.WithClass(errors.Join(faults...), connection.Bug)
-	if err == nil && !p.enter() {
+	if err == nil && !p.window.enter(len(messages)) {
 		err = fmt.Errorf("producer: %w", errClosed)
 	}
 	if err != nil {
 		for i := range b.messages {
-			p.hooks.published(ctx, &b.messages[i], Receipt{ID: b.messages[i].ID, Err: err}, b.began)
+			b.receipts[i] = Receipt{ID: b.messages[i].ID, Err: err}
+			b.published(i)
 		}
 		return nil, err
 	}
-	defer p.calls.Done()
-
+	for i := range b.receipts {
+		if b.receipts[i].Err != nil {
+			b.end(i)
+		}
+	}
 	if len(p.ordered) > 0 {
 		pointers = b.withoutKept(pointers)
 	}
@@ -80,14 +98,15 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 // withoutKept gives messages to the sinks that keep them behind others, and returns
 // the rest.
 func (b *batch) withoutKept(all []*confirm.Message) (rest []*confirm.Message) {
-	for i, sending := range all {
-		receipt, kept := b.producer.putBehind(b.ctx, &b.messages[i])
+	for _, sending := range all {
+		i := sending.Number
+		receipt, kept := b.producer.putBehind(b.of(i), &b.messages[i])
 		if !kept {
 			rest = append(rest, sending)
 			continue
 		}
 		b.receipts[i] = receipt
-		b.producer.hooks.published(b.ctx, &b.messages[i], receipt, b.began)
+		b.end(i)
 	}
 	return rest
 }
@@ -96,6 +115,7 @@ func (b *batch) withoutKept(all []*confirm.Message) (rest []*confirm.Message) {
 type batch struct {
 	producer *Producer
 	ctx      context.Context
+	ctxs     []context.Context // of each message; nil without a hook Publishing
 	messages []Message
 	sendings []confirm.Message
 	receipts []Receipt
@@ -111,22 +131,40 @@ func (b *batch) Answered(messages []*confirm.Message) {
 			b.finish(i, s.Repeated, nil)
 			continue
 		}
-		go b.finishFailed(i, s.Err) // PublishAll waits for it
+		b.producer.failing.run(func() { b.finishFailed(i, s.Err) })
 	}
 }
 
-// finishFailed is that of asyncMessage.
+// finishFailed is called for a message whose first try has failed, as in asyncMessage.
 func (b *batch) finishFailed(i int, err error) {
 	s := &b.sendings[i]
 	maybeDuplicate := s.Repeated
-	if b.producer.worthAnother(b.ctx, s, err) {
-		maybeDuplicate, err = b.producer.again(b.ctx, &b.messages[i], s, err)
+	if ctx := b.of(i); b.producer.worthAnother(ctx, s, err) {
+		maybeDuplicate, err = b.producer.again(ctx, &b.messages[i], s, err)
 	}
 	b.finish(i, maybeDuplicate, err)
 }
 
 func (b *batch) finish(i int, maybeDuplicate bool, err error) {
 	defer b.open.Done()
-	b.receipts[i] = b.producer.receipt(b.ctx, &b.messages[i], maybeDuplicate, err)
-	b.producer.hooks.published(b.ctx, &b.messages[i], b.receipts[i], b.began)
+	b.receipts[i] = b.producer.receipt(b.of(i), &b.messages[i], maybeDuplicate, err)
+	b.end(i)
+}
+
+// of returns the ctx of a message.
+func (b *batch) of(i int) context.Context {
+	if b.ctxs == nil {
+		return b.ctx
+	}
+	return b.ctxs[i]
+}
+
+// end counts a message that has its receipt.
+func (b *batch) end(i int) {
+	b.published(i)
+	b.producer.window.leave(1)
+}
+
+func (b *batch) published(i int) {
+	b.producer.trace.published(b.of(i), &b.messages[i], b.receipts[i], b.began)
 }

@@ -8,14 +8,18 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// putBehind gives a message to a sink that has others which are to be published
-// first, and reports whether there is one.
+// putBehind gives a message to a sink that has messages of its line which are to be
+// published first, and reports whether there is such a sink.
 func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept bool) {
 	if m.Replays > 0 {
 		return Receipt{}, false
 	}
 	for _, sink := range p.ordered {
-		stored, err := p.askOrdered(ctx, sink, *m)
+		stored := false
+		err := p.guarded(ctx, sink, func(ctx context.Context) (err error) {
+			stored, err = sink.PutBehind(ctx, *m)
+			return err
+		})
 		if err == nil && !stored {
 			continue
 		}
@@ -28,13 +32,4 @@ func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept b
 		return r, true
 	}
 	return Receipt{}, false
-}
-
-// askOrdered calls PutBehind as put calls Put.
-func (p *Producer) askOrdered(ctx context.Context, sink OrderedSink, m Message) (stored bool, err error) {
-	err = p.guarded(ctx, sink, func(ctx context.Context) (err error) {
-		stored, err = sink.PutBehind(ctx, m)
-		return err
-	})
-	return stored && err == nil, err
 }

@@ -16,7 +16,7 @@ type ordered struct {
 }
 
 func (o *ordered) PutBehind(_ context.Context, m Message) (bool, error) {
-	if m.Key != "open" || o.err != nil {
+	if m.RoutingKey != "open" || o.err != nil {
 		return false, o.err
 	}
 	o.kept++
@@ -32,14 +32,14 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 		kept  int
 		doubt bool
 	}{
-		"others wait: kept":                   {Message{Key: "open"}, nil, PlaceFallback, 1, false},
-		"none to this key wait: sent":         {Message{Key: "free"}, nil, PlaceQueue, 0, false},
-		"it comes out of a sink: sent":        {Message{Key: "open", Replays: 1}, nil, PlaceQueue, 0, false},
-		"the sink fails: not sent":            {Message{Key: "open"}, errLocked, 0, 0, false},
-		"the sink does not know: unconfirmed": {Message{Key: "open"}, ErrUnconfirmed, 0, 0, true},
+		"others wait: kept":                   {Message{RoutingKey: "open"}, nil, PlaceFallback, 1, false},
+		"none to this key wait: sent":         {Message{RoutingKey: "free"}, nil, PlaceQueue, 0, false},
+		"it comes out of a sink: sent":        {Message{RoutingKey: "open", Replays: 1}, nil, PlaceQueue, 0, false},
+		"the sink fails: not sent":            {Message{RoutingKey: "open"}, errLocked, 0, 0, false},
+		"the sink does not know: unconfirmed": {Message{RoutingKey: "open"}, ErrUnconfirmed, 0, 0, true},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				s.declare("free", nil)
 				sink := &ordered{err: tt.err}
 				p := s.producer(Config{Fallback: []Sink{sink}})
@@ -55,7 +55,7 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 				}
 				r, err := p.Publish(s.Context(), tt.m)
 				check("Publish", r, err)
-				all, err := p.PublishAll(s.Context(), []Message{tt.m, {Key: "free"}})
+				all, err := p.PublishAll(s.Context(), []Message{tt.m, {RoutingKey: "free"}})
 				check("PublishAll", all[0], err)
 				if tt.err == nil && all[1].Place != PlaceQueue {
 					s.Errorf("the other one: %+v", all[1])

@@ -13,7 +13,9 @@ import (
 // Config of a Producer. Its zero value is usable.
 type Config struct {
 	// Window is how many messages may be unconfirmed at a time; a further
-	// Publish waits for room. 1 to 10,000; defaults to 1000.
+	// Publish waits for room. PublishAsync waits while so many of its messages have
+	// no receipt: one that is tried again, or given to the Fallback, counts too.
+	// 1 to 10,000; defaults to 1000.
 	Window int
 
 	// WindowBytes is how many bytes of bodies and headers may be unconfirmed at
@@ -30,27 +32,41 @@ type Config struct {
 
 	// Fallback takes messages that could not be confirmed. The sinks are tried in
 	// order; the first one that takes such messages and does not fail keeps it,
-	// see [Sink]. Each sink has up to Timeout. A sink that is an io.Closer is closed with the Producer, and
-	// belongs to no other.
+	// see [Sink]. Each sink has up to Timeout. A sink that is an io.Closer is closed
+	// with the Producer, and must belong to no other Producer.
 	Fallback []Sink
 
-	// FallbackAfter is how long a trouble may last before messages go to the
-	// Fallback: a lost connection, a broker that blocks publishers, being short
-	// of memory or disk, a queue that does not answer, a window that stays full.
-	// It counts from when the trouble was noticed and not from each call: the
-	// first callers wait that long, and messages of later callers go to the
-	// Fallback at once until the trouble is over. It counts only where a sink of
-	// the Fallback takes messages with that cause; else Publish tries for
-	// Timeout. At most Timeout; defaults to 1 s.
+	// FallbackAfter is how long a message may wait to be written before it goes to the
+	// Fallback: for a connection, for a broker that blocks publishers because it is
+	// short of memory or disk, for a queue that does not answer, for room in the
+	// window. It counts from the beginning of that state and not from each call: the first
+	// callers wait that long, and the messages of later callers go to the Fallback at
+	// once until the state is over.
+	//
+	// A message that is written waits for its answer while the connection lives, until
+	// Timeout: the confirm of a healthy broker may take long, and the Fallback would
+	// double the message.
+	//
+	// Where the ctx of a message has a deadline, both waits end before it: by a quarter
+	// of the time, or, if that is less, by four times the time that the sinks have
+	// needed lately and at least 25 ms. A message without an answer then goes to the Fallback
+	// as unconfirmed.
+	//
+	// FallbackAfter counts only where a sink of the Fallback takes messages with that
+	// cause; else Publish tries for Timeout. From 20 ms to Timeout; defaults to 1 s.
 	FallbackAfter time.Duration
 
-	// Trace is called for every message.
-	Trace Trace
+	// Traces are sets of hooks, called for every message in their order.
+	Traces []Trace
 
-	// Logger logs that messages go to the fallback, and panics in hooks. Each cause
-	// is said at its first message, and then with growing pauses and the number
-	// of messages; the others are logged at level Debug. If nil, nothing is
-	// logged.
+	// Defaults are properties of messages that have none of their own, also of messages
+	// that come out of a store.
+	Defaults Defaults
+
+	// Logger gets a record when messages go to the Fallback, and for a panic in a hook.
+	// Each cause is logged at its first message, and then with growing pauses and the
+	// number of messages; each message between is logged at level Debug. If nil,
+	// nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -64,6 +80,9 @@ func (c Config) withDefaults() Config {
 	}
 	return c
 }
+
+// leastFallbackAfter is about the time in which a healthy broker opens a channel.
+const leastFallbackAfter = 20 * time.Millisecond
 
 func (c Config) validate() error {
 	var errs []error
@@ -79,8 +98,8 @@ func (c Config) validate() error {
 	if c.Timeout < 0 {
 		fault("Timeout is %v, want more than 0", c.Timeout)
 	}
-	if c.FallbackAfter < 0 || c.FallbackAfter > max(c.Timeout, 0) {
-		fault("FallbackAfter is %v, want more than 0, and at most Timeout (%v)", c.FallbackAfter, c.Timeout)
+	if c.FallbackAfter > max(c.Timeout, 0) || c.FallbackAfter < min(leastFallbackAfter, c.Timeout) {
+		fault("FallbackAfter is %v, want at least %v, and at most Timeout (%v)", c.FallbackAfter, leastFallbackAfter, c.Timeout)
 	}
 	for i, s := range c.Fallback {
 		if s == nil {

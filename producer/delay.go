@@ -10,13 +10,13 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/declared"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
-// faultsOfDelay returns what is wrong with the Delay of a message, whatever is
-// declared.
+// faultsOfDelay returns the faults that the Delay of a message has with any
+// topology.Delays.
 func (m Message) faultsOfDelay() error {
 	var errs []error
 	fault := func(format string, args ...any) {
@@ -31,7 +31,7 @@ func (m Message) faultsOfDelay() error {
 	if m.Expiration != 0 {
 		fault("Expiration is %v and Delay %v, want one of them: the expiration would end the delay", m.Expiration, m.Delay)
 	}
-	for _, name := range []string{xdeath.HeaderCC, xdeath.HeaderBCC} {
+	for _, name := range []string{header.CC, header.BCC} {
 		if _, found := m.Headers[name]; found {
 			fault("Headers has %s, which a message with a Delay cannot have", name)
 		}
@@ -39,29 +39,45 @@ func (m Message) faultsOfDelay() error {
 	return errors.Join(errs...)
 }
 
+// delayError says that no declared delay leads a message to its target. Validate
+// cannot know: it sees no Conn.
+type delayError struct {
+	error
+	class connection.Class
+}
+
+// Class returns connection.Configuration where a declaration is missing, and
+// connection.Bug where no declaration could help.
+func (e *delayError) Class() connection.Class { return e.class }
+
+// Is reports whether target is declared.ErrUndeclared, for a store to know that it need
+// not try again.
+func (e *delayError) Is(target error) bool { return target == declared.ErrUndeclared }
+
 // delay returns where a message with a Delay is published to, and writes onto it
 // where it is to go.
 func (p *Producer) delay(m *Message, sent *amqp.Publishing, now time.Time) (exchange, key string, err error) {
 	exchange, key, takes, err := wayOf(declared.On(p.conn), m)
 	if err != nil {
-		return "", "", connection.WithClass(err, connection.Configuration)
+		return "", "", &delayError{err, connection.Configuration}
 	}
 	if len(key) > maxShort {
-		return "", "", connection.WithClass(fmt.Errorf("producer: Message.Key and Exchange are %d bytes too long together for a Delay", len(key)-maxShort), connection.Bug)
+		err = fmt.Errorf("producer: Message.RoutingKey and Exchange are %d bytes too long together for a Delay", len(key)-maxShort)
+		return "", "", &delayError{err, connection.Bug}
 	}
 	if sent.Headers == nil {
 		sent.Headers = amqp.Table{}
 	}
-	sent.Headers[xdeath.HeaderExchange] = m.Exchange
-	sent.Headers[xdeath.HeaderRoutingKey] = m.Key
-	sent.Headers[xdeath.HeaderDue] = now.Add(takes + time.Millisecond - time.Nanosecond).UnixMilli()
+	setOrigin(sent.Headers, m.origin())
+	sent.Headers[header.Due] = now.Add(takes + time.Millisecond - time.Nanosecond).UnixMilli()
 	return exchange, key, nil
 }
 
-// wayOf returns the way of a message through what is declared, the finest grain
-// first. The error says what to declare.
-func wayOf(list []declared.Delays, m *Message) (exchange, key string, takes time.Duration, err error) {
-	to := levels.Target{Exchange: m.Exchange, Key: m.Key}
+// wayOf returns the exchange and key through which a message takes its Delay. It asks
+// the declared Delays, the finest grain first. The error names the Delays that are
+// missing.
+func wayOf(list []levels.Delays, m *Message) (exchange, key string, takes time.Duration, err error) {
+	to := levels.Target{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
 	var longest time.Duration
 	for _, d := range list {
 		if !d.Reaches(to) {
@@ -77,7 +93,7 @@ func wayOf(list []declared.Delays, m *Message) (exchange, key string, takes time
 		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, want at most %v: for a longer one declare topology.Delays with a larger Max", m.Delay, longest)
 	case m.Exchange == "":
 		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
-			m.Delay, m.Key, m.Key)
+			m.Delay, m.RoutingKey, m.RoutingKey)
 	}
 	if strings.HasSuffix(m.Exchange, topology.Lanes{}.Exchange()) {
 		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and messages cannot be delayed to exchange %q: if it is that of topology.Lanes, publish to an exchange of Lanes.Bindings, or to the queue of a lane",

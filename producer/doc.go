@@ -1,8 +1,8 @@
-// Package producer publishes messages that are confirmed by the broker, or
-// safe elsewhere, or come back as an error that says what is known.
+// Package producer publishes messages. Each is confirmed by the broker, or safe
+// elsewhere, or Publish returns an error that says why it may be neither.
 //
-//	shop, err := producer.New(conn, producer.Config{})
-//	receipt, err := shop.Publish(ctx, producer.Message{Exchange: "shop", Key: "order.paid", Body: body})
+//	publisher, err := producer.New(conn, producer.Config{})
+//	receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid", Body: body})
 //
 // Every message is persistent, mandatory (one that no queue takes comes back)
 // and confirmed, and has a message id. A nil error means that it is safe;

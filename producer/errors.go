@@ -36,9 +36,9 @@ var (
 	// text says which. Publishing it again, with the same ID, may double it.
 	ErrUnconfirmed = confirm.ErrUnconfirmed
 
-	// ErrBehind: the message was not sent, because others with the same exchange
-	// and key wait in an [OrderedSink] to be published first.
-	ErrBehind = connection.WithClass(errors.New("others with the same exchange and key wait to be published first"), connection.Transient)
+	// ErrBehind: the message was not sent, because earlier messages of its line wait
+	// in a store.Store to be published first, see store.Config.KeepOrder.
+	ErrBehind = connection.WithClass(errors.New("earlier messages of the same line wait to be published first"), connection.Transient)
 )
 
 // sinkError says that a sink was given a message, and that its answer did not
@@ -55,7 +55,7 @@ func (e *sinkError) Error() string {
 // Is reports whether target is ErrUnconfirmed.
 func (e *sinkError) Is(target error) bool { return target == ErrUnconfirmed }
 
-// Unwrap returns what the sink said.
+// Unwrap returns the sink's error.
 func (e *sinkError) Unwrap() error { return e.err }
 
 // Class returns connection.Transient.
@@ -101,5 +101,6 @@ func stopped(ctx context.Context) bool {
 // another try.
 func cutOff(ctx context.Context, err error) bool {
 	return err != nil && ctx.Err() == nil && !stopped(ctx) && errors.Is(err, ErrUnconfirmed) &&
-		!errors.Is(err, confirm.ErrLate) && !errors.Is(err, confirm.ErrImpatient)
+		!errors.Is(err, confirm.ErrLate) && !errors.Is(err, confirm.ErrImpatient) &&
+		!errors.Is(err, errShutdown) && !errors.Is(err, confirm.ErrClosed)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/rehop/rehop/xdeath"
 )
@@ -19,7 +20,7 @@ func (p *Producer) receipt(ctx context.Context, m *Message, maybeDuplicate bool,
 	}
 	receipt.Cause = CauseOf(err)
 	receipt.Err = fmt.Errorf("producer: message %q: %w", m.ID, err)
-	if ctx.Err() == nil && len(p.cfg.Fallback) > 0 {
+	if ctx.Err() == nil && p.sinks.Err() == nil && len(p.cfg.Fallback) > 0 {
 		p.fallBack(ctx, *m, &receipt)
 	}
 	return receipt
@@ -32,10 +33,11 @@ func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
 		if !p.takes(sink, r.Cause) {
 			continue
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || p.sinks.Err() != nil {
 			break
 		}
-		err := p.put(ctx, sink, m, r.Err)
+		cause := r.Err
+		err := p.guarded(ctx, sink, func(ctx context.Context) error { return sink.Put(ctx, m, cause) })
 		if err == nil {
 			p.repeats.WarnOf(sink.Name()+" "+string(r.Cause), "message went to the fallback", "message", m.ID, "sink", sink.Name(), "cause", string(r.Cause), "error", r.Err)
 			r.Place, r.Sink = PlaceFallback, sink.Name()
@@ -69,36 +71,35 @@ func (p *Producer) takes(sink Sink, cause xdeath.Cause) (takes bool) {
 			takes = false
 		}
 	}()
-	if s, ok := sink.(*ExchangeSink); ok && s.conn == p.conn && cause.Passes() {
+	if s, ok := as[onConn](sink); ok && cause.Passes() && s.publishesOn(p.conn) {
 		return false // the sink's broker is the one that cannot be reached
 	}
-	if s, ok := sink.(Taker); ok {
+	if s, ok := as[SelectiveSink](sink); ok {
 		return s.Takes(cause)
 	}
 	return true
 }
 
-// put gives a message to a sink.
-func (p *Producer) put(ctx context.Context, sink Sink, m Message, cause error) error {
-	return p.guarded(ctx, sink, func(ctx context.Context) error { return sink.Put(ctx, m, cause) })
-}
-
 // guarded calls a sink that is to keep a message. Its error matches ErrUnconfirmed
 // unless it is known that the sink does not have the message.
 func (p *Producer) guarded(ctx context.Context, sink Sink, call func(context.Context) error) (err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, p.cfg.Timeout, errSinkLate)
+	ctx, cancel := context.WithTimeoutCause(context.WithValue(ctx, producerKey{}, p), p.cfg.Timeout, errSinkLate)
 	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(p.sinks, func() { end(context.Cause(p.sinks)) })()
+	began := time.Now()
 	defer func() {
 		if r := recover(); r != nil {
 			err = &sinkError{sink.Name(), fmt.Errorf("panic: %v", r)}
 		}
 	}()
 	err = call(ctx)
-	_, exact := sink.(*ExchangeSink) // knows what it has not sent
 	switch {
 	case err == nil:
+		p.sinkTime.note(time.Since(began))
 		return nil
-	case errors.Is(err, ErrUnconfirmed), ctx.Err() != nil && !exact:
+	case errors.Is(err, ErrUnconfirmed), ctx.Err() != nil && !errors.As(err, new(*exactError)):
 		return &sinkError{sink.Name(), err}
 	}
 	return fmt.Errorf("fallback %q: %w", sink.Name(), err)

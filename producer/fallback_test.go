@@ -24,6 +24,9 @@ func commits(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// cancelled is after how long a ctx without a deadline ends.
+const cancelled = 500 * time.Millisecond
+
 func TestASinkThatHasNotAnswered(t *testing.T) {
 	for rule, tt := range map[string]struct {
 		sinks          []Sink
@@ -32,23 +35,27 @@ func TestASinkThatHasNotAnswered(t *testing.T) {
 		maybeDuplicate bool
 		says           string
 	}{
-		"ctx ends meanwhile":                   {[]Sink{sinkFunc(commits)}, 2 * time.Second, 0, true, "may be there"},
-		"the sink's time ends":                 {[]Sink{sinkFunc(commits)}, time.Hour, 0, true, "may be there: no answer within Config.Timeout"},
-		"the sink's time ends, the next takes": {[]Sink{sinkFunc(commits), &memory{}}, time.Hour, PlaceFallback, true, ""},
-		"the sink does not know":               {[]Sink{sinkFunc(func(context.Context) error { return ErrUnconfirmed })}, time.Hour, 0, true, "may be there"},
-		"the sink panics":                      {[]Sink{panics{}}, time.Hour, 0, true, "panic"},
-		"the sink refuses":                     {[]Sink{sinkFunc(func(context.Context) error { return errors.New("full") })}, time.Hour, 0, false, `fallback "func": full`},
-		"ctx ends before a sink is asked":      {[]Sink{sinkFunc(commits)}, 500 * time.Millisecond, 0, false, "not sent"},
+		"ctx ends meanwhile":                      {[]Sink{sinkFunc(commits)}, 2 * time.Second, 0, true, "may be there"},
+		"the sink's time ends":                    {[]Sink{sinkFunc(commits)}, time.Hour, 0, true, "may be there: no answer within Config.Timeout"},
+		"the sink's time ends, the next takes":    {[]Sink{sinkFunc(commits), &memory{}}, time.Hour, PlaceFallback, true, ""},
+		"the sink does not know":                  {[]Sink{sinkFunc(func(context.Context) error { return ErrUnconfirmed })}, time.Hour, 0, true, "may be there"},
+		"the sink panics":                         {[]Sink{panics{}}, time.Hour, 0, true, "panic"},
+		"the sink refuses":                        {[]Sink{sinkFunc(func(context.Context) error { return errors.New("full") })}, time.Hour, 0, false, `fallback "func": full`},
+		"ctx is cancelled before a sink is asked": {[]Sink{sinkFunc(commits)}, cancelled, 0, false, "not sent"},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				p := s.producer(Config{Fallback: tt.sinks, Timeout: 10 * time.Second})
 				defer p.Close()
 				s.broker.Stop()
 				ctx, cancel := context.WithTimeout(s.Context(), tt.limit)
 				defer cancel()
+				if tt.limit == cancelled {
+					ctx, cancel = context.WithCancel(s.Context())
+					time.AfterFunc(cancelled, cancel)
+				}
 				began := time.Now()
-				r, err := p.Publish(ctx, Message{Key: "open"})
+				r, err := p.Publish(ctx, Message{RoutingKey: "open"})
 				if r.Place != tt.place || r.MaybeDuplicate != tt.maybeDuplicate || r.Cause != xdeath.CauseUnreachable {
 					s.Errorf("%+v", r)
 				}
@@ -71,19 +78,19 @@ func TestAWrittenMessageInTheFallbackMayBeADuplicate(t *testing.T) {
 		"an alarm after the write":     func(b *rehoptest.Broker) { b.Block("low on memory") },
 	} {
 		t.Run(rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				s.declare("quorum", map[string]any{"x-queue-type": "quorum"})
 				p := s.producer(Config{Fallback: []Sink{&memory{}}})
 				defer p.Close()
-				if r, err := p.Publish(s.Context(), Message{Key: "quorum"}); err != nil || r.MaybeDuplicate {
+				if r, err := p.Publish(s.Context(), Message{RoutingKey: "quorum"}); err != nil || r.MaybeDuplicate {
 					s.Fatalf("before: %+v, %v", r, err)
 				}
 				begin(s.broker)
-				r, err := p.Publish(s.Context(), Message{Key: "quorum"})
+				r, err := p.Publish(s.Context(), Message{RoutingKey: "quorum"})
 				if err != nil || r.Place != PlaceFallback || r.Cause != xdeath.CauseUnconfirmed || !r.MaybeDuplicate {
 					s.Errorf("%+v, %v", r, err)
 				}
-				r, err = p.Publish(s.Context(), Message{Key: "quorum"})
+				r, err = p.Publish(s.Context(), Message{RoutingKey: "quorum"})
 				if err != nil || r.Place != PlaceFallback || r.MaybeDuplicate != errors.Is(r.Err, ErrUnconfirmed) {
 					s.Errorf("the next one: %+v, %v", r, err)
 				}
@@ -111,41 +118,41 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 	block := func(b *rehoptest.Broker) { b.Block("low on memory") }
-	own := func(s *scene) Sink {
+	own := func(s *fixture) Sink {
 		sink, err := NewExchangeSink(s.conn, "unsent")
 		if err != nil {
 			s.Fatal(err)
 		}
 		return sink
 	}
-	takes := func(cause xdeath.Cause) func(*scene) Sink {
-		return func(*scene) Sink { return &only{cause: cause} }
+	takes := func(cause xdeath.Cause) func(*fixture) Sink {
+		return func(*fixture) Sink { return &only{cause: cause} }
 	}
 	for rule, tt := range map[string]struct {
-		sink  func(*scene) Sink
+		sink  func(*fixture) Sink
 		begin func(*rehoptest.Broker)
 		took  time.Duration // at least
 		taken bool
 	}{
-		"without a broker, to its own broker":            {own, stop, timeout, false},
-		"without a broker, for what is blocked":          {takes(xdeath.CauseBlocked), stop, timeout, false},
-		"without a broker, for what is unreachable":      {takes(xdeath.CauseUnreachable), quietStop, time.Second, true},
-		"written, then without a broker":                 {takes(xdeath.CauseUnreachable), stop, timeout, false},
-		"no answer, for what is unreachable":             {takes(xdeath.CauseUnreachable), block, timeout, false},
-		"no answer, for what is unconfirmed":             {takes(xdeath.CauseUnconfirmed), block, time.Second, true},
-		"no answer, to its own broker":                   {own, block, timeout, false},
-		"without a broker, for what people must look at": {func(*scene) Sink { return &people{} }, stop, timeout, false},
+		"without a broker, to its own broker":       {own, stop, timeout, false},
+		"without a broker, for what is blocked":     {takes(xdeath.CauseBlocked), stop, timeout, false},
+		"without a broker, for what is unreachable": {takes(xdeath.CauseUnreachable), quietStop, time.Second, true},
+		"written, then without a broker":            {takes(xdeath.CauseUnreachable), stop, timeout, false},
+		"no answer, for what is unreachable":        {takes(xdeath.CauseUnreachable), block, timeout, false},
+		"no answer, for what is unconfirmed":        {takes(xdeath.CauseUnconfirmed), block, timeout, true},
+		"no answer, to its own broker":              {own, block, timeout, false},
+		"without a broker, a sink for other causes": {func(*fixture) Sink { return &selective{} }, stop, timeout, false},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				p := s.producer(Config{Fallback: []Sink{tt.sink(s)}, Timeout: timeout})
 				defer p.Close()
-				if _, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil {
+				if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil {
 					s.Fatal(err)
 				}
 				tt.begin(s.broker)
 				began := time.Now()
-				r, err := p.Publish(s.Context(), Message{Key: "open"})
+				r, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
 				if took := time.Since(began); took < tt.took || took > tt.took+2*time.Second {
 					s.Errorf("took %v, want %v", took, tt.took)
 				}
@@ -161,7 +168,8 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 	}
 }
 
-// Nobody cancelled anything, and the text names the trouble and how long it lasted.
+// Nobody cancelled anything. The text names the trouble and, of a message that was not
+// written, how long it lasted.
 func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 	for rule, tt := range map[string]struct {
 		begin func(*rehoptest.Broker)
@@ -172,20 +180,24 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 		"silent":        {(*rehoptest.Broker).Stall, "not answered"},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				p := s.producer(Config{Fallback: []Sink{&memory{}}, Timeout: 5 * time.Second})
 				defer p.Close()
-				if _, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil {
+				if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil {
 					s.Fatal(err)
 				}
 				tt.begin(s.broker)
 				for i := range 3 {
-					r, err := p.Publish(s.Context(), Message{Key: "open"})
+					r, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
 					if err != nil || errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, context.DeadlineExceeded) || strings.Contains(r.Err.Error(), "context") {
 						s.Errorf("%d: %v, %v", i, r.Err, err)
 					}
-					if !strings.Contains(r.Err.Error(), "after the trouble was noticed") || !strings.Contains(r.Err.Error(), tt.says) {
-						s.Errorf("%d: %v; want %q and how long it has lasted", i, r.Err, tt.says)
+					ended := "after the trouble was noticed"
+					if errors.Is(r.Err, ErrUnconfirmed) && rule != "no connection" {
+						ended = "no answer in time"
+					}
+					if !strings.Contains(r.Err.Error(), ended) || !strings.Contains(r.Err.Error(), tt.says) {
+						s.Errorf("%d: %v; want %q and %q", i, r.Err, tt.says, ended)
 					}
 				}
 				s.broker.Unblock()
@@ -195,17 +207,17 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 	}
 }
 
-// shy is a Taker that panics when it is asked.
-type shy struct{ only }
+// panicking is a SelectiveSink that panics when it is asked.
+type panicking struct{ only }
 
-func (*shy) Takes(xdeath.Cause) bool { panic("not today") }
+func (*panicking) Takes(xdeath.Cause) bool { panic("not today") }
 
 func TestASinkWhoseTakesPanicsIsPassedOver(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		good := &only{cause: xdeath.CauseUnroutable}
-		p := s.producer(Config{Fallback: []Sink{&shy{}, good}})
+		p := s.producer(Config{Fallback: []Sink{&panicking{}, good}})
 		receipts := make(chan Receipt, 1)
-		p.PublishAsync(s.Context(), Message{Key: "nowhere"}, func(r Receipt, _ error) { receipts <- r })
+		p.PublishAsync(s.Context(), Message{RoutingKey: "nowhere"}, func(r Receipt, _ error) { receipts <- r })
 		if r := <-receipts; r.Place != PlaceFallback || r.Sink != good.Name() {
 			s.Errorf("receipt %+v, want that of the second sink", r)
 		}
@@ -216,13 +228,13 @@ func TestASinkWhoseTakesPanicsIsPassedOver(t *testing.T) {
 }
 
 func TestTheFallbackIsLoggedOncePerCause(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		var log strings.Builder
 		p := s.producer(Config{Fallback: []Sink{&memory{}}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		defer p.Close()
 		s.broker.Stop()
 		for range 50 {
-			if r, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil || r.Place != PlaceFallback {
+			if r, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil || r.Place != PlaceFallback {
 				s.Fatalf("%+v, %v", r, err)
 			}
 		}
@@ -231,7 +243,7 @@ func TestTheFallbackIsLoggedOncePerCause(t *testing.T) {
 			s.Errorf("%d lines for 50 messages:\n%s", said, log.String())
 		}
 		time.Sleep(2 * time.Minute)
-		if _, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil {
+		if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil {
 			s.Error(err)
 		}
 		if !strings.Contains(log.String(), "times=") {

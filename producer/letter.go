@@ -6,7 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -14,14 +14,16 @@ import (
 // publish it once more: a letter out of a dead-letter queue, one that a fallback
 // took, or any other.
 //
-//	receipt, err := shop.Publish(ctx, producer.FromDelivery(d))
+//	receipt, err := publisher.Publish(ctx, producer.FromDelivery(d))
 //
-// Exchange and Key are where the producer published to, as far as the headers
-// know, and else those of the delivery. A message published there goes to every
-// queue that is bound; for the one queue that failed set Exchange to "" and Key
-// to its name. ID and every other property and header stay as they were, those
-// that copies had to archive included, Body is shared; what the broker and rehop
-// have written on the way is left out, so that the message starts at attempt 1.
+// Exchange and RoutingKey are the address that the producer published to, as far as the
+// headers know, and else the address of the delivery. A message published there goes to
+// every queue that is bound. To publish it to the one queue that failed, set Origin
+// to these two, Exchange to "" and RoutingKey to the queue's name: the consumer
+// then still sees where the message first went. ID and every other property and header
+// stay as they were, with the properties that copies had to archive, and Body is shared.
+// Headers that the broker and rehop have written on the way are left out, so that the
+// message starts at attempt 1.
 //
 // Left out as well are the keys of CC and BCC once they are archived, because
 // their receivers have the message, and a user-id that is archived, because only
@@ -38,9 +40,9 @@ func FromDelivery(d amqp.Delivery) Message {
 	}
 	m := Message{
 		Exchange:        exchange,
-		Key:             key,
+		RoutingKey:      key,
 		Body:            d.Body,
-		Headers:         xdeath.Strip(d.Headers),
+		Headers:         header.Strip(d.Headers),
 		ID:              d.MessageId,
 		ContentType:     d.ContentType,
 		ContentEncoding: d.ContentEncoding,
@@ -50,8 +52,9 @@ func FromDelivery(d amqp.Delivery) Message {
 		AppID:           d.AppId,
 		UserID:          d.UserId,
 		Timestamp:       d.Timestamp,
-		Priority:        min(d.Priority, topology.MaxPriority),
+		Priority:        min(d.Priority, header.MaxPriority),
 		Replays:         h.Replays,
+		OrderKey:        orderKey(d.Headers),
 	}
 	expiration := d.Expiration
 	for _, death := range h.Deaths {
@@ -66,6 +69,11 @@ func FromDelivery(d amqp.Delivery) Message {
 		m.Expiration = time.Duration(ms) * time.Millisecond
 	}
 	return m
+}
+
+func orderKey(headers amqp.Table) string {
+	key, _ := headers[header.OrderKey].(string)
+	return key
 }
 
 // maxMillis is the longest Expiration: ten years of 365 days.

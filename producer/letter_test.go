@@ -8,15 +8,17 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
 func TestFromDelivery(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	sent := Message{
-		Exchange: "shop", Key: "order.paid", Body: []byte("body"), Headers: amqp.Table{"own": "header"}, ID: "1",
+		Exchange: "shop", RoutingKey: "order.paid", Body: []byte("body"), Headers: amqp.Table{"own": "header"}, ID: "1",
 		ContentType: "text/plain", ContentEncoding: "gzip", Type: "t", CorrelationID: "c", ReplyTo: "r", AppID: "a", UserID: "u",
-		Timestamp: at, Priority: 7, Expiration: time.Minute,
+		Timestamp: at, Priority: 7, Expiration: time.Minute, OrderKey: "4711",
 	}
 	publishing, err := sent.publishing()
 	if err != nil {
@@ -30,18 +32,18 @@ func TestFromDelivery(t *testing.T) {
 		}
 	}
 	fresh := delivered(publishing, "shop", "order.paid")
-	letter := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "u", Failure: copies.Failure{Cause: string(xdeath.CauseExhausted), At: at}})
+	letter := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "u", Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, At: at}})
 	byBroker := fresh
-	byBroker.Exchange, byBroker.RoutingKey, byBroker.Expiration = "orders.rest", "orders@4", ""
-	byBroker.Headers = amqp.Table{"own": "header", "x-death": []any{amqp.Table{
+	byBroker.Exchange, byBroker.RoutingKey, byBroker.Expiration = "orders.rehop.unrouted", "orders@4", ""
+	byBroker.Headers = amqp.Table{"own": "header", header.OrderKey: "4711", "x-death": []any{amqp.Table{
 		"queue": "orders", "reason": "rejected", "count": int64(1), "exchange": "shop", "routing-keys": []any{"order.paid"},
 		"time": at, "original-expiration": "60000",
 	}}}
 	returned := fresh
-	returned.Exchange, returned.RoutingKey = "orders.rest", "orders@1"
-	returned.Expiration, returned.Headers = "", amqp.Table{"own": "header", xdeath.HeaderDue: at.UnixMilli(), xdeath.HeaderQueue: "orders", xdeath.HeaderAttempts: int64(1),
-		xdeath.HeaderExchange: "shop", xdeath.HeaderRoutingKey: "order.paid", xdeath.HeaderExpiration: "60000", "x-death": []any{amqp.Table{
-			"queue": "orders", "reason": "delivery_limit", "count": int64(1), "exchange": "orders.retry", "routing-keys": []any{"orders@1"}, "time": at,
+	returned.Exchange, returned.RoutingKey = "orders.rehop.unrouted", "orders@1"
+	returned.Expiration, returned.Headers = "", amqp.Table{"own": "header", header.OrderKey: "4711", header.Due: at.UnixMilli(), header.Queue: "orders", header.Attempts: int64(1),
+		header.Exchange: "shop", header.RoutingKey: "order.paid", header.Expiration: "60000", "x-death": []any{amqp.Table{
+			"queue": "orders", "reason": "delivery_limit", "count": int64(1), "exchange": "orders.rehop.return", "routing-keys": []any{"orders@1"}, "time": at,
 		}, amqp.Table{
 			"queue": "orders.wait.1", "reason": "expired", "count": int64(1), "exchange": "", "routing-keys": []any{"orders.wait.1"},
 			"time": at, "original-expiration": "70000",
@@ -50,6 +52,12 @@ func TestFromDelivery(t *testing.T) {
 	other.UserID = ""
 	foreign := delivered(letter, "orders.dlx", "orders")
 	foreign.UserId = "" // archived: it was not the republishing user's
+	toQueue := sent
+	toQueue.Exchange, toQueue.RoutingKey, toQueue.Origin = "", "orders", topology.Address{Exchange: "shop", RoutingKey: "order.paid"}
+	if publishing, err = toQueue.publishing(); err != nil {
+		t.Fatal(err)
+	}
+	straight := delivered(publishing, "", "orders")
 	for _, tt := range []struct {
 		rule string
 		d    amqp.Delivery
@@ -60,7 +68,8 @@ func TestFromDelivery(t *testing.T) {
 		{"a letter that the broker moved", byBroker, sent},
 		{"a letter that the broker moved, whose consumer gave it an expiration", returned, sent},
 		{"a letter whose user-id is archived", foreign, other},
-		{"nothing", amqp.Delivery{RoutingKey: "q", Priority: 200}, Message{Key: "q", Priority: 9}},
+		{"a delivery that was sent straight to its queue", straight, sent},
+		{"nothing", amqp.Delivery{RoutingKey: "q", Priority: 200}, Message{RoutingKey: "q", Priority: 9}},
 	} {
 		if got := FromDelivery(tt.d); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s:\n got %+v\nwant %+v", tt.rule, got, tt.want)

@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -14,15 +15,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scene is a broker in the process with the queues open and full, and a
+// fixture is a broker in the process with the queues open and full, and a
 // connection to it.
-type scene struct {
+type fixture struct {
 	*testing.T
 	broker *rehoptest.Broker
 	conn   *connection.Conn
 }
 
-func inBubble(t *testing.T, test func(s *scene)) {
+func inBubble(t *testing.T, test func(s *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b, err := rehoptest.NewBroker(rehoptest.Config{})
@@ -30,19 +31,19 @@ func inBubble(t *testing.T, test func(s *scene)) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		s := &scene{T: t, broker: b}
+		s := &fixture{T: t, broker: b}
 		s.conn = s.dial()
 		defer s.conn.Close()
 		s.declare("open", nil)
 		s.declare("full", amqp.Table{"x-max-length": int64(1), "x-overflow": "reject-publish"})
-		if _, err := b.Publish(rehoptest.Message{Key: "full"}); err != nil {
+		if _, err := b.Publish(rehoptest.Message{RoutingKey: "full"}); err != nil {
 			t.Fatal(err)
 		}
 		test(s)
 	})
 }
 
-func (s *scene) dial() *connection.Conn {
+func (s *fixture) dial() *connection.Conn {
 	s.Helper()
 	conn, err := connection.Open(s.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: s.broker.Dial})
 	if err != nil {
@@ -51,7 +52,7 @@ func (s *scene) dial() *connection.Conn {
 	return conn
 }
 
-func (s *scene) declare(queue string, args amqp.Table) {
+func (s *fixture) declare(queue string, args amqp.Table) {
 	s.Helper()
 	s.do(func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclare(queue, true, false, false, false, args)
@@ -60,7 +61,7 @@ func (s *scene) declare(queue string, args amqp.Table) {
 }
 
 // exchange declares a fanout exchange with a queue of the same name.
-func (s *scene) exchange(name string) {
+func (s *fixture) exchange(name string) {
 	s.Helper()
 	s.declare(name, nil)
 	s.do(func(ch *amqp.Channel) error {
@@ -71,7 +72,7 @@ func (s *scene) exchange(name string) {
 	})
 }
 
-func (s *scene) do(call func(ch *amqp.Channel) error) {
+func (s *fixture) do(call func(ch *amqp.Channel) error) {
 	s.Helper()
 	session, err := s.conn.Session(s.Context(), connection.Consume)
 	if err == nil {
@@ -86,7 +87,7 @@ func (s *scene) do(call func(ch *amqp.Channel) error) {
 }
 
 // producer returns one that is closed by the caller.
-func (s *scene) producer(cfg Config) *Producer {
+func (s *fixture) producer(cfg Config) *Producer {
 	s.Helper()
 	p, err := New(s.conn, cfg)
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *scene) producer(cfg Config) *Producer {
 	return p
 }
 
-func (s *scene) in(queue string) []rehoptest.Message {
+func (s *fixture) in(queue string) []rehoptest.Message {
 	q, _ := s.broker.Queue(queue)
 	return q.Ready
 }
@@ -103,6 +104,7 @@ func (s *scene) in(queue string) []rehoptest.Message {
 // memory is a sink that keeps what it gets.
 type memory struct {
 	takes func(cause error) error
+	mu    sync.Mutex
 	got   []Message
 }
 
@@ -114,6 +116,8 @@ func (m *memory) Put(_ context.Context, message Message, cause error) error {
 			return err
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.got = append(m.got, message)
 	return nil
 }

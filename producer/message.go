@@ -14,18 +14,33 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
-// Message is what is published, and where. Only Key, or Exchange, is required.
+// Message is a message to be published, with its address. Only RoutingKey, or Exchange,
+// is required.
 type Message struct {
-	// Exchange to publish to. Empty: the default exchange, where Key is the
+	// Exchange to publish to. Empty: the default exchange, where RoutingKey is the
 	// name of a queue.
 	Exchange string
 
-	// Key is the routing key, up to 255 bytes.
-	Key string
+	// RoutingKey, up to 255 bytes.
+	RoutingKey string
+
+	// Origin is where the message was first published to, for a message that is now
+	// sent straight to the queue that failed on it. The consumer shows Origin as
+	// Delivery.Exchange and Delivery.RoutingKey. Zero: the message is first
+	// published now, to Exchange and RoutingKey. Up to 255 bytes each. Sent as
+	// x-rehop-exchange and x-rehop-routing-key where it differs from Exchange and
+	// RoutingKey.
+	Origin topology.Address
+
+	// OrderKey names the messages that must be handled one after the other, such as
+	// the number of an order: up to 255 bytes of UTF-8. Empty: none. Sent as
+	// x-rehop-order-key, which every copy, letter and store keeps.
+	OrderKey string
 
 	Body []byte
 
@@ -63,13 +78,13 @@ type Message struct {
 	// for its next attempt, nor after.
 	Expiration time.Duration
 
-	// Delay before the message reaches the queues that its Exchange and Key lead
+	// Delay before the message reaches the queues that its Exchange and RoutingKey lead
 	// to; zero: none. It is rounded up to the grain of the topology.Delays that
 	// are declared on the Conn for this queue or exchange, and counts from when
 	// the broker has the message. Publish returns once the message is safe in its
 	// wait, and fails before anything is sent if no such delay is declared. It
-	// excludes Expiration, and the headers CC and BCC. See topology.Delays for
-	// what is promised on which broker.
+	// excludes Expiration, and the headers CC and BCC. topology.Delays
+	// says what each version of the broker promises.
 	//
 	// Whether a queue takes the message is decided when it is due. If its queue is
 	// gone by then, or its exchange leads its key to no queue, it goes to the queue
@@ -77,12 +92,17 @@ type Message struct {
 	// Receipt nor an error says so, and no Fallback is asked.
 	Delay time.Duration
 
-	// Replays is how often the message was forwarded or replayed from a store,
-	// this time included. Sent as x-rehop-replays unless 0.
+	// Replays is how often the message was forwarded or replayed from a store
+	// after it had been published before, this time included. A message that a
+	// store publishes for the first time, as an outbox does, has 0. Sent as
+	// x-rehop-replays unless 0.
 	Replays int
 }
 
-// Validate returns everything that is wrong with the message, as Publish would.
+// Validate returns everything that is wrong with the message in itself, as Publish
+// would. It knows no Conn and no broker: whether the exchange exists, whether a
+// queue takes the message, whether its headers fit in the connection's frames and
+// whether a topology.Delays is declared for its Delay, Publish finds out.
 func (m Message) Validate() error {
 	_, err := m.publishing()
 	return err
@@ -92,7 +112,7 @@ func (m Message) Validate() error {
 // with it.
 func (m Message) publishing() (amqp.Publishing, error) {
 	p := amqp.Publishing{
-		Headers:         xdeath.Strip(m.Headers),
+		Headers:         header.Strip(m.Headers),
 		ContentType:     m.ContentType,
 		ContentEncoding: m.ContentEncoding,
 		DeliveryMode:    amqp.Persistent,
@@ -110,20 +130,24 @@ func (m Message) publishing() (amqp.Publishing, error) {
 	fault := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("producer: Message."+format, args...))
 	}
-	if m.Exchange == "" && m.Key == "" {
-		fault("Key is empty, and so is Exchange: the default exchange wants the name of a queue as Key")
+	if m.Exchange == "" && m.RoutingKey == "" {
+		fault("RoutingKey is empty, and so is Exchange: the default exchange wants the name of a queue as RoutingKey")
 	}
-	if n := len(m.Exchange); n > maxShort {
-		fault("Exchange is %d bytes long, want at most %d", n, maxShort)
+	short := func(field, value string, text bool) {
+		if n := len(value); n > maxShort {
+			fault("%s is %d bytes long, want at most %d", field, n, maxShort)
+		}
+		if text && !utf8.ValidString(value) {
+			fault("%s is %q, which is not valid UTF-8", field, value)
+		}
 	}
-	if !utf8.ValidString(m.Exchange) { // a key may be any bytes
-		fault("Exchange is %q, which is not valid UTF-8", m.Exchange)
-	}
-	if n := len(m.Key); n > maxShort {
-		fault("Key is %d bytes long, want at most %d", n, maxShort)
-	}
-	if m.Priority > topology.MaxPriority {
-		fault("Priority is %d, want 1 (low) to %d (high), or 0 for none", m.Priority, topology.MaxPriority)
+	short("Exchange", m.Exchange, true)
+	short("RoutingKey", m.RoutingKey, false) // may be any bytes
+	short("Origin.Exchange", m.Origin.Exchange, true)
+	short("Origin.RoutingKey", m.Origin.RoutingKey, false)
+	short("OrderKey", m.OrderKey, true)
+	if m.Priority > header.MaxPriority {
+		fault("Priority is %d, want 1 (low) to %d (high), or 0 for none", m.Priority, header.MaxPriority)
 	}
 	switch {
 	case m.Expiration == 0:
@@ -132,30 +156,68 @@ func (m Message) publishing() (amqp.Publishing, error) {
 	default:
 		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
 	}
-	if m.Priority > 0 {
-		if p.Headers == nil {
-			p.Headers = amqp.Table{}
-		}
-		p.Headers[xdeath.HeaderPriority] = int64(m.Priority)
-	}
-	switch {
-	case m.Replays < 0:
+	if m.Replays < 0 {
 		fault("Replays is %d, want 0 or more", m.Replays)
-	case m.Replays > 0:
-		if p.Headers == nil {
-			p.Headers = amqp.Table{}
-		}
-		p.Headers[xdeath.HeaderReplays] = int64(m.Replays)
 	}
+	m.addHeaders(&p)
 	if err := m.faultsOfDelay(); err != nil {
 		errs = append(errs, err)
 	}
-	if err := xdeath.Validate(p); err != nil {
+	for _, name := range []string{header.CC, header.BCC} {
+		for _, key := range header.Texts(p.Headers[name]) {
+			if route.IsWaitKey(key) {
+				fault("Headers[%q] has the key %q, want another one: with it messages leave the waits of a work queue, which would take this one for a message that has waited", name, key)
+			}
+		}
+	}
+	if err := header.Check(p); err != nil {
 		for _, line := range strings.Split(err.Error(), "\n") {
-			fault("%s", strings.TrimPrefix(line, "xdeath: "))
+			fault("%s", line)
 		}
 	}
 	return p, connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
+// addHeaders adds the headers that fields of the message stand for.
+func (m Message) addHeaders(p *amqp.Publishing) {
+	origin := m.origin()
+	travels := origin != m.target()
+	if m.Priority == 0 && m.Replays <= 0 && m.OrderKey == "" && !travels {
+		return
+	}
+	if p.Headers == nil {
+		p.Headers = amqp.Table{}
+	}
+	if m.Priority > 0 {
+		p.Headers[header.Priority] = int64(m.Priority)
+	}
+	if m.Replays > 0 {
+		p.Headers[header.Replays] = int64(m.Replays)
+	}
+	if m.OrderKey != "" {
+		p.Headers[header.OrderKey] = m.OrderKey
+	}
+	if travels {
+		setOrigin(p.Headers, origin)
+	}
+}
+
+// target is where the message is published to.
+func (m Message) target() topology.Address {
+	return topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
+}
+
+// origin is where the message was first published to.
+func (m Message) origin() topology.Address {
+	if m.Origin == (topology.Address{}) {
+		return m.target()
+	}
+	return m.Origin
+}
+
+func setOrigin(headers amqp.Table, origin topology.Address) {
+	headers[header.Exchange] = origin.Exchange
+	headers[header.RoutingKey] = origin.RoutingKey
 }
 
 // maxShort is the length of an AMQP short string in bytes.

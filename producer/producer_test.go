@@ -34,20 +34,20 @@ func oneOfEach() map[string]struct {
 		cause xdeath.Cause
 		says  string
 	}{
-		"confirmed":        {Message{Key: "open"}, nil, "", ""},
-		"no queue":         {Message{Key: "nowhere"}, ErrReturned, xdeath.CauseUnroutable, `queue "nowhere" does not exist`},
-		"no exchange":      {Message{Exchange: "nowhere", Key: "k"}, ErrReturned, xdeath.CauseUnroutable, `exchange "nowhere" does not exist`},
-		"full":             {Message{Key: "full"}, ErrNacked, xdeath.CauseNacked, "full"},
-		"another user":     {Message{Key: "open", UserID: "somebody-else"}, ErrRefused, xdeath.CauseRefused, "user"},
-		"faulty":           {Message{}, nil, "", "Key is empty"},
-		"faulty, in words": {Message{Key: "open", Priority: 11}, nil, "", "Priority is 11"},
+		"confirmed":        {Message{RoutingKey: "open"}, nil, "", ""},
+		"no queue":         {Message{RoutingKey: "nowhere"}, ErrReturned, xdeath.CauseUnroutable, `queue "nowhere" does not exist`},
+		"no exchange":      {Message{Exchange: "nowhere", RoutingKey: "k"}, ErrReturned, xdeath.CauseUnroutable, `exchange "nowhere" does not exist`},
+		"full":             {Message{RoutingKey: "full"}, ErrNacked, xdeath.CauseNacked, "full"},
+		"another user":     {Message{RoutingKey: "open", UserID: "somebody-else"}, ErrRefused, xdeath.CauseRefused, "user"},
+		"faulty":           {Message{}, nil, "", "RoutingKey is empty"},
+		"faulty, in words": {Message{RoutingKey: "open", Priority: 11}, nil, "", "Priority is 11"},
 	}
 }
 
 func TestPublish(t *testing.T) {
 	for _, way := range []string{"Publish", "PublishAsync", "PublishAll"} {
 		t.Run(way, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
+			inBubble(t, func(s *fixture) {
 				p := s.producer(Config{})
 				defer p.Close()
 				for rule, tt := range oneOfEach() {
@@ -96,7 +96,7 @@ func TestPublish(t *testing.T) {
 
 // With a fallback each is in the place that the table of Sink says.
 func TestFallback(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		s.exchange("unsent")
 		own, err := NewExchangeSink(s.conn, "unsent")
 		if err != nil {
@@ -116,18 +116,18 @@ func TestFallback(t *testing.T) {
 			}
 			letter := s.broker.Drain("unsent")[0]
 			h, err := xdeath.Parse(letter.Headers)
-			if err != nil || h.Failure.Cause != tt.cause || h.Exchange != tt.m.Exchange || h.RoutingKey != tt.m.Key {
+			if err != nil || h.Failure.Cause != tt.cause || h.Exchange != tt.m.Exchange || h.RoutingKey != tt.m.RoutingKey {
 				s.Errorf("%s: the letter's headers say %+v, %v", rule, h, err)
 			}
 			again := FromDelivery(amqp.Delivery{Headers: letter.Headers, MessageId: letter.MessageId, Exchange: "unsent"})
-			if again.ID != rule || again.Exchange != tt.m.Exchange || again.Key != tt.m.Key {
+			if again.ID != rule || again.Exchange != tt.m.Exchange || again.RoutingKey != tt.m.RoutingKey {
 				s.Errorf("%s: from the letter comes %+v", rule, again)
 			}
 		}
 		s.broker.Stop()
 		for i := range 3 {
 			began := time.Now()
-			r, err := p.Publish(s.Context(), Message{Key: "open"})
+			r, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
 			if err != nil || r.Sink != "memory" || !r.Cause.Passes() {
 				s.Errorf("without a broker: %+v, %v", r, err)
 			}
@@ -137,32 +137,32 @@ func TestFallback(t *testing.T) {
 		}
 		s.broker.Start()
 		time.Sleep(time.Minute)
-		if r, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil || r.Place != PlaceQueue {
+		if r, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil || r.Place != PlaceQueue {
 			s.Errorf("when the broker is back: %+v, %v", r, err)
 		}
 	})
 }
 
-// people is a sink for what somebody has to look at.
-type people struct{ memory }
+// selective is a sink for what somebody has to look at.
+type selective struct{ memory }
 
-func (*people) Name() string                  { return "people" }
-func (*people) Takes(cause xdeath.Cause) bool { return !cause.Passes() }
+func (*selective) Name() string                  { return "selective" }
+func (*selective) Takes(cause xdeath.Cause) bool { return !cause.Passes() }
 
 func TestASinkTakesWhatItIsFor(t *testing.T) {
-	inBubble(t, func(s *scene) {
-		desk, broken, store := &people{}, &memory{takes: func(error) error { return errors.New("disk full") }}, &memory{}
+	inBubble(t, func(s *fixture) {
+		desk, broken, store := &selective{}, &memory{takes: func(error) error { return errors.New("disk full") }}, &memory{}
 		p := s.producer(Config{Fallback: []Sink{desk, broken, panics{}, store}})
 		defer p.Close()
-		if r, err := p.Publish(s.Context(), Message{Key: "nowhere"}); err != nil || r.Sink != "people" {
-			s.Errorf("what is for people: %+v, %v", r, err)
+		if r, err := p.Publish(s.Context(), Message{RoutingKey: "nowhere"}); err != nil || r.Sink != "selective" {
+			s.Errorf("unroutable: %+v, %v", r, err)
 		}
 		s.broker.Stop()
-		if r, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil || r.Sink != "memory" || len(store.got) != 1 {
+		if r, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil || r.Sink != "memory" || len(store.got) != 1 {
 			s.Errorf("what passes: %+v, %v", r, err)
 		}
 		store.takes = broken.takes
-		_, err := p.Publish(s.Context(), Message{Key: "open", ID: "mine"})
+		_, err := p.Publish(s.Context(), Message{RoutingKey: "open", ID: "mine"})
 		for _, want := range []string{"mine", "not sent", `fallback "memory": disk full`, "panic"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				s.Errorf("when every sink fails: %v; want %q in it", err, want)
@@ -178,10 +178,10 @@ func (panics) Put(context.Context, Message, error) error { panic("out of order")
 
 // What a lost connection cuts off is sent again, and says so.
 func TestACutIsRetried(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		s.declare("quorum", amqp.Table{"x-queue-type": "quorum"})
 		var retried atomic.Int32
-		p := s.producer(Config{Trace: Trace{Retrying: func(context.Context, Message, error) { retried.Add(1) }}})
+		p := s.producer(Config{Traces: []Trace{{Retrying: func(context.Context, Message, error) { retried.Add(1) }}}})
 		defer p.Close()
 		s.broker.Refuse("quorum", true)
 		var all sync.WaitGroup
@@ -191,22 +191,22 @@ func TestACutIsRetried(t *testing.T) {
 			}
 		}
 		all.Go(func() {
-			r, err := p.Publish(s.Context(), Message{Key: "quorum"})
+			r, err := p.Publish(s.Context(), Message{RoutingKey: "quorum"})
 			check("Publish", r, err)
 		})
 		all.Add(1)
-		p.PublishAsync(s.Context(), Message{Key: "quorum"}, func(r Receipt, err error) {
+		p.PublishAsync(s.Context(), Message{RoutingKey: "quorum"}, func(r Receipt, err error) {
 			defer all.Done()
 			check("PublishAsync", r, err)
 		})
 		all.Go(func() {
-			r, err := p.PublishAll(s.Context(), []Message{{Key: "quorum"}, {Key: "quorum"}})
+			r, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "quorum"}, {RoutingKey: "quorum"}})
 			for _, r := range r {
 				check("PublishAll", r, err)
 			}
 		})
 		synctest.Wait()
-		s.broker.CutAll()
+		s.broker.Cut("")
 		s.broker.Refuse("quorum", false)
 		all.Wait()
 		if n := retried.Load(); n != 4 {
@@ -217,10 +217,10 @@ func TestACutIsRetried(t *testing.T) {
 
 // Timeout and ctx bound everything, and what is known of a message is said.
 func TestAMessageWithoutAnAnswer(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		s.declare("quorum", amqp.Table{"x-queue-type": "quorum"})
 		p := s.producer(Config{Window: 1, Timeout: 3 * time.Second})
-		if _, err := p.Publish(s.Context(), Message{Key: "quorum"}); err != nil {
+		if _, err := p.Publish(s.Context(), Message{RoutingKey: "quorum"}); err != nil {
 			s.Fatal(err)
 		}
 		s.broker.Refuse("quorum", true)
@@ -236,7 +236,7 @@ func TestAMessageWithoutAnAnswer(t *testing.T) {
 		} {
 			ctx, cancel := context.WithTimeout(s.Context(), tt.limit)
 			began := time.Now()
-			_, err := p.Publish(ctx, Message{Key: "quorum", ID: fmt.Sprint(i)})
+			_, err := p.Publish(ctx, Message{RoutingKey: "quorum", ID: fmt.Sprint(i)})
 			cancel()
 			if err == nil || errors.Is(err, ErrUnconfirmed) != tt.unconfirmed || connection.ClassOf(err) != connection.Transient || time.Since(began) != tt.took {
 				s.Errorf("%s: %v, %v, after %v", tt.rule, err, connection.ClassOf(err), time.Since(began))
@@ -246,14 +246,14 @@ func TestAMessageWithoutAnAnswer(t *testing.T) {
 		if err := p.Close(); err != nil {
 			s.Error(err)
 		}
-		_, err := p.Publish(s.Context(), Message{Key: "open"})
+		_, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
 		if connection.ClassOf(err) != connection.Bug {
 			s.Errorf("after Close: %v", err)
 		}
-		if _, err := p.PublishAll(s.Context(), []Message{{Key: "open"}}); connection.ClassOf(err) != connection.Bug {
+		if _, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "open"}}); connection.ClassOf(err) != connection.Bug {
 			s.Errorf("after Close: %v", err)
 		}
-		p.PublishAsync(s.Context(), Message{Key: "open"}, func(_ Receipt, err error) {
+		p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(_ Receipt, err error) {
 			if connection.ClassOf(err) != connection.Bug {
 				s.Errorf("after Close: %v", err)
 			}
@@ -265,7 +265,7 @@ func TestAMessageWithoutAnAnswer(t *testing.T) {
 }
 
 func TestFlushAndCloseWaitForAsynchronousMessages(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		p := s.producer(Config{Window: 10})
 		if err := p.Flush(s.Context()); err != nil {
 			s.Errorf("Flush of nothing: %v", err)
@@ -273,7 +273,7 @@ func TestFlushAndCloseWaitForAsynchronousMessages(t *testing.T) {
 		s.broker.Slow(time.Second)
 		var done atomic.Int32
 		for i := range 25 {
-			p.PublishAsync(s.Context(), Message{Key: "open", ID: fmt.Sprint(i)}, func(Receipt, error) { done.Add(1) })
+			p.PublishAsync(s.Context(), Message{RoutingKey: "open", ID: fmt.Sprint(i)}, func(Receipt, error) { done.Add(1) })
 		}
 		brief, cancel := context.WithTimeout(s.Context(), time.Millisecond)
 		defer cancel()
@@ -283,8 +283,8 @@ func TestFlushAndCloseWaitForAsynchronousMessages(t *testing.T) {
 		if err := p.Flush(s.Context()); err != nil || done.Load() != 25 || len(s.in("open")) != 25 {
 			s.Errorf("after Flush: %v, %d done, %d in the queue", err, done.Load(), len(s.in("open")))
 		}
-		p.PublishAsync(s.Context(), Message{Key: "open"}, nil)
-		p.PublishAsync(s.Context(), Message{Key: "open"}, func(Receipt, error) { done.Add(1) })
+		p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, nil)
+		p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(Receipt, error) { done.Add(1) })
 		if err := p.Close(); err != nil || done.Load() != 26 {
 			s.Errorf("after Close: %v, %d done", err, done.Load())
 		}
@@ -292,7 +292,7 @@ func TestFlushAndCloseWaitForAsynchronousMessages(t *testing.T) {
 }
 
 func TestAFunctionGivenToPublishAsyncMayPublish(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		p := s.producer(Config{Window: 2})
 		s.broker.Slow(10 * time.Millisecond)
 		const chains, links = 8, 20
@@ -300,7 +300,7 @@ func TestAFunctionGivenToPublishAsyncMayPublish(t *testing.T) {
 		var publish func(left int)
 		var all sync.WaitGroup
 		publish = func(left int) {
-			p.PublishAsync(s.Context(), Message{Key: "open"}, func(r Receipt, err error) {
+			p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(r Receipt, err error) {
 				if err != nil || r.Place != PlaceQueue {
 					s.Errorf("receipt %+v, %v", r, err)
 				}
@@ -330,20 +330,20 @@ func TestAFunctionGivenToPublishAsyncMayPublish(t *testing.T) {
 // A panic of a hook, or of the function given to PublishAsync, harms nothing
 // and is logged.
 func TestPanicsInHooksAreLogged(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		var log strings.Builder
 		p := s.producer(Config{
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Trace: Trace{
-				Publishing: func(context.Context, *Message) { panic("hook 1") },
+			Traces: []Trace{{
+				Publishing: func(context.Context, *Message) context.Context { panic("hook 1") },
 				Retrying:   func(context.Context, Message, error) { panic("hook 2") },
 				Published:  func(context.Context, Message, Receipt, time.Duration) { panic("hook 3") },
-			},
+			}},
 		})
-		if r, err := p.Publish(s.Context(), Message{Key: "open"}); err != nil || r.Place != PlaceQueue {
+		if r, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil || r.Place != PlaceQueue {
 			s.Errorf("%+v, %v", r, err)
 		}
-		p.PublishAsync(s.Context(), Message{Key: "open"}, func(Receipt, error) { panic("done") })
+		p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(Receipt, error) { panic("done") })
 		if err := p.Close(); err != nil {
 			s.Error(err)
 		}
@@ -356,19 +356,22 @@ func TestPanicsInHooksAreLogged(t *testing.T) {
 }
 
 func TestTrace(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		var published []string
-		p := s.producer(Config{Trace: Trace{
-			Publishing: func(_ context.Context, m *Message) { m.Headers = amqp.Table{"traceparent": "00-1-2-01"} },
-			Published: func(_ context.Context, m Message, r Receipt, took time.Duration) {
-				published = append(published, fmt.Sprint(m.Key, " ", r.Place, " ", took))
+		p := s.producer(Config{Traces: []Trace{{
+			Publishing: func(ctx context.Context, m *Message) context.Context {
+				m.Headers = amqp.Table{"traceparent": "00-1-2-01"}
+				return ctx
 			},
-		}})
+			Published: func(_ context.Context, m Message, r Receipt, took time.Duration) {
+				published = append(published, fmt.Sprint(m.RoutingKey, " ", r.Place, " ", took))
+			},
+		}}})
 		defer p.Close()
-		_, _ = p.Publish(s.Context(), Message{Key: "open"}) // opens the channel
+		_, _ = p.Publish(s.Context(), Message{RoutingKey: "open"}) // opens the channel
 		s.broker.Slow(time.Second)
-		_, _ = p.Publish(s.Context(), Message{Key: "open"})
-		_, _ = p.Publish(s.Context(), Message{Key: "full"})
+		_, _ = p.Publish(s.Context(), Message{RoutingKey: "open"})
+		_, _ = p.Publish(s.Context(), Message{RoutingKey: "full"})
 		_, _ = p.Publish(s.Context(), Message{})
 		if want := []string{"open queue 0s", "open queue 1s", "full unknown 1s", " unknown 0s"}; fmt.Sprint(published) != fmt.Sprint(want) {
 			s.Errorf("published: %q, want %q", published, want)
@@ -380,7 +383,7 @@ func TestTrace(t *testing.T) {
 }
 
 func TestALetterIsCutToTheFrame(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		s.exchange("unsent")
 		small, err := connection.Open(s.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: s.smallFrames})
 		if err != nil {
@@ -391,8 +394,8 @@ func TestALetterIsCutToTheFrame(t *testing.T) {
 		if err != nil {
 			s.Fatal(err)
 		}
-		defer sink.Close()
-		if err := sink.Put(s.Context(), Message{Key: "k", ID: "1"}, errors.New(strings.Repeat("why ", 2000))); err != nil {
+		defer sink.(*exchangeSink).Close()
+		if err := sink.Put(s.Context(), Message{RoutingKey: "k", ID: "1"}, errors.New(strings.Repeat("why ", 2000))); err != nil {
 			s.Error(err)
 		}
 		if n := len(s.in("unsent")); n != 1 {
@@ -404,7 +407,7 @@ func TestALetterIsCutToTheFrame(t *testing.T) {
 		}
 		defer p.Close()
 		for size, want := range map[int]error{3000: nil, 5000: ErrRefused} { // half a frame is for what is added later
-			_, err := p.Publish(s.Context(), Message{Key: "open", Headers: amqp.Table{"h": strings.Repeat("v", size)}})
+			_, err := p.Publish(s.Context(), Message{RoutingKey: "open", Headers: amqp.Table{"h": strings.Repeat("v", size)}})
 			if !errors.Is(err, want) || err != nil && connection.ClassOf(err) != connection.Bug {
 				s.Errorf("headers of %d bytes: %v", size, err)
 			}
@@ -413,7 +416,7 @@ func TestALetterIsCutToTheFrame(t *testing.T) {
 }
 
 // smallFrames dials a broker that asks for frames of 8192 bytes.
-func (s *scene) smallFrames(ctx context.Context, network, address string) (net.Conn, error) {
+func (s *fixture) smallFrames(ctx context.Context, network, address string) (net.Conn, error) {
 	conn, err := s.broker.Dial(ctx, network, address)
 	return &tuned{Conn: conn}, err
 }
@@ -433,15 +436,15 @@ func (t *tuned) Read(p []byte) (int, error) {
 }
 
 // Every HTTP handler that publishes on the ctx of its request: one at a time, each
-// with less time than a handshake and OnUp take.
+// with less time than a handshake and OnConnect take.
 func TestShortContextsPublishAfterOneDial(t *testing.T) {
-	inBubble(t, func(s *scene) {
+	inBubble(t, func(s *fixture) {
 		const within = 250 * time.Millisecond
 		var dials [connection.Consume + 1]atomic.Int32
 		conn, err := connection.Open(s.Context(), connection.Config{
 			URLs: []string{"amqp://guest:guest@broker/"}, Dial: s.broker.Dial, Lazy: true,
-			Trace: connection.Trace{Try: func(try connection.Try) { dials[try.Use].Add(1) }},
-			OnUp: func(ctx context.Context, _ *connection.Conn) error {
+			Traces: []connection.Trace{{DialAttempt: func(try connection.DialAttempt) { dials[try.Role].Add(1) }}},
+			OnConnect: func(ctx context.Context, _ *connection.Conn) error {
 				select {
 				case <-time.After(within):
 					return nil
@@ -464,7 +467,7 @@ func TestShortContextsPublishAfterOneDial(t *testing.T) {
 			published := 0
 			for range 20 {
 				ctx, cancel := context.WithTimeout(s.Context(), within)
-				if _, err := p.Publish(ctx, Message{Key: "open"}); err == nil {
+				if _, err := p.Publish(ctx, Message{RoutingKey: "open"}); err == nil {
 					published++
 				}
 				cancel()
@@ -475,7 +478,7 @@ func TestShortContextsPublishAfterOneDial(t *testing.T) {
 					when, published, publish, consume, n)
 			}
 			time.Sleep(time.Minute)
-			s.broker.CutAll()
+			s.broker.Cut("")
 			synctest.Wait()
 		}
 	})

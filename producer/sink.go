@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -21,12 +22,16 @@ import (
 //	unroutable   ErrReturned       the first sink: somebody has to look at it
 //	refused      ErrRefused        the first sink
 //	nacked       ErrNacked         the first sink
-//	unreachable  not sent          the first sink that is not an ExchangeSink of
-//	blocked      *BlockedError     the Producer's own Conn: the message can be
+//	unreachable  not sent          the first sink that is not an exchange on the
+//	blocked      *BlockedError     Producer's own Conn: the message can be
 //	unconfirmed  ErrUnconfirmed    published by itself when the broker is back
 //
-// "The first" is the first that does not fail. A sink that is a [Taker] chooses
+// "The first" is the first that does not fail. A sink that is a [SelectiveSink] chooses
 // among these.
+//
+// A wrapper of a sink, such as one that counts, has a method Unwrap() Sink. The
+// Producer then recognises the wrapped sink: one of [NewExchangeSink], a SelectiveSink,
+// a store.Store that keeps the order, an io.Closer.
 type Sink interface {
 	// Name of the sink, as it appears in a Receipt. It must not panic.
 	Name() string
@@ -43,8 +48,8 @@ type Sink interface {
 	Put(ctx context.Context, m Message, cause error) error
 }
 
-// Taker is a Sink that does not take every message.
-type Taker interface {
+// SelectiveSink is a Sink that does not take every message.
+type SelectiveSink interface {
 	Sink
 
 	// Takes reports whether the sink is for messages with this cause, one of
@@ -52,37 +57,72 @@ type Taker interface {
 	Takes(cause xdeath.Cause) bool
 }
 
-// OrderedSink is a Sink that keeps the order of what goes to one exchange and key.
-type OrderedSink interface {
+// orderedSink is a Sink that keeps the order of messages in a line, as a store.Store does.
+type orderedSink interface {
 	Sink
 
 	// PutBehind is called with a message before it is sent. If the sink has
 	// messages with the same exchange and key that are to be published first, it
 	// keeps this one too and returns true once that is safe; the Receipt's Err then
 	// matches [ErrBehind]. With an error, Publish fails, because to send the
-	// message would be to let it overtake others; the error is to match
-	// ErrUnconfirmed as that of Put is. It is not called for messages with
+	// message would be to let it overtake earlier ones; the error matches
+	// ErrUnconfirmed where an error of Put would. It is not called for messages with
 	// Replays, which come out of a sink.
 	PutBehind(ctx context.Context, m Message) (stored bool, err error)
 }
 
-// ExchangeSink publishes to a dead-letter exchange, confirmed, with the cause
-// in the message's headers. Declare the exchange and its queue with a
-// topology.DeadLetterQueue that has an Exchange. On the producer's own Conn it
-// takes what is unroutable, refused or nacked; for a cluster that is out of
-// reach, give it a Conn to another one.
-type ExchangeSink struct {
+// exchangeSink is the sink of NewExchangeSink.
+type exchangeSink struct {
 	conn      *connection.Conn
 	exchange  string
 	publisher *confirm.Publisher
 	host      string
-	patience  time.Duration // of the Producer
 }
 
-// NewExchangeSink returns a sink that publishes to exchange on conn, with the
-// routing key of the message. The Producer that has it in its Config.Fallback
-// closes it.
-func NewExchangeSink(conn *connection.Conn, exchange string) (*ExchangeSink, error) {
+// as returns a sink as a T, or the sink that it wraps.
+func as[T any](sink Sink) (t T, found bool) {
+	for sink != nil {
+		if t, found = sink.(T); found {
+			return t, true
+		}
+		wrapper, wraps := sink.(interface{ Unwrap() Sink })
+		if !wraps {
+			break
+		}
+		sink = wrapper.Unwrap()
+	}
+	return t, false
+}
+
+// onConn is a sink that publishes on a Conn. The method is promoted from an embedded
+// exchangeSink.
+type onConn interface {
+	publishesOn(conn *connection.Conn) bool
+}
+
+func (s *exchangeSink) publishesOn(conn *connection.Conn) bool { return s.conn == conn }
+
+// exactError is of a sink that knows whether it has the message: only an error that
+// matches ErrUnconfirmed says that it may.
+type exactError struct{ error }
+
+func (e *exactError) Unwrap() error { return e.error }
+
+// producerKey is the key of the Producer that a sink is called by.
+type producerKey struct{}
+
+// NewExchangeSink returns a sink that publishes to a dead-letter exchange on conn,
+// confirmed, with the routing key of the message and the cause in its headers. Declare
+// the exchange and its queue with a topology.DeadLetterQueue that has an Exchange. On
+// the Producer's own Conn the sink takes messages that are unroutable, refused or nacked;
+// for a cluster that is out of reach, give the sink a Conn to another one.
+//
+// The sink opens nothing before its first message, and belongs to one Producer, which
+// closes it. Its Name is "exchange " and the name of the exchange. A message that a lost
+// connection cuts off is sent again until ctx ends, or until Config.FallbackAfter of the
+// Producer is over. The sink cuts the headers that say why where they do not fit in a
+// frame of the connection.
+func NewExchangeSink(conn *connection.Conn, exchange string) (Sink, error) {
 	var errs []error
 	if conn == nil {
 		errs = append(errs, errors.New("producer: conn is nil"))
@@ -97,17 +137,26 @@ func NewExchangeSink(conn *connection.Conn, exchange string) (*ExchangeSink, err
 	if err != nil {
 		host = "unknown"
 	}
-	return &ExchangeSink{conn: conn, exchange: exchange, publisher: confirm.New(conn, confirm.Limits{Messages: 100}), host: host}, nil
+	return &exchangeSink{conn: conn, exchange: exchange, publisher: confirm.New(conn, confirm.Limits{Messages: 100}), host: host}, nil
 }
 
-// Name returns "exchange " and the name of the exchange.
-func (s *ExchangeSink) Name() string { return "exchange " + s.exchange }
+func (s *exchangeSink) Name() string { return "exchange " + s.exchange }
 
-// Put publishes the message and waits for the confirm. What a lost connection
-// cuts off is sent again until ctx ends, or Config.FallbackAfter of the Producer
-// is over. The headers that say why are cut where they do not fit in a frame of
-// the connection, see xdeath.MaxHeaderBytes.
-func (s *ExchangeSink) Put(ctx context.Context, m Message, cause error) error {
+func (s *exchangeSink) Put(ctx context.Context, m Message, cause error) error {
+	if err := s.publish(ctx, m, cause); err != nil {
+		return &exactError{err}
+	}
+	return nil
+}
+
+func (s *exchangeSink) publish(ctx context.Context, m Message, cause error) error {
+	var patience time.Duration
+	if caller, ok := ctx.Value(producerKey{}).(*Producer); ok {
+		if caller.conn == s.conn && CauseOf(cause).Passes() {
+			return errOwnBroker
+		}
+		patience = caller.cfg.FallbackAfter
+	}
 	p, err := m.publishing()
 	if err != nil {
 		return err
@@ -115,9 +164,9 @@ func (s *ExchangeSink) Put(ctx context.Context, m Message, cause error) error {
 	// The user-id is archived, not sent: a wrong one may be why we are here.
 	p = copies.Fallback(p, copies.FallbackCopy{
 		Exchange:   m.Exchange,
-		RoutingKey: m.Key,
-		Failure: copies.Failure{
-			Cause:     string(CauseOf(cause)),
+		RoutingKey: m.RoutingKey,
+		Failure: xdeath.Failure{
+			Cause:     CauseOf(cause),
 			Error:     cause.Error(),
 			ErrorType: fmt.Sprintf("%T", cause),
 			At:        time.Now(),
@@ -126,27 +175,33 @@ func (s *ExchangeSink) Put(ctx context.Context, m Message, cause error) error {
 	})
 	sending := &confirm.Message{
 		Exchange:   s.exchange,
-		Key:        m.Key,
+		RoutingKey: m.RoutingKey,
 		Publishing: p,
-		Size:       len(p.Body) + xdeath.HeaderSize(p),
+		Size:       len(p.Body) + header.Size(p),
 		Fit:        fitLetter,
 
-		Patience:       s.patience,
-		AnswerPatience: s.patience,
+		Patience:       patience,
+		AnswerPatience: patience, // the next sink is to have its turn too
 	}
 	s.publisher.Send(ctx, sending)
 	err = sending.Wait(ctx)
 	if cutOff(ctx, err) {
 		_, err = again(ctx, s.publisher, sending, err, cutOff, nil)
 	}
+	if errors.Is(err, confirm.ErrClosed) {
+		return connection.WithClass(fmt.Errorf("the sink %q is closed: a Producer closes the sinks of its Fallback with itself, so give each Producer a sink of its own", s.Name()), connection.Bug)
+	}
 	return err
 }
 
+// errOwnBroker is for a wrapped sink, which the Producer asks because it cannot know.
+var errOwnBroker = connection.WithClass(errors.New("the sink publishes on the Producer's own Conn, so it cannot be reached either"), connection.Transient)
+
 // fitLetter cuts a letter to the frames of the session.
 func fitLetter(m *confirm.Message, frame int) {
-	copies.Cut(m.Publishing, xdeath.HeaderLimit(frame))
-	m.Header = xdeath.HeaderSize(m.Publishing)
+	copies.Cut(m.Publishing, header.Limit(frame))
+	m.Header = header.Size(m.Publishing)
 }
 
-// Close closes the sink's channel.
-func (s *ExchangeSink) Close() error { return s.publisher.Close() }
+// Close is called by the Producer, which closes every sink that is an io.Closer.
+func (s *exchangeSink) Close() error { return s.publisher.Close() }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/internal/holder"
+	"github.com/rehop/rehop/internal/stucktest"
 )
 
 // The first message to a queue without a leader holds back the channel that it was
@@ -36,8 +36,8 @@ func TestAStuckQueueHoldsUpOnlyWhatGoesThere(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			inBubble(t, func(s *scene) {
-				h := holder.New(s.broker.Dial)
+			inBubble(t, func(s *fixture) {
+				h := stucktest.New(s.broker.Dial)
 				conn, err := connection.Open(s.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker/"}, Dial: h.Dial})
 				if err != nil {
 					s.Fatal(err)
@@ -52,7 +52,7 @@ func TestAStuckQueueHoldsUpOnlyWhatGoesThere(t *testing.T) {
 				h.Hold("stuck")
 				var waiting sync.WaitGroup
 				waiting.Go(func() {
-					if r, err := tt.publish(s.Context(), p, Message{Key: "stuck"}); err != nil || r.Place != PlaceQueue {
+					if r, err := tt.publish(s.Context(), p, Message{RoutingKey: "stuck"}); err != nil || r.Place != PlaceQueue {
 						s.Errorf("to the queue that was stuck: %+v, %v", r, err)
 					}
 				})
@@ -61,11 +61,11 @@ func TestAStuckQueueHoldsUpOnlyWhatGoesThere(t *testing.T) {
 					rule string
 					most time.Duration
 				}{
-					{"behind the stuck one, until that is noticed", 2 * time.Second},
+					{"behind the stuck one, until that is known", 4 * time.Second},
 					{"after that", 0},
 				} {
 					began := time.Now()
-					r, err := tt.publish(s.Context(), p, Message{Key: "open"})
+					r, err := tt.publish(s.Context(), p, Message{RoutingKey: "open"})
 					if took := time.Since(began); err != nil || r.Place != PlaceQueue || took > elsewhere.most {
 						s.Errorf("%s: %+v, %v after %v, want within %v", elsewhere.rule, r, err, took, elsewhere.most)
 					}

@@ -3,19 +3,22 @@ package producer
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"time"
+
+	"github.com/rehop/rehop/internal/hooks"
 )
 
 // Trace is a set of hooks for metrics, traces and tests. Nil hooks are not
-// called. Those of one message run one after the other, concurrently with those
-// of other messages, on the goroutine of Publish or on one of the Producer; so
-// they must return soon. A panic in a hook is logged and harms nothing else.
+// called. The hooks of one message run one after the other, concurrently with the
+// hooks of other messages, on the goroutine of Publish or on one of the Producer.
+// So they must return soon. A panic in a hook is logged and harms nothing else.
 type Trace struct {
 	// Publishing: a message has its ID and is about to be checked and sent. The
-	// hook may change it, but not what its Headers and Body refer to: a header
-	// is added to a copy of them.
-	Publishing func(ctx context.Context, m *Message)
+	// hook may change the message, but not the map and the bytes that its Headers and
+	// Body refer to: it adds a header to a copy of the map. It returns ctx, or a ctx derived from it,
+	// such as one with a span. The later hooks of the message and the sinks of the
+	// Fallback get that ctx. Nil counts as ctx.
+	Publishing func(ctx context.Context, m *Message) context.Context
 
 	// Retrying: a try was cut off, because of err, and the message is sent once
 	// more.
@@ -27,46 +30,41 @@ type Trace struct {
 	Published func(ctx context.Context, m Message, r Receipt, took time.Duration)
 }
 
-// hooks are a Trace whose panics go to a log.
-type hooks struct {
-	trace Trace
-	log   *slog.Logger
-}
-
-func (h *hooks) guard(hook string) {
-	if p := recover(); p != nil {
-		h.log.Error("a hook of producer.Trace panicked", "hook", hook, "panic", p, "stack", string(debug.Stack()))
+// merged returns the hooks of all Traces as one Trace.
+func merged(traces []Trace, log *slog.Logger) Trace {
+	s := hooks.Of(traces, log, "producer.Trace")
+	return Trace{
+		Publishing: hooks.Begin(s, "Publishing", func(t Trace) func(context.Context, *Message) context.Context { return t.Publishing }),
+		Retrying:   hooks.Three(s, "Retrying", func(t Trace) func(context.Context, Message, error) { return t.Retrying }),
+		Published: hooks.Four(s, "Published", func(t Trace) func(context.Context, Message, Receipt, time.Duration) {
+			return t.Published
+		}),
 	}
 }
 
-// publishing calls the hook, and returns when the message began if Published
-// needs it.
-func (h *hooks) publishing(ctx context.Context, m *Message) (began time.Time) {
-	if h.trace.Published != nil {
+// publishing calls the hook. It returns the ctx of the message, and when the
+// message began if Published needs it.
+func (t *Trace) publishing(ctx context.Context, m *Message) (_ context.Context, began time.Time) {
+	if t.Published != nil {
 		began = time.Now()
 	}
-	if h.trace.Publishing == nil {
-		return began
+	if t.Publishing == nil {
+		return ctx, began
 	}
-	defer h.guard("Publishing")
 	changed := *m // m itself is to stay on its stack
-	h.trace.Publishing(ctx, &changed)
+	ctx = t.Publishing(ctx, &changed)
 	*m = changed
-	return began
+	return ctx, began
 }
 
-func (h *hooks) retrying(ctx context.Context, m *Message, err error) {
-	if h.trace.Retrying == nil {
-		return
+func (t *Trace) retrying(ctx context.Context, m *Message, err error) {
+	if t.Retrying != nil {
+		t.Retrying(ctx, *m, err)
 	}
-	defer h.guard("Retrying")
-	h.trace.Retrying(ctx, *m, err)
 }
 
-func (h *hooks) published(ctx context.Context, m *Message, r Receipt, began time.Time) {
-	if h.trace.Published == nil {
-		return
+func (t *Trace) published(ctx context.Context, m *Message, r Receipt, began time.Time) {
+	if t.Published != nil {
+		t.Published(ctx, *m, r, time.Since(began))
 	}
-	defer h.guard("Published")
-	h.trace.Published(ctx, *m, r, time.Since(began))
 }

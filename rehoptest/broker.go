@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/rehoptest/internal/model"
@@ -58,14 +59,14 @@ type Broker struct {
 	vhosts    map[string]*model.Broker
 	conns     map[*conn]struct{}
 	listeners map[net.Listener]struct{}
-	stopped   bool // killed
+	stopped   bool // by Kill or Stop
 	closed    bool
 	blocked   string // why publishers are blocked; empty: they are not
 	unblocked chan struct{}
 	dials     int
-	loss      Loss          // of the last end
+	killed    bool          // the last end was a Kill
 	stalled   chan struct{} // closed by Resume; nil: not stalled
-	latency   time.Duration // of all that is sent
+	latency   atomic.Int64  // of all that is sent, in nanoseconds
 
 	wake chan struct{} // the next time may have changed
 	done chan struct{}
@@ -146,10 +147,10 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// errRefused is what a dialler meets where nothing listens.
+// errRefused is the error of a dialler where nothing listens.
 var errRefused = errors.New("connection refused")
 
-// Dial connects to the broker in memory, whatever the address: it is meant for
+// Dial connects to the broker in memory, for any address: it is meant for
 // the Dial of a connection.Config. It fails while the broker is stopped.
 func (b *Broker) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
@@ -216,7 +217,7 @@ func (b *Broker) leave() {
 	}
 }
 
-// clock does what time brings: expiry, and whatever follows from it.
+// clock lets messages and queues expire.
 func (b *Broker) clock() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()

@@ -39,16 +39,16 @@ func failsUntilDead(t *testing.T, version string, kind topology.QueueType) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	orders := topology.WorkQueue{Name: "orders", Type: kind, Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}}}
+	orders := topology.WorkQueue{Name: "orders", Type: kind, Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
 	if err := topology.Declare(t.Context(), conn, topology.Exchange{Name: "shop"}, orders); err != nil {
 		t.Fatal(err)
 	}
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer shop.Close()
-	receipt, err := shop.Publish(t.Context(), producer.Message{Exchange: "shop", Key: "order.paid", Body: []byte("42")})
+	defer publisher.Close()
+	receipt, err := publisher.Publish(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "order.paid", Body: []byte("42")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/rehop/rehop/rehoptest/internal/wire"
 )
 
-// channel is one channel of a connection: what the protocol asks of it. All
+// channel is one channel of a connection, with its state in the protocol. All
 // its methods are called with the broker's mutex held.
 type channel struct {
 	conn    *conn

@@ -31,9 +31,10 @@ type conn struct {
 	unsent   []*channel          // with confirms to send; guarded by b.mu
 	wantsTo  struct{ cancels, blocks, authFailure bool }
 
-	mu     sync.Mutex // guards what is to be written
+	mu     sync.Mutex // guards the bytes to be written
 	out    []byte
-	ending bool // close when out is written
+	marks  []mark // when the parts of out were sent, while the broker is slow
+	ending bool   // close when out is written
 	wake   chan struct{}
 	gone   chan struct{} // closed by cut
 	once   sync.Once
@@ -57,7 +58,7 @@ func (b *Broker) serve(n net.Conn) {
 	})
 }
 
-// closeChannels ends the channels: what they have not settled goes back to the
+// closeChannels ends the channels: messages that they have not settled go back to the
 // queues.
 func (c *conn) closeChannels() {
 	for _, id := range slices.Sorted(maps.Keys(c.channels)) {
@@ -92,12 +93,47 @@ func (c *conn) signal() {
 	}
 }
 
-// send queues what fill appends.
+// send queues the bytes that fill appends.
 func (c *conn) send(fill func([]byte) []byte) {
 	c.mu.Lock()
 	c.out = fill(c.out)
+	if c.b.latency.Load() > 0 {
+		c.mark(time.Now())
+	}
 	c.mu.Unlock()
 	c.signal()
+}
+
+// mark is the end of what was sent until a time.
+type mark struct {
+	end int
+	at  time.Time
+}
+
+// mark notes when the latest bytes of c.out were sent: all are to be late by the same
+// time, however many are under way. c.mu must be held.
+func (c *conn) mark(now time.Time) {
+	if n := len(c.marks); n > 0 && c.marks[n-1].at.Equal(now) {
+		c.marks[n-1].end = len(c.out)
+		return
+	}
+	c.marks = append(c.marks, mark{len(c.out), now})
+}
+
+// take returns what was sent at one time, or all that is not late, and when that was;
+// zero if it is not late. It leaves the rest in spare. c.mu must be held.
+func (c *conn) take(spare []byte) (part []byte, at time.Time) {
+	part, c.out = c.out, spare[:0]
+	if len(c.marks) == 0 {
+		return part, time.Time{}
+	}
+	first := c.marks[0]
+	c.out = append(c.out, part[first.end:]...)
+	c.marks = c.marks[1:]
+	for i := range c.marks {
+		c.marks[i].end -= first.end
+	}
+	return part[:first.end], first.at
 }
 
 // closing is how long a client has to take the last words.
@@ -110,13 +146,16 @@ func (c *conn) write() {
 	defer beat.Stop()
 	for {
 		c.mu.Lock()
-		part, ending, every := c.out, c.ending, c.beat/2
-		if len(part) > 0 {
-			c.out, spare = spare[:0], nil
+		var part []byte
+		var at time.Time
+		ending, every := c.ending, c.beat/2
+		if len(c.out) > 0 {
+			part, at = c.take(spare)
+			spare = nil
 		}
 		c.mu.Unlock()
 		if len(part) > 0 {
-			if !c.pause() {
+			if !c.pause(at) {
 				return
 			}
 			if ending {
@@ -189,7 +228,7 @@ func (c *conn) end(err error) {
 		return wire.AppendClose(b, fault.exception.Code, fault.exception.Reply(), fault.method)
 	})
 	_ = c.net.SetReadDeadline(time.Now().Add(closing))
-	if fault.exception.Code == model.FrameError { // what follows are no frames
+	if fault.exception.Code == model.FrameError { // no frames follow
 		_, _ = io.Copy(io.Discard, c.net)
 		return
 	}
@@ -226,7 +265,7 @@ func failed(err *model.Error, method wire.ID) error {
 	return &fault{err, method}
 }
 
-// refuseFrame answers what is not a frame. A connection that was lost is not
+// refuseFrame answers bytes that are no frame. A connection that was lost is not
 // answered.
 func (c *conn) refuseFrame(err error) {
 	var large *wire.TooLargeError
@@ -238,7 +277,7 @@ func (c *conn) refuseFrame(err error) {
 	}
 }
 
-// handle does what a frame asks.
+// handle carries out a frame.
 func (c *conn) handle(f wire.Frame) error {
 	if f.Type == wire.FrameHeartbeat || f.Channel == 0 {
 		c.b.enter()
@@ -278,14 +317,14 @@ func (c *conn) flush() {
 	c.unsent = c.unsent[:0]
 }
 
-// handleOwn does what a frame of channel 0 asks.
+// handleOwn carries out a frame of channel 0.
 func (c *conn) handleOwn(f wire.Frame) error {
 	if f.Type != wire.FrameMethod {
 		return failed(model.Fail(model.UnexpectedFrame, "frame of type %d on channel 0", f.Type), wire.ID{})
 	}
 	id, m, err := wire.DecodeMethod(f.Payload)
 	if err != nil {
-		return failed(model.Fail(model.SyntaxError, "%v", err), id)
+		return unreadable(err, id)
 	}
 	switch m.(type) {
 	case *wire.Close:
@@ -385,13 +424,11 @@ func (c *conn) awaitResume() bool {
 	}
 }
 
-// pause waits before something is sent, while the broker is stalled or slow.
-func (c *conn) pause() bool {
-	c.b.mu.Lock()
-	latency := c.b.latency
-	c.b.mu.Unlock()
-	if latency > 0 {
-		t := time.NewTimer(latency)
+// pause waits before something is written that was sent at a time, while the broker is
+// stalled or slow.
+func (c *conn) pause(at time.Time) bool {
+	if latency := time.Duration(c.b.latency.Load()); latency > 0 && !at.IsZero() {
+		t := time.NewTimer(time.Until(at.Add(latency)))
 		defer t.Stop()
 		select {
 		case <-t.C:

@@ -13,6 +13,44 @@ import (
 func TestConsumers(t *testing.T) { testRules(t, consuming) }
 
 var consuming = []rule{
+	{"a closed channel's messages come back by the names of those who had them", "", func(c *client, version string) {
+		c.declare("q", "quorum", nil)
+		for i := range 14 {
+			c.publish("q", persistent(string(rune('a'+i))))
+		}
+		for range 10 {
+			c.take("q") // tags 1 to 10
+		}
+		c.must(c.ch.Qos(2, 0, false))
+		c.wantGot(c.consume("q", "z", false, false, nil), "k l")
+		c.wantGot(c.consume("q", "y", false, false, nil), "m n")
+		c.must(c.ch.Close())
+		c.reopen()
+		want := []string{"a", "j", "b", "c", "d", "e", "f", "g", "h", "i", "m", "n", "k", "l"}
+		if version != "3.10" { // consumers first, as they began
+			want = []string{"k", "l", "m", "n", "a", "j", "b", "c", "d", "e", "f", "g", "h", "i"}
+		}
+		c.wantReady("q", want...)
+	}},
+	{"recover: one consumer's messages after the other's", "", func(c *client, _ string) {
+		for _, kind := range kinds {
+			c.declare(kind, kind, nil)
+			for _, body := range []string{"a", "b", "c"} {
+				c.publish(kind, persistent(body))
+			}
+			c.take(kind)
+			c.take(kind)
+			c.must(c.ch.Qos(1, 0, false))
+			x := c.consume(kind, "x", false, false, nil)
+			c.wantGot(x, "c")
+			y := c.consume(kind, "y", false, false, nil)
+			c.must(c.ch.Recover(true)) //nolint:staticcheck // clients may send it
+			c.wantGot(y, "a")
+			c.wantGot(x, "c b")
+			c.must(c.ch.Close())
+			c.reopen()
+		}
+	}},
 	{"prefetch: of each consumer", "", func(c *client, _ string) {
 		for _, kind := range kinds {
 			c.declare(kind, kind, nil)
@@ -32,8 +70,8 @@ var consuming = []rule{
 		c.declare("q", "classic", nil)
 		c.declare("other", "classic", nil)
 		c.publish("other", persistent("m")).Wait()
-		c.get("other") // what was fetched does not count
 		c.must(c.ch.Qos(2, 0, true))
+		c.get("other") // what is fetched does not count
 		a, b := c.consume("q", "a", false, false, nil), c.consume("q", "b", false, false, nil)
 		auto := c.consume("other", "auto", true, false, nil)
 		c.numbered("q", 3)
@@ -51,6 +89,19 @@ var consuming = []rule{
 		c.wantGot(a, "1 3")
 		c.must(b.got[0].Ack(false))
 		c.wantGot(auto, "m")
+	}},
+	{"prefetch: shared, and what was fetched before counts for good", "3.10 4.0", func(c *client, _ string) {
+		c.declare("q", "classic", nil)
+		c.publish("q", persistent("m")).Wait()
+		fetched := c.get("q")
+		in := c.consume("q", "c", false, false, nil)
+		c.must(c.ch.Qos(1, 0, true))
+		c.must(fetched.Nack(false, true))
+		c.wantGot(in, "")
+		c.must(c.ch.Qos(1, 0, false)) // ends it
+		c.wantGot(in, "m")
+		c.declare("quorum", "quorum", nil)
+		c.consume("quorum", "other", false, false, nil)
 	}},
 	{"prefetch: shared is not for quorum queues", "3.10 4.0", func(c *client, _ string) {
 		c.declare("q", "quorum", nil)
@@ -197,7 +248,7 @@ func TestKillGivesBackInOrder(t *testing.T) {
 			c.get("q")
 			want = append(want, body)
 		}
-		c.broker.Kill(0)
+		c.broker.Kill()
 		c.broker.Start()
 		if got := c.ready("q"); !slices.Equal(got, want) {
 			c.Errorf("after Kill: %v, want %v", got, want)

@@ -17,7 +17,7 @@ func TestCountsOfAQuorumQueue(t *testing.T) {
 	nack := func(c *client, d amqp.Delivery) { c.must(d.Nack(false, true)) }
 	reject := func(c *client, d amqp.Delivery) { c.must(d.Reject(true)) }
 	crash := func(c *client, _ amqp.Delivery) {
-		c.broker.CutAll()
+		c.broker.Cut("")
 		c.connect()
 	}
 	one, none := int64(1), any(nil)

@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -42,12 +43,12 @@ func newBrokerOf(t *testing.T, version string, specs ...topology.Spec) (*rehopte
 
 func send(t *testing.T, conn *connection.Conn, messages ...producer.Message) {
 	t.Helper()
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer shop.Close()
-	if _, err := shop.PublishAll(t.Context(), messages); err != nil {
+	defer publisher.Close()
+	if _, err := publisher.PublishAll(t.Context(), messages); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -68,9 +69,11 @@ func arrivals(t *testing.T, conn *connection.Conn, w topology.WorkQueue, handler
 	began := time.Now()
 	all := map[string][]arrival{}
 	consume(t, conn, w, func(_ context.Context, d *consumer.Delivery) error {
-		all[d.ID] = append(all[d.ID], arrival{time.Since(began), d.Attempt, d.Exchange, d.Key, d.Priority, len(xdeath.Strip(d.Headers))})
+		all[d.ID] = append(all[d.ID], arrival{time.Since(began), d.Attempt, d.Exchange, d.RoutingKey, d.Priority, len(header.Strip(d.Headers))})
 		return handler(d)
 	})
+	time.Sleep(3 * time.Second) // on 3.x a queue that may be new is not consumed at once
+	began = time.Now()
 	return func(id string) []arrival {
 		synctest.Wait()
 		return all[id]
@@ -99,9 +102,9 @@ func TestDelaysAreExactAndInNobodysWay(t *testing.T) {
 		var messages []producer.Message
 		for _, d := range delays {
 			for _, to := range []string{"", "shop"} {
-				m := producer.Message{ID: to + d.String(), Exchange: to, Key: "orders", Delay: d, Priority: 3}
+				m := producer.Message{ID: to + d.String(), Exchange: to, RoutingKey: "orders", Delay: d, Priority: 3}
 				if to != "" {
-					m.Key = "order.paid"
+					m.RoutingKey = "order.paid"
 				}
 				messages = append(messages, m)
 			}
@@ -116,8 +119,8 @@ func TestDelaysAreExactAndInNobodysWay(t *testing.T) {
 				t.Errorf("%q came %v, want once after %v:\n%s", m.ID, got, want, broker.Story(m.ID))
 				continue
 			}
-			if a := got[0]; a.exchange != m.Exchange || a.key != m.Key || a.attempt != 1 || a.priority != 3 {
-				t.Errorf("%q came as %+v, want exchange %q, key %q and attempt 1", m.ID, a, m.Exchange, m.Key)
+			if a := got[0]; a.exchange != m.Exchange || a.key != m.RoutingKey || a.attempt != 1 || a.priority != 3 {
+				t.Errorf("%q came as %+v, want exchange %q, key %q and attempt 1", m.ID, a, m.Exchange, m.RoutingKey)
 			}
 		}
 	}, "3.10", "4.0", "4.3")
@@ -129,7 +132,7 @@ func TestDelaysOfMonthsNeedNobody(t *testing.T) {
 		delays := []time.Duration{3 * 365 * 24 * time.Hour, 30 * 24 * time.Hour, 10 * time.Hour, time.Second}
 		var messages []producer.Message
 		for _, d := range delays {
-			messages = append(messages, producer.Message{ID: d.String(), Key: "orders", Delay: d})
+			messages = append(messages, producer.Message{ID: d.String(), RoutingKey: "orders", Delay: d})
 		}
 		began := time.Now()
 		send(t, conn, messages...)
@@ -153,7 +156,7 @@ func TestADelayedMessageFailsLikeAnyOther(t *testing.T) {
 	on(t, func(t *testing.T, version string) {
 		broker, conn := newBrokerOf(t, version, topology.Delays{}, topology.Exchange{Name: "shop"}, orders)
 		of := arrivals(t, conn, orders, func(*consumer.Delivery) error { return errNoPaper })
-		send(t, conn, producer.Message{ID: "1", Exchange: "shop", Key: "order.paid", Delay: 13 * time.Second})
+		send(t, conn, producer.Message{ID: "1", Exchange: "shop", RoutingKey: "order.paid", Delay: 13 * time.Second})
 		time.Sleep(time.Hour)
 		due := 13 * time.Second
 		for i, a := range of("1") {
@@ -167,8 +170,8 @@ func TestADelayedMessageFailsLikeAnyOther(t *testing.T) {
 		if n := len(of("1")); n != 5 || len(letters.Ready) != 1 {
 			t.Fatalf("%d attempts and %d letters, want 5 and 1:\n%s", n, len(letters.Ready), broker.Story("1"))
 		}
-		if h := letters.Ready[0].Headers; h[xdeath.HeaderExchange] != "shop" || h[xdeath.HeaderRoutingKey] != "order.paid" {
-			t.Errorf("the letter says that it came by %v and %v", h[xdeath.HeaderExchange], h[xdeath.HeaderRoutingKey])
+		if h := letters.Ready[0].Headers; h[header.Exchange] != "shop" || h[header.RoutingKey] != "order.paid" {
+			t.Errorf("the letter says that it came by %v and %v", h[header.Exchange], h[header.RoutingKey])
 		}
 	}, "3.10", "4.0", "4.3")
 }
@@ -179,19 +182,19 @@ func TestRetryAfterIsExactWhereDelaysAre(t *testing.T) {
 		specs []topology.Spec
 		want  time.Duration
 	}
-	exact, tiers := 61*time.Second, 5*time.Minute
+	exact, policy := 61*time.Second, 5*time.Minute
 	classic := orders
 	classic.Type = topology.Classic
 	for version, rows := range map[string][]row{
-		"3.10": {{"3.x keeps to its waits, which are safe", []topology.Spec{topology.Delays{}, orders}, tiers}},
+		"3.10": {{"3.x keeps to its waits, which are safe", []topology.Spec{topology.Delays{}, orders}, policy}},
 		"4.0": {
 			{"with delays", []topology.Spec{topology.Delays{}, orders}, exact},
 			{"a classic work queue too", []topology.Spec{topology.Delays{}, classic}, exact},
-			{"without", []topology.Spec{orders}, tiers},
+			{"without", []topology.Spec{orders}, policy},
 		},
 		"4.3": {
 			{"with delays", []topology.Spec{topology.Delays{}, orders}, exact},
-			{"beyond Max it goes round again", []topology.Spec{topology.Delays{Max: 20 * time.Second}, orders}, tiers},
+			{"beyond Max it goes round again", []topology.Spec{topology.Delays{Max: 20 * time.Second}, orders}, policy},
 			{"beyond all, it goes round in the longest", []topology.Spec{topology.Delays{Max: 20 * time.Second}, short()}, exact},
 			{"a wait that is as short is preferred", []topology.Spec{topology.Delays{}, minute()}, exact},
 		},
@@ -231,7 +234,7 @@ func testRetryAfter(t *testing.T, version string, specs []topology.Spec, want ti
 		}
 		return nil
 	})
-	send(t, conn, producer.Message{ID: "1", Key: "orders", Priority: 7, Headers: map[string]any{"a": "b"}})
+	send(t, conn, producer.Message{ID: "1", RoutingKey: "orders", Priority: 7, Headers: map[string]any{"a": "b"}})
 	time.Sleep(time.Hour)
 	got := of("1")
 	if len(got) != 3 {
@@ -261,9 +264,9 @@ func TestATargetThatIsGone(t *testing.T) {
 		var messages []producer.Message
 		for i := range 100 { // more than 32, which an at-least-once queue has in flight
 			messages = append(messages,
-				producer.Message{ID: fmt.Sprintf("gone %d", i), Key: "orders", Delay: 20 * time.Second},
-				producer.Message{ID: fmt.Sprintf("unbound %d", i), Exchange: "shop", Key: "nobody", Delay: 20 * time.Second},
-				producer.Message{ID: fmt.Sprintf("there %d", i), Key: "tickets", Delay: 20 * time.Second})
+				producer.Message{ID: fmt.Sprintf("gone %d", i), RoutingKey: "orders", Delay: 20 * time.Second},
+				producer.Message{ID: fmt.Sprintf("unbound %d", i), Exchange: "shop", RoutingKey: "nobody", Delay: 20 * time.Second},
+				producer.Message{ID: fmt.Sprintf("there %d", i), RoutingKey: "tickets", Delay: 20 * time.Second})
 		}
 		of := arrivals(t, conn, other, done)
 		send(t, conn, messages...)
@@ -284,22 +287,22 @@ func TestATargetThatIsGone(t *testing.T) {
 		if err := topology.Declare(t.Context(), conn, delays, orders); err != nil {
 			t.Fatal(err)
 		}
-		shop, err := producer.New(conn, producer.Config{})
+		publisher, err := producer.New(conn, producer.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer shop.Close()
+		defer publisher.Close()
 		janitor, err := consumer.New(conn, stranded, func(ctx context.Context, d *consumer.Delivery) error {
 			if d.History.Failure.Cause != xdeath.CauseUnroutable {
 				t.Errorf("%q is stranded because of %q, want unroutable", d.ID, d.History.Failure.Cause)
 			}
 			if strings.HasPrefix(d.ID, "unbound") {
-				if d.Exchange != "shop" || d.Key != "nobody" {
-					t.Errorf("%q was for %q, key %q", d.ID, d.Exchange, d.Key)
+				if d.Exchange != "shop" || d.RoutingKey != "nobody" {
+					t.Errorf("%q was for %q, key %q", d.ID, d.Exchange, d.RoutingKey)
 				}
 				return nil
 			}
-			_, err := shop.Publish(ctx, producer.FromDelivery(d.AMQP()))
+			_, err := publisher.Publish(ctx, producer.FromDelivery(d.AMQP()))
 			return err
 		}, consumer.Config{})
 		if err != nil {
@@ -331,7 +334,7 @@ func TestPriorityDelaysNobodyElse(t *testing.T) {
 		for i := range 60 {
 			id := fmt.Sprint(i)
 			due[id] = time.Since(began) + 32*time.Second
-			send(t, conn, producer.Message{ID: id, Key: "orders", Delay: 32 * time.Second, Priority: uint8(1 + 8*(i%2))})
+			send(t, conn, producer.Message{ID: id, RoutingKey: "orders", Delay: 32 * time.Second, Priority: uint8(1 + 8*(i%2))})
 			time.Sleep(time.Second)
 		}
 		time.Sleep(time.Hour)

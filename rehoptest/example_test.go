@@ -20,22 +20,14 @@ import (
 // after 1, 5, 10 and 20 minutes.
 var orders = topology.WorkQueue{
 	Name:     "orders",
-	Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}},
+	Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}},
 	Waits:    delay.Default(),
 }
 
-// newBroker returns a broker and a connection to it, which end with the test.
-func newBroker(t *testing.T) (*rehoptest.Broker, *connection.Conn) {
+// connect connects to a broker and declares the queues; the connection ends with the test.
+func connect(t *testing.T, broker *rehoptest.Broker) *connection.Conn {
 	t.Helper()
-	broker, err := rehoptest.NewBroker(rehoptest.Config{Version: "4.3"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = broker.Close() })
-	conn, err := connection.Open(t.Context(), connection.Config{
-		URLs: []string{"amqp://guest:guest@broker"},
-		Dial: broker.Dial,
-	})
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,18 +35,18 @@ func newBroker(t *testing.T) (*rehoptest.Broker, *connection.Conn) {
 	if err := topology.Declare(t.Context(), conn, topology.Exchange{Name: "shop"}, orders); err != nil {
 		t.Fatal(err)
 	}
-	return broker, conn
+	return conn
 }
 
 // publish publishes an order and returns its id.
 func publish(t *testing.T, conn *connection.Conn) string {
 	t.Helper()
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer shop.Close()
-	receipt, err := shop.Publish(t.Context(), producer.Message{Exchange: "shop", Key: "order.paid", Body: []byte("Anna")})
+	defer publisher.Close()
+	receipt, err := publisher.Publish(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "order.paid", Body: []byte("Anna")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,28 +56,17 @@ func publish(t *testing.T, conn *connection.Conn) string {
 // consume runs a consumer until stop is called, or the test ends.
 func consume(t *testing.T, conn *connection.Conn, w topology.WorkQueue, handler consumer.Handler) (stop func()) {
 	t.Helper()
-	office, err := consumer.New(conn, w, handler, consumer.Config{})
+	worker, err := consumer.New(conn, w, handler, consumer.Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- office.Run(ctx) }()
-	stop = func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-		done <- nil
-	}
-	t.Cleanup(stop)
-	return stop
+	return rehoptest.Run(t, worker.Run)
 }
 
 // A ticket that fails five times is a dead letter after 36 minutes.
 func TestFailedTicketIsADeadLetter(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broker, conn := newBroker(t)
+	rehoptest.Test(t, rehoptest.Config{}, func(t *testing.T, broker *rehoptest.Broker) {
+		conn := connect(t, broker)
 		id := publish(t, conn)
 		attempts := 0
 		consume(t, conn, orders, func(context.Context, *consumer.Delivery) error {
@@ -115,25 +96,25 @@ func (s *sink) Put(_ context.Context, m producer.Message, _ error) error {
 
 // While the broker is away, the fallback takes over.
 func TestFallbackWhileTheBrokerIsAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broker, conn := newBroker(t)
+	rehoptest.Test(t, rehoptest.Config{}, func(t *testing.T, broker *rehoptest.Broker) {
+		conn := connect(t, broker)
 		drawer := &sink{}
-		shop, err := producer.New(conn, producer.Config{Timeout: 5 * time.Second, Fallback: []producer.Sink{drawer}})
+		publisher, err := producer.New(conn, producer.Config{Timeout: 5 * time.Second, Fallback: []producer.Sink{drawer}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer shop.Close()
-		order := producer.Message{Exchange: "shop", Key: "order.paid", Body: []byte("Anna")}
+		defer publisher.Close()
+		order := producer.Message{Exchange: "shop", RoutingKey: "order.paid", Body: []byte("Anna")}
 
-		broker.Kill(rehoptest.LoseMost)
-		receipt, err := shop.Publish(t.Context(), order)
+		broker.Kill()
+		receipt, err := publisher.Publish(t.Context(), order)
 		if err != nil || receipt.Place != producer.PlaceFallback || len(drawer.ids) != 1 {
 			t.Errorf("while the broker is away: %v in %v, the drawer holds %d", err, receipt.Place, len(drawer.ids))
 		}
 
 		broker.Start()
 		time.Sleep(time.Minute) // it is found again
-		receipt, err = shop.Publish(t.Context(), order)
+		receipt, err = publisher.Publish(t.Context(), order)
 		if err != nil || receipt.Place != producer.PlaceQueue {
 			t.Errorf("when it is back: %v in %v", err, receipt.Place)
 		}
@@ -142,8 +123,8 @@ func TestFallbackWhileTheBrokerIsAway(t *testing.T) {
 
 // A roll-out in the middle of a wait loses no ticket and counts its attempts on.
 func TestRollOutInTheMiddleOfAWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		broker, conn := newBroker(t)
+	rehoptest.Test(t, rehoptest.Config{}, func(t *testing.T, broker *rehoptest.Broker) {
+		conn := connect(t, broker)
 		id := publish(t, conn)
 		stop := consume(t, conn, orders, func(context.Context, *consumer.Delivery) error {
 			return errors.New("the printer is out of paper")
@@ -203,7 +184,7 @@ func ExampleBroker_Publish() {
 		panic(err)
 	}
 
-	message := rehoptest.Message{Key: "letters"}
+	message := rehoptest.Message{RoutingKey: "letters"}
 	message.Body = []byte("to whom it may concern")
 	queues, err := broker.Publish(message)
 	if err != nil {

@@ -8,13 +8,10 @@ import (
 	"github.com/rehop/rehop/rehoptest/internal/wire"
 )
 
-// CutAll cuts all connections, as a network that fails: no AMQP close is sent.
-// Messages that a client has not settled go back to their queues.
-func (b *Broker) CutAll() { b.Cut("") }
-
-// Cut cuts the connections whose names contain a text, and returns how many. A
-// connection.Conn names its own after Config.Name, followed by " publish" or
-// " consume".
+// Cut cuts the connections whose names contain a text, "" for all, and returns how
+// many. It acts as a network that fails: the broker sends no AMQP close, and messages
+// that a client has not settled go back to their queues. A connection.Conn names its
+// connections after Config.Name, followed by " publish" or " consume".
 func (b *Broker) Cut(name string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -79,7 +76,7 @@ func (b *Broker) Unblock() {
 
 // Stall stops the broker's reading and writing until Resume, while connections
 // stay open: it sends no heartbeats either, as behind a network that drops
-// everything. Its clock goes on, and it handles what it had read before.
+// everything. Its clock goes on, and it handles the frames that it had read before.
 func (b *Broker) Stall() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,61 +95,53 @@ func (b *Broker) Resume() {
 	}
 }
 
-// Slow makes whatever the broker sends later by d; 0 ends it.
+// Slow delays everything that the broker sends by d; 0 ends it.
 func (b *Broker) Slow(d time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.latency = d
+	b.latency.Store(int64(d))
 }
 
 // Refuse makes a queue of the first virtual host stop answering, as a quorum
 // queue without a leader: publishes to it are not confirmed, its messages stay
-// where they are. With refuse false it answers again, and takes what was
-// published in the meantime. It reports whether there is such a queue.
+// where they are. With refuse false it answers again, and takes the messages of the
+// meantime, but not those whose channel has closed since. Refuse reports whether there is
+// such a queue.
 func (b *Broker) Refuse(queue string, refuse bool) bool {
 	b.enter()
 	defer b.leave()
 	return b.vhost().Refuse(queue, refuse)
 }
 
-// Loss says what a broker loses when it ends.
-type Loss int
-
-const (
-	// LoseMost is the worst that was seen of RabbitMQ: what LoseLeast says, dead
-	// letters that an at-most-once queue has handed to a classic queue within the
-	// last second, and those that expire in an at-most-once queue while the
-	// broker is away and go to a quorum queue, which has no leader when it is
-	// back.
-	LoseMost Loss = iota
-
-	// LoseLeast is what is not meant to outlive a broker: queues and exchanges
-	// that are not durable, and transient messages in classic queues.
-	LoseLeast
-)
-
-// Kill ends the broker as kill -9 does. Dial fails until Start; what clients
-// had not settled counts as a failed delivery.
-func (b *Broker) Kill(loss Loss) {
+// Kill ends the broker as kill -9 does. Dial fails until Start, and every message
+// that a client had not settled counts as a failed delivery.
+//
+// The broker loses as much as RabbitMQ has been seen to lose:
+//   - as after Stop, queues and exchanges that are not durable, and transient messages
+//     in classic queues;
+//   - dead letters that an at-most-once queue has handed to a classic queue within the
+//     last second;
+//   - dead letters for a quorum queue that expire in an at-most-once queue while the
+//     broker is away, because the quorum queue has no leader when the broker is back.
+func (b *Broker) Kill() {
 	b.enter()
 	defer b.leave()
-	b.stop(loss)
+	b.stop(true)
 }
 
-// Stop ends the broker in good order: clients are told 320 CONNECTION_FORCED,
-// and only what LoseLeast says is lost. Dial fails until Start.
+// Stop ends the broker in good order: it tells clients 320 CONNECTION_FORCED, and
+// loses only queues and exchanges that are not durable, and transient messages in
+// classic queues. Dial fails until Start.
 func (b *Broker) Stop() {
 	b.enter()
 	defer b.leave()
 	b.disconnect("", "broker forced connection closure with reason 'shutdown'")
-	b.stop(LoseLeast)
+	b.stop(false)
 }
 
-func (b *Broker) stop(loss Loss) {
+func (b *Broker) stop(killed bool) {
 	if b.stopped {
 		return
 	}
-	b.stopped, b.loss = true, loss
+	b.stopped, b.killed = true, killed
 	for c := range b.conns {
 		if !c.dead && !c.isEnding() {
 			c.cut()
@@ -160,11 +149,11 @@ func (b *Broker) stop(loss Loss) {
 		c.channels, c.dead = map[uint16]*channel{}, true
 	}
 	for _, v := range b.vhosts {
-		v.Stop(loss == LoseMost)
+		v.Stop(killed)
 	}
 }
 
-// Start starts the broker again after Kill or Stop, with what it has kept.
+// Start starts the broker again after Kill or Stop, with everything that it has kept.
 func (b *Broker) Start() {
 	b.mu.Lock()
 	defer b.leave()
@@ -173,6 +162,6 @@ func (b *Broker) Start() {
 	}
 	b.stopped = false
 	for _, v := range b.vhosts {
-		v.Start(time.Now(), b.loss == LoseMost)
+		v.Start(time.Now(), b.killed)
 	}
 }

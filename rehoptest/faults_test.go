@@ -114,13 +114,13 @@ func code(err error) int {
 	return 0
 }
 
-func TestKillKeepsAndLoses(t *testing.T) {
+func TestStopAndKillKeepAndLose(t *testing.T) {
 	for name, test := range map[string]struct {
-		loss rehoptest.Loss
+		end  func(*rehoptest.Broker)
 		dead []string
 	}{
-		"the least": {rehoptest.LoseLeast, []string{"dead"}},
-		"the most":  {rehoptest.LoseMost, nil},
+		"Stop": {(*rehoptest.Broker).Stop, []string{"dead"}},
+		"Kill": {(*rehoptest.Broker).Kill, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, rehoptest.Config{Version: "4.0"}, func(c *client) {
@@ -139,9 +139,9 @@ func TestKillKeepsAndLoses(t *testing.T) {
 				c.must(err)
 				c.wantReady("dead", "dead")
 
-				c.broker.Kill(test.loss)
+				test.end(c.broker)
 				if _, err := c.broker.Dial(c.Context(), "tcp", "broker"); err == nil {
-					c.Error("a broker that was killed takes connections")
+					c.Error("a broker that has ended takes connections")
 				}
 				c.broker.Start()
 				c.connect()
@@ -158,17 +158,21 @@ func TestKillKeepsAndLoses(t *testing.T) {
 }
 
 func TestExpiredWhileTheBrokerIsAway(t *testing.T) {
-	for _, loss := range []rehoptest.Loss{rehoptest.LoseMost, rehoptest.LoseLeast} {
+	for _, killed := range []bool{true, false} {
 		inBubble(t, rehoptest.Config{Version: "3.10"}, func(c *client) {
 			c.declare("work", "quorum", nil)
 			c.declare("wait", "quorum", amqp.Table{"x-message-ttl": int64(60_000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"})
 			c.publish("wait", persistent("m"))
 			synctest.Wait()
-			c.broker.Kill(loss)
+			if killed {
+				c.broker.Kill()
+			} else {
+				c.broker.Stop()
+			}
 			time.Sleep(2 * time.Minute)
 			c.broker.Start()
 			c.connect()
-			if loss == rehoptest.LoseMost {
+			if killed {
 				c.wantReady("work")
 				if story := c.broker.Story("m"); !strings.Contains(story, "lost") {
 					c.Errorf("the story does not tell of the loss:\n%s", story)
@@ -239,7 +243,7 @@ func TestRefusingQueueExpiresLater(t *testing.T) {
 		c.publish("q", persistent("a")).Wait()
 		c.broker.Refuse("q", true)
 		time.Sleep(2 * time.Second)
-		c.broker.Kill(rehoptest.LoseMost)
+		c.broker.Kill()
 		time.Sleep(time.Second)
 		c.broker.Start()
 		c.wantReady("letters")

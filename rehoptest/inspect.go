@@ -10,7 +10,7 @@ import (
 	"github.com/rehop/rehop/rehoptest/internal/model"
 )
 
-// Queue is what a queue holds at one instant.
+// Queue is the content of a queue at one instant.
 type Queue struct {
 	Name      string
 	Type      string // classic or quorum
@@ -25,13 +25,13 @@ type Queue struct {
 // Message is a message in a queue. Headers are as a consumer would get them.
 type Message struct {
 	amqp.Publishing
-	Exchange string
-	Key      string
+	Exchange   string
+	RoutingKey string
 }
 
 func (b *Broker) vhost() *model.Broker { return b.vhosts[b.cfg.Vhosts[0]] }
 
-// Queue returns what is in a queue of the first virtual host, and whether there
+// Queue returns the content of a queue of the first virtual host, and whether there
 // is one of that name.
 func (b *Broker) Queue(name string) (Queue, bool) {
 	b.enter()
@@ -57,7 +57,7 @@ func (b *Broker) Queues() []string {
 func (b *Broker) Publish(m Message) (int, error) {
 	b.enter()
 	defer b.leave()
-	n, err := b.vhost().Publish(model.Publishing{Exchange: m.Exchange, Key: m.Key, Properties: properties(&m.Publishing), Body: m.Body})
+	n, err := b.vhost().Publish(model.Publishing{Exchange: m.Exchange, Key: m.RoutingKey, Properties: properties(&m.Publishing), Body: m.Body})
 	if err != nil {
 		return 0, fmt.Errorf("rehoptest: %w", err)
 	}
@@ -92,7 +92,7 @@ func (b *Broker) DeleteExchange(name string) bool {
 }
 
 // Story returns every step that the messages with an id have taken through the
-// broker, a line each with its time: what a failing test prints.
+// broker, a line each with its time, for a failing test to print.
 func (b *Broker) Story(id string) string {
 	b.enter()
 	defer b.leave()

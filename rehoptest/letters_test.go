@@ -8,8 +8,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/rehoptest"
 )
 
 func TestLetters(t *testing.T) { testRules(t, letters) }
@@ -151,6 +149,94 @@ var letters = []rule{
 		wait, _ := c.broker.Queue("wait")
 		if goesOn := len(work.Ready)+len(wait.Ready) > 0; goesOn != (version == "3.10") {
 			c.Errorf("goes round for ever: %v\n%s", goesOn, c.broker.Story("m"))
+		}
+	}},
+	{"cycles: one that takes no time ends, where RabbitMQ 3.10 would go on", "", func(c *client, version string) {
+		for _, q := range []string{"a", "b"} {
+			c.declare(q, "classic", amqp.Table{"x-max-length": int64(0), "x-dead-letter-exchange": ""})
+		}
+		c.declare("seen", "classic", nil)
+		m := persistent("m")
+		m.Headers = amqp.Table{"CC": []any{"b", "seen"}, "x-death": []any{
+			amqp.Table{"count": int64(1), "queue": "x", "reason": "rejected", "exchange": "", "routing-keys": []any{"x"}},
+			amqp.Table{"count": int64(1), "queue": "y", "reason": "rejected", "exchange": "", "routing-keys": []any{"y"}},
+		}}
+		c.publish("a", m).Wait()
+		seen, _ := c.broker.Queue("seen")
+		story := c.broker.Story("m")
+		told := strings.Contains(story, "goes round without an end")
+		if hidden := version == "3.10"; told != hidden || (len(seen.Ready) > 5) != hidden {
+			c.Errorf("the round was dead-lettered %d times, the story tells of it: %v", len(seen.Ready), told)
+		}
+		c.publish("seen", persistent("n")).Wait() // the broker goes on
+	}},
+	{"keys: those of BCC are left out of later deaths too", "4.0 4.3", func(c *client, _ string) {
+		for _, q := range []string{"a", "b"} {
+			c.declare(q, "classic", amqp.Table{"x-dead-letter-exchange": ""})
+		}
+		m := persistent("m")
+		m.Headers = amqp.Table{"BCC": []any{"b"}}
+		c.publish("a", m)
+		c.must(c.take("a").Nack(false, false))
+		c.take("a")
+		for range 2 {
+			d := c.take("b")
+			list, _ := d.Headers["x-death"].([]any)
+			for _, v := range list {
+				if keys := fmt.Sprint(v.(amqp.Table)["routing-keys"]); keys != "[a]" {
+					c.Errorf("died with the keys %s, want [a]", keys)
+				}
+			}
+			c.must(d.Nack(false, false))
+		}
+	}},
+	{"counts: those of a classic queue come along on 4.3", "", func(c *client, version string) {
+		c.declare("dead", "quorum", nil)
+		c.declare("q", "classic", to("dead"))
+		c.publish("q", persistent("m"))
+		c.must(c.take("q").Nack(false, true)) // no failure
+		c.must(c.take("q").Reject(true))
+		c.must(c.take("q").Reject(false))
+		d := c.get("dead")
+		if counted, _ := d.Headers["x-delivery-count"].(int64); (counted == 2) != (version == "4.3") || d.Redelivered != (version == "4.3") {
+			c.Errorf("x-delivery-count is %v, redelivered %v", counted, d.Redelivered)
+		}
+	}},
+	{"counts: a consumer that waits at a classic queue is not told of them", "4.3", func(c *client, _ string) {
+		c.declare("dead", "classic", nil)
+		c.declare("q", "quorum", to("dead"))
+		for _, waits := range []bool{true, false} {
+			c.publish("q", persistent("m"))
+			var i *inbox
+			if waits {
+				i = c.consume("dead", "c", true, false, nil)
+			}
+			c.must(c.take("q").Reject(false))
+			if waits {
+				c.wantGot(i, "m")
+				if i.got[0].Redelivered {
+					c.Errorf("said to be redelivered")
+				}
+				c.must(c.ch.Cancel("c", false))
+				continue
+			}
+			if d := c.get("dead"); !d.Redelivered {
+				c.Errorf("not said to be redelivered")
+			}
+		}
+	}},
+	{"at-least-once: a queue's own letters are never confirmed on 3.10", "", func(c *client, version string) {
+		c.declare("q", "quorum", amqp.Table{"x-dead-letter-exchange": "", "x-dead-letter-strategy": "at-least-once",
+			"x-overflow": "reject-publish", "x-max-length": int64(2)})
+		c.publish("q", persistent("m"))
+		c.must(c.take("q").Reject(false))
+		c.wantReady("q", "m")
+		taken := 0
+		for c.publish("q", persistent("n")).Wait() {
+			taken++
+		}
+		if want := map[bool]int{true: 1, false: 2}[version == "3.10"]; taken != want {
+			c.Errorf("takes %d messages, want %d", taken, want)
 		}
 	}},
 	{"keys: all of its own, or that of the queue", "", func(c *client, version string) {
@@ -308,7 +394,7 @@ func TestKillTakesNoQueueThatLasts(t *testing.T) {
 		c.broker.Refuse("q", true)
 		c.publish("q", persistent("m"))
 		synctest.Wait()
-		c.broker.Kill(rehoptest.LoseMost)
+		c.broker.Kill()
 		c.broker.Start()
 		if got := strings.Join(c.broker.Queues(), " "); got != "lasting q" {
 			c.Errorf("the broker has kept %s", got)

@@ -24,7 +24,7 @@ func publishing(p *wire.Properties, body []byte) amqp.Publishing {
 	}
 }
 
-// properties are those of a publishing, with empty ones left out, as the client
+// properties are the properties of a publishing, with empty ones left out, as the client
 // library does.
 func properties(p *amqp.Publishing) wire.Properties {
 	w := wire.Properties{

@@ -5,14 +5,14 @@ import (
 	"github.com/rehop/rehop/rehoptest/internal/wire"
 )
 
-// method does what a method asks.
+// method carries out a method.
 func (c *channel) method(f wire.Frame) error {
 	if f.Type != wire.FrameMethod {
 		return failed(model.Fail(model.UnexpectedFrame, "expected method frame, got non method frame instead"), wire.ID{})
 	}
 	id, m, err := wire.DecodeMethod(f.Payload)
 	if err != nil {
-		return failed(model.Fail(model.SyntaxError, "%v", err), id)
+		return unreadable(err, id)
 	}
 	switch m := m.(type) {
 	case *wire.Publish:
@@ -56,7 +56,7 @@ func (c *channel) ok(noWait bool, class, method uint16) {
 	}
 }
 
-// topology does what concerns exchanges and queues, and tells whether the
+// topology carries out methods about exchanges and queues, and tells whether the
 // method does.
 func (c *channel) topology(m any) (*model.Error, bool) {
 	switch m := m.(type) {
@@ -131,7 +131,7 @@ func (c *channel) declareQueue(m *wire.QueueDeclare) *model.Error {
 	return err
 }
 
-// basic does what concerns messages.
+// basic carries out methods about messages.
 func (c *channel) basic(m any) *model.Error {
 	switch m := m.(type) {
 	case *wire.Ack:

@@ -261,7 +261,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := conn.NotifyClose(make(chan *amqp.Error, 1))
-	b.Kill(rehoptest.LoseMost)
+	b.Kill()
 	if err := <-closed; err == nil {
 		t.Error("a killed broker closes in good order")
 	}

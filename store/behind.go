@@ -3,107 +3,74 @@ package store
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
+	"time"
 
-	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
 )
 
-var _ producer.OrderedSink = (*Store)(nil)
+var _ interface { // a Producer looks for these methods
+	producer.Sink
+	PutBehind(ctx context.Context, m producer.Message) (stored bool, err error)
+} = (*Store)(nil)
 
-// PutBehind stores a message if letters with the same exchange and key wait to be
-// forwarded, so that it does not overtake them, and reports whether it did. A
-// Producer that has the Store in its Fallback calls it before it sends a message.
-// Without Config.KeepOrder it does nothing. See Config.KeepOrder for what it knows.
+// PutBehind stores a message if letters of its line wait to be forwarded, so that it
+// does not overtake them, and reports whether it did. A Producer that has the Store in
+// its Fallback calls it before it sends a message. Without Config.KeepOrder it does
+// nothing. See Config.KeepOrder for what it knows.
 func (s *Store) PutBehind(ctx context.Context, m producer.Message) (stored bool, err error) {
-	if !s.cfg.KeepOrder || m.Delay > 0 {
+	if !s.cfg.KeepOrder || m.Delay > 0 || s.own(ctx) {
 		return false, nil
 	}
-	t := target{m.Exchange, m.Key}
-	before, end, waiting := s.tails.behind(t)
-	if !waiting {
+	line := lineOf(m)
+	look, maybe := s.waiting.look(line, s.now())
+	if !maybe {
 		return false, nil
 	}
-	r, err := s.readyRow(m)
+	defer look.end()
+	waits, others, err := s.lineWaits(ctx, line)
 	if err != nil {
-		end(identity{}, nil)
-		return false, connection.WithClass(err, connection.Bug)
+		return false, fmt.Errorf("store: looking for letters before message %q: %w", m.ID, err)
 	}
-	put := false // not the result: it may be written after ctx has ended
-	err = s.writer.do(ctx, func(ctx context.Context, q querier) error {
-		put = false // it may run twice
-		waiting, err := s.anyReady(ctx, q, before)
-		if err != nil || !waiting {
-			return err
-		}
-		put = true
-		return s.insert(ctx, q, []*row{r})
-	})
-	switch {
-	case err != nil:
-		end(r.identity(), err)
-		return false, fmt.Errorf("store: storing message %q: %w", m.ID, err)
-	case !put:
-		end(identity{}, nil)
-		s.tails.gone(t, before)
+	if !waits {
+		look.empty = !others
 		return false, nil
 	}
-	end(r.identity(), nil)
-	s.nudge()
+	l := fromLetter(letter.Unpublished(m, producer.ErrBehind, s.now()))
+	l.State, l.line = Ready, line
+	if _, err := s.put(ctx, l); err != nil {
+		return false, err
+	}
 	return true, nil
 }
 
-// readyRow is the row of a message that Forward is to publish after others.
-func (s *Store) readyRow(m producer.Message) (*row, error) {
-	l := fromLetter(letter.Unpublished(m, producer.ErrBehind, s.now()))
-	l.State = Ready
-	return newRow(l)
-}
-
-// anyReady reports whether one of these letters waits for Forward.
-func (s *Store) anyReady(ctx context.Context, q querier, letters []identity) (bool, error) {
-	for chunk := range slices.Chunk(letters, 250) {
-		var args []any
-		for _, one := range chunk {
-			args = append(args, one.messageID, one.id)
-		}
-		rows, err := q.QueryContext(ctx, s.sql("SELECT id FROM {letters} WHERE state = 'ready' AND (message_id, id) IN "+s.dialect.pairs(len(chunk))+" LIMIT 1"), args...)
-		if err != nil {
-			return false, err
-		}
-		found := rows.Next()
-		if err := rows.Close(); err != nil {
-			return false, err
-		}
-		if err := rows.Err(); err != nil || found {
-			return found, err
-		}
+// lineWaits reports whether a line has letters, and whether any line of its range has.
+func (s *Store) lineWaits(ctx context.Context, line int64) (own, others bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	first, last := rangeOf(line)
+	exists := "EXISTS (SELECT 1 FROM {letters by turn} WHERE state = 'ready' AND line "
+	err = s.db.QueryRowContext(ctx, s.sql("SELECT "+exists+"= ?), "+exists+"BETWEEN ? AND ?)"), line, first, last).Scan(&own, &others)
+	if err != nil {
+		err = explained(err, s.dialect, s.db)
 	}
-	return false, nil
+	return own, others, err
 }
 
-// loadTails learns what earlier processes have left.
-func (s *Store) loadTails(ctx context.Context) error {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT message_id, id, exchange, routing_key FROM {letters} WHERE seq IN (SELECT MAX(seq) FROM {letters} WHERE state = 'ready' AND due = 0 GROUP BY exchange, routing_key)"))
+// noteWaiting learns which lines have letters of earlier processes.
+func (s *Store) noteWaiting(ctx context.Context) error {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT DISTINCT line FROM {letters by turn} WHERE state = 'ready' AND line > 0"))
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer rows.Close()
 	for rows.Next() {
-		var one identity
-		var exchange, key string
-		if err := rows.Scan(&one.messageID, &one.id, &exchange, &key); err != nil {
+		var line int64
+		if err := rows.Scan(&line); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
-		if exchange, err = letter.Unarmour(exchange); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-		if key, err = letter.Unarmour(key); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-		s.tails.begin(target{exchange, key})(one, nil)
+		s.waiting.begin(line)()
 	}
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("store: %w", err)
@@ -111,120 +78,93 @@ func (s *Store) loadTails(ctx context.Context) error {
 	return nil
 }
 
-// forgetTails forgets the targets of which nothing is left, so that those that
-// are never published to again take no memory.
-func (s *Store) forgetTails(ctx context.Context) error {
-	for t, letters := range s.tails.all() {
-		waiting, err := s.anyReady(ctx, s.db, letters)
-		if err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
-		if !waiting {
-			s.tails.gone(t, letters)
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-	}
-	return nil
+// waiting knows which lines may have letters of this process, so that a message of any
+// other line costs no look into the table. It keeps ranges of lines, not lines: it
+// does not grow, and a line beside one that has letters costs a look.
+type waiting struct {
+	mu     sync.Mutex
+	ranges [1 << rangeBits]lineRange
 }
 
-// tails knows, of each target, the letter that was stored last by this process:
-// while it waits, so may others before it. Letters of calls that overlap are
-// stored in an unknown order, and are all remembered.
-type tails struct {
-	mu sync.Mutex
-	of map[target]*tail
+const rangeBits = 12
+
+// lineRange is some lines.
+type lineRange struct {
+	maybe  bool      // there may be letters
+	until  time.Time // a transaction with PutTx may be open until then
+	stored uint64    // counts the letters that were begun to be stored
+	using  int       // letters that are being stored, or may be after a look
 }
 
-type tail struct {
-	letters []identity // in the order in which the calls ended
-	dropped int        // letters that were there before these
-	writing int        // calls that have not ended
+// rangeOf returns the lines of the range that a line is in.
+func rangeOf(line int64) (first, last int64) {
+	const size = 1 << (63 - rangeBits)
+	first = line &^ (size - 1)
+	return first, first | (size - 1)
 }
 
-// begin notes that a letter is being stored. end must be called with its identity
-// and what came of it, or with the zero identity if it was not stored.
-func (t *tails) begin(to target) (end func(identity, error)) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.of[to] == nil {
-		if t.of == nil {
-			t.of = map[target]*tail{}
-		}
-		t.of[to] = &tail{}
-	}
-	return t.writing(to)
-}
+func (w *waiting) of(line int64) *lineRange { return &w.ranges[line>>(63-rangeBits)] }
 
-// behind is begin for a message that is stored only if letters to its target
-// wait, and returns those that may.
-func (t *tails) behind(to target) (letters []identity, end func(identity, error), waiting bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	one := t.of[to]
-	if one == nil || len(one.letters) == 0 {
-		return nil, nil, false // another call that is under way has no order with this one
-	}
-	return slices.Clone(one.letters), t.writing(to), true
-}
-
-func (t *tails) writing(to target) (end func(identity, error)) {
-	one := t.of[to]
-	one.writing++
-	before := one.dropped + len(one.letters)
-	return func(stored identity, err error) {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		one.writing--
-		if stored != (identity{}) {
-			if err == nil { // else it may be stored, and those before it count too
-				one.drop(before - one.dropped)
-			}
-			one.letters = append(one.letters, stored)
-		}
-		t.tidy(to, one)
+// begin notes that a letter of a line is being stored. end must be called when that
+// has ended, whatever came of it.
+func (w *waiting) begin(line int64) (end func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of(line)
+	r.maybe = true
+	r.stored++
+	r.using++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		r.using--
 	}
 }
 
-func (one *tail) drop(n int) {
-	if n > 0 {
-		one.letters = append([]identity(nil), one.letters[n:]...)
-		one.dropped += n
-	}
+// longestTx is how long a transaction with PutTx may be open and keep its place before
+// fresh messages that are published after its commit.
+const longestTx = 10 * time.Minute
+
+// mark notes that a transaction of somebody else stores a letter of a line. Its end is
+// unknown, so the line is looked at until then.
+func (w *waiting) mark(line int64, until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of(line)
+	r.maybe = true
+	r.stored++
+	r.until = until
 }
 
-func (t *tails) tidy(to target, one *tail) {
-	if one.writing == 0 && len(one.letters) == 0 {
-		delete(t.of, to)
-	}
+// look is a look into the table for the letters of a line.
+type look struct {
+	waiting *waiting
+	of      *lineRange
+	stored  uint64
+	began   time.Time
+	empty   bool // the range has no letters
 }
 
-// gone notes that these letters wait no more.
-func (t *tails) gone(to target, letters []identity) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	one := t.of[to]
-	if one == nil {
-		return
+// look begins a look if a line may have letters.
+func (w *waiting) look(line int64, now time.Time) (l *look, maybe bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.of(line)
+	if !r.maybe {
+		return nil, false
 	}
-	n := 0 // they are the first, if others have been added
-	for n < len(one.letters) && slices.Contains(letters, one.letters[n]) {
-		n++
-	}
-	one.drop(n)
-	t.tidy(to, one)
+	r.using++
+	return &look{waiting: w, of: r, stored: r.stored, began: now}, true
 }
 
-// all returns the letters of each target to which nothing is being stored.
-func (t *tails) all() map[target][]identity {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	all := make(map[target][]identity, len(t.of))
-	for to, one := range t.of {
-		if one.writing == 0 {
-			all[to] = slices.Clone(one.letters)
-		}
+// end ends a look. A range that it has found empty needs no other, unless a letter was
+// begun to be stored meanwhile, another look may end with that, or a transaction may be
+// open that has one.
+func (l *look) end() {
+	l.waiting.mu.Lock()
+	defer l.waiting.mu.Unlock()
+	l.of.using--
+	if l.empty && l.of.using == 0 && l.of.stored == l.stored && l.began.After(l.of.until) {
+		l.of.maybe = false
 	}
-	return all
 }

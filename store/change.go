@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -28,7 +27,8 @@ func (s *Store) Archive(ctx context.Context, q Query) (int, error) {
 	return s.setState(ctx, q, Archived)
 }
 
-// Release gives letters to Forward, which publishes them when they are due.
+// Release gives letters to Forward, which publishes them when they are due: a dead letter
+// to the work queue that gave it up, any other to its own exchange and routing key.
 func (s *Store) Release(ctx context.Context, q Query) (int, error) {
 	n, err := s.setState(ctx, q, Ready)
 	s.nudge()
@@ -36,35 +36,35 @@ func (s *Store) Release(ctx context.Context, q Query) (int, error) {
 }
 
 func (s *Store) setState(ctx context.Context, q Query, state State) (int, error) {
-	c, err := s.chosen(q)
-	if err != nil {
-		return 0, err
-	}
-	return s.inPieces(ctx, "UPDATE {letters by number} SET state = ?, lease = '', tries = 0, next_try = due WHERE ", []any{string(state)}, c)
+	return s.change(ctx, q, "UPDATE {letters by number} SET state = ?, lease = '', tries = 0, next_try = due WHERE ", string(state))
 }
 
 // Delete removes letters.
 func (s *Store) Delete(ctx context.Context, q Query) (int, error) {
-	c, err := s.chosen(q)
+	return s.change(ctx, q, "DELETE FROM {letters by number} WHERE ")
+}
+
+// change runs a statement for the letters that a Query selects now.
+func (s *Store) change(ctx context.Context, q Query, statement string, args ...any) (changed int, err error) {
+	if err := q.validateChange(); err != nil {
+		return 0, err
+	}
+	numbers, err := s.selected(ctx, q)
 	if err != nil {
 		return 0, err
 	}
-	return s.inPieces(ctx, "DELETE FROM {letters by number} WHERE ", nil, c)
+	return s.inPieces(ctx, numbers, statement, args, s.unleased(q))
 }
 
-// piece is how many letters one transaction changes: what others write waits for
+// piece is how many letters one transaction changes: the writes of others wait for
 // it.
 const piece = 5000
 
-// inPieces runs a statement for the letters that there are now, a piece at a time.
-// After an error those of former pieces are changed.
-func (s *Store) inPieces(ctx context.Context, statement string, args []any, c *condition) (changed int, err error) {
-	numbers, err := s.numbers(ctx, c, math.MaxInt64)
-	if err != nil {
-		return 0, err
-	}
+// inPieces runs a statement for these letters where they still meet a condition, a
+// piece at a time. After an error the letters of former pieces are changed.
+func (s *Store) inPieces(ctx context.Context, numbers []int64, statement string, args []any, c *condition) (changed int, err error) {
 	for some := range slices.Chunk(numbers, piece) {
-		n, err := s.exec(ctx, statement+among("seq", some)+" AND "+c.String(), slices.Concat(args, c.args)...)
+		n, err := s.exec(ctx, statement+s.dialect.among("seq", some)+" AND "+c.String(), slices.Concat(args, c.args)...)
 		changed += n
 		if err != nil {
 			return changed, err
@@ -73,34 +73,37 @@ func (s *Store) inPieces(ctx context.Context, statement string, args []any, c *c
 	return changed, nil
 }
 
-// numbers returns the letters that meet a condition, up to n, in the order of
-// storing. It reads them at once, because each page of a sorted query would be sorted
-// anew; a million takes 8 MB.
-func (s *Store) numbers(ctx context.Context, c *condition, n int) ([]int64, error) {
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT seq FROM {letters} WHERE "+c.String()+" ORDER BY seq LIMIT ?"), slices.Concat(c.args, []any{n})...)
+// numbers returns the letters that meet a condition, in the order of storing.
+func (s *Store) numbers(ctx context.Context, c *condition) ([]int64, error) {
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT seq FROM {letters} WHERE "+c.String()+" ORDER BY seq"), c.args...)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	defer rows.Close()
-	var numbers []int64
-	for rows.Next() {
-		var number int64
-		if err := rows.Scan(&number); err != nil {
-			return nil, fmt.Errorf("store: %w", err)
-		}
-		numbers = append(numbers, number)
-	}
-	if err := rows.Err(); err != nil {
+	numbers, err := scanNumbers(rows)
+	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	return numbers, nil
 }
 
+// scanNumbers reads rows of one number, and closes them.
+func scanNumbers(rows *sql.Rows) (numbers []int64, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var number int64
+		if err := rows.Scan(&number); err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, number)
+	}
+	return numbers, rows.Err()
+}
+
 // Edit changes the message of the letter with this Number. The letter keeps its
 // Number, which is its place in the order, and its state. It is another message
 // from then on: if the original is stored once more, it becomes a letter of its own
-// and replaces nothing. A dead letter is replayed to its work queue whatever its
-// Exchange and Key are, unless ReplayOptions.To says otherwise. A Due moves along with
+// and replaces nothing. A dead letter is replayed to its work queue with any
+// Exchange and RoutingKey are, unless ReplayOptions.To says otherwise. A Due moves along with
 // the Delay of the message.
 //
 // change is called once, or again if the letter is changed by others meanwhile. Edit
@@ -126,7 +129,7 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	if err != nil {
 		return false, fmt.Errorf("store: %w", err)
 	}
-	letters, err := s.read(ctx, s.db, "WHERE seq = ? AND (lease = '' OR next_try <= ?)", number, s.now().UnixMilli())
+	letters, err := s.read(ctx, whole, "WHERE seq = ? AND (lease = '' OR next_try <= ?)", number, s.now().UnixMilli())
 	if err != nil {
 		return false, err
 	}
@@ -145,8 +148,8 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	if body == nil {
 		body = []byte{}
 	}
-	n, err := s.exec(ctx, "UPDATE {letters} SET lease = '', id = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
-		rand.Text(), millis(r.l.Due), millis(r.l.Due), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.Key), r.properties, r.headers, body, r.size,
+	n, err := s.exec(ctx, "UPDATE {letters by number} SET lease = '', id = ?, line = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, order_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
+		rand.Text(), r.l.line, millis(r.l.Due), millis(r.l.Due), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.RoutingKey), letter.Armour(m.OrderKey), r.properties, r.headers, body, r.size,
 		number, id, failed, s.now().UnixMilli())
 	return n > 0, err
 }
@@ -156,15 +159,16 @@ func (s *Store) edited(l Letter, m producer.Message) (*row, error) {
 	if !l.Due.IsZero() && m.Delay != l.Message.Delay {
 		l.Due = wholeMillis(l.Due.Add(m.Delay - l.Message.Delay))
 	}
-	l.Message = m
+	if l.Message = m; l.line != 0 {
+		l.line = lineOf(m)
+	}
 	if err := m.Validate(); err != nil {
 		return nil, err
 	}
 	return newRow(l)
 }
 
-// Prune deletes archived letters that were stored before a time, and returns
-// how many. Forward does so by itself if Config.KeepArchived is set.
-func (s *Store) Prune(ctx context.Context, before time.Time) (int, error) {
-	return s.Delete(ctx, Query{States: []State{Archived}, Before: before})
+// prune deletes archived letters that were stored before a time, and returns how many.
+func (s *Store) prune(ctx context.Context, before time.Time) (int, error) {
+	return s.Delete(ctx, Query{All: true, States: []State{Archived}, Before: before})
 }

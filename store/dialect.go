@@ -57,15 +57,6 @@ func (d Dialect) incoming(column string) string {
 	return "excluded." + column
 }
 
-// pairs is a list of n pairs of parameters for an IN.
-func (d Dialect) pairs(n int) string {
-	all := strings.Repeat("(?,?),", n-1) + "(?,?)"
-	if d == SQLite {
-		return "(VALUES " + all + ")"
-	}
-	return "(" + all + ")"
-}
-
 // inState is the condition that a letter is in one of these states, with literals:
 // a database uses an index of some states only if it sees which ones are meant.
 func inState(states ...State) string {
@@ -79,7 +70,7 @@ func inState(states ...State) string {
 	}
 	switch {
 	case len(known) == 0:
-		return "1 = 0"
+		return never
 	case ready && len(known) == 1:
 		return "state = 'ready'"
 	case ready:
@@ -102,9 +93,9 @@ func (d Dialect) skipLocked() string {
 func (d Dialect) contains(column string, isBytes bool) string {
 	switch {
 	case d == PostgreSQL && isBytes:
-		return "position(convert_to(?, 'UTF8') in " + column + ") > 0"
+		return "position(CAST(? AS bytea) in " + column + ") > 0"
 	case d == PostgreSQL:
-		return "position(? in " + column + ") > 0"
+		return "position(CAST(? AS text) in " + column + ") > 0"
 	case d == MySQL:
 		return "LOCATE(CAST(? AS BINARY), CAST(" + column + " AS BINARY)) > 0"
 	case isBytes:
@@ -113,21 +104,31 @@ func (d Dialect) contains(column string, isBytes bool) string {
 	return "instr(" + column + ", ?) > 0"
 }
 
-// rowsPerInsert is how many rows one INSERT takes. A statement without a round
-// trip gains nothing from being long.
+// rowsPerInsert is how many rows one INSERT takes. SQLite prepares each statement anew,
+// with code for every index.
 func (d Dialect) rowsPerInsert() int {
 	if d == SQLite {
-		return 8
+		return 32
 	}
 	return 100
 }
 
+// writers is how many transactions store messages at a time.
+func (d Dialect) writers() int {
+	if d == SQLite {
+		return 1
+	}
+	return 4
+}
+
 // among is the condition that a column has one of these numbers, one at least.
-// Neighbours are a range, which costs a database less than a list.
-func among(column string, numbers []int64) string {
+// Neighbours are a range, which costs a database less than a list. Not on MySQL: there a
+// statement that changes a range locks the row behind it too, and waits for it if the
+// transaction of somebody else has it.
+func (d Dialect) among(column string, numbers []int64) string {
 	numbers = slices.Compact(slices.Sorted(slices.Values(numbers)))
 	first, last := numbers[0], numbers[len(numbers)-1]
-	if last-first == int64(len(numbers)-1) {
+	if d != MySQL && last-first == int64(len(numbers)-1) {
 		return fmt.Sprintf("%s BETWEEN %d AND %d", column, first, last)
 	}
 	var b strings.Builder

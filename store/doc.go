@@ -1,10 +1,10 @@
 // Package store keeps messages in a SQL database: messages that could not be
 // published while the broker was away, dead letters, and messages that are due
-// later. [Store.Forward] publishes by itself what needs nobody's attention, once
-// the broker is back. [Store.Replay] publishes what a person has looked at.
+// later. [Store.Forward] publishes the letters that need no person, once the broker is
+// back. [Store.Replay] publishes letters that a person has looked at.
 //
 //	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
-//	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+//	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
 //	forwarder, err := producer.New(conn, producer.Config{}) // without a Fallback
 //	go letters.Forward(ctx, forwarder, store.ForwardConfig{})
 //
@@ -13,8 +13,25 @@
 // The caller supplies the database and its driver. Package store/sqlite, a module
 // of its own, opens a file for programs without a database server. MySQL takes a
 // message only if its max_allowed_packet is larger. While the disk is full nothing
-// is stored and nothing is forwarded, because forwarding writes too. What is stored
-// stays, and is forwarded when there is room.
+// is stored and nothing is forwarded, because forwarding writes too. Stored letters
+// stay, and are forwarded when there is room.
+//
+// # Once
+//
+// A message can be delivered twice. [Store.OnceHandler] runs a handler in a
+// transaction that also notes the message, so that the handler's writes in it happen
+// once for each message. With [Store.PutTx] in the same transaction the messages that the
+// handler publishes are stored once, too. [Store.Once] does the same in a transaction
+// of the caller's own.
+//
+//	handler := consumer.Wrap(func(ctx context.Context, d *consumer.Delivery) error {
+//		tx := store.TxFrom(ctx)
+//		if _, err := tx.ExecContext(ctx, "UPDATE stock SET left = left - 1 WHERE article = ?", d.Type); err != nil {
+//			return err
+//		}
+//		_, err := letters.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.packed", Body: d.Body})
+//		return err
+//	}, letters.OnceHandler)
 //
 // # The table
 //
@@ -25,27 +42,54 @@
 //	id            a hash of message id, exchange, key, queue and body
 //	message_id    the message's own
 //	state         ready, held, parked or archived
+//	line          letters with the same number are forwarded in their order; 0: in any
 //	due           when the message is wanted; 0: at once
 //	next_try      not published before; of a leased letter the end of the lease
-//	exchange, routing_key   where it goes
+//	exchange, routing_key   where it was published to, and goes unless it has a queue
+//	order_key     Message.OrderKey
 //	queue         of a dead letter: the work queue that gave it up
-//	properties    JSON: content_type, correlation_id, timestamp, priority, ...
+//	properties    JSON: content_type, correlation_id, timestamp, priority, origin, ...
 //	headers       JSON that gives back every type, such as {"n": {"$int32": 3}}
 //	body          bytes
 //	size          about what the letter takes in memory
 //	cause, error, error_type, fingerprint   why it is here
 //	attempts      of the handlers
-//	tries, try_error   of forwarding that failed because of message or target
+//	redrives, send_order   times that a person has sent it back, and the order for the last
+//	tries, try_error   of forwarding that failed because of the message or its address
+//	alone         1: the broker has refused it, so it goes on a channel of its own
 //	unconfirmed   publishes without an answer: it may be in its queue
 //	first_failed, failed, stored   when
 //	lease         the process that is publishing it
 //
-// This query, in SQLite's dialect, shows what is stored:
+// This query, in SQLite's dialect, counts the letters:
 //
 //	SELECT state, exchange, cause, count(*), datetime(min(stored)/1000, 'unixepoch')
 //	FROM rehop_letters GROUP BY 1, 2, 3;
 //
-// The table rehop_letters_schema holds the version of the schema. A later
-// version of this package brings it up to date; an earlier one then refuses to
-// open it.
+// The table rehop_letters_inbox has the queue, the message_id and the time (handled)
+// of each message that Once has noted.
+//
+// Names and ids are equal if their bytes are, in every database.
+//
+// The table rehop_letters_schema holds the version of the schema. A program that knows
+// only earlier versions refuses to open the table.
+//
+// # Transactions of the caller
+//
+// [Store.PutTx], [Store.CancelTx] and Once write in a transaction of the caller. On a server such a
+// transaction may stay open for as long as it likes: Forward and the Put of other
+// messages wait for no row that it has locked. SQLite has one writer at a time, so while
+// such a transaction is open nothing else is written to the file.
+//
+// # Looking for letters
+//
+// Letters that are not Ready have an index for each name of a [Query]; on MySQL the
+// indices are those of columns whose names begin with desk_, which are NULL for the
+// others. Letters that are Ready are
+// found fast by message id; any other name is looked for in them one by one.
+//
+// [Store.Find], [Store.Groups], [Store.Trend] and [Store.CountUpTo] answer while a person
+// waits, over a million letters too: where no index has the answer they look at 20,000
+// letters, and say that there may be more. A Text is looked for in that way. Store.Count and the calls
+// that change letters are exact, and take the time that this takes.
 package store

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -39,21 +41,15 @@ type ForwardConfig struct {
 	// lost connection cuts off does not count. Defaults to 20, about an hour.
 	Tries int
 
-	// KeepOrder publishes the letters of each exchange and key in the order of
-	// storing, each after the confirm of the one before. So the letters of one
-	// exchange and key are as fast as the broker's confirms, one by one. A letter
-	// that fails holds up those behind it until it is parked. Letters with a Due join
-	// the order when they are due. Messages that are published directly overtake
-	// letters, unless Config.KeepOrder of the Store is set.
-	KeepOrder bool
-
 	// Lease is how long a process has the letters that it publishes for itself.
 	// After a crash they wait until the lease ends. Publishing may take half of
 	// it. 2 s to 10 min; defaults to 1 min.
 	Lease time.Duration
 
-	// Poll is how often the table is read while nothing is due. Letters of PutTx
-	// and of other processes wait for it. Defaults to 200 ms.
+	// Poll is how often the table is read while nothing is due. Letters of other
+	// processes wait for it, and those of PutTx if their transaction goes on for more
+	// than 5 s after it. All others of this Store are seen at once: those of PutTx some
+	// 40 ms after their commit. Defaults to 200 ms.
 	Poll time.Duration
 
 	// DrainTimeout is how long a stop waits for the answers to what was
@@ -61,7 +57,9 @@ type ForwardConfig struct {
 	// 10 s.
 	DrainTimeout time.Duration
 
-	Trace ForwardTrace
+	// Traces are sets of hooks. The hooks of one kind are called in the order of the
+	// slice; a hook that panics is logged and keeps no other from being called.
+	Traces []ForwardTrace
 }
 
 // ForwardTrace has hooks that are called while letters are forwarded, from
@@ -69,11 +67,25 @@ type ForwardConfig struct {
 type ForwardTrace struct {
 	// Forwarded is called when a message is confirmed, before its letter is
 	// deleted.
-	Forwarded func(Letter, producer.Receipt)
+	Forwarded func(context.Context, Letter, producer.Receipt)
 
 	// Failed is called when a message is not confirmed. Its letter stays, in
 	// this state.
-	Failed func(l Letter, err error, state State)
+	Failed func(ctx context.Context, l Letter, err error, state State)
+}
+
+// forwardHooks are the merged hooks of all Traces; nil: there is none.
+type forwardHooks struct {
+	forwarded func(context.Context, Letter, producer.Receipt)
+	failed    func(context.Context, Letter, error, State)
+}
+
+func (c ForwardConfig) hooks(s *Store) forwardHooks {
+	set := hooks.Of(c.Traces, s.cfg.Logger, "store.ForwardTrace")
+	return forwardHooks{
+		forwarded: hooks.Three(set, "Forwarded", func(t ForwardTrace) func(context.Context, Letter, producer.Receipt) { return t.Forwarded }),
+		failed:    hooks.Four(set, "Failed", func(t ForwardTrace) func(context.Context, Letter, error, State) { return t.Failed }),
+	}
 }
 
 func (c ForwardConfig) withDefaults() ForwardConfig {
@@ -82,12 +94,6 @@ func (c ForwardConfig) withDefaults() ForwardConfig {
 	c.Lease = cmp.Or(c.Lease, time.Minute)
 	c.Poll = cmp.Or(c.Poll, 200*time.Millisecond)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 10*time.Second)
-	if c.Trace.Forwarded == nil {
-		c.Trace.Forwarded = func(Letter, producer.Receipt) {}
-	}
-	if c.Trace.Failed == nil {
-		c.Trace.Failed = func(Letter, error, State) {}
-	}
 	return c
 }
 
@@ -107,41 +113,95 @@ func (c ForwardConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Forward publishes letters that are [Ready] and due, oldest first, until ctx ends.
-// Then it finishes what it is publishing and returns nil. A letter is deleted once
-// its message is confirmed. Run Forward for as long as the service runs, in one
-// process or in several.
-//
-// While the broker is away, or blocks publishers, Forward waits for it and tries
-// nothing. It knows from the Publisher's method AwaitConnection, which a
-// [producer.Producer] has; a Publisher without it is tried with one letter at a
-// time, with pauses. A target (exchange and key) that is missing, is full or does
-// not answer holds up only its own letters. While the database is away Forward
-// waits.
-//
-// A message can arrive twice if the process or the connection dies after the broker
-// has taken it and before its letter is deleted, or if the database is away at that
-// moment for longer than the lease. Both messages have the same message id, and
-// x-rehop-replays counts how often the message left a store.
-//
-// It returns an error for a faulty config, and when the Publisher is closed.
-func (s *Store) Forward(ctx context.Context, p Publisher, cfg ForwardConfig) error {
-	brief := cfg.Trace.Forwarded == nil && cfg.Trace.Failed == nil
+// Forwarder publishes letters in the background, as [Store.Forward] does, and tells how
+// it fares. It is a part of a service.Service, and safe for concurrent use.
+type Forwarder struct {
+	store     *Store
+	publisher Publisher
+	cfg       ForwardConfig
+	health    forwardHealth
+}
+
+// NewForwarder returns a Forwarder, which does nothing until Run. The error says what
+// is wrong with the config.
+func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
 	if p == nil {
 		errs = append(errs, errors.New("store: the Publisher is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return connection.WithClass(err, connection.Bug)
+		return nil, connection.WithClass(err, connection.Bug)
 	}
-	f := &forwarder{
-		store: s, publisher: p, cfg: cfg, brief: brief,
-		endings: make(chan []ending, maxLeases),
-		again:   repeats.New(s.cfg.Logger),
-		targets: map[target]*targetState{},
-		slots:   make(chan struct{}, maxLeases),
-		pace:    pace{rate: cfg.Rate},
+	return &Forwarder{store: s, publisher: p, cfg: cfg, health: forwardHealth{since: s.now()}}, nil
+}
+
+// Run forwards letters until ctx ends: see [Store.Forward]. It may be called again
+// once it has returned, and not before.
+func (f *Forwarder) Run(ctx context.Context) (err error) {
+	if !f.health.begins(f.store.now()) {
+		return connection.WithClass(errors.New("store: Run of the Forwarder is running already"), connection.Bug)
 	}
-	return f.run(ctx)
+	defer func() { f.health.ends(f.store.now(), err) }()
+	f.store.forwarding.Add(1)
+	defer f.store.forwarding.Add(-1)
+	run := &forwarder{
+		store: f.store, publisher: f.publisher, cfg: f.cfg, hooks: f.cfg.hooks(f.store), health: &f.health,
+		results:   make(chan []result, maxLeases),
+		again:     repeats.New(f.store.cfg.Logger),
+		addresses: map[group]*addressState{},
+		trusted:   map[string]bool{},
+		slots:     make(chan struct{}, maxLeases),
+		pace:      resend.Pace{Rate: f.cfg.Rate},
+	}
+	return run.run(ctx)
+}
+
+// Health returns nil while Run forwards letters. Otherwise it returns a
+// *[connection.HealthError]:
+//   - degraded while Run waits for the broker, while the letters to some addresses have
+//     failed for more than 15 s, and while the database has been away for less than 15 s;
+//   - unhealthy while the database has been away for longer, and while Run is not running.
+//
+// Letters that wait for a person are no fault. Health does not wait.
+func (f *Forwarder) Health() error {
+	if h := f.health.check(f.store.now()); h != nil {
+		return h
+	}
+	return nil // not a nil *HealthError
+}
+
+// Forward publishes letters that are [Ready] and due, oldest first, until ctx ends.
+// Then it finishes what it is publishing and returns nil. A letter is deleted once
+// its message is confirmed. Run Forward for as long as the service runs, in one
+// process or in several. It is the Run of a new [Forwarder].
+//
+// While the broker is away, or blocks publishers, Forward waits for it and tries
+// nothing. It knows from the Publisher's method AwaitConnection, which a
+// [producer.Producer] has; a Publisher without it is tried with one letter at a
+// time, with pauses. An exchange and key that is missing, is full or does not answer
+// holds up only its own letters. While the database is away Forward waits.
+//
+// A dead letter that somebody has released goes to the work queue that gave it up and
+// to no other queue, as [Store.Replay] does it. A letter that the broker has refused
+// is published again on a channel of its own, because the broker closes the channel
+// with everything in flight on it. So are letters with a UserID until the broker has
+// taken one with the same UserID. A letter whose message is faulty, or has a Delay
+// that is not declared, is Parked at once.
+//
+// A message can arrive twice if the process or the connection dies after the broker
+// has taken it and before its letter is deleted, or if the database is away at that
+// moment for longer than the lease. On SQLite a power cut may bring back letters that
+// were deleted just before, too: Forward does not wait for the disk with the lock of the
+// file while the service writes to it. Both messages have the same message id, and
+// x-rehop-replays counts how often the message left a store after it had been
+// published before; messages of PutTx and PutAt come without it.
+//
+// It returns an error for a faulty config, and when the Publisher is closed.
+func (s *Store) Forward(ctx context.Context, p Publisher, cfg ForwardConfig) error {
+	f, err := s.NewForwarder(p, cfg)
+	if err != nil {
+		return err
+	}
+	return f.Run(ctx)
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/internal/resend"
 )
 
 // maxLeases is how many leases one Forward has at a time.
@@ -20,15 +22,20 @@ type forwarder struct {
 	store     *Store
 	publisher Publisher
 	cfg       ForwardConfig
-	brief     bool // nobody wants to see whole letters
-	endings   chan []ending
+	hooks     forwardHooks
+	health    *forwardHealth
+	results   chan []result
 	again     *repeats.Log
-	slots     chan struct{} // one element for each lease
-	pace      pace
+	own       sync.Once     // says that the Publisher falls back into the Store
+	slots     chan struct{} // one element for each lease that gets answers
+	pace      resend.Pace
+
+	silentLetters atomic.Int64 // that wait for their answers without a slot
 
 	mu        sync.Mutex
-	targets   map[target]*targetState
-	fruitless int // groups in a row of which the broker has answered to no message
+	addresses map[group]*addressState
+	trusted   map[string]bool // user ids that the broker has taken
+	fruitless int             // groups in a row of which the broker has answered to no message
 	fatal     error
 	stop      context.CancelCauseFunc
 }
@@ -49,7 +56,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	})
 	defer late.Stop()
 	groups.Wait()
-	close(f.endings)
+	close(f.results)
 	settling.Wait()
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,6 +67,7 @@ func (f *forwarder) run(ctx context.Context) error {
 func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) {
 	var failures int // of the database, in a row
 	var recovered time.Time
+	var behind int64 // the line that the next look begins behind
 	for ctx.Err() == nil {
 		if f.store.now().Sub(recovered).Abs() > time.Minute {
 			recovered = f.store.now()
@@ -69,13 +77,16 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 			continue
 		}
 		n := f.wanted()
+		f.giveWay(ctx)
 		select {
 		case f.slots <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
+		brief := f.hooks.forwarded == nil && f.hooks.failed == nil
 		// A lease that the stop cut off would keep the letters from everybody until its end.
-		l, err := f.lease(context.WithoutCancel(ctx), n)
+		l, err := f.store.lease(context.WithoutCancel(ctx), n, f.cfg.Lease, brief, behind)
+		f.health.becomes(&f.health.database, err, time.Now())
 		if err != nil && ctx.Err() == nil {
 			failures++
 			f.again.Warn("store: cannot lease letters", err, "failures", failures)
@@ -84,15 +95,18 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 			continue
 		}
 		failures = 0
+		behind = l.lines.last
 		if len(l.letters)+len(l.broken) == 0 {
 			<-f.slots
-			f.idle(ctx, f.cfg.Poll)
+			if !l.lines.more {
+				f.idle(ctx, f.cfg.Poll)
+			}
 			continue
 		}
-		f.pace.wait(ctx, len(l.letters))
-		f.dispatch(work, l, groups)
+		f.pace.Wait(ctx, len(l.letters))
+		ended := f.dispatch(work, l, groups)
 		if n == 1 { // one at a time until one arrives
-			groups.Wait()
+			ended.Wait()
 		}
 	}
 }
@@ -104,9 +118,11 @@ func (f *forwarder) connected(ctx context.Context) bool {
 	if !ok {
 		return true
 	}
+	f.health.becomes(&f.health.broker, errAwaiting, time.Now())
 	err := p.AwaitConnection(ctx)
 	switch {
 	case err == nil:
+		f.health.becomes(&f.health.broker, nil, time.Now())
 		return true
 	case ctx.Err() != nil:
 	case connection.ClassOf(err) == connection.Bug || errors.Is(err, connection.ErrClosed):
@@ -122,8 +138,8 @@ func (f *forwarder) connected(ctx context.Context) bool {
 func (f *forwarder) wanted() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.fruitless >= 4 {
-		return 1
+	if _, knows := f.publisher.(awaiter); !knows && f.fruitless >= 4 {
+		return 1 // its broker may be away
 	}
 	if f.cfg.Rate > 0 {
 		return min(max(f.cfg.Rate/10, 1), f.cfg.Batch)
@@ -131,21 +147,32 @@ func (f *forwarder) wanted() int {
 	return f.cfg.Batch
 }
 
-func (f *forwarder) lease(ctx context.Context, n int) (leased, error) {
-	if f.cfg.KeepOrder {
-		return f.store.leaseHeads(ctx, n, f.cfg.Lease, f.brief)
-	}
-	return f.store.lease(ctx, n, f.cfg.Lease, f.brief)
-}
-
 // idle waits for something to become ready, or for a time.
 func (f *forwarder) idle(ctx context.Context, long time.Duration) {
 	timer := time.NewTimer(long)
 	defer timer.Stop()
-	select {
-	case <-f.store.wake:
-	case <-timer.C:
-	case <-ctx.Done():
+	look := time.NewTimer(firstLook)
+	defer look.Stop()
+	for pause := firstLook; ; pause = min(2*pause, longestLook) {
+		select {
+		case <-f.store.wake:
+			return
+		case <-timer.C:
+			return
+		case <-ctx.Done():
+			return
+		case <-f.store.uncommitted.added:
+			pause = firstLook
+		case <-look.C:
+			committed, left := f.store.look(ctx)
+			if committed {
+				return
+			}
+			if !left {
+				continue
+			}
+		}
+		look.Reset(pause)
 	}
 }
 
@@ -156,10 +183,7 @@ func (f *forwarder) tidy(ctx context.Context) {
 		f.store.cfg.Logger.Warn("store: letters waited for a time that a clock set back had put far ahead; they are due now", "letters", n)
 	}
 	if keep := f.store.cfg.KeepArchived; err == nil && keep > 0 {
-		_, err = f.store.Prune(ctx, f.store.now().Add(-keep))
-	}
-	if err == nil {
-		err = f.store.forgetTails(ctx)
+		_, err = f.store.prune(ctx, f.store.now().Add(-keep))
 	}
 	if err != nil && ctx.Err() == nil {
 		f.store.cfg.Logger.Warn("store: cannot tidy up", "error", err)
@@ -174,4 +198,71 @@ func (f *forwarder) failed(err error) {
 		f.fatal = fmt.Errorf("store: Forward: %w", err)
 	}
 	f.stop(err)
+}
+
+// giveWay pauses before Forward writes. SQLite has one writer at a time and no queue for
+// it: requests that write to the same file must find it free most of the time. While no
+// transaction of the service has been seen for a second there is no pause.
+func (f *forwarder) giveWay(ctx context.Context) {
+	if !f.store.servesWriters() {
+		return
+	}
+	timer := time.NewTimer(20 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// servesWriters reports whether requests of the service write to the same SQLite file.
+func (s *Store) servesWriters() bool {
+	return s.dialect == SQLite && s.now().Sub(time.Unix(0, s.lastTx.Load())).Abs() <= time.Second
+}
+
+// settleAll settles what has ended, as much at a time as there is.
+func (f *forwarder) settleAll(work context.Context) {
+	for batch := range f.results {
+		f.giveWay(work)
+	more:
+		for len(batch) < 2000 {
+			select {
+			case results, open := <-f.results:
+				if !open {
+					break more
+				}
+				batch = append(batch, results...)
+			default:
+				break more
+			}
+		}
+		f.settle(work, batch)
+	}
+}
+
+// settle tries until it has worked or the leases are over; then the letters
+// are somebody else's.
+func (f *forwarder) settle(work context.Context, batch []result) {
+	deadline := time.Now().Add(f.cfg.Lease)
+	for failures := 1; ; failures++ {
+		err := f.store.settle(context.WithoutCancel(work), batch)
+		if err == nil {
+			if f.store.cfg.KeepOrder {
+				f.store.nudge() // those behind need not wait any more
+			}
+			return
+		}
+		f.again.Warn("store: cannot settle letters", err, "letters", len(batch), "failures", failures)
+		timer := time.NewTimer(pause(failures, 100*time.Millisecond, 5*time.Second))
+		select {
+		case <-timer.C:
+		case <-work.Done():
+			timer.Stop()
+			return
+		}
+		if time.Now().After(deadline) {
+			f.store.cfg.Logger.Error("store: letters were published and could not be deleted: they will be published again", "letters", len(batch), "error", err)
+			return
+		}
+	}
 }

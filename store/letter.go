@@ -3,6 +3,7 @@ package store
 import (
 	"time"
 
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -31,7 +32,7 @@ type Letter struct {
 	State  State
 
 	// Message as it is published again. Its Headers are as they arrived; a
-	// Producer leaves those of the broker and of the SDK out.
+	// Producer leaves the headers of the broker and of rehop out.
 	Message producer.Message
 
 	Queue     string       // of a dead letter: the work queue that gave it up
@@ -40,12 +41,14 @@ type Letter struct {
 	ErrorType string
 
 	// Fingerprint is the same for all letters of one reason: the work queue (or
-	// the exchange, for what was in none), the cause, the type of the error, and
-	// the first line of its text, but for what is quoted or has a digit: numbers,
-	// times and ids.
+	// the exchange, if the message was in none), the cause, the type of the error, and
+	// the first line of its text without quoted words and words with a digit, such as
+	// numbers, times and ids.
 	Fingerprint string
 
-	Attempts int // of the handlers, of a dead letter
+	Attempts  int    // of the handlers, of a dead letter
+	Redrives  int    // times that a person had sent the message back before
+	SendOrder string // id of the order by which a person sent it back last
 
 	Tries       int    // of forwarding that failed because of the message or its target
 	TryError    string // of the last one
@@ -53,13 +56,26 @@ type Letter struct {
 
 	// Due is when the message is wanted; zero: at once. A message with a Delay is
 	// due when that has passed, counted from when it was stored. Forward publishes
-	// it then, without a Delay, and Replay before then with what is left of it.
+	// it then, without a Delay, and Replay before then with the rest of the Delay.
 	Due         time.Time
 	NextTry     time.Time // of a leased letter: when the lease ends; zero: at once
 	FirstFailed time.Time
 	Failed      time.Time
 	Stored      time.Time
 	Lease       string // who is publishing it; empty: nobody
+
+	line  int64 // that it stands in; 0: none
+	alone bool  // the broker has refused it: see confirm.Alone
+}
+
+// resent is the message of a letter as it is published now.
+func (l *Letter) resent(now time.Time) producer.Message {
+	m := resend.Message(l.Message, l.Queue)
+	if l.Cause != "" { // else it was never published before
+		m.Replays++
+	}
+	m.Delay = l.delayLeft(now)
+	return m
 }
 
 // delayLeft is the Delay with which the message is published now.
@@ -74,6 +90,7 @@ func (l Letter) delayLeft(now time.Time) time.Duration {
 type Group struct {
 	Fingerprint string
 	Count       int
+	More        bool      // there are more letters than Count
 	First, Last time.Time // failures
-	Example     Letter    // the one stored first
+	Example     Letter    // the one that failed first, without its Body
 }

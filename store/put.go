@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -23,8 +24,9 @@ var _ producer.Sink = (*Store)(nil)
 // turns out then that there is no queue for it, it is tried again, as
 // ForwardConfig.Tries says, and Parked in the end; Letter.TryError tells.
 //
-// A message that is in the store already (same message id, exchange, key and body)
-// is stored once. It keeps its place in the order, and the rest is replaced.
+// A message that is in the store already (same message id, exchange, routing key and
+// body) is stored once. It keeps its place in the order, and the rest is replaced. If it
+// is [Parked] it stays so: only Release and Replay end that.
 //
 // The Delay of a message runs on here: the letter is due when it has passed, see
 // Letter.Due.
@@ -43,13 +45,13 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 	l.Unconfirmed = count(f.Unconfirmed)
 	l.Due = dueAfter(f.Stored, m.Delay)
 	l.NextTry = l.Due
-	if !s.cfg.KeepOrder || l.State != Ready || m.Delay > 0 {
-		_, err := s.put(ctx, l)
-		return err
+	if s.own(ctx) {
+		return connection.WithClass(fmt.Errorf("store: %w", errOwn), connection.Bug)
 	}
-	end := s.tails.begin(target{m.Exchange, m.Key})
-	stored, err := s.put(ctx, l)
-	end(stored, err)
+	if s.cfg.KeepOrder && l.State == Ready && m.Delay <= 0 {
+		l.line = lineOf(m)
+	}
+	_, err := s.put(ctx, l)
 	return err
 }
 
@@ -74,7 +76,7 @@ func wholeMillis(t time.Time) time.Time {
 func fromLetter(l letter.Letter) Letter {
 	return Letter{
 		Message: l.Message, Queue: l.Queue, Cause: l.Cause, Error: l.Error, ErrorType: l.ErrorType,
-		Attempts: l.Attempts, FirstFailed: l.FirstFailed, Failed: l.Failed, Stored: l.Stored,
+		Attempts: l.Attempts, Redrives: l.Redrives, SendOrder: l.SendOrder, FirstFailed: l.FirstFailed, Failed: l.Failed, Stored: l.Stored,
 	}
 }
 
@@ -85,90 +87,128 @@ func fromLetter(l letter.Letter) Letter {
 //
 // A letter that is delivered twice is stored once, unless it has no message id.
 // While the database does not take it the letter is held and tried again, as by
-// [consumer.Requeue].
+// [consumer.Unavailable].
 func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	l := fromLetter(letter.Dead(d, s.now()))
 	l.State = Held
 	if _, err := s.put(ctx, l); err != nil {
-		return consumer.Requeue(err)
+		return consumer.Unavailable(err)
 	}
 	return nil
 }
 
-// put returns the identity of the row, unless it cannot be one.
-func (s *Store) put(ctx context.Context, l Letter) (identity, error) {
+// put stores a letter and returns the message's id.
+func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
 	r, err := newRow(l)
 	if err != nil {
-		return identity{}, connection.WithClass(err, connection.Bug)
+		return "", connection.WithClass(err, connection.Bug)
+	}
+	if l.line != 0 {
+		defer s.waiting.begin(l.line)()
 	}
 	if err := s.writer.put(ctx, r); err != nil {
-		return r.identity(), fmt.Errorf("store: storing message %q: %w", l.Message.ID, err)
+		return "", fmt.Errorf("store: storing message %q: %w", l.Message.ID, err)
 	}
 	if l.State == Ready {
 		s.nudge()
 	}
-	return r.identity(), nil
+	return l.Message.ID, nil
 }
 
 // PutTx stores messages in a transaction of the caller, on the database of the
 // Store. [Store.Forward] publishes them once the transaction is committed, and only
 // then. This is the transactional outbox. A Delay counts from PutTx, which returns
 // the messages' ids in their order; a message without an id gets one. If any message
-// is faulty, nothing is written and the error names all faults of all messages.
-func (s *Store) PutTx(ctx context.Context, tx *sql.Tx, messages ...producer.Message) (ids []string, err error) {
+// is faulty, or is the same as another one (same message id, exchange, routing key and
+// body), nothing is written and the error names all faults of all messages.
+//
+// An open transaction delays nobody else on a server. SQLite has one writer at a time:
+// what is written to the file waits until the transaction ends. The log tells of a
+// *sql.Tx that is still open after a minute, at a later PutTx: its Commit may be
+// forgotten.
+func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) (ids []string, err error) {
 	now := s.now()
-	var rows []*row
+	var batch []*write
 	var errs []error
-	if tx == nil {
+	if tx == nil || tx == Tx((*sql.Tx)(nil)) {
 		errs = append(errs, errors.New("store: tx is nil"))
 	}
+	first := map[rowKey]int{}
 	for i, m := range messages {
-		r, err := s.fresh(m, now, time.Time{})
+		l, err := s.fresh(ctx, m, now, time.Time{})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("store: messages[%d]: %w", i, err))
 			continue
 		}
-		rows, ids = append(rows, r), append(ids, r.l.Message.ID)
+		if s.cfg.KeepOrder && m.Delay <= 0 {
+			l.line = lineOf(m)
+		}
+		r, err := newRow(l)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("store: messages[%d]: %w", i, err))
+			continue
+		}
+		if before, same := first[r.key()]; same {
+			errs = append(errs, fmt.Errorf("store: messages[%d] is the same as messages[%d]: its id %q, its address and its body", i, before, l.Message.ID))
+		}
+		first[r.key()] = i
+		batch, ids = append(batch, &write{row: r}), append(ids, l.Message.ID)
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, connection.WithClass(err, connection.Bug)
 	}
-	var batch []*write
-	for _, r := range rows {
-		batch = append(batch, &write{row: r})
+	s.lastTx.Store(now.UnixNano())
+	for _, one := range batch {
+		if line := one.row.l.line; line != 0 {
+			s.waiting.mark(line, now.Add(longestTx))
+		}
 	}
 	if err := s.writer.run(ctx, tx, batch); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return nil, fmt.Errorf("store: %w", s.inTx(err))
 	}
+	if len(batch) > 0 && s.forwarding.Load() > 0 {
+		s.uncommitted.add(batch[len(batch)-1].row.key(), now)
+	}
+	s.openTxs.note(tx, now, s.cfg.Logger)
 	return ids, nil
+}
+
+// inTx explains an error of a statement in a transaction of the caller.
+func (s *Store) inTx(err error) error {
+	text := strings.ToLower(err.Error())
+	if strings.Contains(text, s.cfg.Table) && (strings.Contains(text, "no such table") || strings.Contains(text, "exist")) {
+		return connection.WithClass(fmt.Errorf("%w: the transaction is one of another database than that of the Store, which has its table %s", err, s.cfg.Table), connection.Bug)
+	}
+	return err
 }
 
 // PutAt stores a message that [Store.Forward] publishes when it is due, or at once
 // if due has passed. A Delay is added to that. Until then the message can be found,
-// changed and cancelled.
+// changed and cancelled. The same message (same message id, exchange, routing key and
+// body) is stored once, and is due at the date of the last call.
+//
 // PutAt returns the message's id; a message without an id gets one.
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {
-	r, err := s.fresh(m, s.now(), due)
+	l, err := s.fresh(ctx, m, s.now(), due)
 	if err != nil {
 		return "", connection.WithClass(fmt.Errorf("store: %w", err), connection.Bug)
 	}
-	if err := s.writer.put(ctx, r); err != nil {
-		return "", fmt.Errorf("store: storing message %q: %w", r.l.Message.ID, err)
-	}
-	s.nudge()
-	return r.l.Message.ID, nil
+	return s.put(ctx, l)
 }
 
-// fresh is the row of a message that was never published.
-func (s *Store) fresh(m producer.Message, now, due time.Time) (*row, error) {
-	if err := m.Validate(); err != nil {
-		return nil, err
-	}
+// fresh is the letter of a message that was never published.
+func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Time) (Letter, error) {
 	if m.ID == "" {
 		m.ID = rand.Text()
 	}
 	if m.Timestamp.IsZero() {
 		m.Timestamp = now
+	}
+	if s.storing != nil {
+		s.storing(ctx, &m)
+	}
+	if err := m.Validate(); err != nil {
+		return Letter{}, err
 	}
 	if due = wholeMillis(due); m.Delay > 0 {
 		from := now
@@ -177,12 +217,60 @@ func (s *Store) fresh(m producer.Message, now, due time.Time) (*row, error) {
 		}
 		due = dueAfter(from, m.Delay)
 	}
-	return newRow(Letter{State: Ready, Message: m, Due: due, NextTry: due, Stored: now})
+	return Letter{State: Ready, Message: m, Due: due, NextTry: due, Stored: now}, nil
 }
 
 // Cancel takes back the messages of PutAt and PutTx with this message id that
 // are not being published yet, and returns how many there were.
-func (s *Store) Cancel(ctx context.Context, messageID string) (int, error) {
-	return s.exec(ctx, "DELETE FROM {letters} WHERE message_id = ? AND state = 'ready' AND cause = '' AND (lease = '' OR next_try <= ?)",
-		letter.Armour(messageID), s.now().UnixMilli())
+func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, err error) {
+	err = s.write(ctx, func(ctx context.Context, tx Tx) error {
+		cancelled, err = s.cancel(ctx, tx, messageID)
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("store: %w", err)
+	}
+	return cancelled, nil
+}
+
+// CancelTx is Cancel in a transaction of the caller, on the database of the Store: the
+// messages are taken back once it is committed, and only then. Until it ends they are
+// not published.
+func (s *Store) CancelTx(ctx context.Context, tx Tx, messageID string) (cancelled int, err error) {
+	if tx == nil || tx == Tx((*sql.Tx)(nil)) {
+		return 0, connection.WithClass(errors.New("store: tx is nil"), connection.Bug)
+	}
+	s.lastTx.Store(s.now().UnixNano())
+	if cancelled, err = s.cancel(ctx, tx, messageID); err != nil {
+		return 0, fmt.Errorf("store: %w", s.inTx(err))
+	}
+	return cancelled, nil
+}
+
+// cancel deletes letters by their numbers: in a transaction that keeps what it has
+// read, as those of MySQL do, a DELETE by message id would lock the places beside it,
+// and with them the Put of others.
+func (s *Store) cancel(ctx context.Context, tx Tx, messageID string) (cancelled int, err error) {
+	now := s.now().UnixMilli()
+	which := "state = 'ready' AND cause = '' AND (lease = '' OR next_try <= ?)"
+	rows, err := tx.QueryContext(ctx, s.sql("SELECT seq FROM {letters} WHERE message_id = ? AND "+which), letter.Armour(messageID), now)
+	if err != nil {
+		return 0, err
+	}
+	numbers, err := scanNumbers(rows)
+	if err != nil {
+		return 0, err
+	}
+	for _, number := range numbers {
+		result, err := tx.ExecContext(ctx, s.sql("DELETE FROM {letters} WHERE seq = ? AND "+which), number, now)
+		if err != nil {
+			return 0, err
+		}
+		n, err := result.RowsAffected()
+		if err != nil {
+			return 0, err
+		}
+		cancelled += int(n)
+	}
+	return cancelled, nil
 }

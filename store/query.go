@@ -1,13 +1,13 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/letter"
@@ -15,39 +15,97 @@ import (
 )
 
 // Query selects letters. A letter must match each field that is set. The zero Query
-// selects all letters. Park, Archive, Release and Delete refuse it, unless All is
-// set, and they refuse a Limit. Replay does not refuse it: see [Store.Replay].
+// selects all letters for Find, Count and Groups.
+//
+// Calls that change letters (Park, Archive, Release, Delete and Replay) refuse a Query
+// that names nothing but states, times or After, unless All is set: a list that has
+// turned out nil, or a name that has turned out empty, must not select everything. A
+// list that is empty and not nil selects nothing.
 type Query struct {
-	All bool // allows Park, Archive, Release and Delete to change every letter
+	// All allows calls that change letters to change every letter of the States,
+	// times and numbers that are named.
+	All bool
 
-	States      []State // any of these
-	MessageIDs  []string
-	Numbers     []int64 // Letter.Number
+	States      []State  // any of these
+	MessageIDs  []string // any of these, up to 10,000
+	Numbers     []int64  // Letter.Number, any of these; up to 10,000 for Find, Count and Groups
 	Queue       string
 	Exchange    string
-	Key         string
+	RoutingKey  string
 	Cause       xdeath.Cause
 	ErrorType   string
 	Fingerprint string
 
 	// Text is contained in the error, the headers or the body. Upper and lower
-	// case differ.
+	// case differ. The database reads the letters that the other fields leave: Find
+	// and Groups as many as their bounds allow, other calls all.
 	Text string
 
 	// From and Before bound when the letter was stored; From is included.
 	From, Before time.Time
 
-	// Scheduled selects letters that Forward has but that are not due yet: those of
-	// PutAt, and messages with a Delay.
+	// FailedFrom and FailedBefore bound when the letter failed; FailedFrom is
+	// included. A letter that has not failed is in no bound.
+	FailedFrom, FailedBefore time.Time
+
+	// Scheduled selects letters that are Ready and not due yet: letters of PutAt, and
+	// messages with a Delay.
 	Scheduled bool
 
-	// After is the Number of the last letter of the page before. Find orders by
-	// Number.
+	// After selects letters with a greater Number. For the next page it is the next of
+	// the Find before.
 	After int64
 
-	// Limit is how many Find and Groups return. Defaults to 100. Count and Replay
-	// ignore it.
+	// Limit is how many letters Find returns, and how many groups Groups returns; it
+	// defaults to 100. Other calls refuse it.
 	Limit int
+}
+
+// maxListed is how many ids or numbers a Query may name: databases bound the parameters
+// of a statement.
+const maxListed = 10_000
+
+func (q Query) validate() error {
+	var errs []error
+	if n := len(q.MessageIDs); n > maxListed {
+		errs = append(errs, fmt.Errorf("store: Query.MessageIDs has %d ids, want up to %d: ask in pieces", n, maxListed))
+	}
+	if q.Limit < 0 {
+		errs = append(errs, fmt.Errorf("store: Query.Limit is %d, want 0 or more", q.Limit))
+	}
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
+// validateRead is validate for a call that reads letters.
+func (q Query) validateRead() error {
+	errs := []error{q.validate()}
+	if n := len(q.Numbers); n > maxListed {
+		errs = append(errs, fmt.Errorf("store: Query.Numbers has %d numbers, want up to %d: ask in pieces", n, maxListed))
+	}
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
+// validateCount is validate for a call that counts letters.
+func (q Query) validateCount() error {
+	errs := []error{q.validateRead()}
+	if q.Limit != 0 {
+		errs = append(errs, fmt.Errorf("store: Query.Limit is %d, want 0: it is for Find and Groups", q.Limit))
+	}
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
+// validateChange is validate for a call that changes letters.
+func (q Query) validateChange() error {
+	errs := []error{q.validate()}
+	if q.Limit != 0 {
+		errs = append(errs, fmt.Errorf("store: Query.Limit is %d, want 0: it is for Find and Groups", q.Limit))
+	}
+	named := q.MessageIDs != nil || q.Numbers != nil || q.Text != "" || q.Scheduled ||
+		q.Queue+q.Exchange+q.RoutingKey+string(q.Cause)+q.ErrorType+q.Fingerprint != ""
+	if !named && !q.All {
+		errs = append(errs, errors.New("store: Query names no letters but by state, time or After; want another condition, or All"))
+	}
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
 }
 
 // condition is a WHERE with its parameters.
@@ -61,22 +119,17 @@ func (c *condition) add(part string, args ...any) {
 	c.args = append(c.args, args...)
 }
 
-func (c *condition) equal(column, value string) {
-	if value != "" {
-		c.add(column+" = ?", value)
-	}
-}
-
+// in is the condition that a column has one of these values, one at least.
 func (c *condition) in(column string, values []string) {
-	if len(values) == 0 {
-		return
-	}
 	var args []any
 	for _, v := range values {
 		args = append(args, v)
 	}
 	c.add(column+" IN ("+strings.Repeat("?,", len(values)-1)+"?)", args...)
 }
+
+// never is the condition that no letter meets.
+const never = "1 = 0"
 
 func (c *condition) String() string {
 	if len(c.parts) == 0 {
@@ -85,34 +138,37 @@ func (c *condition) String() string {
 	return strings.Join(c.parts, " AND ")
 }
 
-// where is the condition of a Query.
+// where is the condition of a Query, without its States.
 func (s *Store) where(q Query) *condition {
 	var c condition
-	var messageIDs []string
-	for _, id := range q.MessageIDs {
-		messageIDs = append(messageIDs, letter.Armour(id))
+	if q.MessageIDs != nil && len(q.MessageIDs) == 0 || q.Numbers != nil && len(q.Numbers) == 0 {
+		c.add(never)
+		return &c
 	}
-	if len(q.States) > 0 {
-		c.add(inState(q.States...))
+	if len(q.MessageIDs) > 0 {
+		var ids []string
+		for _, id := range q.MessageIDs {
+			ids = append(ids, letter.Armour(id))
+		}
+		c.in("message_id", ids)
 	}
-	c.in("message_id", messageIDs)
 	if len(q.Numbers) > 0 {
-		c.add(among("seq", q.Numbers))
+		c.add(s.dialect.among("seq", q.Numbers))
 	}
-	c.equal("queue", letter.Armour(q.Queue))
-	c.equal("exchange", letter.Armour(q.Exchange))
-	c.equal("routing_key", letter.Armour(q.Key))
-	c.equal("cause", string(q.Cause))
-	c.equal("error_type", q.ErrorType)
-	c.equal("fingerprint", q.Fingerprint)
+	for _, name := range q.names() {
+		c.add(s.column(q, name.column)+" = ?", name.value)
+	}
 	if q.Text != "" {
-		c.add("("+s.dialect.contains("error", false)+" OR "+s.dialect.contains("headers", false)+" OR "+s.dialect.contains("body", true)+")", q.Text, q.Text, q.Text)
+		s.contains(&c, q.Text)
 	}
 	if !q.From.IsZero() {
 		c.add("stored >= ?", q.From.UnixMilli())
 	}
 	if !q.Before.IsZero() {
 		c.add("stored < ?", q.Before.UnixMilli())
+	}
+	if !q.FailedFrom.IsZero() || !q.FailedBefore.IsZero() {
+		c.add(q.failedWithin())
 	}
 	if q.Scheduled {
 		c.add("state = 'ready' AND due > ?", s.now().UnixMilli())
@@ -123,105 +179,97 @@ func (s *Store) where(q Query) *condition {
 	return &c
 }
 
-// chosen is the condition of a call that writes: not without a word about which
-// letters, and none that somebody is publishing.
-func (s *Store) chosen(q Query) (*condition, error) {
-	if q.Limit != 0 {
-		return nil, connection.WithClass(fmt.Errorf("store: Query.Limit is %d, want 0: it is for Find and Groups", q.Limit), connection.Bug)
+// failedWithin is the condition of when letters failed, with literals.
+func (q Query) failedWithin() string {
+	var c condition
+	if !q.FailedFrom.IsZero() || !q.FailedBefore.IsZero() {
+		c.add(fmt.Sprintf("failed >= %d", millis(q.FailedFrom)))
+		c.add("failed > 0")
 	}
-	c := s.where(q)
-	if len(c.parts) == 0 && !q.All {
-		return nil, connection.WithClass(errors.New("store: Query is empty, want a condition, or All"), connection.Bug)
+	if !q.FailedBefore.IsZero() {
+		c.add(fmt.Sprintf("failed < %d", millis(q.FailedBefore)))
 	}
-	c.add("(lease = '' OR next_try <= ?)", s.now().UnixMilli())
-	return c, nil
+	return c.String()
 }
 
-// Find returns letters in the order of storing, up to Query.Limit. The next
-// page is that after the last Number.
-func (s *Store) Find(ctx context.Context, q Query) ([]Letter, error) {
-	c := s.where(q)
-	c.args = append(c.args, cmp.Or(q.Limit, 100))
-	return s.read(ctx, s.db, "WHERE "+c.String()+" ORDER BY seq LIMIT ?", c.args...)
+// column is a column of the desk as a Query is to name it: on MySQL the letters that are
+// not Ready have it a second time, with an index.
+func (s *Store) column(q Query, name string) string {
+	if s.dialect == MySQL && len(q.States) > 0 && !slices.Contains(q.States, Ready) {
+		return "desk_" + name
+	}
+	return name
 }
 
-// read returns letters whole. One that cannot be decoded ends it with an error.
-func (s *Store) read(ctx context.Context, q querier, rest string, args ...any) ([]Letter, error) {
-	rows, err := q.QueryContext(ctx, s.sql("SELECT "+whole+" FROM {letters} "+rest), args...)
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+// contains is the condition that a text is in the error, the headers or the body. What
+// is no text, or has a NUL, is in no error and not as such in headers.
+func (s *Store) contains(c *condition, text string) {
+	in := s.dialect.contains("body", true)
+	args := []any{[]byte(text)}
+	if utf8.ValidString(text) && !strings.Contains(text, "\x00") {
+		in += " OR " + s.dialect.contains("error", false) + " OR " + s.dialect.contains("headers", false)
+		args = append(args, text, text)
 	}
-	defer rows.Close()
-	var letters []Letter
-	var scanner scanner
-	for rows.Next() {
-		var l Letter
-		if err := scanner.scan(rows, &l); err != nil {
-			return nil, err
+	c.add("("+in+")", args...)
+}
+
+// everyState are the states that a Query means which names none.
+var everyState = []State{Ready, Held, Parked, Archived}
+
+// states are the states that a Query means.
+func (q Query) states() []State {
+	if q.States == nil {
+		return everyState
+	}
+	var known []State
+	for _, state := range everyState { // each once
+		if slices.Contains(q.States, state) {
+			known = append(known, state)
 		}
-		letters = append(letters, l)
 	}
-	if err := rows.Err(); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	return letters, nil
+	return known
 }
 
-// Count returns how many letters a Query selects.
-func (s *Store) Count(ctx context.Context, q Query) (int, error) {
-	c := s.where(q)
-	var n int
-	if err := s.db.QueryRowContext(ctx, s.sql("SELECT COUNT(*) FROM {letters} WHERE "+c.String()), c.args...).Scan(&n); err != nil {
-		return 0, fmt.Errorf("store: %w", err)
+// unleased is the condition of the letters of a Query, but for its Numbers, that nobody
+// is publishing.
+func (s *Store) unleased(q Query) *condition {
+	if len(q.Numbers) > 0 {
+		q.Numbers = nil
 	}
-	return n, nil
+	c := s.whereIn(q)
+	c.add("(lease = '' OR next_try <= ?)", s.now().UnixMilli())
+	return c
 }
 
-// lastNumber returns the number of the letter that was stored last.
-func (s *Store) lastNumber(ctx context.Context) (n int64, err error) {
-	if err := s.db.QueryRowContext(ctx, s.sql("SELECT COALESCE(MAX(seq), 0) FROM {letters}")).Scan(&n); err != nil {
-		return 0, fmt.Errorf("store: %w", err)
+// selected returns the numbers of the letters that a Query of a call that changes letters
+// selects now, in the order of storing. It reads them at once, because each page of a
+// sorted query would be sorted anew; a million takes 8 MB.
+func (s *Store) selected(ctx context.Context, q Query) (numbers []int64, err error) {
+	pieces := [][]int64{q.Numbers}
+	if len(q.Numbers) > 0 {
+		pieces = slices.Collect(slices.Chunk(slices.Compact(slices.Sorted(slices.Values(q.Numbers))), piece))
 	}
-	return n, nil
-}
-
-// Groups returns letters by fingerprint, the largest group first, up to
-// Query.Limit. Letters without a cause are in no group.
-func (s *Store) Groups(ctx context.Context, q Query) ([]Group, error) {
-	c := s.where(q)
-	c.add("fingerprint <> ''")
-	// The letters that are not Ready have an index by fingerprint.
-	part := func(states string) string {
-		return "SELECT fingerprint, COUNT(*) AS n, MIN(failed) AS first_of, MAX(failed) AS last_of, MIN(seq) AS example FROM {letters} WHERE " + states + " AND " + c.String() + " GROUP BY fingerprint"
-	}
-	rows, err := s.db.QueryContext(ctx, s.sql("SELECT fingerprint, SUM(n), MIN(first_of), MAX(last_of), MIN(example) FROM ("+
-		part("state = 'ready'")+" UNION ALL "+part("state <> 'ready'")+") AS parts GROUP BY fingerprint ORDER BY 2 DESC, fingerprint LIMIT ?"),
-		append(slices.Concat(c.args, c.args), cmp.Or(q.Limit, 100))...)
-	if err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	defer rows.Close()
-	var groups []Group
-	var examples []int64
-	for rows.Next() {
-		var g Group
-		var first, last, example int64
-		if err := rows.Scan(&g.Fingerprint, &g.Count, &first, &last, &example); err != nil {
+	for _, q.Numbers = range pieces {
+		statement, args := s.selection(q, "seq", part{})
+		rows, err := s.db.QueryContext(ctx, s.sql(statement), args...)
+		if err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
-		g.First, g.Last = instant(first), instant(last)
-		groups, examples = append(groups, g), append(examples, example)
-	}
-	if err := rows.Err(); err != nil || len(groups) == 0 {
-		return groups, err
-	}
-	letters, err := s.read(ctx, s.db, "WHERE "+among("seq", examples))
-	for _, l := range letters {
-		for i := range groups {
-			if groups[i].Fingerprint == l.Fingerprint {
-				groups[i].Example = l
-			}
+		some, err := scanNumbers(rows)
+		if err != nil {
+			return nil, fmt.Errorf("store: %w", err)
 		}
+		numbers = append(numbers, some...)
 	}
-	return groups, err
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+// whereIn is where with the States.
+func (s *Store) whereIn(q Query) *condition {
+	c := s.where(q)
+	if q.States != nil {
+		c.add(inState(q.States...))
+	}
+	return c
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -30,12 +31,13 @@ type ReplayOptions struct {
 
 	// To is where the messages go. If nil, a dead letter goes to the work queue
 	// that gave it up, by the queue's name and no exchange, so that no other queue
-	// gets it again. Its handler sees that as Delivery.Exchange and Key. Any other
-	// letter goes to its own exchange and key.
+	// gets it again; its handler sees the exchange and the routing key that it was
+	// first published to. Any other letter goes to its own exchange and routing key.
 	To *topology.Address
 
 	// Edit changes a message, which has the address it is about to be sent to, before
-	// it is published. If it returns an error, the letter stays.
+	// it is published. If it returns an error, or the message is faulty then, the
+	// letter stays as it is.
 	Edit func(*producer.Message) error
 
 	// DryRun only counts.
@@ -45,28 +47,15 @@ type ReplayOptions struct {
 	Progress func(ReplayReport)
 }
 
-func (o ReplayOptions) validate() error {
-	var errs []error
-	if o.Rate < 0 {
-		errs = append(errs, fmt.Errorf("store: ReplayOptions.Rate is %d, want 0 or more", o.Rate))
-	}
-	if o.Limit < 0 {
-		errs = append(errs, fmt.Errorf("store: ReplayOptions.Limit is %d, want 0 or more", o.Limit))
-	}
-	if o.Canary < 0 {
-		errs = append(errs, fmt.Errorf("store: ReplayOptions.Canary is %v, want 0 or more", o.Canary))
-	}
-	return errors.Join(errs...)
-}
-
-// ReplayReport says what a replay has done.
+// ReplayReport is the result of a replay.
 type ReplayReport struct {
-	Matched        int // letters that the Query meant at the beginning; what is neither Sent nor Failed was being published, or not reached
-	Sent           int // confirmed, and deleted here
+	Matched        int // letters that the Query meant at the beginning; a letter neither Sent nor Failed was being published, or not reached
+	Sent           int // confirmed
 	MaybeDuplicate int // of Sent: perhaps there twice
-	Failed         int // still here, with the error in TryError
+	Changed        int // of Sent: changed while they were being published, so they are still here
+	Failed         int // still here
 	Last           error
-	LastID         string // message id of what was tried last
+	LastID         string // message id of the letter that was tried last
 	Took           time.Duration
 }
 
@@ -86,105 +75,60 @@ const replayLease = time.Minute
 // store meanwhile waits for the next Replay. While the broker is away letters
 // fail after the Publisher's timeout.
 //
-// The zero Query replays every held and every parked letter. Replay wants no
-// Query.All and ignores Query.Limit. To try a few letters set ReplayOptions.Limit, to
-// count them first ReplayOptions.DryRun.
+// Like all calls that change letters Replay refuses a Query that names none. To try a few
+// letters set ReplayOptions.Limit, to count them first ReplayOptions.DryRun.
 //
 // Replay may be stopped at any time by ctx, and started again with the same Query,
 // because what was sent is deleted. It returns an error if ctx or the database ends
 // it, if the canary came back ([ErrCanary]), or if the canary could not be
 // published. Letters that failed are not an error; they are in the report.
 func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOptions) (report ReplayReport, err error) {
-	errs := []error{o.validate()}
+	errs := []error{resend.Validate(o.Rate, o.Limit, o.Canary), q.validateChange()}
 	if p == nil && !o.DryRun {
 		errs = append(errs, errors.New("store: the Publisher is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return report, connection.WithClass(err, connection.Bug)
 	}
-	if len(q.States) == 0 {
+	if q.States == nil {
 		q.States = []State{Held, Parked}
 	}
 	last, err := s.lastNumber(ctx)
 	if err != nil {
 		return report, err
 	}
-	letters, err := s.numbers(ctx, s.where(q), math.MaxInt64)
+	letters, err := s.selected(ctx, q)
 	if report.Matched = len(letters); err != nil || o.DryRun {
 		return report, err
 	}
-	r := replay{store: s, publisher: p, query: q, last: last, next: letters, options: o, report: &report, pace: pace{rate: o.Rate}}
+	r := replay{store: s, sender: resend.Sender{Publisher: p}, query: q, last: last, next: letters, options: o, report: &report}
 	began := time.Now()
-	err = r.run(ctx)
+	err = resend.Replay{
+		Batch: replayBatch, Rate: o.Rate, Limit: o.Limit, Canary: o.Canary,
+		Some: r.some, Back: r.isBack,
+		Sent: func() error {
+			if report.Sent == 0 {
+				return report.Last
+			}
+			return nil
+		},
+		Returned: func() error { return fmt.Errorf("%w: message %q", ErrCanary, report.LastID) },
+	}.Run(ctx)
 	report.Took = time.Since(began)
 	return report, err
 }
 
 // replay is one call of Replay.
 type replay struct {
-	store     *Store
-	publisher Publisher
-	query     Query
-	last      int64   // letter that was there at the beginning
-	next      []int64 // letters to be tried if they still meet the query
-	options   ReplayOptions
-	report    *ReplayReport
-	pace      pace
-	tried     int
-	number    int64 // of the letter tried last
-	fatal     error
-}
-
-func (r *replay) run(ctx context.Context) error {
-	if r.options.Canary > 0 {
-		if err := r.canary(ctx); err != nil {
-			return err
-		}
-	}
-	for {
-		n := replayBatch
-		if r.options.Rate > 0 {
-			n = min(max(r.options.Rate/10, 1), n)
-		}
-		more, err := r.some(ctx, n)
-		if err != nil || !more {
-			return err
-		}
-	}
-}
-
-// canary publishes one letter and sees what becomes of it.
-func (r *replay) canary(ctx context.Context) error {
-	for r.report.Sent+r.report.Failed == 0 { // others may have changed the first ones
-		if more, err := r.some(ctx, 1); err != nil || !more {
-			return err
-		}
-	}
-	if r.report.Sent == 0 {
-		return fmt.Errorf("store: the canary could not be published: %w", r.report.Last)
-	}
-	over := time.NewTimer(r.options.Canary)
-	defer over.Stop()
-	look := time.NewTicker(min(max(r.options.Canary/10, 10*time.Millisecond), time.Second))
-	defer look.Stop()
-	for last := false; ; {
-		back, err := r.isBack(ctx)
-		switch {
-		case err != nil:
-			return err
-		case back:
-			return fmt.Errorf("%w: message %q", ErrCanary, r.report.LastID)
-		case last:
-			return nil
-		}
-		select {
-		case <-look.C:
-		case <-over.C:
-			last = true
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+	store   *Store
+	sender  resend.Sender
+	query   Query
+	last    int64   // letter that was there at the beginning
+	next    []int64 // letters to be tried if they still meet the query
+	options ReplayOptions
+	report  *ReplayReport
+	number  int64 // of the letter tried last
+	fatal   error
 }
 
 // isBack reports whether the letter tried last is here again, in a new row or in its
@@ -192,17 +136,17 @@ func (r *replay) canary(ctx context.Context) error {
 func (r *replay) isBack(ctx context.Context) (bool, error) {
 	c := r.store.where(Query{MessageIDs: []string{r.report.LastID}})
 	c.add("(seq > ? OR seq = ?)", r.last, r.number)
-	found, err := r.store.numbers(ctx, c, 1)
+	found, err := r.store.numbers(ctx, c)
 	return len(found) > 0, err
 }
 
-// unchanged are the endings of letters that go back as they were.
-func unchanged(l leased) []ending {
-	var endings []ending
+// unchanged are the results of letters that go back as they were.
+func unchanged(l leased) []result {
+	var results []result
 	for _, one := range l.letters {
-		endings = append(endings, ending{number: one.Number, token: l.token, state: one.State, next: one.Due})
+		results = append(results, result{number: one.Number, token: l.token, state: one.State, next: one.Due})
 	}
-	return endings
+	return results
 }
 
 // through returns the numbers up to the last one that was leased.
@@ -221,118 +165,98 @@ func through(numbers []int64, l leased) []int64 {
 	return numbers[:n]
 }
 
-// some replays up to n letters and reports whether there may be more.
-func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
-	if r.options.Limit > 0 {
-		if n = min(n, r.options.Limit-r.tried); n <= 0 {
-			return false, nil
-		}
-	}
+// some replays up to n letters and reports how many it has tried, and whether there may
+// be more.
+func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int, more bool, err error) {
 	if len(r.next) == 0 {
-		return false, nil
+		return 0, false, nil
 	}
 	some := r.next[:min(n, len(r.next))]
-	c := r.store.where(r.query)
-	c.add("(lease = '' OR next_try <= ?)", r.store.now().UnixMilli())
+	c := r.store.unleased(r.query)
 	// A lease that ctx cut off would keep the letters from everybody until its end.
-	l, err := r.store.take(context.WithoutCancel(ctx), replayLease, false, func(ctx context.Context, q querier, _ int64) ([]candidate, error) {
-		return r.store.candidates(ctx, q, "{letters by number}", among("seq", some)+" AND "+c.String(), "seq", n, c.args...)
+	l, err := r.store.take(context.WithoutCancel(ctx), replayLease, false, func(ctx context.Context, tx Tx, _ int64) ([]sized, error) {
+		return r.store.free(ctx, tx, "{letters by number}", r.store.dialect.among("seq", some)+" AND "+c.String(), "seq", n, c.args...)
 	})
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
 	if ctx.Err() != nil {
-		return false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l)))
+		return 0, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), unchanged(l)))
 	}
-	if len(l.letters)+len(l.broken) < len(some) && len(l.letters)+len(l.broken) > 0 {
-		some = through(some, l) // the others were too large together, or have changed
+	tried = len(l.letters) + len(l.broken)
+	if tried > 0 && tried < len(some) {
+		some = through(some, l) // the other letters were too large together, or have changed
 	}
 	r.next = r.next[len(some):]
-	var endings []ending
+	var results []result
 	for number, err := range l.broken {
-		endings = append(endings, ending{number: number, token: l.token, state: Parked, err: letter.Readable(err.Error(), letter.MaxError)})
+		results = append(results, result{number: number, token: l.token, state: Parked, err: letter.Readable(err.Error(), letter.MaxError)})
 		r.report.Failed++
 		r.report.Last = err
 	}
-	letters := l.letters
-	if len(letters) > 0 {
-		r.number = letters[len(letters)-1].Number
-		r.pace.wait(ctx, len(letters))
+	if len(l.letters) > 0 {
+		r.number = l.letters[len(l.letters)-1].Number
+		pace.Wait(ctx, len(l.letters))
 	}
-	r.tried += len(letters) + len(l.broken)
-	endings = append(endings, r.publish(ctx, letters, l.token)...)
-	if err := r.store.settle(context.WithoutCancel(ctx), endings); err != nil {
-		return false, err
+	results = append(results, r.publish(ctx, l)...)
+	if err := r.store.settle(context.WithoutCancel(ctx), results); err != nil {
+		return tried, false, err
 	}
 	if r.options.Progress != nil {
 		r.options.Progress(*r.report)
 	}
 	if ctx.Err() != nil {
-		return false, context.Cause(ctx)
+		return tried, false, context.Cause(ctx)
 	}
-	return true, r.fatal
+	return tried, true, r.fatal
 }
 
-// publish publishes letters and says what becomes of them.
-func (r *replay) publish(ctx context.Context, letters []Letter, token string) []ending {
-	var endings []ending
-	var ready, stored []Letter
-	keep := func(l Letter, e ending) {
-		e.number, e.token = l.Number, token
-		if !e.done {
-			r.report.Failed++
-			if e.state != Parked || l.State == Parked { // a person decides what becomes of it
-				e.state = l.State
-			}
-			if e.state != Ready {
-				e.next = time.Time{}
-			}
-			if e.next.Before(l.Due) { // Forward has it then, and not before
-				e.next = l.Due
-			}
+// publish publishes letters and returns a result for each.
+func (r *replay) publish(ctx context.Context, l leased) []result {
+	var results []result
+	var letters []Letter
+	var messages []producer.Message
+	for _, one := range l.letters {
+		m, err := resend.Edited(one.resent(r.store.now()), r.options.To, r.options.Edit)
+		if err != nil {
+			r.report.Last, r.report.LastID = err, one.Message.ID
+			results = append(results, r.kept(one, result{err: letter.Readable(err.Error(), letter.MaxError), tried: true}, l.token))
+			continue
 		}
-		endings = append(endings, e)
+		letters, messages = append(letters, one), append(messages, m)
 	}
-	for _, l := range letters {
-		addressed := l
-		addressed.Message = r.message(l)
-		addressed.Message.Delay, addressed.Due = l.delayLeft(r.store.now()), time.Time{} // Edit may change it
-		if r.options.Edit != nil {
-			if err := r.options.Edit(&addressed.Message); err != nil {
-				r.report.Last, r.report.LastID = err, l.Message.ID
-				keep(l, ending{state: l.State, err: letter.Readable(err.Error(), letter.MaxError), tried: true})
-				continue
-			}
-		}
-		ready, stored = append(ready, addressed), append(stored, l)
-	}
-	if len(ready) == 0 {
-		return endings
+	if len(messages) == 0 {
+		return results
 	}
 	limited, cancel := context.WithTimeout(ctx, replayLease/2)
 	defer cancel()
-	for i, receipt := range r.store.publish(limited, r.publisher, ready, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
-		e := verdict(ready[i], receipt, r.store.cfg.Name, 1<<30, 0, r.store.now())
+	refused := func(i int) bool { return letters[i].alone }
+	for i, receipt := range r.sender.Publish(r.store.publishing(limited), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
+		v := verdict(letters[i], receipt, r.store.cfg.Name, math.MaxInt, 0, r.store.now())
 		r.report.LastID = receipt.ID
-		if e.done {
-			r.report.Sent++
-			r.report.MaybeDuplicate += count(receipt.MaybeDuplicate)
-		} else {
+		if !v.done {
 			r.report.Last = receipt.Err
+			results = append(results, r.kept(letters[i], v, l.token))
+			continue
 		}
-		keep(stored[i], e)
+		r.report.Sent++
+		r.report.MaybeDuplicate += count(receipt.MaybeDuplicate)
+		v.token = l.token
+		results = append(results, v)
 	}
-	return endings
+	return results
 }
 
-// message is what is published for a letter.
-func (r *replay) message(l Letter) producer.Message {
-	m := l.Message
-	switch {
-	case r.options.To != nil:
-		m.Exchange, m.Key = r.options.To.Exchange, r.options.To.Key
-	case l.Queue != "":
-		m.Exchange, m.Key = "", l.Queue
+// kept is the result of a letter that was not published: a person decides what becomes
+// of it, so it stays in its state. Forward has one that is Ready when it is due.
+func (r *replay) kept(l Letter, v result, token string) result {
+	r.report.Failed++
+	v.number, v.token, v.state = l.Number, token, l.State
+	if v.state != Ready {
+		v.next = time.Time{}
 	}
-	return m
+	if v.next.Before(l.Due) {
+		v.next = l.Due
+	}
+	return v
 }

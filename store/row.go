@@ -12,16 +12,16 @@ import (
 
 // columns of a letter, in the order of row.values and of scan.
 var columns = []string{
-	"id", "message_id", "state", "due", "next_try", "exchange", "routing_key", "queue",
+	"id", "message_id", "state", "line", "due", "next_try", "exchange", "routing_key", "order_key", "queue",
 	"properties", "headers", "body", "size", "cause", "error", "error_type", "fingerprint",
-	"attempts", "tries", "try_error", "unconfirmed", "first_failed", "failed", "stored", "lease",
+	"attempts", "redrives", "send_order", "tries", "try_error", "alone", "unconfirmed", "first_failed", "failed", "stored", "lease",
 }
 
-// replaced are the columns that a letter that comes again replaces. It keeps
-// its place, and the time when it was first stored.
+// replaced are the columns that a letter that comes again replaces, beside its state.
+// It keeps its place, and the time when it was first stored.
 var replaced = []string{
-	"state", "due", "next_try", "properties", "headers", "cause", "error", "error_type", "fingerprint",
-	"attempts", "tries", "try_error", "failed", "lease",
+	"due", "next_try", "order_key", "properties", "headers", "cause", "error", "error_type", "fingerprint",
+	"attempts", "redrives", "send_order", "tries", "try_error", "alone", "failed", "lease",
 }
 
 // row is a letter as the database has it.
@@ -46,6 +46,7 @@ func newRow(l Letter) (*row, error) {
 	l.ErrorType = letter.Readable(l.ErrorType, 255)
 	l.Cause = xdeath.Cause(letter.Readable(string(l.Cause), 255))
 	l.Fingerprint = letter.Fingerprint(l.Queue, l.Message.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.alone = l.Cause == xdeath.CauseRefused
 	return &row{l: l, id: letter.Identity(l.Message, l.Queue), properties: properties, headers: headers, size: len(l.Message.Body) + len(headers) + len(properties) + 1024}, nil
 }
 
@@ -55,25 +56,25 @@ func (r *row) values() []any {
 		body = []byte{} // nil would be NULL
 	}
 	return []any{
-		r.id, letter.Armour(l.Message.ID), string(l.State), millis(l.Due), millis(l.NextTry),
-		letter.Armour(l.Message.Exchange), letter.Armour(l.Message.Key), letter.Armour(l.Queue),
+		r.id, letter.Armour(l.Message.ID), string(l.State), l.line, millis(l.Due), millis(l.NextTry),
+		letter.Armour(l.Message.Exchange), letter.Armour(l.Message.RoutingKey), letter.Armour(l.Message.OrderKey), letter.Armour(l.Queue),
 		r.properties, r.headers, body, r.size, string(l.Cause), l.Error, l.ErrorType, l.Fingerprint,
-		l.Attempts, l.Tries, l.TryError, l.Unconfirmed, millis(l.FirstFailed), millis(l.Failed), millis(l.Stored), l.Lease,
+		l.Attempts, l.Redrives, letter.Armour(l.SendOrder), l.Tries, l.TryError, count(l.alone), l.Unconfirmed, millis(l.FirstFailed), millis(l.Failed), millis(l.Stored), l.Lease,
 	}
 }
 
-// identity is what no two rows have in common, as the table has it. The message id
+// rowKey is what no two rows have in common, as the table has it. The message id
 // comes first: those of one producer are neighbours, and so in the index as well.
-type identity struct{ messageID, id string }
+type rowKey struct{ messageID, id string }
 
-func (r *row) identity() identity { return identity{letter.Armour(r.l.Message.ID), r.id} }
+func (r *row) key() rowKey { return rowKey{letter.Armour(r.l.Message.ID), r.id} }
 
 // whole are the columns of a whole Letter.
-const whole = "seq, message_id, state, due, next_try, exchange, routing_key, queue, properties, headers, body, " +
-	"cause, error, error_type, fingerprint, attempts, tries, try_error, unconfirmed, first_failed, failed, stored, lease"
+const whole = "seq, message_id, state, line, due, next_try, exchange, routing_key, queue, properties, headers, body, " +
+	"cause, error, error_type, fingerprint, attempts, redrives, send_order, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
 
 // brief are the columns of a Ready letter that are enough to publish it.
-const brief = "seq, message_id, due, exchange, routing_key, properties, headers, body, tries, unconfirmed"
+const brief = "seq, message_id, line, due, exchange, routing_key, queue, properties, headers, body, cause, tries, alone, unconfirmed"
 
 // scanner scans the rows of one query, one after the other.
 type scanner struct {
@@ -81,6 +82,7 @@ type scanner struct {
 
 	state, cause, properties, headers         string
 	due, nextTry, firstFailed, failed, stored int64
+	alone                                     int
 	fields                                    []any
 }
 
@@ -97,20 +99,20 @@ func (s *scanner) scan(rows *sql.Rows, l *Letter) error {
 	m := &l.Message
 	if s.brief {
 		s.state = string(Ready)
-		s.fields = append(s.fields[:0], &l.Number, &m.ID, &s.due, &m.Exchange, &m.Key, &s.properties, &s.headers, &m.Body, &l.Tries, &l.Unconfirmed)
+		s.fields = append(s.fields[:0], &l.Number, &m.ID, &l.line, &s.due, &m.Exchange, &m.RoutingKey, &l.Queue, &s.properties, &s.headers, &m.Body, &s.cause, &l.Tries, &s.alone, &l.Unconfirmed)
 	} else {
-		s.fields = append(s.fields[:0], &l.Number, &m.ID, &s.state, &s.due, &s.nextTry, &m.Exchange, &m.Key, &l.Queue,
+		s.fields = append(s.fields[:0], &l.Number, &m.ID, &s.state, &l.line, &s.due, &s.nextTry, &m.Exchange, &m.RoutingKey, &l.Queue,
 			&s.properties, &s.headers, &m.Body, &s.cause, &l.Error, &l.ErrorType, &l.Fingerprint,
-			&l.Attempts, &l.Tries, &l.TryError, &l.Unconfirmed, &s.firstFailed, &s.failed, &s.stored, &l.Lease)
+			&l.Attempts, &l.Redrives, &l.SendOrder, &l.Tries, &l.TryError, &s.alone, &l.Unconfirmed, &s.firstFailed, &s.failed, &s.stored, &l.Lease)
 	}
 	if err := rows.Scan(s.fields...); err != nil {
 		*l = Letter{}
 		return err
 	}
-	l.State, l.Cause = State(s.state), xdeath.Cause(s.cause)
+	l.State, l.Cause, l.alone = State(s.state), xdeath.Cause(s.cause), s.alone != 0
 	l.Due, l.NextTry, l.FirstFailed, l.Failed, l.Stored = instant(s.due), instant(s.nextTry), instant(s.firstFailed), instant(s.failed), instant(s.stored)
 	var errs []error
-	for _, text := range [...]*string{&m.ID, &m.Exchange, &m.Key, &l.Queue} {
+	for _, text := range [...]*string{&m.ID, &m.Exchange, &m.RoutingKey, &l.Queue, &l.SendOrder} {
 		var err error
 		if *text, err = letter.Unarmour(*text); err != nil {
 			errs = append(errs, err)

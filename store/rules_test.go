@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -17,9 +16,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -46,6 +48,8 @@ func TestEveryFieldOfAMessageIsKept(t *testing.T) {
 			*f = 7
 		case *int:
 			*f = 3
+		case *topology.Address:
+			*f = topology.Address{Exchange: "first", RoutingKey: "key"}
 		default:
 			t.Fatalf("Message.%s is a %v: the store does not know how to keep it", v.Type().Field(i).Name, v.Field(i).Type())
 		}
@@ -54,7 +58,7 @@ func TestEveryFieldOfAMessageIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := producer.Message{ID: m.ID, Exchange: m.Exchange, Key: m.Key, Body: m.Body}
+	got := producer.Message{ID: m.ID, Exchange: m.Exchange, RoutingKey: m.RoutingKey, Body: m.Body}
 	table, err := letter.DecodeTable(r.properties)
 	if err := errors.Join(err, letter.SetProperties(&got, table)); err != nil {
 		t.Fatal(err)
@@ -124,18 +128,20 @@ func TestVerdict(t *testing.T) {
 		rule string
 		l    Letter
 		r    producer.Receipt
-		want ending
+		want result
 	}{
-		{"confirmed: deleted", Letter{}, producer.Receipt{Place: producer.PlaceQueue}, ending{done: true}},
-		{"safe elsewhere: deleted", Letter{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "other"}, ending{done: true}},
-		{"back in the store: kept", Letter{}, own, ending{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
-		{"no answer: kept, may be there", Letter{}, producer.Receipt{Err: producer.ErrUnconfirmed}, ending{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: producer.ErrUnconfirmed.Error()}},
-		{"returned: a try spent", Letter{Tries: 2}, producer.Receipt{Err: producer.ErrReturned}, ending{next: now.Add(4 * time.Second), tried: true, err: producer.ErrReturned.Error()}},
-		{"the last try: parked", Letter{Tries: 4}, producer.Receipt{Err: producer.ErrNacked}, ending{state: Parked, tried: true, err: producer.ErrNacked.Error()}},
+		{"refused: a try spent, and it goes alone from then on", Letter{}, producer.Receipt{Err: producer.ErrRefused}, result{next: now.Add(time.Second), tried: true, alone: true, err: producer.ErrRefused.Error()}},
+		{"its Delay is not declared: parked at once", Letter{}, producer.Receipt{Err: fmt.Errorf("no delays: %w", declared.ErrUndeclared)}, result{state: Parked, tried: true, err: "no delays: no such delay is declared"}},
+		{"confirmed: deleted", Letter{}, producer.Receipt{Place: producer.PlaceQueue}, result{done: true}},
+		{"safe elsewhere: deleted", Letter{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "other"}, result{done: true}},
+		{"back in the store: kept", Letter{}, own, result{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
+		{"no answer: kept, may be there", Letter{}, producer.Receipt{Err: producer.ErrUnconfirmed}, result{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: producer.ErrUnconfirmed.Error()}},
+		{"returned: a try spent", Letter{Tries: 2}, producer.Receipt{Err: producer.ErrReturned}, result{next: now.Add(4 * time.Second), tried: true, err: producer.ErrReturned.Error()}},
+		{"the last try: parked", Letter{Tries: 4}, producer.Receipt{Err: producer.ErrNacked}, result{state: Parked, tried: true, err: producer.ErrNacked.Error()}},
 		{"unconfirmed, then returned: no try spent", Letter{Tries: 4}, producer.Receipt{Err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned)},
-			ending{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned).Error()}},
-		{"faulty: parked at once", Letter{}, producer.Receipt{Err: faultyError{errors.New("x")}}, ending{state: Parked, tried: true, err: "x"}},
-		{"an empty receipt is no confirm", Letter{}, producer.Receipt{}, ending{next: now.Add(100 * time.Millisecond), err: "the Publisher said nothing of it"}},
+			result{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned).Error()}},
+		{"faulty: parked at once", Letter{}, producer.Receipt{Err: &resend.FaultyError{Err: errors.New("x")}}, result{state: Parked, tried: true, err: "x"}},
+		{"an empty receipt is no confirm", Letter{}, producer.Receipt{}, result{next: now.Add(100 * time.Millisecond), err: "the Publisher said nothing of it"}},
 	}
 	for _, row := range rows {
 		row.l.State = Ready
@@ -156,36 +162,98 @@ func TestPauseDoublesUpToItsLongest(t *testing.T) {
 	}
 }
 
-func TestPagesOfHeads(t *testing.T) {
-	at := func(keys string, numbers ...int64) (page []head) {
-		for i, n := range numbers {
-			page = append(page, head{candidate{number: n}, target{"e", keys[i : i+1]}})
-		}
-		return page
-	}
-	numbers := func(page []candidate) (all []int64) {
-		for _, c := range page {
-			all = append(all, c.number)
-		}
-		return all
-	}
-	dated, others := at("ab", 3, 9), at("acb", 1, 4, 6)
+func TestPrefixesOfLines(t *testing.T) {
+	letters := []inLine{{7, 1}, {7, 3}, {7, 5}, {9, 2}, {9, 4}}
 	for _, tt := range []struct {
-		rule    string
-		last    int64
-		waiting map[target]bool
-		want    []int64
+		rule string
+		n    int
+		free []int64
+		want []int64
 	}{
-		{"in the order of storing", math.MaxInt64, nil, []int64{1, 3, 4, 6, 9}},
-		{"as far as both pages are known", 6, nil, []int64{1, 3, 4, 6}},
-		{"nothing to a target that waits", math.MaxInt64, map[target]bool{{"e", "a"}: true}, []int64{4, 6, 9}},
+		{"line by line, in the order of storing", 5, []int64{1, 2, 3, 4, 5}, []int64{1, 3, 5, 2, 4}},
+		{"as many of each", 2, []int64{1, 2, 3, 4, 5}, []int64{1, 3, 2, 4}},
+		{"nothing before one that another process has", 5, []int64{1, 5, 4}, []int64{1}},
+		{"nothing", 5, nil, nil},
 	} {
-		if got := numbers(candidatesOf(inOrder(dated, others, tt.last), tt.waiting)); !slices.Equal(got, tt.want) {
+		free := map[int64]sized{}
+		for _, n := range tt.free {
+			free[n] = sized{number: n}
+		}
+		var got []int64
+		for _, one := range prefixes(letters, tt.n, free) {
+			got = append(got, one.number)
+		}
+		if !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.rule, got, tt.want)
 		}
 	}
-	if end(others, false) != 6 || end(others, true) != math.MaxInt64 || end(nil, true) != math.MaxInt64 {
-		t.Error("a page that is not whole is known up to its last letter")
+}
+
+func TestLineOfAMessage(t *testing.T) {
+	base := producer.Message{Exchange: "shop", RoutingKey: "k"}
+	for rule, tt := range map[string]struct {
+		m    producer.Message
+		same bool
+	}{
+		"the same exchange and routing key": {producer.Message{Exchange: "shop", RoutingKey: "k", ID: "x"}, true},
+		"another routing key":               {producer.Message{Exchange: "shop", RoutingKey: "l"}, false},
+		"an OrderKey":                       {producer.Message{Exchange: "shop", RoutingKey: "k", OrderKey: "17"}, false},
+	} {
+		if (lineOf(tt.m) == lineOf(base)) != tt.same {
+			t.Errorf("%s: the same line is %v", rule, !tt.same)
+		}
+	}
+	if lineOf(producer.Message{Exchange: "a", OrderKey: "17"}) != lineOf(producer.Message{Exchange: "b", RoutingKey: "c", OrderKey: "17"}) {
+		t.Error("an OrderKey is one line, wherever its messages go")
+	}
+}
+
+// What a Store remembers of lines does not grow, and a range is forgotten only if no
+// letter can have come meanwhile.
+func TestWaitingForgetsARangeThatIsEmpty(t *testing.T) {
+	var w waiting
+	line := lineOf(producer.Message{RoutingKey: "k"})
+	if _, maybe := w.look(line, time.Now()); maybe {
+		t.Error("nothing was stored, and may wait")
+	}
+	end := w.begin(line)
+	l, maybe := w.look(line, time.Now())
+	if !maybe {
+		t.Fatal("a letter is being stored, and none may wait")
+	}
+	l.empty = true
+	l.end() // the letter was not committed yet
+	end()
+	if l, maybe = w.look(line, time.Now()); !maybe {
+		t.Fatal("forgotten while a letter was being stored")
+	}
+	w.begin(line)()
+	l.empty = true
+	l.end()
+	one, maybe := w.look(line, time.Now())
+	if !maybe {
+		t.Fatal("forgotten although a letter was stored after the look had begun")
+	}
+	other, _ := w.look(line, time.Now())
+	one.empty = true
+	one.end() // the other one may store a letter yet
+	other.empty = true
+	other.end()
+	if _, maybe = w.look(line, time.Now()); maybe {
+		t.Error("an empty range is not forgotten")
+	}
+	until := time.Now().Add(longestTx)
+	w.mark(line, until)
+	for now, want := range map[time.Time]bool{until: true, until.Add(1): false} {
+		w.mark(line, until)
+		l, _ := w.look(line, now)
+		l.empty = true
+		l.end()
+		if l, maybe := w.look(line, now); maybe != want {
+			t.Errorf("a look %v after the longest transaction: %v, want %v", now.Sub(until), maybe, want)
+		} else if maybe {
+			l.end()
+		}
 	}
 }
 
@@ -201,49 +269,14 @@ func TestFitting(t *testing.T) {
 		{"none of none", nil, 0},
 	}
 	for _, row := range rows {
-		var all []candidate
+		var all []sized
 		for i, size := range row.sizes {
-			all = append(all, candidate{number: int64(i), size: size})
+			all = append(all, sized{number: int64(i), size: size})
 		}
 		if got := fitting(all); len(got) != row.want {
 			t.Errorf("%s: %d, want %d", row.rule, len(got), row.want)
 		}
 	}
-}
-
-func TestPace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := pace{rate: 1000}
-		p.wait(t.Context(), 100)
-		began := time.Now()
-		if p.wait(t.Context(), 100); time.Since(began) != 100*time.Millisecond {
-			t.Errorf("the second 100 messages left after %v: a burst at the beginning", time.Since(began))
-		}
-		p = pace{rate: 1000}
-		began = time.Now()
-		for range 100 {
-			p.wait(t.Context(), 100)
-		}
-		if took := time.Since(began); took < 9500*time.Millisecond || took > 10*time.Second {
-			t.Errorf("10,000 messages at 1,000/s took %v", took)
-		}
-		<-time.After(time.Hour)
-		began = time.Now()
-		for range 10 {
-			p.wait(t.Context(), 100)
-		}
-		if took := time.Since(began); took < 600*time.Millisecond {
-			t.Errorf("1,000 messages after an hour's rest took %v: a burst", took)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		p = pace{rate: 1, next: time.Now().Add(time.Hour)}
-		began = time.Now()
-		p.wait(ctx, 1)
-		if took := time.Since(began); took != time.Second {
-			t.Errorf("waited %v, want until the end of ctx", took)
-		}
-	})
 }
 
 func TestBind(t *testing.T) {
@@ -266,9 +299,12 @@ func TestAmong(t *testing.T) {
 		{"one is missing", []int64{7, 9}, "seq IN (7,9)"},
 		{"twice the same is no neighbour", []int64{7, 7, 9}, "seq IN (7,9)"},
 	} {
-		if got := among("seq", tt.numbers); got != tt.want {
+		if got := SQLite.among("seq", tt.numbers); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
 		}
+	}
+	if got, want := MySQL.among("seq", []int64{8, 7}), "seq IN (7,8)"; got != want {
+		t.Errorf("a range locks the row behind it on MySQL: %s, want %s", got, want)
 	}
 }
 
@@ -315,9 +351,10 @@ func TestOneLetterAtATimeWhileNobodyAnswers(t *testing.T) {
 	} {
 		cfg := ForwardConfig{}.withDefaults()
 		s := &Store{cfg: Config{}.withDefaults(), now: time.Now}
-		f := &forwarder{store: s, publisher: answering{tt.err}, cfg: cfg, endings: make(chan []ending, 10), again: repeats.New(s.cfg.Logger)}
+		f := &forwarder{health: &forwardHealth{failing: map[topology.Address]failing{}}, store: s, publisher: answering{tt.err}, cfg: cfg, again: repeats.New(s.cfg.Logger)}
+		one := &sending{forwarder: f, work: t.Context(), lease: leased{until: time.Now().Add(time.Minute)}}
 		for range 5 {
-			f.publish(t.Context(), []Letter{{State: Ready}}, leased{until: time.Now().Add(time.Minute)}, 0)
+			one.publish(t.Context(), []Letter{{State: Ready}}, 0, func() {})
 		}
 		if got := f.wanted(); got != tt.want {
 			t.Errorf("%s: %d letters are wanted, want %d", tt.rule, got, tt.want)
@@ -325,26 +362,35 @@ func TestOneLetterAtATimeWhileNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestByTarget(t *testing.T) {
-	letter := func(n int64, key string) Letter {
-		return Letter{Number: n, Message: producer.Message{Exchange: "e", Key: key}}
+func TestGroups(t *testing.T) {
+	to := func(n int64, key string) Letter {
+		return Letter{Number: n, Message: producer.Message{Exchange: "e", RoutingKey: key}}
 	}
-	numbers := func(letters []Letter) (all []int64) {
-		for _, l := range letters {
-			all = append(all, l.Number)
+	inLine := func(n int64, key string) Letter { l := to(n, key); l.line = 7; return l }
+	for _, tt := range []struct {
+		rule    string
+		letters []Letter
+		want    map[group][]int64
+	}{
+		{"by address, in their order", []Letter{to(1, "a"), to(2, "b"), to(3, "a")}, map[group][]int64{
+			{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1, 3}, {to: topology.Address{Exchange: "e", RoutingKey: "b"}}: {2}}},
+		{"all to one address", []Letter{to(1, "a"), to(2, "a")}, map[group][]int64{{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1, 2}}},
+		{"a line, whatever its addresses", []Letter{inLine(1, "a"), inLine(2, "b"), to(3, "a")}, map[group][]int64{
+			{line: 7}: {1, 2}, {to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {3}}},
+		{"a dead letter to its queue", []Letter{{Number: 1, Queue: "orders", Message: producer.Message{Exchange: "e", RoutingKey: "a"}}}, map[group][]int64{{to: topology.Address{RoutingKey: "orders"}}: {1}}},
+		{"a refused one by itself", []Letter{to(1, "a"), {Number: 2, alone: true, Message: producer.Message{Exchange: "e", RoutingKey: "a"}}}, map[group][]int64{
+			{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1}, {to: topology.Address{Exchange: "e", RoutingKey: "a"}, alone: true}: {2}}},
+		{"none", nil, map[group][]int64{}},
+	} {
+		got := map[group][]int64{}
+		for g, letters := range groups(tt.letters) {
+			for _, l := range letters {
+				got[g] = append(got[g], l.Number)
+			}
 		}
-		return all
-	}
-	mixed := byTarget([]Letter{letter(1, "a"), letter(2, "b"), letter(3, "a")})
-	if got := numbers(mixed[target{"e", "a"}]); len(mixed) != 2 || !slices.Equal(got, []int64{1, 3}) {
-		t.Errorf("%d targets, the first with %v", len(mixed), got)
-	}
-	one := byTarget([]Letter{letter(1, "a"), letter(2, "a")})
-	if got := numbers(one[target{"e", "a"}]); len(one) != 1 || !slices.Equal(got, []int64{1, 2}) {
-		t.Errorf("%d targets, the first with %v", len(one), got)
-	}
-	if none := byTarget(nil); len(none) != 0 {
-		t.Errorf("%d targets of no letters", len(none))
+		if !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %v, want %v", tt.rule, got, tt.want)
+		}
 	}
 }
 
@@ -356,8 +402,8 @@ type fakeDB struct {
 }
 
 func (f *fakeDB) writer() *writer {
-	return &writer{timeout: time.Minute, rows: 10,
-		transact: func(ctx context.Context, do func(context.Context, querier) error) error {
+	return &writer{timeout: time.Minute, rows: 10, abreast: 1,
+		transact: func(ctx context.Context, do func(context.Context, Tx) error) error {
 			if f.hold != nil {
 				select {
 				case <-f.hold:
@@ -371,7 +417,7 @@ func (f *fakeDB) writer() *writer {
 			}
 			return err
 		},
-		insert: func(_ context.Context, _ querier, rows []*row) error {
+		insert: func(_ context.Context, _ Tx, rows []*row) error {
 			ids := map[string]bool{}
 			for _, r := range rows {
 				if ids[r.id] {

@@ -6,34 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 )
 
-// A SchemaError says that the tables were made by a later version of this package.
-// Nothing was changed. Deploy that version here too.
-type SchemaError struct {
-	Table      string
-	Have, Want int // versions of the schema: of the database, of this program
-}
+// schemaVersion is the version of the schema that this package makes and knows. A
+// later version adds tables of its own (send orders, audit) beside the letters.
+const schemaVersion = 1
 
-func (e *SchemaError) Error() string {
-	return fmt.Sprintf("store: table %s has schema version %d, and this program knows versions up to %d: use the newer program", e.Table, e.Have, e.Want)
-}
-
-// Class returns connection.Configuration.
-func (e *SchemaError) Class() connection.Class { return connection.Configuration }
-
-// A migration takes the schema from one version to the next. Its statements
-// can be run again after having been cut off: MySQL commits each by itself.
-type migration func(d Dialect, table string) []string
-
-// migrations[i] leads from version i to i+1. Released ones do not change.
-var migrations = []migration{createLetters, partialIndices}
-
-// definitions are the columns of a letter, seq and id being the first.
+// definitions are the columns of a letter.
 func definitions(d Dialect) []string {
 	seq, name, text, long, body, number := "INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TEXT", "TEXT", "BLOB", "INTEGER"
 	switch d {
@@ -51,113 +35,125 @@ func definitions(d Dialect) []string {
 		"id " + word + " NOT NULL",
 		"message_id " + name + " NOT NULL",
 		"state " + word + " NOT NULL",
+		"line " + number + " NOT NULL",
 		"due " + number + " NOT NULL",
 		"next_try " + number + " NOT NULL",
 		"exchange " + name + " NOT NULL",
 		"routing_key " + name + " NOT NULL",
+		"order_key " + name + " NOT NULL",
 		"queue " + name + " NOT NULL",
 		"properties " + long + " NOT NULL",
 		"headers " + long + " NOT NULL",
-		"body " + body + " NOT NULL",
 		"size " + number + " NOT NULL",
 		"cause " + name + " NOT NULL",
 		"error " + text + " NOT NULL",
-		"error_type " + text + " NOT NULL",
+		"error_type " + name + " NOT NULL",
 		"fingerprint " + word + " NOT NULL",
 		"attempts " + number + " NOT NULL",
+		"redrives " + number + " NOT NULL",
+		"send_order " + name + " NOT NULL",
 		"tries " + number + " NOT NULL",
 		"try_error " + text + " NOT NULL",
+		"alone " + number + " NOT NULL",
 		"unconfirmed " + number + " NOT NULL",
 		"first_failed " + number + " NOT NULL",
 		"failed " + number + " NOT NULL",
 		"stored " + number + " NOT NULL",
 		"lease " + word + " NOT NULL",
+		"body " + body + " NOT NULL", // at the end: SQLite passes it on the way to the columns behind it
 	}
 }
 
-func createLetters(d Dialect, table string) []string {
+// index is one by which people look for letters.
+type index struct{ name, columns string }
+
+// desk are the columns by which people look for letters, the most telling first, each
+// with its index. An index has the letters that are not Ready, which are the letters
+// that wait for people.
+var desk = []index{
+	{"fingerprint", "fingerprint, state, seq"},
+	{"routing_key", "routing_key, state, seq"},
+	{"error_type", "error_type, state, seq"},
+	{"queue", "queue, state, seq"},
+	{"cause", "cause, state, seq"},
+	{"exchange", "exchange, state, seq"},
+}
+
+// byState finds letters by nothing but their state and times. byGroup has the groups of
+// a state, each in the order in which its letters failed.
+var (
+	byState = index{"state", "state, seq, stored, failed"}
+	byGroup = index{"groups", "state, fingerprint, failed, seq"}
+)
+
+// schema are the statements that make the tables. They can be run again after having
+// been cut off: MySQL commits each by itself. collation is for MySQL.
+//
+// A letter that waits for Forward is in two indices, of its message id and of its
+// turn, whether or not it has a line. MySQL has no partial indices: there each column of
+// the desk has another one beside it that is NULL for such a letter, so that what the
+// indices cost it is small.
+func schema(d Dialect, table, collation string) []string {
 	columns := definitions(d)
-	indices := []struct{ name, columns string }{
-		{"next", "state, next_try, seq"},
-		{"message", "message_id"},
-		{"group", "fingerprint, state, failed, seq"},
-	}
+	indices := append(slices.Clone(desk), byState, byGroup)
 	if d == MySQL { // which has no CREATE INDEX IF NOT EXISTS
-		columns = append(columns, "UNIQUE (id)")
-		for _, i := range indices {
-			columns = append(columns, fmt.Sprintf("INDEX %s_%s (%s)", table, i.name, i.columns))
+		columns = append(columns,
+			fmt.Sprintf("UNIQUE INDEX %s_message (message_id, id)", table),
+			fmt.Sprintf("INDEX %s_next (state, line, next_try, seq)", table))
+		for _, one := range desk {
+			width := 400
+			if one.name == "fingerprint" {
+				width = 64
+			}
+			columns = append(columns, fmt.Sprintf("desk_%[1]s VARCHAR(%[2]d) AS (IF(state = 'ready', NULL, %[1]s)) STORED", one.name, width))
 		}
-		return []string{"CREATE TABLE IF NOT EXISTS " + table + " (" + strings.Join(columns, ", ") + ") ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"}
+		for _, one := range indices {
+			for _, column := range desk {
+				one.columns = strings.ReplaceAll(one.columns, column.name, "desk_"+column.name)
+			}
+			columns = append(columns, fmt.Sprintf("INDEX %s_%s (%s)", table, one.name, one.columns))
+		}
+		return []string{"CREATE TABLE IF NOT EXISTS " + table + " (" + strings.Join(columns, ", ") + ") ENGINE=InnoDB CHARACTER SET utf8mb4 COLLATE " + collation}
 	}
-	columns[1] += " UNIQUE"
-	statements := []string{"CREATE TABLE IF NOT EXISTS " + table + " (" + strings.Join(columns, ", ") + ")"}
-	for _, i := range indices {
-		statements = append(statements, fmt.Sprintf("CREATE INDEX IF NOT EXISTS %s_%s ON %s (%s)", table, i.name, table, i.columns))
+	statements := []string{
+		"CREATE TABLE IF NOT EXISTS {letters} (" + strings.Join(columns, ", ") + ")",
+		"CREATE UNIQUE INDEX IF NOT EXISTS {letters}_message ON {letters} (message_id, id)",
+		"CREATE INDEX IF NOT EXISTS {letters}_next ON {letters} (line, next_try, seq) WHERE state = 'ready'",
+	}
+	for _, one := range indices {
+		statements = append(statements, "CREATE INDEX IF NOT EXISTS {letters}_"+one.name+" ON {letters} ("+one.columns+") WHERE state <> 'ready'")
+	}
+	for i := range statements {
+		statements[i] = strings.ReplaceAll(statements[i], "{letters}", table)
 	}
 	return statements
 }
 
-// partialIndices keeps out of the indices what need not be looked for: each entry is
-// written for a letter that comes, and deleted for one that goes. MySQL,
-// which has no partial indices, stays as it is. SQLite can only take a constraint
-// away with the table.
-func partialIndices(d Dialect, table string) []string {
-	if d == MySQL {
-		return nil
-	}
-	var statements []string
-	add := func(statement string) {
-		statements = append(statements, strings.ReplaceAll(statement, "{letters}", table))
-	}
-	if d == SQLite {
-		add("CREATE TABLE {letters}_schema_2 (" + strings.Join(definitions(d), ", ") + ")")
-		all := "seq, " + strings.Join(columns, ", ")
-		add("INSERT INTO {letters}_schema_2 (" + all + ") SELECT " + all + " FROM {letters}")
-		add("DELETE FROM sqlite_sequence WHERE name = '{letters}_schema_2'") // no number is used again
-		add("INSERT INTO sqlite_sequence (name, seq) SELECT '{letters}_schema_2', seq FROM sqlite_sequence WHERE name = '{letters}'")
-		add("DROP TABLE {letters}")           // and its indices
-		add("PRAGMA legacy_alter_table = ON") // or a view of the user's would be checked in between
-		add("ALTER TABLE {letters}_schema_2 RENAME TO {letters}")
-		add("PRAGMA legacy_alter_table = OFF")
-	} else {
-		add("ALTER TABLE {letters} DROP CONSTRAINT {letters}_id_key")
-		for _, index := range []string{"next", "message", "group"} {
-			add("DROP INDEX {letters}_" + index)
-		}
-	}
-	add("CREATE UNIQUE INDEX {letters}_message ON {letters} (message_id, id)")
-	add("CREATE INDEX {letters}_next ON {letters} (next_try, seq) WHERE state = 'ready'")
-	add("CREATE INDEX {letters}_others ON {letters} (state, next_try, seq) WHERE state <> 'ready'")
-	add("CREATE INDEX {letters}_group ON {letters} (fingerprint, state, failed, seq) WHERE state <> 'ready'")
-	return statements
-}
-
-// migrate brings the schema to the latest version. Of several processes that
-// start at once one does it, and the others wait for it.
-func migrate(ctx context.Context, db *sql.DB, d Dialect, table string, steps []migration) error {
+// prepare makes the tables unless they are there. Of several processes that start at
+// once one does it, and all others wait for it.
+func prepare(ctx context.Context, db *sql.DB, d Dialect, table string) error {
 	conn, err := db.Conn(ctx)
 	if err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	defer conn.Close()
+	if err := checkDialect(ctx, conn, d); err != nil {
+		return err
+	}
 	end, err := lockSchema(ctx, conn, d, table)
 	if err != nil {
-		return fmt.Errorf("store: locking the schema: %w", err)
+		return fmt.Errorf("store: locking the schema: %w", explained(err, d, db))
 	}
-	if err := end(migrateLocked(ctx, conn, d, table, steps)); err != nil {
-		var newer *SchemaError
-		if errors.As(err, &newer) {
-			return newer
-		}
+	if err := end(prepareLocked(ctx, conn, d, table)); err != nil {
 		return fmt.Errorf("store: schema of %s: %w", table, err)
 	}
 	return nil
 }
 
-// lockSchema keeps other processes from migrating until end is called with
+// lockSchema keeps other processes from making the tables until end is called with
 // what came of it.
 func lockSchema(ctx context.Context, conn *sql.Conn, d Dialect, table string) (end func(error) error, err error) {
-	undone := context.WithoutCancel(ctx) // a lock is given back whatever becomes of ctx
+	undone := context.WithoutCancel(ctx) // a lock is given back even if ctx has ended
 	if d == MySQL {
 		name := "rehop." + table
 		var got sql.NullInt64
@@ -176,7 +172,7 @@ func lockSchema(ctx context.Context, conn *sql.Conn, d Dialect, table string) (e
 	}
 	_, err = conn.ExecContext(ctx, begin)
 	for d == SQLite && err != nil && strings.Contains(err.Error(), "locked") && ctx.Err() == nil {
-		// Another process migrates, for longer than the driver is patient.
+		// Another process writes, for longer than the driver is patient.
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():
@@ -206,7 +202,7 @@ func lockSchema(ctx context.Context, conn *sql.Conn, d Dialect, table string) (e
 	return end, nil
 }
 
-func migrateLocked(ctx context.Context, conn *sql.Conn, d Dialect, table string, steps []migration) error {
+func prepareLocked(ctx context.Context, conn *sql.Conn, d Dialect, table string) error {
 	versions := table + "_schema"
 	if _, err := conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+versions+" (version INTEGER NOT NULL)"); err != nil {
 		return err
@@ -215,18 +211,66 @@ func migrateLocked(ctx context.Context, conn *sql.Conn, d Dialect, table string,
 	if err := conn.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM "+versions).Scan(&have); err != nil {
 		return err
 	}
-	if have > len(steps) {
-		return &SchemaError{Table: table, Have: have, Want: len(steps)}
+	switch {
+	case have > schemaVersion:
+		return connection.WithClass(fmt.Errorf("table %s has schema version %d, and this program knows versions up to %d: use the newer program", table, have, schemaVersion), connection.Configuration)
+	case have == schemaVersion:
+		return nil
 	}
-	for version := have; version < len(steps); version++ {
-		for _, statement := range steps[version](d, table) {
-			if _, err := conn.ExecContext(ctx, statement); err != nil {
-				return fmt.Errorf("version %d: %w", version+1, err)
-			}
-		}
-		if _, err := conn.ExecContext(ctx, d.bind("INSERT INTO "+versions+" (version) VALUES (?)"), version+1); err != nil {
+	collation, err := exactCollation(ctx, conn, d)
+	if err != nil {
+		return err
+	}
+	for _, statement := range slices.Concat(schema(d, table, collation), inboxSchema(d, table, collation)) {
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = conn.ExecContext(ctx, d.bind("INSERT INTO "+versions+" (version) VALUES (?)"), schemaVersion)
+	return err
+}
+
+// exactCollation returns the collation in which two texts are equal if their bytes
+// are. In utf8mb4_bin "c1" equals "c1 ". MariaDB and MySQL have different names for it.
+func exactCollation(ctx context.Context, conn *sql.Conn, d Dialect) (name string, err error) {
+	if d != MySQL {
+		return "", nil
+	}
+	err = conn.QueryRowContext(ctx, "SELECT COLLATION_NAME FROM information_schema.COLLATIONS WHERE COLLATION_NAME IN ('utf8mb4_nopad_bin', 'utf8mb4_0900_bin') ORDER BY COLLATION_NAME DESC LIMIT 1").Scan(&name)
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", errors.New("the server has neither the collation utf8mb4_nopad_bin nor utf8mb4_0900_bin: want MariaDB 10.6 or MySQL 8.0, or later")
+	}
+	return name, err
+}
+
+// checkDialect refuses a database that is of another kind than its dialect says. It
+// asks first a question that a database of this dialect can answer.
+func checkDialect(ctx context.Context, conn *sql.Conn, d Dialect) error {
+	is := kind(ctx, conn, d == SQLite)
+	if is == 0 {
+		is = kind(ctx, conn, d != SQLite)
+	}
+	if is == 0 || is == d { // 0: the next question finds the fault
+		return nil
+	}
+	return connection.WithClass(fmt.Errorf("store: the dialect is %v, and the database is %v: open the Store with store.%v", d, is, is), connection.Bug)
+}
+
+// kind asks a database for its kind, as SQLite or as a server; 0 if it does not know
+// the question.
+func kind(ctx context.Context, conn *sql.Conn, asSQLite bool) Dialect {
+	ask := "SELECT version()"
+	if asSQLite {
+		ask = "SELECT sqlite_version()"
+	}
+	var version string
+	switch err := conn.QueryRowContext(ctx, ask).Scan(&version); {
+	case err != nil:
+		return 0
+	case asSQLite:
+		return SQLite
+	case strings.HasPrefix(version, "PostgreSQL"):
+		return PostgreSQL
+	}
+	return MySQL
 }

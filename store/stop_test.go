@@ -12,6 +12,7 @@ import (
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
 )
 
 // A stop waits for the answers to what was published, and for nothing else.
@@ -19,10 +20,10 @@ func TestAStopDoesNotWaitForABrokerThatIsAway(t *testing.T) {
 	for rule, tt := range map[string]struct {
 		begin func(*rehoptest.Broker)
 		took  time.Duration
-		want  ending
+		want  result
 	}{
-		"nothing is written":      {(*rehoptest.Broker).Stop, 0, ending{state: Ready}},
-		"written, answered later": {(*rehoptest.Broker).Stall, 3 * time.Second, ending{done: true}},
+		"nothing is written":      {(*rehoptest.Broker).Stop, 0, result{state: Ready}},
+		"written, answered later": {(*rehoptest.Broker).Stall, 3 * time.Second, result{done: true}},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -41,19 +42,20 @@ func TestAStopDoesNotWaitForABrokerThatIsAway(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer p.Close()
-				if _, err := p.PublishAll(t.Context(), []producer.Message{{Exchange: "amq.fanout", Key: "k"}}); err == nil {
+				if _, err := p.PublishAll(t.Context(), []producer.Message{{Exchange: "amq.fanout", RoutingKey: "k"}}); err == nil {
 					t.Fatal("amq.fanout has a queue")
 				}
 				tt.begin(b)
 				synctest.Wait()
 				s := &Store{cfg: Config{Logger: slog.New(slog.DiscardHandler)}, now: time.Now}
-				f := &forwarder{store: s, publisher: p, cfg: ForwardConfig{}.withDefaults(), again: repeats.New(slog.New(slog.DiscardHandler)), endings: make(chan []ending, 1), targets: map[target]*targetState{}}
+				f := &forwarder{health: &forwardHealth{failing: map[topology.Address]failing{}}, store: s, publisher: p, cfg: ForwardConfig{}.withDefaults(), again: repeats.New(slog.New(slog.DiscardHandler)), results: make(chan []result, 1), addresses: map[group]*addressState{}}
 				ctx, stop := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					letter := Letter{Number: 1, State: Ready, Message: producer.Message{Exchange: "amq.fanout", Key: "k", ID: "1"}}
-					f.publishTo(confirm.StopSending(context.WithoutCancel(ctx), ctx), target{"amq.fanout", "k"}, []Letter{letter}, leased{token: "t", until: time.Now().Add(time.Minute)})
+					letter := Letter{Number: 1, State: Ready, Message: producer.Message{Exchange: "amq.fanout", RoutingKey: "k", ID: "1"}}
+					one := &sending{forwarder: f, work: confirm.StopSending(context.WithoutCancel(ctx), ctx), lease: leased{token: "t", until: time.Now().Add(time.Minute)}, leave: func() {}}
+					one.address(letter.group(), []Letter{letter})
 				}()
 				time.Sleep(5 * time.Second)
 				stop()
@@ -63,7 +65,7 @@ func TestAStopDoesNotWaitForABrokerThatIsAway(t *testing.T) {
 				if took := time.Since(began); took != tt.took {
 					t.Errorf("the stop took %v, want %v", took, tt.took)
 				}
-				if e := (<-f.endings)[0]; tt.took == 0 && (e.done || e.state != tt.want.state || e.unconfirmed != tt.want.unconfirmed) {
+				if e := (<-f.results)[0]; tt.took == 0 && (e.done || e.state != tt.want.state || e.unconfirmed != tt.want.unconfirmed) {
 					t.Errorf("ends as %+v", e)
 				}
 			})

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
 )
@@ -35,37 +36,62 @@ type Config struct {
 	// the call. Defaults to 10 s.
 	Timeout time.Duration
 
-	// KeepOrder keeps fresh messages from overtaking stored ones: while a message
-	// of Put with the same exchange and key is in the table, a Producer that has the
-	// Store in its Fallback stores fresh ones too, behind it, although the broker
-	// is there. For use with ForwardConfig.KeepOrder. The order is that of calls of
-	// Publish each of which began when the one before had returned. It holds for
-	// messages of this process, and for those that were in the table when it was
-	// opened. Letters of PutTx, PutAt and Release hold up nothing, and messages with
-	// a Delay have no place in the order. If somebody
-	// parks, edits or deletes the last letter of an exchange and key, fresh
+	// KeepOrder gives letters a place in a line: all messages with one OrderKey, or
+	// without one all with the same exchange and routing key. Forward publishes the
+	// letters of a line in the order of storing, each after the confirm of the one
+	// before; a letter that fails holds up those behind it until it is parked. While a
+	// line has letters of Put or PutTx, a Producer that has the Store in its Fallback stores
+	// fresh messages of the line too, behind them, although the broker is there.
+	//
+	// The order is that of calls of Publish, Put and commits after PutTx each of which
+	// began when the one before had returned. Letters have it that were stored with
+	// KeepOrder set: set it in all processes that share the table. Fresh messages
+	// stay behind letters of this process, and behind those that were in the table
+	// when it was opened. Messages with a Delay, of PutAt and dead letters have no
+	// place in a line. A transaction with PutTx has its place
+	// for ten minutes: if it is open for longer, fresh messages may be published before its
+	// letters. If somebody parks or deletes the last letter of a line, fresh
 	// messages overtake those before it.
 	//
-	// It costs a look at the last letter and a transaction for each message until
-	// the letters of its exchange and key are gone, and then nothing. If messages
-	// come faster than Forward can publish them one by one, they are stored for
-	// ever; an exchange and key for each customer, say, keeps that from happening.
-	// While the database is away Publish fails for such an exchange and key.
+	// The letters of one line are as fast as the broker's confirms, one by one. If
+	// messages of a line come faster than that, they are stored for ever; an OrderKey
+	// for each customer, say, keeps that from happening. While the database is away
+	// Publish fails for lines that have letters.
 	KeepOrder bool
 
 	// KeepArchived is how long Forward keeps letters in state Archived,
 	// counted from when they were stored. If zero, it keeps them for ever.
 	KeepArchived time.Duration
 
+	// KeepInbox is how long [Store.Once] remembers a message. It must be longer than a
+	// message can be under way: in waits, in a dead-letter queue until somebody sends it
+	// back, in a store. Defaults to 7 days.
+	KeepInbox time.Duration
+
 	// Logger receives what Forward cannot deliver, and why. If nil, nothing is
 	// logged.
 	Logger *slog.Logger
+
+	// Traces are sets of hooks. The hooks of one kind are called in the order of the
+	// slice; a hook that panics is logged and keeps no other from being called.
+	Traces []Trace
+}
+
+// Trace has hooks that are called while messages are stored. They must not block. Nil
+// ones are not called.
+type Trace struct {
+	// Storing: a message of PutTx or PutAt has its ID and is about to be checked and
+	// stored. The hook may change the message, but not what its Headers and Body refer
+	// to: it adds a header to a copy of them. It is not called for messages of Put,
+	// which a Producer has had in its hands, nor for dead letters.
+	Storing func(ctx context.Context, m *producer.Message)
 }
 
 func (c Config) withDefaults() Config {
 	c.Table = cmp.Or(c.Table, "rehop_letters")
 	c.Name = cmp.Or(c.Name, "store")
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
+	c.KeepInbox = cmp.Or(c.KeepInbox, 7*24*time.Hour)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -85,6 +111,9 @@ func (c Config) validate() error {
 	if c.KeepArchived < 0 {
 		errs = append(errs, fmt.Errorf("store: Config.KeepArchived is %v, want 0 or more", c.KeepArchived))
 	}
+	if c.KeepInbox < 0 {
+		errs = append(errs, fmt.Errorf("store: Config.KeepInbox is %v, want more than 0", c.KeepInbox))
+	}
 	return errors.Join(errs...)
 }
 
@@ -92,21 +121,27 @@ func (c Config) validate() error {
 // also by several processes. It runs one goroutine while something is written. The
 // database belongs to the caller, who closes it when the Store is no longer used.
 type Store struct {
-	db      *sql.DB
-	dialect Dialect
-	cfg     Config
-	writer  *writer
-	owner   string        // begins each lease
-	leases  atomic.Uint64 // counts them
-	wake    chan struct{} // has an element when something became ready
-	now     func() time.Time
-	tails   tails // with Config.KeepOrder
+	db          *sql.DB
+	dialect     Dialect
+	cfg         Config
+	writer      *writer
+	owner       string        // begins each lease
+	leases      atomic.Uint64 // counts them
+	wake        chan struct{} // has an element when something became ready
+	now         func() time.Time
+	waiting     waiting // with Config.KeepOrder
+	uncommitted uncommitted
+	lastTx      atomic.Int64 // when a transaction of a caller was last seen, in Unix nanoseconds
+	forwarding  atomic.Int64 // calls of Forward that are running
+	inbox       inbox
+	openTxs     openTxs
+	storing     func(context.Context, *producer.Message) // the hooks of Config.Traces, or nil
 }
 
-// Open returns a Store in db. It creates the tables or brings them up to date. Of
-// several processes that start at once, one does so and the others wait. Open
-// fails with a [*SchemaError] if a later version of this package has changed
-// the tables. ctx bounds the opening.
+// Open returns a Store in db. It creates the tables unless they are there. Of several
+// processes that start at once, one does so and the others wait. Open fails if db is
+// of another dialect, and if a later version of this package has
+// changed the tables. ctx bounds the opening.
 func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate(), dialect.validate()}
@@ -116,7 +151,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store,
 	if err := errors.Join(errs...); err != nil {
 		return nil, connection.WithClass(err, connection.Bug)
 	}
-	if err := migrate(ctx, db, dialect, cfg.Table, migrations); err != nil {
+	if err := prepare(ctx, db, dialect, cfg.Table); err != nil {
 		return nil, err
 	}
 	host, err := os.Hostname()
@@ -125,13 +160,16 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store,
 	}
 	s := &Store{
 		db: db, dialect: dialect, cfg: cfg,
-		owner: fmt.Sprintf("%.24s/%d/%s", letter.Readable(host, 24), os.Getpid(), rand.Text()[:8]),
-		wake:  make(chan struct{}, 1),
-		now:   time.Now,
+		owner:       fmt.Sprintf("%.24s/%d/%s", letter.Readable(host, 24), os.Getpid(), rand.Text()[:8]),
+		wake:        make(chan struct{}, 1),
+		now:         time.Now,
+		uncommitted: uncommitted{added: make(chan struct{}, 1)},
+		storing: hooks.Two(hooks.Of(cfg.Traces, cfg.Logger, "store.Trace"), "Storing",
+			func(t Trace) func(context.Context, *producer.Message) { return t.Storing }),
 	}
-	s.writer = &writer{transact: s.transact, timeout: cfg.Timeout, rows: dialect.rowsPerInsert(), insert: s.insert}
+	s.writer = &writer{transact: s.transact, lightly: s.transactLightly, timeout: cfg.Timeout, rows: dialect.rowsPerInsert(), abreast: dialect.writers(), insert: s.insert}
 	if cfg.KeepOrder {
-		if err := s.loadTails(ctx); err != nil {
+		if err := s.noteWaiting(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -141,16 +179,36 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store,
 // Name returns Config.Name.
 func (s *Store) Name() string { return s.cfg.Name }
 
-// querier is what a transaction and a connection have in common.
-type querier interface {
+// Tx is a transaction of the caller, on the database of the Store: a *sql.Tx, or what
+// wraps one.
+type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
 // transact runs do in a transaction, which is committed if do returns nil.
-func (s *Store) transact(ctx context.Context, do func(context.Context, querier) error) error {
+func (s *Store) transact(ctx context.Context, do func(context.Context, Tx) error) error {
+	err := s.begin(ctx, do)
+	if err != nil {
+		err = explained(err, s.dialect, s.db)
+	}
+	return err
+}
+
+// transactLightly is transact for what a power cut may undo. Only the writer of SQLite
+// needs it.
+func (s *Store) transactLightly(ctx context.Context, do func(context.Context, Tx) error) error {
+	err := s.immediate(ctx, true, do)
+	if err != nil {
+		err = explained(err, s.dialect, s.db)
+	}
+	return err
+}
+
+func (s *Store) begin(ctx context.Context, do func(context.Context, Tx) error) error {
 	if s.dialect == SQLite {
-		return s.immediate(ctx, do)
+		return s.immediate(ctx, false, do)
 	}
 	// Rows that others have taken are skipped, so nothing is read twice; the
 	// stricter default of MySQL locks gaps that nobody needs.
@@ -190,12 +248,15 @@ func (e *commitError) Class() connection.Class { return connection.Transient }
 
 // immediate runs do in a transaction that is the writer from its beginning:
 // SQLite refuses one that becomes it later while another process writes.
-func (s *Store) immediate(ctx context.Context, do func(context.Context, querier) error) error {
+func (s *Store) immediate(ctx context.Context, light bool, do func(context.Context, Tx) error) error {
 	conn, err := s.db.Conn(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	if light {
+		defer lighten(ctx, conn)()
+	}
 	_, err = conn.ExecContext(ctx, "BEGIN IMMEDIATE")
 	if err == nil {
 		err = do(ctx, conn)
@@ -216,33 +277,97 @@ func (s *Store) immediate(ctx context.Context, do func(context.Context, querier)
 	return err
 }
 
+// lighten has the commits of a connection of SQLite not wait for the disk, until restore
+// is called. The WAL is in the order of the commits: what is lost in a power cut are the
+// last of them, up to the next commit that waits. Without a WAL it does nothing: there a
+// power cut could damage the file.
+func lighten(ctx context.Context, conn *sql.Conn) (restore func()) {
+	var journal string
+	var level int
+	const full, normal = 2, 1
+	if conn.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&journal) != nil || journal != "wal" ||
+		conn.QueryRowContext(ctx, "PRAGMA synchronous").Scan(&level) != nil || level < full {
+		return func() {}
+	}
+	set := func(level int) {
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf("PRAGMA synchronous = %d", level)); err != nil {
+			discard(conn)
+		}
+	}
+	set(normal)
+	return func() { set(level) }
+}
+
+// discard ends a connection instead of giving it back to the pool.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
+
 // rollBack ends the transaction of a connection, or the connection: one that
 // went back to the pool in the middle of a transaction would keep the lock.
 // ROLLBACK also fails where the database has rolled back by itself, which
 // costs no more than a connection.
 func rollBack(ctx context.Context, conn *sql.Conn) {
 	if _, err := conn.ExecContext(context.WithoutCancel(ctx), "ROLLBACK"); err != nil {
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn })
+		discard(conn)
 	}
 }
 
-// sql fills in the name of the table and the placeholders of the dialect. "{letters by
-// number}" is for conditions that name numbers: SQLite, which has no statistics, would
-// rather look through an index for a state.
+// explained adds to an error of a transaction what its caller can do about it.
+func explained(err error, d Dialect, db *sql.DB) error {
+	stats := db.Stats()
+	switch {
+	case errors.Is(err, producer.ErrUnconfirmed):
+		return err
+	case errors.Is(err, context.DeadlineExceeded) && stats.MaxOpenConnections > 0 && stats.InUse >= stats.MaxOpenConnections:
+		return fmt.Errorf("%w: all %d connections that SetMaxOpenConns allows are in use: a call of the Store within a transaction of the same database waits for that transaction (use PutTx there), and so does every call if a Commit is forgotten", err, stats.MaxOpenConnections)
+	case d == SQLite && strings.Contains(err.Error(), "locked"):
+		return fmt.Errorf("%w: another transaction is writing to the file: SQLite has one writer at a time, and one whose Commit is forgotten, such as after PutTx, keeps out all others", err)
+	}
+	return err
+}
+
+// sql fills in the name of the table and the placeholders of the dialect. Two names
+// say which index a statement needs, where the database may choose a worse one:
+// "{letters by number}" the primary key, "{letters by turn}" that of the letters which
+// wait for Forward. A scan in another order would touch, on MySQL, rows that a
+// transaction of somebody else has locked.
 func (s *Store) sql(statement string) string {
-	byNumber := s.cfg.Table
-	if s.dialect == SQLite {
-		byNumber += " NOT INDEXED"
+	var byNumber, byTurn string
+	if s.dialect == MySQL { // whose DELETE takes a hint only so
+		statement = strings.ReplaceAll(statement, "DELETE FROM {letters by number}", "DELETE {letters} FROM {letters by number}")
 	}
-	return s.dialect.bind(strings.NewReplacer("{letters}", s.cfg.Table, "{letters by number}", byNumber).Replace(statement))
+	switch s.dialect {
+	case SQLite: // which has no statistics
+		byNumber, byTurn = " NOT INDEXED", " INDEXED BY "+s.cfg.Table+"_next"
+	case MySQL:
+		byNumber, byTurn = " FORCE INDEX (PRIMARY)", " FORCE INDEX ("+s.cfg.Table+"_next)"
+	}
+	return s.dialect.bind(strings.NewReplacer("{letters}", s.cfg.Table, "{letters by number}", s.cfg.Table+byNumber,
+		"{letters by turn}", s.cfg.Table+byTurn, "{letters as l by turn}", s.cfg.Table+" AS l"+byTurn).Replace(statement))
 }
 
-// exec runs one statement together with what else is being written, and
-// returns the number of rows it changed.
+// write runs do in a transaction: on SQLite together with what else is being written,
+// because it has one writer at a time and waits for the disk at each commit; on a
+// server in one of its own, so that a Put does not wait for it. do may run more than
+// once, of which one is committed.
+func (s *Store) write(ctx context.Context, do func(context.Context, Tx) error) error {
+	return s.writeAs(ctx, false, do)
+}
+
+// writeAs is write; a power cut may undo what is light.
+func (s *Store) writeAs(ctx context.Context, light bool, do func(context.Context, Tx) error) error {
+	if s.dialect == SQLite {
+		return s.writer.do(ctx, light, do)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	return retryDeadlock(ctx, func() error { return s.transact(ctx, do) })
+}
+
+// exec runs one statement in a transaction, and returns the number of rows it changed.
 func (s *Store) exec(ctx context.Context, statement string, args ...any) (int, error) {
 	var changed int64
-	err := s.writer.do(ctx, func(ctx context.Context, q querier) error {
-		result, err := q.ExecContext(ctx, s.sql(statement), args...)
+	err := s.write(ctx, func(ctx context.Context, tx Tx) error {
+		result, err := tx.ExecContext(ctx, s.sql(statement), args...)
 		if err == nil {
 			changed, err = result.RowsAffected()
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,28 +13,32 @@ import (
 )
 
 // writer commits together what several callers write at a time: a database
-// waits for its disk once for each commit, whatever is in it. It runs a
-// goroutine while there is something to write.
+// waits for its disk once for each commit, however much is in it. It runs goroutines
+// while there is something to write: on a server a few, because one may have to wait
+// for a row that a transaction of somebody else has locked.
 type writer struct {
-	transact func(context.Context, func(context.Context, querier) error) error
-	insert   func(context.Context, querier, []*row) error
+	transact func(context.Context, func(context.Context, Tx) error) error
+	lightly  func(context.Context, func(context.Context, Tx) error) error // transact for light writes alone
+	insert   func(context.Context, Tx, []*row) error
 	rows     int // in one insert, at most
+	abreast  int // transactions at a time, at most
 	timeout  time.Duration
 
 	mu      sync.Mutex
 	waiting []*write
-	running bool
+	running int
 }
 
-// write is what one caller wants written: a row, or what run does.
+// write is the order of one caller: a row, or the statements of run.
 type write struct {
-	ctx  context.Context
-	row  *row
-	run  func(context.Context, querier) error
-	done chan error // has room for the one answer
+	ctx   context.Context
+	row   *row
+	run   func(context.Context, Tx) error
+	light bool       // a power cut may undo it
+	done  chan error // has room for the one answer
 }
 
-// What goes into one transaction.
+// The bounds of one transaction.
 const (
 	maxTogether      = 512
 	maxTogetherBytes = 4 << 20
@@ -45,10 +50,10 @@ func (w *writer) put(ctx context.Context, r *row) error {
 	return w.wait(ctx, &write{ctx: ctx, row: r, done: make(chan error, 1)})
 }
 
-// do returns nil once what run has done is committed. It may run more than
-// once, of which one is committed.
-func (w *writer) do(ctx context.Context, run func(context.Context, querier) error) error {
-	return w.wait(ctx, &write{ctx: ctx, run: run, done: make(chan error, 1)})
+// do returns nil once the statements of run are committed. It may call run more than
+// once, and commits one call.
+func (w *writer) do(ctx context.Context, light bool, run func(context.Context, Tx) error) error {
+	return w.wait(ctx, &write{ctx: ctx, run: run, light: light, done: make(chan error, 1)})
 }
 
 func (w *writer) wait(ctx context.Context, one *write) error {
@@ -57,8 +62,8 @@ func (w *writer) wait(ctx context.Context, one *write) error {
 	}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, one)
-	if !w.running {
-		w.running = true
+	if w.running < w.abreast {
+		w.running++
 		go w.work()
 	}
 	w.mu.Unlock()
@@ -81,7 +86,7 @@ func (w *writer) work() {
 	}
 }
 
-// next takes what goes into the next transaction, in the order of its coming.
+// next takes the writes of the next transaction, in the order of their coming.
 func (w *writer) next() []*write {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +108,9 @@ func (w *writer) next() []*write {
 	if w.waiting = w.waiting[taken:]; len(w.waiting) == 0 {
 		w.waiting = nil
 	}
-	w.running = len(batch) > 0
+	if len(batch) == 0 {
+		w.running--
+	}
 	return batch
 }
 
@@ -125,10 +132,13 @@ func (w *writer) commit(batch []*write) {
 // together writes a batch in one transaction; if that fails, in several, because
 // something in it may be what the database does not take.
 func (w *writer) together(ctx context.Context, batch []*write) {
-	err := w.transact(ctx, func(ctx context.Context, q querier) error { return w.run(ctx, q, batch) })
-	for tries := 1; tries < 3 && isDeadlock(err) && ctx.Err() == nil; tries++ {
-		err = w.transact(ctx, func(ctx context.Context, q querier) error { return w.run(ctx, q, batch) })
+	transact := w.transact
+	if !slices.ContainsFunc(batch, func(one *write) bool { return !one.light }) {
+		transact = w.lightly
 	}
+	err := retryDeadlock(ctx, func() error {
+		return transact(ctx, func(ctx context.Context, tx Tx) error { return w.run(ctx, tx, batch) })
+	})
 	switch {
 	case errors.Is(err, producer.ErrUnconfirmed):
 		w.commitAgain(ctx, batch, err)
@@ -144,6 +154,16 @@ func (w *writer) together(ctx context.Context, batch []*write) {
 	for _, one := range batch {
 		one.done <- err
 	}
+}
+
+// retryDeadlock runs a transaction up to three times if the database ends it for the
+// sake of another.
+func retryDeadlock(ctx context.Context, transact func() error) error {
+	err := transact()
+	for tries := 1; tries < 3 && isDeadlock(err) && ctx.Err() == nil; tries++ {
+		err = transact()
+	}
+	return err
 }
 
 // isDeadlock reports whether a database has ended a transaction for the sake of
@@ -194,9 +214,9 @@ func (w *writer) commitAgain(ctx context.Context, batch []*write, err error) {
 	if len(rows) == 0 {
 		return
 	}
-	again := w.transact(ctx, func(ctx context.Context, q querier) error { return w.run(ctx, q, rows) })
+	again := w.transact(ctx, func(ctx context.Context, tx Tx) error { return w.run(ctx, tx, rows) })
 	if again != nil {
-		again = errors.Join(err, again) // the first one may have happened, whatever the second says
+		again = errors.Join(err, again) // the first one may have happened, even if the second has failed
 	}
 	for _, one := range rows {
 		one.done <- again
@@ -205,30 +225,30 @@ func (w *writer) commitAgain(ctx context.Context, batch []*write, err error) {
 
 // run writes a batch within a transaction. Neighbouring rows share an insert,
 // unless they are the same.
-func (w *writer) run(ctx context.Context, q querier, batch []*write) error {
+func (w *writer) run(ctx context.Context, tx Tx, batch []*write) error {
 	var rows []*row
-	ids := map[identity]bool{}
+	ids := map[rowKey]bool{}
 	flush := func() error {
 		if len(rows) == 0 {
 			return nil
 		}
-		err := w.insert(ctx, q, rows)
+		err := w.insert(ctx, tx, rows)
 		rows = rows[:0]
 		clear(ids)
 		return err
 	}
 	for _, one := range batch {
-		if one.row == nil || ids[one.row.identity()] || len(rows) == w.rows {
+		if one.row == nil || ids[one.row.key()] || len(rows) == w.rows {
 			if err := flush(); err != nil {
 				return err
 			}
 		}
 		if one.row != nil {
 			rows = append(rows, one.row)
-			ids[one.row.identity()] = true
+			ids[one.row.key()] = true
 			continue
 		}
-		if err := one.run(ctx, q); err != nil {
+		if err := one.run(ctx, tx); err != nil {
 			return err
 		}
 	}
@@ -236,12 +256,12 @@ func (w *writer) run(ctx context.Context, q querier, batch []*write) error {
 }
 
 // insert writes rows, or over those that are there already.
-func (s *Store) insert(ctx context.Context, q querier, rows []*row) error {
+func (s *Store) insert(ctx context.Context, tx Tx, rows []*row) error {
 	var args []any
 	for _, r := range rows {
 		args = append(args, r.values()...)
 	}
-	_, err := q.ExecContext(ctx, s.insertStatement(len(rows)), args...)
+	_, err := tx.ExecContext(ctx, s.insertStatement(len(rows)), args...)
 	return err
 }
 
@@ -251,6 +271,8 @@ func (s *Store) insertStatement(rows int) string {
 	b.WriteString("INSERT INTO {letters} (" + strings.Join(columns, ", ") + ") VALUES ")
 	b.WriteString(strings.Repeat(one+",", rows-1) + one)
 	b.WriteString(s.dialect.upsert())
+	// A letter that somebody has parked stays parked: nothing but Release and Replay ends that.
+	fmt.Fprintf(&b, "state = CASE WHEN {letters}.state = 'parked' AND %[1]s = 'ready' THEN 'parked' ELSE %[1]s END, ", s.dialect.incoming("state"))
 	for _, column := range replaced {
 		fmt.Fprintf(&b, "%s = %s, ", column, s.dialect.incoming(column))
 	}

@@ -29,9 +29,9 @@ func TestACommitWithoutAnAnswer(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			commits, marked := 0, 0
-			w := &writer{rows: 8, timeout: time.Minute}
-			w.insert = func(_ context.Context, _ querier, rows []*row) error { marked = rows[0].l.Unconfirmed; return nil }
-			w.transact = func(ctx context.Context, do func(context.Context, querier) error) error {
+			w := &writer{rows: 8, abreast: 1, timeout: time.Minute}
+			w.insert = func(_ context.Context, _ Tx, rows []*row) error { marked = rows[0].l.Unconfirmed; return nil }
+			w.transact = func(ctx context.Context, do func(context.Context, Tx) error) error {
 				if err := do(ctx, nil); err != nil {
 					return err
 				}
@@ -42,7 +42,7 @@ func TestACommitWithoutAnAnswer(t *testing.T) {
 			if tt.isRow {
 				err = w.put(t.Context(), &row{})
 			} else {
-				err = w.do(t.Context(), func(context.Context, querier) error { return nil })
+				err = w.do(t.Context(), false, func(context.Context, Tx) error { return nil })
 			}
 			if (err == nil) != tt.ok || errors.Is(err, producer.ErrUnconfirmed) != tt.unknown || commits != tt.commits {
 				t.Errorf("%d commits, %v", commits, err)
@@ -58,9 +58,9 @@ func TestACommitWithoutAnAnswer(t *testing.T) {
 // another, and it is tried again.
 func TestADeadlockIsNoError(t *testing.T) {
 	tries := 0
-	w := &writer{rows: 8, timeout: time.Minute}
-	w.insert = func(context.Context, querier, []*row) error { return nil }
-	w.transact = func(ctx context.Context, do func(context.Context, querier) error) error {
+	w := &writer{rows: 8, abreast: 1, timeout: time.Minute}
+	w.insert = func(context.Context, Tx, []*row) error { return nil }
+	w.transact = func(ctx context.Context, do func(context.Context, Tx) error) error {
 		if tries++; tries < 3 {
 			return errors.New("Error 1213 (40001): Deadlock found when trying to get lock; try restarting transaction")
 		}

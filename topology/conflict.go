@@ -21,7 +21,7 @@ type ConflictError struct {
 	Argument string // that differs, for example "x-queue-type", of several the one that says most; "" if the broker did not say
 	Want     string // the planned value, "none" without one; a wait as a duration
 	Have     string // the broker's value, in the same form
-	Advice   string // what to do
+	Advice   string // a remedy
 
 	cause *amqp.Error
 }
@@ -39,7 +39,7 @@ func (e *ConflictError) Unwrap() error { return e.cause }
 
 // conflict returns the error for a queue whose arguments are known. w is the work
 // queue that it is a part of, or nil.
-func conflict(w *WorkQueue, q PlannedQueue, have amqp.Table, cause *amqp.Error) *ConflictError {
+func conflict(w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) *ConflictError {
 	e := &ConflictError{Kind: "queue", Name: q.Name, cause: cause}
 	if names := differing(q.Args, have); len(names) > 0 {
 		e.Argument = names[0]
@@ -110,13 +110,16 @@ func refusal(kind, name string, cause *amqp.Error) error {
 			errNoPermission, kind, name, regexp.QuoteMeta(name), cause)
 	}
 	m := inequivalent.FindStringSubmatch(cause.Reason)
-	if cause.Code != amqp.PreconditionFailed || m == nil {
+	switch {
+	case kind == "exchange" && m == nil && strings.Contains(cause.Reason, "exchange type"):
+		return fmt.Errorf("topology: exchange %q: %w: %w", name, errUnknownKind, cause)
+	case cause.Code != amqp.PreconditionFailed || m == nil:
 		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
 	}
 	e := &ConflictError{Kind: kind, Name: name, Argument: m[1], Want: plainValue(m[3]), Have: plainValue(m[4]), cause: cause}
 	switch {
 	case kind == "exchange" && m[1] == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
-		e.Advice = fmt.Sprintf("its Lanes have other names or another order now: with the bindings of both, messages would be in two lanes; "+
+		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
 			"choose another Lanes.Name; or stop what publishes to it, delete exchange %s, and declare again", strconv.Quote(name))
 	case kind == "exchange":
 		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
@@ -127,7 +130,7 @@ func refusal(kind, name string, cause *amqp.Error) error {
 }
 
 // bindingRefusal is refusal for a binding.
-func bindingRefusal(b PlannedBinding, cause *amqp.Error) error {
+func bindingRefusal(b plannedBinding, cause *amqp.Error) error {
 	if cause.Code != amqp.AccessRefused {
 		return fmt.Errorf("topology: bind %s: %w", b.describe(), cause)
 	}
@@ -146,11 +149,15 @@ func missing(kind, name, advice string, cause *amqp.Error) error {
 	if cause.Code == amqp.NotFound {
 		return fmt.Errorf("topology: %s %q does not exist: %s: %w", kind, name, advice, cause)
 	}
-	if cause.Code == amqp.AccessRefused { // 4.3 answers those alone who have some permission on it
-		return fmt.Errorf("topology: %w to look at %s %q: give the user read on %s %q: %w", errNoPermission, kind, name, kind, name, cause)
+	if cause.Code == amqp.AccessRefused { // by 4.3, which answers users with any permission on it
+		return fmt.Errorf("topology: %w to look at %s %q: give the user read on %s %q (read is enough, although the broker may name configure): %w",
+			errNoPermission, kind, name, kind, name, cause)
 	}
 	return fmt.Errorf("topology: look at %s %q: %w", kind, name, cause)
 }
+
+var errUnknownKind = connection.WithClass(fmt.Errorf("its Exchange.Kind is one that this broker does not have, want %q, %q, %q, %q or that of a plugin",
+	amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeHeaders), connection.Configuration)
 
 var errNoPermission = errors.New("no permission")
 

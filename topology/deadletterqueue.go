@@ -39,9 +39,9 @@ type DeadLetterQueue struct {
 // maxTTL is the longest TTL a broker takes, 10 years of 365 days.
 const maxTTL = 315_360_000_000 * time.Millisecond
 
-// Plan returns the plan of this queue alone for a broker of version v. It
-// does no I/O.
-func (q DeadLetterQueue) Plan(v connection.Version) (Plan, error) { return NewPlan(v, q) }
+func (q DeadLetterQueue) workQueues() []WorkQueue { return nil }
+
+func (q DeadLetterQueue) whole() Spec { return q }
 
 func (q DeadLetterQueue) validate() error {
 	owner := fmt.Sprintf("DeadLetterQueue %q: ", shorten(q.Name))
@@ -58,7 +58,7 @@ func (q DeadLetterQueue) validate() error {
 	return errors.Join(errs...)
 }
 
-func (q DeadLetterQueue) planned(v connection.Version) PlannedQueue {
+func (q DeadLetterQueue) planned(v connection.Version) plannedQueue {
 	form := func(t QueueType, limited bool) amqp.Table {
 		args := amqp.Table{"x-queue-type": string(t)}
 		if q.MaxAge > 0 {
@@ -69,7 +69,7 @@ func (q DeadLetterQueue) planned(v connection.Version) PlannedQueue {
 		}
 		return args
 	}
-	p := PlannedQueue{Name: q.Name, role: letterRole}
+	p := plannedQueue{Name: q.Name, role: letterRole}
 	t := q.Type.orDefault()
 	if q.implied && atLeastOnce(v) {
 		t = Quorum
@@ -93,7 +93,7 @@ func (q DeadLetterQueue) planned(v connection.Version) PlannedQueue {
 func (q DeadLetterQueue) addTo(b *builder) {
 	b.queue(q.planned(b.version))
 	if q.Exchange != "" {
-		b.exchange(PlannedExchange{Name: q.Exchange, Kind: amqp.ExchangeFanout})
-		b.bind(PlannedBinding{Exchange: q.Exchange, Queue: q.Name})
+		b.exchange(plannedExchange{Name: q.Exchange, Kind: amqp.ExchangeFanout})
+		b.bind(plannedBinding{Exchange: q.Exchange, Queue: q.Name})
 	}
 }

@@ -3,6 +3,7 @@ package topology
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/exchange"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // sessionTries bounds how often a declaration starts again because the
@@ -27,43 +29,42 @@ const (
 	batch       = 5
 )
 
-// Declare declares what the specifications describe on the broker that conn is
-// connected to. It only adds what is missing, so any number of processes may call
-// it, at every start and at the same time.
+// Declare declares the queues, exchanges and bindings of the specifications on the
+// broker that conn is connected to. It only adds missing parts, so any number of
+// processes may call it, at every start and at the same time.
 //
 // All faults of the specifications are returned at once, before anything is sent.
 //
-// A queue or exchange that exists with other arguments than those planned is a
-// *[ConflictError]; what was declared before it stays. Some other arguments are
-// accepted, and the plan that [DeclarePlan] returns says so: those of a work queue
-// or dead-letter queue that was declared on a broker of 3.x, and those of a wait
-// queue of another engine or for another wait.
+// A queue or exchange that exists with other arguments than the planned ones is a
+// *[ConflictError]; the parts that were declared before it stay. Declare accepts two
+// cases, and logs a note for each: a work queue or dead-letter queue that was declared on
+// a broker of 3.x, and a wait queue of another engine or for another wait.
 //
 // A schedule may change at any time, with messages waiting and with processes
 // alive that have the earlier one. Wait queues that are no longer used are not
 // deleted, because messages may wait in them. Those messages come back as usual.
 //
-// It needs about five round trips, whatever the number of waits.
+// It needs about five round trips, for any number of waits.
 //
 // With connection.Config.ManagementURL it then asks for the policies that apply to
-// the queues, and logs each [PolicyFault] as a warning. If the management API does
-// not answer, Declare logs that instead and returns nil.
+// the queues, and logs each entry that breaks a promise as a warning. If the
+// management API does not answer, Declare logs that instead and returns nil.
 func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
 	plan, unknown, err := declarePlan(ctx, conn, specs)
 	for _, note := range plan.Notes {
-		conn.Logger().Info("topology: " + note)
+		transport.Inside.Conn(conn).Logger().Info("topology: " + note)
 	}
-	for _, f := range plan.Policies {
-		conn.Logger().Warn("topology: a policy breaks a promise", "queue", f.Queue, "policy", f.Policy, "key", f.Key, "value", f.Value, "effect", f.Effect)
+	for _, f := range plan.policies {
+		transport.Inside.Conn(conn).Logger().Warn("topology: a policy breaks a promise", "queue", f.Queue, "policy", f.Policy, "key", f.Key, "value", f.Value, "effect", f.Effect)
 	}
 	if unknown != nil {
-		conn.Logger().Warn(unknown.Error())
+		transport.Inside.Conn(conn).Logger().Warn(unknown.Error())
 	}
 	return err
 }
 
 // DeclarePlan is like [Declare], and returns the plan that is now true on the
-// broker. It logs nothing: what Declare logs is in the plan.
+// broker. It logs nothing: the plan has the notes that Declare logs.
 func DeclarePlan(ctx context.Context, conn *connection.Conn, specs ...Spec) (Plan, error) {
 	plan, unknown, err := declarePlan(ctx, conn, specs)
 	if unknown != nil {
@@ -91,7 +92,7 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 		if err != nil {
 			return Plan{}, err
 		}
-		if err := d.checkTargets(&first); err != nil {
+		if err := errors.Join(d.checkTargets(&first), d.checkLanes(&first)); err != nil {
 			return Plan{}, err
 		}
 		return d.declare(&first)
@@ -99,17 +100,17 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 	if err == nil {
 		declared.See(conn, plan.seenDelays()...)
 		exchange.Seen(conn, plan.seenExchanges()...) // publishers need not ask for them
-		plan.Policies, unknown = policies(ctx, conn, plan.policed())
+		plan.policies, unknown = policies(ctx, conn, plan.policed())
 	}
 	return plan, unknown, err
 }
 
 // seenExchanges returns the exchanges that exist once the plan is true.
 func (p Plan) seenExchanges() (names []string) {
-	for _, e := range p.Exchanges {
+	for _, e := range p.exchanges {
 		names = append(names, e.Name)
 	}
-	for _, b := range p.Bindings {
+	for _, b := range p.bindings {
 		if !slices.Contains(names, b.Exchange) {
 			names = append(names, b.Exchange)
 		}
@@ -117,7 +118,7 @@ func (p Plan) seenExchanges() (names []string) {
 	return names
 }
 
-// usable returns an error for what a program has forgotten.
+// usable returns an error if conn or ctx is missing.
 func usable(ctx context.Context, conn *connection.Conn) error {
 	switch {
 	case ctx == nil:
@@ -138,7 +139,7 @@ func again[T any](ctx context.Context, do func() (T, error)) (T, error) {
 	}
 }
 
-// declaration is what one call of Declare or Resolve knows of the broker.
+// declaration is the knowledge that one call of Declare or Resolve has of the broker.
 type declaration struct {
 	specs   []Spec
 	version connection.Version
@@ -159,29 +160,37 @@ func newDeclaration(c *caller, specs []Spec) (*declaration, error) {
 	return d, err
 }
 
-// declare declares everything. Work queues are independent of each other, but
-// for what they bind to: that comes first.
+// shared returns the steps for all that belongs to no work queue: first, because
+// work queues are independent of each other, except for the exchanges that they bind to.
+func (p Plan) shared() []step {
+	return slices.Concat(p.boundExchanges(), p.queueSteps(""), p.wiringSteps(""))
+}
+
+// steps returns all steps, in the order in which they are done where all are done on
+// one channel.
+func (p Plan) steps() []step {
+	steps := p.shared()
+	for _, owner := range p.owners() {
+		steps = append(steps, p.queueSteps(owner)...)
+	}
+	for _, owner := range p.owners() { // a dead-letter queue may be another work queue
+		steps = append(steps, p.wiringSteps(owner)...)
+	}
+	for _, lanes := range p.lanes { // last: then every lane is there
+		steps = append(steps, p.wiringSteps(lanes)...)
+	}
+	return steps
+}
+
+// declare declares everything.
 func (d *declaration) declare(first *caller) (Plan, error) {
 	d.adds = true
 	owners := d.plan.owners()
 	if len(owners) <= 1 {
-		err := d.make(first, func(p Plan) []step {
-			steps := slices.Concat(p.boundExchanges(), p.exchangeSteps(""), p.queueSteps(""))
-			for _, owner := range owners {
-				steps = slices.Concat(steps, p.queueSteps(owner), p.exchangeSteps(owner), p.bindingSteps(owner))
-			}
-			return append(steps, p.bindingSteps("")...)
-		})
+		err := d.make(first, Plan.steps)
 		return d.plan, err
 	}
-	err := d.make(first, func(p Plan) []step {
-		steps := slices.Concat(p.boundExchanges(), p.exchangeSteps(""), p.queueSteps(""), p.bindingSteps(""))
-		for _, lanes := range p.lanes {
-			steps = append(steps, p.exchangeSteps(lanes)...)
-		}
-		return steps
-	})
-	if err != nil {
+	if err := d.make(first, Plan.shared); err != nil {
 		return d.plan, err
 	}
 	callers := make([]*caller, min(maxChannels, (len(owners)+batch-1)/batch))
@@ -189,21 +198,42 @@ func (d *declaration) declare(first *caller) (Plan, error) {
 		callers[i] = &caller{ctx: first.ctx, conn: first.conn}
 		defer callers[i].close()
 	}
-	for _, part := range []func(Plan, string) []step{
-		func(p Plan, owner string) []step { return append(p.queueSteps(owner), p.exchangeSteps(owner)...) },
-		Plan.bindingSteps, // a dead-letter queue may be another work queue
-	} {
+	for _, part := range []func(Plan, string) []step{Plan.queueSteps, Plan.wiringSteps} {
 		if err := d.each(callers, owners, part); err != nil {
 			return d.plan, err
 		}
 	}
-	err = d.make(first, func(p Plan) (steps []step) {
-		for _, lanes := range p.lanes { // last: then every lane is there
-			steps = append(steps, p.bindingSteps(lanes)...)
+	err := d.make(first, func(p Plan) (steps []step) {
+		for _, lanes := range p.lanes {
+			steps = append(steps, p.wiringSteps(lanes)...)
 		}
 		return steps
 	})
 	return d.plan, err
+}
+
+// checkLanes returns an error if lanes exist under the same name that are others,
+// before anything is declared: the exchange that leads to them tells.
+func (d *declaration) checkLanes(c *caller) error {
+	for _, e := range d.plan.exchanges {
+		if e.Kind != amqp.ExchangeHeaders || !slices.Contains(d.plan.lanes, e.Owner) || e.Name != (Lanes{Name: e.Owner}).Exchange() {
+			continue
+		}
+		look, declare := lookForExchange(e.Name, ""), declareExchange(e)
+		refused, err := c.do(func(ch *amqp.Channel) error {
+			if err := look.call(ch, true); err != nil { // or it would be made before its lanes
+				return err
+			}
+			return declare.call(ch, false)
+		})
+		switch {
+		case err != nil:
+			return fmt.Errorf("topology: %s: %w", look.what, err)
+		case refused != nil && refused.Code == amqp.PreconditionFailed:
+			return declare.explain(refused)
+		}
+	}
+	return nil
 }
 
 // owners returns the work queues of the plan.
@@ -226,7 +256,7 @@ func (d *declaration) each(callers []*caller, owners []string, steps func(p Plan
 	}
 	close(batches)
 	errs := make([]error, len(callers))
-	var failed atomic.Bool // the others need not go on; ending their calls would cost the socket
+	var failed atomic.Bool // the other calls need not go on; ending them would cost the socket
 	var wg sync.WaitGroup
 	for i, c := range callers {
 		wg.Go(func() {
@@ -265,13 +295,13 @@ func (d *declaration) make(c *caller, steps func(Plan) []step) error {
 		if err != nil || refused == nil {
 			return err
 		}
-		if d.adds && at.binds && refused.Code == amqp.NotFound && try <= remakes {
+		if d.adds && at.binding != nil && refused.Code == amqp.NotFound && try <= remakes {
 			// A node of a busy cluster may answer a declaration before it finds
 			// the queue itself.
 			if err := c.pause(time.Duration(try) * 200 * time.Millisecond); err != nil {
 				return errors.Join(at.explain(refused), err)
 			}
-			if _, _, err := c.all(append(plan.queueSteps(at.owner), plan.exchangeSteps(at.owner)...)); err != nil {
+			if _, _, err := c.all(plan.queueSteps(at.binding.Owner)); err != nil {
 				return err
 			}
 			try++

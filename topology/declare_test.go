@@ -36,14 +36,14 @@ func TestDeclaringAgainChangesNothing(t *testing.T) {
 			if again := s.Queues(); !slices.Equal(again, queues) {
 				s.Errorf("declared again there are %v, want %v", again, queues)
 			}
-			for _, q := range first.Queues {
+			for _, q := range topology.PlannedQueues(first) {
 				if _, ok := s.Queue(q.Name); !ok {
 					s.Errorf("queue %s was not declared", q.Name)
 				}
 			}
 			r := s.resolve(w)
-			if r.Engine() != first.Engines[0].Engine {
-				s.Errorf("the route has the engine %s, the plan %s", r.Engine(), first.Engines[0].Engine)
+			if topology.Engine(r.Engine) != first.Engines[0].Engine {
+				s.Errorf("the route has the engine %s, the plan %s", r.Engine, first.Engines[0].Engine)
 			}
 		}
 	})
@@ -55,17 +55,17 @@ func TestChangedWaitHasAQueueOfItsOwn(t *testing.T) {
 		asked := func(w *topology.WorkQueue) {
 			w.Bindings = nil
 			if s.conn.Server().Version.Major == 3 {
-				w.Engine = topology.Republish // carry names them otherwise
+				w.Engine = topology.EngineRepublish // carry names them otherwise
 			}
 		}
 		old := orders(asked, waiting(time.Minute, 2*time.Minute, 3*time.Minute))
 		changed := orders(asked, waiting(time.Minute, 3*time.Minute, 3*time.Minute))
 		for range 2 {
-			if plan := s.declare(old); len(plan.Engines[0].WaitQueues()) != 3 || plan.Engines[0].WaitQueues()[1] != "orders.wait.2" {
-				s.Errorf("the old schedule waits in %v", plan.Engines[0].WaitQueues())
+			if plan := s.declare(old); len(plan.Engines[0].Waits) != 3 || plan.Engines[0].Waits[1] != "orders.wait.2" {
+				s.Errorf("the old schedule waits in %v", plan.Engines[0].Waits)
 			}
 			plan := s.declare(changed)
-			if got, want := plan.Engines[0].WaitQueues(), []string{"orders.wait.1", "orders.wait.2.3m", "orders.wait.3"}; !slices.Equal(got, want) {
+			if got, want := plan.Engines[0].Waits, []string{"orders.wait.1", "orders.wait.2.3m", "orders.wait.3"}; !slices.Equal(got, want) {
 				s.Errorf("the changed schedule waits in %v, want %v", got, want)
 			}
 			if notes := strings.Join(plan.Notes, "\n"); !strings.Contains(notes, "x-message-ttl 2m0s") || !strings.Contains(notes, `delete_queue "orders.wait.2"`) {
@@ -73,13 +73,12 @@ func TestChangedWaitHasAQueueOfItsOwn(t *testing.T) {
 			}
 		}
 		r := s.resolve(changed)
-		if got, want := r.WaitAt[1], (topology.Address{Key: "orders.wait.2.3m"}); got != want {
+		if got, want := r.Waits[1].At, (route.Address{RoutingKey: "orders.wait.2.3m"}); got != want {
 			s.Errorf("wait 2 is at %v, want %v", got, want)
 		}
-		facts := route.Of(r)
-		if r.Engine() == topology.Ladder && (facts.NackLandsOn("order.paid") != 1 || facts.NackLandsOn("orders@1") != 0 || facts.NackLandsOn("orders@2") != 3) {
+		if r.Engine == route.Nack && (r.NackLandsOn("order.paid") != 1 || r.NackLandsOn("orders@1") != 0 || r.NackLandsOn("orders@2") != 3) {
 			s.Errorf("nacks land on %d, %d, %d; want 1, no wait of this schedule, 3",
-				facts.NackLandsOn("order.paid"), facts.NackLandsOn("orders@1"), facts.NackLandsOn("orders@2"))
+				r.NackLandsOn("order.paid"), r.NackLandsOn("orders@1"), r.NackLandsOn("orders@2"))
 		}
 		q, _ := s.Queue("orders.wait.2.3m")
 		if q.Arguments["x-message-ttl"] != int64(180_000) || q.Arguments["x-dead-letter-routing-key"] != "orders@2" {
@@ -94,12 +93,12 @@ func TestResolveNoticesEveryPartThatAMQPShows(t *testing.T) {
 		s.wantError("nothing declared", resolveError(s, w), "does not exist", `declare work queue "orders" first`)
 		s.wantError("no dead-letter queue", resolveError(s, w.DeadLetterQueue()), `queue "orders.dlq" does not exist`)
 		plan := s.declare(w)
-		for _, q := range plan.Queues {
+		for _, q := range topology.PlannedQueues(plan) {
 			s.deleteQueue(q.Name)
 			s.wantError("without "+q.Name, resolveError(s, w), q.Name, "does not exist")
 			s.declare(w)
 		}
-		for _, e := range plan.Exchanges {
+		for _, e := range topology.PlannedExchanges(plan) {
 			s.on(func(ch *amqp.Channel) error { return ch.ExchangeDelete(e.Name, false, false) })
 			s.wantError("without "+e.Name, resolveError(s, w), e.Name, "does not exist")
 			s.declare(w)
@@ -122,12 +121,12 @@ func TestResolveAddsMissingBindings(t *testing.T) {
 	s.declare(w)
 	s.on(func(ch *amqp.Channel) error {
 		return errors.Join(
-			ch.QueueUnbind("orders.wait.2", "orders@1", "orders.ladder", nil),
-			ch.ExchangeUnbind("orders.ladder", "", "orders.dead", false, amqp.Table{"x-match": "all-with-x", "x-last-death-reason": "rejected"}))
+			ch.QueueUnbind("orders.wait.2", "orders@1", "orders.rehop.delay", nil),
+			ch.ExchangeUnbind("orders.rehop.delay", "", "orders.rehop.dlx", false, amqp.Table{"x-match": "all-with-x", "x-last-death-reason": "rejected"}))
 	})
 	s.resolve(w)
 	s.on(func(ch *amqp.Channel) error {
-		return ch.Publish("orders.ladder", "orders@1", true, false, amqp.Publishing{})
+		return ch.Publish("orders.rehop.delay", "orders@1", true, false, amqp.Publishing{})
 	})
 	if q, _ := s.Queue("orders.wait.2"); len(q.Ready) != 1 {
 		s.Errorf("%d messages in the second wait, want the one with the key of the first", len(q.Ready))
@@ -193,11 +192,11 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// OnUp runs while the socket is being made that Declare waits for.
+// OnConnect runs while the socket is being made that Declare waits for.
 func TestDeclareInOnUpAndBesideIt(t *testing.T) {
 	s := start(t, "4.3")
 	w := orders(func(w *topology.WorkQueue) { w.Bindings = nil })
-	conn := s.connect(connection.Config{Lazy: true, OnUp: func(ctx context.Context, c *connection.Conn) error {
+	conn := s.connect(connection.Config{Lazy: true, OnConnect: func(ctx context.Context, c *connection.Conn) error {
 		return topology.Declare(ctx, c, w)
 	}})
 	declare := func(when string) {
@@ -215,7 +214,7 @@ func TestDeclareInOnUpAndBesideIt(t *testing.T) {
 		wg.Wait()
 	}
 	declare("after a lazy Open")
-	s.CutAll()
+	s.Cut("")
 	declare("with the socket down")
 }
 
@@ -344,7 +343,7 @@ func TestADeclareThatIsCutShortKeepsNoOtherAway(t *testing.T) {
 							return
 						}
 						for _, name := range left {
-							if !slices.Contains(before, name) && !slices.ContainsFunc(plan.Queues, func(q topology.PlannedQueue) bool { return q.Name == name }) {
+							if !slices.Contains(before, name) && !slices.Contains(plan.Queues(), name) {
 								t.Errorf("%s, %s, cut after %v: queue %q is left", tt.rule, version, cut, name)
 							}
 						}
@@ -359,7 +358,7 @@ func TestADeclareThatIsCutShortKeepsNoOtherAway(t *testing.T) {
 func TestAnUnknownKindOfExchangeIsDeclaredOnce(t *testing.T) {
 	s := start(t, "3.10")
 	var connects atomic.Int32
-	conn := s.connect(connection.Config{OnUp: func(context.Context, *connection.Conn) error { connects.Add(1); return nil }})
+	conn := s.connect(connection.Config{OnConnect: func(context.Context, *connection.Conn) error { connects.Add(1); return nil }})
 	before := connects.Load()
 	err := topology.Declare(t.Context(), conn, topology.Exchange{Name: "shop", Kind: "x-strange"})
 	if err == nil || !strings.Contains(err.Error(), "Exchange.Kind") || connection.ClassOf(err) != connection.Configuration {

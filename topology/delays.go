@@ -10,21 +10,19 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/delay"
-	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/levels"
 )
 
 // Delays are the queues through which a message takes any delay, exactly: a
 // producer sets producer.Message.Delay, a handler returns consumer.RetryAfter. Each
-// of them, a level, holds messages for a power of two of Grain, and a message
-// visits those that its delay is the sum of. A virtual host has one set of levels
-// for each Grain, which all services share.
+// queue is a level: it holds messages for a power of two of Grain. A message visits the
+// levels whose times add up to its delay. A virtual host has one set of levels for each
+// Grain, which all services share.
 //
 //	err := topology.Declare(ctx, conn, topology.Delays{}, topology.Exchange{Name: "shop"}, orders)
 //
-// Messages can be delayed to every work queue that is declared in the same call,
-// and to every exchange of kind topic, direct or fanout that is. To an exchange, a
+// Messages can be delayed to every work queue in the same call of Declare, and to every
+// exchange of kind topic, direct or fanout in it. To an exchange, a
 // delay ends in the queues that are bound by the Bindings of a WorkQueue or of
 // Lanes in a call that has the exchange and Delays too; other bindings of the
 // exchange do not count.
@@ -34,12 +32,11 @@ import (
 //
 // On broker 4.0 and later the broker confirms every hop: a message that was
 // confirmed is not lost by a crash of the broker, but may be doubled. A broker of
-// 3.x moves messages unconfirmed, and its restart can lose those that become due
+// 3.x moves messages unconfirmed, and its restart can lose messages that become due
 // meanwhile.
 type Delays struct {
 	// Grain is the unit of delays, which are rounded up to whole grains; 10ms to
-	// 1s in whole milliseconds. Delays of another Grain are others. Defaults to
-	// 1s.
+	// 1s in whole milliseconds. Each Grain has its own queues. Defaults to 1s.
 	Grain time.Duration
 
 	// Max is the longest delay. Services may declare different ones: the levels
@@ -48,15 +45,22 @@ type Delays struct {
 	// 28 queues; each halving saves one.
 	Max time.Duration
 
-	// Queues are further targets: queues that exist already. One with a length
-	// limit and overflow reject-publish is refused, because it would hold up
-	// the messages for all other targets when it is full.
+	// Queues are further targets: queues that exist already. A queue with a length
+	// limit and overflow reject-publish is refused, because a full one would hold up
+	// the messages for all other targets.
 	Queues []string
 }
 
-// Plan returns the plan of these delays alone for a broker of version v. It does
-// no I/O.
-func (d Delays) Plan(v connection.Version) (Plan, error) { return NewPlan(v, d) }
+func (d Delays) workQueues() []WorkQueue { return nil }
+
+// whole returns the delays with the longest Max: another service may have declared
+// more levels, and all of a grain share their exchanges.
+func (d Delays) whole() Spec {
+	if d.validate() == nil {
+		d.Max = 0
+	}
+	return d
+}
 
 // Stranded returns the queue of the messages that no queue took when they were
 // due: a [Source] for the consumer that looks after them. The History of each has
@@ -67,8 +71,8 @@ func (d Delays) Stranded() DeadLetterQueue {
 }
 
 // levels returns the arithmetic, with the defaults.
-func (d Delays) levels() delay.Levels {
-	return delay.Levels{Grain: d.Grain, Max: d.Max}.WithDefaults()
+func (d Delays) levels() levels.Levels {
+	return levels.Levels{Grain: d.Grain, Max: d.Max}.WithDefaults()
 }
 
 func (d Delays) validate() error {
@@ -77,7 +81,7 @@ func (d Delays) validate() error {
 		errs = append(errs, fmt.Errorf("topology: Delays: %w", err))
 	}
 	for i, q := range d.Queues {
-		errs = append(errs, validateTarget(fmt.Sprintf("Delays.Queues[%d]", i), levels.Target{Key: q}))
+		errs = append(errs, validateTarget(fmt.Sprintf("Delays.Queues[%d]", i), levels.Target{RoutingKey: q}))
 	}
 	return errors.Join(errs...)
 }
@@ -86,7 +90,7 @@ func (d Delays) validate() error {
 func validateTarget(field string, to levels.Target) error {
 	name := to.Exchange
 	if name == "" {
-		name = to.Key
+		name = to.RoutingKey
 	}
 	switch limit := maxName - (len(levels.DeliverPattern(to)) - len(name)); {
 	case name == "":
@@ -114,7 +118,7 @@ type queueTarget struct{ name, field string }
 
 // boundTarget is a binding, and the field that it was written in.
 type boundTarget struct {
-	PlannedBinding
+	plannedBinding
 	field string
 }
 
@@ -128,7 +132,7 @@ type delayableExchange struct{ name, kind string }
 
 // plannedDelays are the delays of a plan, of one grain.
 type plannedDelays struct {
-	declared.Delays
+	levels.Delays
 
 	// others are the queues among the targets that others declare.
 	others []string
@@ -149,7 +153,7 @@ func (b *builder) planDelays() {
 	slices.Sort(grains)
 	for _, grain := range grains {
 		d := byGrain[grain]
-		planned := plannedDelays{Delays: declared.Delays{
+		planned := plannedDelays{Delays: levels.Delays{
 			Levels:    d.levels(),
 			Confirmed: atLeastOnce(b.version),
 			Classes:   b.version.AtLeast(4, 0) && !b.version.AtLeast(4, 3),
@@ -160,23 +164,23 @@ func (b *builder) planDelays() {
 	}
 }
 
-// planLevels adds the levels and what is around them.
+// planLevels adds the levels with their exchanges and bindings.
 func (d Delays) planLevels(b *builder, planned *plannedDelays) {
 	names, l := levels.Of(d.Grain), d.levels()
 	alternate := amqp.Table{"alternate-exchange": names.Stranded()}
-	b.exchange(PlannedExchange{Name: names.Stranded(), Kind: amqp.ExchangeFanout})
-	b.exchange(PlannedExchange{Name: names.Deliver(), Kind: amqp.ExchangeTopic, Args: alternate})
+	b.exchange(plannedExchange{Name: names.Stranded(), Kind: amqp.ExchangeFanout})
+	b.exchange(plannedExchange{Name: names.Deliver(), Kind: amqp.ExchangeTopic, Args: alternate})
 	if !b.planned(names.Stranded()) { // it may be spelt out, with a MaxAge
 		b.queue(d.Stranded().planned(b.version))
 	}
-	b.bind(PlannedBinding{Exchange: names.Stranded(), Queue: names.Stranded()})
+	b.bind(plannedBinding{Exchange: names.Stranded(), Queue: names.Stranded()})
 	var old []string
 	for level := range l.Count() {
 		next := names.Deliver()
 		if level > 0 {
 			next = names.Exchange(level - 1)
 		}
-		b.exchange(PlannedExchange{Name: names.Exchange(level), Kind: amqp.ExchangeTopic, Args: alternate})
+		b.exchange(plannedExchange{Name: names.Exchange(level), Kind: amqp.ExchangeTopic, Args: alternate})
 		for _, high := range []bool{false, true} {
 			if high && !planned.Classes {
 				continue
@@ -186,9 +190,9 @@ func (d Delays) planLevels(b *builder, planned *plannedDelays) {
 				old = append(old, q.Name)
 			}
 			b.queue(q)
-			b.bind(PlannedBinding{Exchange: names.Exchange(level), Key: levels.VisitPattern(level, high), Queue: q.Name})
+			b.bind(plannedBinding{Exchange: names.Exchange(level), RoutingKey: levels.VisitPattern(level, high), Queue: q.Name})
 		}
-		b.bind(PlannedBinding{Exchange: names.Exchange(level), Key: levels.PassPattern(level), ToExchange: next})
+		b.bind(plannedBinding{Exchange: names.Exchange(level), RoutingKey: levels.PassPattern(level), ToExchange: next})
 	}
 	name := "delays of " + d.Grain.String()
 	if !atLeastOnce(b.version) {
@@ -205,7 +209,7 @@ func (d Delays) planLevels(b *builder, planned *plannedDelays) {
 
 // levelQueue returns the queue of a level. Nobody consumes it, and all messages in
 // it wait equally long, so that none is behind one that is due later.
-func levelQueue(name string, wait time.Duration, next string, v connection.Version) PlannedQueue {
+func levelQueue(name string, wait time.Duration, next string, v connection.Version) plannedQueue {
 	form := func(v connection.Version) amqp.Table {
 		args := amqp.Table{
 			"x-queue-type":           string(Quorum),
@@ -217,7 +221,7 @@ func levelQueue(name string, wait time.Duration, next string, v connection.Versi
 		}
 		return args
 	}
-	return PlannedQueue{Name: name, Args: form(v), Also: []amqp.Table{form(other(v))}, role: levelRole}
+	return plannedQueue{Name: name, Args: form(v), Also: []amqp.Table{form(other(v))}, role: levelRole}
 }
 
 // planTargets adds the bindings by which messages reach their targets.
@@ -249,7 +253,7 @@ func (d Delays) planTargets(b *builder, planned *plannedDelays) {
 		if slices.Contains(planned.Queues, name) {
 			continue
 		}
-		if err := validateTarget(q.field, levels.Target{Key: name}); err != nil {
+		if err := validateTarget(q.field, levels.Target{RoutingKey: name}); err != nil {
 			b.fail(err)
 			continue
 		}
@@ -258,7 +262,7 @@ func (d Delays) planTargets(b *builder, planned *plannedDelays) {
 		if !ours {
 			planned.others = append(planned.others, name)
 		}
-		b.bind(PlannedBinding{Exchange: deliver, Key: levels.DeliverPattern(levels.Target{Key: name}), Queue: name, Owner: owner})
+		b.bind(plannedBinding{Exchange: deliver, RoutingKey: levels.DeliverPattern(levels.Target{RoutingKey: name}), Queue: name, Owner: owner})
 	}
 	bindings := slices.Clone(b.targets.bindings)
 	var led []string // the lanes that have their exchanges
@@ -276,29 +280,29 @@ func (d Delays) planTargets(b *builder, planned *plannedDelays) {
 		if !isTarget {
 			continue
 		}
-		to := levels.Target{Exchange: own.Exchange, Key: own.Key}
+		to := levels.Target{Exchange: own.Exchange, RoutingKey: own.RoutingKey}
 		switch kind {
 		case amqp.ExchangeFanout:
-			to.Key = "#"
+			to.RoutingKey = "#"
 		case amqp.ExchangeDirect:
-			if levels.HasWildcard(own.Key) {
-				b.note(own.Owner, fmt.Sprintf("messages cannot be delayed to exchange %q with key %q: * and # are wildcards on the way", own.Exchange, own.Key))
+			if levels.HasWildcard(own.RoutingKey) {
+				b.note(own.Owner, fmt.Sprintf("messages cannot be delayed to exchange %q with key %q: * and # are wildcards on the way", own.Exchange, own.RoutingKey))
 				continue
 			}
 		}
 		pattern := levels.DeliverPattern(to)
 		if len(pattern) > maxName {
-			b.fail(fmt.Errorf("topology: %s: Exchange %q and Key %.20q... are %d bytes too long together for messages to be delayed to them (%d with what is added, want at most %d)",
-				own.field, shorten(own.Exchange), own.Key, len(pattern)-maxName, len(pattern), maxName))
+			b.fail(fmt.Errorf("topology: %s: Exchange %q and RoutingKey %.20q... are %d bytes too long together for messages to be delayed to them (%d with what is added, want at most %d)",
+				own.field, shorten(own.Exchange), own.RoutingKey, len(pattern)-maxName, len(pattern), maxName))
 			continue
 		}
-		b.bind(PlannedBinding{Exchange: deliver, Key: pattern, Queue: own.Queue, ToExchange: own.ToExchange, Owner: own.Owner})
+		b.bind(plannedBinding{Exchange: deliver, RoutingKey: pattern, Queue: own.Queue, ToExchange: own.ToExchange, Owner: own.Owner})
 	}
 }
 
 // ownerOf returns the owner of a queue, and false for a queue that others declare.
 func (b *builder) ownerOf(name string) (owner string, ours bool) {
-	for _, q := range b.plan.Queues {
+	for _, q := range b.plan.queues {
 		if q.Name == name {
 			return q.Owner, true
 		}
@@ -323,8 +327,9 @@ func (d plannedDelays) describe() string {
 	return s
 }
 
-// seenDelays returns what is remembered of the delays once the plan is true.
-func (p Plan) seenDelays() (list []declared.Delays) {
+// seenDelays returns the delays of the plan, which the Conn remembers once they are
+// declared.
+func (p Plan) seenDelays() (list []levels.Delays) {
 	for _, d := range p.delays {
 		list = append(list, d.Delays)
 	}

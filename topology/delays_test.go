@@ -22,7 +22,7 @@ func delaysPlan(t *testing.T, v connection.Version, specs ...topology.Spec) topo
 }
 
 func TestDelaysPlan(t *testing.T) {
-	orders := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}, {Exchange: "elsewhere", Key: "x"}}}
+	orders := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}, {Exchange: "elsewhere", RoutingKey: "x"}}}
 	shop := topology.Exchange{Name: "shop"}
 	stars := "*" + strings.Repeat(".*", 28)
 	for _, row := range []struct {
@@ -49,7 +49,7 @@ func TestDelaysPlan(t *testing.T) {
 		{"a fanout has every key", v43, []topology.Spec{orders, topology.Exchange{Name: "shop", Kind: "fanout"}, topology.Delays{}}, []string{stars + ".>1.shop.#--> orders\n"}, nil},
 		{"a headers exchange is no target", v43, []topology.Spec{orders, topology.Exchange{Name: "shop", Kind: "headers"}, topology.Delays{}},
 			[]string{"note      shop: messages cannot be delayed to an exchange of kind headers"}, []string{">1.shop"}},
-		{"a wildcard of a direct exchange is none", v43, []topology.Spec{topology.WorkQueue{Name: "q", Bindings: []topology.Binding{{Exchange: "shop", Key: "a.*"}}}, topology.Exchange{Name: "shop", Kind: "direct"}, topology.Delays{}},
+		{"a wildcard of a direct exchange is none", v43, []topology.Spec{topology.WorkQueue{Name: "q", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "a.*"}}}, topology.Exchange{Name: "shop", Kind: "direct"}, topology.Delays{}},
 			[]string{"note      q: messages cannot be delayed to exchange \"shop\" with key \"a.*\""}, []string{">1.shop"}},
 		{"without delays nothing is added", v43, []topology.Spec{orders, shop}, nil, []string{"rehop.delays"}},
 	} {
@@ -83,8 +83,8 @@ func TestPlansOfDifferentMaxAgree(t *testing.T) {
 				t.Errorf("the plan for an hour has a line that the longest has not: %s", line)
 			}
 		}
-		if len(short.Queues) >= len(long.Queues) {
-			t.Errorf("%d queues for an hour, %d for 8 years", len(short.Queues), len(long.Queues))
+		if len(short.Queues()) >= len(long.Queues()) {
+			t.Errorf("%d queues for an hour, %d for 8 years", len(short.Queues()), len(long.Queues()))
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestDelaysRefuse(t *testing.T) {
 		{"a queue too long for a key", []topology.Spec{topology.Delays{Queues: []string{long}}}, "200 bytes long"},
 		{"a work queue too long for a key", []topology.Spec{topology.Delays{}, topology.WorkQueue{Name: long}}, "want at most 195"},
 		{"a binding too long for a key", []topology.Spec{topology.Delays{}, topology.Exchange{Name: "shop"},
-			topology.WorkQueue{Name: "orders", Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", Key: long}}}}, "bytes too long together"},
+			topology.WorkQueue{Name: "orders", Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: long}}}}, "bytes too long together"},
 	} {
 		t.Run(row.rule, func(t *testing.T) {
 			if _, err := topology.NewPlan(v43, row.specs...); err == nil || !strings.Contains(err.Error(), row.want) {
@@ -120,12 +120,12 @@ func TestDelaysAreDeletedWithAllTheirLevels(t *testing.T) {
 			s := start(t, version)
 			orders := topology.WorkQueue{Name: "orders"}
 			s.declare(orders, topology.Delays{Max: time.Minute})
-			shop, err := producer.New(s.conn, producer.Config{})
+			publisher, err := producer.New(s.conn, producer.Config{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer shop.Close()
-			if _, err := shop.Publish(t.Context(), producer.Message{Key: "orders", ID: "later", Delay: 40 * time.Second}); err != nil {
+			defer publisher.Close()
+			if _, err := publisher.Publish(t.Context(), producer.Message{RoutingKey: "orders", ID: "later", Delay: 40 * time.Second}); err != nil {
 				t.Fatal(err)
 			}
 			fewer := topology.Delays{Max: 2 * time.Second}

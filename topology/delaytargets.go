@@ -9,7 +9,7 @@ import (
 	"github.com/rehop/rehop/connection"
 )
 
-// checkTargets looks at the queues of others that messages are to be delayed to,
+// checkTargets looks at the foreign queues that messages are to be delayed to,
 // before anything is declared.
 func (d *declaration) checkTargets(c *caller) error {
 	for _, planned := range d.plan.delays {
@@ -26,7 +26,7 @@ func (d *declaration) checkTargets(c *caller) error {
 // delivered to it. A policy that limits it cannot be seen, and neither can the
 // arguments without permission to configure the queue.
 func (c *caller) checkTarget(name string) error {
-	q := PlannedQueue{Name: name, Args: amqp.Table{"x-queue-type": string(Quorum)}}
+	q := plannedQueue{Name: name, Args: amqp.Table{"x-queue-type": string(Quorum)}}
 	look := lookForQueue(name, "declare it before messages are delayed to it")
 	refused, err := c.do(func(ch *amqp.Channel) error { return look.call(ch, false) })
 	switch {

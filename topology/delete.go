@@ -21,21 +21,22 @@ import (
 // consumers, or an exchange has bindings.
 var ErrInUse = errors.New("in use")
 
-// Delete deletes what declaring the specifications makes. It also deletes the wait
-// queues that a longer or changed schedule has left, as far as their names are
-// known. It ignores what does not exist. A queue of others ([WorkQueue.Existing])
-// stays.
+// Delete deletes the queues and exchanges of the specifications. It also deletes the wait
+// queues that a longer or changed schedule has left, as far as their names are known. It
+// ignores missing ones. A queue that others declare ([WorkQueue.Existing]) stays.
 //
 // If a queue holds messages or has consumers, Delete deletes nothing, and the
 // error names each such queue and wraps [ErrInUse]. An exchange that others still
 // bind to stays, and the error names it too.
 //
-// [Delays] are those of all services of the virtual host. All their levels are
-// deleted, whatever Max is, when no message is in any of them. [Lanes] are deleted without them too, with the
-// exchanges that delayed messages reach the lanes through. Of a Delays.Grain that
-// does not divide 1s those are found only if conn has declared it, or if the Delays
-// are given; otherwise two exchanges are left, Name + ".lanes.due." and the grain,
-// such as "30ms", and the same with ".rest". They lead what arrives to
+// [Delays] belong to all services of the virtual host. All their levels are deleted, for
+// any Max, when no message is in any of them.
+//
+// [Lanes] are deleted with the exchanges through which delayed messages reach the lanes,
+// also where the specifications have no Delays. If a Delays.Grain does not divide 1s,
+// these exchanges are found only if conn has declared the Delays, or if the
+// specifications have them. Otherwise two exchanges are left, Name + ".lanes.due." and
+// the grain, such as "30ms", and the same with ".unrouted". They lead messages to
 // [Delays.Stranded].
 //
 // Stop publishers and consumers first. A message that arrives during Delete is
@@ -58,7 +59,7 @@ func remove(ctx context.Context, conn *connection.Conn, specs []Spec, inUse bool
 	_, err := again(ctx, func() (struct{}, error) {
 		c := caller{ctx: ctx, conn: conn}
 		defer c.close()
-		d, err := newDeclaration(&c, withAllLevels(specs))
+		d, err := newDeclaration(&c, wholes(specs))
 		if err != nil {
 			return struct{}{}, err
 		}
@@ -74,14 +75,13 @@ func remove(ctx context.Context, conn *connection.Conn, specs []Spec, inUse bool
 	return err
 }
 
-// withAllLevels returns specs with the longest Max of each Delays: another service may
-// have declared more levels, and all of a grain share their exchanges.
-func withAllLevels(specs []Spec) []Spec {
+// wholes returns the specifications with all that other processes may have declared
+// under the same names.
+func wholes(specs []Spec) []Spec {
 	specs = slices.Clone(specs)
-	for i, spec := range specs {
-		if d, ok := spec.(Delays); ok && d.validate() == nil {
-			d.Max = 0
-			specs[i] = d
+	for i, s := range specs {
+		if s = value(s); s != nil {
+			specs[i] = s.whole()
 		}
 	}
 	return specs
@@ -96,17 +96,17 @@ func (d *declaration) existingQueues(c *caller) (queues []amqp.Queue, err error)
 		}
 		return exists, err
 	}
-	all := func(w WorkQueue, rung, first int) (n int, err error) { // of the waits without a TTL
+	all := func(w WorkQueue, waitNumber, first int) (n int, err error) { // of the waits without a TTL
 		for exists := true; exists && err == nil; n++ {
-			exists, err = look(route.CarriedQueue(w.Name, rung, first+n))
+			exists, err = look(route.CarriedQueue(w.Name, waitNumber, first+n))
 		}
 		return n - 1, err
 	}
-	for _, q := range d.plan.Queues {
+	for _, q := range d.plan.queues {
 		if _, err := look(q.Name); err != nil {
 			return nil, err
 		}
-		if w := d.workQueue(q.Owner); w != nil && (q.role == waitRole && q.rung == len(w.Waits) || q.role == workRole && len(w.Waits) == 0) {
+		if w := d.workQueue(q.Owner); w != nil && (q.role == waitRole && q.waitNumber == len(w.Waits) || q.role == workRole && len(w.Waits) == 0) {
 			for i := range w.Waits {
 				if _, err := look(w.otherWaitQueue(i + 1)); err != nil {
 					return nil, err
@@ -115,8 +115,8 @@ func (d *declaration) existingQueues(c *caller) (queues []amqp.Queue, err error)
 					return nil, err
 				}
 			}
-			for rung := len(w.Waits) + 1; rung <= delay.MaxWaits; rung++ {
-				if n, err := all(*w, rung, 1); err != nil {
+			for waitNumber := len(w.Waits) + 1; waitNumber <= delay.MaxWaits; waitNumber++ {
+				if n, err := all(*w, waitNumber, 1); err != nil {
 					return nil, err
 				} else if n == 0 {
 					break
@@ -127,7 +127,7 @@ func (d *declaration) existingQueues(c *caller) (queues []amqp.Queue, err error)
 	return queues, nil
 }
 
-// passive returns what a passive declaration says of a queue, and whether it
+// passive returns the answer to the passive declaration of a queue, and whether it
 // exists.
 func (c *caller) passive(name string) (q amqp.Queue, exists bool, err error) {
 	refused, err := c.do(func(ch *amqp.Channel) (err error) {
@@ -155,8 +155,8 @@ func usedQueues(queues []amqp.Queue) error {
 	return errors.Join(errs...)
 }
 
-// delete deletes the queues and then the exchanges, those of work queues before
-// those of the user, which they may be bound to.
+// delete deletes the queues and then the exchanges: the exchanges of work queues before
+// the exchanges of the user, which they may be bound to.
 func (c *caller) delete(queues []amqp.Queue, p Plan, inUse bool) error {
 	for _, q := range queues {
 		// Not if-unused and if-empty: asked of a quorum queue, they end the connection.
@@ -171,8 +171,8 @@ func (c *caller) delete(queues []amqp.Queue, p Plan, inUse bool) error {
 			return deleteRefusal("queue", q.Name, refused)
 		}
 	}
-	exchanges := slices.Clone(p.Exchanges)
-	slices.SortStableFunc(exchanges, func(a, b PlannedExchange) int {
+	exchanges := slices.Clone(p.exchanges)
+	slices.SortStableFunc(exchanges, func(a, b plannedExchange) int {
 		return boolInt(a.Owner == "") - boolInt(b.Owner == "")
 	})
 	var errs []error
@@ -262,7 +262,7 @@ func (c *caller) deletePermitted(steps []step, names []string) error {
 // that are possible would take a thousand deletions, and each of them, also of what
 // does not exist, writes to the broker's metadata.
 func dueGrains(conn *connection.Conn, p Plan) (grains []time.Duration) {
-	for grain := delay.MinGrain; grain <= delay.MaxGrain; grain += time.Millisecond {
+	for grain := levels.MinGrain; grain <= levels.MaxGrain; grain += time.Millisecond {
 		if time.Second%grain == 0 {
 			grains = append(grains, grain)
 		}

@@ -14,18 +14,19 @@ import (
 
 // DeleteWaits deletes the wait queues of a work queue that a former schedule uses
 // and the current one does not. Call it when no process has the former schedule any
-// more and its longest wait has passed since. It ignores what does not exist.
-// It then declares the current work queue, which takes the names that have become
-// free: what was used in their place is out of use from the next session of each
-// consumer on, and goes with DeleteWaits(ctx, conn, current, current). A consumer that
-// still uses it then holds what fails. After some 20 s it begins another session, and
-// handles what it held once more.
+// more and its longest wait has passed since. It ignores missing queues.
+//
+// DeleteWaits then declares the current work queue, whose wait queues take the names that
+// have become free. The queues that stood in for them are out of use from the next
+// session of each consumer on; DeleteWaits(ctx, conn, current, current) deletes them. A
+// consumer that still uses such a queue when it is deleted holds the messages that fail.
+// After some 20 s it begins another session, and handles them once more.
 //
 // If one of these queues holds messages or has consumers, DeleteWaits deletes
-// nothing, and the error names each such queue and wraps [ErrInUse]. Under [Carry]
+// nothing, and the error names each such queue and wraps [ErrInUse]. Under [EngineCarry]
 // every consumer of the work queue consumes them too, so stop the consumers first.
-// Of several queues without a TTL for one rung only those with the highest numbers
-// can go, because consumers find them by counting.
+// Where one number has several queues without a TTL, only the last ones can go, because
+// consumers find the queues by counting.
 //
 // No count shows a message that the broker is moving out of a quorum queue, such as
 // one that the work queue refuses: it is deleted with its queue.
@@ -39,13 +40,13 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 	if err := errors.Join(former.validate(), current.validate()); err != nil {
 		return connection.WithClass(err, connection.Bug)
 	}
-	now, err := Resolve(ctx, conn, current)
+	now, err := work{w: current}.Resolve(ctx, conn)
 	if err != nil {
 		return err
 	}
 	used := map[string]bool{}
-	for _, at := range now.WaitAt {
-		used[at.Key] = true
+	for _, w := range now.Waits {
+		used[w.At.RoutingKey] = true
 	}
 	_, err = again(ctx, func() (struct{}, error) {
 		c := caller{ctx: ctx, conn: conn}
@@ -72,12 +73,12 @@ func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []amqp.Q
 	}
 	version := c.session.Server().Version
 	for i, wait := range w.Waits {
-		rung := i + 1
+		waitNumber := i + 1
 		var after []string // numbered queues that stay
 		var carried []string
 		for nth := 1; ; nth++ {
-			name := route.CarriedQueue(w.Name, rung, nth)
-			args, exists, err := c.argumentsIfAny(w.carriedWait(name, rung, version))
+			name := route.CarriedQueue(w.Name, waitNumber, nth)
+			args, exists, err := c.argumentsIfAny(w.carriedWait(name, waitNumber, version))
 			if err != nil {
 				return nil, err
 			}
@@ -92,14 +93,14 @@ func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []amqp.Q
 				carried = append(carried, name)
 			}
 			if !isCarriedForm(args) {
-				break // the others are named after their waits
+				break // the other queues are named after their waits
 			}
 		}
 		if len(after) > 0 {
-			return nil, fmt.Errorf("topology: wait queues %q are %w: queues of the same rung with higher numbers are", after, ErrInUse)
+			return nil, fmt.Errorf("topology: wait queues %q are %w: queues of the same wait with higher numbers are", after, ErrInUse)
 		}
 		names := carried
-		if other := w.otherWaitQueue(rung); !used[other] {
+		if other := w.otherWaitQueue(waitNumber); !used[other] {
 			names = append(names, other)
 		}
 		for _, name := range names {

@@ -22,14 +22,14 @@ func TestDeleteWaits(t *testing.T) {
 		gone            []string // the former's own
 		again           []string // of these, those that the current one takes
 	}{
-		{"a changed wait", topology.Republish, nil, []time.Duration{m1, m2}, []time.Duration{m1, m3}, []string{"orders.wait.2"}, []string{"orders.wait.2"}},
-		{"a wait changed back", topology.Republish, []time.Duration{m1}, []time.Duration{m2}, []time.Duration{m1}, []string{"orders.wait.1.2m"}, nil},
-		{"a shorter schedule", topology.Republish, nil, []time.Duration{m1, m2, h1}, []time.Duration{m1}, []string{"orders.wait.2", "orders.wait.3"}, nil},
-		{"no waits any more", topology.Republish, nil, []time.Duration{m1}, nil, []string{"orders.wait.1"}, nil},
-		{"the same schedule", topology.Republish, nil, []time.Duration{m1, m2}, []time.Duration{m1, m2}, nil, nil},
-		{"a queue of a third schedule stays", topology.Republish, []time.Duration{m3}, []time.Duration{m1}, []time.Duration{m2}, []string{"orders.wait.1.1m"}, nil},
-		{"carried: a shorter schedule", topology.Carry, nil, []time.Duration{m1, m2}, []time.Duration{m1}, []string{"orders.wait.2"}, nil},
-		{"carried: a wait changed back", topology.Carry, []time.Duration{m1}, []time.Duration{s1}, []time.Duration{m1}, []string{"orders.wait.1.2"}, nil},
+		{"a changed wait", topology.EngineRepublish, nil, []time.Duration{m1, m2}, []time.Duration{m1, m3}, []string{"orders.wait.2"}, []string{"orders.wait.2"}},
+		{"a wait changed back", topology.EngineRepublish, []time.Duration{m1}, []time.Duration{m2}, []time.Duration{m1}, []string{"orders.wait.1.2m"}, nil},
+		{"a shorter schedule", topology.EngineRepublish, nil, []time.Duration{m1, m2, h1}, []time.Duration{m1}, []string{"orders.wait.2", "orders.wait.3"}, nil},
+		{"no waits any more", topology.EngineRepublish, nil, []time.Duration{m1}, nil, []string{"orders.wait.1"}, nil},
+		{"the same schedule", topology.EngineRepublish, nil, []time.Duration{m1, m2}, []time.Duration{m1, m2}, nil, nil},
+		{"a queue of a third schedule stays", topology.EngineRepublish, []time.Duration{m3}, []time.Duration{m1}, []time.Duration{m2}, []string{"orders.wait.1.1m"}, nil},
+		{"carried: a shorter schedule", topology.EngineCarry, nil, []time.Duration{m1, m2}, []time.Duration{m1}, []string{"orders.wait.2"}, nil},
+		{"carried: a wait changed back", topology.EngineCarry, []time.Duration{m1}, []time.Duration{s1}, []time.Duration{m1}, []string{"orders.wait.1.2"}, nil},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			everyVersion(t, func(s *server) {
@@ -70,8 +70,8 @@ func TestDeleteWaits(t *testing.T) {
 				if err := topology.DeleteWaits(s.Context(), s.conn, current, current); err != nil {
 					s.Error(err)
 				}
-				if got := s.Queues(); len(got) != len(want)-len(tt.again) || !slices.Equal(s.resolve(current).WaitAt, r.WaitAt) {
-					s.Errorf("%v are left, want what %v waits at alone", got, r.WaitAt)
+				if got := s.Queues(); len(got) != len(want)-len(tt.again) || !slices.Equal(topology.WaitsAt(s.resolve(current)), topology.WaitsAt(r)) {
+					s.Errorf("%v are left, want what %v waits at alone", got, topology.WaitsAt(r))
 				}
 			})
 		})
@@ -81,7 +81,7 @@ func TestDeleteWaits(t *testing.T) {
 // Consumers find the queues without a TTL by counting them.
 func TestDeleteWaitsLeavesNoGap(t *testing.T) {
 	s := start(t, "3.10")
-	first := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.Carry })
+	first := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.EngineCarry })
 	second := first
 	second.Waits = []time.Duration{time.Hour}
 	s.declare(first)
@@ -100,7 +100,7 @@ func TestDeleteFindsTheWaitsOfASchedule(t *testing.T) {
 	everyVersion(t, func(s *server) {
 		old, w := orders(waiting(time.Minute, time.Hour)), orders(waiting())
 		old.Bindings, w.Bindings = nil, nil
-		old.Engine = topology.Carry
+		old.Engine = topology.EngineCarry
 		s.declare(old)
 		if err := topology.Delete(s.Context(), s.conn, w); err != nil {
 			s.Error(err)

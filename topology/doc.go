@@ -1,48 +1,56 @@
-// Package topology describes what exists on the broker. A specification becomes
-// a plan, and the plan is declared.
+// Package topology describes queues, exchanges and bindings on the broker. A
+// specification becomes a plan, and the plan is declared.
 //
 //	orders := topology.WorkQueue{
 //		Name:     "orders",
-//		Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}},
+//		Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}},
 //		Waits:    delay.Default(),
 //	}
 //	err := topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 //
-// # What a work queue consists of
+// # The parts of a work queue
 //
-// A [WorkQueue] named orders with four waits owns five more queues and five
+// A [WorkQueue] named orders with four waits owns five more queues and seven
 // exchanges:
 //
-//	producer -> shop -> [orders] --DLX--> orders.dead (headers)   reason = rejected --> orders.ladder
-//	                                        alternate: orders.rest
-//	orders.ladder (direct)   orders@1 --> [orders.wait.2]  ...  orders@3 --> [orders.wait.4]
-//	                                        alternate: orders.first
-//	orders.first (fanout) --> [orders.wait.1]                     alternate: orders.rest
-//	[orders.wait.k] --TTL, key orders@k--> orders.retry --> [orders]
-//	                                        alternate: orders.rest
-//	orders.rest (fanout) --> [orders.dlq]
+//	producer -> shop -> [orders] --DLX--> orders.rehop.dlx (headers)   reason = rejected --> orders.rehop.delay
+//	                                        alternate: orders.rehop.delay.spare
+//	orders.rehop.delay (direct)   orders@1 --> [orders.wait.2]  ...  orders@3 --> [orders.wait.4]
+//	                                        alternate: orders.rehop.delay.first
+//	orders.rehop.delay.first (fanout) --> [orders.wait.1]                     alternate: orders.rehop.delay.spare
+//	orders.rehop.delay.spare (headers)   reason = rejected --> [orders.wait.1]   alternate: orders.rehop.unrouted
+//	[orders.wait.k] --TTL, key orders@k--> orders.rehop.return --> [orders]
+//	                                        alternate: orders.rehop.return.spare
+//	orders.rehop.return.spare (fanout) --> [orders]                           alternate: orders.rehop.unrouted
+//	orders.rehop.unrouted (fanout) --> [orders.dlq]
 //
 // Every quorum queue of broker 4.0 or later has this wiring, whether its consumers
-// nack (the engine [Ladder]) or send copies ([Republish]). On a classic queue, on
-// a broker of 3.x and under [Carry] orders.dead has no binding, and every dead
-// letter of the broker ends in orders.dlq. Under Carry the waits have no TTL, and
-// the consumers publish what is due to orders.retry.
+// nack (the engine [EngineNack]) or send copies ([EngineRepublish]). On a classic queue, on
+// a broker of 3.x and under [EngineCarry] orders.rehop.dlx and orders.rehop.delay.spare
+// have no binding, and every dead letter of the broker ends in orders.dlq. Under
+// EngineCarry the waits have no TTL, and the consumers publish messages that are due to
+// orders.rehop.return.
+//
+// The two spare exchanges take the messages that come while an exchange has no
+// binding, because somebody has deleted it and [Declare] is about to bind it again: a
+// message with attempts left goes on to its work queue, or to the first wait, and
+// never to orders.dlq. If the work queue is gone, messages that end their wait go to
+// orders.dlq.
 //
 // # Several versions of a work queue
 //
 // Processes may declare one work queue with different waits, engines or bindings,
-// at the same time and in any order. [Declare] only adds, and what it adds never
-// changes where it leads. A wait queue keeps the wait with which it was declared
-// first. A version with another wait in that rung gets a queue of its own beside
+// at the same time and in any order. [Declare] only adds parts, and each part leads
+// to the same place for ever. A wait queue keeps the wait with which it was declared
+// first. A version with another wait of that number gets a queue of its own beside
 // it (orders.wait.2.3m), which its consumers reach by name. So the process in
-// which a message failed decides how long the message waits. Under [Carry] the
-// queues of a rung are numbered (orders.wait.2, orders.wait.2.2), and the consumers
-// of every version look for all of them; delete the one with the highest number
-// first.
+// which a message failed decides how long the message waits. Under [EngineCarry] the
+// queues for the waits of one number are numbered (orders.wait.2, orders.wait.2.2), and
+// the consumers of every version look for all of them; delete the one with the highest
+// number first.
 //
 // # Plans
 //
-// [NewPlan] and the Plan methods do no I/O, so every part can be printed before
-// anything is declared. [Declare] carries out a plan, and may be repeated at every
-// start.
+// [NewPlan] does no I/O, so every part can be printed before anything is declared.
+// [Declare] carries out a plan, and may be repeated at every start.
 package topology

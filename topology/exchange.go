@@ -7,8 +7,6 @@ import (
 	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/connection"
 )
 
 // Exchange is a durable exchange.
@@ -26,23 +24,25 @@ type Binding struct {
 	// Exchange to bind to; it must exist, or be declared in the same call.
 	Exchange string
 
-	// Key is the binding key, up to 255 bytes; its meaning is the exchange's.
-	Key string
+	// RoutingKey is the binding key, up to 255 bytes. The kind of the exchange decides
+	// how it is compared with the routing key of a message.
+	RoutingKey string
 
 	// Headers are the binding's arguments, for an exchange of kind headers:
 	// "x-match" and the headers to match.
 	Headers amqp.Table
 }
 
-// Plan returns the plan of this exchange alone. It does no I/O.
-func (e Exchange) Plan(v connection.Version) (Plan, error) { return NewPlan(v, e) }
+func (e Exchange) workQueues() []WorkQueue { return nil }
+
+func (e Exchange) whole() Spec { return e }
 
 func (e Exchange) addTo(b *builder) {
 	kind := e.Kind
 	if kind == "" {
 		kind = amqp.ExchangeTopic
 	}
-	b.exchange(PlannedExchange{Name: e.Name, Kind: kind})
+	b.exchange(plannedExchange{Name: e.Name, Kind: kind})
 	b.targets.exchanges = append(b.targets.exchanges, delayableExchange{e.Name, kind})
 }
 
@@ -58,7 +58,7 @@ func (b Binding) validate(owner string) error {
 	if b.Exchange == "" {
 		errs = append(errs, fmt.Errorf("topology: %s.Exchange is empty: the default exchange reaches every queue by its name and cannot be bound", owner))
 	}
-	errs = append(errs, validateLength(owner+".Exchange", b.Exchange), validateLength(owner+".Key", b.Key))
+	errs = append(errs, validateLength(owner+".Exchange", b.Exchange), validateLength(owner+".RoutingKey", b.RoutingKey))
 	if err := b.Headers.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("topology: %s.Headers cannot be sent: %w", owner, err))
 	}

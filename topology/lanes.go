@@ -11,25 +11,25 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
 )
 
 // Lanes is a work queue in several classes: a [WorkQueue] for each, which one
-// consumer reads together. A message of a higher lane goes ahead of those that wait
+// consumer reads together. A message of a higher lane goes ahead of messages that wait
 // in a lower one, on every version of the broker and both types of queue. It is a
 // [Spec] to declare and a [Source] to consume.
 //
 //	sms := topology.Lanes{
 //		Name:     "sms",
 //		Lanes:    []topology.Lane{{Name: "vip"}, {Name: "normal"}, {Name: "bulk"}},
-//		Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}},
+//		Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}},
 //		Waits:    delay.Default(),
 //	}
 //
-// A message reaches a lane in one of three ways: by its priority, through the
-// exchange [Lanes.Exchange] or what is bound to it; by the lane's own Bindings; or by the name of the
-// lane's queue, which is "sms.vip" here. It stays in its lane when it waits,
+// A message reaches a lane in one of three ways: by its priority, through
+// [Lanes.Exchange] or an exchange of Bindings; by the lane's own Bindings; or by the name
+// of the lane's queue, which is "sms.vip" here. It stays in its lane when it waits,
 // comes back and becomes a dead letter.
 type Lanes struct {
 	// Name of the whole. The queue of a lane is named Name + "." + Lane.Name, and
@@ -43,15 +43,18 @@ type Lanes struct {
 	// such messages are published to [Lanes.Exchange].
 	Bindings []Binding
 
-	// Type, Waits and Engine of the work queue of every lane.
-	Type   QueueType
-	Waits  delay.Schedule
-	Engine Engine
+	// Type, Waits, Engine, SingleActiveConsumer and ConsumerTimeout of the work queue of
+	// every lane, see [WorkQueue].
+	Type                 QueueType
+	Waits                delay.Schedule
+	Engine               Engine
+	SingleActiveConsumer bool
+	ConsumerTimeout      time.Duration
 
 	// OneDeadLetterQueue says that the dead letters of all lanes end in one queue,
-	// Name + ".dlq". Otherwise every lane has a dead-letter queue of its own. It
-	// should not change while letters are there: each form leaves the other's
-	// queues as they are, with their bindings.
+	// Name + ".dlq". Otherwise every lane has a dead-letter queue of its own. Declare
+	// refuses to change it, as it refuses other lanes: each dead letter of the broker
+	// would be in both queues.
 	OneDeadLetterQueue bool
 }
 
@@ -60,14 +63,13 @@ type Lane struct {
 	// Name within the Lanes, such as "vip".
 	Name string
 
-	// Bindings that lead messages to this lane, whatever their priority. A message
+	// Bindings that lead messages of any priority to this lane. A message
 	// that also comes through Lanes.Bindings is there twice.
 	Bindings []Binding
 
-	// Share is how many messages of this lane are handled while other lanes have
-	// theirs handled, in proportion: with shares 6, 3 and 1 a full lane of share 6
-	// has six messages in ten. What a lane does not use goes to the others, in
-	// proportion, and no lane starves. 1 to 1,000 in every lane, or 0 in every lane.
+	// Share is the lane's part of all messages that are handled: with shares 6, 3 and 1
+	// a full lane of share 6 has six messages in ten. The part that a lane does not use
+	// goes to the other lanes, in proportion, and no lane starves. 1 to 1,000 in every lane, or 0 in every lane.
 	//
 	// 0 means strict: a message is handled only when no higher lane has one. A lane
 	// starves as long as messages arrive in the higher ones as fast as they are
@@ -77,17 +79,14 @@ type Lane struct {
 	Share int
 }
 
-// headerPriority is xdeath.HeaderPriority.
-const headerPriority = "x-rehop-priority"
-
 const (
 	minLanes = 2
-	maxLanes = MaxPriority
+	maxLanes = header.MaxPriority
 	maxShare = 1000
 )
 
 // Exchange returns the name of the exchange that leads a message to the lane of
-// its priority, whatever its routing key: Name + ".lanes". The exchange looks at
+// its priority, with any routing key: Name + ".lanes". The exchange looks at
 // the header x-rehop-priority, which package producer sets from Message.Priority,
 // because no exchange can look at the property. A message without the header goes
 // to the lane of priority 4, which is normal.
@@ -99,14 +98,18 @@ func (l Lanes) Exchange() string { return l.Name + lanesSuffix }
 
 const lanesSuffix = ".lanes"
 
-// restExchange takes what has no priority. Its name is another one for other lanes:
-// the broker then refuses to declare Exchange again, which has the bindings of these.
+// restExchange takes messages without a priority. Other lanes give it another name, and so
+// does another place for the dead letters: the broker then refuses to
+// declare Exchange again, which has the bindings of these.
 func (l Lanes) restExchange() string {
 	h := fnv.New32a()
 	for _, lane := range l.Lanes {
 		_, _ = h.Write([]byte(lane.Name + "\x00")) // never fails
 	}
-	return fmt.Sprintf("%s.rest.%08x", l.Exchange(), h.Sum32())
+	if l.OneDeadLetterQueue {
+		_, _ = h.Write([]byte("one dead-letter queue"))
+	}
+	return fmt.Sprintf("%s.unrouted.%08x", l.Exchange(), h.Sum32())
 }
 
 // WorkQueues returns the work queue of each lane, the highest first. It is of use
@@ -117,7 +120,8 @@ func (l Lanes) WorkQueues() []WorkQueue {
 	for i, lane := range l.Lanes {
 		list[i] = WorkQueue{
 			Name: l.Name + "." + lane.Name, Type: l.Type, Bindings: lane.Bindings, Waits: l.Waits, Engine: l.Engine,
-			lane: laneOf{l.Name, i},
+			SingleActiveConsumer: l.SingleActiveConsumer, ConsumerTimeout: l.ConsumerTimeout,
+			lane: laneOf{l.Name, l.restExchange(), i},
 		}
 		if l.OneDeadLetterQueue {
 			list[i].letters = l.Name + ".dlq"
@@ -126,33 +130,19 @@ func (l Lanes) WorkQueues() []WorkQueue {
 	return list
 }
 
-// Strict reports whether the lanes are consumed strictly, and not by shares.
-func (l Lanes) Strict() bool {
+// strict reports whether the lanes are consumed strictly, and not by shares.
+func (l Lanes) strict() bool {
 	return !slices.ContainsFunc(l.Lanes, func(lane Lane) bool { return lane.Share > 0 })
 }
 
-// Route returns a route that stands for all lanes: [Route.Lanes] returns them. Only
-// a Consumer can read it. Everything else that wants a Source wants one of
-// [Lanes.WorkQueues].
-func (l Lanes) Route() Route { return Route{Queue: l.Name, Waits: l.Waits, lanes: &l} }
+func (l Lanes) workQueues() []WorkQueue { return l.WorkQueues() }
 
-// Lanes returns the lanes that r stands for, and false if it is the route of one
-// queue.
-func (r Route) Lanes() (Lanes, bool) {
-	if r.lanes == nil {
-		return Lanes{}, false
-	}
-	return *r.lanes, true
-}
-
-// Plan returns the plan of these lanes alone for a broker of version v, where
-// nothing of them exists yet. It does no I/O.
-func (l Lanes) Plan(v connection.Version) (Plan, error) { return NewPlan(v, l) }
+func (l Lanes) whole() Spec { return l }
 
 func (l Lanes) validate() error {
 	var errs []error
 	owner := fmt.Sprintf("Lanes %q: ", shorten(l.Name))
-	errs = append(errs, validateName("Lanes.Name", l.Name, maxName-len(".lanes.due.999.999999ms.rest"), ""))
+	errs = append(errs, validateName("Lanes.Name", l.Name, maxName-len(".lanes.due.999.999999ms.unrouted"), ""))
 	if n := len(l.Lanes); n < minLanes || n > maxLanes {
 		errs = append(errs, fmt.Errorf("topology: %sLanes has %d lanes, want %d to %d", owner, n, minLanes, maxLanes))
 	}
@@ -173,7 +163,7 @@ func (l Lanes) validate() error {
 		switch {
 		case lane.Share < 0 || lane.Share > maxShare:
 			errs = append(errs, fmt.Errorf("topology: %sLanes[%d].Share is %d, want 1 to %d, or 0 in every lane", owner, i, lane.Share, maxShare))
-		case lane.Share == 0 && !l.Strict():
+		case lane.Share == 0 && !l.strict():
 			errs = append(errs, fmt.Errorf("topology: %sLanes[%d].Share is 0 and that of another lane is not, want 1 to %d in every lane, or 0 in every lane", owner, i, maxShare))
 		}
 	}
@@ -184,13 +174,13 @@ func (l Lanes) validate() error {
 	if err := l.Waits.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("topology: %sWaits: %w", owner, err))
 	}
-	if l.Engine > Carry {
+	if l.Engine > EngineCarry {
 		errs = append(errs, engineFault(owner, l.Engine))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, validateConsumerTimeout(owner, l.ConsumerTimeout))...)
 }
 
-// validateName checks the name of a lane, out of which its queue's name is made.
+// validateName checks the name of a lane, which is a part of its queue's name.
 func (l Lanes) validateName(owner string, i int) error {
 	name := l.Lanes[i].Name
 	prefix := l.Name + "."
@@ -216,7 +206,7 @@ func (l Lanes) addTo(b *builder) {
 	}
 	l.addExchanges(b, l.Exchange(), l.restExchange(), nil)
 	for i, own := range l.Bindings { // last: then all the rest is there
-		planned := PlannedBinding{Exchange: own.Exchange, Key: own.Key, Args: own.Headers, ToExchange: l.Exchange(), Owner: l.Name, users: true}
+		planned := plannedBinding{Exchange: own.Exchange, RoutingKey: own.RoutingKey, Args: own.Headers, ToExchange: l.Exchange(), Owner: l.Name, users: true}
 		b.bind(planned)
 		b.targets.lanes = append(b.targets.lanes, lanesTarget{l, boundTarget{planned, fmt.Sprintf("Lanes %q: Bindings[%d]", shorten(l.Name), i)}})
 	}
@@ -226,14 +216,20 @@ func (l Lanes) addTo(b *builder) {
 // addExchanges adds an exchange that leads messages to the lane of their priority,
 // and one for those that have none.
 func (l Lanes) addExchanges(b *builder, name, rest string, restArgs amqp.Table) {
-	b.exchange(PlannedExchange{Name: rest, Kind: amqp.ExchangeFanout, Owner: l.Name, Args: restArgs})
-	b.exchange(PlannedExchange{Name: name, Kind: amqp.ExchangeHeaders, Owner: l.Name, Args: amqp.Table{"alternate-exchange": rest}})
+	b.exchange(plannedExchange{Name: rest, Kind: amqp.ExchangeFanout, Owner: l.Name, Args: restArgs})
+	b.exchange(lanesExchange(l.Name, name, rest))
 	queues, of := l.WorkQueues(), lanesOf(len(l.Lanes))
-	b.bind(PlannedBinding{Exchange: rest, Queue: queues[of[normalPriority-1]].Name, Owner: l.Name})
-	for p := MaxPriority; p >= 1; p-- {
-		b.bind(PlannedBinding{Exchange: name, Queue: queues[of[p-1]].Name, Owner: l.Name,
-			Args: amqp.Table{"x-match": "any-with-x", headerPriority: int64(p)}})
+	b.bind(plannedBinding{Exchange: rest, Queue: queues[of[normalPriority-1]].Name, Owner: l.Name})
+	for p := header.MaxPriority; p >= 1; p-- {
+		b.bind(plannedBinding{Exchange: name, Queue: queues[of[p-1]].Name, Owner: l.Name,
+			Args: amqp.Table{"x-match": "any-with-x", header.Priority: int64(p)}})
 	}
+}
+
+// lanesExchange returns an exchange that leads messages to the lane of their priority,
+// as far as its own arguments say. They tell which lanes these are.
+func lanesExchange(owner, name, rest string) plannedExchange {
+	return plannedExchange{Name: name, Kind: amqp.ExchangeHeaders, Owner: owner, Args: amqp.Table{"alternate-exchange": rest}}
 }
 
 // dueExchanges returns the names of the exchanges that lead what was delayed to its
@@ -242,7 +238,7 @@ func (l Lanes) addExchanges(b *builder, name, rest string, restArgs amqp.Table) 
 // even where the last one has no queue.
 func (l Lanes) dueExchanges(grain time.Duration) (name, rest string) {
 	name = fmt.Sprintf("%s.due.%v", l.Exchange(), grain)
-	return name, name + ".rest"
+	return name, name + ".unrouted"
 }
 
 // describe says which lane a priority leads to, and how the lanes are consumed.
@@ -252,7 +248,7 @@ func (l Lanes) describe() string {
 	for i, w := range l.WorkQueues() {
 		low := slices.Index(of[:], i) + 1
 		high := low
-		for high < MaxPriority && of[high] == i {
+		for high < header.MaxPriority && of[high] == i {
 			high++
 		}
 		about := fmt.Sprintf("priority %d", low)
@@ -262,13 +258,13 @@ func (l Lanes) describe() string {
 		if i == of[normalPriority-1] {
 			about += " and none"
 		}
-		if !l.Strict() {
+		if !l.strict() {
 			about += fmt.Sprintf(", share %d", l.Lanes[i].Share)
 		}
 		parts = append(parts, fmt.Sprintf("%s (%s)", w.Name, about))
 	}
 	how := "by shares"
-	if l.Strict() {
+	if l.strict() {
 		how = "strictly: a lane starves as long as the higher ones are not empty"
 	}
 	return strings.Join(parts, ", ") + "; consumed " + how
@@ -281,15 +277,15 @@ const normalPriority = 4
 // lanes. The five priorities above normal are dealt to the upper lanes and the other
 // four to the lower lanes, so that no lane has both: a quorum queue of broker 4.0 to
 // 4.2 holds back a message of the one kind behind a waiting one of the other.
-func lanesOf(n int) (lanes [MaxPriority]int) {
-	const above = MaxPriority - normalPriority
+func lanesOf(n int) (lanes [header.MaxPriority]int) {
+	const above = header.MaxPriority - normalPriority
 	upper := max(n/2, n-normalPriority)
 	deal := func(highest, count, first, lanesThere int) {
 		for i := range count {
 			lanes[highest-1-i] = first + i*lanesThere/count
 		}
 	}
-	deal(MaxPriority, above, 0, upper)
+	deal(header.MaxPriority, above, 0, upper)
 	deal(normalPriority, normalPriority, upper, n-upper)
 	return lanes
 }
@@ -298,12 +294,7 @@ func lanesOf(n int) (lanes [MaxPriority]int) {
 // included.
 func workQueues(specs []Spec) (all []WorkQueue) {
 	for _, s := range specs {
-		switch s := s.(type) {
-		case WorkQueue:
-			all = append(all, s)
-		case Lanes:
-			all = append(all, s.WorkQueues()...)
-		}
+		all = append(all, s.workQueues()...)
 	}
 	return all
 }

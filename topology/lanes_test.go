@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -49,7 +50,7 @@ func TestEveryFaultOfLanesIsNamed(t *testing.T) {
 			[]string{`Type is "stream"`, "Engine is 9", `Lanes "sms": Waits: `}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			_, err := tt.lanes.Plan(v43)
+			_, err := topology.NewPlan(v43, tt.lanes)
 			if err == nil || connection.ClassOf(err) != connection.Bug {
 				t.Fatalf("Plan: %v, want the faults", err)
 			}
@@ -69,10 +70,10 @@ func TestEveryFaultOfLanesIsNamed(t *testing.T) {
 func TestFaultsThatOnlyThePlanOfLanesShowsNameTheirFields(t *testing.T) {
 	word, long := lanes("a", "#"), lanes("a", strings.Repeat("x", 220))
 	deep := lanes("a", "b")
-	deep.Bindings = []topology.Binding{{Exchange: "shop", Key: strings.Repeat("x", 230)}}
+	deep.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: strings.Repeat("x", 230)}}
 	deep.Lanes[1].Bindings = deep.Bindings
-	ladder := lanes("a", "b")
-	ladder.Type, ladder.Engine = topology.Classic, topology.Ladder
+	byNack := lanes("a", "b")
+	byNack.Type, byNack.Engine = topology.Classic, topology.EngineNack
 	for _, tt := range []struct {
 		rule  string
 		lanes topology.Lanes
@@ -81,7 +82,7 @@ func TestFaultsThatOnlyThePlanOfLanesShowsNameTheirFields(t *testing.T) {
 		{"a lane that nothing can be delayed to", word, []string{`Lanes "sms": Lanes[1].Name is "#": its queue is "sms.#": nothing can be delayed`}},
 		{"a lane with a name that is too long for delays", long, []string{`Lanes "sms": Lanes[1].Name is "xxxxxxx`, "its queue is 224 bytes long"}},
 		{"bindings that are too long for delays", deep, []string{`Lanes "sms": Lanes[1].Bindings[0]: Exchange "shop"`, `Lanes "sms": Bindings[0]: Exchange "shop"`}},
-		{"an engine that the type excludes", ladder, []string{`Lanes "sms": Engine is ladder, which is refused here`}},
+		{"an engine that the type excludes", byNack, []string{`Lanes "sms": Engine is nack, which is refused here`}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			_, err := topology.NewPlan(v43, topology.Exchange{Name: "shop"}, topology.Delays{}, tt.lanes)
@@ -114,12 +115,12 @@ func TestThePlanOfLanesSaysWhereEachPriorityGoes(t *testing.T) {
 		for i := range tt.n {
 			names = append(names, fmt.Sprint(i+1))
 		}
-		plan, err := lanes(names...).Plan(v310)
+		plan, err := topology.NewPlan(v310, lanes(names...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make([]byte, topology.MaxPriority)
-		for _, b := range plan.Bindings {
+		got := make([]byte, 9)
+		for _, b := range topology.PlannedBindings(plan) {
 			if p, ok := b.Args["x-rehop-priority"].(int64); ok {
 				got[p-1] = strings.TrimPrefix(b.Queue, "sms.")[0]
 			}
@@ -128,14 +129,14 @@ func TestThePlanOfLanesSaysWhereEachPriorityGoes(t *testing.T) {
 			t.Errorf("%d lanes: priorities 1 to 9 lead to lanes %s, want %s", tt.n, got, tt.want)
 		}
 	}
-	plan, err := lanes("vip", "normal", "bulk").Plan(v310)
+	plan, err := topology.NewPlan(v310, lanes("vip", "normal", "bulk"))
 	want := "sms: lanes, highest first: sms.vip (priority 5 to 9), sms.normal (priority 3 to 4 and none), sms.bulk (priority 1 to 2); consumed strictly"
 	if err != nil || !strings.Contains(plan.String(), want) {
 		t.Errorf("the plan does not say %q: %v\n%s", want, err, plan)
 	}
 	shared := lanes("vip", "bulk")
 	shared.Lanes[0].Share, shared.Lanes[1].Share = 6, 1
-	plan, err = shared.Plan(v310)
+	plan, err = topology.NewPlan(v310, shared)
 	want = "sms.vip (priority 5 to 9, share 6), sms.bulk (priority 1 to 4 and none, share 1); consumed by shares"
 	if err != nil || !strings.Contains(plan.String(), want) {
 		t.Errorf("the plan does not say %q: %v\n%s", want, err, plan)
@@ -146,8 +147,8 @@ func TestThePlanOfLanesSaysWhereEachPriorityGoes(t *testing.T) {
 func declaredLanes(s *server, kind topology.QueueType, oneDLQ bool) topology.Lanes {
 	l := lanes("vip", "normal", "bulk")
 	l.Type, l.OneDeadLetterQueue = kind, oneDLQ
-	l.Bindings = []topology.Binding{{Exchange: "shop", Key: "order.#"}}
-	l.Lanes[2].Bindings = []topology.Binding{{Exchange: "shop", Key: "campaign.#"}}
+	l.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}
+	l.Lanes[2].Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "campaign.#"}}
 	if err := topology.Declare(s.Context(), s.conn, topology.Exchange{Name: "shop"}, l); err != nil {
 		s.Fatal(err)
 	}
@@ -160,27 +161,27 @@ func TestAMessageGoesToOneLane(t *testing.T) {
 			t.Run(version+" "+string(kind), func(t *testing.T) {
 				s := start(t, version)
 				l := declaredLanes(s, kind, false)
-				shop, err := producer.New(s.conn, producer.Config{})
+				publisher, err := producer.New(s.conn, producer.Config{})
 				if err != nil {
 					t.Fatal(err)
 				}
-				defer func() { _ = shop.Close() }()
+				defer func() { _ = publisher.Close() }()
 				for _, tt := range []struct {
 					rule string
 					m    producer.Message
 					want string
 				}{
-					{"by its priority", producer.Message{Exchange: "shop", Key: "order.paid", Priority: 9}, "vip"},
-					{"of the least one of a lane", producer.Message{Exchange: "shop", Key: "order.paid", Priority: 5}, "vip"},
-					{"normal", producer.Message{Exchange: "shop", Key: "order.paid", Priority: 4}, "normal"},
-					{"low", producer.Message{Exchange: "shop", Key: "order.paid", Priority: 1}, "bulk"},
-					{"without a priority", producer.Message{Exchange: "shop", Key: "order.paid"}, "normal"},
-					{"with a header of its own", producer.Message{Exchange: "shop", Key: "order.paid", Headers: amqp.Table{"x-rehop-priority": 9}}, "normal"},
+					{"by its priority", producer.Message{Exchange: "shop", RoutingKey: "order.paid", Priority: 9}, "vip"},
+					{"of the least one of a lane", producer.Message{Exchange: "shop", RoutingKey: "order.paid", Priority: 5}, "vip"},
+					{"normal", producer.Message{Exchange: "shop", RoutingKey: "order.paid", Priority: 4}, "normal"},
+					{"low", producer.Message{Exchange: "shop", RoutingKey: "order.paid", Priority: 1}, "bulk"},
+					{"without a priority", producer.Message{Exchange: "shop", RoutingKey: "order.paid"}, "normal"},
+					{"with a header of its own", producer.Message{Exchange: "shop", RoutingKey: "order.paid", Headers: amqp.Table{"x-rehop-priority": 9}}, "normal"},
 					{"by the exchange of the lanes", producer.Message{Exchange: l.Exchange(), Priority: 7}, "vip"},
-					{"by a binding of its lane, whatever its priority", producer.Message{Exchange: "shop", Key: "campaign.june", Priority: 9}, "bulk"},
-					{"by name", producer.Message{Key: "sms.vip", Priority: 1}, "vip"},
+					{"by a binding of its lane, whatever its priority", producer.Message{Exchange: "shop", RoutingKey: "campaign.june", Priority: 9}, "bulk"},
+					{"by name", producer.Message{RoutingKey: "sms.vip", Priority: 1}, "vip"},
 				} {
-					if _, err := shop.Publish(t.Context(), tt.m); err != nil {
+					if _, err := publisher.Publish(t.Context(), tt.m); err != nil {
 						t.Fatalf("%s: %v", tt.rule, err)
 					}
 					for _, w := range l.WorkQueues() {
@@ -216,12 +217,12 @@ func TestLanesAreDeletedAsAWhole(t *testing.T) {
 			s := start(t, "4.3")
 			l := declaredLanes(s, topology.Quorum, oneDLQ)
 			declaredLanes(s, topology.Quorum, oneDLQ) // again
-			plan, err := l.Plan(v43)
+			plan, err := topology.NewPlan(v43, l)
 			if err != nil {
 				t.Fatal(err)
 			}
 			letters := 0
-			for _, q := range plan.Queues {
+			for _, q := range topology.PlannedQueues(plan) {
 				if _, ok := s.Queue(q.Name); !ok {
 					t.Errorf("queue %s is planned and not declared", q.Name)
 				}
@@ -232,7 +233,7 @@ func TestLanesAreDeletedAsAWhole(t *testing.T) {
 			if want := map[bool]int{false: 3, true: 1}[oneDLQ]; letters != want {
 				t.Errorf("%d dead-letter queues, want %d", letters, want)
 			}
-			if _, err := s.Publish(rehoptest.Message{Key: "sms.bulk"}); err != nil {
+			if _, err := s.Publish(rehoptest.Message{RoutingKey: "sms.bulk"}); err != nil {
 				t.Fatal(err)
 			}
 			if err := topology.Delete(t.Context(), s.conn, l); !errors.Is(err, topology.ErrInUse) || !strings.Contains(err.Error(), `"sms.bulk"`) {
@@ -242,7 +243,7 @@ func TestLanesAreDeletedAsAWhole(t *testing.T) {
 			if err := topology.Delete(t.Context(), s.conn, l, topology.Exchange{Name: "shop"}); err != nil {
 				t.Error(err)
 			}
-			for _, q := range plan.Queues {
+			for _, q := range topology.PlannedQueues(plan) {
 				if _, ok := s.Queue(q.Name); ok {
 					t.Errorf("queue %s is left", q.Name)
 				}
@@ -251,24 +252,25 @@ func TestLanesAreDeletedAsAWhole(t *testing.T) {
 	}
 }
 
-func TestLanesHaveNoRouteOfOneQueue(t *testing.T) {
+func TestLanesHaveARouteForEachLane(t *testing.T) {
 	s := start(t, "4.3")
 	l := declaredLanes(s, topology.Quorum, true)
-	if _, err := topology.Resolve(t.Context(), s.conn, l); err == nil || !strings.Contains(err.Error(), "WorkQueues") {
-		t.Errorf("Resolve: %v, want an error that says what to give", err)
+	source, err := route.Of(l)
+	if err != nil || source.Lanes != "sms" || !source.Strict || len(source.Routes) != 3 {
+		t.Fatalf("the source is %+v, %v", source, err)
 	}
-	if got, ok := l.Route().Lanes(); !ok || got.Name != "sms" {
-		t.Errorf("the route stands for %v, %t", got, ok)
-	}
-	if _, ok := l.WorkQueues()[0].Route().Lanes(); ok {
-		t.Error("the route of one queue stands for lanes")
+	if alone, err := route.Of(l.WorkQueues()[0]); err != nil || alone.Lanes != "" || len(alone.Routes) != 1 {
+		t.Errorf("one lane alone is %+v, %v", alone, err)
 	}
 	var letters []string
-	for _, w := range l.WorkQueues() {
-		if r, err := topology.Resolve(t.Context(), s.conn, w); err != nil {
+	for i, known := range source.Routes {
+		if known.Queue != l.WorkQueues()[i].Name || known.Lane != l.Lanes[i].Name {
+			t.Errorf("lane %d is queue %q, lane %q", i, known.Queue, known.Lane)
+		}
+		if r, err := known.Broker.Resolve(t.Context(), s.conn); err != nil {
 			t.Error(err)
 		} else {
-			letters = append(letters, r.DeadLetter.Key)
+			letters = append(letters, r.DeadLetter.RoutingKey)
 		}
 	}
 	if !slices.Equal(letters, []string{"sms.dlq", "sms.dlq", "sms.dlq"}) {
@@ -276,7 +278,9 @@ func TestLanesHaveNoRouteOfOneQueue(t *testing.T) {
 	}
 }
 
-func TestLanesWithOtherNamesAreRefused(t *testing.T) {
+func TestLanesThatHaveChangedAreRefused(t *testing.T) {
+	oneQueue := lanes("vip", "normal", "bulk")
+	oneQueue.OneDeadLetterQueue = true
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
 		for _, tt := range []struct {
 			rule  string
@@ -287,16 +291,34 @@ func TestLanesWithOtherNamesAreRefused(t *testing.T) {
 			{"another order", lanes("normal", "vip", "bulk"), false},
 			{"one more", lanes("vip", "normal", "bulk", "rest"), false},
 			{"one less", lanes("vip", "bulk"), false},
+			{"one dead-letter queue", oneQueue, false},
 		} {
 			t.Run(version+" "+tt.rule, func(t *testing.T) {
 				s := start(t, version)
 				s.declare(lanes("vip", "normal", "bulk"))
+				before := s.Queues()
 				err := topology.Declare(t.Context(), s.conn, tt.then)
 				var conflict *topology.ConflictError
-				if tt.again != (err == nil) || !tt.again && (!errors.As(err, &conflict) || conflict.Name != "sms.lanes" || !strings.Contains(err.Error(), "two lanes")) {
+				if tt.again != (err == nil) || !tt.again && (!errors.As(err, &conflict) || conflict.Name != "sms.lanes" || !strings.Contains(err.Error(), "two places")) {
 					t.Fatalf("Declare: %v", err)
 				}
-				for priority := 1; priority <= topology.MaxPriority; priority++ {
+				if after := s.Queues(); !slices.Equal(after, before) {
+					t.Errorf("refused, it has declared queues: %v, before %v", after, before)
+				}
+				source, err := route.Of(tt.then)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range source.Routes { // a consumer of lanes that nobody has declared
+					_, err := r.Broker.Resolve(t.Context(), s.conn)
+					if tt.again != (err == nil) || !tt.again && (!errors.As(err, &conflict) || conflict.Name != "sms.lanes" || connection.ClassOf(err) == connection.Transient) {
+						t.Errorf("lane %s: Resolve: %v", r.Lane, err)
+					}
+				}
+				if letters, _ := s.Publish(rehoptest.Message{Exchange: "sms.vip.rehop.unrouted"}); letters != 1 {
+					t.Errorf("a letter of the lane vip is in %d queues", letters)
+				}
+				for priority := 1; priority <= 9; priority++ {
 					m := rehoptest.Message{Exchange: "sms.lanes", Publishing: amqp.Publishing{Headers: amqp.Table{"x-rehop-priority": int64(priority)}}}
 					if n, err := s.Publish(m); n != 1 || err != nil {
 						t.Errorf("a message of priority %d is in %d lanes, %v", priority, n, err)
@@ -316,7 +338,7 @@ func TestADelayedMessageWhoseLaneIsGoneIsStranded(t *testing.T) {
 				s := start(t, version)
 				shop, orders := topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders"}
 				l := lanes("vip", "normal")
-				l.Bindings = []topology.Binding{{Exchange: "shop", Key: "sms.#"}}
+				l.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "sms.#"}}
 				delays := topology.Delays{}
 				s.declare(delays, shop, l, orders)
 				p, err := producer.New(s.conn, producer.Config{})
@@ -331,11 +353,11 @@ func TestADelayedMessageWhoseLaneIsGoneIsStranded(t *testing.T) {
 					}
 				}
 				for range 40 {
-					publish(producer.Message{Exchange: "shop", Key: "sms.new"})
+					publish(producer.Message{Exchange: "shop", RoutingKey: "sms.new"})
 				}
-				publish(producer.Message{Exchange: "shop", Key: "sms.new", Priority: 9})
+				publish(producer.Message{Exchange: "shop", RoutingKey: "sms.new", Priority: 9})
 				s.DeleteQueue("sms.normal")
-				publish(producer.Message{Key: "orders"})
+				publish(producer.Message{RoutingKey: "orders"})
 				time.Sleep(10 * time.Second)
 				for queue, want := range map[string]int{"sms.vip": 1, "orders": 1, delays.Stranded().Name: 40} {
 					if q, _ := s.Queue(queue); len(q.Ready) != want {
@@ -365,7 +387,7 @@ func TestLanesAreDeletedWithWhatDelaysLeadThrough(t *testing.T) {
 		t.Run(tt.rule, func(t *testing.T) {
 			s := start(t, "4.3")
 			l, delays := lanes("vip", "normal"), topology.Delays{Grain: tt.grain}
-			l.Bindings = []topology.Binding{{Exchange: "shop", Key: "sms.#"}}
+			l.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "sms.#"}}
 			s.declare(topology.Exchange{Name: "shop"}, delays, l)
 			conn := s.conn
 			if !tt.same {
@@ -379,7 +401,7 @@ func TestLanesAreDeletedWithWhatDelaysLeadThrough(t *testing.T) {
 				t.Error(err)
 			}
 			due := fmt.Sprintf("sms.lanes.due.%v", cmp.Or(tt.grain, time.Second))
-			for _, name := range []string{due, due + ".rest"} {
+			for _, name := range []string{due, due + ".unrouted"} {
 				if left := s.DeleteExchange(name); left != tt.left {
 					t.Errorf("exchange %s is left: %t, want %t", name, left, tt.left)
 				}

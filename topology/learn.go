@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/route"
 )
 
 // maxArguments bounds how many differences are asked for.
@@ -17,7 +18,7 @@ const maxArguments = 24
 // argumentsOf returns the arguments that a queue exists with, as far as the
 // broker compares them. It has refused those of q with cause, which names one
 // that differs; that one is put right and the broker asked again.
-func (c *caller) argumentsOf(q PlannedQueue, cause *amqp.Error) (amqp.Table, error) {
+func (c *caller) argumentsOf(q plannedQueue, cause *amqp.Error) (amqp.Table, error) {
 	args := maps.Clone(q.Args)
 	for range maxArguments {
 		d, ok := differenceIn(cause)
@@ -30,7 +31,7 @@ func (c *caller) argumentsOf(q PlannedQueue, cause *amqp.Error) (amqp.Table, err
 			args[d.argument] = d.have
 		}
 		look := lookForQueue(q.Name, "it has just been deleted: declare again")
-		declare := declareQueue(PlannedQueue{Name: q.Name, Args: args})
+		declare := declareQueue(plannedQueue{Name: q.Name, Args: args})
 		refused, err := c.do(func(ch *amqp.Channel) error {
 			if err := look.call(ch, true); err != nil { // or it would be made with these arguments
 				return err
@@ -53,7 +54,7 @@ func (c *caller) argumentsOf(q PlannedQueue, cause *amqp.Error) (amqp.Table, err
 
 // argumentsIfAny returns the arguments that a queue exists with, and whether it
 // does. It makes no queue.
-func (c *caller) argumentsIfAny(q PlannedQueue) (args amqp.Table, exists bool, err error) {
+func (c *caller) argumentsIfAny(q plannedQueue) (args amqp.Table, exists bool, err error) {
 	look, declare := lookForQueue(q.Name, ""), declareQueue(q)
 	refused, err := c.do(func(ch *amqp.Channel) error {
 		if err := look.call(ch, false); err != nil {
@@ -89,8 +90,11 @@ func dropIncomparable(args amqp.Table) {
 
 // learn notes that queue q of w exists with other arguments than those planned,
 // or returns a *ConflictError if they are not accepted. It does no I/O.
-func (have *found) learn(w *WorkQueue, q PlannedQueue, args amqp.Table, cause *amqp.Error) error {
-	for _, also := range q.Also {
+func (have *found) learn(w *WorkQueue, q plannedQueue, args amqp.Table, cause *amqp.Error) error {
+	for _, also := range append([]amqp.Table{q.Args}, q.Also...) {
+		if q.role == workRole {
+			also = withConsumerTimeoutOf(args, also)
+		}
 		if equalTables(args, also) {
 			have.accept(q, args)
 			return nil
@@ -101,7 +105,7 @@ func (have *found) learn(w *WorkQueue, q PlannedQueue, args amqp.Table, cause *a
 		have.carried = with(have.carried, q.Name, waitOf(args))
 		return nil
 	}
-	isMain := q.role == waitRole && w != nil && q.Name == w.WaitQueue(q.rung)
+	isMain := q.role == waitRole && w != nil && q.Name == route.WaitQueue(w.Name, q.waitNumber)
 	if !isMain {
 		return conflict(w, q, args, cause)
 	}
@@ -111,10 +115,10 @@ func (have *found) learn(w *WorkQueue, q PlannedQueue, args amqp.Table, cause *a
 	switch {
 	case wantsTTL && !isCarried:
 		have.taken = with(have.taken, q.Name, differences(q.Args, args))
-	case q.rung == 1 && e.form == unknown && wantsTTL:
+	case q.waitNumber == 1 && e.form == unknown && wantsTTL:
 		e.form = carried
 		have.queues = with(have.queues, w.Name, e)
-	case q.rung == 1 && e.form == unknown && hasTTL:
+	case q.waitNumber == 1 && e.form == unknown && hasTTL:
 		e.form = timed
 		have.queues = with(have.queues, w.Name, e)
 	default:
@@ -124,7 +128,7 @@ func (have *found) learn(w *WorkQueue, q PlannedQueue, args amqp.Table, cause *a
 }
 
 // accept notes that q may stay as it is.
-func (have *found) accept(q PlannedQueue, args amqp.Table) {
+func (have *found) accept(q plannedQueue, args amqp.Table) {
 	have.args = with(have.args, q.Name, args)
 	_, wanted := q.Args["x-dead-letter-strategy"]
 	if _, has := args["x-dead-letter-strategy"]; q.role == workRole && wanted && !has {

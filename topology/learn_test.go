@@ -20,7 +20,7 @@ func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
 		classic, others := lanes("a", "b"), lanes("a", "b")
 		classic.Type, others.Name = topology.Classic, "theirs"
 		s.declare(classic)
-		s.rawQueue("theirs.a", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(topology.DeliveryLimit), "x-dead-letter-exchange": "theirs.letters"})
+		s.rawQueue("theirs.a", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(route.DeliveryLimit), "x-dead-letter-exchange": "theirs.letters"})
 		s.rawQueue("theirs", amqp.Table{"x-queue-type": "quorum", "x-max-length": int64(5)})
 		s.declare(topology.DeadLetterQueue{Name: "letters", MaxAge: time.Hour})
 		s.declare(topology.Exchange{Name: "shop"})
@@ -31,8 +31,9 @@ func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
 		}{
 			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to it`},
 			{"lanes of another queue type", lanes("a", "b"), "x-queue-type", "quorum", "classic", `set Lanes.Type to "classic"`},
-			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.dead", "theirs.letters", "stop what publishes to it"},
-			{"a queue of others", topology.WorkQueue{Name: "theirs"}, "x-dead-letter-exchange", "theirs.dead", "none", "set WorkQueue.Existing"},
+			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.rehop.dlx", "theirs.letters", "stop what publishes to it"},
+			{"single active consumer", topology.WorkQueue{Name: "typed", Type: topology.Classic, SingleActiveConsumer: true}, "x-single-active-consumer", "true", "none", `delete_queue "typed"`},
+			{"a queue of others", topology.WorkQueue{Name: "theirs"}, "x-dead-letter-exchange", "theirs.rehop.dlx", "none", "set WorkQueue.Existing"},
 			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", `delete_queue "letters"`},
 			{"another kind of exchange", topology.Exchange{Name: "shop", Kind: "fanout"}, "type", "fanout", "topic", "use the kind it has"},
 		} {
@@ -58,14 +59,14 @@ func TestPartsOfEarlierForms(t *testing.T) {
 	s := start(t, "4.3")
 	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Type = nil, topology.Classic })
 	s.rawQueue("orders.wait.1", amqp.Table{"x-queue-type": "classic", "x-message-ttl": int64(60_000),
-		"x-dead-letter-exchange": "orders.retry", "x-dead-letter-routing-key": "orders@1"})
+		"x-dead-letter-exchange": "orders.rehop.return", "x-dead-letter-routing-key": "orders@1"})
 	s.rawQueue("orders.dlq", amqp.Table{"x-queue-type": "classic"})
 	plan := s.declare(w)
-	if got := plan.Engines[0].WaitQueues(); got[0] != "orders.wait.1.1m" || len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], "x-queue-type classic") {
+	if got := plan.Engines[0].Waits; got[0] != "orders.wait.1.1m" || len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], "x-queue-type classic") {
 		s.Errorf("the wait is %v, notes %q; want a quorum queue beside the classic one, and that it is said", got, plan.Notes)
 	}
-	if r := s.resolve(w); r.WaitAt[0].Key != "orders.wait.1.1m" {
-		s.Errorf("the wait is at %v", r.WaitAt)
+	if r := s.resolve(w); topology.WaitsAt(r)[0] != "orders.wait.1.1m" {
+		s.Errorf("the wait is at %v", topology.WaitsAt(r))
 	}
 }
 
@@ -77,31 +78,31 @@ func TestUpgradedBroker(t *testing.T) {
 		want   topology.Engine
 		wait   string
 	}{
-		{"carry goes on", topology.Carry, topology.Carry, "orders.wait.1"},
-		{"republish has waits that lose nothing", topology.Republish, topology.Republish, "orders.wait.1.1m"},
+		{"carry goes on", topology.EngineCarry, topology.EngineCarry, "orders.wait.1"},
+		{"republish has waits that lose nothing", topology.EngineRepublish, topology.EngineRepublish, "orders.wait.1.1m"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			s := start(t, "4.0")
 			w := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, tt.engine })
-			old, err := w.Plan(v310)
+			old, err := topology.NewPlan(v310, w)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, q := range old.Queues {
+			for _, q := range topology.PlannedQueues(old) {
 				s.rawQueue(q.Name, q.Args)
 			}
-			w.Engine = topology.Auto
+			w.Engine = topology.EngineAuto
 			for range 2 {
 				plan := s.declare(w)
-				if e := plan.Engines[0]; e.Engine != tt.want || e.WaitQueues()[0] != tt.wait {
+				if e := plan.Engines[0]; e.Engine != tt.want || e.Waits[0] != tt.wait {
 					t.Errorf("%+v, want %s with the wait %s", e, tt.want, tt.wait)
 				}
 				if notes := strings.Join(plan.Notes, "\n"); !strings.Contains(notes, "rabbitmqctl set_policy") || !strings.Contains(notes, "a delivery limit of 20 applies") {
 					t.Errorf("notes %q, want what to do about the work queue and the dead letters", plan.Notes)
 				}
 			}
-			if r := s.resolve(w); r.Engine() != tt.want || r.WaitAt[0].Key != tt.wait {
-				t.Errorf("engine %s, waits at %v", r.Engine(), r.WaitAt)
+			if r := s.resolve(w); topology.Engine(r.Engine) != tt.want || topology.WaitsAt(r)[0] != tt.wait {
+				t.Errorf("engine %s, waits at %v", r.Engine, topology.WaitsAt(r))
 			}
 		})
 	}
@@ -111,15 +112,15 @@ func TestUpgradedBroker(t *testing.T) {
 func TestFormOfALaterNodeIsAccepted(t *testing.T) {
 	s := start(t, "3.10")
 	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
-	later, err := w.Plan(v40)
+	later, err := topology.NewPlan(v40, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range later.Queues {
+	for _, q := range topology.PlannedQueues(later) {
 		s.rawQueue(q.Name, q.Args)
 	}
 	plan := s.declare(w)
-	if e := plan.Engines[0]; e.Engine != topology.Republish || e.WaitQueues()[0] != "orders.wait.1" {
+	if e := plan.Engines[0]; e.Engine != topology.EngineRepublish || e.Waits[0] != "orders.wait.1" {
 		t.Errorf("%+v, want republish with the wait that exists", e)
 	}
 }
@@ -128,21 +129,21 @@ func TestFormOfALaterNodeIsAccepted(t *testing.T) {
 // schedule that has died.
 func TestCarriedWaits(t *testing.T) {
 	everyVersion(t, func(s *server) {
-		long := orders(func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.Carry })
+		long := orders(func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.EngineCarry })
 		short := long
 		short.Waits = long.Waits[:2]
 		s.declare(short)
-		if got := route.Of(s.resolve(short)).Carry; len(got) != 2 {
+		if got := s.resolve(short).Carried; len(got) != 2 {
 			s.Errorf("carried are %v, want two waits", got)
 		}
 		s.declare(long)
 		for _, w := range []topology.WorkQueue{short, long} {
 			r := s.resolve(w)
-			if got, want := route.Of(r).Carry, []string{"orders.wait.1", "orders.wait.2", "orders.wait.3", "orders.wait.4"}; !slices.Equal(queuesOf(got), want) {
+			if got, want := r.Carried, []string{"orders.wait.1", "orders.wait.2", "orders.wait.3", "orders.wait.4"}; !slices.Equal(queuesOf(got), want) {
 				s.Errorf("with %d waits, carried are %v, want %v", len(w.Waits), got, want)
 			}
-			if r.Engine() != topology.Carry || len(r.WaitAt) != len(w.Waits) {
-				s.Errorf("engine %s, waits at %v", r.Engine(), r.WaitAt)
+			if r.Engine != route.Carry || len(topology.WaitsAt(r)) != len(w.Waits) {
+				s.Errorf("engine %s, waits at %v", r.Engine, topology.WaitsAt(r))
 			}
 		}
 		q, _ := s.Queue("orders.wait.1")
@@ -154,7 +155,7 @@ func TestCarriedWaits(t *testing.T) {
 	})
 }
 
-func queuesOf(waits []route.Wait) (names []string) {
+func queuesOf(waits []route.CarriedWait) (names []string) {
 	for _, w := range waits {
 		names = append(names, w.Queue)
 	}
@@ -165,7 +166,7 @@ func queuesOf(waits []route.Wait) (names []string) {
 // the others before it that it finds.
 func TestCarriedWaitsThatChange(t *testing.T) {
 	everyVersion(t, func(s *server) {
-		first := orders(waiting(40*time.Second, time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.Carry })
+		first := orders(waiting(40*time.Second, time.Minute), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.EngineCarry })
 		second, third := first, first
 		second.Waits = delay.Schedule{time.Second, time.Minute}
 		third.Waits = delay.Schedule{5 * time.Second, time.Minute}
@@ -173,21 +174,21 @@ func TestCarriedWaitsThatChange(t *testing.T) {
 			for _, tt := range []struct {
 				w     topology.WorkQueue
 				at    string
-				carry []route.Wait
+				carry []route.CarriedWait
 			}{
-				{first, "orders.wait.1", []route.Wait{{Queue: "orders.wait.1", Rung: 1, For: 40 * time.Second}}},
-				{second, "orders.wait.1.2", []route.Wait{{Queue: "orders.wait.1", Rung: 1, For: 40 * time.Second}, {Queue: "orders.wait.1.2", Rung: 1, For: time.Second}}},
-				{third, "orders.wait.1.3", []route.Wait{{Queue: "orders.wait.1", Rung: 1, For: 40 * time.Second}, {Queue: "orders.wait.1.2", Rung: 1, For: time.Second},
-					{Queue: "orders.wait.1.3", Rung: 1, For: 5 * time.Second}}},
+				{first, "orders.wait.1", []route.CarriedWait{{Queue: "orders.wait.1", Number: 1, For: 40 * time.Second}}},
+				{second, "orders.wait.1.2", []route.CarriedWait{{Queue: "orders.wait.1", Number: 1, For: 40 * time.Second}, {Queue: "orders.wait.1.2", Number: 1, For: time.Second}}},
+				{third, "orders.wait.1.3", []route.CarriedWait{{Queue: "orders.wait.1", Number: 1, For: 40 * time.Second}, {Queue: "orders.wait.1.2", Number: 1, For: time.Second},
+					{Queue: "orders.wait.1.3", Number: 1, For: 5 * time.Second}}},
 			} {
 				plan := s.declare(tt.w)
-				if got := plan.Engines[0].WaitQueues(); !slices.Equal(got, []string{tt.at, "orders.wait.2"}) {
+				if got := plan.Engines[0].Waits; !slices.Equal(got, []string{tt.at, "orders.wait.2"}) {
 					s.Errorf("%v waits in %v, want %s for the first wait", tt.w.Waits, got, tt.at)
 				}
 				r := s.resolve(tt.w)
-				want := append(tt.carry, route.Wait{Queue: "orders.wait.2", Rung: 2, For: time.Minute})
-				if got := route.Of(r).Carry; !slices.Equal(got, want) || r.WaitAt[0].Key != tt.at {
-					s.Errorf("%v carries %v and waits at %v; want %v", tt.w.Waits, got, r.WaitAt, want)
+				want := append(tt.carry, route.CarriedWait{Queue: "orders.wait.2", Number: 2, For: time.Minute})
+				if got := r.Carried; !slices.Equal(got, want) || topology.WaitsAt(r)[0] != tt.at {
+					s.Errorf("%v carries %v and waits at %v; want %v", tt.w.Waits, got, topology.WaitsAt(r), want)
 				}
 			}
 		}
@@ -205,10 +206,10 @@ func TestACarriedWaitThatDoesNotTellItsLength(t *testing.T) {
 	s := start(t, "3.10")
 	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
 	s.rawQueue("orders.wait.1", amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000_000), "x-single-active-consumer": true,
-		"x-dead-letter-exchange": "orders.retry", "x-dead-letter-routing-key": "orders@1"})
+		"x-dead-letter-exchange": "orders.rehop.return", "x-dead-letter-routing-key": "orders@1"})
 	s.declare(w)
-	want := []route.Wait{{Queue: "orders.wait.1", Rung: 1}, {Queue: "orders.wait.1.2", Rung: 1, For: time.Minute}}
-	if got := route.Of(s.resolve(w)).Carry; !slices.Equal(got, want) {
+	want := []route.CarriedWait{{Queue: "orders.wait.1", Number: 1}, {Queue: "orders.wait.1.2", Number: 1, For: time.Minute}}
+	if got := s.resolve(w).Carried; !slices.Equal(got, want) {
 		s.Errorf("carried are %v, want %v", got, want)
 	}
 }
@@ -217,7 +218,7 @@ func TestMixedFormsAreAConflict(t *testing.T) {
 	s := start(t, "4.3")
 	w := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings = nil })
 	carry := w
-	carry.Engine = topology.Carry
+	carry.Engine = topology.EngineCarry
 	s.declare(carry)
 	s.deleteQueue("orders.wait.1")
 	err := topology.Declare(s.Context(), s.conn, w)
@@ -240,12 +241,11 @@ func TestQueueOfOthers(t *testing.T) {
 			s.Errorf("the queue has the arguments %v, want %v as before", q.Arguments, args)
 		}
 		r := s.resolve(w)
-		facts := route.Of(r)
-		if facts.DeliveryLimit != 0 || !facts.Ours || facts.NackLandsOn("k") != 0 || !facts.Returned("orders.retry") {
-			s.Errorf("route %+v, facts %+v: a nack on it may delete", r, facts)
+		if r.DeliveryLimit != 0 || r.Kind != route.Work || !r.Existing || r.NackLandsOn("k") != 0 || !r.Returned("orders.rehop.return") {
+			s.Errorf("route %+v: a nack on it may delete", r)
 		}
 		s.on(func(ch *amqp.Channel) error {
-			return ch.Publish("orders.retry", "orders@1", true, false, amqp.Publishing{})
+			return ch.Publish("orders.rehop.return", "orders@1", true, false, amqp.Publishing{})
 		})
 		if q, _ := s.Queue("orders"); len(q.Ready) != 1 {
 			s.Error("what ends its wait does not come back to the queue")

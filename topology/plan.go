@@ -16,39 +16,54 @@ import (
 )
 
 // Spec is something that can be declared: an [Exchange], a [WorkQueue], [Lanes], a
-// [DeadLetterQueue] or [Delays]. No other type implements it.
+// [DeadLetterQueue] or [Delays], or a pointer to one of them.
 type Spec interface {
-	// Plan returns what declaring this alone would do on a broker of version
-	// v, or an error that names every fault of the specification. It does no
-	// I/O.
-	Plan(v connection.Version) (Plan, error)
-
 	validate() error
 	addTo(*builder)
+
+	// workQueues returns the work queues that are a part of it.
+	workQueues() []WorkQueue
+
+	// whole returns it with all that processes with other versions of it may have
+	// declared under the same names.
+	whole() Spec
 }
 
-// Plan is what Declare does, in this order: exchanges, queues, bindings. Declare
+// Plan has the steps of Declare, in this order: exchanges, queues, bindings. Declare
 // only adds; it deletes and unbinds nothing. A Plan is a value to read, print and
 // compare. Changing it changes nothing on the broker.
 type Plan struct {
-	Version   connection.Version // the broker it is for
-	Exchanges []PlannedExchange
-	Queues    []PlannedQueue
-	Bindings  []PlannedBinding
-	Engines   []PlannedEngine // one for each work queue
-	Notes     []string        // what a reader of the plan should know
+	Version connection.Version // the broker it is for
+	Engines []PlannedEngine    // one for each work queue
+	Notes   []string           // for a reader of the plan
 
-	// Policies are what policies on the broker break. Only [DeclarePlan] asks for
-	// them, and only with connection.Config.ManagementURL.
-	Policies []PolicyFault
-
-	needs  []PlannedQueue // queues that others declare
-	lanes  []string       // owners of what leads to several work queues
-	delays []plannedDelays
+	exchanges []plannedExchange
+	queues    []plannedQueue
+	bindings  []plannedBinding
+	needs     []plannedQueue // queues that others declare
+	lanes     []string       // owners of exchanges that lead to several work queues
+	delays    []plannedDelays
+	policies  []route.PolicyFault // promises that policies on the broker break
 }
 
-// PlannedExchange is a durable exchange.
-type PlannedExchange struct {
+// Queues returns the names of the queues of the plan.
+func (p Plan) Queues() (names []string) {
+	for _, q := range p.queues {
+		names = append(names, q.Name)
+	}
+	return names
+}
+
+// Exchanges returns the names of the exchanges of the plan.
+func (p Plan) Exchanges() (names []string) {
+	for _, e := range p.exchanges {
+		names = append(names, e.Name)
+	}
+	return names
+}
+
+// plannedExchange is a durable exchange.
+type plannedExchange struct {
 	Name, Kind string
 	Args       amqp.Table
 
@@ -56,8 +71,8 @@ type PlannedExchange struct {
 	Owner string
 }
 
-// PlannedQueue is a durable queue.
-type PlannedQueue struct {
+// plannedQueue is a durable queue.
+type plannedQueue struct {
 	Name string
 	Args amqp.Table
 
@@ -68,11 +83,11 @@ type PlannedQueue struct {
 	// Owner is the work queue that this queue is a part of, or "".
 	Owner string
 
-	role role
-	rung int // of a waitRole
+	role       role
+	waitNumber int // of a waitRole
 }
 
-// role is what a queue is for.
+// role is the purpose of a queue.
 type role uint8
 
 const (
@@ -83,11 +98,11 @@ const (
 	levelRole
 )
 
-// PlannedBinding is a binding to add. Its destination is Queue or ToExchange,
+// plannedBinding is a binding to add. Its destination is Queue or ToExchange,
 // whichever is set.
-type PlannedBinding struct {
+type plannedBinding struct {
 	Exchange   string
-	Key        string
+	RoutingKey string
 	Args       amqp.Table
 	Queue      string
 	ToExchange string
@@ -103,18 +118,10 @@ type PlannedEngine struct {
 	Queue  string
 	Engine Engine
 	Why    string
+	Waits  []string // the wait queue of each wait
 
-	rungs []route.Rung
-	carry []route.Wait
-}
-
-// WaitQueues returns the wait queue of each rung.
-func (e PlannedEngine) WaitQueues() []string {
-	var names []string
-	for _, r := range e.rungs {
-		names = append(names, r.Queue)
-	}
-	return names
+	nacks   []bool // for each wait, whether a nack leads there
+	carried []route.CarriedWait
 }
 
 // NewPlan returns the plan of several specifications together, for a broker of
@@ -126,26 +133,41 @@ func NewPlan(v connection.Version, specs ...Spec) (Plan, error) {
 	return newPlan(v, found{}, specs)
 }
 
+// value returns a specification or a source itself where v is a pointer to it, and
+// nil for nil and for a nil pointer.
+func value[T any](v T) (none T) {
+	r := reflect.ValueOf(v)
+	switch {
+	case !r.IsValid():
+		return none
+	case r.Kind() != reflect.Pointer:
+		return v
+	case r.IsNil():
+		return none
+	}
+	return r.Elem().Interface().(T)
+}
+
 // found is what exists on a broker and is not as a first declaration would make
 // it, but is accepted. Its zero value is that nothing was found.
 type found struct {
 	queues map[string]existing   // by work queue
 	args   map[string]amqp.Table // by queue: the arguments it has
-	taken  map[string]string     // by wait queue: what differs; another queue is used
+	taken  map[string]string     // by wait queue: the argument that differs; another queue is used
 
 	// carried are queues without a TTL that are for another wait, by name, with
 	// that wait, or 0 if it is not known.
 	carried map[string]time.Duration
 }
 
-// newPlan returns the plan for what was found.
+// newPlan returns the plan for the parts that were found.
 func newPlan(v connection.Version, have found, specs []Spec) (Plan, error) {
 	if len(specs) == 0 {
 		return Plan{}, connection.WithClass(errors.New("topology: nothing to declare: no Exchange, WorkQueue, DeadLetterQueue, Lanes or Delays given"), connection.Bug)
 	}
 	var errs []error
 	for i, s := range specs {
-		if s == nil {
+		if any(value(s)) == nil {
 			errs = append(errs, fmt.Errorf("topology: specification %d is nil", i+1))
 			continue
 		}
@@ -166,13 +188,13 @@ type builder struct {
 	version connection.Version
 	have    found
 	plan    Plan
-	spare   []PlannedQueue // implied dead-letter queues, wanted if nobody else declares them
+	spare   []plannedQueue // implied dead-letter queues, wanted if nobody else declares them
 	delays  []Delays
 	targets delayTargets // of the delays
 	errs    []error
 }
 
-// fail notes a fault, once: that of Lanes is found in each lane.
+// fail notes a fault once: a fault of Lanes is found in each lane.
 func (b *builder) fail(err error) {
 	if !slices.ContainsFunc(b.errs, func(e error) bool { return e.Error() == err.Error() }) {
 		b.errs = append(b.errs, err)
@@ -183,8 +205,8 @@ func (b *builder) note(name, text string) {
 	b.plan.Notes = append(b.plan.Notes, fmt.Sprintf("%s: %s", name, text))
 }
 
-func (b *builder) exchange(e PlannedExchange) {
-	for _, have := range b.plan.Exchanges {
+func (b *builder) exchange(e plannedExchange) {
+	for _, have := range b.plan.exchanges {
 		if have.Name != e.Name {
 			continue
 		}
@@ -193,10 +215,10 @@ func (b *builder) exchange(e PlannedExchange) {
 		}
 		return
 	}
-	b.plan.Exchanges = append(b.plan.Exchanges, e)
+	b.plan.exchanges = append(b.plan.exchanges, e)
 }
 
-func (b *builder) queue(q PlannedQueue) {
+func (b *builder) queue(q plannedQueue) {
 	if b.planned(q.Name) {
 		b.fail(fmt.Errorf("topology: queue %q is specified twice", q.Name))
 		return
@@ -207,19 +229,19 @@ func (b *builder) queue(q PlannedQueue) {
 		}
 		q.Args, q.Also = args, nil
 	}
-	b.plan.Queues = append(b.plan.Queues, q)
+	b.plan.queues = append(b.plan.queues, q)
 }
 
 // look plans a queue that others declare.
-func (b *builder) look(q PlannedQueue) { b.plan.needs = append(b.plan.needs, q) }
+func (b *builder) look(q plannedQueue) { b.plan.needs = append(b.plan.needs, q) }
 
 func (b *builder) planned(name string) bool {
-	return slices.ContainsFunc(b.plan.Queues, func(have PlannedQueue) bool { return have.Name == name })
+	return slices.ContainsFunc(b.plan.queues, func(have plannedQueue) bool { return have.Name == name })
 }
 
-func (b *builder) implied(q PlannedQueue) { b.spare = append(b.spare, q) }
+func (b *builder) implied(q plannedQueue) { b.spare = append(b.spare, q) }
 
-func (b *builder) bind(list ...PlannedBinding) { b.plan.Bindings = append(b.plan.Bindings, list...) }
+func (b *builder) bind(list ...plannedBinding) { b.plan.bindings = append(b.plan.bindings, list...) }
 
 func (b *builder) done() (Plan, error) {
 	for _, q := range b.spare {
@@ -244,30 +266,30 @@ func (p Plan) String() string {
 	for _, d := range p.delays {
 		fmt.Fprintf(&s, "delays    %s\n", d.describe())
 	}
-	for _, e := range p.Exchanges {
+	for _, e := range p.exchanges {
 		fmt.Fprintf(&s, "exchange  %s (%s)%s\n", e.Name, e.Kind, formatTable(e.Args))
 	}
-	for _, q := range p.Queues {
+	for _, q := range p.queues {
 		fmt.Fprintf(&s, "queue     %s%s\n", q.Name, formatTable(q.Args))
 	}
-	for _, b := range p.Bindings {
+	for _, b := range p.bindings {
 		fmt.Fprintf(&s, "bind      %s\n", b.describe())
 	}
 	for _, n := range p.Notes {
 		fmt.Fprintf(&s, "note      %s\n", n)
 	}
-	for _, f := range p.Policies {
+	for _, f := range p.policies {
 		fmt.Fprintf(&s, "policy    %s\n", f)
 	}
 	return s.String()
 }
 
-func (b PlannedBinding) describe() string {
+func (b plannedBinding) describe() string {
 	to := b.Queue
 	if b.ToExchange != "" {
 		to = "exchange " + b.ToExchange
 	}
-	return fmt.Sprintf("%s --%s%s--> %s", b.Exchange, b.Key, formatTable(b.Args), to)
+	return fmt.Sprintf("%s --%s%s--> %s", b.Exchange, b.RoutingKey, formatTable(b.Args), to)
 }
 
 func formatTable(t amqp.Table) string {

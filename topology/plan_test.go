@@ -28,26 +28,26 @@ func TestEngineIsChosenFromQueueTypeAndVersion(t *testing.T) {
 		want    topology.Engine
 		refused string
 	}{
-		{"quorum on 4.0: ladder", topology.WorkQueue{}, v40, topology.Ladder, ""},
-		{"quorum on 4.3: ladder", topology.WorkQueue{}, v43, topology.Ladder, ""},
-		{"classic with priorities on 4.3: republish", topology.WorkQueue{Type: topology.Classic, Priority: topology.PriorityNative}, v43, topology.Republish, ""},
-		{"quorum on 3.10: carry", topology.WorkQueue{}, v310, topology.Carry, ""},
-		{"classic on 3.10: carry", topology.WorkQueue{Type: topology.Classic}, v310, topology.Carry, ""},
-		{"classic with priorities on 4.0: carry", topology.WorkQueue{Type: topology.Classic, Priority: topology.PriorityNative}, v40, topology.Carry, ""},
-		{"a queue of others on 3.10: carry", topology.WorkQueue{Existing: true}, v310, topology.Carry, ""},
-		{"carry asked for", topology.WorkQueue{Engine: topology.Carry}, v43, topology.Carry, ""},
-		{"republish asked for on 3.10", topology.WorkQueue{Engine: topology.Republish}, v310, topology.Republish, ""},
-		{"a queue of others on 4.3: republish", topology.WorkQueue{Existing: true}, v43, topology.Republish, ""},
-		{"ladder refused on a queue of others", topology.WorkQueue{Existing: true, Engine: topology.Ladder}, v43, 0, "declared by others"},
-		{"classic on 4.3: republish", topology.WorkQueue{Type: topology.Classic}, v43, topology.Republish, ""},
-		{"republish asked for", topology.WorkQueue{Engine: topology.Republish}, v43, topology.Republish, ""},
-		{"ladder asked for and possible", topology.WorkQueue{Engine: topology.Ladder}, v43, topology.Ladder, ""},
-		{"ladder refused on 3.x", topology.WorkQueue{Engine: topology.Ladder}, v310, 0, "broker 3.10.8 cannot dead-letter at-least-once"},
-		{"ladder refused on classic", topology.WorkQueue{Engine: topology.Ladder, Type: topology.Classic}, v43, 0, "a classic queue's dead letters are not confirmed"},
+		{"quorum on 4.0: nack", topology.WorkQueue{}, v40, topology.EngineNack, ""},
+		{"quorum on 4.3: nack", topology.WorkQueue{}, v43, topology.EngineNack, ""},
+		{"classic with priorities on 4.3: republish", topology.WorkQueue{Type: topology.Classic, NativePriority: true}, v43, topology.EngineRepublish, ""},
+		{"quorum on 3.10: carry", topology.WorkQueue{}, v310, topology.EngineCarry, ""},
+		{"classic on 3.10: carry", topology.WorkQueue{Type: topology.Classic}, v310, topology.EngineCarry, ""},
+		{"classic with priorities on 4.0: carry", topology.WorkQueue{Type: topology.Classic, NativePriority: true}, v40, topology.EngineCarry, ""},
+		{"a queue of others on 3.10: carry", topology.WorkQueue{Existing: true}, v310, topology.EngineCarry, ""},
+		{"carry asked for", topology.WorkQueue{Engine: topology.EngineCarry}, v43, topology.EngineCarry, ""},
+		{"republish asked for on 3.10", topology.WorkQueue{Engine: topology.EngineRepublish}, v310, topology.EngineRepublish, ""},
+		{"a queue of others on 4.3: republish", topology.WorkQueue{Existing: true}, v43, topology.EngineRepublish, ""},
+		{"nack refused on a queue of others", topology.WorkQueue{Existing: true, Engine: topology.EngineNack}, v43, 0, "declared by others"},
+		{"classic on 4.3: republish", topology.WorkQueue{Type: topology.Classic}, v43, topology.EngineRepublish, ""},
+		{"republish asked for", topology.WorkQueue{Engine: topology.EngineRepublish}, v43, topology.EngineRepublish, ""},
+		{"nack asked for and possible", topology.WorkQueue{Engine: topology.EngineNack}, v43, topology.EngineNack, ""},
+		{"nack refused on 3.x", topology.WorkQueue{Engine: topology.EngineNack}, v310, 0, "broker 3.10.8 cannot dead-letter at-least-once"},
+		{"nack refused on classic", topology.WorkQueue{Engine: topology.EngineNack, Type: topology.Classic}, v43, 0, "a classic queue's dead letters are not confirmed"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			tt.queue.Name, tt.queue.Waits = "orders", waits()
-			plan, err := tt.queue.Plan(tt.version)
+			plan, err := topology.NewPlan(tt.version, tt.queue)
 			if tt.refused != "" {
 				if err == nil || !strings.Contains(err.Error(), tt.refused) {
 					t.Fatalf("Plan: %v, want an error with %q", err, tt.refused)
@@ -78,8 +78,8 @@ func TestPriorityIsRefusedWhereItWouldNotWork(t *testing.T) {
 		{"quorum on 4.0 without waits", topology.WorkQueue{}, v40, ""},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			tt.queue.Name, tt.queue.Priority = "orders", topology.PriorityNative
-			plan, err := tt.queue.Plan(tt.version)
+			tt.queue.Name, tt.queue.NativePriority = "orders", true
+			plan, err := topology.NewPlan(tt.version, tt.queue)
 			switch {
 			case tt.refused == "" && err != nil:
 				t.Fatal(err)
@@ -101,33 +101,44 @@ func TestArgumentsByVersionAndType(t *testing.T) {
 		want  amqp.Table
 	}{
 		{"quorum work queue on 4.x", topology.WorkQueue{Name: "q"}, v43, "q", amqp.Table{
-			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.dead",
+			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.rehop.dlx",
 			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
 		{"quorum work queue on 3.x", topology.WorkQueue{Name: "q"}, v310, "q", amqp.Table{
-			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.dead"}},
+			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.rehop.dlx"}},
 		{"classic work queue", topology.WorkQueue{Name: "q", Type: topology.Classic}, v43, "q", amqp.Table{
-			"x-queue-type": "classic", "x-dead-letter-exchange": "q.dead"}},
-		{"classic work queue with priority", topology.WorkQueue{Name: "q", Type: topology.Classic, Priority: topology.PriorityNative}, v43, "q", amqp.Table{
-			"x-queue-type": "classic", "x-dead-letter-exchange": "q.dead", "x-max-priority": int64(9)}},
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.rehop.dlx"}},
+		{"classic work queue with priority", topology.WorkQueue{Name: "q", Type: topology.Classic, NativePriority: true}, v43, "q", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.rehop.dlx", "x-max-priority": int64(9)}},
+		{"single active consumer", topology.WorkQueue{Name: "q", Type: topology.Classic, SingleActiveConsumer: true}, v310, "q", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.rehop.dlx", "x-single-active-consumer": true}},
+		{"consumer timeout before 4.3", topology.WorkQueue{Name: "q", Type: topology.Classic, ConsumerTimeout: time.Hour}, v40, "q", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.rehop.dlx", "x-consumer-timeout": int64(3_600_000)}},
+		{"consumer timeout on 4.3: consumers ask for it", topology.WorkQueue{Name: "q", ConsumerTimeout: time.Hour}, v43, "q", amqp.Table{
+			"x-queue-type": "quorum", "x-delivery-limit": int64(20), "x-dead-letter-exchange": "q.rehop.dlx",
+			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+		{"consumer timeout of a classic queue on 4.3: there is none", topology.WorkQueue{Name: "q", Type: topology.Classic, ConsumerTimeout: time.Hour}, v43, "q", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.rehop.dlx"}},
+		{"arguments of lanes", topology.Lanes{Name: "q", Lanes: []topology.Lane{{Name: "a"}, {Name: "b"}}, Type: topology.Classic, SingleActiveConsumer: true, ConsumerTimeout: time.Hour}, v40, "q.b", amqp.Table{
+			"x-queue-type": "classic", "x-dead-letter-exchange": "q.b.rehop.dlx", "x-single-active-consumer": true, "x-consumer-timeout": int64(3_600_000)}},
 		{"wait on 4.x", topology.WorkQueue{Name: "q", Waits: delay.Schedule{time.Minute, 50 * 24 * time.Hour}}, v43, "q.wait.2", amqp.Table{
-			"x-queue-type": "quorum", "x-message-ttl": int64(4_320_000_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2",
+			"x-queue-type": "quorum", "x-message-ttl": int64(4_320_000_000), "x-dead-letter-exchange": "q.rehop.return", "x-dead-letter-routing-key": "q@2",
 			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
 		{"wait before a classic work queue on 4.x: quorum", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: delay.Schedule{time.Minute}}, v40, "q.wait.1", amqp.Table{
-			"x-queue-type": "quorum", "x-message-ttl": int64(60_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@1",
+			"x-queue-type": "quorum", "x-message-ttl": int64(60_000), "x-dead-letter-exchange": "q.rehop.return", "x-dead-letter-routing-key": "q@1",
 			"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
 		{"dead-letter queue of a classic work queue on 4.x: quorum", topology.WorkQueue{Name: "q", Type: topology.Classic}, v40, "q.dlq", amqp.Table{
 			"x-queue-type": "quorum", "x-delivery-limit": int64(-1)}},
 		{"dead-letter queue spelt out as classic", topology.DeadLetterQueue{Name: "d", Type: topology.Classic}, v43, "d", amqp.Table{"x-queue-type": "classic"}},
-		{"carried wait, quorum: never at its delivery limit", topology.WorkQueue{Name: "q", Waits: waits(), Engine: topology.Carry}, v310, "q.wait.1", amqp.Table{
+		{"carried wait, quorum: never at its delivery limit", topology.WorkQueue{Name: "q", Waits: waits(), Engine: topology.EngineCarry}, v310, "q.wait.1", amqp.Table{
 			"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000_000), "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000),
-			"x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@1"}},
-		{"carried wait, classic on 3.x", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: waits(), Engine: topology.Carry}, v310, "q.wait.2", amqp.Table{
-			"x-queue-type": "classic", "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2"}},
-		{"carried wait of a classic work queue on 4.x", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: waits(), Engine: topology.Carry}, v43, "q.wait.2", amqp.Table{
+			"x-dead-letter-exchange": "q.rehop.return", "x-dead-letter-routing-key": "q@1"}},
+		{"carried wait, classic on 3.x", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: waits(), Engine: topology.EngineCarry}, v310, "q.wait.2", amqp.Table{
+			"x-queue-type": "classic", "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000), "x-dead-letter-exchange": "q.rehop.return", "x-dead-letter-routing-key": "q@2"}},
+		{"carried wait of a classic work queue on 4.x", topology.WorkQueue{Name: "q", Type: topology.Classic, Waits: waits(), Engine: topology.EngineCarry}, v43, "q.wait.2", amqp.Table{
 			"x-queue-type": "quorum", "x-delivery-limit": int64(1_000_000_000), "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000),
-			"x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@2"}},
-		{"carried wait of messages with priorities on 4.0: in order", topology.WorkQueue{Name: "q", Type: topology.Classic, Priority: topology.PriorityNative, Waits: waits()}, v40, "q.wait.1", amqp.Table{
-			"x-queue-type": "classic", "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000), "x-dead-letter-exchange": "q.retry", "x-dead-letter-routing-key": "q@1"}},
+			"x-dead-letter-exchange": "q.rehop.return", "x-dead-letter-routing-key": "q@2"}},
+		{"carried wait of messages with priorities on 4.0: in order", topology.WorkQueue{Name: "q", Type: topology.Classic, NativePriority: true, Waits: waits()}, v40, "q.wait.1", amqp.Table{
+			"x-queue-type": "classic", "x-single-active-consumer": true, "x-max-length": int64(1_000_000_001_000), "x-dead-letter-exchange": "q.rehop.return", "x-dead-letter-routing-key": "q@1"}},
 		{"dead-letter queue on 4.x is never emptied by looking", topology.WorkQueue{Name: "q"}, v43, "q.dlq", amqp.Table{
 			"x-queue-type": "quorum", "x-delivery-limit": int64(-1)}},
 		{"dead-letter queue on 3.x, where -1 means at once", topology.WorkQueue{Name: "q"}, v310, "q.dlq", amqp.Table{"x-queue-type": "quorum"}},
@@ -135,11 +146,11 @@ func TestArgumentsByVersionAndType(t *testing.T) {
 			"x-queue-type": "quorum", "x-message-ttl": int64(3_600_000)}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			plan, err := tt.spec.Plan(tt.v)
+			plan, err := topology.NewPlan(tt.v, tt.spec)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, q := range plan.Queues {
+			for _, q := range topology.PlannedQueues(plan) {
 				if q.Name == tt.queue {
 					if !equal(q.Args, tt.want) {
 						t.Errorf("arguments of %s:\n got %v\nwant %v", q.Name, q.Args, tt.want)
@@ -169,13 +180,13 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 	_, err := topology.NewPlan(v43,
 		topology.Exchange{Name: long},
 		topology.WorkQueue{
-			Name:     "amq.orders",
-			Type:     "stream",
-			Bindings: []topology.Binding{{Key: long}},
-			Waits:    delay.Schedule{-5 * time.Second},
-			Engine:   9,
-			Priority: 9,
-			Existing: true,
+			Name:           "amq.orders",
+			Type:           "stream",
+			Bindings:       []topology.Binding{{RoutingKey: long}},
+			Waits:          delay.Schedule{-5 * time.Second},
+			Engine:         9,
+			NativePriority: true,
+			Existing:       true,
 		},
 		topology.WorkQueue{},
 		topology.DeadLetterQueue{Name: "d", MaxAge: -1},
@@ -188,8 +199,8 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 		"Exchange.Name is 256 bytes", "at most 255",
 		`WorkQueue.Name is "amq.orders"`, "belong to the broker",
 		`Type is "stream", want "quorum" or "classic"`,
-		"Bindings[0].Exchange is empty", "Bindings[0].Key is 256 bytes",
-		"wait 1 is -5s", "Engine is 9", "Priority is 9", "Bindings has 1 bindings, want none with Existing", "want topology.PriorityNone with Existing",
+		"Bindings[0].Exchange is empty", "Bindings[0].RoutingKey is 256 bytes",
+		"wait 1 is -5s", "Engine is 9", "Bindings has 1 bindings, want none with Existing", "NativePriority is true, want false with Existing",
 		"WorkQueue.Name is empty", "MaxAge is -1ns", "specification 5 is nil",
 	} {
 		if !strings.Contains(err.Error(), want) {
@@ -200,17 +211,17 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 
 func TestNameLeavesRoomForTheNamesDerivedFromIt(t *testing.T) {
 	q := topology.WorkQueue{Name: strings.Repeat("n", 230), Waits: delay.Fixed(time.Second, delay.MaxWaits)}
-	plan, err := q.Plan(v43)
+	plan, err := topology.NewPlan(v43, q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range plan.Queues {
+	for _, part := range topology.PlannedQueues(plan) {
 		if len(part.Name) > 255 {
 			t.Errorf("%d bytes: %s", len(part.Name), part.Name)
 		}
 	}
 	q.Name += "n"
-	if _, err := q.Plan(v43); err == nil || !strings.Contains(err.Error(), "want at most 230") {
+	if _, err := topology.NewPlan(v43, q); err == nil || !strings.Contains(err.Error(), "want at most 230") {
 		t.Errorf("231 bytes: %v", err)
 	}
 }
@@ -235,7 +246,7 @@ func TestContradictionsBetweenSpecifications(t *testing.T) {
 					t.Fatal(err)
 				}
 				seen := map[string]bool{}
-				for _, q := range plan.Queues {
+				for _, q := range topology.PlannedQueues(plan) {
 					if seen[q.Name] {
 						t.Errorf("queue %s is planned twice", q.Name)
 					}

@@ -10,25 +10,8 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/route"
 )
-
-// PolicyFault is an entry of a policy on the broker that breaks a promise of a
-// queue. Give policies a pattern that leaves the queue's name out.
-type PolicyFault struct {
-	Queue string
-
-	// Policy names the policy, or both, if a user's and an operator's policy apply
-	// to the queue.
-	Policy string
-
-	Key    string // the entry, such as "message-ttl"
-	Value  string
-	Effect string // what it does to the queue's messages
-}
-
-func (f PolicyFault) String() string {
-	return fmt.Sprintf("queue %q: %s sets %s to %s: %s", f.Queue, f.Policy, f.Key, f.Value, f.Effect)
-}
 
 // ruled is a queue as far as policies are judged by it.
 type ruled struct {
@@ -37,17 +20,17 @@ type ruled struct {
 	broker management.Queue
 }
 
-// faults returns what the policies of the queue break on a broker of version v.
-// It judges what applies: arguments and policies together, in the way that the
+// faults returns the promises that the policies of the queue break on a broker of
+// version v. It judges the effective values: arguments and policies together, in the way that the
 // broker combines them.
-func (q ruled) faults(v connection.Version) (faults []PolicyFault) {
+func (q ruled) faults(v connection.Version) (faults []route.PolicyFault) {
 	for _, key := range policyKeys {
 		value, ok := q.broker.Definition[key]
 		if !ok {
 			continue
 		}
 		if effect := q.effect(key, v); effect != "" {
-			faults = append(faults, PolicyFault{Queue: q.name, Policy: q.policies(), Key: key, Value: valueText(key, value), Effect: effect})
+			faults = append(faults, route.PolicyFault{Queue: q.name, Policy: q.policies(), Key: key, Value: valueText(key, value), Effect: effect})
 		}
 	}
 	return faults
@@ -68,7 +51,7 @@ func valueText(key string, value any) string {
 	return plain(value)
 }
 
-// effect says what the policies' entry does to the queue, "" if that is no harm.
+// effect describes the harm that an entry of the policies does to the queue, "" for none.
 func (q ruled) effect(key string, v connection.Version) string {
 	switch key {
 	case "message-ttl":
@@ -85,7 +68,7 @@ func (q ruled) effect(key string, v connection.Version) string {
 	case "delivery-limit":
 		return q.returnsEffect()
 	case "dead-letter-routing-key":
-		// The ladder reads the rung from the key that a message came with.
+		// The delay exchange reads the number of the wait from the key that a message came with.
 		if q.role == workRole && q.atLeastOnce() {
 			return "every failed attempt waits in the first wait, and none reaches the next one"
 		}
@@ -106,7 +89,7 @@ const (
 	strategyAtLeastOnce = "at-least-once"
 )
 
-// ageEffect is that of a message-ttl: the lower of policy and argument applies.
+// ageEffect is the effect of a message-ttl: the lower of policy and argument applies.
 func (q ruled) ageEffect() string {
 	limit, own := q.number("message-ttl"), q.argument("x-message-ttl")
 	if q.carried() {
@@ -129,7 +112,7 @@ func (q ruled) ageEffect() string {
 	return ""
 }
 
-// lengthEffect is that of a length limit, which is the lower of policy and
+// lengthEffect is the effect of a length limit, which is the lower of policy and
 // argument too. No queue of ours has one that is ever reached.
 func (q ruled) lengthEffect(key string) string {
 	if own := q.argument("x-" + key); own > 0 && q.number(key) >= own {
@@ -155,7 +138,7 @@ func (q ruled) lengthEffect(key string) string {
 	return ""
 }
 
-// returnsEffect is that of a delivery-limit: the lower of policy and argument,
+// returnsEffect is the effect of a delivery-limit: the lower of policy and argument,
 // and a limit rather than none.
 func (q ruled) returnsEffect() string {
 	limit, own := q.number("delivery-limit"), q.argument("x-delivery-limit")
@@ -164,7 +147,7 @@ func (q ruled) returnsEffect() string {
 	}
 	switch {
 	case q.role == workRole:
-		return "a message whose consumer died that many times is dead-lettered, and rehop expects this to be " + fmt.Sprint(DeliveryLimit)
+		return "a message whose consumer died that many times is dead-lettered, and rehop expects this to be " + fmt.Sprint(route.DeliveryLimit)
 	case q.role == letterRole:
 		return "the broker deletes a dead letter that came back unsettled that many times"
 	case q.carried():
@@ -184,7 +167,7 @@ func (q ruled) atLeastOnce() bool {
 	return q.broker.Arguments["x-dead-letter-strategy"] == strategyAtLeastOnce
 }
 
-// overflow returns what applies: for a quorum queue the policy takes precedence,
+// overflow returns the effective value: for a quorum queue the policy takes precedence,
 // for a classic one the argument.
 func (q ruled) overflow() string {
 	argument, _ := q.broker.Arguments["x-overflow"].(string)
@@ -241,46 +224,28 @@ func integer(v any) int64 {
 	return i
 }
 
-// policed returns the queues of a route that have promises.
-func (r Route) policed() (queues []ruled) {
-	if r.letters {
-		return []ruled{{name: r.Queue, role: letterRole}}
-	}
-	if l, ok := r.Lanes(); ok {
-		known := map[string]bool{}
-		for _, w := range l.WorkQueues() {
-			for _, q := range w.Route().policed() {
-				if !known[q.name] { // lanes share a dead-letter queue
-					known[q.name] = true
-					queues = append(queues, q)
-				}
-			}
-		}
-		return queues
-	}
-	if r.work == nil {
-		return nil
-	}
-	if !r.work.Existing {
+// policed returns the queues of a work queue's route that have promises.
+func policed(r route.Route) (queues []ruled) {
+	if !r.Existing {
 		queues = append(queues, ruled{name: r.Queue, role: workRole})
 	}
 	var waits []string
-	for _, at := range r.WaitAt {
-		waits = append(waits, at.Key)
+	for _, w := range r.Waits {
+		waits = append(waits, w.At.RoutingKey)
 	}
-	for _, w := range r.carry {
+	for _, w := range r.Carried {
 		waits = append(waits, w.Queue)
 	}
 	slices.Sort(waits)
 	for _, name := range slices.Compact(waits) {
 		queues = append(queues, ruled{name: name, role: waitRole})
 	}
-	return append(queues, ruled{name: r.DeadLetter.Key, role: letterRole})
+	return append(queues, ruled{name: r.DeadLetter.RoutingKey, role: letterRole})
 }
 
 // policed returns the queues of a plan that have promises.
 func (p Plan) policed() (queues []ruled) {
-	for _, q := range p.Queues {
+	for _, q := range p.queues {
 		queues = append(queues, ruled{name: q.Name, role: q.role})
 	}
 	return queues

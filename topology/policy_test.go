@@ -84,8 +84,8 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"a delivery-limit on a wait that nobody consumes", v4, Quorum, wait, `{"delivery-limit":20}`, ""},
 
 		{"a dead-letter-exchange loses to the argument", v4, Quorum, work, `{"dead-letter-exchange":"other"}`, ""},
-		{"a dead-letter-routing-key ends the ladder", v4, Quorum, work, `{"dead-letter-routing-key":"other"}`, "in the first wait"},
-		{"a dead-letter-routing-key where there is no ladder", v4, Classic, work, `{"dead-letter-routing-key":"other"}`, ""},
+		{"a dead-letter-routing-key ends the waits", v4, Quorum, work, `{"dead-letter-routing-key":"other"}`, "in the first wait"},
+		{"a dead-letter-routing-key where the broker moves nothing", v4, Classic, work, `{"dead-letter-routing-key":"other"}`, ""},
 		{"a dead-letter-routing-key loses to the argument of a wait", v4, Quorum, wait, `{"dead-letter-routing-key":"other"}`, ""},
 		{"at-most-once loses to the argument", v4, Quorum, work, `{"dead-letter-strategy":"at-most-once"}`, ""},
 		{"at-least-once on 3.x", v3, Quorum, work, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}`, "comes to a halt"},
@@ -98,9 +98,9 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		t.Run(test.rule, func(t *testing.T) {
 			w := orders(test.queueType)
 			if test.queueType == "carried" {
-				w.Type, w.Engine = Quorum, Carry
+				w.Type, w.Engine = Quorum, EngineCarry
 			}
-			plan, err := w.Plan(test.version)
+			plan, err := NewPlan(test.version, w)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,10 +109,10 @@ func TestWhatPoliciesBreak(t *testing.T) {
 					continue
 				}
 				i := 0
-				for plan.Queues[i].Name != q.name {
+				for plan.queues[i].Name != q.name {
 					i++
 				}
-				q.broker = asAnswered(t, plan.Queues[i].Args, test.definition)
+				q.broker = asAnswered(t, plan.queues[i].Args, test.definition)
 				got := fmt.Sprint(q.faults(test.version))
 				if test.want == "" && got != "[]" || !strings.Contains(got, test.want) {
 					t.Errorf("%s, want %q", got, test.want)
@@ -126,12 +126,12 @@ func TestWhatPoliciesBreak(t *testing.T) {
 
 // What the notes of a plan advise breaks nothing.
 func TestTheAdvisedPolicyBreaksNothing(t *testing.T) {
-	w := WorkQueue{Name: "orders", Waits: delay.Default(), Engine: Republish}
-	old, err := w.Plan(version3)
+	w := WorkQueue{Name: "orders", Waits: delay.Default(), Engine: EngineRepublish}
+	old, err := NewPlan(version3, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, q := range old.Queues {
+	for _, q := range old.queues {
 		r := ruled{name: q.Name, role: q.role, broker: asAnswered(t, q.Args, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","delivery-limit":-1}`)}
 		if faults := r.faults(version4); len(faults) > 0 {
 			t.Error(faults)
@@ -156,10 +156,12 @@ func TestAFaultNamesTheOperatorsPolicy(t *testing.T) {
 func TestPoliciesOfLanesAreThoseOfTheirQueues(t *testing.T) {
 	l := Lanes{Name: "sms", OneDeadLetterQueue: true, Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: delay.Schedule{time.Minute}}
 	var names []string
-	for _, q := range l.Route().policed() {
-		names = append(names, q.name)
+	for _, r := range l.source().Routes {
+		for _, q := range policed(r) {
+			names = append(names, q.name)
+		}
 	}
-	if got, want := strings.Join(names, " "), "sms.vip sms.vip.wait.1 sms.dlq sms.bulk sms.bulk.wait.1"; got != want {
+	if got, want := strings.Join(names, " "), "sms.vip sms.vip.wait.1 sms.dlq sms.bulk sms.bulk.wait.1 sms.dlq"; got != want {
 		t.Errorf("policies are asked for of %s, want %s", got, want)
 	}
 }

@@ -11,79 +11,113 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/declared"
+	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 )
 
-// Resolve returns the route of a source on the connected broker: the engine, and
-// the queue for each wait. It creates no queue and no exchange. It fails if one is
-// missing, or exists with arguments that [Declare] does not accept (a
-// *[ConflictError]), because messages sent there might be lost. A client cannot
-// see the bindings between the parts of a work queue, so Resolve adds those that
-// are missing. It leaves the user's own, [WorkQueue.Bindings], to Declare.
-//
-// The route is valid for one session. Where its engine is [Carry], processes with
-// a longer or changed schedule may have added waits, or add them later, that every
-// consumer has to carry; package consumer looks for them every two minutes, and
-// for a schedule without waits every half hour at least.
-//
-// A user without permission to configure the queues can only find out that they
-// exist, and on 4.3 not even that. The route then has the engine that a first
-// declaration would choose, but never [Ladder]. If that is [Republish] and the waits
-// are carried all the same, messages come back 10 s late where nobody carries them.
-//
-// It needs three round trips, one more where the engine is Carry or there are no
-// waits.
-func Resolve(ctx context.Context, conn *connection.Conn, source Source) (Route, error) {
+// foreign is the route of a queue that others declare: consuming will tell whether it
+// exists.
+type foreign route.Route
+
+func (r foreign) route() route.Route { return route.Route(r) }
+
+// Resolve implements route.Broker.
+func (r foreign) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, error) {
 	if err := usable(ctx, conn); err != nil {
-		return Route{}, err
+		return route.Route{}, err
 	}
-	if source == nil {
-		return Route{}, connection.WithClass(errors.New("topology: source is nil"), connection.Bug)
+	return resolved(r, conn, route.Route(r)), nil
+}
+
+// resolved returns the route with what is known of every kind of queue.
+func resolved(b route.Broker, conn *connection.Conn, r route.Route) route.Route {
+	r.Broker = b
+	r.Delays = nil
+	for _, d := range declared.On(conn) {
+		if d.Confirmed && d.Reaches(levels.Target{RoutingKey: r.Queue}) {
+			r.Delays = append(r.Delays, d)
+		}
 	}
-	r := source.Route()
-	if err := r.Validate(); err != nil {
-		return Route{}, err
+	return r
+}
+
+// letters asks about a dead-letter queue.
+type letters struct{ q DeadLetterQueue }
+
+func (l letters) route() route.Route {
+	return route.Route{Queue: l.q.Name, Kind: route.Letters, Engine: route.Republish}
+}
+
+// Resolve implements route.Broker.
+func (l letters) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, error) {
+	if err := usable(ctx, conn); err != nil {
+		return route.Route{}, err
 	}
-	if r.lanes != nil {
-		return Route{}, connection.WithClass(fmt.Errorf("topology: source is Lanes %q, want one of its WorkQueues: each lane has a route of its own", r.Queue), connection.Bug)
-	}
-	if r.work == nil && !r.letters {
-		return r, nil // others declare it: consuming will tell
-	}
-	return again(ctx, func() (Route, error) {
+	return again(ctx, func() (route.Route, error) {
 		c := caller{ctx: ctx, conn: conn}
 		defer c.close()
-		if r.letters {
-			at, refused, err := c.all([]step{lookForQueue(r.Queue, "declare it, or its work queue, first")})
-			if refused != nil {
-				err = at.explain(refused)
-			}
-			return r, err
+		at, refused, err := c.all([]step{lookForQueue(l.q.Name, "declare it, or its work queue, first")})
+		if refused != nil {
+			err = at.explain(refused)
 		}
-		return r.resolve(&c)
+		return resolved(l, conn, l.route()), err
 	})
 }
 
-func (r Route) resolve(c *caller) (Route, error) {
-	d, err := newDeclaration(c, []Spec{*r.work})
+// work asks about a work queue. What Resolve has found is in plan and unseen.
+type work struct {
+	w      WorkQueue
+	plan   Plan
+	unseen bool
+}
+
+func (w work) route() route.Route { return w.w.route() }
+
+// Resolve implements route.Broker.
+func (w work) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, error) {
+	if err := usable(ctx, conn); err != nil {
+		return route.Route{}, err
+	}
+	return again(ctx, func() (route.Route, error) {
+		c := caller{ctx: ctx, conn: conn}
+		defer c.close()
+		r, plan, err := w.w.resolve(&c)
+		return resolved(work{w.w, plan, r.Unseen}, conn, r), err
+	})
+}
+
+func (w WorkQueue) resolve(c *caller) (r route.Route, p Plan, err error) {
+	d, err := newDeclaration(c, []Spec{w})
 	if err != nil {
-		return Route{}, err
+		return r, p, err
 	}
-	err = d.make(c, r.work.looks)
-	if errors.Is(err, errNoPermission) {
-		return r.unseen(c, d.plan.Engines[0])
+	err = d.make(c, w.looks)
+	switch {
+	case errors.Is(err, errNoPermission):
+		r, err = w.unseen(c, d.plan.Engines[0])
+	case err == nil:
+		r, err = w.carryAll(c, w.onBroker(d.plan.Engines[0]))
 	}
-	if err != nil {
-		return Route{}, err
+	r.ConsumerTimeout, r.AsksForTimeout = w.consumerTimeoutOn(d.plan.Version)
+	return r, d.plan, err
+}
+
+// onBroker returns the route on a broker that has what is planned.
+func (w WorkQueue) onBroker(e PlannedEngine) route.Route {
+	r := w.route()
+	r.Engine, r.Why, r.Carried = route.Engine(e.Engine), e.Why, e.carried
+	for i, name := range e.Waits {
+		r.Waits[i].At, r.Waits[i].Nack = route.Address{RoutingKey: name}, e.nacks[i]
 	}
-	r = r.planned(d.plan.Engines[0])
-	return r.carryAll(c)
+	return r
 }
 
 // looks returns the steps that find out whether all parts of the plan exist.
 func (w WorkQueue) looks(p Plan) (steps []step) {
+	steps = w.lanesAsDeclared()
 	advice := fmt.Sprintf("declare work queue %q first", w.Name)
-	for _, q := range slices.Concat(p.needs, p.Queues) {
+	for _, q := range slices.Concat(p.needs, p.queues) {
 		look := lookForQueue(q.Name, advice)
 		// Letters wait for a dead-letter queue that is away; the work goes on.
 		look.mayBeAway = q.role != workRole && q.role != waitRole
@@ -92,10 +126,10 @@ func (w WorkQueue) looks(p Plan) (steps []step) {
 			steps = append(steps, declareQueue(q))
 		}
 	}
-	for _, e := range p.Exchanges {
+	for _, e := range p.exchanges {
 		steps = append(steps, lookForExchange(e.Name, advice))
 	}
-	for _, b := range p.Bindings {
+	for _, b := range p.bindings {
 		if !b.users {
 			steps = append(steps, bind(b))
 		}
@@ -105,21 +139,21 @@ func (w WorkQueue) looks(p Plan) (steps []step) {
 
 // unseen returns the route for a user that may not look at the arguments of the
 // queues: a copy to each wait by its name, which bears the time when it is due.
-func (r Route) unseen(c *caller, e PlannedEngine) (Route, error) {
-	if e.Engine == Ladder {
-		e.Engine = Republish
+func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Route, error) {
+	r := w.onBroker(e)
+	r.Unseen, r.Why = true, "the user may not look at the queues"
+	if r.Engine == route.Nack {
+		r.Engine = route.Republish
 	}
-	for i := range e.rungs {
-		e.rungs[i].Nack = false
+	for i := range r.Waits {
+		r.Waits[i].Nack = false
 	}
-	e.carry = slices.Clone(e.carry)
-	for i := range e.carry {
-		e.carry[i].For = 0 // the queue may be for another wait
+	r.Carried = slices.Clone(r.Carried)
+	for i := range r.Carried {
+		r.Carried[i].For = 0 // the queue may be for another wait
 	}
-	r = r.planned(e)
-	r.blind = true
 	var looks []step
-	for _, name := range append(e.WaitQueues(), r.DeadLetter.Key) {
+	for _, name := range append(slices.Clone(e.Waits), r.DeadLetter.RoutingKey) {
 		look := lookForQueue(name, fmt.Sprintf("declare work queue %q first", r.Queue))
 		look.mayBeAway = true // copies go to all of these
 		looks = append(looks, look)
@@ -129,35 +163,35 @@ func (r Route) unseen(c *caller, e PlannedEngine) (Route, error) {
 		err = at.explain(refused)
 	}
 	if err != nil {
-		return Route{}, err
+		return route.Route{}, err
 	}
-	return r.carryAll(c)
+	return w.carryAll(c, r)
 }
 
 // carryAll adds the waits of a longer schedule to those that are carried. All
 // that a schedule has are declared in order, so the first missing one ends them.
 // A schedule without waits has no engine that tells how those of another one are:
 // the first of them does.
-func (r Route) carryAll(c *caller) (Route, error) {
-	if r.engine != Carry {
+func (w WorkQueue) carryAll(c *caller, r route.Route) (route.Route, error) {
+	if r.Engine != route.Carry {
 		if len(r.Waits) > 0 {
 			return r, nil
 		}
-		if left, err := r.work.hasCarriedWaits(c); err != nil || !left {
+		if left, err := w.hasCarriedWaits(c); err != nil || !left {
 			return r, err
 		}
 	}
-	r.carry = slices.Clone(r.carry)
-	for rung := len(r.Waits) + 1; rung <= delay.MaxWaits; rung++ {
-		name := r.work.WaitQueue(rung)
+	r.Carried = slices.Clone(r.Carried)
+	for waitNumber := len(r.Waits) + 1; waitNumber <= delay.MaxWaits; waitNumber++ {
+		name := route.WaitQueue(w.Name, waitNumber)
 		refused, err := c.do(func(ch *amqp.Channel) error { return lookForQueue(name, "").call(ch, false) })
 		if err != nil {
-			return Route{}, fmt.Errorf("topology: look at queue %q: %w", name, err)
+			return route.Route{}, fmt.Errorf("topology: look at queue %q: %w", name, err)
 		}
 		if refused != nil {
 			break
 		}
-		r.carry = append(r.carry, route.Wait{Queue: name, Rung: rung})
+		r.Carried = append(r.Carried, route.CarriedWait{Queue: name, Number: waitNumber})
 	}
 	return r, nil
 }
@@ -169,7 +203,7 @@ func (w WorkQueue) hasCarriedWaits(c *caller) (bool, error) {
 		return false, err
 	}
 	w.Waits = delay.Schedule{time.Minute} // any: the refusal tells the one there is
-	args, exists, err := c.argumentsIfAny(w.carriedWait(w.WaitQueue(1), 1, c.session.Server().Version))
+	args, exists, err := c.argumentsIfAny(w.carriedWait(route.WaitQueue(w.Name, 1), 1, c.session.Server().Version))
 	if errors.Is(err, errNoPermission) {
 		return false, nil
 	}

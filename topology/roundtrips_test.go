@@ -28,7 +28,7 @@ func TestRoundTrips(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				timed := func(w *topology.WorkQueue) { w.Engine = topology.Republish }
+				timed := func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish }
 				w, changed := orders(timed), orders(timed, waiting(time.Minute, 6*time.Minute, 10*time.Minute, 20*time.Minute))
 				declare := func(w topology.WorkQueue) func() error {
 					return func() error { return topology.Declare(t.Context(), conn, topology.Exchange{Name: "shop"}, w) }
@@ -94,7 +94,7 @@ func TestRoundTripsOfManyWorkQueues(t *testing.T) {
 		if trips := time.Since(began).Seconds(); trips > 30 {
 			t.Errorf("80 work queues took %v round trips, want at most 30", trips)
 		}
-		if got := len(b.Queues()); got != len(plan.Queues) || got != 80*6 {
+		if got := len(b.Queues()); got != len(topology.PlannedQueues(plan)) || got != 80*6 {
 			t.Errorf("%d queues were declared, want %d", got, 80*6)
 		}
 	})

@@ -9,27 +9,23 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// Source is what a consumer reads: a [WorkQueue], [Lanes], a [DeadLetterQueue],
-// or a [Route] written by hand for a queue that others declared.
-type Source interface{ Route() Route }
-
-// Address is where a message is published to: an exchange and a routing key.
-// The empty exchange is the default exchange, where the key is a queue's name.
-type Address struct{ Exchange, Key string }
-
-// IsZero reports whether no address is given.
-func (a Address) IsZero() bool { return a == Address{} }
-
-func (a Address) String() string {
-	if a.Exchange == "" {
-		return fmt.Sprintf("queue %q", a.Key)
-	}
-	return fmt.Sprintf("exchange %q, key %q", a.Exchange, a.Key)
+// Source is a queue, or several, that a consumer reads: a [WorkQueue], [Lanes], a
+// [DeadLetterQueue], a [Route] written by hand for a queue that others declared, or a
+// pointer to one of them.
+type Source interface {
+	validate() error
+	source() route.Source
 }
 
-// Route is what a consumer must know about the queue it reads: where a failed
-// attempt waits and where a dead letter goes. Write one for a queue that
-// others declared; that queue's own arguments stay as they are.
+// Address is the address of a message: an exchange and a routing key.
+// The empty exchange is the default exchange, where the key is a queue's name.
+type Address struct{ Exchange, RoutingKey string }
+
+func (a Address) String() string { return route.Address(a).String() }
+
+// Route tells a consumer about a queue that others declared: where a failed attempt
+// waits and where a dead letter goes. The queue's own arguments stay as they are. A Route
+// is a [Source].
 type Route struct {
 	// Queue to consume.
 	Queue string
@@ -40,68 +36,12 @@ type Route struct {
 	Waits  delay.Schedule
 	WaitAt []Address
 
-	// DeadLetter is where the consumer sends what failed for good. If it is
-	// zero, no such place is known, and a message that failed for good is held
-	// and handled again.
+	// DeadLetter is where the consumer sends a message that failed for good. If it is
+	// zero, there is no such place: the consumer holds the message and handles it again.
 	DeadLetter Address
-
-	// work is set for the route of a WorkQueue.
-	work *WorkQueue
-
-	// lanes is set for the route of Lanes.
-	lanes *Lanes
-
-	// letters is set for the route of a DeadLetterQueue.
-	letters bool
-
-	// The rest is what Resolve found out.
-	engine Engine
-	rungs  []route.Rung // as many as Waits, or none
-	carry  []route.Wait
-	blind  bool // the arguments of the queues could not be looked at
 }
 
-// planned returns the route of a work queue on a broker that has what is planned.
-func (r Route) planned(e PlannedEngine) Route {
-	r.engine, r.rungs, r.carry = e.Engine, e.rungs, e.carry
-	r.WaitAt = nil
-	for _, rung := range e.rungs {
-		r.WaitAt = append(r.WaitAt, Address{Key: rung.Queue})
-	}
-	return r
-}
-
-// Route returns the route of this work queue's messages as far as it is known
-// without the broker: by the engine [Republish], through the queues of
-// [WorkQueue.WaitQueue]. [Resolve] asks the broker for the rest.
-func (w WorkQueue) Route() Route {
-	r := Route{
-		Queue:      w.Name,
-		Waits:      w.Waits,
-		DeadLetter: Address{Key: w.DeadLetterQueue().Name},
-		work:       &w,
-	}
-	for rung := range w.Waits {
-		r.WaitAt = append(r.WaitAt, Address{Key: w.WaitQueue(rung + 1)})
-	}
-	return r
-}
-
-// Route returns a route without waits: a message that fails in a dead-letter queue
-// is held and handled again.
-func (q DeadLetterQueue) Route() Route { return Route{Queue: q.Name, letters: true} }
-
-// Route returns r itself.
-func (r Route) Route() Route { return r }
-
-// Validate returns everything that is wrong with the route.
-func (r Route) Validate() error {
-	if r.work != nil {
-		return r.work.validate()
-	}
-	if r.lanes != nil {
-		return r.lanes.validate()
-	}
+func (r Route) validate() error {
 	var errs []error
 	if r.Queue == "" {
 		errs = append(errs, errors.New("topology: Route.Queue is empty"))
@@ -114,37 +54,86 @@ func (r Route) Validate() error {
 		errs = append(errs, fmt.Errorf("topology: Route.WaitAt has %d addresses, want %d, one for each of Waits", len(r.WaitAt), len(r.Waits)))
 	}
 	for i, a := range r.WaitAt {
-		if a.IsZero() {
+		if a == (Address{}) {
 			errs = append(errs, fmt.Errorf("topology: Route.WaitAt[%d] is empty", i))
 		}
 		errs = append(errs, validateLength(fmt.Sprintf("Route.WaitAt[%d].Exchange", i), a.Exchange),
-			validateLength(fmt.Sprintf("Route.WaitAt[%d].Key", i), a.Key))
+			validateLength(fmt.Sprintf("Route.WaitAt[%d].RoutingKey", i), a.RoutingKey))
 	}
 	errs = append(errs, validateLength("Route.DeadLetter.Exchange", r.DeadLetter.Exchange),
-		validateLength("Route.DeadLetter.Key", r.DeadLetter.Key))
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+		validateLength("Route.DeadLetter.RoutingKey", r.DeadLetter.RoutingKey))
+	return errors.Join(errs...)
 }
 
-// Engine returns how failed attempts reach their wait on this route.
-func (r Route) Engine() Engine {
-	if r.engine == Auto {
-		return Republish
+func (r Route) source() route.Source {
+	found := route.Route{Queue: r.Queue, Engine: route.Republish, DeadLetter: route.Address(r.DeadLetter)}
+	for i, wait := range r.Waits {
+		found.Waits = append(found.Waits, route.Wait{For: wait, At: route.Address(r.WaitAt[i])})
 	}
-	return r.engine
+	return asked(foreign(found))
 }
 
-func init() {
-	route.Of = func(r any) route.Facts { return r.(Route).facts() }
-}
+// source returns the route of the queue as far as it is known without the broker: by
+// the engine republish, through the queues that a first declaration makes.
+func (w WorkQueue) source() route.Source { return asked(work{w: w}) }
 
-// facts returns what package consumer has to know beside the exported fields.
-func (r Route) facts() route.Facts {
-	f := route.Facts{Queue: r.Queue, Letters: r.letters, Rungs: r.rungs, Carry: r.carry, Unseen: r.blind}
-	if r.work != nil {
-		f.Ours, f.Retry = true, r.work.retryExchange()
-		if r.work.Type.orDefault() == Quorum && !r.work.Existing {
-			f.DeliveryLimit = DeliveryLimit
-		}
+func (w WorkQueue) route() route.Route {
+	r := route.Route{
+		Queue:      w.Name,
+		Kind:       route.Work,
+		Existing:   w.Existing,
+		ByPriority: w.NativePriority,
+		Single:     w.SingleActiveConsumer,
+
+		ConsumerTimeout: w.ConsumerTimeout, // until the version of the broker is known
+		Engine:          route.Republish,
+		Return:          w.returnExchange(),
+		DeadLetter:      route.Address{RoutingKey: w.DeadLetterQueue().Name},
 	}
-	return f
+	if w.Type.orDefault() == Quorum && !w.Existing {
+		r.DeliveryLimit = route.DeliveryLimit
+	}
+	for i, wait := range w.Waits {
+		r.Waits = append(r.Waits, route.Wait{For: wait, At: route.Address{RoutingKey: route.WaitQueue(w.Name, i+1)}})
+	}
+	return r
+}
+
+// source returns a route without waits: a message that fails in a dead-letter queue
+// is held and handled again.
+func (q DeadLetterQueue) source() route.Source { return asked(letters{q}) }
+
+func (l Lanes) source() route.Source {
+	s := route.Source{Lanes: l.Name, Strict: l.strict()}
+	for i, w := range l.WorkQueues() {
+		r := w.source().Routes[0]
+		r.Lane, r.Share = l.Lanes[i].Name, l.Lanes[i].Share
+		s.Routes = append(s.Routes, r)
+	}
+	return s
+}
+
+// asker asks the broker about a queue whose route is known without it.
+type asker interface {
+	route.Broker
+	route() route.Route
+}
+
+func asked(a asker) route.Source {
+	r := a.route()
+	r.Broker = a
+	return route.Source{Routes: []route.Route{r}}
+}
+
+func init() { route.Of = sourceOf }
+
+func sourceOf(source any) (route.Source, error) {
+	s, _ := source.(Source)
+	if s = value(s); s == nil {
+		return route.Source{}, connection.WithClass(errors.New("topology: source is nil"), connection.Bug)
+	}
+	if err := s.validate(); err != nil {
+		return route.Source{}, connection.WithClass(err, connection.Bug)
+	}
+	return s.source(), nil
 }

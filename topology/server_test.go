@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
@@ -65,7 +66,7 @@ func (s *server) declare(specs ...topology.Spec) topology.Plan {
 	return plan
 }
 
-func (s *server) resolve(source topology.Source) topology.Route {
+func (s *server) resolve(source topology.Source) route.Route {
 	s.Helper()
 	r, err := topology.Resolve(s.Context(), s.conn, source)
 	if err != nil {
@@ -142,7 +143,7 @@ func everyVersion(t *testing.T, test func(s *server)) {
 }
 
 func orders(change ...func(*topology.WorkQueue)) topology.WorkQueue {
-	w := topology.WorkQueue{Name: "orders", Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}}}
+	w := topology.WorkQueue{Name: "orders", Waits: delay.Default(), Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
 	for _, c := range change {
 		c(&w)
 	}

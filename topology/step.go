@@ -14,10 +14,12 @@ import (
 
 // step is one call to the broker.
 type step struct {
-	what  string        // for errors: `declare queue "orders"`
-	queue *PlannedQueue // set if the step declares one with its arguments
-	binds bool          // the step binds what the plan declares
-	owner string        // of the binding
+	what string // for errors: `declare queue "orders"`
+
+	// Of what the step declares with its arguments, one is set; none if it only looks.
+	queue    *plannedQueue
+	exchange *plannedExchange
+	binding  *plannedBinding
 
 	// mayBeAway says that it is enough if the queue exists, on a node that is down.
 	mayBeAway bool
@@ -30,28 +32,14 @@ type step struct {
 	explain func(*amqp.Error) error
 }
 
-func (p Plan) exchangeSteps(owner string) (steps []step) {
-	for _, e := range p.Exchanges {
-		if e.Owner == owner {
-			steps = append(steps, step{
-				what: fmt.Sprintf("declare exchange %q", e.Name),
-				call: func(ch *amqp.Channel, noWait bool) error {
-					return ch.ExchangeDeclare(e.Name, e.Kind, true, false, false, noWait, e.Args)
-				},
-				explain: func(cause *amqp.Error) error { return refusal("exchange", e.Name, cause) },
-			})
-		}
-	}
-	return steps
-}
-
+// queueSteps declares the queues of an owner.
 func (p Plan) queueSteps(owner string) (steps []step) {
 	for _, q := range p.needs {
 		if q.Owner == owner {
 			steps = append(steps, lookForQueue(q.Name, "declare it first, or leave Existing false"))
 		}
 	}
-	for _, q := range p.Queues {
+	for _, q := range p.queues {
 		if q.Owner == owner {
 			steps = append(steps, declareQueue(q))
 		}
@@ -59,7 +47,44 @@ func (p Plan) queueSteps(owner string) (steps []step) {
 	return steps
 }
 
-func declareQueue(q PlannedQueue) step {
+// wiringSteps declares the exchanges of an owner, each with its bindings, and then
+// binds what others declare. An exchange is there for messages as soon as it is
+// declared, and before it is bound: so the one that it leaves them to then, its
+// alternate, comes before it.
+func (p Plan) wiringSteps(owner string) (steps []step) {
+	own := map[string]bool{}
+	for _, e := range p.exchanges {
+		if e.Owner != owner {
+			continue
+		}
+		own[e.Name] = true
+		steps = append(steps, declareExchange(e))
+		for _, b := range p.bindings {
+			if b.Owner == owner && b.Exchange == e.Name {
+				steps = append(steps, bind(b))
+			}
+		}
+	}
+	for _, b := range p.bindings {
+		if b.Owner == owner && !own[b.Exchange] {
+			steps = append(steps, bind(b))
+		}
+	}
+	return steps
+}
+
+func declareExchange(e plannedExchange) step {
+	return step{
+		what:     fmt.Sprintf("declare exchange %q", e.Name),
+		exchange: &e,
+		call: func(ch *amqp.Channel, noWait bool) error {
+			return ch.ExchangeDeclare(e.Name, e.Kind, true, false, false, noWait, e.Args)
+		},
+		explain: func(cause *amqp.Error) error { return refusal("exchange", e.Name, cause) },
+	}
+}
+
+func declareQueue(q plannedQueue) step {
 	return step{
 		what:  fmt.Sprintf("declare queue %q", q.Name),
 		queue: &q,
@@ -96,10 +121,10 @@ func lookForExchange(name, advice string) step {
 // here, before anything is.
 func (p Plan) boundExchanges() (steps []step) {
 	known := map[string]bool{}
-	for _, e := range p.Exchanges {
+	for _, e := range p.exchanges {
 		known[e.Name] = true
 	}
-	for _, b := range p.Bindings {
+	for _, b := range p.bindings {
 		if !known[b.Exchange] {
 			known[b.Exchange] = true
 			who := fmt.Sprintf("queue %q binds", b.Queue)
@@ -113,25 +138,15 @@ func (p Plan) boundExchanges() (steps []step) {
 	return steps
 }
 
-func (p Plan) bindingSteps(owner string) (steps []step) {
-	for _, b := range p.Bindings {
-		if b.Owner == owner {
-			steps = append(steps, bind(b))
-		}
-	}
-	return steps
-}
-
-func bind(b PlannedBinding) step {
+func bind(b plannedBinding) step {
 	return step{
-		what:  "bind " + b.describe(),
-		binds: true,
-		owner: b.Owner,
+		what:    "bind " + b.describe(),
+		binding: &b,
 		call: func(ch *amqp.Channel, noWait bool) error {
 			if b.ToExchange != "" {
-				return ch.ExchangeBind(b.ToExchange, b.Key, b.Exchange, noWait, b.Args)
+				return ch.ExchangeBind(b.ToExchange, b.RoutingKey, b.Exchange, noWait, b.Args)
 			}
-			return ch.QueueBind(b.Queue, b.Key, b.Exchange, noWait, b.Args)
+			return ch.QueueBind(b.Queue, b.RoutingKey, b.Exchange, noWait, b.Args)
 		},
 		explain: func(cause *amqp.Error) error { return bindingRefusal(b, cause) },
 	}

@@ -3,7 +3,6 @@ package topology
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,55 +11,8 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 )
-
-// network routes like the broker, over what plans have bound: enough to follow
-// one message from a queue it died in.
-type network map[string]PlannedBinding
-
-func (n network) apply(steps ...PlannedBinding) {
-	for _, b := range steps {
-		n[b.describe()] = b
-	}
-}
-
-// queues returns where a message with this key and reason of death ends that
-// is published to an exchange of work queue w.
-func (n network) queues(w WorkQueue, exchange, routingKey, reason string) []string {
-	var out []string
-	for _, b := range n {
-		if b.Exchange != exchange {
-			continue
-		}
-		switch exchange {
-		case w.ladderExchange():
-			if b.Key != routingKey {
-				continue
-			}
-		case w.deadExchange(), w.retryExchange():
-			if want, given := b.Args["x-last-death-reason"]; given && want != reason {
-				continue
-			}
-		}
-		if b.ToExchange != "" {
-			out = append(out, n.queues(w, b.ToExchange, routingKey, reason)...)
-		} else {
-			out = append(out, b.Queue)
-		}
-	}
-	if len(out) == 0 {
-		alternate := map[string]string{
-			w.deadExchange(): w.restExchange(), w.retryExchange(): w.restExchange(),
-			w.ladderExchange(): w.firstExchange(), w.firstExchange(): w.restExchange(),
-		}[exchange]
-		if alternate == "" {
-			return nil
-		}
-		return n.queues(w, alternate, routingKey, reason)
-	}
-	slices.Sort(out)
-	return slices.Compact(out) // an exchange delivers once to a queue
-}
 
 var v4 = connection.Version{Major: 4, Minor: 3}
 
@@ -80,34 +32,34 @@ func planOf(t *testing.T, w WorkQueue, v connection.Version, have found) Plan {
 func TestWhereEachDeathLeads(t *testing.T) {
 	for _, tt := range []struct {
 		rule, exchange, key, reason string
-		ladder, others              string
+		nacks, others               string
 	}{
-		{"first failure", "q.dead", "order.paid", "rejected", "q.wait.1", "q.dlq"},
-		{"second failure", "q.dead", "q@1", "rejected", "q.wait.2", "q.dlq"},
-		{"fourth failure", "q.dead", "q@3", "rejected", "q.wait.4", "q.dlq"},
-		{"a failure that has no wait starts again at the first", "q.dead", "q@4", "rejected", "q.wait.1", "q.dlq"},
-		{"crash loop", "q.dead", "order.paid", "delivery_limit", "q.dlq", "q.dlq"},
-		{"crash loop after a wait", "q.dead", "q@1", "delivery_limit", "q.dlq", "q.dlq"},
-		{"expired in the work queue", "q.dead", "order.paid", "expired", "q.dlq", "q.dlq"},
-		{"end of a wait", "q.retry", "q@2", "expired", "q", "q"},
-		{"carried back", "q.retry", "q@2", "", "q", "q"},
+		{"first failure", "q.rehop.dlx", "order.paid", "rejected", "q.wait.1", "q.dlq"},
+		{"second failure", "q.rehop.dlx", "q@1", "rejected", "q.wait.2", "q.dlq"},
+		{"fourth failure", "q.rehop.dlx", "q@3", "rejected", "q.wait.4", "q.dlq"},
+		{"a failure that has no wait starts again at the first", "q.rehop.dlx", "q@4", "rejected", "q.wait.1", "q.dlq"},
+		{"crash loop", "q.rehop.dlx", "order.paid", "delivery_limit", "q.dlq", "q.dlq"},
+		{"crash loop after a wait", "q.rehop.dlx", "q@1", "delivery_limit", "q.dlq", "q.dlq"},
+		{"expired in the work queue", "q.rehop.dlx", "order.paid", "expired", "q.dlq", "q.dlq"},
+		{"end of a wait", "q.rehop.return", "q@2", "expired", "q", "q"},
+		{"carried back", "q.rehop.return", "q@2", "", "q", "q"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			classic, asked, carry := workQueue(4), workQueue(4), workQueue(4)
-			classic.Type, asked.Engine, carry.Engine = Classic, Republish, Carry
+			classic.Type, asked.Engine, carry.Engine = Classic, EngineRepublish, EngineCarry
 			for _, with := range []struct {
 				engine string
 				w      WorkQueue
 				want   string
 			}{
-				{"ladder", workQueue(4), tt.ladder},
-				{"republish asked for: a nack climbs all the same", asked, tt.ladder},
+				{"nack", workQueue(4), tt.nacks},
+				{"republish asked for: a nack leads to its wait all the same", asked, tt.nacks},
 				{"republish on a classic queue", classic, tt.others},
 				{"carry", carry, tt.others},
 			} {
-				n := network{}
-				n.apply(planOf(t, with.w, v4, found{}).Bindings...)
-				if got := n.queues(with.w, tt.exchange, tt.key, tt.reason); len(got) != 1 || got[0] != with.want {
+				n := newNetwork()
+				n.declare(t, planOf(t, with.w, v4, found{}))
+				if got := n.leads(tt.exchange, tt.key, tt.reason); len(got) != 1 || got[0] != with.want {
 					t.Errorf("%s: %v, want [%s]", with.engine, got, with.want)
 				}
 			}
@@ -126,13 +78,13 @@ func TestNoDeclarationTakesAnythingAwayFromAnother(t *testing.T) {
 	changed := workQueue(3)
 	changed.Waits = delay.Schedule{2 * time.Second, time.Second, 3 * time.Second}
 	asked := workQueue(3)
-	asked.Engine = Republish
+	asked.Engine = EngineRepublish
 	schedules["other waits"], schedules["republish asked for"] = changed, asked
 	plan := func(have *found, w WorkQueue, exists map[string]time.Duration) Plan {
 		for {
 			p := planOf(t, w, v4, *have)
 			again := false
-			for _, q := range p.Queues {
+			for _, q := range p.queues {
 				ttl, timed := q.Args["x-message-ttl"].(int64)
 				if wait, taken := exists[q.Name]; timed && taken && wait.Milliseconds() != ttl {
 					args := cloneTable(q.Args)
@@ -152,44 +104,46 @@ func TestNoDeclarationTakesAnythingAwayFromAnother(t *testing.T) {
 		for secondName, second := range schedules {
 			name := firstName + ", then " + secondName
 			exists := map[string]time.Duration{} // main wait queues, by whoever declared them first
-			n := network{}
+			n := newNetwork()
 			one := plan(&found{}, first, exists)
-			n.apply(one.Bindings...)
+			n.declare(t, one)
 			for i, d := range first.Waits {
-				exists[first.WaitQueue(i+1)] = d
+				exists[route.WaitQueue(first.Name, i+1)] = d
 			}
 			check := func(when string, w WorkQueue, p Plan) {
 				t.Helper()
-				for rung := range delay.MaxWaits + 2 {
-					key := w.rungKey(rung) // rung 0: a producer's own key
-					if got := n.queues(w, w.deadExchange(), key, "rejected"); len(got) != 1 {
+				for waitNumber := range delay.MaxWaits + 2 {
+					key := w.waitKey(waitNumber) // waitNumber 0: a producer's own key
+					if got := n.leads(w.dlxExchange(), key, "rejected"); len(got) != 1 {
 						t.Errorf("%s, %s: rejected with %s leads to %v", name, when, key, got)
 					}
-					if got := n.queues(w, w.retryExchange(), key, "expired"); len(got) != 1 || got[0] != w.Name {
+					if got := n.leads(w.returnExchange(), key, "expired"); len(got) != 1 || got[0] != w.Name {
 						t.Errorf("%s, %s: the end of a wait with %s leads to %v", name, when, key, got)
 					}
 				}
-				r := w.Route().planned(p.Engines[0])
+				r := w.onBroker(p.Engines[0])
 				for i := range w.Waits {
-					key := w.rungKey(i)
-					lands := r.facts().NackLandsOn(key)
+					key := w.waitKey(i)
+					lands := r.NackLandsOn(key)
 					if lands == 0 {
 						continue
 					}
-					got := n.queues(w, w.deadExchange(), key, "rejected")
-					if lands != i+1 || got[0] != r.WaitAt[i].Key || exists[got[0]] != w.Waits[i] {
-						t.Errorf("%s, %s: a nack with %s leads to %v (%v), said to be rung %d (%v)", name, when, key, got, exists[got[0]], lands, w.Waits[i])
+					got := n.leads(w.dlxExchange(), key, "rejected")
+					if lands != i+1 || got[0] != r.Waits[i].At.RoutingKey || exists[got[0]] != w.Waits[i] {
+						t.Errorf("%s, %s: a nack with %s leads to %v (%v), said to be wait %d (%v)", name, when, key, got, exists[got[0]], lands, w.Waits[i])
 					}
 				}
 			}
 			check("at first", first, one)
 			two := plan(&found{}, second, exists)
-			for _, b := range two.Bindings {
-				n.apply(b)
-				check("after "+b.describe(), first, one)
+			for _, s := range two.steps() {
+				if err := n.do(s); err != nil {
+					t.Fatal(err)
+				}
+				check("after "+s.what, first, one)
 			}
 			for i, d := range second.Waits {
-				if q := second.WaitQueue(i + 1); exists[q] == 0 {
+				if q := route.WaitQueue(second.Name, i+1); exists[q] == 0 {
 					exists[q] = d
 				}
 			}
@@ -199,29 +153,29 @@ func TestNoDeclarationTakesAnythingAwayFromAnother(t *testing.T) {
 	}
 }
 
-func TestOldFormDoesWithoutTheLadder(t *testing.T) {
+func TestTheOldFormIsNeverNacked(t *testing.T) {
 	w := workQueue(2)
 	w.Name = "shop.orders"
 	have := found{}
 	fresh := planOf(t, w, v4, have)
-	if err := have.learn(&w, fresh.Queues[0], w.arguments(version3), nil); err != nil {
+	if err := have.learn(&w, fresh.queues[0], w.arguments(version3), nil); err != nil {
 		t.Fatal(err)
 	}
 	plan := planOf(t, w, v4, have)
-	if e := plan.Engines[0]; e.Engine != Republish || !strings.Contains(e.Why, `"shop.orders" has the arguments of a 3.x broker`) {
+	if e := plan.Engines[0]; e.Engine != EngineRepublish || !strings.Contains(e.Why, `"shop.orders" has the arguments of a 3.x broker`) {
 		t.Errorf("engine %+v, want republish because of the work queue", e)
 	}
 	if len(plan.Notes) != 1 || !strings.Contains(plan.Notes[0], `'^shop\.orders(\.wait\.[0-9]+|\.dlq)?$'`) {
 		t.Errorf("notes %q, want the policy", plan.Notes)
 	}
-	for _, b := range plan.Bindings {
-		if b.Exchange == w.deadExchange() {
+	for _, b := range plan.bindings {
+		if b.Exchange == w.dlxExchange() {
 			t.Errorf("%s: what the old form dead-letters is unconfirmed", b.describe())
 		}
 	}
-	w.Engine = Ladder
+	w.Engine = EngineNack
 	if _, err := newPlan(v4, have, []Spec{w}); err == nil || !strings.Contains(err.Error(), "3.x broker") {
-		t.Errorf("ladder on the old form: %v, want a refusal", err)
+		t.Errorf("nack on the old form: %v, want a refusal", err)
 	}
 }
 
@@ -237,11 +191,11 @@ func TestEngineFollowsTheWaitQueuesThatExist(t *testing.T) {
 		note    string
 		refused string
 	}{
-		{"waits of republish on 3.x go on", Carry, v3, existing{form: timed}, Republish, "exist with a TTL and go on", ""},
-		{"waits of carry after an upgrade go on", Auto, v4, existing{form: carried, old: true}, Carry, "exist without a TTL and go on", ""},
-		{"waits of carry where republish is asked for", Republish, v4, existing{form: carried}, Carry, "exist without a TTL", ""},
-		{"waits of carry where the ladder is asked for", Ladder, v4, existing{form: carried}, 0, "", "in the form of the engine carry"},
-		{"waits of the ladder where carry is asked for", Carry, v4, existing{form: timed}, Republish, "exist with a TTL", ""},
+		{"waits of republish on 3.x go on", EngineCarry, v3, existing{form: timed}, EngineRepublish, "exist with a TTL and go on", ""},
+		{"waits of carry after an upgrade go on", EngineAuto, v4, existing{form: carried, old: true}, EngineCarry, "exist without a TTL and go on", ""},
+		{"waits of carry where republish is asked for", EngineRepublish, v4, existing{form: carried}, EngineCarry, "exist without a TTL", ""},
+		{"waits of carry where nack is asked for", EngineNack, v4, existing{form: carried}, 0, "", "in the form of the engine carry"},
+		{"waits of nack where carry is asked for", EngineCarry, v4, existing{form: timed}, EngineRepublish, "exist with a TTL", ""},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			w := workQueue(2)
@@ -285,13 +239,26 @@ func TestRefusalsSayWhatToGrant(t *testing.T) {
 		want string
 	}{
 		{refusal("queue", "q", refused), `declare queue "q": give the user configure, write and read on it`},
-		{bindingRefusal(PlannedBinding{Exchange: "shop", Queue: "q"}, refused), `give the user read on exchange "shop" and write on queue "q"`},
-		{bindingRefusal(PlannedBinding{Exchange: "q.dead", ToExchange: "q.ladder"}, refused), `read on exchange "q.dead" and write on exchange "q.ladder"`},
+		{bindingRefusal(plannedBinding{Exchange: "shop", Queue: "q"}, refused), `give the user read on exchange "shop" and write on queue "q"`},
+		{bindingRefusal(plannedBinding{Exchange: "q.rehop.dlx", ToExchange: "q.rehop.delay"}, refused), `read on exchange "q.rehop.dlx" and write on exchange "q.rehop.delay"`},
 		{missing("exchange", "shop", "", refused), `give the user read on exchange "shop"`},
+		{missing("exchange", "shop", "", &amqp.Error{Code: amqp.AccessRefused, Reason: "ACCESS_REFUSED - configure access to exchange 'shop' in vhost '/' refused for user 'u'"}), `give the user read on exchange "shop" (read is enough`},
 		{deleteRefusal("queue", "q", refused), `give the user configure on it`},
 	} {
 		if !errors.Is(tt.err, errNoPermission) || !strings.Contains(tt.err.Error(), tt.want) {
 			t.Errorf("%v; want %q", tt.err, tt.want)
 		}
+	}
+}
+
+func TestAnUnknownKindOfExchangeIsNamed(t *testing.T) {
+	err := refusal("exchange", "shop", &amqp.Error{Code: amqp.PreconditionFailed, Reason: "PRECONDITION_FAILED - invalid exchange type 'topics'", Server: true, Recover: true})
+	for _, want := range []string{`exchange "shop"`, "Exchange.Kind", `"topic"`, "plugin", "'topics'"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q in it", err, want)
+		}
+	}
+	if connection.ClassOf(err) != connection.Configuration {
+		t.Errorf("its class is %v", connection.ClassOf(err))
 	}
 }

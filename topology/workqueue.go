@@ -30,8 +30,8 @@ type WorkQueue struct {
 	Name string
 
 	// Type of the queue. On a broker of 3.x the wait and dead-letter queues have
-	// the same type. On 4.0 and later they are quorum queues, out of which the
-	// broker moves messages at-least-once. Defaults to Quorum.
+	// the same type. On 4.0 and later they are quorum queues, because the broker moves
+	// messages out of a quorum queue at-least-once. Defaults to Quorum.
 	Type QueueType
 
 	// Bindings that lead messages to the queue. Without any, the queue is
@@ -39,38 +39,79 @@ type WorkQueue struct {
 	// longer listed here stays on the broker.
 	Bindings []Binding
 
-	// Waits between attempts, of which there are len(Waits)+1. If Waits is
+	// Waits between attempts. There are len(Waits)+1 attempts. If Waits is
 	// empty, a message that fails goes to the dead-letter queue at once.
 	Waits delay.Schedule
 
 	// Engine that brings a failed attempt to its wait and back. Defaults to
-	// Auto.
+	// EngineAuto.
 	Engine Engine
 
-	// Priority mechanism. Defaults to PriorityNone.
-	Priority Priority
+	// NativePriority has the queue honour the priority of messages by the mechanism of
+	// its type: 1 is low, 4 is normal, 9 is high. A quorum queue of broker 4.3 or later
+	// has strict levels, and so has a classic queue, by x-max-priority. A quorum queue of
+	// 4.0 to 4.2 has two classes only (5 to 9 before 1 to 4, two to one) and is refused
+	// together with Waits. A quorum queue of 3.x ignores priorities and is refused.
+	//
+	// If false, there is no order by priority. Every copy keeps the priority of its
+	// message all the same, and a quorum queue of broker 4.0 or later still looks at it.
+	// On 4.0 to 4.2 a waiting message of priority 5 or more holds back expired messages
+	// of lower priority.
+	NativePriority bool
+
+	// SingleActiveConsumer has the broker deliver the queue to one consumer at a time,
+	// and to the next one when that has gone. It is an argument of the queue and cannot
+	// change while the queue lives. With Existing it says how others have declared it.
+	//
+	// A consumer keeps such a queue in an outage and while it is paused, and at a stop
+	// until its handlers have returned. Its prefetch defaults to its Concurrency. When its
+	// connection is lost, the broker delivers to the next consumer at once: the handlers of
+	// both run until the old ones obey their ctx.
+	SingleActiveConsumer bool
+
+	// ConsumerTimeout is how long a handler may have a message before the broker takes
+	// it away; the ctx of the handler ends at four fifths of it. 1 s to 720 h, to the
+	// minute before broker 4.3; defaults to the broker's own, 30 minutes unless its
+	// administrator has set another one. It is refused on brokers before 3.12, which
+	// have one for all queues, and with Existing.
+	//
+	// On 3.12 to 4.2 it is an argument of the queue, which a queue that exists keeps:
+	// the broker does not say that it has another one. On 4.3 consumers ask for it each
+	// time they begin. A classic queue of 4.3 has none.
+	ConsumerTimeout time.Duration
 
 	// Existing says that others declare the queue. Declare then only makes sure
 	// that the queue exists, and adds the waits, the dead-letter queue and the
 	// one binding by which they lead back to it. The queue's arguments and its
-	// other bindings stay as they are. The engine is Republish, or Carry on a
-	// broker of 3.x. Bindings, Priority and Engine Ladder are refused.
+	// other bindings stay as they are. The engine is EngineRepublish, or EngineCarry on a
+	// broker of 3.x. Bindings, NativePriority and EngineNack are refused.
 	Existing bool
 
-	// letters is the dead-letter queue of the lane that this is; "": one of its own.
+	// letters is the dead-letter queue of a lane; "": one of its own.
 	letters string
 
-	// lane is the lane that this is; zero: none.
+	// lane says which lane the queue is; zero: none.
 	lane laneOf
 }
 
 // laneOf is a place in Lanes.Lanes.
 type laneOf struct {
 	lanes string // Lanes.Name
+	rest  string // Lanes.restExchange
 	index int
 }
 
 func (w WorkQueue) ofLanes() bool { return w.lane.lanes != "" }
+
+// lanesAsDeclared returns the steps that find out whether the lanes that w is one of
+// are those that were declared; none if it is no lane.
+func (w WorkQueue) lanesAsDeclared() []step {
+	if !w.ofLanes() {
+		return nil
+	}
+	x := lanesExchange(w.lane.lanes, Lanes{Name: w.lane.lanes}.Exchange(), w.lane.rest)
+	return []step{lookForExchange(x.Name, fmt.Sprintf("declare Lanes %q first", w.lane.lanes)), declareExchange(x)}
+}
 
 // owner begins errors about what all lanes share, if w is a lane, or about w.
 func (w WorkQueue) owner() string {
@@ -96,12 +137,6 @@ func (w WorkQueue) ownField(name string) string {
 	return w.owner() + name
 }
 
-// DeliveryLimit is the x-delivery-limit of a quorum work queue: how often a
-// message may come back unsettled, because its consumer died, before the
-// broker moves it to the dead-letter queue. It is the default of broker 4.x,
-// set on every version.
-const DeliveryLimit = 20
-
 // carryDeliveryLimit is the x-delivery-limit of the quorum wait queues of
 // engine Carry: never reached. With a limit, what is given back returns to the
 // head of the queue on every version; without one it goes to the tail up to 4.2,
@@ -126,15 +161,10 @@ func waitOf(args amqp.Table) time.Duration {
 // must still be an AMQP short string.
 const longestSuffix = ".wait.16.87599h59m59.999s"
 
-// WaitQueue returns the name of the wait queue of a rung, counted from 1. The
-// queue keeps the wait with which it was declared first. A process that has
-// another wait in that rung uses a queue of its own, which [DeclarePlan] names.
-func (w WorkQueue) WaitQueue(rung int) string { return route.WaitQueue(w.Name, rung) }
-
-// otherWaitQueue returns the name of the queue that is used beside WaitQueue(rung)
-// if that one has another wait or form.
-func (w WorkQueue) otherWaitQueue(rung int) string {
-	return w.WaitQueue(rung) + "." + briefly(w.Waits[rung-1])
+// otherWaitQueue returns the name of the queue that is used beside the one of
+// route.WaitQueue if that has another wait or form.
+func (w WorkQueue) otherWaitQueue(waitNumber int) string {
+	return route.WaitQueue(w.Name, waitNumber) + "." + briefly(w.Waits[waitNumber-1])
 }
 
 // briefly writes a wait without the zeros of its smaller units: 3m, not 3m0s.
@@ -155,9 +185,9 @@ func (w WorkQueue) DeadLetterQueue() DeadLetterQueue {
 	return DeadLetterQueue{Name: cmp.Or(w.letters, w.Name+".dlq"), Type: w.Type, implied: true}
 }
 
-// Plan returns the plan of this work queue alone for a broker of version v,
-// where nothing of it exists yet. It does no I/O.
-func (w WorkQueue) Plan(v connection.Version) (Plan, error) { return NewPlan(v, w) }
+func (w WorkQueue) workQueues() []WorkQueue { return []WorkQueue{w} }
+
+func (w WorkQueue) whole() Spec { return w }
 
 func (w WorkQueue) validate() error {
 	errs := []error{
@@ -172,48 +202,23 @@ func (w WorkQueue) validate() error {
 	if err := w.Waits.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("topology: %sWaits: %w", owner, err))
 	}
-	if w.Engine > Carry {
+	if w.Engine > EngineCarry {
 		errs = append(errs, engineFault(owner, w.Engine))
-	}
-	if w.Priority > PriorityNative {
-		errs = append(errs, fmt.Errorf("topology: %sPriority is %d, want topology.PriorityNone or PriorityNative", owner, w.Priority))
 	}
 	if w.Existing && len(w.Bindings) > 0 {
 		errs = append(errs, fmt.Errorf("topology: %sBindings has %d bindings, want none with Existing: others bind the queue", owner, len(w.Bindings)))
 	}
-	if w.Existing && w.Priority != PriorityNone {
-		errs = append(errs, fmt.Errorf("topology: %sPriority is %d, want topology.PriorityNone with Existing: others declare the queue", owner, w.Priority))
+	if w.Existing && w.NativePriority {
+		errs = append(errs, fmt.Errorf("topology: %sNativePriority is true, want false with Existing: others declare the queue", owner))
 	}
-	return errors.Join(errs...)
+	if w.Existing && w.ConsumerTimeout != 0 {
+		errs = append(errs, fmt.Errorf("topology: %sConsumerTimeout is %v, want 0 with Existing: others declare the queue", owner, w.ConsumerTimeout))
+	}
+	return errors.Join(append(errs, validateConsumerTimeout(owner, w.ConsumerTimeout))...)
 }
 
 func engineFault(owner string, e Engine) error {
-	return fmt.Errorf("topology: %sEngine is %d, want topology.Auto, Ladder, Republish or Carry", owner, e)
-}
-
-// arguments returns those of the work queue itself on a broker of version v.
-func (w WorkQueue) arguments(v connection.Version) amqp.Table {
-	args := amqp.Table{
-		"x-queue-type":           string(w.Type.orDefault()),
-		"x-dead-letter-exchange": w.deadExchange(),
-	}
-	switch {
-	case w.Type.orDefault() == Quorum:
-		args["x-delivery-limit"] = int64(DeliveryLimit)
-		if atLeastOnce(v) {
-			addStrategy(args)
-		}
-	case w.Priority == PriorityNative:
-		args["x-max-priority"] = int64(MaxPriority)
-	}
-	return args
-}
-
-// addStrategy makes the dead-lettering at-least-once, which takes effect only
-// together with reject-publish.
-func addStrategy(args amqp.Table) {
-	args["x-dead-letter-strategy"] = "at-least-once"
-	args["x-overflow"] = "reject-publish"
+	return fmt.Errorf("topology: %sEngine is %d, want topology.EngineAuto, EngineNack, EngineRepublish or EngineCarry", owner, e)
 }
 
 // The versions that stand for all with one form of the arguments.
@@ -231,48 +236,48 @@ func other(v connection.Version) connection.Version {
 }
 
 // planned returns the work queue itself.
-func (w WorkQueue) planned(v connection.Version) PlannedQueue {
-	q := PlannedQueue{Name: w.Name, Args: w.arguments(v), Owner: w.Name, role: workRole}
+func (w WorkQueue) planned(v connection.Version) plannedQueue {
+	q := plannedQueue{Name: w.Name, Args: w.arguments(v), Owner: w.Name, role: workRole}
 	if also := w.arguments(other(v)); w.Type.orDefault() == Quorum {
 		q.Also = []amqp.Table{also}
 	}
 	return q
 }
 
-// timedWait returns a queue with a TTL, for the wait of a rung.
-func (w WorkQueue) timedWait(name string, rung int, v connection.Version) PlannedQueue {
+// timedWait returns a queue with a TTL, for the wait of a number.
+func (w WorkQueue) timedWait(name string, waitNumber int, v connection.Version) plannedQueue {
 	form := func(v connection.Version) amqp.Table {
 		args := amqp.Table{
 			"x-queue-type":              string(w.partType(v)),
-			"x-message-ttl":             w.Waits[rung-1].Milliseconds(),
-			"x-dead-letter-exchange":    w.retryExchange(),
-			"x-dead-letter-routing-key": w.rungKey(rung),
+			"x-message-ttl":             w.Waits[waitNumber-1].Milliseconds(),
+			"x-dead-letter-exchange":    w.returnExchange(),
+			"x-dead-letter-routing-key": w.waitKey(waitNumber),
 		}
 		if atLeastOnce(v) {
 			addStrategy(args)
 		}
 		return args
 	}
-	q := PlannedQueue{Name: name, Args: form(v), Owner: w.Name, role: waitRole, rung: rung}
-	if !atLeastOnce(v) || name != w.WaitQueue(rung) {
+	q := plannedQueue{Name: name, Args: form(v), Owner: w.Name, role: waitRole, waitNumber: waitNumber}
+	if !atLeastOnce(v) || name != route.WaitQueue(w.Name, waitNumber) {
 		// A broker of 3.x beside nodes of 4.0; or what was declared before an upgrade.
 		q.Also = []amqp.Table{form(other(v))}
 	}
 	return q
 }
 
-// carriedWait returns a queue without a TTL, for the wait of a rung. One process
+// carriedWait returns a queue without a TTL, for the wait of a number. One process
 // at a time consumes it, and holds the messages that are due first. Its dead
 // letters go where its messages go: a policy that ends waits, by a TTL say, loses
 // none, and the consumers see that they come early.
-func (w WorkQueue) carriedWait(name string, rung int, v connection.Version) PlannedQueue {
+func (w WorkQueue) carriedWait(name string, waitNumber int, v connection.Version) plannedQueue {
 	form := func(t QueueType) amqp.Table {
 		args := amqp.Table{
 			"x-queue-type":              string(t),
 			"x-single-active-consumer":  true,
-			"x-max-length":              carriedLength + w.Waits[rung-1].Milliseconds(),
-			"x-dead-letter-exchange":    w.retryExchange(),
-			"x-dead-letter-routing-key": w.rungKey(rung),
+			"x-max-length":              carriedLength + w.Waits[waitNumber-1].Milliseconds(),
+			"x-dead-letter-exchange":    w.returnExchange(),
+			"x-dead-letter-routing-key": w.waitKey(waitNumber),
 		}
 		if t == Quorum {
 			args["x-delivery-limit"] = int64(carryDeliveryLimit)
@@ -283,7 +288,7 @@ func (w WorkQueue) carriedWait(name string, rung int, v connection.Version) Plan
 	if w.partType(v) == Classic || mixedPriorities(w, v) {
 		mine, others = Classic, Quorum
 	}
-	return PlannedQueue{Name: name, Args: form(mine), Also: []amqp.Table{form(others)}, Owner: w.Name, role: waitRole, rung: rung}
+	return plannedQueue{Name: name, Args: form(mine), Also: []amqp.Table{form(others)}, Owner: w.Name, role: waitRole, waitNumber: waitNumber}
 }
 
 // partType is the type of the queues that belong to w.
@@ -302,82 +307,81 @@ func (w WorkQueue) addTo(b *builder) {
 		b.note(w.Name, note)
 	}
 	have := b.have.queues[w.Name]
+	if err := planConsumerTimeout(w, b.version); err != nil {
+		b.fail(err)
+	}
 	engine, why, err := engineFor(w, b.version, have)
 	if err != nil {
 		b.fail(err)
 		return
 	}
-	climbs := engine != Carry && len(w.Waits) > 0 && !have.old &&
+	nacks := engine != EngineCarry && len(w.Waits) > 0 && !have.old &&
 		!w.Existing && w.Type.orDefault() == Quorum && atLeastOnce(b.version)
 
 	// The work queue comes first: if others declared it, nothing else is touched.
 	if w.Existing {
-		b.look(PlannedQueue{Name: w.Name, Owner: w.Name})
+		b.look(plannedQueue{Name: w.Name, Owner: w.Name})
 	} else {
 		b.queue(w.planned(b.version))
 	}
-	var rungs []route.Rung
-	var carry []route.Wait
+	planned := PlannedEngine{Queue: w.Name, Engine: engine, Why: why}
 	for i := range w.Waits {
-		var q PlannedQueue
+		var q plannedQueue
 		nack := false
-		if engine == Carry {
-			var others []route.Wait
+		if engine == EngineCarry {
+			var others []route.CarriedWait
 			q, others = w.planCarried(b, i+1)
-			carry = append(append(carry, others...), route.Wait{Queue: q.Name, Rung: i + 1, For: w.Waits[i]})
+			planned.carried = append(append(planned.carried, others...), route.CarriedWait{Queue: q.Name, Number: i + 1, For: w.Waits[i]})
 		} else {
-			q, nack = w.planWait(b, i+1, climbs)
+			q, nack = w.planWait(b, i+1, nacks)
 		}
 		b.queue(q)
-		rungs = append(rungs, route.Rung{Queue: q.Name, Nack: nack})
+		planned.Waits, planned.nacks = append(planned.Waits, q.Name), append(planned.nacks, nack)
 	}
 	letters := w.DeadLetterQueue().planned(b.version)
 	letters.Owner = w.Name
 	b.implied(letters)
-	b.plan.Engines = append(b.plan.Engines, PlannedEngine{Queue: w.Name, Engine: engine, Why: why, rungs: rungs, carry: carry})
-	for _, e := range w.exchanges(climbs) {
-		b.exchange(e)
-	}
-	b.bind(w.wiring(climbs, rungs)...)
+	b.plan.Engines = append(b.plan.Engines, planned)
+	w.wiring(b, nacks, planned)
 	for i, own := range w.Bindings { // last: then all the rest is there
-		planned := PlannedBinding{Exchange: own.Exchange, Key: own.Key, Args: own.Headers, Queue: w.Name, Owner: w.Name, users: true}
-		b.bind(planned)
-		b.targets.bindings = append(b.targets.bindings, boundTarget{planned, w.ownField(fmt.Sprintf("Bindings[%d]", i))})
+		bound := plannedBinding{Exchange: own.Exchange, RoutingKey: own.RoutingKey, Args: own.Headers, Queue: w.Name, Owner: w.Name, users: true}
+		b.bind(bound)
+		b.targets.bindings = append(b.targets.bindings, boundTarget{bound, w.ownField(fmt.Sprintf("Bindings[%d]", i))})
 	}
 	b.targets.queues = append(b.targets.queues, queueTarget{w.Name, w.nameField()})
 	w.noteEngine(b, engine, have)
 }
 
-// planCarried returns the queue for the carried wait of a rung: the first that is
+// planCarried returns the queue for the carried wait of a number: the first that is
 // not known to be for another wait, and those that are.
-func (w WorkQueue) planCarried(b *builder, rung int) (q PlannedQueue, others []route.Wait) {
+func (w WorkQueue) planCarried(b *builder, waitNumber int) (q plannedQueue, others []route.CarriedWait) {
 	for nth := 1; ; nth++ {
-		name := route.CarriedQueue(w.Name, rung, nth)
+		name := route.CarriedQueue(w.Name, waitNumber, nth)
 		wait, taken := b.have.carried[name]
 		if !taken {
 			if nth > 1 {
 				b.note(w.Name, fmt.Sprintf("wait %d is %v, and queue %q is for another one: failed attempts go to %q. The consumers carry both",
-					rung, w.Waits[rung-1], w.WaitQueue(rung), name))
+					waitNumber, w.Waits[waitNumber-1], route.WaitQueue(w.Name, waitNumber), name))
 			}
-			return w.carriedWait(name, rung, b.version), others
+			return w.carriedWait(name, waitNumber, b.version), others
 		}
-		others = append(others, route.Wait{Queue: name, Rung: rung, For: wait})
+		others = append(others, route.CarriedWait{Queue: name, Number: waitNumber, For: wait})
 	}
 }
 
-// planWait returns the queue with a TTL for the wait of a rung, and whether a
+// planWait returns the queue with a TTL for the wait of a number, and whether a
 // nack leads there.
-func (w WorkQueue) planWait(b *builder, rung int, climbs bool) (q PlannedQueue, nack bool) {
-	name := w.WaitQueue(rung)
+func (w WorkQueue) planWait(b *builder, waitNumber int, nacks bool) (q plannedQueue, nack bool) {
+	name := route.WaitQueue(w.Name, waitNumber)
 	differs, taken := b.have.taken[name]
 	if !taken {
-		return w.timedWait(name, rung, b.version), climbs
+		return w.timedWait(name, waitNumber, b.version), nacks
 	}
-	instead := w.otherWaitQueue(rung)
+	instead := w.otherWaitQueue(waitNumber)
 	b.note(w.Name, fmt.Sprintf("wait %d is %v, and queue %q exists with other arguments (%s): failed attempts go to %q as confirmed copies. "+
 		"Once no process has the earlier schedule and %q is empty, rabbitmqctl delete_queue %s lets the next declaration use that name again",
-		rung, w.Waits[rung-1], name, differs, instead, name, strconv.Quote(name)))
-	return w.timedWait(instead, rung, b.version), false
+		waitNumber, w.Waits[waitNumber-1], name, differs, instead, name, strconv.Quote(name)))
+	return w.timedWait(instead, waitNumber, b.version), false
 }
 
 // noteEngine says what is left to do about the engine.
@@ -386,17 +390,17 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 		return
 	}
 	wanted, _ := preferred(w, b.version, "")
-	again := fmt.Sprintf("to change that, stop the consumers when nothing waits, rabbitmqctl delete_queue %s and the same for the other waits, and declare again", strconv.Quote(w.WaitQueue(1)))
+	again := fmt.Sprintf("to change that, stop the consumers when nothing waits, rabbitmqctl delete_queue %s and the same for the other waits, and declare again", strconv.Quote(route.WaitQueue(w.Name, 1)))
 	switch {
-	case have.form == timed && wanted == Carry:
+	case have.form == timed && wanted == EngineCarry:
 		b.note(w.Name, "its wait queues exist with a TTL and go on as they are, by the engine republish; "+again)
-	case have.form == carried && wanted != Carry:
+	case have.form == carried && wanted != EngineCarry:
 		b.note(w.Name, "its wait queues exist without a TTL and go on as they are, by the engine carry; "+again)
 	}
 	if have.old {
 		b.note(w.Name, oldFormAdvice(w))
 	}
-	if engine == Republish && !atLeastOnce(b.version) {
+	if engine == EngineRepublish && !atLeastOnce(b.version) {
 		b.note(w.Name, "the broker moves what ends its wait without a confirm: a restart of the broker can lose messages that wait; the engine carry, and quorum waits on broker 4.0 or later, have no such gap")
 	}
 }
@@ -404,7 +408,7 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 // oldFormAdvice is the policy that gives queues declared on a 3.x broker what
 // today's form has.
 func oldFormAdvice(w WorkQueue) string {
-	return fmt.Sprintf(`declared on a 3.x broker: does without the ladder. This policy gives its queues at-least-once dead-lettering while they live: `+
+	return fmt.Sprintf(`declared on a 3.x broker: its messages are never nacked to a wait. This policy gives its queues at-least-once dead-lettering while they live: `+
 		`rabbitmqctl set_policy --apply-to queues %s '^%s(\.wait\.[0-9]+|\.dlq)?$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","delivery-limit":-1}'`,
 		strconv.Quote("rehop "+w.Name), regexp.QuoteMeta(w.Name))
 }

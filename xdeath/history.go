@@ -1,17 +1,14 @@
-// Package xdeath says what happened to a message. It parses the headers that the
-// broker and rehop write, counts attempts, and makes the message to publish once
-// more.
+// Package xdeath tells the history of a message. It parses the headers that the
+// broker and rehop write, and counts attempts.
 //
 // Every function is pure: it uses no broker, no clock and no logger, and is safe
-// for concurrent use. A function that returns a publishing never changes the
-// delivery's headers, and shares no table, array or byte slice of them. The body
-// is shared, not copied.
+// for concurrent use.
 package xdeath
 
 import (
-	"math"
 	"time"
 
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/levels"
 )
 
@@ -20,10 +17,10 @@ import (
 type Reason string
 
 const (
-	Rejected      Reason = "rejected"       // nacked or rejected without requeue
-	Expired       Reason = "expired"        // its TTL ended
-	MaxLen        Reason = "maxlen"         // the queue was full
-	DeliveryLimit Reason = "delivery_limit" // a quorum queue's delivery limit was passed
+	ReasonRejected      Reason = "rejected"       // nacked or rejected without requeue
+	ReasonExpired       Reason = "expired"        // its TTL ended
+	ReasonMaxLen        Reason = "maxlen"         // the queue was full
+	ReasonDeliveryLimit Reason = "delivery_limit" // a quorum queue's delivery limit was passed
 )
 
 // Death is one entry of the broker's x-death. It stands for all deaths in one
@@ -33,12 +30,12 @@ type Death struct {
 	Reason Reason
 	// Count is how often it died here for this reason, never negative.
 	Count int
-	// Exchange and RoutingKeys are those the message had before the first such
+	// Exchange and RoutingKeys are the address of the message before the first such
 	// death. The keys include CC and not BCC.
 	Exchange    string
 	RoutingKeys []string
-	// Time is the first such death, in whole seconds. When the latest was is
-	// not recorded.
+	// Time is the first such death, in whole seconds. The broker does not record the
+	// time of the latest one.
 	Time time.Time
 	// OriginalExpiration is the message's own TTL in milliseconds, which the
 	// broker removes as it dead-letters; empty if it had none.
@@ -56,27 +53,27 @@ type Point struct {
 type Failure struct {
 	Cause     Cause
 	Error     string    // cut to 4 KiB when written
-	ErrorType string    // cut to 255 bytes when written
+	ErrorType string    // of the error's method ErrorType, or its innermost Go type; cut to 255 bytes when written
 	Stack     string    // cut to 8 KiB when written
 	At        time.Time // whole seconds when written; zero: not written
 	Host      string    // cut to 255 bytes when written
 }
 
-// Archived holds what a copy was not allowed to carry as a property.
+// Archived holds properties of the original that a copy must not have.
 type Archived struct {
 	Expiration string   // milliseconds, as the producer wrote it
 	UserID     string   // the producer's user-id
 	CC         []string // the keys of CC and BCC
 }
 
-// History is what the headers of one message say. Its zero value is a message
-// to which nothing has happened yet.
+// History is the content of the headers of one message. Its zero value is a message
+// without a past.
 //
-// The fields are what is written, whoever wrote it; the methods are the rules
-// by which it counts.
+// The fields hold the headers as they are written, by anybody. The methods have the
+// rules by which the headers count.
 type History struct {
 	// Deaths is the broker's x-death. Its order differs between versions:
-	// search it with Death and Count, never index it.
+	// search it by queue and reason, and never index it.
 	Deaths []Death
 	// First and Last are the broker's x-first-death-* (every version) and
 	// x-last-death-* (3.13 and later).
@@ -89,7 +86,7 @@ type History struct {
 	Queue string
 	// Attempts had ended before this retry copy was made.
 	Attempts int
-	// FinalAttempts is what Queue spent on this dead letter.
+	// FinalAttempts is the number of attempts that Queue spent on this dead letter.
 	FinalAttempts int
 	// Exchange and RoutingKey are where the producer published to.
 	Exchange, RoutingKey string
@@ -103,20 +100,33 @@ type History struct {
 	Due time.Time
 	// Earlier holds the deaths of former copies, newest first.
 	Earlier []Death
-	// Replays is how often the message came out of a store.
+	// Snoozes is how often handlers of Queue have put the message off without
+	// spending an attempt. Like NotBefore it counts only after a return.
+	Snoozes int
+
+	// OrderKey is the key of the messages that belong together, as the producer
+	// set it.
+	OrderKey string
+	// Replays is how often the message came out of a store after it had been set
+	// aside.
 	Replays int
+	// Redrives is how often a person has sent the message back, and SendOrder the id
+	// of the order by which that happened last.
+	Redrives  int
+	SendOrder string
+
 	// Failure is why the message was given up; zero if it never was.
 	Failure Failure
-	// Archived is what the former copies could not carry as properties.
+	// Archived are the properties that the former copies could not have.
 	Archived Archived
 
 	hasOrigin bool // Exchange and RoutingKey were written: both may be empty
 	isLetter  bool // a dead letter as it was written, not a retry copy of one
 }
 
-// Death returns the entry of x-death for this queue and reason, and false if
+// death returns the entry of x-death for this queue and reason, and false if
 // there is none.
-func (h History) Death(queue string, reason Reason) (Death, bool) {
+func (h History) death(queue string, reason Reason) (Death, bool) {
 	for _, d := range h.Deaths {
 		if d.Queue == queue && d.Reason == reason {
 			return d, true
@@ -129,7 +139,7 @@ func (h History) Death(queue string, reason Reason) (Death, bool) {
 // the broker's x-death, from 0 up. It says nothing about deaths before the last
 // republish, see Carried.
 func (h History) Count(queue string, reason Reason) int {
-	d, _ := h.Death(queue, reason)
+	d, _ := h.death(queue, reason)
 	return max(d.Count, 0)
 }
 
@@ -147,9 +157,8 @@ func (h History) Carried(queue string) int {
 // queue's own retry exchange. Then it is 1 plus the attempts carried by our
 // header plus the rejections in the broker's x-death, on every version. A
 // message that arrived in any other way (a client's publish, a shovel, by hand)
-// starts another life at 1, whatever it carries: what is on it is another
-// life's, and from 4.0 on the broker shows a client's x-death as if it were its
-// own.
+// starts another life at 1, and its headers do not count: they belong to an earlier
+// life, and from 4.0 on the broker shows a client's x-death as if it were its own.
 //
 // Where Attempt(queue, true) differs from 1 for a delivery that did not come
 // back, a nack would let that other life's attempts count at the next return:
@@ -158,35 +167,39 @@ func (h History) Attempt(queue string, returned bool) int {
 	if !returned {
 		return 1
 	}
-	return add(add(1, h.Carried(queue)), h.Count(queue, Rejected))
+	return add(add(1, h.Carried(queue)), h.Count(queue, ReasonRejected))
 }
 
-// Origin returns the exchange and routing key that the producer published to,
-// as far as the headers know it for this queue: by our own headers if they
-// speak for it, or for no queue as those of a delayed message do, else by what the broker recorded at its first rejection there.
-// It returns false when neither knows, which is so on a first attempt: then the
-// delivery's own exchange and routing key are the producer's.
+// Origin returns the exchange and routing key that the producer published to, as far
+// as the headers know it for this queue. The headers of rehop tell it if they speak for
+// the queue, or for no queue, as on a delayed message. Otherwise the broker's record of
+// the first rejection in the queue tells it. Origin returns false when neither knows,
+// as on a first attempt: then the delivery's own exchange and routing key are the
+// producer's.
 func (h History) Origin(queue string) (exchange, key string, ok bool) {
-	if h.hasOrigin && queue != "" && h.Queue == queue || h.isDelayed() {
+	if h.hasOrigin && queue != "" && h.Queue == queue || h.hasOriginAlone() {
 		return h.Exchange, h.RoutingKey, true
 	}
-	if d, found := h.Death(queue, Rejected); found && len(d.RoutingKeys) > 0 {
+	if d, found := h.death(queue, ReasonRejected); found && len(d.RoutingKeys) > 0 {
 		return d.Exchange, d.RoutingKeys[0], true // the first is the publish key, CC follows
 	}
 	return "", "", false
 }
 
-// isDelayed reports whether a producer has sent the message through exact delays,
-// and no copy of it was made since.
-func (h History) isDelayed() bool { return h.hasOrigin && h.Queue == "" && !h.isLetter }
+// hasOriginAlone reports whether a producer has written where the message was
+// published to first, and no copy of it was made since: it came through exact
+// delays, or was sent straight to the queue that it had failed in.
+func (h History) hasOriginAlone() bool { return h.hasOrigin && h.Queue == "" && !h.isLetter }
 
-// Letter returns h as that of a dead letter. What the consumer wrote into it
-// stands. If nobody did, because the broker itself moved the message, Failure,
-// Queue, FinalAttempts, Exchange and RoutingKey are filled in from the broker's
-// record of its latest death; Failure.At where that has happened once there, and
-// no error, host and stack. A retry copy without such a record is one whose work
-// queue was gone when a consumer brought it back from its wait: the cause is
-// CauseExpired, as where the broker brings it back.
+// Letter returns h as the history of a dead letter. A letter that a consumer has
+// written is returned as it is. If the broker itself moved the message, Letter fills in
+// Failure, Queue, FinalAttempts, Exchange and RoutingKey from the broker's record of the
+// latest death. It fills in Failure.At only if that death was the first of its kind, and
+// never an error, host or stack.
+//
+// A retry copy without such a record is a message whose work queue was gone when a
+// consumer brought it back from its wait. Its cause is CauseExpired, as if the broker had
+// brought it back.
 func (h History) Letter() History {
 	switch {
 	case h.isLetter:
@@ -202,11 +215,11 @@ func (h History) Letter() History {
 		return h.stranded(latest)
 	}
 	switch latest.Reason {
-	case Expired:
+	case ReasonExpired:
 		h.Failure.Cause = CauseExpired
-	case DeliveryLimit:
+	case ReasonDeliveryLimit:
 		h.Failure.Cause = CauseCrashLoop
-	case MaxLen:
+	case ReasonMaxLen:
 		h.Failure.Cause = CauseMaxLen
 	default:
 		h.Failure.Cause = CauseRejected
@@ -218,13 +231,13 @@ func (h History) Letter() History {
 	if latest.Count == 1 { // of several the broker keeps the first one's time
 		h.Failure.At = latest.Time
 	}
-	h.FinalAttempts = add(h.Carried(latest.Queue), h.Count(latest.Queue, Rejected))
+	h.FinalAttempts = add(h.Carried(latest.Queue), h.Count(latest.Queue, ReasonRejected))
 	h.Queue, h.Exchange, h.RoutingKey = latest.Queue, exchange, key
 	return h
 }
 
-// stranded returns h as that of a message whose target was gone at the end of its
-// delay. Its own headers say where it was to go.
+// stranded returns h as the history of a message whose target was gone at the end of
+// its delay. Its own headers say where it was to go.
 func (h History) stranded(latest Death) History {
 	h.Failure.Cause = CauseUnroutable
 	if latest.Count == 1 {
@@ -235,22 +248,17 @@ func (h History) stranded(latest Death) History {
 }
 
 // FirstFailedAt returns when the first attempt at this queue failed, in whole
-// seconds: by our own header if it speaks for this queue, else by what the
-// broker recorded at its first rejection there. It returns false when neither
-// knows.
+// seconds: by our own header if it speaks for this queue, else by the broker's record
+// of the first rejection there. It returns false when neither knows.
 func (h History) FirstFailedAt(queue string) (time.Time, bool) {
 	if queue != "" && h.Queue == queue && !h.FirstFailed.IsZero() {
 		return h.FirstFailed, true
 	}
-	d, _ := h.Death(queue, Rejected)
+	d, _ := h.death(queue, ReasonRejected)
 	return d.Time, !d.Time.IsZero()
 }
 
-// maxCount bounds every count that is read or written, so that sums cannot
-// overflow an int of 32 bits and a forged header cannot reach one.
-const maxCount = math.MaxInt32
-
-// add returns the sum of two counts, at most maxCount.
+// add returns the sum of two counts, at most header.MaxCount.
 func add(a, b int) int {
-	return int(min(int64(a)+int64(b), maxCount))
+	return int(min(int64(a)+int64(b), header.MaxCount))
 }

@@ -1,6 +1,7 @@
 package xdeath
 
 import (
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/header"
 )
 
 var (
@@ -27,36 +30,37 @@ func entry(queue string, reason Reason, count int64, exchange string, at time.Ti
 // broker310 is a message that was rejected three times on 3.10: only the first
 // entry has a known place there, and there is no x-last-death-*.
 var broker310 = amqp.Table{
-	HeaderDeath: []any{
-		entry("orders.wait.2", Expired, 1, "orders.ladder", day3, "orders@2"),
-		entry("orders.wait.1", Expired, 2, "orders.rest", day2, "order.paid"),
-		entry("orders", Rejected, 3, "shop", day1, "order.paid", "copy.to"),
+	header.Death: []any{
+		entry("orders.wait.2", ReasonExpired, 1, "orders.rehop.delay", day3, "orders@2"),
+		entry("orders.wait.1", ReasonExpired, 2, "orders.rehop.unrouted", day2, "order.paid"),
+		entry("orders", ReasonRejected, 3, "shop", day1, "order.paid", "copy.to"),
 	},
-	HeaderFirstDeathQueue:    "orders",
-	HeaderFirstDeathReason:   "rejected",
-	HeaderFirstDeathExchange: "shop",
+	header.FirstDeathQueue:    "orders",
+	header.FirstDeathReason:   "rejected",
+	header.FirstDeathExchange: "shop",
 }
 
 // broker4 is the same message on 4.3, newest entry first.
 var broker4 = amqp.Table{
-	HeaderDeath: []any{
-		entry("orders.wait.2", Expired, 1, "orders.ladder", day3, "orders@2"),
-		entry("orders", Rejected, 3, "shop", day1, "order.paid", "copy.to"),
-		entry("orders.wait.1", Expired, 2, "orders.rest", day2, "order.paid"),
+	header.Death: []any{
+		entry("orders.wait.2", ReasonExpired, 1, "orders.rehop.delay", day3, "orders@2"),
+		entry("orders", ReasonRejected, 3, "shop", day1, "order.paid", "copy.to"),
+		entry("orders.wait.1", ReasonExpired, 2, "orders.rehop.unrouted", day2, "order.paid"),
 	},
-	HeaderFirstDeathQueue:    "orders",
-	HeaderFirstDeathReason:   "rejected",
-	HeaderFirstDeathExchange: "shop",
-	HeaderLastDeathQueue:     "orders.wait.2",
-	HeaderLastDeathReason:    "expired",
-	HeaderLastDeathExchange:  "orders.ladder",
-	HeaderDeliveryCount:      int64(1),
-	HeaderAcquiredCount:      int32(4),
+	header.FirstDeathQueue:    "orders",
+	header.FirstDeathReason:   "rejected",
+	header.FirstDeathExchange: "shop",
+	header.LastDeathQueue:     "orders.wait.2",
+	header.LastDeathReason:    "expired",
+	header.LastDeathExchange:  "orders.rehop.delay",
+	header.DeliveryCount:      int64(1),
+	header.AcquiredCount:      int32(4),
 }
 
 // with returns the table with more headers; nil removes one.
 func with(t amqp.Table, pairs ...any) amqp.Table {
-	c := orEmpty(normalize(t))
+	c := amqp.Table{}
+	maps.Copy(c, t)
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == nil {
 			delete(c, pairs[i].(string))
@@ -88,10 +92,10 @@ func TestParseNothing(t *testing.T) {
 
 func TestParseBroker(t *testing.T) {
 	h := parsed(t, broker4)
-	if want := (Point{"orders", Rejected, "shop"}); h.First != want {
+	if want := (Point{"orders", ReasonRejected, "shop"}); h.First != want {
 		t.Errorf("First = %v, want %v", h.First, want)
 	}
-	if want := (Point{"orders.wait.2", Expired, "orders.ladder"}); h.Last != want {
+	if want := (Point{"orders.wait.2", ReasonExpired, "orders.rehop.delay"}); h.Last != want {
 		t.Errorf("Last = %v, want %v", h.Last, want)
 	}
 	if h.DeliveryCount != 1 || h.AcquiredCount != 4 {
@@ -104,18 +108,18 @@ func TestParseBroker(t *testing.T) {
 
 func TestSearchDoesNotDependOnTheOrder(t *testing.T) {
 	want := Death{
-		Queue: "orders", Reason: Rejected, Count: 3,
+		Queue: "orders", Reason: ReasonRejected, Count: 3,
 		Exchange: "shop", RoutingKeys: []string{"order.paid", "copy.to"}, Time: day1,
 	}
 	for name, headers := range map[string]amqp.Table{"3.10": broker310, "4.3": broker4} {
 		h := parsed(t, headers)
-		if got, ok := h.Death("orders", Rejected); !reflect.DeepEqual(got, want) || !ok {
-			t.Errorf("%s: Death = %+v, %v, want %+v", name, got, ok, want)
+		if got, ok := h.death("orders", ReasonRejected); !reflect.DeepEqual(got, want) || !ok {
+			t.Errorf("%s: death = %+v, %v, want %+v", name, got, ok, want)
 		}
-		if n := h.Count("orders.wait.1", Expired); n != 2 {
+		if n := h.Count("orders.wait.1", ReasonExpired); n != 2 {
 			t.Errorf("%s: Count(orders.wait.1, expired) = %d, want 2", name, n)
 		}
-		if n := h.Count("orders", Expired); n != 0 {
+		if n := h.Count("orders", ReasonExpired); n != 0 {
 			t.Errorf("%s: Count(orders, expired) = %d, want 0", name, n)
 		}
 		if n := h.Attempt("orders", true); n != 4 {
@@ -127,9 +131,9 @@ func TestSearchDoesNotDependOnTheOrder(t *testing.T) {
 func TestParseTypes(t *testing.T) {
 	for _, count := range []any{7, int8(7), int16(7), int32(7), int64(7), uint8(7), uint16(7), uint32(7), uint(7), uint64(7)} {
 		h := parsed(t, amqp.Table{
-			HeaderAttempts: count,
-			HeaderQueue:    []byte("orders"),
-			HeaderDeath: []any{amqp.Table{
+			header.Attempts: count,
+			header.Queue:    []byte("orders"),
+			header.Death: []any{amqp.Table{
 				"queue": []byte("orders"), "reason": []byte("rejected"), "count": count, "routing-keys": []any{[]byte("k")},
 			}},
 		})
@@ -140,14 +144,14 @@ func TestParseTypes(t *testing.T) {
 			t.Errorf("Origin of byte slices = %q, %v, want k", key, ok)
 		}
 	}
-	h := parsed(t, amqp.Table{HeaderDeath: []any{entry("q", "a new reason", 1, "", day1)}})
+	h := parsed(t, amqp.Table{header.Death: []any{entry("q", "a new reason", 1, "", day1)}})
 	if n := h.Count("q", "a new reason"); n != 1 {
 		t.Errorf("an unknown reason counts %d, want 1", n)
 	}
-	if n := parsed(t, amqp.Table{HeaderReplays: int64(2)}).Replays; n != 2 {
+	if n := parsed(t, amqp.Table{header.Replays: int64(2)}).Replays; n != 2 {
 		t.Errorf("replays %d, want 2", n)
 	}
-	if at := parsed(t, amqp.Table{HeaderNotBefore: int64(1500)}).NotBefore; !at.Equal(time.UnixMilli(1500)) {
+	if at := parsed(t, amqp.Table{header.NotBefore: int64(1500)}).NotBefore; !at.Equal(time.UnixMilli(1500)) {
 		t.Errorf("NotBefore = %v, want 1.5 s after 1970", at)
 	}
 }
@@ -155,37 +159,37 @@ func TestParseTypes(t *testing.T) {
 // TestMalformed holds that a malformed header counts as absent, is named, and
 // does not take the others with it.
 func TestMalformed(t *testing.T) {
-	good := entry("orders", Rejected, 2, "shop", day1, "k")
-	own := amqp.Table{HeaderAttempts: int64(3), HeaderQueue: "orders"}
+	good := entry("orders", ReasonRejected, 2, "shop", day1, "k")
+	own := amqp.Table{header.Attempts: int64(3), header.Queue: "orders"}
 	tests := []struct {
 		rule    string
 		headers amqp.Table
 		attempt int
 		fault   string
 	}{
-		{"x-death is no array", with(own, HeaderDeath, "junk"), 4, "x-death is a string, want an array"},
-		{"x-death holds no table", with(own, HeaderDeath, []any{good, "junk"}), 4, "x-death[1] is a string, want a table"},
-		{"a negative count", with(own, HeaderDeath, []any{good, entry("b", Expired, -1, "", day1)}), 4, "x-death[1].count is -1, want 0 to 2147483647"},
-		{"an absurd count", with(own, HeaderDeath, []any{entry("orders", Rejected, math.MaxInt64, "", day1)}), 4, "x-death[0].count is 9223372036854775807, want"},
-		{"a count beyond int64", with(own, HeaderDeath, []any{with(good, "count", uint64(math.MaxUint64))}), 4, "x-death[0].count is 9223372036854775807, want"},
-		{"no count", with(own, HeaderDeath, []any{with(good, "count", nil)}), 4, "x-death[0].count is absent"},
-		{"no queue", with(own, HeaderDeath, []any{with(good, "queue", nil)}), 4, "x-death[0].queue is absent"},
-		{"no reason", with(own, HeaderDeath, []any{with(good, "reason", nil)}), 4, "x-death[0].reason is absent"},
-		{"a count that is a float", with(own, HeaderDeath, []any{with(good, "count", 2.0)}), 4, "x-death[0].count is a float64, want an integer"},
-		{"a queue that is a number", with(own, HeaderDeath, []any{with(good, "queue", int32(1))}), 4, "x-death[0].queue is a int32, want a string"},
-		{"keys that are no array", with(own, HeaderDeath, []any{with(good, "routing-keys", "k")}), 4, "x-death[0].routing-keys is a string, want an array"},
-		{"a time that is a number", with(own, HeaderDeath, []any{with(good, "time", int64(1))}), 4, "x-death[0].time is a int64, want a timestamp"},
-		{"a time before 1970", with(own, HeaderDeath, []any{with(good, "time", time.Unix(-1, 0))}), 4, "x-death[0].time is -1 seconds after 1970"},
-		{"a name that is too long", with(own, HeaderDeath, []any{with(good, "queue", strings.Repeat("q", 256))}), 4, "x-death[0].queue is 256 bytes long, want at most 255"},
-		{"attempts that are text", with(own, HeaderDeath, []any{good}, HeaderAttempts, "3"), 3, "x-rehop-attempts is a string, want an integer"},
-		{"negative attempts", with(own, HeaderDeath, []any{good}, HeaderAttempts, int64(-3)), 3, "x-rehop-attempts is -3, want 0 to"},
-		{"absurd attempts", with(own, HeaderDeath, []any{good}, HeaderAttempts, int64(1<<40)), 3, "x-rehop-attempts is 1099511627776, want"},
-		{"a queue that is none", with(own, HeaderDeath, []any{good}, HeaderQueue, true), 3, "x-rehop-queue is a bool, want a string"},
-		{"a broker's count", with(own, HeaderDeath, []any{good}, HeaderDeliveryCount, "x"), 6, "x-delivery-count is a string"},
-		{"a broker's point", with(own, HeaderDeath, []any{good}, HeaderLastDeathReason, int64(1)), 6, "x-last-death-reason is a int64"},
-		{"a date", with(own, HeaderDeath, []any{good}, HeaderNotBefore, int64(math.MaxInt64)), 6, "x-rehop-not-before is 9223372036854775807, want"},
-		{"the history", with(own, HeaderDeath, []any{good}, HeaderHistory, []any{1}), 6, "x-rehop-history[0] is a int, want a table"},
-		{"nil is no value", with(own, HeaderDeath, []any{nil}), 4, "x-death[0] is a <nil>, want a table"},
+		{"x-death is no array", with(own, header.Death, "junk"), 4, "x-death is a string, want an array"},
+		{"x-death holds no table", with(own, header.Death, []any{good, "junk"}), 4, "x-death[1] is a string, want a table"},
+		{"a negative count", with(own, header.Death, []any{good, entry("b", ReasonExpired, -1, "", day1)}), 4, "x-death[1].count is -1, want 0 to 2147483647"},
+		{"an absurd count", with(own, header.Death, []any{entry("orders", ReasonRejected, math.MaxInt64, "", day1)}), 4, "x-death[0].count is 9223372036854775807, want"},
+		{"a count beyond int64", with(own, header.Death, []any{with(good, "count", uint64(math.MaxUint64))}), 4, "x-death[0].count is 9223372036854775807, want"},
+		{"no count", with(own, header.Death, []any{with(good, "count", nil)}), 4, "x-death[0].count is absent"},
+		{"no queue", with(own, header.Death, []any{with(good, "queue", nil)}), 4, "x-death[0].queue is absent"},
+		{"no reason", with(own, header.Death, []any{with(good, "reason", nil)}), 4, "x-death[0].reason is absent"},
+		{"a count that is a float", with(own, header.Death, []any{with(good, "count", 2.0)}), 4, "x-death[0].count is a float64, want an integer"},
+		{"a queue that is a number", with(own, header.Death, []any{with(good, "queue", int32(1))}), 4, "x-death[0].queue is a int32, want a string"},
+		{"keys that are no array", with(own, header.Death, []any{with(good, "routing-keys", "k")}), 4, "x-death[0].routing-keys is a string, want an array"},
+		{"a time that is a number", with(own, header.Death, []any{with(good, "time", int64(1))}), 4, "x-death[0].time is a int64, want a timestamp"},
+		{"a time before 1970", with(own, header.Death, []any{with(good, "time", time.Unix(-1, 0))}), 4, "x-death[0].time is -1 seconds after 1970"},
+		{"a name that is too long", with(own, header.Death, []any{with(good, "queue", strings.Repeat("q", 256))}), 4, "x-death[0].queue is 256 bytes long, want at most 255"},
+		{"attempts that are text", with(own, header.Death, []any{good}, header.Attempts, "3"), 3, "x-rehop-attempts is a string, want an integer"},
+		{"negative attempts", with(own, header.Death, []any{good}, header.Attempts, int64(-3)), 3, "x-rehop-attempts is -3, want 0 to"},
+		{"absurd attempts", with(own, header.Death, []any{good}, header.Attempts, int64(1<<40)), 3, "x-rehop-attempts is 1099511627776, want"},
+		{"a queue that is none", with(own, header.Death, []any{good}, header.Queue, true), 3, "x-rehop-queue is a bool, want a string"},
+		{"a broker's count", with(own, header.Death, []any{good}, header.DeliveryCount, "x"), 6, "x-delivery-count is a string"},
+		{"a broker's point", with(own, header.Death, []any{good}, header.LastDeathReason, int64(1)), 6, "x-last-death-reason is a int64"},
+		{"a date", with(own, header.Death, []any{good}, header.NotBefore, int64(math.MaxInt64)), 6, "x-rehop-not-before is 9223372036854775807, want"},
+		{"the history", with(own, header.Death, []any{good}, header.History, []any{1}), 6, "x-rehop-history[0] is a int, want a table"},
+		{"nil is no value", with(own, header.Death, []any{nil}), 4, "x-death[0] is a <nil>, want a table"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -198,14 +202,14 @@ func TestMalformed(t *testing.T) {
 			}
 		})
 	}
-	_, err := Parse(amqp.Table{HeaderDeath: 1, HeaderAttempts: "x", HeaderFailedAt: "y"})
+	_, err := Parse(amqp.Table{header.Death: 1, header.Attempts: "x", header.FailedAt: "y"})
 	if n := strings.Count(err.Error(), "xdeath: "); n != 3 {
 		t.Errorf("three faults are told as %d: %v", n, err)
 	}
 }
 
 func TestAttempt(t *testing.T) {
-	carried := amqp.Table{HeaderAttempts: int64(3), HeaderQueue: "orders"}
+	carried := amqp.Table{header.Attempts: int64(3), header.Queue: "orders"}
 	tests := []struct {
 		rule     string
 		headers  amqp.Table
@@ -218,14 +222,14 @@ func TestAttempt(t *testing.T) {
 		{"a client's x-death is another life", broker4, false, 1},
 		{"carried attempts count on the way back", carried, true, 4},
 		{"carried attempts are another life's on any other way", carried, false, 1},
-		{"both are added", with(broker4, HeaderAttempts, int64(3), HeaderQueue, "orders"), true, 7},
-		{"attempts carried for another queue do not count", with(carried, HeaderQueue, "bills"), true, 1},
-		{"attempts carried for no queue do not count", with(carried, HeaderQueue, nil), true, 1},
-		{"final attempts never count", amqp.Table{HeaderFinalAttempts: int64(5), HeaderQueue: "orders"}, true, 1},
-		{"only rejections count", amqp.Table{HeaderDeath: []any{entry("orders", DeliveryLimit, 9, "", day1), entry("orders", Expired, 9, "", day1)}}, true, 1},
-		{"only this queue's rejections count", amqp.Table{HeaderDeath: []any{entry("bills", Rejected, 9, "", day1)}}, true, 1},
-		{"crash redeliveries are not attempts", amqp.Table{HeaderDeliveryCount: int64(9), HeaderAcquiredCount: int64(9)}, true, 1},
-		{"the sum does not overflow", amqp.Table{HeaderAttempts: int64(maxCount), HeaderQueue: "orders", HeaderDeath: []any{entry("orders", Rejected, maxCount, "", day1)}}, true, maxCount},
+		{"both are added", with(broker4, header.Attempts, int64(3), header.Queue, "orders"), true, 7},
+		{"attempts carried for another queue do not count", with(carried, header.Queue, "bills"), true, 1},
+		{"attempts carried for no queue do not count", with(carried, header.Queue, nil), true, 1},
+		{"final attempts never count", amqp.Table{header.FinalAttempts: int64(5), header.Queue: "orders"}, true, 1},
+		{"only rejections count", amqp.Table{header.Death: []any{entry("orders", ReasonDeliveryLimit, 9, "", day1), entry("orders", ReasonExpired, 9, "", day1)}}, true, 1},
+		{"only this queue's rejections count", amqp.Table{header.Death: []any{entry("bills", ReasonRejected, 9, "", day1)}}, true, 1},
+		{"crash redeliveries are not attempts", amqp.Table{header.DeliveryCount: int64(9), header.AcquiredCount: int64(9)}, true, 1},
+		{"the sum does not overflow", amqp.Table{header.Attempts: int64(header.MaxCount), header.Queue: "orders", header.Death: []any{entry("orders", ReasonRejected, header.MaxCount, "", day1)}}, true, header.MaxCount},
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -237,7 +241,7 @@ func TestAttempt(t *testing.T) {
 }
 
 func TestOriginAndFirstFailedAt(t *testing.T) {
-	own := amqp.Table{HeaderQueue: "orders", HeaderExchange: "market", HeaderRoutingKey: "order.new", HeaderFirstFailedAt: day2}
+	own := amqp.Table{header.Queue: "orders", header.Exchange: "market", header.RoutingKey: "order.new", header.FirstFailedAt: day2}
 	tests := []struct {
 		rule          string
 		headers       amqp.Table
@@ -248,14 +252,14 @@ func TestOriginAndFirstFailedAt(t *testing.T) {
 		{"a first attempt knows nothing", nil, "", "", false, time.Time{}},
 		{"our own headers", own, "market", "order.new", true, day2},
 		{"the broker's record", broker4, "shop", "order.paid", true, day1},
-		{"ours win over the broker's", with(broker4, HeaderQueue, "orders", HeaderExchange, "market", HeaderRoutingKey, "order.new", HeaderFirstFailedAt, day2), "market", "order.new", true, day2},
-		{"the default exchange is an origin", with(own, HeaderExchange, ""), "", "order.new", true, day2},
-		{"an empty key is an origin", with(own, HeaderRoutingKey, ""), "market", "", true, day2},
-		{"ours for another queue do not count", with(own, HeaderQueue, "bills"), "", "", false, time.Time{}},
-		{"ours for another queue leave it to the broker", with(broker4, HeaderQueue, "bills", HeaderExchange, "m", HeaderRoutingKey, "k", HeaderFirstFailedAt, day2), "shop", "order.paid", true, day1},
-		{"half of ours is none", with(own, HeaderRoutingKey, nil), "", "", false, day2},
-		{"other reasons are no origin", amqp.Table{HeaderDeath: []any{entry("orders", Expired, 1, "x", day1, "k")}}, "", "", false, time.Time{}},
-		{"a death without keys is no origin", amqp.Table{HeaderDeath: []any{entry("orders", Rejected, 1, "x", day1)}}, "", "", false, day1},
+		{"ours win over the broker's", with(broker4, header.Queue, "orders", header.Exchange, "market", header.RoutingKey, "order.new", header.FirstFailedAt, day2), "market", "order.new", true, day2},
+		{"the default exchange is an origin", with(own, header.Exchange, ""), "", "order.new", true, day2},
+		{"an empty key is an origin", with(own, header.RoutingKey, ""), "market", "", true, day2},
+		{"ours for another queue do not count", with(own, header.Queue, "bills"), "", "", false, time.Time{}},
+		{"ours for another queue leave it to the broker", with(broker4, header.Queue, "bills", header.Exchange, "m", header.RoutingKey, "k", header.FirstFailedAt, day2), "shop", "order.paid", true, day1},
+		{"half of ours is none", with(own, header.RoutingKey, nil), "", "", false, day2},
+		{"other reasons are no origin", amqp.Table{header.Death: []any{entry("orders", ReasonExpired, 1, "x", day1, "k")}}, "", "", false, time.Time{}},
+		{"a death without keys is no origin", amqp.Table{header.Death: []any{entry("orders", ReasonRejected, 1, "x", day1)}}, "", "", false, day1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -272,15 +276,6 @@ func TestOriginAndFirstFailedAt(t *testing.T) {
 	}
 }
 
-func TestCC(t *testing.T) {
-	if got := CC(amqp.Table{HeaderCC: []any{"a", []byte("b"), int64(3)}, HeaderBCC: []any{"c"}}); !reflect.DeepEqual(got, []string{"a", "b"}) {
-		t.Errorf("CC = %q, want a and b", got)
-	}
-	if got := CC(nil); got != nil {
-		t.Errorf("CC of no headers = %q, want none", got)
-	}
-}
-
 func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 	death := func(reason Reason, exchange, key string, count int) Death {
 		return Death{Queue: "orders", Reason: reason, Count: count, Exchange: exchange, RoutingKeys: []string{key}}
@@ -291,13 +286,13 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 		cause    Cause
 		attempts int
 	}{
-		{"a crash loop at the first attempt", History{Deaths: []Death{death(DeliveryLimit, "shop", "order.paid", 1)}}, CauseCrashLoop, 0},
-		{"a crash loop after two failures", History{Deaths: []Death{death(DeliveryLimit, "orders.retry", "orders@2", 1), death(Rejected, "shop", "order.paid", 2)}}, CauseCrashLoop, 2},
+		{"a crash loop at the first attempt", History{Deaths: []Death{death(ReasonDeliveryLimit, "shop", "order.paid", 1)}}, CauseCrashLoop, 0},
+		{"a crash loop after two failures", History{Deaths: []Death{death(ReasonDeliveryLimit, "orders.rehop.return", "orders@2", 1), death(ReasonRejected, "shop", "order.paid", 2)}}, CauseCrashLoop, 2},
 		{"expired after a republish", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true,
-			Deaths: []Death{death(Expired, "orders.retry", "orders@3", 1)}}, CauseExpired, 3},
+			Deaths: []Death{death(ReasonExpired, "orders.rehop.return", "orders@3", 1)}}, CauseExpired, 3},
 		{"carried back when its work queue was gone", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true}, CauseExpired, 3},
-		{"full", History{Deaths: []Death{death(MaxLen, "shop", "order.paid", 1)}}, CauseMaxLen, 0},
-		{"nacked as the last resort", History{Deaths: []Death{death(Rejected, "shop", "order.paid", 1)}}, CauseRejected, 1},
+		{"full", History{Deaths: []Death{death(ReasonMaxLen, "shop", "order.paid", 1)}}, CauseMaxLen, 0},
+		{"nacked as the last resort", History{Deaths: []Death{death(ReasonRejected, "shop", "order.paid", 1)}}, CauseRejected, 1},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			got := tt.h.Letter()
@@ -306,7 +301,7 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 			}
 		})
 	}
-	written := History{Failure: Failure{Cause: CausePermanent}, isLetter: true, Deaths: []Death{death(Expired, "x", "y", 1)}}
+	written := History{Failure: Failure{Cause: CausePermanent}, isLetter: true, Deaths: []Death{death(ReasonExpired, "x", "y", 1)}}
 	if got := written.Letter(); got.Failure.Cause != CausePermanent {
 		t.Errorf("what the consumer wrote was overwritten by %q", got.Failure.Cause)
 	}
@@ -323,7 +318,7 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 func TestLetterThatTheBrokerMovedSaysWhenItHappenedOnce(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	for count, want := range map[int]time.Time{1: at, 2: {}} {
-		d := Death{Queue: "orders", Reason: Expired, Count: count, Exchange: "shop", RoutingKeys: []string{"order.paid"}, Time: at}
+		d := Death{Queue: "orders", Reason: ReasonExpired, Count: count, Exchange: "shop", RoutingKeys: []string{"order.paid"}, Time: at}
 		if got := (History{Deaths: []Death{d}}).Letter().Failure.At; !got.Equal(want) {
 			t.Errorf("after %d deaths Failure.At = %v, want %v", count, got, want)
 		}

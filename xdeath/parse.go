@@ -8,25 +8,19 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/header"
 )
-
-// maxName is the length in bytes of an AMQP short string: every name of a queue
-// or an exchange, every routing key and every header name fits in it.
-const maxName = 255
-
-// maxMillis is the last millisecond of the year 9999. Later instants are no
-// dates but mistakes of unit.
-const maxMillis = 253_402_300_799_999
 
 // Parse reads the headers of a delivery. No headers, or none that matter, are
 // the zero History and nil. Integers may have any width, strings may be byte
 // slices.
 //
-// Parse never panics, whatever a client has written. A value is malformed if it
+// Parse never panics, on any headers. A value is malformed if it
 // has the wrong type, or is a count below 0 or above 2,147,483,647, a name of a
 // queue or exchange longer than 255 bytes, or an instant outside the years 1970 to
 // 9999. The error then joins all faults, each with the name of its header; of an
-// array it has those of the first malformed entry. The History is usable all the
+// array it has the faults of the first malformed entry. The History is usable all the
 // same: a malformed header counts as absent, and x-death and x-rehop-history count
 // as absent as a whole if one entry is malformed.
 func Parse(headers amqp.Table) (History, error) {
@@ -35,48 +29,49 @@ func Parse(headers amqp.Table) (History, error) {
 	}
 	r := reader{headers: headers}
 	h := History{
-		Deaths: r.deaths(HeaderDeath),
+		Deaths: r.deaths(header.Death),
 		First: Point{
-			Queue:    r.name(HeaderFirstDeathQueue),
-			Reason:   Reason(r.name(HeaderFirstDeathReason)),
-			Exchange: r.name(HeaderFirstDeathExchange),
+			Queue:    r.name(header.FirstDeathQueue),
+			Reason:   Reason(r.name(header.FirstDeathReason)),
+			Exchange: r.name(header.FirstDeathExchange),
 		},
 		Last: Point{
-			Queue:    r.name(HeaderLastDeathQueue),
-			Reason:   Reason(r.name(HeaderLastDeathReason)),
-			Exchange: r.name(HeaderLastDeathExchange),
+			Queue:    r.name(header.LastDeathQueue),
+			Reason:   Reason(r.name(header.LastDeathReason)),
+			Exchange: r.name(header.LastDeathExchange),
 		},
-		DeliveryCount: r.count(HeaderDeliveryCount),
-		AcquiredCount: r.count(HeaderAcquiredCount),
+		DeliveryCount: r.count(header.DeliveryCount),
+		AcquiredCount: r.count(header.AcquiredCount),
 
-		Queue:         r.name(HeaderQueue),
-		Attempts:      r.count(HeaderAttempts),
-		FinalAttempts: r.count(HeaderFinalAttempts),
-		Exchange:      r.name(HeaderExchange),
-		RoutingKey:    r.name(HeaderRoutingKey),
-		FirstFailed:   r.time(HeaderFirstFailedAt),
-		NotBefore:     r.millis(HeaderNotBefore),
-		Due:           r.millis(HeaderDue),
-		Earlier:       r.deaths(HeaderHistory),
-		Replays:       r.count(HeaderReplays),
+		Queue:         r.name(header.Queue),
+		Attempts:      r.count(header.Attempts),
+		FinalAttempts: r.count(header.FinalAttempts),
+		Exchange:      r.name(header.Exchange),
+		RoutingKey:    r.name(header.RoutingKey),
+		FirstFailed:   r.time(header.FirstFailedAt),
+		NotBefore:     r.millis(header.NotBefore),
+		Due:           r.millis(header.Due),
+		Earlier:       r.deaths(header.History),
+		Snoozes:       r.count(header.Snoozes),
+		OrderKey:      r.name(header.OrderKey),
+		Replays:       r.count(header.Replays),
+		Redrives:      r.count(header.Redrives),
+		SendOrder:     r.name(header.SendOrder),
 		Failure: Failure{
-			Cause:     Cause(r.name(HeaderReason)),
-			Error:     r.text(HeaderError),
-			ErrorType: r.text(HeaderErrorType),
-			Stack:     r.text(HeaderStack),
-			At:        r.time(HeaderFailedAt),
-			Host:      r.text(HeaderHost),
+			Cause:     Cause(r.name(header.Cause)),
+			Error:     r.text(header.Error),
+			ErrorType: r.text(header.ErrorType),
+			Stack:     r.text(header.Stack),
+			At:        r.time(header.FailedAt),
+			Host:      r.text(header.Host),
 		},
 		Archived: Archived{
-			Expiration: r.name(HeaderExpiration),
-			UserID:     r.name(HeaderUserID),
-			CC:         texts(headers[HeaderArchivedCC]),
+			Expiration: r.name(header.Expiration),
+			UserID:     r.name(header.UserID),
+			CC:         header.Texts(headers[header.ArchivedCC]),
 		},
 	}
-	h.hasOrigin = isName(headers[HeaderExchange]) && isName(headers[HeaderRoutingKey])
-	_, hasFinal := headers[HeaderFinalAttempts]
-	_, hasAttempts := headers[HeaderAttempts]
-	h.isLetter = !hasAttempts && (hasFinal || h.Failure.Cause != "")
+	h.hasOrigin, h.isLetter = header.HasOrigin(headers), header.IsLetter(headers)
 	return h, errors.Join(r.faults...)
 }
 
@@ -91,11 +86,10 @@ func hasPast(headers amqp.Table) bool {
 	return false
 }
 
-// reader takes single headers out of a table and collects what is wrong with
-// them. A malformed header reads as an absent one.
+// reader takes single headers out of a table and collects their faults. A malformed header reads as an absent one.
 type reader struct {
 	headers amqp.Table
-	within  string // what the table is part of, for messages
+	within  string // the part of the headers that the table is, for messages
 	faults  []error
 }
 
@@ -108,7 +102,7 @@ func (r *reader) text(key string) string {
 	if !found {
 		return ""
 	}
-	s, ok := toText(v)
+	s, ok := header.Text(v)
 	if !ok {
 		r.fault(key, "a %T, want a string", v)
 	}
@@ -117,8 +111,8 @@ func (r *reader) text(key string) string {
 
 func (r *reader) name(key string) string {
 	s := r.text(key)
-	if len(s) > maxName {
-		r.fault(key, "%d bytes long, want at most %d", len(s), maxName)
+	if len(s) > header.MaxName {
+		r.fault(key, "%d bytes long, want at most %d", len(s), header.MaxName)
 		return ""
 	}
 	return s
@@ -141,10 +135,10 @@ func (r *reader) integer(key string, limit int64) int64 {
 	return n
 }
 
-func (r *reader) count(key string) int { return int(r.integer(key, maxCount)) }
+func (r *reader) count(key string) int { return int(r.integer(key, header.MaxCount)) }
 
 func (r *reader) millis(key string) time.Time {
-	if n := r.integer(key, maxMillis); n > 0 {
+	if n := r.integer(key, header.MaxMillis); n > 0 {
 		return time.UnixMilli(n)
 	}
 	return time.Time{}
@@ -160,7 +154,7 @@ func (r *reader) time(key string) time.Time {
 	case !ok:
 		r.fault(key, "a %T, want a timestamp", v)
 		return time.Time{}
-	case !isInstant(t):
+	case !header.IsInstant(t):
 		r.fault(key, "%d seconds after 1970, want the years 1970 to 9999", t.Unix())
 		return time.Time{}
 	}
@@ -213,45 +207,10 @@ func (r *reader) death() Death {
 		Reason:             Reason(r.name("reason")),
 		Count:              r.count("count"),
 		Exchange:           r.name("exchange"),
-		RoutingKeys:        texts(keys),
+		RoutingKeys:        header.Texts(keys),
 		Time:               r.time("time"),
 		OriginalExpiration: r.name("original-expiration"),
 	}
-}
-
-func toText(v any) (string, bool) {
-	switch s := v.(type) {
-	case string:
-		return s, true
-	case []byte:
-		return string(s), true
-	}
-	return "", false
-}
-
-func isInstant(t time.Time) bool {
-	return t.Unix() >= 0 && t.Unix() <= maxMillis/1000
-}
-
-func isName(v any) bool {
-	s, ok := toText(v)
-	return ok && len(s) <= maxName
-}
-
-// texts returns the strings of an array, and leaves out what is none. A single
-// string is an array of one.
-func texts(v any) []string {
-	if s, ok := toText(v); ok {
-		return []string{s}
-	}
-	array, _ := v.([]any)
-	var list []string
-	for _, item := range array {
-		if s, ok := toText(item); ok {
-			list = append(list, s)
-		}
-	}
-	return list
 }
 
 // toInt64 converts every integer type that a table can hold, from the wire or

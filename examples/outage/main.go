@@ -49,7 +49,7 @@ func run(ctx context.Context, length time.Duration) error {
 		return err
 	}
 	defer conn.Close()
-	orders := topology.WorkQueue{Name: "outage.orders", Bindings: []topology.Binding{{Exchange: exchange, Key: "order.#"}}, Waits: delay.Default()}
+	orders := topology.WorkQueue{Name: "outage.orders", Bindings: []topology.Binding{{Exchange: exchange, RoutingKey: "order.#"}}, Waits: delay.Default()}
 	if err := topology.Declare(ctx, conn, topology.Exchange{Name: exchange}, orders); err != nil {
 		return err
 	}
@@ -71,13 +71,13 @@ func run(ctx context.Context, length time.Duration) error {
 	}
 
 	// The shop publishes, or stores.
-	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
 	if err != nil {
 		return err
 	}
-	defer shop.Close()
+	defer publisher.Close()
 
-	// What was stored is published by a producer that stores nothing.
+	// A second producer, which stores nothing, publishes the stored orders.
 	forwarder, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func run(ctx context.Context, length time.Duration) error {
 	defer forwarder.Close()
 
 	t := newTally()
-	office, err := consumer.New(conn, orders, func(_ context.Context, d *consumer.Delivery) error {
+	worker, err := consumer.New(conn, orders, func(_ context.Context, d *consumer.Delivery) error {
 		t.arrive(d.ID)
 		return nil
 	}, consumer.Config{Concurrency: 16})
@@ -98,18 +98,18 @@ func run(ctx context.Context, length time.Duration) error {
 	defer services.Wait()
 	defer end()
 	services.Go(func() {
-		if err := letters.Forward(running, forwarder, store.ForwardConfig{Trace: store.ForwardTrace{Forwarded: t.forward}}); err != nil {
+		if err := letters.Forward(running, forwarder, store.ForwardConfig{Traces: []store.ForwardTrace{{Forwarded: t.forward}}}); err != nil {
 			log.Print("outage: ", err)
 		}
 	})
 	services.Go(func() {
-		if err := office.Run(running); err != nil {
+		if err := worker.Run(running); err != nil {
 			log.Print("outage: ", err)
 		}
 	})
 	services.Go(func() { t.show(running) })
 
-	takeOrders(ctx, shop, length, t)
+	takeOrders(ctx, publisher, length, t)
 	if err := t.settle(ctx, letters); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func run(ctx context.Context, length time.Duration) error {
 }
 
 // takeOrders publishes orders from all callers.
-func takeOrders(ctx context.Context, shop *producer.Producer, length time.Duration, t *tally) {
+func takeOrders(ctx context.Context, publisher *producer.Producer, length time.Duration, t *tally) {
 	var all sync.WaitGroup
 	for c := range callers {
 		all.Go(func() {
@@ -127,8 +127,8 @@ func takeOrders(ctx context.Context, shop *producer.Producer, length time.Durati
 			defer tick.Stop()
 			for i := 0; time.Since(t.began) < length && ctx.Err() == nil; i++ {
 				asked := time.Now()
-				receipt, err := shop.Publish(ctx, producer.Message{
-					Exchange: exchange, Key: "order.paid", ID: fmt.Sprintf("order-%d-%d", c, i), Body: []byte("one ticket"),
+				receipt, err := publisher.Publish(ctx, producer.Message{
+					Exchange: exchange, RoutingKey: "order.paid", ID: fmt.Sprintf("order-%d-%d", c, i), Body: []byte("one ticket"),
 				})
 				t.take(receipt, err, time.Since(asked))
 				<-tick.C

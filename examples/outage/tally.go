@@ -11,7 +11,7 @@ import (
 	"github.com/rehop/rehop/store"
 )
 
-// tally is what is known of each order.
+// tally follows each order.
 type tally struct {
 	began time.Time
 
@@ -32,7 +32,7 @@ func newTally() *tally {
 	}
 }
 
-// take notes what a customer was told.
+// take notes the answer to a customer.
 func (t *tally) take(r producer.Receipt, err error, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +50,8 @@ func (t *tally) take(r producer.Receipt, err error, took time.Duration) {
 	}
 }
 
-// forward notes what has left the store.
-func (t *tally) forward(l store.Letter, r producer.Receipt) {
+// forward notes an order that has left the store.
+func (t *tally) forward(_ context.Context, l store.Letter, r producer.Receipt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forwarded[l.Message.ID] = true
@@ -60,7 +60,7 @@ func (t *tally) forward(l store.Letter, r producer.Receipt) {
 	}
 }
 
-// arrive notes what the office has got.
+// arrive notes an order that the worker has handled.
 func (t *tally) arrive(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,7 +102,7 @@ func (t *tally) settle(ctx context.Context, letters *store.Store) error {
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
-			return t.report() // says what is missing
+			return t.report() // names the missing orders
 		}
 	}
 }

@@ -27,18 +27,18 @@ func main() {
 
 	orders := topology.WorkQueue{
 		Name:     "quickstart.orders",
-		Bindings: []topology.Binding{{Exchange: "quickstart", Key: "order.#"}},
+		Bindings: []topology.Binding{{Exchange: "quickstart", RoutingKey: "order.#"}},
 		Waits:    delay.Fixed(2*time.Second, 4), // delay.Default() is 1m, 5m, 10m, 20m
 	}
 	check(topology.Declare(ctx, conn, topology.Exchange{Name: "quickstart"}, orders))
 
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	check(err)
-	receipt, err := shop.Publish(ctx, producer.Message{Exchange: "quickstart", Key: "order.paid", Body: []byte("Anna, Berlin")})
+	receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "quickstart", RoutingKey: "order.paid", Body: []byte("Anna, Berlin")})
 	check(err)
 	log.Printf("message %s is safe: %s", receipt.ID, receipt.Place)
 
-	office, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
+	worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
 		log.Printf("attempt %d of %s: %s", d.Attempt, d.ID, d.Body)
 		if d.Attempt < 3 {
 			return errors.New("the printer is out of paper")
@@ -47,8 +47,8 @@ func main() {
 		return nil
 	}, consumer.Config{Concurrency: 16, Logger: slog.Default()})
 	check(err)
-	check(office.Run(ctx)) // until stop, or Ctrl-C
-	check(shop.Close())
+	check(worker.Run(ctx)) // until stop, or Ctrl-C
+	check(publisher.Close())
 	check(conn.Close())
 }
 

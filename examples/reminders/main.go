@@ -51,31 +51,31 @@ func main() {
 	check(topology.Declare(ctx, conn, topology.Delays{Grain: 10 * time.Millisecond, Max: time.Hour}, queue))
 
 	a := &agenda{due: map[string]time.Time{}, cancelled: map[string]bool{}, seen: map[string]bool{}, all: stop}
-	desk, err := consumer.New(conn, queue, a.remind, consumer.Config{Concurrency: 16})
+	worker, err := consumer.New(conn, queue, a.remind, consumer.Config{Concurrency: 16})
 	check(err)
 	ended := make(chan error, 1)
-	go func() { ended <- desk.Run(ctx) }()
+	go func() { ended <- worker.Run(ctx) }()
 
-	book, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	check(err)
 	began := time.Now()
 	for i := range reminders {
 		after := time.Second + time.Duration(rand.Int64N(int64(furthest-time.Second)))
 		id := fmt.Sprintf("reminder-%05d", i)
 		a.plan(id, time.Now().Add(after))
-		book.PublishAsync(ctx, producer.Message{ID: id, Key: queue.Name, Delay: after, Body: []byte("call Anna")}, func(_ producer.Receipt, err error) {
+		publisher.PublishAsync(ctx, producer.Message{ID: id, RoutingKey: queue.Name, Delay: after, Body: []byte("call Anna")}, func(_ producer.Receipt, err error) {
 			if err != nil && ctx.Err() == nil {
 				log.Print(err)
 			}
 		})
 	}
-	check(book.Flush(ctx))
+	check(publisher.Flush(ctx))
 	fmt.Printf("%d reminders are safe after %v; the furthest is due in %v\n", reminders, time.Since(began).Round(time.Millisecond), furthest)
 	a.cancel("reminder-00042")
 
 	check(<-ended) // until each has come, or Ctrl-C
 	a.report()
-	check(book.Close())
+	check(publisher.Close())
 	check(conn.Close())
 }
 

@@ -67,7 +67,7 @@ func (s summary) check(attempts int) error {
 	)
 }
 
-// fault names what is wrong, but not hundreds of it.
+// fault names the orders with a fault, but not hundreds of them.
 func fault(what string, which []string) error {
 	const most = 10
 	if len(which) == 0 {
@@ -90,7 +90,7 @@ func (r record) whereabouts() string {
 	case inWork:
 		return "in work"
 	case waiting:
-		return fmt.Sprintf("in wait %d", r.rung)
+		return fmt.Sprintf("in wait %d", r.waitNumber)
 	case deadLettered:
 		return "dead-lettered, no letter sent"
 	}

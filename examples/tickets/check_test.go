@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		{"a wait that is late is no fault", func(s *summary) { s.lateness = []time.Duration{time.Minute} }, ""},
 		{"a missing order is named, with its place", func(s *summary) {
 			r := &s.records[1]
-			r.endings, r.place, r.rung = nil, waiting, 3
+			r.endings, r.place, r.waitNumber = nil, waiting, 3
 		}, "orders missing (1): T-0002 (in wait 3)"},
 		{"a doubled order is named", func(s *summary) {
 			r := &s.records[0]
@@ -86,26 +86,26 @@ func TestLedger(t *testing.T) {
 	l.published(l.run + "T-2")
 
 	first := &consumer.Delivery{ID: l.run + "T-1", Attempt: 1}
-	l.received(first)
-	l.handled(first, errNoNetwork, 0)
-	l.settled(first, consumer.Settlement{Place: consumer.PlaceWait, Rung: 1})
+	l.received(t.Context(), first)
+	l.handled(t.Context(), first, errNoNetwork, 0)
+	l.settled(t.Context(), first, consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1})
 	if got, want := l.summary().stages(4), "published 2  in work  0  waiting 1/0/0/0      done   0  dead  0  letters  0"; got != want {
 		t.Errorf("after a failure: %q, want %q", got, want)
 	}
 	second := &consumer.Delivery{ID: l.run + "T-1", Attempt: 2}
-	l.received(second)
-	l.handled(second, nil, 0)
-	l.settled(second, consumer.Settlement{Place: consumer.PlaceDone})
+	l.received(t.Context(), second)
+	l.handled(t.Context(), second, nil, 0)
+	l.settled(t.Context(), second, consumer.Settlement{Disposition: consumer.DispositionDone})
 	if ended != 0 {
 		t.Errorf("allEnded was called while an order is open")
 	}
 
 	dead := &consumer.Delivery{ID: l.run + "T-2", Attempt: 1}
-	l.received(dead)
-	l.handled(dead, consumer.DeadLetter(errBadNumber), 0)
+	l.received(t.Context(), dead)
+	l.handled(t.Context(), dead, consumer.DeadLetter(errBadNumber), 0)
 	l.letterSent(letter{messageID: l.run + "T-2", reason: "permanent", attempts: 1})
 	// The letter can be faster than the hook.
-	l.settled(dead, consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: xdeath.CausePermanent})
+	l.settled(t.Context(), dead, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CausePermanent})
 
 	s := l.summary()
 	if got, want := s.stages(4), "published 2  in work  0  waiting 0/0/0/0      done   1  dead  1  letters  1"; got != want {
@@ -127,8 +127,8 @@ func TestLatenessOfDoubledAttempt(t *testing.T) {
 		l := newLedger([]Order{{ID: "T-1"}}, scaled(60), func() {}) // 1s, 5s, 10s, 20s
 		fail := func(attempt int) {
 			d := &consumer.Delivery{ID: l.run + "T-1", Attempt: attempt}
-			l.received(d)
-			l.handled(d, errNoNetwork, 0)
+			l.received(t.Context(), d)
+			l.handled(t.Context(), d, errNoNetwork, 0)
 		}
 		fail(1)
 		time.Sleep(300 * time.Millisecond)
@@ -159,8 +159,8 @@ func TestOfThisRun(t *testing.T) {
 	if got := consumer.OutcomeOf(err).Action; got != consumer.ActionDiscard || handled != 1 {
 		t.Errorf("a message of a former run: %v, handled %d times, want it discarded", got, handled)
 	}
-	l.received(former)
-	l.handled(former, err, 0)
+	l.received(t.Context(), former)
+	l.handled(t.Context(), former, err, 0)
 	if s := l.summary(); s.ended() != 0 || s.foreign != 1 {
 		t.Errorf("summary counts %d endings and %d of former runs, want 0 and 1", s.ended(), s.foreign)
 	}
@@ -206,5 +206,16 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("report lacks %q:\n%s", want, b.String())
 		}
+	}
+}
+
+// With -keep an order that is given up has ended, because nobody takes its letter.
+func TestAKeptLetterIsTheEndOfItsOrder(t *testing.T) {
+	ended := 0
+	l := newLedger([]Order{{ID: "T-1"}}, scaled(150), func() { ended++ })
+	l.keep = true
+	l.settled(t.Context(), &consumer.Delivery{ID: l.run + "T-1", Attempt: 5}, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted})
+	if s := l.summary(); ended != 1 || len(s.records[0].endings) != 1 || s.records[0].endings[0] != (ending{byLetter("exhausted"), 5}) {
+		t.Errorf("ended %d times: %+v", ended, s.records[0])
 	}
 }

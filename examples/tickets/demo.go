@@ -17,6 +17,7 @@ type demo struct {
 	conn   *connection.Conn
 	orders []Order
 	scale  int
+	keep   bool // the dead letters: nobody writes to the passengers
 	out    io.Writer
 	logger *slog.Logger
 }
@@ -25,36 +26,37 @@ var errTooLong = errors.New("the run took too long")
 
 // run returns nil if every order ended exactly once, and as it should.
 func (d demo) run(ctx context.Context) error {
-	desk := newDesk(d.conn.Server().Version, d.scale)
-	if err := desk.open(ctx, d.conn, d.out); err != nil {
+	setup := newSetup(d.conn.Server().Version, d.scale)
+	if err := setup.open(ctx, d.conn, d.out); err != nil {
 		return err
 	}
-	if err := desk.alone(ctx, d.conn); err != nil {
+	if err := setup.alone(ctx, d.conn); err != nil {
 		return err
 	}
 
-	waits := desk.waits
+	waits := setup.waits
 	limit := bound(waits)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, errTooLong)
 	defer cancel()
 	untilAllEnded, allEnded := context.WithCancel(ctx)
 	defer allEnded()
 	ledger := newLedger(d.orders, waits, allEnded)
+	ledger.keep = d.keep
 
 	stopProgress := startProgress(d.out, ledger)
 	// Published before the office opens, so that VIPs have somebody to pass. A
 	// service does both at once.
-	err := desk.publish(ctx, d.conn, d.orders, ledger)
+	err := setup.publish(ctx, d.conn, d.orders, ledger)
 	if err == nil {
 		network := operator{minute: time.Minute / time.Duration(d.scale)}
-		err = desk.serve(untilAllEnded, d.conn, network, ledger, d.logger)
+		err = setup.serve(untilAllEnded, d.conn, network, ledger, d.logger)
 	}
 	err = errors.Join(err, stopProgress())
 
 	result := ledger.summary()
 	switch {
 	case errors.Is(context.Cause(ctx), errTooLong):
-		// What is missing is named below.
+		// The check below names the missing orders.
 	case ctx.Err() != nil && result.ended() < len(d.orders):
 		return fmt.Errorf("interrupted: %d of %d orders have ended; what is left in the queues is thrown away by the next run",
 			result.ended(), len(d.orders))
@@ -71,12 +73,17 @@ func (d demo) run(ctx context.Context) error {
 		}
 		return err
 	}
-	n, err := desk.leftovers(ctx, d.conn)
+	n, err := setup.leftovers(ctx, d.conn, d.keep)
 	if err != nil {
 		return err
 	}
 	if n > 0 {
 		return fmt.Errorf("every order has ended, but %d messages are left in the queues", n)
+	}
+	if d.keep {
+		if _, err := fmt.Fprintf(d.out, "\nthe dead letters are left in %s\n", setup.letters.Name); err != nil {
+			return err
+		}
 	}
 	_, err = fmt.Fprintf(d.out, "\nall %d orders ended exactly once, VIPs came first, and no wait was cut short\n", len(d.orders))
 	return err

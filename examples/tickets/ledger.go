@@ -17,6 +17,8 @@ import (
 // ledger follows every order of one run through the office. It hears of them by
 // the consumer's trace hooks, and knows when all have ended.
 type ledger struct {
+	keep bool // an order ends as a dead letter, which stays
+
 	run      string // begins the message ids of this run
 	waits    delay.Schedule
 	allEnded func()
@@ -32,14 +34,14 @@ type ledger struct {
 	foreign  int                  // messages of former runs
 }
 
-// record is what is known of one order.
+// record is the story of one order.
 type record struct {
-	order    Order
-	place    place
-	rung     int       // of waiting, from 1
-	start    int       // 1 if its first attempt was the first of all orders, and so on
-	failures []failure // whose next attempt has not come yet
-	endings  []ending  // one, if all is well
+	order      Order
+	place      place
+	waitNumber int       // of waiting, from 1
+	start      int       // 1 if its first attempt was the first of all orders, and so on
+	failures   []failure // whose next attempt has not come yet
+	endings    []ending  // one, if all is well
 }
 
 // failure is a failed attempt.
@@ -153,7 +155,7 @@ func (l *ledger) fellBack(messageID string) {
 	})
 }
 
-func (l *ledger) received(d *consumer.Delivery) {
+func (l *ledger) received(ctx context.Context, d *consumer.Delivery) context.Context {
 	now := time.Now()
 	l.with(d.ID, func(r *record) {
 		if r.start == 0 {
@@ -170,9 +172,10 @@ func (l *ledger) received(d *consumer.Delivery) {
 		}
 		r.place = inWork
 	})
+	return ctx
 }
 
-func (l *ledger) handled(d *consumer.Delivery, err error, _ time.Duration) {
+func (l *ledger) handled(_ context.Context, d *consumer.Delivery, err error, _ time.Duration) {
 	now := time.Now()
 	l.with(d.ID, func(r *record) {
 		outcome := consumer.OutcomeOf(err)
@@ -193,30 +196,33 @@ func (l *ledger) waitAfter(o consumer.Outcome, attempt int) time.Duration {
 		wait, _ := l.waits.After(attempt) // without one there is nothing to wait for
 		return wait
 	}
-	if rung, ok := l.waits.AtLeast(o.After); ok {
-		return l.waits[rung-1]
+	if waitNumber, ok := l.waits.AtLeast(o.After); ok {
+		return l.waits[waitNumber-1]
 	}
 	return o.After
 }
 
-func (l *ledger) settled(d *consumer.Delivery, s consumer.Settlement) {
+func (l *ledger) settled(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
 	l.with(d.ID, func(r *record) {
-		if s.Place == consumer.PlaceDeadLetter {
+		if s.Disposition == consumer.DispositionDeadLetter {
 			l.causes[s.Cause]++
+			if l.keep {
+				l.end(r, ending{byLetter(string(s.Cause)), d.Attempt})
+			}
 		}
 		if r.place != inWork {
 			return // its letter was faster than this hook
 		}
-		switch s.Place {
-		case consumer.PlaceDone:
+		switch s.Disposition {
+		case consumer.DispositionDone:
 			r.place = done
-		case consumer.PlaceDeadLetter:
+		case consumer.DispositionDeadLetter:
 			r.place = deadLettered
-		case consumer.PlaceWait:
-			if s.Rung > 0 { // 0: the broker chose, and did not say which
-				r.place, r.rung = waiting, s.Rung
+		case consumer.DispositionWait:
+			if s.WaitNumber > 0 { // 0: the broker chose, and did not say which
+				r.place, r.waitNumber = waiting, s.WaitNumber
 			}
-		case consumer.PlaceQueue:
+		case consumer.DispositionRequeued:
 			r.place = queued
 		}
 	})

@@ -1,6 +1,6 @@
 // Tickets is a railway's ticket office. It publishes 200 paid orders and sends
-// each passenger an SMS by an operator who is slow and often fails: what failed
-// waits and comes back, four times, and whom no SMS can reach gets a letter. At
+// each passenger an SMS by an operator who is slow and often fails. A failed order
+// waits and comes back, four times. A passenger whom no SMS can reach gets a letter. At
 // the end it prints a table, and fails unless every order ended exactly once.
 package main
 
@@ -21,6 +21,7 @@ import (
 func main() {
 	scale := flag.Int("scale", defaultScale, "divide the waits 1m, 5m, 10m and 20m by this, 1 to 600")
 	realWaits := flag.Bool("real", false, "wait 1m, 5m, 10m and 20m")
+	keep := flag.Bool("keep", false, "leave the dead letters in their queue, to be looked at")
 	verbose := flag.Bool("v", false, "log what the SDK does to standard error")
 	flag.Parse()
 	if *realWaits {
@@ -35,14 +36,14 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second Ctrl-C does not wait
-	if err := run(ctx, *scale, os.Stdout, logger); err != nil {
+	if err := run(ctx, *scale, *keep, os.Stdout, logger); err != nil {
 		fmt.Fprintln(os.Stderr, "tickets:", err)
 		os.Exit(1)
 	}
 }
 
-// run checks what it is given, connects, and runs the demo.
-func run(ctx context.Context, scale int, out io.Writer, logger *slog.Logger) error {
+// run checks its flags, connects, and runs the demo.
+func run(ctx context.Context, scale int, keep bool, out io.Writer, logger *slog.Logger) error {
 	if scale < 1 || scale > 600 {
 		return fmt.Errorf("-scale is %d, want 1 to 600", scale)
 	}
@@ -58,6 +59,6 @@ func run(ctx context.Context, scale int, out io.Writer, logger *slog.Logger) err
 	if err != nil {
 		return err
 	}
-	demo := demo{conn: conn, orders: orders, scale: scale, out: out, logger: logger}
+	demo := demo{conn: conn, orders: orders, scale: scale, keep: keep, out: out, logger: logger}
 	return errors.Join(demo.run(ctx), conn.Close())
 }

@@ -14,21 +14,21 @@ import (
 	"github.com/rehop/rehop/consumer"
 )
 
-// office holds the two handlers: what a service writes itself.
+// office holds the two handlers. A service writes such handlers itself.
 type office struct {
 	operator operator
-	post     func(letter) // takes what is sent instead of an SMS
+	post     func(letter) // takes the letters that replace an SMS
 }
 
 // serve handles the orders, and the dead letters among them, until ctx ends.
-func (d desk) serve(ctx context.Context, conn *connection.Conn, o operator, l *ledger, logger *slog.Logger) error {
+func (d setup) serve(ctx context.Context, conn *connection.Conn, o operator, l *ledger, logger *slog.Logger) error {
 	office := office{operator: o, post: l.letterSent}
 	sms, err := consumer.New(conn, d.sms, l.ofThisRun(office.sendSMS), consumer.Config{
 		Concurrency:    16,
 		HandlerTimeout: 5 * time.Second,
 		DrainTimeout:   5 * time.Second,
 		Logger:         logger,
-		Trace:          l.trace(),
+		Traces:         []consumer.Trace{l.trace()},
 	})
 	if err != nil {
 		return err
@@ -48,6 +48,9 @@ func (d desk) serve(ctx context.Context, conn *connection.Conn, o operator, l *l
 	var errs [2]error
 	var running sync.WaitGroup
 	for i, c := range []*consumer.Consumer{sms, letters} {
+		if c == letters && l.keep {
+			continue
+		}
 		running.Go(func() {
 			defer cancel()
 			errs[i] = c.Run(ctx)

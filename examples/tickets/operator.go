@@ -71,7 +71,7 @@ func moodFor(id string) mood {
 
 var phoneNumber = regexp.MustCompile(`^\+[1-9]( ?[0-9]){9,14}$`)
 
-// answer returns what the operator says to an attempt; nil: the SMS was sent.
+// answer returns the operator's answer to an attempt; nil: the SMS was sent.
 func (o operator) answer(order Order, attempt int) error {
 	if !phoneNumber.MatchString(order.Phone) {
 		return fmt.Errorf("%q: %w", order.Phone, errBadNumber)

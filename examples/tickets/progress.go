@@ -16,7 +16,7 @@ func (s summary) stages(waits int) string {
 	for _, r := range s.records {
 		at[r.place]++
 		if r.place == waiting {
-			waitingAt[r.rung-1]++
+			waitingAt[r.waitNumber-1]++
 		}
 	}
 	return fmt.Sprintf("published %d  in work %2d  waiting %-11s  done %3d  dead %2d  letters %2d",
@@ -51,7 +51,7 @@ func showProgress(ctx context.Context, out io.Writer, l *ledger) error {
 	show := func() error {
 		line := fmt.Sprintf("%3.0fs  %s", time.Since(start).Seconds(), l.summary().stages(len(l.waits)))
 		if terminal {
-			// Back to the first column; clear what a longer line left.
+			// Back to the first column; clear the rest of a longer line.
 			_, err := fmt.Fprintf(out, "\r%s\x1b[K", line)
 			return err
 		}

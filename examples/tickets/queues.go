@@ -13,7 +13,7 @@ import (
 
 // alone returns an error if somebody consumes the orders already: two runs at
 // once would throw away each other's messages.
-func (d desk) alone(ctx context.Context, conn *connection.Conn) error {
+func (d setup) alone(ctx context.Context, conn *connection.Conn) error {
 	for _, q := range d.queues {
 		work, err := look(ctx, conn, q.Name)
 		if err != nil {
@@ -26,20 +26,19 @@ func (d desk) alone(ctx context.Context, conn *connection.Conn) error {
 	return nil
 }
 
-// leftovers returns how many messages the work queues, their waits and their
-// dead-letter queue still hold.
-func (d desk) leftovers(ctx context.Context, conn *connection.Conn) (int, error) {
+// leftovers returns how many messages the work queues, their waits and, unless the dead
+// letters are kept, their dead-letter queue still hold.
+func (d setup) leftovers(ctx context.Context, conn *connection.Conn, keep bool) (int, error) {
 	plan, err := topology.NewPlan(conn.Server().Version, d.exchange, d.sms)
 	if err != nil {
 		return 0, err
 	}
-	var names []string
-	for _, q := range plan.Queues {
-		names = append(names, q.Name)
-	}
-	queues, err := look(ctx, conn, names...)
+	queues, err := look(ctx, conn, plan.Queues()...)
 	messages := 0
 	for _, q := range queues {
+		if keep && q.Name == d.letters.Name {
+			continue
+		}
 		messages += q.Messages
 	}
 	return messages, err

@@ -11,8 +11,8 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// desk is everything that the ticket office has on the broker.
-type desk struct {
+// setup is everything that the ticket office has on the broker.
+type setup struct {
 	exchange topology.Exchange
 	sms      orderQueue
 	queues   []topology.WorkQueue // that sms consists of
@@ -20,32 +20,32 @@ type desk struct {
 	waits    delay.Schedule
 	vips     string // how VIPs come first
 
-	// unsent takes what the producer cannot get into any queue.
+	// unsent takes the orders that the producer cannot get into any queue.
 	unsent topology.DeadLetterQueue
 }
 
-// orderQueue is what is declared for the orders and read by the office: a
+// orderQueue is declared for the orders and read by the office: a
 // topology.WorkQueue or topology.Lanes.
 type orderQueue interface {
 	topology.Spec
 	topology.Source
 }
 
-// newDesk chooses what fits a broker of version v. Another scale is another
-// desk, because a queue keeps its arguments, and so its waits, while it lives.
-func newDesk(v connection.Version, scale int) desk {
+// newSetup chooses what fits a broker of version v. Another scale is another
+// setup, because a queue keeps its arguments, and so its waits, while it lives.
+func newSetup(v connection.Version, scale int) setup {
 	name := "tickets"
 	if scale != defaultScale {
 		name = fmt.Sprintf("tickets-%d", scale)
 	}
-	d := desk{
+	d := setup{
 		exchange: topology.Exchange{Name: name},
 		waits:    scaled(scale),
 		unsent:   topology.DeadLetterQueue{Name: name + ".unsent", Exchange: name + ".unsent"},
 	}
-	bindings := []topology.Binding{{Exchange: name, Key: "order.#"}}
+	bindings := []topology.Binding{{Exchange: name, RoutingKey: "order.#"}}
 	if v.AtLeast(4, 3) {
-		one := topology.WorkQueue{Name: name + ".sms", Bindings: bindings, Waits: d.waits, Priority: topology.PriorityNative}
+		one := topology.WorkQueue{Name: name + ".sms", Bindings: bindings, Waits: d.waits, NativePriority: true}
 		d.sms, d.queues = one, []topology.WorkQueue{one}
 		d.vips = "native: the quorum queues of this broker have strict levels"
 	} else {
@@ -63,12 +63,12 @@ func newDesk(v connection.Version, scale int) desk {
 	return d
 }
 
-func (d desk) specs() []topology.Spec {
+func (d setup) specs() []topology.Spec {
 	return []topology.Spec{d.exchange, d.sms, d.unsent}
 }
 
-// open declares the desk and prints what was chosen, and why.
-func (d desk) open(ctx context.Context, conn *connection.Conn, out io.Writer) error {
+// open declares the setup and prints the chosen engines, and why.
+func (d setup) open(ctx context.Context, conn *connection.Conn, out io.Writer) error {
 	plan, err := topology.DeclarePlan(ctx, conn, d.specs()...)
 	if err != nil {
 		return err

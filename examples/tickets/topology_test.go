@@ -16,7 +16,7 @@ func TestDeskFitsBroker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := newDesk(v, defaultScale)
+		d := newSetup(v, defaultScale)
 		if _, err := topology.NewPlan(v, d.specs()...); err != nil {
 			t.Errorf("broker %s: %v", version, err)
 		}

@@ -16,6 +16,8 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -24,13 +26,13 @@ var waits = delay.Schedule{time.Second, 2 * time.Second}
 
 var (
 	errFailed = errors.New("failed on purpose")
-	done      = consumer.Settlement{Place: consumer.PlaceDone}
-	requeued  = consumer.Settlement{Place: consumer.PlaceQueue}
-	exhausted = consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted}
+	done      = consumer.Settlement{Disposition: consumer.DispositionDone}
+	requeued  = consumer.Settlement{Disposition: consumer.DispositionRequeued}
+	exhausted = consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}
 )
 
-func wait(rung int) consumer.Settlement {
-	return consumer.Settlement{Place: consumer.PlaceWait, Rung: rung}
+func wait(waitNumber int) consumer.Settlement {
+	return consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: waitNumber}
 }
 
 // book is an account with a message that is safe, and verbs for its life.
@@ -248,7 +250,7 @@ func TestDue(t *testing.T) {
 		"failed":      {2, errFailed, true, 2 * time.Second},
 		"exhausted":   {3, errFailed, true, 0},
 		"retry after": {1, consumer.RetryAfter(time.Minute, errFailed), true, time.Minute},
-		"held":        {1, consumer.Requeue(errFailed), true, -1},
+		"held":        {1, consumer.Unavailable(errFailed), true, -1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -278,18 +280,18 @@ func TestAdapters(t *testing.T) {
 	})
 	for attempt, said := range []consumer.Settlement{wait(1), done} {
 		d := &consumer.Delivery{ID: id, Attempt: attempt + 1, Redelivered: attempt == 1, Headers: amqp.Table{callHeader: int64(3)}}
-		a.Trace().Received(d)
+		a.Trace().Received(t.Context(), d)
 		if err := handler(t.Context(), d); (err == nil) != (attempt == 1) {
 			t.Errorf("the handler returned %v", err)
 		}
-		a.Trace().Settled(d, said)
+		a.Trace().Settled(t.Context(), d, said)
 	}
 	letter := &consumer.Delivery{ID: id, History: xdeath.History{Failure: xdeath.Failure{Cause: xdeath.CausePermanent}, FinalAttempts: 2}}
 	if err := a.Letters(t.Context(), letter); err != nil {
 		t.Error(err)
 	}
-	for _, queue := range []string{w.DeadLetterQueue().Name, w.WaitQueue(1)} {
-		m := amqp.Delivery{MessageId: id, Headers: amqp.Table{xdeath.HeaderQueue: "orders", xdeath.HeaderAttempts: int64(1)}}
+	for _, queue := range []string{w.DeadLetterQueue().Name, route.WaitQueue(w.Name, 1)} {
+		m := amqp.Delivery{MessageId: id, Headers: amqp.Table{header.Queue: "orders", header.Attempts: int64(1)}}
 		if err := a.Lies(w, queue, m); err != nil {
 			t.Error(err)
 		}

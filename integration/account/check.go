@@ -17,13 +17,20 @@ func (a *Account) Check() error { return errors.Join(a.CheckAttempts(), a.CheckS
 // CheckAttempts is the part of Check about attempts, and about messages that
 // are none of ours.
 func (a *Account) CheckAttempts() error {
+	return a.CheckAttemptsBut(func(r Run) time.Time { return r.Due })
+}
+
+// CheckAttemptsBut is CheckAttempts for a test that takes waits away. A message that
+// was nacked to a wait which is missing waits as long as the next process thinks right. due
+// says, of a run that has failed, before which time the next attempt must not begin.
+func (a *Account) CheckAttemptsBut(due func(r Run) time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var faults []error
 	for _, s := range a.strange {
 		faults = append(faults, errors.New(s))
 	}
-	return a.check(faults, func(h *history) []string { return h.attempts(len(a.waits), a.tick) })
+	return a.check(faults, func(h *history) []string { return h.attempts(len(a.waits), a.tick, due) })
 }
 
 // CheckSaid is the part of Check about what was said of deliveries.
@@ -31,7 +38,7 @@ func (a *Account) CheckSaid() error {
 	return a.CheckSaidBut(func(time.Time, consumer.Settlement) bool { return false })
 }
 
-// CheckSaidBut is CheckSaid for a test that takes parts of the ladder away. A nack
+// CheckSaidBut is CheckSaid for a test that takes parts of the wiring away. A nack
 // has no confirm, so nobody is told that it has led to the dead-letter queue. strays
 // says whether this may have become of what was said at a time to wait: the letter
 // that the broker has made of it is then as good as the wait.
@@ -72,7 +79,7 @@ const brokerTick = time.Millisecond
 //     each have a count of their own, so there it holds only that nothing begins
 //     before what comes before it;
 //   - a message that waits has headers that count the attempts it has had.
-func (h *history) attempts(waits int, tick time.Duration) (faults []string) {
+func (h *history) attempts(waits int, tick time.Duration, dueOf func(r Run) time.Time) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	began := map[int]time.Time{} // when an attempt first began
 	due := map[int]time.Time{}   // when the one after it was first due
@@ -88,8 +95,11 @@ func (h *history) attempts(waits int, tick time.Duration) (faults []string) {
 		if at, ok := began[r.Attempt]; !ok || r.Began.Before(at) {
 			began[r.Attempt] = r.Began
 		}
-		if at, ok := due[r.Attempt]; r.Failed && !r.Due.IsZero() && (!ok || r.Due.Before(at)) {
-			due[r.Attempt] = r.Due
+		if !r.Failed || r.Due.IsZero() {
+			continue
+		}
+		if at, ok := due[r.Attempt]; !ok || dueOf(r).Before(at) {
+			due[r.Attempt] = dueOf(r)
 		}
 	}
 	for attempt := 2; attempt <= highest; attempt++ {
@@ -119,7 +129,7 @@ func (h *history) late(r Run) bool {
 		return other.Attempt == r.Attempt && other.Redelivered && other.By != r.By && other.Began.Before(r.Began)
 	}
 	givenBack := func(c claim) bool {
-		return c.attempt == r.Attempt && c.Place == consumer.PlaceQueue && !c.at.Before(r.Began)
+		return c.attempt == r.Attempt && c.Disposition == consumer.DispositionRequeued && !c.at.Before(r.Began)
 	}
 	return slices.ContainsFunc(h.runs, again) && slices.ContainsFunc(h.claims, givenBack)
 }
@@ -133,25 +143,25 @@ func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) 
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	said := map[int]int{} // how often an attempt was said to be done
 	for _, c := range h.claims {
-		switch c.Place {
-		case consumer.PlaceDone:
+		switch c.Disposition {
+		case consumer.DispositionDone:
 			said[c.attempt]++
 			if n := h.handled(c.attempt); said[c.attempt] > n {
 				fault("said to be done in attempt %d %d times, which succeeded %d times", c.attempt, said[c.attempt], n)
 			}
-		case consumer.PlaceWait:
+		case consumer.DispositionWait:
 			if !h.seenAfterWait(c) && (!h.strayed(c) || !strays(c.at, c.Settlement)) {
 				fault("said to be in a wait after attempt %d, and neither came back as the next nor is in a wait", c.attempt)
 			}
-		case consumer.PlaceDeadLetter:
+		case consumer.DispositionDeadLetter:
 			if !slices.ContainsFunc(h.ends, func(e End) bool {
 				return e.Place == Letter && (c.Cause == "" || e.Cause == c.Cause && e.Attempt == c.attempt)
 			}) {
 				fault("said to be a letter, %s, after attempt %d, and none was found", c.Cause, c.attempt)
 			}
-		case consumer.PlaceQueue:
+		case consumer.DispositionRequeued:
 		default:
-			fault("said to be at place %d", c.Place)
+			fault("said to be at place %d", c.Disposition)
 		}
 	}
 	return faults
@@ -165,6 +175,22 @@ func (h *history) strayed(c claim) bool {
 		return e.Place == Letter && e.Cause == xdeath.CauseRejected && e.Attempt == c.attempt ||
 			e.Place == Queue && e.Attempt == c.attempt-1
 	})
+}
+
+// snoozed returns how often a message was said to be put off in an attempt.
+func (h *history) snoozed(attempt int) (n int) {
+	for _, c := range h.claims {
+		n += count(c.attempt == attempt && c.Snoozed)
+	}
+	return n
+}
+
+// ran returns how many runs of an attempt there were.
+func (h *history) ran(attempt int) (n int) {
+	for _, r := range h.runs {
+		n += count(r.Attempt == attempt)
+	}
+	return n
 }
 
 // handled returns how many runs of an attempt have succeeded.
@@ -181,12 +207,9 @@ func (h *history) handled(attempt int) (n int) {
 // a letter. If not, what was said to wait then had not run: it was not due yet, goes
 // to an earlier wait than a failure, and may have come back before that was said.
 func (h *history) mayWait(attempt int) bool {
-	left := 0
-	for _, r := range h.runs {
-		left += count(r.Attempt == attempt)
-	}
+	left := h.ran(attempt)
 	for _, c := range h.claims {
-		left -= count(c.attempt == attempt && (c.Place == consumer.PlaceDone || c.Place == consumer.PlaceDeadLetter))
+		left -= count(c.attempt == attempt && (c.Disposition == consumer.DispositionDone || c.Disposition == consumer.DispositionDeadLetter))
 	}
 	return left > 0
 }
@@ -202,10 +225,14 @@ func count(b bool) int {
 // its wait, or in it. Where the claim spent no attempt, because the message was
 // not due yet when it came back, it comes back as the same attempt. Which claim is
 // of which copy cannot be told of a doubled message: there a later claim about the
-// same attempt is enough.
+// same attempt is enough. A message that was put off comes back as the same attempt too,
+// perhaps after several waits.
 func (h *history) seenAfterWait(c claim) bool {
+	if n := h.snoozed(c.attempt); n > 0 && h.ran(c.attempt) > n {
+		return true
+	}
 	next := c.attempt
-	if (c.Rung >= c.attempt || h.mayWait(c.attempt)) && slices.ContainsFunc(h.runs, func(r Run) bool { return r.Attempt == c.attempt && !r.Began.After(c.at) }) {
+	if !c.Snoozed && (c.WaitNumber >= c.attempt || h.mayWait(c.attempt)) && slices.ContainsFunc(h.runs, func(r Run) bool { return r.Attempt == c.attempt && !r.Began.After(c.at) }) {
 		next++
 	}
 	later := func(o claim) bool { return o.attempt == c.attempt && o.at.After(c.at) }

@@ -92,7 +92,7 @@ func TestCheck(t *testing.T) {
 			b.Letter(b.id, xdeath.CauseExpired, 0, 1, false)
 		}, ""},
 		"nacked, and the broker says why": {func(b book) {
-			b.handle(1, errFailed, consumer.Settlement{Place: consumer.PlaceDeadLetter})
+			b.handle(1, errFailed, consumer.Settlement{Disposition: consumer.DispositionDeadLetter})
 			b.Letter(b.id, xdeath.CauseRejected, 0, 1, false)
 		}, ""},
 		"attempt beyond the schedule": {func(b book) { b.handle(4, nil, done) }, "attempt 4, want 1 to 3"},
@@ -149,7 +149,7 @@ func TestCheck(t *testing.T) {
 			b.Said(b.id, 1, wait(1))
 			time.Sleep(time.Second)
 			b.Received(b.id)
-			b.Said(b.id, 1, consumer.Settlement{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted})
+			b.Said(b.id, 1, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted})
 			b.Letter(b.id, xdeath.CauseExhausted, 1, 1, false)
 		}, ""},
 		"said to wait, and is a letter": {func(b book) {

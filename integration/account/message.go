@@ -72,7 +72,7 @@ func (m *message) unfold(start time.Time) *history {
 	return &history{
 		calls: 1, safe: true,
 		runs:   []Run{{Attempt: 1, Call: 1, Began: at, Ended: at}},
-		claims: []claim{{at: at, attempt: 1, Settlement: consumer.Settlement{Place: consumer.PlaceDone}}},
+		claims: []claim{{at: at, attempt: 1, Settlement: consumer.Settlement{Disposition: consumer.DispositionDone}}},
 		ends:   []End{{Place: Handled, At: at, Attempt: 1, Call: 1}},
 	}
 }
@@ -91,7 +91,7 @@ func (h *history) isOrdinary() bool {
 	}
 	r := h.runs[0]
 	return r.Attempt == 1 && r.Call == 1 && !r.Redelivered && r.By == "" && !r.Failed &&
-		h.ends[0].Place == Handled && h.claims[0].attempt == 1 && h.claims[0].Place == consumer.PlaceDone
+		h.ends[0].Place == Handled && h.claims[0].attempt == 1 && h.claims[0].Disposition == consumer.DispositionDone
 }
 
 func (h *history) String() string {
@@ -132,12 +132,12 @@ func (h *history) String() string {
 
 func (c claim) String() string {
 	switch {
-	case c.Place == consumer.PlaceWait && c.Rung > 0:
-		return fmt.Sprintf("wait %d", c.Rung)
-	case c.Place == consumer.PlaceDeadLetter:
+	case c.Disposition == consumer.DispositionWait && c.WaitNumber > 0:
+		return fmt.Sprintf("wait %d", c.WaitNumber)
+	case c.Disposition == consumer.DispositionDeadLetter:
 		return "dead letter, " + string(c.Cause)
 	}
-	return c.Place.String()
+	return c.Disposition.String()
 }
 
 func (e End) String() string {

@@ -64,7 +64,7 @@ func Due(waits delay.Schedule, attempt int, err error, now time.Time) (due time.
 		return time.Time{}, false
 	case consumer.ActionRetryAfter:
 		return now.Add(o.After), true
-	case consumer.ActionRequeue:
+	case consumer.ActionHold, consumer.ActionSnooze:
 		return time.Time{}, true // and the same attempt once more
 	}
 	wait, _ := waits.After(attempt)
@@ -96,7 +96,7 @@ func (a *Account) Lies(w topology.WorkQueue, queue string, m amqp.Delivery) erro
 // Trace returns hooks that note what is said of deliveries.
 func (a *Account) Trace() consumer.Trace {
 	return consumer.Trace{
-		Received: func(d *consumer.Delivery) { a.Received(d.ID) },
-		Settled:  func(d *consumer.Delivery, s consumer.Settlement) { a.Said(d.ID, d.Attempt, s) },
+		Received: func(ctx context.Context, d *consumer.Delivery) context.Context { a.Received(d.ID); return ctx },
+		Settled:  func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) { a.Said(d.ID, d.Attempt, s) },
 	}
 }

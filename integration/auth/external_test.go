@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/internal/transport"
 	_ "github.com/rehop/rehop/xdeath" // sets the functions of copies
 )
 
@@ -32,8 +33,8 @@ func TestTheCertificateIsTheLogin(t *testing.T) {
 			t.Errorf("URL is %s, which names a user that is not there", got)
 		}
 		s := session(t, c, connection.Publish)
-		if s.User() != "" {
-			t.Errorf("User is %q; only the broker knows it", s.User())
+		if transport.Inside.Session(s).User() != "" {
+			t.Errorf("User is %q; only the broker knows it", transport.Inside.Session(s).User())
 		}
 
 		t.Run("no such user", func(t *testing.T) {
@@ -64,14 +65,14 @@ func othersCopies(t *testing.T, n *node, carols *connection.Conn) {
 		if original.UserId != user {
 			t.Fatalf("user-id is %q, want %q", original.UserId, user)
 		}
-		put(t, s, copies.Retry(original, copies.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: s.User()}))
+		put(t, s, copies.Retry(original, copies.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: transport.Inside.Session(s).User()}))
 		if got := get(t, s); got.UserId != "" || got.Headers["x-rehop-user-id"] != user {
 			t.Errorf("the copy of %s's message has user-id %q and headers %v", user, got.UserId, got.Headers)
 		}
 	}
-	put(t, guests, amqp.Publishing{UserId: guests.User()})
+	put(t, guests, amqp.Publishing{UserId: transport.Inside.Session(guests).User()})
 	original := get(t, guests)
-	put(t, guests, copies.Retry(original, copies.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: guests.User()}))
+	put(t, guests, copies.Retry(original, copies.RetryCopy{Queue: "external", Attempts: 1, At: time.Now(), User: transport.Inside.Session(guests).User()}))
 	if got := get(t, guests); got.UserId != "guest" {
 		t.Errorf("a copy of our own message has user-id %q", got.UserId)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // A Credentials function that misbehaves costs tries, and never more.
@@ -43,7 +44,7 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 				t.Parallel()
 				var calls atomic.Int32
 				var mu sync.Mutex
-				var tries []connection.Try
+				var tries []connection.DialAttempt
 				c := open(t, connection.Config{
 					URLs: []string{n.url()}, DialTimeout: 4 * time.Second, OpenTimeout: patience,
 					Credentials: func(ctx context.Context) (connection.Credentials, error) {
@@ -52,11 +53,11 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 						}
 						return good, nil
 					},
-					Trace: connection.Trace{Try: func(try connection.Try) {
+					Traces: []connection.Trace{{DialAttempt: func(try connection.DialAttempt) {
 						mu.Lock()
 						defer mu.Unlock()
 						tries = append(tries, try)
-					}},
+					}}},
 				})
 				session(t, c, connection.Consume)
 				mu.Lock()
@@ -147,8 +148,8 @@ func TestRenewalThatFailsIsTriedOn(t *testing.T) {
 				if took := time.Since(began); took < 750*time.Millisecond { // the shortest pauses there are
 					t.Errorf("%d calls within %v: a hot loop", calls.Load(), took)
 				}
-				if s.Err() != nil || s.User() != "guest" {
-					t.Errorf("lost: %v, user %q", s.Err(), s.User())
+				if s.Err() != nil || transport.Inside.Session(s).User() != "guest" {
+					t.Errorf("lost: %v, user %q", s.Err(), transport.Inside.Session(s).User())
 				}
 			})
 		}
@@ -198,7 +199,7 @@ func TestBothSocketsAskConcurrently(t *testing.T) {
 			},
 		})
 		var wg sync.WaitGroup
-		for _, use := range []connection.Use{connection.Publish, connection.Consume} {
+		for _, use := range []connection.Role{connection.Publish, connection.Consume} {
 			wg.Go(func() {
 				if _, err := c.Session(t.Context(), use); err != nil {
 					t.Error(err)

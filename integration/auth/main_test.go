@@ -303,7 +303,7 @@ func refused(t *testing.T, cfg connection.Config, class connection.Class) error 
 	return err
 }
 
-func session(t *testing.T, c *connection.Conn, use connection.Use) *connection.Session {
+func session(t *testing.T, c *connection.Conn, use connection.Role) *connection.Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

@@ -57,13 +57,13 @@ func TestThePausesOfTheUser(t *testing.T) {
 		var tries atomic.Int32
 		c := open(t, connection.Config{
 			URLs: []string{n.as("nobody", "x")}, Lazy: true,
-			Pause: func(failures int) time.Duration {
+			Backoff: func(failures int) time.Duration {
 				if failures == 3 {
 					return -1
 				}
 				return 10 * time.Millisecond
 			},
-			Trace: connection.Trace{Try: func(connection.Try) { tries.Add(1) }},
+			Traces: []connection.Trace{{DialAttempt: func(connection.DialAttempt) { tries.Add(1) }}},
 		})
 		for round := int32(1); round <= 2; round++ {
 			_, err := c.Session(t.Context(), connection.Consume)

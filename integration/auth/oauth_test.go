@@ -17,6 +17,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // issuer signs tokens as an OAuth 2 server does.
@@ -167,10 +168,10 @@ func TestRenewedTokensKeepTheConnection(t *testing.T) {
 			t.Fatalf("lost: %v", err)
 		case <-time.After(3*life + life/2):
 		}
-		for _, use := range []connection.Use{connection.Publish, connection.Consume} {
+		for _, use := range []connection.Role{connection.Publish, connection.Consume} {
 			s := session(t, c, use)
-			if s.Generation() != 1 {
-				t.Errorf("generation %d of %v, want 1", s.Generation(), use)
+			if transport.Inside.Session(s).Generation() != 1 {
+				t.Errorf("generation %d of %v, want 1", transport.Inside.Session(s).Generation(), use)
 			}
 			// Of another queue, because older brokers remember what was allowed.
 			if err := declare(t, s, "renewing-"+use.String()); err != nil {
@@ -241,7 +242,7 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 				if n.atLeast(4, 3) {
 					want = 2
 				}
-				if g := c.State(connection.Consume).Generation; g != want {
+				if g := transport.Inside.Session(session(t, c, connection.Consume)).Generation(); g != want {
 					t.Errorf("generation %d, want %d", g, want)
 				}
 			})
@@ -294,7 +295,7 @@ func TestARenewedTokenWithFewerRights(t *testing.T) {
 			t.Logf("publish: %v", err)
 			says(t, err, "write access to exchange 'amq.default' in vhost '/' refused for user 'shrinking'")
 		}
-		if g := c.State(connection.Consume).Generation; g != 1 {
+		if g := transport.Inside.Session(session(t, c, connection.Consume)).Generation(); g != 1 {
 			t.Errorf("generation %d: fewer rights are no reason to lose the connection", g)
 		}
 
@@ -316,8 +317,8 @@ func TestTheUserIsThatOfTheToken(t *testing.T) {
 				credentials.User = user
 				return credentials, err
 			}})
-			if s := session(t, c, connection.Consume); s.User() != user {
-				t.Errorf("User is %q", s.User())
+			if s := session(t, c, connection.Consume); transport.Inside.Session(s).User() != user {
+				t.Errorf("User is %q", transport.Inside.Session(s).User())
 			}
 			for line := range strings.Lines(n.ctl(t, "list_connections", "user", "client_properties")) {
 				if strings.Contains(line, name+" consume") && !strings.HasPrefix(line, "subject\t") {

@@ -76,7 +76,7 @@ func alarmBeforeRenewal(t *testing.T, _, n *node) {
 	}
 	clear := n.alarm(t)
 	confirm := confirmed(t, s, amqp.Publishing{})
-	until(t, "the block", func() bool { _, _, blocked := c.Blocked(); return blocked })
+	until(t, "the block", func() bool { return c.State(connection.Publish).Status == connection.Blocked })
 	before := calls.Load()
 	select {
 	case <-s.Done():
@@ -121,7 +121,7 @@ func alarmUnderRenewal(t *testing.T, _, n *node) {
 		t.Fatalf("lost: %v", s.Err())
 	case <-time.After(8 * time.Second): // several timeouts
 	}
-	if _, _, blocked := c.Blocked(); !blocked {
+	if c.State(connection.Publish).Status != connection.Blocked {
 		t.Error("not blocked: nothing is proved")
 	}
 	before := calls.Load()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // vault hands out the current password, as a secret store does.
@@ -39,12 +40,12 @@ func TestAChangedPasswordIsUsedAtTheNextLogin(t *testing.T) {
 		n.user(t, "rotating", "first")
 		v := newVault("rotating", "first")
 		c := open(t, connection.Config{URLs: []string{n.url()}, Credentials: v.credentials})
-		uses := []connection.Use{connection.Consume, connection.Publish}
+		uses := []connection.Role{connection.Consume, connection.Publish}
 		var old []*connection.Session
 		for _, use := range uses {
 			s := session(t, c, use)
-			if s.User() != "rotating" {
-				t.Errorf("User is %q", s.User())
+			if transport.Inside.Session(s).User() != "rotating" {
+				t.Errorf("User is %q", transport.Inside.Session(s).User())
 			}
 			old = append(old, s)
 		}
@@ -64,8 +65,8 @@ func TestAChangedPasswordIsUsedAtTheNextLogin(t *testing.T) {
 		for i, use := range uses {
 			within(t, "the end of the session", old[i].Done())
 			t.Logf("lost: %v (%v)", old[i].Err(), connection.ClassOf(old[i].Err()))
-			if s := session(t, c, use); s.Generation() != 2 {
-				t.Errorf("generation %d, want the first try to work", s.Generation())
+			if s := session(t, c, use); transport.Inside.Session(s).Generation() != 2 {
+				t.Errorf("generation %d, want the first try to work", transport.Inside.Session(s).Generation())
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 const named = "?server_name_indication=node-one"
@@ -16,9 +17,9 @@ const named = "?server_name_indication=node-one"
 func TestAClientCertificateOpensTheDoor(t *testing.T) {
 	onEach(t, func(t *testing.T, n *node) {
 		c := open(t, connection.Config{URLs: []string{n.AMQPSURL() + named}, TLS: n.ca.client("anybody")})
-		for _, use := range []connection.Use{connection.Consume, connection.Publish} {
-			if s := session(t, c, use); s.User() != "guest" {
-				t.Errorf("User is %q", s.User())
+		for _, use := range []connection.Role{connection.Consume, connection.Publish} {
+			if s := session(t, c, use); transport.Inside.Session(s).User() != "guest" {
+				t.Errorf("User is %q", transport.Inside.Session(s).User())
 			}
 		}
 	})

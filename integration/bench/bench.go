@@ -106,7 +106,11 @@ func (b *bench) measure(ctx context.Context, r row, name string, do side, n int,
 	}
 	defer p.remove()
 	if r.loaded {
-		if err := preload(ctx, b.url, p.work.Name, n); err != nil {
+		fill := preload
+		if r.keys > 0 {
+			fill = preloadKeys(r.keys)
+		}
+		if err := fill(ctx, b.url, p.work.Name, n); err != nil {
 			return fmt.Errorf("set up: %w", err)
 		}
 	}

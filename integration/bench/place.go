@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -48,13 +49,13 @@ func (p *place) remove() {
 	defer func() { _ = s.Close() }()
 	// What cannot be deleted has the prefix of all of them.
 	_ = s.Do(ctx, func(ch *amqp.Channel) error {
-		for _, q := range p.plan.Queues {
-			if _, err := ch.QueueDelete(q.Name, false, false, false); err != nil {
+		for _, name := range p.plan.Queues() {
+			if _, err := ch.QueueDelete(name, false, false, false); err != nil {
 				return err
 			}
 		}
-		for _, e := range p.plan.Exchanges {
-			if err := ch.ExchangeDelete(e.Name, false, false); err != nil {
+		for _, name := range p.plan.Exchanges() {
+			if err := ch.ExchangeDelete(name, false, false); err != nil {
 				return err
 			}
 		}
@@ -93,12 +94,12 @@ func (p *place) verify(ctx context.Context, at end, n int) (back int, err error)
 func (p *place) depths(ctx context.Context, s *connection.Session) (map[string]int, error) {
 	depths := map[string]int{}
 	err := s.Do(ctx, func(ch *amqp.Channel) error {
-		for _, q := range p.plan.Queues {
-			state, err := ch.QueueDeclarePassive(q.Name, true, false, false, false, nil)
+		for _, name := range p.plan.Queues() {
+			state, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 			if err != nil {
 				return err
 			}
-			depths[q.Name] = state.Messages
+			depths[name] = state.Messages
 		}
 		return nil
 	})
@@ -115,7 +116,7 @@ const maxBack = 256
 // judge returns how many settled messages are back in the work queue, or an
 // error unless all n messages are where the row ends, or there.
 func judge(w topology.WorkQueue, at end, n int, depths map[string]int) (back int, fault error) {
-	work, wait := depths[w.Name], depths[w.WaitQueue(1)]
+	work, wait := depths[w.Name], depths[route.WaitQueue(w.Name, 1)]
 	others := -work - wait
 	for _, depth := range depths {
 		others += depth

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -10,7 +11,7 @@ func TestJudge(t *testing.T) {
 	const n = 10_000
 	w := topology.WorkQueue{Name: "orders"}
 	depths := func(work, wait, dead int) map[string]int {
-		return map[string]int{w.Name: work, w.WaitQueue(1): wait, w.DeadLetterQueue().Name: dead}
+		return map[string]int{w.Name: work, route.WaitQueue(w.Name, 1): wait, w.DeadLetterQueue().Name: dead}
 	}
 	for _, tt := range []struct {
 		rule   string

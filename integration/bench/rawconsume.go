@@ -7,6 +7,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/route"
 )
 
 // consumerTag is that of the one consumer on its channel.
@@ -123,7 +125,7 @@ func rawNack(prefetch int) side {
 // acks.
 func rawRepublishPool(concurrency int) side {
 	return func(ctx context.Context, t *trial) error {
-		copies, err := newRawPublisher(t.url, t.work.WaitQueue(1))
+		copies, err := newRawPublisher(t.url, route.WaitQueue(t.work.Name, 1))
 		if err != nil {
 			return err
 		}
@@ -160,7 +162,7 @@ type sent struct {
 // is ready as one frame.
 func rawRepublish(prefetch int) side {
 	return func(ctx context.Context, t *trial) error {
-		copies, err := newRawPublisher(t.url, t.work.WaitQueue(1))
+		copies, err := newRawPublisher(t.url, route.WaitQueue(t.work.Name, 1))
 		if err != nil {
 			return err
 		}

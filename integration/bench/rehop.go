@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/rehop/rehop/connection"
@@ -21,25 +22,25 @@ func withConn(ctx context.Context, t *trial, do func(*connection.Conn) error) er
 
 func withProducer(ctx context.Context, t *trial, do func(*producer.Producer) error) error {
 	return withConn(ctx, t, func(conn *connection.Conn) error {
-		shop, err := producer.New(conn, producer.Config{})
+		publisher, err := producer.New(conn, producer.Config{})
 		if err != nil {
 			return err
 		}
-		return errors.Join(do(shop), shop.Close())
+		return errors.Join(do(publisher), publisher.Close())
 	})
 }
 
-func publishVia(shop *producer.Producer, t *trial) publishFunc {
+func publishVia(publisher *producer.Producer, t *trial) publishFunc {
 	return func(ctx context.Context, body []byte) error {
-		_, err := shop.Publish(ctx, producer.Message{Key: t.work.Name, Body: body})
+		_, err := publisher.Publish(ctx, producer.Message{RoutingKey: t.work.Name, Body: body})
 		return err
 	}
 }
 
 func rehopPublish(goroutines int) side {
 	return func(ctx context.Context, t *trial) error {
-		return withProducer(ctx, t, func(shop *producer.Producer) error {
-			err := t.publishAll(ctx, goroutines, publishVia(shop, t))
+		return withProducer(ctx, t, func(publisher *producer.Producer) error {
+			err := t.publishAll(ctx, goroutines, publishVia(publisher, t))
 			t.finish()
 			return err
 		})
@@ -48,16 +49,16 @@ func rehopPublish(goroutines int) side {
 
 func rehopBatches(size int) side {
 	return func(ctx context.Context, t *trial) error {
-		return withProducer(ctx, t, func(shop *producer.Producer) error {
+		return withProducer(ctx, t, func(publisher *producer.Producer) error {
 			batch := make([]producer.Message, size)
 			for i := range batch {
-				batch[i] = producer.Message{Key: t.work.Name, Body: newBody()}
+				batch[i] = producer.Message{RoutingKey: t.work.Name, Body: newBody()}
 			}
 			err := t.batches(size, func(from, to int) error {
 				for i := from; i < to; i++ {
 					number(batch[i-from].Body, i)
 				}
-				_, err := shop.PublishAll(ctx, batch[:to-from])
+				_, err := publisher.PublishAll(ctx, batch[:to-from])
 				return err
 			})
 			t.finish()
@@ -68,12 +69,32 @@ func rehopBatches(size int) side {
 
 // rehopConsume leaves the prefetch to the consumer if it is 0.
 func rehopConsume(concurrency, prefetch int) side {
+	return rehopConsumeWith(consumer.Config{Concurrency: concurrency, Prefetch: prefetch})
+}
+
+func rehopConsumeWith(cfg consumer.Config) side {
 	return func(ctx context.Context, t *trial) error {
 		return withConn(ctx, t, func(conn *connection.Conn) error {
-			return consume(ctx, conn, t, consumer.Config{Concurrency: concurrency, Prefetch: prefetch}, func(_ context.Context, d *consumer.Delivery) error {
+			return consume(ctx, conn, t, cfg, func(_ context.Context, d *consumer.Delivery) error {
 				t.handled(d.Body)
 				return nil
 			})
+		})
+	}
+}
+
+// preloadKeys returns a function that fills a queue with messages of so many keys. It is
+// not measured.
+func preloadKeys(keys int) func(ctx context.Context, url, queue string, n int) error {
+	return func(ctx context.Context, url, queue string, n int) error {
+		t := &trial{url: url}
+		return withProducer(ctx, t, func(publisher *producer.Producer) error {
+			messages := make([]producer.Message, n)
+			for i := range messages {
+				messages[i] = producer.Message{RoutingKey: queue, OrderKey: fmt.Sprint("customer-", i%keys), Body: number(newBody(), i)}
+			}
+			_, err := publisher.PublishAll(ctx, messages)
+			return err
 		})
 	}
 }
@@ -103,7 +124,7 @@ func rehopFail(concurrency int) side {
 // consume runs a consumer until all messages were handled, and stops it in
 // good order: when it returns, everything is settled.
 func consume(ctx context.Context, conn *connection.Conn, t *trial, cfg consumer.Config, h consumer.Handler) error {
-	office, err := consumer.New(conn, t.work, h, cfg)
+	worker, err := consumer.New(conn, t.work, h, cfg)
 	if err != nil {
 		return err
 	}
@@ -116,7 +137,7 @@ func consume(ctx context.Context, conn *connection.Conn, t *trial, cfg consumer.
 		case <-running.Done():
 		}
 	}()
-	err = office.Run(running)
+	err = worker.Run(running)
 	t.finish()
 	return errors.Join(err, context.Cause(ctx))
 }
@@ -124,17 +145,17 @@ func consume(ctx context.Context, conn *connection.Conn, t *trial, cfg consumer.
 func rehopEndToEnd(n int) side {
 	return func(ctx context.Context, t *trial) error {
 		return withConn(ctx, t, func(conn *connection.Conn) error {
-			shop, err := producer.New(conn, producer.Config{})
+			publisher, err := producer.New(conn, producer.Config{})
 			if err != nil {
 				return err
 			}
-			publish := publishVia(shop, t)
+			publish := publishVia(publisher, t)
 			return errors.Join(t.endToEnd(ctx, n, publish, func(ctx context.Context) error {
 				return consume(ctx, conn, t, consumer.Config{Concurrency: n}, func(_ context.Context, d *consumer.Delivery) error {
 					t.handled(d.Body)
 					return nil
 				})
-			}), shop.Close())
+			}), publisher.Close())
 		})
 	}
 }

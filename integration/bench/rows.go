@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -15,6 +16,7 @@ type row struct {
 	queue      topology.QueueType
 	engine     topology.Engine
 	loaded     bool // the messages are in the queue before the start
+	keys       int  // that they have, in turns; 0: none
 	end        end
 	rehop, raw side
 	peers      []peer
@@ -68,11 +70,14 @@ func allRows() []row {
 	}
 	both(row{name: "consume, concurrency 256 (raw: 1 goroutine, bulk acks)", loaded: true, end: consumed,
 		rehop: rehopConsume(256, 0), raw: rawBulk(256)})
+	// With the prefetch that a consumer has by default if there are keys.
+	both(row{name: "consume, concurrency 16, 1000 keys (raw: rehop without KeyLimit)", loaded: true, keys: 1000, end: consumed,
+		rehop: rehopConsumeWith(consumer.Config{Concurrency: 16, KeyLimit: 1}), raw: rehopConsume(16, 66)})
 	rows = append(rows,
-		row{name: "quorum: fail, nack to the ladder", queue: topology.Quorum, engine: topology.Ladder, loaded: true, end: inFirstWait,
+		row{name: "quorum: fail, nack", queue: topology.Quorum, engine: topology.EngineNack, loaded: true, end: inFirstWait,
 			rehop: rehopFail(failing), raw: rawNack(failing)})
 	republish := func(r row) {
-		r.engine, r.loaded, r.end, r.rehop = topology.Republish, true, inFirstWait, rehopFail(failing)
+		r.engine, r.loaded, r.end, r.rehop = topology.EngineRepublish, true, inFirstWait, rehopFail(failing)
 		both(r)
 	}
 	republish(row{name: "fail, republish", raw: rawRepublish(failing)})

@@ -50,7 +50,7 @@ func consumeUntilKilled(t task) error {
 		r := run{ID: d.ID, Attempt: d.Attempt, Began: time.Now(), End: time.Now()}
 		child.Say(event{Run: &r})
 		return outcome(d.Attempt, len(t.Queue.Waits)+1)
-	}, consumer.Config{Concurrency: 50, Trace: consumer.Trace{
+	}, consumer.Config{Concurrency: 50, Traces: []consumer.Trace{{
 		Due: func(consumer.Carried) {
 			// At the second one, the first has been published.
 			if due++; t.Gap == beforePublish || t.Gap == beforeConfirm && due == 2 {
@@ -65,7 +65,7 @@ func consumeUntilKilled(t task) error {
 			}
 			child.Say(event{Carried: carried})
 		},
-	}})
+	}}})
 	if err != nil {
 		return err
 	}

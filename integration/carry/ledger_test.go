@@ -95,7 +95,7 @@ func (l *ledger) publish(t *testing.T, conn *connection.Conn, w topology.WorkQue
 	defer out.Close()
 	var messages []producer.Message
 	for i := range n {
-		messages = append(messages, producer.Message{Key: w.Name, ID: fmt.Sprint(i), Body: []byte("order")})
+		messages = append(messages, producer.Message{RoutingKey: w.Name, ID: fmt.Sprint(i), Body: []byte("order")})
 	}
 	receipts, err := out.PublishAll(t.Context(), messages)
 	if err != nil {
@@ -180,7 +180,7 @@ func (l *ledger) end(t *testing.T, what string) summary {
 // consume runs a consumer until stop.
 func consume(t *testing.T, conn *connection.Conn, w topology.WorkQueue, l *ledger, trace consumer.Trace) (stop func()) {
 	t.Helper()
-	c, err := consumer.New(conn, w, l.handle, consumer.Config{Concurrency: 50, Trace: trace})
+	c, err := consumer.New(conn, w, l.handle, consumer.Config{Concurrency: 50, Traces: []consumer.Trace{trace}})
 	if err != nil {
 		t.Fatal(err)
 	}

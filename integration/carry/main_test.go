@@ -88,12 +88,12 @@ func open(t *testing.T, b *broker.Broker) *connection.Conn {
 func declare(t *testing.T, conn *connection.Conn, queueType topology.QueueType, waits ...time.Duration) topology.WorkQueue {
 	t.Helper()
 	name := strings.NewReplacer("/", ".", " ", "-", ",", "").Replace(t.Name())
-	w := topology.WorkQueue{Name: name, Type: queueType, Waits: delay.Schedule(waits), Engine: topology.Carry}
+	w := topology.WorkQueue{Name: name, Type: queueType, Waits: delay.Schedule(waits), Engine: topology.EngineCarry}
 	plan, err := topology.DeclarePlan(t.Context(), conn, w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := plan.Engines[0].Engine; got != topology.Carry {
+	if got := plan.Engines[0].Engine; got != topology.EngineCarry {
 		t.Fatalf("the engine is %s, want carry", got)
 	}
 	return w

@@ -1,6 +1,7 @@
 package carry
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -24,8 +25,8 @@ func TestPolicyCutsWaitsShort(t *testing.T) {
 				l := newLedger(w)
 				l.publish(t, conn, w, n)
 				early := 0
-				consume(t, conn, w, l, consumer.Trace{Settled: func(_ *consumer.Delivery, s consumer.Settlement) {
-					if s.Place == consumer.PlaceWait {
+				consume(t, conn, w, l, consumer.Trace{Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
+					if s.Disposition == consumer.DispositionWait {
 						l.mu.Lock()
 						defer l.mu.Unlock()
 						early++

@@ -64,8 +64,8 @@ func startTrio(t *testing.T, v string, queues ...topology.WorkQueue) *trio {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if engine := plan.Engines[0].Engine; engine != topology.Ladder {
-			t.Fatalf("%s works by %v, want the ladder", w.Name, engine)
+		if engine := plan.Engines[0].Engine; engine != topology.EngineNack {
+			t.Fatalf("%s works by %v, want nack", w.Name, engine)
 		}
 	}
 	return &trio{Broker: b, version: v, conn: conn}

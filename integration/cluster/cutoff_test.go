@@ -153,9 +153,9 @@ func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 	publish := c.publishBeside(t, n)
 	t.Cleanup(func() { _ = c.Heal(context.Background()) }) // again, if the test has failed
 	for _, cc := range cases {
-		early := publish(producer.Message{Key: cc.queue.Name})
+		early := publish(producer.Message{RoutingKey: cc.queue.Name})
 		poll.Until(t, time.Minute, "a message is handled", func() bool { return cc.handled(early) == 1 })
-		cc.held = publish(producer.Message{Key: cc.queue.Name, Type: "held"})
+		cc.held = publish(producer.Message{RoutingKey: cc.queue.Name, Type: "held"})
 		poll.Until(t, time.Minute, "a message is in the handler's hands", func() bool { return cc.handled(cc.held) == 1 })
 	}
 
@@ -184,7 +184,7 @@ func (c *trio) cutOff(t *testing.T, n *broker.Node, cases ...*cutCase) {
 	// that stood there, as many as that may have.
 	for _, cc := range cases {
 		for range 2 * concurrency {
-			cc.late = append(cc.late, publish(producer.Message{Key: cc.queue.Name}))
+			cc.late = append(cc.late, publish(producer.Message{RoutingKey: cc.queue.Name}))
 		}
 	}
 	all(3*movedWithin, "they handle messages while the node is cut off", func(cc *cutCase) bool {

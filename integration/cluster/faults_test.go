@@ -7,6 +7,7 @@ import (
 
 	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/integration/nodes"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -35,7 +36,7 @@ func TestFaults(t *testing.T) {
 		})
 	})
 	c.fault(t, rulePartitioned, partitioned, func(t *testing.T, s *service) {
-		wait := partitioned.WaitQueue(1)
+		wait := route.WaitQueue(partitioned.Name, 1)
 		n := c.leader(t, c.Node, wait)
 		majority := c.other(n)
 		s.measure(t, "cut off "+n.Name(), func() { c.isolate(t, n) }, func() {

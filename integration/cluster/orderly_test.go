@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/integration/queues"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -64,10 +66,7 @@ func (c *trio) spread(t *testing.T, name string, queueType topology.QueueType, f
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := map[string]amqp.Table{}
-	for _, q := range plan.Queues {
-		args[q.Name] = q.Args
-	}
+	args := planned(plan)
 	node := func(i int) *broker.Node { return c.Nodes()[(first+i)%len(c.Nodes())] }
 	for i, queue := range queues.Of(w) {
 		if _, ok := args[queue]; !ok {
@@ -159,7 +158,7 @@ func (c *trio) startLot(t *testing.T, w topology.WorkQueue, n *broker.Node, cfg 
 	}
 	t.Cleanup(func() { _ = out.Close() })
 	l := &lot{Account: account.New(w.Name, w.Waits, 0), queue: w, out: out}
-	cfg.Trace = l.Trace()
+	cfg.Traces = []consumer.Trace{l.Trace()}
 	s := &service{queue: w, account: l.Account}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.finish = func() {}
@@ -175,7 +174,7 @@ func (l *lot) publish(t *testing.T, messageType string, n int) (ids []string) {
 	t.Helper()
 	for range n {
 		id := l.Next()
-		if err := l.Account.Publish(t.Context(), l.out, producer.Message{Key: l.queue.Name, ID: id, Type: messageType}); err != nil {
+		if err := l.Account.Publish(t.Context(), l.out, producer.Message{RoutingKey: l.queue.Name, ID: id, Type: messageType}); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)
@@ -274,7 +273,7 @@ func (c *trio) stuck(t *testing.T) {
 			t.Fatal(err)
 		}
 		n := c.other(c.leader(t, c.Node, w.Name))
-		c.keepOnly(t, w.WaitQueue(1), n)
+		c.keepOnly(t, route.WaitQueue(w.Name, 1), n)
 		l := c.startLot(t, w, n, consumer.Config{Concurrency: concurrency, CopyTimeout: 3 * time.Second}, func(_ context.Context, d *consumer.Delivery) error {
 			switch {
 			case d.Attempt > 1 || d.Type == "":
@@ -329,4 +328,28 @@ func (c *trio) keepOnly(t *testing.T, queue string, n *broker.Node) {
 			t.Fatalf("delete_member %s %s: %v: %s", queue, other.Name(), err, out)
 		}
 	}
+}
+
+// planned returns the arguments of each queue of a plan, as its text has them.
+func planned(plan topology.Plan) map[string]amqp.Table {
+	queues := map[string]amqp.Table{}
+	for line := range strings.Lines(plan.String()) {
+		words := strings.Fields(line)
+		if words[0] != "queue" {
+			continue
+		}
+		args := amqp.Table{}
+		for _, word := range words[2:] {
+			name, text, _ := strings.Cut(word, "=")
+			if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+				args[name] = n
+			} else if b, err := strconv.ParseBool(text); err == nil {
+				args[name] = b
+			} else {
+				args[name] = text
+			}
+		}
+		queues[words[1]] = args
+	}
+	return queues
 }

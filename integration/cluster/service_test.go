@@ -59,7 +59,7 @@ func startService(t *testing.T, urls []string, w topology.WorkQueue, pace time.D
 			t.Fatal(err)
 		}
 		s.conns = append(s.conns, conn)
-		s.consume(t, conn, w, s.account.Handler(fmt.Sprintf("instance %d", i+1), s.handler(i)), consumer.Config{Concurrency: 50, Trace: s.account.Trace()})
+		s.consume(t, conn, w, s.account.Handler(fmt.Sprintf("instance %d", i+1), s.handler(i)), consumer.Config{Concurrency: 50, Traces: []consumer.Trace{s.account.Trace()}})
 		s.consume(t, conn, w.DeadLetterQueue(), s.account.Letters, consumer.Config{Concurrency: 20})
 		out, err := producer.New(conn, producer.Config{Timeout: time.Minute})
 		if err != nil {
@@ -102,7 +102,7 @@ func (s *service) publish(instance int, out *producer.Producer, pace time.Durati
 					return
 				case <-ticker.C:
 				}
-				m := producer.Message{Key: s.queue.Name, ID: s.account.Next()}
+				m := producer.Message{RoutingKey: s.queue.Name, ID: s.account.Next()}
 				if s.account.Number(m.ID)%10 == 0 {
 					m.Type = exhausted
 				}

@@ -23,7 +23,7 @@ func TestBatchKeepsItsOrder(t *testing.T) {
 		}
 		batch := make([]producer.Message, n)
 		for i := range batch {
-			batch[i] = producer.Message{Key: queue, Body: []byte(fmt.Sprint(i))}
+			batch[i] = producer.Message{RoutingKey: queue, Body: []byte(fmt.Sprint(i))}
 		}
 		receipts, err := p.PublishAll(e.Context(), batch)
 		if err != nil || len(receipts) != n {
@@ -49,13 +49,13 @@ func TestBatchOutcomes(t *testing.T) {
 			m    producer.Message
 			want error
 		}{
-			{producer.Message{Exchange: exchange, Key: "order.paid"}, nil},
-			{producer.Message{Exchange: exchange, Key: "invoice.paid"}, producer.ErrReturned},
-			{producer.Message{Key: full}, producer.ErrNacked},
-			{producer.Message{Exchange: exchange, Key: "order.paid"}, nil},
-			{producer.Message{Exchange: e.name("nowhere"), Key: "order.paid"}, producer.ErrReturned},
-			{producer.Message{Exchange: exchange, Key: "order.paid", UserID: "somebody-else"}, producer.ErrRefused},
-			{producer.Message{Exchange: exchange, Key: "order.paid"}, nil},
+			{producer.Message{Exchange: exchange, RoutingKey: "order.paid"}, nil},
+			{producer.Message{Exchange: exchange, RoutingKey: "invoice.paid"}, producer.ErrReturned},
+			{producer.Message{RoutingKey: full}, producer.ErrNacked},
+			{producer.Message{Exchange: exchange, RoutingKey: "order.paid"}, nil},
+			{producer.Message{Exchange: e.name("nowhere"), RoutingKey: "order.paid"}, producer.ErrReturned},
+			{producer.Message{Exchange: exchange, RoutingKey: "order.paid", UserID: "somebody-else"}, producer.ErrRefused},
+			{producer.Message{Exchange: exchange, RoutingKey: "order.paid"}, nil},
 		}
 		var batch []producer.Message
 		for i, test := range tests {
@@ -107,18 +107,18 @@ func TestFaultyBatch(t *testing.T) {
 	everywhere(t, func(e *env) {
 		queue := e.rawQueue(e.name("work"), nil)
 		receipts, err := e.producer.PublishAll(e.Context(), []producer.Message{
-			{Key: queue}, {Key: queue, Priority: 10}, {Key: queue}, {Key: strings.Repeat("k", 256), Expiration: -time.Second},
+			{RoutingKey: queue}, {RoutingKey: queue, Priority: 10}, {RoutingKey: queue}, {RoutingKey: strings.Repeat("k", 256), Expiration: -time.Second},
 		})
 		if err == nil || receipts != nil {
 			e.Fatalf("PublishAll of faulty messages = %v, %v", receipts, err)
 		}
 		e.checkOutcome(producer.Receipt{}, err, nil)
-		for _, want := range []string{"messages[1]: ", "Priority is 10", "messages[3]: ", "Key is 256 bytes", "Expiration is -1s"} {
+		for _, want := range []string{"messages[1]: ", "Priority is 10", "messages[3]: ", "RoutingKey is 256 bytes", "Expiration is -1s"} {
 			if !strings.Contains(err.Error(), want) {
 				e.Errorf("PublishAll: %v\nwant %q in it", err, want)
 			}
 		}
-		e.publish(producer.Message{Key: queue, ID: "after"})
+		e.publish(producer.Message{RoutingKey: queue, ID: "after"})
 		if d := e.take(queue, 1)[0]; d.MessageId != "after" {
 			e.Errorf("message %q of the faulty batch was sent", d.MessageId)
 		}
@@ -135,7 +135,7 @@ func TestBatchFallback(t *testing.T) {
 		}
 		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink}, FallbackAfter: 20 * time.Second}) // as in TestFallback
 		queue := e.rawQueue(e.name("work"), nil)
-		receipts, err := p.PublishAll(e.Context(), []producer.Message{{Key: queue}, {Key: e.name("nowhere"), ID: "lost"}, {Key: queue}})
+		receipts, err := p.PublishAll(e.Context(), []producer.Message{{RoutingKey: queue}, {RoutingKey: e.name("nowhere"), ID: "lost"}, {RoutingKey: queue}})
 		if err != nil || len(receipts) != 3 {
 			e.Fatalf("PublishAll with a fallback = %v, %v", receipts, err)
 		}

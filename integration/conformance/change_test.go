@@ -58,7 +58,7 @@ func (e *env) sideBySide(versions ...topology.WorkQueue) {
 	dead := func() (n int) {
 		for _, j := range journals {
 			for _, s := range j.settlements("") {
-				if s.Place == consumer.PlaceDeadLetter {
+				if s.Disposition == consumer.DispositionDeadLetter {
 					n++
 				}
 			}
@@ -78,8 +78,10 @@ func (e *env) sideBySide(versions ...topology.WorkQueue) {
 			if r.Attempt != i+1 {
 				e.Errorf("message %q: run %d is attempt %d: lost count, or a second copy", id, i+1, r.Attempt)
 			}
-			if i > 0 {
-				before := runs[i-1]
+			if i == 0 {
+				continue
+			}
+			if before := runs[i-1]; before.Attempt <= len(versions[before.by].Waits) {
 				e.checkWait(e.T, id, r.Attempt, r.began.Sub(before.ended), versions[before.by].Waits[before.Attempt-1])
 			}
 		}
@@ -89,7 +91,7 @@ func (e *env) sideBySide(versions ...topology.WorkQueue) {
 		}
 	}
 	for i, plan := range plans {
-		for _, q := range plan.Engines[0].WaitQueues() {
+		for _, q := range plan.Engines[0].Waits {
 			e.until("queue "+q+" is empty", func() bool { return e.count(q) == 0 })
 		}
 		if n := e.count(versions[i].DeadLetterQueue().Name); n != len(ids) {
@@ -116,15 +118,15 @@ func (e *env) checkReports(id string, journals []*journal, plans []topology.Plan
 			continue
 		}
 		for k, run := range runs {
-			if said[k].Place == consumer.PlaceDeadLetter {
+			if said[k].Disposition == consumer.DispositionDeadLetter {
 				letters++
 				continue
 			}
-			if said[k] != (consumer.Settlement{Place: consumer.PlaceWait, Rung: run.Attempt}) {
+			if said[k] != (consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: run.Attempt}) {
 				e.Errorf("message %q: attempt %d is said to be in %+v", id, run.Attempt, said[k])
 				continue
 			}
-			wait := plans[i].Engines[0].WaitQueues()[run.Attempt-1]
+			wait := plans[i].Engines[0].Waits[run.Attempt-1]
 			for _, next := range all {
 				if last := next.History.Last; next.Attempt == run.Attempt+1 && e.version != "3.10" && last.Queue != wait { // there nothing expires
 					e.Errorf("message %q: attempt %d came from %q, said was %q", id, next.Attempt, last.Queue, wait)
@@ -151,8 +153,8 @@ func TestRemovedWait(t *testing.T) {
 
 // changeWaits redeclares a work queue with two waits while messages are in
 // both, and checks that each ends in the DLQ once, after as many attempts as
-// the new schedule allows: those that waited on rung 1 after first, those on
-// rung 2 after second.
+// the new schedule allows: those in wait 1 after first, those in
+// wait 2 after second.
 func changeWaits(e *env, first, second int, schedule ...time.Duration) {
 	w := e.workQueue("work", waits(1500*time.Millisecond, 2*time.Second))
 	e.declare(w)
@@ -160,11 +162,11 @@ func changeWaits(e *env, first, second int, schedule ...time.Duration) {
 	old := e.consume(w, j, consumer.Config{})
 	onSecond := e.send(w.Name, 5)
 	for _, id := range onSecond {
-		e.until("it waits on rung 2", func() bool { return len(j.settlements(id)) == 2 })
+		e.until("it is in wait 2", func() bool { return len(j.settlements(id)) == 2 })
 	}
 	onFirst := e.send(w.Name, 5)
 	for _, id := range onFirst {
-		e.until("it waits on rung 1", func() bool { return len(j.settlements(id)) == 1 })
+		e.until("it is in wait 1", func() bool { return len(j.settlements(id)) == 1 })
 	}
 	e.halt(old)
 	changed := w
@@ -178,7 +180,7 @@ func changeWaits(e *env, first, second int, schedule ...time.Duration) {
 		attempts int
 	}{{onFirst, first}, {onSecond, second}} {
 		for _, id := range group.ids {
-			e.until("it is a dead letter", func() bool { return rest.reached(id, consumer.PlaceDeadLetter) })
+			e.until("it is a dead letter", func() bool { return rest.reached(id, consumer.DispositionDeadLetter) })
 			runs := append(j.of(id), rest.of(id)...)
 			for i, run := range runs {
 				if run.Attempt != i+1 {
@@ -232,7 +234,7 @@ func (e *env) checkLetters(w topology.WorkQueue, ids []string, doubled map[strin
 }
 
 // The consumer of one engine goes on while the other is declared, as in a rolling
-// restart: whether a nack climbs is a matter of the queue, not of who declares.
+// restart: whether a nack leads to a wait is a matter of the queue, not of who declares.
 func TestEngineChangedInFlight(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
@@ -242,7 +244,7 @@ func TestEngineChangedInFlight(t *testing.T) {
 		r := e.consume(w, j, consumer.Config{Concurrency: 20})
 		ids := e.send(w.Name, 100)
 		e.until("the first ones fail", func() bool { return len(j.of("")) >= 20 })
-		for _, engine := range []topology.Engine{topology.Republish, topology.Ladder} {
+		for _, engine := range []topology.Engine{topology.EngineRepublish, topology.EngineNack} {
 			before := len(j.of(""))
 			changed := w
 			changed.Engine = engine
@@ -274,16 +276,16 @@ func TestEngineChangedInFlight(t *testing.T) {
 			for _, s := range j.settlements(id) {
 				said[s]++
 			}
-			if said[consumer.Settlement{Place: consumer.PlaceQueue}] == 0 {
+			if said[consumer.Settlement{Disposition: consumer.DispositionRequeued}] == 0 {
 				e.checkAttempts(j, w, id, len(w.Waits)+1)
 			} else if got := slices.Compact(j.attempts(id)); len(got) != len(w.Waits)+1 || !slices.IsSorted(got) {
 				e.Errorf("message %q was given back by a consumer that stopped, and handled as attempts %v%s", id, j.attempts(id), j.story(id))
 			}
-			want := map[consumer.Settlement]int{{Place: consumer.PlaceDeadLetter, Cause: xdeath.CauseExhausted}: 1}
+			want := map[consumer.Settlement]int{{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}: 1}
 			for i := range w.Waits {
-				want[consumer.Settlement{Place: consumer.PlaceWait, Rung: i + 1}] = 1
+				want[consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: i + 1}] = 1
 			}
-			delete(said, consumer.Settlement{Place: consumer.PlaceQueue}) // by a consumer that stops
+			delete(said, consumer.Settlement{Disposition: consumer.DispositionRequeued}) // by a consumer that stops
 			if !maps.Equal(said, want) {
 				e.Errorf("message %q is said to be in %v, want %v", id, said, want)
 			}

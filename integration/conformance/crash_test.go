@@ -9,8 +9,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -31,7 +31,7 @@ func TestCrashesAreNotAttempts(t *testing.T) {
 			return nil
 		})
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(j, w, id, 3)
 		if !j.of(id)[0].Redelivered {
 			e.Error("the first run after five crashes is not marked as redelivered")
@@ -65,13 +65,13 @@ func TestCrashLoopEndsInDLQ(t *testing.T) {
 			return e.count(dlq.Name) == 1
 		})
 		// A limit of 20 allows 20 returns; the 21st is one too many.
-		if crashes != topology.DeliveryLimit+1 {
-			e.Errorf("dead-lettered after %d crashes, want %d", crashes, topology.DeliveryLimit+1)
+		if crashes != route.DeliveryLimit+1 {
+			e.Errorf("dead-lettered after %d crashes, want %d", crashes, route.DeliveryLimit+1)
 		}
 		j := newJournal(succeed)
 		e.consume(dlq, j, consumer.Config{})
-		e.until("the letter is handled", func() bool { return j.reached(id, consumer.PlaceDone) })
-		if got := j.of(id)[0].History; got.Count(w.Name, xdeath.DeliveryLimit) != 1 {
+		e.until("the letter is handled", func() bool { return j.reached(id, consumer.DispositionDone) })
+		if got := j.of(id)[0].History; got.Count(w.Name, xdeath.ReasonDeliveryLimit) != 1 {
 			e.Errorf("letter's deaths are %v, want one by delivery_limit in %s", got.Deaths, w.Name)
 		}
 		e.atRest(w, 0)
@@ -106,7 +106,7 @@ func TestCrashLoopAfterRetriesEndsInDLQ(t *testing.T) {
 			return e.count(w.DeadLetterQueue().Name) == 1
 		})
 		d := e.letter(w)
-		if h := e.parse(d); h.Count(w.Name, xdeath.DeliveryLimit) != 1 {
+		if h := e.parse(d); h.Count(w.Name, xdeath.ReasonDeliveryLimit) != 1 {
 			e.Errorf("letter's deaths are %v, want one by delivery_limit in %s", h.Deaths, w.Name)
 		}
 		e.atRest(w, 0)
@@ -125,7 +125,7 @@ func TestCrashLoopIsUnbounded(t *testing.T) {
 		}
 		j := newJournal(succeed)
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(j, w, id, 1)
 		e.atRest(w, 0)
 	}, "crash loop is unbounded")
@@ -141,7 +141,7 @@ func TestCrashLoopSparesNeighbours(t *testing.T) {
 		conn := e.connect(p.url)
 		var neighbours []string
 		neighbours = append(neighbours, e.send(w.Name, 20)...)
-		guilty := e.publish(producer.Message{Key: w.Name, Type: "guilty"})
+		guilty := e.publish(producer.Message{RoutingKey: w.Name, Type: "guilty"})
 		neighbours = append(neighbours, e.send(w.Name, 20)...)
 		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.Type == "guilty" {
@@ -160,7 +160,7 @@ func TestCrashLoopSparesNeighbours(t *testing.T) {
 		e.until("the guilty message is a dead letter", func() bool { return e.count(w.DeadLetterQueue().Name) > 0 })
 		e.until("its neighbours are done", func() bool {
 			for _, id := range neighbours {
-				if !j.reached(id, consumer.PlaceDone) {
+				if !j.reached(id, consumer.DispositionDone) {
 					return e.count(w.DeadLetterQueue().Name) > 1 // will not come any more
 				}
 			}

@@ -28,7 +28,7 @@ func (e *env) declareDelays(specs ...topology.Spec) {
 		e.Fatal(err)
 	}
 	for _, s := range specs {
-		plan, err := s.Plan(e.conn.Server().Version)
+		plan, err := topology.NewPlan(e.conn.Server().Version, s)
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -40,29 +40,29 @@ func TestDelayed(t *testing.T) {
 	everywhere(t, func(e *env) {
 		x := topology.Exchange{Name: e.name("exchange")}
 		w := e.workQueue("work", func(w *topology.WorkQueue) {
-			w.Bindings = []topology.Binding{{Exchange: x.Name, Key: "order.#"}}
+			w.Bindings = []topology.Binding{{Exchange: x.Name, RoutingKey: "order.#"}}
 		})
 		e.declareDelays(x, w)
 		j := newJournal(func(context.Context, *consumer.Delivery) error { return nil })
 		e.consume(w, j, consumer.Config{})
 		sent := map[string]time.Time{}
-		messages := []producer.Message{{ID: e.name("far"), Key: w.Name, Delay: 50 * time.Minute}}
+		messages := []producer.Message{{ID: e.name("far"), RoutingKey: w.Name, Delay: 50 * time.Minute}}
 		for i, d := range []time.Duration{1230, 10, 320, 70, 640} {
 			messages = append(messages,
-				producer.Message{ID: fmt.Sprintf("%s-q%d", e.prefix, i), Key: w.Name, Delay: d * time.Millisecond, Priority: 7, Headers: amqp.Table{"a": "b"}},
-				producer.Message{ID: fmt.Sprintf("%s-x%d", e.prefix, i), Exchange: x.Name, Key: "order.paid", Delay: d * time.Millisecond})
+				producer.Message{ID: fmt.Sprintf("%s-q%d", e.prefix, i), RoutingKey: w.Name, Delay: d * time.Millisecond, Priority: 7, Headers: amqp.Table{"a": "b"}},
+				producer.Message{ID: fmt.Sprintf("%s-x%d", e.prefix, i), Exchange: x.Name, RoutingKey: "order.paid", Delay: d * time.Millisecond})
 		}
 		for _, m := range messages {
 			sent[m.ID] = time.Now()
 			e.publish(m)
 		}
 		for _, m := range messages[1:] {
-			e.until(m.ID+" came", func() bool { return j.reached(m.ID, consumer.PlaceDone) })
+			e.until(m.ID+" came", func() bool { return j.reached(m.ID, consumer.DispositionDone) })
 			runs := j.of(m.ID)
 			e.checkWait(e.T, m.ID, 1, runs[0].began.Sub(sent[m.ID]), m.Delay)
 			d := runs[0]
-			if len(runs) != 1 || d.Attempt != 1 || d.Exchange != m.Exchange || d.Key != m.Key || d.Priority != m.Priority || d.Headers["a"] != m.Headers["a"] {
-				e.Errorf("%q came %d times as attempt %d, by %q and %q, with priority %d and %v", m.ID, len(runs), d.Attempt, d.Exchange, d.Key, d.Priority, d.Headers)
+			if len(runs) != 1 || d.Attempt != 1 || d.Exchange != m.Exchange || d.RoutingKey != m.RoutingKey || d.Priority != m.Priority || d.Headers["a"] != m.Headers["a"] {
+				e.Errorf("%q came %d times as attempt %d, by %q and %q, with priority %d and %v", m.ID, len(runs), d.Attempt, d.Exchange, d.RoutingKey, d.Priority, d.Headers)
 			}
 		}
 		if len(j.of(messages[0].ID)) != 0 {
@@ -85,9 +85,9 @@ func TestRetryAfterIsExact(t *testing.T) {
 			}
 			return nil
 		})
-		id := e.publish(producer.Message{Key: w.Name, Priority: 7, Headers: amqp.Table{"a": "b"}})
+		id := e.publish(producer.Message{RoutingKey: w.Name, Priority: 7, Headers: amqp.Table{"a": "b"}})
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		runs := j.of(id)
 		if len(runs) != 4 {
 			e.Fatalf("attempts are %v, want 1 to 4", j.attempts(id))
@@ -95,12 +95,12 @@ func TestRetryAfterIsExact(t *testing.T) {
 		for i, want := range []time.Duration{after, scaled[1], after} {
 			next := runs[i+1]
 			e.checkWait(e.T, id, i+2, next.began.Sub(runs[i].ended), want)
-			if next.Attempt != i+2 || next.Priority != 7 || next.Headers["a"] != "b" || next.Key != w.Name || next.Exchange != "" {
-				e.Errorf("attempt %d is %d by %q and %q, priority %d, headers %v", i+2, next.Attempt, next.Exchange, next.Key, next.Priority, next.Headers)
+			if next.Attempt != i+2 || next.Priority != 7 || next.Headers["a"] != "b" || next.RoutingKey != w.Name || next.Exchange != "" {
+				e.Errorf("attempt %d is %d by %q and %q, priority %d, headers %v", i+2, next.Attempt, next.Exchange, next.RoutingKey, next.Priority, next.Headers)
 			}
 		}
 		for i := range 2 {
-			if got := j.settlements(id)[2*i]; got != (consumer.Settlement{Place: consumer.PlaceWait}) {
+			if got := j.settlements(id)[2*i]; got != (consumer.Settlement{Disposition: consumer.DispositionWait}) {
 				e.Errorf("attempt %d is said to be in %+v, want an exact delay", 2*i+1, got)
 			}
 		}
@@ -123,7 +123,7 @@ func TestDelayedToNobody(t *testing.T) {
 			e.Fatal(err)
 		}
 		for _, s := range []topology.Spec{own, x, w} {
-			plan, err := s.Plan(e.conn.Server().Version)
+			plan, err := topology.NewPlan(e.conn.Server().Version, s)
 			if err != nil {
 				e.Fatal(err)
 			}
@@ -132,20 +132,20 @@ func TestDelayedToNobody(t *testing.T) {
 		const after = 10 * time.Second // more than publishing all and deleting their queue takes
 		stranded := map[string]bool{}
 		for i := range 40 { // more than the broker has in flight
-			stranded[e.publish(producer.Message{ID: fmt.Sprintf("%s-gone%d", e.prefix, i), Key: gone.Name, Delay: after})] = true
-			stranded[e.publish(producer.Message{ID: fmt.Sprintf("%s-unbound%d", e.prefix, i), Exchange: x.Name, Key: "nobody", Delay: after})] = true
+			stranded[e.publish(producer.Message{ID: fmt.Sprintf("%s-gone%d", e.prefix, i), RoutingKey: gone.Name, Delay: after})] = true
+			stranded[e.publish(producer.Message{ID: fmt.Sprintf("%s-unbound%d", e.prefix, i), Exchange: x.Name, RoutingKey: "nobody", Delay: after})] = true
 		}
 		if err := topology.DeleteAll(e.Context(), e.conn, gone); err != nil {
 			e.Fatal(err)
 		}
 		j := newJournal(func(context.Context, *consumer.Delivery) error { return nil })
 		e.consume(w, j, consumer.Config{})
-		id := e.publish(producer.Message{ID: e.name("there"), Key: w.Name, Delay: after})
-		e.until("the message behind them came", func() bool { return j.reached(id, consumer.PlaceDone) })
+		id := e.publish(producer.Message{ID: e.name("there"), RoutingKey: w.Name, Delay: after})
+		e.until("the message behind them came", func() bool { return j.reached(id, consumer.DispositionDone) })
 		var found int
 		dead := newJournal(func(_ context.Context, d *consumer.Delivery) error {
-			if d.History.Failure.Cause != xdeath.CauseUnroutable || strings.Contains(d.ID, "gone") && d.Key != gone.Name || strings.Contains(d.ID, "unbound") && (d.Exchange != x.Name || d.Key != "nobody") {
-				e.Errorf("%q is stranded for %q, on its way to %q and %q", d.ID, d.History.Failure.Cause, d.Exchange, d.Key)
+			if d.History.Failure.Cause != xdeath.CauseUnroutable || strings.Contains(d.ID, "gone") && d.RoutingKey != gone.Name || strings.Contains(d.ID, "unbound") && (d.Exchange != x.Name || d.RoutingKey != "nobody") {
+				e.Errorf("%q is stranded for %q, on its way to %q and %q", d.ID, d.History.Failure.Cause, d.Exchange, d.RoutingKey)
 			}
 			return nil
 		})
@@ -171,8 +171,8 @@ func TestDelayRefused(t *testing.T) {
 			m    producer.Message
 			want string
 		}{
-			{"no target", producer.Message{Key: e.name("other"), Delay: time.Second}, "declare topology.Delays"},
-			{"beyond Max", producer.Message{Key: w.Name, Delay: 2 * time.Hour}, "want at most 1h"},
+			{"no target", producer.Message{RoutingKey: e.name("other"), Delay: time.Second}, "declare topology.Delays"},
+			{"beyond Max", producer.Message{RoutingKey: w.Name, Delay: 2 * time.Hour}, "want at most 1h"},
 		} {
 			if _, err := e.producer.Publish(e.Context(), row.m); err == nil || !strings.Contains(err.Error(), row.want) {
 				e.Errorf("%s: the error is %v, want %q in it", row.rule, err, row.want)

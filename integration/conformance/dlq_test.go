@@ -55,7 +55,7 @@ func TestDLQConsumer(t *testing.T) {
 		good := newJournal(succeed)
 		e.consume(dlq, good, consumer.Config{})
 		for _, id := range ids {
-			e.until("it is done", func() bool { return good.reached(id, consumer.PlaceDone) })
+			e.until("it is done", func() bool { return good.reached(id, consumer.DispositionDone) })
 			if got := good.attempts(id); !slices.Equal(got, []int{1}) {
 				e.Errorf("letter %q was handled as attempts %v, want [1]", id, got)
 			}

@@ -35,7 +35,7 @@ func TestErrorThatCannotBeRead(t *testing.T) {
 			return nobody
 		})
 		e.consume(w, j, consumer.Config{})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		if got := j.attempts(id); len(got) != 2 {
 			e.Errorf("attempts %v, want 1 and 2", got)
 		}
@@ -46,14 +46,14 @@ func TestLetterMovedByTheBrokerSaysWhy(t *testing.T) {
 	everywhere(t, func(e *env) {
 		exchange, w := e.shop("work")
 		e.declare(topology.Exchange{Name: exchange}, w)
-		id := e.publish(producer.Message{Exchange: exchange, Key: "order.paid", Expiration: time.Millisecond})
+		id := e.publish(producer.Message{Exchange: exchange, RoutingKey: "order.paid", Expiration: time.Millisecond})
 		j := newJournal(succeed)
 		e.consume(w.DeadLetterQueue(), j, consumer.Config{})
-		e.until("the letter is read", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("the letter is read", func() bool { return j.reached(id, consumer.DispositionDone) })
 		got := j.of(id)[0]
-		if got.History.Failure.Cause != xdeath.CauseExpired || got.History.Queue != w.Name || got.Exchange != exchange || got.Key != "order.paid" {
+		if got.History.Failure.Cause != xdeath.CauseExpired || got.History.Queue != w.Name || got.Exchange != exchange || got.RoutingKey != "order.paid" {
 			e.Errorf("the letter says %q of queue %q, from %q with %q; want expired, of %q, from %q with order.paid",
-				got.History.Failure.Cause, got.History.Queue, got.Exchange, got.Key, w.Name, exchange)
+				got.History.Failure.Cause, got.History.Queue, got.Exchange, got.RoutingKey, w.Name, exchange)
 		}
 	}, "letter moved by the broker says why")
 }
@@ -103,14 +103,14 @@ func TestMissingExchangeHarmsNoOther(t *testing.T) {
 		for range goroutines {
 			wg.Go(func() {
 				for range each {
-					r, err := p.Publish(e.Context(), producer.Message{Key: queue})
+					r, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue})
 					if err != nil || r.MaybeDuplicate {
 						e.Errorf("Publish: %+v, %v; want confirmed and single", r, err)
 					}
 				}
 			})
 			wg.Go(func() {
-				r, err := p.Publish(e.Context(), producer.Message{Exchange: e.name("missing"), Key: "k"})
+				r, err := p.Publish(e.Context(), producer.Message{Exchange: e.name("missing"), RoutingKey: "k"})
 				e.checkOutcome(r, err, producer.ErrReturned)
 				if r.MaybeDuplicate {
 					e.Errorf("Publish to a missing exchange: %+v; it is in no queue", r)
@@ -125,7 +125,7 @@ func TestMissingExchangeHarmsNoOther(t *testing.T) {
 	}, "publish: missing exchange harms no other")
 }
 
-// A rung that kept the bindings of both schedules would double every message that
+// A wait that kept the bindings of both schedules would double every message that
 // leaves it.
 func TestTwoSchedulesDeclaredAtOnce(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -140,7 +140,7 @@ func TestTwoSchedulesDeclaredAtOnce(t *testing.T) {
 			wg.Go(func() { e.noError("declare the long one", topology.Declare(e.Context(), other, long)) })
 			wg.Wait()
 		}
-		// Only a nack climbs by the bindings, so the consumer has the longer
+		// Only a nack goes by the bindings, so the consumer has the longer
 		// schedule. The second message gives a double of the first one time.
 		e.consume(long, newJournal(fail), consumer.Config{})
 		for n := 1; n <= 2; n++ {
@@ -173,21 +173,21 @@ func TestCtxEndsAWriteNobodyReads(t *testing.T) {
 			e.Fatal(err)
 		}
 		queue := e.rawQueue(e.name("slow"), amqp.Table{"x-queue-type": string(e.queue)})
-		if _, err := p.Publish(e.Context(), producer.Message{Key: queue}); err != nil {
+		if _, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue}); err != nil {
 			e.Fatal(err)
 		}
 		proxy.Throttle(faultproxy.ToBroker, 1)
 		ctx, cancel := context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		_, err = p.Publish(ctx, producer.Message{Key: queue, Body: make([]byte, 8<<20)})
+		_, err = p.Publish(ctx, producer.Message{RoutingKey: queue, Body: make([]byte, 8<<20)})
 		if took := time.Since(began); took > 5*time.Second || !errors.Is(err, producer.ErrUnconfirmed) {
 			e.Errorf("Publish with a ctx of 1 s returned after %v: %v; want unconfirmed, soon", took, err)
 		}
 		ctx, cancel = context.WithTimeout(e.Context(), time.Second)
 		defer cancel()
 		began = time.Now()
-		receipts, err := p.PublishAll(ctx, []producer.Message{{Key: queue, Body: make([]byte, 1<<20)}, {Key: queue}})
+		receipts, err := p.PublishAll(ctx, []producer.Message{{RoutingKey: queue, Body: make([]byte, 1<<20)}, {RoutingKey: queue}})
 		if took := time.Since(began); took > 5*time.Second || len(receipts) != 2 || !errors.Is(err, context.DeadlineExceeded) {
 			e.Errorf("PublishAll with a ctx of 1 s returned after %v: %v; want two receipts and the end of ctx, soon", took, err)
 		}

@@ -1,21 +1,22 @@
 package conformance
 
 import (
+	"context"
 	"crypto/rand"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"context"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -72,7 +73,7 @@ func newEnv(t *testing.T, s suite, version string, queueType topology.QueueType)
 // connect opens a Conn of the SDK.
 func (e *env) connect(url string) *connection.Conn {
 	e.Helper()
-	conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{url}, Name: e.prefix, OpenTimeout: patience})
+	conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{url}, Name: e.prefix, OpenTimeout: patience, Logger: e.log()})
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -131,15 +132,22 @@ func (e *env) declare(specs ...topology.Spec) topology.Plan {
 	return plan
 }
 
+// resolve returns the route by which a consumer on conn reads a work queue.
+func (e *env) resolve(conn *connection.Conn, w topology.WorkQueue) route.Route {
+	e.Helper()
+	source, err := route.Of(w)
+	if err != nil {
+		e.Fatal(err)
+	}
+	found, err := source.Routes[0].Broker.Resolve(e.Context(), conn)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return found
+}
+
 func (e *env) deleteLater(plan topology.Plan) {
-	var queues, exchanges []string
-	for _, q := range plan.Queues {
-		queues = append(queues, q.Name)
-	}
-	for _, x := range plan.Exchanges {
-		exchanges = append(exchanges, x.Name)
-	}
-	e.deleteAtEnd(queues, exchanges)
+	e.deleteAtEnd(plan.Queues(), plan.Exchanges())
 }
 
 func (e *env) deleteAtEnd(queues, exchanges []string) {
@@ -176,7 +184,7 @@ func (e *env) send(queue string, n int) []string {
 	e.Helper()
 	ids := make([]string, n)
 	for i := range ids {
-		ids[i] = e.publish(producer.Message{Key: queue, ID: fmt.Sprintf("%s-%d", e.prefix, names.Add(1)), Body: []byte("body")})
+		ids[i] = e.publish(producer.Message{RoutingKey: queue, ID: fmt.Sprintf("%s-%d", e.prefix, names.Add(1)), Body: []byte("body")})
 	}
 	return ids
 }
@@ -198,11 +206,26 @@ func (e *env) consumeOn(conn *connection.Conn, source topology.Source, j *journa
 	if cfg.Concurrency == 0 {
 		cfg.Concurrency = 10
 	}
-	cfg.Trace = j.trace()
-	c, err := consumer.New(conn, source, j.handle, cfg)
-	if err != nil {
-		e.Fatal(err)
+	if cfg.Logger == nil {
+		cfg.Logger = e.log()
 	}
+	cfg.Traces = []consumer.Trace{j.trace()}
+	c, err := consumer.New(conn, source, j.handle, cfg)
+	e.noError("make the consumer", err)
+	return e.run(c)
+}
+
+// consumeBatches runs a consumer of batches, whose settlements are in the journal.
+func (e *env) consumeBatches(source topology.Source, j *journal, handler consumer.BatchHandler, cfg consumer.Config) *running {
+	e.Helper()
+	cfg.Traces = []consumer.Trace{j.trace()}
+	c, err := consumer.NewBatch(e.conn, source, handler, cfg)
+	e.noError("make the consumer", err)
+	return e.run(c)
+}
+
+func (e *env) run(c *consumer.Consumer) *running {
+	e.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
@@ -213,6 +236,9 @@ func (e *env) consumeOn(conn *connection.Conn, source topology.Source, j *journa
 	e.Cleanup(func() { e.noError("run the consumer", r.stop()) })
 	return r
 }
+
+// log is shown with the output of a test that fails.
+func (e *env) log() *slog.Logger { return slog.New(slog.NewTextHandler(e.Output(), nil)) }
 
 // halt stops a consumer in the middle of a test.
 func (e *env) halt(r *running) {

@@ -70,7 +70,7 @@ func TestErrorTexts(t *testing.T) {
 			{"long name", declare(topology.WorkQueue{Name: long, Type: e.queue}), 0, []string{"WorkQueue.Name", "256 bytes", "230"}},
 			{"several faults", declare(topology.Exchange{}, topology.WorkQueue{Name: "amq.mine", Type: "stream", Engine: 9}, topology.DeadLetterQueue{Name: long, MaxAge: -1}),
 				0, []string{"Exchange.Name is empty", "amq.mine", "belong to the broker", `Type is "stream"`, "Engine is 9", "DeadLetterQueue.Name", "MaxAge"}},
-			{"binding to an exchange that is missing", declare(topology.WorkQueue{Name: e.name("b"), Type: e.queue, Bindings: []topology.Binding{{Exchange: e.name("none"), Key: "k"}}}),
+			{"binding to an exchange that is missing", declare(topology.WorkQueue{Name: e.name("b"), Type: e.queue, Bindings: []topology.Binding{{Exchange: e.name("none"), RoutingKey: "k"}}}),
 				0, []string{e.name("b"), e.name("none"), "does not exist", "declare it before"}},
 			{"consumer of a queue that is missing", func() error {
 				c, err := consumer.New(e.conn, topology.Route{Queue: e.name("none")}, succeed, consumer.Config{})
@@ -107,7 +107,7 @@ func TestErrorTexts(t *testing.T) {
 				e.Errorf("%s: said after %v, want within %v", test.what, took, test.within)
 			}
 		}
-		e.deleteLater(topology.Plan{Queues: []topology.PlannedQueue{{Name: e.name("b")}}})
+		e.deleteAtEnd([]string{e.name("b")}, nil)
 		e.deleteLater(e.mustPlan(topology.WorkQueue{Name: e.name("b"), Type: e.queue}))
 		e.deleteLater(e.mustPlan(topology.WorkQueue{Name: foreign, Type: e.queue}))
 	}, "errors say what to do")
@@ -134,13 +134,13 @@ func TestConflictError(t *testing.T) {
 		j := newJournal(succeed)
 		id := e.send(other.Name, 1)[0]
 		e.consume(other, j, consumer.Config{})
-		e.until("a message is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("a message is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 	}, "errors say what to do")
 }
 
 func (e *env) mustPlan(w topology.WorkQueue) topology.Plan {
 	e.Helper()
-	plan, err := w.Plan(e.node.version)
+	plan, err := topology.NewPlan(e.node.version, w)
 	if err != nil {
 		e.Fatal(err)
 	}

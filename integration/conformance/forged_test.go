@@ -8,6 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
@@ -25,14 +26,14 @@ func forged(w topology.WorkQueue) map[string]amqp.Table {
 	}
 	return map[string]amqp.Table{
 		"a broker's x-death": {
-			"x-death":              []any{death(w.Name, "rejected", 7), death(w.WaitQueue(2), "expired", 3)},
+			"x-death":              []any{death(w.Name, "rejected", 7), death(route.WaitQueue(w.Name, 2), "expired", 3)},
 			"x-first-death-queue":  w.Name,
 			"x-first-death-reason": "rejected", "x-first-death-exchange": "elsewhere",
 			"x-last-death-queue": w.Name, "x-last-death-reason": "rejected", "x-last-death-exchange": "elsewhere",
 		},
 		"an expiry as last death": {
-			"x-death":            []any{death(w.WaitQueue(1), "expired", 1)},
-			"x-last-death-queue": w.WaitQueue(1), "x-last-death-reason": "expired", "x-last-death-exchange": w.Name + ".retry",
+			"x-death":            []any{death(route.WaitQueue(w.Name, 1), "expired", 1)},
+			"x-last-death-queue": route.WaitQueue(w.Name, 1), "x-last-death-reason": "expired", "x-last-death-exchange": w.Name + ".rehop.return",
 		},
 		"our own counts": {
 			"x-rehop-attempts": int64(3), "x-rehop-queue": w.Name, "x-rehop-not-before": time.Now().Add(time.Hour).UnixMilli(),
@@ -69,15 +70,15 @@ func TestForgedCounts(t *testing.T) {
 			for _, key := range []string{"order.paid", "order." + w.Name + "@2"} {
 				id := name + ", " + key
 				e.rawPublish(exchange, key, amqp.Publishing{MessageId: id, Headers: headers})
-				ids[id] = topology.Address{Exchange: exchange, Key: key}
+				ids[id] = topology.Address{Exchange: exchange, RoutingKey: key}
 			}
 			// Straight to the queue.
 			e.rawPublish("", w.Name, amqp.Publishing{MessageId: name, Headers: headers})
-			ids[name] = topology.Address{Key: w.Name}
+			ids[name] = topology.Address{RoutingKey: w.Name}
 		}
 		e.until("all are done", func() bool {
 			for id := range ids {
-				if !j.reached(id, consumer.PlaceDone) && !j.reached(id, consumer.PlaceDeadLetter) {
+				if !j.reached(id, consumer.DispositionDone) && !j.reached(id, consumer.DispositionDeadLetter) {
 					return false
 				}
 			}
@@ -86,7 +87,7 @@ func TestForgedCounts(t *testing.T) {
 		for id, from := range ids {
 			e.checkAttempts(j, w, id, 4)
 			for _, run := range j.of(id) {
-				if got := (topology.Address{Exchange: run.Exchange, Key: run.Key}); got != from {
+				if got := (topology.Address{Exchange: run.Exchange, RoutingKey: run.RoutingKey}); got != from {
 					e.Errorf("message %q, attempt %d: published to %v, want %v", id, run.Attempt, got, from)
 				}
 			}
@@ -95,17 +96,17 @@ func TestForgedCounts(t *testing.T) {
 	}, "forged counts do not count")
 }
 
-// A key that looks like a rung of this very queue, bound to it by its owner.
-func TestForgedRungKey(t *testing.T) {
+// A key that looks like one of this very queue's waits, bound to it by its owner.
+func TestForgedWaitKey(t *testing.T) {
 	everywhere(t, func(e *env) {
 		exchange := e.name("all")
 		w := e.workQueue("work")
-		w.Bindings = []topology.Binding{{Exchange: exchange, Key: "#"}}
+		w.Bindings = []topology.Binding{{Exchange: exchange, RoutingKey: "#"}}
 		e.declare(topology.Exchange{Name: exchange}, w)
 		j := newJournal(fail)
 		e.consume(w, j, consumer.Config{})
-		id := e.publish(producer.Message{Exchange: exchange, Key: w.Name + "@4"})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		id := e.publish(producer.Message{Exchange: exchange, RoutingKey: w.Name + "@4"})
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 5)
 		e.atRest(w, 1)
 	}, "forged counts do not count")
@@ -123,12 +124,12 @@ func (e *env) republish(queue string, d amqp.Delivery) {
 func TestLetterMovedBackByHand(t *testing.T) {
 	everywhere(t, func(e *env) {
 		exchange, w := e.shop("work", waits(scaled[0], scaled[1]))
-		id := e.publish(producer.Message{Exchange: exchange, Key: "order.paid", Body: []byte("body")})
+		id := e.publish(producer.Message{Exchange: exchange, RoutingKey: "order.paid", Body: []byte("body")})
 		since := time.Now()
 		for life := 1; life <= 3; life++ {
 			j := newJournal(fail)
 			r := e.consume(w, j, consumer.Config{})
-			e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+			e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 			e.checkAttempts(j, w, id, 3)
 			e.halt(r)
 			d := e.letter(w)
@@ -141,7 +142,7 @@ func TestLetterMovedBackByHand(t *testing.T) {
 		}
 		j := newJournal(succeed)
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(j, w, id, 1)
 		e.atRest(w, 0)
 	}, "letter moved back by hand starts anew")
@@ -153,18 +154,18 @@ func TestBrokersLetterMovedBackByHand(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work", waits(scaled[0], scaled[1]))
 		plan := e.declare(w)
-		id := e.publish(producer.Message{Key: w.Name})
+		id := e.publish(producer.Message{RoutingKey: w.Name})
 		for range 3 {
 			e.nack(w.Name)
 			from := w.DeadLetterQueue().Name
-			if plan.Engines[0].Engine == topology.Ladder {
-				from = w.Name // a rejection climbs, and comes back from its wait
+			if plan.Engines[0].Engine == topology.EngineNack {
+				from = w.Name // a rejection goes to a wait, and comes back from it
 			}
 			e.republish(w.Name, e.take(from, 1)[0])
 		}
 		j := newJournal(fail)
 		e.consume(w, j, consumer.Config{})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 3)
 		e.atRest(w, 1)
 	}, "letter moved back by hand starts anew")

@@ -36,14 +36,14 @@ func TestACopyThatFitsInNoFrameIsHeld(t *testing.T) {
 		})
 		r := e.consume(w, j, consumer.Config{Concurrency: 2})
 		e.until("the others are done", func() bool {
-			return !slices.ContainsFunc(others, func(id string) bool { return !j.reached(id, consumer.PlaceDone) })
+			return !slices.ContainsFunc(others, func(id string) bool { return !j.reached(id, consumer.DispositionDone) })
 		})
 		var health *connection.HealthError
 		e.until("health is degraded, and says why", func() bool {
 			return errors.As(r.Health(), &health) && health.Degraded && strings.Contains(health.Error(), "want at most 131064")
 		})
 		e.halt(r)
-		if j.reached("large", consumer.PlaceWait) || j.reached("large", consumer.PlaceDeadLetter) {
+		if j.reached("large", consumer.DispositionWait) || j.reached("large", consumer.DispositionDeadLetter) {
 			e.Errorf("told %v of a message that is held", j.settlements("large"))
 		}
 		e.until("it is back in its queue", func() bool { return e.count(w.Name) == 1 })
@@ -124,7 +124,7 @@ func TestSmallFrames(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 20 {
 			all.Go(func() {
-				m := producer.Message{Key: w.Name, Body: make([]byte, 3*smallFrame)}
+				m := producer.Message{RoutingKey: w.Name, Body: make([]byte, 3*smallFrame)}
 				if i%4 > 0 {
 					if receipt, err := p.Publish(e.Context(), m); err != nil || receipt.MaybeDuplicate {
 						e.Errorf("a neighbour: %+v, %v", receipt, err)

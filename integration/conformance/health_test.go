@@ -118,19 +118,19 @@ func TestHealthyAre(t *testing.T) {
 		})
 		free()
 		for _, id := range ids {
-			e.until("it is done", func() bool { return working.reached(id, consumer.PlaceDone) })
+			e.until("it is done", func() bool { return working.reached(id, consumer.DispositionDone) })
 			if d := working.of(id)[0]; d.Redelivered {
 				e.Errorf("message %q was delivered before, while its consumer had no room", id)
 			}
 		}
 		id := e.send(idle.Name, 1)[0]
-		e.until("the idle consumer handles it", func() bool { return rest.reached(id, consumer.PlaceDone) })
+		e.until("the idle consumer handles it", func() bool { return rest.reached(id, consumer.DispositionDone) })
 		for _, id := range e.send(single.Queue, 3) {
-			e.until("the active consumer handles it", func() bool { return first.reached(id, consumer.PlaceDone) })
+			e.until("the active consumer handles it", func() bool { return first.reached(id, consumer.DispositionDone) })
 		}
 		e.halt(active)
 		id = e.send(single.Queue, 1)[0]
-		e.until("the other one takes over", func() bool { return second.reached(id, consumer.PlaceDone) })
+		e.until("the other one takes over", func() bool { return second.reached(id, consumer.DispositionDone) })
 	}, "health: idle, busy and waiting are healthy")
 }
 
@@ -146,7 +146,7 @@ func TestAskingDrawsNoMessage(t *testing.T) {
 		e.until("it consumes", func() bool { return r.Health() == nil })
 		// After its first message a consumer is replaced by one with more room.
 		first := e.send(w.Name, 1)[0]
-		e.until("it is done", func() bool { return j.reached(first, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(first, consumer.DispositionDone) })
 		<-time.After(time.Second)
 		ch := e.channel()
 		defer ch.Close()
@@ -163,7 +163,7 @@ func TestAskingDrawsNoMessage(t *testing.T) {
 					e.Fatal("the consumer of the lowest priority got a message while another had room")
 				default:
 				}
-				return j.reached(id, consumer.PlaceDone) && e.acked(w.Name)
+				return j.reached(id, consumer.DispositionDone) && e.acked(w.Name)
 			})
 		}
 	}, "health: asking draws no message")
@@ -195,7 +195,7 @@ func exceptRabbitmqctl(_, _ string) string {
 	return ""
 }
 
-func exceptRabbitmqctlOnTheLadder(version, queueType string) string {
+func exceptRabbitmqctlByNack(version, queueType string) string {
 	return cmp.Or(matrix.OnlyQuorum4(version, queueType), exceptRabbitmqctl(version, queueType))
 }
 
@@ -223,6 +223,6 @@ func TestHealthOfADeletedQueue(t *testing.T) {
 		e.declare(w)
 		e.until("it consumes again", func() bool { return r.Health() == nil })
 		id := e.send(w.Name, 1)[0]
-		e.until("it handles a message", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it handles a message", func() bool { return j.reached(id, consumer.DispositionDone) })
 	}, "health: queue deleted and declared again")
 }

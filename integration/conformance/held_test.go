@@ -43,7 +43,7 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 		r := e.consume(w, j, consumer.Config{Concurrency: 2 * n, CopyTimeout: time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		letters := func() (told int) {
 			for _, id := range ids {
-				if j.reached(id, consumer.PlaceDeadLetter) {
+				if j.reached(id, consumer.DispositionDeadLetter) {
 					told++
 				}
 			}
@@ -105,7 +105,7 @@ func TestAMessageHeldThroughLostConnectionsStopsNobody(t *testing.T) {
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
 			if d.ID == held && outage.Load() {
 				began.Store(time.Now().UnixNano())
-				return consumer.Requeue(errBroken)
+				return consumer.Unavailable(errBroken)
 			}
 			return nil
 		})
@@ -119,18 +119,18 @@ func TestAMessageHeldThroughLostConnectionsStopsNobody(t *testing.T) {
 		ids := e.send(w.Name, others)
 		done := func() (n int) {
 			for _, id := range ids {
-				if j.reached(id, consumer.PlaceDone) {
+				if j.reached(id, consumer.DispositionDone) {
 					n++
 				}
 			}
 			return n
 		}
 		e.until("all others are done", func() bool { return done() == others })
-		if j.reached(held, consumer.PlaceDone) {
+		if j.reached(held, consumer.DispositionDone) {
 			e.Error("the held message is done meanwhile")
 		}
 		outage.Store(false)
-		e.until("the held message is done", func() bool { return j.reached(held, consumer.PlaceDone) })
+		e.until("the held message is done", func() bool { return j.reached(held, consumer.DispositionDone) })
 		e.atRest(w, 0)
 	}, "a message held through lost connections stops nobody")
 }

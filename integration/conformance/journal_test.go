@@ -18,9 +18,15 @@ type journal struct {
 
 	mu      sync.Mutex
 	entries []*entry
-	settled map[string][]consumer.Settlement
+	settled map[string][]settled
 	ends    map[string][]string // the same, told with times
 	pending map[string]int      // copies that are not confirmed, by id; nil: not counted
+}
+
+// settled is a report of how an attempt ended.
+type settled struct {
+	attempt int
+	how     consumer.Settlement
 }
 
 // entry is one run of the handler.
@@ -31,7 +37,7 @@ type entry struct {
 }
 
 func newJournal(does func(ctx context.Context, d *consumer.Delivery) error) *journal {
-	return &journal{does: does, settled: map[string][]consumer.Settlement{}, ends: map[string][]string{}}
+	return &journal{does: does, settled: map[string][]settled{}, ends: map[string][]string{}}
 }
 
 func (j *journal) handle(ctx context.Context, d *consumer.Delivery) error {
@@ -64,15 +70,16 @@ func (j *journal) unconfirmed() map[string]bool {
 }
 
 func (j *journal) trace() consumer.Trace {
-	t := consumer.Trace{Settled: func(d *consumer.Delivery, s consumer.Settlement) {
+	t := consumer.Trace{Settled: func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		j.settled[d.ID] = append(j.settled[d.ID], s)
+		s.Wait = 0 // WaitNumber says it
+		j.settled[d.ID] = append(j.settled[d.ID], settled{d.Attempt, s})
 		j.ends[d.ID] = append(j.ends[d.ID], fmt.Sprintf("%s attempt %d: %v", time.Now().Format(clock), d.Attempt, s))
 	}}
 	if j.pending != nil {
-		count := func(by int) func(*consumer.Delivery, topology.Address) {
-			return func(d *consumer.Delivery, _ topology.Address) {
+		count := func(by int) func(context.Context, *consumer.Delivery, topology.Address) {
+			return func(_ context.Context, d *consumer.Delivery, _ topology.Address) {
 				j.mu.Lock()
 				defer j.mu.Unlock()
 				j.pending[d.ID] += by
@@ -97,23 +104,33 @@ func (j *journal) of(id string) []entry {
 	return found
 }
 
-// settlements returns how the deliveries of a message were settled; "" for all.
+// settlements returns how the deliveries of a message were settled, by their attempts;
+// "" for all. A report may come after that of the next attempt.
 func (j *journal) settlements(id string) []consumer.Settlement {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if id != "" {
-		return slices.Clone(j.settled[id])
+		return inOrder(j.settled[id])
 	}
 	var all []consumer.Settlement
-	for _, s := range j.settled {
-		all = append(all, s...)
+	for _, reports := range j.settled {
+		all = append(all, inOrder(reports)...)
+	}
+	return all
+}
+
+func inOrder(reports []settled) (all []consumer.Settlement) {
+	reports = slices.Clone(reports)
+	slices.SortStableFunc(reports, func(a, b settled) int { return a.attempt - b.attempt })
+	for _, r := range reports {
+		all = append(all, r.how)
 	}
 	return all
 }
 
 // reached reports whether a message was settled at a place.
-func (j *journal) reached(id string, place consumer.Place) bool {
-	return slices.ContainsFunc(j.settlements(id), func(s consumer.Settlement) bool { return s.Place == place })
+func (j *journal) reached(id string, place consumer.Disposition) bool {
+	return slices.ContainsFunc(j.settlements(id), func(s consumer.Settlement) bool { return s.Disposition == place })
 }
 
 // attempts returns the attempt numbers of a message.

@@ -56,7 +56,7 @@ func (e *env) lanes() ordered {
 func (e *env) nativePriorities() ordered {
 	w := e.workQueue("work", native, waits(orderWait))
 	e.declare(w)
-	return ordered{Source: w, queues: []topology.WorkQueue{w}, letters: w.DeadLetterQueue().Name, to: producer.Message{Key: w.Name},
+	return ordered{Source: w, queues: []topology.WorkQueue{w}, letters: w.DeadLetterQueue().Name, to: producer.Message{RoutingKey: w.Name},
 		prefetch: orderPrefetch, // a larger one defeats them
 		class:    func(priority uint8) int { return int(priority) }}
 }
@@ -69,21 +69,36 @@ func (e *env) ready(o ordered) (n int) {
 	return n
 }
 
+// laneHold is how long lower lanes wait at least for a message of a higher one that may
+// be on its way, before the consumer asks its queue whether it has any.
+const laneHold = 50 * time.Millisecond
+
 // checkOrder checks that a message is handled before all lower ones, but for those
-// that the consumer had already.
-func (e *env) checkOrder(when string, o ordered, runs []entry, want int) {
+// that the consumer had already, and those that it took because a higher lane had sent
+// nothing for laneHold, as on a busy machine. since is when the consumer was started.
+func (e *env) checkOrder(when string, o ordered, since time.Time, runs []entry, want int) {
 	e.Helper()
 	if len(runs) != want {
 		e.Errorf("%s: %d messages are handled, want %d", when, len(runs), want)
 	}
 	lower := map[int]int{} // by class: how many of lower ones were begun
 	worst, missed := 0, ""
+	late := -1 // the class that went on without the higher ones, until one of these comes
 	for place, run := range runs {
 		class := o.class(run.Priority)
+		if run.began.Sub(since) >= laneHold {
+			e.Logf("%s: nothing came for %v before place %d", when, run.began.Sub(since), place+1)
+			late = class
+		}
+		since = run.ended
+		if late >= 0 && class > late {
+			late = -1
+			clear(lower)
+		}
 		if lower[class] > worst {
 			worst, missed = lower[class], fmt.Sprintf("the message of priority %d at place %d", run.Priority, place+1)
 		}
-		for c := class + 1; c <= topology.MaxPriority; c++ {
+		for c := class + 1; c <= 9; c++ {
 			lower[c]++
 		}
 	}
@@ -108,7 +123,7 @@ func testOrder(e *env, o ordered) {
 	all := make([]producer.Message, messages)
 	for i := range all {
 		all[i] = o.to
-		all[i].Priority = uint8(random.IntN(topology.MaxPriority) + 1)
+		all[i].Priority = uint8(random.IntN(9) + 1)
 	}
 	send := func() {
 		e.Helper()
@@ -131,16 +146,17 @@ func testOrder(e *env, o ordered) {
 	succeeds := func(*consumer.Delivery) error { return nil }
 
 	send()
+	began := time.Now()
 	j, r := consume(inOrder, succeeds)
 	e.until("all are handled", handledAre(messages))
 	e.halt(r)
-	e.checkOrder("as they come", o, j.of(""), messages)
+	e.checkOrder("as they come", o, began, j.of(""), messages)
 
 	send()
 	var failed atomic.Int32
 	_, r = consume(inAnyOrder, func(d *consumer.Delivery) error {
 		if d.Attempt > 1 {
-			return consumer.Requeue(errBroken) // it is back before all others have failed
+			return consumer.Unavailable(errBroken) // it is back before all others have failed
 		}
 		failed.Add(1)
 		return errBroken
@@ -161,10 +177,11 @@ func testOrder(e *env, o ordered) {
 		}
 		return back >= messages-2*o.prefetch*len(o.queues) && time.Since(since) > 2*time.Second
 	})
+	began = time.Now()
 	open()
 	e.until("all are handled", handledAre(messages))
 	e.halt(r)
-	e.checkOrder("after a wait", o, j.of(""), messages)
+	e.checkOrder("after a wait", o, began, j.of(""), messages)
 
 	send()
 	_, r = consume(inAnyOrder, func(*consumer.Delivery) error { return consumer.DeadLetter(errBroken) })
@@ -174,10 +191,11 @@ func testOrder(e *env, o ordered) {
 		all[i] = producer.FromDelivery(d)
 	}
 	send()
+	began = time.Now()
 	j, r = consume(inOrder, succeeds)
 	e.until("all are handled", handledAre(messages))
 	e.halt(r)
-	e.checkOrder("after they were dead letters", o, j.of(""), messages)
+	e.checkOrder("after they were dead letters", o, began, j.of(""), messages)
 }
 
 func TestOrderOfLanes(t *testing.T) {
@@ -207,7 +225,7 @@ func TestArrivalInAHigherLane(t *testing.T) {
 		for range orderPrefetch {
 			<-starts
 		}
-		id := e.publish(producer.Message{Key: vip})
+		id := e.publish(producer.Message{RoutingKey: vip})
 		e.until("the message is sent to the consumer", func() bool { return e.count(vip) == 0 })
 		// One handler after the other ends, slowly: the message may still be on its way.
 		tick := time.NewTicker(50 * time.Millisecond)

@@ -46,7 +46,7 @@ func (e *env) checkLetter(w topology.WorkQueue, d amqp.Delivery, want wantLetter
 	host, err := os.Hostname()
 	e.noError("host name", err)
 	for header, value := range map[string]any{
-		"x-rehop-reason":         string(want.cause),
+		"x-rehop-cause":          string(want.cause),
 		"x-rehop-final-attempts": int64(want.attempts),
 		"x-rehop-error":          want.err,
 		"x-rehop-error-type":     want.errorType,
@@ -82,7 +82,7 @@ func TestExhausted(t *testing.T) {
 		e.consume(w, j, consumer.Config{})
 		sent := e.fullMessage(exchange, "order.paid")
 		id := e.publish(sent)
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 5)
 		d := e.letter(w)
 		var sum time.Duration
@@ -109,7 +109,7 @@ func TestNoWaits(t *testing.T) {
 		j := newJournal(fail)
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 1)
 		e.checkLetter(w, e.letter(w), wantLetter{
 			cause: xdeath.CauseExhausted, attempts: 1, err: errBroken.Error(), errorType: "*errors.errorString",
@@ -139,7 +139,7 @@ func TestPermanent(t *testing.T) {
 			sent := e.fullMessage(exchange, "order.paid")
 			sent.Type = kind
 			id := e.publish(sent)
-			e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+			e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 			e.checkAttempts(j, w, id, attempts)
 			d := e.letter(w)
 			e.checkLetter(w, d, wantLetter{
@@ -158,9 +158,9 @@ func TestPanic(t *testing.T) {
 		e.declare(w)
 		since := time.Now()
 		j := newJournal(panicsOverTickets)
-		id := e.publish(producer.Message{Key: w.Name})
+		id := e.publish(producer.Message{RoutingKey: w.Name})
 		e.consume(w, j, consumer.Config{})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 2)
 		d := e.letter(w)
 		e.checkLetter(w, d, wantLetter{
@@ -171,8 +171,8 @@ func TestPanic(t *testing.T) {
 			e.Errorf("letter's x-rehop-stack is %.200q, want the panicking function in it", stack)
 		}
 		// The consumer survived.
-		after := e.publish(producer.Message{Key: w.Name, Type: "harmless"})
-		e.until("a further message is done", func() bool { return j.reached(after, consumer.PlaceDone) })
+		after := e.publish(producer.Message{RoutingKey: w.Name, Type: "harmless"})
+		e.until("a further message is done", func() bool { return j.reached(after, consumer.DispositionDone) })
 		e.atRest(w, 0)
 	}, "panic")
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -55,7 +56,7 @@ func TestDrain(t *testing.T) {
 			e.Errorf("%d handlers ran, want the %d that ran when Run was told to stop", got, running)
 		}
 		for _, run := range j.of("") {
-			if run.err != nil || !j.reached(run.ID, consumer.PlaceDone) {
+			if run.err != nil || !j.reached(run.ID, consumer.DispositionDone) {
 				e.Errorf("message %q: handler returned %v, settled %v; want nil, done", run.ID, run.err, j.settlements(run.ID))
 			}
 		}
@@ -93,7 +94,8 @@ func TestAcksOfAStopArrive(t *testing.T) {
 			}
 			return nil
 		})
-		r := e.consume(w, j, consumer.Config{Concurrency: messages, Prefetch: messages})
+		// rabbitmqctl takes longer than the default on a busy machine.
+		r := e.consume(w, j, consumer.Config{Concurrency: messages, Prefetch: messages, DrainTimeout: patience})
 		e.until("all handlers run", func() bool { return began.Load() == messages })
 		stopped := make(chan error, 1)
 		go func() { stopped <- r.stop() }()
@@ -107,7 +109,7 @@ func TestAcksOfAStopArrive(t *testing.T) {
 		rest := newJournal(succeed)
 		e.consume(w, rest, consumer.Config{})
 		next := e.send(w.Name, 1)[0] // behind what has come back
-		e.until("a message is done", func() bool { return rest.reached(next, consumer.PlaceDone) })
+		e.until("a message is done", func() bool { return rest.reached(next, consumer.DispositionDone) })
 		if n := len(rest.settlements("")) - 1; n > 0 {
 			e.Errorf("%d of %d messages that were done came back", n, messages)
 		}
@@ -145,7 +147,9 @@ func TestDrainTimeout(t *testing.T) {
 		})
 		e.consume(w, j, consumer.Config{})
 		for _, id := range ids {
-			e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) || j.reached(id, consumer.PlaceDeadLetter) })
+			e.until("it is done", func() bool {
+				return j.reached(id, consumer.DispositionDone) || j.reached(id, consumer.DispositionDeadLetter)
+			})
 			e.checkAttempts(j, w, id, 3) // the interrupted run has spent none
 		}
 		e.atRest(w, 0)
@@ -183,7 +187,7 @@ func TestAHandlerThatIgnoresItsCtx(t *testing.T) {
 		close(release)
 		j := newJournal(succeed)
 		e.consume(w, j, consumer.Config{})
-		e.until("its message is handled again", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("its message is handled again", func() bool { return j.reached(id, consumer.DispositionDone) })
 		if got := j.attempts(id); !slices.Equal(got, []int{1}) {
 			e.Errorf("it came back as attempts %v, want [1]", got)
 		}
@@ -216,12 +220,12 @@ func lateSettle(e *env, conn *connection.Conn, end func()) {
 	e.declare(w)
 	returns := map[string]error{
 		"success": nil, "failure": errBroken, "permanent": consumer.DeadLetter(errBroken),
-		"later": consumer.RetryAfter(time.Millisecond, errBroken), "held": consumer.Requeue(errBroken), "discarded": consumer.Discard("unwanted"),
+		"later": consumer.RetryAfter(time.Millisecond, errBroken), "held": consumer.Unavailable(errBroken), "discarded": consumer.Discard("unwanted"),
 	}
 	kinds := map[string]string{}
 	for kind := range returns {
 		for range 4 {
-			kinds[e.publish(producer.Message{Key: w.Name, Type: kind})] = kind
+			kinds[e.publish(producer.Message{RoutingKey: w.Name, Type: kind})] = kind
 		}
 	}
 	late := make(chan struct{})
@@ -241,9 +245,9 @@ func lateSettle(e *env, conn *connection.Conn, end func()) {
 	e.until("all handlers run", func() bool { return began.Load() == int64(len(kinds)) })
 	end()
 	close(late)
-	ends := map[string]consumer.Place{
-		"success": consumer.PlaceDone, "held": consumer.PlaceDone, "discarded": consumer.PlaceDone,
-		"failure": consumer.PlaceDeadLetter, "permanent": consumer.PlaceDeadLetter, "later": consumer.PlaceDeadLetter,
+	ends := map[string]consumer.Disposition{
+		"success": consumer.DispositionDone, "held": consumer.DispositionDone, "discarded": consumer.DispositionDone,
+		"failure": consumer.DispositionDeadLetter, "permanent": consumer.DispositionDeadLetter, "later": consumer.DispositionDeadLetter,
 	}
 	letters := 0
 	for id, kind := range kinds {
@@ -264,13 +268,13 @@ func lateSettle(e *env, conn *connection.Conn, end func()) {
 			e.Errorf("message %q: the cause of the first handler's ctx is %v, want ErrSessionLost", id, runs[0].cause)
 		}
 		// That an ack came too late, its sender need not learn: acks are not confirmed.
-		if got := j.settlements(id)[0].Place; got != consumer.PlaceQueue && ends[kind] != consumer.PlaceDone {
+		if got := j.settlements(id)[0].Disposition; got != consumer.DispositionRequeued && ends[kind] != consumer.DispositionDone {
 			e.Errorf("message %q (%s) was settled as %v at first, want that it is back in its queue", id, kind, got)
 		}
 	}
 	e.atRest(w, letters)
 	for _, d := range e.take(w.DeadLetterQueue().Name, letters) {
-		if kind := kinds[d.MessageId]; ends[kind] != consumer.PlaceDeadLetter {
+		if kind := kinds[d.MessageId]; ends[kind] != consumer.DispositionDeadLetter {
 			e.Errorf("message %q (%s) is a dead letter", d.MessageId, kind)
 		}
 	}
@@ -286,7 +290,7 @@ func TestCutsUnderLoad(t *testing.T) {
 		kinds := map[string]string{}
 		for range 100 {
 			for _, kind := range []string{"succeeds", "fails once", "fails"} {
-				kinds[e.publish(producer.Message{Key: w.Name, Type: kind})] = kind
+				kinds[e.publish(producer.Message{RoutingKey: w.Name, Type: kind})] = kind
 			}
 		}
 		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
@@ -308,7 +312,7 @@ func TestCutsUnderLoad(t *testing.T) {
 		letters := map[string]bool{}
 		e.until("all have reached their end", func() bool {
 			for id, kind := range kinds {
-				if end := map[bool]consumer.Place{true: consumer.PlaceDeadLetter, false: consumer.PlaceDone}[kind == "fails"]; !j.reached(id, end) {
+				if end := map[bool]consumer.Disposition{true: consumer.DispositionDeadLetter, false: consumer.DispositionDone}[kind == "fails"]; !j.reached(id, end) {
 					return false
 				}
 			}
@@ -316,7 +320,7 @@ func TestCutsUnderLoad(t *testing.T) {
 		})
 		dlq := w.DeadLetterQueue().Name
 		e.until("queue and waits are empty", func() bool {
-			return e.count(w.Name)+e.count(w.WaitQueue(1))+e.count(w.WaitQueue(2)) == 0
+			return e.count(w.Name)+e.count(route.WaitQueue(w.Name, 1))+e.count(route.WaitQueue(w.Name, 2)) == 0
 		})
 		e.halt(r) // a last duplicate may be in a handler's hands
 		for _, d := range e.take(dlq, e.count(dlq)) {

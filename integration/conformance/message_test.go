@@ -21,7 +21,7 @@ import (
 func (e *env) shop(what string, change ...func(*topology.WorkQueue)) (exchange string, w topology.WorkQueue) {
 	exchange = e.name("shop")
 	w = e.workQueue(what, change...)
-	w.Bindings = []topology.Binding{{Exchange: exchange, Key: "order.#"}}
+	w.Bindings = []topology.Binding{{Exchange: exchange, RoutingKey: "order.#"}}
 	e.declare(topology.Exchange{Name: exchange}, w)
 	return exchange, w
 }
@@ -29,7 +29,7 @@ func (e *env) shop(what string, change ...func(*topology.WorkQueue)) (exchange s
 // fullMessage returns a message with every property and many kinds of headers.
 func (e *env) fullMessage(exchange, key string) producer.Message {
 	return producer.Message{
-		Exchange: exchange, Key: key, Body: []byte("a body \x00 with bytes"),
+		Exchange: exchange, RoutingKey: key, Body: []byte("a body \x00 with bytes"),
 		ContentType: "application/json", ContentEncoding: "identity", Type: "order", CorrelationID: "c-1",
 		ReplyTo: "replies", AppID: "conformance", UserID: e.node.user,
 		Timestamp: time.Unix(1_700_000_000, 0), Priority: 7,
@@ -62,7 +62,7 @@ func (e *env) checkRun(d consumer.Delivery, want producer.Message) {
 
 func (e *env) checkSame(want, got producer.Message) {
 	e.Helper()
-	got.Exchange, got.Key, got.ID, got.Expiration = want.Exchange, want.Key, want.ID, want.Expiration // checked elsewhere
+	got.Exchange, got.RoutingKey, got.ID, got.Expiration = want.Exchange, want.RoutingKey, want.ID, want.Expiration // checked elsewhere
 	headers := amqp.Table{}
 	for key, v := range got.Headers {
 		if _, isUsers := want.Headers[key]; isUsers || !strings.HasPrefix(key, "x-") {
@@ -91,12 +91,12 @@ func TestPropertiesUnchanged(t *testing.T) {
 		e.consume(w, j, consumer.Config{})
 		sent := e.fullMessage(exchange, "order.paid")
 		id := e.publish(sent)
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(j, w, id, 5)
 		for _, run := range j.of(id) {
 			e.checkRun(run.Delivery, sent)
-			if run.Exchange != exchange || run.Key != "order.paid" {
-				e.Errorf("attempt %d came with exchange %q and key %q, want the producer's", run.Attempt, run.Exchange, run.Key)
+			if run.Exchange != exchange || run.RoutingKey != "order.paid" {
+				e.Errorf("attempt %d came with exchange %q and key %q, want the producer's", run.Attempt, run.Exchange, run.RoutingKey)
 			}
 		}
 		e.atRest(w, 0)
@@ -122,15 +122,15 @@ func TestCCAndBCC(t *testing.T) {
 			return errBroken
 		})
 		e.consume(w, j, consumer.Config{})
-		ends := map[string]consumer.Place{"succeeds": consumer.PlaceDone, "exhausted": consumer.PlaceDeadLetter}
+		ends := map[string]consumer.Disposition{"succeeds": consumer.DispositionDone, "exhausted": consumer.DispositionDeadLetter}
 		for kind, end := range ends {
-			id := e.publish(producer.Message{Exchange: exchange, Key: "order.paid", Type: kind, Headers: amqp.Table{
+			id := e.publish(producer.Message{Exchange: exchange, RoutingKey: "order.paid", Type: kind, Headers: amqp.Table{
 				"CC": []any{cc}, "BCC": []any{bcc},
 			}})
 			e.until("it has reached its end", func() bool { return j.reached(id, end) })
 			for i, run := range j.of(id) {
-				if run.Attempt != i+1 || run.Exchange != exchange || run.Key != "order.paid" {
-					e.Errorf("run %d is attempt %d with exchange %q, key %q, want the producer's", i+1, run.Attempt, run.Exchange, run.Key)
+				if run.Attempt != i+1 || run.Exchange != exchange || run.RoutingKey != "order.paid" {
+					e.Errorf("run %d is attempt %d with exchange %q, key %q, want the producer's", i+1, run.Attempt, run.Exchange, run.RoutingKey)
 				}
 			}
 		}
@@ -153,11 +153,11 @@ func TestExpirationDoesNotShortenWaits(t *testing.T) {
 			return errBroken
 		})
 		e.consume(w, j, consumer.Config{})
-		first := e.publish(producer.Message{Key: w.Name, Type: "first"})
-		e.until("the consumer consumes", func() bool { return j.reached(first, consumer.PlaceDone) })
+		first := e.publish(producer.Message{RoutingKey: w.Name, Type: "first"})
+		e.until("the consumer consumes", func() bool { return j.reached(first, consumer.DispositionDone) })
 		// Alone in its waits: one that is due later, ahead of it, would hide that it expires too soon.
-		id := e.publish(producer.Message{Key: w.Name, Expiration: expiration})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		id := e.publish(producer.Message{RoutingKey: w.Name, Expiration: expiration})
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(j, w, id, 3)
 		e.atRest(w, 0)
 	}, "expiration does not shorten waits")
@@ -168,13 +168,13 @@ func TestExpiredInWorkQueue(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		dlq := w.DeadLetterQueue()
-		id := e.publish(producer.Message{Key: w.Name, Expiration: 100 * time.Millisecond})
+		id := e.publish(producer.Message{RoutingKey: w.Name, Expiration: 100 * time.Millisecond})
 		e.until("it is a dead letter", func() bool { return e.count(dlq.Name) == 1 })
 		j := newJournal(succeed)
 		e.consume(dlq, j, consumer.Config{})
-		e.until("the letter is handled", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("the letter is handled", func() bool { return j.reached(id, consumer.DispositionDone) })
 		got := j.of(id)[0]
-		if got.History.Count(w.Name, xdeath.Expired) != 1 {
+		if got.History.Count(w.Name, xdeath.ReasonExpired) != 1 {
 			e.Errorf("letter's deaths are %v, want one by expiry in %s", got.History.Deaths, w.Name)
 		}
 		e.atRest(w, 0)
@@ -196,13 +196,13 @@ func TestNoHeadOfLineBlocking(t *testing.T) {
 			return errBroken
 		})
 		e.consume(w, j, consumer.Config{})
-		slow := e.publish(producer.Message{Key: w.Name, Type: "long"})
-		e.until("the long wait has begun", func() bool { return j.reached(slow, consumer.PlaceWait) })
+		slow := e.publish(producer.Message{RoutingKey: w.Name, Type: "long"})
+		e.until("the long wait has begun", func() bool { return j.reached(slow, consumer.DispositionWait) })
 		var quick []string
 		for range 5 {
-			quick = append(quick, e.publish(producer.Message{Key: w.Name}))
+			quick = append(quick, e.publish(producer.Message{RoutingKey: w.Name}))
 		}
-		e.until("the long wait is over", func() bool { return j.reached(slow, consumer.PlaceDone) })
+		e.until("the long wait is over", func() bool { return j.reached(slow, consumer.DispositionDone) })
 		back := j.of(slow)[1]
 		for _, id := range quick {
 			runs := j.of(id)

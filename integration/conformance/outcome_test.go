@@ -32,7 +32,7 @@ func TestSuccess(t *testing.T) {
 			if got := j.attempts(id); !slices.Equal(got, []int{1}) {
 				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)
 			}
-			if !j.reached(id, consumer.PlaceDone) {
+			if !j.reached(id, consumer.DispositionDone) {
 				e.Errorf("message %q was settled as %v, want done", id, j.settlements(id))
 			}
 		}
@@ -44,23 +44,23 @@ func TestFailsThenSucceeds(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
-		climb(e, w, topology.Auto)
+		goThroughWaits(e, w, topology.EngineAuto)
 	}, "fails k times, then succeeds", "attempts are 1, 2, 3, ...", "waits are never early")
 }
 
 func TestRepublishAskedFor(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.Republish })
-		if plan := e.declare(w); plan.Engines[0].Engine != topology.Republish {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish })
+		if plan := e.declare(w); plan.Engines[0].Engine != topology.EngineRepublish {
 			e.Fatalf("engine is %v, want republish as asked for", plan.Engines[0])
 		}
-		climb(e, w, topology.Republish)
+		goThroughWaits(e, w, topology.EngineRepublish)
 	}, "republish asked for")
 }
 
-// climb sends messages that fail on each rung, once on the first, twice up to
-// the second and so on, and a last one that never succeeds.
-func climb(e *env, w topology.WorkQueue, engine topology.Engine) {
+// goThroughWaits sends messages that fail once, twice and so on, up to as often as
+// there are waits, and a last one that never succeeds.
+func goThroughWaits(e *env, w topology.WorkQueue, engine topology.Engine) {
 	j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
 		if failures, _ := strconv.Atoi(string(d.Body)); d.Attempt <= failures {
 			return errBroken
@@ -70,13 +70,13 @@ func climb(e *env, w topology.WorkQueue, engine topology.Engine) {
 	ids := map[string]int{}
 	for range 5 { // for the lateness, too
 		for k := 1; k <= len(w.Waits)+1; k++ {
-			ids[e.publish(producer.Message{Key: w.Name, Body: []byte(strconv.Itoa(k))})] = k
+			ids[e.publish(producer.Message{RoutingKey: w.Name, Body: []byte(strconv.Itoa(k))})] = k
 		}
 	}
 	r := e.consume(w, j, consumer.Config{Concurrency: 30})
 	e.until("all have reached their end", func() bool {
 		for id := range ids {
-			if !j.reached(id, consumer.PlaceDone) && !j.reached(id, consumer.PlaceDeadLetter) {
+			if !j.reached(id, consumer.DispositionDone) && !j.reached(id, consumer.DispositionDeadLetter) {
 				return false
 			}
 		}
@@ -85,9 +85,9 @@ func climb(e *env, w topology.WorkQueue, engine topology.Engine) {
 	exhausted := 0
 	for id, k := range ids {
 		e.checkAttempts(j, w, id, min(k, len(w.Waits))+1)
-		last := consumer.PlaceDone
+		last := consumer.DispositionDone
 		if k > len(w.Waits) {
-			last = consumer.PlaceDeadLetter
+			last = consumer.DispositionDeadLetter
 			exhausted++
 		}
 		if !j.reached(id, last) {
@@ -98,24 +98,24 @@ func climb(e *env, w topology.WorkQueue, engine topology.Engine) {
 	e.atRest(w, exhausted)
 }
 
-func TestLadderRefused(t *testing.T) {
+func TestTheNackEngineIsRefused(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.Ladder })
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.EngineNack })
 		err := topology.Declare(e.Context(), e.conn, w)
 		if err == nil {
-			e.deleteLater(topology.Plan{Queues: []topology.PlannedQueue{{Name: w.Name}}})
-			e.Fatal("Declare with the engine ladder succeeded, want an error with the reason")
+			e.deleteAtEnd([]string{w.Name}, nil)
+			e.Fatal("Declare with the engine nack succeeded, want an error with the reason")
 		}
 		reason := "broker 3."
 		if e.queue == topology.Classic {
 			reason = "classic queue's dead letters are not confirmed"
 		}
-		for _, want := range []string{w.Name, "ladder", reason, "republish"} {
+		for _, want := range []string{w.Name, "nack", reason, "republish"} {
 			if !strings.Contains(err.Error(), want) {
 				e.Errorf("Declare: %v; want %q in it", err, want)
 			}
 		}
-	}, "ladder refused")
+	}, "nack refused")
 }
 
 func TestDiscard(t *testing.T) {
@@ -130,7 +130,7 @@ func TestDiscard(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{})
-		e.until("it is discarded", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is discarded", func() bool { return j.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(j, w, id, 2)
 		e.atRest(w, 0)
 	}, "discard")
@@ -145,7 +145,7 @@ func TestRequeueHolds(t *testing.T) {
 			runs++
 			switch {
 			case runs <= 3:
-				return consumer.Requeue(errors.New("the database is down"))
+				return consumer.Unavailable(errors.New("the database is down"))
 			case runs == 4:
 				return errBroken
 			}
@@ -153,15 +153,15 @@ func TestRequeueHolds(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{Concurrency: 1})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		if got, want := j.attempts(id), []int{1, 1, 1, 1, 2}; !slices.Equal(got, want) {
 			e.Errorf("attempts are %v, want %v: three runs on a held message, a failure, a success", got, want)
 		}
-		if got := j.settlements(id); len(got) != 2 || got[0].Place != consumer.PlaceWait {
+		if got := j.settlements(id); len(got) != 2 || got[0].Disposition != consumer.DispositionWait {
 			e.Errorf("settled as %v, want one wait and done: a held message is settled once", got)
 		}
 		e.atRest(w, 0)
-	}, "requeue holds")
+	}, "Unavailable holds")
 }
 
 func TestRequeueHeldAtStop(t *testing.T) {
@@ -169,16 +169,16 @@ func TestRequeueHeldAtStop(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		id := e.send(w.Name, 1)[0]
-		down := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Requeue(errBroken) })
+		down := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) })
 		first := e.consume(w, down, consumer.Config{})
 		e.until("it is held", func() bool { return len(down.of(id)) > 1 })
 		e.halt(first)
 		up := newJournal(succeed)
 		e.consume(w, up, consumer.Config{})
-		e.until("it is done", func() bool { return up.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return up.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(up, w, id, 1)
 		e.atRest(w, 0)
-	}, "requeue holds")
+	}, "Unavailable holds")
 }
 
 func TestHandlerTimeout(t *testing.T) {
@@ -197,7 +197,7 @@ func TestHandlerTimeout(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{HandlerTimeout: limit})
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 2)
 		for _, run := range j.of(id) {
 			if !errors.Is(run.err, consumer.ErrHandlerTimeout) {

@@ -21,7 +21,7 @@ func TestDeclaringWantsThesePermissions(t *testing.T) {
 		e.noError("declare the exchange of others", e.channel().ExchangeDeclare(shop, "topic", true, false, false, false, nil))
 		e.deleteAtEnd(nil, []string{shop})
 		w := e.workQueue("work", func(w *topology.WorkQueue) {
-			w.Bindings = []topology.Binding{{Exchange: shop, Key: "#"}}
+			w.Bindings = []topology.Binding{{Exchange: shop, RoutingKey: "#"}}
 		})
 		own := "^" + quoted(w.Name) + `(\..*)?$`
 		conn := e.connectAs("declarer", own, own, own+"|^"+quoted(shop)+"$")
@@ -31,9 +31,7 @@ func TestDeclaringWantsThesePermissions(t *testing.T) {
 			}
 		}
 		e.deleteLater(e.mustPlan(w))
-		if _, err := topology.Resolve(e.Context(), conn, w); err != nil {
-			e.Errorf("Resolve: %v", err)
-		}
+		e.resolve(conn, w)
 
 		// Without read on the exchange, the error says what to grant.
 		less := e.connectAs("less", own, own, own)
@@ -56,11 +54,11 @@ func TestPublishingWantsThesePermissions(t *testing.T) {
 			e.Fatal(err)
 		}
 		e.Cleanup(func() { e.noError("close the producer", p.Close()) })
-		receipt, err := p.Publish(e.Context(), producer.Message{Exchange: shop, Key: "order.paid"})
+		receipt, err := p.Publish(e.Context(), producer.Message{Exchange: shop, RoutingKey: "order.paid"})
 		if err != nil || receipt.Cause != "" {
 			e.Errorf("publish: %+v, %v", receipt, err)
 		}
-		if _, err := p.Publish(e.Context(), producer.Message{Exchange: shop, Key: "nowhere"}); !errors.Is(err, producer.ErrReturned) {
+		if _, err := p.Publish(e.Context(), producer.Message{Exchange: shop, RoutingKey: "nowhere"}); !errors.Is(err, producer.ErrReturned) {
 			e.Errorf("publish with another key: %v, want %v", err, producer.ErrReturned)
 		}
 		e.until("it is there", func() bool { return e.count(w.Name) == 1 })
@@ -71,7 +69,7 @@ func TestConsumingWantsThesePermissions(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
 		if strings.HasPrefix(e.version, "3.") {
-			w.Engine = topology.Republish
+			w.Engine = topology.EngineRepublish
 		}
 		e.consumeAs(w, "^$", `^amq\.default$`, "^"+quoted(w.Name)+"$")
 	}, "permissions: consuming")
@@ -80,17 +78,17 @@ func TestConsumingWantsThesePermissions(t *testing.T) {
 // The waits are without a TTL, and nobody is there who may read them.
 func TestNobodyCarries(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", waits(150*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.Carry })
+		w := e.workQueue("work", waits(150*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineCarry })
 		e.declare(w)
-		w.Engine = topology.Auto
+		w.Engine = topology.EngineAuto
 		if strings.HasPrefix(e.version, "3.") {
-			w.Engine = topology.Republish
+			w.Engine = topology.EngineRepublish
 		}
 		conn := e.connectAs("consumer", "^$", `^amq\.default$`, "^"+quoted(w.Name)+"$")
 		j := newJournal(fail)
 		e.consumeOn(conn, w, j, consumer.Config{})
-		e.publish(producer.Message{Key: w.Name, ID: "m", Expiration: time.Hour})
-		e.until("it is a dead letter", func() bool { return j.reached("m", consumer.PlaceDeadLetter) })
+		e.publish(producer.Message{RoutingKey: w.Name, ID: "m", Expiration: time.Hour})
+		e.until("it is a dead letter", func() bool { return j.reached("m", consumer.DispositionDeadLetter) })
 		if got := j.attempts("m"); !slices.Equal(got, []int{1, 2}) {
 			e.Errorf("attempts %v, want 1 and 2", got)
 		}
@@ -100,21 +98,21 @@ func TestNobodyCarries(t *testing.T) {
 	}, "permissions: waits that nobody carries")
 }
 
-func TestConsumingByTheLadderWantsThesePermissions(t *testing.T) {
+func TestConsumingByNackWantsThesePermissions(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
 		own := "^" + quoted(w.Name) + `(\..*)?$`
-		if engine := e.consumeAs(w, own, own+`|^amq\.default$`, own); engine != topology.Ladder {
-			e.Errorf("the engine is %v, want the ladder", engine)
+		if engine := e.consumeAs(w, own, own+`|^amq\.default$`, own); engine != topology.EngineNack {
+			e.Errorf("the engine is %v, want nack", engine)
 		}
-	}, "permissions: consuming by the ladder")
+	}, "permissions: consuming by nack")
 }
 
 func TestConsumingByCarryWantsThesePermissions(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.Carry })
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Engine = topology.EngineCarry })
 		own := quoted(w.Name)
-		if engine := e.consumeAs(w, "^$", `^(amq\.default|`+own+`\.retry)$`, "^"+own+`(\.wait\..*)?$`); engine != topology.Carry {
+		if engine := e.consumeAs(w, "^$", `^(amq\.default|`+own+`\.rehop\.return)$`, "^"+own+`(\.wait\..*)?$`); engine != topology.EngineCarry {
 			e.Errorf("the engine is %v, want carry", engine)
 		}
 	}, "permissions: consuming by carry")
@@ -126,17 +124,14 @@ func (e *env) consumeAs(w topology.WorkQueue, configure, write, read string) top
 	e.Helper()
 	e.declare(w)
 	conn := e.connectAs("consumer", configure, write, read)
-	route, err := topology.Resolve(e.Context(), conn, w)
-	if err != nil {
-		e.Fatal(err)
-	}
+	found := e.resolve(conn, w)
 	j := newJournal(fail)
 	c := e.consumeOn(conn, w, j, consumer.Config{})
 	id := e.send(w.Name, 1)[0]
-	e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+	e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 	e.checkAttempts(j, w, id, len(w.Waits)+1)
 	e.noError("Health", c.Health())
-	return route.Engine()
+	return topology.Engine(found.Engine)
 }
 
 func quoted(name string) string { return strings.ReplaceAll(name, ".", `\.`) }

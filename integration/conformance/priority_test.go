@@ -14,7 +14,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-func native(w *topology.WorkQueue) { w.Priority = topology.PriorityNative }
+func native(w *topology.WorkQueue) { w.NativePriority = true }
 
 func TestPriorityHighestFirst(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -22,7 +22,7 @@ func TestPriorityHighestFirst(t *testing.T) {
 		e.declare(w)
 		sent := []uint8{1, 4, 4, 9, 7, 1, 9, 5}
 		for _, priority := range sent {
-			e.publish(producer.Message{Key: w.Name, Priority: priority})
+			e.publish(producer.Message{RoutingKey: w.Name, Priority: priority})
 		}
 		e.until("all are in the queue", func() bool { return e.count(w.Name) == len(sent) })
 		j := newJournal(succeed)
@@ -97,11 +97,11 @@ func TestPriorityPlanned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := topology.WorkQueue{Name: "orders", Type: test.queueType, Waits: scaled, Priority: topology.PriorityNative}
+		w := topology.WorkQueue{Name: "orders", Type: test.queueType, Waits: scaled, NativePriority: true}
 		if test.noWaits {
 			w.Waits = nil
 		}
-		plan, err := w.Plan(v)
+		plan, err := topology.NewPlan(v, w)
 		if test.refused != "" {
 			checkRefusal(t, err, w, test.refused)
 			continue
@@ -132,9 +132,9 @@ func TestPriorityKept(t *testing.T) {
 		})
 		e.consume(w, j, consumer.Config{})
 		ids := map[string]uint8{}
-		for priority := range uint8(topology.MaxPriority + 1) {
+		for priority := range uint8(9 + 1) {
 			for _, kind := range []string{"plain", "round trip", "permanent"} {
-				ids[e.publish(producer.Message{Key: w.Name, Type: kind, Priority: priority})] = priority
+				ids[e.publish(producer.Message{RoutingKey: w.Name, Type: kind, Priority: priority})] = priority
 			}
 		}
 		e.until("all are dead letters", func() bool { return e.count(w.DeadLetterQueue().Name) == len(ids) })

@@ -48,7 +48,7 @@ func (e *env) full() (queue string) {
 	e.Helper()
 	queue = e.rawQueue(e.name("full"), amqp.Table{"x-max-length": int64(1), "x-overflow": "reject-publish"})
 	for range 20 { // a quorum queue takes a few more than its limit
-		if _, err := e.producer.Publish(e.Context(), producer.Message{Key: queue}); err != nil {
+		if _, err := e.producer.Publish(e.Context(), producer.Message{RoutingKey: queue}); err != nil {
 			return queue
 		}
 	}
@@ -60,7 +60,7 @@ func TestConfirmed(t *testing.T) {
 	everywhere(t, func(e *env) {
 		queue := e.rawQueue(e.name("work"), nil)
 		p := e.newProducer(producer.Config{})
-		receipt, err := p.Publish(e.Context(), producer.Message{Key: queue, ID: "mine", Body: []byte("body")})
+		receipt, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue, ID: "mine", Body: []byte("body")})
 		e.checkOutcome(receipt, err, nil)
 		if receipt != (producer.Receipt{ID: "mine", Place: producer.PlaceQueue}) {
 			e.Errorf("receipt is %+v, want that mine is in its queue", receipt)
@@ -76,18 +76,18 @@ func TestReturned(t *testing.T) {
 		exchange, w := e.shop("work")
 		p := e.newProducer(producer.Config{})
 		for _, to := range []topology.Address{
-			{Exchange: exchange, Key: "invoice.paid"}, // not bound
-			{Key: e.name("nowhere")},                  // no such queue
-			{Exchange: e.name("nowhere"), Key: "order.paid"},
+			{Exchange: exchange, RoutingKey: "invoice.paid"}, // not bound
+			{RoutingKey: e.name("nowhere")},                  // no such queue
+			{Exchange: e.name("nowhere"), RoutingKey: "order.paid"},
 		} {
-			receipt, err := p.Publish(e.Context(), producer.Message{Exchange: to.Exchange, Key: to.Key})
+			receipt, err := p.Publish(e.Context(), producer.Message{Exchange: to.Exchange, RoutingKey: to.RoutingKey})
 			e.checkOutcome(receipt, err, producer.ErrReturned)
 			if err != nil && !strings.Contains(err.Error(), to.Exchange) {
 				e.Errorf("Publish to %v: %v; want the exchange in it", to, err)
 			}
 		}
 		// The producer goes on.
-		if _, err := p.Publish(e.Context(), producer.Message{Exchange: exchange, Key: "order.paid"}); err != nil {
+		if _, err := p.Publish(e.Context(), producer.Message{Exchange: exchange, RoutingKey: "order.paid"}); err != nil {
 			e.Error(err)
 		}
 		e.take(w.Name, 1)
@@ -98,7 +98,7 @@ func TestNacked(t *testing.T) {
 	everywhere(t, func(e *env) {
 		p := e.newProducer(producer.Config{})
 		queue := e.full()
-		receipt, err := p.Publish(e.Context(), producer.Message{Key: queue})
+		receipt, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue})
 		e.checkOutcome(receipt, err, producer.ErrNacked)
 	}, "publish: nacked")
 }
@@ -114,7 +114,7 @@ func TestRefusedHarmsNoOther(t *testing.T) {
 		for range 20 {
 			wg.Go(func() {
 				for range 25 {
-					receipt, err := p.Publish(e.Context(), producer.Message{Key: queue})
+					receipt, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue})
 					if err != nil {
 						e.Error(err)
 						return
@@ -129,10 +129,10 @@ func TestRefusedHarmsNoOther(t *testing.T) {
 			m    producer.Message
 			want error
 		}{
-			{producer.Message{Key: queue, UserID: "somebody-else"}, producer.ErrRefused},
-			{producer.Message{Exchange: e.name("nowhere"), Key: queue}, producer.ErrReturned},
-			{producer.Message{Key: queue, Body: make([]byte, e.node.tooBig)}, producer.ErrRefused},
-			{producer.Message{Key: queue, UserID: "somebody-else"}, producer.ErrRefused},
+			{producer.Message{RoutingKey: queue, UserID: "somebody-else"}, producer.ErrRefused},
+			{producer.Message{Exchange: e.name("nowhere"), RoutingKey: queue}, producer.ErrReturned},
+			{producer.Message{RoutingKey: queue, Body: make([]byte, e.node.tooBig)}, producer.ErrRefused},
+			{producer.Message{RoutingKey: queue, UserID: "somebody-else"}, producer.ErrRefused},
 		} {
 			wg.Go(func() {
 				receipt, err := p.Publish(e.Context(), bad.m)
@@ -169,14 +169,14 @@ func TestRefusedHarmsNoOther(t *testing.T) {
 func TestFaultyMessage(t *testing.T) {
 	everywhere(t, func(e *env) {
 		receipt, err := e.producer.Publish(e.Context(), producer.Message{
-			Key: strings.Repeat("k", 256), Priority: 10, Expiration: -time.Second, Type: strings.Repeat("t", 256),
+			RoutingKey: strings.Repeat("k", 256), Priority: 10, Expiration: -time.Second, Type: strings.Repeat("t", 256),
 			Headers: amqp.Table{"list": []string{"a"}, "CC": "not an array"},
 		})
 		e.checkOutcome(receipt, err, nil)
 		if err == nil {
 			e.Fatal("Publish of a faulty message succeeded")
 		}
-		for _, want := range []string{"Key is 256 bytes", "Priority is 10", "Expiration is -1s", "Type is 256 bytes", `Headers["list"]`, `"CC"`} {
+		for _, want := range []string{"RoutingKey is 256 bytes", "Priority is 10", "Expiration is -1s", "Type is 256 bytes", `Headers["list"]`, `"CC"`} {
 			if !strings.Contains(err.Error(), want) {
 				e.Errorf("Publish: %v\nwant %q in it", err, want)
 			}
@@ -243,7 +243,7 @@ func TestFallbackFailsToo(t *testing.T) {
 		}
 		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink, brokenSink{}}})
 		full := e.full()
-		receipt, err := p.Publish(e.Context(), producer.Message{Key: full, ID: "mine"})
+		receipt, err := p.Publish(e.Context(), producer.Message{RoutingKey: full, ID: "mine"})
 		if !errors.Is(err, producer.ErrNacked) || !errors.Is(err, errBroken) {
 			e.Errorf("Publish: %v; want one error that is both ErrNacked and the last sink's", err)
 		}
@@ -273,7 +273,7 @@ func TestManyGoroutines(t *testing.T) {
 		for g := range ids {
 			wg.Go(func() {
 				for i := range each {
-					receipt, err := p.Publish(e.Context(), producer.Message{Key: queue, ID: fmt.Sprintf("%d-%d", g, i), Body: []byte(fmt.Sprint(g))})
+					receipt, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue, ID: fmt.Sprintf("%d-%d", g, i), Body: []byte(fmt.Sprint(g))})
 					if err != nil || receipt.Place != producer.PlaceQueue {
 						e.Errorf("Publish: %+v, %v", receipt, err)
 						return

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -91,8 +92,8 @@ func (e *env) atRest(w topology.WorkQueue, letters int) {
 	e.Helper()
 	e.until(fmt.Sprintf("queue %s and its waits are empty, with %d letters", w.Name, letters), func() bool {
 		held := e.count(w.Name)
-		for rung := range w.Waits {
-			held += e.count(w.WaitQueue(rung + 1))
+		for waitNumber := range w.Waits {
+			held += e.count(route.WaitQueue(w.Name, waitNumber+1))
 		}
 		return held == 0 && e.count(w.DeadLetterQueue().Name) >= letters
 	})

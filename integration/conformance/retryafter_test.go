@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
-// A RetryAfter takes the message off its rung; the failure after it must
+// A RetryAfter takes the message out of the order of its waits; the failure after it must
 // count as the attempt it is, and wait what that attempt is due.
 func TestRetryAfterThenFailure(t *testing.T) {
 	everywhere(t, func(e *env) {
@@ -28,51 +29,51 @@ func TestRetryAfterThenFailure(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		runs := j.of(id)
 		if len(runs) != 4 {
 			e.Fatalf("attempts are %v, want 1 to 4", j.attempts(id))
 		}
 		for i, want := range []struct {
-			rung int
-			wait time.Duration
+			waitNumber int
+			wait       time.Duration
 		}{{3, after}, {2, scaled[1]}, {3, scaled[2]}} {
 			next := runs[i+1]
 			if next.Attempt != i+2 {
 				e.Errorf("attempt %d was followed by attempt %d", i+1, next.Attempt)
 			}
 			e.checkWait(e.T, id, i+2, next.began.Sub(runs[i].ended), want.wait)
-			if got := j.settlements(id)[i]; got != (consumer.Settlement{Place: consumer.PlaceWait, Rung: want.rung}) {
-				e.Errorf("attempt %d is said to be in %+v, want wait %d", i+1, got, want.rung)
+			if got := j.settlements(id)[i]; got != (consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: want.waitNumber}) {
+				e.Errorf("attempt %d is said to be in %+v, want wait %d", i+1, got, want.waitNumber)
 			}
 			if e.version == "3.10" {
 				continue // the waits are carried: nothing expires
 			}
-			if got := cameFrom(next, w); got != want.rung {
-				e.Errorf("attempt %d came from wait %d, want wait %d", i+2, got, want.rung)
+			if got := cameFrom(next, w); got != want.waitNumber {
+				e.Errorf("attempt %d came from wait %d, want wait %d", i+2, got, want.waitNumber)
 			}
 		}
 		e.atRest(w, 0)
 	}, "RetryAfter, then a failure")
 }
 
-// cameFrom returns the rung of the wait that a run came from, by what the
+// cameFrom returns the number of the wait that a run came from, by what the
 // broker wrote: the latest expiry.
 func cameFrom(run entry, w topology.WorkQueue) int {
-	if run.History.Last.Reason == xdeath.Expired {
-		for rung := range w.Waits {
-			if run.History.Last.Queue == w.WaitQueue(rung+1) {
-				return rung + 1
+	if run.History.Last.Reason == xdeath.ReasonExpired {
+		for waitNumber := range w.Waits {
+			if run.History.Last.Queue == route.WaitQueue(w.Name, waitNumber+1) {
+				return waitNumber + 1
 			}
 		}
 	}
 	found := 0
-	for rung := range w.Waits {
-		if run.History.Count(w.WaitQueue(rung+1), xdeath.Expired) > 0 {
+	for waitNumber := range w.Waits {
+		if run.History.Count(route.WaitQueue(w.Name, waitNumber+1), xdeath.ReasonExpired) > 0 {
 			if found != 0 {
 				return -1 // several
 			}
-			found = rung + 1
+			found = waitNumber + 1
 		}
 	}
 	return found
@@ -94,7 +95,7 @@ func TestRetryAfterBeyondLongest(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.PlaceDone) })
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
 		runs := j.of(id)
 		if len(runs) != 3 || runs[1].Attempt != 2 || runs[2].Attempt != 3 {
 			e.Fatalf("attempts are %v, want 1 to 3: going round again spends none", j.attempts(id))

@@ -47,7 +47,7 @@ func TestForeignQueue(t *testing.T) {
 		good := newJournal(succeed)
 		e.consume(topology.Route{Queue: queue}, good, consumer.Config{})
 		for _, id := range ids {
-			e.until("it is done", func() bool { return good.reached(id, consumer.PlaceDone) })
+			e.until("it is done", func() bool { return good.reached(id, consumer.DispositionDone) })
 			if got := good.attempts(id); !slices.Equal(got, []int{1}) {
 				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)
 			}
@@ -60,7 +60,7 @@ func TestForeignQueueWithDLQ(t *testing.T) {
 		queue := e.rawQueue(e.name("foreign"), nil)
 		dlq := topology.DeadLetterQueue{Name: e.name("letters"), Type: e.queue, Exchange: e.name("dead")}
 		e.declare(dlq)
-		route := topology.Route{Queue: queue, DeadLetter: topology.Address{Exchange: dlq.Exchange, Key: "any"}}
+		route := topology.Route{Queue: queue, DeadLetter: topology.Address{Exchange: dlq.Exchange, RoutingKey: "any"}}
 		since := time.Now()
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
 			switch d.Type {
@@ -92,19 +92,19 @@ func TestForeignQueueWithWaits(t *testing.T) {
 	everywhere(t, func(e *env) {
 		queue := e.rawQueue(e.name("foreign"), nil)
 		letters := e.rawQueue(e.name("letters"), nil)
-		route := topology.Route{Queue: queue, Waits: delay.Schedule{scaled[0], scaled[1]}, DeadLetter: topology.Address{Key: letters}}
+		route := topology.Route{Queue: queue, Waits: delay.Schedule{scaled[0], scaled[1]}, DeadLetter: topology.Address{RoutingKey: letters}}
 		for i, wait := range route.Waits {
 			name := e.rawQueue(e.name("wait"+string(rune('1'+i))), amqp.Table{
 				"x-message-ttl": wait.Milliseconds(), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue,
 			})
-			route.WaitAt = append(route.WaitAt, topology.Address{Key: name})
+			route.WaitAt = append(route.WaitAt, topology.Address{RoutingKey: name})
 		}
 		since := time.Now()
 		j := newJournal(fail)
 		e.consume(route, j, consumer.Config{})
-		sent := producer.Message{Key: queue, Body: []byte("body"), Headers: amqp.Table{"own": "header"}}
+		sent := producer.Message{RoutingKey: queue, Body: []byte("body"), Headers: amqp.Table{"own": "header"}}
 		id := e.publish(sent)
-		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.PlaceDeadLetter) })
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, topology.WorkQueue{Waits: route.Waits}, id, 3)
 		d := e.take(letters, 1)[0]
 		e.checkLetter(topology.WorkQueue{Name: queue}, d, wantLetter{
@@ -112,8 +112,8 @@ func TestForeignQueueWithWaits(t *testing.T) {
 			key: queue, since: since, firstGap: scaled[0] + scaled[1],
 		})
 		for _, run := range j.of(id) {
-			if run.Exchange != "" || run.Key != queue {
-				e.Errorf("attempt %d came with exchange %q, key %q, want the producer's", run.Attempt, run.Exchange, run.Key)
+			if run.Exchange != "" || run.RoutingKey != queue {
+				e.Errorf("attempt %d came with exchange %q, key %q, want the producer's", run.Attempt, run.Exchange, run.RoutingKey)
 			}
 		}
 		// By hand back from the DLQ: a life of its own.
@@ -131,7 +131,7 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 	everywhere(t, func(e *env) {
 		route := topology.Route{Queue: e.rawQueue(e.name("foreign"), nil), Waits: delay.Schedule{time.Minute, 2 * time.Minute}}
 		for i := range route.Waits {
-			route.WaitAt = append(route.WaitAt, topology.Address{Key: e.rawQueue(e.name(fmt.Sprintf("wait%d", i+1)), nil)})
+			route.WaitAt = append(route.WaitAt, topology.Address{RoutingKey: e.rawQueue(e.name(fmt.Sprintf("wait%d", i+1)), nil)})
 		}
 		const stuck, free = 3, 5
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
@@ -140,9 +140,9 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 			}
 			return errBroken
 		})
-		in := func(rung int) (n int) {
+		in := func(waitNumber int) (n int) {
 			for _, s := range j.settlements("") {
-				if s == (consumer.Settlement{Place: consumer.PlaceWait, Rung: rung}) {
+				if s == (consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: waitNumber}) {
 					n++
 				}
 			}
@@ -153,10 +153,10 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 		// within the broker, and everything behind it on the channel does.
 		e.send(route.Queue, 1)
 		e.until("the first is in its wait", func() bool { return in(1) == 1 })
-		resume := e.suspend(route.WaitAt[0].Key)
+		resume := e.suspend(route.WaitAt[0].RoutingKey)
 		e.send(route.Queue, stuck)
 		for range free {
-			e.publish(producer.Message{Key: route.Queue, Type: "free"})
+			e.publish(producer.Message{RoutingKey: route.Queue, Type: "free"})
 		}
 		e.until("those of the other wait are in it", func() bool { return in(2) == free })
 		if n := in(1); n > 1 {
@@ -164,7 +164,7 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 		}
 		resume()
 		e.until("the rest is in its wait", func() bool { return in(1) == 1+stuck })
-		if n := e.count(route.WaitAt[0].Key); n != 1+stuck {
+		if n := e.count(route.WaitAt[0].RoutingKey); n != 1+stuck {
 			e.Errorf("%d messages are in the wait that stood still, want %d", n, 1+stuck)
 		}
 	}, "a wait that does not answer holds no other up")
@@ -176,7 +176,7 @@ func TestCopiesThatTheWaitNacksAreSentAgain(t *testing.T) {
 		const n = 8
 		// Classic in every column: a quorum queue may take some more at first.
 		full := e.rawQueue(e.name("full"), amqp.Table{"x-queue-type": "classic", "x-max-length": n, "x-overflow": "reject-publish"})
-		route := topology.Route{Queue: e.rawQueue(e.name("foreign"), nil), Waits: delay.Schedule{time.Minute}, WaitAt: []topology.Address{{Key: full}}}
+		route := topology.Route{Queue: e.rawQueue(e.name("foreign"), nil), Waits: delay.Schedule{time.Minute}, WaitAt: []topology.Address{{RoutingKey: full}}}
 		e.send(full, n)
 		e.until("the wait is full", func() bool { return e.count(full) == n })
 		var nacked, begun atomic.Int64

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/rehop/rehop/integration/matrix"
@@ -8,7 +9,7 @@ import (
 )
 
 // rules are all there are; each is tested in every column that does not except it.
-var rules = []matrix.Rule{
+var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []matrix.Rule{
 	{Name: "success"},
 	{Name: "fails k times, then succeeds"},
 	{Name: "attempts are 1, 2, 3, ..."},
@@ -20,7 +21,7 @@ var rules = []matrix.Rule{
 	{Name: "an error that cannot be read is a failure"},
 	{Name: "handler timeout"},
 	{Name: "discard"},
-	{Name: "requeue holds"},
+	{Name: "Unavailable holds"},
 	{Name: "a message held through lost connections stops nobody"},
 	{Name: "RetryAfter, then a failure"},
 	{Name: "RetryAfter beyond the longest wait"},
@@ -30,7 +31,7 @@ var rules = []matrix.Rule{
 	{Name: "delay: refused before the network"},
 	{Name: "delay: a target with a limit is refused"},
 	{Name: "republish asked for", Except: matrix.OnlyQuorum4},
-	{Name: "ladder refused", Except: exceptLadder},
+	{Name: "nack refused", Except: exceptNack},
 
 	{Name: "crashes are not attempts"},
 	{Name: "crash loop ends in the DLQ", Except: matrix.OnlyQuorum},
@@ -52,6 +53,7 @@ var rules = []matrix.Rule{
 	{Name: "removed wait, messages waiting"},
 	{Name: "two schedules declared at once", Except: matrix.OnlyQuorum4},
 	{Name: "engine changed, messages in flight", Except: matrix.OnlyQuorum4},
+	{Name: "declare again: a repair makes no letters"},
 	{Name: "3.x form is accepted on 4.x", Except: matrix.OnlyQuorum4},
 	{Name: "3.x form: the advised policy works", Except: exceptExec},
 
@@ -107,12 +109,12 @@ var rules = []matrix.Rule{
 	{Name: "permissions that the README names are enough", Except: exceptRabbitmqctl},
 	{Name: "permissions: publishing", Except: exceptRabbitmqctl},
 	{Name: "permissions: consuming", Except: exceptRabbitmqctl},
-	{Name: "permissions: consuming by the ladder", Except: exceptRabbitmqctlOnTheLadder},
+	{Name: "permissions: consuming by nack", Except: exceptRabbitmqctlByNack},
 	{Name: "permissions: consuming by carry", Except: exceptRabbitmqctl},
 	{Name: "permissions: waits that nobody carries", Except: exceptRabbitmqctl},
 	{Name: "policies that break a promise are named", Except: exceptRabbitmqctl},
 	{Name: "errors say what to do"},
-}
+}...)
 
 func onlyClassic(_, queueType string) string {
 	if queueType != "classic" {
@@ -121,9 +123,9 @@ func onlyClassic(_, queueType string) string {
 	return ""
 }
 
-func exceptLadder(version, queueType string) string {
+func exceptNack(version, queueType string) string {
 	if matrix.OnlyQuorum4(version, queueType) == "" {
-		return "the ladder is the default here"
+		return "the engine nack is the default here"
 	}
 	return ""
 }

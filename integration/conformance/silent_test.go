@@ -19,13 +19,13 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 		stuck, free := e.rawQueue(e.name("stuck"), nil), e.rawQueue(e.name("free"), nil)
 		resume := e.suspend(stuck)
 		p := e.newProducer(producer.Config{Timeout: 6 * patience})
-		if _, err := p.Publish(e.Context(), producer.Message{Key: e.rawQueue(e.name("other"), nil)}); err != nil {
+		if _, err := p.Publish(e.Context(), producer.Message{RoutingKey: e.rawQueue(e.name("other"), nil)}); err != nil {
 			e.Fatal(err) // the channel is open
 		}
 		var waiting sync.WaitGroup
 		for i := range 3 {
 			waiting.Add(1)
-			p.PublishAsync(e.Context(), producer.Message{Key: stuck, ID: fmt.Sprintf("stuck-%d", i)}, func(r producer.Receipt, err error) {
+			p.PublishAsync(e.Context(), producer.Message{RoutingKey: stuck, ID: fmt.Sprintf("stuck-%d", i)}, func(r producer.Receipt, err error) {
 				defer waiting.Done()
 				if err != nil || r.Place != producer.PlaceQueue {
 					e.Errorf("Publish to the queue that stood still: %+v, %v", r, err)
@@ -39,7 +39,7 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 			confirmed.Go(func() {
 				ctx, cancel := context.WithTimeout(e.Context(), patience/3) // it takes about a second; without end if held up
 				defer cancel()
-				r, err := p.Publish(ctx, producer.Message{Key: free, ID: fmt.Sprintf("free-%d", i)})
+				r, err := p.Publish(ctx, producer.Message{RoutingKey: free, ID: fmt.Sprintf("free-%d", i)})
 				if err != nil {
 					e.Error(err)
 				}
@@ -76,7 +76,7 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 			}
 		}
 		// Nothing is set apart any more, or soon will not be.
-		if _, err := p.Publish(e.Context(), producer.Message{Key: stuck}); err != nil {
+		if _, err := p.Publish(e.Context(), producer.Message{RoutingKey: stuck}); err != nil {
 			e.Error(err)
 		}
 	}, "publish: a queue that does not answer holds no other up")
@@ -90,7 +90,7 @@ func TestAQueueThatRefusedIsPublishedToAgain(t *testing.T) {
 		clearPolicy := e.setPolicy("policies", "policy", "^"+quoted(queue)+"$", map[string]any{"max-length": 1, "overflow": "reject-publish"})
 		p := e.newProducer(producer.Config{})
 		publish := func() error {
-			_, err := p.Publish(e.Context(), producer.Message{Key: queue})
+			_, err := p.Publish(e.Context(), producer.Message{RoutingKey: queue})
 			if err != nil && !errors.Is(err, producer.ErrNacked) {
 				e.Fatal(err)
 			}

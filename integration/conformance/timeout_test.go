@@ -36,7 +36,7 @@ func TestConsumerTimeout(t *testing.T) {
 		e.declare(w)
 		var connects atomic.Int64
 		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: e.prefix,
-			OnUp: func(context.Context, *connection.Conn) error { connects.Add(1); return nil }})
+			OnConnect: func(context.Context, *connection.Conn) error { connects.Add(1); return nil }})
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -50,20 +50,20 @@ func TestConsumerTimeout(t *testing.T) {
 		r := e.consumeOn(conn, w, j, consumer.Config{Concurrency: 4})
 		var slows, letters []string
 		for range tries {
-			slow := e.publish(producer.Message{Key: w.Name, Type: "slow"})
+			slow := e.publish(producer.Message{RoutingKey: w.Name, Type: "slow"})
 			quick := e.send(w.Name, 20)
 			e.until("it is a dead letter, or done", func() bool {
-				return j.reached(slow, consumer.PlaceDone) || j.reached(slow, consumer.PlaceDeadLetter)
+				return j.reached(slow, consumer.DispositionDone) || j.reached(slow, consumer.DispositionDeadLetter)
 			})
 			quick = append(quick, e.send(w.Name, 20)...)
 			for _, id := range quick {
-				e.until("the others are done", func() bool { return j.reached(id, consumer.PlaceDone) })
+				e.until("the others are done", func() bool { return j.reached(id, consumer.DispositionDone) })
 				if n := len(j.of(id)); n > 2 {
 					e.Errorf("message %q was handled %d times", id, n)
 				}
 			}
 			slows = append(slows, slow)
-			if j.reached(slow, consumer.PlaceDeadLetter) {
+			if j.reached(slow, consumer.DispositionDeadLetter) {
 				letters = append(letters, slow)
 				break
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -52,27 +53,30 @@ func (e *env) declareOldForm(w topology.WorkQueue) {
 		}
 		must(ch.ExchangeDeclare(name, kind, true, false, false, false, args))
 	}
-	exchange(w.Name+".rest", "fanout", "")
-	exchange(w.Name+".retry", "headers", w.Name+".rest")
-	exchange(w.Name+".dead", "headers", w.Name+".rest")
+	exchange(w.Name+".rehop.unrouted", "fanout", "")
+	exchange(w.Name+".rehop.return.spare", "fanout", w.Name+".rehop.unrouted")
+	exchange(w.Name+".rehop.return", "headers", w.Name+".rehop.return.spare")
+	exchange(w.Name+".rehop.delay.spare", "headers", w.Name+".rehop.unrouted")
+	exchange(w.Name+".rehop.dlx", "headers", w.Name+".rehop.delay.spare")
 	queue(w.Name+".dlq", amqp.Table{})
 	for i, wait := range w.Waits {
-		queue(w.WaitQueue(i+1), amqp.Table{
+		queue(route.WaitQueue(w.Name, i+1), amqp.Table{
 			"x-message-ttl":             wait.Milliseconds(),
-			"x-dead-letter-exchange":    w.Name + ".retry",
+			"x-dead-letter-exchange":    w.Name + ".rehop.return",
 			"x-dead-letter-routing-key": w.Name + "@" + string(rune('1'+i)),
 		})
 	}
-	queue(w.Name, amqp.Table{"x-dead-letter-exchange": w.Name + ".dead", "x-delivery-limit": int64(20)})
-	must(ch.QueueBind(w.Name+".dlq", "", w.Name+".rest", false, nil))
-	must(ch.QueueBind(w.Name, "", w.Name+".retry", false, amqp.Table{"x-match": "all"}))
+	queue(w.Name, amqp.Table{"x-dead-letter-exchange": w.Name + ".rehop.dlx", "x-delivery-limit": int64(20)})
+	must(ch.QueueBind(w.Name+".dlq", "", w.Name+".rehop.unrouted", false, nil))
+	must(ch.QueueBind(w.Name, "", w.Name+".rehop.return.spare", false, nil))
+	must(ch.QueueBind(w.Name, "", w.Name+".rehop.return", false, amqp.Table{"x-match": "all"}))
 }
 
 func TestOldFormIsAccepted(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
 		plan := e.adoptOldForm(w)
-		if got := plan.Engines[0]; got.Engine != topology.Republish || !strings.Contains(got.Why, w.Name) || !strings.Contains(got.Why, "3.x") {
+		if got := plan.Engines[0]; got.Engine != topology.EngineRepublish || !strings.Contains(got.Why, w.Name) || !strings.Contains(got.Why, "3.x") {
 			e.Errorf("engine is %v (%s), want republish because of the 3.x form of %s", got.Engine, got.Why, w.Name)
 		}
 		again, err := topology.DeclarePlan(e.Context(), e.conn, w)
@@ -80,22 +84,22 @@ func TestOldFormIsAccepted(t *testing.T) {
 		if again.String() != plan.String() {
 			e.Errorf("declared again, the plan is\n%s\nwant the same as before\n%s", again, plan)
 		}
-		climb(e, w, topology.Republish)
+		goThroughWaits(e, w, topology.EngineRepublish)
 	}, "3.x form is accepted on 4.x")
 }
 
-// The ladder asked for by name cannot be had in the old form.
-func TestOldFormRefusesLadder(t *testing.T) {
+// The engine nack, asked for by name, is refused in the old form.
+func TestOldFormRefusesTheNackEngine(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
 		e.adoptOldForm(w)
-		w.Engine = topology.Ladder
+		w.Engine = topology.EngineNack
 		err := topology.Declare(e.Context(), e.conn, w)
 		if err == nil || !strings.Contains(err.Error(), "3.x") || !strings.Contains(err.Error(), w.Name) {
-			e.Errorf("Declare with the engine ladder: %v, want a refusal because of the 3.x form", err)
+			e.Errorf("Declare with the engine nack: %v, want a refusal because of the 3.x form", err)
 		}
-		w.Engine = topology.Auto
-		climb(e, w, topology.Republish) // and the refusal has broken nothing
+		w.Engine = topology.EngineAuto
+		goThroughWaits(e, w, topology.EngineRepublish) // and the refusal has broken nothing
 	}, "3.x form is accepted on 4.x")
 }
 
@@ -103,13 +107,13 @@ func TestOldFormRefusesLadder(t *testing.T) {
 // and then by the SDK.
 func (e *env) adoptOldForm(w topology.WorkQueue) topology.Plan {
 	e.Helper()
-	old, err := w.Plan(connection.Version{Major: 3, Minor: 10})
+	old, err := topology.NewPlan(connection.Version{Major: 3, Minor: 10}, w)
 	if err != nil {
 		e.Fatal(err)
 	}
 	e.deleteLater(old)
 	e.declareOldForm(w)
-	e.rawPublish("", w.WaitQueue(1), amqp.Publishing{MessageId: "waits"})
+	e.rawPublish("", route.WaitQueue(w.Name, 1), amqp.Publishing{MessageId: "waits"})
 	plan, err := topology.DeclarePlan(e.Context(), e.conn, w)
 	if err != nil {
 		e.Fatal(err)
@@ -138,7 +142,7 @@ func TestOldFormPolicy(t *testing.T) {
 		if out, err := e.node.Exec(e.Context(), "sh", "-c", line); err != nil {
 			e.Fatalf("the advised line\n%s\nfailed: %v %s", line, err, out)
 		}
-		queues := []string{w.Name, w.WaitQueue(1), w.WaitQueue(2), w.DeadLetterQueue().Name}
+		queues := []string{w.Name, route.WaitQueue(w.Name, 1), route.WaitQueue(w.Name, 2), w.DeadLetterQueue().Name}
 		var policies map[string]string
 		e.until("the policy applies", func() bool {
 			policies = e.policies()
@@ -157,7 +161,7 @@ func TestOldFormPolicy(t *testing.T) {
 		if policies[lookalike] != "" {
 			e.Errorf("queue %s, which is another's, has the policy %q", lookalike, policies[lookalike])
 		}
-		climb(e, w, topology.Republish)
+		goThroughWaits(e, w, topology.EngineRepublish)
 
 		// Its delivery limit of -1: looking at a letter does not destroy it,
 		// which the default of 20 would.
@@ -171,9 +175,9 @@ func TestOldFormPolicy(t *testing.T) {
 		// At-least-once: a letter that finds no way stays with its queue. Once the
 		// next message has come on the same channel, the nack has had its effect.
 		ch := e.channel()
-		e.noError("unbind", ch.QueueUnbind(dlq, "", w.Name+".rest", nil))
-		id := e.publish(producer.Message{Key: w.Name})
-		next := e.publish(producer.Message{Key: w.Name})
+		e.noError("unbind", ch.QueueUnbind(dlq, "", w.Name+".rehop.unrouted", nil))
+		id := e.publish(producer.Message{RoutingKey: w.Name})
+		next := e.publish(producer.Message{RoutingKey: w.Name})
 		for _, want := range []string{id, next} {
 			e.until("message "+want+" is delivered", func() bool {
 				d, ok, err := ch.Get(w.Name, false)
@@ -188,7 +192,7 @@ func TestOldFormPolicy(t *testing.T) {
 				return ok
 			})
 		}
-		e.noError("bind", ch.QueueBind(dlq, "", w.Name+".rest", false, nil))
+		e.noError("bind", ch.QueueBind(dlq, "", w.Name+".rehop.unrouted", false, nil))
 		e.until("it arrives once there is a way", func() bool { return e.count(dlq) == letters+1 })
 		found := false
 		for _, d := range e.take(dlq, letters+1) {
@@ -200,7 +204,7 @@ func TestOldFormPolicy(t *testing.T) {
 
 		again, err := topology.DeclarePlan(e.Context(), e.conn, w)
 		e.noError("declare again under the policy", err)
-		if len(again.Engines) != 1 || again.Engines[0].Engine != topology.Republish {
+		if len(again.Engines) != 1 || again.Engines[0].Engine != topology.EngineRepublish {
 			e.Errorf("under the policy the engine is %v, want republish", again.Engines)
 		}
 	}, "3.x form: the advised policy works")

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/faultproxy"
 	"github.com/rehop/rehop/integration/poll"
@@ -56,7 +57,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	before := work.account.Counts().Handled
 	work.load.body = large
 	work.publishSoon("")
-	poll.Until(t, slack*noticed, "publishers are blocked", func() bool { _, _, blocked := conn.Blocked(); return blocked })
+	poll.Until(t, slack*noticed, "publishers are blocked", func() bool { return conn.State(connection.Publish).Status == connection.Blocked })
 	r.detected(time.Since(began), noticed)
 
 	// The alarm ends when the patience of the write is about to end for the
@@ -65,7 +66,7 @@ func memoryAlarm(t *testing.T, n *node, r *row) {
 	for time.Until(end) > 2*time.Second {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		called := time.Now()
-		err := work.account.Publish(ctx, work.out, producer.Message{Key: work.queue, ID: work.account.Next()})
+		err := work.account.Publish(ctx, work.out, producer.Message{RoutingKey: work.queue, ID: work.account.Next()})
 		if took := time.Since(called); !errors.Is(err, context.DeadlineExceeded) || took > slack*time.Second {
 			t.Errorf("Publish = %v after %v, want the end of its ctx after 1s", err, took)
 		}

@@ -74,15 +74,15 @@ func handshakeOnly(t *testing.T, cfg connection.Config) {
 	go c.Session(wanted, connection.Consume)
 	for s := range c.States(t.Context()) {
 		switch {
-		case s.Use == connection.Consume && s.Status == connection.Connecting:
+		case s.Role == connection.Consume && s.Status == connection.Connecting:
 			leave() // the attempt goes on
-		case s.Use == connection.Consume && s.Status == connection.Up:
+		case s.Role == connection.Consume && s.Status == connection.Up:
 			return
 		}
 	}
 }
 
-func sessionOf(t *testing.T, c *connection.Conn, use connection.Use) *connection.Session {
+func sessionOf(t *testing.T, c *connection.Conn, use connection.Role) *connection.Session {
 	t.Helper()
 	s, err := c.Session(t.Context(), use)
 	if err != nil {

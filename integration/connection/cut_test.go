@@ -64,7 +64,7 @@ func cutInHandshake(t *testing.T, node *node, r *row, d faultproxy.Direction, n 
 // inMessage cuts a connection after n bytes of a message that is published or
 // delivered: in the head of its first frame, in its method, its properties and
 // its body.
-func inMessage(use connection.Use, after ...int64) (faults []fault) {
+func inMessage(use connection.Role, after ...int64) (faults []fault) {
 	for _, n := range after {
 		name := fmt.Sprintf("frame cut in half, %s, after %d bytes", use, n)
 		faults = append(faults, fault{name, func(t *testing.T, node *node, r *row) { cutInMessage(t, node, r, use, n) }})
@@ -72,7 +72,7 @@ func inMessage(use connection.Use, after ...int64) (faults []fault) {
 	return faults
 }
 
-func cutInMessage(t *testing.T, node *node, r *row, use connection.Use, n int64) {
+func cutInMessage(t *testing.T, node *node, r *row, use connection.Role, n int64) {
 	p := proxyTo(t, node.AMQPURL())
 	conn := open(t, config(p.url))
 	work := startPlainWork(t, conn, r.fault, load{body: 8 << 10, onDemand: true})

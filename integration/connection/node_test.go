@@ -13,7 +13,11 @@ import (
 
 // pool has a broker of each version for the whole package.
 var pool = nodes.NewPool("rehop-connection", func(string) []topology.Spec {
-	return []topology.Spec{killedQueue, stoppedQueue}
+	all := []topology.Spec{killedQueue, stoppedQueue, plainQueue}
+	for i := range restartedQueues {
+		all = append(all, restartedQueue(i))
+	}
+	return all
 })
 
 // node is a broker of one version.

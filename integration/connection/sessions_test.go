@@ -22,13 +22,13 @@ func TestSessionsLeaveNothingBehind(t *testing.T) {
 		n := nodeOf(t, version)
 		newRow(t, version, fault)
 		conn := open(t, config(n.AMQPURL()))
-		for _, use := range []connection.Use{connection.Publish, connection.Consume} {
+		for _, use := range []connection.Role{connection.Publish, connection.Consume} {
 			if err := sessionOf(t, conn, use).Close(); err != nil { // both sockets are open from here on
 				t.Fatal(err)
 			}
 		}
 		before := runtime.NumGoroutine()
-		turns := make(chan connection.Use)
+		turns := make(chan connection.Role)
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
@@ -46,7 +46,7 @@ func TestSessionsLeaveNothingBehind(t *testing.T) {
 			})
 		}
 		for i := range 1000 {
-			turns <- connection.Use(1 + i%2)
+			turns <- connection.Role(1 + i%2)
 		}
 		close(turns)
 		all.Wait()

@@ -9,7 +9,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Messages that the client library publishes and cannot read: too many headers,
@@ -76,7 +77,7 @@ func unreadableMessages(t *testing.T, n *node, r *row) {
 		case <-time.After(returned):
 			t.Fatal("no delivery")
 		}
-		why, unreadable := d.Headers[xdeath.HeaderUnreadable].(string)
+		why, unreadable := d.Headers[header.Unreadable].(string)
 		if _, bad := headers[d.MessageId]; bad != unreadable || string(d.Body) != d.MessageId || d.ContentType != "text/plain" {
 			t.Errorf("%q with body %q: unreadable: %v", d.MessageId, d.Body, unreadable)
 		}
@@ -88,7 +89,7 @@ func unreadableMessages(t *testing.T, n *node, r *row) {
 		}
 	}
 	r.recovered(time.Since(began), returned)
-	if s.Generation() != 1 || s.Err() != nil {
-		t.Errorf("generation %d, %v", s.Generation(), s.Err())
+	if transport.Inside.Session(s).Generation() != 1 || s.Err() != nil {
+		t.Errorf("generation %d, %v", transport.Inside.Session(s).Generation(), s.Err())
 	}
 }

@@ -137,7 +137,7 @@ func (w *work) delivered(t *testing.T) {
 
 // publishOne publishes a message and writes down what became of it.
 func (w *work) publishOne(ctx context.Context, messageType string) error {
-	m := producer.Message{Key: w.queue, Type: messageType, Body: make([]byte, w.load.body), ID: w.account.Next()}
+	m := producer.Message{RoutingKey: w.queue, Type: messageType, Body: make([]byte, w.load.body), ID: w.account.Next()}
 	w.trips.begin(m.ID)
 	err := w.account.Publish(ctx, w.out, m)
 	if err != nil {
@@ -176,7 +176,7 @@ func (w *work) publish() {
 
 func (w *work) consume(t *testing.T, from topology.Source) {
 	t.Helper()
-	w.run(t, from, consumer.Config{Concurrency: w.load.concurrency, Trace: w.account.Trace()}, w.account.Handler("", func(ctx context.Context, d *consumer.Delivery) error {
+	w.run(t, from, consumer.Config{Concurrency: w.load.concurrency, Traces: []consumer.Trace{w.account.Trace()}}, w.account.Handler("", func(ctx context.Context, d *consumer.Delivery) error {
 		err := w.load.handler(ctx, d)
 		if err == nil {
 			w.trips.end(d.ID)

@@ -26,6 +26,7 @@ import (
 	"github.com/rehop/rehop/integration/child"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -199,7 +200,7 @@ func (l *ledger) consume(t *testing.T, conn *connection.Conn, w topology.WorkQue
 
 // delayed returns a message whose body says when it is due.
 func delayed(id, queue string, after time.Duration, now time.Time) producer.Message {
-	return producer.Message{ID: id, Key: queue, Delay: after, Body: strconv.AppendInt(nil, now.Add(after).UnixNano(), 10)}
+	return producer.Message{ID: id, RoutingKey: queue, Delay: after, Body: strconv.AppendInt(nil, now.Add(after).UnixNano(), 10)}
 }
 
 // Thousands of random delays at once, to both types of queue.
@@ -209,14 +210,14 @@ func TestRandomDelaysAtOnce(t *testing.T) {
 		declare(t, conn, fine, quorum, classic)
 		l := newLedger()
 		stops := []func(){l.consume(t, conn, quorum), l.consume(t, conn, classic)}
-		shop, err := producer.New(conn, producer.Config{})
+		publisher, err := producer.New(conn, producer.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer shop.Close()
+		defer publisher.Close()
 		began := time.Now()
 		hops := 0
-		grains := delay.Levels{Grain: fine.Grain, Max: fine.Max}
+		grains := levels.Levels{Grain: fine.Grain, Max: fine.Max}
 		for i := range *count {
 			after := fine.Grain + time.Duration(rand.Int64N(int64(*spread-fine.Grain)))
 			path, err := grains.Path(after)
@@ -226,7 +227,7 @@ func TestRandomDelaysAtOnce(t *testing.T) {
 			hops += path.Hops()
 			now := time.Now()
 			m := delayed(fmt.Sprint(i), [...]string{quorum.Name, classic.Name}[i%2], after, now)
-			shop.PublishAsync(t.Context(), m, func(r producer.Receipt, err error) {
+			publisher.PublishAsync(t.Context(), m, func(r producer.Receipt, err error) {
 				if err != nil {
 					t.Error(err)
 					return
@@ -234,7 +235,7 @@ func TestRandomDelaysAtOnce(t *testing.T) {
 				l.safe(r.ID, now.Add(after))
 			})
 		}
-		if err := shop.Flush(t.Context()); err != nil {
+		if err := publisher.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		in := time.Since(began)
@@ -258,11 +259,11 @@ func TestLatenessByRate(t *testing.T) {
 	onEach(t, func(t *testing.T, n *nodes.Node) {
 		conn := open(t, n.AMQPURL())
 		declare(t, conn, fine, quorum)
-		shop, err := producer.New(conn, producer.Config{})
+		publisher, err := producer.New(conn, producer.Config{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer shop.Close()
+		defer publisher.Close()
 		for field := range strings.SplitSeq(*rates, ",") {
 			rate, err := strconv.Atoi(field)
 			if err != nil || rate < 1 || rate > 10_000 {
@@ -275,7 +276,7 @@ func TestLatenessByRate(t *testing.T) {
 				<-tick.C
 				after := fine.Grain + time.Duration(rand.Int64N(int64(5*time.Second)))
 				now := time.Now()
-				shop.PublishAsync(t.Context(), delayed(fmt.Sprintf("%d-%d", rate, i), quorum.Name, after, now), func(r producer.Receipt, err error) {
+				publisher.PublishAsync(t.Context(), delayed(fmt.Sprintf("%d-%d", rate, i), quorum.Name, after, now), func(r producer.Receipt, err error) {
 					if err != nil {
 						t.Error(err)
 						return
@@ -284,7 +285,7 @@ func TestLatenessByRate(t *testing.T) {
 				})
 			}
 			tick.Stop()
-			if err := shop.Flush(t.Context()); err != nil {
+			if err := publisher.Flush(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			poll.Until(t, 60*time.Second, "the arrival of all", func() bool {
@@ -379,7 +380,7 @@ func publishForEver(url string) error {
 	if err := topology.Declare(ctx, conn, fine, quorum, classic); err != nil {
 		return err
 	}
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}
@@ -387,7 +388,7 @@ func publishForEver(url string) error {
 		after := time.Second + time.Duration(rand.Int64N(int64(15*time.Second)))
 		m := delayed(fmt.Sprintf("%d-%d", os.Getpid(), i), [...]string{quorum.Name, classic.Name}[i%2], after, time.Now())
 		due, _ := strconv.ParseInt(string(m.Body), 10, 64)
-		shop.PublishAsync(ctx, m, func(r producer.Receipt, err error) {
+		publisher.PublishAsync(ctx, m, func(r producer.Receipt, err error) {
 			if err == nil {
 				child.Say(confirmedMessage{r.ID, due})
 			}
@@ -421,19 +422,19 @@ func TestTwoServicesTwoVhosts(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					shop, err := producer.New(conn, producer.Config{})
+					publisher, err := producer.New(conn, producer.Config{})
 					if err != nil {
 						t.Error(err)
 						return
 					}
-					defer shop.Close()
+					defer publisher.Close()
 					for k := range 50 {
 						after := time.Second
 						if max != time.Second {
 							after = time.Duration(1+k%5) * time.Second
 						}
 						now := time.Now()
-						r, err := shop.Publish(context.Background(), delayed(fmt.Sprintf("%d-%d", i, k), w.Name, after, now))
+						r, err := publisher.Publish(context.Background(), delayed(fmt.Sprintf("%d-%d", i, k), w.Name, after, now))
 						if err != nil {
 							t.Error(err)
 							return

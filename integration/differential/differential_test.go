@@ -41,7 +41,7 @@ func TestDifferential(t *testing.T) {
 }
 
 func testVersion(t *testing.T, version string) {
-	b, err := broker.Start(t.Context(), broker.Options{Version: version, Name: "rehop-differential"})
+	b, err := broker.Start(t.Context(), broker.Options{Version: version, Name: "rehop-differential", LetterTimeout: 3 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -192,6 +192,23 @@ var mistakes = []struct {
 	{"a leader locator of a classic queue", "4.0 4.3", func(_ *testing.T, u *user) error {
 		return u.declare(amqp.Table{"x-queue-leader-locator": "balanced"})
 	}},
+	{"a master locator that is none", "4.0 4.3", func(_ *testing.T, u *user) error {
+		return u.declare(amqp.Table{"x-queue-master-locator": "nearest"})
+	}},
+	{"a master locator that is a number", "4.0 4.3", func(_ *testing.T, u *user) error {
+		return u.declare(amqp.Table{"x-queue-master-locator": 1})
+	}},
+	{"an empty name of a queue to look at", "", func(_ *testing.T, u *user) error {
+		if err := u.declare(nil); err != nil {
+			return err
+		}
+		_, err := u.ch.QueueDeclarePassive("", true, false, false, false, nil)
+		return err
+	}},
+	{"an empty name before a queue was declared", "", func(_ *testing.T, u *user) error {
+		_, err := u.ch.QueuePurge("", false)
+		return err
+	}},
 	{"a queue mode that is none", "4.3", func(_ *testing.T, u *user) error {
 		return u.declare(amqp.Table{"x-queue-mode": "odd"})
 	}},

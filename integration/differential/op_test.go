@@ -18,7 +18,8 @@ type op struct {
 	kind     string // of an exchange
 	flag     bool   // what it means depends on do
 	multiple bool
-	n        int // which of the deliveries in hand, or a prefetch
+	n        int    // which of the deliveries in hand, a prefetch, or how many
+	flags    string // of what is declared, and exclusive of a consumer
 	args     amqp.Table
 	message  amqp.Publishing
 }
@@ -29,7 +30,7 @@ func (o op) String() string {
 	if o.queue != "" {
 		add("queue", o.queue)
 	}
-	if o.exchange != "" || o.do == "publish" {
+	if o.exchange != "" || o.do == "publish" || o.do == "publishes" {
 		add("exchange", "'"+o.exchange+"'")
 	}
 	if o.key != "" {
@@ -43,8 +44,10 @@ func (o op) String() string {
 		add("requeue", o.flag)
 	case "get", "consume":
 		add("autoAck", o.flag)
-	case "publish":
+	case "publish", "publishes":
 		add("mandatory", o.flag)
+	case "qos":
+		add("global", o.flag)
 	}
 	if o.multiple {
 		add("multiple", true)
@@ -52,17 +55,26 @@ func (o op) String() string {
 	if o.n != 0 {
 		add("n", o.n)
 	}
+	if o.flags != "" {
+		add("flags", o.flags)
+	}
 	if len(o.args) > 0 {
 		add("args", text(o.args))
 	}
-	if o.do == "publish" {
+	if o.do == "publish" || o.do == "publishes" {
 		m := o.message
 		add("body", string(m.Body))
+		if m.ContentType != "" {
+			add("described", true)
+		}
 		if m.Priority > 0 {
 			add("priority", m.Priority)
 		}
 		if m.Expiration != "" {
 			add("expiration", m.Expiration)
+		}
+		if m.DeliveryMode != 2 {
+			add("mode", m.DeliveryMode)
 		}
 		if m.UserId != "" {
 			add("user", m.UserId)
@@ -96,7 +108,10 @@ func text(v any) string {
 		}
 		return "[" + strings.Join(parts, " ") + "]"
 	case time.Time:
-		return "time"
+		if v.Unix() > 1_000_000 { // when a message died, and not what a program wrote
+			return "time"
+		}
+		return fmt.Sprintf("time(%d)", v.Unix())
 	case string:
 		return fmt.Sprintf("%q", v)
 	default:

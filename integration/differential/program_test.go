@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -52,7 +53,7 @@ func newProgram(seed uint64, version, kind, prefix string, n int) program {
 		m.declareExchange(x)
 	}
 	for _, q := range m.queues {
-		m.add(op{do: "queue", queue: q, args: m.arguments()})
+		m.add(op{do: "queue", queue: q, args: m.arguments(), flags: m.queueFlags()})
 	}
 	for range 2 * len(m.exchanges) {
 		m.bind()
@@ -82,7 +83,7 @@ func (m *maker) key() string {
 	if m.chance(60) {
 		return m.queue()
 	}
-	return pick(m, "a", "b", "a.b", "a.b.c", "b.c", "")
+	return pick(m, "a", "b", "a.b", "a.b.c", "b.c", "", "", ".", "a.", ".b", "a..b")
 }
 
 func (m *maker) declareExchange(x string) {
@@ -90,7 +91,17 @@ func (m *maker) declareExchange(x string) {
 	if m.chance(30) {
 		o.args["alternate-exchange"] = m.exchange()
 	}
+	if m.chance(12) {
+		o.flags = pick(m, "auto-delete", "internal", "transient")
+	}
 	m.add(o)
+}
+
+func (m *maker) queueFlags() string {
+	if m.chance(88) {
+		return ""
+	}
+	return pick(m, "exclusive", "exclusive auto-delete", "auto-delete", "transient", "transient auto-delete")
 }
 
 func (m *maker) bind() {
@@ -98,12 +109,12 @@ func (m *maker) bind() {
 	if o.do == "bindexchange" {
 		o.queue = m.exchange()
 	}
-	o.key = pick(m, "#", "a.*", "*.b", "a.#", "#.c", "a", "b", m.queue())
+	o.key = pick(m, "#", "a.*", "*.b", "a.#", "#.c", "a", "b", m.queue(), "", "*", "*.*", "#.*", "*.#", ".#", "a.", "#.a.#", "a.*.b")
 	if m.chance(50) {
 		o.args["x-match"] = pick(m, "all", "any", "all-with-x", "any-with-x")
 	}
 	if m.chance(50) {
-		o.args[pick(m, "color", "size")] = pick[any](m, "red", int32(3), nil, true)
+		o.args[pick(m, "color", "size")] = m.value()
 	}
 	if m.chance(20) && m.version != "3.10" {
 		o.args["x-last-death-reason"] = pick(m, "rejected", "expired")
@@ -114,6 +125,24 @@ func (m *maker) bind() {
 	m.add(o)
 }
 
+// value returns one of a header, of any type, that others may equal.
+func (m *maker) value() any {
+	n := m.IntN(3)
+	one := func() any {
+		return pick[any](m, int8(n), byte(n), int16(n), int32(n), int64(n), float32(n), float64(n), float64(n)/2, fmt.Sprint(n), []byte(fmt.Sprint(n)),
+			amqp.Decimal{Scale: 1, Value: int32(n)}, time.Unix(int64(n), 0), n == 1, "red", "", nil)
+	}
+	switch {
+	case m.chance(15):
+		return []any{one()}
+	case m.chance(10):
+		return amqp.Table{"a": one()}
+	case m.chance(8):
+		return pick[any](m, []any{}, amqp.Table{}, []any{one(), one()}, int64(1000*n))
+	}
+	return one()
+}
+
 // arguments returns those of a queue, a few of them wrong.
 func (m *maker) arguments() amqp.Table {
 	kind := m.kind
@@ -122,6 +151,9 @@ func (m *maker) arguments() amqp.Table {
 	}
 	quorum := kind == "quorum"
 	a := amqp.Table{"x-queue-type": kind}
+	if !quorum && m.chance(20) {
+		delete(a, "x-queue-type")
+	}
 	if m.chance(35) {
 		a["x-message-ttl"] = pick[any](m, int64(short), int64(short), int64(long), int32(long))
 	}
@@ -149,6 +181,9 @@ func (m *maker) arguments() amqp.Table {
 			if m.chance(20) && m.version == "4.3" { // on 4.0: a known difference
 				a["x-delivery-limit"] = int64(-1)
 			}
+			if m.chance(10) {
+				a["x-delivery-limit"] = pick[any](m, float32(2), 1.5, int8(1), "2", time.Unix(1, 0))
+			}
 		}
 		if m.chance(30) {
 			a["x-dead-letter-strategy"] = pick(m, "at-most-once", "at-least-once", "at-least-once")
@@ -162,12 +197,25 @@ func (m *maker) arguments() amqp.Table {
 	if m.chance(4) { // wrong in one way
 		name := pick(m, "x-message-ttl", "x-expires", "x-max-length", "x-overflow", "x-dead-letter-exchange", "x-max-priority",
 			"x-delivery-limit", "x-dead-letter-strategy", "x-single-active-consumer", "x-queue-type", "x-foo", "x-queue-version")
-		a[name] = pick[any](m, int64(-1), "nonsense", int64(1<<50), true, int64(0))
+		a[name] = pick[any](m, int64(-1), "nonsense", int64(1<<50), true, int64(0), 1.5, float32(2), []byte("drop-head"), nil, []any{"a"}, amqp.Table{"a": int32(1)})
 		if name == "x-expires" { // only values that are refused: looking would renew it
 			a[name] = pick[any](m, int64(-1), int64(0), "nonsense", int64(1<<50))
 		}
 	}
 	return a
+}
+
+// deleted tells whether a queue may have been deleted.
+func (m *maker) deleted(queue string) bool {
+	return slices.ContainsFunc(m.ops, func(o op) bool {
+		return o.queue == queue && (o.do == "delete" || o.is("auto-delete") || o.is("exclusive")) || o.do == "delete" && o.queue == ""
+	})
+}
+
+// declared returns the arguments with which a queue was declared first.
+func (m *maker) declared(queue string) amqp.Table {
+	i := slices.IndexFunc(m.ops, func(o op) bool { return o.do == "queue" && o.queue == queue })
+	return m.ops[i].args
 }
 
 // singleActive tells whether a queue may have one active consumer only.
@@ -191,18 +239,25 @@ func (m *maker) next() {
 		if m.chance(20) {
 			o.args["x-priority"] = int32(m.IntN(3) - 1)
 		}
-		if m.version == "4.0" && m.singleActive(o.queue) { // a known difference
+		if m.chance(5) {
+			o.flags = "exclusive"
+		}
+		if m.version != "3.10" && m.singleActive(o.queue) { // a known difference
 			o.args = amqp.Table{}
 		}
 		m.add(o)
 	case n < 83:
-		m.add(op{do: "cancel", key: fmt.Sprintf("c%d", 1+m.IntN(3))})
+		m.add(op{do: "cancel", key: fmt.Sprintf("c%d", 1+m.IntN(max(1, min(3, m.consumers))))})
 	case n < 84:
 		m.add(op{do: "purge", queue: m.queue()})
 	case n < 85:
 		m.add(op{do: "delete", queue: m.queue(), kind: pick(m, "", "", "", "unused", "empty")})
 	case n < 88:
-		m.add(op{do: "queue", queue: m.queue(), args: m.arguments()})
+		o := op{do: "queue", queue: m.queue(), args: m.arguments(), flags: m.queueFlags()}
+		if m.deleted(o.queue) { // a known difference
+			o.args = m.declared(o.queue)
+		}
+		m.add(o)
 	case n < 91:
 		m.bind()
 	case n < 93:
@@ -217,7 +272,14 @@ func (m *maker) next() {
 			m.add(op{do: "deleteexchange", exchange: x, flag: m.chance(50)})
 		}
 	case n < 98:
-		m.add(op{do: "passive", queue: m.queue()})
+		switch m.IntN(3) {
+		case 0:
+			m.add(op{do: "passive", queue: m.queue()})
+		case 1:
+			m.add(op{do: "passiveexchange", exchange: m.exchange(), kind: "direct"})
+		case 2:
+			m.add(op{do: "qos", n: m.IntN(4), flag: m.chance(50)})
+		}
 	default:
 		m.wrong()
 	}
@@ -226,19 +288,29 @@ func (m *maker) next() {
 func (m *maker) publish() {
 	m.bodies++
 	o := op{do: "publish", exchange: m.exchange(), key: m.key(), flag: m.chance(50)}
-	o.message = amqp.Publishing{Body: fmt.Appendf(nil, "m%d", m.bodies), Headers: amqp.Table{}, DeliveryMode: 2}
+	if m.chance(10) {
+		o.do, o.n = "publishes", 2+m.IntN(3)
+	}
+	o.message = amqp.Publishing{Body: fmt.Appendf(nil, "m%d", m.bodies), Headers: amqp.Table{}, DeliveryMode: 2, MessageId: fmt.Sprint(m.bodies)}
 	if m.chance(30) {
 		o.message.Priority = uint8(1 + m.IntN(9))
+	}
+	if m.chance(8) {
+		o.message.DeliveryMode = 1
+	}
+	if m.chance(8) {
+		o.message.ContentType, o.message.ContentEncoding, o.message.CorrelationId, o.message.ReplyTo = "text/plain", "gzip", "a question", "an answer"
+		o.message.Type, o.message.AppId, o.message.UserId, o.message.Timestamp = "order", "shop", "guest", time.Unix(int64(m.IntN(3))*1_000_000_000, 0)
 	}
 	if m.chance(12) {
 		o.message.Expiration = pick(m, "0", fmt.Sprint(short), fmt.Sprint(long))
 	}
 	h := o.message.Headers
 	if m.chance(15) {
-		h["color"] = pick[any](m, "red", "blue", int32(3), true)
+		h["color"] = m.value()
 	}
 	if m.chance(15) {
-		h["size"] = pick[any](m, int64(3), int32(3), "red", nil)
+		h["size"] = m.value()
 	}
 	if m.chance(8) {
 		h["CC"] = []any{m.key(), m.key()}
@@ -261,7 +333,9 @@ func (m *maker) publish() {
 // wrong adds an operation that ends its channel, or the connection.
 func (m *maker) wrong() {
 	o := op{do: "publish", exchange: "", key: m.queue(), message: amqp.Publishing{Body: []byte("wrong"), DeliveryMode: 2}}
-	switch m.IntN(12) {
+	switch m.IntN(18) {
+	case 17: // the empty name is that of the queue that was declared last
+		o = pick(m, op{do: "passive"}, op{do: "get"}, op{do: "bind", exchange: "amq.topic", key: pick(m, "", "a"), args: amqp.Table{}}, op{do: "purge"}, op{do: "delete"})
 	case 0:
 		o.exchange = m.prefix + "missing"
 	case 1:
@@ -273,7 +347,7 @@ func (m *maker) wrong() {
 	case 4:
 		o = op{do: "get", queue: m.prefix + "missing"}
 	case 5:
-		o = op{do: "badtag", multiple: m.chance(50)}
+		o = op{do: "badtag", kind: pick(m, "", "all", "all", "again"), multiple: m.chance(50), flag: m.chance(50)}
 	case 6:
 		o = op{do: "passive", queue: m.prefix + "missing"}
 	case 7:
@@ -285,7 +359,25 @@ func (m *maker) wrong() {
 	case 10:
 		o = op{do: "exchange", exchange: m.prefix + "new", kind: "nonsense", args: amqp.Table{}}
 	case 11:
-		o = op{do: "bind", queue: m.queue(), exchange: "amq.headers", args: amqp.Table{"x-match": pick[any](m, "nonsense", int32(1))}}
+		o = op{do: "bind", queue: m.queue(), exchange: "amq.headers", args: amqp.Table{"x-match": pick[any](m, "nonsense", int32(1), "", m.value())}}
+		if s, ok := o.args["x-match"].(string); ok && slices.Contains([]string{"all", "any"}, s) {
+			o.args["x-match"] = "none"
+		}
+	case 12:
+		o = op{do: "deleteexchange", exchange: pick(m, "amq.topic", "amq.headers", "amq.match", "amq.rabbitmq.trace", "amq.none", ""), flag: m.chance(50)}
+	case 13: // a name that is no text
+		o = pick(m, op{do: "passive", queue: "\xffq"}, op{do: "get", queue: "\xffq"}, op{do: "bind", queue: m.queue(), exchange: "amq.topic", key: "\xff", args: amqp.Table{}},
+			op{do: "deleteexchange", exchange: "\xffx"}, op{do: "delete", queue: "\xffq"}, op{do: "purge", queue: "\xff"})
+	case 14: // where any bytes will do, or are shown
+		o.exchange, o.key = pick(m, "\xffx", ""), pick(m, "\xffkey", m.queue())
+		o.message.UserId = pick(m, "", "\xffuser")
+		o.message.Headers = amqp.Table{"\xff": "\xff"}
+	case 15:
+		o.message.DeliveryMode = pick[uint8](m, 3, 5, 255)
+	case 16: // a line's end is left out of names
+		o = pick(m, op{do: "passive", queue: m.queue() + "\n"}, op{do: "purge", queue: "\r" + m.queue()}, op{do: "get", queue: m.queue() + "\n"},
+			op{do: "delete", queue: m.queue() + "\n"}, op{do: "bind", queue: m.queue() + "\r", exchange: "amq.topic", args: amqp.Table{}},
+			op{do: "deleteexchange", exchange: m.prefix + "x0\n"}, op{do: "exchange", exchange: m.prefix + "x0\n", kind: "direct", args: amqp.Table{}})
 	}
 	m.add(o)
 }

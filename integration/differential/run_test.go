@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sort"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -48,29 +48,36 @@ type held struct {
 
 // runner runs a program against one broker.
 type runner struct {
-	side    side
-	link    *link
-	ch      *amqp.Channel // of the program
-	closed  chan *amqp.Error
-	returns chan amqp.Return
-	streams map[string]<-chan amqp.Delivery
-	auto    map[string]bool
-	held    []held
-	several bool // consumers at once: the order of their tags is open
-	queues  map[string]bool
-	classic map[string]bool // on 4.0 and later: queues whose dead letters have a Redelivered and counts of their own
-	quorum  map[string]bool // queues
-	short   bool            // a queue has a short time to live
-	timed   bool            // the operation may have put a message where it expires soon
-	err     error           // of the harness
+	side      side
+	link      *link
+	ch        *amqp.Channel // of the program
+	closed    chan *amqp.Error
+	returns   chan amqp.Return
+	streams   map[string]<-chan amqp.Delivery
+	auto      map[string]bool
+	held      []held
+	settled   uint64 // the last tag
+	several   bool   // consumers at once: the order of their tags is open
+	queues    map[string]bool
+	quorum    map[string]bool // queues
+	exclusive bool            // a queue is
+	short     bool            // a queue has a short time to live
+	timed     bool            // the operation may have put a message where it expires soon
+	err       error           // of the harness
 
-	published string // by the operation
+	single    map[string]bool           // on 3.10: classic queues with a single active consumer
+	fills     map[string]bool           // on 3.10: quorum queues with a limit, at-least-once
+	idle      bool                      // one of them has messages for a consumer and does not look
+	did       string                    // the operation
+	published string                    // by the operation
+	ids       []string                  // of all that was published
+	had       map[string]map[string]int // messages of quorum queues before the operation
 }
 
 // run runs a program. With expected, it stops at the first difference, and
 // returns its index, or -1.
 func run(s side, p program, expected []seen) (all []seen, at int, err error) {
-	r := &runner{side: s, queues: map[string]bool{}, classic: map[string]bool{}, quorum: map[string]bool{}}
+	r := &runner{side: s, queues: map[string]bool{}, quorum: map[string]bool{}, single: map[string]bool{}, fills: map[string]bool{}, had: map[string]map[string]int{}}
 	defer r.end()
 	for i, o := range p.ops {
 		if err := r.open(); err != nil {
@@ -79,13 +86,19 @@ func run(s side, p program, expected []seen) (all []seen, at int, err error) {
 		got := seen{delivered: map[string][]string{}, ready: map[string]string{}}
 		r.short = r.short || o.args["x-message-ttl"] == int64(short)
 		r.timed = r.short && moves[o.do] || o.message.Expiration == "0" || o.message.Expiration == fmt.Sprint(short)
-		if o.args["x-queue-type"] == "classic" && p.version != "3.10" {
-			r.classic[o.queue] = true
-		}
 		if o.args["x-queue-type"] == "quorum" {
 			r.quorum[o.queue] = true
 		}
-		r.published = string(o.message.Body)
+		if o.args["x-single-active-consumer"] == true && p.version == "3.10" {
+			r.single[o.queue] = true
+		}
+		if o.args["x-dead-letter-strategy"] == "at-least-once" && p.version == "3.10" && (o.args["x-max-length"] != nil || o.args["x-max-length-bytes"] != nil) {
+			r.fills[o.queue] = true
+		}
+		r.did, r.published = o.do, string(o.message.Body)
+		if o.do == "publish" || o.do == "publishes" {
+			r.ids = append(r.ids, o.message.MessageId)
+		}
 		got.result = r.do(o)
 		var want *seen
 		if expected != nil {
@@ -108,7 +121,7 @@ func run(s side, p program, expected []seen) (all []seen, at int, err error) {
 
 // moves are the operations that may put a message where it expires soon.
 var moves = map[string]bool{
-	"publish": true, "get": true, "consume": true, "nack": true, "reject": true, "recover": true, "reopen": true, "badtag": true,
+	"publish": true, "publishes": true, "get": true, "consume": true, "nack": true, "reject": true, "recover": true, "reopen": true, "badtag": true,
 }
 
 // open makes what is closed.
@@ -131,7 +144,7 @@ func (r *runner) open() (err error) {
 	}
 	r.closed = r.ch.NotifyClose(make(chan *amqp.Error, 1))
 	r.returns = r.ch.NotifyReturn(make(chan amqp.Return, 100))
-	r.streams, r.auto, r.held, r.several = map[string]<-chan amqp.Delivery{}, map[string]bool{}, nil, false
+	r.streams, r.auto, r.held, r.settled, r.several = map[string]<-chan amqp.Delivery{}, map[string]bool{}, nil, 0, false
 	return r.ch.Confirm(false)
 }
 
@@ -140,7 +153,11 @@ func (r *runner) end() {
 	if r.ch != nil {
 		_ = r.ch.Close()
 	}
-	if r.link != nil {
+	switch {
+	case r.link == nil:
+	case r.exclusive: // it goes with its connection
+		r.link.close()
+	default:
 		r.side.release(r.link)
 	}
 }
@@ -152,13 +169,16 @@ func (r *runner) do(o op) string {
 	var err error
 	switch o.do {
 	case "exchange":
-		err = ch.ExchangeDeclare(o.exchange, o.kind, true, false, false, false, o.args)
+		err = ch.ExchangeDeclare(o.exchange, o.kind, !o.is("transient"), o.is("auto-delete"), o.is("internal"), false, o.args)
+	case "passiveexchange":
+		err = ch.ExchangeDeclarePassive(o.exchange, o.kind, true, false, false, false, nil)
 	case "deleteexchange":
 		err = ch.ExchangeDelete(o.exchange, o.flag, false)
 	case "queue":
 		var q amqp.Queue
-		if q, err = ch.QueueDeclare(o.queue, true, false, false, false, o.args); err == nil {
+		if q, err = ch.QueueDeclare(o.queue, !o.is("transient"), o.is("auto-delete"), o.is("exclusive"), false, o.args); err == nil {
 			r.queues[o.queue] = true
+			r.exclusive = r.exclusive || o.is("exclusive")
 			result = fmt.Sprintf("%d messages, %d consumers", q.Messages, q.Consumers)
 		}
 	case "passive":
@@ -187,6 +207,10 @@ func (r *runner) do(o op) string {
 		}
 	case "publish":
 		result, err = r.publish(o)
+	case "publishes":
+		result, err = r.publishes(o)
+	case "qos":
+		err = ch.Qos(o.n, 0, o.flag)
 	case "get":
 		var d amqp.Delivery
 		var ok bool
@@ -201,7 +225,17 @@ func (r *runner) do(o op) string {
 	case "ack", "nack", "reject":
 		result, err = r.settle(o)
 	case "badtag":
-		err = ch.Ack(999, o.multiple)
+		switch o.kind {
+		case "all":
+			err = ch.Nack(0, o.multiple, o.flag)
+			if o.multiple {
+				r.held = nil
+			}
+		case "again":
+			err = ch.Ack(r.settled, o.multiple)
+		default:
+			err = ch.Ack(999, o.multiple)
+		}
 	case "recover":
 		err = ch.Recover(true) //nolint:staticcheck // clients may send it
 		r.held = nil
@@ -253,6 +287,41 @@ func (r *runner) publish(o op) (string, error) {
 	}
 }
 
+// publishes publishes several messages before it looks at an answer.
+func (r *runner) publishes(o op) (string, error) {
+	var confirms []*amqp.DeferredConfirmation
+	for i := range o.n {
+		m := o.message
+		m.Body = fmt.Appendf(nil, "%s-%d", m.Body, i)
+		c, err := r.ch.PublishWithDeferredConfirm(o.exchange, o.key, o.flag, false, m)
+		if err != nil {
+			return "", err
+		}
+		confirms = append(confirms, c)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	result := ""
+	for _, c := range confirms {
+		ack, err := c.WaitContext(ctx)
+		if err != nil {
+			return "no confirm", nil
+		}
+		result += fmt.Sprintf(" %v", ack)
+	}
+	if err := r.ch.Flow(true); err != nil {
+		return "", err
+	}
+	for {
+		select {
+		case m := <-r.returns:
+			result += fmt.Sprintf(" returned %d %s %s", m.ReplyCode, m.Body, m.RoutingKey)
+		default:
+			return result, nil
+		}
+	}
+}
+
 func (r *runner) settle(o op) (string, error) {
 	if len(r.held) == 0 {
 		return "nothing in hand", nil
@@ -262,6 +331,7 @@ func (r *runner) settle(o op) (string, error) {
 		return a.name < b.name || a.name == b.name && a.tag < b.tag
 	})
 	h := r.held[o.n%len(r.held)]
+	r.settled = h.tag
 	multiple := o.multiple && !r.several && o.do != "reject"
 	var kept []held
 	for _, other := range r.held {
@@ -287,7 +357,7 @@ func (r *runner) consume(o op) (string, error) {
 	if err := r.ch.Qos(o.n, 0, false); err != nil {
 		return "", err
 	}
-	stream, err := r.ch.Consume(o.queue, o.key, o.flag, false, false, false, o.args)
+	stream, err := r.ch.Consume(o.queue, o.key, o.flag, o.is("exclusive"), false, false, o.args)
 	if err != nil {
 		return "", err
 	}
@@ -334,21 +404,23 @@ func (r *runner) failed(err error) string {
 // delivery is a message as it is compared.
 func (r *runner) delivery(d amqp.Delivery, tag string) string {
 	s := fmt.Sprintf("%s exchange='%s' key=%s", d.Body, d.Exchange, d.RoutingKey)
-	headers := maps.Clone(d.Headers)
-	if from, _ := headers["x-last-death-queue"].(string); r.classic[from] { // a known difference
-		delete(headers, "x-delivery-count")
-		delete(headers, "x-acquired-count")
-	} else {
-		s += fmt.Sprintf(" redelivered=%v", d.Redelivered)
-	}
+	s += fmt.Sprintf(" redelivered=%v", d.Redelivered)
 	if d.Expiration != "" {
 		s += " expiration=" + d.Expiration
 	}
 	if d.Priority > 0 {
 		s += fmt.Sprintf(" priority=%d", d.Priority)
 	}
-	return s + " " + text(headers)
+	if d.DeliveryMode != 2 {
+		s += fmt.Sprintf(" mode=%d", d.DeliveryMode)
+	}
+	if d.ContentType+d.ContentEncoding+d.CorrelationId+d.ReplyTo+d.Type+d.AppId+d.UserId != "" || !d.Timestamp.IsZero() {
+		s += fmt.Sprintf(" %q", []string{d.ContentType, d.ContentEncoding, d.CorrelationId, d.ReplyTo, d.Type, d.AppId, d.UserId, d.Timestamp.UTC().String()})
+	}
+	return s + " " + text(d.Headers)
 }
+
+func (o op) is(flag string) bool { return strings.Contains(o.flags, flag) }
 
 // drain takes what the consumers have got.
 func (r *runner) drain(into map[string][]string) {

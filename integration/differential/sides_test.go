@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,8 +29,10 @@ func (s inProcess) open() (*link, error) {
 func (s inProcess) release(l *link) { l.close() }
 
 func (s inProcess) settle(r *runner, _, got *seen) {
+	began := time.Now() // the bubble's clock stands until all is done
 	synctest.Wait()
-	got.chance = s.meets(r)
+	got.chance = s.meets(r) || r.crashes() || s.endless(r) || r.overtakes(got.result)
+	r.idle = (r.idle || r.did == "cancel") && s.idles(r)
 	for n := 0; ; n++ {
 		before := s.lengths()
 		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the bubble's time
@@ -42,6 +46,7 @@ func (s inProcess) settle(r *runner, _, got *seen) {
 			break
 		}
 	}
+	got.chance = got.chance || s.races(r, began)
 	for name := range r.queues {
 		if q, ok := s.Queue(name); ok {
 			got.ready[name] = fmt.Sprintf("%d messages, %d consumers", len(q.Ready), q.Consumers)
@@ -61,21 +66,112 @@ func count(delivered map[string][]string) (n int) {
 	return n
 }
 
-// meets tells whether a message has met its own dead letter in a quorum queue.
-// RabbitMQ's order is open: the first message of a channel waits until the queue
-// knows the channel, and a dead letter of its copy in another queue may be faster.
-func (s inProcess) meets(r *runner) bool {
+// meets tells whether a message has come to a quorum queue together with a dead letter,
+// of its own copy in another queue or of one that this copy has driven out. RabbitMQ's
+// order is open: the first message of a channel waits until the queue knows the
+// channel, and the dead letter may be faster.
+func (s inProcess) meets(r *runner) (meets bool) {
 	for name := range r.quorum {
 		q, _ := s.Queue(name)
-		seen := map[string]bool{}
+		has, came, published := map[string]int{}, 0, false
 		for _, m := range append(q.Ready, q.Unacked...) {
-			if seen[string(m.Body)] && string(m.Body) == r.published {
-				return true
+			key := fmt.Sprintf("%s %v", m.Body, m.Headers["x-death"])
+			if has[key]++; has[key] > r.had[name][key] {
+				came++
+				published = published || string(m.Body) == r.published
 			}
-			seen[string(m.Body)] = true
+		}
+		meets = meets || published && came > 1
+		r.had[name] = has
+	}
+	return meets
+}
+
+// races tells whether a queue has got dead letters of two queues at one moment, or one at
+// the moment at which messages of its own expired: on a RabbitMQ either may come first. It
+// also does so where 3.10 leaves open how much room a queue has: in a queue with a length
+// limit that sends dead letters to itself, at-least-once.
+func (s inProcess) races(r *runner, since time.Time) bool {
+	type event struct {
+		queue string
+		at    time.Time
+	}
+	expired, sources := map[event]bool{}, map[event]map[string]bool{}
+	for _, id := range r.ids {
+		var published time.Time
+		from := ""
+		for line := range strings.Lines(s.Story(id)) {
+			when, step, _ := strings.Cut(strings.TrimSpace(line), "  ")
+			at, err := time.Parse(time.DateTime, when)
+			if err == nil {
+				published, from = at, ""
+			} else if after, err := time.ParseDuration(when); err == nil {
+				at = published.Add(after)
+			}
+			if at.Before(since.UTC().Truncate(time.Millisecond)) {
+				continue
+			}
+			step, why, _ := strings.Cut(step, ": ")
+			if name, left := strings.CutPrefix(step, "dead-lettered from "); left {
+				if r.did == "publishes" {
+					return true // the next message was published already
+				}
+				from = name
+				expired[event{name, at}] = expired[event{name, at}] || why == "expired"
+			} else if name, came := strings.CutPrefix(step, "in "); came && from != "" {
+				if name == from && r.fills[name] {
+					return true
+				}
+				e := event{name, at}
+				if sources[e] == nil {
+					sources[e] = map[string]bool{}
+				}
+				sources[e][from] = true
+			}
+		}
+	}
+	for e, from := range sources {
+		if len(from) > 1 || expired[e] && !from[e.queue] {
+			return true
 		}
 	}
 	return false
+}
+
+// endless tells whether a message would go round without an end on a RabbitMQ.
+func (s inProcess) endless(r *runner) bool {
+	return slices.ContainsFunc(r.ids, func(id string) bool { return strings.Contains(s.Story(id), "goes round without an end") })
+}
+
+// idles tells whether a queue of 3.10 has messages for its active consumer and
+// gives it none, because the one before it was cancelled.
+func (s inProcess) idles(r *runner) bool {
+	for name := range r.single {
+		if q, _ := s.Queue(name); q.Type == "classic" && len(q.Ready) > 0 && q.Consumers > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// overtakes tells whether several messages at once have met a quorum queue that tells its
+// publishers that it is full, or hears that its consumers have room, while others are on their way.
+func (r *runner) overtakes(result string) bool {
+	if r.did != "publishes" || len(r.quorum) == 0 {
+		return false
+	}
+	for tag := range r.streams {
+		if r.auto[tag] || len(r.streams) > 1 {
+			return true
+		}
+	}
+	return strings.Contains(result, "false")
+}
+
+// crashes tells whether such a queue may have got another message: it does not
+// survive that.
+func (r *runner) crashes() bool {
+	return r.idle && (r.timed || slices.Contains([]string{"publish", "nack", "reject", "recover", "reopen"}, r.did))
 }
 
 // lengths is all that time may change.

@@ -17,6 +17,8 @@ import (
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store/elastic"
 	"github.com/rehop/rehop/xdeath"
+
+	"github.com/rehop/rehop/store"
 )
 
 // finds waits for a number of letters to be found, and returns them.
@@ -39,7 +41,7 @@ func finds(t testing.TB, s *elastic.Store, q elastic.Query, n int) (found []elas
 // every is a message with every property and every type of header.
 func every(id string) producer.Message {
 	return producer.Message{
-		Exchange: "shop", Key: "key \xff", ID: id, Body: []byte("<text> of a \x00 \u2028 body"), ContentType: "text/plain",
+		Exchange: "shop", RoutingKey: "key \xff", ID: id, Body: []byte("<text> of a \x00 \u2028 body"), ContentType: "text/plain",
 		ContentEncoding: "identity", Type: "t", CorrelationID: "c", ReplyTo: "r", AppID: "a", UserID: "guest",
 		Timestamp: time.Unix(1_790_000_000, 0).UTC(), Priority: 3, Expiration: 1234567 * time.Millisecond, Replays: 2,
 		Headers: amqp.Table{
@@ -69,7 +71,7 @@ func TestEveryTypeComesBack(t *testing.T) {
 }
 
 func dead(i int) *consumer.Delivery {
-	return &consumer.Delivery{Exchange: "shop", Key: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: fmt.Appendf(nil, `{"customer": "anna", "order": "o%d"}`, i),
+	return &consumer.Delivery{Exchange: "shop", RoutingKey: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: fmt.Appendf(nil, `{"customer": "anna", "order": "o%d"}`, i),
 		Headers: amqp.Table{"tenant": "acme"},
 		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: fmt.Sprintf("no stock of item %d", i), ErrorType: "*E", At: time.Now()}}}
 }
@@ -78,7 +80,7 @@ func TestTwiceIsOne(t *testing.T) {
 	s := onServer(t)
 	for range 2 {
 		must(t, s.Collect(t.Context(), dead(1)))
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "same"}, producer.ErrReturned))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "same"}, producer.ErrReturned))
 		finds(t, s, elastic.Query{}, 2)
 	}
 	again := dead(1)
@@ -94,7 +96,7 @@ func TestFind(t *testing.T) {
 	for i := range 20 {
 		must(t, s.Collect(t.Context(), dead(i)))
 	}
-	must(t, s.Put(t.Context(), producer.Message{Exchange: "x", Key: "y", ID: "z", Type: "invoice", Body: []byte("other")}, producer.ErrReturned))
+	must(t, s.Put(t.Context(), producer.Message{Exchange: "x", RoutingKey: "y", ID: "z", Type: "invoice", Body: []byte("other")}, producer.ErrReturned))
 	all := finds(t, s, elastic.Query{}, 21)
 	rows := []struct {
 		rule string
@@ -104,7 +106,7 @@ func TestFind(t *testing.T) {
 		{"message ids", elastic.Query{MessageIDs: []string{"d-003", "z", "none"}}, 2},
 		{"ids", elastic.Query{IDs: []string{all[4].ID}}, 1},
 		{"queue", elastic.Query{Queue: "orders"}, 20},
-		{"exchange and key", elastic.Query{Exchange: "x", Key: "y"}, 1},
+		{"exchange and key", elastic.Query{Exchange: "x", RoutingKey: "y"}, 1},
 		{"both must match", elastic.Query{Exchange: "x", Queue: "orders"}, 0},
 		{"cause", elastic.Query{Cause: xdeath.CauseExhausted}, 20},
 		{"error type", elastic.Query{ErrorType: "*E"}, 20},
@@ -177,7 +179,7 @@ func TestManyAtOnce(t *testing.T) {
 func TestNothingStoredYet(t *testing.T) {
 	s := onServer(t)
 	for range 2 {
-		report, err := s.Replay(t.Context(), nil, elastic.Query{}, elastic.ReplayOptions{DryRun: true})
+		report, err := s.Replay(t.Context(), nil, elastic.Query{All: true}, store.ReplayOptions{DryRun: true})
 		if found, errFind := s.Find(t.Context(), elastic.Query{}); err != nil || errFind != nil || report.Matched != 0 || len(found) != 0 {
 			t.Errorf("%+v, %v; %v, %v", report, err, found, errFind)
 		}
@@ -198,12 +200,12 @@ func TestServerAway(t *testing.T) {
 	}
 	finds(t, s, elastic.Query{}, 20)
 	srv.kill()
-	err = s.Put(t.Context(), producer.Message{Key: "k", ID: "lost"}, producer.ErrReturned)
-	if !errors.Is(err, producer.ErrUnconfirmed) {
+	err = s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "lost"}, producer.ErrReturned)
+	if err == nil || errors.Is(err, producer.ErrUnconfirmed) { // a refused connection carries nothing
 		t.Errorf("Put while the server is away: %v", err)
 	}
 	must(t, srv.start())
 	finds(t, s, elastic.Query{}, 20)
-	must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "lost"}, producer.ErrReturned))
+	must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "lost"}, producer.ErrReturned))
 	finds(t, s, elastic.Query{}, 21)
 }

@@ -58,7 +58,7 @@ func TestReplay(t *testing.T) {
 	full, err := ch.QueueDeclare("elastic-full", true, false, false, false, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
 	must(t, err)
 	s, p := onServer(t), publisher(t, connect(t))
-	_, err = p.Publish(t.Context(), producer.Message{Key: full.Name, ID: "first"})
+	_, err = p.Publish(t.Context(), producer.Message{RoutingKey: full.Name, ID: "first"})
 	must(t, err)
 	const n = 250
 	for i := range n {
@@ -66,15 +66,15 @@ func TestReplay(t *testing.T) {
 		d.History.Queue = work.Name
 		must(t, s.Collect(t.Context(), d))
 	}
-	must(t, s.Put(t.Context(), producer.Message{Key: full.Name, ID: "too many"}, producer.ErrNacked))
+	must(t, s.Put(t.Context(), producer.Message{RoutingKey: full.Name, ID: "too many"}, producer.ErrNacked))
 	finds(t, s, elastic.Query{Limit: 1000}, n+1)
 
-	report, err := s.Replay(t.Context(), nil, elastic.Query{}, elastic.ReplayOptions{DryRun: true})
+	report, err := s.Replay(t.Context(), nil, elastic.Query{All: true}, store.ReplayOptions{DryRun: true})
 	if report.Matched != n+1 || report.Sent != 0 || err != nil {
 		t.Errorf("dry run: %+v, %v", report, err)
 	}
 	calls := 0
-	report, err = s.Replay(t.Context(), p, elastic.Query{}, elastic.ReplayOptions{Progress: func(elastic.ReplayReport) { calls++ }})
+	report, err = s.Replay(t.Context(), p, elastic.Query{All: true}, store.ReplayOptions{Progress: func(store.ReplayReport) { calls++ }})
 	if err != nil || report.Matched != n+1 || report.Sent != n || report.Failed != 1 || report.Changed != 0 || !errors.Is(report.Last, producer.ErrNacked) || calls < 3 {
 		t.Errorf("%+v, %v, %d calls of Progress", report, err, calls)
 	}
@@ -113,7 +113,7 @@ func (c *comesBack) PublishAll(ctx context.Context, messages []producer.Message)
 	receipts := make([]producer.Receipt, len(messages))
 	for i, m := range messages {
 		d := dead(0)
-		d.ID, d.Exchange, d.Key = m.ID, m.Exchange, m.Key+"'" // a document of its own
+		d.ID, d.Exchange, d.RoutingKey = m.ID, m.Exchange, m.RoutingKey+"'" // a document of its own
 		if err := c.s.Collect(ctx, d); err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func TestReplayTriesEachLetterOnce(t *testing.T) {
 	}
 	finds(t, s, elastic.Query{Limit: 1000}, n)
 	p := &comesBack{s: s}
-	report, err := s.Replay(t.Context(), p, elastic.Query{}, elastic.ReplayOptions{Rate: 50})
+	report, err := s.Replay(t.Context(), p, elastic.Query{All: true}, store.ReplayOptions{Rate: 50})
 	if err != nil || report.Matched != n || report.Sent != n || p.sent != n {
 		t.Errorf("%+v, %v; %d messages, want %d", report, err, p.sent, n)
 	}
@@ -166,27 +166,27 @@ func TestDeadLetters(t *testing.T) {
 	})()
 	defer run(queue.DeadLetterQueue(), func(ctx context.Context, d *consumer.Delivery) error {
 		if err := gone(ctx, s, d.ID); err != nil {
-			return consumer.Requeue(err)
+			return consumer.Unavailable(err)
 		}
 		return s.Collect(ctx, d)
 	})()
 	p := publisher(t, conn)
 	for i := range n {
-		_, err := p.Publish(t.Context(), producer.Message{Key: queue.Name, ID: fmt.Sprint("o", i), Body: []byte("b")})
+		_, err := p.Publish(t.Context(), producer.Message{RoutingKey: queue.Name, ID: fmt.Sprint("o", i), Body: []byte("b")})
 		must(t, err)
 	}
 	found := finds(t, s, elastic.Query{Queue: queue.Name, Text: "stock"}, n)
-	if l := found[0]; l.Attempts != 1 || l.Error != "no stock" || l.Message.Key != queue.Name || string(l.Message.Body) != "b" {
+	if l := found[0]; l.Attempts != 1 || l.Error != "no stock" || l.Message.RoutingKey != queue.Name || string(l.Message.Body) != "b" {
 		t.Errorf("%+v", l)
 	}
-	report, err := s.Replay(t.Context(), p, elastic.Query{Queue: queue.Name}, elastic.ReplayOptions{Canary: 10 * time.Second})
+	report, err := s.Replay(t.Context(), p, elastic.Query{Queue: queue.Name}, store.ReplayOptions{Canary: 10 * time.Second})
 	if !errors.Is(err, store.ErrCanary) || report.Sent != 1 {
 		t.Fatalf("the canary dies: %+v, %v", report, err)
 	}
 	finds(t, s, elastic.Query{}, n) // it is here once more
 
 	mended.Store(true)
-	report, err = s.Replay(t.Context(), p, elastic.Query{Queue: queue.Name}, elastic.ReplayOptions{Canary: time.Second})
+	report, err = s.Replay(t.Context(), p, elastic.Query{Queue: queue.Name}, store.ReplayOptions{Canary: time.Second})
 	if err != nil || report.Matched != n || report.Sent != n || report.Failed != 0 || report.Changed != 0 {
 		t.Fatalf("the canary lives: %+v, %v", report, err)
 	}
@@ -230,13 +230,13 @@ func gone(ctx context.Context, s *elastic.Store, id string) error {
 func TestFallback(t *testing.T) {
 	s := onServer(t)
 	p := publisher(t, connect(t), s)
-	receipt, err := p.Publish(t.Context(), producer.Message{Key: "no such queue", ID: "lost"})
+	receipt, err := p.Publish(t.Context(), producer.Message{RoutingKey: "no such queue", ID: "lost"})
 	if err != nil || receipt.Place != producer.PlaceFallback || receipt.Sink != "elastic" || receipt.MaybeDuplicate {
 		t.Errorf("%+v, %v", receipt, err)
 	}
-	finds(t, s, elastic.Query{Key: "no such queue", Cause: receipt.Cause}, 1)
+	finds(t, s, elastic.Query{RoutingKey: "no such queue", Cause: receipt.Cause}, 1)
 	// A Publisher whose fallback is the index itself moves nothing.
-	report, err := s.Replay(t.Context(), p, elastic.Query{}, elastic.ReplayOptions{})
+	report, err := s.Replay(t.Context(), p, elastic.Query{All: true}, store.ReplayOptions{})
 	if err != nil || report.Sent != 0 || report.Failed != 1 {
 		t.Errorf("%+v, %v", report, err)
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// onLadder reports whether the broker itself moves failures of such a queue.
-func onLadder(column string, queueType topology.QueueType) bool {
+// byNack reports whether the broker itself moves failures of such a queue.
+func byNack(column string, queueType topology.QueueType) bool {
 	return matrix.OnlyQuorum4(column, string(queueType)) == ""
 }
 

@@ -24,6 +24,7 @@ type task struct {
 	Queues      []topology.WorkQueue
 	Gap         gap
 	Concurrency int // more than there are messages: each blocks a place
+	Batch       int // size of the batches that the child handles; 0: none
 }
 
 // event is what the child reports, one line of JSON each.
@@ -53,6 +54,9 @@ func consumeUntilKilled(t task) error {
 			}
 		}
 	}
+	if t.Batch > 0 {
+		return batchUntilKilled(ctx, conn, t)
+	}
 	ended := make(chan error)
 	for _, w := range t.Queues {
 		handler := func(_ context.Context, d *consumer.Delivery) error {
@@ -65,15 +69,16 @@ func consumeUntilKilled(t task) error {
 		}
 		received, handled, copied, confirmed := hooks(beforeHandler), hooks(afterHandler), hooks(beforeConfirm), hooks(beforeAck)
 		trace := consumer.Trace{
-			Received: func(d *consumer.Delivery) {
+			Received: func(ctx context.Context, d *consumer.Delivery) context.Context {
 				if d.Attempt > trigger(d.Type) {
 					select {} // a copy that came back before the kill: for the parent
 				}
 				received(d)
+				return ctx
 			},
-			Handled:   func(d *consumer.Delivery, _ error, _ time.Duration) { handled(d) },
-			Copied:    func(d *consumer.Delivery, _ topology.Address) { copied(d) },
-			Confirmed: func(d *consumer.Delivery, _ topology.Address) { confirmed(d) },
+			Handled:   func(_ context.Context, d *consumer.Delivery, _ error, _ time.Duration) { handled(d) },
+			Copied:    func(_ context.Context, d *consumer.Delivery, _ topology.Address) { copied(d) },
+			Confirmed: func(_ context.Context, d *consumer.Delivery, _ topology.Address) { confirmed(d) },
 		}
 		consumers, each := 1, t.Concurrency
 		switch t.Gap {
@@ -83,7 +88,7 @@ func consumeUntilKilled(t task) error {
 			trace = consumer.Trace{}
 		}
 		for range consumers {
-			c, err := consumer.New(conn, w, handler, consumer.Config{Concurrency: each, Trace: trace})
+			c, err := consumer.New(conn, w, handler, consumer.Config{Concurrency: each, Traces: []consumer.Trace{trace}})
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ import (
 //
 // The message comes back at attempt n, redelivered; a copy is attempt n+1, with
 // the same id, or a second dead letter. A success ends at the first three gaps
-// only, a failure on the ladder too: it is nacked and not copied.
+// only, a failure under the engine nack too: it is nacked and not copied.
 //
 // Where consumers carry, the child may die as well between the confirm and the ack
 // of a message that it has brought back from its wait: then attempt n runs, and
@@ -113,8 +113,8 @@ func testConsumerKilled(t *testing.T, n *nodes.Node, queueType topology.QueueTyp
 	t.Cleanup(func() { deleteAll(t, conn, plan) })
 
 	sent := map[string][]string{queues[0].Name: {fails, failsFor, givesUp}, queues[1].Name: {exhausted}}
-	ladder, carried := plan.Engines[0].Engine == topology.Ladder, plan.Engines[0].Engine == topology.Carry
-	if ladder && g.needsCopy() {
+	nacks, carried := plan.Engines[0].Engine == topology.EngineNack, plan.Engines[0].Engine == topology.EngineCarry
+	if nacks && g.needsCopy() {
 		sent[queues[0].Name] = []string{failsFor, givesUp}
 	}
 	if !g.needsCopy() {

@@ -37,6 +37,9 @@ func rules() []matrix.Rule {
 	for _, g := range gaps {
 		all = append(all, matrix.Rule{Name: g.rule()})
 	}
+	for _, g := range batchGaps {
+		all = append(all, matrix.Rule{Name: g.rule()})
+	}
 	all = append(all,
 		matrix.Rule{Name: inBurst.rule()},
 		matrix.Rule{Name: ruleBurst},

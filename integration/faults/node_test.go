@@ -10,7 +10,7 @@ import (
 
 // killedQueues are those that exist on a broker when it is killed.
 func killedQueues(string) []topology.Spec {
-	var all []topology.Spec
+	all := []topology.Spec{requestsQueue}
 	for _, queueType := range queueTypes {
 		all = append(all, burstQueue(queueType), publishQueue(queueType), endingQueue(queueType))
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/integration/queues"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -23,49 +24,57 @@ import (
 // A deleted queue takes its content along. What else must follow, while the part
 // is missing:
 //
-//	part               on the ladder (quorum, 4.x)      by a copy (classic, 3.x)
-//	dead exchange      failures stay in the work queue  not used
-//	ladder exchange    failures go to the DLQ           not used
-//	first exchange     failures stay in the work queue  not used
-//	retry exchange     ended waits stay in their queue  likewise
-//	rest exchange      not used by failures             not used by failures
-//	wait queue         first failures go to the DLQ     first failures are held
-//	dead-letter queue  last failures are held           last failures are held
-//	work queue         ended waits go to the DLQ        ended waits go to the DLQ
+//	part                  by nack (quorum, 4.x)            by a copy (classic, 3.x)
+//	dlx exchange          failures stay in the work queue  not used
+//	delay exchange        failures go to the first wait    not used
+//	first delay exchange  failures stay in the work queue  not used
+//	spare delay exchange  not used by failures             not used
+//	return exchange       ended waits stay in their queue  likewise
+//	spare return exchange not used by failures             not used by failures
+//	unrouted exchange     not used by failures             not used by failures
+//	wait queue            first failures go to the DLQ     first failures are held
+//	dead-letter queue     last failures are held           last failures are held
+//	work queue            ended waits go to the DLQ        ended waits go to the DLQ
 //
 // What stays goes on when the part is back.
 type part string
 
 const (
-	deadExchange    part = "dead exchange"
-	ladderExchange  part = "ladder exchange"
-	firstExchange   part = "first exchange"
-	retryExchange   part = "retry exchange"
-	restExchange    part = "rest exchange"
-	waitQueue       part = "wait queue"
-	deadLetterQueue part = "dead-letter queue"
-	workQueue       part = "work queue"
+	dlxExchange         part = "dlx exchange"
+	delayExchange       part = "delay exchange"
+	firstDelayExchange  part = "first delay exchange"
+	spareDelayExchange  part = "spare delay exchange"
+	returnExchange      part = "return exchange"
+	spareReturnExchange part = "spare return exchange"
+	unroutedExchange    part = "unrouted exchange"
+	waitQueue           part = "wait queue"
+	deadLetterQueue     part = "dead-letter queue"
+	workQueue           part = "work queue"
 )
 
-var parts = []part{deadExchange, ladderExchange, firstExchange, retryExchange, restExchange, waitQueue, deadLetterQueue, workQueue}
+var parts = []part{dlxExchange, delayExchange, firstDelayExchange, spareDelayExchange, returnExchange, spareReturnExchange, unroutedExchange, waitQueue, deadLetterQueue, workQueue}
 
 func (p part) rule() string { return "deleted: " + string(p) }
 
 // remove deletes the part and returns how many messages were in it.
 func (p part) remove(ch *amqp.Channel, w topology.WorkQueue) (int, error) {
 	switch p {
-	case deadExchange:
-		return 0, ch.ExchangeDelete(w.Name+".dead", false, false)
-	case ladderExchange:
-		return 0, ch.ExchangeDelete(w.Name+".ladder", false, false)
-	case firstExchange:
-		return 0, ch.ExchangeDelete(w.Name+".first", false, false)
-	case retryExchange:
-		return 0, ch.ExchangeDelete(w.Name+".retry", false, false)
-	case restExchange:
-		return 0, ch.ExchangeDelete(w.Name+".rest", false, false)
+	case dlxExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.dlx", false, false)
+	case delayExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.delay", false, false)
+	case firstDelayExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.delay.first", false, false)
+	case spareDelayExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.delay.spare", false, false)
+	case returnExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.return", false, false)
+	case spareReturnExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.return.spare", false, false)
+	case unroutedExchange:
+		return 0, ch.ExchangeDelete(w.Name+".rehop.unrouted", false, false)
 	case waitQueue:
-		return ch.QueueDelete(w.WaitQueue(1), false, false, false)
+		return ch.QueueDelete(route.WaitQueue(w.Name, 1), false, false, false)
 	case deadLetterQueue:
 		return ch.QueueDelete(w.DeadLetterQueue().Name, false, false, false)
 	}
@@ -122,7 +131,7 @@ func testPartDeleted(t *testing.T, n *nodes.Node, queueType topology.QueueType, 
 			c := l.Counts()
 			return c.Runs == len(waiting)+len(letters) && c.Unsettled == 0
 		}
-		inWait, err := queues.Ready(t.Context(), conn, w.WaitQueue(1))
+		inWait, err := queues.Ready(t.Context(), conn, route.WaitQueue(w.Name, 1))
 		inLetters, err2 := queues.Ready(t.Context(), conn, w.DeadLetterQueue().Name)
 		return err == nil && err2 == nil && inWait == len(waiting) && inLetters == len(letters)
 	})
@@ -158,7 +167,7 @@ func testPartDeleted(t *testing.T, n *nodes.Node, queueType topology.QueueType, 
 	t.Logf("%s, %d of them in the deleted part", l, content)
 
 	// What may be lost is exactly this.
-	ladder := onLadder(n.Column, queueType)
+	nacks := byNack(n.Column, queueType)
 	var lost []string
 	switch p {
 	case waitQueue:
@@ -182,7 +191,7 @@ func testPartDeleted(t *testing.T, n *nodes.Node, queueType topology.QueueType, 
 	}
 	// A nack is said to lead where the wiring does; nobody tells the consumer that
 	// a part of it was deleted.
-	if err := l.CheckSaid(); err != nil && (!ladder || p != ladderExchange && p != waitQueue) {
+	if err := l.CheckSaid(); err != nil && (!nacks || p != delayExchange && p != waitQueue) {
 		t.Error(err)
 	}
 	for _, ids := range [][]string{after[:each], after[each:]} {

@@ -70,12 +70,12 @@ func startWork(t *testing.T, conn *connection.Conn, w topology.WorkQueue, a *acc
 	t.Helper()
 	s := &work{conn: conn, queue: w}
 	trace := a.Trace()
-	trace.Copied = func(*consumer.Delivery, topology.Address) { s.copied.Add(1) }
-	trace.Confirmed = func(*consumer.Delivery, topology.Address) { s.confirmed.Add(1) }
+	trace.Copied = func(context.Context, *consumer.Delivery, topology.Address) { s.copied.Add(1) }
+	trace.Confirmed = func(context.Context, *consumer.Delivery, topology.Address) { s.confirmed.Add(1) }
 	var err error
 	s.consumer, err = consumer.New(conn, w, a.Handler("", func(_ context.Context, d *consumer.Delivery) error {
 		return outcome(d.Type, d.Attempt)
-	}), consumer.Config{Concurrency: concurrency, Trace: trace})
+	}), consumer.Config{Concurrency: concurrency, Traces: []consumer.Trace{trace}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,11 +148,11 @@ func startPublishing(conn *connection.Conn, w topology.WorkQueue, a *account.Acc
 		return p
 	}
 	ticker := time.NewTicker(2 * time.Millisecond)
-	turns := ticker.C
+	ticks := ticker.C
 	if !paced {
 		always := make(chan time.Time)
 		close(always)
-		turns = always
+		ticks = always
 	}
 	var callers sync.WaitGroup
 	for range 32 {
@@ -161,13 +161,13 @@ func startPublishing(conn *connection.Conn, w topology.WorkQueue, a *account.Acc
 				select {
 				case <-p.end:
 					return
-				case <-turns:
+				case <-ticks:
 				}
 				if p.count.Add(1) > limit {
 					return
 				}
 				id := a.Next()
-				_ = a.Publish(context.Background(), out, producer.Message{Key: w.Name, ID: id, Type: messageType, Body: []byte(id)}) // the account has the error
+				_ = a.Publish(context.Background(), out, producer.Message{RoutingKey: w.Name, ID: id, Type: messageType, Body: []byte(id)}) // the account has the error
 			}
 		})
 	}
@@ -199,7 +199,7 @@ func publish(t *testing.T, conn *connection.Conn, w topology.WorkQueue, a *accou
 	defer out.Close()
 	for range n {
 		id := a.Next()
-		if err := a.Publish(t.Context(), out, producer.Message{Key: w.Name, ID: id, Type: messageType}); err != nil {
+		if err := a.Publish(t.Context(), out, producer.Message{RoutingKey: w.Name, ID: id, Type: messageType}); err != nil {
 			t.Fatal(err)
 		}
 		ids = append(ids, id)

@@ -26,7 +26,7 @@ func (f *fakeT) end() {
 }
 
 func newTable(subset string) *Matrix {
-	m := New("table", Rule{Name: "success"}, Rule{Name: "ladder", Except: OnlyQuorum4})
+	m := New("table", Rule{Name: "success"}, Rule{Name: "by nack", Except: OnlyQuorum4})
 	m.subset = func() string { return subset }
 	return m
 }
@@ -63,7 +63,7 @@ func TestReport(t *testing.T) {
 		want   int
 		text   string
 	}{
-		{name: "all passed", want: 0, text: "not run on 3.10 classic, 3.10 quorum (not on 3.x): ladder"},
+		{name: "all passed", want: 0, text: "not run on 3.10 classic, 3.10 quorum (not on 3.x): by nack"},
 		{name: "code of the tests is kept", code: 2, want: 2, text: "pass"},
 		{name: "failed cell", but: one, how: func(f *fakeT) { f.failed = true }, want: 1, text: "FAIL: success, 4.0 quorum"},
 		{name: "skipped cell", but: one, how: func(f *fakeT) { f.skipped = true }, want: 1, text: "SKIPPED: success, 4.0 quorum"},
@@ -109,7 +109,7 @@ func TestCellRefuses(t *testing.T) {
 		{"unknown", "4.0", "quorum"},
 		{"success", "4.9", "quorum"},
 		{"success", "4.0", "stream"},
-		{"ladder", "3.10", "quorum"},
+		{"by nack", "3.10", "quorum"},
 	} {
 		f := &fakeT{}
 		func() {
@@ -128,9 +128,9 @@ func TestExpects(t *testing.T) {
 	for c, want := range map[cell]bool{
 		{"success", "3.10", "classic"}: true,
 		{"success", "4.3", "classic"}:  false,
-		{"ladder", "4.0", "quorum"}:    true,
-		{"ladder", "4.0", "classic"}:   false,
-		{"ladder", "3.10", "quorum"}:   false,
+		{"by nack", "4.0", "quorum"}:   true,
+		{"by nack", "4.0", "classic"}:  false,
+		{"by nack", "3.10", "quorum"}:  false,
 	} {
 		if got := m.Expects(c.rule, c.version, c.queueType); got != want {
 			t.Errorf("Expects(%q, %q, %q) = %v, want %v", c.rule, c.version, c.queueType, got, want)

@@ -19,8 +19,8 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// world is one run.
-type world struct {
+// scenario is one run.
+type scenario struct {
 	settings
 	broker  *broker.Broker
 	shop    topology.Exchange
@@ -28,9 +28,9 @@ type world struct {
 	account *account.Account
 }
 
-func newWorld(s settings) *world {
-	w := &world{settings: s, shop: topology.Exchange{Name: "shop"}, work: topology.WorkQueue{
-		Name: "orders", Type: s.queueType, Bindings: []topology.Binding{{Exchange: "shop", Key: "order.#"}},
+func newWorld(s settings) *scenario {
+	w := &scenario{settings: s, shop: topology.Exchange{Name: "shop"}, work: topology.WorkQueue{
+		Name: "orders", Type: s.queueType, Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}},
 		Waits: delay.Schedule{500 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second},
 	}}
 	w.account = account.New(w.work.Name, w.work.Waits, s.orders)
@@ -71,7 +71,7 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 
 // live publishes all orders, while the service is rolled out and the broker goes
 // down, and returns when all have ended.
-func (w *world) live(ctx context.Context, conn *connection.Conn, out io.Writer) (err error) {
+func (w *scenario) live(ctx context.Context, conn *connection.Conn, out io.Writer) (err error) {
 	f, err := startFleet(ctx, w)
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func (w *world) live(ctx context.Context, conn *connection.Conn, out io.Writer) 
 
 // breakBroker takes the broker down three times: after a sixth, a half and five
 // sixths of the time.
-func (w *world) breakBroker(ctx context.Context, began time.Time, lasts time.Duration) error {
+func (w *scenario) breakBroker(ctx context.Context, began time.Time, lasts time.Duration) error {
 	for i, down := range []func(context.Context) error{w.broker.Stop, w.broker.Kill, w.broker.Stop} {
 		if !until(ctx, began.Add(lasts*time.Duration(1+2*i)/6)) {
 			return context.Cause(ctx)

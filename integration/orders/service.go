@@ -21,7 +21,7 @@ const (
 
 var errFailed = errors.New("failed on purpose")
 
-func (w *world) handle(_ context.Context, d *consumer.Delivery) error {
+func (w *scenario) handle(_ context.Context, d *consumer.Delivery) error {
 	if w.fails(d.ID, d.Attempt) {
 		return errFailed
 	}
@@ -29,14 +29,14 @@ func (w *world) handle(_ context.Context, d *consumer.Delivery) error {
 }
 
 // fails is true of the same attempts of the same orders in every run.
-func (w *world) fails(id string, attempt int) bool {
+func (w *scenario) fails(id string, attempt int) bool {
 	r := rand.New(rand.NewPCG(uint64(w.account.Number(id)), uint64(attempt)))
 	return r.IntN(100) < w.failures
 }
 
 // publish publishes the orders as they come in. As a careful caller it publishes
 // one again, with the same id, until it is said to be safe.
-func (w *world) publish(ctx context.Context, conn *connection.Conn) error {
+func (w *scenario) publish(ctx context.Context, conn *connection.Conn) error {
 	p, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
@@ -46,7 +46,7 @@ func (w *world) publish(ctx context.Context, conn *connection.Conn) error {
 	for range callers {
 		all.Go(func() {
 			for id := range orders {
-				m := producer.Message{Exchange: w.shop.Name, Key: "order.paid", ID: id, Body: []byte(id)}
+				m := producer.Message{Exchange: w.shop.Name, RoutingKey: "order.paid", ID: id, Body: []byte(id)}
 				for w.account.Publish(ctx, p, m) != nil && until(ctx, time.Now().Add(50*time.Millisecond)) {
 				}
 			}
@@ -81,12 +81,12 @@ func startConsumer(conn *connection.Conn, from topology.Source, h consumer.Handl
 
 // fleet is the instances of the service that run.
 type fleet struct {
-	world *world
+	world *scenario
 	stops [instances]func() error
 	next  int // the number of the next instance
 }
 
-func startFleet(ctx context.Context, w *world) (*fleet, error) {
+func startFleet(ctx context.Context, w *scenario) (*fleet, error) {
 	f := &fleet{world: w}
 	for i := range f.stops {
 		var err error
@@ -104,14 +104,14 @@ func (f *fleet) start(ctx context.Context) (stop func() error, err error) {
 	name := fmt.Sprintf("instance %d", f.next)
 	conn, err := connection.Open(ctx, connection.Config{
 		URLs: []string{w.broker.AMQPURL()}, Name: name, OpenTimeout: 2 * time.Minute,
-		OnUp: func(ctx context.Context, conn *connection.Conn) error {
+		OnConnect: func(ctx context.Context, conn *connection.Conn) error {
 			return topology.Declare(ctx, conn, w.shop, w.work)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	end, err := startConsumer(conn, w.work, w.account.Handler(name, w.handle), consumer.Config{Concurrency: 50, Trace: w.account.Trace()})
+	end, err := startConsumer(conn, w.work, w.account.Handler(name, w.handle), consumer.Config{Concurrency: 50, Traces: []consumer.Trace{w.account.Trace()}})
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}

@@ -107,7 +107,7 @@ func consume(ctx context.Context, conn *connection.Conn, lots []*lot) (end func(
 	ended := make(chan error, len(lots))
 	started := 0
 	for _, l := range lots {
-		c, newErr := consumer.New(conn, l.queue, l.account.Handler("", l.handle), consumer.Config{Concurrency: 100, Trace: l.account.Trace()})
+		c, newErr := consumer.New(conn, l.queue, l.account.Handler("", l.handle), consumer.Config{Concurrency: 100, Traces: []consumer.Trace{l.account.Trace()}})
 		if newErr != nil {
 			err = newErr
 			break
@@ -142,7 +142,7 @@ func fill(ctx context.Context, conn *connection.Conn, lots []*lot, messageType s
 		go func() {
 			var failed error
 			for l := range turns {
-				failed = errors.Join(failed, l.account.Publish(ctx, p, producer.Message{Key: l.queue.Name, ID: l.account.Next(), Type: messageType}))
+				failed = errors.Join(failed, l.account.Publish(ctx, p, producer.Message{RoutingKey: l.queue.Name, ID: l.account.Next(), Type: messageType}))
 			}
 			errs <- failed
 		}()

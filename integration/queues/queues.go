@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -18,7 +19,7 @@ import (
 func Of(w topology.WorkQueue) []string {
 	all := []string{w.Name, w.DeadLetterQueue().Name}
 	for i := range w.Waits {
-		all = append(all, w.WaitQueue(i+1))
+		all = append(all, route.WaitQueue(w.Name, i+1))
 	}
 	return all
 }
@@ -112,11 +113,11 @@ func Delete(ctx context.Context, conn *connection.Conn, plan topology.Plan) erro
 			err = session.Do(ctx, what)
 		}
 	}
-	for _, q := range plan.Queues {
-		do(func(ch *amqp.Channel) error { _, err := ch.QueueDelete(q.Name, false, false, false); return err })
+	for _, name := range plan.Queues() {
+		do(func(ch *amqp.Channel) error { _, err := ch.QueueDelete(name, false, false, false); return err })
 	}
-	for _, e := range plan.Exchanges {
-		do(func(ch *amqp.Channel) error { return ch.ExchangeDelete(e.Name, false, false) })
+	for _, name := range plan.Exchanges() {
+		do(func(ch *amqp.Channel) error { return ch.ExchangeDelete(name, false, false) })
 	}
 	return errors.Join(err, session.Close())
 }

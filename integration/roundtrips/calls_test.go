@@ -48,13 +48,13 @@ func (b *bench) publish() (measured, error) {
 	if err != nil {
 		return measured{}, err
 	}
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	return measured{
 		do: func(ctx context.Context) error {
-			_, err := shop.Publish(ctx, producer.Message{Exchange: b.shop.Name, Key: "order.paid"})
+			_, err := publisher.Publish(ctx, producer.Message{Exchange: b.shop.Name, RoutingKey: "order.paid"})
 			return err
 		},
-		after: func() error { return errors.Join(shop.Close(), after()) },
+		after: func() error { return errors.Join(publisher.Close(), after()) },
 	}, err
 }
 
@@ -72,6 +72,47 @@ func (b *bench) deliver() (measured, error) {
 		do:    func(ctx context.Context) error { return c.first(ctx) },
 		after: func() error { return errors.Join(c.stop(), after()) },
 	}, err
+}
+
+// prefetched begins with more messages in the queue than the prefetch, and ends when as
+// many as the prefetch are delivered. The first one comes alone, in case that consumers
+// have died of it.
+func (b *bench) prefetched() (measured, error) {
+	conn, after, err := b.prepared()
+	if err != nil {
+		return measured{}, err
+	}
+	const prefetch = 100
+	if err := b.publishMany(2 * prefetch); err != nil {
+		return measured{}, err
+	}
+	delivered := make(chan struct{}, 2*prefetch)
+	c, err := consumer.New(conn, b.work, func(context.Context, *consumer.Delivery) error {
+		delivered <- struct{}{}
+		return nil
+	}, consumer.Config{Prefetch: prefetch})
+	if err != nil {
+		return measured{}, err
+	}
+	run, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	return measured{
+		do: func(ctx context.Context) error {
+			go func() { ended <- c.Run(run) }()
+			for range prefetch {
+				select {
+				case <-delivered:
+				case <-ctx.Done():
+					return context.Cause(ctx)
+				}
+			}
+			return nil
+		},
+		after: func() error {
+			cancel()
+			return errors.Join(<-ended, after())
+		},
+	}, nil
 }
 
 // stop begins when the consumer has handled a message and has nothing to do.
@@ -100,19 +141,25 @@ func (b *bench) stop() (measured, error) {
 	}, nil
 }
 
-func (b *bench) publishOne() error {
+func (b *bench) publishOne() error { return b.publishMany(1) }
+
+func (b *bench) publishMany(n int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	conn, err := b.dial(ctx)
 	if err != nil {
 		return err
 	}
-	shop, err := producer.New(conn, producer.Config{})
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}
-	_, err = shop.Publish(ctx, producer.Message{Key: b.work.Name})
-	return errors.Join(err, shop.Close(), conn.Close())
+	messages := make([]producer.Message, n)
+	for i := range messages {
+		messages[i].RoutingKey = b.work.Name
+	}
+	_, err = publisher.PublishAll(ctx, messages)
+	return errors.Join(err, publisher.Close(), conn.Close())
 }
 
 // running is a consumer that may run.

@@ -99,7 +99,7 @@ func (b *bench) count(enough float64, prepare func(*bench) (measured, error)) (t
 func (b *bench) time(distance time.Duration, prepare func(*bench) (measured, error)) (took time.Duration, err error) {
 	b.work = topology.WorkQueue{
 		Name: "rehop-roundtrips-" + rand.Text(), Type: topology.Quorum, Waits: delay.Default(),
-		Bindings: []topology.Binding{{Exchange: b.shop.Name, Key: "order.#"}},
+		Bindings: []topology.Binding{{Exchange: b.shop.Name, RoutingKey: "order.#"}},
 	}
 	m, err := prepare(b)
 	if err != nil {

@@ -14,7 +14,7 @@
 //	    v                 |            +-> failed, n <= waits --> a wait, then attempt n+1
 //	 fallback             |            +-> failed, n > waits ---> letter "exhausted", n
 //	 (forwarded later)    |            +-> DeadLetter ----------> letter "permanent", n
-//	                      +------------+   Requeue, a lost session, a stop: attempt n again
+//	                      +------------+   Unavailable, Snooze, a lost session, a stop: attempt n again
 //
 // What must be true of it:
 //
@@ -23,16 +23,28 @@
 //	          deleted while it was in it.
 //	attempts  They are 1, 2, 3. Attempt n+1 begins after a failure of attempt n,
 //	          and not before the wait that the failing process has for it, nor
-//	          before its RetryAfter, has passed. A delivery that the network kept
+//	          before its RetryAfter, has passed. Where the way to that wait was deleted, the
+//	          schedule of another process may say how long the message waits. A delivery that the network kept
 //	          may begin late, when the broker has given the message to another.
+//	put off   A message that was put off comes back as the same attempt, and not before
+//	          its time; beside a fault the message itself may come back before its copy.
+//	keys      In one process no more messages of a key are handled at a time than
+//	          Config.KeyLimit, but for handlers whose ctx has ended.
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many
-//	          interruptions as the delivery limit. "expired" comes only where a part
-//	          of the topology was deleted. There are no others.
-//	doubled   A message ends once, unless a fault, a stop, or a caller who published
-//	          it again lies between its first publish and its last end.
+//	          interruptions as the delivery limit. "expired" and "rejected" come only
+//	          where a queue was deleted: an exchange that is missing, or is put back,
+//	          makes no letter. There are no others.
+//	doubled   A message ends once, unless a fault, or a caller who published it
+//	          again, lies between its first publish and its last end. A stop doubles
+//	          nothing but the work of handlers that do not heed it.
 //	receipts  Where the broker gets a message more often than Publish was called, less
 //	          the calls whose error is not ErrUnconfirmed, a receipt says MaybeDuplicate.
+//	          A message whose Delay leads nowhere fails alone.
+//	fallback  With a sink at hand that takes every message no call fails, however short
+//	          its deadline is. Without a fault no message goes there. A sink on
+//	          the Producer's own Conn is not asked for messages that cannot reach
+//	          their broker, however it is wrapped.
 //	said      What Trace.Settled says is where the message is seen afterwards, and
 //	          every delivery that was received is settled. One whose session was lost
 //	          before its handler returned is in its queue. A message that was nacked
@@ -41,17 +53,24 @@
 //
 // What must be true of the service:
 //
-//	calls     Publish returns within its ctx, or Config.Timeout, or with a fallback
-//	          that takes everything within FallbackAfter. Run returns within
-//	          DrainTimeout, and Close at once.
+//	calls     Publish returns within its ctx, or Config.Timeout, and that once more
+//	          for the fallback. Run returns within DrainTimeout, Shutdown within its
+//	          ctx, its calls soon after, and Close at once. PublishAsync returns
+//	          only while the window has room for its message.
+//	dials     A process dials its broker less than 80 times in any 10 s.
+//	parts     An exchange that is missing is put back by the consumers.
+//	hooks     Hooks that panic, and specifications that are pointers, change nothing.
 //	progress  Once the faults have ended, callers succeed, messages end and consumers
 //	          are healthy within a bound: the waits that are left, the time that
 //	          handlers take, and 45 minutes.
+//	metrics   At every moment, received is settled plus in hand, and no gauge is below
+//	          zero. In the end receipts and runs of handlers are as many as
+//	          the hooks say, and nothing is in hand, held or unconfirmed.
 //	memory    What a scenario has needed is free after it.
 //	quiet     Then no queue holds anything, and after a stop every goroutine ends.
 //
 // A broker that is killed loses what RabbitMQ was seen to lose at worst
-// (rehoptest.LoseMost), under every engine that is meant to survive that. The
+// (rehoptest.Broker.Kill), under every engine that is meant to survive that. The
 // engine republish on a broker of 3.x is not, and meets no restart here, nor the
 // deletion of an exchange that its waits lead to.
 package sim

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/rehoptest"
 )
 
 // breakLater makes one fault come and go.
@@ -39,7 +40,7 @@ func (w *world) breakNow(f fault, operator *connection.Conn) (lift func()) {
 		w.stands(stall, b.Stall)
 		return func() { w.lifts(stall, b.Resume) }
 	case kill:
-		w.stands(kill, func() { b.Kill(rehoptest.LoseMost) })
+		w.stands(kill, func() { b.Kill() })
 		return func() { w.lifts(kill, b.Start) }
 	case stop:
 		w.stands(kill, b.Stop)
@@ -83,12 +84,39 @@ func (w *world) breakNow(f fault, operator *connection.Conn) (lift func()) {
 	return func() {}
 }
 
-// restore declares what was deleted again.
+// restore declares what was deleted again, or leaves that to consumers.
 func (w *world) restore(f fault, from time.Time, operator *connection.Conn) {
-	w.declare(operator)
+	if !f.ours || !w.isBack(work+f.target, operator) {
+		w.declare(operator)
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.away = append(w.away, trouble{f.String(), from, time.Now()})
+	w.away = append(w.away, absence{f, from, time.Now()})
+}
+
+// isBack waits until consumers have put an exchange back.
+func (w *world) isBack(name string, operator *connection.Conn) bool {
+	for !w.exists(name, operator) {
+		if time.Since(w.began) > w.faultsEnd()+w.patience() {
+			w.violate("consumers have not put back the exchange %s", name)
+			return false
+		}
+		time.Sleep(5 * time.Second)
+	}
+	return true
+}
+
+func (w *world) exists(name string, operator *connection.Conn) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	session, err := operator.Session(ctx, connection.Consume)
+	if err != nil {
+		return false
+	}
+	defer session.Close()
+	return session.Do(ctx, func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclarePassive(name, "direct", true, false, false, false, nil)
+	}) == nil
 }
 
 // stands begins a fault unless one of its kind stands.

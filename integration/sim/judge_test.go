@@ -1,12 +1,16 @@
 package sim
 
 import (
+	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/account"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -16,12 +20,18 @@ func (w *world) judge() {
 	if c := w.acct.Counts(); c.Unsettled != 0 {
 		w.violate("%d deliveries were received and never said to be settled", c.Unsettled)
 	}
-	if err := w.acct.CheckAttempts(); err != nil {
+	if err := w.acct.CheckAttemptsBut(w.due); err != nil {
 		w.violate("%v", err)
 	}
 	if err := w.acct.CheckSaidBut(w.strays); err != nil {
 		w.violate("%v", err)
 	}
+	for name, n := range w.networks {
+		if n.storm {
+			w.violate("%s has dialled %d times within %v", name, stormDials, stormTime)
+		}
+	}
+	w.judgeDiversions()
 	for _, id := range w.acct.Lost() {
 		if !w.deleted(id) {
 			w.violate("message %s is lost: %s", id, w.acct.Of(id))
@@ -38,17 +48,72 @@ func (w *world) judge() {
 		w.judgeLetters(story)
 		w.judgeDoubles(story)
 		w.judgeReceipts(story)
+		w.judgeSnoozes(story)
 	}
 }
 
 // strays reports whether a part of the topology was away when a delivery was said
 // to wait, or while its nack may have been on the way.
 func (w *world) strays(at time.Time, _ consumer.Settlement) bool {
-	return slices.ContainsFunc(w.away, func(a trouble) bool { return !at.Before(a.from.Add(-onTheWay)) && !at.After(a.to) })
+	return slices.ContainsFunc(w.away, func(a absence) bool { return a.around(at) })
+}
+
+// due returns before which time no attempt must follow a failed run. A nack names no wait:
+// if its wait queue, or an exchange before it, is missing when the nack arrives, the broker brings the message to the
+// first wait. The process that gets it from there knows only its own schedule, and makes up for the rest of that.
+func (w *world) due(r account.Run) time.Time {
+	due := r.Due
+	if !w.nacks() || r.Attempt < 2 || !w.wayWasAway(r.Attempt, r.Ended) {
+		return due
+	}
+	if !slices.ContainsFunc(w.schedules, func(s delay.Schedule) bool { return len(s) >= r.Attempt && r.Due.Equal(r.Ended.Add(s[r.Attempt-1])) }) {
+		return due // a RetryAfter, which no nack can say
+	}
+	for _, s := range w.schedules {
+		wait := w.shortestFirst()
+		if len(s) >= r.Attempt { // else the process knows of no such wait, and thinks that it is over
+			wait = s[r.Attempt-1]
+		}
+		if sooner := r.Ended.Add(wait); sooner.Before(due) {
+			due = sooner
+		}
+	}
+	return due
+}
+
+// nacks reports whether failed messages are nacked.
+func (p plan) nacks() bool {
+	return p.engine == topology.EngineNack || p.engine == topology.EngineAuto && p.kind == topology.Quorum && p.version != "3.10"
+}
+
+// shortestFirst is the least that a message waits in the first wait of a schedule.
+func (p plan) shortestFirst() time.Duration {
+	shortest := time.Duration(math.MaxInt64)
+	for _, s := range p.schedules {
+		if len(s) > 0 {
+			shortest = min(shortest, s[0])
+		}
+	}
+	return shortest
+}
+
+// wayWasAway reports whether a wait, or an exchange that leads to it, may have been
+// missing when a nack of this time arrived.
+func (w *world) wayWasAway(wait int, at time.Time) bool {
+	return slices.ContainsFunc(w.away, func(a absence) bool {
+		leads := a.kind == deleteQueue && a.target == fmt.Sprintf(".wait.%d", wait) ||
+			a.kind == deleteX && (a.target == ".rehop.dlx" || a.target == ".rehop.delay")
+		return leads && a.around(at)
+	})
 }
 
 // onTheWay is how long a frame may be on the way on a connection that lives.
 const onTheWay = 3 * time.Minute
+
+// around reports whether a part was away when what was written at a time arrived.
+func (a absence) around(at time.Time) bool {
+	return !at.Before(a.from.Add(-onTheWay)) && !at.After(a.to)
+}
 
 // deleted reports whether a message was in a queue when it was deleted.
 func (w *world) deleted(id string) bool { return strings.Contains(w.broker.Story(id), "deleted with") }
@@ -67,11 +132,13 @@ func (w *world) judgeLetters(s account.Story) {
 		case xdeath.CausePermanent:
 			ok = w.permanent[s.ID]
 		case xdeath.CauseCrashLoop:
-			ok = strings.Count(w.broker.Story(s.ID), "given back") >= topology.DeliveryLimit
-		case xdeath.CauseExpired, xdeath.CauseRejected:
-			ok = w.partsDeleted()
-		case "": // a carried copy that found no work queue: an alternate exchange writes no reason
-			ok = w.partsDeleted()
+			ok = strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit && w.interruptions() >= route.DeliveryLimit/4
+		case xdeath.CauseRejected: // a nack has found no wait
+			ok = w.queuesDeleted()
+		case xdeath.CauseExpired: // what has waited has found no work queue
+			ok = w.queuesDeleted()
+		case "": // a carried copy likewise: an alternate exchange writes no reason
+			ok = w.queuesDeleted()
 		}
 		if !ok {
 			w.violate("message %s is a letter, %q after attempt %d: %s", s.ID, e.Cause, e.Attempt, s)
@@ -79,21 +146,40 @@ func (w *world) judgeLetters(s account.Story) {
 	}
 }
 
-func (w *world) partsDeleted() bool {
-	for _, f := range w.plan.faults {
-		if f.kind == deleteQueue || f.kind == deleteX {
-			return true
-		}
+// interruptions is how often consumers may have lost their sessions, or stopped. Each
+// may give a message back several times; a message that is held is not given
+// back so often as to become a letter.
+func (w *world) interruptions() int {
+	n := len(w.plan.faults)
+	for _, c := range w.plan.consumers {
+		n += len(c.lives) - 1
 	}
-	return false
+	return n
+}
+
+func (w *world) queuesDeleted() bool {
+	return slices.ContainsFunc(w.plan.faults, func(f fault) bool { return f.kind == deleteQueue })
 }
 
 func (w *world) judgeDoubles(s account.Story) {
 	if len(s.Ends) < 2 || w.acct.Calls(s.ID) > 1 {
 		return
 	}
-	if !w.inTrouble(w.published[s.ID], s.Ends[len(s.Ends)-1].At) {
+	if !w.inTrouble(w.published[s.ID], s.Ends[len(s.Ends)-1].At, aftermath) {
 		w.violate("message %s is doubled, and there was no fault: %s", s.ID, s)
+	}
+}
+
+// settledIn is how long after a fault all connections are as they were.
+const settledIn = 5 * time.Minute
+
+// judgeDiversions looks at what fallbacks were given. Where nothing takes time, only
+// a fault is a reason for it.
+func (w *world) judgeDiversions() {
+	for _, d := range w.diverted {
+		if w.latency == 0 && !w.inTrouble(d.at, d.at, settledIn) {
+			w.violate("message %s went to the fallback at %v, and there was no fault: %v", d.id, d.at.Sub(w.began), d.cause)
+		}
 	}
 }
 

@@ -21,22 +21,35 @@ type plan struct {
 	kind      topology.QueueType
 	engine    topology.Engine
 	schedules []delay.Schedule
+	pointers  bool // to the specifications, where values would do
+	panics    bool // in every hook
 	handlers  handlers
+	away      span // of the service that handlers need
 	calm      bool // without faults and stops
+	measured  bool // with hooks for metrics: without them copies go together
 	producers []producerPlan
 	consumers []consumerPlan
 	faults    []fault
 }
 
+// span is a time of a scenario. Its zero value is none.
+type span struct{ from, lasts time.Duration }
+
+func (s span) covers(d time.Duration) bool { return s.from <= d && d < s.from+s.lasts }
+
 // producerPlan is a process that publishes.
 type producerPlan struct {
-	callers  int
-	window   int
-	timeout  time.Duration
-	fallback bool
-	declares bool // in OnUp
-	awaits   bool // the connection, again and again for a short time, before it publishes
-	messages []messagePlan
+	callers    int
+	window     int
+	timeout    time.Duration
+	fallback   bool
+	after      time.Duration // FallbackAfter
+	reliable   bool          // the fallback ends with a sink that takes every message
+	declares   bool          // in OnConnect
+	awaits     bool          // the connection, again and again for a short time, before it publishes
+	undeclared bool          // batches have one more message, whose Delay leads nowhere
+	messages   []messagePlan
+	shutdowns  []span // with so much time each; another Producer follows
 }
 
 type messagePlan struct {
@@ -57,9 +70,13 @@ const (
 
 // consumerPlan is a service that consumes, in one process after the other.
 type consumerPlan struct {
-	declares    bool // in OnUp
+	declares    bool // in OnConnect
 	concurrency int
+	perKey      int // KeyLimit; 0: none
 	prefetch    int
+	batch       int           // the size of batches; 0: none
+	linger      time.Duration // of a batch
+	vague       int           // chance of 1,000 that a message has its batch fail without a word on which it is
 	drain       time.Duration
 	timeout     time.Duration // HandlerTimeout
 	copies      time.Duration // CopyTimeout
@@ -75,8 +92,8 @@ type life struct {
 
 // handlers are what handlers do, in chances of 1,000.
 type handlers struct {
-	fail, panics, later, permanent, requeue, discard, slow, deaf int
-	slowness                                                     time.Duration
+	fail, panics, later, permanent, requeue, discard, snooze, slow, deaf int
+	slowness                                                             time.Duration
 }
 
 type fault struct {
@@ -85,6 +102,7 @@ type fault struct {
 	lasts  time.Duration
 	target string        // part of a name; "": all
 	amount time.Duration // of slow
+	ours   bool          // consumers put the exchange back, and nobody else does
 }
 
 func (f fault) String() string {
@@ -97,6 +115,9 @@ func (f fault) String() string {
 	}
 	if f.lasts > 0 {
 		s += fmt.Sprintf(" for %v", f.lasts)
+	}
+	if f.ours {
+		s += ", and only consumers put it back"
 	}
 	return s
 }
@@ -146,12 +167,19 @@ func newPlan(seed uint64) plan {
 		heartbeat: pick(m, 5*time.Second, 10*time.Second, 30*time.Second, time.Minute),
 		bound:     m.chance(60),
 		kind:      pick(m, topology.Quorum, topology.Quorum, topology.Classic),
+		pointers:  m.chance(50),
+		panics:    m.chance(20),
 		calm:      m.chance(10),
 	}
 	if m.chance(30) {
 		p.latency = m.between(time.Millisecond, 120*time.Millisecond)
 	}
 	p.engine = pick(m, m.engines(p)...)
+	p.measured = m.chance(50)
+	if m.chance(90) { // of the scenarios, and less than half of the time
+		m.small(&p)
+		return p
+	}
 	for range pick(m, 1, 1, 1, 2, 3) {
 		p.schedules = append(p.schedules, m.schedule())
 	}
@@ -159,6 +187,9 @@ func newPlan(seed uint64) plan {
 	length := m.between(30*time.Second, 30*time.Minute)
 	if m.chance(5) {
 		length = m.between(time.Hour, 12*time.Hour)
+	}
+	if m.chance(20) {
+		p.away = span{time.Duration(m.Int64N(int64(length))), m.between(time.Second, 24*time.Hour)}
 	}
 	m.producers(&p, length)
 	m.consumers(&p, length)
@@ -169,15 +200,19 @@ func newPlan(seed uint64) plan {
 		if m.chance(30) {
 			p.faults = append(p.faults, m.gap(p)...)
 		}
-		slices.SortStableFunc(p.faults, func(a, b fault) int { return int(a.at - b.at) })
+		p.inOrder()
 	}
 	return p
 }
 
+func (p plan) inOrder() {
+	slices.SortStableFunc(p.faults, func(a, b fault) int { return int(a.at - b.at) })
+}
+
 func (m maker) engines(p plan) []topology.Engine {
-	all := []topology.Engine{topology.Auto, topology.Auto, topology.Auto, topology.Republish, topology.Carry}
+	all := []topology.Engine{topology.EngineAuto, topology.EngineAuto, topology.EngineAuto, topology.EngineRepublish, topology.EngineCarry}
 	if p.kind == topology.Quorum && p.version != "3.10" {
-		all = append(all, topology.Ladder)
+		all = append(all, topology.EngineNack)
 	}
 	return all
 }
@@ -194,7 +229,7 @@ func (m maker) schedule() (s delay.Schedule) {
 }
 
 func (m maker) handlers() (h handlers) {
-	for _, chance := range []*int{&h.fail, &h.panics, &h.later, &h.permanent, &h.requeue, &h.discard, &h.slow, &h.deaf} {
+	for _, chance := range []*int{&h.fail, &h.panics, &h.later, &h.permanent, &h.requeue, &h.discard, &h.snooze, &h.slow, &h.deaf} {
 		if m.chance(50) {
 			*chance = pick(m, 5, 20, 100)
 		}
@@ -215,12 +250,19 @@ func (m maker) producers(p *plan, length time.Duration) {
 			declares: m.chance(50),
 			awaits:   m.chance(30),
 		}
+		if q.fallback {
+			q.after, q.reliable = pick(m, 0, 20*time.Millisecond, 300*time.Millisecond), m.chance(50)
+		}
+		for !p.calm && m.chance(20) {
+			q.shutdowns = append(q.shutdowns, span{time.Duration(m.Int64N(int64(length))), m.between(50*time.Millisecond, 10*time.Second)})
+		}
 		messages := pick(m, 1, 3, 10, 40, 120)
 		deadline := time.Duration(0)
 		if m.chance(40) {
 			deadline = max(m.between(50*time.Millisecond, 10*time.Second), 3*p.latency)
 		}
 		way := pick(m, alone, alone, async, together)
+		q.undeclared = way == together && m.chance(50)
 		for range messages {
 			n++
 			q.messages = append(q.messages, messagePlan{
@@ -241,10 +283,22 @@ func (m maker) consumers(p *plan, length time.Duration) {
 			copies:      pick(m, 0, 0, 10*time.Second),
 		}
 		if m.chance(20) {
-			c.prefetch = c.concurrency + m.IntN(20)
+			c.prefetch = 1 + m.IntN(c.concurrency+20)
+		}
+		if m.chance(30) {
+			c.perKey = pick(m, 1, 1, 2)
 		}
 		if m.chance(20) {
 			c.timeout = m.between(time.Second, 2*time.Minute)
+		}
+		if m.chance(35) {
+			c.batch, c.vague = pick(m, 2, 5, 30), pick(m, 0, 50, 300)
+			if m.chance(50) {
+				c.linger = m.between(time.Millisecond, 10*time.Second)
+			}
+			if c.prefetch > 0 {
+				c.prefetch += c.concurrency + c.batch
+			}
 		}
 		l := life{schedule: m.IntN(len(p.schedules))}
 		if m.chance(30) && !p.calm {
@@ -267,7 +321,7 @@ func (m maker) fault(p plan, length time.Duration) fault {
 		f.lasts = m.between(time.Hour, 12*time.Hour)
 	}
 	kinds := []kind{cut, cut, cut, disconnect, halfOpen, halfOpen, reset, reset, blackHole, blackHole, stall, kill, kill, stop, block, refuse, refuse, slow, deleteQueue, deleteX}
-	if p.version == "3.10" && p.engine == topology.Republish {
+	if p.version == "3.10" && p.engine == topology.EngineRepublish {
 		kinds = slices.DeleteFunc(kinds, func(k kind) bool { return k == kill || k == stop || k == deleteX })
 	}
 	f.kind = pick(m, kinds...)
@@ -281,7 +335,8 @@ func (m maker) fault(p plan, length time.Duration) fault {
 	case refuse, deleteQueue:
 		f.target = pick(m, "", ".wait.1", ".wait.2", ".wait.3", ".dlq")
 	case deleteX:
-		f.target = pick(m, ".dead", ".ladder", ".first", ".retry", ".rest")
+		f.target = pick(m, ".rehop.dlx", ".rehop.delay", ".rehop.delay.first", ".rehop.delay.spare", ".rehop.return", ".rehop.return.spare", ".rehop.unrouted")
+		f.ours = m.chance(30) && p.needs(f.target)
 	case slow:
 		f.amount = m.between(10*time.Millisecond, 3*time.Second)
 	}
@@ -289,22 +344,97 @@ func (m maker) fault(p plan, length time.Duration) fault {
 }
 
 // gap returns faults in a gap that they would rarely meet by chance: a process loses
-// its connections while its copies to the waits have no answer, or a producer while
-// the confirm of a message is on its way.
+// its connections, its queue or the broker while its copies have no answer, or while its handlers
+// run; or a producer loses them while the confirm of a message is on its way.
 func (m maker) gap(p plan) []fault {
 	shop := m.IntN(len(p.producers))
 	sent := p.producers[shop].messages
 	at := sent[m.IntN(len(sent))].at
+	if m.chance(25) {
+		return m.flicker(at)
+	}
+	office := consumerName(m.IntN(len(p.consumers)))
 	if p.latency > 0 && m.chance(50) {
 		return []fault{{kind: pick(m, reset, cut), target: producerName(shop), at: at + time.Duration(m.Int64N(int64(3*p.latency)))}}
 	}
-	away := fault{kind: refuse, target: ".wait.", at: at, lasts: m.between(10*time.Second, 2*time.Minute)}
-	lost := fault{kind: pick(m, reset, cut, disconnect), target: consumerName(m.IntN(len(p.consumers))),
-		at: away.at + time.Duration(m.Int64N(int64(away.lasts))).Round(time.Millisecond)}
+	if m.chance(30) {
+		at += time.Duration(m.Int64N(int64(p.handlers.slowness) + 1)).Round(time.Millisecond)
+		return []fault{pick(m,
+			fault{kind: cut, target: office + " consume", at: at},
+			fault{kind: disconnect, target: office + " consume", at: at},
+			fault{kind: halfOpen, target: office, at: at},
+			fault{kind: blackHole, target: office, at: at, lasts: m.between(time.Second, 2*time.Minute)},
+			fault{kind: deleteQueue, at: at, lasts: time.Second},
+		)}
+	}
+	away := fault{kind: refuse, target: pick(m, ".wait.", ".wait.", ".wait.", ".dlq"), at: at, lasts: m.between(10*time.Second, 2*time.Minute)}
+	lost := fault{kind: pick(m, reset, cut, disconnect), target: office}
+	if waits := p.schedules[0]; p.engine == topology.EngineCarry && len(waits) > 0 && m.chance(70) { // back to the work queue
+		away.target, lost.kind = "", pick(m, cut, disconnect)
+		away.at += time.Duration(m.Int64N(int64(waits[0]) + 1)).Round(time.Millisecond)
+		at += waits[0]
+	}
+	lost.at = at + time.Duration(m.Int64N(int64(away.lasts))).Round(time.Millisecond)
 	if lost.kind != reset {
 		lost.target += " publish"
 	}
 	return []fault{away, lost}
+}
+
+// flicker is an alarm that comes and goes.
+func (m maker) flicker(at time.Duration) (all []fault) {
+	for range 2 + m.IntN(6) {
+		f := fault{kind: block, at: at, lasts: m.between(10*time.Millisecond, 5*time.Second)}
+		all = append(all, f)
+		at += f.lasts + m.between(time.Millisecond, 5*time.Second)
+	}
+	return all
+}
+
+// small makes a plan of few messages that meet one gap: it runs in milliseconds, and what
+// goes wrong in it is easily read.
+func (m maker) small(p *plan) {
+	length := m.between(5*time.Second, 2*time.Minute)
+	low := m.between(100*time.Millisecond, 10*time.Second)
+	schedule := delay.Schedule{}
+	for range pick(m, 0, 1, 2, 2, 3) {
+		schedule = append(schedule, m.between(low, 4*low))
+	}
+	p.schedules = []delay.Schedule{schedule}
+	p.handlers = handlers{fail: pick(m, 0, 300, 900, 900), slow: pick(m, 0, 0, 300, 1000), deaf: pick(m, 0, 0, 300), slowness: m.between(10*time.Millisecond, 30*time.Second)}
+	if m.chance(30) {
+		odd := []*int{&p.handlers.panics, &p.handlers.later, &p.handlers.permanent, &p.handlers.requeue, &p.handlers.discard, &p.handlers.snooze}
+		*pick(m, odd...) = 300
+	}
+	m.producers(p, length)
+	p.producers = p.producers[:1]
+	if q := &p.producers[0]; len(q.messages) > 10 {
+		q.messages = q.messages[:10]
+	}
+	m.consumers(p, length)
+	p.consumers = p.consumers[:min(2, len(p.consumers))]
+	switch {
+	case p.calm:
+	case m.chance(25):
+		m.restless(p, length)
+	case m.chance(20):
+		p.faults = []fault{m.fault(*p, length)}
+	default:
+		p.faults = m.gap(*p)
+	}
+	p.inOrder()
+}
+
+// restless has one process after the other stop while it has messages.
+func (m maker) restless(p *plan, length time.Duration) {
+	c := &p.consumers[0]
+	c.drain, c.lives = pick(m, 0, time.Second, 5*time.Second), nil
+	at := time.Duration(0)
+	for range 2 + m.IntN(8) {
+		l := life{starts: at, stops: at + m.between(100*time.Millisecond, length/4)}
+		c.lives, at = append(c.lives, l), l.stops+m.between(time.Millisecond, 5*time.Second)
+	}
+	c.lives = append(c.lives, life{starts: at})
 }
 
 // process is the name of a process, or of all of a kind.
@@ -322,16 +452,36 @@ func consumerName(i int) string { return fmt.Sprintf("office%d", i) }
 func (p plan) spec(schedule int) topology.WorkQueue {
 	w := topology.WorkQueue{Name: work, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule]}
 	if p.bound {
-		w.Bindings = []topology.Binding{{Exchange: "shop", Key: "order.#"}}
+		w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}
 	}
 	return w
 }
 
 func (p plan) specs(schedule int) []topology.Spec {
+	var all []topology.Spec
 	if p.bound {
-		return []topology.Spec{topology.Exchange{Name: "shop"}, p.spec(schedule)}
+		all = append(all, topology.Exchange{Name: "shop"})
 	}
-	return []topology.Spec{p.spec(schedule)}
+	w := p.spec(schedule)
+	if p.pointers {
+		return append(all, &w)
+	}
+	return append(all, w)
+}
+
+// source is the same for a consumer.
+func (p plan) source(schedule int) topology.Source {
+	w := p.spec(schedule)
+	if p.pointers {
+		return &w
+	}
+	return w
+}
+
+// needs reports whether every consumer needs an exchange.
+func (p plan) needs(exchange string) bool {
+	waits := !slices.ContainsFunc(p.schedules, func(s delay.Schedule) bool { return len(s) == 0 })
+	return p.nacks() && waits || exchange != ".rehop.delay" && exchange != ".rehop.delay.first"
 }
 
 // messages is how many there are.
@@ -365,7 +515,7 @@ func (p plan) faultsEnd() (end time.Duration) {
 			end = max(end, m.at)
 		}
 	}
-	return end
+	return max(end, p.away.from+p.away.lasts)
 }
 
 // patience is how long all may take to come to rest after that.
@@ -384,6 +534,9 @@ func (p plan) patience() time.Duration {
 	if p.handlers.later > 0 {
 		waits += attempts * (longestAfter + wait)
 	}
+	if p.handlers.snooze > 0 {
+		waits += mostSnoozes * attempts * (longestSnooze + wait)
+	}
 	return 2*waits + working + 45*time.Minute // among others a message that is held for 15 minutes, and callers that pause for one
 }
 
@@ -391,7 +544,7 @@ func (p plan) patience() time.Duration {
 func (p plan) handling(messages int) time.Duration {
 	slots := 1
 	for _, c := range p.consumers {
-		slots = max(slots, c.concurrency)
+		slots = max(slots, c.slots())
 	}
 	each := 4 * p.latency
 	if p.handlers.slow+p.handlers.deaf > 0 {
@@ -402,10 +555,14 @@ func (p plan) handling(messages int) time.Duration {
 
 func (p plan) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound)
-	fmt.Fprintf(&s, "schedules %v, handlers %+v\n", p.schedules, p.handlers)
+	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t, with metrics: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound, p.measured)
+	fmt.Fprintf(&s, "schedules %v, handlers %+v, pointers %t, hooks panic %t\n", p.schedules, p.handlers, p.pointers, p.panics)
+	if p.away.lasts > 0 {
+		fmt.Fprintf(&s, "from %v on handlers lack a service for %v\n", p.away.from, p.away.lasts)
+	}
 	for i, q := range p.producers {
-		fmt.Fprintf(&s, "%s: %d callers, window %d, timeout %v, fallback %t, declares %t, awaits %t; %d messages", producerName(i), q.callers, q.window, q.timeout, q.fallback, q.declares, q.awaits, len(q.messages))
+		fmt.Fprintf(&s, "%s: %d callers, window %d, timeout %v, fallback %t after %v, reliable %t, undeclared delays %t, shutdowns %v, declares %t, awaits %t; %d messages",
+			producerName(i), q.callers, q.window, q.timeout, q.fallback, q.after, q.reliable, q.undeclared, q.shutdowns, q.declares, q.awaits, len(q.messages))
 		for j, m := range q.messages {
 			if j == 12 {
 				fmt.Fprint(&s, " ...")
@@ -419,7 +576,10 @@ func (p plan) String() string {
 		fmt.Fprintln(&s)
 	}
 	for i, c := range p.consumers {
-		fmt.Fprintf(&s, "%s: concurrency %d, prefetch %d, drain %v, handler timeout %v, copy timeout %v, declares %t; lives", consumerName(i), c.concurrency, c.prefetch, c.drain, c.timeout, c.copies, c.declares)
+		if c.batch > 0 {
+			fmt.Fprintf(&s, "%s: batches of %d, linger %v, vague %d\n", consumerName(i), c.batch, c.linger, c.vague)
+		}
+		fmt.Fprintf(&s, "%s: concurrency %d, of a key %d, prefetch %d, drain %v, handler timeout %v, copy timeout %v, declares %t; lives", consumerName(i), c.concurrency, c.perKey, c.prefetch, c.drain, c.timeout, c.copies, c.declares)
 		for _, l := range c.lives {
 			fmt.Fprintf(&s, " [%v to %v, schedule %d]", l.starts, l.stops, l.schedule)
 		}

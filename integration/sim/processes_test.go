@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -14,40 +16,36 @@ import (
 	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
 )
 
 const (
-	closing      = 30 * time.Second // an orderly end, where the broker does not answer
-	longestAfter = 30 * time.Minute // of a RetryAfter
+	closing         = 30 * time.Second // an orderly end, where the broker does not answer
+	closingProducer = 5*time.Second + time.Millisecond
+	longestAfter    = 30 * time.Minute // of a RetryAfter
 )
 
 // sell runs a process that publishes, until all its messages are safe.
 func (w *world) sell(ctx context.Context, i int) {
 	q := w.plan.producers[i]
 	name := producerName(i)
-	conn := w.open(name, w.onUp(q.declares, 0))
+	conn := w.open(name, w.onConnect(q.declares, 0))
 	if conn == nil {
 		return
 	}
 	defer w.within("Close of "+name+"'s Conn", closing, func() { _ = conn.Close() })
-	s := &shop{world: w, plan: q, forward: map[string]bool{}}
-	cfg := producer.Config{Window: q.window, Timeout: q.timeout}
-	if q.fallback {
-		cfg.Fallback = []producer.Sink{s}
-	}
-	var err error
-	if s.producer, err = producer.New(conn, cfg); err == nil {
-		s.forwarder, err = producer.New(conn, producer.Config{})
-	}
-	if err != nil {
-		w.violate("%s: %v", name, err)
-		return
-	}
+	s := &shop{world: w, plan: q, name: name, conn: conn, forward: map[string]bool{}}
+	s.till = s.open(s.config())
+	s.forwarder = s.open(producer.Config{Traces: hooksOf(w.plan, w.metrics.producers()...)})
+	sleep(ctx, time.Millisecond) // a fault of the beginning comes first
 	for q.awaits && s.await(ctx) != nil {
 		if !sleep(ctx, 50*time.Millisecond) {
 			break
 		}
 	}
+	open, closed := context.WithCancel(ctx)
+	var shutdowns sync.WaitGroup
+	shutdowns.Go(func() { s.shutDown(open) })
 	var callers sync.WaitGroup
 	for c := range q.callers {
 		var own []messagePlan
@@ -57,8 +55,105 @@ func (w *world) sell(ctx context.Context, i int) {
 		callers.Go(func() { s.call(ctx, own) })
 	}
 	callers.Wait()
-	w.within("Close of "+name+"'s Producer", q.longestCall()+closing, func() { _ = s.producer.Close() })
-	w.within("Close of "+name+"'s forwarder", q.longestCall()+closing, func() { _ = s.forwarder.Close() })
+	closed()
+	shutdowns.Wait()
+	w.within("Close of "+name+"'s Producer", closingProducer, func() { _ = s.current().Close() })
+	w.within("Close of "+name+"'s forwarder", closingProducer, func() { _ = s.forwarder.Close() })
+}
+
+// config returns that of a shop's Producer.
+func (s *shop) config() producer.Config {
+	cfg := producer.Config{Window: s.plan.window, Timeout: s.plan.timeout, FallbackAfter: s.plan.after, Traces: hooksOf(s.world.plan, s.metrics.producers()...)}
+	if !s.plan.fallback {
+		return cfg
+	}
+	exchange, err := producer.NewExchangeSink(s.conn, "unsent")
+	if err != nil {
+		s.violate("%s: %v", s.name, err)
+	}
+	cfg.Fallback = []producer.Sink{&cabinet{exchange, s}, s}
+	if s.plan.reliable {
+		cfg.Fallback = append(cfg.Fallback, &backup{s})
+	}
+	return cfg
+}
+
+func (s *shop) open(cfg producer.Config) *till {
+	p, err := producer.New(s.conn, cfg)
+	if err != nil {
+		s.violate("%s: %v", s.name, err)
+	}
+	return &till{Producer: p}
+}
+
+// shutDown shuts Producers down while they work, and opens others.
+func (s *shop) shutDown(ctx context.Context) {
+	plans := slices.SortedFunc(slices.Values(s.plan.shutdowns), func(a, b span) int { return int(a.from - b.from) })
+	for _, plan := range plans {
+		if !sleep(ctx, time.Until(s.began.Add(plan.from))) {
+			return
+		}
+		old, fresh := s.current(), s.open(s.config())
+		s.mu.Lock()
+		s.till = fresh
+		s.mu.Unlock()
+		within, cancel := context.WithTimeout(context.Background(), plan.lasts)
+		s.within(fmt.Sprintf("a Shutdown of %s with %v", s.name, plan.lasts), plan.lasts+time.Millisecond, func() { _ = old.Shutdown(within) })
+		cancel()
+		time.Sleep(time.Second)
+		if n := old.calls.Load(); n > 0 {
+			s.violate("%d calls of %s go on after Shutdown", n, s.name)
+		}
+	}
+}
+
+// till is a Producer, with the calls of it that have not returned.
+type till struct {
+	*producer.Producer
+	calls atomic.Int64
+}
+
+func (s *shop) current() *till {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.till
+}
+
+// cabinet wraps a sink on the Producer's own Conn, as a program does that counts. It
+// takes no message, and is not to be asked for one that can be published later.
+type cabinet struct {
+	producer.Sink
+	shop *shop
+}
+
+func (c *cabinet) Unwrap() producer.Sink { return c.Sink }
+
+func (c *cabinet) Put(_ context.Context, m producer.Message, cause error) error {
+	switch why := producer.CauseOf(cause); why {
+	case xdeath.CauseUnreachable, xdeath.CauseBlocked, xdeath.CauseUnconfirmed:
+		c.shop.violate("a sink on the Producer's own Conn is asked for message %s, %s", m.ID, why)
+	}
+	return errDrawer
+}
+
+// backup is a sink that takes every message.
+type backup struct{ *shop }
+
+func (b *backup) Name() string { return "backup" }
+
+func (b *backup) Put(_ context.Context, m producer.Message, cause error) error {
+	b.divert(m, cause)
+	return nil
+}
+
+// divert notes what a sink was given.
+func (s *shop) divert(m producer.Message, cause error) {
+	s.mu.Lock()
+	s.forward[m.ID] = true
+	s.mu.Unlock()
+	s.world.mu.Lock()
+	s.diverted = append(s.diverted, diversion{m.ID, time.Now(), cause})
+	s.world.mu.Unlock()
 }
 
 // await waits for the connection, for too short a time to make it: an attempt to
@@ -66,7 +161,7 @@ func (w *world) sell(ctx context.Context, i int) {
 func (s *shop) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, max(3*s.latency, 50*time.Millisecond))
 	defer cancel()
-	return s.producer.AwaitConnection(ctx)
+	return s.current().AwaitConnection(ctx)
 }
 
 // longestCall is how long a call of Publish may take.
@@ -84,23 +179,29 @@ func (q producerPlan) longestCall() time.Duration {
 // shop publishes, and is the fallback of its own producer.
 type shop struct {
 	*world
-	plan                producerPlan
-	producer, forwarder *producer.Producer
+	plan      producerPlan
+	name      string
+	conn      *connection.Conn
+	forwarder *till
 
 	mu      sync.Mutex
+	till    *till           // the present one
 	forward map[string]bool // what the fallback has
 	puts    int
+	async   int // messages of PublishAsync, which has returned, without a receipt
 }
 
 func (s *shop) Name() string { return "drawer" }
 
-func (s *shop) Put(_ context.Context, m producer.Message, _ error) error {
+func (s *shop) Put(_ context.Context, m producer.Message, cause error) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.puts++; s.puts%5 == 0 {
+	s.puts++
+	stuck := s.puts%5 == 0
+	s.mu.Unlock()
+	if stuck {
 		return errDrawer
 	}
-	s.forward[m.ID] = true
+	s.divert(m, cause)
 	return nil
 }
 
@@ -143,7 +244,7 @@ func (s *shop) next(m messagePlan) string {
 // until publishes until all are safe.
 func (s *shop) until(ctx context.Context, m messagePlan, batch []string) {
 	for pause := 50 * time.Millisecond; len(batch) > 0; pause = min(2*pause, time.Minute) {
-		batch = s.once(ctx, m, batch, s.producer)
+		batch = s.once(ctx, m, batch, s.current())
 		if !sleep(ctx, pause) {
 			return
 		}
@@ -151,7 +252,7 @@ func (s *shop) until(ctx context.Context, m messagePlan, batch []string) {
 }
 
 // once publishes once, and returns what is not safe.
-func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *producer.Producer) (open []string) {
+func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *till) (open []string) {
 	limit := s.plan.longestCall()
 	if p == s.forwarder {
 		limit = max(limit, 32*time.Second)
@@ -169,10 +270,17 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *produ
 	}
 	receipts := make([]producer.Receipt, len(batch))
 	errs := make([]error, len(batch))
+	p.calls.Add(1)
 	s.within(fmt.Sprintf("publishing of %s with a deadline of %v", batch, m.deadline), limit*time.Duration(len(batch)), func() {
 		switch m.how {
 		case together:
+			if s.plan.undeclared {
+				messages = append(messages, producer.Message{RoutingKey: work, Delay: time.Hour})
+			}
 			list, err := p.PublishAll(ctx, messages)
+			if s.plan.undeclared && list != nil && (list[len(batch)].Place != 0 || list[len(batch)].Err == nil) {
+				s.violate("a message whose Delay leads nowhere has the receipt %+v", list[len(batch)])
+			}
 			for i := range batch {
 				if list == nil {
 					errs[i] = err
@@ -188,11 +296,14 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *produ
 				receipts[0], errs[0] = r, err
 				close(done)
 			})
+			s.returned(1)
 			<-done
+			s.returned(-1)
 		default:
 			receipts[0], errs[0] = p.Publish(ctx, messages[0])
 		}
 	})
+	p.calls.Add(-1)
 	for i, id := range batch {
 		err := errs[i]
 		if err == nil && receipts[i].Place == producer.PlaceFallback {
@@ -200,6 +311,9 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *produ
 				s.violate("message %s was said to be in the fallback, which does not have it", id)
 			}
 			err = errForward
+		}
+		if err != nil && err != errForward && s.plan.reliable && p != s.forwarder && connection.ClassOf(err) != connection.Bug { //nolint:errorlint // it is ours
+			s.violate("message %s failed with a fallback at hand: %v", id, err)
 		}
 		unknown := errors.Is(err, producer.ErrUnconfirmed)
 		s.acct.Called(id, receipts[i].MaybeDuplicate, unknown, err)
@@ -219,6 +333,23 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *produ
 	return open
 }
 
+// returned counts calls of PublishAsync that have returned before their receipt. There
+// are never more than fit in the window, but for an instant.
+func (s *shop) returned(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.async += n
+	if n > 0 && s.plan.window > 0 && len(s.plan.shutdowns) == 0 && s.async > s.plan.window {
+		time.AfterFunc(5*time.Millisecond, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.async > s.plan.window {
+				s.violate("%s has %d messages of PublishAsync without a receipt, and a window of %d", s.name, s.async, s.plan.window)
+			}
+		})
+	}
+}
+
 var errDrawer = errors.New("the drawer is stuck")
 
 var errForward = errors.New("it is in the fallback")
@@ -235,9 +366,9 @@ func (s *shop) send(id string, m messagePlan) {
 }
 
 func (s *shop) message(id string, call int) producer.Message {
-	m := producer.Message{Key: work, ID: id, Body: []byte(id)}
+	m := producer.Message{RoutingKey: work, ID: id, OrderKey: orderKey(s.acct.Number(id)), Body: []byte(id)}
 	if s.bound {
-		m.Exchange, m.Key = "shop", "order.paid"
+		m.Exchange, m.RoutingKey = "shop", "order.paid"
 	}
 	if call > 1 {
 		m.Headers = account.Call(call)
@@ -258,7 +389,7 @@ func (w *world) serve(ctx context.Context, i int) {
 		}
 		w.work(life, i, l.schedule)
 		stop()
-		if l.stops > 0 {
+		if l.stops > 0 && w.handlers.deaf > 0 { // what such a handler has done comes again
 			w.troubled("stop of "+consumerName(i), w.began.Add(l.stops), time.Now())
 		}
 	}
@@ -267,24 +398,27 @@ func (w *world) serve(ctx context.Context, i int) {
 // work runs one process.
 func (w *world) work(ctx context.Context, i, schedule int) {
 	c, name := w.plan.consumers[i], consumerName(i)
-	conn := w.open(name, w.onUp(c.declares, schedule))
+	conn := w.open(name, w.onConnect(c.declares, schedule))
 	if conn == nil {
 		return
 	}
 	defer w.within("Close of "+name+"'s Conn", closing, func() { _ = conn.Close() })
-	for topology.Declare(ctx, conn, w.specs(schedule)...) != nil {
-		if !sleep(ctx, time.Second) {
-			return
+	declare := func() {
+		for topology.Declare(ctx, conn, w.specs(schedule)...) != nil && sleep(ctx, time.Second) {
 		}
 	}
+	declare()
 	cfg := consumer.Config{
-		Concurrency: c.concurrency, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
-		Trace: w.trace(),
+		Concurrency: c.concurrency, KeyLimit: c.perKey, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
+		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace())...),
 	}
-	spec := w.spec(schedule)
+	source := w.source(schedule)
 	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, schedule, name) }
 	for ctx.Err() == nil {
-		one, err := consumer.New(conn, spec, h, cfg)
+		one, err := consumer.New(conn, source, h, cfg)
+		if c.batch > 0 {
+			one, err = w.batches(conn, source, cfg, c, schedule, name)
+		}
 		if err != nil {
 			w.violate("%s: %v", name, err)
 			return
@@ -300,10 +434,10 @@ func (w *world) work(ctx context.Context, i, schedule int) {
 			w.violate("%s: Run: %v", name, err)
 			return
 		}
-		w.troubled("end of Run of "+name, time.Now().Add(-time.Minute), time.Now())
 		if !sleep(ctx, time.Second) {
 			return
 		}
+		declare() // as a process does that is started again
 	}
 }
 
@@ -311,15 +445,15 @@ func (w *world) work(ctx context.Context, i, schedule int) {
 func (w *world) trace() consumer.Trace {
 	t := w.acct.Trace()
 	note := t.Settled
-	t.Settled = func(d *consumer.Delivery, s consumer.Settlement) {
+	t.Settled = func(ctx context.Context, d *consumer.Delivery, s consumer.Settlement) {
 		w.mu.Lock()
 		orphan := w.orphans[d]
 		delete(w.orphans, d)
 		w.mu.Unlock()
-		if orphan && s.Place != consumer.PlaceQueue {
-			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Place)
+		if orphan && s.Disposition != consumer.DispositionRequeued {
+			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Disposition)
 		}
-		note(d, s)
+		note(ctx, d, s)
 	}
 	return t
 }
@@ -362,8 +496,13 @@ var errHandler = errors.New("the printer is out of paper")
 
 // handle is the handler of all processes. What it does follows from the seed, the
 // message and the attempt.
-func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) (err error) {
-	end := w.acct.Begin(d.ID, account.RunOf(d, name))
+func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
+	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error { return w.do(ctx, m, runs) })
+}
+
+// noted notes a run of a handler for one message.
+func (w *world) noted(ctx context.Context, d *consumer.Delivery, schedule int, name string, do func(m maker, runs int) error) (err error) {
+	end, leave := w.acct.Begin(d.ID, account.RunOf(d, name)), w.take(ctx, d, name)
 	w.mu.Lock()
 	m := w.planned[d.ID]
 	w.runs[d.ID]++
@@ -390,6 +529,8 @@ func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, 
 			w.mu.Unlock()
 		}
 		end(failed, due)
+		leave()
+		w.putOff(ctx, d, err)
 		if v != nil {
 			panic(v)
 		}
@@ -397,6 +538,11 @@ func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, 
 	if string(d.Body) != d.ID {
 		w.violate("message %s has the body %q", d.ID, d.Body)
 	}
+	return do(m1, runs)
+}
+
+// do does what the seed says.
+func (w *world) do(ctx context.Context, m1 maker, runs int) error {
 	h := w.plan.handlers
 	chance := func(of int) bool { return m1.IntN(1000) < of }
 	if chance(h.slow) && !sleep(ctx, time.Duration(m1.Int64N(int64(h.slowness)))) {
@@ -407,10 +553,14 @@ func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, 
 	}
 	runtime.Gosched()
 	switch {
+	case w.plan.away.covers(time.Since(w.began)):
+		return consumer.Unavailable(errHandler)
 	case chance(h.requeue) && runs < 5:
-		return consumer.Requeue(errHandler)
+		return consumer.Unavailable(errHandler)
 	case chance(h.permanent):
 		return consumer.DeadLetter(errHandler)
+	case chance(h.snooze) && runs <= mostSnoozes:
+		return consumer.Snooze(m1.between(time.Millisecond, longestSnooze), "not its turn")
 	case chance(h.discard):
 		return consumer.Discard("not wanted")
 	case chance(h.later):

@@ -86,7 +86,7 @@ func smallerPlans(p plan) (all []plan) {
 	for _, of := range []func(*handlers) *int{
 		func(h *handlers) *int { return &h.panics }, func(h *handlers) *int { return &h.later }, func(h *handlers) *int { return &h.permanent },
 		func(h *handlers) *int { return &h.requeue }, func(h *handlers) *int { return &h.discard }, func(h *handlers) *int { return &h.slow },
-		func(h *handlers) *int { return &h.deaf },
+		func(h *handlers) *int { return &h.deaf }, func(h *handlers) *int { return &h.snooze },
 	} {
 		if *of(&p.handlers) > 0 {
 			add(func(q *plan) { *of(&q.handlers) = 0 })

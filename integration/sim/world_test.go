@@ -24,6 +24,8 @@ type world struct {
 	acct   *account.Account
 	began  time.Time
 
+	metrics *metrics
+
 	mu         sync.Mutex
 	violations []string
 	networks   map[string]*network
@@ -34,10 +36,12 @@ type world struct {
 	runs       map[string]int                // of handlers, by id
 	permanent  map[string]bool               // a handler has returned DeadLetter
 	troubles   []trouble
-	away       []trouble                   // parts of the topology
+	diverted   []diversion
+	away       []absence                   // of parts of the topology
 	orphans    map[*consumer.Delivery]bool // their sessions were lost before their handlers returned
+	inHand     map[string]hands            // of messages with a key, by process and key
+	snoozes    map[string][]snooze         // by id
 	standing   map[kind]int                // faults that exclude each other
-	refused    map[string]int
 	slowness   []time.Duration
 }
 
@@ -47,14 +51,27 @@ type trouble struct {
 	from, to time.Time
 }
 
+// absence is the time in which a part of the topology was missing.
+type absence struct {
+	fault
+	from, to time.Time
+}
+
+// diversion is a message that a fallback was given.
+type diversion struct {
+	id    string
+	at    time.Time
+	cause error
+}
+
 // aftermath is how long after a fault its effects may come.
 const aftermath = 20 * time.Minute
 
 func newWorld(p plan) *world {
 	return &world{
-		plan: p, began: time.Now(), acct: account.New(work, p.longest(), p.messages()).Exact(),
+		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: account.New(work, p.longest(), p.messages()).Exact(),
 		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, standing: map[kind]int{}, refused: map[string]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
 	}
 }
 
@@ -110,6 +127,7 @@ func (w *world) run() (r result) {
 	for i := range w.plan.producers {
 		shops.Go(func() { w.sell(ctx, i) })
 	}
+	stopped.Go(func() { w.watch(ctx) })
 	var faults sync.WaitGroup
 	for _, f := range w.plan.faults {
 		faults.Go(func() { w.breakLater(ctx, f, operator) })
@@ -122,6 +140,7 @@ func (w *world) run() (r result) {
 	stopped.Wait()
 	w.within("Close of the operator's Conn", closing, func() { _ = operator.Close() })
 	w.judge()
+	w.judgeMetrics()
 	_ = w.broker.Close()
 	time.Sleep(time.Hour) // what is left behind ends, or is noticed by the bubble
 	return w.result()
@@ -157,12 +176,12 @@ func (w *world) within(what string, limit time.Duration, do func()) {
 func (w *world) troubled(what string, from, to time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.troubles = append(w.troubles, trouble{what, from, to.Add(aftermath)})
+	w.troubles = append(w.troubles, trouble{what, from, to})
 }
 
-// inTrouble tells whether there was trouble between two times.
-func (w *world) inTrouble(from, to time.Time) bool {
-	return slices.ContainsFunc(w.troubles, func(t trouble) bool { return t.from.Before(to) && from.Before(t.to) })
+// inTrouble tells whether there was trouble between two times, or so long before them.
+func (w *world) inTrouble(from, to time.Time, after time.Duration) bool {
+	return slices.ContainsFunc(w.troubles, func(t trouble) bool { return !t.from.After(to) && from.Before(t.to.Add(after)) })
 }
 
 func (w *world) network(name string) *network {
@@ -175,10 +194,10 @@ func (w *world) network(name string) *network {
 }
 
 // open opens the Conn of a process, lazily.
-func (w *world) open(name string, onUp func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
+func (w *world) open(name string, onConnect func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
 	conn, err := connection.Open(context.Background(), connection.Config{
 		URLs: []string{"amqp://guest:guest@broker"}, Name: name, Dial: w.network(name).Dial, Lazy: true,
-		Heartbeat: w.heartbeat, OnUp: onUp,
+		Heartbeat: w.heartbeat, OnConnect: onConnect, Traces: hooksOf(w.plan, w.metrics.connections(name)...),
 	})
 	if err != nil {
 		w.violate("Open of %s: %v", name, err)
@@ -187,8 +206,8 @@ func (w *world) open(name string, onUp func(ctx context.Context, conn *connectio
 	return conn
 }
 
-// onUp declares, if a process does.
-func (w *world) onUp(declares bool, schedule int) func(ctx context.Context, conn *connection.Conn) error {
+// onConnect declares, if a process does.
+func (w *world) onConnect(declares bool, schedule int) func(ctx context.Context, conn *connection.Conn) error {
 	if !declares {
 		return nil
 	}

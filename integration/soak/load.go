@@ -37,21 +37,21 @@ type load struct {
 	omitted atomic.Int64 // due and never published
 }
 
-func startLoad(shop *producer.Producer, queue string, rate int, acc *account.Account, out *outages) *load {
-	l := &load{shop: shop, queue: queue, account: acc, outages: out}
+func startLoad(publisher *producer.Producer, queue string, rate int, acc *account.Account, out *outages) *load {
+	l := &load{shop: publisher, queue: queue, account: acc, outages: out}
 	pacing, end := context.WithCancel(context.Background())
 	publishing, giveUp := context.WithCancel(context.Background())
 	l.end, l.giveUp = end, giveUp
-	turns := make(chan struct{}, max(1, int(float64(rate)*catchUp.Seconds())))
+	starts := make(chan struct{}, max(1, int(float64(rate)*catchUp.Seconds())))
 	l.all.Go(func() {
-		defer close(turns)
-		l.pace(pacing, rate, turns)
+		defer close(starts)
+		l.pace(pacing, rate, starts)
 	})
 	for range callers {
 		l.all.Go(func() {
-			for range turns {
+			for range starts {
 				if pacing.Err() != nil {
-					return // what is left of the turns is for nobody
+					return // nobody takes the remaining starts
 				}
 				l.publish(publishing)
 			}
@@ -60,8 +60,8 @@ func startLoad(shop *producer.Producer, queue string, rate int, acc *account.Acc
 	return l
 }
 
-// pace hands out turns until ctx ends.
-func (l *load) pace(ctx context.Context, rate int, turns chan<- struct{}) {
+// pace hands out starts until ctx ends.
+func (l *load) pace(ctx context.Context, rate int, starts chan<- struct{}) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	began := time.Now()
@@ -73,7 +73,7 @@ func (l *load) pace(ctx context.Context, rate int, turns chan<- struct{}) {
 		}
 		for due := dueAfter(time.Since(began), rate); given < due; given++ {
 			select {
-			case turns <- struct{}{}:
+			case starts <- struct{}{}:
 			default:
 				l.omitted.Add(1)
 			}

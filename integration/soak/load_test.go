@@ -11,18 +11,18 @@ func TestTurnsComeAtTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		turns := make(chan struct{}, 500)
+		starts := make(chan struct{}, 500)
 		var l load
 		go func() {
-			l.pace(ctx, 500, turns)
-			close(turns)
+			l.pace(ctx, 500, starts)
+			close(starts)
 		}()
 		n := 0
-		for range turns {
+		for range starts {
 			n++
 		}
 		if n < 4999 || n > 5000 || l.omitted.Load() != 0 {
-			t.Errorf("%d turns in 10 s and %d left out, want 5000", n, l.omitted.Load())
+			t.Errorf("%d starts in 10 s and %d left out, want 5000", n, l.omitted.Load())
 		}
 	})
 }
@@ -31,14 +31,14 @@ func TestTurnsComeAtTheRate(t *testing.T) {
 func TestCatchingUpIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		turns := make(chan struct{}, 500)
+		starts := make(chan struct{}, 500)
 		var l load
-		go l.pace(ctx, 500, turns)
+		go l.pace(ctx, 500, starts)
 		<-time.After(10*time.Second + time.Millisecond)
 		cancel()
 		synctest.Wait()
-		if len(turns) != 500 || l.omitted.Load() != 4500 {
-			t.Errorf("%d turns wait and %d are left out, want 500 and 4500", len(turns), l.omitted.Load())
+		if len(starts) != 500 || l.omitted.Load() != 4500 {
+			t.Errorf("%d starts wait and %d are left out, want 500 and 4500", len(starts), l.omitted.Load())
 		}
 	})
 }

@@ -13,7 +13,7 @@ import (
 const bodySize = 256
 
 func newMessage(queue, id string, n int) producer.Message {
-	m := producer.Message{Key: queue, ID: id, Body: make([]byte, bodySize)}
+	m := producer.Message{RoutingKey: queue, ID: id, Body: make([]byte, bodySize)}
 	binary.BigEndian.PutUint64(m.Body, uint64(n))
 	return m
 }

@@ -104,7 +104,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 		return 0, err
 	}
 	defer conn.Close()
-	shop, err := producer.New(conn, producer.Config{Timeout: publishTimeout, Logger: k.logger})
+	publisher, err := producer.New(conn, producer.Config{Timeout: publishTimeout, Logger: k.logger})
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 	k.outages = newOutages(began)
 	stopConsuming := k.consume(conn, k.work, k.account.Handler("", k.handle), k.account.Trace())
 	defer stopConsuming()
-	k.load = startLoad(shop, k.work.Name, k.rate, k.account, k.outages)
+	k.load = startLoad(publisher, k.work.Name, k.rate, k.account, k.outages)
 	stopTelling := k.tell(began)
 	defer stopTelling()
 
@@ -135,7 +135,7 @@ func (k *soak) workUnder(ctx context.Context, through string, faults []fault) (t
 	took = time.Since(began)
 	<-broken // and everything is lifted
 	k.load.stop(time.Minute)
-	err = shop.Close()
+	err = publisher.Close()
 
 	stopReading := k.consume(k.observer, k.work.DeadLetterQueue(), k.read, consumer.Trace{})
 	err = errors.Join(err, k.settle(context.WithoutCancel(ctx)))

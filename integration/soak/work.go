@@ -35,7 +35,7 @@ func (k *soak) read(ctx context.Context, d *consumer.Delivery) error {
 // consume runs a consumer until stop is called.
 func (k *soak) consume(conn *connection.Conn, from topology.Source, handler consumer.Handler, trace consumer.Trace) (stop func()) {
 	c, err := consumer.New(conn, from, handler, consumer.Config{
-		Concurrency: concurrency, Logger: k.logger, Trace: trace,
+		Concurrency: concurrency, Logger: k.logger, Traces: []consumer.Trace{trace},
 	})
 	if err != nil {
 		k.fail(err)

@@ -23,7 +23,7 @@ func TestAnOutageSpendsNoTries(t *testing.T) {
 			ids = append(ids, fmt.Sprintf("m-%06d", i))
 		}
 		eachOf(t, n, func(i int) error { // each with a target of its own
-			return s.Put(t.Context(), producer.Message{Key: fmt.Sprint("k-", i), ID: ids[i]}, errAway)
+			return s.Put(t.Context(), producer.Message{RoutingKey: fmt.Sprint("k-", i), ID: ids[i]}, errAway)
 		})
 		var mu sync.Mutex
 		away, calls := true, 0
@@ -91,7 +91,7 @@ func TestNothingIsTriedWhileTheBrokerIsAway(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		for i := range 50 { // each with a target of its own
-			must(t, s.Put(t.Context(), producer.Message{Key: fmt.Sprint("k-", i), ID: fmt.Sprint(i)}, errAway))
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: fmt.Sprint("k-", i), ID: fmt.Sprint(i)}, errAway))
 		}
 		broker := &connected{}
 		broker.set(false)

@@ -171,12 +171,12 @@ func TestThroughTheBroker(t *testing.T) {
 		s := p.store(t, store.Config{Timeout: time.Minute})
 		sender := b.producer(t)
 		message := every("same")
-		message.Exchange, message.Key, message.Replays, message.Expiration = "", q, 0, 0
+		message.Exchange, message.RoutingKey, message.Replays, message.Expiration = "", q, 0, 0
 		message.Headers["float64"] = -0.5 // Erlang knows no infinity: the broker closes the connection
 		_, err := sender.Publish(t.Context(), message)
 		must(t, err)
 		must(t, s.Put(t.Context(), message, errAway))
-		large := producer.Message{Key: q, ID: "large", Body: bytes.Repeat([]byte("0123456789abcdef"), 1<<20)}
+		large := producer.Message{RoutingKey: q, ID: "large", Body: bytes.Repeat([]byte("0123456789abcdef"), 1<<20)}
 		must(t, s.Put(t.Context(), large, errAway))
 		forward(t, s, sender, store.ForwardConfig{})
 		empties(t, s, store.Query{}, 30*time.Second)
@@ -211,19 +211,19 @@ func TestTargetsThatDoNotTakeIt(t *testing.T) {
 		exchange := full + "-late"
 		s := p.store(t, store.Config{})
 		for i := range 150 {
-			m := producer.Message{Key: good, ID: fmt.Sprint(i)}
+			m := producer.Message{RoutingKey: good, ID: fmt.Sprint(i)}
 			switch i % 3 {
 			case 0:
-				m.Key = full
+				m.RoutingKey = full
 			case 1:
-				m.Exchange, m.Key = exchange, "k"
+				m.Exchange, m.RoutingKey = exchange, "k"
 			}
 			must(t, s.Put(t.Context(), m, errAway))
 		}
 		forward(t, s, b.producer(t), store.ForwardConfig{})
-		empties(t, s, store.Query{Key: good}, 10*time.Second)
+		empties(t, s, store.Query{RoutingKey: good}, 10*time.Second)
 		poll.Until(t, 10*time.Second, "the full queue refuses", func() bool {
-			letters := find(t, s, store.Query{Key: full})
+			letters := find(t, s, store.Query{RoutingKey: full})
 			return len(letters) > 0 && len(letters) <= 45 && letters[0].Tries > 0 && letters[0].State == store.Ready
 		})
 		late := b.queue(t, nil)
@@ -257,11 +257,11 @@ func alarm(t *testing.T, b realBroker) {
 	q := b.queue(t, nil)
 	s := newPlace(t, store.SQLite).store(t, store.Config{})
 	sender := b.producer(t)
-	_, err := sender.Publish(ctx, producer.Message{Key: q, ID: "before"}) // a socket that publishes is told of the alarm
+	_, err := sender.Publish(ctx, producer.Message{RoutingKey: q, ID: "before"}) // a socket that publishes is told of the alarm
 	must(t, err)
 	_, err = b.Exec(ctx, "rabbitmqctl", "set_vm_memory_high_watermark", "0.0000001")
 	must(t, err)
-	ids := fill(t, s, 500, producer.Message{Key: q})
+	ids := fill(t, s, 500, producer.Message{RoutingKey: q})
 	forward(t, s, sender, store.ForwardConfig{Lease: 4 * time.Second})
 	// Longer than a lease: those that were written are tried again.
 	<-time.After(6 * time.Second)
@@ -291,15 +291,15 @@ func TestTheBrokerIsDownAtTheStart(t *testing.T) {
 		must(t, err)
 		t.Cleanup(func() { conn.Close() })
 		s := p.store(t, store.Config{})
-		shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}, FallbackAfter: 100 * time.Millisecond})
+		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}, FallbackAfter: 100 * time.Millisecond})
 		must(t, err)
-		t.Cleanup(func() { shop.Close() })
+		t.Cleanup(func() { publisher.Close() })
 		forwarder, err := producer.New(conn, producer.Config{})
 		must(t, err)
 		t.Cleanup(func() { forwarder.Close() })
 		forward(t, s, forwarder, store.ForwardConfig{})
 		for i := range 100 {
-			r, err := shop.Publish(t.Context(), producer.Message{Key: q, ID: fmt.Sprint(i)})
+			r, err := publisher.Publish(t.Context(), producer.Message{RoutingKey: q, ID: fmt.Sprint(i)})
 			if err != nil || r.Place != producer.PlaceFallback {
 				t.Fatalf("%+v, %v", r, err)
 			}

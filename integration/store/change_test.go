@@ -18,7 +18,7 @@ func TestChange(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		for i := range 6 {
-			must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", Key: "k", ID: fmt.Sprint(i)}, errAway))
+			must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "k", ID: fmt.Sprint(i)}, errAway))
 		}
 		id := func(i int) store.Query { return store.Query{MessageIDs: []string{fmt.Sprint(i)}} }
 		for _, change := range []struct {
@@ -41,8 +41,8 @@ func TestChange(t *testing.T) {
 			t.Errorf("states %v, want %v", states, want)
 		}
 		four := find(t, s, id(4))[0]
-		must(t, s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.Key, m.Body = "other", []byte("new"); return nil }))
-		if l := find(t, s, id(4))[0]; l.Message.Key != "other" || string(l.Message.Body) != "new" || l.Number != four.Number {
+		must(t, s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.RoutingKey, m.Body = "other", []byte("new"); return nil }))
+		if l := find(t, s, id(4))[0]; l.Message.RoutingKey != "other" || string(l.Message.Body) != "new" || l.Number != four.Number {
 			t.Errorf("edited: %+v", l)
 		}
 		if err := s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.Priority = 200; return nil }); connection.ClassOf(err) != connection.Bug {
@@ -51,8 +51,8 @@ func TestChange(t *testing.T) {
 		if err := s.Edit(t.Context(), four.Number+100, func(*producer.Message) error { return nil }); err == nil {
 			t.Error("Edit of a letter that is not there: nil")
 		}
-		if n, err := s.Prune(t.Context(), time.Now().Add(time.Minute)); n != 1 || err != nil {
-			t.Errorf("Prune: %d, %v; want the archived one", n, err)
+		if n, err := s.Delete(t.Context(), store.Query{All: true, States: []store.State{store.Archived}, Before: time.Now().Add(time.Minute)}); n != 1 || err != nil {
+			t.Errorf("Delete of the archived: %d, %v; want the archived one", n, err)
 		}
 		if n, err := s.Delete(t.Context(), store.Query{All: true}); n != 4 || err != nil {
 			t.Errorf("Delete of all: %d, %v", n, err)
@@ -61,7 +61,7 @@ func TestChange(t *testing.T) {
 }
 
 func TestALetterThatWasEditedIsReplacedByNoOther(t *testing.T) {
-	original := producer.Message{Exchange: "shop", Key: "order.paid", ID: "order", Body: []byte("A"), Headers: amqp.Table{"v": "1"}}
+	original := producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: "order", Body: []byte("A"), Headers: amqp.Table{"v": "1"}}
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		must(t, s.Put(t.Context(), original, producer.ErrReturned))

@@ -16,10 +16,12 @@ import (
 // task is what the child does. It tells the id of each message that is stored or
 // forwarded.
 type task struct {
-	Do             string // store, forward, or stop for ever after a confirm
+	Do             string // store, schedule, forward, or stop for ever after a confirm
 	URL            string // of the broker
 	Dialect        store.Dialect
 	Driver, Source string
+	Queue          string // of once and once batch
+	Gap            string // of once batch
 }
 
 // childLease is how long the letters of a dead child wait.
@@ -27,6 +29,12 @@ const childLease = 2 * time.Second
 
 // work is what the child does.
 func work(job task) error {
+	switch job.Do {
+	case "once":
+		return workOnce(job)
+	case "once batch":
+		return workOnceBatch(job)
+	}
 	ctx := context.Background()
 	db, err := place{job.Dialect, job.Driver, job.Source}.connect()
 	if err != nil {
@@ -41,12 +49,25 @@ func work(job task) error {
 			go func() {
 				for i := 0; ; i++ {
 					id := fmt.Sprintf("%d-%d", g, i)
-					if err := s.Put(ctx, producer.Message{Key: "k", ID: id, Body: []byte("body")}, errAway); err != nil {
+					if err := s.Put(ctx, producer.Message{RoutingKey: "k", ID: id, Body: []byte("body")}, errAway); err != nil {
 						log.Fatal(err)
 					}
 					child.Say(id)
 				}
 			}()
+		}
+		select {}
+	}
+	if job.Do == "schedule" {
+		for i := range 20 {
+			m := producer.Message{RoutingKey: "k", ID: fmt.Sprint("at ", i)}
+			if i == 7 {
+				m.ID = "far"
+			}
+			if _, err := s.PutAt(ctx, time.Now().Add(time.Hour), m); err != nil {
+				return err
+			}
+			child.Say(m.ID)
 		}
 		select {}
 	}
@@ -58,14 +79,14 @@ func work(job task) error {
 	if err != nil {
 		return err
 	}
-	return s.Forward(ctx, p, store.ForwardConfig{Batch: 50, Lease: childLease, Trace: store.ForwardTrace{
-		Forwarded: func(l store.Letter, _ producer.Receipt) {
+	return s.Forward(ctx, p, store.ForwardConfig{Batch: 50, Lease: childLease, Traces: []store.ForwardTrace{{
+		Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) {
 			child.Say(l.Message.ID)
 			if job.Do == "stop after a confirm" {
 				select {}
 			}
 		},
-	}})
+	}}})
 }
 
 // runChild starts a child, kills it when it has told so many ids, and returns all
@@ -119,7 +140,7 @@ func TestKilledWhileForwarding(t *testing.T) {
 		b := theBroker(t, p.dialect)
 		q := b.queue(t, nil)
 		s := p.store(t, store.Config{})
-		want := fill(t, s, 1500, producer.Message{Key: q})
+		want := fill(t, s, 1500, producer.Message{RoutingKey: q})
 		runChild(t, p.task("forward", b.AMQPURL()), 500)
 		forward(t, s, b.producer(t), store.ForwardConfig{})
 		empties(t, s, store.Query{}, 30*time.Second)
@@ -147,7 +168,7 @@ func TestKilledBetweenConfirmAndDelete(t *testing.T) {
 		b := theBroker(t, p.dialect)
 		q := b.queue(t, nil)
 		s := p.store(t, store.Config{})
-		fill(t, s, 1, producer.Message{Key: q})
+		fill(t, s, 1, producer.Message{RoutingKey: q})
 		runChild(t, p.task("stop after a confirm", b.AMQPURL()), 1)
 		if n, _ := s.Count(t.Context(), store.Query{}); n != 1 {
 			t.Errorf("%d letters after the kill, want 1", n)

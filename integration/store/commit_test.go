@@ -123,7 +123,7 @@ func TestTheAnswerToACommitIsLost(t *testing.T) {
 					cut.source = hostAndPort.ReplaceAllString(direct.source, c.address)
 					s := cut.store(t, store.Config{Timeout: 5 * time.Second})
 					c.cuts.Store(tt.cuts)
-					err := s.Put(context.WithoutCancel(t.Context()), producer.Message{Key: "k", ID: "m"}, errAway)
+					err := s.Put(context.WithoutCancel(t.Context()), producer.Message{RoutingKey: "k", ID: "m"}, errAway)
 					if (err == nil) != tt.ok || err != nil && !errors.Is(err, producer.ErrUnconfirmed) {
 						t.Errorf("%v", err)
 					}

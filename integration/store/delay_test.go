@@ -42,26 +42,26 @@ func testDelayInOutage(t *testing.T, path string, delay, outage, want time.Durat
 	must(t, err)
 	defer conn.Close()
 	must(t, topology.Declare(t.Context(), conn, topology.Delays{}, topology.WorkQueue{Name: "orders"}))
-	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
 	must(t, err)
-	defer shop.Close()
+	defer publisher.Close()
 	forwarder, err := producer.New(conn, producer.Config{})
 	must(t, err)
 	defer forwarder.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- letters.Forward(ctx, forwarder, store.ForwardConfig{KeepOrder: true}) }()
+	go func() { ended <- letters.Forward(ctx, forwarder, store.ForwardConfig{}) }()
 
 	broker.Stop()
 	began := time.Now()
-	receipt, err := shop.Publish(t.Context(), producer.Message{Key: "orders", ID: "late", Delay: delay})
+	receipt, err := publisher.Publish(t.Context(), producer.Message{RoutingKey: "orders", ID: "late", Delay: delay})
 	must(t, err)
 	if receipt.Place != producer.PlaceFallback {
 		t.Fatalf("the message is in %v, want the store", receipt.Place)
 	}
 	stored := time.Now()
 	// The next message has no place behind it.
-	if _, err := shop.Publish(t.Context(), producer.Message{Key: "orders", ID: "at once"}); err != nil {
+	if _, err := publisher.Publish(t.Context(), producer.Message{RoutingKey: "orders", ID: "at once"}); err != nil {
 		t.Error(err)
 	}
 	<-time.After(outage - time.Since(began))
@@ -97,7 +97,7 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{KeepOrder: true})
 		began := time.Now()
-		m := func(id string) producer.Message { return producer.Message{Key: "k", ID: id, Delay: time.Hour} }
+		m := func(id string) producer.Message { return producer.Message{RoutingKey: "k", ID: id, Delay: time.Hour} }
 		must(t, s.Put(t.Context(), m("away"), errAway))
 		must(t, s.Put(t.Context(), m("returned"), producer.ErrReturned))
 		tomorrow := began.Add(24 * time.Hour)
@@ -138,11 +138,11 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 		}
 
 		// Neither waits for the other.
-		if stored, err := s.PutBehind(t.Context(), producer.Message{Key: "k", ID: "undelayed"}); stored || err != nil {
+		if stored, err := s.PutBehind(t.Context(), producer.Message{RoutingKey: "k", ID: "undelayed"}); stored || err != nil {
 			t.Errorf("a message without a Delay is behind those with one: %v", err)
 		}
-		must(t, s.Put(t.Context(), producer.Message{Key: "other", ID: "undelayed"}, errAway))
-		if stored, err := s.PutBehind(t.Context(), producer.Message{Key: "other", ID: "delayed", Delay: time.Hour}); stored || err != nil {
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "other", ID: "undelayed"}, errAway))
+		if stored, err := s.PutBehind(t.Context(), producer.Message{RoutingKey: "other", ID: "delayed", Delay: time.Hour}); stored || err != nil {
 			t.Errorf("a message with a Delay is behind one without: %v", err)
 		}
 
@@ -173,7 +173,7 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 		}
 
 		// What is due is published without.
-		must(t, s.Put(t.Context(), producer.Message{Key: "soon", ID: "soon", Delay: 300 * time.Millisecond}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "soon", ID: "soon", Delay: 300 * time.Millisecond}, errAway))
 		due = of("soon").Due
 		var early time.Duration
 		broker = &peer{answer: func(_ context.Context, m producer.Message) error {
@@ -183,7 +183,7 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 			return nil
 		}}
 		stop := forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{Key: "soon"}, 10*time.Second)
+		empties(t, s, store.Query{RoutingKey: "soon"}, 10*time.Second)
 		stop()
 		for _, m := range broker.sent {
 			if m.Delay != 0 {

@@ -88,13 +88,14 @@ func empties(t testing.TB, s *store.Store, q store.Query, limit time.Duration) {
 	q.Limit = 1
 	late := time.After(limit)
 	for {
-		letters, err := s.Find(t.Context(), q)
+		letters, _, err := s.Find(t.Context(), q)
 		if err == nil && len(letters) == 0 {
 			return
 		}
 		select {
 		case <-time.After(50 * time.Millisecond): // looking costs what it looks at its time
 		case <-late:
+			q.Limit = 0
 			n, countErr := s.Count(t.Context(), q)
 			t.Fatalf("after %v %d letters are left: %v", limit, n, errors.Join(err, countErr))
 		}
@@ -144,9 +145,9 @@ func TestForwarded(t *testing.T) {
 		stop := forward(t, s, broker, store.ForwardConfig{})
 		empties(t, s, store.Query{}, 10*time.Second)
 		// While it runs: by Put, which wakes it, and by another process.
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "n"}, errAway))
-		must(t, p.store(t, store.Config{}).Put(t.Context(), producer.Message{Key: "k", ID: "o"}, errAway))
-		_, err := s.PutAt(t.Context(), time.Now().Add(300*time.Millisecond), producer.Message{Key: "k", ID: "p"})
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "n"}, errAway))
+		must(t, p.store(t, store.Config{}).Put(t.Context(), producer.Message{RoutingKey: "k", ID: "o"}, errAway))
+		_, err := s.PutAt(t.Context(), time.Now().Add(300*time.Millisecond), producer.Message{RoutingKey: "k", ID: "p"})
 		must(t, err)
 		empties(t, s, store.Query{}, 10*time.Second)
 		stop()
@@ -162,19 +163,19 @@ func TestForwarded(t *testing.T) {
 func TestWhatIsNotForwarded(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "held"}, producer.ErrReturned))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "held"}, producer.ErrReturned))
 		for _, id := range []string{"parked", "archived"} {
-			must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: id}, errAway))
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: id}, errAway))
 		}
 		_, err := s.Park(t.Context(), store.Query{MessageIDs: []string{"parked"}})
 		must(t, err)
 		_, err = s.Archive(t.Context(), store.Query{MessageIDs: []string{"archived"}})
 		must(t, err)
-		_, err = s.PutAt(t.Context(), time.Now().Add(time.Hour), producer.Message{Key: "k", ID: "later"})
+		_, err = s.PutAt(t.Context(), time.Now().Add(time.Hour), producer.Message{RoutingKey: "k", ID: "later"})
 		must(t, err)
 		broker := &peer{}
 		forward(t, s, broker, store.ForwardConfig{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "ready"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "ready"}, errAway))
 		empties(t, s, store.Query{MessageIDs: []string{"ready"}}, 10*time.Second)
 		if n, _ := s.Count(t.Context(), store.Query{}); n != 4 || len(broker.ids()) != 1 {
 			t.Errorf("%d letters are left and %q forwarded", n, broker.ids())
@@ -185,7 +186,7 @@ func TestWhatIsNotForwarded(t *testing.T) {
 func TestTwoForwardersShare(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		one, other := p.store(t, store.Config{}), p.store(t, store.Config{})
-		ids := fill(t, one, 1000, producer.Message{Key: "k"})
+		ids := fill(t, one, 1000, producer.Message{RoutingKey: "k"})
 		broker := &peer{}
 		forward(t, one, broker, store.ForwardConfig{Batch: 50})
 		forward(t, other, broker, store.ForwardConfig{Batch: 50})
@@ -199,16 +200,16 @@ func TestTwoForwardersShare(t *testing.T) {
 func TestPoisonIsParked(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "missing", ID: "poison"}, errAway))
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "good"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "missing", ID: "poison"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "good"}, errAway))
 		// What no Publish takes, and what nobody can read.
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "faulty", Priority: 99}, errAway))
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "damaged"}, errAway))
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "behind"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "faulty", Priority: 99}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "damaged"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "behind"}, errAway))
 		_, err := p.open(t).Exec(`UPDATE rehop_letters SET properties = '{"app_id":"leaked","colour":"red"}' WHERE message_id = 'damaged'`)
 		must(t, err)
 		broker := &peer{answer: func(_ context.Context, m producer.Message) error {
-			if m.Key == "missing" {
+			if m.RoutingKey == "missing" {
 				return producer.ErrReturned
 			}
 			return nil
@@ -236,18 +237,18 @@ func TestAStuckTargetHoldsUpItsOwn(t *testing.T) {
 			if i%3 > 0 {
 				key = "stuck"
 			}
-			must(t, s.Put(t.Context(), producer.Message{Key: key, ID: fmt.Sprint(i)}, errAway))
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: key, ID: fmt.Sprint(i)}, errAway))
 		}
 		broker := &peer{answer: func(ctx context.Context, m producer.Message) error {
-			if m.Key == "stuck" {
+			if m.RoutingKey == "stuck" {
 				<-ctx.Done()
 				return producer.ErrUnconfirmed
 			}
 			return nil
 		}}
 		forward(t, s, broker, store.ForwardConfig{Batch: 5, Lease: 2 * time.Minute, DrainTimeout: time.Millisecond})
-		empties(t, s, store.Query{Key: "good"}, 40*time.Second) // before the first one gives up
-		if n, _ := s.Count(t.Context(), store.Query{Key: "stuck"}); n != 60 {
+		empties(t, s, store.Query{RoutingKey: "good"}, 40*time.Second) // before the first one gives up
+		if n, _ := s.Count(t.Context(), store.Query{RoutingKey: "stuck"}); n != 60 {
 			t.Errorf("%d letters of the stuck target, want 60", n)
 		}
 	})
@@ -256,11 +257,11 @@ func TestAStuckTargetHoldsUpItsOwn(t *testing.T) {
 func TestAFallbackToTheSameStoreMovesNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "round"}, errAway))
-		must(t, s.Put(t.Context(), producer.Message{Key: "l", ID: "elsewhere"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "round"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "l", ID: "elsewhere"}, errAway))
 		calls := make(chan bool, 1000)
 		broker := &peer{receipts: func(m producer.Message) producer.Receipt {
-			if m.Key == "l" {
+			if m.RoutingKey == "l" {
 				return producer.Receipt{Place: producer.PlaceFallback, Sink: "another cluster"}
 			}
 			calls <- true
@@ -286,7 +287,7 @@ func TestAFallbackToTheSameStoreMovesNothing(t *testing.T) {
 func TestTheLeaseOfADeadProcessEnds(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		fill(t, s, 10, producer.Message{Key: "k"})
+		fill(t, s, 10, producer.Message{RoutingKey: "k"})
 		db := p.open(t)
 		_, err := db.Exec(fmt.Sprintf("UPDATE rehop_letters SET lease = 'dead/1', next_try = %d", time.Now().Add(1500*time.Millisecond).UnixMilli()))
 		must(t, err)
@@ -303,8 +304,8 @@ func TestTheLeaseOfADeadProcessEnds(t *testing.T) {
 func TestAClockSetBackHoldsUpNothing(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		fill(t, s, 10, producer.Message{Key: "k"})
-		_, err := s.PutAt(t.Context(), time.Now().Add(time.Hour), producer.Message{Key: "k", ID: "later"})
+		fill(t, s, 10, producer.Message{RoutingKey: "k"})
+		_, err := s.PutAt(t.Context(), time.Now().Add(time.Hour), producer.Message{RoutingKey: "k", ID: "later"})
 		must(t, err)
 		// Leased and put off an hour ago by a clock that was an hour ahead.
 		_, err = p.open(t).Exec(fmt.Sprintf("UPDATE rehop_letters SET lease = 'x', next_try = %d WHERE due = 0", time.Now().Add(time.Hour).UnixMilli()))
@@ -321,7 +322,7 @@ func TestAClockSetBackHoldsUpNothing(t *testing.T) {
 func TestForwardKeepsToItsRate(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		fill(t, s, 600, producer.Message{Key: "k"})
+		fill(t, s, 600, producer.Message{RoutingKey: "k"})
 		broker := &peer{}
 		began := time.Now()
 		forward(t, s, broker, store.ForwardConfig{Rate: 200})
@@ -350,7 +351,7 @@ func (closedPeer) PublishAll(context.Context, []producer.Message) ([]producer.Re
 
 func TestForwardEndsWithItsPublisher(t *testing.T) {
 	s := newPlace(t, store.SQLite).store(t, store.Config{})
-	fill(t, s, 3, producer.Message{Key: "k"})
+	fill(t, s, 3, producer.Message{RoutingKey: "k"})
 	if err := s.Forward(t.Context(), closedPeer{}, store.ForwardConfig{}); connection.ClassOf(err) != connection.Bug {
 		t.Errorf("Forward: %v, want that of the closed Publisher", err)
 	}
@@ -364,7 +365,7 @@ func TestForwardEndsWithItsPublisher(t *testing.T) {
 func TestALetterThatComesAgainIsNotDeleted(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		m := producer.Message{Key: "k", ID: "again"}
+		m := producer.Message{RoutingKey: "k", ID: "again"}
 		must(t, s.Put(t.Context(), m, errAway))
 		parked := 0
 		broker := &peer{answer: func(context.Context, producer.Message) error {

@@ -86,9 +86,9 @@ func (b realBroker) through(t testing.TB) (string, *faultproxy.Proxy) {
 
 func TestKeepOrder(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
-		one, other := p.store(t, store.Config{}), p.store(t, store.Config{})
+		one, other := p.store(t, store.Config{KeepOrder: true}), p.store(t, store.Config{KeepOrder: true})
 		for i := range 60 {
-			must(t, one.Put(t.Context(), producer.Message{Key: fmt.Sprint("k-", i%3), ID: fmt.Sprintf("%02d", i)}, errAway))
+			must(t, one.Put(t.Context(), producer.Message{RoutingKey: fmt.Sprint("k-", i%3), ID: fmt.Sprintf("%02d", i)}, errAway))
 		}
 		var mu sync.Mutex
 		tries := map[string]int{}
@@ -100,8 +100,8 @@ func TestKeepOrder(t *testing.T) {
 			}
 			return nil
 		}}
-		forward(t, one, broker, store.ForwardConfig{KeepOrder: true})
-		forward(t, other, broker, store.ForwardConfig{KeepOrder: true})
+		forward(t, one, broker, store.ForwardConfig{})
+		forward(t, other, broker, store.ForwardConfig{})
 		empties(t, one, store.Query{}, 30*time.Second)
 		last := map[string]string{}
 		broker.mu.Lock()
@@ -110,10 +110,10 @@ func TestKeepOrder(t *testing.T) {
 			t.Errorf("%d messages, want 60", len(broker.sent))
 		}
 		for _, m := range broker.sent {
-			if m.ID <= last[m.Key] {
-				t.Errorf("%s came after %s", m.ID, last[m.Key])
+			if m.ID <= last[m.RoutingKey] {
+				t.Errorf("%s came after %s", m.ID, last[m.RoutingKey])
 			}
-			last[m.Key] = m.ID
+			last[m.RoutingKey] = m.ID
 		}
 	})
 }
@@ -135,16 +135,16 @@ func staysBehind(t *testing.T, p place, r road) {
 	conn, err := connection.Open(ctx, r.cfg)
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
-	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}, FallbackAfter: 100 * time.Millisecond})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}, FallbackAfter: 100 * time.Millisecond})
 	must(t, err)
-	t.Cleanup(func() { shop.Close() })
+	t.Cleanup(func() { publisher.Close() })
 	forwarder, err := producer.New(conn, producer.Config{})
 	must(t, err)
 	t.Cleanup(func() { forwarder.Close() })
-	forward(t, s, forwarder, store.ForwardConfig{KeepOrder: true})
+	forward(t, s, forwarder, store.ForwardConfig{})
 	n, behind := 0, 0
 	publish := func() producer.Place {
-		receipt, err := shop.Publish(ctx, producer.Message{Key: r.queue, ID: strconv.Itoa(n)})
+		receipt, err := publisher.Publish(ctx, producer.Message{RoutingKey: r.queue, ID: strconv.Itoa(n)})
 		must(t, err)
 		n++
 		if errors.Is(receipt.Err, producer.ErrBehind) {
@@ -196,17 +196,17 @@ func staysBehind(t *testing.T, p place, r road) {
 func TestWhatAnEarlierProcessLeftIsAhead(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		ctx := t.Context()
-		left := p.store(t, store.Config{})
+		left := p.store(t, store.Config{KeepOrder: true})
 		for i := range 3 {
-			must(t, left.Put(ctx, producer.Message{Key: "k", ID: fmt.Sprint(i)}, errAway))
+			must(t, left.Put(ctx, producer.Message{RoutingKey: "k", ID: fmt.Sprint(i)}, errAway))
 		}
-		_, err := left.PutAt(ctx, time.Now().Add(time.Hour), producer.Message{Key: "later"})
+		_, err := left.PutAt(ctx, time.Now().Add(time.Hour), producer.Message{RoutingKey: "later"})
 		must(t, err)
-		must(t, left.Put(ctx, producer.Message{Key: "held"}, producer.ErrReturned))
+		must(t, left.Put(ctx, producer.Message{RoutingKey: "held"}, producer.ErrReturned))
 		s := p.store(t, store.Config{KeepOrder: true})
 		behind := func(key string, want bool) {
 			t.Helper()
-			if stored, err := s.PutBehind(ctx, producer.Message{Key: key, ID: "fresh " + key}); stored != want || err != nil {
+			if stored, err := s.PutBehind(ctx, producer.Message{RoutingKey: key, ID: "fresh " + key}); stored != want || err != nil {
 				t.Errorf("behind %s: %v, %v; want %v", key, stored, err, want)
 			}
 		}
@@ -215,14 +215,14 @@ func TestWhatAnEarlierProcessLeftIsAhead(t *testing.T) {
 		behind("held", false)
 		behind("other", false)
 		broker := &peer{}
-		stop := forward(t, s, broker, store.ForwardConfig{KeepOrder: true})
-		empties(t, s, store.Query{Key: "k"}, 10*time.Second)
+		stop := forward(t, s, broker, store.ForwardConfig{})
+		empties(t, s, store.Query{RoutingKey: "k"}, 10*time.Second)
 		stop()
 		if got := broker.ids(); len(got) != 4 || got[3] != "fresh k" {
 			t.Errorf("forwarded %q", got)
 		}
 		behind("k", false)
-		if stored, err := left.PutBehind(ctx, producer.Message{Key: "k"}); stored || err != nil {
+		if stored, err := p.store(t, store.Config{}).PutBehind(ctx, producer.Message{RoutingKey: "k"}); stored || err != nil {
 			t.Errorf("without KeepOrder: %v, %v", stored, err)
 		}
 	})
@@ -233,16 +233,16 @@ func TestWhatAnEarlierProcessLeftIsAhead(t *testing.T) {
 func TestBehindALockedDatabase(t *testing.T) {
 	p := newPlace(t, store.SQLite)
 	s := p.store(t, store.Config{KeepOrder: true, Timeout: 200 * time.Millisecond})
-	must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "first"}, errAway))
+	must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "first"}, errAway))
 	unlock := lock(t, p)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	if stored, err := s.PutBehind(ctx, producer.Message{Key: "k", ID: "second"}); err == nil || stored {
+	if stored, err := s.PutBehind(ctx, producer.Message{RoutingKey: "k", ID: "second"}); err == nil || stored {
 		t.Errorf("%v, %v; want an error", stored, err)
 	}
 	unlock()
 	poll.Until(t, 10*time.Second, "stored behind", func() bool {
-		stored, err := s.PutBehind(ctx, producer.Message{Key: "k", ID: "second"})
+		stored, err := s.PutBehind(ctx, producer.Message{RoutingKey: "k", ID: "second"})
 		return stored && err == nil
 	})
 }

@@ -76,18 +76,18 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 	s := newPlace(t, dialect).store(t, store.Config{})
 
 	conn := b.connect(t, connection.Config{})
-	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}})
 	must(t, err)
 	forwarder, err := producer.New(conn, producer.Config{})
 	must(t, err)
 	var doubtful sync.Map // ids whose forwarding may have doubled them
-	stop := forward(t, s, forwarder, store.ForwardConfig{Trace: store.ForwardTrace{
-		Forwarded: func(l store.Letter, r producer.Receipt) {
+	stop := forward(t, s, forwarder, store.ForwardConfig{Traces: []store.ForwardTrace{{
+		Forwarded: func(_ context.Context, l store.Letter, r producer.Receipt) {
 			if l.Unconfirmed > 0 || r.MaybeDuplicate {
 				doubtful.Store(l.Message.ID, true)
 			}
 		},
-	}})
+	}}})
 
 	a := &account{queue: map[string]bool{}, store: map[string]bool{}, maybe: map[string]bool{}}
 	load, end := context.WithCancel(ctx)
@@ -98,7 +98,7 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 			defer tick.Stop()
 			for i := 0; load.Err() == nil; i++ {
 				began := time.Now()
-				r, err := shop.Publish(ctx, producer.Message{Key: q, ID: fmt.Sprintf("%d-%d", g, i), Body: []byte("order")})
+				r, err := publisher.Publish(ctx, producer.Message{RoutingKey: q, ID: fmt.Sprintf("%d-%d", g, i), Body: []byte("order")})
 				a.note(r, err, time.Since(began))
 				<-tick.C
 			}
@@ -114,7 +114,7 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 	callers.Wait()
 	empties(t, s, store.Query{States: []store.State{store.Ready}}, 60*time.Second)
 	stop()
-	must(t, shop.Close())
+	must(t, publisher.Close())
 	must(t, forwarder.Close())
 
 	got := b.drain(t, q, len(a.queue)+len(a.store))
@@ -177,11 +177,11 @@ func TestTwoClusters(t *testing.T) {
 	defer other.Close()
 	sink, err := producer.NewExchangeSink(other, "spare")
 	must(t, err)
-	shop, err := producer.New(first.connect(t, connection.Config{}), producer.Config{Timeout: 20 * time.Second, FallbackAfter: 4 * time.Second, Fallback: []producer.Sink{sink, s}})
+	publisher, err := producer.New(first.connect(t, connection.Config{}), producer.Config{Timeout: 20 * time.Second, FallbackAfter: 4 * time.Second, Fallback: []producer.Sink{sink, s}})
 	must(t, err)
-	defer shop.Close()
+	defer publisher.Close()
 	publish := func(id string) (producer.Receipt, error) {
-		return shop.Publish(ctx, producer.Message{Key: q, ID: id})
+		return publisher.Publish(ctx, producer.Message{RoutingKey: q, ID: id})
 	}
 	expect := func(id string, place producer.Place, sink string) {
 		t.Helper()

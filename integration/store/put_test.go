@@ -26,7 +26,7 @@ var errAway = fmt.Errorf("no session: %w", connection.ErrSessionLost)
 // every is a message with every property and every type of header.
 func every(id string) producer.Message {
 	return producer.Message{
-		Exchange: "shop", Key: "bytes \x00\xff'?", Body: []byte("\x00\xff body ?"), ID: id,
+		Exchange: "shop", RoutingKey: "bytes \x00\xff'?", Body: []byte("\x00\xff body ?"), ID: id,
 		Headers: amqp.Table{
 			"nil": nil, "bool": true, "byte": byte(200), "int8": int8(-8), "int16": int16(-16), "int32": int32(-32), "int64": int64(math.MinInt64),
 			"int": 7, "uint16": uint16(65535), "uint32": uint32(math.MaxUint32), "float32": float32(1.5), "float64": math.Inf(-1),
@@ -41,7 +41,7 @@ func every(id string) producer.Message {
 
 func find(t testing.TB, s *store.Store, q store.Query) []store.Letter {
 	t.Helper()
-	letters, err := s.Find(t.Context(), q)
+	letters, _, err := s.Find(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestAMessageComesBackExactly(t *testing.T) {
 		if len(letters) != 1 || !reflect.DeepEqual(letters[0].Message, want) {
 			t.Errorf("put\n%#v\nfound\n%#v", want, letters)
 		}
-		if err := s.Put(t.Context(), producer.Message{ID: "empty", Key: "k"}, errAway); err != nil {
+		if err := s.Put(t.Context(), producer.Message{ID: "empty", RoutingKey: "k"}, errAway); err != nil {
 			t.Error(err)
 		}
 	})
@@ -74,7 +74,7 @@ func TestALargeBody(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{Timeout: time.Minute})
 		body := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "large", Body: body}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "large", Body: body}, errAway))
 		if l := find(t, s, store.Query{MessageIDs: []string{"large"}}); len(l) != 1 || !bytes.Equal(l[0].Message.Body, body) {
 			t.Errorf("a body of %d bytes did not come back", len(body))
 		}
@@ -101,7 +101,7 @@ func TestWhoseAMessageIs(t *testing.T) {
 		s := p.store(t, store.Config{})
 		for i, row := range rows {
 			id := fmt.Sprint("m-", i)
-			must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: id}, row.cause))
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: id}, row.cause))
 			l := find(t, s, store.Query{MessageIDs: []string{id}})[0]
 			if l.State != row.state || l.Cause != row.reason || l.Unconfirmed != row.unconfirmed || l.Error != row.cause.Error() || l.Fingerprint == "" || l.Stored.IsZero() {
 				t.Errorf("%s: %+v", row.rule, l)
@@ -116,12 +116,12 @@ func TestTheSameMessageIsStoredOnce(t *testing.T) {
 		first, next producer.Message
 		letters     int
 	}{
-		{"the same", producer.Message{ID: "a", Key: "k", Body: []byte("x")}, producer.Message{ID: "a", Key: "k", Body: []byte("x")}, 1},
-		{"another key", producer.Message{ID: "a", Key: "k"}, producer.Message{ID: "a", Key: "l"}, 2},
-		{"another exchange", producer.Message{ID: "a", Exchange: "e", Key: "k"}, producer.Message{ID: "a", Key: "k"}, 2},
-		{"another body", producer.Message{ID: "a", Key: "k", Body: []byte("x")}, producer.Message{ID: "a", Key: "k", Body: []byte("y")}, 2},
-		{"ids that differ in case", producer.Message{ID: "a", Key: "k"}, producer.Message{ID: "A", Key: "k"}, 2},
-		{"no ids to tell by", producer.Message{Key: "k"}, producer.Message{Key: "k"}, 2},
+		{"the same", producer.Message{ID: "a", RoutingKey: "k", Body: []byte("x")}, producer.Message{ID: "a", RoutingKey: "k", Body: []byte("x")}, 1},
+		{"another key", producer.Message{ID: "a", RoutingKey: "k"}, producer.Message{ID: "a", RoutingKey: "l"}, 2},
+		{"another exchange", producer.Message{ID: "a", Exchange: "e", RoutingKey: "k"}, producer.Message{ID: "a", RoutingKey: "k"}, 2},
+		{"another body", producer.Message{ID: "a", RoutingKey: "k", Body: []byte("x")}, producer.Message{ID: "a", RoutingKey: "k", Body: []byte("y")}, 2},
+		{"ids that differ in case", producer.Message{ID: "a", RoutingKey: "k"}, producer.Message{ID: "A", RoutingKey: "k"}, 2},
+		{"no ids to tell by", producer.Message{RoutingKey: "k"}, producer.Message{RoutingKey: "k"}, 2},
 	}
 	onEach(t, func(t *testing.T, p place) {
 		for i, row := range rows {
@@ -148,7 +148,7 @@ func TestManyPutsAtATime(t *testing.T) {
 			all.Go(func() {
 				for i := range 100 {
 					// Each message by two goroutines: equal rows meet in one transaction.
-					errs <- s.Put(t.Context(), producer.Message{Key: "k", ID: fmt.Sprint(g/2, "-", i)}, errAway)
+					errs <- s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: fmt.Sprint(g/2, "-", i)}, errAway)
 				}
 			})
 		}
@@ -166,13 +166,13 @@ func TestManyPutsAtATime(t *testing.T) {
 func TestOneBadWriteHarmsNoOther(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "edited"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "edited"}, errAway))
 		number := find(t, s, store.Query{})[0].Number
 		errBad := errors.New("bad")
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {
-				if err := s.Put(t.Context(), producer.Message{Key: "k", ID: fmt.Sprint(i)}, errAway); err != nil {
+				if err := s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: fmt.Sprint(i)}, errAway); err != nil {
 					t.Error(err)
 				}
 			})
@@ -194,7 +194,7 @@ func TestPutEndsWithItsCtx(t *testing.T) {
 		s := p.store(t, store.Config{})
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if err := s.Put(ctx, producer.Message{Key: "k", ID: "late"}, errAway); !errors.Is(err, context.Canceled) {
+		if err := s.Put(ctx, producer.Message{RoutingKey: "k", ID: "late"}, errAway); !errors.Is(err, context.Canceled) {
 			t.Errorf("Put: %v, want the end of its ctx", err)
 		}
 		if letters := find(t, s, store.Query{}); len(letters) != 0 {
@@ -210,7 +210,7 @@ func TestOutbox(t *testing.T) {
 		for _, commit := range []bool{false, true} {
 			tx, err := db.BeginTx(t.Context(), nil)
 			must(t, err)
-			ids, err := s.PutTx(t.Context(), tx, producer.Message{Key: "k", ID: fmt.Sprint("commit ", commit)}, producer.Message{Key: "k"})
+			ids, err := s.PutTx(t.Context(), tx, producer.Message{RoutingKey: "k", ID: fmt.Sprint("commit ", commit)}, producer.Message{RoutingKey: "k"})
 			must(t, err)
 			if len(ids) != 2 || ids[1] == "" {
 				t.Errorf("ids %q, want two", ids)
@@ -228,7 +228,7 @@ func TestOutbox(t *testing.T) {
 		tx, err := db.BeginTx(t.Context(), nil)
 		must(t, err)
 		defer tx.Rollback()
-		_, err = s.PutTx(t.Context(), tx, producer.Message{}, producer.Message{Key: "k"}, producer.Message{Key: strings.Repeat("k", 300)})
+		_, err = s.PutTx(t.Context(), tx, producer.Message{}, producer.Message{RoutingKey: "k"}, producer.Message{RoutingKey: strings.Repeat("k", 300)})
 		for _, want := range []string{"messages[0]", "messages[2]"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("PutTx: %v, want the fault of %s", err, want)
@@ -244,9 +244,9 @@ func TestScheduled(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-		id, err := s.PutAt(t.Context(), due, producer.Message{Key: "k", ID: "reminder"})
+		id, err := s.PutAt(t.Context(), due, producer.Message{RoutingKey: "k", ID: "reminder"})
 		must(t, err)
-		_, err = s.PutAt(t.Context(), time.Now().Add(-time.Hour), producer.Message{Key: "k", ID: "past"})
+		_, err = s.PutAt(t.Context(), time.Now().Add(-time.Hour), producer.Message{RoutingKey: "k", ID: "past"})
 		must(t, err)
 		if l := find(t, s, store.Query{Scheduled: true}); len(l) != 1 || l[0].Message.ID != id || !l[0].Due.Equal(due) {
 			t.Errorf("%+v, want the reminder", l)
@@ -257,7 +257,7 @@ func TestScheduled(t *testing.T) {
 		if n, err := s.Cancel(t.Context(), id); n != 0 || err != nil {
 			t.Errorf("Cancel again: %d, %v", n, err)
 		}
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "letter"}, producer.ErrReturned))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "letter"}, producer.ErrReturned))
 		if n, _ := s.Cancel(t.Context(), "letter"); n != 0 {
 			t.Error("Cancel took a letter that was not scheduled")
 		}
@@ -267,8 +267,8 @@ func TestScheduled(t *testing.T) {
 func TestCollect(t *testing.T) {
 	failed := time.Unix(1_700_000_100, 0)
 	d := &consumer.Delivery{
-		Queue: "orders.dlq", Exchange: "shop", Key: "order.paid", ID: "o-1", Body: []byte("b"), Type: "order", Priority: 3,
-		Headers: amqp.Table{"x-rehop-reason": "exhausted", "tenant": "acme"},
+		Queue: "orders.dlq", Exchange: "shop", RoutingKey: "order.paid", ID: "o-1", Body: []byte("b"), Type: "order", Priority: 3,
+		Headers: amqp.Table{"x-rehop-cause": "exhausted", "tenant": "acme"},
 		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, FirstFailed: time.Unix(1_700_000_000, 0), Archived: xdeath.Archived{Expiration: "60000"},
 			Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: failed}},
 	}
@@ -292,7 +292,7 @@ func TestCollect(t *testing.T) {
 	closed, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
 	must(t, err)
 	must(t, db.Close())
-	if err := closed.Collect(t.Context(), d); consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Requeue(err)) {
+	if err := closed.Collect(t.Context(), d); consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Unavailable(err)) {
 		t.Errorf("with the database away: %v, want a requeue", err)
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 func dead(i int) *consumer.Delivery {
-	return &consumer.Delivery{Exchange: "shop", Key: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: []byte("b"),
+	return &consumer.Delivery{Exchange: "shop", RoutingKey: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: []byte("b"),
 		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: fmt.Sprint("order ", i), At: time.Now()}}}
 }
 
@@ -36,29 +36,29 @@ func TestReplay(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		collect(t, s, 500)
-		must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", Key: "k", ID: "lost"}, producer.ErrReturned))
-		must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", Key: "k", ID: "machine's"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "k", ID: "lost"}, producer.ErrReturned))
+		must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "k", ID: "machine's"}, errAway))
 		broker := &peer{answer: func(_ context.Context, m producer.Message) error {
 			if m.ID == "d-100" {
 				return producer.ErrNacked
 			}
 			return nil
 		}}
-		report, err := s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{DryRun: true})
+		report, err := s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{DryRun: true})
 		if report.Matched != 501 || err != nil || len(broker.ids()) != 0 {
 			t.Errorf("dry run: %+v, %v", report, err)
 		}
 		calls := 0
-		report, err = s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Progress: func(store.ReplayReport) { calls++ }})
+		report, err = s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Progress: func(store.ReplayReport) { calls++ }})
 		if err != nil || report.Matched != 501 || report.Sent != 500 || report.Failed != 1 || !errors.Is(report.Last, producer.ErrNacked) || calls < 3 {
 			t.Errorf("%+v, %v, %d calls of Progress", report, err, calls)
 		}
 		for _, m := range broker.sent {
-			want := topology.Address{Key: "orders"}
+			want := topology.Address{RoutingKey: "orders"}
 			if m.ID == "lost" {
-				want = topology.Address{Exchange: "shop", Key: "k"}
+				want = topology.Address{Exchange: "shop", RoutingKey: "k"}
 			}
-			if got := (topology.Address{Exchange: m.Exchange, Key: m.Key}); got != want || m.Replays != 1 {
+			if got := (topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}); got != want || m.Replays != 1 {
 				t.Errorf("%s went to %v, replay %d; want %v", m.ID, got, m.Replays, want)
 			}
 		}
@@ -77,7 +77,7 @@ func TestReplaySome(t *testing.T) {
 		errEdit := errors.New("not this one")
 		began := time.Now()
 		report, err := s.Replay(t.Context(), broker, store.Query{Queue: "orders"}, store.ReplayOptions{
-			Limit: 20, Rate: 20, To: &topology.Address{Exchange: "x", Key: "y"},
+			Limit: 20, Rate: 20, To: &topology.Address{Exchange: "x", RoutingKey: "y"},
 			Edit: func(m *producer.Message) error {
 				if m.ID == "d-003" {
 					return errEdit
@@ -89,10 +89,10 @@ func TestReplaySome(t *testing.T) {
 		if err != nil || report.Sent != 19 || report.Failed != 1 || !errors.Is(report.Last, errEdit) && report.Last == nil || time.Since(began) < 600*time.Millisecond {
 			t.Errorf("%+v, %v", report, err)
 		}
-		if m := broker.sent[0]; m.Exchange != "x" || m.Key != "y" || m.Type != "edited" {
+		if m := broker.sent[0]; m.Exchange != "x" || m.RoutingKey != "y" || m.Type != "edited" {
 			t.Errorf("sent %+v", m)
 		}
-		if left := find(t, s, store.Query{}); len(left) != 11 || left[0].Message.ID != "d-003" || left[0].Message.Key != "order.paid" {
+		if left := find(t, s, store.Query{}); len(left) != 11 || left[0].Message.ID != "d-003" || left[0].Message.RoutingKey != "order.paid" {
 			t.Errorf("left %d", len(left))
 		}
 	})
@@ -107,7 +107,7 @@ func TestReplayTriesEachLetterOnce(t *testing.T) {
 		broker := &peer{}
 		broker.answer = func(ctx context.Context, m producer.Message) error {
 			d := dead(0)
-			d.ID, d.Exchange, d.Key = m.ID, m.Exchange, m.Key+"'" // another row, as by another way
+			d.ID, d.Exchange, d.RoutingKey = m.ID, m.Exchange, m.RoutingKey+"'" // another row, as by another way
 			return s.Collect(ctx, d)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -152,18 +152,18 @@ func TestCanary(t *testing.T) {
 			}
 			return nil
 		}}
-		report, err := s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Canary: 2 * time.Second})
+		report, err := s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Canary: 2 * time.Second})
 		if !errors.Is(err, store.ErrCanary) || report.Sent != 1 {
 			t.Errorf("the canary dies: %+v, %v", report, err)
 		}
 		returns = false
-		report, err = s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Canary: 200 * time.Millisecond})
+		report, err = s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Canary: 200 * time.Millisecond})
 		if err != nil || report.Sent != 10 {
 			t.Errorf("the canary lives: %+v, %v", report, err)
 		}
 		collect(t, s, 2)
 		broker.answer = func(context.Context, producer.Message) error { return connection.ErrSessionLost }
-		report, err = s.Replay(t.Context(), broker, store.Query{}, store.ReplayOptions{Canary: time.Minute})
+		report, err = s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Canary: time.Minute})
 		if !errors.Is(err, connection.ErrSessionLost) || report.Failed != 1 {
 			t.Errorf("the canary cannot leave: %+v, %v", report, err)
 		}

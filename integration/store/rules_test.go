@@ -17,7 +17,7 @@ import (
 func TestEditEndsALease(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "m"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "m"}, errAway))
 		_, err := p.open(t).Exec("UPDATE rehop_letters SET lease = 'asleep/1', next_try = 1")
 		must(t, err)
 		must(t, s.Edit(t.Context(), find(t, s, store.Query{})[0].Number, func(m *producer.Message) error { m.Body = []byte("edited"); return nil }))
@@ -31,7 +31,7 @@ func TestEditEndsALease(t *testing.T) {
 func TestEditRunsItsFunctionForTheCaller(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "m"}, errAway))
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "m"}, errAway))
 		number := find(t, s, store.Query{})[0].Number
 		calls := 0
 		must(t, s.Edit(t.Context(), number, func(m *producer.Message) error {
@@ -48,7 +48,7 @@ func TestEditRunsItsFunctionForTheCaller(t *testing.T) {
 			if recover() == nil {
 				t.Error("a panic of change did not reach the caller")
 			}
-			must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "next"}, errAway))
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "next"}, errAway))
 		}()
 		_ = s.Edit(t.Context(), number, func(*producer.Message) error { panic("change") })
 	})
@@ -87,11 +87,11 @@ func TestWhatReplayLeavesKeepsItsDate(t *testing.T) {
 			onEach(t, func(t *testing.T, p place) {
 				s := p.store(t, store.Config{})
 				for i := range 3 {
-					_, err := s.PutAt(t.Context(), due, producer.Message{Key: "k", ID: fmt.Sprint("tomorrow ", i)})
+					_, err := s.PutAt(t.Context(), due, producer.Message{RoutingKey: "k", ID: fmt.Sprint("tomorrow ", i)})
 					must(t, err)
 				}
 				replay(t, p, s)
-				_, err := s.PutAt(t.Context(), time.Unix(-1, 0), producer.Message{Key: "k", ID: "long due"})
+				_, err := s.PutAt(t.Context(), time.Unix(-1, 0), producer.Message{RoutingKey: "k", ID: "long due"})
 				must(t, err)
 				broker := &peer{}
 				forward(t, s, broker, store.ForwardConfig{})
@@ -114,12 +114,12 @@ func TestWhatReplayLeavesKeepsItsDate(t *testing.T) {
 func TestALeaseThatEndsIsNoDate(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
-		_, err := s.PutAt(t.Context(), time.Now().Add(24*time.Hour), producer.Message{Key: "k", ID: "tomorrow"})
+		_, err := s.PutAt(t.Context(), time.Now().Add(24*time.Hour), producer.Message{RoutingKey: "k", ID: "tomorrow"})
 		must(t, err)
 		broker := &peer{}
 		forward(t, s, broker, store.ForwardConfig{})
 		for _, id := range []string{"before", "after"} {
-			must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: id}, errAway))
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: id}, errAway))
 			empties(t, s, store.Query{MessageIDs: []string{id}}, 10*time.Second)
 			_, err := p.open(t).Exec("UPDATE rehop_letters SET lease = 'dead/1', next_try = 1")
 			must(t, err)
@@ -137,7 +137,7 @@ func TestAStopLeavesNoLease(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		eachOf(t, 400, func(i int) error {
-			return s.Put(t.Context(), producer.Message{Key: "k", ID: fmt.Sprint(i)}, errAway)
+			return s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: fmt.Sprint(i)}, errAway)
 		})
 		for round := range 10 {
 			published := make(chan struct{}, 5000)
@@ -168,30 +168,4 @@ func TestTheCanaryIsNoOtherLetter(t *testing.T) {
 			t.Errorf("%+v, %v", report, err)
 		}
 	})
-}
-
-// However many letters wait for a target that does not take them, others are forwarded.
-func TestATargetThatFailsHoldsUpNoOther(t *testing.T) {
-	// With KeepOrder more than leaseHeads looks through; without, many batches.
-	for keepOrder, n := range map[bool]int{false: 8000, true: 41000} {
-		t.Run(fmt.Sprint("KeepOrder ", keepOrder), func(t *testing.T) {
-			t.Parallel()
-			p := newPlace(t, store.SQLite)
-			s := p.store(t, store.Config{})
-			must(t, s.Put(t.Context(), producer.Message{Key: "missing", ID: "0"}, errAway))
-			_, err := p.open(t).Exec(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-				INSERT INTO rehop_letters SELECT seq + i, id || i, i, state, due, next_try, exchange, routing_key, queue, properties, headers, body, size, cause, error, error_type,
-				fingerprint, attempts, tries, try_error, unconfirmed, first_failed, failed, stored, lease FROM rehop_letters, n`, n)
-			must(t, err)
-			must(t, s.Put(t.Context(), producer.Message{Key: "k", ID: "healthy"}, errAway))
-			broker := &peer{answer: func(_ context.Context, m producer.Message) error {
-				if m.Key == "missing" {
-					return producer.ErrReturned
-				}
-				return nil
-			}}
-			forward(t, s, broker, store.ForwardConfig{KeepOrder: keepOrder})
-			empties(t, s, store.Query{MessageIDs: []string{"healthy"}}, time.Minute)
-		})
-	}
 }

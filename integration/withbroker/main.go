@@ -1,9 +1,9 @@
 // Withbroker runs a command beside a RabbitMQ of its own:
 //
-//	withbroker [-version 3.10|4.0|4.3] [-nodes n] [-outage 10s,20s] -- command [argument ...]
+//	withbroker [-version 3.10|4.0|4.3] [-nodes n] [-outage 10s,20s] [-kill 20s,3s] -- command [argument ...]
 //
 // With -outage the broker is stopped once, so long after the command has
-// started, and started again so much later.
+// started, and started again so much later. With -kill it is killed instead, by SIGKILL.
 //
 // The command finds the broker in AMQP_URL and RABBITMQ_MANAGEMENT_URL, and the
 // addresses of all its nodes, the first one first, in AMQP_URLS, with commas
@@ -27,11 +27,12 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 )
 
-const usage = `usage: withbroker [-version %s] [-nodes n] [-outage after,length] -- command [argument ...]
+const usage = `usage: withbroker [-version %s] [-nodes n] [-outage after,length] [-kill after,length] -- command [argument ...]
 
   -version   of RabbitMQ; the newest there is if it is not given
   -nodes     how many nodes the broker has; 1 if it is not given
   -outage    stop the broker so long after the start of the command, for so long
+  -kill      the same with SIGKILL
 
 The same demo on another version:
 
@@ -49,6 +50,7 @@ func run(args []string) int {
 	nodes := flags.Int("nodes", 1, "")
 	var planned outage
 	flags.Func("outage", "", planned.parse)
+	flags.Func("kill", "", func(text string) error { planned.kill = true; return planned.parse(text) })
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return 0
@@ -116,7 +118,7 @@ func runBeside(b *broker.Broker, signals <-chan os.Signal, args []string) int {
 	cmd.Env = append(os.Environ(),
 		"AMQP_URL="+b.AMQPURL(),
 		"AMQP_URLS="+strings.Join(b.AMQPURLs(), ","),
-		"RABBITMQ_MANAGEMENT_URL="+b.ManagementURL())
+		"RABBITMQ_MANAGEMENT_URL="+b.ManagementURL(), "AMQP_MANAGEMENT_URL="+b.ManagementURL())
 	pass := passOn(cmd)
 	if err := cmd.Start(); err != nil {
 		complain(err)

@@ -12,8 +12,11 @@ import (
 	"github.com/rehop/rehop/integration/broker"
 )
 
-// outage is when the broker is stopped, and for how long.
-type outage struct{ after, length time.Duration }
+// outage is when the broker is stopped, or killed, and for how long.
+type outage struct {
+	after, length time.Duration
+	kill          bool
+}
 
 // parse reads "10s,20s".
 func (o *outage) parse(text string) error {
@@ -49,8 +52,12 @@ func (o outage) run(ctx context.Context, b *broker.Broker) error {
 	if err := wait(ctx, o.after); err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "withbroker: the broker is being stopped")
-	if err := b.Stop(ctx); err != nil {
+	down, how := b.Stop, "stopped"
+	if o.kill {
+		down, how = b.Kill, "killed"
+	}
+	fmt.Fprintln(os.Stderr, "withbroker: the broker is being "+how)
+	if err := down(ctx); err != nil {
 		return err
 	}
 	if err := wait(ctx, o.length); err != nil {

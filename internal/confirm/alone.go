@@ -16,7 +16,7 @@ const maxAside = 16
 // for a message in flight on a channel that the broker has closed because of one
 // of its messages: the broker does not say which.
 func (p *Publisher) alone(ctx context.Context, m *Message) error {
-	err := p.publishAlone(ctx, m)
+	err := p.publishAlone(ctx, m, false)
 	var refused *RefusedError
 	if errors.As(err, &refused) { // it was this one, both times
 		if refused.missing() {
@@ -28,23 +28,31 @@ func (p *Publisher) alone(ctx context.Context, m *Message) error {
 	return err
 }
 
-func (p *Publisher) publishAlone(ctx context.Context, m *Message) error {
-	if !m.deadline.IsZero() {
+// publishAlone publishes m on a channel of its own. Unless it is the first time, a
+// message that is not written may be in its queue already.
+func (p *Publisher) publishAlone(ctx context.Context, m *Message, first bool) error {
+	if limit, cause := m.answerLimit(); !limit.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, m.deadline, ErrLate)
+		ctx, cancel = context.WithDeadlineCause(ctx, limit, cause)
 		defer cancel()
+	}
+	unwritten := func(why, cause error) error {
+		if first {
+			return &UnsentError{Why: why, Cause: cause}
+		}
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
 	}
 	select {
 	case p.aside <- struct{}{}:
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+		return unwritten(errNoTime, context.Cause(ctx))
 	case <-p.life.Done():
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(p.life))
+		return unwritten(context.Cause(p.life), context.Cause(p.life))
 	}
 	c, err := p.open(ctx, Limits{Messages: 1, Bytes: 1})
 	if err != nil {
 		<-p.aside
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
+		return unwritten(err, err)
 	}
 	answered := false
 	defer func() {
@@ -53,7 +61,13 @@ func (p *Publisher) publishAlone(ctx context.Context, m *Message) error {
 			<-p.aside
 		})
 	}()
-	confirm, err := c.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.Key, true, false, m.Publishing)
+	if first {
+		if err := c.fit(m); err != nil {
+			answered = true
+			return err
+		}
+	}
+	confirm, err := c.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Publishing)
 	if err != nil { // the first try was cut off
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, err)
 	}
@@ -65,14 +79,14 @@ func (p *Publisher) publishAlone(ctx context.Context, m *Message) error {
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(p.life))
 	}
 	answered = true
-	solo := &Message{Exchange: m.Exchange, Key: m.Key, Publishing: m.Publishing, confirm: confirm}
+	solo := &Message{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Publishing: m.Publishing, confirm: confirm}
 	c.mu.Lock()
 	c.add(solo)
 	c.mu.Unlock()
 	err = c.answer(solo)
 	var reason *amqp.Error
 	if channelException(err) && errors.As(err, &reason) {
-		return &RefusedError{Exchange: m.Exchange, Key: m.Key, Cause: reason}
+		return &RefusedError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Cause: reason}
 	}
 	return err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/transport"
+	"github.com/rehop/rehop/internal/yield"
 )
 
 // channel is one session in confirm mode and the messages in flight on it.
@@ -36,13 +37,17 @@ type channel struct {
 	bytes       int
 	limits      Limits
 	queue       []*entrant
+	full        time.Time           // since when nobody in the queue was given room
 	exchanges   map[string]struct{} // that exist
 	moved       chan struct{}       // closed when messages go elsewhere
 	retired     bool                // messages go elsewhere
-	lane        bool                // except those of the targets that have this channel for themselves
+	apart       bool                // except those of the targets that have this channel for themselves
 	closing     bool                // nothing is in flight, and nothing may be added
+	owes        bool                // answers, when the Publisher gave up
 	left        int                 // messages in flight whose callers have left
 	refusals    map[target]struct{} // targets that were nacked, and not confirmed since
+	answers     map[target]struct{} // targets that have answered
+	answerer    target              // the last of them
 	progress    progress
 	refused     atomic.Bool // there are refusals
 }
@@ -64,7 +69,7 @@ func newChannel(p *Publisher, session *connection.Session, limits Limits) *chann
 	return &channel{
 		publisher: p,
 		session:   session,
-		socket:    transport.Of(session),
+		socket:    transport.Inside.Session(session),
 		opened:    time.Now(),
 		returns:   session.Channel().NotifyReturn(make(chan amqp.Return, limits.Messages)),
 		collector: collector{kicked: make(chan struct{}, 1)},
@@ -112,7 +117,7 @@ func (c *channel) tryEnter(m *Message) bool {
 }
 
 // inUse reports whether messages may enter; c.mu must be held.
-func (c *channel) inUse() bool { return !c.closing && (c.lane || !c.retired) }
+func (c *channel) inUse() bool { return !c.closing && (c.apart || !c.retired) }
 
 // fits needs c.mu held.
 func (c *channel) fits(m *Message) bool {
@@ -120,7 +125,7 @@ func (c *channel) fits(m *Message) bool {
 }
 
 // enter waits for room for m.
-func (c *channel) enter(ctx context.Context, m *Message) error {
+func (c *channel) enter(ctx context.Context, m *Message, since time.Time) error {
 	c.mu.Lock()
 	if !c.inUse() {
 		c.mu.Unlock()
@@ -136,9 +141,14 @@ func (c *channel) enter(ctx context.Context, m *Message) error {
 		return nil
 	}
 	e := &entrant{m: m, entered: make(chan struct{})}
+	if len(c.queue) == 0 {
+		c.full = time.Now()
+	}
 	c.queue = append(c.queue, e)
-	moved, limits := c.moved, c.limits
+	moved, limits, full := c.moved, c.limits, c.full
 	c.mu.Unlock()
+	ctx, cancel := m.Patient(ctx, earlier(since, full))
+	defer cancel()
 	var err error
 	select {
 	case <-e.entered:
@@ -148,7 +158,7 @@ func (c *channel) enter(ctx context.Context, m *Message) error {
 	case <-c.session.Done():
 		err = errMoved
 	case <-ctx.Done():
-		err = fmt.Errorf("the window is full: %d messages or %d bytes are unconfirmed; publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up", limits.Messages, limits.Bytes)
+		err = unsent(ctx, limits.Full())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,13 +178,13 @@ func (c *channel) enter(ctx context.Context, m *Message) error {
 func (c *channel) grant() {
 	for len(c.queue) > 0 && c.inUse() && c.fits(c.queue[0].m) {
 		e := c.queue[0]
-		c.queue[0] = nil
+		c.queue[0], c.full = nil, time.Now()
 		c.queue = c.queue[1:]
 		c.add(e.m)
 		e.m.unsent = true
 		close(e.entered)
 	}
-	if c.retired && !c.lane && c.count == 0 && !c.closing && c.session.Err() == nil {
+	if c.retired && !c.apart && c.count == 0 && !c.closing && c.session.Err() == nil {
 		c.closing = true
 		c.publisher.running.Go(func() {
 			_ = c.session.Close()
@@ -266,7 +276,7 @@ func (c *channel) fit(m *Message) error {
 func (c *channel) write(m *Message) error {
 	var err error
 	m.channel = c
-	m.confirm, err = c.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.Key, true, false, m.Publishing)
+	m.confirm, err = c.session.Channel().PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Publishing)
 	switch {
 	case err == nil:
 		m.tag.Store(m.confirm.DeliveryTag)
@@ -287,6 +297,7 @@ func (c *channel) answer(m *Message) error {
 	// The channel is marked closed before its confirms are released, so a
 	// confirm that is released by an open channel is the broker's own.
 	lost := c.session.Channel().IsClosed()
+	yield.Here()
 	c.mu.Lock()
 	c.drainReturns()
 	c.settle(m, lost)
@@ -302,17 +313,34 @@ func (c *channel) settle(m *Message, lost bool) {
 		c.progress.answered = true
 		before := c.first.tag.Load()
 		c.progress.passed = before != 0 && before < m.tag.Load()
+		c.noteAnswer(m)
 		c.noteRefusal(m)
 	}
 	c.remove(m)
 }
 
-// maxRefusals bounds the targets that a channel remembers.
-const maxRefusals = 64
+// Bounds of the targets that a channel remembers.
+const (
+	maxRefusals = 64
+	maxAnswers  = 1024
+)
+
+// noteAnswer needs c.mu held.
+func (c *channel) noteAnswer(m *Message) {
+	t := target{m.Exchange, m.RoutingKey}
+	if t == c.answerer && c.answers != nil || len(c.answers) >= maxAnswers {
+		return
+	}
+	if c.answers == nil {
+		c.answers = map[target]struct{}{}
+	}
+	c.answers[t] = struct{}{}
+	c.answerer = t
+}
 
 // noteRefusal needs c.mu held.
 func (c *channel) noteRefusal(m *Message) {
-	t := target{m.Exchange, m.Key}
+	t := target{m.Exchange, m.RoutingKey}
 	switch {
 	case !m.confirm.Acked():
 		if len(c.refusals) < maxRefusals {
@@ -339,14 +367,14 @@ func (c *channel) keepsRefusing(m *Message) bool {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, refused := c.refusals[target{m.Exchange, m.Key}]
+	_, refused := c.refusals[target{m.Exchange, m.RoutingKey}]
 	return refused && !c.retired
 }
 
 func (c *channel) outcome(m *Message, lost bool) error {
 	switch {
 	case m.confirm.Acked() && m.returned != nil:
-		return &ReturnedError{Exchange: m.Exchange, Key: m.Key, Code: m.returned.ReplyCode, Text: m.returned.ReplyText}
+		return &ReturnedError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Code: m.returned.ReplyCode, Text: m.returned.ReplyText}
 	case m.confirm.Acked():
 		return nil
 	case !lost:
@@ -367,7 +395,7 @@ func (c *channel) abandon(m *Message) {
 // leaveStandIn puts a message that nobody waits for in the place of m, which
 // belongs to its caller again; c.mu must be held.
 func (c *channel) leaveStandIn(m *Message) {
-	standIn := &Message{Exchange: m.Exchange, Key: m.Key, Size: m.size(), confirm: m.confirm, seq: m.seq, prev: m.prev, next: m.next, left: true}
+	standIn := &Message{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Size: m.size(), confirm: m.confirm, seq: m.seq, prev: m.prev, next: m.next, left: true}
 	standIn.tag.Store(m.tag.Load())
 	standIn.Publishing.MessageId = m.Publishing.MessageId
 	if standIn.prev != nil {
@@ -380,7 +408,7 @@ func (c *channel) leaveStandIn(m *Message) {
 	} else {
 		c.last = standIn
 	}
-	m.prev, m.next = nil, nil
+	m.prev, m.next, m.standIn = nil, nil, standIn
 	c.left++
 }
 
@@ -402,31 +430,12 @@ func (c *channel) sweepLeft() {
 	c.grant()
 }
 
-// drainReturns hands each return to its message; c.mu must be held. A return
-// carries no delivery tag. Messages in flight with the same id, exchange and
-// key are all taken as returned: one of them may then be published twice,
-// while the other way round one would be lost.
-func (c *channel) drainReturns() {
-	for {
-		select {
-		case r, ok := <-c.returns:
-			if !ok {
-				return
-			}
-			for m := c.first; m != nil; m = m.next {
-				if m.Publishing.MessageId == r.MessageId && m.Key == r.RoutingKey && m.Exchange == r.Exchange {
-					m.returned = &r
-				}
-			}
-		default:
-			return
-		}
-	}
-}
-
 // ready waits, with the room of m taken, until the broker reads.
-func (c *channel) ready(ctx context.Context, m *Message) error {
-	err := c.socket.Ready(ctx)
+func (c *channel) ready(ctx context.Context, m *Message, since time.Time) error {
+	err := c.socket.Ready(ended)
+	if err != nil {
+		err = c.awaitReady(ctx, m, since)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m.unsent = false
@@ -435,4 +444,18 @@ func (c *channel) ready(ctx context.Context, m *Message) error {
 		c.grant()
 	}
 	return err
+}
+
+func (c *channel) awaitReady(ctx context.Context, m *Message, since time.Time) error {
+	ctx, cancel := m.Patient(ctx, earlier(since, c.socket.UnreadySince()))
+	defer cancel()
+	if err := c.socket.Ready(ctx); err != nil {
+		return unsent(ctx, err)
+	}
+	return nil
+}
+
+// Full is the error of a message for which there was no room.
+func (l Limits) Full() error {
+	return fmt.Errorf("the window is full: %d messages or %d bytes are unconfirmed; publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up", l.Messages, l.Bytes)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func inFlight(id, key string) *Message {
-	return &Message{Exchange: "shop", Key: key, Publishing: amqp.Publishing{MessageId: id}}
+	return &Message{Exchange: "shop", RoutingKey: key, Publishing: amqp.Publishing{MessageId: id}}
 }
 
 func TestAReturnIsMatchedByIDExchangeAndKey(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTheHeadIsTheMessageThatWasWrittenFirst(t *testing.T) {
 // The channel ends at the moment at which it is asked whether it is closed, and
 // releases the confirm of a message that was cut.
 func TestTheEndOfAChannelIsNoRefusal(t *testing.T) {
-	inBubble(t, Limits{Messages: 10}, func(s *scene) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
 		s.declare(nil, "silent")
 		s.broker.Refuse("silent", true)
 		session, err := s.conn.Session(s.Context(), connection.Publish)
@@ -97,7 +97,7 @@ func TestTheEndOfAChannelIsNoRefusal(t *testing.T) {
 		}
 		m := to("silent", "1")
 		m.cut = errHeldUp
-		if m.confirm, err = ch.PublishWithDeferredConfirm("", m.Key, true, false, m.Publishing); err != nil {
+		if m.confirm, err = ch.PublishWithDeferredConfirm("", m.RoutingKey, true, false, m.Publishing); err != nil {
 			s.Fatal(err)
 		}
 		lost := readAnswers([]*Message{m}, func() bool {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/rehop/rehop/internal/yield"
 )
 
 // collector awaits the answers to the messages of a channel that have a Report.
@@ -12,6 +14,7 @@ type collector struct {
 	mu      sync.Mutex
 	queue   []*Message // written since it last looked
 	running bool
+	due     time.Time // when the time of one of the messages is over, or earlier; zero: never
 
 	kicked chan struct{} // one element: a message was cut
 }
@@ -22,6 +25,8 @@ func (c *channel) collect(m *Message) {
 	c.collector.mu.Lock()
 	defer c.collector.mu.Unlock()
 	c.collector.queue = append(c.collector.queue, m)
+	limit, _ := m.answerLimit()
+	c.collector.due = earlier(c.collector.due, limit)
 	if !c.collector.running {
 		c.collector.running = true
 		c.publisher.running.Go(c.collectAll)
@@ -63,20 +68,48 @@ func (c *channel) collectAll() {
 		pending, done = c.pick(pending, done[:0], everything || cut, cut)
 		everything, cut = false, false
 		if len(done) > 0 {
+			yield.Here()
 			c.report(done)
 			clear(done)
 			tick = firstTick
 			continue
 		}
-		timer.Reset(tick)
+		timer.Reset(min(tick, c.collector.untilDue(tick)))
 		select {
 		case <-pending[0].confirm.Done():
 		case <-timer.C:
 			everything, tick = true, min(2*tick, lastTick)
+			c.cutDue(time.Now())
 		case <-c.collector.kicked:
 			cut = true
 		}
 	}
+}
+
+// untilDue returns how long nobody's time is over, at most most.
+func (c *collector) untilDue(most time.Duration) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.due.IsZero() {
+		return most
+	}
+	return min(most, max(time.Until(c.due), 0))
+}
+
+// cutDue ends the waiting of messages whose time is over.
+func (c *channel) cutDue(now time.Time) {
+	if c.collector.untilDue(time.Hour) > 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.collector.mu.Lock()
+	c.collector.due = time.Time{} // messages that come meanwhile set it
+	c.collector.mu.Unlock()
+	next := c.cutLate(now)
+	c.collector.mu.Lock()
+	defer c.collector.mu.Unlock()
+	c.collector.due = earlier(c.collector.due, next)
 }
 
 // take appends what was written meanwhile.

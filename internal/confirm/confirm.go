@@ -8,20 +8,24 @@
 // Any other error: it was not sent.
 //
 // A Publisher has one channel for all messages, and a further one for each target
-// (exchange and key) that does not answer, see lanes.go.
+// (exchange and key) that does not answer, see silent.go.
 package confirm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/exchange"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // Limits bound what is unconfirmed at a time. A message that is larger than
@@ -47,11 +51,10 @@ type Publisher struct {
 
 	main         atomic.Pointer[channel]
 	aside        chan struct{} // one element for each message that is sent on a channel of its own
-	waiting      atomic.Int64  // since when messages have to wait, in Unix nanoseconds; 0: they do not
 	suspect      atomic.Int64  // since when the main channel does not answer, in Unix nanoseconds; 0: it does
 	watching     atomic.Bool
 	silentInARow atomic.Int32 // silent channels that were replaced since the last answer
-	lanes        lanes
+	silent       silentTargets
 	waiters      sync.Pool
 
 	mu       sync.Mutex
@@ -86,6 +89,10 @@ func New(conn *connection.Conn, limits Limits) *Publisher {
 // perhaps before Send returns; for any other the caller calls [Message.Wait].
 // ctx bounds the sending, and the waiting of reported messages for the answer.
 func (p *Publisher) Send(ctx context.Context, messages ...*Message) {
+	if IsAlone(ctx) {
+		p.sendApart(ctx, messages)
+		return
+	}
 	var corked *channel
 	for _, m := range messages {
 		m.begin(ctx, &p.waiters)
@@ -120,30 +127,43 @@ func (p *Publisher) Send(ctx context.Context, messages ...*Message) {
 	corked.uncork()
 }
 
+// GiveUp ends every message without its answer, as unconfirmed or as not sent, with
+// the cause, and each that is sent from now on. A second call does nothing.
+func (p *Publisher) GiveUp(cause error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return
+	}
+	p.closed = true
+	p.end(cause)
+	for c := range p.channels {
+		c.mu.Lock()
+		c.owes = c.count > 0
+		c.cutAll(cause)
+		c.mu.Unlock()
+		c.kick()
+	}
+}
+
+// Done is closed when the Publisher has given up.
+func (p *Publisher) Done() <-chan struct{} { return p.life.Done() }
+
 // Close gives up the channels: messages without an answer end as unconfirmed. It
 // returns when every goroutine of the Publisher has ended. No Send may be in
 // progress.
 func (p *Publisher) Close() error {
+	p.GiveUp(ErrClosed)
 	p.mu.Lock()
-	again := p.closed
-	p.closed = true
-	channels := make([]*channel, 0, len(p.channels))
-	for c := range p.channels {
-		channels = append(channels, c)
-	}
+	channels := slices.Collect(maps.Keys(p.channels))
+	clear(p.channels)
 	p.mu.Unlock()
-	p.end(connection.ErrClosed)
-	var errs []error
-	if !again {
-		for _, c := range channels {
-			c.mu.Lock()
-			answered := c.count == 0
-			c.cutAll(connection.ErrClosed)
-			c.mu.Unlock()
-			c.kick()
-			errs = append(errs, p.closeChannel(c, answered))
-		}
+	errs := make([]error, len(channels))
+	var closing sync.WaitGroup
+	for i, c := range channels {
+		closing.Go(func() { errs[i] = p.closeChannel(c, !c.owes) })
 	}
+	closing.Wait()
 	p.running.Wait()
 	return errors.Join(errs...)
 }
@@ -186,22 +206,19 @@ var ended = func() context.Context {
 // admit takes the room for m on the channel for its target, unless anything has
 // to be waited for.
 func (p *Publisher) admit(m *Message) *channel {
-	if m.ctx.Err() != nil || m.Patience > 0 && (p.suspect.Load() != 0 || p.lanes.any()) {
+	if m.ctx.Err() != nil || m.Patience > 0 && (p.suspect.Load() != 0 || p.silent.any()) {
 		return nil
 	}
 	c := p.channelFor(m)
 	if c == nil || c.socket.Ready(ended) != nil || c.fit(m) != nil || !c.tryEnter(m) {
 		return nil
 	}
-	p.sendable()
+	p.watched()
 	return c
 }
 
-// sendable notes that messages do not have to wait any more.
-func (p *Publisher) sendable() {
-	if p.waiting.Load() != 0 {
-		p.waiting.Store(0)
-	}
+// watched sees to it that somebody looks at the channels.
+func (p *Publisher) watched() {
 	if !p.watching.Load() {
 		p.startWatching()
 	}
@@ -209,7 +226,7 @@ func (p *Publisher) sendable() {
 
 // channelFor returns the open channel for the target of m, or nil.
 func (p *Publisher) channelFor(m *Message) *channel {
-	c := p.lanes.of(m.Exchange, m.Key)
+	c := p.silent.of(m.Exchange, m.RoutingKey)
 	if c == nil {
 		c = p.main.Load()
 	}
@@ -223,45 +240,83 @@ func (p *Publisher) channelFor(m *Message) *channel {
 }
 
 // enter waits for everything that admit does not wait for: a channel, the answer
-// whether the exchange exists, room, and a broker that reads.
+// whether the exchange exists, room, and a broker that reads. Each of these has a
+// clock of its own, which ends with it: so a trouble that is over costs the next
+// message nothing.
 func (p *Publisher) enter(ctx context.Context, m *Message) (*channel, error) {
-	ctx, cancel := p.bounded(ctx, m)
-	defer cancel()
+	ctx, stop := p.stoppable(ctx)
+	defer stop()
+	since := time.Now()
 	for {
-		c, err := p.live(ctx, m)
-		if err == nil {
-			err = p.known(ctx, c, m.Exchange)
-		}
-		if err == nil {
-			err = c.fit(m)
-		}
-		if err == nil && ctx.Err() != nil {
-			err = p.unsentReason(c, m)
-		}
-		if err == nil {
-			err = c.enter(ctx, m)
-		}
-		if err == nil {
-			err = c.ready(ctx, m)
-		}
+		c, err := p.tryToEnter(ctx, m, p.troubleOf(m, since))
 		switch {
 		case err == nil:
-			p.sendable()
+			p.watched()
 			return c, nil
-		case errors.Is(err, errMoved):
-			continue
-		case ctx.Err() != nil:
-			return nil, &UnsentError{Why: err, Cause: context.Cause(ctx)}
-		default:
+		case !errors.Is(err, errMoved):
 			return nil, err
 		}
 	}
 }
 
+// tryToEnter returns errMoved if m is to look for its channel again. since is when m
+// began to wait, or the trouble of its target.
+func (p *Publisher) tryToEnter(ctx context.Context, m *Message, since time.Time) (*channel, error) {
+	c, err := p.live(ctx, m, since)
+	if err == nil {
+		err = p.known(ctx, m, since, c)
+	}
+	if err == nil {
+		err = c.fit(m)
+	}
+	if err == nil {
+		err = p.inTime(ctx, m, since, c)
+	}
+	if err == nil {
+		err = c.enter(ctx, m, since)
+	}
+	if err == nil {
+		err = c.ready(ctx, m, since)
+	}
+	return c, err
+}
+
+// troubleOf returns since when the target of m has not answered, or the main channel,
+// if that is before since.
+func (p *Publisher) troubleOf(m *Message, since time.Time) time.Time {
+	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
+		return earlier(apart.since, since)
+	}
+	if suspect := p.suspect.Load(); suspect != 0 {
+		return earlier(time.Unix(0, suspect), since)
+	}
+	return since
+}
+
+// inTime returns an error if no time is left to write m.
+func (p *Publisher) inTime(ctx context.Context, m *Message, since time.Time, c *channel) error {
+	ctx, cancel := m.Patient(ctx, since)
+	defer cancel()
+	if ctx.Err() == nil {
+		return nil
+	}
+	return unsent(ctx, p.unsentReason(c, m))
+}
+
+// unsent is the error of a message whose waiting has ended with ctx.
+func unsent(ctx context.Context, why error) error {
+	return &UnsentError{Why: why, Cause: context.Cause(ctx)}
+}
+
 // unsentReason says why a message whose time has run out was not sent.
 func (p *Publisher) unsentReason(c *channel, m *Message) error {
-	if lane := p.lanes.lane(m.Exchange, m.Key); lane != nil {
-		return &SilentError{Exchange: m.Exchange, Key: m.Key, Since: lane.since}
+	return cmp.Or(p.troubleWith(c, m), errNoTime)
+}
+
+// troubleWith returns why m cannot be sent, or is not answered, or nil. c.mu may be held.
+func (p *Publisher) troubleWith(c *channel, m *Message) error {
+	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
+		return &SilentError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Since: apart.since}
 	}
 	if err := c.socket.Ready(ended); err != nil {
 		return p.unreadable()
@@ -269,75 +324,46 @@ func (p *Publisher) unsentReason(c *channel, m *Message) error {
 	if p.suspect.Load() != 0 {
 		return errSilent
 	}
-	return errNoTime
-}
-
-// bounded returns a ctx that also ends with the deadline of m, or when the trouble
-// has lasted for the Patience of m.
-func (p *Publisher) bounded(ctx context.Context, m *Message) (context.Context, context.CancelFunc) {
-	since := time.Now()
-	if !p.waiting.CompareAndSwap(0, since.UnixNano()) {
-		since = time.Unix(0, p.waiting.Load())
-	}
-	limit, cause := m.deadline, ErrLate
-	if m.Patience > 0 {
-		if lane := p.lanes.lane(m.Exchange, m.Key); lane != nil {
-			since = lane.since
-		} else if suspect := p.suspect.Load(); suspect != 0 {
-			since = time.Unix(0, suspect)
-		}
-		if end := since.Add(m.Patience); limit.IsZero() || end.Before(limit) {
-			limit, cause = end, &impatientError{max(m.Patience, time.Since(since))}
-		}
-	}
-	ctx, stop := stoppable(ctx)
-	if limit.IsZero() {
-		return ctx, stop
-	}
-	ctx, cancel := context.WithDeadlineCause(ctx, limit, cause)
-	return ctx, func() { cancel(); stop() }
+	return nil
 }
 
 // known waits until the exchange is known to exist. The broker answers a message
 // to a missing exchange by closing the channel, with everything in flight on it.
-func (p *Publisher) known(ctx context.Context, c *channel, name string) error {
-	for !c.knows(name) {
-		if p.exchanges.Has(name, c.session.Generation()) {
-			c.learn(name)
+func (p *Publisher) known(ctx context.Context, m *Message, since time.Time, c *channel) error {
+	for !c.knows(m.Exchange) {
+		if p.exchanges.Has(m.Exchange, c.socket.Generation()) {
+			c.learn(m.Exchange)
 			return nil
 		}
-		q := p.exchanges.Ask(name)
-		select {
-		case <-q.Done:
-		case <-c.session.Done():
-			return errMoved
-		case <-ctx.Done():
-			return fmt.Errorf("the broker has not said whether exchange %q exists", name)
+		if err := p.ask(ctx, m, since, c); err != nil {
+			return err
 		}
-		switch {
-		case q.Missing != nil:
-			return &RefusedError{Exchange: name, Cause: q.Missing}
-		case errors.Is(q.Err, connection.ErrClosed):
-			return q.Err
-		case q.Err != nil:
-			if err := pause(ctx); err != nil {
-				return fmt.Errorf("the broker has not said whether exchange %q exists: %w", name, q.Err)
-			}
-		}
+	}
+	return nil
+}
+
+// ask waits for the answer to one question about the exchange of m.
+func (p *Publisher) ask(ctx context.Context, m *Message, since time.Time, c *channel) error {
+	q := p.exchanges.Ask(m.Exchange)
+	ctx, cancel := m.Patient(ctx, earlier(since, q.Began))
+	defer cancel()
+	select {
+	case <-q.Done:
+	case <-c.session.Done():
+		return errMoved
+	case <-ctx.Done():
+		return unsent(ctx, fmt.Errorf("the broker has not said whether exchange %q exists", m.Exchange))
+	}
+	switch {
+	case q.Missing != nil:
+		return &RefusedError{Exchange: m.Exchange, Cause: q.Missing}
+	case errors.Is(q.Err, connection.ErrClosed):
+		return q.Err
+	case q.Err != nil && !pause.For(ctx, shortPause):
+		return unsent(ctx, fmt.Errorf("the broker has not said whether exchange %q exists: %w", m.Exchange, q.Err))
 	}
 	return nil
 }
 
 // shortPause is the pause before a failed step is tried again.
 const shortPause = 50 * time.Millisecond
-
-func pause(ctx context.Context) error {
-	timer := time.NewTimer(shortPause)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}

@@ -32,7 +32,7 @@ func (r *reports) Answered(messages []*Message) {
 func TestOutcomes(t *testing.T) {
 	for _, reported := range []bool{false, true} {
 		t.Run(fmt.Sprintf("reported %t", reported), func(t *testing.T) {
-			inBubble(t, Limits{Messages: 10}, func(s *scene) {
+			inBubble(t, Limits{Messages: 10}, func(s *fixture) {
 				s.declare(nil, "open")
 				s.declare(amqp.Table{"x-max-length": int64(1), "x-overflow": "reject-publish"}, "full")
 				if err := s.publish(s.Context(), to("full", "first")); err != nil {
@@ -82,18 +82,18 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-func (s *scene) frame() int {
+func (s *fixture) frame() int {
 	session, err := s.conn.Session(s.Context(), connection.Publish)
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer session.Close()
-	return transport.Of(session).FrameSize()
+	return transport.Inside.Session(session).FrameSize()
 }
 
 // All that is in flight when the broker closes the channel gets its own answer.
 func TestARefusedMessageHarmsNoOther(t *testing.T) {
-	inBubble(t, Limits{Messages: 100}, func(s *scene) {
+	inBubble(t, Limits{Messages: 100}, func(s *fixture) {
 		s.declare(nil, "open")
 		r := &reports{}
 		var messages []*Message
@@ -122,7 +122,7 @@ func TestARefusedMessageHarmsNoOther(t *testing.T) {
 
 // Messages that are confirmed together are reported together, in their order.
 func TestReportsComeInTheOrderOfSending(t *testing.T) {
-	inBubble(t, Limits{Messages: 10}, func(s *scene) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
 		s.declare(nil, "open")
 		const n = 100 // ten times the window
 		r := &reports{}
@@ -151,7 +151,7 @@ func TestReportsComeInTheOrderOfSending(t *testing.T) {
 
 // The room of a message that nobody waits for is taken until it is answered.
 func TestTheWindowIsAWindow(t *testing.T) {
-	inBubble(t, Limits{Messages: 2}, func(s *scene) {
+	inBubble(t, Limits{Messages: 2}, func(s *fixture) {
 		s.declare(amqp.Table{"x-queue-type": "quorum"}, "q")
 		if err := s.publish(s.Context(), to("q", "0")); err != nil {
 			s.Fatal(err)
@@ -181,7 +181,7 @@ func TestTheWindowIsAWindow(t *testing.T) {
 }
 
 func TestTheWindowIsBoundedInBytes(t *testing.T) {
-	inBubble(t, Limits{Messages: 100, Bytes: 1000}, func(s *scene) {
+	inBubble(t, Limits{Messages: 100, Bytes: 1000}, func(s *fixture) {
 		s.declare(amqp.Table{"x-queue-type": "quorum"}, "q")
 		s.broker.Refuse("q", true)
 		r := &reports{}
@@ -210,7 +210,7 @@ func TestTheWindowIsBoundedInBytes(t *testing.T) {
 
 // A message whose Timeout ends is unconfirmed; one that was not sent is not.
 func TestTimeout(t *testing.T) {
-	inBubble(t, Limits{Messages: 1}, func(s *scene) {
+	inBubble(t, Limits{Messages: 1}, func(s *fixture) {
 		s.declare(amqp.Table{"x-queue-type": "quorum"}, "q")
 		if err := s.publish(s.Context(), to("q", "0")); err != nil {
 			s.Fatal(err)

@@ -33,6 +33,19 @@ var ErrLate error = &outcome{"no answer in time", connection.Transient}
 // ErrImpatient is the cause of an end of a message's Patience.
 var ErrImpatient error = &outcome{"given up, too long after the trouble was noticed", connection.Transient}
 
+// ErrClosed is returned for messages that are given to a closed Publisher.
+var ErrClosed error = &outcome{"closed by its owner", connection.Bug}
+
+// errReserved is an ErrImpatient: the message's WriteUntil or AnswerUntil.
+var errReserved error = &reservedError{}
+
+type reservedError struct{}
+
+func (*reservedError) Error() string           { return "given up, the rest of the time is for the Fallback" }
+func (*reservedError) Class() connection.Class { return connection.Transient }
+func (*reservedError) Is(target error) bool    { return target == ErrImpatient }
+func (*reservedError) OwnLimit()               {}
+
 var (
 	errHeldUp error = &outcome{"held up on its channel by a message that the broker does not answer", connection.Transient}
 	errUnread error = &outcome{"the broker does not read what was sent", connection.Transient}
@@ -93,16 +106,16 @@ func (e *UnsentError) Class() connection.Class {
 
 // SilentError says that the broker answers and a target does not.
 type SilentError struct {
-	Exchange, Key string
-	Since         time.Time
+	Exchange, RoutingKey string
+	Since                time.Time
 }
 
 func (e *SilentError) Error() string {
 	silent := time.Since(e.Since).Round(time.Millisecond)
 	if e.Exchange == "" {
-		return fmt.Sprintf("queue %q has not answered for %v: it may be without a leader", e.Key, silent)
+		return fmt.Sprintf("queue %q has not answered for %v: it may be without a leader", e.RoutingKey, silent)
 	}
-	return fmt.Sprintf("a queue that exchange %q leads to with key %q has not answered for %v: it may be without a leader", e.Exchange, e.Key, silent)
+	return fmt.Sprintf("a queue that exchange %q leads to with key %q has not answered for %v: it may be without a leader", e.Exchange, e.RoutingKey, silent)
 }
 
 // Class returns connection.Transient.
@@ -110,16 +123,16 @@ func (e *SilentError) Class() connection.Class { return connection.Transient }
 
 // ReturnedError says that the message reached its exchange and no queue.
 type ReturnedError struct {
-	Exchange, Key string
-	Code          uint16 // 312 for no route
-	Text          string
+	Exchange, RoutingKey string
+	Code                 uint16 // 312 for no route
+	Text                 string
 }
 
 func (e *ReturnedError) Error() string {
 	if e.Exchange == "" {
-		return fmt.Sprintf("returned: queue %q does not exist: declare it first", e.Key)
+		return fmt.Sprintf("returned: queue %q does not exist: declare it first", e.RoutingKey)
 	}
-	return fmt.Sprintf("returned: exchange %q has no queue for key %q: bind one (%d %s)", e.Exchange, e.Key, e.Code, e.Text)
+	return fmt.Sprintf("returned: exchange %q has no queue for key %q: bind one (%d %s)", e.Exchange, e.RoutingKey, e.Code, e.Text)
 }
 
 // Class returns connection.Configuration: a queue or a binding is missing.
@@ -132,8 +145,8 @@ func (e *ReturnedError) Is(target error) bool { return target == ErrReturned }
 // message: its exchange does not exist, it is too large, or a property of it
 // is not allowed. Sending it again changes nothing.
 type RefusedError struct {
-	Exchange, Key string
-	Cause         *amqp.Error
+	Exchange, RoutingKey string
+	Cause                *amqp.Error
 }
 
 func (e *RefusedError) missing() bool { return e.Cause.Code == amqp.NotFound }

@@ -13,10 +13,10 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/exchange"
-	"github.com/rehop/rehop/internal/holder"
+	"github.com/rehop/rehop/internal/stucktest"
 )
 
-func (s *scene) shop() {
+func (s *fixture) shop() {
 	s.Helper()
 	s.do(func(ch *amqp.Channel) error {
 		if err := ch.ExchangeDeclare("shop", "topic", true, false, false, false, nil); err != nil {
@@ -33,13 +33,13 @@ func order(id string) *Message {
 }
 
 func TestAThousandCallersAskOnceForAnExchange(t *testing.T) {
-	beforeStuckQueues(t, Limits{Messages: 1000}, 0, func(s *scene, h *holder.Holder) {
+	beforeStuckQueues(t, Limits{Messages: 1000}, 0, func(s *fixture, h *stucktest.Holder) {
 		s.shop()
 		h.Latency.Store(int64(70 * time.Millisecond))
 		if err := s.publish(s.Context(), order("first")); err != nil {
 			s.Fatal(err)
 		}
-		s.broker.CutAll()
+		s.broker.Cut("")
 		synctest.Wait()
 		before := h.Channels()
 		began := time.Now()
@@ -63,7 +63,7 @@ func TestAThousandCallersAskOnceForAnExchange(t *testing.T) {
 
 // A caller that leaves takes the question from nobody.
 func TestAQuestionOutlivesItsCaller(t *testing.T) {
-	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *scene, h *holder.Holder) {
+	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *fixture, h *stucktest.Holder) {
 		s.shop()
 		synctest.Wait()
 		before := h.Channels()
@@ -87,7 +87,7 @@ func TestAQuestionOutlivesItsCaller(t *testing.T) {
 // An exchange that was just declared need not be asked for; one that a fallback
 // of the first message finds missing is asked for again.
 func TestADeclaredExchangeIsNotAskedFor(t *testing.T) {
-	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *scene, h *holder.Holder) {
+	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *fixture, h *stucktest.Holder) {
 		s.shop()
 		exchange.Seen(s.conn, "shop", "gone")
 		before := h.Channels()
@@ -114,13 +114,13 @@ func TestADeclaredExchangeIsNotAskedFor(t *testing.T) {
 	})
 }
 
-// What OnUp declares need not be asked for either, nor after a reconnect.
+// What OnConnect declares need not be asked for either, nor after a reconnect.
 func TestAnExchangeThatOnUpDeclaresIsNotAskedFor(t *testing.T) {
-	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *scene, h *holder.Holder) {
+	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *fixture, h *stucktest.Holder) {
 		s.shop()
 		conn, err := connection.Open(s.Context(), connection.Config{
 			URLs: []string{"amqp://guest:guest@broker/"}, Dial: h.Dial,
-			OnUp: func(_ context.Context, conn *connection.Conn) error {
+			OnConnect: func(_ context.Context, conn *connection.Conn) error {
 				exchange.Seen(conn, "shop")
 				return nil
 			},
@@ -132,7 +132,7 @@ func TestAnExchangeThatOnUpDeclaresIsNotAskedFor(t *testing.T) {
 		p := New(conn, Limits{Messages: 10})
 		defer p.Close()
 		for round := range 3 {
-			s.broker.CutAll()
+			s.broker.Cut("")
 			time.Sleep(time.Minute)
 			before := h.Questions()
 			m := order(fmt.Sprint(round))
@@ -159,7 +159,7 @@ func TestAnExchangeThatOnUpDeclaresIsNotAskedFor(t *testing.T) {
 // The first message takes no more than these round trips: channel and question
 // at once (two each), then the message.
 func TestRoundTripsOfTheFirstMessage(t *testing.T) {
-	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *scene, h *holder.Holder) {
+	beforeStuckQueues(t, Limits{Messages: 10}, 0, func(s *fixture, h *stucktest.Holder) {
 		s.shop()
 		session, err := s.conn.Session(s.Context(), connection.Publish) // the socket is there
 		if err != nil {

@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scene is a broker in the process, a connection to it and a Publisher.
-type scene struct {
+// fixture is a broker in the process, a connection to it and a Publisher.
+type fixture struct {
 	*testing.T
 	broker *rehoptest.Broker
 	conn   *connection.Conn
@@ -23,7 +23,7 @@ type scene struct {
 }
 
 // inBubble runs a test where time is that of a bubble.
-func inBubble(t *testing.T, limits Limits, test func(s *scene)) {
+func inBubble(t *testing.T, limits Limits, test func(s *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b, err := rehoptest.NewBroker(rehoptest.Config{})
@@ -31,7 +31,7 @@ func inBubble(t *testing.T, limits Limits, test func(s *scene)) {
 			t.Fatal(err)
 		}
 		defer b.Close()
-		s := &scene{T: t, broker: b}
+		s := &fixture{T: t, broker: b}
 		s.conn = s.dial(connection.Config{})
 		defer s.conn.Close()
 		s.p = New(s.conn, limits)
@@ -40,7 +40,7 @@ func inBubble(t *testing.T, limits Limits, test func(s *scene)) {
 	})
 }
 
-func (s *scene) dial(cfg connection.Config) *connection.Conn {
+func (s *fixture) dial(cfg connection.Config) *connection.Conn {
 	s.Helper()
 	cfg.URLs, cfg.Dial = []string{"amqp://guest:guest@broker/"}, s.broker.Dial
 	conn, err := connection.Open(s.Context(), cfg)
@@ -51,7 +51,7 @@ func (s *scene) dial(cfg connection.Config) *connection.Conn {
 }
 
 // declare declares queues.
-func (s *scene) declare(args amqp.Table, names ...string) {
+func (s *fixture) declare(args amqp.Table, names ...string) {
 	s.Helper()
 	s.do(func(ch *amqp.Channel) error {
 		for _, name := range names {
@@ -63,7 +63,7 @@ func (s *scene) declare(args amqp.Table, names ...string) {
 	})
 }
 
-func (s *scene) do(call func(ch *amqp.Channel) error) {
+func (s *fixture) do(call func(ch *amqp.Channel) error) {
 	s.Helper()
 	session, err := s.conn.Session(s.Context(), connection.Consume)
 	if err == nil {
@@ -78,16 +78,16 @@ func (s *scene) do(call func(ch *amqp.Channel) error) {
 }
 
 // publish sends one message and waits for its outcome.
-func (s *scene) publish(ctx context.Context, m *Message) error {
+func (s *fixture) publish(ctx context.Context, m *Message) error {
 	s.p.Send(ctx, m)
 	return m.Wait(ctx)
 }
 
-func (s *scene) in(queue string) int {
+func (s *fixture) in(queue string) int {
 	q, _ := s.broker.Queue(queue)
 	return len(q.Ready)
 }
 
 func to(queue, id string) *Message {
-	return &Message{Key: queue, Publishing: amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(id)}}
+	return &Message{RoutingKey: queue, Publishing: amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Body: []byte(id)}}
 }

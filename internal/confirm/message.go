@@ -13,8 +13,8 @@ import (
 // Message is a publishing on its way. The caller sets the fields, hands it to
 // Send, and leaves it alone until it has its outcome; then it may send it again.
 type Message struct {
-	Exchange, Key string
-	Publishing    amqp.Publishing
+	Exchange, RoutingKey string
+	Publishing           amqp.Publishing
 
 	// Size is what the message counts in Limits.Bytes; the body if 0.
 	Size int
@@ -32,12 +32,21 @@ type Message struct {
 	// It begins when Send first turns to it. 0: none.
 	Timeout time.Duration
 
-	// Patience, if set, bounds the waiting to be written by how long a trouble has
+	// Patience, if set, bounds the waiting to be written by how long its cause has
 	// lasted: a lost connection, a broker that blocks publishers or does not read,
-	// limits that leave no room, a target that does not answer. AnswerPatience, if
-	// set, bounds the waiting for the answer likewise. They count from when any
-	// caller first met the trouble.
-	Patience, AnswerPatience time.Duration
+	// limits that leave no room, a target that does not answer. It counts from when
+	// that cause began, or from Send if that was earlier.
+	Patience time.Duration
+
+	// AnswerPatience, if set, bounds the waiting for the answer by how long a trouble
+	// has been known: a broker that blocks publishers or does not read, a target or a
+	// channel that does not answer.
+	AnswerPatience time.Duration
+
+	// WriteUntil and AnswerUntil, if set, are when the waiting to be written, and the
+	// waiting for the answer, end with [ErrImpatient]. The caller has a use for the
+	// rest of its time.
+	WriteUntil, AnswerUntil time.Time
 
 	// Report gets the message back with its outcome. Nil: the caller calls Wait.
 	Report Reporter
@@ -65,9 +74,10 @@ type Message struct {
 	prev, next *Message
 	seq        uint64
 	returned   *amqp.Return
-	cut        error // why it is not to wait for its answer any more
-	unsent     bool  // it has its room, and waits for the broker to read
-	left       bool  // its caller does not wait for the answer
+	cut        error    // why it is not to wait for its answer any more
+	unsent     bool     // it has its room, and waits for the broker to read
+	left       bool     // its caller does not wait for the answer
+	standIn    *Message // that has its place on the channel since its waiting ended
 }
 
 // Reporter gets messages with their outcome. One call has the messages whose
@@ -95,19 +105,25 @@ func newWaiter() any {
 
 // begin makes m ready to be sent.
 func (m *Message) begin(ctx context.Context, waiters *sync.Pool) {
-	m.ctx, m.channel, m.confirm, m.returned, m.cut, m.Err, m.unsent = ctx, nil, nil, nil, nil, nil, false
+	m.ctx, m.channel, m.confirm, m.returned, m.cut, m.Err, m.unsent, m.standIn = ctx, nil, nil, nil, nil, nil, false, nil
 	m.tag.Store(0)
-	if m.deadline.IsZero() && m.Timeout > 0 {
-		m.deadline = time.Now().Add(m.Timeout)
-	}
+	m.Begin()
 	if m.Report == nil && m.waiter == nil {
 		m.waiter = waiters.Get().(*waiter) // the pool has nothing else
 		m.waiters = waiters
 	}
 }
 
-// Deadline returns when the message's Timeout ends, once it was sent; zero: never.
-func (m *Message) Deadline() time.Time { return m.deadline }
+// Begin lets the message's Timeout begin, unless it has. Send calls it.
+func (m *Message) Begin() {
+	if m.deadline.IsZero() && m.Timeout > 0 {
+		m.deadline = time.Now().Add(m.Timeout)
+	}
+}
+
+// WriteLimit returns when the message's Timeout or its WriteUntil ends, once it was
+// sent; zero: never.
+func (m *Message) WriteLimit() time.Time { return earlier(m.deadline, m.WriteUntil) }
 
 // Sent reports whether the message was written. It is for the caller of Send,
 // of a message without a Report.
@@ -152,8 +168,9 @@ func (m *Message) await(ctx context.Context, c *channel) error {
 	default:
 	}
 	var late <-chan time.Time
-	if !m.deadline.IsZero() {
-		m.waiter.timer.Reset(time.Until(m.deadline))
+	limit, whyLate := m.answerLimit()
+	if !limit.IsZero() {
+		m.waiter.timer.Reset(time.Until(limit))
 		late = m.waiter.timer.C
 		defer m.waiter.timer.Stop()
 	}
@@ -164,7 +181,7 @@ func (m *Message) await(ctx context.Context, c *channel) error {
 	case <-m.waiter.cut:
 		cause = m.cut
 	case <-late:
-		cause = ErrLate
+		cause = c.late(m, whyLate)
 	case <-ctx.Done():
 		cause = context.Cause(ctx)
 	}
@@ -175,6 +192,27 @@ func (m *Message) await(ctx context.Context, c *channel) error {
 	}
 	c.abandon(m)
 	return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
+}
+
+// Late returns the outcome of a message whose waiting has ended without an answer:
+// it waits on, until ctx ends or the channel is lost. It returns ErrUnconfirmed at once
+// for a message that no answer can come to.
+func (m *Message) Late(ctx context.Context) error {
+	s := m.standIn
+	if s == nil {
+		return ErrUnconfirmed
+	}
+	select {
+	case <-s.confirm.Done():
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+	}
+	c := m.channel
+	lost := c.session.Channel().IsClosed() // see answer
+	c.mu.Lock()
+	c.sweepLeft()
+	c.mu.Unlock()
+	return c.outcome(s, lost)
 }
 
 // releaseWaiter gives the waiter back; m is on no channel, and nobody cuts it.

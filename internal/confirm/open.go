@@ -3,21 +3,25 @@ package confirm
 import (
 	"context"
 	"errors"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // opening is a channel that is being opened. It belongs to the Publisher: callers
 // leave when their ctx ends, and it goes on until there is a connection.
 type opening struct {
-	done chan struct{}
-	err  error
+	began time.Time
+	done  chan struct{}
+	err   error
 }
 
 // live returns the channel for the target of m, when there is one.
-func (p *Publisher) live(ctx context.Context, m *Message) (*channel, error) {
+func (p *Publisher) live(ctx context.Context, m *Message, since time.Time) (*channel, error) {
 	for {
 		if c := p.channelFor(m); c != nil {
 			return c, nil
@@ -26,23 +30,32 @@ func (p *Publisher) live(ctx context.Context, m *Message) (*channel, error) {
 		p.mu.Lock()
 		if p.closed {
 			p.mu.Unlock()
-			return nil, connection.ErrClosed
+			return nil, context.Cause(p.life)
 		}
 		o := p.opening
 		if o == nil {
-			o = &opening{done: make(chan struct{})}
+			o = &opening{began: time.Now(), done: make(chan struct{})}
 			p.opening = o
 			p.running.Go(func() { p.openMain(o) })
 		}
 		p.mu.Unlock()
-		select {
-		case <-o.done:
-			if o.err != nil {
-				return nil, o.err
-			}
-		case <-ctx.Done():
-			return nil, p.notOpen(ctx)
+		if err := p.awaitOpening(ctx, m, since, o); err != nil {
+			return nil, err
 		}
+	}
+}
+
+// awaitOpening waits for a channel that is being opened. The trouble is as old as the
+// first message that wanted the channel, or as the dialling for anybody else.
+func (p *Publisher) awaitOpening(ctx context.Context, m *Message, since time.Time, o *opening) error {
+	since = earlier(earlier(since, o.began), transport.Inside.Conn(p.conn).Outage())
+	ctx, cancel := m.Patient(ctx, since)
+	defer cancel()
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+		return unsent(ctx, p.notOpen(ctx))
 	}
 }
 
@@ -70,13 +83,12 @@ func (p *Publisher) openMain(o *opening) {
 		return
 	}
 	if p.closed {
-		o.err = connection.ErrClosed
+		o.err = context.Cause(p.life)
 		p.running.Go(func() { _ = c.session.Close() })
 		return
 	}
 	p.channels[c] = struct{}{}
 	p.main.Store(c)
-	p.waiting.Store(0)
 }
 
 // open opens a channel in confirm mode. A connection that is lost meanwhile is
@@ -96,8 +108,8 @@ func (p *Publisher) open(ctx context.Context, limits Limits) (*channel, error) {
 		if !errors.Is(err, connection.ErrSessionLost) || ctx.Err() != nil {
 			return nil, err
 		}
-		if err := pause(ctx); err != nil {
-			return nil, err
+		if !pause.For(ctx, shortPause) {
+			return nil, context.Cause(ctx)
 		}
 	}
 }

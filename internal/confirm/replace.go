@@ -20,9 +20,9 @@ func (p *Publisher) renew(c *channel) {
 }
 
 // setApart leaves the main channel to a target that does not answer, and opens a
-// fresh one for all others. Their messages in flight are sent again if the target
-// holds them up.
-func (p *Publisher) setApart(c *channel, t target, blocked bool) {
+// fresh one for all others. Their messages in flight are sent again once it is known
+// that the target holds them up.
+func (p *Publisher) setApart(c *channel, t target) {
 	since := time.Now()
 	if suspect := p.suspect.Load(); suspect != 0 {
 		since = time.Unix(0, suspect)
@@ -39,19 +39,14 @@ func (p *Publisher) setApart(c *channel, t target, blocked bool) {
 			return true
 		}
 		p.silentInARow.Store(min(p.silentInARow.Load()+1, maxSilentInARow))
-		its := p.lanes.set(t, c, since)
+		its := p.silent.set(t, c, since)
 		c.retire(its == c)
-		if blocked {
-			c.mu.Lock()
-			c.cutHeldUp(p.lanes.on(c))
-			c.mu.Unlock()
-		}
 		return true
 	})
 }
 
-// renewLane gives targets that have not answered for very long a fresh channel.
-func (p *Publisher) renewLane(c *channel, its []*lane) {
+// renewSilent gives targets that have not answered for very long a fresh channel.
+func (p *Publisher) renewSilent(c *channel, its []*silentTarget) {
 	c.mu.Lock()
 	due := c.progress.same >= staleLooks<<min(its[0].renewed, 4)
 	c.mu.Unlock()
@@ -59,11 +54,11 @@ func (p *Publisher) renewLane(c *channel, its []*lane) {
 		return
 	}
 	p.change(c, p.limits.share(), func(fresh *channel) bool {
-		fresh.retired, fresh.lane = true, true
-		p.lanes.move(c, fresh)
+		fresh.retired, fresh.apart = true, true
+		p.silent.move(c, fresh)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.lane = false
+		c.apart = false
 		c.cutAll(errHeldUp)
 		c.moveOn()
 		return true
@@ -97,16 +92,17 @@ func (p *Publisher) change(c *channel, limits Limits, use func(fresh *channel) b
 
 // share returns the limits of targets that are set apart.
 func (l Limits) share() Limits {
-	return Limits{Messages: max(1, l.Messages/laneShare), Bytes: max(1, l.Bytes/laneShare)}
+	return Limits{Messages: max(1, l.Messages/apartShare), Bytes: max(1, l.Bytes/apartShare)}
 }
 
-// retire makes messages use another channel, except those of a lane on this one.
-func (c *channel) retire(lane bool) {
+// retire makes messages use another channel, except those of silent targets that
+// have this one for themselves.
+func (c *channel) retire(apart bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.retired, c.lane = true, lane
+	c.retired, c.apart = true, apart
 	c.progress.same = 0
-	if lane {
+	if apart {
 		c.limits = c.limits.share()
 	}
 	c.moveOn()
@@ -122,7 +118,7 @@ func (c *channel) moveOn() {
 
 // drop forgets a channel that has ended.
 func (p *Publisher) drop(c *channel) {
-	p.lanes.dissolve(c)
+	p.silent.dissolve(c)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.channels, c)

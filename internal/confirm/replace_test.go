@@ -91,7 +91,7 @@ func TestAChannelThatGoesOnRefusingIsReplaced(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer conn.Close()
-				s := &scene{T: t, broker: b, conn: conn, p: New(conn, Limits{Messages: 10})}
+				s := &fixture{T: t, broker: b, conn: conn, p: New(conn, Limits{Messages: 10})}
 				defer s.p.Close()
 				s.declare(amqp.Table{"x-max-length": int64(1), "x-overflow": "reject-publish"}, "q")
 				if err := s.publish(t.Context(), to("q", "first")); err != nil {

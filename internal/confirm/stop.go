@@ -2,8 +2,10 @@ package confirm
 
 import (
 	"context"
+	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/pause"
 )
 
 // ErrStopped is the cause of an end by StopSending.
@@ -27,13 +29,23 @@ func Stopped(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// stoppable returns a ctx that ends with the stop of StopSending too.
-func stoppable(ctx context.Context) (context.Context, context.CancelFunc) {
+// Pause waits for d, and returns true. It returns false as soon as ctx, the sending by
+// StopSending, or the Publisher has ended.
+func (p *Publisher) Pause(ctx context.Context, d time.Duration) bool {
+	ctx, stop := p.stoppable(ctx)
+	defer stop()
+	return pause.For(ctx, d)
+}
+
+// stoppable returns a ctx that ends with the stop of StopSending and with the
+// Publisher too.
+func (p *Publisher) stoppable(ctx context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
+	over := context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })
 	stop, ok := ctx.Value(stopKey{}).(context.Context)
 	if !ok {
-		return inner, func() { cancel(nil) }
+		return inner, func() { over(); cancel(nil) }
 	}
 	release := context.AfterFunc(stop, func() { cancel(ErrStopped) })
-	return inner, func() { release(); cancel(nil) }
+	return inner, func() { over(); release(); cancel(nil) }
 }

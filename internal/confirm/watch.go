@@ -15,6 +15,10 @@ const (
 	silentLooks   = 4   // looks that find the same oldest message: its target is silent
 	answeredLooks = 4   // looks that find everything of the look before answered
 	staleLooks    = 120 // looks that find the same oldest message where its target is set apart
+	heldUpLooks   = 8   // looks that find the same oldest message, after which it holds up all behind it
+	provedLooks   = 2   // the same where another channel was answered meanwhile
+
+	silence = silentLooks * lookEvery // after which a target or a channel is known to be silent
 )
 
 // progress is what the looks at a channel have found.
@@ -25,7 +29,7 @@ type progress struct {
 	calm     int
 	passed   bool      // a message was answered before the oldest one
 	answered bool      // any message was
-	unready  time.Time // since when the broker does not read
+	since    time.Time // when a look first found that oldest message
 }
 
 func (p *Publisher) startWatching() {
@@ -45,9 +49,13 @@ func (p *Publisher) watch() {
 		case <-p.life.Done():
 			return
 		}
-		if p.look() {
+		for _, c := range p.all() {
+			p.lookAt(c, time.Now())
+		}
+		if p.busy() {
 			continue
 		}
+		p.suspect.Store(0) // nothing is in flight
 		// A message that comes now starts the watching anew, or is found.
 		p.watching.Store(false)
 		if !p.busy() || !p.watching.CompareAndSwap(false, true) {
@@ -58,7 +66,7 @@ func (p *Publisher) watch() {
 
 // busy reports whether anything is in flight, or set apart.
 func (p *Publisher) busy() bool {
-	if p.lanes.any() {
+	if p.silent.any() {
 		return true
 	}
 	for _, c := range p.all() {
@@ -82,14 +90,6 @@ func (p *Publisher) all() []*channel {
 	return channels
 }
 
-// look reports whether there is anything to look at again.
-func (p *Publisher) look() bool {
-	for _, c := range p.all() {
-		p.lookAt(c, time.Now())
-	}
-	return p.busy()
-}
-
 func (p *Publisher) lookAt(c *channel, now time.Time) {
 	main := p.main.Load() == c
 	if c.session.Err() != nil {
@@ -106,7 +106,8 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 		return
 	}
 	readiness := c.socket.Ready(ended)
-	lanes := p.lanes.on(c)
+	its := p.silent.on(c)
+	others := !main && p.answersOnMain()
 	c.mu.Lock()
 	c.sweepLeft()
 	c.cutLate(now)
@@ -114,48 +115,43 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 	var oldest target
 	if silent {
 		head := c.head()
-		oldest = target{head.Exchange, head.Key}
+		oldest = target{head.Exchange, head.RoutingKey}
 	}
-	passed, same, calm := c.progress.passed, c.progress.same, c.progress.calm
+	same, calm := c.progress.same, c.progress.calm
 	if c.progress.answered && main {
 		p.silentInARow.Store(0)
 	}
 	c.progress.answered = false
-	if main && readiness != nil {
-		p.waiting.CompareAndSwap(0, c.progress.unready.UnixNano())
-	}
+	silentSince := c.progress.since
 	switch {
 	case readiness != nil:
-		c.cutImpatient(now, c.progress.unready, p.unreadable(), nil)
-	case c.retired && same >= silentLooks:
-		c.cutHeldUp(lanes)
+		c.cutImpatient(now, c.socket.UnreadySince(), p.unreadable(), nil)
+	case c.retired && c.holdsUp(others):
+		c.cutHeldUp(its)
 	}
-	for _, lane := range lanes {
-		c.cutImpatient(now, lane.since, &SilentError{Exchange: lane.target.exchange, Key: lane.target.key, Since: lane.since}, &lane.target)
+	for _, t := range its {
+		c.cutImpatient(now, t.since.Add(silence), &SilentError{Exchange: t.target.exchange, RoutingKey: t.target.key, Since: t.since}, &t.target)
 	}
 	if main && silent {
-		if suspect := p.suspect.Load(); suspect != 0 {
-			since := time.Unix(0, suspect)
-			c.cutImpatient(now, since, &SilentError{Exchange: oldest.exchange, Key: oldest.key, Since: since}, nil)
-		}
+		c.cutImpatient(now, silentSince.Add(silence), &SilentError{Exchange: oldest.exchange, RoutingKey: oldest.key, Since: silentSince}, nil)
 	}
 	c.mu.Unlock()
 	switch {
 	case main && silent:
-		p.suspect.CompareAndSwap(0, now.UnixNano())
+		p.suspect.CompareAndSwap(0, silentSince.UnixNano())
 		if same >= silentLooks<<p.silentInARow.Load() {
-			p.setApart(c, oldest, !passed)
+			p.setApart(c, oldest)
 		}
 	case main:
 		p.suspect.Store(0)
-	case len(lanes) > 0 && calm >= answeredLooks:
-		p.lanes.dissolve(c)
+	case len(its) > 0 && calm >= answeredLooks:
+		p.silent.dissolve(c)
 		c.mu.Lock()
-		c.lane = false
+		c.apart = false
 		c.moveOn()
 		c.mu.Unlock()
-	case len(lanes) > 0 && same >= staleLooks:
-		p.renewLane(c, lanes)
+	case len(its) > 0 && same >= staleLooks:
+		p.renewSilent(c, its)
 	}
 }
 
@@ -163,11 +159,6 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 // message has had no answer for long; c.mu must be held.
 func (c *channel) follow(now time.Time, ready bool) bool {
 	g := &c.progress
-	if ready {
-		g.unready = time.Time{}
-	} else if g.unready.IsZero() {
-		g.unready = now
-	}
 	var oldest uint64
 	if c.first != nil {
 		oldest = c.first.seq
@@ -178,31 +169,95 @@ func (c *channel) follow(now time.Time, ready bool) bool {
 		g.calm = 0
 	}
 	g.newest = c.seq
-	if oldest != g.oldest || oldest == 0 || !ready {
-		g.oldest, g.same = oldest, 0
+	if oldest != g.oldest || oldest == 0 || !ready || c.headAnswered() {
+		g.oldest, g.same, g.since = oldest, 0, now
 		return false
 	}
 	g.same++
 	return g.same >= silentLooks
 }
 
-// cutLate ends the waiting of reported messages whose time is over; c.mu must be
-// held.
-func (c *channel) cutLate(now time.Time) {
+// answersOnMain reports whether the main channel has had an answer.
+func (p *Publisher) answersOnMain() bool {
+	c := p.main.Load()
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.answers) > 0
+}
+
+// headAnswered reports whether the oldest message has its answer, which nobody has
+// read yet; c.mu must be held.
+func (c *channel) headAnswered() bool {
+	head := c.head()
+	if head == nil || head.tag.Load() == 0 {
+		return false
+	}
+	select {
+	case <-head.confirm.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// holdsUp reports whether the messages in flight wait for the first message to a target,
+// and not only for a slow broker: others says that it answers on the main channel. A
+// target that has answered on this channel keeps only its own messages waiting. c.mu
+// must be held.
+func (c *channel) holdsUp(others bool) bool {
+	looks := heldUpLooks
+	if others {
+		looks = provedLooks
+	}
+	if c.progress.same < looks || c.progress.passed {
+		return false
+	}
 	for m := c.first; m != nil; m = m.next {
-		switch {
-		case m.Report == nil:
-		case m.ctx.Err() != nil:
-			c.cutOff(m, context.Cause(m.ctx))
-		case !m.deadline.IsZero() && now.After(m.deadline):
-			c.cutOff(m, ErrLate)
+		if _, answered := c.answers[target{m.Exchange, m.RoutingKey}]; !answered {
+			return true
 		}
 	}
+	return false
+}
+
+// cutLate ends the waiting of reported messages whose time is over, and returns when
+// that of the next one is; c.mu must be held.
+func (c *channel) cutLate(now time.Time) (next time.Time) {
+	for m := c.first; m != nil; m = m.next {
+		if m.Report == nil || m.cut != nil {
+			continue
+		}
+		limit, cause := m.answerLimit()
+		switch {
+		case m.ctx.Err() != nil:
+			c.cutOff(m, context.Cause(m.ctx))
+		case !limit.IsZero() && !now.Before(limit):
+			c.cutOff(m, c.late(m, cause))
+		default:
+			next = earlier(next, limit)
+		}
+	}
+	return next
+}
+
+// late returns why the waiting for the answer to m has ended at a limit, with the
+// trouble that is known by then.
+func (c *channel) late(m *Message, limit error) error {
+	if trouble := c.publisher.troubleWith(c, m); trouble != nil {
+		return fmt.Errorf("%w: %w", limit, trouble)
+	}
+	return limit
 }
 
 // cutImpatient ends the waiting of messages, to one target or to all, whose
 // AnswerPatience with a trouble is over; c.mu must be held.
 func (c *channel) cutImpatient(now, since time.Time, why error, only *target) {
+	if since.IsZero() {
+		return // it is over
+	}
 	for m := c.first; m != nil; m = m.next {
 		if m.AnswerPatience > 0 && now.Sub(since) >= m.AnswerPatience && (only == nil || only.matches(m)) {
 			c.cutOff(m, fmt.Errorf("%w: %w", &impatientError{now.Sub(since)}, why))
@@ -212,7 +267,7 @@ func (c *channel) cutImpatient(now, since time.Time, why error, only *target) {
 
 // cutHeldUp ends the waiting of messages that are not to a target set apart
 // here: they are sent again elsewhere. c.mu must be held.
-func (c *channel) cutHeldUp(apart []*lane) {
+func (c *channel) cutHeldUp(apart []*silentTarget) {
 	for m := c.first; m != nil; m = m.next {
 		if !matchesAny(apart, m) {
 			c.cutOff(m, errHeldUp)
@@ -248,8 +303,8 @@ func (c *channel) cutOff(m *Message, cause error) {
 
 // unreadable says why the broker does not read.
 func (p *Publisher) unreadable() error {
-	if reason, since, blocked := p.conn.Blocked(); blocked {
-		return &connection.BlockedError{Reason: reason, Since: since}
+	if s := p.conn.State(connection.Publish); s.Status == connection.Blocked {
+		return &connection.BlockedError{Reason: s.Reason, Since: s.Since}
 	}
 	return errUnread
 }

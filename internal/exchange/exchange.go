@@ -1,6 +1,6 @@
-// Package exchange remembers, for each connection.Conn, which exchanges exist,
-// so that the question is asked once for all publishers of a Conn, and not at
-// all for an exchange that was just declared.
+// Package exchange remembers in each connection.Conn which exchanges exist, so that
+// the question is asked once for all publishers of a Conn, and not at all for an
+// exchange that was just declared.
 //
 // What it remembers is a hint. The broker answers a message to a missing exchange
 // by closing the channel, and the other messages in flight are sent again: wrong
@@ -10,10 +10,8 @@ package exchange
 import (
 	"context"
 	"errors"
-	"runtime"
 	"sync"
 	"time"
-	"weak"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -24,7 +22,7 @@ import (
 // Known is what is known of the exchanges behind one Conn. It is safe for
 // concurrent use.
 type Known struct {
-	conn weak.Pointer[connection.Conn]
+	conn *connection.Conn
 	room chan struct{} // one element for each channel that a question has open
 
 	mu         sync.Mutex
@@ -36,42 +34,27 @@ type Known struct {
 // maxChannels bounds the questions that are asked at a time.
 const maxChannels = 16
 
-var (
-	mu  sync.Mutex
-	all = map[weak.Pointer[connection.Conn]]*Known{}
-)
+// key is that of Known in a Conn.
+type key struct{}
 
 // Of returns what is known of the exchanges behind conn.
 func Of(conn *connection.Conn) *Known {
-	key := weak.Make(conn)
-	mu.Lock()
-	defer mu.Unlock()
-	k := all[key]
-	if k == nil {
-		k = &Known{
-			conn:      key,
+	return transport.Inside.Conn(conn).Keep(key{}, func() any { // see the key
+		return &Known{
+			conn:      conn,
 			room:      make(chan struct{}, maxChannels),
 			until:     map[string]uint64{},
 			questions: map[string]*Question{},
 		}
-		all[key] = k
-		runtime.AddCleanup(conn, forget, key)
-	}
-	return k
-}
-
-func forget(key weak.Pointer[connection.Conn]) {
-	mu.Lock()
-	defer mu.Unlock()
-	delete(all, key)
+	}).(*Known)
 }
 
 // Seen notes exchanges that were declared, or looked at, on conn. They are
 // trusted until the publish socket has been lost twice: the broker that comes
 // back may have been given its exchanges just before. What a Conn sees within
-// connection.Config.OnUp, the Conn that it is part of knows as well.
+// connection.Config.OnConnect, the Conn that it is part of knows as well.
 func Seen(conn *connection.Conn, names ...string) {
-	generation := conn.State(connection.Publish).Generation
+	generation := transport.Inside.Conn(conn).Generation()
 	for _, k := range behind(conn) {
 		k.see(generation, names)
 	}
@@ -90,7 +73,7 @@ func Deleted(conn *connection.Conn, names ...string) {
 // of.
 func behind(conn *connection.Conn) []*Known {
 	known := []*Known{Of(conn)}
-	if whole := transport.Whole(conn).(*connection.Conn); whole != conn { // see Whole
+	if whole := transport.Inside.Conn(conn).Whole().(*connection.Conn); whole != conn { // see Whole
 		known = append(known, Of(whole))
 	}
 	return known
@@ -139,6 +122,7 @@ func (k *Known) Prepare(name string) {
 // Missing is the broker's error if the exchange does not exist, and Err is set if
 // there was no answer; the question may be asked again.
 type Question struct {
+	Began   time.Time
 	Done    chan struct{}
 	Missing *amqp.Error
 	Err     error
@@ -155,7 +139,7 @@ func (k *Known) Ask(name string) *Question {
 	if q := k.questions[name]; q != nil {
 		return q
 	}
-	q := &Question{Done: make(chan struct{})}
+	q := &Question{Began: time.Now(), Done: make(chan struct{})}
 	k.questions[name] = q
 	go k.ask(name, q) // ends within limit, or with the Conn
 	return q
@@ -185,21 +169,18 @@ func (k *Known) ask(name string, q *Question) {
 
 // look asks the broker, on a channel of its own: a refusal closes it.
 func (k *Known) look(ctx context.Context, name string) (generation uint64, err error) {
-	conn := k.conn.Value()
-	if conn == nil {
-		return 0, connection.ErrClosed
-	}
 	select {
 	case k.room <- struct{}{}:
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	session, err := conn.Session(ctx, connection.Publish)
+	session, err := k.conn.Session(ctx, connection.Publish)
 	if err != nil {
 		<-k.room
 		return 0, err
 	}
-	if !k.Has(name, session.Generation()) { // it may have been declared meanwhile
+	generation = transport.Inside.Session(session).Generation()
+	if !k.Has(name, generation) { // it may have been declared meanwhile
 		err = session.Do(ctx, func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclarePassive(name, amqp.ExchangeTopic, true, false, false, false, nil)
 		})
@@ -208,5 +189,5 @@ func (k *Known) look(ctx context.Context, name string) (generation uint64, err e
 		_ = session.Close()
 		<-k.room
 	}()
-	return session.Generation(), err
+	return generation, err
 }

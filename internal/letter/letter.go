@@ -3,6 +3,7 @@
 package letter
 
 import (
+	"cmp"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/foreign"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -25,7 +28,9 @@ type Letter struct {
 	Error       string
 	ErrorType   string
 	Attempts    int
-	Unconfirmed bool // the message may be in its queue
+	Redrives    int    // times that a person had sent the message back
+	SendOrder   string // id of the order by which a person did so last
+	Unconfirmed bool   // the message may be in its queue
 	FirstFailed time.Time
 	Failed      time.Time
 	Stored      time.Time
@@ -57,13 +62,16 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	failure := d.History.Failure
 	l := Letter{
 		Message: producer.Message{
-			Exchange: d.Exchange, Key: d.Key, Body: d.Body, Headers: d.Headers, ID: d.ID,
+			Exchange: d.Exchange, RoutingKey: d.RoutingKey, Body: d.Body, Headers: d.Headers, ID: d.ID,
 			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type,
 			CorrelationID: d.CorrelationID, ReplyTo: d.ReplyTo, AppID: d.AppID, UserID: d.UserID,
-			Timestamp: d.Timestamp, Priority: d.Priority, Replays: d.History.Replays,
+			Timestamp: d.Timestamp, Priority: d.Priority, Replays: d.History.Replays, OrderKey: d.History.OrderKey,
 		},
 		Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
-		Attempts: d.History.FinalAttempts, Failed: failure.At, Stored: now,
+		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, SendOrder: d.History.SendOrder, Failed: failure.At, Stored: now,
+	}
+	if f, known := foreign.Read(d.Headers); known && !header.IsLetter(d.Headers) {
+		l.addForeign(f)
 	}
 	if l.Cause == "" { // a message that somebody sent to the queue by hand
 		l.Cause, l.Failed = xdeath.CauseRejected, now
@@ -76,6 +84,18 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 		l.FirstFailed = l.Failed
 	}
 	return l
+}
+
+// addForeign takes the reason from the headers of another framework.
+func (l *Letter) addForeign(f foreign.Failure) {
+	l.Queue, l.Cause, l.Error, l.ErrorType = cmp.Or(f.Queue, l.Queue), f.Cause, f.Error, f.ErrorType
+	l.Attempts = cmp.Or(f.Attempts, l.Attempts)
+	if !f.At.IsZero() {
+		l.Failed = f.At
+	}
+	if f.HasOrigin {
+		l.Message.Exchange, l.Message.RoutingKey = f.Exchange, f.RoutingKey
+	}
 }
 
 // Cut makes the texts that are only for people fit for every database.
@@ -109,7 +129,7 @@ func Identity(m producer.Message, queue string) string {
 		return rand.Text()
 	}
 	h := sha256.New()
-	for _, part := range []string{m.ID, m.Exchange, m.Key, queue} {
+	for _, part := range []string{m.ID, m.Exchange, m.RoutingKey, queue} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	h.Write(m.Body)

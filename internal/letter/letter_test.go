@@ -41,7 +41,7 @@ func TestUnpublished(t *testing.T) {
 func TestDead(t *testing.T) {
 	failed := now.Add(-time.Minute)
 	whole := &consumer.Delivery{}
-	whole.ID, whole.Key, whole.Body = "m-1", "order.paid", []byte("body")
+	whole.ID, whole.RoutingKey, whole.Body = "m-1", "order.paid", []byte("body")
 	whole.History.Queue = "orders"
 	whole.History.FinalAttempts = 5
 	whole.History.Archived.Expiration = "1500"
@@ -50,7 +50,7 @@ func TestDead(t *testing.T) {
 	if l.Queue != "orders" || l.Cause != xdeath.CauseExhausted || l.Error != "no stock" || l.ErrorType != "*E" || l.Attempts != 5 || !l.Failed.Equal(failed) || !l.Stored.Equal(now) {
 		t.Errorf("a letter that a consumer gave up: %+v", l)
 	}
-	if m := l.Message; m.ID != "m-1" || m.Key != "order.paid" || string(m.Body) != "body" || m.Expiration != 1500*time.Millisecond {
+	if m := l.Message; m.ID != "m-1" || m.RoutingKey != "order.paid" || string(m.Body) != "body" || m.Expiration != 1500*time.Millisecond {
 		t.Errorf("its message: %+v", m)
 	}
 	if !l.FirstFailed.Equal(failed) {
@@ -63,7 +63,7 @@ func TestDead(t *testing.T) {
 }
 
 func TestIdentity(t *testing.T) {
-	m := producer.Message{ID: "m-1", Exchange: "shop", Key: "order.paid", Body: []byte("body")}
+	m := producer.Message{ID: "m-1", Exchange: "shop", RoutingKey: "order.paid", Body: []byte("body")}
 	base := Identity(m, "orders")
 	with := func(change func(*producer.Message)) producer.Message { other := m; change(&other); return other }
 	for _, tt := range []struct {
@@ -76,10 +76,10 @@ func TestIdentity(t *testing.T) {
 		{"its headers may differ", with(func(m *producer.Message) { m.Headers = map[string]any{"a": "b"} }), "orders", true},
 		{"another id", with(func(m *producer.Message) { m.ID = "m-2" }), "orders", false},
 		{"another exchange", with(func(m *producer.Message) { m.Exchange = "bank" }), "orders", false},
-		{"another key", with(func(m *producer.Message) { m.Key = "order.sent" }), "orders", false},
+		{"another key", with(func(m *producer.Message) { m.RoutingKey = "order.sent" }), "orders", false},
 		{"another body", with(func(m *producer.Message) { m.Body = nil }), "orders", false},
 		{"another queue", m, "bills", false},
-		{"where one part ends counts", with(func(m *producer.Message) { m.Exchange, m.Key = "shopo", "rder.paid" }), "orders", false},
+		{"where one part ends counts", with(func(m *producer.Message) { m.Exchange, m.RoutingKey = "shopo", "rder.paid" }), "orders", false},
 	} {
 		if got := Identity(tt.m, tt.queue); (got == base) != tt.same {
 			t.Errorf("%s: same is %t", tt.rule, !tt.same)

@@ -40,6 +40,7 @@ func strs(m *producer.Message) map[string]*string {
 	return map[string]*string{
 		"content_type": &m.ContentType, "content_encoding": &m.ContentEncoding, "type": &m.Type,
 		"correlation_id": &m.CorrelationID, "reply_to": &m.ReplyTo, "app_id": &m.AppID, "user_id": &m.UserID,
+		"order_key": &m.OrderKey, "origin_exchange": &m.Origin.Exchange, "origin_routing_key": &m.Origin.RoutingKey,
 	}
 }
 

@@ -24,10 +24,6 @@ const idleTimeout = 10 * time.Second
 // maxAnswer bounds what is read of an answer.
 const maxAnswer = 1 << 20
 
-// Of returns what asks the management API of a *connection.Conn's broker, or nil
-// if the Conn has no connection.Config.ManagementURL. Package connection sets it.
-var Of func(conn any) *API
-
 // ErrNoQueue is wrapped by the error of [API.Queue] for a queue that the API does
 // not know.
 var ErrNoQueue = errors.New("no such queue")
@@ -105,19 +101,32 @@ func (a *API) Queue(ctx context.Context, name string) (Queue, error) {
 }
 
 func (a *API) queue(ctx context.Context, name string) (Queue, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
-	defer cancel()
-	u := *a.base
-	u.Path += "/api/queues/" + a.vhost + "/" + name
-	u.RawPath = a.base.EscapedPath() + "/api/queues/" + url.PathEscape(a.vhost) + "/" + url.PathEscape(name)
-	u.RawQuery = "columns=type,arguments,policy,operator_policy,effective_policy_definition"
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	body, err := a.get(ctx, "columns=type,arguments,policy,operator_policy,effective_policy_definition", "queues", a.vhost, name)
 	if err != nil {
 		return Queue{}, err
 	}
+	return parse(body)
+}
+
+// get returns the answer to a question for a path of these parts.
+func (a *API) get(ctx context.Context, query string, parts ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no answer within %v", timeout))
+	defer cancel()
+	u := *a.base
+	u.Path += "/api"
+	u.RawPath = a.base.EscapedPath() + "/api"
+	for _, part := range parts {
+		u.Path += "/" + part
+		u.RawPath += "/" + url.PathEscape(part)
+	}
+	u.RawQuery = query
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
 	user, password, err := a.login(ctx)
 	if err != nil {
-		return Queue{}, err
+		return nil, err
 	}
 	request.SetBasicAuth(user, password)
 	response, err := a.client.Do(request)
@@ -129,21 +138,21 @@ func (a *API) queue(ctx context.Context, name string) (Queue, error) {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
 		}
-		return Queue{}, err
+		return nil, err
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	switch {
 	case response.StatusCode == http.StatusNotFound:
-		return Queue{}, fmt.Errorf("%w: is it the API of this cluster, and its management plugin enabled?", ErrNoQueue)
+		return nil, fmt.Errorf("%w: is it the API of this cluster, and its management plugin enabled?", ErrNoQueue)
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
-		return Queue{}, fmt.Errorf("user %q is refused (%s): it needs its password, the tag management, and a permission in the virtual host", user, response.Status)
+		return nil, fmt.Errorf("user %q is refused (%s): it needs its password, the tag management, and a permission in the virtual host", user, response.Status)
 	case response.StatusCode != http.StatusOK:
-		return Queue{}, fmt.Errorf("it answers %s", response.Status)
+		return nil, fmt.Errorf("it answers %s", response.Status)
 	case err != nil:
-		return Queue{}, err
+		return nil, err
 	}
-	return parse(body)
+	return body, nil
 }
 
 // parse reads an answer. Brokers before 4.3 write an empty table in several ways.

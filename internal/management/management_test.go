@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -51,6 +52,16 @@ func TestQueue(t *testing.T) {
 	got, err := a.Queue(t.Context(), "orders/eu #")
 	want := Queue{Type: "quorum", Arguments: map[string]any{"x-message-ttl": json.Number("60000")}, Policy: "ttl", Definition: map[string]any{"message-ttl": json.Number("700")}}
 	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v; want %+v", got, err, want)
+	}
+}
+
+func TestConsumers(t *testing.T) {
+	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = w.Write([]byte(`{"consumer_details":[{"consumer_tag":"a","channel_details":{"connection_name":"one"}},{"consumer_tag":"b","channel_details":[]}]}`))
+	})
+	got, err := a.Consumers(t.Context(), "orders")
+	if want := []Consumer{{"a", "one"}, {"b", ""}}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
 }

@@ -1,10 +1,13 @@
-// Package route is what a consumer has to know about the queue it reads beside
-// the exported fields of a topology.Route: which wait a nack leads to, what has
-// come back from one, and which waits the consumers carry. Everything in it is a
-// value or a pure function.
+// Package route is what a consumer has to know about the queue that it reads: what
+// belongs to the queue, where a failed attempt waits, where a dead letter goes, and
+// what has come back from a wait.
+//
+// A [Route] is a value, and what it says is a pure function of it. Package topology
+// makes routes and asks the broker for the rest: see [Of] and [Broker].
 package route
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -12,116 +15,270 @@ import (
 	"github.com/rehop/rehop/internal/levels"
 )
 
-// MaxRungs is the largest number of waits of a work queue.
-const MaxRungs = 16
+// MaxWaits is the largest number of waits of a work queue.
+const MaxWaits = 16
 
-// Facts describes the route of one queue. Its zero value is that of a queue of
-// which nothing is known.
-type Facts struct {
-	Queue string // the queue that is consumed
+// DeliveryLimit is the x-delivery-limit of a quorum work queue: how often a message
+// may come back unsettled, because its consumer died, before the broker moves it to
+// the dead-letter queue. It is the default of broker 4.x, set on every version.
+const DeliveryLimit = 20
 
-	// Ours says that the queue is a topology.WorkQueue, whose waits and exchanges
-	// package topology has declared; Letters, that it is a DeadLetterQueue.
-	Ours, Letters bool
+// Address is a topology.Address.
+type Address struct{ Exchange, RoutingKey string }
 
-	// Retry is the exchange through which messages come back from the waits of a
-	// queue that is Ours.
-	Retry string
+// IsZero reports whether no address is given.
+func (a Address) IsZero() bool { return a == Address{} }
 
-	// Rungs are the waits, one for each of Route.Waits.
-	Rungs []Rung
+func (a Address) String() string {
+	if a.Exchange == "" {
+		return fmt.Sprintf("queue %q", a.RoutingKey)
+	}
+	return fmt.Sprintf("exchange %q, key %q", a.Exchange, a.RoutingKey)
+}
+
+// Engine is a topology.Engine.
+type Engine uint8
+
+// The engines. Republish is right in every wiring where waits have a TTL, so a
+// consumer that knows no better uses it.
+const (
+	Auto Engine = iota
+	Nack
+	Republish
+	Carry
+)
+
+func (e Engine) String() string {
+	switch e {
+	case Auto:
+		return "auto"
+	case Nack:
+		return "nack"
+	case Republish:
+		return "republish"
+	case Carry:
+		return "carry"
+	}
+	return fmt.Sprintf("Engine(%d)", uint8(e))
+}
+
+// Kind is what declares the queue of a route.
+type Kind uint8
+
+const (
+	Foreign Kind = iota // others: a topology.Route that was written by hand
+	Work                // a topology.WorkQueue
+	Letters             // a topology.DeadLetterQueue
+)
+
+// Route is what is known of one queue. The zero values of its fields say that
+// nothing is known.
+type Route struct {
+	Queue string
+	Kind  Kind
+
+	// Existing says of a Work queue that others declare the queue itself.
+	Existing bool
+	// ByPriority says that the queue hands out messages by their priority.
+	ByPriority bool
+	// Single says that the broker delivers the queue to one consumer at a time.
+	Single bool
+
+	// Engine is how failed attempts reach their wait, never Auto, and Why is the
+	// reason, "" if that is not known.
+	Engine Engine
+	Why    string
+
+	// Waits between attempts, the first first.
+	Waits []Wait
+	// Return is the exchange through which messages come back from the waits of a
+	// Work queue.
+	Return string
+	// Carried are the wait queues without a TTL. Whoever consumes Queue brings back
+	// what is due in them, those of a schedule longer than its own included.
+	Carried []CarriedWait
+	// Delays are the exact delays that lead to Queue and whose every hop the broker
+	// confirms, the finest grain first.
+	Delays []levels.Delays
+
+	// DeadLetter is where the consumer sends what failed for good; zero: no such
+	// place is known.
+	DeadLetter Address
+
+	// DeliveryLimit is how often the broker hands out a message of this queue that
+	// comes back unsettled, or 0 if that is unlimited or unknown.
+	DeliveryLimit int
+
+	// ConsumerTimeout is after how long the broker takes a message away, 0 if that is not
+	// known. AsksForTimeout says that a consumer has to ask for it.
+	ConsumerTimeout time.Duration
+	AsksForTimeout  bool
 
 	// Unseen says that the consumer may not look at the arguments of its waits. They
 	// may be without a TTL, and nobody may carry them.
 	Unseen bool
 
-	// Carry are the wait queues without a TTL. Whoever consumes Queue brings back
-	// what is due in them, those of a schedule longer than its own included.
-	Carry []Wait
+	// Lane is the name of the lane that the queue is, "" if it is none, and Share is
+	// that of the lane.
+	Lane  string
+	Share int
 
-	// DeliveryLimit is how often the broker hands out a message of this queue that
-	// comes back unsettled, or 0 if that is unlimited or unknown.
-	DeliveryLimit int
+	// Broker asks the broker about the queue.
+	Broker Broker
 }
 
-// Rung is one wait of a route.
-type Rung struct {
-	// Queue is the wait queue that holds messages for exactly this wait.
-	Queue string
+// Wait is one wait of a route.
+type Wait struct {
+	For time.Duration
 
-	// Nack says that a message which is due this wait lands in Queue when it is
-	// nacked without requeue.
+	// At is where a copy of a message is published to that is to wait this long.
+	At Address
+
+	// Nack says that a message which is due this wait lands there when it is nacked
+	// without requeue.
 	Nack bool
 }
 
-// Wait is a wait queue and the rung it belongs to, counted from 1.
-type Wait struct {
-	Queue string
-	Rung  int
-	For   time.Duration // the wait of every message in it; 0: not known
+// CarriedWait is a wait queue without a TTL, and the number of its wait, from 1.
+type CarriedWait struct {
+	Queue  string
+	Number int
+	For    time.Duration // the wait of every message in it; 0: not known
 }
 
-// WaitQueue returns the name of the wait queue of a rung.
-func WaitQueue(queue string, rung int) string { return queue + ".wait." + strconv.Itoa(rung) }
+// WaitQueue returns the name of the queue for a wait of a work queue.
+func WaitQueue(queue string, waitNumber int) string {
+	return queue + ".wait." + strconv.Itoa(waitNumber)
+}
 
-// CarriedQueue returns the name of the nth queue without a TTL for a rung,
-// counted from 1. Each is for another wait. They are declared in order, so that
-// who knows none of those waits finds all their queues.
-func CarriedQueue(queue string, rung, nth int) string {
+// CarriedQueue returns the name of the nth queue without a TTL for the wait of a
+// number, counted from 1. Each of them is for another duration. They are declared in
+// order, so that a consumer which knows none of the durations finds all the queues.
+func CarriedQueue(queue string, waitNumber, nth int) string {
 	if nth == 1 {
-		return WaitQueue(queue, rung)
+		return WaitQueue(queue, waitNumber)
 	}
-	return WaitQueue(queue, rung) + "." + strconv.Itoa(nth)
+	return WaitQueue(queue, waitNumber) + "." + strconv.Itoa(nth)
 }
 
-// Of returns the facts of a topology.Route; package topology sets it.
-var Of func(route any) Facts
-
-// Key is the routing key with which a message of queue leaves the wait of a
-// rung, whatever brings it back.
-func Key(queue string, rung int) string { return queue + "@" + strconv.Itoa(rung) }
+// Key is the routing key with which a message of queue leaves a wait, whatever
+// brings it back.
+func Key(queue string, waitNumber int) string { return queue + "@" + strconv.Itoa(waitNumber) }
 
 // Returned reports whether a delivery that came through exchange was in one of
-// the waits, or in the levels of exact delays, where a message that was not
-// handled yet counts no attempt. It is false for a queue that is not Ours, whose waits are not known.
-func (f Facts) Returned(exchange string) bool {
-	return f.Ours && (exchange == f.Retry || levels.Is(exchange))
+// the waits, or in the levels of exact delays, where a message that was not handled
+// yet counts no attempt. It is false for every queue but a Work queue, because the
+// waits of the others are not known.
+func (r Route) Returned(exchange string) bool {
+	return r.Kind == Work && (exchange == r.Return || levels.Is(exchange))
 }
 
-// Back returns where a message is published to whose time in the wait of a rung
-// is over.
-func (f Facts) Back(rung int) (exchange, key string) { return f.Retry, Key(f.Queue, rung) }
+// Back returns where a message is published to whose time in a wait is over.
+func (r Route) Back(waitNumber int) Address {
+	return Address{r.Return, Key(r.Queue, waitNumber)}
+}
 
-// NackLandsOn returns the rung of the wait queue in which a message with these
-// routing keys (its own and those of CC) lands when it is nacked without
-// requeue. It returns 0 if that is not a wait of this schedule, is not known, or
-// is several queues.
-func (f Facts) NackLandsOn(keys ...string) int {
+// End returns where a message is published to that goes to the end of the queue
+// before this attempt, as one that has come back from a wait.
+func (r Route) End(attempt int) Address {
+	if r.Kind != Work {
+		return Address{RoutingKey: r.Queue}
+	}
+	return r.Back(max(attempt-1, 1))
+}
+
+// AtLeast returns the number of the shortest wait that is not shorter than d, and of
+// equal waits the lowest. It returns false if there is none.
+func (r Route) AtLeast(d time.Duration) (waitNumber int, ok bool) {
+	for i, w := range r.Waits {
+		if w.For >= d && (waitNumber == 0 || w.For < r.Waits[waitNumber-1].For) {
+			waitNumber = i + 1
+		}
+	}
+	return waitNumber, waitNumber > 0
+}
+
+// AtMost returns the longest wait that is not longer than d. It returns false if all
+// are longer.
+func (r Route) AtMost(d time.Duration) (waitNumber int, ok bool) {
+	for i, w := range r.Waits {
+		if w.For <= d && (waitNumber == 0 || w.For > r.Waits[waitNumber-1].For) {
+			waitNumber = i + 1
+		}
+	}
+	return waitNumber, waitNumber > 0
+}
+
+// Exact is a way through exact delays to the queue of a route.
+type Exact struct {
+	To    Address
+	Takes time.Duration
+}
+
+// Exactly returns a way that takes d, or little more. It returns false if there is
+// none.
+func (r Route) Exactly(d time.Duration, priority uint8) (Exact, bool) {
+	for _, delays := range r.Delays {
+		after := max(d, delays.Levels.Grain)
+		exchange, key, takes, err := delays.Way(levels.Target{RoutingKey: r.Queue}, after, priority)
+		if err == nil {
+			return Exact{Address{exchange, key}, takes}, true
+		}
+	}
+	return Exact{}, false
+}
+
+// Furthest returns the longest of the exact delays, or 0.
+func (r Route) Furthest() (longest time.Duration) {
+	for _, delays := range r.Delays {
+		longest = max(longest, delays.Levels.Max)
+	}
+	return longest
+}
+
+// NackLandsOn returns the number of the wait in which a message with these routing
+// keys (its own and those of CC) lands when it is nacked without requeue. It returns
+// 0 if that is not a wait of this schedule, is not known, or is several queues.
+func (r Route) NackLandsOn(keys ...string) int {
 	lands := 0
 	for i, key := range keys {
-		rung := f.next(key)
-		if i > 0 && rung != lands || rung > len(f.Rungs) || !f.Rungs[rung-1].Nack {
+		waitNumber := r.WaitNumber(key) + 1 // the next, and wait 1 at the first failure
+		if i > 0 && waitNumber != lands || waitNumber > len(r.Waits) || !r.Waits[waitNumber-1].Nack {
 			return 0
 		}
-		lands = rung
+		lands = waitNumber
 	}
 	return lands
 }
 
-// next returns the rung that follows the one a key names, and 1 for a key that
-// is no rung's: the first failure of a message.
-func (f Facts) next(key string) int { return f.Rung(key) + 1 }
+// WaitNumber returns the number of the wait that a message with this routing key has
+// left, and 0 for a key that is not of such a message.
+func (r Route) WaitNumber(key string) int {
+	queue, waitNumber := keyOf(key)
+	if queue != r.Queue {
+		return 0
+	}
+	return waitNumber
+}
 
-// Rung returns the rung whose wait a message with this routing key has left, and 0
-// for a key that is no rung's.
-func (f Facts) Rung(key string) int {
-	text, ok := strings.CutPrefix(key, f.Queue+"@")
-	if !ok {
-		return 0
+// IsWaitKey reports whether a routing key is one with which messages of some queue leave
+// a wait. No client may send a message with such a key in CC or BCC: the wiring of that
+// queue would take it for one that has waited.
+func IsWaitKey(key string) bool {
+	_, waitNumber := keyOf(key)
+	return waitNumber > 0
+}
+
+// keyOf returns the queue and the wait that a routing key is of, see Key, and no wait
+// for any other key.
+func keyOf(key string) (queue string, waitNumber int) {
+	at := strings.LastIndexByte(key, '@')
+	if at < 0 {
+		return "", 0
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > MaxRungs || key != Key(f.Queue, n) {
-		return 0
+	n, err := strconv.Atoi(key[at+1:])
+	if err != nil || n < 1 || n > MaxWaits || key != Key(key[:at], n) {
+		return "", 0
 	}
-	return n
+	return key[:at], n
 }

@@ -8,33 +8,36 @@ import (
 )
 
 func TestNackLandsOn(t *testing.T) {
-	ladder := Facts{Queue: "q", Ours: true, Rungs: []Rung{{"q.wait.1", true}, {"q.wait.2", true}}}
-	changed := Facts{Queue: "q", Ours: true, Rungs: []Rung{{"q.wait.1", true}, {"q.wait.2.3m", false}, {"q.wait.3", true}}}
+	at := func(queue string, nack bool) Wait {
+		return Wait{For: time.Minute, At: Address{RoutingKey: queue}, Nack: nack}
+	}
+	nacks := Route{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", true), at("q.wait.2", true)}}
+	changed := Route{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", true), at("q.wait.2.3m", false), at("q.wait.3", true)}}
 	for _, tt := range []struct {
 		rule  string
-		facts Facts
+		route Route
 		keys  []string
 		want  int
 	}{
-		{"a producer's key", ladder, []string{"order.paid"}, 1},
-		{"out of wait 1", ladder, []string{"q@1"}, 2},
-		{"out of the last wait: there is no next", ladder, []string{"q@2"}, 0},
-		{"a rung of a longer schedule, whose next wait is not ours", ladder, []string{"q@3"}, 0},
-		{"the last rung there can be", ladder, []string{"q@16"}, 0},
-		{"beyond every schedule: a producer's key", ladder, []string{"q@17"}, 1},
-		{"not a rung", ladder, []string{"q@01"}, 1},
-		{"not a number", ladder, []string{"q@x"}, 1},
-		{"a rung of another queue", ladder, []string{"p@1"}, 1},
-		{"CC beside it", ladder, []string{"order.paid", "copy"}, 1},
-		{"CC that climbs", ladder, []string{"order.paid", "q@1"}, 0},
-		{"no key", ladder, nil, 0},
+		{"a producer's key", nacks, []string{"order.paid"}, 1},
+		{"out of wait 1", nacks, []string{"q@1"}, 2},
+		{"out of the last wait: there is no next", nacks, []string{"q@2"}, 0},
+		{"out of a wait of a longer schedule, whose next wait is not ours", nacks, []string{"q@3"}, 0},
+		{"out of the last wait that there can be", nacks, []string{"q@16"}, 0},
+		{"beyond every schedule: a producer's key", nacks, []string{"q@17"}, 1},
+		{"not a number as it is written", nacks, []string{"q@01"}, 1},
+		{"not a number", nacks, []string{"q@x"}, 1},
+		{"out of a wait of another queue", nacks, []string{"p@1"}, 1},
+		{"CC beside it", nacks, []string{"order.paid", "copy"}, 1},
+		{"CC that is the key of a wait", nacks, []string{"order.paid", "q@1"}, 0},
+		{"no key", nacks, nil, 0},
 		{"a wait of another duration is bound", changed, []string{"q@1"}, 0},
 		{"the wait after it", changed, []string{"q@2"}, 3},
-		{"republish never nacks", Facts{Queue: "q", Ours: true, Rungs: []Rung{{"q.wait.1", false}}}, []string{"order.paid"}, 0},
-		{"somebody else's queue", Facts{Queue: "theirs"}, []string{"order.paid"}, 0},
+		{"republish never nacks", Route{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", false)}}, []string{"order.paid"}, 0},
+		{"somebody else's queue", Route{Queue: "theirs"}, []string{"order.paid"}, 0},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			if got := tt.facts.NackLandsOn(tt.keys...); got != tt.want {
+			if got := tt.route.NackLandsOn(tt.keys...); got != tt.want {
 				t.Errorf("NackLandsOn(%q) = %d, want %d", tt.keys, got, tt.want)
 			}
 		})
@@ -42,25 +45,34 @@ func TestNackLandsOn(t *testing.T) {
 }
 
 func TestReturned(t *testing.T) {
-	ours := Facts{Queue: "q", Ours: true, Retry: "q.retry"}
+	ours := Route{Queue: "q", Kind: Work, Return: "q.rehop.return"}
 	for _, tt := range []struct {
 		rule     string
-		facts    Facts
+		route    Route
 		exchange string
 		want     bool
 	}{
-		{"out of a wait", ours, "q.retry", true},
+		{"out of a wait", ours, "q.rehop.return", true},
 		{"out of the levels of an exact delay", ours, levels.Of(time.Second).Exchange(3), true},
 		{"published", ours, "shop", false},
 		{"by the queue's name", ours, "", false},
-		{"somebody else's queue", Facts{Queue: "q"}, "", false},
+		{"somebody else's queue", Route{Queue: "q"}, "", false},
 	} {
-		if got := tt.facts.Returned(tt.exchange); got != tt.want {
+		if got := tt.route.Returned(tt.exchange); got != tt.want {
 			t.Errorf("%s: Returned(%q) = %t, want %t", tt.rule, tt.exchange, got, tt.want)
 		}
 	}
-	if exchange, key := ours.Back(3); exchange != "q.retry" || key != "q@3" || !ours.Returned(exchange) || ours.next(key) != 4 {
-		t.Errorf("Back(3) is (%q, %q), want the retry exchange and the key of rung 3", exchange, key)
+	if at := ours.Back(3); at != (Address{"q.rehop.return", "q@3"}) || !ours.Returned(at.Exchange) || ours.WaitNumber(at.RoutingKey) != 3 {
+		t.Errorf("Back(3) is %v, want the return exchange and the key of wait 3", at)
+	}
+}
+
+func TestAtLeastIsTheShortestWaitThatIsLongEnough(t *testing.T) {
+	r := Route{Waits: []Wait{{For: 5 * time.Minute}, {For: time.Minute}, {For: time.Minute}, {For: time.Hour}}}
+	for d, want := range map[time.Duration]int{0: 2, time.Minute: 2, time.Minute + 1: 1, time.Hour: 4, time.Hour + 1: 0} {
+		if got, ok := r.AtLeast(d); got != want || ok != (want > 0) {
+			t.Errorf("AtLeast(%v) is %d, %t; want %d", d, got, ok, want)
+		}
 	}
 }
 

@@ -1,8 +1,47 @@
-// Package transport gives the other packages of this module what package
-// connection knows of the socket under a session and does not offer to users.
+// Package transport is the door by which package connection shows its inside to the
+// other packages of this module, and not to users.
 package transport
 
-import "context"
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/rehop/rehop/internal/management"
+)
+
+// Inside shows what is inside a *connection.Conn and a *connection.Session. Package
+// connection sets it.
+var Inside interface {
+	Conn(conn any) Conn
+	Session(session any) Transport
+}
+
+// Conn is the inside of a *connection.Conn.
+type Conn interface {
+	// Whole returns the *connection.Conn that outlives this one: for the Conn that
+	// connection.Config.OnConnect gets, the Conn that it is part of; else the Conn
+	// itself.
+	Whole() any
+
+	// Keep returns the value that another package keeps in the Conn under key, a
+	// type of its own. If there is none, it is made.
+	Keep(key any, make func() any) any
+
+	// Generation counts the successful handshakes of the socket for publishing,
+	// from 1.
+	Generation() uint64
+
+	// Outage returns since when the socket for publishing has been dialled in vain;
+	// zero if it is connected, and if nobody is dialling.
+	Outage() time.Time
+
+	// Logger returns connection.Config.Logger, or one that is silent.
+	Logger() *slog.Logger
+
+	// Management returns the API that connection.Config.ManagementURL names, or nil.
+	Management() *management.API
+}
 
 // Transport is the socket under a session.
 type Transport interface {
@@ -11,6 +50,9 @@ type Transport interface {
 	// published meanwhile stays in memory. When ctx ends first, it returns an
 	// error that says which.
 	Ready(ctx context.Context) error
+
+	// UnreadySince returns since when Ready would wait; zero if it would not.
+	UnreadySince() time.Time
 
 	// Cork holds back what is written after it until Uncork, so that it leaves
 	// in few packets; that of the socket's other users as well. It returns false
@@ -28,18 +70,18 @@ type Transport interface {
 	// limit. A header frame takes 8 bytes of it for itself.
 	FrameSize() int
 
+	// User returns the user name that the socket has logged in with; "" with
+	// auth_mechanism external, where only the broker knows it.
+	User() string
+
+	// Generation counts the successful handshakes of this socket and those before
+	// it, from 1: sessions of one role and generation live on the same socket.
+	Generation() uint64
+
 	// GiveUp closes the socket, with every session on it, for example because
 	// the node behind it does not answer. The sessions end with the cause.
 	GiveUp(cause error)
 }
-
-// Of returns the transport of a *connection.Session. Package connection sets it.
-var Of func(session any) Transport
-
-// Whole returns the *connection.Conn that outlives conn: for the one that
-// connection.Config.OnUp gets, the one it is part of; else conn itself. Package
-// connection sets it.
-var Whole func(conn any) any
 
 // HeaderUnreadable is the header that stands in place of all headers of a
 // message whose own ones the client library cannot read. Its value, a string,

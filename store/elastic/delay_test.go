@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rehop/rehop/store"
 )
 
 // TestADelayRunsOn: a letter is replayed with what is left of its Delay.
@@ -28,7 +30,7 @@ func TestADelayRunsOn(t *testing.T) {
 				return 200, `{"timed_out":false,"_shards":{"failed":0},"hits":{"total":{"value":1},"hits":[` + hits + `]}}`
 			}
 			p := &publisher{}
-			_, err := open(t, n, Config{}).Replay(t.Context(), p, Query{}, ReplayOptions{})
+			_, err := open(t, n, Config{}).Replay(t.Context(), p, Query{All: true}, store.ReplayOptions{})
 			must(t, err)
 			if len(p.sent) != 1 || p.sent[0].Delay != want {
 				t.Errorf("after %v of 30 minutes: %+v, want a Delay of %v", age, p.sent, want)

@@ -5,7 +5,7 @@
 //
 //	client, err := elasticsearch.NewClient(elasticsearch.Config{Addresses: []string{"https://es:9200"}})
 //	letters, err := elastic.Open(ctx, client, elastic.Config{Policy: "letters-90d"})
-//	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+//	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
 //	desk, err := consumer.New(conn, orders.DeadLetterQueue(), letters.Collect, consumer.Config{Concurrency: 50})
 //
 // Nothing here is published by itself. For messages that are to be forwarded when
@@ -27,21 +27,24 @@
 //	body_base64           any other body; not searchable
 //	properties            text: JSON with content_type, correlation_id, timestamp, ...
 //	headers               text: JSON that gives back every type, such as {"n": {"$int32": 3}}
+//	order_key             Message.OrderKey
 //	attempts              of the handlers
+//	redrives, send_order  times that a person has sent it back, and the order for the last
 //	unconfirmed           true: the message may be in its queue
 //	first_failed, failed, stored   dates, in milliseconds
 //	tie                   orders documents of one millisecond
 //
 // Properties and headers are JSON in a string, because an object in Elasticsearch
 // would need one type for each key of all letters. The words in them are found by
-// Query.Text. Documents may be edited by hand; what Replay publishes is what the
-// document says.
+// Query.Text. Documents may be edited by hand; Replay publishes the message that the
+// document says. A document that cannot be read is a Letter with a Fault, and Replay
+// leaves it.
 //
 // # Index, template and policy
 //
 // [Open] writes an index template for Config.Index and for indices whose names
 // begin with Config.Index and a hyphen. An index that exists keeps the mapping it
-// has. With Config.Policy the template names an ILM policy, which must exist. If that
+// has, and Open refuses one whose mapping is another. With Config.Policy the template names an ILM policy, which must exist. If that
 // policy rolls over, create the first index before the first letter, with Config.Index
 // as its alias:
 //
@@ -53,7 +56,7 @@
 // that replace others.
 //
 // The user of the client needs the index privileges index, create_index, read,
-// delete and maintenance, and manage_index_templates of the cluster unless
+// delete, view_index_metadata and maintenance, and manage_index_templates of the cluster unless
 // Config.NoTemplate is set.
 //
 // # What was tested, and on what
@@ -73,7 +76,10 @@
 //     it could not delete.
 //   - It acknowledges what its translog has on the disk of primary and replicas,
 //     unless index.translog.durability is async. Leave that as it is.
-//   - It refuses a request of more than http.max_content_length, 100 MB by default,
-//     and finds 10,000 documents in one search (index.max_result_window).
-//   - It answers 429 when its queues are full. Put tries again until its ctx ends.
+//   - It refuses a request of more than http.max_content_length, 100 MB by default. So
+//     does a proxy, with a limit of its own. The letters are sent in halves then, and one
+//     that is too large alone is refused: see Config.Refused.
+//   - It finds 10,000 documents in one search (index.max_result_window).
+//   - It answers 429 when its queues are full. All letters wait for one pause then, and
+//     each Put tries again until its ctx ends.
 package elastic

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 	"unicode/utf8"
 
@@ -30,6 +31,8 @@ type Letter struct {
 	ErrorType   string
 	Fingerprint string // the same for all letters of one reason
 	Attempts    int    // of the handlers, of a dead letter
+	Redrives    int    // times that a person had sent the message back before
+	SendOrder   string // id of the order by which a person sent it back last
 	Unconfirmed bool   // the message may be in its queue
 
 	FirstFailed time.Time
@@ -38,6 +41,9 @@ type Letter struct {
 
 	// Cursor is for Query.After: the next page begins after this letter.
 	Cursor string
+
+	// Fault is why the document is no letter, or cannot be read whole; nil for a letter.
+	Fault error
 
 	version version
 }
@@ -56,6 +62,9 @@ type document struct {
 	ErrorType   string     `json:"error_type,omitempty"`
 	Fingerprint string     `json:"fingerprint,omitempty"`
 	Attempts    int        `json:"attempts,omitempty"`
+	Redrives    int        `json:"redrives,omitempty"`
+	SendOrder   string     `json:"send_order,omitempty"`
+	OrderKey    string     `json:"order_key,omitempty"`
 	Unconfirmed bool       `json:"unconfirmed,omitempty"`
 	Properties  string     `json:"properties,omitempty"`
 	Headers     string     `json:"headers,omitempty"`
@@ -77,10 +86,10 @@ func newDocument(id string, l letter.Letter) (document, error) {
 		errHeaders = fmt.Errorf("headers: %w", errHeaders)
 	}
 	d := document{
-		MessageID: letter.Armour(m.ID), Exchange: letter.Armour(m.Exchange), RoutingKey: letter.Armour(m.Key), Queue: letter.Armour(l.Queue),
+		MessageID: letter.Armour(m.ID), Exchange: letter.Armour(m.Exchange), RoutingKey: letter.Armour(m.RoutingKey), Queue: letter.Armour(l.Queue),
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType,
 		Fingerprint: letter.Fingerprint(l.Queue, m.Exchange, l.Cause, l.ErrorType, l.Error),
-		Attempts:    l.Attempts, Unconfirmed: l.Unconfirmed, Properties: properties, Headers: headers,
+		Attempts:    l.Attempts, Redrives: l.Redrives, SendOrder: letter.Armour(l.SendOrder), OrderKey: letter.Armour(m.OrderKey), Unconfirmed: l.Unconfirmed, Properties: properties, Headers: headers,
 		FirstFailed: date(l.FirstFailed), Failed: date(l.Failed), Stored: date(l.Stored), Tie: tie(id),
 	}
 	if utf8.Valid(m.Body) {
@@ -145,11 +154,26 @@ type hit struct {
 	SeqNo       *int64          `json:"_seq_no"`
 	PrimaryTerm *int64          `json:"_primary_term"`
 	Source      json.RawMessage `json:"_source"`
+	Sort        []json.Number   `json:"sort"`
+}
+
+// cursor is the place of a document in the order as Elasticsearch sees it; empty if it
+// has none, or the server does not say.
+func (h hit) cursor() string {
+	if len(h.Sort) != 2 {
+		return ""
+	}
+	stored, errStored := h.Sort[0].Int64()
+	tie, errTie := h.Sort[1].Int64()
+	if errStored != nil || errTie != nil || stored == math.MaxInt64 { // which is that of a missing field
+		return ""
+	}
+	return cursor{stored, tie}.String()
 }
 
 // letter is the inverse of newDocument.
 func (h hit) letter() (Letter, error) {
-	l := Letter{ID: h.ID, Index: h.Index, version: version{h.SeqNo, h.PrimaryTerm}}
+	l := Letter{ID: h.ID, Index: h.Index, Cursor: h.cursor(), version: version{h.SeqNo, h.PrimaryTerm}}
 	var d document
 	if err := json.Unmarshal(h.Source, &d); err != nil {
 		return l, fmt.Errorf("elastic: letter %q is not readable: %w", h.ID, err)
@@ -159,7 +183,7 @@ func (h hit) letter() (Letter, error) {
 	}
 	l.Cursor = cursor{d.Stored.UnixMilli(), d.Tie}.String()
 	l.Cause, l.Error, l.ErrorType, l.Fingerprint = xdeath.Cause(d.Cause), d.Error, d.ErrorType, d.Fingerprint
-	l.Attempts, l.Unconfirmed = d.Attempts, d.Unconfirmed
+	l.Attempts, l.Redrives, l.Unconfirmed = d.Attempts, d.Redrives, d.Unconfirmed
 	for from, to := range map[*time.Time]*time.Time{d.FirstFailed: &l.FirstFailed, d.Failed: &l.Failed, d.Stored: &l.Stored} {
 		if from != nil {
 			*to = *from
@@ -167,7 +191,7 @@ func (h hit) letter() (Letter, error) {
 	}
 	m := &l.Message
 	var errs []error
-	for text, to := range map[*string]*string{&d.MessageID: &m.ID, &d.Exchange: &m.Exchange, &d.RoutingKey: &m.Key, &d.Queue: &l.Queue} {
+	for text, to := range map[*string]*string{&d.MessageID: &m.ID, &d.Exchange: &m.Exchange, &d.RoutingKey: &m.RoutingKey, &d.Queue: &l.Queue, &d.SendOrder: &l.SendOrder} {
 		var err error
 		*to, err = letter.Unarmour(*text)
 		errs = append(errs, err)

@@ -12,20 +12,7 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
 	"github.com/rehop/rehop/connection"
-)
-
-// Refresh says when a letter can be found.
-type Refresh string
-
-// The refresh policies of Elasticsearch.
-const (
-	// RefreshInterval answers Put at once. The letter can be found after the
-	// index's next refresh, by default within a second.
-	RefreshInterval Refresh = "false"
-	// RefreshWait answers Put when the letter can be found.
-	RefreshWait Refresh = "wait_for"
-	// RefreshNow makes every request refresh the index, which costs much.
-	RefreshNow Refresh = "true"
+	"github.com/rehop/rehop/consumer"
 )
 
 // Config of a Store. Its zero value is usable.
@@ -49,8 +36,10 @@ type Config struct {
 	// NoTemplate leaves the index template to somebody else, see [Template].
 	NoTemplate bool
 
-	// Refresh defaults to RefreshInterval.
-	Refresh Refresh
+	// WaitForRefresh has Put return only when the letter can be found. If false, Put
+	// returns before, and the letter can be found after the next refresh of the index,
+	// by default within a second.
+	WaitForRefresh bool
 
 	// BatchLetters and BatchBytes bound one bulk request. A letter that is
 	// larger than BatchBytes has a request of its own. They default to 500 and
@@ -67,6 +56,12 @@ type Config struct {
 	// Timeout bounds each request. Defaults to 10 s.
 	Timeout time.Duration
 
+	// Refused gets the dead letters of Collect that Elasticsearch refuses by
+	// themselves: letters that are too large, or do not fit the mapping. If it returns
+	// nil, the letter is safe elsewhere and leaves its queue; store.Store.Collect of a
+	// SQL database is such a handler. If nil, such letters are held.
+	Refused consumer.Handler
+
 	// Logger receives what is tried again. If nil, nothing is logged.
 	Logger *slog.Logger
 }
@@ -75,7 +70,6 @@ func (c Config) withDefaults() Config {
 	c.Index = cmp.Or(c.Index, "rehop-letters")
 	c.Name = cmp.Or(c.Name, "elastic")
 	c.Analyzer = cmp.Or(c.Analyzer, "standard")
-	c.Refresh = cmp.Or(c.Refresh, RefreshInterval)
 	c.BatchLetters = cmp.Or(c.BatchLetters, 500)
 	c.BatchBytes = cmp.Or(c.BatchBytes, 5<<20)
 	c.Requests = cmp.Or(c.Requests, 2)
@@ -97,7 +91,6 @@ func (c Config) validate() error {
 		}
 	}
 	check(indexName.MatchString(c.Index), "Index is %q, want up to 200 lower-case letters, digits, underscores, hyphens and dots that begin with a letter or digit", c.Index)
-	check(c.Refresh == RefreshInterval || c.Refresh == RefreshWait || c.Refresh == RefreshNow, "Refresh is %q, want %q, %q or %q", c.Refresh, RefreshInterval, RefreshWait, RefreshNow)
 	check(c.BatchLetters > 0, "BatchLetters is %d, want more than 0", c.BatchLetters)
 	check(c.BatchBytes > 0, "BatchBytes is %d, want more than 0", c.BatchBytes)
 	check(c.Requests > 0, "Requests is %d, want more than 0", c.Requests)
@@ -117,9 +110,10 @@ type Store struct {
 }
 
 // Open returns a Store that uses client, an *elasticsearch.Client or an
-// *elasticsearch.TypedClient. It writes the index template, which also tells
-// whether Elasticsearch is there and lets the client in. With Config.NoTemplate it
-// sends nothing. ctx bounds the opening.
+// *elasticsearch.TypedClient. It writes the index template, unless Config.NoTemplate is
+// set, and checks the mapping of the index if that is there: in one that was made without
+// the template letters cannot be found. Both tell whether Elasticsearch is there and lets
+// the client in. ctx bounds the opening.
 func Open(ctx context.Context, client esapi.Transport, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}
@@ -129,15 +123,22 @@ func Open(ctx context.Context, client esapi.Transport, cfg Config) (*Store, erro
 	if err := errors.Join(errs...); err != nil {
 		return nil, connection.WithClass(err, connection.Bug)
 	}
-	s := &Store{client: client, cfg: cfg, now: time.Now}
-	s.bulk = newBulk(cfg, s.send)
-	if cfg.NoTemplate {
-		return s, nil
+	s := newStore(client, cfg)
+	if !cfg.NoTemplate {
+		if err := s.writeTemplate(ctx); err != nil {
+			return nil, fmt.Errorf("elastic: writing the index template: %w", err)
+		}
 	}
-	if err := s.writeTemplate(ctx); err != nil {
-		return nil, fmt.Errorf("elastic: writing the index template: %w", err)
+	if err := s.checkMapping(ctx); err != nil {
+		return nil, fmt.Errorf("elastic: %w", err)
 	}
 	return s, nil
+}
+
+func newStore(client esapi.Transport, cfg Config) *Store {
+	s := &Store{client: client, cfg: cfg, now: time.Now}
+	s.bulk = newBulk(cfg, s.send)
+	return s
 }
 
 // Name returns Config.Name.

@@ -22,6 +22,8 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
+
+	"github.com/rehop/rehop/store"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -107,13 +109,10 @@ const (
 
 func open(t testing.TB, n *node, cfg Config) *Store {
 	t.Helper()
-	cfg.NoTemplate = true
-	s, err := Open(t.Context(), n, cfg)
-	must(t, err)
-	return s
+	return newStore(n, cfg.withDefaults())
 }
 
-func message(id string) producer.Message { return producer.Message{Key: "k", ID: id} }
+func message(id string) producer.Message { return producer.Message{RoutingKey: "k", ID: id} }
 
 // TestEachItemHasItsAnswer: of letters in one request each Put learns its own.
 func TestEachItemHasItsAnswer(t *testing.T) {
@@ -143,7 +142,7 @@ func TestEachItemHasItsAnswer(t *testing.T) {
 		close(hold)
 		all.Wait()
 		for i, err := range errs {
-			var answered *ResponseError
+			var answered *responseError
 			switch {
 			case i != 3 && err != nil:
 				t.Errorf("m%d: %v", i, err)
@@ -313,7 +312,7 @@ func TestHeldDeadLetter(t *testing.T) {
 		return 403, `{"error":{"type":"security_exception","reason":"no"},"status":403}`
 	}}
 	err := open(t, n, Config{}).Collect(t.Context(), &consumer.Delivery{ID: "d", History: xdeath.History{Queue: "q"}})
-	if consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Requeue(errors.New("x"))) || !strings.Contains(err.Error(), "security_exception") {
+	if consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Unavailable(errors.New("x"))) || !strings.Contains(err.Error(), "security_exception") {
 		t.Errorf("%v", err)
 	}
 }
@@ -371,7 +370,7 @@ func TestReplayDeletesWhatItRead(t *testing.T) {
 		}
 		s := open(t, n, Config{})
 		p := &publisher{}
-		report, err := s.Replay(t.Context(), p, Query{}, ReplayOptions{})
+		report, err := s.Replay(t.Context(), p, Query{All: true}, store.ReplayOptions{})
 		if err == nil || !strings.Contains(err.Error(), "3 letters were published and could not be deleted") || !strings.Contains(err.Error(), "es_rejected") || !strings.Contains(err.Error(), "status 200: {}") {
 			t.Errorf("err: %v", err)
 		}
@@ -407,7 +406,7 @@ func TestNothingStoredYet(t *testing.T) {
 				}
 				return 200, `{"hits":{"total":{"value":0},"hits":[]}}`
 			}}
-			report, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{}, ReplayOptions{})
+			report, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{All: true}, store.ReplayOptions{})
 			if report.Matched != 0 || row.none != (err == nil) {
 				t.Errorf("%s, %s: %+v, %v", row.rule, path, report, err)
 			}
@@ -424,7 +423,7 @@ func TestDeletesThatDoNotArrive(t *testing.T) {
 			}
 			return 200, `{"hits":{"total":{"value":1},"hits":[{"_index":"i","_id":"a","_source":{"routing_key":"k","stored":"2026-11-22T08:00:00.000Z"}}]}}`
 		}}
-		_, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{}, ReplayOptions{Limit: 1})
+		_, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{All: true}, store.ReplayOptions{Limit: 1})
 		if err == nil || !strings.Contains(err.Error(), "1 letters were published and could not be deleted") {
 			t.Errorf("%q: %v", answer, err)
 		}
@@ -460,9 +459,9 @@ func TestReplayOfWhatIsNoLetter(t *testing.T) {
 	n := &node{answer: func(a *asked) (int, string) {
 		return 200, `{"hits":{"total":{"value":1},"hits":[{"_index":"i","_id":"alien","_source":{"level":"info"}}]}}`
 	}}
-	_, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{}, ReplayOptions{})
-	if err == nil || !strings.Contains(err.Error(), `"alien"`) {
-		t.Errorf("%v", err)
+	report, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{All: true}, store.ReplayOptions{})
+	if err != nil || report.Failed != 1 || report.Last == nil || !strings.Contains(report.Last.Error(), `"alien"`) {
+		t.Errorf("%+v, %v", report, err)
 	}
 }
 
@@ -486,22 +485,27 @@ func TestTemplate(t *testing.T) {
 	if raw, err = Template(Config{}); err != nil || bytes.Contains(raw, []byte("lifecycle")) {
 		t.Errorf("without a policy: %s, %v", raw, err)
 	}
-	n := &node{answer: func(*asked) (int, string) { return 200, `{"acknowledged":true}` }}
-	if _, err := Open(t.Context(), n, Config{}); err != nil || len(n.all()) != 1 || n.all()[0].method != "PUT" || n.all()[0].path != "/_index_template/rehop-letters" || !bytes.Equal(n.all()[0].body, raw) {
+	n := &node{answer: func(a *asked) (int, string) {
+		if a.method == "GET" {
+			return 404, `{"error":{"type":"index_not_found_exception","reason":"no such index"},"status":404}`
+		}
+		return 200, `{"acknowledged":true}`
+	}}
+	if _, err := Open(t.Context(), n, Config{}); err != nil || len(n.all()) != 2 || n.all()[0].method != "PUT" || n.all()[0].path != "/_index_template/rehop-letters" || !bytes.Equal(n.all()[0].body, raw) {
 		t.Errorf("Open: %v", err)
 	}
 }
 
 func TestRefused(t *testing.T) {
-	_, err := Open(t.Context(), nil, Config{Index: "Letters", Refresh: "soon", BatchLetters: -1, BatchBytes: -1, Requests: -1, Bytes: -1, Timeout: -1})
-	for _, want := range []string{`Index is "Letters"`, `Refresh is "soon"`, "BatchLetters is -1", "BatchBytes is -1", "Requests is -1", "Bytes is -1", "Timeout is -1ns", "client is nil"} {
+	_, err := Open(t.Context(), nil, Config{Index: "Letters", BatchLetters: -1, BatchBytes: -1, Requests: -1, Bytes: -1, Timeout: -1})
+	for _, want := range []string{`Index is "Letters"`, "BatchLetters is -1", "BatchBytes is -1", "Requests is -1", "Bytes is -1", "Timeout is -1ns", "client is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}
 	}
 	n := &node{answer: func(*asked) (int, string) { t.Error("asked"); return 500, "" }}
 	s := open(t, n, Config{})
-	_, err = s.Replay(t.Context(), nil, Query{Limit: -1, Clause: json.RawMessage("{"), After: "x"}, ReplayOptions{Rate: -1, Limit: -1, Canary: -1})
+	_, err = s.Replay(t.Context(), nil, Query{Limit: -1, Clause: json.RawMessage("{"), After: "x"}, store.ReplayOptions{Rate: -1, Limit: -1, Canary: -1})
 	for _, want := range []string{"Query.Limit is -1", "Query.Clause", "Query.After", "Rate is -1", "Limit is -1", "Canary is -1", "Publisher is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)

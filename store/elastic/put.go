@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -21,9 +22,10 @@ var _ producer.Sink = (*Store)(nil)
 // way, Put waits. The Delay of a message runs on here: Replay publishes it with what
 // is left of it.
 //
-// What Elasticsearch answers with 429 or 503 is sent again until ctx ends. Any other
-// refusal is an error that holds a [*ResponseError]. If it is not known whether the
-// message was stored, the error matches [producer.ErrUnconfirmed].
+// While Elasticsearch answers 429 or 503 all letters wait for the same pause, and then are
+// sent again, until ctx ends. Any other refusal is an error with the status and
+// the words of Elasticsearch, and the next sink of the Producer is asked. If it is not known
+// whether the message was stored, the error matches [producer.ErrUnconfirmed].
 func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error {
 	return s.put(ctx, letter.Unpublished(m, cause, s.now()))
 }
@@ -35,12 +37,29 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 //
 // A letter that is delivered twice is stored once, unless it has no message id.
 // While Elasticsearch does not take it the letter is held and tried again, as by
-// [consumer.Requeue].
+// [consumer.Unavailable]. A letter that Elasticsearch refuses by itself, because it is too
+// large or does not fit the mapping, goes to Config.Refused; without that it is held too,
+// and keeps its place among the Concurrency of the consumer until somebody mends the
+// index.
 func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
-	if err := s.put(ctx, letter.Dead(d, s.now())); err != nil {
-		return consumer.Requeue(err)
+	err := s.put(ctx, letter.Dead(d, s.now()))
+	switch {
+	case err == nil:
+		return nil
+	case s.cfg.Refused != nil && refusedAlone(err):
+		s.bulk.again.Warn("elastic: a letter was refused and goes to Config.Refused", err, "message", d.ID)
+		return s.cfg.Refused(ctx, d)
 	}
-	return nil
+	return consumer.Unavailable(err)
+}
+
+// refusedAlone reports whether an error is about one letter, and others may be taken.
+func refusedAlone(err error) bool {
+	var answered *responseError
+	if errors.As(err, &answered) {
+		return answered.Status == http.StatusBadRequest || answered.Status == http.StatusRequestEntityTooLarge
+	}
+	return connection.ClassOf(err) == connection.Bug
 }
 
 func (s *Store) put(ctx context.Context, l letter.Letter) error {
@@ -49,7 +68,15 @@ func (s *Store) put(ctx context.Context, l letter.Letter) error {
 	if err != nil {
 		return connection.WithClass(fmt.Errorf("elastic: message %q: %w", l.Message.ID, err), connection.Bug)
 	}
-	if err := s.write(ctx, &action{id: id, lines: lines}); err != nil {
+	renew := func(now time.Time) []byte {
+		l.Stored = now
+		renewed, err := indexLines(s.cfg.Index, id, l)
+		if err != nil {
+			return lines // it was encoded once
+		}
+		return renewed
+	}
+	if err := s.write(ctx, &action{id: id, lines: lines, renew: renew, made: l.Stored}); err != nil {
 		return fmt.Errorf("elastic: storing message %q: %w", l.Message.ID, err)
 	}
 	return nil
@@ -59,19 +86,20 @@ func (s *Store) put(ctx context.Context, l letter.Letter) error {
 // is no room. The error matches producer.ErrUnconfirmed if any try may have done it.
 func (s *Store) write(ctx context.Context, a *action) error {
 	maybe := false
-	for try := 1; ; try++ {
+	var last error
+	for {
 		err := s.bulk.do(ctx, a)
 		if err == nil {
 			return nil
 		}
 		maybe = maybe || doubtful(err) && !errors.Is(err, errNotSent)
-		var answered *ResponseError
-		if errors.As(err, &answered) && answered.passes() {
-			wait := pauseAfter(err, try)
-			s.cfg.Logger.Warn("elastic: a letter is sent again", "id", a.id, "try", try, "wait", wait, "error", err)
-			if err = sleep(ctx, wait, err); err == nil {
-				continue
-			}
+		var answered *responseError
+		if errors.As(err, &answered) && answered.passes() && ctx.Err() == nil {
+			last = err
+			continue
+		}
+		if last != nil && ctx.Err() != nil {
+			err = fmt.Errorf("%w; last answer: %w", err, last)
 		}
 		if maybe {
 			return unconfirmedError{err}

@@ -19,13 +19,16 @@ import (
 )
 
 // Query selects letters. A letter must match each field that is set. The zero Query
-// selects all letters.
+// selects all letters for Find and Count. Replay refuses a Query that names nothing but
+// times or After, unless All is set. A list that is empty and not nil selects nothing.
 type Query struct {
-	MessageIDs  []string
-	IDs         []string // of documents: Letter.ID
+	All bool // allows Replay to publish every letter of the times that are named
+
+	MessageIDs  []string // any of these
+	IDs         []string // of documents: Letter.ID; any of these
 	Queue       string
 	Exchange    string
-	Key         string
+	RoutingKey  string
 	Cause       xdeath.Cause
 	ErrorType   string
 	Fingerprint string
@@ -80,6 +83,20 @@ func (q Query) validate() error {
 	return connection.WithClass(errors.Join(errs...), connection.Bug)
 }
 
+// validateReplay is validate for Replay, which deletes.
+func (q Query) validateReplay() error {
+	errs := []error{q.validate()}
+	if q.Limit != 0 {
+		errs = append(errs, fmt.Errorf("elastic: Query.Limit is %d, want 0: ReplayOptions has a Limit of its own", q.Limit))
+	}
+	named := q.MessageIDs != nil || q.IDs != nil || len(q.Clause) > 0 || q.Text != "" ||
+		q.Queue+q.Exchange+q.RoutingKey+string(q.Cause)+q.ErrorType+q.Fingerprint != ""
+	if !named && !q.All {
+		errs = append(errs, errors.New("elastic: Query names no letters but by time or After; want another condition, or All"))
+	}
+	return connection.WithClass(errors.Join(errs...), connection.Bug)
+}
+
 // instant is a time as date fields are compared with.
 func instant(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
@@ -91,19 +108,19 @@ func (q Query) clause() object {
 			filter = append(filter, object{"term": object{field: value}})
 		}
 	}
-	if len(q.MessageIDs) > 0 {
-		var ids []string
+	if q.MessageIDs != nil {
+		ids := []string{}
 		for _, id := range q.MessageIDs {
 			ids = append(ids, letter.Armour(id))
 		}
 		filter = append(filter, object{"terms": object{"message_id": ids}})
 	}
-	if len(q.IDs) > 0 {
+	if q.IDs != nil {
 		filter = append(filter, object{"ids": object{"values": q.IDs}})
 	}
 	term("queue", letter.Armour(q.Queue))
 	term("exchange", letter.Armour(q.Exchange))
-	term("routing_key", letter.Armour(q.Key))
+	term("routing_key", letter.Armour(q.RoutingKey))
 	term("cause", string(q.Cause))
 	term("error_type", q.ErrorType)
 	term("fingerprint", q.Fingerprint)
@@ -152,32 +169,85 @@ func (q Query) after() object {
 
 // Find returns letters in the order of storing, up to Query.Limit. The next page is
 // that after the last Cursor. Letters that were stored within the refresh interval
-// of the index may be missing.
+// of the index may be missing. A document that is no letter, or has been edited so that
+// it cannot be read, is a Letter with a Fault. Large letters are read a few at a time.
 func (s *Store) Find(ctx context.Context, q Query) ([]Letter, error) {
-	hits, _, err := s.search(ctx, q, cmp.Or(q.Limit, 100))
+	if err := q.validate(); err != nil {
+		return nil, err
+	}
+	var letters []Letter
+	for p := s.pages(q); len(letters) < cmp.Or(q.Limit, 100); {
+		page, err := p.next(ctx, cmp.Or(q.Limit, 100)-len(letters))
+		if err != nil {
+			return nil, err
+		}
+		if letters = append(letters, page...); !p.more {
+			break
+		}
+	}
+	return letters, nil
+}
+
+// pages reads letters a page at a time. The first page is short; the others have about
+// pageBytes, by the size of the letters so far. One that takes too long is read again in
+// halves.
+type pages struct {
+	store *Store
+	query Query // After moves on
+	size  int   // of the next page, in letters
+	more  bool  // there may be letters behind the last page
+}
+
+const (
+	firstPage = 10
+	pageBytes = 8 << 20
+)
+
+func (s *Store) pages(q Query) *pages { return &pages{store: s, query: q, size: firstPage, more: true} }
+
+// next returns up to n letters more.
+func (p *pages) next(ctx context.Context, n int) ([]Letter, error) {
+	n = min(n, p.size)
+	hits, _, err := p.store.search(ctx, p.query, n, "asc")
+	for err != nil && ctx.Err() == nil && n > 1 && errors.Is(err, context.DeadlineExceeded) {
+		n = (n + 1) / 2
+		p.size = n
+		hits, _, err = p.store.search(ctx, p.query, n, "asc")
+	}
 	if err != nil {
 		return nil, err
 	}
+	after, bytes := p.query.After, 0
 	letters := make([]Letter, len(hits))
 	for i, h := range hits {
-		if letters[i], err = h.letter(); err != nil {
-			return nil, err
+		bytes += len(h.Source)
+		l, err := h.letter()
+		l.Fault = err
+		if l.Cursor != "" {
+			p.query.After = l.Cursor
 		}
+		letters[i] = l
+	}
+	// Documents without a place in the order come last, and there is no going on behind them.
+	p.more = len(hits) >= n && p.query.After != after
+	if len(hits) > 0 {
+		p.size = max(1, min(4*len(hits), pageBytes/max(bytes/len(hits), 1)))
 	}
 	return letters, nil
 }
 
 // Count returns how many letters a Query selects.
 func (s *Store) Count(ctx context.Context, q Query) (int, error) {
-	_, n, err := s.search(ctx, q, 0)
+	if err := q.validate(); err != nil {
+		return 0, err
+	}
+	_, n, err := s.search(ctx, q, 0, "asc")
 	return n, err
 }
 
-func (s *Store) search(ctx context.Context, q Query, size int) ([]hit, int, error) {
-	if err := q.validate(); err != nil {
-		return nil, 0, err
-	}
-	sort := []any{object{"stored": object{"order": "asc"}}, object{"tie": object{"order": "asc"}}}
+// search returns the first documents in an order, "asc" or "desc", and how many there are.
+func (s *Store) search(ctx context.Context, q Query, size int, order string) ([]hit, int, error) {
+	sort := []any{object{"stored": object{"order": order}}, object{"tie": object{"order": order}}}
 	body, err := lines(object{"query": q.clause(), "sort": sort, "size": size, "track_total_hits": true, "seq_no_primary_term": true})
 	if err != nil {
 		return nil, 0, fmt.Errorf("elastic: %w", err)
@@ -205,7 +275,13 @@ func (s *Store) search(ctx context.Context, q Query, size int) ([]hit, int, erro
 
 // refresh makes what is stored findable.
 func (s *Store) refresh(ctx context.Context) error {
-	err := s.do(ctx, esapi.IndicesRefreshRequest{Index: []string{s.cfg.Index}}, nil)
+	var answer struct {
+		Shards struct{ Failed int } `json:"_shards"`
+	}
+	err := s.do(ctx, esapi.IndicesRefreshRequest{Index: []string{s.cfg.Index}}, &answer)
+	if err == nil && answer.Shards.Failed > 0 {
+		err = connection.WithClass(fmt.Errorf("%d shards of the index have failed", answer.Shards.Failed), connection.Transient)
+	}
 	if err != nil && !s.noIndex(err) {
 		return fmt.Errorf("elastic: refreshing: %w", err)
 	}

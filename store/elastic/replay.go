@@ -4,75 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
-	"slices"
 	"time"
 
+	"github.com/elastic/go-elasticsearch/v8/esapi"
+
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
-	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
 )
 
-// ReplayOptions are for [Store.Replay]. The zero value replays everything that the
-// Query selects, without a bound on the rate.
-type ReplayOptions struct {
-	Rate  int // messages per second; zero: no bound
-	Limit int // letters to try; zero: no bound
-
-	// Canary, if set, publishes one letter first and waits for this long, for which
-	// a consumer with [Store.Collect] has to run. If the
-	// letter is back in the index by then, dead again, Replay publishes no more.
-	Canary time.Duration
-
-	// To is where the messages go. If nil, a dead letter goes to the work queue
-	// that gave it up, and any other to its own exchange and key.
-	To *topology.Address
-
-	// Edit changes a message before it is published. If it returns an error, the
-	// letter stays.
-	Edit func(*producer.Message) error
-
-	// DryRun only counts.
-	DryRun bool
-
-	// Progress is called after each batch.
-	Progress func(ReplayReport)
-}
-
-func (o ReplayOptions) validate() error {
-	var errs []error
-	if o.Rate < 0 {
-		errs = append(errs, fmt.Errorf("elastic: ReplayOptions.Rate is %d, want 0 or more", o.Rate))
-	}
-	if o.Limit < 0 {
-		errs = append(errs, fmt.Errorf("elastic: ReplayOptions.Limit is %d, want 0 or more", o.Limit))
-	}
-	if o.Canary < 0 {
-		errs = append(errs, fmt.Errorf("elastic: ReplayOptions.Canary is %v, want 0 or more", o.Canary))
-	}
-	return errors.Join(errs...)
-}
-
-// ReplayReport says what a replay has done.
-type ReplayReport struct {
-	Matched        int // letters that the Query meant at the beginning
-	Sent           int // confirmed
-	MaybeDuplicate int // of Sent: perhaps there twice
-	Changed        int // of Sent: changed since it was read, so still here, or deleted by another
-	Failed         int // not confirmed, still here
-	Last           error
-	LastID         string // message id of what was tried last
-	Took           time.Duration
-}
-
-// replayBatch is how many letters a replay publishes together.
+// replayBatch is how many letters a replay publishes together, at most.
 const replayBatch = 100
 
 // Replay publishes the letters that a Query selects, in the order of storing, and
 // deletes each once it is confirmed. Each letter is tried once; one that comes back
-// meanwhile waits for the next Replay. p needs no Fallback:
-// a letter that cannot be published stays.
+// meanwhile waits for the next Replay. p needs no Fallback: a letter that cannot be
+// published stays. A document that is no letter, or cannot be read, is left where it is
+// and counts as Failed. A dead letter goes where that of a store.Store goes, see
+// store.ReplayOptions.To.
 //
 // A letter is deleted as it was when Replay read it. One that was edited or stored
 // again meanwhile stays and counts as Changed. Two replays of the same letters at
@@ -85,13 +38,10 @@ const replayBatch = 100
 // could not be published. If letters were confirmed and could not be deleted, the
 // error says how many: another Replay publishes them again. Letters that failed are
 // not an error; they are in the report.
-func (s *Store) Replay(ctx context.Context, p store.Publisher, q Query, o ReplayOptions) (report ReplayReport, err error) {
-	errs := []error{o.validate(), q.validate()}
+func (s *Store) Replay(ctx context.Context, p store.Publisher, q Query, o store.ReplayOptions) (report store.ReplayReport, err error) {
+	errs := []error{resend.Validate(o.Rate, o.Limit, o.Canary), q.validateReplay()}
 	if p == nil && !o.DryRun {
 		errs = append(errs, errors.New("elastic: the Publisher is nil"))
-	}
-	if q.Limit != 0 {
-		errs = append(errs, fmt.Errorf("elastic: Query.Limit is %d, want 0: ReplayOptions has a Limit of its own", q.Limit))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return report, connection.WithClass(err, connection.Bug)
@@ -99,122 +49,110 @@ func (s *Store) Replay(ctx context.Context, p store.Publisher, q Query, o Replay
 	if err := s.refresh(ctx); err != nil {
 		return report, err
 	}
-	if report.Matched, err = s.Count(ctx, q); err != nil || o.DryRun {
+	if report.Matched, err = s.Count(ctx, q); err != nil || o.DryRun || report.Matched == 0 {
 		return report, err
 	}
-	if o.Limit == 0 || o.Limit > report.Matched {
-		o.Limit = report.Matched // what comes back meanwhile is behind those in the order
-	}
-	if o.Limit == 0 {
-		return report, nil
-	}
 	began := time.Now()
-	r := replay{store: s, publisher: p, query: q, options: o, report: &report, next: began}
-	err = r.run(ctx)
+	last, err := s.last(ctx, q)
+	if err != nil {
+		return report, err
+	}
+	r := replay{last: last, store: s, sender: resend.Sender{Publisher: p}, pages: s.pages(q), options: o, report: &report, tried: map[string]bool{}}
+	err = resend.Replay{
+		Batch: replayBatch, Rate: o.Rate, Limit: o.Limit, Canary: o.Canary,
+		Some: r.some, Back: r.isBack,
+		Sent: func() error {
+			if report.Sent == 0 {
+				return report.Last
+			}
+			return nil
+		},
+		Returned: func() error { return fmt.Errorf("%w: message %q", store.ErrCanary, report.LastID) },
+	}.Run(ctx)
 	report.Took = time.Since(began)
 	return report, err
 }
 
 // replay is one call of Replay.
 type replay struct {
-	store     *Store
-	publisher store.Publisher
-	query     Query
-	options   ReplayOptions
-	report    *ReplayReport
-	tried     int
-	next      time.Time // when the next batch may leave, of a Rate
+	store   *Store
+	sender  resend.Sender
+	pages   *pages
+	options store.ReplayOptions
+	report  *store.ReplayReport
+	last    cursor          // of the letters that were there at the beginning
+	tried   map[string]bool // documents, by index and id
+	before  map[string]bool // with a canary: the letters with its message id when it was sent
 }
 
-func (r *replay) run(ctx context.Context) error {
-	if r.options.Canary > 0 {
-		if more, err := r.canary(ctx); err != nil || !more {
-			return err
-		}
-	}
-	n := replayBatch
-	if r.options.Rate > 0 {
-		n = min(max(r.options.Rate/10, 1), n)
-	}
-	for {
-		if more, err := r.some(ctx, n); err != nil || !more {
-			return err
-		}
-	}
-}
-
-// canary publishes one letter and sees what becomes of it.
-func (r *replay) canary(ctx context.Context) (more bool, err error) {
-	more, err = r.some(ctx, 1)
-	if err != nil || !more {
-		return false, err
-	}
-	if r.report.Sent == 0 {
-		return false, fmt.Errorf("elastic: the canary could not be published: %w", r.report.Last)
-	}
-	over := time.NewTimer(r.options.Canary)
-	defer over.Stop()
-	look := time.NewTicker(min(max(r.options.Canary/10, 100*time.Millisecond), time.Second))
-	defer look.Stop()
-	for last := false; ; {
-		if err := r.store.refresh(ctx); err != nil {
-			return false, err
-		}
-		found, err := r.store.Find(ctx, Query{MessageIDs: []string{r.report.LastID}})
-		// The letter as it was sent may still be there: changed by hand, or not
-		// deleted yet.
-		back := slices.ContainsFunc(found, func(l Letter) bool { return l.Cursor != r.query.After })
-		switch {
-		case err != nil:
-			return false, err
-		case back:
-			return false, fmt.Errorf("%w: message %q", store.ErrCanary, r.report.LastID)
-		case last:
-			return true, nil
-		}
-		select {
-		case <-look.C:
-		case <-over.C:
-			last = true
-		case <-ctx.Done():
-			return false, context.Cause(ctx)
-		}
-	}
-}
-
-// some replays up to n letters and reports whether there may be more.
-func (r *replay) some(ctx context.Context, n int) (more bool, err error) {
-	if r.options.Limit > 0 {
-		if n = min(n, r.options.Limit-r.tried); n <= 0 {
-			return false, nil
-		}
-	}
-	hits, _, err := r.store.search(ctx, r.query, n)
-	if err != nil || len(hits) == 0 {
-		return false, err
-	}
-	r.tried += len(hits)
-	letters, messages, err := r.ready(hits)
+// some replays up to n letters and reports how many it has tried, and whether there may
+// be more.
+func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int, more bool, err error) {
+	page, err := r.pages.next(ctx, n)
 	if err != nil {
-		return false, err
+		return 0, false, err
 	}
-	if err := r.pace(ctx, len(messages)); err != nil {
-		return false, err
+	letters, messages := r.ready(page)
+	tried = len(page)
+	if r.options.Canary > 0 && r.before == nil && len(messages) > 0 {
+		if r.before, err = r.like(ctx, messages[0].ID); err != nil {
+			return tried, false, err
+		}
+	}
+	pace.Wait(ctx, len(messages))
+	if ctx.Err() != nil {
+		return tried, false, context.Cause(ctx)
 	}
 	sent, err := r.publish(ctx, letters, messages)
 	if errDelete := r.delete(ctx, sent); errDelete != nil {
-		return false, errors.Join(err, errDelete)
+		return tried, false, errors.Join(err, errDelete)
 	}
 	if r.options.Progress != nil {
 		r.options.Progress(*r.report)
 	}
 	switch {
 	case err != nil:
-		return false, err
+		return tried, false, err
 	case ctx.Err() != nil:
-		return false, context.Cause(ctx)
+		return tried, false, context.Cause(ctx)
 	}
-	return true, nil
+	return tried, r.pages.more, nil
+}
+
+// like returns the letters with a message id as they are now.
+func (r *replay) like(ctx context.Context, messageID string) (map[string]bool, error) {
+	found, err := r.store.Find(ctx, Query{MessageIDs: []string{messageID}, Limit: 1000})
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]bool{}
+	for _, l := range found {
+		versions[l.state()] = true
+	}
+	return versions, nil
+}
+
+// state is the same as long as a document has not changed.
+func (l Letter) state() string {
+	if l.version.seqNo != nil {
+		return fmt.Sprintf("%s/%s %d", l.Index, l.ID, *l.version.seqNo)
+	}
+	return fmt.Sprintf("%s/%s %s", l.Index, l.ID, l.Cursor)
+}
+
+// isBack reports whether there is a letter with the message id of the canary that is new
+// or has changed since the canary was sent.
+func (r *replay) isBack(ctx context.Context) (bool, error) {
+	if err := r.store.refresh(ctx); err != nil {
+		return false, err
+	}
+	now, err := r.like(ctx, r.report.LastID)
+	for state := range now {
+		if !r.before[state] {
+			return true, err
+		}
+	}
+	return false, err
 }
 
 func (r *replay) failed(id string, err error) {
@@ -222,60 +160,57 @@ func (r *replay) failed(id string, err error) {
 	r.report.Last, r.report.LastID = err, id
 }
 
-// ready returns the letters that can be published, with their messages. Its error
-// is a document without a place in the order: there is no going on behind it.
-func (r *replay) ready(hits []hit) (letters []Letter, messages []producer.Message, err error) {
-	for _, h := range hits {
-		l, err := h.letter()
-		if l.Cursor == "" {
-			return nil, nil, err
-		}
-		r.query.After = l.Cursor
-		if err != nil {
-			r.failed(l.Message.ID, err)
+// ready returns the letters that can be published and were not tried yet, with their
+// messages.
+func (r *replay) ready(page []Letter) (letters []Letter, messages []producer.Message) {
+	for _, l := range page {
+		if r.tried[l.Index+"/"+l.ID] || r.isNew(l) { // it came back, behind the others in the order
+			r.pages.more = r.pages.more && !r.isNew(l)
 			continue
 		}
-		m := l.Message
-		switch {
-		case r.options.To != nil:
-			m.Exchange, m.Key = r.options.To.Exchange, r.options.To.Key
-		case l.Queue != "":
-			m.Exchange, m.Key = "", l.Queue
+		r.tried[l.Index+"/"+l.ID] = true
+		if l.Fault != nil {
+			r.failed(l.Message.ID, l.Fault)
+			continue
 		}
+		m := resend.Message(l.Message, l.Queue)
 		m.Replays++
 		if m.Delay > 0 && l.Queue == "" { // it ran on while the letter was here
 			m.Delay = max(l.Failed.Add(m.Delay+time.Millisecond).Sub(r.store.now()), 0) // Failed was cut to milliseconds
 		}
-		if r.options.Edit != nil {
-			err = r.options.Edit(&m)
-		}
-		if err = errors.Join(err, m.Validate()); err != nil {
+		m, err := resend.Edited(m, r.options.To, r.options.Edit)
+		if err != nil {
 			r.failed(m.ID, err)
 			continue
 		}
 		letters, messages = append(letters, l), append(messages, m)
 	}
-	return letters, messages, nil
+	return letters, messages
 }
 
-// pace waits until n more messages may leave.
-func (r *replay) pace(ctx context.Context, n int) error {
-	if r.options.Rate == 0 || n == 0 {
-		return nil
+// isNew reports whether a letter was stored after the Replay began.
+func (r *replay) isNew(l Letter) bool {
+	at, err := parseCursor(l.Cursor)
+	return err == nil && (at.stored > r.last.stored || at.stored == r.last.stored && at.tie > r.last.tie)
+}
+
+// last returns the place of the last letter that a Query selects now.
+func (s *Store) last(ctx context.Context, q Query) (cursor, error) {
+	hits, _, err := s.search(ctx, q, 1, "desc")
+	if err != nil {
+		return cursor{}, err
 	}
-	now := time.Now()
-	if r.next.Before(now) {
-		r.next = now
+	var last cursor
+	for _, h := range hits {
+		l, _ := h.letter() // a place in the order is all that is wanted
+		if at, err := parseCursor(l.Cursor); err == nil && at.stored >= last.stored {
+			last = at
+		}
 	}
-	timer := time.NewTimer(r.next.Sub(now))
-	defer timer.Stop()
-	r.next = r.next.Add(time.Duration(n) * time.Second / time.Duration(r.options.Rate))
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	if last == (cursor{}) {
+		return cursor{math.MaxInt64, math.MaxInt64}, nil
 	}
+	return last, nil
 }
 
 // publish publishes messages and returns the letters of those that arrived. Its
@@ -284,14 +219,13 @@ func (r *replay) publish(ctx context.Context, letters []Letter, messages []produ
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	receipts, err := r.publisher.PublishAll(ctx, messages)
-	if len(receipts) != len(messages) {
-		return nil, fmt.Errorf("elastic: Replay: %w", err)
+	refused := func(i int) bool { return letters[i].Cause == xdeath.CauseRefused }
+	receipts := r.sender.Publish(ctx, messages, refused, func(failed error) { err = fmt.Errorf("elastic: Replay: %w", failed) })
+	if err != nil {
+		return nil, err
 	}
 	for i, receipt := range receipts {
-		arrived := receipt.Place == producer.PlaceQueue ||
-			receipt.Place == producer.PlaceFallback && receipt.Sink != r.store.cfg.Name
-		if !arrived {
+		if !resend.Arrived(receipt, r.store.cfg.Name) {
 			r.failed(receipt.ID, receipt.Err)
 			continue
 		}
@@ -305,34 +239,49 @@ func (r *replay) publish(ctx context.Context, letters []Letter, messages []produ
 	return sent, nil
 }
 
+// deletion is a letter that is to be deleted.
+type deletion struct {
+	*action
+	letter Letter
+	lost   bool // an answer: it may be deleted already
+}
+
 // delete deletes letters that were confirmed. It has some time of its own when ctx
 // has ended.
 func (r *replay) delete(ctx context.Context, letters []Letter) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*r.store.cfg.Timeout)
 	defer cancel()
-	var left []*action
+	var left []deletion
 	for _, l := range letters {
 		raw, err := deleteLines(l)
 		if err != nil {
 			return fmt.Errorf("elastic: %w", err)
 		}
-		left = append(left, &action{id: l.ID, lines: raw})
+		left = append(left, deletion{&action{id: l.ID, lines: raw}, l, false})
 	}
 	refused := 0
 	var errRefused, errAgain error
 	for try := 1; len(left) > 0; try++ {
-		var again []*action
-		for i, err := range r.store.send(ctx, left) {
-			var answered *ResponseError
+		var again []deletion
+		batch := make([]*action, len(left))
+		for i, d := range left {
+			batch[i] = d.action
+		}
+		for i, err := range r.store.send(ctx, batch) {
+			d := left[i]
+			var answered *responseError
 			errors.As(err, &answered)
 			switch {
 			case err == nil, errors.Is(err, errGone), r.store.noIndex(err):
 			case answered != nil && answered.Status == http.StatusConflict:
-				r.report.Changed++
+				if !d.lost || !r.store.gone(ctx, d.letter) {
+					r.report.Changed++
+				}
 			case answered != nil && answered.Class() != connection.Transient:
 				refused, errRefused = refused+1, err
 			default:
-				again, errAgain = append(again, left[i]), err
+				d.lost = d.lost || doubtful(err)
+				again, errAgain = append(again, d), err
 			}
 		}
 		if left = again; len(left) > 0 {
@@ -345,4 +294,11 @@ func (r *replay) delete(ctx context.Context, letters []Letter) error {
 		return fmt.Errorf("elastic: %d letters were published and could not be deleted: %w", n, errors.Join(errRefused, errAgain))
 	}
 	return nil
+}
+
+// gone reports whether a document is not there any more.
+func (s *Store) gone(ctx context.Context, l Letter) bool {
+	var answered *responseError
+	err := s.do(ctx, esapi.ExistsRequest{Index: l.Index, DocumentID: l.ID}, nil)
+	return errors.As(err, &answered) && answered.Status == http.StatusNotFound
 }

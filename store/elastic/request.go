@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,14 +17,14 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// ResponseError is what Elasticsearch says of a request, or of one letter in it.
-type ResponseError struct {
+// responseError is what Elasticsearch says of a request, or of one letter in it.
+type responseError struct {
 	Status int    // of HTTP
 	Type   string // such as "mapper_parsing_exception"
 	Reason string
 }
 
-func (e *ResponseError) Error() string {
+func (e *responseError) Error() string {
 	text := fmt.Sprintf("status %d", e.Status)
 	for _, part := range []string{e.Type, e.Reason} {
 		if part != "" {
@@ -35,7 +36,7 @@ func (e *ResponseError) Error() string {
 
 // Class is Transient for what may pass by itself, and Configuration for the rest:
 // somebody has to change the index, the user or the letter.
-func (e *ResponseError) Class() connection.Class {
+func (e *responseError) Class() connection.Class {
 	if e.passes() || e.Status >= 500 {
 		return connection.Transient
 	}
@@ -43,22 +44,26 @@ func (e *ResponseError) Class() connection.Class {
 }
 
 // passes reports whether the request is to be sent again.
-func (e *ResponseError) passes() bool {
+func (e *responseError) passes() bool {
 	return e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable
 }
 
 // noIndex reports whether err says that the index is not there, as Elasticsearch or
 // as ZincSearch does. A 404 alone may come from what is between us and them.
 func (s *Store) noIndex(err error) bool {
-	var answered *ResponseError
+	var answered *responseError
 	return errors.As(err, &answered) && (answered.Type == "index_not_found_exception" ||
 		answered.Status == http.StatusBadRequest && answered.Reason == "index "+s.cfg.Index+" does not exists")
 }
 
 // doubtful reports whether what was asked may have been done.
 func doubtful(err error) bool {
-	var answered *ResponseError
-	return !errors.As(err, &answered) || answered.Status >= 500
+	var answered *responseError
+	if errors.As(err, &answered) {
+		return answered.Status >= 500
+	}
+	var network *net.OpError
+	return !errors.As(err, &network) || network.Op != "dial" // a refused connection has carried nothing
 }
 
 // unconfirmedError says that a letter may be in the index.
@@ -90,7 +95,7 @@ type request interface {
 }
 
 // do sends a request and decodes its answer into result, unless that is nil. An
-// answer with another status than 2xx is a [*ResponseError].
+// answer with another status than 2xx is a *responseError.
 func (s *Store) do(ctx context.Context, r request, result any) error {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
@@ -121,16 +126,16 @@ func (s *Store) do(ctx context.Context, r request, result any) error {
 
 // statusError reads the error of an answer: an object, or text from what is
 // between us and Elasticsearch.
-func statusError(status int, body []byte) *ResponseError {
+func statusError(status int, body []byte) *responseError {
 	var answer struct{ Error json.RawMessage }
 	if json.Unmarshal(body, &answer) == nil && len(answer.Error) > 0 {
-		return responseError(status, answer.Error)
+		return readError(status, answer.Error)
 	}
-	return &ResponseError{Status: status, Reason: fmt.Sprintf("%.200s", body)}
+	return &responseError{Status: status, Reason: fmt.Sprintf("%.200s", body)}
 }
 
-func responseError(status int, raw json.RawMessage) *ResponseError {
-	e := &ResponseError{Status: status}
+func readError(status int, raw json.RawMessage) *responseError {
+	e := &responseError{Status: status}
 	var known struct {
 		Type, Reason string
 		CausedBy     struct{ Reason string } `json:"caused_by"`

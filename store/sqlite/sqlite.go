@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 
 	_ "modernc.org/sqlite" // the driver
@@ -26,7 +27,7 @@ import (
 // when nothing uses it any more.
 //
 // The file does not shrink by itself; what was deleted is used again. VACUUM
-// makes it small.
+// makes it small. The folder must exist.
 func Open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: path is empty")
@@ -34,6 +35,9 @@ func Open(path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	if folder, err := os.Stat(filepath.Dir(path)); err != nil || !folder.IsDir() {
+		return nil, fmt.Errorf("sqlite: %s: there is no folder %s: create it first", path, filepath.Dir(path))
 	}
 	source := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: url.Values{
 		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},

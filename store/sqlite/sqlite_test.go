@@ -32,9 +32,13 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rule, path := range map[string]string{"no path": "", "no folder": "/nowhere/at/all.db", "another file": junk} {
-		if db, err := Open(path); err == nil {
+		db, err := Open(path)
+		if err == nil {
 			db.Close()
 			t.Errorf("%s: no error", rule)
+		}
+		if rule == "no folder" && (err == nil || !strings.Contains(err.Error(), "no folder /nowhere/at")) {
+			t.Errorf("%s: %v", rule, err)
 		}
 	}
 }

@@ -10,43 +10,57 @@ type mutant struct {
 type edit struct{ file, old, new string }
 
 var mutants = []mutant{
-	{"the message is acked before its copy is confirmed", []edit{{"consumer/republish.go", `
-	copied.Report = r
-	r.publisher.Send(m.from.settling, copied)
+	{"the message is acked before its copy is confirmed", []edit{
+		{"consumer/internal/settle/copies.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
+		{"consumer/internal/settle/copies.go", `
+		c.Publisher.Send(s.Copying, messages...)
+	}
 }
 `, `
-	copied.Report = unheard{}
-	r.publisher.Send(m.from.settling, copied)
-	r.Answered([]*confirm.Message{{Owner: m}})
+		c.Publisher.Send(s.Copying, messages...)
+		for _, m := range messages {
+			c.Answered([]*confirm.Message{{Owner: m.Owner}})
+		}
+	}
 }
 
 type unheard struct{}
 
 func (unheard) Answered([]*confirm.Message) {}
 `}}},
-	{"the message is acked before its copy is published", []edit{{"consumer/republish.go", `
-	copied.Report = r
-	r.publisher.Send(m.from.settling, copied)
+	{"the message is acked before its copy is published", []edit{
+		{"consumer/internal/settle/copies.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
+		{"consumer/internal/settle/copies.go", `
+		c.Publisher.Send(s.Copying, messages...)
+	}
 }
 `, `
-	copied.Report = unheard{}
-	r.Answered([]*confirm.Message{{Owner: m}})
-	r.publisher.Send(m.from.settling, copied)
+		for _, m := range messages {
+			c.Answered([]*confirm.Message{{Owner: m.Owner}})
+		}
+		c.Publisher.Send(s.Copying, messages...)
+	}
 }
 
 type unheard struct{}
 
 func (unheard) Answered([]*confirm.Message) {}
 `}}},
-	{"a mandatory return is lost", []edit{{"internal/confirm/channel.go",
+	{"a message that is put off has spent an attempt", []edit{{"consumer/decide.go",
+		"	c := t.unspent(raw, d, now)\n	c.Snoozed = true\n", "	c := t.copyOf(raw, d, now)\n	c.Snoozed = true\n"}}},
+	{"a message that is put off comes back after half of its time", []edit{{"consumer/decide.go",
+		"	v := t.putOff(after, raw, d, c, now)\n	v.settlement.Snoozed", "	v := t.putOff(after/2, raw, d, c, now)\n	v.settlement.Snoozed"}}},
+	{"a key has one message more at a time than it may", []edit{{"consumer/internal/schedule/keys.go",
+		"one.taken < k.limit", "one.taken <= k.limit"}}},
+	{"a mandatory return is lost", []edit{{"internal/confirm/returns.go",
 		"m.returned = &r", "_ = m.returned"}}},
-	{"a rung leads to two queues", []edit{{"topology/wiring.go",
-		"list = append(list, PlannedBinding{Exchange: w.firstExchange(), Queue: r.Queue})",
-		"list = append(list, PlannedBinding{Exchange: w.firstExchange(), Queue: r.Queue}, PlannedBinding{Exchange: w.firstExchange(), Queue: w.DeadLetterQueue().Name})"}}},
-	{"a rung is climbed twice", []edit{{"consumer/verdict.go",
-		"return verdict{move: moveWait, rung: d.Attempt}", "return verdict{move: moveWait, rung: max(1, d.Attempt-1)}"}}},
-	{"OnUp waits for itself", []edit{
-		{"connection/connection.go", "context.WithValue(ctx, inOnUp{}, c), c.pin(l))", "ctx, c)"},
+	{"a wait leads to two queues", []edit{{"topology/wiring.go",
+		"first = append(first, plannedBinding{Queue: queue})",
+		"first = append(first, plannedBinding{Queue: queue}, plannedBinding{Queue: w.DeadLetterQueue().Name})"}}},
+	{"a message goes to the same wait twice", []edit{{"consumer/decide.go",
+		"	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))\n", "	return t.waitIn(max(1, d.Attempt-1), t.copyOf(raw, d, now))\n"}}},
+	{"OnConnect waits for itself", []edit{
+		{"connection/connection.go", "context.WithValue(ctx, inOnConnect{}, c), c.pin(l))", "ctx, c)"},
 	}},
 	{"an attempt to connect ends with those who wait for it", []edit{
 		{"connection/connector.go", `		d.waiting--
@@ -65,21 +79,119 @@ func (unheard) Answered([]*confirm.Message) {}
 	c.mu.Unlock()
 `},
 	}},
-	{"a lost session spends an attempt", []edit{{"consumer/verdict.go", "	if interrupted {\n", "	if interrupted && d.Attempt < 0 {\n"}}},
-	{"a RetryAfter gets a wait that is too short", []edit{{"consumer/verdict.go",
-		"		return verdict{move: moveWait, rung: rung}\n", "		return verdict{move: moveWait, rung: max(1, rung-1)}\n"}}},
-	{"a letter is said to wait", []edit{{"consumer/republish.go",
-		"	m.end = settledAt(m.verdict)\n", "	m.end = settledAt(m.verdict)\n	m.end.Place = PlaceWait\n"}}},
-	{"what cannot be acked is said to be done", []edit{{"consumer/handle.go",
-		"	if err != nil {\n		m.end = Settlement{Place: PlaceQueue}\n	}\n", "	_ = err\n"}}},
-	{"a carried message is acked whatever the answer", []edit{{"consumer/carrysession.go",
+	{"a lost session spends an attempt", []edit{{"consumer/decide.go", "	if interrupted {\n", "	if interrupted && d.Attempt < 0 {\n"}}},
+	{"a RetryAfter gets a wait that is too short", []edit{{"consumer/decide.go",
+		"		return t.waitIn(number, c)\n", "		return t.waitIn(max(1, number-1), c)\n"}}},
+	{"a letter is said to wait", []edit{{"consumer/decide.go",
+		"settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}", "settlement: Settlement{Disposition: DispositionWait, Cause: cause}"}}},
+	{"what cannot be acked is said to be done", []edit{{"consumer/handler.go",
+		"		if err != nil || v == flight.Requeue {\n", "		if v == flight.Requeue {\n"}}},
+	{"a carried message is acked whatever the answer", []edit{{"consumer/internal/carry/broker.go",
 		"batch[i] = answer{index: m.Number, err: m.Err}", "batch[i] = answer{index: m.Number}"}}},
-	{"acks are written in any order", []edit{{"consumer/acker.go",
-		"return cmp.Compare(x.raw.DeliveryTag, y.raw.DeliveryTag) })", "return cmp.Compare(y.raw.DeliveryTag, x.raw.DeliveryTag) })"}}},
+	{"acks are written in any order", []edit{{"consumer/internal/settle/acker.go",
+		"return cmp.Compare(x.Raw.DeliveryTag, y.Raw.DeliveryTag) })", "return cmp.Compare(y.Raw.DeliveryTag, x.Raw.DeliveryTag) })"}}},
 	{"a lost channel is taken for a nack", []edit{{"internal/confirm/channel.go",
 		"	lost := c.session.Channel().IsClosed()\n", "	lost := c.session == nil\n"}}},
 	{"a lost channel is taken for a confirm", []edit{{"internal/confirm/channel.go",
 		"	<-c.session.Done()\n	return fmt.Errorf(\"%w: %w\", ErrUnconfirmed, c.session.Err())\n", "	return nil\n"}}},
 	{"a session that is lost is not opened again", []edit{{"consumer/run.go",
-		"		case <-time.After(wait):\n", "		case <-time.After(time.Duration(1000000) * wait):\n"}}},
+		"		if !pause.For(r.stop, wait) {\n", "		if !pause.For(r.stop, 1000000*wait) {\n"}}},
+
+	{"acks of two sessions are written on the first's channel", []edit{
+		{"consumer/session.go", "Channel: channel.Channel(), Socket: socket,", "Channel: firstChannel(r, channel), Socket: socket,"},
+		{"consumer/session.go", "func (r *run) newSession(", `var firstChannels sync.Map
+
+type channelOfAcks interface {
+	Ack(tag uint64, multiple bool) error
+	Nack(tag uint64, multiple, requeue bool) error
+	Reject(tag uint64, requeue bool) error
+}
+
+func firstChannel(r *run, s *connection.Session) channelOfAcks {
+	if ch, _ := firstChannels.LoadOrStore(r, s.Channel()); s.Channel() != ch && !ch.(interface{ IsClosed() bool }).IsClosed() {
+		return ch.(channelOfAcks)
+	}
+	return s.Channel()
+}
+
+func (r *run) newSession(`}}},
+	{"the last acks are dropped at a close", []edit{{"consumer/internal/settle/acker.go",
+		"			err := s.write(batch, open)\n", "			var err error\n			if !closed {\n				err = s.write(batch, open)\n			}\n"}}},
+	{"a message is given to a worker before it is noted", []edit{
+		{"consumer/internal/intake/intake.go", "s.Lane.Push(s.note(raw, s.live.sign)) })", `
+		m := s.note(raw, s.live.sign)
+		s.Lane.Push(m)
+		yield.Here()
+		s.Ledger.Arrive(m)
+	})`},
+		{"consumer/internal/intake/intake.go", "	s.Ledger.Arrive(m)\n	yield.Here()\n	return m\n", "	return m\n"},
+		{"consumer/internal/intake/intake.go", "m := &flight.Message{Raw: raw, Received: now}", "m := &flight.Message{Raw: raw, Received: now, In: s.Ledger}"},
+	}},
+	{"closed is looked at before the answers are read", []edit{
+		{"internal/confirm/collect.go", "		pending = c.collector.take(pending)\n", "		closed := c.session.Channel().IsClosed()\n		pending = c.collector.take(pending)\n"},
+		{"internal/confirm/collect.go", "			c.report(done)\n", "			c.report(done, closed)\n"},
+		{"internal/confirm/collect.go", "func (c *channel) report(messages []*Message) {", "func (c *channel) report(messages []*Message, closed bool) {"},
+		{"internal/confirm/collect.go", "readAnswers(messages, c.session.Channel().IsClosed)", "readAnswers(messages, func() bool { return closed })"},
+	}},
+	{"a refused message counts as confirmed", []edit{{"internal/confirm/channel.go",
+		"	case !lost:\n		return ErrNacked\n", "	case !lost:\n		return nil\n"}}},
+	{"a letter counts an attempt too few", []edit{{"consumer/decide.go",
+		"Attempts: d.Attempt, User: t.account,\n			Failure", "Attempts: d.Attempt - 1, User: t.account,\n			Failure"}}},
+	{"a letter has the wrong cause", []edit{{"consumer/decide.go",
+		"return t.letter(raw, d, res, xdeath.CauseExhausted, now)", "return t.letter(raw, d, res, xdeath.CausePermanent, now)"}}},
+	{"a panic counts as done", []edit{{"consumer/handler.go",
+		"			res = resultOf(panicked, Outcome{Action: ActionRetry})", "			res = resultOf(panicked, Outcome{Action: ActionDone})"}}},
+	{"messages in the schedule outlive their session", []edit{{"consumer/session.go",
+		"	s.settling.Requeue(r.lane.TakeBack(0)...) // which", "	_ = r.lane // which"}}},
+	{"a message whose copy is confirmed goes back to its queue", []edit{{"consumer/internal/settle/copies.go",
+		"		c.done(confirmed[0].in, flight.Ack, of...)", "		c.done(confirmed[0].in, flight.Requeue, of...)"}}},
+	{"a wait that was cut short is not made up for", []edit{{"consumer/decide.go",
+		"	return t.route.Waits[due-1].For - t.route.Waits[number-1].For\n", "	return 0\n"}}},
+	{"a copy spends two attempts", []edit{{"consumer/decide.go",
+		"Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now,", "Returned: t.belongs(raw.Exchange), Attempts: d.Attempt + 1, At: now,"}}},
+	{"a RetryAfter beyond all waits is forgotten", []edit{{"consumer/decide.go",
+		"	if c.NotBefore.IsZero() {\n		c.NotBefore = now.Add(after)\n	}\n", ""}}},
+	{"an ack takes messages along that are at work", []edit{{"consumer/internal/flight/session.go",
+		"	if s.first != nil {\n		open = s.first.Raw.DeliveryTag\n	}\n	return batch", "	return batch"}}},
+	{"the waits lead to the dead-letter queue", []edit{{"topology/wiring.go",
+		"plannedBinding{Queue: w.Name, Args: matchAny})", "plannedBinding{Queue: w.DeadLetterQueue().Name, Args: matchAny})"}}},
+	{"a message that is held at a stop is acked", []edit{{"consumer/decide.go",
+		"Move: settle.Hold, Otherwise: settle.Requeue, Keep: least}", "Move: settle.Hold, Otherwise: settle.Ack, Keep: least}"}}},
+	{"a message whose copy is given up is acked", []edit{{"consumer/internal/settle/copies.go",
+		"			return flight.Verb(o.Otherwise)\n", "			return flight.Ack\n"}}},
+	{"what is settled too late is said to nobody", []edit{{"consumer/internal/settle/acker.go",
+		"		for _, m := range ms {\n			s.Ended(m, v, ErrSessionOver)\n		}\n		return\n", "		return\n"}}},
+	{"a producer forgets that an answer was lost", []edit{{"producer/fallback.go",
+		"receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate || errors.Is(err, ErrUnconfirmed)}", "receipt := Receipt{ID: m.ID}"}}},
+	{"a batch gives its messages the outcomes of their neighbours", []edit{{"consumer/handlebatch.go",
+		"			for i, err := range of {\n", "			for i := range of {\n				err := of[(i+1)%len(of)]\n"}}},
+	{"what a split leaves behind is acked", []edit{{"consumer/handlebatch.go",
+		"		b.decided(all[p.from:p.to], results[p.from:p.to], took)\n	}\n}", "		b.decided(all[p.from:p.to], make([]result, p.to-p.from), took)\n	}\n}"}}},
+	{"half of a batch that fails is forgotten", []edit{{"consumer/split.go",
+		"	s.next = append(s.next, span{p.from, half}, span{half, p.to})\n", "	s.next = append(s.next, span{p.from, half})\n"}}},
+	{"a message of PublishAsync gives its slot back when it fails", []edit{{"producer/async.go",
+		"		a.producer.failing.run(func() { a.finishFailed(s.Err) })", "		a.slot = false\n		a.producer.window.release(1, s.Size)\n		a.producer.failing.run(func() { a.finishFailed(s.Err) })"}}},
+	{"the clock of a full window outlives it", []edit{
+		{"producer/window.go", "	if len(w.queue) == 0 {\n		w.full = time.Now()\n	}\n", "	if w.full.IsZero() {\n		w.full = time.Now()\n	}\n"},
+		{"producer/window.go", "w.queue[0], w.full = nil, time.Now()", "w.queue[0] = nil"}}},
+	{"one Delay that leads nowhere refuses a batch", []edit{{"producer/batch.go",
+		"		case errors.As(err, new(*delayError)):\n", "		case err == nil && errors.As(err, new(*delayError)):\n"}}},
+	{"a hook that panics is not recovered from", []edit{{"internal/hooks/hooks.go",
+		"	if p := recover(); p != nil {\n", "	if p := any(nil); p != nil {\n"}}},
+	{"a wrapped sink is not recognised", []edit{{"producer/sink.go",
+		"		if !wraps {\n", "		if !wraps || sink != nil {\n"}}},
+	{"Shutdown waits for receipts beyond its ctx", []edit{{"producer/stop.go",
+		"		return p.endErr\n	case <-ctx.Done():\n	}\n", "		return p.endErr\n	case <-context.WithoutCancel(ctx).Done():\n	}\n"}}},
+	{"a deadline leaves the fallback no time", []edit{{"producer/producer.go",
+		"	p.reserve(ctx, sending)\n", ""}}},
+	{"the dead letters of a queue lead to the dead-letter queue where their exchange is missing", []edit{{"topology/wiring.go",
+		"exchange(w.dlxExchange(), amqp.ExchangeHeaders, w.spareDelayExchange(), rejected...)", "exchange(w.dlxExchange(), amqp.ExchangeHeaders, w.unroutedExchange(), rejected...)"}}},
+	{"consumers put nothing back", []edit{{"topology/repair.go",
+		"	if len(lost) == 0 {\n", "	if len(lost) >= 0 {\n"}}},
+	{"a further session puts nothing back", []edit{{"consumer/session.go",
+		"	if err != nil && r.known != nil && connection", "	if err != nil && r.known != nil && r.stop == nil && connection"}}},
+	{"a message that is held always goes back to its queue", []edit{{"consumer/decide.go",
+		"limit > 0 && d.History.DeliveryCount >= limit/2", "limit > 0 && d.History.DeliveryCount > limit"}}},
+	{"a last attempt has company", []edit{{"consumer/batch.go",
+		"	return d.Attempt > 1 && d.LastAttempt\n", "	return false\n"}}},
 }

@@ -27,7 +27,7 @@ func fill(ctx context.Context, s *store.Store, n int, key string) error {
 				if i%20 == 0 {
 					cause = fmt.Errorf("kind %c: %w", 'a'+rune(i/20%26), errAway)
 				}
-				if err := s.Put(ctx, producer.Message{Key: key, ID: fmt.Sprint("m-", i), Body: body}, cause); err != nil {
+				if err := s.Put(ctx, producer.Message{RoutingKey: key, ID: fmt.Sprint("m-", i), Body: body}, cause); err != nil {
 					errs <- err
 					return
 				}
@@ -52,7 +52,7 @@ func forward(ctx context.Context, s *store.Store, p store.Publisher, cfg store.F
 	go func() { done <- s.Forward(ctx, p, cfg) }()
 	for {
 		each()
-		left, err := s.Find(ctx, store.Query{Limit: 1})
+		left, _, err := s.Find(ctx, store.Query{Limit: 1})
 		if err != nil {
 			return 0, err
 		}
@@ -139,7 +139,7 @@ func plain(ctx context.Context, p *producer.Producer, n int, queue string) (floa
 	began := time.Now()
 	for i := 0; i < n; i += len(batch) {
 		for k := range batch {
-			batch[k] = producer.Message{Key: queue, ID: fmt.Sprint("p-", i+k), Body: body}
+			batch[k] = producer.Message{RoutingKey: queue, ID: fmt.Sprint("p-", i+k), Body: body}
 		}
 		if _, err := p.PublishAll(ctx, batch); err != nil {
 			return 0, err
@@ -210,7 +210,7 @@ func (b *bench) large(ctx context.Context) error {
 	}
 	row(fmt.Sprintf("%d letters stored, 256 goroutines", b.rows), "%.0f/s", float64(b.rows)/time.Since(began).Seconds())
 	began = time.Now()
-	groups, err := s.Groups(ctx, store.Query{})
+	groups, _, err := s.Groups(ctx, store.Query{States: []store.State{store.Ready}})
 	if err != nil {
 		return err
 	}

@@ -37,6 +37,7 @@ type bench struct {
 	rows    int
 	outage  time.Duration
 	profile string
+	on      string         // dialects
 	broker  *broker.Broker // once one is needed
 }
 
@@ -51,13 +52,20 @@ var measures = []struct {
 	{"rate", (*bench).paced},
 	{"own", (*bench).own},
 	{"forward", (*bench).forwarding},
+	{"once", (*bench).once},
+	{"batch", (*bench).batches},
+	{"flat", (*bench).flat},
 	{"large", (*bench).large},
+	{"desk", (*bench).desk},
+	{"servers", (*bench).servers},
+	{"open", (*bench).openTransaction},
+	{"orders", (*bench).orders},
 	{"outage", (*bench).away},
 }
 
 func main() {
 	var b bench
-	flag.IntVar(&b.rows, "rows", 1_000_000, "letters of the measure large")
+	flag.IntVar(&b.rows, "rows", 1_000_000, "letters of the measure large, and messages of flat")
 	flag.DurationVar(&b.outage, "outage", 30*time.Second, "how long the broker is away")
 	flag.StringVar(&b.profile, "cpuprofile", "", "folder for CPU profiles of Put and Forward")
 	dir := flag.String("dir", "/var/tmp", "folder on the disk to measure")
@@ -65,6 +73,7 @@ func main() {
 	for _, m := range measures {
 		names = append(names, m.name)
 	}
+	flag.StringVar(&b.on, "on", "SQLite,MySQL,PostgreSQL", "databases of the measures that know several")
 	only := flag.String("only", strings.Join(names, ","), "what to measure")
 	flag.Parse()
 	if err := b.run(*dir, strings.Split(*only, ",")); err != nil {

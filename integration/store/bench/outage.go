@@ -52,11 +52,11 @@ func (b *bench) away(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	shop, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{s}})
 	if err != nil {
 		return err
 	}
-	defer shop.Close()
+	defer publisher.Close()
 	forwarding, stop := context.WithCancel(ctx)
 	defer stop()
 	forwarded := make(chan error, 1)
@@ -79,7 +79,7 @@ func (b *bench) away(ctx context.Context) error {
 			for i := 0; load.Err() == nil; i++ {
 				id := fmt.Sprint(c, "-", i)
 				at, began := phase.Load(), time.Now()
-				receipt, err := shop.Publish(ctx, producer.Message{Key: queue, ID: id, Body: make([]byte, bodySize)})
+				receipt, err := publisher.Publish(ctx, producer.Message{RoutingKey: queue, ID: id, Body: make([]byte, bodySize)})
 				took[at].add(time.Since(began))
 				if at == 1 && receipt.Place == producer.PlaceQueue && back.Load() {
 					phase.CompareAndSwap(1, 2)

@@ -68,7 +68,7 @@ func (b *bench) puts(ctx context.Context) error {
 	var rate float64
 	err = b.profiled("put", func() (err error) {
 		rate, err = together(5*time.Second, func(c, i int) error {
-			return s.Put(ctx, producer.Message{Exchange: "shop", Key: "order.paid", ID: fmt.Sprint(c, "-", i), Body: body}, errAway)
+			return s.Put(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: fmt.Sprint(c, "-", i), Body: body}, errAway)
 		})
 		return err
 	})
@@ -83,7 +83,7 @@ func (b *bench) puts(ctx context.Context) error {
 			<-time.After(time.Duration(c) * time.Millisecond)
 		}
 		began := time.Now()
-		err := s.Put(ctx, producer.Message{Exchange: "shop", Key: "order.paid", ID: fmt.Sprint("paced ", c, "-", i), Body: body}, errAway)
+		err := s.Put(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: fmt.Sprint("paced ", c, "-", i), Body: body}, errAway)
 		took.add(time.Since(began))
 		<-time.After(callers*time.Millisecond - time.Since(began))
 		return err

@@ -83,6 +83,7 @@ func (s *Server) init(ctx context.Context, bin string, args []string) error {
 	root := os.Geteuid() == 0
 	if s.kind == MariaDB {
 		s.args = append([]string{filepath.Join(bin, "mariadbd"), "--no-defaults", "--datadir=" + data, "--socket=" + filepath.Join(s.dir, "socket"),
+			"--tmpdir=" + s.dir, // a server that starts deletes the temporary tables of others there
 			"--port=" + strconv.Itoa(s.port), "--bind-address=127.0.0.1", "--max-allowed-packet=64M", "--max-connections=300"}, args...)
 		install := []string{"mariadb-install-db", "--no-defaults", "--datadir=" + data, "--auth-root-authentication-method=normal", "--skip-test-db"}
 		if root {
@@ -237,6 +238,26 @@ func stat(pid int) (state string, parent int) {
 	end := strings.LastIndex(string(text), ") ") + 1 // of the name, which may hold anything
 	_, _ = fmt.Sscan(string(text[end:]), &state, &parent)
 	return state, parent
+}
+
+// CPU returns the processor time that the server and its processes of now have taken.
+func (s *Server) CPU() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return 0
+	}
+	server := s.cmd.Process.Pid
+	var ticks int64
+	for _, pid := range append(childrenOf(server), server) {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		fields := strings.Fields(string(text[strings.LastIndex(string(text), ")")+1:]))
+		for i := 11; i <= 14 && len(fields) > 14; i++ { // user and system, its own and of children that have ended
+			n, _ := strconv.ParseInt(fields[i], 10, 64)
+			ticks += n
+		}
+	}
+	return time.Duration(ticks) * time.Second / 100
 }
 
 // childrenOf returns the processes that a process has started.

@@ -2,6 +2,7 @@ package model
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -33,6 +34,15 @@ var (
 // leaderLocators are the values of x-queue-leader-locator. Here they all mean the
 // one node.
 var leaderLocators = []string{"client-local", "balanced", "random", "least-leaders"}
+
+// masterLocators are the values of x-queue-master-locator.
+var masterLocators = []string{"min-masters", "client-local", "random"}
+
+// noMasterLocator begins the text of 4.3, which is cut off after these words.
+const noMasterLocator = "Feature `queue_master_locator` is deprecated.\n" +
+	"By default, this feature is not permitted anymore.\n" +
+	"The feature will be removed from a future major RabbitMQ version, regardless of the configuration; actual version to be determined.\n" +
+	"To continue using this feature when it is not permitted by default, set a parameter in the configuration"
 
 // maxTTL is ten years.
 const maxTTL = 315_360_000_000
@@ -91,18 +101,14 @@ func (b *Broker) queueArgs(s QueueSpec, title string) (queueArgs, *Error) {
 			return a, refuse("x-queue-type", "{unacceptable_type,%s}", typeName(v))
 		case kind == "quorum":
 			a.quorum = true
+		case kind == "" && b.atLeast(4, 3), kind == "undefined" && b.atLeast(4, 0) && !b.atLeast(4, 3): // the default
 		case kind == "stream":
 			return a, Fail(NotImplemented, "rehoptest has no streams")
 		case kind != "classic":
 			return a, refuse("x-queue-type", "\"unsupported queue type '%s'\"", kind)
 		}
 	}
-	known, foreign := b.known(a.quorum), b.foreign(a.quorum)
-	for _, name := range sortedNames(s.Arguments) {
-		if slices.Contains(foreign, name) {
-			return a, Fail(PreconditionFailed, "invalid arg '%s' for %s of queue type %s", name, title, a.kind())
-		}
-	}
+	known := b.known(a.quorum)
 	for _, name := range sortedNames(s.Arguments) {
 		if !slices.Contains(known, name) {
 			continue
@@ -149,6 +155,10 @@ func (b *Broker) queueArgs(s QueueSpec, title string) (queueArgs, *Error) {
 			if !slices.Contains(leaderLocators, text) && (text != "min-masters" || !b.atLeast(4, 0)) {
 				return a, refuse(name, "invalid_queue_locator_arg")
 			}
+		case "x-queue-master-locator":
+			if !b.atLeast(4, 0) && !slices.Contains(masterLocators, text) {
+				return a, Fail(InternalError, "") // it looks for the module of that name
+			}
 		case "x-single-active-consumer":
 			if _, ok := v.(bool); !ok {
 				return a, refuse(name, "{unacceptable_type,%s}", typeName(v))
@@ -179,6 +189,15 @@ func (b *Broker) queueArgs(s QueueSpec, title string) (queueArgs, *Error) {
 		}
 		a.set(name, n, isInt, text, v)
 	}
+	foreign := b.foreign(a.quorum)
+	for _, name := range slices.Backward(sortedNames(s.Arguments)) {
+		if slices.Contains(foreign, name) {
+			return a, Fail(PreconditionFailed, "invalid arg '%s' for %s of queue type %s", name, title, a.kind())
+		}
+	}
+	if _, ok := s.Arguments["x-queue-master-locator"]; ok && b.atLeast(4, 3) {
+		return a, Fail(InternalError, "%s", noMasterLocator)
+	}
 	if a.hasDLK && !a.hasDLX {
 		return a, Fail(PreconditionFailed, "invalid arg 'x-dead-letter-routing-key' for %s: routing_key_but_no_dlx_defined", title)
 	}
@@ -191,15 +210,37 @@ func (b *Broker) queueArgs(s QueueSpec, title string) (queueArgs, *Error) {
 		case !s.Durable:
 			return a, Fail(PreconditionFailed, "invalid property 'non-durable' for %s", title)
 		}
-		if _, ok := s.Arguments["x-delivery-limit"]; b.atLeast(4, 0) && !ok {
-			a.limit = 20
-		}
+		v, ok := s.Arguments["x-delivery-limit"]
+		a.limit = b.deliveryLimit(v, ok)
 		if a.overflow == "reject-publish-dlx" {
 			a.overflow = "drop-head"
 		}
 		a.atLeastOnce = a.atLeastOnce && a.hasDLX && a.overflow == "reject-publish"
 	}
 	return a, nil
+}
+
+// deliveryLimit is what the value of x-delivery-limit means; -1 is none. No value is
+// refused. Those that are no whole numbers count for nothing since 4.3.
+func (b *Broker) deliveryLimit(v any, there bool) int64 {
+	if t, ok := v.(time.Time); ok {
+		v = t.Unix()
+	}
+	n, ok := integer(v)
+	if f, is := real(v); is && !b.atLeast(4, 3) {
+		n, ok = int64(math.Floor(f)), true
+	}
+	switch {
+	case ok && n < 0 && !b.atLeast(4, 0):
+		return 0
+	case ok:
+		return max(n, -1)
+	case b.atLeast(4, 3), b.atLeast(4, 0) && (!there || v == nil):
+		return 20
+	case !there || v == nil:
+		return -1
+	}
+	return math.MaxInt64 // which no number of returns is above
 }
 
 // kind is what the broker calls the type of a queue.
@@ -232,10 +273,6 @@ func (a *queueArgs) set(name string, n int64, isInt bool, text string, v any) {
 		a.overflow = text
 	case "x-single-active-consumer":
 		a.singleActive, _ = v.(bool)
-	case "x-delivery-limit":
-		if isInt && n >= 0 {
-			a.limit = n
-		}
 	case "x-consumer-timeout":
 		if isInt {
 			a.timeout = time.Duration(n) * time.Millisecond

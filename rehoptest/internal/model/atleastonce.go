@@ -1,6 +1,9 @@
 package model
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // window is how many dead letters an at-least-once queue has under way.
 const window = 32
@@ -20,6 +23,7 @@ type discard struct {
 	reason string
 	again  time.Time // zero while queues have yet to answer
 	gone   bool
+	stuck  bool // goes to its own queue, and 3.10 does not recognise the confirm
 }
 
 func (d *discards) add(e *entry, reason string) {
@@ -66,13 +70,14 @@ func (d *discards) try(l *discard) {
 		d.answered(l, false)
 		return
 	}
+	l.stuck = !d.q.b.atLeast(4, 0) && slices.Contains(queues, d.q)
 	d.q.b.put(queues, m, &receipt{worker: d, letter: l}, d)
 }
 
 // answered removes a dead letter that has arrived; any other is tried again
 // later.
 func (d *discards) answered(l *discard, taken bool) {
-	if l.gone || d.q.deleted {
+	if l.gone || l.stuck || d.q.deleted {
 		return
 	}
 	if !taken {

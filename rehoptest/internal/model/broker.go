@@ -94,6 +94,9 @@ func New(opt Options) *Broker {
 	} {
 		b.exchanges[name] = &exchange{name: name, kind: kind, durable: true, internal: name == "amq.rabbitmq.trace"}
 	}
+	if log := "amq.rabbitmq.log"; opt.Version.AtLeast(4, 3) && opt.Vhost == "/" {
+		b.exchanges[log] = &exchange{name: log, kind: "topic", durable: true, internal: true}
+	}
 	return b
 }
 

@@ -21,6 +21,7 @@ type consumer struct {
 	has       int           // messages not settled
 	handed    []*handed     // in order, where timeouts are of the queue; settled ones among them
 	blocked   bool          // had all it may have: it goes behind the others when it may have more
+	began     uint64        // in the order of all that happens
 	timedOut  int           // messages that it has had too long, and not settled since
 }
 
@@ -55,7 +56,8 @@ func (c *Channel) Consume(s ConsumeSpec, started func(tag string)) *Error {
 	if !q.args.quorum && q.inUse(s.Exclusive) { // a quorum queue takes no notice of exclusive
 		return Fail(AccessRefused, "%s in exclusive use", q.title())
 	}
-	n := &consumer{ch: c, q: q, tag: s.Tag, noAck: s.NoAck, exclusive: s.Exclusive, prefetch: c.prefetch}
+	c.b.position++
+	n := &consumer{ch: c, q: q, tag: s.Tag, noAck: s.NoAck, exclusive: s.Exclusive, prefetch: c.prefetch, began: c.b.position}
 	if v, ok := s.Arguments["x-priority"]; ok {
 		if n.priority, ok = integer(v); !ok {
 			return Fail(PreconditionFailed, "invalid arg 'x-priority' for %s: \"expected integer, got %s\"", q.title(), typeName(v))
@@ -70,6 +72,7 @@ func (c *Channel) Consume(s ConsumeSpec, started func(tag string)) *Error {
 		return err
 	}
 	c.consumers[s.Tag] = n
+	q.idle = nil
 	q.add(n)
 	q.used = c.b.now
 	started(s.Tag)
@@ -90,7 +93,12 @@ func (q *Queue) inUse(exclusive bool) bool {
 // the channel.
 func (c *Channel) Cancel(tag string) {
 	if n := c.consumers[tag]; n != nil {
+		q, active := n.q, n.q.active == n
 		c.remove(n)
+		// Only 3.10 does not notice that the turn of the next one has come.
+		if active && !c.b.atLeast(4, 0) && !q.args.quorum && len(q.consumers) > 0 && q.ready.len() > 0 {
+			q.idle = c
+		}
 		c.b.work()
 	}
 }
@@ -165,10 +173,21 @@ func (n *consumer) ready() bool {
 	return n.prefetch == 0 || n.has < n.prefetch+n.extra
 }
 
+// wanting tells whether a consumer may get a message.
+func (q *Queue) wanting() bool {
+	if q.args.singleActive {
+		return q.active != nil && q.active.ready()
+	}
+	return slices.ContainsFunc(q.consumers, (*consumer).ready)
+}
+
 // taker returns the consumer whose turn it is, or nil.
 func (q *Queue) taker() *consumer {
 	if q.args.singleActive {
 		q.activate()
+		if q.idle != nil {
+			return nil
+		}
 		if q.active != nil && q.active.ready() {
 			return q.active
 		}

@@ -54,6 +54,10 @@ func (b *Broker) redirect(q *Queue, e *entry, reason string) (*Message, []*Queue
 		e.step(b, stepNoExchange, q.args.dlx, reason)
 		return nil, nil
 	}
+	if e.endless(b.now) {
+		e.step(b, stepEndless, q.name, reason)
+		return nil, nil
+	}
 	m := b.letter(q, e, reason)
 	queues := b.route(x, m.Keys, m.Properties.Headers)
 	kept := slices.DeleteFunc(queues, func(to *Queue) bool {
@@ -70,6 +74,18 @@ func (b *Broker) redirect(q *Queue, e *entry, reason string) (*Message, []*Queue
 		e.step(b, stepDead, q.name, reason)
 	}
 	return m, kept
+}
+
+// endless counts a dead letter, and tells whether there were too many of them.
+func (m *Message) endless(now time.Time) bool {
+	if m.round == nil {
+		m.round = &round{}
+	}
+	if !m.round.at.Equal(now) {
+		*m.round = round{at: now}
+	}
+	m.round.n++
+	return m.round.n > maxRound
 }
 
 // cycle tells whether the way back to a queue knows no rejection.
@@ -90,7 +106,7 @@ func (m *Message) cycle(b *Broker, queue string) bool {
 
 // letter returns a message as its dead-lettering leaves it.
 func (b *Broker) letter(q *Queue, e *entry, reason string) *Message {
-	m := &Message{Exchange: q.args.dlx, Keys: e.Keys, Properties: e.Properties, Body: e.Body, steps: e.steps, encoded: e.encoded}
+	m := &Message{Exchange: q.args.dlx, Keys: e.Keys, Properties: e.Properties, Body: e.Body, steps: e.steps, round: e.round, encoded: e.encoded}
 	if q.args.hasDLK {
 		m.Keys = []string{q.args.dlk}
 	}
@@ -105,7 +121,7 @@ func (b *Broker) letter(q *Queue, e *entry, reason string) *Message {
 		return m
 	}
 	m.failures = e.failures
-	m.fromClassic = !q.args.quorum
+	m.bcc = e.bcc
 	m.deaths = record(e.deaths, d)
 	first := e.deaths
 	m.Properties = withHeaders(m.Properties, func(h amqp.Table) {

@@ -69,8 +69,8 @@ func record310(list []any, d death) []any {
 func cycle310(m *Message, queue string) bool {
 	list, _ := m.header("x-death").([]any)
 	for _, v := range list {
-		t, _ := v.(amqp.Table)
-		if t["reason"] == "rejected" {
+		t, ok := v.(amqp.Table)
+		if !ok || t["reason"] == "rejected" {
 			return false
 		}
 		if t["queue"] == queue {

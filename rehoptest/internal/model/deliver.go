@@ -12,8 +12,16 @@ func (q *Queue) pump() {
 	if q.refusing || q.deleted {
 		return
 	}
+	if !q.args.quorum {
+		q.limit() // of all that has come back together
+	}
 	q.handOut()
-	q.expire(func(e *entry) bool { return e.expiring(q.b.now) })
+	if q.args.quorum {
+		q.limit()
+	}
+	if !q.unseen {
+		q.expire(func(e *entry) bool { return e.expiring(q.b.now) })
+	}
 	if q.discards != nil {
 		q.discards.send()
 	}
@@ -29,6 +37,9 @@ func (q *Queue) handOut() {
 	}
 	now := q.b.now
 	q.unblock()
+	if q.unseen && !q.wanting() {
+		return // nothing makes it look
+	}
 	if !q.unseen {
 		q.expire(func(e *entry) bool { return e.expired(now) })
 	}
@@ -54,16 +65,16 @@ func (q *Queue) deliver(c *consumer, e *entry) {
 	c.blocked = q.args.quorum && !c.ready() // a classic queue notices when it wants to give it more
 	e.step(q.b, stepDelivered, q.name, c.tag)
 	c.ch.peer.Deliver(Delivery{
-		Consumer: c.tag, Tag: tag, Redelivered: q.redelivered(e, false), Exchange: e.Exchange, Key: e.Key(),
+		Consumer: c.tag, Tag: tag, Redelivered: q.redelivered(e), Exchange: e.Exchange, Key: e.Key(),
 		Properties: q.properties(e, false), Body: e.Body,
 	})
 }
 
-// redelivered tells whether a message was with a consumer before, be it that of
-// an earlier queue. A consumer of a classic queue learns that of messages of
-// quorum queues only, since 4.3.
-func (q *Queue) redelivered(e *entry, get bool) bool {
-	carried := e.Message.failures > 0 && (q.args.quorum || get || q.b.atLeast(4, 3) && !e.fromClassic)
+// redelivered tells whether a message was with a consumer before, be it that of an
+// earlier queue. A classic queue looks at that since 4.3, and not at a message that a
+// consumer waits for.
+func (q *Queue) redelivered(e *entry) bool {
+	carried := e.Message.failures > 0 && (q.args.quorum || q.b.atLeast(4, 3) && !e.awaited)
 	return e.returned || q.b.atLeast(4, 0) && carried
 }
 
@@ -95,7 +106,7 @@ func (c *Channel) Get(name string, noAck bool) (*Delivery, *Error) {
 		q.expire(func(e *entry) bool { return e.expiring(c.b.now) })
 	}
 	d := &Delivery{
-		Tag: c.hand(q, e, nil, noAck), Redelivered: q.redelivered(e, true), Exchange: e.Exchange, Key: e.Key(),
+		Tag: c.hand(q, e, nil, noAck), Redelivered: q.redelivered(e), Exchange: e.Exchange, Key: e.Key(),
 		Properties: q.properties(e, true), Body: e.Body, Left: q.ready.len(),
 	}
 	c.b.touch(q)

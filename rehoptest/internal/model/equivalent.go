@@ -1,8 +1,6 @@
 package model
 
 import (
-	"fmt"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
@@ -41,10 +39,10 @@ func equivalentArgs(title string, known []string, got, was amqp.Table) *Error {
 	for _, name := range known {
 		v, there := got[name]
 		w, before := was[name]
-		if there != before || there && (typeClass(v) != typeClass(w) || !sameValue(v, w)) {
-			if there && before {
-				return inequivalent(name, title, fmt.Sprintf("'%v'", v), fmt.Sprintf("'%v'", w))
-			}
+		switch {
+		case there && before && term(v) != term(w):
+			return inequivalent(name, title, quoted(v), quoted(w))
+		case there != before:
 			return inequivalent(name, title, shown(v, there), shown(w, before))
 		}
 	}

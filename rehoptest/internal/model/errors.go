@@ -1,6 +1,9 @@
 package model
 
-import "fmt"
+import (
+	"fmt"
+	"unicode/utf8"
+)
 
 // Codes of replies.
 const (
@@ -52,7 +55,24 @@ func Fail(code uint16, format string, args ...any) *Error {
 func (e *Error) Error() string { return fmt.Sprintf("%d %s", e.Code, e.Reply()) }
 
 // Reply is the text as a broker sends it.
-func (e *Error) Reply() string { return codeNames[e.Code] + " - " + e.Text }
+func (e *Error) Reply() string {
+	if e.Text == "" {
+		return codeNames[e.Code]
+	}
+	return codeNames[e.Code] + " - " + e.Text
+}
+
+// latin1 reads bytes that are no UTF-8, as brokers since 4.0 show them.
+func (b *Broker) latin1(s string) string {
+	if utf8.ValidString(s) || !b.atLeast(4, 0) {
+		return s
+	}
+	var runes []rune
+	for _, c := range []byte(s) {
+		runes = append(runes, rune(c))
+	}
+	return string(runes)
+}
 
 // Connection tells whether the exception closes the connection.
 func (e *Error) Connection() bool {

@@ -34,7 +34,7 @@ func (b *Broker) exchange(name string) (*exchange, *Error) {
 	if x := b.exchanges[name]; x != nil {
 		return x, nil
 	}
-	return nil, Fail(NotFound, "no exchange '%s' in vhost '%s'", name, b.opt.Vhost)
+	return nil, Fail(NotFound, "no exchange '%s' in vhost '%s'", b.latin1(name), b.opt.Vhost)
 }
 
 // ExchangeSpec is what an exchange is declared as.
@@ -45,37 +45,47 @@ type ExchangeSpec struct {
 }
 
 // CheckExchange is a passive declaration.
-func (b *Broker) CheckExchange(name string) *Error {
-	if name == "" {
+func (b *Broker) CheckExchange(named string) *Error {
+	if named == "" {
 		return Fail(AccessRefused, "operation not permitted on the default exchange")
 	}
-	_, err := b.exchange(name)
+	_, err := b.exchange(name(named))
 	return err
 }
 
+// name is a name as the broker takes it from who declares, looks or deletes.
+func name(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
+
 // DeclareExchange declares.
 func (b *Broker) DeclareExchange(s ExchangeSpec) *Error {
+	s.Name = name(s.Name)
+	if s.Kind == "x-local-random" && b.atLeast(4, 0) {
+		return Fail(NotImplemented, "rehoptest has no exchanges of type %s", s.Kind)
+	}
 	if !slices.Contains([]string{"direct", "fanout", "topic", "headers"}, s.Kind) {
 		code := uint16(CommandInvalid)
 		if b.atLeast(4, 0) {
 			code = PreconditionFailed
+		}
+		if s.Kind == "" {
+			return Fail(code, "invalid exchange type ''")
 		}
 		return Fail(code, "unknown exchange type '%s'", s.Kind)
 	}
 	if s.Name == "" {
 		return Fail(AccessRefused, "operation not permitted on the default exchange")
 	}
-	alternate := ""
-	if v, ok := s.Arguments["alternate-exchange"]; ok {
-		if alternate, ok = v.(string); !ok {
-			return Fail(PreconditionFailed, "invalid type '%s' for arg 'alternate-exchange' in exchange '%s' in vhost '%s'", typeName(v), s.Name, b.opt.Vhost)
-		}
-	}
 	if x := b.exchanges[s.Name]; x != nil {
 		return b.equivalentExchange(x, s)
 	}
 	if strings.HasPrefix(s.Name, "amq.") {
 		return Fail(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", s.Name)
+	}
+	alternate := ""
+	if v, ok := s.Arguments["alternate-exchange"]; ok {
+		if alternate, ok = v.(string); !ok {
+			return Fail(PreconditionFailed, "invalid type '%s' for arg 'alternate-exchange' in exchange '%s' in vhost '%s'", typeName(v), s.Name, b.opt.Vhost)
+		}
 	}
 	b.exchanges[s.Name] = &exchange{
 		name: s.Name, kind: s.Kind, durable: s.Durable, autoDelete: s.AutoDelete,
@@ -85,12 +95,13 @@ func (b *Broker) DeclareExchange(s ExchangeSpec) *Error {
 }
 
 // DeleteExchange deletes; that there is none is fine.
-func (b *Broker) DeleteExchange(name string, ifUnused bool) *Error {
+func (b *Broker) DeleteExchange(named string, ifUnused bool) *Error {
+	name := name(named)
 	if name == "" {
 		return Fail(AccessRefused, "operation not permitted on the default exchange")
 	}
 	if strings.HasPrefix(name, "amq.") {
-		return Fail(AccessRefused, "exchange name '%s' contains reserved prefix 'amq.*'", name)
+		return Fail(AccessRefused, "deletion of system exchange '%s' in vhost '%s' not allowed", name, b.opt.Vhost)
 	}
 	x := b.exchanges[name]
 	if x == nil {
@@ -154,7 +165,7 @@ func (c *Channel) Bind(s BindSpec) *Error {
 	case "headers":
 		err = checkMatch(s.Arguments)
 	case "topic":
-		to.words = strings.Split(to.key, ".")
+		to.words = topicWords(to.key)
 		err = c.b.checkHashes(to.words, to.key)
 	}
 	if err != nil {
@@ -187,6 +198,7 @@ func (c *Channel) Unbind(s BindSpec) *Error {
 }
 
 func (c *Channel) binding(s BindSpec) (*exchange, *binding, *Error) {
+	s.Source, s.Destination = name(s.Source), name(s.Destination)
 	to := &binding{key: s.Key, args: s.Arguments}
 	if s.Source == "" || s.ToExchange && s.Destination == "" {
 		return nil, nil, Fail(AccessRefused, "operation not permitted on the default exchange")

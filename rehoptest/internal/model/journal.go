@@ -38,9 +38,11 @@ const (
 	stepNoExchange
 	stepNoRoute
 	stepCycle
+	stepEndless
 	stepPurged
 	stepDeleted
 	stepLost
+	stepForgotten
 	stepDrained
 )
 
@@ -76,10 +78,14 @@ func (s Step) String() string {
 		return "the dead-letter exchange " + s.Place + " has no queue for it: " + s.Why
 	case stepCycle:
 		return "not to " + s.Place + " again, a cycle without a rejection: " + s.Why
+	case stepEndless:
+		return "goes round without an end, and RabbitMQ would not stop: left out here, from " + s.Place + ": " + s.Why
 	case stepPurged:
 		return "purged from " + s.Place
 	case stepDeleted:
 		return "deleted with " + s.Place
+	case stepForgotten:
+		return "lost with its channel before " + s.Place + " took it"
 	case stepDrained:
 		return "drained from " + s.Place
 	default:

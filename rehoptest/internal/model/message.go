@@ -10,7 +10,7 @@ import (
 )
 
 // Message is what was published, or what a dead-lettering made of it. It is
-// never changed: queues share it.
+// never changed: queues share it. Its steps and its round are those of all copies.
 type Message struct {
 	Exchange   string
 	Keys       []string // the routing key, then those of CC and BCC
@@ -20,11 +20,21 @@ type Message struct {
 	deaths   []death // newest first; since 4.0
 	failures int     // delivery count that came along from the queue before
 
-	fromClassic bool // that queue was a classic one
-	bcc         []string
-	encoded     int // octets of the properties as they were published
-	steps       *steps
+	bcc     []string
+	encoded int // octets of the properties as they were published
+	steps   *steps
+	round   *round // of all copies of one publish; nil: none was dead-lettered
 }
+
+// round is how often the copies of one publish were dead-lettered at one moment.
+type round struct {
+	at time.Time
+	n  int
+}
+
+// maxRound bounds a round. RabbitMQ 3.10 does not: where an old rejection hides a
+// cycle, a message goes round for ever between queues that have no room for it.
+const maxRound = 1000
 
 // Key is the routing key that consumers see.
 func (m *Message) Key() string { return m.Keys[0] }
@@ -43,6 +53,7 @@ type entry struct {
 	delayed     time.Time // delayed retry: not before
 	at          time.Time // of its arrival
 	unconfirmed bool      // came as a dead letter at-most-once
+	awaited     bool      // a consumer had room for it
 }
 
 func (e *entry) size() int { return e.bytes }

@@ -1,5 +1,7 @@
 package model
 
+import "slices"
+
 // length is what counts towards a length limit.
 func (q *Queue) length() (messages, bytes int) {
 	messages, bytes = q.ready.len()+len(q.delayed), q.ready.bytes()
@@ -48,8 +50,14 @@ func (q *Queue) limit() {
 		q.tell()
 		return
 	}
+	var dropped []*entry
 	for q.over(0, 0) && q.ready.len() > 0 {
-		e := q.ready.drop()
+		dropped = append(dropped, q.ready.drop())
+	}
+	if q.args.quorum && !q.b.atLeast(4, 3) {
+		slices.Reverse(dropped)
+	}
+	for _, e := range dropped {
 		q.deadLetter(e, "maxlen")
 	}
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,6 +53,22 @@ type waitingPublish struct {
 	from    any
 }
 
+// forget loses what the queue has not taken of a publisher: the channel kept that for a
+// queue without a leader, to send it again.
+func (q *Queue) forget(from any) {
+	q.waiting = slices.DeleteFunc(q.waiting, func(w waitingPublish) bool {
+		switch {
+		case w.from != from:
+			return false
+		case q.b.stopping:
+			w.msg.step(q.b, stepLost, q.name, "")
+		default:
+			w.msg.step(q.b, stepForgotten, q.name, "")
+		}
+		return true
+	})
+}
+
 // Publish publishes.
 func (c *Channel) Publish(p Publishing) *Error {
 	b := c.b
@@ -66,10 +83,11 @@ func (c *Channel) Publish(p Publishing) *Error {
 	case len(p.Body) > b.opt.MaxMessage:
 		return Fail(PreconditionFailed, "message size %d is larger than configured max size %d", len(p.Body), b.opt.MaxMessage)
 	case p.Properties.Has(wire.FlagUserID) && p.Properties.UserID != p.User:
-		return Fail(PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", p.Properties.UserID, p.User)
+		return Fail(PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", b.latin1(p.Properties.UserID), p.User)
 	}
 	if p.Properties.Has(wire.FlagExpiration) {
 		if _, err := ttl(p.Properties.Expiration); err != nil {
+			err.Text = b.latin1(err.Text)
 			return err
 		}
 	}
@@ -113,6 +131,9 @@ func (b *Broker) message(p Publishing) (*Message, *Error) {
 			return nil, err
 		}
 		p.Properties.Expiration = strconv.FormatInt(n, 10)
+	}
+	if mode := p.Properties.DeliveryMode; p.Properties.Has(wire.FlagDeliveryMode) && mode != 1 && mode != 2 && !b.atLeast(4, 0) {
+		return nil, Fail(PreconditionFailed, "invalid message: {delivery_mode_unknown,%d}", mode)
 	}
 	m := &Message{Exchange: p.Exchange, Keys: []string{p.Key}, Properties: p.Properties, Body: p.Body, encoded: p.Encoded}
 	headers := p.Properties.Headers
@@ -184,9 +205,8 @@ func (q *Queue) offer(m *Message, r *receipt, from any) {
 func (q *Queue) enter(m *Message, unconfirmed bool) {
 	b := q.b
 	b.position++
-	e := &entry{Message: m, bytes: len(m.Body), position: b.position, expires: q.expiry(m), at: b.now, unconfirmed: unconfirmed}
+	e := &entry{Message: m, bytes: len(m.Body), position: b.position, expires: q.expiry(m), failures: m.failures, at: b.now, unconfirmed: unconfirmed}
 	if q.args.quorum {
-		e.failures = m.failures
 		if b.atLeast(4, 3) {
 			e.bytes += m.encoded
 		}
@@ -194,6 +214,8 @@ func (q *Queue) enter(m *Message, unconfirmed bool) {
 	} else if q.args.maxPriority > 0 {
 		e.level = min(int(m.Properties.Priority), q.args.maxPriority)
 	}
+	e.awaited = q.ready.len() == 0 && q.wanting()
+	q.idle = nil // RabbitMQ 3.10's queue crashes here
 	m.step(b, stepRouted, q.name, "")
 	q.ready.push(e)
 	if !q.over(0, 0) {
@@ -204,6 +226,9 @@ func (q *Queue) enter(m *Message, unconfirmed bool) {
 	}
 	q.handOut()
 	q.limit()
+	if q.ready.len() > 1 || !e.expires.IsZero() {
+		q.unseen = false // a queue that has dropped its head looks at the next one
+	}
 	b.touch(q)
 }
 
@@ -213,12 +238,7 @@ func (q *Queue) buried() bool {
 	if q.args.quorum || q.args.maxPriority == 0 || q.ready.len() < 2 {
 		return false
 	}
-	for _, c := range q.consumers {
-		if c.ready() {
-			return false
-		}
-	}
-	return true
+	return !q.wanting()
 }
 
 // expiry is when a message that arrives now expires.

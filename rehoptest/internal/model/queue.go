@@ -26,10 +26,11 @@ type Queue struct {
 	delayed                        []*entry // by time
 	discards                       *discards
 	publishers                     map[any]bool // of a quorum queue: told that it is full
+	idle                           *Channel     // has cancelled the active consumer, and nothing has made the queue look at the next one
 	unseen                         bool         // a new head whose expiry nobody has looked at
 	refusing                       bool         // answers nobody, as a queue without a leader
 	waiting                        []waitingPublish
-	used                           time.Time // for x-expires
+	born, used                     time.Time // for x-expires
 	alarm                          time.Time
 	isDirty, deleted               bool
 }
@@ -85,9 +86,12 @@ func (q *Queue) locked() *Error {
 		"another connection or the exclusive property value does not match that of the original declaration.", q.title())
 }
 
-// CheckQueue is a passive declaration.
-func (c *Channel) CheckQueue(name string) (string, int, int, *Error) {
-	q, err := c.queue(name)
+// CheckQueue is a passive declaration, of which the empty name is none.
+func (c *Channel) CheckQueue(named string) (string, int, int, *Error) {
+	if name(named) == "" {
+		return "", 0, 0, Fail(NotFound, "no queue '' in vhost '%s'", c.b.opt.Vhost)
+	}
+	q, err := c.queue(name(named))
 	if err != nil {
 		return "", 0, 0, err
 	}
@@ -103,6 +107,7 @@ func (c *Channel) CheckQueue(name string) (string, int, int, *Error) {
 // consumers there are.
 func (c *Channel) DeclareQueue(s QueueSpec) (string, int, int, *Error) {
 	b := c.b
+	s.Name = name(s.Name)
 	title := "queue '" + s.Name + "' in vhost '" + b.opt.Vhost + "'"
 	s.Durable = s.Durable && !s.Exclusive // an exclusive queue goes with its connection anyway
 	if s.Name != "" {
@@ -130,7 +135,7 @@ func (c *Channel) DeclareQueue(s QueueSpec) (string, int, int, *Error) {
 	}
 	q := &Queue{
 		b: b, name: s.Name, durable: s.Durable, exclusive: s.Exclusive, autoDelete: s.AutoDelete,
-		arguments: maps.Clone(s.Arguments), args: args, used: b.now, publishers: map[any]bool{},
+		arguments: maps.Clone(s.Arguments), args: args, born: b.now, used: b.now, publishers: map[any]bool{},
 	}
 	if s.Exclusive {
 		q.owner = c.conn
@@ -163,13 +168,14 @@ func (c *Channel) equivalentQueue(q *Queue, s QueueSpec) *Error {
 		return inequivalent("auto_delete", q.title(), boolText(s.AutoDelete), boolText(q.autoDelete))
 	}
 	got, was := s.Arguments, q.arguments
-	if c.b.atLeast(4, 0) {
+	if c.b.atLeast(4, 0) || got["x-queue-type"] == "classic" || was["x-queue-type"] == "classic" {
 		got, was = withType(got), withType(was)
 	}
 	return equivalentArgs(q.title(), c.b.known(q.args.quorum), got, was)
 }
 
-// withType is what is compared since 4.0, where every queue has a type.
+// withType is what is compared since 4.0, where every queue has a type, and before
+// where one of the two names the type classic.
 func withType(t amqp.Table) amqp.Table {
 	if _, ok := t["x-queue-type"]; ok {
 		return t
@@ -191,6 +197,7 @@ func (c *Channel) PurgeQueue(name string) (int, *Error) {
 	n := q.ready.len() + len(q.delayed)
 	gone := append(q.ready.all(), q.delayed...)
 	q.ready.clear()
+	q.idle = nil
 	q.delayed = nil
 	if q.discards != nil && c.b.atLeast(4, 3) {
 		n += q.discards.len()
@@ -206,10 +213,10 @@ func (c *Channel) PurgeQueue(name string) (int, *Error) {
 }
 
 // DeleteQueue deletes; that there is none is fine.
-func (c *Channel) DeleteQueue(name string, ifUnused, ifEmpty bool) (int, *Error) {
-	q, err := c.queue(name)
+func (c *Channel) DeleteQueue(named string, ifUnused, ifEmpty bool) (int, *Error) {
+	q, err := c.queue(name(named))
 	if err != nil {
-		if err.Code == NotFound && name != "" {
+		if err.Code == NotFound && named != "" {
 			return 0, nil
 		}
 		return 0, err
@@ -235,6 +242,9 @@ func (c *Channel) DeleteQueue(name string, ifUnused, ifEmpty bool) (int, *Error)
 func (b *Broker) dropQueue(q *Queue) {
 	q.deleted = true
 	delete(b.queues, q.name)
+	for c := range b.channels {
+		delete(c.given, q)
+	}
 	for _, e := range q.held() {
 		e.step(b, stepDeleted, q.name, "")
 	}
@@ -255,10 +265,23 @@ func (b *Broker) dropQueue(q *Queue) {
 	}
 }
 
+// looks is how often a quorum queue looks whether it has expired.
+const looks = 5 * time.Second
+
+// end is when a queue that nobody uses deletes itself.
+func (q *Queue) end() time.Time {
+	at := q.used.Add(q.args.expires)
+	if !q.args.quorum {
+		return at
+	}
+	n := (at.Sub(q.born) + looks - 1) / looks
+	return q.born.Add(n * looks)
+}
+
 // tick is called when the queue's alarm has gone off.
 func (q *Queue) tick() {
 	b := q.b
-	if q.args.expires > 0 && len(q.consumers) == 0 && !q.used.Add(q.args.expires).After(b.now) {
+	if q.args.expires > 0 && len(q.consumers) == 0 && !q.end().After(b.now) {
 		b.dropQueue(q)
 		return
 	}
@@ -268,6 +291,7 @@ func (q *Queue) tick() {
 		q.ready.giveBack(e, returnedByTimeout)
 	}
 	q.timeOut()
+	q.unseen = false
 	if q.discards != nil {
 		q.discards.retry()
 	}
@@ -284,7 +308,7 @@ func (q *Queue) schedule() {
 		at = q.ready.nextExpiry()
 	}
 	if q.args.expires > 0 && len(q.consumers) == 0 {
-		at = earlier(at, q.used.Add(q.args.expires))
+		at = earlier(at, q.end())
 	}
 	if len(q.delayed) > 0 {
 		at = earlier(at, q.delayed[0].delayed)

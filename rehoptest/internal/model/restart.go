@@ -72,7 +72,7 @@ func (b *Broker) Start(now time.Time, most bool) {
 	b.Advance(now)
 	for _, name := range b.Queues() {
 		q := b.queues[name]
-		q.used = now
+		q.born, q.used = now, now
 		if q.discards != nil {
 			q.discards.restart()
 		}

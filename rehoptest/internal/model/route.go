@@ -21,7 +21,7 @@ func (b *Broker) route(x *exchange, keys []string, headers amqp.Table) []*Queue 
 		x, todo = todo[0], todo[1:]
 		matched := false
 		for _, to := range x.bindings {
-			if !x.matches(to, keys, headers) {
+			if !b.matches(x, to, keys, headers) {
 				continue
 			}
 			matched = true
@@ -58,7 +58,7 @@ func (b *Broker) addQueue(found []*Queue, q *Queue) []*Queue {
 	return append(found, q)
 }
 
-func (x *exchange) matches(to *binding, keys []string, headers amqp.Table) bool {
+func (b *Broker) matches(x *exchange, to *binding, keys []string, headers amqp.Table) bool {
 	switch x.kind {
 	case "fanout":
 		return true
@@ -71,14 +71,22 @@ func (x *exchange) matches(to *binding, keys []string, headers amqp.Table) bool 
 		return false
 	case "topic":
 		for _, key := range keys {
-			if matchTopic(to.words, strings.Split(key, ".")) {
+			if matchTopic(to.words, topicWords(key)) {
 				return true
 			}
 		}
 		return false
 	default:
-		return matchHeaders(to.args, headers)
+		return b.matchHeaders(to.args, headers)
 	}
+}
+
+// topicWords returns the words of a key: the empty one has none.
+func topicWords(key string) []string {
+	if key == "" {
+		return nil
+	}
+	return strings.Split(key, ".")
 }
 
 // matchTopic matches words of a key with those of a pattern.
@@ -124,16 +132,16 @@ func checkMatch(args amqp.Table) *Error {
 	}
 	s, ok := v.(string)
 	if !ok {
-		return Fail(PreconditionFailed, "Invalid x-match field type %s (value %v); expected longstr", typeName(v), v)
+		return Fail(PreconditionFailed, "Invalid x-match field type %s (value %s); expected longstr", typeName(v), term(v))
 	}
 	switch s {
 	case "all", "any", "all-with-x", "any-with-x":
 		return nil
 	}
-	return Fail(PreconditionFailed, "Invalid x-match field value <<\"%s\">>; expected all, any, all-with-x, or any-with-x", s)
+	return Fail(PreconditionFailed, "Invalid x-match field value %s; expected all, any, all-with-x, or any-with-x", term(s))
 }
 
-func matchHeaders(args, headers amqp.Table) bool {
+func (b *Broker) matchHeaders(args, headers amqp.Table) bool {
 	kind, _ := args["x-match"].(string)
 	withX := strings.HasSuffix(kind, "-with-x")
 	matchAny := strings.HasPrefix(kind, "any")
@@ -142,7 +150,7 @@ func matchHeaders(args, headers amqp.Table) bool {
 			continue
 		}
 		got, ok := headers[name]
-		match := ok && (want == nil || typeClass(want) == typeClass(got) && sameValue(want, got))
+		match := ok && (want == nil || b.sameHeader(want, got))
 		if match && matchAny {
 			return true
 		}

@@ -57,20 +57,24 @@ func (c *Channel) settle(tag uint64, multiple bool, do func(*handed)) *Error {
 	return nil
 }
 
-// finish settles messages. Their consumers have room for others before their
-// queues go on.
+// finish settles messages, group by group: the consumer of a group has room for others
+// before its queue goes on, and the queue hands out what it can before it hears of the next
+// group.
 func (c *Channel) finish(all []*handed, do func(*handed)) {
-	for _, h := range all {
-		c.released(h)
-		h.q.unblock()
-	}
-	for _, h := range grouped(all) {
-		switch {
-		case h.timedOut:
-			h.settledLate()
-		case !h.q.deleted:
-			do(h)
+	for _, group := range grouped(all) {
+		for _, h := range group {
+			c.released(h)
+			h.q.unblock()
 		}
+		for _, h := range group {
+			switch {
+			case h.timedOut:
+				h.settledLate()
+			case !h.q.deleted:
+				do(h)
+			}
+		}
+		group[0].q.pump()
 	}
 	c.b.work()
 }
@@ -108,22 +112,14 @@ func (q *Queue) giveBack(h *handed, w why) {
 		q.limit()
 		return
 	}
+	q.idle, q.unseen = nil, false
 	q.ready.giveBack(e, w)
-	if q.over(0, 0) {
-		if q.args.quorum {
-			q.handOut()
-		}
-		q.limit()
-		q.b.touch(q)
-	}
 }
 
 // discard dead-letters a message that a consumer refuses.
 func (q *Queue) discard(h *handed, w why) {
 	e := h.e
-	if q.args.quorum || h.consumer == nil {
-		q.count(e, w) // a classic queue counts what was fetched only
-	}
+	q.count(e, w)
 	e.step(q.b, stepRejected, q.name, "")
 	q.deadLetter(e, "rejected")
 }
@@ -134,7 +130,7 @@ func (q *Queue) count(e *entry, w why) (failed bool) {
 	b := q.b
 	switch {
 	case !q.args.quorum:
-		failed = b.atLeast(4, 3) && (w == discardedByReject || w == discardedByNack)
+		failed = b.atLeast(4, 3) && (w == returnedByReject || w == returnedByClose || w == discardedByReject)
 	case !b.atLeast(4, 0):
 		failed = w != discardedByNack && w != discardedByReject
 	case !b.atLeast(4, 3):

@@ -1,8 +1,10 @@
 package model
 
 import (
-	"bytes"
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -47,18 +49,6 @@ func typeName(v any) string {
 	return "void"
 }
 
-// typeClass joins the types that compare by value.
-func typeClass(v any) string {
-	switch name := typeName(v); name {
-	case "byte", "unsignedbyte", "short", "unsignedshort", "signedint", "unsignedint", "long":
-		return "int"
-	case "float", "double", "decimal":
-		return "float"
-	default:
-		return name
-	}
-}
-
 func integer(v any) (int64, bool) {
 	switch v := v.(type) {
 	case int8:
@@ -81,73 +71,122 @@ func integer(v any) (int64, bool) {
 	return 0, false
 }
 
-func sameValue(a, b any) bool {
-	if x, ok := integer(a); ok {
-		y, ok := integer(b)
-		return ok && x == y
-	}
-	switch a := a.(type) {
-	case []byte:
-		b, ok := b.([]byte)
-		return ok && bytes.Equal(a, b)
-	case time.Time:
-		b, ok := b.(time.Time)
-		return ok && a.Equal(b)
-	case amqp.Table:
-		b, ok := b.(amqp.Table)
-		return ok && sameTable(a, b)
-	case []any:
-		b, ok := b.([]any)
-		if !ok || len(a) != len(b) {
-			return false
-		}
-		for i := range a {
-			if !sameValue(a[i], b[i]) {
-				return false
-			}
-		}
-		return true
+func real(v any) (float64, bool) {
+	switch v := v.(type) {
 	case float32:
-		switch b := b.(type) {
-		case float32:
-			return a == b
-		case float64:
-			return float64(a) == b
-		}
-		return false
+		return float64(v), true
 	case float64:
-		switch b := b.(type) {
-		case float32:
-			return a == float64(b)
-		case float64:
-			return a == b
-		}
-		return false
+		return v, true
 	}
-	switch b.(type) {
-	case []byte, amqp.Table, []any:
-		return false
-	}
-	return a == b
+	return 0, false
 }
 
-func sameTable(a, b amqp.Table) bool {
-	if len(a) != len(b) {
-		return false
+// asText returns a value that is text, whichever of the two types of text it has.
+func asText(v any) (string, bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case []byte:
+		return string(v), true
 	}
-	for name, v := range a {
-		w, ok := b[name]
-		if !ok || typeName(v) != typeName(w) || !sameValue(v, w) {
-			return false
-		}
-	}
-	return true
+	return "", false
 }
 
-// shown is a value as the texts of errors have it.
+// term writes a value as Erlang does. Values that the broker takes for equal have
+// the same term: it knows neither the width of a number nor the type of a text, but
+// does look at the types of what is in a table or an array.
+func term(v any) string {
+	if n, ok := integer(v); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	if s, ok := asText(v); ok {
+		return binary(s)
+	}
+	switch v := v.(type) {
+	case bool:
+		return strconv.FormatBool(v)
+	case float32:
+		return float(float64(v))
+	case float64:
+		return float(v)
+	case amqp.Decimal:
+		return fmt.Sprintf("{%d,%d}", v.Scale, uint32(v.Value))
+	case time.Time:
+		return strconv.FormatInt(v.Unix(), 10)
+	case amqp.Table:
+		var list []string
+		for _, name := range sortedNames(v) {
+			list = append(list, fmt.Sprintf("{%s,%s,%s}", binary(name), typeName(v[name]), term(v[name])))
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	case []any:
+		var list []string
+		for _, e := range v {
+			list = append(list, fmt.Sprintf("{%s,%s}", typeName(e), term(e)))
+		}
+		return "[" + strings.Join(list, ",") + "]"
+	}
+	return "undefined"
+}
+
+func binary(s string) string {
+	if s == "" {
+		return "<<>>"
+	}
+	return "<<" + strconv.Quote(s) + ">>"
+}
+
+func float(f float64) string {
+	s := strconv.FormatFloat(f, 'g', -1, 64)
+	if !strings.ContainsAny(s, ".e") {
+		s += ".0"
+	}
+	return s
+}
+
+// looseTerm is term for brokers that compare a number by its value alone.
+func looseTerm(v any) string {
+	if f, ok := real(v); ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 {
+		return term(int64(f))
+	}
+	return term(v)
+}
+
+// sameHeader tells whether the value of a header is that of a binding. Since 4.0 the
+// time in a message counts milliseconds, and that in a binding seconds.
+func (b *Broker) sameHeader(bound, got any) bool {
+	if !b.atLeast(4, 0) {
+		return looseTerm(bound) == looseTerm(got)
+	}
+	if t, ok := got.(time.Time); ok {
+		got = t.Unix() * 1000
+	}
+	return term(bound) == term(got)
+}
+
+// sameTable tells whether two tables have the same values of the same types.
+func sameTable(a, b amqp.Table) bool { return term(a) == term(b) }
+
+// shown is a value with its type as the texts of errors have it.
 func shown(v any, present bool) string {
 	if !present {
 		return "none"
 	}
-	return fmt.Sprintf("the value '%v' of type '%s'", v, typeName(v))
+	return fmt.Sprintf("the value '%s' of type '%s'", plain(v), typeName(v))
+}
+
+// plain is a value as the texts of errors have it.
+func plain(v any) string {
+	if s, ok := asText(v); ok {
+		return s
+	}
+	return term(v)
+}
+
+// quoted is a value without its type as the texts of errors have it.
+func quoted(v any) string {
+	if typeName(v) == "void" {
+		return "none"
+	}
+	return "'" + plain(v) + "'"
 }

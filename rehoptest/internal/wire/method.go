@@ -51,6 +51,9 @@ func DecodeMethod(payload []byte) (ID, any, error) {
 	if m == nil {
 		return id, &Unknown{id}, nil
 	}
+	if id != IDPublish && r.text != nil {
+		return id, m, r.text
+	}
 	return id, m, r.end()
 }
 

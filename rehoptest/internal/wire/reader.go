@@ -4,16 +4,22 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // ErrSyntax is wrapped by every error about bytes that are not AMQP.
 var ErrSyntax = errors.New("syntax error")
 
+// ErrText is returned for a method with a short string that is not UTF-8. RabbitMQ
+// takes any in basic.publish and in the properties of a message.
+var ErrText = errors.New("Malformed UTF-8 in shortstr") //nolint:staticcheck // RabbitMQ's text
+
 // reader takes values off a payload. After the first fault all it returns is
 // zero.
 type reader struct {
-	b   []byte
-	err error
+	b    []byte
+	err  error
+	text error // a short string was no UTF-8
 }
 
 func (r *reader) fail(format string, args ...any) {
@@ -61,7 +67,13 @@ func (r *reader) u64() uint64 {
 	return 0
 }
 
-func (r *reader) short() string { return string(r.take(int(r.u8()))) }
+func (r *reader) short() string {
+	b := r.take(int(r.u8()))
+	if r.text == nil && !utf8.Valid(b) {
+		r.text = ErrText
+	}
+	return string(b)
+}
 
 func (r *reader) long() []byte {
 	n := r.u32()

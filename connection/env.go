@@ -1,0 +1,149 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// FromEnv returns a Config that is read from environment variables, whose names
+// begin with prefix and an underscore. FromEnv("AMQP") reads
+//
+//	AMQP_URL             one URL, or several of one cluster with commas between them; required
+//	AMQP_VHOST           the virtual host, see Config.Vhost
+//	AMQP_NAME            the name in the management UI, see Config.Name
+//	AMQP_USER            the user for the login
+//	AMQP_PASSWORD        its password
+//	AMQP_USER_FILE       a file with the user
+//	AMQP_PASSWORD_FILE   a file with the password, or with an OAuth 2 token
+//	AMQP_CA_FILE         certificates of authorities that the broker's certificate may be from, in PEM
+//	AMQP_CERT_FILE       the client's certificate, in PEM
+//	AMQP_KEY_FILE        its key, in PEM; the same file may hold both
+//	AMQP_SERVER_NAME     the name in the broker's certificate, if it is not the URL's host
+//	AMQP_MANAGEMENT_URL  see Config.ManagementURL
+//
+// An empty variable counts as one that is not set. Files are read again for each
+// login, so that a secret may rotate while the program runs; line breaks at their ends are
+// left out. URLs hold no user and password where a variable does. Files for TLS and a
+// server name need amqps:// URLs.
+//
+// The caller sets the other fields, such as Logger and OnConnect. FromEnv connects to
+// nothing. The error names all faults of the variables. Open finds faults of the URLs.
+func FromEnv(prefix string) (Config, error) {
+	e := env{prefix: prefix}
+	cfg := Config{
+		URLs:          e.urls(),
+		Vhost:         e.get("VHOST"),
+		Name:          e.get("NAME"),
+		ManagementURL: e.get("MANAGEMENT_URL"),
+		Credentials:   e.credentials(),
+	}
+	if len(e.faults) > 0 {
+		return Config{}, WithClass(errors.Join(e.faults...), Configuration)
+	}
+	return cfg, nil
+}
+
+// env reads variables whose names have one prefix.
+type env struct {
+	prefix string
+	faults []error
+}
+
+func (e *env) name(variable string) string { return e.prefix + "_" + variable }
+
+func (e *env) get(variable string) string { return os.Getenv(e.name(variable)) }
+
+func (e *env) fault(format string, args ...any) {
+	e.faults = append(e.faults, fmt.Errorf("connection: "+format, args...))
+}
+
+// urls returns the URLs, each with the files for TLS in its query: files in a query are
+// read again for each try.
+func (e *env) urls() []string {
+	query := url.Values{}
+	var set []string
+	for _, p := range []struct{ variable, parameter string }{
+		{"CA_FILE", "cacertfile"}, {"CERT_FILE", "certfile"}, {"KEY_FILE", "keyfile"}, {"SERVER_NAME", "server_name_indication"},
+	} {
+		if value := e.get(p.variable); value != "" {
+			query.Set(p.parameter, value)
+			set = append(set, e.name(p.variable))
+		}
+	}
+	if (query.Get("certfile") == "") != (query.Get("keyfile") == "") {
+		e.fault("one of %s and %s is set, want both or none", e.name("CERT_FILE"), e.name("KEY_FILE"))
+	}
+	var urls []string
+	for raw := range strings.SplitSeq(e.get("URL"), ",") {
+		raw = strings.TrimSpace(raw)
+		if raw == "" {
+			continue
+		}
+		if len(query) > 0 {
+			before, after, asked := strings.Cut(raw, "?")
+			if !strings.HasPrefix(before, "amqps://") {
+				e.fault("%s has a URL that is not amqps://, want amqps:// because %s is set", e.name("URL"), strings.Join(set, " and "))
+			}
+			given, _ := url.ParseQuery(after) // Open names the malformed part
+			for parameter := range query {
+				if given.Has(parameter) {
+					e.fault("%s has a URL with the parameter %s, which a variable sets too", e.name("URL"), parameter)
+				}
+			}
+			if asked && after != "" {
+				after += "&"
+			}
+			raw = before + "?" + after + query.Encode()
+		}
+		urls = append(urls, raw)
+	}
+	if len(urls) == 0 {
+		e.fault("%s is not set, want a URL such as amqp://host:5672/vhost, or several with commas between them", e.name("URL"))
+	}
+	return urls
+}
+
+// credentials returns the function for Config.Credentials, nil if no variable names a
+// user.
+func (e *env) credentials() func(context.Context) (Credentials, error) {
+	user, userFile := e.get("USER"), e.get("USER_FILE")
+	password, passwordFile := e.get("PASSWORD"), e.get("PASSWORD_FILE")
+	if user+userFile+password+passwordFile == "" {
+		return nil
+	}
+	for _, v := range []struct{ name, value, file string }{{"USER", user, userFile}, {"PASSWORD", password, passwordFile}} {
+		switch {
+		case v.value != "" && v.file != "":
+			e.fault("%s and %s are set, want one of them", e.name(v.name), e.name(v.name+"_FILE"))
+		case v.value+v.file == "":
+			e.fault("%s and %s are not set, want one of them because the other half of the login is set", e.name(v.name), e.name(v.name+"_FILE"))
+		}
+	}
+	return func(context.Context) (Credentials, error) {
+		user, err := secret(user, userFile)
+		if err != nil {
+			return Credentials{}, err
+		}
+		password, err := secret(password, passwordFile)
+		return Credentials{User: user, Password: password}, err
+	}
+}
+
+// secret returns the value, or the present content of the file.
+func secret(value, file string) (string, error) {
+	if file == "" {
+		return value, nil
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	if value = strings.TrimRight(string(text), "\r\n"); value == "" {
+		return "", fmt.Errorf("%s is empty", file)
+	}
+	return value, nil
+}

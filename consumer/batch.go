@@ -1,0 +1,164 @@
+package consumer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/topology"
+)
+
+// BatchHandler does the work for several messages at once, such as one transaction
+// with a row for each of them. They are of one queue. ctx ends as that of a [Handler]
+// does; Config.HandlerTimeout is one bound for the whole batch.
+//
+// nil acks all messages. [BatchErrors] give each message its own outcome. An error of
+// [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the outcome of all
+// messages. Any other error, and a panic, say that something is wrong with the batch and
+// not with which of its messages: then the consumer calls the handler again with halves
+// of the batch, and with halves of what fails, so that only the messages fail that are at
+// fault. It makes at most 2*log2(n)+1 calls for n messages, 15 for 100: as many as one
+// message at fault needs. What has failed by then in company is a failed attempt of all
+// that are left, as is a batch that fails after its ctx has ended.
+//
+// So a BatchHandler that returns such an error must be atomic: it has undone what it did
+// for any message of the batch, or it can do that again without harm.
+//
+// On its last attempt after earlier ones a message is handled alone, so no message is
+// dead-lettered for the fault of another where the queue has waits. A message that
+// consumers may have died of is handled alone, too.
+type BatchHandler func(ctx context.Context, batch []*Delivery) error
+
+// BatchErrors are the outcomes of the messages of a batch, in their order: an error for
+// each, nil for one that is done. With any other number of errors all messages have
+// failed their attempt.
+type BatchErrors []error
+
+// Error returns how many of the messages have failed, and the first error.
+func (e BatchErrors) Error() string {
+	var first error
+	failed := 0
+	for _, err := range e {
+		if err != nil {
+			if failed++; failed == 1 {
+				first = err
+			}
+		}
+	}
+	if first == nil {
+		return fmt.Sprintf("no error in a batch of %d", len(e))
+	}
+	return fmt.Sprintf("%d in a batch of %d: %v", failed, len(e), first)
+}
+
+// Unwrap returns the errors, for errors.Is and errors.As.
+func (e BatchErrors) Unwrap() []error { return e }
+
+// Batch says how many messages a [BatchHandler] gets.
+type Batch struct {
+	// Size is how many messages a batch has at most. 1 to 10,000, and times
+	// Config.Concurrency plus one at most 65,535; defaults to 100.
+	Size int
+
+	// Linger is how long the first message of a batch waits for others. Up to 1 min. With
+	// 0, the default, it waits for none: a free handler takes what is there, so batches
+	// grow while handlers are at work. A lower lane of topology.Lanes may go ahead of a
+	// message that lingers. At a stop messages that linger go back to the queue at once.
+	Linger time.Duration
+
+	// MaxBytes bounds the bodies of a batch together; a larger message is a batch of its
+	// own. Defaults to 16 MiB. The messages that the broker sends ahead are bounded by
+	// Config.Prefetch alone.
+	MaxBytes int
+}
+
+const (
+	maxBatch  = 10_000
+	maxLinger = time.Minute
+
+	// greatestPrefetch is what fits into a basic.qos.
+	greatestPrefetch = 65_535
+)
+
+// NewBatch is [New] for a BatchHandler. Config.Batch says how many messages it gets, and
+// Config.Concurrency how many batches are handled at a time; LaneLimits.Concurrency
+// counts batches too. A batch keeps its slot, and with Config.KeyLimit the keys of its
+// messages, until all its messages are settled or given up; each of them is settled as
+// soon as its outcome is known.
+//
+// Config.Prefetch defaults to (Concurrency+1) times Batch.Size, where messages have
+// priorities to Concurrency times Batch.Size, and with Config.KeyLimit to four times as
+// much. It stays so, and must not be less than Batch.Size. The messages that are handled and lack a confirmed copy are Concurrency
+// times Batch.Size at most. With Config.KeyLimit a batch has no more messages of one key
+// than that. In an outage, see Outage, a batch of one message finds out whether it is
+// over, or one that is held. Config.RetryInPlace is not for batches.
+//
+// Each message has its own hooks of Config.Traces. A wrapper of a Handler is not for a
+// BatchHandler; there are [JSONBatch], [DecodeBatch] and [ClassifyBatch], and
+// [github.com/rehop/rehop/store.Store.OnceBatch] makes a BatchHandler of any Handler.
+func NewBatch(conn *connection.Conn, source topology.Source, handler BatchHandler, cfg Config) (*Consumer, error) {
+	c := &Consumer{conn: conn, batch: handler}
+	var errs []error
+	if handler == nil {
+		errs = append(errs, errors.New("consumer: handler is nil"))
+	}
+	cfg.Batch.Size = cmp.Or(cfg.Batch.Size, 100)
+	cfg.Batch.MaxBytes = cmp.Or(cfg.Batch.MaxBytes, 16<<20)
+	return c.init(source, cfg, append(errs, cfg.validateBatch())...)
+}
+
+// validateBatch returns what is wrong with the fields of a Config for a BatchHandler.
+func (c Config) validateBatch() error {
+	var errs []error
+	concurrency := cmp.Or(c.Concurrency, 1)
+	switch b := c.Batch; {
+	case b.Size < 1 || b.Size > maxBatch:
+		errs = append(errs, fmt.Errorf("consumer: Config.Batch.Size is %d, want 1 to %d", b.Size, maxBatch))
+	case c.Prefetch > 0 && c.Prefetch < b.Size:
+		errs = append(errs, fmt.Errorf("consumer: Config.Prefetch is %d, want at least Config.Batch.Size, which is %d, or 0: no batch would be full", c.Prefetch, b.Size))
+	case (concurrency+1)*b.Size > greatestPrefetch:
+		errs = append(errs, fmt.Errorf("consumer: Config.Concurrency is %d and Config.Batch.Size %d, want at most %d for Size times one more than Concurrency: the broker sends no more ahead", concurrency, b.Size, greatestPrefetch))
+	}
+	if c.Batch.Linger < 0 || c.Batch.Linger > maxLinger {
+		errs = append(errs, fmt.Errorf("consumer: Config.Batch.Linger is %v, want 0 to %v", c.Batch.Linger, maxLinger))
+	}
+	if c.Batch.MaxBytes < 1 {
+		errs = append(errs, fmt.Errorf("consumer: Config.Batch.MaxBytes is %d, want 1 or more, or 0 for 16 MiB", c.Batch.MaxBytes))
+	}
+	if c.RetryInPlace {
+		errs = append(errs, errors.New("consumer: Config.RetryInPlace is not for batches: one message that failed would keep the slot of all"))
+	}
+	return errors.Join(errs...)
+}
+
+// size returns how many messages a worker has at most.
+func (b Batch) size() int { return max(b.Size, 1) }
+
+// prefetchOfBatches returns the prefetch of a Config without one: a batch for each
+// worker, and one that becomes full meanwhile.
+func prefetchOfBatches(cfg Config, ahead int) int {
+	n := (cfg.Concurrency + ahead) * cfg.Batch.Size
+	if cfg.KeyLimit > 0 {
+		n = max(n, min(4*n, maxConcurrency)) // the next messages may be of keys that are in hand
+	}
+	return n
+}
+
+// goesAlone reports whether a message is handled in no batch with others: consumers may
+// have died of it, or it would be dead-lettered for the fault of another.
+func (r *run) goesAlone(m *flight.Message) bool {
+	if m.Suspect {
+		return true
+	}
+	if _, copied := m.Raw.Headers[header.Attempts]; !copied && m.Raw.Headers[header.Death] == nil {
+		return false // most messages, and all that come for the first time
+	}
+	var d Delivery
+	_ = d.read(&m.In.Owner.(*session).terms.route, m.Raw) //nolint:forcetypeassert // newSession sets it; a worker logs what is malformed
+	return d.Attempt > 1 && d.LastAttempt
+}

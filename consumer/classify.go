@@ -1,0 +1,169 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Rule says what errors of a handler mean. An error matches if every field that is
+// set matches; a Rule with none set matches all errors.
+type Rule struct {
+	// Is matches an error by errors.Is.
+	Is error
+
+	// Match matches an error by a function, such as one that looks for a type or a
+	// code. Name stands for it where the Rule is printed.
+	Match func(error) bool
+	Name  string
+
+	// OlderThan matches messages that were published longer ago, by their timestamp and
+	// this machine's clock, to the second. A message without a timestamp counts from its
+	// first failure, and a message without either never matches.
+	OlderThan time.Duration
+
+	// Snoozed matches messages that were put off at least so often, see [Snooze]; 0: all.
+	Snoozed int
+
+	// Then is the meaning. Its Action is required; ActionDone is not allowed, since
+	// ActionDiscard says the same and is logged. Its Cause, of an ActionDeadLetter,
+	// defaults to xdeath.CausePermanent.
+	Then Outcome
+}
+
+// String returns the rule as one line, such as
+//
+//	"no such customer", older than 1h0m0s: dead-letter
+func (r Rule) String() string {
+	var when []string
+	if r.Is != nil {
+		when = append(when, fmt.Sprintf("%q", r.Is.Error()))
+	}
+	if r.Match != nil {
+		name := r.Name
+		if name == "" {
+			name = "a Match without a Name"
+		}
+		when = append(when, name)
+	}
+	if len(when) == 0 {
+		when = []string{"any error"}
+	}
+	if r.Snoozed > 0 {
+		when = append(when, fmt.Sprintf("put off %d times", r.Snoozed))
+	}
+	if r.OlderThan > 0 {
+		when = append(when, fmt.Sprintf("older than %v", r.OlderThan))
+	}
+	return strings.Join(when, ", ") + ": " + r.Then.String()
+}
+
+// Classify returns a wrapper that gives errors their meaning by the first rule that
+// matches. It is the one place for errors that a handler does not own, such as a
+// driver's.
+//
+//	handler = consumer.Wrap(handler, consumer.Classify(
+//		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
+//		consumer.Rule{Is: driver.ErrBadConn, Then: consumer.Outcome{Action: consumer.ActionHold}},
+//		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},
+//	))
+//
+// An error to which [RetryAfter], [Unavailable] or the like has given a meaning keeps it,
+// with one exception: a rule with OlderThan or Snoozed also ends a message that would
+// come back. A
+// panic is an error of the type *[PanicError]: only the consumer makes it, so no rule
+// sees it. Classify panics if a rule is not usable.
+func Classify(rules ...Rule) func(Handler) Handler {
+	classify := classifier(rules)
+	return func(next Handler) Handler {
+		return func(ctx context.Context, d *Delivery) error {
+			err := next(ctx, d)
+			if err == nil {
+				return nil
+			}
+			return classify(d, err, time.Now())
+		}
+	}
+}
+
+// classifier returns a function that gives an error of a message its meaning by rules.
+func classifier(rules []Rule) func(d *Delivery, err error, now time.Time) error {
+	rules = slices.Clone(rules)
+	for i, r := range rules {
+		if err := r.validate(); err != nil {
+			panic(fmt.Sprintf("consumer: Classify: rule %d: %v", i, err))
+		}
+	}
+	return func(d *Delivery, err error, now time.Time) error {
+		if r, ok := firstMatch(rules, d, err, now); ok {
+			return withOutcome(r.Then, err, "")
+		}
+		return err
+	}
+}
+
+func (r Rule) validate() error {
+	switch r.Then.Action {
+	case ActionRetry, ActionRetryAfter, ActionDeadLetter, ActionHold, ActionDiscard, ActionSnooze:
+	case ActionDone:
+		return errors.New("Then.Action is done, want another: discard acks too, and is logged")
+	default:
+		return fmt.Errorf("Then.Action is %v, want one of the actions", r.Then.Action)
+	}
+	switch {
+	case r.OlderThan < 0:
+		return fmt.Errorf("OlderThan is %v, want 0 or more", r.OlderThan)
+	case r.Snoozed < 0:
+		return fmt.Errorf("Snoozed is %d, want 0 or more", r.Snoozed) //nolint:staticcheck // it begins with the name of a field
+	case r.Then.After < 0:
+		return fmt.Errorf("Then.After is %v, want 0 or more", r.Then.After)
+	case r.Then.After > 0 && r.Then.Action != ActionRetryAfter && r.Then.Action != ActionSnooze:
+		return fmt.Errorf("Then.After is %v, want 0: it is for retry-after and snooze", r.Then.After)
+	case r.Then.Cause != "" && r.Then.Action != ActionDeadLetter:
+		return fmt.Errorf("Then.Cause is %q, want none: it is for dead-letter", r.Then.Cause)
+	}
+	return nil
+}
+
+// firstMatch returns the first rule that gives the error of a handler its meaning.
+func firstMatch(rules []Rule, d *Delivery, err error, now time.Time) (Rule, bool) {
+	plain := !hasOutcome(err)
+	ends := !slices.Contains([]Action{ActionDeadLetter, ActionDiscard}, OutcomeOf(err).Action)
+	for _, r := range rules {
+		switch {
+		case !plain && (r.OlderThan == 0 && r.Snoozed == 0 || !ends):
+		case r.Is != nil && !errors.Is(err, r.Is):
+		case r.Match != nil && !r.Match(err):
+		case d.History.Snoozes < r.Snoozed:
+		case r.OlderThan > 0 && !publishedBefore(d, now.Add(-r.OlderThan)):
+		default:
+			return r, true
+		}
+	}
+	return Rule{}, false
+}
+
+// hasOutcome reports whether something has given err its meaning.
+func hasOutcome(err error) bool {
+	var s *outcomeError
+	return errors.As(err, &s)
+}
+
+// publishedBefore reports whether a message is known to be older than t.
+func publishedBefore(d *Delivery, t time.Time) bool {
+	from := d.Timestamp
+	if from.IsZero() {
+		from = d.History.FirstFailed
+	}
+	if from.IsZero() {
+		for _, death := range d.History.Deaths {
+			if from.IsZero() || death.Time.Before(from) {
+				from = death.Time
+			}
+		}
+	}
+	return !from.IsZero() && from.Before(t)
+}

@@ -1,0 +1,340 @@
+package consumer
+
+import (
+	"cmp"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/internal/errortype"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/internal/transport"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// terms are what the deliveries of one session have in common. They are values, and
+// all that is decided about a delivery is a pure function of them, the delivery and
+// the result of its handler.
+type terms struct {
+	route   route.Route
+	account string // the session has logged in with
+	frame   int    // size that the session has agreed on, 0 for no limit
+	host    string
+	inPlace bool // Config.RetryInPlace
+}
+
+// decision is how a delivery is settled, and where its message is then.
+type decision struct {
+	settle.Order
+	settlement Settlement    // once the order is carried out
+	unspent    bool          // no attempt is spent
+	again      bool          // it is held for its next attempt
+	skew       time.Duration // how long before its due time it is back from its wait
+}
+
+// belongs reports whether the headers of rehop that came with a message through this
+// exchange are about this life of the message.
+func (t *terms) belongs(exchange string) bool {
+	return t.route.Kind != route.Work || t.route.Returned(exchange)
+}
+
+// decide returns the decision on a delivery after its handler has returned.
+// interrupted says that the handler was told to stop before it returned.
+func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
+	switch res.outcome.Action {
+	case ActionDone, ActionDiscard:
+		return done
+	}
+	if interrupted {
+		return requeue
+	}
+	hasPlace, spent := !t.route.DeadLetter.IsZero(), d.Attempt > len(t.route.Waits)
+	switch action := res.outcome.Action; {
+	case action == ActionSnooze:
+		return t.snooze(res.outcome.After, raw, d, now)
+	case action == ActionHold, !hasPlace && (spent || action == ActionDeadLetter):
+		return t.hold(raw, d, res.outcome.After, now)
+	case action == ActionDeadLetter:
+		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, xdeath.CausePermanent), now)
+	case spent:
+		return t.letter(raw, d, res, xdeath.CauseExhausted, now)
+	case t.inPlace && res.err != errGoexit: //nolint:errorlint // it has no goroutine to be handled on again
+		v := t.hold(raw, d, max(res.outcome.After, t.route.Waits[d.Attempt-1].For), now)
+		v.unspent, v.again = false, true
+		return v
+	case action == ActionRetryAfter && res.outcome.After > 0:
+		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)
+	case t.nackIsDue(raw, d):
+		return decision{Order: settle.Order{Move: settle.Nack},
+			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: t.route.Waits[d.Attempt-1].For}}
+	}
+	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))
+}
+
+// decideUnhandled returns the decision on a delivery that its handler does not get,
+// and why, and false for all others. tookAway says that the broker took the message
+// away from a handler for its age.
+func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, now time.Time) (decision, result, bool) {
+	if why, ok := raw.Headers[transport.HeaderUnreadable].(string); ok && !t.route.DeadLetter.IsZero() {
+		res := resultOf(&unreadableError{why}, Outcome{Action: ActionDeadLetter})
+		return t.letter(raw, d, res, xdeath.CauseUnreadable, now), res, true
+	}
+	if h := &d.History; !h.NotBefore.IsZero() || !h.Due.IsZero() || len(h.Deaths) > 0 {
+		if early, ok := t.decideEarly(raw, d, now); ok {
+			return early, result{}, true
+		}
+	}
+	if tookAway {
+		// Run again it would be taken away again. It is run all the same where there is
+		// no other place for it.
+		res := resultOf(ErrConsumerTimeout, Outcome{Action: ActionRetry})
+		if v := t.decide(raw, d, res, false, now); v.Move != settle.Hold {
+			return v, res, true
+		}
+	}
+	return decision{}, result{}, false
+}
+
+var (
+	done    = decision{Order: settle.Order{Move: settle.Ack}, settlement: Settlement{Disposition: DispositionDone}}
+	requeue = decision{Order: settle.Order{Move: settle.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
+)
+
+// hold returns the decision that keeps a message and has it handled again. When it
+// can be kept no longer it goes back to its queue. A return may count towards the
+// delivery limit, and in a long outage the message would reach it: from half the
+// limit on a copy goes to the end of the queue instead.
+func (t *terms) hold(raw amqp.Delivery, d *Delivery, least time.Duration, now time.Time) decision {
+	v := decision{Order: settle.Order{Move: settle.Hold, Otherwise: settle.Requeue, Keep: least}, settlement: requeue.settlement, unspent: true}
+	if limit := t.route.DeliveryLimit; limit > 0 && d.History.DeliveryCount >= limit/2 {
+		v.Otherwise, v.To, v.Retry, v.Limit = settle.Copy, t.route.End(d.Attempt), t.unspent(raw, d, now), header.Limit(t.frame)
+	}
+	return v
+}
+
+// snooze returns the decision that puts a message off whose handler asked for it.
+func (t *terms) snooze(after time.Duration, raw amqp.Delivery, d *Delivery, now time.Time) decision {
+	c := t.unspent(raw, d, now)
+	c.Snoozed = true
+	if len(t.route.Waits) == 0 && t.route.Furthest() == 0 {
+		c.NotBefore = now.Add(after) // it goes round in its own queue until then
+	}
+	v := t.putOff(after, raw, d, c, now)
+	v.settlement.Snoozed = true
+	return v
+}
+
+// letter returns the decision that dead-letters a message.
+func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.Cause, now time.Time) decision {
+	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Order: settle.Order{
+		Move: settle.Copy, Otherwise: settle.Requeue, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
+		Letter: copies.Letter{
+			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, User: t.account,
+			Failure: xdeath.Failure{
+				Cause: cause, Error: res.text, ErrorType: errortype.Of(res.err), Stack: res.stack(), At: now, Host: t.host,
+			},
+		},
+	}}
+}
+
+// copyOf returns what a copy says of a message whose attempt is spent.
+func (t *terms) copyOf(raw amqp.Delivery, d *Delivery, now time.Time) copies.RetryCopy {
+	return copies.RetryCopy{Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now, User: t.account}
+}
+
+// unspent returns what a copy says of a message whose attempt is not.
+func (t *terms) unspent(raw amqp.Delivery, d *Delivery, now time.Time) copies.RetryCopy {
+	c := t.copyOf(raw, d, now)
+	c.Attempts--
+	c.At = time.Time{} // nothing has failed
+	return c
+}
+
+// unseenGrace is how long after its wait a message comes back at the latest whose
+// consumer may not look at the wait queue. A queue with a TTL, or a carrier, is
+// earlier.
+const unseenGrace = 10 * time.Second
+
+// waitIn returns the decision that sends a message to a wait of the schedule.
+func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
+	wait := t.route.Waits[number-1]
+	v := t.waitAt(route.Exact{To: wait.At, Takes: wait.For}, c)
+	v.settlement.WaitNumber = number
+	if t.route.Kind != route.Work {
+		v.Wait = 0 // nobody knows how long their queue keeps it
+	}
+	if t.route.Unseen && t.route.Engine != route.Carry {
+		v.Expire = wait.For + unseenGrace // the broker brings it back if nobody carries it
+	}
+	return v
+}
+
+func (t *terms) waitAt(e route.Exact, c copies.RetryCopy) decision {
+	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Order: settle.Order{
+		Move: settle.Copy, Otherwise: settle.Requeue, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
+}
+
+// maxDate is how far ahead a message may be put off. A date beyond it is a
+// mistake, and no reason to send a message round and round.
+const maxDate = 366 * 24 * time.Hour
+
+// waitFor returns the decision that keeps a message waiting for at least after:
+// through exact delays, if there are any and no wait of the schedule is as short.
+// Without a wait that long it goes to the longest and is sent on from there.
+func (t *terms) waitFor(after time.Duration, raw amqp.Delivery, d *Delivery, c copies.RetryCopy, now time.Time) decision {
+	after = min(after, maxDate)
+	number, ok := t.route.AtLeast(after)
+	if e, found := t.route.Exactly(after, raw.Priority); found && (!ok || e.Takes < t.route.Waits[number-1].For) {
+		return t.waitAt(e, c)
+	}
+	if ok {
+		return t.waitIn(number, c)
+	}
+	if c.NotBefore.IsZero() {
+		c.NotBefore = now.Add(after)
+	}
+	if furthest := t.route.Furthest(); furthest > 0 {
+		e, _ := t.route.Exactly(furthest, raw.Priority)
+		return t.waitAt(e, c)
+	}
+	longest := 0
+	for i, w := range t.route.Waits {
+		if w.For > t.route.Waits[longest].For {
+			longest = i
+		}
+	}
+	return t.waitIn(longest+1, c)
+}
+
+// nackIsDue reports whether a nack without requeue brings the delivery to the
+// wait that its attempt is due. Nothing on it may count wrongly when it comes back,
+// and its headers must leave room for what the broker adds: headers that are too
+// large end the connection of every consumer.
+func (t *terms) nackIsDue(raw amqp.Delivery, d *Delivery) bool {
+	if t.route.Engine != route.Nack ||
+		header.Need(amqp.Publishing{Headers: raw.Headers})+hopBytes > header.Limit(t.frame) {
+		return false
+	}
+	keys := []string{raw.RoutingKey}
+	if !t.route.Returned(raw.Exchange) {
+		if d.History.Queue == t.route.Queue || d.History.Failure.Cause != "" {
+			return false // another life's headers, which a nack would take along
+		}
+		keys = append(keys, header.Texts(raw.Headers[header.CC])...)
+	}
+	return t.route.NackLandsOn(keys...) == d.Attempt &&
+		d.History.Attempt(t.route.Queue, true) == d.Attempt
+}
+
+// hopBytes is more than what a nack and a wait add to the headers where every
+// name is of the greatest length: two entries of x-death, and the first and last
+// deaths. CC apart, which header.Need counts.
+const hopBytes = 4 << 10
+
+// decideEarly returns the decision on a delivery that has not waited long enough
+// yet, and false for all others. No attempt is spent on it. It comes too early
+// when its RetryAfter is longer than its wait, or its wait was cut short: by a
+// policy for the wait queue, by hand, or because its wait queue was missing. A consumer of the same queue with another
+// schedule may have put it off, so it comes too early also where there is no wait.
+func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (decision, bool) {
+	c := t.unspent(raw, d, now)
+	if lacks := t.lacksAfterNack(raw, d); lacks > 0 {
+		c.Due = now.Add(lacks)
+		return t.putOff(lacks, raw, d, c, now), true
+	}
+	if d.History.Queue != t.route.Queue || !t.belongs(raw.Exchange) {
+		return decision{}, false
+	}
+	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
+	if until := d.History.NotBefore; early(until) {
+		c.NotBefore = until
+		return t.putOff(until.Sub(now), raw, d, c, now), true
+	}
+	skew := flight.MaxSkew
+	if t.route.Engine == route.Carry {
+		skew = 0 // what carriers bring back has no due time any more
+	}
+	if !early(d.History.Due.Add(-skew)) {
+		return decision{}, false
+	}
+	// Another clock may have written it. A message that is back from a wait lacks no
+	// more than the whole of that wait.
+	skew = d.History.Due.Sub(now)
+	lacks := skew
+	if whole := t.whole(raw); whole > 0 {
+		lacks = min(lacks, whole)
+	}
+	c.Due = now.Add(lacks)
+	v := t.waitOn(lacks, raw, d, c, now)
+	v.skew = skew
+	return v, true
+}
+
+// waitOn returns the decision on a message that lacks a part of its wait. A wait of the
+// schedule that is more than twice as long would be too much: then the message goes to
+// the longest one that is no longer than what it lacks, and without any it is held.
+func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c copies.RetryCopy, now time.Time) decision {
+	number, ok := t.route.AtLeast(lacks)
+	_, exact := t.route.Exactly(lacks, raw.Priority)
+	if !ok || exact || t.route.Waits[number-1].For <= 2*lacks {
+		return t.putOff(lacks, raw, d, c, now)
+	}
+	if shorter, ok := t.route.AtMost(lacks); ok {
+		v := t.waitIn(shorter, c)
+		v.unspent = true
+		return v
+	}
+	if lacks > turnOver {
+		return t.putOff(lacks, raw, d, c, now)
+	}
+	return decision{Order: settle.Order{Move: settle.Hold, Otherwise: settle.Requeue, Keep: lacks}, settlement: requeue.settlement, unspent: true}
+}
+
+// whole returns how long the wait is that a message is back from, 0 if that is not
+// known.
+func (t *terms) whole(raw amqp.Delivery) time.Duration {
+	if number := t.route.WaitNumber(raw.RoutingKey); number > 0 && number <= len(t.route.Waits) {
+		return t.route.Waits[number-1].For
+	}
+	return 0
+}
+
+// lacksAfterNack returns how much longer than it did a message should have waited
+// that was nacked while its wait queue was missing: the broker then brings it to the
+// first one. Such a message was nacked last, because a copy has no deaths of before,
+// and a nack leads to the wait of its attempt. What it has waited for is not known
+// where the first wait that nacks lead to is not this schedule's own.
+func (t *terms) lacksAfterNack(raw amqp.Delivery, d *Delivery) time.Duration {
+	number, due := t.route.WaitNumber(raw.RoutingKey), d.Attempt-1
+	if !t.route.Returned(raw.Exchange) || number == 0 || number >= due || due > len(t.route.Waits) || d.History.Count(t.route.Queue, xdeath.ReasonRejected) == 0 {
+		return 0
+	}
+	if whole := t.route.Waits[due-1].For; !t.route.Waits[number-1].Nack {
+		return whole
+	}
+	return t.route.Waits[due-1].For - t.route.Waits[number-1].For
+}
+
+// putOff returns the decision that keeps a message waiting which is not due yet.
+// Without any place to wait in, it is held for a while and goes to the end of its
+// own queue: a copy, because each return of the message itself may count towards
+// the delivery limit.
+func (t *terms) putOff(lacks time.Duration, raw amqp.Delivery, d *Delivery, c copies.RetryCopy, now time.Time) decision {
+	var v decision
+	if len(t.route.Waits) > 0 || t.route.Furthest() > 0 {
+		v = t.waitFor(lacks, raw, d, c, now)
+	} else {
+		v = t.waitAt(route.Exact{To: t.route.End(d.Attempt)}, c)
+		v.Keep, v.settlement = min(lacks, turnOver), requeue.settlement
+	}
+	v.unspent = true
+	return v
+}
+
+// turnOver is how long a message that is not due yet keeps the others of its
+// queue from a slot at most.
+const turnOver = 10 * time.Second

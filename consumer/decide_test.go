@@ -1,0 +1,316 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// verdict is the part of a decision that a test looks at.
+type verdict struct {
+	move       settle.Move
+	waitNumber int
+	to         route.Address // where no waitNumber says it
+	cause      xdeath.Cause
+	notBefore  time.Time
+	due        time.Time
+	unspent    bool
+	keep       time.Duration
+	skew       time.Duration
+}
+
+func verdictOf(d decision) verdict {
+	v := verdict{move: d.Move, waitNumber: d.settlement.WaitNumber, cause: d.settlement.Cause, notBefore: d.Retry.NotBefore.UTC(), due: d.Retry.Due.UTC(), unspent: d.unspent, keep: d.Keep, skew: d.skew}
+	if d.Retry.NotBefore.IsZero() {
+		v.notBefore = time.Time{}
+	}
+	if d.Retry.Due.IsZero() {
+		v.due = time.Time{}
+	}
+	if d.Move == settle.Copy && v.waitNumber == 0 && v.cause == "" {
+		v.to = d.To
+	}
+	if d.Move == settle.Hold {
+		v.unspent = false // as every hold is
+	}
+	return v
+}
+
+func termsOf(r route.Route) *terms { return &terms{route: r} }
+
+// routeOf returns the route of a source of one queue as it is known without a broker.
+func routeOf(source topology.Source) route.Route {
+	s, err := route.Of(source)
+	if err != nil {
+		panic(err)
+	}
+	return s.Routes[0]
+}
+
+var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// republished is a delivery that came back from a wait after `ended` attempts.
+func republished(ended int, more amqp.Table) amqp.Delivery {
+	headers := amqp.Table{header.Queue: "orders", header.Attempts: int64(ended)}
+	for k, v := range more {
+		headers[k] = v
+	}
+	return amqp.Delivery{Exchange: "orders.rehop.return", RoutingKey: "orders@1", Headers: headers}
+}
+
+// nacked is a delivery that came back from a wait after so many nacks.
+func nacked(times, waitNumber int) amqp.Delivery {
+	return amqp.Delivery{Exchange: "orders.rehop.return", RoutingKey: fmt.Sprintf("orders@%d", waitNumber), Headers: amqp.Table{"x-death": []any{
+		amqp.Table{"queue": "orders", "reason": "rejected", "count": int64(times), "exchange": "shop", "routing-keys": []any{"order.paid"}},
+	}}}
+}
+
+// from returns a delivery as it comes back from a wait.
+func from(waitNumber int, raw amqp.Delivery) amqp.Delivery {
+	raw.RoutingKey = fmt.Sprintf("orders@%d", waitNumber)
+	return raw
+}
+
+func fresh() amqp.Delivery { return amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid"} }
+
+func TestDecideUnderRepublish(t *testing.T) {
+	orders := routeOf(topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Second, 3 * time.Second, 2 * time.Second}})
+	dlq := routeOf(topology.DeadLetterQueue{Name: "orders.dlq"})
+	foreign := routeOf(topology.Route{Queue: "theirs"})
+	foreignWithPlace := routeOf(topology.Route{Queue: "theirs", DeadLetter: topology.Address{RoutingKey: "theirs.dead"}})
+	failed := Outcome{Action: ActionRetry}
+	after := func(d time.Duration) Outcome { return Outcome{Action: ActionRetryAfter, After: d} }
+	for _, tt := range []struct {
+		rule        string
+		route       route.Route
+		raw         amqp.Delivery
+		outcome     Outcome
+		interrupted bool
+		want        verdict
+	}{
+		{"done", orders, fresh(), Outcome{Action: ActionDone}, false, verdict{move: settle.Ack}},
+		{"done although told to stop", orders, fresh(), Outcome{Action: ActionDone}, true, verdict{move: settle.Ack}},
+		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: settle.Ack}},
+		{"first failure", orders, fresh(), failed, false, verdict{move: settle.Copy, waitNumber: 1}},
+		{"third failure", orders, republished(2, nil), failed, false, verdict{move: settle.Copy, waitNumber: 3}},
+		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: settle.Requeue}},
+		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Copy, cause: xdeath.CausePermanent}},
+		{"requeue", orders, fresh(), Outcome{Action: ActionHold}, false, verdict{move: settle.Hold}},
+		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: settle.Copy, waitNumber: 3}},
+		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: settle.Copy, waitNumber: 2}},
+		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(time.Minute)}},
+		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: settle.Hold}},
+		{"dead-letter queue: a dead letter of a dead letter is held", dlq, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Hold}},
+		{"their queue: held, for want of a place", foreign, fresh(), failed, false, verdict{move: settle.Hold}},
+		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on := termsOf(tt.route)
+			var d Delivery
+			if err := d.read(&on.route, tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			got := on.decide(tt.raw, &d, result{err: errors.New("failed"), outcome: tt.outcome}, tt.interrupted, now)
+			if verdictOf(got) != tt.want {
+				t.Errorf("decide = %+v, want %+v", verdictOf(got), tt.want)
+			}
+		})
+	}
+}
+
+func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
+	orders := routeOf(topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Second, 10 * time.Second}})
+	orders.Waits[0].Nack, orders.Waits[1].Nack = true, true
+	until := func(d time.Duration) amqp.Table {
+		return amqp.Table{header.NotBefore: now.Add(d).UnixMilli()}
+	}
+	due := func(d time.Duration) amqp.Table { return amqp.Table{header.Due: now.Add(d).UnixMilli()} }
+	cutShort := republished(1, due(7*time.Second))
+	cutShort.Exchange = ""
+	shovelled := republished(1, until(time.Minute))
+	shovelled.Exchange = ""
+	for _, tt := range []struct {
+		rule  string
+		raw   amqp.Delivery
+		want  verdict
+		early bool
+	}{
+		{"a long time left: the longest wait", republished(1, until(time.Minute)), verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"a short time left: a wait that covers it", republished(1, until(900*time.Millisecond)), verdict{move: settle.Copy, waitNumber: 1, notBefore: now.Add(900 * time.Millisecond), unspent: true}, true},
+		{"due", republished(1, until(0)), verdict{}, false},
+		{"no date", republished(1, nil), verdict{}, false},
+		{"another life's date", shovelled, verdict{}, false},
+		{"its wait was cut short: as long as is left", from(2, republished(1, due(7*time.Second))), verdict{move: settle.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
+		{"a wait that is much longer than what is left: a shorter one", from(2, republished(1, due(4*time.Second))), verdict{move: settle.Copy, waitNumber: 1, due: now.Add(4 * time.Second), unspent: true, skew: 4 * time.Second}, true},
+		{"a clock that is ahead by seconds: no longer than the whole wait", from(1, republished(1, due(7*time.Second))),
+			verdict{move: settle.Copy, waitNumber: 1, due: now.Add(time.Second), unspent: true, skew: 7 * time.Second}, true},
+		{"a clock that is ahead by days: no longer than the whole wait", from(2, republished(1, due(72*time.Hour))),
+			verdict{move: settle.Copy, waitNumber: 2, due: now.Add(10 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
+		{"its wait is over", republished(1, due(-time.Millisecond)), verdict{}, false},
+		{"a clock that is behind", republished(1, due(time.Second)), verdict{}, false},
+		{"another life's due time", cutShort, verdict{}, false},
+		{"a date after its wait", republished(1, amqp.Table{header.Due: now.UnixMilli(), header.NotBefore: now.Add(5 * time.Second).UnixMilli()}),
+			verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
+		{"nacked while its wait queue was missing", nacked(2, 1), verdict{move: settle.Copy, waitNumber: 2, due: now.Add(9 * time.Second), unspent: true}, true},
+		{"nacked, and back from its wait", nacked(2, 2), verdict{}, false},
+		{"nacked by another schedule, which had one more wait", nacked(3, 1), verdict{}, false},
+		{"a copy that has waited in a lower wait", republished(2, nil), verdict{}, false},
+		{"a due time beyond all reason", republished(1, due(9000*time.Hour)), verdict{}, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on := termsOf(orders)
+			var d Delivery
+			if err := d.read(&on.route, tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			got, early := on.decideEarly(tt.raw, &d, now)
+			if verdictOf(got) != tt.want || early != tt.early {
+				t.Errorf("decideEarly = %+v, %t, want %+v, %t", verdictOf(got), early, tt.want, tt.early)
+			}
+		})
+	}
+}
+
+// The broker brings a message whose wait queue is missing to the first wait that nacks
+// lead to. Where that is another schedule's, nobody here knows how long it was.
+func TestAMessageThatWasInAWaitOfAnotherScheduleWaitsForAllOfItsOwn(t *testing.T) {
+	orders := routeOf(topology.WorkQueue{Name: "orders", Waits: delay.Schedule{10 * time.Second, 11 * time.Second}})
+	orders.Waits[1].Nack = true
+	on := termsOf(orders)
+	raw := nacked(2, 1)
+	var d Delivery
+	if err := d.read(&on.route, raw); err != nil {
+		t.Fatal(err)
+	}
+	got, early := on.decideEarly(raw, &d, now)
+	want := verdict{move: settle.Copy, waitNumber: 2, due: now.Add(11 * time.Second), unspent: true}
+	if verdictOf(got) != want || !early {
+		t.Errorf("decideEarly = %+v, %t, want %+v", verdictOf(got), early, want)
+	}
+}
+
+// Another consumer of the queue, with waits, may have put a message off.
+func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T) {
+	end := route.Address{Exchange: "orders.rehop.return", RoutingKey: "orders@1"}
+	orders := routeOf(topology.WorkQueue{Name: "orders"})
+	theirs := routeOf(topology.Route{Queue: "orders"})
+	until := func(d time.Duration) amqp.Table {
+		return amqp.Table{header.NotBefore: now.Add(d).UnixMilli()}
+	}
+	for _, tt := range []struct {
+		rule  string
+		route route.Route
+		raw   amqp.Delivery
+		want  verdict
+		early bool
+	}{
+		{"held so long that others take their turn", orders, republished(1, until(time.Minute)),
+			verdict{move: settle.Copy, to: end, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"held until it is due", orders, republished(1, until(time.Second)),
+			verdict{move: settle.Copy, to: end, keep: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
+		{"its wait was cut short", orders, republished(1, amqp.Table{header.Due: now.Add(time.Minute).UnixMilli()}),
+			verdict{move: settle.Copy, to: end, keep: turnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
+		{"a queue that others declared", theirs, republished(1, until(time.Minute)),
+			verdict{move: settle.Copy, to: route.Address{RoutingKey: "orders"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"a later attempt, for the wait that a nack leads to", orders, republished(3, until(time.Minute)),
+			verdict{move: settle.Copy, to: route.Address{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"due", orders, republished(1, until(0)), verdict{}, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on := termsOf(tt.route)
+			var d Delivery
+			if err := d.read(&on.route, tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			got, early := on.decideEarly(tt.raw, &d, now)
+			if verdictOf(got) != tt.want || early != tt.early {
+				t.Errorf("decideEarly = %+v, %t, want %+v, %t", verdictOf(got), early, tt.want, tt.early)
+			}
+		})
+	}
+}
+
+// A message that waits in exact delays, or goes to the end of its queue, has none of
+// the waits that its copy could outlast.
+func TestACopyWithoutAWaitNumberHasNoExpiration(t *testing.T) {
+	on := termsOf(routeOf(topology.WorkQueue{Name: "orders"}))
+	on.route.Unseen = true
+	raw := republished(1, amqp.Table{header.NotBefore: now.Add(time.Minute).UnixMilli()})
+	var d Delivery
+	if err := d.read(&on.route, raw); err != nil {
+		t.Fatal(err)
+	}
+	early, _ := on.decideEarly(raw, &d, now)
+	for _, v := range []decision{early, on.waitAt(route.Exact{Takes: time.Minute}, on.copyOf(raw, &d, now))} {
+		if p, _ := v.Publishing(raw, now); p.Expiration != "" {
+			t.Errorf("%+v: the copy expires after %s ms", v, p.Expiration)
+		}
+	}
+}
+
+// A nack and a wait make the headers longer. It is for the frames of the session
+// to leave room for that, and a copy is sent where they do not.
+func TestANackLeavesRoomForWhatTheBrokerAdds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broker, err := rehoptest.NewBroker(rehoptest.Config{Version: "4.3"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer broker.Close()
+		conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		orders := topology.WorkQueue{Name: "orders", Type: topology.Quorum, Waits: delay.Fixed(time.Second, 3)}
+		if err := topology.Declare(t.Context(), conn, orders); err != nil {
+			t.Fatal(err)
+		}
+		resolved, err := routeOf(orders).Broker.Resolve(t.Context(), conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		on := termsOf(resolved)
+		for _, tt := range []struct {
+			rule  string
+			frame int
+			bytes int
+			want  settle.Move
+		}{
+			{"no limit", 0, 4000, settle.Nack},
+			{"large frames", 128 << 10, 4000, settle.Nack},
+			{"large frames, half full", 128 << 10, 63 << 10, settle.Copy},
+			{"small frames", 8 << 10, 4000, settle.Copy},
+			{"small frames, few headers", 16 << 10, 3000, settle.Nack},
+			{"small frames, half full", 16 << 10, 5000, settle.Copy},
+		} {
+			raw := amqp.Delivery{RoutingKey: "orders", Headers: amqp.Table{"large": strings.Repeat("x", tt.bytes)}}
+			var d Delivery
+			if err := d.read(&on.route, raw); err != nil {
+				t.Fatal(err)
+			}
+			on.frame = tt.frame
+			got := on.decide(raw, &d, resultOf(errGoexit, Outcome{Action: ActionRetry}), false, now)
+			if got.Move != tt.want || got.settlement.WaitNumber != 1 {
+				t.Errorf("%s: %+v, want move %d", tt.rule, got, tt.want)
+			}
+		}
+	})
+}

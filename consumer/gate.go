@@ -1,0 +1,204 @@
+package consumer
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/consumer/internal/settle"
+)
+
+// Outage says when the handlers' [Unavailable] outcomes count as an outage. Then the
+// consumer hands out no further messages of the queue, and gives back those that no
+// handler has begun, so that other consumers can have them. One message at a time is
+// handled, after growing pauses, in turn one that is held and, where a handler is free,
+// the next one of the queue, until the outcome of one is another: then all go on at
+// once. No attempt is spent meanwhile, and Health is degraded since the outage began.
+// Each lane of topology.Lanes has its own outages.
+//
+// Messages that are held stay for 15 minutes at most, and then go back too. Where returns
+// count towards the delivery limit, before broker 4.3, a message that has used up half of
+// it goes to the end of the queue instead, as a confirmed copy. With Config.KeyLimit, and
+// on a queue with a single active consumer, no message goes back before that time.
+type Outage struct {
+	// Share of the last Runs that must be Unavailable. More than 0 and up to 1; defaults
+	// to 0.5. More than 1: never. With fewer slots than that makes messages, and two at
+	// least, it is enough that as many messages are Unavailable as there are slots.
+	Share float64
+
+	// Runs that are looked at: the first run of the handler on each of so many messages,
+	// or batches. Up to 1,000; defaults to 10. The run with a batch counts as Unavailable
+	// if such a Share of its messages is.
+	Runs int
+
+	// MaxPause is the longest pause between two tries. Defaults to 10 s.
+	MaxPause time.Duration
+}
+
+func (o Outage) withDefaults() Outage {
+	o.Share = cmp.Or(o.Share, 0.5)
+	o.Runs = cmp.Or(o.Runs, 10)
+	o.MaxPause = cmp.Or(o.MaxPause, 10*time.Second)
+	return o
+}
+
+func (o Outage) validate() error {
+	var errs []error
+	if !(o.Share > 0) { // nor NaN
+		errs = append(errs, fmt.Errorf("consumer: Config.Outage.Share is %v, want more than 0, or 0 for 0.5", o.Share))
+	}
+	if o.Runs < 1 || o.Runs > 1000 {
+		errs = append(errs, fmt.Errorf("consumer: Config.Outage.Runs is %d, want 1 to 1000, or 0 for 10", o.Runs))
+	}
+	if o.MaxPause < time.Second {
+		errs = append(errs, fmt.Errorf("consumer: Config.Outage.MaxPause is %v, want 1s or more, or 0 for 10s", o.MaxPause))
+	}
+	return errors.Join(errs...)
+}
+
+// from returns how many of the last runs make an outage, 0 for never.
+func (o Outage) from(slots int) int {
+	from := int(math.Ceil(o.Share * float64(o.Runs)))
+	switch {
+	case o.Share > 1:
+		return 0
+	case slots > 1:
+		return min(from, slots)
+	}
+	return from
+}
+
+// noteOutcome notes whether a run of the handler found that something is unavailable.
+func (r *run) noteOutcome(a *attempt, res result) {
+	if a.in.working.Err() != nil {
+		return // it was told to end, and may say anything
+	}
+	first := !a.ran
+	a.ran = true
+	r.noteRun(a.grant, first, res.outcome.Action == ActionHold, res.text)
+}
+
+// noteBatch is noteOutcome for a run with several messages: it counts as unavailable if
+// such a share of its messages is.
+func (r *run) noteBatch(b *batch, results []result) {
+	if b.in.working.Err() != nil {
+		return
+	}
+	held, text := 0, ""
+	for _, res := range results {
+		if res.outcome.Action == ActionHold {
+			held++
+			text = res.text
+		}
+	}
+	first := !b.ran
+	b.ran = true
+	r.noteRun(b.grant, first, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
+}
+
+func (r *run) noteRun(g *schedule.Grant, first, unavailable bool, text string) {
+	if !r.lane.Note(g, first, unavailable) {
+		return
+	}
+	if unavailable {
+		r.outage.Store(&text)
+		r.log.Warn("outage: one message at a time is handled until it is over", "queue", r.queue, "error", text)
+		return
+	}
+	r.log.Info("the outage is over", "queue", r.queue)
+}
+
+// gateHealth returns why messages are not handled although they could be, nil if they
+// are.
+func (r *run) gateHealth() *connection.HealthError {
+	if r.lane == nil {
+		return nil
+	}
+	paused, outage := r.lane.ClosedSince()
+	switch {
+	case !paused.IsZero():
+		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: paused by Pause", r.queue)}
+	case !outage.IsZero():
+		text := ""
+		if t := r.outage.Load(); t != nil {
+			text = *t
+		}
+		return &connection.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
+	}
+	return nil
+}
+
+// Pause stops the handing out of messages until Resume: handlers finish, and messages
+// that none has begun go back to their queue. With Config.KeyLimit, and on a queue with a
+// single active consumer, they stay, for their order. Health is degraded meanwhile. Pause
+// returns at once, and may be called at any time: a Consumer that is paused before Run
+// begins paused.
+func (c *Consumer) Pause() { c.setPaused(true) }
+
+// Resume ends a Pause.
+func (c *Consumer) Resume() { c.setPaused(false) }
+
+func (c *Consumer) setPaused(paused bool) {
+	c.pausing.Lock()
+	defer c.pausing.Unlock()
+	c.paused = paused
+	for _, r := range c.runs {
+		if paused {
+			r.lane.Pause()
+		} else {
+			r.lane.Resume()
+		}
+	}
+}
+
+// setRuns notes what is running, nil for nothing.
+func (c *Consumer) setRuns(runs []*run) {
+	c.pausing.Lock()
+	defer c.pausing.Unlock()
+	c.runs = runs
+	for _, r := range runs {
+		if c.paused {
+			r.lane.Pause()
+		}
+	}
+}
+
+// giveBack gives messages back that no worker has. A return may count towards the
+// delivery limit: from half of it on a copy goes to the end of the queue instead.
+func (s *session) giveBack(ms ...*flight.Message) {
+	for _, m := range ms {
+		a := &attempt{Message: m, in: s, ctx: s.copying}
+		if m.Raw.Redelivered {
+			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
+			if v := s.terms.hold(m.Raw, &a.Delivery, 0, time.Now()); v.Otherwise == settle.Copy {
+				a.ending = &ending{decision: v}
+				a.unheld()
+				m.User = a
+				s.settling.Do(m, &a.Order)
+				continue
+			}
+		}
+		s.settling.Requeue(m)
+	}
+}
+
+// slotOf returns what stands for the slot of a message: its grant, or for one that no
+// worker had, itself.
+func slotOf(m *flight.Message) any {
+	if g := attemptOf(m).grant; g != nil {
+		return g
+	}
+	return m
+}
+
+// release is called when the copy of a message is confirmed, or given up.
+func (r *run) release(m *flight.Message) {
+	if g := attemptOf(m).grant; g != nil { // else no worker had it
+		r.schedule.Release(g)
+	}
+}

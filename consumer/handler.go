@@ -1,0 +1,246 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/yield"
+)
+
+// PanicError is the error of a handler that panicked.
+type PanicError struct {
+	Value any    // passed to panic
+	Stack []byte // of the handler
+}
+
+// Error prints the value. A value with methods that panic is printed too.
+func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+
+// Class returns connection.Bug.
+func (e *PanicError) Class() connection.Class { return connection.Bug }
+
+// unreadableError says why package connection has removed the headers of a message.
+type unreadableError struct{ why string }
+
+func (e *unreadableError) Error() string {
+	return "the client library cannot read the headers of this message, which are lost: " + e.why
+}
+
+// Class returns connection.Bug: the message will not become readable.
+func (e *unreadableError) Class() connection.Class { return connection.Bug }
+
+var errGoexit = connection.WithClass(errors.New("the handler ended its goroutine (runtime.Goexit) without returning"), connection.Bug)
+
+// result is how one run of the handler ended.
+type result struct {
+	err     error
+	outcome Outcome
+	text    string // of err
+}
+
+func resultOf(err error, o Outcome) result { return result{err: err, outcome: o, text: err.Error()} }
+
+// stack returns the stack of a handler that panicked.
+func (r result) stack() string {
+	if panicked, ok := r.err.(*PanicError); ok { //nolint:errorlint // only runHandler makes one, unwrapped
+		return string(panicked.Stack)
+	}
+	return ""
+}
+
+// attempt is a message that a worker has.
+type attempt struct {
+	Delivery
+	*flight.Message
+	in    *session
+	grant *schedule.Grant
+	ran   bool            // the handler has run on it
+	over  bool            // of a batch: its settling has begun
+	ctx   context.Context // of the handler and the hooks
+	*ending
+}
+
+// ending is the result of the handler, and what was decided.
+type ending struct {
+	result
+	decision
+}
+
+// succeeded is the ending of every message whose handler returns nil. It is shared,
+// because it would be a third of a message's memory: nobody changes it.
+var succeeded = &ending{result: result{outcome: Outcome{Action: ActionDone}}, decision: done}
+
+// attemptOf returns the attempt at a message.
+func attemptOf(m *flight.Message) *attempt {
+	a, _ := m.User.(*attempt)
+	return a
+}
+
+// handle runs the handler on the messages of a grant, and has them settled. It
+// returns how many are settled later, and keep their slot until then.
+func (r *run) handle(g *schedule.Grant) (kept int) {
+	if r.batch != nil {
+		return r.handleBatch(g)
+	}
+	for _, m := range g.Of {
+		if !r.handleOne(g, m) {
+			kept++
+		}
+	}
+	return kept
+}
+
+// begin makes the attempt at a message. It returns false for one that the handler does
+// not get, or not before it was kept for a while, with the decision on it.
+func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) {
+	yield.Here()
+	s := m.In.Owner.(*session) //nolint:forcetypeassert // newSession sets it
+	a = &attempt{Message: m, in: s, grant: g, ctx: s.working}
+	m.User = a
+	m.Begun.Store(true)
+	if malformed := a.read(&s.terms.route, m.Raw); malformed != nil {
+		r.log.Warn("malformed headers count as absent", "queue", a.Queue, "message", a.ID, "error", malformed)
+	}
+	if r.trace.Received != nil {
+		a.ctx = r.trace.Received(a.ctx, &a.Delivery)
+	}
+	tookAway := m.Raw.Redelivered && r.timeout.TookAway(m.Raw)
+	if v, res, ok := s.terms.decideUnhandled(m.Raw, &a.Delivery, tookAway, time.Now()); ok {
+		a.ending = &ending{res, v}
+		r.logSkew(a)
+		return a, false
+	}
+	return a, true
+}
+
+func (r *run) handleOne(g *schedule.Grant, m *flight.Message) (free bool) {
+	a, ok := r.begin(g, m)
+	s := a.in
+	if !ok {
+		kept := a.Keep == 0 || r.keep(a, a.Keep)
+		if !kept {
+			a.decision = requeue
+		}
+		if !kept || a.Move != settle.Hold { // else it lacked a little of its wait
+			m.Returned()
+			return s.settling.Do(m, &a.Order)
+		}
+	}
+	returned := false
+	defer func() {
+		if !returned { // runtime.Goexit: only deferred calls still run
+			m.Returned()
+			a.ending = r.decide(a, resultOf(errGoexit, Outcome{Action: ActionRetry}))
+			if a.Move == settle.Hold { // nothing can be handled here again
+				pause.While(s.working, r.stop, time.Second)
+				a.unheld()
+			}
+			if s.settling.Do(m, &a.Order) {
+				r.schedule.Release(g)
+			}
+		}
+	}()
+	r.handleUntilDecided(a)
+	returned = true
+	return s.settling.Do(m, &a.Order)
+}
+
+// handleUntilDecided runs the handler, and again as long as the message is held.
+func (r *run) handleUntilDecided(a *attempt) {
+	var pauses *pause.Growing
+	for {
+		a.ending = r.decide(a, r.runHandler(a))
+		a.Returned()
+		if a.Move != settle.Hold {
+			return
+		}
+		if pauses == nil { // most messages are never held
+			pauses = pause.Grow(200*time.Millisecond, 30*time.Second)
+		}
+		wait, what := min(max(pauses.Next(), a.Keep), flight.LongestHold), "message held"
+		if a.again {
+			wait, what = a.Keep, "attempt failed, the next one is in place"
+		}
+		r.again.Warn(what, errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
+		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), a.in.working, r.stop) {
+			a.unheld()
+			return
+		}
+		if a.again {
+			a.Attempt++
+			a.LastAttempt = a.Attempt > len(a.in.terms.route.Waits)
+		}
+	}
+}
+
+// decide returns the ending of a message after its handler has returned.
+func (r *run) decide(a *attempt, res result) *ending {
+	if res.err == nil {
+		return succeeded
+	}
+	interrupted := a.in.working.Err() != nil
+	return &ending{res, a.in.terms.decide(a.Raw, &a.Delivery, res, interrupted, time.Now())}
+}
+
+// unheld is the decision on a held message that can be kept no longer.
+func (e *ending) unheld() { e.Move, e.Otherwise = e.Otherwise, settle.Requeue }
+
+// keep keeps a message for d, and reports whether it may be kept afterwards.
+func (r *run) keep(a *attempt, d time.Duration) bool {
+	return a.Age()+d < r.timeout.HoldLimit() && pause.While(a.in.working, r.stop, d)
+}
+
+// runHandler runs the handler once and finds out what its error means. The handler
+// and the error's methods are the user's code and may panic; those of a typed nil
+// often do.
+func (r *run) runHandler(a *attempt) (res result) {
+	ctx, end := r.withTimeouts(a.ctx, a.Received, a, 1)
+	defer end()
+	a.Running.Store(true)
+	defer a.Running.Store(false)
+	start := time.Now()
+	res.err = errGoexit // unless the handler returns, or panics
+	defer func() {
+		if v := recover(); v != nil {
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			res = resultOf(panicked, Outcome{Action: ActionRetry})
+		}
+		r.handled.Add(1)
+		r.noteOutcome(a, res)
+		if r.trace.Handled != nil {
+			r.trace.Handled(a.ctx, &a.Delivery, res.err, time.Since(start))
+		}
+	}()
+	res.err = r.handler(ctx, &a.Delivery)
+	res.outcome = OutcomeOf(res.err)
+	if res.err != nil {
+		res.text = res.err.Error()
+	}
+	return res
+}
+
+// settled is told of each message once: the broker has been told, or cannot be (err)
+// and has the message back.
+func (r *run) settled(m *flight.Message, v flight.Verb, err error) {
+	defer m.In.End(m)
+	r.lane.Settles(m.In)
+	m.In.Settled(m)
+	if a := attemptOf(m); a != nil && a.grant != nil { // a worker had it
+		s := a.settlement
+		if err != nil || v == flight.Requeue {
+			s = requeue.settlement
+		}
+		r.logSettled(a, s)
+		if r.trace.Settled != nil {
+			r.trace.Settled(a.ctx, &a.Delivery, s)
+		}
+	}
+}

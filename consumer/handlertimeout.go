@@ -1,0 +1,103 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/flight"
+)
+
+// ErrHandlerTimeout is the cause of a handler's ctx that ended at
+// Config.HandlerTimeout.
+var ErrHandlerTimeout = connection.WithClass(errors.New("consumer: handler timeout"), connection.Transient)
+
+// timeoutGrace is how long a handler has to return once its ctx has ended.
+const timeoutGrace = 5 * time.Second
+
+// withTimeouts returns the ctx of the handler for so many messages, of which a is the
+// first and the oldest has come at received: it ends at Config.HandlerTimeout, and before
+// the broker would take a message away. Nothing is settled before the handler has
+// returned; a handler that is timeoutGrace past its timeout counts as overdue.
+func (r *run) withTimeouts(from context.Context, received time.Time, a *attempt, messages int) (ctx context.Context, end func()) {
+	ctx = from
+	limit, consumerLimit := r.cfg.HandlerTimeout, r.timeout.HandlerLimit()
+	if limit == 0 && consumerLimit == 0 {
+		return ctx, func() {}
+	}
+	var ends []func()
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrHandlerTimeout)
+		one := &overdueHandler{}
+		late := time.AfterFunc(limit+timeoutGrace, func() {
+			r.overdue.add(one)
+			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled",
+				"queue", a.Queue, "message", a.ID, "messages", messages, "timeout", limit)
+		})
+		ends = append(ends, cancel, func() {
+			if !late.Stop() {
+				r.overdue.remove(one)
+			}
+		})
+	}
+	if consumerLimit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadlineCause(ctx, received.Add(consumerLimit), ErrConsumerTimeout)
+		ends = append(ends, cancel)
+	}
+	return ctx, func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// overdue are the handlers that are past their timeout and have not returned. It is
+// safe for concurrent use.
+type overdue struct {
+	timeout time.Duration
+	slots   int
+
+	mu       sync.Mutex
+	handlers map[*overdueHandler]time.Time // since when
+}
+
+type overdueHandler struct{ returned bool }
+
+func (o *overdue) add(h *overdueHandler) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !h.returned {
+		o.handlers[h] = time.Now()
+	}
+}
+
+func (o *overdue) remove(h *overdueHandler) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	h.returned = true
+	delete(o.handlers, h)
+}
+
+// check returns that handlers are overdue, as unhealthy if none is left to handle a
+// message, and nil if none are.
+func (o *overdue) check(queue string) *connection.HealthError {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.handlers) == 0 {
+		return nil
+	}
+	var since time.Time
+	for _, at := range o.handlers {
+		if since.IsZero() || at.Before(since) {
+			since = at
+		}
+	}
+	return &connection.HealthError{Degraded: len(o.handlers) < o.slots, Since: since,
+		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends",
+			queue, flight.Plural(len(o.handlers), "handler"), o.slots, timeoutGrace, o.timeout)}
+}

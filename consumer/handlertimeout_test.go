@@ -1,0 +1,42 @@
+package consumer_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// Handlers that do not return when their ctx ends keep their slots. Health says so
+// until they return.
+func TestHandlersThatIgnoreTheirTimeoutAreUnhealthy(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		release := make(chan struct{})
+		w.publish(1)
+		c, stop := w.start(func(context.Context, *consumer.Delivery) error { <-release; return nil },
+			consumer.Config{Concurrency: 2, HandlerTimeout: 5 * time.Second})
+		time.Sleep(9 * time.Second)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("a handler may take a while to return: %s: %v", status, err)
+		}
+		time.Sleep(2 * time.Second)
+		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), "1 handler of 2 did not return") || !strings.Contains(err.Error(), "HandlerTimeout, which is 5s") {
+			w.Errorf("one of two: %s: %v", status, err)
+		}
+		w.publish(10)
+		time.Sleep(time.Minute)
+		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), "2 handlers of 2") {
+			w.Errorf("all: %s: %v", status, err)
+		}
+		close(release)
+		time.Sleep(time.Second)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("they have returned: %s: %v", status, err)
+		}
+		w.stopped(stop)
+		w.has("orders")
+	})
+}

@@ -1,0 +1,91 @@
+// Package ask asks a queue something on the broker.
+package ask
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// visitPriority is below that of every consumer which wants messages.
+const visitPriority = -1000
+
+// Visit starts a consumer and cancels it. Every type of queue answers that itself,
+// and only when it can deliver; a quorum queue answers after it has done all that it
+// was told on the channel before. A passive declare does neither: on 4.3, a leader
+// that is cut off from all its followers answers it (measured). It needs permission
+// to read only. The low priority leaves the messages to the real consumer, which has
+// room.
+func Visit(ctx context.Context, channel *connection.Session, queue, tag string) error {
+	var strays <-chan amqp.Delivery // a call that is left may still write to it
+	err := channel.Do(ctx, func(ch *amqp.Channel) (err error) {
+		if err = ch.Qos(1, 0, false); err != nil {
+			return err
+		}
+		// Without waiting: the answer to the cancel comes after the consume, and
+		// in the time of a round trip messages could come.
+		strays, err = ch.Consume(queue, tag, false, false, false, true, amqp.Table{"x-priority": int32(visitPriority)})
+		if err != nil {
+			return err
+		}
+		return ch.Cancel(tag, false)
+	})
+	if err != nil {
+		return err
+	}
+	for raw := range strays {
+		// Not left to the closing of the channel, which counts towards the delivery
+		// limit of a 4.3 broker.
+		_ = channel.Channel().Nack(raw.DeliveryTag, false, true)
+	}
+	return nil
+}
+
+// Ready returns how many messages of a queue are not sent to anybody.
+func Ready(ctx context.Context, channel *connection.Session, queue string) (int, error) {
+	q, err := declared(ctx, channel, queue)
+	return q.Messages, err
+}
+
+// Declaring is more than what the declaration of a queue takes. On 3.10, a consumer
+// of a quorum queue whose declaration by another process is under way ends the
+// connection (541), with all consumers on it.
+const Declaring = 2 * time.Second
+
+// MayBeNew reports whether another process may be declaring a queue: it has no messages
+// that are ready, and no consumers.
+func MayBeNew(ctx context.Context, channel *connection.Session, queue string) (bool, error) {
+	q, err := declared(ctx, channel, queue)
+	return err == nil && q.Messages == 0 && q.Consumers == 0, err
+}
+
+func declared(ctx context.Context, channel *connection.Session, queue string) (amqp.Queue, error) {
+	var q amqp.Queue // a call that is left may still write to it
+	err := channel.Do(ctx, func(ch *amqp.Channel) (err error) {
+		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	if err != nil {
+		return amqp.Queue{}, err
+	}
+	return q, nil
+}
+
+// Refused says why a queue cannot be consumed.
+func Refused(queue string, err error) error {
+	var reason *amqp.Error
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &reason) && reason.Code == amqp.NotFound && connection.ClassOf(reason) != connection.Transient:
+		return fmt.Errorf("consumer: queue %q does not exist: declare it first: %w", queue, err)
+	case errors.As(err, &reason) && reason.Code == amqp.AccessRefused:
+		return fmt.Errorf("consumer: consume from queue %q: the user needs permission to read it: %w", queue, err)
+	}
+	return fmt.Errorf("consumer: consume from queue %q: %w", queue, err)
+}

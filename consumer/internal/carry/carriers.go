@@ -1,0 +1,251 @@
+package carry
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// lookForWaits is how often a consumer looks for a wait that a process with a
+// longer schedule has added, and longestLook how rarely without waits of its own.
+const (
+	lookForWaits = 2 * time.Minute
+	longestLook  = 30 * time.Minute
+)
+
+// The consumer tag of a carrier has the name of its host between these.
+const (
+	tagPrefix = "rehop-"
+	tagSuffix = "-carry"
+)
+
+// Message is a message that is brought back to its queue.
+type Message struct {
+	Queue      string        // the wait queue
+	WaitNumber int           // of the wait, from 1
+	ID         string        // message-id
+	Late       time.Duration // since it was due, by this machine's clock; 0 if nothing says when
+}
+
+// Hooks of each message: before each try, and when the broker has confirmed it.
+type Hooks struct{ Due, Carried func(Message) }
+
+// Config of Carriers.
+type Config struct {
+	Conn        *connection.Conn
+	Source      route.Route // of the work queue
+	Host        string
+	CopyTimeout time.Duration
+	Hooks       Hooks
+	Log         *repeats.Log
+}
+
+// Carriers carry the waits of one work queue. They are safe for concurrent use.
+type Carriers struct {
+	Config
+	tasks sync.WaitGroup
+
+	mu      sync.Mutex
+	faults  map[string]*fault // by the wait queue
+	carried map[string]bool   // the wait queues with a carrier
+	foreign *fault            // another program consumes from them
+}
+
+// fault says why the messages that are due in a wait are not brought back.
+type fault struct {
+	err   error
+	since time.Time
+}
+
+// New returns Carriers that carry nothing yet.
+func New(cfg Config) *Carriers {
+	return &Carriers{Config: cfg, faults: map[string]*fault{}, carried: map[string]bool{}}
+}
+
+// Start starts a carrier for each wait that the consumers of a route carry, on a
+// broker of this version, until ctx ends. They end in their own time: a confirm that one of them awaits holds up no
+// session. No Start may be in progress during Wait.
+func (c *Carriers) Start(ctx context.Context, found route.Route, version connection.Version) {
+	start := func(wait route.CarriedWait) { c.tasks.Go(func() { c.carry(ctx, found, wait, version) }) }
+	for _, wait := range found.Carried {
+		start(wait)
+	}
+	switch ours := found.Kind == route.Work; {
+	case ours && len(found.Carried) > 0:
+		c.tasks.Go(func() { c.carryAdded(ctx, found.Carried, start) })
+	case ours && len(found.Waits) == 0:
+		c.tasks.Go(func() { c.carryFirst(ctx, start) })
+	}
+}
+
+// carry carries one wait until ctx ends. A queue with messages exists as a whole; an
+// empty one may be one that another process is declaring, and nothing is due in it.
+func (c *Carriers) carry(ctx context.Context, found route.Route, wait route.CarriedWait, version connection.Version) {
+	if !version.AtLeast(4, 0) && c.ready(ctx, wait.Queue) == 0 {
+		if !pause.For(ctx, ask.Declaring) {
+			return
+		}
+		wait.For = 0
+		if now, err := c.Source.Broker.Resolve(ctx, c.Conn); err == nil { // it may be another one by now
+			for _, w := range now.Carried {
+				if w.Queue == wait.Queue {
+					wait.For = w.For
+				}
+			}
+		}
+	}
+	c.mu.Lock()
+	c.carried[wait.Queue] = true
+	c.mu.Unlock()
+	c.carrier(found, wait).run(ctx)
+}
+
+// Wait returns when all carriers have ended.
+func (c *Carriers) Wait() { c.tasks.Wait() }
+
+// carryFirst is carryAdded for a schedule without waits: whether those of other
+// schedules are carried is known once the first of them exists. It looks ever more
+// rarely, because nearly always there is none, and the broker logs each look.
+func (c *Carriers) carryFirst(ctx context.Context, start func(route.CarriedWait)) {
+	for next := lookForWaits; pause.For(ctx, next); next = min(2*next, longestLook) {
+		if !c.exists(ctx, route.CarriedQueue(c.Source.Queue, 1, 1)) {
+			continue
+		}
+		resolved, err := c.Source.Broker.Resolve(ctx, c.Conn)
+		if err != nil {
+			c.Log.Warn("cannot find out whether waits of other schedules are to be carried", err, "queue", c.Source.Queue)
+			continue
+		}
+		if waits := resolved.Carried; len(waits) > 0 {
+			for _, wait := range waits {
+				start(wait)
+			}
+			c.carryAdded(ctx, waits, start)
+			return
+		}
+	}
+}
+
+// carryAdded starts carriers for the waits of other schedules that are not known,
+// at once and when they are added, until ctx ends. It asks for those queues alone:
+// a question after a part that does not answer costs the socket.
+func (c *Carriers) carryAdded(ctx context.Context, known []route.CarriedWait, start func(route.CarriedWait)) {
+	c.tasks.Go(func() { c.watchStrangers(ctx) })
+	started := map[string]bool{}
+	for _, wait := range known {
+		started[wait.Queue] = true
+	}
+	for more := true; more; more = pause.For(ctx, lookForWaits) {
+		for number := 1; number <= route.MaxWaits; number++ {
+			nth := 1
+			for ; ctx.Err() == nil; nth++ {
+				name := route.CarriedQueue(c.Source.Queue, number, nth)
+				if started[name] {
+					continue
+				}
+				if !c.exists(ctx, name) {
+					break
+				}
+				started[name] = true
+				start(route.CarriedWait{Queue: name, Number: number})
+			}
+			if nth == 1 {
+				break // a schedule's waits are declared in order
+			}
+		}
+	}
+}
+
+func (c *Carriers) exists(ctx context.Context, queue string) bool {
+	return c.ready(ctx, queue) >= 0
+}
+
+// ready returns how many messages of a queue are not sent to anybody, -1 if that is not
+// known.
+func (c *Carriers) ready(ctx context.Context, queue string) int {
+	channel, err := c.Conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return -1
+	}
+	defer func() { _ = channel.Close() }() // nothing is in flight on it
+	ready, err := ask.Ready(ctx, channel, queue)
+	if err != nil {
+		return -1
+	}
+	return ready
+}
+
+func (c *Carriers) carrier(found route.Route, wait route.CarriedWait) *carrier {
+	limits := &flight.ConsumerTimeout{} // that of this queue, which may have its own
+	out := &outlet{
+		to: found.Back(wait.Number), wait: wait, within: c.CopyTimeout, Hooks: c.Hooks,
+		open: func() *confirm.Publisher {
+			return confirm.New(c.Conn, confirm.Limits{Messages: maxPrefetch})
+		},
+	}
+	tag := tagPrefix + c.Host + tagSuffix
+	c.note(wait.Queue, nil)
+	return &carrier{
+		queue: wait.Queue,
+		wait:  wait.For,
+		open: func(ctx context.Context, prefetch int) (session, error) {
+			return consumeWait(ctx, c.Conn, wait.Queue, tag, prefetch, limits)
+		},
+		publish: out.publish,
+		close:   out.close,
+		hold:    limits.HoldLimit,
+		log: func(err error) {
+			c.Log.Warn("messages that are due are not brought back to their queue", err, "queue", c.Source.Queue, "wait", wait.Queue)
+		},
+		state: func(err error) { c.note(wait.Queue, err) },
+	}
+}
+
+// note notes why a wait is not carried; nil: it is.
+func (c *Carriers) note(queue string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		delete(c.faults, queue)
+		return
+	}
+	if c.faults[queue] == nil {
+		c.faults[queue] = &fault{since: time.Now()}
+	}
+	c.faults[queue].err = err
+}
+
+// Check returns which waits are not carried, nil if all are.
+func (c *Carriers) Check() *connection.HealthError {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var longest time.Time
+	var causes []string
+	for _, queue := range slices.Sorted(maps.Keys(c.faults)) {
+		f := c.faults[queue]
+		if longest.IsZero() || f.since.Before(longest) {
+			longest = f.since
+		}
+		causes = append(causes, fmt.Sprintf("%q, since %s: %v", queue, f.since.Format(time.RFC3339), f.err))
+	}
+	if causes == nil {
+		if c.foreign == nil {
+			return nil
+		}
+		return &connection.HealthError{Degraded: true, Since: c.foreign.since, Cause: fmt.Errorf("consumer: queue %q: %w", c.Source.Queue, c.foreign.err)}
+	}
+	return &connection.HealthError{Degraded: true, Since: longest,
+		Cause: fmt.Errorf("consumer: queue %q: messages that are due in its waits are not brought back: %s", c.Source.Queue, strings.Join(causes, "; "))}
+}

@@ -1,0 +1,76 @@
+package carry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// A carried wait has a single active consumer. If that is not a carrier, nothing brings
+// back what waits there, and every carrier waits in silence for its turn. So Carriers ask
+// the management API now and then who consumes from their waits. AMQP does not tell: a
+// passive declare counts the active consumer alone.
+
+// strangers returns the consumers of a wait that are no carriers, as an error; nil for
+// none.
+func strangers(queue string, consumers []management.Consumer) error {
+	var foreign []string
+	for _, c := range consumers {
+		if !strings.HasPrefix(c.Tag, tagPrefix) || !strings.HasSuffix(c.Tag, tagSuffix) {
+			foreign = append(foreign, fmt.Sprintf("consumer %q of connection %q", c.Tag, c.Connection))
+		}
+	}
+	if foreign == nil {
+		return nil
+	}
+	return fmt.Errorf("%s of wait queue %q: only rehop may consume from it; stop the other program, and move on by hand what it has taken", strings.Join(foreign, " and "), queue)
+}
+
+// watchStrangers looks for foreign consumers of the waits, until ctx ends.
+func (c *Carriers) watchStrangers(ctx context.Context) {
+	api := transport.Inside.Conn(c.Conn).Management()
+	if api == nil {
+		return
+	}
+	for next := soundAfter; pause.For(ctx, next); next = lookForWaits {
+		c.mu.Lock()
+		queues := slices.Sorted(maps.Keys(c.carried))
+		c.mu.Unlock()
+		var found []error
+		for _, queue := range queues {
+			consumers, err := api.Consumers(ctx, queue)
+			if err != nil {
+				continue // the look for policies tells of an API that does not answer
+			}
+			found = append(found, strangers(queue, consumers))
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		c.noteForeign(errors.Join(found...))
+	}
+}
+
+func (c *Carriers) noteForeign(found error) {
+	if found != nil {
+		c.Log.Warn("a wait queue has a foreign consumer", found, "queue", c.Source.Queue)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case found == nil:
+		c.foreign = nil
+	case c.foreign == nil:
+		c.foreign = &fault{found, time.Now()}
+	default:
+		c.foreign.err = found
+	}
+}

@@ -1,0 +1,196 @@
+package flight
+
+import (
+	"cmp"
+	"hash/maphash"
+	"regexp"
+	"strconv"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/header"
+)
+
+// ConsumerTimeout is what is known of the broker's consumer timeout for one queue:
+// after how long the broker takes a delivery away. AMQP does not tell. It is safe for
+// concurrent use.
+//
+// Until 4.2 the broker closes the channel and says the figure. From 4.3 on it
+// cancels the consumer of a quorum queue, which can mean other things too, but the
+// counters of a message that comes back tell: what was taken away for its age has
+// been acquired once more and has not failed once more.
+//
+// A handler is bounded by a figure of the broker alone. Messages that no handler
+// has are given back sooner by a guess too, which costs them nothing.
+type ConsumerTimeout struct {
+	mu    sync.Mutex
+	known time.Duration // the broker's figure, or the one that was asked for; 0: not known
+	guess time.Duration // from the ages of messages; 0: none
+	seen  time.Duration // the age at the latest cancel
+	taken map[messageKey]taken
+}
+
+// messageKey tells one message from another of the same id.
+type messageKey struct {
+	id, exchange, key string
+	body              uint64
+}
+
+var bodySeed = maphash.MakeSeed()
+
+func keyOf(raw amqp.Delivery) messageKey {
+	return messageKey{raw.MessageId, raw.Exchange, raw.RoutingKey, maphash.Bytes(bodySeed, raw.Body)}
+}
+
+// taken is a message that the broker has taken away, or may have.
+type taken struct {
+	handled  bool // a handler was at it
+	certain  bool // it was taken away for its age
+	orphan   bool // its consumer was replaced before
+	acquired int64
+	failed   int64
+	age      time.Duration
+}
+
+// timedOut reports whether a message that comes again was taken away for its
+// age. The end of a session counts both ways. An orphan is handed out once more
+// on the channel that the broker closes.
+func (t taken) timedOut(raw amqp.Delivery) bool {
+	acquired, failed := acquisitions(raw)
+	acquired, failed = acquired-t.acquired, failed-t.failed
+	return t.certain || acquired == 1 && failed == 0 || t.orphan && acquired == 2 && failed == 1
+}
+
+// acquisitions returns how often a message was handed out before, and how often
+// that is counted as a failure, as brokers from 4.3 on tell.
+func acquisitions(raw amqp.Delivery) (acquired, failed int64) {
+	acquired, _ = raw.Headers[header.AcquiredCount].(int64)
+	failed, _ = raw.Headers[header.DeliveryCount].(int64)
+	return acquired, failed
+}
+
+// LongestHold bounds how long a delivery is kept, well below the 30 minutes after
+// which a broker takes it away by default.
+const LongestHold = 15 * time.Minute
+
+const (
+	minTimeout = 500 * time.Millisecond // below, a cancel has another reason
+	maxTaken   = 10_000
+)
+
+// Expect notes the figure that the queue is declared with, or that the consumer asks
+// for, unless the broker has told another one. 0 is none.
+func (t *ConsumerTimeout) Expect(timeout time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = cmp.Or(t.known, timeout)
+}
+
+// HandlerLimit returns how long after its arrival a message's handler should
+// end, 0 for no limit: there must be time left to settle it.
+func (t *ConsumerTimeout) HandlerLimit() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.known - t.known/5
+}
+
+// HoldLimit returns how long after its arrival a message is held at most.
+func (t *ConsumerTimeout) HoldLimit() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if timeout := cmp.Or(t.known, t.guess); timeout > 0 {
+		return min(timeout-timeout/5, LongestHold)
+	}
+	return LongestHold
+}
+
+// TookAway reports, once, whether the broker has taken this message away from a
+// handler here.
+func (t *ConsumerTimeout) TookAway(raw amqp.Delivery) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.taken) == 0 {
+		return false
+	}
+	k := keyOf(raw)
+	was, ok := t.taken[k]
+	delete(t.taken, k)
+	if !ok || !was.timedOut(raw) {
+		return false
+	}
+	t.guess = was.age
+	return was.handled
+}
+
+// Cancelled notes that the broker cancelled the consuming while the oldest
+// message had been held for age. Two at nearly the same age are taken for the
+// timeout, and it reports whether this was one.
+func (t *ConsumerTimeout) Cancelled(age time.Duration) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.guess > 0:
+		return age >= t.guess-t.guess/10
+	case age < minTimeout:
+		return false
+	case t.seen > 0 && age-t.seen < t.seen/10 && t.seen-age < t.seen/10:
+		t.guess = min(t.seen, age)
+		return true
+	}
+	t.seen = age
+	return false
+}
+
+// Closed notes why a channel was closed, and reports whether that was the
+// timeout.
+func (t *ConsumerTimeout) Closed(reason *amqp.Error) bool {
+	m := timedOut.FindStringSubmatch(reason.Reason)
+	if reason.Code != amqp.PreconditionFailed || m == nil {
+		return false
+	}
+	if m[1] == noFigure {
+		return true
+	}
+	ms, err := strconv.ParseInt(m[1], 10, 64)
+	if err != nil || ms <= 0 || ms > int64(24*365*time.Hour/time.Millisecond) {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.known = time.Duration(ms) * time.Millisecond
+	return true
+}
+
+// timedOut is how brokers word it: from 4.3 on about a message whose consumer
+// was replaced, and without a figure.
+var timedOut = regexp.MustCompile(`delivery acknowledgement on channel \d+ timed out.*: (-1|\d+) ms`)
+
+const noFigure = "-1"
+
+// Took notes messages that the broker has taken away with a session, and which
+// of them for their age, as far as it is known.
+func (t *ConsumerTimeout) Took(ms []*Message, orphans bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.taken)+len(ms) > maxTaken || t.taken == nil {
+		t.taken = map[messageKey]taken{}
+	}
+	for i, m := range ms {
+		if m.Raw.MessageId == "" { // nobody could recognise it
+			continue
+		}
+		was := taken{handled: m.Running.Load(), age: m.Age(), orphan: orphans && i == 0}
+		was.acquired, was.failed = acquisitions(m.Raw)
+		was.certain = t.known > 0 && was.age >= t.known
+		t.taken[keyOf(m.Raw)] = was
+	}
+}
+
+// Limit returns the broker's figure, or the guess; 0 if there is none.
+func (t *ConsumerTimeout) Limit() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return cmp.Or(t.known, t.guess)
+}

@@ -1,0 +1,104 @@
+package flight
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/header"
+)
+
+func TestConsumerTimeoutIsLearnt(t *testing.T) {
+	said := func(text string) *amqp.Error { return &amqp.Error{Code: amqp.PreconditionFailed, Reason: text} }
+	const text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout value used: 60000 ms. This timeout value can be configured, see consumers doc guide to learn more"
+	var t3 ConsumerTimeout
+	for _, other := range []*amqp.Error{
+		said("PRECONDITION_FAILED - unknown delivery tag 1"),
+		{Code: amqp.NotFound, Reason: text},
+		said(strings.Replace(text, "60000", "0", 1)),
+		said(strings.Replace(text, "60000", "99999999999999999999", 1)),
+	} {
+		if t3.Closed(other) || t3.Limit() != 0 {
+			t.Errorf("%v is taken for the timeout", other)
+		}
+	}
+	if !t3.Closed(said(text)) || t3.Limit() != time.Minute || t3.HandlerLimit() != 48*time.Second || t3.HoldLimit() != 48*time.Second {
+		t.Errorf("%v, handlers %v, held %v; want 1m, 48s, 48s", t3.Limit(), t3.HandlerLimit(), t3.HoldLimit())
+	}
+	var orphaned ConsumerTimeout
+	if !orphaned.Closed(said(strings.Replace(text, "60000", "-1", 1))) || orphaned.Limit() != 0 {
+		t.Errorf("without a figure: %v", orphaned.Limit())
+	}
+	for _, tt := range []struct {
+		rule string
+		ages []time.Duration
+		want time.Duration
+	}{
+		{"one cancel can have any reason", []time.Duration{time.Minute}, 0},
+		{"two alike", []time.Duration{time.Minute, time.Minute + time.Second}, time.Minute},
+		{"two that are not", []time.Duration{time.Minute, 2 * time.Minute}, 0},
+		{"the third is like the second", []time.Duration{time.Minute, 2 * time.Minute, 2 * time.Minute}, 2 * time.Minute},
+		{"too young", []time.Duration{time.Millisecond, time.Millisecond}, 0},
+	} {
+		var to ConsumerTimeout
+		for _, age := range tt.ages {
+			to.Cancelled(age)
+		}
+		if to.Limit() != tt.want || to.HandlerLimit() != 0 {
+			t.Errorf("%s: %v, want %v, and none for handlers", tt.rule, to.Limit(), tt.want)
+		}
+		if tt.want > 0 && (!to.Cancelled(tt.want) || to.Cancelled(tt.want/2)) {
+			t.Errorf("%s: once it is known, only a message that old was taken away", tt.rule)
+		}
+	}
+	var to ConsumerTimeout
+	if to.HoldLimit() != LongestHold {
+		t.Errorf("held %v where the timeout is not known", to.HoldLimit())
+	}
+}
+
+func TestWhichMessageWasTakenAway(t *testing.T) {
+	counted := func(acquired, failed int64, body string) amqp.Delivery {
+		return amqp.Delivery{MessageId: "a", Body: []byte(body),
+			Headers: amqp.Table{header.AcquiredCount: acquired, header.DeliveryCount: failed}}
+	}
+	for _, tt := range []struct {
+		rule    string
+		orphan  bool
+		idle    bool
+		known   time.Duration
+		age     time.Duration
+		comes   amqp.Delivery
+		took    bool
+		guessed bool
+	}{
+		{"acquired once more, not failed", false, false, 0, time.Minute, counted(3, 1, "x"), true, true},
+		{"the end of the session", false, false, 0, time.Minute, counted(3, 2, "x"), false, false},
+		{"the end of the session, and a requeue by another", false, false, 0, time.Minute, counted(4, 2, "x"), false, false},
+		{"an orphan", true, false, 0, time.Minute, counted(4, 2, "x"), true, true},
+		{"queue declared again", false, false, 0, time.Minute, counted(0, 0, "x"), false, false},
+		{"another message of this id", false, false, 0, time.Minute, counted(3, 1, "y"), false, false},
+		{"it was held", false, true, 0, time.Minute, counted(3, 1, "x"), false, true},
+		{"older than the figure", false, false, time.Minute, time.Minute, counted(3, 2, "x"), true, true},
+		{"younger than the figure", false, false, time.Minute, time.Minute - 1, counted(3, 2, "x"), false, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			to := ConsumerTimeout{known: tt.known}
+			m := &Message{Raw: counted(2, 1, "x"), Received: time.Now().Add(-tt.age)}
+			m.Running.Store(!tt.idle)
+			to.Took([]*Message{m}, tt.orphan)
+			if got := to.TookAway(tt.comes); got != tt.took {
+				t.Errorf("%s: %t", tt.rule, got)
+			}
+			if to.TookAway(tt.comes) {
+				t.Errorf("%s: twice", tt.rule)
+			}
+			if (to.guess > 0) != tt.guessed {
+				t.Errorf("%s: guess %v", tt.rule, to.guess)
+			}
+		})
+	}
+}

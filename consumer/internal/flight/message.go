@@ -1,0 +1,71 @@
+// Package flight has the messages that a consumer has and has not settled: one
+// message, and the ledger of one session. The other packages of consumer/internal
+// import it and not each other.
+package flight
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Message is one delivery, from its arrival to its end. The session, a worker and
+// the settling have it one after the other, and only the one that has it changes it.
+type Message struct {
+	Raw      amqp.Delivery
+	In       *Session
+	Received time.Time
+
+	// Key is that of the messages of which only so many are handled at a time; "" is
+	// none.
+	Key string
+
+	// Suspect says that consumers may have died of the message.
+	Suspect bool
+
+	// Alone says that the message is handled in no batch with others.
+	Alone bool
+
+	// User is for package consumer: what it knows of the message once a worker has it.
+	User any
+
+	Begun   atomic.Bool // a worker has it, or had it
+	Running atomic.Bool // a handler is at work on it
+
+	returned bool // a handler has returned from it once
+
+	prev, next *Message // among the open messages of its session
+}
+
+// Age returns how long ago the message came.
+func (m *Message) Age() time.Duration { return time.Since(m.Received) }
+
+// Returned notes that a handler has returned from the message. So the message does
+// not end the process, whatever becomes of it.
+func (m *Message) Returned() {
+	if m.returned {
+		return
+	}
+	m.returned = true
+	if m.Raw.Redelivered {
+		m.In.untried.Add(-1)
+	}
+	if !m.Suspect {
+		return
+	}
+	m.In.alone.Add(-1)
+	select {
+	case m.In.cleared <- struct{}{}:
+	default: // nobody has looked since the last one
+	}
+}
+
+// Plural returns "1 message" and "2 messages".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

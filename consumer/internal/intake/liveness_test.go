@@ -1,0 +1,100 @@
+package intake
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTheQueueIsProbedAfterTenSecondsWithoutADelivery(t *testing.T) {
+	for name, c := range map[string]struct {
+		deliveries []time.Duration // since the start
+		busy       bool
+		probed     []time.Duration
+	}{
+		"idle":                          {nil, false, []time.Duration{10 * time.Second, 21 * time.Second, 32 * time.Second}},
+		"one delivery":                  {[]time.Duration{9 * time.Second}, false, []time.Duration{19 * time.Second, 30 * time.Second}},
+		"deliveries all the time":       {[]time.Duration{5 * time.Second, 12 * time.Second, 21 * time.Second, 30 * time.Second}, false, nil},
+		"no place free":                 {nil, true, nil},
+		"no place free, and deliveries": {[]time.Duration{time.Second, 15 * time.Second}, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var signs Signs
+				signs.Begin(began)
+				var probed []time.Duration
+				l := newLiveness(func() error {
+					probed = append(probed, time.Since(began))
+					time.Sleep(time.Second) // the answer
+					return nil
+				})
+				defer l.close()
+				deliveries := make(chan struct{}, len(c.deliveries))
+				for _, at := range c.deliveries {
+					time.AfterFunc(at, func() { deliveries <- struct{}{} })
+				}
+				watch := time.NewTicker(time.Second)
+				defer watch.Stop()
+				end := time.After(35 * time.Second)
+				for over := false; !over; {
+					select {
+					case <-deliveries:
+						l.sign = time.Now()
+					case <-l.timer.C:
+						l.look(c.busy)
+						signs.alive(l.sign)
+					case err := <-l.answers:
+						l.answered(err)
+						signs.alive(l.sign)
+					case <-watch.C:
+						if last, _ := signs.Last(); time.Since(last) > SilentAfter {
+							t.Errorf("after %v the latest sign is %v old", time.Since(began), time.Since(last))
+						}
+					case <-end:
+						over = true
+					}
+				}
+				if !slices.Equal(probed, c.probed) {
+					t.Errorf("probed at %v, want at %v", probed, c.probed)
+				}
+			})
+		})
+	}
+}
+
+func TestARefusedProbeIsNoSignAndIsMadeAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refused := errors.New("refused")
+		probes := 0
+		l := newLiveness(func() error { probes++; return refused })
+		began := l.sign
+		for range 3 {
+			<-l.timer.C
+			l.look(false)
+			l.answered(<-l.answers)
+		}
+		l.close()
+		if !l.sign.Equal(began) || probes != 3 || time.Since(began) != 3*probeAfter {
+			t.Errorf("%d probes in %v, the latest sign is %v old; want 3 in %v, and that of the start", probes, time.Since(began), time.Since(l.sign), 3*probeAfter)
+		}
+	})
+}
+
+func TestARefusalIsToldUntilTheNextSign(t *testing.T) {
+	var s Signs
+	began := time.Now()
+	s.Begin(began)
+	refusal := errors.New("ACCESS_REFUSED")
+	s.refused(refusal)
+	s.alive(began) // the sign of before
+	if at, err := s.Last(); !at.Equal(began) || !errors.Is(err, refusal) {
+		t.Errorf("%v, %v; want the sign of before and the refusal", at, err)
+	}
+	s.alive(began.Add(time.Second))
+	if at, err := s.Last(); !at.Equal(began.Add(time.Second)) || err != nil {
+		t.Errorf("%v, %v; want the new sign", at, err)
+	}
+}

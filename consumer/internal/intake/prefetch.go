@@ -1,0 +1,106 @@
+package intake
+
+import "time"
+
+// How many messages the broker sends ahead, where Config.Prefetch leaves it to
+// the consumer: as many as are handled at a time, and in addition what the
+// handlers do in bufferedTime, so that quick handlers do not wait for the
+// network and slow ones do not hoard what other consumers could handle.
+const (
+	bufferedTime = 100 * time.Millisecond
+	maxPrefetch  = 2000
+
+	// A buffered message that has waited for so long is in the wrong hands: the
+	// handlers have become slow.
+	staleAfter = 10 * bufferedTime
+
+	// So long no message may have come that was delivered before: after a crash
+	// all that was sent ahead counts towards the delivery limit.
+	calmAfter = time.Second
+
+	// Or so many messages were handled since, and all that were delivered before
+	// are among them: the one that a crash was due to is not in hand.
+	calmMessages = 100
+
+	// How long the prefetch stays small after it has been too large.
+	cautiousFor = time.Minute
+)
+
+// Prefetch is what the prefetch of each session follows.
+type Prefetch struct {
+	Base  int  // Config.Concurrency, or Config.Prefetch
+	Fixed bool // it stays so
+
+	began    time.Time // of the measuring
+	handled  int64     // at that time
+	unsteady time.Time // when a message came last that had been delivered before
+	since    int64     // handled until then
+	cautious time.Time // until when the prefetch stays small
+}
+
+// begin starts the measuring.
+func (p *Prefetch) begin(handled int64, now time.Time) {
+	p.began, p.handled = now, handled
+	p.redelivered(handled, now)
+}
+
+// redelivered notes that a message came that had been delivered before.
+func (p *Prefetch) redelivered(handled int64, now time.Time) { p.unsteady, p.since = now, handled }
+
+// calm reports whether a crash is unlikely enough to have more sent ahead. untried
+// is how many messages that were delivered before no handler has returned from.
+func (p *Prefetch) calm(handled int64, untried int, now time.Time) bool {
+	return now.Sub(p.unsteady) >= calmAfter || untried == 0 && handled-p.since >= calmMessages
+}
+
+// want returns the prefetch for now, given how many messages have been handled
+// so far, how many that were delivered before no handler has returned from, and how
+// long the oldest one has waited for a handler.
+func (p *Prefetch) want(prefetch int, handled int64, untried int, waited time.Duration, now time.Time) int {
+	elapsed := now.Sub(p.began)
+	if p.Fixed || elapsed < bufferedTime {
+		return prefetch
+	}
+	rate := float64(handled-p.handled) / elapsed.Seconds()
+	p.began, p.handled = now, handled
+	if prefetch > p.Base && waited >= staleAfter {
+		p.cautious = now.Add(cautiousFor)
+		return p.Base
+	}
+	if now.Before(p.cautious) || !p.calm(handled, untried, now) {
+		return prefetch
+	}
+	ahead := min(p.Base+int(rate*bufferedTime.Seconds()), max(p.Base, maxPrefetch))
+	if ahead < 2*prefetch {
+		return prefetch // widening costs a round trip
+	}
+	return ahead
+}
+
+// adapt gives the session the prefetch that its messages and handlers want.
+func (s *Session) adapt(now time.Time) error {
+	if s.gated {
+		return nil
+	}
+	want := s.prefetch
+	if base := s.Prefetch.Base; s.prefetch < base {
+		suspects, alone := s.Ledger.Suspects()
+		want = max(want, s.suspicion.bound(base, suspects, alone, now))
+	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= bufferedTime {
+		waited := time.Duration(0)
+		if oldest := s.Lane.Oldest(); !oldest.IsZero() {
+			waited = now.Sub(oldest)
+		}
+		want = s.Prefetch.want(s.prefetch, s.Handled(), s.Ledger.Untried(), waited, now)
+	}
+	switch {
+	case want > s.prefetch:
+		s.widen(want)
+	case want < s.prefetch:
+		return s.narrow(want)
+	}
+	return nil
+}
+
+// busy reports whether the broker waits for us and not we for it.
+func (s *Session) busy() bool { return s.Ledger.Unsettled() >= s.prefetch }

@@ -1,0 +1,101 @@
+package intake
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
+)
+
+func TestWantedPrefetch(t *testing.T) {
+	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	calm := start.Add(bufferedTime - calmAfter)
+	for _, tt := range []struct {
+		rule     string
+		policy   Prefetch
+		prefetch int
+		handled  int64 // in the time before
+		untried  int
+		waited   time.Duration
+		want     int
+	}{
+		{"what quick handlers do in 100 ms", Prefetch{Base: 1}, 1, 300, 0, 0, 301},
+		{"and no more than so many", Prefetch{Base: 1}, 300, 100_000, 0, 0, maxPrefetch},
+		{"slow handlers: as many as are handled at a time", Prefetch{Base: 16, unsteady: calm}, 16, 10, 0, 0, 16},
+		{"less than twice as much is not worth it", Prefetch{Base: 16}, 300, 400, 0, 0, 300},
+		{"given by the user", Prefetch{Base: 16, Fixed: true}, 16, 10_000, 0, 0, 16},
+		{"a base beyond the limit stays", Prefetch{Base: 9000}, 9000, 100_000, 0, 0, 9000},
+		{"buffered messages wait too long", Prefetch{Base: 16}, 2000, 1, 0, time.Second, 16},
+		{"the first ones wait: they are no more than the base", Prefetch{Base: 16}, 16, 1, 0, time.Minute, 16},
+		{"few messages since one that was delivered before", Prefetch{Base: 1, since: 1}, 1, calmMessages, 0, 0, 1},
+		{"enough messages since", Prefetch{Base: 1}, 1, calmMessages, 0, 0, 1 + calmMessages},
+		{"enough messages since, but that one is in hand", Prefetch{Base: 1}, 1, 3000, 1, 0, 1},
+		{"a second since, and it is in hand all the same", Prefetch{Base: 1, unsteady: calm}, 1, 300, 1, 0, 301},
+		{"it was too large a while ago", Prefetch{Base: 1, cautious: start.Add(time.Minute)}, 1, 3000, 0, 0, 1},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			p := tt.policy
+			p.began = start
+			if p.unsteady.IsZero() {
+				p.unsteady = start
+			}
+			if got := p.want(tt.prefetch, tt.handled, tt.untried, tt.waited, start.Add(bufferedTime)); got != tt.want {
+				t.Errorf("wanted = %d, want %d", got, tt.want)
+			}
+			if got := p.want(tt.prefetch, tt.handled, 0, 0, p.began.Add(time.Millisecond)); got != tt.prefetch {
+				t.Errorf("after a millisecond more: %d, want %d", got, tt.prefetch)
+			}
+		})
+	}
+	now := start
+	s := suspicion{half: 10, last: now}
+	if s.bound(16, 1, 1, now) != 1 || s.bound(16, 4, 1, now) != 4 || s.bound(2, 4, 1, now) != 2 {
+		t.Error("bound is not the cleared and one more, at most the prefetch")
+	}
+	if s.bound(16, 1, 1, now.Add(aloneFor)) != 2 {
+		t.Error("a suspect that a handler has been at work on for long keeps the others away")
+	}
+	if s.over = true; s.bound(16, 1, 1, now) != 16 {
+		t.Error("a message that is not suspect has come, and the prefetch is still bounded")
+	}
+}
+
+func TestARedeliveredMessageKeepsThePrefetchSmall(t *testing.T) {
+	s := &Session{Config: Config{Handled: func() int64 { return 5000 }, Ledger: flight.NewSession(flight.NewUnsettled())}}
+	now := time.Now()
+	if s.note(amqp.Delivery{}, now); !s.Prefetch.calm(5000, 0, now) {
+		t.Error("a message that comes for the first time counts")
+	}
+	if s.note(amqp.Delivery{Redelivered: true}, now); s.Prefetch.calm(5000, 0, now) || s.Ledger.Untried() != 1 {
+		t.Errorf("%d messages are noted as delivered before, and the prefetch is %+v", s.Ledger.Untried(), s.Prefetch)
+	}
+}
+
+func TestTwoConsumersDeliverInTheOrderOfTags(t *testing.T) {
+	for _, tt := range []struct {
+		rule  string
+		tags  []uint64 // in the order of their arrival; 0: the old consumer has ended
+		order []uint64
+	}{
+		{"one after the other", []uint64{1, 2, 3, 0, 4}, []uint64{1, 2, 3, 4}},
+		{"the new one first", []uint64{1, 3, 4, 2, 0, 5}, []uint64{1, 2, 3, 4, 5}},
+		{"the old one first, and the rest after its end", []uint64{4, 0, 1, 2, 3, 5}, []uint64{1, 2, 3, 4, 5}},
+		{"mixed", []uint64{5, 3, 1, 4, 2, 6, 0}, []uint64{1, 2, 3, 4, 5, 6}},
+	} {
+		s := &Session{next: 1, widening: true}
+		var order []uint64
+		for _, tag := range tt.tags {
+			if tag == 0 {
+				s.widening = false
+				continue
+			}
+			s.inOrder(amqp.Delivery{DeliveryTag: tag}, func(raw amqp.Delivery) { order = append(order, raw.DeliveryTag) })
+		}
+		if !slices.Equal(order, tt.order) {
+			t.Errorf("%s: %v, want %v", tt.rule, order, tt.order)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package intake
+
+import (
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// A message of which consumers may have died is suspect. A session of a queue with a
+// delivery limit starts with one message at a time, until it has met a message that
+// is not suspect: a crash then counts against the guilty message alone and not
+// against those that were fetched with it.
+
+// aloneFor is how long a handler may be at work on a suspect message that is alone
+// in hand. Then others come too.
+const aloneFor = time.Minute
+
+// suspicion is what a session has seen of suspects.
+type suspicion struct {
+	half int       // of the delivery limit; 0: nothing is suspect
+	over bool      // a message has come that is not suspect
+	last time.Time // when a suspect came last
+}
+
+// first returns the prefetch that a session starts with.
+func (s *suspicion) first(prefetch int) int {
+	if s.half > 0 {
+		return 1
+	}
+	return prefetch
+}
+
+// judge reports whether a message is suspect.
+func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, now time.Time) bool {
+	if s.half == 0 {
+		return false
+	}
+	if suspicious(queue, s.half, raw, v) {
+		s.last = now
+		return true
+	}
+	s.over = true
+	return false
+}
+
+// suspicious reports whether consumers have died so often while they had this
+// message that half its delivery limit, or more, is used up.
+//
+// No version tells a crash from a lost connection: both count. A message that is
+// held through many reconnects is suspect too; it is cleared once its handler has
+// returned.
+func suspicious(queue string, half int, raw amqp.Delivery, v connection.Version) bool {
+	if len(raw.Headers) == 0 {
+		return false // most messages, and all that come for the first time
+	}
+	history, _ := xdeath.Parse(raw.Headers) // malformed headers are logged when the message is handled
+	crashes := history.DeliveryCount
+	if !v.AtLeast(4, 3) {
+		crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
+	}
+	return crashes >= half
+}
+
+// bound returns the prefetch of a session that has met so many suspects, which are
+// unsettled, of which alone no handler has returned from: one at a time, besides
+// those of which a handler has returned once and which are held. A crash charges the
+// guilty one then and none of its neighbours, and a held one takes up its own room
+// and nobody else's.
+func (s *suspicion) bound(prefetch, suspects, alone int, now time.Time) int {
+	if s.half == 0 || s.over {
+		return prefetch
+	}
+	if now.Sub(s.last) < aloneFor {
+		suspects -= alone
+	}
+	return min(prefetch, suspects+1)
+}

@@ -1,0 +1,333 @@
+package schedule
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/flight"
+)
+
+// Limits of a lane.
+type Limits struct {
+	Slots int           // runs of the handler at a time, until their messages are settled or handed to be
+	Share int           // 0: strict
+	Every time.Duration // between the starts of two messages; 0: no limit
+
+	// PerKey is how many messages of one key have a slot at a time; 0: no limit. Key
+	// returns the key of a message that comes.
+	PerKey int
+	Key    func(*flight.Message) string
+
+	// Keep says that what was sent ahead stays while the gate is closed: it could come to
+	// another process out of its order, or beside handlers that are at work here.
+	Keep bool
+
+	Batch  Batch
+	Outage Outage
+}
+
+// Lane is the messages of one queue that wait for a worker, in their order.
+type Lane struct {
+	Limits
+	schedule *Schedule
+	run      func(*Grant) int
+
+	queue     []*flight.Message // from head on
+	head      int
+	sum       waitingSum // of the queue
+	keys      keys
+	gate      gate
+	turn      chan struct{} // closed, and made anew, when a held message may have its turn
+	held      int           // messages that wait for it
+	changed   chan struct{} // an element: Wants may say something else
+	uneasy    atomic.Bool   // some of the last runs said unavailable, or there is an outage
+	signalled bool          // that the gate is not open
+	busy      int           // slots taken
+	inHand    int           // messages of grants
+	working   int           // grants that a worker has
+
+	// Of several lanes.
+	due   time.Time // when the next grant may start, by Every
+	end   float64   // of its last messages, on the scale of offer.start
+	moved time.Time // when a slot was last taken or freed
+	feed
+}
+
+// feed is what is known of the queue of one of several lanes.
+type feed struct {
+	session  *flight.Session // that consumes the queue, nil for none
+	prefetch int             // of that
+	delay    time.Duration   // that its messages may have on their way
+	expected time.Time       // until when a message is expected if there is room for it
+	more     bool            // the queue may have messages that were not sent
+	heard    time.Time       // when a message came last, or room was made for one
+	ask      func()          // asks the queue; the answer comes to Answered
+	asking   bool            // an answer is to come
+	refuses  bool            // to answer
+}
+
+const (
+	// openingFor is how long lower lanes wait for a higher one that is about to
+	// consume.
+	openingFor = 3 * time.Second
+
+	// onItsWay is how long a message may take, beside round trips, that the broker
+	// sends because there is room again. Then the queue is asked whether it has any.
+	onItsWay = 50 * time.Millisecond
+
+	// nothingFor is how long lower lanes wait for a higher one whose queue says that
+	// it has messages and sends none.
+	nothingFor = 3 * time.Second
+
+	// settlingFor is how long lower lanes wait for a higher one whose slots are taken
+	// by copies that are not confirmed.
+	settlingFor = time.Second
+)
+
+// onItsWayAfter returns how long a message may be on its way where two round trips
+// took so long.
+func onItsWayAfter(trips time.Duration) time.Duration { return min(onItsWay+10*trips, settlingFor) }
+
+// Push queues a message.
+func (l *Lane) Push(m *flight.Message) {
+	if l.PerKey > 0 {
+		m.Key = l.Key(m)
+	}
+	m.Alone = l.Batch.Size > 1 && l.Batch.Alone(m)
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	l.heard = m.Received
+	if l.keys.push(m) {
+		l.enqueue(m)
+	}
+	l.schedule.call()
+}
+
+// enqueue puts a message where its session has delivered it: one that has waited for
+// its key goes ahead of later ones. It needs mu held.
+func (l *Lane) enqueue(m *flight.Message) {
+	if l.head > 64 && l.head*2 > len(l.queue) {
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
+	}
+	at := len(l.queue)
+	for at > l.head && l.queue[at-1].In == m.In && l.queue[at-1].Raw.DeliveryTag > m.Raw.DeliveryTag {
+		at--
+	}
+	l.queue = slices.Insert(l.queue, at, m)
+	l.sum.add(m)
+}
+
+// TakeBack removes all queued messages but the first keep and returns them in their
+// order, and with keep 0 those that wait for their keys, too.
+func (l *Lane) TakeBack(keep int) []*flight.Message {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	var taken []*flight.Message
+	if keep == 0 {
+		taken = l.keys.takeBack()
+	}
+	if keep < l.waiting() {
+		queued := l.queue[l.head:]
+		for _, m := range queued[keep:] {
+			l.sum.remove(m)
+			for next := l.keys.free(m); next != nil; next = l.keys.free(m) { // keep is not 0
+				taken = append(taken, next)
+			}
+		}
+		taken = append(taken, queued[keep:]...)
+		clear(queued[keep:])
+		l.queue = l.queue[:l.head+keep]
+	}
+	slices.SortFunc(taken, func(a, b *flight.Message) int { return cmp.Compare(a.Raw.DeliveryTag, b.Raw.DeliveryTag) })
+	return taken
+}
+
+// Busy returns how many slots are taken.
+func (l *Lane) Busy() int {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return l.busy
+}
+
+// Oldest returns when the message came that waits longest for a worker, the zero
+// time if none waits.
+func (l *Lane) Oldest() time.Time {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	if l.waiting() == 0 {
+		return time.Time{}
+	}
+	return l.queue[l.head].Received
+}
+
+// waiting needs mu held.
+func (l *Lane) waiting() int { return len(l.queue) - l.head }
+
+// take removes the message at the head. It needs mu held.
+func (l *Lane) take() *flight.Message {
+	m := l.queue[l.head]
+	l.queue[l.head] = nil
+	if l.head++; l.head == len(l.queue) {
+		l.queue, l.head = l.queue[:0], 0
+	}
+	l.sum.remove(m)
+	return m
+}
+
+// pickOfSeveral returns the lane whose message is next, or nil. It needs s.mu held.
+func (s *Schedule) pickOfSeveral(now time.Time) *Lane {
+	if s.atWork >= s.slots {
+		return nil
+	}
+	s.offers = s.offers[:0]
+	for _, l := range s.lanes {
+		s.offers = append(s.offers, l.offer(now))
+	}
+	i, again := choose(s.strict, s.offers)
+	if i >= 0 {
+		return s.lanes[i]
+	}
+	s.lookAgain(now, again)
+	return nil
+}
+
+// offer returns the lane as it is now. It needs mu held.
+func (l *Lane) offer(now time.Time) offer {
+	o := offer{start: max(l.end, l.schedule.start)}
+	open, again := l.mayTake(now)
+	switch {
+	case !open:
+		if l.waiting() > 0 {
+			o.until = again
+		}
+		return o
+	case l.Every > 0 && now.Before(l.due):
+		if l.waiting() > 0 && l.busy < l.Slots {
+			o.until = l.due
+		}
+	case l.waiting() > 0:
+		if ok, until := l.complete(now); ok {
+			o.state = ready
+		} else if l.busy < l.Slots {
+			o.until = until
+		}
+	case l.session != nil && l.session.Unsettled() >= l.prefetch:
+		// The prefetch is used up. There is room again when a message is settled whose
+		// handler has returned, if there is one: those of a slot, and those that wait for
+		// the key of one in a slot, take longer.
+		if l.session.Unsettled() > l.inHand+l.keys.waiting {
+			o.state, o.until = expected, now.Add(l.delay)
+		}
+	case now.Before(l.expected):
+		o.state, o.until = expected, l.expected
+	case l.more && !l.refuses:
+		o.state = expected
+		if l.busy < l.Slots && !l.asking {
+			l.asking = true
+			l.ask()
+		}
+	}
+	if l.busy < l.Slots || o.state == nothing {
+		return o
+	}
+	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
+	o.state, o.until = nothing, time.Time{}
+	if end := l.moved.Add(settlingFor); l.busy > l.working && now.Before(end) {
+		o.state, o.until = expected, end
+	}
+	return o
+}
+
+// took notes that so many messages of a lane were taken. It needs s.mu held.
+func (s *Schedule) took(l *Lane, n int, now time.Time) {
+	l.due, l.moved = now.Add(time.Duration(n)*l.Every), now
+	if !s.strict {
+		s.start = max(s.start, l.end)
+		l.end = s.start + float64(n)/float64(l.Share)
+	}
+}
+
+// lookAgain calls a worker at that time, unless one is called sooner. It needs s.mu
+// held.
+func (s *Schedule) lookAgain(now, at time.Time) {
+	if at.IsZero() || s.closed || !s.look.IsZero() && !at.Before(s.look) {
+		return
+	}
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	s.look = at
+	s.timer = time.AfterFunc(at.Sub(now), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.look = time.Time{}
+		s.call()
+	})
+}
+
+// Opening says that the consuming of the lane's queue is about to begin.
+func (l *Lane) Opening() {
+	l.change(func(now time.Time) { l.session, l.expected, l.more = nil, now.Add(openingFor), false })
+}
+
+// Opened says that it has begun, with which session and prefetch, how long two
+// round trips took, and how the queue is asked whether it has messages.
+func (l *Lane) Opened(in *flight.Session, prefetch int, trips time.Duration, ask func()) {
+	l.change(func(now time.Time) {
+		l.session, l.prefetch, l.delay, l.ask = in, prefetch, onItsWayAfter(trips), ask
+		l.room(now)
+	})
+}
+
+// Closed says that it is over. The queue is not asked any more.
+func (l *Lane) Closed() {
+	l.change(func(time.Time) { l.session, l.expected, l.more, l.refuses = nil, time.Time{}, false, false })
+}
+
+// Settles says that a message of a session is settled, and is about to be counted.
+func (l *Lane) Settles(in *flight.Session) {
+	l.change(func(now time.Time) {
+		if l.session == in && in.Unsettled() >= l.prefetch {
+			l.room(now)
+		}
+	})
+}
+
+// room notes that there is room for messages that the broker could not send. It
+// needs mu held.
+func (l *Lane) room(now time.Time) { l.expected, l.more, l.heard = now.Add(l.delay), true, now }
+
+// Answered takes the answer of the queue: how many messages it has, and how long it
+// took to say so. A message that it has sent before may still be on its way. A queue
+// that cannot answer is taken for an empty one, and one that refuses is not asked
+// again.
+func (l *Lane) Answered(has int, took time.Duration, err error) {
+	l.change(func(now time.Time) {
+		l.asking = false
+		switch {
+		case l.session == nil:
+		case err != nil:
+			l.more, l.refuses = false, connection.ClassOf(err) != connection.Transient
+		default:
+			silent := now.Sub(l.heard) // less than took: the answer is older than what was heard
+			l.more = silent < took || has > 0 && silent < nothingFor
+			l.delay = onItsWayAfter(took)
+			l.expected = now.Add(l.delay)
+		}
+	})
+}
+
+func (l *Lane) change(do func(now time.Time)) {
+	if len(l.schedule.lanes) == 1 {
+		return
+	}
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	do(time.Now())
+	l.schedule.call()
+}

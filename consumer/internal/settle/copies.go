@@ -1,0 +1,232 @@
+package settle
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/internal/yield"
+)
+
+// Copies sends the copies of one Run, and has their messages acked when the copies
+// are confirmed.
+//
+// A copy that is not confirmed is sent again, with growing pauses, and its message
+// is kept meanwhile. The message is never nacked: that would delete it where the
+// broker's own way is not confirmed, or bring it to the place that has just failed,
+// or let it come back sooner than it should. It is requeued when Run stops, or
+// before the broker would take it away.
+type Copies struct {
+	CopiesConfig
+	Unconfirmed *Unconfirmed
+
+	mu     sync.Mutex
+	closed bool
+	tasks  sync.WaitGroup // messages whose copies are not confirmed; none is added once closed
+}
+
+// CopiesConfig is the Config of Copies.
+type CopiesConfig struct {
+	Publisher Publisher
+	Slots     int                  // of which each may have messages whose copies are not confirmed
+	Timeout   time.Duration        // of a copy
+	Hold      func() time.Duration // how long after its arrival a message is kept at most
+	Stop      context.Context      // ends when Run is to stop
+
+	Slot      func(*flight.Message) any                   // which slot it has
+	Release   func(*flight.Message)                       // it needs its slot no longer
+	Copied    func(*flight.Message, route.Address)        // hook; nil for none
+	Confirmed func(*flight.Message, route.Address)        // hook; nil for none
+	Failed    func(*flight.Message, route.Address, error) // for the log
+}
+
+// Publisher is the part of a confirm.Publisher that is used here.
+type Publisher interface {
+	Send(ctx context.Context, messages ...*confirm.Message)
+	Close() error
+}
+
+// NewCopies returns Copies, which must be closed.
+func NewCopies(cfg CopiesConfig) *Copies {
+	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed(cfg.Slots)}
+}
+
+// sending is a copy on its way.
+type sending struct {
+	confirm.Message
+	message *flight.Message
+	order   *Order
+	in      *Session
+}
+
+// send sends the copies of messages. The messages are settled later.
+func (c *Copies) send(s *Session, tasks ...Task) {
+	messages := make([]*confirm.Message, 0, len(tasks))
+	for _, t := range tasks {
+		if !c.begin(t.Message) {
+			s.Requeue(t.Message)
+			c.Release(t.Message)
+			continue
+		}
+		copied := c.copy(s, t.Message, t.Order)
+		if c.Copied != nil { // the hook comes before that of the confirm, which would not wait
+			go func() { c.finish(copied, c.sendAndWait(copied)) }()
+			continue
+		}
+		copied.Report = c
+		messages = append(messages, &copied.Message)
+	}
+	yield.Here()
+	if len(messages) > 0 {
+		c.Publisher.Send(s.Copying, messages...)
+	}
+}
+
+// begin counts a message, unless Close has been called.
+func (c *Copies) begin(m *flight.Message) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.tasks.Add(1)
+	c.Unconfirmed.began(c.Slot(m))
+	return true
+}
+
+func (c *Copies) copy(s *Session, m *flight.Message, o *Order) *sending {
+	p, headers := o.Publishing(m.Raw, time.Now())
+	copied := &sending{message: m, order: o, in: s, Message: confirm.Message{
+		Exchange:   o.To.Exchange,
+		RoutingKey: o.To.RoutingKey,
+		Publishing: p,
+		Header:     headers,
+		Timeout:    c.Timeout,
+	}}
+	copied.Owner = copied
+	return copied
+}
+
+// sendAndWait sends a copy and waits for its confirm.
+func (c *Copies) sendAndWait(copied *sending) error {
+	c.Publisher.Send(copied.in.Copying, &copied.Message)
+	if c.Copied != nil && copied.Sent() {
+		c.Copied(copied.message, copied.order.To)
+	}
+	return copied.Wait(copied.in.Copying)
+}
+
+// Answered implements confirm.Reporter. It acks all messages with a confirmed copy
+// together.
+func (c *Copies) Answered(messages []*confirm.Message) {
+	yield.Here()
+	var confirmed []*sending
+	for _, message := range messages {
+		copied := message.Owner.(*sending) //nolint:forcetypeassert // copy sets it
+		if err := copied.Err; err != nil {
+			go c.finish(copied, err)
+			continue
+		}
+		c.confirmed(copied)
+		confirmed = append(confirmed, copied)
+	}
+	for len(confirmed) > 0 { // of one session each time
+		var of []*flight.Message
+		for _, copied := range confirmed {
+			if copied.in != confirmed[0].in {
+				break
+			}
+			of = append(of, copied.message)
+		}
+		c.done(confirmed[0].in, flight.Ack, of...)
+		confirmed = confirmed[len(of):]
+	}
+}
+
+// finish settles a message after the answer to its copy. After an error it sends the
+// copy again until it is confirmed, or the message can be kept no longer.
+func (c *Copies) finish(copied *sending, err error) {
+	s, m, o := copied.in, copied.message, copied.order
+	verb := flight.Ack
+	if err != nil {
+		c.Unconfirmed.fails(o.To)
+		verb = c.sendAgain(copied, err)
+		c.Unconfirmed.over(o.To)
+	}
+	if verb == flight.Ack {
+		c.confirmed(copied)
+	}
+	c.done(s, verb, m)
+}
+
+// sendAgain sends a copy again until it is confirmed, and then returns Ack, or until
+// its message can be kept no longer, and then returns what is ordered otherwise.
+func (c *Copies) sendAgain(copied *sending, err error) flight.Verb {
+	s, m, o := copied.in, copied.message, copied.order
+	for pauses := pause.Grow(100*time.Millisecond, 10*time.Second); err != nil; {
+		if s.Copying.Err() == nil {
+			c.Unconfirmed.failed(o.To, err)
+			c.Failed(m, o.To, err)
+		}
+		if !c.keep(s, m, pauses.Next(), err) {
+			return flight.Verb(o.Otherwise)
+		}
+		if c.Stop.Err() != nil { // the answer may still come, and another copy would double the message
+			if err = copied.Late(s.Copying); err == nil || !errors.Is(err, confirm.ErrUnconfirmed) || s.Copying.Err() != nil {
+				continue
+			}
+		}
+		copied = c.copy(s, m, o)
+		err = c.sendAndWait(copied)
+	}
+	return flight.Ack
+}
+
+func (c *Copies) confirmed(copied *sending) {
+	if c.Confirmed != nil {
+		c.Confirmed(copied.message, copied.order.To)
+	}
+}
+
+// done settles messages of one session.
+func (c *Copies) done(s *Session, v flight.Verb, ms ...*flight.Message) {
+	if v == flight.Requeue {
+		s.Requeue(ms...)
+	} else {
+		s.tell(v, ms...)
+	}
+	for _, m := range ms {
+		c.Unconfirmed.ended(c.Slot(m))
+		c.Release(m)
+	}
+	c.tasks.Add(-len(ms))
+}
+
+// keep waits before a copy is sent again, and reports whether its message may be kept
+// until then. At a stop a copy whose answer is missing may be in its place already, and
+// a message that goes back to its queue would be there twice: its answer is awaited, or
+// it is sent again at once where none can come.
+func (c *Copies) keep(s *Session, m *flight.Message, d time.Duration, err error) bool {
+	if c.Hold()-m.Age() <= d {
+		return false
+	}
+	if pause.While(s.Copying, c.Stop, d) {
+		return true
+	}
+	return s.Copying.Err() == nil && errors.Is(err, confirm.ErrUnconfirmed)
+}
+
+// Close gives up what is not confirmed, and returns when nothing is under way. Every
+// session must be over.
+func (c *Copies) Close() error {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.tasks.Wait() // sessions are over, and with them what they send
+	return c.Publisher.Close()
+}

@@ -1,0 +1,75 @@
+// Package settle carries out how messages are settled: it tells the broker of acks
+// and nacks, makes copies and awaits their confirms, and at a stop sees to it that
+// the acks have arrived.
+package settle
+
+import (
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// Move is how a message is settled.
+type Move uint8
+
+// The moves. The zero value settles nothing.
+const (
+	Ack     = Move(flight.Ack)
+	Nack    = Move(flight.Nack)
+	Requeue = Move(flight.Requeue)
+
+	// Copy is a confirmed copy to another place, and then an ack.
+	Copy = Requeue + 1
+
+	// Hold keeps the message, and its handler runs again. It is for package consumer.
+	Hold = Copy + 1
+)
+
+// Order is all that is needed to settle a message.
+type Order struct {
+	Move Move
+
+	// Otherwise is the move if the message can be kept no longer: before a copy is
+	// confirmed, or while it is held. It is Requeue, or after Hold also Copy.
+	Otherwise Move
+
+	// Keep is how long the message is kept before the move, or held at least.
+	Keep time.Duration
+
+	To     route.Address    // of a copy
+	Retry  copies.RetryCopy // what a copy says that waits, or goes back to its queue
+	Letter copies.Letter    // what a dead letter says; its Failure has a Cause
+	Wait   time.Duration    // of the copy, from its sending: its Due, unless Retry has one
+	Expire time.Duration    // of the copy; 0: never
+	Limit  int              // of the copy's headers, in bytes
+}
+
+// IsLetter reports whether the message is dead-lettered.
+func (o *Order) IsLetter() bool { return o.Letter.Failure.Cause != "" }
+
+// Publishing returns the copy, and the size of its headers.
+func (o *Order) Publishing(raw amqp.Delivery, now time.Time) (p amqp.Publishing, headers int) {
+	if o.IsLetter() {
+		p = copies.DeadLetter(raw, o.Letter)
+		delete(p.Headers, transport.HeaderUnreadable) // its text is the error: a letter that is sent back can be handled
+	} else {
+		r := o.Retry
+		if r.Due.IsZero() && o.Wait > 0 {
+			r.Due = now.Add(o.Wait)
+		}
+		p = copies.Retry(raw, r)
+		if o.Expire > 0 {
+			const longest = 315_360_000_000 // milliseconds; the broker takes no more
+			p.Expiration = strconv.FormatInt(min(o.Expire.Milliseconds(), longest), 10)
+		}
+	}
+	copies.Cut(p, o.Limit)
+	return p, header.Size(p)
+}

@@ -1,0 +1,158 @@
+package settle
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// settlingLimit is how long every slot may be taken by a message that waits for
+// its copy to be confirmed, before the consumer counts as unhealthy.
+const settlingLimit = 15 * time.Second
+
+// Unconfirmed is what is known of copies that are not confirmed. It is safe for
+// concurrent use.
+type Unconfirmed struct {
+	slots int
+
+	mu      sync.Mutex
+	copying map[any]int // slots, and how many messages of each have a copy that is not confirmed
+	full    time.Time   // since when those are all slots
+	failing map[route.Address]*failing
+	missing error // parts of the topology
+}
+
+// failing says why the copies to one place are not confirmed.
+type failing struct {
+	messages int // that are held for it
+	err      error
+	since    time.Time
+}
+
+func newUnconfirmed(slots int) *Unconfirmed {
+	return &Unconfirmed{slots: slots, copying: map[any]int{}, failing: map[route.Address]*failing{}}
+}
+
+// began counts one more message of a slot whose copy is not confirmed.
+func (u *Unconfirmed) began(slot any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.copying[slot]++; u.copying[slot] == 1 && len(u.copying) == u.slots {
+		u.full = time.Now()
+	}
+}
+
+// ended says that one of them is settled.
+func (u *Unconfirmed) ended(slot any) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.copying[slot]--; u.copying[slot] > 0 {
+		return
+	}
+	if delete(u.copying, slot); len(u.copying) < u.slots {
+		u.full = time.Time{}
+	}
+}
+
+// fails says that one more message is held because its copy to a place was not
+// confirmed.
+func (u *Unconfirmed) fails(to route.Address) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f := u.failing[to]
+	if f == nil {
+		f = &failing{since: time.Now()}
+		u.failing[to] = f
+	}
+	f.messages++
+}
+
+// failed says why, each time.
+func (u *Unconfirmed) failed(to route.Address, err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.failing[to].err = err
+}
+
+// over says that one of the messages held for a place is settled.
+func (u *Unconfirmed) over(to route.Address) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	f := u.failing[to]
+	if f.messages--; f.messages == 0 {
+		delete(u.failing, to)
+	}
+	if len(u.failing) == 0 {
+		u.missing = nil
+	}
+}
+
+// Resolved says whether the parts of the topology are there.
+func (u *Unconfirmed) Resolved(err error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.failing) > 0 {
+		u.missing = err
+	}
+}
+
+// Check returns which copies are not confirmed, as unhealthy if that has taken
+// all slots for long, and nil if none are missing.
+func (u *Unconfirmed) Check(queue string, now time.Time) *connection.HealthError {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.copying) >= u.slots && now.Sub(u.full) >= settlingLimit {
+		return &connection.HealthError{Since: u.full, Cause: fmt.Errorf("consumer: queue %q is not consumed: %s in hand, as many as Config.Concurrency allows, wait for a copy to be confirmed%s",
+			queue, flight.Plural(u.messages(), "message"), u.causes())}
+	}
+	if len(u.failing) == 0 {
+		return nil
+	}
+	return &connection.HealthError{Degraded: true, Since: u.since(), Cause: fmt.Errorf("consumer: queue %q: messages are held until their copies are confirmed%s", queue, u.causes())}
+}
+
+// messages needs u.mu held.
+func (u *Unconfirmed) messages() (n int) {
+	for _, of := range u.copying {
+		n += of
+	}
+	return n
+}
+
+// Since returns since when copies to some place have been failing, the zero time if
+// none are.
+func (u *Unconfirmed) Since() time.Time {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.since()
+}
+
+// since needs u.mu held.
+func (u *Unconfirmed) since() (since time.Time) {
+	for _, f := range u.failing {
+		if since.IsZero() || f.since.Before(since) {
+			since = f.since
+		}
+	}
+	return since
+}
+
+// causes needs u.mu held.
+func (u *Unconfirmed) causes() string {
+	var causes []string
+	for to, f := range u.failing {
+		causes = append(causes, fmt.Sprintf("; %s for %s, since %s: %v", flight.Plural(f.messages, "message"), to, f.since.Format(time.RFC3339), f.err))
+	}
+	slices.SortFunc(causes, cmp.Compare[string])
+	if u.missing != nil {
+		causes = append(causes, fmt.Sprintf("; %v", u.missing))
+	}
+	return strings.Join(causes, "")
+}

@@ -1,0 +1,94 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// logSettled says where a message went that is not simply done.
+func (r *run) logSettled(a *attempt, s Settlement) {
+	if s.Disposition == DispositionDone && a.err == nil || !r.log.Enabled(context.Background(), slog.LevelError) {
+		return // most messages, and all of a silent logger
+	}
+	about := []any{"queue", a.Queue, "message", a.ID, "attempt", a.Attempt}
+	if s.Snoozed {
+		r.log.Info("message put off", append(about, "for", a.outcome.After, "reason", a.outcome.Reason, "times", a.History.Snoozes+1)...)
+		return
+	}
+	if a.err != nil {
+		about = append(about, "error", a.text)
+	}
+	if stack := a.stack(); stack != "" {
+		about = append(about, "stack", stack)
+	}
+	switch s.Disposition {
+	case DispositionDone:
+		r.log.InfoContext(a.ctx, "message discarded", "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "reason", a.outcome.Reason)
+	case DispositionWait:
+		if s.Wait > 0 {
+			about = append(about, "wait", s.Wait)
+		}
+		switch {
+		case a.unspent:
+			r.log.InfoContext(a.ctx, "message not due yet, it is sent to a wait again", about...)
+		case a.Attempt == len(a.in.terms.route.Waits):
+			r.log.WarnContext(a.ctx, "attempt failed, one attempt is left", about...)
+		default:
+			r.log.InfoContext(a.ctx, "attempt failed, the message is sent to its wait", about...)
+		}
+	case DispositionDeadLetter:
+		r.log.ErrorContext(a.ctx, "message dead-lettered", append(about, "cause", string(s.Cause))...)
+	case DispositionRequeued:
+		r.log.InfoContext(a.ctx, "message left to its queue", about...)
+	}
+}
+
+// logSkew says that a message is back before its due time.
+func (r *run) logSkew(a *attempt) {
+	if a.skew > 0 {
+		r.again.Warn("a message is back from its wait before it is due, and waits on: the clock of the process that sent it there is ahead of this one, or a policy cuts the wait short",
+			fmt.Errorf("early by %v", a.skew.Round(time.Second)), "queue", a.Queue, "message", a.ID)
+	}
+}
+
+// logFailedCopy says that a copy was not confirmed.
+func (r *run) logFailedCopy(m *flight.Message, to route.Address, err error) {
+	r.again.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", m.Raw.MessageId, "to", to.String())
+}
+
+// logStart says what a session does, and why.
+func (r *run) logStart(s *session) {
+	if !r.log.Enabled(r.stop, slog.LevelInfo) {
+		return
+	}
+	about := []any{"queue", r.queue, "broker", s.channel.Server().Version.String()}
+	if found := &s.terms.route; found.Kind == route.Work {
+		about = append(about, "engine", found.Engine.String(), "why", found.Why)
+	}
+	r.log.Info("consuming", about...)
+}
+
+// recoveringHandler is a slog.Handler whose panics become errors.
+type recoveringHandler struct{ slog.Handler }
+
+func (h recoveringHandler) Handle(ctx context.Context, record slog.Record) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v", v) // there is nobody left to tell
+		}
+	}()
+	return h.Handler.Handle(ctx, record)
+}
+
+func (h recoveringHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return recoveringHandler{h.Handler.WithAttrs(attrs)}
+}
+
+func (h recoveringHandler) WithGroup(name string) slog.Handler {
+	return recoveringHandler{h.Handler.WithGroup(name)}
+}

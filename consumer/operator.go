@@ -1,0 +1,244 @@
+package consumer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// Operator returns an http.Handler for the people and the programs that operate a
+// service: it shows what consumers have in hand, pauses them, and resumes them.
+//
+//	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(paid, refunded)))
+//
+//	GET  /ops/                     the state of each consumer
+//	POST /ops/pause?queue=orders   Pause, of the consumers of queue orders; without queue, of all
+//	POST /ops/resume?queue=orders  Resume, likewise
+//
+// The name of a consumer is that of its queue, or Lanes.Name. A POST may have the queue
+// in a form, and is answered with the state too. The state is plain text, or JSON where
+// the header Accept names application/json. It has the health of each consumer. For each
+// of its queues it has the time of a pause and of an outage, the number of messages in
+// hand and the number with handlers. For each of the 100 oldest messages it has the id, the
+// age since the broker delivered it, and "waiting" for a handler, "handled" or "held".
+// Bodies and headers are not shown.
+//
+// A Pause lasts until Resume or the end of the process, and concerns this process alone.
+// A request that a browser sends from a page of another origin changes nothing. Operator
+// asks for no login: mount it where only operators reach it. It panics if a consumer is
+// nil.
+func Operator(consumers ...*Consumer) http.Handler {
+	if slices.Contains(consumers, nil) {
+		panic("consumer: Operator: a consumer is nil")
+	}
+	o := operator(slices.Clone(consumers))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { o.show(w, r, o) })
+	mux.HandleFunc("POST /pause", o.change((*Consumer).Pause))
+	mux.HandleFunc("POST /resume", o.change((*Consumer).Resume))
+	return http.NewCrossOriginProtection().Handler(mux)
+}
+
+// operator is what an http.Handler operates.
+type operator []*Consumer
+
+// Bounds of what is read and written.
+const (
+	maxForm  = 4 << 10
+	maxShown = 100 // messages of a queue
+	maxCause = 1 << 10
+)
+
+// change returns a handler that does something to the consumers of a queue, or to all. A
+// request that it does not understand changes nothing: a mistyped parameter must not
+// pause all.
+func (o operator) change(do func(*Consumer)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+		if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); r.ContentLength != 0 && kind != "application/x-www-form-urlencoded" {
+			http.Error(w, "want the queue as a parameter or in a form", http.StatusUnsupportedMediaType)
+			return
+		}
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, "the form cannot be read", http.StatusBadRequest)
+			return
+		}
+		for name, values := range r.Form {
+			if name != "queue" || len(values) > 1 || values[0] == "" {
+				http.Error(w, "want no parameter but one queue", http.StatusBadRequest)
+				return
+			}
+		}
+		concerned := o
+		if queue := r.Form.Get("queue"); queue != "" {
+			concerned = slices.DeleteFunc(slices.Clone(o), func(c *Consumer) bool { return c.name != queue })
+		}
+		if len(concerned) == 0 {
+			http.Error(w, "no consumer has this queue; there are: "+strings.Join(o.names(), ", "), http.StatusNotFound)
+			return
+		}
+		for _, c := range concerned {
+			do(c)
+		}
+		o.show(w, r, concerned)
+	}
+}
+
+func (o operator) names() []string {
+	names := make([]string, len(o))
+	for i, c := range o {
+		names[i] = c.name
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// show answers with the state of consumers.
+func (o operator) show(w http.ResponseWriter, r *http.Request, consumers []*Consumer) {
+	now := time.Now()
+	states := struct {
+		Consumers []consumerState `json:"consumers"`
+	}{make([]consumerState, len(consumers))}
+	for i, c := range consumers {
+		states.Consumers[i] = c.state(now)
+	}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("Vary", "Accept")
+	h.Set("X-Content-Type-Options", "nosniff")
+	if strings.Contains(r.Header.Get("Accept"), "application/json") {
+		h.Set("Content-Type", "application/json")
+		out := json.NewEncoder(w)
+		out.SetIndent("", "  ")
+		_ = out.Encode(states) // the client has gone
+		return
+	}
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	for _, s := range states.Consumers {
+		_ = s.write(w) // as above
+	}
+}
+
+// consumerState is a Consumer as operators see it.
+type consumerState struct {
+	Name   string       `json:"name"`
+	Health string       `json:"health"` // healthy, degraded or unhealthy
+	Since  *time.Time   `json:"since,omitempty"`
+	Cause  string       `json:"cause,omitempty"`
+	Queues []queueState `json:"queues"`
+}
+
+type queueState struct {
+	Queue    string         `json:"queue"`
+	Lane     string         `json:"lane,omitempty"`
+	Paused   *time.Time     `json:"paused,omitempty"`
+	Outage   *time.Time     `json:"outage,omitempty"`
+	InHand   int            `json:"inHand"`
+	Handled  int            `json:"handled"`
+	Messages []messageState `json:"messages"` // the oldest
+}
+
+type messageState struct {
+	ID    string  `json:"id"`
+	Age   float64 `json:"ageSeconds"`
+	State string  `json:"state"` // waiting, handled or held
+}
+
+// state returns the Consumer as it is now.
+func (c *Consumer) state(now time.Time) consumerState {
+	s := consumerState{Name: c.name, Health: "healthy"}
+	if err := c.Health(); err != nil {
+		s.Health = "unhealthy"
+		var h *connection.HealthError
+		if errors.As(err, &h) {
+			s.Since, err = &h.Since, h.Cause
+			if h.Degraded {
+				s.Health = "degraded"
+			}
+		}
+		s.Cause = shortened(err.Error())
+	}
+	c.pausing.Lock()
+	runs := c.runs
+	c.pausing.Unlock()
+	for i, p := range c.parts {
+		q := queueState{Queue: p.source.Queue, Lane: p.source.Lane, Messages: []messageState{}}
+		if i < len(runs) { // Run is running
+			runs[i].describe(&q, now)
+		}
+		s.Queues = append(s.Queues, q)
+	}
+	return s
+}
+
+// describe adds what a run knows.
+func (r *run) describe(q *queueState, now time.Time) {
+	paused, outage := r.lane.ClosedSince()
+	if !paused.IsZero() {
+		q.Paused = &paused
+	}
+	if !outage.IsZero() {
+		q.Outage = &outage
+	}
+	ledger := r.ledger.Load()
+	if ledger == nil {
+		return
+	}
+	open, running := ledger.InHand(maxShown)
+	q.InHand, q.Handled = max(ledger.Unsettled(), len(open)), running // a lost session has nothing to settle, and may have handlers
+	for _, m := range open {
+		state := "waiting"
+		switch {
+		case m.Running.Load():
+			state = "handled"
+		case m.Begun.Load():
+			state = "held"
+		}
+		age := now.Sub(m.Received).Round(time.Millisecond)
+		q.Messages = append(q.Messages, messageState{m.Raw.MessageId, max(age, 0).Seconds(), state})
+	}
+}
+
+func shortened(text string) string {
+	if len(text) > maxCause {
+		return strings.ToValidUTF8(text[:maxCause], "") + "..."
+	}
+	return text
+}
+
+// write writes the state as text. What others have written is quoted.
+func (s consumerState) write(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s", s.Name, s.Health)
+	if s.Since != nil {
+		fmt.Fprintf(&b, " since %s", s.Since.Format(time.RFC3339))
+	}
+	if s.Cause != "" {
+		fmt.Fprintf(&b, ": %q", s.Cause)
+	}
+	for _, q := range s.Queues {
+		fmt.Fprintf(&b, "\n  queue %s: %d in hand, %d with handlers", q.Queue, q.InHand, q.Handled)
+		if q.Paused != nil {
+			fmt.Fprintf(&b, ", paused since %s", q.Paused.Format(time.RFC3339))
+		}
+		if q.Outage != nil {
+			fmt.Fprintf(&b, ", outage since %s", q.Outage.Format(time.RFC3339))
+		}
+		for _, m := range q.Messages {
+			fmt.Fprintf(&b, "\n    %10.3fs  %-7s  %q", m.Age, m.State, m.ID)
+		}
+		if more := q.InHand - len(q.Messages); more > 0 && len(q.Messages) == maxShown {
+			fmt.Fprintf(&b, "\n    and %d more", more)
+		}
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
+	return err
+}

@@ -1,0 +1,146 @@
+package consumer_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// call makes a request and returns the status and the body of the answer.
+func call(h http.Handler, method, path, body string, headers ...string) (int, string) {
+	r := httptest.NewRequest(method, "http://shop.example"+path, strings.NewReader(body))
+	if body != "" {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code, w.Body.String()
+}
+
+func TestOperatorsSeeWhatIsInHand(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		orders, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.ID == id(0) {
+				return consumer.Unavailable(errBroken)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, consumer.Config{Concurrency: 2, Prefetch: 150, DrainTimeout: time.Second})
+		lanes := topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}}
+		w.declare(lanes)
+		sms, stopSMS := w.startOn(lanes, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		ops := http.StripPrefix("/ops", consumer.Operator(orders, sms))
+		w.publish(1)
+		time.Sleep(time.Second)
+		w.publish(119, func(m *rehoptest.Message) { m.Body = []byte("secret") })
+		w.publish(1, func(m *rehoptest.Message) { m.MessageId = "\n<b>"; m.Priority = 0 })
+		time.Sleep(10 * time.Second)
+
+		code, text := call(ops, "GET", "/ops/", "")
+		for _, want := range []string{"orders: healthy", "queue orders: 121 in hand, 1 with handlers", "held     \"m0\"", "handled  \"m1\"", "waiting  \"m2\"",
+			"and 21 more", "sms: healthy", "queue sms.bulk: 0 in hand"} {
+			if !strings.Contains(text, want) {
+				w.Errorf("%d: no %q in\n%s", code, want, text)
+			}
+		}
+		if strings.Contains(text, "secret") || strings.Count(text, "waiting") != 98 {
+			w.Errorf("a body, or %d messages that wait, want 98 and no body\n%s", strings.Count(text, "waiting"), text)
+		}
+		code, body := call(ops, "GET", "/ops/", "", "Accept", "application/json")
+		var got struct {
+			Consumers []struct {
+				Name, Health string
+				Queues       []struct {
+					Queue, Lane     string
+					InHand, Handled int
+					Messages        []struct {
+						ID, State  string
+						AgeSeconds float64
+					}
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil || code != http.StatusOK {
+			w.Fatalf("%d, %v: %s", code, err, body)
+		}
+		queues := append(got.Consumers[0].Queues, got.Consumers[1].Queues...)
+		if q := queues[0]; got.Consumers[1].Name != "sms" || queues[2].Lane != "bulk" || q.InHand != 121 || q.Handled != 1 || len(q.Messages) != 100 ||
+			q.Messages[1].ID != id(1) || q.Messages[1].State != "handled" || q.Messages[1].AgeSeconds != 10 {
+			w.Errorf("%s", body)
+		}
+		w.stopped(stop)
+		w.stopped(stopSMS)
+		if _, text = call(ops, "GET", "/ops/", ""); !strings.Contains(text, "orders: unhealthy since ") || !strings.Contains(text, "Run is not running") {
+			w.Errorf("after the stop: %s", text)
+		}
+	})
+}
+
+func TestOperatorsPauseAndResume(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		handle := func(context.Context, *consumer.Delivery) error { return nil }
+		orders, stop := w.start(handle, consumer.Config{})
+		other := topology.WorkQueue{Name: "other"}
+		w.declare(other)
+		others, stopOthers := w.startOn(other, handle, consumer.Config{})
+		time.Sleep(time.Second)
+		ops := consumer.Operator(orders, others)
+		state := func() string {
+			a, _ := health(orders)
+			b, _ := health(others)
+			return a + " " + b
+		}
+		for _, tt := range []struct {
+			method, path, body, origin string
+			code                       int
+			says, state                string
+		}{
+			{"GET", "/pause", "", "", 405, "", "healthy healthy"},
+			{"POST", "/pause?queue=unknown", "", "", 404, "there are: orders, other", "healthy healthy"},
+			{"POST", "/pause?que=orders", "", "", 400, "one queue", "healthy healthy"},
+			{"POST", "/pause?queue=", "", "", 400, "one queue", "healthy healthy"},
+			{"POST", "/pause?queue=orders", "queue=other", "", 400, "one queue", "healthy healthy"},
+			{"POST", "/pause", "queue=" + strings.Repeat("x", 5000), "", 400, "cannot be read", "healthy healthy"},
+			{"POST", "/pause", "", "https://evil.example", 403, "cross-origin", "healthy healthy"},
+			{"POST", "/pause?queue=other", "", "http://shop.example", 200, `Z: "consumer: queue \"other\": paused by Pause"`, "healthy degraded"},
+			{"POST", "/resume", "queue=other", "", 200, "other: healthy", "healthy healthy"},
+			{"POST", "/pause", "", "", 200, "paused since ", "degraded degraded"},
+			{"POST", "/resume?queue=orders", "", "", 200, "orders: healthy", "healthy degraded"},
+			{"POST", "/resume", "", "", 200, "", "healthy healthy"},
+		} {
+			headers := []string{"Origin", tt.origin}
+			if tt.origin == "" {
+				headers = nil
+			}
+			code, text := call(ops, tt.method, tt.path, tt.body, headers...)
+			if got := state(); code != tt.code || !strings.Contains(text, tt.says) || got != tt.state {
+				w.Errorf("%s %s %q: %d %q, then %s; want %d, %q and %s", tt.method, tt.path, tt.body, code, text, got, tt.code, tt.says, tt.state)
+			}
+		}
+		if code, _ := call(ops, "POST", "/pause", "{}", "Content-Type", "application/json"); code != 415 || state() != "healthy healthy" {
+			w.Errorf("a body that is no form: %d, then %s", code, state())
+		}
+		w.stopped(stop)
+		w.stopped(stopOthers)
+	})
+}
+
+func TestOperatorRefusesNil(t *testing.T) {
+	defer func() {
+		if recover() == nil {
+			t.Error("a nil consumer is accepted")
+		}
+	}()
+	consumer.Operator(nil)
+}

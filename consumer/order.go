@@ -1,0 +1,82 @@
+package consumer
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// validateOrder returns what is wrong with the fields that keep messages of a key in
+// their order, for a source.
+func (c Config) validateOrder(source route.Source) error {
+	var errs []error
+	if c.KeyLimit < 0 {
+		errs = append(errs, fmt.Errorf("consumer: Config.KeyLimit is %d, want 1 or more, or 0 for no limit", c.KeyLimit))
+	}
+	if c.Key != nil && c.KeyLimit == 0 {
+		errs = append(errs, errors.New("consumer: Config.Key is set without KeyLimit, which is how many messages of a key are handled at a time: want 1 or more"))
+	}
+	if c.RetryInPlace {
+		for _, r := range source.Routes {
+			var sum time.Duration
+			for _, w := range r.Waits {
+				sum += w.For
+			}
+			longest := flight.LongestHold
+			if r.ConsumerTimeout > 0 {
+				longest = min(longest, r.ConsumerTimeout-r.ConsumerTimeout/5)
+			}
+			if sum >= longest {
+				errs = append(errs, fmt.Errorf("consumer: Config.RetryInPlace: the waits of queue %q are %v in sum, want less than %v: the broker takes a message away that is kept for too long", r.Queue, sum, longest))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// prefetchOfKeys returns the prefetch for messages with keys: more than what the handlers
+// have, because the next messages may be of keys that are in hand. It stays so: what is
+// sent ahead and given back could come to another process out of its order.
+func prefetchOfKeys(cfg Config) int {
+	return min(max(4*cfg.Concurrency, cfg.Concurrency+50), maxConcurrency)
+}
+
+// ordered reports whether messages must come in the order of the queue, or to one
+// consumer at a time. Then the fetching never changes, and ends with the channel.
+func (r *run) ordered() bool { return r.cfg.KeyLimit > 0 || r.source.Single }
+
+// arguments returns those of a consumer of a queue.
+func arguments(priority int, found route.Route) amqp.Table {
+	args := amqp.Table{}
+	if priority != 0 {
+		args["x-priority"] = int32(priority) //nolint:gosec // validate bounds it
+	}
+	if found.AsksForTimeout {
+		args["x-consumer-timeout"] = found.ConsumerTimeout.Milliseconds()
+	}
+	return args
+}
+
+// keyOf returns the key of a message that has come.
+func (r *run) keyOf(m *flight.Message) (key string) {
+	if r.cfg.Key == nil {
+		key, _ = m.Raw.Headers[header.OrderKey].(string)
+		return key
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			r.log.Error("Config.Key panicked: the message has no key", "queue", r.queue, "message", m.Raw.MessageId, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			key = ""
+		}
+	}()
+	var d Delivery
+	_ = d.read(&m.In.Owner.(*session).terms.route, m.Raw) //nolint:forcetypeassert // newSession sets it; a worker logs what is malformed
+	return r.cfg.Key(&d)
+}

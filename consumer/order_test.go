@@ -1,0 +1,329 @@
+package consumer_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// ordered is what handlers of messages with keys have seen.
+type ordered struct {
+	mu     sync.Mutex
+	inHand map[string]int
+	most   map[string]int      // at a time, by key
+	got    map[string][]string // ids, by key, as they were begun
+	all    int                 // at a time
+	widest int
+}
+
+func newOrdered() *ordered {
+	return &ordered{inHand: map[string]int{}, most: map[string]int{}, got: map[string][]string{}}
+}
+
+// handle handles a message for a while.
+func (o *ordered) handle(key, id string, d time.Duration) {
+	o.mu.Lock()
+	o.inHand[key]++
+	o.all++
+	o.widest = max(o.widest, o.all)
+	o.most[key] = max(o.most[key], o.inHand[key])
+	o.got[key] = append(o.got[key], id)
+	o.mu.Unlock()
+	time.Sleep(d)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inHand[key]--
+	o.all--
+}
+
+func keyed(key string) func(*rehoptest.Message) {
+	return func(m *rehoptest.Message) { m.Headers = amqp.Table{header.OrderKey: key} }
+}
+
+func TestMessagesOfAKeyAreHandledOneByOne(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		o := newOrdered()
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			o.handle(d.OrderKey, d.ID, time.Duration(rand.IntN(100))*time.Millisecond)
+			return nil
+		}, consumer.Config{Concurrency: 8, KeyLimit: 1})
+		want := map[string][]string{}
+		for n := range 300 {
+			key := fmt.Sprintf("k%d", n%7)
+			if n%3 == 0 {
+				key = "hot"
+			}
+			w.publish(1, keyed(key))
+			want[key] = append(want[key], id(n))
+		}
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		for key := range want {
+			if !slices.Equal(o.got[key], want[key]) || o.most[key] != 1 {
+				w.Errorf("key %s: %d at a time, in the order %v", key, o.most[key], few(o.got[key]))
+			}
+		}
+		if o.widest < 4 {
+			w.Errorf("%d keys were handled at a time, want several", o.widest)
+		}
+		w.has("orders")
+		w.truthful()
+	})
+}
+
+func TestAKeyHasItsShare(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		o := newOrdered()
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			tenant, _, _ := strings.Cut(string(d.Body), ".")
+			o.handle(tenant, d.ID, 50*time.Millisecond)
+			return nil
+		}, consumer.Config{Concurrency: 8, KeyLimit: 3, Key: func(d *consumer.Delivery) string {
+			tenant, _, _ := strings.Cut(string(d.Body), ".")
+			if tenant == "panic" {
+				panic("no tenant")
+			}
+			return tenant
+		}})
+		for n := range 60 {
+			tenant := "loud"
+			if n >= 40 {
+				tenant = []string{"quiet", "", "panic"}[n%3]
+			}
+			w.publish(1, func(m *rehoptest.Message) { m.Body = []byte(tenant + ".x") })
+		}
+		time.Sleep(time.Minute)
+		for _, tenant := range []string{"", "panic"} {
+			w.publish(20, func(m *rehoptest.Message) { m.Body = []byte(tenant + ".x") })
+			time.Sleep(time.Minute)
+		}
+		w.stopped(stop)
+		if o.most["loud"] != 3 || o.widest != 8 {
+			w.Errorf("%d of the loud tenant at a time and %d in all, want 3 and 8", o.most["loud"], o.widest)
+		}
+		if o.most[""] != 8 || o.most["panic"] != 8 {
+			w.Errorf("%d and %d messages without a key at a time, want no limit for them", o.most[""], o.most["panic"])
+		}
+		w.has("orders")
+	})
+}
+
+// A message that waits for its next attempt lets later ones pass; with RetryInPlace it
+// does not.
+func TestRetryInPlaceKeepsTheOrder(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		for _, inPlace := range []bool{false, true} {
+			var got []string
+			began := time.Now()
+			first := w.sent
+			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+				got = append(got, fmt.Sprintf("%s attempt %d last %v %v", d.ID, d.Attempt, d.LastAttempt, time.Since(began)))
+				if d.ID == id(first) && d.Attempt < 3 {
+					return errBroken
+				}
+				return nil
+			}, consumer.Config{Concurrency: 4, KeyLimit: 1, RetryInPlace: inPlace})
+			w.publish(2, keyed("k"))
+			time.Sleep(10 * time.Minute)
+			w.stopped(stop)
+			a, b := id(first), id(first+1)
+			want := []string{a + " attempt 1 last false 0s", b + " attempt 1 last false 0s", a + " attempt 2 last false 1m0s", a + " attempt 3 last true 6m0s"}
+			if inPlace {
+				want = []string{want[0], want[2], want[3], b + " attempt 1 last false 6m0s"}
+			}
+			for i := range got {
+				got[i] = strings.Replace(got[i], ".00", "", 1)
+			}
+			if !slices.Equal(got, want) {
+				w.Errorf("in place %v: %q\nwant %q", inPlace, got, want)
+			}
+			w.has("orders")
+			w.has("orders.dlq")
+		}
+		w.truthful()
+	})
+}
+
+func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		runs := 0
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { runs++; return errBroken }, consumer.Config{RetryInPlace: true})
+		w.publish(1)
+		time.Sleep(10 * time.Minute)
+		w.stopped(stop)
+		if runs != 3 {
+			w.Errorf("%d attempts, want 3", runs)
+		}
+		if h, err := xdeath.Parse(w.letter().Headers); err != nil || h.FinalAttempts != 3 || h.Failure.Cause != xdeath.CauseExhausted {
+			w.Errorf("the letter says %+v after %d attempts, %v", h.Failure, h.FinalAttempts, err)
+		}
+		if s := w.journal.of(id(0)); len(s) != 1 || s[0].Disposition != consumer.DispositionDeadLetter {
+			w.Errorf("settled as %+v, want once", s)
+		}
+		w.truthful()
+	})
+}
+
+// A stop in the middle leaves the message to its queue, and its count begins anew.
+func TestAStopEndsRetryInPlace(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		var got []int
+		handler := func(_ context.Context, d *consumer.Delivery) error { got = append(got, d.Attempt); return errBroken }
+		_, stop := w.start(handler, consumer.Config{RetryInPlace: true})
+		w.publish(1)
+		time.Sleep(90 * time.Second)
+		w.stopped(stop)
+		w.has("orders", id(0))
+		_, stop = w.start(handler, consumer.Config{RetryInPlace: true})
+		time.Sleep(time.Second)
+		w.stopped(stop)
+		if !slices.Equal(got, []int{1, 2, 1}) {
+			w.Errorf("attempts %v, want 1 2, and 1 after the stop", got)
+		}
+		w.truthful()
+	})
+}
+
+// Over two processes on a queue with a single active consumer the order holds through a
+// stop: the queue is given up when the handlers have returned.
+func TestAStopHandsOverAfterTheHandlers(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *fixture) {
+			w.raw(func(ch *amqp.Channel) error {
+				_, err := ch.QueueDeclare("single", true, false, false, false, amqp.Table{"x-queue-type": "quorum", "x-single-active-consumer": true, "x-delivery-limit": int64(20)})
+				return err
+			})
+			w.orders = topology.WorkQueue{Name: "single", Type: topology.Quorum, Waits: delay.Schedule{time.Minute}, Existing: true}
+			w.declare(w.orders)
+			o := newOrdered()
+			handler := func(_ context.Context, d *consumer.Delivery) error {
+				o.handle(d.OrderKey, d.ID, time.Second)
+				return nil
+			}
+			_, first := w.start(handler, consumer.Config{Concurrency: 4, KeyLimit: 1})
+			time.Sleep(time.Second)
+			_, second := w.start(handler, consumer.Config{Concurrency: 4, KeyLimit: 1})
+			w.publish(40, keyed("a"))
+			w.publish(40, keyed("b"))
+			time.Sleep(10*time.Second + 500*time.Millisecond)
+			w.stopped(first)
+			time.Sleep(2 * time.Minute)
+			w.stopped(second)
+			want := map[string][]string{"a": nil, "b": nil}
+			for n := range 80 {
+				key := "a"
+				if n >= 40 {
+					key = "b"
+				}
+				want[key] = append(want[key], id(n))
+			}
+			for key := range want {
+				if !slices.Equal(o.got[key], want[key]) || o.most[key] != 1 {
+					w.Errorf("key %s: %d at a time, in the order %v", key, o.most[key], o.got[key])
+				}
+			}
+			w.has("single")
+		})
+	}
+}
+
+// The order of a key holds through lost connections, but for messages that were in hand:
+// they come again, and at their place.
+func TestTheOrderOfAKeyAfterALostConnection(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		o := newOrdered()
+		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			o.handle(d.OrderKey, d.ID, 100*time.Millisecond)
+			return context.Cause(ctx)
+		}, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		w.publish(100, keyed("k"))
+		for range 3 {
+			time.Sleep(1050 * time.Millisecond)
+			w.broker.Cut("")
+		}
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if o.most["k"] != 1 {
+			w.Errorf("%d at a time, want 1", o.most["k"])
+		}
+		last := -1
+		for _, got := range o.got["k"] {
+			var n int
+			fmt.Sscanf(got, "m%d", &n)
+			if n != last && n != last+1 {
+				w.Fatalf("%s came after m%d: %v", got, last, o.got["k"])
+			}
+			last = n
+		}
+		if last != 99 {
+			w.Errorf("the last message was m%d", last)
+		}
+		w.has("orders")
+	})
+}
+
+func TestOrderIsRefused(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.orders.Waits = delay.Default()
+		for want, cfg := range map[string]consumer.Config{
+			"consumer: Config.KeyLimit is -1, want 1 or more, or 0 for no limit":                                                                                             {KeyLimit: -1},
+			"consumer: Config.Key is set without KeyLimit, which is how many messages of a key are handled at a time: want 1 or more":                                        {Key: func(*consumer.Delivery) string { return "" }},
+			"consumer: Config.RetryInPlace: the waits of queue \"orders\" are 36m0s in sum, want less than 15m0s: the broker takes a message away that is kept for too long": {RetryInPlace: true},
+		} {
+			if _, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, cfg); err == nil || err.Error() != want {
+				w.Errorf("New = %v\nwant %s", err, want)
+			}
+		}
+		w.orders.Waits, w.orders.ConsumerTimeout = delay.Schedule{4 * time.Minute}, 5*time.Minute
+		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{RetryInPlace: true})
+		if err == nil || !strings.Contains(err.Error(), "are 4m0s in sum, want less than 4m0s: ") {
+			w.Errorf("New = %v, want that four fifths of the consumer timeout are the bound", err)
+		}
+	})
+}
+
+func TestKeysOfLanes(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
+		w.declare(lanes)
+		o := newOrdered()
+		for n := range 40 {
+			w.orders.Name = []string{"sms.high", "sms.low"}[n%2]
+			w.publish(1, keyed("k"))
+		}
+		began := time.Now()
+		var took time.Duration
+		_, stop := w.startOn(lanes, func(_ context.Context, d *consumer.Delivery) error {
+			o.handle(d.Queue, d.ID, 100*time.Millisecond)
+			o.mu.Lock()
+			took = time.Since(began)
+			o.mu.Unlock()
+			return nil
+		}, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		synctest.Wait()
+		if len(o.got["sms.high"]) != 20 || len(o.got["sms.low"]) != 20 || o.most["sms.high"] != 1 || o.most["sms.low"] != 1 {
+			w.Errorf("handled %d and %d, %d and %d at a time; want each lane's in their order", len(o.got["sms.high"]), len(o.got["sms.low"]), o.most["sms.high"], o.most["sms.low"])
+		}
+		// A higher lane whose key is in hand keeps no lower one waiting.
+		if took > 3*time.Second {
+			w.Errorf("all took %v, want the lanes side by side: about 2s", took)
+		}
+	})
+}

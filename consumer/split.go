@@ -1,0 +1,43 @@
+package consumer
+
+import "math/bits"
+
+// split says with which part of a batch its handler is called next, where calls fail
+// without a word on which messages are at fault. Parts that fail are halved, the largest
+// first, so that a few messages at fault leave few others behind in their company.
+type split struct {
+	next  []span // to be called with, in this order
+	calls int    // that are left
+}
+
+// span is messages of a batch: from one to before another.
+type span struct{ from, to int }
+
+func newSplit(n int) *split { return &split{next: []span{{0, n}}, calls: mostCalls(n)} }
+
+// mostCalls returns how many calls one message at fault needs among n at most: one with
+// all, and two for each time that a part is halved.
+func mostCalls(n int) int { return 1 + 2*bits.Len(uint(n-1)) } //nolint:gosec // a batch has a message
+
+// take returns the part for the next call, and false if there is none, or no call is
+// left.
+func (s *split) take() (p span, ok bool) {
+	if len(s.next) == 0 || s.calls == 0 {
+		return span{}, false
+	}
+	p = s.next[0]
+	s.next = s.next[1:]
+	s.calls--
+	return p, true
+}
+
+// failed notes that the call with a part has failed, and reports whether the part is
+// halved: not if it is one message.
+func (s *split) failed(p span) bool {
+	if p.to-p.from == 1 {
+		return false
+	}
+	half := p.from + (p.to-p.from+1)/2
+	s.next = append(s.next, span{p.from, half}, span{half, p.to})
+	return true
+}

@@ -1,0 +1,133 @@
+package consumer_test
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// The answer to a copy is missing when Run stops, because the socket for publishing
+// is lost. The copy is sent again within the stop: given back, the message would be
+// in its queue and perhaps in its next place.
+func TestAStopAwaitsTheAnswerToACopy(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		_, stop := w.start(permanently, consumer.Config{DrainTimeout: 10 * time.Second})
+		w.begun()
+		w.broker.Refuse("orders.dlq", true)
+		w.publish(1)
+		time.Sleep(time.Second)
+		w.broker.Cut("publish")
+		synctest.Wait()
+		w.broker.Refuse("orders.dlq", false)
+		w.stopped(stop)
+		w.has("orders")
+		if letters := slices.Compact(w.in("orders.dlq")); !slices.Equal(letters, ids(1)) {
+			w.Errorf("letters %v, want the one", letters)
+		}
+		if got := w.journal.of(id(0)); len(got) != 1 || got[0].Disposition != consumer.DispositionDeadLetter {
+			w.Errorf("settled %v, want as a dead letter", got)
+		}
+	})
+}
+
+// The CopyTimeout of a copy ends during a stop, and its answer comes later. It is
+// awaited: another copy would be a second letter.
+func TestAStopSendsNoCopyAgainWhoseAnswerMayCome(t *testing.T) {
+	for rule, before := range map[string]time.Duration{
+		"CopyTimeout ends during the stop": time.Second,
+		"CopyTimeout has ended before it":  2*time.Second + 50*time.Millisecond,
+	} {
+		t.Run(rule, func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				_, stop := w.start(permanently, consumer.Config{DrainTimeout: 10 * time.Second, CopyTimeout: 2 * time.Second})
+				w.begun()
+				w.broker.Refuse("orders.dlq", true)
+				w.publish(1)
+				time.Sleep(before)
+				time.AfterFunc(3*time.Second, func() { w.broker.Refuse("orders.dlq", false) })
+				w.stopped(stop)
+				w.has("orders")
+				w.has("orders.dlq", ids(1)...)
+				if got := w.journal.of(id(0)); len(got) != 1 || got[0].Disposition != consumer.DispositionDeadLetter {
+					w.Errorf("settled %v, want as a dead letter", got)
+				}
+			})
+		})
+	}
+}
+
+// The broker does not answer any more, handlers ignore their ctx, and copies have no
+// answer.
+func TestAStopIsBounded(t *testing.T) {
+	for _, tt := range []struct {
+		rule  string
+		amiss func(*fixture)
+	}{
+		{"all is well but for a handler", func(*fixture) {}},
+		{"the broker does not answer", func(w *fixture) { w.broker.Stall() }},
+		{"copies have no answer", func(w *fixture) { w.broker.Refuse("orders.dlq", true); w.publish(3) }},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				release := make(chan struct{})
+				var runs atomic.Int32
+				_, stop := w.start(func(context.Context, *consumer.Delivery) error {
+					if runs.Add(1) == 1 {
+						<-release
+					}
+					return consumer.DeadLetter(errBroken)
+				}, consumer.Config{Concurrency: 8})
+				w.publish(1)
+				time.Sleep(time.Second)
+				tt.amiss(w)
+				time.Sleep(time.Second)
+				began := time.Now()
+				_ = stop() // which says that a handler has not returned
+				if took := time.Since(began); took < 15*time.Second || took > 20*time.Second+500*time.Millisecond {
+					w.Errorf("Run has taken %v to return, want DrainTimeout, which is 15 s, and 5 s at most", took)
+				}
+				began = time.Now()
+				_ = w.conn.Close()
+				if took := time.Since(began); took > 5*time.Second {
+					w.Errorf("the Conn has taken %v to close", took)
+				}
+				close(release)
+				w.broker.Resume()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A copy is on its way when a handler that has ignored the stop returns at last.
+func TestAHandlerThatReturnsAfterRunHarmsNothing(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		for range 20 {
+			release := make(chan struct{})
+			var runs atomic.Int32
+			w.publish(4)
+			_, stop := w.start(func(context.Context, *consumer.Delivery) error {
+				if runs.Add(1)%2 == 1 {
+					<-release
+				}
+				return consumer.DeadLetter(errBroken)
+			}, consumer.Config{Concurrency: 4, DrainTimeout: time.Second})
+			time.Sleep(time.Second)
+			w.broker.Refuse("orders.dlq", true)
+			w.publish(4)
+			time.Sleep(time.Second)
+			if err := stop(); err == nil {
+				w.Error("Run does not tell of handlers that have not returned")
+			}
+			close(release)
+			w.broker.Refuse("orders.dlq", false)
+			synctest.Wait()
+		}
+	})
+}

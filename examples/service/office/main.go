@@ -1,0 +1,112 @@
+// Office bills orders, VIPs first and each customer's in order, and archives in batches
+// what was billed. Each order is billed once, whatever is delivered twice or killed in between.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/examples/service/order"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/service"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+)
+
+const tables = `
+CREATE TABLE IF NOT EXISTS bills (number INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, customer TEXT, of_customer INTEGER);
+CREATE TABLE IF NOT EXISTS archive (id TEXT)`
+
+func main() { order.Main(run) }
+
+func run(ctx context.Context) error {
+	db, err := sqlite.Open(os.Getenv("OFFICE_DB"))
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, tables); err != nil {
+		return err
+	}
+	letters, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+	conn, err := order.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	publisher, err := producer.New(conn, producer.Config{Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+	defer publisher.Close()
+
+	billing, err := consumer.New(conn, order.Billing, bill(letters), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+	archive, err := consumer.NewBatch(conn, order.Archive, keep(letters), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
+	if err != nil {
+		return err
+	}
+
+	ops := &http.Server{Addr: os.Getenv("OFFICE_ADDR"), Handler: consumer.Operator(billing, archive), ReadHeaderTimeout: 5 * time.Second}
+	return service.Service{Stages: [][]service.Part{
+		{service.Server(ops.ListenAndServe, ops.Shutdown)},
+		{billing, archive},
+		{service.Func(func(ctx context.Context) error { return letters.Forward(ctx, publisher, store.ForwardConfig{}) })},
+	}}.Run(ctx)
+}
+
+// bill charges an order, notes it, and says so. The gateway is called before the
+// transaction, which would keep all others waiting; the id of the message tells it
+// which charges it has had.
+func bill(letters *store.Store) consumer.Handler {
+	note := letters.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o order.Order) error {
+		tx := store.TxFrom(ctx)
+		if _, err := tx.ExecContext(ctx, "INSERT INTO bills (id, customer, of_customer) VALUES (?, ?, ?)", o.ID, o.Customer, o.Number); err != nil {
+			return err
+		}
+		_, err := letters.PutTx(ctx, tx, producer.Message{Exchange: order.Exchange, RoutingKey: order.Billed, ID: o.ID + "-billed", OrderKey: o.Customer, Body: d.Body})
+		return err
+	}))
+	return func(ctx context.Context, d *consumer.Delivery) error {
+		if err := charge(ctx, d.ID); err != nil {
+			return consumer.Unavailable(err)
+		}
+		return note(ctx, d)
+	}
+}
+
+// keep archives what was billed, up to a hundred orders in a transaction.
+func keep(letters *store.Store) consumer.BatchHandler {
+	return letters.OnceBatch(consumer.JSON(func(ctx context.Context, _ *consumer.Delivery, o order.Order) error {
+		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO archive (id) VALUES (?)", o.ID)
+		return err
+	}))
+}
+
+// charge asks the gateway for the money of an order.
+func charge(ctx context.Context, id string) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("GATEWAY_URL"), nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Idempotency-Key", id)
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("gateway: %s", answer.Status)
+	}
+	return nil
+}

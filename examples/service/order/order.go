@@ -1,0 +1,70 @@
+// Package order is what the programs of the example agree on: their messages, and what
+// is on the broker.
+package order
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+)
+
+// Order is the body of a message.
+type Order struct {
+	ID       string
+	Customer string
+	Number   int  // of the customer's orders
+	VIP      bool // goes first
+}
+
+// Exchange has the types Placed and Billed, which are the routing keys too.
+const (
+	Exchange       = "service.shop"
+	Placed, Billed = "order.placed", "order.billed"
+)
+
+// Billing has a lane for VIPs, and Archive takes what was billed.
+var (
+	Billing = topology.Lanes{
+		Name:               "service.billing",
+		Lanes:              []topology.Lane{{Name: "vip"}, {Name: "normal"}},
+		Bindings:           []topology.Binding{{Exchange: Exchange, RoutingKey: Placed}},
+		Waits:              delay.Schedule{time.Second, 5 * time.Second},
+		OneDeadLetterQueue: true,
+	}
+	Archive = topology.WorkQueue{
+		Name:     "service.archive",
+		Bindings: []topology.Binding{{Exchange: Exchange, RoutingKey: Billed}},
+		Waits:    delay.Schedule{time.Second, 5 * time.Second},
+	}
+)
+
+// Main runs a program until SIGTERM or Ctrl-C.
+func Main(run func(ctx context.Context) error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// Connect opens a connection to the broker of the environment. Whichever program is
+// there first declares what both need. Neither has to wait for the broker.
+func Connect(ctx context.Context) (*connection.Conn, error) {
+	cfg, err := connection.FromEnv("AMQP")
+	if err != nil {
+		return nil, err
+	}
+	cfg.Lazy, cfg.Logger = true, slog.Default()
+	cfg.OnConnect = func(ctx context.Context, conn *connection.Conn) error {
+		return topology.Declare(ctx, conn, topology.Exchange{Name: Exchange}, Billing, Archive)
+	}
+	return connection.Open(ctx, cfg)
+}

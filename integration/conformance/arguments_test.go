@@ -1,0 +1,158 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/topology"
+)
+
+// argumentRules are those of the broker's arguments.
+var argumentRules = []matrix.Rule{
+	{Name: "single active consumer: never two at work, in order through stops"},
+	{Name: "single active consumer: another value is a conflict that names it"},
+	{Name: "consumer priority: the higher one is served first"},
+	{Name: "consumer timeout of a work queue: known, longer than the broker's", Except: only43Quorum},
+	{Name: "consumer timeout of a work queue: accepted, or refused with the reason"},
+}
+
+func TestSingleActiveConsumer(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.SingleActiveConsumer = true })
+		e.declare(w)
+		var atWork, most atomic.Int32
+		handle := func(context.Context, *consumer.Delivery) error {
+			if n := atWork.Add(1); n > most.Load() {
+				most.Store(n)
+			}
+			<-time.After(20 * time.Millisecond)
+			atWork.Add(-1)
+			return nil
+		}
+		ids := e.send(w.Name, 60)
+		j := newJournal(handle)
+		for range 3 { // each is stopped in the middle, with the next one waiting
+			first := e.consume(w, j, consumer.Config{Concurrency: 1})
+			e.until("it is at work", func() bool { return atWork.Load() == 1 })
+			second := e.consume(w, j, consumer.Config{Concurrency: 1})
+			e.until("both consume", func() bool { return second.Health() == nil })
+			e.halt(first)
+			e.halt(second)
+		}
+		e.consume(w, j, consumer.Config{Concurrency: 1})
+		e.until("all are done", func() bool { return len(j.settlements("")) >= len(ids) })
+		var got []string
+		for _, run := range j.of("") {
+			got = append(got, run.ID)
+		}
+		if most.Load() != 1 || !slices.Equal(slices.Compact(got), ids) {
+			e.Errorf("%d at a time, in the order %v; want one, in the order of the queue", most.Load(), got)
+		}
+		e.atRest(w, 0)
+	}, "single active consumer: never two at work, in order through stops")
+}
+
+func TestAnotherSingleActiveConsumerIsAConflict(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		w.SingleActiveConsumer = true
+		err := topology.Declare(e.Context(), e.conn, w)
+		var c *topology.ConflictError
+		if !errors.As(err, &c) || c.Name != w.Name || c.Argument != "x-single-active-consumer" || c.Want != "true" || c.Have != "none" {
+			e.Errorf("Declare: %v, want a conflict about x-single-active-consumer", err)
+		}
+	}, "single active consumer: another value is a conflict that names it")
+}
+
+func TestConsumerPriority(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		low, high := newJournal(succeed), newJournal(succeed)
+		l := e.consume(w, low, consumer.Config{Priority: -999})
+		h := e.consume(w, high, consumer.Config{Priority: 999})
+		e.until("both consume", func() bool { return l.Health() == nil && h.Health() == nil })
+		for n := range 20 { // with room in the higher one each time
+			e.send(w.Name, 1)
+			e.until("it is done", func() bool { return len(high.settlements(""))+len(low.settlements("")) > n })
+			<-time.After(20 * time.Millisecond)
+		}
+		if n := len(low.settlements("")); n > 0 {
+			e.Errorf("the lower one got %d of 20 messages, want none", n)
+		}
+		e.halt(h)
+		e.send(w.Name, 1)
+		e.until("the lower one has it", func() bool { return len(low.settlements("")) == 1 })
+		e.atRest(w, 0)
+	}, "consumer priority: the higher one is served first")
+}
+
+func TestConsumerTimeoutOfAWorkQueue(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.ConsumerTimeout = 2 * time.Second })
+		e.declare(w)
+		var after atomic.Int64
+		j := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			began := time.Now()
+			<-ctx.Done()
+			if after.CompareAndSwap(0, int64(time.Since(began))); !errors.Is(context.Cause(ctx), consumer.ErrConsumerTimeout) {
+				e.Errorf("the ctx of the handler ended by %v, want the consumer timeout", context.Cause(ctx))
+			}
+			return nil
+		})
+		c := e.consume(w, j, consumer.Config{Concurrency: 1})
+		id := e.send(w.Name, 1)[0]
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
+		if d := time.Duration(after.Load()); d < 1600*time.Millisecond || len(j.of(id)) != 1 {
+			e.Errorf("the handler ran %d times, the first for %v; want once, and four fifths of 2s", len(j.of(id)), d)
+		}
+		e.halt(c)
+		w.ConsumerTimeout = time.Minute // of a queue that exists
+		e.declare(w)
+		slow := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(3 * time.Second): // longer than before
+				return nil
+			}
+		})
+		e.consume(w, slow, consumer.Config{})
+		id = e.send(w.Name, 1)[0]
+		e.until("it is done", func() bool { return slow.reached(id, consumer.DispositionDone) })
+		if n := len(slow.of(id)); n != 1 {
+			e.Errorf("the handler ran %d times, want once", n)
+		}
+		e.atRest(w, 0)
+	}, "consumer timeout of a work queue: known, longer than the broker's")
+}
+
+func TestConsumerTimeoutIsAcceptedOrRefused(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.ConsumerTimeout = time.Hour })
+		err := topology.Declare(e.Context(), e.conn, w)
+		if e.version == "3.10" {
+			if err == nil || connection.ClassOf(err) != connection.Bug {
+				e.Errorf("Declare: %v, want that it is refused", err)
+			}
+			return
+		}
+		e.noError("declare", err)
+		e.declare(w)
+		w.ConsumerTimeout = 2 * time.Hour
+		e.declare(w)
+		j := newJournal(succeed)
+		e.consume(w, j, consumer.Config{Concurrency: 1})
+		id := e.send(w.Name, 1)[0]
+		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
+		e.atRest(w, 0)
+	}, "consumer timeout of a work queue: accepted, or refused with the reason")
+}

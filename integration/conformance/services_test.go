@@ -1,0 +1,210 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/matrix"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// serviceRules are those of what handlers are made of beyond one function for one
+// message.
+var serviceRules = []matrix.Rule{
+	{Name: "types: undecodable and unhandled at the first attempt"},
+	{Name: "classify: a rule dead-letters by age"},
+	{Name: "snooze: comes back unspent, not early"},
+	{Name: "keys: one at a time, in the order of the queue"},
+	{Name: "outage: no attempt spent, the others' work not kept, over within one try"},
+	{Name: "pause: nothing is handled or kept, and all after it"},
+	{Name: "batches: each message has its outcome"},
+	{Name: "batches: only the message at fault fails"},
+}
+
+func TestTypesAndDispatch(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		type order struct{ Number int }
+		j := newJournal(consumer.Mux{"paid": consumer.JSON(func(_ context.Context, _ *consumer.Delivery, o order) error {
+			if o.Number != 7 {
+				return fmt.Errorf("number %d, want 7", o.Number)
+			}
+			return nil
+		})}.Handle)
+		good, err := producer.Message{RoutingKey: w.Name, Type: "paid"}.JSON(order{7})
+		e.noError("encode", err)
+		bad, unknown := good, good
+		bad.Body, unknown.Type = []byte(`{"Number": "seven"}`), "lost"
+		want := map[string]xdeath.Cause{e.publish(bad): xdeath.CauseUndecodable, e.publish(unknown): xdeath.CauseUnhandled}
+		done := e.publish(good)
+		e.consume(w, j, consumer.Config{})
+		e.until("all are settled", func() bool { return len(j.settlements("")) >= 3 })
+		if !j.reached(done, consumer.DispositionDone) {
+			e.Errorf("the good message was settled as %v, want done", j.settlements(done))
+		}
+		for id, cause := range want {
+			if got := j.settlements(id); !slices.Equal(got, []consumer.Settlement{{Disposition: consumer.DispositionDeadLetter, Cause: cause}}) {
+				e.Errorf("message %q was settled as %v, want a dead letter, %s", id, got, cause)
+			}
+		}
+		for _, letter := range e.take(w.DeadLetterQueue().Name, len(want)) {
+			if h := e.parse(letter); h.Failure.Cause != want[letter.MessageId] || h.FinalAttempts != 1 {
+				e.Errorf("letter %q says %q after %d attempts, want %q after 1", letter.MessageId, h.Failure.Cause, h.FinalAttempts, want[letter.MessageId])
+			}
+		}
+		e.atRest(w, 0)
+	}, "types: undecodable and unhandled at the first attempt")
+}
+
+func TestKeys(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		j := newJournal(func(context.Context, *consumer.Delivery) error {
+			<-time.After(5 * time.Millisecond)
+			return nil
+		})
+		const messages, keys = 120, 4
+		for i := range messages {
+			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
+		}
+		e.consume(w, j, consumer.Config{Concurrency: 10, KeyLimit: 1})
+		e.until("all are done", func() bool { return len(j.settlements("")) >= messages })
+		last := map[string]entry{}
+		for _, run := range j.of("") { // as they began
+			if before := last[run.OrderKey]; before.ID >= run.ID || before.ended.After(run.began) {
+				e.Errorf("message %q of key %s began at %v, after %q, which ended at %v", run.ID, run.OrderKey, run.began, before.ID, before.ended)
+			}
+			last[run.OrderKey] = run
+		}
+		if len(last) != keys {
+			e.Errorf("messages of %d keys were handled, want %d", len(last), keys)
+		}
+		e.atRest(w, 0)
+	}, "keys: one at a time, in the order of the queue")
+}
+
+func TestOutage(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		var away atomic.Bool
+		away.Store(true)
+		broken := newJournal(func(context.Context, *consumer.Delivery) error {
+			if away.Load() {
+				return consumer.Unavailable(errBroken)
+			}
+			return nil
+		})
+		const slots, messages = 4, 100
+		cfg := consumer.Config{Concurrency: slots, Outage: consumer.Outage{MaxPause: time.Second}}
+		e.send(w.Name, messages)
+		c := e.consume(w, broken, cfg)
+		e.until("there is an outage", func() bool { return c.Health() != nil })
+		good := newJournal(succeed)
+		other := e.consume(w, good, consumer.Config{Concurrency: slots})
+		e.until("the other consumer has taken the work", func() bool { return len(good.settlements("")) >= messages-slots-1 })
+		e.halt(other)
+		e.send(w.Name, messages)
+		away.Store(false)
+		e.until("all are done", func() bool { return len(good.settlements(""))+len(broken.settlements("")) >= 2*messages })
+		e.until("it is healthy", func() bool { return c.Health() == nil })
+		for _, run := range append(broken.of(""), good.of("")...) {
+			if run.Attempt != 1 {
+				e.Errorf("message %q was handled as attempt %d, want 1: an outage spends none", run.ID, run.Attempt)
+			}
+		}
+		e.atRest(w, 0)
+	}, "outage: no attempt spent, the others' work not kept, over within one try")
+}
+
+func TestPause(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		j := newJournal(succeed)
+		c := e.consume(w, j, consumer.Config{Concurrency: 2})
+		e.until("it consumes", func() bool { return c.Health() == nil })
+		c.Pause()
+		e.until("it says so", func() bool { return c.Health() != nil })
+		const messages = 50
+		e.send(w.Name, messages)
+		<-time.After(500 * time.Millisecond)
+		before := len(j.of(""))
+		<-time.After(time.Second)
+		if after := len(j.of("")); after > before {
+			e.Errorf("%d messages were handled while paused", after-before)
+		}
+		other := newJournal(succeed)
+		second := e.consume(w, other, consumer.Config{Concurrency: 2})
+		e.until("another consumer has them all", func() bool { return len(other.settlements(""))+before >= messages })
+		e.halt(second)
+		c.Resume()
+		ids := e.send(w.Name, messages)
+		e.until("all are done after Resume", func() bool {
+			return !slices.ContainsFunc(ids, func(id string) bool { return !j.reached(id, consumer.DispositionDone) })
+		})
+		e.atRest(w, 0)
+	}, "pause: nothing is handled or kept, and all after it")
+}
+
+func TestClassifyByAge(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		j := newJournal(consumer.Wrap(fail, consumer.Classify(
+			consumer.Rule{OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}})))
+		id := e.publish(producer.Message{RoutingKey: w.Name, Timestamp: time.Now().Add(-2 * time.Hour)})
+		e.consume(w, j, consumer.Config{})
+		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
+		if h := e.parse(e.letter(w)); h.Failure.Cause != xdeath.CauseExpired || h.FinalAttempts != 1 {
+			e.Errorf("letter says %q after %d attempts, want expired after 1", h.Failure.Cause, h.FinalAttempts)
+		}
+		e.atRest(w, 0)
+	}, "classify: a rule dead-letters by age")
+}
+
+func TestSnooze(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		const d = 200 * time.Millisecond // rounded up to the second wait
+		j := newJournal(func(_ context.Context, m *consumer.Delivery) error {
+			switch {
+			case m.Attempt == 1:
+				return errBroken
+			case m.History.Snoozes < 2:
+				return consumer.Snooze(d, "not its turn")
+			}
+			return nil
+		})
+		e.consume(w, j, consumer.Config{})
+		ids := e.send(w.Name, 10)
+		e.until("all are done", func() bool {
+			return !slices.ContainsFunc(ids, func(id string) bool { return !j.reached(id, consumer.DispositionDone) })
+		})
+		for _, id := range ids {
+			runs := j.of(id)
+			if got := j.attempts(id); !slices.Equal(got, []int{1, 2, 2, 2}) {
+				e.Errorf("message %q was handled as attempts %v, want [1 2 2 2]", id, got)
+				continue
+			}
+			for i := 2; i < len(runs); i++ {
+				if runs[i].History.Snoozes != i-1 {
+					e.Errorf("message %q was put off %d times at its run %d, want %d", id, runs[i].History.Snoozes, i, i-1)
+				}
+				if took := runs[i].began.Sub(runs[i-1].ended); took < d {
+					e.Errorf("message %q came back after %v, want %v at least", id, took, d)
+				}
+			}
+		}
+		e.atRest(w, 0)
+	}, "snooze: comes back unspent, not early")
+}

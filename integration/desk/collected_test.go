@@ -1,0 +1,284 @@
+package desk_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+	"github.com/rehop/rehop/topology"
+)
+
+// file opens a store of letters in a file.
+func file(ctx context.Context, name string) (*store.Store, func() error, error) {
+	db, err := sqlite.Open(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	return s, db.Close, err
+}
+
+// collected takes the letters of the queue into a store.
+func (r *room) collected(n int) (*store.Store, *desk.Collected, string) {
+	r.Helper()
+	name := filepath.Join(r.TempDir(), "letters.db")
+	s, end, err := file(r.Context(), name)
+	must(r.T, err)
+	r.Cleanup(func() { must(r.T, end()) })
+	r.collect(s, n)
+	c, err := desk.NewCollected(s, r.conn, desk.CollectedConfig{Journal: r.journal})
+	must(r.T, err)
+	return s, c, name
+}
+
+func (r *room) collect(s *store.Store, n int) {
+	r.Helper()
+	ctx, stop := context.WithCancel(r.Context())
+	defer stop()
+	one, err := consumer.New(r.conn, topology.DeadLetterQueue{Name: r.queue, Type: r.kind}, s.Collect, consumer.Config{Concurrency: 16})
+	must(r.T, err)
+	ended := make(chan error, 1)
+	go func() { ended <- one.Run(ctx) }()
+	poll.Until(r.T, 30*time.Second, "all letters are collected", func() bool {
+		have, err := s.Count(ctx, store.Query{})
+		return err == nil && have == n
+	})
+	stop()
+	must(r.T, <-ended)
+}
+
+func TestCollectedLettersAreFoundGroupedAndSent(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 1000
+		r.fill(r.queue, n)
+		_, c, _ := r.collected(n)
+		groups, err := c.Groups(r.Context(), desk.Filter{})
+		must(r.T, err)
+		if len(groups.Groups) != 2 || groups.Groups[0].Count != n/2 || groups.Total != n {
+			r.Errorf("groups: %+v", groups)
+		}
+		seen := 0
+		for page := (desk.Page{Limit: 300}); ; {
+			list, err := c.List(r.Context(), desk.Filter{Headers: map[string]string{"x-rehop-error": "no stock"}}, page)
+			must(r.T, err)
+			for _, l := range list.Letters {
+				if l.Error != "no stock" || l.Queue != r.work || l.Exchange != "shop" || l.RoutingKey != "order.paid" || l.Attempts != 5 || l.State != "held" {
+					r.Fatalf("%+v", l)
+				}
+			}
+			seen += len(list.Letters)
+			if page.After = list.Next; page.After == 0 {
+				break
+			}
+		}
+		if seen != n/2 {
+			r.Errorf("%d letters in pages, want %d", seen, n/2)
+		}
+		p, err := c.Execute(r.Context(), desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "NO STOCK"}}, nil)
+		if err != nil || p.Done != n/2 || p.MaybeDuplicate+p.Failed != 0 {
+			r.Errorf("%v: %+v", err, p)
+		}
+		r.has(r.work, n/2)
+		for i, d := range r.drain(r.work) {
+			h := d.Headers
+			if d.MessageId != id(2*i) && i == 0 || h["x-rehop-exchange"] != "shop" || h["x-rehop-routing-key"] != "order.paid" || h["x-rehop-redrives"] != int64(1) ||
+				h["x-rehop-send-order"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-replays"] != int64(1) {
+				r.Fatalf("sent %d: %s %v", i, d.MessageId, h)
+			}
+		}
+		left, err := c.List(r.Context(), desk.Filter{}, desk.Page{Limit: 1})
+		must(r.T, err)
+		if left.Matched != n/2 {
+			r.Errorf("%d letters are left", left.Matched)
+		}
+	})
+}
+
+func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 20
+		r.fill(r.queue, n)
+		s, c, _ := r.collected(n)
+		by := desk.By{Who: "me", Why: "a test"}
+		parked, err := c.Park(r.Context(), desk.Filter{Error: "no stock"}, by)
+		if err != nil || parked != n/2 {
+			r.Errorf("%d parked: %v", parked, err)
+		}
+		archived, err := c.Archive(r.Context(), desk.Filter{States: []string{"parked"}}, by)
+		if err != nil || archived != n/2 {
+			r.Errorf("%d archived: %v", archived, err)
+		}
+		list, err := c.List(r.Context(), desk.Filter{}, desk.Page{})
+		must(r.T, err)
+		if list.Matched != n/2 {
+			r.Errorf("%d wait for a person", list.Matched)
+		}
+		first := list.Letters[0]
+		body := []byte("mended")
+		must(r.T, c.Edit(r.Context(), first.ID, desk.Edit{Body: &body, Set: map[string]string{"tenant": "acme"}}, by))
+		original, err := os.ReadFile(filepath.Join(r.journal.Dir(), "originals.jsonl"))
+		must(r.T, err)
+		if !bytes.Contains(original, first.Publishing.Body) {
+			r.Errorf("the original is not kept: %s", original)
+		}
+		p, err := c.Execute(r.Context(), desk.Order{Action: desk.Send, Filter: desk.Filter{IDs: []string{first.ID}}}, nil)
+		if err != nil || p.Done != 1 {
+			r.Errorf("%v: %+v", err, p)
+		}
+		r.has(r.work, 1)
+		if d := r.drain(r.work)[0]; string(d.Body) != "mended" || d.Headers["tenant"] != "acme" || d.MessageId != first.Publishing.MessageId {
+			r.Errorf("sent: %s %v", d.Body, d.Headers)
+		}
+		dropped := filepath.Join(r.journal.Dir(), "dropped.jsonl")
+		p, err = c.Execute(r.Context(), desk.Order{Action: desk.Drop, All: true, CopyTo: dropped}, nil)
+		if err != nil || p.Done != n/2-1 {
+			r.Errorf("%v: %+v", err, p)
+		}
+		if left, err := s.Count(r.Context(), store.Query{States: []store.State{store.Held}}); err != nil || left != 0 {
+			r.Errorf("%d held: %v", left, err)
+		}
+		lines, err := os.Open(dropped)
+		must(r.T, err)
+		defer lines.Close()
+		back, err := desk.Import(r.Context(), r.conn, lines, r.journal, desk.ImportOptions{Queue: r.queue}, nil)
+		if err != nil || back != n/2-1 {
+			r.Errorf("%d imported: %v", back, err)
+		}
+		r.has(r.queue, n/2-1)
+		audit, err := r.journal.Audit(10)
+		must(r.T, err)
+		var actions []string
+		for _, a := range audit {
+			actions = append(actions, fmt.Sprint(a.Action, " ", a.Count))
+		}
+		if fmt.Sprint(actions) != "[import 9 drop 9 send 1 edit 1 archive 10 park 10]" {
+			r.Errorf("audit: %v", actions)
+		}
+	})
+}
+
+func TestLettersOfOtherFrameworks(t *testing.T) {
+	onEach(t, func(r *room) {
+		ch := r.channel()
+		for name, headers := range map[string]amqp.Table{
+			"spring-amqp": {
+				"x-exception-message": "no stock", "x-exception-stacktrace": "org.springframework.amqp.rabbit.support.ListenerExecutionFailedException: failed\n\tat shop.Orders.handle(Orders.java:12)\nCaused by: shop.NoStock: no stock\n\tat shop.Stock.take(Stock.java:7)",
+				"x-original-exchange": "", "x-original-routingKey": r.work, "tenant": "acme",
+			},
+			"nservicebus": {
+				"NServiceBus.ExceptionInfo.ExceptionType": "Shop.NoStock", "NServiceBus.ExceptionInfo.Message": "no stock", "NServiceBus.ExceptionInfo.StackTrace": "at Shop.Orders.Handle()",
+				"NServiceBus.FailedQ": r.work, "NServiceBus.TimeOfFailure": "2026-11-11 02:26:58:000462 Z", "NServiceBus.ProcessingMachine": "web-1", "tenant": "acme",
+			},
+			"masstransit": {
+				"MT-Reason": "fault", "MT-Fault-ExceptionType": "Shop.NoStock", "MT-Fault-Message": "no stock", "MT-Fault-StackTrace": "at Shop.Orders.Consume()",
+				"MT-Fault-Timestamp": "2026-11-11T02:26:58.0004620Z", "MT-Fault-InputAddress": "rabbitmq://localhost/" + r.work, "MT-Fault-RetryCount": "2", "tenant": "acme",
+			},
+			"": {"tenant": "acme"},
+		} {
+			must(r.T, ch.Publish("", r.queue, false, false, amqp.Publishing{MessageId: "m-" + name, Headers: headers, DeliveryMode: amqp.Persistent, Body: []byte("{}")}))
+		}
+		r.has(r.queue, 4)
+		list, err := r.live().Peek(r.Context(), 10)
+		must(r.T, err)
+		for _, l := range list.Letters {
+			switch {
+			case l.Framework == "":
+				if l.Cause != "" || l.Error != "" {
+					r.Errorf("a letter without a word: %+v", l)
+				}
+				if _, known := l.Target(); known {
+					r.Error("a letter without a word has a target")
+				}
+			case l.Error != "no stock" || l.Stack == "" || l.ErrorType == "" || l.Cause != "exhausted":
+				r.Errorf("%s: %+v", l.Framework, l)
+			default:
+				if to, known := l.Target(); !known || to.RoutingKey != r.work || to.Exchange != "" {
+					r.Errorf("%s: to %+v", l.Framework, to)
+				}
+			}
+		}
+		p, err := r.live().Execute(r.Context(), desk.Order{Action: desk.Send, All: true}, nil)
+		if err != nil || p.Done != 3 || p.Skipped != 1 {
+			r.Errorf("%v: %+v", err, p)
+		}
+		r.has(r.work, 3)
+		r.has(r.queue, 1)
+		for _, d := range r.drain(r.work) {
+			if d.Headers["tenant"] != "acme" || d.Headers["x-rehop-redrives"] != int64(1) {
+				r.Errorf("%s: %v", d.MessageId, d.Headers)
+			}
+			for name := range d.Headers {
+				if name != "tenant" && name != "x-delivery-count" && name != "x-rehop-redrives" && name != "x-rehop-send-order" {
+					r.Errorf("%s was sent with %s", d.MessageId, name)
+				}
+			}
+		}
+		p, err = r.live().Execute(r.Context(), desk.Order{Action: desk.Send, All: true, To: &topology.Address{RoutingKey: r.work}}, nil)
+		if err != nil || p.Done != 1 {
+			r.Errorf("with a target: %v: %+v", err, p)
+		}
+	})
+}
+
+// collectedWork is what a child does with a store.
+func collectedWork(ctx context.Context, conn *connection.Conn, journal *desk.Journal, t task) (desk.Source, error) {
+	s, _, err := file(ctx, t.Store)
+	if err != nil {
+		return nil, err
+	}
+	return desk.NewCollected(s, conn, desk.CollectedConfig{Journal: journal})
+}
+
+// TestADeskOnAStoreThatIsKilledLosesNothing is TestADeskThatIsKilledLosesNothing with
+// collected letters.
+func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 3000
+		r.fill(r.queue, n)
+		_, c, name := r.collected(n)
+		kills := 0
+		for begun := false; kills < 5; kills++ {
+			running := make(chan struct{}, 1)
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.journal.Dir(), Order: "killed", Resume: begun, Rate: 1500, Store: name}, func(_ *child.Process, _ event) {
+				select {
+				case running <- struct{}{}:
+				default:
+				}
+			})
+			select {
+			case <-running:
+			case <-time.After(30 * time.Second):
+				r.Fatal("the child does not begin")
+			}
+			<-time.After(time.Duration(50+rand.IntN(300)) * time.Millisecond)
+			p.Kill()
+			must(r.T, p.Wait())
+			if !begun {
+				_, err := r.journal.Order("killed")
+				begun = err == nil
+			}
+		}
+		p, err := c.Resume(r.Context(), "killed", nil) // waits for letters that a killed process has leased
+		must(r.T, err)
+		r.Logf("%d kills; %s", kills, p)
+		got := map[string]int{}
+		for _, d := range r.drain(r.work) {
+			got[d.MessageId]++
+		}
+		r.eachOnce(got, n, p.MaybeDuplicate)
+	})
+}

@@ -1,0 +1,153 @@
+package desk_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/topology"
+)
+
+func TestNothingIsLostByLooking(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 1000
+		r.fill(r.queue, n)
+		live := r.live()
+		began := time.Now()
+		for i := range *looks {
+			list, err := live.Peek(r.Context(), n)
+			must(r.T, err)
+			if len(list.Letters) != n || list.Total != n {
+				r.Fatalf("look %d: %d letters of %d", i, len(list.Letters), list.Total)
+			}
+			for k, l := range list.Letters {
+				if l.Publishing.MessageId != id(k) {
+					r.Fatalf("look %d: %s in place %d", i, l.Publishing.MessageId, k)
+				}
+			}
+		}
+		r.Logf("%d looks at %d letters: %v for each", *looks, n, (time.Since(began) / time.Duration(*looks)).Round(time.Millisecond))
+		r.has(r.queue, n)
+		r.inOrder(r.queue, n, all)
+	})
+}
+
+func TestALookOfALargeQueueIsBounded(t *testing.T) {
+	onEach(t, func(r *room) {
+		r.fill(r.queue, 300)
+		live, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal, Window: 100})
+		must(r.T, err)
+		for range 30 {
+			list, err := live.Peek(r.Context(), 5)
+			must(r.T, err)
+			if len(list.Letters) != 5 || list.Seen.Seen != 100 || list.Total != 300 || list.Bound == "" {
+				r.Fatalf("%d letters, %d of %d seen, %q", len(list.Letters), list.Seen.Seen, list.Total, list.Bound)
+			}
+		}
+		r.has(r.queue, 300)
+		r.inOrder(r.queue, 300, all)
+	})
+}
+
+func TestWithoutTheManagementAPILettersAreTakenByTheirSize(t *testing.T) {
+	onEach(t, func(r *room) {
+		r.fill(r.queue, 300)
+		conn, err := connection.Open(r.Context(), connection.Config{URLs: []string{r.broker.AMQPURL()}})
+		must(r.T, err)
+		defer conn.Close()
+		live := live(r.T, conn, r.queue, r.journal)
+		for range 30 {
+			list, err := live.Peek(r.Context(), 300)
+			must(r.T, err)
+			if len(list.Letters) != 300 || list.Letters[20].Publishing.MessageId != id(20) {
+				r.Fatalf("%d letters", len(list.Letters))
+			}
+		}
+		r.has(r.queue, 300)
+		r.inOrder(r.queue, 300, all)
+	})
+}
+
+// TestADeliveryLimitIsNotReachedByLooking: a queue with a limit is looked into up to
+// half of it, and a person who goes on trying loses no letter.
+func TestADeliveryLimitIsNotReachedByLooking(t *testing.T) {
+	onEach(t, func(r *room) {
+		if r.kind == topology.Classic {
+			return // has no limit
+		}
+		queue := r.work + ".limited"
+		r.declare(queue, amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int32(20)})
+		r.fill(queue, 50)
+		live := live(r.T, r.conn, queue, r.journal)
+		seen, refused := 0, 0
+		for range 100 {
+			_, err := live.Peek(r.Context(), 50)
+			var refusal *desk.RefusedError
+			switch {
+			case errors.As(err, &refusal):
+				refused++
+			case err != nil:
+				r.Fatal(err)
+			case refused > 0:
+				// Letters that were moved to the end begin anew.
+			default:
+				seen++
+			}
+		}
+		if seen != 10 || refused == 0 {
+			r.Errorf("%d looks, then %d refusals", seen, refused)
+		}
+		r.has(queue, 50)
+		got := map[string]bool{}
+		for _, d := range r.drain(queue) {
+			got[d.MessageId] = true
+		}
+		if len(got) != 50 {
+			r.Errorf("%d of 50 letters are left", len(got))
+		}
+	})
+}
+
+func TestAQueueThatALookWouldHarmIsRefused(t *testing.T) {
+	onEach(t, func(r *room) {
+		kind := string(r.kind)
+		for name, args := range map[string]amqp.Table{
+			"drops the oldest": {"x-max-length": int32(10)},
+			"single active":    {"x-single-active-consumer": true},
+			"bytes":            {"x-max-length-bytes": int32(1000), "x-overflow": "drop-head"},
+		} {
+			queue := r.work + "." + strings.ReplaceAll(name, " ", "-")
+			args["x-queue-type"] = kind
+			r.declare(queue, args)
+			var refused *desk.RefusedError
+			if _, err := live(r.T, r.conn, queue, r.journal).Peek(r.Context(), 1); !errors.As(err, &refused) {
+				r.Errorf("%s: %v", name, err)
+			}
+		}
+		full := r.work + ".refuses"
+		r.declare(full, amqp.Table{"x-queue-type": kind, "x-max-length": int32(100), "x-overflow": "reject-publish"})
+		if _, err := live(r.T, r.conn, full, r.journal).Peek(r.Context(), 1); err != nil {
+			r.Errorf("a queue that refuses what is published: %v", err)
+		}
+		if r.kind == topology.Classic {
+			return
+		}
+		conn, err := connection.Open(r.Context(), connection.Config{URLs: []string{r.broker.AMQPURL()}})
+		must(r.T, err)
+		defer conn.Close()
+		limited := r.work + ".limited"
+		r.declare(limited, amqp.Table{"x-queue-type": kind, "x-delivery-limit": int32(20)})
+		var refused *desk.RefusedError
+		if _, err := live(r.T, conn, limited, r.journal).Peek(r.Context(), 1); !errors.As(err, &refused) {
+			r.Errorf("a delivery limit that policies may lower, without the management API: %v", err)
+		}
+		if _, err := live(r.T, conn, r.queue, r.journal).Peek(r.Context(), 1); err != nil {
+			r.Errorf("rehop's own queue of dead letters, without the management API: %v", err)
+		}
+	})
+}

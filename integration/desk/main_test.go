@@ -1,0 +1,237 @@
+// Package desk_test holds package desk to its promises on real brokers.
+package desk_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/topology"
+)
+
+var looks = flag.Int("looks", 100, "looks of TestNothingIsLostByLooking")
+
+func TestMain(m *testing.M) {
+	child.Main(work)
+	flag.Parse()
+	code := m.Run()
+	for _, end := range brokers.closers {
+		end()
+	}
+	os.Exit(code)
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// brokers are those of the tests that do not break them, by version.
+var brokers struct {
+	sync.Mutex
+	started map[string]*broker.Broker
+	closers []func()
+}
+
+func start(t testing.TB, version string) *broker.Broker {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	b, err := broker.Start(ctx, broker.Options{Version: version, Name: "rehop-desk"})
+	must(t, err)
+	return b
+}
+
+func shared(t testing.TB, version string) *broker.Broker {
+	t.Helper()
+	brokers.Lock()
+	defer brokers.Unlock()
+	b := brokers.started[version]
+	if b == nil {
+		b = start(t, version)
+		if brokers.started == nil {
+			brokers.started = map[string]*broker.Broker{}
+		}
+		brokers.started[version] = b
+		brokers.closers = append(brokers.closers, func() { _ = b.Close(context.Background()) })
+	}
+	return b
+}
+
+// room is a broker with a connection, a journal and a queue of letters.
+type room struct {
+	*testing.T
+	broker  *broker.Broker
+	version string
+	kind    topology.QueueType
+	conn    *connection.Conn
+	journal *desk.Journal
+	queue   string // of letters
+	work    string // that they are sent back to
+}
+
+// onEach runs a test on each version and type of queue.
+func onEach(t *testing.T, test func(r *room)) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	versions, err := broker.Available(ctx)
+	cancel()
+	must(t, err)
+	if len(versions) == 0 {
+		versions = []string{""}
+	}
+	for _, version := range versions {
+		for _, kind := range []topology.QueueType{topology.Quorum, topology.Classic} {
+			t.Run(fmt.Sprintf("%s/%s", version, kind), func(t *testing.T) { test(enter(t, shared(t, version), version, kind)) })
+		}
+	}
+}
+
+func enter(t *testing.T, b *broker.Broker, version string, kind topology.QueueType) *room {
+	t.Helper()
+	r := &room{T: t, broker: b, version: version, kind: kind, conn: connect(t, b)}
+	r.work = fmt.Sprintf("work-%08x", rand.Uint32())
+	r.queue = r.work + ".dlq"
+	letters := topology.DeadLetterQueue{Name: r.queue, Type: kind}
+	must(t, topology.Declare(t.Context(), r.conn, letters))
+	r.declare(r.work, amqp.Table{"x-queue-type": string(kind)})
+	var err error
+	r.journal, err = desk.OpenJournal(t.TempDir())
+	must(t, err)
+	return r
+}
+
+func connect(t testing.TB, b *broker.Broker) *connection.Conn {
+	t.Helper()
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{b.AMQPURL()}, ManagementURL: b.ManagementURL()})
+	must(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (r *room) channel() *amqp.Channel {
+	r.Helper()
+	conn, err := amqp.Dial(r.broker.AMQPURL())
+	must(r.T, err)
+	r.Cleanup(func() { conn.Close() })
+	ch, err := conn.Channel()
+	must(r.T, err)
+	return ch
+}
+
+func (r *room) declare(queue string, args amqp.Table) {
+	r.Helper()
+	_, err := r.channel().QueueDeclare(queue, true, false, false, false, args)
+	must(r.T, err)
+}
+
+// fill publishes n letters of the work queue, every other one for want of stock.
+func (r *room) fill(queue string, n int) {
+	r.Helper()
+	ch := r.channel()
+	must(r.T, ch.Confirm(false))
+	var last *amqp.DeferredConfirmation
+	for i := range n {
+		why := "no stock"
+		if i%2 == 1 {
+			why = "no such customer"
+		}
+		var err error
+		last, err = ch.PublishWithDeferredConfirm("", queue, false, false, amqp.Publishing{
+			MessageId: id(i), DeliveryMode: amqp.Persistent, Body: fmt.Appendf(nil, "order %d", i),
+			Headers: amqp.Table{
+				"x-rehop-queue": r.work, "x-rehop-exchange": "shop", "x-rehop-routing-key": "order.paid", "x-rehop-final-attempts": int64(5),
+				"x-rehop-cause": "exhausted", "x-rehop-error": why, "x-rehop-failed-at": time.Now(),
+			},
+		})
+		must(r.T, err)
+	}
+	if last != nil {
+		last.Wait()
+	}
+	r.has(queue, n)
+}
+
+func id(i int) string { return fmt.Sprintf("m-%05d", i) }
+
+// has waits until so many messages are ready in a queue.
+func (r *room) has(queue string, n int) {
+	r.Helper()
+	ch := r.channel()
+	have := -1
+	poll.Until(r.T, 30*time.Second, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		must(r.T, err)
+		have = q.Messages
+		return have == n
+	})
+}
+
+// drain takes all messages out of a queue.
+func (r *room) drain(queue string) (all []amqp.Delivery) {
+	r.Helper()
+	ch := r.channel()
+	for {
+		d, ok, err := ch.Get(queue, true)
+		must(r.T, err)
+		if !ok {
+			return all
+		}
+		all = append(all, d)
+	}
+}
+
+func ids(all []amqp.Delivery) (names []string) {
+	for _, d := range all {
+		names = append(names, d.MessageId)
+	}
+	return names
+}
+
+// inOrder checks that letters are those of fill, those that keep says, in their order.
+func (r *room) inOrder(queue string, n int, keep func(i int) bool) {
+	r.Helper()
+	var want []string
+	for i := range n {
+		if keep(i) {
+			want = append(want, id(i))
+		}
+	}
+	if got := ids(r.drain(queue)); !slices.Equal(got, want) {
+		r.Errorf("%s: %d letters, want %d; the first that differs: %s", queue, len(got), len(want), firstDifference(got, want))
+	}
+}
+
+func firstDifference(got, want []string) string {
+	for i := range min(len(got), len(want)) {
+		if got[i] != want[i] {
+			return fmt.Sprintf("%s in place of %s at %d", got[i], want[i], i)
+		}
+	}
+	return fmt.Sprintf("one is longer than %d", min(len(got), len(want)))
+}
+
+func all(int) bool { return true }
+
+func (r *room) live() *desk.Live { return live(r.T, r.conn, r.queue, r.journal) }
+
+func live(t testing.TB, conn *connection.Conn, queue string, journal *desk.Journal) *desk.Live {
+	t.Helper()
+	l, err := desk.NewLive(conn, queue, desk.LiveConfig{Journal: journal})
+	must(t, err)
+	return l
+}

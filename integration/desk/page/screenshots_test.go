@@ -1,0 +1,96 @@
+package page_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/rehop/rehop/integration/broker"
+)
+
+// TestScreenshots shows what people see, in light and dark, wide and on a phone. With
+// -screenshots the pictures are kept.
+func TestScreenshots(t *testing.T) {
+	b, err := broker.Start(t.Context(), broker.Options{Version: os.Getenv("RABBITMQ_VERSIONS"), Name: "rehop-pictures"})
+	must(t, err)
+	t.Cleanup(func() { b.Close(t.Context()) })
+	s := open(t, siteConfig{broker: b, collected: true, queues: []string{"orders.dlq", "invoices.dlq", "newsletters.dlq"}})
+	dead(t, b, s, "orders", 341)
+	dead(t, b, s, "invoices", 58)
+	dead(t, b, s, "newsletters", 0)
+	dead(t, b, s, "returns", 87)
+	s.collect("returns.dlq", 87)
+	dir := *screenshots
+	if dir == "" {
+		dir = t.TempDir()
+	}
+	must(t, os.MkdirAll(dir, 0o755))
+	tab := s.browser()
+	shot := func(name string) {
+		t.Helper()
+		png := do(tab, chromedp.CaptureScreenshot())
+		must(t, os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644))
+	}
+	theme := func(name string) {
+		js[chromedp.Void](tab, `localStorage.setItem("rehop-desk-theme", "`+name+`"); document.documentElement.dataset.theme = "`+name+`"; undefined`)
+	}
+	theme("light")
+	tab.says("341 letters")
+	shot("overview")
+	tab.to("groups?queue=orders.dlq")
+	tab.says("Look into")
+	shot("look")
+	tab.click("Look")
+	tab.says("in 5 groups")
+	shot("groups")
+	tab.to("letters?queue=orders.dlq")
+	tab.says("the oldest place first")
+	shot("letters")
+	tab.to("letters?queue=orders.dlq&text=index+out")
+	tab.leave(`document.querySelector("tbody tr a").click()`)
+	tab.says("Life")
+	shot("letter")
+	tab.to("groups?queue=orders.dlq")
+	tab.click("Send back")
+	tab.says("to the queue that failed")
+	shot("send")
+	tab.fill("why", "warehouse Leipzig is stocked again")
+	tab.fill("rate", "40")
+	tab.leave(`document.querySelector("main button.main").click()`)
+	tab.wait(`[...document.querySelectorAll("dt")].some(e => e.innerText === "Per second")`)
+	shot("order")
+	tab.says("done")
+	tab.to("audit")
+	shot("audit")
+	theme("dark")
+	tab.to("./")
+	tab.says("letters")
+	shot("overview-dark")
+	tab.to("groups?store=store+letters.db")
+	tab.says("groups")
+	shot("groups-dark")
+	tab.leave(`document.querySelector(".groups h2 a").click()`)
+	tab.leave(`document.querySelector("tbody tr a").click()`)
+	shot("letter-dark")
+	tab.to("edit?store=store+letters.db&id=1")
+	shot("edit-dark")
+	do(tab, chromedp.EmulateViewport(390, 844, chromedp.EmulateMobile))
+	tab.to("./")
+	tab.says("letters")
+	shot("phone-overview-dark")
+	theme("light")
+	tab.to("groups?store=store+letters.db")
+	shot("phone-groups")
+	tab.to("letters?store=store+letters.db")
+	shot("phone-letters")
+	tab.to("letter?store=store+letters.db&id=3")
+	shot("phone-letter")
+	for _, page := range []string{"./", "groups?store=store+letters.db", "letters?store=store+letters.db", "letter?store=store+letters.db&id=3", "orders", "audit"} {
+		tab.to(page)
+		if wide := js[int](tab, `document.documentElement.scrollWidth`); wide > 390 {
+			t.Errorf("%s is %d px wide on a phone of 390", page, wide)
+		}
+	}
+}

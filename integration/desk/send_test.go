@@ -1,0 +1,328 @@
+package desk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/topology"
+)
+
+func TestAFilterThatMatchesHalfLeavesTheOtherHalfAsItWas(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 1000
+		r.fill(r.queue, n)
+		p, err := r.live().Execute(r.Context(), desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}}, nil)
+		if err != nil || p.Done != n/2 || p.MaybeDuplicate+p.Failed+p.Skipped != 0 {
+			r.Errorf("%v: %+v", err, p)
+		}
+		r.has(r.queue, n/2)
+		r.has(r.work, n/2)
+		for i, d := range r.drain(r.work) {
+			h := d.Headers
+			if d.MessageId != id(2*i) || h["x-rehop-exchange"] != "shop" || h["x-rehop-routing-key"] != "order.paid" || h["x-rehop-redrives"] != int64(1) ||
+				h["x-rehop-send-order"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-final-attempts"] != nil {
+				r.Fatalf("sent %d: %s %v", i, d.MessageId, h)
+			}
+		}
+		r.inOrder(r.queue, n, func(i int) bool { return i%2 == 1 })
+	})
+}
+
+func TestTenThousandLettersKeepToTheirRate(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n, rate = 10_000, 500
+		r.fill(r.queue, n)
+		began := time.Now()
+		p, err := r.live().Execute(r.Context(), desk.Order{Action: desk.Send, All: true, Rate: rate}, nil)
+		took := time.Since(began)
+		if err != nil || p.Done != n {
+			r.Errorf("%v: %+v", err, p)
+		}
+		r.Logf("%d letters in %v: %.1f per second", n, took.Round(10*time.Millisecond), n/took.Seconds())
+		if got := n / took.Seconds(); got < rate*0.95 || got > rate*1.05 {
+			r.Errorf("%.1f per second, want %d", got, rate)
+		}
+		r.has(r.work, n)
+		r.has(r.queue, 0)
+	})
+}
+
+func TestATargetThatTakesNothingLeavesTheLetters(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 1000 // a quorum queue takes some more than its limit
+		r.fill(r.queue, n)
+		ch := r.channel()
+		_, err := ch.QueueDelete(r.work, false, false, false)
+		must(r.T, err)
+		live := r.live()
+		p, err := live.Execute(r.Context(), desk.Order{Action: desk.Send, All: true}, nil)
+		if !errors.Is(err, desk.ErrTarget) || p.Done != 0 {
+			r.Errorf("missing: %v: %+v", err, p)
+		}
+		r.has(r.queue, n)
+		r.declare(r.work, amqp.Table{"x-queue-type": string(r.kind), "x-max-length": int32(50), "x-overflow": "reject-publish"})
+		p, err = live.Resume(r.Context(), p.Order.ID, nil)
+		if !errors.Is(err, desk.ErrTarget) || p.Done < 50 || p.Done == n {
+			r.Errorf("full: %v: %+v", err, p)
+		}
+		got := map[string]int{}
+		for _, d := range r.drain(r.work) {
+			got[d.MessageId]++
+		}
+		_, err = ch.QueueDelete(r.work, false, false, false)
+		must(r.T, err)
+		r.declare(r.work, amqp.Table{"x-queue-type": string(r.kind)})
+		p, err = live.Resume(r.Context(), p.Order.ID, nil)
+		if err != nil || p.Done != n {
+			r.Errorf("resumed: %v: %+v", err, p)
+		}
+		r.has(r.queue, 0)
+		for _, d := range r.drain(r.work) {
+			got[d.MessageId]++
+		}
+		r.eachOnce(got, n, 0)
+	})
+}
+
+// eachOnce checks that each letter arrived, and that at most so many arrived twice.
+func (r *room) eachOnce(got map[string]int, n, doubled int) {
+	r.Helper()
+	twice := 0
+	for i := range n {
+		switch got[id(i)] {
+		case 0:
+			r.Errorf("%s is lost", id(i))
+		case 1:
+		default:
+			twice++
+		}
+	}
+	if twice > doubled {
+		r.Errorf("%d letters arrived twice, at most %d may", twice, doubled)
+	}
+	if twice > 0 {
+		r.Logf("%d letters arrived twice", twice)
+	}
+}
+
+func TestTwoDesksAtOnceSendNothingTwice(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 2000
+		r.fill(r.queue, n)
+		var done [2]desk.Progress
+		var both sync.WaitGroup
+		for i := range done {
+			conn := connect(r.T, r.broker)
+			journal, err := desk.OpenJournal(r.TempDir())
+			must(r.T, err)
+			both.Go(func() {
+				// A small window, so that each has some.
+				l, err := desk.NewLive(conn, r.queue, desk.LiveConfig{Journal: journal, Window: 100})
+				if err == nil {
+					done[i], err = l.Execute(r.Context(), desk.Order{Action: desk.Send, All: true}, nil)
+				}
+				if err != nil {
+					r.Error(err)
+				}
+			})
+		}
+		both.Wait()
+		if done[0].Done+done[1].Done != n {
+			r.Errorf("%d and %d sent, want %d", done[0].Done, done[1].Done, n)
+		}
+		r.Logf("one sent %d, the other %d", done[0].Done, done[1].Done)
+		r.has(r.queue, 0)
+		got := map[string]int{}
+		for _, d := range r.drain(r.work) {
+			got[d.MessageId]++
+		}
+		r.eachOnce(got, n, 0)
+	})
+}
+
+// task is what a child does: carry out an order, or go on with it.
+type task struct {
+	URL, Management, Queue, Journal, Order string
+	Store                                  string // a file of collected letters, in place of Queue
+	Resume                                 bool
+	Rate                                   int
+}
+
+// event is what a child tells.
+type event struct {
+	Done  int
+	Ended bool
+	Error string
+}
+
+func work(t task) error {
+	ctx := context.Background()
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{t.URL}, ManagementURL: t.Management})
+	if err != nil {
+		return err
+	}
+	journal, err := desk.OpenJournal(t.Journal)
+	if err != nil {
+		return err
+	}
+	var l desk.Source
+	if t.Store != "" {
+		l, err = collectedWork(ctx, conn, journal, t)
+	} else {
+		l, err = desk.NewLive(conn, t.Queue, desk.LiveConfig{Journal: journal})
+	}
+	if err != nil {
+		return err
+	}
+	tell := func(p desk.Progress) { child.Say(event{Done: p.Done}) }
+	child.Say(event{})
+	var p desk.Progress
+	if t.Resume {
+		p, err = l.Resume(ctx, t.Order, tell)
+	} else {
+		p, err = l.Execute(ctx, desk.Order{ID: t.Order, Action: desk.Send, All: true, Rate: t.Rate}, tell)
+	}
+	e := event{Done: p.Done, Ended: true}
+	if err != nil {
+		e.Error = err.Error()
+	}
+	child.Say(e)
+	select {} // until it is killed
+}
+
+// TestADeskThatIsKilledLosesNothing kills the process of an order again and again,
+// each time at another moment, and goes on with the order in another process.
+func TestADeskThatIsKilledLosesNothing(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n, rate = 6000, 3000
+		r.fill(r.queue, n)
+		kills, reached := 0, 0
+		for begun, over := false, false; !over; {
+			if kills > 100 {
+				r.Fatal("the order does not end")
+			}
+			// Every other process is killed soon after its start, wherever it is then, and
+			// the others after they have sent something: however slow the machine is, the
+			// order comes nearer to its end.
+			goal := 0
+			if kills%2 == 1 {
+				goal = reached + 1
+			}
+			running, ended := make(chan int, 1), make(chan event, 1)
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Management: r.broker.ManagementURL(), Queue: r.queue, Journal: r.journal.Dir(), Order: "killed", Resume: begun, Rate: rate}, func(_ *child.Process, e event) {
+				if e.Ended {
+					ended <- e
+					return
+				}
+				if e.Done >= goal {
+					select {
+					case running <- e.Done:
+					default:
+					}
+				}
+			})
+			select {
+			case done := <-running:
+				reached = max(reached, done)
+			case e := <-ended:
+				ended <- e
+			case <-time.After(time.Minute):
+				r.Fatal("the child does not begin")
+			}
+			select {
+			case e := <-ended:
+				if e.Error != "" {
+					r.Fatal(e.Error)
+				}
+				over = true
+			case <-time.After(time.Duration(50+rand.IntN(250)) * time.Millisecond):
+				kills++
+			}
+			p.Kill()
+			must(r.T, p.Wait())
+			if !begun {
+				_, err := r.journal.Order("killed")
+				begun = err == nil
+			}
+		}
+		p, err := r.journal.Order("killed")
+		must(r.T, err)
+		r.Logf("%d kills; %s", kills, p)
+		if p.State != desk.Done || kills == 0 {
+			r.Errorf("after %d kills: %+v", kills, p)
+		}
+		r.has(r.queue, 0)
+		got := map[string]int{}
+		for _, d := range r.drain(r.work) {
+			got[d.MessageId]++
+		}
+		r.eachOnce(got, n, min(p.MaybeDuplicate, kills*128))
+	})
+}
+
+// TestABrokerThatIsKilledLosesNothing kills the broker in the middle of an order.
+func TestABrokerThatIsKilledLosesNothing(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	versions, err := broker.Available(ctx)
+	cancel()
+	must(t, err)
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			b := start(t, version)
+			defer func() { must(t, b.Close(context.Background())) }()
+			for _, kind := range []topology.QueueType{topology.Quorum, topology.Classic} {
+				t.Run(fmt.Sprint(kind), func(t *testing.T) { killBroker(enter(t, b, version, kind)) })
+			}
+		})
+	}
+}
+
+func killBroker(r *room) {
+	const n = 3000
+	r.fill(r.queue, n)
+	time.Sleep(15 * time.Second) //nolint:forbidigo // a broker wipes a quorum queue that is younger when it is killed
+	live := r.live()
+	killed := make(chan struct{})
+	once := sync.OnceFunc(func() { close(killed) })
+	type end struct {
+		p   desk.Progress
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		p, err := live.Execute(r.Context(), desk.Order{ID: "broker", Action: desk.Send, All: true, Rate: 1000}, func(p desk.Progress) {
+			if p.Done > 500 {
+				once()
+			}
+		})
+		ended <- end{p, err}
+	}()
+	<-killed
+	must(r.T, r.broker.Kill(r.Context()))
+	must(r.T, r.broker.Start(r.Context()))
+	e := <-ended
+	for e.err != nil && r.Context().Err() == nil {
+		r.Logf("cut off: %v", e.err)
+		e.p, e.err = live.Resume(r.Context(), "broker", nil)
+	}
+	r.Logf("%s", e.p)
+	got := map[string]int{}
+	for _, d := range r.drain(r.work) {
+		got[d.MessageId]++
+	}
+	if left := r.drain(r.queue); len(left) > 0 {
+		r.Errorf("%d letters are left", len(left))
+	}
+	r.eachOnce(got, n, e.p.MaybeDuplicate)
+}

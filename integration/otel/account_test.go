@@ -1,0 +1,213 @@
+package otel_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/fnv"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/faultproxy"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+// account has what hooks of a user's own say of every message by its id.
+type account struct {
+	mu                      sync.Mutex
+	published               map[string]int // receipts
+	places                  map[producer.Place]int64
+	received, settled       map[string]int
+	dispositions            map[string]int64
+	receivedAll, settledAll int64
+}
+
+func (a *account) producer() producer.Trace {
+	return producer.Trace{Published: func(_ context.Context, m producer.Message, r producer.Receipt, _ time.Duration) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.published[m.ID]++
+		a.places[r.Place]++
+	}}
+}
+
+func (a *account) consumer() consumer.Trace {
+	return consumer.Trace{
+		Received: func(ctx context.Context, d *consumer.Delivery) context.Context {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.received[d.ID]++
+			a.receivedAll++
+			return ctx
+		},
+		Settled: func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.settled[d.ID]++
+			a.settledAll++
+			a.dispositions[s.Disposition.String()]++
+		},
+	}
+}
+
+var accounted = flag.Int("messages", 2000, "messages of TestTheNumbersAreThoseOfAnAccountByID")
+
+// Many messages fail, wait, die, are stored, forwarded and replayed while the
+// connections are cut. The metrics add up at every moment, and in the end they are the
+// account's.
+func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
+	onEach(t, func(t *testing.T, s *service) {
+		n := *accounted
+		s.declare()
+		address, err := url.Parse(s.broker.AMQPURL())
+		check(t, err)
+		proxy, err := faultproxy.Start(address.Host)
+		check(t, err)
+		t.Cleanup(proxy.Close)
+		address.Host = proxy.Addr()
+		s.conn = s.connect(address.String())
+		a := &account{published: map[string]int{}, places: map[producer.Place]int64{}, received: map[string]int{}, settled: map[string]int{}, dispositions: map[string]int64{}}
+		letters, _ := s.store()
+		p := s.producer(s.conn, producer.Config{Fallback: []producer.Sink{letters}, FallbackAfter: 20 * time.Millisecond, Traces: []producer.Trace{a.producer()}})
+		forwarder := s.producer(s.conn, producer.Config{Traces: []producer.Trace{a.producer()}})
+
+		// Every fifth message fails once, every tenth always, until it is replayed.
+		var replaying atomic.Bool
+		var ended sync.Map
+		stop := s.consume(s.orders, consumer.Config{Concurrency: 50, Traces: []consumer.Trace{a.consumer()}}, func(_ context.Context, d *consumer.Delivery) error {
+			h := fnv.New32()
+			fmt.Fprint(h, d.ID)
+			switch which := h.Sum32() % 20; {
+			case which < 2 && !replaying.Load():
+				return errPaper
+			case which == 2 && !replaying.Load():
+				return consumer.DeadLetter(errPaper)
+			case which < 6 && d.Attempt == 1:
+				return errPaper
+			}
+			ended.Store(d.ID, true)
+			return nil
+		})
+		stopLetters := s.consume(s.orders.DeadLetterQueue(), consumer.Config{Concurrency: 10, Traces: []consumer.Trace{a.consumer()}}, letters.Collect)
+		stopForward := s.forward(letters, forwarder)
+
+		// Meanwhile somebody looks all the time, and somebody cuts.
+		watching, endWatching := context.WithCancel(t.Context())
+		var beside sync.WaitGroup
+		looks := 0
+		beside.Go(func() {
+			for watching.Err() == nil {
+				all := s.collect()
+				received, settled, hand := s.sum(all, "messaging.client.consumed.messages"), s.sum(all, "rehop.consumer.settled"), s.sum(all, "rehop.consumer.in_hand")
+				if received != settled+hand {
+					t.Errorf("received %d, settled %d, in hand %d", received, settled, hand)
+				}
+				looks++
+				pause(watching, 20*time.Millisecond)
+			}
+		})
+		beside.Go(func() {
+			for range 15 {
+				if pause(watching, 2*time.Second) {
+					proxy.Cut()
+				}
+			}
+		})
+		var callers sync.WaitGroup
+		for caller := range 50 {
+			callers.Go(func() {
+				for i := range n / 50 {
+					if _, err := p.Publish(t.Context(), producer.Message{Exchange: s.name, RoutingKey: "order.paid", ID: fmt.Sprintf("order-%d-%d", caller, i)}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		callers.Wait()
+		count := func() (ids int) {
+			ended.Range(func(any, any) bool { ids++; return true })
+			return ids
+		}
+		t.Cleanup(func() {
+			if t.Failed() {
+				ready, _ := letters.Count(context.Background(), store.Query{States: []store.State{store.Ready}})
+				held, _ := letters.Count(context.Background(), store.Query{States: []store.State{store.Held}})
+				t.Logf("%d done, %d letters to forward, %d held; %+v %v %v", count(), ready, held, a.places, a.dispositions, a.receivedAll)
+			}
+		})
+		poll.Until(t, 2*time.Minute, "every message is done, or is a letter", func() bool {
+			held, err := letters.Count(t.Context(), store.Query{States: []store.State{store.Held}})
+			check(t, err)
+			return count()+held >= n
+		})
+		replaying.Store(true)
+		poll.Until(t, 2*time.Minute, "every message is done", func() bool {
+			_, err := letters.Replay(t.Context(), forwarder, store.Query{All: true, States: []store.State{store.Held}}, store.ReplayOptions{})
+			check(t, err)
+			return count() == n
+		})
+		endWatching()
+		beside.Wait()
+		stop()
+		stopLetters()
+		stopForward()
+		check(t, errors.Join(p.Close(), forwarder.Close()))
+
+		all := s.collect()
+		for _, row := range []struct {
+			what string
+			got  int64
+			want int64
+		}{
+			{"published", s.sum(all, "messaging.client.sent.messages"), a.places[producer.PlaceQueue] + a.places[producer.PlaceFallback] + a.places[0]},
+			{"published to a queue", s.sum(all, "messaging.client.sent.messages", "rehop.place", "queue"), a.places[producer.PlaceQueue]},
+			{"published to the store", s.sum(all, "messaging.client.sent.messages", "rehop.place", "fallback"), a.places[producer.PlaceFallback]},
+			{"not safe", s.sum(all, "messaging.client.sent.messages", "rehop.place", "unknown"), a.places[0]},
+			{"durations of publishes", s.sum(all, "messaging.client.operation.duration"), a.places[producer.PlaceQueue] + a.places[producer.PlaceFallback] + a.places[0]},
+			{"without a receipt", s.sum(all, "rehop.producer.unconfirmed"), 0},
+			{"received", s.sum(all, "messaging.client.consumed.messages"), a.receivedAll},
+			{"settled", s.sum(all, "rehop.consumer.settled"), a.settledAll},
+			{"done", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "done"), a.dispositions["done"]},
+			{"waits", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "wait"), a.dispositions["wait"]},
+			{"dead letters", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "dead-letter"), a.dispositions["dead-letter"]},
+			{"back in the queue", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "queue"), a.dispositions["queue"]},
+			{"in hand", s.sum(all, "rehop.consumer.in_hand"), 0},
+			{"copies unconfirmed", s.sum(all, "rehop.consumer.copies.unconfirmed"), 0},
+			{"held", s.sum(all, "rehop.consumer.held"), 0},
+		} {
+			if row.got != row.want {
+				t.Errorf("%s: the metrics say %d, the account %d", row.what, row.got, row.want)
+			}
+		}
+		if a.receivedAll != a.settledAll {
+			t.Errorf("the account has %d received and %d settled", a.receivedAll, a.settledAll)
+		}
+		for id, times := range a.received {
+			if a.settled[id] != times {
+				t.Errorf("%s was received %d times and settled %d times", id, times, a.settled[id])
+			}
+		}
+		if len(a.received) != n || len(a.published) != n {
+			t.Errorf("%d ids published and %d received, want %d", len(a.published), len(a.received), n)
+		}
+		t.Logf("%d looks; %d to the store, %d received, %d back in a queue, %d dead letters",
+			looks, a.places[producer.PlaceFallback], a.receivedAll, a.dispositions["queue"], a.dispositions["dead-letter"])
+	})
+}
+
+// pause reports false if ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

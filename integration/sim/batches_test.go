@@ -1,0 +1,77 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// batches returns a consumer of batches. Its handler is a transaction: it handles each
+// message with an outcome of its own, or fails before it has handled any.
+func (w *world) batches(conn *connection.Conn, source topology.Source, cfg consumer.Config, c consumerPlan, schedule int, name string) (*consumer.Consumer, error) {
+	cfg.Batch = consumer.Batch{Size: c.batch, Linger: c.linger}
+	var mu sync.Mutex
+	noted := map[*consumer.Delivery]bool{} // handled, and noted, in their last run
+	cfg.Traces = append(cfg.Traces, consumer.Trace{
+		Handled: func(ctx context.Context, d *consumer.Delivery, err error, _ time.Duration) {
+			mu.Lock()
+			own := noted[d]
+			delete(noted, d)
+			mu.Unlock()
+			if !own && err == nil {
+				w.violate("%s: message %s was said to be handled, and was not", name, d.ID)
+			}
+			if !own { // it has failed in company
+				_ = w.noted(ctx, d, schedule, name, func(maker, int) error { return err })
+			}
+		},
+	})
+	return consumer.NewBatch(conn, source, func(ctx context.Context, batch []*consumer.Delivery) error {
+		if len(batch) > c.batch {
+			w.violate("%s: a batch of %d, want %d at most", name, len(batch), c.batch)
+		}
+		for _, d := range batch {
+			if len(batch) > 1 && d.LastAttempt && d.Attempt > 1 {
+				w.violate("%s: message %s has its last attempt in a batch of %d", name, d.ID, len(batch))
+			}
+			if w.isVague(d, c.vague) {
+				return errHandler // whichever it is, and however large the batch is
+			}
+		}
+		errs := make(consumer.BatchErrors, len(batch))
+		var all sync.WaitGroup
+		for i, d := range batch {
+			all.Go(func() { errs[i] = w.handleOf(ctx, d, schedule, name) })
+			mu.Lock()
+			noted[d] = true
+			mu.Unlock()
+		}
+		all.Wait()
+		return errs
+	}, cfg)
+}
+
+// isVague reports whether a message has every batch fail in this attempt.
+func (w *world) isVague(d *consumer.Delivery, chance int) bool {
+	w.mu.Lock()
+	n := w.planned[d.ID].n
+	w.mu.Unlock()
+	return rand.New(rand.NewPCG(w.seed+1, uint64(n)<<16|uint64(d.Attempt))).IntN(1000) < chance
+}
+
+// handleOf is handle in a batch, which outlives a panic.
+func (w *world) handleOf(ctx context.Context, d *consumer.Delivery, schedule int, name string) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = errors.Join(errHandler, fmt.Errorf("panic: %v", v))
+		}
+	}()
+	return w.handle(ctx, d, schedule, name)
+}

@@ -1,0 +1,67 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/rehop/rehop/consumer"
+)
+
+// orderKeys is how many keys the messages have, in turns.
+const orderKeys = 8
+
+func orderKey(n int) string { return fmt.Sprintf("customer-%d", n%orderKeys) }
+
+// slots returns how many messages a service handles at a time.
+func (c consumerPlan) slots() int {
+	if c.perKey == 0 {
+		return c.concurrency
+	}
+	return min(c.concurrency, c.perKey*orderKeys)
+}
+
+// hands are the runs of handlers with a key in one process.
+type hands map[*consumer.Delivery]context.Context
+
+// take notes that a handler of a process begins, and that no more of one key are at work
+// than the process allows. end notes its end. A handler whose ctx has ended counts no
+// more: its session is lost, or its time is over, and another may have begun.
+func (w *world) take(ctx context.Context, d *consumer.Delivery, name string) (end func()) {
+	limit := w.perKey(name)
+	if limit == 0 {
+		return func() {}
+	}
+	w.mu.Lock()
+	where := name + " " + d.Queue + " " + d.OrderKey // each lane counts its own
+	inHand := w.inHand[where]
+	if inHand == nil {
+		inHand = hands{}
+		w.inHand[where] = inHand
+	}
+	inHand[d] = ctx
+	alive := 0
+	for _, one := range inHand {
+		if one.Err() == nil {
+			alive++
+		}
+	}
+	w.mu.Unlock()
+	if alive > limit {
+		w.violate("%s: message %s is handled beside %d of its key, want %d at a time", name, d.ID, alive-1, limit)
+	}
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(inHand, d)
+	}
+}
+
+// perKey returns the KeyLimit of a process.
+func (w *world) perKey(name string) int {
+	for i, c := range w.plan.consumers {
+		if consumerName(i) == name {
+			return c.perKey
+		}
+	}
+	return 0
+}

@@ -1,0 +1,129 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/store"
+)
+
+func deliveries(ids ...string) (batch []*consumer.Delivery) {
+	for _, id := range ids {
+		batch = append(batch, &consumer.Delivery{Queue: "orders", ID: id, Attempt: 1})
+	}
+	return batch
+}
+
+func outcomesOf(err error) string {
+	var each consumer.BatchErrors
+	if !errors.As(err, &each) {
+		return "all: " + consumer.OutcomeOf(err).String()
+	}
+	var all []string
+	for _, err := range each {
+		all = append(all, consumer.OutcomeOf(err).String())
+	}
+	return strings.Join(all, ", ")
+}
+
+// What each message has written is kept or undone by its own outcome, in one transaction,
+// and once.
+func TestOnceBatch(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s, db := p.store(t, store.Config{}), p.open(t)
+		_, err := db.ExecContext(t.Context(), "CREATE TABLE effects (message VARCHAR(100) NOT NULL)")
+		must(t, err)
+		effects := func() (all []string) {
+			rows, err := db.QueryContext(t.Context(), "SELECT message FROM effects ORDER BY message")
+			must(t, err)
+			defer func() { _ = rows.Close() }()
+			for rows.Next() {
+				var message string
+				must(t, rows.Scan(&message))
+				all = append(all, message)
+			}
+			must(t, rows.Err())
+			return all
+		}
+		insert := "INSERT INTO effects (message) VALUES ('%s')"
+		handler := func(ctx context.Context, d *consumer.Delivery) error {
+			tx := store.TxFrom(ctx)
+			if _, err := tx.ExecContext(ctx, fmt.Sprintf(insert, d.ID)); err != nil {
+				return err
+			}
+			switch what, _, _ := strings.Cut(d.ID, "-"); what {
+			case "fails":
+				return errors.New("no paper")
+			case "letter":
+				return consumer.DeadLetter(errors.New("no such customer"))
+			case "away":
+				return consumer.Unavailable(errors.New("the gateway is away"))
+			case "wrong":
+				_, err := tx.ExecContext(ctx, "INSERT INTO no_such_table (x) VALUES (1)")
+				return err
+			case "ends":
+				_ = tx.Rollback() // as a database does after a deadlock
+				return errors.New("deadlock")
+			case "panics":
+				panic("no paper")
+			}
+			return nil
+		}
+		run := s.OnceBatch(handler)
+		check := func(rule, outcomes string, want ...string) {
+			t.Helper()
+			if got := effects(); !slices.Equal(got, want) {
+				t.Errorf("%s: the table has %v, want %v", rule, got, want)
+			}
+			if outcomes == "" {
+				t.Errorf("%s: no outcomes", rule)
+			}
+		}
+		for _, tt := range []struct {
+			rule string
+			ids  []string
+			want string
+			has  []string
+		}{
+			{"all are done", []string{"a", "b"}, "done, done", []string{"a", "b"}},
+			{"handled before", []string{"b", "c", "a"}, "done, done, done", []string{"a", "b", "c"}},
+			{"one comes twice in a batch", []string{"d", "d"}, "done, done", []string{"a", "b", "c", "d"}},
+			{"outcomes of their own", []string{"e", "fails-1", "letter-1", "away-1", "f"}, "done, retry, dead-letter, hold, done", []string{"a", "b", "c", "d", "e", "f"}},
+			{"a statement that the database refuses", []string{"wrong-1", "g"}, "retry, done", []string{"a", "b", "c", "d", "e", "f", "g"}},
+			{"no id", []string{"", "h"}, "dead-letter, done", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
+			{"a transaction that the database has ended", []string{"i", "ends-1", "j"}, "all: retry", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
+			{"a failure is not noted", []string{"fails-1", "i", "j"}, "retry, done, done", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}},
+		} {
+			got := outcomesOf(run(t.Context(), deliveries(tt.ids...)))
+			if got != tt.want {
+				t.Errorf("%s: outcomes %s, want %s", tt.rule, got, tt.want)
+			}
+			check(tt.rule, got, tt.has...)
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic of a handler is lost")
+				}
+			}()
+			_ = run(t.Context(), deliveries("k", "panics-1"))
+		}()
+		check("a panic undoes all", "panic", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		slow := s.OnceBatch(func(ctx context.Context, d *consumer.Delivery) error {
+			<-ctx.Done()
+			return nil // although its time is over
+		})
+		if got := outcomesOf(slow(ctx, deliveries("l", "m"))); got != "all: retry" {
+			t.Errorf("a batch that is not in time: %s, want a failed attempt of all", got)
+		}
+	})
+}

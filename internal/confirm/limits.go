@@ -1,0 +1,42 @@
+package confirm
+
+import (
+	"context"
+	"time"
+)
+
+// Patient returns a ctx for something that m has to wait for before it is written,
+// and whose cause began at since. It ends with ctx, with the Timeout and the
+// WriteUntil of m, and when the cause has lasted for the Patience of m. It never
+// outlives what it waits for: the next message that waits asks again since when.
+func (m *Message) Patient(ctx context.Context, since time.Time) (context.Context, context.CancelFunc) {
+	limit, cause := sooner(m.deadline, ErrLate, m.WriteUntil, errReserved)
+	if m.Patience > 0 {
+		lasts := &impatientError{max(m.Patience, time.Since(since))}
+		limit, cause = sooner(limit, cause, since.Add(m.Patience), lasts)
+	}
+	if limit.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadlineCause(ctx, limit, cause)
+}
+
+// answerLimit returns when the waiting for the answer to m ends, and why; zero:
+// never.
+func (m *Message) answerLimit() (limit time.Time, cause error) {
+	return sooner(m.deadline, ErrLate, m.AnswerUntil, errReserved)
+}
+
+// sooner returns the earlier of two limits; a zero one is none.
+func sooner(a time.Time, whyA error, b time.Time, whyB error) (time.Time, error) {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b, whyB
+	}
+	return a, whyA
+}
+
+// earlier returns the earlier of two times; a zero one does not count.
+func earlier(a, b time.Time) time.Time {
+	first, _ := sooner(a, nil, b, nil)
+	return first
+}

@@ -1,0 +1,157 @@
+// Package resend is what all stores of letters have in common when they publish letters
+// once more: where the message goes, what becomes of it, the pace, and the course of a
+// replay.
+package resend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+)
+
+// Publisher is what is needed of a [producer.Producer].
+type Publisher interface {
+	PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error)
+}
+
+// Address is where a letter goes: that of a dead letter to the work queue that gave it
+// up, by its name and no exchange, so that no other queue gets it again.
+func Address(m producer.Message, queue string) topology.Address {
+	if queue != "" {
+		return topology.Address{RoutingKey: queue}
+	}
+	return topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
+}
+
+// Message is the message of a letter as it is published once more. A dead letter keeps
+// the address that it was first published to as its Origin, for its handler to see.
+func Message(m producer.Message, queue string) producer.Message {
+	to, from := Address(m, queue), topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
+	if queue != "" && m.Origin == (topology.Address{}) && from != to {
+		m.Origin = from
+	}
+	m.Exchange, m.RoutingKey = to.Exchange, to.RoutingKey
+	return m
+}
+
+// Edited is a message as a person has changed it, or what is wrong with it then. to, if
+// set, is where it goes instead; it is then first published there.
+func Edited(m producer.Message, to *topology.Address, edit func(*producer.Message) error) (producer.Message, error) {
+	if to != nil {
+		m.Exchange, m.RoutingKey, m.Origin = to.Exchange, to.RoutingKey, topology.Address{}
+	}
+	if edit != nil {
+		if err := edit(&m); err != nil {
+			return m, err
+		}
+	}
+	return m, m.Validate()
+}
+
+// Validate returns all faults of the store.ReplayOptions of a replay.
+func Validate(rate, limit int, canary time.Duration) error {
+	var errs []error
+	if rate < 0 {
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Rate is %d, want 0 or more", rate))
+	}
+	if limit < 0 {
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Limit is %d, want 0 or more", limit))
+	}
+	if canary < 0 {
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Canary is %v, want 0 or more", canary))
+	}
+	return errors.Join(errs...)
+}
+
+// Sender publishes letters for a person. The broker closes the channel of a message that
+// it refuses, with all others in flight on it: so a letter that it has refused before, and
+// the first with each user id, go on channels of their own.
+type Sender struct {
+	Publisher Publisher
+	trusted   map[string]bool // user ids that the broker has taken
+}
+
+// Publish returns a receipt for each message, as Publish does. refused reports whether
+// the broker has refused a message before.
+func (s *Sender) Publish(ctx context.Context, messages []producer.Message, refused func(i int) bool, failed func(error)) []producer.Receipt {
+	receipts := make([]producer.Receipt, len(messages))
+	send := func(ctx context.Context, places []int) {
+		if len(places) == 0 {
+			return
+		}
+		some := make([]producer.Message, len(places))
+		for i, place := range places {
+			some[i] = messages[place]
+		}
+		for i, receipt := range Publish(ctx, s.Publisher, some, failed) {
+			if receipts[places[i]] = receipt; receipt.Place == producer.PlaceQueue && some[i].UserID != "" {
+				if s.trusted == nil {
+					s.trusted = map[string]bool{}
+				}
+				s.trusted[some[i].UserID] = true
+			}
+		}
+	}
+	var alone, together []int
+	for i, m := range messages {
+		if refused(i) || m.UserID != "" && !s.trusted[m.UserID] {
+			alone = append(alone, i)
+		} else {
+			together = append(together, i)
+		}
+	}
+	send(confirm.Alone(ctx), alone)
+	send(ctx, together)
+	return receipts
+}
+
+// FaultyError says that a message will never be sent as it is.
+type FaultyError struct{ Err error }
+
+func (e *FaultyError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *FaultyError) Unwrap() error { return e.Err }
+
+// Publish returns a receipt for each message, also where some are faulty. failed is
+// called with an error that concerns no message: the Publisher is closed.
+func Publish(ctx context.Context, p Publisher, messages []producer.Message, failed func(error)) []producer.Receipt {
+	receipts, err := p.PublishAll(ctx, messages)
+	if len(receipts) == len(messages) {
+		return receipts
+	}
+	receipts = make([]producer.Receipt, len(messages))
+	var sound []producer.Message
+	var places []int
+	for i, m := range messages {
+		receipts[i] = producer.Receipt{ID: m.ID, Err: err}
+		if fault := m.Validate(); fault != nil {
+			receipts[i].Err = &FaultyError{fault}
+			continue
+		}
+		sound, places = append(sound, m), append(places, i)
+	}
+	switch {
+	case len(sound) == len(messages):
+		if err == nil {
+			err = errors.New("the Publisher returned neither an error nor a receipt for each message")
+		}
+		failed(err)
+	case len(sound) > 0:
+		for i, r := range Publish(ctx, p, sound, failed) {
+			receipts[places[i]] = r
+		}
+	}
+	return receipts
+}
+
+// Arrived reports whether a message is safe somewhere else than in the store of this
+// name, which it comes from.
+func Arrived(r producer.Receipt, own string) bool {
+	return r.Place == producer.PlaceQueue || r.Place == producer.PlaceFallback && r.Sink != own
+}

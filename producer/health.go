@@ -1,0 +1,33 @@
+package producer
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// unhealthyAfter is how long messages may find no way to the broker before that is
+// more than a reconnect.
+const unhealthyAfter = 15 * time.Second
+
+// Health returns nil if messages reach the broker, as far as the Producer's last
+// ones have shown. Otherwise it returns a *[connection.HealthError]:
+//   - degraded while messages cannot be sent or are not answered for less than 15 s,
+//     and for longer if a sink of the Fallback takes them meanwhile;
+//   - degraded while a single target, an exchange with a key, does not answer;
+//   - unhealthy when they cannot be sent or are not answered for longer, and after
+//     Shutdown.
+//
+// Health does not wait and sends nothing.
+func (p *Producer) Health() error {
+	if p.window.isClosed() {
+		return &connection.HealthError{Since: time.Now(), Cause: fmt.Errorf("producer: %w", errClosed)}
+	}
+	trouble := p.publisher.Trouble()
+	if trouble.Cause == nil {
+		return nil
+	}
+	degraded := trouble.Partial || p.patience > 0 || time.Since(trouble.Since) < unhealthyAfter
+	return &connection.HealthError{Degraded: degraded, Since: trouble.Since, Cause: fmt.Errorf("producer: %w", trouble.Cause)}
+}

@@ -1,0 +1,42 @@
+package producer
+
+import "github.com/rehop/rehop/xdeath"
+
+// Place is where a message is.
+type Place uint8
+
+// The places. The zero value says that no place is known.
+//
+// For a message with a Delay, PlaceQueue says that the levels of topology.Delays
+// have it. It does not say that a queue takes it when it is due, see Message.Delay.
+const (
+	_             Place = iota
+	PlaceQueue          // in every queue that its exchange and key lead to
+	PlaceFallback       // in the sink that Receipt.Sink names
+)
+
+func (p Place) String() string {
+	return [...]string{"unknown", "queue", "fallback"}[min(p, PlaceFallback)]
+}
+
+// Receipt says where a message is.
+type Receipt struct {
+	ID    string // of the message
+	Place Place
+	Sink  string       // of PlaceFallback
+	Cause xdeath.Cause // why the message is not in its queue; empty with PlaceQueue
+	Err   error        // the same as an error; nil with PlaceQueue
+
+	// MaybeDuplicate says that the message may be in a further place, or in one
+	// place twice, of its queue and the sinks of the Fallback: a try was written,
+	// or given to a sink, and its answer did not come.
+	MaybeDuplicate bool
+}
+
+// unsafe is the error that Publish returns with a receipt.
+func unsafe(r Receipt) error {
+	if r.Place == 0 {
+		return r.Err
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package producer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// closeTimeout bounds Close. Together with the defaults of a consumer's stop and of
+// Conn.Close it stays under 30 s, the time that a container has to stop.
+const closeTimeout = 5 * time.Second
+
+// The Fallback has a quarter of the time of a Shutdown for itself, at most
+// maxFallbackShare.
+const (
+	fallbackShare    = 4
+	maxFallbackShare = 2 * time.Second
+)
+
+// errShutdown is why messages end that a Shutdown could not wait for.
+var errShutdown = connection.WithClass(errors.New("the Producer was shut down before the broker had answered"), connection.Transient)
+
+// Shutdown takes no more messages, waits until those on their way have their
+// receipts, and closes the channels and the sinks of the Fallback. The Conn stays
+// open.
+//
+// The end of ctx bounds it. Where there is a Fallback, the last quarter of the time
+// until ctx's deadline, at most 2 s, belongs to it: messages that have no answer by
+// then go there, as not sent or as unconfirmed. When ctx ends, the remaining
+// messages are given up. Shutdown then returns at once, with an error that says how
+// many messages are not known to be safe, and wraps the error and cause of ctx;
+// their receipts, with an error each, and the end of the sinks come soon after.
+//
+// Shutdown may be called more than once, also at the same time: each call waits for
+// the same end. After it, Publish and its like return an error.
+func (p *Producer) Shutdown(ctx context.Context) error {
+	if ctx == nil {
+		return errNoContext
+	}
+	p.stopping.Do(func() {
+		receipts := p.window.close()
+		go p.end(receipts) // ends with the last receipt, and closes ended
+	})
+	giveUp := p.giveUpAt(ctx)
+	defer giveUp()
+	select {
+	case <-p.ended:
+		return p.endErr
+	case <-ctx.Done():
+	}
+	select {
+	case <-p.ended:
+		return p.endErr
+	default:
+	}
+	p.publisher.GiveUp(errShutdown)
+	p.endSinks(errShutdown)
+	if n := p.window.unknown(); n > 0 {
+		return fmt.Errorf("producer: shut down with %d messages that are not known to be safe: %w", n, ended(ctx))
+	}
+	if !p.settled.Load() {
+		return fmt.Errorf("producer: shut down, but the sinks of the Fallback are not closed yet: %w", ended(ctx))
+	}
+	return nil // a channel that the broker does not close ends with its socket
+}
+
+// Close is Shutdown with 5 s.
+func (p *Producer) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	return p.Shutdown(ctx)
+}
+
+// giveUpAt gives the Fallback its share of the time until ctx's deadline.
+func (p *Producer) giveUpAt(ctx context.Context) (stop func()) {
+	deadline, bounded := ctx.Deadline()
+	if !bounded || len(p.cfg.Fallback) == 0 {
+		return func() {}
+	}
+	left := time.Until(deadline)
+	timer := time.AfterFunc(left-min(left/fallbackShare, maxFallbackShare), func() { p.publisher.GiveUp(errShutdown) })
+	return func() { timer.Stop() }
+}
+
+// end waits for the receipts, and closes the channels and the sinks.
+func (p *Producer) end(receipts <-chan struct{}) {
+	defer close(p.ended)
+	<-receipts
+	var errs []error
+	for _, sink := range p.cfg.Fallback {
+		if c, ok := as[io.Closer](sink); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	p.settled.Store(true)
+	p.endSinks(nil)
+	p.endErr = errors.Join(append(errs, p.publisher.Close())...)
+}
+
+// ended says why ctx has ended.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if errors.Is(cause, err) {
+		return cause
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"time"
+
+	"github.com/rehop/rehop/internal/confirm"
+)
+
+// address publishes letters to one address. While that fails it is one letter, and the
+// others are put off.
+func (s *sending) address(g group, letters []Letter) {
+	state := s.join(g)
+	if pause, ok := s.awaitTurn(state); !ok {
+		s.putOff(letters, pause)
+		s.part(g, state, nil)
+		return
+	}
+	defer func() { <-state.turn }()
+	s.mu.Lock()
+	state.turns++
+	failures, wait, long := state.failures, time.Until(state.notBefore), state.longest
+	s.mu.Unlock()
+	if wait > 0 {
+		s.putOff(letters, wait)
+		s.part(g, state, nil)
+		return
+	}
+	if failures > 0 && len(letters) > 1 {
+		s.putOff(letters[1:], pause(failures+1, 100*time.Millisecond, long))
+		letters = letters[:1]
+	}
+	ctx, cancel := s.bounded()
+	defer cancel()
+	if g.alone {
+		ctx = confirm.Alone(ctx)
+	}
+	results := s.publish(ctx, letters, failures, func() { s.silent(state, true) })
+	s.silent(state, false)
+	s.results <- results
+	s.part(g, state, results)
+}
+
+// addressState lets few groups of letters at a time go to an address.
+type addressState struct {
+	turn      chan struct{}
+	turns     int // that have begun
+	users     int // goroutines that have it
+	silent    bool
+	since     time.Time // when it became silent
+	failures  int       // groups in a row that failed
+	notBefore time.Time
+	longest   time.Duration // of its pauses
+}
+
+// The longest pauses of an address that cannot be reached, and of one that does
+// not take what it is sent.
+const (
+	longestAway    = 5 * time.Second
+	longestRefused = time.Minute
+)
+
+// awaitTurn waits until the address is free, as long as others to it get on and half of
+// the lease is ahead. If it returns false the letters are put off.
+func (s *sending) awaitTurn(state *addressState) (pause time.Duration, ok bool) {
+	deadline := s.lease.until.Add(-s.cfg.Lease / 2)
+	look := func() (turns int, silent bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if silent = state.silent; silent {
+			pause = min(max(time.Since(state.since), time.Second), longestAway)
+		}
+		return state.turns, silent
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	for seen, silent := look(); !silent; {
+		select {
+		case state.turn <- struct{}{}:
+			return 0, true
+		case <-confirm.Stopped(s.work):
+			return 0, false
+		case <-timer.C:
+		}
+		now, isSilent := look()
+		if silent = isSilent; !silent && (now == seen || !s.store.now().Before(deadline)) {
+			return time.Second, false
+		}
+		seen = now
+		timer.Reset(patience)
+	}
+	return pause, false
+}
+
+func (f *forwarder) join(g group) *addressState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state := f.addresses[g]
+	if state == nil {
+		state = &addressState{turn: make(chan struct{}, abreast)}
+		f.addresses[g] = state
+	}
+	state.users++
+	return state
+}
+
+func (f *forwarder) silent(state *addressState, is bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if is && !state.silent {
+		state.since = time.Now()
+	}
+	state.silent = is
+}
+
+// maxAddresses bounds the failing addresses that are remembered.
+const maxAddresses = 10_000
+
+// part notes what became of a group's letters, none if it was not published.
+func (f *forwarder) part(g group, state *addressState, results []result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	state.users--
+	if len(results) > 0 {
+		failed, long := false, longestAway
+		for _, r := range results {
+			failed = failed || !r.done
+			if r.tried {
+				long = longestRefused
+			}
+		}
+		state.failures++
+		if !failed {
+			state.failures = 0
+		} else {
+			state.longest = long
+			state.notBefore = time.Now().Add(pause(state.failures, 100*time.Millisecond, long))
+		}
+	}
+	if state.users == 0 && (state.failures == 0 || len(f.addresses) > maxAddresses) {
+		delete(f.addresses, g)
+	}
+}

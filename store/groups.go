@@ -1,0 +1,301 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The bounds of Groups, beside those of a look.
+const (
+	maxGroups = 1000 // of each state
+
+	// maxInGroup is how far a group is counted, and maxCounted all of a state together.
+	maxInGroup = 10_000
+	maxCounted = 300_000
+)
+
+// kin is a Group, as it is found.
+type kin struct {
+	fingerprint string
+	count       int
+	more        bool
+	example     int64 // number
+	first, last int64 // failures, in milliseconds
+}
+
+// Groups returns letters by fingerprint, the largest group first, up to Query.Limit.
+// Letters without a cause are in no group. Query.States defaults to [Held] and [Parked],
+// the letters that wait for a person.
+//
+// Groups looks at 1,000 groups of each state, in the order of their fingerprints, and
+// counts each up to 10,000 letters, or less if those of a state have more than 300,000
+// letters together. Group.More says that a group has more. If the Query has more than States, Queue,
+// Cause, ErrorType, Fingerprint, FailedFrom and FailedBefore, the groups are those of
+// 20,000 letters at most, the ones that Find looks at for its first page. more reports that there are
+// letters which were not looked at, or groups beyond the Limit.
+func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool, err error) {
+	if err := q.validateRead(); err != nil {
+		return nil, false, err
+	}
+	if q.States == nil {
+		q.States = []State{Held, Parked}
+	}
+	var found []kin
+	if q.whole() {
+		found, more, err = s.leap(ctx, q)
+	} else {
+		found, more, err = s.groupsOfLook(ctx, q)
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	slices.SortStableFunc(found, func(a, b kin) int {
+		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.fingerprint, b.fingerprint))
+	})
+	if limit := cmp.Or(q.Limit, 100); len(found) > limit {
+		found, more = found[:limit], true
+	}
+	groups, err = s.examples(ctx, found)
+	return groups, more, err
+}
+
+// whole reports whether a Query selects all letters of a group that failed within a time, or
+// none: those of one group have these names in common.
+func (q Query) whole() bool {
+	rest := q
+	rest.All, rest.States, rest.Limit = false, nil, 0
+	rest.Queue, rest.Cause, rest.ErrorType, rest.Fingerprint, rest.FailedFrom, rest.FailedBefore = "", "", "", "", time.Time{}, time.Time{}
+	return !slices.Contains(q.States, Ready) && len(rest.names()) == 0 && !rest.timed() && rest.Text == "" && rest.MessageIDs == nil && rest.Numbers == nil && !rest.Scheduled && rest.After == 0
+}
+
+// groupsOfLook are the groups of the letters that a call may look at.
+func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more bool, err error) {
+	p := part{letters: maxLooked + 1}
+	if p.upTo, err = s.lookEnd(ctx, q); err != nil {
+		return nil, false, err
+	}
+	statement, args := s.selection(q, "fingerprint, failed, seq", p)
+	rows, err := s.db.QueryContext(ctx, s.sql("SELECT fingerprint, seq, failed FROM ("+statement+") AS found"), args...)
+	if err != nil {
+		return nil, false, fmt.Errorf("store: %w", err)
+	}
+	letters, err := scanKin(rows)
+	slices.SortFunc(letters, func(a, b kin) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.example, b.example)) })
+	at := map[string]int{}
+	for _, l := range letters {
+		i, known := at[l.fingerprint]
+		switch {
+		case l.fingerprint == "":
+			continue
+		case !known:
+			i = len(groups)
+			at[l.fingerprint] = i
+			groups = append(groups, l)
+		}
+		groups[i].count++
+		groups[i].last = l.first
+	}
+	return groups, p.upTo > 0 || len(letters) > maxLooked, err
+}
+
+// scanKin reads rows of a fingerprint, a letter and when it failed, and closes them.
+func scanKin(rows *sql.Rows) (all []kin, err error) {
+	defer rows.Close()
+	for rows.Next() {
+		var one kin
+		if err := rows.Scan(&one.fingerprint, &one.example, &one.first); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
+		all = append(all, one)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return all, nil
+}
+
+// leap goes over the index from group to group, and counts them.
+func (s *Store) leap(ctx context.Context, q Query) (groups []kin, more bool, err error) {
+	var all []kin
+	for _, state := range q.states() {
+		found, left, err := s.leapIn(ctx, q, state)
+		if err == nil {
+			err = s.countGroups(ctx, state, q.failedWithin(), found)
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		all, more = append(all, found...), more || left
+	}
+	at := map[string]int{}
+	for _, one := range all {
+		i, known := at[one.fingerprint]
+		if !known {
+			at[one.fingerprint] = len(groups)
+			groups = append(groups, one)
+			continue
+		}
+		g := &groups[i]
+		g.count += one.count
+		g.more = g.more || one.more
+		if g.last = max(g.last, one.last); cmp.Or(cmp.Compare(one.first, g.first), cmp.Compare(one.example, g.example)) < 0 {
+			g.first, g.example = one.first, one.example
+		}
+	}
+	return groups, more, nil
+}
+
+// leapIn returns the groups of a state, uncounted, and whether there are more.
+func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin, more bool, err error) {
+	fingerprint := s.column(Query{States: []State{state}}, "fingerprint")
+	of := s.by(byGroup.name) + " WHERE state <> 'ready' AND state = '" + string(state) + "' AND " + fingerprint
+	begin, arg, limit := " > ?", "", maxGroups+1
+	if q.Fingerprint != "" {
+		begin, arg, limit = " = ?", q.Fingerprint, 1
+	}
+	leaps := "WITH RECURSIVE seen(fingerprint, n) AS (" +
+		"SELECT fingerprint, n FROM (SELECT fingerprint, 1 AS n FROM " + of + begin + " ORDER BY fingerprint LIMIT 1) AS head" +
+		" UNION ALL SELECT (SELECT fingerprint FROM " + of + " > seen.fingerprint ORDER BY fingerprint LIMIT 1), n + 1 FROM seen WHERE seen.fingerprint IS NOT NULL AND n < ?) "
+	from := "seen"
+	if s.dialect == MySQL { // which leaps for this, and not for that
+		leaps, from = "", "(SELECT DISTINCT state, desk_fingerprint AS fingerprint FROM "+of+begin+" ORDER BY state, desk_fingerprint LIMIT ?) AS seen"
+	}
+	ofOne := " FROM " + of + " = seen.fingerprint AND " + q.failedWithin() + " ORDER BY "
+	rows, err := s.db.QueryContext(ctx, s.sql(leaps+"SELECT fingerprint, (SELECT seq"+ofOne+"failed, seq LIMIT 1), (SELECT failed"+ofOne+"failed, seq LIMIT 1), "+
+		"(SELECT failed"+ofOne+"failed DESC, seq DESC LIMIT 1) FROM "+from+" WHERE fingerprint IS NOT NULL"), arg, limit)
+	if err != nil {
+		return nil, false, fmt.Errorf("store: %w", err)
+	}
+	defer rows.Close()
+	n := 0
+	for rows.Next() {
+		var one kin
+		var example, first, last sql.NullInt64
+		if err := rows.Scan(&one.fingerprint, &example, &first, &last); err != nil {
+			return nil, false, fmt.Errorf("store: %w", err)
+		}
+		if n++; n > maxGroups {
+			more = true
+		} else if example.Valid { // else none of its letters has failed within the time
+			one.example, one.first, one.last = example.Int64, first.Int64, last.Int64
+			groups = append(groups, one)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return nil, false, fmt.Errorf("store: %w", err)
+	}
+	groups, err = s.named(ctx, q, groups)
+	return groups, more, err
+}
+
+// named returns the groups whose letters have the names of a Query.
+func (s *Store) named(ctx context.Context, q Query, groups []kin) ([]kin, error) {
+	names := condition{}
+	for _, name := range (Query{Queue: q.Queue, Cause: q.Cause, ErrorType: q.ErrorType}).names() {
+		names.add(name.column+" = ?", name.value)
+	}
+	if len(names.parts) == 0 || len(groups) == 0 {
+		return groups, nil
+	}
+	var examples []int64
+	for _, g := range groups {
+		examples = append(examples, g.example)
+	}
+	names.add(s.dialect.among("seq", examples))
+	have, err := s.numbers(ctx, &names)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(groups, func(g kin) bool { return !slices.Contains(have, g.example) }), nil
+}
+
+// countGroups counts groups, first all a little way and then those further that have more.
+func (s *Store) countGroups(ctx context.Context, state State, within string, groups []kin) error {
+	open := make([]*kin, len(groups))
+	for i := range groups {
+		open[i] = &groups[i]
+	}
+	left := maxCounted
+	for bound := 0; len(open) > 0; {
+		next := min(max(10*bound, 100), maxInGroup, max(left/len(open), 1))
+		if next <= bound {
+			break
+		}
+		bound = next
+		for some := range slices.Chunk(open, 200) {
+			if err := s.countUpTo(ctx, state, within, some, bound); err != nil {
+				return err
+			}
+		}
+		for _, one := range open {
+			left -= one.count
+		}
+		open = slices.DeleteFunc(open, func(one *kin) bool { return !one.more })
+	}
+	return nil
+}
+
+func (s *Store) countUpTo(ctx context.Context, state State, within string, groups []*kin, bound int) error {
+	of := "(SELECT COUNT(*) FROM (SELECT seq FROM " + s.by(byGroup.name) + " WHERE " + inState(state) + " AND " + within + " AND "
+	var parts []string
+	var args []any
+	for i, g := range groups {
+		part := fmt.Sprintf("(%d, ?)", i)
+		if s.dialect == MySQL { // in which such a part sees nothing of what is around it
+			part = fmt.Sprintf("SELECT %d, %sdesk_fingerprint = ? LIMIT %d) AS part)", i, of, bound+1)
+		}
+		parts, args = append(parts, part), append(args, g.fingerprint)
+	}
+	statement := strings.Join(parts, " UNION ALL ")
+	if s.dialect != MySQL {
+		statement = "WITH asked(i, fingerprint) AS (VALUES " + strings.Join(parts, ", ") + ") SELECT i, " + of + fmt.Sprintf("fingerprint = asked.fingerprint LIMIT %d) AS part) FROM asked", bound+1)
+	}
+	rows, err := s.db.QueryContext(ctx, s.sql(statement), args...)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		var i, n int
+		if err := rows.Scan(&i, &n); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		groups[i].count, groups[i].more = min(n, bound), n > bound
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
+}
+
+// withoutBody are the columns of whole, for letters of which the body is not wanted.
+var withoutBody = strings.Replace(whole, "body", "NULL", 1)
+
+// examples reads the letters that groups show.
+func (s *Store) examples(ctx context.Context, found []kin) (groups []Group, err error) {
+	var numbers []int64
+	for _, g := range found {
+		numbers = append(numbers, g.example)
+	}
+	byNumber := map[int64]Letter{}
+	for some := range slices.Chunk(numbers, 1000) {
+		letters, err := s.read(ctx, withoutBody, "WHERE "+s.dialect.among("seq", some))
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range letters {
+			byNumber[l.Number] = l
+		}
+	}
+	for _, g := range found {
+		groups = append(groups, Group{
+			Fingerprint: g.fingerprint, Count: g.count, More: g.more, First: instant(g.first), Last: instant(g.last), Example: byNumber[g.example],
+		})
+	}
+	return groups, nil
+}

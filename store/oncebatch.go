@@ -1,0 +1,114 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+)
+
+// OnceBatch makes a BatchHandler of a handler for single messages, such as one that
+// [consumer.JSON] or [consumer.Wrap] has made: it runs the handler on each message of the
+// batch, once for each message as [Store.OnceHandler] does, and all in one transaction.
+// [TxFrom] returns the transaction to the handler.
+//
+//	worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
+//		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
+//		return err
+//	})), consumer.Config{})
+//
+// The work of each message has a savepoint. What the handler returns is the outcome of
+// its message alone: nil keeps the work, an error undoes it, and the work of the other
+// messages is committed. So the price of a commit, such as a write to the disk, is shared
+// by the batch.
+//
+// An error of the database beside the handler's run holds the whole batch, as
+// [consumer.Unavailable], unless the ctx has ended. A transaction that the database has ended, as after a deadlock,
+// and a panic undo the work of the whole batch, and the consumer runs its parts. A message without
+// an id is a dead letter. The handler must end neither the transaction nor a savepoint
+// that it has not made.
+func (s *Store) OnceBatch(handler consumer.Handler) consumer.BatchHandler {
+	return func(ctx context.Context, batch []*consumer.Delivery) error {
+		tx, err := s.db.BeginTx(ctx, nil)
+		if err != nil {
+			return unavailable(ctx, fmt.Errorf("store: %w", err))
+		}
+		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing
+		errs := make(consumer.BatchErrors, len(batch))
+		for i, d := range batch {
+			var lost error
+			if errs[i], lost = s.onceOf(context.WithValue(ctx, txKey{}, tx), tx, handler, d); lost != nil {
+				return lost
+			}
+		}
+		if err := tx.Commit(); err != nil {
+			// If it has been committed all the same, the next run will find the messages noted.
+			return unavailable(ctx, fmt.Errorf("store: committing the work of %d messages: %w", len(batch), err))
+		}
+		return errs
+	}
+}
+
+// onceOf runs a handler on one message of a transaction. It returns the outcome of the
+// message, or in lost the outcome of the transaction, which cannot go on.
+func (s *Store) onceOf(ctx context.Context, tx *sql.Tx, handler consumer.Handler, d *consumer.Delivery) (outcome, lost error) {
+	if err := onceFaults(d.Queue, d.ID); err != nil {
+		return consumer.DeadLetter(err), nil
+	}
+	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	first, err := s.Once(ctx, tx, d.Queue, d.ID)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	if !first {
+		s.logRepeated(d)
+	} else if outcome = handler(ctx, d); outcome != nil {
+		// The failure may be one that ends the transaction. Then it is an error of the batch.
+		if err := s.savepoint(ctx, tx, "ROLLBACK TO SAVEPOINT"); err != nil {
+			return nil, fmt.Errorf("store: the work of message %q cannot be undone alone: %w", d.ID, errors.Join(plain(outcome), plain(err)))
+		}
+	}
+	if err := s.savepoint(ctx, tx, "RELEASE SAVEPOINT"); err != nil {
+		return nil, fmt.Errorf("store: the work of message %q cannot be kept: %w", d.ID, err)
+	}
+	return outcome, nil
+}
+
+// unavailable returns the outcome of a batch after an error of the database: it has
+// failed if its ctx has ended, because it would not be in time again.
+func unavailable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	return consumer.Unavailable(err)
+}
+
+func (s *Store) savepoint(ctx context.Context, tx Tx, what string) error {
+	if _, err := tx.ExecContext(ctx, what+" rehop_message"); err != nil {
+		return fmt.Errorf("store: %s: %w", what, err)
+	}
+	return nil
+}
+
+// plain returns an error without the outcome that it may have: it is no outcome of other
+// messages.
+func plain(err error) error { return errors.New(err.Error()) }
+
+// onceFaults returns what keeps a message from being recognised.
+func onceFaults(queue, id string) error {
+	var faults []error
+	for _, p := range []struct{ name, value string }{{"queue", queue}, {"id", id}} {
+		if p.value == "" {
+			faults = append(faults, fmt.Errorf("store: Once: %s is empty: without it a message cannot be recognised", p.name))
+		}
+		if len(p.value) > 255 {
+			faults = append(faults, fmt.Errorf("store: Once: %s is %d bytes long, want at most 255", p.name, len(p.value)))
+		}
+	}
+	return connection.WithClass(errors.Join(faults...), connection.Bug)
+}

@@ -1,0 +1,143 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// Repair implements route.Broker: what others declare is theirs to put back.
+func (foreign) Repair(context.Context, *connection.Conn) ([]string, error) { return nil, nil }
+
+// Repair implements route.Broker: a consumer of a queue that is gone is told by the
+// broker.
+func (letters) Repair(context.Context, *connection.Conn) ([]string, error) { return nil, nil }
+
+// Repair implements route.Broker.
+func (w work) Repair(ctx context.Context, conn *connection.Conn) (missing []string, err error) {
+	if err := usable(ctx, conn); err != nil {
+		return nil, err
+	}
+	return again(ctx, func() ([]string, error) {
+		c := caller{ctx: ctx, conn: conn}
+		defer c.close()
+		return w.plan.repair(&c, w.unseen)
+	})
+}
+
+// repair puts back the parts of a plan for one work queue. A user who may not look at
+// the queues may not bind either.
+func (p Plan) repair(c *caller, unseen bool) (missing []string, err error) {
+	at, refused, err := c.all(p.signs(unseen))
+	if err != nil || refused == nil {
+		return nil, err
+	}
+	have, err := c.existing(p)
+	if err != nil {
+		return nil, err
+	}
+	lost := p.difference(have)
+	if len(lost) == 0 {
+		if refused.Code == amqp.NotFound {
+			return nil, nil // it has come back meanwhile
+		}
+		return nil, at.explain(refused)
+	}
+	for _, part := range lost {
+		missing = append(missing, part.String())
+	}
+	owner := p.Engines[0].Queue
+	if slices.Contains(lost, part{"queue", owner}) {
+		return missing, connection.WithClass(fmt.Errorf("topology: queue %q does not exist: declare its work queue again", owner), connection.Configuration)
+	}
+	at, refused, err = c.all(p.restoring(lost))
+	if refused != nil {
+		err = at.explain(refused)
+	}
+	if errors.Is(err, errNoPermission) {
+		err = fmt.Errorf("%w; or declare work queue %q again", err, owner)
+	}
+	return missing, err
+}
+
+// part is a part of a plan that a broker shows.
+type part struct{ kind, name string }
+
+func (p part) String() string { return fmt.Sprintf("%s %q", p.kind, p.name) }
+
+// difference returns the parts of a plan that a broker does not have.
+func (p Plan) difference(have map[part]bool) (lost []part) {
+	for _, q := range slices.Concat(p.needs, p.queues) {
+		if queue := (part{"queue", q.Name}); !have[queue] {
+			lost = append(lost, queue)
+		}
+	}
+	for _, e := range p.exchanges {
+		if exchange := (part{"exchange", e.Name}); !have[exchange] {
+			lost = append(lost, exchange)
+		}
+	}
+	return lost
+}
+
+// signs returns the steps that are refused if a part is missing: looks at the
+// exchanges, and bindings, which need both of their ends.
+func (p Plan) signs(unseen bool) (steps []step) {
+	for _, e := range p.exchanges {
+		steps = append(steps, lookForExchange(e.Name, "declare its work queue again"))
+	}
+	for _, b := range p.bindings {
+		if !b.users && !unseen {
+			steps = append(steps, bind(b))
+		}
+	}
+	return steps
+}
+
+// restoring returns the steps that put parts back, with all bindings between the parts
+// of the plan, and without the user's own.
+func (p Plan) restoring(lost []part) (steps []step) {
+	for _, q := range p.queues {
+		if slices.Contains(lost, part{"queue", q.Name}) {
+			steps = append(steps, declareQueue(q))
+		}
+	}
+	for _, s := range p.wiringSteps(p.Engines[0].Queue) {
+		switch {
+		case s.exchange != nil && slices.Contains(lost, part{"exchange", s.exchange.Name}),
+			s.binding != nil && !s.binding.users:
+			steps = append(steps, s)
+		}
+	}
+	return steps
+}
+
+// existing returns the parts of a plan that the broker has. A queue whose node is down
+// is there, and so is what the user may not look at.
+func (c *caller) existing(p Plan) (map[part]bool, error) {
+	have := map[part]bool{}
+	look := func(at part, s step) error {
+		refused, err := c.do(func(ch *amqp.Channel) error { return s.call(ch, false) })
+		if err != nil {
+			return fmt.Errorf("topology: %s: %w", s.what, err)
+		}
+		have[at] = refused == nil || refused.Code != amqp.NotFound || connection.ClassOf(refused) == connection.Transient
+		return nil
+	}
+	for _, q := range slices.Concat(p.needs, p.queues) {
+		if err := look(part{"queue", q.Name}, lookForQueue(q.Name, "")); err != nil {
+			return nil, err
+		}
+	}
+	for _, e := range p.exchanges {
+		if err := look(part{"exchange", e.Name}, lookForExchange(e.Name, "")); err != nil {
+			return nil, err
+		}
+	}
+	return have, nil
+}
