@@ -6,7 +6,6 @@ import (
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/otel"
@@ -17,7 +16,7 @@ import (
 func BenchmarkHooks(b *testing.B) {
 	meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
 	for name, telemetry := range map[string]*otel.Telemetry{
-		"metrics":             otel.New(otel.Config{MeterProvider: meters, TracerProvider: noop.NewTracerProvider()}),
+		"metrics":             otel.New(otel.Config{MeterProvider: meters}),
 		"traces, not sampled": otel.New(otel.Config{MeterProvider: meters, TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))}),
 		"traces, sampled":     otel.New(otel.Config{MeterProvider: meters, TracerProvider: sdktrace.NewTracerProvider()}),
 	} {

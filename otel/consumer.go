@@ -121,7 +121,7 @@ func (t *Telemetry) received(ctx context.Context, d *consumer.Delivery) context.
 		c.lateness.record(ctx, max(0, time.Since(due).Seconds()), q.label)
 	}
 
-	ctx, span := t.tracer.Start(t.extract(ctx, d.Headers), q.span, q.start...)
+	ctx, span := t.tracer.start(t.extract(ctx, d.Headers), q.span, q.start...)
 	if span.IsRecording() {
 		span.SetAttributes(append(about{d.Exchange, d.RoutingKey, d.Queue, d.ID, d.CorrelationID, len(d.Body), d.History.Replays}.attributes(),
 			attribute.Int("rehop.attempt", d.Attempt),
@@ -144,7 +144,7 @@ func (t *Telemetry) batched(ctx context.Context, batch []*consumer.Delivery, of 
 		links[i] = trace.Link{SpanContext: spans[i].SpanContext()}
 	}
 	options := append(slices.Clone(known.start), trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(batch))))
-	ctx, span := t.tracer.Start(ctx, known.span, options...)
+	ctx, span := t.tracer.start(ctx, known.span, options...)
 	for _, of := range spans {
 		of.AddLink(trace.Link{SpanContext: span.SpanContext()})
 	}
@@ -325,6 +325,6 @@ func (a *attempt) end(ctx context.Context, t *Telemetry, s consumer.Settlement) 
 	if a.to != (topology.Address{}) {
 		attributes = append(attributes, semconv.MessagingDestinationName(destination(a.to.Exchange, a.to.RoutingKey, "")))
 	}
-	_, span := t.tracer.Start(trace.ContextWithSpan(ctx, a.span), disposition+" "+a.queue.label, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(a.ended), trace.WithAttributes(attributes...))
+	_, span := t.tracer.start(trace.ContextWithSpan(ctx, a.span), disposition+" "+a.queue.label, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(a.ended), trace.WithAttributes(attributes...))
 	span.End()
 }

@@ -62,7 +62,7 @@ type Config struct {
 // Telemetry makes the hooks. One is enough for a program; it lives as long as its
 // providers. Its methods may be called concurrently.
 type Telemetry struct {
-	tracer     trace.Tracer
+	tracer     tracer
 	propagator propagation.TextMapPropagator
 	fields     []string // headers that it writes
 	log        *slog.Logger
@@ -82,9 +82,6 @@ func New(cfg Config) *Telemetry {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = otel.GetMeterProvider()
 	}
-	if cfg.TracerProvider == nil {
-		cfg.TracerProvider = otel.GetTracerProvider()
-	}
 	if cfg.Propagator == nil {
 		cfg.Propagator = propagation.TraceContext{}
 	}
@@ -92,11 +89,11 @@ func New(cfg Config) *Telemetry {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	t := &Telemetry{
-		tracer:     cfg.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
 		propagator: cfg.Propagator,
 		fields:     cfg.Propagator.Fields(),
 		log:        cfg.Logger,
 	}
+	t.tracer.init(cfg.TracerProvider, trace.WithSchemaURL(semconv.SchemaURL))
 	m := &instruments{meter: cfg.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))}
 	t.producers.init(m)
 	t.consumers.init(m)

@@ -99,7 +99,7 @@ func (t *Telemetry) publishing(ctx context.Context, m *producer.Message) context
 	case active.TraceID() != brought.TraceID():
 		options = append(slices.Clip(options), trace.WithLinks(trace.Link{SpanContext: brought}))
 	}
-	ctx, span := t.tracer.Start(ctx, exchange.span, options...)
+	ctx, span := t.tracer.start(ctx, exchange.span, options...)
 	if span.SpanContext().IsValid() {
 		m.Headers = t.inject(ctx, m.Headers)
 	}

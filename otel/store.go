@@ -35,7 +35,7 @@ func (s *stores) init(i *instruments) {
 func (t *Telemetry) Store() store.Trace {
 	return store.Trace{Storing: func(ctx context.Context, m *producer.Message) {
 		exchange := t.producers.exchange(m.Exchange)
-		ctx, span := t.tracer.Start(ctx, create+" "+exchange.label, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		ctx, span := t.tracer.start(ctx, create+" "+exchange.label, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
 			system,
 			semconv.MessagingOperationName(create),
 			semconv.MessagingOperationTypeCreate,
