@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Class says how an error can pass.
+// Class tells how an error can go away: by itself, by a change of settings, or never.
 type Class uint8
 
 const (
@@ -50,9 +50,9 @@ type classified struct {
 func (c *classified) Unwrap() error { return c.error }
 func (c *classified) Class() Class  { return c.class }
 
-// ClassOf returns the class of an error of this SDK or of a broker, and of any
-// error that has one by [WithClass] or by a method Class() of its own, or wraps
-// such an error.
+// ClassOf returns the class of err. Errors of this SDK and of brokers have a class. So
+// have errors of [WithClass], errors with a method Class() Class, and errors that wrap
+// any of these. All other errors are [Unknown].
 func ClassOf(err error) Class {
 	var own interface{ Class() Class }
 	if errors.As(err, &own) {

@@ -20,13 +20,12 @@ import (
 // Config says where the brokers are and how long to wait for them. Only URLs
 // is required.
 type Config struct {
-	// URLs of the nodes of one cluster, amqp:// or amqps://, tried in random
-	// order; one that has failed within the last minute is tried last. Reserved
-	// characters in user and password are percent-encoded, as
-	// (*url.URL).String does. The query may hold auth_mechanism, channel_max,
-	// heartbeat (seconds; wins over Heartbeat, 0 switches the detection of
-	// silent brokers off), server_name_indication, and without TLS also
-	// cacertfile, certfile and keyfile.
+	// URLs are the nodes of one cluster, as amqp:// or amqps://. They are tried in
+	// random order, and a URL that has failed within the last minute is tried last.
+	// Reserved characters in user and password are percent-encoded, as
+	// (*url.URL).String does. The query may hold auth_mechanism, channel_max, heartbeat
+	// (seconds; wins over Heartbeat, 0 switches the detection of silent brokers off),
+	// server_name_indication, and without TLS also cacertfile, certfile and keyfile.
 	URLs []string
 
 	// Vhost is the virtual host for URLs that name none; "/" if empty.
@@ -41,23 +40,23 @@ type Config struct {
 
 	// ManagementURL is the address of the cluster's management API, such as
 	// http://user:password@host:15672. AMQP shows no policies. With this address
-	// topology.Declare logs, and the Health of a consumer reports, each policy
-	// that breaks a promise of the queues (see topology.PolicyFault). Health also
-	// reports another program that consumes from a wait under EngineCarry. Nothing
-	// depends on the API: if it does not answer within 5 s, that is logged. Its
-	// user needs the tag management and any permission in the virtual host. If the
-	// URL names no user, Credentials is asked. For https:// TLS is used. Empty
-	// means that nobody asks for policies.
+	// topology.Declare logs, and the Health of a consumer reports, each policy that
+	// breaks a promise of the queues (see topology.PolicyFault). Health also reports
+	// another program that consumes from a wait under EngineCarry. Nothing depends on
+	// the API: if it has not answered after 5 s, a record is logged. Its user needs the
+	// tag management and any permission in the virtual host. If the URL names no user,
+	// Credentials is asked. TLS is used for https://. If empty, nobody asks for
+	// policies.
 	ManagementURL string
 
 	// Name is shown in the management UI, followed by " publish" or
 	// " consume"; program@host:pid if empty.
 	Name string
 
-	// TLS is used for amqps:// URLs, cloned for each dial; client certificates
-	// go here. The server's name is the URL's server_name_indication, else
-	// ServerName, else the URL's host. If nil, system certificates or the files
-	// named in the URL's query are used.
+	// TLS is for amqps:// URLs, and holds client certificates. It is cloned for each
+	// dial. The server's name is the URL's server_name_indication, else ServerName,
+	// else the URL's host. If nil, system certificates or the files named in the URL's
+	// query are used.
 	TLS *tls.Config
 
 	// Dial makes the TCP connection: for a proxy, or a resolver of your own.
@@ -74,8 +73,8 @@ type Config struct {
 	// OpenTimeout bounds Open; 30 s if 0.
 	OpenTimeout time.Duration
 
-	// Lazy makes Open return at once, without a broker. The first Session
-	// connects, and tries on where Open would have returned an error.
+	// Lazy makes Open return at once, without a broker. The first Session connects. It
+	// goes on trying where Open would have returned an error.
 	Lazy bool
 
 	// OperationTimeout bounds every wait for a reply of the broker (opening a
@@ -85,32 +84,32 @@ type Config struct {
 	// quorum queue on a loaded cluster takes seconds.
 	OperationTimeout time.Duration
 
-	// Heartbeat is the interval asked of the broker, in whole seconds; the
-	// broker may lower it. A broker that is silent for one and a half
-	// intervals is given up; 10 s if 0.
+	// Heartbeat is the interval that the broker is asked for, in whole seconds; the
+	// broker may lower it. The Conn gives up a broker that is silent for one and a half
+	// intervals. 10 s if 0.
 	Heartbeat time.Duration
 
-	// Backoff returns how long to wait after a round in which no URL worked, given
-	// the number of such rounds in a row, from 1. Negative means to give up: all
-	// callers that wait for a session get the error, and the next call of Session begins
-	// anew. A connection that is lost within a second counts as such a round.
-	// Backoff is called for both sockets concurrently. If nil: 100 ms, doubling up
-	// to 10 s, each up to half shorter or longer, for ever.
+	// Backoff returns how long to wait after a round in which no URL worked, given the
+	// number of such rounds in a row, from 1. If the wait is negative, the Conn gives
+	// up: all callers that wait for a session get the error, and the next call of
+	// Session begins anew. A connection that is lost within a second counts as such a
+	// round. Backoff is called for both sockets concurrently. If nil: 100 ms, doubling
+	// up to 10 s, each up to half shorter or longer, for ever.
 	Backoff func(failures int) time.Duration
 
-	// OnConnect runs after each connect and reconnect of the socket for [Consume],
-	// before that connection's sessions are handed out, and before those of a new
-	// socket for [Publish]: the place to declare topology that may be gone. It
-	// does not run when a queue is deleted under a living connection.
+	// OnConnect is the place to declare topology that may be gone. It runs after each
+	// connect and reconnect of the socket for [Consume], before the Conn hands out
+	// sessions of that connection or of a new socket for [Publish]. It does not run
+	// when a queue is deleted while the connection lives.
 	//
-	// conn hands out sessions of the new connection. It is good during the call
-	// only, and is the only Conn to use in it. ctx belongs to the attempt, not to
-	// a caller of Session. It ends with Close, with the loss of the connection,
+	// conn hands out sessions of the new connection. It is valid only during the call,
+	// and OnConnect must use no other Conn. ctx belongs to the attempt to connect and
+	// not to a caller of Session. It ends with Close, with the loss of the connection,
 	// and after 5 minutes.
 	//
-	// An error or a panic is a failed try: the socket is closed, and there is
-	// another try after a pause. So OnConnect may run twice for one reconnect. Open returns an error that is not [Transient] at once (see
-	// [WithClass]).
+	// An error or a panic is a failed try: the Conn closes the socket and tries again
+	// after a pause. So OnConnect may run twice for one reconnect. If the error is not
+	// [Transient] (see [WithClass]), Open returns it at once.
 	OnConnect func(ctx context.Context, conn *Conn) error
 
 	// Server replaces the broker's description of itself, field by field where

@@ -2,10 +2,9 @@
 // sessions.
 //
 // A [Session] is one fresh channel, used until it is lost. Then its user asks
-// [Conn.Session] for the next one, which connects again if need be. Nothing is
-// carried over from one session to the next: a delivery tag or a confirm of an
-// old channel means nothing on a new one, and pretending otherwise settles the
-// wrong message.
+// [Conn.Session] for the next one, which connects again if need be. Nothing is carried
+// over from one session to the next. A delivery tag of an old channel means another
+// message on a new one, and a confirm of the old channel means nothing there.
 //
 // Publishing and consuming have a socket each. A broker that is short of memory
 // or disk stops reading from publishers, and acknowledgements and declarations
@@ -97,13 +96,13 @@ type Conn struct {
 // dialled at the same time; if its one round of tries fails, the first Publish
 // session dials again.
 //
-// Open tries every URL again and again until ctx or Config.OpenTimeout ends. It
-// returns sooner, after a round in which no URL worked, when waiting would not
-// help: the broker refuses the user, its password, the virtual host or the
-// permission, every host has an invalid TLS certificate, or Config.OnConnect says
-// so. A broker that closes the socket at login without a word may refuse the
-// password as well; that counts only the third time. ctx bounds the opening
-// only; ending it later closes nothing.
+// Open tries every URL again and again until ctx or Config.OpenTimeout ends. It returns
+// sooner, after a round in which no URL worked, when waiting would not help: the broker
+// refuses the user, its password, the virtual host or the permission, every host has an
+// invalid TLS certificate, or Config.OnConnect says so. A broker that closes the socket
+// at login without a word may have refused the password, so Open returns sooner if that
+// happens for the third time. ctx bounds the opening only; ending it later closes
+// nothing.
 //
 // The error names each URL, without its password, with the last error there.
 // It wraps those errors, and the error and cause of ctx. [ClassOf] says
@@ -140,15 +139,15 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 
 // Session opens a fresh channel on the socket for role; the caller closes it.
 //
-// While there is no connection it waits for the attempt in progress, or begins
-// one, with the pauses of Config.Backoff between the rounds. When ctx ends, Session
-// returns and the attempt goes on: its round is finished, and a connection that
-// comes of it is kept. No further round begins while nobody waits. A session for
-// [Publish] also waits while the broker blocks publishers (see [Blocked]).
+// While there is no connection it waits for the attempt in progress, or begins one,
+// with the pauses of Config.Backoff between the rounds. When ctx ends, Session returns
+// and the attempt goes on: the attempt finishes its round, and the Conn keeps a
+// connection that it has made. No further round begins while nobody waits. A session
+// for [Publish] also waits while the broker blocks publishers (see [Blocked]).
 //
-// Session fails only when ctx ends, with its error and cause and the errors of the
-// tries meanwhile, when Config.Backoff gives up, with [ErrClosed], or when the broker has
-// no channel left to give.
+// Session fails only when ctx ends, when Config.Backoff gives up, when the Conn is
+// closed (with [ErrClosed]), or when the broker has no channel left to give. When ctx
+// has ended, the error wraps its error and cause and the errors of the tries meanwhile.
 func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	switch {
 	case ctx == nil:

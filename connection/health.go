@@ -10,11 +10,11 @@ import (
 // than a reconnect.
 const unhealthyAfter = 15 * time.Second
 
-// HealthError is what [Conn.Health] returns for a Conn that is not healthy.
-// Other packages use it in the same meaning.
+// HealthError is what [Conn.Health] returns for a Conn that is not healthy. The Health
+// methods of other packages return it with the same meaning.
 type HealthError struct {
-	// Degraded: it works in part, or is likely to work again within seconds.
-	// If false, it does not work.
+	// Degraded reports that the thing works in part, or is likely to work again within
+	// seconds. If false, it does not work.
 	Degraded bool
 	Since    time.Time // when it ceased to be healthy
 	Cause    error     // why; never nil
@@ -53,10 +53,10 @@ func Ready(health ...error) bool {
 //     a socket again;
 //   - unhealthy when a socket has been dialled for longer, and after Close.
 //
-// Health does not wait. A socket that is away and that nobody needs is dialled
-// again in the background, so that a probe sees the broker come back without
-// any message being published. With Config.Lazy a socket that was never needed
-// counts as healthy, and is not dialled.
+// Health does not wait. It has a lost socket dialled again in the background even if
+// nobody needs a session, so that a probe sees the broker come back although nobody
+// publishes. With Config.Lazy a socket that was never needed counts as healthy, and is
+// not dialled.
 //
 // Health is about the connection. The Health of a consumer says whether the consumer
 // gets messages.

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// onConnectLimit bounds OnConnect: many times the time for the largest topology, because an OnConnect that is cut short starts anew on another connection.
+// onConnectLimit bounds OnConnect: many times the time for the largest topology,
+// because an OnConnect that is cut short starts anew on another connection.
 const onConnectLimit = 5 * time.Minute
 
 var errOnConnectLimit = WithClass(fmt.Errorf("OnConnect has taken %v; if it uses another Conn than the one it was given, it waits for itself", onConnectLimit), Transient)

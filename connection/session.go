@@ -10,7 +10,7 @@ import (
 )
 
 // ErrSessionLost is wrapped by every error that comes from the end of a session. The
-// answer is to ask [Conn.Session] for the next one.
+// caller then asks [Conn.Session] for the next session.
 var ErrSessionLost = errors.New("connection: session lost")
 
 var errSessionClosed = fmt.Errorf("%w: closed by its owner", ErrSessionLost)
@@ -57,41 +57,40 @@ func (s *Session) end(cause error) {
 	})
 }
 
-// Channel returns the channel, for the calls that do not wait for a reply:
-// publish, ack, nack, reject, and the Notify methods. These may be called
-// concurrently with each other. Publish must not be called concurrently with
-// [Session.Do]: the library would interleave their frames, and the broker would
-// close the connection. Call Do first on a session that publishes. On a closed
-// channel they return amqp.ErrClosed and send nothing.
+// Channel returns the channel, for the calls that do not wait for a reply: publish,
+// ack, nack, reject, and the Notify methods. These may be called concurrently with each
+// other. Publish must not be called concurrently with [Session.Do]: the library would
+// interleave their frames, and the broker would close the connection. So a session that
+// publishes makes its calls of Do before its first publish. On a closed channel these
+// calls return amqp.ErrClosed and send nothing.
 //
-// Registered Notify channels must be buffered, and drained until they are
-// closed; one that is full stops the whole socket.
+// Go channels given to the Notify methods must be buffered, and drained until they are
+// closed. A full one stops the whole socket.
 func (s *Session) Channel() *amqp.Channel { return s.channel }
 
 // Do runs call, which may use the calls that wait for a reply: declare, bind,
 // qos, consume, cancel, confirm. Concurrent calls of Do take turns.
 //
-// If ctx ends before call has begun, Do returns an error that wraps the error
-// and cause of ctx, and the session lives on. If ctx ends later, Do returns at
-// once as well, while call goes on in the background, and the session ends: Done
-// is closed, Err and later calls of Do return an error that wraps
-// [ErrSessionLost] and the error of ctx, Close returns nil, and the channel is
-// closed as soon as call has returned. Nobody knows then which effects of call the
-// broker has seen, and the caller must not read variables that call writes to. No
-// other session is affected.
+// If ctx ends before call has begun, Do returns an error that wraps the error and cause
+// of ctx, and the session lives on. If ctx ends later, Do returns at once as well,
+// while call goes on in the background, and the session ends: Done is closed, Err and
+// later calls of Do return an error that wraps [ErrSessionLost] and the error of ctx,
+// Close returns nil, and the channel is closed as soon as call has returned. It is then
+// unknown which effects of call have reached the broker, and the caller must not read
+// variables that call writes to. No other session is affected.
 //
 // A call that takes longer than Config.OperationTimeout closes the socket, with
 // every session on it: nothing else makes it return.
 //
-// An error that the broker answers with (404, 406 and so on) is returned as
-// the *amqp.Error it is. It has ended this session and no other. An error
-// because the session is or was lost wraps [ErrSessionLost] and the cause.
-// Do returns any other error of call as it is while the channel is open. So
-// let call return the broker's error unchanged, and translate it after Do.
+// If the broker answers with an error (404, 406 and so on), Do returns its *amqp.Error
+// unchanged. Such an answer ends this session and no other. If the session is or was
+// lost, the error wraps [ErrSessionLost] and the cause. While the channel is open, Do
+// returns any other error of call unchanged. So call must return the broker's error as
+// it is; translate it after Do.
 //
-// While the broker blocks publishers on this socket (see [Blocked]) call
-// does not start. If ctx or Config.OperationTimeout ends before it could, Do
-// returns an error that wraps the cause, and the session lives on.
+// While the broker blocks publishers on this socket (see [Blocked]) call does not
+// start. If ctx or Config.OperationTimeout ends before call could start, Do returns an
+// error that wraps the cause, and the session lives on.
 func (s *Session) Do(ctx context.Context, call func(*amqp.Channel) error) error {
 	if ctx == nil {
 		return errNoContext

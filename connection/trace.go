@@ -11,15 +11,16 @@ import (
 // run on the goroutine that does the work, for both sockets concurrently, and
 // must not wait for the Conn. A panic in a hook is logged and harms nothing else.
 type Trace struct {
-	// DialAttempt: one try at one URL ended. Err is nil if the broker let us in.
+	// DialAttempt: one try at one URL ended. Err is nil if the broker accepted the
+	// login.
 	DialAttempt func(DialAttempt)
 
 	// State: the state of a socket changed. The changes of one socket come in
 	// order, and none is left out.
 	State func(State)
 
-	// SessionOpened: the broker has opened a channel on the socket for a role, and
-	// SessionEnded: a session has ended. Each session has one of both.
+	// SessionOpened: the broker has opened a channel on the socket for a role.
+	// SessionEnded: the session has ended. Each is called once for each session.
 	SessionOpened, SessionEnded func(Role)
 }
 

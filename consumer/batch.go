@@ -18,20 +18,22 @@ import (
 // does; Config.HandlerTimeout is one bound for the whole batch.
 //
 // nil acks all messages. [BatchErrors] give each message its own outcome. An error of
-// [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the outcome of all
-// messages. Any other error, and a panic, say that something is wrong with the batch and
-// not with which of its messages: then the consumer calls the handler again with halves
-// of the batch, and with halves of what fails, so that only the messages fail that are at
-// fault. It makes at most 2*log2(n)+1 calls for n messages, 15 for 100: as many as one
-// message at fault needs. What has failed by then in company is a failed attempt of all
-// that are left, as is a batch that fails after its ctx has ended.
+// [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the outcome of
+// all messages.
 //
-// So a BatchHandler that returns such an error must be atomic: it has undone what it did
-// for any message of the batch, or it can do that again without harm.
+// Any other error, or a panic, does not tell which message is at fault. The consumer
+// then calls the handler again with each half of the batch, and with each half of a
+// part that fails, until the messages at fault are alone. It makes at most 2*log2(n)+1
+// calls for n messages, 15 for 100, which is enough to find one message. The messages
+// of parts that still fail after the last call have failed their attempt. So have all
+// messages of a batch that fails after its ctx has ended.
 //
-// On its last attempt after earlier ones a message is handled alone, so no message is
-// dead-lettered for the fault of another where the queue has waits. A message that
-// consumers may have died of is handled alone, too.
+// So a BatchHandler that returns such an error must be atomic: it has undone its work
+// for every message of the batch, or it can repeat that work without harm.
+//
+// On its last attempt a message that has failed before is handled alone. So where the
+// queue has waits, no message is dead-lettered for the fault of another. A message is
+// handled alone, too, if it may be the one at which consumers have crashed.
 type BatchHandler func(ctx context.Context, batch []*Delivery) error
 
 // BatchErrors are the outcomes of the messages of a batch, in their order: an error for
@@ -61,19 +63,20 @@ func (e BatchErrors) Unwrap() []error { return e }
 
 // Batch says how many messages a [BatchHandler] gets.
 type Batch struct {
-	// Size is how many messages a batch has at most. 1 to 10,000, and times
-	// Config.Concurrency plus one at most 65,535; defaults to 100.
+	// Size is the largest number of messages in a batch, 1 to 10,000. Size times
+	// (Config.Concurrency+1) is at most 65,535. Defaults to 100.
 	Size int
 
-	// Linger is how long the first message of a batch waits for others. Up to 1 min. With
-	// 0, the default, it waits for none: a free handler takes what is there, so batches
-	// grow while handlers are at work. A lower lane of topology.Lanes may go ahead of a
-	// message that lingers. At a stop messages that linger go back to the queue at once.
+	// Linger is how long the first message of a batch waits for others. Up to 1 min.
+	// With 0, the default, it does not wait: a free handler takes the messages that are
+	// there, so batches grow while handlers are at work. A lower lane of topology.Lanes
+	// may go ahead of a message that lingers. At a stop messages that linger go back to
+	// the queue at once.
 	Linger time.Duration
 
-	// MaxBytes bounds the bodies of a batch together; a larger message is a batch of its
-	// own. Defaults to 16 MiB. The messages that the broker sends ahead are bounded by
-	// Config.Prefetch alone.
+	// MaxBytes bounds the sum of the bodies of a batch. A larger message is a batch of
+	// its own. Defaults to 16 MiB. The messages that the broker sends ahead are bounded
+	// by Config.Prefetch alone.
 	MaxBytes int
 }
 
@@ -91,15 +94,16 @@ const (
 // messages, until all its messages are settled or given up; each of them is settled as
 // soon as its outcome is known.
 //
-// Config.Prefetch defaults to (Concurrency+1) times Batch.Size, where messages have
-// priorities to Concurrency times Batch.Size, and with Config.KeyLimit to four times as
-// much. It stays so, and must not be less than Batch.Size. The messages that are handled and lack a confirmed copy are Concurrency
-// times Batch.Size at most. With Config.KeyLimit a batch has no more messages of one key
-// than that. In an outage, see Outage, a batch of one message finds out whether it is
-// over, or one that is held. Config.RetryInPlace is not for batches.
+// Config.Prefetch defaults to (Concurrency+1) times Batch.Size, to Concurrency times
+// Batch.Size on a queue with priorities, and to four times as much with
+// Config.KeyLimit. It does not follow the handlers, and must not be less than
+// Batch.Size. At most Concurrency times Batch.Size messages are with handlers or wait
+// for the confirm of a copy. With Config.KeyLimit a batch has at most KeyLimit messages
+// of one key. In an outage, see [Outage], the consumer tries one message at a time,
+// either as a batch of its own or one that it holds. Config.RetryInPlace is refused.
 //
-// Each message has its own hooks of Config.Traces. A wrapper of a Handler is not for a
-// BatchHandler; there are [JSONBatch], [DecodeBatch] and [ClassifyBatch], and
+// The hooks of Config.Traces run for each message. Wrappers of a Handler do not fit a
+// BatchHandler: use [JSONBatch], [DecodeBatch] and [ClassifyBatch] instead.
 // [github.com/rehop/rehop/store.Store.OnceBatch] makes a BatchHandler of any Handler.
 func NewBatch(conn *connection.Conn, source topology.Source, handler BatchHandler, cfg Config) (*Consumer, error) {
 	c := &Consumer{conn: conn, batch: handler}

@@ -54,9 +54,10 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 }
 
 // ClassifyBatch is [Classify] for a BatchHandler: its rules give the error of each
-// message its meaning. An error of several messages gets a meaning only from a rule with
-// the action ActionHold, such as for a database that is away. With any other the batch is
-// called again in parts, and the rules decide about the messages that fail alone.
+// message its meaning. Only a rule with the action ActionHold, such as one for a
+// database that is away, applies to an error of several messages. After any other such
+// error the handler is called again with parts of the batch, and the rules decide about
+// the messages that fail alone.
 func ClassifyBatch(rules ...Rule) func(BatchHandler) BatchHandler {
 	classify := classifier(rules)
 	return func(next BatchHandler) BatchHandler {

@@ -25,12 +25,13 @@ type Rule struct {
 	// first failure, and a message without either never matches.
 	OlderThan time.Duration
 
-	// Snoozed matches messages that were put off at least so often, see [Snooze]; 0: all.
+	// Snoozed matches messages that were snoozed at least this many times, see
+	// [Snooze]. 0 matches all.
 	Snoozed int
 
-	// Then is the meaning. Its Action is required; ActionDone is not allowed, since
-	// ActionDiscard says the same and is logged. Its Cause, of an ActionDeadLetter,
-	// defaults to xdeath.CausePermanent.
+	// Then is the outcome for errors that match. Its Action is required; ActionDone is
+	// not allowed, since ActionDiscard says the same and is logged. Its Cause, of an
+	// ActionDeadLetter, defaults to xdeath.CausePermanent.
 	Then Outcome
 }
 
@@ -71,11 +72,10 @@ func (r Rule) String() string {
 //		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},
 //	))
 //
-// An error to which [RetryAfter], [Unavailable] or the like has given a meaning keeps it,
-// with one exception: a rule with OlderThan or Snoozed also ends a message that would
-// come back. A
-// panic is an error of the type *[PanicError]: only the consumer makes it, so no rule
-// sees it. Classify panics if a rule is not usable.
+// An error to which [RetryAfter], [Unavailable] or the like has given a meaning keeps
+// it, with one exception: a rule with OlderThan or Snoozed also ends a message that
+// would come back. No rule sees a panic of the handler: the consumer, and not a
+// wrapper, turns it into a *[PanicError]. Classify panics if a rule is invalid.
 func Classify(rules ...Rule) func(Handler) Handler {
 	classify := classifier(rules)
 	return func(next Handler) Handler {

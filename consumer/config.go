@@ -15,27 +15,29 @@ type Config struct {
 	// confirmed yet counts as one that is handled.
 	Concurrency int
 
-	// Prefetch is how many unsettled messages the broker sends, those in the
-	// handlers included. 1 to 10,000; less than Concurrency leaves handlers idle.
+	// Prefetch is how many unsettled messages the broker sends, those with handlers
+	// included. 1 to 10,000; less than Concurrency leaves handlers idle.
 	//
-	// It defaults to what the handlers need: Concurrency, and on top what they do in
-	// 100 ms, up to 2,000 in all. It grows after 100 messages, or a second, in which
-	// no message came that had been delivered before, so that a message that ends
-	// its consumer again and again takes few others with it. When handlers become
-	// slow, what they do not get to within a second goes back to the queue.
+	// By default it follows the handlers: it is Concurrency plus the number of messages
+	// that they handle in 100 ms, up to 2,000. It grows only after 100 messages, or a
+	// second, without a redelivery, so that a message at which the process crashes
+	// again and again takes few others with it. When handlers become slow, messages
+	// that have waited a second for a handler go back to the queue.
 	//
 	// It defaults to Concurrency on a queue that others declared, on one with a single
-	// active consumer, and on a work queue with priorities, where messages sent ahead are handled before any that come
-	// later: with more, Run warns. Each lane of topology.Lanes has a prefetch of its
-	// own, of at least one more than the lane's handlers by default: it delays no
+	// active consumer, and on a work queue with NativePriority. On the last a message
+	// that was sent ahead is handled before one of a higher priority that comes later,
+	// so Run warns of a larger Prefetch. Each lane of topology.Lanes has a prefetch of
+	// its own, by default at least one more than the lane's handlers. It delays no
 	// message of a higher lane.
 	Prefetch int
 
-	// Priority among the consumers of the queue, of all processes: the broker sends a
-	// message to a consumer only if all consumers of a higher Priority have their Prefetch
-	// in hand. -999 to 999; defaults to 0. With a single active consumer a quorum queue of
-	// 4.0 and later makes the highest consumer the active one, as soon as the one before
-	// has settled its messages; other queues keep the first consumer.
+	// Priority ranks the consumers of a queue, in all processes: the broker sends a
+	// message to a consumer only while every consumer of a higher Priority has as many
+	// messages as its Prefetch allows. -999 to 999; defaults to 0. With a single active
+	// consumer a quorum queue of 4.0 and later makes the highest consumer the active
+	// one, as soon as the one before has settled its messages; other queues keep the
+	// first consumer.
 	Priority int
 
 	// Lanes limits single lanes of topology.Lanes, by Lane.Name.
@@ -43,8 +45,9 @@ type Config struct {
 
 	// KeyLimit is how many messages of one key are handled at a time; 0: no limit. With
 	// 1 the messages of a key are handled one after the other, in the order of the
-	// queue; messages of other keys, and those without one, are handled beside them.
-	// With more, no key takes more than its share of the Concurrency.
+	// queue; messages of other keys, and messages without a key, are handled beside
+	// them. A larger limit keeps a key from taking more than its share of the
+	// Concurrency.
 	//
 	// A message that fails and waits for its next attempt lets later ones of its key
 	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
@@ -54,33 +57,35 @@ type Config struct {
 	// handlers have returned.
 	//
 	// The broker sends Prefetch messages ahead, from the start, by default four times
-	// Concurrency and at least 50 more; keys behind so many messages of other keys have to
-	// wait. A message that ends its process again and again takes all of them with it, in
-	// the end to the dead-letter queue: without KeyLimit it would go there alone.
+	// Concurrency and at least 50 more. A key has to wait if so many messages of other
+	// keys are ahead of it. A message at which the process crashes again and again
+	// takes all messages that were sent ahead with it, in the end to the dead-letter
+	// queue; without KeyLimit it would go there alone.
 	KeyLimit int
 
-	// Key returns the key of a message for KeyLimit; "" is none. It must be quick, and
-	// depend on nothing but the Delivery. Defaults to Delivery.OrderKey, which a
-	// producer sets.
+	// Key returns the key of a message for KeyLimit; "" is none. It must be quick and
+	// depend only on the Delivery. Defaults to Delivery.OrderKey, which a producer
+	// sets.
 	Key func(d *Delivery) string
 
-	// RetryInPlace has a failed message keep its slot, and its key, until its next
-	// attempt, instead of a wait in the broker. The waits of the queue must be less than
-	// 15 minutes in sum, and less than four fifths of its ConsumerTimeout. A crash, a lost
-	// connection and a stop begin the count of attempts anew. Dead letters, RetryAfter and
-	// Snooze are as ever, but that a RetryAfter waits in place too.
+	// RetryInPlace makes a failed message keep its slot, and its key, until its next
+	// attempt, instead of waiting in the broker. The waits of the queue must be less
+	// than 15 minutes in sum, and less than four fifths of its ConsumerTimeout. After a
+	// crash, a lost connection or a stop the count of attempts begins anew. A
+	// RetryAfter waits in place too. Dead letters and Snooze work as they do without
+	// RetryInPlace.
 	RetryInPlace bool
 
-	// Batch says how many messages a [BatchHandler] gets. It is for [NewBatch] alone.
+	// Batch says how many messages a [BatchHandler] gets. It is only for [NewBatch].
 	Batch Batch
 
 	// Outage says when [Unavailable] outcomes count as an outage of something that all
-	// handlers of a queue need, and how it is waited for.
+	// handlers of a queue need, and how the consumer waits for its end.
 	Outage Outage
 
-	// HandlerTimeout ends the handler's ctx. Nothing is settled before the
-	// handler has returned. Defaults to none. The broker has a timeout of its
-	// own, see [ErrConsumerTimeout].
+	// HandlerTimeout is the time after which the handler's ctx ends. The message is
+	// settled only after the handler has returned. Defaults to none. The broker has a
+	// timeout of its own, see [ErrConsumerTimeout].
 	HandlerTimeout time.Duration
 
 	// DrainTimeout is how long handlers may go on after Run was told to stop,
@@ -90,19 +95,19 @@ type Config struct {
 	// up to 5 s more, ends before Kubernetes kills it after 30 s.
 	DrainTimeout time.Duration
 
-	// CopyTimeout is how long the consumer waits for a copy to be confirmed
-	// before it sends it again: with it the message may be in its next place
-	// twice. Defaults to 1 min.
+	// CopyTimeout is how long the consumer waits for the confirm of a copy before it
+	// sends the copy again. The message may then be in its next place twice. Defaults
+	// to 1 min.
 	CopyTimeout time.Duration
 
-	// Logger hears of the start of consuming, failed attempts, and messages
-	// discarded, left to their queue or not due yet at level Info; of attempts
-	// before the last one, interruptions and copies that are not confirmed at
-	// Warn; of dead letters at Error. Each failed attempt and each dead letter is
-	// said. What stops messages and happens again and again, such as a queue that
-	// cannot be consumed or a copy that is not confirmed, is said the first time, and
-	// then more and more rarely with the number of times. Nil: silent, also where the
-	// Conn has a logger.
+	// Logger gets records at level Info for the start of consuming, for failed
+	// attempts, and for messages that are discarded, snoozed, left to their queue or
+	// not due yet. It gets records at Warn for a failed attempt that leaves one more,
+	// for interruptions and for copies that are not confirmed, and at Error for dead
+	// letters. Each failed attempt and each dead letter has a record. A fault that
+	// repeats, such as a queue that cannot be consumed or a copy that is not confirmed,
+	// is logged the first time, and then more and more rarely, with the number of
+	// times. If nil, nothing is logged, even if the Conn has a Logger.
 	Logger *slog.Logger
 
 	// Traces are sets of hooks, called for every delivery in their order.

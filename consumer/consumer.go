@@ -110,10 +110,10 @@ func (c *Consumer) init(source topology.Source, cfg Config, errs ...error) (*Con
 //     because their copies are not confirmed,
 //   - while no handler is left because all of them ignore Config.HandlerTimeout.
 //
-// It is healthy without a delivery while its queue is empty, while another consumer
-// of a queue with a single active consumer is the active one (AMQP does not tell),
-// and while its handlers have as many messages as they may have. A handler that
-// does not return is for Config.HandlerTimeout to end.
+// It is healthy without a delivery while its queue is empty, while another consumer of
+// a queue with a single active consumer is the active one (AMQP does not tell), and
+// while its handlers have as many messages as they may have. Config.HandlerTimeout is
+// for handlers that do not return.
 //
 // A consumer of topology.Lanes is degraded while one of its lanes is degraded or
 // unhealthy, and unhealthy when all are. The error names the queues of those lanes.
@@ -138,16 +138,15 @@ func (c *Consumer) Health() error {
 	return nil // not a nil *HealthError
 }
 
-// Run consumes until ctx ends. It then stops fetching, lets handlers finish up
-// to Config.DrainTimeout, settles what they return, gives back what was not
-// started, and returns nil. Before it closes the channel it waits for up to 3 s
-// until the queue has its acks; after a loss of the connection in that time they
-// may be missing, as ever. A lost connection does not end Run, and neither does
-// a queue whose node is down: Run waits for it. It returns an error sooner only
-// if the queue cannot be consumed to begin with (it does not exist, permission
-// is missing, the broker's version refuses the source), if the Conn is closed, or
-// if a handler did not return although its ctx had ended. A Consumer runs once at
-// a time.
+// Run consumes until ctx ends. It then stops fetching, lets handlers finish up to
+// Config.DrainTimeout, settles what they return, gives back what was not started, and
+// returns nil. Before it closes the channel it waits for up to 3 s until the queue has
+// its acks; if the connection is lost in that time, acks may be missing, and their
+// messages are delivered again. A lost connection does not end Run, and neither does a
+// queue whose node is down: Run waits for it. It returns an error sooner only if the
+// queue cannot be consumed to begin with (it does not exist, permission is missing, the
+// broker's version refuses the source), if the Conn is closed, or if a handler did not
+// return although its ctx had ended. A Consumer runs once at a time.
 func (c *Consumer) Run(ctx context.Context) error {
 	if ctx == nil {
 		return connection.WithClass(errors.New("consumer: Run: ctx is nil"), connection.Bug)

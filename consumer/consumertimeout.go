@@ -6,17 +6,18 @@ import (
 	"github.com/rehop/rehop/connection"
 )
 
-// ErrConsumerTimeout says that a message was with a handler for longer than the
-// broker's consumer timeout. It is 30 minutes by default, or what
-// topology.WorkQueue.ConsumerTimeout says: then it is the cause of a handler's ctx that
-// ends at four fifths of it.
+// ErrConsumerTimeout says that a handler has had a message for about as long as the
+// broker's consumer timeout allows, which is 30 minutes by default. If
+// topology.WorkQueue.ConsumerTimeout is set, the ctx of the handler ends at four fifths
+// of it, with this cause.
 //
-// Otherwise AMQP does not tell a client its value. Brokers until 4.2 name it when they
-// take a message away: from then on handlers' ctxs end as above. A broker of 4.3 does
-// not name it, and no handler's ctx ends before the broker takes the message away.
+// If it is not set, AMQP does not tell a client the timeout. A broker before 4.3 names
+// it when it takes a message away, and from then on the ctx of a handler ends as above.
+// A broker of 4.3 does not name it, so the ctx ends only when the broker has taken the
+// message away.
 //
-// A message that was taken away from a handler, by the broker's own word or
-// counters, spends an attempt without a handler's run when it comes again to this
-// Run and has a message id. The other messages of the session come again too, and
-// spend none.
+// If the broker's words or its counters say that it took a message away from a handler,
+// the message spends an attempt, without a run of the handler, when it comes again to
+// the same call of Run. It must have a message id. The other messages of the session
+// come again too, and spend no attempt.
 var ErrConsumerTimeout = connection.WithClass(errors.New("consumer: the broker's consumer timeout"), connection.Transient)

@@ -235,11 +235,12 @@ func (t *terms) nackIsDue(raw amqp.Delivery, d *Delivery) bool {
 // deaths. CC apart, which header.Need counts.
 const hopBytes = 4 << 10
 
-// decideEarly returns the decision on a delivery that has not waited long enough
-// yet, and false for all others. No attempt is spent on it. It comes too early
-// when its RetryAfter is longer than its wait, or its wait was cut short: by a
-// policy for the wait queue, by hand, or because its wait queue was missing. A consumer of the same queue with another
-// schedule may have put it off, so it comes too early also where there is no wait.
+// decideEarly returns the decision on a delivery that has not waited long enough yet,
+// and false for all others. No attempt is spent on it. It comes too early when its
+// RetryAfter is longer than its wait, or its wait was cut short: by a policy for the
+// wait queue, by hand, or because its wait queue was missing. A consumer of the same
+// queue with another schedule may have put it off, so it comes too early also where
+// there is no wait.
 func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (decision, bool) {
 	c := t.unspent(raw, d, now)
 	if lacks := t.lacksAfterNack(raw, d); lacks > 0 {

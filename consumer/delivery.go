@@ -37,7 +37,7 @@ type Delivery struct {
 	// Body must not be modified: a copy of the message takes it along.
 	Body []byte
 
-	// Headers as they arrived, the broker's and the SDK's included. The map is
+	// Headers as they arrived, including those of the broker and of the SDK. The map is
 	// the handler's own; what it contains must not be modified.
 	Headers amqp.Table
 
@@ -52,16 +52,16 @@ type Delivery struct {
 	Timestamp       time.Time
 	Priority        uint8 // 0 when absent
 
-	// History is what the headers say of the message's past. On a dead letter
-	// its Failure says why it is one, its Queue where it failed, and its
-	// FinalAttempts how often.
+	// History is the message's past, as its headers tell it. On a dead letter,
+	// History.Failure is the reason, History.Queue the queue where the message failed,
+	// and History.FinalAttempts the number of its attempts.
 	History xdeath.History
 
 	expiration string // as it arrived
 }
 
-// AMQP returns the delivery in the form of amqp091-go, without an Acknowledger
-// and a tag: it cannot settle anything. It is what producer.FromDelivery wants:
+// AMQP returns the delivery in the form of amqp091-go, without an Acknowledger and a
+// tag: it cannot settle anything. producer.FromDelivery takes it:
 //
 //	receipt, err := publisher.Publish(ctx, producer.FromDelivery(d.AMQP()))
 func (d *Delivery) AMQP() amqp.Delivery {

@@ -6,28 +6,29 @@
 //	}, consumer.Config{Concurrency: 16})
 //	err = worker.Run(ctx)
 //
-// nil acks, also after the handler's timeout. An error or a panic is a failed
-// attempt: the message waits and comes back, and when no attempt is left it goes to
-// the dead-letter queue, with the reason and the error in its headers. An error that
-// [DeadLetter], [RetryAfter], [Unavailable] or [Discard] has made says otherwise.
+// nil acks, also after the handler's timeout. An error or a panic is a failed attempt:
+// the message waits and comes back, and when no attempt is left it goes to the
+// dead-letter queue, with the reason and the error in its headers. An error of
+// [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] has another outcome.
 // [NewBatch] hands a handler several messages at once.
 //
 // # What is promised
 //
-// A message that failed is acked only after the broker has confirmed its copy
-// in the next place, or it is nacked where the broker itself brings it there.
-// The other order would lose messages; this one can double them: when the
-// process or the connection dies between confirm and ack, the message is
-// delivered again while its copy waits. Both carry the same message id. A
-// handler must therefore be able to meet the same id twice.
+// The consumer acks a message that failed only after the broker has confirmed its copy
+// in the next place. Where the broker itself moves the message to the next place, the
+// consumer nacks it. To ack before the confirm would lose messages. To ack after it can
+// double them: when the process or the connection dies between confirm and ack, the
+// message is delivered again while its copy waits. Both carry the same message id, so a
+// handler must be able to meet the same id twice.
 //
-// Where the broker would bring a message back from its wait unconfirmed, the
-// consumers do (topology.EngineCarry): one of all that run for a queue holds what is due
-// next, publishes it when it is due, and acks it in the wait when that is
-// confirmed. When its process dies in between, the message comes twice; when it
-// dies before, another one takes over. Due times are compared with the local
-// clock: clocks of two machines that are apart make a wait longer or shorter by as
-// much. While no consumer runs, nothing comes back.
+// Where the broker would return messages from their waits without a confirm, the
+// consumers return them (topology.EngineCarry). One consumer of each queue holds the
+// messages that are due next, publishes each when it is due, and acks it in its wait
+// queue after the confirm. If its process dies between confirm and ack, the message
+// comes twice; if it dies earlier, another consumer takes over. Due times are compared
+// with the local clock, so a difference between the clocks of two machines makes a wait
+// longer or shorter by as much. While no consumer runs, nothing comes back.
 //
-// A delivery is settled on the session it came from or not at all.
+// A delivery must be settled on the channel that it came from. If that channel closes,
+// the broker delivers the message again.
 package consumer

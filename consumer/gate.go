@@ -13,27 +13,28 @@ import (
 	"github.com/rehop/rehop/consumer/internal/settle"
 )
 
-// Outage says when the handlers' [Unavailable] outcomes count as an outage. Then the
-// consumer hands out no further messages of the queue, and gives back those that no
-// handler has begun, so that other consumers can have them. One message at a time is
-// handled, after growing pauses, in turn one that is held and, where a handler is free,
-// the next one of the queue, until the outcome of one is another: then all go on at
-// once. No attempt is spent meanwhile, and Health is degraded since the outage began.
-// Each lane of topology.Lanes has its own outages.
+// Outage says when the handlers' [Unavailable] outcomes count as an outage. In an
+// outage the consumer gives the messages that no handler has begun back to the queue,
+// so that other consumers can have them. After growing pauses it tries one message at a
+// time: in turn a message that it holds and, if a handler is free, the next message of
+// the queue. The outage ends with the first other outcome, and all handlers go on at
+// once. An outage spends no attempt, and Health is degraded while it lasts. Each lane
+// of topology.Lanes has its own outages.
 //
-// Messages that are held stay for 15 minutes at most, and then go back too. Where returns
-// count towards the delivery limit, before broker 4.3, a message that has used up half of
-// it goes to the end of the queue instead, as a confirmed copy. With Config.KeyLimit, and
+// Messages that are held go back to the queue after 15 minutes. Where returns count
+// towards the delivery limit, before broker 4.3, a message that has used up half of it
+// goes to the end of the queue instead, as a confirmed copy. With Config.KeyLimit, and
 // on a queue with a single active consumer, no message goes back before that time.
 type Outage struct {
-	// Share of the last Runs that must be Unavailable. More than 0 and up to 1; defaults
-	// to 0.5. More than 1: never. With fewer slots than that makes messages, and two at
-	// least, it is enough that as many messages are Unavailable as there are slots.
+	// Share of the last Runs that must be Unavailable, more than 0 and up to 1.
+	// Defaults to 0.5. With more than 1 there is no outage. If Concurrency is at least
+	// 2 and less than that many runs, as many Unavailable runs as Concurrency are
+	// enough.
 	Share float64
 
-	// Runs that are looked at: the first run of the handler on each of so many messages,
-	// or batches. Up to 1,000; defaults to 10. The run with a batch counts as Unavailable
-	// if such a Share of its messages is.
+	// Runs is the number of messages, or batches, whose first run of the handler
+	// counts. Up to 1,000; defaults to 10. The run with a batch counts as Unavailable
+	// if that Share of its messages is.
 	Runs int
 
 	// MaxPause is the longest pause between two tries. Defaults to 10 s.
@@ -133,11 +134,11 @@ func (r *run) gateHealth() *connection.HealthError {
 	return nil
 }
 
-// Pause stops the handing out of messages until Resume: handlers finish, and messages
-// that none has begun go back to their queue. With Config.KeyLimit, and on a queue with a
-// single active consumer, they stay, for their order. Health is degraded meanwhile. Pause
-// returns at once, and may be called at any time: a Consumer that is paused before Run
-// begins paused.
+// Pause stops the handing out of messages until Resume. Handlers finish, and messages
+// that no handler has begun go back to their queue. With Config.KeyLimit, and on a
+// queue with a single active consumer, they stay with the consumer, to keep their
+// order. Health is degraded meanwhile. Pause returns at once, and may be called at any
+// time: a Consumer that is paused before Run begins paused.
 func (c *Consumer) Pause() { c.setPaused(true) }
 
 // Resume ends a Pause.

@@ -16,16 +16,17 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// LaneLimits bounds what this consumer does of one lane of topology.Lanes. What a
-// lane may not have goes to the others.
+// LaneLimits bounds how much of this consumer one lane of topology.Lanes takes. The
+// rest is for the other lanes.
 type LaneLimits struct {
 	// Concurrency is how many of its messages, or batches, are in hand at a time: those
 	// in handlers, those that are held, and those whose copies are not confirmed. Up to
 	// Config.Concurrency, which is the default.
 	Concurrency int
 
-	// Rate is how many messages a second are handled, at equal distances; a batch is
-	// followed by the distances of all its messages. Up to 1,000,000; 0: no limit.
+	// Rate is how many messages a second are handled, at equal intervals. After a batch
+	// the lane pauses for the intervals of all its messages. Up to 1,000,000; 0: no
+	// limit.
 	Rate float64
 }
 

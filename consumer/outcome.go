@@ -100,22 +100,23 @@ func DeadLetter(err error) error {
 // the rest of d.
 //
 // With a d of zero or less, such as the time until a moment that has passed, the wait
-// of the schedule applies. A d of more than 366 days counts as 366 days. A message without an attempt left
-// is dead-lettered, as after any failure; Delays add no attempts. A consumer of the
-// same queue without waits holds a message that is not due yet, for 10 s at a time,
-// and puts it back to the end of the queue; it counts as one of its
-// Config.Concurrency meanwhile. RetryAfter is never nil, not even for a nil err.
+// of the schedule applies. A d of more than 366 days counts as 366 days. A message
+// without an attempt left is dead-lettered, as after any failure; Delays add no
+// attempts. A consumer of the same queue without waits holds a message that is not due
+// yet, for 10 s at a time, and puts it back to the end of the queue; it counts as one
+// of its Config.Concurrency meanwhile. RetryAfter is never nil, not even for a nil err.
 func RetryAfter(d time.Duration, err error) error {
 	return withOutcome(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
 }
 
-// Unavailable marks err as not the message's fault, such as an outage of what the
-// handler depends on. The consumer holds the message and handles it again
-// with growing pauses; no attempt is spent. It goes back to its queue when Run
-// stops, and after 15 minutes, well before the 30 after which a broker takes it
-// away by default. Where each return counts towards the delivery limit of the queue, a
-// message that has used up half of it goes to the end of the queue instead, as a
-// confirmed copy: an outage dead-letters no message, however long it lasts. Unavailable is never nil, not even for a nil err.
+// Unavailable marks err as not the message's fault, such as an outage of a service that
+// the handler needs. The consumer holds the message and handles it again with growing
+// pauses; no attempt is spent. It goes back to its queue when Run stops, and after 15
+// minutes, well before a broker takes it away (after 30 minutes by default). Where each
+// return counts towards the delivery limit of the queue, a message that has used up
+// half of it goes to the end of the queue instead, as a confirmed copy: an outage
+// dead-letters no message, however long it lasts. Unavailable is never nil, not even
+// for a nil err.
 //
 // A held message counts as one of the Config.Concurrency that are handled at a
 // time. When all of them are held, no further message is handled, and the broker
@@ -133,10 +134,10 @@ func Discard(reason string) error {
 
 // Snooze puts off a message whose turn has not come, such as one that needs another
 // message first. It comes back after d and spends no attempt, also after the last
-// failed one. Meanwhile it waits in the broker, as after [RetryAfter], and keeps no slot:
-// in topology.Delays, rounded up to their Grain, or else in the waits of the work queue,
-// rounded up to one of them. With a d of zero or less it waits for the shortest time
-// there is.
+// failed one. Meanwhile it waits in the broker, as after [RetryAfter], and keeps no
+// slot: in topology.Delays, rounded up to their Grain, or else in the waits of the work
+// queue, rounded up to one of them. With a d of zero or less it waits for the shortest
+// of these times.
 //
 // Delivery.History.Snoozes says how often that has happened. Nothing bounds it but the
 // handler, or a [Rule] with OlderThan or Snoozed. A consumer of a queue without waits

@@ -17,11 +17,11 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// Settler settles deliveries of a program that reads a queue in a loop of its
-// own, with amqp091-go, by the rules of a Consumer: a copy to the wait or the
-// dead-letter queue, confirmed, and then the ack. It always republishes, which is
-// right in every wiring; waits of topology.EngineCarry come back only while a Consumer
-// of their queue runs. It is safe for concurrent use.
+// Settler settles deliveries of a program that reads a queue in a loop of its own, with
+// amqp091-go, by the rules of a Consumer: a confirmed copy in the wait queue or the
+// dead-letter queue, and then the ack. It always republishes, which every engine
+// allows. Under topology.EngineCarry messages come back from their waits only while a
+// Consumer of their queue runs. It is safe for concurrent use.
 type Settler struct {
 	publisher *confirm.Publisher
 	terms     terms
@@ -69,8 +69,8 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 	return d
 }
 
-// Settle settles a delivery, that was not auto-acked, by what its handling
-// returned, as OutcomeOf says, and returns where the message is then.
+// Settle settles a delivery that was not auto-acked. The outcome is [OutcomeOf] of
+// handled, the error of its handling. Settle returns where the message is then.
 //
 // With [Unavailable], and where a failed message has no place to go to, it gives the
 // delivery back to its queue: the caller pauses before the next. An error means

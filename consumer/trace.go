@@ -22,20 +22,21 @@ type Trace struct {
 	// Received: a delivery arrived; its handler has not run. The handler does not run
 	// for a message that is not due yet, whose headers cannot be read, or that the
 	// broker took away from a handler for its age. Received returns ctx, or a ctx
-	// derived from it, such as one with a span. The handler and the later hooks of
-	// the delivery get that ctx. Nil counts as ctx. In Settled it may have ended.
+	// derived from it, such as one with a span. The handler and the later hooks of the
+	// delivery get the ctx that it returned, or ctx if it returned nil. When Settled
+	// runs, that ctx may have ended.
 	Received func(ctx context.Context, d *Delivery) context.Context
 
-	// Handled: the handler returned err after took. It is called for every run of
-	// the handler, those on a held message included. During a stop, the
-	// [OutcomeOf] an err by which the handler obeyed its ctx is a retry, though
-	// the message goes back to its queue and spends no attempt: Settled says
-	// where it went.
+	// Handled: the handler returned err after took. It is called for every run of the
+	// handler, those on a held message included. During a stop a handler that obeys its
+	// ctx may return an err whose [OutcomeOf] is a retry, although the message goes
+	// back to its queue and spends no attempt. Settled says where the message went.
 	Handled func(ctx context.Context, d *Delivery, err error, took time.Duration)
 
 	// Batched: a [BatchHandler] is about to run with these messages; of are their
-	// contexts from Received. It returns ctx, or a ctx derived from it, which the handler
-	// gets. It is called for every run of the handler, also with parts of a batch.
+	// contexts from Received. Batched returns the ctx for the handler: ctx, or a ctx
+	// derived from it. It is called for every run of the handler, also with parts of a
+	// batch.
 	Batched func(ctx context.Context, batch []*Delivery, of []context.Context) context.Context
 
 	// BatchHandled: that run has returned err after took; ctx is of Batched. Handled is
@@ -47,7 +48,7 @@ type Trace struct {
 	// called where the broker itself moves the message, see topology.Engine.
 	Copied func(ctx context.Context, d *Delivery, to topology.Address)
 
-	// Confirmed: the broker confirmed that copy; the delivery is not acked.
+	// Confirmed: the broker has confirmed that copy; the delivery is not acked yet.
 	Confirmed func(ctx context.Context, d *Delivery, to topology.Address)
 
 	// Settled: the consumer is done with the delivery. Once for each Received,
@@ -59,11 +60,12 @@ type Trace struct {
 	Fetching func(queue string, prefetch int)
 
 	// Due: under topology.EngineCarry, the wait of a message is over, and it is about
-	// to be published to its queue; once more for each try. The hooks of one wait
+	// to be published to its queue. Due is called for each try. The hooks of one wait
 	// queue run one after the other, on a goroutine of their own.
 	Due func(c Carried)
 
-	// Carried: the broker confirmed that; the message is not acked in its wait.
+	// Carried: the broker has confirmed that publish; the message is not acked in its
+	// wait queue yet.
 	Carried func(c Carried)
 }
 

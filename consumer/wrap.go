@@ -5,9 +5,9 @@ import "slices"
 // Wrap returns handler with wrappers around it. The first wrapper is the outermost: it
 // is called first, and sees the error last.
 //
-// A wrapper decides what happens around one run of a handler. It knows the message
-// and the error, and neither the queue nor other messages. These are shipped, in the
-// order in which they belong, from the outside in:
+// A wrapper decides what happens around one run of a handler. It knows the message and
+// the error, and neither the queue nor other messages. Wrappers belong in this order,
+// from the outside in:
 //   - wrappers of your own that measure or log, so that they see the final error;
 //   - [Classify], so that it sees the errors of all wrappers inside it;
 //   - a wrapper of your own that opens what the handler needs, such as a transaction;

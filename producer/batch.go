@@ -15,11 +15,11 @@ import (
 // Publish for each. They are written in their order; a message that has to be tried
 // again may arrive after the messages behind it.
 //
-// Each message ends as with Publish, by itself: receipts[i] is that of
-// messages[i], and if its Place is 0 the message is not known to be safe and
-// its Err is what Publish would have returned. The error joins these; it is nil
-// once all messages are safe. Config.Timeout counts for each message from its
-// turn to be written.
+// Each message is published as by Publish. receipts[i] is the receipt of messages[i];
+// if its Place is 0, the message is not known to be safe, and its Err is the error that
+// Publish would have returned. The error of PublishAll joins these errors, and is nil
+// if all messages are safe. Config.Timeout counts for each message from its turn to be
+// written.
 //
 // If any message is faulty in itself (see [Message.Validate]), none is sent, there
 // are no receipts, and the error holds all faults of all messages. A message whose

@@ -18,22 +18,21 @@ type Config struct {
 	// 1 to 10,000; defaults to 1000.
 	Window int
 
-	// WindowBytes is how many bytes of bodies and headers may be unconfirmed at
-	// a time. A larger message is sent when nothing else is unconfirmed. At
-	// least 1; defaults to 64 MiB. A target (exchange and key) whose queue does
-	// not answer has an eighth of Window and WindowBytes for itself, so that it
-	// holds up no other.
+	// WindowBytes is how many bytes of bodies and headers may be unconfirmed at a time.
+	// A larger message is sent when nothing else is unconfirmed. At least 1; defaults
+	// to 64 MiB. A target (exchange and routing key) whose queue does not answer has an
+	// eighth of Window and WindowBytes for itself, so that it does not hold up other
+	// targets.
 	WindowBytes int
 
-	// Timeout is how long Publish tries to get a message confirmed. Then it
-	// turns to Fallback, or returns. The ctx of Publish bounds all of it.
-	// Defaults to 30 s.
+	// Timeout is how long Publish tries to get a message confirmed. Then Publish turns
+	// to the Fallback, or returns. Its ctx bounds both together. Defaults to 30 s.
 	Timeout time.Duration
 
 	// Fallback takes messages that could not be confirmed. The sinks are tried in
-	// order; the first one that takes such messages and does not fail keeps it,
-	// see [Sink]. Each sink has up to Timeout. A sink that is an io.Closer is closed
-	// with the Producer, and must belong to no other Producer.
+	// order. A message stays in the first sink that takes messages with its cause and
+	// does not fail, see [Sink]. Each sink has up to Timeout. A sink that is an
+	// io.Closer is closed with the Producer, and must belong to no other Producer.
 	Fallback []Sink
 
 	// FallbackAfter is how long a message may wait to be written before it goes to the
@@ -47,13 +46,14 @@ type Config struct {
 	// Timeout: the confirm of a healthy broker may take long, and the Fallback would
 	// double the message.
 	//
-	// Where the ctx of a message has a deadline, both waits end before it: by a quarter
-	// of the time, or, if that is less, by four times the time that the sinks have
-	// needed lately and at least 25 ms. A message without an answer then goes to the Fallback
-	// as unconfirmed.
+	// If the ctx of a message has a deadline, both waits end before it and leave time
+	// for the sinks: a quarter of the time until the deadline, or four times as long as
+	// the sinks have needed lately (25 ms at least), whichever is less. A message
+	// without an answer then goes to the Fallback as unconfirmed.
 	//
-	// FallbackAfter counts only where a sink of the Fallback takes messages with that
-	// cause; else Publish tries for Timeout. From 20 ms to Timeout; defaults to 1 s.
+	// FallbackAfter has an effect only if a sink of the Fallback takes messages with
+	// that cause. Otherwise Publish tries for Timeout. From 20 ms to Timeout; defaults
+	// to 1 s.
 	FallbackAfter time.Duration
 
 	// Traces are sets of hooks, called for every message in their order.

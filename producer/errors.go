@@ -12,10 +12,10 @@ import (
 
 // Errors of Publish, to be found with errors.Is. An error that matches none of them
 // says that the message was never sent: it was faulty, the Producer was closed, or
-// there was no connection. An error that matches ErrUnconfirmed and another one
-// says that the message may be in its queue, by an earlier try, or in a sink of
-// the Fallback whose answer did not come, and how the last try ended.
-// connection.ClassOf tells whether publishing again can help.
+// there was no connection. If an error matches ErrUnconfirmed and another one, the
+// message may be in its queue, by an earlier try, or in a sink of the Fallback that did
+// not answer; the other error tells how the last try ended. connection.ClassOf tells
+// whether publishing again can help.
 var (
 	// ErrReturned: the exchange has no queue for the key, or does not exist.
 	// The message is in no queue.
@@ -68,8 +68,8 @@ var errNoContext = connection.WithClass(errors.New("producer: ctx is nil"), conn
 
 var errClosed = connection.WithClass(errors.New("the Producer is closed"), connection.Bug)
 
-// CauseOf returns which cause of the table of [Sink] an error of Publish is, or
-// one that a Sink is given.
+// CauseOf returns the cause, in the table of [Sink], of an error of Publish or of an
+// error that a Sink is given.
 func CauseOf(err error) xdeath.Cause {
 	var blocked *connection.BlockedError
 	switch {

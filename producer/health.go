@@ -11,8 +11,8 @@ import (
 // more than a reconnect.
 const unhealthyAfter = 15 * time.Second
 
-// Health returns nil if messages reach the broker, as far as the Producer's last
-// ones have shown. Otherwise it returns a *[connection.HealthError]:
+// Health returns nil if the last messages of the Producer have reached the broker.
+// Otherwise it returns a *[connection.HealthError]:
 //   - degraded while messages cannot be sent or are not answered for less than 15 s,
 //     and for longer if a sink of the Fallback takes them meanwhile;
 //   - degraded while a single target, an exchange with a key, does not answer;

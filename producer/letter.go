@@ -10,24 +10,24 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// FromDelivery returns the message that a delivery was when it was published, to
-// publish it once more: a letter out of a dead-letter queue, one that a fallback
+// FromDelivery returns the message of a delivery as its producer published it, to
+// publish it once more. The delivery may be a dead letter, a message that a fallback
 // took, or any other.
 //
 //	receipt, err := publisher.Publish(ctx, producer.FromDelivery(d))
 //
-// Exchange and RoutingKey are the address that the producer published to, as far as the
-// headers know, and else the address of the delivery. A message published there goes to
-// every queue that is bound. To publish it to the one queue that failed, set Origin
-// to these two, Exchange to "" and RoutingKey to the queue's name: the consumer
-// then still sees where the message first went. ID and every other property and header
-// stay as they were, with the properties that copies had to archive, and Body is shared.
-// Headers that the broker and rehop have written on the way are left out, so that the
-// message starts at attempt 1.
+// Exchange and RoutingKey are the address that the producer published to, if the
+// headers tell it, and otherwise the address of the delivery. A message published there
+// goes to every queue that is bound. To publish it only to the queue that failed on it,
+// set Origin to these two, Exchange to "" and RoutingKey to the queue's name. The
+// consumer then still sees the address that the message was first published to. ID and
+// every other property and header stay as they were, with the properties that copies
+// had to archive, and Body is shared. Headers that the broker and rehop have written on
+// the way are left out, so that the message starts at attempt 1.
 //
-// Left out as well are the keys of CC and BCC once they are archived, because
-// their receivers have the message, and a user-id that is archived, because only
-// its own user may send it. A Priority above 9 becomes 9.
+// Archived keys of CC and BCC are left out as well, because their receivers have the
+// message. So is an archived user-id, because only that user may send it. A Priority
+// above 9 becomes 9.
 func FromDelivery(d amqp.Delivery) Message {
 	h, _ := xdeath.Parse(d.Headers) // a malformed header counts as none
 	h = h.Letter()

@@ -66,25 +66,24 @@ type Message struct {
 	// Timestamp defaults to now. AMQP carries whole seconds.
 	Timestamp time.Time
 
-	// Priority from 1 (low) to 9 (high); 0: none, which counts as 4 where the
-	// queue honours priorities and is a quorum queue, as 0 where it is a
-	// classic one. It is sent as the header x-rehop-priority too, which leads the
-	// message to its lane, see topology.Lanes.
+	// Priority from 1 (low) to 9 (high); 0: none. A queue that honours priorities
+	// counts none as 4 if it is a quorum queue, and as 0 if it is a classic one.
+	// Priority is sent as the header x-rehop-priority too, which leads the message to
+	// its lane, see topology.Lanes.
 	Priority uint8
 
-	// Expiration after which a queue gives the message up, in whole
-	// milliseconds up to 10 years; in a work queue it then goes to the
-	// dead-letter queue. Zero: never. It does not run while the message waits
-	// for its next attempt, nor after.
+	// Expiration after which a queue gives the message up, in whole milliseconds up to
+	// 10 years. A work queue then moves it to the dead-letter queue. Zero: never. It
+	// does not run while the message waits for its next attempt, nor after.
 	Expiration time.Duration
 
 	// Delay before the message reaches the queues that its Exchange and RoutingKey lead
-	// to; zero: none. It is rounded up to the grain of the topology.Delays that
-	// are declared on the Conn for this queue or exchange, and counts from when
-	// the broker has the message. Publish returns once the message is safe in its
-	// wait, and fails before anything is sent if no such delay is declared. It
-	// excludes Expiration, and the headers CC and BCC. topology.Delays
-	// says what each version of the broker promises.
+	// to; zero: none. It is rounded up to the grain of the topology.Delays that are
+	// declared on the Conn for this queue or exchange, and begins when the broker has
+	// the message. Publish returns once the message is safe in its wait, and fails
+	// before anything is sent if no such delay is declared. A message with a Delay can
+	// have neither an Expiration nor the headers CC and BCC. topology.Delays says what
+	// each version of the broker promises.
 	//
 	// Whether a queue takes the message is decided when it is due. If its queue is
 	// gone by then, or its exchange leads its key to no queue, it goes to the queue
@@ -99,10 +98,10 @@ type Message struct {
 	Replays int
 }
 
-// Validate returns everything that is wrong with the message in itself, as Publish
-// would. It knows no Conn and no broker: whether the exchange exists, whether a
-// queue takes the message, whether its headers fit in the connection's frames and
-// whether a topology.Delays is declared for its Delay, Publish finds out.
+// Validate returns all faults of the message itself, as Publish would. It asks no Conn
+// and no broker. Only Publish finds out whether the exchange exists, whether a queue
+// takes the message, whether its headers fit in the connection's frames, and whether a
+// topology.Delays is declared for its Delay.
 func (m Message) Validate() error {
 	_, err := m.publishing()
 	return err

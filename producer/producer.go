@@ -84,9 +84,10 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 // until Config.FallbackAfter is over. A message that is returned, nacked or
 // refused goes to the fallback at once.
 //
-// With an error the message is not known to be safe. [ErrReturned],
-// [ErrNacked], [ErrRefused] and [ErrUnconfirmed] say why; if the fallback failed too, the error holds both causes. A faulty message is
-// refused with all its faults, before anything is sent.
+// With an error the message is not known to be safe. [ErrReturned], [ErrNacked],
+// [ErrRefused] and [ErrUnconfirmed] say why; if the fallback failed too, the error
+// holds both causes. Publish refuses a faulty message with all its faults, before
+// anything is sent.
 func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	if ctx == nil {
 		return Receipt{ID: m.ID, Err: errNoContext}, errNoContext

@@ -27,9 +27,9 @@ type Receipt struct {
 	Cause xdeath.Cause // why the message is not in its queue; empty with PlaceQueue
 	Err   error        // the same as an error; nil with PlaceQueue
 
-	// MaybeDuplicate says that the message may be in a further place, or in one
-	// place twice, of its queue and the sinks of the Fallback: a try was written,
-	// or given to a sink, and its answer did not come.
+	// MaybeDuplicate reports that the message may be in a second place, which is its
+	// queue or a sink of the Fallback, or in one place twice: a try was written, or
+	// given to a sink, and its answer did not come.
 	MaybeDuplicate bool
 }
 

@@ -15,8 +15,8 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// Sink is a place of last resort for a message that could not be confirmed. Why
-// it could not decides which sinks are asked:
+// Sink is a place of last resort for a message that could not be confirmed. The cause
+// decides which sinks are asked:
 //
 //	cause        error             taken by
 //	unroutable   ErrReturned       the first sink: somebody has to look at it
@@ -26,8 +26,8 @@ import (
 //	blocked      *BlockedError     Producer's own Conn: the message can be
 //	unconfirmed  ErrUnconfirmed    published by itself when the broker is back
 //
-// "The first" is the first that does not fail. A sink that is a [SelectiveSink] chooses
-// among these.
+// "The first sink" is the first that does not fail. A [SelectiveSink] takes only some
+// of these causes.
 //
 // A wrapper of a sink, such as one that counts, has a method Unwrap() Sink. The
 // Producer then recognises the wrapped sink: one of [NewExchangeSink], a SelectiveSink,
@@ -36,15 +36,14 @@ type Sink interface {
 	// Name of the sink, as it appears in a Receipt. It must not panic.
 	Name() string
 
-	// Put returns nil only once the message is safe. cause is why it could
-	// not be published. It may be called concurrently, and must return soon after
-	// ctx has ended.
+	// Put returns nil only once the message is safe. cause is the error of its publish.
+	// Put may be called concurrently, and must return soon after ctx has ended.
 	//
-	// An error says that the sink does not have the message. Where that is not
-	// known, such as of a commit without an answer, the error matches
-	// [ErrUnconfirmed]. An error after the end of ctx, and a panic, count as
-	// such. The message may then be in the sink: the next one is asked all the
-	// same, and Receipt.MaybeDuplicate is true.
+	// An error says that the sink does not have the message. If the sink cannot tell,
+	// as after a commit without an answer, its error must match [ErrUnconfirmed]. An
+	// error after the end of ctx, and a panic, count as such an error. The message may
+	// then be in the sink. The Producer asks the next sink all the same, and
+	// Receipt.MaybeDuplicate is true.
 	Put(ctx context.Context, m Message, cause error) error
 }
 
@@ -118,10 +117,10 @@ type producerKey struct{}
 // for a cluster that is out of reach, give the sink a Conn to another one.
 //
 // The sink opens nothing before its first message, and belongs to one Producer, which
-// closes it. Its Name is "exchange " and the name of the exchange. A message that a lost
-// connection cuts off is sent again until ctx ends, or until Config.FallbackAfter of the
-// Producer is over. The sink cuts the headers that say why where they do not fit in a
-// frame of the connection.
+// closes it. Its Name is "exchange " and the name of the exchange. A message that a
+// lost connection cuts off is sent again until ctx ends, or until Config.FallbackAfter
+// of the Producer is over. The sink shortens the headers with the cause and the error
+// if they do not fit in a frame of the connection.
 func NewExchangeSink(conn *connection.Conn, exchange string) (Sink, error) {
 	var errs []error
 	if conn == nil {

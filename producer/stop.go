@@ -24,19 +24,18 @@ const (
 // errShutdown is why messages end that a Shutdown could not wait for.
 var errShutdown = connection.WithClass(errors.New("the Producer was shut down before the broker had answered"), connection.Transient)
 
-// Shutdown takes no more messages, waits until those on their way have their
-// receipts, and closes the channels and the sinks of the Fallback. The Conn stays
-// open.
+// Shutdown takes no more messages, waits until all messages on their way have receipts,
+// and closes the channels and the sinks of the Fallback. The Conn stays open.
 //
-// The end of ctx bounds it. Where there is a Fallback, the last quarter of the time
-// until ctx's deadline, at most 2 s, belongs to it: messages that have no answer by
-// then go there, as not sent or as unconfirmed. When ctx ends, the remaining
+// ctx bounds the whole of it. If there is a Fallback, the last quarter of the time
+// until ctx's deadline, at most 2 s, is for the Fallback: messages that have no answer
+// by then go there, as not sent or as unconfirmed. When ctx ends, the remaining
 // messages are given up. Shutdown then returns at once, with an error that says how
-// many messages are not known to be safe, and wraps the error and cause of ctx;
-// their receipts, with an error each, and the end of the sinks come soon after.
+// many messages are not known to be safe, and wraps the error and cause of ctx; their
+// receipts, with an error each, and the end of the sinks come soon after.
 //
-// Shutdown may be called more than once, also at the same time: each call waits for
-// the same end. After it, Publish and its like return an error.
+// Shutdown may be called more than once, also at the same time: each call waits for the
+// same end. After it, all calls that publish return an error.
 func (p *Producer) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext

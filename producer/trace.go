@@ -13,11 +13,11 @@ import (
 // hooks of other messages, on the goroutine of Publish or on one of the Producer.
 // So they must return soon. A panic in a hook is logged and harms nothing else.
 type Trace struct {
-	// Publishing: a message has its ID and is about to be checked and sent. The
-	// hook may change the message, but not the map and the bytes that its Headers and
-	// Body refer to: it adds a header to a copy of the map. It returns ctx, or a ctx derived from it,
-	// such as one with a span. The later hooks of the message and the sinks of the
-	// Fallback get that ctx. Nil counts as ctx.
+	// Publishing: a message has its ID and is about to be checked and sent. The hook
+	// may change the message, but not the map and the bytes that its Headers and Body
+	// refer to: it adds a header to a copy of the map. It returns ctx, or a ctx derived
+	// from it, such as one with a span. The later hooks of the message and the sinks of
+	// the Fallback get that ctx. A nil result counts as ctx.
 	Publishing func(ctx context.Context, m *Message) context.Context
 
 	// Retrying: a try was cut off, because of err, and the message is sent once

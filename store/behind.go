@@ -15,10 +15,10 @@ var _ interface { // a Producer looks for these methods
 	PutBehind(ctx context.Context, m producer.Message) (stored bool, err error)
 } = (*Store)(nil)
 
-// PutBehind stores a message if letters of its line wait to be forwarded, so that it
-// does not overtake them, and reports whether it did. A Producer that has the Store in
-// its Fallback calls it before it sends a message. Without Config.KeepOrder it does
-// nothing. See Config.KeepOrder for what it knows.
+// PutBehind stores a message if letters of its line wait to be forwarded, so that the
+// message does not overtake them. It reports whether it stored the message. A Producer
+// that has the Store in its Fallback calls it before it sends a message. Without
+// Config.KeepOrder it does nothing. Config.KeepOrder says which letters it knows of.
 func (s *Store) PutBehind(ctx context.Context, m producer.Message) (stored bool, err error) {
 	if !s.cfg.KeepOrder || m.Delay > 0 || s.own(ctx) {
 		return false, nil

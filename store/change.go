@@ -14,11 +14,11 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// Park sets letters aside: nothing forwards them until somebody replays or
-// releases them. It returns how many. Letters that are being published right
-// now are left alone, here and by the other calls that change letters. Each of these
-// calls changes some thousand letters at a time, so that others can write meanwhile:
-// when it returns an error, the letters that it counts are changed.
+// Park sets letters aside: nothing forwards them until somebody replays or releases
+// them. It returns how many. Park and the other calls that change letters leave letters
+// alone that are being published right now. They change some thousand letters at a
+// time, so that others can write meanwhile. A call that returns an error has changed as
+// many letters as it returns.
 func (s *Store) Park(ctx context.Context, q Query) (int, error) { return s.setState(ctx, q, Parked) }
 
 // Archive moves letters to state [Archived]. They are kept for
@@ -99,12 +99,12 @@ func scanNumbers(rows *sql.Rows) (numbers []int64, err error) {
 	return numbers, rows.Err()
 }
 
-// Edit changes the message of the letter with this Number. The letter keeps its
-// Number, which is its place in the order, and its state. It is another message
-// from then on: if the original is stored once more, it becomes a letter of its own
-// and replaces nothing. A dead letter is replayed to its work queue with any
-// Exchange and RoutingKey are, unless ReplayOptions.To says otherwise. A Due moves along with
-// the Delay of the message.
+// Edit changes the message of the letter with this Number. The letter keeps its Number,
+// which is its place in the order, and its state. It is another message from then on:
+// if the original is stored once more, it becomes a letter of its own and replaces
+// nothing. A dead letter is replayed to its work queue, not to its Exchange and
+// RoutingKey, unless ReplayOptions.To says otherwise. A Due moves along with the Delay
+// of the message.
 //
 // change is called once, or again if the letter is changed by others meanwhile. Edit
 // fails if change fails, if the changed message is faulty, or if the letter does not

@@ -76,20 +76,20 @@
 //
 // # Transactions of the caller
 //
-// [Store.PutTx], [Store.CancelTx] and Once write in a transaction of the caller. On a server such a
-// transaction may stay open for as long as it likes: Forward and the Put of other
-// messages wait for no row that it has locked. SQLite has one writer at a time, so while
-// such a transaction is open nothing else is written to the file.
+// [Store.PutTx], [Store.CancelTx] and Once write in a transaction of the caller. On a
+// server such a transaction may stay open for as long as it likes: Forward and the Put
+// of other messages wait for no row that it has locked. SQLite has one writer at a
+// time, so while such a transaction is open nothing else is written to the file.
 //
 // # Looking for letters
 //
-// Letters that are not Ready have an index for each name of a [Query]; on MySQL the
-// indices are those of columns whose names begin with desk_, which are NULL for the
-// others. Letters that are Ready are
-// found fast by message id; any other name is looked for in them one by one.
+// Letters that are not Ready have an index for each name of a [Query]; on MySQL these
+// are indices of columns whose names begin with desk_ and which are NULL for letters
+// that are Ready. Letters that are Ready are found fast by message id. For any other
+// name the database reads them one by one.
 //
-// [Store.Find], [Store.Groups], [Store.Trend] and [Store.CountUpTo] answer while a person
-// waits, over a million letters too: where no index has the answer they look at 20,000
-// letters, and say that there may be more. A Text is looked for in that way. Store.Count and the calls
-// that change letters are exact, and take the time that this takes.
+// [Store.Find], [Store.Groups], [Store.Trend] and [Store.CountUpTo] answer while a
+// person waits, over a million letters too: where no index has the answer they look at
+// 20,000 letters, and say that there may be more. A Text is looked for in that way.
+// [Store.Count] and the calls that change letters are exact, however long that takes.
 package store

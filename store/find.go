@@ -11,14 +11,14 @@ import (
 // Find returns a page of letters in the order of storing, and next, which is
 // Query.After of the next page; next is 0 if there is none.
 //
-// A page has up to Query.Limit letters. It has fewer if they take 16 MiB of memory before
-// that, but one at least, and if letters are published or deleted while Find reads. Find
-// also ends a page, which may be empty then, where it has looked at 20,000 letters, or for
-// a Text at 32 MiB of letters. It looks at letters if a Query has a Text, more than one
-// name, or a name with a time: the database has an index for each name, and reads the
-// letters to compare the rest. It also looks at letters that are Ready, unless the Query
-// has nothing but states. Times alone are in an index, which Find passes until it has
-// found enough.
+// A page has up to Query.Limit letters. It has fewer, but one at least, if they take 16
+// MiB of memory before that. It also has fewer if letters are published or deleted
+// while Find reads. Find also ends a page, which may be empty then, where it has looked
+// at 20,000 letters, or for a Text at 32 MiB of letters. It looks at letters if a Query
+// has a Text, more than one name, or a name with a time: the database has an index for
+// each name, and reads the letters to compare the rest. It also looks at letters that
+// are Ready, unless the Query has nothing but states. Times alone are in an index,
+// which Find passes until it has found enough.
 func (s *Store) Find(ctx context.Context, q Query) (letters []Letter, next int64, err error) {
 	if err := q.validateRead(); err != nil {
 		return nil, 0, err
@@ -78,8 +78,8 @@ func (s *Store) read(ctx context.Context, columns, rest string, args ...any) ([]
 	return letters, nil
 }
 
-// Count returns how many letters a Query selects. It passes all of them, and looks at
-// all that it has to, which takes a second for some millions of letters, and longer for a Text.
+// Count returns how many letters a Query selects. It passes all of them, which takes a
+// second for some millions of letters, and longer for a Text.
 func (s *Store) Count(ctx context.Context, q Query) (int, error) {
 	if err := q.validateCount(); err != nil {
 		return 0, err
@@ -87,8 +87,8 @@ func (s *Store) Count(ctx context.Context, q Query) (int, error) {
 	return s.countOf(ctx, q, part{})
 }
 
-// CountUpTo is Count with a bound: it counts up to limit of the letters that Find looks at for its first page.
-// more reports that there may be more letters.
+// CountUpTo is Count with a bound: it counts up to limit of the letters that Find looks
+// at for its first page. more reports that there may be more letters.
 func (s *Store) CountUpTo(ctx context.Context, q Query, limit int) (n int, more bool, err error) {
 	if err := q.validateCount(); err != nil {
 		return 0, false, err

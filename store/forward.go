@@ -41,19 +41,20 @@ type ForwardConfig struct {
 	// lost connection cuts off does not count. Defaults to 20, about an hour.
 	Tries int
 
-	// Lease is how long a process has the letters that it publishes for itself.
-	// After a crash they wait until the lease ends. Publishing may take half of
-	// it. 2 s to 10 min; defaults to 1 min.
+	// Lease is how long the letters that a process publishes are reserved for it. After
+	// a crash they wait until the lease ends. Publishing may take half of that time. 2
+	// s to 10 min; defaults to 1 min.
 	Lease time.Duration
 
-	// Poll is how often the table is read while nothing is due. Letters of other
-	// processes wait for it, and those of PutTx if their transaction goes on for more
-	// than 5 s after it. All others of this Store are seen at once: those of PutTx some
-	// 40 ms after their commit. Defaults to 200 ms.
+	// Poll is the interval at which Forward reads the table while nothing is due. It
+	// finds letters of other processes at the next reading, and so it does with letters
+	// of a PutTx whose transaction goes on for more than 5 s. Forward sees all other
+	// letters of this Store at once, those of PutTx some 40 ms after their commit.
+	// Defaults to 200 ms.
 	Poll time.Duration
 
-	// DrainTimeout is how long a stop waits for the answers to what was
-	// published. What waits to be published is given back at once. Defaults to
+	// DrainTimeout is how long a stop waits for the answers to messages that were
+	// published. Letters that wait to be published are given back at once. Defaults to
 	// 10 s.
 	DrainTimeout time.Duration
 
@@ -113,8 +114,8 @@ func (c ForwardConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Forwarder publishes letters in the background, as [Store.Forward] does, and tells how
-// it fares. It is a part of a service.Service, and safe for concurrent use.
+// Forwarder publishes letters in the background, as [Store.Forward] does, and has a
+// Health. It can be a part of a service.Service, and is safe for concurrent use.
 type Forwarder struct {
 	store     *Store
 	publisher Publisher
@@ -122,8 +123,8 @@ type Forwarder struct {
 	health    forwardHealth
 }
 
-// NewForwarder returns a Forwarder, which does nothing until Run. The error says what
-// is wrong with the config.
+// NewForwarder returns a Forwarder, which does nothing until Run. It returns an error
+// if cfg is faulty.
 func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}

@@ -16,15 +16,15 @@ import (
 
 // Once notes in a transaction of the caller, on the database of the Store, that the
 // message with this id from this queue is handled, and reports whether nobody has noted
-// it before. If first is false, the work of the message is done: the caller rolls back
-// and returns nil from its handler. So what the transaction writes happens once for
-// each message, however often it is delivered.
+// it before. If first is false, the work of the message is done already: the caller
+// rolls back and returns nil from its handler. So the writes of the transaction happen
+// once for each message, however often it is delivered.
 //
 // Once must be the first statement of the transaction on SQLite, which refuses a
 // transaction that reads first and then writes while another one writes. Of two
-// transactions with one message the second waits until the first has ended. When the
-// first rolls back, the second is first. An error other than of the database is one of
-// the caller: queue or id is empty, or longer than 255 bytes.
+// transactions with one message the second waits until the first has ended. If the
+// first rolls back, first is true for the second. Once also returns an error if queue
+// or id is empty or longer than 255 bytes.
 //
 // A message is remembered for Config.KeepInbox. The table is Config.Table with "_inbox"
 // behind it.
@@ -58,9 +58,9 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 }
 
 // OnceHandler is a wrapper, for consumer.Wrap, that runs a handler in a transaction and
-// once for each message. [TxFrom] returns the transaction to the handler. What the
-// handler writes in it is committed if the handler returns nil, and rolled back if it
-// returns an error.
+// once for each message. [TxFrom] returns the transaction to the handler. OnceHandler
+// commits it if the handler returns nil, and rolls it back if the handler returns an
+// error.
 //
 //	handler := consumer.Wrap(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 //		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)

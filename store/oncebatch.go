@@ -20,16 +20,17 @@ import (
 //		return err
 //	})), consumer.Config{})
 //
-// The work of each message has a savepoint. What the handler returns is the outcome of
-// its message alone: nil keeps the work, an error undoes it, and the work of the other
-// messages is committed. So the price of a commit, such as a write to the disk, is shared
-// by the batch.
+// The work of each message has a savepoint, and the error of the handler is the outcome
+// of its message alone: nil keeps the work, and an error undoes it while the work of
+// the other messages is committed. So the batch shares the price of a commit, such as a
+// write to the disk.
 //
-// An error of the database beside the handler's run holds the whole batch, as
-// [consumer.Unavailable], unless the ctx has ended. A transaction that the database has ended, as after a deadlock,
-// and a panic undo the work of the whole batch, and the consumer runs its parts. A message without
-// an id is a dead letter. The handler must end neither the transaction nor a savepoint
-// that it has not made.
+// An error of the database before or after the handler's run holds the whole batch, as
+// [consumer.Unavailable], unless the ctx has ended. If the database ends the
+// transaction, as after a deadlock, or the handler panics, the work of the whole batch
+// is undone, and the consumer calls the handler with parts of the batch. A message
+// without an id is a dead letter. The handler must end neither the transaction nor a
+// savepoint that it has not made.
 func (s *Store) OnceBatch(handler consumer.Handler) consumer.BatchHandler {
 	return func(ctx context.Context, batch []*consumer.Delivery) error {
 		tx, err := s.db.BeginTx(ctx, nil)

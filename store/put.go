@@ -25,16 +25,16 @@ var _ producer.Sink = (*Store)(nil)
 // ForwardConfig.Tries says, and Parked in the end; Letter.TryError tells.
 //
 // A message that is in the store already (same message id, exchange, routing key and
-// body) is stored once. It keeps its place in the order, and the rest is replaced. If it
-// is [Parked] it stays so: only Release and Replay end that.
+// body) is stored once. The letter keeps its place in the order, and everything else is
+// replaced. A letter that is [Parked] stays so until Release or Replay.
 //
 // The Delay of a message runs on here: the letter is due when it has passed, see
 // Letter.Due.
 //
-// If ctx ends before the database answers, the message may be stored or not. The
-// same is true of an error that matches [producer.ErrUnconfirmed]: the connection
-// was lost during a COMMIT, and during the second one that is tried then. Any other
-// error says that the message is not stored.
+// If ctx ends before the database answers, the message may be stored or not. The same
+// is true of an error that matches [producer.ErrUnconfirmed]: the connection was lost
+// during a COMMIT, and again during the second try. Any other error says that the
+// message is not stored.
 func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error {
 	f := letter.Unpublished(m, cause, s.now())
 	l := fromLetter(f)
@@ -85,8 +85,8 @@ func fromLetter(l letter.Letter) Letter {
 //
 //	consumer.New(conn, orders.DeadLetterQueue(), letters.Collect, consumer.Config{})
 //
-// A letter that is delivered twice is stored once, unless it has no message id.
-// While the database does not take it the letter is held and tried again, as by
+// A letter that is delivered twice is stored once, unless it has no message id. While
+// the database does not take the letter, the consumer holds it and tries again, as with
 // [consumer.Unavailable].
 func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	l := fromLetter(letter.Dead(d, s.now()))
@@ -123,9 +123,8 @@ func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
 // body), nothing is written and the error names all faults of all messages.
 //
 // An open transaction delays nobody else on a server. SQLite has one writer at a time:
-// what is written to the file waits until the transaction ends. The log tells of a
-// *sql.Tx that is still open after a minute, at a later PutTx: its Commit may be
-// forgotten.
+// all other writes to the file wait until the transaction ends. If a *sql.Tx is still
+// open after a minute, a later PutTx logs that: its Commit may be forgotten.
 func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) (ids []string, err error) {
 	now := s.now()
 	var batch []*write
@@ -182,10 +181,10 @@ func (s *Store) inTx(err error) error {
 	return err
 }
 
-// PutAt stores a message that [Store.Forward] publishes when it is due, or at once
-// if due has passed. A Delay is added to that. Until then the message can be found,
-// changed and cancelled. The same message (same message id, exchange, routing key and
-// body) is stored once, and is due at the date of the last call.
+// PutAt stores a message that [Store.Forward] publishes when it is due, or at once if
+// due has passed. A Delay of the message is added to due. Until then the message can be
+// found, changed and cancelled. The same message (same message id, exchange, routing
+// key and body) is stored once, and is due at the date of the last call.
 //
 // PutAt returns the message's id; a message without an id gets one.
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {

@@ -36,24 +36,24 @@ type Query struct {
 	ErrorType   string
 	Fingerprint string
 
-	// Text is contained in the error, the headers or the body. Upper and lower
-	// case differ. The database reads the letters that the other fields leave: Find
-	// and Groups as many as their bounds allow, other calls all.
+	// Text is contained in the error, the headers or the body. Upper and lower case
+	// differ. The database reads the letters that match the other fields: for Find and
+	// Groups as many as their bounds allow, for other calls all of them.
 	Text string
 
 	// From and Before bound when the letter was stored; From is included.
 	From, Before time.Time
 
-	// FailedFrom and FailedBefore bound when the letter failed; FailedFrom is
-	// included. A letter that has not failed is in no bound.
+	// FailedFrom and FailedBefore bound when the letter failed; FailedFrom is included.
+	// A letter that has not failed does not match them.
 	FailedFrom, FailedBefore time.Time
 
 	// Scheduled selects letters that are Ready and not due yet: letters of PutAt, and
 	// messages with a Delay.
 	Scheduled bool
 
-	// After selects letters with a greater Number. For the next page it is the next of
-	// the Find before.
+	// After selects letters with a greater Number. For the next page, set it to the
+	// result next of the Find before.
 	After int64
 
 	// Limit is how many letters Find returns, and how many groups Groups returns; it

@@ -23,10 +23,10 @@ type ReplayOptions struct {
 
 	Limit int // letters to try; zero: no bound
 
-	// Canary, if set, publishes one letter first and waits for this long. If the
-	// letter is back in the store by then, dead again, Replay publishes no more.
-	// It can only be back if a consumer of the dead-letter queue runs meanwhile, with
-	// [Store.Collect], and if Canary is longer than all waits of the work queue.
+	// Canary, if set, publishes one letter first and waits for this long. If the letter
+	// is back in the store by then, dead again, Replay publishes no more. It can be
+	// back only if a consumer with [Store.Collect] runs on the dead-letter queue
+	// meanwhile, and if Canary is longer than all waits of the work queue together.
 	Canary time.Duration
 
 	// To is where the messages go. If nil, a dead letter goes to the work queue
@@ -75,8 +75,9 @@ const replayLease = time.Minute
 // store meanwhile waits for the next Replay. While the broker is away letters
 // fail after the Publisher's timeout.
 //
-// Like all calls that change letters Replay refuses a Query that names none. To try a few
-// letters set ReplayOptions.Limit, to count them first ReplayOptions.DryRun.
+// Like all calls that change letters, Replay refuses a Query that does not narrow the
+// letters down, see [Query]. To try a few letters set ReplayOptions.Limit, to count
+// them first ReplayOptions.DryRun.
 //
 // Replay may be stopped at any time by ctx, and started again with the same Query,
 // because what was sent is deleted. It returns an error if ctx or the database ends

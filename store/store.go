@@ -43,20 +43,21 @@ type Config struct {
 	// line has letters of Put or PutTx, a Producer that has the Store in its Fallback stores
 	// fresh messages of the line too, behind them, although the broker is there.
 	//
-	// The order is that of calls of Publish, Put and commits after PutTx each of which
-	// began when the one before had returned. Letters have it that were stored with
-	// KeepOrder set: set it in all processes that share the table. Fresh messages
-	// stay behind letters of this process, and behind those that were in the table
-	// when it was opened. Messages with a Delay, of PutAt and dead letters have no
-	// place in a line. A transaction with PutTx has its place
-	// for ten minutes: if it is open for longer, fresh messages may be published before its
-	// letters. If somebody parks or deletes the last letter of a line, fresh
-	// messages overtake those before it.
+	// Two messages are in order if the second call (of Publish or Put, or the commit
+	// after a PutTx) began after the first had returned. Only letters that were stored
+	// with KeepOrder are in order: set it in all processes that share the table. Fresh
+	// messages stay behind letters of this process, and behind letters that were in the
+	// table when it was opened. Dead letters, letters of PutAt and messages with a
+	// Delay have no place in a line. A transaction with PutTx keeps its place for ten
+	// minutes: if it is open for longer, fresh messages may be published before its
+	// letters. If somebody parks or deletes the last letter of a line, fresh messages
+	// overtake the letters before it.
 	//
-	// The letters of one line are as fast as the broker's confirms, one by one. If
-	// messages of a line come faster than that, they are stored for ever; an OrderKey
-	// for each customer, say, keeps that from happening. While the database is away
-	// Publish fails for lines that have letters.
+	// Forward publishes the letters of one line one by one, as fast as the broker
+	// confirms them. If fresh messages of a line keep coming faster, the line is never
+	// empty again, and every message of it is stored first. Many short lines, such as
+	// an OrderKey for each customer, avoid this. While the database is away Publish
+	// fails for lines that have letters.
 	KeepOrder bool
 
 	// KeepArchived is how long Forward keeps letters in state Archived,
@@ -68,7 +69,8 @@ type Config struct {
 	// back, in a store. Defaults to 7 days.
 	KeepInbox time.Duration
 
-	// Logger receives what Forward cannot deliver, and why. If nil, nothing is
+	// Logger gets a record of letters that Forward cannot deliver, with the reason, of
+	// faults of the database, and of messages that Once skips. If nil, nothing is
 	// logged.
 	Logger *slog.Logger
 
@@ -83,7 +85,7 @@ type Trace struct {
 	// Storing: a message of PutTx or PutAt has its ID and is about to be checked and
 	// stored. The hook may change the message, but not what its Headers and Body refer
 	// to: it adds a header to a copy of them. It is not called for messages of Put,
-	// which a Producer has had in its hands, nor for dead letters.
+	// because a Producer has called its own hooks for them, nor for dead letters.
 	Storing func(ctx context.Context, m *producer.Message)
 }
 

@@ -12,11 +12,12 @@ import (
 // maxInPart is how far Trend counts one part of a group.
 const maxInPart = 2000
 
-// Trend returns how many letters that a Query selects failed in each of n parts of
-// a time, 1 to 100. It is for a Query that names a Fingerprint, of which it counts up to 2,000
-// letters in each part. If the Query has more than States, Queue, Cause, ErrorType and Fingerprint, or
-// no Fingerprint, Trend counts the letters that Find looks at for its first page, 20,000 at most. more
-// reports that there are letters which were not counted. Query.States defaults to
+// Trend divides the time between from and to into n equal parts, 1 to 100, and returns
+// how many letters that a Query selects failed in each part. It is for a Query that
+// names a Fingerprint, and counts up to 2,000 letters in each part. If the Query has
+// more than States, Queue, Cause, ErrorType and Fingerprint, or no Fingerprint, Trend
+// counts the letters that Find looks at for its first page, 20,000 at most. more
+// reports that there are letters that Trend did not count. Query.States defaults to
 // [Held] and [Parked].
 func (s *Store) Trend(ctx context.Context, q Query, from, to time.Time, n int) (counts []int, more bool, err error) {
 	if n < 1 || n > 100 || !from.Before(to) {

@@ -26,10 +26,10 @@ type DeadLetterQueue struct {
 	// bound to the queue.
 	Exchange string
 
-	// MaxAge after which the broker deletes a dead letter, in whole
-	// milliseconds up to 10 years. If zero, dead letters are kept for ever.
-	// There is no length limit, because it would lose letters or, when the queue
-	// is full, stop the retries of every queue that dead-letters into this one.
+	// MaxAge after which the broker deletes a dead letter, in whole milliseconds up to
+	// 10 years. If zero, dead letters are kept for ever. There is no length limit. A
+	// full queue would either lose letters or stop the retries of every queue that
+	// dead-letters into it.
 	MaxAge time.Duration
 
 	// implied says that it is part of a work queue and was not spelt out.

@@ -39,10 +39,10 @@ type Delays struct {
 	// 1s in whole milliseconds. Each Grain has its own queues. Defaults to 1s.
 	Grain time.Duration
 
-	// Max is the longest delay. Services may declare different ones: the levels
-	// of the longest are there for all. Defaults to 2^28-1 grains, the longest
-	// that is possible: 8.5 years with a grain of 1s, 31 days with 10ms. It takes
-	// 28 queues; each halving saves one.
+	// Max is the longest delay. Services may declare different values; the levels of
+	// the longest one serve all of them. Defaults to 2^28-1 grains, the longest that is
+	// possible: 8.5 years with a grain of 1s, 31 days with 10ms. It takes 28 queues;
+	// each halving saves one.
 	Max time.Duration
 
 	// Queues are further targets: queues that exist already. A queue with a length

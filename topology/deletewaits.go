@@ -12,8 +12,8 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// DeleteWaits deletes the wait queues of a work queue that a former schedule uses
-// and the current one does not. Call it when no process has the former schedule any
+// DeleteWaits deletes the wait queues of a work queue that a former schedule uses and
+// the current schedule does not. Call it when no process has the former schedule any
 // more and its longest wait has passed since. It ignores missing queues.
 //
 // DeleteWaits then declares the current work queue, whose wait queues take the names that
@@ -22,11 +22,11 @@ import (
 // consumer that still uses such a queue when it is deleted holds the messages that fail.
 // After some 20 s it begins another session, and handles them once more.
 //
-// If one of these queues holds messages or has consumers, DeleteWaits deletes
-// nothing, and the error names each such queue and wraps [ErrInUse]. Under [EngineCarry]
-// every consumer of the work queue consumes them too, so stop the consumers first.
-// Where one number has several queues without a TTL, only the last ones can go, because
-// consumers find the queues by counting.
+// If one of these queues holds messages or has consumers, DeleteWaits deletes nothing,
+// and the error names each such queue and wraps [ErrInUse]. Under [EngineCarry] every
+// consumer of the work queue consumes its wait queues too, so stop the consumers first.
+// If one number has several queues without a TTL, only the last of them can be deleted,
+// because consumers find the queues by counting.
 //
 // No count shows a message that the broker is moving out of a quorum queue, such as
 // one that the work queue refuses: it is deleted with its queue.

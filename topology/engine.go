@@ -34,7 +34,7 @@ func (t QueueType) validate(field string) error {
 // Engine is how a message that failed reaches its wait queue and comes back.
 type Engine uint8
 
-// The engines. The zero value lets the plan choose.
+// The engines. With the zero value the plan chooses.
 const (
 	// EngineAuto chooses EngineCarry on a broker of 3.x. On broker 4.0 or later it chooses
 	// EngineNack for a quorum queue, EngineRepublish for a classic or Existing queue, and,

@@ -69,7 +69,8 @@ type Lane struct {
 
 	// Share is the lane's part of all messages that are handled: with shares 6, 3 and 1
 	// a full lane of share 6 has six messages in ten. The part that a lane does not use
-	// goes to the other lanes, in proportion, and no lane starves. 1 to 1,000 in every lane, or 0 in every lane.
+	// goes to the other lanes, in proportion, and no lane starves. 1 to 1,000 in every
+	// lane, or 0 in every lane.
 	//
 	// 0 means strict: a message is handled only when no higher lane has one. A lane
 	// starves as long as messages arrive in the higher ones as fast as they are
@@ -112,9 +113,9 @@ func (l Lanes) restExchange() string {
 	return fmt.Sprintf("%s.unrouted.%08x", l.Exchange(), h.Sum32())
 }
 
-// WorkQueues returns the work queue of each lane, the highest first. It is of use
-// to consume one lane alone, or its dead letters, and to publish to a lane by the
-// name of its queue. To declare them is what Lanes is for.
+// WorkQueues returns the work queue of each lane, the highest first. Use one to consume
+// one lane alone, or its dead letters, or to publish to a lane by the name of its
+// queue. Declare the Lanes and not their work queues.
 func (l Lanes) WorkQueues() []WorkQueue {
 	list := make([]WorkQueue, len(l.Lanes))
 	for i, lane := range l.Lanes {

@@ -47,11 +47,12 @@ type WorkQueue struct {
 	// EngineAuto.
 	Engine Engine
 
-	// NativePriority has the queue honour the priority of messages by the mechanism of
-	// its type: 1 is low, 4 is normal, 9 is high. A quorum queue of broker 4.3 or later
-	// has strict levels, and so has a classic queue, by x-max-priority. A quorum queue of
-	// 4.0 to 4.2 has two classes only (5 to 9 before 1 to 4, two to one) and is refused
-	// together with Waits. A quorum queue of 3.x ignores priorities and is refused.
+	// NativePriority makes the queue honour the priority of messages by the mechanism
+	// of its type: 1 is low, 4 is normal, 9 is high. A quorum queue of broker 4.3 or
+	// later has strict levels, and so has a classic queue, by x-max-priority. A quorum
+	// queue of 4.0 to 4.2 has two classes only (5 to 9 before 1 to 4, two to one) and
+	// is refused together with Waits. A quorum queue of 3.x ignores priorities and is
+	// refused.
 	//
 	// If false, there is no order by priority. Every copy keeps the priority of its
 	// message all the same, and a quorum queue of broker 4.0 or later still looks at it.
@@ -59,9 +60,10 @@ type WorkQueue struct {
 	// of lower priority.
 	NativePriority bool
 
-	// SingleActiveConsumer has the broker deliver the queue to one consumer at a time,
-	// and to the next one when that has gone. It is an argument of the queue and cannot
-	// change while the queue lives. With Existing it says how others have declared it.
+	// SingleActiveConsumer makes the broker deliver the queue to one consumer at a
+	// time, and to the next one when that consumer has gone. It is an argument of the
+	// queue and cannot change while the queue lives. With Existing it says how others
+	// have declared the queue.
 	//
 	// A consumer keeps such a queue in an outage and while it is paused, and at a stop
 	// until its handlers have returned. Its prefetch defaults to its Concurrency. When its
@@ -71,13 +73,13 @@ type WorkQueue struct {
 
 	// ConsumerTimeout is how long a handler may have a message before the broker takes
 	// it away; the ctx of the handler ends at four fifths of it. 1 s to 720 h, to the
-	// minute before broker 4.3; defaults to the broker's own, 30 minutes unless its
-	// administrator has set another one. It is refused on brokers before 3.12, which
-	// have one for all queues, and with Existing.
+	// minute before broker 4.3; defaults to the broker's own, which is 30 minutes
+	// unless its administrator has set another. It is refused with Existing, and on
+	// brokers before 3.12, which have one timeout for all queues.
 	//
-	// On 3.12 to 4.2 it is an argument of the queue, which a queue that exists keeps:
-	// the broker does not say that it has another one. On 4.3 consumers ask for it each
-	// time they begin. A classic queue of 4.3 has none.
+	// On 3.12 to 4.2 it is an argument of the queue. A queue that exists keeps its own
+	// timeout, and the broker does not report the difference. On 4.3 consumers ask for
+	// it each time they begin to consume. A classic queue of 4.3 has no timeout.
 	ConsumerTimeout time.Duration
 
 	// Existing says that others declare the queue. Declare then only makes sure

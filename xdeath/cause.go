@@ -1,8 +1,8 @@
 package xdeath
 
-// Cause is why rehop gave a message up: the value of the header x-rehop-cause. (A Reason is
-// the broker's word, and of another kind.) Values that this version does not
-// know are kept.
+// Cause is why rehop gave a message up: the value of the header x-rehop-cause. (A
+// [Reason] is the broker's word for a death in a queue.) Values that this version does
+// not know are kept.
 type Cause string
 
 const (

@@ -69,8 +69,8 @@ type Archived struct {
 // History is the content of the headers of one message. Its zero value is a message
 // without a past.
 //
-// The fields hold the headers as they are written, by anybody. The methods have the
-// rules by which the headers count.
+// The fields hold the headers as they are, whoever wrote them. The methods apply the
+// rules by which headers count.
 type History struct {
 	// Deaths is the broker's x-death. Its order differs between versions:
 	// search it by queue and reason, and never index it.
@@ -82,9 +82,10 @@ type History struct {
 	// x-acquired-count (4.3 and later), 0 when absent.
 	DeliveryCount, AcquiredCount int
 
-	// Queue is the work queue for which the rest speaks.
+	// Queue is the work queue that the following fields are about.
 	Queue string
-	// Attempts had ended before this retry copy was made.
+	// Attempts is the number of attempts that had ended before this retry copy was
+	// made.
 	Attempts int
 	// FinalAttempts is the number of attempts that Queue spent on this dead letter.
 	FinalAttempts int
@@ -143,8 +144,8 @@ func (h History) Count(queue string, reason Reason) int {
 	return max(d.Count, 0)
 }
 
-// Carried returns the attempts at this queue that ended before the last
-// republish, from 0 up; 0 if the headers speak for another queue.
+// Carried returns the attempts at this queue that ended before the last republish, from
+// 0 up. It returns 0 if the headers are about another queue.
 func (h History) Carried(queue string) int {
 	if queue == "" || h.Queue != queue {
 		return 0
@@ -152,17 +153,17 @@ func (h History) Carried(queue string) int {
 	return max(h.Attempts, 0)
 }
 
-// Attempt returns the number of the attempt that this delivery starts at this
-// queue, from 1 up. The flag says that the delivery has come back through the
-// queue's own retry exchange. Then it is 1 plus the attempts carried by our
-// header plus the rejections in the broker's x-death, on every version. A
-// message that arrived in any other way (a client's publish, a shovel, by hand)
-// starts another life at 1, and its headers do not count: they belong to an earlier
-// life, and from 4.0 on the broker shows a client's x-death as if it were its own.
+// Attempt returns the number of the attempt that this delivery starts at this queue,
+// from 1 up. The flag says that the delivery has come back through the queue's own
+// retry exchange. Then the number is 1 plus the attempts in rehop's header plus the
+// rejections in the broker's x-death, on every version. A message that arrived in any
+// other way (a client's publish, a shovel, by hand) begins again at 1, and its headers
+// do not count. They are from before it was published again, and from 4.0 on the broker
+// shows a client's x-death as if it were its own.
 //
-// Where Attempt(queue, true) differs from 1 for a delivery that did not come
-// back, a nack would let that other life's attempts count at the next return:
-// such a message needs a Retry copy.
+// If Attempt(queue, true) is not 1 for a delivery that did not come back, a nack would
+// make those earlier attempts count at the next return. Such a message needs a retry
+// copy.
 func (h History) Attempt(queue string, returned bool) int {
 	if !returned {
 		return 1
@@ -170,9 +171,9 @@ func (h History) Attempt(queue string, returned bool) int {
 	return add(add(1, h.Carried(queue)), h.Count(queue, ReasonRejected))
 }
 
-// Origin returns the exchange and routing key that the producer published to, as far
-// as the headers know it for this queue. The headers of rehop tell it if they speak for
-// the queue, or for no queue, as on a delayed message. Otherwise the broker's record of
+// Origin returns the exchange and routing key that the producer published to, if the
+// headers know it for this queue. The headers of rehop tell it if they are about the
+// queue, or about no queue, as on a delayed message. Otherwise the broker's record of
 // the first rejection in the queue tells it. Origin returns false when neither knows,
 // as on a first attempt: then the delivery's own exchange and routing key are the
 // producer's.
@@ -247,9 +248,9 @@ func (h History) stranded(latest Death) History {
 	return h
 }
 
-// FirstFailedAt returns when the first attempt at this queue failed, in whole
-// seconds: by our own header if it speaks for this queue, else by the broker's record
-// of the first rejection there. It returns false when neither knows.
+// FirstFailedAt returns when the first attempt at this queue failed, in whole seconds:
+// by rehop's header if it is about this queue, and otherwise by the broker's record of
+// the first rejection there. It returns false when neither knows.
 func (h History) FirstFailedAt(queue string) (time.Time, bool) {
 	if queue != "" && h.Queue == queue && !h.FirstFailed.IsZero() {
 		return h.FirstFailed, true

@@ -12,8 +12,8 @@ import (
 	"github.com/rehop/rehop/internal/header"
 )
 
-// Parse reads the headers of a delivery. No headers, or none that matter, are
-// the zero History and nil. Integers may have any width, strings may be byte
+// Parse reads the headers of a delivery. Without headers, or with none that matter, it
+// returns the zero History and nil. Integers may have any width, strings may be byte
 // slices.
 //
 // Parse never panics, on any headers. A value is malformed if it
@@ -86,7 +86,8 @@ func hasPast(headers amqp.Table) bool {
 	return false
 }
 
-// reader takes single headers out of a table and collects their faults. A malformed header reads as an absent one.
+// reader takes single headers out of a table and collects their faults. A malformed
+// header reads as an absent one.
 type reader struct {
 	headers amqp.Table
 	within  string // the part of the headers that the table is, for messages

@@ -42,11 +42,11 @@
 //
 // # Index, template and policy
 //
-// [Open] writes an index template for Config.Index and for indices whose names
-// begin with Config.Index and a hyphen. An index that exists keeps the mapping it
-// has, and Open refuses one whose mapping is another. With Config.Policy the template names an ILM policy, which must exist. If that
-// policy rolls over, create the first index before the first letter, with Config.Index
-// as its alias:
+// [Open] writes an index template for Config.Index and for indices whose names begin
+// with Config.Index and a hyphen. An index that exists keeps the mapping it has, and
+// Open refuses one whose mapping is another. With Config.Policy the template names an
+// ILM policy, which must exist. If that policy rolls over, create the first index
+// before the first letter, with Config.Index as its alias:
 //
 //	PUT rehop-letters-000001
 //	{"aliases": {"rehop-letters": {"is_write_index": true}}}

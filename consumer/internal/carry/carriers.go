@@ -74,9 +74,9 @@ func New(cfg Config) *Carriers {
 	return &Carriers{Config: cfg, faults: map[string]*fault{}, carried: map[string]bool{}}
 }
 
-// Start starts a carrier for each wait that the consumers of a route carry, on a
-// broker of this version, until ctx ends. They end in their own time: a confirm that one of them awaits holds up no
-// session. No Start may be in progress during Wait.
+// Start starts a carrier for each wait that the consumers of a route carry, on a broker
+// of this version, until ctx ends. They end in their own time: a confirm that one of
+// them awaits holds up no session. No Start may be in progress during Wait.
 func (c *Carriers) Start(ctx context.Context, found route.Route, version connection.Version) {
 	start := func(wait route.CarriedWait) { c.tasks.Go(func() { c.carry(ctx, found, wait, version) }) }
 	for _, wait := range found.Carried {

@@ -53,9 +53,9 @@ type arrival struct {
 // bounds are the times when messages are due whose own due time is too late.
 type bounds map[arrival]time.Time
 
-// boundsOf returns the bounds of the messages that were in hand. Without them a message that is given
-// back before its wait is over would be bounded anew each time, and never come back
-// before its own due time.
+// boundsOf returns the bounds of the messages that were in hand. Without them a message
+// that is given back before its wait is over would be bounded anew each time, and never
+// come back before its own due time.
 func boundsOf(hand []*waiting) bounds {
 	b := bounds{}
 	for _, w := range hand {

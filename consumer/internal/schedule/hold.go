@@ -39,7 +39,8 @@ func (l *Lane) endProbe(g *Grant) {
 }
 
 // Note notes that the handler has run on a grant, for the first time or again, and
-// whether it said that something is unavailable. It reports whether an outage has begun or is over.
+// whether it said that something is unavailable. It reports whether an outage has begun
+// or is over.
 func (l *Lane) Note(g *Grant, first, unavailable bool) (changed bool) {
 	if !unavailable && !l.uneasy.Load() {
 		return false // most runs: there is nothing to remember
