@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +15,6 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
-	"github.com/rehop/rehop/store"
-	"github.com/rehop/rehop/store/sqlite"
 )
 
 // streams are where a command reads and writes.
@@ -215,19 +212,6 @@ func (a *app) journal() (*desk.Journal, error) {
 }
 
 // letters opens a store of letters, until close.
-func (a *app) letters(ctx context.Context, file string) (*store.Store, error) {
-	db, err := sqlite.Open(file)
-	if err != nil {
-		return nil, err
-	}
-	a.closers = append(a.closers, db.Close)
-	return openStore(ctx, db)
-}
-
-func openStore(ctx context.Context, db *sql.DB) (*store.Store, error) {
-	return store.Open(ctx, db, store.SQLite, store.Config{})
-}
-
 // by is who orders.
 func (a *app) by() desk.By { return desk.By{Who: who(), Why: a.why} }
 

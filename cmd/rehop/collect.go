@@ -14,17 +14,19 @@ import (
 )
 
 func (a *app) collectCommand() *cobra.Command {
-	var file string
+	var into string
 	c := &cobra.Command{
-		Use:   "collect QUEUE... --store FILE",
-		Short: "Take dead letters out of queues into a file, until it is stopped",
-		Long: `Collect consumes the queues and stores each letter in an SQLite file, which all other
-commands take with --store. A letter leaves its queue when it is on the disk. Collected
-letters can be searched and grouped without touching the broker, as many as there are.`,
+		Use:   "collect QUEUE... --store STORE",
+		Short: "Take dead letters out of queues into a store, until it is stopped",
+		Long: `Collect consumes the queues and stores each letter in a database, which all other
+commands take with --store. A letter leaves its queue when the database has it. Collected
+letters can be searched and grouped without touching the broker, as many as there are.
+
+` + storeHelp,
 		Example: `  rehop dlq collect orders.dlq invoices.dlq --store letters.db`,
 		Args:    args(cobra.MinimumNArgs(1)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, queues []string) error {
-			letters, err := a.letters(c.Context(), file)
+			letters, name, err := a.letters(c.Context(), into)
 			if err != nil {
 				return err
 			}
@@ -49,7 +51,7 @@ letters can be searched and grouped without touching the broker, as many as ther
 				}
 				go func() { ended <- one.Run(ctx) }()
 			}
-			fmt.Fprintf(a.err, "collecting into %s; Ctrl-C stops\n", file)
+			fmt.Fprintf(a.err, "collecting into %s; Ctrl-C stops\n", name)
 			var errs []error
 			told := time.NewTicker(10 * time.Second)
 			defer told.Stop()
@@ -70,7 +72,7 @@ letters can be searched and grouped without touching the broker, as many as ther
 			return errors.Join(errs...)
 		},
 	}
-	c.Flags().StringVar(&file, "store", "", "SQLite file; made if there is none")
+	c.Flags().StringVar(&into, "store", "", "SQLite file, made if there is none, or postgres:// or mysql:// URL")
 	_ = c.MarkFlagRequired("store") // fails for unknown flags only
 	return c
 }

@@ -49,7 +49,7 @@ not yours alone.`,
 		RunE: func(c *cobra.Command, queues []string) error { return a.serveDesk(c.Context(), o, queues) },
 	}
 	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8017", "address of the page")
-	c.Flags().StringSliceVar(&o.stores, "store", nil, "SQLite file of collected letters; may be given several times")
+	c.Flags().StringSliceVar(&o.stores, "store", nil, "collected letters: SQLite file, postgres:// or mysql:// URL; may be given several times")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "change no letters")
 	c.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token that the page asks for")
 	c.Flags().StringVar(&o.cert, "tls-cert", "", "file with a certificate, PEM")
@@ -155,12 +155,12 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Ha
 		fmt.Fprintln(a.err, "no broker is named: letters can be looked at, and not sent")
 	}
 	var sources []desk.Source
-	for _, file := range o.stores {
-		letters, err := a.letters(ctx, file)
+	for _, value := range o.stores {
+		letters, name, err := a.letters(ctx, value)
 		if err != nil {
 			return nil, err
 		}
-		c, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal, Name: "store " + file})
+		c, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal, Name: "store " + name})
 		if err != nil {
 			return nil, err
 		}

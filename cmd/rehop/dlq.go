@@ -21,7 +21,7 @@ func (a *app) dlq() *cobra.Command {
 		Use:     "dlq",
 		Aliases: []string{"letters"},
 		Short:   "Dead letters: what failed, why, and how to send it again",
-		Long: `Dead letters are in a queue of the broker, or in a file of letters that rehop dlq
+		Long: `Dead letters are in a queue of the broker, or in a store, which rehop dlq
 collect has taken out of queues.
 
 RabbitMQ has no way to look at a queue without taking messages. rehop takes them,
@@ -49,7 +49,7 @@ func (a *app) listCommand() *cobra.Command {
   rehop dlq list --store letters.db --cause exhausted --output wide`,
 		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
-			if len(rest) == 0 && p.file == "" {
+			if len(rest) == 0 && p.store == "" {
 				return a.listQueues(c)
 			}
 			source, _, err := a.open(c.Context(), p, rest, false)
@@ -544,8 +544,8 @@ func (a *app) resumeCommand() *cobra.Command {
 			}
 			var at place
 			var queue []string
-			if file, collected := strings.CutPrefix(p.Order.Source, "store "); collected {
-				at.file = file
+			if name, isStore := strings.CutPrefix(p.Order.Source, "store "); isStore {
+				at.store = name
 			} else {
 				queue = []string{strings.TrimPrefix(p.Order.Source, "queue ")}
 			}

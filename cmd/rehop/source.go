@@ -15,14 +15,14 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// place says where letters are: a queue, or a file of collected letters.
+// place says where letters are: a queue, or a store of collected letters.
 type place struct {
-	file   string
+	store  string
 	window int
 }
 
 func (p *place) flags(c *cobra.Command) {
-	c.Flags().StringVar(&p.file, "store", "", "SQLite file of collected letters, instead of a queue")
+	c.Flags().StringVar(&p.store, "store", "", "collected letters, instead of a queue: SQLite file, postgres:// or mysql:// URL")
 	c.Flags().IntVar(&p.window, "window", desk.MaxWindow, "letters of a queue that are looked at, at most")
 	_ = c.MarkFlagFilename("store") // fails for unknown flags only
 }
@@ -34,8 +34,8 @@ func (a *app) open(ctx context.Context, p place, args []string, send bool) (desk
 	if err != nil {
 		return nil, nil, err
 	}
-	if p.file != "" {
-		letters, err := a.letters(ctx, p.file)
+	if p.store != "" {
+		letters, name, err := a.letters(ctx, p.store)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -45,7 +45,7 @@ func (a *app) open(ctx context.Context, p place, args []string, send bool) (desk
 				return nil, nil, err
 			}
 		}
-		c, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal, Name: "store " + p.file})
+		c, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal, Name: "store " + name})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -27,6 +27,7 @@ var waits = delay.Schedule{time.Second, 2 * time.Second}
 var (
 	errFailed = errors.New("failed on purpose")
 	done      = consumer.Settlement{Disposition: consumer.DispositionDone}
+	putOff    = consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1, Snoozed: true}
 	requeued  = consumer.Settlement{Disposition: consumer.DispositionRequeued}
 	exhausted = consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}
 )

@@ -141,6 +141,16 @@ func TestCheck(t *testing.T) {
 			b.handle(1, errFailed, wait(1))
 			b.Found(b.id, "orders.wait", 2, 1, false)
 		}, "lies in orders.wait after 2 attempts, and has had 1"},
+		"put off, and waits": {func(b book) {
+			b.handle(1, consumer.Snooze(time.Second, "not its turn"), putOff)
+			b.Found(b.id, "orders.wait", 0, 1, false)
+		}, ""},
+		"put off, and waits with too few attempts counted": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, consumer.Snooze(time.Second, "not its turn"), putOff)
+			b.Found(b.id, "orders.wait", 0, 1, false)
+		}, "lies in orders.wait after 0 attempts, and has had 2"},
 		"a doubled message that waits again": {func(b book) { // for the rest of a RetryAfter
 			b.handle(1, errFailed, wait(1))
 			b.handle(1, nil, done)

@@ -13,7 +13,7 @@ import (
 )
 
 var (
-	howLong = flag.Duration("for", time.Minute, "how long scenarios are run")
+	howLong = flag.Duration("for", 0, "how long scenarios are run; 0: the first 2000, so that a change is judged by the same ones on every machine")
 	first   = flag.Uint64("first", 1, "seed of the first scenario; the others follow")
 	only    = flag.Uint64("seed", 0, "the only scenario to run; 0: many")
 	times   = flag.Int("times", 20, "how often the scenario of -seed is run: what the scheduler chooses differs")
@@ -77,7 +77,10 @@ type simulation struct {
 	slowestSeed                      uint64
 }
 
-// seed returns the next one, until the time is up.
+// fixed is how many scenarios are run where no time is given.
+const fixed = 2000
+
+// seed returns the next one, until there are no more or the time is up.
 func (s *simulation) seed() (seed uint64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +89,11 @@ func (s *simulation) seed() (seed uint64, more bool) {
 		return seed, s.scenarios < *times && s.broken < *enough
 	}
 	s.next++
-	return seed, time.Since(s.began) < *howLong && s.broken < *enough
+	more = seed < *first+fixed
+	if *howLong > 0 {
+		more = time.Since(s.began) < *howLong
+	}
+	return seed, more && s.broken < *enough
 }
 
 // one runs a scenario.

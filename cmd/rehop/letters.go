@@ -1,0 +1,124 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/go-sql-driver/mysql"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of PostgreSQL
+
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+)
+
+const storeHelp = `Collected letters are in an SQLite file, or in a database that a service keeps its store in:
+  --store letters.db
+  --store postgres://user@host:5432/database
+  --store mysql://user@host:3306/database (MariaDB too)
+The URL may end in ?table=NAME, after store.Config.Table, and in settings of the driver:
+jackc/pgx or go-sql-driver/mysql. The password comes from PGPASSWORD or MYSQL_PWD. One in
+the URL works too, but everybody on the machine can read it there.`
+
+// collected is a database of letters that --store names.
+type collected struct {
+	name    string // without a password
+	dialect store.Dialect
+	table   string
+	open    func() (*sql.DB, error)
+}
+
+// readStore reads the value of --store.
+func readStore(value string) (collected, error) {
+	scheme, _, isURL := strings.Cut(value, "://")
+	if !isURL {
+		return collected{name: value, dialect: store.SQLite, open: func() (*sql.DB, error) { return sqlite.Open(value) }}, nil
+	}
+	u, err := url.Parse(value)
+	if err != nil {
+		var parsing *url.Error
+		if errors.As(err, &parsing) {
+			err = parsing.Err // the whole would print the password
+		}
+		return collected{}, fmt.Errorf("--store is no URL: %w", err)
+	}
+	query := u.Query()
+	c := collected{table: query.Get("table")}
+	query.Del("table")
+	u.RawQuery = query.Encode()
+	shown := *u
+	shown.User = nil
+	if u.User != nil {
+		shown.User = url.User(u.User.Username())
+	}
+	if c.table != "" {
+		query.Set("table", c.table)
+		shown.RawQuery = query.Encode()
+	}
+	c.name = shown.String()
+	if strings.Trim(u.Path, "/") == "" {
+		return collected{}, fmt.Errorf("--store %s names no database, want %s://user@host/database", c.name, scheme)
+	}
+	switch scheme {
+	case "postgres", "postgresql":
+		c.dialect = store.PostgreSQL
+		c.open = func() (*sql.DB, error) { return sql.Open("pgx", u.String()) }
+	case "mysql", "mariadb":
+		c.dialect = store.MySQL
+		c.open = func() (*sql.DB, error) { return openMySQL(u) }
+	default:
+		return collected{}, fmt.Errorf("--store begins with %s://, want postgres://, mysql:// or the name of an SQLite file", scheme)
+	}
+	return c, nil
+}
+
+func openMySQL(u *url.URL) (*sql.DB, error) {
+	cfg := mysql.NewConfig()
+	cfg.Net, cfg.Addr = "tcp", u.Hostname()+":"+cmp.Or(u.Port(), "3306")
+	cfg.DBName = strings.Trim(u.Path, "/")
+	address := cfg.FormatDSN()
+	if u.RawQuery != "" {
+		settings := "?"
+		if strings.Contains(address, "?") {
+			settings = "&"
+		}
+		address += settings + u.RawQuery
+	}
+	cfg, err := mysql.ParseDSN(address)
+	if err != nil {
+		return nil, err
+	}
+	cfg.User = u.User.Username()
+	if password, given := u.User.Password(); given {
+		cfg.Passwd = password
+	} else {
+		cfg.Passwd = os.Getenv("MYSQL_PWD")
+	}
+	connector, err := mysql.NewConnector(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return sql.OpenDB(connector), nil
+}
+
+// letters opens the store that --store names, and returns its name without a password.
+func (a *app) letters(ctx context.Context, value string) (letters *store.Store, name string, err error) {
+	c, err := readStore(value)
+	if err != nil {
+		return nil, "", usage(err)
+	}
+	db, err := c.open()
+	if err != nil {
+		return nil, "", fmt.Errorf("--store %s: %w", c.name, err)
+	}
+	a.closers = append(a.closers, db.Close)
+	if letters, err = store.Open(ctx, db, c.dialect, store.Config{Table: c.table}); err != nil {
+		return nil, "", fmt.Errorf("--store %s: %w", c.name, err)
+	}
+	return letters, c.name, nil
+}
