@@ -51,16 +51,7 @@ func readStore(value string) (collected, error) {
 	c := collected{table: query.Get("table")}
 	query.Del("table")
 	u.RawQuery = query.Encode()
-	shown := *u
-	shown.User = nil
-	if u.User != nil {
-		shown.User = url.User(u.User.Username())
-	}
-	if c.table != "" {
-		query.Set("table", c.table)
-		shown.RawQuery = query.Encode()
-	}
-	c.name = shown.String()
+	c.name = shown(*u, c.table)
 	if strings.Trim(u.Path, "/") == "" {
 		return collected{}, fmt.Errorf("--store %s names no database, want %s://user@host/database", c.name, scheme)
 	}
@@ -75,6 +66,21 @@ func readStore(value string) (collected, error) {
 		return collected{}, fmt.Errorf("--store begins with %s://, want postgres://, mysql:// or the name of an SQLite file", scheme)
 	}
 	return c, nil
+}
+
+// shown returns the URL without passwords. dlq resume opens the store with it again.
+func shown(u url.URL, table string) string {
+	if u.User != nil {
+		u.User = url.User(u.User.Username())
+	}
+	query := u.Query()
+	query.Del("password")
+	query.Del("sslpassword")
+	if table != "" {
+		query.Set("table", table)
+	}
+	u.RawQuery = query.Encode()
+	return u.String()
 }
 
 func openMySQL(u *url.URL) (*sql.DB, error) {

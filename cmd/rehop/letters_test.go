@@ -19,8 +19,8 @@ func TestReadStore(t *testing.T) {
 		{"a URL of MySQL", "mysql://shop@db.example:3307/letters", "mysql://shop@db.example:3307/letters", store.MySQL, ""},
 		{"MariaDB is a MySQL", "mariadb://shop@db.example/letters", "mariadb://shop@db.example/letters", store.MySQL, ""},
 		{"a password is not shown", "postgres://shop:secret@db.example/letters", "postgres://shop@db.example/letters", store.PostgreSQL, ""},
-		{"settings of the driver are not shown", "postgres://shop@db.example/letters?sslkey=secret", "postgres://shop@db.example/letters", store.PostgreSQL, ""},
-		{"a table of its own is shown", "mysql://shop@db.example/letters?table=billing&tls=true", "mysql://shop@db.example/letters?table=billing", store.MySQL, "billing"},
+		{"nor is one in the settings of the driver", "postgres://shop@db.example/letters?password=secret&sslmode=require&sslpassword=secret", "postgres://shop@db.example/letters?sslmode=require", store.PostgreSQL, ""},
+		{"a table of its own is shown", "mysql://shop@db.example/letters?table=billing&tls=true", "mysql://shop@db.example/letters?table=billing&tls=true", store.MySQL, "billing"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			c, err := readStore(tt.value)
