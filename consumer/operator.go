@@ -191,7 +191,7 @@ func (r *run) describe(q *queueState, now time.Time) {
 	if ledger == nil {
 		return
 	}
-	open, running := ledger.InHand(maxShown)
+	open, running := ledger.OldestOpen(maxShown)
 	q.InHand, q.Handled = max(ledger.Unsettled(), len(open)), running // a lost session has nothing to settle, and may have handlers
 	for _, m := range open {
 		state := "waiting"

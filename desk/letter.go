@@ -132,9 +132,9 @@ func deliveryOf(p amqp.Publishing) amqp.Delivery {
 	}
 }
 
-// identity is the same for a letter each time that it is seen in its queue, and for
+// digest is the same for a letter each time that it is seen in its queue, and for
 // its exact like.
-func (l Letter) identity() string {
+func (l Letter) digest() string {
 	h := sha256.New()
 	for _, part := range []string{l.Publishing.MessageId, l.Queue, l.Exchange, l.RoutingKey, l.Publishing.CorrelationId, l.Publishing.Type} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
@@ -147,7 +147,7 @@ func (l Letter) identity() string {
 func name(letters []Letter) {
 	seen := make(map[string]int, len(letters))
 	for i := range letters {
-		id := letters[i].identity()
+		id := letters[i].digest()
 		seen[id]++
 		letters[i].ID = numbered(id, seen[id])
 	}

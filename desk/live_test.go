@@ -16,7 +16,7 @@ import (
 )
 
 func TestALookChangesNothingButRedelivered(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(40)...)
 		before := w.ids("orders.dlq")
 		live := w.live()
@@ -35,7 +35,7 @@ func TestALookChangesNothingButRedelivered(t *testing.T) {
 }
 
 func TestALetterSaysWhatFailed(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(4)...)
 		live := w.live()
 		list, err := live.List(w.Context(), Filter{Error: "NO STOCK"}, Page{Limit: 1})
@@ -68,7 +68,7 @@ func TestALetterSaysWhatFailed(t *testing.T) {
 }
 
 func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)
 		live := w.live()
 		p, err := live.Execute(w.Context(), Order{Action: Send, Filter: Filter{Error: "no stock"}, By: By{Who: "me"}}, nil)
@@ -101,7 +101,7 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 }
 
 func TestAnEmptyFilterIsNoOrder(t *testing.T) {
-	inBubble(t, "4.3", func(w *world) {
+	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(2)...)
 		if _, err := w.live().Execute(w.Context(), Order{Action: Send}, nil); err == nil {
 			w.Error("an order without a filter was taken")
@@ -117,7 +117,7 @@ func TestAnEmptyFilterIsNoOrder(t *testing.T) {
 }
 
 func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(30)...)
 		before := w.ids("orders.dlq")
 		live := w.live()
@@ -150,7 +150,7 @@ func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
 	})
 }
 
-func (w *world) channel() *amqp.Channel {
+func (w *fixture) channel() *amqp.Channel {
 	conn, err := amqp.DialConfig("amqp://guest:guest@broker", amqp.Config{Dial: dialer(w)})
 	must(w.T, err)
 	w.Cleanup(func() { conn.Close() })
@@ -160,7 +160,7 @@ func (w *world) channel() *amqp.Channel {
 }
 
 func TestWhatComesBackIsNotSentAgain(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(40)...)
 		live := w.live()
 		sent := make(chan Progress, 1)
@@ -181,7 +181,7 @@ func TestWhatComesBackIsNotSentAgain(t *testing.T) {
 }
 
 func TestTheCanaryThatComesBackEndsTheOrder(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)
 		sent := make(chan error, 1)
 		live := w.live()
@@ -198,7 +198,7 @@ func TestTheCanaryThatComesBackEndsTheOrder(t *testing.T) {
 }
 
 func TestAnOrderIsStoppedAndResumed(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(40)...)
 		live := w.live()
 		ended := make(chan Progress, 1)
@@ -229,7 +229,7 @@ func TestAnOrderIsStoppedAndResumed(t *testing.T) {
 }
 
 func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
-	onEach(t, func(w *world) {
+	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)
 		live := w.live()
 		all, err := live.Peek(w.Context(), 10)

@@ -388,7 +388,7 @@ func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) er
 // judge decides about a letter that is in hand. It is to be sent, or stays to be
 // handed back.
 func (r *liveOrder) judge(l Letter, tag uint64) error {
-	key := l.identity()
+	key := l.digest()
 	r.alike[key]++
 	l.ID = numbered(key, r.alike[key])
 	past := r.book.past

@@ -28,8 +28,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// world is a broker in the process, in a bubble.
-type world struct {
+// fixture is a broker in the process, in a bubble.
+type fixture struct {
 	*testing.T
 	broker  *rehoptest.Broker
 	conn    *connection.Conn
@@ -39,20 +39,20 @@ type world struct {
 var versions = []string{"3.10", "4.0", "4.3"}
 
 // onEach runs a test on each version of the broker.
-func onEach(t *testing.T, do func(w *world)) {
+func onEach(t *testing.T, do func(w *fixture)) {
 	for _, version := range versions {
 		t.Run(version, func(t *testing.T) { inBubble(t, version, do) })
 	}
 }
 
-func inBubble(t *testing.T, version string, do func(w *world)) {
+func inBubble(t *testing.T, version string, do func(w *fixture)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		broker, err := rehoptest.NewBroker(rehoptest.Config{Version: version})
 		must(t, err)
 		defer broker.Close()
-		w := &world{T: t, broker: broker}
+		w := &fixture{T: t, broker: broker}
 		w.conn = w.connect()
 		defer w.conn.Close()
 		w.journal, err = OpenJournal(dir)
@@ -61,14 +61,14 @@ func inBubble(t *testing.T, version string, do func(w *world)) {
 	})
 }
 
-func (w *world) connect() *connection.Conn {
+func (w *fixture) connect() *connection.Conn {
 	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: w.broker.Dial})
 	must(w.T, err)
 	return conn
 }
 
 // dead makes a queue of dead letters, and a work queue that they are of.
-func (w *world) dead(letters ...producer.Message) {
+func (w *fixture) dead(letters ...producer.Message) {
 	w.Helper()
 	orders := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
 	must(w.T, topology.Declare(w.Context(), w.conn, topology.Exchange{Name: "shop"}, orders))
@@ -86,7 +86,7 @@ func (w *world) dead(letters ...producer.Message) {
 }
 
 // consume handles n messages of the work queue.
-func (w *world) consume(n int, handle func(*consumer.Delivery) error) {
+func (w *fixture) consume(n int, handle func(*consumer.Delivery) error) {
 	w.Helper()
 	ctx, stop := context.WithCancel(w.Context())
 	defer stop()
@@ -110,7 +110,7 @@ func (w *world) consume(n int, handle func(*consumer.Delivery) error) {
 }
 
 // has checks how many messages are ready in a queue.
-func (w *world) has(queue string, n int) {
+func (w *fixture) has(queue string, n int) {
 	w.Helper()
 	time.Sleep(time.Second)
 	q, _ := w.broker.Queue(queue)
@@ -119,7 +119,7 @@ func (w *world) has(queue string, n int) {
 	}
 }
 
-func (w *world) ids(queue string) string {
+func (w *fixture) ids(queue string) string {
 	q, _ := w.broker.Queue(queue)
 	var ids []string
 	for _, m := range q.Ready {
@@ -128,7 +128,7 @@ func (w *world) ids(queue string) string {
 	return fmt.Sprint(ids)
 }
 
-func (w *world) live() *Live {
+func (w *fixture) live() *Live {
 	w.Helper()
 	l, err := NewLive(w.conn, "orders.dlq", LiveConfig{Journal: w.journal})
 	must(w.T, err)
@@ -148,7 +148,7 @@ func orders(n int) []producer.Message {
 	return all
 }
 
-func dialer(w *world) func(network, address string) (net.Conn, error) {
+func dialer(w *fixture) func(network, address string) (net.Conn, error) {
 	return func(network, address string) (net.Conn, error) { return w.broker.Dial(w.Context(), network, address) }
 }
 

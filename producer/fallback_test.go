@@ -168,7 +168,7 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 	}
 }
 
-// Nobody cancelled anything. The text names the trouble and, of a message that was not
+// Nobody cancelled anything. The text names the outage and, of a message that was not
 // written, how long it lasted.
 func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 	for rule, tt := range map[string]struct {
@@ -192,7 +192,7 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 					if err != nil || errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, context.DeadlineExceeded) || strings.Contains(r.Err.Error(), "context") {
 						s.Errorf("%d: %v, %v", i, r.Err, err)
 					}
-					ended := "after the trouble was noticed"
+					ended := "after the outage was noticed"
 					if errors.Is(r.Err, ErrUnconfirmed) && rule != "no connection" {
 						ended = "no answer in time"
 					}

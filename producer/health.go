@@ -24,10 +24,10 @@ func (p *Producer) Health() error {
 	if p.window.isClosed() {
 		return &connection.HealthError{Since: time.Now(), Cause: fmt.Errorf("producer: %w", errClosed)}
 	}
-	trouble := p.publisher.Trouble()
-	if trouble.Cause == nil {
+	outage := p.publisher.Outage()
+	if outage.Cause == nil {
 		return nil
 	}
-	degraded := trouble.Partial || p.patience > 0 || time.Since(trouble.Since) < unhealthyAfter
-	return &connection.HealthError{Degraded: degraded, Since: trouble.Since, Cause: fmt.Errorf("producer: %w", trouble.Cause)}
+	degraded := outage.Partial || p.patience > 0 || time.Since(outage.Since) < unhealthyAfter
+	return &connection.HealthError{Degraded: degraded, Since: outage.Since, Cause: fmt.Errorf("producer: %w", outage.Cause)}
 }

@@ -58,7 +58,7 @@ func TestAShortContextLeavesTheFallbackItsTime(t *testing.T) {
 
 // A healthy broker that is a bit slow gets no message doubled, however soon the
 // Fallback is to have what cannot be sent.
-func TestASlowConfirmIsNoTrouble(t *testing.T) {
+func TestASlowConfirmIsNoOutage(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		p := s.producer(Config{Fallback: []Sink{&memory{}}, FallbackAfter: 20 * time.Millisecond})
 		defer p.Close()
@@ -119,7 +119,7 @@ func TestAWrittenMessageWaitsWhileTheConnectionLives(t *testing.T) {
 }
 
 // What is not written yet goes to the Fallback after FallbackAfter, also on a
-// connection that lives, and at once while the trouble is known.
+// connection that lives, and at once while the outage is known.
 func TestFallbackAfterIsKeptFrom20Milliseconds(t *testing.T) {
 	for _, after := range []time.Duration{20 * time.Millisecond, 100 * time.Millisecond, 2 * time.Second} {
 		for rule, begin := range map[string]func(*fixture){
@@ -153,9 +153,9 @@ func TestFallbackAfterIsKeptFrom20Milliseconds(t *testing.T) {
 	}
 }
 
-// A trouble that is over diverts nothing: its clock has ended with it, although no
+// An outage that is over diverts nothing: its clock has ended with it, although no
 // message has been sent since.
-func TestATroubleThatIsOverDivertsNothing(t *testing.T) {
+func TestAnOutageThatIsOverDivertsNothing(t *testing.T) {
 	for rule, row := range map[string]struct{ begin, end func(*rehoptest.Broker) }{
 		"an alarm":          {func(b *rehoptest.Broker) { b.Block("low on memory") }, (*rehoptest.Broker).Unblock},
 		"a silent broker":   {(*rehoptest.Broker).Stall, (*rehoptest.Broker).Resume},

@@ -31,13 +31,13 @@ type conn struct {
 	unsent   []*channel          // with confirms to send; guarded by b.mu
 	wantsTo  struct{ cancels, blocks, authFailure bool }
 
-	mu     sync.Mutex // guards the bytes to be written
-	out    []byte
-	marks  []mark // when the parts of out were sent, while the broker is slow
-	ending bool   // close when out is written
-	wake   chan struct{}
-	gone   chan struct{} // closed by cut
-	once   sync.Once
+	mu        sync.Mutex // guards the bytes to be written
+	out       []byte
+	marks     []mark // when the parts of out were sent, while the broker is slow
+	finishing bool   // close when out is written
+	wake      chan struct{}
+	gone      chan struct{} // closed by cut
+	once      sync.Once
 }
 
 // serve serves a connection. The caller holds b.mu.
@@ -81,7 +81,7 @@ func (c *conn) cut() {
 // finish ends the connection when all is written.
 func (c *conn) finish() {
 	c.mu.Lock()
-	c.ending = true
+	c.finishing = true
 	c.mu.Unlock()
 	c.signal()
 }
@@ -148,7 +148,7 @@ func (c *conn) write() {
 		c.mu.Lock()
 		var part []byte
 		var at time.Time
-		ending, every := c.ending, c.beat/2
+		finishing, every := c.finishing, c.beat/2
 		if len(c.out) > 0 {
 			part, at = c.take(spare)
 			spare = nil
@@ -158,7 +158,7 @@ func (c *conn) write() {
 			if !c.pause(at) {
 				return
 			}
-			if ending {
+			if finishing {
 				_ = c.net.SetWriteDeadline(time.Now().Add(closing))
 			}
 			if _, err := c.net.Write(part); err != nil {
@@ -169,7 +169,7 @@ func (c *conn) write() {
 			}
 			continue
 		}
-		if ending {
+		if finishing {
 			return
 		}
 		if every <= 0 {
@@ -442,5 +442,5 @@ func (c *conn) pause(at time.Time) bool {
 func (c *conn) isEnding() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.ending
+	return c.finishing
 }

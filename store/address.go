@@ -10,14 +10,14 @@ import (
 // others are put off.
 func (s *sending) address(g group, letters []Letter) {
 	state := s.join(g)
-	if pause, ok := s.awaitTurn(state); !ok {
+	if pause, ok := s.awaitSlot(state); !ok {
 		s.putOff(letters, pause)
 		s.part(g, state, nil)
 		return
 	}
-	defer func() { <-state.turn }()
+	defer func() { <-state.slots }()
 	s.mu.Lock()
-	state.turns++
+	state.begun++
 	failures, wait, long := state.failures, time.Until(state.notBefore), state.longest
 	s.mu.Unlock()
 	if wait > 0 {
@@ -42,8 +42,8 @@ func (s *sending) address(g group, letters []Letter) {
 
 // addressState lets few groups of letters at a time go to an address.
 type addressState struct {
-	turn      chan struct{}
-	turns     int // that have begun
+	slots     chan struct{}
+	begun     int // slots that were taken
 	users     int // goroutines that have it
 	silent    bool
 	since     time.Time // when it became silent
@@ -59,23 +59,23 @@ const (
 	longestRefused = time.Minute
 )
 
-// awaitTurn waits until the address is free, as long as others to it get on and half of
+// awaitSlot waits until the address is free, as long as others to it get on and half of
 // the lease is ahead. If it returns false the letters are put off.
-func (s *sending) awaitTurn(state *addressState) (pause time.Duration, ok bool) {
+func (s *sending) awaitSlot(state *addressState) (pause time.Duration, ok bool) {
 	deadline := s.lease.until.Add(-s.cfg.Lease / 2)
-	look := func() (turns int, silent bool) {
+	look := func() (begun int, silent bool) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if silent = state.silent; silent {
 			pause = min(max(time.Since(state.since), time.Second), longestAway)
 		}
-		return state.turns, silent
+		return state.begun, silent
 	}
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	for seen, silent := look(); !silent; {
 		select {
-		case state.turn <- struct{}{}:
+		case state.slots <- struct{}{}:
 			return 0, true
 		case <-confirm.Stopped(s.work):
 			return 0, false
@@ -96,7 +96,7 @@ func (f *forwarder) join(g group) *addressState {
 	defer f.mu.Unlock()
 	state := f.addresses[g]
 	if state == nil {
-		state = &addressState{turn: make(chan struct{}, abreast)}
+		state = &addressState{slots: make(chan struct{}, abreast)}
 		f.addresses[g] = state
 	}
 	state.users++

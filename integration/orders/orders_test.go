@@ -34,7 +34,7 @@ func TestFaultyFlagsAreRefusedWithAllTheirFaults(t *testing.T) {
 }
 
 func TestTheShareOfFailuresIsTheWantedOne(t *testing.T) {
-	w := newWorld(settings{orders: 5000, failures: 30})
+	w := newScenario(settings{orders: 5000, failures: 30})
 	failed, exhausted := 0, 0
 	for range w.orders {
 		id := w.account.Next()

@@ -28,7 +28,7 @@ type scenario struct {
 	account *account.Account
 }
 
-func newWorld(s settings) *scenario {
+func newScenario(s settings) *scenario {
 	w := &scenario{settings: s, shop: topology.Exchange{Name: "shop"}, work: topology.WorkQueue{
 		Name: "orders", Type: s.queueType, Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}},
 		Waits: delay.Schedule{500 * time.Millisecond, time.Second, 2 * time.Second, 3 * time.Second},
@@ -44,7 +44,7 @@ func run(ctx context.Context, s settings, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.Close(context.WithoutCancel(ctx))) }()
-	w := newWorld(s)
+	w := newScenario(s)
 	w.broker = b
 	conn, err := connection.Open(ctx, connection.Config{URLs: []string{b.AMQPURL()}, Name: "shop"})
 	if err != nil {

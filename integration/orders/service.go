@@ -81,13 +81,13 @@ func startConsumer(conn *connection.Conn, from topology.Source, h consumer.Handl
 
 // fleet is the instances of the service that run.
 type fleet struct {
-	world *scenario
-	stops [instances]func() error
-	next  int // the number of the next instance
+	scenario *scenario
+	stops    [instances]func() error
+	next     int // the number of the next instance
 }
 
 func startFleet(ctx context.Context, w *scenario) (*fleet, error) {
-	f := &fleet{world: w}
+	f := &fleet{scenario: w}
 	for i := range f.stops {
 		var err error
 		if f.stops[i], err = f.start(ctx); err != nil {
@@ -99,7 +99,7 @@ func startFleet(ctx context.Context, w *scenario) (*fleet, error) {
 
 // start starts an instance as a process does: it connects, declares and runs.
 func (f *fleet) start(ctx context.Context) (stop func() error, err error) {
-	w := f.world
+	w := f.scenario
 	f.next++
 	name := fmt.Sprintf("instance %d", f.next)
 	conn, err := connection.Open(ctx, connection.Config{
@@ -121,8 +121,8 @@ func (f *fleet) start(ctx context.Context) (stop func() error, err error) {
 // rollOut replaces all instances again and again, one after the other: the new one
 // comes first.
 func (f *fleet) rollOut(ctx context.Context, began time.Time, lasts time.Duration) error {
-	for n := range f.world.rollouts {
-		if !until(ctx, began.Add(lasts*time.Duration(2*n+1)/time.Duration(2*f.world.rollouts))) {
+	for n := range f.scenario.rollouts {
+		if !until(ctx, began.Add(lasts*time.Duration(2*n+1)/time.Duration(2*f.scenario.rollouts))) {
 			return context.Cause(ctx)
 		}
 		for i, stop := range f.stops {

@@ -15,7 +15,7 @@ import (
 
 // batches returns a consumer of batches. Its handler is a transaction: it handles each
 // message with an outcome of its own, or fails before it has handled any.
-func (w *world) batches(conn *connection.Conn, source topology.Source, cfg consumer.Config, c consumerPlan, schedule int, name string) (*consumer.Consumer, error) {
+func (w *trial) batches(conn *connection.Conn, source topology.Source, cfg consumer.Config, c consumerPlan, schedule int, name string) (*consumer.Consumer, error) {
 	cfg.Batch = consumer.Batch{Size: c.batch, Linger: c.linger}
 	var mu sync.Mutex
 	noted := map[*consumer.Delivery]bool{} // handled, and noted, in their last run
@@ -59,7 +59,7 @@ func (w *world) batches(conn *connection.Conn, source topology.Source, cfg consu
 }
 
 // isVague reports whether a message has every batch fail in this attempt.
-func (w *world) isVague(d *consumer.Delivery, chance int) bool {
+func (w *trial) isVague(d *consumer.Delivery, chance int) bool {
 	w.mu.Lock()
 	n := w.planned[d.ID].n
 	w.mu.Unlock()
@@ -67,7 +67,7 @@ func (w *world) isVague(d *consumer.Delivery, chance int) bool {
 }
 
 // handleOf is handle in a batch, which outlives a panic.
-func (w *world) handleOf(ctx context.Context, d *consumer.Delivery, schedule int, name string) (err error) {
+func (w *trial) handleOf(ctx context.Context, d *consumer.Delivery, schedule int, name string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = errors.Join(errHandler, fmt.Errorf("panic: %v", v))

@@ -11,7 +11,7 @@ import (
 )
 
 // breakLater makes one fault come and go.
-func (w *world) breakLater(ctx context.Context, f fault, operator *connection.Conn) {
+func (w *trial) breakLater(ctx context.Context, f fault, operator *connection.Conn) {
 	if !sleep(ctx, time.Until(w.began.Add(f.at))) {
 		return
 	}
@@ -23,7 +23,7 @@ func (w *world) breakLater(ctx context.Context, f fault, operator *connection.Co
 }
 
 // breakNow makes a fault begin, and returns what ends it.
-func (w *world) breakNow(f fault, operator *connection.Conn) (lift func()) {
+func (w *trial) breakNow(f fault, operator *connection.Conn) (lift func()) {
 	b := w.broker
 	switch f.kind {
 	case cut:
@@ -85,7 +85,7 @@ func (w *world) breakNow(f fault, operator *connection.Conn) (lift func()) {
 }
 
 // restore declares what was deleted again, or leaves that to consumers.
-func (w *world) restore(f fault, from time.Time, operator *connection.Conn) {
+func (w *trial) restore(f fault, from time.Time, operator *connection.Conn) {
 	if !f.ours || !w.isBack(work+f.target, operator) {
 		w.declare(operator)
 	}
@@ -95,7 +95,7 @@ func (w *world) restore(f fault, from time.Time, operator *connection.Conn) {
 }
 
 // isBack waits until consumers have put an exchange back.
-func (w *world) isBack(name string, operator *connection.Conn) bool {
+func (w *trial) isBack(name string, operator *connection.Conn) bool {
 	for !w.exists(name, operator) {
 		if time.Since(w.began) > w.faultsEnd()+w.patience() {
 			w.violate("consumers have not put back the exchange %s", name)
@@ -106,7 +106,7 @@ func (w *world) isBack(name string, operator *connection.Conn) bool {
 	return true
 }
 
-func (w *world) exists(name string, operator *connection.Conn) bool {
+func (w *trial) exists(name string, operator *connection.Conn) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	session, err := operator.Session(ctx, connection.Consume)
@@ -120,7 +120,7 @@ func (w *world) exists(name string, operator *connection.Conn) bool {
 }
 
 // stands begins a fault unless one of its kind stands.
-func (w *world) stands(k kind, begin func()) {
+func (w *trial) stands(k kind, begin func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.standing[k]++; w.standing[k] == 1 {
@@ -129,7 +129,7 @@ func (w *world) stands(k kind, begin func()) {
 }
 
 // lifts ends it when the last of its kind ends.
-func (w *world) lifts(k kind, end func()) {
+func (w *trial) lifts(k kind, end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.standing[k]--; w.standing[k] == 0 {
@@ -138,7 +138,7 @@ func (w *world) lifts(k kind, end func()) {
 }
 
 // slower changes what the broker adds to every answer.
-func (w *world) slower(by time.Duration, n int) {
+func (w *trial) slower(by time.Duration, n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.slowness[0] += by * time.Duration(n)

@@ -16,7 +16,7 @@ import (
 )
 
 // judge compares what has happened with the model. All consumers have ended.
-func (w *world) judge() {
+func (w *trial) judge() {
 	if c := w.acct.Counts(); c.Unsettled != 0 {
 		w.violate("%d deliveries were received and never said to be settled", c.Unsettled)
 	}
@@ -54,14 +54,14 @@ func (w *world) judge() {
 
 // strays reports whether a part of the topology was away when a delivery was said
 // to wait, or while its nack may have been on the way.
-func (w *world) strays(at time.Time, _ consumer.Settlement) bool {
+func (w *trial) strays(at time.Time, _ consumer.Settlement) bool {
 	return slices.ContainsFunc(w.away, func(a absence) bool { return a.around(at) })
 }
 
 // due returns before which time no attempt must follow a failed run. A nack names no wait:
 // if its wait queue, or an exchange before it, is missing when the nack arrives, the broker brings the message to the
 // first wait. The process that gets it from there knows only its own schedule, and makes up for the rest of that.
-func (w *world) due(r account.Run) time.Time {
+func (w *trial) due(r account.Run) time.Time {
 	due := r.Due
 	if !w.nacks() || r.Attempt < 2 || !w.wayWasAway(r.Attempt, r.Ended) {
 		return due
@@ -99,7 +99,7 @@ func (p plan) shortestFirst() time.Duration {
 
 // wayWasAway reports whether a wait, or an exchange that leads to it, may have been
 // missing when a nack of this time arrived.
-func (w *world) wayWasAway(wait int, at time.Time) bool {
+func (w *trial) wayWasAway(wait int, at time.Time) bool {
 	return slices.ContainsFunc(w.away, func(a absence) bool {
 		leads := a.kind == deleteQueue && a.target == fmt.Sprintf(".wait.%d", wait) ||
 			a.kind == deleteX && (a.target == ".rehop.dlx" || a.target == ".rehop.delay")
@@ -116,9 +116,9 @@ func (a absence) around(at time.Time) bool {
 }
 
 // deleted reports whether a message was in a queue when it was deleted.
-func (w *world) deleted(id string) bool { return strings.Contains(w.broker.Story(id), "deleted with") }
+func (w *trial) deleted(id string) bool { return strings.Contains(w.broker.Story(id), "deleted with") }
 
-func (w *world) judgeLetters(s account.Story) {
+func (w *trial) judgeLetters(s account.Story) {
 	for _, e := range s.Ends {
 		if e.Place != account.Letter {
 			continue
@@ -149,7 +149,7 @@ func (w *world) judgeLetters(s account.Story) {
 // interruptions is how often consumers may have lost their sessions, or stopped. Each
 // may give a message back several times; a message that is held is not given
 // back so often as to become a letter.
-func (w *world) interruptions() int {
+func (w *trial) interruptions() int {
 	n := len(w.plan.faults)
 	for _, c := range w.plan.consumers {
 		n += len(c.lives) - 1
@@ -157,11 +157,11 @@ func (w *world) interruptions() int {
 	return n
 }
 
-func (w *world) queuesDeleted() bool {
+func (w *trial) queuesDeleted() bool {
 	return slices.ContainsFunc(w.plan.faults, func(f fault) bool { return f.kind == deleteQueue })
 }
 
-func (w *world) judgeDoubles(s account.Story) {
+func (w *trial) judgeDoubles(s account.Story) {
 	if len(s.Ends) < 2 || w.acct.Calls(s.ID) > 1 {
 		return
 	}
@@ -175,7 +175,7 @@ const settledIn = 5 * time.Minute
 
 // judgeDiversions looks at what fallbacks were given. Where nothing takes time, only
 // a fault is a reason for it.
-func (w *world) judgeDiversions() {
+func (w *trial) judgeDiversions() {
 	for _, d := range w.diverted {
 		if w.latency == 0 && !w.inTrouble(d.at, d.at, settledIn) {
 			w.violate("message %s went to the fallback at %v, and there was no fault: %v", d.id, d.at.Sub(w.began), d.cause)
@@ -184,7 +184,7 @@ func (w *world) judgeDiversions() {
 }
 
 // judgeReceipts counts how often the broker got a message from producers.
-func (w *world) judgeReceipts(s account.Story) {
+func (w *trial) judgeReceipts(s account.Story) {
 	got := 0
 	lines := strings.Split(w.broker.Story(s.ID), "\n")
 	for i, line := range lines[:len(lines)-1] {

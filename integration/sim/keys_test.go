@@ -26,7 +26,7 @@ type hands map[*consumer.Delivery]context.Context
 // take notes that a handler of a process begins, and that no more of one key are at work
 // than the process allows. end notes its end. A handler whose ctx has ended counts no
 // more: its session is lost, or its time is over, and another may have begun.
-func (w *world) take(ctx context.Context, d *consumer.Delivery, name string) (end func()) {
+func (w *trial) take(ctx context.Context, d *consumer.Delivery, name string) (end func()) {
 	limit := w.perKey(name)
 	if limit == 0 {
 		return func() {}
@@ -57,7 +57,7 @@ func (w *world) take(ctx context.Context, d *consumer.Delivery, name string) (en
 }
 
 // perKey returns the KeyLimit of a process.
-func (w *world) perKey(name string) int {
+func (w *trial) perKey(name string) int {
 	for i, c := range w.plan.consumers {
 		if consumerName(i) == name {
 			return c.perKey

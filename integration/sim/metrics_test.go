@@ -59,14 +59,14 @@ func (m *metrics) connections(name string) []connection.Trace {
 }
 
 // watch looks every minute, until ctx ends.
-func (w *world) watch(ctx context.Context) {
+func (w *trial) watch(ctx context.Context) {
 	for w.measured && sleep(ctx, time.Minute) {
 		w.look()
 	}
 }
 
 // look notes where the numbers of a moment do not add up.
-func (w *world) look() map[string]int64 {
+func (w *trial) look() map[string]int64 {
 	w.metrics.looks++
 	n := w.metrics.collect()
 	received, settled, hand := n["messaging.client.consumed.messages"], n["rehop.consumer.settled"], n["rehop.consumer.in_hand"]
@@ -82,7 +82,7 @@ func (w *world) look() map[string]int64 {
 }
 
 // judgeMetrics looks when all producers, consumers and Conns have ended.
-func (w *world) judgeMetrics() {
+func (w *trial) judgeMetrics() {
 	if !w.measured {
 		return
 	}

@@ -26,7 +26,7 @@ const (
 )
 
 // sell runs a process that publishes, until all its messages are safe.
-func (w *world) sell(ctx context.Context, i int) {
+func (w *trial) sell(ctx context.Context, i int) {
 	q := w.plan.producers[i]
 	name := producerName(i)
 	conn := w.open(name, w.onConnect(q.declares, 0))
@@ -34,7 +34,7 @@ func (w *world) sell(ctx context.Context, i int) {
 		return
 	}
 	defer w.within("Close of "+name+"'s Conn", closing, func() { _ = conn.Close() })
-	s := &shop{world: w, plan: q, name: name, conn: conn, forward: map[string]bool{}}
+	s := &shop{trial: w, plan: q, name: name, conn: conn, forward: map[string]bool{}}
 	s.till = s.open(s.config())
 	s.forwarder = s.open(producer.Config{Traces: hooksOf(w.plan, w.metrics.producers()...)})
 	sleep(ctx, time.Millisecond) // a fault of the beginning comes first
@@ -63,7 +63,7 @@ func (w *world) sell(ctx context.Context, i int) {
 
 // config returns that of a shop's Producer.
 func (s *shop) config() producer.Config {
-	cfg := producer.Config{Window: s.plan.window, Timeout: s.plan.timeout, FallbackAfter: s.plan.after, Traces: hooksOf(s.world.plan, s.metrics.producers()...)}
+	cfg := producer.Config{Window: s.plan.window, Timeout: s.plan.timeout, FallbackAfter: s.plan.after, Traces: hooksOf(s.trial.plan, s.metrics.producers()...)}
 	if !s.plan.fallback {
 		return cfg
 	}
@@ -151,9 +151,9 @@ func (s *shop) divert(m producer.Message, cause error) {
 	s.mu.Lock()
 	s.forward[m.ID] = true
 	s.mu.Unlock()
-	s.world.mu.Lock()
+	s.trial.mu.Lock()
 	s.diverted = append(s.diverted, diversion{m.ID, time.Now(), cause})
-	s.world.mu.Unlock()
+	s.trial.mu.Unlock()
 }
 
 // await waits for the connection, for too short a time to make it: an attempt to
@@ -178,7 +178,7 @@ func (q producerPlan) longestCall() time.Duration {
 
 // shop publishes, and is the fallback of its own producer.
 type shop struct {
-	*world
+	*trial
 	plan      producerPlan
 	name      string
 	conn      *connection.Conn
@@ -235,8 +235,8 @@ func (s *shop) call(ctx context.Context, messages []messagePlan) {
 
 func (s *shop) next(m messagePlan) string {
 	id := s.acct.Next()
-	s.world.mu.Lock()
-	defer s.world.mu.Unlock()
+	s.trial.mu.Lock()
+	defer s.trial.mu.Unlock()
 	s.published[id], s.planned[id] = time.Now(), m
 	return id
 }
@@ -377,7 +377,7 @@ func (s *shop) message(id string, call int) producer.Message {
 }
 
 // serve runs a service that consumes, in one process after the other.
-func (w *world) serve(ctx context.Context, i int) {
+func (w *trial) serve(ctx context.Context, i int) {
 	c := w.plan.consumers[i]
 	for _, l := range c.lives {
 		if !sleep(ctx, time.Until(w.began.Add(l.starts))) {
@@ -396,7 +396,7 @@ func (w *world) serve(ctx context.Context, i int) {
 }
 
 // work runs one process.
-func (w *world) work(ctx context.Context, i, schedule int) {
+func (w *trial) work(ctx context.Context, i, schedule int) {
 	c, name := w.plan.consumers[i], consumerName(i)
 	conn := w.open(name, w.onConnect(c.declares, schedule))
 	if conn == nil {
@@ -442,7 +442,7 @@ func (w *world) work(ctx context.Context, i, schedule int) {
 }
 
 // trace returns the hooks of all consumers.
-func (w *world) trace() consumer.Trace {
+func (w *trial) trace() consumer.Trace {
 	t := w.acct.Trace()
 	note := t.Settled
 	t.Settled = func(ctx context.Context, d *consumer.Delivery, s consumer.Settlement) {
@@ -459,7 +459,7 @@ func (w *world) trace() consumer.Trace {
 }
 
 // runWithin runs a consumer, and notes a stop that takes too long.
-func (w *world) runWithin(ctx context.Context, name string, limit time.Duration, c *consumer.Consumer) error {
+func (w *trial) runWithin(ctx context.Context, name string, limit time.Duration, c *consumer.Consumer) error {
 	over := make(chan struct{})
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -482,7 +482,7 @@ func (w *world) runWithin(ctx context.Context, name string, limit time.Duration,
 	return err
 }
 
-func (w *world) register(name string, c *consumer.Consumer) {
+func (w *trial) register(name string, c *consumer.Consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if c == nil {
@@ -496,12 +496,12 @@ var errHandler = errors.New("the printer is out of paper")
 
 // handle is the handler of all processes. What it does follows from the seed, the
 // message and the attempt.
-func (w *world) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
+func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
 	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error { return w.do(ctx, m, runs) })
 }
 
 // noted notes a run of a handler for one message.
-func (w *world) noted(ctx context.Context, d *consumer.Delivery, schedule int, name string, do func(m maker, runs int) error) (err error) {
+func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, name string, do func(m maker, runs int) error) (err error) {
 	end, leave := w.acct.Begin(d.ID, account.RunOf(d, name)), w.take(ctx, d, name)
 	w.mu.Lock()
 	m := w.planned[d.ID]
@@ -542,7 +542,7 @@ func (w *world) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 }
 
 // do does what the seed says.
-func (w *world) do(ctx context.Context, m1 maker, runs int) error {
+func (w *trial) do(ctx context.Context, m1 maker, runs int) error {
 	h := w.plan.handlers
 	chance := func(of int) bool { return m1.IntN(1000) < of }
 	if chance(h.slow) && !sleep(ctx, time.Duration(m1.Int64N(int64(h.slowness)))) {

@@ -156,6 +156,6 @@ func runPlan(t *testing.T, p plan) (r result) {
 			r.violations = append(r.violations, fmt.Sprint("the bubble ends with goroutines that are left: ", v))
 		}
 	}()
-	synctest.Test(t, func(*testing.T) { r = newWorld(p).run() })
+	synctest.Test(t, func(*testing.T) { r = newTrial(p).run() })
 	return r
 }

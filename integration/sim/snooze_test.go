@@ -22,7 +22,7 @@ type snooze struct {
 }
 
 // putOff notes what a handler has returned for a message.
-func (w *world) putOff(ctx context.Context, d *consumer.Delivery, err error) {
+func (w *trial) putOff(ctx context.Context, d *consumer.Delivery, err error) {
 	o := consumer.OutcomeOf(err)
 	if o.Action != consumer.ActionSnooze || ctx.Err() != nil {
 		return
@@ -35,7 +35,7 @@ func (w *world) putOff(ctx context.Context, d *consumer.Delivery, err error) {
 
 // judgeSnoozes checks that a message that was put off came back later, in the same attempt.
 // Where there was trouble, the message itself may have come back beside its copy.
-func (w *world) judgeSnoozes(s account.Story) {
+func (w *trial) judgeSnoozes(s account.Story) {
 	if len(s.Ends) != 1 || s.Calls > 1 || w.inTrouble(w.published[s.ID], s.Ends[0].At, aftermath) {
 		return
 	}

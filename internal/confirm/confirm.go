@@ -241,14 +241,14 @@ func (p *Publisher) channelFor(m *Message) *channel {
 
 // enter waits for everything that admit does not wait for: a channel, the answer
 // whether the exchange exists, room, and a broker that reads. Each of these has a
-// clock of its own, which ends with it: so a trouble that is over costs the next
+// clock of its own, which ends with it: so an outage that is over costs the next
 // message nothing.
 func (p *Publisher) enter(ctx context.Context, m *Message) (*channel, error) {
 	ctx, stop := p.stoppable(ctx)
 	defer stop()
 	since := time.Now()
 	for {
-		c, err := p.tryToEnter(ctx, m, p.troubleOf(m, since))
+		c, err := p.tryToEnter(ctx, m, p.outageSince(m, since))
 		switch {
 		case err == nil:
 			p.watched()
@@ -260,7 +260,7 @@ func (p *Publisher) enter(ctx context.Context, m *Message) (*channel, error) {
 }
 
 // tryToEnter returns errMoved if m is to look for its channel again. since is when m
-// began to wait, or the trouble of its target.
+// began to wait, or the outage of its target.
 func (p *Publisher) tryToEnter(ctx context.Context, m *Message, since time.Time) (*channel, error) {
 	c, err := p.live(ctx, m, since)
 	if err == nil {
@@ -281,9 +281,9 @@ func (p *Publisher) tryToEnter(ctx context.Context, m *Message, since time.Time)
 	return c, err
 }
 
-// troubleOf returns since when the target of m has not answered, or the main channel,
+// outageSince returns since when the target of m has not answered, or the main channel,
 // if that is before since.
-func (p *Publisher) troubleOf(m *Message, since time.Time) time.Time {
+func (p *Publisher) outageSince(m *Message, since time.Time) time.Time {
 	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
 		return earlier(apart.since, since)
 	}
@@ -310,11 +310,11 @@ func unsent(ctx context.Context, why error) error {
 
 // unsentReason says why a message whose time has run out was not sent.
 func (p *Publisher) unsentReason(c *channel, m *Message) error {
-	return cmp.Or(p.troubleWith(c, m), errNoTime)
+	return cmp.Or(p.outageFor(c, m), errNoTime)
 }
 
-// troubleWith returns why m cannot be sent, or is not answered, or nil. c.mu may be held.
-func (p *Publisher) troubleWith(c *channel, m *Message) error {
+// outageFor returns why m cannot be sent, or is not answered, or nil. c.mu may be held.
+func (p *Publisher) outageFor(c *channel, m *Message) error {
 	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
 		return &SilentError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Since: apart.since}
 	}

@@ -31,7 +31,7 @@ var ErrUnconfirmed error = &outcome{"unconfirmed: the message may or may not hav
 var ErrLate error = &outcome{"no answer in time", connection.Transient}
 
 // ErrImpatient is the cause of an end of a message's Patience.
-var ErrImpatient error = &outcome{"given up, too long after the trouble was noticed", connection.Transient}
+var ErrImpatient error = &outcome{"given up, too long after the outage was noticed", connection.Transient}
 
 // ErrClosed is returned for messages that are given to a closed Publisher.
 var ErrClosed error = &outcome{"closed by its owner", connection.Bug}
@@ -66,11 +66,11 @@ func (o *outcome) Class() connection.Class { return o.class }
 // limit of ours, not by the caller.
 func (o *outcome) OwnLimit() {}
 
-// impatientError is an ErrImpatient that says how long the trouble has lasted.
+// impatientError is an ErrImpatient that says how long the outage has lasted.
 type impatientError struct{ lasted time.Duration }
 
 func (e *impatientError) Error() string {
-	return fmt.Sprintf("given up %v after the trouble was noticed", e.lasted.Round(time.Millisecond))
+	return fmt.Sprintf("given up %v after the outage was noticed", e.lasted.Round(time.Millisecond))
 }
 
 // Class returns connection.Transient.

@@ -38,7 +38,7 @@ type Message struct {
 	// that cause began, or from Send if that was earlier.
 	Patience time.Duration
 
-	// AnswerPatience, if set, bounds the waiting for the answer by how long a trouble
+	// AnswerPatience, if set, bounds the waiting for the answer by how long an outage
 	// has been known: a broker that blocks publishers or does not read, a target or a
 	// channel that does not answer.
 	AnswerPatience time.Duration

@@ -45,7 +45,7 @@ func (p *Publisher) live(ctx context.Context, m *Message, since time.Time) (*cha
 	}
 }
 
-// awaitOpening waits for a channel that is being opened. The trouble is as old as the
+// awaitOpening waits for a channel that is being opened. The outage is as old as the
 // first message that wanted the channel, or as the dialling for anybody else.
 func (p *Publisher) awaitOpening(ctx context.Context, m *Message, since time.Time, o *opening) error {
 	since = earlier(earlier(since, o.began), transport.Inside.Conn(p.conn).Outage())

@@ -310,7 +310,7 @@ func TestPatience(t *testing.T) {
 			return time.Since(began), err
 		}
 		if took, err := impatient("free"); err != nil || took > 0 {
-			s.Errorf("without trouble: %v after %v", err, took)
+			s.Errorf("without outage: %v after %v", err, took)
 		}
 		h.Hold("stuck1")
 		// A second until it is noticed, and a second of patience.

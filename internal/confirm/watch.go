@@ -244,16 +244,16 @@ func (c *channel) cutLate(now time.Time) (next time.Time) {
 }
 
 // late returns why the waiting for the answer to m has ended at a limit, with the
-// trouble that is known by then.
+// outage that is known by then.
 func (c *channel) late(m *Message, limit error) error {
-	if trouble := c.publisher.troubleWith(c, m); trouble != nil {
-		return fmt.Errorf("%w: %w", limit, trouble)
+	if outage := c.publisher.outageFor(c, m); outage != nil {
+		return fmt.Errorf("%w: %w", limit, outage)
 	}
 	return limit
 }
 
 // cutImpatient ends the waiting of messages, to one target or to all, whose
-// AnswerPatience with a trouble is over; c.mu must be held.
+// AnswerPatience with an outage is over; c.mu must be held.
 func (c *channel) cutImpatient(now, since time.Time, why error, only *target) {
 	if since.IsZero() {
 		return // it is over

@@ -146,9 +146,9 @@ func (s *Session) Begun() (ms []*Message) {
 	return ms
 }
 
-// InHand returns the oldest open messages, at most so many, and how many of all a
+// OldestOpen returns the oldest open messages, at most so many, and how many of all a
 // handler is at work on.
-func (s *Session) InHand(most int) (oldest []*Message, running int) {
+func (s *Session) OldestOpen(most int) (oldest []*Message, running int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for m := s.first; m != nil; m = m.next {

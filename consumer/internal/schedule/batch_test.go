@@ -243,7 +243,7 @@ func TestAHeldBatchIsOneSlot(t *testing.T) {
 		inHand := func() int {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return l.inHand
+			return l.granted
 		}
 		held := make(chan int, 1)
 		l = s.Lane(Limits{Slots: 2, Batch: Batch{Size: 5, Bytes: 1000, Alone: func(*flight.Message) bool { return false }}}, func(g *Grant) int {

@@ -46,7 +46,7 @@ type Lane struct {
 	uneasy    atomic.Bool   // some of the last runs said unavailable, or there is an outage
 	signalled bool          // that the gate is not open
 	busy      int           // slots taken
-	inHand    int           // messages of grants
+	granted   int           // messages of grants
 	working   int           // grants that a worker has
 
 	// Of several lanes.
@@ -220,7 +220,7 @@ func (l *Lane) offer(now time.Time) offer {
 		// The prefetch is used up. There is room again when a message is settled whose
 		// handler has returned, if there is one: those of a slot, and those that wait for
 		// the key of one in a slot, take longer.
-		if l.session.Unsettled() > l.inHand+l.keys.waiting {
+		if l.session.Unsettled() > l.granted+l.keys.waiting {
 			o.state, o.until = expected, now.Add(l.delay)
 		}
 	case now.Before(l.expected):

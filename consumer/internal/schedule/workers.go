@@ -76,7 +76,7 @@ func (s *Schedule) release(g *Grant, n int) {
 	}
 	l := g.lane
 	l.busy--
-	l.inHand -= len(g.Of)
+	l.granted -= len(g.Of)
 	if len(s.lanes) > 1 {
 		l.moved = time.Now()
 	}
@@ -106,7 +106,7 @@ func (s *Schedule) grant(l *Lane) *Grant {
 	l.gate.fresh = false
 	s.atWork++
 	l.busy++
-	l.inHand += len(g.Of)
+	l.granted += len(g.Of)
 	l.working++
 	if len(s.lanes) > 1 {
 		s.took(l, len(g.Of), time.Now())

@@ -17,8 +17,8 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// world is one run of a plan, in a bubble.
-type world struct {
+// trial is one run of a plan, in a bubble.
+type trial struct {
 	plan
 	broker *rehoptest.Broker
 	acct   *account.Account
@@ -67,8 +67,8 @@ type diversion struct {
 // aftermath is how long after a fault its effects may come.
 const aftermath = 20 * time.Minute
 
-func newWorld(p plan) *world {
-	return &world{
+func newTrial(p plan) *trial {
+	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: account.New(work, p.longest(), p.messages()).Exact(),
 		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
 		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
@@ -90,7 +90,7 @@ func (r result) text() string { return "violation: " + strings.Join(r.violations
 var ids = regexp.MustCompile(work + `/\d+`)
 
 // tell tells the stories of some messages.
-func (w *world) tell(violations []string) string {
+func (w *trial) tell(violations []string) string {
 	named := ids.FindAllString(strings.Join(violations, "\n"), -1)
 	slices.Sort(named)
 	var s strings.Builder
@@ -104,7 +104,7 @@ func (w *world) tell(violations []string) string {
 }
 
 // run runs the plan to its end.
-func (w *world) run() (r result) {
+func (w *trial) run() (r result) {
 	var err error
 	if w.broker, err = rehoptest.NewBroker(rehoptest.Config{Version: w.version}); err != nil {
 		w.violate("the broker: %v", err)
@@ -146,7 +146,7 @@ func (w *world) run() (r result) {
 	return w.result()
 }
 
-func (w *world) result() result {
+func (w *trial) result() result {
 	w.mu.Lock()
 	violations := slices.Clone(w.violations)
 	w.mu.Unlock()
@@ -157,7 +157,7 @@ func (w *world) result() result {
 }
 
 // violate notes what must not be.
-func (w *world) violate(format string, args ...any) {
+func (w *trial) violate(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.violations) < 20 {
@@ -166,25 +166,25 @@ func (w *world) violate(format string, args ...any) {
 }
 
 // within notes what takes longer than it may.
-func (w *world) within(what string, limit time.Duration, do func()) {
+func (w *trial) within(what string, limit time.Duration, do func()) {
 	late := time.AfterFunc(limit, func() { w.violate("%s has taken more than %v", what, limit) })
 	do()
 	late.Stop()
 }
 
 // troubled notes a time of trouble.
-func (w *world) troubled(what string, from, to time.Time) {
+func (w *trial) troubled(what string, from, to time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.troubles = append(w.troubles, trouble{what, from, to})
 }
 
 // inTrouble tells whether there was trouble between two times, or so long before them.
-func (w *world) inTrouble(from, to time.Time, after time.Duration) bool {
+func (w *trial) inTrouble(from, to time.Time, after time.Duration) bool {
 	return slices.ContainsFunc(w.troubles, func(t trouble) bool { return !t.from.After(to) && from.Before(t.to.Add(after)) })
 }
 
-func (w *world) network(name string) *network {
+func (w *trial) network(name string) *network {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.networks[name] == nil {
@@ -194,7 +194,7 @@ func (w *world) network(name string) *network {
 }
 
 // open opens the Conn of a process, lazily.
-func (w *world) open(name string, onConnect func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
+func (w *trial) open(name string, onConnect func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
 	conn, err := connection.Open(context.Background(), connection.Config{
 		URLs: []string{"amqp://guest:guest@broker"}, Name: name, Dial: w.network(name).Dial, Lazy: true,
 		Heartbeat: w.heartbeat, OnConnect: onConnect, Traces: hooksOf(w.plan, w.metrics.connections(name)...),
@@ -207,7 +207,7 @@ func (w *world) open(name string, onConnect func(ctx context.Context, conn *conn
 }
 
 // onConnect declares, if a process does.
-func (w *world) onConnect(declares bool, schedule int) func(ctx context.Context, conn *connection.Conn) error {
+func (w *trial) onConnect(declares bool, schedule int) func(ctx context.Context, conn *connection.Conn) error {
 	if !declares {
 		return nil
 	}
@@ -218,7 +218,7 @@ func (w *world) onConnect(declares bool, schedule int) func(ctx context.Context,
 
 // declare declares what all processes need, as an operator who tries until it
 // works.
-func (w *world) declare(conn *connection.Conn) {
+func (w *trial) declare(conn *connection.Conn) {
 	for schedule := range w.schedules {
 		for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
 			err := w.declareOnce(conn, schedule)
@@ -234,7 +234,7 @@ func (w *world) declare(conn *connection.Conn) {
 	}
 }
 
-func (w *world) declareOnce(conn *connection.Conn, schedule int) error {
+func (w *trial) declareOnce(conn *connection.Conn, schedule int) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	return topology.Declare(ctx, conn, w.specs(schedule)...)
@@ -254,7 +254,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // comeToRest waits until nothing moves, for as long as the plan allows, and what is
 // in the queues: callers with short deadlines publish a message again and again.
-func (w *world) comeToRest() {
+func (w *trial) comeToRest() {
 	patience := w.patience() + w.handling(w.queued())
 	every := max(5*time.Second, patience/200)
 	calm := 0
@@ -276,7 +276,7 @@ func (w *world) comeToRest() {
 	}
 }
 
-func (w *world) queued() (messages int) {
+func (w *trial) queued() (messages int) {
 	for _, name := range w.broker.Queues() {
 		q, _ := w.broker.Queue(name)
 		messages += len(q.Ready) + len(q.Unacked)
@@ -285,7 +285,7 @@ func (w *world) queued() (messages int) {
 }
 
 // takeLetters takes the letters out of the dead-letter queue.
-func (w *world) takeLetters() {
+func (w *trial) takeLetters() {
 	queue := w.spec(0).DeadLetterQueue().Name
 	for _, m := range w.broker.Drain(queue) {
 		w.ends(queue, m)
@@ -293,7 +293,7 @@ func (w *world) takeLetters() {
 }
 
 // ends notes a message that was taken out of a queue.
-func (w *world) ends(queue string, m rehoptest.Message) {
+func (w *trial) ends(queue string, m rehoptest.Message) {
 	h, err := xdeath.Parse(m.Headers)
 	switch {
 	case err != nil:
@@ -307,7 +307,7 @@ func (w *world) ends(queue string, m rehoptest.Message) {
 }
 
 // moving says what still moves, or is in a queue.
-func (w *world) moving() string {
+func (w *trial) moving() string {
 	var s []string
 	c := w.acct.Counts()
 	for name, n := range map[string]int{
@@ -335,4 +335,4 @@ func (w *world) moving() string {
 	return strings.Join(s, "; ")
 }
 
-func (w *world) safe() int { return w.acct.Counts().Safe }
+func (w *trial) safe() int { return w.acct.Counts().Safe }
