@@ -18,8 +18,10 @@ const (
 	// startPatience covers a start on a busy machine; ten times the usual.
 	startPatience = 2 * time.Minute
 
-	// startedLine is what the server logs when all is up, plugins included.
-	startedLine = "Server startup complete"
+	// startedLine is part of what the server prints when all is up, plugins included.
+	// It is no record of the server's log, of which the server drops records while
+	// hundreds of clients connect.
+	startedLine = "completed with "
 )
 
 // awaitReady returns when the server serves. An open port does not say so:
