@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rehop/rehop/connection"
 )
 
 // Journal is a folder in which orders are written down before they begin, and every
@@ -339,4 +341,18 @@ func (b *book) end(p Progress) error {
 		Order: b.order.ID, Count: p.Done, Result: p.String(),
 	}), b.release())
 	return errors.Join(errs...)
+}
+
+// reopen takes an order of a source for this process.
+func reopen(j *Journal, a About, id string) (*book, error) {
+	p, err := j.Order(id)
+	switch {
+	case err != nil:
+		return nil, err
+	case p.Order.Source != a.Name:
+		return nil, connection.WithClass(fmt.Errorf("desk: order %s is for %s, not for %s", id, p.Order.Source, a.Name), connection.Bug)
+	case p.State == Done && p.Failed == 0:
+		return nil, connection.WithClass(fmt.Errorf("desk: order %s is done", id), connection.Bug)
+	}
+	return j.begin(p.Order, true)
 }

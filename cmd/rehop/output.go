@@ -286,3 +286,13 @@ func (a *app) body(body []byte) string {
 	}
 	return strings.Join(lines, "\n") + rest
 }
+
+func letterCount(n int) string {
+	switch n {
+	case 0:
+		return "letters"
+	case 1:
+		return "1 letter"
+	}
+	return strconv.Itoa(n) + " letters"
+}

@@ -2,6 +2,7 @@ package confirm
 
 import (
 	"context"
+	"fmt"
 	"time"
 )
 
@@ -39,4 +40,9 @@ func sooner(a time.Time, whyA error, b time.Time, whyB error) (time.Time, error)
 func earlier(a, b time.Time) time.Time {
 	first, _ := sooner(a, nil, b, nil)
 	return first
+}
+
+// Full is the error of a message for which there was no room.
+func (l Limits) Full() error {
+	return fmt.Errorf("the window is full: %d messages or %d bytes are unconfirmed; publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up", l.Messages, l.Bytes)
 }

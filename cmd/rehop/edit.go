@@ -1,0 +1,92 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/desk"
+)
+
+func (a *app) editCommand() *cobra.Command {
+	var p place
+	var body, contentType, key, to string
+	var set, remove []string
+	var sendToo bool
+	c := &cobra.Command{
+		Use:   "edit [QUEUE] ID",
+		Short: "Change one letter and send it",
+		Long: `Edit changes the body or headers of one message and sends it back. A collected letter
+is changed where it is, and the original is kept in the journal; --send sends it too.`,
+		Example: `  rehop dlq edit orders.dlq 5f0c2b71d0a9 --body fixed.json
+  rehop dlq edit --store letters.db 4711 --header tenant=acme --remove-header debug --send`,
+		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
+		RunE: func(c *cobra.Command, rest []string) error {
+			e := desk.Edit{Remove: remove}
+			if body != "" {
+				text, err := readAll(a.in, body)
+				if err != nil {
+					return usage(err)
+				}
+				e.Body = &text
+			}
+			if c.Flags().Changed("content-type") {
+				e.ContentType = &contentType
+			}
+			if c.Flags().Changed("key") {
+				e.RoutingKey = &key
+			}
+			for _, h := range set {
+				name, value, found := strings.Cut(h, "=")
+				if !found {
+					return usage(fmt.Errorf("--header %s: want name=value", h))
+				}
+				if e.Set == nil {
+					e.Set = map[string]string{}
+				}
+				e.Set[name] = value
+			}
+			if e.Body == nil && e.ContentType == nil && e.RoutingKey == nil && e.Set == nil && e.Remove == nil {
+				return usage(errors.New("what is to be changed? Give --body, --header, --remove-header, --content-type or --key"))
+			}
+			source, rest, err := a.open(c.Context(), p, rest, sendToo)
+			if err != nil {
+				return err
+			}
+			if len(rest) != 1 {
+				return usage(errors.New("which letter? Give its id"))
+			}
+			o := desk.Order{Action: desk.Send, Filter: desk.Filter{IDs: rest}, By: a.by(), To: address(to)}
+			if keeper, ok := source.(desk.Keeper); ok {
+				if err := keeper.Edit(c.Context(), rest[0], e, a.by()); err != nil || !sendToo {
+					return err
+				}
+			} else {
+				o.Edit = &e
+			}
+			progress, err := source.Execute(c.Context(), o, nil)
+			return a.result(progress, err)
+		},
+	}
+	p.flags(c)
+	c.Flags().StringVar(&body, "body", "", "file with the new body; - for the standard input")
+	c.Flags().StringArrayVar(&set, "header", nil, "name=value of a header to set; may be given several times")
+	c.Flags().StringArrayVar(&remove, "remove-header", nil, "name of a header to remove; may be given several times")
+	c.Flags().StringVar(&contentType, "content-type", "", "new content type")
+	c.Flags().StringVar(&key, "key", "", "new routing key, as the handler sees it")
+	c.Flags().StringVar(&to, "to", "", "send there instead: a queue, or exchange/key")
+	c.Flags().BoolVar(&sendToo, "send", false, "of a collected letter: send it too")
+	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
+	return c
+}
+
+func readAll(in io.Reader, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(in)
+	}
+	return os.ReadFile(name)
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/desk"
+)
+
+func (a *app) listCommand() *cobra.Command {
+	var p place
+	var f filter
+	var page desk.Page
+	c := &cobra.Command{
+		Use:   "list [QUEUE]",
+		Short: "List the queues of dead letters, or the letters of one",
+		Example: `  rehop dlq list
+  rehop dlq list orders.dlq --error timeout --newer 24h
+  rehop dlq list --store letters.db --cause exhausted --output wide`,
+		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
+		RunE: func(c *cobra.Command, rest []string) error {
+			if len(rest) == 0 && p.store == "" {
+				return a.listQueues(c)
+			}
+			source, _, err := a.open(c.Context(), p, rest, false)
+			if err != nil {
+				return err
+			}
+			list, err := source.List(c.Context(), f.read(), page)
+			if err != nil {
+				return err
+			}
+			return a.printLetters(list)
+		},
+	}
+	p.flags(c)
+	f.flags(c)
+	c.Flags().IntVarP(&page.Limit, "limit", "n", 100, "letters to show, at most 1000")
+	c.Flags().Int64Var(&page.After, "after", 0, "place of the last letter of the page before")
+	return c
+}
+
+// listQueues lists the queues of dead letters.
+func (a *app) listQueues(c *cobra.Command) error {
+	conn, err := a.connect(c.Context())
+	if err != nil {
+		return err
+	}
+	queues, err := desk.Queues(c.Context(), conn)
+	if err != nil {
+		return err
+	}
+	queues = slices.DeleteFunc(queues, func(q desk.Queue) bool { return !q.IsDeadLetters })
+	if a.format == "json" {
+		return a.json(queues)
+	}
+	var rows [][]string
+	for _, q := range queues {
+		rows = append(rows, []string{q.Name, strconv.Itoa(q.Ready), strconv.Itoa(q.Unacked), strconv.Itoa(q.Consumers), q.Type, orDash(q.Refusal)})
+	}
+	table(a.out, []string{"QUEUE", "LETTERS", "IN HAND", "CONSUMERS", "TYPE", "NOT LOOKED INTO"}, rows)
+	return nil
+}
+
+func (a *app) peekCommand() *cobra.Command {
+	var p place
+	var n int
+	c := &cobra.Command{
+		Use:     "peek QUEUE",
+		Short:   "Look at the letters at the head of a queue",
+		Example: `  rehop dlq peek orders.dlq -n 5`,
+		Args:    args(cobra.ExactArgs(1)), ValidArgsFunction: a.queueNames,
+		RunE: func(c *cobra.Command, rest []string) error {
+			source, _, err := a.open(c.Context(), place{window: p.window}, rest, false)
+			if err != nil {
+				return err
+			}
+			list, err := source.(*desk.Live).Peek(c.Context(), n)
+			if err != nil {
+				return err
+			}
+			return a.printLetters(list)
+		},
+	}
+	c.Flags().IntVarP(&n, "limit", "n", 10, "letters to show")
+	c.Flags().IntVar(&p.window, "window", desk.MaxWindow, "letters that are taken and handed back, at most")
+	return c
+}
+
+func (a *app) groupsCommand() *cobra.Command {
+	var p place
+	var f filter
+	c := &cobra.Command{
+		Use:   "groups [QUEUE]",
+		Short: "Group letters by what they failed of",
+		Example: `  rehop dlq groups orders.dlq
+  rehop dlq groups --store letters.db --newer 1h`,
+		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
+		RunE: func(c *cobra.Command, rest []string) error {
+			source, _, err := a.open(c.Context(), p, rest, false)
+			if err != nil {
+				return err
+			}
+			groups, err := source.Groups(c.Context(), f.read())
+			if err != nil {
+				return err
+			}
+			return a.printGroups(groups)
+		},
+	}
+	p.flags(c)
+	f.flags(c)
+	return c
+}
+
+func (a *app) printGroups(groups desk.Groups) error {
+	if a.format == "json" {
+		type groupJSON struct {
+			Group    string     `json:"group"`
+			Count    int        `json:"count"`
+			More     bool       `json:"more,omitzero"`
+			First    time.Time  `json:"first,omitzero"`
+			Last     time.Time  `json:"last,omitzero"`
+			Redriven int        `json:"redriven"`
+			Example  letterJSON `json:"example"`
+		}
+		out := []groupJSON{}
+		for _, g := range groups.Groups {
+			out = append(out, groupJSON{g.Fingerprint, g.Count, g.More, g.First, g.Last, g.Redriven, forPrograms(g.Example, false)})
+		}
+		return a.json(out)
+	}
+	var rows [][]string
+	for _, g := range groups.Groups {
+		back := strconv.Itoa(g.Redriven)
+		if g.Redriven < 0 {
+			back = "?"
+		}
+		rows = append(rows, []string{orDash(g.Fingerprint), some(g.Count, g.More), ago(g.First), ago(g.Last), back, orDash(g.Example.Queue),
+			orDash(string(g.Example.Cause)), orDash(a.short(g.Example.Error, 60))})
+	}
+	table(a.out, []string{"GROUP", "LETTERS", "FIRST", "LAST", "SENT BACK", "QUEUE", "CAUSE", "ERROR OF ONE"}, rows)
+	a.bound(groups.Seen, 0, 0)
+	return nil
+}
+
+func (a *app) showCommand() *cobra.Command {
+	var p place
+	c := &cobra.Command{
+		Use:   "show [QUEUE] ID",
+		Short: "Show one letter: its life, headers, stack and body",
+		Example: `  rehop dlq show orders.dlq 5f0c2b71d0a9
+  rehop dlq show --store letters.db 4711 --output json`,
+		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
+		RunE: func(c *cobra.Command, rest []string) error {
+			source, rest, err := a.open(c.Context(), p, rest, false)
+			if err != nil {
+				return err
+			}
+			if len(rest) != 1 {
+				return usage(errors.New("which letter? Give its id"))
+			}
+			l, err := source.Letter(c.Context(), rest[0])
+			if err != nil {
+				return err
+			}
+			return a.show(l)
+		},
+	}
+	p.flags(c)
+	return c
+}

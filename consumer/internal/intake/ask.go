@@ -1,0 +1,34 @@
+package intake
+
+import (
+	"context"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/ask"
+)
+
+// ask asks the queue of a lane whether it has messages. Its channel is one that a
+// refusal may close: on broker 4.3.0 the user needs permission to configure.
+func (s *Session) ask() {
+	s.tasks.Go(func() {
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(s.Asking, askLimit)
+		defer cancel()
+		ready, err := s.ready(ctx)
+		s.Lane.Answered(ready, time.Since(began), err)
+	})
+}
+
+// askLimit is how long lower lanes wait for the answer.
+const askLimit = time.Second
+
+// ready returns how many messages of the queue are not sent to anybody.
+func (s *Session) ready(ctx context.Context) (n int, err error) {
+	if s.counting == nil || s.counting.Err() != nil {
+		if s.counting, err = s.Conn.Session(ctx, connection.Consume); err != nil {
+			return 0, err
+		}
+	}
+	return ask.Ready(ctx, s.counting, s.Queue)
+}

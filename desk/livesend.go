@@ -1,0 +1,170 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+)
+
+// canary is the first letter of an order with Order.Canary.
+type canary struct {
+	until time.Time // zero: it has not arrived
+	over  bool      // or there is none
+}
+
+// wait returns how long nothing is to be sent.
+func (r *liveOrder) wait() time.Duration {
+	switch {
+	case !r.canary.over && !r.canary.until.IsZero():
+		return max(time.Until(r.canary.until), time.Millisecond)
+	case len(r.pending) > 0 && r.flying < r.live.inFlight:
+		return max(time.Until(r.next), time.Until(r.soonest), time.Millisecond)
+	}
+	return 0
+}
+
+// send sends what may be sent now.
+func (r *liveOrder) send(ctx context.Context) {
+	if !r.canary.ready(r.flying) {
+		return
+	}
+	n := min(len(r.pending), r.live.inFlight-r.flying)
+	if !r.canary.over {
+		n = min(n, 1)
+	}
+	if rate := r.order.Rate; rate > 0 {
+		now := time.Now()
+		if now.Before(r.next) || now.Before(r.soonest) {
+			return
+		}
+		if r.next.Before(now.Add(-maxLag)) {
+			r.next = now // what was missed before is not made up for
+		}
+		n = min(n, max(rate/50, 1), max(rate/4, 1)-r.flying)
+		if n <= 0 {
+			return
+		}
+		takes := time.Duration(n) * time.Second / time.Duration(rate)
+		r.next, r.soonest = r.next.Add(takes), now.Add(takes*4/5)
+	}
+	if n <= 0 {
+		return
+	}
+	parcels := r.pending[:n]
+	r.pending = r.pending[n:]
+	keys := make([]string, n)
+	for i, p := range parcels {
+		keys[i] = p.key
+		if r.book.past.open[p.key] {
+			r.book.past.again[p.key] = true
+		}
+	}
+	r.flying += n
+	r.at("matched")
+	if err := r.book.write(entry{Try: keys}); err != nil {
+		for _, p := range parcels {
+			p.err = err
+			r.arrivals <- p
+		}
+		return
+	}
+	r.at("tried")
+	r.carrier.carry(context.WithoutCancel(ctx), parcels) // each has its end within sendTimeout
+}
+
+// land notes the end of a parcel, and acks its letter if it has arrived.
+func (r *liveOrder) land(p *parcel) error {
+	r.flying--
+	parcels := []*parcel{p}
+	for len(parcels) < r.live.inFlight { // those that have arrived together are noted together
+		select {
+		case p := <-r.arrivals:
+			r.flying--
+			parcels = append(parcels, p)
+			continue
+		default:
+		}
+		break
+	}
+	var e entry
+	for _, p := range parcels {
+		r.progress.LastID = p.letter.Publishing.MessageId
+		switch {
+		case p.err == nil:
+			e.Sent = append(e.Sent, p.key)
+			r.book.past.sent[p.key] = true
+			r.progress.Done++
+			if p.twice {
+				r.book.past.again[p.key] = true
+			}
+			r.failures = 0
+		case errors.Is(p.err, errNoTarget):
+			e.Left = append(e.Left, p.key)
+			r.progress.Skipped++
+			r.progress.Note = p.err.Error()
+		case connection.ClassOf(p.err) == connection.Transient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
+			p.tries++
+			if errors.Is(p.err, confirm.ErrUnconfirmed) {
+				r.book.past.open[p.key] = true
+			}
+			r.pending = append(r.pending, p)
+		default:
+			if errors.Is(p.err, confirm.ErrUnconfirmed) {
+				r.book.past.open[p.key] = true
+			} else if !r.book.past.open[p.key] {
+				e.Left = append(e.Left, p.key)
+			}
+			r.progress.Failed++
+			r.progress.Error = p.err.Error()
+			r.failures++
+		}
+	}
+	r.progress.MaybeDuplicate = r.book.past.doubtful()
+	r.at("confirmed")
+	if err := r.book.write(e); err != nil {
+		return err
+	}
+	r.at("noted")
+	for _, p := range parcels {
+		if p.err == nil {
+			if err := r.ack(p.key, p.tag); err != nil {
+				return err
+			}
+		}
+	}
+	r.at("acked")
+	return r.decide(parcels)
+}
+
+// decide ends the order if its canary did not arrive, or if nothing does.
+func (r *liveOrder) decide(parcels []*parcel) error {
+	last := parcels[len(parcels)-1]
+	if !r.canary.over && r.canary.until.IsZero() {
+		switch {
+		case last.err == nil:
+			r.canary.until = time.Now().Add(r.order.Canary)
+		case !errors.Is(last.err, errNoTarget) && !slices.Contains(r.pending, last): // else another letter is the canary, or it is sent again
+			return fmt.Errorf("desk: the canary could not be sent: %w", last.err)
+		}
+	}
+	if r.failures >= failuresInARow {
+		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last.err)
+	}
+	return nil
+}
+
+// ready reports whether a parcel may be sent, with n under way.
+func (c *canary) ready(n int) bool {
+	if !c.over && !c.until.IsZero() && !time.Now().Before(c.until) {
+		c.over = true // it has not come back
+	}
+	return c.over || c.until.IsZero() && n == 0
+}
+
+// done reports whether nothing has to be waited for.
+func (c *canary) done() bool { return c.over || c.until.IsZero() }

@@ -1,0 +1,234 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+)
+
+// steady waits until what a process had in hand that has just died is back in the
+// queue: until the queue has no consumer, or, if it has others, for steadyFor.
+func (l *Live) steady(ctx context.Context) error {
+	counter, _, err := countOf(ctx, l.conn, l.queue)
+	if err != nil {
+		return err
+	}
+	defer counter.close()
+	for end := time.Now().Add(steadyFor); time.Now().Before(end); {
+		q, err := counter.ask(ctx)
+		if err != nil || q.Consumers == 0 {
+			return err
+		}
+		if !pause(ctx, 50*time.Millisecond) {
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// turn takes letters, sends those that are meant, and hands back the others. more
+// says that it ended before the letters did.
+func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
+	facts, counter, total, err := r.live.prepare(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer counter.close()
+	if total < r.expected {
+		if total, err = counter.atLeast(ctx, r.expected); err != nil {
+			return false, err
+		}
+	}
+	r.expected = 0
+	window := r.live.cfg.Window
+	if !r.canary.over && total > window {
+		return false, connection.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), connection.Configuration)
+	}
+	if total == 0 {
+		return false, nil
+	}
+	limit, _ := facts.limit()
+	r.hand, err = take(ctx, r.live.conn, r.live.queue, r.live.windowOf(limit)+1, total, r.live.cfg.WindowBytes, facts.size) // 1: room for the canary to come back
+	if err != nil {
+		return false, err
+	}
+	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
+	more, err = r.work(ctx, counter, total)
+	return more, errors.Join(err, r.giveBack(ctx, limit))
+}
+
+// giveBack ends a turn: what is under way arrives, acks reach the queue, and the rest
+// goes back to its head.
+func (r *liveOrder) giveBack(ctx context.Context, limit int) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
+	defer cancel()
+	var errs []error
+	for r.flying > 0 {
+		errs = append(errs, r.land(<-r.arrivals)) // each has its end within sendTimeout
+	}
+	for _, p := range r.pending {
+		delete(r.counted, p.key) // it may have another turn
+	}
+	if err := r.hand.arrived(ctx); err != nil {
+		errs = append(errs, err)
+	} else if len(r.acked) > 0 {
+		r.at("arrived")
+		for _, key := range r.acked {
+			r.book.past.gone[key] = true
+		}
+		errs = append(errs, r.book.write(entry{Gone: r.acked}))
+	}
+	if limit != unlimited && r.hand.session.Err() == nil {
+		var held []amqp.Delivery
+		for _, tag := range slices.Sorted(maps.Keys(r.held)) {
+			held = append(held, r.held[tag])
+		}
+		publisher := confirm.New(r.live.conn, confirm.Limits{Messages: 1})
+		errs = append(errs, spare(ctx, r.hand, publisher, limit, held), publisher.Close())
+	}
+	return errors.Join(append(errs, r.hand.back())...)
+}
+
+// work handles deliveries until the letters that were in the queue have been seen and
+// those that are meant have been sent. more says that it ended before that.
+func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more bool, err error) {
+	over := time.NewTimer(turnLength)
+	defer over.Stop()
+	quiet := time.NewTimer(idle)
+	defer quiet.Stop()
+	beat := time.NewTicker(noteEvery)
+	defer beat.Stop()
+	due := time.NewTimer(0)
+	defer due.Stop()
+	seen, taking, timeUp := 0, true, false
+	for _, d := range r.hand.first {
+		if err := r.take(d, &seen, total, &taking); err != nil {
+			return false, err
+		}
+	}
+	for {
+		if !timeUp {
+			r.send(ctx)
+		}
+		if r.flying == 0 && (timeUp || !taking && len(r.pending) == 0 && r.canary.done()) {
+			return timeUp, nil
+		}
+		if wait := r.wait(); wait > 0 {
+			due.Reset(wait)
+		}
+		select {
+		case d, open := <-r.hand.deliveries:
+			if !open {
+				return false, r.hand.lost()
+			}
+			quiet.Reset(idle)
+			if err := r.take(d, &seen, total, &taking); err != nil {
+				return false, err
+			}
+		case p := <-r.arrivals:
+			if err := r.land(p); err != nil {
+				return false, err
+			}
+		case <-due.C:
+		case <-quiet.C:
+			quiet.Reset(idle)
+			if !taking {
+				continue
+			}
+			ready, err := counter.ready(ctx)
+			switch {
+			case err != nil:
+				return false, err
+			case ready == 0: // others have the rest
+				taking = false
+			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
+				taking = false
+				r.progress.Note = fmt.Sprintf("letters behind the first %d were not looked at: collect them", seen)
+			}
+		case <-beat.C:
+			if err := r.note(); err != nil {
+				return false, err
+			}
+		case <-over.C:
+			timeUp = true
+		case <-r.hand.session.Done():
+			return false, r.hand.lost()
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		}
+	}
+}
+
+// take has a delivery in hand, and decides whether it is one of the order's letters.
+func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
+	r.held[d.DeliveryTag] = d
+	letter := fromDelivery(d)
+	if r.order.Action == Send && letter.SendOrder == r.order.ID { // it has come back
+		if !r.canary.over {
+			return fmt.Errorf("%w: message %q", ErrCanary, letter.Publishing.MessageId)
+		}
+		return nil
+	}
+	if *seen++; *seen <= total && *taking {
+		if err := r.judge(letter, d.DeliveryTag); err != nil {
+			return err
+		}
+	}
+	if *seen >= total || r.limitReached() {
+		*taking = false
+	}
+	return nil
+}
+
+// judge decides about a letter that is in hand. It is to be sent, or stays to be
+// handed back.
+func (r *liveOrder) judge(l Letter, tag uint64) error {
+	key := l.digest()
+	r.alike[key]++
+	l.ID = numbered(key, r.alike[key])
+	past := r.book.past
+	if l.Publishing.MessageId == "" {
+		key = l.ID
+		if past.sent[key] && past.gone[key] { // nothing tells it from one that was sent: it is another
+			delete(past.sent, key)
+			delete(past.gone, key)
+			delete(r.counted, key)
+		}
+	}
+	switch {
+	case past.sent[key] && !past.gone[key]:
+		// It was confirmed where it went, and its ack did not arrive.
+		past.gone[key] = true
+		return r.ack(key, tag)
+	case !r.order.Filter.Matches(l):
+	case r.counted[key]: // its like was sent by this order
+		r.progress.Matched++
+		r.progress.Skipped++
+	default:
+		r.progress.Matched++
+		r.counted[key] = true
+		r.pending = append(r.pending, &parcel{letter: l, key: key, tag: tag})
+	}
+	return nil
+}
+
+func (r *liveOrder) ack(key string, tag uint64) error {
+	if err := r.hand.ack(tag); err != nil {
+		return fmt.Errorf("desk: queue %q: %w: %w", r.live.queue, connection.ErrSessionLost, err)
+	}
+	delete(r.held, tag)
+	r.acked = append(r.acked, key)
+	return nil
+}
+
+func (r *liveOrder) limitReached() bool {
+	return r.order.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying >= r.order.Limit
+}

@@ -1,0 +1,65 @@
+package web
+
+import (
+	"net/url"
+
+	"github.com/rehop/rehop/desk"
+)
+
+// depthOf is what is known of the depth of a place.
+func (h *Handler) depthOf(p place) depth {
+	for _, d := range h.snapshot().Letters {
+		if d.Place == p {
+			return d
+		}
+	}
+	return depth{Place: p}
+}
+
+// placeView is what pages about the letters of a place share.
+type placeView struct {
+	Place  place
+	About  desk.About
+	Depth  depth
+	Values url.Values // the conditions
+	Chips  []chip
+	Page   string // the page itself
+	Hidden []hiddenField
+}
+
+type hiddenField struct{ Name, Value string }
+
+func placeViewOf(h *Handler, page string, source desk.Source, p place, form url.Values) placeView {
+	v := placeView{Place: p, About: source.About(), Depth: h.depthOf(p), Values: onlyFilter(form), Page: page}
+	v.Chips = chipsOf(page, p, form)
+	all := p.values()
+	for name, values := range v.Values {
+		all[name] = values
+	}
+	for name, values := range all {
+		for _, value := range values {
+			v.Hidden = append(v.Hidden, hiddenField{name, value})
+		}
+	}
+	return v
+}
+
+// View is what the parts of a page share.
+func (v placeView) View() placeView { return v }
+
+// Link is the address of a page for the same letters.
+func (v placeView) Link(page string, more ...string) string {
+	return address(page, v.Place, v.Values, more...)
+}
+
+// Self is the address of the page itself.
+func (v placeView) Self() string { return v.Link(v.Page) }
+
+// First is the first value of a condition.
+func (v placeView) First(name string) string { return v.Values.Get(name) }
+
+func (p place) events() string {
+	v := p.values()
+	v.Set("view", "place")
+	return "events?" + v.Encode()
+}

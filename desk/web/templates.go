@@ -1,0 +1,111 @@
+package web
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"strings"
+	"time"
+
+	"github.com/rehop/rehop/xdeath"
+)
+
+// causes are those that a person may choose.
+var causes = []xdeath.Cause{
+	xdeath.CauseExhausted, xdeath.CausePermanent, xdeath.CauseExpired, xdeath.CauseCrashLoop, xdeath.CauseMaxLen, xdeath.CauseRejected,
+	xdeath.CauseUnreadable, xdeath.CauseUndecodable, xdeath.CauseUnhandled, xdeath.CauseUnroutable, xdeath.CauseRefused, xdeath.CauseNacked,
+}
+
+//go:embed templates
+var templates embed.FS
+
+// pages are the templates, one set for each page.
+type pages struct {
+	sets map[string]*template.Template
+	live *template.Template // fragments that are sent when they have changed
+}
+
+func readPages() (*pages, error) {
+	version, err := staticVersion()
+	if err != nil {
+		return nil, err
+	}
+	funcs := template.FuncMap{
+		"text": visible, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "some": some, "someLetters": someLetters,
+		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
+		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"static": func(name string) string { return "static/" + name + "?v=" + version },
+		"plot":   func(p []point) template.HTML { return plotArea(p, time.Now()) }, "bars": plotBars,
+		"link": func(page string, p place, more ...string) string { return address(page, p, nil, more...) },
+		"since": func(p []point) string {
+			if length := plotLength(p, time.Now()); length < plotFor {
+				return "last " + span(length)
+			}
+			return "last hour"
+		},
+		"grown": func(p []point) string {
+			if len(p) < 2 || p[len(p)-1].N == p[0].N {
+				return "no change"
+			}
+			return fmt.Sprintf("%+d", p[len(p)-1].N-p[0].N)
+		},
+		"causes": func() []xdeath.Cause { return causes }, "states": func() []string { return []string{"held", "parked", "archived", "ready"} },
+		"percent": percent,
+		"target":  target,
+		"short":   func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
+		"inc":     func(n int) int { return n + 1 },
+	}
+	shared, err := template.New("").Funcs(funcs).ParseFS(templates, "templates/layout.html", "templates/live.html")
+	if err != nil {
+		return nil, err
+	}
+	p := &pages{sets: map[string]*template.Template{}, live: shared}
+	files, err := fs.Glob(templates, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
+		if name == "layout" || name == "live" {
+			continue
+		}
+		set, err := shared.Clone()
+		if err == nil {
+			set, err = set.ParseFS(templates, file)
+		}
+		if err != nil {
+			return nil, err
+		}
+		p.sets[name] = set
+	}
+	return p, nil
+}
+
+// staticVersion changes with the files.
+func staticVersion() (string, error) {
+	sum := sha256.New()
+	err := fs.WalkDir(static, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := static.ReadFile(name)
+		sum.Write(text)
+		return err
+	})
+	return hex.EncodeToString(sum.Sum(nil)[:6]), err
+}
+
+func (p *pages) execute(b *bytes.Buffer, name string, v view) error {
+	return p.sets[name].ExecuteTemplate(b, "layout", v)
+}
+
+func percent(part, whole int) int {
+	if whole <= 0 {
+		return 0
+	}
+	return min(max(100*part/whole, 0), 100)
+}
