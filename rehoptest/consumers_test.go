@@ -134,22 +134,104 @@ var consuming = []rule{
 			c.must(c.ch.Cancel(kind+"a", false))
 			c.publish(kind, persistent("3")).Wait()
 			c.wantGot(b, "3")
-			// A higher priority waits for its turn, in a quorum queue only until
-			// the active one has nothing in hand.
-			high := c.consume(kind, kind+"high", false, false, amqp.Table{"x-priority": 1})
+			high := c.consume(kind, kind+"high", false, false, amqp.Table{"x-priority": 1}) // which waits for its turn
 			c.publish(kind, persistent("4")).Wait()
-			c.wantGot(b, "3 4")
-			c.must(b.got[1].Ack(true))
+			c.must(b.got[0].Ack(false))
 			synctest.Wait()
-			c.publish(kind, persistent("5")).Wait()
-			if kind == "quorum" && version != "3.10" {
-				c.wantGot(high, "5")
+			if kind == "quorum" && version != "3.10" { // the active one gets nothing more, and has nothing in hand now
+				c.wantGot(b, "3")
+				c.wantGot(high, "4")
 			} else {
-				c.wantGot(b, "3 4 5")
+				c.wantGot(b, "3 4")
+				c.wantGot(high, "")
 			}
 		}
 		_, _, err := c.ch.Get("quorum", false)
 		c.refused(err, 405, "basic.get operations are not supported by")
+	}},
+	{"single active: who follows", "", func(c *client, version string) {
+		waiting := []struct {
+			tag                string
+			prefetch, priority int
+			autoAck            bool
+		}{
+			{"1", 1, 0, false}, {"3", 3, 0, false}, {"none", 0, 0, false}, {"2000", 2000, 0, false}, {"2001", 2001, 0, false},
+			{"also 3", 3, 0, false}, {"4, without acks", 4, 0, true}, {"high", 1, 1, false}, {"high, 2", 2, 1, false},
+		}
+		began := []string{"1", "3", "none", "2000", "2001", "also 3", "4, without acks", "high", "high, 2"}
+		want := map[string][]string{
+			"classic":      {"high", "high, 2", "1", "3", "none", "2000", "2001", "also 3", "4, without acks"},
+			"quorum":       {"high, 2", "high", "2001", "none", "2000", "4, without acks", "3", "also 3", "1"},
+			"classic 3.10": {}, // see Cancel
+			"quorum 3.10":  began,
+		}
+		for _, kind := range kinds {
+			c.declare(kind, kind, amqp.Table{"x-single-active-consumer": true})
+			c.must(c.ch.Qos(1, 0, false))
+			c.consume(kind, "first", false, false, amqp.Table{"x-priority": 2})
+			all := map[string]*inbox{}
+			for _, w := range waiting {
+				c.must(c.ch.Qos(w.prefetch, 0, false))
+				all[w.tag] = c.consume(kind, w.tag, w.autoAck, false, amqp.Table{"x-priority": w.priority})
+			}
+			order := want[kind]
+			if of, ok := want[kind+" "+version]; ok {
+				order = of
+			}
+			before := "first"
+			for _, tag := range order {
+				c.must(c.ch.Cancel(before, false))
+				c.publish(kind, persistent(tag)).Wait()
+				c.wantGot(all[tag], tag)
+				before = tag
+			}
+			c.must(c.ch.Close())
+			c.reopen()
+		}
+	}},
+	{"single active: it hands over with nothing in hand, whether the higher priority stays or not", "4.0 4.3", func(c *client, _ string) {
+		c.declare("q", "quorum", amqp.Table{"x-single-active-consumer": true})
+		low := c.consume("q", "low", false, false, nil)
+		c.numbered("q", 2)
+		c.wantGot(low, "1 2")
+		high := c.consume("q", "high", false, false, amqp.Table{"x-priority": 1})
+		c.publish("q", persistent("3")).Wait()
+		c.wantGot(low, "1 2")
+		c.must(c.ch.Cancel("high", false))
+		c.must(low.got[0].Ack(false))
+		c.wantGot(low, "1 2")
+		c.wantReady("q", "3")
+		c.must(low.got[1].Ack(false))
+		c.wantGot(low, "1 2 3")
+		c.wantGot(high, "")
+	}},
+	{"a cancel has a classic queue with priorities look at its head", "", func(c *client, version string) {
+		for _, of := range []string{"the only one", "one of two"} {
+			c.declare(of, "classic", amqp.Table{"x-max-priority": 1})
+			c.must(c.ch.Qos(1, 0, false))
+			c.consume(of, of, false, false, nil)
+			c.publish(of, persistent("in hand")).Wait()
+			if of == "one of two" {
+				c.consume(of, "other", false, false, nil)
+				c.publish(of, persistent("in hand")).Wait()
+			}
+			c.publish(of, persistent("low")).Wait()
+			for _, expiration := range []string{"0", "60000"} {
+				c.publish(of, amqp.Publishing{Body: []byte("high"), Priority: 1, Expiration: expiration}).Wait()
+			}
+			c.must(c.ch.Cancel("none", false))
+			c.wantReady(of, "high", "high", "low")
+			c.must(c.ch.Cancel(of, false))
+			if version == "3.10" {
+				c.wantReady(of, "high", "high", "low")
+				time.Sleep(2 * time.Minute)
+				c.wantReady(of, "high", "high", "low")
+				continue
+			}
+			c.wantReady(of, "high", "low")
+			time.Sleep(2 * time.Minute)
+			c.wantReady(of, "low")
+		}
 	}},
 	{"exclusive: nobody beside it, of classic queues", "", func(c *client, _ string) {
 		for _, kind := range kinds {

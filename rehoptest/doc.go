@@ -79,8 +79,9 @@
 // (integration/differential). These differences are known:
 //   - On 4.0: the order of messages that are given back to a quorum queue whose
 //     x-delivery-limit is -1.
-//   - On 4.0: the consumer that gets a message which the active one of a single active
-//     consumer has given back, while another consumer has a higher priority.
+//   - On 4.0: a message that the active one of a single active consumer has given back,
+//     when it had nothing else and another consumer has a higher priority. RabbitMQ keeps
+//     it until a consumer comes or goes. Here the other one gets it at once.
 //   - On 4.3: a quorum queue with a single active consumer keeps for good the messages of
 //     that consumer when its channel closes, if it had taken over from one of lower
 //     priority whose channel closed with messages in hand. Here the messages come back.

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -20,6 +21,7 @@ type consumer struct {
 	timeout   time.Duration // 0: none
 	has       int           // messages not settled
 	handed    []*handed     // in order, where timeouts are of the queue; settled ones among them
+	ending    bool          // the active one of a quorum queue, until it has nothing in hand
 	blocked   bool          // had all it may have: it goes behind the others when it may have more
 	began     uint64        // in the order of all that happens
 	timedOut  int           // messages that it has had too long, and not settled since
@@ -99,6 +101,9 @@ func (c *Channel) Cancel(tag string) {
 		if active && !c.b.atLeast(4, 0) && !q.args.quorum && len(q.consumers) > 0 && q.ready.len() > 0 {
 			q.idle = c
 		}
+		if c.b.atLeast(4, 0) {
+			q.unseen = false // a classic queue looks at its head
+		}
 		c.b.work()
 	}
 }
@@ -115,21 +120,43 @@ func (q *Queue) add(n *consumer) {
 	}
 }
 
-// activate chooses the single active consumer. A quorum queue prefers a higher
-// priority from 4.0 on, once the active one has nothing in hand.
+// activate chooses the single active consumer. From 4.0 on that of a quorum queue gets
+// nothing more when one of a higher priority has come, whether that stays or not, and
+// hands over once it has nothing in hand.
 func (q *Queue) activate() {
-	if q.active != nil && slices.Contains(q.consumers, q.active) {
-		better := q.consumers[0]
-		idle := q.active.timedOut > 0 || q.args.quorum && q.b.atLeast(4, 0) && better.priority > q.active.priority && q.active.has == 0
-		if !idle {
+	next, a := q.following(), q.active
+	if a != nil && slices.Contains(q.consumers, a) && a.timedOut == 0 {
+		ending := a.ending || q.args.quorum && q.b.atLeast(4, 0) && next.priority > a.priority
+		if a.ending = ending && a.has > 0; !ending || a.ending {
 			return
 		}
 	}
-	i := slices.IndexFunc(q.consumers, func(o *consumer) bool { return o.timedOut == 0 })
-	if q.active = nil; i >= 0 {
-		q.active = q.consumers[i]
-	}
+	q.active = next
 }
+
+// following is the consumer that becomes the active one, or nil: that of the highest
+// priority. Of equals a quorum queue takes the one of the largest prefetch from 4.0 on, and
+// then the one that began first. Before, it goes by that alone.
+func (q *Queue) following() (best *consumer) {
+	for _, n := range q.consumers {
+		switch {
+		case n.timedOut > 0:
+		case best == nil, q.args.quorum && n.precedes(best):
+			best = n
+		}
+	}
+	return best
+}
+
+func (n *consumer) precedes(o *consumer) bool {
+	if !n.q.b.atLeast(4, 0) {
+		return n.began < o.began
+	}
+	return cmp.Or(cmp.Compare(o.priority, n.priority), cmp.Compare(o.credit(), n.credit()), cmp.Compare(n.began, o.began)) < 0
+}
+
+// credit is how many messages a quorum queue lets a consumer have, without acks too.
+func (n *consumer) credit() int { return cmp.Or(n.prefetch, 2000) }
 
 // remove ends a consumer. An auto-delete queue goes with its last one.
 func (c *Channel) remove(n *consumer) {
@@ -163,7 +190,7 @@ func (c *Channel) forget(n *consumer) {
 // ready tells whether the consumer may get another message.
 func (n *consumer) ready() bool {
 	switch {
-	case n.timedOut > 0:
+	case n.timedOut > 0, n.ending:
 		return false
 	case !n.q.args.quorum && n.ch.global > 0 && n.ch.shared >= n.ch.global:
 		return false
