@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/letter"
@@ -166,9 +165,4 @@ func (s *Store) edited(l Letter, m producer.Message) (*row, error) {
 		return nil, err
 	}
 	return newRow(l)
-}
-
-// prune deletes archived letters that were stored before a time, and returns how many.
-func (s *Store) prune(ctx context.Context, before time.Time) (int, error) {
-	return s.Delete(ctx, Query{All: true, States: []State{Archived}, Before: before})
 }

@@ -183,7 +183,7 @@ func (f *forwarder) tidy(ctx context.Context) {
 		f.store.cfg.Logger.Warn("store: letters waited for a time that a clock set back had put far ahead; they are due now", "letters", n)
 	}
 	if keep := f.store.cfg.KeepArchived; err == nil && keep > 0 {
-		_, err = f.store.prune(ctx, f.store.now().Add(-keep))
+		_, err = f.store.Delete(ctx, Query{All: true, States: []State{Archived}, Before: f.store.now().Add(-keep)})
 	}
 	if err != nil && ctx.Err() == nil {
 		f.store.cfg.Logger.Warn("store: cannot tidy up", "error", err)

@@ -30,8 +30,6 @@ type leased struct {
 	lines   pass            // the look at the lines
 }
 
-func (s *Store) newToken() string { return fmt.Sprintf("%s/%d", s.owner, s.leases.Add(1)) }
-
 // sized is the number of a letter, with its size.
 type sized struct {
 	number int64
@@ -120,7 +118,7 @@ func (s *Store) take(ctx context.Context, long time.Duration, brief bool, choose
 	var l leased
 	err := s.writeAs(ctx, true, func(ctx context.Context, tx Tx) error {
 		now := s.now()
-		l = leased{token: s.newToken(), until: now.Add(long)} // it may run twice
+		l = leased{token: fmt.Sprintf("%s/%d", s.owner, s.leases.Add(1)), until: now.Add(long)} // it may run twice
 		all, err := choose(ctx, tx, now.UnixMilli())
 		if err != nil || len(all) == 0 {
 			return err

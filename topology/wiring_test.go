@@ -3,6 +3,7 @@ package topology
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -87,7 +88,7 @@ func TestNoDeclarationTakesAnythingAwayFromAnother(t *testing.T) {
 			for _, q := range p.queues {
 				ttl, timed := q.Args["x-message-ttl"].(int64)
 				if wait, taken := exists[q.Name]; timed && taken && wait.Milliseconds() != ttl {
-					args := cloneTable(q.Args)
+					args := maps.Clone(q.Args)
 					args["x-message-ttl"] = wait.Milliseconds()
 					if err := have.learn(&w, q, args, &amqp.Error{}); err != nil {
 						t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -414,8 +413,6 @@ func oldFormAdvice(w WorkQueue) string {
 		`rabbitmqctl set_policy --apply-to queues %s '^%s(\.wait\.[0-9]+|\.dlq)?$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","delivery-limit":-1}'`,
 		strconv.Quote("rehop "+w.Name), regexp.QuoteMeta(w.Name))
 }
-
-func cloneTable(t amqp.Table) amqp.Table { return maps.Clone(t) }
 
 // shorten keeps an over-long name out of an error's other lines.
 func shorten(name string) string {

@@ -135,11 +135,7 @@ func (h *Handler) askEdit(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
-	source, p, err := r.source()
-	if err != nil {
-		return err
-	}
-	l, err := source.Letter(r.ctx, r.form.Get("id"))
+	source, p, l, err := r.letter()
 	if err != nil {
 		return err
 	}
@@ -155,15 +151,11 @@ func (h *Handler) edit(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
-	source, p, err := r.source()
+	source, p, l, err := r.letter()
 	if err != nil {
 		return err
 	}
 	id := r.form.Get("id")
-	l, err := source.Letter(r.ctx, id)
-	if err != nil {
-		return err
-	}
 	e, err := r.editOf(l)
 	if err != nil {
 		return err
@@ -313,11 +305,7 @@ func (h *Handler) keep(r *request) error {
 
 // body sends a body as it is, as a file.
 func (h *Handler) body(r *request) error {
-	source, _, err := r.source()
-	if err != nil {
-		return err
-	}
-	l, err := source.Letter(r.ctx, r.form.Get("id"))
+	_, _, l, err := r.letter()
 	if err != nil {
 		return err
 	}

@@ -77,11 +77,7 @@ type letterData struct {
 }
 
 func (h *Handler) letter(r *request) error {
-	source, p, err := r.source()
-	if err != nil {
-		return err
-	}
-	l, err := source.Letter(r.ctx, r.form.Get("id"))
+	source, p, l, err := r.letter()
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -271,7 +272,7 @@ func (h *Handler) sampleOnce(ctx context.Context, next map[string]time.Time) {
 func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapshot) {
 	now.Version = h.broker.version()
 	queues, err := h.broker.list(ctx)
-	if now.NoListing = isNoManagement(err); now.NoListing {
+	if now.NoListing = errors.Is(err, desk.ErrNoManagement); now.NoListing {
 		queues, err = nil, h.broker.health()
 	}
 	if health := h.broker.health(); health != nil && connection.ClassOf(health) != connection.Bug {

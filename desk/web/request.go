@@ -49,8 +49,6 @@ var (
 	errForm     = errors.New("the form is not valid")
 )
 
-func isNoManagement(err error) bool { return errors.Is(err, desk.ErrNoManagement) }
-
 // page makes an http.HandlerFunc of what answers a request.
 func (h *Handler) page(answer func(*request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -96,6 +94,16 @@ func (r *request) source() (desk.Source, place, error) {
 	}
 	context.AfterFunc(r.ctx, release)
 	return s, p, nil
+}
+
+// letter returns the letter whose id is in the form, and its source.
+func (r *request) letter() (desk.Source, place, desk.Letter, error) {
+	source, p, err := r.source()
+	if err != nil {
+		return nil, p, desk.Letter{}, err
+	}
+	l, err := source.Letter(r.ctx, r.form.Get("id"))
+	return source, p, l, err
 }
 
 // some returns the source, and the first letters of those that the request is about.

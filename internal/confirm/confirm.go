@@ -300,17 +300,12 @@ func (p *Publisher) inTime(ctx context.Context, m *Message, since time.Time, c *
 	if ctx.Err() == nil {
 		return nil
 	}
-	return unsent(ctx, p.unsentReason(c, m))
+	return unsent(ctx, cmp.Or(p.outageFor(c, m), errNoTime))
 }
 
 // unsent is the error of a message whose waiting has ended with ctx.
 func unsent(ctx context.Context, why error) error {
 	return &UnsentError{Why: why, Cause: context.Cause(ctx)}
-}
-
-// unsentReason says why a message whose time has run out was not sent.
-func (p *Publisher) unsentReason(c *channel, m *Message) error {
-	return cmp.Or(p.outageFor(c, m), errNoTime)
 }
 
 // outageFor returns why m cannot be sent, or is not answered, or nil. c.mu may be held.

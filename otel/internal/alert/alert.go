@@ -256,7 +256,7 @@ func TestYAML(rules string) string {
 				continue
 			}
 			fmt.Fprintf(&b, "        exp_alerts:\n          - exp_labels:\n              severity: %s\n", r.Severity)
-			for _, label := range sorted(t.Fires) {
+			for _, label := range slices.Sorted(maps.Keys(t.Fires)) {
 				fmt.Fprintf(&b, "              %s: %q\n", label, t.Fires[label])
 			}
 			fmt.Fprintf(&b, "            exp_annotations:\n              summary: %q\n              description: %q\n", r.Summary, r.Why)
@@ -264,8 +264,6 @@ func TestYAML(rules string) string {
 	}
 	return b.String()
 }
-
-func sorted(labels map[string]string) []string { return slices.Sorted(maps.Keys(labels)) }
 
 func indent(s string, n int) string {
 	pad := strings.Repeat(" ", n)

@@ -67,7 +67,7 @@ func record310(list []any, d death) []any {
 }
 
 func cycle310(m *Message, queue string) bool {
-	list, _ := m.header("x-death").([]any)
+	list, _ := m.Properties.Headers["x-death"].([]any)
 	for _, v := range list {
 		t, ok := v.(amqp.Table)
 		if !ok || t["reason"] == "rejected" {

@@ -218,5 +218,5 @@ func (c *Channel) binding(s BindSpec) (*exchange, *binding, *Error) {
 }
 
 func (a *binding) same(o *binding) bool {
-	return a.queue == o.queue && a.exchange == o.exchange && a.key == o.key && sameTable(a.args, o.args)
+	return a.queue == o.queue && a.exchange == o.exchange && a.key == o.key && term(a.args) == term(o.args)
 }

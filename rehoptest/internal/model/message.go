@@ -62,9 +62,6 @@ func (e *entry) expired(now time.Time) bool { return !e.expires.IsZero() && e.ex
 
 func (e *entry) expiring(now time.Time) bool { return !e.expires.IsZero() && !e.expires.After(now) }
 
-// header returns a header, or nil.
-func (m *Message) header(name string) any { return m.Properties.Headers[name] }
-
 // withHeaders returns properties whose headers were changed by change.
 func withHeaders(p wire.Properties, change func(amqp.Table)) wire.Properties {
 	headers := maps.Clone(p.Headers)

@@ -11,7 +11,6 @@ type ready interface {
 	push(*entry)
 	// giveBack takes a message that a consumer had.
 	giveBack(e *entry, w why)
-	head() *entry
 	pop() *entry
 	// drop removes what pop would return, for no consumer.
 	drop() *entry
@@ -126,7 +125,6 @@ func (c *classicLevels) top() *ordered {
 	return &c.levels[0]
 }
 
-func (c *classicLevels) head() *entry          { return c.top().head() }
 func (c *classicLevels) pop() *entry           { return c.top().pop() }
 func (c *classicLevels) drop() *entry          { return c.top().pop() }
 func (c *classicLevels) nextExpiry() time.Time { return c.top().nextExpiry() }

@@ -164,9 +164,6 @@ func (b *Broker) sameHeader(bound, got any) bool {
 	return term(bound) == term(got)
 }
 
-// sameTable tells whether two tables have the same values of the same types.
-func sameTable(a, b amqp.Table) bool { return term(a) == term(b) }
-
 // shown is a value with its type as the texts of errors have it.
 func shown(v any, present bool) string {
 	if !present {
