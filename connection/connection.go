@@ -191,11 +191,11 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	}
 }
 
-// reach returns the link for role. What OnConnect declares must be there before
+// reach returns the link for role. The topology of OnConnect must be there before
 // anything is published, so a new link for Publish waits for the present one for
 // Consume. Both are dialled at the same time. A program that only publishes has no
-// other use for the second, so after a round that failed it is dialled once the
-// first has found a broker.
+// other use for the second, so after a round that failed it is dialled once the first
+// has found a broker.
 func (c *Conn) reach(ctx context.Context, use Role) (*link, error) {
 	consume := c.connector(Consume)
 	if use == Consume || c.cfg.OnConnect == nil {

@@ -304,11 +304,11 @@ func (t *terms) whole(raw amqp.Delivery) time.Duration {
 	return 0
 }
 
-// lacksAfterNack returns how much longer than it did a message should have waited
-// that was nacked while its wait queue was missing: the broker then brings it to the
-// first one. Such a message was nacked last, because a copy has no deaths of before,
-// and a nack leads to the wait of its attempt. What it has waited for is not known
-// where the first wait that nacks lead to is not this schedule's own.
+// lacksAfterNack returns how much longer than it did a message should have waited that
+// was nacked while its wait queue was missing: the broker then brings it to the first
+// one. Such a message was nacked last, because a copy has no deaths of before, and a
+// nack leads to the wait of its attempt. Its past wait is not known if the first wait
+// that nacks lead to is not this schedule's own.
 func (t *terms) lacksAfterNack(raw amqp.Delivery, d *Delivery) time.Duration {
 	number, due := t.route.WaitNumber(raw.RoutingKey), d.Attempt-1
 	if !t.route.Returned(raw.Exchange) || number == 0 || number >= due || due > len(t.route.Waits) || d.History.Count(t.route.Queue, xdeath.ReasonRejected) == 0 {

@@ -24,8 +24,8 @@ var (
 // than a reconnect.
 const lostLimit = 15 * time.Second
 
-// health is what a Consumer knows of its consuming. What the rooms know it asks
-// them.
+// health is the knowledge of a Consumer about its consuming. It asks the rooms for
+// theirs.
 type health struct {
 	queue string
 	signs intake.Signs

@@ -213,7 +213,7 @@ func shortened(text string) string {
 	return text
 }
 
-// write writes the state as text. What others have written is quoted.
+// write writes the state as text. Texts from messages are quoted.
 func (s consumerState) write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s", s.Name, s.Health)

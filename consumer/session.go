@@ -218,7 +218,7 @@ func (s *session) end(consumed bool) {
 	if consumed {
 		s.settling.Arrive(ctx, s.channel, r.queue, s.intake.Tag()+"-end")
 	}
-	// What is unsettled on it goes back to the queue; nothing else is lost.
+	// Unsettled messages on it go back to the queue; nothing else is lost.
 	_ = s.channel.Close()
 	if s.intake != nil {
 		s.intake.Close()

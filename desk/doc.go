@@ -1,5 +1,5 @@
-// Package desk is where a person looks at dead letters: what failed, why, how often
-// and since when, and from where letters are sent back.
+// Package desk shows dead letters to a person, with the reason, number and time of the
+// failures, and sends them back.
 //
 // Letters are in one of two places, and both are a [Source]:
 //
@@ -10,15 +10,15 @@
 // taking: a look takes messages and hands them back in their order, and marks them as
 // redelivered. So a look is bounded, answers questions until the next one, and is
 // refused where it could cost a letter. A collected source asks a database, which a
-// consumer fills with [github.com/rehop/rehop/store.Store.Collect]; any number of
-// letters, and no question changes anything.
+// consumer fills with [github.com/rehop/rehop/store.Store.Collect]. It has any number
+// of letters, and no question changes anything.
 //
 // # Orders
 //
-// Whatever changes letters is an [Order]: which letters, what becomes of them, how
-// fast, and how many at most. [Source.Execute] writes it into a [Journal] before it
-// begins, and each step as it goes. So another process can watch an order and stop it,
-// and an order that was cut off can be resumed:
+// Letters are sent, moved and dropped by an [Order]. It names the letters, the action,
+// and bounds for their rate and number. [Source.Execute] writes it into a [Journal]
+// before it begins, and each step as it goes. So another process can watch an order and
+// stop it, and an order that was cut off can be resumed:
 //
 //	progress, err := live.Execute(ctx, desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100}, nil)
 //	progress, err = live.Resume(ctx, progress.Order.ID, nil)
@@ -29,6 +29,6 @@
 // the header x-rehop-send-order, and Progress.MaybeDuplicate counts them.
 //
 // A message that is sent back starts at attempt 1 in the queue that failed on it, by
-// that queue's name, and its handler sees where it was first published to. The header
-// x-rehop-redrives counts how often that has happened.
+// that queue's name, and its handler sees the address that it was first published to.
+// The header x-rehop-redrives counts how often the message was sent back.
 package desk

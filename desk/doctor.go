@@ -39,10 +39,9 @@ const (
 // examineTimeout bounds the connecting of Examine.
 const examineTimeout = 10 * time.Second
 
-// Examine connects as a program with this Config would, and says in words what is
-// wrong: the URL, TLS, the login, permissions, the broker's version, alarms, and
-// policies. It changes nothing: the queue that it declares is its own and gone with
-// its connection.
+// Examine connects as a program with this Config would, and reports faults in words: of
+// the URL, TLS, the login, permissions, the broker's version, alarms, and policies. It
+// changes nothing: the queue that it declares is its own and goes with its connection.
 func Examine(ctx context.Context, cfg connection.Config) []Finding {
 	var findings []Finding
 	add := func(about string, level Level, advice, format string, args ...any) {

@@ -37,8 +37,8 @@ type Filter struct {
 	// the form that fmt.Sprint gives it.
 	Headers map[string]string `json:"headers,omitzero"`
 
-	// From and Before bound when the letter failed; From is included. A letter that
-	// does not say when it failed is in no bound.
+	// From and Before bound the time of the failure; From is included. A letter that
+	// does not tell its time does not match them.
 	From   time.Time `json:"from,omitzero"`
 	Before time.Time `json:"before,omitzero"`
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/rehop/rehop/internal/foreign"
 )
 
-// Framework is the program whose headers say why a letter is one.
+// Framework is the program whose headers give the reason of a letter.
 type Framework string
 
 // The frameworks. A letter without one has no header that this package knows.

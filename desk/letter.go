@@ -160,9 +160,9 @@ func numbered(id string, n int) string {
 	return id + "." + strconv.Itoa(n)
 }
 
-// Target returns where the letter is sent back to, and false if its headers do not
-// know: the queue that failed, by its name, so that no other queue gets the message
-// again; a message that no queue had goes to its exchange.
+// Target returns the address to which the letter is sent back, and false if its headers
+// do not tell it. That is the queue that failed, by its name, so that no other queue
+// gets the message again. A message that no queue had goes to its exchange.
 func (l Letter) Target() (topology.Address, bool) {
 	if l.Queue != "" {
 		return topology.Address{RoutingKey: l.Queue}, true
@@ -170,7 +170,7 @@ func (l Letter) Target() (topology.Address, bool) {
 	return topology.Address{Exchange: l.Exchange, RoutingKey: l.RoutingKey}, l.hasOrigin
 }
 
-// Message returns the message as it was published first.
+// Message returns the message as its producer published it.
 func (l Letter) Message() producer.Message {
 	m := producer.FromDelivery(deliveryOf(l.Publishing))
 	m.Exchange, m.RoutingKey = l.Exchange, l.RoutingKey
@@ -178,7 +178,7 @@ func (l Letter) Message() producer.Message {
 }
 
 // Life returns the life of the message as its headers tell it, in the order of time.
-// Events without a time come where they belong.
+// Events without a time stand where they happened.
 func (l Letter) Life() []Event {
 	var events []Event
 	add := func(at time.Time, format string, args ...any) {

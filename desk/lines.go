@@ -21,9 +21,9 @@ import (
 	"github.com/rehop/rehop/internal/transport"
 )
 
-// line is a letter as a line of JSON. Its message gives back every property and
-// header with its type. What was read from the headers is beside it for people and
-// programs to look at, and is not read back.
+// line is a letter as a line of JSON. Its message gives back every property and header
+// with its type. The other fields were read from the headers, for people and programs
+// to look at, and are not read back.
 type line struct {
 	From string `json:"from,omitzero"`
 
@@ -135,7 +135,8 @@ func unmarshalLetter(text []byte) (p amqp.Publishing, err error) {
 	return p, nil
 }
 
-// ImportError says which line of a file was not imported. Those before it were.
+// ImportError says which line of a file was not imported. All lines before it were
+// imported.
 type ImportError struct {
 	Line int // from 1
 	Err  error
@@ -163,11 +164,11 @@ const (
 	importBytes = 8 << 20
 )
 
-// Import publishes letters that Export has written to a queue, each with every
-// property and header that it had, in the order of the lines, confirmed. It returns
-// how many. After an error, an [*ImportError] where a line is at fault, those are
-// there, and ImportOptions.From goes on behind them. A user-id of another user becomes
-// the header x-rehop-user-id, because the broker would refuse it.
+// Import publishes letters that Export has written to a queue, each with every property
+// and header that it had, in the order of the lines, confirmed. It returns how many it
+// has published, also with an error; ImportOptions.From goes on behind them. If a line
+// is at fault, the error is an [*ImportError]. A user-id of another user becomes the
+// header x-rehop-user-id, because the broker would refuse it.
 func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Journal, o ImportOptions, progress func(int)) (n int, err error) {
 	if o.Queue == "" || o.From < 0 {
 		return 0, connection.WithClass(fmt.Errorf("desk: ImportOptions: Queue is %q and From %d, want a queue, and a line from 1", o.Queue, o.From), connection.Bug)

@@ -36,9 +36,9 @@ type LiveConfig struct {
 	// to 64 MiB.
 	WindowBytes int
 
-	// OnlyWhenAsked keeps a question from causing a look. Only Peek, Export, orders
-	// and Page.Look look then, and List, Groups, Trend and Letter return
-	// [ErrNotLooked] until one has. After an order the next look has to be asked for.
+	// OnlyWhenAsked keeps questions from causing a look. Only Peek, Export, orders and
+	// Page.Look look then. List, Groups, Trend and Letter return [ErrNotLooked] until
+	// somebody has looked, and again after an order.
 	OnlyWhenAsked bool
 }
 
@@ -75,9 +75,9 @@ type look struct {
 }
 
 // NewLive returns the letters in a queue. It asks the broker nothing. With
-// connection.Config.ManagementURL every queue can be looked into whose arguments and
-// policies allow it; without, only one that has neither a length limit nor a delivery
-// limit, as the dead-letter queues of package topology.
+// connection.Config.ManagementURL it looks into every queue whose arguments and
+// policies allow it. Without, it looks only into queues that have neither a length
+// limit nor a delivery limit, such as the dead-letter queues of package topology.
 func NewLive(conn *connection.Conn, queue string, cfg LiveConfig) (*Live, error) {
 	cfg.Window = cmp.Or(cfg.Window, MaxWindow)
 	cfg.WindowBytes = cmp.Or(cfg.WindowBytes, 64<<20)

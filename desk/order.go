@@ -36,8 +36,8 @@ type Action string
 
 // The actions.
 const (
-	// Send publishes the message as it was published first, to the queue that failed
-	// on it or to Order.To, where it starts at attempt 1.
+	// Send publishes the message as its producer did, but to the queue that failed on
+	// it or to Order.To. It starts at attempt 1.
 	Send Action = "send"
 	// Move publishes the letter as it is, with all its headers, to Order.To, such as
 	// a queue for parked letters.
@@ -46,8 +46,8 @@ const (
 	Drop Action = "drop"
 )
 
-// Order says which letters, and what becomes of them. It does not change once it is
-// in the journal.
+// Order names letters and the action on them. It does not change once it is in the
+// journal.
 type Order struct {
 	// ID defaults to a new one; up to 64 letters, digits, dashes and underscores.
 	ID     string `json:"id"`
@@ -56,8 +56,8 @@ type Order struct {
 	Filter Filter `json:"filter"`
 	All    bool   `json:"all,omitzero"` // allows the zero Filter
 
-	// To is where the messages go. Nil: each to the queue that failed on it; one that
-	// no queue had, to its exchange. A letter that does not say is left.
+	// To is where the messages go. If nil, each goes to the queue that failed on it, or
+	// to its exchange if no queue had it. A letter whose headers tell neither is left.
 	To *topology.Address `json:"to,omitzero"`
 
 	// Edit changes each message that is sent.

@@ -8,8 +8,7 @@ import (
 
 // Source is where letters are. Its methods are safe for concurrent use.
 type Source interface {
-	// About says what the source is, and within which bound it answers. It asks
-	// nobody.
+	// About describes the source and the bound of its answers. It asks nobody.
 	About() About
 
 	// List returns a page of letters in the order of their places.
@@ -58,13 +57,13 @@ type Keeper interface {
 	Edit(ctx context.Context, id string, e Edit, by By) error
 }
 
-// By is who orders, and why.
+// By is the person who orders, and the reason.
 type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`
 }
 
-// About is what a [Source] says of itself.
+// About describes a [Source].
 type About struct {
 	Name      string // such as "queue orders.dlq" or "store rehop_letters"
 	Live      bool   // a queue of a broker: each look takes and hands back
@@ -101,13 +100,13 @@ type List struct {
 	Next int64 // Page.After of the next page; 0: there is none
 }
 
-// Groups are letters by what they failed of.
+// Groups are letters by the reason of their failure.
 type Groups struct {
 	Groups []Group // at most 100
 	Seen
 }
 
-// Seen says what an answer is about.
+// Seen says which letters an answer is about.
 type Seen struct {
 	At    time.Time // of the look
 	Seen  int       // letters that the answer is about

@@ -21,9 +21,9 @@ import (
 //   - What comes back to a quorum queue waits in a line of its own, before all other
 //     messages, and what is taken from that line comes back to its end. So each look
 //     takes as many as any look before it.
-//   - A basic.get is a consumer of its own for each message: what many of them took
-//     comes back in any order. What a few consumers of a channel took comes back in
-//     the order of their names.
+//   - A basic.get is a consumer of its own for each message, and messages of many
+//     consumers come back in any order. Messages of a few consumers of a channel come
+//     back in the order of the consumers' names.
 //   - A nack puts messages at the tail of a quorum queue without a delivery limit,
 //     before 4.3.
 

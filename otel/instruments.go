@@ -105,7 +105,8 @@ func (f *family) read(o metric.Observer) {
 	}
 }
 
-// distribution is a histogram. What its labels cost is paid once for each set of them.
+// distribution is a histogram. The cost of its labels is paid once for each set of
+// them.
 type distribution struct {
 	catalog.Metric
 	histogram metric.Float64Histogram

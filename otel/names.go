@@ -10,8 +10,8 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// names bounds the values of a label. What is known of a name is made once, so that a
-// message whose name is known costs one look into a map that never changes.
+// names bounds the values of a label. The value of a name is made once, so that a
+// message with a known name costs one look into a map that never changes.
 type names[T any] struct {
 	make func(label string) T
 

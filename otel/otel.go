@@ -45,8 +45,8 @@ type Config struct {
 	// MeterProvider gets the metrics. Defaults to the global one.
 	MeterProvider metric.MeterProvider
 
-	// TracerProvider gets the spans. Defaults to the global one. Sampling is its
-	// business: a consumer follows the decision that came with the message.
+	// TracerProvider gets the spans. Defaults to the global one. It decides about
+	// sampling: a consumer follows the decision that came with the message.
 	TracerProvider trace.TracerProvider
 
 	// Propagator writes and reads the context of a message in its headers. Defaults
@@ -54,8 +54,8 @@ type Config struct {
 	// baggage too.
 	Propagator propagation.TextMapPropagator
 
-	// Logger hears of queues and stores that WatchQueues and WatchStore cannot ask,
-	// once until they can again. Nil: silent.
+	// Logger gets a record when WatchQueues or WatchStore cannot ask a queue or store,
+	// once until they can again. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -18,8 +18,8 @@
 //		letters, _ := broker.Queue("orders.dlq")
 //	})
 //
-// Story tells a failing test the way of a message. Listen opens a port, for
-// other programs and other client libraries.
+// Story returns the path of a message through the broker, for a failing test to print.
+// Listen opens a port, for other programs and other client libraries.
 //
 // # Tests to copy
 //

@@ -100,10 +100,10 @@ func (b *Broker) Slow(d time.Duration) {
 	b.latency.Store(int64(d))
 }
 
-// Refuse makes a queue of the first virtual host stop answering, as a quorum
-// queue without a leader: publishes to it are not confirmed, its messages stay
-// where they are. With refuse false it answers again, and takes the messages of the
-// meantime, but not those whose channel has closed since. Refuse reports whether there is
+// Refuse makes a queue of the first virtual host stop answering, as a quorum queue
+// without a leader: publishes to it are not confirmed, its messages stay where they
+// are. With refuse false it answers again, and takes the messages that were published
+// meanwhile, except those whose channel has closed. Refuse reports whether there is
 // such a queue.
 func (b *Broker) Refuse(queue string, refuse bool) bool {
 	b.enter()

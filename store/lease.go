@@ -16,9 +16,8 @@ import (
 // locked, such as one of PutTx that is open for minutes: rows are chosen with SKIP
 // LOCKED, or read without a lock, and changed by their numbers.
 
-// longest is how far ahead a lease or a pause may end. What is further ahead,
-// and not because the letter is due then, was written before the clock was set
-// back.
+// longest is how far ahead a lease or a pause may end. A time further ahead, at which
+// the letter is not due, was written before the clock was set back.
 const longest = 10 * time.Minute
 
 // leased are the letters of one lease.

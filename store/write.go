@@ -196,9 +196,9 @@ func parts(batch []*write) [][]*write {
 	return all
 }
 
-// commitAgain writes a batch once more whose first commit, of which err tells, may
-// have happened. Rows may be written over, and are marked, because their messages
-// may have been published meanwhile. What else was written may not be done twice.
+// commitAgain writes a batch once more whose first commit, of which err tells, may have
+// happened. Rows may be written over, and are marked, because their messages may have
+// been published meanwhile. No other write may be done twice.
 func (w *writer) commitAgain(ctx context.Context, batch []*write, err error) {
 	var rows []*write
 	for _, one := range batch {

@@ -284,8 +284,8 @@ func (d *declaration) each(callers []*caller, owners []string, steps func(p Plan
 // remakes bounds how often a part is declared again that a binding did not find.
 const remakes = 5
 
-// make does the steps of the plan. What is refused and accepted as it is changes
-// the plan, whose steps are done then.
+// make does the steps of the plan. A part that is refused, and accepted as it is,
+// changes the plan; then its new steps are done.
 func (d *declaration) make(c *caller, steps func(Plan) []step) error {
 	for try := 1; ; {
 		d.mu.Lock()

@@ -65,7 +65,7 @@ func (l letters) Resolve(ctx context.Context, conn *connection.Conn) (route.Rout
 	})
 }
 
-// work asks about a work queue. What Resolve has found is in plan and unseen.
+// work asks about a work queue. The findings of Resolve are in plan and unseen.
 type work struct {
 	w      WorkQueue
 	plan   Plan

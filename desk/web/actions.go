@@ -188,7 +188,7 @@ func withID(p place, id string) url.Values {
 	return v
 }
 
-// editOf reads an edit from a form. What is as it was is no edit.
+// editOf reads an edit from a form. Fields that are unchanged are left out.
 func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 	m := l.Publishing
 	if _, ok := r.form["body"]; ok {

@@ -17,10 +17,10 @@
 //
 // # Safety
 //
-// A letter is hostile input. The page escapes all of it, shows control characters and
-// marks that turn the direction of a text as such, and cuts what is long. Its
-// Content-Security-Policy allows no inline script or style. Forms of other origins are
-// refused by [http.CrossOriginProtection]. The page shows no URL of a broker.
+// A letter is hostile input. The page escapes all of it, makes control characters and
+// marks of text direction visible, and cuts long texts. Its Content-Security-Policy
+// allows no inline script or style. Forms of other origins are refused by
+// [http.CrossOriginProtection]. The page shows no URL of a broker.
 //
 // A Handler asks nobody for a password. [Guard] does, for programs that have no login
 // of their own.

@@ -57,8 +57,8 @@ func (a Access) check() error {
 }
 
 // CheckAddress returns an error if a page with this Access must not listen on an
-// address, because it is not this machine's alone and nobody would be asked for a token
-// or a password.
+// address: other machines can reach the address, and the page would ask nobody for a
+// token or a password.
 func (a Access) CheckAddress(address string) error {
 	if err := a.check(); err != nil || !a.IsZero() {
 		return err
@@ -87,7 +87,7 @@ func User(r *http.Request) string {
 	return who
 }
 
-// Guard lets only those through to next that Access allows.
+// Guard passes to next only requests that Access allows.
 func Guard(next http.Handler, a Access) (http.Handler, error) {
 	if err := a.check(); err != nil {
 		return nil, err

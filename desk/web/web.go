@@ -29,13 +29,14 @@ type Config struct {
 	// Sources are shown beside the queues: stores of collected letters.
 	Sources []desk.Source
 
-	// ReadOnly refuses whatever changes a letter. A look is allowed.
+	// ReadOnly refuses every change of a letter. A look is allowed.
 	ReadOnly bool
 
 	// Who names the person behind a request, for the audit. Defaults to "desk".
 	Who func(*http.Request) string
 
-	// Logger receives what the page could not do. If nil, nothing is logged.
+	// Logger gets a record of everything that the page could not do. If nil, nothing is
+	// logged.
 	Logger *slog.Logger
 }
 

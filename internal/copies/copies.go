@@ -71,13 +71,13 @@ type FallbackCopy struct {
 
 // Retry returns the copy of a failed delivery that waits for its next attempt.
 //
-// It keeps body, content type and encoding, correlation-id, reply-to, type,
-// app-id, message-id, timestamp, priority and the user's headers. It is always
-// persistent, also where the original was transient. The broker's family is
-// stripped and folded into the history header. What the broker would act on
-// once more is archived and not set: expiration, CC and BCC, and the user-id
-// unless it is r.User. It carries the attempts, the queue they count for, the
-// producer's exchange and routing key, and when the first attempt failed.
+// It keeps body, content type and encoding, correlation-id, reply-to, type, app-id,
+// message-id, timestamp, priority and the user's headers. It is always persistent, also
+// where the original was transient. The broker's family is stripped and folded into the
+// history header. Properties that the broker would act on once more are archived and
+// not set: expiration, CC and BCC, and the user-id unless it is r.User. The copy
+// carries the attempts, their queue, the producer's exchange and routing key, and the
+// time of the first failed attempt.
 //
 // A dead letter that is retried, by the consumer of a dead-letter queue or after
 // somebody has moved it back, keeps the producer's exchange and key that it
@@ -196,8 +196,8 @@ func fromDelivery(d amqp.Delivery) amqp.Publishing {
 	}
 }
 
-// archive takes off what the broker would act on once more and writes it down.
-// What the message carries now is newer than what a former copy wrote down.
+// archive takes off the properties that the broker would act on once more and writes
+// them down. Those of the message are newer than those that a former copy wrote down.
 func archive(p *amqp.Publishing, h xdeath.History, user string) {
 	millis := expiration(p.Expiration, h)
 	p.Expiration = ""
@@ -219,9 +219,9 @@ func archive(p *amqp.Publishing, h xdeath.History, user string) {
 	}
 }
 
-// expiration returns the producer's, of a message that has this one now. A copy
-// that waits, or has come back, has had the producer's archived. What it has
-// beside that is the consumer's.
+// expiration returns the producer's, of a message that has this one now. A copy that
+// waits, or has come back, has the producer's in its archive. Any other one is the
+// consumer's.
 func expiration(now string, h xdeath.History) string {
 	if !h.Due.IsZero() {
 		return h.Archived.Expiration

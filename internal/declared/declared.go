@@ -26,8 +26,8 @@ func of(conn *connection.Conn) *atomic.Pointer[[]levels.Delays] {
 	return transport.Inside.Conn(conn).Keep(key{}, func() any { return new(atomic.Pointer[[]levels.Delays]) }).(*atomic.Pointer[[]levels.Delays])
 }
 
-// See notes delays that were declared on conn. What a Conn sees within
-// connection.Config.OnConnect, the Conn that it is part of knows as well.
+// See notes delays that were declared on conn. Delays that a Conn sees within
+// connection.Config.OnConnect are known to the Conn that it is part of as well.
 func See(conn *connection.Conn, list ...levels.Delays) {
 	if len(list) == 0 {
 		return

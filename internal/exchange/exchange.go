@@ -2,9 +2,9 @@
 // the question is asked once for all publishers of a Conn, and not at all for an
 // exchange that was just declared.
 //
-// What it remembers is a hint. The broker answers a message to a missing exchange
-// by closing the channel, and the other messages in flight are sent again: wrong
-// knowledge costs time and no message.
+// Its knowledge is a hint. The broker answers a message to a missing exchange by
+// closing the channel, and the other messages in flight are sent again: wrong knowledge
+// costs time and no message.
 package exchange
 
 import (
@@ -49,10 +49,10 @@ func Of(conn *connection.Conn) *Known {
 	}).(*Known)
 }
 
-// Seen notes exchanges that were declared, or looked at, on conn. They are
-// trusted until the publish socket has been lost twice: the broker that comes
-// back may have been given its exchanges just before. What a Conn sees within
-// connection.Config.OnConnect, the Conn that it is part of knows as well.
+// Seen notes exchanges that were declared, or looked at, on conn. They are trusted
+// until the publish socket has been lost twice: the broker that comes back may have
+// been given its exchanges just before. Exchanges that a Conn sees within
+// connection.Config.OnConnect are known to the Conn that it is part of as well.
 func Seen(conn *connection.Conn, names ...string) {
 	generation := transport.Inside.Conn(conn).Generation()
 	for _, k := range behind(conn) {

@@ -25,7 +25,7 @@ const (
 	MassTransit Framework = "masstransit"
 )
 
-// Failure is why a message was given up. What the headers do not say is zero.
+// Failure is why a message was given up. A field is zero if the headers do not tell it.
 type Failure struct {
 	Framework Framework
 	Queue     string // that failed

@@ -12,8 +12,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// What a consumer that uses amqp091-go 1.16 or later can read: one message
-// beyond closes its connection, at each delivery again, although the same
+// The bounds of a message that a consumer with amqp091-go 1.16 or later can read. A
+// message beyond them closes its connection, at each delivery again, although the same
 // library publishes it.
 const (
 	maxDepth   = 32   // levels of tables and arrays within the header table

@@ -24,9 +24,9 @@ const (
 	LastDeathReason   = "x-last-death-reason"
 	LastDeathExchange = "x-last-death-exchange"
 
-	// DeliveryCount is an integer that a quorum queue sets on a
-	// redelivery. What moves it differs by version: every return up to 3.13,
-	// every acquisition from 4.0 to 4.2, failed deliveries only from 4.3 on.
+	// DeliveryCount is an integer that a quorum queue sets on a redelivery. The broker
+	// raises it at every return up to 3.13, at every acquisition from 4.0 to 4.2, and
+	// only at failed deliveries from 4.3 on.
 	DeliveryCount = "x-delivery-count"
 	// AcquiredCount is an integer that a quorum queue of 4.3 or later
 	// sets: how often the message was handed out before.

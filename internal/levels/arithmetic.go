@@ -74,9 +74,9 @@ func (l Levels) Count() int {
 // Wait returns how long a message stays in a level, counted from 0.
 func (l Levels) Wait(level int) time.Duration { return l.WithDefaults().Grain << level }
 
-// Path returns the levels that a delay of d visits. What is not a whole number of
-// grains is rounded up: a message never comes early. The error names the bounds
-// that d breaks. The levels must be valid.
+// Path returns the levels that a delay of d visits. A part of a grain is rounded up: a
+// message never comes early. The error names the bounds that d breaks. The levels must
+// be valid.
 func (l Levels) Path(d time.Duration) (Path, error) {
 	l = l.WithDefaults()
 	if d <= 0 || d > l.Max {

@@ -43,10 +43,10 @@
 // # Index, template and policy
 //
 // [Open] writes an index template for Config.Index and for indices whose names begin
-// with Config.Index and a hyphen. An index that exists keeps the mapping it has, and
-// Open refuses one whose mapping is another. With Config.Policy the template names an
-// ILM policy, which must exist. If that policy rolls over, create the first index
-// before the first letter, with Config.Index as its alias:
+// with Config.Index and a hyphen. An index that exists keeps its mapping, and Open
+// refuses an index with another mapping. With Config.Policy the template names an ILM
+// policy, which must exist. If that policy rolls over, create the first index before
+// the first letter, with Config.Index as its alias:
 //
 //	PUT rehop-letters-000001
 //	{"aliases": {"rehop-letters": {"is_write_index": true}}}
@@ -74,8 +74,8 @@
 //   - It answers a delete of a document that is not there with 404, and Replay takes it
 //     for deleted. ZincSearch answers 200 with an empty error, and Replay reports that
 //     it could not delete.
-//   - It acknowledges what its translog has on the disk of primary and replicas,
-//     unless index.translog.durability is async. Leave that as it is.
+//   - It acknowledges a letter when the translog of primary and replicas has it on the
+//     disk, unless index.translog.durability is async. Do not change that setting.
 //   - It refuses a request of more than http.max_content_length, 100 MB by default. So
 //     does a proxy, with a limit of its own. The letters are sent in halves then, and one
 //     that is too large alone is refused: see Config.Refused.

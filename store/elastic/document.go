@@ -21,8 +21,8 @@ type Letter struct {
 	ID    string // of the document
 	Index string // that it is in
 
-	// Message as it is published again. Its Headers are as they arrived; a
-	// Producer leaves those of the broker and of the SDK out.
+	// Message as it is published again. Its Headers are as they arrived; a Producer
+	// leaves the headers of the broker and of rehop out.
 	Message producer.Message
 
 	Queue       string       // of a dead letter: the work queue that gave it up
@@ -42,7 +42,8 @@ type Letter struct {
 	// Cursor is for Query.After: the next page begins after this letter.
 	Cursor string
 
-	// Fault is why the document is no letter, or cannot be read whole; nil for a letter.
+	// Fault says why the document is not a letter or cannot be read completely. Nil for
+	// a letter.
 	Fault error
 
 	version version

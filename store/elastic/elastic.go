@@ -36,7 +36,7 @@ type Config struct {
 	// NoTemplate leaves the index template to somebody else, see [Template].
 	NoTemplate bool
 
-	// WaitForRefresh has Put return only when the letter can be found. If false, Put
+	// WaitForRefresh makes Put return only when the letter can be found. If false, Put
 	// returns before, and the letter can be found after the next refresh of the index,
 	// by default within a second.
 	WaitForRefresh bool
@@ -47,9 +47,9 @@ type Config struct {
 	BatchLetters int
 	BatchBytes   int
 
-	// Requests is how many bulk requests are in flight at a time, and Bytes how
-	// much is in them and waits for them. What is above that waits in Put. They
-	// default to 2 and 64 MiB.
+	// Requests is how many bulk requests are in flight at a time, and Bytes the size of
+	// the letters that are in them or wait for them. Put waits while there are more.
+	// They default to 2 and 64 MiB.
 	Requests int
 	Bytes    int
 
@@ -62,7 +62,7 @@ type Config struct {
 	// SQL database is such a handler. If nil, such letters are held.
 	Refused consumer.Handler
 
-	// Logger receives what is tried again. If nil, nothing is logged.
+	// Logger gets a record of requests that are tried again. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -111,9 +111,9 @@ type Store struct {
 
 // Open returns a Store that uses client, an *elasticsearch.Client or an
 // *elasticsearch.TypedClient. It writes the index template, unless Config.NoTemplate is
-// set, and checks the mapping of the index if that is there: in one that was made without
-// the template letters cannot be found. Both tell whether Elasticsearch is there and lets
-// the client in. ctx bounds the opening.
+// set, and checks the mapping of the index if that is there: in one that was made
+// without the template letters cannot be found. So Open fails if Elasticsearch is away
+// or refuses the client. ctx bounds the opening.
 func Open(ctx context.Context, client esapi.Transport, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()
 	errs := []error{cfg.validate()}

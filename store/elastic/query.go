@@ -40,8 +40,8 @@ type Query struct {
 	// From and Before bound when the letter was stored; From is included.
 	From, Before time.Time
 
-	// Clause is one clause of Elasticsearch's query language more, such as
-	// {"prefix": {"routing_key": "order."}}.
+	// Clause is a further clause in Elasticsearch's query language, such as {"prefix":
+	// {"routing_key": "order."}}.
 	Clause json.RawMessage
 
 	// After is the Cursor of the last letter of the page before.
@@ -167,10 +167,10 @@ func (q Query) after() object {
 	}}}
 }
 
-// Find returns letters in the order of storing, up to Query.Limit. The next page is
-// that after the last Cursor. Letters that were stored within the refresh interval
-// of the index may be missing. A document that is no letter, or has been edited so that
-// it cannot be read, is a Letter with a Fault. Large letters are read a few at a time.
+// Find returns letters in the order of storing, up to Query.Limit. The next page begins
+// after the last Cursor. Letters that were stored within the refresh interval of the
+// index may be missing. A document that is no letter, or has been edited so that it
+// cannot be read, is a Letter with a Fault. Large letters are read a few at a time.
 func (s *Store) Find(ctx context.Context, q Query) ([]Letter, error) {
 	if err := q.validate(); err != nil {
 		return nil, err

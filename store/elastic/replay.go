@@ -24,8 +24,8 @@ const replayBatch = 100
 // deletes each once it is confirmed. Each letter is tried once; one that comes back
 // meanwhile waits for the next Replay. p needs no Fallback: a letter that cannot be
 // published stays. A document that is no letter, or cannot be read, is left where it is
-// and counts as Failed. A dead letter goes where that of a store.Store goes, see
-// store.ReplayOptions.To.
+// and counts as Failed. A dead letter goes to the same address as a dead letter of a
+// store.Store, see store.ReplayOptions.To.
 //
 // A letter is deleted as it was when Replay read it. One that was edited or stored
 // again meanwhile stays and counts as Changed. Two replays of the same letters at

@@ -20,11 +20,10 @@ import (
 	_ "modernc.org/sqlite" // the driver
 )
 
-// Open opens the database in a file, which it creates if need be, and with it
-// two more, path-wal and path-shm. What is committed is on the disk: WAL with
-// synchronous=FULL. A writer waits up to 5 s for that of another process. The
-// folder must be on a local disk. It keeps 2 to 8 connections open; close it
-// when nothing uses it any more.
+// Open opens the database in a file. It creates the file if need be, and two more,
+// path-wal and path-shm. Commits are on the disk: WAL with synchronous=FULL. A writer
+// waits up to 5 s for a writer of another process. The folder must be on a local disk.
+// It keeps up to 8 connections open; close it when nothing uses it any more.
 //
 // The file does not shrink by itself; what was deleted is used again. VACUUM
 // makes it small. The folder must exist.

@@ -19,13 +19,13 @@ import (
 )
 
 // carrier brings back what is due in one wait queue, under the engine carry. Its
-// goroutine holds the messages at the head of the queue, which are those due
-// first, publishes each when it is due, and acks it when the broker has confirmed
-// it. What it holds when it ends, in whatever way, goes back to the head.
+// goroutine holds the messages at the head of the queue, which are those due first,
+// publishes each when it is due, and acks it when the broker has confirmed it. When it
+// ends, in whatever way, its messages go back to the head.
 //
-// The queue has a single active consumer. Without it the processes of a service
-// would hold a part of the messages each, and what one of them gave back, at its
-// end, would wait until another has sent on what it holds: later ones.
+// The queue has a single active consumer. Without it each process of a service would
+// hold a part of the messages. Messages that one of them gave back at its end would
+// wait until another has sent on its own, which are due later.
 type carrier struct {
 	queue   string        // the wait queue
 	wait    time.Duration // of every message in it; 0: not known

@@ -96,9 +96,8 @@ func (s *Session) widened(c consumer) error {
 	return nil
 }
 
-// narrow replaces the consumer by one of a smaller prefetch. What the old one was
-// sent stays, unless that is more, with what is in the handlers, than the new one is
-// to have.
+// narrow replaces the consumer by one of a smaller prefetch. Messages that were sent to
+// the old one stay, as many as the new one is to have with those in the handlers.
 func (s *Session) narrow(prefetch int) error {
 	if s.before != nil || s.widening {
 		return nil // there is occasion again

@@ -58,8 +58,8 @@ type Config struct {
 	Fetching func(queue string, prefetch int)
 }
 
-// Session is the consuming on one channel. What it delivers is settled on that
-// channel or, after its end, by nobody: the broker delivers again.
+// Session is the consuming on one channel. Its messages must be settled on that
+// channel; after its end the broker delivers them again.
 type Session struct {
 	Config
 	version   connection.Version   // of the broker

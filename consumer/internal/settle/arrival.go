@@ -8,9 +8,9 @@ import (
 	"github.com/rehop/rehop/consumer/internal/ask"
 )
 
-// A broker's channel passes acks on to a quorum queue, and keeps those back that
-// come while unsentAcks of them are not yet stored. What it keeps back is dropped
-// when the channel is closed meanwhile, and the messages are delivered again:
+// A broker's channel passes acks on to a quorum queue, and keeps acks back that come
+// while unsentAcks of them are not yet stored. If the channel is closed meanwhile, the
+// broker drops the acks that it has kept back, and delivers the messages again:
 // measured on 3.10, 4.0 and 4.3, with 267 of 300 acks.
 const unsentAcks = 32
 
