@@ -75,3 +75,34 @@ func (h *Handler) audit(r *request) error {
 	}
 	return r.show("audit", view{Title: "Audit", Nav: "audit", Data: auditData{records}})
 }
+
+func (h *Handler) stop(r *request) error {
+	if h.cfg.ReadOnly {
+		return errReadOnly
+	}
+	id := r.form.Get("id")
+	if err := h.cfg.Journal.Stop(id, r.by()); err != nil {
+		return err
+	}
+	h.changed.notify()
+	return r.redirect("order", url.Values{"id": {id}}, "The order is asked to stop.")
+}
+
+func (h *Handler) resume(r *request) error {
+	if h.cfg.ReadOnly {
+		return errReadOnly
+	}
+	id := r.form.Get("id")
+	p, err := h.cfg.Journal.Order(id)
+	if err != nil {
+		return err
+	}
+	at := h.placeOfSource(p.Order.Source)
+	if at == (place{}) {
+		return errNoPlace
+	}
+	if err := h.execute(at, p.Order, true); err != nil {
+		return err
+	}
+	return r.redirect("order", url.Values{"id": {id}}, "")
+}

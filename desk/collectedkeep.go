@@ -1,0 +1,96 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+// Park sets letters aside until somebody sends or releases them.
+func (c *Collected) Park(ctx context.Context, f Filter, by By) (int, error) {
+	return c.keep(ctx, "park", f, by, c.store.Park)
+}
+
+// Archive keeps letters for the record only.
+func (c *Collected) Archive(ctx context.Context, f Filter, by By) (int, error) {
+	return c.keep(ctx, "archive", f, by, c.store.Archive)
+}
+
+// Release gives letters to store.Store.Forward, which publishes them.
+func (c *Collected) Release(ctx context.Context, f Filter, by By) (int, error) {
+	return c.keep(ctx, "release", f, by, c.store.Release)
+}
+
+func (c *Collected) keep(ctx context.Context, action string, f Filter, by By, do func(context.Context, store.Query) (int, error)) (n int, err error) {
+	if f.IsZero() {
+		return 0, connection.WithClass(errors.New("desk: the Filter is empty, want a condition"), connection.Bug)
+	}
+	q, err := c.narrow(ctx, f)
+	if err == nil && !f.selectsNone() {
+		n, err = do(ctx, q)
+	}
+	result := "done"
+	if err != nil {
+		result = err.Error()
+	}
+	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String(), Count: n, Result: result}))
+}
+
+// narrow returns a query for exactly the letters that a Filter selects now.
+func (c *Collected) narrow(ctx context.Context, f Filter) (store.Query, error) {
+	q, look, err := f.query()
+	q.All = true // the Filter is not empty, or the order says so
+	if err != nil || !look {
+		return q, err
+	}
+	var numbers []int64
+	if _, _, _, err := c.scan(ctx, f, 0, unbound, func(l Letter) bool {
+		numbers = append(numbers, l.Place)
+		return true
+	}); err != nil {
+		return q, err
+	}
+	if numbers == nil {
+		numbers = []int64{} // selects none
+	}
+	return store.Query{States: q.States, Numbers: numbers}, nil
+}
+
+// Edit changes a letter where it is. The journal keeps the original.
+func (c *Collected) Edit(ctx context.Context, id string, e Edit, by By) error {
+	l, err := c.Letter(ctx, id)
+	if err == nil {
+		err = e.check()
+	}
+	if err != nil {
+		return err
+	}
+	line, err := marshalLetter(l, c.cfg.Name)
+	if err != nil {
+		return err
+	}
+	if err := c.cfg.Journal.append("originals.jsonl", struct {
+		At     time.Time  `json:"at"`
+		By     By         `json:"by"`
+		ID     string     `json:"id"`
+		Letter rawMessage `json:"letter"`
+	}{time.Now().UTC(), by, id, line}, true); err != nil {
+		return err
+	}
+	result := "done"
+	if err = c.store.Edit(ctx, l.Place, func(m *producer.Message) error { e.apply(m); return nil }); err != nil {
+		result = err.Error()
+	}
+	return errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "edit", Source: c.cfg.Name, Which: "id=" + strconv.Quote(id), Count: 1, Result: result}))
+}
+
+// rawMessage is a text of JSON.
+type rawMessage []byte
+
+// MarshalJSON returns the text.
+func (r rawMessage) MarshalJSON() ([]byte, error) { return r, nil }

@@ -1,0 +1,109 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/rehop/rehop/desk"
+)
+
+type editData struct {
+	placeView
+	Letter  desk.Letter
+	Body    string
+	Why     string // the body is not in the form
+	Keeper  bool
+	Order   string
+	Headers []shownHeader
+}
+
+func (h *Handler) askEdit(r *request) error {
+	if h.cfg.ReadOnly {
+		return errReadOnly
+	}
+	source, p, l, err := r.letter()
+	if err != nil {
+		return err
+	}
+	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Order: newOrderID()}
+	_, d.Keeper = source.(desk.Keeper)
+	d.Body, d.Why = editable(l.Publishing.Body)
+	d.Headers, _, _ = showHeaders(l.Publishing.Headers)
+	return r.show("edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: d})
+}
+
+// edit changes a letter, and sends it if that was asked for.
+func (h *Handler) edit(r *request) error {
+	if h.cfg.ReadOnly {
+		return errReadOnly
+	}
+	source, p, l, err := r.letter()
+	if err != nil {
+		return err
+	}
+	id := r.form.Get("id")
+	e, err := r.editOf(l)
+	if err != nil {
+		return err
+	}
+	o, err := r.order()
+	if err != nil {
+		return err
+	}
+	o.Filter = desk.Filter{IDs: []string{id}}
+	keeper, keeps := source.(desk.Keeper)
+	if keeps {
+		if err := keeper.Edit(r.ctx, id, e, r.by()); err != nil {
+			return err
+		}
+		if r.form.Get("do") != "send" {
+			return r.redirect("letter", withID(p, id), "Saved. The journal keeps the original.")
+		}
+	} else {
+		o.Edit = &e
+	}
+	if err := h.execute(p, o, false); err != nil {
+		return err
+	}
+	return r.redirect("order", url.Values{"id": {o.ID}}, "")
+}
+
+func withID(p place, id string) url.Values {
+	v := p.values()
+	v.Set("id", id)
+	return v
+}
+
+// editOf reads an edit from a form. Fields that are unchanged are left out.
+func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
+	m := l.Publishing
+	if _, ok := r.form["body"]; ok {
+		body := fromForm(r.form.Get("body"), m.Body)
+		if string(body) != string(m.Body) {
+			e.Body = &body
+		}
+	}
+	if ct, ok := r.form["content_type"]; ok && ct[0] != m.ContentType {
+		e.ContentType = &ct[0]
+	}
+	for line := range strings.Lines(r.form.Get("set")) {
+		line = strings.TrimRight(line, "\r\n")
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, value, found := strings.Cut(line, "=")
+		if name = strings.TrimSpace(name); !found || name == "" {
+			return e, fmt.Errorf("%w: header %.60q, want name=value", errForm, line)
+		}
+		if e.Set == nil {
+			e.Set = map[string]string{}
+		}
+		e.Set[name] = value
+	}
+	e.Remove = filled(r.form["remove"])
+	if e.Body == nil && e.ContentType == nil && e.Set == nil && e.Remove == nil && r.form.Get("do") != "send" {
+		return e, fmt.Errorf("%w: nothing was changed", errForm)
+	}
+	return e, nil
+}

@@ -1,0 +1,91 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/rehop/rehop/desk"
+)
+
+// keeping is what a keeper does with letters.
+type keeping struct {
+	Do, Title, Verb, Text string
+}
+
+var keepings = []keeping{
+	{"park", "Park", "parked", "Parked letters stay, marked as set aside, until somebody sends or releases them."},
+	{"archive", "Archive", "archived", "Archived letters are kept for the record. Lists leave them out unless their state is asked for."},
+}
+
+type keepData struct {
+	placeView
+	List desk.List
+	Keep keeping
+}
+
+func (r *request) keeping() (keeping, error) {
+	for _, k := range keepings {
+		if k.Do == r.form.Get("do") {
+			return k, nil
+		}
+	}
+	return keeping{}, errNoPage
+}
+
+func (h *Handler) askKeep(r *request) error {
+	if h.cfg.ReadOnly {
+		return errReadOnly
+	}
+	k, err := r.keeping()
+	if err != nil {
+		return err
+	}
+	source, p, list, err := r.some(10)
+	if err != nil {
+		return err
+	}
+	return r.show("keep", view{Title: k.Title, Nav: "place", Events: p.events(), Data: keepData{placeViewOf(h, "keep", source, p, r.form), list, k}})
+}
+
+func (h *Handler) keep(r *request) error {
+	if h.cfg.ReadOnly {
+		return errReadOnly
+	}
+	k, err := r.keeping()
+	if err != nil {
+		return err
+	}
+	p := placeOf(r.form)
+	source, release, err := h.source(p)
+	if err != nil {
+		return err
+	}
+	defer release()
+	keeper, ok := source.(desk.Keeper)
+	if !ok {
+		return fmt.Errorf("%w: %s keeps no letters for later", errForm, p)
+	}
+	f, err := filterOf(r.form, time.Now())
+	if err != nil {
+		return err
+	}
+	if f.IsZero() {
+		return fmt.Errorf("%w: choose letters first", errForm)
+	}
+	do := map[string]func(context.Context, desk.Filter, desk.By) (int, error){"park": keeper.Park, "archive": keeper.Archive}[k.Do]
+	by, n := r.by(), 0
+	ended, err := h.orders.do(func(ctx context.Context) (err error) {
+		changed, err := do(ctx, f, by)
+		n = changed
+		h.changed.notify()
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ended:
+		return r.redirect("audit", nil, "They are many: the audit will say how many were "+k.Verb+".")
+	}
+	return r.redirect("groups", p.values(), letters(n)+" "+k.Verb+".")
+}
