@@ -8,6 +8,7 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
@@ -44,4 +45,63 @@ func TestAClockThatIsAheadLengthensAWaitByNoMoreThanItself(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Another process has put messages off for longer than any wait, and its clock is ahead.
+func TestAClockThatIsAheadLengthensARetryAfterByNoMoreThanAWait(t *testing.T) {
+	for _, engine := range []topology.Engine{topology.EngineRepublish, topology.EngineCarry} {
+		on(t, "4.3", topology.Quorum, func(w *fixture) {
+			w.orders = topology.WorkQueue{Name: "skewed", Waits: w.orders.Waits, Engine: engine}
+			w.declare(w.orders)
+			aheads := []time.Duration{0, 50 * time.Second, 30 * time.Minute, 40 * 24 * time.Hour}
+			for _, ahead := range aheads {
+				now := time.Now().Add(ahead)
+				w.publish(1, func(m *rehoptest.Message) {
+					m.RoutingKey = "skewed.wait.1"
+					m.Headers = amqp.Table{
+						header.Queue: "skewed", header.Attempts: int64(1),
+						header.Due: now.Add(time.Minute).UnixMilli(), header.NotBefore: now.Add(21 * time.Minute).UnixMilli(),
+					}
+				})
+			}
+			a := attempts{began: time.Now(), runs: map[string][]string{}}
+			_, stop := w.start(a.handler, consumer.Config{Concurrency: 8})
+			time.Sleep(time.Hour)
+			w.stopped(stop)
+			for n, want := range []string{"2 at 21m0s", "2 at 22m0s", "2 at 22m0s", "2 at 22m0s"} {
+				if runs := a.runs[id(n)]; len(runs) == 0 || runs[0] != want {
+					w.Errorf("%v, %s, %v ahead: %q, want %q", engine, id(n), aheads[n], runs, want)
+				}
+			}
+		})
+	}
+}
+
+// The same, and the messages were in exact delays.
+func TestAClockThatIsAheadLengthensAnExactDelayByNoMoreThanItself(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		delays := topology.Delays{Max: time.Hour}
+		w.declare(w.orders, delays)
+		aheads := []time.Duration{0, 2 * time.Minute, 40 * 24 * time.Hour}
+		for _, ahead := range aheads {
+			way := levels.Delays{Levels: levels.Levels{Max: delays.Max}.WithDefaults(), Queues: []string{"orders"}}
+			exchange, key, takes, err := way.Way(levels.Target{RoutingKey: "orders"}, 7*time.Minute, 0)
+			if err != nil {
+				w.Fatal(err)
+			}
+			w.publish(1, func(m *rehoptest.Message) {
+				m.Exchange, m.RoutingKey = exchange, key
+				m.Headers = amqp.Table{header.Queue: "orders", header.Attempts: int64(1), header.Due: time.Now().Add(takes + ahead).UnixMilli()}
+			})
+		}
+		a := attempts{began: time.Now(), runs: map[string][]string{}}
+		_, stop := w.start(a.handler, consumer.Config{Concurrency: 8})
+		time.Sleep(50 * time.Minute)
+		w.stopped(stop)
+		for n, want := range []string{"2 at 7m0s", "2 at 9m0s", "2 at 14m0s"} {
+			if runs := a.runs[id(n)]; len(runs) == 0 || runs[0] != want {
+				w.Errorf("%s, %v ahead: %q, want %q", id(n), aheads[n], runs, want)
+			}
+		}
+	})
 }

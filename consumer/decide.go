@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/errortype"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/xdeath"
@@ -251,9 +252,24 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		return decision{}, false
 	}
 	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
-	if until := d.History.NotBefore; early(until) {
-		c.NotBefore = until
-		return t.putOff(until.Sub(now), raw, d, c, now), true
+	// Another clock may have written the dates. A message that is back from a wait lacks no
+	// more than the whole of that wait, and what there is between the two dates.
+	whole := t.whole(raw)
+	if h := &d.History; !h.NotBefore.IsZero() {
+		if !early(h.NotBefore) {
+			return decision{}, false
+		}
+		ahead := h.NotBefore.Sub(now)
+		lacks := ahead
+		if whole > 0 && !h.Due.IsZero() {
+			lacks = min(lacks, whole+max(h.NotBefore.Sub(h.Due), 0))
+		}
+		c.NotBefore = now.Add(lacks)
+		v := t.putOff(lacks, raw, d, c, now)
+		if lacks < ahead {
+			v.skew = ahead
+		}
+		return v, true
 	}
 	skew := flight.MaxSkew
 	if t.route.Engine == route.Carry {
@@ -262,11 +278,9 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	if !early(d.History.Due.Add(-skew)) {
 		return decision{}, false
 	}
-	// Another clock may have written it. A message that is back from a wait lacks no
-	// more than the whole of that wait.
 	skew = d.History.Due.Sub(now)
 	lacks := skew
-	if whole := t.whole(raw); whole > 0 {
+	if whole > 0 {
 		lacks = min(lacks, whole)
 	}
 	c.Due = now.Add(lacks)
@@ -295,13 +309,13 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 	return decision{Order: settle.Order{Move: settle.Hold, Otherwise: settle.Requeue, Keep: lacks}, settlement: requeue.settlement, unspent: true}
 }
 
-// whole returns how long the wait is that a message is back from, 0 if that is not
-// known.
+// whole returns how long the wait is that a message is back from, or the exact delay; 0
+// if that is not known.
 func (t *terms) whole(raw amqp.Delivery) time.Duration {
 	if number := t.route.WaitNumber(raw.RoutingKey); number > 0 && number <= len(t.route.Waits) {
 		return t.route.Waits[number-1].For
 	}
-	return 0
+	return levels.Taken(raw.Exchange, raw.RoutingKey)
 }
 
 // lacksAfterNack returns how much longer than it did a message should have waited that

@@ -55,6 +55,25 @@ func number(level int) string {
 	return strconv.Itoa(level)
 }
 
+// Taken returns how long a message was delayed that has left the levels, by the exchange
+// and the routing key that it came with; 0 if these are of no such message.
+func Taken(exchange, key string) time.Duration {
+	name, ok := strings.CutPrefix(exchange, prefix)
+	name, _, _ = strings.Cut(name, ".")
+	grain, err := time.ParseDuration(name)
+	words := strings.SplitN(key, ".", MaxLevels+2) // the class, the levels, the target
+	if !ok || err != nil || len(words) < MaxLevels+2 {
+		return 0
+	}
+	var path Path
+	for level, word := range words[1 : MaxLevels+1] {
+		if word == Visit {
+			path |= 1 << level
+		}
+	}
+	return path.Duration(grain)
+}
+
 // Target is where a message goes when its delay is over. The empty exchange stands
 // for the queue that Key names.
 type Target struct{ Exchange, RoutingKey string }

@@ -105,3 +105,24 @@ func TestNamesOfDifferentGrainsDiffer(t *testing.T) {
 		}
 	}
 }
+
+func TestTheKeyTellsHowLongAMessageWasDelayed(t *testing.T) {
+	for _, grain := range []time.Duration{10 * time.Millisecond, time.Second} {
+		names := Of(grain)
+		for _, to := range []Target{{RoutingKey: "orders.eu"}, {Exchange: "shop.eu", RoutingKey: "order.paid"}, {Exchange: "shop"}} {
+			for _, path := range []Path{1, 6, 1<<MaxLevels - 1} {
+				for _, exchange := range []string{names.Deliver(), names.Exchange(3)} {
+					if got := Taken(exchange, Key(path, true, to)); got != path.Duration(grain) {
+						t.Errorf("Taken(%q, %q) is %v, want %v", exchange, Key(path, true, to), got, path.Duration(grain))
+					}
+				}
+			}
+		}
+	}
+	key := Key(6, false, Target{RoutingKey: "orders"})
+	for _, of := range [][2]string{{"", "orders"}, {"shop", key}, {"rehop.delays.x.deliver", key}, {Of(time.Second).Deliver(), "orders"}, {Of(time.Second).Deliver(), ""}} {
+		if got := Taken(of[0], of[1]); got != 0 {
+			t.Errorf("Taken(%q, %q) is %v, want 0", of[0], of[1], got)
+		}
+	}
+}

@@ -68,10 +68,13 @@ func boundsOf(hand []*waiting) bounds {
 
 // publishing returns the copy for the work queue. Its due time is taken off: the
 // carrier's clock has decided, and another one, behind by milliseconds, must not
-// have it wait once more.
+// have it wait once more. A message that has longer to wait keeps it: the time between
+// its two dates is the same on every clock.
 func (w *waiting) publishing(user string) amqp.Publishing {
 	p := copies.Back(w.raw, user)
-	delete(p.Headers, header.Due)
+	if _, ok := p.Headers[header.NotBefore]; !ok {
+		delete(p.Headers, header.Due)
+	}
 	return p
 }
 
