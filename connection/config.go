@@ -77,11 +77,11 @@ type Config struct {
 	// goes on trying where Open would have returned an error.
 	Lazy bool
 
-	// OperationTimeout bounds every wait for a reply of the broker (opening a
-	// channel, declaring, consuming and so on) and every write that makes no
-	// progress; 30 s if 0. When it passes, the socket is closed with all its
-	// sessions. So keep it well above what a slow broker needs: declaring a
-	// quorum queue on a loaded cluster takes seconds.
+	// OperationTimeout bounds every wait for a reply of the broker (opening a channel,
+	// declaring, consuming and so on) and every write that makes no progress; 30 s if
+	// 0. When it passes, the socket is closed with all its sessions. So keep it well
+	// above the time that a slow broker needs: declaring a quorum queue on a loaded
+	// cluster takes seconds.
 	OperationTimeout time.Duration
 
 	// Heartbeat is the interval that the broker is asked for, in whole seconds; the

@@ -10,7 +10,7 @@ import (
 // than a reconnect.
 const unhealthyAfter = 15 * time.Second
 
-// HealthError is what [Conn.Health] returns for a Conn that is not healthy. The Health
+// HealthError is the error of [Conn.Health] for a Conn that is not healthy. The Health
 // methods of other packages return it with the same meaning.
 type HealthError struct {
 	// Degraded reports that the thing works in part, or is likely to work again within

@@ -95,7 +95,8 @@ func (c *Consumer) init(source topology.Source, cfg Config, errs ...error) (*Con
 //   - while handlers have not returned 5 s after Config.HandlerTimeout has ended their
 //     ctx,
 //   - while it is paused, and in an outage, see Config.Outage,
-//   - under topology.EngineCarry, while it cannot bring back what is due in a wait,
+//   - under topology.EngineCarry, while it cannot bring back messages that are due in a
+//     wait,
 //   - while a policy on the broker breaks a promise of its queues, if
 //     connection.Config.ManagementURL is set, or while another program consumes from
 //     a wait under topology.EngineCarry. Run asks at the start of each session and
@@ -139,14 +140,14 @@ func (c *Consumer) Health() error {
 }
 
 // Run consumes until ctx ends. It then stops fetching, lets handlers finish up to
-// Config.DrainTimeout, settles what they return, gives back what was not started, and
-// returns nil. Before it closes the channel it waits for up to 3 s until the queue has
-// its acks; if the connection is lost in that time, acks may be missing, and their
-// messages are delivered again. A lost connection does not end Run, and neither does a
-// queue whose node is down: Run waits for it. It returns an error sooner only if the
-// queue cannot be consumed to begin with (it does not exist, permission is missing, the
-// broker's version refuses the source), if the Conn is closed, or if a handler did not
-// return although its ctx had ended. A Consumer runs once at a time.
+// Config.DrainTimeout, settles their messages, gives back messages that were not
+// started, and returns nil. Before it closes the channel it waits for up to 3 s until
+// the queue has its acks; if the connection is lost in that time, acks may be missing,
+// and their messages are delivered again. A lost connection does not end Run, and
+// neither does a queue whose node is down: Run waits for it. It returns an error sooner
+// only if the queue cannot be consumed to begin with (it does not exist, permission is
+// missing, the broker's version refuses the source), if the Conn is closed, or if a
+// handler did not return although its ctx had ended. A Consumer runs once at a time.
 func (c *Consumer) Run(ctx context.Context) error {
 	if ctx == nil {
 		return connection.WithClass(errors.New("consumer: Run: ctx is nil"), connection.Bug)

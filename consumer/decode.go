@@ -23,8 +23,8 @@ func JSON[T any](handle func(ctx context.Context, d *Delivery, value T) error) H
 }
 
 // Decode is [JSON] for any codec: decode returns the value of a message, by its Body
-// and whatever else of the Delivery it needs, such as its ContentType. It is called for
-// each run of the handler. A panic of decode is a failed attempt, as in a handler.
+// and any other field of the Delivery, such as its ContentType. It is called for each
+// run of the handler. A panic of decode is a failed attempt, as in a handler.
 func Decode[T any](decode func(d *Delivery) (T, error), handle func(ctx context.Context, d *Delivery, value T) error) Handler {
 	return func(ctx context.Context, d *Delivery) error {
 		value, err := decode(d)

@@ -11,8 +11,9 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// Delivery is one arrival of a message at a handler. It is plain data: a test
-// of a handler builds one by hand. The handler settles it by what it returns.
+// Delivery is one arrival of a message at a handler. It is plain data: a test of a
+// handler builds one by hand. The error that the handler returns decides how it is
+// settled.
 type Delivery struct {
 	Queue string // it was read from
 
@@ -38,7 +39,7 @@ type Delivery struct {
 	Body []byte
 
 	// Headers as they arrived, including those of the broker and of the SDK. The map is
-	// the handler's own; what it contains must not be modified.
+	// the handler's own; its values must not be modified.
 	Headers amqp.Table
 
 	ID              string // message-id

@@ -1,4 +1,4 @@
-// Package consumer hands messages to a handler and settles them by what it
+// Package consumer hands messages to a handler and settles them by the error that it
 // returns.
 //
 //	worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {

@@ -310,8 +310,7 @@ func (w *fixture) raw(do func(*amqp.Channel) error) {
 	}
 }
 
-// degraded reports whether a consumer says that it is healthy, and if not,
-// whether it is degraded.
+// health returns the Health of a consumer, and its status in a word.
 func health(c *consumer.Consumer) (status string, err error) {
 	err = c.Health()
 	var h *connection.HealthError

@@ -118,11 +118,11 @@ func RetryAfter(d time.Duration, err error) error {
 // dead-letters no message, however long it lasts. Unavailable is never nil, not even
 // for a nil err.
 //
-// A held message counts as one of the Config.Concurrency that are handled at a
-// time. When all of them are held, no further message is handled, and the broker
-// sends no more. Of those that it had sent ahead, all but as many as
-// Config.Concurrency go back to the queue within seconds, for other consumers.
-// With Config.Prefetch set, they all stay with this consumer.
+// A held message counts as one of the Config.Concurrency that are handled at a time.
+// When all of them are held, no further message is handled, and the broker sends no
+// more. Of the messages that it had sent ahead, all but as many as Config.Concurrency
+// go back to the queue within seconds, for other consumers. With Config.Prefetch set,
+// they all stay with this consumer.
 func Unavailable(err error) error {
 	return withOutcome(Outcome{Action: ActionHold}, err, "unavailable")
 }
@@ -147,12 +147,11 @@ func Snooze(d time.Duration, reason string) error {
 	return withOutcome(Outcome{Action: ActionSnooze, After: max(d, 0), Reason: reason}, nil, "snoozed: "+reason)
 }
 
-// OutcomeOf returns what the consumer does with a message whose handler
-// returned err. Along one chain of wrapping the outermost of [DeadLetter],
-// [RetryAfter], [Unavailable], [Snooze] and [Discard] decides. Across the branches of
-// errors.Join, DeadLetter comes before RetryAfter (the longest), before
-// Unavailable, before a plain failure, before Snooze (the longest); Discard decides only
-// if every branch says so.
+// OutcomeOf returns the outcome of a message whose handler returned err. Along one
+// chain of wrapping the outermost of [DeadLetter], [RetryAfter], [Unavailable],
+// [Snooze] and [Discard] decides. Across the branches of errors.Join, DeadLetter comes
+// before RetryAfter (the longest), before Unavailable, before a plain failure, before
+// Snooze (the longest); Discard decides only if every branch says so.
 func OutcomeOf(err error) Outcome {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // this is the walk down the chain

@@ -60,7 +60,8 @@ func NewSettler(conn *connection.Conn, source topology.Source, cfg Config) (*Set
 // Close gives up the copies that are not confirmed. No Settle may be in progress.
 func (s *Settler) Close() error { return s.publisher.Close() }
 
-// Delivery returns what a handler would be given, with the number of the attempt.
+// Delivery returns the Delivery that a handler would get, with the number of the
+// attempt.
 func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 	d := new(Delivery)
 	if malformed := d.read(&s.terms.route, raw); malformed != nil {

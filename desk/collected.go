@@ -69,7 +69,7 @@ func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (*
 	return &Collected{store: s, conn: conn, cfg: cfg}, nil
 }
 
-// About returns what the source is.
+// About describes the source.
 func (c *Collected) About() About { return About{Name: c.cfg.Name, Canary: true, Keeper: true} }
 
 // Journal returns the journal of the source.

@@ -103,7 +103,7 @@ func NewLive(conn *connection.Conn, queue string, cfg LiveConfig) (*Live, error)
 	return &Live{conn: conn, queue: queue, cfg: cfg, inFlight: inFlight, turn: make(chan struct{}, 1)}, nil
 }
 
-// About returns what the source is.
+// About describes the source.
 func (l *Live) About() About {
 	return About{
 		Name: "queue " + l.queue, Live: true, Queue: l.queue, Window: l.cfg.Window, Canary: true,

@@ -1,5 +1,5 @@
-// Package otel tells OpenTelemetry what connections, producers, consumers and stores
-// do. It has metrics by the semantic conventions for messaging and a trace for each
+// Package otel reports connections, producers, consumers and stores to OpenTelemetry.
+// It has metrics by the semantic conventions for messaging and a trace for each
 // message, and it is a set of hooks: the rest of the SDK does not know it.
 //
 //	telemetry := otel.New(otel.Config{})

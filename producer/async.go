@@ -14,13 +14,13 @@ import (
 // that keep many in flight. It returns once the message is written, and so waits
 // while Config.Window and Config.WindowBytes leave no room.
 //
-// done is called exactly once, with what Publish would have returned, from another
-// goroutine or from within PublishAsync. It may be nil if Flush or Config.Traces tell
-// enough. It may publish, but not call Flush, Shutdown or Close, which wait for it. The
-// functions given to PublishAsync run one after another, so each must return soon. A
-// message whose function has not run yet takes no room in the window any more. A panic
-// in a function is logged. The message's body and headers must not be changed before
-// done is called.
+// done is called exactly once, with the results that Publish would have returned, from
+// another goroutine or from within PublishAsync. It may be nil if Flush or
+// Config.Traces tell enough. It may publish, but not call Flush, Shutdown or Close,
+// which wait for it. The functions given to PublishAsync run one after another, so each
+// must return soon. A message whose function has not run yet takes no room in the
+// window any more. A panic in a function is logged. The message's body and headers must
+// not be changed before done is called.
 //
 // A message that is sent again, or given to the Fallback, keeps its room until it has
 // its receipt. So PublishAsync waits in an outage as it does for confirms.

@@ -82,8 +82,8 @@ type Message struct {
 	// declared on the Conn for this queue or exchange, and begins when the broker has
 	// the message. Publish returns once the message is safe in its wait, and fails
 	// before anything is sent if no such delay is declared. A message with a Delay can
-	// have neither an Expiration nor the headers CC and BCC. topology.Delays says what
-	// each version of the broker promises.
+	// have neither an Expiration nor the headers CC and BCC. topology.Delays has the
+	// promises for each version of the broker.
 	//
 	// Whether a queue takes the message is decided when it is due. If its queue is
 	// gone by then, or its exchange leads its key to no queue, it goes to the queue

@@ -14,8 +14,8 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// Publisher is what Forward and Replay need of a [producer.Producer]. The producer
-// needs no Fallback: a letter that cannot be published stays in the Store.
+// Publisher is the part of a [producer.Producer] that Forward and Replay need. The
+// producer needs no Fallback: a letter that cannot be published stays in the Store.
 type Publisher interface {
 	PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error)
 }
@@ -173,9 +173,9 @@ func (f *Forwarder) Health() error {
 }
 
 // Forward publishes letters that are [Ready] and due, oldest first, until ctx ends.
-// Then it finishes what it is publishing and returns nil. A letter is deleted once
-// its message is confirmed. Run Forward for as long as the service runs, in one
-// process or in several. It is the Run of a new [Forwarder].
+// Then it finishes the publishes in progress and returns nil. A letter is deleted once
+// its message is confirmed. Run Forward for as long as the service runs, in one process
+// or in several. It is the Run of a new [Forwarder].
 //
 // While the broker is away, or blocks publishers, Forward waits for it and tries
 // nothing. It knows from the Publisher's method AwaitConnection, which a

@@ -36,8 +36,8 @@ type kin struct {
 // counts each up to 10,000 letters, or less if those of a state have more than 300,000
 // letters together. Group.More says that a group has more. If the Query has more than
 // States, Queue, Cause, ErrorType, Fingerprint, FailedFrom and FailedBefore, the groups
-// are those of 20,000 letters at most, the ones that Find looks at for its first page.
-// more reports that there are letters that Groups did not look at, or groups beyond the
+// are those of 20,000 letters at most, which Find looks at for its first page. more
+// reports that there are letters that Groups did not look at, or groups beyond the
 // Limit.
 func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool, err error) {
 	if err := q.validateRead(); err != nil {

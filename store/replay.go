@@ -80,9 +80,9 @@ const replayLease = time.Minute
 // them first ReplayOptions.DryRun.
 //
 // Replay may be stopped at any time by ctx, and started again with the same Query,
-// because what was sent is deleted. It returns an error if ctx or the database ends
-// it, if the canary came back ([ErrCanary]), or if the canary could not be
-// published. Letters that failed are not an error; they are in the report.
+// because letters that were sent are deleted. It returns an error if ctx or the
+// database ends it, if the canary came back ([ErrCanary]), or if the canary could not
+// be published. Letters that failed are not an error; they are in the report.
 func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOptions) (report ReplayReport, err error) {
 	errs := []error{resend.Validate(o.Rate, o.Limit, o.Canary), q.validateChange()}
 	if p == nil && !o.DryRun {

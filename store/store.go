@@ -37,9 +37,10 @@ type Config struct {
 	// KeepOrder gives letters a place in a line: all messages with one OrderKey, or
 	// without one all with the same exchange and routing key. Forward publishes the
 	// letters of a line in the order of storing, each after the confirm of the one
-	// before; a letter that fails holds up those behind it until it is parked. While a
-	// line has letters of Put or PutTx, a Producer that has the Store in its Fallback stores
-	// fresh messages of the line too, behind them, although the broker is there.
+	// before; a letter that fails holds up the letters behind it until it is parked.
+	// While a line has letters of Put or PutTx, a Producer that has the Store in its
+	// Fallback stores fresh messages of the line too, behind them, although the broker
+	// is there.
 	//
 	// Two messages are in order if the second call (of Publish or Put, or the commit
 	// after a PutTx) began after the first had returned. Only letters that were stored
@@ -81,9 +82,10 @@ type Config struct {
 // ones are not called.
 type Trace struct {
 	// Storing: a message of PutTx or PutAt has its ID and is about to be checked and
-	// stored. The hook may change the message, but not what its Headers and Body refer
-	// to: it adds a header to a copy of them. It is not called for messages of Put,
-	// because a Producer has called its own hooks for them, nor for dead letters.
+	// stored. The hook may change the message, but not the map and the bytes that its
+	// Headers and Body refer to: it adds a header to a copy of the map. It is not
+	// called for messages of Put, because a Producer has called its own hooks for them,
+	// nor for dead letters.
 	Storing func(ctx context.Context, m *producer.Message)
 }
 

@@ -12,8 +12,8 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// Tx is a transaction of the caller, on the database of the Store: a *sql.Tx, or what
-// wraps one.
+// Tx is a transaction of the caller, on the database of the Store: a *sql.Tx, or a type
+// that wraps one.
 type Tx interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)

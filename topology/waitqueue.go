@@ -12,14 +12,15 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// carryDeliveryLimit is the x-delivery-limit of the quorum wait queues of
-// engine Carry: never reached. With a limit, what is given back returns to the
-// head of the queue on every version; without one it goes to the tail up to 4.2,
-// and 4.0 and later would drop it after 20 returns.
+// carryDeliveryLimit is the x-delivery-limit of the quorum wait queues of EngineCarry:
+// never reached. With a limit, messages that are given back return to the head of the
+// queue on every version. Without one they go to the tail up to 4.2, and 4.0 and later
+// would drop them after 20 returns.
 const carryDeliveryLimit = 1_000_000_000
 
 // carriedLength and the milliseconds of a carried wait are the x-max-length of its
-// queue: never reached, it has the broker refuse a declaration for another wait.
+// queue. It is never reached, but makes the broker refuse a declaration for another
+// wait.
 const carriedLength = 1_000_000_000_000
 
 // waitOf returns the wait of the messages in a carried wait queue with these

@@ -23,7 +23,8 @@ type Config struct {
 	// only those of Queues. Nil: only Sources are shown.
 	Conn *connection.Conn
 
-	// Queues are queues of dead letters that are shown whatever their names are.
+	// Queues are queues of dead letters that are shown although their names may not say
+	// so.
 	Queues []string
 
 	// Sources are shown beside the queues: stores of collected letters.

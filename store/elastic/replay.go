@@ -33,10 +33,10 @@ const replayBatch = 100
 // have the same message id.
 //
 // Replay may be stopped at any time by ctx, and started again with the same Query,
-// because what was sent is deleted. It returns an error if ctx, the Publisher or
-// Elasticsearch ends it, if the canary came back ([store.ErrCanary]), or if the canary
-// could not be published. If letters were confirmed and could not be deleted, the
-// error says how many: another Replay publishes them again. Letters that failed are
+// because letters that were sent are deleted. It returns an error if ctx, the Publisher
+// or Elasticsearch ends it, if the canary came back ([store.ErrCanary]), or if the
+// canary could not be published. If letters were confirmed and could not be deleted,
+// the error says how many: another Replay publishes them again. Letters that failed are
 // not an error; they are in the report.
 func (s *Store) Replay(ctx context.Context, p store.Publisher, q Query, o store.ReplayOptions) (report store.ReplayReport, err error) {
 	errs := []error{resend.Validate(o.Rate, o.Limit, o.Canary), q.validateReplay()}

@@ -25,8 +25,8 @@ import (
 // waits up to 5 s for a writer of another process. The folder must be on a local disk.
 // It keeps up to 8 connections open; close it when nothing uses it any more.
 //
-// The file does not shrink by itself; what was deleted is used again. VACUUM
-// makes it small. The folder must exist.
+// The file does not shrink by itself; the space of deleted letters is used again.
+// VACUUM makes it small. The folder must exist.
 func Open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: path is empty")
