@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/tempdir"
 	"github.com/rehop/rehop/store/elastic"
 )
 
@@ -96,6 +97,7 @@ var shared = sync.OnceValues(func() (*server, error) {
 var closers []func()
 
 func TestMain(m *testing.M) {
+	tempdir.InMemory()
 	var err error
 	if dir, err = os.MkdirTemp("", "rehop-elastic"); err != nil {
 		panic(err)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +16,7 @@ import (
 
 	"github.com/rehop/rehop/integration/child"
 	"github.com/rehop/rehop/integration/store/database"
+	"github.com/rehop/rehop/integration/tempdir"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
 )
@@ -42,22 +42,10 @@ func start(kind database.Kind) (*database.Server, error) {
 	return s, err
 }
 
-// useMemory puts the files of all databases into memory where there is enough of it. The
-// tests kill processes, and a killed process leaves in memory all that it has written: no
-// test needs a disk. A disk that other tests keep busy took up to a second for a commit,
-// which is longer than the limits of the tests allow.
-func useMemory() {
-	const memory, enough = "/dev/shm", 4 << 30
-	var fs syscall.Statfs_t
-	if syscall.Statfs(memory, &fs) == nil && fs.Bavail*uint64(fs.Bsize) > enough {
-		os.Setenv("TMPDIR", memory)
-	}
-}
-
 func TestMain(m *testing.M) {
 	child.Main(work)
 	flag.Parse()
-	useMemory()
+	tempdir.InMemory()
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
