@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"sync"
 
 	"github.com/gin-gonic/gin"
 
@@ -30,10 +31,23 @@ func main() {
 	r.GET("/", func(c *gin.Context) {
 		c.JSON(http.StatusOK, gin.H{"version": gin.H{"number": "8.11.0"}, "tagline": "You Know, for Search"})
 	})
-	r.PUT("/_index_template/:target", index.CreateTemplate)
-	r.POST("/:target/_bulk", document.ESBulk)
-	r.POST("/:target/_search", search.SearchDSL)
-	r.POST("/:target/_refresh", index.Refresh)
+	// A refresh closes the index, and the next request opens it. ZincSearch waits for
+	// ever if two refreshes close it, or one closes it while a request opens it.
+	var open sync.RWMutex
+	beside := func(c *gin.Context) {
+		open.RLock()
+		defer open.RUnlock()
+		c.Next()
+	}
+	alone := func(c *gin.Context) {
+		open.Lock()
+		defer open.Unlock()
+		c.Next()
+	}
+	r.PUT("/_index_template/:target", beside, index.CreateTemplate)
+	r.POST("/:target/_bulk", beside, document.ESBulk)
+	r.POST("/:target/_search", beside, search.SearchDSL)
+	r.POST("/:target/_refresh", alone, index.Refresh)
 	listener, err := net.Listen("tcp", os.Args[1])
 	if err != nil {
 		panic(err)
