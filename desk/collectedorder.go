@@ -255,8 +255,19 @@ type marking struct {
 	publisher *confirm.Publisher
 }
 
-// PublishAll is that of store.Publisher.
+// PublishAll is that of store.Publisher. If somebody stops the order meanwhile, it awaits
+// the answers all the same, until the deadline of ctx: a letter whose answer nobody has
+// awaited is sent twice by whoever resumes the order.
 func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
+	if ctx.Err() == nil {
+		deadline, bounded := ctx.Deadline() // of the lease of the letters
+		ctx = context.WithoutCancel(ctx)
+		if bounded {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithDeadline(ctx, deadline)
+			defer cancel()
+		}
+	}
 	r := m.order
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
@@ -285,13 +296,15 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 		batch = append(batch, &confirm.Message{Exchange: exchange, RoutingKey: key, Publishing: p, Number: i, Timeout: sendTimeout})
 	}
 	m.publisher.Send(ctx, batch...)
+	for _, one := range batch {
+		receipts[one.Number].Err = one.Wait(ctx)
+	}
 	var e entry
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var last error
 	for _, one := range batch {
 		receipt := &receipts[one.Number]
-		receipt.Err = one.Wait(ctx)
 		key := keys[one.Number]
 		if receipt.Err == nil {
 			receipt.Place = producer.PlaceQueue

@@ -1,0 +1,46 @@
+package desk
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/producer"
+)
+
+// A letter that is on its way while somebody stops the order is confirmed, or resuming
+// the order would send it twice.
+func TestAStopAwaitsTheAnswer(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead()
+		b, err := w.journal.begin(Order{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}, false)
+		must(w.T, err)
+		publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
+		run, stop := context.WithCancelCause(w.Context())
+		m := &marking{order: &storeOrder{book: b, order: b.order, stop: stop}, publisher: publisher}
+
+		_, err = m.PublishAll(run, []producer.Message{{RoutingKey: "orders", ID: "m-0"}}) // opens the channel
+		must(w.T, err)
+		w.broker.Slow(2 * time.Second)
+		time.AfterFunc(time.Second, func() { stop(ErrStopped) })
+		receipts, err := m.PublishAll(run, []producer.Message{{RoutingKey: "orders", ID: "m-1"}})
+		must(w.T, err)
+		if run.Err() == nil {
+			w.Fatal("the answer came before the stop")
+		}
+		if r := receipts[0]; r.Place != producer.PlaceQueue || r.Err != nil {
+			w.Errorf("%+v, want it in the queue", r)
+		}
+
+		receipts, err = m.PublishAll(run, []producer.Message{{RoutingKey: "orders", ID: "m-2"}})
+		must(w.T, err)
+		if r := receipts[0]; r.Place != 0 || r.Err == nil {
+			w.Errorf("after the stop: %+v, want an error", r)
+		}
+		w.broker.Slow(0)
+		must(w.T, b.end(Progress{Order: b.order, State: Stopped}))
+		must(w.T, publisher.Close())
+		w.has("orders", 2)
+	})
+}
