@@ -102,8 +102,15 @@ func channel(t *testing.T, b *broker.Broker) *amqp.Channel {
 func has(t *testing.T, b *broker.Broker, queue string, n int) {
 	t.Helper()
 	ch := channel(t, b)
+	var q amqp.Queue
+	defer func() {
+		if q.Messages != n {
+			t.Errorf("%d messages in %s, want %d", q.Messages, queue, n)
+		}
+	}()
 	poll.Until(t, 30*time.Second, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		var err error
+		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		must(t, err)
 		return q.Messages == n
 	})

@@ -7,12 +7,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
 )
@@ -119,14 +121,10 @@ func TestCollectedLettersAreKeptEditedAndSent(t *testing.T) {
 	b.says("store letters.db")
 	b.to("groups?store=store+letters.db")
 	b.says("50 letters in 5 groups")
-	bars := 0
-	for tries := 0; bars == 0 && tries < 20; tries++ { // a page leaves trends out that take long, as on a busy machine
+	poll.Until(t, time.Minute, "trends of the groups", func() bool { // a page leaves out trends that take long, as on a busy machine
 		b.to("groups?store=store+letters.db")
-		bars = js[int](b, `document.querySelectorAll("svg.bars").length`)
-	}
-	if bars == 0 {
-		t.Error("no trend")
-	}
+		return js[int](b, `document.querySelectorAll("svg.bars").length`) > 0
+	})
 	count := func(q store.Query) int {
 		t.Helper()
 		have, err := s.letters.Count(t.Context(), q)
