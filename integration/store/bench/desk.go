@@ -94,6 +94,9 @@ func (b *bench) deskOf(ctx context.Context, dialect store.Dialect, db *sql.DB, s
 	if err := took("trends of 12 groups", func() error { return trends(ctx, s) }); err != nil {
 		return err
 	}
+	if err := b.pages(dialect, s, last[0]); err != nil {
+		return err
+	}
 	var numbers []int64
 	for i := range int64(20_000) {
 		numbers = append(numbers, 1+i*int64(b.rows)/20_000)
