@@ -12,10 +12,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/zincsearch/zincsearch/pkg/core"
 	"github.com/zincsearch/zincsearch/pkg/handlers/document"
 	"github.com/zincsearch/zincsearch/pkg/handlers/index"
 	"github.com/zincsearch/zincsearch/pkg/handlers/search"
@@ -32,7 +35,9 @@ func main() {
 		c.JSON(http.StatusOK, gin.H{"version": gin.H{"number": "8.11.0"}, "tagline": "You Know, for Search"})
 	})
 	// A refresh closes the index, and the next request opens it. ZincSearch waits for
-	// ever if two refreshes close it, or one closes it while a request opens it.
+	// ever if two refreshes close it, or one closes it while a request opens it. It also
+	// forgets an index that was opened before the goroutine that writes to it has noticed
+	// the close.
 	var open sync.RWMutex
 	beside := func(c *gin.Context) {
 		open.RLock()
@@ -43,6 +48,9 @@ func main() {
 		open.Lock()
 		defer open.Unlock()
 		c.Next()
+		for isWritten(c.Param("target")) {
+			time.Sleep(time.Millisecond)
+		}
 	}
 	r.PUT("/_index_template/:target", beside, index.CreateTemplate)
 	r.POST("/:target/_bulk", beside, document.ESBulk)
@@ -54,4 +62,9 @@ func main() {
 	}
 	fmt.Println(listener.Addr())
 	panic(http.Serve(listener, r))
+}
+
+// isWritten reports whether the goroutine that writes to indices has this one in its list.
+func isWritten(index string) bool {
+	return slices.ContainsFunc(core.ZINC_INDEX_SHARD_WAL_LIST.List(), func(s *core.IndexShard) bool { return s.GetIndexName() == index })
 }
