@@ -70,7 +70,10 @@ func (c *Collected) carryOut(ctx context.Context, b *book, resumed bool, tell fu
 	r := &storeOrder{source: c, book: b, order: b.order, resumed: resumed, tell: tell, progress: b.past.progress}
 	r.progress.Order, r.progress.State, r.progress.Error = b.order, Running, ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
-	r.progress.Done, r.progress.Matched, r.progress.Failed = len(b.past.sent), len(b.past.sent), 0
+	if b.order.Action != Drop { // whose letters are counted when they are gone
+		r.progress.Done = len(b.past.sent)
+	}
+	r.progress.Matched, r.progress.Failed, r.progress.Skipped = r.progress.Done, 0, 0
 	run, stop := context.WithCancelCause(ctx)
 	r.stop = stop
 	watched := make(chan struct{})
@@ -120,12 +123,16 @@ func (r *storeOrder) run(ctx context.Context) error {
 		return err
 	}
 	q.Before = r.order.Created
+	limit, bounded := r.left()
+	if bounded && limit <= 0 {
+		return nil
+	}
 	user, err := userOf(ctx, r.source.conn)
 	if err != nil {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: r.order.Rate, Limit: r.order.Limit, Canary: r.order.Canary, To: r.order.To}
+	options := store.ReplayOptions{Rate: r.order.Rate, Limit: limit, Canary: r.order.Canary, To: r.order.To}
 	if r.order.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
 	}
@@ -138,7 +145,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 	}
 	began := time.Now()
 	report, err := r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
-	for err == nil && r.resumed && report.Matched > report.Sent+report.Failed && time.Since(began) < leases && options.Limit == 0 {
+	for err == nil && r.resumed && report.Matched > report.Sent+report.Failed && time.Since(began) < leases && !bounded {
 		// A process that has died has leased letters, which are free in a while.
 		if !pause(ctx, noteEvery) {
 			break
@@ -148,7 +155,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 		r.mu.Unlock()
 		report, err = r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
 	}
-	if left := report.Matched - report.Sent - report.Failed; err == nil && left > 0 && options.Limit == 0 {
+	if left := report.Matched - report.Sent - report.Failed; err == nil && left > 0 && !bounded {
 		r.progress.Note = fmt.Sprintf("%s in the hands of another process were left", count(left, "letter"))
 	}
 	r.mu.Lock()
@@ -159,6 +166,14 @@ func (r *storeOrder) run(ctx context.Context) error {
 		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
 	}
 	return err
+}
+
+// left is how many letters the order may still try, and false if it has no bound.
+func (r *storeOrder) left() (n int, bounded bool) {
+	if r.order.Limit == 0 {
+		return 0, false
+	}
+	return r.order.Limit - r.progress.Done - r.progress.Failed, true
 }
 
 // settled takes over how far a replay is, whose letters have left the store.
@@ -206,8 +221,8 @@ func (r *storeOrder) drop(ctx context.Context) error {
 		}
 		var parcels []*parcel
 		limit := scanPage
-		if r.order.Limit > 0 {
-			limit = min(limit, r.order.Limit-r.progress.Done-r.progress.Failed)
+		if left, bounded := r.left(); bounded {
+			limit = min(limit, left)
 		}
 		if limit <= 0 {
 			return nil
@@ -239,7 +254,7 @@ func (r *storeOrder) drop(ctx context.Context) error {
 				return fmt.Errorf("desk: %w", err)
 			}
 		}
-		if err := r.note(!more); err != nil || !more {
+		if err := r.note(true); err != nil || !more { // always: nothing else counts what is gone
 			return err
 		}
 		if wait := r.order.Rate; wait > 0 && !pause(ctx, time.Duration(len(parcels))*time.Second/time.Duration(wait)) {

@@ -27,6 +27,7 @@ type killedTask struct {
 	Nth                      int
 	InFlight                 int // letters under way at a time
 	Action                   Action
+	Nameless                 bool // letters that are all alike, without message ids
 }
 
 func (k killedTask) live() (*Live, func() error, error) {
@@ -119,6 +120,19 @@ func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
+// TestLettersThatNothingTellsApart: letters without message ids that are all alike arrive
+// too, whenever the process of an order dies.
+func TestLettersThatNothingTellsApart(t *testing.T) {
+	for _, moment := range []string{"matched", "tried", "confirmed", "noted", "acked"} {
+		for _, under := range []int{1, 12} {
+			t.Run(fmt.Sprintf("%s, %d under way", moment, under), func(t *testing.T) {
+				t.Parallel()
+				killAndResume(t, killedTask{Journal: t.TempDir(), Moment: moment, Nth: 4, InFlight: under, Action: Send, Nameless: true}, 0)
+			})
+		}
+	}
+}
+
 // killAndResume has a process killed that carries out an order on 12 letters, and
 // resumes the order. Up to may letters may arrive twice, if the report says so.
 func killAndResume(t *testing.T, k killedTask, may int) {
@@ -128,7 +142,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	defer broker.Close()
 	k.Address, err = broker.Listen()
 	must(t, err)
-	fillLetters(t, k.Address, n)
+	fillLetters(t, k.Address, n, k.Nameless)
 	die(t, k)
 	l, end, err := k.live()
 	must(t, err)
@@ -140,7 +154,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	}
 	p, err := l.Resume(t.Context(), "killed", nil)
 	must(t, err)
-	if p.State != Done || p.Done != n {
+	if p.State != Done || p.Done != n && !k.Nameless {
 		t.Errorf("%+v", p)
 	}
 	if q, _ := broker.Queue("letters"); len(q.Ready) > 0 {
@@ -159,6 +173,18 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		for _, m := range q.Ready {
 			got[m.MessageId]++
 		}
+	}
+	if k.Nameless {
+		switch all := got[""]; {
+		case all < n:
+			t.Errorf("%d of %d letters are lost", n-all, n)
+		case all > n+p.MaybeDuplicate:
+			t.Errorf("%d letters arrived of %d, and perhaps %d twice by the report", all, n, p.MaybeDuplicate)
+		}
+		if again, err := l.cfg.Journal.Order("killed"); err != nil || again.MaybeDuplicate != p.MaybeDuplicate || again.Done != p.Done {
+			t.Errorf("in the journal: %v: %+v, want %+v", err, again, p)
+		}
+		return
 	}
 	twice := 0
 	for i := range n {
@@ -189,7 +215,7 @@ func die(t *testing.T, k killedTask) {
 	}
 }
 
-func fillLetters(t *testing.T, addr string, n int) {
+func fillLetters(t *testing.T, addr string, n int, nameless bool) {
 	t.Helper()
 	conn, err := amqp.Dial("amqp://guest:guest@" + addr)
 	must(t, err)
@@ -202,8 +228,12 @@ func fillLetters(t *testing.T, addr string, n int) {
 		must(t, err)
 	}
 	for i := range n {
+		id := fmt.Sprint("m-", i)
+		if nameless {
+			id = ""
+		}
 		confirm, err := ch.PublishWithDeferredConfirm("", "letters", false, false, amqp.Publishing{
-			MessageId: fmt.Sprint("m-", i), DeliveryMode: amqp.Persistent,
+			MessageId: id, DeliveryMode: amqp.Persistent,
 			Headers: amqp.Table{"x-rehop-queue": "work", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)},
 		})
 		must(t, err)

@@ -332,7 +332,7 @@ func groupsOf(letters []Letter, f Filter) []Group {
 		if g.Count++; l.Redrives > 0 {
 			g.Redriven++
 		}
-		if first := cmp.Or(l.FirstFailed, l.Failed); !l.Failed.IsZero() && (g.First.IsZero() || first.Before(g.First)) {
+		if !l.Failed.IsZero() && (g.First.IsZero() || l.Failed.Before(g.First)) {
 			g.First = l.Failed
 		}
 		if l.Failed.After(g.Last) {

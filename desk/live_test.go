@@ -3,6 +3,7 @@ package desk
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -98,6 +99,45 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 			w.Errorf("audit: %+v", audit)
 		}
 	})
+}
+
+// A letter that is like one that was sent, with the same message id, is another letter.
+func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		const n = 3000 // so many that the first has arrived before the last is seen
+		w.dead()
+		ch := w.channel()
+		for i := range n {
+			id, why := fmt.Sprint("m-", i), "no such customer"
+			switch i {
+			case 0:
+				why = "no stock"
+			case n - 1:
+				id = "m-0"
+			}
+			must(w.T, ch.Publish("", "orders.dlq", false, false, amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Headers: amqp.Table{
+				"x-rehop-queue": "orders", "x-rehop-cause": "exhausted", "x-rehop-error": why, "x-rehop-final-attempts": int64(3),
+			}}))
+		}
+		w.has("orders.dlq", n)
+		p, err := w.live().Execute(w.Context(), Order{Action: Send, Filter: Filter{Error: "no stock"}}, nil)
+		if err != nil || p.Done != 1 || p.Matched != 1 {
+			w.Errorf("%v: %+v", err, p)
+		}
+		w.has("orders", 1)
+		w.has("orders.dlq", n-1)
+	})
+}
+
+func TestAGroupBeganWithItsFirstFailure(t *testing.T) {
+	base := time.Unix(1_700_000_000, 0)
+	at := func(first, last int) Letter {
+		return Letter{Fingerprint: "f", FirstFailed: base.Add(time.Duration(first) * time.Hour), Failed: base.Add(time.Duration(last) * time.Hour)}
+	}
+	g := groupsOf([]Letter{at(1, 1), at(0, 2)}, Filter{})[0]
+	if !g.First.Equal(base.Add(time.Hour)) || !g.Last.Equal(base.Add(2*time.Hour)) {
+		t.Errorf("first %v, last %v", g.First, g.Last)
+	}
 }
 
 func TestAnEmptyFilterIsNoOrder(t *testing.T) {

@@ -86,6 +86,10 @@ type liveOrder struct {
 	flying  int
 	acked   []string
 	alike   map[string]int // letters that look the same
+
+	ackedKeys map[string]bool // those of acked
+	numbers   map[string]int  // the last number of letters without a message id, by digest
+	doubts    map[string]int  // how many of them may have been sent in an earlier turn
 }
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {

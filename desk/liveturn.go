@@ -61,6 +61,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
+	r.ackedKeys, r.numbers, r.doubts = map[string]bool{}, map[string]int{}, map[string]int{}
 	more, err = r.work(ctx, counter, total)
 	return more, errors.Join(err, r.giveBack(ctx, limit))
 }
@@ -191,21 +192,18 @@ func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) er
 // judge decides about a letter that is in hand. It is to be sent, or stays to be
 // handed back.
 func (r *liveOrder) judge(l Letter, tag uint64) error {
-	key := l.digest()
+	key, doubt := l.digest(), false
 	r.alike[key]++
 	l.ID = numbered(key, r.alike[key])
 	past := r.book.past
-	if l.Publishing.MessageId == "" {
-		key = l.ID
-		if past.sent[key] && past.gone[key] { // nothing tells it from one that was sent: it is another
-			delete(past.sent, key)
-			delete(past.gone, key)
-			delete(r.counted, key)
-		}
+	nameless := l.Publishing.MessageId == ""
+	if nameless {
+		key, doubt = r.numberOf(key)
 	}
 	switch {
-	case past.sent[key] && !past.gone[key]:
-		// It was confirmed where it went, and its ack did not arrive.
+	case !nameless && past.sent[key] && !past.gone[key] && !r.ackedKeys[key]:
+		// It was confirmed where it went, and its ack did not arrive. What was acked in
+		// this turn cannot come again before its end, so that another is its like.
 		past.gone[key] = true
 		return r.ack(key, tag)
 	case !r.order.Filter.Matches(l):
@@ -213,11 +211,39 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 		r.progress.Matched++
 		r.progress.Skipped++
 	default:
+		if doubt {
+			if err := r.book.write(entry{Try: []string{key}}); err != nil {
+				return err
+			}
+			past.open[key] = true
+		}
 		r.progress.Matched++
 		r.counted[key] = true
 		r.pending = append(r.pending, &parcel{letter: l, key: key, tag: tag})
 	}
 	return nil
+}
+
+// numberOf returns the key of a letter without a message id. Nothing tells such a
+// letter from its like, so it gets a number that was not sent. It is in doubt if it may
+// be one that was sent in an earlier turn and whose ack did not arrive: it is sent again
+// rather than lost.
+func (r *liveOrder) numberOf(digest string) (key string, doubt bool) {
+	past := r.book.past
+	for {
+		r.numbers[digest]++
+		key = numbered(digest, r.numbers[digest])
+		if !past.sent[key] {
+			break
+		}
+		if !past.gone[key] {
+			r.doubts[digest]++
+		}
+	}
+	if doubt = r.doubts[digest] > 0; doubt {
+		r.doubts[digest]--
+	}
+	return key, doubt
 }
 
 func (r *liveOrder) ack(key string, tag uint64) error {
@@ -226,6 +252,7 @@ func (r *liveOrder) ack(key string, tag uint64) error {
 	}
 	delete(r.held, tag)
 	r.acked = append(r.acked, key)
+	r.ackedKeys[key] = true
 	return nil
 }
 

@@ -211,7 +211,9 @@ type Progress struct {
 	Skipped int `json:"skipped"` // selected and left: sent by this order before, or without a target
 
 	// MaybeDuplicate counts letters of Done that may be in their queue twice, because
-	// an earlier process of this order died between their publish and the note of it.
+	// an earlier process of this order died between their publish and the note of it,
+	// or because they have no message id and a letter like them was sent before the
+	// connection or the process ended.
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
 
 	// InHand is how many letters of a queue are taken now, until they are sent or

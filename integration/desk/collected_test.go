@@ -3,6 +3,7 @@ package desk_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -280,5 +281,42 @@ func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 			got[d.MessageId]++
 		}
 		r.eachOnce(got, n, p.MaybeDuplicate)
+	})
+}
+
+// A bound for the number of letters holds for an order as a whole, and its progress
+// counts what it did before a stop.
+func TestALimitHoldsOverAStop(t *testing.T) {
+	onEach(t, func(r *room) {
+		for _, action := range []desk.Action{desk.Send, desk.Drop} {
+			r.Run(string(action), func(t *testing.T) {
+				const n, limit = 3000, 1500
+				r := enter(t, r.broker, r.version, r.kind)
+				r.fill(r.queue, n)
+				s, c, _ := r.collected(n)
+				o := desk.Order{ID: "bounded", Action: action, All: true, Limit: limit, Rate: 1000}
+				if action == desk.Drop {
+					o.CopyTo = filepath.Join(r.TempDir(), "dropped.jsonl")
+				}
+				ctx, stop := context.WithCancel(r.Context())
+				defer stop()
+				p, err := c.Execute(ctx, o, func(p desk.Progress) {
+					if p.Done >= 400 {
+						stop()
+					}
+				})
+				if !errors.Is(err, desk.ErrStopped) || p.Done < 400 || p.Done >= limit {
+					r.Fatalf("%v: %+v, want it stopped before its bound", err, p)
+				}
+				p, err = c.Resume(r.Context(), "bounded", nil)
+				if err != nil || p.Done != limit {
+					r.Errorf("resumed: %v: %+v, want %d done", err, p, limit)
+				}
+				left, err := s.Count(r.Context(), store.Query{})
+				if err != nil || left != n-limit {
+					r.Errorf("%d letters are left: %v, want %d", left, err, n-limit)
+				}
+			})
+		}
 	})
 }
