@@ -270,19 +270,8 @@ type marking struct {
 	publisher *confirm.Publisher
 }
 
-// PublishAll is that of store.Publisher. If somebody stops the order meanwhile, it awaits
-// the answers all the same, until the deadline of ctx: a letter whose answer nobody has
-// awaited is sent twice by whoever resumes the order.
+// PublishAll is that of store.Publisher.
 func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
-	if ctx.Err() == nil {
-		deadline, bounded := ctx.Deadline() // of the lease of the letters
-		ctx = context.WithoutCancel(ctx)
-		if bounded {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadline(ctx, deadline)
-			defer cancel()
-		}
-	}
 	r := m.order
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))

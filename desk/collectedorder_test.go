@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -18,14 +19,15 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 		must(w.T, err)
 		publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
 		run, stop := context.WithCancelCause(w.Context())
-		m := &marking{order: &storeOrder{book: b, order: b.order, stop: stop}, publisher: publisher}
+		sender := resend.Sender{Publisher: &marking{order: &storeOrder{book: b, order: b.order, stop: stop}, publisher: publisher}}
+		send := func(id string) []producer.Receipt { // as a Replay does
+			return sender.Publish(run, []producer.Message{{RoutingKey: "orders", ID: id}}, func(int) bool { return false }, func(err error) { w.Error(err) })
+		}
 
-		_, err = m.PublishAll(run, []producer.Message{{RoutingKey: "orders", ID: "m-0"}}) // opens the channel
-		must(w.T, err)
+		send("m-0") // opens the channel
 		w.broker.Slow(2 * time.Second)
 		time.AfterFunc(time.Second, func() { stop(ErrStopped) })
-		receipts, err := m.PublishAll(run, []producer.Message{{RoutingKey: "orders", ID: "m-1"}})
-		must(w.T, err)
+		receipts := send("m-1")
 		if run.Err() == nil {
 			w.Fatal("the answer came before the stop")
 		}
@@ -33,9 +35,7 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 			w.Errorf("%+v, want it in the queue", r)
 		}
 
-		receipts, err = m.PublishAll(run, []producer.Message{{RoutingKey: "orders", ID: "m-2"}})
-		must(w.T, err)
-		if r := receipts[0]; r.Place != 0 || r.Err == nil {
+		if r := send("m-2")[0]; r.Place != 0 || r.Err == nil {
 			w.Errorf("after the stop: %+v, want an error", r)
 		}
 		w.broker.Slow(0)

@@ -80,7 +80,9 @@ const replayLease = time.Minute
 // them first ReplayOptions.DryRun.
 //
 // Replay may be stopped at any time by ctx, and started again with the same Query,
-// because letters that were sent are deleted. It returns an error if ctx or the
+// because letters that were sent are deleted. It awaits the answers to the messages on
+// their way then, for up to 10 s; a letter without an answer stays, and the next Replay
+// may publish it twice. Replay returns an error if ctx or the
 // database ends it, if the canary came back ([ErrCanary]), or if the canary could not
 // be published. Letters that failed are not an error; they are in the report.
 func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOptions) (report ReplayReport, err error) {
@@ -198,6 +200,9 @@ func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int,
 	if len(l.letters) > 0 {
 		r.number = l.letters[len(l.letters)-1].Number
 		pace.Wait(ctx, len(l.letters))
+	}
+	if ctx.Err() != nil {
+		return tried, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), append(results, unchanged(l)...)))
 	}
 	results = append(results, r.publish(ctx, l)...)
 	if err := r.store.settle(context.WithoutCancel(ctx), results); err != nil {

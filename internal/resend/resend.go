@@ -76,19 +76,31 @@ type Sender struct {
 	trusted   map[string]bool // user ids that the broker has taken
 }
 
+// Drain is how long a Sender awaits answers after its ctx has ended.
+const Drain = 10 * time.Second
+
 // Publish returns a receipt for each message, as Publish does. refused reports whether
-// the broker has refused a message before.
+// the broker has refused a message before. If ctx ends, Publish begins to send nothing
+// more, and awaits the answers to the messages on their way for up to Drain: their letters
+// would be published twice by whoever goes on.
 func (s *Sender) Publish(ctx context.Context, messages []producer.Message, refused func(i int) bool, failed func(error)) []producer.Receipt {
 	receipts := make([]producer.Receipt, len(messages))
-	send := func(ctx context.Context, places []int) {
+	draining, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(Drain, cancel) })()
+	send := func(own func(context.Context) context.Context, places []int) {
 		if len(places) == 0 {
 			return
+		}
+		with := draining
+		if ctx.Err() != nil {
+			with = ctx
 		}
 		some := make([]producer.Message, len(places))
 		for i, place := range places {
 			some[i] = messages[place]
 		}
-		for i, receipt := range Publish(ctx, s.Publisher, some, failed) {
+		for i, receipt := range Publish(own(with), s.Publisher, some, failed) {
 			if receipts[places[i]] = receipt; receipt.Place == producer.PlaceQueue && some[i].UserID != "" {
 				if s.trusted == nil {
 					s.trusted = map[string]bool{}
@@ -105,8 +117,8 @@ func (s *Sender) Publish(ctx context.Context, messages []producer.Message, refus
 			together = append(together, i)
 		}
 	}
-	send(confirm.Alone(ctx), alone)
-	send(ctx, together)
+	send(confirm.Alone, alone)
+	send(func(ctx context.Context) context.Context { return ctx }, together)
 	return receipts
 }
 

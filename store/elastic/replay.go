@@ -33,7 +33,9 @@ const replayBatch = 100
 // have the same message id.
 //
 // Replay may be stopped at any time by ctx, and started again with the same Query,
-// because letters that were sent are deleted. It returns an error if ctx, the Publisher
+// because letters that were sent are deleted. It awaits the answers to the messages on
+// their way then, for up to 10 s; a letter without an answer stays, and the next Replay
+// may publish it twice. Replay returns an error if ctx, the Publisher
 // or Elasticsearch ends it, if the canary came back ([store.ErrCanary]), or if the
 // canary could not be published. If letters were confirmed and could not be deleted,
 // the error says how many: another Replay publishes them again. Letters that failed are
