@@ -1,12 +1,14 @@
 package consumer_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/rehoptest"
@@ -102,6 +104,40 @@ func TestAClockThatIsAheadLengthensAnExactDelayByNoMoreThanItself(t *testing.T) 
 			if runs := a.runs[id(n)]; len(runs) == 0 || runs[0] != want {
 				w.Errorf("%s, %v ahead: %q, want %q", id(n), aheads[n], runs, want)
 			}
+		}
+	})
+}
+
+// The same, in a queue without waits, where a message that was put off goes round.
+func TestAClockThatIsAheadLengthensASnoozeWithoutWaitsByNothing(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		w.orders = topology.WorkQueue{Name: "bare", Type: w.orders.Type, Waits: delay.Schedule{}}
+		w.declare(w.orders)
+		now := time.Now().Add(3 * time.Hour)
+		w.publish(1, func(m *rehoptest.Message) {
+			m.Exchange, m.RoutingKey = "bare.rehop.return", "bare@1"
+			m.Headers = amqp.Table{header.Queue: "bare", header.Attempts: int64(0), header.Due: now.UnixMilli(), header.NotBefore: now.Add(time.Minute).UnixMilli()}
+		})
+		a := attempts{began: time.Now(), runs: map[string][]string{}}
+		_, stop := w.start(a.handler, consumer.Config{})
+		time.Sleep(10 * time.Minute)
+		w.stopped(stop)
+		a.want(w, id(0), "1 at 1m0s")
+	})
+}
+
+func TestAMessageThatGoesRoundSaysWhenItWasSent(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.orders = topology.WorkQueue{Name: "bare", Waits: delay.Schedule{}}
+		w.declare(w.orders)
+		began := time.Now()
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Snooze(time.Minute, "not yet") }, consumer.Config{})
+		w.publish(1)
+		time.Sleep(35 * time.Second)
+		w.stopped(stop)
+		m := w.broker.Drain("bare")
+		if len(m) != 1 || m[0].Headers[header.Due] != began.Add(30*time.Second).UnixMilli() || m[0].Headers[header.NotBefore] != began.Add(time.Minute).UnixMilli() {
+			w.Errorf("%+v, want one that was sent after 30s and is put off until 1m", m)
 		}
 	})
 }

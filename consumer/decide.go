@@ -261,7 +261,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		}
 		ahead := h.NotBefore.Sub(now)
 		lacks := ahead
-		if whole > 0 && !h.Due.IsZero() {
+		if !h.Due.IsZero() {
 			lacks = min(lacks, whole+max(h.NotBefore.Sub(h.Due), 0))
 		}
 		c.NotBefore = now.Add(lacks)

@@ -61,7 +61,8 @@ func (o *Order) Publishing(raw amqp.Delivery, now time.Time) (p amqp.Publishing,
 		delete(p.Headers, transport.HeaderUnreadable) // its text is the error: a letter that is sent back can be handled
 	} else {
 		r := o.Retry
-		if r.Due.IsZero() && o.Wait > 0 {
+		// A date has meaning on another clock only beside another date of the same clock.
+		if r.Due.IsZero() && (o.Wait > 0 || !r.NotBefore.IsZero()) {
 			r.Due = now.Add(o.Wait)
 		}
 		p = copies.Retry(raw, r)
