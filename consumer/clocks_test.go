@@ -141,3 +141,25 @@ func TestAMessageThatGoesRoundSaysWhenItWasSent(t *testing.T) {
 		}
 	})
 }
+
+// A process with a longer schedule has sent a message to its third wait, and somebody has
+// taken it out of there. The consumer knows no such wait, and makes up for it with its own.
+func TestAnotherSchedulesWaitThatWasCutShortIsMadeUpFor(t *testing.T) {
+	for _, engine := range []topology.Engine{topology.EngineRepublish, topology.EngineCarry} {
+		on(t, "4.3", topology.Quorum, func(w *fixture) {
+			w.orders = topology.WorkQueue{Name: "short", Waits: delay.Schedule{time.Minute, time.Minute}, Engine: engine}
+			w.declare(w.orders)
+			w.publish(1, func(m *rehoptest.Message) {
+				m.Exchange, m.RoutingKey = "short.rehop.return", "short@3"
+				m.Headers = amqp.Table{header.Queue: "short", header.Attempts: int64(1), header.Due: time.Now().Add(19 * time.Minute).UnixMilli()}
+			})
+			a := attempts{began: time.Now(), runs: map[string][]string{}}
+			_, stop := w.start(a.handler, consumer.Config{})
+			time.Sleep(time.Hour)
+			w.stopped(stop)
+			if runs := a.runs[id(0)]; len(runs) == 0 || runs[0] != "2 at 19m0s" {
+				w.Errorf("%v: %q, want %q first", engine, runs, "2 at 19m0s")
+			}
+		})
+	}
+}

@@ -261,7 +261,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		}
 		ahead := h.NotBefore.Sub(now)
 		lacks := ahead
-		if !h.Due.IsZero() {
+		if !h.Due.IsZero() && (whole > 0 || len(t.route.Waits) == 0) { // else it may be back from a wait of another schedule
 			lacks = min(lacks, whole+max(h.NotBefore.Sub(h.Due), 0))
 		}
 		c.NotBefore = now.Add(lacks)
