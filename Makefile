@@ -13,11 +13,14 @@ demo:
 	go run ./integration/withbroker -- go run ./examples/tickets
 	@echo 'why the orders of such a run died, and sending them back, in a browser: make desk'
 
-# The same, but the dead letters are left for the desk, which opens on them until Ctrl-C.
+# The same, but the dead letters are left for the desk, which opens on them until Ctrl-C. A
+# worker beside it handles what is sent back. The broker is run by a built program, because
+# go run fails after every Ctrl-C, and so does a shell without the trap.
 desk:
-	go build -o bin/ ./examples/tickets ./cmd/rehop
-	go run ./integration/withbroker -- sh -c 'bin/tickets -keep && \
-		echo "in another terminal: AMQP_URL=$$AMQP_URL AMQP_MANAGEMENT_URL=$$AMQP_MANAGEMENT_URL bin/rehop dlq groups tickets.sms.dlq" && exec bin/rehop desk'
+	go build -o bin/ ./examples/tickets ./cmd/rehop ./integration/withbroker
+	bin/withbroker -- sh -c 'export REHOP_JOURNAL=$$(mktemp -d) && trap "rm -r $$REHOP_JOURNAL" EXIT && trap : INT && bin/tickets -keep && \
+		echo "in another terminal: AMQP_URL=$$AMQP_URL AMQP_MANAGEMENT_URL=$$AMQP_MANAGEMENT_URL REHOP_JOURNAL=$$REHOP_JOURNAL bin/rehop dlq groups tickets.sms.dlq" && \
+		{ bin/tickets -work & worker=$$!; bin/rehop desk; ended=$$?; kill -INT $$worker 2>/dev/null; wait $$worker; exit $$ended; }'
 
 reminders:
 	go run ./integration/withbroker -- go run ./examples/reminders

@@ -130,6 +130,9 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 	if e := <-served; !errors.Is(e, http.ErrServerClosed) {
 		err = errors.Join(err, e)
 	}
+	if err == nil {
+		fmt.Fprintln(a.err, "the desk has stopped")
+	}
 	return err
 }
 

@@ -70,6 +70,9 @@ func TestTheDeskServesThePageUntilItIsStopped(t *testing.T) {
 			t.Errorf("exit code %d", code)
 		}
 		<-drained
+		if !strings.HasSuffix(log.String(), "the desk has stopped\n") {
+			t.Errorf("the last line is not that the desk has stopped:\n%s", log.String())
+		}
 		if text := log.String() + string(page); strings.Contains(text, secret) || strings.Contains(text, s.url) {
 			t.Errorf("a secret is shown: %s", log.String())
 		}

@@ -76,6 +76,25 @@ func showProgress(ctx context.Context, out io.Writer, l *ledger) error {
 	}
 }
 
+// besideProgress returns a writer of whole lines to out. On a terminal each takes the
+// place of the line of the progress, which is soon written again below it.
+func besideProgress(out io.Writer) io.Writer {
+	if isTerminal(out) {
+		return clearing{out}
+	}
+	return out
+}
+
+// clearing clears the line of a terminal before each write.
+type clearing struct{ out io.Writer }
+
+func (c clearing) Write(line []byte) (int, error) {
+	if _, err := c.out.Write(append([]byte("\r\x1b[K"), line...)); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
 // isTerminal reports whether somebody looks at out as it is written.
 func isTerminal(out io.Writer) bool {
 	file, ok := out.(*os.File)
