@@ -93,7 +93,7 @@ func (unheard) Answered([]*confirm.Message) {}
 	{"a lost channel is taken for a nack", []edit{{"internal/confirm/answer.go",
 		"	lost := c.session.Channel().IsClosed()\n", "	lost := c.session == nil\n"}}},
 	{"a lost channel is taken for a confirm", []edit{{"internal/confirm/answer.go",
-		"	<-c.session.Done()\n	return fmt.Errorf(\"%w: %w\", ErrUnconfirmed, c.session.Err())\n", "	return nil\n"}}},
+		"	<-c.session.Done()\n	return fmt.Errorf(\"%w: %w\", ErrUnconfirmed, c.session.Err())\n", "	_ = fmt.Errorf // imported for this\n	return nil\n"}}},
 	{"a session that is lost is not opened again", []edit{{"consumer/run.go",
 		"		if !pause.For(r.stop, wait) {\n", "		if !pause.For(r.stop, 1000000*wait) {\n"}}},
 
