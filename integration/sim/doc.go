@@ -26,6 +26,10 @@
 //	          before its RetryAfter, has passed. Where the way to that wait was deleted, the
 //	          schedule of another process may say how long the message waits. A delivery that the network kept
 //	          may begin late, when the broker has given the message to another.
+//	late      What is left of a session that is lost is given to no handler, but for a
+//	          moment: it belongs to the broker again.
+//	refused   A note for a shelf, a queue with little room, is there when Publish has
+//	          returned nil for it.
 //	put off   A message that was put off comes back as the same attempt, and not before
 //	          its time; beside a fault the message itself may come back before its copy.
 //	keys      In one process no more messages of a key are handled at a time than

@@ -48,6 +48,7 @@ type producerPlan struct {
 	declares   bool          // in OnConnect
 	awaits     bool          // the connection, again and again for a short time, before it publishes
 	undeclared bool          // batches have one more message, whose Delay leads nowhere
+	shelf      shelfPlan
 	messages   []messagePlan
 	shutdowns  []span // with so much time each; another Producer follows
 }
@@ -161,6 +162,16 @@ func (m maker) between(low, high time.Duration) time.Duration {
 
 func newPlan(seed uint64) plan {
 	m := maker{rand.New(rand.NewPCG(seed, 7))}
+	p := m.plan(seed)
+	for i := range p.producers {
+		if m.chance(15) {
+			p.producers[i].shelf = shelfPlan{room: 1 + m.IntN(3), notes: 1 + m.IntN(8), at: time.Duration(m.Int64N(int64(p.faultsEnd()) + 1))}
+		}
+	}
+	return p
+}
+
+func (m maker) plan(seed uint64) plan {
 	p := plan{
 		seed:      seed,
 		version:   pick(m, "3.10", "4.0", "4.3"),
@@ -401,7 +412,7 @@ func (m maker) small(p *plan) {
 		schedule = append(schedule, m.between(low, 4*low))
 	}
 	p.schedules = []delay.Schedule{schedule}
-	p.handlers = handlers{fail: pick(m, 0, 300, 900, 900), slow: pick(m, 0, 0, 300, 1000), deaf: pick(m, 0, 0, 300), slowness: m.between(10*time.Millisecond, 30*time.Second)}
+	p.handlers = handlers{fail: pick(m, 0, 300, 900, 900), slow: pick(m, 0, 0, 300, 1000), deaf: pick(m, 0, 0, 300, 1000), slowness: m.between(10*time.Millisecond, 30*time.Second)}
 	if m.chance(30) {
 		odd := []*int{&p.handlers.panics, &p.handlers.later, &p.handlers.permanent, &p.handlers.requeue, &p.handlers.discard, &p.handlers.snooze}
 		*pick(m, odd...) = 300
@@ -415,6 +426,8 @@ func (m maker) small(p *plan) {
 	p.consumers = p.consumers[:min(2, len(p.consumers))]
 	switch {
 	case p.calm:
+	case m.chance(20):
+		m.hail(p)
 	case m.chance(25):
 		m.restless(p, length)
 	case m.chance(20):
@@ -423,6 +436,30 @@ func (m maker) small(p *plan) {
 		p.faults = m.gap(*p)
 	}
 	p.inOrder()
+}
+
+// hail has one process lose its connections again and again while it is busy, and so at
+// moments at which it does what it rarely does. A process that handles messages has more
+// of them than handlers, which do not heed the end of their ctx.
+func (m maker) hail(p *plan) {
+	length, target := m.between(2*time.Second, 10*time.Second), producerName(0)
+	p.latency = m.between(time.Millisecond, 40*time.Millisecond)
+	way := pick(m, async, together)
+	if m.chance(50) {
+		target = consumerName(0)
+		p.consumers[0].concurrency, p.consumers[0].lives = pick(m, 1, 2), []life{{}}
+		p.handlers.deaf, p.handlers.slowness = 1000, m.between(100*time.Millisecond, length)
+	}
+	q := &p.producers[0]
+	q.messages = nil
+	for n := range 10 + m.IntN(30) {
+		q.messages = append(q.messages, messagePlan{n: n + 1, at: time.Duration(m.Int64N(int64(length))).Round(time.Millisecond), how: way})
+	}
+	slices.SortStableFunc(q.messages, func(a, b messagePlan) int { return int(a.at - b.at) })
+	for range 4 + m.IntN(8) {
+		at := q.messages[m.IntN(len(q.messages))].at + time.Duration(m.Int64N(int64(3*p.latency)))
+		p.faults = append(p.faults, fault{kind: pick(m, reset, cut, disconnect), target: target, at: at})
+	}
 }
 
 // restless has one process after the other stop while it has messages.
@@ -569,6 +606,9 @@ func (p plan) String() string {
 				break
 			}
 			fmt.Fprintf(&s, " %d@%v", m.n, m.at)
+		}
+		if q.shelf.room > 0 {
+			fmt.Fprintf(&s, " and %d notes at %v for a shelf with room for %d;", q.shelf.notes, q.shelf.at, q.shelf.room)
 		}
 		if len(q.messages) > 0 {
 			fmt.Fprintf(&s, " deadline %v, how %d", q.messages[0].deadline, q.messages[0].how)

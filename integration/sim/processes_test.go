@@ -47,6 +47,7 @@ func (w *trial) sell(ctx context.Context, i int) {
 	var shutdowns sync.WaitGroup
 	shutdowns.Go(func() { s.shutDown(open) })
 	var callers sync.WaitGroup
+	callers.Go(func() { s.shelve(ctx) })
 	for c := range q.callers {
 		var own []messagePlan
 		for j := c; j < len(q.messages); j += q.callers {
@@ -410,7 +411,7 @@ func (w *trial) work(ctx context.Context, i, schedule int) {
 	declare()
 	cfg := consumer.Config{
 		Concurrency: c.concurrency, KeyLimit: c.perKey, Prefetch: c.prefetch, DrainTimeout: c.drain, HandlerTimeout: c.timeout, CopyTimeout: c.copies,
-		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace())...),
+		Traces: hooksOf(w.plan, append(w.metrics.consumers(), w.trace(), w.lateness(name))...),
 	}
 	source := w.source(schedule)
 	h := func(ctx context.Context, d *consumer.Delivery) error { return w.handle(ctx, d, schedule, name) }
@@ -497,6 +498,7 @@ var errHandler = errors.New("the printer is out of paper")
 // handle is the handler of all processes. What it does follows from the seed, the
 // message and the attempt.
 func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
+	w.inTime(ctx, d, name)
 	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error { return w.do(ctx, m, runs) })
 }
 

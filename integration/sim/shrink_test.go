@@ -52,6 +52,9 @@ func smallerPlans(p plan) (all []plan) {
 		if len(p.producers) > 1 {
 			add(func(q *plan) { q.producers = slices.Delete(q.producers, i, i+1) })
 		}
+		if p.producers[i].shelf.room > 0 {
+			add(func(q *plan) { q.producers[i].shelf = shelfPlan{} })
+		}
 		for _, messages := range parts(p.producers[i].messages) {
 			if len(messages) > 0 {
 				add(func(q *plan) { q.producers[i].messages = messages })

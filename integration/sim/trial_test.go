@@ -40,6 +40,9 @@ type trial struct {
 	away       []absence                   // of parts of the topology
 	orphans    map[*consumer.Delivery]bool // their sessions were lost before their handlers returned
 	inHand     map[string]hands            // of messages with a key, by process and key
+	fetches    map[string]*fetching        // by process and queue
+	cleared    map[string]bool             // notes that were on a shelf, by id
+	onShelves  int                         // notes for certain
 	snoozes    map[string][]snooze         // by id
 	standing   map[kind]int                // faults that exclude each other
 	slowness   []time.Duration
@@ -71,7 +74,7 @@ func newTrial(p plan) *trial {
 	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: account.New(work, p.longest(), p.messages()).Exact(),
 		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
 	}
 }
 
@@ -290,6 +293,7 @@ func (w *trial) takeLetters() {
 	for _, m := range w.broker.Drain(queue) {
 		w.ends(queue, m)
 	}
+	w.clear()
 }
 
 // ends notes a message that was taken out of a queue.
@@ -312,7 +316,7 @@ func (w *trial) moving() string {
 	c := w.acct.Counts()
 	for name, n := range map[string]int{
 		"messages that are safe and have not ended": c.Open, "calls of Publish": c.InFlight, "handlers": c.Running, "unsettled deliveries": c.Unsettled,
-		"messages not published": w.messages() - w.safe(),
+		"messages not published": w.messages() - w.safe(), "notes not on a shelf": w.notes() - w.shelved(),
 	} {
 		if n != 0 {
 			s = append(s, fmt.Sprintf("%d %s", n, name))

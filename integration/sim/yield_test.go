@@ -21,7 +21,7 @@ func init() {
 		n, d := random.IntN(64), time.Duration(random.IntN(20_000))*time.Microsecond
 		mu.Unlock()
 		switch {
-		case n < 2:
+		case n < 4:
 			time.Sleep(d)
 		case n < 12:
 			runtime.Gosched()

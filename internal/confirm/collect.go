@@ -65,6 +65,7 @@ func (c *channel) collectAll() {
 			}
 			continue
 		}
+		yield.Here()
 		pending, done = c.pick(pending, done[:0], everything || cut, cut)
 		everything, cut = false, false
 		if len(done) > 0 {
