@@ -62,6 +62,7 @@ type storeOrder struct {
 	mu       sync.Mutex
 	progress Progress
 	failures int // in a row
+	known    int // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
 }
@@ -144,23 +145,35 @@ func (r *storeOrder) run(ctx context.Context) error {
 		_ = r.note(false) // a journal that fails ends the order at its next letter
 	}
 	began := time.Now()
-	report, err := r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+	replay := func() (store.ReplayReport, error) {
+		r.mu.Lock()
+		done, r.known = r.progress.Done, 0
+		r.mu.Unlock()
+		report, err := r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.settled(done, report)
+		return report, err
+	}
+	report, err := replay()
+	for err == nil && bounded && r.known > 0 { // they used up the bound, and were counted before
+		if options.Limit, _ = r.left(); options.Limit <= 0 {
+			break
+		}
+		report, err = replay()
+	}
 	for err == nil && r.resumed && report.Matched > report.Sent+report.Failed && time.Since(began) < leases && !bounded {
 		// A process that has died has leased letters, which are free in a while.
 		if !pause(ctx, noteEvery) {
 			break
 		}
-		r.mu.Lock()
-		done = r.progress.Done
-		r.mu.Unlock()
-		report, err = r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+		report, err = replay()
 	}
 	if left := report.Matched - report.Sent - report.Failed; err == nil && left > 0 && !bounded {
 		r.progress.Note = fmt.Sprintf("%s in the hands of another process were left", count(left, "letter"))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.settled(done, report)
 	err = errors.Join(err, r.note(true), publisher.Close())
 	if errors.Is(err, store.ErrCanary) {
 		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
@@ -178,6 +191,7 @@ func (r *storeOrder) left() (n int, bounded bool) {
 
 // settled takes over how far a replay is, whose letters have left the store.
 func (r *storeOrder) settled(before int, report store.ReplayReport) {
+	before -= r.known
 	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
 	r.progress.LastID = report.LastID
 	if report.Last != nil {
@@ -276,11 +290,13 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
+	known := 0
 	for i, message := range messages {
 		keys[i] = identityOf(message)
 		receipts[i] = producer.Receipt{ID: message.ID}
 		if r.book.past.sent[keys[i]] && !r.book.past.gone[keys[i]] {
 			receipts[i].Place = producer.PlaceQueue // confirmed before its letter was deleted
+			known++
 			continue
 		}
 		try = append(try, keys[i])
@@ -288,6 +304,9 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 			r.book.past.again[keys[i]] = true
 		}
 	}
+	r.mu.Lock()
+	r.known += known
+	r.mu.Unlock()
 	if err := r.book.write(entry{Try: try}); err != nil {
 		return nil, err
 	}

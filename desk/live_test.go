@@ -129,6 +129,21 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 	})
 }
 
+// A letter that the filter does not select was not sent by the order, whatever a process
+// that died has noted of its like.
+func TestTheLikeOfALetterThatACrashedOrderSentStays(t *testing.T) {
+	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}}
+	r := &liveOrder{
+		order: Order{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{},
+		book: &book{past: past{sent: map[string]bool{l.digest(): true}, gone: map[string]bool{}}},
+		hand: &hand{session: nil}, // an ack panics
+	}
+	must(t, r.judge(l, 1))
+	if len(r.acked)+len(r.pending) > 0 {
+		t.Errorf("acked %v, to be sent %v", r.acked, r.pending)
+	}
+}
+
 func TestAGroupBeganWithItsFirstFailure(t *testing.T) {
 	base := time.Unix(1_700_000_000, 0)
 	at := func(first, last int) Letter {

@@ -201,12 +201,12 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 		key, doubt = r.numberOf(key)
 	}
 	switch {
+	case !r.order.Filter.Matches(l): // nor was it sent
 	case !nameless && past.sent[key] && !past.gone[key] && !r.ackedKeys[key]:
 		// It was confirmed where it went, and its ack did not arrive. What was acked in
 		// this turn cannot come again before its end, so that another is its like.
 		past.gone[key] = true
 		return r.ack(key, tag)
-	case !r.order.Filter.Matches(l):
 	case r.counted[key]: // its like was sent by this order
 		r.progress.Matched++
 		r.progress.Skipped++

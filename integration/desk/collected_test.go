@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -316,6 +317,54 @@ func TestALimitHoldsOverAStop(t *testing.T) {
 				if err != nil || left != n-limit {
 					r.Errorf("%d letters are left: %v, want %d", left, err, n-limit)
 				}
+			})
+		}
+	})
+}
+
+// Letters whose confirm is in the journal, and which a process that died left in the
+// store, are deleted and not sent again. They count once.
+func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = 1000
+		for _, limit := range []int{0, 700} {
+			r.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+				r := enter(t, r.broker, r.version, r.kind)
+				r.fill(r.queue, n)
+				_, c, _ := r.collected(n)
+				r.fill(r.queue, n)
+				s, other, _ := r.collected(n) // as the store is if nothing was deleted from it
+				ctx, stop := context.WithCancel(r.Context())
+				defer stop()
+				o := desk.Order{ID: "crashed", Action: desk.Send, All: true, Rate: 1000, Limit: limit}
+				p, err := c.Execute(ctx, o, func(p desk.Progress) {
+					if p.Done >= 300 {
+						stop()
+					}
+				})
+				if !errors.Is(err, desk.ErrStopped) {
+					r.Fatalf("%v: %+v", err, p)
+				}
+				file := filepath.Join(r.journal.Dir(), "orders", "crashed.jsonl")
+				text, err := os.ReadFile(file)
+				must(t, err)
+				var kept []byte
+				for line := range bytes.Lines(text) {
+					if !bytes.Contains(line, []byte(`"gone"`)) {
+						kept = append(kept, line...)
+					}
+				}
+				must(t, os.WriteFile(file, kept, 0o600))
+				p, err = other.Resume(r.Context(), "crashed", nil)
+				want := cmp.Or(limit, n)
+				if err != nil || p.Done != want {
+					r.Errorf("resumed: %v: %+v, want %d done", err, p, want)
+				}
+				left, err := s.Count(r.Context(), store.Query{})
+				if err != nil || left != n-want {
+					r.Errorf("%d letters are left: %v, want %d", left, err, n-want)
+				}
+				r.has(r.work, want)
 			})
 		}
 	})
