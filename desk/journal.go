@@ -333,14 +333,16 @@ func (b *book) stopped() bool {
 	return err == nil
 }
 
-// end notes how the order ended, also in the audit.
+// end notes how the order ended, also in the audit unless no letter matched.
 func (b *book) end(p Progress) error {
 	errs := []error{b.write(entry{Progress: &p}), b.file.Sync(), b.file.Close()}
-	errs = append(errs, b.journal.note(Record{
-		By: b.order.By, Action: string(b.order.Action), Source: b.order.Source, Which: b.order.Filter.String(),
-		Order: b.order.ID, Count: p.Done, Result: p.String(),
-	}), b.release())
-	return errors.Join(errs...)
+	if p.State != Done || p.Matched > 0 {
+		errs = append(errs, b.journal.note(Record{
+			By: b.order.By, Action: string(b.order.Action), Source: b.order.Source, Which: b.order.Filter.String(),
+			Order: b.order.ID, Count: p.Done, Result: p.String(),
+		}))
+	}
+	return errors.Join(append(errs, b.release())...)
 }
 
 // reopen takes an order of a source for this process.

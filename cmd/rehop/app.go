@@ -31,7 +31,11 @@ func standard() streams {
 
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0 && f.Name() != os.DevNull
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	null, err := os.Stat(os.DevNull)
+	return err != nil || !os.SameFile(info, null) // which has another name as standard input
 }
 
 // app is what all commands share.
@@ -72,7 +76,10 @@ AMQP_MANAGEMENT_URL, AMQP_USER, AMQP_PASSWORD_FILE, AMQP_CA_FILE and so on. A fl
 wins over a variable, and a variable over the file.
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 some letters failed (doctor:
-warnings), 4 stopped, 5 no letter was meant.`,
+warnings), 4 stopped, 5 no letter matched.
+
+Move and drop ask before they begin, and so does send with --all. --yes answers for
+you, and is needed where there is no terminal.`,
 		Example: `  rehop queues
   rehop dlq list
   rehop dlq groups orders.dlq
@@ -96,7 +103,7 @@ warnings), 4 stopped, 5 no letter was meant.`,
 	flags.StringVar(&a.config, "config", "", "file with lines NAME=value (REHOP_CONFIG)")
 	flags.StringVar(&a.journalDir, "journal", "", "folder for orders and the audit (REHOP_JOURNAL)")
 	flags.StringVarP(&a.format, "output", "o", "table", "table, wide or json")
-	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are changed; needed where there is no terminal")
+	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are moved, dropped or all sent; needed where there is no terminal")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	root.AddCommand(a.dlq(), a.queuesCommand(), a.deskCommand(), a.doctorCommand())
 	return root

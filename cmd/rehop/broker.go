@@ -18,7 +18,7 @@ func (a *app) queuesCommand() *cobra.Command {
 		Long: `Queues lists the queues of the virtual host. The wait queues of a work queue of rehop
 are folded into it: WAITING counts the messages in them, LETTERS those in its
 dead-letter queue. OLDEST is the age of the message at the head of a classic queue; no
-quorum queue tells. It needs the management API.`,
+quorum queue tells. It needs the management API, whose numbers are up to 10 s old.`,
 		Example: `  rehop queues
   rehop queues --output json`,
 		Args: args(cobra.NoArgs),
@@ -54,11 +54,17 @@ quorum queue tells. It needs the management API.`,
 				headings = append(headings, "TYPE", "STATE", "IN/S", "OUT/S")
 			}
 			table(a.out, headings, rows)
+			a.delayed()
 			return nil
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "empty dead-letter queues too")
 	return c
+}
+
+// delayed says below a table of queues how old its numbers may be.
+func (a *app) delayed() {
+	fmt.Fprintln(a.err, "the numbers are the management API's, and up to 10 s old")
 }
 
 func (a *app) doctorCommand() *cobra.Command {

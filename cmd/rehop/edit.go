@@ -22,7 +22,7 @@ func (a *app) editCommand() *cobra.Command {
 		Short: "Change one letter and send it",
 		Long: `Edit changes the body or headers of one message and sends it back. A collected letter
 is changed where it is, and the original is kept in the journal; --send sends it too.`,
-		Example: `  rehop dlq edit orders.dlq 5f0c2b71d0a9 --body fixed.json
+		Example: `  rehop dlq edit orders.dlq 8d71590e81c72837a5 --body fixed.json
   rehop dlq edit --store letters.db 4711 --header tenant=acme --remove-header debug --send`,
 		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {

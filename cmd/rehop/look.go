@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -63,6 +64,7 @@ func (a *app) listQueues(c *cobra.Command) error {
 		rows = append(rows, []string{q.Name, strconv.Itoa(q.Ready), strconv.Itoa(q.Unacked), strconv.Itoa(q.Consumers), q.Type, orDash(q.Refusal)})
 	}
 	table(a.out, []string{"QUEUE", "LETTERS", "IN HAND", "CONSUMERS", "TYPE", "NOT LOOKED INTO"}, rows)
+	a.delayed()
 	return nil
 }
 
@@ -153,7 +155,7 @@ func (a *app) showCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show [QUEUE] ID",
 		Short: "Show one letter: its life, headers, stack and body",
-		Example: `  rehop dlq show orders.dlq 5f0c2b71d0a9
+		Example: `  rehop dlq show orders.dlq 8d71590e81c72837a5
   rehop dlq show --store letters.db 4711 --output json`,
 		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
@@ -165,7 +167,12 @@ func (a *app) showCommand() *cobra.Command {
 				return usage(errors.New("which letter? Give its id"))
 			}
 			l, err := source.Letter(c.Context(), rest[0])
-			if err != nil {
+			switch {
+			case errors.Is(err, desk.ErrNoLetter) && p.store != "":
+				return fmt.Errorf("%w; an id is a number, such as 4711: rehop dlq list --store shows them", err)
+			case errors.Is(err, desk.ErrNoLetter):
+				return fmt.Errorf("%w; an id has 18 hexadecimal digits, such as 8d71590e81c72837a5: rehop dlq list shows them", err)
+			case err != nil:
 				return err
 			}
 			return a.show(l)

@@ -26,7 +26,7 @@ const (
 	exitUsage   = 2 // the command line is wrong
 	exitPartly  = 3 // some letters failed and are still where they were; doctor: warnings
 	exitStopped = 4 // an order was stopped, by a person or by its canary
-	exitNothing = 5 // no letter was meant
+	exitNothing = 5 // no letter matched
 )
 
 // exit is an error with a code. An empty text is not printed.

@@ -69,7 +69,7 @@ func (a *app) result(p desk.Progress, err error) error {
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
 	case p.Matched == 0:
-		return &exit{exitNothing, errors.New("no letter was meant")}
+		return &exit{exitNothing, errors.New("no letter matched")}
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,7 +121,10 @@ func TestLookingAround(t *testing.T) {
 	s.run(exitDone, "dlq", "show", "orders.dlq", list.Letters[0].ID)
 	s.prints("no stock", "life", "published to exchange \"shop\" with key \"order.paid\"", `"order": 0`)
 	s.run(exitFailed, "dlq", "show", "orders.dlq", "none")
-	s.prints("there is no such letter")
+	s.prints("there is no such letter", "18 hexadecimal digits", "rehop dlq list")
+	if n := len(list.Letters[0].ID); n != 18 {
+		t.Errorf("an id has %d digits, and the help says 18", n)
+	}
 	s.run(exitFailed, "queues")
 	s.prints("AMQP_MANAGEMENT_URL")
 	s.run(exitDone, "doctor")
@@ -127,6 +132,30 @@ func TestLookingAround(t *testing.T) {
 	s.run(exitDone, "dlq", "list", "orders.dlq", "--output", "wide")
 	s.prints("order.paid", "BYTES")
 	s.has("orders.dlq", 6)
+}
+
+func TestQueuesSayHowOldTheirNumbersAre(t *testing.T) {
+	s := open(t)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"page_count":1,"items":[{"name":"orders.dlq","type":"quorum","messages_ready":6,"arguments":{}}]}`)
+	}))
+	defer api.Close()
+	address := "http://guest:guest@" + strings.TrimPrefix(api.URL, "http://")
+	for _, line := range []string{"queues", "dlq list"} {
+		s.run(exitDone, append([]string{"--management-url", address}, strings.Fields(line)...)...)
+		s.prints("orders.dlq", "up to 10 s old")
+	}
+}
+
+func TestTheNullDeviceIsNoTerminal(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "stdin") // standard input has another name too
+	must(t, os.Symlink(os.DevNull, name))
+	null, err := os.Open(name)
+	must(t, err)
+	defer null.Close()
+	if isTerminal(null) {
+		t.Error("the null device is taken for a terminal")
+	}
 }
 
 func TestWrongCommandLines(t *testing.T) {
@@ -157,15 +186,22 @@ func TestSendingBack(t *testing.T) {
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--error", "no stock", "--why", "stock came in", "--order", "first")
 	s.prints("order first done: 3 sent")
 	s.has("orders", 3)
-	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "no stock")
+	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "no stock", "--order", "empty")
+	s.prints("no letter matched")
 	s.run(exitPartly, "dlq", "send", "orders.dlq", "--error", "customer", "--to", "missing", "--order", "second", "-y")
 	s.prints("rehop dlq resume second")
 	s.run(exitDone, "dlq", "orders")
 	s.prints("first", "second", "missing")
 	s.run(exitDone, "dlq", "audit", "-o", "json")
 	s.prints("stock came in")
+	if strings.Contains(s.out, "empty") {
+		t.Errorf("the audit has an order that no letter matched: %s", s.out)
+	}
 	s.run(exitDone, "dlq", "stop", "second")
 	s.run(exitUsage, "dlq", "move", "orders.dlq", "--all", "--to", "orders") // nobody to ask
+	s.prints("--yes")
+	s.run(exitUsage, "dlq", "send", "orders.dlq", "--all")
+	s.prints("--yes")
 	s.tty, s.answer = true, "no\n"
 	s.run(exitFailed, "dlq", "move", "orders.dlq", "--all", "--to", "orders")
 	s.prints("[y/N]", "3 letters", "nothing was done")

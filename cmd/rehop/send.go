@@ -75,7 +75,7 @@ anywhere, and rehop dlq resume goes on with it after a stop, an error or a crash
 		Example: `  rehop dlq send orders.dlq --error "no stock" --rate 100
   rehop dlq send orders.dlq --group 6c1d7e0b41a2f9d3 --canary 2m
   rehop dlq send orders.dlq --all --dry-run
-  rehop dlq send orders.dlq --id 5f0c2b71d0a9
+  rehop dlq send orders.dlq --id 8d71590e81c72837a5
   rehop dlq send legacy_error --all --to orders`,
 		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
