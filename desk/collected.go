@@ -312,7 +312,7 @@ func (c *Collected) Letter(ctx context.Context, id string) (Letter, error) {
 }
 
 // Export writes letters as lines of JSON.
-func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer) (n int, err error) {
+func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
 	var failed error
 	_, _, _, err = c.scan(ctx, f, 0, unbound, func(l Letter) bool {
 		var line []byte
@@ -325,9 +325,9 @@ func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer) (n int, e
 		return failed == nil
 	})
 	if err = errors.Join(err, failed); err != nil {
-		return n, fmt.Errorf("desk: export: %w", err)
+		err = fmt.Errorf("desk: export: %w", err)
 	}
-	return n, c.cfg.Journal.note(Record{Action: "export", Source: c.cfg.Name, Which: f.String(), Count: n, Result: "done"})
+	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String(), Count: n, Result: result(err)}))
 }
 
 // identityOf names a message of a store in a journal.

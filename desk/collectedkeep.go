@@ -34,11 +34,7 @@ func (c *Collected) keep(ctx context.Context, action string, f Filter, by By, do
 	if err == nil && !f.selectsNone() {
 		n, err = do(ctx, q)
 	}
-	result := "done"
-	if err != nil {
-		result = err.Error()
-	}
-	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String(), Count: n, Result: result}))
+	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String(), Count: n, Result: result(err)}))
 }
 
 // narrow returns a query for exactly the letters that a Filter selects now.
@@ -82,11 +78,8 @@ func (c *Collected) Edit(ctx context.Context, id string, e Edit, by By) error {
 	}{time.Now().UTC(), by, id, line}, true); err != nil {
 		return err
 	}
-	result := "done"
-	if err = c.store.Edit(ctx, l.Place, func(m *producer.Message) error { e.apply(m); return nil }); err != nil {
-		result = err.Error()
-	}
-	return errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "edit", Source: c.cfg.Name, Which: "id=" + strconv.Quote(id), Count: 1, Result: result}))
+	err = c.store.Edit(ctx, l.Place, func(m *producer.Message) error { e.apply(m); return nil })
+	return errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "edit", Source: c.cfg.Name, Which: "id=" + strconv.Quote(id), Count: 1, Result: result(err)}))
 }
 
 // rawMessage is a text of JSON.

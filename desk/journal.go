@@ -62,6 +62,14 @@ func (j *Journal) note(r Record) error {
 	return j.append("audit.jsonl", r, true)
 }
 
+// result is that of an action that has ended.
+func result(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "done"
+}
+
 // append adds a line to a file, in one write: lines of several processes do not mix.
 func (j *Journal) append(name string, v any, sync bool) error {
 	line, err := json.Marshal(v)

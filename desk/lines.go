@@ -180,11 +180,7 @@ func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Jo
 	publisher := confirm.New(conn, confirm.Limits{Messages: importBatch})
 	defer publisher.Close()
 	defer func() {
-		result := "done"
-		if err != nil {
-			result = err.Error()
-		}
-		err = errors.Join(err, journal.note(Record{By: o.By, Action: "import", Source: "queue " + o.Queue, Count: n, Result: result}))
+		err = errors.Join(err, journal.note(Record{By: o.By, Action: "import", Source: "queue " + o.Queue, Count: n, Result: result(err)}))
 	}()
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxLine)

@@ -376,7 +376,10 @@ func (l *Live) Letter(ctx context.Context, id string) (Letter, error) {
 }
 
 // Export looks and writes the letters as lines of JSON.
-func (l *Live) Export(ctx context.Context, f Filter, w io.Writer) (n int, err error) {
+func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
+	defer func() {
+		err = errors.Join(err, l.cfg.Journal.note(Record{By: by, Action: "export", Source: l.About().Name, Which: f.String(), Count: n, Result: result(err)}))
+	}()
 	seen, err := l.seen(ctx, true)
 	if err != nil {
 		return 0, err
@@ -394,5 +397,5 @@ func (l *Live) Export(ctx context.Context, f Filter, w io.Writer) (n int, err er
 		}
 		n++
 	}
-	return n, l.cfg.Journal.note(Record{Action: "export", Source: l.About().Name, Which: f.String(), Count: n, Result: "done"})
+	return n, nil
 }

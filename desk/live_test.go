@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -96,6 +97,28 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 		audit, err := w.journal.Audit(10)
 		must(w.T, err)
 		if len(audit) != 1 || audit[0].By.Who != "me" || audit[0].Count != 5 || audit[0].Action != "send" {
+			w.Errorf("audit: %+v", audit)
+		}
+	})
+}
+
+func TestExportsAreInTheAudit(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(4)...)
+		me := By{Who: "me", Why: "a look"}
+		n, err := w.live().Export(w.Context(), Filter{Error: "no stock"}, io.Discard, me)
+		if err != nil || n != 2 {
+			w.Errorf("%d: %v", n, err)
+		}
+		r, end := io.Pipe()
+		must(w.T, r.CloseWithError(errors.New("the disk is full")))
+		if _, err := w.live().Export(w.Context(), Filter{}, end, me); err == nil {
+			w.Error("an export into nothing has no error")
+		}
+		audit, err := w.journal.Audit(10)
+		must(w.T, err)
+		if len(audit) != 2 || audit[0].By != me || audit[0].Count != 0 || !strings.Contains(audit[0].Result, "disk is full") ||
+			audit[1].By != me || audit[1].Count != 2 || audit[1].Action != "export" || audit[1].Result != "done" {
 			w.Errorf("audit: %+v", audit)
 		}
 	})

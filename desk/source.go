@@ -38,7 +38,7 @@ type Source interface {
 
 	// Export writes the letters that a Filter selects as lines of JSON, and returns
 	// how many. Import is its inverse. The letters stay.
-	Export(ctx context.Context, f Filter, w io.Writer) (int, error)
+	Export(ctx context.Context, f Filter, w io.Writer, by By) (int, error)
 
 	// Journal returns the journal of the source.
 	Journal() *Journal

@@ -32,7 +32,7 @@ func (a *app) exportCommand() *cobra.Command {
 				defer func() { err = errors.Join(err, opened.Close()) }()
 				out = opened
 			}
-			n, err := source.Export(c.Context(), f.read(), out)
+			n, err := source.Export(c.Context(), f.read(), out, a.by())
 			fmt.Fprintf(a.err, "%s written\n", letterCount(n))
 			return err
 		},

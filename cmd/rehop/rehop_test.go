@@ -232,6 +232,8 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 	exported, dropped := filepath.Join(dir, "all.jsonl"), filepath.Join(dir, "dropped.jsonl")
 	s.run(exitDone, "dlq", "export", "orders.dlq", "--file", exported)
 	s.prints("6 letters written")
+	s.run(exitDone, "dlq", "audit")
+	s.prints(who(), "export")
 	s.run(exitFailed, "dlq", "export", "orders.dlq", "--file", exported) // exists
 	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
 	s.has("orders.dlq", 3)

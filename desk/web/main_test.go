@@ -138,8 +138,11 @@ func (f *fake) Resume(ctx context.Context, id string, tell func(desk.Progress)) 
 	return f.Execute(ctx, desk.Order{ID: id, All: true}, tell)
 }
 
-func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer) (int, error) {
+func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer, by desk.By) (int, error) {
 	found, err := f.matching(filter)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kept = append(f.kept, "export by "+by.Who)
 	for _, l := range found {
 		fmt.Fprintf(w, "{%q:1}\n", l.ID)
 	}
