@@ -123,7 +123,9 @@ func (f Filter) String() string {
 		case len(values) > 3:
 			parts = append(parts, fmt.Sprintf("%d %ss", len(values), name))
 		default:
-			add(name, strings.Join(values, ","))
+			for _, value := range values { // which may have a comma
+				add(name, value)
+			}
 		}
 	}
 	list("id", f.IDs)

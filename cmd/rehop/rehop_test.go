@@ -178,6 +178,45 @@ func TestWrongCommandLines(t *testing.T) {
 	}
 }
 
+// A span that reaches nowhere would select more letters than were asked for.
+func TestASpanIsMoreThanZero(t *testing.T) {
+	s := open(t)
+	for _, line := range []string{"--newer -1h", "--newer 0s", "--older -24h", "--older 0"} {
+		s.run(exitUsage, append(strings.Fields("dlq send orders.dlq --error stock"), strings.Fields(line)...)...)
+		s.prints(strings.Fields(line)[0], strings.Fields(line)[1], "more than 0")
+		s.has("orders.dlq", 6)
+	}
+}
+
+func TestAnIDMayHaveACommaInIt(t *testing.T) {
+	s := open(t)
+	conn, err := amqp.Dial(s.url)
+	must(t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	must(t, err)
+	must(t, ch.Confirm(false))
+	c, err := ch.PublishWithDeferredConfirm("", "orders.dlq", false, false, amqp.Publishing{MessageId: "m-0,m-1"})
+	must(t, err)
+	c.Wait()
+	s.run(exitDone, "dlq", "peek", "orders.dlq", "-n", "7")
+	for want, ids := range map[int][]string{1: {"m-0,m-1"}, 3: {"m-0,m-1", "m-2", "m-4"}} {
+		args := []string{"dlq", "list", "orders.dlq", "--output", "json"}
+		for _, id := range ids {
+			args = append(args, "--message-id", id)
+		}
+		s.run(exitDone, args...)
+		var list struct {
+			Letters []letterJSON
+			Matched int
+		}
+		must(t, json.Unmarshal([]byte(s.out), &list))
+		if list.Matched != want || list.Letters[len(list.Letters)-1].MessageID != "m-0,m-1" {
+			t.Errorf("%q: %+v", ids, list)
+		}
+	}
+}
+
 func TestSendingBack(t *testing.T) {
 	s := open(t)
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--dry-run")

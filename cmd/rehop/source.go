@@ -70,15 +70,38 @@ type filter struct {
 	desk.Filter
 	cause   string
 	headers []string
-	older   time.Duration
-	newer   time.Duration
+	older   span
+	newer   span
 	all     bool
 }
 
+// span is a flag for a time that reaches back: more than 0. The zero span is not given.
+type span time.Duration
+
+// Set is that of pflag.Value.
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err == nil && d <= 0 {
+		err = errors.New("want more than 0, such as 24h")
+	}
+	*s = span(d)
+	return err
+}
+
+func (s *span) String() string {
+	if *s == 0 {
+		return "" // has no default to show
+	}
+	return time.Duration(*s).String()
+}
+
+// Type is that of pflag.Value.
+func (s *span) Type() string { return "duration" }
+
 func (f *filter) flags(c *cobra.Command) {
 	flags := c.Flags()
-	flags.StringSliceVar(&f.IDs, "id", nil, "id of a letter, as list and peek show it; may be given several times")
-	flags.StringSliceVar(&f.MessageIDs, "message-id", nil, "message id; may be given several times")
+	flags.StringArrayVar(&f.IDs, "id", nil, "id of a letter, as list and peek show it; may be given several times")
+	flags.StringArrayVar(&f.MessageIDs, "message-id", nil, "message id; may be given several times")
 	flags.StringVar(&f.Queue, "queue", "", "queue that failed")
 	flags.StringVar(&f.Exchange, "exchange", "", "exchange that the message was first published to")
 	flags.StringVar(&f.RoutingKey, "key", "", "routing key that the message was first published with")
@@ -88,8 +111,8 @@ func (f *filter) flags(c *cobra.Command) {
 	flags.StringVar(&f.Fingerprint, "group", "", "fingerprint of a group, as groups shows it")
 	flags.StringVar(&f.Text, "text", "", "text in the error, a header or the body")
 	flags.StringArrayVar(&f.headers, "header", nil, "name of a header, or name=value; may be given several times")
-	flags.DurationVar(&f.older, "older", 0, "failed longer ago than this, such as 24h")
-	flags.DurationVar(&f.newer, "newer", 0, "failed within this time")
+	flags.Var(&f.older, "older", "failed longer ago than this, such as 24h")
+	flags.Var(&f.newer, "newer", "failed within this time")
 	flags.StringSliceVar(&f.States, "state", nil, "of collected letters: held, parked, archived or ready")
 	_ = c.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions([]string{
 		string(xdeath.CauseExhausted), string(xdeath.CausePermanent), string(xdeath.CauseExpired), string(xdeath.CauseCrashLoop), string(xdeath.CauseMaxLen),
@@ -115,10 +138,10 @@ func (f *filter) read() desk.Filter {
 	}
 	now := time.Now()
 	if f.older > 0 {
-		d.Before = now.Add(-f.older)
+		d.Before = now.Add(-time.Duration(f.older))
 	}
 	if f.newer > 0 {
-		d.From = now.Add(-f.newer)
+		d.From = now.Add(-time.Duration(f.newer))
 	}
 	return d
 }

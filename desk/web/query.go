@@ -40,7 +40,9 @@ func filterOf(v url.Values, now time.Time) (f desk.Filter, err error) {
 		if text == "" {
 			continue
 		}
-		if d, bad := parseSpan(text); bad == nil {
+		if d, bad := parseSpan(text); bad == nil && d <= 0 {
+			return f, fmt.Errorf("%w: %s is %.40q, want more than 0", errForm, name, text)
+		} else if bad == nil {
 			*at = now.Add(-d)
 		} else if *at, bad = time.Parse(time.RFC3339, text); bad != nil {
 			return f, fmt.Errorf("%w: %s is %.40q, want a span such as 30m, 24h or 7d, or a time such as 2026-11-23T10:00:00Z", errForm, name, text)

@@ -87,6 +87,19 @@ func TestAnOrderIsTheOneThatWasAskedFor(t *testing.T) {
 	r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Order.Filter is empty")
 }
 
+// A span that reaches nowhere would select more letters than were asked for.
+func TestASpanIsMoreThanZero(t *testing.T) {
+	r := enter(t, nil)
+	for _, span := range []string{"-1h", "0", "-7d", "0d"} {
+		for _, name := range []string{"newer", "older"} {
+			r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, name: {span}}), 400, name+" is", span, "more than 0")
+		}
+	}
+	if len(r.store.orders) > 0 {
+		t.Errorf("%+v", r.store.orders)
+	}
+}
+
 // A form that is sent twice, by a double click or a reload, is one order.
 func TestAFormThatIsSentTwiceIsOneOrder(t *testing.T) {
 	r := enter(t, nil)
