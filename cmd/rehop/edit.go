@@ -78,7 +78,7 @@ is changed where it is, and the original is kept in the journal; --send sends it
 	c.Flags().StringArrayVar(&remove, "remove-header", nil, "name of a header to remove; may be given several times")
 	c.Flags().StringVar(&contentType, "content-type", "", "new content type")
 	c.Flags().StringVar(&key, "key", "", "new routing key, as the handler sees it")
-	c.Flags().StringVar(&to, "to", "", "send there instead: a queue, or exchange/key")
+	c.Flags().StringVar(&to, "to", "", "send there instead: a queue, exchange/key, or /queue if its name has a slash")
 	c.Flags().BoolVar(&sendToo, "send", false, "of a collected letter: send it too")
 	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
 	return c

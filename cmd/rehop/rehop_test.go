@@ -14,6 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
 )
 
 func must(t testing.TB, err error) {
@@ -248,6 +249,17 @@ func TestSendingBack(t *testing.T) {
 	s.run(exitDone, "dlq", "move", "orders.dlq", "--all", "--to", "orders")
 	s.has("orders", 6)
 	s.has("orders.dlq", 0)
+}
+
+func TestATargetIsAQueueOrAnExchangeWithAKey(t *testing.T) {
+	for text, want := range map[string]topology.Address{
+		"orders": {RoutingKey: "orders"}, "shop/order.paid": {Exchange: "shop", RoutingKey: "order.paid"}, "shop/": {Exchange: "shop"}, "shop/a/b": {Exchange: "shop", RoutingKey: "a/b"},
+		"/eu/orders": {RoutingKey: "eu/orders"}, "/orders": {RoutingKey: "orders"}, "//orders": {RoutingKey: "/orders"},
+	} {
+		if got := address(text); got == nil || *got != want {
+			t.Errorf("%q is %+v, want %+v", text, got, want)
+		}
+	}
 }
 
 func TestEditing(t *testing.T) {

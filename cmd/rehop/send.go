@@ -83,7 +83,7 @@ anywhere, and rehop dlq resume goes on with it after a stop, an error or a crash
 		},
 	}
 	o.flags(a, c)
-	c.Flags().StringVar(&o.to, "to", "", "send there instead: a queue, or exchange/key")
+	c.Flags().StringVar(&o.to, "to", "", "send there instead: a queue, exchange/key, or /queue if its name has a slash")
 	c.Flags().DurationVar(&o.Canary, "canary", 0, "send one letter first, and no more if it is back within this time")
 	return c
 }
@@ -100,7 +100,7 @@ func (a *app) moveCommand() *cobra.Command {
 		},
 	}
 	o.flags(a, c)
-	c.Flags().StringVar(&o.to, "to", "", "a queue, or exchange/key")
+	c.Flags().StringVar(&o.to, "to", "", "a queue, exchange/key, or /queue if its name has a slash")
 	_ = c.MarkFlagRequired("to") // fails for unknown flags only
 	return c
 }

@@ -146,7 +146,7 @@ func (f *filter) read() desk.Filter {
 	return d
 }
 
-// address reads "queue" or "exchange/key".
+// address reads "queue", "exchange/key", or "/queue" for a queue with a slash in its name.
 func address(text string) *topology.Address {
 	if text == "" {
 		return nil

@@ -92,7 +92,7 @@ func (r *request) order() (o desk.Order, err error) {
 		}
 	}
 	if to := strings.TrimSpace(r.form.Get("to")); to != "" {
-		exchange, key, found := strings.Cut(to, "/")
+		exchange, key, found := strings.Cut(to, "/") // "/queue" is a queue with a slash in its name
 		if !found {
 			exchange, key = "", to
 		}

@@ -83,6 +83,10 @@ func TestAnOrderIsTheOneThatWasAskedFor(t *testing.T) {
 		o.To.Exchange != "shop" || o.To.RoutingKey != "order.again" || o.All {
 		t.Errorf("%+v", o)
 	}
+	r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "order": {"o-2"}})
+	if to := r.store.orders[1].To; to.Exchange != "" || to.RoutingKey != "eu/orders" {
+		t.Errorf("a queue with a slash in its name is %+v", to)
+	}
 	r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"fast"}}), 400, "want a number")
 	r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Order.Filter is empty")
 }
