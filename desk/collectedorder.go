@@ -26,7 +26,7 @@ func (c *Collected) Execute(ctx context.Context, o Order, progress func(Progress
 	if err != nil {
 		return Progress{}, err
 	}
-	b, err := c.cfg.Journal.begin(o, false)
+	b, err := c.cfg.Journal.begin(o, nil)
 	if err != nil {
 		return Progress{Order: o}, err
 	}
@@ -34,8 +34,8 @@ func (c *Collected) Execute(ctx context.Context, o Order, progress func(Progress
 }
 
 // Resume goes on with an order.
-func (c *Collected) Resume(ctx context.Context, id string, progress func(Progress)) (Progress, error) {
-	b, err := reopen(c.cfg.Journal, c.About(), id)
+func (c *Collected) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
+	b, err := reopen(c.cfg.Journal, c.About(), id, by)
 	if err != nil {
 		return Progress{}, err
 	}

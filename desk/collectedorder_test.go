@@ -15,7 +15,7 @@ import (
 func TestAStopAwaitsTheAnswer(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead()
-		b, err := w.journal.begin(Order{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}, false)
+		b, err := w.journal.begin(Order{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}, nil)
 		must(w.T, err)
 		publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
 		run, stop := context.WithCancelCause(w.Context())

@@ -21,7 +21,7 @@
 // stop it, and an order that was cut off can be resumed:
 //
 //	progress, err := live.Execute(ctx, desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100}, nil)
-//	progress, err = live.Resume(ctx, progress.Order.ID, nil)
+//	progress, err = live.Resume(ctx, progress.Order.ID, desk.By{Who: "ada"}, nil)
 //
 // A letter leaves its place after its next place has confirmed it. It is sent once by
 // each order. Only a process that dies between a publish and its note in the journal

@@ -44,7 +44,7 @@ func (k killedTask) live() (*Live, func() error, error) {
 }
 
 func (k killedTask) order() Order {
-	o := Order{ID: "killed", Action: k.Action, All: true, Rate: 100}
+	o := Order{ID: "killed", Action: k.Action, All: true, Rate: 100, By: By{Who: "ada"}}
 	switch k.Action {
 	case Drop:
 		o.CopyTo = k.Journal + "/dropped.jsonl"
@@ -152,8 +152,19 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	if before.State != CutOff {
 		t.Errorf("after the kill the order is %q", before.State)
 	}
-	p, err := l.Resume(t.Context(), "killed", nil)
+	audit, err := l.cfg.Journal.Audit(10)
 	must(t, err)
+	if len(audit) != 1 || audit[0].By.Who != "ada" || audit[0].Action != string(k.Action) || audit[0].Count != before.Done || !strings.HasPrefix(audit[0].Result, "cut off: ") {
+		t.Errorf("audit after the kill: %+v", audit)
+	}
+	p, err := l.Resume(t.Context(), "killed", By{Who: "bob"}, nil)
+	must(t, err)
+	audit, err = l.cfg.Journal.Audit(10)
+	must(t, err)
+	if len(audit) != 2 || audit[0].By.Who != "bob" || audit[0].Action != "resume" || !strings.HasPrefix(audit[0].Result, "done: ") ||
+		audit[1].By.Who != "ada" || !strings.HasPrefix(audit[1].Result, "cut off: ") || audit[0].Count+audit[1].Count != p.Done {
+		t.Errorf("audit of an order with %d done: %+v", p.Done, audit)
+	}
 	if p.State != Done || p.Done != n && !k.Nameless {
 		t.Errorf("%+v", p)
 	}

@@ -19,9 +19,9 @@ import (
 )
 
 // Journal is a folder in which orders are written down before they begin, and every
-// action that changed letters. Several processes may use it at the same time.
+// action on letters. Several processes may use it at the same time.
 //
-//	audit.jsonl              one line for each action
+//	audit.jsonl              one line for each action, and one for the begin of an order
 //	orders/ID.jsonl          the order, and each of its steps
 //	orders/ID.stop           exists if somebody has stopped the order
 //	originals.jsonl          letters as they were before an edit
@@ -42,7 +42,9 @@ func OpenJournal(dir string) (*Journal, error) {
 // Dir returns the folder.
 func (j *Journal) Dir() string { return j.dir }
 
-// Record is a line of the audit.
+// Record is a line of the audit. Each process that works on an order has its own: the
+// first with the Action of the order, those that go on with it with the Action resume
+// and the person who has resumed it.
 type Record struct {
 	At     time.Time `json:"at"`
 	By     By        `json:"by"`
@@ -50,9 +52,15 @@ type Record struct {
 	Source string    `json:"source"`
 	Which  string    `json:"which,omitzero"` // the letters, as a text
 	Order  string    `json:"order,omitzero"` // id
-	Count  int       `json:"count"`          // of letters
+	Count  int       `json:"count"`          // of letters; of an order: those that this process sent, moved or dropped
 	Result string    `json:"result"`
 }
+
+// Results of records in the file that Audit does not return.
+const (
+	began   = "began" // a process has begun to work on the order
+	noMatch = "no letter matched"
+)
 
 // note writes a record. It returns an error if it could not.
 func (j *Journal) note(r Record) error {
@@ -90,17 +98,53 @@ func (j *Journal) append(name string, v any, sync bool) error {
 	return nil
 }
 
-// Audit returns the latest records, the newest first, at most n.
+// Audit returns the latest records, the newest first, at most n. A record of an order
+// says how the work of a process ended, or how far it is: an order that is running or
+// cut off has one too. An order that no letter matched has none.
 func (j *Journal) Audit(n int) ([]Record, error) {
 	var all []Record
+	open := map[string]int{} // orders that have begun and not ended, by their records
 	err := j.lines("audit.jsonl", func(line []byte) {
 		var r Record
-		if json.Unmarshal(line, &r) == nil {
-			all = append(all, r)
+		if json.Unmarshal(line, &r) != nil {
+			return
 		}
+		if r.Order != "" && r.Action != "stop" {
+			at, isOpen := open[r.Order]
+			switch {
+			case r.Result == began && isOpen:
+				all[at].Result = string(CutOff) // before its end was in the audit
+				fallthrough
+			case r.Result == began:
+				open[r.Order] = len(all)
+			case isOpen:
+				all[at].Result = "" // the record of its end says more
+				delete(open, r.Order)
+			}
+		}
+		all = append(all, r)
 	})
 	slices.Reverse(all)
-	return all[:min(n, len(all))], err
+	all = slices.DeleteFunc(all, func(r Record) bool { return r.Result == "" || r.Result == noMatch })
+	all = all[:min(n, len(all))]
+	for i, r := range all {
+		if r.Result == began {
+			all[i] = j.unended(r)
+		}
+	}
+	return all, err
+}
+
+// unended returns the record of an order that has begun, with how far it is.
+func (j *Journal) unended(r Record) Record {
+	h, err := j.look(r.Order)
+	if err != nil {
+		r.Result = "running or cut off"
+		return r
+	}
+	now := h.run.record(h.progress)
+	now.At = r.At
+	return now
 }
 
 // lines calls do with each whole line of a file. A file that does not exist has none,
@@ -132,6 +176,7 @@ func (j *Journal) orderFile(id string) string { return filepath.Join("orders", i
 // entry is a line of the file of an order.
 type entry struct {
 	Order    *Order    `json:"order,omitzero"`
+	Run      *run      `json:"run,omitzero"`  // a process goes on with it
 	Try      []string  `json:"try,omitzero"`  // letters that are being published
 	Sent     []string  `json:"sent,omitzero"` // of these: confirmed
 	Gone     []string  `json:"gone,omitzero"` // of these: their place has let go of them
@@ -163,8 +208,37 @@ func (j *Journal) Orders() ([]Progress, error) {
 	return all, nil
 }
 
+// run is the work of one process on an order.
+type run struct {
+	By     By     `json:"by"`
+	Action string `json:"action"`
+
+	// What earlier processes have done.
+	Done           int `json:"done"`
+	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
+}
+
+// record is what the audit says of a run when the order is as far as p.
+func (r run) record(p Progress) Record {
+	p.Done, p.MaybeDuplicate = max(p.Done-r.Done, 0), max(p.MaybeDuplicate-r.MaybeDuplicate, 0)
+	text := p.String()
+	if p.State == Done && p.Matched == 0 && r.Action != resume {
+		text = noMatch
+	}
+	return Record{By: r.By, Action: r.Action, Source: p.Order.Source, Which: p.Order.Filter.String(), Order: p.Order.ID, Count: p.Done, Result: text}
+}
+
+// resume is Record.Action of a process that goes on with an order.
+const resume = "resume"
+
 // Order returns an order with its progress.
 func (j *Journal) Order(id string) (Progress, error) {
+	h, err := j.look(id)
+	return h.progress, err
+}
+
+// look returns what the file of an order says, and whether a process works on it.
+func (j *Journal) look(id string) (past, error) {
 	h, err := j.history(id)
 	if err == nil && h.progress.State == Running {
 		if release, busy := lock(j.lockFile(id)); busy == nil {
@@ -172,7 +246,7 @@ func (j *Journal) Order(id string) (Progress, error) {
 			err = release()
 		}
 	}
-	return h.progress, err
+	return h, err
 }
 
 func (j *Journal) lockFile(id string) string { return filepath.Join(j.dir, "orders", id+".lock") }
@@ -180,6 +254,7 @@ func (j *Journal) lockFile(id string) string { return filepath.Join(j.dir, "orde
 // past is what the file of an order says.
 type past struct {
 	progress Progress
+	run      run             // the last one
 	sent     map[string]bool // confirmed letters
 	gone     map[string]bool // of these: known to have left their place
 	open     map[string]bool // tried, and it is not known whether they arrived
@@ -210,6 +285,11 @@ func (j *Journal) history(id string) (past, error) {
 		}
 		if e.Order != nil && order == nil {
 			order = e.Order
+			h.run = run{By: order.By, Action: string(order.Action)}
+		}
+		if e.Run != nil {
+			h.run = *e.Run
+			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped = Running, "", 0, 0
 		}
 		for _, key := range e.Try {
 			if h.open[key] {
@@ -268,9 +348,9 @@ type book struct {
 	past past
 }
 
-// begin writes an order down, unless it is there already, and takes it for this
+// begin writes an order down, unless somebody resumes it, and takes it for this
 // process. Only one process works on an order.
-func (j *Journal) begin(o Order, resume bool) (*book, error) {
+func (j *Journal) begin(o Order, resumed *By) (*book, error) {
 	release, err := lock(j.lockFile(o.ID))
 	for range 10 { // somebody may have looked whether it is taken
 		if !errors.Is(err, errBusy) {
@@ -283,16 +363,16 @@ func (j *Journal) begin(o Order, resume bool) (*book, error) {
 		return nil, fmt.Errorf("desk: order %s: %w", o.ID, err)
 	}
 	b := &book{journal: j, order: o, release: release}
-	if err := b.open(resume); err != nil {
+	if err := b.open(resumed); err != nil {
 		return nil, errors.Join(err, release())
 	}
 	return b, nil
 }
 
-func (b *book) open(resume bool) error {
+func (b *book) open(resumed *By) error {
 	name := filepath.Join(b.journal.dir, b.journal.orderFile(b.order.ID))
 	flags := os.O_WRONLY | os.O_APPEND
-	if !resume {
+	if resumed == nil {
 		flags |= os.O_CREATE | os.O_EXCL
 	}
 	f, err := os.OpenFile(name, flags, 0o600)
@@ -306,7 +386,7 @@ func (b *book) open(resume bool) error {
 	if err := os.Remove(b.journal.stopFile(b.order.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
-	if !resume {
+	if resumed == nil {
 		if err := b.write(entry{Order: &b.order}); err != nil {
 			return err
 		}
@@ -316,8 +396,31 @@ func (b *book) open(resume bool) error {
 	} else if _, err := f.WriteString("\n"); err != nil { // ends a line that was cut off
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
-	b.past, err = b.journal.history(b.order.ID)
-	return err
+	if b.past, err = b.journal.history(b.order.ID); err != nil {
+		return err
+	}
+	if resumed != nil {
+		if err := b.goOn(*resumed); err != nil {
+			return err
+		}
+	}
+	r := b.past.run.record(b.past.progress)
+	r.Result = began
+	return b.journal.note(r)
+}
+
+// goOn notes who goes on with the order. If the process before has died, the audit gets
+// the end that it could not write.
+func (b *book) goOn(by By) error {
+	p := b.past.progress
+	if p.State == Running {
+		p.State = CutOff
+		if err := b.journal.note(b.past.run.record(p)); err != nil {
+			return err
+		}
+	}
+	b.past.run = run{By: by, Action: resume, Done: p.Done, MaybeDuplicate: p.MaybeDuplicate}
+	return b.write(entry{Run: &b.past.run})
 }
 
 // write adds a line. It is in the hands of the operating system when write returns, so
@@ -341,20 +444,13 @@ func (b *book) stopped() bool {
 	return err == nil
 }
 
-// end notes how the order ended, also in the audit unless no letter matched.
+// end notes how the order ended, also in the audit.
 func (b *book) end(p Progress) error {
-	errs := []error{b.write(entry{Progress: &p}), b.file.Sync(), b.file.Close()}
-	if p.State != Done || p.Matched > 0 {
-		errs = append(errs, b.journal.note(Record{
-			By: b.order.By, Action: string(b.order.Action), Source: b.order.Source, Which: b.order.Filter.String(),
-			Order: b.order.ID, Count: p.Done, Result: p.String(),
-		}))
-	}
-	return errors.Join(append(errs, b.release())...)
+	return errors.Join(b.write(entry{Progress: &p}), b.file.Sync(), b.file.Close(), b.journal.note(b.past.run.record(p)), b.release())
 }
 
-// reopen takes an order of a source for this process.
-func reopen(j *Journal, a About, id string) (*book, error) {
+// reopen takes an order of a source for this process, for somebody who resumes it.
+func reopen(j *Journal, a About, id string, by By) (*book, error) {
 	p, err := j.Order(id)
 	switch {
 	case err != nil:
@@ -364,5 +460,5 @@ func reopen(j *Journal, a About, id string) (*book, error) {
 	case p.State == Done && p.Failed == 0:
 		return nil, connection.WithClass(fmt.Errorf("desk: order %s is done", id), connection.Bug)
 	}
-	return j.begin(p.Order, true)
+	return j.begin(p.Order, &by)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,7 +211,7 @@ func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
 		ch := w.channel()
 		_, err = ch.QueueDeclare("missing", true, false, false, false, amqp.Table{"x-queue-type": "classic", "x-max-length": int64(4), "x-overflow": "reject-publish"})
 		must(w.T, err)
-		p, err = live.Resume(w.Context(), p.Order.ID, nil)
+		p, err = live.Resume(w.Context(), p.Order.ID, By{}, nil)
 		if !errors.Is(err, ErrTarget) || p.Done != 4 {
 			w.Errorf("a full queue: %v: %+v", err, p)
 		}
@@ -219,7 +220,7 @@ func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
 		must(w.T, err)
 		_, err = ch.QueueDeclare("missing", true, false, false, false, amqp.Table{"x-queue-type": "classic"})
 		must(w.T, err)
-		p, err = live.Resume(w.Context(), p.Order.ID, nil)
+		p, err = live.Resume(w.Context(), p.Order.ID, By{}, nil)
 		if err != nil || p.Done != 30 || p.State != Done {
 			w.Errorf("resumed: %v: %+v", err, p)
 		}
@@ -281,27 +282,46 @@ func TestAnOrderIsStoppedAndResumed(t *testing.T) {
 		live := w.live()
 		ended := make(chan Progress, 1)
 		go func() {
-			p, err := live.Execute(w.Context(), Order{ID: "mine", Action: Send, All: true, Rate: 4}, nil)
+			p, err := live.Execute(w.Context(), Order{ID: "mine", Action: Send, All: true, Rate: 4, By: By{Who: "ada"}}, nil)
 			if !errors.Is(err, ErrStopped) {
 				w.Errorf("stopped: %v", err)
 			}
 			ended <- p
 		}()
 		time.Sleep(5 * time.Second)
-		must(w.T, w.journal.Stop("mine", By{}))
+		audit, err := w.journal.Audit(10)
+		must(w.T, err)
+		if len(audit) != 1 || audit[0].By.Who != "ada" || audit[0].Count < 10 || !strings.HasPrefix(audit[0].Result, "running: ") {
+			w.Errorf("audit of an order that runs: %+v", audit)
+		}
+		must(w.T, w.journal.Stop("mine", By{Who: "bob"}))
 		p := <-ended
 		if p.State != Stopped || p.Done < 15 || p.Done > 25 {
 			w.Errorf("%+v", p)
 		}
 		w.has("orders.dlq", 40-p.Done)
-		p, err := live.Resume(w.Context(), "mine", nil)
+		before := p.Done
+		p, err = live.Resume(w.Context(), "mine", By{Who: "eve", Why: "mended"}, nil)
 		if err != nil || p.State != Done || p.Done != 40 || p.MaybeDuplicate != 0 {
 			w.Errorf("%v: %+v", err, p)
 		}
 		w.has("orders.dlq", 0)
 		w.has("orders", 40)
-		if _, err := live.Resume(w.Context(), "mine", nil); err == nil {
+		if _, err := live.Resume(w.Context(), "mine", By{}, nil); err == nil {
 			w.Error("an order that is done was resumed")
+		}
+		audit, err = w.journal.Audit(10)
+		must(w.T, err)
+		var got []string
+		for _, r := range audit {
+			got = append(got, fmt.Sprint(r.By, " ", r.Action, " ", r.Count, " ", r.Result))
+		}
+		want := []string{
+			fmt.Sprintf("{ada } send %d stopped: %d sent", before, before), "{bob } stop 0 asked", fmt.Sprintf("{eve mended} resume %d done: %d sent", 40-before, 40-before),
+		}
+		slices.Sort(got) // who has stopped it may be written behind the end
+		if !slices.Equal(got, want) {
+			w.Errorf("audit: %q, want %q", got, want)
 		}
 	})
 }

@@ -45,7 +45,7 @@ func (l *Live) Execute(ctx context.Context, o Order, progress func(Progress)) (P
 	if err != nil {
 		return Progress{}, err
 	}
-	b, err := l.cfg.Journal.begin(o, false)
+	b, err := l.cfg.Journal.begin(o, nil)
 	if err != nil {
 		return Progress{Order: o}, err
 	}
@@ -53,8 +53,8 @@ func (l *Live) Execute(ctx context.Context, o Order, progress func(Progress)) (P
 }
 
 // Resume goes on with an order.
-func (l *Live) Resume(ctx context.Context, id string, progress func(Progress)) (Progress, error) {
-	b, err := reopen(l.cfg.Journal, l.About(), id)
+func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
+	b, err := reopen(l.cfg.Journal, l.About(), id, by)
 	if err != nil {
 		return Progress{}, err
 	}

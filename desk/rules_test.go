@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -199,14 +201,65 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+// Each process that works on an order has a record, also one that dies, and a letter is
+// counted in one of them.
+func TestTheAuditOfAnOrderWhoseProcessesDie(t *testing.T) {
+	j, err := OpenJournal(t.TempDir())
+	must(t, err)
+	is := func(want ...string) {
+		t.Helper()
+		audit, err := j.Audit(10)
+		must(t, err)
+		var got []string
+		for _, r := range audit {
+			got = append(got, fmt.Sprint(r.By.Who, " ", r.Action, " ", r.Count, " ", r.Result))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("audit: %q, want %q", got, want)
+		}
+	}
+	die := func(b *book, sent ...string) {
+		t.Helper()
+		must(t, errors.Join(b.write(entry{Try: sent}), b.write(entry{Sent: sent}), b.file.Close(), b.release()))
+	}
+	o := Order{ID: "one", Action: Send, Source: "queue q", By: By{Who: "ada"}}
+	b, err := j.begin(o, nil)
+	must(t, err)
+	is("ada send 0 running: 0 sent")
+	die(b, "a")
+	is("ada send 1 cut off: 1 sent")
+	b, err = j.begin(o, &By{Who: "bob"})
+	must(t, err)
+	is("bob resume 0 running: 0 sent", "ada send 1 cut off: 1 sent")
+	die(b, "b", "c")
+	is("bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
+	b, err = j.begin(o, &By{Who: "eve"})
+	must(t, err)
+	p := b.past.progress
+	p.State, p.Done = Done, p.Done+3
+	must(t, b.end(p))
+	is("eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
+
+	o.ID = "two"
+	b, err = j.begin(o, nil)
+	must(t, err)
+	must(t, b.end(Progress{Order: o, State: Done})) // no letter matched
+	o.ID = "three"
+	b, err = j.begin(o, nil)
+	must(t, err)
+	die(b)
+	must(t, os.Remove(filepath.Join(j.Dir(), "orders", "three.jsonl")))
+	is("ada send 0 running or cut off", "eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
+}
+
 func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
 	j, err := OpenJournal(t.TempDir())
 	must(t, err)
-	b, err := j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, false)
+	b, err := j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, nil)
 	must(t, err)
 	must(t, b.write(entry{Try: []string{"a", "b"}}))
 	must(t, b.write(entry{Sent: []string{"a"}}))
-	if _, err := j.begin(Order{ID: "one"}, true); !errors.Is(err, errBusy) {
+	if _, err := j.begin(Order{ID: "one"}, &By{}); !errors.Is(err, errBusy) {
 		t.Errorf("an order in work was taken: %v", err)
 	}
 	if p, err := j.Order("one"); err != nil || p.State != Running {
@@ -220,7 +273,7 @@ func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
 	if p, err := j.Order("one"); err != nil || p.State != CutOff {
 		t.Errorf("%+v: %v", p, err)
 	}
-	b, err = j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, true)
+	b, err = j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, &By{})
 	must(t, err)
 	if !b.past.sent["a"] || b.past.sent["b"] || !b.past.open["b"] || b.past.open["a"] {
 		t.Errorf("%+v", b.past)
@@ -229,7 +282,7 @@ func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
 	if p, err := j.Order("one"); err != nil || p.State != Done || p.Done != 2 || p.Order.ID != "one" {
 		t.Errorf("%+v: %v", p, err)
 	}
-	if _, err := j.begin(Order{ID: "one"}, false); err == nil {
+	if _, err := j.begin(Order{ID: "one"}, nil); err == nil {
 		t.Error("an order with the id of another was taken")
 	}
 	for _, id := range []string{"", "none", "../one"} {

@@ -33,8 +33,9 @@ type Source interface {
 	// failed are no error, they are in the Progress.
 	Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error)
 
-	// Resume goes on with an order of this source that was stopped or cut off.
-	Resume(ctx context.Context, id string, progress func(Progress)) (Progress, error)
+	// Resume goes on with an order of this source that was stopped or cut off. The
+	// audit names who has resumed it.
+	Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error)
 
 	// Export writes the letters that a Filter selects as lines of JSON, and returns
 	// how many. Import is its inverse. The letters stay.

@@ -61,7 +61,7 @@ func (a *app) stopCommand() *cobra.Command {
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use: "resume ORDER", Short: "Go on with an order that was stopped or cut off", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.orderIDs,
 		RunE: func(c *cobra.Command, rest []string) error {
 			journal, err := a.journal()
@@ -84,11 +84,13 @@ func (a *app) resumeCommand() *cobra.Command {
 				return err
 			}
 			tell, end := a.watch(p.Matched)
-			p, err = source.Resume(c.Context(), rest[0], tell)
+			p, err = source.Resume(c.Context(), rest[0], a.by(), tell)
 			end()
 			return a.result(p, err)
 		},
 	}
+	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
+	return c
 }
 
 // orderIDs completes the id of an order.

@@ -238,6 +238,9 @@ func TestSendingBack(t *testing.T) {
 		t.Errorf("the audit has an order that no letter matched: %s", s.out)
 	}
 	s.run(exitDone, "dlq", "stop", "second")
+	s.run(exitPartly, "dlq", "resume", "second", "--why", "somebody has made it")
+	s.run(exitDone, "dlq", "audit")
+	s.prints("resume", "somebody has made it")
 	s.run(exitUsage, "dlq", "move", "orders.dlq", "--all", "--to", "orders") // nobody to ask
 	s.prints("--yes")
 	s.run(exitUsage, "dlq", "send", "orders.dlq", "--all")

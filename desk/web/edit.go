@@ -63,7 +63,7 @@ func (h *Handler) edit(r *request) error {
 	} else {
 		o.Edit = &e
 	}
-	if err := h.execute(p, o, false); err != nil {
+	if err := h.execute(p, o, nil); err != nil {
 		return err
 	}
 	return r.redirect("order", url.Values{"id": {o.ID}}, "")

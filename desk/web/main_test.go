@@ -134,8 +134,8 @@ func (f *fake) Execute(ctx context.Context, o desk.Order, tell func(desk.Progres
 	return p, nil
 }
 
-func (f *fake) Resume(ctx context.Context, id string, tell func(desk.Progress)) (desk.Progress, error) {
-	return f.Execute(ctx, desk.Order{ID: id, All: true}, tell)
+func (f *fake) Resume(ctx context.Context, id string, by desk.By, tell func(desk.Progress)) (desk.Progress, error) {
+	return f.Execute(ctx, desk.Order{ID: id, All: true, By: by}, tell)
 }
 
 func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer, by desk.By) (int, error) {

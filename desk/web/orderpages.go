@@ -101,7 +101,8 @@ func (h *Handler) resume(r *request) error {
 	if at == (place{}) {
 		return errNoPlace
 	}
-	if err := h.execute(at, p.Order, true); err != nil {
+	by := r.by()
+	if err := h.execute(at, p.Order, &by); err != nil {
 		return err
 	}
 	return r.redirect("order", url.Values{"id": {id}}, "")

@@ -67,9 +67,9 @@ func (o *orders) do(work func(ctx context.Context) error) (ended bool, err error
 // is told to watch.
 const firstAnswer = 700 * time.Millisecond
 
-// execute carries out an order of a source, or goes on with one. It returns an error if
+// execute carries out an order of a source, or goes on with one if somebody resumes it. It returns an error if
 // the order has not begun.
-func (h *Handler) execute(p place, o desk.Order, resume bool) error {
+func (h *Handler) execute(p place, o desk.Order, resumed *desk.By) error {
 	source, release, err := h.source(p)
 	if err != nil {
 		return err
@@ -100,8 +100,8 @@ func (h *Handler) execute(p place, o desk.Order, resume bool) error {
 	ended, err := h.orders.do(func(ctx context.Context) error {
 		defer over()
 		var err error
-		if resume {
-			_, err = source.Resume(ctx, o.ID, tell)
+		if resumed != nil {
+			_, err = source.Resume(ctx, o.ID, *resumed, tell)
 		} else {
 			_, err = source.Execute(ctx, o, tell)
 		}

@@ -65,7 +65,7 @@ func (h *Handler) send(r *request) error {
 	if _, err := h.progressOf(o.ID); err == nil { // the form was sent twice
 		return r.redirect("order", url.Values{"id": {o.ID}}, "")
 	}
-	if err := h.execute(p, o, false); err != nil {
+	if err := h.execute(p, o, nil); err != nil {
 		return err
 	}
 	return r.redirect("order", url.Values{"id": {o.ID}}, "")

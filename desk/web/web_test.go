@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -115,6 +117,16 @@ func TestAFormThatIsSentTwiceIsOneOrder(t *testing.T) {
 	close(r.store.hold)
 	if len(r.store.orders) != 1 {
 		t.Errorf("%d orders", len(r.store.orders))
+	}
+}
+
+func TestThePersonWhoResumesIsNamed(t *testing.T) {
+	r := enter(t, nil)
+	order := `{"order":{"id":"o-3","action":"send","source":"store letters.db","by":{"who":"bob"},"created":"2026-11-11T02:26:58Z"}}` + "\n"
+	must(t, os.WriteFile(filepath.Join(r.store.journal.Dir(), "orders", "o-3.jsonl"), []byte(order), 0o600))
+	r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 303)
+	if o := r.store.orders; len(o) != 1 || o[0].ID != "o-3" || o[0].By.Who != "ada" {
+		t.Errorf("%+v", o)
 	}
 }
 
@@ -331,7 +343,7 @@ func TestOrdersEndWithRun(t *testing.T) {
 	source := &fake{name: "store s", journal: journal, hold: make(chan struct{}), letters: []desk.Letter{letter(1)}}
 	h, err := newHandler(Config{Journal: journal, Sources: []desk.Source{source}, Who: func(*http.Request) string { return "" }, Logger: quiet}, nil)
 	must(t, err)
-	if err := h.execute(place{Store: "store s"}, desk.Order{ID: "early", All: true}, false); !errors.Is(err, errNotRunning) {
+	if err := h.execute(place{Store: "store s"}, desk.Order{ID: "early", All: true}, nil); !errors.Is(err, errNotRunning) {
 		t.Errorf("before Run: %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -339,13 +351,13 @@ func TestOrdersEndWithRun(t *testing.T) {
 	changed, _ := h.changed.next()
 	go func() { ended <- h.Run(ctx) }()
 	<-changed
-	must(t, h.execute(place{Store: "store s"}, desk.Order{ID: "o", All: true}, false))
+	must(t, h.execute(place{Store: "store s"}, desk.Order{ID: "o", All: true}, nil))
 	stop()
 	must(t, <-ended)
 	if len(h.orders.running) != 0 {
 		t.Error("an order runs on")
 	}
-	if err := h.execute(place{Store: "store s"}, desk.Order{ID: "late", All: true}, false); !errors.Is(err, errNotRunning) {
+	if err := h.execute(place{Store: "store s"}, desk.Order{ID: "late", All: true}, nil); !errors.Is(err, errNotRunning) {
 		t.Errorf("after Run: %v", err)
 	}
 }

@@ -274,7 +274,7 @@ func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 				begun = err == nil
 			}
 		}
-		p, err := c.Resume(r.Context(), "killed", nil) // waits for letters that a killed process has leased
+		p, err := c.Resume(r.Context(), "killed", desk.By{}, nil) // waits for letters that a killed process has leased
 		must(r.T, err)
 		r.Logf("%d kills; %s", kills, p)
 		got := map[string]int{}
@@ -309,7 +309,7 @@ func TestALimitHoldsOverAStop(t *testing.T) {
 				if !errors.Is(err, desk.ErrStopped) || p.Done < 400 || p.Done >= limit {
 					r.Fatalf("%v: %+v, want it stopped before its bound", err, p)
 				}
-				p, err = c.Resume(r.Context(), "bounded", nil)
+				p, err = c.Resume(r.Context(), "bounded", desk.By{}, nil)
 				if err != nil || p.Done != limit {
 					r.Errorf("resumed: %v: %+v, want %d done", err, p, limit)
 				}
@@ -355,7 +355,7 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 					}
 				}
 				must(t, os.WriteFile(file, kept, 0o600))
-				p, err = other.Resume(r.Context(), "crashed", nil)
+				p, err = other.Resume(r.Context(), "crashed", desk.By{}, nil)
 				want := cmp.Or(limit, n)
 				if err != nil || p.Done != want {
 					r.Errorf("resumed: %v: %+v, want %d done", err, p, want)

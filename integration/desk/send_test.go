@@ -72,7 +72,7 @@ func TestATargetThatTakesNothingLeavesTheLetters(t *testing.T) {
 		}
 		r.has(r.queue, n)
 		r.declare(r.work, amqp.Table{"x-queue-type": string(r.kind), "x-max-length": int32(50), "x-overflow": "reject-publish"})
-		p, err = live.Resume(r.Context(), p.Order.ID, nil)
+		p, err = live.Resume(r.Context(), p.Order.ID, desk.By{}, nil)
 		if !errors.Is(err, desk.ErrTarget) || p.Done < 50 || p.Done == n {
 			r.Errorf("full: %v: %+v", err, p)
 		}
@@ -83,7 +83,7 @@ func TestATargetThatTakesNothingLeavesTheLetters(t *testing.T) {
 		_, err = ch.QueueDelete(r.work, false, false, false)
 		must(r.T, err)
 		r.declare(r.work, amqp.Table{"x-queue-type": string(r.kind)})
-		p, err = live.Resume(r.Context(), p.Order.ID, nil)
+		p, err = live.Resume(r.Context(), p.Order.ID, desk.By{}, nil)
 		if err != nil || p.Done != n {
 			r.Errorf("resumed: %v: %+v", err, p)
 		}
@@ -189,7 +189,7 @@ func work(t task) error {
 	child.Say(event{})
 	var p desk.Progress
 	if t.Resume {
-		p, err = l.Resume(ctx, t.Order, tell)
+		p, err = l.Resume(ctx, t.Order, desk.By{}, tell)
 	} else {
 		p, err = l.Execute(ctx, desk.Order{ID: t.Order, Action: desk.Send, All: true, Rate: t.Rate}, tell)
 	}
@@ -314,7 +314,7 @@ func killBroker(r *room) {
 	e := <-ended
 	for e.err != nil && r.Context().Err() == nil {
 		r.Logf("cut off: %v", e.err)
-		e.p, e.err = live.Resume(r.Context(), "broker", nil)
+		e.p, e.err = live.Resume(r.Context(), "broker", desk.By{}, nil)
 	}
 	r.Logf("%s", e.p)
 	got := map[string]int{}
