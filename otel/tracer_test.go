@@ -8,10 +8,30 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/rehop/rehop/otel"
 	"github.com/rehop/rehop/producer"
 )
+
+// selective makes spans for some messages only.
+type selective struct{ trace.TracerProvider }
+
+func (s *selective) Tracer(name string, options ...trace.TracerOption) trace.Tracer {
+	return &selectiveTracer{s.TracerProvider.Tracer(name, options...)}
+}
+
+type selectiveTracer struct{ trace.Tracer }
+
+// silent is a key of contexts that get no span.
+type silent struct{}
+
+func (s *selectiveTracer) Start(ctx context.Context, name string, options ...trace.SpanStartOption) (context.Context, trace.Span) {
+	if ctx.Value(silent{}) != nil {
+		return ctx, noop.Span{}
+	}
+	return s.Tracer.Start(ctx, name, options...)
+}
 
 // The global provider can be set once, so all its rules are one test.
 func TestTheGlobalProviderMayBeSetLater(t *testing.T) {
@@ -39,7 +59,10 @@ func TestTheGlobalProviderMayBeSetLater(t *testing.T) {
 	}
 
 	ended := tracetest.NewSpanRecorder()
-	globals.SetTracerProvider(sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended)))
+	globals.SetTracerProvider(&selective{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(ended))})
+	if ctx, _ := publish(context.WithValue(t.Context(), silent{}, true)); trace.SpanContextFromContext(ctx).IsValid() {
+		t.Error("the provider made a span for a message that it leaves out")
+	}
 	if _, m := publish(t.Context()); m.Headers["traceparent"] == nil {
 		t.Error("with a provider that was set later a message has no traceparent")
 	}
