@@ -160,7 +160,7 @@ func (t *Telemetry) batchHandled(ctx context.Context, _ []*consumer.Delivery, er
 	}
 	if err != nil && span.IsRecording() {
 		span.SetAttributes(semconv.ErrorTypeKey.String(t.consumers.errorTypes.bounded(errortype.Of(err))))
-		span.RecordError(err)
+		recordError(span, err)
 		span.SetStatus(codes.Error, text(err))
 	}
 	span.End()
@@ -308,7 +308,7 @@ func (a *attempt) end(ctx context.Context, t *Telemetry, s consumer.Settlement) 
 	a.span.SetAttributes(attributes...)
 	if a.err != nil {
 		a.span.SetAttributes(semconv.ErrorTypeKey.String(a.errorType))
-		a.span.RecordError(a.err)
+		recordError(a.span, a.err)
 		if consumer.OutcomeOf(a.err).Action != consumer.ActionDiscard {
 			a.span.SetStatus(codes.Error, text(a.err))
 		}

@@ -58,7 +58,7 @@ func TestEachMetricCounts(t *testing.T) {
 			{"messaging.client.sent.messages", nil, 6},
 			{"messaging.client.sent.messages", []string{"rehop.place", "queue", queueLabel, "shop"}, 4},
 			{"messaging.client.sent.messages", []string{"rehop.place", "unknown", "error.type", "unroutable"}, 1},
-			{"messaging.client.sent.messages", []string{"rehop.place", "unknown", queueLabel, "amq.default"}, 1},
+			{"messaging.client.sent.messages", []string{"rehop.place", "unknown", queueLabel, "amq.default", "error.type", "bug"}, 1},
 			{"messaging.client.operation.duration", []string{"rehop.place", "queue"}, 4},
 			{"rehop.producer.unconfirmed", nil, 0},
 			{"messaging.client.consumed.messages", []string{queueLabel, orders_}, 10}, // 3 with three attempts, one with one

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -23,13 +24,21 @@ type names[T any] struct {
 // own.
 const maxNames = 100
 
+// maxLabel is the length of the longest names of exchanges and queues, in bytes.
+const maxLabel = 255
+
 // other is the word of the semantic conventions for all other values.
 const other = "_OTHER"
 
-// of returns what is known of a name, or of other if there are too many.
+// of returns what is known of a name, or of other if there are too many. A name that is
+// too long, or is not UTF-8, is other too: one such label makes the exporter of
+// Prometheus answer with an error instead of all metrics.
 func (n *names[T]) of(label string) T {
 	if known, ok := n.known(label); ok {
 		return known
+	}
+	if len(label) > maxLabel || !utf8.ValidString(label) {
+		label = other
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,9 +13,10 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/rehop/rehop/internal/errortype"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/otel/internal/catalog"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/xdeath"
 )
 
 const (
@@ -27,9 +28,8 @@ const (
 
 // producers are the metrics of all producers of a program.
 type producers struct {
-	exchanges  names[*exchange]
-	errorTypes errorTypes
-	duration   distribution
+	exchanges names[*exchange]
+	duration  distribution
 
 	mu                         sync.RWMutex // held for reading by who adds to a series that is there
 	sent, unconfirmed, retried family
@@ -44,7 +44,6 @@ type exchange struct {
 }
 
 func (p *producers) init(i *instruments) {
-	p.errorTypes.init()
 	p.duration.init(i, catalog.PublishDuration)
 	p.sent, p.unconfirmed, p.retried = familyOf(catalog.Sent), familyOf(catalog.Unconfirmed), familyOf(catalog.Retried)
 	p.open = p.unconfirmed.at()
@@ -115,7 +114,7 @@ type publication struct{ trace.Span }
 
 func (t *Telemetry) retrying(ctx context.Context, m producer.Message, err error) {
 	p := &t.producers
-	exchange, cause := p.exchange(m.Exchange).label, p.causeOf(err)
+	exchange, cause := p.exchange(m.Exchange).label, causeOf("", err)
 	p.mu.Lock()
 	p.retried.at(exchange, cause).n++
 	p.mu.Unlock()
@@ -134,7 +133,7 @@ func (t *Telemetry) published(ctx context.Context, m producer.Message, r produce
 		p.mu.RUnlock()
 		p.duration.histogram.Record(ctx, took.Seconds(), exchange.inQueueTook...)
 	} else {
-		cause = p.errorTypes.bounded(cmp.Or(string(r.Cause), p.causeOf(r.Err)))
+		cause = causeOf(r.Cause, r.Err)
 		p.mu.Lock()
 		p.sent.at(publish, exchange.label, place, cause).n++
 		p.open.n--
@@ -162,8 +161,12 @@ func (t *Telemetry) published(ctx context.Context, m producer.Message, r produce
 	span.End()
 }
 
-// causeOf returns the cause of a publish that failed; without one the message was
-// faulty or the producer closed, and the type of the error says more.
-func (p *producers) causeOf(err error) string {
-	return cmp.Or(string(producer.CauseOf(err)), p.errorTypes.bounded(errortype.Of(err)))
+// causeOf returns why a publish failed, for a label: the cause, or the class of an
+// error that has none, of a message that is faulty or a Producer that is closed.
+func causeOf(cause xdeath.Cause, err error) string {
+	cause = cmp.Or(cause, producer.CauseOf(err))
+	if class := connection.ClassOf(err); cause == xdeath.CauseUnreachable && class == connection.Bug {
+		return class.String()
+	}
+	return string(cause)
 }

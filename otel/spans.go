@@ -3,10 +3,12 @@ package otel
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
 )
 
 // kept is a ctx that keeps a value of a Telemetry for the later hooks of a message.
@@ -43,12 +45,12 @@ type about struct {
 func (a about) attributes() []attribute.KeyValue {
 	all := append(make([]attribute.KeyValue, 0, 10),
 		semconv.MessagingDestinationName(destination(a.exchange, a.key, a.queue)),
-		semconv.MessagingRabbitMQDestinationRoutingKey(a.key),
-		semconv.MessagingMessageID(a.id),
+		semconv.MessagingRabbitMQDestinationRoutingKey(valid(a.key)),
+		semconv.MessagingMessageID(valid(a.id)),
 		semconv.MessagingMessageBodySize(a.size),
 	)
 	if a.correlationID != "" {
-		all = append(all, semconv.MessagingMessageConversationID(a.correlationID))
+		all = append(all, semconv.MessagingMessageConversationID(valid(a.correlationID)))
 	}
 	if a.replays > 0 {
 		all = append(all, attribute.Int("rehop.replays", a.replays))
@@ -69,7 +71,7 @@ func destination(exchange, key, queue string) string {
 			name += ":" + part
 		}
 	}
-	return cmp.Or(name, defaultExchange)
+	return cmp.Or(valid(name), defaultExchange)
 }
 
 // text is the text of an error, cut to 1 KiB.
@@ -77,9 +79,16 @@ func text(err error) string {
 	if err == nil {
 		return ""
 	}
-	s := err.Error()
-	if len(s) > 1<<10 {
-		s = s[:1<<10]
-	}
-	return strings.ToValidUTF8(s, "?")
+	return valid(err.Error())
+}
+
+// valid returns s as UTF-8, cut to 1 KiB. One value that is not UTF-8 makes the
+// exporter of OTLP drop all the spans of its batch.
+func valid(s string) string {
+	return strings.ToValidUTF8(s[:min(len(s), 1<<10)], "?")
+}
+
+// recordError adds the event of span.RecordError, with a text that every exporter takes.
+func recordError(span trace.Span, err error) {
+	span.AddEvent(semconv.ExceptionEventName, trace.WithAttributes(semconv.ExceptionType(valid(fmt.Sprintf("%T", err))), semconv.ExceptionMessage(text(err))))
 }

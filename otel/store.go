@@ -41,7 +41,7 @@ func (t *Telemetry) Store() store.Trace {
 			semconv.MessagingOperationTypeCreate,
 			semconv.MessagingDestinationTemplate(exchange.label),
 			semconv.MessagingDestinationName(destination(m.Exchange, m.RoutingKey, "")),
-			semconv.MessagingMessageID(m.ID),
+			semconv.MessagingMessageID(valid(m.ID)),
 		))
 		if span.SpanContext().IsValid() {
 			m.Headers = t.inject(ctx, m.Headers)
@@ -66,6 +66,6 @@ func (t *Telemetry) Forward() store.ForwardTrace {
 	}
 	return store.ForwardTrace{
 		Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) { count(l, "") },
-		Failed:    func(_ context.Context, l store.Letter, err error, _ store.State) { count(l, t.producers.causeOf(err)) },
+		Failed:    func(_ context.Context, l store.Letter, err error, _ store.State) { count(l, causeOf("", err)) },
 	}
 }
