@@ -27,8 +27,9 @@
 // each order. Only a process that dies between a publish and its note in the journal
 // sends a letter twice; both messages have the same message id and the order's id in
 // the header x-rehop-send-order, and Progress.MaybeDuplicate counts them. A letter
-// without a message id cannot be told from its like. A live source sends it twice, and
-// counts it, if the connection or the process ends before the queue has let go of it.
+// without a message id cannot be told from its like, nor can one of two letters with the
+// same id, body and headers. A live source sends such a letter twice, and counts it, if
+// the connection or the process ends before the queue has let go of it.
 //
 // A message that is sent back starts at attempt 1 in the queue that failed on it, by
 // that queue's name, and its handler sees the address that it was first published to.

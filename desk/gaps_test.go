@@ -28,6 +28,7 @@ type killedTask struct {
 	InFlight                 int // letters under way at a time
 	Action                   Action
 	Nameless                 bool // letters that are all alike, without message ids
+	Twins                    bool // each letter is there twice, with its message id
 }
 
 func (k killedTask) live() (*Live, func() error, error) {
@@ -133,6 +134,26 @@ func TestLettersThatNothingTellsApart(t *testing.T) {
 	}
 }
 
+// TestTheLikeOfALetterThatWasAckedIsNotLost: of two letters that are alike, also in their
+// message id, an order sends one and leaves the other, or sends that too and says so,
+// whenever its process dies.
+func TestTheLikeOfALetterThatWasAckedIsNotLost(t *testing.T) {
+	for _, action := range []Action{Send, Drop} {
+		for _, moment := range []string{"matched", "tried", "confirmed", "noted", "acked", "arrived"} {
+			for _, under := range []int{1, 12} {
+				t.Run(fmt.Sprintf("%s %s, %d under way", action, moment, under), func(t *testing.T) {
+					t.Parallel()
+					nth := 4
+					if moment == "arrived" || under > 1 {
+						nth = 1 // it may come once in an order
+					}
+					killAndResume(t, killedTask{Journal: t.TempDir(), Moment: moment, Nth: nth, InFlight: under, Action: action, Twins: true}, 0)
+				})
+			}
+		}
+	}
+}
+
 // killAndResume has a process killed that carries out an order on 12 letters, and
 // resumes the order. Up to may letters may arrive twice, if the report says so.
 func killAndResume(t *testing.T, k killedTask, may int) {
@@ -142,7 +163,15 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	defer broker.Close()
 	k.Address, err = broker.Listen()
 	must(t, err)
-	fillLetters(t, k.Address, n, k.Nameless)
+	fillLetters(t, k.Address, n, func(i int) string {
+		switch {
+		case k.Nameless:
+			return ""
+		case k.Twins:
+			return fmt.Sprint("m-", i/2)
+		}
+		return fmt.Sprint("m-", i)
+	})
 	die(t, k)
 	l, end, err := k.live()
 	must(t, err)
@@ -165,11 +194,12 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		audit[1].By.Who != "ada" || !strings.HasPrefix(audit[1].Result, "cut off: ") || audit[0].Count+audit[1].Count != p.Done {
 		t.Errorf("audit of an order with %d done: %+v", p.Done, audit)
 	}
-	if p.State != Done || p.Done != n && !k.Nameless {
+	if p.State != Done || p.Done != n && !k.Nameless && !k.Twins {
 		t.Errorf("%+v", p)
 	}
-	if q, _ := broker.Queue("letters"); len(q.Ready) > 0 {
-		t.Errorf("%d letters are left", len(q.Ready))
+	left, _ := broker.Queue("letters")
+	if len(left.Ready) > 0 && !k.Twins {
+		t.Errorf("%d letters are left", len(left.Ready))
 	}
 	got := map[string]int{}
 	switch k.Action {
@@ -194,6 +224,21 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		}
 		if again, err := l.cfg.Journal.Order("killed"); err != nil || again.MaybeDuplicate != p.MaybeDuplicate || again.Done != p.Done {
 			t.Errorf("in the journal: %v: %+v, want %+v", err, again, p)
+		}
+		return
+	}
+	if k.Twins {
+		all := p.Done + len(left.Ready)
+		for _, m := range left.Ready {
+			got[m.MessageId]++
+		}
+		for i := range n / 2 {
+			if id := fmt.Sprint("m-", i); got[id] < 2 {
+				t.Errorf("one %s is lost", id)
+			}
+		}
+		if all < n || all > n+p.MaybeDuplicate {
+			t.Errorf("%d letters are there of %d, and perhaps %d twice by the report", all, n, p.MaybeDuplicate)
 		}
 		return
 	}
@@ -226,7 +271,7 @@ func die(t *testing.T, k killedTask) {
 	}
 }
 
-func fillLetters(t *testing.T, addr string, n int, nameless bool) {
+func fillLetters(t *testing.T, addr string, n int, id func(i int) string) {
 	t.Helper()
 	conn, err := amqp.Dial("amqp://guest:guest@" + addr)
 	must(t, err)
@@ -239,12 +284,8 @@ func fillLetters(t *testing.T, addr string, n int, nameless bool) {
 		must(t, err)
 	}
 	for i := range n {
-		id := fmt.Sprint("m-", i)
-		if nameless {
-			id = ""
-		}
 		confirm, err := ch.PublishWithDeferredConfirm("", "letters", false, false, amqp.Publishing{
-			MessageId: id, DeliveryMode: amqp.Persistent,
+			MessageId: id(i), DeliveryMode: amqp.Persistent,
 			Headers: amqp.Table{"x-rehop-queue": "work", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)},
 		})
 		must(t, err)

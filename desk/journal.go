@@ -181,6 +181,7 @@ type entry struct {
 	Sent     []string  `json:"sent,omitzero"` // of these: confirmed
 	Gone     []string  `json:"gone,omitzero"` // of these: their place has let go of them
 	Left     []string  `json:"left,omitzero"` // of those tried: known not to be published
+	Twin     []string  `json:"twin,omitzero"` // letters that have their like in the queue
 	Progress *Progress `json:"progress,omitzero"`
 }
 
@@ -259,6 +260,7 @@ type past struct {
 	gone     map[string]bool // of these: known to have left their place
 	open     map[string]bool // tried, and it is not known whether they arrived
 	again    map[string]bool // of these: tried once more
+	twin     map[string]bool // letters that have their like in the queue
 }
 
 // doubtful is how many letters were sent that may be there twice.
@@ -273,7 +275,7 @@ func (p past) doubtful() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}}
+	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, twin: map[string]bool{}}
 	if !orderID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoOrder, id)
 	}
@@ -306,6 +308,9 @@ func (j *Journal) history(id string) (past, error) {
 		}
 		for _, key := range e.Left {
 			delete(h.open, key)
+		}
+		for _, key := range e.Twin {
+			h.twin[key] = true
 		}
 		if e.Progress != nil {
 			h.progress = *e.Progress

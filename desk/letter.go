@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -135,11 +136,26 @@ func deliveryOf(p amqp.Publishing) amqp.Delivery {
 // digest is the same for a letter each time that it is seen in its queue, and for
 // its exact like.
 func (l Letter) digest() string {
+	p := l.Publishing
+	headers := maps.Clone(p.Headers)
+	delete(headers, header.DeliveryCount)
+	delete(headers, header.AcquiredCount)
+	if user, moved := headers[header.UserID].(string); moved { // see keepUser
+		p.UserId = user
+		delete(headers, header.UserID)
+	}
+	text, err := letter.EncodeTable(headers)
+	if err != nil { // nested too deep
+		text = err.Error()
+	}
 	h := sha256.New()
-	for _, part := range []string{l.Publishing.MessageId, l.Queue, l.Exchange, l.RoutingKey, l.Publishing.CorrelationId, l.Publishing.Type} {
+	for _, part := range []string{
+		p.MessageId, l.Queue, l.Exchange, l.RoutingKey, p.CorrelationId, p.Type, p.ContentType, p.ContentEncoding, p.ReplyTo, p.AppId, p.UserId, text,
+	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
-	h.Write(l.Publishing.Body)
+	fmt.Fprintf(h, "%d:", p.Timestamp.Unix())
+	h.Write(p.Body)
 	return hex.EncodeToString(h.Sum(nil)[:9])
 }
 

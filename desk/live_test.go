@@ -156,15 +156,43 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 // A letter that the filter does not select was not sent by the order, whatever a process
 // that died has noted of its like.
 func TestTheLikeOfALetterThatACrashedOrderSentStays(t *testing.T) {
-	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}}
+	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}, redelivered: true}
 	r := &liveOrder{
-		order: Order{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{},
+		order: Order{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{}, numbers: map[string]int{}, doubts: map[string]int{},
 		book: &book{past: past{sent: map[string]bool{l.digest(): true}, gone: map[string]bool{}}},
 		hand: &hand{session: nil}, // an ack panics
 	}
 	must(t, r.judge(l, 1))
 	if len(r.acked)+len(r.pending) > 0 {
 		t.Errorf("acked %v, to be sent %v", r.acked, r.pending)
+	}
+}
+
+// A letter is another one if any header differs that is the same at each delivery.
+func TestADigestIsOfTheWholeLetter(t *testing.T) {
+	with := func(add amqp.Table) string {
+		p := amqp.Publishing{MessageId: "m-0", UserId: "shop", Body: []byte("{}"), Headers: amqp.Table{"x-rehop-error": "no stock", "at": time.Unix(1_700_000_000, 0)}}
+		for name, value := range add {
+			p.Headers[name] = value
+		}
+		l := Letter{Publishing: p}
+		digest := l.digest()
+		if keepUser(&l.Publishing, "desk"); l.digest() != digest {
+			t.Errorf("%v: another letter, since its user is in a header", add)
+		}
+		if len(l.Publishing.Headers) != len(p.Headers) || l.Publishing.Headers["x-rehop-user-id"] != "shop" {
+			t.Errorf("%v: the headers are %v", add, l.Publishing.Headers)
+		}
+		return digest
+	}
+	first := with(nil)
+	if with(amqp.Table{"x-delivery-count": int64(3), "x-acquired-count": int64(2)}) != first {
+		t.Error("another letter, since it was delivered again")
+	}
+	for _, other := range []amqp.Table{{"x-rehop-error": "no such customer"}, {"at": time.Unix(1_700_000_001, 0)}, {"x-death": []any{amqp.Table{"count": int64(2)}}}} {
+		if with(other) == first {
+			t.Errorf("%v: the same letter", other)
+		}
 	}
 }
 

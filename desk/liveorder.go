@@ -87,9 +87,8 @@ type liveOrder struct {
 	acked   []string
 	alike   map[string]int // letters that look the same
 
-	ackedKeys map[string]bool // those of acked
-	numbers   map[string]int  // the last number of letters without a message id, by digest
-	doubts    map[string]int  // how many of them may have been sent in an earlier turn
+	doubts  map[string]int // how many of them may have been sent in an earlier turn
+	numbers map[string]int // the last number of such letters in the journal, by digest
 }
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {

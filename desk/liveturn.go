@@ -61,7 +61,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
-	r.ackedKeys, r.numbers, r.doubts = map[string]bool{}, map[string]int{}, map[string]int{}
+	r.numbers, r.doubts = map[string]int{}, map[string]int{}
 	more, err = r.work(ctx, counter, total)
 	return more, errors.Join(err, r.giveBack(ctx, limit))
 }
@@ -76,7 +76,7 @@ func (r *liveOrder) giveBack(ctx context.Context, limit int) error {
 		errs = append(errs, r.land(<-r.arrivals)) // each has its end within sendTimeout
 	}
 	for _, p := range r.pending {
-		delete(r.counted, p.key) // it may have another turn
+		delete(r.counted, p.likes) // it may have another turn
 	}
 	if err := r.hand.arrived(ctx); err != nil {
 		errs = append(errs, err)
@@ -192,42 +192,49 @@ func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) er
 // judge decides about a letter that is in hand. It is to be sent, or stays to be
 // handed back.
 func (r *liveOrder) judge(l Letter, tag uint64) error {
-	key, doubt := l.digest(), false
-	r.alike[key]++
-	l.ID = numbered(key, r.alike[key])
+	digest := l.digest()
+	r.alike[digest]++
+	l.ID = numbered(digest, r.alike[digest])
+	key, doubt := r.numberOf(digest)
 	past := r.book.past
-	nameless := l.Publishing.MessageId == ""
-	if nameless {
-		key, doubt = r.numberOf(key)
-	}
-	switch {
-	case !r.order.Filter.Matches(l): // nor was it sent
-	case !nameless && past.sent[key] && !past.gone[key] && !r.ackedKeys[key]:
-		// It was confirmed where it went, and its ack did not arrive. What was acked in
-		// this turn cannot come again before its end, so that another is its like.
-		past.gone[key] = true
-		return r.ack(key, tag)
-	case r.counted[key]: // its like was sent by this order
-		r.progress.Matched++
-		r.progress.Skipped++
-	default:
-		if doubt {
-			if err := r.book.write(entry{Try: []string{key}}); err != nil {
-				return err
-			}
-			past.open[key] = true
+	named := l.Publishing.MessageId != ""
+	if named && !past.twin[digest] && (r.alike[digest] > 1 || doubt && !l.redelivered) {
+		if err := r.book.write(entry{Twin: []string{digest}}); err != nil {
+			return err
 		}
-		r.progress.Matched++
-		r.counted[key] = true
-		r.pending = append(r.pending, &parcel{letter: l, key: key, tag: tag})
+		past.twin[digest] = true
 	}
+	if !r.order.Filter.Matches(l) { // nor was it sent
+		return nil
+	}
+	likes := key
+	switch {
+	case named && doubt && !past.twin[digest]: // it was confirmed where it went, and its ack did not arrive
+		past.gone[digest] = true
+		return r.ack(digest, tag)
+	case named && !doubt:
+		likes = digest
+	}
+	r.progress.Matched++
+	if r.counted[likes] { // its like was sent by this order
+		r.progress.Skipped++
+		return nil
+	}
+	if doubt {
+		if err := r.book.write(entry{Try: []string{key}}); err != nil {
+			return err
+		}
+		past.open[key] = true
+	}
+	r.counted[likes] = true
+	r.pending = append(r.pending, &parcel{letter: l, key: key, likes: likes, tag: tag})
 	return nil
 }
 
-// numberOf returns the key of a letter without a message id. Nothing tells such a
-// letter from its like, so it gets a number that was not sent. It is in doubt if it may
-// be one that was sent in an earlier turn and whose ack did not arrive: it is sent again
-// rather than lost.
+// numberOf returns the key of a letter in the journal. Nothing tells a letter from its
+// like, so it gets a number that was not sent. It is in doubt if it may be one that was
+// sent in an earlier turn and whose ack did not arrive. A letter in doubt that has a like,
+// or has no message id, is sent again rather than lost.
 func (r *liveOrder) numberOf(digest string) (key string, doubt bool) {
 	past := r.book.past
 	for {
@@ -252,7 +259,6 @@ func (r *liveOrder) ack(key string, tag uint64) error {
 	}
 	delete(r.held, tag)
 	r.acked = append(r.acked, key)
-	r.ackedKeys[key] = true
 	return nil
 }
 

@@ -212,8 +212,8 @@ type Progress struct {
 
 	// MaybeDuplicate counts letters of Done that may be in their queue twice, because
 	// an earlier process of this order died between their publish and the note of it,
-	// or because they have no message id and a letter like them was sent before the
-	// connection or the process ended.
+	// or because a letter like them was sent before the connection or the process ended:
+	// one without a message id, or one of two that are the same in every header.
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
 
 	// InHand is how many letters of a queue are taken now, until they are sent or

@@ -79,6 +79,7 @@ func published(m producer.Message, l Letter, to topology.Address, order string) 
 type parcel struct {
 	letter Letter
 	key    string // in the journal
+	likes  string // key that its like has, which is not sent
 	tag    uint64
 	err    error // nil: it is in its next place
 	tries  int   // that had no answer
