@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 const (
@@ -106,6 +107,9 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.expected = r.progress.InHand
 	}
 	err := r.run(ctx)
+	if err == nil && r.hand == nil { // there was none to take
+		r.progress.Note = l.elsewhere(ctx)
+	}
 	r.progress.InHand = 0
 	switch {
 	case err == nil:
@@ -176,6 +180,21 @@ func (r *liveOrder) run(ctx context.Context) error {
 			return errors.Join(err, r.carrier.close())
 		}
 	}
+}
+
+// elsewhere says what is known of letters that other consumers of the queue have taken;
+// empty if it has no other consumer. AMQP tells how many consumers there are, and only
+// the management API how many letters they have.
+func (l *Live) elsewhere(ctx context.Context) string {
+	if api := transport.Inside.Conn(l.conn).Management(); api != nil {
+		if i, err := api.Info(ctx, l.queue); err == nil && i.Unacked > 0 {
+			return fmt.Sprintf("none is ready: other consumers have %s in hand, as the management API counted up to 10 s ago", count(i.Unacked, "letter"))
+		}
+	}
+	if q, err := QueueByName(ctx, l.conn, l.queue); err == nil && q.Consumers > 0 {
+		return fmt.Sprintf("none is ready: the queue has %s, which may have letters in hand", count(q.Consumers, "other consumer"))
+	}
+	return ""
 }
 
 func (r *liveOrder) open(ctx context.Context) (err error) {

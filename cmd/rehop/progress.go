@@ -68,6 +68,8 @@ func (a *app) result(p desk.Progress, err error) error {
 		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop dlq resume %s", letterCount(p.Failed), p.Order.ID)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
+	case p.Matched == 0 && p.Note != "":
+		return &exit{exitNothing, errors.New("no letter matched; " + p.Note)}
 	case p.Matched == 0:
 		return &exit{exitNothing, errors.New("no letter matched")}
 	}

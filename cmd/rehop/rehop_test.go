@@ -265,6 +265,34 @@ func TestATargetIsAQueueOrAnExchangeWithAKey(t *testing.T) {
 	}
 }
 
+func TestLettersInTheHandsOfAnotherConsumer(t *testing.T) {
+	s := open(t)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, `{"name":"orders.dlq","type":"quorum","messages_ready":0,"messages_unacknowledged":6,"arguments":{"x-delivery-limit":-1}}`)
+	}))
+	defer api.Close()
+	address := "http://guest:guest@" + strings.TrimPrefix(api.URL, "http://")
+	conn, err := amqp.Dial(s.url)
+	must(t, err)
+	defer conn.Close()
+	ch, err := conn.Channel()
+	must(t, err)
+	deliveries, err := ch.Consume("orders.dlq", "", false, false, false, false, nil)
+	must(t, err)
+	for range 6 {
+		<-deliveries
+	}
+	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "stock")
+	s.prints("no letter matched", "the queue has 1 other consumer, which may")
+	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "stock", "--management-url", address)
+	s.prints("no letter matched", "other consumers have 6 letters in hand")
+	must(t, ch.Close())
+	s.run(exitNothing, "dlq", "send", "orders.dlq", "--error", "none of them")
+	if strings.Contains(s.out+s.err, "consumer") {
+		t.Errorf("there is no other consumer: %s%s", s.out, s.err)
+	}
+}
+
 func TestEditing(t *testing.T) {
 	s := open(t)
 	s.run(exitDone, "dlq", "list", "orders.dlq", "-o", "json")
