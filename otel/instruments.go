@@ -2,6 +2,7 @@ package otel
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -69,6 +70,19 @@ func (v values) set(m catalog.Metric) metric.MeasurementOption {
 	return metric.WithAttributeSet(attribute.NewSet(attributes...))
 }
 
+// maxSeries is how many series a metric has before new ones have no error type of their
+// own. OpenTelemetry keeps 2,000 by default and puts all others into one, which are
+// different ones in each collection.
+const maxSeries = 1000
+
+// untyped returns values with other for the type of the error.
+func (v values) untyped(m catalog.Metric) values {
+	if i := slices.Index(m.Labels, catalog.ErrorType); i >= 0 && v[i] != "" {
+		v[i] = other
+	}
+	return v
+}
+
 // series is a number with its labels.
 type series struct {
 	n       int64
@@ -92,6 +106,10 @@ func familyOf(m catalog.Metric) family { return family{Metric: m, series: map[va
 func (f *family) at(v ...string) *series {
 	key := valuesOf(v)
 	s := f.series[key]
+	if s == nil && len(f.series) >= maxSeries {
+		key = key.untyped(f.Metric)
+		s = f.series[key]
+	}
 	if s == nil {
 		s = &series{observe: []metric.ObserveOption{key.set(f.Metric)}}
 		f.series[key] = s
@@ -110,7 +128,8 @@ func (f *family) read(o metric.Observer) {
 type distribution struct {
 	catalog.Metric
 	histogram metric.Float64Histogram
-	known     sync.Map // values -> labels
+	known     sync.Map     // values -> labels
+	asked     atomic.Int64 // for values that were not known
 }
 
 // labels are those of one series of a distribution.
@@ -127,8 +146,12 @@ func (d *distribution) of(v ...string) labels { return labels{valuesOf(v).set(d.
 func (d *distribution) record(ctx context.Context, value float64, v ...string) {
 	key := valuesOf(v)
 	l, ok := d.known.Load(key)
+	if !ok && d.asked.Add(1) > maxSeries {
+		key = key.untyped(d.Metric)
+		l, ok = d.known.Load(key)
+	}
 	if !ok {
-		l, _ = d.known.LoadOrStore(key, d.of(v...))
+		l, _ = d.known.LoadOrStore(key, labels{key.set(d.Metric)})
 	}
 	d.histogram.Record(ctx, value, l.(labels)...)
 }

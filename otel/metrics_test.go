@@ -305,6 +305,59 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 	})
 }
 
+// OpenTelemetry puts what is above 2,000 series of a metric into one.
+func TestQueuesTimesErrorTypesAreBounded(t *testing.T) {
+	s := newService(t, "4.3")
+	p, c := s.telemetry.Producer(), s.telemetry.Consumer()
+	causes := []error{producer.ErrUnconfirmed, producer.ErrReturned, producer.ErrRefused, producer.ErrNacked, errPaper, &connection.BlockedError{}}
+	held := []context.Context{}
+	const n = 110
+	for queue := range n {
+		name := fmt.Sprint("name-", queue)
+		for _, cause := range causes {
+			m := producer.Message{Exchange: name, RoutingKey: name}
+			ctx := p.Publishing(t.Context(), &m)
+			p.Retrying(ctx, m, cause)
+			p.Published(ctx, m, producer.Receipt{Err: cause}, time.Second)
+		}
+		for i := range n {
+			for _, err := range []error{consumer.DeadLetter(typed{i}), typed{i}} {
+				d := &consumer.Delivery{Queue: name, Attempt: 1}
+				ctx := c.Received(t.Context(), d)
+				c.Handled(ctx, d, err, time.Second)
+				c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "permanent"})
+			}
+			d := &consumer.Delivery{Queue: name, Attempt: 1}
+			ctx := c.Received(t.Context(), d)
+			c.Handled(ctx, d, consumer.Unavailable(typed{i}), time.Second)
+			held = append(held, ctx)
+		}
+	}
+	m := s.collect()
+	for _, metric := range catalog.All() {
+		if n := len(m.points(metric.Name)); n >= 2000 {
+			t.Errorf("%s has %d series, want less than 2000", metric.Name, n)
+		}
+	}
+	if got := m.sum("rehop.consumer.held"); got != n*n {
+		t.Errorf("%v held, want %d", got, n*n)
+	}
+	if got := m.sum("rehop.consumer.settled"); got != 2*n*n {
+		t.Errorf("%v settled, want %d", got, 2*n*n)
+	}
+	if got := m.sum("messaging.process.duration"); got != 3*n*n {
+		t.Errorf("%v runs, want %d", got, 3*n*n)
+	}
+	for _, ctx := range held {
+		c.Settled(ctx, &consumer.Delivery{Queue: "name-1"}, consumer.Settlement{Disposition: consumer.DispositionRequeued})
+	}
+	for labels, p := range s.collect().points("rehop.consumer.held") {
+		if p.n != 0 {
+			t.Fatalf("%v held with %v, want none", p.n, labels)
+		}
+	}
+}
+
 func TestHooksAndCollectionsAfterAShutdownOfTheProviders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, "4.3")
