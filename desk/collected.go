@@ -330,7 +330,11 @@ func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer, by By) (n
 	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String(), Count: n, Result: result(err)}))
 }
 
-// identityOf names a message of a store in a journal.
-func identityOf(m producer.Message) string {
+// identityOf names a message of a store in a journal. What has no message id is named by
+// its number, too.
+func identityOf(m producer.Message, number int64) string {
+	if m.ID == "" {
+		m.ID = fmt.Sprintf("\x00%d", number)
+	}
 	return letter.Identity(m, foreign.Text(m.Headers[header.Queue]))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
@@ -290,9 +291,9 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
-	known := 0
+	known, numbers := 0, resend.Numbers(ctx)
 	for i, message := range messages {
-		keys[i] = identityOf(message)
+		keys[i] = identityOf(message, numbers[i])
 		receipts[i] = producer.Receipt{ID: message.ID}
 		if r.book.past.sent[keys[i]] && !r.book.past.gone[keys[i]] {
 			receipts[i].Place = producer.PlaceQueue // confirmed before its letter was deleted

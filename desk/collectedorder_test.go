@@ -1,7 +1,12 @@
 package desk
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +26,7 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 		run, stop := context.WithCancelCause(w.Context())
 		sender := resend.Sender{Publisher: &marking{order: &storeOrder{book: b, order: b.order, stop: stop}, publisher: publisher}}
 		send := func(id string) []producer.Receipt { // as a Replay does
-			return sender.Publish(run, []producer.Message{{RoutingKey: "orders", ID: id}}, func(int) bool { return false }, func(err error) { w.Error(err) })
+			return sender.Publish(resend.Numbered(run, []int64{1}), []producer.Message{{RoutingKey: "orders", ID: id}}, func(int) bool { return false }, func(err error) { w.Error(err) })
 		}
 
 		send("m-0") // opens the channel
@@ -43,4 +48,66 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 		must(w.T, publisher.Close())
 		w.has("orders", 2)
 	})
+}
+
+// A process dies between the confirm of letters without a message id and the note of it,
+// or between the note and their deletion. The next one finds them by their numbers.
+func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
+	for _, tt := range []struct {
+		rule        string
+		lost        string // lines of the journal
+		sent, twice int
+	}{
+		{"confirmed, and not noted", `"sent"`, 6, 3},
+		{"noted, and not deleted", "", 3, 0},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				w.dead()
+				publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
+				send := func(b *book) int {
+					ctx := resend.Numbered(w.Context(), []int64{7, 8, 9})
+					m := &marking{order: &storeOrder{book: b, order: b.order}, publisher: publisher}
+					receipts, err := m.PublishAll(ctx, slices.Repeat([]producer.Message{{RoutingKey: "orders"}}, 3))
+					must(w.T, err)
+					twice := 0
+					for _, r := range receipts {
+						if r.Place != producer.PlaceQueue {
+							w.Errorf("%+v", r)
+						}
+						if r.MaybeDuplicate {
+							twice++
+						}
+					}
+					must(w.T, errors.Join(b.file.Close(), b.release())) // as the end of the process does
+					return twice
+				}
+				order := Order{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}
+				b, err := w.journal.begin(order, nil)
+				must(w.T, err)
+				if n := send(b); n != 0 {
+					w.Errorf("%d letters perhaps twice at once", n)
+				}
+				file := filepath.Join(w.journal.Dir(), "orders", "o-1.jsonl")
+				var kept []byte
+				for line := range bytes.Lines(readFile(w.T, file)) {
+					if tt.lost == "" || !bytes.Contains(line, []byte(tt.lost)) {
+						kept = append(kept, line...)
+					}
+				}
+				must(w.T, os.WriteFile(file, kept, 0o600))
+				b, err = w.journal.begin(order, &By{Who: "bob"})
+				must(w.T, err)
+				if n := send(b); n != tt.twice {
+					w.Errorf("%d letters perhaps twice by their receipts, want %d", n, tt.twice)
+				}
+				p, err := w.journal.Order("o-1")
+				if err != nil || p.MaybeDuplicate != tt.twice || p.Done != 3 {
+					w.Errorf("%v: %+v, want %d perhaps twice", err, p, tt.twice)
+				}
+				must(w.T, publisher.Close())
+				w.has("orders", tt.sent)
+			})
+		})
+	}
 }

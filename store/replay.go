@@ -222,6 +222,7 @@ func (r *replay) publish(ctx context.Context, l leased) []result {
 	var results []result
 	var letters []Letter
 	var messages []producer.Message
+	var numbers []int64
 	for _, one := range l.letters {
 		m, err := resend.Edited(one.resent(r.store.now()), r.options.To, r.options.Edit)
 		if err != nil {
@@ -229,7 +230,7 @@ func (r *replay) publish(ctx context.Context, l leased) []result {
 			results = append(results, r.kept(one, result{err: letter.Readable(err.Error(), letter.MaxError), tried: true}, l.token))
 			continue
 		}
-		letters, messages = append(letters, one), append(messages, m)
+		letters, messages, numbers = append(letters, one), append(messages, m), append(numbers, one.Number)
 	}
 	if len(messages) == 0 {
 		return results
@@ -237,7 +238,7 @@ func (r *replay) publish(ctx context.Context, l leased) []result {
 	limited, cancel := context.WithTimeout(ctx, replayLease/2)
 	defer cancel()
 	refused := func(i int) bool { return letters[i].alone }
-	for i, receipt := range r.sender.Publish(r.store.publishing(limited), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
+	for i, receipt := range r.sender.Publish(resend.Numbered(r.store.publishing(limited), numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
 		v := verdict(letters[i], receipt, r.store.cfg.Name, math.MaxInt, 0, r.store.now())
 		r.report.LastID = receipt.ID
 		if !v.done {

@@ -327,12 +327,20 @@ func TestALimitHoldsOverAStop(t *testing.T) {
 func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 	onEach(t, func(r *room) {
 		const n = 1000
-		for _, limit := range []int{0, 700} {
-			r.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+		for _, tt := range []struct {
+			limit    int
+			nameless bool // letters that are all alike, without message ids
+		}{{}, {limit: 700}, {nameless: true}} {
+			limit := tt.limit
+			r.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
 				r := enter(t, r.broker, r.version, r.kind)
-				r.fill(r.queue, n)
+				fill := r.fill
+				if tt.nameless {
+					fill = r.fillNameless
+				}
+				fill(r.queue, n)
 				_, c, _ := r.collected(n)
-				r.fill(r.queue, n)
+				fill(r.queue, n)
 				s, other, _ := r.collected(n) // as the store is if nothing was deleted from it
 				ctx, stop := context.WithCancel(r.Context())
 				defer stop()

@@ -166,6 +166,18 @@ func (r *room) fill(queue string, n int) {
 	r.has(queue, n)
 }
 
+// fillNameless publishes n letters that are all alike, without message ids.
+func (r *room) fillNameless(queue string, n int) {
+	r.Helper()
+	ch := r.channel()
+	for range n {
+		must(r.T, ch.Publish("", queue, false, false, amqp.Publishing{
+			DeliveryMode: amqp.Persistent, Headers: amqp.Table{"x-rehop-queue": r.work, "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(5)},
+		}))
+	}
+	r.has(queue, n)
+}
+
 func id(i int) string { return fmt.Sprintf("m-%05d", i) }
 
 // has waits until so many messages are ready in a queue.

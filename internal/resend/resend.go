@@ -68,6 +68,33 @@ func Validate(rate, limit int, canary time.Duration) error {
 	return errors.Join(errs...)
 }
 
+type numbersKey struct{}
+
+// Numbered returns a ctx that tells a Publisher the numbers in their store of the letters
+// whose messages it gets.
+func Numbered(ctx context.Context, numbers []int64) context.Context {
+	return context.WithValue(ctx, numbersKey{}, numbers)
+}
+
+// Numbers returns what Numbered was given; nil if nothing.
+func Numbers(ctx context.Context) []int64 {
+	numbers, _ := ctx.Value(numbersKey{}).([]int64)
+	return numbers
+}
+
+// at returns a ctx for the messages at these places.
+func at(ctx context.Context, places []int) context.Context {
+	all := Numbers(ctx)
+	if all == nil {
+		return ctx
+	}
+	numbers := make([]int64, len(places))
+	for i, place := range places {
+		numbers[i] = all[place]
+	}
+	return Numbered(ctx, numbers)
+}
+
 // Sender publishes letters for a person. The broker closes the channel of a message that
 // it refuses, with all others in flight on it: so a letter that it has refused before, and
 // the first with each user id, go on channels of their own.
@@ -100,7 +127,7 @@ func (s *Sender) Publish(ctx context.Context, messages []producer.Message, refus
 		for i, place := range places {
 			some[i] = messages[place]
 		}
-		for i, receipt := range Publish(own(with), s.Publisher, some, failed) {
+		for i, receipt := range Publish(own(at(with, places)), s.Publisher, some, failed) {
 			if receipts[places[i]] = receipt; receipt.Place == producer.PlaceQueue && some[i].UserID != "" {
 				if s.trusted == nil {
 					s.trusted = map[string]bool{}
@@ -155,7 +182,7 @@ func Publish(ctx context.Context, p Publisher, messages []producer.Message, fail
 		}
 		failed(err)
 	case len(sound) > 0:
-		for i, r := range Publish(ctx, p, sound, failed) {
+		for i, r := range Publish(at(ctx, places), p, sound, failed) {
 			receipts[places[i]] = r
 		}
 	}

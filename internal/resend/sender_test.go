@@ -63,3 +63,27 @@ func TestSenderAwaitsAnswersAfterAStop(t *testing.T) {
 		})
 	}
 }
+
+// numbered checks that each message comes with its own number.
+type numbered struct{ *testing.T }
+
+func (n numbered) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
+	numbers := Numbers(ctx)
+	if len(numbers) != len(messages) {
+		n.Fatalf("%d numbers for %d messages", len(numbers), len(messages))
+	}
+	receipts := make([]producer.Receipt, len(messages))
+	for i, m := range messages {
+		receipts[i] = producer.Receipt{ID: m.ID, Place: producer.PlaceQueue}
+		if m.ID != fmt.Sprint(numbers[i]) {
+			n.Errorf("message %s has number %d", m.ID, numbers[i])
+		}
+	}
+	return receipts, nil
+}
+
+func TestMessagesComeWithTheirNumbers(t *testing.T) {
+	s := Sender{Publisher: numbered{t}}
+	messages := []producer.Message{{ID: "7"}, {ID: "8"}, {ID: "9", UserID: "shop"}, {ID: "10"}}
+	s.Publish(Numbered(t.Context(), []int64{7, 8, 9, 10}), messages, func(i int) bool { return i == 1 }, func(err error) { t.Error(err) })
+}
