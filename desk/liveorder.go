@@ -186,15 +186,16 @@ func (r *liveOrder) run(ctx context.Context) error {
 // empty if it has no other consumer. AMQP tells how many consumers there are, and only
 // the management API how many letters they have.
 func (l *Live) elsewhere(ctx context.Context) string {
+	q, err := QueueByName(ctx, l.conn, l.queue)
+	if err != nil || q.Consumers == 0 { // what the management API says may be over
+		return ""
+	}
 	if api := transport.Inside.Conn(l.conn).Management(); api != nil {
 		if i, err := api.Info(ctx, l.queue); err == nil && i.Unacked > 0 {
 			return fmt.Sprintf("none is ready: other consumers have %s in hand, as the management API counted up to 10 s ago", count(i.Unacked, "letter"))
 		}
 	}
-	if q, err := QueueByName(ctx, l.conn, l.queue); err == nil && q.Consumers > 0 {
-		return fmt.Sprintf("none is ready: the queue has %s, which may have letters in hand", count(q.Consumers, "other consumer"))
-	}
-	return ""
+	return fmt.Sprintf("none is ready: the queue has %s, which may have letters in hand", count(q.Consumers, "other consumer"))
 }
 
 func (r *liveOrder) open(ctx context.Context) (err error) {
