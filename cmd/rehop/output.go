@@ -288,10 +288,7 @@ func (a *app) body(body []byte) string {
 }
 
 func letterCount(n int) string {
-	switch n {
-	case 0:
-		return "letters"
-	case 1:
+	if n == 1 {
 		return "1 letter"
 	}
 	return strconv.Itoa(n) + " letters"

@@ -317,6 +317,8 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 	s.prints("6 letters written")
 	s.run(exitDone, "dlq", "audit")
 	s.prints(who(), "export")
+	s.run(exitDone, "dlq", "export", "orders.dlq", "--error", "of another kind")
+	s.prints("0 letters written")
 	s.run(exitFailed, "dlq", "export", "orders.dlq", "--file", exported) // exists
 	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
 	s.has("orders.dlq", 3)

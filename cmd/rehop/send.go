@@ -50,7 +50,11 @@ func (a *app) carryOut(c *cobra.Command, o *order, rest []string, action desk.Ac
 		}
 	}
 	if ask {
-		if err := a.confirmed("%s %s of %s (%s)", verb, letterCount(expected), source.About().Name, o.Filter); err != nil {
+		letters := "letters"
+		if expected > 0 { // else they were not counted
+			letters = letterCount(expected)
+		}
+		if err := a.confirmed("%s %s of %s (%s)", verb, letters, source.About().Name, o.Filter); err != nil {
 			return err
 		}
 	}
