@@ -163,3 +163,35 @@ func TestAnotherSchedulesWaitThatWasCutShortIsMadeUpFor(t *testing.T) {
 		})
 	}
 }
+
+// Both dates of a message are whole milliseconds, and the time between them may be none
+// although the message lacks a part of one.
+func TestAMessageThatLacksLessThanAMillisecondDoesNotGoRoundForEver(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.orders = topology.WorkQueue{Name: "bare", Waits: delay.Schedule{}}
+		w.declare(w.orders)
+		date := time.Now().Add(time.Hour).UnixMilli() // of a clock that is ahead
+		w.publish(1, func(m *rehoptest.Message) {
+			m.Exchange, m.RoutingKey = "bare.rehop.return", "bare@1"
+			m.Headers = amqp.Table{header.Queue: "bare", header.Attempts: int64(0), header.Due: date, header.NotBefore: date}
+		})
+		rounds := 0
+		time.Sleep(300 * time.Microsecond)
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Traces: []consumer.Trace{{
+			Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
+				if s.Disposition != consumer.DispositionRequeued {
+					return
+				}
+				if rounds++; rounds == 100 {
+					w.T.Error("it goes round without an end")
+					time.Sleep(time.Second)
+				}
+			},
+		}}})
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if rounds > 2 {
+			w.Errorf("it went round %d times, want 2 at most", rounds)
+		}
+	})
+}

@@ -251,6 +251,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	if d.History.Queue != t.route.Queue || !t.belongs(raw.Exchange) {
 		return decision{}, false
 	}
+	const unit = time.Millisecond // of dates in headers: two that are the same may stand for different times
 	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
 	// Another clock may have written the dates. A message that is back from a wait lacks no
 	// more than the whole of that wait, and what there is between the two dates.
@@ -262,7 +263,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		ahead := h.NotBefore.Sub(now)
 		lacks := ahead
 		if !h.Due.IsZero() && (whole > 0 || len(t.route.Waits) == 0) { // else it may be back from a wait of another schedule
-			lacks = min(lacks, whole+max(h.NotBefore.Sub(h.Due), 0))
+			lacks = min(lacks, max(whole+h.NotBefore.Sub(h.Due), whole, unit))
 		}
 		c.NotBefore = now.Add(lacks)
 		v := t.putOff(lacks, raw, d, c, now)
