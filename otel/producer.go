@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/otel/internal/catalog"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
@@ -92,6 +93,8 @@ func (t *Telemetry) publishing(ctx context.Context, m *producer.Message) context
 	options := exchange.start
 	brought := trace.SpanContextFromContext(t.extract(context.Background(), m.Headers))
 	switch active := trace.SpanContextFromContext(ctx); {
+	case resend.IsOfService(ctx):
+		ctx = trace.ContextWithRemoteSpanContext(ctx, brought)
 	case !brought.IsValid():
 	case !active.IsValid():
 		ctx = trace.ContextWithRemoteSpanContext(ctx, brought)

@@ -55,7 +55,7 @@ const create = "create"
 // Forward returns the hooks of Store.Forward, for store.ForwardConfig.Traces. The
 // spans are those of the producer that Forward publishes with: give it the hooks of
 // [Telemetry.Producer]. They continue the trace that the message brought into the
-// store.
+// store, also if the ctx of Forward carries a span.
 func (t *Telemetry) Forward() store.ForwardTrace {
 	s := &t.stores
 	count := func(l store.Letter, failed string) {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -212,6 +213,26 @@ func TestAMessageWithoutAContextIsNoChildOfTheProgram(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Forward publishes with the ctx of a program, and the trace is that of the message.
+func TestAForwardedMessageIsNoChildOfTheProgram(t *testing.T) {
+	s := newService(t, "4.3")
+	hooks := s.telemetry.Producer()
+	origin, request := s.tracers.Tracer("test").Start(t.Context(), "request")
+	m := order()
+	s.telemetry.Store().Storing(origin, &m)
+	program, span := s.tracers.Tracer("test").Start(t.Context(), "program")
+	ctx := resend.OfService(program)
+	hooks.Published(hooks.Publishing(ctx, &m), m, producer.Receipt{Place: producer.PlaceQueue}, 0)
+	if got, want := namesOf(s.story(request.SpanContext().TraceID().String())), []string{"request", "create shop", "publish shop"}; !slices.Equal(got, want) {
+		t.Errorf("the trace of the request is %q, want %q", got, want)
+	}
+	other := order() // from a time before there were traces
+	hooks.Published(hooks.Publishing(ctx, &other), other, producer.Receipt{Place: producer.PlaceQueue}, 0)
+	if got := namesOf(s.story(span.SpanContext().TraceID().String())); len(got) != 1 {
+		t.Errorf("the trace of the program is %q, want it alone", got)
+	}
 }
 
 // What is put off, sent to its lane or kept elsewhere is the same message.

@@ -45,7 +45,7 @@ type forwarder struct {
 func (f *forwarder) run(ctx context.Context) error {
 	ctx, f.stop = context.WithCancelCause(ctx)
 	defer f.stop(nil)
-	work, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	work, end := context.WithCancelCause(resend.OfService(context.WithoutCancel(ctx)))
 	defer end(nil)
 	var settling, groups sync.WaitGroup
 	settling.Go(func() { f.settleAll(work) })

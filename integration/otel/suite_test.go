@@ -192,9 +192,12 @@ func (s *service) store() (*store.Store, *sql.DB) {
 }
 
 func (s *service) forward(letters *store.Store, p *producer.Producer) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	// The span of a program that goes on for days is no parent of a message.
+	ctx, program := s.tracers.Tracer("test").Start(context.Background(), "program")
+	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
+		defer program.End()
 		done <- letters.Forward(ctx, p, store.ForwardConfig{Traces: []store.ForwardTrace{s.telemetry.Forward()}})
 	}()
 	stop = sync.OnceFunc(func() {

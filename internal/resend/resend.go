@@ -19,6 +19,17 @@ type Publisher interface {
 	PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error)
 }
 
+type ofService struct{}
+
+// OfService marks a ctx as that of a service, which publishes the messages of others. A
+// span in it is not what led to a message.
+func OfService(ctx context.Context) context.Context {
+	return context.WithValue(ctx, ofService{}, true)
+}
+
+// IsOfService reports whether OfService has marked ctx.
+func IsOfService(ctx context.Context) bool { return ctx.Value(ofService{}) != nil }
+
 // Address is where a letter goes: that of a dead letter to the work queue that gave it
 // up, by its name and no exchange, so that no other queue gets it again.
 func Address(m producer.Message, queue string) topology.Address {
