@@ -153,7 +153,13 @@ func collected(s store.Letter) Letter {
 // numbers, behind one of them, until do returns false or bound letters were looked at.
 // With a bound it also ends where the store has ended a page early.
 func (c *Collected) scan(ctx context.Context, f Filter, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
+	return c.scanBefore(ctx, f, time.Time{}, after, bound, do)
+}
+
+// scanBefore is scan for letters that were stored before a time.
+func (c *Collected) scanBefore(ctx context.Context, f Filter, before time.Time, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
 	q, _, err := f.query()
+	q.Before = before
 	if err != nil || f.selectsNone() {
 		return 0, after, false, err
 	}

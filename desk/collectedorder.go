@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -222,7 +223,8 @@ func (r *storeOrder) note(always bool) error {
 	return r.book.write(entry{Progress: &r.progress})
 }
 
-// drop copies letters to the file and deletes them, a page at a time.
+// drop copies letters to the file and deletes them, a page at a time. It leaves a letter
+// that has changed since it was copied.
 func (r *storeOrder) drop(ctx context.Context) error {
 	out, err := newCopying(r.order.CopyTo, r.order.Source, func(*parcel) {})
 	if err != nil {
@@ -242,11 +244,24 @@ func (r *storeOrder) drop(ctx context.Context) error {
 		if limit <= 0 {
 			return nil
 		}
-		_, last, more, err := r.source.scan(ctx, r.order.Filter, after, scanBound, func(l Letter) bool {
-			parcels = append(parcels, &parcel{letter: l})
-			return len(parcels) < limit
+		page := r.order.Filter
+		page.IDs = []string{}
+		var marked []int64
+		_, last, more, err := r.source.scanBefore(ctx, r.order.Filter, r.order.Created, after, scanBound, func(l Letter) bool {
+			page.IDs, marked = append(page.IDs, l.ID), append(marked, l.Place)
+			return len(marked) < limit
 		})
 		if err != nil {
+			return err
+		}
+		marks, err := letter.Marked(ctx, r.source.store, marked)
+		if err != nil {
+			return fmt.Errorf("desk: %w", err)
+		}
+		if _, _, _, err := r.source.scan(ctx, page, 0, unbound, func(l Letter) bool { // as they are since they have marks
+			parcels = append(parcels, &parcel{letter: l})
+			return true
+		}); err != nil {
 			return err
 		}
 		after = last
@@ -262,9 +277,12 @@ func (r *storeOrder) drop(ctx context.Context) error {
 			numbers = append(numbers, p.letter.Place)
 		}
 		if len(numbers) > 0 {
-			n, err := r.source.store.Delete(ctx, store.Query{Numbers: numbers})
+			n, err := marks.Delete(ctx, numbers)
 			r.progress.Done += n
-			r.progress.Skipped += len(numbers) - n // somebody is publishing them
+			if kept := len(numbers) - n; kept > 0 {
+				r.progress.Skipped += kept
+				r.progress.Note = "letters that somebody has changed or is publishing were left"
+			}
 			if err != nil {
 				return fmt.Errorf("desk: %w", err)
 			}

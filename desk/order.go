@@ -208,7 +208,7 @@ type Progress struct {
 	Matched int `json:"matched"` // letters that the Filter has selected so far
 	Done    int `json:"done"`    // confirmed where they went, or copied and dropped
 	Failed  int `json:"failed"`  // tried, and still in their place
-	Skipped int `json:"skipped"` // selected and left: sent by this order before, or without a target
+	Skipped int `json:"skipped"` // selected and left: sent by this order before, without a target, or changed by somebody while they were dropped
 
 	// MaybeDuplicate counts letters of Done that may be in their queue twice, because
 	// an earlier process of this order died between their publish and the note of it,

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,6 +20,7 @@ import (
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/integration/child"
 	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/topology"
@@ -374,6 +376,78 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 				}
 				r.has(r.work, want)
 			})
+		}
+	})
+}
+
+// An order takes the letters that are there when it begins, and drops none in another
+// form than its copy has.
+func TestADropIsOfWhatItHasCopied(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n, later = 1200, 50
+		r.fill(r.queue, n)
+		s, c, _ := r.collected(n)
+		letters, _, err := s.Find(r.Context(), store.Query{Limit: n})
+		must(r.T, err)
+		editing, stop := context.WithCancel(r.Context())
+		defer stop()
+		edited := make(chan map[string]int)
+		go func() {
+			counts := map[string]int{}
+			for editing.Err() == nil {
+				one := letters[rand.IntN(n)]
+				if s.Edit(r.Context(), one.Number, func(m *producer.Message) error { m.Body = fmt.Append(nil, counts[m.ID]+1); return nil }) == nil {
+					counts[one.Message.ID]++
+				}
+			}
+			edited <- counts
+		}()
+		added := false
+		dropped := filepath.Join(r.TempDir(), "dropped.jsonl")
+		p, err := c.Execute(r.Context(), desk.Order{Action: desk.Drop, All: true, CopyTo: dropped}, func(desk.Progress) {
+			if !added {
+				added = true
+				have, err := s.Count(r.Context(), store.Query{})
+				must(r.T, err)
+				ch := r.channel()
+				for i := range later {
+					must(r.T, ch.Publish("", r.queue, false, false, amqp.Publishing{
+						MessageId: fmt.Sprint("later-", i), DeliveryMode: amqp.Persistent, Headers: amqp.Table{"x-rehop-queue": r.work, "x-rehop-cause": "exhausted"},
+					}))
+				}
+				r.collect(s, have+later)
+			}
+		})
+		stop()
+		counts := <-edited
+		must(r.T, err)
+		r.Logf("%d letters edited; %s", len(counts), p)
+		text, err := os.ReadFile(dropped)
+		must(r.T, err)
+		copied := map[string]string{}
+		for line := range bytes.Lines(text) {
+			var one struct {
+				Properties struct {
+					ID string `json:"message_id"`
+				}
+				Body string
+			}
+			must(r.T, json.Unmarshal(line, &one))
+			copied[one.Properties.ID] = one.Body
+		}
+		left, err := s.Count(r.Context(), store.Query{})
+		if err != nil || left != n+later-p.Done || p.Done+p.Skipped != p.Matched {
+			r.Errorf("%d letters are left: %v: %+v", left, err, p)
+		}
+		for _, l := range letters {
+			still, _, err := s.Find(r.Context(), store.Query{Numbers: []int64{l.Number}})
+			must(r.T, err)
+			if k := counts[l.Message.ID]; len(still) == 0 && k > 0 && copied[l.Message.ID] != fmt.Sprint(k) {
+				r.Errorf("%s is gone with body %d; its copy has %.20q", l.Message.ID, k, copied[l.Message.ID])
+			}
+		}
+		if late, err := s.Count(r.Context(), store.Query{From: p.Order.Created.Add(time.Millisecond)}); err != nil || late != later {
+			r.Errorf("%d of %d letters are left that came meanwhile: %v", late, later, err)
 		}
 	})
 }
