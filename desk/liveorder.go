@@ -183,8 +183,8 @@ func (r *liveOrder) run(ctx context.Context) error {
 }
 
 // elsewhere says what is known of letters that other consumers of the queue have taken;
-// empty if it has no other consumer. AMQP tells how many consumers there are, and only
-// the management API how many letters they have.
+// empty if it has no other consumer. AMQP tells whether it has consumers, and only the
+// management API how many letters they have.
 func (l *Live) elsewhere(ctx context.Context) string {
 	q, err := QueueByName(ctx, l.conn, l.queue)
 	if err != nil || q.Consumers == 0 { // what the management API says may be over
@@ -195,7 +195,7 @@ func (l *Live) elsewhere(ctx context.Context) string {
 			return fmt.Sprintf("none is ready: other consumers have %s in hand, as the management API counted up to 10 s ago", count(i.Unacked, "letter"))
 		}
 	}
-	return fmt.Sprintf("none is ready: the queue has %s, which may have letters in hand", count(q.Consumers, "other consumer"))
+	return "none is ready: the queue has other consumers, which may have letters in hand" // one process may be several
 }
 
 func (r *liveOrder) open(ctx context.Context) (err error) {
