@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,7 +17,7 @@ import (
 
 // pages measures the pages of the desk over many held letters: from the request to the
 // last byte, without a network and without a browser.
-func (b *bench) pages(dialect store.Dialect, s *store.Store, one store.Letter) error {
+func (b *bench) pages(dialect store.Dialect, s *store.Store, one store.Letter) (err error) {
 	dir, err := os.MkdirTemp("", "journal")
 	if err != nil {
 		return err
@@ -39,7 +40,10 @@ func (b *bench) pages(dialect store.Dialect, s *store.Store, one store.Letter) e
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- handler.Run(ctx) }()
-	defer func() { stop(); <-ended }()
+	defer func() {
+		stop()
+		err = errors.Join(err, <-ended)
+	}()
 
 	id := strconv.FormatInt(one.Number, 10)
 	get := func(path string, query ...string) error {
