@@ -27,12 +27,40 @@ type account struct {
 	received, settled       map[string]int
 	dispositions            map[string]int64
 	receivedAll, settledAll int64
+	changed                 chan struct{} // has a value after a change
+}
+
+// reached waits until a condition of the account is true, and reports false if ctx has
+// ended before.
+func (a *account) reached(ctx context.Context, condition func() bool) bool {
+	is := func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return condition()
+	}
+	for !is() {
+		select {
+		case <-a.changed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// unlock ends a change.
+func (a *account) unlock() {
+	a.mu.Unlock()
+	select {
+	case a.changed <- struct{}{}:
+	default: // one is waiting to be seen
+	}
 }
 
 func (a *account) producer() producer.Trace {
 	return producer.Trace{Published: func(_ context.Context, m producer.Message, r producer.Receipt, _ time.Duration) {
 		a.mu.Lock()
-		defer a.mu.Unlock()
+		defer a.unlock()
 		a.published[m.ID]++
 		a.places[r.Place]++
 	}}
@@ -42,14 +70,14 @@ func (a *account) consumer() consumer.Trace {
 	return consumer.Trace{
 		Received: func(ctx context.Context, d *consumer.Delivery) context.Context {
 			a.mu.Lock()
-			defer a.mu.Unlock()
+			defer a.unlock()
 			a.received[d.ID]++
 			a.receivedAll++
 			return ctx
 		},
 		Settled: func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
 			a.mu.Lock()
-			defer a.mu.Unlock()
+			defer a.unlock()
 			a.settled[d.ID]++
 			a.settledAll++
 			a.dispositions[s.Disposition.String()]++
@@ -73,7 +101,7 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 		t.Cleanup(proxy.Close)
 		address.Host = proxy.Addr()
 		s.conn = s.connect(address.String())
-		a := &account{published: map[string]int{}, places: map[producer.Place]int64{}, received: map[string]int{}, settled: map[string]int{}, dispositions: map[string]int64{}}
+		a := &account{published: map[string]int{}, places: map[producer.Place]int64{}, received: map[string]int{}, settled: map[string]int{}, dispositions: map[string]int64{}, changed: make(chan struct{}, 1)}
 		letters, _ := s.store()
 		p := s.producer(s.conn, producer.Config{Fallback: []producer.Sink{letters}, FallbackAfter: 20 * time.Millisecond, Traces: []producer.Trace{a.producer()}})
 		forwarder := s.producer(s.conn, producer.Config{Traces: []producer.Trace{a.producer()}})
@@ -92,6 +120,7 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 			case which < 6 && d.Attempt == 1:
 				return errPaper
 			}
+			<-time.After(time.Millisecond) // so that a cut finds messages in hand
 			ended.Store(d.ID, true)
 			return nil
 		})
@@ -114,7 +143,19 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 			}
 		})
 		beside.Go(func() {
-			for range 15 {
+			// The broker is away until messages have gone to the store.
+			stored := func() bool { return a.places[producer.PlaceFallback] > 0 }
+			a.reached(watching, func() bool { return len(a.published) >= n/4 })
+			check(t, proxy.Refuse(true))
+			proxy.Cut()
+			a.reached(watching, stored)
+			check(t, proxy.Refuse(false))
+			for part := range int64(5) {
+				if a.reached(watching, func() bool { return a.receivedAll >= (part+2)*int64(n)/6 }) {
+					proxy.Cut()
+				}
+			}
+			for range 10 {
 				if pause(watching, 2*time.Second) {
 					proxy.Cut()
 				}
@@ -193,6 +234,9 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 			if a.settled[id] != times {
 				t.Errorf("%s was received %d times and settled %d times", id, times, a.settled[id])
 			}
+		}
+		if a.places[producer.PlaceFallback] == 0 || a.dispositions["queue"] == 0 {
+			t.Errorf("%d messages went to the store and %d back to their queue, want some of each", a.places[producer.PlaceFallback], a.dispositions["queue"])
 		}
 		if len(a.received) != n || len(a.published) != n {
 			t.Errorf("%d ids published and %d received, want %d", len(a.published), len(a.received), n)
