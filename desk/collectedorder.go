@@ -65,6 +65,8 @@ type storeOrder struct {
 	progress Progress
 	failures int // in a row
 	known    int // letters of this replay that were sent by an earlier process
+	onlySent bool
+	passed   int // letters of this replay that were not, where only those are wanted
 	sent     []string
 	noted    time.Time
 }
@@ -128,7 +130,10 @@ func (r *storeOrder) run(ctx context.Context) error {
 	q.Before = r.order.Created
 	limit, bounded := r.left()
 	if bounded && limit <= 0 {
-		return nil
+		// Nothing more is sent. What was sent may still be in the store.
+		if limit, r.onlySent = r.book.past.undeleted(), true; limit == 0 {
+			return nil
+		}
 	}
 	user, err := userOf(ctx, r.source.conn)
 	if err != nil {
@@ -149,7 +154,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 	began := time.Now()
 	replay := func() (store.ReplayReport, error) {
 		r.mu.Lock()
-		done, r.known = r.progress.Done, 0
+		done, r.known, r.passed = r.progress.Done, 0, 0
 		r.mu.Unlock()
 		report, err := r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
 		r.mu.Lock()
@@ -194,9 +199,9 @@ func (r *storeOrder) left() (n int, bounded bool) {
 // settled takes over how far a replay is, whose letters have left the store.
 func (r *storeOrder) settled(before int, report store.ReplayReport) {
 	before -= r.known
-	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
+	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed-r.passed
 	r.progress.LastID = report.LastID
-	if report.Last != nil {
+	if report.Last != nil && !errors.Is(report.Last, errLimit) {
 		r.progress.Error = report.Last.Error()
 	}
 }
@@ -296,6 +301,9 @@ func (r *storeOrder) drop(ctx context.Context) error {
 	}
 }
 
+// errLimit is why a letter was passed over. Nobody reads it.
+var errLimit = errors.New("desk: the order has sent as many letters as it may")
+
 // marking publishes what a replay sends, with the marks of the order, and notes it.
 type marking struct {
 	order     *storeOrder
@@ -309,13 +317,18 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
-	known, numbers := 0, resend.Numbers(ctx)
+	known, passed, numbers := 0, 0, resend.Numbers(ctx)
 	for i, message := range messages {
 		keys[i] = identityOf(message, numbers[i])
 		receipts[i] = producer.Receipt{ID: message.ID}
 		if r.book.past.sent[keys[i]] && !r.book.past.gone[keys[i]] {
 			receipts[i].Place = producer.PlaceQueue // confirmed before its letter was deleted
 			known++
+			continue
+		}
+		if r.onlySent {
+			receipts[i].Err = errLimit
+			passed++
 			continue
 		}
 		try = append(try, keys[i])
@@ -325,13 +338,14 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	r.mu.Lock()
 	r.known += known
+	r.passed += passed
 	r.mu.Unlock()
 	if err := r.book.write(entry{Try: try}); err != nil {
 		return nil, err
 	}
 	var batch []*confirm.Message
 	for i, message := range messages {
-		if receipts[i].Place != 0 {
+		if receipts[i].Place != 0 || receipts[i].Err != nil {
 			continue
 		}
 		exchange, key, p := m.publishing(message)

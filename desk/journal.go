@@ -274,6 +274,17 @@ func (p past) doubtful() int {
 	return n
 }
 
+// undeleted is how many letters were sent that are not known to have left their place.
+func (p past) undeleted() int {
+	n := 0
+	for key := range p.sent {
+		if !p.gone[key] {
+			n++
+		}
+	}
+	return n
+}
+
 func (j *Journal) history(id string) (past, error) {
 	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, twin: map[string]bool{}}
 	if !orderID.MatchString(id) {
