@@ -61,7 +61,7 @@ test:
 		./integration/account/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... \
 		./integration/roundtrips/... ./integration/soak/... ./integration/withbroker/... ./integration/store/bench/... \
 		./integration/bench/... ./examples/... ./store/sqlite/... ./store/elastic/... ./otel/... ./examples/outage ./examples/service/... ./cmd/rehop/... \
-		./integration/desk/page
+		./integration/desk/page ./docs/...
 
 # Every test on every version, those that measure times one after the other: about an hour.
 test-all: test
@@ -116,9 +116,9 @@ proof:
 # Formatting, vet, and the rules of .golangci.yml, the import rules among them.
 lint:
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
-	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/...
+	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./docs/...
 	cd integration/elastic/server && GOWORK=off go vet .
-	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/...
+	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./docs/...
 
 # The broker images, built from Debian packages where they are missing.
 images:

@@ -1,0 +1,200 @@
+// Package docs has the tests of the Markdown pages: the README and the folder docs.
+//
+// The code of a Go block is in a Go file, which go test runs. A comment above the block names
+// the file and the region in it:
+//
+//	<!-- docs/examples/retries_test.go#handler -->
+//
+// "go test ./docs -update" writes the regions into the pages. Package markdown says how a
+// region is marked.
+package docs
+
+import (
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rehop/rehop/internal/markdown"
+)
+
+var update = flag.Bool("update", false, "write the regions of Go files into the pages")
+
+const root = ".."
+
+// Pages whose blocks are not yet in Go files.
+var unconverted = map[string]bool{
+	"README.md": true, "docs/benchmarks.md": true, "docs/dead-letters.md": true, "docs/delays.md": true,
+	"docs/observability.md": true, "docs/operations.md": true, "docs/service.md": true, "docs/testing.md": true,
+}
+
+// pages returns the README, in each language, and the pages under docs.
+func pages(t *testing.T) []markdown.Page {
+	t.Helper()
+	all := allPages(t)
+	return slices.DeleteFunc(all, func(p markdown.Page) bool {
+		return !strings.HasPrefix(p.Path, "docs/") && !strings.HasPrefix(p.Path, "README") || unconverted[p.Path]
+	})
+}
+
+// allPages returns also CHANGELOG, DESIGN and whatever else is in the root.
+func allPages(t *testing.T) []markdown.Page {
+	t.Helper()
+	all, err := markdown.Pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("%d pages, want them all", len(all))
+	}
+	return all
+}
+
+func blocks(t *testing.T, p markdown.Page) []markdown.Block {
+	t.Helper()
+	found, err := p.Blocks()
+	if err != nil {
+		t.Error(err)
+	}
+	return found
+}
+
+func TestBlocksOfGoAreIncluded(t *testing.T) {
+	for _, p := range pages(t) {
+		changed := false
+		for _, b := range slices.Backward(blocks(t, p)) { // so that the lines of earlier ones stay
+			if b.Lang != "go" {
+				continue
+			}
+			want, err := included(b)
+			switch {
+			case err != "":
+				t.Errorf("%v: %s", b, err)
+			case want == b.Text:
+			case *update:
+				p, changed = p.Replace(b, want), true
+			default:
+				t.Errorf("%v differs from %s; if that file is right: go test ./docs -update", b, b.Include)
+			}
+		}
+		if changed {
+			if err := os.WriteFile(filepath.Join(root, p.Path), []byte(strings.Join(p.Lines, "\n")+"\n"), 0o644); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// included returns the text that a Go block has to have, or why there is none.
+func included(b markdown.Block) (text, why string) {
+	if b.Include == "" {
+		return "", "a Go block without a comment above it such as <!-- docs/examples/start_test.go#region -->"
+	}
+	name, region, _ := strings.Cut(b.Include, "#")
+	if !strings.HasSuffix(name, "_test.go") && !strings.HasPrefix(name, "examples/") {
+		return "", name + " is run by no test and is no example"
+	}
+	file, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		return "", err.Error()
+	}
+	text, err = markdown.Region(string(file), region)
+	if err != nil {
+		return "", name + ": " + err.Error()
+	}
+	return text, ""
+}
+
+func TestBlocksAreOfKnownLanguages(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, b := range blocks(t, p) {
+			if !slices.Contains([]string{"go", "sh", "text", "go.mod"}, b.Lang) {
+				t.Errorf("%v: no test reads blocks of %s", b, b.Lang)
+			}
+		}
+	}
+}
+
+func TestLinksLeadSomewhere(t *testing.T) {
+	anchors := map[string]map[string]bool{}
+	all := allPages(t)
+	for _, p := range all {
+		anchors[p.Path] = p.Anchors()
+	}
+	for _, p := range all {
+		for _, l := range p.Links() {
+			file, anchor, local := p.Resolve(l.Text)
+			if !local {
+				continue
+			}
+			if _, err := os.Stat(filepath.Join(root, file)); err != nil || strings.HasPrefix(file, "..") {
+				t.Errorf("%v: there is no %s", l, file)
+			} else if anchor != "" && strings.HasSuffix(file, ".md") && !anchors[file][anchor] {
+				t.Errorf("%v: %s has no such heading", l, file)
+			}
+		}
+	}
+}
+
+// Comments, messages and help texts name pages too.
+func TestNamesOfPagesAreRight(t *testing.T) {
+	page := regexp.MustCompile(`\bdocs/[\w/.-]+\.(?:md|svg|png)\b`)
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			if err == nil && slices.Contains([]string{".git", "bin"}, d.Name()) {
+				return fs.SkipDir
+			}
+			return err
+		}
+		if !slices.Contains([]string{".go", ".html", ".yml", ".json", ".md", ".js", ""}, filepath.Ext(name)) {
+			return nil
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		for _, found := range page.FindAllString(string(text), -1) {
+			if _, err := os.Stat(filepath.Join(root, found)); err != nil && !strings.HasSuffix(name, "markdown_test.go") {
+				t.Errorf("%s: there is no %s", name, found)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryPageIsReachedFromTheReadme(t *testing.T) {
+	byPath := map[string]markdown.Page{}
+	for _, p := range pages(t) {
+		byPath[p.Path] = p
+	}
+	reached := map[string]bool{"README.md": true}
+	for queue := []string{"README.md"}; len(queue) > 0; queue = queue[1:] {
+		for _, l := range byPath[queue[0]].Links() {
+			if file, _, local := byPath[queue[0]].Resolve(l.Text); local && byPath[file].Path != "" && !reached[file] {
+				reached[file] = true
+				queue = append(queue, file)
+			}
+		}
+	}
+	for name := range byPath {
+		if !reached[name] {
+			t.Errorf("no link leads to %s", name)
+		}
+	}
+}
+
+func TestPagesAreShort(t *testing.T) {
+	const most = 250
+	for _, p := range pages(t) {
+		if len(p.Lines) > most {
+			t.Errorf("%s has %d lines, want at most %d", p.Path, len(p.Lines), most)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+// Package examples holds the code of the Go blocks in README.md and docs. Its tests run it on
+// the broker of package rehoptest.
+package examples

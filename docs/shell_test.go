@@ -1,0 +1,259 @@
+package docs
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/markdown"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// rules has a check for the first word of each command that a page may show. A check
+// returns what is wrong. The command rehop is checked by its own test, in cmd/rehop.
+var rules = map[string]func(t *testing.T, args []string) string{
+	"make":  makes,
+	"go":    goes,
+	"rehop": func(*testing.T, []string) string { return "" },
+	"curl":  curls,
+	"git":   exactly("git clone https://github.com/rehop/rehop", "git clone https://github.com/rehop/rehop.git"),
+	"mkdir": exactly("mkdir shop"),
+	"cd":    exactly("cd shop", "cd rehop"),
+	// The official image, with the management API; no test can pull it everywhere.
+	"docker": exactly("docker run -d --name rabbitmq -p 5672:5672 -p 15672:15672 rabbitmq:4-management"),
+	"export": func(t *testing.T, args []string) string { return variables(t, args[1:]) },
+	"":       func(*testing.T, []string) string { return "" }, // nothing but variables, which are checked for all
+}
+
+func TestBlocksOfShellAreTrue(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, b := range blocks(t, p) {
+			if b.Lang != "sh" {
+				continue
+			}
+			commands, err := markdown.Commands(b.Text)
+			if err != nil {
+				t.Errorf("%v: %v", b, err)
+			}
+			for _, c := range commands {
+				name := ""
+				if len(c.Args) > 0 {
+					name = c.Args[0]
+				}
+				rule, known := rules[name]
+				if !known {
+					t.Errorf("%s:%d: no rule checks %q", b.Page, b.Line+c.Line, c)
+					continue
+				}
+				for _, wrong := range []string{variables(t, c.Env), rule(t, c.Args)} {
+					if wrong != "" {
+						t.Errorf("%s:%d: %v: %s", b.Page, b.Line+c.Line, c, wrong)
+					}
+				}
+			}
+		}
+	}
+}
+
+// Prose names commands, too.
+func TestInlineCommandsAreTrue(t *testing.T) {
+	for _, p := range pages(t) {
+		for _, s := range p.Code() {
+			first, _, more := strings.Cut(s.Text, " ")
+			if !more || first != "make" && first != "go" || s.Text == "go test" || strings.HasPrefix(s.Text, "go func") {
+				continue
+			}
+			commands, err := markdown.Commands(s.Text)
+			if err != nil {
+				continue // it is Go, such as go forwarder.Run(ctx)
+			}
+			for _, c := range commands {
+				if wrong := rules[c.Args[0]](t, c.Args); wrong != "" {
+					t.Errorf("%v: %s", s, wrong)
+				}
+			}
+		}
+	}
+}
+
+func exactly(allowed ...string) func(*testing.T, []string) string {
+	return func(_ *testing.T, args []string) string {
+		if line := strings.Join(args, " "); !slices.Contains(allowed, line) {
+			return fmt.Sprintf("want one of %q", allowed)
+		}
+		return ""
+	}
+}
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// makes checks that targets exist.
+func makes(t *testing.T, args []string) string {
+	makefile := read(t, "Makefile")
+	for _, target := range args[1:] {
+		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile) {
+			return "the Makefile has no target " + target
+		}
+	}
+	return ""
+}
+
+// goes checks that packages, tests and modules exist. That they build is the business of
+// make lint, which vets every module.
+func goes(t *testing.T, args []string) string {
+	if len(args) < 2 {
+		return "go, and then?"
+	}
+	var paths []string
+	for _, arg := range args[2:] {
+		if strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "github.com/rehop/") {
+			paths = append(paths, arg)
+		}
+	}
+	switch args[1] {
+	case "get":
+		if len(paths) == 0 {
+			return "of which module?"
+		}
+		for _, module := range paths {
+			if _, err := os.Stat(filepath.Join(root, strings.TrimPrefix(module, "github.com/rehop/rehop"), "go.mod")); err != nil {
+				return "no module is " + module
+			}
+		}
+	case "run", "install", "build", "test", "vet":
+		if slices.Equal(args, []string{"go", "run", "."}) {
+			return "" // in a folder of the reader
+		}
+		if len(paths) == 0 {
+			return "of which package?"
+		}
+		for i, path := range paths {
+			list := exec.CommandContext(t.Context(), "go", "list", "-find", "-f", "{{.Name}}", strings.TrimSuffix(path, "@latest"))
+			list.Dir = root
+			out, err := list.CombinedOutput()
+			if err != nil {
+				return string(out)
+			}
+			if program := strings.TrimSpace(string(out)) == "main"; !program && (args[1] == "install" || args[1] == "run" && i == 0) {
+				return path + " is no program"
+			}
+		}
+		return unknownTest(t, args, paths)
+	case "mod":
+		return exactly("go mod init shop", "go mod tidy")(t, args)
+	case "generate":
+	case "tool":
+		return exactly("go tool pprof")(t, args)
+	default:
+		return "no rule for go " + args[1]
+	}
+	return ""
+}
+
+// unknownTest looks for the tests and flags that a command names.
+func unknownTest(t *testing.T, args, paths []string) string {
+	var source strings.Builder
+	for _, path := range paths {
+		err := filepath.WalkDir(filepath.Join(root, strings.TrimSuffix(path, "/...")), func(name string, d fs.DirEntry, err error) error {
+			if err == nil && filepath.Ext(name) == ".go" {
+				text, err := os.ReadFile(name)
+				source.Write(text)
+				return err
+			}
+			return err
+		})
+		if err != nil && strings.HasPrefix(path, "./") {
+			return err.Error()
+		}
+	}
+	own := []string{"-v", "-race", "-count", "-timeout", "-args", "-tags"} // of go test
+	for i, arg := range args {
+		switch {
+		case arg == "-run" && args[1] == "test":
+			if i+1 == len(args) || !regexp.MustCompile(`func `+args[i+1]).MatchString(source.String()) {
+				return "there is no such test"
+			}
+		case strings.HasPrefix(arg, "-") && !slices.Contains(own, arg) && !strings.Contains(source.String(), `("`+strings.TrimLeft(arg, "-")+`"`) && arg != "--":
+			return "no flag is defined as " + arg
+		}
+	}
+	return ""
+}
+
+// variables checks that a program or a test of ours reads the environment variables.
+func variables(t *testing.T, assignments []string) string {
+	var sources strings.Builder
+	for _, name := range []string{"connection/env.go", "cmd/rehop/app.go", "cmd/rehop/desk.go", "cmd/rehop/letters.go", "integration/broker/given.go", "integration/broker/image.go", "integration/broker/available.go"} {
+		sources.WriteString(read(t, name))
+	}
+	for _, a := range assignments {
+		name, _, _ := strings.Cut(a, "=")
+		if !regexp.MustCompile(`\b` + regexp.QuoteMeta(name) + `\b`).MatchString(sources.String()) {
+			return "nothing reads " + name
+		}
+	}
+	return ""
+}
+
+// curls sends the request to a service like the one of the page.
+func curls(t *testing.T, args []string) string {
+	mux := http.NewServeMux()
+	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker(t, "orders"))))
+	method, target := http.MethodGet, ""
+	for i := 1; i < len(args); i++ {
+		switch {
+		case args[i] == "-X" && i+1 < len(args):
+			i++
+			method = args[i]
+		case strings.HasPrefix(args[i], "localhost:8080/") && target == "":
+			target = strings.TrimPrefix(args[i], "localhost:8080")
+		default:
+			return "no rule for " + args[i]
+		}
+	}
+	answer := httptest.NewRecorder()
+	mux.ServeHTTP(answer, httptest.NewRequest(method, target, nil))
+	if answer.Code >= 300 {
+		return fmt.Sprint(answer.Code, " ", answer.Body)
+	}
+	return ""
+}
+
+// worker returns a consumer that has not begun.
+func worker(t *testing.T, queue string) *consumer.Consumer {
+	t.Helper()
+	broker, err := rehoptest.NewBroker(rehoptest.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { broker.Close() })
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	w, err := consumer.New(conn, topology.WorkQueue{Name: queue}, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
