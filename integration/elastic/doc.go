@@ -1,0 +1,3 @@
+// Package elastic has the tests of store/elastic on a search server with Elasticsearch's API,
+// and with real brokers.
+package elastic
