@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -26,6 +27,7 @@ type kin struct {
 	more        bool
 	example     int64 // number
 	first, last int64 // failures, in milliseconds
+	cut         bool  // on MySQL: some of its letters have failed at another time than is asked for
 }
 
 // Groups returns letters by fingerprint, the largest group first, up to Query.Limit.
@@ -153,8 +155,7 @@ func (s *Store) leap(ctx context.Context, q Query) (groups []kin, more bool, err
 
 // leapIn returns the groups of a state, uncounted, and whether there are more.
 func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin, more bool, err error) {
-	fingerprint := s.column(Query{States: []State{state}}, "fingerprint")
-	of := s.by(byGroup.name) + " WHERE state <> 'ready' AND state = '" + string(state) + "' AND " + fingerprint
+	of := s.by(byGroup.name) + " WHERE state <> 'ready' AND state = '" + string(state) + "' AND fingerprint"
 	begin, arg, limit := " > ?", "", maxGroups+1
 	if q.Fingerprint != "" {
 		begin, arg, limit = " = ?", q.Fingerprint, 1
@@ -162,11 +163,15 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 	leaps := "WITH RECURSIVE seen(fingerprint, n) AS (" +
 		"SELECT fingerprint, n FROM (SELECT fingerprint, 1 AS n FROM " + of + begin + " ORDER BY fingerprint LIMIT 1) AS head" +
 		" UNION ALL SELECT (SELECT fingerprint FROM " + of + " > seen.fingerprint ORDER BY fingerprint LIMIT 1), n + 1 FROM seen WHERE seen.fingerprint IS NOT NULL AND n < ?) "
-	from := "seen"
-	if s.dialect == MySQL { // which leaps for this, and not for that
-		leaps, from = "", "(SELECT DISTINCT state, desk_fingerprint AS fingerprint FROM "+of+begin+" ORDER BY state, desk_fingerprint LIMIT ?) AS seen"
+	from, within := "seen", q.failedWithin()
+	if s.dialect == MySQL { // which leaps for this, and not for that, and passes the whole of a group for a time
+		leaps, within = "", Query{}.failedWithin()
+		from = "(SELECT DISTINCT state, fingerprint FROM " + of + begin + " ORDER BY state, fingerprint LIMIT ?) AS seen"
+		if q.Fingerprint != "" {
+			from = "(SELECT ? AS fingerprint LIMIT ?) AS seen"
+		}
 	}
-	ofOne := " FROM " + of + " = seen.fingerprint AND " + q.failedWithin() + " ORDER BY "
+	ofOne := " FROM " + of + " = seen.fingerprint AND " + within + " ORDER BY "
 	rows, err := s.db.QueryContext(ctx, s.sql(leaps+"SELECT fingerprint, (SELECT seq"+ofOne+"failed, seq LIMIT 1), (SELECT failed"+ofOne+"failed, seq LIMIT 1), "+
 		"(SELECT failed"+ofOne+"failed DESC, seq DESC LIMIT 1) FROM "+from+" WHERE fingerprint IS NOT NULL"), arg, limit)
 	if err != nil {
@@ -190,8 +195,78 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 	if err := rows.Err(); err != nil {
 		return nil, false, fmt.Errorf("store: %w", err)
 	}
+	if s.dialect == MySQL && q.timed() {
+		if groups, err = s.failedIn(ctx, q, state, groups); err != nil {
+			return nil, false, err
+		}
+	}
 	groups, err = s.named(ctx, q, groups)
 	return groups, more, err
+}
+
+// failedIn returns the groups that have letters which failed within the time of a Query,
+// with the first and the last of these. Groups that have other letters too are cut.
+func (s *Store) failedIn(ctx context.Context, q Query, state State, groups []kin) ([]kin, error) {
+	from, before := max(millis(q.FailedFrom), 1), int64(math.MaxInt64)
+	if !q.FailedBefore.IsZero() {
+		before = millis(q.FailedBefore)
+	}
+	groups = slices.DeleteFunc(groups, func(g kin) bool { return g.last < from || g.first >= before })
+	var cut []*kin
+	for i := range groups {
+		if g := &groups[i]; g.first < from || g.last >= before {
+			g.cut = true
+			cut = append(cut, g)
+		}
+	}
+	of := s.by(byGroup.name) + " WHERE " + inState(state) + " AND fingerprint = ? AND " + q.failedWithin() + " ORDER BY failed"
+	ends := "(SELECT seq FROM " + of + ", seq LIMIT 1), (SELECT failed FROM " + of + ", seq LIMIT 1), (SELECT failed FROM " + of + " DESC, seq DESC LIMIT 1)"
+	for some := range slices.Chunk(cut, 50) {
+		statement, args := eachOf(some, ends)
+		err := s.scan(ctx, statement, args, func(rows *sql.Rows) error {
+			var i int
+			var example, first, last sql.NullInt64
+			err := rows.Scan(&i, &example, &first, &last)
+			some[i].example, some[i].first, some[i].last = example.Int64, first.Int64, last.Int64
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(groups, func(g kin) bool { return g.example == 0 }), nil
+}
+
+// eachOf is a SELECT with a part for each group: its index, and columns in which a
+// parameter is its fingerprint. MySQL uses the whole of an index for such a part, and
+// for a fingerprint from another table no more than the columns that are equal to something.
+func eachOf(groups []*kin, columns string) (statement string, args []any) {
+	var parts []string
+	for i, g := range groups {
+		parts = append(parts, fmt.Sprintf("SELECT %d, %s", i, columns))
+		for range strings.Count(columns, "?") {
+			args = append(args, g.fingerprint)
+		}
+	}
+	return strings.Join(parts, " UNION ALL "), args
+}
+
+// scan calls row for each row of a query.
+func (s *Store) scan(ctx context.Context, statement string, args []any, row func(*sql.Rows) error) error {
+	rows, err := s.db.QueryContext(ctx, s.sql(statement), args...)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	return nil
 }
 
 // named returns the groups whose letters have the names of a Query.
@@ -241,37 +316,56 @@ func (s *Store) countGroups(ctx context.Context, state State, within string, gro
 	return nil
 }
 
+// countUpTo counts groups up to a bound.
 func (s *Store) countUpTo(ctx context.Context, state State, within string, groups []*kin, bound int) error {
-	of := "(SELECT COUNT(*) FROM (SELECT seq FROM " + s.by(byGroup.name) + " WHERE " + inState(state) + " AND " + within + " AND "
+	if s.dialect == MySQL {
+		return s.countOnMySQL(ctx, state, within, groups, bound)
+	}
 	var parts []string
 	var args []any
 	for i, g := range groups {
-		part := fmt.Sprintf("(%d, ?)", i)
-		if s.dialect == MySQL { // in which such a part sees nothing of what is around it
-			part = fmt.Sprintf("SELECT %d, %sdesk_fingerprint = ? LIMIT %d) AS part)", i, of, bound+1)
+		parts, args = append(parts, fmt.Sprintf("(%d, ?)", i)), append(args, g.fingerprint)
+	}
+	return s.counted(ctx, groups, bound, fmt.Sprintf("WITH asked(i, fingerprint) AS (VALUES %s) SELECT i, "+
+		"(SELECT COUNT(*) FROM (SELECT seq FROM %s WHERE %s AND %s AND fingerprint = asked.fingerprint LIMIT %d) AS part) FROM asked",
+		strings.Join(parts, ", "), s.by(byGroup.name), inState(state), within, bound+1), args)
+}
+
+// countOnMySQL is countUpTo. A subquery with a bound, to be counted, sees nothing of what
+// is around it there.
+func (s *Store) countOnMySQL(ctx context.Context, state State, within string, groups []*kin, bound int) error {
+	of := s.by(byGroup.name) + " WHERE " + inState(state) + " AND fingerprint"
+	var whole, cut []*kin
+	for _, g := range groups {
+		if g.cut {
+			cut = append(cut, g)
+		} else {
+			whole = append(whole, g)
 		}
-		parts, args = append(parts, part), append(args, g.fingerprint)
 	}
-	statement := strings.Join(parts, " UNION ALL ")
-	if s.dialect != MySQL {
-		statement = "WITH asked(i, fingerprint) AS (VALUES " + strings.Join(parts, ", ") + ") SELECT i, " + of + fmt.Sprintf("fingerprint = asked.fingerprint LIMIT %d) AS part) FROM asked", bound+1)
+	for some := range slices.Chunk(cut, 50) {
+		statement, args := eachOf(some, fmt.Sprintf("(SELECT COUNT(*) FROM (SELECT seq FROM %s = ? AND %s LIMIT %d) AS part)", of, within, bound+1))
+		if err := s.counted(ctx, some, bound, statement, args); err != nil {
+			return err
+		}
 	}
-	rows, err := s.db.QueryContext(ctx, s.sql(statement), args...)
-	if err != nil {
-		return fmt.Errorf("store: %w", err)
+	if len(whole) == 0 {
+		return nil
 	}
-	defer rows.Close()
-	for rows.Next() {
+	asked, args := eachOf(whole, "? AS fingerprint")
+	asked = strings.Replace(asked, "SELECT 0", "SELECT 0 AS i", 1)
+	return s.counted(ctx, whole, bound, fmt.Sprintf("SELECT i, CASE WHEN (SELECT 1 FROM %[1]s = asked.fingerprint LIMIT 1 OFFSET %[2]d) IS NULL "+
+		"THEN (SELECT COUNT(*) FROM %[1]s = asked.fingerprint) ELSE %[2]d + 1 END FROM (%[3]s) AS asked", of, bound, asked), args)
+}
+
+// counted takes the counts of groups from the rows of a query.
+func (s *Store) counted(ctx context.Context, groups []*kin, bound int, statement string, args []any) error {
+	return s.scan(ctx, statement, args, func(rows *sql.Rows) error {
 		var i, n int
-		if err := rows.Scan(&i, &n); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
+		err := rows.Scan(&i, &n)
 		groups[i].count, groups[i].more = min(n, bound), n > bound
-	}
-	if err := rows.Err(); err != nil {
-		return fmt.Errorf("store: %w", err)
-	}
-	return nil
+		return err
+	})
 }
 
 // withoutBody are the columns of whole, for letters of which the body is not wanted.

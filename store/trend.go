@@ -57,11 +57,10 @@ func (s *Store) trendOfGroup(ctx context.Context, q Query, edges []int64) (count
 		if len(found) == 0 {
 			continue
 		}
-		c := s.where(Query{States: []State{state}, Fingerprint: q.Fingerprint})
 		for i := range len(edges) - 1 {
-			parts = append(parts, fmt.Sprintf("SELECT %d AS i, COUNT(*) AS n FROM (SELECT seq FROM %s WHERE %s AND %s AND failed >= ? AND failed < ? LIMIT ?) AS part",
-				i, s.by(byGroup.name), inState(state), c))
-			args = append(append(args, c.args...), max(edges[i], millis(q.FailedFrom)), min(edges[i+1], millis(q.FailedBefore)), maxInPart+1)
+			parts = append(parts, fmt.Sprintf("SELECT %d AS i, COUNT(*) AS n FROM (SELECT seq FROM %s WHERE %s AND fingerprint = ? AND failed >= ? AND failed < ? LIMIT ?) AS part",
+				i, s.by(byGroup.name), inState(state)))
+			args = append(args, q.Fingerprint, max(edges[i], millis(q.FailedFrom)), min(edges[i+1], millis(q.FailedBefore)), maxInPart+1)
 		}
 	}
 	counts = make([]int, len(edges)-1)

@@ -276,6 +276,43 @@ func TestManyGroupsSaySo(t *testing.T) {
 	})
 }
 
+// MariaDB goes from group to group, and does not read the letters between.
+func TestGroupsOnMariaDBLeap(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t, store.MySQL)
+	db := p.open(t)
+	db.SetMaxOpenConns(1) // whose reads are counted
+	s, err := store.Open(t.Context(), db, p.dialect, store.Config{})
+	must(t, err)
+	for i := range 10 {
+		must(t, s.Put(t.Context(), producer.Message{Exchange: fmt.Sprint("shop ", i), RoutingKey: "k", ID: fmt.Sprint("m-", i)}, fmt.Errorf("x: %w", producer.ErrReturned)))
+	}
+	many(t, p, "fingerprint", 3000)
+	_, err = db.Exec("ANALYZE TABLE rehop_letters")
+	must(t, err)
+	reads := func() (n int) {
+		must(t, db.QueryRow("SELECT SUM(VARIABLE_VALUE) FROM information_schema.SESSION_STATUS WHERE VARIABLE_NAME LIKE 'Handler_read%'").Scan(&n))
+		return n
+	}
+	one := find(t, s, store.Query{Limit: 1})[0]
+	for name, ask := range map[string]func() error{
+		"groups of a time": func() error {
+			_, _, err := s.Groups(t.Context(), store.Query{FailedFrom: one.Failed.Add(time.Hour)})
+			return err
+		},
+		"a trend": func() error {
+			_, _, err := s.Trend(t.Context(), store.Query{Fingerprint: one.Fingerprint}, one.Failed.Add(time.Hour), one.Failed.Add(2*time.Hour), 24)
+			return err
+		},
+	} {
+		before := reads()
+		must(t, ask())
+		if read := reads() - before; read > 1500 {
+			t.Errorf("%s: %d rows of 30,010 were read to find none", name, read)
+		}
+	}
+}
+
 // A page of large letters ends before they fill the memory.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {

@@ -58,6 +58,7 @@ var measures = []struct {
 	{"large", (*bench).large},
 	{"desk", (*bench).desk},
 	{"servers", (*bench).servers},
+	{"indices", (*bench).indices},
 	{"open", (*bench).openTransaction},
 	{"orders", (*bench).orders},
 	{"outage", (*bench).away},
