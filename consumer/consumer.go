@@ -146,8 +146,9 @@ func (c *Consumer) Health() error {
 // and their messages are delivered again. A lost connection does not end Run, and
 // neither does a queue whose node is down: Run waits for it. It returns an error sooner
 // only if the queue cannot be consumed to begin with (it does not exist, permission is
-// missing, the broker's version refuses the source), if the Conn is closed, or if a
-// handler did not return although its ctx had ended. A Consumer runs once at a time.
+// missing, the broker's version refuses the source, channel_max leaves too few channels
+// for the consumers of the Conn), if the Conn is closed, or if a handler did not return
+// although its ctx had ended. A Consumer runs once at a time.
 func (c *Consumer) Run(ctx context.Context) error {
 	if ctx == nil {
 		return connection.WithClass(errors.New("consumer: Run: ctx is nil"), connection.Bug)

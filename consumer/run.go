@@ -67,9 +67,10 @@ type run struct {
 
 	outage atomic.Pointer[string] // the error with which the latest began
 
-	known   *route.Route // that the latest session has found; nil before the first
-	begun   bool         // a session has begun to consume
-	drained bool         // nothing is unsettled any more
+	known           *route.Route // that the latest session has found; nil before the first
+	releaseChannels func()       // that the socket has room for; nil before the first session
+	begun           bool         // a session has begun to consume
+	drained         bool         // nothing is unsettled any more
 }
 
 // newRun returns the run for a part. Its workers are those that all parts share.
@@ -169,6 +170,9 @@ func (r *run) end(err error) (drained bool, _ error) {
 	}
 	r.watches.Wait()
 	r.carriers.Wait()
+	if r.releaseChannels != nil {
+		r.releaseChannels()
+	}
 	closing := r.copies.Close()
 	if !r.drained {
 		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended, or a hook of Config.Traces or the Logger is slow",

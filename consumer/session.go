@@ -106,6 +106,18 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 		cancel() // the opening of a channel, which shares what it waits for
 	}
 	wg.Wait()
+	if channel != nil && r.releaseChannels == nil {
+		release, few := r.takeChannels(found, channel)
+		switch {
+		case few != nil: // and err, if there is one, may say no more than that
+			_ = channel.Close() // nothing is in flight on it
+			return route.Route{}, nil, few
+		case err == nil:
+			r.releaseChannels = release
+		default:
+			release() // the waits are not known yet
+		}
+	}
 	if err == nil && opening == nil {
 		r.known = &found
 		r.health.wired(nil, time.Now()) // Resolve has seen every part

@@ -58,7 +58,8 @@ const (
 	// confirmed. It works on every broker and queue type, and leaves no hop
 	// unconfirmed. One process at a time holds up to 256 messages of each wait in
 	// memory, and some 16 MiB of their bodies. While no process consumes the work
-	// queue, nothing comes back.
+	// queue, nothing comes back. A consumer has a channel open for each wait, and Run
+	// refuses a connection whose channel_max leaves no room for them.
 	EngineCarry
 )
 

@@ -70,6 +70,10 @@ type Transport interface {
 	// limit. A header frame takes 8 bytes of it for itself.
 	FrameSize() int
 
+	// ChannelMax returns how many channels the socket may have, as agreed with the
+	// broker.
+	ChannelMax() int
+
 	// User returns the user name that the socket has logged in with; "" with
 	// auth_mechanism external, where only the broker knows it.
 	User() string
