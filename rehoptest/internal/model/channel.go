@@ -241,6 +241,16 @@ func (c *Channel) hand(q *Queue, e *entry, by *consumer, noAck bool) uint64 {
 func (c *Channel) released(h *handed) {
 	h.release()
 	c.b.touch(h.q)
+}
+
+// share takes messages off the count of the global prefetch, which hears of all that a
+// method settles at once, after the queues.
+func (c *Channel) share(all []*handed) {
+	for _, h := range all {
+		if h.consumer != nil {
+			c.shared = max(0, c.shared-1)
+		}
+	}
 	if c.global > 0 {
 		c.touch()
 	}
@@ -261,7 +271,6 @@ func (h *handed) release() {
 	h.q.unacked--
 	if h.consumer != nil {
 		h.consumer.has--
-		h.consumer.ch.shared = max(0, h.consumer.ch.shared-1)
 	} else {
 		h.q.fetched--
 	}

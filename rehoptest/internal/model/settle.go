@@ -59,7 +59,7 @@ func (c *Channel) settle(tag uint64, multiple bool, do func(*handed)) *Error {
 
 // finish settles messages, group by group: the consumer of a group has room for others
 // before its queue goes on, and the queue hands out what it can before it hears of the next
-// group.
+// group. A global prefetch has room only after the last group.
 func (c *Channel) finish(all []*handed, do func(*handed)) {
 	for _, group := range grouped(all) {
 		for _, h := range group {
@@ -76,6 +76,7 @@ func (c *Channel) finish(all []*handed, do func(*handed)) {
 		}
 		group[0].q.pump()
 	}
+	c.share(all)
 	c.b.work()
 }
 
