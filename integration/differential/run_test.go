@@ -55,6 +55,8 @@ type runner struct {
 	returns   chan amqp.Return
 	streams   map[string]<-chan amqp.Delivery
 	auto      map[string]bool
+	consumed  map[string]string // queues, by consumer
+	shared    bool              // a prefetch of all consumers of the channel
 	held      []held
 	settled   uint64 // the last tag
 	several   bool   // consumers at once: the order of their tags is open
@@ -145,6 +147,7 @@ func (r *runner) open() (err error) {
 	r.closed = r.ch.NotifyClose(make(chan *amqp.Error, 1))
 	r.returns = r.ch.NotifyReturn(make(chan amqp.Return, 100))
 	r.streams, r.auto, r.held, r.settled, r.several = map[string]<-chan amqp.Delivery{}, map[string]bool{}, nil, 0, false
+	r.consumed, r.shared = map[string]string{}, false
 	return r.ch.Confirm(false)
 }
 
@@ -211,6 +214,7 @@ func (r *runner) do(o op) string {
 		result, err = r.publishes(o)
 	case "qos":
 		err = ch.Qos(o.n, 0, o.flag)
+		r.shared = o.flag && o.n > 0
 	case "get":
 		var d amqp.Delivery
 		var ok bool
@@ -361,8 +365,8 @@ func (r *runner) consume(o op) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	r.several = r.several || len(r.streams) > 0
-	r.streams[o.key], r.auto[o.key] = stream, o.flag
+	r.several, r.shared = r.several || len(r.streams) > 0, false
+	r.streams[o.key], r.auto[o.key], r.consumed[o.key] = stream, o.flag, o.queue
 	return "", nil
 }
 

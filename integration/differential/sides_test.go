@@ -31,7 +31,7 @@ func (s inProcess) release(l *link) { l.close() }
 func (s inProcess) settle(r *runner, _, got *seen) {
 	began := time.Now() // the bubble's clock stands until all is done
 	synctest.Wait()
-	got.chance = s.meets(r) || r.crashes() || s.endless(r) || r.overtakes(got.result)
+	got.chance = s.meets(r) || r.crashes() || s.endless(r) || r.overtakes(got.result) || s.divides(r)
 	r.idle = (r.idle || r.did == "cancel") && s.idles(r)
 	for n := 0; ; n++ {
 		before := s.lengths()
@@ -154,10 +154,35 @@ func (s inProcess) idles(r *runner) bool {
 	return false
 }
 
+// divides tells whether two queues may have wanted more of a global prefetch than there
+// was: RabbitMQ tells queues of new room in a random order.
+func (s inProcess) divides(r *runner) bool {
+	consumed, wanting := map[string]bool{}, false
+	for tag := range r.streams {
+		name := r.consumed[tag]
+		q, _ := s.Queue(name)
+		consumed[name] = true
+		wanting = wanting || len(q.Ready) > 0
+	}
+	return r.shared && wanting && len(consumed) > 1
+}
+
 // overtakes tells whether several messages at once have met a quorum queue that tells its
 // publishers that it is full, or hears that its consumers have room, while others are on their way.
+// A quorum queue counts the prefetch of a consumer that acks nothing as well, until the
+// channel has passed a message on.
 func (r *runner) overtakes(result string) bool {
-	if r.did != "publishes" || len(r.quorum) == 0 {
+	if len(r.quorum) == 0 {
+		return false
+	}
+	if slices.Contains([]string{"nack", "reject", "recover"}, r.did) && len(r.streams) > 1 {
+		for tag := range r.streams {
+			if r.auto[tag] && r.quorum[r.consumed[tag]] {
+				return true
+			}
+		}
+	}
+	if r.did != "publishes" {
 		return false
 	}
 	for tag := range r.streams {
