@@ -121,6 +121,19 @@ func (w *waiting) begin(line int64) (end func()) {
 	}
 }
 
+// beginAny is begin for letters whose lines nobody knows.
+func (w *waiting) beginAny() (end func()) {
+	ends := make([]func(), len(w.ranges))
+	for i := range w.ranges {
+		ends[i] = w.begin(int64(i) << (63 - rangeBits))
+	}
+	return func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
 // longestTx is how long a transaction with PutTx may be open and keep its place before
 // fresh messages that are published after its commit.
 const longestTx = 10 * time.Minute

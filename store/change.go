@@ -29,6 +29,9 @@ func (s *Store) Archive(ctx context.Context, q Query) (int, error) {
 // Release gives letters to Forward, which publishes them when they are due: a dead letter
 // to the work queue that gave it up, any other to its own exchange and routing key.
 func (s *Store) Release(ctx context.Context, q Query) (int, error) {
+	if s.cfg.KeepOrder { // fresh messages of their lines stay behind the letters
+		defer s.waiting.beginAny()()
+	}
 	n, err := s.setState(ctx, q, Ready)
 	s.nudge()
 	return n, err
@@ -142,6 +145,9 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	r, err := s.edited(letters[0], m)
 	if err != nil {
 		return false, connection.WithClass(fmt.Errorf("store: letter %d: %w", number, err), connection.Bug)
+	}
+	if r.l.line != 0 && s.cfg.KeepOrder { // it may be in another line now
+		defer s.waiting.begin(r.l.line)()
 	}
 	body := m.Body
 	if body == nil {

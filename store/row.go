@@ -18,9 +18,9 @@ var columns = []string{
 }
 
 // replaced are the columns that a letter that comes again replaces, beside its state.
-// It keeps its place, and the time when it was first stored.
+// It keeps its number, and the time when it was first stored.
 var replaced = []string{
-	"due", "next_try", "order_key", "properties", "headers", "cause", "error", "error_type", "fingerprint",
+	"line", "due", "next_try", "order_key", "properties", "headers", "cause", "error", "error_type", "fingerprint",
 	"attempts", "redrives", "send_order", "tries", "try_error", "alone", "failed", "lease",
 }
 

@@ -246,3 +246,63 @@ func TestBehindALockedDatabase(t *testing.T) {
 		return stored && err == nil
 	})
 }
+
+// TestALineKnowsWhatComesBack: fresh messages stay behind a letter that comes back to its
+// line, or comes to another one, when the line has long been empty.
+func TestALineKnowsWhatComesBack(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		for name, back := range map[string]func(s *store.Store, number int64) error{
+			"released": func(s *store.Store, number int64) error {
+				_, err := s.Release(t.Context(), store.Query{Numbers: []int64{number}})
+				return err
+			},
+			"edited": func(s *store.Store, number int64) error {
+				_, err := p.store(t, store.Config{}).Release(t.Context(), store.Query{Numbers: []int64{number}}) // which s knows nothing of
+				return errors.Join(err, s.Edit(t.Context(), number, func(m *producer.Message) error { m.RoutingKey = "k2"; return nil }))
+			},
+		} {
+			s := p.store(t, store.Config{KeepOrder: true})
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "first"}, errAway))
+			number := find(t, s, store.Query{})[0].Number
+			_, err := s.Park(t.Context(), store.Query{All: true})
+			must(t, err)
+			for _, key := range []string{"k", "k2"} {
+				if stored, err := s.PutBehind(t.Context(), producer.Message{RoutingKey: key, ID: "before"}); stored || err != nil {
+					t.Errorf("%s: behind a parked letter: %v, %v", name, stored, err)
+				}
+			}
+			must(t, back(s, number))
+			key := find(t, s, store.Query{})[0].Message.RoutingKey
+			if stored, err := s.PutBehind(t.Context(), producer.Message{RoutingKey: key, ID: "fresh"}); !stored || err != nil {
+				t.Errorf("%s: a fresh message overtakes the letter: %v, %v", name, stored, err)
+			}
+			_, err = s.Delete(t.Context(), store.Query{All: true})
+			must(t, err)
+		}
+	})
+}
+
+// TestALetterThatComesAgainHasTheLineOfItsLastPut: a line has the letters whose last call
+// gave them a place in it.
+func TestALetterThatComesAgainHasTheLineOfItsLastPut(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{KeepOrder: true})
+		m := producer.Message{RoutingKey: "held", ID: "held at first"}
+		must(t, s.Put(t.Context(), m, producer.ErrReturned))
+		must(t, s.Put(t.Context(), m, errAway))
+		if stored, err := s.PutBehind(t.Context(), producer.Message{RoutingKey: "held", ID: "behind"}); !stored || err != nil {
+			t.Errorf("a fresh message overtakes a letter that was held before: %v, %v", stored, err)
+		}
+		_, err := s.Delete(t.Context(), store.Query{All: true})
+		must(t, err)
+
+		m = producer.Message{RoutingKey: "dated", ID: "dated later"}
+		must(t, s.Put(t.Context(), m, errAway))
+		_, err = s.PutAt(t.Context(), time.Now().Add(time.Hour), m)
+		must(t, err)
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "dated", ID: "at once"}, errAway))
+		broker := &peer{}
+		forward(t, s, broker, store.ForwardConfig{})
+		poll.Until(t, 10*time.Second, "a letter is forwarded that has no date", func() bool { return len(broker.ids()) == 1 })
+	})
+}
