@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rehop/rehop/internal/letter"
 )
 
 // The bounds of Groups, beside those of a look.
@@ -158,7 +160,7 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 	of := s.by(byGroup.name) + " WHERE state <> 'ready' AND state = '" + string(state) + "' AND fingerprint"
 	begin, arg, limit := " > ?", "", maxGroups+1
 	if q.Fingerprint != "" {
-		begin, arg, limit = " = ?", q.Fingerprint, 1
+		begin, arg, limit = " = ?", letter.Armour(q.Fingerprint), 1
 	}
 	leaps := "WITH RECURSIVE seen(fingerprint, n) AS (" +
 		"SELECT fingerprint, n FROM (SELECT fingerprint, 1 AS n FROM " + of + begin + " ORDER BY fingerprint LIMIT 1) AS head" +

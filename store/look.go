@@ -23,8 +23,8 @@ const (
 // database has them; the most telling one first.
 func (q Query) names() (names []named) {
 	for _, one := range []named{ // in the order of desk
-		{"fingerprint", q.Fingerprint}, {"routing_key", letter.Armour(q.RoutingKey)}, {"error_type", q.ErrorType},
-		{"queue", letter.Armour(q.Queue)}, {"cause", string(q.Cause)}, {"exchange", letter.Armour(q.Exchange)},
+		{"fingerprint", letter.Armour(q.Fingerprint)}, {"routing_key", letter.Armour(q.RoutingKey)}, {"error_type", letter.Readable(q.ErrorType, letter.MaxName)},
+		{"queue", letter.Armour(q.Queue)}, {"cause", letter.Readable(string(q.Cause), letter.MaxName)}, {"exchange", letter.Armour(q.Exchange)},
 	} {
 		if one.value != "" {
 			names = append(names, one)

@@ -43,8 +43,8 @@ func newRow(l Letter) (*row, error) {
 		return nil, fmt.Errorf("store: headers of message %q: %w", l.Message.ID, err)
 	}
 	l.Error = letter.Readable(l.Error, letter.MaxError)
-	l.ErrorType = letter.Readable(l.ErrorType, 255)
-	l.Cause = xdeath.Cause(letter.Readable(string(l.Cause), 255))
+	l.ErrorType = letter.Readable(l.ErrorType, letter.MaxName)
+	l.Cause = xdeath.Cause(letter.Readable(string(l.Cause), letter.MaxName))
 	l.Fingerprint = letter.Fingerprint(l.Queue, l.Message.Exchange, l.Cause, l.ErrorType, l.Error)
 	l.alone = l.Cause == xdeath.CauseRefused
 	return &row{l: l, id: letter.Identity(l.Message, l.Queue), properties: properties, headers: headers, size: len(l.Message.Body) + len(headers) + len(properties) + 1024}, nil

@@ -2,12 +2,14 @@ package store_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/xdeath"
@@ -71,6 +73,34 @@ func TestFindAndGroups(t *testing.T) {
 		}
 		if n, _ := s.Count(t.Context(), store.Query{Fingerprint: groups[1].Fingerprint}); n != 5 {
 			t.Errorf("%d letters of the second group, want 5", n)
+		}
+	})
+}
+
+// TestAQueryOfWhatIsNoText: a name that a database cannot hold as text is compared as the
+// Store has it, and is no error.
+func TestAQueryOfWhatIsNoText(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		for _, odd := range []string{"a\x00b", "a\xff", strings.Repeat("\xff", 255)} {
+			must(t, s.Collect(t.Context(), &consumer.Delivery{ID: odd, Exchange: odd, RoutingKey: odd, History: xdeath.History{Queue: odd, Failure: xdeath.Failure{Cause: xdeath.Cause(odd), Error: odd, ErrorType: odd}}}))
+			for name, q := range map[string]store.Query{
+				"cause": {Cause: xdeath.Cause(odd)}, "type": {ErrorType: odd}, "cause of held": {Cause: xdeath.Cause(odd), States: []store.State{store.Held}},
+			} {
+				n, err := s.Count(t.Context(), q)
+				groups, _, errGroups := s.Groups(t.Context(), q)
+				if n != 1 || len(groups) != 1 || err != nil || errGroups != nil {
+					t.Errorf("%s %.10q: %d letters, %v; %d groups, %v; want 1", name, odd, n, err, len(groups), errGroups)
+				}
+			}
+			q := store.Query{Fingerprint: odd}
+			n, err := s.Count(t.Context(), q)
+			groups, _, errGroups := s.Groups(t.Context(), q)
+			if n != 0 || len(groups) != 0 || err != nil || errGroups != nil {
+				t.Errorf("fingerprint %.10q: %d letters, %v; %d groups, %v; want none", odd, n, err, len(groups), errGroups)
+			}
+			_, err = s.Delete(t.Context(), store.Query{All: true})
+			must(t, err)
 		}
 	})
 }

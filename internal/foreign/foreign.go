@@ -113,8 +113,18 @@ func Read(headers amqp.Table) (f Failure, ok bool) {
 	default:
 		return Failure{}, false
 	}
+	if len(f.Queue) > maxName {
+		f.Queue = ""
+	}
+	if len(f.Exchange) > maxName || len(f.RoutingKey) > maxName {
+		f.Exchange, f.RoutingKey, f.HasOrigin = "", "", false
+	}
 	return f, true
 }
+
+// maxName is how long a name is in AMQP, at most. Text that is longer names nothing, and
+// no store would take it for a name.
+const maxName = 255
 
 func instant(s string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, s)

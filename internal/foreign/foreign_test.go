@@ -2,6 +2,7 @@ package foreign
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,5 +53,24 @@ func TestRead(t *testing.T) {
 	}
 	if f, ok := Read(amqp.Table{"tenant": "acme", "x-death": []any{}}); ok {
 		t.Errorf("a message of none of them: %+v", f)
+	}
+}
+
+// Text that is too long for a name of AMQP is none.
+func TestTextThatIsNoName(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	for rule, headers := range map[string]amqp.Table{
+		"queue of NServiceBus":   {"NServiceBus.FailedQ": long},
+		"address of MassTransit": {"MT-Reason": "fault", "MT-Fault-InputAddress": "rabbitmq://host/" + long},
+		"exchange of Spring":     {"x-exception-message": "no", "x-original-exchange": long, "x-original-routingKey": "k"},
+		"routing key of Spring":  {"x-exception-message": "no", "x-original-exchange": "e", "x-original-routingKey": long},
+	} {
+		f, ok := Read(headers)
+		if !ok || f.Queue != "" || f.HasOrigin || f.Exchange+f.RoutingKey != "" {
+			t.Errorf("%s: %.60v, %v", rule, f, ok)
+		}
+	}
+	if f, _ := Read(amqp.Table{"NServiceBus.FailedQ": long[1:]}); f.Queue != long[1:] {
+		t.Errorf("a name of 255 bytes: %.60v", f)
 	}
 }

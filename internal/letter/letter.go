@@ -101,12 +101,15 @@ func (l *Letter) addForeign(f foreign.Failure) {
 // Cut makes the texts that are only for people fit for every database.
 func (l *Letter) Cut() {
 	l.Error = Readable(l.Error, MaxError)
-	l.ErrorType = Readable(l.ErrorType, 255)
-	l.Cause = xdeath.Cause(Readable(string(l.Cause), 255))
+	l.ErrorType = Readable(l.ErrorType, MaxName)
+	l.Cause = xdeath.Cause(Readable(string(l.Cause), MaxName))
 }
 
-// MaxError is how many bytes of an error are kept.
-const MaxError = 4 << 10
+// MaxError is how many bytes of an error are kept, and MaxName of its type and of a cause.
+const (
+	MaxError = 4 << 10
+	MaxName  = 255
+)
 
 // Readable makes a text that is only for people fit for every database.
 func Readable(s string, limit int) string {
