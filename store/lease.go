@@ -16,9 +16,13 @@ import (
 // locked, such as one of PutTx that is open for minutes: rows are chosen with SKIP
 // LOCKED, or read without a lock, and changed by their numbers.
 
-// longest is how far ahead a lease or a pause may end. A time further ahead, at which
-// the letter is not due, was written before the clock was set back.
-const longest = 10 * time.Minute
+// longest is how far ahead a lease or a pause may end by the clock of the process that has
+// written it, which may be ahead of the clock of another one by as much as apart. A time
+// further ahead, at which the letter is not due, was written before a clock was set back.
+const (
+	longest = 10 * time.Minute
+	apart   = 5 * time.Minute
+)
 
 // leased are the letters of one lease.
 type leased struct {
@@ -261,7 +265,7 @@ func byResult(results []result) [][]result {
 // changes letters by their numbers, a piece at a time.
 func (s *Store) recover(ctx context.Context) (early int, err error) {
 	now := s.now().UnixMilli()
-	ahead := s.now().Add(longest).UnixMilli()
+	ahead := s.now().Add(longest + apart).UnixMilli()
 	for _, wrong := range []struct {
 		where string
 		args  []any

@@ -65,6 +65,25 @@ func TestAClockThatJumpsAheadLosesNothing(t *testing.T) {
 	})
 }
 
+// A lease of ten minutes by a clock that is ahead is a lease: nobody else publishes its
+// letters.
+func TestALeaseOfAClockThatIsAhead(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "leased"}, errAway))
+		_, err := p.open(t).Exec(fmt.Sprintf("UPDATE rehop_letters SET lease = 'another process', next_try = %d", time.Now().Add(14*time.Minute).UnixMilli()))
+		must(t, err)
+		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "free"}, errAway))
+		broker := &peer{}
+		stop := forward(t, s, broker, store.ForwardConfig{}) // it begins with a look for leases that a clock has put too far ahead
+		poll.Until(t, 10*time.Second, "a letter is published", func() bool { return len(broker.ids()) > 0 })
+		stop()
+		if l := find(t, s, store.Query{}); len(l) != 1 || l[0].Message.ID != "leased" || l[0].Lease == "" {
+			t.Errorf("published %q, left %+v", broker.ids(), l)
+		}
+	})
+}
+
 // Messages of PutAt outlive their process and the next one, are not published before
 // they are due, and can be cancelled by another process.
 func TestPutAtOverRestarts(t *testing.T) {
