@@ -319,6 +319,10 @@ func (c *Collected) Letter(ctx context.Context, id string) (Letter, error) {
 
 // Export writes letters as lines of JSON.
 func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
+	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String()})
+	if err != nil {
+		return 0, err
+	}
 	var failed error
 	_, _, _, err = c.scan(ctx, f, 0, unbound, func(l Letter) bool {
 		var line []byte
@@ -327,13 +331,14 @@ func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer, by By) (n
 		}
 		if failed == nil {
 			n++
+			failed = a.reached(n)
 		}
 		return failed == nil
 	})
 	if err = errors.Join(err, failed); err != nil {
 		err = fmt.Errorf("desk: export: %w", err)
 	}
-	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String(), Count: n, Result: result(err)}))
+	return n, a.end(n, err)
 }
 
 // identityOf names a message of a store in a journal. What has no message id is named by

@@ -30,11 +30,15 @@ func (c *Collected) keep(ctx context.Context, action string, f Filter, by By, do
 	if f.IsZero() {
 		return 0, connection.WithClass(errors.New("desk: the Filter is empty, want a condition"), connection.Bug)
 	}
+	a, err := c.cfg.Journal.undertake(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String()})
+	if err != nil {
+		return 0, err
+	}
 	q, err := c.narrow(ctx, f)
 	if err == nil && !f.selectsNone() {
 		n, err = do(ctx, q)
 	}
-	return n, errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String(), Count: n, Result: result(err)}))
+	return n, a.end(n, err)
 }
 
 // narrow returns a query for exactly the letters that a Filter selects now.
@@ -70,16 +74,23 @@ func (c *Collected) Edit(ctx context.Context, id string, e Edit, by By) error {
 	if err != nil {
 		return err
 	}
-	if err := c.cfg.Journal.append("originals.jsonl", struct {
+	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "edit", Source: c.cfg.Name, Which: "id=" + strconv.Quote(id)})
+	if err != nil {
+		return err
+	}
+	err = c.cfg.Journal.append("originals.jsonl", struct {
 		At     time.Time  `json:"at"`
 		By     By         `json:"by"`
 		ID     string     `json:"id"`
 		Letter rawMessage `json:"letter"`
-	}{time.Now().UTC(), by, id, line}, true); err != nil {
-		return err
+	}{time.Now().UTC(), by, id, line}, true)
+	if err == nil {
+		err = c.store.Edit(ctx, l.Place, func(m *producer.Message) error { e.apply(m); return nil })
 	}
-	err = c.store.Edit(ctx, l.Place, func(m *producer.Message) error { e.apply(m); return nil })
-	return errors.Join(err, c.cfg.Journal.note(Record{By: by, Action: "edit", Source: c.cfg.Name, Which: "id=" + strconv.Quote(id), Count: 1, Result: result(err)}))
+	if err != nil {
+		return a.end(0, err)
+	}
+	return a.end(1, nil)
 }
 
 // rawMessage is a text of JSON.

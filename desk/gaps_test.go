@@ -29,6 +29,7 @@ type killedTask struct {
 	Action                   Action
 	Nameless                 bool // letters that are all alike, without message ids
 	Twins                    bool // each letter is there twice, with its message id
+	Act                      string // an export or import, in place of an order
 }
 
 func (k killedTask) live() (*Live, func() error, error) {
@@ -79,7 +80,11 @@ func beKilled(task string) {
 					select {}
 				}
 			}
-			_, err = l.Execute(context.Background(), k.order(), nil)
+			if k.Act != "" {
+				err = k.act(l)
+			} else {
+				_, err = l.Execute(context.Background(), k.order(), nil)
+			}
 		}
 	}
 	fmt.Println("it was not killed:", err)

@@ -21,7 +21,8 @@ import (
 // Journal is a folder in which orders are written down before they begin, and every
 // action on letters. Several processes may use it at the same time.
 //
-//	audit.jsonl              one line for each action, and one for the begin of an order
+//	audit.jsonl              one line for the begin of each action, and one for its end
+//	acts/ID                  how far an action is that is no order, until it ends
 //	orders/ID.jsonl          the order, and each of its steps
 //	orders/ID.stop           exists if somebody has stopped the order
 //	originals.jsonl          letters as they were before an edit
@@ -33,8 +34,10 @@ func OpenJournal(dir string) (*Journal, error) {
 	if dir == "" {
 		return nil, errors.New("desk: the journal wants a folder")
 	}
-	if err := os.MkdirAll(filepath.Join(dir, "orders"), 0o700); err != nil {
-		return nil, fmt.Errorf("desk: the journal: %w", err)
+	for _, folder := range []string{"orders", "acts"} {
+		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+			return nil, fmt.Errorf("desk: the journal: %w", err)
+		}
 	}
 	return &Journal{dir}, nil
 }
@@ -42,53 +45,19 @@ func OpenJournal(dir string) (*Journal, error) {
 // Dir returns the folder.
 func (j *Journal) Dir() string { return j.dir }
 
-// Record is a line of the audit. Each process that works on an order has its own: the
-// first with the Action of the order, those that go on with it with the Action resume
-// and the person who has resumed it.
-type Record struct {
-	At     time.Time `json:"at"`
-	By     By        `json:"by"`
-	Action string    `json:"action"` // send, move, drop, export, import, park, archive, release, edit, stop, resume
-	Source string    `json:"source"`
-	Which  string    `json:"which,omitzero"` // the letters, as a text
-	Order  string    `json:"order,omitzero"` // id
-	Count  int       `json:"count"`          // of letters; of an order: those that this process sent, moved or dropped
-	Result string    `json:"result"`
-}
-
-// Results of records in the file that Audit does not return.
-const (
-	began   = "began" // a process has begun to work on the order
-	noMatch = "no letter matched"
-)
-
-// note writes a record. It returns an error if it could not.
-func (j *Journal) note(r Record) error {
-	if r.At.IsZero() {
-		r.At = time.Now().UTC()
-	}
-	return j.append("audit.jsonl", r, true)
-}
-
-// result is that of an action that has ended.
-func result(err error) string {
-	if err != nil {
-		return err.Error()
-	}
-	return "done"
-}
-
 // append adds a line to a file, in one write: lines of several processes do not mix.
 func (j *Journal) append(name string, v any, sync bool) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
-	_, err = f.Write(append(line, '\n'))
+	if err = endLine(f); err == nil {
+		_, err = f.Write(append(line, '\n'))
+	}
 	if err == nil && sync {
 		err = f.Sync()
 	}
@@ -98,53 +67,19 @@ func (j *Journal) append(name string, v any, sync bool) error {
 	return nil
 }
 
-// Audit returns the latest records, the newest first, at most n. A record of an order
-// says how the work of a process ended, or how far it is: an order that is running or
-// cut off has one too. An order that no letter matched has none.
-func (j *Journal) Audit(n int) ([]Record, error) {
-	var all []Record
-	open := map[string]int{} // orders that have begun and not ended, by their records
-	err := j.lines("audit.jsonl", func(line []byte) {
-		var r Record
-		if json.Unmarshal(line, &r) != nil {
-			return
-		}
-		if r.Order != "" && r.Action != "stop" {
-			at, isOpen := open[r.Order]
-			switch {
-			case r.Result == began && isOpen:
-				all[at].Result = string(CutOff) // before its end was in the audit
-				fallthrough
-			case r.Result == began:
-				open[r.Order] = len(all)
-			case isOpen:
-				all[at].Result = "" // the record of its end says more
-				delete(open, r.Order)
-			}
-		}
-		all = append(all, r)
-	})
-	slices.Reverse(all)
-	all = slices.DeleteFunc(all, func(r Record) bool { return r.Result == "" || r.Result == noMatch })
-	all = all[:min(n, len(all))]
-	for i, r := range all {
-		if r.Result == began {
-			all[i] = j.unended(r)
-		}
+// endLine ends the last line of a file that is appended to, if a process that was killed
+// or a full disk has cut it off: or the next line would be a part of it.
+func endLine(f *os.File) error {
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return err
 	}
-	return all, err
-}
-
-// unended returns the record of an order that has begun, with how far it is.
-func (j *Journal) unended(r Record) Record {
-	h, err := j.look(r.Order)
-	if err != nil {
-		r.Result = "running or cut off"
-		return r
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return err
 	}
-	now := h.run.record(h.progress)
-	now.At = r.At
-	return now
+	_, err = f.WriteString("\n")
+	return err
 }
 
 // lines calls do with each whole line of a file. A file that does not exist has none,
@@ -209,6 +144,9 @@ func (j *Journal) Orders() ([]Progress, error) {
 	return all, nil
 }
 
+// resume is Record.Action of a process that goes on with an order.
+const resume = "resume"
+
 // run is the work of one process on an order.
 type run struct {
 	By     By     `json:"by"`
@@ -218,19 +156,6 @@ type run struct {
 	Done           int `json:"done"`
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
 }
-
-// record is what the audit says of a run when the order is as far as p.
-func (r run) record(p Progress) Record {
-	p.Done, p.MaybeDuplicate = max(p.Done-r.Done, 0), max(p.MaybeDuplicate-r.MaybeDuplicate, 0)
-	text := p.String()
-	if p.State == Done && p.Matched == 0 && r.Action != resume {
-		text = noMatch
-	}
-	return Record{By: r.By, Action: r.Action, Source: p.Order.Source, Which: p.Order.Filter.String(), Order: p.Order.ID, Count: p.Done, Result: text}
-}
-
-// resume is Record.Action of a process that goes on with an order.
-const resume = "resume"
 
 // Order returns an order with its progress.
 func (j *Journal) Order(id string) (Progress, error) {
@@ -242,9 +167,8 @@ func (j *Journal) Order(id string) (Progress, error) {
 func (j *Journal) look(id string) (past, error) {
 	h, err := j.history(id)
 	if err == nil && h.progress.State == Running {
-		if release, busy := lock(j.lockFile(id)); busy == nil {
+		if busy, _ := held(j.lockFile(id)); !busy {
 			h.progress.State = CutOff
-			err = release()
 		}
 	}
 	return h, err
@@ -345,10 +269,11 @@ func (j *Journal) Stop(id string, by By) error {
 	if err != nil {
 		return err
 	}
+	noted := j.note(Record{By: by, Action: "stop", Source: p.Order.Source, Order: id, Result: "asked"})
 	if err := os.WriteFile(j.stopFile(id), nil, 0o600); err != nil {
-		return fmt.Errorf("desk: the journal: %w", err)
+		return errors.Join(noted, fmt.Errorf("desk: the journal: %w", err))
 	}
-	return j.note(Record{By: by, Action: "stop", Source: p.Order.Source, Order: id, Result: "asked"})
+	return noted
 }
 
 func (j *Journal) stopFile(id string) string { return filepath.Join(j.dir, "orders", id+".stop") }
@@ -387,7 +312,7 @@ func (j *Journal) begin(o Order, resumed *By) (*book, error) {
 
 func (b *book) open(resumed *By) error {
 	name := filepath.Join(b.journal.dir, b.journal.orderFile(b.order.ID))
-	flags := os.O_WRONLY | os.O_APPEND
+	flags := os.O_RDWR | os.O_APPEND
 	if resumed == nil {
 		flags |= os.O_CREATE | os.O_EXCL
 	}
@@ -409,7 +334,7 @@ func (b *book) open(resumed *By) error {
 		if err := f.Sync(); err != nil {
 			return fmt.Errorf("desk: the journal: %w", err)
 		}
-	} else if _, err := f.WriteString("\n"); err != nil { // ends a line that was cut off
+	} else if err := endLine(f); err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	if b.past, err = b.journal.history(b.order.ID); err != nil {

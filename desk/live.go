@@ -377,9 +377,11 @@ func (l *Live) Letter(ctx context.Context, id string) (Letter, error) {
 
 // Export looks and writes the letters as lines of JSON.
 func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
-	defer func() {
-		err = errors.Join(err, l.cfg.Journal.note(Record{By: by, Action: "export", Source: l.About().Name, Which: f.String(), Count: n, Result: result(err)}))
-	}()
+	a, err := l.cfg.Journal.undertake(Record{By: by, Action: "export", Source: l.About().Name, Which: f.String()})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = a.end(n, err) }()
 	seen, err := l.seen(ctx, true)
 	if err != nil {
 		return 0, err
@@ -396,6 +398,9 @@ func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int,
 			return n, fmt.Errorf("desk: export: %w", err)
 		}
 		n++
+		if err := a.reached(n); err != nil {
+			return n, err
+		}
 	}
 	return n, nil
 }

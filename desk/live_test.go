@@ -368,9 +368,9 @@ func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
 		}
 		w.has("orders.dlq", 5)
 		text := readFile(w.T, file)
-		n, err := Import(w.Context(), w.conn, bytes.NewReader(text), w.journal, ImportOptions{Queue: "orders.dlq"}, nil)
-		if err != nil || n != 5 {
-			w.Errorf("%d: %v", n, err)
+		done, err := Import(w.Context(), w.conn, bytes.NewReader(text), w.journal, ImportOptions{Queue: "orders.dlq"})
+		if err != nil || done != (Imported{Letters: 5, Next: 6}) {
+			w.Errorf("%+v: %v", done, err)
 		}
 		back, err := live.Peek(w.Context(), 10)
 		must(w.T, err)

@@ -8,7 +8,7 @@ import (
 	"os"
 )
 
-// errBusy says that another process works on an order.
+// errBusy says that another process has a file.
 var errBusy = errors.New("another process works on it")
 
 // lock takes a file for this process, until release. A process that is killed leaves
@@ -22,4 +22,11 @@ func lock(name string) (release func() error, err error) {
 		return nil, err
 	}
 	return func() error { return errors.Join(f.Close(), os.Remove(name)) }, nil
+}
+
+// held reports whether a process has a file, and whether the file is there. A process that
+// was killed seems to have it still.
+func held(name string) (busy, there bool) {
+	_, err := os.Stat(name)
+	return err == nil, err == nil
 }

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// errBusy says that another process works on an order.
+// errBusy says that another process has a file.
 var errBusy = errors.New("another process works on it")
 
 // lock takes a file for this process, until release or the end of the process.
@@ -25,4 +25,14 @@ func lock(name string) (release func() error, err error) {
 		return nil, err
 	}
 	return f.Close, nil
+}
+
+// held reports whether a living process has a file, and whether the file is there.
+func held(name string) (busy, there bool) {
+	f, err := os.Open(name)
+	if err != nil {
+		return false, false
+	}
+	defer f.Close() //nolint:errcheck // nothing was written
+	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK), true
 }

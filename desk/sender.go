@@ -139,7 +139,7 @@ type copying struct {
 }
 
 func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
-	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, connection.WithClass(fmt.Errorf("desk: Order.CopyTo: %w", err), connection.Configuration)
 	}
@@ -167,6 +167,9 @@ func (c *copying) write(parcels []*parcel) error {
 			continue
 		}
 		text = append(append(text, line...), '\n')
+	}
+	if err := endLine(c.file); err != nil {
+		return fmt.Errorf("desk: Order.CopyTo: %w", err)
 	}
 	if _, err := c.file.Write(text); err != nil {
 		return fmt.Errorf("desk: Order.CopyTo: %w", err)

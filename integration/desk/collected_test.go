@@ -158,9 +158,9 @@ func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 		lines, err := os.Open(dropped)
 		must(r.T, err)
 		defer lines.Close()
-		back, err := desk.Import(r.Context(), r.conn, lines, r.journal, desk.ImportOptions{Queue: r.queue}, nil)
-		if err != nil || back != n/2-1 {
-			r.Errorf("%d imported: %v", back, err)
+		back, err := desk.Import(r.Context(), r.conn, lines, r.journal, desk.ImportOptions{Queue: r.queue})
+		if err != nil || back.Letters != n/2-1 || back.Next != n/2 {
+			r.Errorf("%+v: %v", back, err)
 		}
 		r.has(r.queue, n/2-1)
 		audit, err := r.journal.Audit(10)

@@ -1,0 +1,178 @@
+package desk
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// ImportOptions are for Import.
+type ImportOptions struct {
+	Queue string // that the letters go to
+	From  int    // the line to begin with, from 1: for a file that was imported in part
+	By    By
+}
+
+// Imported says how far [Import] has come.
+type Imported struct {
+	Letters int // that the queue has confirmed
+
+	// Next is the first line that the queue has not confirmed: ImportOptions.From of an
+	// Import that goes on.
+	Next int
+
+	// Ahead counts the letters of Next and the lines behind it that the queue has
+	// confirmed, or may have. An Import that goes on publishes them once more.
+	Ahead int
+
+	// MaybeDuplicate counts the letters of Letters that may be in the queue twice,
+	// because their connection ended before their confirm.
+	MaybeDuplicate int
+}
+
+// maxLine bounds a line of a file: a body of 128 MiB in base64, with headers.
+const maxLine = 192 << 20
+
+// importBatch is how many letters are published together, and importBytes how large
+// they may be. A process that dies leaves no more than one batch in doubt.
+const (
+	importBatch = 256
+	importBytes = 8 << 20
+)
+
+// Import publishes letters that Export has written to a queue, each with every property
+// and header that it had, in the order of the lines, confirmed. It ends at the first line
+// that is at fault or that the broker does not take, and its error names the line. The
+// audit says how far an Import has come whose process was killed. A user-id of another
+// user becomes the header x-rehop-user-id, because the broker would refuse it.
+func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Journal, o ImportOptions) (done Imported, err error) {
+	if o.Queue == "" || o.From < 0 {
+		return done, connection.WithClass(fmt.Errorf("desk: ImportOptions: Queue is %q and From %d, want a queue, and a line from 1", o.Queue, o.From), connection.Bug)
+	}
+	done.Next = max(o.From, 1)
+	user, err := userOf(ctx, conn)
+	if err != nil {
+		return done, err
+	}
+	record := Record{By: o.By, Action: "import", Source: "queue " + o.Queue}
+	if o.From > 1 {
+		record.Which = fmt.Sprintf("lines from %d", o.From)
+	}
+	a, err := journal.undertake(record)
+	if err != nil {
+		return done, err
+	}
+	publisher := confirm.New(conn, confirm.Limits{Messages: importBatch})
+	i := &importing{act: a, done: &done, publisher: publisher}
+	err = errors.Join(i.all(ctx, r, o, user), publisher.Close())
+	switch {
+	case err != nil && done.Ahead > 0:
+		err = fmt.Errorf("%w (the queue may have %s from there on)", err, count(done.Ahead, "letter"))
+	case done.MaybeDuplicate > 0:
+		a.note = fmt.Sprintf("%s perhaps twice", count(done.MaybeDuplicate, "letter"))
+	}
+	return done, a.end(done.Letters, err)
+}
+
+// importing is an import that is under way.
+type importing struct {
+	act       *act
+	done      *Imported
+	publisher *confirm.Publisher
+	batch     []*confirm.Message
+	size      int // of its bodies
+}
+
+func (i *importing) all(ctx context.Context, r io.Reader, o ImportOptions, user string) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(nil, maxLine)
+	number := 0
+	for lines.Scan() {
+		number++
+		text := bytes.TrimSpace(lines.Bytes())
+		if number < o.From || len(text) == 0 {
+			continue
+		}
+		p, err := unmarshalLetter(text)
+		if err != nil {
+			if failed := i.flush(ctx); failed != nil {
+				return failed
+			}
+			i.done.Next = number
+			if isCutOff(text) {
+				i.done.Next++
+				err = errors.New("it was cut off with the process that wrote it, which had not dropped its letter: go on behind it")
+			}
+			return fmt.Errorf("desk: line %d: %w", number, err)
+		}
+		keepUser(&p, user)
+		i.batch = append(i.batch, &confirm.Message{RoutingKey: o.Queue, Publishing: p, Number: number, Timeout: sendTimeout, Header: header.Size(p)})
+		if i.size += len(p.Body); len(i.batch) == importBatch || i.size >= importBytes {
+			if err := i.flush(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := i.flush(ctx); err != nil {
+		return err
+	}
+	if err := lines.Err(); err != nil {
+		return fmt.Errorf("desk: line %d: %w", number+1, err)
+	}
+	return nil
+}
+
+// isCutOff reports whether a line is the beginning of one that marshalLetter returns.
+func isCutOff(text []byte) bool {
+	var syntax *json.SyntaxError
+	err := json.Unmarshal(text, new(any))
+	return bytes.HasPrefix(text, []byte(`{"from":`)) && errors.As(err, &syntax) && syntax.Offset == int64(len(text))
+}
+
+// flush publishes the batch and waits for its answers.
+func (i *importing) flush(ctx context.Context) error {
+	i.publisher.Send(ctx, i.batch...)
+	var failed error
+	for _, m := range i.batch {
+		err := m.Wait(ctx)
+		if err == nil {
+			i.done.Letters++
+			if m.Repeated {
+				i.done.MaybeDuplicate++
+			}
+		}
+		switch {
+		case failed != nil && (err == nil || errors.Is(err, confirm.ErrUnconfirmed)):
+			i.done.Ahead++
+		case failed != nil:
+		case err == nil:
+			i.done.Next = m.Number + 1
+		default:
+			failed = fmt.Errorf("desk: line %d: %w", m.Number, err)
+			if i.done.Next = m.Number; errors.Is(err, confirm.ErrUnconfirmed) {
+				i.done.Ahead++
+			}
+		}
+	}
+	i.batch, i.size = nil, 0
+	return errors.Join(failed, i.act.write(actProgress{Count: i.done.Letters, Line: i.done.Next - 1}))
+}
+
+// userOf is the user of a connection.
+func userOf(ctx context.Context, conn *connection.Conn) (string, error) {
+	session, err := conn.Session(ctx, connection.Publish)
+	if err != nil {
+		return "", fmt.Errorf("desk: %w", err)
+	}
+	defer session.Close()
+	return transport.Inside.Session(session).User(), nil
+}
