@@ -287,6 +287,66 @@ func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 	})
 }
 
+// keepWaiting changes collected letters, for which it waits until it is killed: another
+// transaction holds the database.
+func keepWaiting(ctx context.Context, k desk.Keeper, t task) error {
+	db, err := sqlite.Open(t.Store)
+	if err != nil {
+		return err
+	}
+	busy, err := db.Begin()
+	if err != nil {
+		return err
+	}
+	if _, err := busy.Exec("UPDATE rehop_letters SET state = state"); err != nil {
+		return err
+	}
+	by, f := desk.By{Who: "ada"}, desk.Filter{Error: "no stock"}
+	switch t.Do {
+	case "park":
+		_, err = k.Park(ctx, f, by)
+	case "archive":
+		_, err = k.Archive(ctx, f, by)
+	case "release":
+		_, err = k.Release(ctx, f, by)
+	case "edit":
+		body := []byte("edited")
+		err = k.Edit(ctx, "1", desk.Edit{Body: &body}, by)
+	}
+	return err
+}
+
+// TestAChangeThatIsKilledIsInTheAudit kills the process of a change.
+func TestAChangeThatIsKilledIsInTheAudit(t *testing.T) {
+	onEach(t, func(r *room) {
+		r.fill(r.queue, 10)
+		_, c, name := r.collected(10)
+		for _, do := range []string{"park", "archive", "release", "edit"} {
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.journal.Dir(), Store: name, Do: do}, func(*child.Process, event) {})
+			last := func() desk.Record {
+				audit, err := r.journal.Audit(1)
+				must(r.T, err)
+				if len(audit) == 0 {
+					return desk.Record{}
+				}
+				return audit[0]
+			}
+			poll.Until(r.T, 30*time.Second, do+" has begun", func() bool { return last().Action == do })
+			if a := last(); !a.Unfinished || a.By.Who != "ada" || a.Result != "running: how many letters are done is not known" {
+				r.Errorf("%s that runs: %+v", do, a)
+			}
+			p.Kill()
+			must(r.T, p.Wait())
+			if a := last(); !a.Unfinished || a.Count != 0 || a.Result != "cut off: how many letters are done is not known" {
+				r.Errorf("%s that was killed: %+v", do, a)
+			}
+		}
+		if n, err := c.Park(r.Context(), desk.Filter{Error: "no stock"}, desk.By{}); err != nil || n != 5 {
+			r.Errorf("%d parked after all: %v", n, err)
+		}
+	})
+}
+
 // A bound for the number of letters holds for an order as a whole, and its progress
 // counts what it did before a stop.
 func TestALimitHoldsOverAStop(t *testing.T) {

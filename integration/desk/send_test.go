@@ -155,6 +155,7 @@ func TestTwoDesksAtOnceSendNothingTwice(t *testing.T) {
 type task struct {
 	URL, Management, Queue, Journal, Order string
 	Store                                  string // a file of collected letters, in place of Queue
+	Do                                     string // with them, in place of an order
 	Resume                                 bool
 	Rate                                   int
 }
@@ -185,8 +186,11 @@ func work(t task) error {
 	if err != nil {
 		return err
 	}
-	tell := func(p desk.Progress) { child.Say(event{Done: p.Done}) }
 	child.Say(event{})
+	if t.Do != "" {
+		return keepWaiting(ctx, l.(desk.Keeper), t)
+	}
+	tell := func(p desk.Progress) { child.Say(event{Done: p.Done}) }
 	var p desk.Progress
 	if t.Resume {
 		p, err = l.Resume(ctx, t.Order, desk.By{}, tell)
