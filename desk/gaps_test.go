@@ -27,8 +27,8 @@ type killedTask struct {
 	Nth                      int
 	InFlight                 int // letters under way at a time
 	Action                   Action
-	Nameless                 bool // letters that are all alike, without message ids
-	Twins                    bool // each letter is there twice, with its message id
+	Nameless                 bool   // letters that are all alike, without message ids
+	Twins                    bool   // each letter is there twice, with its message id
 	Act                      string // an export or import, in place of an order
 }
 

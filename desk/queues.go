@@ -46,6 +46,10 @@ type Queue struct {
 
 	// Refusal says why a live source does not look into the queue; empty if it does.
 	Refusal string
+
+	// At is when the broker was asked. The numbers of the management API, which are all but
+	// those of QueueByName, were up to 10 s old then.
+	At time.Time
 }
 
 // ErrNoManagement is returned by calls that need connection.Config.ManagementURL:
@@ -55,11 +59,16 @@ var ErrNoManagement = connection.WithClass(errors.New("desk: the address of the 
 // Queues returns the queues of the virtual host in the order of their names, with the
 // wait queues of a work queue folded into it.
 func Queues(ctx context.Context, conn *connection.Conn) ([]Queue, error) {
+	at := time.Now().UTC()
 	infos, err := infosOf(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	return fold(infos, versionOf(ctx, conn)), nil
+	queues := fold(infos, versionOf(ctx, conn))
+	for i := range queues {
+		queues[i].At = at
+	}
+	return queues, nil
 }
 
 const versionLimit = 2 * time.Second
@@ -89,11 +98,12 @@ func QueueByName(ctx context.Context, conn *connection.Conn, name string) (Queue
 		return Queue{}, err
 	}
 	defer counter.close()
+	at := time.Now().UTC()
 	q, err := counter.ask(ctx)
 	if err != nil {
 		return Queue{}, err
 	}
-	return Queue{Name: name, Ready: q.Messages, Consumers: q.Consumers, IsDeadLetters: true}, nil
+	return Queue{Name: name, Ready: q.Messages, Consumers: q.Consumers, IsDeadLetters: true, At: at}, nil
 }
 
 func infosOf(ctx context.Context, conn *connection.Conn) ([]management.Info, error) {

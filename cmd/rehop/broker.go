@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,7 +19,8 @@ func (a *app) queuesCommand() *cobra.Command {
 		Long: `Queues lists the queues of the virtual host. The wait queues of a work queue of rehop
 are folded into it: WAITING counts the messages in them, LETTERS those in its
 dead-letter queue. OLDEST is the age of the message at the head of a classic queue; no
-quorum queue tells. It needs the management API, whose numbers are up to 10 s old.`,
+quorum queue tells. It needs the management API, whose numbers lag by up to 10 s. The
+last line says when they were taken; in JSON, At does.`,
 		Example: `  rehop queues
   rehop queues --output json`,
 		Args: args(cobra.NoArgs),
@@ -54,7 +56,7 @@ quorum queue tells. It needs the management API, whose numbers are up to 10 s ol
 				headings = append(headings, "TYPE", "STATE", "IN/S", "OUT/S")
 			}
 			table(a.out, headings, rows)
-			a.delayed()
+			a.taken(queues)
 			return nil
 		},
 	}
@@ -62,9 +64,11 @@ quorum queue tells. It needs the management API, whose numbers are up to 10 s ol
 	return c
 }
 
-// delayed says below a table of queues how old its numbers may be.
-func (a *app) delayed() {
-	fmt.Fprintln(a.err, "the numbers are the management API's, and up to 10 s old")
+// taken says below a table of queues how old its numbers are.
+func (a *app) taken(queues []desk.Queue) {
+	if len(queues) > 0 {
+		fmt.Fprintf(a.err, "taken at %s from the management API, whose numbers lag by up to 10 s\n", queues[0].At.Local().Format(time.TimeOnly))
+	}
 }
 
 func (a *app) doctorCommand() *cobra.Command {

@@ -64,7 +64,7 @@ func (a *app) listQueues(c *cobra.Command) error {
 		rows = append(rows, []string{q.Name, strconv.Itoa(q.Ready), strconv.Itoa(q.Unacked), strconv.Itoa(q.Consumers), q.Type, orDash(q.Refusal)})
 	}
 	table(a.out, []string{"QUEUE", "LETTERS", "IN HAND", "CONSUMERS", "TYPE", "NOT LOOKED INTO"}, rows)
-	a.delayed()
+	a.taken(queues)
 	return nil
 }
 

@@ -10,9 +10,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
@@ -144,7 +146,14 @@ func TestQueuesSayHowOldTheirNumbersAre(t *testing.T) {
 	address := "http://guest:guest@" + strings.TrimPrefix(api.URL, "http://")
 	for _, line := range []string{"queues", "dlq list"} {
 		s.run(exitDone, append([]string{"--management-url", address}, strings.Fields(line)...)...)
-		s.prints("orders.dlq", "up to 10 s old")
+		s.prints("orders.dlq", "taken at ", "lag by up to 10 s")
+		began := time.Now()
+		s.run(exitDone, append([]string{"--management-url", address, "-o", "json"}, strings.Fields(line)...)...)
+		var queues []desk.Queue
+		must(t, json.Unmarshal([]byte(s.out), &queues))
+		if len(queues) != 1 || queues[0].At.Before(began) || queues[0].At.After(time.Now()) {
+			t.Errorf("taken at %v", queues)
+		}
 	}
 }
 

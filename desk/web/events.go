@@ -71,7 +71,7 @@ func (h *Handler) tell(form url.Values, sent map[string]string, write func(strin
 	switch form.Get("view") {
 	case "overview":
 		v.Data = h.overviewData()
-		names = append(names, "overview")
+		names = append(names, "taken", "overview")
 	case "place":
 		v.Data = placeView{Depth: h.depthOf(placeOf(form))}
 		names = append(names, "depth")

@@ -187,13 +187,18 @@ type fakeBroker struct {
 	mu     sync.Mutex
 	queues []desk.Queue
 	err    error
+	silent error // of the management API
 	opens  int
 }
 
 func (b *fakeBroker) list(context.Context) ([]desk.Queue, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.queues, b.err
+	now := slices.Clone(b.queues)
+	for i := range now {
+		now[i].At = time.Now()
+	}
+	return now, errors.Join(b.err, b.silent)
 }
 
 func (b *fakeBroker) byName(_ context.Context, name string) (desk.Queue, error) {

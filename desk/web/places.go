@@ -146,8 +146,10 @@ type snapshot struct {
 	At        time.Time // zero: nothing yet
 	Letters   []depth   // queues of dead letters, and stores
 	Work      []desk.Queue
-	Err       error // of the broker
-	Since     time.Time
+	Taken     time.Time // of the numbers of queues; zero: there are none
+	Err       error     // of the broker
+	Silent    error     // of the management API alone
+	Since     time.Time // of Err
 	NoListing bool
 	Version   string
 	HasBroker bool
@@ -157,9 +159,28 @@ type snapshot struct {
 // Away reports whether the broker does not answer.
 func (s snapshot) Away() bool { return s.Err != nil }
 
+// staleAfter is the age at which numbers are called stale: three samples were missed.
+const staleAfter = 3 * sampleEvery
+
+// Stale says why the numbers of queues are old; empty if they are not.
+func (s snapshot) Stale() string {
+	switch {
+	case s.Taken.IsZero():
+		return ""
+	case s.Away():
+		return "the broker is away"
+	case s.Silent != nil:
+		return "the management API does not answer"
+	case time.Since(s.Taken) > staleAfter:
+		return "the broker has not answered since then"
+	}
+	return ""
+}
+
 // depth is how many letters are in a place.
 type depth struct {
 	Place     place
+	Taken     time.Time // of the number of letters
 	Letters   int
 	InHand    int
 	Consumers int
@@ -170,6 +191,9 @@ type depth struct {
 	Slow      time.Duration // that the question took
 	Plot      []point
 }
+
+// Old reports whether the number of letters may be another one by now.
+func (d depth) Old() bool { return !d.Taken.IsZero() && time.Since(d.Taken) > staleAfter }
 
 // Collector says how the letters of a queue leave it.
 func (d depth) Collector() string {
@@ -202,7 +226,11 @@ type series struct{ points []point }
 
 // add notes a depth. The last point is replaced until it is old enough.
 func (s *series) add(p point) {
-	if n := len(s.points); n > 1 && p.At.Sub(s.points[n-2].At) < plotEvery {
+	n := len(s.points)
+	if n > 0 && !p.At.After(s.points[n-1].At) {
+		return // nobody has counted since then
+	}
+	if n > 1 && p.At.Sub(s.points[n-2].At) < plotEvery {
 		s.points[n-1] = p
 	} else {
 		s.points = append(s.points, p)
@@ -255,8 +283,8 @@ func (h *Handler) sampleOnce(ctx context.Context, next map[string]time.Time) {
 		if was == nil {
 			continue
 		}
-		if d.Err == nil && !now.Away() {
-			was.add(point{now.At, d.Letters})
+		if d.Err == nil {
+			was.add(point{d.Taken, d.Letters})
 		}
 		now.Letters[i].Plot = append([]point(nil), was.points...)
 		now.Count += d.Letters
@@ -271,12 +299,15 @@ func (h *Handler) sampleOnce(ctx context.Context, next map[string]time.Time) {
 
 func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapshot) {
 	now.Version = h.broker.version()
+	asked := time.Now()
 	queues, err := h.broker.list(ctx)
 	if now.NoListing = errors.Is(err, desk.ErrNoManagement); now.NoListing {
 		queues, err = nil, h.broker.health()
 	}
 	if health := h.broker.health(); health != nil && connection.ClassOf(health) != connection.Bug {
 		err = health
+	} else if err != nil && !now.NoListing {
+		now.Silent = err
 	}
 	named := map[string]bool{}
 	for _, q := range queues {
@@ -295,11 +326,13 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 		queues = append(queues, q)
 	}
 	if err != nil { // shows what was known last
-		now.Err, now.Since = err, before.Since
-		if !before.Away() {
-			now.Since = time.Now()
+		if now.Silent == nil {
+			now.Err, now.Since = err, before.Since
+			if !before.Away() {
+				now.Since = time.Now()
+			}
 		}
-		now.Work = before.Work
+		now.Work, now.Taken = before.Work, before.Taken
 		for _, d := range before.Letters {
 			if d.Place.Queue != "" {
 				now.Letters = append(now.Letters, d)
@@ -311,11 +344,14 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 	for _, name := range h.cfg.Queues {
 		shown[name] = true
 	}
+	if len(queues) > 0 {
+		now.Taken = asked
+	}
 	for _, q := range queues {
 		switch {
 		case q.IsDeadLetters || shown[q.Name]:
 			now.Letters = append(now.Letters, depth{
-				Place: place{Queue: q.Name}, Letters: q.Ready + q.Unacked, InHand: q.Unacked, Consumers: q.Consumers,
+				Place: place{Queue: q.Name}, Taken: q.At, Letters: q.Ready + q.Unacked, InHand: q.Unacked, Consumers: q.Consumers,
 				Refusal: q.Refusal, Oldest: q.Oldest, Rate: q.PublishRate,
 			})
 		case q.DeadLetters != "" || q.Ready+q.Unacked > 0 || q.Consumers > 0:
@@ -335,7 +371,7 @@ func (h *Handler) sampleStore(ctx context.Context, s desk.Source, before snapsho
 			}
 		}
 	}
-	d := depth{Place: place{Store: name}}
+	d := depth{Place: place{Store: name}, Taken: began}
 	list, err := s.List(ctx, desk.Filter{}, desk.Page{Limit: 1, CountAll: true})
 	d.Slow = time.Since(began)
 	next[name] = time.Now().Add(20 * d.Slow)

@@ -280,6 +280,52 @@ func TestAwayIsSaidWithWhatToDo(t *testing.T) {
 	r.has(r.get("/groups?queue=orders.dlq"), 409, "could cost a letter", "it is a stream", "Read it with a consumer.")
 }
 
+// The page says when the queues were counted, and why that is long ago.
+func TestNumbersSayHowOldTheyAre(t *testing.T) {
+	r := enter(t, nil)
+	is := func(texts ...string) {
+		t.Helper()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(r.get("/"), 200, texts...)
+	}
+	is("Queues counted <time", "lag by up to 10 s")
+	if page := r.get("/").Body.String(); strings.Contains(page, "stale") || strings.Contains(page, `class="tag warn">counted`) {
+		t.Error("fresh numbers are called stale")
+	}
+	r.has(r.get("/groups?store=store+letters.db"), 200, "<small>counted <time")
+	r.broker.mu.Lock()
+	r.broker.silent = errors.New("management API at http://broker:15672: connection refused")
+	r.broker.mu.Unlock()
+	is(`<span class="tag warn">stale</span> Queues counted <time`, "The management API does not answer", "http://broker:15672", "<b>3</b>")
+	if page := r.get("/").Body.String(); strings.Contains(page, "broker away") || strings.Contains(page, "The broker is away") {
+		t.Error("a management API that does not answer is taken for the broker")
+	}
+	r.broker.mu.Lock()
+	r.broker.err = connection.WithClass(errors.New("connection refused"), connection.Transient)
+	r.broker.mu.Unlock()
+	is("The broker is away", `<span class="tag warn">stale</span> Queues counted <time`, ": the broker is away.")
+	r.h.sampled.mu.Lock()
+	last := &r.h.sampled.last
+	last.Err, last.Silent, last.Taken = nil, nil, time.Now().Add(-2*staleAfter)
+	for i := range last.Letters {
+		last.Letters[i].Taken = last.Taken
+	}
+	r.h.sampled.mu.Unlock()
+	r.has(r.get("/"), 200, "stale", "the broker has not answered since then", `<span class="tag warn">counted <time`)
+}
+
+// Nobody has counted where nobody has answered.
+func TestAPlotHasNoPointThatNobodyCounted(t *testing.T) {
+	var s series
+	at := time.Now()
+	for range 5 {
+		s.add(point{at, 3})
+	}
+	if len(s.points) != 1 {
+		t.Errorf("%d points of one count", len(s.points))
+	}
+}
+
 // A browser is told of changes, and everybody of the same.
 func TestBrowsersAreToldOfChanges(t *testing.T) {
 	r := enter(t, nil)

@@ -71,7 +71,7 @@ const keys = {
 
 addEventListener("DOMContentLoaded", () => {
   if (window.EventSource) listen(document.body.dataset.events);
-  setInterval(refreshTimes, 20000);
+  setInterval(refreshTimes, 5000);
   document.querySelector("[data-theme-switch]").addEventListener("click", () => {
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
