@@ -26,7 +26,8 @@ type Record struct {
 	Result string    `json:"result"`
 
 	// Unfinished says that the action has begun and has no end yet: a process is at
-	// work on it, or the process was killed. Result says which.
+	// work on it, or its process was killed and nobody has gone on with it. Result says
+	// which.
 	Unfinished bool `json:"unfinished,omitzero"`
 }
 
@@ -90,10 +91,11 @@ func (j *Journal) Audit(n int) ([]Record, error) {
 }
 
 // audit reads the file once. ended reports that an action seems to have ended meanwhile;
-// with last, its record says that its end is not known.
-func (j *Journal) audit(n int, last bool) (records []Record, ended bool, err error) {
+// with final, its record says that its end is not known.
+func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err error) {
 	var all []auditLine
 	open := map[string]int{} // actions that have begun and not ended, by their lines
+	last := map[string]int{} // the last line of each order
 	err = j.lines("audit.jsonl", func(text []byte) {
 		var l auditLine
 		if json.Unmarshal(text, &l) != nil {
@@ -110,16 +112,26 @@ func (j *Journal) audit(n int, last bool) (records []Record, ended bool, err err
 			case isOpen:
 				all[at].Result = "" // the record of its end says more
 				delete(open, key)
+			case l.Order != "":
+				if before, found := last[key]; found && sameEnd(all[before].Record, l.Record) {
+					return
+				}
+			}
+			if l.Order != "" {
+				last[key] = len(all)
 			}
 		}
 		all = append(all, l)
 	})
+	for _, at := range last { // nobody goes on with it
+		all[at].Unfinished = strings.HasPrefix(all[at].Result, string(CutOff))
+	}
 	slices.Reverse(all)
 	all = slices.DeleteFunc(all, func(l auditLine) bool { return l.Result == "" || l.Result == noMatch })
 	for _, l := range all[:min(n, len(all))] {
 		if l.Result == began {
 			known, over := j.unended(l)
-			if ended = ended || over && !last; over {
+			if ended = ended || over && !final; over {
 				known.Result, known.Unfinished = unknownEnd, true
 			}
 			l.Record = known
@@ -127,6 +139,12 @@ func (j *Journal) audit(n int, last bool) (records []Record, ended bool, err err
 		records = append(records, l.Record)
 	}
 	return records, ended, err
+}
+
+// sameEnd reports whether two records are of the end of one process: a process that went
+// on with its order has noted its end, and was killed before it noted more.
+func sameEnd(a, b Record) bool {
+	return a.By == b.By && a.Action == b.Action && a.Count == b.Count && a.Result == b.Result
 }
 
 // unended returns the record of an action that has begun, with how far it is. over

@@ -210,7 +210,7 @@ type Progress struct {
 	Failed  int `json:"failed"`  // tried, and still in their place
 	Skipped int `json:"skipped"` // selected and left: sent by this order before, without a target, or changed by somebody while they were dropped
 
-	// MaybeDuplicate counts letters of Done that may be in their queue twice, because
+	// MaybeDuplicate counts letters of Done that may be in their queue more than once, because
 	// an earlier process of this order died between their publish and the note of it,
 	// or because a letter like them was sent before the connection or the process ended:
 	// one without a message id, or one of two that are the same in every header.

@@ -212,7 +212,11 @@ func TestTheAuditOfAnOrderWhoseProcessesDie(t *testing.T) {
 		must(t, err)
 		var got []string
 		for _, r := range audit {
-			got = append(got, fmt.Sprint(r.By.Who, " ", r.Action, " ", r.Count, " ", r.Result))
+			text := fmt.Sprint(r.By.Who, " ", r.Action, " ", r.Count, " ", r.Result)
+			if r.Unfinished {
+				text += "!"
+			}
+			got = append(got, text)
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("audit: %q, want %q", got, want)
@@ -225,14 +229,16 @@ func TestTheAuditOfAnOrderWhoseProcessesDie(t *testing.T) {
 	o := Order{ID: "one", Action: Send, Source: "queue q", By: By{Who: "ada"}}
 	b, err := j.begin(o, nil)
 	must(t, err)
-	is("ada send 0 running: 0 sent")
+	is("ada send 0 running: 0 sent!")
 	die(b, "a")
-	is("ada send 1 cut off: 1 sent")
+	is("ada send 1 cut off: 1 sent!")
+	must(t, j.note(Record{By: By{Who: "ada"}, Action: "send", Order: "one", Count: 1, Result: "cut off: 1 sent"})) // of a process that died then
+	is("ada send 1 cut off: 1 sent!")
 	b, err = j.begin(o, &By{Who: "bob"})
 	must(t, err)
-	is("bob resume 0 running: 0 sent", "ada send 1 cut off: 1 sent")
+	is("bob resume 0 running: 0 sent!", "ada send 1 cut off: 1 sent")
 	die(b, "b", "c")
-	is("bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
+	is("bob resume 2 cut off: 2 sent!", "ada send 1 cut off: 1 sent")
 	b, err = j.begin(o, &By{Who: "eve"})
 	must(t, err)
 	p := b.past.progress
@@ -249,7 +255,7 @@ func TestTheAuditOfAnOrderWhoseProcessesDie(t *testing.T) {
 	must(t, err)
 	die(b)
 	must(t, os.Remove(filepath.Join(j.Dir(), "orders", "three.jsonl")))
-	is("ada send 0 running or cut off", "eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
+	is("ada send 0 running or cut off!", "eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
 }
 
 func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
