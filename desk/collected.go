@@ -40,19 +40,17 @@ type CollectedConfig struct {
 	Name string
 }
 
-// Collected is a store of letters.
-type Collected struct {
+// storeSource is a store of letters.
+type storeSource struct {
 	store *store.Store
 	conn  *connection.Conn
 	cfg   CollectedConfig
 }
 
-var _ Keeper = (*Collected)(nil)
-
 // NewCollected returns the letters in a store, which [store.Store.Collect] has put
 // there. Orders publish on conn; without one the letters can only be looked at, kept
 // and dropped.
-func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (*Collected, error) {
+func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (Keeper, error) {
 	if cfg.Name == "" {
 		cfg.Name = "store"
 	}
@@ -66,14 +64,14 @@ func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (*
 	if err := errors.Join(errs...); err != nil {
 		return nil, connection.WithClass(err, connection.Bug)
 	}
-	return &Collected{store: s, conn: conn, cfg: cfg}, nil
+	return &storeSource{store: s, conn: conn, cfg: cfg}, nil
 }
 
 // About describes the source.
-func (c *Collected) About() About { return About{Name: c.cfg.Name, Canary: true, Keeper: true} }
+func (c *storeSource) About() About { return About{Name: c.cfg.Name, Keeper: true} }
 
 // Journal returns the journal of the source.
-func (c *Collected) Journal() *Journal { return c.cfg.Journal }
+func (c *storeSource) Journal() *Journal { return c.cfg.Journal }
 
 // waiting are the states of letters that wait for a person.
 var waiting = []store.State{store.Held, store.Parked}
@@ -152,12 +150,12 @@ func collected(s store.Letter) Letter {
 // scan calls do with each letter that a Filter selects, in the order of their
 // numbers, behind one of them, until do returns false or bound letters were looked at.
 // With a bound it also ends where the store has ended a page early.
-func (c *Collected) scan(ctx context.Context, f Filter, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
+func (c *storeSource) scan(ctx context.Context, f Filter, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
 	return c.scanBefore(ctx, f, time.Time{}, after, bound, do)
 }
 
 // scanBefore is scan for letters that were stored before a time.
-func (c *Collected) scanBefore(ctx context.Context, f Filter, before time.Time, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
+func (c *storeSource) scanBefore(ctx context.Context, f Filter, before time.Time, after int64, bound int, do func(Letter) bool) (looked int, last int64, more bool, err error) {
 	q, _, err := f.query()
 	q.Before = before
 	if err != nil || f.selectsNone() {
@@ -185,7 +183,7 @@ func (c *Collected) scanBefore(ctx context.Context, f Filter, before time.Time, 
 }
 
 // List returns a page of letters.
-func (c *Collected) List(ctx context.Context, f Filter, p Page) (List, error) {
+func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) {
 	list := List{Seen: Seen{At: time.Now().UTC()}}
 	q, look, err := f.query()
 	if err != nil || f.selectsNone() {
@@ -222,7 +220,7 @@ func (c *Collected) List(ctx context.Context, f Filter, p Page) (List, error) {
 	return list, nil
 }
 
-func (c *Collected) listOfScan(ctx context.Context, f Filter, p Page, list List) (List, error) {
+func (c *storeSource) listOfScan(ctx context.Context, f Filter, p Page, list List) (List, error) {
 	limit := pageLimit(p)
 	looked, last, more, err := c.scan(ctx, f, p.After, scanBound, func(l Letter) bool {
 		if len(list.Letters) == limit {
@@ -244,7 +242,7 @@ func (c *Collected) listOfScan(ctx context.Context, f Filter, p Page, list List)
 }
 
 // Groups returns the letters that a Filter selects by fingerprint.
-func (c *Collected) Groups(ctx context.Context, f Filter) (Groups, error) {
+func (c *storeSource) Groups(ctx context.Context, f Filter) (Groups, error) {
 	groups := Groups{Seen: Seen{At: time.Now().UTC()}}
 	q, look, err := f.query()
 	if err != nil || f.selectsNone() {
@@ -273,7 +271,7 @@ func (c *Collected) Groups(ctx context.Context, f Filter) (Groups, error) {
 	return groups, nil
 }
 
-func (c *Collected) groupsOfScan(ctx context.Context, f Filter, groups Groups) (Groups, error) {
+func (c *storeSource) groupsOfScan(ctx context.Context, f Filter, groups Groups) (Groups, error) {
 	var letters []Letter
 	looked, _, more, err := c.scan(ctx, f, 0, scanBound, func(l Letter) bool {
 		l.Publishing.Body = nil // they are many
@@ -289,7 +287,7 @@ func (c *Collected) groupsOfScan(ctx context.Context, f Filter, groups Groups) (
 }
 
 // Trend returns how many letters failed in each of n parts of a time.
-func (c *Collected) Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error) {
+func (c *storeSource) Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error) {
 	q, look, err := f.query()
 	if err != nil || f.selectsNone() {
 		return make([]int, max(n, 0)), false, err
@@ -302,7 +300,7 @@ func (c *Collected) Trend(ctx context.Context, f Filter, from, to time.Time, n i
 }
 
 // Letter returns one letter.
-func (c *Collected) Letter(ctx context.Context, id string) (Letter, error) {
+func (c *storeSource) Letter(ctx context.Context, id string) (Letter, error) {
 	n, err := strconv.ParseInt(id, 10, 64)
 	if err != nil {
 		return Letter{}, fmt.Errorf("%w: %.80q", ErrNoLetter, id)
@@ -318,7 +316,7 @@ func (c *Collected) Letter(ctx context.Context, id string) (Letter, error) {
 }
 
 // Export writes letters as lines of JSON.
-func (c *Collected) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
+func (c *storeSource) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String()})
 	if err != nil {
 		return 0, err

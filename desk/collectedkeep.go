@@ -12,21 +12,21 @@ import (
 )
 
 // Park sets letters aside until somebody sends or releases them.
-func (c *Collected) Park(ctx context.Context, f Filter, by By) (int, error) {
+func (c *storeSource) Park(ctx context.Context, f Filter, by By) (int, error) {
 	return c.keep(ctx, "park", f, by, c.store.Park)
 }
 
 // Archive keeps letters for the record only.
-func (c *Collected) Archive(ctx context.Context, f Filter, by By) (int, error) {
+func (c *storeSource) Archive(ctx context.Context, f Filter, by By) (int, error) {
 	return c.keep(ctx, "archive", f, by, c.store.Archive)
 }
 
 // Release gives letters to store.Store.Forward, which publishes them.
-func (c *Collected) Release(ctx context.Context, f Filter, by By) (int, error) {
+func (c *storeSource) Release(ctx context.Context, f Filter, by By) (int, error) {
 	return c.keep(ctx, "release", f, by, c.store.Release)
 }
 
-func (c *Collected) keep(ctx context.Context, action string, f Filter, by By, do func(context.Context, store.Query) (int, error)) (n int, err error) {
+func (c *storeSource) keep(ctx context.Context, action string, f Filter, by By, do func(context.Context, store.Query) (int, error)) (n int, err error) {
 	if f.IsZero() {
 		return 0, connection.WithClass(errors.New("desk: the Filter is empty, want a condition"), connection.Bug)
 	}
@@ -42,7 +42,7 @@ func (c *Collected) keep(ctx context.Context, action string, f Filter, by By, do
 }
 
 // narrow returns a query for exactly the letters that a Filter selects now.
-func (c *Collected) narrow(ctx context.Context, f Filter) (store.Query, error) {
+func (c *storeSource) narrow(ctx context.Context, f Filter) (store.Query, error) {
 	q, look, err := f.query()
 	q.All = true // the Filter is not empty, or the order says so
 	if err != nil || !look {
@@ -62,7 +62,7 @@ func (c *Collected) narrow(ctx context.Context, f Filter) (store.Query, error) {
 }
 
 // Edit changes a letter where it is. The journal keeps the original.
-func (c *Collected) Edit(ctx context.Context, id string, e Edit, by By) error {
+func (c *storeSource) Edit(ctx context.Context, id string, e Edit, by By) error {
 	l, err := c.Letter(ctx, id)
 	if err == nil {
 		err = e.check()

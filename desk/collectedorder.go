@@ -20,7 +20,7 @@ import (
 )
 
 // Execute carries out an order on the letters that are in the store when it begins.
-func (c *Collected) Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error) {
+func (c *storeSource) Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error) {
 	o, err := o.check(c.About(), time.Now())
 	if err == nil && o.Action != Drop && c.conn == nil {
 		err = connection.WithClass(errors.New("desk: there is no Conn to send letters with"), connection.Configuration)
@@ -36,7 +36,7 @@ func (c *Collected) Execute(ctx context.Context, o Order, progress func(Progress
 }
 
 // Resume goes on with an order.
-func (c *Collected) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
+func (c *storeSource) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
 	b, err := reopen(c.cfg.Journal, c.About(), id, by)
 	if err != nil {
 		return Progress{}, err
@@ -53,7 +53,7 @@ const leases = 75 * time.Second
 
 // storeOrder is an order that is carried out in a store.
 type storeOrder struct {
-	source *Collected
+	source *storeSource
 	book   *book
 	order  Order
 	tell   func(Progress)
@@ -71,7 +71,7 @@ type storeOrder struct {
 	noted    time.Time
 }
 
-func (c *Collected) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
+func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &storeOrder{source: c, book: b, order: b.order, resumed: resumed, tell: tell, progress: b.past.progress}
 	r.progress.Order, r.progress.State, r.progress.Error = b.order, Running, ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())

@@ -6,16 +6,10 @@ import (
 	"github.com/rehop/rehop/internal/foreign"
 )
 
-// Framework is the program whose headers give the reason of a letter.
-type Framework string
-
-// The frameworks. A letter without one has no header that this package knows.
+// Letter.Framework of letters that the headers of rehop and of the broker tell of.
 const (
-	Rehop       Framework = "rehop"
-	RabbitMQ    Framework = "rabbitmq" // x-death alone
-	SpringAMQP  Framework = Framework(foreign.SpringAMQP)
-	NServiceBus Framework = Framework(foreign.NServiceBus)
-	MassTransit Framework = Framework(foreign.MassTransit)
+	ofRehop    = "rehop"
+	ofRabbitMQ = "rabbitmq" // x-death alone
 )
 
 // addForeign takes the reason from the headers of another framework, if they have one.
@@ -24,7 +18,7 @@ func (l *Letter) addForeign() {
 	if !ok {
 		return
 	}
-	l.Framework, l.Queue, l.Cause = Framework(f.Framework), cmp.Or(f.Queue, l.Queue), f.Cause
+	l.Framework, l.Queue, l.Cause = string(f.Framework), cmp.Or(f.Queue, l.Queue), f.Cause
 	l.Error, l.ErrorType, l.Stack, l.Host = f.Error, f.ErrorType, f.Stack, cmp.Or(f.Host, l.Host)
 	l.Attempts = cmp.Or(f.Attempts, l.Attempts)
 	if !f.At.IsZero() {

@@ -50,7 +50,9 @@ type Letter struct {
 	// Fingerprint is the same for all letters of one reason: see store.Letter.
 	Fingerprint string
 
-	Framework Framework // whose headers tell all this
+	// Framework is the program whose headers tell all this: rehop, rabbitmq (x-death
+	// alone), spring-amqp, nservicebus or masstransit; empty if no header is known.
+	Framework string
 
 	// Redrives is how often a person has sent the message back before, and
 	// SendOrder the id of the last order. A letter with Redrives has failed again.
@@ -101,11 +103,11 @@ func read(p amqp.Publishing) Letter {
 	l.FirstFailed, _ = h.FirstFailedAt(l.Queue)
 	switch {
 	case header.IsLetter(p.Headers):
-		l.Framework = Rehop
+		l.Framework = ofRehop
 	case l.Cause != "":
-		l.Framework = RabbitMQ
+		l.Framework = ofRabbitMQ
 	}
-	if l.Framework != Rehop {
+	if l.Framework != ofRehop {
 		l.addForeign()
 	}
 	if l.FirstFailed.IsZero() {
@@ -186,8 +188,8 @@ func (l Letter) Target() (topology.Address, bool) {
 	return topology.Address{Exchange: l.Exchange, RoutingKey: l.RoutingKey}, l.hasOrigin
 }
 
-// Message returns the message as its producer published it.
-func (l Letter) Message() producer.Message {
+// message returns the message as its producer published it.
+func (l Letter) message() producer.Message {
 	m := producer.FromDelivery(deliveryOf(l.Publishing))
 	m.Exchange, m.RoutingKey = l.Exchange, l.RoutingKey
 	return m

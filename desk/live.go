@@ -105,10 +105,7 @@ func NewLive(conn *connection.Conn, queue string, cfg LiveConfig) (*Live, error)
 
 // About describes the source.
 func (l *Live) About() About {
-	return About{
-		Name: "queue " + l.queue, Live: true, Queue: l.queue, Window: l.cfg.Window, Canary: true,
-		Collector: "a consumer of " + l.queue + " with store.Store.Collect",
-	}
+	return About{Name: "queue " + l.queue, Live: true, Queue: l.queue}
 }
 
 // Journal returns the journal of the source.

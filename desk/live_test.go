@@ -48,7 +48,7 @@ func TestALetterSaysWhatFailed(t *testing.T) {
 		}
 		l := list.Letters[0]
 		if l.Queue != "orders" || l.Exchange != "shop" || l.RoutingKey != "order.paid" || l.Cause != xdeath.CausePermanent || l.Error != "no stock" ||
-			l.Attempts != 1 || l.Framework != Rehop || l.Failed.IsZero() {
+			l.Attempts != 1 || l.Framework != ofRehop || l.Failed.IsZero() {
 			w.Errorf("%+v", l)
 		}
 		again, err := live.Letter(w.Context(), l.ID)

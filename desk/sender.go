@@ -32,7 +32,7 @@ func (o Order) resend(l Letter, user string) (topology.Address, amqp.Publishing,
 		keepUser(&p, user)
 		return *o.To, p, nil
 	}
-	m := l.Message()
+	m := l.message()
 	o.Edit.apply(&m)
 	to, known := l.Target()
 	if o.To != nil {

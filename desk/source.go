@@ -8,7 +8,7 @@ import (
 
 // Source is where letters are. Its methods are safe for concurrent use.
 type Source interface {
-	// About describes the source and the bound of its answers. It asks nobody.
+	// About describes the source. It asks nobody.
 	About() About
 
 	// List returns a page of letters in the order of their places.
@@ -66,13 +66,10 @@ type By struct {
 
 // About describes a [Source].
 type About struct {
-	Name      string // such as "queue orders.dlq" or "store rehop_letters"
-	Live      bool   // a queue of a broker: each look takes and hands back
-	Queue     string // of a live source
-	Window    int    // letters that one look takes at most; 0: no bound
-	Canary    bool   // Order.Canary can be had
-	Keeper    bool   // the source is a Keeper
-	Collector string // what would lift the bound; empty: nothing
+	Name   string // such as "queue orders.dlq" or "store letters.db"
+	Live   bool   // a queue of a broker: each look takes and hands back
+	Queue  string // of a live source
+	Keeper bool   // the source is a Keeper
 }
 
 // Page is a part of a list.

@@ -116,7 +116,7 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 	out := letterJSON{
 		ID: l.ID, Place: l.Place, State: l.State, MessageID: p.MessageId, Queue: l.Queue, Exchange: l.Exchange, RoutingKey: l.RoutingKey,
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType, Host: l.Host, Attempts: l.Attempts, FirstFailed: l.FirstFailed,
-		Failed: l.Failed, Group: l.Fingerprint, Framework: string(l.Framework), Redrives: l.Redrives, SendOrder: l.SendOrder,
+		Failed: l.Failed, Group: l.Fingerprint, Framework: l.Framework, Redrives: l.Redrives, SendOrder: l.SendOrder,
 		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed,
 	}
 	if !whole {
@@ -172,7 +172,7 @@ func (a *app) printLetters(list desk.List) error {
 		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.short(l.Publishing.MessageId, 36))}
 		if a.format == "wide" {
 			row = append(row, strconv.Itoa(l.Attempts), strconv.Itoa(l.Redrives), orDash(l.Exchange), orDash(l.RoutingKey),
-				strconv.Itoa(len(l.Publishing.Body)), orDash(string(l.Framework)), orDash(l.State))
+				strconv.Itoa(len(l.Publishing.Body)), orDash(l.Framework), orDash(l.State))
 		}
 		rows = append(rows, row)
 	}
@@ -228,7 +228,7 @@ func (a *app) show(l desk.Letter) error {
 	}
 	line("host", l.Host)
 	line("group", l.Fingerprint)
-	line("told by", string(l.Framework))
+	line("told by", l.Framework)
 	line("state", l.State)
 	line("malformed", l.Malformed)
 	line("content type", p.ContentType)

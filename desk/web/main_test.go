@@ -46,7 +46,7 @@ type fake struct {
 }
 
 func (f *fake) About() desk.About {
-	a := desk.About{Name: f.name, Live: f.live, Keeper: !f.live, Canary: true}
+	a := desk.About{Name: f.name, Live: f.live, Keeper: !f.live}
 	if f.live {
 		a.Queue = strings.TrimPrefix(f.name, "queue ")
 	}

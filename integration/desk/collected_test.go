@@ -37,7 +37,7 @@ func file(ctx context.Context, name string) (*store.Store, func() error, error) 
 }
 
 // collected takes the letters of the queue into a store.
-func (r *room) collected(n int) (*store.Store, *desk.Collected, string) {
+func (r *room) collected(n int) (*store.Store, desk.Keeper, string) {
 	r.Helper()
 	name := filepath.Join(r.TempDir(), "letters.db")
 	s, end, err := file(r.Context(), name)
