@@ -117,6 +117,7 @@ type entry struct {
 	Gone     []string  `json:"gone,omitzero"` // of these: their place has let go of them
 	Left     []string  `json:"left,omitzero"` // of those tried: known not to be published
 	Twin     []string  `json:"twin,omitzero"` // letters that have their like in the queue
+	Taking   int       `json:"taking,omitzero"` // how many letters the process is about to have in hand
 	Progress *Progress `json:"progress,omitzero"`
 }
 
@@ -185,6 +186,7 @@ type past struct {
 	open     map[string]bool // tried, and it is not known whether they arrived
 	again    map[string]bool // of these: tried once more
 	twin     map[string]bool // letters that have their like in the queue
+	inHand   int             // letters that a process which died may have had in hand
 }
 
 // doubtful is how many letters were sent that may be there twice.
@@ -238,6 +240,9 @@ func (j *Journal) history(id string) (past, error) {
 			delete(h.open, key)
 			h.sent[key] = true
 		}
+		if h.inHand = max(h.inHand-len(e.Sent), 0); e.Taking > 0 {
+			h.inHand = e.Taking
+		}
 		for _, key := range e.Gone {
 			h.gone[key] = true
 		}
@@ -248,7 +253,9 @@ func (j *Journal) history(id string) (past, error) {
 			h.twin[key] = true
 		}
 		if e.Progress != nil {
-			h.progress = *e.Progress
+			if h.progress = *e.Progress; h.progress.Ended() {
+				h.inHand = 0
+			}
 		}
 	})
 	if err == nil && order == nil {

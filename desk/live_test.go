@@ -354,6 +354,42 @@ func TestAnOrderIsStoppedAndResumed(t *testing.T) {
 	})
 }
 
+// A broker that is slow to notice the death of a process gives its letters back late. An
+// order that goes on waits for them, and does not end as if it had seen them.
+func TestLettersThatComeBackLateAreNotForgotten(t *testing.T) {
+	for name, late := range map[string]time.Duration{"late": 30 * time.Second, "too late": 2 * backFor} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, "4.3", func(w *fixture) {
+				w.dead(orders(12)...)
+				b, err := w.journal.begin(Order{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
+				must(w.T, err)
+				must(w.T, errors.Join(b.write(entry{Taking: 12}), b.file.Close(), b.release())) // as the end of the process does
+				ch := w.channel()                                                               // still there for the broker
+				must(w.T, ch.Qos(9, 0, false))
+				_, err = ch.Consume("orders.dlq", "dead", false, false, false, false, nil)
+				must(w.T, err)
+				time.AfterFunc(late, func() { must(w.T, ch.Close()) })
+				p, err := w.live().Resume(w.Context(), "o-1", By{}, nil)
+				if name == "late" {
+					if err != nil || p.State != Done || p.Done != 12 {
+						w.Errorf("%v: %+v", err, p)
+					}
+					return
+				}
+				if err == nil || p.State != Failed || p.Done != 3 || !strings.Contains(p.Error, "9 letters in the hands of an earlier process") {
+					w.Errorf("%v: %+v", err, p)
+				}
+				time.Sleep(late)
+				p, err = w.live().Resume(w.Context(), "o-1", By{}, nil)
+				if err != nil || p.State != Done || p.Done != 12 {
+					w.Errorf("after all: %v: %+v", err, p)
+				}
+				w.has("orders", 12)
+			})
+		})
+	}
+}
+
 func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)

@@ -33,8 +33,9 @@ const (
 	// maxTries is how often a letter is sent again whose connection was lost.
 	maxTries = 3
 	// steadyFor is how long other consumers of the queue are taken for one of a process
-	// that has died.
+	// that has died, and backFor, if letters are missing that it had in hand.
 	steadyFor = 10 * time.Second
+	backFor   = 45 * time.Second
 	// losses is how many lost connections in a row, with nothing done between them,
 	// an order bears.
 	losses = 10
@@ -104,7 +105,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	}
 	r.progress.Done, r.progress.Matched, r.progress.Failed, r.progress.Skipped = len(b.past.sent), len(b.past.sent), 0, 0
 	if resumed {
-		r.expected = r.progress.InHand
+		r.expected = b.past.inHand
 	}
 	err := r.run(ctx)
 	if err == nil && r.hand == nil { // there was none to take
@@ -154,15 +155,21 @@ func (r *liveOrder) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
+	missing := 0
 	if r.resumed {
-		if err := r.live.steady(ctx); err != nil {
+		if missing, err = r.live.steady(ctx, r.expected); err != nil {
 			return errors.Join(err, r.carrier.close())
+		}
+		if missing > 0 {
+			r.expected = 0 // they were waited for
 		}
 	}
 	for lost := 0; ; {
 		before := r.progress.Done
 		more, err := r.turn(ctx)
 		switch {
+		case err == nil && !more && missing > 0:
+			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this order did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.carrier.close())
 		case err == nil && !more:
 			return r.carrier.close()
 		case err == nil:

@@ -15,23 +15,28 @@ import (
 )
 
 // steady waits until what a process had in hand that has just died is back in the
-// queue: until the queue has no consumer, or, if it has others, for steadyFor.
-func (l *Live) steady(ctx context.Context) error {
+// queue: until the queue has no consumer, or, if it has others, for steadyFor. A busy
+// broker is slow to notice a death, so it waits for backFor while fewer are ready than the
+// process may have had. It returns how many these are fewer.
+func (l *Live) steady(ctx context.Context, inHand int) (missing int, err error) {
 	counter, _, err := countOf(ctx, l.conn, l.queue)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer counter.close()
-	for end := time.Now().Add(steadyFor); time.Now().Before(end); {
+	for began := time.Now(); ; {
 		q, err := counter.ask(ctx)
 		if err != nil || q.Consumers == 0 {
-			return err
+			return 0, err
+		}
+		missing = max(inHand-q.Messages, 0)
+		if since := time.Since(began); since >= backFor || since >= steadyFor && missing == 0 {
+			return missing, nil
 		}
 		if !pause(ctx, 50*time.Millisecond) {
-			return context.Cause(ctx)
+			return 0, context.Cause(ctx)
 		}
 	}
-	return nil
 }
 
 // turn takes letters, sends those that are meant, and hands back the others. more
@@ -56,7 +61,11 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 		return false, nil
 	}
 	limit, _ := facts.limit()
-	r.hand, err = take(ctx, r.live.conn, r.live.queue, r.live.windowOf(limit)+1, total, r.live.cfg.WindowBytes, facts.size) // 1: room for the canary to come back
+	n := r.live.windowOf(limit) + 1 // room for the canary to come back
+	if err := r.book.write(entry{Taking: min(n, total)}); err != nil {
+		return false, err
+	}
+	r.hand, err = take(ctx, r.live.conn, r.live.queue, n, total, r.live.cfg.WindowBytes, facts.size)
 	if err != nil {
 		return false, err
 	}
