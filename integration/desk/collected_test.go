@@ -57,7 +57,7 @@ func (r *room) collect(s *store.Store, n int) {
 	must(r.T, err)
 	ended := make(chan error, 1)
 	go func() { ended <- one.Run(ctx) }()
-	poll.Until(r.T, 30*time.Second, "all letters are collected", func() bool {
+	poll.Until(r.T, 3*time.Minute, "all letters are collected", func() bool {
 		have, err := s.Count(ctx, store.Query{})
 		return err == nil && have == n
 	})
