@@ -111,12 +111,12 @@ func (j *Journal) orderFile(id string) string { return filepath.Join("orders", i
 // entry is a line of the file of an order.
 type entry struct {
 	Order    *Order    `json:"order,omitzero"`
-	Run      *run      `json:"run,omitzero"`  // a process goes on with it
-	Try      []string  `json:"try,omitzero"`  // letters that are being published
-	Sent     []string  `json:"sent,omitzero"` // of these: confirmed
-	Gone     []string  `json:"gone,omitzero"` // of these: their place has let go of them
-	Left     []string  `json:"left,omitzero"` // of those tried: known not to be published
-	Twin     []string  `json:"twin,omitzero"` // letters that have their like in the queue
+	Run      *run      `json:"run,omitzero"`    // a process goes on with it
+	Try      []string  `json:"try,omitzero"`    // letters that are being published
+	Sent     []string  `json:"sent,omitzero"`   // of these: confirmed
+	Gone     []string  `json:"gone,omitzero"`   // of these: their place has let go of them
+	Left     []string  `json:"left,omitzero"`   // of those tried: known not to be published
+	Twin     []string  `json:"twin,omitzero"`   // letters that have their like in the queue
 	Taking   int       `json:"taking,omitzero"` // how many letters the process is about to have in hand
 	Progress *Progress `json:"progress,omitzero"`
 }
