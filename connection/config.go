@@ -93,8 +93,10 @@ type Config struct {
 	// number of such rounds in a row, from 1. If the wait is negative, the Conn gives
 	// up: all callers that wait for a session get the error, and the next call of
 	// Session begins anew. A connection that is lost within a second counts as such a
-	// round. Backoff is called for both sockets concurrently. If nil: 100 ms, doubling
-	// up to 10 s, each up to half shorter or longer, for ever.
+	// round. Backoff is called for both sockets concurrently. If nil, the waits begin
+	// with 100 ms and double, each up to half shorter or longer, for ever: up to a third
+	// of a second while nobody answers in the first minute of an outage, and up to 10 s
+	// otherwise.
 	Backoff func(failures int) time.Duration
 
 	// OnConnect is the place to declare topology that may be gone. It runs after each

@@ -48,20 +48,24 @@ func Ready(ctx context.Context, conn *connection.Conn, names ...string) (sum int
 // silence is how long nothing may come before a queue is looked at again.
 const silence = 300 * time.Millisecond
 
+// taker is the tag of the consumer that takes.
+const taker = "take"
+
 // Take empties the named queues. found is called with each message and the queue
 // where it lay; at its first error Take ends. It consumes, because basic.get is
 // refused by a quorum queue with a single active consumer; nobody else may.
 func Take(ctx context.Context, conn *connection.Conn, found func(queue string, m amqp.Delivery) error, names ...string) error {
 	for _, name := range names {
-		for {
+		for taken := 0; ; {
 			n, err := Ready(ctx, conn, name)
 			if err != nil {
 				return err
 			}
-			if n == 0 {
+			// Messages that go back from the consumer before may not be ready yet.
+			if n == 0 && taken == 0 {
 				break
 			}
-			if err := takeSome(ctx, conn, name, found); err != nil {
+			if taken, err = takeSome(ctx, conn, name, found); err != nil {
 				return err
 			}
 		}
@@ -70,16 +74,16 @@ func Take(ctx context.Context, conn *connection.Conn, found func(queue string, m
 }
 
 // takeSome takes messages until none has come for a while.
-func takeSome(ctx context.Context, conn *connection.Conn, name string, found func(queue string, m amqp.Delivery) error) error {
+func takeSome(ctx context.Context, conn *connection.Conn, name string, found func(queue string, m amqp.Delivery) error) (taken int, err error) {
 	session, err := conn.Session(ctx, connection.Consume)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var messages <-chan amqp.Delivery
 	err = session.Do(ctx, func(ch *amqp.Channel) error {
 		var err error
 		if err = ch.Qos(100, 0, false); err == nil {
-			messages, err = ch.Consume(name, "", false, false, false, false, nil)
+			messages, err = ch.Consume(name, taker, false, false, false, false, nil)
 		}
 		return err
 	})
@@ -87,9 +91,10 @@ func takeSome(ctx context.Context, conn *connection.Conn, name string, found fun
 		select {
 		case m, ok := <-messages:
 			if !ok {
-				return session.Err()
+				return taken, session.Err()
 			}
 			if err = found(name, m); err == nil {
+				taken++
 				err = m.Ack(false)
 			}
 			continue
@@ -99,7 +104,10 @@ func takeSome(ctx context.Context, conn *connection.Conn, name string, found fun
 		}
 		break
 	}
-	return errors.Join(err, session.Close())
+	if err == nil { // without it acks are lost when the channel is closed
+		err = session.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(taker, false) })
+	}
+	return taken, errors.Join(err, session.Close())
 }
 
 // Delete deletes what a plan has declared, with all that is in it.
