@@ -119,7 +119,7 @@ func TestClientsAreBackSoonAfterARestart(t *testing.T) {
 func startClient(ctx context.Context, t *testing.T, running *sync.WaitGroup, url string, i int, b *backs) {
 	t.Helper()
 	queue := restartedQueue(i % restartedQueues)
-	conn, err := connection.Open(ctx, connection.Config{URLs: []string{url}})
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{url}, OpenTimeout: 2 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
