@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// startPatience covers a start on a busy machine; ten times the usual.
-	startPatience = 2 * time.Minute
+	// startPatience covers a start on a machine with twenty times its load.
+	startPatience = 5 * time.Minute
 
 	// startedLine is part of what the server prints when all is up, plugins included.
 	// It is no record of the server's log, of which the server drops records while

@@ -79,7 +79,7 @@ func (p *Pool) Of(t testing.TB, version string) *Node {
 }
 
 func (p *Pool) start(version string) (*Node, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
 	b, err := broker.Start(ctx, broker.Options{Version: version, Name: p.name})
 	if err != nil {
