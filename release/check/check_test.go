@@ -1,0 +1,82 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+const changelog = `# Changelog
+
+## [Unreleased]
+
+### Added
+- a
+
+## [0.1.0] - 2027-01-01
+
+- b
+`
+
+func TestNotes(t *testing.T) {
+	for _, tt := range []struct{ version, want, err string }{
+		{"v0.2.0-rc.1", "### Added\n- a", ""},
+		{"v0.1.0", "- b", ""},
+		{"v0.1.0-rc.1", "### Added\n- a", ""},
+		{"v0.2.0", "", "no section [0.2.0]"},
+	} {
+		got, err := notes(changelog, tt.version)
+		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
+			t.Errorf("notes of %s are %q, %v; want %q, %q", tt.version, got, err, tt.want, tt.err)
+		}
+	}
+	if _, err := notes("## [Unreleased]\n\n## [0.1.0]\n- b\n", "v0.2.0-rc.1"); err == nil {
+		t.Error("notes of an empty section: no error")
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for version, want := range map[string]bool{"v0.1.0": true, "v1.2.3-rc.1": true, "0.1.0": false, "v0.1": false, "v2.0.0": false, "v1.0.0+x": false} {
+		if err := validate(version); (err == nil) != want {
+			t.Errorf("%s: %v", version, err)
+		}
+	}
+}
+
+func TestEdited(t *testing.T) {
+	const before = `module github.com/rehop/rehop/otel
+
+go 1.25.0
+
+replace (
+	example.com/x => ../x
+	github.com/rehop/rehop => ../
+)
+
+require (
+	example.com/x v1.0.0
+	github.com/rehop/rehop v0.0.0
+	github.com/rehop/rehop/integration v0.0.0
+)
+`
+	for _, published := range []bool{true, false} {
+		after, err := edited("go.mod", []byte(before), "v0.1.0", published)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := string(after)
+		if !strings.Contains(text, "github.com/rehop/rehop v0.1.0\n") || !strings.Contains(text, "integration v0.0.0") || !strings.Contains(text, "example.com/x => ../x") {
+			t.Errorf("published %v:\n%s", published, text)
+		}
+		if strings.Contains(text, "rehop => ../") == published {
+			t.Errorf("published %v: the replace line of rehop:\n%s", published, text)
+		}
+	}
+}
+
+func TestForeignLines(t *testing.T) {
+	diff := "--- a/go.mod\n+++ b/go.mod\n@@ -3 +3 @@\n-\tgithub.com/rehop/rehop v0.0.0\n+\tgithub.com/rehop/rehop v0.1.0\n-replace (\n-)\n+\texample.com/x v1.0.0\n"
+	if got := foreignLines(diff); !slices.Equal(got, []string{"+\texample.com/x v1.0.0"}) {
+		t.Errorf("%q", got)
+	}
+}
