@@ -6,7 +6,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # the detector watches rehop, the drivers and the tests, and not this C.
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
-.PHONY: demo desk reminders outage service observe test test-all lateness bench bench-store bench-otel differential sim mutants soak proof lint images
+.PHONY: demo desk reminders outage service observe test test-all lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
 
 # The main job on a real broker, with a table at the end.
 demo:
@@ -61,7 +61,7 @@ test:
 		./integration/account/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... \
 		./integration/roundtrips/... ./integration/soak/... ./integration/withbroker/... ./integration/store/bench/... \
 		./integration/bench/... ./examples/... ./store/sqlite/... ./store/elastic/... ./otel/... ./examples/outage ./examples/service/... ./cmd/rehop/... \
-		./integration/desk/page ./docs/...
+		./integration/desk/page ./docs/... ./release/...
 
 # Every test on every version, those that measure times one after the other: about an hour.
 test-all: test
@@ -113,13 +113,61 @@ proof:
 	for v in 3.10 4.0 4.3; do for t in quorum classic; do go run ./integration/orders -version $$v -type $$t || exit 1; done; done
 	cd integration/cluster && go test -timeout 40m -run 'TestOrderly|TestMany' -args -orderly 3.10,4.0,4.3
 
-# Formatting, vet, and the rules of .golangci.yml, the import rules among them.
+# Formatting, vet, and the rules of .golangci.yml, the import rules among them; the API and
+# the licences of dependencies as the files in release/ have them.
 lint:
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
-	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./docs/...
+	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./release/... ./docs/...
 	cd integration/elastic/server && GOWORK=off go vet .
-	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./docs/...
+	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./release/... ./docs/...
+	go run ./release/api
+	go run ./release/licences
 
 # The broker images, built from Debian packages where they are missing.
 images:
 	./integration/images/build
+
+# The files that lint compares with: the exported API, and the licences of dependencies.
+api:
+	go run ./release/api -update
+licences:
+	go run ./release/licences -update
+
+# What a program outside the tree gets: make release-check VERSION=v0.1.0-rc.1
+release-check:
+	go run ./release/check $(VERSION)
+
+# The go.mod and go.sum files and the API of the release commit.
+release-files:
+	go run ./release/check -commit $(VERSION)
+	go run ./release/api -release
+
+PUBLISHED = . store/sqlite store/elastic otel cmd/rehop
+
+# A bill of materials for each published module: bin/sbom/*.json, in the form of CycloneDX.
+sbom:
+	mkdir -p bin/sbom
+	for m in $(PUBLISHED); do \
+		GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -json -licenses -type library \
+			-output bin/sbom/$$(echo $$m | sed 's|^\.$$|rehop|; s|/|-|g').json $$m || exit 1; \
+	done
+
+# Each published module with the oldest Go that its go.mod allows, which go downloads.
+oldest:
+	for m in $(PUBLISHED); do \
+		( cd $$m && export GOWORK=off && export GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && \
+			go version && go build ./... && go test -run NONE ./... >/dev/null ) || exit 1; \
+	done
+	export GOWORK=off GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && go test ./delay ./xdeath ./service ./store ./internal/header ./internal/levels
+
+# Every published module on the systems that it is for, and the SDK on 32 bits, with its
+# tests that need neither a broker nor the race detector. Compiled for the first time it takes
+# long: the standard library and SQLite are compiled for each.
+cross:
+	for t in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64; do \
+		for m in $(PUBLISHED); do \
+			echo $$t $$m && ( cd $$m && GOWORK=off CGO_ENABLED=0 GOOS=$${t%/*} GOARCH=$${t#*/} go build -o /dev/null ./... ) || exit 1; \
+		done; \
+	done
+	GOWORK=off CGO_ENABLED=0 GOOS=linux GOARCH=386 go vet ./...
+	GOWORK=off CGO_ENABLED=0 GOOS=linux GOARCH=386 go test -timeout 10m $(LIGHT)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const changelog = `# Changelog
+const example = `# Changelog
 
 ## [Unreleased]
 
@@ -25,7 +25,7 @@ func TestNotes(t *testing.T) {
 		{"v0.1.0-rc.1", "### Added\n- a", ""},
 		{"v0.2.0", "", "no section [0.2.0]"},
 	} {
-		got, err := notes(changelog, tt.version)
+		got, err := notes(example, tt.version)
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && !strings.Contains(err.Error(), tt.err) {
 			t.Errorf("notes of %s are %q, %v; want %q, %q", tt.version, got, err, tt.want, tt.err)
 		}

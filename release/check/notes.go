@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/semver"
+
+	"github.com/rehop/rehop/release/internal/changelog"
 )
 
 // validate returns an error unless version can be the version of all modules.
@@ -20,36 +22,18 @@ func validate(version string) error {
 
 // notes returns the section of a version in a changelog. A candidate without a section of
 // its own has the unreleased one.
-func notes(changelog, version string) (string, error) {
+func notes(text, version string) (string, error) {
 	name := strings.TrimPrefix(version, "v")
-	text, ok := section(changelog, name)
+	found, ok := changelog.Section(text, name)
 	if !ok && semver.Prerelease(version) != "" {
 		name = "Unreleased"
-		text, ok = section(changelog, name)
+		found, ok = changelog.Section(text, name)
 	}
 	switch {
 	case !ok:
 		return "", fmt.Errorf("CHANGELOG.md has no section [%s]", name)
-	case text == "":
+	case found == "":
 		return "", fmt.Errorf("the section [%s] of CHANGELOG.md is empty", name)
 	}
-	return text, nil
-}
-
-// section returns the text below the heading "## [name]".
-func section(changelog, name string) (text string, ok bool) {
-	var lines []string
-	for line := range strings.Lines(changelog) {
-		if strings.HasPrefix(line, "## ") {
-			if ok {
-				break
-			}
-			ok = strings.HasPrefix(line, "## ["+name+"]")
-			continue
-		}
-		if ok {
-			lines = append(lines, line)
-		}
-	}
-	return strings.TrimSpace(strings.Join(lines, "")), ok
+	return found, nil
 }

@@ -7,6 +7,7 @@ replace github.com/rehop/rehop => ../../
 require (
 	github.com/elastic/go-elasticsearch/v8 v8.19.7
 	github.com/rehop/rehop v0.0.0
+	go.uber.org/goleak v1.3.0
 	golang.org/x/sync v0.22.0
 )
 
