@@ -142,6 +142,9 @@ release-files:
 	go run ./release/check -commit $(VERSION)
 	go run ./release/api -release
 
+# The SDK's packages whose tests need no broker.
+LIGHT = ./connection ./consumer/... ./delay ./internal/... ./producer ./rehoptest/... ./service ./store ./topology ./xdeath
+
 PUBLISHED = . store/sqlite store/elastic otel cmd/rehop
 
 # A bill of materials for each published module: bin/sbom/*.json, in the form of CycloneDX.
@@ -158,7 +161,7 @@ oldest:
 		( cd $$m && export GOWORK=off && export GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && \
 			go version && go build ./... && go test -run NONE ./... >/dev/null ) || exit 1; \
 	done
-	export GOWORK=off GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && go test ./delay ./xdeath ./service ./store ./internal/header ./internal/levels
+	export GOWORK=off GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && go test $(LIGHT)
 
 # Every published module on the systems that it is for, and the SDK on 32 bits, with its
 # tests that need neither a broker nor the race detector. Compiled for the first time it takes
