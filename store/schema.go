@@ -203,9 +203,13 @@ func lockSchema(ctx context.Context, conn *sql.Conn, d Dialect, table string) (e
 	return end, nil
 }
 
+func versionsSchema(versions string) string {
+	return "CREATE TABLE IF NOT EXISTS " + versions + " (version INTEGER NOT NULL)"
+}
+
 func prepareLocked(ctx context.Context, conn *sql.Conn, d Dialect, table string) error {
 	versions := table + "_schema"
-	if _, err := conn.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS "+versions+" (version INTEGER NOT NULL)"); err != nil {
+	if _, err := conn.ExecContext(ctx, versionsSchema(versions)); err != nil {
 		return err
 	}
 	var have int

@@ -1,0 +1,15 @@
+CREATE TABLE IF NOT EXISTS rehop_letters_schema (version INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS rehop_letters (seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL, message_id TEXT NOT NULL, state TEXT NOT NULL, line INTEGER NOT NULL, due INTEGER NOT NULL, next_try INTEGER NOT NULL, exchange TEXT NOT NULL, routing_key TEXT NOT NULL, order_key TEXT NOT NULL, queue TEXT NOT NULL, properties TEXT NOT NULL, headers TEXT NOT NULL, size INTEGER NOT NULL, cause TEXT NOT NULL, error TEXT NOT NULL, error_type TEXT NOT NULL, fingerprint TEXT NOT NULL, attempts INTEGER NOT NULL, redrives INTEGER NOT NULL, send_order TEXT NOT NULL, tries INTEGER NOT NULL, try_error TEXT NOT NULL, alone INTEGER NOT NULL, unconfirmed INTEGER NOT NULL, first_failed INTEGER NOT NULL, failed INTEGER NOT NULL, stored INTEGER NOT NULL, lease TEXT NOT NULL, body BLOB NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS rehop_letters_message ON rehop_letters (message_id, id);
+CREATE INDEX IF NOT EXISTS rehop_letters_next ON rehop_letters (line, next_try, seq) WHERE state = 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_fingerprint ON rehop_letters (fingerprint, state, seq) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_routing_key ON rehop_letters (routing_key, state, seq) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_error_type ON rehop_letters (error_type, state, seq) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_queue ON rehop_letters (queue, state, seq) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_cause ON rehop_letters (cause, state, seq) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_exchange ON rehop_letters (exchange, state, seq) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_state ON rehop_letters (state, seq, stored, failed) WHERE state <> 'ready';
+CREATE INDEX IF NOT EXISTS rehop_letters_groups ON rehop_letters (state, fingerprint, failed, seq) WHERE state <> 'ready';
+CREATE TABLE IF NOT EXISTS rehop_letters_inbox (queue TEXT NOT NULL, message_id TEXT NOT NULL, handled INTEGER NOT NULL, PRIMARY KEY (queue, message_id)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS rehop_letters_inbox_handled ON rehop_letters_inbox (handled);
+INSERT INTO rehop_letters_schema (version) VALUES (1);
