@@ -57,7 +57,7 @@ test:
 	cd integration/differential && go test -timeout 25m -args -operations 3000
 	go test -timeout 25m ./integration/sim
 	RABBITMQ_VERSIONS=4.3 go test $(RACE) -p 3 -timeout 25m ./integration/connection ./integration/faults ./integration/delays \
-		./integration/carry ./integration/auth ./integration/elastic ./integration/store ./integration/otel ./integration/orders ./integration/proof \
+		./integration/carry ./integration/auth ./integration/compat ./integration/elastic ./integration/store ./integration/otel ./integration/orders ./integration/proof \
 		./integration/account/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... \
 		./integration/roundtrips/... ./integration/soak/... ./integration/withbroker/... ./integration/store/bench/... \
 		./integration/bench/... ./examples/... ./store/sqlite/... ./store/elastic/... ./otel/... ./examples/outage ./examples/service/... ./cmd/rehop/... \
@@ -66,7 +66,7 @@ test:
 # Every test on every version, those that measure times one after the other: about an hour.
 test-all: test
 	go test $(RACE) -p 1 -timeout 20m ./integration/cluster ./integration/broker ./integration/connection ./integration/faults \
-		./integration/carry ./integration/delays ./integration/desk ./integration/store/... ./integration/elastic ./integration/auth ./integration/otel \
+		./integration/carry ./integration/compat ./integration/delays ./integration/desk ./integration/store/... ./integration/elastic ./integration/auth ./integration/otel \
 		./integration/orders ./integration/proof
 	cd integration/differential && go test -timeout 30m
 	cd integration/connection && go test -race -timeout 20m -run 'TestFaults/.*/closed' -args -closes 100
