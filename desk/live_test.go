@@ -390,6 +390,34 @@ func TestLettersThatComeBackLateAreNotForgotten(t *testing.T) {
 	}
 }
 
+// A broker may begin to serve a process after its death, when the next one has counted the
+// letters already.
+func TestLettersThatADeadProcessTakesAreNotForgotten(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(300)...)
+		b, err := w.journal.begin(Order{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
+		must(w.T, err)
+		must(w.T, errors.Join(b.file.Close(), b.release())) // as the end of the process does
+		ch := w.channel()
+		must(w.T, ch.Qos(200, 0, false))
+		l := w.live()
+		l.gap = func(moment string) { // the dead process is before this one
+			if moment != "counted" {
+				return
+			}
+			l.gap = nil
+			_, err := ch.Consume("orders.dlq", "dead", false, false, false, false, nil)
+			must(w.T, err)
+			time.AfterFunc(20*time.Second, func() { must(w.T, ch.Close()) })
+		}
+		p, err := l.Resume(w.Context(), "o-1", By{}, nil)
+		if err != nil || p.State != Done || p.Done != 300 {
+			w.Errorf("%v: %+v", err, p)
+		}
+		w.has("orders", 300)
+	})
+}
+
 func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)

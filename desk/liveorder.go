@@ -73,13 +73,14 @@ type liveOrder struct {
 	tell     func(Progress)
 	resumed  bool
 
-	progress Progress
-	next     time.Time // when the next parcel is due, with Order.Rate
-	soonest  time.Time // it is not sent before, however late the order is
-	failures int       // in a row
-	expected int       // letters that were in hand when the session before was lost
-	counted  map[string]bool
-	canary   canary
+	progress  Progress
+	next      time.Time // when the next parcel is due, with Order.Rate
+	soonest   time.Time // it is not sent before, however late the order is
+	failures  int       // in a row
+	expected  int       // letters that were in hand when the session before was lost
+	elsewhere int       // letters of the last turn that other consumers took
+	counted   map[string]bool
+	canary    canary
 
 	// Of one turn at the queue.
 	hand    *hand
@@ -108,8 +109,11 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.expected = b.past.inHand
 	}
 	err := r.run(ctx)
-	if err == nil && r.hand == nil { // there was none to take
+	switch {
+	case err == nil && r.hand == nil: // there was none to take
 		r.progress.Note = l.elsewhere(ctx)
+	case err == nil && r.elsewhere > 0:
+		r.progress.Note = fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter"))
 	}
 	r.progress.InHand = 0
 	switch {
@@ -164,10 +168,16 @@ func (r *liveOrder) run(ctx context.Context) error {
 			r.expected = 0 // they were waited for
 		}
 	}
-	for lost := 0; ; {
+	for lost, again := 0, 0; ; {
 		before := r.progress.Done
 		more, err := r.turn(ctx)
 		switch {
+		case err == nil && !more && r.resumed && r.elsewhere > 0 && again < maxTries:
+			// A busy broker may have begun to serve the dead process after its death.
+			again++
+			if missing, err = r.live.steady(ctx, r.elsewhere); err != nil {
+				return errors.Join(err, r.carrier.close())
+			}
 		case err == nil && !more && missing > 0:
 			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this order did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.carrier.close())
 		case err == nil && !more:

@@ -52,7 +52,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	r.expected = 0
+	r.expected, r.elsewhere = 0, 0
 	window := r.live.cfg.Window
 	if !r.canary.over && total > window {
 		return false, connection.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), connection.Configuration)
@@ -62,6 +62,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 	}
 	limit, _ := facts.limit()
 	n := r.live.windowOf(limit) + 1 // room for the canary to come back
+	r.at("counted")
 	if err := r.book.write(entry{Taking: min(n, total)}); err != nil {
 		return false, err
 	}
@@ -159,6 +160,7 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 				return false, err
 			case ready == 0: // others have the rest
 				taking = false
+				r.elsewhere = max(total-seen, 0)
 			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
 				taking = false
 				r.progress.Note = fmt.Sprintf("letters behind the first %d were not looked at: collect them", seen)
