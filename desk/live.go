@@ -68,6 +68,10 @@ var _ Source = (*Live)(nil)
 // that has some.
 const maxSilences = 15
 
+// othersSilences is how long, if none are ready and the queue has other consumers: these
+// have taken the rest.
+const othersSilences = 5
+
 // look is what a look has seen.
 type look struct {
 	letters []Letter
@@ -230,13 +234,14 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 			quiet.Reset(idle)
 		case <-quiet.C:
 			quiet.Reset(idle)
-			ready, err := counter.ready(ctx)
+			q, err := counter.ask(ctx)
 			if err != nil {
 				return taken, err
 			}
 			// A broker that is busy is late with letters that it has counted out
-			// already. If none are ready, and still none come, others have taken the rest.
-			if silences++; silences >= maxSilences || ready == 0 && silences > 1 {
+			// already. If none are ready, and still none come, other consumers have
+			// taken the rest.
+			if silences++; silences >= maxSilences || q.Messages == 0 && q.Consumers > 1 && silences >= othersSilences {
 				n = len(taken)
 			}
 		case <-h.session.Done():

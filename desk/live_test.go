@@ -418,6 +418,25 @@ func TestLettersThatADeadProcessTakesAreNotForgotten(t *testing.T) {
 	})
 }
 
+// A busy broker pauses between letters that are on their way.
+func TestABusyBrokerEndsNoLookAndNoOrder(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(40)...)
+		w.broker.Slow(4 * time.Second)
+		list, err := w.live().Peek(w.Context(), 40)
+		if err != nil || len(list.Letters) != 40 {
+			w.Errorf("%v: %d letters of %d", err, len(list.Letters), list.Total)
+		}
+		time.Sleep(time.Minute) // the consumer of the look ends late, too
+		p, err := w.live().Execute(w.Context(), Order{Action: Send, All: true}, nil)
+		if err != nil || p.Done != 40 || p.Note != "" {
+			w.Errorf("%v: %+v", err, p)
+		}
+		w.broker.Slow(0)
+		w.has("orders", 40)
+	})
+}
+
 func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)

@@ -119,7 +119,7 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 	defer beat.Stop()
 	due := time.NewTimer(0)
 	defer due.Stop()
-	seen, taking, timeUp := 0, true, false
+	seen, silences, taking, timeUp := 0, 0, true, false
 	for _, d := range r.hand.first {
 		if err := r.take(d, &seen, total, &taking); err != nil {
 			return false, err
@@ -141,6 +141,7 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 				return false, r.hand.lost()
 			}
 			quiet.Reset(idle)
+			silences = 0
 			if err := r.take(d, &seen, total, &taking); err != nil {
 				return false, err
 			}
@@ -154,11 +155,12 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 			if !taking {
 				continue
 			}
-			ready, err := counter.ready(ctx)
+			silences++
+			q, err := counter.ask(ctx)
 			switch {
 			case err != nil:
 				return false, err
-			case ready == 0: // others have the rest
+			case q.Messages == 0 && (q.Consumers > 1 && silences >= othersSilences || silences >= maxSilences): // others have the rest
 				taking = false
 				r.elsewhere = max(total-seen, 0)
 			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
