@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"database/sql"
 	"encoding/binary"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -128,14 +129,17 @@ func (s *Store) freeLines(ctx context.Context, tx Tx, now, behind int64) (lines 
 // inLine is a letter of a line.
 type inLine struct{ line, number int64 }
 
-// firstOf returns the first letters of lines, up to n of each.
+// firstOf returns the first letters of lines, up to n of each. It asks in the same statement
+// whether a line has a leased or paused letter: since freeLines has looked, another process
+// may have leased those in front, and a new letter is not the first one behind them.
 func (s *Store) firstOf(ctx context.Context, tx Tx, lines []int64, n int, now int64) ([]inLine, error) {
 	var parts []string
 	var args []any
-	for _, line := range lines { // letters that have never been tried, or whose pause or lease is over
-		of := "SELECT line, seq FROM (SELECT line, seq FROM {letters by turn} WHERE state = 'ready' AND line = ? AND "
-		parts = append(parts, of+"next_try = 0 ORDER BY seq LIMIT ?) AS part", of+"next_try > 0 AND next_try <= ? ORDER BY seq LIMIT ?) AS part")
-		args = append(args, line, n, line, now, n)
+	for _, line := range lines { // letters that have never been tried, whose pause or lease is over, and one for which the line waits
+		of := "SELECT line, %s FROM (SELECT line, seq FROM {letters by turn} WHERE state = 'ready' AND line = ? AND "
+		numbered := fmt.Sprintf(of, "seq")
+		parts = append(parts, numbered+"next_try = 0 ORDER BY seq LIMIT ?) AS part", numbered+"next_try > 0 AND next_try <= ? ORDER BY seq LIMIT ?) AS part", fmt.Sprintf(of, "0")+"next_try > ? LIMIT 1) AS part")
+		args = append(args, line, n, line, now, n, line, now)
 	}
 	rows, err := tx.QueryContext(ctx, s.sql(strings.Join(parts, " UNION ALL ")), args...)
 	if err != nil {
@@ -143,14 +147,18 @@ func (s *Store) firstOf(ctx context.Context, tx Tx, lines []int64, n int, now in
 	}
 	defer rows.Close()
 	var all []inLine
+	waits := map[int64]bool{}
 	for rows.Next() {
 		var one inLine
 		if err := rows.Scan(&one.line, &one.number); err != nil {
 			return nil, err
 		}
+		if one.number == 0 {
+			waits[one.line] = true
+		}
 		all = append(all, one)
 	}
-	return all, rows.Err()
+	return slices.DeleteFunc(all, func(one inLine) bool { return waits[one.line] }), rows.Err()
 }
 
 // lock locks letters, and returns those that are as free as they looked, by their

@@ -118,6 +118,43 @@ func TestKeepOrder(t *testing.T) {
 	})
 }
 
+// TestKeepOrderWhileLettersCome: two processes share lines to which letters are put all the
+// time, so that one finds a new letter while the other one leases those before it.
+func TestKeepOrderWhileLettersCome(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		one, other := p.store(t, store.Config{KeepOrder: true}), p.store(t, store.Config{KeepOrder: true})
+		broker := &peer{}
+		forward(t, one, broker, store.ForwardConfig{})
+		forward(t, other, broker, store.ForwardConfig{Poll: 10 * time.Millisecond})
+		const lines, each = 8, 100
+		var putters sync.WaitGroup
+		for line := range lines {
+			putters.Go(func() {
+				for i := range each {
+					if err := one.Put(t.Context(), producer.Message{RoutingKey: fmt.Sprint("k-", line), ID: fmt.Sprintf("%03d", i)}, errAway); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		putters.Wait()
+		empties(t, one, store.Query{}, 60*time.Second)
+		last := map[string]string{}
+		broker.mu.Lock()
+		defer broker.mu.Unlock()
+		if len(broker.sent) != lines*each {
+			t.Errorf("%d messages, want %d", len(broker.sent), lines*each)
+		}
+		for _, m := range broker.sent {
+			if m.ID <= last[m.RoutingKey] {
+				t.Fatalf("%s of %s came after %s", m.ID, m.RoutingKey, last[m.RoutingKey])
+			}
+			last[m.RoutingKey] = m.ID
+		}
+	})
+}
+
 // TestFreshMessagesStayBehindStoredOnes: one caller publishes through an outage,
 // and its messages are in the queue in their order.
 func TestFreshMessagesStayBehindStoredOnes(t *testing.T) {
