@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -298,25 +299,25 @@ func TestALetterThatIsRefusedHasAWayOut(t *testing.T) {
 	})
 }
 
-// Pages are bounded in bytes, and what takes too long is read in halves.
+// Pages are bounded in bytes, and what takes too long is read in halves: of large letters
+// behind small ones the first page is too large, and no other.
 func TestLargeLettersAreReadAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x := &index{}
-		x.busy = func(r *http.Request, _ []byte) (int, string) { return 0, "" }
-		x.fill(t, 40, func(i int, m *producer.Message, _ *string) {
+		x.fill(t, 110, func(i int, m *producer.Message, _ *string) {
 			if i >= 10 {
-				m.Body = bytes.Repeat([]byte("x"), 1<<20)
+				m.Body = bytes.Repeat([]byte("x"), 256<<10)
 			}
 		})
-		slow := &slowly{index: x, perSecond: 12 << 20}
-		s := newStore(slow, Config{Timeout: 2 * time.Second}.withDefaults())
+		slow := &slowly{index: x, perSecond: 9 << 19}
+		s := newStore(slow, Config{Timeout: 2 * time.Second}.withDefaults()) // 9 MiB within that
 		letters, err := s.Find(t.Context(), Query{Limit: 1000})
-		if len(letters) != 40 || err != nil {
-			t.Errorf("found %d, %v", len(letters), err)
+		if len(letters) != 110 || err != nil || slow.late != 1 {
+			t.Errorf("found %d, %v; %d answers came too late, want 1", len(letters), err, slow.late)
 		}
 		report, err := s.Replay(t.Context(), &publisher{}, Query{All: true}, store.ReplayOptions{})
-		if report.Sent != 40 || err != nil {
-			t.Errorf("%+v, %v", report, err)
+		if report.Sent != 110 || err != nil || slow.late != 2 {
+			t.Errorf("%+v, %v; %d answers came too late, want one more", report, err, slow.late-1)
 		}
 	})
 }
@@ -325,18 +326,26 @@ func TestLargeLettersAreReadAFewAtATime(t *testing.T) {
 type slowly struct {
 	*index
 	perSecond int
+	late      int // answers that nobody waited for
 }
 
 func (s *slowly) Perform(r *http.Request) (*http.Response, error) {
 	response, err := s.index.Perform(r)
-	if err == nil {
-		select {
-		case <-time.After(time.Duration(response.ContentLength) * time.Second / time.Duration(s.perSecond)):
-		case <-r.Context().Done():
-			return nil, r.Context().Err()
-		}
+	if err != nil {
+		return nil, err
 	}
-	return response, err
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	select {
+	case <-time.After(time.Duration(len(body)) * time.Second / time.Duration(s.perSecond)):
+		return response, nil
+	case <-r.Context().Done():
+		s.late++
+		return nil, r.Context().Err()
+	}
 }
 
 // Open refuses an index that was made without the template.
@@ -372,35 +381,43 @@ func TestOpenChecksTheMapping(t *testing.T) {
 	}
 }
 
-// Each letter is sent once per Replay, whatever others delete and whatever comes back.
+// Each letter is sent once per Replay, whatever others delete and whatever comes back, with
+// a later date or, by a clock that is behind, with one among those that are still to be sent.
 func TestAReplaySendsEachLetterOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		x := &index{}
-		x.fill(t, 100, nil)
-		s := storeIn(x, Config{})
-		p := &publisher{}
-		p.before = func() {
-			for i := range 20 { // others delete some
-				x.mu.Lock()
-				delete(x.docs, letter.Identity(message(fmt.Sprintf("m-%03d", 99-i)), "orders"))
-				x.mu.Unlock()
+	for _, behind := range []time.Duration{0, time.Hour - 75*time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			x := &index{}
+			x.fill(t, 100, nil)
+			s, others := storeIn(x, Config{}), storeIn(x, Config{})
+			others.now = func() time.Time { return time.Now().Add(-behind) }
+			p := &publisher{}
+			p.before = func() {
+				for i := range 20 { // others delete some
+					x.mu.Lock()
+					delete(x.docs, letter.Identity(message(fmt.Sprintf("m-%03d", 99-i)), "orders"))
+					x.mu.Unlock()
+				}
+				_ = others.Collect(context.Background(), &consumer.Delivery{ID: fmt.Sprint("new-", len(p.sent)), RoutingKey: "k", History: xdeath.History{Queue: "orders"}})
+				for _, m := range p.sent { // all that was sent comes back
+					_ = others.Collect(context.Background(), &consumer.Delivery{ID: m.ID, RoutingKey: "k", History: xdeath.History{Queue: "orders"}})
+				}
 			}
-			for _, m := range p.sent { // all that was sent comes back
-				_ = s.Collect(context.Background(), &consumer.Delivery{ID: m.ID, RoutingKey: "k", History: xdeath.History{Queue: "orders"}})
+			_, err := s.Replay(t.Context(), p, Query{All: true}, store.ReplayOptions{})
+			must(t, err)
+			sent := map[string]int{}
+			for _, m := range p.sent {
+				if behind == 0 && strings.HasPrefix(m.ID, "new-") {
+					t.Fatalf("%s was sent, which was stored after the Replay had begun", m.ID)
+				}
+				if sent[m.ID]++; sent[m.ID] > 1 {
+					t.Fatalf("a clock %v behind: %s was sent %d times", behind, m.ID, sent[m.ID])
+				}
 			}
-		}
-		_, err := s.Replay(t.Context(), p, Query{All: true}, store.ReplayOptions{})
-		must(t, err)
-		sent := map[string]int{}
-		for _, m := range p.sent {
-			if sent[m.ID]++; sent[m.ID] > 1 {
-				t.Fatalf("%s was sent %d times", m.ID, sent[m.ID])
+			if len(sent) < 80 {
+				t.Errorf("a clock %v behind: %d letters were sent", behind, len(sent))
 			}
-		}
-		if len(sent) < 80 {
-			t.Errorf("%d letters were sent", len(sent))
-		}
-	})
+		})
+	}
 }
 
 // A document that cannot be read is reported, and the others are found and sent.
