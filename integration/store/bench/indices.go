@@ -43,7 +43,7 @@ func putInTurns(ctx context.Context, dialect store.Dialect, db *sql.DB, full *st
 	if err := strip(ctx, dialect, db, table); err != nil {
 		return err
 	}
-	const turns, long = 15, time.Second
+	const turns, long = 9, 500 * time.Millisecond
 	body := make([]byte, 256)
 	for _, of := range []struct {
 		letters string
