@@ -281,6 +281,15 @@ func TestALetterThatIsRefusedHasAWayOut(t *testing.T) {
 			if bytes.Contains(body, []byte("forbidden")) {
 				return 403, `{"error":"no"}`
 			}
+			if bytes.Contains(body, []byte("misfit")) {
+				var action struct {
+					Index struct {
+						ID string `json:"_id"`
+					}
+				}
+				must(t, json.NewDecoder(bytes.NewReader(body)).Decode(&action))
+				return 200, fmt.Sprintf(`{"items":[{"index":{"_id":%q,"status":400,"error":{"type":"mapper_parsing_exception","reason":"no date"}}}]}`, action.Index.ID)
+			}
 			return 0, ""
 		}}
 		var refused []string
@@ -289,11 +298,12 @@ func TestALetterThatIsRefusedHasAWayOut(t *testing.T) {
 			return s.Collect(t.Context(), &consumer.Delivery{ID: id, Body: []byte(body), History: xdeath.History{Queue: "q"}})
 		}
 		must(t, dead("large", "too large"))
+		must(t, dead("misfit", "misfit"))
 		must(t, dead("good", ""))
 		if err := dead("held", "forbidden"); err == nil {
 			t.Error("a letter that the user of the client may not write is gone")
 		}
-		if !slices.Equal(refused, []string{"large"}) || len(x.docs) != 1 {
+		if !slices.Equal(refused, []string{"large", "misfit"}) || len(x.docs) != 1 {
 			t.Errorf("refused %q, %d stored", refused, len(x.docs))
 		}
 	})
