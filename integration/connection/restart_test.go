@@ -101,7 +101,7 @@ func TestClientsAreBackSoonAfterARestart(t *testing.T) {
 			running.Go(func() { plain(ctx, n.AMQPURL(), published, consumed) })
 			<-time.After(5 * time.Second)
 			nodes.Must(t, "start", n.Start)
-			poll.Until(t, 2*time.Minute, "all clients are back", func() bool { return b.all(*clients) })
+			poll.Until(t, 5*time.Minute, "all clients are back", func() bool { return b.all(*clients) })
 			for role, usable := range map[string]time.Time{"publishing": <-published, "consuming": <-consumed} {
 				late := b.after(usable, role)
 				p50, p95 := late[len(late)/2], late[(len(late)*95-1)/100]
@@ -123,7 +123,7 @@ func startClient(ctx context.Context, t *testing.T, running *sync.WaitGroup, url
 	if err != nil {
 		t.Fatal(err)
 	}
-	publisher, err := producer.New(conn, producer.Config{Timeout: 2 * time.Minute})
+	publisher, err := producer.New(conn, producer.Config{Timeout: 10 * time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
