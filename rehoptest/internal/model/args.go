@@ -188,6 +188,9 @@ func (b *Broker) queueArgs(s QueueSpec, title string) (queueArgs, *Error) {
 			}
 		}
 		a.set(name, n, isInt, text, v)
+		if name == "x-max-priority" && n == 0 && b.atLeast(4, 0) {
+			a.maxPriority = 1 // measured: 3.10 has a queue without priorities
+		}
 	}
 	foreign := b.foreign(a.quorum)
 	for _, name := range slices.Backward(sortedNames(s.Arguments)) {
@@ -268,7 +271,7 @@ func (a *queueArgs) set(name string, n int64, isInt bool, text string, v any) {
 	case "x-max-length-bytes":
 		a.maxBytes = n
 	case "x-max-priority":
-		a.maxPriority = max(int(n), 1)
+		a.maxPriority = int(n)
 	case "x-overflow":
 		a.overflow = text
 	case "x-single-active-consumer":
