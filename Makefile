@@ -151,7 +151,7 @@ PUBLISHED = . store/sqlite store/elastic otel cmd/rehop
 sbom:
 	mkdir -p bin/sbom
 	for m in $(PUBLISHED); do \
-		GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -json -licenses -type library \
+		GOWORK=off go run github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0 mod -json -type library \
 			-output bin/sbom/$$(echo $$m | sed 's|^\.$$|rehop|; s|/|-|g').json $$m || exit 1; \
 	done
 
