@@ -122,6 +122,7 @@ lint:
 	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./release/... ./docs/...
 	go run ./release/api
 	go run ./release/licences
+	cd otel && go run ./internal/generate/cmd -check
 
 # The broker images, built from Debian packages where they are missing.
 images:

@@ -300,17 +300,10 @@ func (c *candidate) copyBack(root string) error {
 func output(dir string, env []string, name string, args ...string) (string, error) {
 	command := exec.Command(name, args...)
 	command.Dir, command.Env = dir, env
-	var stdout, all bytes.Buffer
-	command.Stdout, command.Stderr = &both{&stdout, &all}, &all
+	var stdout, stderr bytes.Buffer
+	command.Stdout, command.Stderr = &stdout, &stderr
 	if err := command.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(name), strings.Join(args, " "), err, &all)
+		return "", fmt.Errorf("%s %s: %w\n%s%s", filepath.Base(name), strings.Join(args, " "), err, &stdout, &stderr)
 	}
 	return stdout.String(), nil
-}
-
-type both struct{ first, second *bytes.Buffer }
-
-func (b *both) Write(p []byte) (int, error) {
-	b.first.Write(p)
-	return b.second.Write(p)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -71,6 +72,18 @@ require (
 		if strings.Contains(text, "rehop => ../") == published {
 			t.Errorf("published %v: the replace line of rehop:\n%s", published, text)
 		}
+	}
+}
+
+// TestOutput: the error of a command has all that the command has printed.
+func TestOutput(t *testing.T) {
+	_, err := output(t.TempDir(), os.Environ(), "sh", "-c", "echo first; echo second >&2; exit 3")
+	if err == nil || !strings.Contains(err.Error(), "first") || !strings.Contains(err.Error(), "second") {
+		t.Errorf("%v", err)
+	}
+	got, err := output(t.TempDir(), os.Environ(), "sh", "-c", "echo first; echo second >&2")
+	if got != "first\n" || err != nil {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -17,23 +17,28 @@ const (
 	end   = "<!-- end of metrics -->\n"
 )
 
-// Files returns the generated files by their paths below otel.
-func Files(docs string) (map[string]string, error) {
+// Files returns the generated files of this module by their paths below otel.
+func Files() (map[string]string, error) {
 	board, err := dashboard.JSON()
 	if err != nil {
 		return nil, err
-	}
-	before, rest, ok := strings.Cut(docs, begin)
-	_, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		return nil, fmt.Errorf("%s has no marks for the table of metrics", Docs)
 	}
 	return map[string]string{
 		"dashboards/rehop.json": string(board) + "\n",
 		"alerts/rehop.yml":      alert.YAML(),
 		"alerts/rehop_test.yml": alert.TestYAML("rehop.yml"),
-		Docs:                    before + begin + table() + end + after,
 	}, nil
+}
+
+// Page returns the page [Docs] with its table as generated. The page is no part of this
+// module.
+func Page(docs string) (string, error) {
+	before, rest, ok := strings.Cut(docs, begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return "", fmt.Errorf("%s has no marks for the table of metrics", Docs)
+	}
+	return before + begin + table() + end + after, nil
 }
 
 // table lists the metrics in Markdown.
