@@ -70,7 +70,7 @@ func TestAClockThatIsAheadLengthensARetryAfterByNoMoreThanAWait(t *testing.T) {
 			_, stop := w.start(a.handler, consumer.Config{Concurrency: 8})
 			time.Sleep(time.Hour)
 			w.stopped(stop)
-			for n, want := range []string{"2 at 21m0s", "2 at 22m0s", "2 at 22m0s", "2 at 22m0s"} {
+			for n, want := range []string{"2 at 21m0s", "2 at 22m0s", "2 at 21m0s", "2 at 21m0s"} {
 				if runs := a.runs[id(n)]; len(runs) == 0 || runs[0] != want {
 					w.Errorf("%v, %s, %v ahead: %q, want %q", engine, id(n), aheads[n], runs, want)
 				}

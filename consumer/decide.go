@@ -251,25 +251,22 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	if d.History.Queue != t.route.Queue || !t.belongs(raw.Exchange) {
 		return decision{}, false
 	}
-	const unit = time.Millisecond // of dates in headers: two that are the same may stand for different times
 	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
-	// Another clock may have written the dates. A message that is back from a wait lacks no
-	// more than the whole of that wait, and what there is between the two dates.
 	whole := t.whole(raw)
 	if h := &d.History; !h.NotBefore.IsZero() {
 		if !early(h.NotBefore) {
 			return decision{}, false
 		}
-		ahead := h.NotBefore.Sub(now)
-		lacks := ahead
-		if !h.Due.IsZero() && (whole > 0 || len(t.route.Waits) == 0) { // else it may be back from a wait of another schedule
-			lacks = min(lacks, max(whole+h.NotBefore.Sub(h.Due), whole, unit))
+		c.NotBefore = h.NotBefore // on the same clock: else it would drift each time that the message comes to another
+		lacks, ahead := h.NotBefore.Sub(now), t.aheadBy(h, whole, now)
+		if ahead > 0 {
+			lacks = h.NotBefore.Sub(h.Due)
 		}
-		c.NotBefore = now.Add(lacks)
+		if lacks <= 0 {
+			return decision{}, false
+		}
 		v := t.putOff(lacks, raw, d, c, now)
-		if lacks < ahead {
-			v.skew = ahead
-		}
+		v.Ahead, v.skew = ahead, ahead
 		return v, true
 	}
 	skew := flight.MaxSkew
@@ -281,13 +278,24 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	}
 	skew = d.History.Due.Sub(now)
 	lacks := skew
-	if whole > 0 {
+	if whole > 0 { // another clock may have written the date: the message lacks no more than all of its wait
 		lacks = min(lacks, whole)
 	}
 	c.Due = now.Add(lacks)
 	v := t.waitOn(lacks, raw, d, c, now)
 	v.skew = skew
 	return v, true
+}
+
+// aheadBy returns how far the clock is ahead that the dates of a message are taken from, and
+// 0 if that is not certain. By the clock of this machine the message is back from its wait
+// before it was sent there.
+func (t *terms) aheadBy(h *xdeath.History, whole time.Duration, now time.Time) time.Duration {
+	unknown := whole == 0 && len(t.route.Waits) > 0 // it may be back from a wait of another schedule
+	if ahead := h.Due.Sub(now); !h.Due.IsZero() && !unknown && ahead > whole {
+		return ahead
+	}
+	return 0
 }
 
 // waitOn returns the decision on a message that lacks a part of its wait. A wait of the

@@ -62,11 +62,11 @@ func (w *trial) strays(at time.Time, _ consumer.Settlement) bool {
 // if its wait queue, or an exchange before it, is missing when the nack arrives, the broker brings the message to the
 // first wait. The process that gets it from there knows only its own schedule, and makes up for the rest of that.
 func (w *trial) due(r account.Run) time.Time {
-	due := r.Due
+	due := w.dueByOtherClocks(r)
 	if !w.nacks() || r.Attempt < 2 || !w.wayWasAway(r.Attempt, r.Ended) {
 		return due
 	}
-	if !slices.ContainsFunc(w.schedules, func(s delay.Schedule) bool { return len(s) >= r.Attempt && r.Due.Equal(r.Ended.Add(s[r.Attempt-1])) }) {
+	if !w.isOfASchedule(r) {
 		return due // a RetryAfter, which no nack can say
 	}
 	for _, s := range w.schedules {
@@ -79,6 +79,38 @@ func (w *trial) due(r account.Run) time.Time {
 		}
 	}
 	return due
+}
+
+// dueByOtherClocks returns before which time no attempt must follow a failed run, where the
+// clocks of processes are apart. A carrier ends a wait by its own clock. So does the
+// process that gets a message whose RetryAfter was longer than all waits, after the longest
+// of them.
+func (w *trial) dueByOtherClocks(r account.Run) time.Time {
+	least := r.Due.Sub(r.Ended)
+	switch {
+	case w.carries():
+		least = 0
+	case w.isOfASchedule(r):
+		return r.Due
+	default:
+		for _, s := range w.schedules {
+			if len(s) > 0 {
+				least = min(least, slices.Max(s))
+			}
+		}
+	}
+	return r.Ended.Add(max(least, r.Due.Sub(r.Ended)-w.apart()))
+}
+
+// isOfASchedule reports whether a failed run is followed by a wait of a schedule, and not
+// by a RetryAfter.
+func (w *trial) isOfASchedule(r account.Run) bool {
+	return slices.ContainsFunc(w.schedules, func(s delay.Schedule) bool { return len(s) >= r.Attempt && r.Due.Equal(r.Ended.Add(s[r.Attempt-1])) })
+}
+
+// carries reports whether processes bring messages back from their waits.
+func (p plan) carries() bool {
+	return p.engine == topology.EngineCarry || p.engine == topology.EngineAuto && p.version == "3.10"
 }
 
 // nacks reports whether failed messages are nacked.

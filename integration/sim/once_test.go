@@ -89,6 +89,102 @@ var once = map[string]plan{
 		},
 		faults: []fault{{kind: deleteQueue, at: 30 * time.Second, lasts: 5 * time.Minute, target: ".wait.2"}},
 	},
+	"a Producer is shut down while its messages have no answer": {
+		seed: 9, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum,
+		schedules: []delay.Schedule{{time.Minute}},
+		producers: []producerPlan{{callers: 1, shutdowns: []span{{2 * time.Second, time.Second}}, messages: []messagePlan{
+			{n: 1, at: time.Second, how: async}, {n: 2, at: time.Second, how: async},
+		}}},
+		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
+		faults:    []fault{{kind: refuse, at: 500 * time.Millisecond, lasts: 20 * time.Second}},
+	},
+	"callers with deadlines have a fallback, and their messages no answer": {
+		seed: 10, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum,
+		schedules: []delay.Schedule{{time.Minute}},
+		producers: []producerPlan{{callers: 2, fallback: true, reliable: true, messages: []messagePlan{
+			{n: 1, at: time.Second, deadline: 300 * time.Millisecond}, {n: 2, at: time.Second, deadline: 300 * time.Millisecond},
+		}}},
+		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
+		faults:    []fault{{kind: refuse, at: 500 * time.Millisecond, lasts: 20 * time.Second}},
+	},
+	"clocks are days apart": {
+		seed: 11, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, engine: topology.EngineRepublish,
+		schedules: []delay.Schedule{{10 * time.Second, 20 * time.Second}}, handlers: handlers{fail: 900, later: 300},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 8, time.Second)}},
+		consumers: []consumerPlan{
+			{concurrency: 1, lives: []life{{ahead: 40 * 24 * time.Hour}}},
+			{concurrency: 1, lives: []life{{}}},
+			{concurrency: 1, lives: []life{{ahead: -40 * 24 * time.Hour}}},
+		},
+	},
+	// The one whose clock is behind carries all waits: it begins first.
+	"the clock of a carrier is days behind": {
+		seed: 12, version: "3.10", heartbeat: 10 * time.Second, kind: topology.Quorum, engine: topology.EngineCarry,
+		schedules: []delay.Schedule{{10 * time.Second, 20 * time.Second}}, handlers: handlers{fail: 900},
+		producers: []producerPlan{{callers: 1, messages: inARow(10, 8, time.Second)}},
+		consumers: []consumerPlan{
+			{concurrency: 1, lives: []life{{ahead: -40 * 24 * time.Hour}}},
+			{concurrency: 1, lives: []life{{starts: 5 * time.Second}}},
+		},
+	},
+	// Each time that a message comes to the other process its date must not move.
+	"clocks are seconds apart, and messages come back after longer than all waits": {
+		seed: 13, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, engine: topology.EngineRepublish,
+		schedules: []delay.Schedule{{time.Second, 2 * time.Second}}, handlers: handlers{later: 1000},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 8, time.Second)}},
+		consumers: []consumerPlan{
+			{concurrency: 1, lives: []life{{ahead: 16 * time.Second}}},
+			{concurrency: 1, lives: []life{{}}},
+		},
+	},
+	"messages have a key of a wait beside their own": {
+		seed: 14, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true,
+		schedules: []delay.Schedule{{3 * time.Second, 300 * time.Millisecond}}, handlers: handlers{fail: 900},
+		producers: []producerPlan{{callers: 1, also: alsoPlan{"BCC", "orders@2"}, messages: inARow(1, 8, time.Second)}},
+		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
+	},
+	// It is the latency that leaves copies without an answer, and no fault.
+	"processes stop while copies are on their way": {
+		seed: 15, version: "4.0", heartbeat: 10 * time.Second, kind: topology.Classic, latency: 100 * time.Millisecond,
+		schedules: []delay.Schedule{{time.Minute}}, handlers: handlers{fail: 1000},
+		producers: []producerPlan{{callers: 20, messages: inARow(1, 40, 25*time.Millisecond)}},
+		consumers: []consumerPlan{{concurrency: 20, lives: []life{{stops: 1500 * time.Millisecond}, {starts: 2 * time.Second}}}},
+	},
+	"handlers that do not heed a stop return when it is over": {
+		seed: 16, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, engine: topology.EngineRepublish,
+		schedules: []delay.Schedule{{time.Second}}, handlers: handlers{fail: 1000, deaf: 1000, slowness: time.Minute},
+		producers: []producerPlan{{callers: 20, messages: inARow(1, 40, 25*time.Millisecond)}},
+		consumers: []consumerPlan{{concurrency: 20, drain: time.Second, lives: []life{{stops: 2 * time.Second}, {starts: 3 * time.Minute}}}},
+	},
+	"callers with short deadlines find no broker": {
+		seed: 17, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum,
+		schedules: []delay.Schedule{{time.Minute}},
+		producers: []producerPlan{{callers: 20, declares: true, awaits: true, messages: inARow(1, 40, time.Second)}},
+		consumers: []consumerPlan{{concurrency: 2, lives: []life{{starts: time.Minute}}}},
+		faults:    []fault{{kind: stop, at: 0, lasts: 40 * time.Second}},
+	},
+	"a process has fewer lanes than those that are declared": {
+		seed: 18, version: "4.0", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true,
+		schedules: []delay.Schedule{{time.Minute}},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 1, time.Second)}},
+		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
+		lanes:     lanesPlan{tickets: 9, at: time.Second, others: []string{"vip", "bulk"}, lasts: time.Minute},
+	},
+	"a process has one dead-letter queue for lanes that have three": {
+		seed: 19, version: "4.0", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true,
+		schedules: []delay.Schedule{{time.Minute}},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 1, time.Second)}},
+		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
+		lanes:     lanesPlan{tickets: 9, at: time.Second, lasts: time.Minute},
+	},
+}
+
+// inARow are messages from one number on, at equal intervals.
+func inARow(from, messages int, every time.Duration) (all []messagePlan) {
+	for i := range messages {
+		all = append(all, messagePlan{n: from + i, at: time.Second + time.Duration(i)*every})
+	}
+	return all
 }
 
 func TestOnceFailed(t *testing.T) {

@@ -29,6 +29,7 @@ type plan struct {
 	measured  bool // with hooks for metrics: without them copies go together
 	producers []producerPlan
 	consumers []consumerPlan
+	lanes     lanesPlan
 	faults    []fault
 }
 
@@ -48,6 +49,7 @@ type producerPlan struct {
 	declares   bool          // in OnConnect
 	awaits     bool          // the connection, again and again for a short time, before it publishes
 	undeclared bool          // batches have one more message, whose Delay leads nowhere
+	also       alsoPlan
 	shelf      shelfPlan
 	messages   []messagePlan
 	shutdowns  []span // with so much time each; another Producer follows
@@ -89,6 +91,7 @@ type life struct {
 	schedule int
 	starts   time.Duration
 	stops    time.Duration // 0: with the scenario
+	ahead    time.Duration // of the clock of others
 }
 
 // handlers are what handlers do, in chances of 1,000.
@@ -168,6 +171,21 @@ func newPlan(seed uint64) plan {
 			p.producers[i].shelf = shelfPlan{room: 1 + m.IntN(3), notes: 1 + m.IntN(8), at: time.Duration(m.Int64N(int64(p.faultsEnd()) + 1))}
 		}
 	}
+	if m.chance(20) {
+		m.clocks(&p)
+	}
+	if m.chance(10) {
+		p.lanes = lanesPlan{tickets: 2 + m.IntN(12), at: time.Duration(m.Int64N(int64(p.faultsEnd()) + 1)), others: m.otherLanes(), lasts: m.between(10*time.Second, 5*time.Minute)}
+	}
+	for i := range p.producers {
+		if m.chance(10) {
+			p.producers[i].also = m.also()
+		}
+	}
+	if m.chance(10) && !p.calm {
+		m.silence(&p)
+	}
+	p.inOrder()
 	return p
 }
 
@@ -462,6 +480,23 @@ func (m maker) hail(p *plan) {
 	}
 }
 
+// silence has the work queue give no answer to the messages of a producer, which is shut
+// down meanwhile, or whose callers wait for a short time and have a fallback.
+func (m maker) silence(p *plan) {
+	q := &p.producers[m.IntN(len(p.producers))]
+	at := q.messages[m.IntN(len(q.messages))].at
+	p.faults = append(p.faults, fault{kind: refuse, at: max(0, at-time.Millisecond), lasts: m.between(10*time.Second, time.Minute)})
+	if m.chance(50) {
+		q.shutdowns = append(q.shutdowns, span{at + m.between(time.Millisecond, 3*time.Second), m.between(50*time.Millisecond, 5*time.Second)})
+		return
+	}
+	q.fallback, q.reliable = true, true
+	deadline := max(m.between(50*time.Millisecond, 10*time.Second), 3*p.latency)
+	for i := range q.messages {
+		q.messages[i].deadline = deadline
+	}
+}
+
 // restless has one process after the other stop while it has messages.
 func (m maker) restless(p *plan, length time.Duration) {
 	c := &p.consumers[0]
@@ -552,6 +587,7 @@ func (p plan) faultsEnd() (end time.Duration) {
 			end = max(end, m.at)
 		}
 	}
+	end = max(end, p.lanes.at+p.lanes.lasts)
 	return max(end, p.away.from+p.away.lasts)
 }
 
@@ -573,6 +609,9 @@ func (p plan) patience() time.Duration {
 	}
 	if p.handlers.snooze > 0 {
 		waits += mostSnoozes * attempts * (longestSnooze + wait)
+	}
+	if p.apart() > 0 { // each wait may last twice as long
+		waits *= 2
 	}
 	return 2*waits + working + 45*time.Minute // among others a message that is held for 15 minutes, and callers that pause for one
 }
@@ -607,6 +646,9 @@ func (p plan) String() string {
 			}
 			fmt.Fprintf(&s, " %d@%v", m.n, m.at)
 		}
+		if q.also.key != "" {
+			fmt.Fprintf(&s, " %s %s;", q.also.header, q.also.key)
+		}
 		if q.shelf.room > 0 {
 			fmt.Fprintf(&s, " and %d notes at %v for a shelf with room for %d;", q.shelf.notes, q.shelf.at, q.shelf.room)
 		}
@@ -621,9 +663,12 @@ func (p plan) String() string {
 		}
 		fmt.Fprintf(&s, "%s: concurrency %d, of a key %d, prefetch %d, drain %v, handler timeout %v, copy timeout %v, declares %t; lives", consumerName(i), c.concurrency, c.perKey, c.prefetch, c.drain, c.timeout, c.copies, c.declares)
 		for _, l := range c.lives {
-			fmt.Fprintf(&s, " [%v to %v, schedule %d]", l.starts, l.stops, l.schedule)
+			fmt.Fprintf(&s, " [%v to %v, schedule %d, clock ahead by %v]", l.starts, l.stops, l.schedule, l.ahead)
 		}
 		fmt.Fprintln(&s)
+	}
+	if p.lanes.tickets > 0 {
+		fmt.Fprintf(&s, "from %v on %d tickets for the lanes %v, and for %v a process with the lanes %v\n", p.lanes.at, p.lanes.tickets, lanes, p.lanes.lasts, p.lanes.others)
 	}
 	for _, f := range p.faults {
 		fmt.Fprintln(&s, f)

@@ -29,7 +29,7 @@ const (
 func (w *trial) sell(ctx context.Context, i int) {
 	q := w.plan.producers[i]
 	name := producerName(i)
-	conn := w.open(name, w.onConnect(q.declares, 0))
+	conn := w.open(name, 0, w.onConnect(q.declares, 0))
 	if conn == nil {
 		return
 	}
@@ -374,7 +374,7 @@ func (s *shop) message(id string, call int) producer.Message {
 	if call > 1 {
 		m.Headers = account.Call(call)
 	}
-	return m
+	return s.plan.also.on(m)
 }
 
 // serve runs a service that consumes, in one process after the other.
@@ -388,7 +388,7 @@ func (w *trial) serve(ctx context.Context, i int) {
 		if l.stops > 0 {
 			life, stop = context.WithDeadline(ctx, w.began.Add(l.stops))
 		}
-		w.work(life, i, l.schedule)
+		w.work(life, i, l)
 		stop()
 		if l.stops > 0 && w.handlers.deaf > 0 { // what such a handler has done comes again
 			w.troubled("stop of "+consumerName(i), w.began.Add(l.stops), time.Now())
@@ -397,9 +397,9 @@ func (w *trial) serve(ctx context.Context, i int) {
 }
 
 // work runs one process.
-func (w *trial) work(ctx context.Context, i, schedule int) {
-	c, name := w.plan.consumers[i], consumerName(i)
-	conn := w.open(name, w.onConnect(c.declares, schedule))
+func (w *trial) work(ctx context.Context, i int, l life) {
+	c, name, schedule := w.plan.consumers[i], consumerName(i), l.schedule
+	conn := w.open(name, l.ahead, w.onConnect(c.declares, schedule))
 	if conn == nil {
 		return
 	}

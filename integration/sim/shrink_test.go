@@ -48,7 +48,23 @@ func smallerPlans(p plan) (all []plan) {
 	for _, faults := range parts(p.faults) {
 		add(func(q *plan) { q.faults = faults })
 	}
+	if p.lanes.tickets > 0 {
+		add(func(q *plan) { q.lanes = lanesPlan{} })
+	}
+	if p.apart() > 0 {
+		add(func(q *plan) {
+			for i, c := range q.consumers {
+				q.consumers[i].lives = slices.Clone(c.lives)
+				for j := range c.lives {
+					q.consumers[i].lives[j].ahead = 0
+				}
+			}
+		})
+	}
 	for i := range p.producers {
+		if p.producers[i].also.key != "" {
+			add(func(q *plan) { q.producers[i].also = alsoPlan{} })
+		}
 		if len(p.producers) > 1 {
 			add(func(q *plan) { q.producers = slices.Delete(q.producers, i, i+1) })
 		}

@@ -44,7 +44,7 @@ func (w *trial) judgeSnoozes(s account.Story) {
 		switch {
 		case next < 0:
 			w.violate("message %s was put off at attempt %d, and was not handled again: %s", s.ID, off.attempt, s)
-		case s.Runs[next].Began.Before(off.until):
+		case s.Runs[next].Began.Before(off.until.Add(-w.apart())):
 			w.violate("message %s was put off at attempt %d, and came back %v too soon: %s", s.ID, off.attempt, off.until.Sub(s.Runs[next].Began), s)
 		case s.Runs[next].Attempt != off.attempt:
 			w.violate("message %s was put off at attempt %d, and came back as attempt %d: %s", s.ID, off.attempt, s.Runs[next].Attempt, s)

@@ -43,6 +43,7 @@ type trial struct {
 	fetches    map[string]*fetching        // by process and queue
 	cleared    map[string]bool             // notes that were on a shelf, by id
 	onShelves  int                         // notes for certain
+	ended      map[string]int              // how often tickets have ended, by id
 	snoozes    map[string][]snooze         // by id
 	standing   map[kind]int                // faults that exclude each other
 	slowness   []time.Duration
@@ -74,7 +75,7 @@ func newTrial(p plan) *trial {
 	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: account.New(work, p.longest(), p.messages()).Exact(),
 		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
 	}
 }
 
@@ -116,7 +117,7 @@ func (w *trial) run() (r result) {
 	w.broker.Slow(w.latency)
 	w.slowness = []time.Duration{w.latency}
 
-	operator := w.open("operator", nil)
+	operator := w.open("operator", 0, nil)
 	if operator == nil {
 		return w.result()
 	}
@@ -131,6 +132,7 @@ func (w *trial) run() (r result) {
 		shops.Go(func() { w.sell(ctx, i) })
 	}
 	stopped.Go(func() { w.watch(ctx) })
+	stopped.Go(func() { w.openDesk(ctx) })
 	var faults sync.WaitGroup
 	for _, f := range w.plan.faults {
 		faults.Go(func() { w.breakLater(ctx, f, operator) })
@@ -143,6 +145,7 @@ func (w *trial) run() (r result) {
 	stopped.Wait()
 	w.within("Close of the operator's Conn", closing, func() { _ = operator.Close() })
 	w.judge()
+	w.judgeTickets()
 	w.judgeMetrics()
 	_ = w.broker.Close()
 	time.Sleep(time.Hour) // what is left behind ends, or is noticed by the bubble
@@ -196,10 +199,10 @@ func (w *trial) network(name string) *network {
 	return w.networks[name]
 }
 
-// open opens the Conn of a process, lazily.
-func (w *trial) open(name string, onConnect func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
+// open opens the Conn of a process, lazily. Its clock is ahead of others.
+func (w *trial) open(name string, ahead time.Duration, onConnect func(ctx context.Context, conn *connection.Conn) error) *connection.Conn {
 	conn, err := connection.Open(context.Background(), connection.Config{
-		URLs: []string{"amqp://guest:guest@broker"}, Name: name, Dial: w.network(name).Dial, Lazy: true,
+		URLs: []string{"amqp://guest:guest@broker"}, Name: name, Dial: dial(w.network(name).Dial).ahead(ahead), Lazy: true,
 		Heartbeat: w.heartbeat, OnConnect: onConnect, Traces: hooksOf(w.plan, w.metrics.connections(name)...),
 	})
 	if err != nil {
@@ -293,6 +296,7 @@ func (w *trial) takeLetters() {
 	for _, m := range w.broker.Drain(queue) {
 		w.ends(queue, m)
 	}
+	w.takeTickets()
 	w.clear()
 }
 
@@ -316,7 +320,7 @@ func (w *trial) moving() string {
 	c := w.acct.Counts()
 	for name, n := range map[string]int{
 		"messages that are safe and have not ended": c.Open, "calls of Publish": c.InFlight, "handlers": c.Running, "unsettled deliveries": c.Unsettled,
-		"messages not published": w.messages() - w.safe(), "notes not on a shelf": w.notes() - w.shelved(),
+		"messages not published": w.messages() - w.safe(), "notes not on a shelf": w.notes() - w.shelved(), "tickets that have not ended": w.openTickets(),
 	} {
 		if n != 0 {
 			s = append(s, fmt.Sprintf("%d %s", n, name))

@@ -47,6 +47,7 @@ type Order struct {
 	Retry  copies.RetryCopy // what a copy says that waits, or goes back to its queue
 	Letter copies.Letter    // what a dead letter says; its Failure has a Cause
 	Wait   time.Duration    // of the copy, from its sending: its Due, unless Retry has one and no NotBefore
+	Ahead  time.Duration    // of the clock that NotBefore of Retry is taken from
 	Expire time.Duration    // of the copy; 0: never
 	Limit  int              // of the copy's headers, in bytes
 }
@@ -63,7 +64,7 @@ func (o *Order) Publishing(raw amqp.Delivery, now time.Time) (p amqp.Publishing,
 		r := o.Retry
 		// A date has meaning on another clock only beside another date of the same clock.
 		if r.Due.IsZero() && o.Wait > 0 || !r.NotBefore.IsZero() {
-			r.Due = now.Add(o.Wait)
+			r.Due = now.Add(o.Ahead + o.Wait)
 		}
 		p = copies.Retry(raw, r)
 		if o.Expire > 0 {
