@@ -89,7 +89,7 @@ func (m mutant) try(ctx context.Context, root string, limit time.Duration) (foun
 	if text, err := build.CombinedOutput(); err != nil {
 		return false, took, "", fmt.Errorf("%w\n%s", err, text)
 	}
-	test := exec.CommandContext(ctx, binary, "-test.run", "TestSim$|TestOnceFailed", "-for", limit.String(), "-shrink=false", "-hung", limit.String())
+	test := exec.CommandContext(ctx, binary, "-test.run", "TestSim$|TestOnceFailed", "-test.failfast", "-for", limit.String(), "-shrink=false", "-hung", limit.String())
 	test.Dir = at
 	var text bytes.Buffer
 	test.Stdout, test.Stderr = &text, &text
