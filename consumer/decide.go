@@ -291,8 +291,9 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 // 0 if that is not certain. By the clock of this machine the message is back from its wait
 // before it was sent there.
 func (t *terms) aheadBy(h *xdeath.History, whole time.Duration, now time.Time) time.Duration {
+	const unit = time.Millisecond                   // of dates in headers, rounded up
 	unknown := whole == 0 && len(t.route.Waits) > 0 // it may be back from a wait of another schedule
-	if ahead := h.Due.Sub(now); !h.Due.IsZero() && !unknown && ahead > whole {
+	if ahead := h.Due.Sub(now); !h.Due.IsZero() && !unknown && ahead > whole+unit {
 		return ahead
 	}
 	return 0

@@ -30,6 +30,13 @@
 //	          moment: it belongs to the broker again.
 //	refused   A note for a shelf, a queue with little room, is there when Publish has
 //	          returned nil for it.
+//	clocks    A process whose clock is wrong, by months even, makes a wait longer by that
+//	          wait at most. Shorter, by no more than clocks differ, becomes only what
+//	          is carried, and what a RetryAfter has left after the longest wait.
+//	beside    A message that has the key of a wait beside its own is refused, or goes its
+//	          way like any other.
+//	lanes     A process whose lanes have changed can neither declare nor consume them,
+//	          and its consumer is unhealthy. A ticket for a lane ends once.
 //	put off   A message that was put off comes back as the same attempt, and not before
 //	          its time; beside a fault the message itself may come back before its copy.
 //	keys      In one process no more messages of a key are handled at a time than

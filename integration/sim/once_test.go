@@ -123,7 +123,7 @@ var once = map[string]plan{
 	"clocks are seconds apart, and messages come back after longer than all waits": {
 		seed: 13, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, engine: topology.EngineRepublish,
 		schedules: []delay.Schedule{{time.Second, 2 * time.Second}}, handlers: handlers{later: 1000},
-		producers: []producerPlan{{callers: 1, messages: inARow(1, 8, time.Second)}},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 100, 100*time.Millisecond)}},
 		consumers: []consumerPlan{
 			{concurrency: 1, lives: []life{{ahead: 16 * time.Second}}},
 			{concurrency: 1, lives: []life{{}}},
@@ -137,7 +137,7 @@ var once = map[string]plan{
 	},
 	// It is the latency that leaves copies without an answer, and no fault.
 	"processes stop while copies are on their way": {
-		seed: 15, version: "4.0", heartbeat: 10 * time.Second, kind: topology.Classic, latency: 100 * time.Millisecond,
+		seed: 15, version: "4.0", heartbeat: 10 * time.Second, kind: topology.Classic, latency: 100 * time.Millisecond, pointers: true,
 		schedules: []delay.Schedule{{time.Minute}}, handlers: handlers{fail: 1000},
 		producers: []producerPlan{{callers: 20, messages: inARow(1, 40, 25*time.Millisecond)}},
 		consumers: []consumerPlan{{concurrency: 20, lives: []life{{stops: 1500 * time.Millisecond}, {starts: 2 * time.Second}}}},
