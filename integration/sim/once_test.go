@@ -132,7 +132,7 @@ var once = map[string]plan{
 	"messages have a key of a wait beside their own": {
 		seed: 14, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true,
 		schedules: []delay.Schedule{{3 * time.Second, 300 * time.Millisecond}}, handlers: handlers{fail: 900},
-		producers: []producerPlan{{callers: 1, also: alsoPlan{"BCC", "orders@2"}, messages: inARow(1, 8, time.Second)}},
+		producers: []producerPlan{{callers: 1, also: alsoPlan{"BCC", "orders@1"}, messages: inARow(1, 8, time.Second)}},
 		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
 	},
 	// It is the latency that leaves copies without an answer, and no fault.
