@@ -18,8 +18,10 @@ import (
 // so that other consumers can have them. After growing pauses it tries one message at a
 // time: in turn a message that it holds and, if a handler is free, the next message of
 // the queue. The outage ends with the first other outcome, and all handlers go on at
-// once. An outage spends no attempt, and Health is degraded while it lasts. Each lane
-// of topology.Lanes has its own outages.
+// once. An outage spends no attempt. Health is degraded while it lasts, until there has
+// been no message to try for MaxPause, such as when other consumers have handled them
+// all. The next message that comes is tried alone, and Health is degraded again if the
+// handler says Unavailable. Each lane of topology.Lanes has its own outages.
 //
 // Messages that are held go back to the queue after 15 minutes. Where returns count
 // towards the delivery limit, before broker 4.3, a message that has used up half of it
@@ -37,7 +39,8 @@ type Outage struct {
 	// if that Share of its messages is.
 	Runs int
 
-	// MaxPause is the longest pause between two tries. Defaults to 10 s.
+	// MaxPause is the longest pause between two tries, while there are messages. Defaults
+	// to 10 s.
 	MaxPause time.Duration
 }
 
@@ -120,11 +123,11 @@ func (r *run) gateHealth() *connection.HealthError {
 	if r.lane == nil {
 		return nil
 	}
-	paused, outage := r.lane.ClosedSince()
+	paused, outage, untried := r.lane.ClosedSince(time.Now())
 	switch {
 	case !paused.IsZero():
 		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: paused by Pause", r.queue)}
-	case !outage.IsZero():
+	case !outage.IsZero() && !untried:
 		text := ""
 		if t := r.outage.Load(); t != nil {
 			text = *t

@@ -124,6 +124,67 @@ func TestTheOtherConsumerTakesTheWork(t *testing.T) {
 	})
 }
 
+// In an outage another consumer handles all messages: what is left to say of it ends, and
+// begins with the next message that fails. Full speed is back with the first that works.
+func TestAnOutageWithoutAMessageToTry(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		broken, good := &gateway{took: time.Millisecond}, &gateway{took: time.Millisecond}
+		broken.away.Store(true)
+		c, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
+		w.publish(50)
+		time.Sleep(2 * time.Second)
+		began := time.Now()
+		other, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: w.broker.Dial, Name: "other"})
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer other.Close()
+		conn := w.conn
+		w.conn = other
+		g, stopGood := w.start(good.handle, consumer.Config{Concurrency: 8})
+		w.conn = conn
+		time.Sleep(time.Second)
+		w.broker.Cut("test") // what it holds goes to the other one
+		for range 20 {
+			time.Sleep(time.Second)
+			if q, _ := w.broker.Queue("orders"); len(q.Ready)+len(q.Unacked) == 0 {
+				break
+			}
+		}
+		if status, err := health(c); status != "degraded" {
+			w.Errorf("just after its last message: %s, %v", status, err)
+		}
+		time.Sleep(21 * time.Second)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("after the longest pause without a message: %s, %v", status, err)
+		}
+		if _, text := call(consumer.Operator(c), "GET", "/", ""); !strings.Contains(text, "orders: healthy") || !strings.Contains(text, ", no message to try") {
+			w.Errorf("the operator sees\n%s", text)
+		}
+		g.Pause()
+		w.publish(1)
+		time.Sleep(2 * time.Second)
+		status, err := health(c)
+		var h *connection.HealthError
+		if status != "degraded" || !errors.As(err, &h) || h.Since.After(began) {
+			w.Errorf("with a message that fails: %s, %v, %v; want the same outage", status, err, h)
+		}
+		w.publish(99)
+		broken.away.Store(false)
+		time.Sleep(11 * time.Second)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("when it works: %s, %v", status, err)
+		}
+		if _, done := broken.counts(); done < 100 {
+			w.Errorf("%d messages are done within one try after the outage, want 100", done)
+		}
+		w.stopped(stopBroken)
+		w.stopped(stopGood)
+		w.has("orders")
+		w.has("orders.dlq")
+	})
+}
+
 // Before 4.3 each return counts towards the delivery limit.
 func TestManyOutagesMakeNoLetters(t *testing.T) {
 	everywhere(t, func(w *fixture) {

@@ -26,10 +26,11 @@ import (
 // The name of a consumer is that of its queue, or Lanes.Name. A POST may have the queue
 // in a form, and is answered with the state too. The state is plain text, or JSON where
 // the header Accept names application/json. It has the health of each consumer. For each
-// of its queues it has the time of a pause and of an outage, the number of messages in
-// hand and the number with handlers. For each of the 100 oldest messages it has the id, the
-// age since the broker delivered it, and "waiting" for a handler, "handled" or "held".
-// Bodies and headers are not shown.
+// of its queues it has the time of a pause and of an outage, whether an outage has had no
+// message to try for Outage.MaxPause, the number of messages in hand and the number with
+// handlers. For each of the 100 oldest messages it has the id, the age since the broker
+// delivered it, and "waiting" for a handler, "handled" or "held". Bodies and headers are
+// not shown.
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 // A request that a browser sends from a page of another origin changes nothing. Operator
@@ -140,6 +141,7 @@ type queueState struct {
 	Lane     string         `json:"lane,omitempty"`
 	Paused   *time.Time     `json:"paused,omitempty"`
 	Outage   *time.Time     `json:"outage,omitempty"`
+	Untried  bool           `json:"untried,omitempty"` // there is no message to find out with whether the outage is over
 	InHand   int            `json:"inHand"`
 	Handled  int            `json:"handled"`
 	Messages []messageState `json:"messages"` // the oldest
@@ -180,12 +182,12 @@ func (c *Consumer) state(now time.Time) consumerState {
 
 // describe adds what a run knows.
 func (r *run) describe(q *queueState, now time.Time) {
-	paused, outage := r.lane.ClosedSince()
+	paused, outage, untried := r.lane.ClosedSince(now)
 	if !paused.IsZero() {
 		q.Paused = &paused
 	}
 	if !outage.IsZero() {
-		q.Outage = &outage
+		q.Outage, q.Untried = &outage, untried
 	}
 	ledger := r.ledger.Load()
 	if ledger == nil {
@@ -230,6 +232,9 @@ func (s consumerState) write(w io.Writer) error {
 		}
 		if q.Outage != nil {
 			fmt.Fprintf(&b, ", outage since %s", q.Outage.Format(time.RFC3339))
+		}
+		if q.Untried {
+			b.WriteString(", no message to try")
 		}
 		for _, m := range q.Messages {
 			fmt.Fprintf(&b, "\n    %10.3fs  %-7s  %q", m.Age, m.State, m.ID)

@@ -163,6 +163,7 @@ func (l *Lane) order(paused time.Time) {
 		return
 	}
 	l.gate.paused = paused
+	l.wants()
 	l.wakeHeld()
 	l.look()
 	s.call()
@@ -199,9 +200,26 @@ func (l *Lane) Wants(prefetch int) int {
 func (l *Lane) Changed() <-chan struct{} { return l.changed }
 
 // ClosedSince returns since when the gate is closed by order, and since when there is an
-// outage; zero times for neither.
-func (l *Lane) ClosedSince() (paused, outage time.Time) {
+// outage; zero times for neither. untried reports that the lane has had no message to
+// find out with for the longest pause: nobody knows whether the outage lasts, and nothing
+// waits for its end.
+func (l *Lane) ClosedSince(now time.Time) (paused, outage time.Time, untried bool) {
 	l.schedule.mu.Lock()
 	defer l.schedule.mu.Unlock()
-	return l.gate.paused, l.gate.out
+	g := l.gate
+	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
+		since := g.next
+		if l.wanting.After(since) {
+			since = l.wanting
+		}
+		untried = now.Sub(since) >= g.outage.MaxPause
+	}
+	return g.paused, g.out, untried
+}
+
+// wants notes that a closed gate waits for a message from now on. It needs mu held.
+func (l *Lane) wants() {
+	if !l.gate.isOpen() {
+		l.wanting = time.Now()
+	}
 }

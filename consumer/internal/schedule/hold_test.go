@@ -79,7 +79,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			}
 			time.Sleep(6 * time.Second) // with one slot an outage takes five runs to notice
 			synctest.Wait()
-			if _, outage := lane.ClosedSince(); outage.IsZero() {
+			if _, outage, _ := lane.ClosedSince(time.Now()); outage.IsZero() {
 				t.Fatal("no outage")
 			}
 			if lane.Wants(50) != 0 {
@@ -100,7 +100,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			if done != slots {
 				t.Errorf("%d of %d held messages are done one pause after the outage", done, slots)
 			}
-			if paused, outage := lane.ClosedSince(); !paused.IsZero() || !outage.IsZero() || lane.Wants(50) != 50 {
+			if paused, outage, _ := lane.ClosedSince(time.Now()); !paused.IsZero() || !outage.IsZero() || lane.Wants(50) != 50 {
 				t.Error("the outage is not over")
 			}
 			s.Close()
@@ -129,7 +129,7 @@ func TestInAnOutageWithoutHeldMessagesOneIsTaken(t *testing.T) {
 		push(16)
 		time.Sleep(20 * time.Millisecond)
 		synctest.Wait()
-		if _, outage := lane.ClosedSince(); outage.IsZero() || lane.Wants(50) != 1 {
+		if _, outage, _ := lane.ClosedSince(time.Now()); outage.IsZero() || lane.Wants(50) != 1 {
 			t.Fatalf("no outage, or the lane wants %d messages and not 1", lane.Wants(50))
 		}
 		d.set(true)
@@ -143,6 +143,66 @@ func TestInAnOutageWithoutHeldMessagesOneIsTaken(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		if runs, most := d.seen(); most != 16 || runs != 32 {
 			t.Errorf("%d of 32 messages were handled, %d at once, want all, 16 at once", runs, most)
+		}
+		s.Close()
+		s.Wait()
+	})
+}
+
+// TestAnOutageWithoutAMessageToTry: nobody knows whether it lasts, until the next message
+// has told.
+func TestAnOutageWithoutAMessageToTry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dependency{}
+		d.set(true)
+		s := New(16, false)
+		var lane *Lane
+		lane = s.Lane(Limits{Slots: 16, Outage: Outage{Of: 10, From: 5, MaxPause: 10 * time.Second}}, func(g *Grant) int {
+			lane.Note(g, true, d.use())
+			return 0
+		})
+		in := flight.NewSession(flight.NewUnsettled())
+		began := time.Now()
+		for range 16 {
+			lane.Push(&flight.Message{In: in})
+		}
+		is := func(what string, want bool) {
+			t.Helper()
+			synctest.Wait()
+			_, outage, untried := lane.ClosedSince(time.Now())
+			if outage.IsZero() || outage.Sub(began) > time.Second || untried != want || lane.Wants(50) != 1 {
+				t.Errorf("%s: an outage since %v, no message to try: %v, want %v; wants %d messages, want one", what, outage.Sub(began), untried, want, lane.Wants(50))
+			}
+		}
+		time.Sleep(9 * time.Second)
+		is("before the longest pause", false)
+		time.Sleep(5 * time.Second)
+		is("after it", true)
+		lane.Opened(in, 1, 0, nil)
+		is("when a session begins", false)
+		time.Sleep(10 * time.Second)
+		is("when it has brought nothing", true)
+		lane.Pause()
+		time.Sleep(time.Hour)
+		if paused, _, untried := lane.ClosedSince(time.Now()); paused.IsZero() || untried {
+			t.Error("nothing is tried in a pause, and for its sake")
+		}
+		lane.Resume()
+		is("after a pause", false)
+		time.Sleep(time.Hour)
+		is("after an hour", true)
+		lane.Push(&flight.Message{In: in})
+		time.Sleep(time.Millisecond)
+		is("while a message is tried", false)
+		time.Sleep(time.Second)
+		is("after it has failed", false)
+		d.set(false)
+		time.Sleep(time.Hour)
+		is("after another hour", true)
+		lane.Push(&flight.Message{In: in})
+		time.Sleep(time.Second)
+		if _, outage, untried := lane.ClosedSince(time.Now()); !outage.IsZero() || untried || lane.Wants(50) != 50 {
+			t.Error("the outage is not over after a message that works")
 		}
 		s.Close()
 		s.Wait()

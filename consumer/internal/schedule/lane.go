@@ -45,6 +45,7 @@ type Lane struct {
 	changed   chan struct{} // an element: Wants may say something else
 	uneasy    atomic.Bool   // some of the last runs said unavailable, or there is an outage
 	signalled bool          // that the gate is not open
+	wanting   time.Time     // since when a closed gate waits for a message, if the lane has none
 	busy      int           // slots taken
 	granted   int           // messages of grants
 	working   int           // grants that a worker has
@@ -278,6 +279,9 @@ func (l *Lane) Opening() {
 // Opened says that it has begun, with which session and prefetch, how long two
 // round trips took, and how the queue is asked whether it has messages.
 func (l *Lane) Opened(in *flight.Session, prefetch int, trips time.Duration, ask func()) {
+	l.schedule.mu.Lock()
+	l.wants()
+	l.schedule.mu.Unlock()
 	l.change(func(now time.Time) {
 		l.session, l.prefetch, l.delay, l.ask = in, prefetch, onItsWayAfter(trips), ask
 		l.room(now)

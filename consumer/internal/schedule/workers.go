@@ -87,6 +87,7 @@ func (s *Schedule) release(g *Grant, n int) {
 	}
 	clear(g.Of)
 	l.endProbe(g)
+	l.wants()
 	l.look()
 	g.Of, g.lane = g.Of[:0], nil
 	s.grants = append(s.grants, g)
