@@ -1,5 +1,5 @@
-// Command mutants shows that the simulation finds defects: it puts each into a
-// copy of the tree and runs TestSim and TestOnceFailed there.
+// Command mutants shows that the simulations find defects: it puts each into a
+// copy of the tree and runs TestSim and TestOnceFailed of the simulation there.
 //
 //	go run ./integration/sim/mutants -for 1m
 //
@@ -45,7 +45,7 @@ func run(ctx context.Context, limit time.Duration, only string, verbose bool) er
 		return err
 	}
 	missed := 0
-	for _, m := range mutants {
+	for _, m := range all {
 		if !names.MatchString(m.name) {
 			continue
 		}
@@ -70,7 +70,7 @@ func run(ctx context.Context, limit time.Duration, only string, verbose bool) er
 }
 
 // try looks for a defect in a copy of the tree.
-func (m mutant) try(ctx context.Context, root string, limit time.Duration) (found bool, took effort, out string, err error) {
+func (m sought) try(ctx context.Context, root string, limit time.Duration) (found bool, took effort, out string, err error) {
 	dir, err := os.MkdirTemp("", "rehop-mutant")
 	if err != nil {
 		return false, took, "", err
@@ -82,14 +82,17 @@ func (m mutant) try(ctx context.Context, root string, limit time.Duration) (foun
 	if err := m.apply(dir); err != nil {
 		return false, took, "", err
 	}
-	at := filepath.Join(dir, "integration", "sim")
+	at := filepath.Join(dir, m.simulation)
 	binary := filepath.Join(dir, "sim.test")
 	build := exec.CommandContext(ctx, "go", "test", "-trimpath", "-tags", "rehopsim", "-c", "-o", binary, ".") // -trimpath: what is not changed is in the build cache
 	build.Dir = at
 	if text, err := build.CombinedOutput(); err != nil {
 		return false, took, "", fmt.Errorf("%w\n%s", err, text)
 	}
-	test := exec.CommandContext(ctx, binary, "-test.run", "TestSim$|TestOnceFailed", "-test.failfast", "-for", limit.String(), "-shrink=false", "-hung", limit.String())
+	test := exec.CommandContext(ctx, binary, "-test.run", "TestSim$|TestOnceFailed", "-test.failfast", "-for", limit.String(), "-hung", limit.String())
+	if m.simulation == services {
+		test.Args = append(test.Args, "-shrink=false")
+	}
 	test.Dir = at
 	var text bytes.Buffer
 	test.Stdout, test.Stderr = &text, &text

@@ -16,7 +16,7 @@ func TestEveryMutantApplies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range mutants {
+	for _, m := range all {
 		t.Run(m.name, func(t *testing.T) {
 			dir := t.TempDir()
 			for _, e := range m.edits {

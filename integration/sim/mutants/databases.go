@@ -1,0 +1,80 @@
+package main
+
+// databaseMutants are defects of stores.
+var databaseMutants = []mutant{
+	{"a message is noted as handled before its work, in a transaction of its own", []edit{
+		{"store/inbox.go", "		tx, err := s.db.BeginTx(ctx, nil)\n", `		noted, err := s.Once(ctx, s.db, d.Queue, d.ID)
+		if err != nil {
+			return consumer.Unavailable(err)
+		}
+		tx, err := s.db.BeginTx(ctx, nil)
+`},
+		{"store/inbox.go", "		first, err := s.Once(ctx, tx, d.Queue, d.ID)\n", "		first := noted\n"},
+	}},
+	{"a message is noted as handled although its work is rolled back", []edit{
+		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {
+			_ = tx.Rollback()
+			_, _ = s.Once(context.WithoutCancel(ctx), s.db, d.Queue, d.ID)
+`},
+	}},
+	{"the work of a handler that fails is committed", []edit{
+		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {
+			_ = tx.Commit()
+`},
+	}},
+	{"the savepoint of a message in a batch is not rolled back", []edit{
+		{"store/oncebatch.go", `if err := s.savepoint(ctx, tx, "ROLLBACK TO SAVEPOINT"); err != nil {`, "if err := ctx.Err(); err != nil {"},
+	}},
+	{"a message in a batch is noted outside of its savepoint", []edit{
+		{"store/oncebatch.go", `	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	first, err := s.Once(ctx, tx, d.Queue, d.ID)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+`, `	first, err := s.Once(ctx, tx, d.Queue, d.ID)
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
+		return nil, unavailable(ctx, err)
+	}
+`},
+	}},
+	{"Once knows a message by its id, without its queue", []edit{
+		{"store/inbox.go", "		letter.Armour(queue), letter.Armour(id), now.UnixMilli())\n", "		letter.Armour(\"all\"), letter.Armour(id), now.UnixMilli())\n"},
+	}},
+	{"a message is acked before the commit of its work", []edit{
+		{"store/inbox.go", "		tx, err := s.db.BeginTx(ctx, nil)\n", "		tx, err := s.db.BeginTx(context.WithoutCancel(ctx), nil)\n"},
+		{"store/inbox.go", "		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing\n", `		committing := false
+		defer func() {
+			if !committing {
+				_ = tx.Rollback()
+			}
+		}()
+`},
+		{"store/inbox.go", "		if err := tx.Commit(); err != nil {\n", `		committing = true
+		time.AfterFunc(10*time.Millisecond, func() { _ = tx.Commit() })
+		if err := ctx.Err(); err != nil {
+`},
+	}},
+	{"a commit without an answer is taken for one", []edit{
+		{"store/oncebatch.go", `			return unavailable(ctx, fmt.Errorf("store: committing the work of %d messages: %w", len(batch), err))
+`, "			_ = err\n"},
+	}},
+	{"PutTx stores messages in a transaction of its own", []edit{
+		{"store/put.go", "	if err := s.writer.run(ctx, tx, batch); err != nil {\n", `	go func() {
+		_ = s.write(context.WithoutCancel(ctx), func(ctx context.Context, tx Tx) error { return s.writer.run(ctx, tx, batch) })
+	}()
+	if err := ctx.Err(); err != nil {
+`},
+	}},
+	{"Forward deletes letters before their messages are confirmed", []edit{
+		{"store/publish.go", "	f.suspect(l.letters)\n", `	f.suspect(l.letters)
+	for _, letter := range l.letters {
+		_, _ = f.store.exec(context.WithoutCancel(work), "DELETE FROM {letters} WHERE seq = ?", letter.Number)
+	}
+`},
+	}},
+}
