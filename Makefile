@@ -55,7 +55,7 @@ test:
 	go run ./integration/withbroker -- env GOWORK=off go test -race -timeout 25m ./...
 	cd integration/conformance && go test -race -timeout 25m
 	cd integration/differential && go test -timeout 25m -args -operations 3000
-	go test -timeout 25m ./integration/sim
+	go test -timeout 25m ./integration/sim ./integration/store/sim
 	RABBITMQ_VERSIONS=4.3 go test $(RACE) -p 3 -timeout 25m ./integration/connection ./integration/faults ./integration/delays \
 		./integration/carry ./integration/auth ./integration/compat ./integration/elastic ./integration/store ./integration/otel ./integration/orders ./integration/proof \
 		./integration/account/... ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... \
@@ -98,9 +98,11 @@ differential:
 
 # Ten minutes of random services with random faults, on rehoptest in virtual time,
 # from a random seed on. What goes wrong is printed as the shortest run that shows
-# it; go test -run TestSim -seed N, in integration/sim, runs one again.
+# it; go test -run TestSim -seed N, in integration/sim, runs one again. Then two minutes
+# of services that work on a database.
 sim:
 	cd integration/sim && go test -tags rehopsim -timeout 0 -v -run TestSim -for 10m -first $$(date +%s)
+	cd integration/store/sim && go test -tags rehopsim -timeout 0 -v -run TestSim -for 2m -first $$(date +%s)
 
 # Defects put into copies of the tree, each of which the simulation has to find.
 mutants:

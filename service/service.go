@@ -5,7 +5,7 @@
 //	orders := service.Service{Stages: [][]service.Part{
 //		{service.Server(web.ListenAndServe, web.Shutdown)}, // stops first: no new orders
 //		{paid, refunds},                                    // then the consumers, side by side
-//		{service.Func(forward)},                            // last, so that consumers can still publish
+//		{forwarder},                                        // a *store.Forwarder, last, so that consumers can still publish
 //	}}
 //	err := orders.Run(ctx)
 package service

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -48,12 +49,10 @@ func run(ctx context.Context) error {
 	}
 	defer publisher.Close()
 
-	billing, err := consumer.New(conn, order.Billing, bill(letters), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
-	if err != nil {
-		return err
-	}
-	archive, err := consumer.NewBatch(conn, order.Archive, keep(letters), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
-	if err != nil {
+	billing, err1 := consumer.New(conn, order.Billing, bill(letters), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
+	archive, err2 := consumer.NewBatch(conn, order.Archive, letters.OnceBatch(consumer.JSON(keep)), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
+	forwarder, err3 := letters.NewForwarder(publisher, store.ForwardConfig{})
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
 
@@ -61,7 +60,7 @@ func run(ctx context.Context) error {
 	return service.Service{Stages: [][]service.Part{
 		{service.Server(ops.ListenAndServe, ops.Shutdown)},
 		{billing, archive},
-		{service.Func(func(ctx context.Context) error { return letters.Forward(ctx, publisher, store.ForwardConfig{}) })},
+		{forwarder},
 	}}.Run(ctx)
 }
 
@@ -85,12 +84,10 @@ func bill(letters *store.Store) consumer.Handler {
 	}
 }
 
-// keep archives what was billed, up to a hundred orders in a transaction.
-func keep(letters *store.Store) consumer.BatchHandler {
-	return letters.OnceBatch(consumer.JSON(func(ctx context.Context, _ *consumer.Delivery, o order.Order) error {
-		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO archive (id) VALUES (?)", o.ID)
-		return err
-	}))
+// keep archives an order that was billed, in a transaction with up to a hundred others.
+func keep(ctx context.Context, _ *consumer.Delivery, o order.Order) error {
+	_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO archive (id) VALUES (?)", o.ID)
+	return err
 }
 
 // charge asks the gateway for the money of an order.

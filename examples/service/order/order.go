@@ -1,5 +1,4 @@
-// Package order is what the programs of the example agree on: their messages, and what
-// is on the broker.
+// Package order has the messages of the example, and what is on the broker.
 package order
 
 import (

@@ -43,6 +43,10 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer publisher.Close()
+	forwarder, err := outbox.NewForwarder(publisher, store.ForwardConfig{})
+	if err != nil {
+		return err
+	}
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
@@ -59,7 +63,7 @@ func run(ctx context.Context) error {
 	web := &http.Server{Addr: os.Getenv("SHOP_ADDR"), Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	return service.Service{Stages: [][]service.Part{
 		{service.Server(web.ListenAndServe, web.Shutdown)},
-		{service.Func(func(ctx context.Context) error { return outbox.Forward(ctx, publisher, store.ForwardConfig{}) })},
+		{forwarder},
 	}}.Run(ctx)
 }
 
