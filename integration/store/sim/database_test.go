@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,9 @@ type database struct {
 	mu   sync.Mutex // held while SQLite works, which takes no time of the bubble
 	raw  rawConn
 	away bool
+
+	chance  *rand.Rand
+	refuses int // of 1,000 COMMITs, those that fail: what they would keep is undone
 }
 
 // rawConn is the connection of the driver.
@@ -32,7 +36,7 @@ type rawConn interface {
 	driver.QueryerContext
 }
 
-func newDatabase() (*database, error) {
+func newDatabase(seed uint64, refuses int) (*database, error) {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
 		return nil, err
@@ -42,7 +46,7 @@ func newDatabase() (*database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &database{raw: conn.(rawConn), turn: make(chan struct{}, 1)}, nil
+	return &database{raw: conn.(rawConn), turn: make(chan struct{}, 1), chance: rand.New(rand.NewPCG(seed, 3)), refuses: refuses}, nil
 }
 
 func (d *database) Close() error {
@@ -190,7 +194,7 @@ func (s *session) run(statement string, run func(rawConn) error) error {
 		return errKilled
 	default:
 	}
-	if d.away || s.lost {
+	if d.away || s.lost || statement == "COMMIT" && d.chance.IntN(1000) < d.refuses {
 		s.lost = true
 		s.rollBack()
 		return errAway

@@ -26,7 +26,7 @@
 // before its answer, a COMMIT among them. Its connections to the broker end, its
 // transactions are rolled back, and nothing that its goroutines do afterwards has an
 // effect. Connections are cut, the broker is killed or stalls, the database fails for a
-// while, and processes stop in order.
+// while, a COMMIT fails and undoes its transaction, and processes stop in order.
 //
 // # The database
 //

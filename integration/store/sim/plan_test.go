@@ -23,6 +23,7 @@ type plan struct {
 	trouble   int           // of 1,000 messages, those whose first runs fail
 	batch     int
 	poll      time.Duration // of Forward
+	refuses   int           // of 1,000 COMMITs, those that fail
 	processes []processPlan
 	faults    []fault
 }
@@ -55,7 +56,7 @@ func newPlan(seed uint64) plan {
 	p := plan{
 		seed: seed, version: []string{"3.10", "4.0", "4.3"}[r.IntN(3)], kind: []topology.QueueType{topology.Quorum, topology.Classic}[r.IntN(2)],
 		keepOrder: r.IntN(2) == 0, messages: 3 + r.IntN(25), twice: r.IntN(400), every: upTo(100 * time.Millisecond),
-		trouble: r.IntN(700), batch: 1 + r.IntN(10), poll: time.Second + upTo(4*time.Second),
+		trouble: r.IntN(700), batch: 1 + r.IntN(10), poll: time.Second + upTo(4*time.Second), refuses: max(0, r.IntN(160)-80),
 	}
 	if r.IntN(2) == 0 {
 		p.latency = upTo(5 * time.Millisecond)
@@ -85,8 +86,8 @@ func newPlan(seed uint64) plan {
 
 func (p plan) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s, KeepOrder %v; %d messages every %v, %d of 1,000 twice; statements take %v, handlers %v; %d of 1,000 in trouble; batches of %d; Forward looks every %v",
-		p.version, p.kind, p.keepOrder, p.messages, p.every, p.twice, p.latency, p.slow, p.trouble, p.batch, p.poll)
+	fmt.Fprintf(&b, "%s %s, KeepOrder %v; %d messages every %v, %d of 1,000 twice; statements take %v, handlers %v; %d of 1,000 in trouble; batches of %d; Forward looks every %v; %d of 1,000 COMMITs fail",
+		p.version, p.kind, p.keepOrder, p.messages, p.every, p.twice, p.latency, p.slow, p.trouble, p.batch, p.poll, p.refuses)
 	for _, process := range p.processes {
 		fmt.Fprintf(&b, "\n  process, %d at a time: %+v", process.concurrency, process.lives)
 	}

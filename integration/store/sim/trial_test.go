@@ -73,7 +73,7 @@ func (w *trial) run() (r result, err error) {
 		return r, err
 	}
 	defer w.broker.Close()
-	if w.database, err = newDatabase(); err != nil {
+	if w.database, err = newDatabase(w.seed, w.refuses); err != nil {
 		return r, err
 	}
 	defer w.database.Close()
