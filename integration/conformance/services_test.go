@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,6 +23,7 @@ var serviceRules = []matrix.Rule{
 	{Name: "snooze: comes back unspent, not early"},
 	{Name: "keys: one at a time, in the order of the queue"},
 	{Name: "outage: no attempt spent, the others' work not kept, over within one try"},
+	{Name: "outage: Health says no more of it when there is no message to try"},
 	{Name: "pause: nothing is handled or kept, and all after it"},
 	{Name: "batches: each message has its outcome"},
 	{Name: "batches: only the message at fault fails"},
@@ -123,6 +125,45 @@ func TestOutage(t *testing.T) {
 		}
 		e.atRest(w, 0)
 	}, "outage: no attempt spent, the others' work not kept, over within one try")
+}
+
+// TestAnOutageWithoutAMessageToTry: the other consumer has handled them all, also those
+// that this one held when it lost its connection.
+func TestAnOutageWithoutAMessageToTry(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		broken := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) })
+		cfg := consumer.Config{Concurrency: 4, Outage: consumer.Outage{MaxPause: time.Second}}
+		const messages = 20
+		e.send(w.Name, messages)
+		line := e.startProxy()
+		c := e.consumeOn(e.connect(line.url), w, broken, cfg)
+		outage := func() bool {
+			err := c.Health()
+			return err != nil && strings.Contains(err.Error(), "outage")
+		}
+		e.until("there is an outage", outage)
+		good := newJournal(succeed)
+		other := e.consume(w, good, consumer.Config{Concurrency: 4})
+		cut := time.Now()
+		e.until("the other consumer has taken the work", func() bool {
+			if time.Since(cut) > time.Second {
+				line.cut() // what is held goes back, and each time counts towards the delivery limit
+				cut = time.Now()
+			}
+			return len(good.settlements("")) >= messages
+		})
+		e.until("nothing is said of the outage", func() bool { return c.Health() == nil })
+		other.Pause()
+		e.until("the other consumer is paused", func() bool { return other.Health() != nil })
+		e.send(w.Name, 1)
+		e.until("a message has failed", outage)
+		other.Resume()
+		e.halt(c)
+		e.until("all are done", func() bool { return len(good.settlements("")) >= messages+1 })
+		e.atRest(w, 0)
+	}, "outage: Health says no more of it when there is no message to try")
 }
 
 func TestPause(t *testing.T) {
