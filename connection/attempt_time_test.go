@@ -43,12 +43,12 @@ func slowHandshake(_ *peerConn, m method, _ uint16) bool {
 
 // reaching asks for a session twenty times, with 250 ms each, and returns how
 // many there were.
-func reaching(t *testing.T, c *Conn, use Role) (n int) {
+func reaching(t *testing.T, c *Conn, role Role) (n int) {
 	t.Helper()
 	for range 20 {
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Millisecond)
 		began := time.Now()
-		s, err := c.Session(ctx, use)
+		s, err := c.Session(ctx, role)
 		if err == nil {
 			n++
 			_ = s.Close()
@@ -61,12 +61,12 @@ func reaching(t *testing.T, c *Conn, use Role) (n int) {
 }
 
 func TestShortCallersGetAConnectionAllTheSame(t *testing.T) {
-	for _, use := range []Role{Publish, Consume} {
+	for _, role := range []Role{Publish, Consume} {
 		synctest.Test(t, func(t *testing.T) {
 			p := &peer{script: slowHandshake}
 			c := bubble(t, p, Config{})
-			if n := reaching(t, c, use); n != 19 || len(p.accepted()) != 1 {
-				t.Errorf("%d of 20 sessions for %v from %d dials, want all but the first from one dial", n, use, len(p.accepted()))
+			if n := reaching(t, c, role); n != 19 || len(p.accepted()) != 1 {
+				t.Errorf("%d of 20 sessions for %v from %d dials, want all but the first from one dial", n, role, len(p.accepted()))
 			}
 		})
 	}
@@ -109,7 +109,7 @@ func TestWaitingCallersAreBoundByTheirOwnContext(t *testing.T) {
 }
 
 func TestOnConnectIsNotCutShortByItsCallers(t *testing.T) {
-	for _, use := range []Role{Publish, Consume} {
+	for _, role := range []Role{Publish, Consume} {
 		synctest.Test(t, func(t *testing.T) {
 			p := new(peer)
 			var runs atomic.Int32
@@ -117,12 +117,12 @@ func TestOnConnectIsNotCutShortByItsCallers(t *testing.T) {
 				runs.Add(1)
 				return sleep(ctx, 300*time.Millisecond)
 			}})
-			session(t, c, use)
+			session(t, c, role)
 			time.Sleep(time.Minute)
 			p.hangUp()
 			synctest.Wait()
-			if n := reaching(t, c, use); n != 19 || runs.Load() != 2 {
-				t.Errorf("%d of 20 sessions for %v, OnConnect ran %d times; want all but the first, and twice", n, use, runs.Load())
+			if n := reaching(t, c, role); n != 19 || runs.Load() != 2 {
+				t.Errorf("%d of 20 sessions for %v, OnConnect ran %d times; want all but the first, and twice", n, role, runs.Load())
 			}
 		})
 	}
@@ -225,7 +225,7 @@ func TestThePublishSocketOfOpenMayFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var refusals atomic.Int32
 		p := &peer{script: func(c *peerConn, m method, _ uint16) bool {
-			if m == connectionOpen && c.use == Publish && refusals.Add(1) == 1 {
+			if m == connectionOpen && c.role == Publish && refusals.Add(1) == 1 {
 				c.refuse(0, 541, "INTERNAL_ERROR")
 				return true
 			}

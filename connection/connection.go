@@ -50,14 +50,14 @@ const (
 )
 
 // String returns the word that ends the connection name in the management UI.
-func (u Role) String() string {
-	switch u {
+func (r Role) String() string {
+	switch r {
 	case Publish:
 		return "publish"
 	case Consume:
 		return "consume"
 	}
-	return fmt.Sprintf("Role(%d)", uint8(u))
+	return fmt.Sprintf("Role(%d)", uint8(r))
 }
 
 var (
@@ -183,7 +183,7 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 		}
 		// The socket died under the new channel. A broker that accepts
 		// connections but loses each at once must not be dialled in a hot loop.
-		c.cfg.Logger.Debug("connection: lost while opening a session", "use", role, "error", err)
+		c.cfg.Logger.Debug("connection: lost while opening a session", "role", role, "error", err)
 		wait, _ := pauses.next(false)
 		if err := sleep(ctx, wait); err != nil {
 			return nil, fmt.Errorf("connection: no session: %w: %w", err, l.lost(nil))
@@ -196,10 +196,10 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 // Consume. Both are dialled at the same time. A program that only publishes has no
 // other use for the second, so after a round that failed it is dialled once the first
 // has found a broker.
-func (c *Conn) reach(ctx context.Context, use Role) (*link, error) {
+func (c *Conn) reach(ctx context.Context, role Role) (*link, error) {
 	consume := c.connector(Consume)
-	if use == Consume || c.cfg.OnConnect == nil {
-		return c.connector(use).reach(ctx, false)
+	if role == Consume || c.cfg.OnConnect == nil {
+		return c.connector(role).reach(ctx, false)
 	}
 	publish := c.connector(Publish)
 	if l := publish.current(); (l == nil || !l.declared.Load()) && !consume.failing() {
@@ -254,16 +254,16 @@ func (c *Conn) connector(role Role) *connector { return c.connectors[role-Publis
 
 func (c *Conn) newConnectors(endpoints []endpoint) {
 	hosts := newHosts(len(endpoints))
-	for i, use := range []Role{Publish, Consume} {
+	for i, role := range []Role{Publish, Consume} {
 		c.connectors[i] = &connector{
-			use: use, endpoints: endpoints, cfg: c.cfg, log: c.cfg.Logger.With("use", use.String()), life: c.life,
+			role: role, endpoints: endpoints, cfg: c.cfg, log: c.cfg.Logger.With("role", role.String()), life: c.life,
 			hosts: hosts, states: c.states, server: c.server,
 			other: func() *connector { return c.connectors[1-i] },
 			wake:  make(chan struct{}, 1),
 		}
 	}
 	if c.cfg.OnConnect != nil {
-		c.connector(Consume).up = func(ctx context.Context, l *link) error {
+		c.connector(Consume).onConnect = func(ctx context.Context, l *link) error {
 			return c.cfg.OnConnect(context.WithValue(ctx, inOnConnect{}, c), c.pin(l))
 		}
 	}
@@ -272,7 +272,7 @@ func (c *Conn) newConnectors(endpoints []endpoint) {
 // inOnConnect is the key of the Conn whose OnConnect a ctx belongs to.
 type inOnConnect struct{}
 
-// pin returns a Conn whose sessions, of either use, live on l.
+// pin returns a Conn whose sessions, of either role, live on l.
 func (c *Conn) pin(l *link) *Conn {
 	server := new(atomic.Pointer[Server])
 	server.Store(&l.server)

@@ -14,11 +14,11 @@ import (
 // loses each at once must not be dialled in a hot loop.
 const steady = time.Second
 
-// connector keeps the socket for one use: it dials when somebody needs a
+// connector keeps the socket for one role: it dials when somebody needs a
 // session, and holds the link that came of it. One goroutine, run, makes
 // connections; the callers wait for its result.
 type connector struct {
-	use       Role
+	role      Role
 	endpoints []endpoint
 	cfg       Config
 	log       *slog.Logger
@@ -29,15 +29,15 @@ type connector struct {
 	states *states
 	server *atomic.Pointer[Server] // of the latest link
 
-	up    func(context.Context, *link) error // Config.OnConnect; nil for none
-	other func() *connector                  // for the other use
-	wake  chan struct{}                      // one element: ends a pause
+	onConnect func(context.Context, *link) error // Config.OnConnect; nil for none
+	other     func() *connector                  // for the other role
+	wake      chan struct{}                      // one element: ends a pause
 
 	mu      sync.Mutex
 	dialing *dial         // in progress, and not abandoned; nil if none
 	last    chan struct{} // closed at the end of the latest run; nil before the first
 	live    *link         // the latest that came up; nil before the first
-	met     *attempts     // of the latest dial of this outage; nil if there is none
+	latest  *attempts     // of the latest dial of this outage; nil if there is none
 	since   time.Time     // of the first dial of this outage
 	closed  bool
 
@@ -48,7 +48,7 @@ type connector struct {
 	short      int       // lives in a row that were not steady
 	judged     *link     // the latest of them
 	failed     int       // tries since the latest link, of all dials
-	logged     told
+	logged     logState
 }
 
 // dial is one run: rounds of tries, until one gives a link.
@@ -63,11 +63,11 @@ type dial struct {
 	err    error
 }
 
-// told notes which changes are in the log, so that each is logged once.
-type told uint8
+// logState is the latest change that is in the log. Each change is logged once.
+type logState uint8
 
 const (
-	none told = iota
+	none logState = iota
 	down
 	refused
 )
@@ -102,12 +102,12 @@ func (c *connector) start() {
 func (c *connector) join() *dial {
 	if c.dialing == nil && !c.closed {
 		tried := newAttempts(len(c.endpoints))
-		if c.met != nil {
-			tried = c.met.resumed()
+		if c.latest != nil {
+			tried = c.latest.resumed()
 		} else {
 			c.since = time.Now()
 		}
-		c.met = tried
+		c.latest = tried
 		c.dialing = &dial{tried: tried, before: c.last, done: make(chan struct{})}
 		c.last = c.dialing.done
 		go c.run(c.dialing)
@@ -119,7 +119,7 @@ func (c *connector) join() *dial {
 func (c *connector) failing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.met != nil && c.met.any()
+	return c.latest != nil && c.latest.any()
 }
 
 // outage returns since when dials have failed; zero if there is a link, and if
@@ -189,7 +189,7 @@ func (c *connector) run(d *dial) {
 	}
 	l, err := c.rounds(d, old)
 	if err != nil && c.life.Err() == nil {
-		c.states.set(State{Role: c.use, Status: Down, generation: c.generation, Err: err})
+		c.states.set(State{Role: c.role, Status: Down, generation: c.generation, Err: err})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -197,7 +197,7 @@ func (c *connector) run(d *dial) {
 		c.live = l
 	}
 	if l != nil || c.pauses == nil { // or it gives up: the next caller begins anew
-		c.met = nil
+		c.latest = nil
 	}
 	d.link, d.err = l, err
 	if c.dialing == d {
@@ -215,11 +215,11 @@ func (c *connector) rounds(d *dial, old *link) (*link, error) {
 		}
 	}
 	if time.Now().Before(c.next) {
-		c.states.set(State{Role: c.use, Status: Down, generation: c.generation, Err: c.reason(d, old), NextTry: c.next})
+		c.states.set(State{Role: c.role, Status: Down, generation: c.generation, Err: c.reason(d, old), NextTry: c.next})
 		c.pause(c.next)
 	}
 	for {
-		c.states.set(State{Role: c.use, Status: Connecting, generation: c.generation})
+		c.states.set(State{Role: c.role, Status: Connecting, generation: c.generation})
 		for _, i := range c.hosts.order(time.Now()) {
 			l, err := c.try(i)
 			if err == nil {
@@ -248,7 +248,7 @@ func (c *connector) rounds(d *dial, old *link) (*link, error) {
 			return nil, err
 		}
 		c.next = time.Now().Add(wait)
-		c.states.set(State{Role: c.use, Status: Down, generation: c.generation, Err: err, NextTry: c.next})
+		c.states.set(State{Role: c.role, Status: Down, generation: c.generation, Err: err, NextTry: c.next})
 		c.pause(c.next)
 		if c.life.Err() != nil {
 			return nil, ErrClosed
@@ -342,7 +342,7 @@ func (c *connector) try(i int) (*link, error) {
 	if c.life.Err() == nil { // or it says nothing about the host
 		c.hosts.note(i, err == nil, time.Now())
 	}
-	c.cfg.trace.attempted(DialAttempt{Role: c.use, URL: c.endpoints[i].String(), Took: time.Since(began), Err: err})
+	c.cfg.trace.attempted(DialAttempt{Role: c.role, URL: c.endpoints[i].String(), Took: time.Since(began), Err: err})
 	if err != nil {
 		return nil, err
 	}
@@ -376,7 +376,7 @@ func (c *connector) close(deadline time.Time) error {
 	c.closed = true
 	last := c.last
 	c.mu.Unlock()
-	defer func() { c.states.set(State{Role: c.use, Status: Closed, generation: c.generation}) }()
+	defer func() { c.states.set(State{Role: c.role, Status: Closed, generation: c.generation}) }()
 	if last != nil {
 		limit := time.NewTimer(time.Until(deadline))
 		defer limit.Stop()

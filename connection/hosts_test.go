@@ -44,16 +44,16 @@ func TestAHostThatFailedOrWasLostIsTriedAfterTheOthers(t *testing.T) {
 	c := consuming(t, Config{URLs: []string{good.url(), bad.url()}, Traces: []Trace{{DialAttempt: func(t DialAttempt) {
 		tries = append(tries, map[bool]string{true: "good", false: "bad"}[t.Err == nil])
 	}}}})
-	dialled := func(use Role) []string {
+	dialled := func(role Role) []string {
 		tries = nil
-		session(t, c, use)
+		session(t, c, role)
 		return tries
 	}
 	session(t, c, Publish)
 	for range 4 {
 		good.hangUp()
-		for _, use := range []Role{Publish, Consume} {
-			await(t, c, func(s State) bool { return s.Role == use && s.Status != Up })
+		for _, role := range []Role{Publish, Consume} {
+			await(t, c, func(s State) bool { return s.Role == role && s.Status != Up })
 		}
 		if got := dialled(Consume); !slices.Equal(got, []string{"bad", "good"}) {
 			t.Errorf("after the loss of a host: %v, want the other one first", got)

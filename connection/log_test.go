@@ -62,7 +62,7 @@ func TestLogHearsOfChangesOnly(t *testing.T) {
 		t.Error(err)
 	}
 	for what, want := range map[string]int{
-		`level=INFO msg="connection: connected" use=consume url=amqp://bob@`:     2,
+		`level=INFO msg="connection: connected" role=consume url=amqp://bob@`:    2,
 		`level=WARN msg="connection: lost"`:                                      1,
 		`level=WARN msg="connection: no connection, trying on"`:                  1,
 		`level=ERROR msg="connection: refused, trying on until it is put right"`: 1,

@@ -43,7 +43,7 @@ func (c *connector) bringUp(i int, l *link) error {
 }
 
 func (c *connector) stateOf(l *link) State {
-	s := State{Role: c.use, Status: Up, generation: l.generation, URL: l.endpoint.String(), Server: l.server}
+	s := State{Role: c.role, Status: Up, generation: l.generation, URL: l.endpoint.String(), Server: l.server}
 	if reason, _, shut := l.gate.state(); shut {
 		s.Status, s.Reason = Blocked, reason
 	}
@@ -67,7 +67,7 @@ func (c *connector) watch(i int, l *link, isUp <-chan bool) {
 		default:
 			l.log.Warn("connection: lost", "error", cause)
 			c.hosts.note(i, false, time.Now())
-			c.states.set(State{Role: c.use, Status: Down, generation: l.generation, Err: cause})
+			c.states.set(State{Role: c.role, Status: Down, generation: l.generation, Err: cause})
 		}
 	})
 	if !l.expires.IsZero() {
@@ -78,7 +78,7 @@ func (c *connector) watch(i int, l *link, isUp <-chan bool) {
 // runOnConnect runs OnConnect, with a ctx that ends with Close, with the link, and after
 // onConnectLimit, and waits until it returns.
 func (c *connector) runOnConnect(l *link) error {
-	if c.up == nil {
+	if c.onConnect == nil {
 		return nil
 	}
 	ctx, cancel := context.WithCancelCause(l.life)
@@ -98,7 +98,7 @@ func (c *connector) runOnConnect(l *link) error {
 	go func() { // of its own, because OnConnect may end it
 		err := WithClass(errors.New("it ended its goroutine"), Bug)
 		defer func() { returned <- err }()
-		err = protect(c.log, "OnConnect", func() error { return c.up(ctx, l) })
+		err = protect(c.log, "OnConnect", func() error { return c.onConnect(ctx, l) })
 	}()
 	return <-returned
 }

@@ -16,8 +16,8 @@ func TestOnConnectRunsOncePerConnectBeforeAnySession(t *testing.T) {
 	var runs, during atomic.Int32
 	c := open(t, Config{URLs: []string{p.url()}, OnConnect: func(ctx context.Context, conn *Conn) error {
 		runs.Add(1)
-		for _, use := range []Role{Consume, Publish} {
-			s, err := conn.Session(ctx, use)
+		for _, role := range []Role{Consume, Publish} {
+			s, err := conn.Session(ctx, role)
 			if err != nil {
 				return err
 			}

@@ -117,7 +117,7 @@ func (p *peer) accepted() []*peerConn {
 type peerConn struct {
 	net.Conn
 	peer *peer
-	use  Role // known from connection.start-ok on
+	role Role // known from connection.start-ok on
 }
 
 func (c *peerConn) serve() {
@@ -136,9 +136,9 @@ func (c *peerConn) serve() {
 			return
 		}
 		if m == connectionStartOk {
-			c.use = Consume
+			c.role = Consume
 			if bytes.Contains(args, []byte(" publish")) { // the end of its name
-				c.use = Publish
+				c.role = Publish
 			}
 		}
 		if !c.scripted(m, channel) {

@@ -15,9 +15,9 @@ import (
 // qos is the shortest call that waits for a reply.
 func qos(ch *amqp.Channel) error { return ch.Qos(1, 0, false) }
 
-func session(t *testing.T, c *Conn, use Role) *Session {
+func session(t *testing.T, c *Conn, role Role) *Session {
 	t.Helper()
-	s, err := c.Session(t.Context(), use)
+	s, err := c.Session(t.Context(), role)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +28,13 @@ func TestSessionsOfBothUses(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
 	c := open(t, Config{URLs: []string{p.url()}})
-	for _, use := range []Role{Publish, Consume, Publish, Consume} {
-		s := session(t, c, use)
+	for _, role := range []Role{Publish, Consume, Publish, Consume} {
+		s := session(t, c, role)
 		if err := s.Do(t.Context(), qos); err != nil {
-			t.Errorf("%v: Do = %v", use, err)
+			t.Errorf("%v: Do = %v", role, err)
 		}
 		if s.link.endpoint.uri.Username != "bob" || s.Server() != c.Server() || s.Channel() == nil || s.Err() != nil {
-			t.Errorf("%v: %q, %+v, %v", use, s.link.endpoint.uri.Username, s.Server(), s.Err())
+			t.Errorf("%v: %q, %+v, %v", role, s.link.endpoint.uri.Username, s.Server(), s.Err())
 		}
 	}
 	if n := len(p.accepted()); n != 2 {

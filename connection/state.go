@@ -108,8 +108,8 @@ type states struct {
 
 func newStates(hook func(State)) *states {
 	s := &states{hook: hook, changed: make(chan struct{})}
-	for i, use := range []Role{Publish, Consume} {
-		s.now[i], s.numbers[i] = State{Role: use, Status: Idle, Since: time.Now()}, 1
+	for i, role := range []Role{Publish, Consume} {
+		s.now[i], s.numbers[i] = State{Role: role, Status: Idle, Since: time.Now()}, 1
 	}
 	return s
 }

@@ -21,11 +21,11 @@ func (h *history) add(s State) {
 	h.all = append(h.all, s)
 }
 
-func (h *history) of(use Role) (statuses []Status) {
+func (h *history) of(role Role) (statuses []Status) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.all {
-		if s.Role == use {
+		if s.Role == role {
 			statuses = append(statuses, s.Status)
 		}
 	}
@@ -84,9 +84,9 @@ func TestStatesOfALife(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
-	for _, use := range []Role{Publish, Consume} {
-		if s := c.State(use); s.Status != Closed {
-			t.Errorf("%v is %v after Close", use, s.Status)
+	for _, role := range []Role{Publish, Consume} {
+		if s := c.State(role); s.Status != Closed {
+			t.Errorf("%v is %v after Close", role, s.Status)
 		}
 	}
 	if got, want := h.of(Publish), []Status{Connecting, Up, Blocked, Up, Down, Down, Connecting, Up, Closed}; !slices.Equal(got, want) {

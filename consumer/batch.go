@@ -113,7 +113,7 @@ func NewBatch(conn *connection.Conn, source topology.Source, handler BatchHandle
 	}
 	cfg.Batch.Size = cmp.Or(cfg.Batch.Size, 100)
 	cfg.Batch.MaxBytes = cmp.Or(cfg.Batch.MaxBytes, 16<<20)
-	return c.init(source, cfg, append(errs, cfg.validateBatch())...)
+	return c.configure(source, cfg, append(errs, cfg.validateBatch())...)
 }
 
 // validateBatch returns what is wrong with the fields of a Config for a BatchHandler.
@@ -142,16 +142,6 @@ func (c Config) validateBatch() error {
 
 // size returns how many messages a worker has at most.
 func (b Batch) size() int { return max(b.Size, 1) }
-
-// prefetchOfBatches returns the prefetch of a Config without one: a batch for each
-// worker, and one that becomes full meanwhile.
-func prefetchOfBatches(cfg Config, ahead int) int {
-	n := (cfg.Concurrency + ahead) * cfg.Batch.Size
-	if cfg.KeyLimit > 0 {
-		n = max(n, min(4*n, maxConcurrency)) // the next messages may be of keys that are in hand
-	}
-	return n
-}
 
 // goesAlone reports whether a message is handled in no batch with others: consumers may
 // have died of it, or it would be dead-lettered for the fault of another.

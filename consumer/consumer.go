@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/schedule"
 	"github.com/rehop/rehop/internal/hostname"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
@@ -59,11 +61,11 @@ func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Con
 	if cfg.Batch != (Batch{}) {
 		errs = append(errs, errors.New("consumer: Config.Batch is set, want NewBatch with a BatchHandler"))
 	}
-	return c.init(source, cfg, errs...)
+	return c.configure(source, cfg, errs...)
 }
 
-// init makes a Consumer with a handler one of a source, unless something is wrong.
-func (c *Consumer) init(source topology.Source, cfg Config, errs ...error) (*Consumer, error) {
+// configure makes a Consumer with a handler one of a source, unless something is wrong.
+func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) (*Consumer, error) {
 	cfg = cfg.withDefaults()
 	errs = append(errs, cfg.validate())
 	if c.conn == nil {
@@ -159,4 +161,52 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer c.running.Store(false)
 	c.warnOfPrefetch()
 	return c.run(ctx)
+}
+
+// run consumes every part until ctx ends or one of them cannot be consumed.
+func (c *Consumer) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopped, end := endsAfter(ctx, c.cfg.DrainTimeout+stopGrace)
+	defer end()
+	workers := schedule.New(c.cfg.Concurrency, c.strict)
+	runs := make([]*run, len(c.parts))
+	for i, p := range c.parts {
+		runs[i] = newRun(c, p, workers, ctx, stopped)
+		p.health.starts(runs[i])
+		defer p.health.fail(errNotRunning)
+	}
+	c.setRuns(runs)
+	defer c.setRuns(nil)
+	for _, r := range runs {
+		r.lane.Opening() // none goes ahead of a higher one at the start
+	}
+	drained, errs := make([]bool, len(runs)), make([]error, len(runs))
+	var all sync.WaitGroup
+	for i, r := range runs {
+		all.Go(func() {
+			err := r.consume()
+			cancel() // it ends before ctx only if it cannot go on
+			drained[i], errs[i] = r.end(err)
+		})
+	}
+	all.Wait()
+	workers.Close()
+	if !slices.Contains(drained, false) {
+		workers.Wait()
+	}
+	return errors.Join(errs...)
+}
+
+// endsAfter returns a ctx that ends so long after another, with the values of that.
+func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(d, cancel)
+	timer.Stop()
+	unwatch := context.AfterFunc(ctx, func() { timer.Reset(d) })
+	return later, func() {
+		unwatch()
+		timer.Stop()
+		cancel()
+	}
 }

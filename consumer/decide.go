@@ -33,7 +33,7 @@ type decision struct {
 	settle.Order
 	settlement Settlement    // once the order is carried out
 	unspent    bool          // no attempt is spent
-	again      bool          // it is held for its next attempt
+	inPlace    bool          // it is held for its next attempt
 	skew       time.Duration // how long before its due time it is back from its wait
 }
 
@@ -65,7 +65,7 @@ func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted b
 		return t.letter(raw, d, res, xdeath.CauseExhausted, now)
 	case t.inPlace && res.err != errGoexit: //nolint:errorlint // it has no goroutine to be handled on again
 		v := t.hold(raw, d, max(res.outcome.After, t.route.Waits[d.Attempt-1].For), now)
-		v.unspent, v.again = false, true
+		v.unspent, v.inPlace = false, true
 		return v
 	case action == ActionRetryAfter && res.outcome.After > 0:
 		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)

@@ -27,7 +27,7 @@ type batch struct {
 	began time.Time  // the latest run
 }
 
-// handleBatch is handle for a BatchHandler.
+// handleBatch is handle for a BatchHandler: a grant has one message or several.
 func (r *run) handleBatch(g *schedule.Grant) (kept int) {
 	b := &batch{run: r, grant: g, in: g.Of[0].In.Owner.(*session)} //nolint:forcetypeassert // newSession sets it
 	returned := false
@@ -78,7 +78,7 @@ func (b *batch) handleUntilDecided() {
 			}
 		}
 		wait = min(wait, flight.LongestHold)
-		r.again.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
+		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
 		if !r.lane.Hold(b.grant, wait, until.Add(r.timeout.HoldLimit()), b.in.working, r.stop) {
 			for _, a := range b.open {
 				a.unheld()

@@ -84,20 +84,6 @@ func attemptOf(m *flight.Message) *attempt {
 	return a
 }
 
-// handle runs the handler on the messages of a grant, and has them settled. It
-// returns how many are settled later, and keep their slot until then.
-func (r *run) handle(g *schedule.Grant) (kept int) {
-	if r.batch != nil {
-		return r.handleBatch(g)
-	}
-	for _, m := range g.Of {
-		if !r.handleOne(g, m) {
-			kept++
-		}
-	}
-	return kept
-}
-
 // begin makes the attempt at a message. It returns false for one that the handler does
 // not get, or not before it was kept for a while, with the decision on it.
 func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) {
@@ -121,15 +107,18 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 	return a, true
 }
 
-func (r *run) handleOne(g *schedule.Grant, m *flight.Message) (free bool) {
+// handle runs the handler on the one message of a grant, and has it settled. It returns 1
+// if the message keeps its slot beyond that, until its copy is confirmed.
+func (r *run) handle(g *schedule.Grant) (kept int) {
+	m := g.Of[0]
 	a, ok := r.begin(g, m)
 	s := a.in
 	if !ok {
-		kept := a.Keep == 0 || r.keep(a, a.Keep)
-		if !kept {
+		stayed := a.Keep == 0 || r.keep(a, a.Keep)
+		if !stayed {
 			a.decision = requeue
 		}
-		if !kept || a.Move != settle.Hold { // else it lacked a little of its wait
+		if !stayed || a.Move != settle.Hold { // else it lacked a little of its wait
 			m.Returned()
 			return s.settling.Do(m, &a.Order)
 		}
@@ -143,7 +132,7 @@ func (r *run) handleOne(g *schedule.Grant, m *flight.Message) (free bool) {
 				pause.While(s.working, r.stop, time.Second)
 				a.unheld()
 			}
-			if s.settling.Do(m, &a.Order) {
+			if s.settling.Do(m, &a.Order) == 0 {
 				r.schedule.Release(g)
 			}
 		}
@@ -166,15 +155,15 @@ func (r *run) handleUntilDecided(a *attempt) {
 			pauses = pause.Grow(200*time.Millisecond, 30*time.Second)
 		}
 		wait, what := min(max(pauses.Next(), a.Keep), flight.LongestHold), "message held"
-		if a.again {
+		if a.inPlace {
 			wait, what = a.Keep, "attempt failed, the next one is in place"
 		}
-		r.again.Warn(what, errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
+		r.faultLog.Warn(what, errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
 		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), a.in.working, r.stop) {
 			a.unheld()
 			return
 		}
-		if a.again {
+		if a.inPlace {
 			a.Attempt++
 			a.LastAttempt = a.Attempt > len(a.in.terms.route.Waits)
 		}

@@ -36,7 +36,7 @@ type health struct {
 	since    time.Time // of the fault
 	run      *run      // that is running
 	policies lasting   // that break promises
-	parts    lasting   // of the topology that are missing
+	missing  lasting   // parts of the topology
 }
 
 // interrupted says that nothing is consumed any more, and returns since when.
@@ -62,7 +62,7 @@ func (h *health) starts(r *run) {
 	h.fail(errStarting)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.run, h.policies, h.parts = r, lasting{}, lasting{}
+	h.run, h.policies, h.missing = r, lasting{}, lasting{}
 }
 
 // consuming says that a session has begun to consume.
@@ -86,7 +86,7 @@ func (h *health) check(now time.Time) *connection.HealthError {
 	switch {
 	case silent <= intake.SilentAfter:
 		return cmp.Or(h.run.copies.Unconfirmed.Check(h.queue, now), h.run.overdue.check(h.queue), h.run.carriers.Check(), h.run.gateHealth(),
-			h.parts.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
+			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case refusal != nil:
 		return &connection.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: %w", h.queue, silent.Round(time.Second), refusal)}
@@ -117,8 +117,8 @@ func (l lasting) check(format, queue string) *connection.HealthError {
 	return &connection.HealthError{Degraded: true, Since: l.since, Cause: fmt.Errorf(format, queue, l.err)}
 }
 
-// ruled says what policies on the broker break.
-func (h *health) ruled(faults []route.PolicyFault, now time.Time) {
+// notePolicies notes which promises policies on the broker break.
+func (h *health) notePolicies(faults []route.PolicyFault, now time.Time) {
 	var err error
 	if len(faults) > 0 {
 		texts := make([]string, len(faults))
@@ -132,12 +132,12 @@ func (h *health) ruled(faults []route.PolicyFault, now time.Time) {
 	h.policies.becomes(err, now)
 }
 
-// wired says which parts of the topology are missing and could not be put back; nil:
+// noteMissing notes which parts of the topology are missing and could not be put back; nil:
 // none.
-func (h *health) wired(err error, now time.Time) {
+func (h *health) noteMissing(err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.parts.becomes(err, now)
+	h.missing.becomes(err, now)
 }
 
 // together returns what the health of several lanes means for the whole: degraded
@@ -184,3 +184,23 @@ func (e laneErrors) Error() string {
 }
 
 func (e laneErrors) Unwrap() []error { return e }
+
+// gateHealth returns why messages are not handled although they could be, nil if they
+// are.
+func (r *run) gateHealth() *connection.HealthError {
+	if r.lane == nil {
+		return nil
+	}
+	paused, outage, untried := r.lane.ClosedSince(time.Now())
+	switch {
+	case !paused.IsZero():
+		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: paused by Pause", r.queue)}
+	case !outage.IsZero() && !untried:
+		text := ""
+		if t := r.outage.Load(); t != nil {
+			text = *t
+		}
+		return &connection.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
+	}
+	return nil
+}

@@ -34,13 +34,13 @@ func TestHealthNamesWhatPoliciesBreak(t *testing.T) {
 		h.consuming()
 		began := time.Now()
 		fault := route.PolicyFault{Queue: "orders.wait.1", Policy: `policy "ttl"`, Key: "message-ttl", Value: "5s", Effect: "messages leave the wait after that time"}
-		h.ruled([]route.PolicyFault{fault}, began)
+		h.notePolicies([]route.PolicyFault{fault}, began)
 		time.Sleep(time.Second)
-		h.ruled([]route.PolicyFault{fault, {Queue: "orders.dlq"}}, time.Now())
+		h.notePolicies([]route.PolicyFault{fault, {Queue: "orders.dlq"}}, time.Now())
 		if err := h.check(time.Now()); err == nil || !err.Degraded || err.Since != began || !strings.Contains(err.Error(), fault.String()) || !strings.Contains(err.Error(), `"orders.dlq"`) {
 			t.Errorf("%v, want degraded since %v, with both faults", err, began)
 		}
-		h.ruled(nil, time.Now())
+		h.notePolicies(nil, time.Now())
 		if err := status(&h); err != nil {
 			t.Errorf("%v, want healthy", err)
 		}

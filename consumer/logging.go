@@ -51,14 +51,14 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 // logSkew says that a message is back before its due time.
 func (r *run) logSkew(a *attempt) {
 	if a.skew > 0 {
-		r.again.Warn("a message is back from its wait before it is due, and waits on: the clock of the process that sent it there is ahead of this one, or a policy cuts the wait short",
+		r.faultLog.Warn("a message is back from its wait before it is due, and waits on: the clock of the process that sent it there is ahead of this one, or a policy cuts the wait short",
 			fmt.Errorf("early by %v", a.skew.Round(time.Second)), "queue", a.Queue, "message", a.ID)
 	}
 }
 
 // logFailedCopy says that a copy was not confirmed.
 func (r *run) logFailedCopy(m *flight.Message, to route.Address, err error) {
-	r.again.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", m.Raw.MessageId, "to", to.String())
+	r.faultLog.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", m.Raw.MessageId, "to", to.String())
 }
 
 // logStart says what a session does, and why.

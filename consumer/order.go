@@ -41,13 +41,6 @@ func (c Config) validateOrder(source route.Source) error {
 	return errors.Join(errs...)
 }
 
-// prefetchOfKeys returns the prefetch for messages with keys: more than what the handlers
-// have, because the next messages may be of keys that are in hand. It stays so: what is
-// sent ahead and given back could come to another process out of its order.
-func prefetchOfKeys(cfg Config) int {
-	return min(max(4*cfg.Concurrency, cfg.Concurrency+50), maxConcurrency)
-}
-
 // ordered reports whether messages must come in the order of the queue, or to one
 // consumer at a time. Then the fetching never changes, and ends with the channel.
 func (r *run) ordered() bool { return r.cfg.KeyLimit > 0 || r.source.Single }

@@ -53,7 +53,7 @@ type run struct {
 
 	trace     Trace
 	log       *slog.Logger
-	again     *repeats.Log
+	faultLog  *repeats.Log
 	schedule  *schedule.Schedule
 	lane      *schedule.Lane
 	copies    *settle.Copies
@@ -61,9 +61,9 @@ type run struct {
 	timeout   *flight.ConsumerTimeout
 	overdue   *overdue
 	unsettled *flight.Unsettled
-	ledger    atomic.Pointer[flight.Session] // of the latest session; nil before the first
-	handled   atomic.Int64                   // runs of handlers that have ended
-	watches   sync.WaitGroup                 // for policies and parts
+	ledger    atomic.Pointer[flight.Ledger] // of the latest session; nil before the first
+	handled   atomic.Int64                  // runs of handlers that have ended
+	watches   sync.WaitGroup                // for policies and parts
 
 	outage atomic.Pointer[string] // the error with which the latest began
 
@@ -78,17 +78,21 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, stop, stopped cont
 	r := &run{
 		cfg: p.cfg, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
 		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
-		trace: c.trace, log: p.cfg.Logger, again: repeats.New(p.cfg.Logger),
+		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		schedule:  workers,
 		timeout:   &flight.ConsumerTimeout{},
 		overdue:   &overdue{timeout: p.cfg.HandlerTimeout, slots: p.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}},
 		unsettled: flight.NewUnsettled(),
 	}
 	limits := p.limits
-	limits.PerKey, limits.Key, limits.Keep = r.cfg.KeyLimit, r.keyOf, r.ordered()
+	limits.PerKey, limits.Key, limits.Ordered = r.cfg.KeyLimit, r.keyOf, r.ordered()
 	limits.Batch = schedule.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes, Alone: r.goesAlone}
 	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause}
-	r.lane = workers.Lane(limits, r.handle)
+	handle := r.handle
+	if r.batch != nil {
+		handle = r.handleBatch
+	}
+	r.lane = workers.Lane(limits, handle)
 	r.copies = settle.NewCopies(settle.CopiesConfig{
 		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
 		Slots:     p.cfg.Concurrency,
@@ -102,7 +106,7 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, stop, stopped cont
 		Failed:    r.logFailedCopy,
 	})
 	r.carriers = carry.New(carry.Config{
-		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.again,
+		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
 		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
 	})
 	return r
@@ -140,7 +144,7 @@ func (r *run) consume() error {
 			return err
 		}
 		since := r.health.interrupted(err, time.Now())
-		r.again.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
+		r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
 		if consumed && time.Since(began) >= maxPause {
 			pauses.Reset()
 		}
@@ -184,3 +188,19 @@ func (r *run) end(err error) (drained bool, _ error) {
 // wait waits for the messages in hand until ctx ends, and reports whether all were
 // settled in time.
 func (r *run) wait(ctx context.Context) bool { return r.unsettled.Wait(ctx) }
+
+// slotOf returns what stands for the slot of a message: its grant, or for one that no
+// worker had, itself.
+func slotOf(m *flight.Message) any {
+	if g := attemptOf(m).grant; g != nil {
+		return g
+	}
+	return m
+}
+
+// release is called when the copy of a message is confirmed, or given up.
+func (r *run) release(m *flight.Message) {
+	if g := attemptOf(m).grant; g != nil { // else no worker had it
+		r.schedule.Release(g)
+	}
+}

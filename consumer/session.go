@@ -24,9 +24,9 @@ type session struct {
 	run      *run
 	terms    terms
 	channel  *connection.Session
-	ledger   *flight.Session
+	ledger   *flight.Ledger
 	intake   *intake.Session // nil until the consuming has begun
-	settling *settle.Session
+	settling *settle.Acker
 
 	// working is the ctx of handlers. It ends with the session, or when a stop
 	// has lasted for DrainTimeout.
@@ -49,7 +49,7 @@ func (r *run) session() (consumed bool, err error) {
 	s := r.newSession(found, channel)
 	over := make(chan struct{})
 	defer close(over)
-	go s.watch(over)
+	go s.watchChannel(over)
 	defer func() { s.end(consumed) }()
 	until, end := context.WithCancelCause(r.stop)
 	defer end(nil)
@@ -64,8 +64,8 @@ func (r *run) session() (consumed bool, err error) {
 	consumed = true
 	r.logStart(s)
 	r.watchPolicies(until, found)
-	r.watchWiring(until, found)
-	r.watchParts(until, s, end)
+	r.watchTopology(until, found)
+	r.watchCopies(until, s, end)
 	r.health.consuming()
 	err = s.intake.Run(until)
 	if r.stop.Err() != nil {
@@ -120,7 +120,7 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 	}
 	if err == nil && opening == nil {
 		r.known = &found
-		r.health.wired(nil, time.Now()) // Resolve has seen every part
+		r.health.noteMissing(nil, time.Now()) // Resolve has seen every part
 		return found, channel, nil
 	}
 	if channel != nil {
@@ -131,14 +131,14 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 
 func (r *run) newSession(found route.Route, channel *connection.Session) *session {
 	socket := transport.Inside.Session(channel)
-	s := &session{run: r, channel: channel, ledger: flight.NewSession(r.unsettled),
+	s := &session{run: r, channel: channel, ledger: flight.NewLedger(r.unsettled),
 		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace}}
 	s.ledger.Owner = s
 	r.ledger.Store(s.ledger)
 	r.timeout.Expect(found.ConsumerTimeout)
 	s.working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
-	s.settling = settle.NewSession(settle.Config{Ledger: s.ledger, Channel: channel.Channel(), Socket: socket,
+	s.settling = settle.NewAcker(settle.Config{Ledger: s.ledger, Channel: channel.Channel(), Socket: socket,
 		Copies: r.copies, Copying: s.copying, Stop: r.stop, Ended: r.settled})
 	return s
 }
@@ -196,17 +196,17 @@ func (s *session) drain() error {
 	return nil
 }
 
-// watch tells the handlers as soon as the channel is lost.
-func (s *session) watch(over <-chan struct{}) {
+// watchChannel tells the handlers as soon as the channel is lost.
+func (s *session) watchChannel(over <-chan struct{}) {
 	select {
 	case <-s.channel.Done():
-		s.tell(s.channel.Err())
+		s.interrupt(s.channel.Err())
 	case <-over:
 	}
 }
 
-// tell ends the ctx of handlers and copies; the first cause counts.
-func (s *session) tell(cause error) {
+// interrupt ends the ctx of handlers and copies; the first cause counts.
+func (s *session) interrupt(cause error) {
 	s.endWorking(cause)
 	s.endCopying(cause)
 }
@@ -215,7 +215,7 @@ func (s *session) tell(cause error) {
 // settled on it any more: a frame for a closed channel ends the connection.
 func (s *session) end(consumed bool) {
 	r := s.run
-	s.tell(cmp.Or(s.channel.Err(), connection.ErrSessionLost))
+	s.interrupt(cmp.Or(s.channel.Err(), connection.ErrSessionLost))
 	if consumed && r.stop.Err() == nil {
 		r.lane.Opening() // lower lanes wait for the next session as for the first
 	} else {
@@ -228,7 +228,7 @@ func (s *session) end(consumed bool) {
 	ctx, end := r.calling()
 	defer end()
 	if consumed {
-		s.settling.Arrive(ctx, s.channel, r.queue, s.intake.Tag()+"-end")
+		s.settling.AwaitAcks(ctx, s.channel, r.queue, s.intake.Tag()+"-end")
 	}
 	// Unsettled messages on it go back to the queue; nothing else is lost.
 	_ = s.channel.Close()
@@ -239,3 +239,22 @@ func (s *session) end(consumed bool) {
 
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
+
+// giveBack gives messages back that no worker has. A return may count towards the
+// delivery limit: from half of it on a copy goes to the end of the queue instead.
+func (s *session) giveBack(ms ...*flight.Message) {
+	for _, m := range ms {
+		a := &attempt{Message: m, in: s, ctx: s.copying}
+		if m.Raw.Redelivered {
+			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
+			if v := s.terms.hold(m.Raw, &a.Delivery, 0, time.Now()); v.Otherwise == settle.Copy {
+				a.ending = &ending{decision: v}
+				a.unheld()
+				m.User = a
+				s.settling.Do(m, &a.Order)
+				continue
+			}
+		}
+		s.settling.Requeue(m)
+	}
+}

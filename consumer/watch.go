@@ -18,15 +18,15 @@ const (
 	// queues.
 	lookForPolicies = 2 * time.Minute
 
-	// lookForWiring is how often it looks whether the parts of its topology are there.
-	lookForWiring = 2 * time.Minute
+	// lookForTopology is how often it looks whether the parts of its topology are there.
+	lookForTopology = 2 * time.Minute
 
-	// lookForParts is how often it looks whether copies are not confirmed, and
+	// lookForCopies is how often it looks whether copies are not confirmed, and
 	// resolveAfter how long they are not before it looks for the parts of the
 	// topology.
-	lookForParts = 10 * time.Second
-	resolveAfter = 20 * time.Second
-	resolveLimit = 15 * time.Second
+	lookForCopies = 10 * time.Second
+	resolveAfter  = 20 * time.Second
+	resolveLimit  = 15 * time.Second
 )
 
 // watchPolicies asks for the policies that apply to the queues of a route, at once
@@ -42,29 +42,29 @@ func (r *run) watchPolicies(ctx context.Context, found route.Route) {
 			case ctx.Err() != nil:
 				return
 			case err != nil: // what was known stays so
-				r.again.Warn("the policies of a queue are not known", err, "queue", r.queue)
+				r.faultLog.Warn("the policies of a queue are not known", err, "queue", r.queue)
 				if len(faults) == 0 {
 					continue
 				}
 			}
-			r.health.ruled(faults, time.Now())
+			r.health.notePolicies(faults, time.Now())
 			for _, f := range faults {
-				r.again.Warn("a policy on the broker breaks a promise", errors.New(f.String()), "queue", r.queue)
+				r.faultLog.Warn("a policy on the broker breaks a promise", errors.New(f.String()), "queue", r.queue)
 			}
 		}
 	})
 }
 
-// watchWiring looks again and again, until ctx ends, whether the parts of the topology
+// watchTopology looks again and again, until ctx ends, whether the parts of the topology
 // are there that messages pass through between the queue and its waits, and has those
 // put back that are not. Without one of them messages may stay where they are, and
 // nothing else would tell.
-func (r *run) watchWiring(ctx context.Context, found route.Route) {
+func (r *run) watchTopology(ctx context.Context, found route.Route) {
 	if found.Kind != route.Work {
 		return
 	}
 	r.watches.Go(func() {
-		for pause.For(ctx, lookForWiring) {
+		for pause.For(ctx, lookForTopology) {
 			_ = r.repair(ctx, found) // it is told
 		}
 	})
@@ -79,25 +79,25 @@ func (r *run) repair(ctx context.Context, found route.Route) error {
 	case ctx.Err() != nil:
 		return err
 	case err != nil && len(missing) == 0: // the broker was not asked, or is away
-		r.again.Warn("whether the parts of a work queue are there is not known", err, "queue", r.queue)
+		r.faultLog.Warn("whether the parts of a work queue are there is not known", err, "queue", r.queue)
 		return err
 	case err != nil:
 		err = fmt.Errorf("%s: %w", strings.Join(missing, ", "), err)
-		r.again.Warn("parts of a work queue are missing, and cannot be put back", err, "queue", r.queue)
+		r.faultLog.Warn("parts of a work queue are missing, and cannot be put back", err, "queue", r.queue)
 	case len(missing) > 0:
-		r.again.Warn("parts of a work queue were missing, and were put back", errors.New(strings.Join(missing, ", ")), "queue", r.queue)
+		r.faultLog.Warn("parts of a work queue were missing, and were put back", errors.New(strings.Join(missing, ", ")), "queue", r.queue)
 	}
-	r.health.wired(err, time.Now())
+	r.health.noteMissing(err, time.Now())
 	return err
 }
 
-// watchParts looks for the parts of the topology once copies to one of them have not
+// watchCopies looks for the parts of the topology once copies to one of them have not
 // been confirmed for long, until ctx ends: one may be missing, and Health says so. If
 // it was deleted and another is in its place, only another session uses that: then it
 // ends this one.
-func (r *run) watchParts(ctx context.Context, s *session, end context.CancelCauseFunc) {
+func (r *run) watchCopies(ctx context.Context, s *session, end context.CancelCauseFunc) {
 	r.watches.Go(func() {
-		for pause.While(ctx, s.copying, lookForParts) {
+		for pause.While(ctx, s.copying, lookForCopies) {
 			since := r.copies.Unconfirmed.Since()
 			if since.IsZero() || time.Since(since) < resolveAfter {
 				continue

@@ -109,7 +109,7 @@ func (c *Carriers) carry(ctx context.Context, found route.Route, wait route.Carr
 	c.mu.Lock()
 	c.carried[wait.Queue] = true
 	c.mu.Unlock()
-	c.carrier(found, wait).run(ctx)
+	c.newCarrier(found, wait).run(ctx)
 }
 
 // Wait returns when all carriers have ended.
@@ -187,7 +187,7 @@ func (c *Carriers) ready(ctx context.Context, queue string) int {
 	return ready
 }
 
-func (c *Carriers) carrier(found route.Route, wait route.CarriedWait) *carrier {
+func (c *Carriers) newCarrier(found route.Route, wait route.CarriedWait) *carrier {
 	limits := &flight.ConsumerTimeout{} // that of this queue, which may have its own
 	out := &outlet{
 		to: found.Back(wait.Number), wait: wait, within: c.CopyTimeout, Hooks: c.Hooks,

@@ -146,7 +146,7 @@ func (t *ConsumerTimeout) Cancelled(age time.Duration) bool {
 // Closed notes why a channel was closed, and reports whether that was the
 // timeout.
 func (t *ConsumerTimeout) Closed(reason *amqp.Error) bool {
-	m := timedOut.FindStringSubmatch(reason.Reason)
+	m := timeoutReason.FindStringSubmatch(reason.Reason)
 	if reason.Code != amqp.PreconditionFailed || m == nil {
 		return false
 	}
@@ -163,15 +163,15 @@ func (t *ConsumerTimeout) Closed(reason *amqp.Error) bool {
 	return true
 }
 
-// timedOut is how brokers word it: from 4.3 on about a message whose consumer
+// timeoutReason is how brokers word it: from 4.3 on about a message whose consumer
 // was replaced, and without a figure.
-var timedOut = regexp.MustCompile(`delivery acknowledgement on channel \d+ timed out.*: (-1|\d+) ms`)
+var timeoutReason = regexp.MustCompile(`delivery acknowledgement on channel \d+ timed out.*: (-1|\d+) ms`)
 
 const noFigure = "-1"
 
-// Took notes messages that the broker has taken away with a session, and which
+// NoteTaken notes messages that the broker has taken away with a session, and which
 // of them for their age, as far as it is known.
-func (t *ConsumerTimeout) Took(ms []*Message, orphans bool) {
+func (t *ConsumerTimeout) NoteTaken(ms []*Message, orphans bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.taken)+len(ms) > maxTaken || t.taken == nil {

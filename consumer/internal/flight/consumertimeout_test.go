@@ -89,7 +89,7 @@ func TestWhichMessageWasTakenAway(t *testing.T) {
 			to := ConsumerTimeout{known: tt.known}
 			m := &Message{Raw: counted(2, 1, "x"), Received: time.Now().Add(-tt.age)}
 			m.Running.Store(!tt.idle)
-			to.Took([]*Message{m}, tt.orphan)
+			to.NoteTaken([]*Message{m}, tt.orphan)
 			if got := to.TookAway(tt.comes); got != tt.took {
 				t.Errorf("%s: %t", tt.rule, got)
 			}

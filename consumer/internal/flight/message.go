@@ -15,7 +15,7 @@ import (
 // the settling have it one after the other, and only the one that has it changes it.
 type Message struct {
 	Raw      amqp.Delivery
-	In       *Session
+	In       *Ledger
 	Received time.Time
 
 	// Key is that of the messages of which only so many are handled at a time; "" is
@@ -69,3 +69,7 @@ func Plural(n int, noun string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
 }
+
+// MaxSkew is how far the clocks of two consumers may be apart before a message
+// that one of them sent to a wait with a TTL seems early to the other.
+const MaxSkew = time.Second

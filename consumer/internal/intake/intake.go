@@ -23,7 +23,7 @@ type Lane interface {
 	Busy() int
 	Oldest() time.Time
 	Opening()
-	Opened(in *flight.Session, prefetch int, trips time.Duration, ask func())
+	Opened(in *flight.Ledger, prefetch int, trips time.Duration, ask func())
 	Answered(has int, took time.Duration, err error)
 	Closed()
 	Wants(prefetch int) int
@@ -40,7 +40,7 @@ type Config struct {
 	Prefetch      Prefetch
 	Ordered       bool       // messages must come in the order of the queue, or to one consumer at a time
 	Arguments     amqp.Table // of each consumer
-	Ledger        *flight.Session
+	Ledger        *flight.Ledger
 	Lane          Lane
 	Timeout       *flight.ConsumerTimeout
 	Signs         *Signs

@@ -64,7 +64,7 @@ func TestWantedPrefetch(t *testing.T) {
 }
 
 func TestARedeliveredMessageKeepsThePrefetchSmall(t *testing.T) {
-	s := &Session{Config: Config{Handled: func() int64 { return 5000 }, Ledger: flight.NewSession(flight.NewUnsettled())}}
+	s := &Session{Config: Config{Handled: func() int64 { return 5000 }, Ledger: flight.NewLedger(flight.NewUnsettled())}}
 	now := time.Now()
 	if s.note(amqp.Delivery{}, now); !s.Prefetch.calm(5000, 0, now) {
 		t.Error("a message that comes for the first time counts")

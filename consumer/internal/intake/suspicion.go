@@ -33,42 +33,34 @@ func (s *suspicion) first(prefetch int) int {
 	return prefetch
 }
 
-// judge reports whether a message is suspect.
+// judge reports whether a message is suspect: consumers have died so often while they
+// had it that half of its delivery limit, or more, is used up.
+//
+// No broker tells a crash from a lost connection, so both count. A message that is held
+// through many reconnects is suspect too, until its handler has returned.
 func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, now time.Time) bool {
 	if s.half == 0 {
 		return false
 	}
-	if suspicious(queue, s.half, raw, v) {
-		s.last = now
-		return true
+	if len(raw.Headers) > 0 { // few messages, and none that comes for the first time
+		history, _ := xdeath.Parse(raw.Headers) // malformed headers are logged when the message is handled
+		crashes := history.DeliveryCount
+		if !v.AtLeast(4, 3) {
+			crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
+		}
+		if crashes >= s.half {
+			s.last = now
+			return true
+		}
 	}
 	s.over = true
 	return false
 }
 
-// suspicious reports whether consumers have died so often while they had this
-// message that half its delivery limit, or more, is used up.
-//
-// No version tells a crash from a lost connection: both count. A message that is
-// held through many reconnects is suspect too; it is cleared once its handler has
-// returned.
-func suspicious(queue string, half int, raw amqp.Delivery, v connection.Version) bool {
-	if len(raw.Headers) == 0 {
-		return false // most messages, and all that come for the first time
-	}
-	history, _ := xdeath.Parse(raw.Headers) // malformed headers are logged when the message is handled
-	crashes := history.DeliveryCount
-	if !v.AtLeast(4, 3) {
-		crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
-	}
-	return crashes >= half
-}
-
-// bound returns the prefetch of a session that has met so many suspects, which are
-// unsettled, of which alone no handler has returned from: one at a time, besides
-// those of which a handler has returned once and which are held. A crash charges the
-// guilty one then and none of its neighbours, and a held one takes up its own room
-// and nobody else's.
+// bound returns the prefetch of a session that has met so many unsettled suspects, of
+// which alone have had no handler that returned. One of the latter is in hand at a time,
+// so that a crash counts against no other message. A suspect whose handler has returned,
+// and which is held, gets room of its own.
 func (s *suspicion) bound(prefetch, suspects, alone int, now time.Time) int {
 	if s.half == 0 || s.over {
 		return prefetch

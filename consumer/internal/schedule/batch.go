@@ -16,24 +16,12 @@ type Batch struct {
 	Alone func(*flight.Message) bool
 }
 
-// waitingSum is what the messages that wait for a worker have in common. It makes the
-// look whether a batch is complete one of a few values, however many wait.
-type waitingSum struct {
-	bytes int // of their bodies
-	alone int // messages that go alone
-}
-
-func (w *waitingSum) add(m *flight.Message) {
-	w.bytes += len(m.Raw.Body)
+// count adds a message to the sums of the queue, or with sign -1 takes it out. With them
+// the look whether a batch is complete takes the same time however many messages wait.
+func (l *Lane) count(m *flight.Message, sign int) {
+	l.bytes += sign * len(m.Raw.Body)
 	if m.Alone {
-		w.alone++
-	}
-}
-
-func (w *waitingSum) remove(m *flight.Message) {
-	w.bytes -= len(m.Raw.Body)
-	if m.Alone {
-		w.alone--
+		l.alone += sign
 	}
 }
 
@@ -44,7 +32,7 @@ func (w *waitingSum) remove(m *flight.Message) {
 // added to a batch that is followed by a message that goes alone, or by one of another
 // session.
 func (l *Lane) complete(now time.Time) (ok bool, until time.Time) {
-	if l.Batch.Size <= 1 || l.waiting() >= l.Batch.Size || l.sum.bytes >= l.Batch.Bytes || l.sum.alone > 0 || !l.gate.isOpen() {
+	if l.Batch.Size <= 1 || l.waiting() >= l.Batch.Size || l.bytes >= l.Batch.Bytes || l.alone > 0 || !l.gate.isOpen() {
 		return true, time.Time{}
 	}
 	first := l.queue[l.head]

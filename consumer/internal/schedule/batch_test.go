@@ -19,7 +19,7 @@ import (
 type batches struct {
 	*Schedule
 	*Lane
-	in *flight.Session
+	in *flight.Ledger
 
 	mu    sync.Mutex
 	taken []string
@@ -27,7 +27,7 @@ type batches struct {
 }
 
 func newBatches(slots int, limits Limits, busy func()) *batches {
-	b := &batches{Schedule: New(slots, false), in: flight.NewSession(flight.NewUnsettled())}
+	b := &batches{Schedule: New(slots, false), in: flight.NewLedger(flight.NewUnsettled())}
 	limits.Slots = slots
 	if limits.Batch.Bytes == 0 {
 		limits.Batch.Bytes = 1 << 20
@@ -140,7 +140,7 @@ func TestABatchIsOfOneSession(t *testing.T) {
 		b := newBatches(1, Limits{Batch: Batch{Size: 10, Linger: time.Minute}}, nil)
 		defer b.end()
 		b.push(2)
-		b.in, b.tag = flight.NewSession(flight.NewUnsettled()), 100
+		b.in, b.tag = flight.NewLedger(flight.NewUnsettled()), 100
 		b.push(2)
 		b.took(t, "of the session before", "[1 2]")
 		time.Sleep(time.Minute)
@@ -187,8 +187,8 @@ func TestATakenBackBatchIsNotCounted(t *testing.T) {
 		b.Pause()
 		b.push(1, func(m *flight.Message) { m.Suspect = true })
 		b.took(t, "paused")
-		if n := len(b.TakeBack(0)); n != 6 || b.sum != (waitingSum{}) {
-			t.Errorf("%d messages taken back, %+v left", n, b.sum)
+		if n := len(b.TakeBack(0)); n != 6 || b.bytes != 0 || b.alone != 0 {
+			t.Errorf("%d messages taken back, %d bytes and %d alone left", n, b.bytes, b.alone)
 		}
 		b.Resume()
 		time.Sleep(time.Minute)
@@ -212,7 +212,7 @@ func TestLanesWithBatches(t *testing.T) {
 		}
 		limits := Limits{Slots: 1, Batch: Batch{Size: 5, Linger: 100 * time.Millisecond, Bytes: 1000, Alone: func(*flight.Message) bool { return false }}}
 		high, low := s.Lane(limits, run("high")), s.Lane(limits, run("low"))
-		in := []*flight.Session{flight.NewSession(flight.NewUnsettled()), flight.NewSession(flight.NewUnsettled())}
+		in := []*flight.Ledger{flight.NewLedger(flight.NewUnsettled()), flight.NewLedger(flight.NewUnsettled())}
 		push := func(l *Lane, n int) {
 			for i := range n {
 				l.Push(&flight.Message{Raw: amqp.Delivery{DeliveryTag: uint64(i + 1)}, In: in[0], Received: time.Now()})

@@ -60,3 +60,76 @@ func earlier(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// pickOfSeveral returns the lane whose message is next, or nil. It needs s.mu held.
+func (s *Schedule) pickOfSeveral(now time.Time) *Lane {
+	if s.atWork >= s.slots {
+		return nil
+	}
+	s.offers = s.offers[:0]
+	for _, l := range s.lanes {
+		s.offers = append(s.offers, l.offer(now))
+	}
+	i, again := choose(s.strict, s.offers)
+	if i >= 0 {
+		return s.lanes[i]
+	}
+	s.lookAgain(now, again)
+	return nil
+}
+
+// offer returns the lane as it is now. It needs mu held.
+func (l *Lane) offer(now time.Time) offer {
+	o := offer{start: max(l.end, l.schedule.start)}
+	open, again := l.mayTake(now)
+	switch {
+	case !open:
+		if l.waiting() > 0 {
+			o.until = again
+		}
+		return o
+	case l.Every > 0 && now.Before(l.due):
+		if l.waiting() > 0 && l.busy < l.Slots {
+			o.until = l.due
+		}
+	case l.waiting() > 0:
+		if ok, until := l.complete(now); ok {
+			o.state = ready
+		} else if l.busy < l.Slots {
+			o.until = until
+		}
+	case l.session != nil && l.session.Unsettled() >= l.prefetch:
+		// The prefetch is used up. There is room again when a message is settled whose
+		// handler has returned, if there is one: those of a slot, and those that wait for
+		// the key of one in a slot, take longer.
+		if l.session.Unsettled() > l.granted+l.keys.waiting {
+			o.state, o.until = expected, now.Add(l.delay)
+		}
+	case now.Before(l.expected):
+		o.state, o.until = expected, l.expected
+	case l.more && !l.refuses:
+		o.state = expected
+		if l.busy < l.Slots && !l.asking {
+			l.asking = true
+			l.ask()
+		}
+	}
+	if l.busy < l.Slots || o.state == nothing {
+		return o
+	}
+	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
+	o.state, o.until = nothing, time.Time{}
+	if end := l.moved.Add(settlingFor); l.busy > l.working && now.Before(end) {
+		o.state, o.until = expected, end
+	}
+	return o
+}
+
+// took notes that so many messages of a lane were taken. It needs s.mu held.
+func (s *Schedule) took(l *Lane, n int, now time.Time) {
+	l.due, l.moved = now.Add(time.Duration(n)*l.Every), now
+	if !s.strict {
+		s.start = max(s.start, l.end)
+		l.end = s.start + float64(n)/float64(l.Share)
+	}
+}

@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"math/rand/v2"
 	"time"
 )
@@ -91,3 +92,144 @@ func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 
 // isOpen reports whether all messages are handled.
 func (g *gate) isOpen() bool { return g.paused.IsZero() && g.out.IsZero() }
+
+// mayTake reports whether a worker may take a message of the lane, and if not, when
+// that may change by time alone. It needs mu held.
+func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
+	ok, probe, again := l.gate.may(now)
+	if (probe || !again.IsZero()) && !l.freshIsNext() {
+		return false, time.Time{}
+	}
+	return ok, again
+}
+
+// freshIsNext reports whether the next probe of an outage is a message of the queue, and
+// not one that is held. They take turns, because those that are held may have reasons of
+// their own. It needs mu held.
+func (l *Lane) freshIsNext() bool {
+	return l.held == 0 || l.gate.fresh && l.waiting() > 0 && l.busy < l.Slots
+}
+
+// beginProbe notes that the run of a grant is a probe, if there is an outage. It needs
+// mu held.
+func (l *Lane) beginProbe(g *Grant) {
+	if !l.gate.out.IsZero() {
+		l.gate.probing, g.probe = true, true
+	}
+}
+
+// endProbe notes that a grant is no probe any more. It needs mu held.
+func (l *Lane) endProbe(g *Grant) {
+	if g.probe {
+		l.gate.probing, g.probe = false, false
+		l.wakeHeld()
+	}
+}
+
+// Note notes that the handler has run on a grant, for the first time or again, and
+// whether it said that something is unavailable. It reports whether an outage has begun
+// or is over.
+func (l *Lane) Note(g *Grant, first, unavailable bool) (changed bool) {
+	if !unavailable && !l.uneasy.Load() {
+		return false // most runs: there is nothing to remember
+	}
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = l.gate.note(g.probe, first, unavailable, time.Now())
+	l.uneasy.Store(!l.gate.out.IsZero() || l.gate.unavailable > 0)
+	if g.probe || changed {
+		g.probe = false
+		l.wakeHeld()
+		l.signal()
+		s.call()
+	}
+	return changed
+}
+
+// signal has the intake look at Wants, if the gate is not open. It needs mu held.
+func (l *Lane) signal() {
+	if l.gate.isOpen() && !l.signalled {
+		return
+	}
+	l.signalled = !l.gate.isOpen()
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Pause closes the gate of the lane, until Resume: no message begins to be handled.
+func (l *Lane) Pause() { l.setPaused(time.Now()) }
+
+// Resume opens the gate that Pause has closed.
+func (l *Lane) Resume() { l.setPaused(time.Time{}) }
+
+func (l *Lane) setPaused(paused time.Time) {
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.gate.paused.IsZero() == paused.IsZero() {
+		return
+	}
+	l.gate.paused = paused
+	l.wants()
+	l.wakeHeld()
+	l.signal()
+	s.call()
+}
+
+// Finish closes the gate for good, and returns when no message has a slot any more, or
+// ctx has ended. Nobody else may listen to Changed.
+func (l *Lane) Finish(ctx context.Context) {
+	l.Pause()
+	for l.Busy() > 0 {
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Wants returns how many unsettled messages the lane wants of its queue, given the
+// prefetch of an open gate: with 0 the messages that no worker has go back.
+func (l *Lane) Wants(prefetch int) int {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	switch {
+	case l.gate.isOpen(), l.Ordered:
+		return prefetch
+	case l.gate.paused.IsZero() && l.busy < l.Slots:
+		return 1 // to find out whether the outage is over
+	}
+	return 0
+}
+
+// Changed has an element when Wants may say something else.
+func (l *Lane) Changed() <-chan struct{} { return l.changed }
+
+// ClosedSince returns since when the gate is closed by order, and since when there is an
+// outage; zero times for neither. untried reports that the lane has had no message to
+// find out with for the longest pause: nobody knows whether the outage lasts, and nothing
+// waits for its end.
+func (l *Lane) ClosedSince(now time.Time) (paused, outage time.Time, untried bool) {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	g := l.gate
+	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
+		since := g.next
+		if l.wanting.After(since) {
+			since = l.wanting
+		}
+		untried = now.Sub(since) >= g.outage.MaxPause
+	}
+	return g.paused, g.out, untried
+}
+
+// wants notes that a closed gate waits for a message from now on. It needs mu held.
+func (l *Lane) wants() {
+	if !l.gate.isOpen() {
+		l.wanting = time.Now()
+	}
+}

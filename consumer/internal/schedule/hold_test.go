@@ -73,7 +73,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 					}
 				}
 			})
-			in := flight.NewSession(flight.NewUnsettled())
+			in := flight.NewLedger(flight.NewUnsettled())
 			for tag := range uint64(100) {
 				lane.Push(&flight.Message{In: in, Raw: amqp.Delivery{DeliveryTag: tag}})
 			}
@@ -120,7 +120,7 @@ func TestInAnOutageWithoutHeldMessagesOneIsTaken(t *testing.T) {
 			lane.Note(g, true, d.use())
 			return 0
 		})
-		in := flight.NewSession(flight.NewUnsettled())
+		in := flight.NewLedger(flight.NewUnsettled())
 		push := func(n int) {
 			for range n {
 				lane.Push(&flight.Message{In: in})
@@ -161,7 +161,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 			lane.Note(g, true, d.use())
 			return 0
 		})
-		in := flight.NewSession(flight.NewUnsettled())
+		in := flight.NewLedger(flight.NewUnsettled())
 		began := time.Now()
 		for range 16 {
 			lane.Push(&flight.Message{In: in})
@@ -215,7 +215,7 @@ func TestPauseAndResume(t *testing.T) {
 		s := New(2, false)
 		lane := s.Lane(Limits{Slots: 2}, func(*Grant) int { d.use(); return 0 })
 		lane.Pause()
-		lane.Push(&flight.Message{In: flight.NewSession(flight.NewUnsettled())})
+		lane.Push(&flight.Message{In: flight.NewLedger(flight.NewUnsettled())})
 		time.Sleep(time.Hour)
 		if runs, _ := d.seen(); runs != 0 || lane.Wants(50) != 0 {
 			t.Error("a message is handled while the lane is paused")

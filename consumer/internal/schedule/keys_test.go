@@ -109,7 +109,7 @@ func TestMessagesOfAKeyAreHandledInTheirOrder(t *testing.T) {
 					}
 					return 0
 				})
-				in := flight.NewSession(flight.NewUnsettled())
+				in := flight.NewLedger(flight.NewUnsettled())
 				const messages = 300
 				for tag := range uint64(messages) {
 					m := &flight.Message{In: in, Raw: amqp.Delivery{DeliveryTag: tag + 1, RoutingKey: []string{"", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"}[random.IntN(names)]}}
@@ -148,7 +148,7 @@ func TestMessagesThatWaitForAKeyAreTakenBackInTheirOrder(t *testing.T) {
 	release := make(chan struct{})
 	s := New(2, false)
 	lane := s.Lane(Limits{Slots: 2, PerKey: 1, Key: func(m *flight.Message) string { return m.Raw.RoutingKey }}, func(*Grant) int { <-release; return 0 })
-	in := flight.NewSession(flight.NewUnsettled())
+	in := flight.NewLedger(flight.NewUnsettled())
 	for tag, key := range []string{"a", "a", "b", "b", "a", "c"} {
 		lane.Push(&flight.Message{In: in, Raw: amqp.Delivery{DeliveryTag: uint64(tag), RoutingKey: key}})
 	}

@@ -21,9 +21,9 @@ type Limits struct {
 	PerKey int
 	Key    func(*flight.Message) string
 
-	// Keep says that what was sent ahead stays while the gate is closed: it could come to
+	// Ordered says that messages that were sent ahead stay while the gate is closed: it could come to
 	// another process out of its order, or beside handlers that are at work here.
-	Keep bool
+	Ordered bool
 
 	Batch  Batch
 	Outage Outage
@@ -37,7 +37,8 @@ type Lane struct {
 
 	queue     []*flight.Message // from head on
 	head      int
-	sum       waitingSum // of the queue
+	bytes     int // of the bodies in the queue
+	alone     int // messages in the queue that go alone
 	keys      keys
 	gate      gate
 	turn      chan struct{} // closed, and made anew, when a held message may have its turn
@@ -59,15 +60,15 @@ type Lane struct {
 
 // feed is what is known of the queue of one of several lanes.
 type feed struct {
-	session  *flight.Session // that consumes the queue, nil for none
-	prefetch int             // of that
-	delay    time.Duration   // that its messages may have on their way
-	expected time.Time       // until when a message is expected if there is room for it
-	more     bool            // the queue may have messages that were not sent
-	heard    time.Time       // when a message came last, or room was made for one
-	ask      func()          // asks the queue; the answer comes to Answered
-	asking   bool            // an answer is to come
-	refuses  bool            // to answer
+	session  *flight.Ledger // that consumes the queue, nil for none
+	prefetch int            // of that
+	delay    time.Duration  // that its messages may have on their way
+	expected time.Time      // until when a message is expected if there is room for it
+	more     bool           // the queue may have messages that were not sent
+	heard    time.Time      // when a message came last, or room was made for one
+	ask      func()         // asks the queue; the answer comes to Answered
+	asking   bool           // an answer is to come
+	refuses  bool           // to answer
 }
 
 const (
@@ -120,7 +121,7 @@ func (l *Lane) enqueue(m *flight.Message) {
 		at--
 	}
 	l.queue = slices.Insert(l.queue, at, m)
-	l.sum.add(m)
+	l.count(m, 1)
 }
 
 // TakeBack removes all queued messages but the first keep and returns them in their
@@ -135,7 +136,7 @@ func (l *Lane) TakeBack(keep int) []*flight.Message {
 	if keep < l.waiting() {
 		queued := l.queue[l.head:]
 		for _, m := range queued[keep:] {
-			l.sum.remove(m)
+			l.count(m, -1)
 			for next := l.keys.free(m); next != nil; next = l.keys.free(m) { // keep is not 0
 				taken = append(taken, next)
 			}
@@ -176,97 +177,24 @@ func (l *Lane) take() *flight.Message {
 	if l.head++; l.head == len(l.queue) {
 		l.queue, l.head = l.queue[:0], 0
 	}
-	l.sum.remove(m)
+	l.count(m, -1)
 	return m
-}
-
-// pickOfSeveral returns the lane whose message is next, or nil. It needs s.mu held.
-func (s *Schedule) pickOfSeveral(now time.Time) *Lane {
-	if s.atWork >= s.slots {
-		return nil
-	}
-	s.offers = s.offers[:0]
-	for _, l := range s.lanes {
-		s.offers = append(s.offers, l.offer(now))
-	}
-	i, again := choose(s.strict, s.offers)
-	if i >= 0 {
-		return s.lanes[i]
-	}
-	s.lookAgain(now, again)
-	return nil
-}
-
-// offer returns the lane as it is now. It needs mu held.
-func (l *Lane) offer(now time.Time) offer {
-	o := offer{start: max(l.end, l.schedule.start)}
-	open, again := l.mayTake(now)
-	switch {
-	case !open:
-		if l.waiting() > 0 {
-			o.until = again
-		}
-		return o
-	case l.Every > 0 && now.Before(l.due):
-		if l.waiting() > 0 && l.busy < l.Slots {
-			o.until = l.due
-		}
-	case l.waiting() > 0:
-		if ok, until := l.complete(now); ok {
-			o.state = ready
-		} else if l.busy < l.Slots {
-			o.until = until
-		}
-	case l.session != nil && l.session.Unsettled() >= l.prefetch:
-		// The prefetch is used up. There is room again when a message is settled whose
-		// handler has returned, if there is one: those of a slot, and those that wait for
-		// the key of one in a slot, take longer.
-		if l.session.Unsettled() > l.granted+l.keys.waiting {
-			o.state, o.until = expected, now.Add(l.delay)
-		}
-	case now.Before(l.expected):
-		o.state, o.until = expected, l.expected
-	case l.more && !l.refuses:
-		o.state = expected
-		if l.busy < l.Slots && !l.asking {
-			l.asking = true
-			l.ask()
-		}
-	}
-	if l.busy < l.Slots || o.state == nothing {
-		return o
-	}
-	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
-	o.state, o.until = nothing, time.Time{}
-	if end := l.moved.Add(settlingFor); l.busy > l.working && now.Before(end) {
-		o.state, o.until = expected, end
-	}
-	return o
-}
-
-// took notes that so many messages of a lane were taken. It needs s.mu held.
-func (s *Schedule) took(l *Lane, n int, now time.Time) {
-	l.due, l.moved = now.Add(time.Duration(n)*l.Every), now
-	if !s.strict {
-		s.start = max(s.start, l.end)
-		l.end = s.start + float64(n)/float64(l.Share)
-	}
 }
 
 // lookAgain calls a worker at that time, unless one is called sooner. It needs s.mu
 // held.
 func (s *Schedule) lookAgain(now, at time.Time) {
-	if at.IsZero() || s.closed || !s.look.IsZero() && !at.Before(s.look) {
+	if at.IsZero() || s.closed || !s.lookAt.IsZero() && !at.Before(s.lookAt) {
 		return
 	}
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	s.look = at
+	s.lookAt = at
 	s.timer = time.AfterFunc(at.Sub(now), func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.look = time.Time{}
+		s.lookAt = time.Time{}
 		s.call()
 	})
 }
@@ -278,7 +206,7 @@ func (l *Lane) Opening() {
 
 // Opened says that it has begun, with which session and prefetch, how long two
 // round trips took, and how the queue is asked whether it has messages.
-func (l *Lane) Opened(in *flight.Session, prefetch int, trips time.Duration, ask func()) {
+func (l *Lane) Opened(in *flight.Ledger, prefetch int, trips time.Duration, ask func()) {
 	l.schedule.mu.Lock()
 	l.wants()
 	l.schedule.mu.Unlock()
@@ -294,7 +222,7 @@ func (l *Lane) Closed() {
 }
 
 // Settles says that a message of a session is settled, and is about to be counted.
-func (l *Lane) Settles(in *flight.Session) {
+func (l *Lane) Settles(in *flight.Ledger) {
 	l.change(func(now time.Time) {
 		if l.session == in && in.Unsettled() >= l.prefetch {
 			l.room(now)
@@ -334,4 +262,11 @@ func (l *Lane) change(do func(now time.Time)) {
 	defer l.schedule.mu.Unlock()
 	do(time.Now())
 	l.schedule.call()
+}
+
+// Waiting returns how many messages wait for a worker.
+func (l *Lane) Waiting() int {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return l.waiting()
 }

@@ -33,7 +33,7 @@ type Schedule struct {
 	offers []offer
 	start  float64 // of the message that was taken last, see offer
 	timer  *time.Timer
-	look   time.Time // when the timer ends
+	lookAt time.Time // when the timer ends
 }
 
 // Grant is the messages that a worker has, all of one lane and one session: one, or
@@ -88,7 +88,7 @@ func (s *Schedule) release(g *Grant, n int) {
 	clear(g.Of)
 	l.endProbe(g)
 	l.wants()
-	l.look()
+	l.signal()
 	g.Of, g.lane = g.Of[:0], nil
 	s.grants = append(s.grants, g)
 }

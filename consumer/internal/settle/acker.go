@@ -14,11 +14,11 @@ import (
 	"github.com/rehop/rehop/internal/yield"
 )
 
-// Session settles the messages of one session. Its goroutine tells the broker what
+// Acker settles the messages of one session. Its goroutine tells the broker what
 // is marked in the ledger: messages that are marked during a write go out with the
 // next one, neighbours with one verb as a single frame, and a lone ack waits for
 // nobody.
-type Session struct {
+type Acker struct {
 	Config
 	wake    chan struct{}
 	written chan struct{} // closed when the goroutine has ended
@@ -30,9 +30,9 @@ type Session struct {
 	closed  bool
 }
 
-// Config of a Session.
+// Config of an Acker.
 type Config struct {
-	Ledger  *flight.Session
+	Ledger  *flight.Ledger
 	Channel amqp.Acknowledger
 	Socket  Corker
 	Copies  *Copies
@@ -54,29 +54,29 @@ type Corker interface {
 // ErrSessionOver says that a message was not settled on its session in time.
 var ErrSessionOver = connection.WithClass(errors.New("the session is over"), connection.Transient)
 
-// NewSession returns a Session, which must be closed.
-func NewSession(cfg Config) *Session {
-	s := &Session{Config: cfg, wake: make(chan struct{}, 1), written: make(chan struct{})}
-	go s.run() // until Close
-	return s
+// NewAcker returns an Acker, which must be closed.
+func NewAcker(cfg Config) *Acker {
+	a := &Acker{Config: cfg, wake: make(chan struct{}, 1), written: make(chan struct{})}
+	go a.run() // until Close
+	return a
 }
 
-// Do carries out an order, which must not be changed any more. It reports whether
-// the message is settled as far as its slot is concerned; if not, Copies.Release is
-// called when it is. Do waits for nothing.
-func (s *Session) Do(m *flight.Message, o *Order) (free bool) {
+// Do carries out an order, which must not be changed any more. It waits for nothing, and
+// returns how many messages still need their slot: 0, or 1 whose copy is not confirmed.
+// Copies.Release is called when such a message is settled.
+func (a *Acker) Do(m *flight.Message, o *Order) (kept int) {
 	switch o.Move {
 	case Ack, Nack:
-		s.tell(flight.Verb(o.Move), m)
+		a.mark(flight.Verb(o.Move), m)
 	case Requeue:
-		s.Requeue(m)
+		a.Requeue(m)
 	case Copy:
-		s.Copies.send(s, Task{m, o})
-		return false
+		a.Copies.send(a, Task{m, o})
+		return 1
 	default:
 		panic("consumer: an order without a move")
 	}
-	return true
+	return 0
 }
 
 // Task is a message and its order, which must not be changed any more.
@@ -85,9 +85,8 @@ type Task struct {
 	*Order
 }
 
-// DoAll carries out several orders, as few frames as possible, and returns how many of
-// the messages are not settled yet: for each of them Copies.Release is called when it is.
-func (s *Session) DoAll(tasks []Task) (kept int) {
+// DoAll is Do for several messages. It tells the broker in as few frames as possible.
+func (a *Acker) DoAll(tasks []Task) (kept int) {
 	var told []flight.Told
 	var back []*flight.Message
 	var copied []Task
@@ -103,103 +102,103 @@ func (s *Session) DoAll(tasks []Task) (kept int) {
 			panic("consumer: an order without a move")
 		}
 	}
-	if s.Stop.Err() == nil || !s.postpone(back) {
+	if a.Stop.Err() == nil || !a.postpone(back) {
 		for _, m := range back {
 			told = append(told, flight.Told{Message: m, Verb: flight.Requeue})
 		}
 	}
-	s.tellAll(told)
-	s.Copies.send(s, copied...)
+	a.markAll(told)
+	a.Copies.send(a, copied...)
 	return len(copied)
 }
 
 // Requeue gives messages back to their queue. While Run stops they wait until the
 // fetching has ended: they would come back here at once, and before 4.3 each return
 // counts towards the delivery limit.
-func (s *Session) Requeue(ms ...*flight.Message) {
-	if s.Stop.Err() != nil && s.postpone(ms) {
+func (a *Acker) Requeue(ms ...*flight.Message) {
+	if a.Stop.Err() != nil && a.postpone(ms) {
 		return
 	}
-	s.tell(flight.Requeue, ms...)
+	a.mark(flight.Requeue, ms...)
 }
 
-func (s *Session) postpone(ms []*flight.Message) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fetched || s.closed {
+func (a *Acker) postpone(ms []*flight.Message) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.fetched || a.closed {
 		return false
 	}
-	s.later = append(s.later, ms...)
+	a.later = append(a.later, ms...)
 	return true
 }
 
 // Fetched lets go the messages that were to be requeued meanwhile.
-func (s *Session) Fetched() {
-	s.mu.Lock()
-	later := s.later
-	s.later, s.fetched = nil, true
-	s.mu.Unlock()
-	s.tell(flight.Requeue, later...)
+func (a *Acker) Fetched() {
+	a.mu.Lock()
+	later := a.later
+	a.later, a.fetched = nil, true
+	a.mu.Unlock()
+	a.mark(flight.Requeue, later...)
 }
 
-func (s *Session) tell(v flight.Verb, ms ...*flight.Message) {
-	if !s.Ledger.Mark(v, ms...) {
+func (a *Acker) mark(v flight.Verb, ms ...*flight.Message) {
+	if !a.Ledger.Mark(v, ms...) {
 		for _, m := range ms {
-			s.Ended(m, v, ErrSessionOver)
+			a.Ended(m, v, ErrSessionOver)
 		}
 		return
 	}
 	yield.Here()
-	s.call()
+	a.call()
 }
 
-func (s *Session) tellAll(all []flight.Told) {
+func (a *Acker) markAll(all []flight.Told) {
 	if len(all) == 0 {
 		return
 	}
-	if !s.Ledger.MarkAll(all) {
+	if !a.Ledger.MarkAll(all) {
 		for _, t := range all {
-			s.Ended(t.Message, t.Verb, ErrSessionOver)
+			a.Ended(t.Message, t.Verb, ErrSessionOver)
 		}
 		return
 	}
 	yield.Here()
-	s.call()
+	a.call()
 }
 
-func (s *Session) call() {
+func (a *Acker) call() {
 	select {
-	case s.wake <- struct{}{}:
+	case a.wake <- struct{}{}:
 	default: // it is on its way
 	}
 }
 
 // Close writes what is marked and ends the goroutine. A message that is settled
 // later is not told of: an ack for a channel that is closed ends the connection.
-func (s *Session) Close() {
-	s.mu.Lock()
-	s.closed = true
-	later := s.later
-	s.later = nil
-	s.mu.Unlock()
+func (a *Acker) Close() {
+	a.mu.Lock()
+	a.closed = true
+	later := a.later
+	a.later = nil
+	a.mu.Unlock()
 	yield.Here()
-	s.Ledger.Close()
+	a.Ledger.Close()
 	yield.Here()
 	for _, m := range later {
-		s.Ended(m, flight.Requeue, ErrSessionOver)
+		a.Ended(m, flight.Requeue, ErrSessionOver)
 	}
-	s.call()
-	<-s.written
+	a.call()
+	<-a.written
 }
 
 // run writes what is marked until Close.
-func (s *Session) run() {
-	defer close(s.written)
+func (a *Acker) run() {
+	defer close(a.written)
 	var spent []flight.Told
-	for range s.wake {
+	for range a.wake {
 		for {
 			yield.Here()
-			batch, open, closed := s.Ledger.Take(spent)
+			batch, open, closed := a.Ledger.Take(spent)
 			if len(batch) == 0 {
 				if closed {
 					return
@@ -207,10 +206,10 @@ func (s *Session) run() {
 				spent = batch
 				break
 			}
-			err := s.write(batch, open)
+			err := a.write(batch, open)
 			yield.Here()
 			for _, t := range batch {
-				s.Ended(t.Message, t.Verb, err)
+				a.Ended(t.Message, t.Verb, err)
 			}
 			spent = batch
 		}
@@ -221,16 +220,16 @@ func (s *Session) run() {
 // in the batch or was written before it, so there each run of one verb is one
 // frame. The runs are written from low to high: a frame for a higher one would
 // settle a lower one of another verb with it. They leave in one packet.
-func (s *Session) write(batch []flight.Told, open uint64) error {
+func (a *Acker) write(batch []flight.Told, open uint64) error {
 	if len(batch) > 1 {
 		slices.SortFunc(batch, func(x, y flight.Told) int { return cmp.Compare(x.Raw.DeliveryTag, y.Raw.DeliveryTag) })
-		if !oneFrame(batch, open) && s.Socket.Cork() {
-			defer s.Socket.Uncork()
+		if !oneFrame(batch, open) && a.Socket.Cork() {
+			defer a.Socket.Uncork()
 		}
 	}
 	for i, t := range batch {
 		if t.Raw.DeliveryTag > open {
-			if err := s.frame(t, false); err != nil {
+			if err := a.frame(t, false); err != nil {
 				return err
 			}
 			continue
@@ -240,7 +239,7 @@ func (s *Session) write(batch []flight.Told, open uint64) error {
 			continue
 		}
 		several := i > 0 && batch[i-1].Verb == t.Verb
-		if err := s.frame(t, several); err != nil {
+		if err := a.frame(t, several); err != nil {
 			return err
 		}
 	}
@@ -255,15 +254,15 @@ func oneFrame(batch []flight.Told, open uint64) bool {
 	return !slices.ContainsFunc(batch, func(t flight.Told) bool { return t.Verb != batch[0].Verb })
 }
 
-func (s *Session) frame(t flight.Told, multiple bool) error {
-	s.frames++
+func (a *Acker) frame(t flight.Told, multiple bool) error {
+	a.frames++
 	switch t.Verb {
 	case flight.Ack:
-		return s.Channel.Ack(t.Raw.DeliveryTag, multiple)
+		return a.Channel.Ack(t.Raw.DeliveryTag, multiple)
 	case flight.Nack:
-		return s.Channel.Nack(t.Raw.DeliveryTag, multiple, false)
+		return a.Channel.Nack(t.Raw.DeliveryTag, multiple, false)
 	case flight.Requeue:
-		return s.Channel.Nack(t.Raw.DeliveryTag, multiple, true)
+		return a.Channel.Nack(t.Raw.DeliveryTag, multiple, true)
 	}
 	panic("consumer: a message is marked without a verb")
 }

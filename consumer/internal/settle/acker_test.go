@@ -67,7 +67,7 @@ func (l *channel) note(frame string) bool {
 	return true
 }
 
-// ends is what a Session tells of messages.
+// ends is what a Acker tells of messages.
 type ends struct {
 	mu   sync.Mutex
 	errs map[uint64]error
@@ -85,19 +85,19 @@ func (b *ends) ended(m *flight.Message, _ flight.Verb, err error) {
 	b.errs[m.Raw.DeliveryTag] = err
 }
 
-func session(stop context.Context, l *channel, b *ends) *Session {
-	return NewSession(Config{Ledger: flight.NewSession(flight.NewUnsettled()), Channel: l, Socket: l, Stop: stop, Ended: b.ended})
+func session(stop context.Context, l *channel, b *ends) *Acker {
+	return NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Stop: stop, Ended: b.ended})
 }
 
-// start returns a Session that is closed at the end of the test.
-func start(t *testing.T, stop context.Context, l *channel) (*Session, *ends) {
+// start returns a Acker that is closed at the end of the test.
+func start(t *testing.T, stop context.Context, l *channel) (*Acker, *ends) {
 	b := &ends{}
 	s := session(stop, l, b)
 	t.Cleanup(s.Close)
 	return s, b
 }
 
-func arrived(a *Session, tags ...uint64) (ms []*flight.Message) {
+func arrived(a *Acker, tags ...uint64) (ms []*flight.Message) {
 	for _, tag := range tags {
 		m := &flight.Message{Raw: amqp.Delivery{DeliveryTag: tag}}
 		a.Ledger.Arrive(m)
@@ -116,11 +116,11 @@ func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 			if first {
 				first = false
 				for _, m := range []*flight.Message{ms[2], ms[1], ms[4]} { // not tag 4
-					a.tell(flight.Ack, m)
+					a.mark(flight.Ack, m)
 				}
 			}
 		}
-		a.tell(flight.Ack, ms[0])
+		a.mark(flight.Ack, ms[0])
 		synctest.Wait()
 		if want := []string{"ack 1 false", "cork", "ack 3 true", "ack 5 false", "uncork"}; !slices.Equal(l.frames, want) {
 			t.Errorf("frames %v, want %v", l.frames, want)
@@ -133,7 +133,7 @@ func TestALoneAckWaitsForNobody(t *testing.T) {
 		l := &channel{}
 		a, _ := start(t, t.Context(), l)
 		ms := arrived(a, 1, 2)
-		a.tell(flight.Ack, ms[1])
+		a.mark(flight.Ack, ms[1])
 		synctest.Wait()
 		if want := []string{"ack 2 false"}; !slices.Equal(l.frames, want) {
 			t.Errorf("frames %v, want %v", l.frames, want)
@@ -163,9 +163,9 @@ func TestNoAckOvertakesANack(t *testing.T) {
 		for _, m := range ms {
 			wg.Go(func() {
 				if want[m.Raw.DeliveryTag] == "ack" {
-					a.tell(flight.Ack, m)
+					a.mark(flight.Ack, m)
 				} else {
-					a.tell(flight.Nack, m)
+					a.mark(flight.Nack, m)
 				}
 			})
 		}
@@ -195,10 +195,10 @@ func TestAnAckThatCannotBeWrittenIsToldOfEveryMessageInIt(t *testing.T) {
 			defer l.mu.Unlock()
 			l.err = lost
 		})
-		a.tell(flight.Ack, ms[0])
+		a.mark(flight.Ack, ms[0])
 		<-writing
-		a.tell(flight.Ack, ms[1])
-		a.tell(flight.Nack, ms[2])
+		a.mark(flight.Ack, ms[1])
+		a.mark(flight.Nack, ms[2])
 		a.Requeue(ms[3])
 		if len(b.errs) != 0 {
 			t.Errorf("told of %v before anything was written", b.errs)
@@ -218,10 +218,10 @@ func TestNothingIsWrittenOnceTheSessionIsOver(t *testing.T) {
 	b := &ends{}
 	a := session(t.Context(), l, b)
 	ms := arrived(a, 1, 2)
-	a.tell(flight.Ack, ms[0])
+	a.mark(flight.Ack, ms[0])
 	a.Close()
 	a.Close() // again
-	a.tell(flight.Ack, ms[1])
+	a.mark(flight.Ack, ms[1])
 	if want := []string{"ack 1 false"}; !slices.Equal(l.frames, want) {
 		t.Errorf("frames %v, want %v", l.frames, want)
 	}
@@ -240,7 +240,7 @@ func TestWhileRunStopsNothingIsRequeuedBeforeTheFetchingHasEnded(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		a.Requeue(ms[1])
-		a.tell(flight.Ack, ms[2])
+		a.mark(flight.Ack, ms[2])
 		synctest.Wait()
 		if want := []string{"nack(true) 1 false", "ack 3 false"}; !slices.Equal(l.frames, want) {
 			t.Errorf("frames %v, want %v", l.frames, want)

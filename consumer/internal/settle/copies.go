@@ -61,19 +61,19 @@ type sending struct {
 	confirm.Message
 	message *flight.Message
 	order   *Order
-	in      *Session
+	in      *Acker
 }
 
 // send sends the copies of messages. The messages are settled later.
-func (c *Copies) send(s *Session, tasks ...Task) {
+func (c *Copies) send(a *Acker, tasks ...Task) {
 	messages := make([]*confirm.Message, 0, len(tasks))
 	for _, t := range tasks {
 		if !c.begin(t.Message) {
-			s.Requeue(t.Message)
+			a.Requeue(t.Message)
 			c.Release(t.Message)
 			continue
 		}
-		copied := c.copy(s, t.Message, t.Order)
+		copied := c.copy(a, t.Message, t.Order)
 		if c.Copied != nil { // the hook comes before that of the confirm, which would not wait
 			go func() { c.finish(copied, c.sendAndWait(copied)) }()
 			continue
@@ -83,7 +83,7 @@ func (c *Copies) send(s *Session, tasks ...Task) {
 	}
 	yield.Here()
 	if len(messages) > 0 {
-		c.Publisher.Send(s.Copying, messages...)
+		c.Publisher.Send(a.Copying, messages...)
 	}
 }
 
@@ -99,9 +99,9 @@ func (c *Copies) begin(m *flight.Message) bool {
 	return true
 }
 
-func (c *Copies) copy(s *Session, m *flight.Message, o *Order) *sending {
+func (c *Copies) copy(a *Acker, m *flight.Message, o *Order) *sending {
 	p, headers := o.Publishing(m.Raw, time.Now())
-	copied := &sending{message: m, order: o, in: s, Message: confirm.Message{
+	copied := &sending{message: m, order: o, in: a, Message: confirm.Message{
 		Exchange:   o.To.Exchange,
 		RoutingKey: o.To.RoutingKey,
 		Publishing: p,
@@ -151,37 +151,37 @@ func (c *Copies) Answered(messages []*confirm.Message) {
 // finish settles a message after the answer to its copy. After an error it sends the
 // copy again until it is confirmed, or the message can be kept no longer.
 func (c *Copies) finish(copied *sending, err error) {
-	s, m, o := copied.in, copied.message, copied.order
+	a, m, o := copied.in, copied.message, copied.order
 	verb := flight.Ack
 	if err != nil {
-		c.Unconfirmed.fails(o.To)
+		c.Unconfirmed.held(o.To)
 		verb = c.sendAgain(copied, err)
 		c.Unconfirmed.over(o.To)
 	}
 	if verb == flight.Ack {
 		c.confirmed(copied)
 	}
-	c.done(s, verb, m)
+	c.done(a, verb, m)
 }
 
 // sendAgain sends a copy again until it is confirmed, and then returns Ack, or until
 // its message can be kept no longer, and then returns what is ordered otherwise.
 func (c *Copies) sendAgain(copied *sending, err error) flight.Verb {
-	s, m, o := copied.in, copied.message, copied.order
+	a, m, o := copied.in, copied.message, copied.order
 	for pauses := pause.Grow(100*time.Millisecond, 10*time.Second); err != nil; {
-		if s.Copying.Err() == nil {
+		if a.Copying.Err() == nil {
 			c.Unconfirmed.failed(o.To, err)
 			c.Failed(m, o.To, err)
 		}
-		if !c.keep(s, m, pauses.Next(), err) {
+		if !c.keep(a, m, pauses.Next(), err) {
 			return flight.Verb(o.Otherwise)
 		}
 		if c.Stop.Err() != nil { // the answer may still come, and another copy would double the message
-			if err = copied.Late(s.Copying); err == nil || !errors.Is(err, confirm.ErrUnconfirmed) || s.Copying.Err() != nil {
+			if err = copied.Late(a.Copying); err == nil || !errors.Is(err, confirm.ErrUnconfirmed) || a.Copying.Err() != nil {
 				continue
 			}
 		}
-		copied = c.copy(s, m, o)
+		copied = c.copy(a, m, o)
 		err = c.sendAndWait(copied)
 	}
 	return flight.Ack
@@ -194,11 +194,11 @@ func (c *Copies) confirmed(copied *sending) {
 }
 
 // done settles messages of one session.
-func (c *Copies) done(s *Session, v flight.Verb, ms ...*flight.Message) {
+func (c *Copies) done(a *Acker, v flight.Verb, ms ...*flight.Message) {
 	if v == flight.Requeue {
-		s.Requeue(ms...)
+		a.Requeue(ms...)
 	} else {
-		s.tell(v, ms...)
+		a.mark(v, ms...)
 	}
 	for _, m := range ms {
 		c.Unconfirmed.ended(c.Slot(m))
@@ -211,14 +211,14 @@ func (c *Copies) done(s *Session, v flight.Verb, ms ...*flight.Message) {
 // until then. At a stop a copy whose answer is missing may be in its place already, and
 // a message that goes back to its queue would be there twice: its answer is awaited, or
 // it is sent again at once where none can come.
-func (c *Copies) keep(s *Session, m *flight.Message, d time.Duration, err error) bool {
+func (c *Copies) keep(a *Acker, m *flight.Message, d time.Duration, err error) bool {
 	if c.Hold()-m.Age() <= d {
 		return false
 	}
-	if pause.While(s.Copying, c.Stop, d) {
+	if pause.While(a.Copying, c.Stop, d) {
 		return true
 	}
-	return s.Copying.Err() == nil && errors.Is(err, confirm.ErrUnconfirmed)
+	return a.Copying.Err() == nil && errors.Is(err, confirm.ErrUnconfirmed)
 }
 
 // Close gives up what is not confirmed, and returns when nothing is under way. Every

@@ -55,10 +55,10 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 			Failed:  func(*flight.Message, route.Address, error) {},
 		})
 		l, b := &channel{}, &ends{}
-		s := NewSession(Config{Ledger: flight.NewSession(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: copying, Stop: stop, Ended: b.ended})
+		s := NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: copying, Stop: stop, Ended: b.ended})
 		m := arrived(s, 1)[0]
 		m.Received = time.Now()
-		if s.Do(m, letterOrder()) {
+		if s.Do(m, letterOrder()) != 1 {
 			t.Fatal("its slot is free before the answer")
 		}
 		cancel()
@@ -80,7 +80,7 @@ func TestACopyAfterCloseIsNotSent(t *testing.T) {
 	released := 0
 	c := NewCopies(CopiesConfig{Publisher: &latePublisher{}, Slots: 4, Slot: itself, Stop: stop, Release: func(*flight.Message) { released++ }})
 	l, b := &channel{}, &ends{}
-	s := NewSession(Config{Ledger: flight.NewSession(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: stop, Stop: stop, Ended: b.ended})
+	s := NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: stop, Stop: stop, Ended: b.ended})
 	m := arrived(s, 1)[0]
 	s.Close()
 	if err := c.Close(); err != nil {
@@ -105,16 +105,16 @@ func (p *togetherPublisher) Close() error { return nil }
 func TestAnAckIsWrittenOnTheChannelOfItsOwnSession(t *testing.T) {
 	p := &togetherPublisher{}
 	c := NewCopies(CopiesConfig{Publisher: p, Slots: 8, Slot: itself, Stop: t.Context(), Release: func(*flight.Message) {}})
-	var sessions []*Session
+	var sessions []*Acker
 	channels := []*channel{{}, {}}
 	told := []*ends{{}, {}}
 	for i, l := range channels {
-		sessions = append(sessions, NewSession(Config{Ledger: flight.NewSession(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c,
+		sessions = append(sessions, NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c,
 			Copying: t.Context(), Stop: t.Context(), Ended: told[i].ended}))
 	}
 	before, after := arrived(sessions[0], 1, 2, 3), arrived(sessions[1], 1, 2, 3)
 	for _, m := range []struct {
-		s *Session
+		s *Acker
 		m *flight.Message
 	}{{sessions[0], before[0]}, {sessions[1], after[2]}, {sessions[0], before[1]}, {sessions[1], after[1]}} {
 		m.s.Do(m.m, letterOrder())

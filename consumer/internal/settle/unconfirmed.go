@@ -61,9 +61,9 @@ func (u *Unconfirmed) ended(slot any) {
 	}
 }
 
-// fails says that one more message is held because its copy to a place was not
+// held says that one more message is held because its copy to a place was not
 // confirmed.
-func (u *Unconfirmed) fails(to route.Address) {
+func (u *Unconfirmed) held(to route.Address) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f := u.failing[to]

@@ -33,7 +33,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 		dlq := route.Address{RoutingKey: "orders.dlq"}
 		u.began("one")
 		is("a copy is on its way", healthy)
-		u.fails(dlq)
+		u.held(dlq)
 		u.failed(dlq, errors.New("nacked"))
 		time.Sleep(time.Hour)
 		if err := is("one of two slots", degraded); !strings.Contains(err.Error(), `queue "orders.dlq"`) || time.Since(err.Since) != time.Hour {

@@ -13,11 +13,11 @@ var mutants = []mutant{
 	{"the message is acked before its copy is confirmed", []edit{
 		{"consumer/internal/settle/copies.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
 		{"consumer/internal/settle/copies.go", `
-		c.Publisher.Send(s.Copying, messages...)
+		c.Publisher.Send(a.Copying, messages...)
 	}
 }
 `, `
-		c.Publisher.Send(s.Copying, messages...)
+		c.Publisher.Send(a.Copying, messages...)
 		for _, m := range messages {
 			c.Answered([]*confirm.Message{{Owner: m.Owner}})
 		}
@@ -31,14 +31,14 @@ func (unheard) Answered([]*confirm.Message) {}
 	{"the message is acked before its copy is published", []edit{
 		{"consumer/internal/settle/copies.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
 		{"consumer/internal/settle/copies.go", `
-		c.Publisher.Send(s.Copying, messages...)
+		c.Publisher.Send(a.Copying, messages...)
 	}
 }
 `, `
 		for _, m := range messages {
 			c.Answered([]*confirm.Message{{Owner: m.Owner}})
 		}
-		c.Publisher.Send(s.Copying, messages...)
+		c.Publisher.Send(a.Copying, messages...)
 	}
 }
 
@@ -71,7 +71,7 @@ func (unheard) Answered([]*confirm.Message) {}
 		c.mu.Unlock()
 	}()`},
 		{"connection/connector.go", "	waiting int  // callers; under connector.mu\n", "	waiting int  // callers; under connector.mu\n	end     func()\n"},
-		{"connection/dial.go", "	defer giveUp(nil)\n", `	defer giveUp(nil)
+		{"connection/connect.go", "	defer giveUp(nil)\n", `	defer giveUp(nil)
 	c.mu.Lock()
 	if c.dialing != nil {
 		c.dialing.end = func() { giveUp(errGivenUp) }
@@ -116,7 +116,7 @@ func firstChannel(r *run, s *connection.Session) channelOfAcks {
 
 func (r *run) newSession(`}}},
 	{"the last acks are dropped at a close", []edit{{"consumer/internal/settle/acker.go",
-		"			err := s.write(batch, open)\n", "			var err error\n			if !closed {\n				err = s.write(batch, open)\n			}\n"}}},
+		"			err := a.write(batch, open)\n", "			var err error\n			if !closed {\n				err = a.write(batch, open)\n			}\n"}}},
 	{"a message is given to a worker before it is noted", []edit{
 		{"consumer/internal/intake/intake.go", "s.Lane.Push(s.note(raw, s.live.sign)) })", `
 		m := s.note(raw, s.live.sign)
@@ -151,8 +151,8 @@ func (r *run) newSession(`}}},
 		"Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now,", "Returned: t.belongs(raw.Exchange), Attempts: d.Attempt + 1, At: now,"}}},
 	{"a RetryAfter beyond all waits is forgotten", []edit{{"consumer/decide.go",
 		"	if c.NotBefore.IsZero() {\n		c.NotBefore = now.Add(after)\n	}\n", ""}}},
-	{"an ack takes messages along that are at work", []edit{{"consumer/internal/flight/session.go",
-		"	if s.first != nil {\n		open = s.first.Raw.DeliveryTag\n	}\n	return batch", "	return batch"}}},
+	{"an ack takes messages along that are at work", []edit{{"consumer/internal/flight/ledger.go",
+		"	if l.first != nil {\n		open = l.first.Raw.DeliveryTag\n	}\n	return batch", "	return batch"}}},
 	{"the waits lead to the dead-letter queue", []edit{{"topology/wiring.go",
 		"plannedBinding{Queue: w.Name, Args: matchAny})", "plannedBinding{Queue: w.DeadLetterQueue().Name, Args: matchAny})"}}},
 	{"a message that is held at a stop is acked", []edit{{"consumer/decide.go",
@@ -160,7 +160,7 @@ func (r *run) newSession(`}}},
 	{"a message whose copy is given up is acked", []edit{{"consumer/internal/settle/copies.go",
 		"			return flight.Verb(o.Otherwise)\n", "			return flight.Ack\n"}}},
 	{"what is settled too late is said to nobody", []edit{{"consumer/internal/settle/acker.go",
-		"		for _, m := range ms {\n			s.Ended(m, v, ErrSessionOver)\n		}\n		return\n", "		return\n"}}},
+		"		for _, m := range ms {\n			a.Ended(m, v, ErrSessionOver)\n		}\n		return\n", "		return\n"}}},
 	{"a producer forgets that an answer was lost", []edit{{"producer/fallback.go",
 		"receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate || errors.Is(err, ErrUnconfirmed)}", "receipt := Receipt{ID: m.ID}"}}},
 	{"a batch gives its messages the outcomes of their neighbours", []edit{{"consumer/handlebatch.go",

@@ -42,7 +42,7 @@ func (c *connector) connect(t endpoint, known bool) (*link, error) {
 	var secured *tlsConn // nil without TLS
 	disarm := func() bool { return true }
 	properties := amqp.NewConnectionProperties()
-	properties.SetClientConnectionName(c.cfg.Name + " " + c.use.String())
+	properties.SetClientConnectionName(c.cfg.Name + " " + c.role.String())
 	sasl := credentials.sasl(t.uri.AuthMechanism, properties)
 	// TLS is made here, where its end can be told from that of TCP.
 	conn, err := amqp.DialConfig(t.plain(), amqp.Config{
@@ -77,7 +77,7 @@ func (c *connector) connect(t endpoint, known bool) (*link, error) {
 		frames.frameMax.Store(int64(conn.Config.FrameSize))
 		l := &link{
 			endpoint: t, server: c.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
-			limit: c.cfg.OperationTimeout, log: c.log.With("url", t.String()), role: c.use, trace: c.cfg.trace,
+			limit: c.cfg.OperationTimeout, log: c.log.With("url", t.String()), role: c.role, trace: c.cfg.trace,
 			began: time.Now(), expires: credentials.Expires,
 			control: make(chan struct{}, 1), done: make(chan struct{}),
 		}

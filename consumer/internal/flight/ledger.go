@@ -23,10 +23,10 @@ type Told struct {
 	Verb Verb
 }
 
-// Session is the ledger of one session: its messages in the order of their delivery
+// Ledger is the ledger of one session: its messages in the order of their delivery
 // tags, and all counts of them. A message is open from its arrival until it is
 // marked, and unsettled until Settled. End is the last call for each.
-type Session struct {
+type Ledger struct {
 	// Owner is for package consumer.
 	Owner any
 
@@ -44,101 +44,101 @@ type Session struct {
 	cleared   chan struct{} // an element: a handler has returned from a suspect
 }
 
-// NewSession returns an empty ledger of a Run whose unsettled messages all counts.
-func NewSession(all *Unsettled) *Session { return &Session{all: all, cleared: make(chan struct{}, 1)} }
+// NewLedger returns an empty ledger of a Run whose unsettled messages all counts.
+func NewLedger(all *Unsettled) *Ledger { return &Ledger{all: all, cleared: make(chan struct{}, 1)} }
 
 // Arrive notes a message. The messages of a session must come in the order of their
 // tags.
-func (s *Session) Arrive(m *Message) {
-	m.In = s
-	s.all.add(1)
-	s.unsettled.Add(1)
+func (l *Ledger) Arrive(m *Message) {
+	m.In = l
+	l.all.add(1)
+	l.unsettled.Add(1)
 	if m.Raw.Redelivered {
-		s.untried.Add(1)
+		l.untried.Add(1)
 	}
 	if m.Suspect {
-		s.suspects.Add(1)
-		s.alone.Add(1)
+		l.suspects.Add(1)
+		l.alone.Add(1)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.prev = s.last
-	if s.last != nil {
-		s.last.next = m
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m.prev = l.last
+	if l.last != nil {
+		l.last.next = m
 	} else {
-		s.first = m
+		l.first = m
 	}
-	s.last = m
+	l.last = m
 }
 
 // Mark says what the broker is to be told about open messages. It returns false, and
 // marks nothing, when the session is closed.
-func (s *Session) Mark(v Verb, ms ...*Message) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+func (l *Ledger) Mark(v Verb, ms ...*Message) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return false
 	}
 	for _, m := range ms {
-		s.remove(m)
-		s.marked = append(s.marked, Told{m, v})
+		l.remove(m)
+		l.marked = append(l.marked, Told{m, v})
 	}
 	return true
 }
 
 // MarkAll is Mark for messages with verbs of their own: one Take returns them all.
-func (s *Session) MarkAll(all []Told) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+func (l *Ledger) MarkAll(all []Told) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return false
 	}
 	for _, t := range all {
-		s.remove(t.Message)
+		l.remove(t.Message)
 	}
-	s.marked = append(s.marked, all...)
+	l.marked = append(l.marked, all...)
 	return true
 }
 
 // Take returns the messages that were marked since the last Take, and the lowest tag
 // that is open. Every message below that tag is in the batch or in one before it.
 // spent is the batch before, whose memory is used again.
-func (s *Session) Take(spent []Told) (batch []Told, open uint64, closed bool) {
+func (l *Ledger) Take(spent []Told) (batch []Told, open uint64, closed bool) {
 	clear(spent)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	batch, s.marked = s.marked, spent[:0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	batch, l.marked = l.marked, spent[:0]
 	open = math.MaxUint64
-	if s.first != nil {
-		open = s.first.Raw.DeliveryTag
+	if l.first != nil {
+		open = l.first.Raw.DeliveryTag
 	}
-	return batch, open, s.closed
+	return batch, open, l.closed
 }
 
 // Close lets nothing be marked any more.
-func (s *Session) Close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+func (l *Ledger) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
 }
 
 // Settled counts a message that is settled, or that the broker has back.
-func (s *Session) Settled(m *Message) {
-	s.unsettled.Add(-1)
+func (l *Ledger) Settled(m *Message) {
+	l.unsettled.Add(-1)
 	m.Returned()
 	if m.Suspect {
-		s.suspects.Add(-1)
+		l.suspects.Add(-1)
 	}
 }
 
 // End ends a message that is settled: nobody has it any more.
-func (s *Session) End(*Message) { s.all.add(-1) }
+func (l *Ledger) End(*Message) { l.all.add(-1) }
 
 // Begun returns the open messages that a worker has, or had, the oldest first.
-func (s *Session) Begun() (ms []*Message) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for m := s.first; m != nil; m = m.next {
+func (l *Ledger) Begun() (ms []*Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for m := l.first; m != nil; m = m.next {
 		if m.Begun.Load() {
 			ms = append(ms, m)
 		}
@@ -148,10 +148,10 @@ func (s *Session) Begun() (ms []*Message) {
 
 // OldestOpen returns the oldest open messages, at most so many, and how many of all a
 // handler is at work on.
-func (s *Session) OldestOpen(most int) (oldest []*Message, running int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for m := s.first; m != nil; m = m.next {
+func (l *Ledger) OldestOpen(most int) (oldest []*Message, running int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for m := l.first; m != nil; m = m.next {
 		if len(oldest) < most {
 			oldest = append(oldest, m)
 		}
@@ -163,30 +163,30 @@ func (s *Session) OldestOpen(most int) (oldest []*Message, running int) {
 }
 
 // Unsettled returns how many messages are unsettled.
-func (s *Session) Unsettled() int { return int(s.unsettled.Load()) }
+func (l *Ledger) Unsettled() int { return int(l.unsettled.Load()) }
 
 // Suspects returns how many unsettled messages are suspect, and how many of them no
 // handler has returned from.
-func (s *Session) Suspects() (all, alone int) { return int(s.suspects.Load()), int(s.alone.Load()) }
+func (l *Ledger) Suspects() (all, alone int) { return int(l.suspects.Load()), int(l.alone.Load()) }
 
 // Untried returns how many messages were delivered before, and no handler has
 // returned from them.
-func (s *Session) Untried() int { return int(s.untried.Load()) }
+func (l *Ledger) Untried() int { return int(l.untried.Load()) }
 
 // Cleared has an element when a handler has returned from a suspect.
-func (s *Session) Cleared() <-chan struct{} { return s.cleared }
+func (l *Ledger) Cleared() <-chan struct{} { return l.cleared }
 
-// remove needs s.mu held.
-func (s *Session) remove(m *Message) {
+// remove needs l.mu held.
+func (l *Ledger) remove(m *Message) {
 	if m.prev != nil {
 		m.prev.next = m.next
 	} else {
-		s.first = m.next
+		l.first = m.next
 	}
 	if m.next != nil {
 		m.next.prev = m.prev
 	} else {
-		s.last = m.prev
+		l.last = m.prev
 	}
 	m.prev, m.next = nil, nil
 }

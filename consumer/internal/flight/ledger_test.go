@@ -8,7 +8,7 @@ import (
 )
 
 func TestBegunAreTheOpenMessagesThatWorkersHave(t *testing.T) {
-	s := NewSession(NewUnsettled())
+	s := NewLedger(NewUnsettled())
 	var want []*Message
 	for tag := uint64(1); tag <= 5; tag++ {
 		m := &Message{Raw: amqp.Delivery{DeliveryTag: tag}}
@@ -31,7 +31,7 @@ func TestBegunAreTheOpenMessagesThatWorkersHave(t *testing.T) {
 
 func TestCountsOfASession(t *testing.T) {
 	all := NewUnsettled()
-	s := NewSession(all)
+	s := NewLedger(all)
 	fresh, again := &Message{}, &Message{Raw: amqp.Delivery{Redelivered: true}, Suspect: true}
 	s.Arrive(fresh)
 	s.Arrive(again)

@@ -7,10 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/consumer/internal/schedule"
-	"github.com/rehop/rehop/consumer/internal/settle"
 )
 
 // Outage says when the handlers' [Unavailable] outcomes count as an outage. In an
@@ -115,94 +112,4 @@ func (r *run) noteRun(g *schedule.Grant, first, unavailable bool, text string) {
 		return
 	}
 	r.log.Info("the outage is over", "queue", r.queue)
-}
-
-// gateHealth returns why messages are not handled although they could be, nil if they
-// are.
-func (r *run) gateHealth() *connection.HealthError {
-	if r.lane == nil {
-		return nil
-	}
-	paused, outage, untried := r.lane.ClosedSince(time.Now())
-	switch {
-	case !paused.IsZero():
-		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: paused by Pause", r.queue)}
-	case !outage.IsZero() && !untried:
-		text := ""
-		if t := r.outage.Load(); t != nil {
-			text = *t
-		}
-		return &connection.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
-	}
-	return nil
-}
-
-// Pause stops the handing out of messages until Resume. Handlers finish, and messages
-// that no handler has begun go back to their queue. With Config.KeyLimit, and on a
-// queue with a single active consumer, they stay with the consumer, to keep their
-// order. Health is degraded meanwhile. Pause returns at once, and may be called at any
-// time: a Consumer that is paused before Run begins paused.
-func (c *Consumer) Pause() { c.setPaused(true) }
-
-// Resume ends a Pause.
-func (c *Consumer) Resume() { c.setPaused(false) }
-
-func (c *Consumer) setPaused(paused bool) {
-	c.pausing.Lock()
-	defer c.pausing.Unlock()
-	c.paused = paused
-	for _, r := range c.runs {
-		if paused {
-			r.lane.Pause()
-		} else {
-			r.lane.Resume()
-		}
-	}
-}
-
-// setRuns notes what is running, nil for nothing.
-func (c *Consumer) setRuns(runs []*run) {
-	c.pausing.Lock()
-	defer c.pausing.Unlock()
-	c.runs = runs
-	for _, r := range runs {
-		if c.paused {
-			r.lane.Pause()
-		}
-	}
-}
-
-// giveBack gives messages back that no worker has. A return may count towards the
-// delivery limit: from half of it on a copy goes to the end of the queue instead.
-func (s *session) giveBack(ms ...*flight.Message) {
-	for _, m := range ms {
-		a := &attempt{Message: m, in: s, ctx: s.copying}
-		if m.Raw.Redelivered {
-			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
-			if v := s.terms.hold(m.Raw, &a.Delivery, 0, time.Now()); v.Otherwise == settle.Copy {
-				a.ending = &ending{decision: v}
-				a.unheld()
-				m.User = a
-				s.settling.Do(m, &a.Order)
-				continue
-			}
-		}
-		s.settling.Requeue(m)
-	}
-}
-
-// slotOf returns what stands for the slot of a message: its grant, or for one that no
-// worker had, itself.
-func slotOf(m *flight.Message) any {
-	if g := attemptOf(m).grant; g != nil {
-		return g
-	}
-	return m
-}
-
-// release is called when the copy of a message is confirmed, or given up.
-func (r *run) release(m *flight.Message) {
-	if g := attemptOf(m).grant; g != nil { // else no worker had it
-		r.schedule.Release(g)
-	}
 }

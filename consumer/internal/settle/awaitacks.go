@@ -18,10 +18,10 @@ const unsentAcks = 32
 // missing.
 const arrivalLimit = 3 * time.Second
 
-// Arrive returns when the acks that were written before Close have reached the
+// AwaitAcks returns when the acks that were written before Close have reached the
 // queue, so that the channel may be closed.
-func (s *Session) Arrive(ctx context.Context, channel *connection.Session, queue, tag string) {
-	if s.frames <= unsentAcks || channel.Err() != nil {
+func (a *Acker) AwaitAcks(ctx context.Context, channel *connection.Session, queue, tag string) {
+	if a.frames <= unsentAcks || channel.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, arrivalLimit)

@@ -1,0 +1,62 @@
+package consumer
+
+import (
+	"github.com/rehop/rehop/consumer/internal/intake"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// prefetchOf returns the prefetch of a queue. If it is that of a lane, at least one message
+// is sent ahead of the handlers: when a handler becomes free, this message shows that the
+// lane is not empty.
+func prefetchOf(cfg Config, source route.Route, lane bool) intake.Prefetch {
+	switch {
+	case cfg.Prefetch > 0:
+		return intake.Prefetch{Base: cfg.Prefetch, Fixed: true}
+	case cfg.Batch.Size > 0:
+		ahead := 1
+		if source.ByPriority && !lane {
+			ahead = 0 // what is sent ahead is handled before any of a higher priority
+		}
+		return intake.Prefetch{Base: prefetchOfBatches(cfg, ahead), Fixed: true}
+	case cfg.KeyLimit > 0:
+		return intake.Prefetch{Base: prefetchOfKeys(cfg), Fixed: true}
+	case lane:
+		return intake.Prefetch{Base: min(cfg.Concurrency+1, maxConcurrency), Fixed: source.Single}
+	}
+	return intake.Prefetch{Base: cfg.Concurrency, Fixed: !follows(source)}
+}
+
+// follows reports whether the prefetch may follow the handlers. Not where messages
+// have priorities, and not on a queue that others declared: on one with a single
+// active consumer another would take over while the prefetch changes.
+func follows(source route.Route) bool {
+	return source.Kind == route.Letters || source.Kind == route.Work && !source.ByPriority && !source.Existing && !source.Single
+}
+
+// prefetchOfKeys returns the prefetch for messages with keys: more than what the handlers
+// have, because the next messages may be of keys that are in hand. It stays so: what is
+// sent ahead and given back could come to another process out of its order.
+func prefetchOfKeys(cfg Config) int {
+	return min(max(4*cfg.Concurrency, cfg.Concurrency+50), maxConcurrency)
+}
+
+// prefetchOfBatches returns the prefetch of a Config without one: a batch for each
+// worker, and one that becomes full meanwhile.
+func prefetchOfBatches(cfg Config, ahead int) int {
+	n := (cfg.Concurrency + ahead) * cfg.Batch.Size
+	if cfg.KeyLimit > 0 {
+		n = max(n, min(4*n, maxConcurrency)) // the next messages may be of keys that are in hand
+	}
+	return n
+}
+
+// warnOfPrefetch says where messages that were sent ahead keep those of a higher
+// priority waiting.
+func (c *Consumer) warnOfPrefetch() {
+	for _, p := range c.parts {
+		if p.source.ByPriority && p.cfg.Prefetch > p.cfg.Concurrency*p.cfg.Batch.size() {
+			p.cfg.Logger.Warn("the prefetch defeats the priorities: messages that were sent ahead are handled before one of higher priority that comes later",
+				"queue", p.source.Queue, "prefetch", p.cfg.Prefetch, "concurrency", p.cfg.Concurrency, "batch", p.cfg.Batch.size())
+		}
+	}
+}
