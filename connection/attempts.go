@@ -13,8 +13,8 @@ import (
 // errOpenTimeout is the cause of Open's ctx when Config.OpenTimeout has passed.
 var errOpenTimeout = errors.New("OpenTimeout has passed")
 
-// unsureLimit is after how many tries in a row a socket closed at login counts
-// as a wrong password.
+// unsureLimit is the number of tries in a row after which a socket that is closed at login
+// counts as a wrong password.
 const unsureLimit = 3
 
 // attempts are the tries of one dial so far. A caller that leaves the dial reads
@@ -73,9 +73,8 @@ func (a *attempts) cut(i int, err error) {
 	}
 }
 
-// final reports that no other try could help: the broker has refused us, which
-// it does in the name of its whole cluster, or each endpoint has a fault of its
-// own.
+// final reports that no other try could help: a broker has refused, and so would the rest
+// of its cluster, or each endpoint has a fault of its own.
 func (a *attempts) final() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

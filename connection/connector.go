@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// steady is how long a connection lives that counts as one. After a shorter
-// life the next dial begins with a pause: a broker that accepts connections and
-// loses each at once must not be dialled in a hot loop.
+// steady is the shortest life of a connection after which the next dial begins without a
+// pause. A broker that accepts connections and loses each at once must not be dialled in a
+// hot loop.
 const steady = time.Second
 
 // connector keeps the socket for one role: it dials when somebody needs a
@@ -175,8 +175,8 @@ func (c *connector) tried() *attempts {
 	return newAttempts(len(c.endpoints))
 }
 
-// run dials until there is a link, and at most to the end of the pause in which
-// nobody waits any more.
+// run dials until there is a link. It gives up at the end of a pause if no caller waits
+// then.
 func (c *connector) run(d *dial) {
 	if d.before != nil {
 		<-d.before // an abandoned dial reports its end
@@ -293,7 +293,7 @@ func (c *connector) reason(d *dial, old *link) error {
 	if d.tried.any() {
 		return d.tried.verdict()
 	}
-	return context.Cause(old.life) // run has waited for its end
+	return context.Cause(old.life) // run has waited for the end of old
 }
 
 func (c *connector) isOpening(d *dial) bool {

@@ -105,10 +105,10 @@ var (
 	requeue = decision{Order: settle.Order{Move: settle.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
 )
 
-// hold returns the decision that keeps a message and has it handled again. When it
-// can be kept no longer it goes back to its queue. A return may count towards the
-// delivery limit, and in a long outage the message would reach it: from half the
-// limit on a copy goes to the end of the queue instead.
+// hold returns the decision that keeps a message and has it handled again. A message that
+// can be kept no longer goes back to its queue. A return may count towards the delivery
+// limit, which a message would reach in a long outage. So from half of the limit on, a copy
+// goes to the end of the queue instead.
 func (t *terms) hold(raw amqp.Delivery, d *Delivery, least time.Duration, now time.Time) decision {
 	v := decision{Order: settle.Order{Move: settle.Hold, Otherwise: settle.Requeue, Keep: least}, settlement: requeue.settlement, unspent: true}
 	if limit := t.route.DeliveryLimit; limit > 0 && d.History.DeliveryCount >= limit/2 {

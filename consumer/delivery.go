@@ -131,9 +131,8 @@ func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
 	return err
 }
 
-// attemptNumber returns the number of the attempt that a delivery starts. What
-// others do with a queue of theirs is not ours to count, only what our own
-// header carries for it.
+// attemptNumber returns the number of the attempt that a delivery starts. In a queue that
+// others declared, deaths are not attempts: only our own header counts them there.
 func attemptNumber(from *route.Route, h *xdeath.History, returned bool) int {
 	if from.Kind != route.Work {
 		return 1 + h.Carried(from.Queue)

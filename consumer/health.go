@@ -24,8 +24,8 @@ var (
 // than a reconnect.
 const lostLimit = 15 * time.Second
 
-// health is the knowledge of a Consumer about its consuming. It asks the rooms for
-// theirs.
+// health tells whether a queue is consumed, and why not. Copies, carriers and overdue
+// handlers have their own checks, which it asks.
 type health struct {
 	queue string
 	signs intake.Signs

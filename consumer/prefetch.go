@@ -26,16 +26,16 @@ func prefetchOf(cfg Config, source route.Route, lane bool) intake.Prefetch {
 	return intake.Prefetch{Base: cfg.Concurrency, Fixed: !follows(source)}
 }
 
-// follows reports whether the prefetch may follow the handlers. Not where messages
-// have priorities, and not on a queue that others declared: on one with a single
-// active consumer another would take over while the prefetch changes.
+// follows reports whether the prefetch may follow the handlers. It may not where messages
+// have priorities. On a queue with a single active consumer another process would take over
+// while the prefetch changes, and a queue that others declared may have one.
 func follows(source route.Route) bool {
 	return source.Kind == route.Letters || source.Kind == route.Work && !source.ByPriority && !source.Existing && !source.Single
 }
 
 // prefetchOfKeys returns the prefetch for messages with keys: more than what the handlers
-// have, because the next messages may be of keys that are in hand. It stays so: what is
-// sent ahead and given back could come to another process out of its order.
+// have, because the next messages may be of keys that are in hand. The prefetch stays the
+// same: messages that go back could come to another process out of their order.
 func prefetchOfKeys(cfg Config) int {
 	return min(max(4*cfg.Concurrency, cfg.Concurrency+50), maxConcurrency)
 }
@@ -50,8 +50,8 @@ func prefetchOfBatches(cfg Config, ahead int) int {
 	return n
 }
 
-// warnOfPrefetch says where messages that were sent ahead keep those of a higher
-// priority waiting.
+// warnOfPrefetch logs the queues where messages that were sent ahead keep messages of a
+// higher priority waiting.
 func (c *Consumer) warnOfPrefetch() {
 	for _, p := range c.parts {
 		if p.source.ByPriority && p.cfg.Prefetch > p.cfg.Concurrency*p.cfg.Batch.size() {

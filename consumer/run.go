@@ -63,7 +63,7 @@ type run struct {
 	unsettled *flight.Unsettled
 	ledger    atomic.Pointer[flight.Ledger] // of the latest session; nil before the first
 	handled   atomic.Int64                  // runs of handlers that have ended
-	watches   sync.WaitGroup                // for policies and parts
+	watches   sync.WaitGroup                // see watch.go
 
 	outage atomic.Pointer[string] // the error with which the latest began
 
@@ -158,8 +158,8 @@ func (r *run) consume() error {
 	}
 }
 
-// calling returns the ctx of a call to the broker while messages are in hand. It lasts
-// for as long as a stop may; then the socket goes, and with it what was fetched.
+// calling returns the ctx of a call to the broker while messages are in hand. It lasts as
+// long as a stop may. A call that is still under way then costs the socket.
 func (r *run) calling() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+stopGrace)
 }

@@ -180,10 +180,10 @@ func (s *session) drain() error {
 	last := time.AfterFunc(r.cfg.DrainTimeout+stopGrace-lastSecond, func() { s.endCopying(ErrStopped) })
 	defer last.Stop()
 	if r.ordered() {
-		// The end of the fetching would hand a queue with a single active consumer to
-		// another process while handlers run here, and it would get what follows their
-		// messages. So only the end of the channel does: everything goes back to its
-		// place at once.
+		// When the fetching ends, a queue with a single active consumer goes to another
+		// process. That process would handle the next messages while handlers run here. So
+		// the fetching ends with the channel, and all messages go back to their places at
+		// once.
 		r.lane.Finish(stopping)
 		return nil
 	}
@@ -230,7 +230,7 @@ func (s *session) end(consumed bool) {
 	if consumed {
 		s.settling.AwaitAcks(ctx, s.channel, r.queue, s.intake.Tag()+"-end")
 	}
-	// Unsettled messages on it go back to the queue; nothing else is lost.
+	// The broker puts its unsettled messages back into the queue.
 	_ = s.channel.Close()
 	if s.intake != nil {
 		s.intake.Close()

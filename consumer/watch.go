@@ -92,9 +92,9 @@ func (r *run) repair(ctx context.Context, found route.Route) error {
 }
 
 // watchCopies looks for the parts of the topology once copies to one of them have not
-// been confirmed for long, until ctx ends: one may be missing, and Health says so. If
-// it was deleted and another is in its place, only another session uses that: then it
-// ends this one.
+// been confirmed for long, until ctx ends. One may be missing, and Health says so. If one
+// was deleted and another has taken its place, only the next session uses it, so
+// watchCopies ends this one.
 func (r *run) watchCopies(ctx context.Context, s *session, end context.CancelCauseFunc) {
 	r.watches.Go(func() {
 		for pause.While(ctx, s.copying, lookForCopies) {

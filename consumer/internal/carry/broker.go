@@ -143,9 +143,9 @@ func (b *brokerSession) ack(tag uint64, multiple bool) error {
 }
 func (b *brokerSession) user() string { return transport.Inside.Session(b.channel).User() }
 
-// close gives back what is not acked, in its order and to the head of the queue.
-// A nack does not everywhere: it leads to the tail of a quorum queue without a
-// delivery limit before 4.3, and would be delivered here again.
+// close gives back the messages that are not acked, in their order and to the head of the
+// queue. A nack would put them at the tail of a quorum queue without a delivery limit
+// before 4.3, and the broker would deliver them here again.
 func (b *brokerSession) close() { _ = b.channel.Close() }
 
 var errWaitCancelled = errors.New("it was deleted, is not available, or a message was held longer than its consumer timeout")

@@ -23,9 +23,10 @@ import (
 // publishes each when it is due, and acks it when the broker has confirmed it. When it
 // ends, in whatever way, its messages go back to the head.
 //
-// The queue has a single active consumer. Without it each process of a service would
-// hold a part of the messages. Messages that one of them gave back at its end would
-// wait until another has sent on its own, which are due later.
+// The queue has a single active consumer. Otherwise each process of a service would hold a
+// part of the messages. The messages that a process gives back at its end would then wait
+// until another process has published the messages that it holds, although these are due
+// later.
 type carrier struct {
 	queue   string        // the wait queue
 	wait    time.Duration // of every message in it; 0: not known
@@ -109,7 +110,7 @@ func (c *carrier) run(stop context.Context) {
 	}
 }
 
-// consume carries on one channel. It returns nil when a message was held for long
+// consume carries messages on one channel. It returns nil when a message was held for long
 // enough, when the prefetch has to change, or when stop ends.
 func (c *carrier) consume(stop context.Context) (err error) {
 	s, err := c.open(stop, c.prefetch)
@@ -208,8 +209,8 @@ func (c *carrier) receive(s session) bool {
 	}
 }
 
-// bringBack publishes what is due, and acks what is confirmed. An error says that
-// nothing was for so long that another process may try.
+// bringBack publishes the messages that are due, and acks those that are confirmed. It
+// returns an error when none has been confirmed for so long that another process may try.
 func (c *carrier) bringBack(ctx context.Context, s session, ready []*waiting) error {
 	var failure error
 	confirmed := false
@@ -259,8 +260,8 @@ func (c *carrier) ack(s session, done []*waiting) {
 	}
 }
 
-// ahead returns an error if the hand is full, with messages that have a due time
-// beyond their wait: the next one waits for those, although less long than they say.
+// ahead returns an error if the hand is full of messages whose due times are beyond their
+// wait. The messages behind them wait too long.
 func (c *carrier) ahead() error {
 	if len(c.hand) < c.prefetch {
 		return nil

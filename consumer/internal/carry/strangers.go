@@ -14,8 +14,8 @@ import (
 	"github.com/rehop/rehop/internal/transport"
 )
 
-// A carried wait has a single active consumer. If that is not a carrier, nothing brings
-// back what waits there, and every carrier waits in silence for its turn. So Carriers ask
+// A carried wait has a single active consumer. If another program is that consumer, no
+// message comes back from the wait, and no carrier notices. So Carriers ask
 // the management API now and then who consumes from their waits. AMQP does not tell: a
 // passive declare counts the active consumer alone.
 

@@ -22,8 +22,8 @@ import (
 // counters of a message that comes back tell: what was taken away for its age has
 // been acquired once more and has not failed once more.
 //
-// A handler is bounded by a figure of the broker alone. Messages that no handler
-// has are given back sooner by a guess too, which costs them nothing.
+// Only a figure of the broker ends the ctx of a handler. A guess is enough to give back
+// a message that no handler has, because a return costs it nothing.
 type ConsumerTimeout struct {
 	mu    sync.Mutex
 	known time.Duration // the broker's figure, or the one that was asked for; 0: not known
@@ -54,9 +54,10 @@ type taken struct {
 	age      time.Duration
 }
 
-// timedOut reports whether a message that comes again was taken away for its
-// age. The end of a session counts both ways. An orphan is handed out once more
-// on the channel that the broker closes.
+// timedOut reports whether a message that comes again was taken away for its age. The
+// broker then counts one more acquisition and no failure; when a session ends, it counts
+// both. An orphan has one more of each, because the broker hands it out once more before
+// it closes the channel.
 func (t taken) timedOut(raw amqp.Delivery) bool {
 	acquired, failed := acquisitions(raw)
 	acquired, failed = acquired-t.acquired, failed-t.failed
@@ -163,8 +164,9 @@ func (t *ConsumerTimeout) Closed(reason *amqp.Error) bool {
 	return true
 }
 
-// timeoutReason is how brokers word it: from 4.3 on about a message whose consumer
-// was replaced, and without a figure.
+// timeoutReason matches the broker's reason for closing a channel at the timeout. From 4.3
+// on the broker closes it only for a message whose consumer was replaced, and without a
+// figure.
 var timeoutReason = regexp.MustCompile(`delivery acknowledgement on channel \d+ timed out.*: (-1|\d+) ms`)
 
 const noFigure = "-1"

@@ -23,8 +23,8 @@ type Told struct {
 	Verb Verb
 }
 
-// Ledger is the ledger of one session: its messages in the order of their delivery
-// tags, and all counts of them. A message is open from its arrival until it is
+// Ledger has the messages of one session, in the order of their delivery tags, and all
+// counts of them. A message is open from its arrival until it is
 // marked, and unsettled until Settled. End is the last call for each.
 type Ledger struct {
 	// Owner is for package consumer.
@@ -44,7 +44,7 @@ type Ledger struct {
 	cleared   chan struct{} // an element: a handler has returned from a suspect
 }
 
-// NewLedger returns an empty ledger of a Run whose unsettled messages all counts.
+// NewLedger returns an empty Ledger. Its messages count in all, too.
 func NewLedger(all *Unsettled) *Ledger { return &Ledger{all: all, cleared: make(chan struct{}, 1)} }
 
 // Arrive notes a message. The messages of a session must come in the order of their

@@ -70,6 +70,6 @@ func Plural(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// MaxSkew is how far the clocks of two consumers may be apart before a message
-// that one of them sent to a wait with a TTL seems early to the other.
+// MaxSkew is how far the clocks of two consumers may be apart. Beyond it, a message that
+// one of them sent to a wait with a TTL looks early to the other.
 const MaxSkew = time.Second

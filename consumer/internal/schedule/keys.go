@@ -6,9 +6,9 @@ import (
 	"github.com/rehop/rehop/consumer/internal/flight"
 )
 
-// keys has the messages of a lane whose keys have as many messages in hand as they may.
-// All others are in the queue of the lane: so a worker takes the first of the queue,
-// whatever its key is.
+// keys has the messages of a lane that wait for their keys: as many messages of the key as
+// are allowed are ahead of them. All other messages are in the queue of the lane, so a
+// worker takes the first of the queue, whatever its key is.
 type keys struct {
 	limit   int // messages of one key at a time; 0: keys do not matter
 	of      map[string]*key

@@ -12,7 +12,7 @@ import (
 
 // Limits of a lane.
 type Limits struct {
-	Slots int           // runs of the handler at a time, until their messages are settled or handed to be
+	Slots int           // grants at a time; a grant ends when its messages are settled, or about to be
 	Share int           // 0: strict
 	Every time.Duration // between the starts of two messages; 0: no limit
 
@@ -21,8 +21,9 @@ type Limits struct {
 	PerKey int
 	Key    func(*flight.Message) string
 
-	// Ordered says that messages that were sent ahead stay while the gate is closed: it could come to
-	// another process out of its order, or beside handlers that are at work here.
+	// Ordered says that messages that were sent ahead stay while the gate is closed. If they
+	// went back, another process could get them out of their order, or while handlers here
+	// have earlier ones.
 	Ordered bool
 
 	Batch  Batch
@@ -62,9 +63,9 @@ type Lane struct {
 type feed struct {
 	session  *flight.Ledger // that consumes the queue, nil for none
 	prefetch int            // of that
-	delay    time.Duration  // that its messages may have on their way
-	expected time.Time      // until when a message is expected if there is room for it
-	more     bool           // the queue may have messages that were not sent
+	delay    time.Duration  // the longest time that a message takes from the queue to here
+	expected time.Time      // until then a message may be on its way
+	more     bool           // the queue may have messages that the broker has not sent
 	heard    time.Time      // when a message came last, or room was made for one
 	ask      func()         // asks the queue; the answer comes to Answered
 	asking   bool           // an answer is to come
@@ -76,8 +77,8 @@ const (
 	// consume.
 	openingFor = 3 * time.Second
 
-	// onItsWay is how long a message may take, beside round trips, that the broker
-	// sends because there is room again. Then the queue is asked whether it has any.
+	// onItsWay is how long, beside round trips, a lane waits for the broker to send a
+	// message when there is room again. Then it asks the queue whether it has any.
 	onItsWay = 50 * time.Millisecond
 
 	// nothingFor is how long lower lanes wait for a higher one whose queue says that
@@ -89,8 +90,8 @@ const (
 	settlingFor = time.Second
 )
 
-// onItsWayAfter returns how long a message may be on its way where two round trips
-// took so long.
+// onItsWayAfter returns how long a message may be on its way, given how long two round
+// trips took.
 func onItsWayAfter(trips time.Duration) time.Duration { return min(onItsWay+10*trips, settlingFor) }
 
 // Push queues a message.

@@ -14,17 +14,16 @@ import (
 // measured on 3.10, 4.0 and 4.3, with 267 of 300 acks.
 const unsentAcks = 32
 
-// arrivalLimit bounds the waiting for acks, of which nobody knows that they are
-// missing.
-const arrivalLimit = 3 * time.Second
+// awaitLimit bounds AwaitAcks. A queue that has lost its leader does not answer.
+const awaitLimit = 3 * time.Second
 
-// AwaitAcks returns when the acks that were written before Close have reached the
-// queue, so that the channel may be closed.
+// AwaitAcks waits until the queue has the acks that were written before Close, so that the
+// channel may be closed.
 func (a *Acker) AwaitAcks(ctx context.Context, channel *connection.Session, queue, tag string) {
 	if a.frames <= unsentAcks || channel.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, arrivalLimit)
+	ctx, cancel := context.WithTimeout(ctx, awaitLimit)
 	defer cancel()
 	_ = ask.Visit(ctx, channel, queue, tag) // the channel is closed in any case
 }

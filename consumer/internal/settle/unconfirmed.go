@@ -24,7 +24,7 @@ type Unconfirmed struct {
 
 	mu      sync.Mutex
 	copying map[any]int // slots, and how many messages of each have a copy that is not confirmed
-	full    time.Time   // since when those are all slots
+	full    time.Time   // since when every slot has such a message
 	failing map[route.Address]*failing
 	missing error // parts of the topology
 }
@@ -61,8 +61,7 @@ func (u *Unconfirmed) ended(slot any) {
 	}
 }
 
-// held says that one more message is held because its copy to a place was not
-// confirmed.
+// held notes one more message whose copy to a place was not confirmed.
 func (u *Unconfirmed) held(to route.Address) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -74,14 +73,14 @@ func (u *Unconfirmed) held(to route.Address) {
 	f.messages++
 }
 
-// failed says why, each time.
+// failed notes the error of the latest try of a copy to a place.
 func (u *Unconfirmed) failed(to route.Address, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.failing[to].err = err
 }
 
-// over says that one of the messages held for a place is settled.
+// over notes that one of the messages held for a place is settled.
 func (u *Unconfirmed) over(to route.Address) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
