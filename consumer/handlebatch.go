@@ -23,7 +23,6 @@ type batch struct {
 	late  []*attempt // not due yet, and kept for a while
 	free  int        // messages that need the slot no longer, or not beyond the batch
 	kept  int        // messages that do
-	ran   bool       // the handler has run
 	began time.Time  // the latest run
 }
 

@@ -62,7 +62,6 @@ type attempt struct {
 	*flight.Message
 	in    *session
 	grant *schedule.Grant
-	ran   bool            // the handler has run on it
 	over  bool            // of a batch: its settling has begun
 	ctx   context.Context // of the handler and the hooks
 	*ending
@@ -203,7 +202,7 @@ func (r *run) runHandler(a *attempt) (res result) {
 			res = resultOf(panicked, Outcome{Action: ActionRetry})
 		}
 		r.handled.Add(1)
-		r.noteOutcome(a, res)
+		r.noteRun(a.in, a.grant, res.outcome.Action == ActionHold, res.text)
 		if r.trace.Handled != nil {
 			r.trace.Handled(a.ctx, &a.Delivery, res.err, time.Since(start))
 		}

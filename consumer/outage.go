@@ -74,22 +74,9 @@ func (o Outage) from(slots int) int {
 	return from
 }
 
-// noteOutcome notes whether a run of the handler found that something is unavailable.
-func (r *run) noteOutcome(a *attempt, res result) {
-	if a.in.working.Err() != nil {
-		return // it was told to end, and may say anything
-	}
-	first := !a.ran
-	a.ran = true
-	r.noteRun(a.grant, first, res.outcome.Action == ActionHold, res.text)
-}
-
-// noteBatch is noteOutcome for a run with several messages: it counts as unavailable if
+// noteBatch is noteRun for a run with several messages: it counts as unavailable if
 // such a share of its messages is.
 func (r *run) noteBatch(b *batch, results []result) {
-	if b.in.working.Err() != nil {
-		return
-	}
 	held, text := 0, ""
 	for _, res := range results {
 		if res.outcome.Action == ActionHold {
@@ -97,13 +84,16 @@ func (r *run) noteBatch(b *batch, results []result) {
 			text = res.text
 		}
 	}
-	first := !b.ran
-	b.ran = true
-	r.noteRun(b.grant, first, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
+	r.noteRun(b.in, b.grant, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
 }
 
-func (r *run) noteRun(g *schedule.Grant, first, unavailable bool, text string) {
-	if !r.lane.Note(g, first, unavailable) {
+// noteRun notes whether a run of the handler found that something is unavailable, as text
+// says.
+func (r *run) noteRun(s *session, g *schedule.Grant, unavailable bool, text string) {
+	if s.working.Err() != nil {
+		return // the handler was told to end, and may say anything
+	}
+	if !r.lane.Note(g, unavailable) {
 		return
 	}
 	if unavailable {

@@ -126,10 +126,11 @@ func (l *Lane) endProbe(g *Grant) {
 	}
 }
 
-// Note notes that the handler has run on a grant, for the first time or again, and
-// whether it said that something is unavailable. It reports whether an outage has begun
-// or is over.
-func (l *Lane) Note(g *Grant, first, unavailable bool) (changed bool) {
+// Note notes that the handler has run on a grant, and whether it said that something is
+// unavailable. It reports whether an outage has begun or is over.
+func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
+	first := !g.ran
+	g.ran = true
 	if !unavailable && !l.uneasy.Load() {
 		return false // most runs: there is nothing to remember
 	}

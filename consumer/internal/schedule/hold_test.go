@@ -58,9 +58,9 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			var mu sync.Mutex
 			var lane *Lane
 			lane = s.Lane(Limits{Slots: slots, Outage: Outage{Of: 10, From: min(slots, 5), MaxPause: 10 * time.Second}}, func(g *Grant) int {
-				for first := true; ; first = false {
+				for {
 					away := d.use()
-					lane.Note(g, first, away)
+					lane.Note(g, away)
 					if !away {
 						mu.Lock()
 						done++
@@ -117,7 +117,7 @@ func TestInAnOutageWithoutHeldMessagesOneIsTaken(t *testing.T) {
 		s := New(16, false)
 		var lane *Lane
 		lane = s.Lane(Limits{Slots: 16, Outage: Outage{Of: 10, From: 5, MaxPause: time.Second}}, func(g *Grant) int {
-			lane.Note(g, true, d.use())
+			lane.Note(g, d.use())
 			return 0
 		})
 		in := flight.NewLedger(flight.NewUnsettled())

@@ -44,6 +44,7 @@ type Grant struct {
 	lane  *Lane
 	left  int  // messages that keep the slot
 	probe bool // its run finds out whether an outage is over
+	ran   bool // the handler has run on it
 }
 
 // New returns a Schedule with so many slots: runs of the handler at a time. Strict
@@ -102,7 +103,7 @@ func (s *Schedule) grant(l *Lane) *Grant {
 		g = new(Grant)
 	}
 	g.Of = l.takeBatch(g.Of)
-	g.lane, g.left = l, len(g.Of)
+	g.lane, g.left, g.ran = l, len(g.Of), false
 	l.beginProbe(g)
 	l.gate.fresh = false
 	s.atWork++
