@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/management"
 )
 
@@ -145,11 +146,7 @@ func (c Config) withDefaults() Config {
 	if c.Dial == nil {
 		c.Dial = new(net.Dialer).DialContext
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	} else {
-		c.Logger = slog.New(safeHandler{c.Logger.Handler()})
-	}
+	c.Logger = hooks.Logger(c.Logger)
 	c.trace = merged(c.Traces, c.Logger)
 	if c.Credentials != nil {
 		c.Credentials = guarded(c.Credentials, c.DialTimeout, c.Logger)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"time"
+
+	"github.com/rehop/rehop/internal/hooks"
 )
 
 // Config of a Consumer. Its zero value is usable.
@@ -126,11 +128,7 @@ func (c Config) withDefaults() Config {
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 15*time.Second)
 	c.CopyTimeout = cmp.Or(c.CopyTimeout, time.Minute)
 	c.Outage = c.Outage.withDefaults()
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	} else {
-		c.Logger = slog.New(recoveringHandler{c.Logger.Handler()})
-	}
+	c.Logger = hooks.Logger(c.Logger)
 	return c
 }
 

@@ -1,8 +1,6 @@
 package consumer
 
 import (
-	"context"
-	"log/slog"
 	"strings"
 	"testing"
 
@@ -57,19 +55,6 @@ func TestClassOfErrors(t *testing.T) {
 	if ask.Refused("orders", nil) != nil {
 		t.Error("no error becomes one")
 	}
-}
-
-type brokenHandler struct{ slog.Handler }
-
-func (brokenHandler) Enabled(context.Context, slog.Level) bool  { return true }
-func (brokenHandler) Handle(context.Context, slog.Record) error { panic("ouch") }
-func (h brokenHandler) WithAttrs([]slog.Attr) slog.Handler      { return h }
-func (h brokenHandler) WithGroup(string) slog.Handler           { return h }
-
-func TestALoggerThatPanicsHarmsNobody(t *testing.T) {
-	log := Config{Logger: slog.New(brokenHandler{})}.withDefaults().Logger
-	log.Error("nobody hears this")
-	log.With("a", 1).WithGroup("g").Error("nor this")
 }
 
 func TestWhereThePrefetchFollowsTheHandlers(t *testing.T) {

@@ -72,23 +72,3 @@ func (r *run) logStart(s *session) {
 	}
 	r.log.Info("consuming", about...)
 }
-
-// recoveringHandler is a slog.Handler whose panics become errors.
-type recoveringHandler struct{ slog.Handler }
-
-func (h recoveringHandler) Handle(ctx context.Context, record slog.Record) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("panic: %v", v) // there is nobody left to tell
-		}
-	}()
-	return h.Handler.Handle(ctx, record)
-}
-
-func (h recoveringHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return recoveringHandler{h.Handler.WithAttrs(attrs)}
-}
-
-func (h recoveringHandler) WithGroup(name string) slog.Handler {
-	return recoveringHandler{h.Handler.WithGroup(name)}
-}

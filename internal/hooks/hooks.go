@@ -4,6 +4,8 @@
 //
 // The functions return nil if no Trace of the list has the hook. So a caller merges
 // the list once, and a message pays for the hooks that there are.
+//
+// Logger does the same for a Logger: a panic in its handler harms nothing else.
 package hooks
 
 import (
