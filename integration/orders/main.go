@@ -16,12 +16,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/command"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -74,15 +73,11 @@ func parseFlags(args []string) (settings, error) {
 }
 
 func main() {
-	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer end()
-	s, err := parseFlags(os.Args[1:])
-	if err == nil {
-		err = run(ctx, s, os.Stdout)
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "orders:", err)
-		end()
-		os.Exit(1)
-	}
+	command.Main("orders", func(ctx context.Context, args []string) error {
+		s, err := parseFlags(args)
+		if err != nil {
+			return err
+		}
+		return run(ctx, s, os.Stdout)
+	})
 }

@@ -16,14 +16,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/command"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -92,15 +91,11 @@ func parseFlags(args []string) (settings, error) {
 }
 
 func main() {
-	ctx, end := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer end()
-	s, err := parseFlags(os.Args[1:])
-	if err == nil {
-		err = prove(ctx, s, os.Stdout)
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "proof:", err)
-		end()
-		os.Exit(1)
-	}
+	command.Main("proof", func(ctx context.Context, args []string) error {
+		s, err := parseFlags(args)
+		if err != nil {
+			return err
+		}
+		return prove(ctx, s, os.Stdout)
+	})
 }

@@ -20,13 +20,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/command"
 )
 
 // settings are the flags.
@@ -71,15 +70,12 @@ func parseFlags(args []string) (settings, error) {
 }
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	s, err := parseFlags(os.Args[1:])
-	if err == nil {
+	command.Main("soak", func(ctx context.Context, args []string) error {
+		s, err := parseFlags(args)
+		if err != nil {
+			return err
+		}
 		_, err = run(ctx, s, os.Stdout)
-	}
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "soak:", err)
-		stop()
-		os.Exit(1)
-	}
+		return err
+	})
 }

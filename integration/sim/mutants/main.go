@@ -14,25 +14,20 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/rehop/rehop/integration/command"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	limit := flag.Duration("for", time.Minute, "how long a defect is looked for")
 	only := flag.String("only", "", "a regular expression that matches the names of those to look for")
 	verbose := flag.Bool("v", false, "print what was found")
 	flag.Parse()
-	if err := run(ctx, *limit, *only, *verbose); err != nil {
-		fmt.Fprintln(os.Stderr, "mutants:", err)
-		stop()
-		os.Exit(1)
-	}
+	command.Main("mutants", func(ctx context.Context, _ []string) error { return run(ctx, *limit, *only, *verbose) })
 }
 
 func run(ctx context.Context, limit time.Duration, only string, verbose bool) error {
