@@ -6,7 +6,11 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # the detector watches rehop, the drivers and the tests, and not this C.
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
-.PHONY: demo desk reminders outage service observe test test-all lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
+.PHONY: quickstart demo desk reminders outage service observe test test-all lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
+
+# The first program of the pages.
+quickstart:
+	go run ./integration/withbroker -- go run ./examples/quickstart
 
 # The main job on a real broker, with a table at the end.
 demo:

@@ -13,6 +13,7 @@ import (
 	"flag"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,18 +27,12 @@ var update = flag.Bool("update", false, "write the regions of Go files into the 
 
 const root = ".."
 
-// Pages whose blocks are not yet in Go files.
-var unconverted = map[string]bool{
-	"README.md": true, "docs/benchmarks.md": true, "docs/dead-letters.md": true, "docs/delays.md": true,
-	"docs/observability.md": true, "docs/operations.md": true, "docs/service.md": true, "docs/testing.md": true,
-}
-
 // pages returns the README, in each language, and the pages under docs.
 func pages(t *testing.T) []markdown.Page {
 	t.Helper()
 	all := allPages(t)
 	return slices.DeleteFunc(all, func(p markdown.Page) bool {
-		return !strings.HasPrefix(p.Path, "docs/") && !strings.HasPrefix(p.Path, "README") || unconverted[p.Path]
+		return !strings.HasPrefix(p.Path, "docs/") && !strings.HasPrefix(p.Path, "README")
 	})
 }
 
@@ -195,6 +190,46 @@ func TestPagesAreShort(t *testing.T) {
 	for _, p := range pages(t) {
 		if len(p.Lines) > most {
 			t.Errorf("%s has %d lines, want at most %d", p.Path, len(p.Lines), most)
+		}
+	}
+}
+
+// A page begins with its question and with code, and ends with the faults. These have no faults
+// to tell of.
+var lists = []string{"README.md", "glossary.md", "benchmarks.md", "benchmarks-store.md", "faq.md", "coming-from.md"}
+
+func TestPagesBeginWithCodeAndEndWithFaults(t *testing.T) {
+	const firstScreen = 25
+	for _, p := range pages(t) {
+		if path.Dir(p.Path) != "docs" || slices.Contains(lists, path.Base(p.Path)) {
+			continue
+		}
+		if found := blocks(t, p); len(found) == 0 || found[0].Line > firstScreen {
+			t.Errorf("%s begins without code or a command", p.Path)
+		}
+		if h := p.Headings(); h[len(h)-1] != "## What can go wrong" {
+			t.Errorf("%s ends with %q, want What can go wrong", p.Path, h[len(h)-1])
+		}
+	}
+}
+
+// A go.mod block names modules of this tree.
+func TestBlocksOfModulesAreTrue(t *testing.T) {
+	replaced := regexp.MustCompile(`(github\.com/rehop/rehop\S*) => \.\./rehop(\S*)`)
+	for _, p := range pages(t) {
+		for _, b := range blocks(t, p) {
+			if b.Lang != "go.mod" {
+				continue
+			}
+			found := replaced.FindAllStringSubmatch(b.Text, -1)
+			if len(found) == 0 {
+				t.Errorf("%v replaces nothing", b)
+			}
+			for _, m := range found {
+				if text, err := os.ReadFile(filepath.Join(root, m[2], "go.mod")); err != nil || !strings.HasPrefix(string(text), "module "+m[1]+"\n") {
+					t.Errorf("%v: %s is not in %s", b, m[1], m[2])
+				}
+			}
 		}
 	}
 }

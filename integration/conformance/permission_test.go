@@ -13,7 +13,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// These users have exactly the permissions of a row of docs/operations.md.
+// These users have exactly the permissions of a row of docs/broker.md.
 
 func TestDeclaringWantsThesePermissions(t *testing.T) {
 	everywhere(t, func(e *env) {

@@ -158,7 +158,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 		s := New(16, false)
 		var lane *Lane
 		lane = s.Lane(Limits{Slots: 16, Outage: Outage{Of: 10, From: 5, MaxPause: 10 * time.Second}}, func(g *Grant) int {
-			lane.Note(g, true, d.use())
+			lane.Note(g, d.use())
 			return 0
 		})
 		in := flight.NewLedger(flight.NewUnsettled())

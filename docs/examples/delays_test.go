@@ -1,0 +1,105 @@
+package examples
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/topology"
+)
+
+func message(id string) producer.Message {
+	return producer.Message{ID: id, Body: []byte(`{"id":"` + id + `"}`)}
+}
+
+func TestDelays(t *testing.T) {
+	inShop(t, "4.3", func(s *shop) {
+		ctx, conn, publisher := s.ctx, s.conn, s.producer()
+		// begin delay
+		// Once for each service. Messages can then be delayed to orders, and to shop.
+		check(topology.Declare(ctx, conn, topology.Delays{}, topology.Exchange{Name: "shop"}, orders))
+
+		receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.remind", Delay: 30 * time.Minute})
+		// end delay
+		check(err)
+		if receipt.Place != producer.PlaceQueue {
+			s.Error(receipt.Place)
+		}
+		var seen []time.Duration
+		begin := time.Now()
+		// begin retryafter
+		worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
+			seen = append(seen, time.Since(begin).Truncate(time.Second)) // hidden
+			if d.Attempt == 1 {
+				return consumer.RetryAfter(61*time.Second, errPaper) // 61 s on 4.0 and later; on 3.x the shortest wait of 61 s or more
+			}
+			return nil
+		}, consumer.Config{})
+		// end retryafter
+		check(err)
+		s.run(worker)
+		after(time.Hour)
+		if !slices.Equal(seen, []time.Duration{30 * time.Minute, 30*time.Minute + 61*time.Second}) {
+			s.Error(seen)
+		}
+	})
+}
+
+func TestPutAt(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		s.declare(orders)
+		letters := letters(ctx, s.database())
+		order := Order{ID: "7"}
+		due := time.Now().Add(time.Minute)
+		// begin putat
+		m, err := producer.Message{Exchange: "shop", RoutingKey: "order.remind"}.JSON(order)
+		check(err)
+		id, err := letters.PutAt(ctx, due, m)
+		check(err)
+		plain, err := producer.New(conn, producer.Config{})
+		check(err)
+		go letters.Forward(ctx, plain, store.ForwardConfig{}) // publishes what is due
+
+		n, err := letters.Cancel(ctx, id) // 1: it was cancelled, and is never published
+		// end putat
+		check(err)
+		defer plain.Close()
+		if n != 1 {
+			s.Errorf("%d were cancelled, want 1", n)
+		}
+		_, err = letters.PutAt(ctx, due, m)
+		check(err)
+		after(50 * time.Second)
+		s.ready("orders", 0)
+		after(20 * time.Second)
+		s.ready("orders", 1)
+	})
+}
+
+func TestStranded(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn, publisher := s.ctx, s.conn, s.producer()
+		s.declare(topology.Delays{}, orders)
+		s.publish(producer.Message{RoutingKey: "orders", Delay: time.Minute})
+		check(topology.DeleteAll(ctx, conn, orders))
+		after(2 * time.Minute)
+		s.ready("rehop.delays.1s.stranded", 1)
+		s.declare(topology.Delays{}, orders)
+		// begin stranded
+		worker, err := consumer.New(conn, topology.Delays{}.Stranded(), func(ctx context.Context, d *consumer.Delivery) error {
+			_, err := publisher.Publish(ctx, producer.FromDelivery(d.AMQP()))
+			return err // an error holds the message
+		}, consumer.Config{})
+		// end stranded
+		check(err)
+		s.run(worker)
+		after(time.Minute)
+		s.ready("orders", 1)
+		s.ready("rehop.delays.1s.stranded", 0)
+	})
+}

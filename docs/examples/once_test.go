@@ -1,0 +1,104 @@
+package examples
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+)
+
+func TestOnce(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		s.declare(orders)
+		db := s.database()
+		letters := letters(ctx, db)
+		plain := s.producer()
+		go letters.Forward(ctx, plain, store.ForwardConfig{})
+		// begin handler
+		handler := consumer.Wrap(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
+			tx := store.TxFrom(ctx)
+			if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID); err != nil {
+				return err
+			}
+			_, err := letters.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "packed", Body: d.Body}) // published once
+			return err
+		}), letters.OnceHandler)
+
+		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
+		// end handler
+		check(err)
+		for range 2 {
+			s.publish(message("order-7"))
+		}
+		s.run(worker)
+		after(time.Minute)
+		var n int
+		check(db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&n))
+		if n != 1 {
+			s.Errorf("%d rows, want 1", n)
+		}
+	})
+}
+
+func TestOnceInATransaction(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		db := s.database()
+		letters := letters(s.ctx, db)
+		// begin tx
+		handler := func(ctx context.Context, d *consumer.Delivery) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer tx.Rollback()
+			first, err := letters.Once(ctx, tx, d.Queue, d.ID)
+			if err != nil || !first {
+				return err // nil for a message that was handled before
+			}
+			if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", d.ID); err != nil {
+				return err
+			}
+			return tx.Commit()
+		}
+		// end tx
+		for range 2 {
+			check(handler(s.ctx, &consumer.Delivery{Queue: "orders", ID: "order-7"}))
+		}
+		var n int
+		check(db.QueryRow("SELECT count(*) FROM orders").Scan(&n))
+		if n != 1 {
+			s.Errorf("%d rows, want 1", n)
+		}
+	})
+}
+
+func TestOutbox(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		s.declare(orders)
+		db := s.database()
+		letters := letters(ctx, db)
+		order, body := Order{ID: "7", Customer: "Anna"}, []byte("{}")
+		// begin outbox
+		tx, err := db.BeginTx(ctx, nil)
+		check(err)
+		defer tx.Rollback()
+		_, err = tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", order.ID)
+		check(err)
+		_, err = letters.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.taken", OrderKey: order.Customer, Body: body})
+		check(err)
+		check(tx.Commit())
+
+		plain, err := producer.New(conn, producer.Config{}) // without a Fallback
+		check(err)
+		go letters.Forward(ctx, plain, store.ForwardConfig{}) // in one process or in each
+		// end outbox
+		defer plain.Close()
+		after(time.Minute)
+		s.ready("orders", 1)
+	})
+}

@@ -1,0 +1,107 @@
+package examples
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/topology"
+)
+
+func TestFallback(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		s.declare(orders)
+		letters := letters(ctx, s.database())
+		// begin fallback
+		publisher, err := producer.New(conn, producer.Config{
+			Fallback:      []producer.Sink{letters}, // takes what the broker does not, after FallbackAfter
+			FallbackAfter: 100 * time.Millisecond,
+		})
+		check(err)
+		plain, err := producer.New(conn, producer.Config{}) // without a Fallback
+		check(err)
+		forwarder, err := letters.NewForwarder(plain, store.ForwardConfig{})
+		check(err)
+		go forwarder.Run(ctx) // publishes it when the broker is back
+		// end fallback
+		defer publisher.Close()
+		defer plain.Close()
+		s.broker.Kill()
+		receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid"})
+		check(err)
+		if receipt.Place != producer.PlaceFallback {
+			s.Error(receipt.Place)
+		}
+		s.broker.Start()
+		after(time.Minute)
+		s.ready("orders", 1)
+	})
+}
+
+func TestExchangeSink(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		// begin lost
+		// A place for messages that the exchange cannot route or its queues refuse.
+		lost := topology.DeadLetterQueue{Name: "shop.lost", Exchange: "shop.lost"}
+		check(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders, lost))
+		sink, err := producer.NewExchangeSink(conn, "shop.lost")
+		check(err)
+		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{sink}, Logger: slog.Default()})
+		check(err)
+		defer publisher.Close() // closes the sink too
+
+		receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "refund.paid"})
+		if err == nil && receipt.Place == producer.PlaceFallback {
+			slog.Warn("safe, but not routed", "id", receipt.ID, "cause", receipt.Cause, "error", receipt.Err)
+		}
+		// end lost
+		check(err)
+		s.ready("shop.lost", 1)
+	})
+}
+
+func TestUnavailable(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		conn := s.conn
+		s.declare(orders)
+		away, runs := true, 0
+		errGateway := errors.New("connection refused")
+		charge := func(context.Context, *consumer.Delivery) error {
+			runs++
+			if away {
+				return errGateway
+			}
+			return nil
+		}
+		isAway := func(err error) bool { return errors.Is(err, errGateway) }
+		// begin unavailable
+		handler := consumer.Wrap(charge, consumer.Classify(
+			consumer.Rule{Match: isAway, Name: "gateway away", Then: consumer.Outcome{Action: consumer.ActionHold}}, // as consumer.Unavailable(err)
+		))
+		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
+		// end unavailable
+		check(err)
+		for range 20 {
+			s.publish(producer.Message{})
+		}
+		s.run(worker)
+		after(10 * time.Minute)
+		if worker.Health() == nil || runs > 200 {
+			s.Errorf("an outage: %v after %d runs", worker.Health(), runs)
+		}
+		away = false
+		after(time.Minute)
+		s.ready("orders", 0)
+		s.ready("orders.dlq", 0)
+		if worker.Health() != nil {
+			s.Error(worker.Health())
+		}
+	})
+}
