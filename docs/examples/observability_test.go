@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	client "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	otelapi "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/prometheus"
@@ -24,11 +25,14 @@ import (
 )
 
 func TestTelemetry(t *testing.T) {
+	registry := client.NewRegistry() // the default one has one exporter for the life of the process
+	client.DefaultRegisterer, client.DefaultGatherer = registry, registry
+	mux := http.NewServeMux()
 	// begin metrics
 	exporter, err := prometheus.New() // go.opentelemetry.io/otel/exporters/prometheus
 	check(err)
 	otelapi.SetMeterProvider(metric.NewMeterProvider(metric.WithReader(exporter))) // go.opentelemetry.io/otel/sdk/metric
-	http.Handle("/metrics", promhttp.Handler())                                    // github.com/prometheus/client_golang/prometheus/promhttp
+	mux.Handle("/metrics", promhttp.Handler())                                     // github.com/prometheus/client_golang/prometheus/promhttp
 	// end metrics
 	inShop(t, "", func(s *shop) {
 		ctx := s.ctx
@@ -67,7 +71,7 @@ func TestTelemetry(t *testing.T) {
 		defer stop()
 		after(time.Minute)
 		answer := httptest.NewRecorder()
-		http.DefaultServeMux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 		for _, name := range []string{"messaging_client_sent_messages_total", "rehop_queue_messages", "rehop_store_letters", "rehop_health"} {
 			if !strings.Contains(answer.Body.String(), name+"{") {
 				s.Errorf("there is no %s", name)
