@@ -235,7 +235,7 @@ func (c *candidate) testPublished(m module.Module) error {
 	if _, err := output(dir, env, "go", "build", "./..."); err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
 	}
-	if _, err := output(dir, env, "go", append([]string{"test", "-timeout", "10m"}, m.Tests...)...); err != nil {
+	if _, err := output(dir, env, "go", append([]string{"test", "-timeout", "10m", "-skip", m.Skip}, m.Tests...)...); err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
 	}
 	return nil

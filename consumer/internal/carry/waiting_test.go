@@ -1,6 +1,7 @@
 package carry
 
 import (
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -213,7 +214,7 @@ func TestFailuresArePutOffForLonger(t *testing.T) {
 			t.Errorf("failure %d is tried again after %v, want %v ms", i+1, w.at.Sub(now), int(want))
 		}
 	}
-	w.tries = 1 << 40
+	w.tries = math.MaxInt - 1
 	if w.failed(now); w.at.Sub(now) != 10*time.Second {
 		t.Errorf("after many: %v", w.at.Sub(now))
 	}
