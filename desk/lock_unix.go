@@ -33,6 +33,6 @@ func held(name string) (busy, there bool) {
 	if err != nil {
 		return false, false
 	}
-	defer f.Close() //nolint:errcheck // nothing was written
+	defer f.Close()
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK), true
 }

@@ -29,7 +29,7 @@ func (s *shop) die(n int) {
 	s.Helper()
 	s.declare(orders)
 	for i := range n {
-		s.publish(producer.Message{ID: fmt.Sprint("order-", i), Body: []byte("one articel")})
+		s.publish(producer.Message{ID: fmt.Sprint("order-", i), Body: []byte("one artikel")})
 	}
 	worker, err := consumer.New(s.conn, orders, func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errPaper) }, consumer.Config{})
 	check(err)
@@ -81,7 +81,7 @@ func TestCollect(t *testing.T) {
 
 		// One message is put right.
 		check(letters.Edit(ctx, groups[0].Example.Number, func(m *producer.Message) error {
-			m.Body = bytes.ReplaceAll(m.Body, []byte("articel"), []byte("article"))
+			m.Body = bytes.ReplaceAll(m.Body, []byte("artikel"), []byte("article"))
 			return nil
 		}))
 

@@ -235,7 +235,7 @@ func (s *session) QueryContext(ctx context.Context, statement string, args []dri
 		all = rows{columns: r.Columns()}
 		for {
 			row := make([]driver.Value, len(all.columns))
-			if err := r.Next(row); err == io.EOF {
+			if err := r.Next(row); errors.Is(err, io.EOF) {
 				return nil
 			} else if err != nil {
 				return err

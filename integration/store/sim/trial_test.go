@@ -50,11 +50,11 @@ type trial struct {
 
 // result is what came out of a run.
 type result struct {
-	violations       []string
-	simulated        time.Duration
-	effects          int
-	skipped, kills   int64
-	runs, unfinished int
+	violations     []string
+	simulated      time.Duration
+	effects        int
+	skipped, kills int64
+	runs           int
 }
 
 func newTrial(p plan) *trial {
