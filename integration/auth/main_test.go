@@ -279,8 +279,9 @@ func open(t *testing.T, cfg connection.Config) *connection.Conn {
 	return c
 }
 
-// soon is well before three logins that the broker refuses by hanging up.
-const soon = 8 * time.Second
+// soon is well before OpenTimeout, at which Open gives up. The first handshakes of a broker
+// that has just started take eight seconds on a busy machine.
+const soon = 20 * time.Second
 
 // refused opens, wants an error of a class and returns it. What is wrong with
 // the configuration is told soon.
