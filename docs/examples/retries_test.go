@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,8 +107,9 @@ func TestSnooze(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		conn := s.conn
 		s.declare(orders)
-		exists, runs := false, 0
-		known := func(context.Context, string) bool { runs++; return exists }
+		var exists atomic.Bool
+		var runs atomic.Int32
+		known := func(context.Context, string) bool { runs.Add(1); return exists.Load() }
 		// begin snooze
 		handler := consumer.Wrap(func(ctx context.Context, d *consumer.Delivery) error {
 			if !known(ctx, d.CorrelationID) {
@@ -121,11 +123,11 @@ func TestSnooze(t *testing.T) {
 		s.run(worker)
 		s.publish(message("order-7"))
 		after(2*time.Minute + time.Second)
-		exists = true
+		exists.Store(true)
 		after(2 * time.Minute)
 		s.ready("orders.dlq", 0)
-		if runs != 4 {
-			s.Errorf("%d runs, want 4", runs)
+		if n := runs.Load(); n != 4 {
+			s.Errorf("%d runs, want 4", n)
 		}
 	})
 }
