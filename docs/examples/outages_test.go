@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,11 +72,13 @@ func TestUnavailable(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		conn := s.conn
 		s.declare(orders)
-		away, runs := true, 0
+		var away atomic.Bool
+		var runs atomic.Int32
+		away.Store(true)
 		errGateway := errors.New("connection refused")
 		charge := func(context.Context, *consumer.Delivery) error {
-			runs++
-			if away {
+			runs.Add(1)
+			if away.Load() {
 				return errGateway
 			}
 			return nil
@@ -93,10 +96,10 @@ func TestUnavailable(t *testing.T) {
 		}
 		s.run(worker)
 		after(10 * time.Minute)
-		if worker.Health() == nil || runs > 200 {
-			s.Errorf("an outage: %v after %d runs", worker.Health(), runs)
+		if worker.Health() == nil || runs.Load() > 200 {
+			s.Errorf("an outage: %v after %d runs", worker.Health(), runs.Load())
 		}
-		away = false
+		away.Store(false)
 		after(time.Minute)
 		s.ready("orders", 0)
 		s.ready("orders.dlq", 0)
