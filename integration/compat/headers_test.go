@@ -197,6 +197,9 @@ func TestMessages(t *testing.T) {
 				if _, ok := m.Headers["x-rehop-stack"].(string); ok {
 					m.Headers["x-rehop-stack"] = "string stack"
 				}
+				// It is chance whether a carrier holds the message when it stops, and the broker
+				// counts that return.
+				delete(m.Headers, "x-delivery-count")
 				compare(t, "messages/"+kind+"-"+engine+".json", m.String())
 			})
 		}
