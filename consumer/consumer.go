@@ -94,6 +94,8 @@ func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) 
 //   - in the first 15 s after it has lost its session or the broker has cancelled
 //     the consuming,
 //   - while it holds messages because their copies are not confirmed,
+//   - while it consumes nothing because no copies are confirmed, and its messages have
+//     used up half of their delivery limit,
 //   - while handlers have not returned 5 s after Config.HandlerTimeout has ended their
 //     ctx,
 //   - while it is paused, and in an outage, see Config.Outage,

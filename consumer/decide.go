@@ -46,6 +46,27 @@ func (t *terms) belongs(exchange string) bool {
 // decide returns the decision on a delivery after its handler has returned.
 // interrupted says that the handler was told to stop before it returned.
 func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
+	v := t.decideHandled(raw, d, res, interrupted, now)
+	if (v.Move == settle.Copy || v.Move == settle.Hold) && t.isScarce(d) {
+		v.Scarce, v.Instead = true, t.toTheEnd(raw, d, now)
+	}
+	return v
+}
+
+// isScarce reports whether a message should not go back to its queue, because each return
+// may count towards the delivery limit, and it has used up half of that.
+func (t *terms) isScarce(d *Delivery) bool {
+	limit := t.route.DeliveryLimit
+	return limit > 0 && d.History.DeliveryCount >= limit/2
+}
+
+// toTheEnd returns the order that brings a message to the end of its queue by a copy,
+// which has no returns behind it.
+func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *settle.Order {
+	return &settle.Order{Move: settle.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: true}
+}
+
+func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	switch res.outcome.Action {
 	case ActionDone, ActionDiscard:
 		return done
@@ -58,13 +79,13 @@ func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted b
 	case action == ActionSnooze:
 		return t.snooze(res.outcome.After, raw, d, now)
 	case action == ActionHold, !hasPlace && (spent || action == ActionDeadLetter):
-		return t.hold(raw, d, res.outcome.After, now)
+		return hold(res.outcome.After)
 	case action == ActionDeadLetter:
 		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, xdeath.CausePermanent), now)
 	case spent:
 		return t.letter(raw, d, res, xdeath.CauseExhausted, now)
 	case t.inPlace && res.err != errGoexit: //nolint:errorlint // it has no goroutine to be handled on again
-		v := t.hold(raw, d, max(res.outcome.After, t.route.Waits[d.Attempt-1].For), now)
+		v := hold(max(res.outcome.After, t.route.Waits[d.Attempt-1].For))
 		v.unspent, v.inPlace = false, true
 		return v
 	case action == ActionRetryAfter && res.outcome.After > 0:
@@ -82,10 +103,13 @@ func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted b
 func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, now time.Time) (decision, result, bool) {
 	if why, ok := raw.Headers[transport.HeaderUnreadable].(string); ok && !t.route.DeadLetter.IsZero() {
 		res := resultOf(&unreadableError{why}, Outcome{Action: ActionDeadLetter})
-		return t.letter(raw, d, res, xdeath.CauseUnreadable, now), res, true
+		v := t.letter(raw, d, res, xdeath.CauseUnreadable, now)
+		v.Scarce = t.isScarce(d)
+		return v, res, true
 	}
 	if h := &d.History; !h.NotBefore.IsZero() || !h.Due.IsZero() || len(h.Deaths) > 0 {
 		if early, ok := t.decideEarly(raw, d, now); ok {
+			early.Scarce = t.isScarce(d)
 			return early, result{}, true
 		}
 	}
@@ -105,16 +129,9 @@ var (
 	requeue = decision{Order: settle.Order{Move: settle.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
 )
 
-// hold returns the decision that keeps a message and has it handled again. A message that
-// can be kept no longer goes back to its queue. A return may count towards the delivery
-// limit, which a message would reach in a long outage. So from half of the limit on, a copy
-// goes to the end of the queue instead.
-func (t *terms) hold(raw amqp.Delivery, d *Delivery, least time.Duration, now time.Time) decision {
-	v := decision{Order: settle.Order{Move: settle.Hold, Otherwise: settle.Requeue, Keep: least}, settlement: requeue.settlement, unspent: true}
-	if limit := t.route.DeliveryLimit; limit > 0 && d.History.DeliveryCount >= limit/2 {
-		v.Otherwise, v.To, v.Retry, v.Limit = settle.Copy, t.route.End(d.Attempt), t.unspent(raw, d, now), header.Limit(t.frame)
-	}
-	return v
+// hold returns the decision that keeps a message for a while and has it handled then.
+func hold(least time.Duration) decision {
+	return decision{Order: settle.Order{Move: settle.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
 }
 
 // snooze returns the decision that puts a message off whose handler asked for it.
@@ -132,7 +149,7 @@ func (t *terms) snooze(after time.Duration, raw amqp.Delivery, d *Delivery, now 
 // letter returns the decision that dead-letters a message.
 func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.Cause, now time.Time) decision {
 	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Order: settle.Order{
-		Move: settle.Copy, Otherwise: settle.Requeue, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
+		Move: settle.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{
 			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, User: t.account,
 			Failure: xdeath.Failure{
@@ -176,7 +193,7 @@ func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 
 func (t *terms) waitAt(e route.Exact, c copies.RetryCopy) decision {
 	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Order: settle.Order{
-		Move: settle.Copy, Otherwise: settle.Requeue, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
+		Move: settle.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
 }
 
 // maxDate is how far ahead a message may be put off. A date beyond it is a
@@ -316,7 +333,7 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 	if lacks > turnOver {
 		return t.putOff(lacks, raw, d, c, now)
 	}
-	return decision{Order: settle.Order{Move: settle.Hold, Otherwise: settle.Requeue, Keep: lacks}, settlement: requeue.settlement, unspent: true}
+	return hold(lacks)
 }
 
 // whole returns how long the wait is that a message is back from, or the exact delay; 0

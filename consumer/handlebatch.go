@@ -78,7 +78,7 @@ func (b *batch) handleUntilDecided() {
 		}
 		wait = min(wait, flight.LongestHold)
 		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
-		if !r.lane.Hold(b.grant, wait, until.Add(r.timeout.HoldLimit()), b.in.working, r.stop) {
+		if !r.lane.Hold(b.grant, wait, until.Add(r.timeout.HoldLimit()), b.in.working, b.in.stop) {
 			for _, a := range b.open {
 				a.unheld()
 			}
@@ -292,7 +292,7 @@ func (b *batch) gone() {
 		held = held || a.Move == settle.Hold
 	}
 	if held { // nothing can be handled here again
-		pause.While(b.in.working, r.stop, time.Second)
+		pause.While(b.in.working, b.in.stop, time.Second)
 	}
 	for _, a := range b.open {
 		if a.Move == settle.Hold {

@@ -128,7 +128,7 @@ func (r *run) handle(g *schedule.Grant) (kept int) {
 			m.Returned()
 			a.ending = r.decide(a, resultOf(errGoexit, Outcome{Action: ActionRetry}))
 			if a.Move == settle.Hold { // nothing can be handled here again
-				pause.While(s.working, r.stop, time.Second)
+				pause.While(s.working, s.stop, time.Second)
 				a.unheld()
 			}
 			if s.settling.Do(m, &a.Order) == 0 {
@@ -158,7 +158,7 @@ func (r *run) handleUntilDecided(a *attempt) {
 			wait, what = a.Keep, "attempt failed, the next one is in place"
 		}
 		r.faultLog.Warn(what, errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
-		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), a.in.working, r.stop) {
+		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), a.in.working, a.in.stop) {
 			a.unheld()
 			return
 		}
@@ -179,11 +179,17 @@ func (r *run) decide(a *attempt, res result) *ending {
 }
 
 // unheld is the decision on a held message that can be kept no longer.
-func (e *ending) unheld() { e.Move, e.Otherwise = e.Otherwise, settle.Requeue }
+func (e *ending) unheld() {
+	if e.Instead != nil {
+		e.Order = *e.Instead
+		return
+	}
+	e.Order = requeue.Order
+}
 
 // keep keeps a message for d, and reports whether it may be kept afterwards.
 func (r *run) keep(a *attempt, d time.Duration) bool {
-	return a.Age()+d < r.timeout.HoldLimit() && pause.While(a.in.working, r.stop, d)
+	return a.Age()+d < r.timeout.HoldLimit() && pause.While(a.in.working, a.in.stop, d)
 }
 
 // runHandler runs the handler once and finds out what its error means. The handler

@@ -33,6 +33,7 @@ type health struct {
 	mu       sync.Mutex
 	fault    error     // why nothing is consumed
 	passing  bool      // it is likely to pass by itself
+	chosen   bool      // it is better than to consume
 	since    time.Time // of the fault
 	run      *run      // that is running
 	policies lasting   // that break promises
@@ -46,15 +47,23 @@ func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	if !h.passing {
 		h.since, h.passing = now, true
 	}
-	h.fault = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err)
+	h.fault, h.chosen = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err), false
 	return h.since
+}
+
+// leaves says that the consumer has chosen to consume nothing for a while, and why.
+func (h *health) leaves(why error, now time.Time) {
+	h.interrupted(why, now)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.chosen = true
 }
 
 // fail says that nothing is consumed, and why.
 func (h *health) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.since, h.passing = err, time.Now(), false
+	h.fault, h.since, h.passing, h.chosen = err, time.Now(), false, false
 }
 
 // starts says that Run has been called.
@@ -70,7 +79,7 @@ func (h *health) consuming() {
 	h.signs.Begin(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.passing = nil, false
+	h.fault, h.passing, h.chosen = nil, false, false
 }
 
 // check returns nil while messages are consumed and settled, and otherwise why
@@ -79,7 +88,7 @@ func (h *health) check(now time.Time) *connection.HealthError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.fault != nil {
-		return &connection.HealthError{Degraded: h.passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
+		return &connection.HealthError{Degraded: h.chosen || h.passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
 	}
 	sign, refusal := h.signs.Last()
 	silent := now.Sub(sign)

@@ -2,12 +2,17 @@ package consumer_test
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
 )
 
 // An outage lasts for a day, in which each message is held again and again and goes
@@ -56,6 +61,112 @@ func TestRestartsInAnOutageDeadLetterNothing(t *testing.T) {
 			}
 			w.has("orders", ids(n)...)
 			w.has("orders.dlq")
+		})
+	}
+}
+
+// A memory alarm blocks publishers for half a day, while consuming goes on. Messages whose
+// copies cannot be confirmed meanwhile are not handed out until the broker gives them up.
+func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
+	const n = 5
+	for _, c := range []struct {
+		name    string
+		handled error
+		cfg     consumer.Config
+		letters int
+	}{
+		{"failed", errBroken, consumer.Config{}, n},
+		{"failed, several at a time", errBroken, consumer.Config{Concurrency: 3}, n},
+		{"failed, in the order of keys", errBroken, consumer.Config{Concurrency: 2, KeyLimit: 1}, n},
+		{"unavailable", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2}, 0},
+		{"unavailable without outages", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Share: 2}}, 0},
+		{"put off", consumer.RetryAfter(time.Second, errBroken), consumer.Config{Concurrency: 2}, n},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, version := range []string{"3.10", "4.0", "4.3"} {
+				if version == "4.3" && c.letters > 0 {
+					continue // returns do not count, and 12 hours of copies take long
+				}
+				on(t, version, topology.Quorum, func(w *fixture) {
+					began := time.Now()
+					over := began.Add(12 * time.Hour)
+					w.publish(n, keyed("k"))
+					w.broker.Block("low on memory")
+					after := map[string]int{}
+					one, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+						if time.Now().Before(over) || c.letters > 0 {
+							return c.handled
+						}
+						w.journal.mu.Lock()
+						defer w.journal.mu.Unlock()
+						after[d.ID] = d.Attempt
+						return nil
+					}, c.cfg)
+					time.Sleep(11 * time.Hour)
+					w.has("orders.dlq")
+					if status, err := health(one); version != "4.3" && (status != "degraded" || !strings.Contains(err.Error(), "until the broker confirms copies") || !strings.Contains(err.Error(), "low on memory")) {
+						w.Errorf("in the alarm: %s, %v", status, err)
+					}
+					time.Sleep(time.Until(over))
+					w.broker.Unblock()
+					time.Sleep(time.Hour)
+					if status, err := health(one); status != "healthy" {
+						w.Errorf("an hour after the alarm: %s, %v", status, err)
+					}
+					w.stopped(stop)
+					w.has("orders")
+					letters := slices.Compact(w.in("orders.dlq")) // a copy that was on its way when the alarm began may be there twice
+					if !slices.Equal(letters, ids(c.letters)) {
+						w.Errorf("letters: %v, want %d", letters, c.letters)
+					}
+					q, _ := w.broker.Queue("orders.dlq")
+					for _, m := range q.Ready {
+						if h, _ := xdeath.Parse(m.Headers); h.Failure.Cause != xdeath.CauseExhausted {
+							w.Errorf("%s is a letter because of %q\n%s", m.MessageId, h.Failure.Cause, w.broker.Story(m.MessageId))
+						}
+					}
+					if c.letters == 0 && len(after) != n {
+						w.Errorf("handled after the alarm: %v", after)
+					}
+				})
+			}
+		})
+	}
+}
+
+// The dead-letter queue is full for a day, and takes no copy: a message that has come back
+// often goes to the end of its queue, and becomes a letter when there is room, with its
+// failure.
+func TestADeadLetterQueueThatIsFullForLongMakesNoCrashLoop(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *fixture) {
+			w.raw(func(ch *amqp.Channel) error {
+				if _, err := ch.QueueDelete("orders.dlq", false, false, false); err != nil {
+					return err
+				}
+				_, err := ch.QueueDeclare("orders.dlq", true, false, false, false, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+				return err
+			})
+			for range 2 {
+				if _, err := w.broker.Publish(rehoptest.Message{RoutingKey: "orders.dlq"}); err != nil {
+					w.Fatal(err)
+				}
+			}
+			w.publish(1)
+			_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) }, consumer.Config{})
+			time.Sleep(24 * time.Hour)
+			w.has("orders", id(0))
+			w.raw(func(ch *amqp.Channel) error {
+				_, err := ch.QueuePurge("orders.dlq", false)
+				return err
+			})
+			time.Sleep(time.Minute)
+			w.stopped(stop)
+			w.has("orders")
+			if h, _ := xdeath.Parse(w.letter().Headers); h.Failure.Cause != xdeath.CausePermanent {
+				w.Errorf("it is a letter because of %q\n%s", h.Failure.Cause, w.broker.Story(id(0)))
+			}
+			w.truthful()
 		})
 	}
 }

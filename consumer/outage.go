@@ -22,7 +22,8 @@ import (
 //
 // Messages that are held go back to the queue after 15 minutes. Where returns count
 // towards the delivery limit, before broker 4.3, a message that has used up half of it
-// goes to the end of the queue instead, as a confirmed copy. With Config.KeyLimit, and
+// goes to the end of the queue instead, as a confirmed copy. While the broker confirms no
+// copies either, as in an alarm, the consumer then consumes nothing. With Config.KeyLimit, and
 // on a queue with a single active consumer, no message goes back before that time.
 type Outage struct {
 	// Share of the last Runs that must be Unavailable, more than 0 and up to 1.

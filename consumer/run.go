@@ -98,11 +98,11 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, stop, stopped cont
 		Slots:     p.cfg.Concurrency,
 		Timeout:   p.cfg.CopyTimeout,
 		Hold:      r.timeout.HoldLimit,
-		Stop:      stop,
 		Slot:      slotOf,
 		Release:   r.release,
 		Copied:    r.hook(r.trace.Copied),
 		Confirmed: r.hook(r.trace.Confirmed),
+		Instead:   func(m *flight.Message) { attemptOf(m).settlement = requeue.settlement },
 		Failed:    r.logFailedCopy,
 	})
 	r.carriers = carry.New(carry.Config{
@@ -140,8 +140,18 @@ func (r *run) consume() error {
 		switch {
 		case r.stop.Err() != nil:
 			return nil
-		case err == nil, errors.Is(err, connection.ErrClosed), !ever && connection.ClassOf(err) != connection.Transient:
+		case errors.Is(err, connection.ErrClosed):
+			return fmt.Errorf("consumer: queue %q is not consumed any more: %w", r.queue, connection.ErrClosed)
+		case err == nil, !ever && connection.ClassOf(err) != connection.Transient:
 			return err
+		}
+		if no := (*settle.NoConfirmsError)(nil); errors.As(err, &no) {
+			r.log.Warn("consuming nothing until the broker confirms copies", "queue", r.queue, "error", no.Cause)
+			if !r.copies.AwaitAnswer(r.stop) {
+				return nil
+			}
+			pauses.Reset()
+			continue
 		}
 		since := r.health.interrupted(err, time.Now())
 		r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)

@@ -28,6 +28,10 @@ type session struct {
 	intake   *intake.Session // nil until the consuming has begun
 	settling *settle.Acker
 
+	// stop ends when the session is to end in order: with Run, or alone, see leave.
+	stop  context.Context
+	leave context.CancelCauseFunc
+
 	// working is the ctx of handlers. It ends with the session, or when a stop
 	// has lasted for DrainTimeout.
 	working    context.Context
@@ -51,9 +55,8 @@ func (r *run) session() (consumed bool, err error) {
 	defer close(over)
 	go s.watchChannel(over)
 	defer func() { s.end(consumed) }()
-	until, end := context.WithCancelCause(r.stop)
-	defer end(nil)
-	r.carriers.Start(until, s.terms.route, s.channel.Server().Version)
+	defer s.leave(nil)
+	r.carriers.Start(s.stop, s.terms.route, s.channel.Server().Version)
 	if !r.begun && s.mayBeNew() {
 		pause.For(r.stop, ask.Declaring)
 	}
@@ -63,12 +66,12 @@ func (r *run) session() (consumed bool, err error) {
 	}
 	consumed = true
 	r.logStart(s)
-	r.watchPolicies(until, found)
-	r.watchTopology(until, found)
-	r.watchCopies(until, s, end)
+	r.watchPolicies(s.stop, found)
+	r.watchTopology(s.stop, found)
+	r.watchCopies(s)
 	r.health.consuming()
-	err = s.intake.Run(until)
-	if r.stop.Err() != nil {
+	err = s.intake.Run(s.stop)
+	if s.stop.Err() != nil {
 		err = s.drain()
 	}
 	return true, err
@@ -136,10 +139,11 @@ func (r *run) newSession(found route.Route, channel *connection.Session) *sessio
 	s.ledger.Owner = s
 	r.ledger.Store(s.ledger)
 	r.timeout.Expect(found.ConsumerTimeout)
+	s.stop, s.leave = context.WithCancelCause(r.stop)
 	s.working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.settling = settle.NewAcker(settle.Config{Ledger: s.ledger, Channel: channel.Channel(), Socket: socket,
-		Copies: r.copies, Copying: s.copying, Stop: r.stop, Ended: r.settled})
+		Copies: r.copies, Copying: s.copying, Stop: s.stop, Leave: s.leave, Ended: r.settled})
 	return s
 }
 
@@ -168,12 +172,24 @@ func (s *session) intakeConfig() intake.Config {
 const lastSecond = time.Second
 
 // drain stops in this order: the fetching, what was not started, the handlers
-// with their copies and acks. The channel is closed last, by end.
+// with their copies and acks. The channel is closed last, by end. drain returns nil if
+// Run is to stop, and else why the session ends.
 func (s *session) drain() error {
 	r := s.run
-	r.health.fail(errStopping)
+	why := s.why()
+	if why == nil {
+		r.health.fail(errStopping)
+	} else {
+		r.health.leaves(why, time.Now())
+	}
 	r.lane.Closed()
-	hard := time.AfterFunc(r.cfg.DrainTimeout, func() { s.endWorking(ErrStopped) })
+	hard := time.AfterFunc(r.cfg.DrainTimeout, func() {
+		if s.why() == nil {
+			s.endWorking(ErrStopped)
+		} else {
+			s.endWorking(connection.ErrSessionLost)
+		}
+	})
 	defer hard.Stop()
 	stopping, end := r.calling()
 	defer end()
@@ -185,15 +201,25 @@ func (s *session) drain() error {
 		// the fetching ends with the channel, and all messages go back to their places at
 		// once.
 		r.lane.Finish(stopping)
-		return nil
+		return why
 	}
 	s.settling.Requeue(r.lane.TakeBack(0)...) // at the end of the fetching
 	if err := s.intake.EndFetching(func(m *flight.Message) { s.settling.Requeue(m) }); err != nil {
 		return err
 	}
 	s.settling.Fetched()
-	r.drained = r.wait(stopping)
-	return nil
+	if drained := r.wait(stopping); why == nil {
+		r.drained = drained
+	}
+	return why
+}
+
+// why returns why the session is to end in order, nil if Run is to stop.
+func (s *session) why() error {
+	if s.run.stop.Err() != nil {
+		return nil
+	}
+	return context.Cause(s.stop)
 }
 
 // watchChannel tells the handlers as soon as the channel is lost.
@@ -247,9 +273,9 @@ func (s *session) giveBack(ms ...*flight.Message) {
 		a := &attempt{Message: m, in: s, ctx: s.copying}
 		if m.Raw.Redelivered {
 			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
-			if v := s.terms.hold(m.Raw, &a.Delivery, 0, time.Now()); v.Otherwise == settle.Copy {
-				a.ending = &ending{decision: v}
-				a.unheld()
+			if s.terms.isScarce(&a.Delivery) {
+				a.ending = &ending{decision: requeue}
+				a.Order = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
 				m.User = a
 				s.settling.Do(m, &a.Order)
 				continue

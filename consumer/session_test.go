@@ -229,7 +229,7 @@ func TestRunOnceAtATime(t *testing.T) {
 		if err := w.conn.Close(); err != nil {
 			w.Error(err)
 		}
-		if err := c.Run(w.Context()); !errors.Is(err, connection.ErrClosed) {
+		if err := c.Run(w.Context()); !errors.Is(err, connection.ErrClosed) || !strings.Contains(err.Error(), `queue "orders"`) || !strings.Contains(err.Error(), "the Conn is closed") {
 			w.Errorf("Run on a Conn that is closed: %v", err)
 		}
 	})

@@ -6,10 +6,12 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -130,4 +132,48 @@ func TestAQueueThatIsDeclaredAgainTwiceTeachesNoTimeout(t *testing.T) {
 		}
 		w.stopped(stop)
 	})
+}
+
+// The cause of a handler's ctx says which limit has ended it.
+func TestTheCtxOfAHandlerSaysWhyItHasEnded(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		cfg  consumer.Config
+		ends func(w *fixture, stop func() error)
+		want error
+	}{
+		{"handler timeout", consumer.Config{HandlerTimeout: time.Minute}, func(*fixture, func() error) { time.Sleep(time.Minute) }, consumer.ErrHandlerTimeout},
+		{"stop", consumer.Config{HandlerTimeout: time.Hour}, func(_ *fixture, stop func() error) { _ = stop() }, consumer.ErrStopped},
+		{"lost connection", consumer.Config{HandlerTimeout: time.Hour}, func(w *fixture, _ func() error) { w.broker.Cut(""); time.Sleep(time.Second) }, connection.ErrSessionLost},
+		{"consumer timeout", consumer.Config{HandlerTimeout: time.Hour}, func(*fixture, func() error) { time.Sleep(5 * time.Minute) }, consumer.ErrConsumerTimeout},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			on(t, "4.3", topology.Quorum, func(w *fixture) {
+				if errors.Is(tt.want, consumer.ErrConsumerTimeout) {
+					w.orders = topology.WorkQueue{Name: "slow", Type: topology.Quorum, ConsumerTimeout: 5 * time.Minute}
+					w.declare(w.orders)
+				}
+				causes := make(chan error, 8)
+				_, stop := w.start(func(ctx context.Context, _ *consumer.Delivery) error {
+					<-ctx.Done()
+					causes <- context.Cause(ctx)
+					return context.Cause(ctx)
+				}, tt.cfg)
+				w.publish(1)
+				synctest.Wait()
+				tt.ends(w, stop)
+				synctest.Wait()
+				if len(causes) == 0 {
+					w.Fatal("the ctx has not ended")
+				}
+				cause := <-causes
+				for _, limit := range []error{consumer.ErrHandlerTimeout, consumer.ErrStopped, connection.ErrSessionLost, consumer.ErrConsumerTimeout} {
+					if errors.Is(cause, limit) != errors.Is(tt.want, limit) {
+						w.Errorf("the cause %q: errors.Is says %t of %q", cause, errors.Is(cause, limit), limit)
+					}
+				}
+				_ = stop()
+			})
+		})
+	}
 }

@@ -92,24 +92,24 @@ func (r *run) repair(ctx context.Context, found route.Route) error {
 }
 
 // watchCopies looks for the parts of the topology once copies to one of them have not
-// been confirmed for long, until ctx ends. One may be missing, and Health says so. If one
+// been confirmed for long, until the session ends. One may be missing, and Health says so. If one
 // was deleted and another has taken its place, only the next session uses it, so
 // watchCopies ends this one.
-func (r *run) watchCopies(ctx context.Context, s *session, end context.CancelCauseFunc) {
+func (r *run) watchCopies(s *session) {
 	r.watches.Go(func() {
-		for pause.While(ctx, s.copying, lookForCopies) {
+		for pause.While(s.stop, s.copying, lookForCopies) {
 			since := r.copies.Unconfirmed.Since()
 			if since.IsZero() || time.Since(since) < resolveAfter {
 				continue
 			}
-			asking, cancel := context.WithTimeout(ctx, resolveLimit)
+			asking, cancel := context.WithTimeout(s.stop, resolveLimit)
 			now, err := r.source.Broker.Resolve(asking, r.conn)
 			cancel()
 			if err == nil && rewired(now, s.terms.route) {
-				end(errRewired)
+				s.leave(errRewired)
 				return
 			}
-			if ctx.Err() == nil {
+			if s.stop.Err() == nil {
 				r.copies.Unconfirmed.Resolved(err)
 			}
 		}

@@ -5,15 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/faultproxy"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
+	"github.com/rehop/rehop/xdeath"
 )
 
 // While a broker is short of memory it does not read from publishers, and
@@ -106,4 +111,103 @@ func dialSmall(ctx context.Context, network, address string) (net.Conn, error) {
 		return nil, err
 	}
 	return c, c.(*net.TCPConn).SetWriteBuffer(64 << 10)
+}
+
+// An alarm lasts until a message whose copy is not confirmed has come back almost as often
+// as its quorum queue allows. It is left in the queue, and becomes a letter by its handler
+// when the alarm is over.
+func alarmBeyondTheLimit(t *testing.T, n *node, r *row) {
+	const before = 18 // returns; a quorum queue allows 20
+	conn := open(t, config(n.AMQPURL()))
+	w := topology.WorkQueue{Name: "alarm", Type: topology.Quorum}
+	session, err := conn.Session(t.Context(), connection.Consume)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	version := session.Server().Version
+	counts := version.AtLeast(4, 0) && !version.AtLeast(4, 3) // every return
+	if counts {
+		w.ConsumerTimeout = 10 * time.Second // and so a message is held for 8
+	}
+	if err := topology.Declare(t.Context(), conn, w); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = topology.Delete(context.WithoutCancel(t.Context()), conn, w, w.DeadLetterQueue()) })
+	ch := session.Channel()
+	if err := ch.PublishWithContext(t.Context(), "", w.Name, true, false, amqp.Publishing{MessageId: "one", DeliveryMode: amqp.Persistent, Body: []byte("one")}); err != nil {
+		t.Fatal(err)
+	}
+	for returned := 0; returned < before; {
+		m, ok, err := ch.Get(w.Name, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			if err := m.Nack(false, true); err != nil {
+				t.Fatal(err)
+			}
+			returned++
+		}
+	}
+	c, err := consumer.New(conn, w, func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errors.New("no")) }, consumer.Config{CopyTimeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { n.watermark(t, normal, time.Now()) }) // if the test fails before it does
+	n.watermark(t, alarming, time.Now())
+	poll.Until(t, time.Minute, "an alarm", func() bool { return n.ctl(t, "eval", "rabbit_alarm:get_alarms().") != "[]" })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.Run(ctx) }()
+	stop := sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	defer stop()
+	says := "confirmed" // a message is held, or all slots are taken
+	if counts {
+		says = "left in their queue until the broker confirms copies"
+	}
+	began := time.Now()
+	poll.Until(t, time.Minute, "its health says "+says, func() bool {
+		err = c.Health()
+		return err != nil && strings.Contains(err.Error(), says)
+	})
+	t.Log(err)
+	if counts {
+		n.ctl(t, "close_all_connections", "as an operator")
+		poll.Until(t, time.Minute, "the next connection is blocked", func() bool { return conn.State(connection.Publish).Status == connection.Blocked })
+		<-time.After(3 * time.Second) // in which it would consume, had it taken the alarm for over
+		if err := c.Health(); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("with the next connection its health says %v", err)
+		}
+		if session, err = conn.Session(t.Context(), connection.Consume); err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close()
+		ch = session.Channel()
+	}
+	r.detected(time.Since(began), 10*time.Second)
+	end := time.Now()
+	n.watermark(t, normal, end)
+	var letter amqp.Delivery
+	poll.Until(t, time.Minute, "a letter", func() (ok bool) {
+		letter, ok, err = ch.Get(w.DeadLetterQueue().Name, true)
+		return ok || err != nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.recovered(time.Since(end), returned)
+	if h, err := xdeath.Parse(letter.Headers); err != nil || h.Failure.Cause != xdeath.CausePermanent {
+		t.Errorf("a letter because of %q, %v, want %q; headers %v", h.Failure.Cause, err, xdeath.CausePermanent, letter.Headers)
+	}
+	stop()
+	if q, err := ch.QueueDeclarePassive(w.Name, true, false, false, false, nil); err != nil || q.Messages != 0 {
+		t.Errorf("%d messages are left, %v", q.Messages, err)
+	}
 }

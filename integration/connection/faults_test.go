@@ -26,6 +26,7 @@ var ofNetwork = slices.Concat(
 // ofBroker are the faults that hit all clients of a broker.
 var ofBroker = []fault{
 	{"memory alarm", memoryAlarm},
+	{"memory alarm beyond a delivery limit", alarmBeyondTheLimit},
 	{"closed by the broker again and again", forcedCloses},
 	{"broker frozen", brokerFrozen},
 	{"broker killed and started again", brokerKilled},

@@ -66,7 +66,11 @@ func (c *channel) enter(ctx context.Context, m *Message, since time.Time) error 
 	case <-c.session.Done():
 		err = errMoved
 	case <-ctx.Done():
-		err = unsent(ctx, limits.Full())
+		why := limits.Full()
+		if c.socket.Ready(ended) != nil {
+			why = c.publisher.unreadable() // which is why it is full
+		}
+		err = unsent(ctx, why)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

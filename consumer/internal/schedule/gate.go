@@ -19,6 +19,7 @@ type Outage struct {
 type gate struct {
 	outage Outage
 	paused time.Time // since when by order; zero: not
+	ends   bool      // its session does, and finishes what it has
 	out    time.Time // since when there is an outage; zero: there is none
 
 	last        []bool // the last runs: whether each said unavailable
@@ -80,7 +81,7 @@ func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool
 // not, again is when to look again, the zero time if time alone changes nothing.
 func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 	switch {
-	case !g.paused.IsZero(), g.probing:
+	case !g.paused.IsZero(), g.ends, g.probing:
 		return false, false, time.Time{}
 	case g.out.IsZero():
 		return true, false, time.Time{}
@@ -91,7 +92,7 @@ func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 }
 
 // isOpen reports whether all messages are handled.
-func (g *gate) isOpen() bool { return g.paused.IsZero() && g.out.IsZero() }
+func (g *gate) isOpen() bool { return g.paused.IsZero() && !g.ends && g.out.IsZero() }
 
 // mayTake reports whether a worker may take a message of the lane, and if not, when
 // that may change by time alone. It needs mu held.
@@ -180,10 +181,10 @@ func (l *Lane) setPaused(paused time.Time) {
 	s.call()
 }
 
-// Finish closes the gate for good, and returns when no message has a slot any more, or
-// ctx has ended. Nobody else may listen to Changed.
+// Finish closes the gate until the next session, and returns when no message has a slot
+// any more, or ctx has ended. Nobody else may listen to Changed.
 func (l *Lane) Finish(ctx context.Context) {
-	l.Pause()
+	l.setEnds(true)
 	for l.Busy() > 0 {
 		select {
 		case <-l.changed:
@@ -191,6 +192,19 @@ func (l *Lane) Finish(ctx context.Context) {
 			return
 		}
 	}
+}
+
+func (l *Lane) setEnds(ends bool) {
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.gate.ends == ends {
+		return
+	}
+	l.gate.ends = ends
+	l.wakeHeld()
+	l.signal()
+	s.call()
 }
 
 // Wants returns how many unsettled messages the lane wants of its queue, given the

@@ -208,6 +208,7 @@ func (l *Lane) Opening() {
 // Opened says that it has begun, with which session and prefetch, how long two
 // round trips took, and how the queue is asked whether it has messages.
 func (l *Lane) Opened(in *flight.Ledger, prefetch int, trips time.Duration, ask func()) {
+	l.setEnds(false)
 	l.schedule.mu.Lock()
 	l.wants()
 	l.schedule.mu.Unlock()

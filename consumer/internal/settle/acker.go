@@ -37,7 +37,10 @@ type Config struct {
 	Socket  Corker
 	Copies  *Copies
 	Copying context.Context // of copies
-	Stop    context.Context // ends when Run is to stop
+	Stop    context.Context // ends when the session is to end in order
+
+	// Leave has the session end in order, for a cause.
+	Leave context.CancelCauseFunc
 
 	// Ended is told of each message, once, when its frame is written, or with an
 	// error when the frame cannot be written: then the broker delivers the message
@@ -112,9 +115,9 @@ func (a *Acker) DoAll(tasks []Task) (kept int) {
 	return len(copied)
 }
 
-// Requeue gives messages back to their queue. While Run stops they wait until the
-// fetching has ended: they would come back here at once, and before 4.3 each return
-// counts towards the delivery limit.
+// Requeue gives messages back to their queue. While the session ends in order they wait
+// until the fetching has ended: they would come back here at once, and before 4.3 each
+// return counts towards the delivery limit.
 func (a *Acker) Requeue(ms ...*flight.Message) {
 	if a.Stop.Err() != nil && a.postpone(ms) {
 		return

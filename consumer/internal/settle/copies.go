@@ -36,12 +36,12 @@ type CopiesConfig struct {
 	Slots     int                  // of which each may have messages whose copies are not confirmed
 	Timeout   time.Duration        // of a copy
 	Hold      func() time.Duration // how long after its arrival a message is kept at most
-	Stop      context.Context      // ends when Run is to stop
 
 	Slot      func(*flight.Message) any                   // which slot it has
 	Release   func(*flight.Message)                       // it needs its slot no longer
 	Copied    func(*flight.Message, route.Address)        // hook; nil for none
 	Confirmed func(*flight.Message, route.Address)        // hook; nil for none
+	Instead   func(*flight.Message)                       // the copy of Order.Instead is confirmed
 	Failed    func(*flight.Message, route.Address, error) // for the log
 }
 
@@ -149,34 +149,48 @@ func (c *Copies) Answered(messages []*confirm.Message) {
 }
 
 // finish settles a message after the answer to its copy. After an error it sends the
-// copy again until it is confirmed, or the message can be kept no longer.
+// copy again until it is confirmed, or the message can be kept no longer. Then it sends
+// the one that is ordered instead, or gives the message back.
 func (c *Copies) finish(copied *sending, err error) {
 	a, m, o := copied.in, copied.message, copied.order
-	verb := flight.Ack
 	if err != nil {
-		c.Unconfirmed.held(o.To)
-		verb = c.sendAgain(copied, err)
-		c.Unconfirmed.over(o.To)
+		err = c.sendAgain(copied, err)
 	}
-	if verb == flight.Ack {
+	if err != nil && o.Instead != nil && a.Copying.Err() == nil {
+		copied = c.copy(a, m, o.Instead)
+		if err = c.sendAndWait(copied); err != nil {
+			err = c.sendAgain(copied, err)
+		}
+		if err == nil {
+			c.Instead(m)
+		}
+	}
+	verb := flight.Requeue
+	switch {
+	case err == nil:
 		c.confirmed(copied)
+		verb = flight.Ack
+	case o.Scarce && !answered(err) && a.Stop.Err() == nil && a.Copying.Err() == nil:
+		a.Leave(&NoConfirmsError{err}) // the session delivers nothing more that would have to go back
 	}
 	c.done(a, verb, m)
 }
 
-// sendAgain sends a copy again until it is confirmed, and then returns Ack, or until
-// its message can be kept no longer, and then returns what is ordered otherwise.
-func (c *Copies) sendAgain(copied *sending, err error) flight.Verb {
+// sendAgain sends a copy again until it is confirmed, and then returns nil, or until its
+// message can be kept no longer, and then returns the latest error.
+func (c *Copies) sendAgain(copied *sending, err error) error {
 	a, m, o := copied.in, copied.message, copied.order
+	c.Unconfirmed.held(o.To)
+	defer c.Unconfirmed.over(o.To)
 	for pauses := pause.Grow(100*time.Millisecond, 10*time.Second); err != nil; {
 		if a.Copying.Err() == nil {
 			c.Unconfirmed.failed(o.To, err)
 			c.Failed(m, o.To, err)
 		}
 		if !c.keep(a, m, pauses.Next(), err) {
-			return flight.Verb(o.Otherwise)
+			return err
 		}
-		if c.Stop.Err() != nil { // the answer may still come, and another copy would double the message
+		if a.Stop.Err() != nil { // the answer may still come, and another copy would double the message
 			if err = copied.Late(a.Copying); err == nil || !errors.Is(err, confirm.ErrUnconfirmed) || a.Copying.Err() != nil {
 				continue
 			}
@@ -184,7 +198,7 @@ func (c *Copies) sendAgain(copied *sending, err error) flight.Verb {
 		copied = c.copy(a, m, o)
 		err = c.sendAndWait(copied)
 	}
-	return flight.Ack
+	return nil
 }
 
 func (c *Copies) confirmed(copied *sending) {
@@ -215,7 +229,7 @@ func (c *Copies) keep(a *Acker, m *flight.Message, d time.Duration, err error) b
 	if c.Hold()-m.Age() <= d {
 		return false
 	}
-	if pause.While(a.Copying, c.Stop, d) {
+	if pause.While(a.Copying, a.Stop, d) {
 		return true
 	}
 	return a.Copying.Err() == nil && errors.Is(err, confirm.ErrUnconfirmed)

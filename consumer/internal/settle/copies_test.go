@@ -37,7 +37,7 @@ func (p *latePublisher) Close() error {
 }
 
 func letterOrder() *Order {
-	o := &Order{Move: Copy, Otherwise: Requeue, To: route.Address{RoutingKey: "orders.dlq"}}
+	o := &Order{Move: Copy, To: route.Address{RoutingKey: "orders.dlq"}}
 	o.Letter.Failure.Cause = xdeath.CausePermanent
 	return o
 }
@@ -49,7 +49,7 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 		copying, end := context.WithCancel(t.Context())
 		released := 0
 		c := NewCopies(CopiesConfig{
-			Publisher: &latePublisher{}, Slots: 4, Slot: itself, Stop: stop,
+			Publisher: &latePublisher{}, Slots: 4, Slot: itself,
 			Hold:    func() time.Duration { return time.Minute },
 			Release: func(*flight.Message) { released++ },
 			Failed:  func(*flight.Message, route.Address, error) {},
@@ -78,7 +78,7 @@ func TestACopyAfterCloseIsNotSent(t *testing.T) {
 	stop, cancel := context.WithCancel(t.Context())
 	cancel()
 	released := 0
-	c := NewCopies(CopiesConfig{Publisher: &latePublisher{}, Slots: 4, Slot: itself, Stop: stop, Release: func(*flight.Message) { released++ }})
+	c := NewCopies(CopiesConfig{Publisher: &latePublisher{}, Slots: 4, Slot: itself, Release: func(*flight.Message) { released++ }})
 	l, b := &channel{}, &ends{}
 	s := NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: stop, Stop: stop, Ended: b.ended})
 	m := arrived(s, 1)[0]
@@ -104,7 +104,7 @@ func (p *togetherPublisher) Close() error { return nil }
 // together. Their messages have the same tags.
 func TestAnAckIsWrittenOnTheChannelOfItsOwnSession(t *testing.T) {
 	p := &togetherPublisher{}
-	c := NewCopies(CopiesConfig{Publisher: p, Slots: 8, Slot: itself, Stop: t.Context(), Release: func(*flight.Message) {}})
+	c := NewCopies(CopiesConfig{Publisher: p, Slots: 8, Slot: itself, Release: func(*flight.Message) {}})
 	var sessions []*Acker
 	channels := []*channel{{}, {}}
 	told := []*ends{{}, {}}

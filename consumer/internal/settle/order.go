@@ -36,9 +36,12 @@ const (
 type Order struct {
 	Move Move
 
-	// Otherwise is the move if the message can be kept no longer: before a copy is
-	// confirmed, or while it is held. It is Requeue, or after Hold also Copy.
-	Otherwise Move
+	// Instead is the order if the message can be kept no longer: before a copy is
+	// confirmed, or while it is held. With nil the message goes back to its queue.
+	Instead *Order
+
+	// Scarce says that the message may not go back to its queue much more often.
+	Scarce bool
 
 	// Keep is how long the message is kept before the move, or held at least.
 	Keep time.Duration
