@@ -18,7 +18,7 @@ import (
 type Record struct {
 	At     time.Time `json:"at"`
 	By     By        `json:"by"`
-	Action string    `json:"action"` // send, move, drop, export, import, park, archive, release, edit, stop, resume
+	Action string    `json:"action"` // send, move, drop, export, import, collect, park, archive, release, edit, stop, resume
 	Source string    `json:"source"`
 	Which  string    `json:"which,omitzero"` // the letters, as a text
 	Order  string    `json:"order,omitzero"` // id

@@ -65,8 +65,6 @@ type storeOrder struct {
 	progress Progress
 	failures int // in a row
 	known    int // letters of this replay that were sent by an earlier process
-	onlySent bool
-	passed   int // letters of this replay that were not, where only those are wanted
 	sent     []string
 	noted    time.Time
 }
@@ -128,19 +126,12 @@ func (r *storeOrder) run(ctx context.Context) error {
 		return err
 	}
 	q.Before = r.order.Created
-	limit, bounded := r.left()
-	if bounded && limit <= 0 {
-		// Nothing more is sent. What was sent may still be in the store.
-		if limit, r.onlySent = r.book.past.undeleted(), true; limit == 0 {
-			return nil
-		}
-	}
 	user, err := userOf(ctx, r.source.conn)
 	if err != nil {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: r.order.Rate, Limit: limit, Canary: r.order.Canary, To: r.order.To}
+	options := store.ReplayOptions{Rate: r.order.Rate, Canary: r.order.Canary, To: r.order.To}
 	if r.order.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
 	}
@@ -152,32 +143,42 @@ func (r *storeOrder) run(ctx context.Context) error {
 		_ = r.note(false) // a journal that fails ends the order at its next letter
 	}
 	began := time.Now()
-	replay := func() (store.ReplayReport, error) {
-		r.mu.Lock()
-		done, r.known, r.passed = r.progress.Done, 0, 0
-		r.mu.Unlock()
-		report, err := r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.settled(done, report)
-		return report, err
-	}
-	report, err := replay()
-	for err == nil && bounded && r.known > 0 { // they used up the bound, and were counted before
-		if options.Limit, _ = r.left(); options.Limit <= 0 {
-			break
+	var report store.ReplayReport
+	others := 0 // letters in the hands of another process
+	replay := func(q store.Query) (err error) {
+		for {
+			r.mu.Lock()
+			done, r.known = r.progress.Done, 0
+			r.mu.Unlock()
+			report, err = r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+			r.mu.Lock()
+			r.settled(done, report)
+			r.mu.Unlock()
+			tried := report.Sent + report.Failed
+			if others = report.Matched - tried; options.Limit > 0 {
+				others = min(others, options.Limit-tried)
+				options.Limit -= report.Sent
+			}
+			// A process that has died has leased letters, which are free in a while.
+			if err != nil || others <= 0 || !r.resumed || time.Since(began) > leases || !pause(ctx, noteEvery) {
+				return err
+			}
 		}
-		report, err = replay()
 	}
-	for err == nil && r.resumed && report.Matched > report.Sent+report.Failed && time.Since(began) < leases && !bounded {
-		// A process that has died has leased letters, which are free in a while.
-		if !pause(ctx, noteEvery) {
-			break
+	_, bounded := r.left()
+	if bounded && r.resumed {
+		// Until they are settled it is not known how many letters are left to the bound, and
+		// a letter that was sent and stays in the store would be sent again one day.
+		first := q
+		if first.Numbers, err = r.begun(ctx, q); err == nil && len(first.Numbers) > 0 {
+			err = replay(first)
 		}
-		report, err = replay()
 	}
-	if left := report.Matched - report.Sent - report.Failed; err == nil && left > 0 && !bounded {
-		r.progress.Note = fmt.Sprintf("%s in the hands of another process were left", count(left, "letter"))
+	if options.Limit, _ = r.left(); err == nil && (!bounded || options.Limit > 0) {
+		err = replay(q)
+	}
+	if err == nil && others > 0 {
+		r.progress.Note = fmt.Sprintf("%s in the hands of another process were left", count(others, "letter"))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -186,6 +187,32 @@ func (r *storeOrder) run(ctx context.Context) error {
 		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
 	}
 	return err
+}
+
+// begun returns the letters of the store that an earlier process of the order has sent, or
+// may have sent.
+func (r *storeOrder) begun(ctx context.Context, q store.Query) (numbers []int64, err error) {
+	past := r.book.past
+	q.Limit = scanPage
+	for wanted := past.undeleted() + past.unanswered(); len(numbers) < wanted; {
+		found, next, err := r.source.store.Find(ctx, q)
+		if err != nil {
+			return nil, fmt.Errorf("desk: %w", err)
+		}
+		for _, one := range found {
+			m, err := resend.Edited(resend.Message(one.Message, one.Queue), r.order.To, nil)
+			if err != nil {
+				continue // it was refused then, too
+			}
+			if key := identityOf(m, one.Number); past.open[key] && !past.sent[key] || past.sent[key] && !past.gone[key] {
+				numbers = append(numbers, one.Number)
+			}
+		}
+		if q.After = next; next == 0 {
+			break
+		}
+	}
+	return numbers, nil
 }
 
 // left is how many letters the order may still try, and false if it has no bound.
@@ -199,9 +226,9 @@ func (r *storeOrder) left() (n int, bounded bool) {
 // settled takes over how far a replay is, whose letters have left the store.
 func (r *storeOrder) settled(before int, report store.ReplayReport) {
 	before -= r.known
-	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed-r.passed
+	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
 	r.progress.LastID = report.LastID
-	if report.Last != nil && !errors.Is(report.Last, errLimit) {
+	if report.Last != nil {
 		r.progress.Error = report.Last.Error()
 	}
 }
@@ -301,9 +328,6 @@ func (r *storeOrder) drop(ctx context.Context) error {
 	}
 }
 
-// errLimit is why a letter was passed over. Nobody reads it.
-var errLimit = errors.New("desk: the order has sent as many letters as it may")
-
 // marking publishes what a replay sends, with the marks of the order, and notes it.
 type marking struct {
 	order     *storeOrder
@@ -317,18 +341,13 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
-	known, passed, numbers := 0, 0, resend.Numbers(ctx)
+	known, numbers := 0, resend.Numbers(ctx)
 	for i, message := range messages {
 		keys[i] = identityOf(message, numbers[i])
 		receipts[i] = producer.Receipt{ID: message.ID}
 		if r.book.past.sent[keys[i]] && !r.book.past.gone[keys[i]] {
 			receipts[i].Place = producer.PlaceQueue // confirmed before its letter was deleted
 			known++
-			continue
-		}
-		if r.onlySent {
-			receipts[i].Err = errLimit
-			passed++
 			continue
 		}
 		try = append(try, keys[i])
@@ -338,14 +357,13 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	r.mu.Lock()
 	r.known += known
-	r.passed += passed
 	r.mu.Unlock()
 	if err := r.book.write(entry{Try: try}); err != nil {
 		return nil, err
 	}
 	var batch []*confirm.Message
 	for i, message := range messages {
-		if receipts[i].Place != 0 || receipts[i].Err != nil {
+		if receipts[i].Place != 0 {
 			continue
 		}
 		exchange, key, p := m.publishing(message)

@@ -3,6 +3,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,6 +28,7 @@ type killedTask struct {
 	Nth                      int
 	InFlight                 int // letters under way at a time
 	Action                   Action
+	Limit                    int
 	Nameless                 bool   // letters that are all alike, without message ids
 	Twins                    bool   // each letter is there twice, with its message id
 	Act                      string // an export or import, in place of an order
@@ -46,7 +48,7 @@ func (k killedTask) live() (*Live, func() error, error) {
 }
 
 func (k killedTask) order() Order {
-	o := Order{ID: "killed", Action: k.Action, All: true, Rate: 100, By: By{Who: "ada"}}
+	o := Order{ID: "killed", Action: k.Action, All: true, Rate: 100, Limit: k.Limit, By: By{Who: "ada"}}
 	switch k.Action {
 	case Drop:
 		o.CopyTo = k.Journal + "/dropped.jsonl"
@@ -119,6 +121,27 @@ func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
 							may = under // others were under way: only the report is held to
 						}
 						killAndResume(t, killedTask{Journal: t.TempDir(), Moment: tt.moment, Nth: nth, InFlight: under, Action: action}, may)
+					})
+				}
+			}
+		}
+	}
+}
+
+// TestAKilledOrderKeepsToItsLimit: an order with a limit that is resumed carries out as
+// many letters as its limit says, and leaves none in the queue that it has sent: the next
+// order would send it again.
+func TestAKilledOrderKeepsToItsLimit(t *testing.T) {
+	for _, moment := range []string{"matched", "tried", "confirmed", "noted", "acked"} {
+		for _, nth := range []int{1, 2, 4} {
+			for _, action := range []Action{Send, Move, Drop} {
+				for _, under := range []int{1, 2} {
+					if nth*under > 4 {
+						continue // the order ends before that
+					}
+					t.Run(fmt.Sprintf("%s %s %d of %d under way", action, moment, nth, under), func(t *testing.T) {
+						t.Parallel()
+						killAndResume(t, killedTask{Journal: t.TempDir(), Moment: moment, Nth: nth, InFlight: under, Action: action, Limit: 4}, under)
 					})
 				}
 			}
@@ -199,14 +222,20 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		audit[1].By.Who != "ada" || !strings.HasPrefix(audit[1].Result, "cut off: ") || audit[0].Count+audit[1].Count != p.Done {
 		t.Errorf("audit of an order with %d done: %+v", p.Done, audit)
 	}
-	if p.State != Done || p.Done != n && !k.Nameless && !k.Twins {
-		t.Errorf("%+v", p)
+	want := cmp.Or(k.Limit, n)
+	if p.State != Done || p.Done != want && !k.Nameless && !k.Twins {
+		t.Errorf("%+v, want %d done", p, want)
 	}
 	left, _ := broker.Queue("letters")
-	if len(left.Ready) > 0 && !k.Twins {
-		t.Errorf("%d letters are left", len(left.Ready))
+	if len(left.Ready) != n-want && !k.Twins {
+		t.Errorf("%d letters are left, want %d", len(left.Ready), n-want)
 	}
 	got := map[string]int{}
+	if k.Limit > 0 {
+		for _, m := range left.Ready {
+			got[m.MessageId]++
+		}
+	}
 	switch k.Action {
 	case Drop:
 		for _, line := range strings.Split(strings.TrimSpace(string(readFile(t, k.order().CopyTo))), "\n") {

@@ -211,6 +211,17 @@ func (p past) undeleted() int {
 	return n
 }
 
+// unanswered is how many letters were tried of which it is not known whether they arrived.
+func (p past) unanswered() int {
+	n := 0
+	for key := range p.open {
+		if !p.sent[key] {
+			n++
+		}
+	}
+	return n
+}
+
 func (j *Journal) history(id string) (past, error) {
 	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, twin: map[string]bool{}}
 	if !orderID.MatchString(id) {

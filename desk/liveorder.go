@@ -90,6 +90,9 @@ type liveOrder struct {
 	acked   []string
 	alike   map[string]int // letters that look the same
 
+	undeleted  int // letters of an earlier turn that were sent and may be in the queue
+	unanswered int // letters of an earlier turn of which that is not known
+
 	doubts  map[string]int // how many of them may have been sent in an earlier turn
 	numbers map[string]int // the last number of such letters in the journal, by digest
 }

@@ -72,6 +72,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
+	r.undeleted, r.unanswered = r.book.past.undeleted(), r.book.past.unanswered()
 	more, err = r.work(ctx, counter, total)
 	return more, errors.Join(err, r.giveBack(ctx, limit))
 }
@@ -196,7 +197,7 @@ func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) er
 			return err
 		}
 	}
-	if *seen >= total || r.limitReached() {
+	if *seen >= total || r.limitReached() && r.undeleted <= 0 && r.unanswered <= 0 {
 		*taking = false
 	}
 	return nil
@@ -220,6 +221,9 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 	if !r.order.Filter.Matches(l) { // nor was it sent
 		return nil
 	}
+	if doubt {
+		r.undeleted--
+	}
 	likes := key
 	switch {
 	case named && doubt && !past.twin[digest]: // it was confirmed where it went, and its ack did not arrive
@@ -227,6 +231,11 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 		return r.ack(digest, tag)
 	case named && !doubt:
 		likes = digest
+	}
+	if past.open[key] {
+		r.unanswered--
+	} else if r.limitReached() {
+		return nil
 	}
 	r.progress.Matched++
 	if r.counted[likes] { // its like was sent by this order
@@ -275,6 +284,8 @@ func (r *liveOrder) ack(key string, tag uint64) error {
 	return nil
 }
 
+// limitReached reports whether the order may take no letter but those that it has begun
+// with, which an earlier process may have left.
 func (r *liveOrder) limitReached() bool {
-	return r.order.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying >= r.order.Limit
+	return r.order.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying+r.unanswered >= r.order.Limit
 }

@@ -56,6 +56,12 @@ type Keeper interface {
 
 	// Edit changes a letter where it is. The journal keeps the original.
 	Edit(ctx context.Context, id string, e Edit, by By) error
+
+	// Collect takes letters out of queues of dead letters and keeps them, until ctx
+	// ends, and returns how many. A letter leaves its queue after it is kept. Collect
+	// calls progress with their number every ten seconds in which letters came, unless
+	// it is nil.
+	Collect(ctx context.Context, queues []string, by By, progress func(letters int)) (int, error)
 }
 
 // By is the person who orders, and the reason.

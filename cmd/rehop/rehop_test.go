@@ -2,12 +2,14 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -373,4 +375,28 @@ func TestHelpAndCompletion(t *testing.T) {
 	}
 	s.run(exitDone, "__complete", "dlq", "list", "orders.dlq", "--cause", "ex")
 	s.prints("exhausted")
+}
+
+func TestACollectorIsInTheAudit(t *testing.T) {
+	s := open(t)
+	letters := filepath.Join(t.TempDir(), "letters.db")
+	ctx, stop := context.WithCancel(t.Context())
+	var out, errs bytes.Buffer
+	ended := make(chan int)
+	go func() {
+		ended <- run(ctx, []string{"dlq", "collect", "orders.dlq", "--store", letters, "--why", "spring cleaning"}, streams{in: strings.NewReader(""), out: &out, err: &errs})
+	}()
+	for q, _ := s.broker.Queue("orders.dlq"); len(q.Ready)+len(q.Unacked) > 0; q, _ = s.broker.Queue("orders.dlq") {
+		runtime.Gosched()
+	}
+	s.run(exitDone, "dlq", "audit")
+	s.prints("collect", "running")
+	stop()
+	if code := <-ended; code != exitDone || !strings.Contains(errs.String(), "6 letters collected") {
+		t.Errorf("exit code %d: %s", code, &errs)
+	}
+	s.run(exitDone, "dlq", "audit")
+	s.prints(who(), "collect", "spring cleaning", "done", "queue orders.dlq", "6")
+	s.run(exitDone, "dlq", "list", "--store", letters)
+	s.prints("m-0", "m-5")
 }

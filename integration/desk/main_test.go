@@ -142,10 +142,20 @@ func (r *room) declare(queue string, args amqp.Table) {
 // fill publishes n letters of the work queue, every other one for want of stock.
 func (r *room) fill(queue string, n int) {
 	r.Helper()
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	r.fillWith(queue, numbers)
+}
+
+// fillWith publishes the letters of these numbers to a queue, in their order.
+func (r *room) fillWith(queue string, numbers []int) {
+	r.Helper()
 	ch := r.channel()
 	must(r.T, ch.Confirm(false))
 	var last *amqp.DeferredConfirmation
-	for i := range n {
+	for _, i := range numbers {
 		why := "no stock"
 		if i%2 == 1 {
 			why = "no such customer"
@@ -163,7 +173,7 @@ func (r *room) fill(queue string, n int) {
 	if last != nil {
 		last.Wait()
 	}
-	r.has(queue, n)
+	r.has(queue, len(numbers))
 }
 
 // fillNameless publishes n letters that are all alike, without message ids.
