@@ -2,6 +2,19 @@
 // code. The SDK gives services retries, delays and dead letters that work on
 // every broker from 3.10 to 4.3.
 //
+//	producer --> exchange --> [orders] --> consumer: your handler
+//	                             ^              |
+//	                             |              +-- an error -------> waits 1, 5, 10, 20 minutes --+
+//	                             |              +-- the last error -> [orders.dlq]                 |
+//	                             |                                                                 |
+//	                             +-----------------------------------------------------------------+
+//
+//	conn, err := connection.Open(ctx, connection.Config{URLs: []string{"amqp://guest:guest@localhost"}})
+//	orders := topology.WorkQueue{Name: "orders", Waits: delay.Default()}
+//	err = topology.Declare(ctx, conn, orders)
+//	worker, err := consumer.New(conn, orders, handle, consumer.Config{})
+//	err = worker.Run(ctx)
+//
 // # The parts of a service
 //
 // A service opens a connection, declares its topology, publishes through a
@@ -39,6 +52,13 @@
 //   - [github.com/rehop/rehop/service]: runs and stops the parts of a program together
 //   - [github.com/rehop/rehop/store]: keeps messages in a SQL database, while
 //     the broker is away or until a person has looked at them
+//   - [github.com/rehop/rehop/desk] and [github.com/rehop/rehop/desk/web]: show dead
+//     letters to a person, and send them back
+//   - [github.com/rehop/rehop/otel]: metrics and traces
 //   - [github.com/rehop/rehop/rehoptest]: a broker in the process, for tests
 //   - [github.com/rehop/rehop/xdeath]: reads the past of a message from its headers
+//
+// The page [Start] leads from nothing to a first program.
+//
+// [Start]: https://github.com/rehop/rehop/blob/main/docs/start.md
 package rehop

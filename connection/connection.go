@@ -1,18 +1,36 @@
 // Package connection keeps a program connected to RabbitMQ and hands out
 // sessions.
 //
+//	       +-- socket "publish" ----- session, a channel --- a producer
+//	Conn --+
+//	       +-- socket "consume" --+-- session -------------- a consumer
+//	                              +-- session -------------- topology.Declare
+//
+// Most programs open one Conn, and give it to the other packages:
+//
+//	conn, err := connection.Open(ctx, connection.Config{URLs: []string{"amqp://guest:guest@localhost"}})
+//	defer conn.Close()
+//
+// [FromEnv] reads the Config from the environment, [Conn.Health] serves a readiness probe,
+// and Config.OnConnect declares queues again after a reconnect. The page [Services] has more
+// examples.
+//
+// Publishing and consuming have a socket each. A broker that is short of memory or disk
+// stops reading from publishers. On one socket acknowledgements and declarations would
+// wait with them.
+//
+// # Sessions
+//
 // A [Session] is one fresh channel, used until it is lost. Then its user asks
 // [Conn.Session] for the next one, which connects again if need be. Nothing is carried
 // over from one session to the next. A delivery tag of an old channel means another
 // message on a new one, and a confirm of the old channel means nothing there.
 //
-// Publishing and consuming have a socket each. A broker that is short of memory
-// or disk stops reading from publishers, and acknowledgements and declarations
-// on the same socket would wait with them.
+// A Conn owns its attempts to connect. Callers of Session join the attempt in progress and
+// leave it when their own ctx ends. The attempt goes on, and the Conn keeps a connection
+// that it has made. So a short ctx costs no other caller anything.
 //
-// A Conn owns its attempts to connect. Callers of Session join the attempt in
-// progress and leave it when their own ctx ends; the attempt goes on, and a
-// connection that came up stays. So a short ctx costs no other caller anything.
+// [Services]: https://github.com/rehop/rehop/blob/main/docs/services.md
 package connection
 
 import (

@@ -1,25 +1,33 @@
 // Package consumer hands messages to a handler and settles them by the error that it
 // returns.
 //
+//	[orders] --> handler --+-- nil, Discard -----------------> acked
+//	                       +-- an error, RetryAfter ---------> waits in the broker --> [orders], the next attempt
+//	                       +-- Snooze -----------------------> waits in the broker --> [orders], the same attempt
+//	                       +-- Unavailable ------------------> held here, then handled again, the same attempt
+//	                       +-- the last error, DeadLetter ---> [orders.dlq], with the reason in the headers
+//
+// A consumer needs a connection, a queue and a handler:
+//
 //	worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
 //		return sendTicket(ctx, d.Body)
 //	}, consumer.Config{Concurrency: 16})
 //	err = worker.Run(ctx)
 //
-// nil acks, also after the handler's timeout. An error or a panic is a failed attempt:
-// the message waits and comes back, and when no attempt is left it goes to the
-// dead-letter queue, with the reason and the error in its headers. An error of
-// [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] has another outcome.
-// [NewBatch] hands a handler several messages at once.
+// A panic counts as an error. A nil acks also after the handler's timeout. [NewBatch] hands
+// a handler several messages at once.
+//
+// The queue is a value of package [github.com/rehop/rehop/topology]. The pages [Retries],
+// [Priorities], [Order] and [Batches] have more examples.
 //
 // # What is promised
 //
 // The consumer acks a message that failed only after the broker has confirmed its copy
 // in the next place. Where the broker itself moves the message to the next place, the
-// consumer nacks it. To ack before the confirm would lose messages. To ack after it can
+// consumer nacks it. An ack before the confirm would lose messages. An ack after it can
 // double them: when the process or the connection dies between confirm and ack, the
-// message is delivered again while its copy waits. Both carry the same message id, so a
-// handler must be able to meet the same id twice.
+// broker delivers the message again while its copy waits. Both have the same message id,
+// so a handler must be able to get the same id twice.
 //
 // Where the broker would return messages from their waits without a confirm, the
 // consumers return them (topology.EngineCarry). One consumer of each queue holds the
@@ -31,4 +39,9 @@
 //
 // A delivery must be settled on the channel that it came from. If that channel closes,
 // the broker delivers the message again.
+//
+// [Retries]: https://github.com/rehop/rehop/blob/main/docs/retries.md
+// [Priorities]: https://github.com/rehop/rehop/blob/main/docs/priorities.md
+// [Order]: https://github.com/rehop/rehop/blob/main/docs/order.md
+// [Batches]: https://github.com/rehop/rehop/blob/main/docs/batches.md
 package consumer

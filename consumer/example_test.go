@@ -3,14 +3,16 @@ package consumer_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
+	"encoding/xml"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"strconv"
 	"time"
 
-	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/rehoptest"
-	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -51,7 +53,7 @@ func ExampleMux() {
 	// dead-letter (unhandled)
 }
 
-// Rules say what the errors of a database and of others mean.
+// Rules give the errors of a database and of other libraries their meaning.
 func ExampleClassify() {
 	rules := []consumer.Rule{
 		{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
@@ -85,9 +87,9 @@ func ExampleClassify() {
 	// dead-letter (expired)
 }
 
-// A handler of batches writes all rows in one transaction. A message that it can name gets
-// an outcome of its own; a plain error of the transaction would have the batch run again in
-// halves.
+// A handler of batches writes all rows in one transaction. It gives the message that it knows
+// to be at fault an outcome of its own. After a plain error of the transaction the consumer
+// would call the handler again with halves of the batch.
 func ExampleJSONBatch() {
 	handler := consumer.JSONBatch(func(_ context.Context, batch []*consumer.Delivery, orders []Order) error {
 		errs := make(consumer.BatchErrors, len(batch))
@@ -119,18 +121,6 @@ func ExampleJSONBatch() {
 	// dead-letter
 }
 
-// The messages of a customer are handled in their order, those of other customers beside
-// them.
-func ExampleConfig_keyLimit() {
-	cfg := consumer.Config{
-		Concurrency: 16,
-		KeyLimit:    1,
-		Key:         func(d *consumer.Delivery) string { return d.CorrelationID }, // by default d.OrderKey
-	}
-	fmt.Println(cfg.KeyLimit, cfg.Key(&consumer.Delivery{CorrelationID: "customer-7"}))
-	// Output: 1 customer-7
-}
-
 // A message that needs another one first comes back later. After three times it is a
 // dead letter.
 func ExampleSnooze() {
@@ -147,39 +137,150 @@ func ExampleSnooze() {
 	// dead-letter
 }
 
-// While a consumer is paused other consumers get the messages, and its Health is degraded.
-func ExampleConsumer_Pause() {
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	broker, err := rehoptest.NewBroker(rehoptest.Config{}) // a service has a real one
-	check(err)
-	defer broker.Close()
-	conn, err := connection.Open(ctx, connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
-	check(err)
-	defer conn.Close()
-	orders := topology.WorkQueue{Name: "orders"}
-	check(topology.Declare(ctx, conn, orders))
-	worker, err := consumer.New(conn, orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
-	check(err)
-	ran := make(chan error, 1)
-	go func() { ran <- worker.Run(ctx) }()
-
-	worker.Pause()
-	var health *connection.HealthError
-	for !errors.As(worker.Health(), &health) || !health.Degraded {
-		time.Sleep(time.Millisecond) // until it has begun to consume
+// JSON decodes the body. A body that cannot be decoded is a dead letter.
+func ExampleJSON() {
+	handler := consumer.JSON(func(_ context.Context, _ *consumer.Delivery, o Order) error {
+		fmt.Println("order", o.Number)
+		return nil
+	})
+	for _, body := range []string{`{"number": 7}`, `number 7`} {
+		err := handler(context.Background(), &consumer.Delivery{Body: []byte(body)})
+		fmt.Println(consumer.OutcomeOf(err))
 	}
-	fmt.Println(health.Cause)
-	worker.Resume()
-	stop()
-	fmt.Println(<-ran)
 	// Output:
-	// consumer: queue "orders": paused by Pause
-	// <nil>
+	// order 7
+	// done
+	// dead-letter (undecodable)
 }
 
-func check(err error) {
-	if err != nil {
-		panic(err)
+// Decode is for bodies that are not JSON.
+func ExampleDecode() {
+	decode := func(d *consumer.Delivery) (o Order, err error) {
+		return o, xml.Unmarshal(d.Body, &o)
 	}
+	handler := consumer.Decode(decode, func(_ context.Context, _ *consumer.Delivery, o Order) error {
+		fmt.Println("order", o.Number)
+		return nil
+	})
+	for _, body := range []string{"<Order><Number>7</Number></Order>", "number 7"} {
+		err := handler(context.Background(), &consumer.Delivery{Body: []byte(body)})
+		fmt.Println(consumer.OutcomeOf(err))
+	}
+	// Output:
+	// order 7
+	// done
+	// dead-letter (undecodable)
+}
+
+// DecodeBatch is for batches of bodies that are not JSON.
+func ExampleDecodeBatch() {
+	decode := func(d *consumer.Delivery) (int, error) { return strconv.Atoi(string(d.Body)) }
+	handler := consumer.DecodeBatch(decode, func(_ context.Context, _ []*consumer.Delivery, numbers []int) error {
+		fmt.Println("insert", numbers)
+		return nil
+	})
+	err := handler(context.Background(), []*consumer.Delivery{{Body: []byte("7")}, {Body: []byte("seven")}, {Body: []byte("8")}})
+	var errs consumer.BatchErrors
+	errors.As(err, &errs)
+	for _, err := range errs {
+		fmt.Println(consumer.OutcomeOf(err))
+	}
+	// Output:
+	// insert [7 8]
+	// done
+	// dead-letter (undecodable)
+	// done
+}
+
+// No attempt can ever succeed: the message goes to the dead-letter queue at once.
+func ExampleDeadLetter() {
+	errUnknownCustomer := errors.New("no such customer")
+	handler := func(context.Context, *consumer.Delivery) error {
+		return consumer.DeadLetter(errUnknownCustomer)
+	}
+	err := handler(context.Background(), &consumer.Delivery{})
+	fmt.Println(consumer.OutcomeOf(err))
+	fmt.Println(errors.Is(err, errUnknownCustomer))
+	// Output:
+	// dead-letter
+	// true
+}
+
+// The service that the handler calls asks for a pause: the next attempt comes after it.
+func ExampleRetryAfter() {
+	handler := func(context.Context, *consumer.Delivery) error {
+		answer := http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}}
+		if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+			return consumer.RetryAfter(time.Duration(seconds)*time.Second, errors.New("too many requests"))
+		}
+		return nil
+	}
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), &consumer.Delivery{})))
+	// Output: retry-after 2m0s
+}
+
+// The printer is away for all messages: the consumer holds this one, and spends no attempt.
+func ExampleUnavailable() {
+	printer := func() error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} }
+	handler := func(context.Context, *consumer.Delivery) error {
+		err := printer()
+		if away := (*net.OpError)(nil); errors.As(err, &away) {
+			return consumer.Unavailable(err)
+		}
+		return err
+	}
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), &consumer.Delivery{})))
+	// Output: hold
+}
+
+// A reminder of an order that is paid has no work to do.
+func ExampleDiscard() {
+	paid := map[string]bool{"order-7": true}
+	handler := func(_ context.Context, d *consumer.Delivery) error {
+		if paid[d.CorrelationID] {
+			return consumer.Discard("the order is paid")
+		}
+		return nil
+	}
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), &consumer.Delivery{CorrelationID: "order-7"})))
+	// Output: discard (the order is paid)
+}
+
+// A wrapper runs around each run of a handler. The first one sees the final error.
+func ExampleWrap() {
+	measure := func(next consumer.Handler) consumer.Handler {
+		return func(ctx context.Context, d *consumer.Delivery) error {
+			err := next(ctx, d)
+			fmt.Println(d.ID, consumer.OutcomeOf(err))
+			return err
+		}
+	}
+	permanent := consumer.Classify(consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+	handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error {
+		return sql.ErrNoRows
+	}, measure, permanent)
+
+	_ = handler(context.Background(), &consumer.Delivery{ID: "order-7"})
+	// Output: order-7 dead-letter
+}
+
+// The rules of a batch give the error of each message its meaning.
+func ExampleClassifyBatch() {
+	handler := consumer.ClassifyBatch(
+		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
+		consumer.Rule{Is: driver.ErrBadConn, Then: consumer.Outcome{Action: consumer.ActionHold}},
+	)(func(_ context.Context, batch []*consumer.Delivery) error {
+		if len(batch) == 1 {
+			return driver.ErrBadConn
+		}
+		return consumer.BatchErrors{nil, sql.ErrNoRows}
+	})
+
+	var each consumer.BatchErrors
+	errors.As(handler(context.Background(), []*consumer.Delivery{{ID: "a"}, {ID: "b"}}), &each)
+	fmt.Println(consumer.OutcomeOf(each[0]), "and", consumer.OutcomeOf(each[1]))
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), []*consumer.Delivery{{ID: "c"}})))
+	// Output:
+	// done and dead-letter
+	// hold
 }

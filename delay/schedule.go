@@ -1,9 +1,20 @@
 // Package delay says how long a message waits before its next attempt.
 //
+//	attempt 1 --1m--> attempt 2 --5m--> attempt 3 --10m--> attempt 4 --20m--> attempt 5 --> dead letter
+//
+// A schedule is a field of a work queue:
+//
+//	orders := topology.WorkQueue{Name: "orders", Waits: delay.Default()}
+//
 // A [Schedule] is a plain list of waits. It holds no state, and the wait is a
 // function of the attempt that has just ended. So a schedule can be shared,
 // compared, printed and tested without a clock or a broker. It is finite because
 // each wait is a queue.
+//
+// Package [github.com/rehop/rehop/topology] declares these queues. The page [Retries] has
+// more examples.
+//
+// [Retries]: https://github.com/rehop/rehop/blob/main/docs/retries.md
 package delay
 
 import (

@@ -1,7 +1,6 @@
 package delay
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -187,38 +186,4 @@ func FuzzExponential(f *testing.F) {
 			t.Errorf("Exponential(%d, %v, %d, %d) = %v, want %d waits", first, factor, limit, n, s, n)
 		}
 	})
-}
-
-func ExampleSchedule() {
-	waits := Default()
-	for attempt := 1; ; attempt++ {
-		wait, ok := waits.After(attempt)
-		if !ok {
-			fmt.Println("attempt", attempt, "was the last")
-			return
-		}
-		fmt.Println("after attempt", attempt, "wait", wait)
-	}
-	// Output:
-	// after attempt 1 wait 1m0s
-	// after attempt 2 wait 5m0s
-	// after attempt 3 wait 10m0s
-	// after attempt 4 wait 20m0s
-	// attempt 5 was the last
-}
-
-func ExampleExponential() {
-	fmt.Println(Exponential(time.Second, 3, time.Minute, 5))
-	// Output: [1s 3s 9s 27s 1m0s]
-}
-
-func ExampleSchedule_AtLeast() {
-	waitNumber, ok := Default().AtLeast(7 * time.Minute)
-	fmt.Println(waitNumber, ok)
-	// Output: 3 true
-}
-
-func ExampleSchedule_Validate() {
-	fmt.Println(Schedule{time.Second, -5 * time.Second}.Validate())
-	// Output: delay: wait 2 is -5s, want 1ms to 87600h
 }

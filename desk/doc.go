@@ -1,10 +1,22 @@
 // Package desk shows dead letters to a person, with the reason, number and time of the
 // failures, and sends them back.
 //
+//	[orders.dlq] ---------------------- NewLive --------+
+//	   |                                                +--> groups, lists, letters   (a person looks)
+//	   |                                                +--> an Order: send, move, drop
+//	   +-- Collect --> a store.Store -- NewCollected ---+      written to a Journal first
+//
 // Letters are in one of two places, and both are a [Source]:
 //
+//	journal, err := desk.OpenJournal("/var/lib/shop/desk")
 //	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
 //	collected, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal}) // letters is a *store.Store
+//	groups, err := live.Groups(ctx, desk.Filter{})
+//
+// Package [github.com/rehop/rehop/desk/web] is a page for a browser, and the command rehop
+// does the same in a terminal. The page [Dead letters] has more examples.
+//
+// # Live and collected
 //
 // A live source looks into a queue of the broker. RabbitMQ has no way to look without
 // taking: a look takes messages and hands them back in their order, and marks them as
@@ -26,12 +38,14 @@
 // A letter leaves its place after its next place has confirmed it. It is sent once by
 // each order. Only a process that dies between a publish and its note in the journal
 // sends a letter twice; both messages have the same message id and the order's id in
-// the header x-rehop-send-order, and Progress.MaybeDuplicate counts them. A letter
-// without a message id cannot be told from its like, nor can one of two letters with the
-// same id, body and headers. A live source sends such a letter twice, and counts it, if
-// the connection or the process ends before the queue has let go of it.
+// the header x-rehop-send-order, and Progress.MaybeDuplicate counts them. A live source
+// cannot tell two letters apart if they have no message id, or the same id, body and
+// headers. It sends such a letter twice, and counts it, if the connection or the process
+// ends before the queue has let go of it.
 //
 // A message that is sent back starts at attempt 1 in the queue that failed on it, by
 // that queue's name, and its handler sees the address that it was first published to.
 // The header x-rehop-redrives counts how often the message was sent back.
+//
+// [Dead letters]: https://github.com/rehop/rehop/blob/main/docs/dead-letters.md
 package desk

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-	"go.uber.org/goleak"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
@@ -18,8 +17,6 @@ import (
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func must(t testing.TB, err error) {
 	t.Helper()

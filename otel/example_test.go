@@ -3,9 +3,12 @@ package otel_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/metric"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/rehop/rehop/otel"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -73,8 +77,82 @@ func Example() {
 	// process orders: Unset
 }
 
-func must(err error) {
-	if err != nil {
-		panic(err)
+// The health of a consumer is a metric: 1 for the status that it has.
+func ExampleTelemetry_Health() {
+	_, conn, stop := connect()
+	defer stop()
+	reader := metric.NewManualReader() // in place of an exporter to Prometheus
+	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	worker, err := consumer.New(conn, topology.WorkQueue{Name: "orders"}, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+	must(err)
+
+	end := telemetry.Health("orders", worker.Health)
+	defer end()
+	for _, p := range read(reader, "rehop.health") {
+		fmt.Println(p)
 	}
+	// Output:
+	// 0 orders degraded
+	// 0 orders healthy
+	// 1 orders unhealthy
+}
+
+// One process of a service asks the broker for the depths of its queues.
+func ExampleTelemetry_WatchQueues() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{Name: "orders"}
+	must(topology.Declare(ctx, conn, orders))
+	publisher, err := producer.New(conn, producer.Config{})
+	must(err)
+	defer publisher.Close()
+	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "orders"})
+	must(err)
+
+	reader := metric.NewManualReader()
+	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	watching, end := context.WithCancel(ctx)
+	watched := make(chan error)
+	go func() { watched <- telemetry.WatchQueues(watching, conn, 15*time.Second, orders) }()
+	for _, p := range read(reader, "rehop.queue.messages") {
+		fmt.Println(p)
+	}
+	end()
+	fmt.Println(<-watched)
+	// Output:
+	// 0 orders.dlq dead-letter
+	// 1 orders work
+	// <nil>
+}
+
+// One process of a service asks its store for the number of letters.
+func ExampleTelemetry_WatchStore() {
+	ctx, _, stop := connect()
+	defer stop()
+	folder, err := os.MkdirTemp("", "shop")
+	must(err)
+	defer os.RemoveAll(folder)
+	db, err := sqlite.Open(filepath.Join(folder, "letters.db")) // of package store/sqlite
+	must(err)
+	defer db.Close()
+	reader := metric.NewManualReader()
+	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	letters, err := store.Open(ctx, db, store.SQLite, store.Config{Traces: []store.Trace{telemetry.Store()}})
+	must(err)
+	must(letters.Put(ctx, producer.Message{RoutingKey: "oders"}, producer.ErrReturned))
+
+	watching, end := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() { telemetry.WatchStore(watching, letters, time.Minute); close(watched) }()
+	for _, p := range read(reader, "rehop.store.letters") {
+		fmt.Println(p)
+	}
+	end()
+	<-watched
+	// Output:
+	// 0 archived store
+	// 0 parked store
+	// 0 ready store
+	// 0 scheduled store
+	// 1 held store
 }

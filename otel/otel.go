@@ -1,6 +1,14 @@
-// Package otel reports connections, producers, consumers and stores to OpenTelemetry.
-// It has metrics by the semantic conventions for messaging and a trace for each
-// message, and it is a set of hooks: the rest of the SDK does not know it.
+// Package otel reports connections, producers, consumers and stores to OpenTelemetry, as
+// metrics and as one trace for each message.
+//
+//	connection.Config.Traces <-- Connection --+
+//	producer.Config.Traces   <-- Producer ----+                      +--> metrics (MeterProvider)
+//	consumer.Config.Traces   <-- Consumer ----+-- otel.Telemetry ----+
+//	store.Config.Traces      <-- Store -------+                      +--> spans (TracerProvider)
+//	store.ForwardConfig      <-- Forward -----+
+//
+// The metrics are by the semantic conventions for messaging. A Telemetry is a set of hooks:
+// the rest of the SDK does not know it. A program adds the hooks to its configs:
 //
 //	telemetry := otel.New(otel.Config{})
 //	conn, err := connection.Open(ctx, connection.Config{URLs: urls, Traces: []connection.Trace{telemetry.Connection("orders")}})
@@ -9,7 +17,8 @@
 //
 // Metrics and spans go to the global providers of go.opentelemetry.io/otel, or to the
 // ones in [Config]. The dashboard for Grafana in dashboards/ and the rules for
-// Prometheus in alerts/ are generated from the same list as the instruments.
+// Prometheus in alerts/ are generated from the same list as the instruments. The page
+// [Observability] has the list and more examples.
 //
 // # One message, one trace
 //
@@ -25,6 +34,8 @@
 // exchanges and queues and types of errors are counted: the first 100 of each are
 // labels, and the later ones are together under "_OTHER". Message ids, routing keys
 // and the texts of errors are attributes of spans only.
+//
+// [Observability]: https://github.com/rehop/rehop/blob/main/docs/observability.md
 package otel
 
 import (

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/hooks"
 )
 
 // Config of a Producer. Its zero value is usable.
@@ -75,9 +76,7 @@ func (c Config) withDefaults() Config {
 	c.WindowBytes = cmp.Or(c.WindowBytes, confirm.DefaultBytes)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.FallbackAfter = cmp.Or(c.FallbackAfter, min(time.Second, c.Timeout))
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = hooks.Logger(c.Logger)
 	return c
 }
 

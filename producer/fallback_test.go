@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -220,6 +221,26 @@ func TestASinkWhoseTakesPanicsIsPassedOver(t *testing.T) {
 		p.PublishAsync(s.Context(), Message{RoutingKey: "nowhere"}, func(r Receipt, _ error) { receipts <- r })
 		if r := <-receipts; r.Place != PlaceFallback || r.Sink != good.Name() {
 			s.Errorf("receipt %+v, want that of the second sink", r)
+		}
+		if err := p.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// wild is a slog.Handler that panics.
+type wild struct{ slog.Handler }
+
+func (wild) Handle(context.Context, slog.Record) error { panic("no disk") }
+
+func TestALoggerThatPanicsHarmsNoMessage(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		good := &only{cause: xdeath.CauseUnroutable}
+		p := s.producer(Config{Fallback: []Sink{good}, Logger: slog.New(wild{slog.NewTextHandler(io.Discard, nil)})})
+		receipts := make(chan Receipt, 1)
+		p.PublishAsync(s.Context(), Message{RoutingKey: "nowhere"}, func(r Receipt, _ error) { receipts <- r })
+		if r := <-receipts; r.Place != PlaceFallback {
+			s.Errorf("receipt %+v, want that of the sink", r)
 		}
 		if err := p.Close(); err != nil {
 			s.Error(err)

@@ -89,8 +89,8 @@ func TestMessagesWithoutAReceiptAreBoundedByTheWindow(t *testing.T) {
 					if n := most.Load(); n > window || name == "PublishAsync" && n == 0 {
 						s.Errorf("%d messages were without a receipt at a time, want at most %d", n, window)
 					}
-					if n := goroutines.Load() - before; n > 2*window+20 { // its own, and that of a timer that ends
-						s.Errorf("%d more goroutines, want at most two for each of %d messages", n, window)
+					if n := goroutines.Load() - before; n > 4*window { // its own, that of a timer, and such as are about to end
+						s.Errorf("%d more goroutines, want a few for each of %d messages", n, window)
 					}
 					s.broker.Unblock()
 				})

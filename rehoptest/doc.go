@@ -1,11 +1,18 @@
 // Package rehoptest provides a RabbitMQ in the process, for tests, as
 // net/http/httptest provides a web server.
 //
+//	a bubble of testing/synctest, which Test makes
+//	+-------------------------------------------------------------------+
+//	|  your producers and consumers --- Conn --- Broker.Dial --- Broker |
+//	|                                                                   |
+//	|  time.Sleep(36 * time.Minute) takes milliseconds                  |
+//	+-------------------------------------------------------------------+
+//
 // A [Broker] speaks AMQP 0-9-1 as RabbitMQ 3.10, 4.0 or 4.3 does. Give its Dial to a
 // connection.Config. Producers, consumers and topologies then run against it
 // without a port and without Docker. In a bubble of testing/synctest they run
 // without waiting: minutes between attempts pass in milliseconds. [Test] makes such
-// a bubble with a broker, and [Run] runs a consumer in it until the test ends.
+// a bubble with a broker, and [Run] runs a consumer in it until the test ends:
 //
 //	rehoptest.Test(t, rehoptest.Config{Version: "4.3"}, func(t *testing.T, broker *rehoptest.Broker) {
 //		conn, err := connection.Open(ctx, connection.Config{
@@ -19,12 +26,13 @@
 //	})
 //
 // Story returns the path of a message through the broker, for a failing test to print.
-// Listen opens a port, for other programs and other client libraries.
+// Listen opens a port, for other programs and other client libraries. The page [Testing]
+// has more examples.
 //
 // # Tests to copy
 //
-// The file example_test.go has the test above in full, and these. While the broker
-// is away, a producer's fallback takes over:
+// The file example_test.go has such tests in full. While the broker is away, a producer's
+// fallback takes over:
 //
 //	broker.Kill()
 //	receipt, err := publisher.Publish(ctx, order) // of a producer with Timeout and Fallback
@@ -102,4 +110,6 @@
 //     invalid; of several faults in one declaration another may be named.
 //   - A killed RabbitMQ may wipe a quorum queue that was declared within the last
 //     seconds. Here it never does.
+//
+// [Testing]: https://github.com/rehop/rehop/blob/main/docs/testing.md
 package rehoptest

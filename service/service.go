@@ -2,12 +2,23 @@
 // and everything else that has a Run. All start together, stop in a stated order
 // within one bound, and report one health.
 //
+//	start:  web, paid, refunds and forwarder, together
+//	stop:   web --> paid and refunds, side by side --> forwarder     (25 s for all, by default)
+//
+// A program lists its parts in the order in which they stop:
+//
 //	orders := service.Service{Stages: [][]service.Part{
 //		{service.Server(web.ListenAndServe, web.Shutdown)}, // stops first: no new orders
 //		{paid, refunds},                                    // then the consumers, side by side
 //		{forwarder},                                        // a *store.Forwarder, last, so that consumers can still publish
 //	}}
 //	err := orders.Run(ctx)
+//
+// A part is anything with a Run, such as a consumer of package
+// [github.com/rehop/rehop/consumer] or a forwarder of package
+// [github.com/rehop/rehop/store]. The page [Services] has more examples.
+//
+// [Services]: https://github.com/rehop/rehop/blob/main/docs/services.md
 package service
 
 import (

@@ -1,14 +1,30 @@
 // Package store keeps messages in a SQL database: messages that could not be
 // published while the broker was away, dead letters, and messages that are due
-// later. [Store.Forward] publishes the letters that need no person, once the broker is
-// back. [Store.Replay] publishes letters that a person has looked at.
+// later.
+//
+//	Publish, while the broker is away -----> Put ------+
+//	a transaction of yours (outbox) -------> PutTx ----+--> [ready] ------ Forward --> the broker
+//	a message that is due later -----------> PutAt ----+       ^
+//	                                                           | Release
+//	                                                           |
+//	a dead-letter queue, by a consumer ----> Collect --+--> [held] ------- Replay ---> the work queue
+//	a message that no queue takes ---------> Put ------+
+//
+// [Store.Forward] publishes by itself, once the broker is back. [Store.Replay] publishes
+// letters that a person has looked at. A message leaves the store after its next place has
+// confirmed it.
+//
+// A store is the fallback of a producer:
 //
 //	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
 //	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
 //	forwarder, err := producer.New(conn, producer.Config{}) // without a Fallback
 //	go letters.Forward(ctx, forwarder, store.ForwardConfig{})
 //
-// A message leaves the store after its next place has confirmed it.
+// Package [github.com/rehop/rehop/desk] shows letters to a person. The pages [Outages],
+// [Once and outbox] and [Letters] have more examples.
+//
+// # The database
 //
 // The caller supplies the database and its driver. Package store/sqlite, a module
 // of its own, opens a file for programs without a database server. MySQL takes a
@@ -92,4 +108,8 @@
 // person waits, over a million letters too: where no index has the answer they look at
 // 20,000 letters, and say that there may be more. A Text is looked for in that way.
 // [Store.Count] and the calls that change letters are exact, however long that takes.
+//
+// [Outages]: https://github.com/rehop/rehop/blob/main/docs/outages.md
+// [Once and outbox]: https://github.com/rehop/rehop/blob/main/docs/once.md
+// [Letters]: https://github.com/rehop/rehop/blob/main/docs/letters.md
 package store

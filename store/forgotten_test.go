@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"database/sql/driver"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
@@ -73,4 +74,13 @@ func TestFewTransactionsAreRemembered(t *testing.T) {
 	if len(o.since) != mostOpen {
 		t.Errorf("%d are remembered, want %d", len(o.since), mostOpen)
 	}
+}
+
+// wild is a slog.Handler that panics.
+type wild struct{ slog.Handler }
+
+func (wild) Handle(context.Context, slog.Record) error { panic("no disk") }
+
+func TestALoggerThatPanicsHarmsNobody(t *testing.T) {
+	Config{Logger: slog.New(wild{slog.NewTextHandler(io.Discard, nil)})}.withDefaults().Logger.Error("nobody hears this")
 }

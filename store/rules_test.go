@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
@@ -24,8 +22,6 @@ import (
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestEveryFieldOfAMessageIsKept fails when producer.Message gets a field that
 // the store would lose: add it to properties.

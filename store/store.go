@@ -94,9 +94,7 @@ func (c Config) withDefaults() Config {
 	c.Name = cmp.Or(c.Name, "store")
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
 	c.KeepInbox = cmp.Or(c.KeepInbox, 7*24*time.Hour)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = hooks.Logger(c.Logger)
 	return c
 }
 

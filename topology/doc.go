@@ -1,5 +1,13 @@
-// Package topology describes queues, exchanges and bindings on the broker. A
-// specification becomes a plan, and the plan is declared.
+// Package topology declares queues, exchanges and bindings on the broker: a work queue with
+// its waits and its dead-letter queue, lanes, and delays.
+//
+//	producer --> shop --> [orders] --> consumer --+-- done
+//	                         ^                    +-- given up --> [orders.dlq]
+//	                         |                    +-- failed ----> [orders.wait.1] ... [orders.wait.4] --+
+//	                         |                                                                           |
+//	                         +-------------------------- when the wait is over --------------------------+
+//
+// A program declares its queues at each start:
 //
 //	orders := topology.WorkQueue{
 //		Name:     "orders",
@@ -8,10 +16,16 @@
 //	}
 //	err := topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 //
+// [Lanes] are a work queue for each priority. [Delays] are the queues of messages that
+// are wanted later. A consumer takes the same value: see package
+// [github.com/rehop/rehop/consumer]. The waits are a value of package
+// [github.com/rehop/rehop/delay]. The pages [Retries], [Priorities], [Delays of messages] and
+// [Changes] have more examples.
+//
 // # The parts of a work queue
 //
 // A [WorkQueue] named orders with four waits owns five more queues and seven
-// exchanges:
+// exchanges. A name in brackets is a queue:
 //
 //	producer -> shop -> [orders] --DLX--> orders.rehop.dlx (headers)   reason = rejected --> orders.rehop.delay
 //	                                        alternate: orders.rehop.delay.spare
@@ -31,11 +45,10 @@
 // EngineCarry the waits have no TTL, and the consumers publish messages that are due to
 // orders.rehop.return.
 //
-// The two spare exchanges take the messages that come while an exchange has no
-// binding, because somebody has deleted it and [Declare] is about to bind it again: a
-// message with attempts left goes on to its work queue, or to the first wait, and
-// never to orders.dlq. If the work queue is gone, messages that end their wait go to
-// orders.dlq.
+// The two spare exchanges take the messages that come while an exchange has no binding,
+// because somebody has deleted it and [Declare] is about to bind it again. A message with
+// attempts left then goes on to its work queue, or to the first wait, and never to
+// orders.dlq. If the work queue is gone, messages whose wait is over go to orders.dlq.
 //
 // # Several versions of a work queue
 //
@@ -53,4 +66,9 @@
 //
 // [NewPlan] does no I/O, so every part can be printed before anything is declared.
 // [Declare] carries out a plan, and may be repeated at every start.
+//
+// [Retries]: https://github.com/rehop/rehop/blob/main/docs/retries.md
+// [Priorities]: https://github.com/rehop/rehop/blob/main/docs/priorities.md
+// [Delays of messages]: https://github.com/rehop/rehop/blob/main/docs/delays.md
+// [Changes]: https://github.com/rehop/rehop/blob/main/docs/changes.md
 package topology

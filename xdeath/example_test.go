@@ -2,6 +2,7 @@ package xdeath_test
 
 import (
 	"fmt"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -16,6 +17,7 @@ var headers = amqp.Table{
 	},
 }
 
+// The headers of a message become its history.
 func ExampleParse() {
 	h, err := xdeath.Parse(headers)
 	if err != nil {
@@ -31,6 +33,7 @@ func ExampleParse() {
 	// published to: shop order.paid
 }
 
+// A header that cannot be read counts as absent.
 func ExampleParse_malformed() {
 	h, err := xdeath.Parse(amqp.Table{
 		"x-death":          "junk",
@@ -42,4 +45,46 @@ func ExampleParse_malformed() {
 	// Output:
 	// xdeath: x-death is a string, want an array
 	// attempt: 5
+}
+
+// A retry copy has the number of the attempts before it in its headers.
+func ExampleHistory_Attempt() {
+	h, err := xdeath.Parse(amqp.Table{
+		"x-rehop-queue":           "orders",
+		"x-rehop-attempts":        int64(2),
+		"x-rehop-first-failed-at": time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC),
+	})
+	fmt.Println(err)
+	fmt.Println("attempts before this copy:", h.Carried("orders"))
+	fmt.Println("came back to orders:", h.Attempt("orders", true))
+	fmt.Println("was published again:", h.Attempt("orders", false))
+	at, ok := h.FirstFailedAt("orders")
+	fmt.Println("first failed:", at.UTC(), ok)
+	// Output:
+	// <nil>
+	// attempts before this copy: 2
+	// came back to orders: 3
+	// was published again: 1
+	// first failed: 2026-07-01 12:00:00 +0000 UTC true
+}
+
+// A dead letter says why it was given up, also if the broker has moved it.
+func ExampleHistory_Letter() {
+	h, err := xdeath.Parse(amqp.Table{
+		"x-death": []any{
+			amqp.Table{"queue": "orders", "reason": "expired", "count": int64(1), "exchange": "shop", "routing-keys": []any{"order.paid"}},
+		},
+	})
+	fmt.Println(err)
+	letter := h.Letter()
+	fmt.Println(letter.Queue, letter.Failure.Cause, letter.Exchange, letter.RoutingKey)
+	// Output:
+	// <nil>
+	// orders expired shop order.paid
+}
+
+// Some causes pass by themselves, and the message can be published again.
+func ExampleCause_Passes() {
+	fmt.Println(xdeath.CauseUnreachable.Passes(), xdeath.CauseUnroutable.Passes())
+	// Output: true false
 }

@@ -1,8 +1,23 @@
-// Package xdeath tells the history of a message. It parses the headers that the
-// broker and rehop write, and counts attempts.
+// Package xdeath tells the history of a message: how often it has failed and where, why it
+// was given up, and where its producer published it.
+//
+//	x-death, x-first-death-*, x-delivery-count   of the broker --+
+//	                                                             +-- Parse --> History --> Attempt, Count, Origin, Failure
+//	x-rehop-attempts, x-rehop-cause, ...         of rehop -------+
+//
+// A program that reads messages by itself parses their headers:
+//
+//	history, err := xdeath.Parse(delivery.Headers)
+//	attempt := history.Attempt("orders", true)
+//	why := history.Letter().Failure // of a dead letter: Cause, Error, At, Host
+//
+// A handler has the history in Delivery.History of package
+// [github.com/rehop/rehop/consumer]. The page [Dead letters] has more examples.
 //
 // Every function is pure: it uses no broker, no clock and no logger, and is safe
 // for concurrent use.
+//
+// [Dead letters]: https://github.com/rehop/rehop/blob/main/docs/dead-letters.md
 package xdeath
 
 import (

@@ -1,13 +1,19 @@
 // Package web is the page of the dead-letter desk: an [http.Handler] that shows dead
 // letters in a browser, and sends them back.
 //
+//	a browser --- your login --- page --+-- queues of dead letters on the broker
+//	              (or Guard)            +-- stores of collected letters
+//	                                    +-- the journal: orders, and an audit of who did what
+//
+// A program mounts the page in its own server:
+//
 //	page, err := web.New(web.Config{Journal: journal, Conn: conn})
 //	go page.Run(ctx)
 //	mux.Handle("/desk/", http.StripPrefix("/desk", page)) // links are relative: the trailing slash matters
 //
 // The page has no build chain and loads nothing from anywhere else. It decides
-// nothing: package desk does the work, and the command rehop does the same from a
-// terminal.
+// nothing: package [github.com/rehop/rehop/desk] does the work, and the command rehop does
+// the same from a terminal. The page [Dead letters] has more examples.
 //
 // # Looking
 //
@@ -24,4 +30,6 @@
 //
 // A Handler asks nobody for a password. [Guard] does, for programs that have no login
 // of their own.
+//
+// [Dead letters]: https://github.com/rehop/rehop/blob/main/docs/dead-letters.md
 package web

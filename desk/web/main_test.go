@@ -178,6 +178,8 @@ func (f *fake) Edit(_ context.Context, id string, e desk.Edit, _ desk.By) error 
 	return nil
 }
 
+func (f *fake) Collect(context.Context, []string, desk.By, func(int)) (int, error) { return 0, nil }
+
 // live is a fake without the methods of a keeper.
 type live struct{ desk.Source }
 

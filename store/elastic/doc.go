@@ -1,7 +1,11 @@
 // Package elastic keeps letters in Elasticsearch, where people search them with
-// Kibana: messages that could not be published, and dead letters. A [Store] is a
-// [producer.Sink], and [Store.Collect] is a handler for a dead-letter queue.
-// [Store.Find] reads letters, and [Store.Replay] publishes them again.
+// Kibana: messages that could not be published, and dead letters.
+//
+//	a message that could not be published --> Put ------+                  +-- Find, Kibana
+//	                                                    +--> index --------+
+//	a dead-letter queue, by a consumer -----> Collect --+                  +-- Replay --> the broker
+//
+// A [Store] is a [producer.Sink] and a handler for a dead-letter queue:
 //
 //	client, err := elasticsearch.NewClient(elasticsearch.Config{Addresses: []string{"https://es:9200"}})
 //	letters, err := elastic.Open(ctx, client, elastic.Config{Policy: "letters-90d"})
@@ -9,7 +13,8 @@
 //	desk, err := consumer.New(conn, orders.DeadLetterQueue(), letters.Collect, consumer.Config{Concurrency: 50})
 //
 // Nothing here is published by itself. For messages that are to be forwarded when
-// the broker is back, put a store.Store in front of this one in Config.Fallback.
+// the broker is back, put a store.Store of package [github.com/rehop/rehop/store] in front
+// of this one in Config.Fallback. The page [Letters] has more examples.
 //
 // The package is a module of its own, so that only programs that use it depend on
 // the client, github.com/elastic/go-elasticsearch/v8.
@@ -82,4 +87,6 @@
 //   - It finds 10,000 documents in one search (index.max_result_window).
 //   - It answers 429 when its queues are full. All letters wait for one pause then, and
 //     each Put tries again until its ctx ends.
+//
+// [Letters]: https://github.com/rehop/rehop/blob/main/docs/letters.md
 package elastic

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/hooks"
 )
 
 // Config of a Store. Its zero value is usable.
@@ -75,9 +76,7 @@ func (c Config) withDefaults() Config {
 	c.Requests = cmp.Or(c.Requests, 2)
 	c.Bytes = cmp.Or(c.Bytes, 64<<20)
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = hooks.Logger(c.Logger)
 	return c
 }
 

@@ -48,3 +48,20 @@ func check(err error) {
 		panic(err)
 	}
 }
+
+// One file holds the letters of a program.
+func ExampleOpen() {
+	folder, err := os.MkdirTemp("", "shop")
+	check(err)
+	defer os.RemoveAll(folder)
+	db, err := sqlite.Open(filepath.Join(folder, "letters.db"))
+	check(err)
+	defer db.Close()
+
+	ctx := context.Background()
+	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	check(err)
+	n, err := letters.Count(ctx, store.Query{})
+	fmt.Println(n, err)
+	// Output: 0 <nil>
+}

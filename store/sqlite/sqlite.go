@@ -1,12 +1,18 @@
 // Package sqlite opens the SQLite database that a store.Store keeps its letters
 // in when there is no server for it: one file, and no C compiler.
 //
+//	your program --- store.Store --- *sql.DB of Open --- letters.db
+//	                                                     (and letters.db-wal, letters.db-shm)
+//
+// A program opens the file, and a store in it:
+//
 //	db, err := sqlite.Open("/var/lib/shop/letters.db")
 //	defer db.Close()
 //	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
 //
 // It is a module of its own, so that only programs that use it depend on the
-// driver, modernc.org/sqlite.
+// driver, modernc.org/sqlite. Package [github.com/rehop/rehop/store] says what a
+// store does, and has more examples.
 package sqlite
 
 import (
@@ -22,11 +28,11 @@ import (
 
 // Open opens the database in a file. It creates the file if need be, and two more,
 // path-wal and path-shm. Commits are on the disk: WAL with synchronous=FULL. A writer
-// waits up to 5 s for a writer of another process. The folder must be on a local disk.
-// It keeps up to 8 connections open; close it when nothing uses it any more.
+// waits up to 5 s for a writer of another process. The folder must exist, on a local disk.
+// The database keeps up to 8 connections open; close it when nothing uses it any more.
 //
-// The file does not shrink by itself; the space of deleted letters is used again.
-// VACUUM makes it small. The folder must exist.
+// The file does not shrink by itself. SQLite uses the space of deleted letters again, and
+// VACUUM gives it back to the disk.
 func Open(path string) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: path is empty")

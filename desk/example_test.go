@@ -1,0 +1,210 @@
+package desk_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/topology"
+)
+
+// A live source looks into a dead-letter queue, and groups its letters by the reason of their
+// failure.
+func ExampleNewLive() {
+	ctx, conn, folder, stop := connect("order-7", "order-8") // and two dead letters
+	defer stop()
+	journal, err := desk.OpenJournal(filepath.Join(folder, "desk"))
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	groups, err := live.Groups(ctx, desk.Filter{Cause: "permanent"})
+	check(err)
+	for _, g := range groups.Groups {
+		fmt.Println(g.Count, g.Example.Queue, g.Example.Error)
+	}
+	// Output: 2 orders no stock
+}
+
+// Peek looks now. List and Letter answer from the last look.
+func ExampleLive_Peek() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	head, err := live.Peek(ctx, 1)
+	check(err)
+	fmt.Println(head.Letters[0].Publishing.MessageId, "is one of", head.Total)
+	list, err := live.List(ctx, desk.Filter{MessageIDs: []string{"order-8"}}, desk.Page{})
+	check(err)
+	letter, err := live.Letter(ctx, list.Letters[0].ID)
+	check(err)
+	to, _ := letter.Target()
+	fmt.Printf("%s was published to %s, and is sent back to %s\n", letter.Publishing.Body, letter.Exchange, to.RoutingKey)
+	// Output:
+	// order-7 is one of 2
+	// Anna was published to shop, and is sent back to orders
+}
+
+// An order sends the letters of one reason back. Who has ordered it is in the audit.
+func ExampleLive_Execute() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	progress, err := live.Execute(ctx, desk.Order{
+		ID: "deploy-4711", Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100,
+		By: desk.By{Who: "ada", Why: "the stock service is mended"},
+	}, nil)
+	fmt.Println(progress.State, progress.Done, err)
+	records, err := journal.Audit(1)
+	check(err)
+	fmt.Println(records[0].By.Who, records[0].Action, records[0].Count)
+	// Output:
+	// done 2 <nil>
+	// ada send 2
+}
+
+// Letters that cannot be sent stay in their queue. When their target is there, somebody
+// resumes the order.
+func ExampleLive_Resume() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	_, err = live.Execute(ctx, desk.Order{ID: "deploy-4711", Action: desk.Send, All: true, To: &topology.Address{RoutingKey: "packing"}}, nil)
+	check(err)
+	order, err := journal.Order("deploy-4711")
+	fmt.Println("sent:", order.Done, "failed:", order.Failed, err)
+
+	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "packing"}))
+	progress, err := live.Resume(ctx, "deploy-4711", desk.By{Who: "ada"}, nil)
+	fmt.Println("sent:", progress.Done, "failed:", progress.Failed, err)
+	// Output:
+	// sent: 0 failed: 2 <nil>
+	// sent: 2 failed: 0 <nil>
+}
+
+// Letters that were exported are imported into another queue.
+func ExampleImport() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	check(topology.Declare(ctx, conn, topology.DeadLetterQueue{Name: "parked"}))
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	var file bytes.Buffer
+	n, err := live.Export(ctx, desk.Filter{}, &file, desk.By{Who: "ada"})
+	fmt.Println("exported", n, err)
+	done, err := desk.Import(ctx, conn, &file, journal, desk.ImportOptions{Queue: "parked", By: desk.By{Who: "ada"}})
+	fmt.Println("imported", done.Letters, err)
+	queue, err := desk.QueueByName(ctx, conn, "parked")
+	fmt.Println("ready", queue.Ready, err)
+	// Output:
+	// exported 2 <nil>
+	// imported 2 <nil>
+	// ready 2 <nil>
+}
+
+// Another process stops an order by its id.
+func ExampleJournal_Stop() {
+	_, _, folder, stop := connect()
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+
+	err = journal.Stop("deploy-4711", desk.By{Who: "ada"})
+	fmt.Println(errors.Is(err, desk.ErrNoOrder))
+	// Output: true
+}
+
+// Trend counts the letters of the last hour, by quarters.
+func ExampleLive_Trend() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	to := time.Now().Add(time.Minute)
+	counts, more, err := live.Trend(ctx, desk.Filter{}, to.Add(-time.Hour), to, 4)
+	fmt.Println(counts, more, err)
+	// Output: [0 0 0 2] false <nil>
+}
+
+// A collected source has the letters that store.Store.Collect has put into a database.
+func ExampleNewCollected() {
+	ctx, conn, folder, stop := connect("order-7")
+	defer stop()
+	db, err := sqlite.Open(filepath.Join(folder, "letters.db")) // of package store/sqlite
+	check(err)
+	defer db.Close()
+	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	check(err)
+	check(letters.Collect(ctx, &consumer.Delivery{ID: "order-8", RoutingKey: "orders"}))
+
+	journal, err := desk.OpenJournal(filepath.Join(folder, "desk"))
+	check(err)
+	collected, err := desk.NewCollected(letters, conn, desk.CollectedConfig{Journal: journal})
+	check(err)
+	list, err := collected.List(ctx, desk.Filter{}, desk.Page{})
+	check(err)
+	fmt.Println(collected.About().Name, list.Letters[0].Publishing.MessageId, list.Letters[0].State)
+	// Output: store order-8 held
+}
+
+// A Filter also selects letters that a program has at hand.
+func ExampleFilter_Matches() {
+	f := desk.Filter{Queue: "orders", Error: "stock"}
+	fmt.Println(f)
+	fmt.Println(f.Matches(desk.Letter{Queue: "orders", Error: "no stock"}), f.Matches(desk.Letter{Queue: "invoices"}))
+	// Output:
+	// error="stock" queue="orders"
+	// true false
+}
+
+// Examine tells why a program cannot connect.
+func ExampleExamine() {
+	for _, f := range desk.Examine(context.Background(), connection.Config{URLs: []string{"http://rabbit-1"}}) {
+		fmt.Println(f.About, f.Level)
+	}
+	// Output: connection wrong
+}
+
+// Only the management API can list queues. AMQP tells about one queue by its name.
+func ExampleQueues() {
+	ctx, conn, _, stop := connect("order-7")
+	defer stop()
+	_, err := desk.Queues(ctx, conn)
+	fmt.Println(errors.Is(err, desk.ErrNoManagement))
+	queue, err := desk.QueueByName(ctx, conn, "orders.dlq")
+	fmt.Println(queue.Ready, err)
+	_, err = desk.QueueByName(ctx, conn, "oders.dlq")
+	var refusal *amqp.Error
+	fmt.Println(errors.As(err, &refusal), refusal.Code == amqp.NotFound)
+	// Output:
+	// true
+	// 1 <nil>
+	// true true
+}

@@ -1,0 +1,157 @@
+package topology_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+)
+
+// Every process declares its queues at its start. Declare adds the parts that are missing.
+func ExampleDeclare() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{
+		Name:     "orders",
+		Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}},
+		Waits:    delay.Default(), // 1m, 5m, 10m, 20m
+	}
+	fmt.Println(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders))
+	fmt.Println(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders))
+	// Output:
+	// <nil>
+	// <nil>
+}
+
+// A queue that exists with other arguments stays as it is.
+func ExampleDeclare_conflict() {
+	ctx, conn, stop := connect()
+	defer stop()
+	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders", Type: topology.Classic}))
+
+	err := topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"})
+	var conflict *topology.ConflictError
+	fmt.Println(errors.As(err, &conflict))
+	fmt.Println(conflict.Kind, conflict.Name, conflict.Argument, "is", conflict.Have, "and not", conflict.Want)
+	// Output:
+	// true
+	// queue orders x-queue-type is classic and not quorum
+}
+
+// A plan is printed before anything is declared.
+func ExampleNewPlan() {
+	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3},
+		topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour}})
+	check(err)
+	fmt.Println(strings.Join(plan.Queues(), "\n"))
+	fmt.Println(plan.Engines[0].Engine)
+	// Output:
+	// orders
+	// orders.wait.1
+	// orders.wait.2
+	// orders.dlq
+	// nack
+}
+
+// A program that logs its topology by itself gets the plan that is now true.
+func ExampleDeclarePlan() {
+	ctx, conn, stop := connect()
+	defer stop()
+	plan, err := topology.DeclarePlan(ctx, conn, topology.WorkQueue{Name: "orders", Waits: delay.Fixed(time.Minute, 1)})
+	check(err)
+	fmt.Println(plan.Engines[0].Queue, plan.Engines[0].Waits)
+	// Output: orders [orders.wait.1]
+}
+
+// A queue that holds messages is not deleted with the rest, unless DeleteAll says so.
+func ExampleDelete() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{Name: "orders", Waits: delay.Default()}
+	check(topology.Declare(ctx, conn, orders))
+	session, err := conn.Session(ctx, connection.Publish)
+	check(err)
+	defer session.Close()
+	check(session.Do(ctx, func(ch *amqp.Channel) error { return ch.Confirm(false) }))
+	confirm, err := session.Channel().PublishWithDeferredConfirm("", "orders", false, false, amqp.Publishing{})
+	check(err)
+	confirm.Wait()
+
+	fmt.Println(errors.Is(topology.Delete(ctx, conn, orders), topology.ErrInUse))
+	fmt.Println(topology.DeleteAll(ctx, conn, orders)) // with the message
+	// Output:
+	// true
+	// <nil>
+}
+
+// The waits of a queue may change at any time. Delete the wait queues that are out of use
+// when no process has the former waits any more, and the longest of them has passed.
+func ExampleDeleteWaits() {
+	ctx, conn, stop := connect()
+	defer stop()
+	former := topology.WorkQueue{Name: "orders", Waits: delay.Fixed(time.Minute, 3)}
+	current := topology.WorkQueue{Name: "orders", Waits: delay.Fixed(time.Hour, 2)}
+	check(topology.Declare(ctx, conn, former))
+	plan, err := topology.DeclarePlan(ctx, conn, current)
+	check(err)
+	fmt.Println(plan.Engines[0].Waits)
+
+	check(topology.DeleteWaits(ctx, conn, former, current)) // the queues that only former uses
+	// ... every consumer has been started again
+	check(topology.DeleteWaits(ctx, conn, current, current)) // the queues that stood in for them
+	plan, err = topology.DeclarePlan(ctx, conn, current)
+	check(err)
+	fmt.Println(plan.Engines[0].Waits)
+	// Output:
+	// [orders.wait.1.1h orders.wait.2.1h]
+	// [orders.wait.1 orders.wait.2]
+}
+
+// Messages of a higher lane go ahead of those of a lower one.
+func ExampleLanes() {
+	sms := topology.Lanes{
+		Name:     "sms",
+		Lanes:    []topology.Lane{{Name: "vip"}, {Name: "normal"}, {Name: "bulk"}},
+		Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "sms.#"}},
+		Waits:    delay.Default(),
+	}
+	for _, w := range sms.WorkQueues() {
+		fmt.Println(w.Name, w.DeadLetterQueue().Name)
+	}
+	fmt.Println(sms.Exchange())
+	// Output:
+	// sms.vip sms.vip.dlq
+	// sms.normal sms.normal.dlq
+	// sms.bulk sms.bulk.dlq
+	// sms.lanes
+}
+
+// One call declares the delays of a service, and the targets of its delayed messages. A
+// consumer of Stranded looks after messages whose target is gone when they are due.
+func ExampleDelays() {
+	ctx, conn, stop := connect()
+	defer stop()
+	delays := topology.Delays{Max: time.Hour}
+	fmt.Println(topology.Declare(ctx, conn, delays, topology.WorkQueue{Name: "orders"}))
+	fmt.Println(delays.Stranded().Name)
+	// Output:
+	// <nil>
+	// rehop.delays.1s.stranded
+}
+
+// A queue of its own for dead letters, which the broker deletes after 90 days.
+func ExampleDeadLetterQueue() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{Name: "orders"}
+	letters := orders.DeadLetterQueue()
+	letters.MaxAge = 90 * 24 * time.Hour
+	fmt.Println(letters.Name, topology.Declare(ctx, conn, orders, letters))
+	// Output: orders.dlq <nil>
+}
