@@ -33,7 +33,7 @@ reminders:
 # The program is built before the outage is planned: on a cold cache that takes longer than 5 s.
 outage:
 	go build -o bin/outage ./examples/outage
-	go run ./integration/withbroker -outage 5s,20s -- bin/outage
+	go run ./integration/withbroker -outage 5s,20s -- bin/outage -svg bin/outage.svg
 
 # A shop and an office, through a SIGKILL of the office and of the broker and an outage of the
 # gateway, with an account at the end.
@@ -166,9 +166,9 @@ sbom:
 oldest:
 	for m in $(PUBLISHED); do \
 		( cd $$m && export GOWORK=off && export GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && \
-			go version && go build ./... && go test -run NONE ./... >/dev/null ) || exit 1; \
+			go version && go build -o /dev/null ./... && go test -run NONE ./... >/dev/null ) || exit 1; \
 	done
-	export GOWORK=off GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && go test $(LIGHT)
+	export GOWORK=off && export GOTOOLCHAIN=go$$(go list -m -f '{{.GoVersion}}') && go test $(LIGHT)
 
 # Every published module on the systems that it is for, and the SDK on 32 bits, with its
 # tests that need neither a broker nor the race detector. Compiled for the first time it takes

@@ -5,8 +5,8 @@
 //
 //	<!-- docs/examples/retries_test.go#handler -->
 //
-// "go test ./docs -update" writes the regions into the pages. Package markdown says how a
-// region is marked.
+// "go test ./docs -update" writes the regions into the pages, and the other blocks of the
+// English pages into the Chinese ones. Package markdown says how a region is marked.
 package docs
 
 import (
@@ -77,10 +77,15 @@ func TestBlocksOfGoAreIncluded(t *testing.T) {
 			}
 		}
 		if changed {
-			if err := os.WriteFile(filepath.Join(root, p.Path), []byte(strings.Join(p.Lines, "\n")+"\n"), 0o644); err != nil {
-				t.Error(err)
-			}
+			write(t, p)
 		}
+	}
+}
+
+func write(t *testing.T, p markdown.Page) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(root, p.Path), []byte(strings.Join(p.Lines, "\n")+"\n"), 0o644); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -164,23 +169,28 @@ func TestNamesOfPagesAreRight(t *testing.T) {
 	}
 }
 
+// A reader gets from the README to each page without a page of another language.
 func TestEveryPageIsReachedFromTheReadme(t *testing.T) {
-	byPath := map[string]markdown.Page{}
-	for _, p := range pages(t) {
-		byPath[p.Path] = p
-	}
-	reached := map[string]bool{"README.md": true}
-	for queue := []string{"README.md"}; len(queue) > 0; queue = queue[1:] {
-		for _, l := range byPath[queue[0]].Links() {
-			if file, _, local := byPath[queue[0]].Resolve(l.Text); local && byPath[file].Path != "" && !reached[file] {
-				reached[file] = true
-				queue = append(queue, file)
+	for _, readme := range []string{"README.md", chinese("README.md")} {
+		byPath := map[string]markdown.Page{}
+		for _, p := range pages(t) {
+			if isChinese(p.Path) == isChinese(readme) {
+				byPath[p.Path] = p
 			}
 		}
-	}
-	for name := range byPath {
-		if !reached[name] {
-			t.Errorf("no link leads to %s", name)
+		reached := map[string]bool{readme: true}
+		for queue := []string{readme}; len(queue) > 0; queue = queue[1:] {
+			for _, l := range byPath[queue[0]].Links() {
+				if file, _, local := byPath[queue[0]].Resolve(l.Text); local && byPath[file].Path != "" && !reached[file] {
+					reached[file] = true
+					queue = append(queue, file)
+				}
+			}
+		}
+		for name := range byPath {
+			if !reached[name] {
+				t.Errorf("no link leads from %s to %s", readme, name)
+			}
 		}
 	}
 }
@@ -196,19 +206,48 @@ func TestPagesAreShort(t *testing.T) {
 
 // A page begins with its question and with code, and ends with the faults. These have no faults
 // to tell of.
-var lists = []string{"README.md", "glossary.md", "benchmarks.md", "benchmarks-store.md", "faq.md", "coming-from.md"}
+var lists = []string{"README.md", "glossary.md", "benchmarks.md", "benchmarks-store.md", "faq.md", "faq-operate.md", "coming-from.md"}
 
 func TestPagesBeginWithCodeAndEndWithFaults(t *testing.T) {
 	const firstScreen = 25
+	last := map[string]string{"docs": "## What can go wrong", "docs/zh-CN": "## 问题排查"}
 	for _, p := range pages(t) {
-		if path.Dir(p.Path) != "docs" || slices.Contains(lists, path.Base(p.Path)) {
+		want, known := last[path.Dir(p.Path)]
+		if !known || slices.Contains(lists, path.Base(p.Path)) {
 			continue
 		}
 		if found := blocks(t, p); len(found) == 0 || found[0].Line > firstScreen {
 			t.Errorf("%s begins without code or a command", p.Path)
 		}
-		if h := p.Headings(); h[len(h)-1] != "## What can go wrong" {
-			t.Errorf("%s ends with %q, want What can go wrong", p.Path, h[len(h)-1])
+		if h := p.Headings(); h[len(h)-1] != want {
+			t.Errorf("%s ends with %q, want %q", p.Path, h[len(h)-1], want)
+		}
+	}
+}
+
+// A picture for a dark page shows the same as the one for a light page.
+func TestDarkPicturesDifferInTheirColoursOnly(t *testing.T) {
+	dark, err := filepath.Glob("*-dark.svg")
+	if err != nil || len(dark) == 0 {
+		t.Fatalf("no dark picture: %v", err)
+	}
+	inChinese, err := filepath.Glob("zh-CN/*-dark.svg")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dark = append(dark, inChinese...)
+	colour := regexp.MustCompile(`#[0-9a-f]{6}\b`)
+	for _, name := range dark {
+		var shapes []string
+		for _, name := range []string{name, strings.Replace(name, "-dark", "", 1)} {
+			text, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shapes = append(shapes, colour.ReplaceAllString(string(text), "#"))
+		}
+		if shapes[0] != shapes[1] {
+			t.Errorf("%s has other shapes or words than the light one", name)
 		}
 	}
 }

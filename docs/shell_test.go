@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io/fs"
@@ -149,9 +150,11 @@ func goes(t *testing.T, args []string) string {
 		for i, path := range paths {
 			list := exec.CommandContext(t.Context(), "go", "list", "-find", "-f", "{{.Name}}", strings.TrimSuffix(path, "@latest"))
 			list.Dir = root
-			out, err := list.CombinedOutput()
+			var told bytes.Buffer // downloads, too
+			list.Stderr = &told
+			out, err := list.Output()
 			if err != nil {
-				return string(out)
+				return told.String()
 			}
 			if program := strings.TrimSpace(string(out)) == "main"; !program && (args[1] == "install" || args[1] == "run" && i == 0) {
 				return path + " is no program"

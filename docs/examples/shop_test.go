@@ -110,7 +110,10 @@ func (s *shop) database() *sql.DB {
 	s.Helper()
 	db, err := sqlite.Open(filepath.Join(s.TempDir(), "shop.db"))
 	check(err)
-	s.Cleanup(func() { db.Close() })
+	s.Cleanup(func() {
+		synctest.Wait() // Once may be at work on its table, in the file that is removed next
+		db.Close()
+	})
 	_, err = db.Exec("CREATE TABLE orders (id TEXT)")
 	check(err)
 	return db

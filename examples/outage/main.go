@@ -35,15 +35,16 @@ const (
 
 func main() {
 	length := flag.Duration("for", 45*time.Second, "how long orders are taken")
+	svg := flag.String("svg", "", "a file for a drawing of the run")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := run(ctx, *length); err != nil {
+	if err := run(ctx, *length, *svg); err != nil {
 		log.Fatal("outage: ", err)
 	}
 }
 
-func run(ctx context.Context, length time.Duration) error {
+func run(ctx context.Context, length time.Duration, svg string) error {
 	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}})
 	if err != nil {
 		return err
@@ -108,6 +109,8 @@ func run(ctx context.Context, length time.Duration) error {
 		}
 	})
 	services.Go(func() { t.show(running) })
+	var samples []sample
+	services.Go(func() { samples = t.watch(running, conn.Health) })
 
 	takeOrders(ctx, publisher, length, t)
 	if err := t.settle(ctx, letters); err != nil {
@@ -115,6 +118,11 @@ func run(ctx context.Context, length time.Duration) error {
 	}
 	end()
 	services.Wait()
+	if svg != "" {
+		if err := os.WriteFile(svg, []byte(plot(samples)), 0o644); err != nil {
+			return err
+		}
+	}
 	return t.report()
 }
 
