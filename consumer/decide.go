@@ -151,7 +151,7 @@ func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.
 	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Order: settle.Order{
 		Move: settle.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{
-			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, User: t.account,
+			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, FirstFailed: d.firstFailed, User: t.account,
 			Failure: xdeath.Failure{
 				Cause: cause, Error: res.text, ErrorType: errortype.Of(res.err), Stack: res.stack(), At: now, Host: t.host,
 			},
@@ -161,7 +161,7 @@ func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.
 
 // copyOf returns what a copy says of a message whose attempt is spent.
 func (t *terms) copyOf(raw amqp.Delivery, d *Delivery, now time.Time) copies.RetryCopy {
-	return copies.RetryCopy{Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now, User: t.account}
+	return copies.RetryCopy{Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now, FirstFailed: d.firstFailed, User: t.account}
 }
 
 // unspent returns what a copy says of a message whose attempt is not.

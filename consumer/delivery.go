@@ -15,7 +15,7 @@ import (
 // handler builds one by hand. The error that the handler returns decides how it is
 // settled.
 type Delivery struct {
-	Queue string // it was read from
+	Queue string // that the message was read from
 
 	// Exchange and RoutingKey are the producer's own, on every attempt.
 	Exchange, RoutingKey string
@@ -28,14 +28,14 @@ type Delivery struct {
 	// or a lost connection cut off are not counted.
 	Attempt int
 
-	// LastAttempt reports that a failure now would be the final one.
+	// LastAttempt reports whether a failure now would be the final one.
 	LastAttempt bool
 
 	// Redelivered is the broker's hint that the message was delivered before
 	// and not settled. From 4.0 on it is also set after some dead-letterings.
 	Redelivered bool
 
-	// Body must not be modified: a copy of the message takes it along.
+	// Body must not be modified, because copies of the message are sent with it.
 	Body []byte
 
 	// Headers as they arrived, including those of the broker and of the SDK. The map is
@@ -58,7 +58,8 @@ type Delivery struct {
 	// and History.FinalAttempts the number of its attempts.
 	History xdeath.History
 
-	expiration string // as it arrived
+	expiration  string    // as it arrived
+	firstFailed time.Time // when an attempt failed that was in place; zero: none has
 }
 
 // AMQP returns the delivery in the form of amqp091-go, without an Acknowledger and a

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -153,11 +154,14 @@ func (r *run) handleUntilDecided(a *attempt) {
 		if pauses == nil { // most messages are never held
 			pauses = pause.Grow(200*time.Millisecond, 30*time.Second)
 		}
-		wait, what := min(max(pauses.Next(), a.Keep), flight.LongestHold), "message held"
+		wait := min(max(pauses.Next(), a.Keep), flight.LongestHold)
 		if a.inPlace {
-			wait, what = a.Keep, "attempt failed, the next one is in place"
+			wait = a.Keep
+			a.firstFailed = cmp.Or(a.firstFailed, time.Now())
+			r.logInPlace(a)
+		} else {
+			r.faultLog.Warn("message held", errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
 		}
-		r.faultLog.Warn(what, errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
 		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), a.in.working, a.in.stop) {
 			a.unheld()
 			return

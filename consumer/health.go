@@ -206,7 +206,7 @@ func (r *run) gateHealth() *connection.HealthError {
 		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: paused by Pause", r.queue)}
 	case !outage.IsZero() && !untried:
 		text := ""
-		if t := r.outage.Load(); t != nil {
+		if t := r.unavailable.Load(); t != nil {
 			text = *t
 		}
 		return &connection.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}

@@ -48,6 +48,16 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 	}
 }
 
+// logInPlace says that an attempt has failed, and that the next one is in place.
+func (r *run) logInPlace(a *attempt) {
+	about := []any{"queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "error", a.text, "again_in", a.Keep}
+	if a.Attempt == len(a.in.terms.route.Waits) {
+		r.log.WarnContext(a.ctx, "attempt failed, one attempt is left, in place", about...)
+		return
+	}
+	r.log.InfoContext(a.ctx, "attempt failed, the next one is in place", about...)
+}
+
 // logSkew says that a message is back before its due time.
 func (r *run) logSkew(a *attempt) {
 	if a.skew > 0 {

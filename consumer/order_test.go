@@ -3,10 +3,13 @@ package consumer_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -161,19 +164,36 @@ func TestRetryInPlaceKeepsTheOrder(t *testing.T) {
 
 func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
 	everywhere(t, func(w *fixture) {
-		runs := 0
-		_, stop := w.start(func(context.Context, *consumer.Delivery) error { runs++; return errBroken }, consumer.Config{RetryInPlace: true})
-		w.publish(1)
+		var runs atomic.Int64
+		var log strings.Builder
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { runs.Add(1); return errBroken },
+			consumer.Config{Concurrency: 2, RetryInPlace: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		w.publish(2)
+		began := time.Now()
 		time.Sleep(10 * time.Minute)
 		w.stopped(stop)
-		if runs != 3 {
-			w.Errorf("%d attempts, want 3", runs)
+		if n := runs.Load(); n != 6 {
+			w.Errorf("%d attempts, want 3 of each message", n)
 		}
-		if h, err := xdeath.Parse(w.letter().Headers); err != nil || h.FinalAttempts != 3 || h.Failure.Cause != xdeath.CauseExhausted {
-			w.Errorf("the letter says %+v after %d attempts, %v", h.Failure, h.FinalAttempts, err)
+		q, _ := w.broker.Queue("orders.dlq")
+		for _, m := range q.Ready {
+			h, err := xdeath.Parse(m.Headers)
+			if err != nil || h.FinalAttempts != 3 || h.Failure.Cause != xdeath.CauseExhausted {
+				w.Errorf("the letter says %+v after %d attempts, %v", h.Failure, h.FinalAttempts, err)
+			}
+			if h.FirstFailed.Sub(began) > time.Second || h.Failure.At.Sub(began) < time.Minute {
+				w.Errorf("failed first at %v and last at %v, began at %v", h.FirstFailed, h.Failure.At, began)
+			}
 		}
-		if s := w.journal.of(id(0)); len(s) != 1 || s[0].Disposition != consumer.DispositionDeadLetter {
-			w.Errorf("settled as %+v, want once", s)
+		for _, n := range []int{0, 1} {
+			if s := w.journal.of(id(n)); len(s) != 1 || s[0].Disposition != consumer.DispositionDeadLetter {
+				w.Errorf("settled as %+v, want once", s)
+			}
+			for _, text := range []string{"attempt failed, the next one is in place", "attempt failed, one attempt is left, in place", "message dead-lettered"} {
+				if !regexp.MustCompile(text + ".* message=" + id(n)).MatchString(log.String()) {
+					w.Errorf("no record %q of %s in\n%s", text, id(n), &log)
+				}
+			}
 		}
 		w.truthful()
 	})

@@ -15,26 +15,28 @@ import (
 // so that other consumers can have them. After growing pauses it tries one message at a
 // time: in turn a message that it holds and, if a handler is free, the next message of
 // the queue. The outage ends with the first other outcome, and all handlers go on at
-// once. An outage spends no attempt. Health is degraded while it lasts, until there has
-// been no message to try for MaxPause, such as when other consumers have handled them
+// once. An outage spends no attempt. Health is degraded while it lasts, but not after
+// MaxPause without a message to try, such as when other consumers have handled them
 // all. The next message that comes is tried alone, and Health is degraded again if the
 // handler says Unavailable. Each lane of topology.Lanes has its own outages.
 //
 // Messages that are held go back to the queue after 15 minutes. Where returns count
 // towards the delivery limit, before broker 4.3, a message that has used up half of it
-// goes to the end of the queue instead, as a confirmed copy. While the broker confirms no
-// copies either, as in an alarm, the consumer then consumes nothing. With Config.KeyLimit, and
-// on a queue with a single active consumer, no message goes back before that time.
+// goes to the end of the queue instead, as a confirmed copy. While the broker confirms
+// no copies either, as in an alarm, the consumer then consumes nothing. With
+// Config.KeyLimit, and on a queue with a single active consumer, no message goes back
+// before the 15 minutes have passed.
 type Outage struct {
 	// Share of the last Runs that must be Unavailable, more than 0 and up to 1.
 	// Defaults to 0.5. With more than 1 there is no outage. If Concurrency is at least
-	// 2 and less than that many runs, as many Unavailable runs as Concurrency are
-	// enough.
+	// 2 and less than that share of Runs, as many Unavailable runs as Concurrency are
+	// enough. It is also an outage if such messages, of all lanes together, have taken
+	// every slot of a Concurrency of at least 2: no other message can be handled then.
 	Share float64
 
-	// Runs is the number of messages, or batches, whose first run of the handler
-	// counts. Up to 1,000; defaults to 10. The run with a batch counts as Unavailable
-	// if that Share of its messages is.
+	// Runs is how many of the latest runs of the handler count. Only the first run
+	// for each message, or batch, counts. Up to 1,000; defaults to 10. A run for a
+	// batch counts as Unavailable if at least Share of its messages are.
 	Runs int
 
 	// MaxPause is the longest pause between two tries, while there are messages. Defaults
@@ -94,13 +96,22 @@ func (r *run) noteRun(s *session, g *schedule.Grant, unavailable bool, text stri
 	if s.working.Err() != nil {
 		return // the handler was told to end, and may say anything
 	}
-	if !r.lane.Note(g, unavailable) {
-		return
-	}
 	if unavailable {
-		r.outage.Store(&text)
-		r.log.Warn("outage: one message at a time is handled until it is over", "queue", r.queue, "error", text)
-		return
+		r.unavailable.Store(&text)
 	}
-	r.log.Info("the outage is over", "queue", r.queue)
+	switch changed := r.lane.Note(g, unavailable); {
+	case changed && unavailable:
+		r.logOutage()
+	case changed:
+		r.log.Info("the outage is over", "queue", r.queue)
+	}
+}
+
+// logOutage says that an outage has begun.
+func (r *run) logOutage() {
+	text := ""
+	if t := r.unavailable.Load(); t != nil {
+		text = *t
+	}
+	r.log.Warn("outage: one message at a time is handled until it is over", "queue", r.queue, "error", text)
 }

@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -350,6 +351,48 @@ func TestEachLaneHasItsOwnOutages(t *testing.T) {
 		w.stopped(stop)
 	})
 }
+
+// Messages of two lanes, turn by turn, find the gateway away and take every slot between
+// them, in whichever numbers. Health says so, one message at a time is tried, and all go on
+// after the outage.
+func TestAnOutageOfLanesThatShareEverySlot(t *testing.T) {
+	for _, version := range []string{"3.10", "4.3"} {
+		for _, share := range []int{0, 1} {
+			for _, slots := range []int{2, 3, 4, 8, 10, 12, 16} {
+				t.Run(fmt.Sprintf("%s, share %d, %d slots", version, share, slots), func(t *testing.T) {
+					on(t, version, topology.Quorum, func(w *fixture) {
+						g := &gateway{took: time.Millisecond}
+						l := topology.Lanes{Name: "sms", Waits: w.orders.Waits, Lanes: []topology.Lane{{Name: "vip", Share: share}, {Name: "bulk", Share: share}}}
+						w.declare(l)
+						c, stop := w.startOn(l, g.handle, consumer.Config{Concurrency: slots})
+						const n = 600
+						since := time.Now()
+						for i := range n { // 30 s, of which the gateway is away for 10
+							time.Sleep(50 * time.Millisecond)
+							g.away.Store(i >= 200 && i < 400)
+							w.fill([]string{"vip", "bulk"}[i%2], 1)
+							if i == 399 {
+								if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), errAway.Error()) {
+									w.Errorf("after 10 s of an outage: %s, %v", status, err)
+								}
+							}
+						}
+						before, _ := g.counts()
+						time.Sleep(time.Until(since.Add(50 * time.Second)))
+						if calls, done := g.counts(); done != n {
+							w.Errorf("%d calls, %d more in the last 20 s, and %d of %d done", calls, calls-before, done, n)
+						}
+						if g.attempts[1] != n {
+							w.Errorf("done by attempt: %v", g.attempts)
+						}
+						w.stopped(stop)
+					})
+				})
+			}
+		}
+	}
+}
+
 
 // Messages with keys stay in an outage, and keep their order.
 func TestAnOutageKeepsTheOrderOfKeys(t *testing.T) {

@@ -65,7 +65,7 @@ type run struct {
 	handled   atomic.Int64                  // runs of handlers that have ended
 	watches   sync.WaitGroup                // see watch.go
 
-	outage atomic.Pointer[string] // the error with which the latest began
+	unavailable atomic.Pointer[string] // the latest error of a handler that said so
 
 	known           *route.Route // that the latest session has found; nil before the first
 	releaseChannels func()       // that the socket has room for; nil before the first session
@@ -87,7 +87,7 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, stop, stopped cont
 	limits := p.limits
 	limits.PerKey, limits.Key, limits.Ordered = r.cfg.KeyLimit, r.keyOf, r.ordered()
 	limits.Batch = schedule.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes, Alone: r.goesAlone}
-	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause}
+	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause, Began: r.logOutage}
 	handle := r.handle
 	if r.batch != nil {
 		handle = r.handleBatch

@@ -42,6 +42,9 @@ type RetryCopy struct {
 	// Due, if set, is when the wait that the copy goes to is over; written
 	// likewise.
 	Due time.Time
+	// FirstFailed is when the first attempt failed, if that was before At and the
+	// headers do not say it; zero: At.
+	FirstFailed time.Time
 	// User is the user of the session that publishes the copy. The broker
 	// closes the channel of one who sends another user's user-id.
 	User string
@@ -49,11 +52,12 @@ type RetryCopy struct {
 
 // Letter is what DeadLetter has to know beside the delivery.
 type Letter struct {
-	// Queue, Returned, Attempts and User are those of RetryCopy.
-	Queue    string
-	Returned bool
-	Attempts int
-	User     string
+	// Queue, Returned, Attempts, FirstFailed and User are those of RetryCopy.
+	Queue       string
+	Returned    bool
+	Attempts    int
+	FirstFailed time.Time
+	User        string
 	// Failure is why the message is given up. Its At is also the first failure
 	// of a message that has none yet.
 	Failure xdeath.Failure
@@ -90,7 +94,7 @@ func Retry(d amqp.Delivery, r RetryCopy) amqp.Publishing {
 	h, _ := xdeath.Parse(d.Headers) // the caller has parsed them too, and logs
 	p := fromDelivery(d)
 	archive(&p, h, r.User)
-	place(&p, d, h, r.Queue, r.Returned, r.At)
+	place(&p, d, h, r.Queue, r.Returned, cmp.Or(r.FirstFailed, r.At))
 	p.Headers[header.Attempts] = bounded(r.Attempts)
 	if n := snoozes(h, r); n > 0 {
 		p.Headers[header.Snoozes] = n
@@ -138,7 +142,7 @@ func DeadLetter(d amqp.Delivery, l Letter) amqp.Publishing {
 	h, _ := xdeath.Parse(d.Headers)
 	p := fromDelivery(d)
 	archive(&p, h, l.User)
-	place(&p, d, h, l.Queue, l.Returned, l.Failure.At)
+	place(&p, d, h, l.Queue, l.Returned, cmp.Or(l.FirstFailed, l.Failure.At))
 	p.Headers[header.FinalAttempts] = bounded(l.Attempts)
 	report(p.Headers, l.Failure)
 	Cut(p, header.Max)
@@ -235,7 +239,7 @@ func expiration(now string, h xdeath.History) string {
 
 // place writes for which queue the copy speaks, where the message came from and
 // what has happened to it.
-func place(p *amqp.Publishing, d amqp.Delivery, h xdeath.History, queue string, returned bool, at time.Time) {
+func place(p *amqp.Publishing, d amqp.Delivery, h xdeath.History, queue string, returned bool, first time.Time) {
 	exchange, key := d.Exchange, d.RoutingKey
 	letter := header.IsLetter(d.Headers)
 	if header.HasOrigin(d.Headers) && (letter || h.Queue == "") {
@@ -244,7 +248,6 @@ func place(p *amqp.Publishing, d amqp.Delivery, h xdeath.History, queue string, 
 		// moved, not the producer's.
 		exchange, key = h.Exchange, h.RoutingKey
 	}
-	first := at
 	if returned {
 		if e, k, ok := h.Origin(queue); ok {
 			exchange, key = e, k

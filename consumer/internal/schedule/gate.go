@@ -12,6 +12,10 @@ type Outage struct {
 	Of       int           // runs of the handler that are looked at, the last ones
 	From     int           // of them must have said that it is unavailable; 0: never
 	MaxPause time.Duration // between two probes, at most
+
+	// Began is called if an outage begins because no slot of the consumer is left; with
+	// nil, nobody is told.
+	Began func()
 }
 
 // gate decides whether the messages of a lane are handled: all, none, or one at a
@@ -72,9 +76,14 @@ func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool
 	if g.unavailable < g.outage.From {
 		return false
 	}
+	g.begin(now)
+	return true
+}
+
+// begin begins an outage.
+func (g *gate) begin(now time.Time) {
 	g.out, g.next, g.pause = now, now.Add(firstPause), min(2*firstPause, g.outage.MaxPause*2/3)
 	g.last, g.at, g.unavailable = g.last[:0], 0, 0
-	return true
 }
 
 // may reports whether a message may be handled now, and whether it is a probe then. If
@@ -106,9 +115,10 @@ func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
 
 // freshIsNext reports whether the next probe of an outage is a message of the queue, and
 // not one that is held. They take turns, because those that are held may have reasons of
-// their own. It needs mu held.
+// their own. But the lanes share the workers: where the held messages of all lanes have
+// them all, a message of the queue would never have its turn. It needs mu held.
 func (l *Lane) freshIsNext() bool {
-	return l.held == 0 || l.gate.fresh && l.waiting() > 0 && l.busy < l.Slots
+	return l.held == 0 || l.gate.fresh && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
 }
 
 // beginProbe notes that the run of a grant is a probe, if there is an outage. It needs
@@ -131,7 +141,7 @@ func (l *Lane) endProbe(g *Grant) {
 // unavailable. It reports whether an outage has begun or is over.
 func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
 	first := !g.ran
-	g.ran = true
+	g.ran, g.unavailable = true, unavailable
 	if !unavailable && !l.uneasy.Load() {
 		return false // most runs: there is nothing to remember
 	}
@@ -147,6 +157,29 @@ func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
 		s.call()
 	}
 	return changed
+}
+
+// slotsAreGone begins an outage in each lane whose messages are held because something is
+// unavailable, if they have all slots of the lane, or those of all lanes together have all
+// workers: nothing else can be handled then. Where one slot is all, one message is held,
+// which says nothing of others. It returns the lanes, and needs s.mu held.
+func (s *Schedule) slotsAreGone(now time.Time) (began []*Lane) {
+	unavailable := 0
+	for _, l := range s.lanes {
+		unavailable += l.unavailable
+	}
+	all := s.slots > 1 && unavailable >= s.slots
+	for _, l := range s.lanes {
+		gone := all && l.unavailable > 0 || l.Slots > 1 && l.unavailable >= l.Slots
+		if gone && l.gate.out.IsZero() && l.gate.outage.From > 0 {
+			l.gate.begin(now)
+			l.uneasy.Store(true)
+			l.wakeHeld()
+			l.signal()
+			began = append(began, l)
+		}
+	}
+	return began
 }
 
 // signal has the intake look at Wants, if the gate is not open. It needs mu held.

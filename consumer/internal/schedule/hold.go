@@ -12,11 +12,23 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other conte
 	s := l.schedule
 	s.mu.Lock()
 	l.held++
+	if g.unavailable {
+		l.unavailable++
+	}
+	began := s.slotsAreGone(time.Now())
 	s.mu.Unlock()
+	for _, lane := range began {
+		if lane.Outage.Began != nil {
+			lane.Outage.Began()
+		}
+	}
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.held--
+		if g.unavailable {
+			l.unavailable--
+		}
 		l.signal()
 		s.call()
 	}()

@@ -36,21 +36,22 @@ type Lane struct {
 	schedule *Schedule
 	run      func(*Grant) int
 
-	queue     []*flight.Message // from head on
-	head      int
-	bytes     int // of the bodies in the queue
-	alone     int // messages in the queue that go alone
-	keys      keys
-	gate      gate
-	turn      chan struct{} // closed, and made anew, when a held message may have its turn
-	held      int           // messages that wait for it
-	changed   chan struct{} // an element: Wants may say something else
-	uneasy    atomic.Bool   // some of the last runs said unavailable, or there is an outage
-	signalled bool          // that the gate is not open
-	wanting   time.Time     // since when a closed gate waits for a message, if the lane has none
-	busy      int           // slots taken
-	granted   int           // messages of grants
-	working   int           // grants that a worker has
+	queue       []*flight.Message // from head on
+	head        int
+	bytes       int // of the bodies in the queue
+	alone       int // messages in the queue that go alone
+	keys        keys
+	gate        gate
+	turn        chan struct{} // closed, and made anew, when a held message may have its turn
+	held        int           // messages that wait for it
+	unavailable int           // of them, because something is
+	changed     chan struct{} // an element: Wants may say something else
+	uneasy      atomic.Bool   // some of the last runs said unavailable, or there is an outage
+	signalled   bool          // that the gate is not open
+	wanting     time.Time     // since when a closed gate waits for a message, if the lane has none
+	busy        int           // slots taken
+	granted     int           // messages of grants
+	working     int           // grants that a worker has
 
 	// Of several lanes.
 	due   time.Time // when the next grant may start, by Every

@@ -45,6 +45,8 @@ type Grant struct {
 	left  int  // messages that keep the slot
 	probe bool // its run finds out whether an outage is over
 	ran   bool // the handler has run on it
+
+	unavailable bool // its latest run said so
 }
 
 // New returns a Schedule with so many slots: runs of the handler at a time. Strict
@@ -103,7 +105,7 @@ func (s *Schedule) grant(l *Lane) *Grant {
 		g = new(Grant)
 	}
 	g.Of = l.takeBatch(g.Of)
-	g.lane, g.left, g.ran = l, len(g.Of), false
+	g.lane, g.left, g.ran, g.unavailable = l, len(g.Of), false, false
 	l.beginProbe(g)
 	l.gate.fresh = false
 	s.atWork++
@@ -112,8 +114,22 @@ func (s *Schedule) grant(l *Lane) *Grant {
 	l.working++
 	if len(s.lanes) > 1 {
 		s.took(l, len(g.Of), time.Now())
+		s.allAtWork()
 	}
 	return g
+}
+
+// allAtWork has held messages of an outage look again whether it is their turn, if no
+// worker is left for the next message of their queue. It needs s.mu held.
+func (s *Schedule) allAtWork() {
+	if s.atWork < s.slots {
+		return
+	}
+	for _, l := range s.lanes {
+		if l.gate.fresh {
+			l.wakeHeld()
+		}
+	}
 }
 
 // pick returns the lane whose message is next, or nil if no message can be handled
