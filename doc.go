@@ -18,22 +18,22 @@
 // # The parts of a service
 //
 // A service opens a connection, declares its topology, publishes through a
-// producer and handles through a consumer. The example of this package is a
-// complete service. A service that only publishes, or only consumes, uses that
-// package alone.
+// producer and handles messages in a consumer. The example of this package is a
+// complete service. A service that only publishes needs no consumer, and one
+// that only consumes needs no producer.
 //
 // # The promises
 //
 //   - A message is safe when Publish returns nil: its queues have confirmed it,
 //     or a fallback has it.
 //   - A message whose handler fails is not lost. The consumer acks it after its
-//     next place has confirmed it, or the broker moves it at-least-once. Brokers
-//     move some messages without a confirm of their own, and a broker that is
-//     killed at that moment can lose them: on 3.x and on classic queues, messages
-//     that expire in the work queue or pass its delivery limit; on 3.x, messages in
-//     waits with a TTL, which is not the default there.
-//   - Attempts are counted in the same way on 3.10, 4.0 and 4.3, on every way that a
-//     message can take. A crash or a lost connection spends no attempt.
+//     next place has confirmed it, or the broker moves it at-least-once. A broker
+//     moves some messages without waiting for a confirm, and can lose them if it is
+//     killed at that moment: on 3.x and on classic queues, messages that expire in
+//     the work queue or pass its delivery limit; on 3.x, messages in waits with a
+//     TTL, which are not the default there.
+//   - Attempts are counted in the same way on 3.10, 4.0 and 4.3, whichever path a
+//     message takes. A crash or a lost connection spends no attempt.
 //   - A wait is never cut short. Messages with longer waits do not delay it.
 //   - Delivery is at-least-once. A duplicate has the message id of its original.
 //     Package consumer says where duplicates come from.
@@ -58,7 +58,7 @@
 //   - [github.com/rehop/rehop/rehoptest]: a broker in the process, for tests
 //   - [github.com/rehop/rehop/xdeath]: reads the past of a message from its headers
 //
-// The page [Start] leads from nothing to a first program.
+// The page [Start] leads to a first program.
 //
 // [Start]: https://github.com/rehop/rehop/blob/main/docs/start.md
 package rehop

@@ -8,8 +8,8 @@ import (
 )
 
 // BlockedError says that something could not be sent, because the broker blocks
-// publishers while it is short of memory or disk. Other errors wrap it. It is
-// [Transient].
+// publishers while it is short of memory or disk. Other errors wrap it, so find
+// it with errors.As. It is [Transient].
 type BlockedError struct {
 	Reason string // as the broker words it, such as "low on memory"
 	Since  time.Time

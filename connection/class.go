@@ -16,7 +16,7 @@ import (
 type Class uint8
 
 const (
-	// Unknown is the class of nil and of errors from elsewhere.
+	// Unknown is the class of nil and of errors without a class.
 	Unknown Class = iota
 	// Transient errors may pass by themselves: a lost connection, a deadline, a
 	// broker that is down, blocked or at a limit. Try again.

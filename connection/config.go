@@ -35,19 +35,18 @@ type Config struct {
 	// Credentials returns the user and password for a login: for passwords that
 	// rotate and for OAuth 2 tokens. It is called before each try at a URL, and
 	// again before the credentials expire. The URLs must then hold no user and
-	// password. Both sockets call it concurrently. Its ctx ends with DialTimeout,
+	// password. Both sockets call it concurrently. Its ctx ends at DialTimeout,
 	// and it should return then. An error or a panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
 
 	// ManagementURL is the address of the cluster's management API, such as
-	// http://user:password@host:15672. AMQP shows no policies. With this address
-	// topology.Declare logs, and the Health of a consumer reports, each policy that
-	// breaks a promise of the queues (see topology.PolicyFault). Health also reports
-	// another program that consumes from a wait under EngineCarry. Nothing depends on
-	// the API: if it has not answered after 5 s, a record is logged. Its user needs the
-	// tag management and any permission in the virtual host. If the URL names no user,
-	// Credentials is asked. TLS is used for https://. If empty, nobody asks for
-	// policies.
+	// http://user:password@host:15672. A client cannot read policies over AMQP. With
+	// this address topology.Declare logs, and the Health of a consumer reports, each
+	// policy that breaks a promise of the queues. Health also reports another program
+	// that consumes from a wait under EngineCarry. Nothing depends on the API: if it
+	// has not answered after 5 s, a record is logged. Its user needs the tag management
+	// and any permission in the virtual host. If the URL names no user, Credentials is
+	// asked. TLS is used for https://. If empty, policies are not checked.
 	ManagementURL string
 
 	// Name is shown in the management UI, followed by " publish" or
@@ -60,11 +59,11 @@ type Config struct {
 	// query are used.
 	TLS *tls.Config
 
-	// Dial makes the TCP connection: for a proxy, or a resolver of your own.
-	// It must return when ctx ends. If nil, it is net.Dialer's DialContext, which
+	// Dial makes the TCP connection: for a proxy, or a resolver of your own. It
+	// must return when ctx ends. If nil, it is net.Dialer's DialContext, which
 	// tries the addresses of a name in turn, for at least 2 s each, until one
-	// takes the connection, whether or not a broker answers there. So give each
-	// node a URL of its own.
+	// accepts the TCP connection. It tries no further address if no broker answers
+	// at that one, so give each node a URL of its own.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	// DialTimeout bounds one try at one URL: TCP, TLS and AMQP handshake;
@@ -74,8 +73,8 @@ type Config struct {
 	// OpenTimeout bounds Open; 30 s if 0.
 	OpenTimeout time.Duration
 
-	// Lazy makes Open return at once, without a broker. The first Session connects. It
-	// goes on trying where Open would have returned an error.
+	// Lazy makes Open return at once, without a broker. The first Session connects.
+	// That Session keeps trying even after errors at which Open would return.
 	Lazy bool
 
 	// OperationTimeout bounds every wait for a reply of the broker (opening a channel,
@@ -94,10 +93,10 @@ type Config struct {
 	// number of such rounds in a row, from 1. If the wait is negative, the Conn gives
 	// up: all callers that wait for a session get the error, and the next call of
 	// Session begins anew. A connection that is lost within a second counts as such a
-	// round. Backoff is called for both sockets concurrently. If nil, the waits begin
-	// with 100 ms and double, each up to half shorter or longer, for ever: up to a third
-	// of a second while nobody answers in the first minute of an outage, and up to 10 s
-	// otherwise.
+	// round. Backoff is called for both sockets concurrently. If nil, the Conn never
+	// gives up. The waits then begin with 100 ms and double, up to 10 s; in the first
+	// minute of an outage, up to a third of a second after rounds in which no host
+	// answered. Each wait is up to half shorter or longer, at random.
 	Backoff func(failures int) time.Duration
 
 	// OnConnect is the place to declare topology that may be gone. It runs after each
@@ -115,8 +114,8 @@ type Config struct {
 	// [Transient] (see [WithClass]), Open returns it at once.
 	OnConnect func(ctx context.Context, conn *Conn) error
 
-	// Server replaces the broker's description of itself, field by field where
-	// not zero: for brokers whose operator hides or changes it.
+	// Server replaces the broker's description of itself, for brokers whose
+	// operator hides or changes it. A zero field keeps the broker's value.
 	Server Server
 
 	// Traces are sets of hooks, called in their order.

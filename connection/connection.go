@@ -16,19 +16,20 @@
 // examples.
 //
 // Publishing and consuming have a socket each. A broker that is short of memory or disk
-// stops reading from publishers. On one socket acknowledgements and declarations would
-// wait with them.
+// stops reading from publishers. On a shared socket, acknowledgements and declarations
+// would wait too.
 //
 // # Sessions
 //
-// A [Session] is one fresh channel, used until it is lost. Then its user asks
-// [Conn.Session] for the next one, which connects again if need be. Nothing is carried
-// over from one session to the next. A delivery tag of an old channel means another
-// message on a new one, and a confirm of the old channel means nothing there.
+// A [Session] is one fresh channel, used until it is lost. Then its user calls
+// [Conn.Session] for a new one. Conn.Session connects again if necessary. Nothing is
+// carried over from one session to the next. On a new channel, a delivery tag of the
+// old one belongs to another message, and a confirm of the old one means nothing.
 //
-// A Conn owns its attempts to connect. Callers of Session join the attempt in progress and
-// leave it when their own ctx ends. The attempt goes on, and the Conn keeps a connection
-// that it has made. So a short ctx costs no other caller anything.
+// A Conn owns its attempts to connect. Callers of Session join the attempt in progress
+// and leave it when their own ctx ends. The attempt goes on without them, and the Conn
+// keeps the connection if the attempt succeeds. So a short ctx does not affect other
+// callers.
 //
 // [Services]: https://github.com/rehop/rehop/blob/main/docs/services.md
 package connection
@@ -117,10 +118,10 @@ type Conn struct {
 // Open tries every URL again and again until ctx or Config.OpenTimeout ends. It returns
 // sooner, after a round in which no URL worked, when waiting would not help: the broker
 // refuses the user, its password, the virtual host or the permission, every host has an
-// invalid TLS certificate, or Config.OnConnect says so. A broker that closes the socket
-// at login without a word may have refused the password, so Open returns sooner if that
-// happens for the third time. ctx bounds the opening only; ending it later closes
-// nothing.
+// invalid TLS certificate, or Config.OnConnect returns an error that is not
+// [Transient]. A broker that closes the socket at login without an answer may have
+// refused the password, so Open also returns after the third such close in a row. ctx
+// bounds the opening only; ending it later closes nothing.
 //
 // The error names each URL, without its password, with the last error there.
 // It wraps those errors, and the error and cause of ctx. [ClassOf] says
@@ -159,13 +160,15 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 //
 // While there is no connection it waits for the attempt in progress, or begins one,
 // with the pauses of Config.Backoff between the rounds. When ctx ends, Session returns
-// and the attempt goes on: the attempt finishes its round, and the Conn keeps a
-// connection that it has made. No further round begins while nobody waits. A session
-// for [Publish] also waits while the broker blocks publishers (see [Blocked]).
+// and the attempt goes on: the attempt finishes its round, and the Conn keeps the
+// connection if that round succeeds. No further round begins until a caller waits
+// again. A session for [Publish] also waits while the broker blocks publishers (see
+// [Blocked]).
 //
 // Session fails only when ctx ends, when Config.Backoff gives up, when the Conn is
 // closed (with [ErrClosed]), or when the broker has no channel left to give. When ctx
-// has ended, the error wraps its error and cause and the errors of the tries meanwhile.
+// has ended, the error wraps the error and cause of ctx, and the errors of the tries so
+// far.
 func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	switch {
 	case ctx == nil:
@@ -244,11 +247,11 @@ func (c *Conn) Server() Server {
 	return Server{}
 }
 
-// Close closes both sockets, and with them every session, within 5 s. Callers that
-// wait in [Conn.Session] return with [ErrClosed]. Messages that were not confirmed or
+// Close closes both sockets, and with them every session, within 5 s. Callers that wait
+// in [Conn.Session] return with [ErrClosed]. Messages that were not confirmed or
 // acknowledged stay so: close producers and stop consumers first. Only the first call
-// can return an error, when the broker did not answer the goodbye; everything is closed
-// all the same.
+// can return an error, if the broker did not answer the close; everything is closed all
+// the same.
 func (c *Conn) Close() error {
 	var errs [2]error
 	if c.pinned != nil {

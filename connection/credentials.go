@@ -15,7 +15,8 @@ import (
 // Credentials are for one login.
 type Credentials struct {
 	// User is the name of the user. The broker reads the user of an OAuth 2 token from
-	// the token and ignores User: make it the same name if messages carry a user-id.
+	// the token and ignores User: if messages carry a user-id, set User to the same
+	// name.
 	User     string
 	Password string // or an OAuth 2 token
 

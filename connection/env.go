@@ -19,16 +19,16 @@ import (
 //	AMQP_PASSWORD        its password
 //	AMQP_USER_FILE       a file with the user
 //	AMQP_PASSWORD_FILE   a file with the password, or with an OAuth 2 token
-//	AMQP_CA_FILE         certificates of authorities that the broker's certificate may be from, in PEM
+//	AMQP_CA_FILE         certificates of the authorities that may have issued the broker's, in PEM
 //	AMQP_CERT_FILE       the client's certificate, in PEM
 //	AMQP_KEY_FILE        its key, in PEM; the same file may hold both
 //	AMQP_SERVER_NAME     the name in the broker's certificate, if it is not the URL's host
 //	AMQP_MANAGEMENT_URL  see Config.ManagementURL
 //
-// An empty variable counts as one that is not set. Files are read again for each
-// login, so that a secret may rotate while the program runs; line breaks at their ends are
-// left out. URLs hold no user and password where a variable does. Files for TLS and a
-// server name need amqps:// URLs.
+// An empty variable counts as unset. Files are read again for each login, so that a
+// secret may rotate while the program runs; line breaks at the end of a file are
+// ignored. If variables hold the user and password, the URLs must not. Files for TLS and
+// a server name need amqps:// URLs.
 //
 // The caller sets the other fields, such as Logger and OnConnect. FromEnv connects to
 // nothing. The error names all faults of the variables. Open finds faults of the URLs.

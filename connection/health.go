@@ -13,7 +13,7 @@ const unhealthyAfter = 15 * time.Second
 // HealthError is the error of [Conn.Health] for a Conn that is not healthy. The Health
 // methods of other packages return it with the same meaning.
 type HealthError struct {
-	// Degraded reports that the thing works in part, or is likely to work again within
+	// Degraded reports that the Conn works in part, or is likely to work again within
 	// seconds. If false, it does not work.
 	Degraded bool
 	Since    time.Time // when it ceased to be healthy
@@ -32,7 +32,7 @@ func (e *HealthError) Error() string {
 func (e *HealthError) Unwrap() error { return e.Cause }
 
 // Ready reports whether the results of Health allow work: each is nil or a
-// degraded *[HealthError]. It makes a readiness probe of one line:
+// degraded *[HealthError]. A readiness probe is then one line:
 //
 //	if !connection.Ready(conn.Health(), consumer.Health()) {
 //		w.WriteHeader(http.StatusServiceUnavailable)
@@ -53,10 +53,10 @@ func Ready(health ...error) bool {
 //     a socket again;
 //   - unhealthy when a socket has been dialled for longer, and after Close.
 //
-// Health does not wait. It has a lost socket dialled again in the background even if
-// nobody needs a session, so that a probe sees the broker come back although nobody
-// publishes. With Config.Lazy a socket that was never needed counts as healthy, and is
-// not dialled.
+// Health does not wait. If a socket is lost and no caller needs a session, Health
+// starts to dial it in the background, so that a probe notices when the broker is
+// back. With Config.Lazy a socket that was never needed counts as healthy, and is not
+// dialled.
 //
 // Health is about the connection. The Health of a consumer says whether the consumer
 // gets messages.

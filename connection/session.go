@@ -10,7 +10,7 @@ import (
 )
 
 // ErrSessionLost is wrapped by every error that comes from the end of a session. The
-// caller then asks [Conn.Session] for the next session.
+// caller then calls [Conn.Session] for a new one.
 var ErrSessionLost = errors.New("connection: session lost")
 
 var errSessionClosed = fmt.Errorf("%w: closed by its owner", ErrSessionLost)
@@ -59,13 +59,13 @@ func (s *Session) end(cause error) {
 
 // Channel returns the channel, for the calls that do not wait for a reply: publish,
 // ack, nack, reject, and the Notify methods. These may be called concurrently with each
-// other. Publish must not be called concurrently with [Session.Do]: the library would
+// other. Publish must not be called concurrently with [Session.Do]: amqp091-go would
 // interleave their frames, and the broker would close the connection. So a session that
 // publishes makes its calls of Do before its first publish. On a closed channel these
 // calls return amqp.ErrClosed and send nothing.
 //
 // Go channels given to the Notify methods must be buffered, and drained until they are
-// closed. A full one stops the whole socket.
+// closed. A full Go channel stops the whole socket.
 func (s *Session) Channel() *amqp.Channel { return s.channel }
 
 // Do runs call, which may use the calls that wait for a reply: declare, bind,
@@ -88,7 +88,7 @@ func (s *Session) Channel() *amqp.Channel { return s.channel }
 // returns any other error of call unchanged. So call must return the broker's error as
 // it is; translate it after Do.
 //
-// While the broker blocks publishers on this socket (see [Blocked]) call does not
+// While the broker blocks publishers on this socket (see [Blocked]), call does not
 // start. If ctx or Config.OperationTimeout ends before call could start, Do returns an
 // error that wraps the cause, and the session lives on.
 func (s *Session) Do(ctx context.Context, call func(*amqp.Channel) error) error {
@@ -184,8 +184,8 @@ func (s *Session) Server() Server { return s.link.server }
 //
 // If the broker does not answer within 5 s, or another call is in progress for
 // so long, Close returns an error; the session has ended all the same, and the
-// channel is closed later. While the broker blocks publishers on this socket it
-// would not read the request: Close returns nil at once, and the channel is
+// channel is closed later. While the broker blocks publishers on this socket,
+// it would not read the request: Close returns nil at once, and the channel is
 // closed when the alarm is over.
 func (s *Session) Close() error {
 	if s.Err() != nil {

@@ -30,17 +30,17 @@ type State struct {
 	Status Status
 	Since  time.Time
 
-	URL    string // without password; of Up and Blocked
-	Server Server // of Up and Blocked
+	URL    string // without password; for Up and Blocked
+	Server Server // for Up and Blocked
 
-	// Reason, of Blocked: the broker's words, such as "low on memory". A broker tells
-	// a socket of its alarm once something is published on it.
+	// Reason, for Blocked, is in the broker's words, such as "low on memory". A
+	// broker reports its alarm on a socket only after a publish on that socket.
 	Reason string
 
-	Err error // of Down
+	Err error // for Down
 
-	// NextTry, of Down: when the URLs are tried again, if a session is still
-	// wanted then. Zero if nothing is going to be tried: then the next caller of
+	// NextTry, for Down, is when the URLs are tried again, if a session is still
+	// wanted then. If it is zero, no try is planned, and the next caller of
 	// Session dials at once. For a readiness probe use [Conn.Health].
 	NextTry time.Time
 

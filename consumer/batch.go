@@ -14,12 +14,12 @@ import (
 )
 
 // BatchHandler does the work for several messages at once, such as one transaction
-// with a row for each of them. They are of one queue. ctx ends as that of a [Handler]
-// does; Config.HandlerTimeout is one bound for the whole batch.
+// with a row for each of them. They all come from one queue. ctx ends as the ctx of a
+// [Handler] does; Config.HandlerTimeout is one bound for the whole batch.
 //
-// nil acks all messages. [BatchErrors] give each message its own outcome. An error of
-// [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the outcome of
-// all messages.
+// A nil error acks all messages. [BatchErrors] give each message its own outcome. An
+// error of [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the
+// outcome of all messages.
 //
 // Any other error, or a panic, does not tell which message is at fault. The consumer
 // then calls the handler again with each half of the batch, and with each half of a
@@ -28,12 +28,12 @@ import (
 // of parts that still fail after the last call have failed their attempt. So have all
 // messages of a batch that fails after its ctx has ended.
 //
-// So a BatchHandler that returns such an error must be atomic: it has undone its work
-// for every message of the batch, or it can repeat that work without harm.
+// So a BatchHandler that returns such an error must have undone its work for every
+// message of the batch, or be able to repeat that work without harm.
 //
 // On its last attempt a message that has failed before is handled alone. So where the
-// queue has waits, no message is dead-lettered for the fault of another. A message is
-// handled alone, too, if it may be the one at which consumers have crashed.
+// queue has waits, no message is dead-lettered for the fault of another. A message
+// that may have crashed consumers is handled alone, too.
 type BatchHandler func(ctx context.Context, batch []*Delivery) error
 
 // BatchErrors are the outcomes of the messages of a batch, in their order: an error for
@@ -70,8 +70,8 @@ type Batch struct {
 	// Linger is how long the first message of a batch waits for others. Up to 1 min.
 	// With 0, the default, it does not wait: a free handler takes the messages that are
 	// there, so batches grow while handlers are at work. A lower lane of topology.Lanes
-	// may go ahead of a message that lingers. At a stop messages that linger go back to
-	// the queue at once.
+	// may go ahead of a message that lingers. At a stop, messages that linger go back
+	// to the queue at once.
 	Linger time.Duration
 
 	// MaxBytes bounds the sum of the bodies of a batch. A larger message is a batch of

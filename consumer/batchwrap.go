@@ -7,9 +7,9 @@ import (
 )
 
 // JSONBatch is [JSON] for a batch: it decodes each body and calls handle with the
-// messages that can be decoded, and with their values in the same order. The others are
-// dead letters with the cause xdeath.CauseUndecodable. handle returns the error of a
-// [BatchHandler], for the messages that it got.
+// messages that can be decoded, and with their values in the same order. The other
+// messages become dead letters with the cause xdeath.CauseUndecodable. The error of
+// handle is that of a [BatchHandler], for the messages that handle got.
 //
 //	consumer.NewBatch(conn, orders, consumer.JSONBatch(func(ctx context.Context, batch []*consumer.Delivery, orders []Order) error {
 //		return insert(ctx, orders) // in one transaction

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Rule says what errors of a handler mean. An error matches if every field that is
-// set matches; a Rule with none set matches all errors.
+// Rule gives errors of a handler their meaning. An error matches if every field
+// that is set matches; a Rule with none set matches all errors.
 type Rule struct {
 	// Is matches an error by errors.Is.
 	Is error
@@ -73,9 +73,10 @@ func (r Rule) String() string {
 //	))
 //
 // An error to which [RetryAfter], [Unavailable] or the like has given a meaning keeps
-// it, with one exception: a rule with OlderThan or Snoozed also ends a message that
-// would come back. No rule sees a panic of the handler: the consumer, and not a
-// wrapper, turns it into a *[PanicError]. Classify panics if a rule is invalid.
+// it, with one exception: a rule with OlderThan or Snoozed also decides about a
+// message that would come back. No rule sees a panic of the handler: the consumer,
+// and not a wrapper, turns it into a *[PanicError]. Classify panics if a rule is
+// invalid.
 func Classify(rules ...Rule) func(Handler) Handler {
 	classify := classifier(rules)
 	return func(next Handler) Handler {

@@ -22,23 +22,23 @@ type Config struct {
 	//
 	// By default it follows the handlers: it is Concurrency plus the number of messages
 	// that they handle in 100 ms, up to 2,000. It grows only after 100 messages, or a
-	// second, without a redelivery, so that a message at which the process crashes
-	// again and again takes few others with it. When handlers become slow, messages
+	// second, without a redelivery, so that a message that crashes the process again
+	// and again takes few other messages with it. When handlers become slow, messages
 	// that have waited a second for a handler go back to the queue.
 	//
 	// It defaults to Concurrency on a queue that others declared, on one with a single
-	// active consumer, and on a work queue with NativePriority. On the last a message
-	// that was sent ahead is handled before one of a higher priority that comes later,
-	// so Run warns of a larger Prefetch. Each lane of topology.Lanes has a prefetch of
-	// its own, by default at least one more than the lane's handlers. It delays no
-	// message of a higher lane.
+	// active consumer, and on a work queue with NativePriority. With NativePriority a
+	// message that was sent ahead is handled before one of a higher priority that
+	// comes later, so Run warns of a larger Prefetch. Each lane of topology.Lanes has
+	// a prefetch of its own, by default at least one more than the lane's handlers. It
+	// delays no message of a higher lane.
 	Prefetch int
 
 	// Priority ranks the consumers of a queue, in all processes: the broker sends a
 	// message to a consumer only while every consumer of a higher Priority has as many
 	// messages as its Prefetch allows. -999 to 999; defaults to 0. With a single active
 	// consumer a quorum queue of 4.0 and later makes the highest consumer the active
-	// one, as soon as the one before has settled its messages; other queues keep the
+	// one, as soon as the former one has settled its messages; other queues keep the
 	// first consumer.
 	Priority int
 
@@ -55,14 +55,14 @@ type Config struct {
 	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
 	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer, and
 	// after a lost connection the handlers of the old one and of the new one may overlap
-	// until the old ones obey their ctx. At a stop the queue is given up when the
-	// handlers have returned.
+	// until the old ones obey their ctx. At a stop, the consumer gives up the queue only
+	// after its handlers have returned.
 	//
-	// The broker sends Prefetch messages ahead, from the start, by default four times
-	// Concurrency and at least 50 more. A key has to wait if so many messages of other
-	// keys are ahead of it. A message at which the process crashes again and again
-	// takes all messages that were sent ahead with it, in the end to the dead-letter
-	// queue; without KeyLimit it would go there alone.
+	// The broker sends Prefetch messages from the start. By default that is four times
+	// Concurrency, and at least Concurrency plus 50. A key has to wait if so many
+	// messages of other keys are ahead of it. A message that crashes the process again
+	// and again finally takes all messages that were sent ahead with it to the
+	// dead-letter queue; without KeyLimit it would go there alone.
 	KeyLimit int
 
 	// Key returns the key of a message for KeyLimit; "" is none. It must be quick and

@@ -103,8 +103,8 @@ func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) 
 //     wait,
 //   - while a policy on the broker breaks a promise of its queues, if
 //     connection.Config.ManagementURL is set, or while another program consumes from
-//     a wait under topology.EngineCarry. Run asks at the start of each session and
-//     every two minutes.
+//     a wait under topology.EngineCarry. Run checks both at the start of each
+//     session and every two minutes.
 //
 // It is unhealthy
 //   - while Run is not running, has not begun to consume, or is stopping,
@@ -117,8 +117,8 @@ func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) 
 //
 // It is healthy without a delivery while its queue is empty, while another consumer of
 // a queue with a single active consumer is the active one (AMQP does not tell), and
-// while its handlers have as many messages as they may have. Config.HandlerTimeout is
-// for handlers that do not return.
+// while its handlers have as many messages as they may have. Only
+// Config.HandlerTimeout detects handlers that do not return.
 //
 // A consumer of topology.Lanes is degraded while one of its lanes is degraded or
 // unhealthy, and unhealthy when all are. The error names the queues of those lanes.

@@ -12,12 +12,12 @@ import (
 // of it, with this cause.
 //
 // If it is not set, AMQP does not tell a client the timeout. A broker before 4.3 names
-// it when it takes a message away, and from then on the ctx of a handler ends as above.
-// A broker of 4.3 does not name it, so the ctx ends only when the broker has taken the
-// message away.
+// the timeout when it takes a message away, and from then on the ctx of a handler ends
+// as above. A broker of 4.3 does not name it, so the ctx ends only when the broker has
+// taken the message away.
 //
-// If the broker's words or its counters say that it took a message away from a handler,
-// the message spends an attempt, without a run of the handler, when it comes again to
-// the same call of Run. It must have a message id. The other messages of the session
-// come again too, and spend no attempt.
+// If the broker's error or its counters say that it took a message away from a handler,
+// the message spends an attempt without a run of the handler when it comes again to the
+// same call of Run. Such a message is recognised by its message id. The other messages
+// of the session come again too, and spend no attempt.
 var ErrConsumerTimeout = connection.WithClass(errors.New("consumer: the broker's consumer timeout"), connection.Transient)

@@ -9,8 +9,8 @@ import (
 )
 
 // JSON returns a Handler that decodes the body as JSON and calls handle with the
-// value. A message whose body cannot be decoded into a T is not retried: it is a dead
-// letter with the cause xdeath.CauseUndecodable.
+// value. A message whose body cannot be decoded into a T is not retried: it becomes a
+// dead letter with the cause xdeath.CauseUndecodable.
 //
 //	consumer.New(conn, orders, consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 //		return ship(ctx, o)
@@ -22,9 +22,9 @@ func JSON[T any](handle func(ctx context.Context, d *Delivery, value T) error) H
 	}, handle)
 }
 
-// Decode is [JSON] for any codec: decode returns the value of a message, by its Body
-// and any other field of the Delivery, such as its ContentType. It is called for each
-// run of the handler. A panic of decode is a failed attempt, as in a handler.
+// Decode is [JSON] for any codec: decode returns the value of a message, from its
+// Body and any other field of the Delivery, such as its ContentType. It is called for
+// each run of the handler. A panic of decode is a failed attempt, as in a handler.
 func Decode[T any](decode func(d *Delivery) (T, error), handle func(ctx context.Context, d *Delivery, value T) error) Handler {
 	return func(ctx context.Context, d *Delivery) error {
 		value, err := decode(d)

@@ -1,5 +1,5 @@
-// Package consumer hands messages to a handler and settles them by the error that it
-// returns.
+// Package consumer hands messages to a handler and settles them by the error that
+// the handler returns.
 //
 //	[orders] --> handler --+-- nil, Discard -----------------> acked
 //	                       +-- an error, RetryAfter ---------> waits in the broker --> [orders], the next attempt
@@ -14,20 +14,20 @@
 //	}, consumer.Config{Concurrency: 16})
 //	err = worker.Run(ctx)
 //
-// A panic counts as an error. A nil acks also after the handler's timeout. [NewBatch] hands
-// a handler several messages at once.
+// A panic counts as an error. If the handler returns nil, its message is acked, even
+// after the handler's timeout. [NewBatch] hands a handler several messages at once.
 //
 // The queue is a value of package [github.com/rehop/rehop/topology]. The pages [Retries],
 // [Priorities], [Order] and [Batches] have more examples.
 //
 // # What is promised
 //
-// The consumer acks a message that failed only after the broker has confirmed its copy
+// If a message fails, the consumer acks it only after the broker has confirmed its copy
 // in the next place. Where the broker itself moves the message to the next place, the
 // consumer nacks it. An ack before the confirm would lose messages. An ack after it can
-// double them: when the process or the connection dies between confirm and ack, the
+// duplicate them: if the process or the connection dies between confirm and ack, the
 // broker delivers the message again while its copy waits. Both have the same message id,
-// so a handler must be able to get the same id twice.
+// so a handler must expect the same id twice.
 //
 // Where the broker would return messages from their waits without a confirm, the
 // consumers return them (topology.EngineCarry). One consumer of each queue holds the

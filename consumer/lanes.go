@@ -16,9 +16,9 @@ import (
 // LaneLimits bounds how much of this consumer one lane of topology.Lanes takes. The
 // rest is for the other lanes.
 type LaneLimits struct {
-	// Concurrency is how many of its messages, or batches, are in hand at a time: in
-	// handlers, held, or waiting for the confirm of a copy. Up to Config.Concurrency,
-	// which is the default.
+	// Concurrency is how many messages, or batches, of the lane are in hand at a
+	// time: in handlers, held, or waiting for the confirm of a copy. Up to
+	// Config.Concurrency, which is the default.
 	Concurrency int
 
 	// Rate is how many messages a second are handled, at equal intervals. After a batch

@@ -19,7 +19,7 @@ import (
 type Mux map[string]Handler
 
 // Handle is a Handler that calls the one for the message's type. A message of a type
-// without a Handler is not retried: it is a dead letter with the cause
+// without a Handler is not retried: it becomes a dead letter with the cause
 // xdeath.CauseUnhandled.
 func (m Mux) Handle(ctx context.Context, d *Delivery) error {
 	handler := m[d.Type]

@@ -15,7 +15,8 @@ import (
 )
 
 // Operator returns an http.Handler for the people and the programs that operate a
-// service: it shows what consumers have in hand, pauses them, and resumes them.
+// service: it shows the messages that the consumers have in hand, pauses the
+// consumers, and resumes them.
 //
 //	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(paid, refunded)))
 //
@@ -23,14 +24,14 @@ import (
 //	POST /ops/pause?queue=orders   Pause, of the consumers of queue orders; without queue, of all
 //	POST /ops/resume?queue=orders  Resume, likewise
 //
-// The name of a consumer is that of its queue, or Lanes.Name. A POST may have the queue
-// in a form, and is answered with the state too. The state is plain text, or JSON where
-// the header Accept names application/json. It has the health of each consumer. For each
-// of its queues it has the time of a pause and of an outage, whether an outage has had no
-// message to try for Outage.MaxPause, the number of messages in hand and the number with
-// handlers. For each of the 100 oldest messages it has the id, the age since the broker
-// delivered it, and "waiting" for a handler, "handled" or "held". Bodies and headers are
-// not shown.
+// A consumer has the name of its queue, or Lanes.Name. A POST may give the queue in a
+// form, and is answered with the state too. The state is plain text, or JSON where the
+// header Accept names application/json. The state shows the health of each consumer. For
+// each of its queues it shows the beginning of a pause and of an outage, whether an
+// outage has had no message to try for Outage.MaxPause, the number of messages in hand
+// and the number with handlers. For each of the 100 oldest messages it shows the id, the
+// age since the broker delivered it, and "waiting" for a handler, "handled" or "held".
+// Bodies and headers are not shown.
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 // A request that a browser sends from a page of another origin changes nothing. Operator

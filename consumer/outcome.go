@@ -8,7 +8,7 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// Action is what happens to a message after its handler returned.
+// Action is the treatment of a message after its handler has returned.
 type Action uint8
 
 // The actions. The zero value is invalid and settles nothing.
@@ -22,7 +22,7 @@ const (
 	// and comes back; when no attempt is left it is dead-lettered.
 	ActionRetry
 
-	// ActionRetryAfter: a failed attempt whose next one is not due before
+	// ActionRetryAfter: a failed attempt; the next one is not due before
 	// Outcome.After. See [RetryAfter].
 	ActionRetryAfter
 
@@ -59,12 +59,12 @@ func (a Action) String() string {
 	return fmt.Sprintf("Action(%d)", uint8(a))
 }
 
-// Outcome is what a handler's error means.
+// Outcome is the meaning of a handler's error.
 type Outcome struct {
 	Action Action
-	After  time.Duration // of ActionRetryAfter and ActionSnooze
-	Reason string        // of ActionDiscard and ActionSnooze
-	Cause  xdeath.Cause  // of ActionDeadLetter; "": xdeath.CausePermanent
+	After  time.Duration // for ActionRetryAfter and ActionSnooze
+	Reason string        // for ActionDiscard and ActionSnooze
+	Cause  xdeath.Cause  // for ActionDeadLetter; "": xdeath.CausePermanent
 }
 
 // String returns the outcome as a few words, such as "retry-after 5m0s".
@@ -82,9 +82,9 @@ func (o Outcome) String() string {
 	return o.Action.String()
 }
 
-// DeadLetter marks err as one that no further attempt can change: the message
-// goes to the dead-letter queue at once, with the reason "permanent". DeadLetter is
-// never nil, not even for a nil err.
+// DeadLetter marks err as one that no further attempt can change: the message goes
+// to the dead-letter queue at once, with the reason "permanent". DeadLetter never
+// returns nil, not even for a nil err.
 func DeadLetter(err error) error {
 	return withOutcome(Outcome{Action: ActionDeadLetter}, err, "dead letter")
 }
@@ -94,55 +94,57 @@ func DeadLetter(err error) error {
 // are declared on the Conn, the message waits for d, rounded up to their Grain.
 //
 // Without such Delays, on 3.x, and where the Delays were declared on 3.x, it uses the
-// waits of the work queue: the shortest that is not shorter than d, or several times
-// the longest one if none is. A d longer than Delays.Max uses the waits too, if one
-// is as long as d. If none is, the message waits in the Delays for Max, and then for
-// the rest of d.
+// waits of the work queue: the shortest that is not shorter than d or, if all are
+// shorter, the longest one several times. A message with a d longer than Delays.Max
+// uses these waits too, if one of them is long enough. Otherwise it waits in the
+// Delays for Max, and then for the rest of d.
 //
 // With a d of zero or less, such as the time until a moment that has passed, the wait
 // of the schedule applies. A d of more than 366 days counts as 366 days. A message
 // without an attempt left is dead-lettered, as after any failure; Delays add no
 // attempts. A consumer of the same queue without waits holds a message that is not due
 // yet, for 10 s at a time, and puts it back to the end of the queue; it counts as one
-// of its Config.Concurrency meanwhile. RetryAfter is never nil, not even for a nil err.
+// of its Config.Concurrency meanwhile. RetryAfter never returns nil, not even for a nil
+// err.
 func RetryAfter(d time.Duration, err error) error {
 	return withOutcome(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
 }
 
 // Unavailable marks err as not the message's fault, such as an outage of a service that
 // the handler needs. The consumer holds the message and handles it again with growing
-// pauses; no attempt is spent. It goes back to its queue when Run stops, and after 15
-// minutes, well before a broker takes it away (after 30 minutes by default). Where each
-// return counts towards the delivery limit of the queue, a message that has used up
-// half of it goes to the end of the queue instead, as a confirmed copy: an outage
-// dead-letters no message, however long it lasts. Unavailable is never nil, not even
-// for a nil err.
+// pauses; no attempt is spent. The message goes back to its queue when Run stops, and
+// after 15 minutes, well before a broker takes it away (after 30 minutes by default).
+// Where each return counts towards the delivery limit of the queue, a message that has
+// used up half of that limit goes to the end of the queue instead, as a confirmed copy:
+// an outage dead-letters no message, however long it lasts. Unavailable never returns
+// nil, not even for a nil err.
 //
 // A held message counts as one of the Config.Concurrency that are handled at a time.
-// When all of them are held, no further message is handled, and the broker sends no
-// more. Of the messages that it had sent ahead, all but as many as Config.Concurrency
-// go back to the queue within seconds, for other consumers. With Config.Prefetch set,
-// they all stay with this consumer.
+// When so many are held, no further message is handled, and the broker sends no more.
+// Of the messages that it had sent ahead, the consumer keeps as many as
+// Config.Concurrency; the rest go back to the queue within seconds, for other
+// consumers. With Config.Prefetch set, all of them stay with this consumer.
 func Unavailable(err error) error {
 	return withOutcome(Outcome{Action: ActionHold}, err, "unavailable")
 }
 
-// Discard drops the message on purpose: it is acked, and the reason is logged.
+// Discard returns an error that drops the message on purpose: the message is
+// acked, and the reason is logged.
 func Discard(reason string) error {
 	return withOutcome(Outcome{Action: ActionDiscard, Reason: reason}, nil, "discarded: "+reason)
 }
 
 // Snooze puts off a message whose turn has not come, such as one that needs another
-// message first. It comes back after d and spends no attempt, also after the last
-// failed one. Meanwhile it waits in the broker, as after [RetryAfter], and keeps no
-// slot: in topology.Delays, rounded up to their Grain, or else in the waits of the work
-// queue, rounded up to one of them. With a d of zero or less it waits for the shortest
-// of these times.
+// message first. It comes back after d and spends no attempt; a message on its last
+// attempt can be put off too. Meanwhile it keeps no slot and waits in the broker, as
+// after [RetryAfter]: in topology.Delays, rounded up to their Grain, or else in the
+// waits of the work queue, rounded up to one of them. With a d of zero or less it waits
+// for the shortest time that these allow.
 //
-// Delivery.History.Snoozes says how often that has happened. Nothing bounds it but the
-// handler, or a [Rule] with OlderThan or Snoozed. A consumer of a queue without waits
-// and Delays holds the message for up to 10 s at a time, and then sends it to the end of
-// the queue. Snooze is never nil.
+// Delivery.History.Snoozes counts the snoozes. Only the handler, or a [Rule] with
+// OlderThan or Snoozed, bounds their number. A consumer of a queue without waits and
+// Delays holds the message for up to 10 s at a time, and then sends it to the end of the
+// queue. Snooze never returns nil.
 func Snooze(d time.Duration, reason string) error {
 	return withOutcome(Outcome{Action: ActionSnooze, After: max(d, 0), Reason: reason}, nil, "snoozed: "+reason)
 }

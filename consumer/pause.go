@@ -1,10 +1,10 @@
 package consumer
 
-// Pause stops the handing out of messages until Resume. Handlers finish, and messages
-// that no handler has begun go back to their queue. With Config.KeyLimit, and on a
-// queue with a single active consumer, they stay with the consumer, to keep their
-// order. Health is degraded meanwhile. Pause returns at once, and may be called at any
-// time: a Consumer that is paused before Run begins paused.
+// Pause stops handing out messages until Resume. Handlers finish, and messages that no
+// handler has begun go back to their queue. With Config.KeyLimit, and on a queue with
+// a single active consumer, they stay with the consumer, to keep their order. Health
+// is degraded meanwhile. Pause returns at once, and may be called at any time: a
+// Consumer that is paused before Run begins paused.
 func (c *Consumer) Pause() { c.setPaused(true) }
 
 // Resume ends a Pause.

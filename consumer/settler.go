@@ -71,12 +71,13 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 }
 
 // Settle settles a delivery that was not auto-acked. The outcome is [OutcomeOf] of
-// handled, the error of its handling. Settle returns where the message is then.
+// handled, the error of the program's own handling. The Settlement says where the
+// message is then.
 //
 // With [Unavailable], and where a failed message has no place to go to, it gives the
-// delivery back to its queue: the caller pauses before the next. An error means
-// that the delivery is not settled, because the copy was not confirmed or the
-// delivery's channel is closed: call Settle again, with pauses, or give the
+// delivery back to its queue: the caller should then pause before the next one. An
+// error means that the delivery is not settled, because the copy was not confirmed
+// or the delivery's channel is closed: call Settle again, with pauses, or give the
 // delivery back. A copy that was not confirmed may have arrived all the same.
 func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) (Settlement, error) {
 	if ctx == nil {

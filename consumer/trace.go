@@ -13,18 +13,18 @@ import (
 // Trace is a set of hooks for metrics, traces and tests. Nil hooks are not called.
 // The hooks of one delivery run one after the other. Received and Handled run on the
 // goroutine of its handler, concurrently with the hooks of other deliveries. The
-// others may run on the goroutine of another delivery: Confirmed and Settled follow
-// one another for all messages whose copies are confirmed together, and none of them
-// is acked before the last Confirmed has returned. So hooks must return soon. A hook
-// that waits, or calls runtime.Goexit, belongs on another goroutine. A panic in a
-// hook is logged and harms nothing else.
+// other hooks may run on the goroutine of another delivery: Confirmed and Settled
+// follow one another for all messages whose copies are confirmed together, and none
+// of them is acked before the last Confirmed has returned. So hooks must return
+// soon. A hook that waits, or calls runtime.Goexit, belongs on another goroutine. A
+// panic in a hook is logged and harms nothing else.
 type Trace struct {
 	// Received: a delivery arrived; its handler has not run. The handler does not run
 	// for a message that is not due yet, whose headers cannot be read, or that the
-	// broker took away from a handler for its age. Received returns ctx, or a ctx
-	// derived from it, such as one with a span. The handler and the later hooks of the
-	// delivery get the ctx that it returned, or ctx if it returned nil. When Settled
-	// runs, that ctx may have ended.
+	// broker took away from a handler at its consumer timeout. Received returns ctx,
+	// or a ctx derived from it, such as one with a span. The handler and the later
+	// hooks of the delivery get the ctx that it returned, or ctx if it returned nil.
+	// When Settled runs, that ctx may have ended.
 	Received func(ctx context.Context, d *Delivery) context.Context
 
 	// Handled: the handler returned err after took. It is called for every run of the
@@ -39,16 +39,18 @@ type Trace struct {
 	// batch.
 	Batched func(ctx context.Context, batch []*Delivery, of []context.Context) context.Context
 
-	// BatchHandled: that run has returned err after took; ctx is of Batched. Handled is
-	// called afterwards for each message whose outcome is known, once for each time that
-	// it was handled: with its own error, and the time that the last run took.
+	// BatchHandled: the run that Batched announced has returned err after took; ctx is
+	// the one from Batched. Handled is called afterwards for each message whose outcome
+	// is known, once for each time that it was handled, with its own error and the time
+	// that the last run took.
 	BatchHandled func(ctx context.Context, batch []*Delivery, err error, took time.Duration)
 
 	// Copied: a copy to another place was written; its confirm is awaited. It is not
 	// called where the broker itself moves the message, see topology.Engine.
 	Copied func(ctx context.Context, d *Delivery, to topology.Address)
 
-	// Confirmed: the broker has confirmed that copy; the delivery is not acked yet.
+	// Confirmed: the broker has confirmed the copy that Copied reported; the
+	// delivery is not acked yet.
 	Confirmed func(ctx context.Context, d *Delivery, to topology.Address)
 
 	// Settled: the consumer is done with the delivery. Once for each Received,
@@ -64,8 +66,8 @@ type Trace struct {
 	// queue run one after the other, on a goroutine of their own.
 	Due func(c Carried)
 
-	// Carried: the broker has confirmed that publish; the message is not acked in its
-	// wait queue yet.
+	// Carried: the broker has confirmed the publish that Due announced; the message
+	// is not acked in its wait queue yet.
 	Carried func(c Carried)
 }
 
@@ -92,7 +94,7 @@ type Carried struct {
 	Queue      string        // the wait queue
 	WaitNumber int           // of the wait, from 1
 	ID         string        // message-id
-	Late       time.Duration // since it was due, by this machine's clock; 0 if nothing says when
+	Late       time.Duration // time since it was due, by this machine's clock; 0 if unknown
 }
 
 // Disposition is where a message is after it was settled.
@@ -114,8 +116,8 @@ func (d Disposition) String() string {
 // Settlement says where a message went.
 type Settlement struct {
 	Disposition Disposition
-	WaitNumber  int           // of DispositionWait, from 1; 0: in topology.Delays, or the broker chose
-	Wait        time.Duration // of DispositionWait: how long, as far as the consumer knows
-	Cause       xdeath.Cause  // of DispositionDeadLetter
+	WaitNumber  int           // for DispositionWait, from 1; 0: in topology.Delays, or the broker chose
+	Wait        time.Duration // for DispositionWait: its length, as far as the consumer knows
+	Cause       xdeath.Cause  // for DispositionDeadLetter
 	Snoozed     bool          // put off by [Snooze], on its way to a wait or to the end of its queue
 }

@@ -47,8 +47,8 @@ const (
 // attempt. A message is attempted once more than the schedule has waits; an
 // empty or nil schedule means no retries. Waits need not rise.
 //
-// The broker counts whole milliseconds, so by a finer clock a wait can end early, by
-// less than a millisecond (measured on 4.0 and 4.3).
+// The broker counts whole milliseconds, so a wait can end early by less than a
+// millisecond (measured on 4.0 and 4.3).
 //
 // A Schedule is a value that nothing in this package changes, so it is safe for
 // concurrent use as long as its owner does not write to it.
@@ -113,8 +113,8 @@ func (s Schedule) After(attempt int) (time.Duration, bool) {
 }
 
 // AtLeast returns the number, counted from 1, of the shortest wait that is not
-// shorter than d, and of equal waits the lowest. It returns false if every wait is
-// shorter than d, or if there is none.
+// shorter than d, and of equal waits the lowest number. It returns false if every
+// wait is shorter than d, or if the schedule is empty.
 func (s Schedule) AtLeast(d time.Duration) (waitNumber int, ok bool) {
 	for i, wait := range s {
 		if wait >= d && (waitNumber == 0 || wait < s[waitNumber-1]) {

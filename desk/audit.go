@@ -77,8 +77,8 @@ func result(err error) string {
 }
 
 // Audit returns the latest records, the newest first, at most n. An action that is
-// running or was cut off has a record too, which says how far it is known to be. An
-// order that no letter matched has none.
+// running or was cut off has a record too, which says how far it is known to have
+// come. An order that no letter matched has none.
 func (j *Journal) Audit(n int) ([]Record, error) {
 	for range 3 { // what ends while it is read is read again
 		records, ended, err := j.audit(n, false)

@@ -35,7 +35,7 @@ func (c *storeSource) Execute(ctx context.Context, o Order, progress func(Progre
 	return c.carryOut(ctx, b, false, progress)
 }
 
-// Resume goes on with an order.
+// Resume continues an order.
 func (c *storeSource) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
 	b, err := reopen(c.cfg.Journal, c.About(), id, by)
 	if err != nil {

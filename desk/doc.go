@@ -20,7 +20,7 @@
 //
 // A live source looks into a queue of the broker. RabbitMQ has no way to look without
 // taking: a look takes messages and hands them back in their order, and marks them as
-// redelivered. So a look is bounded, answers questions until the next one, and is
+// redelivered. So a look is bounded, answers questions until the next look, and is
 // refused where it could cost a letter. A collected source asks a database, which a
 // consumer fills with [github.com/rehop/rehop/store.Store.Collect]. It has any number
 // of letters, and no question changes anything.
@@ -37,11 +37,11 @@
 //
 // A letter leaves its place after its next place has confirmed it. It is sent once by
 // each order. Only a process that dies between a publish and its note in the journal
-// sends a letter twice; both messages have the same message id and the order's id in
-// the header x-rehop-send-order, and Progress.MaybeDuplicate counts them. A live source
+// sends a letter twice; both messages have the same message id and the order's id in the
+// header x-rehop-send-order, and Progress.MaybeDuplicate counts them. A live source
 // cannot tell two letters apart if they have no message id, or the same id, body and
-// headers. It sends such a letter twice, and counts it, if the connection or the process
-// ends before the queue has let go of it.
+// headers. The source sends such a letter twice, and counts it, if the connection or the
+// process ends before the queue has let go of it.
 //
 // A message that is sent back starts at attempt 1 in the queue that failed on it, by
 // that queue's name, and its handler sees the address that it was first published to.

@@ -22,7 +22,7 @@ type Finding struct {
 	About  string // such as "connection" or "policies"
 	Level  Level
 	Says   string
-	Advice string // what to do; empty if nothing
+	Advice string // a remedy; empty if none is needed
 }
 
 // Level says how bad a Finding is.
@@ -41,7 +41,8 @@ const examineTimeout = 10 * time.Second
 
 // Examine connects as a program with this Config would, and reports faults in words: of
 // the URL, TLS, the login, permissions, the broker's version, alarms, and policies. It
-// changes nothing: the queue that it declares is its own and goes with its connection.
+// changes nothing: the queue that it declares is its own, and is deleted with its
+// connection.
 func Examine(ctx context.Context, cfg connection.Config) []Finding {
 	var findings []Finding
 	add := func(about string, level Level, advice, format string, args ...any) {

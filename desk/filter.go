@@ -37,8 +37,8 @@ type Filter struct {
 	// the form that fmt.Sprint gives it.
 	Headers map[string]string `json:"headers,omitzero"`
 
-	// From and Before bound the time of the failure; From is included. A letter that
-	// does not tell its time does not match them.
+	// From and Before bound the time of the failure; From is included. A letter
+	// without a time of failure does not match them.
 	From   time.Time `json:"from,omitzero"`
 	Before time.Time `json:"before,omitzero"`
 }

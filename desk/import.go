@@ -50,10 +50,10 @@ const (
 )
 
 // Import publishes letters that Export has written to a queue, each with every property
-// and header that it had, in the order of the lines, confirmed. It ends at the first line
-// that is at fault or that the broker does not take, and its error names the line. The
-// audit says how far an Import has come whose process was killed. A user-id of another
-// user becomes the header x-rehop-user-id, because the broker would refuse it.
+// and header that it had, in the order of the lines, confirmed. It ends at the first
+// line that is at fault or that the broker does not take, and its error names the line.
+// If the process is killed, the audit says how far the Import had come. A user-id of
+// another user becomes the header x-rehop-user-id, because the broker would refuse it.
 func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Journal, o ImportOptions) (done Imported, err error) {
 	if o.Queue == "" || o.From < 0 {
 		return done, connection.WithClass(fmt.Errorf("desk: ImportOptions: Queue is %q and From %d, want a queue, and a line from 1", o.Queue, o.From), connection.Bug)

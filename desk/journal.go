@@ -21,8 +21,8 @@ import (
 // Journal is a folder in which orders are written down before they begin, and every
 // action on letters. Several processes may use it at the same time.
 //
-//	audit.jsonl              one line for the begin of each action, and one for its end
-//	acts/ID                  how far an action is that is no order, until it ends
+//	audit.jsonl              one line for the start of each action, and one for its end
+//	acts/ID                  progress of an action other than an order, until it ends
 //	orders/ID.jsonl          the order, and each of its steps
 //	orders/ID.stop           exists if somebody has stopped the order
 //	originals.jsonl          letters as they were before an edit

@@ -50,12 +50,13 @@ type Letter struct {
 	// Fingerprint is the same for all letters of one reason: see store.Letter.
 	Fingerprint string
 
-	// Framework is the program whose headers tell all this: rehop, rabbitmq (x-death
+	// Framework is the program whose headers were read: rehop, rabbitmq (x-death
 	// alone), spring-amqp, nservicebus or masstransit; empty if no header is known.
 	Framework string
 
 	// Redrives is how often a person has sent the message back before, and
-	// SendOrder the id of the last order. A letter with Redrives has failed again.
+	// SendOrder the id of the last order. A letter with Redrives above 0 has
+	// failed again.
 	Redrives  int
 	SendOrder string
 

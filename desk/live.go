@@ -80,8 +80,9 @@ type look struct {
 
 // NewLive returns the letters in a queue. It asks the broker nothing. With
 // connection.Config.ManagementURL it looks into every queue whose arguments and
-// policies allow it. Without, it looks only into queues that have neither a length
-// limit nor a delivery limit, such as the dead-letter queues of package topology.
+// policies allow it. Without it, it looks only into queues that have neither a
+// length limit nor a delivery limit, such as the dead-letter queues of package
+// topology.
 func NewLive(conn *connection.Conn, queue string, cfg LiveConfig) (*Live, error) {
 	cfg.Window = cmp.Or(cfg.Window, MaxWindow)
 	cfg.WindowBytes = cmp.Or(cfg.WindowBytes, 64<<20)
@@ -345,7 +346,8 @@ func groupsOf(letters []Letter, f Filter) []Group {
 	return groups[:min(len(groups), maxGroups)]
 }
 
-// Trend returns how many letters of the last look failed in each of n parts of a time.
+// Trend returns how many letters of the last look failed in each of n equal parts of
+// the time between from and to.
 func (l *Live) Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error) {
 	if n < 1 || n > 100 || !from.Before(to) {
 		return nil, false, connection.WithClass(fmt.Errorf("desk: a trend of %d parts from %v to %v, want 1 to 100 parts of a time", n, from, to), connection.Bug)

@@ -54,7 +54,7 @@ func (l *Live) Execute(ctx context.Context, o Order, progress func(Progress)) (P
 	return l.carryOut(ctx, b, false, progress)
 }
 
-// Resume goes on with an order.
+// Resume continues an order.
 func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
 	b, err := reopen(l.cfg.Journal, l.About(), id, by)
 	if err != nil {

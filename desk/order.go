@@ -31,7 +31,7 @@ var ErrCanary = errors.New("desk: the canary came back: nothing more was sent")
 // message: it is missing, full, or does not answer.
 var ErrTarget = errors.New("desk: the target takes no messages")
 
-// Action is what becomes of a letter.
+// Action is the treatment of a letter.
 type Action string
 
 // The actions.
@@ -57,7 +57,8 @@ type Order struct {
 	All    bool   `json:"all,omitzero"` // allows the zero Filter
 
 	// To is where the messages go. If nil, each goes to the queue that failed on it, or
-	// to its exchange if no queue had it. A letter whose headers tell neither is left.
+	// to its exchange if no queue had it. A letter whose headers tell neither is left
+	// in its place.
 	To *topology.Address `json:"to,omitzero"`
 
 	// Edit changes each message that is sent.
@@ -188,7 +189,7 @@ func (e *Edit) apply(m *producer.Message) {
 	}
 }
 
-// State is how far an order is.
+// State is how far an order has come.
 type State string
 
 // The states of an order.
@@ -200,7 +201,7 @@ const (
 	Failed  State = "failed"  // Progress.Error says why; it can be resumed
 )
 
-// Progress is how far an order is, and in the end what it has done.
+// Progress is how far an order has come, and in the end its result.
 type Progress struct {
 	Order Order `json:"-"`
 	State State `json:"state"`

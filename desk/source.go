@@ -19,9 +19,9 @@ type Source interface {
 	// of a live source, and in none of a collected one.
 	Groups(ctx context.Context, f Filter) (Groups, error)
 
-	// Trend returns how many letters failed in each of n parts of a time, 1 to 100. A
-	// collected source counts up to 2,000 letters in each part. more reports that letters
-	// were not counted.
+	// Trend returns how many letters failed in each of n equal parts, 1 to 100, of the
+	// time between from and to. A collected source counts up to 2,000 letters in each
+	// part. more reports that letters were not counted.
 	Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error)
 
 	// Letter returns one letter, or an error that wraps [ErrNoLetter].
@@ -33,7 +33,7 @@ type Source interface {
 	// failed are no error, they are in the Progress.
 	Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error)
 
-	// Resume goes on with an order of this source that was stopped or cut off. The
+	// Resume continues an order of this source that was stopped or cut off. The
 	// audit names who has resumed it.
 	Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error)
 
@@ -45,7 +45,8 @@ type Source interface {
 	Journal() *Journal
 }
 
-// Keeper is a Source that can keep letters for later. A collected source is one.
+// Keeper is a Source that can keep letters for later. A collected source is a
+// Keeper.
 type Keeper interface {
 	Source
 
@@ -58,9 +59,9 @@ type Keeper interface {
 	Edit(ctx context.Context, id string, e Edit, by By) error
 
 	// Collect takes letters out of queues of dead letters and keeps them, until ctx
-	// ends, and returns how many. A letter leaves its queue after it is kept. Collect
-	// calls progress with their number every ten seconds in which letters came, unless
-	// it is nil.
+	// ends, and returns how many. A letter leaves its queue after it is kept. If
+	// progress is not nil, Collect calls it with the number of letters so far, every
+	// ten seconds if letters have come.
 	Collect(ctx context.Context, queues []string, by By, progress func(letters int)) (int, error)
 }
 
@@ -104,7 +105,7 @@ type List struct {
 	Next int64 // Page.After of the next page; 0: there is none
 }
 
-// Groups are letters by the reason of their failure.
+// Groups are letters grouped by the reason of their failure.
 type Groups struct {
 	Groups []Group // at most 100
 	Seen
@@ -124,7 +125,7 @@ type Group struct {
 	Fingerprint string
 	Count       int
 	More        bool      // there are more letters than Count
-	First, Last time.Time // failures
+	First, Last time.Time // times of the first and the last failure
 	Redriven    int       // of Count: sent back before, and failed again; -1: unknown
 	Example     Letter
 }

@@ -76,8 +76,9 @@ func (c *consumers) init(i *instruments) {
 // settled, which is when its copy is confirmed. The handler's ctx carries the first
 // one.
 //
-// A run of a consumer.BatchHandler has a span of its own, with a link to the span of each
-// message, which the handler's ctx carries. The span of each message has a link to it.
+// A run of a consumer.BatchHandler has a span of its own, which the handler's ctx
+// carries. It has a link to the span of each message, and the span of each message has a
+// link to it.
 func (t *Telemetry) Consumer() consumer.Trace {
 	var mu sync.Mutex
 	prefetch := map[string]int{}

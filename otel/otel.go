@@ -7,8 +7,9 @@
 //	store.Config.Traces      <-- Store -------+                      +--> spans (TracerProvider)
 //	store.ForwardConfig      <-- Forward -----+
 //
-// The metrics are by the semantic conventions for messaging. A Telemetry is a set of hooks:
-// the rest of the SDK does not know it. A program adds the hooks to its configs:
+// The metrics follow the semantic conventions for messaging. A Telemetry is a set of
+// hooks: the rest of the SDK does not depend on it. A program adds the hooks to its
+// configs:
 //
 //	telemetry := otel.New(otel.Config{})
 //	conn, err := connection.Open(ctx, connection.Config{URLs: urls, Traces: []connection.Trace{telemetry.Connection("orders")}})
@@ -30,10 +31,10 @@
 //
 // # Labels
 //
-// No label has a value out of a message, other than the name of its exchange. Names of
-// exchanges and queues and types of errors are counted: the first 100 of each are
-// labels, and the later ones are together under "_OTHER". Message ids, routing keys
-// and the texts of errors are attributes of spans only.
+// No label has a value from a message, except the name of its exchange. Of the names
+// of exchanges, the names of queues and the types of errors, the first 100 of each are
+// labels; later ones share the label "_OTHER". Message ids, routing keys and the texts
+// of errors are attributes of spans only.
 //
 // [Observability]: https://github.com/rehop/rehop/blob/main/docs/observability.md
 package otel
@@ -66,7 +67,7 @@ type Config struct {
 	Propagator propagation.TextMapPropagator
 
 	// Logger gets a record when WatchQueues or WatchStore cannot ask a queue or store,
-	// once until they can again. If nil, nothing is logged.
+	// once, until they succeed again. If nil, nothing is logged.
 	Logger *slog.Logger
 }
 

@@ -28,10 +28,10 @@ func (s *stores) init(i *instruments) {
 	}, &s.forwarded)
 }
 
-// Store returns the hooks of a store, for store.Config.Traces. A message of PutTx or
-// PutAt gets the context of the request that stores it into its headers, by a span
-// named after its exchange. So Forward, in whichever process it runs, publishes it in
-// the trace of that request.
+// Store returns the hooks of a store, for store.Config.Traces. They write the context
+// of the request that stores a message by PutTx or PutAt into the headers of the
+// message, through a span named after its exchange. So Forward, in whichever process
+// it runs, publishes it in the trace of that request.
 func (t *Telemetry) Store() store.Trace {
 	return store.Trace{Storing: func(ctx context.Context, m *producer.Message) {
 		exchange := t.producers.exchange(m.Exchange)
@@ -53,9 +53,9 @@ func (t *Telemetry) Store() store.Trace {
 const create = "create"
 
 // Forward returns the hooks of Store.Forward, for store.ForwardConfig.Traces. The
-// spans are those of the producer that Forward publishes with: give it the hooks of
-// [Telemetry.Producer]. They continue the trace that the message brought into the
-// store, also if the ctx of Forward carries a span.
+// spans are those of the producer that Forward publishes with: give that producer
+// the hooks of [Telemetry.Producer]. They continue the trace that the message
+// brought into the store, also if the ctx of Forward carries a span.
 func (t *Telemetry) Forward() store.ForwardTrace {
 	s := &t.stores
 	count := func(l store.Letter, failed string) {

@@ -16,9 +16,9 @@ var states = []store.State{store.Ready, scheduled, store.Held, store.Parked, sto
 // WatchStore asks a store how many letters it has, by state, and how old the oldest one
 // is. Letters that are ready and not due yet are counted as "scheduled", and have no
 // age. It asks at once and then every so often, 15 s if every is 0, until ctx ends. A
-// look counts rows: with millions of letters choose a longer time. All processes get the
-// same numbers, so one process of a service is enough. After three looks that failed the
-// numbers are gone until a look succeeds.
+// look counts rows: with millions of letters choose a longer interval. All processes get
+// the same numbers, so one process of a service is enough. After three looks that failed
+// the numbers are gone until a look succeeds.
 func (t *Telemetry) WatchStore(ctx context.Context, letters *store.Store, every time.Duration) {
 	w := &t.watched
 	t.watch(ctx, every, "store "+letters.Name(), func(ctx context.Context) error {

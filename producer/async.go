@@ -69,7 +69,7 @@ func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Receip
 }
 
 // Flush waits until every message of PublishAsync has its receipt. It returns an
-// error only if ctx ends before.
+// error only if ctx ends first.
 func (p *Producer) Flush(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext

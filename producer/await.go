@@ -7,9 +7,9 @@ import (
 	"github.com/rehop/rehop/connection"
 )
 
-// AwaitConnection returns nil when the Producer is connected and the broker does
-// not block publishers, as far as it has said so. It dials if need be. With such a
-// connection it returns at once. It returns an error when ctx ends, when the
+// AwaitConnection returns nil when the Producer is connected and the broker has
+// not reported that it blocks publishers. It dials if necessary, and returns at
+// once if such a connection is there. It returns an error when ctx ends, when the
 // Producer or its Conn is closed, and for a faulty configuration.
 //
 // It is for a program that has messages of its own to keep while the broker is

@@ -27,7 +27,8 @@ type Config struct {
 	WindowBytes int
 
 	// Timeout is how long Publish tries to get a message confirmed. Then Publish turns
-	// to the Fallback, or returns. Its ctx bounds both together. Defaults to 30 s.
+	// to the Fallback, or returns. The ctx of Publish bounds the tries and the
+	// Fallback together. Defaults to 30 s.
 	Timeout time.Duration
 
 	// Fallback takes messages that could not be confirmed. The sinks are tried in
@@ -45,7 +46,7 @@ type Config struct {
 	//
 	// A message that is written waits for its answer while the connection lives, until
 	// Timeout: the confirm of a healthy broker may take long, and the Fallback would
-	// double the message.
+	// duplicate the message.
 	//
 	// If the ctx of a message has a deadline, both waits end before it and leave time
 	// for the sinks: a quarter of the time until the deadline, or four times as long as
@@ -66,7 +67,7 @@ type Config struct {
 
 	// Logger gets a record when messages go to the Fallback, and for a panic in a hook.
 	// Each cause is logged at its first message, and then with growing pauses and the
-	// number of messages; each message between is logged at level Debug. If nil,
+	// number of messages; each message in between is logged at level Debug. If nil,
 	// nothing is logged.
 	Logger *slog.Logger
 }

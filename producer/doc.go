@@ -11,7 +11,7 @@
 //	receipt, err := publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid", Body: body})
 //
 // Every message is persistent, mandatory (the broker returns it if no queue takes it)
-// and confirmed, and has a message id. A nil error means that it is safe;
+// and confirmed, and has a message id. A nil error means that the message is safe;
 // [Receipt.Place] says where.
 //
 // [Producer.PublishAll] and [Producer.PublishAsync] keep many messages on their way at a

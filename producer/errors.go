@@ -21,19 +21,18 @@ var (
 	// The message is in no queue.
 	ErrReturned = confirm.ErrReturned
 
-	// ErrNacked: a queue refused the message, because it is full or not
-	// available. Other queues of the same exchange may have taken it. Publish
-	// does not try again: each try would double the message in those other
-	// queues.
+	// ErrNacked: a queue refused the message, because it is full or not available.
+	// Other queues of the same exchange may have taken it. Publish does not try
+	// again: each try would duplicate the message in the other queues.
 	ErrNacked = confirm.ErrNacked
 
 	// ErrRefused: the broker does not allow this message: it is too large, or
 	// a property of it is wrong. It is in no queue.
 	ErrRefused = confirm.ErrRefused
 
-	// ErrUnconfirmed: no answer came, the connection was lost or the time ran
-	// out. The message may be in its queue, or in a sink of the Fallback: the
-	// text says which. Publishing it again, with the same ID, may double it.
+	// ErrUnconfirmed: no answer came, the connection was lost or the time ran out.
+	// The message may be in its queue, or in a sink of the Fallback: the text says
+	// which. Publishing it again, with the same ID, may duplicate it.
 	ErrUnconfirmed = confirm.ErrUnconfirmed
 
 	// ErrBehind: the message was not sent, because earlier messages of its line wait

@@ -21,9 +21,9 @@ import (
 // goes to every queue that is bound. To publish it only to the queue that failed on it,
 // set Origin to these two, Exchange to "" and RoutingKey to the queue's name. The
 // consumer then still sees the address that the message was first published to. ID and
-// every other property and header stay as they were, with the properties that copies
-// had to archive, and Body is shared. Headers that the broker and rehop have written on
-// the way are left out, so that the message starts at attempt 1.
+// every other property and header stay as they were, including properties that copies
+// had to archive. Body is shared with d. Headers that the broker and rehop have written
+// on the way are left out, so that the message starts at attempt 1.
 //
 // Archived keys of CC and BCC are left out as well, because their receivers have the
 // message. So is an archived user-id, because only that user may send it. A Priority

@@ -67,9 +67,9 @@ type Message struct {
 	Timestamp time.Time
 
 	// Priority from 1 (low) to 9 (high); 0: none. A queue that honours priorities
-	// counts none as 4 if it is a quorum queue, and as 0 if it is a classic one.
-	// Priority is sent as the header x-rehop-priority too, which leads the message to
-	// its lane, see topology.Lanes.
+	// counts 0 as 4 if it is a quorum queue, and as 0 if it is a classic one.
+	// Priority is sent as the header x-rehop-priority too, which routes the
+	// message to its lane, see topology.Lanes.
 	Priority uint8
 
 	// Expiration after which a queue gives the message up, in whole milliseconds up to
@@ -81,20 +81,20 @@ type Message struct {
 	// to; zero: none. It is rounded up to the grain of the topology.Delays that are
 	// declared on the Conn for this queue or exchange, and begins when the broker has
 	// the message. Publish returns once the message is safe in its wait, and fails
-	// before anything is sent if no such delay is declared. A message with a Delay can
-	// have neither an Expiration nor the headers CC and BCC. topology.Delays has the
-	// promises for each version of the broker.
+	// before anything is sent if no such Delays are declared. A message with a Delay
+	// can have neither an Expiration nor the headers CC and BCC. topology.Delays has
+	// the promises for each version of the broker.
 	//
-	// Whether a queue takes the message is decided when it is due. If its queue is
-	// gone by then, or its exchange leads its key to no queue, it goes to the queue
-	// of topology.Delays.Stranded. Publish has returned before that, so neither the
-	// Receipt nor an error says so, and no Fallback is asked.
+	// The message is routed to its queues when it is due. If its queue is gone by
+	// then, or its exchange leads its key to no queue, it goes to the queue of
+	// topology.Delays.Stranded. Publish has returned by then, so neither the
+	// Receipt nor an error reports this, and no Fallback is asked.
 	Delay time.Duration
 
-	// Replays is how often the message was forwarded or replayed from a store
-	// after it had been published before, this time included. A message that a
-	// store publishes for the first time, as an outbox does, has 0. Sent as
-	// x-rehop-replays unless 0.
+	// Replays is how often a store has forwarded or replayed the message after an
+	// earlier publish, this time included. It is 0 if a store publishes the
+	// message for the first time, as an outbox does. Sent as x-rehop-replays
+	// unless 0.
 	Replays int
 }
 

@@ -23,9 +23,9 @@ func (p Place) String() string {
 type Receipt struct {
 	ID    string // of the message
 	Place Place
-	Sink  string       // of PlaceFallback
+	Sink  string       // for PlaceFallback: its name
 	Cause xdeath.Cause // why the message is not in its queue; empty with PlaceQueue
-	Err   error        // the same as an error; nil with PlaceQueue
+	Err   error        // the error that Cause stands for; nil with PlaceQueue
 
 	// MaybeDuplicate reports that the message may be in a second place, which is its
 	// queue or a sink of the Fallback, or in one place twice: a try was written, or

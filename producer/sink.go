@@ -118,9 +118,9 @@ type producerKey struct{}
 //
 // The sink opens nothing before its first message, and belongs to one Producer, which
 // closes it. Its Name is "exchange " and the name of the exchange. A message that a
-// lost connection cuts off is sent again until ctx ends, or until Config.FallbackAfter
-// of the Producer is over. The sink shortens the headers with the cause and the error
-// if they do not fit in a frame of the connection.
+// lost connection cuts off is sent again until the ctx of Put ends, or until
+// Config.FallbackAfter of the Producer is over. The sink shortens the headers with the
+// cause and the error if they do not fit in a frame of the connection.
 func NewExchangeSink(conn *connection.Conn, exchange string) (Sink, error) {
 	var errs []error
 	if conn == nil {

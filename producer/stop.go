@@ -67,7 +67,7 @@ func (p *Producer) Shutdown(ctx context.Context) error {
 	return nil // a channel that the broker does not close ends with its socket
 }
 
-// Close is Shutdown with 5 s.
+// Close is Shutdown with a ctx that ends after 5 s.
 func (p *Producer) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

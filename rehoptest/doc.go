@@ -1,4 +1,4 @@
-// Package rehoptest provides a RabbitMQ in the process, for tests, as
+// Package rehoptest provides an in-process RabbitMQ for tests, as
 // net/http/httptest provides a web server.
 //
 //	a bubble of testing/synctest, which Test makes
@@ -60,15 +60,14 @@
 //
 // # Features
 //
-// It has logins by PLAIN and EXTERNAL, heartbeats, the errors of the protocol with
-// RabbitMQ's codes and texts; direct, fanout, topic and headers exchanges,
-// bindings between exchanges, alternate exchanges; classic and quorum queues
-// with times to live, dead-lettering at-most-once and at-least-once, length
-// limits, delivery limits, delayed retry, priorities, single active consumers,
-// exclusive, auto-delete and expiring queues; confirms, returns, prefetch,
-// consumer priorities, consumer timeouts and cancellations by the broker. Counts
-// and histories (x-death and its family, x-delivery-count, x-acquired-count) differ by
-// version as on RabbitMQ.
+// A Broker has logins by PLAIN and EXTERNAL, heartbeats, the errors of the protocol
+// with RabbitMQ's codes and texts; direct, fanout, topic and headers exchanges,
+// bindings between exchanges, alternate exchanges; classic and quorum queues with
+// times to live, dead-lettering at-most-once and at-least-once, length limits,
+// delivery limits, delayed retry, priorities, single active consumers, exclusive,
+// auto-delete and expiring queues; confirms, returns, prefetch, consumer priorities,
+// consumer timeouts and cancellations by the broker. Counts and histories (x-death and
+// its family, x-delivery-count, x-acquired-count) differ by version as on RabbitMQ.
 //
 // # Left out
 //
@@ -87,9 +86,10 @@
 // (integration/differential). These differences are known:
 //   - On 4.0: the order of messages that are given back to a quorum queue whose
 //     x-delivery-limit is -1.
-//   - On 4.0: a message that the active one of a single active consumer has given back,
-//     when it had nothing else and another consumer has a higher priority. RabbitMQ keeps
-//     it until a consumer comes or goes. Here the other one gets it at once.
+//   - On 4.0: a message that the active consumer of a queue with a single active
+//     consumer has given back, when that consumer had nothing else and another one has a
+//     higher priority. RabbitMQ keeps it until a consumer comes or goes. Here the other
+//     consumer gets it at once.
 //   - On 4.3: a quorum queue with a single active consumer keeps for good the messages of
 //     that consumer when its channel closes, if it had taken over from one of lower
 //     priority whose channel closed with messages in hand. Here the messages come back.

@@ -8,10 +8,10 @@ import (
 	"github.com/rehop/rehop/rehoptest/internal/wire"
 )
 
-// Cut cuts the connections whose names contain a text, "" for all, and returns how
-// many. It acts as a network that fails: the broker sends no AMQP close, and messages
-// that a client has not settled go back to their queues. A connection.Conn names its
-// connections after Config.Name, followed by " publish" or " consume".
+// Cut cuts each connection whose name contains name, all if name is "", and returns
+// how many. It acts as a network that fails: the broker sends no AMQP close, and
+// messages that a client has not settled go back to their queues. A connection.Conn
+// names its connections after Config.Name, followed by " publish" or " consume".
 func (b *Broker) Cut(name string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -24,8 +24,9 @@ func (b *Broker) Cut(name string) (n int) {
 	return n
 }
 
-// Disconnect closes the connections whose names contain a text, as an operator
-// does: 320 CONNECTION_FORCED with the reason. It returns how many.
+// Disconnect closes each connection whose name contains name, all if name is
+// "", as an operator does: 320 CONNECTION_FORCED with the reason. It returns
+// how many.
 func (b *Broker) Disconnect(name, reason string) int {
 	b.enter()
 	defer b.leave()

@@ -40,8 +40,8 @@ type Part interface {
 	Run(ctx context.Context) error
 }
 
-// Service is a program's parts. It keeps no state: its fields must not change while
-// Run is running.
+// Service lists the parts of a program. It keeps no state: its fields must not
+// change while Run is running.
 type Service struct {
 	// Stages of the stop. The parts of a stage stop side by side, once all parts of
 	// the stages before it have returned.
@@ -130,9 +130,9 @@ func (s Service) validate(ctx context.Context) error {
 }
 
 // Health returns nil while every part that has a Health is healthy. Otherwise it
-// returns a *connection.HealthError with the causes of all parts that are not: an
-// unhealthy one if one part at least is unhealthy. It asks each part in turn and
-// waits for nothing else.
+// returns a *connection.HealthError with the causes of all parts that are not
+// healthy: an unhealthy one if at least one part is unhealthy. It asks each part
+// in turn and waits for nothing else.
 func (s Service) Health() error {
 	var worst *connection.HealthError
 	var causes faults

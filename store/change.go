@@ -14,20 +14,21 @@ import (
 )
 
 // Park sets letters aside: nothing forwards them until somebody replays or releases
-// them. It returns how many. Park and the other calls that change letters leave letters
-// alone that are being published right now. They change some thousand letters at a
-// time, so that others can write meanwhile. A call that returns an error has changed as
-// many letters as it returns.
+// them. Park returns how many letters it has set aside. Park and the other calls that
+// change letters leave alone letters that are being published right now. They change
+// some thousand letters at a time, so that others can write meanwhile. A call that
+// returns an error has changed as many letters as it returns.
 func (s *Store) Park(ctx context.Context, q Query) (int, error) { return s.setState(ctx, q, Parked) }
 
-// Archive moves letters to state [Archived]. They are kept for
-// Config.KeepArchived, and neither forwarded nor replayed by default.
+// Archive moves letters to state [Archived], and returns how many. They are
+// kept for Config.KeepArchived, and neither forwarded nor replayed by default.
 func (s *Store) Archive(ctx context.Context, q Query) (int, error) {
 	return s.setState(ctx, q, Archived)
 }
 
-// Release gives letters to Forward, which publishes them when they are due: a dead letter
-// to the work queue that gave it up, any other to its own exchange and routing key.
+// Release gives letters to Forward, and returns how many. Forward publishes them when
+// they are due: a dead letter to the work queue that gave it up, any other to its own
+// exchange and routing key.
 func (s *Store) Release(ctx context.Context, q Query) (int, error) {
 	if s.cfg.KeepOrder { // fresh messages of their lines stay behind the letters
 		defer s.waiting.beginAny()()
@@ -41,7 +42,7 @@ func (s *Store) setState(ctx context.Context, q Query, state State) (int, error)
 	return s.change(ctx, q, "UPDATE {letters by number} SET state = ?, lease = '', tries = 0, next_try = due WHERE ", string(state))
 }
 
-// Delete removes letters.
+// Delete removes letters, and returns how many.
 func (s *Store) Delete(ctx context.Context, q Query) (int, error) {
 	return s.change(ctx, q, "DELETE FROM {letters by number} WHERE ")
 }
@@ -105,8 +106,8 @@ func scanNumbers(rows *sql.Rows) (numbers []int64, err error) {
 // which is its place in the order, and its state. It is another message from then on:
 // if the original is stored once more, it becomes a letter of its own and replaces
 // nothing. A dead letter is replayed to its work queue, not to its Exchange and
-// RoutingKey, unless ReplayOptions.To says otherwise. A Due moves along with the Delay
-// of the message.
+// RoutingKey, unless ReplayOptions.To says otherwise. If change alters the Delay, the
+// letter's Due moves by the same time.
 //
 // change is called once, or again if the letter is changed by others meanwhile. Edit
 // fails if change fails, if the changed message is faulty, or if the letter does not

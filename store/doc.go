@@ -28,9 +28,9 @@
 //
 // The caller supplies the database and its driver. Package store/sqlite, a module
 // of its own, opens a file for programs without a database server. MySQL takes a
-// message only if its max_allowed_packet is larger. While the disk is full nothing
-// is stored and nothing is forwarded, because forwarding writes too. Stored letters
-// stay, and are forwarded when there is room.
+// message only if max_allowed_packet is larger than the message. While the disk is
+// full nothing is stored and nothing is forwarded, because forwarding writes too.
+// Stored letters stay, and are forwarded when there is room.
 //
 // # Once
 //
@@ -67,7 +67,7 @@
 //	properties    JSON: content_type, correlation_id, timestamp, priority, origin, ...
 //	headers       JSON that gives back every type, such as {"n": {"$int32": 3}}
 //	body          bytes
-//	size          about what the letter takes in memory
+//	size          the letter's approximate size in memory
 //	cause, error, error_type, fingerprint   why it is here
 //	attempts      of the handlers
 //	redrives, send_order   times that a person has sent it back, and the order for the last
@@ -93,21 +93,23 @@
 // # Transactions of the caller
 //
 // [Store.PutTx], [Store.CancelTx] and Once write in a transaction of the caller. On a
-// server such a transaction may stay open for as long as it likes: Forward and the Put
-// of other messages wait for no row that it has locked. SQLite has one writer at a
-// time, so while such a transaction is open nothing else is written to the file.
+// server such a transaction may stay open for any time: Forward and the Put of other
+// messages wait for no row that it has locked. SQLite has one writer at a time, so
+// while such a transaction is open nothing else is written to the file.
 //
 // # Looking for letters
 //
-// Letters that are not Ready have an index for each name of a [Query]; on MySQL these
-// are indices of columns whose names begin with desk_ and which are NULL for letters
-// that are Ready. Letters that are Ready are found fast by message id. For any other
-// name the database reads them one by one.
+// Letters that are not Ready have an index for each name that a [Query] may give:
+// Queue, Exchange, RoutingKey, Cause, ErrorType and Fingerprint. On MySQL these are
+// indices of columns whose names begin with desk_ and which are NULL for letters that
+// are Ready. Letters that are Ready are found fast by message id. For any other name
+// the database reads them one by one.
 //
-// [Store.Find], [Store.Groups], [Store.Trend] and [Store.CountUpTo] answer while a
-// person waits, over a million letters too: where no index has the answer they look at
-// 20,000 letters, and say that there may be more. A Text is looked for in that way.
-// [Store.Count] and the calls that change letters are exact, however long that takes.
+// [Store.Find], [Store.Groups], [Store.Trend] and [Store.CountUpTo] answer fast enough
+// for a person, even over a million letters: where no index has the answer they look
+// at 20,000 letters, and say that there may be more. They look for a Text in the same
+// way. [Store.Count] and the calls that change letters are exact, however long that
+// takes.
 //
 // [Outages]: https://github.com/rehop/rehop/blob/main/docs/outages.md
 // [Once and outbox]: https://github.com/rehop/rehop/blob/main/docs/once.md

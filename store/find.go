@@ -11,8 +11,8 @@ import (
 // Find returns a page of letters in the order of storing, and next, which is
 // Query.After of the next page; next is 0 if there is none.
 //
-// A page has up to Query.Limit letters. It has fewer, but one at least, if they take 16
-// MiB of memory before that. It also has fewer if letters are published or deleted
+// A page has up to Query.Limit letters. It has fewer, but at least one, if the letters
+// reach 16 MiB of memory first. It also has fewer if letters are published or deleted
 // while Find reads. Find also ends a page, which may be empty then, where it has looked
 // at 20,000 letters, or for a Text at 32 MiB of letters. It looks at letters if a Query
 // has a Text, more than one name, or a name with a time: the database has an index for

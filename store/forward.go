@@ -46,11 +46,11 @@ type ForwardConfig struct {
 	// s to 10 min; defaults to 1 min.
 	Lease time.Duration
 
-	// Poll is the interval at which Forward reads the table while nothing is due. It
-	// finds letters of other processes at the next reading, and so it does with letters
-	// of a PutTx whose transaction goes on for more than 5 s. Forward sees all other
-	// letters of this Store at once, those of PutTx some 40 ms after their commit.
-	// Defaults to 200 ms.
+	// Poll is the interval at which Forward reads the table while nothing is due.
+	// Letters of other processes are found at the next reading, and so are letters of a
+	// PutTx whose transaction lasts more than 5 s. Forward sees all other letters of
+	// this Store at once, those of PutTx about 40 ms after their commit. Defaults to
+	// 200 ms.
 	Poll time.Duration
 
 	// DrainTimeout is how long a stop waits for the answers to messages that were
@@ -180,23 +180,24 @@ func (f *Forwarder) Health() error {
 // While the broker is away, or blocks publishers, Forward waits for it and tries
 // nothing. It knows from the Publisher's method AwaitConnection, which a
 // [producer.Producer] has; a Publisher without it is tried with one letter at a
-// time, with pauses. An exchange and key that is missing, is full or does not answer
-// holds up only its own letters. While the database is away Forward waits.
+// time, with pauses. An address (exchange and key) that is missing, is full or does
+// not answer holds up only its own letters. While the database is away Forward
+// waits.
 //
 // A dead letter that somebody has released goes to the work queue that gave it up and
 // to no other queue, as [Store.Replay] does it. A letter that the broker has refused
-// is published again on a channel of its own, because the broker closes the channel
+// is published again on a channel of its own, because a refusal closes the channel
 // with everything in flight on it. So are letters with a UserID until the broker has
 // taken one with the same UserID. A letter whose message is faulty, or has a Delay
 // that is not declared, is Parked at once.
 //
-// A message can arrive twice if the process or the connection dies after the broker
-// has taken it and before its letter is deleted, or if the database is away at that
-// moment for longer than the lease. On SQLite a power cut may bring back letters that
-// were deleted just before, too: Forward does not wait for the disk with the lock of the
-// file while the service writes to it. Both messages have the same message id, and
-// x-rehop-replays counts how often the message left a store after it had been
-// published before; messages of PutTx and PutAt come without it.
+// A message can arrive twice if the process or the connection dies after the broker has
+// taken it and before its letter is deleted, or if the database is away at that moment
+// for longer than the lease. On SQLite a power cut may also bring back letters that were
+// deleted just before it, because Forward does not wait for the disk when it deletes
+// them while the service writes to the file. Both messages have the same message id, and
+// x-rehop-replays counts how often the message left a store after it had been published
+// before; messages of PutTx and PutAt come without it.
 //
 // It returns an error for a faulty config, and when the Publisher is closed.
 func (s *Store) Forward(ctx context.Context, p Publisher, cfg ForwardConfig) error {

@@ -101,8 +101,9 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 
 type txKey struct{}
 
-// TxFrom returns the transaction in which [Store.OnceHandler] or [Store.OnceBatch] runs a
-// handler, from the handler's ctx; nil outside of one. The wrapper ends it.
+// TxFrom returns the transaction in which [Store.OnceHandler] or [Store.OnceBatch] runs
+// a handler, from the handler's ctx; nil outside of one. The wrapper commits or rolls
+// back the transaction; the handler must not.
 func TxFrom(ctx context.Context) *sql.Tx {
 	tx, _ := ctx.Value(txKey{}).(*sql.Tx)
 	return tx

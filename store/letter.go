@@ -56,13 +56,14 @@ type Letter struct {
 
 	// Due is when the message is wanted; zero: at once. A message with a Delay is
 	// due when that has passed, counted from when it was stored. Forward publishes
-	// it then, without a Delay, and Replay before then with the rest of the Delay.
+	// it then, without a Delay. Replay, if it comes earlier, publishes it with the
+	// rest of the Delay.
 	Due         time.Time
-	NextTry     time.Time // of a leased letter: when the lease ends; zero: at once
+	NextTry     time.Time // the letter is not published before; if leased, the end of the lease; zero: at once
 	FirstFailed time.Time
 	Failed      time.Time
 	Stored      time.Time
-	Lease       string // who is publishing it; empty: nobody
+	Lease       string // the process that is publishing it; empty: none
 
 	line  int64 // that it stands in; 0: none
 	alone bool  // the broker has refused it: see confirm.Alone
@@ -91,6 +92,6 @@ type Group struct {
 	Fingerprint string
 	Count       int
 	More        bool      // there are more letters than Count
-	First, Last time.Time // failures
+	First, Last time.Time // times of the first and the last failure
 	Example     Letter    // the one that failed first, without its Body
 }

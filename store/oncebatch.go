@@ -22,7 +22,7 @@ import (
 //
 // The work of each message has a savepoint, and the error of the handler is the outcome
 // of its message alone: nil keeps the work, and an error undoes it while the work of
-// the other messages is committed. So the batch shares the price of a commit, such as a
+// the other messages is committed. So the batch shares the cost of a commit, such as a
 // write to the disk.
 //
 // An error of the database before or after the handler's run holds the whole batch, as

@@ -17,12 +17,12 @@ import (
 
 var _ producer.Sink = (*Store)(nil)
 
-// Put stores a message that could not be published, and returns nil once that
-// is committed. A message that was returned, nacked or refused is [Held], because
-// the next try would end in the same way and a person has to look. With any other
-// cause it is [Ready], and [Store.Forward] publishes it when the broker is back. If it
-// turns out then that there is no queue for it, it is tried again, as
-// ForwardConfig.Tries says, and Parked in the end; Letter.TryError tells.
+// Put stores a message that could not be published, and returns nil once it is
+// committed. A message that was returned, nacked or refused is [Held], because the
+// next try would end in the same way and a person has to look. With any other cause it
+// is [Ready], and [Store.Forward] publishes it when the broker is back. If no queue
+// takes it then, Forward tries again, up to ForwardConfig.Tries, and then parks it;
+// Letter.TryError has the reason.
 //
 // A message that is in the store already (same message id, exchange, routing key and
 // body) is stored once. The letter keeps its place in the order, and everything else is
@@ -122,9 +122,10 @@ func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
 // is faulty, or is the same as another one (same message id, exchange, routing key and
 // body), nothing is written and the error names all faults of all messages.
 //
-// An open transaction delays nobody else on a server. SQLite has one writer at a time:
-// all other writes to the file wait until the transaction ends. If a *sql.Tx is still
-// open after a minute, a later PutTx logs that: its Commit may be forgotten.
+// On a server, an open transaction delays no other call. SQLite has one writer at a
+// time: all other writes to the file wait until the transaction ends. If a *sql.Tx is
+// still open after a minute, a later PutTx logs it, because its Commit may have been
+// forgotten.
 func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) (ids []string, err error) {
 	now := s.now()
 	var batch []*write
@@ -184,7 +185,7 @@ func (s *Store) inTx(err error) error {
 // PutAt stores a message that [Store.Forward] publishes when it is due, or at once if
 // due has passed. A Delay of the message is added to due. Until then the message can be
 // found, changed and cancelled. The same message (same message id, exchange, routing
-// key and body) is stored once, and is due at the date of the last call.
+// key and body) is stored once, and is due at the time that the last call gave.
 //
 // PutAt returns the message's id; a message without an id gets one.
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {

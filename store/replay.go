@@ -35,9 +35,9 @@ type ReplayOptions struct {
 	// first published to. Any other letter goes to its own exchange and routing key.
 	To *topology.Address
 
-	// Edit changes a message, which has the address it is about to be sent to, before
-	// it is published. If it returns an error, or the message is faulty then, the
-	// letter stays as it is.
+	// Edit changes a message before it is published. The message has the address that
+	// it is about to be sent to. If Edit returns an error, or the message is faulty
+	// then, the letter stays as it is.
 	Edit func(*producer.Message) error
 
 	// DryRun only counts.
@@ -49,7 +49,7 @@ type ReplayOptions struct {
 
 // ReplayReport is the result of a replay.
 type ReplayReport struct {
-	Matched        int // letters that the Query meant at the beginning; a letter neither Sent nor Failed was being published, or not reached
+	Matched        int // letters that the Query selected at the beginning; a letter neither Sent nor Failed was being published, or not reached
 	Sent           int // confirmed
 	MaybeDuplicate int // of Sent: perhaps there twice
 	Changed        int // of Sent: changed while they were being published, so they are still here
@@ -69,11 +69,11 @@ const replayBatch = 200
 const replayLease = time.Minute
 
 // Replay publishes the letters that a Query selects, in the order of storing, and
-// deletes each once it is confirmed. It is for a person who has looked at them.
-// Query.States defaults to [Held] and [Parked]. Letters that are being published
-// already are left alone. Each letter is tried once; one that comes back into the
-// store meanwhile waits for the next Replay. While the broker is away letters
-// fail after the Publisher's timeout.
+// deletes each once it is confirmed. It is meant for letters that a person has
+// looked at. Query.States defaults to [Held] and [Parked]. Letters that are being
+// published already are left alone. Each letter is tried once; one that comes
+// back into the store meanwhile waits for the next Replay. While the broker is
+// away letters fail after the Publisher's timeout.
 //
 // Like all calls that change letters, Replay refuses a Query that does not narrow the
 // letters down, see [Query]. To try a few letters set ReplayOptions.Limit, to count

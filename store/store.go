@@ -34,13 +34,13 @@ type Config struct {
 	// the call. Defaults to 10 s.
 	Timeout time.Duration
 
-	// KeepOrder gives letters a place in a line: all messages with one OrderKey, or
-	// without one all with the same exchange and routing key. Forward publishes the
-	// letters of a line in the order of storing, each after the confirm of the one
-	// before; a letter that fails holds up the letters behind it until it is parked.
-	// While a line has letters of Put or PutTx, a Producer that has the Store in its
-	// Fallback stores fresh messages of the line too, behind them, although the broker
-	// is there.
+	// KeepOrder gives letters a place in a line: all messages with one OrderKey or,
+	// without an OrderKey, all with the same exchange and routing key. Forward
+	// publishes the letters of a line in the order of storing, each after the confirm
+	// of the one before; a letter that fails holds up the letters behind it until it
+	// is parked. While a line has letters of Put or PutTx, a Producer that has the
+	// Store in its Fallback stores fresh messages of the line too, behind them, even
+	// while the broker is reachable.
 	//
 	// Two messages are in order if the second call (of Publish or Put, or the commit
 	// after a PutTx) began after the first had returned. Only letters that were stored

@@ -18,7 +18,7 @@ import (
 type ConflictError struct {
 	Kind     string // "queue" or "exchange"
 	Name     string // of the queue or exchange
-	Argument string // that differs, for example "x-queue-type", of several the one that says most; "" if the broker did not say
+	Argument string // that differs, for example "x-queue-type"; of several, the most telling one; "" if the broker did not say
 	Want     string // the planned value, "none" without one; a wait as a duration
 	Have     string // the broker's value, in the same form
 	Advice   string // a remedy

@@ -35,20 +35,21 @@ const (
 //
 // All faults of the specifications are returned at once, before anything is sent.
 //
-// A queue or exchange that exists with other arguments than the planned ones is a
+// If a queue or exchange exists with other arguments than planned, Declare returns a
 // *[ConflictError]; the parts that were declared before it stay. Declare accepts two
-// cases, and logs a note for each: a work queue or dead-letter queue that was declared on
-// a broker of 3.x, and a wait queue of another engine or for another wait.
+// cases, and logs a note for each: a work queue or dead-letter queue that was declared
+// on a broker of 3.x, and a wait queue of another engine or for another wait.
 //
 // A schedule may change at any time, with messages waiting and with processes
 // alive that have the earlier one. Wait queues that are no longer used are not
 // deleted, because messages may wait in them. Those messages come back as usual.
 //
-// It needs about five round trips, for any number of waits.
+// It takes about five round trips, for any number of waits.
 //
 // With connection.Config.ManagementURL it then asks for the policies that apply to
 // the queues, and logs each entry that breaks a promise as a warning. If the
-// management API does not answer, Declare logs that instead and returns nil.
+// management API does not answer, Declare logs the failure instead and returns
+// nil.
 func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
 	plan, unknown, err := declarePlan(ctx, conn, specs)
 	for _, note := range plan.Notes {
@@ -63,7 +64,7 @@ func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
 	return err
 }
 
-// DeclarePlan is like [Declare], and returns the plan that is now true on the
+// DeclarePlan is like [Declare], and returns the plan that now holds on the
 // broker. It logs nothing: the plan has the notes that Declare logs.
 func DeclarePlan(ctx context.Context, conn *connection.Conn, specs ...Spec) (Plan, error) {
 	plan, unknown, err := declarePlan(ctx, conn, specs)

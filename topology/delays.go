@@ -22,18 +22,17 @@ import (
 //	err := topology.Declare(ctx, conn, topology.Delays{}, topology.Exchange{Name: "shop"}, orders)
 //
 // Messages can be delayed to every work queue in the same call of Declare, and to every
-// exchange of kind topic, direct or fanout in it. To an exchange, a
-// delay ends in the queues that are bound by the Bindings of a WorkQueue or of
-// Lanes in a call that has the exchange and Delays too; other bindings of the
-// exchange do not count.
+// exchange of kind topic, direct or fanout in it. A message that is delayed to an
+// exchange reaches the queues that the Bindings of a WorkQueue or of Lanes bind to it,
+// in a call that has the exchange and Delays too; other bindings of the exchange do not
+// count.
 //
 // A message whose queue is gone when it is due, or whose exchange leads its key to
 // no queue then, goes to the queue of [Delays.Stranded]. Its producer is not told.
 //
-// On broker 4.0 and later the broker confirms every hop: a message that was
-// confirmed is not lost by a crash of the broker, but may be doubled. A broker of
-// 3.x moves messages unconfirmed, and its restart can lose messages that become due
-// meanwhile.
+// On broker 4.0 and later the broker confirms every hop: a crash of the broker
+// loses no confirmed message, but may duplicate it. A broker of 3.x moves messages
+// unconfirmed, and its restart can lose messages that become due meanwhile.
 type Delays struct {
 	// Grain is the unit of delays, which are rounded up to whole grains; 10ms to
 	// 1s in whole milliseconds. Each Grain has its own queues. Defaults to 1s.

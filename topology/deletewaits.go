@@ -25,8 +25,8 @@ import (
 // If one of these queues holds messages or has consumers, DeleteWaits deletes nothing,
 // and the error names each such queue and wraps [ErrInUse]. Under [EngineCarry] every
 // consumer of the work queue consumes its wait queues too, so stop the consumers first.
-// If one number has several queues without a TTL, only the last of them can be deleted,
-// because consumers find the queues by counting.
+// If one wait number has several queues without a TTL, only the last of them can be
+// deleted, because consumers find the queues by counting.
 //
 // No count shows a message that the broker is moving out of a quorum queue, such as
 // one that the work queue refuses: it is deleted with its queue.

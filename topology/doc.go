@@ -16,11 +16,11 @@
 //	}
 //	err := topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 //
-// [Lanes] are a work queue for each priority. [Delays] are the queues of messages that
-// are wanted later. A consumer takes the same value: see package
+// [Lanes] are a work queue for each priority. [Delays] are queues in which messages
+// wait until they are due. A consumer takes the same value: see package
 // [github.com/rehop/rehop/consumer]. The waits are a value of package
-// [github.com/rehop/rehop/delay]. The pages [Retries], [Priorities], [Delays of messages] and
-// [Changes] have more examples.
+// [github.com/rehop/rehop/delay]. The pages [Retries], [Priorities], [Delays of
+// messages] and [Changes] have more examples.
 //
 // # The parts of a work queue
 //
@@ -38,9 +38,9 @@
 //	orders.rehop.return.spare (fanout) --> [orders]                           alternate: orders.rehop.unrouted
 //	orders.rehop.unrouted (fanout) --> [orders.dlq]
 //
-// Every quorum queue of broker 4.0 or later has this wiring, whether its consumers
-// nack (the engine [EngineNack]) or send copies ([EngineRepublish]). On a classic queue, on
-// a broker of 3.x and under [EngineCarry] orders.rehop.dlx and orders.rehop.delay.spare
+// Every quorum queue of broker 4.0 or later has this wiring, whether its consumers nack
+// (the engine [EngineNack]) or send copies ([EngineRepublish]). On a classic queue, on a
+// broker of 3.x and under [EngineCarry], orders.rehop.dlx and orders.rehop.delay.spare
 // have no binding, and every dead letter of the broker ends in orders.dlq. Under
 // EngineCarry the waits have no TTL, and the consumers publish messages that are due to
 // orders.rehop.return.
@@ -52,14 +52,14 @@
 //
 // # Several versions of a work queue
 //
-// Processes may declare one work queue with different waits, engines or bindings,
-// at the same time and in any order. [Declare] only adds parts, and each part leads
-// to the same place for ever. A wait queue keeps the wait with which it was declared
-// first. A version with another wait of that number gets a queue of its own beside
-// it (orders.wait.2.3m), which its consumers reach by name. So the process in
-// which a message failed decides how long the message waits. Under [EngineCarry] the
-// queues for the waits of one number are numbered (orders.wait.2, orders.wait.2.2), and
-// the consumers of every version look for all of them; delete the one with the highest
+// Processes may declare one work queue with different waits, engines or bindings, at
+// the same time and in any order. [Declare] only adds parts, and each part leads to the
+// same place for ever. A wait queue keeps the wait with which it was declared first. A
+// version with another wait for that number gets a wait queue of its own
+// (orders.wait.2.3m), which its consumers reach by name. So the process in which a
+// message failed decides how long the message waits. Under [EngineCarry] the queues for
+// the waits of one number are numbered (orders.wait.2, orders.wait.2.2), and the
+// consumers of every version look for all of them; delete the one with the highest
 // number first.
 //
 // # Plans

@@ -13,7 +13,7 @@ type QueueType string
 // The queue types that a work queue can have.
 const (
 	Quorum  QueueType = "quorum"  // replicated; at-least-once dead-lettering since 4.0
-	Classic QueueType = "classic" // one node, dead letters unconfirmed by the broker
+	Classic QueueType = "classic" // on one node; the broker moves dead letters unconfirmed
 )
 
 func (t QueueType) orDefault() QueueType {
@@ -57,8 +57,8 @@ const (
 	// and acks. The consumers of the work queue publish it back when it is due,
 	// confirmed. It works on every broker and queue type, and leaves no hop
 	// unconfirmed. One process at a time holds up to 256 messages of each wait in
-	// memory, and some 16 MiB of their bodies. While no process consumes the work
-	// queue, nothing comes back. A consumer has a channel open for each wait, and Run
+	// memory, with about 16 MiB of bodies. While no process consumes the work queue,
+	// nothing comes back. A consumer has a channel open for each wait, and Run
 	// refuses a connection whose channel_max leaves no room for them.
 	EngineCarry
 )

@@ -15,10 +15,10 @@ import (
 	"github.com/rehop/rehop/internal/header"
 )
 
-// Lanes is a work queue in several classes: a [WorkQueue] for each, which one
-// consumer reads together. A message of a higher lane goes ahead of messages that wait
-// in a lower one, on every version of the broker and both types of queue. It is a
-// [Spec] to declare and a [Source] to consume.
+// Lanes is a work queue in several classes: a [WorkQueue] for each class. One consumer
+// reads them all. A message of a higher lane goes ahead of messages that wait in a
+// lower one, on every version of the broker and both types of queue. It is a [Spec] to
+// declare and a [Source] to consume.
 //
 //	sms := topology.Lanes{
 //		Name:     "sms",
@@ -53,8 +53,8 @@ type Lanes struct {
 
 	// OneDeadLetterQueue says that the dead letters of all lanes end in one queue,
 	// Name + ".dlq". Otherwise every lane has a dead-letter queue of its own. Declare
-	// refuses to change it, as it refuses other lanes: each dead letter of the broker
-	// would be in both queues.
+	// refuses a change of this field, as it refuses a change of the Lanes, because
+	// each dead letter of the broker would be in both queues.
 	OneDeadLetterQueue bool
 }
 
@@ -63,8 +63,8 @@ type Lane struct {
 	// Name within the Lanes, such as "vip".
 	Name string
 
-	// Bindings that lead messages of any priority to this lane. A message
-	// that also comes through Lanes.Bindings is there twice.
+	// Bindings that lead messages of any priority to this lane. A message that
+	// also comes through Lanes.Bindings is in the Lanes twice.
 	Bindings []Binding
 
 	// Share is the lane's part of all messages that are handled: with shares 6, 3 and 1
@@ -75,8 +75,8 @@ type Lane struct {
 	// 0 means strict: a message is handled only when no higher lane has one. A lane
 	// starves as long as messages arrive in the higher ones as fast as they are
 	// handled. On quorum queues before 4.3 a message that a consumer holds while its
-	// lane starves for some ten hours becomes a dead letter: the broker takes it back
-	// at each consumer timeout, and each time counts towards the delivery limit.
+	// lane starves for about ten hours becomes a dead letter: the broker takes it
+	// back at each consumer timeout, and each time counts towards the delivery limit.
 	Share int
 }
 

@@ -71,20 +71,20 @@ type WorkQueue struct {
 	SingleActiveConsumer bool
 
 	// ConsumerTimeout is how long a handler may have a message before the broker takes
-	// it away; the ctx of the handler ends at four fifths of it. 1 s to 720 h, to the
-	// minute before broker 4.3; defaults to the broker's own, which is 30 minutes
-	// unless its administrator has set another. It is refused with Existing, and on
-	// brokers before 3.12, which have one timeout for all queues.
+	// it away; the ctx of the handler ends at four fifths of it. 1 s to 720 h,
+	// accurate to a minute before broker 4.3; defaults to the broker's own, which is
+	// 30 minutes unless its administrator has set another. It is refused with
+	// Existing, and on brokers before 3.12, which have one timeout for all queues.
 	//
 	// On 3.12 to 4.2 it is an argument of the queue. A queue that exists keeps its own
 	// timeout, and the broker does not report the difference. On 4.3 consumers ask for
 	// it each time they begin to consume. A classic queue of 4.3 has no timeout.
 	ConsumerTimeout time.Duration
 
-	// Existing says that others declare the queue. Declare then only makes sure
-	// that the queue exists, and adds the waits, the dead-letter queue and the
-	// one binding by which they lead back to it. The queue's arguments and its
-	// other bindings stay as they are. The engine is EngineRepublish, or EngineCarry on a
+	// Existing says that others declare the queue. Declare then only makes sure that the
+	// queue exists, and adds the waits, the dead-letter queue and the one binding through
+	// which messages come back from their waits. The queue's arguments and its other
+	// bindings stay as they are. The engine is EngineRepublish, or EngineCarry on a
 	// broker of 3.x. Bindings, NativePriority and EngineNack are refused.
 	Existing bool
 

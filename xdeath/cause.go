@@ -22,7 +22,8 @@ const (
 	CauseRefused    Cause = "refused"    // the broker does not allow it
 	CauseNacked     Cause = "nacked"     // a queue refused it: full, or not available
 
-	// Causes of a publish that pass; the message can be published again then.
+	// Causes of a publish that pass by themselves; the message can be published
+	// again then.
 	CauseUnreachable Cause = "unreachable" // there was no connection, or no room
 	CauseBlocked     Cause = "blocked"     // the broker blocked publishers, short of memory or disk
 	CauseUnconfirmed Cause = "unconfirmed" // sent, and not answered: it may be in its queue

@@ -49,8 +49,8 @@ type Death struct {
 	// death. The keys include CC and not BCC.
 	Exchange    string
 	RoutingKeys []string
-	// Time is the first such death, in whole seconds. The broker does not record the
-	// time of the latest one.
+	// Time is the time of the first such death, in whole seconds. The broker does
+	// not record the time of the latest one.
 	Time time.Time
 	// OriginalExpiration is the message's own TTL in milliseconds, which the
 	// broker removes as it dead-letters; empty if it had none.
@@ -84,8 +84,8 @@ type Archived struct {
 // History is the content of the headers of one message. Its zero value is a message
 // without a past.
 //
-// The fields hold the headers as they are, whoever wrote them. The methods apply the
-// rules by which headers count.
+// The fields hold the headers as they are, whoever wrote them. The methods decide
+// which headers count.
 type History struct {
 	// Deaths is the broker's x-death. Its order differs between versions:
 	// search it by queue and reason, and never index it.
@@ -126,8 +126,8 @@ type History struct {
 	// Replays is how often the message came out of a store after it had been set
 	// aside.
 	Replays int
-	// Redrives is how often a person has sent the message back, and SendOrder the id
-	// of the order by which that happened last.
+	// Redrives is how often a person has sent the message back, and SendOrder is the
+	// id of the order that last did so.
 	Redrives  int
 	SendOrder string
 
@@ -169,12 +169,12 @@ func (h History) Carried(queue string) int {
 }
 
 // Attempt returns the number of the attempt that this delivery starts at this queue,
-// from 1 up. The flag says that the delivery has come back through the queue's own
-// retry exchange. Then the number is 1 plus the attempts in rehop's header plus the
+// from 1 up. returned says that the delivery has come back through the queue's own
+// retry exchange. If so, the number is 1 plus the attempts in rehop's header plus the
 // rejections in the broker's x-death, on every version. A message that arrived in any
 // other way (a client's publish, a shovel, by hand) begins again at 1, and its headers
-// do not count. They are from before it was published again, and from 4.0 on the broker
-// shows a client's x-death as if it were its own.
+// do not count. They date from before it was published again, and from 4.0 on the
+// broker shows a client's x-death as if it were its own.
 //
 // If Attempt(queue, true) is not 1 for a delivery that did not come back, a nack would
 // make those earlier attempts count at the next return. Such a message needs a retry

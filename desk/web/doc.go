@@ -17,9 +17,9 @@
 //
 // # Looking
 //
-// A look into a queue of the broker takes letters and hands them back. So only a
-// person looks, by a button: no page looks by being opened, reloaded or kept open. Depths
-// come from the management API, and from the queue's own count where there is none.
+// A look into a queue of the broker takes letters and hands them back. So only a person
+// looks, by a button: no page looks by being opened, reloaded or kept open. Queue depths
+// come from the management API or, where there is none, from the queue's own count.
 //
 // # Safety
 //

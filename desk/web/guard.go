@@ -20,10 +20,10 @@ import (
 )
 
 // Access says who may see the page. The zero Access is for a page that listens on this
-// machine alone: it lets everybody in whose request names localhost.
+// machine alone: it lets in every request that names localhost.
 type Access struct {
-	// Token lets everybody in who has it: by a form that asks for it, or by the header
-	// "Authorization: Bearer TOKEN". At least 16 bytes.
+	// Token lets in everybody who has it, through a form that asks for it or through
+	// the header "Authorization: Bearer TOKEN". At least 16 bytes.
 	Token string
 
 	// User and Password are for basic authentication. At least 8 bytes of Password.
@@ -87,7 +87,8 @@ func User(r *http.Request) string {
 	return who
 }
 
-// Guard passes to next only requests that Access allows.
+// Guard passes to next only requests that Access allows. It returns an error if
+// a is faulty.
 func Guard(next http.Handler, a Access) (http.Handler, error) {
 	if err := a.check(); err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ type Config struct {
 	Journal *desk.Journal
 
 	// Conn is the connection to the broker whose queues are shown. With
-	// connection.Config.ManagementURL all queues of dead letters are found, without
-	// only those of Queues. Nil: only Sources are shown.
+	// connection.Config.ManagementURL the page finds all queues of dead letters;
+	// without it, only those of Queues. Nil: only Sources are shown.
 	Conn *connection.Conn
 
 	// Queues are queues of dead letters that are shown although their names may not say

@@ -64,7 +64,7 @@
 // delete, view_index_metadata and maintenance, and manage_index_templates of the cluster unless
 // Config.NoTemplate is set.
 //
-// # What was tested, and on what
+// # Tests
 //
 // The tests run on ZincSearch, a server that speaks this part of the API, and on
 // prepared answers in the form that Elasticsearch 8 documents. Elasticsearch itself

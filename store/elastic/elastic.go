@@ -38,8 +38,8 @@ type Config struct {
 	NoTemplate bool
 
 	// WaitForRefresh makes Put return only when the letter can be found. If false, Put
-	// returns before, and the letter can be found after the next refresh of the index,
-	// by default within a second.
+	// returns earlier, and the letter can be found after the next refresh of the
+	// index, by default within a second.
 	WaitForRefresh bool
 
 	// BatchLetters and BatchBytes bound one bulk request. A letter that is
@@ -49,7 +49,7 @@ type Config struct {
 	BatchBytes   int
 
 	// Requests is how many bulk requests are in flight at a time, and Bytes the size of
-	// the letters that are in them or wait for them. Put waits while there are more.
+	// the letters that are in them or wait for them. Put waits until there is room.
 	// They default to 2 and 64 MiB.
 	Requests int
 	Bytes    int
@@ -110,8 +110,8 @@ type Store struct {
 
 // Open returns a Store that uses client, an *elasticsearch.Client or an
 // *elasticsearch.TypedClient. It writes the index template, unless Config.NoTemplate is
-// set, and checks the mapping of the index if that is there: in one that was made
-// without the template letters cannot be found. So Open fails if Elasticsearch is away
+// set, and checks the mapping of the index if that is there: letters cannot be found in
+// an index that was made without the template. So Open fails if Elasticsearch is away
 // or refuses the client. ctx bounds the opening.
 func Open(ctx context.Context, client esapi.Transport, cfg Config) (*Store, error) {
 	cfg = cfg.withDefaults()

@@ -18,9 +18,9 @@ var _ producer.Sink = (*Store)(nil)
 
 // Put stores a message that could not be published, and returns nil once Elasticsearch
 // has acknowledged it. Messages that are put at the same time are sent together, and
-// each Put learns about its own. While Config.Bytes are on their way, Put waits. The
-// Delay of a message runs on here: Replay publishes the message with the rest of the
-// Delay.
+// each Put returns the result of its own. While letters of Config.Bytes are on their
+// way, Put waits. The Delay of a message runs on here: Replay publishes the message
+// with the rest of the Delay.
 //
 // While Elasticsearch answers 429 or 503 all letters wait for the same pause, and then are
 // sent again, until ctx ends. Any other refusal is an error with the status and
@@ -38,9 +38,9 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 // A letter that is delivered twice is stored once, unless it has no message id. While
 // Elasticsearch does not take the letter, the consumer holds it and tries again, as
 // with [consumer.Unavailable]. A letter that Elasticsearch refuses by itself, because
-// it is too large or does not fit the mapping, goes to Config.Refused; without that it
-// is held too, and keeps its place among the Concurrency of the consumer until somebody
-// mends the index.
+// it is too large or does not fit the mapping, goes to Config.Refused; if that is nil,
+// the letter is held too, and keeps its place among the Concurrency of the consumer
+// until somebody mends the index.
 func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	err := s.put(ctx, letter.Dead(d, s.now()))
 	switch {

@@ -17,7 +17,7 @@ import (
 )
 
 // Template returns the index template that Open writes under the name of
-// Config.Index, for those who write it themselves.
+// Config.Index, for programs that write it themselves.
 func Template(cfg Config) (json.RawMessage, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

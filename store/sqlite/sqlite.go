@@ -1,5 +1,5 @@
-// Package sqlite opens the SQLite database that a store.Store keeps its letters
-// in when there is no server for it: one file, and no C compiler.
+// Package sqlite opens a SQLite database for a store.Store, in programs without
+// a database server: one file, and no C compiler.
 //
 //	your program --- store.Store --- *sql.DB of Open --- letters.db
 //	                                                     (and letters.db-wal, letters.db-shm)
@@ -11,8 +11,8 @@
 //	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
 //
 // It is a module of its own, so that only programs that use it depend on the
-// driver, modernc.org/sqlite. Package [github.com/rehop/rehop/store] says what a
-// store does, and has more examples.
+// driver, modernc.org/sqlite. Package [github.com/rehop/rehop/store] describes
+// the store, and has more examples.
 package sqlite
 
 import (
