@@ -65,7 +65,7 @@ func TestRestartsInAnOutageDeadLetterNothing(t *testing.T) {
 	}
 }
 
-// A memory alarm blocks publishers for half a day, while consuming goes on. Messages whose
+// A memory alarm blocks publishers for seven hours, while consuming goes on. Messages whose
 // copies cannot be confirmed meanwhile are not handed out until the broker gives them up.
 func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 	const n = 5
@@ -85,11 +85,11 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			for _, version := range []string{"3.10", "4.0", "4.3"} {
 				if version == "4.3" && c.letters > 0 {
-					continue // returns do not count, and 12 hours of copies take long
+					continue // returns do not count, and 7 hours of copies take long
 				}
 				on(t, version, topology.Quorum, func(w *fixture) {
 					began := time.Now()
-					over := began.Add(12 * time.Hour)
+					over := began.Add(7 * time.Hour)
 					w.publish(n, keyed("k"))
 					w.broker.Block("low on memory")
 					after := map[string]int{}
@@ -102,7 +102,7 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 						after[d.ID] = d.Attempt
 						return nil
 					}, c.cfg)
-					time.Sleep(11 * time.Hour)
+					time.Sleep(6 * time.Hour)
 					w.has("orders.dlq")
 					if status, err := health(one); version != "4.3" && (status != "degraded" || !strings.Contains(err.Error(), "until the broker confirms copies") || !strings.Contains(err.Error(), "low on memory")) {
 						w.Errorf("in the alarm: %s, %v", status, err)

@@ -53,8 +53,10 @@ func (b *Broker) CheckExchange(named string) *Error {
 	return err
 }
 
-// name is a name as the broker takes it from who declares, looks or deletes.
-func name(s string) string { return strings.NewReplacer("\r", "", "\n", "").Replace(s) }
+var withoutLineEnds = strings.NewReplacer("\r", "", "\n", "")
+
+// name returns a name as the broker takes it from a client that declares, looks or deletes.
+func name(s string) string { return withoutLineEnds.Replace(s) }
 
 // DeclareExchange declares.
 func (b *Broker) DeclareExchange(s ExchangeSpec) *Error {
