@@ -51,12 +51,17 @@ type Config struct {
 	// them. A larger limit keeps a key from taking more than its share of the
 	// Concurrency.
 	//
+	// The limit holds in each lane of topology.Lanes: messages of one key in two lanes
+	// are handled side by side. So choose the lane by the key.
+	//
 	// A message that fails and waits for its next attempt lets later ones of its key
 	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
-	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer, and
-	// after a lost connection the handlers of the old one and of the new one may overlap
-	// until the old ones obey their ctx. At a stop, the consumer gives up the queue only
-	// after its handlers have returned.
+	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer. Each
+	// lane has a single active consumer of its own, which may be in another process.
+	//
+	// After a lost connection the handlers of the old connection and of the new one may
+	// overlap until the old ones obey their ctx. At a stop, the consumer gives up the
+	// queue only after its handlers have returned.
 	//
 	// The broker sends Prefetch messages from the start. By default that is four times
 	// Concurrency, and at least Concurrency plus 50. A key has to wait if so many
@@ -74,8 +79,8 @@ type Config struct {
 	// attempt, instead of waiting in the broker. The waits of the queue must be less
 	// than 15 minutes in sum, and less than four fifths of its ConsumerTimeout. After a
 	// crash, a lost connection or a stop the count of attempts begins anew. A
-	// RetryAfter waits in place too. Dead letters and Snooze work as they do without
-	// RetryInPlace.
+	// RetryAfter waits in place too. [Operator] shows a message that waits in place as
+	// "held". Dead letters and Snooze work as they do without RetryInPlace.
 	RetryInPlace bool
 
 	// Batch says how many messages a [BatchHandler] gets. It is only for [NewBatch].

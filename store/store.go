@@ -34,29 +34,34 @@ type Config struct {
 	// the call. Defaults to 10 s.
 	Timeout time.Duration
 
-	// KeepOrder gives letters a place in a line: all messages with one OrderKey or,
-	// without an OrderKey, all with the same exchange and routing key. Forward
-	// publishes the letters of a line in the order of storing, each after the confirm
-	// of the one before; a letter that fails holds up the letters behind it until it
-	// is parked. While a line has letters of Put or PutTx, a Producer that has the
-	// Store in its Fallback stores fresh messages of the line too, behind them, even
-	// while the broker is reachable.
+	// KeepOrder keeps the messages of each line in order. A line is all messages with
+	// one OrderKey. Messages without an OrderKey form a line for each exchange and
+	// routing key. Set KeepOrder in all processes that share the table: only letters
+	// that were stored with it are in order.
 	//
-	// Two messages are in order if the second call (of Publish or Put, or the commit
-	// after a PutTx) began after the first had returned. Only letters that were stored
-	// with KeepOrder are in order: set it in all processes that share the table. Fresh
-	// messages stay behind letters of this process, and behind letters that were in the
-	// table when it was opened. Dead letters, letters of PutAt and messages with a
-	// Delay have no place in a line. A transaction with PutTx keeps its place for ten
-	// minutes: if it is open for longer, fresh messages may be published before its
-	// letters. If somebody parks or deletes the last letter of a line, fresh messages
-	// overtake the letters before it.
+	// Forward publishes the letters of a line in the order of storing, each after the
+	// confirm of the one before. A letter that fails holds up the letters behind it
+	// until it is parked. While a line has letters of Put or PutTx, a Producer that has
+	// the Store in its Fallback stores each fresh message of the line behind them, even
+	// if it can reach the broker.
 	//
-	// Forward publishes the letters of one line one by one, as fast as the broker
-	// confirms them. If fresh messages of a line keep coming faster, the line is never
-	// empty again, and every message of it is stored first. Many short lines, such as
-	// an OrderKey for each customer, avoid this. While the database is away Publish
-	// fails for lines that have letters.
+	// Two messages are in order if the first call had returned when the second one
+	// began. For PutTx the commit is this call, and otherwise Publish or Put.
+	//
+	// KeepOrder does not keep the order in these cases:
+	//   - Dead letters, letters of PutAt, and messages with a Delay are in no line.
+	//   - A Producer knows the letters of its own process, and those that were in the
+	//     table when its process opened the Store. Its fresh messages may overtake
+	//     letters that another process has stored since.
+	//   - A transaction with PutTx keeps its place for ten minutes. If it is open for
+	//     longer, fresh messages may overtake its letters.
+	//   - If somebody parks or deletes the last letter of a line, fresh messages
+	//     overtake the letters before it.
+	//
+	// A line is as fast as its confirms, which come one by one. If fresh messages come
+	// faster, the line is never empty again, and each of its messages is stored first.
+	// Many short lines, such as an OrderKey for each customer, avoid this. While the
+	// database is away, Publish fails for lines that have letters.
 	KeepOrder bool
 
 	// KeepArchived is how long Forward keeps letters in state Archived,

@@ -44,7 +44,8 @@ type Lanes struct {
 	Bindings []Binding
 
 	// Type, Waits, Engine, SingleActiveConsumer and ConsumerTimeout of the work queue of
-	// every lane, see [WorkQueue].
+	// every lane, see [WorkQueue]. With SingleActiveConsumer each lane has an active
+	// consumer of its own, which may be in another process.
 	Type                 QueueType
 	Waits                delay.Schedule
 	Engine               Engine
@@ -74,9 +75,10 @@ type Lane struct {
 	//
 	// 0 means strict: a message is handled only when no higher lane has one. A lane
 	// starves as long as messages arrive in the higher ones as fast as they are
-	// handled. On quorum queues before 4.3 a message that a consumer holds while its
-	// lane starves for about ten hours becomes a dead letter: the broker takes it
-	// back at each consumer timeout, and each time counts towards the delivery limit.
+	// handled. On quorum queues before 4.3 a message that a consumer was sent ahead
+	// becomes a dead letter if its lane starves for about eleven hours: the broker takes
+	// the message back at each consumer timeout, which is 30 minutes by default, and
+	// each time counts towards the delivery limit of 20.
 	Share int
 }
 

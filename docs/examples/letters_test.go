@@ -16,6 +16,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/desk/web"
 	"github.com/rehop/rehop/producer"
@@ -195,13 +196,17 @@ func TestPage(t *testing.T) {
 func TestChanges(t *testing.T) {
 	inShop(t, "4.3", func(s *shop) {
 		ctx, conn := s.ctx, s.conn
-		former := orders
 		orders := orders
-		orders.Waits = []time.Duration{time.Minute, 3 * time.Minute, 10 * time.Minute, 20 * time.Minute}
-		s.declare(former)
 		s.declare(orders)
+		// begin deletewaits
+		former := orders // its Waits are 1m, 5m, 10m, 20m
+		orders.Waits = delay.Schedule{time.Minute, 3 * time.Minute, 10 * time.Minute, 20 * time.Minute}
+		check(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)) // at the start of the new program
+		// end deletewaits
 		before := s.broker.Queues()
 		// begin deletewaits
+
+		// Later: no process has the former Waits any more, and 20 minutes have passed since.
 		check(topology.DeleteWaits(ctx, conn, former, orders)) // the queues that only former uses
 		// ... every consumer has been started again
 		check(topology.DeleteWaits(ctx, conn, orders, orders)) // the queues that stood in for them

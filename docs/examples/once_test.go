@@ -76,14 +76,57 @@ func TestOnceInATransaction(t *testing.T) {
 	})
 }
 
+func TestOnceWithACall(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		conn := s.conn
+		s.declare(orders)
+		db := s.database()
+		letters := letters(s.ctx, db)
+		charged := map[string]int{} // by the idempotency key
+		charge := func(_ context.Context, key string) error {
+			charged[key]++
+			if charged[key] == 1 {
+				return errAway
+			}
+			return nil
+		}
+		// begin call
+		note := letters.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
+			_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
+			return err
+		}))
+		handler := func(ctx context.Context, d *consumer.Delivery) error {
+			if err := charge(ctx, d.ID); err != nil { // before the transaction, with the message id as idempotency key
+				return consumer.Unavailable(err)
+			}
+			return note(ctx, d)
+		}
+		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
+		// end call
+		check(err)
+		for range 2 {
+			s.publish(message("order-7"))
+		}
+		s.run(worker)
+		after(time.Minute)
+		var n int
+		check(db.QueryRow("SELECT count(*) FROM orders").Scan(&n))
+		if n != 1 || len(charged) != 1 || charged["order-7"] < 2 {
+			s.Errorf("%d rows, want 1; charges %v", n, charged)
+		}
+	})
+}
+
 func TestOutbox(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
 		db := s.database()
-		letters := letters(ctx, db)
 		order, body := Order{ID: "7", Customer: "Anna"}, []byte("{}")
 		// begin outbox
+		letters, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true}) // in each process that shares the table
+		check(err)
+
 		tx, err := db.BeginTx(ctx, nil)
 		check(err)
 		defer tx.Rollback()

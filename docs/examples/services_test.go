@@ -106,15 +106,19 @@ func TestProbe(t *testing.T) {
 		s.declare(orders)
 		worker, err := consumer.New(conn, orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		check(err)
-		s.run(worker)
+		letters := letters(s.ctx, s.database())
+		forwarder, err := letters.NewForwarder(s.producer(), store.ForwardConfig{})
+		check(err)
 		mux := http.NewServeMux()
 		// begin probe
+		office := service.Service{Stages: [][]service.Part{{worker}, {forwarder}}}
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-			if !connection.Ready(conn.Health(), worker.Health()) {
+			if !connection.Ready(conn.Health(), office.Health()) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})
 		// end probe
+		rehoptest.Run(s.T, office.Run)
 		// begin operator
 		mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker)))
 		// end operator

@@ -3,6 +3,7 @@ package examples
 import (
 	"context"
 	"errors"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,20 +11,28 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/topology"
 )
 
 // begin test
+// declare is what the program itself has as its OnConnect.
+func declare(ctx context.Context, conn *connection.Conn) error {
+	return topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
+}
+
 func TestTicketIsADeadLetterAfter36Minutes(t *testing.T) {
 	rehoptest.Test(t, rehoptest.Config{Version: "4.3"}, func(t *testing.T, broker *rehoptest.Broker) {
-		conn, err := connection.Open(t.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
+		conn, err := connection.Open(t.Context(), connection.Config{
+			URLs:      []string{"amqp://guest:guest@broker"},
+			Dial:      broker.Dial, // in place of a socket
+			OnConnect: declare,
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		if err := topology.Declare(t.Context(), conn, topology.Exchange{Name: "shop"}, orders); err != nil {
-			t.Fatal(err)
-		}
 		attempts := 0
 		worker, err := consumer.New(conn, orders, func(context.Context, *consumer.Delivery) error {
 			attempts++
@@ -48,3 +57,37 @@ func TestTicketIsADeadLetterAfter36Minutes(t *testing.T) {
 }
 
 // end test
+
+func TestStoreInABubble(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		t, ctx, conn, broker := s.T, s.ctx, s.conn, s.broker
+		s.declare(orders)
+		order := rehoptest.Message{Exchange: "shop", RoutingKey: "order.paid"}
+		order.MessageId = "order-7"
+		n := 0
+		pack := func(context.Context, *consumer.Delivery) error { n++; return nil }
+		// begin store
+		db, err := sqlite.Open(filepath.Join(t.TempDir(), "shop.db"))
+		check(err)
+		t.Cleanup(func() {
+			synctest.Wait() // the store may be at work on its table
+			db.Close()
+		})
+		letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+		check(err)
+		worker, err := consumer.New(conn, orders, letters.OnceHandler(pack), consumer.Config{})
+		check(err)
+		rehoptest.Run(t, worker.Run)
+
+		for range 2 { // the same message, twice
+			_, err := broker.Publish(order)
+			check(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n != 1 {
+			t.Errorf("the order was packed %d times, want once", n)
+		}
+		// end store
+	})
+}
