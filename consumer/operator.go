@@ -31,7 +31,8 @@ import (
 // outage has had no message to try for Outage.MaxPause, the number of messages in hand
 // and the number with handlers. For each of the 100 oldest messages it shows the id, the
 // age since the broker delivered it, and "waiting" for a handler, "handled" or "held".
-// Bodies and headers are not shown.
+// A message that waits for the confirm of a copy, or in place for its next attempt, is
+// "held" too. Bodies and headers are not shown.
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 // A request that a browser sends from a page of another origin changes nothing. Operator

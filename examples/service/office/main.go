@@ -58,9 +58,8 @@ func run(ctx context.Context) error {
 
 	ops := &http.Server{Addr: os.Getenv("OFFICE_ADDR"), Handler: consumer.Operator(billing, archive), ReadHeaderTimeout: 5 * time.Second}
 	return service.Service{Stages: [][]service.Part{
-		{service.Server(ops.ListenAndServe, ops.Shutdown)},
 		{billing, archive},
-		{forwarder},
+		{forwarder, service.Server(ops.ListenAndServe, ops.Shutdown)}, // operators see the stop
 	}}.Run(ctx)
 }
 
