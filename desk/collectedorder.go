@@ -63,15 +63,16 @@ type storeOrder struct {
 
 	mu       sync.Mutex
 	progress Progress
-	failures int // in a row
-	known    int // letters of this replay that were sent by an earlier process
+	warning  string // begins Progress.Note
+	failures int    // in a row
+	known    int    // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
 }
 
 func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &storeOrder{source: c, book: b, order: b.order, resumed: resumed, tell: tell, progress: b.past.progress}
-	r.progress.Order, r.progress.State, r.progress.Error = b.order, Running, ""
+	r.progress.Order, r.progress.State, r.progress.Error, r.progress.Note = b.order, Running, "", ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
 	if b.order.Action != Drop { // whose letters are counted when they are gone
 		r.progress.Done = len(b.past.sent)
@@ -97,6 +98,9 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 	switch {
 	case err == nil:
 		r.progress.State = Done
+		if r.progress.Matched == 0 {
+			r.progress.Note = noMatch
+		}
 	case errors.Is(err, ErrStopped) || ctx.Err() != nil:
 		r.progress.State = Stopped
 		if !errors.Is(err, ErrStopped) {
@@ -134,6 +138,9 @@ func (r *storeOrder) run(ctx context.Context) error {
 	options := store.ReplayOptions{Rate: r.order.Rate, Canary: r.order.Canary, To: r.order.To}
 	if r.order.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
+	}
+	if options.Canary > 0 {
+		r.warn(ctx)
 	}
 	done := r.progress.Done
 	options.Progress = func(report store.ReplayReport) {
@@ -178,7 +185,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 		err = replay(q)
 	}
 	if err == nil && others > 0 {
-		r.progress.Note = fmt.Sprintf("%s in the hands of another process were left", count(others, "letter"))
+		r.progress.Note = noted(r.warning, fmt.Sprintf("%s in the hands of another process were left", count(others, "letter")))
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -187,6 +194,19 @@ func (r *storeOrder) run(ctx context.Context) error {
 		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
 	}
 	return err
+}
+
+// warn tells if the canary, which is the first letter, cannot be back in its time.
+func (r *storeOrder) warn(ctx context.Context) {
+	list, err := r.source.List(ctx, r.order.Filter, Page{Limit: 1})
+	if err != nil || len(list.Letters) == 0 {
+		return // nothing is sent, or the replay says why
+	}
+	to, _ := list.Letters[0].Target()
+	r.warning = r.order.canaryNote(ctx, r.source.conn, func(q Queue) bool { return to.Exchange == "" && q.Name == to.RoutingKey })
+	if r.progress.Note = r.warning; r.warning != "" && r.tell != nil {
+		r.tell(r.progress)
+	}
 }
 
 // begun returns the letters of the store that an earlier process of the order has sent, or

@@ -19,10 +19,10 @@ import (
 
 // Finding is one thing that Examine has looked at.
 type Finding struct {
-	About  string // such as "connection" or "policies"
-	Level  Level
-	Says   string
-	Advice string // a remedy; empty if none is needed
+	About  string `json:"about"` // such as "connection" or "policies"
+	Level  Level  `json:"level"`
+	Says   string `json:"says"`
+	Advice string `json:"advice,omitzero"` // a remedy; empty if none is needed
 }
 
 // Level says how bad a Finding is.
@@ -170,11 +170,12 @@ func examineQueues(ctx context.Context, conn *connection.Conn) []Finding {
 		if q.DeadLetters != "" {
 			ours[q.Name], ours[q.DeadLetters] = true, true
 		}
-		if q.Letters > 0 {
-			findings = append(findings, Finding{
-				About: "letters", Level: Note, Says: fmt.Sprintf("%s: %s", q.DeadLetters, count(q.Letters, "dead letter")),
-				Advice: "look at them: rehop dlq groups " + q.DeadLetters,
-			})
+		if n := q.Ready + q.Unacked; q.IsDeadLetters && n > 0 {
+			advice := "look at them: rehop dlq groups " + q.Name
+			if q.Refusal != "" {
+				advice = "rehop does not look into this queue: " + q.Refusal
+			}
+			findings = append(findings, Finding{About: "letters", Level: Note, Says: fmt.Sprintf("%s: %s", q.Name, count(n, "dead letter")), Advice: advice})
 		}
 		if q.DeadLetters != "" && q.Consumers == 0 && q.Ready > 0 {
 			findings = append(findings, Finding{About: "consumers", Level: Warning, Says: fmt.Sprintf("%s has %s and no consumer", q.Name, count(q.Ready, "message")), Advice: "start its service"})

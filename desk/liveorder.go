@@ -81,6 +81,8 @@ type liveOrder struct {
 	elsewhere int       // letters of the last turn that other consumers took
 	counted   map[string]bool
 	canary    canary
+	warning   string // Progress.Note is this one, and what was left out
+	left      string
 
 	// Of one turn at the queue.
 	hand    *hand
@@ -102,7 +104,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		live: l, book: b, order: b.order, resumed: resumed, arrivals: make(chan *parcel, l.inFlight), tell: tell,
 		progress: b.past.progress, counted: map[string]bool{}, canary: canary{over: b.order.Canary == 0 || len(b.past.sent) > 0},
 	}
-	r.progress.Order, r.progress.State, r.progress.Error = b.order, Running, ""
+	r.progress.Order, r.progress.State, r.progress.Error, r.progress.Note = b.order, Running, "", ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
 	for key := range b.past.sent {
 		r.counted[key] = true // the like of one that was sent is not sent
@@ -112,11 +114,16 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.expected = b.past.inHand
 	}
 	err := r.run(ctx)
+	if err == nil && r.progress.Matched == 0 {
+		r.warning = noMatch
+	}
 	switch {
 	case err == nil && r.hand == nil: // there was none to take
-		r.progress.Note = l.elsewhere(ctx)
+		r.leave(l.elsewhere(ctx))
 	case err == nil && r.elsewhere > 0:
-		r.progress.Note = fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter"))
+		r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))
+	case err == nil:
+		r.leave(r.left)
 	}
 	r.progress.InHand = 0
 	switch {
@@ -159,6 +166,9 @@ func (r *liveOrder) run(ctx context.Context) error {
 		return err
 	}
 	defer leave()
+	if !r.canary.over {
+		r.warn(ctx)
+	}
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -237,6 +247,20 @@ func (r *liveOrder) at(moment string) {
 	if r.live.gap != nil {
 		r.live.gap(moment)
 	}
+}
+
+// warn tells if the canary cannot be back in its time.
+func (r *liveOrder) warn(ctx context.Context) {
+	r.warning = r.order.canaryNote(ctx, r.live.conn, func(q Queue) bool { return q.DeadLetters == r.live.queue })
+	if r.leave(""); r.warning != "" && r.tell != nil {
+		r.tell(r.progress)
+	}
+}
+
+// leave notes what the order leaves out.
+func (r *liveOrder) leave(what string) {
+	r.left = what
+	r.progress.Note = noted(r.warning, what)
 }
 
 // note tells and writes down the progress.

@@ -106,7 +106,7 @@ func (r *liveOrder) land(p *parcel) error {
 		case errors.Is(p.err, errNoTarget):
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
-			r.progress.Note = p.err.Error()
+			r.leave(p.err.Error())
 		case connection.ClassOf(p.err) == connection.Transient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
 			p.tries++
 			if errors.Is(p.err, confirm.ErrUnconfirmed) {

@@ -166,7 +166,7 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 				r.elsewhere = max(total-seen, 0)
 			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
 				taking = false
-				r.progress.Note = fmt.Sprintf("letters behind the first %d were not looked at: collect them", seen)
+				r.leave(fmt.Sprintf("letters behind the first %d were not looked at: collect them", seen))
 			}
 		case <-beat.C:
 			if err := r.note(); err != nil {

@@ -1,11 +1,13 @@
 package desk
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,6 +144,52 @@ func (o Order) check(a About, now time.Time) (Order, error) {
 	return o, connection.WithClass(errors.Join(errs...), connection.Bug)
 }
 
+// canaryTimeout bounds the question about waits before an order with a canary.
+const canaryTimeout = 5 * time.Second
+
+// canaryNote returns a note if Order.Canary is shorter than the waits of a work queue
+// together; empty if it is not, or if nobody lists the waits. Without Order.To and
+// Filter.Queue, isTarget selects the queues to which the canary may go, and the one with
+// the shortest waits counts.
+func (o Order) canaryNote(ctx context.Context, conn *connection.Conn, isTarget func(Queue) bool) string {
+	switch {
+	case o.To != nil && o.To.Exchange != "":
+		return ""
+	case o.To != nil:
+		isTarget = func(q Queue) bool { return q.Name == o.To.RoutingKey }
+	case o.Filter.Queue != "":
+		isTarget = func(q Queue) bool { return q.Name == o.Filter.Queue }
+	}
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
+	defer cancel()
+	infos, err := infosOf(ctx, conn)
+	if err != nil {
+		return "" // AMQP lists no queues
+	}
+	name, shortest := "", time.Duration(0)
+	for _, q := range fold(infos, connection.Version{}) {
+		if !isTarget(q) {
+			continue
+		}
+		waits := waitsOf(q.Name, infos)
+		if waits <= o.Canary {
+			return ""
+		}
+		if name == "" || waits < shortest {
+			name, shortest = q.Name, waits
+		}
+	}
+	if name == "" {
+		return ""
+	}
+	return fmt.Sprintf("a canary of %v is too short: a message that is retried becomes a letter after %v at the earliest, the waits of %s together", o.Canary, shortest, name)
+}
+
+// noted joins notes that are not empty.
+func noted(notes ...string) string {
+	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), "; ")
+}
+
 // Edit changes a message before it is sent. A nil field changes nothing.
 type Edit struct {
 	Body        *[]byte           `json:"body,omitzero"`
@@ -222,10 +270,10 @@ type Progress struct {
 	InHand int `json:"in_hand,omitzero"`
 
 	Error   string    `json:"error,omitzero"` // the last one
-	Note    string    `json:"note,omitzero"`  // what the order left out
+	Note    string    `json:"note,omitzero"`  // what the order left out, that no letter matched, or that the canary is too short
 	LastID  string    `json:"last_id,omitzero"`
-	Began   time.Time `json:"began"`
-	Updated time.Time `json:"updated"`
+	Began   time.Time `json:"began,omitzero"`
+	Updated time.Time `json:"updated,omitzero"`
 }
 
 // Ended reports whether nothing works on the order.

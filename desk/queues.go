@@ -16,40 +16,41 @@ import (
 
 // Queue is a queue of the broker with what belongs to it.
 type Queue struct {
-	Name  string
-	Type  string // classic, quorum or stream
-	State string
+	Name  string `json:"name"`
+	Type  string `json:"type,omitzero"` // classic, quorum or stream
+	State string `json:"state,omitzero"`
 
-	Ready     int // messages
-	Unacked   int
-	Consumers int
+	Ready     int `json:"ready"` // messages
+	Unacked   int `json:"unacked"`
+	Consumers int `json:"consumers"`
 
 	// Waiting counts the messages in the wait queues of a work queue, which are
 	// folded into it.
-	Waiting int
+	Waiting int `json:"waiting"`
 
 	// DeadLetters names the dead-letter queue of a work queue, and Letters counts the
-	// messages in it.
-	DeadLetters string
-	Letters     int
+	// messages in it. The lanes of topology.Lanes with OneDeadLetterQueue name the same
+	// queue, and each has the count of the whole queue.
+	DeadLetters string `json:"dead_letters,omitzero"`
+	Letters     int    `json:"letters"`
 
 	// IsDeadLetters says that the queue is one for dead letters: of rehop, or by its
 	// name one of another framework.
-	IsDeadLetters bool
+	IsDeadLetters bool `json:"is_dead_letters,omitzero"`
 
 	// Oldest is the timestamp of the message at the head of a classic queue. No
 	// quorum queue tells.
-	Oldest time.Time
+	Oldest time.Time `json:"oldest,omitzero"`
 
-	PublishRate float64 // messages per second
-	DeliverRate float64
+	PublishRate float64 `json:"publish_rate"` // messages per second
+	DeliverRate float64 `json:"deliver_rate"`
 
 	// Refusal says why a live source does not look into the queue; empty if it does.
-	Refusal string
+	Refusal string `json:"refusal,omitzero"`
 
 	// At is when the broker was asked. The numbers of the management API, which are all but
 	// those of QueueByName, were up to 10 s old then.
-	At time.Time
+	At time.Time `json:"at,omitzero"`
 }
 
 // ErrNoManagement is returned by calls that need connection.Config.ManagementURL:
@@ -115,7 +116,7 @@ func infosOf(ctx context.Context, conn *connection.Conn) ([]management.Info, err
 }
 
 // waitQueue matches the name of a wait queue: the work queue's, and a number.
-var waitQueue = regexp.MustCompile(`^(.+)\.wait\.[1-9][0-9]*(\.[0-9a-z]+)?$`)
+var waitQueue = regexp.MustCompile(`^(.+)\.wait\.([1-9][0-9]*)(\.[0-9a-z]+)?$`)
 
 // otherDeadLetters matches names that other frameworks and people give to queues of
 // dead letters.
@@ -143,7 +144,7 @@ func fold(infos []management.Info, v connection.Version) []Queue {
 		base, isDLQ := strings.CutSuffix(i.Name, ".dlq")
 		_, hasWork := byName[base]
 		q.IsDeadLetters = isDLQ && hasWork || otherDeadLetters.MatchString(i.Name)
-		if dlq, found := byName[i.Name+".dlq"]; found {
+		if dlq, found := byName[deadLettersOf(i, byName)]; found {
 			q.DeadLetters, q.Letters = dlq.Name, dlq.Ready+dlq.Unacked
 		}
 		if err := factsFrom(i, v).refusal(); err != nil && v != (connection.Version{}) { // the rules depend on it
@@ -160,6 +161,53 @@ func fold(infos []management.Info, v connection.Version) []Queue {
 	}
 	slices.SortFunc(queues, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
 	return queues
+}
+
+// deadLettersOf returns the name of the dead-letter queue of a work queue. A work queue
+// of package topology without one of its own is a lane: its dead letters are in the queue
+// of all lanes, which has a name before that of the lane.
+func deadLettersOf(i management.Info, byName map[string]management.Info) string {
+	own := i.Name + ".dlq"
+	if _, found := byName[own]; found || i.Arguments["x-dead-letter-exchange"] != i.Name+".rehop.dlx" {
+		return own
+	}
+	for lanes := i.Name; ; { // both names may have dots in them
+		dot := strings.LastIndexByte(lanes, '.')
+		if dot < 0 {
+			return own
+		}
+		lanes = lanes[:dot]
+		if _, found := byName[lanes+".dlq"]; found {
+			return lanes + ".dlq"
+		}
+	}
+}
+
+// carriedLength is the x-max-length of a wait queue without a TTL, less the milliseconds
+// of its wait: see package topology.
+const carriedLength = 1_000_000_000_000
+
+// waitsOf returns the sum of the waits of a work queue, as its wait queues on the broker
+// have them; 0 if it has none. Of two queues for one number, the shorter counts.
+func waitsOf(queue string, infos []management.Info) (sum time.Duration) {
+	byNumber := map[string]int64{} // milliseconds
+	for _, i := range infos {
+		m := waitQueue.FindStringSubmatch(i.Name)
+		if m == nil || m[1] != queue {
+			continue
+		}
+		wait, timed := integer(i.Arguments["x-message-ttl"])
+		if length, carried := integer(i.Arguments["x-max-length"]); carried && !timed {
+			wait = length - carriedLength
+		}
+		if before, found := byNumber[m[2]]; !found || wait < before {
+			byNumber[m[2]] = max(wait, 0)
+		}
+	}
+	for _, wait := range byNumber {
+		sum += time.Duration(wait) * time.Millisecond
+	}
+	return sum
 }
 
 // factsFrom are the facts of a queue as the management API tells them.

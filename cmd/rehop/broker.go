@@ -18,9 +18,10 @@ func (a *app) queuesCommand() *cobra.Command {
 		Short: "List queues: depth, consumers, waits and dead letters",
 		Long: `Queues lists the queues of the virtual host. The wait queues of a work queue of rehop
 are folded into it: WAITING counts the messages in them, LETTERS those in its
-dead-letter queue. OLDEST is the age of the message at the head of a classic queue; no
-quorum queue tells. It needs the management API, whose numbers lag by up to 10 s. The
-last line says when they were taken; in JSON, At does.`,
+dead-letter queue. Lanes may share a dead-letter queue: LETTERS then names the queue, and
+counts the letters of all these lanes. OLDEST is the age of the message at the head of a
+classic queue; no quorum queue tells. It needs the management API, whose numbers lag by
+up to 10 s. The last line says when they were taken; in JSON, "at" does.`,
 		Example: `  rehop queues
   rehop queues --output json`,
 		Args: args(cobra.NoArgs),
@@ -34,7 +35,7 @@ last line says when they were taken; in JSON, At does.`,
 				return err
 			}
 			if a.format == "json" {
-				return a.json(queues)
+				return a.json(orEmpty(queues))
 			}
 			var rows [][]string
 			for _, q := range queues {
@@ -44,6 +45,9 @@ last line says when they were taken; in JSON, At does.`,
 				letters := "-"
 				if q.DeadLetters != "" {
 					letters = strconv.Itoa(q.Letters)
+					if q.DeadLetters != q.Name+".dlq" { // that of several lanes
+						letters += " in " + q.DeadLetters
+					}
 				}
 				row := []string{q.Name, strconv.Itoa(q.Ready), strconv.Itoa(q.Unacked), strconv.Itoa(q.Waiting), letters, strconv.Itoa(q.Consumers), ago(q.Oldest)}
 				if a.format == "wide" {

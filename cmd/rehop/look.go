@@ -35,7 +35,7 @@ func (a *app) listCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printLetters(list)
+			return a.printLetters(list, func() string { return listLine(c, source, list.Next) })
 		},
 	}
 	p.flags(c)
@@ -57,7 +57,7 @@ func (a *app) listQueues(c *cobra.Command) error {
 	}
 	queues = slices.DeleteFunc(queues, func(q desk.Queue) bool { return !q.IsDeadLetters })
 	if a.format == "json" {
-		return a.json(queues)
+		return a.json(orEmpty(queues))
 	}
 	var rows [][]string
 	for _, q := range queues {
@@ -85,7 +85,7 @@ func (a *app) peekCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.printLetters(list)
+			return a.printLetters(list, nil)
 		},
 	}
 	c.Flags().IntVarP(&n, "limit", "n", 10, "letters to show")
@@ -155,7 +155,10 @@ func (a *app) showCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "show [QUEUE] ID",
 		Short: "Show one letter: its life, headers, stack and body",
+		Long: `Show prints one letter. ID is the one that list shows, or the message id of the logs if
+only one letter has it.`,
 		Example: `  rehop dlq show orders.dlq 8d71590e81c72837a5
+  rehop dlq show orders.dlq order-4711
   rehop dlq show --store letters.db 4711 --output json`,
 		Args: args(cobra.RangeArgs(1, 2)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
@@ -167,12 +170,10 @@ func (a *app) showCommand() *cobra.Command {
 				return usage(errors.New("which letter? Give its id"))
 			}
 			l, err := source.Letter(c.Context(), rest[0])
-			switch {
-			case errors.Is(err, desk.ErrNoLetter) && p.store != "":
-				return fmt.Errorf("%w; an id is a number, such as 4711: rehop dlq list --store shows them", err)
-			case errors.Is(err, desk.ErrNoLetter):
-				return fmt.Errorf("%w; an id has 18 hexadecimal digits, such as 8d71590e81c72837a5: rehop dlq list shows them", err)
-			case err != nil:
+			if errors.Is(err, desk.ErrNoLetter) {
+				l, err = byMessageID(c, source, rest[0], err)
+			}
+			if err != nil {
 				return err
 			}
 			return a.show(l)
@@ -180,4 +181,25 @@ func (a *app) showCommand() *cobra.Command {
 	}
 	p.flags(c)
 	return c
+}
+
+// byMessageID returns the one letter with a message id. noLetter is the error of the
+// source, which has no letter with this id.
+func byMessageID(c *cobra.Command, source desk.Source, id string, noLetter error) (desk.Letter, error) {
+	list, err := source.List(c.Context(), desk.Filter{MessageIDs: []string{id}}, desk.Page{Limit: 1})
+	if err != nil {
+		return desk.Letter{}, err
+	}
+	if list.Matched == 1 {
+		return list.Letters[0], nil
+	}
+	search := listLine(c, source, 0) + " --message-id " + word(id)
+	if list.Matched > 1 {
+		return desk.Letter{}, fmt.Errorf("%s letters have the message id %s; show one by its id: %s", some(list.Matched, list.More), word(id), search)
+	}
+	form := "has 18 hexadecimal digits, such as 8d71590e81c72837a5"
+	if !source.About().Live {
+		form = "is a number, such as 4711"
+	}
+	return desk.Letter{}, fmt.Errorf("%w, and no letter has this message id; an id %s; to search for a message id: %s", noLetter, form, search)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -24,22 +25,18 @@ func (a *app) ordersCommand() *cobra.Command {
 				return err
 			}
 			if a.format == "json" {
-				type orderJSON struct {
-					Order desk.Order `json:"order"`
-					desk.Progress
-				}
-				out := []orderJSON{}
+				out := []progressJSON{}
 				for _, p := range orders {
-					out = append(out, orderJSON{p.Order, p})
+					out = append(out, progressFor(p))
 				}
 				return a.json(out)
 			}
 			var rows [][]string
 			for _, p := range orders {
 				rows = append(rows, []string{p.Order.ID, string(p.State), string(p.Order.Action), strconv.Itoa(p.Done), strconv.Itoa(p.Failed), ago(p.Order.Created),
-					p.Order.By.Who, p.Order.Source, a.short(p.Order.Filter.String(), 40), orDash(a.short(p.Error, 40))})
+					p.Order.By.Who, p.Order.Source, a.short(p.Order.Filter.String(), 40), orDash(a.short(cmp.Or(p.Error, p.Note), 40))})
 			}
-			table(a.out, []string{"ORDER", "STATE", "ACTION", "DONE", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "ERROR"}, rows)
+			table(a.out, []string{"ORDER", "STATE", "ACTION", "DONE", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
 			return nil
 		},
 	}
@@ -126,7 +123,7 @@ func (a *app) auditCommand() *cobra.Command {
 				return err
 			}
 			if a.format == "json" {
-				return a.json(records)
+				return a.json(orEmpty(records))
 			}
 			var rows [][]string
 			for _, r := range records {

@@ -37,6 +37,34 @@ func (a *app) json(v any) error {
 	return e.Encode(v)
 }
 
+// orEmpty makes JSON show an empty list as one, and not as null.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
+// progressJSON is an order with its progress for programs.
+type progressJSON struct {
+	Order orderJSON `json:"order"`
+	desk.Progress
+}
+
+type orderJSON struct {
+	desk.Order
+	To *addressJSON `json:"to,omitzero"` // instead of that of the Order
+}
+
+type addressJSON struct {
+	Exchange   string `json:"exchange,omitzero"`
+	RoutingKey string `json:"routing_key,omitzero"`
+}
+
+func progressFor(p desk.Progress) progressJSON {
+	return progressJSON{orderJSON{p.Order, (*addressJSON)(p.Order.To)}, p}
+}
+
 // plain makes a text of a letter harmless to a terminal, on one line.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
@@ -146,8 +174,8 @@ func readable(v any) any {
 	return fmt.Sprint(v)
 }
 
-// letters prints a list.
-func (a *app) printLetters(list desk.List) error {
+// printLetters prints a list. rest is the command line that lists the letters after it.
+func (a *app) printLetters(list desk.List, rest func() string) error {
 	if a.format == "json" {
 		out := struct {
 			Letters []letterJSON `json:"letters"`
@@ -179,7 +207,7 @@ func (a *app) printLetters(list desk.List) error {
 	table(a.out, headings, rows)
 	a.bound(list.Seen, len(list.Letters), list.Matched)
 	if list.Next != 0 {
-		fmt.Fprintf(a.err, "more: --after %d\n", list.Next)
+		fmt.Fprintf(a.err, "more: %s\n", plain(rest()))
 	}
 	return nil
 }
@@ -249,7 +277,11 @@ func (a *app) show(l desk.Letter) error {
 			if name == "x-rehop-stack" || name == "x-rehop-error" || name == "x-death" && a.format != "wide" {
 				continue // shown above and below
 			}
-			fmt.Fprintf(a.out, "  %s: %s\n", plain(name), plain(fmt.Sprint(readable(p.Headers[name]))))
+			value := plain(fmt.Sprint(readable(p.Headers[name])))
+			if name == "x-delivery-count" || name == "x-acquired-count" {
+				value += " (counted by the dead-letter queue: looks)"
+			}
+			fmt.Fprintf(a.out, "  %s: %s\n", plain(name), value)
 		}
 	}
 	if l.Stack != "" {

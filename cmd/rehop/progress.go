@@ -12,12 +12,21 @@ import (
 // watch returns what shows the progress of an order: a bar where somebody watches,
 // else a line now and then.
 func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
-	began, last := time.Now(), time.Time{}
+	began, last, note := time.Now(), time.Time{}, ""
 	every := 10 * time.Second
 	if a.errTTY {
 		every = 100 * time.Millisecond
 	}
+	wipe := ""
+	if a.errTTY {
+		wipe = "\r\x1b[K"
+	}
 	tell = func(p desk.Progress) {
+		if !p.Ended() && p.Note != "" && p.Note != note {
+			note = p.Note
+			fmt.Fprintf(a.err, "%swarning: %s\n", wipe, plain(note))
+			return
+		}
 		if !p.Ended() && time.Since(last) < every {
 			return
 		}
@@ -35,9 +44,7 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 		fmt.Fprintf(a.err, "\r[%s%s] %d of %d, %.0f per second\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, total, rate)
 	}
 	end = func() {
-		if a.errTTY {
-			fmt.Fprint(a.err, "\r\x1b[K")
-		}
+		fmt.Fprint(a.err, wipe)
 	}
 	return tell, end
 }
@@ -48,10 +55,7 @@ func (a *app) result(p desk.Progress, err error) error {
 		return err // it has not begun
 	}
 	if a.format == "json" {
-		if err := a.json(struct {
-			Order desk.Order `json:"order"`
-			desk.Progress
-		}{p.Order, p}); err != nil {
+		if err := a.json(progressFor(p)); err != nil {
 			return err
 		}
 	} else {
@@ -68,10 +72,8 @@ func (a *app) result(p desk.Progress, err error) error {
 		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop dlq resume %s", letterCount(p.Failed), p.Order.ID)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
-	case p.Matched == 0 && p.Note != "":
-		return &exit{exitNothing, errors.New("no letter matched; " + p.Note)}
 	case p.Matched == 0:
-		return &exit{exitNothing, errors.New("no letter matched")}
+		return &exit{exitNothing, errors.New(p.Note)} // that no letter matched
 	}
 	return nil
 }

@@ -38,15 +38,16 @@ func (a *app) carryOut(c *cobra.Command, o *order, rest []string, action desk.Ac
 	if o.Filter.IsZero() && !o.All {
 		return usage(errors.New("which letters? Give a filter, such as --error or --id, or --all"))
 	}
+	const shown = 100 // of a dry run
 	expected := 0
 	if o.dryRun || ask && !a.yes && a.inTTY || a.errTTY {
-		list, err := source.List(c.Context(), o.Filter, desk.Page{Limit: 10, CountAll: true})
+		list, err := source.List(c.Context(), o.Filter, desk.Page{Limit: shown, CountAll: true})
 		if err != nil {
 			return err
 		}
 		expected = list.Matched
 		if o.dryRun {
-			return a.printLetters(list)
+			return a.printLetters(list, func() string { return listLine(c, source, list.Next) })
 		}
 	}
 	if ask {

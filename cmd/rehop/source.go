@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
@@ -144,6 +146,48 @@ func (f *filter) read() desk.Filter {
 		d.From = now.Add(-time.Duration(f.newer))
 	}
 	return d
+}
+
+// listLine returns the command line that lists the letters that the flags of c select, after
+// a place; 0: from the beginning.
+func listLine(c *cobra.Command, source desk.Source, after int64) string {
+	line := "rehop dlq list"
+	if about := source.About(); about.Live {
+		line += " " + word(about.Queue)
+	} else {
+		line += " --store " + word(strings.TrimPrefix(about.Name, "store ")) // without a password
+	}
+	var p place
+	var f filter
+	known := &cobra.Command{}
+	p.flags(known)
+	f.flags(known)
+	c.Flags().Visit(func(flag *pflag.Flag) {
+		if known.Flags().Lookup(flag.Name) == nil && !(flag.Name == "limit" && c.Name() == "list") || flag.Name == "store" {
+			return
+		}
+		values := []string{flag.Value.String()}
+		if list, several := flag.Value.(pflag.SliceValue); several {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			line += " --" + flag.Name + " " + word(value)
+		}
+	})
+	if after > 0 {
+		line += fmt.Sprintf(" --after %d", after)
+	}
+	return line
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
+
+// word is a word of a command line, in quotes if a shell needs them.
+func word(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // address reads "queue", "exchange/key", or "/queue" for a queue with a slash in its name.

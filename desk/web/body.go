@@ -185,6 +185,7 @@ type shownHeader struct {
 	Name, Value, Type string
 	Raw               string // the name as it is
 	System            bool   // written by the broker or by rehop
+	Looks             bool   // counted by the dead-letter queue, at looks
 }
 
 // showHeaders returns headers in the order of their names, those of the message first.
@@ -198,8 +199,9 @@ func showHeaders(t amqp.Table) (own, system []shownHeader, left int) {
 		writeValue(&b, t[name], 0)
 		h.Value = visible(cut(b.String(), maxHeader))
 		lower := strings.ToLower(name)
+		h.Looks = lower == "x-delivery-count" || lower == "x-acquired-count"
 		h.System = strings.HasPrefix(lower, "x-rehop-") || strings.HasPrefix(lower, "x-death") || strings.HasPrefix(lower, "x-first-death-") ||
-			strings.HasPrefix(lower, "x-last-death-") || lower == "x-delivery-count" || lower == "x-acquired-count"
+			strings.HasPrefix(lower, "x-last-death-") || h.Looks
 		if h.System {
 			system = append(system, h)
 		} else {

@@ -259,6 +259,35 @@ func TestAHostileLetterIsText(t *testing.T) {
 	}
 }
 
+func TestLanesNameTheDeadLetterQueueThatTheyShare(t *testing.T) {
+	r := enter(t, nil)
+	r.broker.mu.Lock()
+	r.broker.queues = []desk.Queue{
+		{Name: "orders.dlq", Ready: 18, IsDeadLetters: true}, {Name: "orders.express", DeadLetters: "orders.dlq", Letters: 18},
+		{Name: "orders.normal", DeadLetters: "orders.dlq", Letters: 18}, {Name: "mails", DeadLetters: "mails.dlq", Letters: 2},
+	}
+	r.broker.mu.Unlock()
+	r.h.sampleOnce(t.Context(), map[string]time.Time{})
+	w := r.get("/")
+	r.has(w, 200, `18 <span class="dim small">in orders.dlq</span>`)
+	if n := strings.Count(w.Body.String(), ">in orders.dlq<"); n != 2 || strings.Contains(w.Body.String(), "in mails.dlq") {
+		t.Errorf("%d lanes name orders.dlq, want 2, and mails nothing", n)
+	}
+	if n := r.h.snapshot().Count; n != 18+3 { // of the store
+		t.Errorf("%d letters in all, want 21", n)
+	}
+}
+
+func TestWhatLooksHaveCountedIsNoAttempt(t *testing.T) {
+	r := enter(t, nil)
+	r.store.letters[0].Publishing.Headers = amqp.Table{"x-delivery-count": int64(2), "x-acquired-count": int64(8), "x-rehop-attempt": int64(4)}
+	w := r.get("/letter?store=store+letters.db&id=id1")
+	r.has(w, 200, "x-acquired-count")
+	if n := strings.Count(w.Body.String(), "counted by the dead-letter queue: looks"); n != 2 {
+		t.Errorf("%d headers are marked, want 2", n)
+	}
+}
+
 func TestAwayIsSaidWithWhatToDo(t *testing.T) {
 	r := enter(t, nil)
 	r.broker.mu.Lock()
