@@ -190,13 +190,16 @@ func unknownTest(t *testing.T, args, paths []string) string {
 	}
 	own := []string{"-v", "-race", "-count", "-timeout", "-args", "-tags"} // of go test
 	for i, arg := range args {
+		if arg == "--" {
+			break // and a command of the reader
+		}
 		name, _, _ := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		switch {
 		case arg == "-run" && args[1] == "test":
 			if i+1 == len(args) || !regexp.MustCompile(`func `+args[i+1]).MatchString(source.String()) {
 				return "there is no such test"
 			}
-		case strings.HasPrefix(arg, "-") && !slices.Contains(own, arg) && !strings.Contains(source.String(), `"`+name+`"`) && arg != "--":
+		case strings.HasPrefix(arg, "-") && !slices.Contains(own, arg) && !strings.Contains(source.String(), `"`+name+`"`):
 			return "no flag is defined as " + arg
 		}
 	}

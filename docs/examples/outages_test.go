@@ -2,14 +2,19 @@ package examples
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
 )
@@ -42,6 +47,63 @@ func TestFallback(t *testing.T) {
 		s.broker.Start()
 		after(time.Minute)
 		s.ready("orders", 1)
+	})
+}
+
+func TestOrdersOverHTTP(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		s.declare(orders)
+		db := s.database()
+		letters := letters(s.ctx, db)
+		publisher, err := producer.New(s.conn, producer.Config{Fallback: []producer.Sink{letters}, FallbackAfter: 100 * time.Millisecond})
+		check(err)
+		defer publisher.Close()
+		mux := http.NewServeMux()
+		// begin http
+		mux.HandleFunc("POST /orders", func(w http.ResponseWriter, r *http.Request) {
+			var o Order
+			if err := json.NewDecoder(r.Body).Decode(&o); err != nil || o.ID == "" {
+				http.Error(w, "want an order with an id", http.StatusBadRequest)
+				return
+			}
+			ctx, cancel := context.WithTimeout(r.Context(), 2*time.Second)
+			defer cancel()
+			m, err := producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: "order-" + o.ID}.JSON(o) // the same id at each try
+			if err == nil {
+				_, err = publisher.Publish(ctx, m)
+			}
+			if err != nil {
+				http.Error(w, "try again", http.StatusServiceUnavailable) // the message may have been sent
+				return
+			}
+			w.WriteHeader(http.StatusAccepted) // confirmed, or in the store
+		})
+		// end http
+		post := func(body string, want int) {
+			s.Helper()
+			answer := httptest.NewRecorder()
+			mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/orders", strings.NewReader(body)))
+			if answer.Code != want {
+				s.Errorf("%s: %d, want %d", body, answer.Code, want)
+			}
+		}
+		post(`{}`, 400)
+		post(`{"id":"7"}`, 202)
+		s.broker.Kill()
+		post(`{"id":"8"}`, 202)
+		s.broker.Start()
+		stop := rehoptest.Run(s.T, func(ctx context.Context) error {
+			return letters.Forward(ctx, s.producer(), store.ForwardConfig{})
+		})
+		after(time.Minute)
+		stop()
+		s.ready("orders", 2)
+		if q, _ := s.broker.Queue("orders"); q.Ready[0].MessageId != "order-7" || q.Ready[1].MessageId != "order-8" {
+			s.Errorf("the messages are %v, want order-7 and order-8", q.Ready)
+		}
+		s.broker.Kill()
+		db.Close()
+		post(`{"id":"9"}`, 503)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
@@ -57,6 +58,34 @@ func TestTicketIsADeadLetterAfter36Minutes(t *testing.T) {
 }
 
 // end test
+
+func TestFaults(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		t, ctx, broker := s.T, s.ctx, s.broker
+		s.declare(orders)
+		letters := letters(ctx, s.database())
+		publisher, err := producer.New(s.conn, producer.Config{Fallback: []producer.Sink{letters}})
+		check(err)
+		defer publisher.Close()
+		forwarder, err := letters.NewForwarder(s.producer(), store.ForwardConfig{})
+		check(err)
+		order := producer.Message{Exchange: "shop", RoutingKey: "order.paid"}
+		// begin faults
+		broker.Kill() // as kill -9 does
+		receipt, err := publisher.Publish(ctx, order)
+		if err != nil || receipt.Place != producer.PlaceFallback {
+			t.Errorf("%v, in the %v, want it in the fallback", err, receipt.Place)
+		}
+		broker.Start()
+		rehoptest.Run(t, forwarder.Run) // until the test ends
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if q, _ := broker.Queue("orders"); len(q.Ready) != 1 {
+			t.Errorf("%d orders are in the queue, want 1", len(q.Ready))
+		}
+		// end faults
+	})
+}
 
 func TestStoreInABubble(t *testing.T) {
 	inShop(t, "", func(s *shop) {
