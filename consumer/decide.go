@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/internal/copies"
@@ -26,6 +27,8 @@ type terms struct {
 	frame   int    // size that the session has agreed on, 0 for no limit
 	host    string
 	inPlace bool // Config.RetryInPlace
+
+	version connection.Version // of the broker
 }
 
 // decision is how a delivery is settled, and where its message is then.
@@ -48,22 +51,35 @@ func (t *terms) belongs(exchange string) bool {
 func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	v := t.decideHandled(raw, d, res, interrupted, now)
 	if (v.Move == settle.Copy || v.Move == settle.Hold) && t.isScarce(d) {
-		v.Scarce, v.Instead = true, t.toTheEnd(raw, d, now)
+		v.Scarce, v.Instead = t.returnsCount(), t.toTheEnd(raw, d, now)
 	}
 	return v
 }
 
+// returnsCount reports whether a message that goes back to its queue is nearer to its
+// delivery limit then.
+func (t *terms) returnsCount() bool { return !t.version.AtLeast(4, 3) }
+
 // isScarce reports whether a message should not go back to its queue, because each return
-// may count towards the delivery limit, and it has used up half of that.
+// may count towards the delivery limit, and it has used up half of that. From 4.0 on a
+// quorum queue that others declared has the same limit by default, and a classic queue
+// counts nothing.
 func (t *terms) isScarce(d *Delivery) bool {
 	limit := t.route.DeliveryLimit
-	return limit > 0 && d.History.DeliveryCount >= limit/2
+	if limit == 0 && (t.route.Existing || t.route.Kind == route.Foreign) && t.version.AtLeast(4, 0) {
+		limit = route.DeliveryLimit
+	}
+	returns := d.History.DeliveryCount
+	if t.returnsCount() {
+		returns -= d.History.Count(t.route.Queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
+	}
+	return limit > 0 && returns >= limit/2
 }
 
 // toTheEnd returns the order that brings a message to the end of its queue by a copy,
 // which has no returns behind it.
 func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *settle.Order {
-	return &settle.Order{Move: settle.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: true}
+	return &settle.Order{Move: settle.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
 }
 
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
@@ -104,12 +120,12 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 	if why, ok := raw.Headers[transport.HeaderUnreadable].(string); ok && !t.route.DeadLetter.IsZero() {
 		res := resultOf(&unreadableError{why}, Outcome{Action: ActionDeadLetter})
 		v := t.letter(raw, d, res, xdeath.CauseUnreadable, now)
-		v.Scarce = t.isScarce(d)
+		v.Scarce = t.isScarce(d) && t.returnsCount()
 		return v, res, true
 	}
 	if h := &d.History; !h.NotBefore.IsZero() || !h.Due.IsZero() || len(h.Deaths) > 0 {
 		if early, ok := t.decideEarly(raw, d, now); ok {
-			early.Scarce = t.isScarce(d)
+			early.Scarce = t.isScarce(d) && t.returnsCount()
 			return early, result{}, true
 		}
 	}

@@ -44,7 +44,7 @@ type health struct {
 func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.passing {
+	if !h.passing || h.chosen {
 		h.since, h.passing = now, true
 	}
 	h.fault, h.chosen = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err), false
@@ -57,6 +57,16 @@ func (h *health) leaves(why error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.chosen = true
+}
+
+// disconnected returns why nothing is consumed if that is not the choice of a consumer that
+// has left its queue, because the connection is lost; nil if it is not. It needs mu held.
+func (h *health) disconnected() *connection.HealthError {
+	var lost *connection.HealthError
+	if !h.chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
+		return nil
+	}
+	return &connection.HealthError{Since: lost.Since, Cause: fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, lost.Cause)}
 }
 
 // fail says that nothing is consumed, and why.
@@ -87,6 +97,9 @@ func (h *health) consuming() {
 func (h *health) check(now time.Time) *connection.HealthError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if lost := h.disconnected(); lost != nil {
+		return lost
+	}
 	if h.fault != nil {
 		return &connection.HealthError{Degraded: h.chosen || h.passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
 	}

@@ -2,13 +2,16 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -169,4 +172,124 @@ func TestADeadLetterQueueThatIsFullForLongMakesNoCrashLoop(t *testing.T) {
 			w.truthful()
 		})
 	}
+}
+
+// The broker takes messages away sooner than a copy times out. In an alarm a message goes
+// back before that, until its consumer leaves the queue.
+func TestALongAlarmWithAShortConsumerTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{10 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute} {
+		for _, handled := range []error{errBroken, consumer.DeadLetter(errBroken), consumer.Unavailable(errBroken)} {
+			t.Run(timeout.String()+" "+consumer.OutcomeOf(handled).Action.String(), func(t *testing.T) {
+				for _, version := range []string{"3.10", "4.0"} {
+					onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: timeout}, topology.Quorum, func(w *fixture) {
+						w.publish(1)
+						w.broker.Block("low on memory")
+						_, stop := w.start(func(context.Context, *consumer.Delivery) error { return handled }, consumer.Config{})
+						time.Sleep(3 * time.Hour)
+						w.has("orders.dlq")
+						w.stopped(stop)
+					})
+				}
+			})
+		}
+	}
+}
+
+// From 4.0 on a quorum queue has a delivery limit by default, and often no dead-letter
+// exchange: the broker would delete the message.
+func TestAQueueOfOthersLosesNothingInALongOutage(t *testing.T) {
+	for name, alarm := range map[string]bool{"alarm": true, "unavailable": false} {
+		t.Run(name, func(t *testing.T) {
+			on(t, "4.0", topology.Quorum, func(w *fixture) {
+				w.raw(func(ch *amqp.Channel) error {
+					_, err := ch.QueueDeclare("theirs", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+					return err
+				})
+				w.orders = topology.WorkQueue{Name: "theirs", Existing: true, Waits: w.orders.Waits}
+				w.declare(w.orders)
+				w.publish(1)
+				handled := consumer.Unavailable(errBroken)
+				if alarm {
+					handled = errBroken
+					w.broker.Block("low on memory")
+				}
+				_, stop := w.start(func(context.Context, *consumer.Delivery) error { return handled }, consumer.Config{})
+				time.Sleep(12 * time.Hour)
+				w.stopped(stop)
+				w.has("theirs", id(0))
+			})
+		})
+	}
+}
+
+// A consumer that waits for the end of an alarm says that the broker is gone, if it is, and
+// ends with its Conn.
+func TestAConsumerThatAwaitsConfirmsNoticesALostBrokerAndAClosedConn(t *testing.T) {
+	on(t, "4.0", topology.Quorum, func(w *fixture) {
+		w.publish(1)
+		w.broker.Block("low on memory")
+		c, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) }, consumer.Config{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(w.Context()) }()
+		time.Sleep(5 * time.Hour)
+		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), "until the broker confirms copies") {
+			w.Errorf("in the alarm: %s, %v", status, err)
+		}
+		w.broker.Kill()
+		time.Sleep(time.Minute)
+		if status, err := health(c); status != "unhealthy" || strings.Contains(err.Error(), "low on memory") {
+			w.Errorf("without a broker: %s, %v", status, err)
+		}
+		if err := w.conn.Close(); err != nil {
+			w.Error(err)
+		}
+		time.Sleep(time.Minute)
+		select {
+		case err := <-ended:
+			if !errors.Is(err, connection.ErrClosed) {
+				w.Errorf("Run returned %v", err)
+			}
+		default:
+			w.Error("a minute after the Conn was closed, Run has not returned")
+		}
+	})
+}
+
+// From 4.3 on returns count nothing. So a message that came back often by lost connections
+// does not end the consuming in an alarm.
+func TestAnAlarmStopsNoConsumerWhereReturnsDoNotCount(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.publish(1)
+		var alarm atomic.Bool
+		var done atomic.Int64
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			switch {
+			case !alarm.Load():
+				time.Sleep(30 * time.Second) // until the connection is cut
+				return errBroken
+			case d.Redelivered:
+				return consumer.DeadLetter(errBroken)
+			}
+			done.Add(1)
+			return nil
+		}, consumer.Config{Concurrency: 2})
+		for range 11 {
+			time.Sleep(20 * time.Second)
+			if n := w.broker.Cut("consume"); n == 0 {
+				w.Fatal("nothing was cut")
+			}
+		}
+		alarm.Store(true)
+		w.broker.Block("low on memory")
+		time.Sleep(2 * time.Hour)
+		w.publish(10)
+		time.Sleep(time.Hour)
+		if n := done.Load(); n != 10 {
+			w.Errorf("%d of 10 new messages are done in the alarm", n)
+		}
+		w.stopped(stop)
+	})
 }

@@ -393,7 +393,6 @@ func TestAnOutageOfLanesThatShareEverySlot(t *testing.T) {
 	}
 }
 
-
 // Messages with keys stay in an outage, and keep their order.
 func TestAnOutageKeepsTheOrderOfKeys(t *testing.T) {
 	everywhere(t, func(w *fixture) {

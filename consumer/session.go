@@ -135,7 +135,8 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 func (r *run) newSession(found route.Route, channel *connection.Session) *session {
 	socket := transport.Inside.Session(channel)
 	s := &session{run: r, channel: channel, ledger: flight.NewLedger(r.unsettled),
-		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace}}
+		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace,
+			version: channel.Server().Version}}
 	s.ledger.Owner = s
 	r.ledger.Store(s.ledger)
 	r.timeout.Expect(found.ConsumerTimeout)
@@ -181,6 +182,7 @@ func (s *session) drain() error {
 		r.health.fail(errStopping)
 	} else {
 		r.health.leaves(why, time.Now())
+		defer context.AfterFunc(r.stop, func() { r.health.fail(errStopping) })()
 	}
 	r.lane.Closed()
 	hard := time.AfterFunc(r.cfg.DrainTimeout, func() {

@@ -106,10 +106,19 @@ func (c *Copies) copy(a *Acker, m *flight.Message, o *Order) *sending {
 		RoutingKey: o.To.RoutingKey,
 		Publishing: p,
 		Header:     headers,
-		Timeout:    c.Timeout,
+		Timeout:    c.timeoutOf(m),
 	}}
 	copied.Owner = copied
 	return copied
+}
+
+// timeoutOf returns how long the confirm of a message's copy is awaited: no longer than the
+// message may be kept. The broker takes a message away a fifth of its consumer timeout
+// later, and that is a return that counts. So a copy that begins late has a share of this
+// time that leaves enough for one more, and for the message to go back.
+func (c *Copies) timeoutOf(m *flight.Message) time.Duration {
+	hold := c.Hold()
+	return min(c.Timeout, max(hold-m.Age(), hold/16))
 }
 
 // sendAndWait sends a copy and waits for its confirm.

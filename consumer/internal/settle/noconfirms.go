@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
 )
@@ -27,8 +28,8 @@ func answered(err error) bool {
 	return err == nil || errors.Is(err, confirm.ErrReturned) || errors.Is(err, confirm.ErrNacked) || errors.Is(err, confirm.ErrRefused)
 }
 
-// AwaitAnswer waits until the broker answers publishes, and reports whether it does before
-// ctx ends. It publishes messages to the default exchange that no queue takes: nothing
+// AwaitAnswer waits until the broker answers publishes, or the Conn is closed, which the
+// next session will say. It returns false if ctx ends before. It publishes messages to the default exchange that no queue takes: nothing
 // less shows that an alarm is over, because a broker tells a client of an alarm that the
 // client has published in, and a client that has connected since knows of none. They have
 // a body: from such a client the broker takes one header, and so a whole message without
@@ -38,7 +39,7 @@ func (c *Copies) AwaitAnswer(ctx context.Context) bool {
 	for pauses := pause.Grow(time.Second, 10*time.Second); ; {
 		m := &confirm.Message{RoutingKey: nowhere, Publishing: amqp.Publishing{Body: []byte("is this read?")}, Timeout: c.Timeout}
 		c.Publisher.Send(ctx, m)
-		if answered(m.Wait(ctx)) {
+		if err := m.Wait(ctx); answered(err) || errors.Is(err, connection.ErrClosed) {
 			return true
 		}
 		if !pause.For(ctx, pauses.Next()) {
