@@ -69,11 +69,7 @@ func (t *terms) isScarce(d *Delivery) bool {
 	if limit == 0 && (t.route.Existing || t.route.Kind == route.Foreign) && t.version.AtLeast(4, 0) {
 		limit = route.DeliveryLimit
 	}
-	returns := d.History.DeliveryCount
-	if t.returnsCount() {
-		returns -= d.History.Count(t.route.Queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
-	}
-	return limit > 0 && returns >= limit/2
+	return limit > 0 && d.History.DeliveryCount >= limit/2
 }
 
 // toTheEnd returns the order that brings a message to the end of its queue by a copy,

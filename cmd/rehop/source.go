@@ -163,7 +163,8 @@ func listLine(c *cobra.Command, source desk.Source, after int64) string {
 	p.flags(known)
 	f.flags(known)
 	c.Flags().Visit(func(flag *pflag.Flag) {
-		if known.Flags().Lookup(flag.Name) == nil && !(flag.Name == "limit" && c.Name() == "list") || flag.Name == "store" {
+		selects := known.Flags().Lookup(flag.Name) != nil || flag.Name == "limit" && c.Name() == "list"
+		if !selects || flag.Name == "store" {
 			return
 		}
 		values := []string{flag.Value.String()}

@@ -36,6 +36,8 @@ func (p *latePublisher) Close() error {
 	return nil
 }
 
+func longHold() time.Duration { return time.Minute }
+
 func letterOrder() *Order {
 	o := &Order{Move: Copy, To: route.Address{RoutingKey: "orders.dlq"}}
 	o.Letter.Failure.Cause = xdeath.CausePermanent
@@ -50,7 +52,7 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 		released := 0
 		c := NewCopies(CopiesConfig{
 			Publisher: &latePublisher{}, Slots: 4, Slot: itself,
-			Hold:    func() time.Duration { return time.Minute },
+			Hold:    longHold,
 			Release: func(*flight.Message) { released++ },
 			Failed:  func(*flight.Message, route.Address, error) {},
 		})
@@ -78,7 +80,7 @@ func TestACopyAfterCloseIsNotSent(t *testing.T) {
 	stop, cancel := context.WithCancel(t.Context())
 	cancel()
 	released := 0
-	c := NewCopies(CopiesConfig{Publisher: &latePublisher{}, Slots: 4, Slot: itself, Release: func(*flight.Message) { released++ }})
+	c := NewCopies(CopiesConfig{Publisher: &latePublisher{}, Slots: 4, Slot: itself, Hold: longHold, Release: func(*flight.Message) { released++ }})
 	l, b := &channel{}, &ends{}
 	s := NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: stop, Stop: stop, Ended: b.ended})
 	m := arrived(s, 1)[0]
@@ -104,7 +106,7 @@ func (p *togetherPublisher) Close() error { return nil }
 // together. Their messages have the same tags.
 func TestAnAckIsWrittenOnTheChannelOfItsOwnSession(t *testing.T) {
 	p := &togetherPublisher{}
-	c := NewCopies(CopiesConfig{Publisher: p, Slots: 8, Slot: itself, Release: func(*flight.Message) {}})
+	c := NewCopies(CopiesConfig{Publisher: p, Slots: 8, Slot: itself, Hold: longHold, Release: func(*flight.Message) {}})
 	var sessions []*Acker
 	channels := []*channel{{}, {}}
 	told := []*ends{{}, {}}
