@@ -67,7 +67,10 @@ type Config struct {
 	// Concurrency, and at least Concurrency plus 50. A key has to wait if so many
 	// messages of other keys are ahead of it. A message that crashes the process again
 	// and again finally takes all messages that were sent ahead with it to the
-	// dead-letter queue; without KeyLimit it would go there alone.
+	// dead-letter queue; without KeyLimit it would go there alone. A message that has
+	// waited for its key for 15 minutes, or four fifths of the consumer timeout, has
+	// little time left for its handler, and a held one goes back to the queue: later
+	// messages may overtake it then. A smaller Prefetch avoids that.
 	KeyLimit int
 
 	// Key returns the key of a message for KeyLimit; "" is none. It must be quick and
@@ -79,7 +82,8 @@ type Config struct {
 	// attempt, instead of waiting in the broker. The waits of the queue must be less
 	// than 15 minutes in sum, and less than four fifths of its ConsumerTimeout. After a
 	// crash, a lost connection or a stop the count of attempts begins anew. A
-	// RetryAfter waits in place too. [Operator] shows a message that waits in place as
+	// RetryAfter waits in place too. A wait that would end later than 15 minutes, or four
+	// fifths of the ConsumerTimeout, after the delivery is in the broker instead. [Operator] shows a message that waits in place as
 	// "held". Dead letters and Snooze work as they do without RetryInPlace.
 	RetryInPlace bool
 

@@ -179,7 +179,13 @@ func (r *run) decide(a *attempt, res result) *ending {
 		return succeeded
 	}
 	interrupted := a.in.working.Err() != nil
-	return &ending{res, a.in.terms.decide(a.Raw, &a.Delivery, res, interrupted, time.Now())}
+	t, now := a.in.terms, time.Now()
+	v := t.decide(a.Raw, &a.Delivery, res, interrupted, now)
+	if v.inPlace && a.Age()+v.Keep >= r.timeout.HoldLimit() {
+		t.inPlace = false // it would go back to its queue first, and its count begin anew
+		v = t.decide(a.Raw, &a.Delivery, res, interrupted, now)
+	}
+	return &ending{res, v}
 }
 
 // unheld is the decision on a held message that can be kept no longer.

@@ -347,3 +347,80 @@ func TestKeysOfLanes(t *testing.T) {
 		}
 	})
 }
+
+// A message that has been in hand for so long that the next wait does not fit before the
+// broker would take it away waits in the broker, and keeps its count.
+func TestAWaitThatDoesNotFitInPlaceIsInTheBroker(t *testing.T) {
+	for name, c := range map[string]struct {
+		waits delay.Schedule
+		err   error
+		takes time.Duration // of a run of the handler
+		want  []time.Duration
+	}{
+		"slow handlers": {delay.Schedule{4 * time.Minute, 4 * time.Minute, 4 * time.Minute, 2 * time.Minute}, errBroken, 30 * time.Second,
+			[]time.Duration{0, 4*time.Minute + 30*time.Second, 9 * time.Minute, 13*time.Minute + 30*time.Second, 16 * time.Minute}},
+		"RetryAfter": {delay.Schedule{time.Minute, time.Minute}, consumer.RetryAfter(20*time.Minute, errBroken), 0,
+			[]time.Duration{0, 20 * time.Minute, 40 * time.Minute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				w.orders = topology.WorkQueue{Name: "bills", Type: w.orders.Type, Waits: c.waits}
+				w.declare(w.orders)
+				began := time.Now()
+				var runs []time.Duration
+				var attempts []int
+				_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+					runs, attempts = append(runs, time.Since(began)), append(attempts, d.Attempt)
+					time.Sleep(c.takes)
+					return c.err
+				}, consumer.Config{RetryInPlace: true})
+				w.publish(1)
+				time.Sleep(5 * time.Hour)
+				w.stopped(stop)
+				w.has("bills.dlq", id(0))
+				for i := range c.want {
+					if len(runs) != len(c.want) || attempts[i] != i+1 || runs[i] < c.want[i] {
+						w.Fatalf("attempts %v at %v, want none before %v", attempts, runs, c.want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// An outage that other messages have begun does not cut the wait of a message short that
+// failed for a reason of its own.
+func TestAnOutageCutsNoWaitInPlace(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		var mu sync.Mutex
+		var runs []time.Time
+		began := time.Now()
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.ID == id(0) {
+				mu.Lock()
+				defer mu.Unlock()
+				runs = append(runs, time.Now())
+				return errBroken
+			}
+			if time.Since(began) < 30*time.Second {
+				return consumer.Unavailable(errAway)
+			}
+			return nil
+		}, consumer.Config{Concurrency: 8, RetryInPlace: true})
+		w.publish(1)
+		time.Sleep(time.Second)
+		for n := range 10 {
+			if _, err := w.broker.Publish(rehoptest.Message{RoutingKey: "orders", Publishing: amqp.Publishing{MessageId: id(n + 1)}}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		time.Sleep(10 * time.Minute)
+		w.stopped(stop)
+		w.has("orders")
+		mu.Lock()
+		defer mu.Unlock()
+		if len(runs) != 3 || runs[1].Sub(runs[0]) < time.Minute || runs[2].Sub(runs[1]) < 5*time.Minute {
+			w.Errorf("attempts at %v, want waits of 1m and 5m", runs)
+		}
+	})
+}

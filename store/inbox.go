@@ -70,12 +70,13 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 // A message that was handled before is acked without a run of the handler, and logged;
 // at level Warn if it came out of a store or a person has sent it back. An error of the
 // database before or after the handler's run holds the message, as
-// [consumer.Unavailable]. A message without an id is a dead letter.
+// [consumer.Unavailable]. After a timeout of the handler it is a failed attempt, because the
+// transaction ends with ctx. A message without an id is a dead letter.
 func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 	return func(ctx context.Context, d *consumer.Delivery) error {
 		tx, err := s.db.BeginTx(ctx, nil)
 		if err != nil {
-			return consumer.Unavailable(fmt.Errorf("store: %w", err))
+			return unavailable(ctx, fmt.Errorf("store: %w", err))
 		}
 		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing
 		first, err := s.Once(ctx, tx, d.Queue, d.ID)
@@ -83,7 +84,7 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 		case err != nil && connection.ClassOf(err) == connection.Bug:
 			return consumer.DeadLetter(err)
 		case err != nil:
-			return consumer.Unavailable(err)
+			return unavailable(ctx, err)
 		case !first:
 			s.logRepeated(d)
 			return nil
@@ -93,7 +94,7 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 		}
 		if err := tx.Commit(); err != nil {
 			// If it has been committed all the same, the next run will find it noted.
-			return consumer.Unavailable(fmt.Errorf("store: committing the work of message %q: %w", d.ID, err))
+			return unavailable(ctx, fmt.Errorf("store: committing the work of message %q: %w", d.ID, err))
 		}
 		return nil
 	}

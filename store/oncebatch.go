@@ -80,8 +80,8 @@ func (s *Store) onceOf(ctx context.Context, tx *sql.Tx, handler consumer.Handler
 	return outcome, nil
 }
 
-// unavailable returns the outcome of a batch after an error of the database: it has
-// failed if its ctx has ended, because it would not be in time again.
+// unavailable returns the outcome of a message or a batch after an error of the database:
+// it has failed if its ctx has ended, because it would not be in time again.
 func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)

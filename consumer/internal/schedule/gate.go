@@ -118,7 +118,7 @@ func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
 // their own. But the lanes share the workers: where the held messages of all lanes have
 // them all, a message of the queue would never have its turn. It needs mu held.
 func (l *Lane) freshIsNext() bool {
-	return l.held == 0 || l.gate.fresh && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
+	return l.triable == 0 || l.gate.fresh && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
 }
 
 // beginProbe notes that the run of a grant is a probe, if there is an outage. It needs

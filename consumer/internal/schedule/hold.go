@@ -6,10 +6,11 @@ import (
 )
 
 // Hold waits until a held message may be handled again: for d, or in an outage until
-// the outage is over or it is the turn of this message to find out. It returns false
+// the outage is over or it is the turn of this message to find out. A message that failed
+// for a reason of its own waits for d in any case. Hold returns false
 // when the message can be held no longer: after until, or when a ctx has ended.
 func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other context.Context) bool {
-	s := l.schedule
+	s, triable := l.schedule, false
 	s.mu.Lock()
 	l.held++
 	if g.unavailable {
@@ -29,6 +30,9 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other conte
 		if g.unavailable {
 			l.unavailable--
 		}
+		if triable {
+			l.triable--
+		}
 		l.signal()
 		s.call()
 	}()
@@ -37,7 +41,13 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other conte
 		s.mu.Lock()
 		now := time.Now()
 		ok, probe, again := l.gate.may(now)
+		if !triable && (g.unavailable || !now.Before(due)) {
+			triable = true
+			l.triable++
+		}
 		switch {
+		case !l.gate.out.IsZero() && !triable:
+			ok, again = false, due
 		case !l.gate.out.IsZero():
 			due = now // when the outage is over there is nothing more to wait for
 			if ok && probe {

@@ -45,6 +45,7 @@ type Lane struct {
 	turn        chan struct{} // closed, and made anew, when a held message may have its turn
 	held        int           // messages that wait for it
 	unavailable int           // of them, because something is
+	triable     int           // of them, those that may find out whether an outage is over
 	changed     chan struct{} // an element: Wants may say something else
 	uneasy      atomic.Bool   // some of the last runs said unavailable, or there is an outage
 	signalled   bool          // that the gate is not open
