@@ -184,7 +184,7 @@ func deadLettersOf(i management.Info, byName map[string]management.Info) string 
 }
 
 // carriedLength is the x-max-length of a wait queue without a TTL, less the milliseconds
-// of its wait: see package topology.
+// of its wait, as carriedLength of package topology.
 const carriedLength = 1_000_000_000_000
 
 // waitsOf returns the sum of the waits of a work queue, as its wait queues on the broker

@@ -247,7 +247,7 @@ func TestACanaryThatIsTooShortIsSaid(t *testing.T) {
 	if strings.Contains(s.err, "warning") {
 		t.Errorf("a warning without a canary: %s", s.err)
 	}
-	s.run(exitDone, "dlq", "audit") // for those who trusted the canary
+	s.run(exitDone, "dlq", "audit") // an operator who trusted the canary looks here
 	s.prints("a canary of 10ms is too short")
 	warns(ofMails, "--store", s.collect("mails.dlq"), "--message-id", "a-5")
 }

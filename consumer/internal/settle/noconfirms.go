@@ -29,11 +29,13 @@ func answered(err error) bool {
 }
 
 // AwaitAnswer waits until the broker answers publishes, or the Conn is closed, which the
-// next session will say. It returns false if ctx ends before. It publishes messages to the default exchange that no queue takes: nothing
-// less shows that an alarm is over, because a broker tells a client of an alarm that the
-// client has published in, and a client that has connected since knows of none. They have
-// a body: from such a client the broker takes one header, and so a whole message without
-// a body, before it reads no more.
+// next session will say. It returns false if ctx ends before.
+//
+// It publishes messages to the default exchange that no queue takes. Nothing less shows
+// that an alarm is over: a broker tells a client of an alarm when the client publishes, and
+// a client that has connected since knows of none. The messages have a body. From such a
+// client the broker takes one header, and so a whole message without a body, before it
+// stops reading.
 func (c *Copies) AwaitAnswer(ctx context.Context) bool {
 	nowhere := "rehop.nowhere." + rand.Text()
 	for pauses := pause.Grow(time.Second, 10*time.Second); ; {
