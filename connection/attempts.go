@@ -61,9 +61,9 @@ func (a *attempts) add(i int, err error) {
 	}
 }
 
-// cut notes a try of endpoint i that Close has cut short, for the error of Open.
-// It says nothing new about an endpoint that has failed before, and its error, which
-// may be context.Canceled, does not come from the caller.
+// cut records a try of endpoint i that Close has cut short, for the error of Open. It
+// keeps an earlier error of the endpoint. It keeps only the text of err, because err may
+// wrap a context.Canceled that did not come from the caller.
 func (a *attempts) cut(i int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

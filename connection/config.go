@@ -104,10 +104,11 @@ type Config struct {
 	// sessions of that connection or of a new socket for [Publish]. It does not run
 	// when a queue is deleted while the connection lives.
 	//
-	// conn hands out sessions of the new connection. It is valid only during the call,
-	// and OnConnect must use no other Conn. ctx belongs to the attempt to connect and
-	// not to a caller of Session. It ends with Close, with the loss of the connection,
-	// and after 5 minutes.
+	// conn hands out sessions of the new connection. It is valid only during the call.
+	// OnConnect must not use the Conn that it belongs to, because sessions of that Conn
+	// wait until OnConnect returns. ctx belongs to the attempt to connect and not to a
+	// caller of Session. It ends with Close, with the loss of the connection, and after 5
+	// minutes.
 	//
 	// An error or a panic is a failed try: the Conn closes the socket and tries again
 	// after a pause. So OnConnect may run twice for one reconnect. If the error is not

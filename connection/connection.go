@@ -165,10 +165,13 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 // again. A session for [Publish] also waits while the broker blocks publishers (see
 // [Blocked]).
 //
-// Session fails only when ctx ends, when Config.Backoff gives up, when the Conn is
-// closed (with [ErrClosed]), or when the broker has no channel left to give. When ctx
-// has ended, the error wraps the error and cause of ctx, and the errors of the tries so
-// far.
+// Session fails when ctx ends, when Config.Backoff gives up, when the Conn is closed
+// (with [ErrClosed]), or when the broker has no channel left to give. When ctx has
+// ended, the error wraps the error and cause of ctx, and the errors of the tries so far.
+//
+// Session fails at once if ctx is nil, if role is no role, and if ctx comes from an
+// OnConnect of this Conn, which must use its own parameter conn. The sessions of that
+// conn also fail when its connection is lost.
 func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	switch {
 	case ctx == nil:
@@ -212,11 +215,10 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	}
 }
 
-// reach returns the link for role. The topology of OnConnect must be there before
-// anything is published, so a new link for Publish waits for the present one for
-// Consume. Both are dialled at the same time. A program that only publishes has no
-// other use for the second, so after a round that failed it is dialled once the first
-// has found a broker.
+// reach returns the link for role. OnConnect must have declared the topology before
+// anything is published, so a new Publish link waits for the Consume link. reach dials
+// both at once. After a failed round it dials Consume only when Publish has found a
+// broker.
 func (c *Conn) reach(ctx context.Context, role Role) (*link, error) {
 	consume := c.connector(Consume)
 	if role == Consume || c.cfg.OnConnect == nil {
@@ -237,9 +239,9 @@ func (c *Conn) reach(ctx context.Context, role Role) (*link, error) {
 	return l, nil
 }
 
-// Server describes the broker node of the latest successful handshake of either
-// socket. It is zero before the first. During a rolling upgrade the nodes differ:
-// code that depends on the version asks [Session.Server].
+// Server describes the broker node to which either socket has connected last. It changes
+// when OnConnect has succeeded, and is zero before the first connection. During a rolling
+// upgrade the nodes differ: code that depends on the version asks [Session.Server].
 func (c *Conn) Server() Server {
 	if s := c.server.Load(); s != nil {
 		return *s

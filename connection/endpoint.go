@@ -26,7 +26,7 @@ func (t endpoint) plain() string { return "amqp" + strings.TrimPrefix(t.raw, t.u
 func (t endpoint) address() string { return net.JoinHostPort(t.uri.Host, strconv.Itoa(t.uri.Port)) }
 
 func (t endpoint) rightPort() string {
-	return fmt.Sprintf("is this the broker's port for %s:// (by default 5672 for amqp, 5671 for amqps)?", t.uri.Scheme)
+	return fmt.Sprintf("is this the broker's port for %s:// (by default 5672 for amqp, 5671 for amqps), or is the broker still starting?", t.uri.Scheme)
 }
 
 // files reports whether the URL names files for TLS.

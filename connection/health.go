@@ -11,10 +11,11 @@ import (
 const unhealthyAfter = 15 * time.Second
 
 // HealthError is the error of [Conn.Health] for a Conn that is not healthy. The Health
-// methods of other packages return it with the same meaning.
+// methods of consumers, producers, forwarders and services return it too.
 type HealthError struct {
-	// Degraded reports that the Conn works in part, or is likely to work again within
-	// seconds. If false, it does not work.
+	// Degraded reports that the Conn, or the component whose Health returned the error,
+	// works in part, or is likely to work again within seconds. If false, it does not
+	// work.
 	Degraded bool
 	Since    time.Time // when it ceased to be healthy
 	Cause    error     // why; never nil

@@ -52,7 +52,8 @@ func (h *hosts) order(now time.Time) []int {
 	return order
 }
 
-// badness is 0 for a good host, and for a bad one the more the later it failed.
+// badness is 0 for a host without a recent failure. The later a host failed, the larger it
+// is.
 func (h *hosts) badness(i int, now time.Time) time.Duration {
 	if h.failed[i].IsZero() {
 		return 0

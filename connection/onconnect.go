@@ -11,7 +11,7 @@ import (
 // because an OnConnect that is cut short starts anew on another connection.
 const onConnectLimit = 5 * time.Minute
 
-var errOnConnectLimit = WithClass(fmt.Errorf("OnConnect has taken %v; if it uses another Conn than the one it was given, it waits for itself", onConnectLimit), Transient)
+var errOnConnectLimit = WithClass(fmt.Errorf("OnConnect has taken %v; if it uses the Conn that opens this connection, and not the one that it was given, it waits for itself", onConnectLimit), Transient)
 
 // onConnectSlow is after how long the log tells of an OnConnect that callers wait for.
 const onConnectSlow = 10 * time.Second
@@ -91,7 +91,7 @@ func (c *connector) runOnConnect(l *link) error {
 	})
 	defer stop()
 	slow := time.AfterFunc(onConnectSlow, func() {
-		c.log.Warn("connection: OnConnect has not returned yet, and all sessions wait for it; if it uses another Conn than the one it was given, it waits for itself", "after", onConnectSlow)
+		c.log.Warn("connection: OnConnect has not returned yet, and all sessions wait for it; if it uses the Conn that opens this connection, and not the one that it was given, it waits for itself", "after", onConnectSlow)
 	})
 	defer slow.Stop()
 	returned := make(chan error, 1)

@@ -131,15 +131,16 @@ func TestOnConnectThatPanicsOrEndsItsGoroutineLeavesNothingBehind(t *testing.T) 
 			t.Fatal(err)
 		}
 		done := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			defer close(done)
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
 			_, err := c.Session(ctx, Consume)
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: Session = %v", name, err)
 			}
 		}()
+		await(t, c, func(s State) bool { return s.Role == Consume && s.Status == Down && s.Err != nil })
+		cancel()
 		within(t, "Session", done)
 		if err := c.Close(); err != nil {
 			t.Errorf("%s: Close = %v", name, err)

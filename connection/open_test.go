@@ -111,7 +111,7 @@ func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
 func TestOpenNamesEachHostThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	one, two := nobody(t), nobody(t)
-	_, err := Open(t.Context(), Config{URLs: []string{one, two}, OpenTimeout: 300 * time.Millisecond})
+	_, err := Open(t.Context(), Config{URLs: []string{one, two}, OpenTimeout: 3 * time.Second})
 	if err == nil {
 		t.Fatal("Open succeeds without a broker")
 	}
@@ -137,7 +137,7 @@ func TestOpenReturnsTheCauseOfItsContext(t *testing.T) {
 	t.Parallel()
 	cause := errors.New("user pressed Ctrl-C")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(50*time.Millisecond, func() { cancel(cause) })
+	time.AfterFunc(time.Second, func() { cancel(cause) }) // when it has tried
 	_, err := Open(ctx, Config{URLs: []string{nobody(t)}})
 	if !errors.Is(err, cause) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), ", then context canceled: user pressed Ctrl-C: ") {
 		t.Errorf("Open = %v, want it to wrap %q and context.Canceled", err, cause)
@@ -189,8 +189,11 @@ func TestOpenAgainstPeersThatFailTheHandshake(t *testing.T) {
 			t.Parallel()
 			p := (&peer{script: c.script}).start(t)
 			began := time.Now()
-			timeout := 1200 * time.Millisecond
-			_, err := Open(t.Context(), Config{URLs: []string{p.url()}, DialTimeout: 500 * time.Millisecond, OpenTimeout: timeout})
+			timeout := 2 * time.Second
+			if c.early {
+				timeout = patience
+			}
+			_, err := Open(t.Context(), Config{URLs: []string{p.url()}, DialTimeout: timeout / 2, OpenTimeout: timeout})
 			if err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Open = %v\nwant %q in it", err, c.want)
 			} else if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
@@ -207,7 +210,7 @@ func TestOpenAgainstAWebServer(t *testing.T) {
 	t.Parallel()
 	web := httptest.NewServer(http.NotFoundHandler())
 	defer web.Close()
-	_, err := Open(t.Context(), Config{URLs: []string{"amqp://" + web.Listener.Addr().String()}, OpenTimeout: 300 * time.Millisecond})
+	_, err := Open(t.Context(), Config{URLs: []string{"amqp://" + web.Listener.Addr().String()}, OpenTimeout: 3 * time.Second})
 	if err == nil || !strings.Contains(err.Error(), "is this the broker's port for amqp://") {
 		t.Errorf("Open = %v", err)
 	}

@@ -65,7 +65,7 @@ func TestAnOutageTellsOnlyOfItself(t *testing.T) {
 	defer c.Close()
 	brief := func() error {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("the caller's own words")) })
+		time.AfterFunc(time.Second, func() { cancel(errors.New("the caller's own words")) })
 		_, err := c.Session(ctx, Consume)
 		return err
 	}

@@ -93,10 +93,10 @@ func TestRefusedCallEndsItsSessionOnly(t *testing.T) {
 func TestCallWithoutReplyEndsAtOperationTimeout(t *testing.T) {
 	t.Parallel()
 	p := (&peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == basicQos }}).start(t)
-	c := open(t, Config{URLs: []string{p.url()}, OperationTimeout: 200 * time.Millisecond})
+	c := open(t, Config{URLs: []string{p.url()}, OperationTimeout: 2 * time.Second})
 	s, other := session(t, c, Consume), session(t, c, Consume)
 	err := s.Do(t.Context(), qos)
-	if !errors.Is(err, ErrSessionLost) || !strings.Contains(err.Error(), "no reply from the broker within 200ms") {
+	if !errors.Is(err, ErrSessionLost) || !strings.Contains(err.Error(), "no reply from the broker within 2s") {
 		t.Errorf("Do = %v", err)
 	}
 	within(t, "Done of the other session on the socket", other.Done())
@@ -313,7 +313,7 @@ func TestSocketThatDiesUnderANewChannelIsDialledAgain(t *testing.T) {
 func TestBlockedPublisherWaits(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
-	c := consuming(t, Config{URLs: []string{p.url()}, OperationTimeout: 200 * time.Millisecond})
+	c := consuming(t, Config{URLs: []string{p.url()}, OperationTimeout: 2 * time.Second})
 	s := session(t, c, Publish)
 	socket := p.accepted()[1]
 	socket.send(connectionBlocked, 0, short("low on memory"))

@@ -86,7 +86,7 @@ const (
 // handOver is how long a writer waits for a peer that does not read. Then a
 // goroutine of the socket takes over, and writers do not wait any more. It gets the
 // bytes of the callers that were about to write, and of no other caller: a later caller
-// waits before it writes (see transportOf.Ready).
+// waits before it writes (see sessionInside.Ready).
 const handOver = 10 * time.Millisecond
 
 // cork holds writes back until uncork, or until there are enough of them. It

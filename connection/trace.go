@@ -12,7 +12,7 @@ import (
 // must not wait for the Conn. A panic in a hook is logged and harms nothing else.
 type Trace struct {
 	// DialAttempt: one try at one URL ended. Err is nil if the broker accepted the
-	// login.
+	// login and Config.OnConnect, where it runs, succeeded.
 	DialAttempt func(DialAttempt)
 
 	// State: the state of a socket changed. The changes of one socket come in
@@ -24,7 +24,8 @@ type Trace struct {
 	SessionOpened, SessionEnded func(Role)
 }
 
-// DialAttempt is one try at one URL: TCP, TLS, login and virtual host.
+// DialAttempt is one try at one URL: TCP, TLS, login and virtual host, and then
+// Config.OnConnect on the socket for [Consume]. Took is the time of all of them.
 type DialAttempt struct {
 	Role Role
 	URL  string // without password

@@ -132,7 +132,7 @@ func TestConsumersOfAHigherPriorityAreServedFirst(t *testing.T) {
 		w.begun()
 		time.Sleep(time.Second)
 		w.publish(1)            // a session of a quorum queue has room for one until a message has come
-		time.Sleep(time.Minute) // probes of idle queues included
+		time.Sleep(time.Minute) // visits of idle queues included
 		for range 10 {
 			w.publish(2)
 			time.Sleep(2 * time.Second)

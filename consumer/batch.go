@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -21,12 +22,12 @@ import (
 // error of [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the
 // outcome of all messages.
 //
-// Any other error, or a panic, does not tell which message is at fault. The consumer
-// then calls the handler again with each half of the batch, and with each half of a
-// part that fails, until the messages at fault are alone. It makes at most 2*log2(n)+1
-// calls for n messages, 15 for 100, which is enough to find one message. The messages
-// of parts that still fail after the last call have failed their attempt. So have all
-// messages of a batch that fails after its ctx has ended.
+// Any other error, or a panic, does not tell which message is at fault. The consumer then
+// calls the handler again with each half of the batch, and with each half of a part that
+// fails, until the messages at fault are alone. It makes at most 2*log2(n)+1 calls for n
+// messages, with the logarithm rounded up: 15 calls for 100 messages. They are enough to
+// find one message. The messages of parts that still fail after the last call have failed
+// their attempt. So have all messages of a batch that fails after its ctx has ended.
 //
 // So a BatchHandler that returns such an error must have undone its work for every
 // message of the batch, or be able to repeat that work without harm.
@@ -56,6 +57,11 @@ func (e BatchErrors) Error() string {
 		return fmt.Sprintf("no error in a batch of %d", len(e))
 	}
 	return fmt.Sprintf("%d in a batch of %d: %v", failed, len(e), first)
+}
+
+// isNone reports whether all messages are done.
+func (e BatchErrors) isNone() bool {
+	return !slices.ContainsFunc(e, func(err error) bool { return err != nil })
 }
 
 // Unwrap returns the errors, for errors.Is and errors.As.
@@ -95,12 +101,13 @@ const (
 // soon as its outcome is known.
 //
 // Config.Prefetch defaults to (Concurrency+1) times Batch.Size, to Concurrency times
-// Batch.Size on a queue with priorities, and to four times as much with
-// Config.KeyLimit. It does not follow the handlers, and must not be less than
-// Batch.Size. At most Concurrency times Batch.Size messages are with handlers or wait
-// for the confirm of a copy. With Config.KeyLimit a batch has at most KeyLimit messages
-// of one key. In an outage, see [Outage], the consumer tries one message at a time,
-// either as a batch of its own or one that it holds. Config.RetryInPlace is refused.
+// Batch.Size on a queue with priorities. Config.KeyLimit raises the default to four times
+// as much, but not above 10,000. The prefetch does not follow the handlers, and must not
+// be less than Batch.Size. At most Concurrency times Batch.Size messages are with
+// handlers or wait for the confirm of a copy. With Config.KeyLimit a batch has at most
+// KeyLimit messages of one key. In an outage, see [Outage], the consumer tries one
+// message at a time, either as a batch of its own or one that it holds.
+// Config.RetryInPlace is refused.
 //
 // The hooks of Config.Traces run for each message. Wrappers of a Handler do not fit a
 // BatchHandler: use [JSONBatch], [DecodeBatch] and [ClassifyBatch] instead.

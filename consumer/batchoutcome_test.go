@@ -321,3 +321,20 @@ func TestBatchErrorsSayHowMany(t *testing.T) {
 		t.Errorf("Error() = %q", got)
 	}
 }
+
+// A handler of batches may return BatchErrors each time, and no error among them is none.
+func TestBatchErrorsWithoutAnErrorAreNone(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.publish(3)
+		var told []error
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			return make(consumer.BatchErrors, len(batch))
+		}, consumer.Config{Traces: []consumer.Trace{{BatchHandled: func(_ context.Context, _ []*consumer.Delivery, err error, _ time.Duration) { told = append(told, err) }}}})
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		w.has("orders")
+		if len(told) == 0 || told[0] != nil {
+			w.Errorf("BatchHandled is told of %v", told)
+		}
+	})
+}

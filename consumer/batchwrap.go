@@ -54,10 +54,11 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 }
 
 // ClassifyBatch is [Classify] for a BatchHandler: its rules give the error of each
-// message its meaning. Only a rule with the action ActionHold, such as one for a
-// database that is away, applies to an error of several messages. After any other such
-// error the handler is called again with parts of the batch, and the rules decide about
-// the messages that fail alone.
+// message its meaning. An error of several messages to which [Unavailable] or the like has
+// given a meaning goes through the rules for each message. To any other error of several
+// messages only rules with the action ActionHold apply, such as a rule for a database that
+// is away, and only if one applies to each message. Otherwise the handler is called again
+// with parts of the batch, and the rules decide about the messages that fail alone.
 func ClassifyBatch(rules ...Rule) func(BatchHandler) BatchHandler {
 	classify := classifier(rules)
 	return func(next BatchHandler) BatchHandler {

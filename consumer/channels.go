@@ -40,12 +40,17 @@ func (c *channels) take(n, limit int) (release func(), needed int) {
 
 // channelsFor returns how many channels a consumer needs that carries so many waits. It
 // consumes on one, asks on another whether its queue is alive, and looks at its parts on
-// a third. With waits it looks for further ones on a fourth.
-func channelsFor(carried int) int {
-	if carried == 0 {
-		return 3
+// a third. On one more, the consumer of a lane asks whether its queue has messages. With
+// waits it looks for further ones on another.
+func channelsFor(lane bool, carried int) int {
+	n := 3
+	if lane {
+		n++
 	}
-	return 4 + carried
+	if carried > 0 {
+		n += 1 + carried
+	}
+	return n
 }
 
 // takeChannels returns an error if the socket cannot have enough channels for the
@@ -53,10 +58,10 @@ func channelsFor(carried int) int {
 // stay in the waits, and Run would try for ever.
 func (r *run) takeChannels(found route.Route, channel *connection.Session) (release func(), err error) {
 	limit := transport.Inside.Session(channel).ChannelMax()
-	release, needed := channelsOf(r.conn).take(channelsFor(len(found.Carried)), limit)
+	release, needed := channelsOf(r.conn).take(channelsFor(r.source.Lane != "", len(found.Carried)), limit)
 	if release != nil {
 		return release, nil
 	}
 	return nil, connection.WithClass(fmt.Errorf("consumer: queue %q: the consumers of this Conn need %d channels or more, and channel_max of their socket is %d: this consumer needs %d, one of them for each of the %d waits that it carries; raise channel_max, of the broker or in the URL, or give the consumer a Conn of its own",
-		r.queue, needed, limit, channelsFor(len(found.Carried)), len(found.Carried)), connection.Configuration)
+		r.queue, needed, limit, channelsFor(r.source.Lane != "", len(found.Carried)), len(found.Carried)), connection.Configuration)
 }

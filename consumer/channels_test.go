@@ -29,9 +29,10 @@ func TestASocketWithTooFewChannelsIsRefused(t *testing.T) {
 		needed        int
 	}{
 		{"four, and one for each wait", "3.10", []topology.Source{orders}, 7},
-		{"the waits of each lane", "3.10", []topology.Source{lanes}, 14},
+		{"the waits of each lane", "3.10", []topology.Source{lanes}, 16},
 		{"all consumers of a Conn", "3.10", []topology.Source{orders, orders.DeadLetterQueue()}, 10},
 		{"no wait is carried", "4.0", []topology.Source{orders}, 3},
+		{"no wait is carried, and each lane is asked for messages", "4.0", []topology.Source{lanes}, 8},
 	} {
 		run := func(t *testing.T, channelMax int, test func(b *rehoptest.Broker, runs *atomic.Int32, consumers []*consumer.Consumer, stops []func() error)) {
 			synctest.Test(t, func(t *testing.T) {

@@ -54,7 +54,7 @@ func (r Rule) String() string {
 		when = []string{"any error"}
 	}
 	if r.Snoozed > 0 {
-		when = append(when, fmt.Sprintf("put off %d times", r.Snoozed))
+		when = append(when, fmt.Sprintf("snoozed %d times", r.Snoozed))
 	}
 	if r.OlderThan > 0 {
 		when = append(when, fmt.Sprintf("older than %v", r.OlderThan))
@@ -132,10 +132,10 @@ func (r Rule) validate() error {
 // firstMatch returns the first rule that gives the error of a handler its meaning.
 func firstMatch(rules []Rule, d *Delivery, err error, now time.Time) (Rule, bool) {
 	plain := !hasOutcome(err)
-	ends := !slices.Contains([]Action{ActionDeadLetter, ActionDiscard}, OutcomeOf(err).Action)
+	comesBack := !slices.Contains([]Action{ActionDeadLetter, ActionDiscard}, OutcomeOf(err).Action)
 	for _, r := range rules {
 		switch {
-		case !plain && (r.OlderThan == 0 && r.Snoozed == 0 || !ends):
+		case !plain && (r.OlderThan == 0 && r.Snoozed == 0 || !comesBack):
 		case r.Is != nil && !errors.Is(err, r.Is):
 		case r.Match != nil && !r.Match(err):
 		case d.History.Snoozes < r.Snoozed:

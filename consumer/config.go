@@ -23,8 +23,15 @@ type Config struct {
 	// By default it follows the handlers: it is Concurrency plus the number of messages
 	// that they handle in 100 ms, up to 2,000. It grows only after 100 messages, or a
 	// second, without a redelivery, so that a message that crashes the process again
-	// and again takes few other messages with it. When handlers become slow, messages
-	// that have waited a second for a handler go back to the queue.
+	// and again takes few other messages with it. When a message has waited a second for a
+	// handler, the prefetch becomes Concurrency again for a minute or more, and waiting
+	// messages beyond it go back to the queue. If all handlers are busy, all waiting
+	// messages go back.
+	//
+	// With any Prefetch, messages that no handler has begun go back to the queue when one of
+	// them has waited for a quarter of the consumer timeout, which is 7.5 minutes by default,
+	// or for less with RetryInPlace. The broker then sends fewer messages ahead, until the
+	// handlers keep up with them.
 	//
 	// It defaults to Concurrency on a queue that others declared, on one with a single
 	// active consumer, and on a work queue with NativePriority. With NativePriority a
@@ -63,14 +70,24 @@ type Config struct {
 	// overlap until the old ones obey their ctx. At a stop, the consumer gives up the
 	// queue only after its handlers have returned.
 	//
-	// The broker sends Prefetch messages from the start. By default that is four times
-	// Concurrency, and at least Concurrency plus 50. A key has to wait if so many
-	// messages of other keys are ahead of it. A message that crashes the process again
-	// and again finally takes all messages that were sent ahead with it to the
-	// dead-letter queue; without KeyLimit it would go there alone. A message that has
-	// waited for its key for 15 minutes, or four fifths of the consumer timeout, has
-	// little time left for its handler, and a held one goes back to the queue: later
-	// messages may overtake it then. A smaller Prefetch avoids that.
+	// With KeyLimit the broker sends Prefetch messages from the start. The default is the
+	// larger of 4*Concurrency and Concurrency+50, up to 10,000. A key waits while that many
+	// messages of other keys are ahead of it. If a message crashes the process repeatedly,
+	// all messages that were sent with it use up their delivery limits and become dead
+	// letters. Without KeyLimit only the message itself becomes one.
+	//
+	// If the next message has waited for its key for a quarter of the consumer timeout,
+	// which is 7.5 minutes by default, or for less with RetryInPlace, the consumer lets its
+	// handlers finish, gives the other messages back to their places, and consumes them
+	// again. It does the same if it has held a message for 15 minutes, or for half of the
+	// consumer timeout if that is less. At four fifths of the consumer timeout the ctx of
+	// handlers that are still at work ends, and their messages come again without having
+	// spent an attempt. A quorum queue counts the returns towards the delivery limit. If
+	// messages have waited for slow handlers, the broker sends one message at a time after
+	// a few returns, until those that have come back are handled.
+	// If the connection is lost then, or the consumer is stopped or paused for long, later
+	// messages may overtake this one. A message that has used up half of the limit, as in
+	// an outage of hours, goes to the end of the queue, and later messages overtake it.
 	KeyLimit int
 
 	// Key returns the key of a message for KeyLimit; "" is none. It must be quick and
@@ -79,12 +96,20 @@ type Config struct {
 	Key func(d *Delivery) string
 
 	// RetryInPlace makes a failed message keep its slot, and its key, until its next
-	// attempt, instead of waiting in the broker. The waits of the queue must be less
-	// than 15 minutes in sum, and less than four fifths of its ConsumerTimeout. After a
-	// crash, a lost connection or a stop the count of attempts begins anew. A
-	// RetryAfter waits in place too. A wait that would end later than 15 minutes, or four
-	// fifths of the ConsumerTimeout, after the delivery is in the broker instead. [Operator] shows a message that waits in place as
-	// "held". Dead letters and Snooze work as they do without RetryInPlace.
+	// attempt, instead of waiting in the broker. A RetryAfter waits in place too. Dead
+	// letters and Snooze work as they do without RetryInPlace, and so does a handler that
+	// ends its goroutine (runtime.Goexit). [Operator] shows a message that waits in place
+	// as "held".
+	//
+	// The hold limit is 15 minutes, or half of the queue's ConsumerTimeout if that is less.
+	// The waits of the queue must be less than the hold limit in sum. If the next wait would
+	// end later than the hold limit after the delivery, the message waits in the broker
+	// instead. A message that no handler has begun goes back to the queue after half of the
+	// time by which the hold limit exceeds the waits, or after a sixteenth of the hold limit
+	// if that is more.
+	//
+	// A crash, a lost connection or a stop resets the count of attempts to 1. So does a pause
+	// or an alarm that lasts until the hold limit.
 	RetryInPlace bool
 
 	// Batch says how many messages a [BatchHandler] gets. It is only for [NewBatch].

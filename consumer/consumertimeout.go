@@ -18,6 +18,7 @@ import (
 //
 // If the broker's error or its counters say that it took a message away from a handler,
 // the message spends an attempt without a run of the handler when it comes again to the
-// same call of Run. Such a message is recognised by its message id. The other messages
-// of the session come again too, and spend no attempt.
+// same call of Run. The consumer recognises such a message by its message id, exchange,
+// routing key and body, and does not recognise a message without an id. The other
+// messages of the session come again too, and spend no attempt.
 var ErrConsumerTimeout = connection.WithClass(errors.New("consumer: the broker's consumer timeout"), connection.Transient)

@@ -18,15 +18,16 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// terms are what the deliveries of one session have in common. They are values, and
-// all that is decided about a delivery is a pure function of them, the delivery and
-// the result of its handler.
+// terms are the facts that the deliveries of one session share. They are values. The
+// decision on a delivery is a pure function of the terms, the delivery, the result of its
+// handler, the time, and whether the handler was told to stop.
 type terms struct {
 	route   route.Route
 	account string // the session has logged in with
 	frame   int    // size that the session has agreed on, 0 for no limit
 	host    string
 	inPlace bool // Config.RetryInPlace
+	ordered bool // messages go back with the end of the channel
 
 	version connection.Version // of the broker
 }
@@ -57,8 +58,8 @@ func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted b
 }
 
 // returnsCount reports whether a message that goes back to its queue is nearer to its
-// delivery limit then.
-func (t *terms) returnsCount() bool { return !t.version.AtLeast(4, 3) }
+// delivery limit then. From 4.3 on a nack is not, and the end of the channel is.
+func (t *terms) returnsCount() bool { return t.ordered || !t.version.AtLeast(4, 3) }
 
 // isScarce reports whether a message should not go back to its queue, because each return
 // may count towards the delivery limit, and it has used up half of that. From 4.0 on a
@@ -129,7 +130,9 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 		// Run again it would be taken away again. It is run all the same where there is
 		// no other place for it.
 		res := resultOf(ErrConsumerTimeout, Outcome{Action: ActionRetry})
-		if v := t.decide(raw, d, res, false, now); v.Move != settle.Hold {
+		elsewhere := *t
+		elsewhere.inPlace = false
+		if v := elsewhere.decide(raw, d, res, false, now); v.Move != settle.Hold {
 			return v, res, true
 		}
 	}
@@ -357,11 +360,12 @@ func (t *terms) whole(raw amqp.Delivery) time.Duration {
 	return levels.Taken(raw.Exchange, raw.RoutingKey)
 }
 
-// lacksAfterNack returns how much longer than it did a message should have waited that
-// was nacked while its wait queue was missing: the broker then brings it to the first
-// one. Such a message was nacked last, because a copy has no deaths of before, and a
-// nack leads to the wait of its attempt. Its past wait is not known if the first wait
-// that nacks lead to is not this schedule's own.
+// lacksAfterNack returns the part of its wait that a nacked message still lacks. If the
+// wait queue of an attempt is missing, the broker moves the message to the first wait
+// queue. The routing key names the wait that the message has left. The attempt number
+// gives the wait that was due. The message was nacked and not copied, because a copy has
+// no deaths. If the first wait for nacks belongs to another schedule, the past wait is
+// not known and counts as none.
 func (t *terms) lacksAfterNack(raw amqp.Delivery, d *Delivery) time.Duration {
 	number, due := t.route.WaitNumber(raw.RoutingKey), d.Attempt-1
 	if !t.route.Returned(raw.Exchange) || number == 0 || number >= due || due > len(t.route.Waits) || d.History.Count(t.route.Queue, xdeath.ReasonRejected) == 0 {

@@ -121,6 +121,9 @@ func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
 	if exchange, key, ok := history.Origin(from.Queue); ok && (returned || straight || from.Kind != route.Work) {
 		d.Exchange, d.RoutingKey = exchange, key
 	}
+	if from.Kind != route.Letters && (history.Queue != from.Queue || from.Kind == route.Work && !returned) {
+		d.History.Snoozes = 0 // of another life of the message
+	}
 	if from.Kind == route.Letters && history.Carried(from.Queue) == 0 { // else it is a copy of a letter, for its next attempt
 		d.History = history.Letter()
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/schedule"
 	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/internal/pause"
@@ -20,7 +21,7 @@ type batch struct {
 	grant *schedule.Grant
 	in    *session
 	open  []*attempt // whose settling has not begun
-	late  []*attempt // not due yet, and kept for a while
+	early []*attempt // not due yet, and kept for a while
 	free  int        // messages that need the slot no longer, or not beyond the batch
 	kept  int        // messages that do
 	began time.Time  // the latest run
@@ -37,7 +38,7 @@ func (r *run) handleBatch(g *schedule.Grant) (kept int) {
 	}()
 	b.begin(g.Of)
 	b.handleUntilDecided()
-	b.keepLate()
+	b.keepEarly()
 	returned = true
 	return b.kept
 }
@@ -51,7 +52,7 @@ func (b *batch) begin(ms []*flight.Message) {
 		case ok:
 			b.open = append(b.open, a)
 		case a.Keep > 0:
-			b.late = append(b.late, a)
+			b.early = append(b.early, a)
 		default:
 			a.Returned()
 			unhandled = append(unhandled, a)
@@ -78,7 +79,8 @@ func (b *batch) handleUntilDecided() {
 		}
 		wait = min(wait, flight.LongestHold)
 		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
-		if !r.lane.Hold(b.grant, wait, until.Add(r.timeout.HoldLimit()), b.in.working, b.in.stop) {
+		if !r.lane.Hold(b.grant, wait, until.Add(r.timeout.HoldLimit()), false, b.in.working, b.in.stop) {
+			b.in.leaveInOrder(intake.ErrHeld)
 			for _, a := range b.open {
 				a.unheld()
 			}
@@ -155,6 +157,9 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 		}
 	}()
 	err = r.batch(ctx, deliveries)
+	if of, ok := batchErrorsOf(err); ok && len(of) == len(as) && of.isNone() {
+		err = nil
+	}
 	vague = outcomesOf(err, results)
 	return took, vague
 }
@@ -234,7 +239,7 @@ func (b *batch) settle(as []*attempt) {
 		a.over = true
 		tasks[i] = settle.Task{Message: a.Message, Order: &a.Order}
 	}
-	kept := b.in.settling.DoAll(tasks)
+	kept := b.in.settling.Do(tasks...)
 	b.kept += kept
 	b.free += len(as) - kept
 }
@@ -249,22 +254,22 @@ func (b *batch) stillOpen() {
 	b.open = open
 }
 
-// keepLate keeps messages for a while that are not due yet. Then it hands those to the
+// keepEarly keeps messages for a while that are not due yet. Then it hands those to the
 // handler that lacked a little of their wait, and settles the others.
-func (b *batch) keepLate() {
-	if len(b.late) == 0 {
+func (b *batch) keepEarly() {
+	if len(b.early) == 0 {
 		return
 	}
 	yield.Here()
-	longest := b.late[0]
-	for _, a := range b.late {
+	longest := b.early[0]
+	for _, a := range b.early {
 		if a.Keep > longest.Keep {
 			longest = a
 		}
 	}
 	kept := b.run.keep(longest, longest.Keep)
 	var unhandled []*attempt
-	for _, a := range b.late {
+	for _, a := range b.early {
 		if kept && a.Move == settle.Hold {
 			b.open = append(b.open, a)
 			continue
@@ -275,7 +280,7 @@ func (b *batch) keepLate() {
 		a.Returned()
 		unhandled = append(unhandled, a)
 	}
-	b.late = nil
+	b.early = nil
 	b.settle(unhandled)
 	b.handleUntilDecided()
 }
@@ -293,16 +298,17 @@ func (b *batch) gone() {
 	}
 	if held { // nothing can be handled here again
 		pause.While(b.in.working, b.in.stop, time.Second)
+		b.in.leaveInOrder(intake.ErrHeld)
 	}
 	for _, a := range b.open {
 		if a.Move == settle.Hold {
 			a.unheld()
 		}
 	}
-	for _, a := range b.late {
+	for _, a := range b.early {
 		a.decision = requeue
 	}
-	b.settle(append(b.open, b.late...))
+	b.settle(append(b.open, b.early...))
 	for range b.free {
 		r.schedule.Release(b.grant)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/schedule"
 	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/internal/pause"
@@ -91,7 +92,6 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 	s := m.In.Owner.(*session) //nolint:forcetypeassert // newSession sets it
 	a = &attempt{Message: m, in: s, grant: g, ctx: s.working}
 	m.User = a
-	m.Begun.Store(true)
 	if malformed := a.read(&s.terms.route, m.Raw); malformed != nil {
 		r.log.Warn("malformed headers count as absent", "queue", a.Queue, "message", a.ID, "error", malformed)
 	}
@@ -104,7 +104,28 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 		r.logSkew(a)
 		return a, false
 	}
+	// It would be handled in vain, or before earlier ones of its key: a held message gives its
+	// slot and key back when a stop begins, before the gate is closed.
+	if s.working.Err() != nil || r.ordered() && s.stop.Err() != nil {
+		a.ending = &ending{decision: requeue}
+		return a, false
+	}
+	if r.isLate(m, s) {
+		s.leaveInOrder(intake.ErrWaited)
+		a.ending = &ending{decision: requeue}
+		if s.terms.isScarce(&a.Delivery) {
+			a.Order = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
+		}
+		return a, false
+	}
 	return a, true
+}
+
+// isLate reports whether a message of a session in order has waited for too long to begin with
+// it. While the gate is not open it may be the one that is tried, and it goes back at the hold
+// limit.
+func (r *run) isLate(m *flight.Message, s *session) bool {
+	return r.ordered() && m.Age() > s.beginLimit() && r.lane.IsOpen()
 }
 
 // handle runs the handler on the one message of a grant, and has it settled. It returns 1
@@ -120,7 +141,7 @@ func (r *run) handle(g *schedule.Grant) (kept int) {
 		}
 		if !stayed || a.Move != settle.Hold { // else it lacked a little of its wait
 			m.Returned()
-			return s.settling.Do(m, &a.Order)
+			return s.settling.Do(settle.Task{Message: m, Order: &a.Order})
 		}
 	}
 	returned := false
@@ -130,16 +151,17 @@ func (r *run) handle(g *schedule.Grant) (kept int) {
 			a.ending = r.decide(a, resultOf(errGoexit, Outcome{Action: ActionRetry}))
 			if a.Move == settle.Hold { // nothing can be handled here again
 				pause.While(s.working, s.stop, time.Second)
+				s.leaveInOrder(intake.ErrHeld)
 				a.unheld()
 			}
-			if s.settling.Do(m, &a.Order) == 0 {
+			if s.settling.Do(settle.Task{Message: m, Order: &a.Order}) == 0 {
 				r.schedule.Release(g)
 			}
 		}
 	}()
 	r.handleUntilDecided(a)
 	returned = true
-	return s.settling.Do(m, &a.Order)
+	return s.settling.Do(settle.Task{Message: m, Order: &a.Order})
 }
 
 // handleUntilDecided runs the handler, and again as long as the message is held.
@@ -162,7 +184,9 @@ func (r *run) handleUntilDecided(a *attempt) {
 		} else {
 			r.faultLog.Warn("message held", errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
 		}
-		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), a.in.working, a.in.stop) {
+		inPlace := a.in.terms.inPlace && (a.inPlace || a.Attempt > 1) // its count would begin anew elsewhere
+		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), inPlace, a.in.working, a.in.stop) {
+			a.in.leaveInOrder(intake.ErrHeld)
 			a.unheld()
 			return
 		}

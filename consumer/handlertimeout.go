@@ -32,7 +32,7 @@ func (r *run) withTimeouts(from context.Context, received time.Time, a *attempt,
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrHandlerTimeout)
-		one := &overdueHandler{}
+		one := &overdueHandler{queue: r.queue}
 		late := time.AfterFunc(limit+timeoutGrace, func() {
 			r.overdue.add(one)
 			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled",
@@ -56,17 +56,20 @@ func (r *run) withTimeouts(from context.Context, received time.Time, a *attempt,
 	}
 }
 
-// overdue are the handlers that are past their timeout and have not returned. It is
-// safe for concurrent use.
+// overdue are the handlers of a Consumer that are past their timeout and have not
+// returned. It is safe for concurrent use.
 type overdue struct {
 	timeout time.Duration
-	slots   int
+	workers int // of all lanes
 
 	mu       sync.Mutex
 	handlers map[*overdueHandler]time.Time // since when
 }
 
-type overdueHandler struct{ returned bool }
+type overdueHandler struct {
+	queue    string
+	returned bool
+}
 
 func (o *overdue) add(h *overdueHandler) {
 	o.mu.Lock()
@@ -83,21 +86,29 @@ func (o *overdue) remove(h *overdueHandler) {
 	delete(o.handlers, h)
 }
 
-// check returns that handlers are overdue, as unhealthy if none is left to handle a
-// message, and nil if none are.
-func (o *overdue) check(queue string) *connection.HealthError {
+// check returns that handlers are overdue of a queue that has so many slots, as unhealthy
+// if none is left to handle a message, and nil if none are. The queues of lanes share the
+// workers: the handlers of others may leave none.
+func (o *overdue) check(queue string, slots int) *connection.HealthError {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if len(o.handlers) == 0 {
-		return nil
+	all := len(o.handlers) >= o.workers
+	if all {
+		slots = o.workers
 	}
-	var since time.Time
-	for _, at := range o.handlers {
-		if since.IsZero() || at.Before(since) {
+	n, since := 0, time.Time{}
+	for h, at := range o.handlers {
+		if h.queue != queue && !all {
+			continue
+		}
+		if n++; since.IsZero() || at.Before(since) {
 			since = at
 		}
 	}
-	return &connection.HealthError{Degraded: len(o.handlers) < o.slots, Since: since,
+	if n == 0 {
+		return nil
+	}
+	return &connection.HealthError{Degraded: n < slots, Since: since,
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends",
-			queue, flight.Plural(len(o.handlers), "handler"), o.slots, timeoutGrace, o.timeout)}
+			queue, flight.Plural(n, "handler"), slots, timeoutGrace, o.timeout)}
 }

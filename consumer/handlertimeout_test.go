@@ -40,3 +40,36 @@ func TestHandlersThatIgnoreTheirTimeoutAreUnhealthy(t *testing.T) {
 		w.has("orders")
 	})
 }
+
+// The lanes share the handlers: if all of them are late, no lane has one left.
+func TestHandlersOfAllLanesThatIgnoreTheirTimeoutAreUnhealthy(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}, {Name: "other"}}}
+		w.declare(lanes)
+		release := make(chan struct{})
+		c, stop := w.startOn(lanes, func(context.Context, *consumer.Delivery) error { <-release; return nil },
+			consumer.Config{Concurrency: 4, HandlerTimeout: 5 * time.Second})
+		for _, lane := range []string{"high", "low"} {
+			w.orders.Name = "sms." + lane
+			w.publish(1)
+		}
+		time.Sleep(time.Minute)
+		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), `queue "sms.high": 1 handler of 4 did not return`) || strings.Contains(err.Error(), "sms.other") {
+			w.Errorf("one of each lane: %s: %v", status, err)
+		}
+		for _, lane := range []string{"high", "low"} {
+			w.orders.Name = "sms." + lane
+			w.publish(1)
+		}
+		time.Sleep(time.Minute)
+		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), `queue "sms.other": 4 handlers of 4 did not return`) {
+			w.Errorf("two of each lane: %s: %v", status, err)
+		}
+		close(release)
+		time.Sleep(time.Second)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("they have returned: %s: %v", status, err)
+		}
+		w.stopped(stop)
+	})
+}

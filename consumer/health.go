@@ -18,11 +18,78 @@ var (
 	errNotRunning = errors.New("consumer: Run is not running")
 	errStarting   = errors.New("consumer: Run has not begun to consume")
 	errStopping   = errors.New("consumer: Run is stopping")
+	errPaused     = errors.New("paused by Pause")
+	errStarved    = errors.New("its messages have waited for long, and all handlers are at work on others")
 )
 
 // lostLimit is how long consuming may be interrupted before that counts as more
 // than a reconnect.
 const lostLimit = 15 * time.Second
+
+// Health returns nil while the consumer consumes and settles, and otherwise a
+// *connection.HealthError that says why not and since when. It returns at once,
+// sends nothing, and is safe for concurrent use. For a readiness probe see
+// connection.Ready.
+//
+// A consumer is degraded
+//   - in the first 15 s after it has lost its session or the broker has cancelled
+//     the consuming,
+//   - while it holds messages because their copies are not confirmed,
+//   - while it consumes nothing because no copies are confirmed, and its messages have
+//     used up half of their delivery limit,
+//   - while handlers have not returned 5 s after Config.HandlerTimeout has ended their
+//     ctx,
+//   - while it is paused, and in an outage, see Config.Outage,
+//   - while all handlers are at work on other lanes, and messages of a lane in order have
+//     gone back to their queue because they had waited for too long,
+//   - while handlers, or messages that are held, have kept messages of other keys waiting
+//     for a minute or two, see Config.KeyLimit,
+//   - when messages that are held, or retried in place, have had all slots for a minute,
+//   - under topology.EngineCarry, while it cannot bring back messages that are due in a
+//     wait,
+//   - while a policy on the broker breaks a promise of its queues, if
+//     connection.Config.ManagementURL is set, or while another program consumes from
+//     a wait under topology.EngineCarry. Run checks both at the start of each
+//     session and every two minutes.
+//
+// It is unhealthy
+//   - while Run is not running, has not begun to consume, or is stopping,
+//   - when it has had no session for 15 s,
+//   - when its queue has given no sign for 15 s, as on a node that is cut off from
+//     its cluster and keeps its clients,
+//   - when it has held as many messages as Config.Concurrency allows for 15 s,
+//     because their copies are not confirmed,
+//   - while no handler is left because all of them ignore Config.HandlerTimeout.
+//
+// It is healthy without a delivery while its queue is empty, while another consumer of
+// a queue with a single active consumer is the active one (AMQP does not tell), and
+// while its handlers have as many messages as they may have, or any message if it keeps an
+// order (see below). Only Config.HandlerTimeout detects handlers that do not return.
+//
+// A consumer of topology.Lanes is degraded while one of its lanes is degraded or
+// unhealthy, and unhealthy when all are. The error names the queues of those lanes.
+//
+// A sign is a delivery or an answer of the queue. When neither has come for 10 s,
+// Run asks the queue to accept a second consumer of the lowest priority, on a
+// channel of its own, and cancels it at once. That needs permission to read, as
+// consuming does. A refusal is not a sign; the question is repeated after 10 s, and
+// no handler is disturbed. When the question has had no answer for 15 s, Run closes
+// the socket, with every session on it, and continues on another node if the Conn
+// has its URL. That happens within 30 s of the last delivery. A classic queue on a
+// node that is cut off answers, and its consumer stays there. A consumer with
+// Config.KeyLimit, or of a queue with a single active consumer, asks only while it has no
+// message, and hands none out until it has the answer.
+func (c *Consumer) Health() error {
+	now := time.Now()
+	checks := make([]*connection.HealthError, len(c.parts))
+	for i, p := range c.parts {
+		checks[i] = p.health.check(now)
+	}
+	if h := together(checks); h != nil {
+		return h
+	}
+	return nil // not a nil *HealthError
+}
 
 // health tells whether a queue is consumed, and why not. Copies, carriers and overdue
 // handlers have their own checks, which it asks.
@@ -38,13 +105,14 @@ type health struct {
 	run      *run      // that is running
 	policies lasting   // that break promises
 	missing  lasting   // parts of the topology
+	consumed bool      // the run has begun to consume
 }
 
 // interrupted says that nothing is consumed any more, and returns since when.
 func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.passing || h.chosen {
+	if h.consumed && !h.passing || h.chosen {
 		h.since, h.passing = now, true
 	}
 	h.fault, h.chosen = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err), false
@@ -59,8 +127,8 @@ func (h *health) leaves(why error, now time.Time) {
 	h.chosen = true
 }
 
-// disconnected returns why nothing is consumed if that is not the choice of a consumer that
-// has left its queue, because the connection is lost; nil if it is not. It needs mu held.
+// disconnected returns the fault of the Conn if the consumer has left its queue by choice
+// and the Conn is unhealthy too. Otherwise it returns nil. It needs mu held.
 func (h *health) disconnected() *connection.HealthError {
 	var lost *connection.HealthError
 	if !h.chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
@@ -81,7 +149,7 @@ func (h *health) starts(r *run) {
 	h.fail(errStarting)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.run, h.policies, h.missing = r, lasting{}, lasting{}
+	h.run, h.policies, h.missing, h.consumed = r, lasting{}, lasting{}, false
 }
 
 // consuming says that a session has begun to consume.
@@ -89,7 +157,7 @@ func (h *health) consuming() {
 	h.signs.Begin(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.passing, h.chosen = nil, false, false
+	h.fault, h.passing, h.chosen, h.consumed = nil, false, false, true
 }
 
 // check returns nil while messages are consumed and settled, and otherwise why
@@ -107,7 +175,7 @@ func (h *health) check(now time.Time) *connection.HealthError {
 	silent := now.Sub(sign)
 	switch {
 	case silent <= intake.SilentAfter:
-		return cmp.Or(h.run.copies.Unconfirmed.Check(h.queue, now), h.run.overdue.check(h.queue), h.run.carriers.Check(), h.run.gateHealth(),
+		return worst(h.run.copies.Unconfirmed.Check(h.queue, now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case refusal != nil:
@@ -115,6 +183,17 @@ func (h *health) check(now time.Time) *connection.HealthError {
 	}
 	return &connection.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: its node may be cut off from its cluster, or the queue be without a majority",
 		h.queue, silent.Round(time.Second))}
+}
+
+// worst returns the first fault that leaves nothing to work, else the first one, and nil
+// if there is none.
+func worst(faults ...*connection.HealthError) *connection.HealthError {
+	for _, f := range faults {
+		if f != nil && !f.Degraded {
+			return f
+		}
+	}
+	return cmp.Or(faults...)
 }
 
 // lasting is a fault that is found by asking the broker now and then.
@@ -207,6 +286,10 @@ func (e laneErrors) Error() string {
 
 func (e laneErrors) Unwrap() []error { return e }
 
+// standsStill is how long handlers of an ordered session that is to begin anew may take
+// until Health tells.
+const standsStill = time.Minute
+
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
 func (r *run) gateHealth() *connection.HealthError {
@@ -214,9 +297,17 @@ func (r *run) gateHealth() *connection.HealthError {
 		return nil
 	}
 	paused, outage, untried := r.lane.ClosedSince(time.Now())
+	begun, why := r.lane.BegunSince()
+	full, slots := r.health.signs.Full(), r.lane.FullSince()
 	switch {
 	case !paused.IsZero():
-		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: paused by Pause", r.queue)}
+		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
+	case !begun.IsZero() && time.Since(begun) >= standsStill:
+		return &connection.HealthError{Degraded: true, Since: begun, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned: until then no other message is handled: %w", r.queue, why)}
+	case !slots.IsZero() && time.Since(slots) >= standsStill && (outage.IsZero() || untried):
+		return &connection.HealthError{Degraded: true, Since: slots, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
+	case !full.IsZero() && time.Since(full) >= standsStill:
+		return &connection.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
 	case !outage.IsZero() && !untried:
 		text := ""
 		if t := r.unavailable.Load(); t != nil {

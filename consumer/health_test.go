@@ -16,7 +16,7 @@ import (
 // idleRun is a run in which nothing is amiss.
 func idleRun() *run {
 	return &run{copies: settle.NewCopies(settle.CopiesConfig{Slots: 1}), carriers: carry.New(carry.Config{}),
-		overdue: &overdue{slots: 1, handlers: map[*overdueHandler]time.Time{}}}
+		overdue: &overdue{workers: 1, handlers: map[*overdueHandler]time.Time{}}}
 }
 
 // status is what Health says.

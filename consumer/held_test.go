@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"errors"
+	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,10 +23,16 @@ import (
 // back to its queue before the broker would take it away. No message reaches its
 // delivery limit, and none spends an attempt.
 func TestALongOutageDeadLettersNothing(t *testing.T) {
+	for name, cfg := range map[string]consumer.Config{"": {}, "in the order of keys": {Concurrency: 4, KeyLimit: 1}} {
+		t.Run(name, func(t *testing.T) { longOutage(t, cfg) })
+	}
+}
+
+func longOutage(t *testing.T, cfg consumer.Config) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
 		onBroker(t, rehoptest.Config{Version: version}, topology.Quorum, func(w *fixture) {
 			const n = 20
-			w.publish(n)
+			w.publish(n, keyed("k"))
 			over := time.Now().Add(24 * time.Hour)
 			attempts := map[string]int{}
 			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
@@ -34,7 +41,7 @@ func TestALongOutageDeadLettersNothing(t *testing.T) {
 				}
 				attempts[d.ID] = d.Attempt
 				return nil
-			}, consumer.Config{})
+			}, cfg)
 			time.Sleep(23 * time.Hour)
 			w.has("orders", ids(n)...)
 			w.has("orders.dlq")
@@ -77,13 +84,14 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 		handled error
 		cfg     consumer.Config
 		letters int
+		says    string // Health, in the alarm; a regular expression
 	}{
-		{"failed", errBroken, consumer.Config{}, n},
-		{"failed, several at a time", errBroken, consumer.Config{Concurrency: 3}, n},
-		{"failed, in the order of keys", errBroken, consumer.Config{Concurrency: 2, KeyLimit: 1}, n},
-		{"unavailable", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2}, 0},
-		{"unavailable without outages", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Share: 2}}, 0},
-		{"put off", consumer.RetryAfter(time.Second, errBroken), consumer.Config{Concurrency: 2}, n},
+		{"failed", errBroken, consumer.Config{}, n, "until the broker confirms copies"},
+		{"failed, several at a time", errBroken, consumer.Config{Concurrency: 3}, n, "until the broker confirms copies"},
+		{"failed, in the order of keys: one comes at a time", errBroken, consumer.Config{Concurrency: 2, KeyLimit: 1}, n, "until (their copies are confirmed|the broker confirms copies)"},
+		{"unavailable", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2}, 0, "until the broker confirms copies"},
+		{"unavailable without outages", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Share: 2}}, 0, "until the broker confirms copies"},
+		{"put off", consumer.RetryAfter(time.Second, errBroken), consumer.Config{Concurrency: 2}, n, "until the broker confirms copies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, version := range []string{"3.10", "4.0", "4.3"} {
@@ -107,7 +115,13 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 					}, c.cfg)
 					time.Sleep(6 * time.Hour)
 					w.has("orders.dlq")
-					if status, err := health(one); version != "4.3" && (status != "degraded" || !strings.Contains(err.Error(), "until the broker confirms copies") || !strings.Contains(err.Error(), "low on memory")) {
+					for range 60 { // a session that begins anew knows of no alarm before its first copy
+						if status, _ := health(one); status == "degraded" {
+							break
+						}
+						time.Sleep(time.Second)
+					}
+					if status, err := health(one); version != "4.3" && (status != "degraded" || !regexp.MustCompile(c.says).MatchString(err.Error()) || !strings.Contains(err.Error(), "low on memory")) {
 						w.Errorf("in the alarm: %s, %v", status, err)
 					}
 					time.Sleep(time.Until(over))
@@ -292,4 +306,56 @@ func TestAnAlarmStopsNoConsumerWhereReturnsDoNotCount(t *testing.T) {
 		}
 		w.stopped(stop)
 	})
+}
+
+// A stop begins while a consumer leaves its queue, and handlers are at work.
+func TestAStopWhileAConsumerLeavesItsQueueHasAllOfItsTime(t *testing.T) {
+	on(t, "4.3", topology.Classic, func(w *fixture) {
+		began := time.Now()
+		w.publish(1, keyed("held"))
+		w.publish(1, keyed("slow"))
+		var ended time.Duration
+		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.OrderKey == "held" {
+				return consumer.Unavailable(errAway)
+			}
+			<-ctx.Done()
+			ended = time.Since(began)
+			return context.Cause(ctx)
+		}, consumer.Config{Concurrency: 2, KeyLimit: 1, Outage: consumer.Outage{Share: 2}})
+		time.Sleep(15*time.Minute + 10*time.Second) // the message can be held no longer, and the slow handler has 15 s to end
+		w.stopped(stop)
+		if want := 15*time.Minute + 25*time.Second; ended < want-time.Second || ended > want+time.Second {
+			w.Errorf("the handler was told to end after %v, want 15 s after the stop: %v", ended, want)
+		}
+	})
+}
+
+// A letter cannot be confirmed for longer than its message may be kept. The message goes back
+// to its place, and no later one of its key begins before.
+func TestAnAlarmKeepsTheOrderOfAKey(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *fixture) {
+			w.publish(10, keyed("k"))
+			w.broker.Block("low on memory")
+			over := time.Now().Add(40 * time.Minute)
+			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+				if d.ID == id(0) {
+					return consumer.DeadLetter(errBroken)
+				}
+				if time.Now().Before(over) {
+					w.Errorf("%s begins in the alarm, before %s is a letter", d.ID, id(0))
+				}
+				return nil
+			}, consumer.Config{Concurrency: 4, KeyLimit: 1})
+			time.Sleep(time.Until(over))
+			w.broker.Unblock()
+			time.Sleep(time.Hour)
+			w.stopped(stop)
+			w.has("orders")
+			if letters := slices.Compact(w.in("orders.dlq")); !slices.Equal(letters, []string{id(0)}) {
+				w.Errorf("letters: %v", letters)
+			}
+		})
+	}
 }

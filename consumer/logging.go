@@ -17,7 +17,7 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 	}
 	about := []any{"queue", a.Queue, "message", a.ID, "attempt", a.Attempt}
 	if s.Snoozed {
-		r.log.Info("message put off", append(about, "for", a.outcome.After, "reason", a.outcome.Reason, "times", a.History.Snoozes+1)...)
+		r.log.Info("message snoozed", append(about, "for", a.outcome.After, "reason", a.outcome.Reason, "times", a.History.Snoozes+1)...)
 		return
 	}
 	if a.err != nil {

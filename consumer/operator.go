@@ -27,12 +27,12 @@ import (
 // A consumer has the name of its queue, or Lanes.Name. A POST may give the queue in a
 // form, and is answered with the state too. The state is plain text, or JSON where the
 // header Accept names application/json. The state shows the health of each consumer. For
-// each of its queues it shows the beginning of a pause and of an outage, whether an
-// outage has had no message to try for Outage.MaxPause, the number of messages in hand
-// and the number with handlers. For each of the 100 oldest messages it shows the id, the
-// age since the broker delivered it, and "waiting" for a handler, "handled" or "held".
-// A message that waits for the confirm of a copy, or in place for its next attempt, is
-// "held" too. Bodies and headers are not shown.
+// each queue it shows the time at which a pause or outage began, and whether the outage
+// has lacked a message to try for Outage.MaxPause. It also shows the number of messages
+// in hand and the number with handlers. For each of the 100 oldest messages it shows the
+// id, the age since the broker delivered it, and "waiting" for a handler, "handled" or
+// "held". A message that waits for the confirm of a copy, or in place for its next
+// attempt, is "held" too. Bodies and headers are not shown.
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 // A request that a browser sends from a page of another origin changes nothing. Operator

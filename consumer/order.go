@@ -25,20 +25,21 @@ func (c Config) validateOrder(source route.Source) error {
 	}
 	if c.RetryInPlace {
 		for _, r := range source.Routes {
-			var sum time.Duration
-			for _, w := range r.Waits {
-				sum += w.For
-			}
-			longest := flight.LongestHold
-			if r.ConsumerTimeout > 0 {
-				longest = min(longest, r.ConsumerTimeout-r.ConsumerTimeout/5)
-			}
-			if sum >= longest {
+			sum := waitsInPlace(r)
+			if longest := flight.HoldLimitOf(r.ConsumerTimeout); sum >= longest {
 				errs = append(errs, fmt.Errorf("consumer: Config.RetryInPlace: the waits of queue %q are %v in sum, want less than %v: the broker takes a message away that is kept for too long", r.Queue, sum, longest))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// waitsInPlace returns how long a message of a route waits in all, if every attempt fails.
+func waitsInPlace(r route.Route) (sum time.Duration) {
+	for _, w := range r.Waits {
+		sum += w.For
+	}
+	return sum
 }
 
 // ordered reports whether messages must come in the order of the queue, or to one

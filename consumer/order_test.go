@@ -199,6 +199,32 @@ func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
 	})
 }
 
+func TestHealthTellsThatMessagesInPlaceHaveAllSlots(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.ID == id(2) {
+				return nil
+			}
+			return errBroken
+		}, consumer.Config{Concurrency: 2, RetryInPlace: true})
+		w.publish(3)
+		time.Sleep(59 * time.Second)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("within a minute: %s: %v", status, err)
+		}
+		time.Sleep(2 * time.Second)
+		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), "every slot has a message that is held or retried in place") {
+			w.Errorf("%s: %v, want that it is degraded and every slot taken", status, err)
+		}
+		time.Sleep(10 * time.Minute)
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("when they are dead letters: %s: %v", status, err)
+		}
+		w.stopped(stop)
+		w.truthful()
+	})
+}
+
 // A stop in the middle leaves the message to its queue, and its count begins anew.
 func TestAStopEndsRetryInPlace(t *testing.T) {
 	everywhere(t, func(w *fixture) {
@@ -217,6 +243,50 @@ func TestAStopEndsRetryInPlace(t *testing.T) {
 		}
 		w.truthful()
 	})
+}
+
+// A held message gives its slot and its key back when a stop begins. No later message of its
+// key may begin then.
+func TestAStopKeepsLaterMessagesOfAHeldOneFromBeginning(t *testing.T) {
+	for _, inPlace := range []bool{false, true} {
+		t.Run(map[bool]string{false: "held", true: "in place"}[inPlace], func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				for round := range 20 {
+					first, want := id(w.sent), []string{}
+					for i := range 5 {
+						want = append(want, id(w.sent+i))
+					}
+					var mu sync.Mutex
+					var done []string
+					handler := func(_ context.Context, d *consumer.Delivery) error {
+						mu.Lock()
+						defer mu.Unlock()
+						switch {
+						case d.ID != first || d.Redelivered:
+							done = append(done, d.ID)
+							return nil
+						case inPlace:
+							return errBroken
+						}
+						return consumer.Unavailable(errAway)
+					}
+					cfg := consumer.Config{Concurrency: 4, KeyLimit: 1, RetryInPlace: inPlace}
+					w.publish(5, keyed("k"))
+					_, stop := w.start(handler, cfg)
+					time.Sleep(5 * time.Second)
+					w.stopped(stop)
+					_, stop = w.start(handler, cfg)
+					time.Sleep(time.Minute)
+					w.stopped(stop)
+					if mu.Lock(); !slices.Equal(done, want) {
+						w.Errorf("round %d: handled %v, want %v", round, done, want)
+					}
+					mu.Unlock()
+				}
+				w.truthful()
+			})
+		})
+	}
 }
 
 // Over two processes on a queue with a single active consumer the order holds through a
@@ -309,10 +379,10 @@ func TestOrderIsRefused(t *testing.T) {
 				w.Errorf("New = %v\nwant %s", err, want)
 			}
 		}
-		w.orders.Waits, w.orders.ConsumerTimeout = delay.Schedule{4 * time.Minute}, 5*time.Minute
+		w.orders.Waits, w.orders.ConsumerTimeout = delay.Schedule{150 * time.Second}, 5*time.Minute
 		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{RetryInPlace: true})
-		if err == nil || !strings.Contains(err.Error(), "are 4m0s in sum, want less than 4m0s: ") {
-			w.Errorf("New = %v, want that four fifths of the consumer timeout are the bound", err)
+		if err == nil || !strings.Contains(err.Error(), "are 2m30s in sum, want less than 2m30s: ") {
+			w.Errorf("New = %v, want that half of the consumer timeout is the bound", err)
 		}
 	})
 }

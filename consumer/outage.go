@@ -20,18 +20,20 @@ import (
 // all. The next message that comes is tried alone, and Health is degraded again if the
 // handler says Unavailable. Each lane of topology.Lanes has its own outages.
 //
-// Messages that are held go back to the queue after 15 minutes. Where returns count
-// towards the delivery limit, before broker 4.3, a message that has used up half of it
-// goes to the end of the queue instead, as a confirmed copy. While the broker confirms
-// no copies either, as in an alarm, the consumer then consumes nothing. With
-// Config.KeyLimit, and on a queue with a single active consumer, no message goes back
-// before the 15 minutes have passed.
+// Messages that are held go back to the queue after 15 minutes, or after half of the
+// consumer timeout if that is less. Where returns count towards the delivery limit,
+// before broker 4.3, a message that has used up half of it goes to the end of the queue
+// instead, as a confirmed copy. While the broker confirms no copies either, as in an
+// alarm, the consumer then consumes nothing. With Config.KeyLimit, and on a queue with a
+// single active consumer, all messages in hand go back together, to their places, and
+// none before that time has passed.
 type Outage struct {
 	// Share of the last Runs that must be Unavailable, more than 0 and up to 1.
 	// Defaults to 0.5. With more than 1 there is no outage. If Concurrency is at least
 	// 2 and less than that share of Runs, as many Unavailable runs as Concurrency are
-	// enough. It is also an outage if such messages, of all lanes together, have taken
-	// every slot of a Concurrency of at least 2: no other message can be handled then.
+	// enough. An outage also begins when such messages, of all lanes together, have taken
+	// every slot of a Concurrency of at least 2, or those of one lane every slot of a
+	// LaneLimits.Concurrency of at least 2: no other message can be handled then.
 	Share float64
 
 	// Runs is how many of the latest runs of the handler count. Only the first run

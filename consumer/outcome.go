@@ -35,7 +35,7 @@ const (
 	// ActionDiscard: acked without being done. See [Discard].
 	ActionDiscard
 
-	// ActionSnooze: put off; no attempt is spent. See [Snooze].
+	// ActionSnooze: it comes back later; no attempt is spent. See [Snooze].
 	ActionSnooze
 )
 
@@ -113,17 +113,19 @@ func RetryAfter(d time.Duration, err error) error {
 // Unavailable marks err as not the message's fault, such as an outage of a service that
 // the handler needs. The consumer holds the message and handles it again with growing
 // pauses; no attempt is spent. The message goes back to its queue when Run stops, and
-// after 15 minutes, well before a broker takes it away (after 30 minutes by default).
-// Where each return counts towards the delivery limit of the queue, a message that has
-// used up half of that limit goes to the end of the queue instead, as a confirmed copy:
-// an outage dead-letters no message, however long it lasts. Unavailable never returns
-// nil, not even for a nil err.
+// after 15 minutes, or half of the consumer timeout if that is less. The broker would
+// take it away at the consumer timeout, which is 30 minutes by default. Where each return
+// counts towards the delivery limit of the queue, a message that has used up half of that
+// limit goes to the end of the queue instead, as a confirmed copy: an outage dead-letters
+// no message, however long it lasts. Unavailable never returns nil, not even for a nil
+// err.
 //
 // A held message counts as one of the Config.Concurrency that are handled at a time.
-// When so many are held, no further message is handled, and the broker sends no more.
-// Of the messages that it had sent ahead, the consumer keeps as many as
-// Config.Concurrency; the rest go back to the queue within seconds, for other
-// consumers. With Config.Prefetch set, all of them stay with this consumer.
+// When held messages have taken every slot of a Concurrency of at least 2, an [Outage]
+// begins, and the consumer gives back the messages that no handler has begun. A
+// consumer with Config.KeyLimit, or of a queue with a single active consumer, keeps them
+// to keep their order. With a Concurrency of 1, or without outages, messages that were
+// sent ahead go back to the queue as Config.Prefetch says.
 func Unavailable(err error) error {
 	return withOutcome(Outcome{Action: ActionHold}, err, "unavailable")
 }

@@ -2,12 +2,15 @@ package consumer
 
 // Pause stops handing out messages until Resume. Handlers finish, and messages that no
 // handler has begun go back to their queue. With Config.KeyLimit, and on a queue with
-// a single active consumer, they stay with the consumer, to keep their order. Health
-// is degraded meanwhile. Pause returns at once, and may be called at any time: a
+// a single active consumer, they stay with the consumer for up to 15 minutes, to keep
+// their order. If the consumer timeout is less than 30 minutes, they stay for half of it.
+// If it is more than an hour, they stay for a quarter of it, unless Config.RetryInPlace is
+// set. Then they go back to their places, and the consumer consumes nothing until Resume.
+// Health is degraded meanwhile. Pause returns at once, and may be called at any time: a
 // Consumer that is paused before Run begins paused.
 func (c *Consumer) Pause() { c.setPaused(true) }
 
-// Resume ends a Pause.
+// Resume ends a Pause, within a second.
 func (c *Consumer) Resume() { c.setPaused(false) }
 
 func (c *Consumer) setPaused(paused bool) {

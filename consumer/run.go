@@ -4,213 +4,99 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/carry"
-	"github.com/rehop/rehop/consumer/internal/flight"
-	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/schedule"
-	"github.com/rehop/rehop/consumer/internal/settle"
-	"github.com/rehop/rehop/internal/confirm"
-	"github.com/rehop/rehop/internal/pause"
-	"github.com/rehop/rehop/internal/repeats"
-	"github.com/rehop/rehop/internal/route"
-	"github.com/rehop/rehop/topology"
 )
 
-// stopGrace is how long a stop may last beyond DrainTimeout: for handlers whose ctx
-// has ended, their copies and acks, and the end of the channel.
-const stopGrace = 5 * time.Second
-
-const (
-	// maxPause is the longest pause between two sessions. One that was lost sooner
-	// after its start has not worked, and the pauses go on growing.
-	maxPause = 10 * time.Second
-
-	// maxPauseConsumed is the same after a session that has consumed: a message
-	// that ends each one is to come to the end of its delivery limit.
-	maxPauseConsumed = 2 * time.Second
-)
-
-// run is one call of Run, for one queue. It owns what outlives a session: the
-// copies, the carriers, and what is known of the broker.
-type run struct {
-	cfg      Config
-	conn     *connection.Conn
-	source   route.Route
-	queue    string
-	host     string
-	handler  Handler
-	batch    BatchHandler // nil: there is a handler
-	health   *health
-	stop     context.Context // ends when Run is to stop
-	stopped  context.Context // ends DrainTimeout and stopGrace later
-	prefetch intake.Prefetch // that each session begins with
-
-	trace     Trace
-	log       *slog.Logger
-	faultLog  *repeats.Log
-	schedule  *schedule.Schedule
-	lane      *schedule.Lane
-	copies    *settle.Copies
-	carriers  *carry.Carriers
-	timeout   *flight.ConsumerTimeout
-	overdue   *overdue
-	unsettled *flight.Unsettled
-	ledger    atomic.Pointer[flight.Ledger] // of the latest session; nil before the first
-	handled   atomic.Int64                  // runs of handlers that have ended
-	watches   sync.WaitGroup                // see watch.go
-
-	unavailable atomic.Pointer[string] // the latest error of a handler that said so
-
-	known           *route.Route // that the latest session has found; nil before the first
-	releaseChannels func()       // that the socket has room for; nil before the first session
-	begun           bool         // a session has begun to consume
-	drained         bool         // nothing is unsettled any more
+// Run consumes until ctx ends. It then stops fetching, lets handlers finish up to
+// Config.DrainTimeout, settles their messages, gives back messages that were not
+// started, and returns nil. Before it closes the channel it waits for up to 3 s until
+// the queue has its acks; if the connection is lost in that time, acks may be missing,
+// and their messages are delivered again. A lost connection does not end Run, and
+// neither does a queue whose node is down: Run waits for it. It returns an error sooner
+// only if the queue cannot be consumed to begin with (it does not exist, permission is
+// missing, the broker's version refuses the source, channel_max leaves too few channels
+// for the consumers of the Conn), if the Conn is closed, or if a handler did not return
+// although its ctx had ended. It returns an error at the latest 6 s after DrainTimeout if a
+// hook of Config.Traces or the Logger has not returned, or the broker does not answer. A
+// Consumer runs once at a time.
+func (c *Consumer) Run(ctx context.Context) error {
+	if ctx == nil {
+		return connection.WithClass(errors.New("consumer: Run: ctx is nil"), connection.Bug)
+	}
+	if !c.running.CompareAndSwap(false, true) {
+		return connection.WithClass(errors.New("consumer: Run is running already"), connection.Bug)
+	}
+	c.warnOfPrefetch()
+	return c.run(ctx, func() { c.running.Store(false) })
 }
 
-// newRun returns the run for a part. Its workers are those that all parts share.
-func newRun(c *Consumer, p *part, workers *schedule.Schedule, stop, stopped context.Context) *run {
-	r := &run{
-		cfg: p.cfg, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
-		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
-		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
-		schedule:  workers,
-		timeout:   &flight.ConsumerTimeout{},
-		overdue:   &overdue{timeout: p.cfg.HandlerTimeout, slots: p.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}},
-		unsettled: flight.NewUnsettled(),
-	}
-	limits := p.limits
-	limits.PerKey, limits.Key, limits.Ordered = r.cfg.KeyLimit, r.keyOf, r.ordered()
-	limits.Batch = schedule.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes, Alone: r.goesAlone}
-	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause, Began: r.logOutage}
-	handle := r.handle
-	if r.batch != nil {
-		handle = r.handleBatch
-	}
-	r.lane = workers.Lane(limits, handle)
-	r.copies = settle.NewCopies(settle.CopiesConfig{
-		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
-		Slots:     p.cfg.Concurrency,
-		Timeout:   p.cfg.CopyTimeout,
-		Hold:      r.timeout.HoldLimit,
-		Slot:      slotOf,
-		Release:   r.release,
-		Copied:    r.hook(r.trace.Copied),
-		Confirmed: r.hook(r.trace.Confirmed),
-		Instead:   func(m *flight.Message) { attemptOf(m).settlement = requeue.settlement },
-		Failed:    r.logFailedCopy,
-	})
-	r.carriers = carry.New(carry.Config{
-		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
-		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
-	})
-	return r
-}
+// errSlowStop says that Run returns although something has not ended.
+var errSlowStop = errors.New("not stopped in time: a hook of Config.Traces or the Logger has not returned, or the broker does not answer; messages in hand may not be settled, and are delivered again by the broker")
 
-// hook returns a hook of copies, nil for none.
-func (r *run) hook(hook func(context.Context, *Delivery, topology.Address)) func(*flight.Message, route.Address) {
-	if hook == nil {
-		return nil
+// run consumes every part until ctx ends or one of them cannot be consumed. It calls ended
+// when nothing of it is left, which may be later.
+func (c *Consumer) run(ctx context.Context, ended func()) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopped, end := endsAfter(ctx, c.cfg.DrainTimeout+stopGrace)
+	defer end()
+	overdueStop, end := endsAfter(stopped, lastSecond)
+	defer end()
+	workers := schedule.New(c.cfg.Concurrency, c.strict)
+	late := &overdue{timeout: c.cfg.HandlerTimeout, workers: c.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}}
+	runs := make([]*run, len(c.parts))
+	for i, p := range c.parts {
+		runs[i] = newRun(c, p, workers, late, ctx, stopped)
+		p.health.starts(runs[i])
+		defer p.health.fail(errNotRunning)
 	}
-	return func(m *flight.Message, to route.Address) {
-		a := attemptOf(m)
-		hook(a.ctx, &a.Delivery, topology.Address(to))
+	c.setRuns(runs)
+	defer c.setRuns(nil)
+	for _, r := range runs {
+		r.lane.Opening() // none goes ahead of a higher one at the start
 	}
-}
-
-func carriedHook(hook func(Carried)) func(carry.Message) {
-	if hook == nil {
-		return func(carry.Message) {}
-	}
-	return func(m carry.Message) { hook(Carried(m)) }
-}
-
-// consume consumes in one session after the other.
-func (r *run) consume() error {
-	pauses := pause.Grow(100*time.Millisecond, maxPause)
-	for ever := false; ; {
-		began := time.Now()
-		consumed, err := r.session()
-		ever = ever || consumed
-		switch {
-		case r.stop.Err() != nil:
-			return nil
-		case errors.Is(err, connection.ErrClosed):
-			return fmt.Errorf("consumer: queue %q is not consumed any more: %w", r.queue, connection.ErrClosed)
-		case err == nil, !ever && connection.ClassOf(err) != connection.Transient:
-			return err
-		}
-		if no := (*settle.NoConfirmsError)(nil); errors.As(err, &no) {
-			r.log.Warn("consuming nothing until the broker confirms copies", "queue", r.queue, "error", no.Cause)
-			if !r.copies.AwaitAnswer(r.stop) {
-				return nil
+	left := atomic.Int32{}       // runs that have not ended
+	left.Store(int32(len(runs))) //nolint:gosec // as many as there are lanes
+	drained, errs := make([]bool, len(runs)), make([]error, len(runs))
+	result := make(chan error, 1)
+	for i, r := range runs {
+		go func() { // it ends before Run does, unless a hook does not return
+			err := r.consume()
+			cancel() // it ends before ctx only if it cannot go on
+			drained[i], errs[i] = r.end(err)
+			if left.Add(-1) > 0 {
+				return
 			}
-			pauses.Reset()
-			continue
-		}
-		since := r.health.interrupted(err, time.Now())
-		r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
-		if consumed && time.Since(began) >= maxPause {
-			pauses.Reset()
-		}
-		wait := pauses.Next()
-		if consumed {
-			wait = min(wait, maxPauseConsumed)
-		}
-		if !pause.For(r.stop, wait) {
-			return nil
-		}
+			workers.Close()
+			if !slices.Contains(drained, false) {
+				workers.Wait()
+			}
+			ended()
+			result <- errors.Join(errs...)
+		}()
+	}
+	select {
+	case err := <-result:
+		return err
+	case <-overdueStop.Done():
+		return fmt.Errorf("consumer: %q: %w", c.name, errSlowStop)
 	}
 }
 
-// calling returns the ctx of a call to the broker while messages are in hand. It lasts as
-// long as a stop may. A call that is still under way then costs the socket.
-func (r *run) calling() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+stopGrace)
-}
-
-// end waits for what is unsettled, and closes what outlives sessions. It reports
-// whether everything was settled in time.
-func (r *run) end(err error) (drained bool, _ error) {
-	if !r.drained {
-		ctx, end := r.calling()
-		defer end()
-		r.drained = r.wait(ctx)
-	}
-	r.watches.Wait()
-	r.carriers.Wait()
-	if r.releaseChannels != nil {
-		r.releaseChannels()
-	}
-	closing := r.copies.Close()
-	if !r.drained {
-		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended, or a hook of Config.Traces or the Logger is slow",
-			r.queue, flight.Plural(r.lane.Busy(), "message")))
-	}
-	return true, errors.Join(err, closing)
-}
-
-// wait waits for the messages in hand until ctx ends, and reports whether all were
-// settled in time.
-func (r *run) wait(ctx context.Context) bool { return r.unsettled.Wait(ctx) }
-
-// slotOf returns what stands for the slot of a message: its grant, or for one that no
-// worker had, itself.
-func slotOf(m *flight.Message) any {
-	if g := attemptOf(m).grant; g != nil {
-		return g
-	}
-	return m
-}
-
-// release is called when the copy of a message is confirmed, or given up.
-func (r *run) release(m *flight.Message) {
-	if g := attemptOf(m).grant; g != nil { // else no worker had it
-		r.schedule.Release(g)
+// endsAfter returns a ctx that ends d after ctx has ended. It has the values of ctx.
+func endsAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	later, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	timer := time.AfterFunc(d, cancel)
+	timer.Stop()
+	unwatch := context.AfterFunc(ctx, func() { timer.Reset(d) })
+	return later, func() {
+		unwatch()
+		timer.Stop()
+		cancel()
 	}
 }

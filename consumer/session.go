@@ -74,6 +74,9 @@ func (r *run) session() (consumed bool, err error) {
 	if s.stop.Err() != nil {
 		err = s.drain()
 	}
+	if intake.Renews(err) && r.lane.Busy() > 0 {
+		r.bound.Lift() // handlers do not end, and messages wait for their keys with any prefetch
+	}
 	return true, err
 }
 
@@ -135,7 +138,7 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 func (r *run) newSession(found route.Route, channel *connection.Session) *session {
 	socket := transport.Inside.Session(channel)
 	s := &session{run: r, channel: channel, ledger: flight.NewLedger(r.unsettled),
-		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace,
+		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace, ordered: r.ordered(),
 			version: channel.Server().Version}}
 	s.ledger.Owner = s
 	r.ledger.Store(s.ledger)
@@ -154,19 +157,45 @@ func (s *session) intakeConfig() intake.Config {
 		Conn: r.conn, Channel: s.channel, Queue: r.queue, Host: r.host,
 		DeliveryLimit: s.terms.route.DeliveryLimit,
 		Prefetch:      r.prefetch,
+		Bound:         &r.bound,
 		Ordered:       r.ordered(),
 		Arguments:     arguments(r.cfg.Priority, s.terms.route),
 		Ledger:        s.ledger,
 		Lane:          r.lane,
 		Timeout:       r.timeout,
+		BeginLimit:    s.beginLimit,
 		Signs:         &r.health.signs,
 		Handled:       r.handled.Load,
 		Requeue:       s.settling.Requeue,
 		GiveBack:      s.giveBack,
+		KeepForOrder:  s.settling.KeepForOrder,
+		Leave:         s.leave,
 		Asking:        s.copying,
 		Calling:       r.calling,
 		Fetching:      r.trace.Fetching,
 	}
+}
+
+// beginLimit returns how old a message is at most when its handler runs for the first time:
+// the handler then has enough time, also for attempts in place.
+func (s *session) beginLimit() time.Duration {
+	waits := time.Duration(0)
+	if s.terms.inPlace {
+		waits = waitsInPlace(s.terms.route)
+	}
+	return s.run.timeout.BeginLimit(waits)
+}
+
+// leaveInOrder ends an ordered session because of a message that is about to go back. Only
+// the end of the channel puts the message into its place, and no later message of its key
+// may begin before.
+func (s *session) leaveInOrder(why error) {
+	if !s.run.ordered() || s.stop.Err() != nil || s.working.Err() != nil {
+		return
+	}
+	s.settling.KeepForOrder()
+	s.run.lane.BeginNoMore(s.ledger, why)
+	s.intake.End(why)
 }
 
 // lastSecond is what is left of a stop when no copy is awaited any more.
@@ -177,15 +206,12 @@ const lastSecond = time.Second
 // Run is to stop, and else why the session ends.
 func (s *session) drain() error {
 	r := s.run
-	why := s.why()
-	if why == nil {
-		r.health.fail(errStopping)
-	} else {
-		r.health.leaves(why, time.Now())
-		defer context.AfterFunc(r.stop, func() { r.health.fail(errStopping) })()
-	}
 	r.lane.Closed()
-	hard := time.AfterFunc(r.cfg.DrainTimeout, func() {
+	grace := r.cfg.DrainTimeout
+	if intake.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
+		grace = min(grace, r.timeout.LeaveLimit()/8)
+	}
+	hard := time.AfterFunc(grace, func() {
 		if s.why() == nil {
 			s.endWorking(ErrStopped)
 		} else {
@@ -193,10 +219,24 @@ func (s *session) drain() error {
 		}
 	})
 	defer hard.Stop()
-	stopping, end := r.calling()
-	defer end()
 	last := time.AfterFunc(r.cfg.DrainTimeout+stopGrace-lastSecond, func() { s.endCopying(ErrStopped) })
 	defer last.Stop()
+	stopping, end := context.WithCancel(r.stopped)
+	defer end()
+	why := s.why()
+	if why == nil {
+		r.health.fail(errStopping)
+	} else {
+		r.health.leaves(why, time.Now())
+		left := time.AfterFunc(r.cfg.DrainTimeout+stopGrace, end)
+		defer left.Stop()
+		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on
+			r.health.fail(errStopping)
+			left.Stop()
+			hard.Reset(r.cfg.DrainTimeout)
+			last.Reset(r.cfg.DrainTimeout + stopGrace - lastSecond)
+		})()
+	}
 	if r.ordered() {
 		// When the fetching ends, a queue with a single active consumer goes to another
 		// process. That process would handle the next messages while handlers run here. So
@@ -256,7 +296,7 @@ func (s *session) end(consumed bool) {
 	ctx, end := r.calling()
 	defer end()
 	if consumed {
-		s.settling.AwaitAcks(ctx, s.channel, r.queue, s.intake.Tag()+"-end")
+		s.settling.AwaitAcks(ctx, s.channel, s.askAtTheEnd)
 	}
 	// The broker puts its unsettled messages back into the queue.
 	_ = s.channel.Close()
@@ -264,6 +304,27 @@ func (s *session) end(consumed bool) {
 		s.intake.Close()
 	}
 }
+
+// askAtTheEnd has the queue answer after all that it was told. A visit may take a message,
+// which would not come back into its place. Where messages must come in order, the end of
+// the consumer is answered as well, but where there is a single active consumer, it hands
+// the queue over to another process. If that is not known, nothing is asked: acks that a
+// broker takes longer for bring their messages back.
+func (s *session) askAtTheEnd(ctx context.Context) error {
+	found := s.terms.route
+	switch {
+	case !s.run.ordered(), found.Single:
+		_, err := ask.Visit(ctx, s.channel, s.run.queue, s.intake.Tag()+"-end")
+		return err
+	case found.Kind == route.Letters, found.Kind == route.Work && !found.Existing:
+		return s.intake.Cancel(ctx)
+	}
+	pause.For(ctx, acksArrive)
+	return nil
+}
+
+// acksArrive is more than what a queue takes for the acks of a few handlers.
+const acksArrive = time.Second
 
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
@@ -279,7 +340,8 @@ func (s *session) giveBack(ms ...*flight.Message) {
 				a.ending = &ending{decision: requeue}
 				a.Order = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
 				m.User = a
-				s.settling.Do(m, &a.Order)
+				m.Begun.Store(true) // nobody else takes it
+				s.settling.Do(settle.Task{Message: m, Order: &a.Order})
 				continue
 			}
 		}

@@ -61,7 +61,9 @@ func NewSettler(conn *connection.Conn, source topology.Source, cfg Config) (*Set
 func (s *Settler) Close() error { return s.publisher.Close() }
 
 // Delivery returns the Delivery that a handler would get, with the number of the
-// attempt.
+// attempt. A message whose RetryAfter is longer than the longest wait comes back after
+// that wait. A Consumer does not hand it out before History.NotBefore, and a program that
+// has a Settler should settle it with a [Snooze] until then.
 func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 	d := new(Delivery)
 	if malformed := d.read(&s.terms.route, raw); malformed != nil {
@@ -75,7 +77,8 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 // message is then.
 //
 // With [Unavailable], and where a failed message has no place to go to, it gives the
-// delivery back to its queue: the caller should then pause before the next one. An
+// delivery back to its queue. On a queue without waits a RetryAfter puts the message at the
+// end of its queue at once. The caller should pause before the next delivery in both cases. An
 // error means that the delivery is not settled, because the copy was not confirmed
 // or the delivery's channel is closed: call Settle again, with pauses, or give the
 // delivery back. A copy that was not confirmed may have arrived all the same.

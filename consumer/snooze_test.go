@@ -9,8 +9,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -149,5 +153,29 @@ func TestSnoozeOfLanes(t *testing.T) {
 		if want := []string{"sms.low m0 attempt 1, put off 0, last false, 0s", "sms.low m0 attempt 1, put off 1, last false, 1m0s"}; !slices.Equal(got, want) {
 			w.Errorf("runs: %q\nwant %q", got, want)
 		}
+	})
+}
+
+// A message that another program has taken from its queue to this one has the snoozes of
+// its former life in its headers.
+func TestSnoozesOfAnotherQueueDoNotCount(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		var got []int
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			got = append(got, d.History.Snoozes)
+			if len(got) == 1 {
+				return consumer.Snooze(time.Second, "not yet")
+			}
+			return nil
+		}, consumer.Config{})
+		w.publish(1, func(m *rehoptest.Message) {
+			m.Headers = amqp.Table{header.Queue: "other", header.Snoozes: int64(3)}
+		})
+		time.Sleep(time.Hour)
+		w.stopped(stop)
+		if !slices.Equal(got, []int{0, 1}) {
+			w.Errorf("snoozes %v, want 0, and 1 after the first", got)
+		}
+		w.has("orders")
 	})
 }

@@ -3,6 +3,7 @@ package consumer_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -100,6 +101,58 @@ func TestAStopIsBounded(t *testing.T) {
 				close(release)
 				w.broker.Resume()
 				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A hook that does not return keeps no stop for longer than it may last.
+func TestAHookThatBlocksDoesNotHoldUpAStop(t *testing.T) {
+	for name, trace := range map[string]func(block func()) consumer.Trace{
+		"Settled": func(block func()) consumer.Trace {
+			return consumer.Trace{Settled: func(context.Context, *consumer.Delivery, consumer.Settlement) { block() }}
+		},
+		"Confirmed": func(block func()) consumer.Trace {
+			return consumer.Trace{Confirmed: func(context.Context, *consumer.Delivery, topology.Address) { block() }}
+		},
+		"Copied": func(block func()) consumer.Trace {
+			return consumer.Trace{Copied: func(context.Context, *consumer.Delivery, topology.Address) { block() }}
+		},
+		"Fetching": func(block func()) consumer.Trace {
+			return consumer.Trace{Fetching: func(_ string, prefetch int) {
+				if prefetch == 0 {
+					block()
+				}
+			}}
+		},
+		"Handled": func(block func()) consumer.Trace {
+			return consumer.Trace{Handled: func(context.Context, *consumer.Delivery, error, time.Duration) { block() }}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			on(t, "4.3", topology.Quorum, func(w *fixture) {
+				release := make(chan struct{})
+				c, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) },
+					consumer.Config{Concurrency: 2, Traces: []consumer.Trace{trace(func() { <-release })}})
+				w.publish(5)
+				time.Sleep(time.Second)
+				began := time.Now()
+				err := stop()
+				if took := time.Since(began); took > 21*time.Second {
+					w.Errorf("Run has taken %v to return, want DrainTimeout, which is 15 s, and 6 s at most", took)
+				}
+				if err == nil || !strings.Contains(err.Error(), "a hook of Config.Traces or the Logger") {
+					w.Errorf("Run: %v, want that it names the hooks", err)
+				}
+				close(release)
+				synctest.Wait()
+				stop = running(c)
+				time.Sleep(time.Minute)
+				w.stopped(stop)
+				w.has("orders")
+				if left := slices.Compact(w.in("orders.dlq")); !slices.Equal(left, ids(5)) {
+					w.Errorf("letters: %v", left)
+				}
 			})
 		})
 	}

@@ -27,10 +27,11 @@ type Trace struct {
 	// When Settled runs, that ctx may have ended.
 	Received func(ctx context.Context, d *Delivery) context.Context
 
-	// Handled: the handler returned err after took. It is called for every run of the
-	// handler, those on a held message included. During a stop a handler that obeys its
-	// ctx may return an err whose [OutcomeOf] is a retry, although the message goes
-	// back to its queue and spends no attempt. Settled says where the message went.
+	// Handled: the handler returned err after took. It is called for every run of a
+	// [Handler], the runs on a held message included. For a [BatchHandler] see
+	// BatchHandled. During a stop a handler that obeys its ctx may return an err whose
+	// [OutcomeOf] is a retry, although the message goes back to its queue and spends no
+	// attempt. Settled says where the message went.
 	Handled func(ctx context.Context, d *Delivery, err error, took time.Duration)
 
 	// Batched: a [BatchHandler] is about to run with these messages; of are their
@@ -40,9 +41,10 @@ type Trace struct {
 	Batched func(ctx context.Context, batch []*Delivery, of []context.Context) context.Context
 
 	// BatchHandled: the run that Batched announced has returned err after took; ctx is
-	// the one from Batched. Handled is called afterwards for each message whose outcome
-	// is known, once for each time that it was handled, with its own error and the time
-	// that the last run took.
+	// the one from Batched. When the outcome of a message is known, Handled follows once,
+	// with the message's own error and the time that the latest run took. A message that
+	// several runs had, because the batch was split, gets one Handled for all of them. A
+	// message that is held gets another Handled when it has been handled again.
 	BatchHandled func(ctx context.Context, batch []*Delivery, err error, took time.Duration)
 
 	// Copied: a copy to another place was written; its confirm is awaited. It is not
@@ -58,7 +60,8 @@ type Trace struct {
 	Settled func(ctx context.Context, d *Delivery, s Settlement)
 
 	// Fetching: from now on the consumer asks the broker for up to prefetch unsettled
-	// messages of a queue; 0: its session has ended.
+	// messages of a queue; 0: for none, because its session has ended, or in an outage or
+	// a pause.
 	Fetching func(queue string, prefetch int)
 
 	// Due: under topology.EngineCarry, the wait of a message is over, and it is about
@@ -116,8 +119,8 @@ func (d Disposition) String() string {
 // Settlement says where a message went.
 type Settlement struct {
 	Disposition Disposition
-	WaitNumber  int           // for DispositionWait, from 1; 0: in topology.Delays, or the broker chose
+	WaitNumber  int           // for DispositionWait, from 1; 0: in topology.Delays
 	Wait        time.Duration // for DispositionWait: its length, as far as the consumer knows
 	Cause       xdeath.Cause  // for DispositionDeadLetter
-	Snoozed     bool          // put off by [Snooze], on its way to a wait or to the end of its queue
+	Snoozed     bool          // snoozed, on its way to a wait or to the end of its queue
 }

@@ -203,7 +203,7 @@ func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
 func TestRulesPrint(t *testing.T) {
 	for want, r := range map[string]consumer.Rule{
 		`"broken": dead-letter`:                                {Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
-		`any error, put off 3 times: dead-letter`:              {Snoozed: 3, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
+		`any error, snoozed 3 times: dead-letter`:              {Snoozed: 3, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		`timeouts, older than 1h0m0s: retry-after 5m0s`:        {Match: func(error) bool { return true }, Name: "timeouts", OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: 5 * time.Minute}},
 		`a Match without a Name: discard (not ours)`:           {Match: func(error) bool { return true }, Then: consumer.Outcome{Action: consumer.ActionDiscard, Reason: "not ours"}},
 		`any error, older than 24h0m0s: dead-letter (expired)`: {OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},

@@ -28,7 +28,7 @@ func TestWhichDelaysAMessageTakes(t *testing.T) {
 		{"to the exchange of lanes", Message{Exchange: "sms.lanes", Delay: time.Minute}, "", 0, []string{"sms.lanes", "Lanes.Bindings", "queue of a lane"}},
 		{"beyond every Max", Message{RoutingKey: "orders", Delay: 2 * time.Hour}, "", 0, []string{"Delay is 2h0m0s, want at most 1h0m0s", "a larger Max"}},
 		{"a queue that is no target", Message{RoutingKey: "tickets", Delay: time.Second}, "", 0, []string{`queue "tickets"`, `topology.Delays{Queues: []string{"tickets"}}`}},
-		{"an exchange that is no target", Message{Exchange: "office", RoutingKey: "orders", Delay: time.Second}, "", 0, []string{`exchange "office"`, `topology.Exchange{Name: "office"}`}},
+		{"an exchange that is no target", Message{Exchange: "office", RoutingKey: "orders", Delay: time.Second}, "", 0, []string{`exchange "office"`, `topology.Exchange{Name: "office"}`, "the queues that are bound to it, in one call"}},
 	} {
 		t.Run(row.rule, func(t *testing.T) {
 			exchange, key, takes, err := wayOf([]levels.Delays{fine, coarse}, &row.m)

@@ -53,7 +53,8 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, connection.WithClass(err, connection.Bug)
 	}
-	limits := confirm.Limits{Messages: cfg.Window, Bytes: cfg.WindowBytes}
+	limits := confirm.Limits{Messages: cfg.Window, Bytes: cfg.WindowBytes,
+		Advice: "publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up"}
 	p := &Producer{
 		cfg:       cfg,
 		conn:      conn,

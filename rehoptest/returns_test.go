@@ -132,6 +132,7 @@ var returns = []rule{
 		c.publish("q", persistent("m"))
 		synctest.Wait()
 		c.broker.Cut("")
+		synctest.Wait() // until the broker has noticed
 		c.connect()
 		c.broker.Refuse("q", false)
 		c.wantReady("q")

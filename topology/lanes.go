@@ -147,7 +147,7 @@ func (l Lanes) validate() error {
 	owner := fmt.Sprintf("Lanes %q: ", shorten(l.Name))
 	errs = append(errs, validateName("Lanes.Name", l.Name, maxName-len(".lanes.due.999.999999ms.unrouted"), ""))
 	if n := len(l.Lanes); n < minLanes || n > maxLanes {
-		errs = append(errs, fmt.Errorf("topology: %sLanes has %d lanes, want %d to %d", owner, n, minLanes, maxLanes))
+		errs = append(errs, fmt.Errorf("topology: %sLanes.Lanes has length %d, want %d to %d", owner, n, minLanes, maxLanes))
 	}
 	if l.Name == "amq" {
 		errs = append(errs, errors.New(`topology: Lanes.Name is "amq", want another one: its lanes would have queues whose names begin with "amq.", and those belong to the broker`))

@@ -35,8 +35,8 @@ func TestEveryFaultOfLanesIsNamed(t *testing.T) {
 		lanes topology.Lanes
 		want  []string
 	}{
-		{"nothing", topology.Lanes{}, []string{"Lanes.Name is empty", "has 0 lanes, want 2 to 9"}},
-		{"too many", lanes("1", "2", "3", "4", "5", "6", "7", "8", "9", "10"), []string{"has 10 lanes, want 2 to 9"}},
+		{"nothing", topology.Lanes{}, []string{"Lanes.Name is empty", "Lanes.Lanes has length 0, want 2 to 9"}},
+		{"too many", lanes("1", "2", "3", "4", "5", "6", "7", "8", "9", "10"), []string{"Lanes.Lanes has length 10, want 2 to 9"}},
 		{"names", lanes("a", "a", "", long, "\xff"), []string{`Lanes "sms": Lanes[1].Name is "a", want another one: Lanes[0] has it`, `Lanes "sms": Lanes[2].Name is empty`,
 			`Lanes "sms": Lanes[3].Name is 230 bytes long ("xxxxxxxxxxxxxxxxxxxx"...), want at most 226`, `Lanes "sms": Lanes[4].Name is "\xff", which is not valid UTF-8`}},
 		{"a name that is too long for any lane", topology.Lanes{Name: long, Lanes: []topology.Lane{{Name: "a"}, {Name: "b"}}}, []string{"Lanes.Name is 230 bytes long"}},

@@ -18,19 +18,14 @@ import (
 // would drop them after 20 returns.
 const carryDeliveryLimit = 1_000_000_000
 
-// carriedLength and the milliseconds of a carried wait are the x-max-length of its
-// queue. It is never reached, but makes the broker refuse a declaration for another
-// wait.
-const carriedLength = 1_000_000_000_000
-
 // waitOf returns the wait of the messages in a carried wait queue with these
 // arguments, or 0 if they do not tell.
 func waitOf(args amqp.Table) time.Duration {
 	n, _ := args["x-max-length"].(int64)
-	if n <= carriedLength || n > carriedLength+maxTTL.Milliseconds() {
+	if n <= route.CarriedLength || n > route.CarriedLength+maxTTL.Milliseconds() {
 		return 0
 	}
-	return time.Duration(n-carriedLength) * time.Millisecond
+	return time.Duration(n-route.CarriedLength) * time.Millisecond
 }
 
 // longestSuffix bounds WorkQueue.Name: the longest name that derives from it
@@ -86,7 +81,7 @@ func (w WorkQueue) carriedWait(name string, waitNumber int, v connection.Version
 		args := amqp.Table{
 			"x-queue-type":              string(t),
 			"x-single-active-consumer":  true,
-			"x-max-length":              carriedLength + w.Waits[waitNumber-1].Milliseconds(),
+			"x-max-length":              route.CarriedLength + w.Waits[waitNumber-1].Milliseconds(),
 			"x-dead-letter-exchange":    w.returnExchange(),
 			"x-dead-letter-routing-key": w.waitKey(waitNumber),
 		}

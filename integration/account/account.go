@@ -38,6 +38,8 @@ type Account struct {
 	waits delay.Schedule
 	tick  time.Duration // by how much less a wait may be short
 
+	inPlace bool // counts of attempts may begin anew
+
 	mu       sync.Mutex
 	start    time.Time
 	messages []message // by number; the first is none
@@ -74,6 +76,13 @@ func New(queue string, waits delay.Schedule, room int) *Account {
 // no wait early at all. It is called before anything else.
 func (a *Account) Exact() *Account {
 	a.tick = 1
+	return a
+}
+
+// InPlace says that consumers retry in place: the count of attempts of a message begins
+// anew when it comes again. It is called before anything else.
+func (a *Account) InPlace() *Account {
+	a.inPlace = true
 	return a
 }
 

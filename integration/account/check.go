@@ -30,7 +30,7 @@ func (a *Account) CheckAttemptsBut(due func(r Run) time.Time) error {
 	for _, s := range a.strange {
 		faults = append(faults, errors.New(s))
 	}
-	return a.check(faults, func(h *history) []string { return h.attempts(len(a.waits), a.tick, due) })
+	return a.check(faults, func(h *history) []string { return h.attempts(len(a.waits), a.tick, a.inPlace, due) })
 }
 
 // CheckSaid is the part of Check about what was said of deliveries.
@@ -80,19 +80,25 @@ const brokerTick = time.Millisecond
 //     before what comes before it;
 //   - a message that waits has headers that count the attempts it has had, or one
 //     less where the last one was put off.
-func (h *history) attempts(waits int, tick time.Duration, dueOf func(r Run) time.Time) (faults []string) {
+//
+// In place they may begin anew when the message comes again, and its headers then count
+// only those of the latest time.
+func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf func(r Run) time.Time) (faults []string) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	began := map[int]time.Time{} // when an attempt first began
 	due := map[int]time.Time{}   // when the one after it was first due
-	highest := 0
+	latest, highest := 0, 0
 	for _, r := range h.runs {
 		if r.Attempt < 1 || r.Attempt > waits+1 {
 			fault("attempt %d, want 1 to %d", r.Attempt, waits+1)
 		}
-		if r.Attempt < highest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r) {
-			fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, highest)
+		if inPlace && r.Redelivered {
+			latest = r.Attempt
 		}
-		highest = max(highest, r.Attempt)
+		if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r) {
+			fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, latest)
+		}
+		latest, highest = max(latest, r.Attempt), max(highest, r.Attempt)
 		if at, ok := began[r.Attempt]; !ok || r.Began.Before(at) {
 			began[r.Attempt] = r.Began
 		}
@@ -120,7 +126,7 @@ func (h *history) attempts(waits int, tick time.Duration, dueOf func(r Run) time
 		if h.snoozed(highest) > 0 { // it waits to run the same attempt
 			least--
 		}
-		if e.Place == Queue && (e.Attempt > highest || e.Waits && e.Attempt < least && len(h.ends) == 1) {
+		if e.Place == Queue && (e.Attempt > highest || e.Waits && e.Attempt < least && len(h.ends) == 1 && !inPlace) {
 			fault("it lies in %s after %d attempts, and has had %d", e.Queue, e.Attempt, highest)
 		}
 	}

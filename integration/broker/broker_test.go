@@ -134,7 +134,7 @@ func timed(t *testing.T, what string, do func() error) {
 
 func managementAnswers(t *testing.T, base string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/api/overview", nil)
 	if err != nil {

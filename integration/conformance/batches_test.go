@@ -47,7 +47,7 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 				}
 			}
 			return errs
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: size, Linger: 50 * time.Millisecond}})
+		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: size, Linger: 500 * time.Millisecond}}) // a busy machine brings 30 messages late
 		ended := func(id string) bool {
 			return j.reached(id, consumer.DispositionDone) || j.reached(id, consumer.DispositionDeadLetter)
 		}

@@ -131,9 +131,17 @@ func TestDelayedToNobody(t *testing.T) {
 		}
 		const after = 10 * time.Second // more than publishing all and deleting their queue takes
 		stranded := map[string]bool{}
-		for i := range 40 { // more than the broker has in flight
-			stranded[e.publish(producer.Message{ID: fmt.Sprintf("%s-gone%d", e.prefix, i), RoutingKey: gone.Name, Delay: after})] = true
-			stranded[e.publish(producer.Message{ID: fmt.Sprintf("%s-unbound%d", e.prefix, i), Exchange: x.Name, RoutingKey: "nobody", Delay: after})] = true
+		var batch []producer.Message // one after the other would take seconds on a busy machine
+		for i := range 40 {          // more than the broker has in flight
+			batch = append(batch,
+				producer.Message{ID: fmt.Sprintf("%s-gone%d", e.prefix, i), RoutingKey: gone.Name, Delay: after},
+				producer.Message{ID: fmt.Sprintf("%s-unbound%d", e.prefix, i), Exchange: x.Name, RoutingKey: "nobody", Delay: after})
+		}
+		for _, m := range batch {
+			stranded[m.ID] = true
+		}
+		if _, err := e.producer.PublishAll(e.Context(), batch); err != nil {
+			e.Fatal(err)
 		}
 		if err := topology.DeleteAll(e.Context(), e.conn, gone); err != nil {
 			e.Fatal(err)

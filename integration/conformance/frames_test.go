@@ -103,7 +103,7 @@ func (e *env) connectWithSmallFrames() (conn *connection.Conn, lost func() bool)
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
+	e.closeLater(conn)
 	return conn, func() bool {
 		mu.Lock()
 		defer mu.Unlock()

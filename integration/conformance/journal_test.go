@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
@@ -15,6 +16,8 @@ import (
 // journal is a handler that writes down what it is given, and what became of it.
 type journal struct {
 	does func(ctx context.Context, d *consumer.Delivery) error
+
+	prefetch atomic.Int64 // of its consumer
 
 	mu      sync.Mutex
 	entries []*entry
@@ -77,6 +80,7 @@ func (j *journal) trace() consumer.Trace {
 		j.settled[d.ID] = append(j.settled[d.ID], settled{d.Attempt, s})
 		j.ends[d.ID] = append(j.ends[d.ID], fmt.Sprintf("%s attempt %d: %v", time.Now().Format(clock), d.Attempt, s))
 	}}
+	t.Fetching = func(_ string, prefetch int) { j.prefetch.Store(int64(prefetch)) }
 	if j.pending != nil {
 		count := func(by int) func(context.Context, *consumer.Delivery, topology.Address) {
 			return func(_ context.Context, d *consumer.Delivery, _ topology.Address) {

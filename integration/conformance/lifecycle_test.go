@@ -204,11 +204,11 @@ func TestLateSettleAfterCut(t *testing.T) {
 func TestLateSettleAfterClose(t *testing.T) {
 	everywhere(t, func(e *env) {
 		name := e.name("late")
-		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: name})
+		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: name, OpenTimeout: patience})
 		if err != nil {
 			e.Fatal(err)
 		}
-		e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
+		e.closeLater(conn)
 		lateSettle(e, conn, func() { e.closeByBroker(name) })
 	}, "late settle after a close by the broker")
 }

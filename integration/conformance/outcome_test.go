@@ -185,7 +185,7 @@ func TestHandlerTimeout(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work", waits(150*time.Millisecond))
 		e.declare(w)
-		const limit, stubborn = 100 * time.Millisecond, 200 * time.Millisecond
+		const limit, stubborn = time.Second, 200 * time.Millisecond
 		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
 			<-ctx.Done()
 			cause := context.Cause(ctx)
@@ -203,8 +203,8 @@ func TestHandlerTimeout(t *testing.T) {
 			if !errors.Is(run.err, consumer.ErrHandlerTimeout) {
 				e.Errorf("the cause of the handler's ctx is %v, want ErrHandlerTimeout", run.err)
 			}
-			// The limit counts from just before the handler is called.
-			if took := run.ended.Sub(run.began); took < limit/2+stubborn || took > limit+stubborn+5*time.Second {
+			// The limit counts from before the handler is called, which a busy machine does late.
+			if took := run.ended.Sub(run.began); took < limit/3+stubborn || took > limit+stubborn+5*time.Second {
 				e.Errorf("attempt %d was over after %v, want %v, not sooner and not seconds later", run.Attempt, took, limit+stubborn)
 			}
 		}

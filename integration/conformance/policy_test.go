@@ -80,7 +80,7 @@ func (e *env) connectManaged(url string, log *slog.Logger) *connection.Conn {
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.Cleanup(func() { e.noError("close the connection", conn.Close()) })
+	e.closeLater(conn)
 	return conn
 }
 

@@ -241,7 +241,7 @@ func TestFallbackFailsToo(t *testing.T) {
 		if err != nil {
 			e.Fatal(err)
 		}
-		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink, brokenSink{}}})
+		p := e.newProducer(producer.Config{Fallback: []producer.Sink{sink, brokenSink{}}, FallbackAfter: 20 * time.Second}) // as in TestFallback
 		full := e.full()
 		receipt, err := p.Publish(e.Context(), producer.Message{RoutingKey: full, ID: "mine"})
 		if !errors.Is(err, producer.ErrNacked) || !errors.Is(err, errBroken) {

@@ -12,6 +12,7 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/matrix"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -22,6 +23,10 @@ var serviceRules = []matrix.Rule{
 	{Name: "classify: a rule dead-letters by age"},
 	{Name: "snooze: comes back unspent, not early"},
 	{Name: "keys: one at a time, in the order of the queue"},
+	{Name: "keys: handled in order and once where they wait for long", Except: asksForTimeout},
+	{Name: "keys: in the order of a queue of others through stops"},
+	{Name: "keys: in order where many messages come to an idle queue"},
+	{Name: "keys: a held message keeps its place through stops"},
 	{Name: "outage: no attempt spent, the others' work not kept, over within one try"},
 	{Name: "outage: Health says no more of it when there is no message to try"},
 	{Name: "pause: nothing is handled or kept, and all after it"},
@@ -109,7 +114,7 @@ func TestOutage(t *testing.T) {
 		cfg := consumer.Config{Concurrency: slots, Outage: consumer.Outage{MaxPause: time.Second}}
 		e.send(w.Name, messages)
 		c := e.consume(w, broken, cfg)
-		e.until("there is an outage", func() bool { return c.Health() != nil })
+		e.until("there is an outage", func() bool { return strings.Contains(fmt.Sprint(c.Health()), "outage") })
 		good := newJournal(succeed)
 		other := e.consume(w, good, consumer.Config{Concurrency: slots})
 		e.until("the other consumer has taken the work", func() bool { return len(good.settlements("")) >= messages-slots-1 })
@@ -239,7 +244,7 @@ func TestSnooze(t *testing.T) {
 			}
 			for i := 2; i < len(runs); i++ {
 				if runs[i].History.Snoozes != i-1 {
-					e.Errorf("message %q was put off %d times at its run %d, want %d", id, runs[i].History.Snoozes, i, i-1)
+					e.Errorf("message %q was snoozed %d times at its run %d, want %d", id, runs[i].History.Snoozes, i, i-1)
 				}
 				if took := runs[i].began.Sub(runs[i-1].ended); took < d {
 					e.Errorf("message %q came back after %v, want %v at least", id, took, d)
@@ -248,4 +253,150 @@ func TestSnooze(t *testing.T) {
 		}
 		e.atRest(w, 0)
 	}, "snooze: comes back unspent, not early")
+}
+
+// asksForTimeout: a queue of 3.10 has no consumer timeout of its own.
+func asksForTimeout(version, _ string) string {
+	if version == "3.10" {
+		return "queues have a consumer timeout from 3.12 on"
+	}
+	return ""
+}
+
+// The messages of one key wait in hand for longer than the consumer timeout leaves them.
+// They go back to their places, again and again, and each is handled once.
+func TestKeysWhoseHandlersAreSlow(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.ConsumerTimeout = 6 * time.Second })
+		e.declare(w)
+		j := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			if ctx.Err() != nil {
+				e.Errorf("a handler begins, and its ctx has ended: %v", context.Cause(ctx))
+			}
+			<-time.After(150 * time.Millisecond)
+			return nil
+		})
+		const messages = 60
+		for i := range messages {
+			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
+		}
+		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		e.until("all are done", func() bool { return len(j.settlements("")) >= messages })
+		for i, run := range j.of("") {
+			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) || run.Attempt != 1 {
+				e.Errorf("run %d is attempt %d at message %q, want each message once and in the order of the queue", i, run.Attempt, run.ID)
+			}
+		}
+		e.atRest(w, 0)
+	}, "keys: handled in order and once where they wait for long")
+}
+
+// The consumer of a queue that others declared is stopped in the middle, after more acks
+// than a broker's channel passes on at once.
+func TestKeysOfAQueueOfOthersThroughStops(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work", func(w *topology.WorkQueue) { w.Existing = true })
+		e.rawQueue(w.Name, nil)
+		e.declare(w)
+		j := newJournal(func(context.Context, *consumer.Delivery) error {
+			<-time.After(5 * time.Millisecond)
+			return nil
+		})
+		const messages = 400
+		for i := range messages {
+			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
+		}
+		for stops := 1; stops <= 4; stops++ {
+			c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+			e.until("some are done", func() bool { return len(j.settlements("")) >= min(stops*100-50, messages) })
+			e.halt(c)
+		}
+		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		e.until("all are done", func() bool { return len(j.settlements("")) >= messages })
+		for i, run := range j.of("") {
+			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) {
+				e.Fatalf("run %d is of message %q, want the order of the queue", i, run.ID)
+			}
+		}
+		e.atRest(w, 0)
+	}, "keys: in the order of a queue of others through stops")
+}
+
+// The first of five messages of a key is held when the consumer is stopped.
+func TestKeysOfHeldMessagesThroughStops(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		var held atomic.Pointer[string]
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			if d.ID == *held.Load() && !d.Redelivered {
+				return consumer.Unavailable(errBroken)
+			}
+			return nil
+		})
+		for stops := range 5 {
+			first := fmt.Sprintf("%s-%d-0", e.prefix, stops)
+			held.Store(&first)
+			for i := range 5 {
+				e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%d-%d", e.prefix, stops, i)})
+			}
+			c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 10})
+			e.until("the first is held", func() bool { return len(j.of(first)) > 1 })
+			e.halt(c)
+			c = e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
+			e.until("all are done", func() bool {
+				for i := range 5 {
+					if !j.reached(fmt.Sprintf("%s-%d-%d", e.prefix, stops, i), consumer.DispositionDone) {
+						return false
+					}
+				}
+				return true
+			})
+			e.halt(c)
+			var done []string
+			for _, run := range j.of("") {
+				if run.err == nil && strings.HasPrefix(run.ID, fmt.Sprintf("%s-%d-", e.prefix, stops)) {
+					done = append(done, run.ID[len(run.ID)-1:])
+				}
+			}
+			if got := strings.Join(done, " "); got != "0 1 2 3 4" {
+				e.Errorf("handled in the order %s after stop %d", got, stops)
+			}
+		}
+		e.atRest(w, 0)
+	}, "keys: a held message keeps its place through stops")
+}
+
+// More messages than the broker may send ahead come to a queue that was idle for so long
+// that its consumer asks it for a sign: a little before that, a little after, and so on.
+func TestKeysThatComeToAnIdleQueue(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		j := newJournal(func(context.Context, *consumer.Delivery) error { return nil })
+		e.consume(w, j, consumer.Config{Concurrency: 2, KeyLimit: 1, Prefetch: 2})
+		sent := 0
+		rush := func() {
+			batch := make([]producer.Message, 60)
+			for i := range batch {
+				batch[i] = producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%03d", e.prefix, sent)}
+				sent++
+			}
+			_, err := e.producer.PublishAll(e.Context(), batch)
+			e.noError("publish", err)
+			e.until("all are done", func() bool { return len(j.settlements("")) >= sent })
+		}
+		rush()
+		for i := range 3 {
+			runs := j.of("")
+			<-time.After(time.Until(runs[len(runs)-1].ended.Add(10*time.Second - 3*time.Millisecond + time.Duration(i)*2*time.Millisecond)))
+			rush()
+		}
+		for i, run := range j.of("") {
+			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) {
+				e.Fatalf("run %d is of message %q, want the order of the queue", i, run.ID)
+			}
+		}
+		e.atRest(w, 0)
+	}, "keys: in order where many messages come to an idle queue")
 }

@@ -36,7 +36,7 @@ func TestConsumerTimeout(t *testing.T) {
 		e.rawQueue(w.Name, map[string]any{"x-consumer-timeout": int64(timeout / time.Millisecond)})
 		e.declare(w)
 		var connects atomic.Int64
-		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: e.prefix,
+		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: e.prefix, OpenTimeout: patience,
 			OnConnect: func(context.Context, *connection.Conn) error { connects.Add(1); return nil }})
 		if err != nil {
 			e.Fatal(err)

@@ -292,7 +292,7 @@ func (u *user) answer(t *testing.T, do func(*testing.T, *user) error) string {
 	closed, lost := u.ch.NotifyClose(make(chan *amqp.Error, 1)), u.conn.NotifyClose(make(chan *amqp.Error, 1))
 	err = do(t, u)
 	if err == nil {
-		timeout := time.NewTimer(5 * time.Second)
+		timeout := time.NewTimer(30 * time.Second)
 		defer timeout.Stop()
 		var e *amqp.Error
 		select {

@@ -268,7 +268,7 @@ func (r *runner) publish(o op) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	ack, err := c.WaitContext(ctx)
 	if err != nil {
@@ -303,7 +303,7 @@ func (r *runner) publishes(o op) (string, error) {
 		}
 		confirms = append(confirms, c)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	result := ""
 	for _, c := range confirms {
@@ -384,7 +384,7 @@ func (r *runner) reopen(connection bool) {
 // failed returns the exception that ended the channel or the connection.
 func (r *runner) failed(err error) string {
 	var e *amqp.Error
-	timeout := time.NewTimer(5 * time.Second)
+	timeout := time.NewTimer(30 * time.Second)
 	defer timeout.Stop()
 	select {
 	case e = <-r.closed:

@@ -25,7 +25,7 @@ func TestBrokerSilent(t *testing.T) {
 			n.Freeze(t)
 			silent := time.Now()
 			for _, b := range bursts {
-				poll.Until(t, 30*time.Second, b.queue.Name+": its consumer notices the silence", func() bool { return b.work.consumer.Health() != nil })
+				poll.Until(t, time.Minute, b.queue.Name+": its consumer notices the silence", func() bool { return b.work.consumer.Health() != nil })
 				b.state = fmt.Sprintf("%d handlers had run, noticed after %v", b.account.Counts().Runs, time.Since(silent).Round(time.Millisecond))
 			}
 			nodes.Must(t, "unpause", n.Unpause)
@@ -44,7 +44,7 @@ func TestBrokerRestarted(t *testing.T) {
 			nodes.Must(t, "stop", n.Stop)
 			for _, b := range bursts {
 				b.state = fmt.Sprintf("%d failures", b.account.Counts().Failures)
-				poll.Until(t, 10*time.Second, b.queue.Name+": its consumer notices", func() bool { return b.work.consumer.Health() != nil })
+				poll.Until(t, time.Minute, b.queue.Name+": its consumer notices", func() bool { return b.work.consumer.Health() != nil })
 			}
 			nodes.Must(t, "start", n.Start)
 			endFlow(t, n, bursts, ruleRestarted, time.Now())
@@ -83,9 +83,8 @@ func endFlow(t *testing.T, n *nodes.Node, bursts []*burst, rule string, back tim
 	for _, b := range bursts {
 		before := b.account.Counts().Failures
 		poll.Until(t, 60*time.Second, b.queue.Name+": messages flow again", func() bool { return b.account.Counts().Failures >= before+flow })
-		if err := b.work.consumer.Health(); err != nil {
-			t.Errorf("%s: consumes and is said not to: %v", b.queue.Name, err)
-		}
+		// A confirm that is late degrades its health for a moment.
+		poll.Until(t, time.Minute, b.queue.Name+": its consumer is said to be healthy", func() bool { return b.work.consumer.Health() == nil })
 		b.publish.finish()
 	}
 	for _, b := range bursts {

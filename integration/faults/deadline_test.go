@@ -34,7 +34,10 @@ func (d drawer) Put(ctx context.Context, _ producer.Message, _ error) error {
 // or is away: with a fallback at hand none fails.
 func TestRequestsThroughAnOutage(t *testing.T) {
 	const (
-		deadline = 900 * time.Millisecond // threefold a request's 300 ms
+		// Four times what the drawer needs belong to the fallback, a quarter of the deadline at
+		// most. What is left of them is for a machine that is busy.
+		deadline = 3 * time.Second
+		needs    = 200 * time.Millisecond
 		after    = 300 * time.Millisecond
 		callers  = 20
 		tick     = 40 * time.Millisecond
@@ -53,7 +56,7 @@ func TestRequestsThroughAnOutage(t *testing.T) {
 				{"paused", func() { n.Freeze(t) }, func() { nodes.Must(t, "unpause", n.Unpause) }},
 				{"killed", func() { nodes.Must(t, "kill", n.Kill) }, func() { nodes.Must(t, "start", n.Start) }},
 			} {
-				publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{drawer{20 * time.Millisecond}}, FallbackAfter: after})
+				publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{drawer{needs}}, FallbackAfter: after})
 				if err != nil {
 					t.Fatal(err)
 				}

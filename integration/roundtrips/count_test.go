@@ -74,20 +74,20 @@ const (
 	most   = 8
 )
 
-// count returns how many round trips a call takes, where more than enough is to be
-// made sure of.
-func (b *bench) count(enough float64, prepare func(*bench) (measured, error)) (trips float64, err error) {
+// count returns how many round trips a call takes, where fewer than least and more than
+// enough are to be made sure of: noise at the small distance takes some away.
+func (b *bench) count(least, enough float64, prepare func(*bench) (measured, error)) (trips float64, err error) {
 	close, away := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 	for i := range most {
-		if i >= fewest && trips <= enough {
+		if i >= fewest && trips >= least && trips <= enough {
 			break
 		}
-		for distance, least := range map[time.Duration]*time.Duration{near: &close, far: &away} {
+		for distance, shortest := range map[time.Duration]*time.Duration{near: &close, far: &away} {
 			took, err := b.time(distance, prepare)
 			if err != nil {
 				return 0, err
 			}
-			*least = min(*least, took)
+			*shortest = min(*shortest, took)
 		}
 		trips = float64(away-close) / float64(far-near)
 	}

@@ -25,7 +25,7 @@ func TestCount(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			n, err := b.count(tt.want+0.5, func(b *bench) (measured, error) { return b.calls(tt.sessions, tt.calls) })
+			n, err := b.count(tt.want-0.5, tt.want+0.5, func(b *bench) (measured, error) { return b.calls(tt.sessions, tt.calls) })
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -27,7 +27,7 @@ func TestRoundTrips(t *testing.T) {
 	t.Logf("%12s %8s %8s", "round trips", "wanted", "asserted")
 	for _, row := range rows {
 		enough := row.bound + 0.5 // half of one for a machine that has other work
-		n, err := b.count(enough, row.run)
+		n, err := b.count(0, enough, row.run)
 		if err != nil {
 			t.Fatalf("%s: %v", row.name, err)
 		}

@@ -40,7 +40,9 @@
 //	put off   A message that was put off comes back as the same attempt, and not before
 //	          its time; beside a fault the message itself may come back before its copy.
 //	keys      In one process no more messages of a key are handled at a time than
-//	          Config.KeyLimit, but for handlers whose ctx has ended.
+//	          Config.KeyLimit, but for handlers whose ctx has ended. Where nothing
+//	          breaks, and many messages come at once to an idle queue, those of a key
+//	          are handled in their order.
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many
 //	          interruptions as the delivery limit. "expired" and "rejected" come only

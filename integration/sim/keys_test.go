@@ -56,6 +56,21 @@ func (w *trial) take(ctx context.Context, d *consumer.Delivery, name string) (en
 	}
 }
 
+// keepsOrder notes that a handler begins with a message, and that none of its key which was
+// published later has been before it, if the scenario makes none overtake another.
+func (w *trial) keepsOrder(d *consumer.Delivery, n int) {
+	if !w.plan.ordered {
+		return
+	}
+	w.mu.Lock()
+	latest := w.latest[d.OrderKey]
+	w.latest[d.OrderKey] = max(latest, n)
+	w.mu.Unlock()
+	if n < latest {
+		w.violate("message %s is handled after one of its key that was published later", d.ID)
+	}
+}
+
 // perKey returns the KeyLimit of a process.
 func (w *trial) perKey(name string) int {
 	for i, c := range w.plan.consumers {

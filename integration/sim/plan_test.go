@@ -26,6 +26,7 @@ type plan struct {
 	handlers  handlers
 	away      span // of the service that handlers need
 	calm      bool // without faults and stops
+	ordered   bool // a consumer keeps the order of all messages, which have one key
 	measured  bool // with hooks for metrics: without them copies go together
 	producers []producerPlan
 	consumers []consumerPlan
@@ -75,7 +76,8 @@ const (
 type consumerPlan struct {
 	declares    bool // in OnConnect
 	concurrency int
-	perKey      int // KeyLimit; 0: none
+	perKey      int  // KeyLimit; 0: none
+	inPlace     bool // RetryInPlace
 	prefetch    int
 	batch       int           // the size of batches; 0: none
 	linger      time.Duration // of a batch
@@ -184,6 +186,12 @@ func newPlan(seed uint64) plan {
 	}
 	if m.chance(10) && !p.calm {
 		m.silence(&p)
+	}
+	if m.chance(3) {
+		m.rushes(&p)
+	}
+	if m.chance(3) {
+		m.holds(&p)
 	}
 	p.inOrder()
 	return p
@@ -303,6 +311,17 @@ func (m maker) producers(p *plan, length time.Duration) {
 	}
 }
 
+// fitInPlace reports whether messages may spend the waits of every schedule in place.
+func (p *plan) fitInPlace() bool {
+	return !slices.ContainsFunc(p.schedules, func(s delay.Schedule) bool {
+		var sum time.Duration
+		for _, w := range s {
+			sum += w
+		}
+		return sum >= 15*time.Minute
+	})
+}
+
 func (m maker) consumers(p *plan, length time.Duration) {
 	for range pick(m, 1, 1, 2, 3) {
 		c := consumerPlan{
@@ -339,6 +358,7 @@ func (m maker) consumers(p *plan, length time.Duration) {
 			l = life{schedule: m.IntN(len(p.schedules)), starts: l.stops + m.between(time.Millisecond, 10*time.Minute)}
 		}
 		c.lives = append(c.lives, l)
+		c.inPlace = c.batch == 0 && p.fitInPlace() && m.chance(25)
 		p.consumers = append(p.consumers, c)
 	}
 }
@@ -478,6 +498,45 @@ func (m maker) hail(p *plan) {
 		at := q.messages[m.IntN(len(q.messages))].at + time.Duration(m.Int64N(int64(3*p.latency)))
 		p.faults = append(p.faults, fault{kind: pick(m, reset, cut, disconnect), target: target, at: at})
 	}
+}
+
+// rushes has more messages come at once than the broker may send ahead, to a consumer that
+// was idle for so long that it asks its queue for a sign at about that time. Nothing breaks,
+// and so nothing comes out of its order.
+func (m maker) rushes(p *plan) {
+	p.calm, p.ordered, p.latency = true, true, m.between(5*time.Millisecond, 200*time.Millisecond)
+	p.handlers, p.away, p.lanes, p.faults = handlers{}, span{}, lanesPlan{}, nil
+	q, at, n := producerPlan{callers: 1, declares: m.chance(50)}, time.Second, 0
+	for range 20 {
+		for range 10 {
+			n++
+			q.messages = append(q.messages, messagePlan{n: n, at: at, how: together})
+		}
+		at += 10*time.Second + m.between(100*time.Millisecond, 4*time.Second)
+	}
+	p.producers = []producerPlan{q}
+	c := consumerPlan{declares: m.chance(50), concurrency: pick(m, 1, 2, 4), perKey: 1, lives: []life{{}}}
+	c.prefetch = c.concurrency + m.IntN(3)
+	p.consumers = []consumerPlan{c}
+}
+
+// holds has messages held when one process after the other stops.
+func (m maker) holds(p *plan) {
+	p.calm, p.ordered = true, true
+	p.handlers, p.away, p.lanes, p.faults = handlers{requeue: 300}, span{}, lanesPlan{}, nil
+	q, at := producerPlan{callers: 1, declares: m.chance(50)}, time.Second
+	c := consumerPlan{declares: m.chance(50), concurrency: pick(m, 1, 2, 4), perKey: 1, prefetch: 100}
+	starts := time.Duration(0)
+	for n := range 60 {
+		q.messages = append(q.messages, messagePlan{n: n + 1, at: at, how: together})
+		if n%5 == 4 { // there is room for all that the next process has
+			l := life{starts: starts, stops: at + m.between(time.Millisecond, 3*time.Second)}
+			c.lives, starts = append(c.lives, l), l.stops+m.between(time.Millisecond, 3*time.Second)
+			at += 20 * time.Second
+		}
+	}
+	c.lives = append(c.lives, life{starts: starts})
+	p.producers, p.consumers = []producerPlan{q}, []consumerPlan{c}
 }
 
 // silence has the work queue give no answer to the messages of a producer, which is shut
@@ -661,7 +720,7 @@ func (p plan) String() string {
 		if c.batch > 0 {
 			fmt.Fprintf(&s, "%s: batches of %d, linger %v, vague %d\n", consumerName(i), c.batch, c.linger, c.vague)
 		}
-		fmt.Fprintf(&s, "%s: concurrency %d, of a key %d, prefetch %d, drain %v, handler timeout %v, copy timeout %v, declares %t; lives", consumerName(i), c.concurrency, c.perKey, c.prefetch, c.drain, c.timeout, c.copies, c.declares)
+		fmt.Fprintf(&s, "%s: concurrency %d, of a key %d, in place %t, prefetch %d, drain %v, handler timeout %v, copy timeout %v, declares %t; lives", consumerName(i), c.concurrency, c.perKey, c.inPlace, c.prefetch, c.drain, c.timeout, c.copies, c.declares)
 		for _, l := range c.lives {
 			fmt.Fprintf(&s, " [%v to %v, schedule %d, clock ahead by %v]", l.starts, l.stops, l.schedule, l.ahead)
 		}

@@ -40,7 +40,11 @@ func (w *trial) judgeSnoozes(s account.Story) {
 		return
 	}
 	for _, off := range w.snoozes[s.ID] {
-		next := slices.IndexFunc(s.Runs, func(r account.Run) bool { return r.Began.After(off.at) })
+		own := slices.IndexFunc(s.Runs, func(r account.Run) bool { return r.Attempt == off.attempt && r.Ended.Equal(off.at) })
+		next := slices.IndexFunc(s.Runs[own+1:], func(r account.Run) bool { return !r.Began.Before(off.at) }) // by other clocks it may be back at once
+		if next >= 0 {
+			next += own + 1
+		}
 		switch {
 		case next < 0:
 			w.violate("message %s was put off at attempt %d, and was not handled again: %s", s.ID, off.attempt, s)

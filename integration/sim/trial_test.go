@@ -40,6 +40,7 @@ type trial struct {
 	away       []absence                   // of parts of the topology
 	orphans    map[*consumer.Delivery]bool // their sessions were lost before their handlers returned
 	inHand     map[string]hands            // of messages with a key, by process and key
+	latest     map[string]int              // message of a key that was handled, in the order of publishing
 	fetches    map[string]*fetching        // by process and queue
 	cleared    map[string]bool             // notes that were on a shelf, by id
 	onShelves  int                         // notes for certain
@@ -65,6 +66,7 @@ type absence struct {
 type diversion struct {
 	id    string
 	at    time.Time
+	after time.Duration // FallbackAfter
 	cause error
 }
 
@@ -72,10 +74,14 @@ type diversion struct {
 const aftermath = 20 * time.Minute
 
 func newTrial(p plan) *trial {
+	acct := account.New(work, p.longest(), p.messages()).Exact()
+	if slices.ContainsFunc(p.consumers, func(c consumerPlan) bool { return c.inPlace }) {
+		acct.InPlace()
+	}
 	return &trial{
-		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: account.New(work, p.longest(), p.messages()).Exact(),
+		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: acct,
 		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"github.com/rehop/rehop/internal/yield"
 )
 
+const yieldsTakeTime = true
+
 // Places that the code marks let others go first, by chance: a goroutine stops there
 // for an instant, or for some milliseconds of the bubble.
 func init() {

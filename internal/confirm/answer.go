@@ -1,7 +1,6 @@
 package confirm
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/rehop/rehop/internal/yield"
@@ -84,17 +83,4 @@ func (c *channel) keepsRefusing(m *Message) bool {
 	defer c.mu.Unlock()
 	_, refused := c.refusals[target{m.Exchange, m.RoutingKey}]
 	return refused && !c.retired
-}
-
-func (c *channel) outcome(m *Message, lost bool) error {
-	switch {
-	case m.confirm.Acked() && m.returned != nil:
-		return &ReturnedError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Code: m.returned.ReplyCode, Text: m.returned.ReplyText}
-	case m.confirm.Acked():
-		return nil
-	case !lost:
-		return ErrNacked
-	}
-	<-c.session.Done()
-	return fmt.Errorf("%w: %w", ErrUnconfirmed, c.session.Err())
 }

@@ -33,6 +33,7 @@ import (
 type Limits struct {
 	Messages int
 	Bytes    int
+	Advice   string // for the error of a message that finds no room; "" is none
 }
 
 // DefaultBytes is the default of Limits.Bytes.

@@ -44,5 +44,9 @@ func earlier(a, b time.Time) time.Time {
 
 // Full is the error of a message for which there was no room.
 func (l Limits) Full() error {
-	return fmt.Errorf("the window is full: %d messages or %d bytes are unconfirmed; publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up", l.Messages, l.Bytes)
+	advice := ""
+	if l.Advice != "" {
+		advice = "; " + l.Advice
+	}
+	return fmt.Errorf("the window is full: %d messages or %d bytes are unconfirmed%s", l.Messages, l.Bytes, advice)
 }

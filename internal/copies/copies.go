@@ -106,17 +106,6 @@ func Retry(d amqp.Delivery, r RetryCopy) amqp.Publishing {
 	return p
 }
 
-// snoozes returns how often handlers of the queue have put the message off.
-func snoozes(h xdeath.History, r RetryCopy) (n int64) {
-	if r.Returned && h.Queue == r.Queue {
-		n = int64(h.Snoozes)
-	}
-	if r.Snoozed {
-		n++
-	}
-	return min(n, header.MaxCount)
-}
-
 // Back returns the copy of a delivery from a wait whose time is over, for the
 // queue it waits for: all of it as it is, without what the broker owns. user is
 // that of RetryCopy.

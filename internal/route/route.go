@@ -146,6 +146,11 @@ type CarriedWait struct {
 	For    time.Duration // the wait of every message in it; 0: not known
 }
 
+// CarriedLength and the milliseconds of a wait are the x-max-length of the queue of a
+// carried wait. It is never reached, but makes the broker refuse a declaration for another
+// wait.
+const CarriedLength = 1_000_000_000_000
+
 // WaitQueue returns the name of the queue for a wait of a work queue.
 func WaitQueue(queue string, waitNumber int) string {
 	return queue + ".wait." + strconv.Itoa(waitNumber)

@@ -19,11 +19,11 @@ const visitPriority = -1000
 // and only when it can deliver; a quorum queue answers after it has done all that it
 // was told on the channel before. A passive declare does neither: on 4.3, a leader
 // that is cut off from all its followers answers it (measured). It needs permission
-// to read only. The low priority leaves the messages to the real consumer, which has
-// room.
-func Visit(ctx context.Context, channel *connection.Session, queue, tag string) error {
+// to read only. The low priority leaves the messages to the real consumer, if that has
+// room. Else Visit may take one and give it back, and reports that it has.
+func Visit(ctx context.Context, channel *connection.Session, queue, tag string) (took bool, err error) {
 	var strays <-chan amqp.Delivery // a call that is left may still write to it
-	err := channel.Do(ctx, func(ch *amqp.Channel) (err error) {
+	err = channel.Do(ctx, func(ch *amqp.Channel) (err error) {
 		if err = ch.Qos(1, 0, false); err != nil {
 			return err
 		}
@@ -36,14 +36,15 @@ func Visit(ctx context.Context, channel *connection.Session, queue, tag string) 
 		return ch.Cancel(tag, false)
 	})
 	if err != nil {
-		return err
+		return false, err
 	}
 	for raw := range strays {
+		took = true
 		// Not left to the closing of the channel, which counts towards the delivery
 		// limit of a 4.3 broker.
 		_ = channel.Channel().Nack(raw.DeliveryTag, false, true)
 	}
-	return nil
+	return took, nil
 }
 
 // Ready returns how many messages of a queue are not sent to anybody.

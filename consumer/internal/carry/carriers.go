@@ -115,9 +115,9 @@ func (c *Carriers) carry(ctx context.Context, found route.Route, wait route.Carr
 // Wait returns when all carriers have ended.
 func (c *Carriers) Wait() { c.tasks.Wait() }
 
-// carryFirst is carryAdded for a schedule without waits: whether those of other
-// schedules are carried is known once the first of them exists. It looks ever more
-// rarely, because nearly always there is none, and the broker logs each look.
+// carryFirst serves a schedule without waits. It looks for the first wait queue of any
+// other schedule. When one exists, it goes on as carryAdded. It looks ever more rarely,
+// because usually there is none, and the broker logs each look.
 func (c *Carriers) carryFirst(ctx context.Context, start func(route.CarriedWait)) {
 	for next := lookForWaits; pause.For(ctx, next); next = min(2*next, longestLook) {
 		if !c.exists(ctx, route.CarriedQueue(c.Source.Queue, 1, 1)) {

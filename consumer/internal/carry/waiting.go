@@ -24,10 +24,9 @@ type waiting struct {
 	arrival arrival       // set if it was
 }
 
-// newWaiting returns a message that has just arrived from a queue where each
-// waits for this long, 0 if that is not known. It is due after that at the latest,
-// whatever the clock said that its due time was taken from, counted from when it
-// was in hand first.
+// newWaiting returns a message that has just arrived from a queue where each waits for
+// wait, 0 if that is not known. The message is due at most wait after it first came into
+// hand, even if its header names a later time.
 func newWaiting(raw amqp.Delivery, now time.Time, wait time.Duration, earlier bounds) *waiting {
 	history, _ := xdeath.Parse(raw.Headers) // the consumer of the work queue logs what is malformed
 	w := &waiting{raw: raw, since: now, due: history.Due}

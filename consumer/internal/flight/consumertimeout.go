@@ -23,7 +23,7 @@ import (
 // been acquired once more and has not failed once more.
 //
 // Only a figure of the broker ends the ctx of a handler. A guess is enough to give back
-// a message that no handler has, because a return costs it nothing.
+// a message that no handler has, because a return spends no attempt.
 type ConsumerTimeout struct {
 	mu    sync.Mutex
 	known time.Duration // the broker's figure, or the one that was asked for; 0: not known
@@ -97,14 +97,40 @@ func (t *ConsumerTimeout) HandlerLimit() time.Duration {
 	return t.known - t.known/5
 }
 
-// HoldLimit returns how long after its arrival a message is held at most.
+// HoldLimit returns how long after its arrival a message is held at most. A handler that
+// has it then still has time.
 func (t *ConsumerTimeout) HoldLimit() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if timeout := cmp.Or(t.known, t.guess); timeout > 0 {
-		return min(timeout-timeout/5, LongestHold)
+	return HoldLimitOf(cmp.Or(t.known, t.guess))
+}
+
+// HoldLimitOf returns the HoldLimit under a consumer timeout, 0 if that is not known.
+func HoldLimitOf(timeout time.Duration) time.Duration {
+	if timeout > 0 {
+		return min(timeout/2, LongestHold)
 	}
 	return LongestHold
+}
+
+// BeginLimit returns how long after its arrival a message is handled for the first time,
+// at the latest. The waits are what it may spend in place before its last attempt.
+func (t *ConsumerTimeout) BeginLimit(waits time.Duration) time.Duration {
+	if waits == 0 {
+		return t.assumed() / 4
+	}
+	limit := t.HoldLimit()
+	return max((limit-waits)/2, limit/16)
+}
+
+// LeaveLimit returns how long after its arrival a message may stay that no handler has, so
+// that handlers of others can end.
+func (t *ConsumerTimeout) LeaveLimit() time.Duration { return t.assumed() * 4 / 5 }
+
+// assumed returns the consumer timeout, or the broker's default if it is not known.
+func (t *ConsumerTimeout) assumed() time.Duration {
+	const byDefault = 30 * time.Minute
+	return cmp.Or(t.Limit(), byDefault)
 }
 
 // TookAway reports, once, whether the broker has taken this message away from a
@@ -187,6 +213,23 @@ func (t *ConsumerTimeout) NoteTaken(ms []*Message, orphans bool) {
 		was.acquired, was.failed = acquisitions(m.Raw)
 		was.certain = t.known > 0 && was.age >= t.known
 		t.taken[keyOf(m.Raw)] = was
+	}
+}
+
+// GivenBack notes that messages go back to their queue that no worker had. Each is handed
+// out once more then.
+func (t *ConsumerTimeout) GivenBack(ms []*Message) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.taken) == 0 {
+		return
+	}
+	for _, m := range ms {
+		k := keyOf(m.Raw)
+		if was, ok := t.taken[k]; ok {
+			was.acquired++
+			t.taken[k] = was
+		}
 	}
 }
 

@@ -25,8 +25,8 @@ func TestConsumerTimeoutIsLearnt(t *testing.T) {
 			t.Errorf("%v is taken for the timeout", other)
 		}
 	}
-	if !t3.Closed(said(text)) || t3.Limit() != time.Minute || t3.HandlerLimit() != 48*time.Second || t3.HoldLimit() != 48*time.Second {
-		t.Errorf("%v, handlers %v, held %v; want 1m, 48s, 48s", t3.Limit(), t3.HandlerLimit(), t3.HoldLimit())
+	if !t3.Closed(said(text)) || t3.Limit() != time.Minute || t3.HandlerLimit() != 48*time.Second || t3.HoldLimit() != 30*time.Second {
+		t.Errorf("%v, handlers %v, held %v; want 1m, 48s, 30s", t3.Limit(), t3.HandlerLimit(), t3.HoldLimit())
 	}
 	var orphaned ConsumerTimeout
 	if !orphaned.Closed(said(strings.Replace(text, "60000", "-1", 1))) || orphaned.Limit() != 0 {

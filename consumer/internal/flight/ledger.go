@@ -39,7 +39,7 @@ type Ledger struct {
 
 	unsettled atomic.Int32
 	suspects  atomic.Int32  // unsettled
-	alone     atomic.Int32  // suspects that no handler has returned from
+	uncleared atomic.Int32  // suspects that no handler has returned from
 	untried   atomic.Int32  // delivered before, and no handler has returned from them
 	cleared   chan struct{} // an element: a handler has returned from a suspect
 }
@@ -58,7 +58,7 @@ func (l *Ledger) Arrive(m *Message) {
 	}
 	if m.Suspect {
 		l.suspects.Add(1)
-		l.alone.Add(1)
+		l.uncleared.Add(1)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,23 +71,9 @@ func (l *Ledger) Arrive(m *Message) {
 	l.last = m
 }
 
-// Mark says what the broker is to be told about open messages. It returns false, and
-// marks nothing, when the session is closed.
-func (l *Ledger) Mark(v Verb, ms ...*Message) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed {
-		return false
-	}
-	for _, m := range ms {
-		l.remove(m)
-		l.marked = append(l.marked, Told{m, v})
-	}
-	return true
-}
-
-// MarkAll is Mark for messages with verbs of their own: one Take returns them all.
-func (l *Ledger) MarkAll(all []Told) bool {
+// Mark says what the broker is to be told about open messages. One Take returns them all.
+// Mark returns false, and marks nothing, when the session is closed.
+func (l *Ledger) Mark(all ...Told) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -146,6 +132,33 @@ func (l *Ledger) Begun() (ms []*Message) {
 	return ms
 }
 
+// OldestWaiting returns the oldest open message that no worker has had, or that goes back;
+// nil for none.
+func (l *Ledger) OldestWaiting() *Message {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.first
+	for m != nil && m.isAtWork() {
+		m = m.next
+	}
+	return m
+}
+
+// IsAtWork reports whether an open message is one that a worker has, or had, and that does
+// not go back.
+func (l *Ledger) IsAtWork() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for m := l.first; m != nil; m = m.next {
+		if m.isAtWork() {
+			return true
+		}
+	}
+	return false
+}
+
+func (m *Message) isAtWork() bool { return m.Begun.Load() && !m.Back.Load() }
+
 // OldestOpen returns the oldest open messages, at most so many, and how many of all a
 // handler is at work on.
 func (l *Ledger) OldestOpen(most int) (oldest []*Message, running int) {
@@ -167,7 +180,9 @@ func (l *Ledger) Unsettled() int { return int(l.unsettled.Load()) }
 
 // Suspects returns how many unsettled messages are suspect, and how many of them no
 // handler has returned from.
-func (l *Ledger) Suspects() (all, alone int) { return int(l.suspects.Load()), int(l.alone.Load()) }
+func (l *Ledger) Suspects() (all, uncleared int) {
+	return int(l.suspects.Load()), int(l.uncleared.Load())
+}
 
 // Untried returns how many messages were delivered before, and no handler has
 // returned from them.

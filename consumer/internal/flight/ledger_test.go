@@ -19,7 +19,7 @@ func TestBegunAreTheOpenMessagesThatWorkersHave(t *testing.T) {
 		switch tag {
 		case 2:
 		case 3:
-			s.Mark(Ack, m)
+			s.Mark(Told{m, Ack})
 		default:
 			want = append(want, m)
 		}

@@ -1,6 +1,6 @@
 // Package flight has the messages that a consumer has and has not settled: one
-// message, and the ledger of one session. The other packages of consumer/internal
-// import it and not each other.
+// message, and the ledger of one session. The packages carry, intake, schedule and settle
+// import flight, and none of them imports another. carry and intake also import ask.
 package flight
 
 import (
@@ -33,6 +33,7 @@ type Message struct {
 
 	Begun   atomic.Bool // a worker has it, or had it
 	Running atomic.Bool // a handler is at work on it
+	Back    atomic.Bool // it goes back to its queue when its session ends, and nobody has it until then
 
 	returned bool // a handler has returned from it once
 
@@ -55,7 +56,7 @@ func (m *Message) Returned() {
 	if !m.Suspect {
 		return
 	}
-	m.In.alone.Add(-1)
+	m.In.uncleared.Add(-1)
 	select {
 	case m.In.cleared <- struct{}{}:
 	default: // nobody has looked since the last one

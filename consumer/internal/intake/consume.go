@@ -20,9 +20,10 @@ type consumer struct {
 	err        error
 }
 
-// start starts a consumer, because basic.qos applies to consumers that start after
-// it. next is the prefetch that the consumer after it is likely to have: the answer
-// to its basic.qos stands for that to the consume, and saves a round trip later.
+// start starts a consumer of prefetch, because basic.qos applies to consumers that start
+// after it. start also sets next, the likely prefetch of the next consumer. The broker's
+// answer to this basic.qos shows that it has accepted the consume, so the consume needs no
+// answer of its own.
 func (s *Session) start(ctx context.Context, prefetch, next, number int) consumer {
 	c := consumer{tag: fmt.Sprintf("rehop-%s-%d-%d", s.Host, number, prefetch), prefetch: prefetch}
 	began := time.Now()
@@ -113,42 +114,6 @@ func (s *Session) narrow(prefetch int) error {
 	return s.use(s.start(ctx, prefetch, prefetch, s.consumers))
 }
 
-// heed gives the session the number of messages that the lane wants: in an outage, or
-// while it is paused, none or one.
-func (s *Session) heed(now time.Time) error {
-	wants := s.Lane.Wants(s.Prefetch.Base)
-	s.gated = wants < s.Prefetch.Base
-	// A consumer of one message that is held by now gets no other one.
-	spent := wants == 1 && s.Lane.Waiting() == 0
-	if s.gated && (wants < s.prefetch || spent) && !s.suspended {
-		if err := s.suspend(); err != nil {
-			return err
-		}
-	}
-	if wants > 0 && s.suspended {
-		s.suspended = false
-		ctx, end := s.Calling()
-		defer end()
-		s.consumers++
-		if !s.gated {
-			wants = s.suspicion.first(wants)
-		}
-		return s.use(s.start(ctx, wants, wants, s.consumers))
-	}
-	return s.adapt(now)
-}
-
-// suspend ends the fetching for a while, and gives back the messages that no worker has.
-func (s *Session) suspend() error {
-	s.Lane.Closed()
-	if err := s.EndFetching(s.Lane.Push); err != nil {
-		return err
-	}
-	s.GiveBack(s.Lane.TakeBack(0)...)
-	s.suspended, s.deliveries, s.prefetch = true, nil, 0
-	return nil
-}
-
 // EndFetching cancels the consuming, and returns when the last message that was sent
 // has been handed to take.
 func (s *Session) EndFetching(take func(*flight.Message)) error {
@@ -176,6 +141,10 @@ func (s *Session) EndFetching(take func(*flight.Message)) error {
 	s.before = nil
 	return nil
 }
+
+// Cancel cancels the consuming. The messages in hand stay, and are not handed out again
+// before the end of the channel.
+func (s *Session) Cancel(ctx context.Context) error { return s.cancel(ctx, s.tag) }
 
 func (s *Session) fetching(prefetch int) {
 	if s.Fetching != nil {

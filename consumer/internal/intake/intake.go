@@ -4,6 +4,7 @@
 package intake
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -26,6 +27,11 @@ type Lane interface {
 	Opened(in *flight.Ledger, prefetch int, trips time.Duration, ask func())
 	Answered(has int, took time.Duration, err error)
 	Closed()
+	BeginNoMore(in *flight.Ledger, why error)
+	BeginAgain(why error) bool
+	Holds() bool
+	OnlyHolds() bool
+	IsOpen() bool
 	Wants(prefetch int) int
 	Waiting() int
 	Changed() <-chan struct{}
@@ -38,16 +44,24 @@ type Config struct {
 	Queue, Host   string
 	DeliveryLimit int // of the queue; 0 for none
 	Prefetch      Prefetch
+	Bound         *Bound     // of the prefetch
 	Ordered       bool       // messages must come in the order of the queue, or to one consumer at a time
 	Arguments     amqp.Table // of each consumer
 	Ledger        *flight.Ledger
 	Lane          Lane
 	Timeout       *flight.ConsumerTimeout
+	BeginLimit    func() time.Duration // how old a message is at most when a worker takes it
 	Signs         *Signs
-	Handled       func() int64             // how many runs of handlers have ended
+	Handled       func() int64             // the number of messages whose handlers have returned; each run counts again
 	Requeue       func(...*flight.Message) // gives messages back to their queue
-	GiveBack      func(...*flight.Message) // does so again and again, for outages
-	Asking        context.Context          // of questions to the queue; ends with the session
+
+	// GiveBack returns messages that no worker has had. A message near its delivery limit
+	// goes to the end of the queue as a copy.
+	GiveBack func(...*flight.Message)
+
+	KeepForOrder func()                  // keeps those that go back until the end of the channel
+	Leave        context.CancelCauseFunc // ends the session in order
+	Asking       context.Context         // of questions to the queue; ends with the session
 
 	// Calling returns the ctx of a call to the broker while messages are in hand. A
 	// stop does not cut it off, because a call that is left costs the channel, and
@@ -62,27 +76,37 @@ type Config struct {
 // channel; after its end the broker delivers them again.
 type Session struct {
 	Config
-	version   connection.Version   // of the broker
-	consumer                       // whose deliveries are taken
-	before    <-chan amqp.Delivery // of the consumer that it replaces, until that has ended
-	wider     chan consumer        // that widen has started
-	widening  bool
-	consumers int             // started on the channel so far
-	qos       int             // that is set on the channel
-	next      uint64          // the tag of the next message
-	early     []amqp.Delivery // that came before one with a lower tag
-	cancelled <-chan string   // the broker ended the consuming
-	suspicion suspicion
-	gated     bool // the lane wants fewer messages than the prefetch
-	suspended bool // and none at all: there is no consumer
-	live      *liveness
-	tasks     sync.WaitGroup      // beside the fetching
-	counting  *connection.Session // of the task that asks the queue, nil before the first
+	version    connection.Version   // of the broker
+	consumer                        // whose deliveries are taken
+	before     <-chan amqp.Delivery // of the consumer that it replaces, until that has ended
+	wider      chan consumer        // that widen has started
+	widening   bool
+	consumers  int             // started on the channel so far
+	qos        int             // that is set on the channel
+	next       uint64          // the tag of the next message
+	early      []amqp.Delivery // that came before one with a lower tag
+	cancelled  <-chan string   // the broker ended the consuming
+	suspicion  suspicion
+	configured int              // the prefetch without Bound
+	ends       chan error       // why the session is to end, see End
+	ending     error            // why no further message begins to be handled, see end
+	since      time.Time        // of ending
+	settled    bool             // no worker has a message, and the session ends in any case
+	forced     bool             // it ends by the end of the ctx of handlers
+	took       bool             // the visit has taken a message
+	reopens    <-chan time.Time // no message begins to be handled until then
+	again      bool             // the latest message was delivered before
+	gated      bool             // the lane wants fewer messages than the prefetch
+	suspended  bool             // and none at all: there is no consumer
+	live       *liveness
+	tasks      sync.WaitGroup      // beside the fetching
+	counting   *connection.Session // of the task that asks the queue, nil before the first
 }
 
 // Open starts to consume. The Session must be closed.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
-	s := &Session{Config: cfg, version: cfg.Channel.Server().Version, next: 1, consumers: 1, wider: make(chan consumer, 1),
+	s := &Session{Config: cfg, version: cfg.Channel.Server().Version, next: 1, consumers: 1, wider: make(chan consumer, 1), ends: make(chan error, 1),
+		configured: cfg.Prefetch.Base,
 		// One for each consumer that a session has at a time.
 		cancelled: cfg.Channel.Channel().NotifyCancel(make(chan string, 2)),
 		suspicion: suspicion{half: cfg.DeliveryLimit / 2}}
@@ -92,23 +116,29 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 		// and one with a single active consumer could go to another process between them.
 		s.suspicion.half = 0
 	}
-	base := cfg.Prefetch.Base
+	base := cfg.Bound.of(cfg.Prefetch.Base)
+	s.Prefetch.Base = base
 	return s, s.use(s.start(ctx, s.suspicion.first(base), base, 1))
 }
 
 // Run hands messages to the lane until the channel is lost or ctx ends, and returns
 // why.
 func (s *Session) Run(ctx context.Context) error {
-	probing, stopProbing := context.WithCancel(s.Asking)
-	tag := s.tag + "-health" // another consumer changes s.tag while a probe is under way
-	s.live = newLiveness(func() error { return probe(probing, s.Conn, s.Queue, tag) })
+	visiting, stopVisiting := context.WithCancel(s.Asking)
+	tag := s.tag + "-health" // another consumer changes s.tag while a visit is under way
+	s.live = newLiveness(func() (err error) {
+		s.took, err = visit(visiting, s.Conn, s.Queue, tag)
+		return err
+	})
 	defer s.live.close()
-	defer stopProbing()
+	defer stopVisiting()
 	s.Signs.alive(s.live.sign)
 	s.Prefetch.begin(s.Handled(), time.Now())
 	measure := time.NewTimer(staleAfter)
 	defer measure.Stop()
 	measuring := true
+	aging := time.NewTimer(min(s.BeginLimit(), riseAfter))
+	defer aging.Stop()
 	for {
 		if !measuring && s.prefetch != s.Prefetch.Base { // else the deliveries are occasion enough
 			measure.Reset(staleAfter)
@@ -135,9 +165,14 @@ func (s *Session) Run(ctx context.Context) error {
 				return s.ended(err)
 			}
 		case <-s.Lane.Changed():
-			if err := s.heed(time.Now()); err != nil {
+			if err := cmp.Or(s.renewed(), s.heed(time.Now())); err != nil {
 				return s.ended(err)
 			}
+		case why := <-s.ends:
+			if err := s.end(why); err != nil {
+				return s.ended(err)
+			}
+			aging.Reset(time.Second)
 		case <-s.Ledger.Cleared():
 			if err := s.adapt(time.Now()); err != nil {
 				return s.ended(err)
@@ -147,15 +182,36 @@ func (s *Session) Run(ctx context.Context) error {
 			if err := s.adapt(now); err != nil {
 				return s.ended(err)
 			}
+		case now := <-aging.C:
+			again, err := s.age(now)
+			if err != nil {
+				return s.ended(err)
+			}
+			aging.Reset(again)
 		case <-s.live.timer.C:
-			s.live.look(s.busy())
+			if s.Ordered {
+				// If a message were settled meanwhile, the broker would send the next one
+				// before a message that the visit has taken.
+				if s.live.look(s.Ledger.Unsettled() > 0) {
+					s.Lane.BeginNoMore(s.Ledger, errVisiting)
+				}
+			} else {
+				s.live.look(s.busy())
+			}
 			s.Signs.alive(s.live.sign)
+		case <-s.reopens:
+			s.reopens = nil
+			s.Lane.BeginAgain(errVisiting)
 		case err := <-s.live.answers:
 			s.live.answered(err)
+			s.visited()
 			if err == nil {
 				s.Signs.alive(s.live.sign)
 			} else if ctx.Err() == nil {
 				s.Signs.refused(err)
+			}
+			if err := s.renewed(); err != nil {
+				return s.ended(err)
 			}
 		case _, ok := <-s.cancelled:
 			if ok { // this consumer, or an earlier one with messages here
@@ -166,7 +222,7 @@ func (s *Session) Run(ctx context.Context) error {
 		case <-s.Channel.Done():
 			return s.ended(s.Channel.Err())
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return s.left(ctx)
 		}
 	}
 }
@@ -203,6 +259,7 @@ func (s *Session) inOrder(raw amqp.Delivery, do func(amqp.Delivery)) {
 // note makes a delivery a message and notes it.
 func (s *Session) note(raw amqp.Delivery, now time.Time) *flight.Message {
 	m := &flight.Message{Raw: raw, Received: now}
+	s.again = raw.Redelivered
 	if raw.Redelivered {
 		s.Prefetch.redelivered(s.Handled(), now)
 	}

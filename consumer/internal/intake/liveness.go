@@ -13,31 +13,35 @@ import (
 )
 
 const (
-	// probeAfter is how long a session waits for a delivery before it asks the
-	// queue for a sign, and how long between two probes.
-	probeAfter = 10 * time.Second
+	// visitAfter is how long a session waits for a delivery before it visits the queue
+	// (ask.Visit), and how long between two visits.
+	visitAfter = 10 * time.Second
 
 	// SilentAfter is how old the latest sign is when the consumer counts as
-	// unhealthy: a probe and 5 s without its answer.
-	SilentAfter = probeAfter + 5*time.Second
+	// unhealthy: a visit and 5 s without its answer.
+	SilentAfter = visitAfter + 5*time.Second
 
-	// probeLimit is how long the queue has to answer before the socket is given
+	// onItsWay is how long a message may take from the queue to here.
+	onItsWay = time.Second
+
+	// visitLimit is how long the queue has to answer before the socket is given
 	// up. The election of a leader takes seconds, and must not cost one.
-	probeLimit = 15 * time.Second
+	visitLimit = 15 * time.Second
 )
 
-// ErrUnanswered says that a queue did not answer the probe.
-var ErrUnanswered = connection.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", probeLimit), connection.Transient)
+// ErrUnanswered says that a queue did not answer the visit.
+var ErrUnanswered = connection.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", visitLimit), connection.Transient)
 
 // Signs are when a queue last gave a sign that it delivers, for all sessions of one
 // Run. They are safe for concurrent use.
 type Signs struct {
 	mu      sync.Mutex
 	last    time.Time
-	refusal error // the latest answer to the probe, if it was a refusal
+	refusal error     // the latest answer to the visit, if it was a refusal
+	full    time.Time // since when nothing can be handled, see Full
 }
 
-// Last returns when the latest sign came, and the refusal of the latest probe, nil
+// Last returns when the latest sign came, and the refusal of the latest visit, nil
 // if that was answered.
 func (s *Signs) Last() (at time.Time, refusal error) {
 	s.mu.Lock()
@@ -49,7 +53,26 @@ func (s *Signs) Last() (at time.Time, refusal error) {
 func (s *Signs) Begin(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.refusal = at, nil
+	s.last, s.refusal, s.full = at, nil, time.Time{}
+}
+
+// Full returns since when all messages that may be in hand are held, or wait for the keys of
+// those that are; the zero time if others can be handled.
+func (s *Signs) Full() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.full
+}
+
+func (s *Signs) noteFull(full bool, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !full:
+		s.full = time.Time{}
+	case s.full.IsZero():
+		s.full = now
+	}
 }
 
 func (s *Signs) alive(at time.Time) {
@@ -68,66 +91,92 @@ func (s *Signs) refused(err error) {
 
 // liveness looks for signs that the queue of a session delivers.
 type liveness struct {
-	timer   *time.Timer
-	sign    time.Time    // when a delivery came, the queue answered, or the broker last waited for us
-	answers chan error   // of the probe; nil for a good one
-	probing bool         // an answer is to come
-	probe   func() error // asks the queue for a sign
+	timer    *time.Timer
+	sign     time.Time    // when a delivery came, the queue answered, or the broker last waited for us
+	answers  chan error   // of the visit; nil for a good one
+	visiting bool         // an answer is to come
+	quiet    bool         // so it was at the last look
+	visit    func() error // asks the queue for a sign
 }
 
-func newLiveness(probe func() error) *liveness {
-	return &liveness{timer: time.NewTimer(probeAfter), sign: time.Now(), answers: make(chan error, 1), probe: probe}
+func newLiveness(visit func() error) *liveness {
+	return &liveness{timer: time.NewTimer(visitAfter - onItsWay), sign: time.Now(), answers: make(chan error, 1), visit: visit}
 }
 
-// look is called by the timer. It probes the queue if there was no sign for long. A
-// busy consumer, which has as many messages as it may have, is not probed: the queue
-// would give the next message to the probe.
-func (l *liveness) look(busy bool) {
+// look is called by the timer. It visits the queue if there was no sign for long, and reports
+// whether it does. A busy consumer, which has as many messages as it may have, is not
+// visited: the queue would give the next message to the visit. One that was busy a moment
+// ago may have a message on its way.
+func (l *liveness) look(busy bool) (visits bool) {
 	idle := time.Since(l.sign)
 	switch {
-	case idle < probeAfter:
-		l.timer.Reset(probeAfter - idle)
-		return
+	case idle < visitAfter-onItsWay:
+		l.quiet = false
+		l.timer.Reset(visitAfter - onItsWay - idle)
+		return false
 	case busy:
-		l.sign = time.Now()
-	case !l.probing:
-		l.probing = true
-		go func() { l.answers <- l.probe() }() // the probe is bounded, and answered takes the result
+		l.sign, l.quiet = time.Now(), false
+	case !l.quiet:
+		l.quiet = true
+		l.timer.Reset(onItsWay)
+		return false
+	case !l.visiting:
+		l.visiting, visits = true, true
+		go func() { l.answers <- l.visit() }() // the visit is bounded, and answered takes the result
 	}
-	l.timer.Reset(probeAfter)
+	l.timer.Reset(visitAfter)
+	return visits
 }
 
-// answered takes the answer of a probe.
+// answered takes the answer of a visit.
 func (l *liveness) answered(err error) {
-	l.probing = false
+	l.visiting = false
 	if err == nil {
 		l.sign = time.Now()
 	}
-	l.timer.Reset(probeAfter)
+	l.timer.Reset(visitAfter)
 }
 
-// close waits for the probe that is under way.
+// errVisiting is why no message of a session in order begins to be handled.
+var errVisiting = errors.New("the queue is asked for a sign")
+
+// strayArrives is more than what a queue takes to have a message back.
+const strayArrives = time.Second
+
+// visited has messages begin to be handled again after a visit. While none began, none was
+// settled either. So the visit can have taken a message only when this consumer was full,
+// and the message is next when it is back.
+func (s *Session) visited() {
+	if s.took {
+		s.took, s.reopens = false, time.After(strayArrives)
+		return
+	}
+	s.Lane.BeginAgain(errVisiting)
+}
+
+// close waits for the visit that is under way.
 func (l *liveness) close() {
 	l.timer.Stop()
-	if l.probing {
+	if l.visiting {
 		<-l.answers //nolint:errcheck // the session is over
 	}
 }
 
-// probe asks a queue to accept one more consumer. The probe has a channel of its
+// visit asks a queue to accept one more consumer. The visit has a channel of its
 // own, which a refusal closes. Without an answer it closes the socket: the next
-// connection goes to another node, if there is one.
-func probe(ctx context.Context, conn *connection.Conn, queue, tag string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, probeLimit, ErrUnanswered)
+// connection goes to another node, if there is one. visit reports whether it has taken a
+// message and given it back.
+func visit(ctx context.Context, conn *connection.Conn, queue, tag string) (took bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, visitLimit, ErrUnanswered)
 	defer cancel()
 	channel, err := conn.Session(ctx, connection.Consume)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = channel.Close() }() // what is on it goes back to the queue
-	err = ask.Visit(ctx, channel, queue, tag)
+	took, err = ask.Visit(ctx, channel, queue, tag)
 	if errors.Is(err, ErrUnanswered) {
 		transport.Inside.Session(channel).GiveUp(err)
 	}
-	return ask.Refused(queue, err)
+	return took, ask.Refused(queue, err)
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-func TestTheQueueIsProbedAfterTenSecondsWithoutADelivery(t *testing.T) {
+func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
 	for name, c := range map[string]struct {
 		deliveries []time.Duration // since the start
 		busy       bool
-		probed     []time.Duration
+		visited    []time.Duration
 	}{
 		"idle":                          {nil, false, []time.Duration{10 * time.Second, 21 * time.Second, 32 * time.Second}},
 		"one delivery":                  {[]time.Duration{9 * time.Second}, false, []time.Duration{19 * time.Second, 30 * time.Second}},
@@ -25,9 +25,9 @@ func TestTheQueueIsProbedAfterTenSecondsWithoutADelivery(t *testing.T) {
 				began := time.Now()
 				var signs Signs
 				signs.Begin(began)
-				var probed []time.Duration
+				var visited []time.Duration
 				l := newLiveness(func() error {
-					probed = append(probed, time.Since(began))
+					visited = append(visited, time.Since(began))
 					time.Sleep(time.Second) // the answer
 					return nil
 				})
@@ -57,28 +57,30 @@ func TestTheQueueIsProbedAfterTenSecondsWithoutADelivery(t *testing.T) {
 						over = true
 					}
 				}
-				if !slices.Equal(probed, c.probed) {
-					t.Errorf("probed at %v, want at %v", probed, c.probed)
+				if !slices.Equal(visited, c.visited) {
+					t.Errorf("visited at %v, want at %v", visited, c.visited)
 				}
 			})
 		})
 	}
 }
 
-func TestARefusedProbeIsNoSignAndIsMadeAgain(t *testing.T) {
+func TestARefusedVisitIsNoSignAndIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("refused")
-		probes := 0
-		l := newLiveness(func() error { probes++; return refused })
+		visits := 0
+		l := newLiveness(func() error { visits++; return refused })
 		began := l.sign
 		for range 3 {
-			<-l.timer.C
-			l.look(false)
+			for !l.visiting {
+				<-l.timer.C
+				l.look(false)
+			}
 			l.answered(<-l.answers)
 		}
 		l.close()
-		if !l.sign.Equal(began) || probes != 3 || time.Since(began) != 3*probeAfter {
-			t.Errorf("%d probes in %v, the latest sign is %v old; want 3 in %v, and that of the start", probes, time.Since(began), time.Since(l.sign), 3*probeAfter)
+		if !l.sign.Equal(began) || visits != 3 || time.Since(began) != 3*visitAfter {
+			t.Errorf("%d visits in %v, the latest sign is %v old; want 3 in %v, and that of the start", visits, time.Since(began), time.Since(l.sign), 3*visitAfter)
 		}
 	})
 }

@@ -84,8 +84,8 @@ func (s *Session) adapt(now time.Time) error {
 	}
 	want := s.prefetch
 	if base := s.Prefetch.Base; s.prefetch < base {
-		suspects, alone := s.Ledger.Suspects()
-		want = max(want, s.suspicion.bound(base, suspects, alone, now))
+		suspects, uncleared := s.Ledger.Suspects()
+		want = max(want, s.suspicion.bound(base, suspects, uncleared, now))
 	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= bufferedTime {
 		waited := time.Duration(0)
 		if oldest := s.Lane.Oldest(); !oldest.IsZero() {

@@ -55,7 +55,7 @@ func TestWantedPrefetch(t *testing.T) {
 	if s.bound(16, 1, 1, now) != 1 || s.bound(16, 4, 1, now) != 4 || s.bound(2, 4, 1, now) != 2 {
 		t.Error("bound is not the cleared and one more, at most the prefetch")
 	}
-	if s.bound(16, 1, 1, now.Add(aloneFor)) != 2 {
+	if s.bound(16, 1, 1, now.Add(unclearedFor)) != 2 {
 		t.Error("a suspect that a handler has been at work on for long keeps the others away")
 	}
 	if s.over = true; s.bound(16, 1, 1, now) != 16 {
@@ -97,5 +97,45 @@ func TestTwoConsumersDeliverInTheOrderOfTags(t *testing.T) {
 		if !slices.Equal(order, tt.order) {
 			t.Errorf("%s: %v, want %v", tt.rule, order, tt.order)
 		}
+	}
+}
+
+func TestALargerBound(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	b := &Bound{}
+	if b.mayRise(1000, 0, time.Hour, now) || b.of(70) != 70 {
+		t.Error("there is no bound, and it may rise")
+	}
+	b.set(0, 100, now)
+	for _, tt := range []struct {
+		rule    string
+		handled int64
+		age     time.Duration // of the message that waits longest
+		after   time.Duration
+		want    bool
+	}{
+		{"so many messages in a minute", 108, 0, time.Minute, true},
+		{"fewer", 107, 0, time.Minute, false},
+		{"sooner", 200, 0, time.Minute - 1, false},
+		{"a message has waited for long", 108, 15 * time.Minute, time.Minute, false},
+	} {
+		if got := b.mayRise(tt.handled, tt.age, time.Hour, now.Add(tt.after)); got != tt.want {
+			t.Errorf("%s: %v", tt.rule, got)
+		}
+	}
+	if b.of(70) != 1 || !b.mayAwait(time.Hour) {
+		t.Error("one message at a time: its handler keeps no other from being handled")
+	}
+	b.rise(70, 200, now)
+	if b.of(70) != 2 || !b.mayAwait(7*time.Second) || b.mayAwait(8*time.Second) {
+		t.Errorf("two messages at a time: %+v, and all keys may stand still for an eighth of a minute", b)
+	}
+	b.stay(now)
+	if b.mayRise(1000, 0, time.Hour, now.Add(time.Minute)) || !b.mayRise(1000, 0, time.Hour, now.Add(2*time.Minute)) || !b.mayAwait(14*time.Second) {
+		t.Errorf("after handlers that took too long: %+v, want a try in twice the time", b)
+	}
+	b.set(40, 0, now)
+	if b.rise(70, 0, now); b.of(70) != 70 || b.mayRise(1000, 0, time.Hour, now.Add(time.Hour)) {
+		t.Errorf("the whole prefetch: %+v", b)
 	}
 }

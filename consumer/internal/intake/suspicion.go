@@ -14,9 +14,9 @@ import (
 // is not suspect: a crash then counts against the guilty message alone and not
 // against those that were fetched with it.
 
-// aloneFor is how long a handler may be at work on a suspect message that is alone
+// unclearedFor is how long a handler may be at work on a suspect message that is alone
 // in hand. Then others come too.
-const aloneFor = time.Minute
+const unclearedFor = time.Minute
 
 // suspicion is what a session has seen of suspects.
 type suspicion struct {
@@ -57,16 +57,16 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 	return false
 }
 
-// bound returns the prefetch of a session that has met so many unsettled suspects, of
-// which alone have had no handler that returned. One of the latter is in hand at a time,
-// so that a crash counts against no other message. A suspect whose handler has returned,
+// bound returns the prefetch of a session that has met so many unsettled suspects. No
+// handler has returned from the uncleared ones. One of these is in hand at a time, so that a
+// crash counts against no other message. A suspect whose handler has returned,
 // and which is held, gets room of its own.
-func (s *suspicion) bound(prefetch, suspects, alone int, now time.Time) int {
+func (s *suspicion) bound(prefetch, suspects, uncleared int, now time.Time) int {
 	if s.half == 0 || s.over {
 		return prefetch
 	}
-	if now.Sub(s.last) < aloneFor {
-		suspects -= alone
+	if now.Sub(s.last) < unclearedFor {
+		suspects -= uncleared
 	}
 	return min(prefetch, suspects+1)
 }

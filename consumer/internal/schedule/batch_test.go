@@ -249,7 +249,7 @@ func TestAHeldBatchIsOneSlot(t *testing.T) {
 		l = s.Lane(Limits{Slots: 2, Batch: Batch{Size: 5, Bytes: 1000, Alone: func(*flight.Message) bool { return false }}}, func(g *Grant) int {
 			if g.Of[0].Raw.DeliveryTag == 1 {
 				held <- len(g.Of)
-				l.Hold(g, time.Hour, time.Now().Add(time.Hour), context.Background(), t.Context())
+				l.Hold(g, time.Hour, time.Now().Add(time.Hour), false, context.Background(), t.Context())
 			}
 			return 0
 		})

@@ -30,10 +30,9 @@ type offer struct {
 // now, and then when to look again, the zero time if time alone changes nothing. The
 // lanes are given highest first.
 //
-// Strictly, that is the highest lane with a message; by shares, the one whose
-// message starts first, of equals the highest. A message that is expected is waited
-// for as if it were there, because one handler does not take long to be idle, and a
-// lower message may keep it for long.
+// Strictly, that is the highest lane with a message; by shares, the lane whose message
+// starts first, of equals the highest. choose waits for a lane that expects a message. An
+// idle handler loses little time, and a message of a lower lane may occupy it for long.
 func choose(strict bool, lanes []offer) (lane int, again time.Time) {
 	best := -1
 	for i, o := range lanes {
@@ -61,6 +60,31 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+// pick returns the lane whose message is next, or nil if no message can be handled
+// now. It needs s.mu held.
+func (s *Schedule) pick() *Lane {
+	if len(s.lanes) > 1 {
+		return s.pickOfSeveral(time.Now())
+	}
+	l := s.lanes[0]
+	if l.waiting() == 0 || l.busy >= l.Slots {
+		return nil
+	}
+	if l.gate.isOpen() && l.Batch.Size <= 1 {
+		return l
+	}
+	now := time.Now()
+	open, again := l.mayTake(now)
+	if open {
+		open, again = l.complete(now)
+	}
+	if !open {
+		s.lookAgain(now, again)
+		return nil
+	}
+	return l
+}
+
 // pickOfSeveral returns the lane whose message is next, or nil. It needs s.mu held.
 func (s *Schedule) pickOfSeveral(now time.Time) *Lane {
 	if s.atWork >= s.slots {
@@ -80,7 +104,7 @@ func (s *Schedule) pickOfSeveral(now time.Time) *Lane {
 
 // offer returns the lane as it is now. It needs mu held.
 func (l *Lane) offer(now time.Time) offer {
-	o := offer{start: max(l.end, l.schedule.start)}
+	o := offer{start: l.start()}
 	open, again := l.mayTake(now)
 	switch {
 	case !open:
@@ -123,13 +147,4 @@ func (l *Lane) offer(now time.Time) offer {
 		o.state, o.until = expected, end
 	}
 	return o
-}
-
-// took notes that so many messages of a lane were taken. It needs s.mu held.
-func (s *Schedule) took(l *Lane, n int, now time.Time) {
-	l.due, l.moved = now.Add(time.Duration(n)*l.Every), now
-	if !s.strict {
-		s.start = max(s.start, l.end)
-		l.end = s.start + float64(n)/float64(l.Share)
-	}
 }

@@ -2,21 +2,10 @@ package schedule
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
+
+	"github.com/rehop/rehop/consumer/internal/flight"
 )
-
-// Outage says when the gate of a lane takes the handlers' failures for an outage of
-// something that they all need.
-type Outage struct {
-	Of       int           // runs of the handler that are looked at, the last ones
-	From     int           // of them must have said that it is unavailable; 0: never
-	MaxPause time.Duration // between two probes, at most
-
-	// Began is called if an outage begins because no slot of the consumer is left; with
-	// nil, nobody is told.
-	Began func()
-}
 
 // gate decides whether the messages of a lane are handled: all, none, or one at a
 // time to find out whether an outage is over.
@@ -24,6 +13,8 @@ type gate struct {
 	outage Outage
 	paused time.Time // since when by order; zero: not
 	ends   bool      // its session does, and finishes what it has
+	begun  error     // why only messages that have begun to be handled go on; nil: all do
+	since  time.Time // of begun
 	out    time.Time // since when there is an outage; zero: there is none
 
 	last        []bool // the last runs: whether each said unavailable
@@ -34,56 +25,6 @@ type gate struct {
 	fresh   bool          // the next one is of the queue, and not one that is held
 	next    time.Time     // when the next one may be
 	pause   time.Duration // after it, if it fails
-}
-
-// firstPause is between the beginning of an outage and the first probe.
-const firstPause = 200 * time.Millisecond
-
-// note notes that a run of the handler has ended, which was a probe or not, the first of
-// its message or not, and said unavailable or not. It reports whether an outage has begun
-// or is over. Only first runs make an outage: one message that is held and handled again
-// and again says nothing of others.
-func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool) {
-	if !g.out.IsZero() {
-		if probe {
-			g.probing = false
-		}
-		switch {
-		case !unavailable:
-			g.out, g.probing = time.Time{}, false
-			return true
-		case probe:
-			g.next = now.Add(g.pause/2 + rand.N(g.pause)) // processes shall not probe together
-			g.pause = min(g.pause*3/2, g.outage.MaxPause*2/3)
-		}
-		return false
-	}
-	if g.outage.From == 0 || !first {
-		return false
-	}
-	if len(g.last) < g.outage.Of {
-		g.last = append(g.last, unavailable)
-	} else {
-		if g.last[g.at] {
-			g.unavailable--
-		}
-		g.last[g.at] = unavailable
-		g.at = (g.at + 1) % len(g.last)
-	}
-	if unavailable {
-		g.unavailable++
-	}
-	if g.unavailable < g.outage.From {
-		return false
-	}
-	g.begin(now)
-	return true
-}
-
-// begin begins an outage.
-func (g *gate) begin(now time.Time) {
-	g.out, g.next, g.pause = now, now.Add(firstPause), min(2*firstPause, g.outage.MaxPause*2/3)
-	g.last, g.at, g.unavailable = g.last[:0], 0, 0
 }
 
 // may reports whether a message may be handled now, and whether it is a probe then. If
@@ -101,85 +42,19 @@ func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 }
 
 // isOpen reports whether all messages are handled.
-func (g *gate) isOpen() bool { return g.paused.IsZero() && !g.ends && g.out.IsZero() }
+func (g *gate) isOpen() bool { return g.paused.IsZero() && !g.ends && g.begun == nil && g.out.IsZero() }
 
 // mayTake reports whether a worker may take a message of the lane, and if not, when
 // that may change by time alone. It needs mu held.
 func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
+	if l.gate.begun != nil {
+		return false, time.Time{}
+	}
 	ok, probe, again := l.gate.may(now)
 	if (probe || !again.IsZero()) && !l.freshIsNext() {
 		return false, time.Time{}
 	}
 	return ok, again
-}
-
-// freshIsNext reports whether the next probe of an outage is a message of the queue, and
-// not one that is held. They take turns, because those that are held may have reasons of
-// their own. But the lanes share the workers: where the held messages of all lanes have
-// them all, a message of the queue would never have its turn. It needs mu held.
-func (l *Lane) freshIsNext() bool {
-	return l.triable == 0 || l.gate.fresh && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
-}
-
-// beginProbe notes that the run of a grant is a probe, if there is an outage. It needs
-// mu held.
-func (l *Lane) beginProbe(g *Grant) {
-	if !l.gate.out.IsZero() {
-		l.gate.probing, g.probe = true, true
-	}
-}
-
-// endProbe notes that a grant is no probe any more. It needs mu held.
-func (l *Lane) endProbe(g *Grant) {
-	if g.probe {
-		l.gate.probing, g.probe = false, false
-		l.wakeHeld()
-	}
-}
-
-// Note notes that the handler has run on a grant, and whether it said that something is
-// unavailable. It reports whether an outage has begun or is over.
-func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
-	first := !g.ran
-	g.ran, g.unavailable = true, unavailable
-	if !unavailable && !l.uneasy.Load() {
-		return false // most runs: there is nothing to remember
-	}
-	s := l.schedule
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	changed = l.gate.note(g.probe, first, unavailable, time.Now())
-	l.uneasy.Store(!l.gate.out.IsZero() || l.gate.unavailable > 0)
-	if g.probe || changed {
-		g.probe = false
-		l.wakeHeld()
-		l.signal()
-		s.call()
-	}
-	return changed
-}
-
-// slotsAreGone begins an outage in each lane whose messages are held because something is
-// unavailable, if they have all slots of the lane, or those of all lanes together have all
-// workers: nothing else can be handled then. Where one slot is all, one message is held,
-// which says nothing of others. It returns the lanes, and needs s.mu held.
-func (s *Schedule) slotsAreGone(now time.Time) (began []*Lane) {
-	unavailable := 0
-	for _, l := range s.lanes {
-		unavailable += l.unavailable
-	}
-	all := s.slots > 1 && unavailable >= s.slots
-	for _, l := range s.lanes {
-		gone := all && l.unavailable > 0 || l.Slots > 1 && l.unavailable >= l.Slots
-		if gone && l.gate.out.IsZero() && l.gate.outage.From > 0 {
-			l.gate.begin(now)
-			l.uneasy.Store(true)
-			l.wakeHeld()
-			l.signal()
-			began = append(began, l)
-		}
-	}
-	return began
 }
 
 // signal has the intake look at Wants, if the gate is not open. It needs mu held.
@@ -231,13 +106,94 @@ func (l *Lane) setEnds(ends bool) {
 	s := l.schedule
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l.gate.ends == ends {
+	if l.gate.ends == ends && l.gate.begun == nil {
 		return
 	}
-	l.gate.ends = ends
+	l.gate.ends, l.gate.begun = ends, nil
 	l.wakeHeld()
 	l.signal()
 	s.call()
+}
+
+// BeginNoMore closes the gate until the next session for all messages but those that
+// workers have. Those go on, and are held no longer, unless they wait in place for their
+// next attempt. BeginNoMore does nothing if the session is not the latest.
+func (l *Lane) BeginNoMore(in *flight.Ledger, why error) {
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.latest != in {
+		return
+	}
+	if l.gate.begun == nil {
+		l.gate.since = time.Now()
+	}
+	l.gate.begun = why
+	l.wakeHeld()
+	l.signal()
+}
+
+// BeginAgain opens the gate that BeginNoMore has closed. It reports whether it has: another
+// reason keeps the gate closed.
+func (l *Lane) BeginAgain(why error) bool {
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.gate.begun != why { //nolint:errorlint // it is a mark
+		return false
+	}
+	l.gate.begun = nil
+	l.wakeHeld()
+	l.signal()
+	s.call()
+	return true
+}
+
+// IsOpen reports whether all messages are handled.
+func (l *Lane) IsOpen() bool {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return l.gate.isOpen()
+}
+
+// Paused reports whether the gate is closed by order.
+func (l *Lane) Paused() bool {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return !l.gate.paused.IsZero()
+}
+
+// IsStarved reports whether all workers are at work, and none on a message of the lane.
+func (l *Lane) IsStarved() bool {
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.atWork >= s.slots && l.working == 0
+}
+
+// BegunSince returns since when only messages that workers have go on, and why, the zero
+// time if all do.
+func (l *Lane) BegunSince() (since time.Time, why error) {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	if l.gate.begun == nil {
+		return time.Time{}, nil
+	}
+	return l.gate.since, l.gate.begun
+}
+
+// Holds reports whether messages are held that do not wait in place.
+func (l *Lane) Holds() bool {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return l.held > l.inPlace
+}
+
+// OnlyHolds reports whether all messages that have a slot are held, and none of them in place.
+func (l *Lane) OnlyHolds() bool {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return l.busy > 0 && l.held-l.inPlace == l.busy
 }
 
 // Wants returns how many unsettled messages the lane wants of its queue, given the

@@ -8,11 +8,20 @@ import (
 // Hold waits until a held message may be handled again: for d, or in an outage until
 // the outage is over or it is the turn of this message to find out. A message that failed
 // for a reason of its own waits for d in any case. Hold returns false
-// when the message can be held no longer: after until, or when a ctx has ended.
-func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other context.Context) bool {
+// when the message can be held no longer: after until, when a ctx has ended, or at
+// BeginNoMore, unless it waits in place for its next attempt.
+func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, inPlace bool, one, other context.Context) bool {
 	s, triable := l.schedule, false
 	s.mu.Lock()
 	l.held++
+	if !g.wasHeld {
+		g.wasHeld = true
+		l.wereHeld++
+		s.noteFull()
+	}
+	if inPlace {
+		l.inPlace++
+	}
 	if g.unavailable {
 		l.unavailable++
 	}
@@ -27,6 +36,9 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other conte
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		l.held--
+		if inPlace {
+			l.inPlace--
+		}
 		if g.unavailable {
 			l.unavailable--
 		}
@@ -39,6 +51,10 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other conte
 	due := time.Now().Add(d)
 	for {
 		s.mu.Lock()
+		if l.gate.begun != nil && !inPlace {
+			s.mu.Unlock()
+			return false
+		}
 		now := time.Now()
 		ok, probe, again := l.gate.may(now)
 		if !triable && (g.unavailable || !now.Before(due)) {
@@ -88,6 +104,31 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, one, other conte
 		}
 		timer.Stop()
 	}
+}
+
+// noteFull notes in which lanes no other message can be handled, because messages that are
+// held, or were, have all slots of the lane or all workers. It needs mu held.
+func (s *Schedule) noteFull() {
+	all := 0
+	for _, l := range s.lanes {
+		all += l.wereHeld
+	}
+	for _, l := range s.lanes {
+		switch full := all >= s.slots || l.wereHeld >= l.Slots; {
+		case !full:
+			l.full = time.Time{}
+		case l.full.IsZero():
+			l.full = time.Now()
+		}
+	}
+}
+
+// FullSince returns since when no other message can be handled, because messages that are
+// held, or were, have all slots; the zero time if one can be.
+func (l *Lane) FullSince() time.Time {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	return l.full
 }
 
 // wakeHeld lets held messages look whether it is their turn. It needs mu held.

@@ -67,7 +67,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 						mu.Unlock()
 						return 0
 					}
-					if !lane.Hold(g, time.Second, time.Now().Add(time.Hour), ctx, ctx) {
+					if !lane.Hold(g, time.Second, time.Now().Add(time.Hour), false, ctx, ctx) {
 						t.Error("a message is held no longer")
 						return 0
 					}
@@ -249,20 +249,20 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 		ctx, end := context.WithTimeout(t.Context(), time.Second)
 		defer end()
 		began := time.Now()
-		if lane.Hold(&Grant{lane: lane}, time.Hour, time.Now().Add(2*time.Hour), ctx, t.Context()) || time.Since(began) != time.Second {
+		if lane.Hold(&Grant{lane: lane}, time.Hour, time.Now().Add(2*time.Hour), false, ctx, t.Context()) || time.Since(began) != time.Second {
 			t.Errorf("held for %v, want until the session has ended", time.Since(began))
 		}
 		began = time.Now()
-		if lane.Hold(&Grant{lane: lane}, time.Hour, time.Now().Add(time.Minute), t.Context(), t.Context()) || time.Since(began) != 0 {
+		if lane.Hold(&Grant{lane: lane}, time.Hour, time.Now().Add(time.Minute), false, t.Context(), t.Context()) || time.Since(began) != 0 {
 			t.Errorf("held for %v, want not at all: it may not be held for as long as it would have to", time.Since(began))
 		}
 		lane.Pause()
 		began = time.Now()
-		if lane.Hold(&Grant{lane: lane}, time.Second, time.Now().Add(time.Minute), t.Context(), t.Context()) || time.Since(began) != time.Minute {
+		if lane.Hold(&Grant{lane: lane}, time.Second, time.Now().Add(time.Minute), false, t.Context(), t.Context()) || time.Since(began) != time.Minute {
 			t.Errorf("held for %v while paused, want no longer than a message may be", time.Since(began))
 		}
 		lane.Resume()
-		if !lane.Hold(&Grant{lane: lane}, time.Second, time.Now().Add(time.Minute), t.Context(), t.Context()) {
+		if !lane.Hold(&Grant{lane: lane}, time.Second, time.Now().Add(time.Minute), false, t.Context(), t.Context()) {
 			t.Error("a message is not handled again after its pause")
 		}
 		if lane.held != 0 {

@@ -42,17 +42,21 @@ type Lane struct {
 	alone       int // messages in the queue that go alone
 	keys        keys
 	gate        gate
-	turn        chan struct{} // closed, and made anew, when a held message may have its turn
-	held        int           // messages that wait for it
-	unavailable int           // of them, because something is
-	triable     int           // of them, those that may find out whether an outage is over
-	changed     chan struct{} // an element: Wants may say something else
-	uneasy      atomic.Bool   // some of the last runs said unavailable, or there is an outage
-	signalled   bool          // that the gate is not open
-	wanting     time.Time     // since when a closed gate waits for a message, if the lane has none
-	busy        int           // slots taken
-	granted     int           // messages of grants
-	working     int           // grants that a worker has
+	turn        chan struct{}  // closed, and made anew, when a held message may have its turn
+	held        int            // messages that wait for it
+	unavailable int            // of them, because something is
+	inPlace     int            // of them, those that wait for their next attempt
+	triable     int            // of them, those that may find out whether an outage is over
+	wereHeld    int            // grants whose messages are held, or were
+	full        time.Time      // since when such grants have all slots; zero: they have not
+	changed     chan struct{}  // an element: Wants may say something else
+	uneasy      atomic.Bool    // some of the last runs said unavailable, or there is an outage
+	signalled   bool           // that the gate is not open
+	wanting     time.Time      // since when a closed gate waits for a message, if the lane has none
+	busy        int            // slots taken
+	granted     int            // messages of grants
+	working     int            // grants that a worker has
+	latest      *flight.Ledger // of the latest session
 
 	// Of several lanes.
 	due   time.Time // when the next grant may start, by Every
@@ -173,9 +177,11 @@ func (l *Lane) Oldest() time.Time {
 // waiting needs mu held.
 func (l *Lane) waiting() int { return len(l.queue) - l.head }
 
-// take removes the message at the head. It needs mu held.
+// take removes the message at the head for a worker. It needs mu held, so that the message
+// has begun, or does not begin any more, when BeginNoMore returns.
 func (l *Lane) take() *flight.Message {
 	m := l.queue[l.head]
+	m.Begun.Store(true)
 	l.queue[l.head] = nil
 	if l.head++; l.head == len(l.queue) {
 		l.queue, l.head = l.queue[:0], 0
@@ -212,6 +218,7 @@ func (l *Lane) Opening() {
 func (l *Lane) Opened(in *flight.Ledger, prefetch int, trips time.Duration, ask func()) {
 	l.setEnds(false)
 	l.schedule.mu.Lock()
+	l.latest = in
 	l.wants()
 	l.schedule.mu.Unlock()
 	l.change(func(now time.Time) {

@@ -47,6 +47,7 @@ type Grant struct {
 	ran   bool // the handler has run on it
 
 	unavailable bool // its latest run said so
+	wasHeld     bool // its messages are, or were
 }
 
 // New returns a Schedule with so many slots: runs of the handler at a time. Strict
@@ -89,6 +90,11 @@ func (s *Schedule) release(g *Grant, n int) {
 		}
 	}
 	clear(g.Of)
+	if g.wasHeld {
+		g.wasHeld = false
+		l.wereHeld--
+		s.noteFull()
+	}
 	l.endProbe(g)
 	l.wants()
 	l.signal()
@@ -130,31 +136,6 @@ func (s *Schedule) allAtWork() {
 			l.wakeHeld()
 		}
 	}
-}
-
-// pick returns the lane whose message is next, or nil if no message can be handled
-// now. It needs s.mu held.
-func (s *Schedule) pick() *Lane {
-	if len(s.lanes) > 1 {
-		return s.pickOfSeveral(time.Now())
-	}
-	l := s.lanes[0]
-	if l.waiting() == 0 || l.busy >= l.Slots {
-		return nil
-	}
-	if l.gate.isOpen() && l.Batch.Size <= 1 {
-		return l
-	}
-	now := time.Now()
-	open, again := l.mayTake(now)
-	if open {
-		open, again = l.complete(now)
-	}
-	if !open {
-		s.lookAgain(now, again)
-		return nil
-	}
-	return l
 }
 
 // call sees to it that somebody comes for a message that waits, if it can be

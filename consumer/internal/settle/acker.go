@@ -26,6 +26,7 @@ type Acker struct {
 
 	mu      sync.Mutex
 	later   []*flight.Message // to be requeued when the fetching has ended
+	inOrder bool              // they stay until the end of the channel
 	fetched bool              // the fetching has ended
 	closed  bool
 }
@@ -64,33 +65,18 @@ func NewAcker(cfg Config) *Acker {
 	return a
 }
 
-// Do carries out an order, which must not be changed any more. It waits for nothing, and
-// returns how many messages still need their slot: 0, or 1 whose copy is not confirmed.
-// Copies.Release is called when such a message is settled.
-func (a *Acker) Do(m *flight.Message, o *Order) (kept int) {
-	switch o.Move {
-	case Ack, Nack:
-		a.mark(flight.Verb(o.Move), m)
-	case Requeue:
-		a.Requeue(m)
-	case Copy:
-		a.Copies.send(a, Task{m, o})
-		return 1
-	default:
-		panic("consumer: an order without a move")
-	}
-	return 0
-}
-
 // Task is a message and its order, which must not be changed any more.
 type Task struct {
 	*flight.Message
 	*Order
 }
 
-// DoAll is Do for several messages. It tells the broker in as few frames as possible.
-func (a *Acker) DoAll(tasks []Task) (kept int) {
-	var told []flight.Told
+// Do carries out orders, and tells the broker in as few frames as possible. It waits for
+// nothing, and returns how many messages still need their slot, because their copy is not
+// confirmed. Copies.Release is called when such a message is settled.
+func (a *Acker) Do(tasks ...Task) (kept int) {
+	var one [1]flight.Told // of most calls, which allocate nothing
+	told := one[:0]
 	var back []*flight.Message
 	var copied []Task
 	for _, t := range tasks {
@@ -105,13 +91,13 @@ func (a *Acker) DoAll(tasks []Task) (kept int) {
 			panic("consumer: an order without a move")
 		}
 	}
-	if a.Stop.Err() == nil || !a.postpone(back) {
-		for _, m := range back {
-			told = append(told, flight.Told{Message: m, Verb: flight.Requeue})
-		}
+	if len(back) > 0 && !a.postpone(back) {
+		told = append(told, toldOf(flight.Requeue, back)...)
 	}
-	a.markAll(told)
-	a.Copies.send(a, copied...)
+	a.mark(told...)
+	if len(copied) > 0 {
+		a.Copies.send(a, copied...)
+	}
 	return len(copied)
 }
 
@@ -119,20 +105,39 @@ func (a *Acker) DoAll(tasks []Task) (kept int) {
 // until the fetching has ended: they would come back here at once, and before 4.3 each
 // return counts towards the delivery limit.
 func (a *Acker) Requeue(ms ...*flight.Message) {
-	if a.Stop.Err() != nil && a.postpone(ms) {
-		return
+	if !a.postpone(ms) {
+		a.mark(toldOf(flight.Requeue, ms)...)
 	}
-	a.mark(flight.Requeue, ms...)
 }
 
+func toldOf(v flight.Verb, ms []*flight.Message) []flight.Told {
+	told := make([]flight.Told, len(ms))
+	for i, m := range ms {
+		told[i] = flight.Told{Message: m, Verb: v}
+	}
+	return told
+}
+
+// postpone puts messages off until Fetched, while they must not go back yet.
 func (a *Acker) postpone(ms []*flight.Message) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.fetched || a.closed {
+	if a.Stop.Err() == nil && !a.inOrder || a.fetched || a.closed {
 		return false
+	}
+	for _, m := range ms {
+		m.Back.Store(true)
 	}
 	a.later = append(a.later, ms...)
 	return true
+}
+
+// KeepForOrder keeps messages that go back from now on until the end of the channel, which
+// alone puts all messages of the session back into their order.
+func (a *Acker) KeepForOrder() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.inOrder = true
 }
 
 // Fetched lets go the messages that were to be requeued meanwhile.
@@ -141,26 +146,16 @@ func (a *Acker) Fetched() {
 	later := a.later
 	a.later, a.fetched = nil, true
 	a.mu.Unlock()
-	a.mark(flight.Requeue, later...)
+	a.mark(toldOf(flight.Requeue, later)...)
 }
 
-func (a *Acker) mark(v flight.Verb, ms ...*flight.Message) {
-	if !a.Ledger.Mark(v, ms...) {
-		for _, m := range ms {
-			a.Ended(m, v, ErrSessionOver)
-		}
+// mark has the goroutine tell the broker about messages.
+func (a *Acker) mark(told ...flight.Told) {
+	if len(told) == 0 {
 		return
 	}
-	yield.Here()
-	a.call()
-}
-
-func (a *Acker) markAll(all []flight.Told) {
-	if len(all) == 0 {
-		return
-	}
-	if !a.Ledger.MarkAll(all) {
-		for _, t := range all {
+	if !a.Ledger.Mark(told...) {
+		for _, t := range told {
 			a.Ended(t.Message, t.Verb, ErrSessionOver)
 		}
 		return

@@ -116,11 +116,11 @@ func TestNeighboursThatFinishDuringAWriteAreAckedAsOneFrame(t *testing.T) {
 			if first {
 				first = false
 				for _, m := range []*flight.Message{ms[2], ms[1], ms[4]} { // not tag 4
-					a.mark(flight.Ack, m)
+					a.mark(flight.Told{Message: m, Verb: flight.Ack})
 				}
 			}
 		}
-		a.mark(flight.Ack, ms[0])
+		a.mark(flight.Told{Message: ms[0], Verb: flight.Ack})
 		synctest.Wait()
 		if want := []string{"ack 1 false", "cork", "ack 3 true", "ack 5 false", "uncork"}; !slices.Equal(l.frames, want) {
 			t.Errorf("frames %v, want %v", l.frames, want)
@@ -133,7 +133,7 @@ func TestALoneAckWaitsForNobody(t *testing.T) {
 		l := &channel{}
 		a, _ := start(t, t.Context(), l)
 		ms := arrived(a, 1, 2)
-		a.mark(flight.Ack, ms[1])
+		a.mark(flight.Told{Message: ms[1], Verb: flight.Ack})
 		synctest.Wait()
 		if want := []string{"ack 2 false"}; !slices.Equal(l.frames, want) {
 			t.Errorf("frames %v, want %v", l.frames, want)
@@ -163,9 +163,9 @@ func TestNoAckOvertakesANack(t *testing.T) {
 		for _, m := range ms {
 			wg.Go(func() {
 				if want[m.Raw.DeliveryTag] == "ack" {
-					a.mark(flight.Ack, m)
+					a.mark(flight.Told{Message: m, Verb: flight.Ack})
 				} else {
-					a.mark(flight.Nack, m)
+					a.mark(flight.Told{Message: m, Verb: flight.Nack})
 				}
 			})
 		}
@@ -195,10 +195,10 @@ func TestAnAckThatCannotBeWrittenIsToldOfEveryMessageInIt(t *testing.T) {
 			defer l.mu.Unlock()
 			l.err = lost
 		})
-		a.mark(flight.Ack, ms[0])
+		a.mark(flight.Told{Message: ms[0], Verb: flight.Ack})
 		<-writing
-		a.mark(flight.Ack, ms[1])
-		a.mark(flight.Nack, ms[2])
+		a.mark(flight.Told{Message: ms[1], Verb: flight.Ack})
+		a.mark(flight.Told{Message: ms[2], Verb: flight.Nack})
 		a.Requeue(ms[3])
 		if len(b.errs) != 0 {
 			t.Errorf("told of %v before anything was written", b.errs)
@@ -218,10 +218,10 @@ func TestNothingIsWrittenOnceTheSessionIsOver(t *testing.T) {
 	b := &ends{}
 	a := session(t.Context(), l, b)
 	ms := arrived(a, 1, 2)
-	a.mark(flight.Ack, ms[0])
+	a.mark(flight.Told{Message: ms[0], Verb: flight.Ack})
 	a.Close()
 	a.Close() // again
-	a.mark(flight.Ack, ms[1])
+	a.mark(flight.Told{Message: ms[1], Verb: flight.Ack})
 	if want := []string{"ack 1 false"}; !slices.Equal(l.frames, want) {
 		t.Errorf("frames %v, want %v", l.frames, want)
 	}
@@ -240,7 +240,7 @@ func TestWhileRunStopsNothingIsRequeuedBeforeTheFetchingHasEnded(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		a.Requeue(ms[1])
-		a.mark(flight.Ack, ms[2])
+		a.mark(flight.Told{Message: ms[2], Verb: flight.Ack})
 		synctest.Wait()
 		if want := []string{"nack(true) 1 false", "ack 3 false"}; !slices.Equal(l.frames, want) {
 			t.Errorf("frames %v, want %v", l.frames, want)
@@ -287,7 +287,7 @@ func TestABatchIsSettledInFewFrames(t *testing.T) {
 			}
 			tasks = append(tasks, Task{m, o})
 		}
-		if kept := a.DoAll(tasks); kept != 0 {
+		if kept := a.Do(tasks...); kept != 0 {
 			t.Errorf("%d messages are kept, want none: there are no copies", kept)
 		}
 		synctest.Wait()
@@ -298,7 +298,7 @@ func TestABatchIsSettledInFewFrames(t *testing.T) {
 		if len(b.errs) != 9 {
 			t.Errorf("%d messages are said to be settled, want 9", len(b.errs))
 		}
-		a.DoAll([]Task{{&flight.Message{Raw: amqp.Delivery{DeliveryTag: 10}, In: a.Ledger}, &Order{Move: Ack}}})
+		a.Do(Task{&flight.Message{Raw: amqp.Delivery{DeliveryTag: 10}, In: a.Ledger}, &Order{Move: Ack}})
 		if !errors.Is(b.errs[10], ErrSessionOver) {
 			t.Errorf("after the end of the session: %v, want %v", b.errs[10], ErrSessionOver)
 		}

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
 )
 
 // A broker's channel passes acks on to a quorum queue, and keeps acks back that come
@@ -18,12 +17,12 @@ const unsentAcks = 32
 const awaitLimit = 3 * time.Second
 
 // AwaitAcks waits until the queue has the acks that were written before Close, so that the
-// channel may be closed.
-func (a *Acker) AwaitAcks(ctx context.Context, channel *connection.Session, queue, tag string) {
+// channel may be closed. The queue answers ask only when it has them.
+func (a *Acker) AwaitAcks(ctx context.Context, channel *connection.Session, ask func(context.Context) error) {
 	if a.frames <= unsentAcks || channel.Err() != nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, awaitLimit)
 	defer cancel()
-	_ = ask.Visit(ctx, channel, queue, tag) // the channel is closed in any case
+	_ = ask(ctx) // the channel is closed in any case
 }

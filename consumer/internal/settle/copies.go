@@ -42,6 +42,7 @@ type CopiesConfig struct {
 	Copied    func(*flight.Message, route.Address)        // hook; nil for none
 	Confirmed func(*flight.Message, route.Address)        // hook; nil for none
 	Instead   func(*flight.Message)                       // the copy of Order.Instead is confirmed
+	GivesBack func(*flight.Message)                       // its copy is not, and it is about to go back to its queue; nil for none
 	Failed    func(*flight.Message, route.Address, error) // for the log
 }
 
@@ -112,13 +113,12 @@ func (c *Copies) copy(a *Acker, m *flight.Message, o *Order) *sending {
 	return copied
 }
 
-// timeoutOf returns how long the confirm of a message's copy is awaited: no longer than the
-// message may be kept. The broker takes a message away a fifth of its consumer timeout
-// later, and that is a return that counts. So a copy that begins late has a share of this
-// time that leaves enough for one more, and for the message to go back.
+// timeoutOf returns the time to wait for the confirm of a message's copy. It ends at the
+// hold limit. A copy that starts late gets a sixteenth of the hold limit, so that the
+// message can go back before the broker takes it away.
 func (c *Copies) timeoutOf(m *flight.Message) time.Duration {
 	hold := c.Hold()
-	return min(c.Timeout, max(hold-m.Age(), hold/16))
+	return min(c.Timeout, max((hold-m.Age())/2, hold/16))
 }
 
 // sendAndWait sends a copy and waits for its confirm.
@@ -181,6 +181,8 @@ func (c *Copies) finish(copied *sending, err error) {
 		verb = flight.Ack
 	case o.Scarce && !answered(err) && a.Stop.Err() == nil && a.Copying.Err() == nil:
 		a.Leave(&NoConfirmsError{err}) // the session delivers nothing more that would have to go back
+	case c.GivesBack != nil:
+		c.GivesBack(m)
 	}
 	c.done(a, verb, m)
 }
@@ -211,6 +213,7 @@ func (c *Copies) sendAgain(copied *sending, err error) error {
 }
 
 func (c *Copies) confirmed(copied *sending) {
+	c.Unconfirmed.works(copied.order.To)
 	if c.Confirmed != nil {
 		c.Confirmed(copied.message, copied.order.To)
 	}
@@ -221,7 +224,7 @@ func (c *Copies) done(a *Acker, v flight.Verb, ms ...*flight.Message) {
 	if v == flight.Requeue {
 		a.Requeue(ms...)
 	} else {
-		a.mark(v, ms...)
+		a.mark(toldOf(v, ms)...)
 	}
 	for _, m := range ms {
 		c.Unconfirmed.ended(c.Slot(m))

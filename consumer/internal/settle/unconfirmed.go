@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -17,6 +18,10 @@ import (
 // its copy to be confirmed, before the consumer counts as unhealthy.
 const settlingLimit = 15 * time.Second
 
+// rememberedFor is how long a failing place is remembered after its last message went back
+// to the queue. The message comes again, and its copy is likely to fail again.
+const rememberedFor = time.Minute
+
 // Unconfirmed is what is known of copies that are not confirmed. It is safe for
 // concurrent use.
 type Unconfirmed struct {
@@ -26,7 +31,8 @@ type Unconfirmed struct {
 	copying map[any]int // slots, and how many messages of each have a copy that is not confirmed
 	full    time.Time   // since when every slot has such a message
 	failing map[route.Address]*failing
-	missing error // parts of the topology
+	some    atomic.Bool // there are failing ones
+	missing error       // parts of the topology
 }
 
 // failing says why the copies to one place are not confirmed.
@@ -34,6 +40,7 @@ type failing struct {
 	messages int // that are held for it
 	err      error
 	since    time.Time
+	left     time.Time // when none was held any more
 }
 
 func newUnconfirmed(slots int) *Unconfirmed {
@@ -69,6 +76,7 @@ func (u *Unconfirmed) held(to route.Address) {
 	if f == nil {
 		f = &failing{since: time.Now()}
 		u.failing[to] = f
+		u.some.Store(true)
 	}
 	f.messages++
 }
@@ -80,16 +88,44 @@ func (u *Unconfirmed) failed(to route.Address, err error) {
 	u.failing[to].err = err
 }
 
-// over notes that one of the messages held for a place is settled.
+// over notes that one of the messages held for a place is settled, or goes back without a
+// confirmed copy.
 func (u *Unconfirmed) over(to route.Address) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f := u.failing[to]
 	if f.messages--; f.messages == 0 {
-		delete(u.failing, to)
+		f.left = time.Now()
 	}
+}
+
+// works notes that a copy to a place is confirmed.
+func (u *Unconfirmed) works(to route.Address) {
+	if !u.some.Load() { // nearly always
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if f := u.failing[to]; f != nil && f.messages == 0 {
+		u.forget(to)
+	}
+}
+
+// forget needs u.mu held.
+func (u *Unconfirmed) forget(to route.Address) {
+	delete(u.failing, to)
 	if len(u.failing) == 0 {
 		u.missing = nil
+		u.some.Store(false)
+	}
+}
+
+// forgetOld forgets places of which nothing has been heard for long. It needs u.mu held.
+func (u *Unconfirmed) forgetOld(now time.Time) {
+	for to, f := range u.failing {
+		if f.messages == 0 && now.Sub(f.left) >= rememberedFor {
+			u.forget(to)
+		}
 	}
 }
 
@@ -107,6 +143,7 @@ func (u *Unconfirmed) Resolved(err error) {
 func (u *Unconfirmed) Check(queue string, now time.Time) *connection.HealthError {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.forgetOld(now)
 	if len(u.copying) >= u.slots && now.Sub(u.full) >= settlingLimit {
 		return &connection.HealthError{Since: u.full, Cause: fmt.Errorf("consumer: queue %q is not consumed: %s in hand, as many as Config.Concurrency allows, wait for a copy to be confirmed%s",
 			queue, flight.Plural(u.messages(), "message"), u.causes())}
@@ -130,6 +167,7 @@ func (u *Unconfirmed) messages() (n int) {
 func (u *Unconfirmed) Since() time.Time {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	u.forgetOld(time.Now())
 	return u.since()
 }
 
@@ -147,7 +185,11 @@ func (u *Unconfirmed) since() (since time.Time) {
 func (u *Unconfirmed) causes() string {
 	var causes []string
 	for to, f := range u.failing {
-		causes = append(causes, fmt.Sprintf("; %s for %s, since %s: %v", flight.Plural(f.messages, "message"), to, f.since.Format(time.RFC3339), f.err))
+		held := flight.Plural(f.messages, "message") + " for"
+		if f.messages == 0 {
+			held = "the latest went back to the queue without, for"
+		}
+		causes = append(causes, fmt.Sprintf("; %s %s, since %s: %v", held, to, f.since.Format(time.RFC3339), f.err))
 	}
 	slices.SortFunc(causes, cmp.Compare[string])
 	if u.missing != nil {

@@ -71,7 +71,7 @@ var databaseMutants = []mutant{
 `},
 	}},
 	{"Forward deletes letters before their messages are confirmed", []edit{
-		{"store/publish.go", "	f.suspect(l.letters)\n", `	f.suspect(l.letters)
+		{"store/forwardpublish.go", "	f.suspect(l.letters)\n", `	f.suspect(l.letters)
 	for _, letter := range l.letters {
 		_, _ = f.store.exec(context.WithoutCancel(work), "DELETE FROM {letters} WHERE seq = ?", letter.Number)
 	}

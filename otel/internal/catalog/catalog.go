@@ -98,7 +98,7 @@ var (
 	}
 	ProcessDuration = Metric{
 		Name: "messaging.process.duration", Unit: "s", Kind: Histogram,
-		Help:   "Time that the handler took, for each run.",
+		Help:   "Time that the handler took, for each run with each message. A message of a batch has the time of the whole batch.",
 		Labels: []string{Operation, Destination, Outcome, ErrorType}, Buckets: short,
 	}
 	Attempts = Metric{

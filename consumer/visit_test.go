@@ -15,7 +15,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-func TestTheProbeHarmsNoHandlerAndDrawsNoMessage(t *testing.T) {
+func TestTheVisitHarmsNoHandlerAndDrawsNoMessage(t *testing.T) {
 	everywhere(t, func(w *fixture) {
 		w.publish(1)
 		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
@@ -38,7 +38,7 @@ func TestTheProbeHarmsNoHandlerAndDrawsNoMessage(t *testing.T) {
 	})
 }
 
-// astray sends the liveness probes of a connection to another queue.
+// astray sends the liveness visits of a connection to another queue.
 type astray struct {
 	to    atomic.Value // a name of as many letters as orders; empty: they are left alone
 	asked atomic.Int32
@@ -62,8 +62,8 @@ func (c *astrayConn) Write(p []byte) (int, error) {
 }
 
 // Whatever the refusal, the handler goes on, Health says that there is no sign, and
-// the probe is made again.
-func TestARefusedProbeHarmsNoHandler(t *testing.T) {
+// the visit is made again.
+func TestARefusedVisitHarmsNoHandler(t *testing.T) {
 	for _, tt := range []struct {
 		why    string
 		refuse func(*fixture, *astray) (relent func())
@@ -100,12 +100,12 @@ func TestARefusedProbeHarmsNoHandler(t *testing.T) {
 				if err != nil {
 					w.Fatal(err)
 				}
-				probes := &astray{}
-				probes.to.Store("")
+				visits := &astray{}
+				visits.to.Store("")
 				w.conn, err = connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"},
 					Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 						c, err := w.broker.Dial(ctx, network, address)
-						return &astrayConn{c, probes}, err
+						return &astrayConn{c, visits}, err
 					}})
 				if err != nil {
 					w.Fatal(err)
@@ -117,16 +117,16 @@ func TestARefusedProbeHarmsNoHandler(t *testing.T) {
 					return slowly(2*time.Minute)(ctx, d)
 				}, consumer.Config{Concurrency: 2})
 				time.Sleep(5 * time.Second)
-				relent := tt.refuse(w, probes)
+				relent := tt.refuse(w, visits)
 				time.Sleep(time.Minute)
 				if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), tt.says) {
 					w.Errorf("while it is refused: %s, %v; want unhealthy, and why", status, err)
 				}
 				relent()
-				asked := probes.asked.Load()
+				asked := visits.asked.Load()
 				time.Sleep(15 * time.Second)
-				if status, err := health(c); status != "healthy" || probes.asked.Load() == asked {
-					w.Errorf("when it is answered again: %s, %v; %d probes more", status, err, probes.asked.Load()-asked)
+				if status, err := health(c); status != "healthy" || visits.asked.Load() == asked {
+					w.Errorf("when it is answered again: %s, %v; %d visits more", status, err, visits.asked.Load()-asked)
 				}
 				time.Sleep(time.Minute)
 				if got := w.journal.of(id(0)); runs != 1 || len(got) != 1 || got[0].Disposition != consumer.DispositionDone {
@@ -137,4 +137,32 @@ func TestARefusedProbeHarmsNoHandler(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Messages of a key come while an idle consumer asks its queue for a sign, and more of them
+// than its prefetch. A visit of the queue would take one of them, and later ones would be
+// handled before it.
+func TestAProbeTakesNoMessageOutOfItsOrder(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		var got []string
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			got = append(got, d.ID)
+			time.Sleep(3 * time.Millisecond)
+			return nil
+		}, consumer.Config{Concurrency: 2, KeyLimit: 1, Prefetch: 3})
+		w.broker.Slow(200 * time.Millisecond)
+		for i := range 100 {
+			time.Sleep(23*time.Second + time.Duration(i)*100*time.Millisecond)
+			w.publish(20, keyed("k"))
+			time.Sleep(20 * time.Second)
+		}
+		w.broker.Slow(0)
+		w.stopped(stop)
+		w.has("orders")
+		for i, id := range numberedTo(w.sent) {
+			if i < len(got) && got[i] != id {
+				w.Fatalf("%s is handled as number %d", got[i], i)
+			}
+		}
+	})
 }

@@ -1,0 +1,476 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// slowRuns notes the runs of a handler.
+type slowRuns struct {
+	mu       sync.Mutex
+	begun    []string // ids, and the attempt where it is not the first
+	finished []string
+	dead     int // whose ctx had ended when they began
+}
+
+// handle is a run that takes so long, or until its ctx ends.
+func (r *slowRuns) handle(ctx context.Context, d *consumer.Delivery, takes time.Duration) error {
+	r.mu.Lock()
+	text := d.ID
+	if d.Attempt > 1 {
+		text = fmt.Sprint(d.ID, " attempt ", d.Attempt)
+	}
+	r.begun = append(r.begun, text)
+	if ctx.Err() != nil {
+		r.dead++
+	}
+	r.mu.Unlock()
+	select {
+	case <-time.After(takes):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *slowRuns) finish(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.finished = append(r.finished, id)
+}
+
+func (r *slowRuns) done() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.finished)
+}
+
+// Messages that are sent ahead wait for their key, or for a handler, for longer than the
+// broker leaves a message to a consumer.
+func TestMessagesThatWaitForSlowHandlers(t *testing.T) {
+	for name, c := range map[string]struct {
+		cfg     consumer.Config
+		timeout time.Duration // of the queue
+		takes   time.Duration
+		n       int
+	}{
+		"one key":                      {consumer.Config{Concurrency: 4, KeyLimit: 1}, 0, time.Minute, 70},
+		"one key, a large prefetch":    {consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 200}, 0, 40 * time.Second, 150},
+		"one key, long handlers":       {consumer.Config{Concurrency: 4, KeyLimit: 1}, 0, 10 * time.Minute, 12},
+		"one key, handlers of hours":   {consumer.Config{Concurrency: 4, KeyLimit: 1}, 4 * time.Hour, 90 * time.Minute, 6},
+		"one key, a short timeout":     {consumer.Config{Concurrency: 4, KeyLimit: 1}, time.Minute, 2 * time.Second, 70},
+		"one handler":                  {consumer.Config{Prefetch: 60}, 0, time.Minute, 70},
+		"one handler, a short timeout": {consumer.Config{Prefetch: 100}, time.Minute, 2 * time.Second, 70},
+		"batches":                      {consumer.Config{Concurrency: 2, KeyLimit: 1}, 0, time.Minute, 60},
+	} {
+		t.Run(name, func(t *testing.T) {
+			slow := func(w *fixture) {
+				cfg := c.cfg
+				if c.timeout > 0 {
+					w.orders = topology.WorkQueue{Name: "short", Type: w.orders.Type, Waits: w.orders.Waits, ConsumerTimeout: c.timeout}
+					w.declare(w.orders)
+				}
+				r := &slowRuns{}
+				w.publish(c.n, keyed("k"))
+				var stop func() error
+				if name == "batches" {
+					cfg.Batch = consumer.Batch{Size: 10}
+					_, stop = w.startBatch(w.orders, func(ctx context.Context, ds []*consumer.Delivery) error {
+						for _, d := range ds {
+							if err := r.handle(ctx, d, c.takes); err != nil {
+								return err
+							}
+							r.finish(d.ID)
+						}
+						return nil
+					}, cfg)
+				} else {
+					_, stop = w.start(func(ctx context.Context, d *consumer.Delivery) error {
+						err := r.handle(ctx, d, c.takes)
+						if err == nil {
+							r.finish(d.ID)
+						}
+						return err
+					}, cfg)
+				}
+				for range 24 * 60 {
+					if time.Sleep(time.Minute); r.done() == c.n {
+						break
+					}
+				}
+				w.stopped(stop)
+				w.has(w.orders.Name)
+				w.has(w.orders.Name + ".dlq")
+				if r.dead > 0 {
+					w.Errorf("%d handlers began with a ctx that had ended", r.dead)
+				}
+				if len(r.finished) != c.n {
+					w.Errorf("%d of %d finished", len(r.finished), c.n)
+				}
+				for i, got := range r.finished {
+					if c.cfg.KeyLimit > 0 && got != id(i) {
+						w.Fatalf("%s finished as number %d, attempts and messages %v\n%s\n%s", got, i, r.begun, w.broker.Story(got), w.broker.Story(id(i)))
+					}
+				}
+				if len(r.begun) > c.n+1 { // a handler of hours, whose time is not known, is told to end once
+					w.Errorf("%d runs for %d messages", len(r.begun), c.n)
+				}
+			}
+			if c.timeout == 0 { // 3.10 has no such argument
+				on(t, "3.10", topology.Quorum, slow)
+			}
+			on(t, "4.0", topology.Quorum, slow)
+			on(t, "4.3", topology.Quorum, slow)
+			on(t, "4.3", topology.Classic, slow)
+		})
+	}
+}
+
+// Messages of one key that fail in place keep later ones waiting for long.
+func TestRetryInPlaceKeepsTheOrderForHours(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		const n = 100
+		w.orders = topology.WorkQueue{Name: "bills", Type: w.orders.Type, Waits: delay.Schedule{10 * time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second}}
+		w.declare(w.orders)
+		w.publish(n, keyed("k"))
+		var got, want []string
+		for i := range n {
+			for attempt := 1; attempt == 1 || i%2 == 0 && attempt <= 4; attempt++ {
+				want = append(want, fmt.Sprint(id(i), " ", attempt))
+			}
+		}
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			got = append(got, fmt.Sprint(d.ID, " ", d.Attempt))
+			if slices.Index(numberedTo(n), d.ID)%2 == 0 && d.Attempt < 4 {
+				return errBroken
+			}
+			return nil
+		}, consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true})
+		time.Sleep(5 * time.Hour)
+		w.stopped(stop)
+		w.has("bills")
+		w.has("bills.dlq")
+		if !slices.Equal(got, want) {
+			w.Errorf("handled %v\nwant %v", got, want)
+		}
+	})
+}
+
+// An outage lasts for longer than a message is held.
+func TestAnOutageOfAnHourKeepsTheOrderOfAKey(t *testing.T) {
+	for name, size := range map[string]int{"one by one": 0, "batches": 5} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				const n = 60
+				w.publish(n, keyed("k"))
+				over := time.Now().Add(time.Hour)
+				r := &slowRuns{}
+				do := func(ctx context.Context, d *consumer.Delivery) error {
+					if time.Now().Before(over) {
+						return consumer.Unavailable(errAway)
+					}
+					defer r.finish(d.ID)
+					return r.handle(ctx, d, time.Second)
+				}
+				cfg := consumer.Config{Concurrency: 2, KeyLimit: 1}
+				var stop func() error
+				if size > 0 {
+					cfg.Batch = consumer.Batch{Size: size}
+					_, stop = w.startBatch(w.orders, func(ctx context.Context, ds []*consumer.Delivery) error {
+						errs := make(consumer.BatchErrors, len(ds))
+						for i, d := range ds {
+							errs[i] = do(ctx, d)
+						}
+						return errs
+					}, cfg)
+				} else {
+					_, stop = w.start(do, cfg)
+				}
+				time.Sleep(3 * time.Hour)
+				w.stopped(stop)
+				w.has("orders")
+				w.has("orders.dlq")
+				if !slices.Equal(r.begun, numberedTo(n)) {
+					w.Errorf("handled %v", r.begun)
+				}
+			})
+		})
+	}
+}
+
+// A pause of a day gives the messages in hand back once.
+func TestALongPauseKeepsOrderAndMakesNoLetters(t *testing.T) {
+	for name, single := range map[string]bool{"keys": false, "a single active consumer": true} {
+		t.Run(name, func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				const n = 30
+				cfg := consumer.Config{Concurrency: 2, KeyLimit: 1}
+				if single {
+					w.orders = topology.WorkQueue{Name: "bills", Type: w.orders.Type, Waits: w.orders.Waits, SingleActiveConsumer: true}
+					w.declare(w.orders)
+					cfg = consumer.Config{Concurrency: 1, Prefetch: 10}
+				}
+				w.publish(n, keyed("k"))
+				r := &slowRuns{}
+				c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Second) }, cfg)
+				time.Sleep(9500 * time.Millisecond)
+				c.Pause()
+				time.Sleep(24 * time.Hour)
+				w.has(w.orders.Name + ".dlq")
+				if got := w.in(w.orders.Name); len(got) < 15 {
+					w.Errorf("in the queue: %v, want all that no handler had", got)
+				}
+				if status, err := health(c); status != "degraded" {
+					w.Errorf("paused: %s, %v", status, err)
+				}
+				c.Resume()
+				time.Sleep(time.Minute)
+				if status, err := health(c); status != "healthy" {
+					w.Errorf("resumed: %s, %v", status, err)
+				}
+				w.stopped(stop)
+				w.has(w.orders.Name)
+				w.has(w.orders.Name + ".dlq")
+				if !slices.Equal(r.begun, numberedTo(n)) {
+					w.Errorf("handled %v", r.begun)
+				}
+			})
+		})
+	}
+}
+
+// A lane whose handlers are all taken by a higher one for a day loses nothing.
+func TestALaneThatWaitsForADay(t *testing.T) {
+	on(t, "4.0", topology.Quorum, func(w *fixture) {
+		lanes := topology.Lanes{Name: "sms", Type: w.orders.Type, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
+		w.declare(lanes)
+		w.orders.Name = "sms.low"
+		w.publish(20)
+		w.orders.Name = "sms.high"
+		w.publish(24 * 60 * 2)
+		r := &slowRuns{}
+		_, stop := w.startOn(lanes, func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Minute) }, consumer.Config{Concurrency: 2})
+		time.Sleep(26 * time.Hour)
+		w.stopped(stop)
+		w.has("sms.low")
+		w.has("sms.low.dlq")
+		w.has("sms.high.dlq")
+		if n := len(r.begun); n != 20+24*60*2 {
+			w.Errorf("%d runs", n)
+		}
+	})
+}
+
+// A lane of its own order is starved: its messages go back a few times, and never become
+// letters.
+func TestALaneInOrderThatWaitsForHours(t *testing.T) {
+	for name, single := range map[string]bool{"keys": false, "a single active consumer": true} {
+		t.Run(name, func(t *testing.T) {
+			on(t, "4.0", topology.Quorum, func(w *fixture) {
+				lanes := topology.Lanes{Name: "sms", Type: w.orders.Type, SingleActiveConsumer: single, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
+				w.declare(lanes)
+				w.orders.Name = "sms.low"
+				w.publish(20, keyed("k"))
+				w.orders.Name = "sms.high"
+				w.publish(6 * 60 * 2)
+				r := &slowRuns{}
+				cfg := consumer.Config{Concurrency: 2}
+				if !single {
+					cfg.KeyLimit = 1
+				}
+				_, stop := w.startOn(lanes, func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Minute) }, cfg)
+				time.Sleep(7 * time.Hour)
+				w.stopped(stop)
+				w.has("sms.low")
+				w.has("sms.low.dlq")
+				w.has("sms.high.dlq")
+				if n := len(r.begun); n != 20+6*60*2 {
+					w.Errorf("%d runs", n)
+				}
+			})
+		})
+	}
+}
+
+// The queue of others has a delivery limit that rehop does not see, and no dead-letter
+// exchange: a message that comes back too often is lost.
+func TestMessagesOfOthersThatWaitForSlowHandlers(t *testing.T) {
+	for limit, n := range map[int]int{0: 250, 3: 60} { // 0: none, or that of the broker
+		for _, version := range []string{"3.10", "4.0", "4.3"} {
+			on(t, version, topology.Quorum, func(w *fixture) {
+				args := amqp.Table{"x-queue-type": "quorum"}
+				if limit > 0 {
+					args["x-delivery-limit"] = limit
+				}
+				w.raw(func(ch *amqp.Channel) error {
+					_, err := ch.QueueDeclare("theirs", true, false, false, false, args)
+					return err
+				})
+				w.orders.Name = "theirs"
+				w.publish(n, keyed("k"))
+				r := &slowRuns{}
+				_, stop := w.startOn(topology.Route{Queue: "theirs"}, func(ctx context.Context, d *consumer.Delivery) error {
+					defer r.finish(d.ID)
+					return r.handle(ctx, d, time.Minute)
+				}, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 200})
+				for range 24 * 60 {
+					if time.Sleep(time.Minute); r.done() == n {
+						break
+					}
+				}
+				w.stopped(stop)
+				w.has("theirs")
+				if len(r.finished) != n {
+					w.Errorf("%d of %d finished", len(r.finished), n)
+				}
+			})
+		}
+	}
+}
+
+// A handler hangs, and messages of its key wait behind it. Those of other keys go on.
+func TestAHandlerThatHangsKeepsItsKeyAlone(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.publish(3, keyed("bad"))
+		free, began := make(chan struct{}), time.Now()
+		var mu sync.Mutex
+		perHour := map[int]int{}
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.OrderKey == "bad" {
+				<-free
+				return nil
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			perHour[int(time.Since(began)/time.Hour)]++
+			return nil
+		}, consumer.Config{Concurrency: 16, KeyLimit: 1})
+		for i := range 12 * 60 {
+			time.Sleep(time.Minute)
+			w.publish(1, keyed(fmt.Sprint("good", i%10)))
+		}
+		w.has("orders.dlq")
+		close(free)
+		time.Sleep(time.Hour)
+		w.stopped(stop)
+		w.has("orders")
+		w.has("orders.dlq")
+		mu.Lock()
+		defer mu.Unlock()
+		for hour := 1; hour < 12; hour++ {
+			if perHour[hour] < 55 {
+				w.Errorf("%d messages of other keys in hour %d, want 60: %v", perHour[hour], hour, perHour)
+			}
+		}
+	})
+}
+
+// The handlers of one key take ten times as long as those of another.
+func TestKeysOfDifferentSpeed(t *testing.T) {
+	for _, version := range []string{"3.10", "4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *fixture) {
+			const n = 200
+			for i := range n {
+				w.publish(1, keyed(fmt.Sprint(i%2)))
+			}
+			o := newOrdered()
+			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+				takes := time.Minute
+				if d.OrderKey == "1" {
+					takes = 6 * time.Second
+				}
+				o.handle(d.OrderKey, d.ID, takes)
+				return nil
+			}, consumer.Config{Concurrency: 8, KeyLimit: 1})
+			time.Sleep(6 * time.Hour)
+			w.stopped(stop)
+			w.has("orders")
+			w.has("orders.dlq")
+			for i := range n {
+				key, nth := fmt.Sprint(i%2), i/2
+				if got := o.got[key]; len(got) != n/2 || got[nth] != id(i) {
+					w.Fatalf("key %s: %v", key, got)
+				}
+			}
+		})
+	}
+}
+
+// The Conn is closed while a consumer that keeps an order is paused.
+func TestRunEndsWithTheConnInALongPause(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.publish(10, keyed("k"))
+		c, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{KeyLimit: 1})
+		if err != nil {
+			w.Fatal(err)
+		}
+		c.Pause()
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(context.Background()) }()
+		time.Sleep(time.Hour)
+		_ = w.conn.Close()
+		select {
+		case err := <-ended:
+			if !errors.Is(err, connection.ErrClosed) {
+				w.Errorf("Run: %v", err)
+			}
+		case <-time.After(time.Minute):
+			w.Fatal("Run has not returned")
+		}
+	})
+}
+
+// After an outage of hours consuming is as wide as before.
+func TestThePrefetchRecovers(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Quorum, func(w *fixture) {
+		over := time.Now().Add(2 * time.Hour)
+		o := newOrdered()
+		for i := range 1000 {
+			w.publish(1, keyed(fmt.Sprint(i%100)))
+		}
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if time.Now().Before(over) {
+				return consumer.Unavailable(errAway)
+			}
+			o.handle(d.OrderKey, d.ID, time.Second)
+			return nil
+		}, consumer.Config{Concurrency: 50, KeyLimit: 1})
+		time.Sleep(2*time.Hour + 5*time.Minute)
+		o.mu.Lock()
+		o.widest = 0
+		o.mu.Unlock()
+		for i := range 4000 {
+			w.publish(1, keyed(fmt.Sprint(i%100)))
+		}
+		time.Sleep(10 * time.Minute)
+		o.mu.Lock()
+		if o.widest != 50 {
+			w.Errorf("%d handlers at a time minutes after the outage, want 50", o.widest)
+		}
+		o.mu.Unlock()
+		w.stopped(stop)
+		w.has("orders")
+		w.has("orders.dlq")
+	})
+}
+
+// numberedTo returns the ids of the first n messages as they were published.
+func numberedTo(n int) (all []string) {
+	for i := range n {
+		all = append(all, id(i))
+	}
+	return all
+}

@@ -1,0 +1,42 @@
+package intake
+
+import "time"
+
+// heed gives the session the number of messages that the lane wants: in an outage, or
+// while it is paused, none or one.
+func (s *Session) heed(now time.Time) error {
+	wants := s.Lane.Wants(s.Prefetch.Base)
+	s.gated = wants < s.Prefetch.Base
+	// A consumer of one message that is held by now gets no other one.
+	spent := wants == 1 && s.Lane.Waiting() == 0
+	if s.gated && (wants < s.prefetch || spent) && !s.suspended {
+		if err := s.suspend(); err != nil {
+			return err
+		}
+	}
+	if wants > 0 && s.suspended {
+		s.suspended = false
+		ctx, end := s.Calling()
+		defer end()
+		s.consumers++
+		if !s.gated {
+			wants = s.suspicion.first(wants)
+		}
+		return s.use(s.start(ctx, wants, wants, s.consumers))
+	}
+	return s.adapt(now)
+}
+
+// suspend ends the fetching for a while, and gives back the messages that no worker has.
+func (s *Session) suspend() error {
+	s.Lane.Closed()
+	if err := s.EndFetching(s.Lane.Push); err != nil {
+		return err
+	}
+	back := s.Lane.TakeBack(0)
+	s.Timeout.GivenBack(back)
+	s.GiveBack(back...)
+	s.suspended, s.deliveries, s.prefetch = true, nil, 0
+	s.fetching(0)
+	return nil
+}

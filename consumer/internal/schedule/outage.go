@@ -1,0 +1,137 @@
+package schedule
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// Outage says when the gate of a lane takes the handlers' failures for an outage of
+// something that they all need.
+type Outage struct {
+	Of       int           // the number of latest runs of the handler that count
+	From     int           // the number of unavailable runs among them that begins an outage; 0: never
+	MaxPause time.Duration // the longest pause between two probes
+
+	// Began is called if an outage begins because no slot of the consumer is left; with
+	// nil, nobody is told.
+	Began func()
+}
+
+// firstPause is between the beginning of an outage and the first probe.
+const firstPause = 200 * time.Millisecond
+
+// note notes that a run of the handler has ended, which was a probe or not, the first of
+// its message or not, and said unavailable or not. It reports whether an outage has begun
+// or is over. Only first runs make an outage: one message that is held and handled again
+// and again says nothing of others.
+func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool) {
+	if !g.out.IsZero() {
+		if probe {
+			g.probing = false
+		}
+		switch {
+		case !unavailable:
+			g.out, g.probing = time.Time{}, false
+			return true
+		case probe:
+			g.next = now.Add(g.pause/2 + rand.N(g.pause)) // processes shall not probe together
+			g.pause = min(g.pause*3/2, g.outage.MaxPause*2/3)
+		}
+		return false
+	}
+	if g.outage.From == 0 || !first {
+		return false
+	}
+	if len(g.last) < g.outage.Of {
+		g.last = append(g.last, unavailable)
+	} else {
+		if g.last[g.at] {
+			g.unavailable--
+		}
+		g.last[g.at] = unavailable
+		g.at = (g.at + 1) % len(g.last)
+	}
+	if unavailable {
+		g.unavailable++
+	}
+	if g.unavailable < g.outage.From {
+		return false
+	}
+	g.begin(now)
+	return true
+}
+
+// begin begins an outage.
+func (g *gate) begin(now time.Time) {
+	g.out, g.next, g.pause = now, now.Add(firstPause), min(2*firstPause, g.outage.MaxPause*2/3)
+	g.last, g.at, g.unavailable = g.last[:0], 0, 0
+}
+
+// freshIsNext reports whether the next probe of an outage is a message of the queue, and
+// not one that is held. They take turns, because those that are held may have reasons of
+// their own. But the lanes share the workers: where the held messages of all lanes have
+// them all, a message of the queue would never have its turn. It needs mu held.
+func (l *Lane) freshIsNext() bool {
+	return l.triable == 0 || l.gate.fresh && l.gate.begun == nil && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
+}
+
+// beginProbe notes that the run of a grant is a probe, if there is an outage. It needs
+// mu held.
+func (l *Lane) beginProbe(g *Grant) {
+	if !l.gate.out.IsZero() {
+		l.gate.probing, g.probe = true, true
+	}
+}
+
+// endProbe notes that a grant is no probe any more. It needs mu held.
+func (l *Lane) endProbe(g *Grant) {
+	if g.probe {
+		l.gate.probing, g.probe = false, false
+		l.wakeHeld()
+	}
+}
+
+// Note notes that the handler has run on a grant, and whether it said that something is
+// unavailable. It reports whether an outage has begun or is over.
+func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
+	first := !g.ran
+	g.ran, g.unavailable = true, unavailable
+	if !unavailable && !l.uneasy.Load() {
+		return false // most runs: there is nothing to remember
+	}
+	s := l.schedule
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	changed = l.gate.note(g.probe, first, unavailable, time.Now())
+	l.uneasy.Store(!l.gate.out.IsZero() || l.gate.unavailable > 0)
+	if g.probe || changed {
+		g.probe = false
+		l.wakeHeld()
+		l.signal()
+		s.call()
+	}
+	return changed
+}
+
+// slotsAreGone begins an outage in each lane whose messages are held because something is
+// unavailable, if they have all slots of the lane, or those of all lanes together have all
+// workers: nothing else can be handled then. Where one slot is all, one message is held,
+// which says nothing of others. It returns the lanes, and needs s.mu held.
+func (s *Schedule) slotsAreGone(now time.Time) (began []*Lane) {
+	unavailable := 0
+	for _, l := range s.lanes {
+		unavailable += l.unavailable
+	}
+	all := s.slots > 1 && unavailable >= s.slots
+	for _, l := range s.lanes {
+		gone := all && l.unavailable > 0 || l.Slots > 1 && l.unavailable >= l.Slots
+		if gone && l.gate.out.IsZero() && l.gate.outage.From > 0 {
+			l.gate.begin(now)
+			l.uneasy.Store(true)
+			l.wakeHeld()
+			l.signal()
+			began = append(began, l)
+		}
+	}
+	return began
+}

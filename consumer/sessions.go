@@ -1,0 +1,269 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/carry"
+	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/intake"
+	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/topology"
+)
+
+// stopGrace is how long a stop may last beyond DrainTimeout: for handlers whose ctx
+// has ended, their copies and acks, and the end of the channel.
+const stopGrace = 5 * time.Second
+
+const (
+	// maxPause is the longest pause between two sessions. A session that is lost within
+	// maxPause of its start counts as a failure, and the pauses keep growing.
+	maxPause = 10 * time.Second
+
+	// maxPauseConsumed is the longest pause after a session that has consumed. It is short
+	// so that a message that ends every session soon reaches its delivery limit.
+	maxPauseConsumed = 2 * time.Second
+)
+
+// run is one call of Run, for one queue. It owns what outlives a session: the
+// copies, the carriers, and what is known of the broker.
+type run struct {
+	cfg      Config
+	conn     *connection.Conn
+	source   route.Route
+	queue    string
+	host     string
+	handler  Handler
+	batch    BatchHandler // nil: there is a handler
+	health   *health
+	stop     context.Context // ends when Run is to stop
+	stopped  context.Context // ends when DrainTimeout and stopGrace have passed after stop
+	prefetch intake.Prefetch // the prefetch with which each session begins
+	bound    intake.Bound    // the bound of the prefetch of each session
+
+	trace     Trace
+	log       *slog.Logger
+	faultLog  *repeats.Log
+	schedule  *schedule.Schedule
+	lane      *schedule.Lane
+	copies    *settle.Copies
+	carriers  *carry.Carriers
+	timeout   *flight.ConsumerTimeout
+	overdue   *overdue
+	unsettled *flight.Unsettled
+	ledger    atomic.Pointer[flight.Ledger] // the ledger of the latest session; nil before the first
+	handled   atomic.Int64                  // messages whose handlers have returned; each run counts again
+	watches   sync.WaitGroup                // see watch.go
+
+	unavailable atomic.Pointer[string] // the latest error that a handler returned with Unavailable
+
+	known           *route.Route // the route that the latest session has found; nil before the first
+	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
+	begun           bool         // a session has begun to consume
+	drained         bool         // nothing is unsettled any more
+}
+
+// newRun returns the run for a part. All parts share the workers, and the note of which
+// handlers are late.
+func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, stop, stopped context.Context) *run {
+	r := &run{
+		cfg: p.cfg, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
+		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
+		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
+		schedule:  workers,
+		timeout:   &flight.ConsumerTimeout{},
+		overdue:   late,
+		unsettled: flight.NewUnsettled(),
+	}
+	limits := p.limits
+	limits.PerKey, limits.Key, limits.Ordered = r.cfg.KeyLimit, r.keyOf, r.ordered()
+	limits.Batch = schedule.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes, Alone: r.goesAlone}
+	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause, Began: r.logOutage}
+	handle := r.handle
+	if r.batch != nil {
+		handle = r.handleBatch
+	}
+	r.lane = workers.Lane(limits, handle)
+	r.copies = settle.NewCopies(settle.CopiesConfig{
+		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
+		Slots:     p.cfg.Concurrency,
+		Timeout:   p.cfg.CopyTimeout,
+		Hold:      r.timeout.HoldLimit,
+		Slot:      slotOf,
+		Release:   r.release,
+		Copied:    r.hook(r.trace.Copied),
+		Confirmed: r.hook(r.trace.Confirmed),
+		Instead:   func(m *flight.Message) { attemptOf(m).settlement = requeue.settlement },
+		GivesBack: func(m *flight.Message) { attemptOf(m).in.leaveInOrder(intake.ErrHeld) },
+		Failed:    r.logFailedCopy,
+	})
+	r.carriers = carry.New(carry.Config{
+		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
+		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
+	})
+	return r
+}
+
+// hook returns a hook of copies, nil for none.
+func (r *run) hook(hook func(context.Context, *Delivery, topology.Address)) func(*flight.Message, route.Address) {
+	if hook == nil {
+		return nil
+	}
+	return func(m *flight.Message, to route.Address) {
+		a := attemptOf(m)
+		hook(a.ctx, &a.Delivery, topology.Address(to))
+	}
+}
+
+func carriedHook(hook func(Carried)) func(carry.Message) {
+	if hook == nil {
+		return func(carry.Message) {}
+	}
+	return func(m carry.Message) { hook(Carried(m)) }
+}
+
+// consume consumes in one session after the other.
+func (r *run) consume() error {
+	pauses := pause.Grow(100*time.Millisecond, maxPause)
+	for ever := false; ; {
+		began := time.Now()
+		consumed, err := r.session()
+		ever = ever || consumed
+		switch {
+		case r.stop.Err() != nil:
+			return nil
+		case errors.Is(err, connection.ErrClosed):
+			return fmt.Errorf("consumer: queue %q is not consumed any more: %w", r.queue, connection.ErrClosed)
+		case err == nil, !ever && connection.ClassOf(err) != connection.Transient:
+			return err
+		}
+		if intake.Renews(err) {
+			r.log.Info("consuming begins anew, and messages are back in their places", "queue", r.queue, "reason", err.Error())
+			if !r.awaitTurn() {
+				return nil
+			}
+			pauses.Reset()
+			continue
+		}
+		if no := (*settle.NoConfirmsError)(nil); errors.As(err, &no) {
+			r.log.Warn("consuming nothing until the broker confirms copies", "queue", r.queue, "error", no.Cause)
+			if !r.copies.AwaitAnswer(r.stop) {
+				return nil
+			}
+			pauses.Reset()
+			continue
+		}
+		since := r.health.interrupted(err, time.Now())
+		r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
+		if consumed && time.Since(began) >= maxPause {
+			pauses.Reset()
+		}
+		wait := pauses.Next()
+		if consumed {
+			wait = min(wait, maxPauseConsumed)
+		}
+		if !pause.For(r.stop, wait) {
+			return nil
+		}
+	}
+}
+
+// awaitTurn waits until a worker could handle a new message. It also returns when the Conn
+// is closed, and the next session then returns ErrClosed. It returns false if Run is to
+// stop.
+func (r *run) awaitTurn() bool {
+	looks := 1
+	if r.source.Lane != "" {
+		looks = 2 // a worker may be between two messages of other lanes
+	}
+	var starved time.Time
+	for free := 0; ; {
+		switch {
+		case r.lane.Paused():
+			paused, _, _ := r.lane.ClosedSince(time.Now())
+			r.health.leaves(errPaused, paused)
+			free = 0
+		case r.lane.IsStarved():
+			if starved.IsZero() {
+				starved = time.Now()
+			}
+			r.health.leaves(errStarved, starved)
+			free = 0
+		default:
+			if free++; free == looks {
+				return r.stop.Err() == nil
+			}
+		}
+		if errors.Is(r.conn.Health(), connection.ErrClosed) {
+			return r.stop.Err() == nil
+		}
+		again := time.Second
+		if free > 0 {
+			again = turnLook
+		}
+		if !pause.For(r.stop, again) {
+			return false
+		}
+	}
+}
+
+// turnLook is between two looks whether a worker is free.
+const turnLook = 100 * time.Millisecond
+
+// calling returns the ctx of a call to the broker while messages are in hand. It lasts as
+// long as a stop may. A call that is still under way then costs the socket.
+func (r *run) calling() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+stopGrace)
+}
+
+// end waits for what is unsettled, and closes what outlives sessions. It reports
+// whether everything was settled in time.
+func (r *run) end(err error) (drained bool, _ error) {
+	if !r.drained {
+		ctx, end := r.calling()
+		defer end()
+		r.drained = r.wait(ctx)
+	}
+	r.watches.Wait()
+	r.carriers.Wait()
+	if r.releaseChannels != nil {
+		r.releaseChannels()
+	}
+	closing := r.copies.Close()
+	if !r.drained {
+		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended, or a hook of Config.Traces or the Logger is slow",
+			r.queue, flight.Plural(r.lane.Busy(), "message")))
+	}
+	return true, errors.Join(err, closing)
+}
+
+// wait waits for the messages in hand until ctx ends, and reports whether all were
+// settled in time.
+func (r *run) wait(ctx context.Context) bool { return r.unsettled.Wait(ctx) }
+
+// slotOf returns what stands for the slot of a message: its grant, or for one that no
+// worker had, itself.
+func slotOf(m *flight.Message) any {
+	if g := attemptOf(m).grant; g != nil {
+		return g
+	}
+	return m
+}
+
+// release is called when the copy of a message is confirmed, or given up.
+func (r *run) release(m *flight.Message) {
+	if g := attemptOf(m).grant; g != nil { // else no worker had it
+		r.schedule.Release(g)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !rehopsim
+
+package sim
+
+const yieldsTakeTime = false
