@@ -71,7 +71,8 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 // at level Warn if it came out of a store or a person has sent it back. An error of the
 // database before or after the handler's run holds the message, as
 // [consumer.Unavailable]. After a timeout of the handler it is a failed attempt, because the
-// transaction ends with ctx. A message without an id is a dead letter.
+// transaction ends with ctx. A message without an id is a dead letter, and so is a Delivery
+// of a test without a Queue.
 func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 	return func(ctx context.Context, d *consumer.Delivery) error {
 		tx, err := s.db.BeginTx(ctx, nil)

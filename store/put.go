@@ -117,10 +117,11 @@ func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
 
 // PutTx stores messages in a transaction of the caller, on the database of the
 // Store. [Store.Forward] publishes them once the transaction is committed, and only
-// then. This is the transactional outbox. A Delay counts from PutTx, which returns
-// the messages' ids in their order; a message without an id gets one. If any message
-// is faulty, or is the same as another one (same message id, exchange, routing key and
-// body), nothing is written and the error names all faults of all messages.
+// then. This is the transactional outbox. A message with a Delay stays in the database
+// until it is due, which counts from PutTx; it needs no topology.Delays. PutTx returns the
+// messages' ids in their order; a message without an id gets one. If any message is faulty,
+// or is the same as another one (same message id, exchange, routing key and body), nothing is
+// written and the error names all faults of all messages.
 //
 // On a server, an open transaction delays no other call. SQLite has one writer at a
 // time: all other writes to the file wait until the transaction ends. If a *sql.Tx is

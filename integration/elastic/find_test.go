@@ -30,7 +30,7 @@ func finds(t testing.TB, s *elastic.Store, q elastic.Query, n int) (found []elas
 			t.Logf("found %d, %v", got, last)
 		}
 	}()
-	poll.Until(t, 20*time.Second, fmt.Sprintf("%d letters for %+v", n, q), func() bool {
+	poll.Until(t, time.Minute, fmt.Sprintf("%d letters for %+v", n, q), func() bool {
 		found, last = s.Find(t.Context(), q)
 		got = len(found)
 		return last == nil && got == n
@@ -149,7 +149,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	poll.Until(t, 20*time.Second, "all are counted", func() bool {
+	poll.Until(t, time.Minute, "all are counted", func() bool {
 		got, err := s.Count(t.Context(), elastic.Query{})
 		return err == nil && got == n
 	})

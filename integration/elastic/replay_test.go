@@ -81,7 +81,7 @@ func TestReplay(t *testing.T) {
 	got := map[string]int{}
 	deliveries, err := ch.Consume(work.Name, "", true, false, false, false, nil)
 	must(t, err)
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	for range n {
 		select {
 		case d := <-deliveries:
@@ -192,7 +192,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	finds(t, s, elastic.Query{}, 0)
 	got := map[string]int{}
-	late := time.After(20 * time.Second)
+	late := time.After(time.Minute)
 	for range n {
 		select {
 		case id := <-handled:

@@ -25,7 +25,7 @@ func TestADeadLetterGoesToItsQueueOnly(t *testing.T) {
 		_, err = s.Release(t.Context(), store.Query{Numbers: []int64{letters[1].Number}})
 		must(t, err)
 		forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{}, 10*time.Second)
+		empties(t, s, store.Query{}, patience)
 		for _, m := range broker.sent {
 			if m.Exchange != "" || m.RoutingKey != "orders" || m.Origin != origin || m.Replays != 1 {
 				t.Errorf("sent to %q, %q with the origin %v, %d replays; want it at the queue, from %v", m.Exchange, m.RoutingKey, m.Origin, m.Replays, origin)
@@ -54,7 +54,7 @@ func TestAFirstPublishIsNoReplay(t *testing.T) {
 		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "put"}, errAway))
 		broker := &peer{}
 		forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{}, 10*time.Second)
+		empties(t, s, store.Query{}, patience)
 		for _, m := range broker.sent {
 			if want := map[string]int{"put": 1}[m.ID]; m.Replays != want {
 				t.Errorf("%s has %d replays, want %d", m.ID, m.Replays, want)

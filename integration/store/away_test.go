@@ -36,14 +36,14 @@ func TestAnOutageSpendsNoTries(t *testing.T) {
 			return nil
 		}}
 		forward(t, s, broker, store.ForwardConfig{Tries: 1})
-		poll.Until(t, 20*time.Second, "five more tries", func() bool { mu.Lock(); defer mu.Unlock(); return calls > n+5 })
+		poll.Until(t, patience, "five more tries", func() bool { mu.Lock(); defer mu.Unlock(); return calls > n+5 })
 		mu.Lock()
 		away = false
 		if calls > n+100 {
 			t.Errorf("%d tries while the broker is away: it must be asked with one letter at a time", calls)
 		}
 		mu.Unlock()
-		empties(t, s, store.Query{}, 30*time.Second)
+		empties(t, s, store.Query{}, patience)
 		if got := slices.Sorted(slices.Values(broker.ids())); !slices.Equal(got, ids) {
 			t.Errorf("%d messages were forwarded, want each of %d once", len(got), len(ids))
 		}
@@ -110,7 +110,7 @@ func TestNothingIsTriedWhileTheBrokerIsAway(t *testing.T) {
 		broker.mu.Lock()
 		close(broker.there)
 		broker.mu.Unlock()
-		empties(t, s, store.Query{}, 10*time.Second)
+		empties(t, s, store.Query{}, patience)
 		broker.set(false)
 		stop() // ends although the broker is away
 	})

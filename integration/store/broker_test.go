@@ -179,7 +179,7 @@ func TestThroughTheBroker(t *testing.T) {
 		large := producer.Message{RoutingKey: q, ID: "large", Body: bytes.Repeat([]byte("0123456789abcdef"), 1<<20)}
 		must(t, s.Put(t.Context(), large, errAway))
 		forward(t, s, sender, store.ForwardConfig{})
-		empties(t, s, store.Query{}, 30*time.Second)
+		empties(t, s, store.Query{}, patience)
 		all := b.take(t, q, 2) // ids: the large one comes last
 		if len(all) != 3 {
 			t.Fatalf("%d messages arrived, want 3", len(all))
@@ -221,8 +221,8 @@ func TestTargetsThatDoNotTakeIt(t *testing.T) {
 			must(t, s.Put(t.Context(), m, errAway))
 		}
 		forward(t, s, b.producer(t), store.ForwardConfig{})
-		empties(t, s, store.Query{RoutingKey: good}, 10*time.Second)
-		poll.Until(t, 10*time.Second, "the full queue refuses", func() bool {
+		empties(t, s, store.Query{RoutingKey: good}, patience)
+		poll.Until(t, patience, "the full queue refuses", func() bool {
 			letters := find(t, s, store.Query{RoutingKey: full})
 			return len(letters) > 0 && len(letters) <= 45 && letters[0].Tries > 0 && letters[0].State == store.Ready
 		})
@@ -231,7 +231,7 @@ func TestTargetsThatDoNotTakeIt(t *testing.T) {
 		must(t, ch.ExchangeDeclare(exchange, "direct", true, false, false, false, nil))
 		must(t, ch.QueueBind(late, "k", exchange, false, nil))
 		got := map[string]int{}
-		poll.Until(t, 60*time.Second, "all are taken", func() bool {
+		poll.Until(t, patience, "all are taken", func() bool {
 			for id, n := range b.drain(t, full, 0) { // makes room
 				got[id] += n
 			}
@@ -267,7 +267,7 @@ func alarm(t *testing.T, b realBroker) {
 	<-time.After(6 * time.Second)
 	_, err = b.Exec(ctx, "rabbitmqctl", "set_vm_memory_high_watermark", "0.6")
 	must(t, err)
-	empties(t, s, store.Query{}, 60*time.Second)
+	empties(t, s, store.Query{}, patience)
 	got := b.drain(t, q, len(ids))
 	twice := 0
 	for _, id := range ids {
@@ -305,7 +305,7 @@ func TestTheBrokerIsDownAtTheStart(t *testing.T) {
 			}
 		}
 		must(t, proxy.Lift())
-		empties(t, s, store.Query{}, 30*time.Second)
+		empties(t, s, store.Query{}, patience)
 		got := b.drain(t, q, 100)
 		for i := range 100 {
 			if got[fmt.Sprint(i)] != 1 {

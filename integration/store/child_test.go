@@ -143,7 +143,7 @@ func TestKilledWhileForwarding(t *testing.T) {
 		want := fill(t, s, 1500, producer.Message{RoutingKey: q})
 		runChild(t, p.task("forward", b.AMQPURL()), 500)
 		forward(t, s, b.producer(t), store.ForwardConfig{})
-		empties(t, s, store.Query{}, 30*time.Second)
+		empties(t, s, store.Query{}, patience)
 		got := b.drain(t, q, len(want))
 		twice := 0
 		for _, id := range want {
@@ -174,7 +174,7 @@ func TestKilledBetweenConfirmAndDelete(t *testing.T) {
 			t.Errorf("%d letters after the kill, want 1", n)
 		}
 		forward(t, s, b.producer(t), store.ForwardConfig{})
-		empties(t, s, store.Query{}, 30*time.Second)
+		empties(t, s, store.Query{}, patience)
 		if got := b.drain(t, q, 1); len(got) != 1 || got["m-000000"] != 2 {
 			t.Errorf("%v, want the message twice, with one id", got)
 		}

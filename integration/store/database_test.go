@@ -45,7 +45,7 @@ func TestDatabaseLocked(t *testing.T) {
 	broker := &peer{}
 	forward(t, s, broker, store.ForwardConfig{})
 	unlock()
-	poll.Until(t, 10*time.Second, "Put works again", func() bool {
+	poll.Until(t, patience, "Put works again", func() bool {
 		return s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "free"}, errAway) == nil
 	})
 	empties(t, s, store.Query{}, time.Minute)
@@ -86,9 +86,9 @@ func TestDatabaseAway(t *testing.T) {
 				t.Error("Put is nil while the database is away")
 			}
 			must(t, server.Start(t.Context()))
-			poll.Until(t, 20*time.Second, "Put works again", func() bool { return put("after", 1) == 0 })
+			poll.Until(t, patience, "Put works again", func() bool { return put("after", 1) == 0 })
 			put("later", 100)
-			empties(t, s, store.Query{}, 30*time.Second)
+			empties(t, s, store.Query{}, patience)
 			got := map[string]int{}
 			for _, id := range broker.ids() {
 				got[id]++
@@ -131,7 +131,7 @@ func TestDiskFull(t *testing.T) {
 	broker := &peer{}
 	forward(t, s, broker, store.ForwardConfig{Batch: 5})
 	makeRoom()
-	empties(t, s, store.Query{}, 30*time.Second)
+	empties(t, s, store.Query{}, patience)
 	if err := s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "fits", Body: body}, errAway); err != nil {
 		t.Errorf("with room again: %v", err)
 	}

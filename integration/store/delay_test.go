@@ -183,7 +183,7 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 			return nil
 		}}
 		stop := forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{RoutingKey: "soon"}, 10*time.Second)
+		empties(t, s, store.Query{RoutingKey: "soon"}, patience)
 		stop()
 		for _, m := range broker.sent {
 			if m.Delay != 0 {

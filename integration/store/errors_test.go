@@ -151,7 +151,7 @@ func TestAPublisherThatFallsBackIntoTheStore(t *testing.T) {
 				must(t, tx.Commit())
 				must(t, s.Put(t.Context(), producer.Message{RoutingKey: "missing", ID: "m"}, errAway))
 				forward(t, s, newProducer(t, conn, producer.Config{Fallback: []producer.Sink{s}}), store.ForwardConfig{})
-				poll.Until(t, 20*time.Second, "tries", func() bool {
+				poll.Until(t, patience, "tries", func() bool {
 					l := find(t, s, store.Query{MessageIDs: []string{"first", "m"}})
 					return len(l) == 2 && (l[0].Tries > 1 || l[1].Tries > 1)
 				})
@@ -179,7 +179,7 @@ func TestALetterWithAnUndeclaredDelayIsParked(t *testing.T) {
 		must(t, s.Edit(t.Context(), find(t, s, store.Query{})[3].Number, func(m *producer.Message) error { m.Delay = time.Hour; return nil }))
 		publisher := newProducer(t, conn, producer.Config{})
 		forward(t, s, publisher, store.ForwardConfig{})
-		empties(t, s, store.Query{States: []store.State{store.Ready}}, 10*time.Second)
+		empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
 		if l := find(t, s, store.Query{}); len(l) != 1 || l[0].State != store.Parked || !contains(errors.New(l[0].TryError), "no delays to queue") {
 			t.Errorf("%+v", l)
 		}
@@ -247,9 +247,9 @@ func TestALetterThatMayBeRefusedGoesAlone(t *testing.T) {
 				put("learned", "", errAway)
 				put("foreign", "somebody", errAway)
 				forward(t, s, broker, store.ForwardConfig{})
-				empties(t, s, store.Query{States: []store.State{store.Ready}}, 20*time.Second)
+				empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
 				put("trusted", "somebody", errAway)
-				empties(t, s, store.Query{States: []store.State{store.Ready}}, 20*time.Second)
+				empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
 				_, err = s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{})
 				must(t, err)
 				mu.Lock()
@@ -299,7 +299,7 @@ func TestHooksOfForward(t *testing.T) {
 			Failed:    func(context.Context, store.Letter, error, store.State) { note("failed"); panic("Failed") },
 		},
 	}})
-	empties(t, s, store.Query{States: []store.State{store.Ready}}, 10*time.Second)
+	empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
 	stop()
 	if text := strings.Join(calls, ", "); !strings.Contains(text, "first good, second good") && !strings.Contains(text, "first good, failed, second good") || !strings.Contains(text, "failed") {
 		t.Errorf("called: %s", text)

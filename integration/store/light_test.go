@@ -49,7 +49,7 @@ func TestForwardKeepsTheLockForNoDisk(t *testing.T) {
 	forward(t, s, &peer{}, store.ForwardConfig{})
 
 	must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "alone"}, errAway))
-	empties(t, s, store.Query{}, 10*time.Second)
+	empties(t, s, store.Query{}, patience)
 	if got := levels("alone"); got["stored"] != full || got["settled"] != full { // the lease may share the commit of the Put
 		t.Errorf("synchronous for a letter while no request writes: %v, want %d", got, full)
 	}
@@ -79,7 +79,7 @@ func TestForwardKeepsTheLockForNoDisk(t *testing.T) {
 		must(t, err)
 		return true
 	})
-	empties(t, s, store.Query{}, 10*time.Second)
+	empties(t, s, store.Query{}, patience)
 	close(ended)
 	requests.Wait()
 	if got := levels("beside"); got["stored"] != full || got["leased"] != normal || got["settled"] != normal {
@@ -87,7 +87,7 @@ func TestForwardKeepsTheLockForNoDisk(t *testing.T) {
 	}
 
 	// Every connection of the pool waits for the disk again.
-	poll.Until(t, 10*time.Second, "Forward has given its connections back", func() bool { return db.Stats().InUse == 0 })
+	poll.Until(t, patience, "Forward has given its connections back", func() bool { return db.Stats().InUse == 0 })
 	for range 8 {
 		conn, err := db.Conn(t.Context())
 		must(t, err)

@@ -325,9 +325,9 @@ func TestManyDeliveriesOfAMessageAtOnce(t *testing.T) {
 func TestLookingForOldNotesNeedsNoLock(t *testing.T) {
 	t.Parallel()
 	log := &lines{}
-	s := newPlace(t, store.SQLite).store(t, store.Config{Timeout: 300 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(log, nil))})
+	s := newPlace(t, store.SQLite).store(t, store.Config{Timeout: 2 * time.Second, Logger: slog.New(slog.NewTextHandler(log, nil))})
 	handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error {
-		<-time.After(time.Second)
+		<-time.After(6 * time.Second) // whoever waits for the lock has given up
 		return nil
 	}, s.OnceHandler)
 	must(t, handler(t.Context(), &consumer.Delivery{Queue: "orders", ID: "m"}))
@@ -374,7 +374,7 @@ func TestOldNotesAreForgotten(t *testing.T) {
 		if left() != young {
 			t.Errorf("%d notes are left, want the %d that are young", left(), young)
 		}
-		if slowest > 2*time.Second {
+		if slowest > 10*time.Second { // the disk of a busy machine takes seconds
 			t.Errorf("a message was handled in %v beside the cleaning", slowest)
 		}
 		t.Logf("%d messages handled beside the cleaning, the slowest in %v", n, slowest)

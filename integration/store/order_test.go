@@ -102,7 +102,7 @@ func TestKeepOrder(t *testing.T) {
 		}}
 		forward(t, one, broker, store.ForwardConfig{})
 		forward(t, other, broker, store.ForwardConfig{})
-		empties(t, one, store.Query{}, 30*time.Second)
+		empties(t, one, store.Query{}, patience)
 		last := map[string]string{}
 		broker.mu.Lock()
 		defer broker.mu.Unlock()
@@ -139,7 +139,7 @@ func TestKeepOrderWhileLettersCome(t *testing.T) {
 			})
 		}
 		putters.Wait()
-		empties(t, one, store.Query{}, 60*time.Second)
+		empties(t, one, store.Query{}, patience)
 		last := map[string]string{}
 		broker.mu.Lock()
 		defer broker.mu.Unlock()
@@ -210,7 +210,7 @@ func staysBehind(t *testing.T, p place, r road) {
 	for range 50 {
 		publish()
 	}
-	empties(t, s, store.Query{}, 10*time.Second)
+	empties(t, s, store.Query{}, patience)
 	last, seen := -1, map[string]bool{}
 	for _, id := range r.ids(n) {
 		if seen[id] { // one that was cut off may be there twice
@@ -253,7 +253,7 @@ func TestWhatAnEarlierProcessLeftIsAhead(t *testing.T) {
 		behind("other", false)
 		broker := &peer{}
 		stop := forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{RoutingKey: "k"}, 10*time.Second)
+		empties(t, s, store.Query{RoutingKey: "k"}, patience)
 		stop()
 		if got := broker.ids(); len(got) != 4 || got[3] != "fresh k" {
 			t.Errorf("forwarded %q", got)
@@ -272,13 +272,13 @@ func TestBehindALockedDatabase(t *testing.T) {
 	s := p.store(t, store.Config{KeepOrder: true, Timeout: 200 * time.Millisecond})
 	must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "first"}, errAway))
 	unlock := lock(t, p)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
 	if stored, err := s.PutBehind(ctx, producer.Message{RoutingKey: "k", ID: "second"}); err == nil || stored {
 		t.Errorf("%v, %v; want an error", stored, err)
 	}
 	unlock()
-	poll.Until(t, 10*time.Second, "stored behind", func() bool {
+	poll.Until(t, patience, "stored behind", func() bool {
 		stored, err := s.PutBehind(ctx, producer.Message{RoutingKey: "k", ID: "second"})
 		return stored && err == nil
 	})
@@ -340,6 +340,6 @@ func TestALetterThatComesAgainHasTheLineOfItsLastPut(t *testing.T) {
 		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "dated", ID: "at once"}, errAway))
 		broker := &peer{}
 		forward(t, s, broker, store.ForwardConfig{})
-		poll.Until(t, 10*time.Second, "a letter is forwarded that has no date", func() bool { return len(broker.ids()) == 1 })
+		poll.Until(t, patience, "a letter is forwarded that has no date", func() bool { return len(broker.ids()) == 1 })
 	})
 }

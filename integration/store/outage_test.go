@@ -112,7 +112,7 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 	<-time.After(2 * time.Second)
 	end()
 	callers.Wait()
-	empties(t, s, store.Query{States: []store.State{store.Ready}}, 60*time.Second)
+	empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
 	stop()
 	must(t, publisher.Close())
 	must(t, forwarder.Close())
@@ -210,7 +210,7 @@ func TestTwoClusters(t *testing.T) {
 	unlock()
 	must(t, first.Start(ctx))
 	forward(t, s, first.producer(t), store.ForwardConfig{})
-	empties(t, s, store.Query{MessageIDs: []string{"both down"}}, 30*time.Second)
+	empties(t, s, store.Query{MessageIDs: []string{"both down"}}, patience)
 	if got := first.drain(t, q, 2); got["both up"] != 1 || got["both down"] != 1 {
 		t.Errorf("the first cluster has %v", got)
 	}

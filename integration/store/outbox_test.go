@@ -59,7 +59,7 @@ func TestPutTxAndPublishShareAnOrder(t *testing.T) {
 			_, err = publisher.Publish(ctx, message())
 			must(t, err)
 		}
-		empties(t, s, store.Query{}, 20*time.Second)
+		empties(t, s, store.Query{}, patience)
 		var got []string
 		for _, id := range ids() {
 			if id != "looks" {
@@ -79,7 +79,7 @@ func TestForwardWakesAfterACommit(t *testing.T) {
 		broker := &peer{}
 		forward(t, s, broker, store.ForwardConfig{Poll: time.Hour})
 		for i, after := range []time.Duration{0, 300 * time.Millisecond} {
-			poll.Until(t, 10*time.Second, "Forward is idle", func() bool { return len(broker.ids()) == i })
+			poll.Until(t, patience, "Forward is idle", func() bool { return len(broker.ids()) == i })
 			<-time.After(200 * time.Millisecond) // else it may see the letter by chance
 			commit(t, p, func(tx store.Tx) error {
 				_, err := s.PutTx(t.Context(), tx, producer.Message{RoutingKey: "k", ID: fmt.Sprint(after)})
@@ -87,7 +87,7 @@ func TestForwardWakesAfterACommit(t *testing.T) {
 				return err
 			})
 			began := time.Now()
-			poll.Until(t, 20*time.Second, "the letter is forwarded", func() bool { return len(broker.ids()) == i+1 })
+			poll.Until(t, patience, "the letter is forwarded", func() bool { return len(broker.ids()) == i+1 })
 			t.Logf("open for %v, then forwarded after %v", after, time.Since(began))
 		}
 	})
@@ -123,7 +123,7 @@ func TestCancelInATransaction(t *testing.T) {
 			t.Errorf("published while a transaction that cancels is open, or after it was committed: %q", ids)
 		}
 		must(t, tx.Rollback())
-		empties(t, s, store.Query{}, 30*time.Second)
+		empties(t, s, store.Query{}, patience)
 		if ids := broker.ids(); len(ids) != 1 || ids[0] != "rolled back" {
 			t.Errorf("published: %q", ids)
 		}
@@ -139,7 +139,7 @@ func TestHealthOfForward(t *testing.T) {
 		must(t, err)
 		health := func(rule string, degraded bool, text string) {
 			t.Helper()
-			poll.Until(t, 30*time.Second, rule, func() bool {
+			poll.Until(t, patience, rule, func() bool {
 				err := f.Health()
 				var h *connection.HealthError
 				return text == "" && err == nil || text != "" && errors.As(err, &h) && h.Degraded == degraded && contains(h, text) && !h.Since.IsZero()

@@ -110,7 +110,7 @@ func TestReplayTriesEachLetterOnce(t *testing.T) {
 			d.ID, d.Exchange, d.RoutingKey = m.ID, m.Exchange, m.RoutingKey+"'" // another row, as by another way
 			return s.Collect(ctx, d)
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		report, err := s.Replay(ctx, broker, store.Query{Queue: "orders"}, store.ReplayOptions{Rate: 100})
 		if err != nil || report.Matched != 30 || report.Sent != 30 || len(broker.ids()) != 30 {
@@ -152,7 +152,7 @@ func TestCanary(t *testing.T) {
 			}
 			return nil
 		}}
-		report, err := s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Canary: 2 * time.Second})
+		report, err := s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Canary: 10 * time.Second})
 		if !errors.Is(err, store.ErrCanary) || report.Sent != 1 {
 			t.Errorf("the canary dies: %+v, %v", report, err)
 		}

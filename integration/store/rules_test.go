@@ -95,7 +95,7 @@ func TestWhatReplayLeavesKeepsItsDate(t *testing.T) {
 				must(t, err)
 				broker := &peer{}
 				forward(t, s, broker, store.ForwardConfig{})
-				empties(t, s, store.Query{MessageIDs: []string{"long due"}}, 10*time.Second)
+				empties(t, s, store.Query{MessageIDs: []string{"long due"}}, patience)
 				for _, l := range find(t, s, store.Query{}) {
 					if !l.NextTry.Equal(l.Due) || l.Lease != "" {
 						t.Errorf("%s is due at %v, and next tried at %v, lease %q", l.Message.ID, l.Due, l.NextTry, l.Lease)
@@ -120,7 +120,7 @@ func TestALeaseThatEndsIsNoDate(t *testing.T) {
 		forward(t, s, broker, store.ForwardConfig{})
 		for _, id := range []string{"before", "after"} {
 			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: id}, errAway))
-			empties(t, s, store.Query{MessageIDs: []string{id}}, 10*time.Second)
+			empties(t, s, store.Query{MessageIDs: []string{id}}, patience)
 			_, err := p.open(t).Exec("UPDATE rehop_letters SET lease = 'dead/1', next_try = 1")
 			must(t, err)
 		}

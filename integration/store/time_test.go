@@ -42,7 +42,7 @@ func TestAClockThatJumpsAheadLosesNothing(t *testing.T) {
 			}
 		}}}
 		stop := forward(t, s, slow, store.ForwardConfig{DrainTimeout: time.Millisecond})
-		poll.Until(t, 10*time.Second, "all are leased", func() bool {
+		poll.Until(t, patience, "all are leased", func() bool {
 			return !slices.ContainsFunc(find(t, s, store.Query{}), func(l store.Letter) bool { return l.Lease == "" })
 		})
 		_, err := p.open(t).Exec("UPDATE rehop_letters SET next_try = 1") // that is past for a clock an hour ahead
@@ -54,10 +54,10 @@ func TestAClockThatJumpsAheadLosesNothing(t *testing.T) {
 			return nil
 		}}
 		forward(t, p.store(t, store.Config{}), other, store.ForwardConfig{Tries: 1})
-		poll.Until(t, 20*time.Second, "the other process has published them", func() bool { return len(other.ids()) == 9 })
-		poll.Until(t, 20*time.Second, "and parked one", func() bool { return len(find(t, s, store.Query{States: []store.State{store.Parked}})) == 1 })
+		poll.Until(t, patience, "the other process has published them", func() bool { return len(other.ids()) == 9 })
+		poll.Until(t, patience, "and parked one", func() bool { return len(find(t, s, store.Query{States: []store.State{store.Parked}})) == 1 })
 		close(answer)
-		poll.Until(t, 10*time.Second, "the late answers are there", func() bool { return len(slow.ids()) == 10 })
+		poll.Until(t, patience, "the late answers are there", func() bool { return len(slow.ids()) == 10 })
 		stop()
 		if l := find(t, s, store.Query{}); len(l) != 1 || l[0].State != store.Parked {
 			t.Errorf("%+v, want the letter that the other process has parked", l)
@@ -76,7 +76,7 @@ func TestALeaseOfAClockThatIsAhead(t *testing.T) {
 		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "free"}, errAway))
 		broker := &peer{}
 		stop := forward(t, s, broker, store.ForwardConfig{}) // it begins with a look for leases that a clock has put too far ahead
-		poll.Until(t, 10*time.Second, "a letter is published", func() bool { return len(broker.ids()) > 0 })
+		poll.Until(t, patience, "a letter is published", func() bool { return len(broker.ids()) > 0 })
 		stop()
 		if l := find(t, s, store.Query{}); len(l) != 1 || l[0].Message.ID != "leased" || l[0].Lease == "" {
 			t.Errorf("published %q, left %+v", broker.ids(), l)
@@ -117,7 +117,7 @@ func TestPutAtOverRestarts(t *testing.T) {
 			return nil
 		}}
 		stop := forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{}, 20*time.Second)
+		empties(t, s, store.Query{}, patience)
 		stop()
 		if n := len(broker.ids()); n != len(told)-1 || early.Load() > 0 {
 			t.Errorf("%d of %d messages were published, %d of them early", n, len(told)-1, early.Load())
@@ -154,7 +154,7 @@ func TestTwoVersionsOnOneTable(t *testing.T) {
 		must(t, err)
 		broker := &peer{}
 		forward(t, s, broker, store.ForwardConfig{})
-		empties(t, s, store.Query{States: []store.State{store.Ready}}, 20*time.Second)
+		empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
 		if ids := fmt.Sprint(broker.ids()); ids != "[before after tx]" {
 			t.Errorf("forwarded %s", ids)
 		}
