@@ -212,18 +212,18 @@ func (l Letter) Life() []Event {
 	} else {
 		add(l.Publishing.Timestamp, "published")
 	}
+	if !l.FirstFailed.IsZero() && l.FirstFailed.Before(l.Failed) {
+		add(l.FirstFailed, "first attempt failed in %q", l.Queue)
+	}
 	var deaths []xdeath.Death
 	deaths = append(append(deaths, l.history.Earlier...), l.history.Deaths...)
 	slices.SortStableFunc(deaths, func(a, b xdeath.Death) int { return a.Time.Compare(b.Time) })
 	for _, d := range deaths {
 		times := ""
 		if d.Count > 1 {
-			times = fmt.Sprintf(", %d times since then", d.Count)
+			times = fmt.Sprintf(", the first of %d times", d.Count)
 		}
 		add(d.Time, "left queue %q: %s%s", d.Queue, d.Reason, times)
-	}
-	if !l.FirstFailed.IsZero() && l.FirstFailed.Before(l.Failed) {
-		add(l.FirstFailed, "first attempt failed in %q", l.Queue)
 	}
 	if l.Redrives > 0 {
 		add(time.Time{}, "sent back %s, last by order %s", timesText(l.Redrives), cmp.Or(l.SendOrder, "unknown"))
@@ -242,7 +242,7 @@ func (l Letter) Life() []Event {
 		if a.At.IsZero() || b.At.IsZero() {
 			return 0
 		}
-		return a.At.Compare(b.At)
+		return a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second)) // the broker's times have no fractions
 	})
 	return events
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -25,7 +26,7 @@ type Queue struct {
 	Consumers int `json:"consumers"`
 
 	// Waiting counts the messages in the wait queues of a work queue, which are
-	// folded into it.
+	// folded into it. The levels of topology.Delays are folded into their stranded queue.
 	Waiting int `json:"waiting"`
 
 	// DeadLetters names the dead-letter queue of a work queue, and Letters counts the
@@ -55,10 +56,11 @@ type Queue struct {
 
 // ErrNoManagement is returned by calls that need connection.Config.ManagementURL:
 // AMQP cannot list queues.
-var ErrNoManagement = connection.WithClass(errors.New("desk: the address of the management API is not known, and AMQP lists no queues: set connection.Config.ManagementURL, AMQP_MANAGEMENT_URL"), connection.Configuration)
+var ErrNoManagement = connection.WithClass(errors.New("desk: the address of the management API is not known, and AMQP lists no queues: set AMQP_MANAGEMENT_URL, or connection.Config.ManagementURL in a program"), connection.Configuration)
 
 // Queues returns the queues of the virtual host in the order of their names, with the
-// wait queues of a work queue folded into it.
+// wait queues of a work queue folded into it, and the levels of topology.Delays into their
+// stranded queue.
 func Queues(ctx context.Context, conn *connection.Conn) ([]Queue, error) {
 	at := time.Now().UTC()
 	infos, err := infosOf(ctx, conn)
@@ -118,11 +120,25 @@ func infosOf(ctx context.Context, conn *connection.Conn) ([]management.Info, err
 // waitQueue matches the name of a wait queue: the work queue's, and a number.
 var waitQueue = regexp.MustCompile(`^(.+)\.wait\.([1-9][0-9]*)(\.[0-9a-z]+)?$`)
 
+// level matches the name of the queue of a level: the grain, and a number.
+var level = regexp.MustCompile(`^(rehop\.delays\.[0-9a-z]+)\.[0-9]{2}(\.high)?$`)
+
+// foldedInto returns the name of the queue that a queue is folded into, "" for none.
+func foldedInto(name string) string {
+	if m := waitQueue.FindStringSubmatch(name); m != nil {
+		return m[1]
+	}
+	if m := level.FindStringSubmatch(name); m != nil {
+		return m[1] + ".stranded"
+	}
+	return ""
+}
+
 // otherDeadLetters matches names that other frameworks and people give to queues of
 // dead letters.
 var otherDeadLetters = regexp.MustCompile(`(?i)([._-](dlq|dead|dead[._-]?letters?|error|errors|skipped|failed|poison|parked)|^(error|errors|dlq|dead[._-]?letters?))$`)
 
-// fold folds the wait queues of work queues into these.
+// fold folds wait queues and levels into the queues that they belong to.
 func fold(infos []management.Info, v connection.Version) []Queue {
 	byName := map[string]management.Info{}
 	for _, i := range infos {
@@ -131,11 +147,9 @@ func fold(infos []management.Info, v connection.Version) []Queue {
 	waitingIn := map[string]int{}
 	var queues []Queue
 	for _, i := range infos {
-		if m := waitQueue.FindStringSubmatch(i.Name); m != nil {
-			if _, work := byName[m[1]]; work {
-				waitingIn[m[1]] += i.Ready + i.Unacked
-				continue
-			}
+		if into, found := byName[foldedInto(i.Name)]; found {
+			waitingIn[into.Name] += i.Ready + i.Unacked
+			continue
 		}
 		q := Queue{
 			Name: i.Name, Type: i.Type, State: i.State, Ready: i.Ready, Unacked: i.Unacked, Consumers: i.Consumers,
@@ -183,10 +197,6 @@ func deadLettersOf(i management.Info, byName map[string]management.Info) string 
 	}
 }
 
-// carriedLength is the x-max-length of a wait queue without a TTL, less the milliseconds
-// of its wait, as carriedLength of package topology.
-const carriedLength = 1_000_000_000_000
-
 // waitsOf returns the sum of the waits of a work queue, as its wait queues on the broker
 // have them; 0 if it has none. Of two queues for one number, the shorter counts.
 func waitsOf(queue string, infos []management.Info) (sum time.Duration) {
@@ -198,7 +208,7 @@ func waitsOf(queue string, infos []management.Info) (sum time.Duration) {
 		}
 		wait, timed := integer(i.Arguments["x-message-ttl"])
 		if length, carried := integer(i.Arguments["x-max-length"]); carried && !timed {
-			wait = length - carriedLength
+			wait = length - route.CarriedLength
 		}
 		if before, found := byNumber[m[2]]; !found || wait < before {
 			byNumber[m[2]] = max(wait, 0)

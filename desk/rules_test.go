@@ -314,10 +314,11 @@ func TestAnUnknownVersionRefusesNoLook(t *testing.T) {
 	}
 }
 
-func TestWaitQueuesAreFoldedIntoTheirWorkQueue(t *testing.T) {
+func TestWaitsAndLevelsAreFoldedIntoTheirQueue(t *testing.T) {
 	infos := []management.Info{
 		{Name: "orders", Ready: 1}, {Name: "orders.wait.1", Ready: 2}, {Name: "orders.wait.2", Unacked: 3}, {Name: "orders.wait.2.3m", Ready: 4},
 		{Name: "orders.dlq", Ready: 5}, {Name: "other.wait.1", Ready: 6}, {Name: "legacy_error"},
+		{Name: "rehop.delays.1s.stranded"}, {Name: "rehop.delays.1s.00", Ready: 7}, {Name: "rehop.delays.1s.17.high", Unacked: 8}, {Name: "rehop.delays.10ms.01"},
 	}
 	for i := range infos {
 		infos[i].Type = "quorum"
@@ -329,11 +330,14 @@ func TestWaitQueuesAreFoldedIntoTheirWorkQueue(t *testing.T) {
 		if q.Name == "orders" && (q.Waiting != 9 || q.Letters != 5 || q.DeadLetters != "orders.dlq" || q.IsDeadLetters) {
 			t.Errorf("%+v", q)
 		}
+		if q.Name == "rehop.delays.1s.stranded" && q.Waiting != 15 {
+			t.Errorf("%+v", q)
+		}
 		if (q.Name == "orders.dlq" || q.Name == "legacy_error") != q.IsDeadLetters {
 			t.Errorf("%s: dead letters %t", q.Name, q.IsDeadLetters)
 		}
 	}
-	if got := strings.Join(names, " "); got != "legacy_error orders orders.dlq other.wait.1" {
+	if got := strings.Join(names, " "); got != "legacy_error orders orders.dlq other.wait.1 rehop.delays.10ms.01 rehop.delays.1s.stranded" {
 		t.Errorf("queues: %s", got)
 	}
 }

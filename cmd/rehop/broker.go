@@ -18,7 +18,7 @@ func (a *app) queuesCommand() *cobra.Command {
 		Short: "List queues: depth, consumers, waits and dead letters",
 		Long: `Queues lists the queues of the virtual host. The wait queues of a work queue of rehop
 are folded into it: WAITING counts the messages in them, LETTERS those in its
-dead-letter queue. Lanes may share a dead-letter queue: LETTERS then names the queue, and
+dead-letter queue. The levels of delays are folded into their stranded queue. Lanes may share a dead-letter queue: LETTERS then names the queue, and
 counts the letters of all these lanes. OLDEST is the age of the message at the head of a
 classic queue; no quorum queue tells. It needs the management API, whose numbers lag by
 up to 10 s. The last line says when they were taken; in JSON, "at" does.`,

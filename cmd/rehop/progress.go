@@ -12,7 +12,8 @@ import (
 // watch returns what shows the progress of an order: a bar where somebody watches,
 // else a line now and then.
 func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
-	began, last, note := time.Now(), time.Time{}, ""
+	last, note := time.Time{}, ""
+	moved, done := time.Now(), 0
 	every := 10 * time.Second
 	if a.errTTY {
 		every = 100 * time.Millisecond
@@ -31,17 +32,21 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 			return
 		}
 		last = time.Now()
-		rate := float64(p.Done) / max(time.Since(began).Seconds(), 0.001)
+		pace := "" // none while the order waits, such as for its canary
+		if p.Done > done {
+			pace = fmt.Sprintf(", %.0f per second", float64(p.Done-done)/max(last.Sub(moved).Seconds(), 0.001))
+			moved, done = last, p.Done
+		}
 		if !a.errTTY {
 			if !p.Ended() {
-				fmt.Fprintf(a.err, "%s, %.0f per second\n", p, rate)
+				fmt.Fprintf(a.err, "%s%s\n", p, pace)
 			}
 			return
 		}
 		total := max(expected, p.Matched, 1)
 		const width = 30
 		full := min(width*(p.Done+p.Failed+p.Skipped)/total, width)
-		fmt.Fprintf(a.err, "\r[%s%s] %d of %d, %.0f per second\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, total, rate)
+		fmt.Fprintf(a.err, "\r[%s%s] %d of %d%s\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, total, pace)
 	}
 	end = func() {
 		fmt.Fprint(a.err, wipe)
@@ -66,6 +71,8 @@ func (a *app) result(p desk.Progress, err error) error {
 		return &exit{exitStopped, err}
 	case errors.Is(err, desk.ErrStopped):
 		return &exit{exitStopped, fmt.Errorf("stopped; go on with: rehop dlq resume %s", p.Order.ID)}
+	case err != nil && p.Matched == 0: // such as a queue that does not exist: there is nothing to go on with
+		return &exit{exitFailed, err}
 	case err != nil:
 		return &exit{exitFailed, fmt.Errorf("%w; go on with: rehop dlq resume %s", err, p.Order.ID)}
 	case p.Failed > 0:

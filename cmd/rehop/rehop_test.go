@@ -241,6 +241,11 @@ func TestSendingBack(t *testing.T) {
 	s.prints("no letter matched")
 	s.run(exitPartly, "dlq", "send", "orders.dlq", "--error", "customer", "--to", "missing", "--order", "second", "-y")
 	s.prints("rehop dlq resume second")
+	s.run(exitFailed, "dlq", "send", "nosuch.dlq", "--all", "--yes")
+	s.prints("nosuch.dlq")
+	if strings.Contains(s.out+s.err, "resume") {
+		t.Errorf("a mistyped queue is to be gone on with: %s%s", s.out, s.err)
+	}
 	s.run(exitDone, "dlq", "orders")
 	s.prints("first", "second", "missing")
 	s.run(exitDone, "dlq", "audit", "-o", "json")

@@ -108,7 +108,7 @@ func has(t *testing.T, b *broker.Broker, queue string, n int) {
 			t.Errorf("%d messages in %s, want %d", q.Messages, queue, n)
 		}
 	}()
-	poll.Until(t, 30*time.Second, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
+	poll.Until(t, patience, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
 		var err error
 		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		must(t, err)

@@ -142,7 +142,7 @@ func (s *site) collect(queue string, n int) {
 	must(s.T, err)
 	ended := make(chan error, 1)
 	go func() { ended <- c.Run(ctx) }()
-	poll.Until(s.T, 30*time.Second, "all letters are collected", func() bool {
+	poll.Until(s.T, patience, "all letters are collected", func() bool {
 		have, err := s.letters.Count(ctx, store.Query{})
 		return err == nil && have >= n
 	})
@@ -168,7 +168,7 @@ func (s *site) browser() *tab {
 	return b
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // do runs an action, with an end.
 func do[T any](b *tab, a chromedp.Action[T]) T {
