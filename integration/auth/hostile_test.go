@@ -99,7 +99,7 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 			}()
 			until(t, "a call", func() bool { return calls.Load() > 2 })
 			began := time.Now()
-			if err := c.Close(); err != nil || time.Since(began) > 3*time.Second {
+			if err := c.Close(); err != nil || time.Since(began) > 3*closeTimeout {
 				t.Errorf("Close: %v after %v", err, time.Since(began))
 			}
 			if err := within(t, "Session", waiting); !errors.Is(err, connection.ErrClosed) {
@@ -174,7 +174,7 @@ func TestCloseDuringARenewal(t *testing.T) {
 		})
 		within(t, "a renewal", asked)
 		began := time.Now()
-		if err := c.Close(); err != nil || time.Since(began) > 3*time.Second {
+		if err := c.Close(); err != nil || time.Since(began) > 3*closeTimeout {
 			t.Errorf("Close: %v after %v", err, time.Since(began))
 		}
 		within(t, "the end of the call", returned)

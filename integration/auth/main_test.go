@@ -283,6 +283,9 @@ func open(t *testing.T, cfg connection.Config) *connection.Conn {
 // that has just started take eight seconds on a busy machine.
 const soon = 20 * time.Second
 
+// closeTimeout is how long Conn.Close may wait for the broker's goodbye.
+const closeTimeout = 5 * time.Second
+
 // refused opens, wants an error of a class and returns it. What is wrong with
 // the configuration is told soon.
 func refused(t *testing.T, cfg connection.Config, class connection.Class) error {

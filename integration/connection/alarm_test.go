@@ -128,7 +128,7 @@ func alarmBeyondTheLimit(t *testing.T, n *node, r *row) {
 	version := session.Server().Version
 	counts := version.AtLeast(4, 0) && !version.AtLeast(4, 3) // every return
 	if counts {
-		w.ConsumerTimeout = 10 * time.Second // and so a message is held for 8
+		w.ConsumerTimeout = 10 * time.Second // and so a message is held for 5
 	}
 	if err := topology.Declare(t.Context(), conn, w); err != nil {
 		t.Fatal(err)

@@ -50,8 +50,8 @@ func TestSessionsLeaveNothingBehind(t *testing.T) {
 		}
 		close(turns)
 		all.Wait()
-		poll.Until(t, 10*time.Second, "goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
-		poll.Until(t, 30*time.Second, "the broker has no channel left", func() bool {
+		poll.Until(t, time.Minute, "goroutines as before", func() bool { return runtime.NumGoroutine() <= before })
+		poll.Until(t, time.Minute, "the broker has no channel left", func() bool {
 			return strings.TrimSpace(n.ctl(t, "list_channels", "pid")) == ""
 		})
 	})

@@ -15,7 +15,7 @@ import (
 )
 
 // limit is for what happens at once, on a machine that is busy.
-const limit = 10 * time.Second
+const limit = 30 * time.Second
 
 // rig is a proxy, and the listener that plays the broker behind it.
 type rig struct {
@@ -143,11 +143,11 @@ func wantRoundTrip(t *testing.T, echo net.Conn) {
 	wantText(t, echo, text)
 }
 
-// wantTook allows threefold slack and a second above what a duration must at
+// wantTook allows threefold slack and five seconds above what a duration must at
 // least be.
 func wantTook(t *testing.T, start time.Time, least time.Duration) {
 	t.Helper()
-	if took := time.Since(start); took < least || took > 3*least+time.Second {
-		t.Errorf("took %v, want %v to %v", took, least, 3*least+time.Second)
+	if took := time.Since(start); took < least || took > 3*least+5*time.Second {
+		t.Errorf("took %v, want %v to %v", took, least, 3*least+5*time.Second)
 	}
 }

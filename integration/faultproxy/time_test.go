@@ -40,13 +40,13 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// A proxy that slept for each of its reads would take seconds.
+// A proxy that slept for each of its reads would take half a minute.
 func TestLatencyLeavesThroughput(t *testing.T) {
 	r := newRig(t)
 	r.Latency(faultproxy.Both, 100*time.Millisecond)
 	start := time.Now()
 	var wg sync.WaitGroup
-	carry(t, &wg, r.echo(), 1<<20)
+	carry(t, &wg, r.echo(), 8<<20)
 	wg.Wait()
 	wantTook(t, start, 200*time.Millisecond)
 }
