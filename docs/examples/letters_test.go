@@ -209,7 +209,7 @@ func TestChanges(t *testing.T) {
 		// Later: no process has the former Waits any more, and 20 minutes have passed since.
 		check(topology.DeleteWaits(ctx, conn, former, orders)) // the queues that only former uses
 		// ... every consumer has been started again
-		check(topology.DeleteWaits(ctx, conn, orders, orders)) // the queues that stood in for them
+		check(topology.DeleteWaits(ctx, conn, orders, orders)) // the replacement queues, such as orders.wait.2.3m
 		// end deletewaits
 		if now := s.broker.Queues(); len(now) >= len(before) {
 			s.Errorf("queues %q, and before %q", now, before)

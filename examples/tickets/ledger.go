@@ -219,7 +219,7 @@ func (l *ledger) settled(_ context.Context, d *consumer.Delivery, s consumer.Set
 		case consumer.DispositionDeadLetter:
 			r.place = deadLettered
 		case consumer.DispositionWait:
-			if s.WaitNumber > 0 { // 0: the broker chose, and did not say which
+			if s.WaitNumber > 0 { // 0: in topology.Delays
 				r.place, r.waitNumber = waiting, s.WaitNumber
 			}
 		case consumer.DispositionRequeued:
