@@ -55,7 +55,7 @@ func TestSingleActiveConsumer(t *testing.T) {
 			e.halt(second)
 		}
 		e.consume(w, j, consumer.Config{Concurrency: 1})
-		e.until("all are done", func() bool { return len(j.settlements("")) >= len(ids) })
+		e.until("all are done", func() bool { return j.done() >= len(ids) })
 		var got []string
 		for _, run := range j.of("") {
 			got = append(got, run.ID)
@@ -89,20 +89,20 @@ func TestConsumerPriority(t *testing.T) {
 		h := e.consume(w, high, consumer.Config{Priority: 999})
 		e.until("both consume", func() bool { return l.Health() == nil && h.Health() == nil })
 		e.send(w.Name, 1)
-		e.until("it is done", func() bool { return len(high.settlements(""))+len(low.settlements("")) > 0 })
+		e.until("it is done", func() bool { return high.done()+low.done() > 0 })
 		// A session begins with room for one message, which the ack of the one before frees late.
 		e.until("the higher one has room for several", func() bool { return high.prefetch.Load() >= 10 })
 		for n := range 20 { // with room in the higher one each time
 			e.send(w.Name, 1)
-			e.until("it is done", func() bool { return len(high.settlements(""))+len(low.settlements("")) > n+1 })
+			e.until("it is done", func() bool { return high.done()+low.done() > n+1 })
 			<-time.After(20 * time.Millisecond)
 		}
-		if n := len(low.settlements("")); n > 0 {
+		if n := low.done(); n > 0 {
 			e.Errorf("the lower one got %d of 21 messages, want none", n)
 		}
 		e.halt(h)
 		e.send(w.Name, 1)
-		e.until("the lower one has it", func() bool { return len(low.settlements("")) == 1 })
+		e.until("the lower one has it", func() bool { return low.done() == 1 })
 		e.atRest(w, 0)
 	}, "consumer priority: the higher one is served first")
 }

@@ -150,7 +150,7 @@ func TestBatchesOfLanes(t *testing.T) {
 		e.until("each lane has sent its prefetch", sentAhead)
 		<-time.After(laneHold) // until it is with the consumer
 		open()
-		e.until("all are done", func() bool { return len(j.settlements("")) >= len(o.queues)*each })
+		e.until("all are done", func() bool { return j.done() >= len(o.queues)*each })
 		mu.Lock()
 		defer mu.Unlock()
 		if sizes < 2 || sizes > size {
@@ -199,11 +199,11 @@ func TestOutageWithBatches(t *testing.T) {
 		good := newJournal(succeed)
 		other := e.consumeBatches(w, good, does(good), cfg)
 		most := cfg.Concurrency*size + 1 // in the batches that are held, and the one that is tried
-		e.until("the other consumer has taken the work", func() bool { return len(good.settlements("")) >= messages-most })
+		e.until("the other consumer has taken the work", func() bool { return good.done() >= messages-most })
 		e.halt(other)
 		e.send(w.Name, messages)
 		away.Store(false)
-		e.until("all are done", func() bool { return len(good.settlements(""))+len(broken.settlements("")) >= 2*messages })
+		e.until("all are done", func() bool { return good.done()+broken.done() >= 2*messages })
 		e.until("it is healthy", func() bool { return c.Health() == nil })
 		for _, run := range append(broken.of(""), good.of("")...) {
 			if run.Attempt != 1 {

@@ -123,6 +123,20 @@ func (j *journal) settlements(id string) []consumer.Settlement {
 	return all
 }
 
+// done returns how many messages were done. What goes back to its queue unhandled, as at a
+// stop, was settled and is not done.
+func (j *journal) done() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	n := 0
+	for _, reports := range j.settled {
+		if slices.ContainsFunc(reports, func(r settled) bool { return r.how.Disposition == consumer.DispositionDone }) {
+			n++
+		}
+	}
+	return n
+}
+
 func inOrder(reports []settled) (all []consumer.Settlement) {
 	reports = slices.Clone(reports)
 	slices.SortStableFunc(reports, func(a, b settled) int { return a.attempt - b.attempt })

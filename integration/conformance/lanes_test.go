@@ -249,6 +249,6 @@ func TestArrivalInAHigherLane(t *testing.T) {
 			e.Errorf("%d lower messages are ahead of it, want at most %d", ahead, orderPrefetch)
 		}
 		open()
-		e.until("all are handled", func() bool { return len(j.settlements("")) == 301 })
+		e.until("all are handled", func() bool { return j.done() == 301 })
 	}, "lanes: one that arrives goes ahead of all that wait")
 }

@@ -63,7 +63,7 @@ func TestDrain(t *testing.T) {
 		e.until("the others are back", func() bool { return e.count(w.Name) == len(ids)-running })
 		rest := newJournal(succeed)
 		e.consume(w, rest, consumer.Config{})
-		e.until("they are done", func() bool { return len(rest.settlements("")) >= len(ids)-running })
+		e.until("they are done", func() bool { return rest.done() >= len(ids)-running })
 		for _, id := range ids {
 			if got := append(j.attempts(id), rest.attempts(id)...); !slices.Equal(got, []int{1}) {
 				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)
@@ -103,14 +103,14 @@ func TestAcksOfAStopArrive(t *testing.T) {
 		e.suspendFor(2*time.Second, w.Name)
 		close(release)
 		e.noError("run the consumer", <-stopped)
-		if got := len(j.settlements("")); got != len(ids) {
+		if got := j.done(); got != len(ids) {
 			e.Errorf("%d messages are said to be done, want all %d", got, len(ids))
 		}
 		rest := newJournal(succeed)
 		e.consume(w, rest, consumer.Config{})
 		next := e.send(w.Name, 1)[0] // behind what has come back
 		e.until("a message is done", func() bool { return rest.reached(next, consumer.DispositionDone) })
-		if n := len(rest.settlements("")) - 1; n > 0 {
+		if n := rest.done() - 1; n > 0 {
 			e.Errorf("%d of %d messages that were done came back", n, messages)
 		}
 	}, "stop: what was acked does not come back")

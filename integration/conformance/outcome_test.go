@@ -27,7 +27,7 @@ func TestSuccess(t *testing.T) {
 		j := newJournal(succeed)
 		ids := e.send(w.Name, 20)
 		e.consume(w, j, consumer.Config{})
-		e.until("all are done", func() bool { return len(j.settlements("")) >= len(ids) })
+		e.until("all are done", func() bool { return j.done() >= len(ids) })
 		for _, id := range ids {
 			if got := j.attempts(id); !slices.Equal(got, []int{1}) {
 				e.Errorf("message %q was handled as attempts %v, want [1]", id, got)

@@ -83,7 +83,7 @@ func TestKeys(t *testing.T) {
 			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
 		}
 		e.consume(w, j, consumer.Config{Concurrency: 10, KeyLimit: 1})
-		e.until("all are done", func() bool { return len(j.settlements("")) >= messages })
+		e.until("all are done", func() bool { return j.done() >= messages })
 		last := map[string]entry{}
 		for _, run := range j.of("") { // as they began
 			if before := last[run.OrderKey]; before.ID >= run.ID || before.ended.After(run.began) {
@@ -117,11 +117,11 @@ func TestOutage(t *testing.T) {
 		e.until("there is an outage", func() bool { return strings.Contains(fmt.Sprint(c.Health()), "outage") })
 		good := newJournal(succeed)
 		other := e.consume(w, good, consumer.Config{Concurrency: slots})
-		e.until("the other consumer has taken the work", func() bool { return len(good.settlements("")) >= messages-slots-1 })
+		e.until("the other consumer has taken the work", func() bool { return good.done() >= messages-slots-1 })
 		e.halt(other)
 		e.send(w.Name, messages)
 		away.Store(false)
-		e.until("all are done", func() bool { return len(good.settlements(""))+len(broken.settlements("")) >= 2*messages })
+		e.until("all are done", func() bool { return good.done()+broken.done() >= 2*messages })
 		e.until("it is healthy", func() bool { return c.Health() == nil })
 		for _, run := range append(broken.of(""), good.of("")...) {
 			if run.Attempt != 1 {
@@ -157,7 +157,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 				line.cut() // what is held goes back, and each time counts towards the delivery limit
 				cut = time.Now()
 			}
-			return len(good.settlements("")) >= messages
+			return good.done() >= messages
 		})
 		e.until("nothing is said of the outage", func() bool { return c.Health() == nil })
 		other.Pause()
@@ -166,7 +166,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 		e.until("a message has failed", outage)
 		other.Resume()
 		e.halt(c)
-		e.until("all are done", func() bool { return len(good.settlements("")) >= messages+1 })
+		e.until("all are done", func() bool { return good.done() >= messages+1 })
 		e.atRest(w, 0)
 	}, "outage: Health says no more of it when there is no message to try")
 }
@@ -190,7 +190,7 @@ func TestPause(t *testing.T) {
 		}
 		other := newJournal(succeed)
 		second := e.consume(w, other, consumer.Config{Concurrency: 2})
-		e.until("another consumer has them all", func() bool { return len(other.settlements(""))+before >= messages })
+		e.until("another consumer has them all", func() bool { return other.done()+before >= messages })
 		e.halt(second)
 		c.Resume()
 		ids := e.send(w.Name, messages)
@@ -281,7 +281,7 @@ func TestKeysWhoseHandlersAreSlow(t *testing.T) {
 			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
 		}
 		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
-		e.until("all are done", func() bool { return len(j.settlements("")) >= messages })
+		e.until("all are done", func() bool { return j.done() >= messages })
 		for i, run := range j.of("") {
 			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) || run.Attempt != 1 {
 				e.Errorf("run %d is attempt %d at message %q, want each message once and in the order of the queue", i, run.Attempt, run.ID)
@@ -308,11 +308,11 @@ func TestKeysOfAQueueOfOthersThroughStops(t *testing.T) {
 		}
 		for stops := 1; stops <= 4; stops++ {
 			c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
-			e.until("some are done", func() bool { return len(j.settlements("")) >= min(stops*100-50, messages) })
+			e.until("some are done", func() bool { return j.done() >= min(stops*100-50, messages) })
 			e.halt(c)
 		}
 		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
-		e.until("all are done", func() bool { return len(j.settlements("")) >= messages })
+		e.until("all are done", func() bool { return j.done() >= messages })
 		for i, run := range j.of("") {
 			if run.ID != fmt.Sprintf("%s-%03d", e.prefix, i) {
 				e.Fatalf("run %d is of message %q, want the order of the queue", i, run.ID)
@@ -384,7 +384,7 @@ func TestKeysThatComeToAnIdleQueue(t *testing.T) {
 			}
 			_, err := e.producer.PublishAll(e.Context(), batch)
 			e.noError("publish", err)
-			e.until("all are done", func() bool { return len(j.settlements("")) >= sent })
+			e.until("all are done", func() bool { return j.done() >= sent })
 		}
 		rush()
 		for i := range 3 {
