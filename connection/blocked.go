@@ -19,51 +19,51 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("connection: the broker has blocked publishers for %v (%s)", time.Since(e.Since).Round(time.Millisecond), e.Reason)
 }
 
-// gate is shut while the broker blocks publishers. The zero gate is open.
-type gate struct {
+// blocked says whether the broker blocks publishers. The zero value says that it does not.
+type blocked struct {
 	mu     sync.Mutex
-	opened chan struct{} // nil while open; closed when it opens
+	over   chan struct{} // nil while it blocks nobody; closed when that is over
 	reason string
 	since  time.Time
 }
 
-func (g *gate) shut(reason string) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opened == nil {
-		g.opened, g.since = make(chan struct{}), time.Now()
+func (b *blocked) set(reason string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over == nil {
+		b.over, b.since = make(chan struct{}), time.Now()
 	}
-	g.reason = reason
+	b.reason = reason
 }
 
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opened != nil {
-		close(g.opened)
-		g.opened = nil
+func (b *blocked) clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over != nil {
+		close(b.over)
+		b.over = nil
 	}
 }
 
-func (g *gate) state() (reason string, since time.Time, shut bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.opened == nil {
+func (b *blocked) state() (reason string, since time.Time, active bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over == nil {
 		return "", time.Time{}, false
 	}
-	return g.reason, g.since, true
+	return b.reason, b.since, true
 }
 
-// wait returns nil once the gate is open, or an error when ctx ends first.
-func (g *gate) wait(ctx context.Context) error {
-	g.mu.Lock()
-	opened, reason, since := g.opened, g.reason, g.since
-	g.mu.Unlock()
-	if opened == nil {
+// wait returns nil once the broker blocks nobody, or an error when ctx ends first.
+func (b *blocked) wait(ctx context.Context) error {
+	b.mu.Lock()
+	over, reason, since := b.over, b.reason, b.since
+	b.mu.Unlock()
+	if over == nil {
 		return nil
 	}
 	select {
-	case <-opened:
+	case <-over:
 		return nil
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", &BlockedError{reason, since}, ended(ctx))
@@ -71,11 +71,11 @@ func (g *gate) wait(ctx context.Context) error {
 }
 
 // waitFor is wait, for at most d.
-func (g *gate) waitFor(ctx context.Context, d time.Duration) error {
-	if _, _, shut := g.state(); !shut {
+func (b *blocked) waitFor(ctx context.Context, d time.Duration) error {
+	if _, _, active := b.state(); !active {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
-	return g.wait(ctx)
+	return b.wait(ctx)
 }

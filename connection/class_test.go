@@ -93,8 +93,8 @@ func TestEveryErrorHasAClass(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l := &link{log: slog.New(slog.DiscardHandler), limit: time.Hour}
-	var shut gate
-	shut.shut("low on memory")
+	var alarm blocked
+	alarm.set("low on memory")
 	unsent := &socket{drained: make(chan struct{})}
 	up := func(err error) error {
 		return &refusal{text: "OnConnect", cause: err, broker: true, sure: true, class: ClassOf(err)}
@@ -125,7 +125,7 @@ func TestEveryErrorHasAClass(t *testing.T) {
 		"a session that is gone":                {l.lost(nil), Transient},
 		"a session whose call was left":         {fmt.Errorf("%w: %w", ErrSessionLost, ended(ctx)), Transient},
 		"a session that does not close":         {fmt.Errorf("%w: %w", context.DeadlineExceeded, errCloseTimeout), Transient},
-		"an alarm that outlasts ctx":            {shut.wait(ctx), Transient},
+		"an alarm that outlasts ctx":            {alarm.wait(ctx), Transient},
 		"a socket that is not read":             {unsent.wait(ctx), Transient},
 		"a degraded Conn":                       {&HealthError{Degraded: true, Cause: tried(down)}, Transient},
 		"an unhealthy Conn":                     {&HealthError{Cause: tried(refusedLogin)}, Configuration},

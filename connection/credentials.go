@@ -120,7 +120,7 @@ func (l *link) renew(ask func(context.Context) (Credentials, error)) {
 	for wait := renewal(time.Now(), expires); sleep(ctx, wait) == nil; {
 		// A broker that does not read cannot answer, and is not dead. So wait
 		// first, and then ask for credentials that are fresh.
-		if l.gate.wait(ctx) != nil {
+		if l.blocked.wait(ctx) != nil {
 			return
 		}
 		fresh, err := ask(ctx)

@@ -34,7 +34,7 @@ type link struct {
 	role       Role
 	trace      Trace // Config.Traces
 
-	gate    gate
+	blocked blocked
 	control chan struct{}         // one element: held by the call on the connection itself
 	cause   atomic.Pointer[error] // why we ended it ourselves
 	life    context.Context       // ends with the link
@@ -53,13 +53,13 @@ func (l *link) watch(blocked func(reason string), lost func(cause error)) {
 	alarms := l.conn.NotifyBlocked(make(chan amqp.Blocking, 16))
 	go func() {
 		defer close(l.done)
-		defer l.gate.open()
+		defer l.blocked.clear()
 		for alarm := range alarms { // closed with the connection
 			l.socket.setBlocked(alarm.Active)
 			if alarm.Active {
-				l.gate.shut(alarm.Reason)
+				l.blocked.set(alarm.Reason)
 			} else {
-				l.gate.open()
+				l.blocked.clear()
 			}
 			blocked(alarm.Reason)
 		}
@@ -76,7 +76,7 @@ func (l *link) alive() bool { return l.cause.Load() == nil && !l.conn.IsClosed()
 // is there. On the publish socket open waits while the broker blocks it:
 // channel.open would not be read, and its timeout close a healthy socket.
 func (l *link) open(ctx context.Context) (*Session, error) {
-	if err := l.gate.wait(ctx); err != nil {
+	if err := l.blocked.wait(ctx); err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
@@ -194,8 +194,8 @@ func (l *link) timed(f func() error) error {
 	waiting, over := context.WithCancel(context.Background())
 	var expire func()
 	expire = func() {
-		if _, _, shut := l.gate.state(); shut {
-			if l.gate.wait(waiting) == nil {
+		if _, _, active := l.blocked.state(); active {
+			if l.blocked.wait(waiting) == nil {
 				time.AfterFunc(l.limit, expire)
 			}
 			return

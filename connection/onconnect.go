@@ -44,7 +44,7 @@ func (c *connector) bringUp(i int, l *link) error {
 
 func (c *connector) stateOf(l *link) State {
 	s := State{Role: c.role, Status: Up, generation: l.generation, URL: l.endpoint.String(), Server: l.server}
-	if reason, _, shut := l.gate.state(); shut {
+	if reason, _, active := l.blocked.state(); active {
 		s.Status, s.Reason = Blocked, reason
 	}
 	return s

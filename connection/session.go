@@ -95,7 +95,7 @@ func (s *Session) Do(ctx context.Context, call func(*amqp.Channel) error) error 
 	if ctx == nil {
 		return errNoContext
 	}
-	if err := s.link.gate.waitFor(ctx, s.link.limit); err != nil {
+	if err := s.link.blocked.waitFor(ctx, s.link.limit); err != nil {
 		return err
 	}
 	return s.do(ctx, func() error { return call(s.channel) })
@@ -191,7 +191,7 @@ func (s *Session) Close() error {
 	if s.Err() != nil {
 		return nil
 	}
-	if _, _, shut := s.link.gate.state(); shut {
+	if _, _, active := s.link.blocked.state(); active {
 		s.end(errSessionClosed)
 		go s.close() // ends at the latest with the socket
 		return nil

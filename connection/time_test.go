@@ -65,27 +65,27 @@ func TestPausesStayShortForAMinuteWhileNobodyAnswers(t *testing.T) {
 	})
 }
 
-func TestGate(t *testing.T) {
+func TestBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var g gate
-		if err := g.wait(t.Context()); err != nil {
-			t.Errorf("the zero gate: %v", err)
+		var b blocked
+		if err := b.wait(t.Context()); err != nil {
+			t.Errorf("the zero value: %v", err)
 		}
 		began := time.Now()
-		g.shut("low on memory")
+		b.set("low on memory")
 		time.Sleep(time.Second)
-		g.shut("low on memory and disk")
-		if reason, since, shut := g.state(); !shut || !since.Equal(began) || reason != "low on memory and disk" {
-			t.Errorf("state = %q since %v, %v", reason, since, shut)
+		b.set("low on memory and disk")
+		if reason, since, active := b.state(); !active || !since.Equal(began) || reason != "low on memory and disk" {
+			t.Errorf("state = %q since %v, %v", reason, since, active)
 		}
-		if err := g.waitFor(t.Context(), time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute+time.Second {
+		if err := b.waitFor(t.Context(), time.Minute); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute+time.Second {
 			t.Errorf("waitFor = %v after %v", err, time.Since(began))
 		}
-		time.AfterFunc(time.Second, g.open)
-		if err := g.wait(t.Context()); err != nil {
+		time.AfterFunc(time.Second, b.clear)
+		if err := b.wait(t.Context()); err != nil {
 			t.Errorf("wait = %v", err)
 		}
-		g.open() // twice is once
+		b.clear() // twice is once
 	})
 }
 
@@ -216,8 +216,8 @@ func TestTheLimitOfACall(t *testing.T) {
 				go func() { far.Read(make([]byte, 1)); close(closed) }()
 				l := &link{socket: s, limit: 30 * time.Second, log: slog.New(slog.DiscardHandler)}
 				if c.alarm > 0 {
-					time.AfterFunc(time.Second, func() { l.gate.shut("low on memory") })
-					time.AfterFunc(c.alarm, l.gate.open)
+					time.AfterFunc(time.Second, func() { l.blocked.set("low on memory") })
+					time.AfterFunc(c.alarm, l.blocked.clear)
 				}
 				began := time.Now()
 				err := l.timed(func() error { return c.call(closed) })

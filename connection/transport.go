@@ -44,16 +44,16 @@ func (c *connInside) Management() *management.API { return c.management }
 type sessionInside Session
 
 func (t *sessionInside) Ready(ctx context.Context) error {
-	if err := t.link.gate.wait(ctx); err != nil {
+	if err := t.link.blocked.wait(ctx); err != nil {
 		return err
 	}
 	return t.link.socket.wait(ctx)
 }
 
 func (t *sessionInside) UnreadySince() time.Time {
-	_, blocked, shut := t.link.gate.state()
+	_, blocked, active := t.link.blocked.state()
 	unread := t.link.socket.unreadSince()
-	if shut && (unread.IsZero() || blocked.Before(unread)) {
+	if active && (unread.IsZero() || blocked.Before(unread)) {
 		return blocked
 	}
 	return unread

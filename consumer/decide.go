@@ -34,8 +34,8 @@ type terms struct {
 
 // decision is how a delivery is settled, and where its message is then.
 type decision struct {
-	settle.Order
-	settlement Settlement    // once the order is carried out
+	settle.Instruction
+	settlement Settlement    // once the instruction is carried out
 	unspent    bool          // no attempt is spent
 	inPlace    bool          // it is held for its next attempt
 	skew       time.Duration // how long before its due time it is back from its wait
@@ -73,10 +73,10 @@ func (t *terms) isScarce(d *Delivery) bool {
 	return limit > 0 && d.History.DeliveryCount >= limit/2
 }
 
-// toTheEnd returns the order that brings a message to the end of its queue by a copy,
+// toTheEnd returns the instruction that brings a message to the end of its queue by a copy,
 // which has no returns behind it.
-func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *settle.Order {
-	return &settle.Order{Move: settle.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
+func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *settle.Instruction {
+	return &settle.Instruction{Move: settle.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
 }
 
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
@@ -104,7 +104,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 	case action == ActionRetryAfter && res.outcome.After > 0:
 		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)
 	case t.nackIsDue(raw, d):
-		return decision{Order: settle.Order{Move: settle.Nack},
+		return decision{Instruction: settle.Instruction{Move: settle.Nack},
 			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: t.route.Waits[d.Attempt-1].For}}
 	}
 	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))
@@ -140,13 +140,13 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 }
 
 var (
-	done    = decision{Order: settle.Order{Move: settle.Ack}, settlement: Settlement{Disposition: DispositionDone}}
-	requeue = decision{Order: settle.Order{Move: settle.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
+	done    = decision{Instruction: settle.Instruction{Move: settle.Ack}, settlement: Settlement{Disposition: DispositionDone}}
+	requeue = decision{Instruction: settle.Instruction{Move: settle.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
 )
 
 // hold returns the decision that keeps a message for a while and has it handled then.
 func hold(least time.Duration) decision {
-	return decision{Order: settle.Order{Move: settle.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
+	return decision{Instruction: settle.Instruction{Move: settle.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
 }
 
 // snooze returns the decision that puts a message off whose handler asked for it.
@@ -163,7 +163,7 @@ func (t *terms) snooze(after time.Duration, raw amqp.Delivery, d *Delivery, now 
 
 // letter returns the decision that dead-letters a message.
 func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.Cause, now time.Time) decision {
-	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Order: settle.Order{
+	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Instruction: settle.Instruction{
 		Move: settle.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{
 			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, FirstFailed: d.firstFailed, User: t.account,
@@ -207,7 +207,7 @@ func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 }
 
 func (t *terms) waitAt(e route.Exact, c copies.RetryCopy) decision {
-	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Order: settle.Order{
+	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Instruction: settle.Instruction{
 		Move: settle.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
 }
 

@@ -237,7 +237,7 @@ func (b *batch) settle(as []*attempt) {
 	tasks := make([]settle.Task, len(as))
 	for i, a := range as {
 		a.over = true
-		tasks[i] = settle.Task{Message: a.Message, Order: &a.Order}
+		tasks[i] = settle.Task{Message: a.Message, Instruction: &a.Instruction}
 	}
 	kept := b.in.settling.Do(tasks...)
 	b.kept += kept

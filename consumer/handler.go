@@ -114,7 +114,7 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 		s.leaveInOrder(intake.ErrWaited)
 		a.ending = &ending{decision: requeue}
 		if s.terms.isScarce(&a.Delivery) {
-			a.Order = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
+			a.Instruction = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
 		}
 		return a, false
 	}
@@ -141,7 +141,7 @@ func (r *run) handle(g *schedule.Grant) (kept int) {
 		}
 		if !stayed || a.Move != settle.Hold { // else it lacked a little of its wait
 			m.Returned()
-			return s.settling.Do(settle.Task{Message: m, Order: &a.Order})
+			return s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})
 		}
 	}
 	returned := false
@@ -154,14 +154,14 @@ func (r *run) handle(g *schedule.Grant) (kept int) {
 				s.leaveInOrder(intake.ErrHeld)
 				a.unheld()
 			}
-			if s.settling.Do(settle.Task{Message: m, Order: &a.Order}) == 0 {
+			if s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction}) == 0 {
 				r.schedule.Release(g)
 			}
 		}
 	}()
 	r.handleUntilDecided(a)
 	returned = true
-	return s.settling.Do(settle.Task{Message: m, Order: &a.Order})
+	return s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})
 }
 
 // handleUntilDecided runs the handler, and again as long as the message is held.
@@ -215,10 +215,10 @@ func (r *run) decide(a *attempt, res result) *ending {
 // unheld is the decision on a held message that can be kept no longer.
 func (e *ending) unheld() {
 	if e.Instead != nil {
-		e.Order = *e.Instead
+		e.Instruction = *e.Instead
 		return
 	}
-	e.Order = requeue.Order
+	e.Instruction = requeue.Instruction
 }
 
 // keep keeps a message for d, and reports whether it may be kept afterwards.

@@ -338,10 +338,10 @@ func (s *session) giveBack(ms ...*flight.Message) {
 			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
 			if s.terms.isScarce(&a.Delivery) {
 				a.ending = &ending{decision: requeue}
-				a.Order = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
+				a.Instruction = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
 				m.User = a
 				m.Begun.Store(true) // nobody else takes it
-				s.settling.Do(settle.Task{Message: m, Order: &a.Order})
+				s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})
 				continue
 			}
 		}

@@ -96,7 +96,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	case settle.Ack:
 		return settledBy(raw.Ack(false), v.settlement)
 	case settle.Copy:
-		if err := s.copy(ctx, raw, &v.Order); err != nil {
+		if err := s.copy(ctx, raw, &v.Instruction); err != nil {
 			s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "copy not confirmed", slog.String("queue", d.Queue), slog.String("message", raw.MessageId), slog.Any("error", err))
 			return Settlement{}, fmt.Errorf("consumer: copy to %s: %w", v.To, err)
 		}
@@ -106,9 +106,9 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 }
 
 // copy returns nil when the copy is confirmed.
-func (s *Settler) copy(ctx context.Context, raw amqp.Delivery, o *settle.Order) error {
-	p, headers := o.Publishing(raw, time.Now())
-	m := &confirm.Message{Exchange: o.To.Exchange, RoutingKey: o.To.RoutingKey, Publishing: p, Header: headers, Timeout: s.cfg.CopyTimeout}
+func (s *Settler) copy(ctx context.Context, raw amqp.Delivery, i *settle.Instruction) error {
+	p, headers := i.Publishing(raw, time.Now())
+	m := &confirm.Message{Exchange: i.To.Exchange, RoutingKey: i.To.RoutingKey, Publishing: p, Header: headers, Timeout: s.cfg.CopyTimeout}
 	s.publisher.Send(ctx, m)
 	return m.Wait(ctx)
 }

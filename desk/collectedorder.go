@@ -318,7 +318,7 @@ func (r *storeOrder) drop(ctx context.Context) error {
 		}
 		after = last
 		r.progress.Matched += len(parcels)
-		out.carry(ctx, parcels)
+		out.deliver(ctx, parcels)
 		var numbers []int64
 		for _, p := range parcels {
 			if p.err != nil {

@@ -65,13 +65,13 @@ func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progr
 
 // liveOrder is an order that is carried out in a queue.
 type liveOrder struct {
-	live     *Live
-	book     *book
-	order    Order
-	carrier  carrier
-	arrivals chan *parcel
-	tell     func(Progress)
-	resumed  bool
+	live        *Live
+	book        *book
+	order       Order
+	destination destination
+	arrivals    chan *parcel
+	tell        func(Progress)
+	resumed     bool
 
 	progress  Progress
 	next      time.Time // when the next parcel is due, with Order.Rate
@@ -175,7 +175,7 @@ func (r *liveOrder) run(ctx context.Context) error {
 	missing := 0
 	if r.resumed {
 		if missing, err = r.live.steady(ctx, r.expected); err != nil {
-			return errors.Join(err, r.carrier.close())
+			return errors.Join(err, r.destination.close())
 		}
 		if missing > 0 {
 			r.expected = 0 // they were waited for
@@ -189,12 +189,12 @@ func (r *liveOrder) run(ctx context.Context) error {
 			// A busy broker may have begun to serve the dead process after its death.
 			again++
 			if missing, err = r.live.steady(ctx, r.elsewhere); err != nil {
-				return errors.Join(err, r.carrier.close())
+				return errors.Join(err, r.destination.close())
 			}
 		case err == nil && !more && missing > 0:
-			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this order did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.carrier.close())
+			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this order did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.destination.close())
 		case err == nil && !more:
-			return r.carrier.close()
+			return r.destination.close()
 		case err == nil:
 		case errors.Is(err, connection.ErrSessionLost) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {
@@ -207,7 +207,7 @@ func (r *liveOrder) run(ctx context.Context) error {
 			}
 			fallthrough
 		default:
-			return errors.Join(err, r.carrier.close())
+			return errors.Join(err, r.destination.close())
 		}
 	}
 }
@@ -231,14 +231,14 @@ func (l *Live) elsewhere(ctx context.Context) string {
 func (r *liveOrder) open(ctx context.Context) (err error) {
 	arrived := func(p *parcel) { r.arrivals <- p }
 	if r.order.Action == Drop {
-		r.carrier, err = newCopying(r.order.CopyTo, r.order.Source, arrived)
+		r.destination, err = newCopying(r.order.CopyTo, r.order.Source, arrived)
 		return err
 	}
 	user, err := userOf(ctx, r.live.conn)
 	if err != nil {
 		return err
 	}
-	r.carrier = &publishing{order: r.order, user: user, arrived: arrived, publisher: confirm.New(r.live.conn, confirm.Limits{Messages: r.live.inFlight})}
+	r.destination = &publishing{order: r.order, user: user, arrived: arrived, publisher: confirm.New(r.live.conn, confirm.Limits{Messages: r.live.inFlight})}
 	return nil
 }
 

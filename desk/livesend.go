@@ -74,7 +74,7 @@ func (r *liveOrder) send(ctx context.Context) {
 		return
 	}
 	r.at("tried")
-	r.carrier.carry(context.WithoutCancel(ctx), parcels) // each has its end within sendTimeout
+	r.destination.deliver(context.WithoutCancel(ctx), parcels) // each has its end within sendTimeout
 }
 
 // land notes the end of a parcel, and acks its letter if it has arrived.

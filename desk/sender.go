@@ -86,14 +86,14 @@ type parcel struct {
 	twice  bool  // it may be there twice
 }
 
-// carrier brings parcels to their next place. It calls arrived once for each, also
-// before carry returns, and never more than are under way.
-type carrier interface {
-	carry(ctx context.Context, parcels []*parcel)
+// destination is the next place of parcels. deliver calls arrived once for each, also
+// before deliver returns, and never more than are under way.
+type destination interface {
+	deliver(ctx context.Context, parcels []*parcel)
 	close() error
 }
 
-// publishing is a carrier that publishes.
+// publishing publishes parcels.
 type publishing struct {
 	order     Order
 	user      string
@@ -101,7 +101,7 @@ type publishing struct {
 	arrived   func(*parcel)
 }
 
-func (c *publishing) carry(ctx context.Context, parcels []*parcel) {
+func (c *publishing) deliver(ctx context.Context, parcels []*parcel) {
 	var messages []*confirm.Message
 	for _, one := range parcels {
 		to, p, err := c.order.resend(one.letter, c.user)
@@ -129,7 +129,7 @@ func (c *publishing) Answered(messages []*confirm.Message) {
 
 func (c *publishing) close() error { return c.publisher.Close() }
 
-// copying is a carrier that writes letters to a file.
+// copying writes parcels to a file.
 type copying struct {
 	from    string
 	arrived func(*parcel)
@@ -146,7 +146,7 @@ func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
 	return &copying{from: from, arrived: arrived, file: f}, nil
 }
 
-func (c *copying) carry(_ context.Context, parcels []*parcel) {
+func (c *copying) deliver(_ context.Context, parcels []*parcel) {
 	err := c.write(parcels)
 	for _, one := range parcels {
 		if one.err == nil {

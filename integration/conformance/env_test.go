@@ -58,7 +58,8 @@ func newEnv(t *testing.T, s suite, version string, queueType topology.QueueType)
 		prefix: fmt.Sprintf("conf-%s-%d", runID, names.Add(1)),
 	}
 	var err error
-	if e.raw, err = amqp.Dial(e.node.AMQPURL()); err != nil {
+	// With heartbeats as by default, a connection that rests for 30 s on a busy machine is lost.
+	if e.raw, err = amqp.DialConfig(e.node.AMQPURL(), amqp.Config{Heartbeat: time.Minute, Locale: "en_US"}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.raw.CloseDeadline(time.Now().Add(5 * time.Second)) })

@@ -65,13 +65,13 @@ func NewAcker(cfg Config) *Acker {
 	return a
 }
 
-// Task is a message and its order, which must not be changed any more.
+// Task is a message and its instruction, which must not be changed any more.
 type Task struct {
 	*flight.Message
-	*Order
+	*Instruction
 }
 
-// Do carries out orders, and tells the broker in as few frames as possible. It waits for
+// Do carries out instructions, and tells the broker in as few frames as possible. It waits for
 // nothing, and returns how many messages still need their slot, because their copy is not
 // confirmed. Copies.Release is called when such a message is settled.
 func (a *Acker) Do(tasks ...Task) (kept int) {
@@ -88,7 +88,7 @@ func (a *Acker) Do(tasks ...Task) (kept int) {
 		case Copy:
 			copied = append(copied, t)
 		default:
-			panic("consumer: an order without a move")
+			panic("consumer: an instruction without a move")
 		}
 	}
 	if len(back) > 0 && !a.postpone(back) {

@@ -278,12 +278,12 @@ func TestABatchIsSettledInFewFrames(t *testing.T) {
 		l := &channel{}
 		a, b := start(t, t.Context(), l)
 		ms := arrived(a, 1, 2, 3, 4, 5, 6, 7, 8, 9)
-		orders := map[int]*Order{3: {Move: Nack}, 6: {Move: Requeue}}
+		orders := map[int]*Instruction{3: {Move: Nack}, 6: {Move: Requeue}}
 		var tasks []Task
 		for i, m := range ms {
 			o := orders[i]
 			if o == nil {
-				o = &Order{Move: Ack}
+				o = &Instruction{Move: Ack}
 			}
 			tasks = append(tasks, Task{m, o})
 		}
@@ -298,7 +298,7 @@ func TestABatchIsSettledInFewFrames(t *testing.T) {
 		if len(b.errs) != 9 {
 			t.Errorf("%d messages are said to be settled, want 9", len(b.errs))
 		}
-		a.Do(Task{&flight.Message{Raw: amqp.Delivery{DeliveryTag: 10}, In: a.Ledger}, &Order{Move: Ack}})
+		a.Do(Task{&flight.Message{Raw: amqp.Delivery{DeliveryTag: 10}, In: a.Ledger}, &Instruction{Move: Ack}})
 		if !errors.Is(b.errs[10], ErrSessionOver) {
 			t.Errorf("after the end of the session: %v, want %v", b.errs[10], ErrSessionOver)
 		}

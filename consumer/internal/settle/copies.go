@@ -41,7 +41,7 @@ type CopiesConfig struct {
 	Release   func(*flight.Message)                       // it needs its slot no longer
 	Copied    func(*flight.Message, route.Address)        // hook; nil for none
 	Confirmed func(*flight.Message, route.Address)        // hook; nil for none
-	Instead   func(*flight.Message)                       // the copy of Order.Instead is confirmed
+	Instead   func(*flight.Message)                       // the copy of Instruction.Instead is confirmed
 	GivesBack func(*flight.Message)                       // its copy is not, and it is about to go back to its queue; nil for none
 	Failed    func(*flight.Message, route.Address, error) // for the log
 }
@@ -60,9 +60,9 @@ func NewCopies(cfg CopiesConfig) *Copies {
 // sending is a copy on its way.
 type sending struct {
 	confirm.Message
-	message *flight.Message
-	order   *Order
-	in      *Acker
+	message     *flight.Message
+	instruction *Instruction
+	in          *Acker
 }
 
 // send sends the copies of messages. The messages are settled later.
@@ -74,7 +74,7 @@ func (c *Copies) send(a *Acker, tasks ...Task) {
 			c.Release(t.Message)
 			continue
 		}
-		copied := c.copy(a, t.Message, t.Order)
+		copied := c.copy(a, t.Message, t.Instruction)
 		if c.Copied != nil { // the hook comes before that of the confirm, which would not wait
 			go func() { c.finish(copied, c.sendAndWait(copied)) }()
 			continue
@@ -100,11 +100,11 @@ func (c *Copies) begin(m *flight.Message) bool {
 	return true
 }
 
-func (c *Copies) copy(a *Acker, m *flight.Message, o *Order) *sending {
-	p, headers := o.Publishing(m.Raw, time.Now())
-	copied := &sending{message: m, order: o, in: a, Message: confirm.Message{
-		Exchange:   o.To.Exchange,
-		RoutingKey: o.To.RoutingKey,
+func (c *Copies) copy(a *Acker, m *flight.Message, i *Instruction) *sending {
+	p, headers := i.Publishing(m.Raw, time.Now())
+	copied := &sending{message: m, instruction: i, in: a, Message: confirm.Message{
+		Exchange:   i.To.Exchange,
+		RoutingKey: i.To.RoutingKey,
 		Publishing: p,
 		Header:     headers,
 		Timeout:    c.timeoutOf(m),
@@ -125,7 +125,7 @@ func (c *Copies) timeoutOf(m *flight.Message) time.Duration {
 func (c *Copies) sendAndWait(copied *sending) error {
 	c.Publisher.Send(copied.in.Copying, &copied.Message)
 	if c.Copied != nil && copied.Sent() {
-		c.Copied(copied.message, copied.order.To)
+		c.Copied(copied.message, copied.instruction.To)
 	}
 	return copied.Wait(copied.in.Copying)
 }
@@ -161,12 +161,12 @@ func (c *Copies) Answered(messages []*confirm.Message) {
 // copy again until it is confirmed, or the message can be kept no longer. Then it sends
 // the one that is ordered instead, or gives the message back.
 func (c *Copies) finish(copied *sending, err error) {
-	a, m, o := copied.in, copied.message, copied.order
+	a, m, i := copied.in, copied.message, copied.instruction
 	if err != nil {
 		err = c.sendAgain(copied, err)
 	}
-	if err != nil && o.Instead != nil && a.Copying.Err() == nil {
-		copied = c.copy(a, m, o.Instead)
+	if err != nil && i.Instead != nil && a.Copying.Err() == nil {
+		copied = c.copy(a, m, i.Instead)
 		if err = c.sendAndWait(copied); err != nil {
 			err = c.sendAgain(copied, err)
 		}
@@ -179,7 +179,7 @@ func (c *Copies) finish(copied *sending, err error) {
 	case err == nil:
 		c.confirmed(copied)
 		verb = flight.Ack
-	case o.Scarce && !answered(err) && a.Stop.Err() == nil && a.Copying.Err() == nil:
+	case i.Scarce && !answered(err) && a.Stop.Err() == nil && a.Copying.Err() == nil:
 		a.Leave(&NoConfirmsError{err}) // the session delivers nothing more that would have to go back
 	case c.GivesBack != nil:
 		c.GivesBack(m)
@@ -190,13 +190,13 @@ func (c *Copies) finish(copied *sending, err error) {
 // sendAgain sends a copy again until it is confirmed, and then returns nil, or until its
 // message can be kept no longer, and then returns the latest error.
 func (c *Copies) sendAgain(copied *sending, err error) error {
-	a, m, o := copied.in, copied.message, copied.order
-	c.Unconfirmed.held(o.To)
-	defer c.Unconfirmed.over(o.To)
+	a, m, i := copied.in, copied.message, copied.instruction
+	c.Unconfirmed.held(i.To)
+	defer c.Unconfirmed.over(i.To)
 	for pauses := pause.Grow(100*time.Millisecond, 10*time.Second); err != nil; {
 		if a.Copying.Err() == nil {
-			c.Unconfirmed.failed(o.To, err)
-			c.Failed(m, o.To, err)
+			c.Unconfirmed.failed(i.To, err)
+			c.Failed(m, i.To, err)
 		}
 		if !c.keep(a, m, pauses.Next(), err) {
 			return err
@@ -206,16 +206,16 @@ func (c *Copies) sendAgain(copied *sending, err error) error {
 				continue
 			}
 		}
-		copied = c.copy(a, m, o)
+		copied = c.copy(a, m, i)
 		err = c.sendAndWait(copied)
 	}
 	return nil
 }
 
 func (c *Copies) confirmed(copied *sending) {
-	c.Unconfirmed.works(copied.order.To)
+	c.Unconfirmed.works(copied.instruction.To)
 	if c.Confirmed != nil {
-		c.Confirmed(copied.message, copied.order.To)
+		c.Confirmed(copied.message, copied.instruction.To)
 	}
 }
 

@@ -38,8 +38,8 @@ func (p *latePublisher) Close() error {
 
 func longHold() time.Duration { return time.Minute }
 
-func letterOrder() *Order {
-	o := &Order{Move: Copy, To: route.Address{RoutingKey: "orders.dlq"}}
+func letterInstruction() *Instruction {
+	o := &Instruction{Move: Copy, To: route.Address{RoutingKey: "orders.dlq"}}
 	o.Letter.Failure.Cause = xdeath.CausePermanent
 	return o
 }
@@ -60,7 +60,7 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 		s := NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: copying, Stop: stop, Ended: b.ended})
 		m := arrived(s, 1)[0]
 		m.Received = time.Now()
-		if s.Do(Task{m, letterOrder()}) != 1 {
+		if s.Do(Task{m, letterInstruction()}) != 1 {
 			t.Fatal("its slot is free before the answer")
 		}
 		cancel()
@@ -88,7 +88,7 @@ func TestACopyAfterCloseIsNotSent(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s.Do(Task{m, letterOrder()})
+	s.Do(Task{m, letterInstruction()})
 	if err, told := b.errs[1]; !told || !errors.Is(err, ErrSessionOver) || released != 1 {
 		t.Errorf("told %t, %v, released %d times; want once, by %v", told, err, released, ErrSessionOver)
 	}
@@ -119,7 +119,7 @@ func TestAnAckIsWrittenOnTheChannelOfItsOwnSession(t *testing.T) {
 		s *Acker
 		m *flight.Message
 	}{{sessions[0], before[0]}, {sessions[1], after[2]}, {sessions[0], before[1]}, {sessions[1], after[1]}} {
-		m.s.Do(Task{m.m, letterOrder()})
+		m.s.Do(Task{m.m, letterInstruction()})
 	}
 	p.sent[0].Report.Answered(p.sent)
 	for _, s := range sessions {

@@ -32,13 +32,13 @@ const (
 	Hold = Copy + 1
 )
 
-// Order is all that is needed to settle a message.
-type Order struct {
+// Instruction is all that is needed to settle a message.
+type Instruction struct {
 	Move Move
 
-	// Instead is the order if the message can be kept no longer: before a copy is
+	// Instead is the instruction if the message can be kept no longer: before a copy is
 	// confirmed, or while it is held. With nil the message goes back to its queue.
-	Instead *Order
+	Instead *Instruction
 
 	// Scarce says that the message may not go back to its queue much more often.
 	Scarce bool
@@ -56,25 +56,25 @@ type Order struct {
 }
 
 // IsLetter reports whether the message is dead-lettered.
-func (o *Order) IsLetter() bool { return o.Letter.Failure.Cause != "" }
+func (i *Instruction) IsLetter() bool { return i.Letter.Failure.Cause != "" }
 
 // Publishing returns the copy, and the size of its headers.
-func (o *Order) Publishing(raw amqp.Delivery, now time.Time) (p amqp.Publishing, headers int) {
-	if o.IsLetter() {
-		p = copies.DeadLetter(raw, o.Letter)
+func (i *Instruction) Publishing(raw amqp.Delivery, now time.Time) (p amqp.Publishing, headers int) {
+	if i.IsLetter() {
+		p = copies.DeadLetter(raw, i.Letter)
 		delete(p.Headers, transport.HeaderUnreadable) // its text is the error: a letter that is sent back can be handled
 	} else {
-		r := o.Retry
+		r := i.Retry
 		// A date has meaning on another clock only beside another date of the same clock.
-		if r.Due.IsZero() && o.Wait > 0 || !r.NotBefore.IsZero() {
-			r.Due = now.Add(o.Ahead + o.Wait)
+		if r.Due.IsZero() && i.Wait > 0 || !r.NotBefore.IsZero() {
+			r.Due = now.Add(i.Ahead + i.Wait)
 		}
 		p = copies.Retry(raw, r)
-		if o.Expire > 0 {
+		if i.Expire > 0 {
 			const longest = 315_360_000_000 // milliseconds; the broker takes no more
-			p.Expiration = strconv.FormatInt(min(o.Expire.Milliseconds(), longest), 10)
+			p.Expiration = strconv.FormatInt(min(i.Expire.Milliseconds(), longest), 10)
 		}
 	}
-	copies.Cut(p, o.Limit)
+	copies.Cut(p, i.Limit)
 	return p, header.Size(p)
 }
