@@ -38,6 +38,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "crash loop is unbounded", Except: onlyClassic},
 	{Name: "crash loop spares its neighbours", Except: matrix.OnlyQuorum},
 	{Name: "consumer timeout: counted and bounded, no socket lost", Except: only43Quorum},
+	{Name: "consumer timeout: counted for each of two copies", Except: only43Quorum},
 
 	{Name: "routing key is the producer's"},
 	{Name: "CC and BCC receivers get it once"},

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"regexp"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,10 +30,11 @@ type ConsumerTimeout struct {
 	known time.Duration // the broker's figure, or the one that was asked for; 0: not known
 	guess time.Duration // from the ages of messages; 0: none
 	seen  time.Duration // the age at the latest cancel
-	taken map[messageKey]taken
+	taken map[messageKey][]taken
 }
 
-// messageKey tells one message from another of the same id.
+// messageKey tells one message from another of the same id. Copies of one message, as after
+// a confirm that did not come, have the same key.
 type messageKey struct {
 	id, exchange, key string
 	body              uint64
@@ -55,13 +57,28 @@ type taken struct {
 }
 
 // timedOut reports whether a message that comes again was taken away for its age. The
-// broker then counts one more acquisition and no failure; when a session ends, it counts
-// both. An orphan has one more of each, because the broker hands it out once more before
-// it closes the channel.
+// broker then counts one more acquisition and no failure, or two, where it handed the
+// message to the cancelled consumer once more; when a session ends, it counts one of each.
+// An orphan has one more of each, because the broker hands it out once more before it
+// closes the channel.
 func (t taken) timedOut(raw amqp.Delivery) bool {
 	acquired, failed := acquisitions(raw)
 	acquired, failed = acquired-t.acquired, failed-t.failed
-	return t.certain || acquired == 1 && failed == 0 || t.orphan && acquired == 2 && failed == 1
+	return t.certain || acquired >= 1 && failed == 0 || t.orphan && acquired == 2 && failed == 1
+}
+
+// latestBefore returns the index of the delivery before that of raw, -1 for none. Only the
+// counters tell copies of one message apart, and a broker before 4.3 has none.
+func latestBefore(all []taken, raw amqp.Delivery) int {
+	acquired, failed := acquisitions(raw)
+	found := -1
+	for i, t := range all {
+		isBefore := acquired == 0 || t.certain || t.acquired < acquired && t.failed <= failed
+		if isBefore && (found < 0 || t.acquired > all[found].acquired) {
+			found = i
+		}
+	}
+	return found
 }
 
 // acquisitions returns how often a message was handed out before, and how often
@@ -142,9 +159,16 @@ func (t *ConsumerTimeout) TookAway(raw amqp.Delivery) bool {
 		return false
 	}
 	k := keyOf(raw)
-	was, ok := t.taken[k]
-	delete(t.taken, k)
-	if !ok || !was.timedOut(raw) {
+	all := t.taken[k]
+	i := latestBefore(all, raw)
+	if i < 0 {
+		return false
+	}
+	was := all[i]
+	if t.taken[k] = slices.Delete(all, i, i+1); len(all) == 1 {
+		delete(t.taken, k)
+	}
+	if !was.timedOut(raw) {
 		return false
 	}
 	t.guess = was.age
@@ -203,7 +227,7 @@ func (t *ConsumerTimeout) NoteTaken(ms []*Message, orphans bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.taken)+len(ms) > maxTaken || t.taken == nil {
-		t.taken = map[messageKey]taken{}
+		t.taken = map[messageKey][]taken{}
 	}
 	for i, m := range ms {
 		if m.Raw.MessageId == "" { // nobody could recognise it
@@ -212,7 +236,8 @@ func (t *ConsumerTimeout) NoteTaken(ms []*Message, orphans bool) {
 		was := taken{handled: m.Running.Load(), age: m.Age(), orphan: orphans && i == 0}
 		was.acquired, was.failed = acquisitions(m.Raw)
 		was.certain = t.known > 0 && was.age >= t.known
-		t.taken[keyOf(m.Raw)] = was
+		k := keyOf(m.Raw)
+		t.taken[k] = append(t.taken[k], was)
 	}
 }
 
@@ -225,10 +250,9 @@ func (t *ConsumerTimeout) GivenBack(ms []*Message) {
 		return
 	}
 	for _, m := range ms {
-		k := keyOf(m.Raw)
-		if was, ok := t.taken[k]; ok {
-			was.acquired++
-			t.taken[k] = was
+		all := t.taken[keyOf(m.Raw)]
+		if i := latestBefore(all, m.Raw); i >= 0 {
+			all[i].acquired++
 		}
 	}
 }

@@ -76,6 +76,7 @@ func TestWhichMessageWasTakenAway(t *testing.T) {
 		guessed bool
 	}{
 		{"acquired once more, not failed", false, false, 0, time.Minute, counted(3, 1, "x"), true, true},
+		{"handed once more to the consumer that was cancelled, not failed", false, false, 0, time.Minute, counted(4, 1, "x"), true, true},
 		{"the end of the session", false, false, 0, time.Minute, counted(3, 2, "x"), false, false},
 		{"the end of the session, and a requeue by another", false, false, 0, time.Minute, counted(4, 2, "x"), false, false},
 		{"an orphan", true, false, 0, time.Minute, counted(4, 2, "x"), true, true},
@@ -100,5 +101,39 @@ func TestWhichMessageWasTakenAway(t *testing.T) {
 				t.Errorf("%s: guess %v", tt.rule, to.guess)
 			}
 		})
+	}
+}
+
+// Two copies of one message have the same id and body.
+func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
+	type counts struct{ acquired, failed int64 }
+	raw := func(c counts) amqp.Delivery {
+		return amqp.Delivery{MessageId: "a", Headers: amqp.Table{header.AcquiredCount: c.acquired, header.DeliveryCount: c.failed}}
+	}
+	for _, tt := range []struct {
+		rule  string
+		taken []counts
+		comes []counts
+		took  []bool
+	}{
+		{"both, in either order", []counts{{1, 0}, {3, 2}}, []counts{{4, 2}, {2, 0}}, []bool{true, true}},
+		{"both, with the same counts", []counts{{0, 0}, {0, 0}}, []counts{{1, 0}, {1, 0}}, []bool{true, true}},
+		{"the one that is ahead", []counts{{1, 0}, {0, 0}}, []counts{{2, 0}, {1, 1}}, []bool{true, false}},
+		{"the one that is behind", []counts{{3, 0}, {0, 0}}, []counts{{1, 0}, {4, 1}}, []bool{true, false}},
+		{"neither, and each comes again once", []counts{{1, 0}, {0, 0}}, []counts{{2, 1}, {1, 1}, {3, 1}, {2, 1}}, []bool{false, false, false, false}},
+	} {
+		var to ConsumerTimeout
+		var ms []*Message
+		for _, c := range tt.taken {
+			m := &Message{Raw: raw(c), Received: time.Now()}
+			m.Running.Store(true)
+			ms = append(ms, m)
+		}
+		to.NoteTaken(ms, false)
+		for i, c := range tt.comes {
+			if got := to.TookAway(raw(c)); got != tt.took[i] {
+				t.Errorf("%s: %v was taken away: %t", tt.rule, c, got)
+			}
+		}
 	}
 }
