@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -12,10 +13,40 @@ import (
 // channels by default, and other users.
 const maxAside = 16
 
-// alone publishes m on a channel of its own, so that it gets its own answer. It is
+type aloneKey struct{}
+
+// Alone returns a ctx for Send, or for what calls it: each message is sent on a channel
+// of its own. It is for messages that the broker has refused before: it closes the
+// channel of such a message, and with that all others in flight on it.
+func Alone(ctx context.Context) context.Context {
+	return context.WithValue(ctx, aloneKey{}, true)
+}
+
+// IsAlone reports whether ctx is one of Alone.
+func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
+
+// sendAlone sends each message on a channel of its own, and returns when all have their
+// outcome.
+func (p *Publisher) sendAlone(ctx context.Context, messages []*Message) {
+	ctx, cancel := p.stoppable(ctx)
+	defer cancel()
+	var all sync.WaitGroup
+	for _, m := range messages {
+		m.begin(ctx, &p.waiters)
+		all.Go(func() {
+			m.Err = p.publishAlone(ctx, m, true)
+			if m.Report != nil {
+				m.Report.Answered([]*Message{m})
+			}
+		})
+	}
+	all.Wait()
+}
+
+// repeatAlone publishes m on a channel of its own, so that it gets its own answer. It is
 // for a message in flight on a channel that the broker has closed because of one
 // of its messages: the broker does not say which.
-func (p *Publisher) alone(ctx context.Context, m *Message) error {
+func (p *Publisher) repeatAlone(ctx context.Context, m *Message) error {
 	err := p.publishAlone(ctx, m, false)
 	var refused *RefusedError
 	if errors.As(err, &refused) { // it was this one, both times

@@ -206,7 +206,7 @@ func (c *channel) report(messages []*Message) {
 		if alone {
 			first = i + 1
 			c.publisher.running.Go(func() {
-				m.Err = c.publisher.alone(m.ctx, m)
+				m.Err = c.publisher.repeatAlone(m.ctx, m)
 				m.Report.Answered([]*Message{m})
 			})
 		}

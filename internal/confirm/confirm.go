@@ -91,7 +91,7 @@ func New(conn *connection.Conn, limits Limits) *Publisher {
 // ctx bounds the sending, and the waiting of reported messages for the answer.
 func (p *Publisher) Send(ctx context.Context, messages ...*Message) {
 	if IsAlone(ctx) {
-		p.sendApart(ctx, messages)
+		p.sendAlone(ctx, messages)
 		return
 	}
 	var corked *channel

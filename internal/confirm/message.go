@@ -157,7 +157,7 @@ func (m *Message) Wait(ctx context.Context) error {
 	if !channelException(err) {
 		return err
 	}
-	return c.publisher.alone(ctx, m)
+	return c.publisher.repeatAlone(ctx, m)
 }
 
 // await waits for the broker's answer.
