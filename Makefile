@@ -67,9 +67,9 @@ test:
 		./integration/bench/... ./examples/... ./store/sqlite/... ./store/elastic/... ./otel/... ./examples/outage ./examples/service/... ./cmd/rehop/... \
 		./integration/desk/page ./integration/sim/mutants ./docs/... ./release/...
 
-# Every test on every version, those that measure times one after the other: about an hour.
+# Every test on every version, those that measure times one after the other: two to three hours.
 test-all: test
-	go run ./integration/racecheck go test $(RACE) -p 1 -timeout 20m ./integration/cluster ./integration/broker ./integration/connection ./integration/faults \
+	go run ./integration/racecheck go test $(RACE) -p 1 -timeout 60m ./integration/cluster ./integration/broker ./integration/connection ./integration/faults \
 		./integration/carry ./integration/compat ./integration/delays ./integration/desk ./integration/store/... ./integration/elastic ./integration/auth ./integration/otel \
 		./integration/orders ./integration/proof
 	cd integration/differential && go test -timeout 30m
