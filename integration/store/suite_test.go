@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"flag"
@@ -96,6 +97,7 @@ func (p place) open(t testing.TB) *sql.DB {
 
 func (p place) store(t testing.TB, cfg store.Config) *store.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute) // on a busy machine a transaction takes seconds
 	s, err := store.Open(t.Context(), p.open(t), p.dialect, cfg)
 	if err != nil {
 		t.Fatal(err)
