@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,10 +24,14 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 			e.Fatal(err) // the channel is open
 		}
 		var waiting sync.WaitGroup
+		var doubled atomic.Bool
 		for i := range 3 {
 			waiting.Add(1)
 			p.PublishAsync(e.Context(), producer.Message{RoutingKey: stuck, ID: fmt.Sprintf("stuck-%d", i)}, func(r producer.Receipt, err error) {
 				defer waiting.Done()
+				if r.MaybeDuplicate {
+					doubled.Store(true)
+				}
 				if err != nil || r.Place != producer.PlaceQueue {
 					e.Errorf("Publish to the queue that stood still: %+v, %v", r, err)
 				}
@@ -63,7 +68,7 @@ func TestAQueueThatDoesNotAnswerHoldsUpNoPublish(t *testing.T) {
 			}
 			return e.count(stuck) >= 3 && there >= 20 && time.Since(since) > 2*time.Second
 		})
-		if n := e.count(stuck); n != 3 {
+		if n := e.count(stuck); n != 3 && !doubled.Load() {
 			e.Errorf("%d messages are in the queue that stood still, want 3", n)
 		}
 		found := map[string]int{}
