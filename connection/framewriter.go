@@ -10,16 +10,18 @@ import (
 
 // frameWriter writes frames for the client library. It passes them on as they are,
 // except on a channel that the broker has closed: the library answers the close and
-// then lets through a frame that was about to be written, and for that frame the broker
+// then lets through a command that was about to be written, and for that one the broker
 // would end the connection, with every other channel on it. The broker discards such
-// frames until it has the answer, so nothing is lost with them.
+// commands until it has the answer, so nothing is lost with them. But it wants each as a
+// whole: the header and the bodies of a message pass if its method has.
 type frameWriter struct {
 	to     io.Writer
 	closed *closedChannels
 
-	left     int64  // bytes until the next frame begins
-	dropping bool   // those are left out
-	partial  []byte // the beginning of a frame, too short to decide
+	left     int64               // bytes until the next frame begins
+	dropping bool                // those are left out
+	leftOut  map[uint16]struct{} // the channels whose latest method was left out
+	partial  []byte              // the beginning of a frame, too short to decide
 }
 
 // framed is a connection whose frames are looked at in both directions.
@@ -34,7 +36,7 @@ func (f framed) Write(p []byte) (int, error) { return f.out.Write(p) }
 const preamble = "AMQP\x00\x00\x09\x01"
 
 func newFrameWriter(to io.Writer, closed *closedChannels) *frameWriter {
-	return &frameWriter{to: to, closed: closed, left: int64(len(preamble))}
+	return &frameWriter{to: to, closed: closed, left: int64(len(preamble)), leftOut: map[uint16]struct{}{}}
 }
 
 // Write is called by one goroutine at a time.
@@ -81,17 +83,22 @@ func (w *frameWriter) pass(p []byte) error {
 	return err
 }
 
-// stray reports whether a frame is of a channel that the broker has closed, and
-// neither the answer to that nor the beginning of the next one of this number.
+// stray reports whether a frame is left out: of a channel that the broker has closed, a
+// method that is neither the answer to that nor the beginning of the next channel of this
+// number, and what follows such a method.
 func (w *frameWriter) stray(f []byte) bool {
-	if !w.closed.has(binary.BigEndian.Uint16(f[1:])) {
-		return false
-	}
+	channel := binary.BigEndian.Uint16(f[1:])
 	if f[0] != methodFrame {
-		return true
+		_, out := w.leftOut[channel]
+		return out
 	}
 	id := binary.BigEndian.Uint32(f[frameHead:])
-	return id != idChannelCloseOk && id != idChannelOpen
+	if !w.closed.has(channel) || id == idChannelCloseOk || id == idChannelOpen {
+		delete(w.leftOut, channel)
+		return false
+	}
+	w.leftOut[channel] = struct{}{}
+	return true
 }
 
 // closedChannels are the channels of a connection that the broker has closed, until

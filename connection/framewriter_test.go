@@ -18,7 +18,19 @@ func methodBytes(channel uint16, id uint32, args string) []byte {
 	return frameBytes(methodFrame, channel, append(binary.BigEndian.AppendUint32(nil, id), args...))
 }
 
-const idBasicAck = 60<<16 | 80
+const (
+	idBasicAck     = 60<<16 | 80
+	idBasicPublish = 60<<16 | 40
+)
+
+// messageBytes returns a message in so many bodies.
+func messageBytes(channel uint16, bodies ...string) []byte {
+	m := append(methodBytes(channel, idBasicPublish, "args"), frameBytes(headerFrame, channel, make([]byte, 20))...)
+	for _, body := range bodies {
+		m = append(m, frameBytes(bodyFrame, channel, []byte(body))...)
+	}
+	return m
+}
 
 func TestWhatIsWrittenOnAChannelThatTheBrokerHasClosed(t *testing.T) {
 	for _, tt := range []struct {
@@ -27,9 +39,9 @@ func TestWhatIsWrittenOnAChannelThatTheBrokerHasClosed(t *testing.T) {
 		passes bool
 	}{
 		{"a method", methodBytes(2, idBasicAck, "12345678."), false},
-		{"a header", frameBytes(headerFrame, 2, make([]byte, 20)), false},
-		{"a body", frameBytes(bodyFrame, 2, []byte("body")), false},
-		{"an empty body", frameBytes(bodyFrame, 2, nil), false},
+		{"a message", messageBytes(2, "body"), false},
+		{"a message with an empty body", messageBytes(2, ""), false},
+		{"a message without a body", messageBytes(2), false},
 		{"the answer to the close", methodBytes(2, idChannelCloseOk, ""), true},
 		{"the beginning of the next one", methodBytes(2, idChannelOpen, "."), true},
 		{"another channel", methodBytes(1, idBasicAck, "12345678."), true},
@@ -55,6 +67,37 @@ func TestWhatIsWrittenOnAChannelThatTheBrokerHasClosed(t *testing.T) {
 			if !bytes.Equal(got.Bytes(), want) {
 				t.Fatalf("%s, written in two parts, the first of %d bytes:\n%q\nwant\n%q", tt.rule, cut, got.Bytes(), want)
 			}
+		}
+	}
+}
+
+// The broker closes the channel between any two frames of a message. For one with a part
+// left out it would end the connection.
+func TestAMessageThatHasBegunWhenTheBrokerClosesItsChannel(t *testing.T) {
+	frames := [][]byte{
+		methodBytes(2, idBasicPublish, "args"), frameBytes(headerFrame, 2, make([]byte, 20)),
+		frameBytes(bodyFrame, 2, []byte("one")), frameBytes(bodyFrame, 2, []byte("two")),
+	}
+	answer, open := methodBytes(2, idChannelCloseOk, ""), methodBytes(2, idChannelOpen, ".")
+	for begun := 1; begun <= len(frames); begun++ {
+		var got bytes.Buffer
+		var closed closedChannels
+		w := newFrameWriter(&got, &closed)
+		write := func(parts ...[]byte) {
+			if _, err := w.Write(slices.Concat(parts...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write([]byte(preamble))
+		write(frames[:begun]...)
+		closed.add(2)
+		write(frames[begun:]...)
+		write(messageBytes(2, "late"), answer, open)
+		closed.remove(2)
+		write(messageBytes(2, "next"))
+		want := slices.Concat([]byte(preamble), slices.Concat(frames...), answer, open, messageBytes(2, "next"))
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("closed after %d frames:\n%q\nwant\n%q", begun, got.Bytes(), want)
 		}
 	}
 }

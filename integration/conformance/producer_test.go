@@ -7,11 +7,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
@@ -107,7 +109,22 @@ func TestNacked(t *testing.T) {
 func TestRefusedHarmsNoOther(t *testing.T) {
 	everywhere(t, func(e *env) {
 		queue := e.rawQueue(e.name("work"), nil)
-		p := e.newProducer(producer.Config{})
+		var lost atomic.Int64
+		conn, err := connection.Open(e.Context(), connection.Config{URLs: []string{e.node.AMQPURL()}, Name: e.prefix, OpenTimeout: patience, Logger: e.log(),
+			Traces: []connection.Trace{{State: func(s connection.State) {
+				if s.Status == connection.Down {
+					lost.Add(1)
+				}
+			}}}})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.closeLater(conn)
+		p, err := producer.New(conn, producer.Config{})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.Cleanup(func() { e.noError("close the producer", p.Close()) })
 		var wg sync.WaitGroup
 		var mu sync.Mutex
 		copies := map[string]producer.Receipt{}
@@ -140,6 +157,9 @@ func TestRefusedHarmsNoOther(t *testing.T) {
 			})
 		}
 		wg.Wait()
+		if n := lost.Load(); n > 0 {
+			e.Errorf("the connection was lost %d times: a message that is refused costs its channel", n)
+		}
 		if e.Failed() {
 			return
 		}
