@@ -27,16 +27,7 @@ type channel struct {
 // frame takes the next frame of the channel.
 func (c *channel) frame(f wire.Frame) error {
 	if c.closing {
-		if _, m, _ := decode(f); m != nil {
-			switch m.(type) {
-			case *wire.ChannelCloseOk:
-				delete(c.conn.channels, c.id)
-			case *wire.ChannelClose:
-				c.conn.send(func(b []byte) []byte { return wire.AppendOk(b, c.id, wire.ClassChannel, 41) })
-				delete(c.conn.channels, c.id)
-			}
-		}
-		return nil
+		return c.discard(f)
 	}
 	var err error
 	c.busy = true
@@ -47,6 +38,25 @@ func (c *channel) frame(f wire.Frame) error {
 	}
 	c.busy = false
 	return c.failed(err)
+}
+
+// discard takes the frames of a channel that waits for the client's close-ok. Like
+// RabbitMQ it puts messages together all the same, and wants each of them whole.
+func (c *channel) discard(f wire.Frame) error {
+	if c.publish != nil {
+		return c.content(f)
+	}
+	_, m, _ := decode(f)
+	switch m := m.(type) {
+	case *wire.Publish:
+		c.publish = m
+	case *wire.ChannelCloseOk:
+		delete(c.conn.channels, c.id)
+	case *wire.ChannelClose:
+		c.conn.send(func(b []byte) []byte { return wire.AppendOk(b, c.id, wire.ClassChannel, 41) })
+		delete(c.conn.channels, c.id)
+	}
+	return nil
 }
 
 // failed closes the channel where the exception allows it; any other is
@@ -62,7 +72,6 @@ func (c *channel) failed(err error) error {
 		return wire.AppendChannelClose(b, c.id, f.exception.Code, f.exception.Reply(), f.method)
 	})
 	c.closing = true
-	c.publish, c.header, c.body = nil, nil, nil
 	c.model.Close()
 	return nil
 }
@@ -90,6 +99,10 @@ func (c *channel) content(f wire.Frame) error {
 		return failed(model.Fail(model.UnexpectedFrame, "expected content body, got non content body frame instead"), wire.IDPublish)
 	}
 	if uint64(len(c.body)) < c.header.Size {
+		return nil
+	}
+	if c.closing {
+		c.publish, c.header, c.body = nil, nil, nil
 		return nil
 	}
 	p := model.Publishing{

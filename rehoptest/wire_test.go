@@ -80,6 +80,21 @@ var protocol = []rule{
 			}), test.code, test.text)
 		}
 	}},
+	{"a message that is cut short while its channel closes", "", func(c *client, _ string) {
+		publish := func(exchange string) []byte { // with its id, a reserved field, no key and no flags
+			return append(append([]byte{1, 0, 60, 0, 40, 0, 0, byte(len(exchange))}, exchange...), 0, 0)
+		}
+		header := func(size byte) []byte { return []byte{2, 0, 60, 0, 0, 0, 0, 0, 0, 0, 0, 0, size, 0, 0} }
+		frames, closed := c.record(), c.conn.NotifyClose(make(chan *amqp.Error, 1))
+		var b []byte
+		for _, f := range [][]byte{publish("missing"), header(0), publish(""), header(5), {1, 0, 20, 0, 41}} {
+			b = append(b, f[0], 0, 1, 0, 0, 0, byte(len(f)-1))
+			b = append(append(b, f[1:]...), 0xCE)
+		}
+		_, err := frames.Conn.Write(b)
+		c.must(err)
+		c.refused(<-closed, 505, "expected content body, got non content body frame instead")
+	}},
 	{"channels beyond channel_max", "", func(c *client, _ string) {
 		frames := c.record()
 		c.refused(c.failed(func() error {
