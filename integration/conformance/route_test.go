@@ -155,7 +155,7 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 		e.send(route.Queue, 1)
 		e.until("the first is in its wait", func() bool { return in(1) == 1 })
 		resume := e.suspend(route.WaitAt[0].RoutingKey)
-		e.send(route.Queue, stuck)
+		ids := e.send(route.Queue, stuck)
 		for range free {
 			e.publish(producer.Message{RoutingKey: route.Queue, Type: "free"})
 		}
@@ -165,8 +165,17 @@ func TestAWaitThatDoesNotAnswerHoldsNoOtherUp(t *testing.T) {
 		}
 		resume()
 		e.until("the rest is in its wait", func() bool { return in(1) == 1+stuck })
-		if n := e.count(route.WaitAt[0].RoutingKey); n != 1+stuck && len(j.unconfirmed()) == 0 {
-			e.Errorf("%d messages are in the wait that stood still, want %d", n, 1+stuck)
+		there, doubled := map[string]int{}, j.unconfirmed()
+		for _, d := range e.take(route.WaitAt[0].RoutingKey, e.count(route.WaitAt[0].RoutingKey)) {
+			there[d.MessageId]++
+		}
+		for _, id := range ids {
+			if there[id] == 0 || there[id] > 1 && !doubled[id] {
+				e.Errorf("message %q is %d times in the wait that stood still, want once", id, there[id])
+			}
+		}
+		if len(there) != 1+stuck {
+			e.Errorf("%d messages are in the wait that stood still, want %d", len(there), 1+stuck)
 		}
 	}, "a wait that does not answer holds no other up")
 }

@@ -31,6 +31,7 @@ type ConsumerTimeout struct {
 	guess time.Duration // from the ages of messages; 0: none
 	seen  time.Duration // the age at the latest cancel
 	taken map[messageKey][]taken
+	notes int // in taken
 }
 
 // messageKey tells one message from another of the same id. Copies of one message, as after
@@ -67,8 +68,9 @@ func (t taken) timedOut(raw amqp.Delivery) bool {
 	return t.certain || acquired >= 1 && failed == 0 || t.orphan && acquired == 2 && failed == 1
 }
 
-// latestBefore returns the index of the delivery before that of raw, -1 for none. Only the
-// counters tell copies of one message apart, and a broker before 4.3 has none.
+// latestBefore finds the note of the delivery before raw, and returns its index, -1 for
+// none. Only the counters tell copies of one message apart, and a broker before 4.3 has
+// none.
 func latestBefore(all []taken, raw amqp.Delivery) int {
 	acquired, failed := acquisitions(raw)
 	found := -1
@@ -165,6 +167,7 @@ func (t *ConsumerTimeout) TookAway(raw amqp.Delivery) bool {
 		return false
 	}
 	was := all[i]
+	t.notes--
 	if t.taken[k] = slices.Delete(all, i, i+1); len(all) == 1 {
 		delete(t.taken, k)
 	}
@@ -226,8 +229,8 @@ const noFigure = "-1"
 func (t *ConsumerTimeout) NoteTaken(ms []*Message, orphans bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.taken)+len(ms) > maxTaken || t.taken == nil {
-		t.taken = map[messageKey][]taken{}
+	if t.notes+len(ms) > maxTaken || t.taken == nil {
+		t.taken, t.notes = map[messageKey][]taken{}, 0
 	}
 	for i, m := range ms {
 		if m.Raw.MessageId == "" { // nobody could recognise it
@@ -238,6 +241,7 @@ func (t *ConsumerTimeout) NoteTaken(ms []*Message, orphans bool) {
 		was.certain = t.known > 0 && was.age >= t.known
 		k := keyOf(m.Raw)
 		t.taken[k] = append(t.taken[k], was)
+		t.notes++
 	}
 }
 

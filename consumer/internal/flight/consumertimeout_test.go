@@ -137,3 +137,18 @@ func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
 		}
 	}
 }
+
+// Others handle the messages that were taken away here, and all have the same id.
+func TestNotesOfOneKeyAreBounded(t *testing.T) {
+	var to ConsumerTimeout
+	for range 3 * maxTaken / 100 {
+		ms := make([]*Message, 100)
+		for i := range ms {
+			ms[i] = &Message{Raw: amqp.Delivery{MessageId: "a"}, Received: time.Now()}
+		}
+		to.NoteTaken(ms, false)
+		if n := len(to.taken[keyOf(ms[0].Raw)]); n > maxTaken || n != to.notes {
+			t.Fatalf("%d notes, counted as %d, want %d at most", n, to.notes, maxTaken)
+		}
+	}
+}
