@@ -118,6 +118,10 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 		b.Stop()
 		time.Sleep(time.Second)
 	}
+	lateStop := func(b *rehoptest.Broker) { // the message is written before
+		b.Stall()
+		time.AfterFunc(time.Second, b.Stop)
+	}
 	block := func(b *rehoptest.Broker) { b.Block("low on memory") }
 	own := func(s *fixture) Sink {
 		sink, err := NewExchangeSink(s.conn, "unsent")
@@ -138,7 +142,7 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 		"without a broker, to its own broker":       {own, stop, timeout, false},
 		"without a broker, for what is blocked":     {takes(xdeath.CauseBlocked), stop, timeout, false},
 		"without a broker, for what is unreachable": {takes(xdeath.CauseUnreachable), quietStop, time.Second, true},
-		"written, then without a broker":            {takes(xdeath.CauseUnreachable), stop, timeout, false},
+		"written, then without a broker":            {takes(xdeath.CauseUnreachable), lateStop, timeout, false},
 		"no answer, for what is unreachable":        {takes(xdeath.CauseUnreachable), block, timeout, false},
 		"no answer, for what is unconfirmed":        {takes(xdeath.CauseUnconfirmed), block, timeout, true},
 		"no answer, to its own broker":              {own, block, timeout, false},
@@ -163,6 +167,7 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 				if err != nil && !strings.Contains(err.Error(), "no sink of the Fallback takes") {
 					s.Errorf("%v, want that no sink takes it", err)
 				}
+				s.broker.Resume()
 				s.broker.Unblock()
 			})
 		})
