@@ -121,7 +121,7 @@ func TestTheAnswerToACommitIsLost(t *testing.T) {
 					c := newCutter(t, hostAndPort.FindString(direct.source), tt.pass)
 					cut := direct
 					cut.source = hostAndPort.ReplaceAllString(direct.source, c.address)
-					s := cut.store(t, store.Config{Timeout: 5 * time.Second})
+					s := cut.store(t, store.Config{Timeout: 15 * time.Second})
 					c.cuts.Store(tt.cuts)
 					err := s.Put(context.WithoutCancel(t.Context()), producer.Message{RoutingKey: "k", ID: "m"}, errAway)
 					if (err == nil) != tt.ok || err != nil && !errors.Is(err, producer.ErrUnconfirmed) {

@@ -101,14 +101,14 @@ func opened() (ids []string) {
 func TestAPutThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t, store.PostgreSQL)
-	s := p.store(t, store.Config{Timeout: 5 * time.Second})
+	s := p.store(t, store.Config{})
 	tx, err := p.open(t).BeginTx(t.Context(), nil)
 	must(t, err)
 	defer tx.Rollback()
 	m := producer.Message{RoutingKey: "k", ID: "same"}
 	_, err = s.PutTx(t.Context(), tx, m)
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	waiting := make(chan error, 1)
 	go func() { waiting <- s.Put(ctx, m, errAway) }()
@@ -116,6 +116,13 @@ func TestAPutThatWaitsForALockHoldsUpNoOther(t *testing.T) {
 	for i := range 20 {
 		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: fmt.Sprint(i)}, errAway))
 	}
+	select {
+	case err := <-waiting:
+		t.Errorf("Put of a message that an open transaction has ended before the others: %v", err)
+		return
+	default:
+	}
+	cancel()
 	if err := <-waiting; err == nil {
 		t.Error("Put of a message that an open transaction has: nil")
 	}

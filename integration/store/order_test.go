@@ -269,7 +269,7 @@ func TestWhatAnEarlierProcessLeftIsAhead(t *testing.T) {
 // stored is not sent.
 func TestBehindALockedDatabase(t *testing.T) {
 	p := newPlace(t, store.SQLite)
-	s := p.store(t, store.Config{KeepOrder: true, Timeout: 200 * time.Millisecond})
+	s := p.store(t, store.Config{KeepOrder: true, Timeout: 3 * time.Second})
 	must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "first"}, errAway))
 	unlock := lock(t, p)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)

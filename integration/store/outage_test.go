@@ -171,7 +171,7 @@ func TestTwoClusters(t *testing.T) {
 	must(t, ch.QueueBind(spare, "", "spare", false, nil))
 
 	p := newPlace(t, store.SQLite)
-	s := p.store(t, store.Config{Timeout: time.Second})
+	s := p.store(t, store.Config{Timeout: 5 * time.Second})
 	other, err := connection.Open(ctx, connection.Config{URLs: []string{second.AMQPURL()}, Lazy: true})
 	must(t, err)
 	defer other.Close()

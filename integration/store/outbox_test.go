@@ -133,7 +133,7 @@ func TestCancelInATransaction(t *testing.T) {
 // Health of a Forwarder.
 func TestHealthOfForward(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
-		s := p.store(t, store.Config{Timeout: time.Second})
+		s := p.store(t, store.Config{})
 		b, conn, queue, _ := inProcess(t)
 		f, err := s.NewForwarder(newProducer(t, conn, producer.Config{}), store.ForwardConfig{})
 		must(t, err)
