@@ -118,9 +118,9 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 		b.Stop()
 		time.Sleep(time.Second)
 	}
-	lateStop := func(b *rehoptest.Broker) { // the message is written before
-		b.Stall()
-		time.AfterFunc(time.Second, b.Stop)
+	lateStop := func(b *rehoptest.Broker) { // the message is written before, and not confirmed
+		b.Refuse("open", true)
+		time.AfterFunc(time.Second/2, b.Stop)
 	}
 	block := func(b *rehoptest.Broker) { b.Block("low on memory") }
 	own := func(s *fixture) Sink {
@@ -167,7 +167,12 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 				if err != nil && !strings.Contains(err.Error(), "no sink of the Fallback takes") {
 					s.Errorf("%v, want that no sink takes it", err)
 				}
-				s.broker.Resume()
+				if strings.Contains(rule, "without a broker") && !strings.Contains(errors.Join(err, r.Err).Error(), "connection refused") {
+					s.Errorf("%+v, %v, want that there is no broker", r, err)
+				}
+				if strings.HasPrefix(rule, "written") && r.Cause != xdeath.CauseUnconfirmed {
+					s.Errorf("%+v, want a message that was written", r)
+				}
 				s.broker.Unblock()
 			})
 		})
