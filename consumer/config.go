@@ -56,8 +56,7 @@ type Config struct {
 	// 1 the messages of a key are handled one after the other, in the order of the
 	// queue; messages of other keys, and messages without a key, are handled beside
 	// them. A larger limit keeps a key from taking more than its share of the
-	// Concurrency. A limit of Concurrency or more never makes a message wait for its
-	// key, except with Batch, where a batch has at most KeyLimit messages of one key.
+	// Concurrency. Without Batch, a limit of Concurrency or more limits nothing.
 	//
 	// The limit holds in each lane of topology.Lanes: messages of one key in two lanes
 	// are handled side by side. So choose the lane by the key.
