@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -23,9 +24,14 @@ import (
 // allows. Under topology.EngineCarry messages come back from their waits only while a
 // Consumer of their queue runs. It is safe for concurrent use.
 type Settler struct {
+	conn      *connection.Conn
 	publisher *confirm.Publisher
 	terms     terms
 	cfg       Config
+
+	found   atomic.Pointer[route.Route] // the route on the broker; nil while it has to be looked for
+	looking chan struct{}               // an element: a Settle looks for it
+	latest  *route.Route                // that was found; belongs to the one who looks
 }
 
 // settlerCopies is how many copies of a Settler may be unconfirmed at a time.
@@ -51,9 +57,11 @@ func NewSettler(conn *connection.Conn, source topology.Source, cfg Config) (*Set
 		return nil, connection.WithClass(err, connection.Bug)
 	}
 	return &Settler{
+		conn:      conn,
 		publisher: confirm.New(conn, confirm.Limits{Messages: settlerCopies}),
 		terms:     terms{route: from.Routes[0], host: hostname.Get()},
 		cfg:       cfg,
+		looking:   make(chan struct{}, 1),
 	}, nil
 }
 
@@ -76,6 +84,9 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 // handled, the error of the program's own handling. The Settlement says where the
 // message is then.
 //
+// Before its first copy the Settler asks the broker for the queues of the waits, as a
+// Consumer does at the start of a session. It asks again after no queue took a copy.
+//
 // With [Unavailable], and where a failed message has no place to go to, it gives the
 // delivery back to its queue. On a queue without waits a RetryAfter puts the message at the
 // end of its queue at once. The caller should pause before the next delivery in both cases. An
@@ -91,18 +102,61 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	if handled != nil {
 		res.text = handled.Error()
 	}
-	v := s.terms.decide(raw, d, res, false, time.Now())
+	t := s.terms
+	v := t.decide(raw, d, res, false, time.Now())
+	var found *route.Route
+	if v.Move == settle.Copy {
+		var err error
+		if found, err = s.route(ctx); err != nil {
+			return Settlement{}, fmt.Errorf("consumer: Settle: %w", err)
+		}
+		t.route = *found
+		v = t.decide(raw, d, res, false, time.Now())
+	}
 	switch v.Move {
 	case settle.Ack:
 		return settledBy(raw.Ack(false), v.settlement)
 	case settle.Copy:
 		if err := s.copy(ctx, raw, &v.Instruction); err != nil {
+			if errors.Is(err, confirm.ErrReturned) {
+				s.found.CompareAndSwap(found, nil) // somebody has changed the queues
+			}
 			s.cfg.Logger.LogAttrs(ctx, slog.LevelWarn, "copy not confirmed", slog.String("queue", d.Queue), slog.String("message", raw.MessageId), slog.Any("error", err))
 			return Settlement{}, fmt.Errorf("consumer: copy to %s: %w", v.To, err)
 		}
 		return settledBy(raw.Ack(false), v.settlement)
 	}
 	return settledBy(raw.Nack(false, true), requeue.settlement)
+}
+
+// route returns the route on the broker. One call of Settle looks for it, and each other call
+// waits for it no longer than its own ctx lasts. If a part of the topology is missing, the copy
+// finds out whether it is the one that it needs.
+func (s *Settler) route(ctx context.Context) (*route.Route, error) {
+	if found := s.found.Load(); found != nil {
+		return found, nil
+	}
+	select {
+	case s.looking <- struct{}{}:
+		defer func() { <-s.looking }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	if found := s.found.Load(); found != nil {
+		return found, nil
+	}
+	found, err := s.terms.route.Broker.Resolve(ctx, s.conn)
+	switch {
+	case err != nil && s.latest != nil && connection.ClassOf(err) != connection.Transient:
+		return s.latest, nil
+	case err != nil:
+		return nil, err
+	case found.Engine == route.Nack:
+		found.Engine = route.Republish
+	}
+	s.latest = &found
+	s.found.Store(s.latest)
+	return s.latest, nil
 }
 
 // copy returns nil when the copy is confirmed.

@@ -1,6 +1,8 @@
 package consumer_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -59,6 +62,16 @@ func (l *loop) next() amqp.Delivery {
 	return amqp.Delivery{}
 }
 
+// settled settles a message, so that the settler knows the route.
+func (l *loop) settled() {
+	l.Helper()
+	l.publish(1)
+	if _, err := l.settler.Settle(l.Context(), l.next(), consumer.DeadLetter(errBroken)); err != nil {
+		l.Fatal(err)
+	}
+	l.raw(func(ch *amqp.Channel) error { _, err := ch.QueuePurge("orders.dlq", false); return err })
+}
+
 func TestSettlerSettlesByTheSameRules(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
@@ -103,6 +116,7 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 	on(t, "4.3", topology.Classic, func(w *fixture) {
 		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Second})
 		defer l.closed()
+		l.settled()
 		w.publish(1)
 		d := l.next()
 		fails := func(why string) {
@@ -111,7 +125,7 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 			if err == nil || got != (consumer.Settlement{}) || !strings.Contains(err.Error(), why) {
 				w.Errorf("%v, %v; want an error with %q", got, err, why)
 			}
-			w.has("orders", "m0")
+			w.has("orders", "m1")
 		}
 		w.broker.Refuse("orders.dlq", true)
 		fails("no answer in time")
@@ -129,7 +143,7 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 			w.Errorf("with the queue back: %v, %v", got, err)
 		}
 		synctest.Wait()
-		w.has("orders.dlq", "m0")
+		w.has("orders.dlq", "m1")
 		w.has("orders")
 		w.publish(1)
 		d = l.next()
@@ -147,6 +161,7 @@ func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
 	on(t, "4.3", topology.Classic, func(w *fixture) {
 		l := w.loop(consumer.Config{CopyTimeout: 4 * time.Second})
 		defer l.closed()
+		l.settled()
 		w.publish(2)
 		unroutable, other := l.next(), l.next()
 		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
@@ -160,8 +175,8 @@ func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
 			w.Errorf("the next copy: %v, %v; want %v", got, err, want)
 		}
 		synctest.Wait()
-		w.has("orders.wait.1", "m1")
-		w.has("orders", "m0")
+		w.has("orders.wait.1", "m2")
+		w.has("orders", "m1")
 	})
 }
 
@@ -171,6 +186,7 @@ func TestManyLateReturnsStopNothing(t *testing.T) {
 		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Millisecond})
 		defer l.closed()
 		const n = 200
+		l.settled()
 		w.publish(n + 1)
 		var held []amqp.Delivery
 		for range n {
@@ -185,7 +201,7 @@ func TestManyLateReturnsStopNothing(t *testing.T) {
 		}
 		w.broker.Slow(0)
 		time.Sleep(10 * time.Second) // what was slow has come
-		if d := l.next(); d.MessageId != id(n) {
+		if d := l.next(); d.MessageId != id(n+1) {
 			w.Errorf("the next delivery is %s", d.MessageId)
 		}
 		w.declare(w.orders)
@@ -195,7 +211,104 @@ func TestManyLateReturnsStopNothing(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		w.has("orders.dlq", ids(n)...)
+		w.has("orders.dlq", ids(n + 1)[1:]...)
+	})
+}
+
+// A changed wait has a queue beside the one of the earlier schedule, until DeleteWaits.
+func TestSettlerUsesTheWaitsThatAreOnTheBroker(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		earlier := w.orders
+		w.orders.Waits = delay.Schedule{3 * time.Minute, 5 * time.Minute}
+		w.declare(w.orders)
+		l := w.loop(consumer.Config{})
+		defer l.closed()
+		w.publish(1)
+		want := consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1, Wait: 3 * time.Minute}
+		settle := func() error {
+			w.Helper()
+			got, err := l.settler.Settle(w.Context(), l.next(), errBroken)
+			if err == nil && got != want {
+				w.Errorf("%v, want %v", got, want)
+			}
+			return err
+		}
+		if err := settle(); err != nil {
+			w.Error(err)
+		}
+		synctest.Wait()
+		for name, n := range map[string]int{"orders.wait.1": 0, "orders.wait.1.3m": 1, "orders.wait.1.2": 1} {
+			if q, ok := w.broker.Queue(name); ok && len(q.Ready) != n {
+				w.Errorf("%s has %d messages, want %d", name, len(q.Ready), n)
+			}
+		}
+		if w.version == "3.10" { // its waits have no TTL, so only a consumer ends them
+			return
+		}
+		d := l.next()
+		for _, former := range []topology.WorkQueue{earlier, w.orders} {
+			if err := topology.DeleteWaits(w.Context(), w.conn, former, w.orders); err != nil {
+				w.Fatal(err)
+			}
+		}
+		w.publish(1)
+		next := l.next()
+		if _, err := l.settler.Settle(w.Context(), next, errBroken); err == nil || !strings.Contains(err.Error(), "returned") {
+			w.Errorf("without the queue that it knows: %v", err)
+		}
+		if got, err := l.settler.Settle(w.Context(), next, errBroken); got != want || err != nil {
+			w.Errorf("the next try: %v, %v; want %v", got, err, want)
+		}
+		synctest.Wait()
+		w.has("orders.wait.1", next.MessageId)
+		if err := d.Ack(false); err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func TestSettlerUsesExactDelays(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.declare(w.orders, topology.Delays{})
+		l := w.loop(consumer.Config{})
+		defer l.closed()
+		w.publish(1)
+		began := time.Now()
+		if got, err := l.settler.Settle(w.Context(), l.next(), consumer.RetryAfter(10*time.Second, errBroken)); err != nil || got.Wait != 10*time.Second {
+			w.Errorf("%v, %v; want a wait of 10s", got, err)
+		}
+		if d := l.next(); time.Since(began) > 12*time.Second {
+			w.Errorf("attempt %d after %v", l.settler.Delivery(d).Attempt, time.Since(began))
+		}
+	})
+}
+
+func TestNoCallOfSettleWaitsForTheQuestionOfAnotherBeyondItsCtx(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		l := w.loop(consumer.Config{})
+		defer l.closed()
+		w.publish(2)
+		one, other := l.next(), l.next()
+		w.broker.Slow(5 * time.Second)
+		asked := make(chan error, 1)
+		go func() {
+			_, err := l.settler.Settle(w.Context(), one, errBroken)
+			asked <- err
+		}()
+		synctest.Wait()
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(w.Context(), 2*time.Second)
+		defer cancel()
+		if _, err := l.settler.Settle(ctx, other, errBroken); !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 2*time.Second {
+			w.Errorf("%v after %v", err, time.Since(began))
+		}
+		w.broker.Slow(0)
+		if err := <-asked; err != nil {
+			w.Error(err)
+		}
+		if _, err := l.settler.Settle(w.Context(), other, errBroken); err != nil {
+			w.Error(err)
+		}
 	})
 }
 
