@@ -52,6 +52,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "changed schedule, both alive"},
 	{Name: "added wait, messages waiting"},
 	{Name: "removed wait, messages waiting"},
+	{Name: "settler: after a changed wait"},
 	{Name: "two schedules declared at once", Except: matrix.OnlyQuorum4},
 	{Name: "engine changed, messages in flight", Except: matrix.OnlyQuorum4},
 	{Name: "declare again: a repair makes no letters"},
