@@ -34,7 +34,8 @@
 //     TTL, which are not the default there.
 //   - Attempts are counted in the same way on 3.10, 4.0 and 4.3, whichever path a
 //     message takes. A crash or a lost connection spends no attempt.
-//   - A wait is never cut short. Messages with longer waits do not delay it.
+//   - An attempt does not start before its wait has ended, except by the difference
+//     between the clocks of two machines. Messages with longer waits do not delay it.
 //   - Delivery is at-least-once. A duplicate has the message id of its original.
 //     Package consumer says where duplicates come from.
 //

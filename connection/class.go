@@ -50,9 +50,10 @@ type classified struct {
 func (c *classified) Unwrap() error { return c.error }
 func (c *classified) Class() Class  { return c.class }
 
-// ClassOf returns the class of err. Errors of this SDK and of brokers have a class. So
-// have errors of [WithClass], errors with a method Class() Class, and errors that wrap
-// any of these. All other errors are [Unknown].
+// ClassOf returns the class of err. Errors of brokers have a class, and so have the errors
+// of this SDK that concern a connection, a publish or a configuration. So have errors of
+// [WithClass], errors with a method Class() Class, and errors that wrap any of these. All
+// other errors are [Unknown], such as topology.ErrInUse and the error of an encoder.
 func ClassOf(err error) Class {
 	var own interface{ Class() Class }
 	if errors.As(err, &own) {

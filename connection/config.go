@@ -25,8 +25,8 @@ type Config struct {
 	// random order, and a URL that has failed within the last minute is tried last.
 	// Reserved characters in user and password are percent-encoded, as
 	// (*url.URL).String does. The query may hold auth_mechanism, channel_max, heartbeat
-	// (seconds; wins over Heartbeat, 0 switches the detection of silent brokers off),
-	// server_name_indication, and without TLS also cacertfile, certfile and keyfile.
+	// (seconds; wins over Heartbeat; 0 leaves the interval to the broker, whose default is
+	// 60 s), server_name_indication, and without TLS also cacertfile, certfile and keyfile.
 	URLs []string
 
 	// Vhost is the virtual host for URLs that name none; "/" if empty.
@@ -35,8 +35,9 @@ type Config struct {
 	// Credentials returns the user and password for a login: for passwords that
 	// rotate and for OAuth 2 tokens. It is called before each try at a URL, and
 	// again before the credentials expire. The URLs must then hold no user and
-	// password. Both sockets call it concurrently. Its ctx ends at DialTimeout,
-	// and it should return then. An error or a panic is a failed try.
+	// password. Both sockets, and the calls of the management API if ManagementURL names no
+	// user, call it concurrently. Its ctx ends at DialTimeout, and it should return then. An
+	// error or a panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
 
 	// ManagementURL is the address of the cluster's management API, such as
@@ -46,7 +47,9 @@ type Config struct {
 	// that consumes from a wait under EngineCarry. Nothing depends on the API: if it
 	// has not answered after 5 s, a record is logged. Its user needs the tag management
 	// and any permission in the virtual host. If the URL names no user, Credentials is
-	// asked. TLS is used for https://. If empty, policies are not checked.
+	// asked. TLS is used for https://. The certificate files of a URL's query are not, so
+	// without TLS the system must trust the certificate of the API. If empty, policies are
+	// not checked.
 	ManagementURL string
 
 	// Name is shown in the management UI, followed by " publish" or
@@ -112,7 +115,7 @@ type Config struct {
 	//
 	// An error or a panic is a failed try: the Conn closes the socket and tries again
 	// after a pause. So OnConnect may run twice for one reconnect. If the error is not
-	// [Transient] (see [WithClass]), Open returns it at once.
+	// [Transient] (see [WithClass]), Open returns it when it has tried each URL once.
 	OnConnect func(ctx context.Context, conn *Conn) error
 
 	// Server replaces the broker's description of itself, for brokers whose

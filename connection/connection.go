@@ -252,8 +252,9 @@ func (c *Conn) Server() Server {
 // Close closes both sockets, and with them every session, within 5 s. Callers that wait
 // in [Conn.Session] return with [ErrClosed]. Messages that were not confirmed or
 // acknowledged stay so: close producers and stop consumers first. Only the first call
-// can return an error, if the broker did not answer the close; everything is closed all
-// the same.
+// can return an error. If the broker did not answer the close, everything is closed all the
+// same. If Dial or OnConnect has not returned although its ctx has ended, its socket is
+// closed when it returns.
 func (c *Conn) Close() error {
 	var errs [2]error
 	if c.pinned != nil {

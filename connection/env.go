@@ -12,7 +12,7 @@ import (
 // FromEnv returns a Config that is read from environment variables, whose names
 // begin with prefix and an underscore. FromEnv("AMQP") reads
 //
-//	AMQP_URL             one URL, or several of one cluster with commas between them; required
+//	AMQP_URL             one URL, or several of one cluster with commas between them (a comma within one is %2C); required
 //	AMQP_VHOST           the virtual host, see Config.Vhost
 //	AMQP_NAME            the name in the management UI, see Config.Name
 //	AMQP_USER            the user for the login
@@ -28,7 +28,7 @@ import (
 // An empty variable counts as unset. Files are read again for each login, so that a
 // secret may rotate while the program runs; line breaks at the end of a file are
 // ignored. If variables hold the user and password, the URLs must not. Files for TLS and
-// a server name need amqps:// URLs.
+// a server name need amqps:// URLs, and do not apply to AMQP_MANAGEMENT_URL.
 //
 // The caller sets the other fields, such as Logger and OnConnect. FromEnv connects to
 // nothing. The error names all faults of the variables. Open finds faults of the URLs.

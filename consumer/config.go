@@ -21,14 +21,16 @@ type Config struct {
 	// included. 1 to 10,000; less than Concurrency leaves handlers idle.
 	//
 	// By default it follows the handlers: it is Concurrency plus the number of messages
-	// that they handle in 100 ms, up to 2,000. It grows only after 100 messages, or a
-	// second, without a redelivery, so that a message that crashes the process again
-	// and again takes few other messages with it. When a message has waited a second for a
+	// that they handle in 100 ms, up to 2,000. It grows only to at least twice as many, and
+	// only after 100 messages, or a second, without a redelivery, so that a message that
+	// crashes the process again and again takes few other messages with it. When a message has waited a second for a
 	// handler, the prefetch becomes Concurrency again for a minute or more, and waiting
 	// messages beyond it go back to the queue. If all handlers are busy, all waiting
 	// messages go back.
 	//
-	// With any Prefetch, messages that no handler has begun go back to the queue when one of
+	// With any Prefetch, a session on a queue with a delivery limit begins with 1, until a
+	// message comes that was not delivered before; not so with KeyLimit, or with a single
+	// active consumer. Messages that no handler has begun go back to the queue when one of
 	// them has waited for a quarter of the consumer timeout, which is 7.5 minutes by default,
 	// or for less with RetryInPlace. The broker then sends fewer messages ahead, until the
 	// handlers keep up with them.
@@ -71,8 +73,8 @@ type Config struct {
 	// queue only after its handlers have returned.
 	//
 	// With KeyLimit the broker sends Prefetch messages from the start. The default is the
-	// larger of 4*Concurrency and Concurrency+50, up to 10,000. A key waits while that many
-	// messages of other keys are ahead of it. If a message crashes the process repeatedly,
+	// larger of 4*Concurrency and Concurrency+50, up to 10,000. The messages of a key wait
+	// while Prefetch messages of other keys are ahead of them. If a message crashes the process repeatedly,
 	// all messages that were sent with it use up their delivery limits and become dead
 	// letters. Without KeyLimit only the message itself becomes one.
 	//
@@ -85,9 +87,10 @@ type Config struct {
 	// spent an attempt. A quorum queue counts the returns towards the delivery limit. If
 	// messages have waited for slow handlers, the broker sends one message at a time after
 	// a few returns, until those that have come back are handled.
-	// If the connection is lost then, or the consumer is stopped or paused for long, later
-	// messages may overtake this one. A message that has used up half of the limit, as in
-	// an outage of hours, goes to the end of the queue, and later messages overtake it.
+	// If the consumer loses its connection in that time, or is stopped or paused for long,
+	// later messages may overtake the one that it had. A message that has used up half of the
+	// limit, as in an outage of hours, goes to the end of the queue, and later messages
+	// overtake it.
 	KeyLimit int
 
 	// Key returns the key of a message for KeyLimit; "" is none. It must be quick and
@@ -96,7 +99,8 @@ type Config struct {
 	Key func(d *Delivery) string
 
 	// RetryInPlace makes a failed message keep its slot, and its key, until its next
-	// attempt, instead of waiting in the broker. A RetryAfter waits in place too. Dead
+	// attempt, instead of waiting in the broker. A RetryAfter waits in place too, for the
+	// longer of its own time and the wait that is due. Dead
 	// letters and Snooze work as they do without RetryInPlace, and so does a handler that
 	// ends its goroutine (runtime.Goexit). [Operator] shows a message that waits in place
 	// as "held".
@@ -104,9 +108,9 @@ type Config struct {
 	// The hold limit is 15 minutes, or half of the queue's ConsumerTimeout if that is less.
 	// The waits of the queue must be less than the hold limit in sum. If the next wait would
 	// end later than the hold limit after the delivery, the message waits in the broker
-	// instead. A message that no handler has begun goes back to the queue after half of the
-	// time by which the hold limit exceeds the waits, or after a sixteenth of the hold limit
-	// if that is more.
+	// instead. A message that no handler has begun goes back to the queue after
+	// (hold limit - sum of the waits) / 2, or after a sixteenth of the hold limit, whichever
+	// is longer.
 	//
 	// A crash, a lost connection or a stop resets the count of attempts to 1. So does a pause
 	// or an alarm that lasts until the hold limit.
@@ -125,7 +129,7 @@ type Config struct {
 	HandlerTimeout time.Duration
 
 	// DrainTimeout is how long handlers may go on after Run was told to stop,
-	// before their ctx ends. Run returns 5 s later at the latest: in that time the
+	// before their ctx ends. Run returns 6 s later at the latest: in the first 5 s the
 	// handlers that obey their ctx return, copies are confirmed, and the channel is
 	// closed. Defaults to 15 s, so that a stop of a service with its Conn, which takes
 	// up to 5 s more, ends before Kubernetes kills it after 30 s.

@@ -47,6 +47,8 @@ const lostLimit = 15 * time.Second
 //   - when messages that are held, or retried in place, have had all slots for a minute,
 //   - under topology.EngineCarry, while it cannot bring back messages that are due in a
 //     wait,
+//   - while a part of its work queue is missing and cannot be put back: Run looks every
+//     two minutes,
 //   - while a policy on the broker breaks a promise of its queues, if
 //     connection.Config.ManagementURL is set, or while another program consumes from
 //     a wait under topology.EngineCarry. Run checks both at the start of each

@@ -41,8 +41,8 @@ type Outage struct {
 	// batch counts as Unavailable if at least Share of its messages are.
 	Runs int
 
-	// MaxPause is the longest pause between two tries, while there are messages. Defaults
-	// to 10 s.
+	// MaxPause is the longest pause between two tries, while there are messages. At least
+	// 1 s; defaults to 10 s.
 	MaxPause time.Duration
 }
 

@@ -2,11 +2,11 @@ package consumer
 
 // Pause stops handing out messages until Resume. Handlers finish, and messages that no
 // handler has begun go back to their queue. With Config.KeyLimit, and on a queue with
-// a single active consumer, they stay with the consumer for up to 15 minutes, to keep
-// their order. If the consumer timeout is less than 30 minutes, they stay for half of it.
-// If it is more than an hour, they stay for a quarter of it, unless Config.RetryInPlace is
-// set. Then they go back to their places, and the consumer consumes nothing until Resume.
-// Health is degraded meanwhile. Pause returns at once, and may be called at any time: a
+// a single active consumer, the consumer keeps these messages for a time, to preserve their
+// order: for 15 minutes; for half of the consumer timeout, if that timeout is less than 30
+// minutes; or for a quarter of it, if it is more than an hour and Config.RetryInPlace is not
+// set. After this time they go back to their places, and the consumer consumes nothing until
+// Resume. Health is degraded meanwhile. Pause returns at once, and may be called at any time: a
 // Consumer that is paused before Run begins paused.
 func (c *Consumer) Pause() { c.setPaused(true) }
 

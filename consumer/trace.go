@@ -34,11 +34,11 @@ type Trace struct {
 	// attempt. Settled says where the message went.
 	Handled func(ctx context.Context, d *Delivery, err error, took time.Duration)
 
-	// Batched: a [BatchHandler] is about to run with these messages; of are their
-	// contexts from Received. Batched returns the ctx for the handler: ctx, or a ctx
+	// Batched: a [BatchHandler] is about to run with the messages of batch. contexts has the
+	// context that Received returned for each of them. Batched returns the ctx for the handler: ctx, or a ctx
 	// derived from it. It is called for every run of the handler, also with parts of a
 	// batch.
-	Batched func(ctx context.Context, batch []*Delivery, of []context.Context) context.Context
+	Batched func(ctx context.Context, batch []*Delivery, contexts []context.Context) context.Context
 
 	// BatchHandled: the run that Batched announced has returned err after took; ctx is
 	// the one from Batched. When the outcome of a message is known, Handled follows once,

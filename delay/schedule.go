@@ -72,7 +72,7 @@ func Fixed(d time.Duration, n int) Schedule {
 //
 // It never panics and never overflows. Invalid arguments (an n that is negative or
 // above MaxWaits, a factor that is not a positive finite number, a first or limit of
-// zero or less) give a schedule that Validate refuses.
+// zero or less) give a schedule that Validate refuses. With an n of 0 only n matters.
 func Exponential(first time.Duration, factor float64, limit time.Duration, n int) Schedule {
 	if n > 0 && !(factor > 0 && factor <= math.MaxFloat64) { // the negation catches NaN
 		return Schedule{badFactor, time.Duration(math.Float64bits(factor))} //nolint:gosec // bits stay bits

@@ -68,8 +68,9 @@ func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Receip
 	p.publisher.Send(ctx, &a.sending)
 }
 
-// Flush waits until every message of PublishAsync has its receipt. It returns an
-// error only if ctx ends first.
+// Flush waits until no message of PublishAsync is without a receipt and the functions of all
+// of them have returned. This includes messages that other goroutines publish meanwhile, so
+// with a steady stream it may wait until ctx ends. It returns an error only if ctx ends first.
 func (p *Producer) Flush(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext

@@ -14,15 +14,16 @@ const unhealthyAfter = 15 * time.Second
 // Health returns nil if the last messages of the Producer have reached the broker.
 // Otherwise it returns a *[connection.HealthError]:
 //   - degraded while messages cannot be sent or are not answered for less than 15 s,
-//     and for longer if a sink of the Fallback takes them meanwhile;
+//     and for longer if the Fallback has a sink for such messages, whether or not its
+//     Put succeeds;
 //   - degraded while a single target, an exchange with a key, does not answer;
 //   - unhealthy when they cannot be sent or are not answered for longer, and after
 //     Shutdown.
 //
 // Health does not wait and sends nothing.
 func (p *Producer) Health() error {
-	if p.window.isClosed() {
-		return &connection.HealthError{Since: time.Now(), Cause: fmt.Errorf("producer: %w", errClosed)}
+	if since, closed := p.window.closedSince(); closed {
+		return &connection.HealthError{Since: since, Cause: fmt.Errorf("producer: %w", errClosed)}
 	}
 	outage := p.publisher.Outage()
 	if outage.Cause == nil {

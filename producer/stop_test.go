@@ -126,6 +126,13 @@ func TestHealthOfAProducer(t *testing.T) {
 			s.Error(err)
 		}
 		check("closed", false, false, "the Producer is closed")
+		closed := time.Now()
+		time.Sleep(time.Hour)
+		_ = p.Close()
+		var h *connection.HealthError
+		if err := p.Health(); !errors.As(err, &h) || !h.Since.Equal(closed) {
+			s.Errorf("an hour after it was closed: %v since %v, want %v", err, h.Since, closed)
+		}
 	})
 }
 

@@ -17,9 +17,9 @@ type window struct {
 	limits confirm.Limits
 
 	mu     sync.Mutex
-	closed bool
-	open   count // messages without a receipt
-	async  count // messages of PublishAsync whose function has not returned
+	closed time.Time // zero: it is not
+	open   count     // messages without a receipt
+	async  count     // messages of PublishAsync whose function has not returned
 
 	slots, bytes int
 	queue        []*slotWaiter
@@ -36,7 +36,7 @@ type slotWaiter struct {
 func (w *window) enter(messages int) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if !w.closed.IsZero() {
 		return false
 	}
 	w.open.add(messages)
@@ -55,7 +55,7 @@ func (w *window) leave(messages int) {
 func (w *window) enterAsync(size int) (entered, slot bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closed {
+	if !w.closed.IsZero() {
 		return false, false
 	}
 	w.open.add(1)
@@ -159,14 +159,17 @@ func (w *window) unknown() int {
 func (w *window) close() (done <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.closed = true
+	if w.closed.IsZero() {
+		w.closed = time.Now()
+	}
 	return w.open.none()
 }
 
-func (w *window) isClosed() bool {
+// closedSince reports whether close was called, and when it was called first.
+func (w *window) closedSince() (since time.Time, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.closed
+	return w.closed, !w.closed.IsZero()
 }
 
 // count is a number of messages that somebody waits to become 0. The window's mu

@@ -21,7 +21,8 @@
 //		})
 //		// ... declare, publish
 //		rehoptest.Run(t, worker.Run)
-//		time.Sleep(36 * time.Minute) // of the bubble
+//		time.Sleep(36*time.Minute + time.Second) // of the bubble
+//		synctest.Wait()
 //		letters, _ := broker.Queue("orders.dlq")
 //	})
 //

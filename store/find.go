@@ -17,8 +17,8 @@ import (
 // at 20,000 letters, or for a Text at 32 MiB of letters. It looks at letters if a Query
 // has a Text, more than one name, or a name with a time: the database has an index for
 // each name, and reads the letters to compare the rest. It also looks at letters that
-// are Ready, unless the Query has nothing but states. Times alone are in an index,
-// which Find passes until it has found enough.
+// are Ready, unless the Query has nothing but states. If the Query has only times, Find
+// walks along an index until it has found enough letters.
 func (s *Store) Find(ctx context.Context, q Query) (letters []Letter, next int64, err error) {
 	if err := q.validateRead(); err != nil {
 		return nil, 0, err

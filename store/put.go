@@ -25,8 +25,9 @@ var _ producer.Sink = (*Store)(nil)
 // Letter.TryError has the reason.
 //
 // A message that is in the store already (same message id, exchange, routing key and
-// body) is stored once. The letter keeps its place in the order, and everything else is
-// replaced. A letter that is [Parked] stays so until Release or Replay.
+// body) is stored once. The letter keeps its place in the order and the times when it was
+// stored and failed first; everything else is replaced. A letter that is [Parked] does not
+// become Ready by this, but becomes Held if the message was returned, nacked or refused.
 //
 // The Delay of a message runs on here: the letter is due when it has passed, see
 // Letter.Due.

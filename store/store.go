@@ -108,7 +108,7 @@ var tableName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,39}$`)
 func (c Config) validate() error {
 	var errs []error
 	if !tableName.MatchString(c.Table) {
-		errs = append(errs, fmt.Errorf("store: Config.Table is %q, want up to 40 lower-case letters, digits and underscores", c.Table))
+		errs = append(errs, fmt.Errorf("store: Config.Table is %q, want up to 40 lower-case letters, digits and underscores, not beginning with a digit", c.Table))
 	}
 	if c.Timeout < 0 {
 		errs = append(errs, fmt.Errorf("store: Config.Timeout is %v, want more than 0", c.Timeout))
@@ -123,7 +123,8 @@ func (c Config) validate() error {
 }
 
 // Store keeps letters in one table of a database. It is safe for concurrent use,
-// also by several processes. It runs one goroutine while something is written. The
+// also by several processes. It runs goroutines while something is written: one for SQLite,
+// up to four for a server, and one more while it deletes old notes of Once. The
 // database belongs to the caller, who closes it when the Store is no longer used.
 type Store struct {
 	db          *sql.DB

@@ -40,8 +40,8 @@ type Delays struct {
 
 	// Max is the longest delay. Services may declare different values; the levels of
 	// the longest one serve all of them. Defaults to 2^28-1 grains, the longest that is
-	// possible: 8.5 years with a grain of 1s, 31 days with 10ms. It takes 28 queues;
-	// each halving saves one.
+	// possible: 8.5 years with a grain of 1s, 31 days with 10ms. It takes 28 queues, or 56
+	// on 4.0 to 4.2; each halving saves one, or two.
 	Max time.Duration
 
 	// Queues are further targets: queues that exist already. A queue with a length

@@ -26,8 +26,9 @@ var ErrInUse = errors.New("in use")
 // ignores missing ones. A queue that others declare ([WorkQueue.Existing]) stays.
 //
 // If a queue holds messages or has consumers, Delete deletes nothing, and the
-// error names each such queue and wraps [ErrInUse]. An exchange that others still
-// bind to stays, and the error names it too.
+// error names each such queue and wraps [ErrInUse]. An [Exchange] that others still
+// bind to stays, and the error names it too. The exchanges of work queues and [Lanes],
+// [Lanes.Exchange] among them, are deleted with all their bindings.
 //
 // [Delays] belong to all services of the virtual host. All their levels are deleted, for
 // any Max, when no message is in any of them.

@@ -17,8 +17,8 @@ import (
 // more and its longest wait has passed since. It ignores missing queues.
 //
 // DeleteWaits then declares the current work queue, whose wait queues take the names that
-// have become free. The queues that stood in for them are out of use from the next
-// session of each consumer on; DeleteWaits(ctx, conn, current, current) deletes them. A
+// have become free. Each consumer stops using the replacement queues at its next session.
+// After that, DeleteWaits(ctx, conn, current, current) deletes the replacement queues. A
 // consumer that still uses such a queue when it is deleted holds the messages that fail.
 // After some 20 s it begins another session, and handles them once more.
 //

@@ -16,7 +16,7 @@
 //	}
 //	err := topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 //
-// [Lanes] are a work queue for each priority. [Delays] are queues in which messages
+// [Lanes] are a work queue for each class of messages. [Delays] are queues in which messages
 // wait until they are due. A consumer takes the same value: see package
 // [github.com/rehop/rehop/consumer]. The waits are a value of package
 // [github.com/rehop/rehop/delay]. The pages [Retries], [Priorities], [Delays of

@@ -32,8 +32,8 @@ import (
 // of the lane's queue, which is "sms.vip" here. It stays in its lane when it waits,
 // comes back and becomes a dead letter.
 type Lanes struct {
-	// Name of the whole. The queue of a lane is named Name + "." + Lane.Name, and
-	// that name is bounded as WorkQueue.Name is.
+	// Name of the whole; 1 to 223 bytes, and not "amq". The queue of a lane is named
+	// Name + "." + Lane.Name, and that name is bounded as WorkQueue.Name is.
 	Name string
 
 	// Lanes, the highest first. 2 to 9.

@@ -71,8 +71,8 @@ type WorkQueue struct {
 	SingleActiveConsumer bool
 
 	// ConsumerTimeout is how long a handler may have a message before the broker takes
-	// it away; the ctx of the handler ends at four fifths of it. 1 s to 720 h,
-	// accurate to a minute before broker 4.3; defaults to the broker's own, which is
+	// it away; the ctx of the handler ends at four fifths of it. 1 s to 720 h in whole
+	// milliseconds, accurate to a minute before broker 4.3; defaults to the broker's own, which is
 	// 30 minutes unless its administrator has set another. It is refused with
 	// Existing, and on brokers before 3.12, which have one timeout for all queues.
 	//
@@ -84,8 +84,8 @@ type WorkQueue struct {
 	// Existing says that others declare the queue. Declare then only makes sure that the
 	// queue exists, and adds the waits, the dead-letter queue and the one binding through
 	// which messages come back from their waits. The queue's arguments and its other
-	// bindings stay as they are. The engine is EngineRepublish, or EngineCarry on a
-	// broker of 3.x. Bindings, NativePriority and EngineNack are refused.
+	// bindings stay as they are. The engine defaults to EngineRepublish, or to
+	// EngineCarry on a broker of 3.x. Bindings, NativePriority and EngineNack are refused.
 	Existing bool
 
 	// letters is the dead-letter queue of a lane; "": one of its own.

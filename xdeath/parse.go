@@ -17,9 +17,9 @@ import (
 // slices.
 //
 // Parse never panics, on any headers. A value is malformed if it
-// has the wrong type, or is a count below 0 or above 2,147,483,647, a name of a
-// queue or exchange longer than 255 bytes, or an instant outside the years 1970 to
-// 9999. The error then joins all faults, each with the name of its header; of an
+// has the wrong type, or is a count below 0 or above 2,147,483,647, a string longer than
+// 255 bytes that names something (a queue, an exchange, a key, a cause, a user), or an
+// instant outside the years 1970 to 9999. The error then joins all faults, each with the name of its header; of an
 // array it has the faults of the first malformed entry. The History is usable all the
 // same: a malformed header counts as absent, and x-death and x-rehop-history count
 // as absent as a whole if one entry is malformed.

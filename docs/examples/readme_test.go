@@ -83,7 +83,7 @@ func TestReadmeOutage(t *testing.T) {
 		check(err)
 		go letters.Forward(ctx, plain, store.ForwardConfig{})
 
-		receipt, err := publisher.Publish(ctx, m) // nil: confirmed, or in the file, after a second at most
+		receipt, err := publisher.Publish(ctx, m) // nil: confirmed, or in the file
 		// end outage
 		defer plain.Close()
 		defer publisher.Close()

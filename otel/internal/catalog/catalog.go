@@ -83,7 +83,7 @@ var (
 	}
 	Settled = Metric{
 		Name: "rehop.consumer.settled", Unit: "{message}", Kind: Counter,
-		Help:   "Deliveries that the consumer is done with, by where the message is then.",
+		Help:   "Deliveries that the consumer has finished, by the place of the message afterwards.",
 		Labels: []string{Destination, Disposition, Cause, ErrorType},
 	}
 	InHand = Metric{
