@@ -52,7 +52,7 @@ observe:
 bench-otel:
 	go run ./integration/withbroker -- go run ./integration/otel/cost
 
-# What a change must pass, in about a quarter of an hour on two cores: all rules on
+# What a change must pass, in 20 to 40 minutes on two cores: all rules on
 # RabbitMQ 3.10, 4.0 and 4.3, and what breaks brokers on the newest of them.
 # The SDK's own module is tested as its users get it, without go.work.
 test:
