@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -55,7 +56,7 @@ func (p Plan) repair(c *caller, unseen bool) (missing []string, err error) {
 	if slices.Contains(lost, part{"queue", owner}) {
 		return missing, connection.WithClass(fmt.Errorf("topology: queue %q does not exist: declare its work queue again", owner), connection.Configuration)
 	}
-	at, refused, err = c.all(p.restoring(lost))
+	at, refused, err = c.all(p.restoring(lost, speltOn(c.conn)))
 	if refused != nil {
 		err = at.explain(refused)
 	}
@@ -100,12 +101,21 @@ func (p Plan) signs(unseen bool) (steps []step) {
 }
 
 // restoring returns the steps that put parts back, with all bindings between the parts
-// of the plan, and without the user's own.
-func (p Plan) restoring(lost []part) (steps []step) {
+// of the plan, and without the user's own. A dead-letter queue that is known to be spelt
+// out is put back in that form, with all bindings that were declared for it.
+func (p Plan) restoring(lost []part, known *sync.Map) (steps []step) {
+	var letters []step
 	for _, q := range p.queues {
-		if slices.Contains(lost, part{"queue", q.Name}) {
-			steps = append(steps, declareQueue(q))
+		if !slices.Contains(lost, part{"queue", q.Name}) {
+			continue
 		}
+		if own, ok := known.Load(q.Name); ok && q.role == letterRole {
+			q = own.(spelt).queue
+			for _, b := range own.(spelt).bindings {
+				letters = append(letters, bind(b))
+			}
+		}
+		steps = append(steps, declareQueue(q))
 	}
 	for _, s := range p.wiringSteps(p.Engines[0].Queue) {
 		switch {
@@ -114,7 +124,7 @@ func (p Plan) restoring(lost []part) (steps []step) {
 			steps = append(steps, s)
 		}
 	}
-	return steps
+	return append(steps, letters...) // last: a refusal ends all steps behind it
 }
 
 // existing returns the parts of a plan that the broker has. A queue whose node is down

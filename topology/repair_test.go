@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -144,6 +145,90 @@ func TestAConsumerPutsBackWhatIsMissing(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A dead-letter queue is spelt out in the call that declares its work queue.
+func TestAConsumerPutsBackADeadLetterQueueInTheFormThatWasDeclared(t *testing.T) {
+	for _, tt := range []struct {
+		rule string
+		form topology.Spec
+	}{
+		{"with a MaxAge and an exchange", topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour, Exchange: "dead"}},
+		{"of another type", topology.DeadLetterQueue{Name: "orders.dlq", Type: topology.Classic, Exchange: "dead"}},
+		{"a work queue", topology.WorkQueue{Name: "orders.dlq", Waits: []time.Duration{time.Hour}, Bindings: []topology.Binding{{Exchange: "dead", RoutingKey: "#"}}}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			everyVersion(t, func(s *server) {
+				w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
+				specs := []topology.Spec{w, tt.form}
+				if _, ok := tt.form.(topology.WorkQueue); ok {
+					specs = append(specs, topology.Exchange{Name: "dead"})
+				}
+				s.declare(specs...)
+				r := s.resolve(w)
+				s.deleteQueue("orders.dlq")
+				missing, err := r.Broker.Repair(t.Context(), s.conn)
+				if err != nil || !slices.Equal(missing, []string{`queue "orders.dlq"`}) {
+					t.Fatalf("Repair puts back %q, %v", missing, err)
+				}
+				if missing, err := r.Broker.Repair(t.Context(), s.conn); err != nil || len(missing) > 0 {
+					t.Errorf("the next Repair puts back %q, %v", missing, err)
+				}
+				if at := s.reaches("dead", "paid"); at != "orders.dlq" {
+					t.Errorf("a message to the exchange of the dead-letter queue is in %q", at)
+				}
+				s.declare(specs...) // refused if the form is another one
+			})
+		})
+	}
+}
+
+func TestAConsumerPutsBackADeadLetterQueueInTheFormThatOnConnectHasDeclared(t *testing.T) {
+	s := start(t, "4.3")
+	w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
+	specs := []topology.Spec{w, topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour}}
+	s.conn = s.connect(connection.Config{OnConnect: func(ctx context.Context, conn *connection.Conn) error {
+		return topology.Declare(ctx, conn, specs...)
+	}})
+	r := s.resolve(w)
+	s.deleteQueue("orders.dlq")
+	if missing, err := r.Broker.Repair(t.Context(), s.conn); err != nil || !slices.Equal(missing, []string{`queue "orders.dlq"`}) {
+		t.Fatalf("Repair puts back %q, %v", missing, err)
+	}
+	s.declare(specs...)
+}
+
+// The form of a dead-letter queue changes: the consumer puts it back in the last one.
+func TestAConsumerPutsBackADeadLetterQueueInTheFormThatWasDeclaredLast(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		w := orders(waiting(time.Minute), func(w *topology.WorkQueue) { w.Bindings = nil })
+		aged := topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour}
+		s.declare(w, aged)
+		r := s.resolve(w)
+		repair := func() {
+			s.Helper()
+			s.deleteQueue("orders.dlq")
+			if missing, err := r.Broker.Repair(s.Context(), s.conn); err != nil || !slices.Equal(missing, []string{`queue "orders.dlq"`}) {
+				s.Fatalf("Repair puts back %q, %v", missing, err)
+			}
+		}
+		s.deleteQueue("orders.dlq")
+		s.declare(w)
+		repair()
+		s.declare(w)
+
+		s.deleteQueue("orders.dlq")
+		s.declare(w, aged)
+		if err := topology.Delete(s.Context(), s.conn, aged); err != nil {
+			s.Fatal(err)
+		}
+		other := s.connect(connection.Config{}) // stands for another process
+		if err := topology.Declare(s.Context(), other, w); err != nil {
+			s.Fatal(err)
+		}
+		repair()
+		s.declare(w)
+	})
 }
 
 // journeys returns the queues that messages reach that come back from each wait, that
