@@ -17,10 +17,11 @@ import (
 // more and its longest wait has passed since. It ignores missing queues.
 //
 // DeleteWaits then declares the current work queue, whose wait queues take the names that
-// have become free. Each consumer stops using the replacement queues at its next session.
-// After that, DeleteWaits(ctx, conn, current, current) deletes the replacement queues. A
-// consumer that still uses such a queue when it is deleted holds the messages that fail.
-// After some 20 s it begins another session, and handles them once more.
+// have become free. The dead-letter queue stays as it is. Each consumer stops using the
+// replacement queues at its next session. After that, DeleteWaits(ctx, conn, current,
+// current) deletes the replacement queues. A consumer that still uses such a queue when it
+// is deleted holds the messages that fail. After some 20 s it begins another session, and
+// handles them once more.
 //
 // If one of these queues holds messages or has consumers, DeleteWaits deletes nothing,
 // and the error names each such queue and wraps [ErrInUse]. Under [EngineCarry] every
@@ -63,6 +64,7 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 	if err != nil {
 		return err
 	}
+	current.anyLetters = true // Resolve has found it, and another call may have spelt it out
 	return Declare(ctx, conn, current)
 }
 

@@ -78,6 +78,38 @@ func TestDeleteWaits(t *testing.T) {
 	}
 }
 
+// The dead-letter queue is spelt out in the calls that declare the two schedules.
+func TestDeleteWaitsLeavesTheDeadLetterQueueInAnyForm(t *testing.T) {
+	for _, tt := range []struct {
+		rule    string
+		letters topology.Spec
+	}{
+		{"with a MaxAge", topology.DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour}},
+		{"of another type", topology.DeadLetterQueue{Name: "orders.dlq", Type: topology.Classic}},
+		{"a work queue", topology.WorkQueue{Name: "orders.dlq", Waits: []time.Duration{time.Hour}}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			everyVersion(t, func(s *server) {
+				former := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings, w.Engine = nil, topology.EngineRepublish })
+				current := former
+				current.Waits = []time.Duration{2 * time.Minute}
+				s.declare(former, tt.letters)
+				s.declare(current, tt.letters)
+				if err := topology.DeleteWaits(s.Context(), s.conn, former, current); err != nil {
+					s.Error(err)
+				}
+				if got := s.Queues(); slices.Contains(got, "orders.wait.2") {
+					s.Errorf("%v are left", got)
+				}
+				if got := topology.WaitsAt(s.resolve(current)); !slices.Equal(got, []string{"orders.wait.1"}) {
+					s.Errorf("the current schedule waits at %v", got)
+				}
+				s.declare(current, tt.letters) // refused if the form is another one
+			})
+		})
+	}
+}
+
 // Consumers find the queues without a TTL by counting them.
 func TestDeleteWaitsLeavesNoGap(t *testing.T) {
 	s := start(t, "3.10")

@@ -36,7 +36,11 @@ type step struct {
 func (p Plan) queueSteps(owner string) (steps []step) {
 	for _, q := range p.needs {
 		if q.Owner == owner {
-			steps = append(steps, lookForQueue(q.Name, "declare it first, or leave Existing false"))
+			advice := "declare it first, or leave Existing false"
+			if q.role == letterRole {
+				advice = "declare it, or its work queue, first"
+			}
+			steps = append(steps, lookForQueue(q.Name, advice))
 		}
 	}
 	for _, q := range p.queues {

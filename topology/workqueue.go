@@ -91,6 +91,9 @@ type WorkQueue struct {
 	// letters is the dead-letter queue of a lane; "": one of its own.
 	letters string
 
+	// anyLetters says that the dead-letter queue exists and stays in whatever form it has.
+	anyLetters bool
+
 	// lane says which lane the queue is; zero: none.
 	lane laneOf
 }
@@ -252,7 +255,11 @@ func (w WorkQueue) addTo(b *builder) {
 	}
 	letters := w.DeadLetterQueue().planned(b.version)
 	letters.Owner = w.Name
-	b.implied(letters)
+	if w.anyLetters {
+		b.look(letters)
+	} else {
+		b.implied(letters)
+	}
 	b.plan.Engines = append(b.plan.Engines, planned)
 	w.wiring(b, nacks, planned)
 	for i, own := range w.Bindings { // last: then all the rest is there
