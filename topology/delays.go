@@ -223,6 +223,18 @@ func levelQueue(name string, wait time.Duration, next string, v connection.Versi
 	return plannedQueue{Name: name, Args: form(v), Also: []amqp.Table{form(other(v))}, role: levelRole}
 }
 
+// levelQueues returns the names of the queues of all levels.
+func levelQueues(d levels.Delays) (queues []string) {
+	names := levels.Of(d.Levels.Grain)
+	for level := range d.Levels.Count() {
+		queues = append(queues, names.Queue(level, false))
+		if d.Classes {
+			queues = append(queues, names.Queue(level, true))
+		}
+	}
+	return queues
+}
+
 // planTargets adds the bindings by which messages reach their targets.
 func (d Delays) planTargets(b *builder, planned *plannedDelays) {
 	deliver := levels.Of(d.Grain).Deliver()

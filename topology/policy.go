@@ -68,9 +68,13 @@ func (q ruled) effect(key string, v connection.Version) string {
 	case "delivery-limit":
 		return q.returnsEffect()
 	case "dead-letter-routing-key":
+		switch {
 		// The delay exchange reads the number of the wait from the key that a message came with.
-		if q.role == workRole && q.atLeastOnce() {
+		case q.role == workRole && q.atLeastOnce():
 			return "every failed attempt waits in the first wait, and none reaches the next one"
+		// That key also has the rest of the way through the levels, and the target.
+		case q.role == levelRole:
+			return "delayed messages that leave the level do not reach their target, and are stranded"
 		}
 	case "dead-letter-strategy":
 		if !atLeastOnce(v) && q.role != letterRole && q.policy(key) == strategyAtLeastOnce && q.policy("overflow") == rejectPublish {
@@ -108,6 +112,8 @@ func (q ruled) ageEffect() string {
 			return "messages leave the wait after that time, and are sent there again"
 		}
 		return "messages leave the wait after that time"
+	case levelRole:
+		return "delayed messages leave the level after that time, and come early"
 	}
 	return ""
 }
@@ -119,8 +125,13 @@ func (q ruled) lengthEffect(key string) string {
 		return ""
 	}
 	if q.overflow() == rejectPublish || q.overflow() == rejectPublish+"-dlx" {
-		if q.role == workRole {
+		switch {
+		case q.role == workRole:
 			return "when it is full, the queue refuses what is published and what comes back from its waits"
+		case q.role == levelRole && q.atLeastOnce():
+			return "when it is full, the queue refuses delayed messages, and holds up those that come from longer levels"
+		case q.role == levelRole:
+			return "when it is full, the queue refuses delayed messages, and those that come from longer levels are lost"
 		}
 		return "when it is full, the queue refuses failed messages, which halts the retries"
 	}
@@ -134,6 +145,8 @@ func (q ruled) lengthEffect(key string) string {
 			return "when it is full, the oldest messages leave the wait, and are sent there again"
 		}
 		return "when it is full, the oldest messages leave the wait"
+	case levelRole:
+		return "when it is full, the oldest delayed messages leave the level, and come early"
 	}
 	return ""
 }
@@ -240,7 +253,13 @@ func policed(r route.Route) (queues []ruled) {
 	for _, name := range slices.Compact(waits) {
 		queues = append(queues, ruled{name: name, role: waitRole})
 	}
-	return append(queues, ruled{name: r.DeadLetter.RoutingKey, role: letterRole})
+	queues = append(queues, ruled{name: r.DeadLetter.RoutingKey, role: letterRole})
+	for _, d := range r.Delays {
+		for _, name := range levelQueues(d) {
+			queues = append(queues, ruled{name: name, role: levelRole})
+		}
+	}
+	return queues
 }
 
 // policed returns the queues of a plan that have promises.

@@ -3,6 +3,7 @@ package topology
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func TestWhatPoliciesBreak(t *testing.T) {
 	orders := func(t QueueType) WorkQueue {
 		return WorkQueue{Name: "orders", Type: t, Waits: delay.Schedule{time.Minute, time.Hour}}
 	}
-	const work, wait, letters = "orders", "orders.wait.1", "orders.dlq"
+	const work, wait, letters, level, stranded = "orders", "orders.wait.1", "orders.dlq", "rehop.delays.1s.03", "rehop.delays.1s.stranded"
 	for _, test := range []struct {
 		rule       string
 		version    connection.Version
@@ -55,6 +56,12 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"a TTL on a work queue", v4, Classic, work, `{"message-ttl":1000}`, "go to the dead-letter queue unhandled"},
 		{"a TTL on dead letters", v4, Quorum, letters, `{"message-ttl":1000}`, "deletes dead letters"},
 
+		{"a shorter TTL cuts a level short", v4, Quorum, level, `{"message-ttl":7999}`, "message-ttl to 7.999s: delayed messages leave the level after that time, and come early"},
+		{"a TTL as long as the level does nothing to it", v4, Quorum, level, `{"message-ttl":8000}`, ""},
+		{"a TTL on a level of 3.x", v3, Quorum, level, `{"message-ttl":1}`, "come early"},
+		{"a TTL on stranded messages", v4, Quorum, stranded, `{"message-ttl":1000}`, "deletes dead letters"},
+
+		{"expires on a level", v4, Quorum, level, `{"expires":60000}`, "deletes the queue"},
 		{"expires on a wait", v4, Quorum, wait, `{"expires":60000}`, "expires to 1m0s: the broker deletes the queue"},
 		{"expires on a carried wait", v3, Classic, wait, `{"expires":60000}`, "deletes the queue"},
 		{"expires on a work queue", v4, Quorum, work, `{"expires":60000}`, "deletes the queue"},
@@ -70,8 +77,13 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"max-length on a work queue with drop-head", v4, Classic, work, `{"max-length-bytes":50}`, "go to the dead-letter queue unhandled"},
 		{"max-length on a work queue that refuses", v4, Quorum, work, `{"max-length":50}`, "refuses what is published"},
 
+		{"max-length on a level of 4.x, which refuses", v4, Quorum, level, `{"max-length":10}`, "refuses delayed messages, and holds up"},
+		{"max-length with drop-head on a level of 3.x", v3, Quorum, level, `{"max-length":10}`, "leave the level, and come early"},
+		{"max-length with reject-publish on a level of 3.x", v3, Quorum, level, `{"max-length-bytes":10,"overflow":"reject-publish"}`, "from longer levels are lost"},
+
 		{"overflow ends at-least-once", v4, Quorum, work, `{"overflow":"drop-head"}`, "ends at-least-once"},
 		{"overflow ends at-least-once of a wait", v4, Classic, wait, `{"overflow":"drop-head"}`, "ends at-least-once"},
+		{"overflow ends at-least-once of a level", v4, Quorum, level, `{"overflow":"drop-head"}`, "ends at-least-once"},
 		{"overflow as declared", v4, Quorum, work, `{"overflow":"reject-publish"}`, ""},
 		{"overflow without a limit on 3.x", v3, Quorum, work, `{"overflow":"drop-head"}`, ""},
 
@@ -87,6 +99,10 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"a dead-letter-routing-key ends the waits", v4, Quorum, work, `{"dead-letter-routing-key":"other"}`, "in the first wait"},
 		{"a dead-letter-routing-key where the broker moves nothing", v4, Classic, work, `{"dead-letter-routing-key":"other"}`, ""},
 		{"a dead-letter-routing-key loses to the argument of a wait", v4, Quorum, wait, `{"dead-letter-routing-key":"other"}`, ""},
+		{"a dead-letter-routing-key ends the way through the levels", v4, Quorum, level, `{"dead-letter-routing-key":"other"}`, "are stranded"},
+		{"a dead-letter-routing-key on a level of 3.x", v3, Quorum, level, `{"dead-letter-routing-key":"other"}`, "are stranded"},
+		{"a dead-letter-exchange loses to the argument of a level", v4, Quorum, level, `{"dead-letter-exchange":"other"}`, ""},
+		{"a delivery-limit on a level, which nobody consumes", v4, Quorum, level, `{"delivery-limit":20}`, ""},
 		{"at-most-once loses to the argument", v4, Quorum, work, `{"dead-letter-strategy":"at-most-once"}`, ""},
 		{"at-least-once on 3.x", v3, Quorum, work, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}`, "comes to a halt"},
 		{"at-least-once on 3.x without what it needs", v3, Quorum, work, `{"dead-letter-strategy":"at-least-once"}`, ""},
@@ -100,7 +116,7 @@ func TestWhatPoliciesBreak(t *testing.T) {
 			if test.queueType == "carried" {
 				w.Type, w.Engine = Quorum, EngineCarry
 			}
-			plan, err := NewPlan(test.version, w)
+			plan, err := NewPlan(test.version, w, Delays{Max: time.Minute})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -149,6 +165,31 @@ func TestAFaultNamesTheOperatorsPolicy(t *testing.T) {
 		q.broker.Policy, q.broker.OperatorPolicy = policies[0], policies[1]
 		if got := fmt.Sprint(q.faults(version4)); !strings.Contains(got, want) {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestPoliciesOfExactDelaysAreThoseOfTheirLevels(t *testing.T) {
+	for _, version := range []connection.Version{version4, {Major: 4, Minor: 3}} {
+		plan, err := NewPlan(version, WorkQueue{Name: "orders"}, Delays{Max: 3 * time.Second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := WorkQueue{Name: "orders"}.route()
+		r.Delays = plan.seenDelays()
+		var names, want []string
+		for _, q := range policed(r) {
+			if q.role == levelRole {
+				names = append(names, q.name)
+			}
+		}
+		for _, q := range plan.policed() {
+			if q.role == levelRole {
+				want = append(want, q.name)
+			}
+		}
+		if !slices.Equal(names, want) || len(want) < 2 {
+			t.Errorf("%s: policies are asked for of the levels %q, want %q", version, names, want)
 		}
 	}
 }

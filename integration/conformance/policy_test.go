@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
@@ -61,6 +62,33 @@ func TestPoliciesThatBreakAPromise(t *testing.T) {
 			e.Errorf("Declare has logged\n%s\nwant a line for each fault", text)
 		}
 		e.halt(c)
+
+		own := topology.Delays{Grain: 40 * time.Millisecond, Max: 100 * time.Millisecond} // the policy applies to no other test's
+		if e.queue == topology.Classic {
+			own.Grain = 50 * time.Millisecond
+		}
+		if plan, err = topology.NewPlan(conn.Server().Version, own); err != nil {
+			e.Fatal(err)
+		}
+		e.deleteLater(plan)
+		level := fmt.Sprintf("rehop.delays.%v.00", own.Grain)
+		e.setPolicy("policies", "levels", "^"+quoted(level), map[string]any{"message-ttl": 5, "dead-letter-routing-key": "other"})
+		wants := []string{
+			fmt.Sprintf("queue %q: policy %q sets message-ttl to 5ms: delayed messages leave the level", level, e.name("levels")),
+			fmt.Sprintf("queue %q: policy %q sets dead-letter-routing-key to other: delayed messages", level, e.name("levels")),
+		}
+		names := func(text string) bool {
+			return strings.Contains(text, wants[0]) && strings.Contains(text, wants[1])
+		}
+		e.until("the plan names the policy of the level", func() bool {
+			plan, err := topology.DeclarePlan(e.Context(), conn, w, own)
+			return err == nil && names(plan.String())
+		})
+		if conn.Server().Version.AtLeast(4, 0) { // before, a consumer uses no levels
+			c = e.consumeOn(conn, w, j, consumer.Config{})
+			e.until("Health names it", func() bool { return names(fmt.Sprint(c.Health())) })
+			e.halt(c)
+		}
 
 		wrong := strings.Replace(e.node.ManagementURL(), "guest:guest@", "guest:wrong-password@", 1)
 		unknown := e.connectManaged(wrong, nil)
