@@ -20,7 +20,7 @@ type waiting struct {
 	at    time.Time // it is brought back; later than due after a failure
 	tries int       // that failed
 
-	ahead   time.Duration // how far beyond its wait the due time was that it came with
+	ahead   time.Duration // how far beyond its wait the due time was that it came with; 0: it was not
 	arrival arrival       // set if it was
 }
 
@@ -43,7 +43,8 @@ func newWaiting(raw amqp.Delivery, now time.Time, wait time.Duration, earlier bo
 }
 
 // arrival tells one arrival of a message in a wait queue from all others: a message
-// that comes there again has another due time.
+// that comes there again has another due time. Messages without an id that have the same
+// due time came there at the same time, and share their bound.
 type arrival struct {
 	id  string
 	due time.Time
@@ -58,7 +59,10 @@ type bounds map[arrival]time.Time
 func boundsOf(hand []*waiting) bounds {
 	b := bounds{}
 	for _, w := range hand {
-		if w.arrival.id != "" {
+		if w.ahead == 0 {
+			continue
+		}
+		if bound, ok := b[w.arrival]; !ok || w.due.Before(bound) {
 			b[w.arrival] = w.due
 		}
 	}

@@ -49,6 +49,7 @@ func TestABoundHoldsForOneArrival(t *testing.T) {
 	earlier := boundsOf([]*waiting{
 		newWaiting(from("far", far), now, time.Hour, nil),
 		newWaiting(from("", far), now, time.Hour, nil),
+		newWaiting(from("", far), now.Add(time.Minute), time.Hour, nil),
 		newWaiting(from("near", now.Add(time.Minute)), now, time.Hour, nil),
 	})
 	for _, tt := range []struct {
@@ -58,15 +59,16 @@ func TestABoundHoldsForOneArrival(t *testing.T) {
 	}{
 		{"in hand again: due an hour after the first time", from("far", far), now.Add(time.Hour)},
 		{"there again, with another due time: due after the whole wait", from("far", quarter.Add(time.Hour)), quarter.Add(time.Hour)},
-		{"without an id: the bound begins anew", from("", far), quarter.Add(time.Hour)},
+		{"without an id, and in hand again: due an hour after the first time", from("", far), now.Add(time.Hour)},
+		{"without an id, and with another due time: due after the whole wait", from("", far.Add(time.Millisecond)), quarter.Add(time.Hour)},
 		{"another message", from("other", far), quarter.Add(time.Hour)},
 	} {
 		if w := newWaiting(tt.raw, quarter, time.Hour, earlier); !w.due.Equal(tt.want) {
 			t.Errorf("%s: due at %v, want %v", tt.rule, w.due, tt.want)
 		}
 	}
-	if len(earlier) != 1 {
-		t.Errorf("%d bounds, want one", len(earlier))
+	if len(earlier) != 2 {
+		t.Errorf("%d bounds, want one with an id and one without", len(earlier))
 	}
 }
 
