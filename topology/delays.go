@@ -63,8 +63,8 @@ func (d Delays) whole() Spec {
 
 // Stranded returns the queue of the messages that no queue took when they were
 // due: a [Source] for the consumer that looks after them. The History of each has
-// the cause "unroutable", and producer.FromDelivery makes it ready to be sent to
-// its target once more.
+// the cause "unroutable", and producer.FromDelivery makes it ready to be published once
+// more. If the History has a Queue too, only this queue is to get the message again.
 func (d Delays) Stranded() DeadLetterQueue {
 	return DeadLetterQueue{Name: levels.Of(d.levels().Grain).Stranded()}
 }

@@ -84,22 +84,38 @@ func TestPutAt(t *testing.T) {
 func TestStranded(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn, publisher := s.ctx, s.conn, s.producer()
-		s.declare(topology.Delays{}, orders)
+		audit := topology.WorkQueue{Name: "audit", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
+		s.declare(topology.Delays{}, orders, audit)
+		failing, err := consumer.New(conn, orders, func(context.Context, *consumer.Delivery) error {
+			return consumer.RetryAfter(61*time.Second, errPaper)
+		}, consumer.Config{})
+		check(err)
+		stop := s.run(failing)
+		s.publish(producer.Message{}) // to orders and to audit
+		after(time.Second)
+		stop()
 		s.publish(producer.Message{RoutingKey: "orders", Delay: time.Minute})
 		check(topology.DeleteAll(ctx, conn, orders))
 		after(2 * time.Minute)
-		s.ready("rehop.delays.1s.stranded", 1)
-		s.declare(topology.Delays{}, orders)
+		s.ready("rehop.delays.1s.stranded", 2)
+		s.ready("audit", 1)
+		s.declare(topology.Delays{}, orders, audit)
 		// begin stranded
 		worker, err := consumer.New(conn, topology.Delays{}.Stranded(), func(ctx context.Context, d *consumer.Delivery) error {
-			_, err := publisher.Publish(ctx, producer.FromDelivery(d.AMQP()))
+			m := producer.FromDelivery(d.AMQP())
+			if queue := d.History.Queue; queue != "" { // only this queue wants it again
+				m.Origin = topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
+				m.Exchange, m.RoutingKey = "", queue
+			}
+			_, err := publisher.Publish(ctx, m)
 			return err // an error holds the message
 		}, consumer.Config{})
 		// end stranded
 		check(err)
 		s.run(worker)
 		after(time.Minute)
-		s.ready("orders", 1)
+		s.ready("orders", 2)
+		s.ready("audit", 1)
 		s.ready("rehop.delays.1s.stranded", 0)
 	})
 }
