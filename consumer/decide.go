@@ -176,7 +176,10 @@ func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.
 
 // copyOf returns what a copy says of a message whose attempt is spent.
 func (t *terms) copyOf(raw amqp.Delivery, d *Delivery, now time.Time) copies.RetryCopy {
-	return copies.RetryCopy{Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now, FirstFailed: d.firstFailed, User: t.account}
+	return copies.RetryCopy{
+		Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now, FirstFailed: d.firstFailed, User: t.account,
+		Letter: t.route.Kind == route.Letters && d.Attempt == 1, // else a work queue of this name has copied it for its next attempt
+	}
 }
 
 // unspent returns what a copy says of a message whose attempt is not.
@@ -280,7 +283,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		c.Due = now.Add(lacks)
 		return t.putOff(lacks, raw, d, c, now), true
 	}
-	if d.History.Queue != t.route.Queue || !t.belongs(raw.Exchange) {
+	if !t.isDated(raw, &d.History) {
 		return decision{}, false
 	}
 	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
@@ -317,6 +320,18 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	v := t.waitOn(lacks, raw, d, c, now)
 	v.skew = skew
 	return v, true
+}
+
+// isDated reports whether the dates in the headers are for this queue. A letter that was
+// put off here speaks for the queue where its message failed. A copy of that queue, which
+// the broker has brought here, has attempts, and a letter from a producer's delay has no
+// NotBefore: their dates are over.
+func (t *terms) isDated(raw amqp.Delivery, h *xdeath.History) bool {
+	letter := header.IsLetter(raw.Headers)
+	if _, retried := raw.Headers[header.Attempts]; t.route.Kind == route.Letters && !retried {
+		return letter || !h.NotBefore.IsZero()
+	}
+	return !letter && h.Queue == t.route.Queue && t.belongs(raw.Exchange)
 }
 
 // aheadBy returns how far the clock is ahead that the dates of a message are taken from, and

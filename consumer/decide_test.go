@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -247,6 +248,65 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 				t.Errorf("decideEarly = %+v, %t, want %+v, %t", verdictOf(got), early, tt.want, tt.early)
 			}
 		})
+	}
+}
+
+// The dates on a letter are for its dead-letter queue if a consumer of that has put it off.
+// Those that a letter of the broker has were for its work queue.
+func TestALetterIsTooEarlyWhereItWasPutOff(t *testing.T) {
+	dlq, theirs := routeOf(topology.DeadLetterQueue{Name: "orders.dlq"}), routeOf(topology.Route{Queue: "orders"})
+	dates := amqp.Table{header.NotBefore: now.Add(time.Minute).UnixMilli(), header.Due: now.UnixMilli()}
+	with := func(headers, more amqp.Table) amqp.Delivery {
+		raw := amqp.Delivery{Headers: amqp.Table{}}
+		maps.Copy(raw.Headers, headers)
+		maps.Copy(raw.Headers, more)
+		return raw
+	}
+	final := amqp.Table{header.Queue: "orders", header.FinalAttempts: int64(3), header.Cause: "exhausted"}
+	crashed := amqp.Table{"x-death": []any{amqp.Table{"queue": "orders", "reason": "delivery_limit", "count": int64(1), "exchange": "shop", "routing-keys": []any{"order.paid"}}}}
+	for _, tt := range []struct {
+		rule  string
+		route route.Route
+		raw   amqp.Delivery
+		early bool
+	}{
+		{"put off", dlq, with(final, dates), true},
+		{"its wait was cut short", dlq, with(final, amqp.Table{header.Due: now.Add(time.Minute).UnixMilli()}), true},
+		{"sent by hand, and put off", dlq, with(amqp.Table{header.Exchange: "", header.RoutingKey: "orders.dlq"}, dates), true},
+		{"due", dlq, with(final, amqp.Table{header.NotBefore: now.UnixMilli()}), false},
+		{"moved by the broker when it was not due", dlq, with(crashed, republished(2, dates).Headers), false},
+		{"brought back when its work queue was gone", dlq, republished(2, dates), false},
+		{"sent there with a delay", dlq, with(nil, amqp.Table{header.Exchange: "", header.RoutingKey: "orders.dlq", header.Due: now.Add(time.Minute).UnixMilli()}), false},
+		{"put off, and moved back to its queue by hand", theirs, with(final, dates), false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on := termsOf(tt.route)
+			var d Delivery
+			if err := d.read(&on.route, tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			if got, early := on.decideEarly(tt.raw, &d, now); early != tt.early || early && got.To != (route.Address{RoutingKey: "orders.dlq"}) {
+				t.Errorf("decideEarly = %+v, %t, want %t", verdictOf(got), early, tt.early)
+			}
+		})
+	}
+}
+
+// Returns may count in a dead-letter queue that was declared on 3.x.
+func TestALetterThatGoesToTheEndOfItsQueueStaysOne(t *testing.T) {
+	on := termsOf(routeOf(topology.DeadLetterQueue{Name: "orders.dlq"}))
+	raw := amqp.Delivery{Headers: amqp.Table{"x-death": []any{amqp.Table{"queue": "orders", "reason": "delivery_limit", "count": int64(1), "exchange": "shop", "routing-keys": []any{"order.paid"}}}}}
+	var d Delivery
+	if err := d.read(&on.route, raw); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := on.toTheEnd(raw, &d, now).Publishing(raw, now)
+	var again Delivery
+	if err := again.read(&on.route, amqp.Delivery{RoutingKey: "orders.dlq", Headers: p.Headers}); err != nil {
+		t.Fatal(err)
+	}
+	if h := again.History; h.Failure != d.History.Failure || h.Failure.Cause != xdeath.CauseCrashLoop || h.Queue != "orders" || again.Exchange != "shop" || again.RoutingKey != "order.paid" {
+		t.Errorf("the copy is %+v", again)
 	}
 }
 

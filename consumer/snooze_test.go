@@ -179,3 +179,83 @@ func TestSnoozesOfAnotherQueueDoNotCount(t *testing.T) {
 		w.has("orders")
 	})
 }
+
+// letterOf is what a handler is told of a letter.
+func letterOf(d *consumer.Delivery) string {
+	h, f := d.History, d.History.Failure
+	return fmt.Sprintf("%s of %s after %d, %s, %s by %s at %v, to %q %q", f.Cause, h.Queue, h.FinalAttempts, f.Error, f.ErrorType, f.Host, f.At.Unix(), d.Exchange, d.RoutingKey)
+}
+
+// putsOff starts a consumer of the dead-letter queue that snoozes each letter so often, and
+// checks that it is told the same of it each time.
+func (w *fixture) putsOff(times int, d time.Duration) (letter *consumer.Delivery) {
+	w.Helper()
+	var got []time.Duration
+	began, first := time.Now(), ""
+	_, stop := w.startOn(w.orders.DeadLetterQueue(), func(_ context.Context, l *consumer.Delivery) error {
+		got = append(got, time.Since(began).Round(time.Second))
+		if letter == nil {
+			first = letterOf(l)
+		}
+		letter = l
+		if told := letterOf(l); told != first || l.Attempt != 1 || l.History.Snoozes != len(got)-1 {
+			w.Errorf("run %d: put off %d, attempt %d: %s\nwant %s", len(got), l.History.Snoozes, l.Attempt, told, first)
+		}
+		if len(got) <= times {
+			return consumer.Snooze(d, "not yet")
+		}
+		return nil
+	}, consumer.Config{})
+	time.Sleep(time.Duration(times+1)*d + time.Second)
+	w.stopped(stop)
+	w.has("orders.dlq")
+	var want []time.Duration
+	for n := range times + 1 {
+		want = append(want, time.Duration(n)*d)
+	}
+	if !slices.Equal(got, want) {
+		w.Fatalf("runs at %v, want %v", got, want)
+	}
+	return letter
+}
+
+func TestASnoozedLetterStaysOne(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		_, stop := w.start(permanently, consumer.Config{})
+		w.publish(1)
+		time.Sleep(time.Second)
+		w.stopped(stop)
+		if l := w.putsOff(2, 25*time.Second); l.History.Queue != "orders" || l.History.Failure.Error != "broken" || l.History.FinalAttempts != 1 || l.RoutingKey != "orders" {
+			w.Errorf("the letter is %s", letterOf(l))
+		}
+	})
+}
+
+func TestASnoozedLetterOfTheBrokerStaysOne(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		w.orders.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "#"}}
+		w.declare(topology.Exchange{Name: "shop"}, w.orders)
+		expires := amqp.Publishing{MessageId: id(0), DeliveryMode: amqp.Persistent, Expiration: "1000"}
+		if _, err := w.broker.Publish(rehoptest.Message{Exchange: "shop", RoutingKey: "order.paid", Publishing: expires}); err != nil {
+			w.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		l := w.putsOff(2, 25*time.Second)
+		if l.History.Queue != "orders" || l.History.Failure.Cause != xdeath.CauseExpired || l.Exchange != "shop" || l.RoutingKey != "order.paid" {
+			w.Errorf("the letter is %s", letterOf(l))
+		}
+	})
+}
+
+func TestASnoozedLetterStaysOneInExactDelays(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.declare(w.orders, topology.Delays{Max: time.Hour, Queues: []string{"orders.dlq"}})
+		_, stop := w.start(permanently, consumer.Config{})
+		w.publish(1)
+		time.Sleep(time.Second)
+		w.stopped(stop)
+		if l := w.putsOff(2, 2*time.Hour); l.History.Queue != "orders" || l.History.Failure.Cause != xdeath.CausePermanent || l.RoutingKey != "orders" {
+			w.Errorf("the letter is %s", letterOf(l))
+		}
+	})
+}

@@ -109,7 +109,8 @@ type History struct {
 	// FirstFailed is when the first attempt failed.
 	FirstFailed time.Time
 	// NotBefore is when this retry copy may be handled; zero: at once. It
-	// counts only if the copy has come back to Queue through its retry exchange.
+	// counts only if the copy has come back to Queue through its retry exchange, and on
+	// a dead letter in its dead-letter queue.
 	NotBefore time.Time
 	// Due is when the wait of this retry copy is over; zero: not written. Like
 	// NotBefore it counts only after a return.
@@ -117,7 +118,8 @@ type History struct {
 	// Earlier holds the deaths of former copies, newest first.
 	Earlier []Death
 	// Snoozes is how often handlers of Queue have put the message off without
-	// spending an attempt. Like NotBefore it counts only after a return.
+	// spending an attempt. Like NotBefore it counts only after a return. On a dead letter
+	// it counts the handlers of the dead-letter queue.
 	Snoozes int
 
 	// OrderKey is the key of the messages that belong together, as the producer

@@ -13,6 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -30,6 +31,10 @@ type RetryCopy struct {
 	// Attempts at Queue that have ended, the one that just failed included: the
 	// next is Attempts+1. Below 0 counts as 0.
 	Attempts int
+	// Letter says that the delivery is a dead letter in its dead-letter queue, and
+	// that the copy of it stays one. Of Queue, Attempts, At and FirstFailed the copy
+	// says nothing then.
+	Letter bool
 	// Snoozed says that the handler has put the message off without spending an
 	// attempt.
 	Snoozed bool
@@ -88,20 +93,27 @@ type FallbackCopy struct {
 // names and the report of why it died. Its queue moves to the history, under its
 // cause as the reason, because these headers now speak for r.Queue.
 //
+// With r.Letter the copy says what the letter says, as xdeath.History.Letter reads
+// it. The copy has no attempts, so that any way back starts at attempt 1.
+//
 // The headers stay within header.Max, see there for what is cut. Malformed
 // headers of the delivery count as xdeath.Parse says.
 func Retry(d amqp.Delivery, r RetryCopy) amqp.Publishing {
 	h, _ := xdeath.Parse(d.Headers) // the caller has parsed them too, and logs
 	p := fromDelivery(d)
 	archive(&p, h, r.User)
-	place(&p, d, h, r.Queue, r.Returned, cmp.Or(r.FirstFailed, r.At))
-	p.Headers[header.Attempts] = bounded(r.Attempts)
-	if n := snoozes(h, r); n > 0 {
+	if r.Letter {
+		stay(p.Headers, d, h)
+	} else {
+		place(&p, d, h, r.Queue, r.Returned, cmp.Or(r.FirstFailed, r.At))
+		p.Headers[header.Attempts] = bounded(r.Attempts)
+		report(p.Headers, h.Failure)
+	}
+	if n := snoozes(d, h, r); n > 0 {
 		p.Headers[header.Snoozes] = n
 	}
 	setMillis(p.Headers, header.NotBefore, r.NotBefore)
 	setMillis(p.Headers, header.Due, r.Due)
-	report(p.Headers, h.Failure)
 	Cut(p, header.Max)
 	return p
 }
@@ -251,6 +263,35 @@ func place(p *amqp.Publishing, d amqp.Delivery, h xdeath.History, queue string, 
 	setTime(p.Headers, header.FirstFailedAt, first)
 	if earlier := fold(h, letter); len(earlier) > 0 {
 		p.Headers[header.History] = tables(earlier)
+	}
+}
+
+// stay writes what a letter says that stays in its dead-letter queue. The copy has the
+// exchange and key of a message that is no letter, and nothing else of its past.
+func stay(headers amqp.Table, d amqp.Delivery, h xdeath.History) {
+	l := h.Letter()
+	letter := header.IsLetter(d.Headers)
+	if !letter && l.Failure.Cause != "" {
+		// What another framework has written is the reason, and not how the broker has
+		// moved the message before.
+		_, known := foreign.Read(d.Headers)
+		letter = !known
+	}
+	switch hasOrigin := header.HasOrigin(d.Headers) || len(h.Deaths) > 0; {
+	case hasOrigin:
+		headers[header.Exchange], headers[header.RoutingKey] = l.Exchange, l.RoutingKey
+	case !letter:
+		headers[header.Exchange], headers[header.RoutingKey] = d.Exchange, d.RoutingKey
+	}
+	if letter {
+		setText(headers, header.Queue, l.Queue)
+		headers[header.FinalAttempts] = bounded(l.FinalAttempts)
+		first, _ := l.FirstFailedAt(l.Queue)
+		setTime(headers, header.FirstFailedAt, first)
+		report(headers, l.Failure)
+	}
+	if earlier := fold(h, false); len(earlier) > 0 {
+		headers[header.History] = tables(earlier)
 	}
 }
 

@@ -400,3 +400,63 @@ func TestAMessageThatIsSentStraightToItsQueueKeepsItsOrigin(t *testing.T) {
 		t.Errorf("at its first attempt Origin is (%q, %q, %t), want shop, order.paid", exchange, key, ok)
 	}
 }
+
+// TestALetterThatIsPutOffStaysOne copies letters of each origin within their dead-letter
+// queue, twice, and compares what they say.
+func TestALetterThatIsPutOffStaysOne(t *testing.T) {
+	failure := xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1"}
+	died := func(reason xdeath.Reason) amqp.Table {
+		return with(broker4, header.Death, append([]any{entry("orders", reason, 1, "orders.rehop.return", day3, "orders@2")}, broker4[header.Death].([]any)...))
+	}
+	spring := amqp.Table{"x-exception-message": "no paper", "x-exception-stacktrace": "at Main", "x-original-exchange": "shop", "x-original-routingKey": "order.paid"}
+	for _, tt := range []struct {
+		rule    string
+		headers amqp.Table
+		snoozes int64 // of its dead-letter queue
+	}{
+		{"a consumer's", DeadLetter(delivery(), Letter{Queue: "orders", Returned: true, Attempts: 5, Failure: failure}).Headers, 0},
+		{"a producer's", Fallback(amqp.Publishing{}, FallbackCopy{Exchange: "shop", RoutingKey: "order.paid", Failure: failure}).Headers, 0},
+		{"one that has expired", died(xdeath.ReasonExpired), 0},
+		{"one of a crash loop", died(xdeath.ReasonDeliveryLimit), 0},
+		{"one that was a retry copy", with(died(xdeath.ReasonDeliveryLimit), header.Queue, "orders", header.Attempts, int64(2), header.Exchange, "shop", header.RoutingKey, "order.paid",
+			header.FirstFailedAt, day1, header.Snoozes, int64(7), header.NotBefore, day3.UnixMilli(), header.Due, day3.UnixMilli()), 0},
+		{"one that a consumer has brought back", Retry(delivery(), retryOrders).Headers, 0},
+		{"one that was put off before", with(DeadLetter(delivery(), Letter{Queue: "orders", Attempts: 5, Failure: failure}).Headers, header.Snoozes, int64(3)), 3},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			d := amqp.Delivery{Exchange: "orders.rehop.dlx", RoutingKey: "orders@2", Headers: tt.headers}
+			want := parsed(t, d.Headers).Letter()
+			for n := int64(1); n <= 2; n++ {
+				p := Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Letter: true, Snoozed: true, NotBefore: day3, Due: day2})
+				d, _ = wiretest.RoundTrip(t, p)
+				d.Exchange, d.RoutingKey = "", "orders.dlq"
+				if !header.IsLetter(d.Headers) {
+					t.Fatalf("it is no letter: %v", d.Headers)
+				}
+				got := parsed(t, d.Headers).Letter()
+				first, _ := want.FirstFailedAt(want.Queue)
+				if got.Failure != want.Failure || got.Queue != want.Queue || got.FinalAttempts != want.FinalAttempts ||
+					got.Exchange != want.Exchange || got.RoutingKey != want.RoutingKey || !got.FirstFailed.Equal(first) {
+					t.Errorf("it says %+v, want %+v", got, want)
+				}
+				if !got.NotBefore.Equal(day3) || !got.Due.Equal(day2) || int64(got.Snoozes) != tt.snoozes+n {
+					t.Errorf("not before %v, due %v, put off %d times; want %v, %v, %d", got.NotBefore, got.Due, got.Snoozes, day3, day2, tt.snoozes+n)
+				}
+				if len(got.Earlier) != len(want.Deaths)+len(want.Earlier) {
+					t.Errorf("its history is %v", got.Earlier)
+				}
+			}
+		})
+	}
+	for rule, headers := range map[string]amqp.Table{"somebody has sent it by hand": nil, "another framework's": with(spring, header.Death, []any{entry("orders", xdeath.ReasonRejected, 3, "shop", day1, "order.paid")})} {
+		t.Run(rule, func(t *testing.T) {
+			d := amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid", Headers: headers}
+			for n := int64(1); n <= 2; n++ {
+				d = amqp.Delivery{RoutingKey: "orders.dlq", Headers: Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Letter: true, Snoozed: true}).Headers}
+				if h := d.Headers; header.IsLetter(h) || h[header.Queue] != nil || h[header.Exchange] != "shop" || h[header.RoutingKey] != "order.paid" || h[header.Snoozes] != n {
+					t.Errorf("its headers are %v, want where it was published to, and no reason of rehop's", h)
+				}
+			}
+		})
+	}
+}

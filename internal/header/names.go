@@ -71,10 +71,11 @@ const (
 	// dead letter: when the first attempt failed.
 	FirstFailedAt = "x-rehop-first-failed-at"
 	// NotBefore, int64, Unix milliseconds, on a retry copy that returns
-	// too early because the schedule has no wait long enough.
+	// too early because the schedule has no wait long enough, and on a dead letter
+	// that the consumer of its dead-letter queue has put off.
 	NotBefore = "x-rehop-not-before"
-	// Due, int64, Unix milliseconds, on a retry copy and a message with a
-	// delay: when its wait is over.
+	// Due, int64, Unix milliseconds, on a retry copy, a message with a
+	// delay and a dead letter that was put off: when its wait is over.
 	// The engine carry brings it back then; a message that is handled earlier
 	// has come too early, whatever brought it.
 	Due = "x-rehop-due"
@@ -85,8 +86,8 @@ const (
 	// people to read; nothing counts it.
 	History = "x-rehop-history"
 	// Snoozes, int64, on a retry copy: how often handlers have put the message off
-	// without spending an attempt. Like Attempts it counts only for Queue, and a dead
-	// letter never has it.
+	// without spending an attempt. Like Attempts it counts only for Queue. On a dead
+	// letter it counts for the dead-letter queue whose consumer has put the letter off.
 	Snoozes = "x-rehop-snoozes"
 )
 
