@@ -30,6 +30,9 @@ type terms struct {
 	ordered bool // messages go back with the end of the channel
 
 	version connection.Version // of the broker
+
+	// holds is how long the delivery can still be held. It is that of one decision.
+	holds time.Duration
 }
 
 // decision is how a delivery is settled, and where its message is then.
@@ -91,6 +94,8 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 	switch action := res.outcome.Action; {
 	case action == ActionSnooze:
 		return t.snooze(res.outcome.After, raw, d, now)
+	case action == ActionRetryAfter && !hasPlace && spent && res.outcome.After > 0 && res.outcome.After >= t.holds:
+		return t.later(res.outcome.After, raw, d, t.unspent(raw, d, now), now) // held, it would go back too early
 	case action == ActionHold, !hasPlace && (spent || action == ActionDeadLetter):
 		return hold(res.outcome.After)
 	case action == ActionDeadLetter:
@@ -153,12 +158,17 @@ func hold(least time.Duration) decision {
 func (t *terms) snooze(after time.Duration, raw amqp.Delivery, d *Delivery, now time.Time) decision {
 	c := t.unspent(raw, d, now)
 	c.Snoozed = true
-	if len(t.route.Waits) == 0 && t.route.Furthest() == 0 {
-		c.NotBefore = now.Add(after) // it goes round in its own queue until then
-	}
-	v := t.putOff(after, raw, d, c, now)
+	v := t.later(after, raw, d, c, now)
 	v.settlement.Snoozed = true
 	return v
+}
+
+// later returns the decision that puts a message off for the first time.
+func (t *terms) later(after time.Duration, raw amqp.Delivery, d *Delivery, c copies.RetryCopy, now time.Time) decision {
+	if len(t.route.Waits) == 0 && t.route.Furthest() == 0 {
+		c.NotBefore = now.Add(min(after, maxDate)) // it goes round in its own queue until then
+	}
+	return t.putOff(after, raw, d, c, now)
 }
 
 // letter returns the decision that dead-letters a message.

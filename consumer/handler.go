@@ -204,6 +204,7 @@ func (r *run) decide(a *attempt, res result) *ending {
 	}
 	interrupted := a.in.working.Err() != nil
 	t, now := a.in.terms, time.Now()
+	t.holds = r.timeout.HoldLimit() - a.Age()
 	v := t.decide(a.Raw, &a.Delivery, res, interrupted, now)
 	if v.inPlace && a.Age()+v.Keep >= r.timeout.HoldLimit() {
 		t.inPlace = false // it would go back to its queue first, and its count begin anew

@@ -359,3 +359,43 @@ func TestAnAlarmKeepsTheOrderOfAKey(t *testing.T) {
 		})
 	}
 }
+
+// A dead-letter queue has no waits, and a consumer of it can go away.
+func TestRetryAfterWhereNothingWaitsIsNoShorterThanAsked(t *testing.T) {
+	for _, after := range []time.Duration{time.Minute, 10 * time.Minute, 2 * time.Hour} {
+		t.Run(after.String(), func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				_, stop := w.start(permanently, consumer.Config{})
+				w.publish(1)
+				time.Sleep(time.Second)
+				w.stopped(stop)
+				var runs []time.Time
+				begin := func() (stop func() error) {
+					_, stop = w.startOn(w.orders.DeadLetterQueue(), func(_ context.Context, d *consumer.Delivery) error {
+						if n := len(runs); n > 0 && time.Since(runs[n-1]) < after {
+							w.Errorf("run %d comes %v after the one before, want %v at least", n+1, time.Since(runs[n-1]), after)
+						}
+						if d.Attempt != 1 || d.History.Snoozes != 0 || d.History.Queue != "orders" || d.History.FinalAttempts != 1 || d.History.Failure.Error != "broken" {
+							w.Errorf("attempt %d, put off %d, %s", d.Attempt, d.History.Snoozes, letterOf(d))
+						}
+						runs = append(runs, time.Now())
+						return consumer.RetryAfter(after, errBroken)
+					}, consumer.Config{})
+					return stop
+				}
+				stop = begin()
+				time.Sleep(4 * after)
+				if after > 15*time.Minute {
+					w.stopped(stop)
+					stop = begin()
+				}
+				time.Sleep(after)
+				w.stopped(stop)
+				if n := len(runs); n < 5 || n > 6 {
+					w.Errorf("%d runs, want one each %v", n, after)
+				}
+				w.has("orders.dlq", id(0))
+			})
+		})
+	}
+}

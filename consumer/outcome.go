@@ -104,8 +104,12 @@ func DeadLetter(err error) error {
 // without an attempt left is dead-lettered, as after any failure; Delays add no
 // attempts. A consumer of the same queue without waits holds a message that is not due
 // yet, for 10 s at a time, and puts it back to the end of the queue; it counts as one
-// of its Config.Concurrency meanwhile. RetryAfter never returns nil, not even for a nil
-// err.
+// of its Config.Concurrency meanwhile.
+//
+// A consumer of a queue without waits, Delays and a place for dead letters, such as a
+// dead-letter queue, holds the message until d has passed. Where d is longer than a
+// message can be held, see [Unavailable], it puts the message off as [Snooze] does, and
+// counts no snooze. RetryAfter never returns nil, not even for a nil err.
 func RetryAfter(d time.Duration, err error) error {
 	return withOutcome(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
 }
