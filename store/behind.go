@@ -92,7 +92,7 @@ const rangeBits = 12
 type lineRange struct {
 	maybe  bool      // there may be letters
 	until  time.Time // a transaction with PutTx may be open until then
-	stored uint64    // counts the letters that were begun to be stored
+	stored uint64    // counts each letter twice: when storing it begins, and when that ends
 	using  int       // letters that are being stored, or may be after a look
 }
 
@@ -117,8 +117,17 @@ func (w *waiting) begin(line int64) (end func()) {
 	return func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
+		r.stored++ // a look that began before may not have seen it
 		r.using--
 	}
+}
+
+type beginKey struct{}
+
+// counted returns a ctx with which the writer calls begin before each write, and its end
+// with the answer: when ctx ends the caller leaves, and the letters may be stored yet.
+func counted(ctx context.Context, begin func() (end func())) context.Context {
+	return context.WithValue(ctx, beginKey{}, begin)
 }
 
 // beginAny is begin for letters whose lines nobody knows.
@@ -170,8 +179,8 @@ func (w *waiting) look(line int64, now time.Time) (l *look, maybe bool) {
 	return &look{waiting: w, of: r, stored: r.stored, began: now}, true
 }
 
-// end ends a look. A range that it has found empty needs no other, unless a letter was
-// begun to be stored meanwhile, another look may end with that, or a transaction may be
+// end ends a look. A range that it has found empty needs no other, unless storing a letter
+// has begun or ended meanwhile, another look may end with that, or a transaction may be
 // open that has one.
 func (l *look) end() {
 	l.waiting.mu.Lock()

@@ -32,6 +32,7 @@ func (s *Store) Archive(ctx context.Context, q Query) (int, error) {
 func (s *Store) Release(ctx context.Context, q Query) (int, error) {
 	if s.cfg.KeepOrder { // fresh messages of their lines stay behind the letters
 		defer s.waiting.beginAny()()
+		ctx = counted(ctx, s.waiting.beginAny)
 	}
 	n, err := s.setState(ctx, q, Ready)
 	s.nudge()
@@ -148,7 +149,9 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 		return false, connection.WithClass(fmt.Errorf("store: letter %d: %w", number, err), connection.Bug)
 	}
 	if r.l.line != 0 && s.cfg.KeepOrder { // it may be in another line now
-		defer s.waiting.begin(r.l.line)()
+		begin := func() (end func()) { return s.waiting.begin(r.l.line) }
+		defer begin()()
+		ctx = counted(ctx, begin)
 	}
 	body := m.Body
 	if body == nil {

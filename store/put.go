@@ -105,7 +105,7 @@ func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
 		return "", connection.WithClass(err, connection.Bug)
 	}
 	if l.line != 0 {
-		defer s.waiting.begin(l.line)()
+		ctx = counted(ctx, func() (end func()) { return s.waiting.begin(l.line) })
 	}
 	if err := s.writer.put(ctx, r); err != nil {
 		return "", fmt.Errorf("store: storing message %q: %w", l.Message.ID, err)

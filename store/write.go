@@ -35,7 +35,16 @@ type write struct {
 	row   *row
 	run   func(context.Context, Tx) error
 	light bool       // a power cut may undo it
+	ended func()     // if set, is called before the answer
 	done  chan error // has room for the one answer
+}
+
+// answer tells the caller what has come of a write, even one that has left.
+func (one *write) answer(err error) {
+	if one.ended != nil {
+		one.ended()
+	}
+	one.done <- err
 }
 
 // The bounds of one transaction.
@@ -59,6 +68,9 @@ func (w *writer) do(ctx context.Context, light bool, run func(context.Context, T
 func (w *writer) wait(ctx context.Context, one *write) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
+	}
+	if begin, counted := ctx.Value(beginKey{}).(func() (end func())); counted {
+		one.ended = begin()
 	}
 	w.mu.Lock()
 	w.waiting = append(w.waiting, one)
@@ -98,7 +110,7 @@ func (w *writer) next() []*write {
 		}
 		taken++
 		if one.ctx.Err() != nil {
-			one.done <- context.Cause(one.ctx) // its caller has left: it is not stored behind their back
+			one.answer(context.Cause(one.ctx)) // its caller has left: it is not stored behind their back
 			continue
 		}
 		batch = append(batch, one)
@@ -152,7 +164,7 @@ func (w *writer) together(ctx context.Context, batch []*write) {
 		err = fmt.Errorf("%w (transaction of %d writes)", err, len(batch))
 	}
 	for _, one := range batch {
-		one.done <- err
+		one.answer(err)
 	}
 }
 
@@ -203,7 +215,7 @@ func (w *writer) commitAgain(ctx context.Context, batch []*write, err error) {
 	var rows []*write
 	for _, one := range batch {
 		if one.row == nil {
-			one.done <- err
+			one.answer(err)
 			continue
 		}
 		marked := *one.row
@@ -219,7 +231,7 @@ func (w *writer) commitAgain(ctx context.Context, batch []*write, err error) {
 		again = errors.Join(err, again) // the first one may have happened, even if the second has failed
 	}
 	for _, one := range rows {
-		one.done <- again
+		one.answer(again)
 	}
 }
 

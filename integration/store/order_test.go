@@ -319,6 +319,55 @@ func TestALineKnowsWhatComesBack(t *testing.T) {
 	})
 }
 
+// TestALineKnowsALetterWhoseCallerLeft: a call whose ctx ends while the file is locked may
+// change a letter yet, and fresh messages stay behind the letter then.
+func TestALineKnowsALetterWhoseCallerLeft(t *testing.T) {
+	t.Parallel()
+	for name, call := range map[string]func(ctx context.Context, s *store.Store) error{
+		"put": func(ctx context.Context, s *store.Store) error {
+			return s.Put(ctx, producer.Message{RoutingKey: "k", ID: "left"}, errAway)
+		},
+		"released": func(ctx context.Context, s *store.Store) error {
+			_, err := s.Release(ctx, store.Query{MessageIDs: []string{"parked"}})
+			return err
+		},
+		"edited": func(ctx context.Context, s *store.Store) error {
+			number := find(t, s, store.Query{MessageIDs: []string{"other"}})[0].Number
+			return s.Edit(ctx, number, func(m *producer.Message) error { m.RoutingKey = "k"; return nil })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPlace(t, store.SQLite)
+			s := p.store(t, store.Config{KeepOrder: true})
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "parked"}, errAway))
+			_, err := s.Park(t.Context(), store.Query{All: true})
+			must(t, err)
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "other", ID: "other"}, errAway))
+			behind := func(want bool) {
+				t.Helper()
+				if stored, err := s.PutBehind(t.Context(), producer.Message{RoutingKey: "k", ID: "fresh"}); stored != want || err != nil {
+					t.Errorf("behind: %v, %v; want %v", stored, err, want)
+				}
+			}
+			behind(false)
+			unlock := lock(t, p)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			if err := call(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("%v, want the end of ctx", err)
+			}
+			behind(false)
+			unlock()
+			empty := func() bool {
+				return len(find(t, s, store.Query{States: []store.State{store.Ready}, RoutingKey: "k"})) == 0
+			}
+			poll.Until(t, patience, "the letter is in the line", func() bool { return !empty() })
+			behind(true)
+		})
+	}
+}
+
 // TestALetterThatComesAgainHasTheLineOfItsLastPut: a line has the letters whose last call
 // gave them a place in it.
 func TestALetterThatComesAgainHasTheLineOfItsLastPut(t *testing.T) {
