@@ -575,6 +575,35 @@ func (b *batches) PublishAll(ctx context.Context, all []producer.Message) ([]pro
 	return b.publisher.PublishAll(ctx, all)
 }
 
+// closing confirms the first messages, and is closed then.
+type closing struct{ publisher }
+
+func (c *closing) PublishAll(ctx context.Context, all []producer.Message) ([]producer.Receipt, error) {
+	if len(c.sent) > 0 {
+		return nil, errors.New("the Producer is closed")
+	}
+	return c.publisher.PublishAll(ctx, all)
+}
+
+func TestConfirmedLettersAreDeletedWhenThePublisherCloses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := &index{}
+		x.fill(t, 10, func(i int, m *producer.Message, _ *string) {
+			if i < 5 {
+				m.UserID = "guest" // these go first, on channels of their own
+			}
+		})
+		p := &closing{}
+		report, err := storeIn(x, Config{}).Replay(t.Context(), p, Query{All: true}, store.ReplayOptions{})
+		if err == nil || !strings.Contains(err.Error(), "the Producer is closed") || report.Sent != 5 || report.Failed != 5 {
+			t.Errorf("%+v, %v; want 5 sent", report, err)
+		}
+		if len(p.sent) != 5 || len(x.docs) != 5 {
+			t.Errorf("%d letters were confirmed, and %d of 10 are left", len(p.sent), len(x.docs))
+		}
+	})
+}
+
 // Nothing is selected by nothing.
 func TestNothingIsSelectedByNothing(t *testing.T) {
 	x := &index{}

@@ -223,10 +223,7 @@ func (r *replay) publish(ctx context.Context, letters []Letter, messages []produ
 	}
 	refused := func(i int) bool { return letters[i].Cause == xdeath.CauseRefused }
 	receipts := r.sender.Publish(ctx, messages, refused, func(failed error) { err = fmt.Errorf("elastic: Replay: %w", failed) })
-	if err != nil {
-		return nil, err
-	}
-	for i, receipt := range receipts {
+	for i, receipt := range receipts { // some may be confirmed in spite of err
 		if !resend.Arrived(receipt, r.store.cfg.Name) {
 			r.failed(receipt.ID, receipt.Err)
 			continue
@@ -238,7 +235,7 @@ func (r *replay) publish(ctx context.Context, letters []Letter, messages []produ
 		}
 		sent = append(sent, letters[i])
 	}
-	return sent, nil
+	return sent, err
 }
 
 // deletion is a letter that is to be deleted.
