@@ -38,6 +38,11 @@ type ReplayOptions struct {
 	// Edit changes a message before it is published. The message has the address that
 	// it is about to be sent to. If Edit returns an error, or the message is faulty
 	// then, the letter stays as it is.
+	//
+	// Store.Replay leases a batch of letters for a minute, and publishes those that Edit
+	// has returned within the first 30 s. It leases the other letters again, and calls
+	// Edit again for the first of them. If Edit takes more than 30 s for one letter,
+	// Replay ends with an error.
 	Edit func(*producer.Message) error
 
 	// DryRun only counts.
@@ -65,8 +70,11 @@ var ErrCanary = errors.New("store: the canary came back: nothing more was replay
 // replayBatch is how many letters a replay publishes together.
 const replayBatch = 200
 
-// replayLease is how long it has them.
+// replayLease is how long it has them. In the first half Edit runs.
 const replayLease = time.Minute
+
+// settling is how much of a lease is left for the results, after the last answer.
+const settling = 5 * time.Second
 
 // Replay publishes the letters that a Query selects, in the order of storing, and
 // deletes each once it is confirmed. It is meant for letters that a person has
@@ -83,8 +91,8 @@ const replayLease = time.Minute
 // because letters that were sent are deleted. It awaits the answers to the messages on
 // their way then, for up to 10 s; a letter without an answer stays, and the next Replay
 // may publish it twice. Replay returns an error if ctx or the
-// database ends it, if the canary came back ([ErrCanary]), or if the canary could not
-// be published. Letters that failed are not an error; they are in the report.
+// database ends it, if the canary came back ([ErrCanary]), if the canary could not
+// be published, or if Edit is too slow. Letters that failed are not an error; they are in the report.
 func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOptions) (report ReplayReport, err error) {
 	errs := []error{resend.Validate(o.Rate, o.Limit, o.Canary), q.validateChange()}
 	if p == nil && !o.DryRun {
@@ -204,7 +212,18 @@ func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int,
 	if ctx.Err() != nil {
 		return tried, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), append(results, unchanged(l)...)))
 	}
-	results = append(results, r.publish(ctx, l)...)
+	published, left := r.publish(ctx, l)
+	results = append(results, published...)
+	if len(left) > 0 {
+		l.letters = left
+		results = append(results, unchanged(l)...)
+		var again []int64
+		for _, one := range left {
+			again = append(again, one.Number)
+		}
+		r.next = append(again, r.next...)
+		tried -= len(left)
+	}
 	if err := r.store.settle(context.WithoutCancel(ctx), results); err != nil {
 		return tried, false, err
 	}
@@ -217,14 +236,22 @@ func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int,
 	return tried, true, r.fatal
 }
 
-// publish publishes letters and returns a result for each.
-func (r *replay) publish(ctx context.Context, l leased) []result {
-	var results []result
+// publish publishes letters and returns a result for each, except for the last ones that
+// are left because Edit has taken too long: somebody else might have their lease when they
+// arrive.
+func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Letter) {
 	var letters []Letter
 	var messages []producer.Message
 	var numbers []int64
-	for _, one := range l.letters {
-		m, err := resend.Edited(one.resent(r.store.now()), r.options.To, r.options.Edit)
+	for i, one := range l.letters {
+		began := r.store.now()
+		m, err := resend.Edited(one.resent(began), r.options.To, r.options.Edit)
+		if now := r.store.now(); l.until.Sub(now) < replayLease/2 {
+			if left = l.letters[i:]; i == 0 {
+				r.fatal = fmt.Errorf("store: Replay: message %q was not published: when ReplayOptions.Edit returned, after %v, %v of the lease of %v were left, want %v", one.Message.ID, now.Sub(began), l.until.Sub(now), replayLease, replayLease/2)
+			}
+			break
+		}
 		if err != nil {
 			r.report.Last, r.report.LastID = err, one.Message.ID
 			results = append(results, r.kept(one, result{err: letter.Readable(err.Error(), letter.MaxError), tried: true}, l.token))
@@ -233,9 +260,9 @@ func (r *replay) publish(ctx context.Context, l leased) []result {
 		letters, messages, numbers = append(letters, one), append(messages, m), append(numbers, one.Number)
 	}
 	if len(messages) == 0 {
-		return results
+		return results, left
 	}
-	limited, cancel := context.WithTimeout(ctx, replayLease/2)
+	limited, cancel := context.WithTimeout(ctx, min(replayLease/2, l.until.Sub(r.store.now())-resend.Drain-settling))
 	defer cancel()
 	refused := func(i int) bool { return letters[i].alone }
 	for i, receipt := range r.sender.Publish(resend.Numbered(r.store.publishing(limited), numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
@@ -251,7 +278,7 @@ func (r *replay) publish(ctx context.Context, l leased) []result {
 		v.token = l.token
 		results = append(results, v)
 	}
-	return results
+	return results, left
 }
 
 // kept is the result of a letter that was not published: a person decides what becomes

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -139,6 +142,63 @@ func TestReplayStopsAndGoesOn(t *testing.T) {
 			t.Errorf("gone on: %+v, %v, %d sent", report, err, len(ids))
 		}
 	})
+}
+
+// TestASlowEditPublishesNothingAfterTheLease: another Replay may have the letters then.
+func TestASlowEditPublishesNothingAfterTheLease(t *testing.T) {
+	for rule, tt := range map[string]struct {
+		edit          time.Duration // of one letter
+		letters, sent int
+		err           string
+	}{
+		"each letter takes longer than the lease":  {65 * time.Second, 3, 0, "was not published: when ReplayOptions.Edit returned, after 1m5s"},
+		"each letter takes longer than its half":   {31 * time.Second, 3, 0, "29s of the lease of 1m0s were left, want 30s"},
+		"a batch takes longer than several leases": {2 * time.Second, 100, 100, ""},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "letters.db")
+			synctest.Test(t, func(t *testing.T) {
+				db, err := sqlite.Open(path)
+				must(t, err)
+				defer db.Close()
+				s, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+				must(t, err)
+				collect(t, s, tt.letters)
+				broker := &peer{}
+				over := make(chan struct{})
+				go func() { // the other Replay takes what no lease keeps from it
+					defer close(over)
+					<-time.After(62 * time.Second)
+					_, err := s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Limit: 1})
+					if err != nil {
+						t.Error(err)
+					}
+				}()
+				report, err := s.Replay(t.Context(), broker, store.Query{All: true}, store.ReplayOptions{Edit: func(*producer.Message) error {
+					<-time.After(tt.edit)
+					return nil
+				}})
+				if (err != nil) != (tt.err != "") || err != nil && !contains(err, tt.err) {
+					t.Errorf("%+v, %v; want %q", report, err, tt.err)
+				}
+				<-over
+				ids := broker.ids()
+				slices.Sort(ids)
+				if n := len(slices.Compact(slices.Clone(ids))); n != len(ids) || report.Failed != 0 {
+					t.Errorf("%d messages, %d different ones: %+v", len(ids), n, report)
+				}
+				left := find(t, s, store.Query{})
+				if len(left)+len(ids) != tt.letters || len(ids) < tt.sent {
+					t.Errorf("%d sent and %d left of %d", len(ids), len(left), tt.letters)
+				}
+				for _, l := range left {
+					if l.Lease != "" || l.Tries != 0 || l.State != store.Held {
+						t.Errorf("left: %+v", l)
+					}
+				}
+			})
+		})
+	}
 }
 
 func TestCanary(t *testing.T) {
