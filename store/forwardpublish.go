@@ -219,7 +219,7 @@ func (s *sending) publish(ctx context.Context, letters []Letter, failures int, s
 		s.report(letters[i], receipt, r)
 		results = append(results, r)
 		answered = answered || r.done || r.tried
-		if !r.done {
+		if !r.done && r.state != Parked { // one that is parked waits for a person
 			failed = r.err
 		}
 	}

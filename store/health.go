@@ -80,7 +80,8 @@ func (h *forwardHealth) becomes(i *interruption, err error, now time.Time) {
 	i.err = err
 }
 
-// published notes what an address has done with letters; err is empty if it took them all.
+// published notes what an address has done with letters; err is empty if none of them is
+// to be tried again.
 func (h *forwardHealth) published(to topology.Address, err string, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
