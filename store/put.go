@@ -223,7 +223,12 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 }
 
 // Cancel takes back the messages of PutAt and PutTx with this message id that
-// are not being published yet, and returns how many there were.
+// are not being published yet, and returns how many it took back. They are never
+// published.
+//
+// If an earlier publish had no answer, the message may have been published: see
+// Letter.Unconfirmed. Cancel deletes its letter, so that Forward does not publish it
+// again, and does not count it.
 func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx Tx) error {
 		cancelled, err = s.cancel(ctx, tx, messageID)
@@ -264,7 +269,8 @@ func (s *Store) cancel(ctx context.Context, tx Tx, messageID string) (cancelled 
 		return 0, err
 	}
 	for _, number := range numbers {
-		result, err := tx.ExecContext(ctx, s.sql("DELETE FROM {letters} WHERE seq = ? AND "+which), number, now)
+		one := s.sql("DELETE FROM {letters} WHERE seq = ? AND " + which)
+		result, err := tx.ExecContext(ctx, one+" AND unconfirmed = 0", number, now)
 		if err != nil {
 			return 0, err
 		}
@@ -273,6 +279,11 @@ func (s *Store) cancel(ctx context.Context, tx Tx, messageID string) (cancelled 
 			return 0, err
 		}
 		cancelled += int(n)
+		if n == 0 {
+			if _, err := tx.ExecContext(ctx, one, number, now); err != nil {
+				return 0, err
+			}
+		}
 	}
 	return cancelled, nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/xdeath"
@@ -260,6 +261,35 @@ func TestScheduled(t *testing.T) {
 		must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: "letter"}, producer.ErrReturned))
 		if n, _ := s.Cancel(t.Context(), "letter"); n != 0 {
 			t.Error("Cancel took a letter that was not scheduled")
+		}
+	})
+}
+
+// TestCancelCountsNoMessageThatMayHaveBeenPublished: it deletes the letter of one whose
+// publish had no answer, so that it is not published again.
+func TestCancelCountsNoMessageThatMayHaveBeenPublished(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		for _, key := range []string{"lost", "kept"} { // two messages with one id
+			_, err := s.PutAt(t.Context(), time.Time{}, producer.Message{RoutingKey: key, ID: "m"})
+			must(t, err)
+		}
+		stop := forward(t, s, &peer{answer: func(_ context.Context, m producer.Message) error {
+			if m.RoutingKey == "lost" {
+				return producer.ErrUnconfirmed
+			}
+			return errAway
+		}}, store.ForwardConfig{})
+		poll.Until(t, patience, "an answer is missing", func() bool {
+			l := find(t, s, store.Query{RoutingKey: "lost"})
+			return len(l) == 1 && l[0].Unconfirmed > 0
+		})
+		stop()
+		if n, err := s.Cancel(t.Context(), "m"); n != 1 || err != nil {
+			t.Errorf("Cancel: %d, %v; want 1, the one that was not published", n, err)
+		}
+		if l := find(t, s, store.Query{}); len(l) != 0 {
+			t.Errorf("%d letters are left to be published: %+v", len(l), l)
 		}
 	})
 }
