@@ -187,7 +187,8 @@ func (s *Store) inTx(err error) error {
 // PutAt stores a message that [Store.Forward] publishes when it is due, or at once if
 // due has passed. A Delay of the message is added to due. Until then the message can be
 // found, changed and cancelled. The same message (same message id, exchange, routing
-// key and body) is stored once, and is due at the time that the last call gave.
+// key and body) is stored once, and is due at the time that the last call gave. PutAt
+// refuses a message that is due after the year 9999.
 //
 // PutAt returns the message's id; a message without an id gets one.
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {
@@ -197,6 +198,10 @@ func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (i
 	}
 	return s.put(ctx, l)
 }
+
+// endOfTime is when no message is due any more: a later year has no JSON, and a much later
+// one no milliseconds.
+var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // fresh is the letter of a message that was never published.
 func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Time) (Letter, error) {
@@ -212,12 +217,15 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 	if err := m.Validate(); err != nil {
 		return Letter{}, err
 	}
-	if due = wholeMillis(due); m.Delay > 0 {
+	if due = wholeMillis(due); m.Delay > 0 && due.Before(endOfTime) {
 		from := now
 		if due.After(now) {
 			from = due
 		}
 		due = dueAfter(from, m.Delay)
+	}
+	if !due.Before(endOfTime) {
+		return Letter{}, fmt.Errorf("due is %v, want a time before %v", due, endOfTime)
 	}
 	return Letter{State: Ready, Message: m, Due: due, NextTry: due, Stored: now}, nil
 }

@@ -358,6 +358,34 @@ func TestOneLetterAtATimeWhileNobodyAnswers(t *testing.T) {
 	}
 }
 
+func TestPutAtRefusesWhatIsDueAfterTheYear9999(t *testing.T) {
+	s := &Store{cfg: Config{}.withDefaults(), now: time.Now, writer: (&fakeDB{}).writer()}
+	last := endOfTime.Add(-time.Millisecond)
+	for _, tt := range []struct {
+		rule  string
+		due   time.Time
+		delay time.Duration
+		ok    bool
+	}{
+		{"the last millisecond", last, 0, true},
+		{"behind it", last.Add(1), 0, false},
+		{"with its Delay", last, time.Millisecond, false},
+		{"the largest time", time.Unix(1<<63-62135596801, 999999999), 0, false},
+		{"the largest time, with a Delay", time.Unix(1<<63-62135596801, 999999999), time.Hour, false},
+	} {
+		m := producer.Message{RoutingKey: "k", Delay: tt.delay}
+		if _, err := s.fresh(t.Context(), m, s.now(), tt.due); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.rule, err)
+		}
+		if tt.ok {
+			continue
+		}
+		if _, err := s.PutAt(t.Context(), tt.due, m); connection.ClassOf(err) != connection.Bug || !strings.HasPrefix(err.Error(), "store: due is ") || !strings.Contains(err.Error(), "want a time before 10000-01-01") {
+			t.Errorf("%s: %v", tt.rule, err)
+		}
+	}
+}
+
 func TestGroups(t *testing.T) {
 	to := func(n int64, key string) Letter {
 		return Letter{Number: n, Message: producer.Message{Exchange: "e", RoutingKey: key}}
