@@ -45,14 +45,20 @@ type Config struct {
 	// the Store in its Fallback stores each fresh message of the line behind them, even
 	// if it can reach the broker.
 	//
-	// Two messages are in order if the first call had returned when the second one
-	// began. For PutTx the commit is this call, and otherwise Publish or Put.
+	// Two messages are in order if the first one was safe when the call of Publish, Put or
+	// PutTx for the second one began. A message of Publish or Put is safe when the call
+	// has returned, and a message of PutTx when its transaction has been committed.
 	//
 	// KeepOrder does not keep the order in these cases:
 	//   - Dead letters, letters of PutAt, and messages with a Delay are in no line.
 	//   - A Producer knows the letters of its own process, and those that were in the
 	//     table when its process opened the Store. Its fresh messages may overtake
 	//     letters that another process has stored since.
+	//   - Transactions with PutTx that are open at the same time are in no order. The
+	//     letters of the first call of PutTx may go first, whichever transaction is
+	//     committed first.
+	//   - Replay knows no lines. Its letters may overtake letters of their lines that
+	//     Forward is publishing, or that stand before them.
 	//   - A transaction with PutTx keeps its place for ten minutes. If it is open for
 	//     longer, fresh messages may overtake its letters.
 	//   - If somebody parks or deletes the last letter of a line, fresh messages
