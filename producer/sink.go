@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/copies"
+	"github.com/rehop/rehop/internal/errortype"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -167,7 +168,7 @@ func (s *exchangeSink) publish(ctx context.Context, m Message, cause error) erro
 		Failure: xdeath.Failure{
 			Cause:     CauseOf(cause),
 			Error:     cause.Error(),
-			ErrorType: fmt.Sprintf("%T", cause),
+			ErrorType: errortype.Of(cause),
 			At:        time.Now(),
 			Host:      s.host,
 		},

@@ -3,6 +3,8 @@ package producer
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"testing"
 	"time"
 )
@@ -76,4 +78,22 @@ func TestAWrappedExchangeSinkIsRecognised(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestALetterOfAnExchangeSinkNamesTheErrorBehindItsWrappers(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		s.exchange("unsent")
+		sink, err := NewExchangeSink(s.conn, "unsent")
+		if err != nil {
+			s.Fatal(err)
+		}
+		defer sink.(*exchangeSink).Close()
+		cause := fmt.Errorf("message 7: %w", &fs.PathError{Op: "open", Path: "spool", Err: fs.ErrNotExist})
+		if err := sink.Put(s.Context(), Message{RoutingKey: "k"}, cause); err != nil {
+			s.Fatal(err)
+		}
+		if letters := s.broker.Drain("unsent"); len(letters) != 1 || letters[0].Headers["x-rehop-error-type"] != "*errors.errorString" {
+			s.Errorf("letters: %+v, want one with the type of fs.ErrNotExist", letters)
+		}
+	})
 }
