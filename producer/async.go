@@ -114,9 +114,10 @@ func (asyncReporter) Answered(messages []*confirm.Message) {
 			p.decided.add(a)
 			continue
 		}
-		a.producer.failing.run(func() { a.finishFailed(s.Err) })
+		a.producer.failing.run(a.ctx, func() { a.finishFailed(s.Err) })
 	}
 	if p != nil {
+		p.window.safe(slots)
 		p.window.release(slots, bytes)
 		p.decided.run()
 	}
@@ -169,19 +170,26 @@ func (d *decided) take() []*asyncMessage {
 // finishFailed sends a message again whose first try failed, if that can help, and
 // finishes it.
 func (a *asyncMessage) finishFailed(err error) {
+	p, receipt := a.producer, endedReceipt(a.m.ID, err)
+	defer func() {
+		a.decide(receipt)
+		p.decided.add(a)
+		p.decided.run()
+	}()
 	maybeDuplicate := a.sending.Repeated
-	if a.producer.worthAnother(a.ctx, &a.sending, err) {
-		maybeDuplicate, err = a.producer.again(a.ctx, &a.m, &a.sending, err)
+	if p.worthAnother(a.ctx, &a.sending, err) {
+		maybeDuplicate, err = p.again(a.ctx, &a.m, &a.sending, err)
 	}
-	a.decide(a.producer.receipt(a.ctx, &a.m, maybeDuplicate, err))
-	a.producer.decided.add(a)
-	a.producer.decided.run()
+	receipt = p.receipt(a.ctx, &a.m, maybeDuplicate, err)
 }
 
 // decide notes the receipt, and gives the slot back.
 func (a *asyncMessage) decide(r Receipt) {
 	slot, size := a.slot, a.sending.Size
 	a.decided(r)
+	if r.Place != 0 {
+		a.producer.window.safe(1)
+	}
 	if slot {
 		a.producer.window.release(1, size)
 	}
@@ -198,14 +206,14 @@ func (a *asyncMessage) decided(r Receipt) {
 
 // end tells of the receipt.
 func (a *asyncMessage) end() {
-	defer a.producer.window.leaveAsync()
+	defer a.producer.window.leaveAsync(a.receipt.Place != 0)
 	a.call(a.receipt)
 }
 
 // call hands the receipt to the Traces and to done.
 func (a *asyncMessage) call(r Receipt) {
 	p := a.producer
-	p.trace.published(a.ctx, &a.m, r, a.began)
+	p.trace.published(a.ctx, &a.m, r, time.Since(a.began))
 	if a.done == nil {
 		return
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -33,12 +32,16 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 	b := &batch{
 		producer: p,
 		ctx:      ctx,
+		answered: make(chan int, len(messages)),
 		messages: make([]Message, len(messages)), // the caller's own stay as they are
 		sendings: make([]confirm.Message, len(messages)),
 		receipts: make([]Receipt, len(messages)),
 	}
 	if p.trace.Publishing != nil {
 		b.ctxs = make([]context.Context, len(messages))
+	}
+	if p.trace.Published != nil {
+		b.ended = make([]time.Time, len(messages))
 	}
 	pointers := make([]*confirm.Message, 0, len(messages))
 	var faults []error
@@ -76,17 +79,20 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 	}
 	for i := range b.receipts {
 		if b.receipts[i].Err != nil {
-			b.end(i)
+			b.end(i, false)
 		}
 	}
 	if len(p.ordered) > 0 {
 		pointers = b.withoutKept(pointers)
 	}
-	b.open.Add(len(pointers))
 	if len(pointers) > 0 {
+		defer context.AfterFunc(ctx, p.publisher.CutOff)()
 		p.publisher.Send(ctx, pointers...)
 	}
-	b.open.Wait()
+	for range pointers {
+		i := <-b.answered
+		b.end(i, b.receipts[i].Place != 0)
+	}
 	var errs []error
 	for _, r := range b.receipts {
 		if r.Place == 0 {
@@ -107,7 +113,7 @@ func (b *batch) withoutKept(all []*confirm.Message) (rest []*confirm.Message) {
 			continue
 		}
 		b.receipts[i] = receipt
-		b.end(i)
+		b.end(i, false)
 	}
 	return rest
 }
@@ -121,18 +127,27 @@ type batch struct {
 	sendings []confirm.Message
 	receipts []Receipt
 	began    time.Time
-	open     sync.WaitGroup // messages without a receipt
+	ended    []time.Time // when each message had its receipt; nil without a hook Published
+	answered chan int    // the numbers of messages that have their receipts; has room for all
 }
 
 // Answered implements confirm.Reporter.
 func (b *batch) Answered(messages []*confirm.Message) {
+	confirmed := 0
+	for _, s := range messages {
+		if s.Err == nil {
+			confirmed++
+		}
+	}
+	b.producer.window.safe(confirmed)
 	for _, s := range messages {
 		i := s.Number
 		if s.Err == nil {
-			b.finish(i, s.Repeated, nil)
+			b.receipts[i] = Receipt{ID: b.messages[i].ID, Place: PlaceQueue, MaybeDuplicate: s.Repeated}
+			b.answer(i)
 			continue
 		}
-		b.producer.failing.run(func() { b.finishFailed(i, s.Err) })
+		b.producer.failing.run(b.of(i), func() { b.finishFailed(i, s.Err) })
 	}
 }
 
@@ -140,16 +155,26 @@ func (b *batch) Answered(messages []*confirm.Message) {
 func (b *batch) finishFailed(i int, err error) {
 	s := &b.sendings[i]
 	maybeDuplicate := s.Repeated
+	b.receipts[i] = endedReceipt(b.messages[i].ID, err)
+	defer func() {
+		if b.receipts[i].Place != 0 {
+			b.producer.window.safe(1)
+		}
+		b.answer(i)
+	}()
 	if ctx := b.of(i); b.producer.worthAnother(ctx, s, err) {
 		maybeDuplicate, err = b.producer.again(ctx, &b.messages[i], s, err)
 	}
-	b.finish(i, maybeDuplicate, err)
+	b.receipts[i] = b.producer.receipt(b.of(i), &b.messages[i], maybeDuplicate, err)
 }
 
-func (b *batch) finish(i int, maybeDuplicate bool, err error) {
-	defer b.open.Done()
-	b.receipts[i] = b.producer.receipt(b.of(i), &b.messages[i], maybeDuplicate, err)
-	b.end(i)
+// answer hands a message with its receipt to PublishAll. The hook of a message may publish:
+// on the goroutine that brings the answers it would wait for itself.
+func (b *batch) answer(i int) {
+	if b.ended != nil {
+		b.ended[i] = time.Now()
+	}
+	b.answered <- i
 }
 
 // of returns the ctx of a message.
@@ -160,12 +185,16 @@ func (b *batch) of(i int) context.Context {
 	return b.ctxs[i]
 }
 
-// end counts a message that has its receipt.
-func (b *batch) end(i int) {
+// end counts a message that has its receipt; safe says that the window knows it as safe.
+func (b *batch) end(i int, safe bool) {
 	b.published(i)
-	b.producer.window.leave(1)
+	b.producer.window.leave(safe)
 }
 
 func (b *batch) published(i int) {
-	b.producer.trace.published(b.of(i), &b.messages[i], b.receipts[i], b.began)
+	took := time.Since(b.began)
+	if b.ended != nil && !b.ended[i].IsZero() {
+		took = b.ended[i].Sub(b.began)
+	}
+	b.producer.trace.published(b.of(i), &b.messages[i], b.receipts[i], took)
 }

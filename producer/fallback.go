@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -24,6 +25,15 @@ func (p *Producer) receipt(ctx context.Context, m *Message, maybeDuplicate bool,
 		p.fallBack(ctx, *m, &receipt)
 	}
 	return receipt
+}
+
+// errEnded is the error of a message whose sink has ended the goroutine.
+var errEnded = connection.WithClass(errors.New("a sink or a hook has ended its goroutine (runtime.Goexit): the message may be in the sink"), connection.Bug)
+
+// endedReceipt is the receipt of a message whose goroutine ends before it has one.
+func endedReceipt(id string, err error) Receipt {
+	err = fmt.Errorf("producer: message %q: %w: %w: %w", id, ErrUnconfirmed, errEnded, err)
+	return Receipt{ID: id, MaybeDuplicate: true, Cause: CauseOf(err), Err: err}
 }
 
 // fallBack gives the message to the first sink that takes it.

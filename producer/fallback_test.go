@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -222,6 +223,34 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 type panicking struct{ only }
 
 func (*panicking) Takes(xdeath.Cause) bool { panic("not today") }
+
+// ending is a sink that ends its goroutine.
+type ending struct{ memory }
+
+func (*ending) Put(context.Context, Message, error) error {
+	runtime.Goexit()
+	return nil
+}
+
+func TestASinkThatEndsItsGoroutineEndsInAnError(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		p := s.producer(Config{Fallback: []Sink{&ending{}}, Window: 1})
+		for range 3 {
+			receipts, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "full"}})
+			if !errors.Is(err, ErrUnconfirmed) || receipts[0].Place != 0 || !receipts[0].MaybeDuplicate {
+				s.Errorf("PublishAll: %+v, %v", receipts, err)
+			}
+			done := make(chan error, 1)
+			p.PublishAsync(s.Context(), Message{RoutingKey: "full"}, func(_ Receipt, err error) { done <- err })
+			if err := <-done; !errors.Is(err, ErrUnconfirmed) {
+				s.Errorf("PublishAsync: %v", err)
+			}
+		}
+		if err := p.Close(); err != nil {
+			s.Error(err)
+		}
+	})
+}
 
 func TestASinkWhoseTakesPanicsIsPassedOver(t *testing.T) {
 	inBubble(t, func(s *fixture) {

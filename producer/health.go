@@ -14,8 +14,8 @@ const unhealthyAfter = 15 * time.Second
 // Health returns nil if the last messages of the Producer have reached the broker.
 // Otherwise it returns a *[connection.HealthError]:
 //   - degraded while messages cannot be sent or are not answered for less than 15 s,
-//     and for longer if the Fallback has a sink for such messages, whether or not its
-//     Put succeeds;
+//     and for longer if the Fallback has a sink for messages with this cause, whether or
+//     not its Put succeeds;
 //   - degraded while a single target, an exchange with a key, does not answer;
 //   - unhealthy when they cannot be sent or are not answered for longer, and after
 //     Shutdown.
@@ -29,6 +29,6 @@ func (p *Producer) Health() error {
 	if outage.Cause == nil {
 		return nil
 	}
-	degraded := outage.Partial || p.patience > 0 || time.Since(outage.Since) < unhealthyAfter
+	degraded := outage.Partial || p.taken(CauseOf(outage.Cause)) || time.Since(outage.Since) < unhealthyAfter
 	return &connection.HealthError{Degraded: degraded, Since: outage.Since, Cause: fmt.Errorf("producer: %w", outage.Cause)}
 }

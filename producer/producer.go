@@ -102,13 +102,13 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	}
 	if err != nil {
 		receipt := Receipt{ID: m.ID, Err: err}
-		p.trace.published(ctx, &m, receipt, began)
+		p.trace.published(ctx, &m, receipt, time.Since(began))
 		return receipt, err
 	}
-	defer p.window.leave(1)
+	defer p.window.leave(false)
 
 	if receipt, kept := p.putBehind(ctx, &m); kept {
-		p.trace.published(ctx, &m, receipt, began)
+		p.trace.published(ctx, &m, receipt, time.Since(began))
 		return receipt, unsafe(receipt)
 	}
 	p.publisher.Send(ctx, sending)
@@ -120,7 +120,7 @@ func (p *Producer) Publish(ctx context.Context, m Message) (Receipt, error) {
 	*sending = confirm.Message{}
 	sendings.Put(sending)
 	receipt := p.receipt(ctx, &m, maybeDuplicate, err)
-	p.trace.published(ctx, &m, receipt, began)
+	p.trace.published(ctx, &m, receipt, time.Since(began))
 	return receipt, unsafe(receipt)
 }
 

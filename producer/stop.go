@@ -58,13 +58,26 @@ func (p *Producer) Shutdown(ctx context.Context) error {
 	}
 	p.publisher.GiveUp(errShutdown)
 	p.endSinks(errShutdown)
-	if n := p.window.unknown(); n > 0 {
-		return fmt.Errorf("producer: shut down with %d messages that are not known to be safe: %w", n, ended(ctx))
-	}
-	if !p.settled.Load() {
+	messages, others := p.window.unknown()
+	switch {
+	case messages > 0:
+		return fmt.Errorf("producer: shut down with %d messages that are not known to be safe: %w", messages, ended(ctx))
+	case others > 0:
+		return fmt.Errorf("producer: shut down, all messages are safe, but hooks, or functions given to PublishAsync, of %d messages have not returned: %w", others, ended(ctx))
+	case p.closers() > 0 && !p.settled.Load():
 		return fmt.Errorf("producer: shut down, but the sinks of the Fallback are not closed yet: %w", ended(ctx))
 	}
 	return nil // a channel that the broker does not close ends with its socket
+}
+
+// closers returns how many sinks are to be closed.
+func (p *Producer) closers() (n int) {
+	for _, sink := range p.cfg.Fallback {
+		if _, ok := as[io.Closer](sink); ok {
+			n++
+		}
+	}
+	return n
 }
 
 // Close is Shutdown with a ctx that ends after 5 s.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/xdeath"
 )
 
 func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
@@ -73,6 +74,38 @@ func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
 	}
 }
 
+func TestShutdownTellsMessagesThatAreSafe(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		p := s.producer(Config{})
+		hold := make(chan struct{})
+		for range 10 {
+			p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(Receipt, error) { <-hold })
+		}
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(s.Context(), time.Second)
+		defer cancel()
+		if err := p.Shutdown(ctx); err == nil || strings.Contains(err.Error(), "not known to be safe") || !strings.Contains(err.Error(), "of 10 messages") {
+			s.Errorf("with confirmed messages whose functions do not return: %v", err)
+		}
+		close(hold)
+		if err := p.Shutdown(s.Context()); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func TestShutdownOfAnIdleProducerTakesNoTime(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		ctx, cancel := context.WithCancel(s.Context())
+		cancel()
+		for range 100 {
+			if err := s.producer(Config{}).Shutdown(ctx); err != nil {
+				s.Fatal(err)
+			}
+		}
+	})
+}
+
 // Close never takes longer than it says, whatever the broker and the sinks do.
 func TestCloseIsBounded(t *testing.T) {
 	inBubble(t, func(s *fixture) {
@@ -132,6 +165,40 @@ func TestHealthOfAProducer(t *testing.T) {
 		var h *connection.HealthError
 		if err := p.Health(); !errors.As(err, &h) || !h.Since.Equal(closed) {
 			s.Errorf("an hour after it was closed: %v since %v, want %v", err, h.Since, closed)
+		}
+	})
+}
+
+// onlyAlarms is a sink for messages that an alarm blocks.
+type onlyAlarms struct{ memory }
+
+func (*onlyAlarms) Takes(cause xdeath.Cause) bool { return cause == xdeath.CauseBlocked }
+
+func TestHealthAsksTheSinksWhetherTheyTakeTheCause(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		p := s.producer(Config{Fallback: []Sink{&onlyAlarms{}}, Timeout: time.Second})
+		if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil {
+			s.Fatal(err)
+		}
+		degraded := func() bool {
+			r, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
+			time.Sleep(unhealthyAfter)
+			var h *connection.HealthError
+			if !errors.As(p.Health(), &h) {
+				s.Fatalf("it is healthy, after %+v, %v", r, err)
+			}
+			return h.Degraded
+		}
+		s.broker.Block("low on memory")
+		if !degraded() {
+			s.Error("blocked, which the sink is for: not degraded")
+		}
+		s.broker.Unblock()
+		synctest.Wait()
+		s.broker.Stop()
+		synctest.Wait()
+		if degraded() {
+			s.Error("without a connection, which no sink is for: degraded")
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -30,8 +31,10 @@ func TestHooksAndSinksGetTheContextOfPublishing(t *testing.T) {
 		if _, err := p.Publish(s.Context(), Message{RoutingKey: "full", Type: "a"}); err != nil {
 			s.Error(err)
 		}
-		if _, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "open", Type: "b"}, {RoutingKey: "full", Type: "c"}}); err != nil {
-			s.Error(err)
+		for _, m := range []Message{{RoutingKey: "open", Type: "b"}, {RoutingKey: "full", Type: "c"}} {
+			if _, err := p.PublishAll(s.Context(), []Message{m}); err != nil {
+				s.Error(err)
+			}
 		}
 		p.PublishAsync(s.Context(), Message{RoutingKey: "full", Type: "d"}, nil)
 		if err := p.Close(); err != nil {
@@ -40,6 +43,36 @@ func TestHooksAndSinksGetTheContextOfPublishing(t *testing.T) {
 		want := []string{"sink a!", "published a!", "published b!", "sink c!", "published c!", "sink d!", "published d!"}
 		if !slices.Equal(got, want) {
 			s.Errorf("%q, want %q", got, want)
+		}
+	})
+}
+
+// Each way to publish calls the hook on a goroutine that no other message waits for.
+func TestAHookMayPublish(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		var p *Producer
+		var again atomic.Int32
+		p = s.producer(Config{Timeout: 2 * time.Second, Traces: []Trace{{Published: func(ctx context.Context, m Message, _ Receipt, _ time.Duration) {
+			if m.Type == "audit" {
+				return
+			}
+			again.Add(1)
+			if _, err := p.PublishAll(ctx, []Message{{RoutingKey: "open", Type: "audit"}}); err != nil {
+				s.Errorf("within the hook of %q: %v", m.Type, err)
+			}
+		}}}})
+		if _, err := p.Publish(s.Context(), Message{RoutingKey: "open", Type: "Publish"}); err != nil {
+			s.Error(err)
+		}
+		if _, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "open", Type: "PublishAll"}, {RoutingKey: "full", Type: "PublishAll"}}); !errors.Is(err, ErrNacked) {
+			s.Error(err)
+		}
+		p.PublishAsync(s.Context(), Message{RoutingKey: "open", Type: "PublishAsync"}, nil)
+		if err := p.Flush(s.Context()); err != nil {
+			s.Error(err)
+		}
+		if err := p.Close(); err != nil || again.Load() != 4 {
+			s.Errorf("%v after %d hooks, want 4", err, again.Load())
 		}
 	})
 }

@@ -20,6 +20,7 @@ type window struct {
 	closed time.Time // zero: it is not
 	open   count     // messages without a receipt
 	async  count     // messages of PublishAsync whose function has not returned
+	safely int       // messages that are safe, and whose hooks and functions have not returned
 
 	slots, bytes int
 	queue        []*slotWaiter
@@ -43,11 +44,15 @@ func (w *window) enter(messages int) bool {
 	return true
 }
 
-// leave counts messages that have their receipt.
-func (w *window) leave(messages int) {
+// leave counts a message of Publish or PublishAll that has its receipt, and whose hooks have
+// returned; safe says that safe has counted it.
+func (w *window) leave(safe bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.open.add(-messages)
+	w.open.add(-1)
+	if safe {
+		w.safely--
+	}
 }
 
 // enterAsync is enter for a message of PublishAsync, with a slot for it if there is
@@ -66,12 +71,22 @@ func (w *window) enterAsync(size int) (entered, slot bool) {
 	return true, slot
 }
 
+// safe counts messages that are safe, and whose hooks and functions have not returned.
+func (w *window) safe(messages int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.safely += messages
+}
+
 // leaveAsync counts a message of PublishAsync whose function has returned.
-func (w *window) leaveAsync() {
+func (w *window) leaveAsync(safe bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.open.add(-1)
 	w.async.add(-1)
+	if safe {
+		w.safely--
+	}
 }
 
 // await waits for a slot for m.
@@ -147,11 +162,12 @@ func (w *window) unflushed() int {
 	return w.async.n
 }
 
-// unknown returns how many messages have no receipt.
-func (w *window) unknown() int {
+// unknown returns how many messages are not known to be safe, and how many others have
+// hooks or functions that have not returned.
+func (w *window) unknown() (messages, others int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.open.n
+	return w.open.n - w.safely, w.safely
 }
 
 // close makes enter refuse, and returns a channel that is closed when every message

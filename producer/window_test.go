@@ -135,7 +135,7 @@ func TestWindow(t *testing.T) {
 			t.Fatal("done while messages are without a receipt")
 		default:
 		}
-		w.leaveAsync()
+		w.leaveAsync(false)
 	}
 	<-done
 	<-w.flushed()

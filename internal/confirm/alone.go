@@ -28,13 +28,13 @@ func IsAlone(ctx context.Context) bool { return ctx.Value(aloneKey{}) != nil }
 // sendAlone sends each message on a channel of its own, and returns when all have their
 // outcome.
 func (p *Publisher) sendAlone(ctx context.Context, messages []*Message) {
-	ctx, cancel := p.stoppable(ctx)
-	defer cancel()
+	sending, stop := p.stoppable(ctx)
+	defer stop()
 	var all sync.WaitGroup
 	for _, m := range messages {
 		m.begin(ctx, &p.waiters)
 		all.Go(func() {
-			m.Err = p.publishAlone(ctx, m, true)
+			m.Err = ofMessage(ctx, p.publishAlone(ctx, sending, m, true))
 			if m.Report != nil {
 				m.Report.Answered([]*Message{m})
 			}
@@ -47,7 +47,7 @@ func (p *Publisher) sendAlone(ctx context.Context, messages []*Message) {
 // for a message in flight on a channel that the broker has closed because of one
 // of its messages: the broker does not say which.
 func (p *Publisher) repeatAlone(ctx context.Context, m *Message) error {
-	err := p.publishAlone(ctx, m, false)
+	err := p.publishAlone(ctx, ctx, m, false)
 	var refused *RefusedError
 	if errors.As(err, &refused) { // it was this one, both times
 		if refused.missing() {
@@ -59,12 +59,15 @@ func (p *Publisher) repeatAlone(ctx context.Context, m *Message) error {
 	return err
 }
 
-// publishAlone publishes m on a channel of its own. Unless it is the first time, a
-// message that is not written may be in its queue already.
-func (p *Publisher) publishAlone(ctx context.Context, m *Message, first bool) error {
+// publishAlone publishes m on a channel of its own. sending bounds the time until it is
+// written, and ctx the waiting for its answer. Unless it is the first time, a message that is
+// not written may be in its queue already.
+func (p *Publisher) publishAlone(ctx, sending context.Context, m *Message, first bool) error {
 	if limit, cause := m.answerLimit(); !limit.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(ctx, limit, cause)
+		defer cancel()
+		sending, cancel = context.WithDeadlineCause(sending, limit, cause)
 		defer cancel()
 	}
 	unwritten := func(why, cause error) error {
@@ -75,12 +78,12 @@ func (p *Publisher) publishAlone(ctx context.Context, m *Message, first bool) er
 	}
 	select {
 	case p.aside <- struct{}{}:
-	case <-ctx.Done():
-		return unwritten(errNoTime, context.Cause(ctx))
+	case <-sending.Done():
+		return unwritten(errNoTime, context.Cause(sending))
 	case <-p.life.Done():
 		return unwritten(context.Cause(p.life), context.Cause(p.life))
 	}
-	c, err := p.open(ctx, Limits{Messages: 1, Bytes: 1})
+	c, err := p.open(sending, Limits{Messages: 1, Bytes: 1})
 	if err != nil {
 		<-p.aside
 		return unwritten(err, err)

@@ -1,8 +1,11 @@
 package confirm
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -130,4 +133,89 @@ func TestWhatARefusalIs(t *testing.T) {
 			t.Errorf("%s: %v is of the wrong kind", tt.rule, tt.err)
 		}
 	}
+}
+
+// The collector takes the kick of a message that is being written, and does not have the
+// message yet.
+func TestAReportedMessageThatIsCutWhileItIsWrittenIsReported(t *testing.T) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
+		s.declare(nil, "silent")
+		s.broker.Refuse("silent", true)
+		r := &reports{}
+		before, m := to("silent", "1"), to("silent", "2")
+		before.Report, m.Report = r, r
+		r.all.Add(2)
+		ctx, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		s.p.Send(ctx, before)
+		m.begin(ctx, &s.p.waiters)
+		c := s.p.admit(m)
+		if c == nil {
+			s.Fatal("there is no room")
+		}
+		c.mu.Lock()
+		c.cutOff(m, ErrLate)
+		c.mu.Unlock()
+		synctest.Wait()
+		if err := c.write(m); err != nil {
+			s.Fatal(err)
+		}
+		time.Sleep(lastTick)
+		synctest.Wait()
+		if len(r.batches) != 1 || r.batches[0][0] != m || !errors.Is(m.Err, ErrLate) {
+			s.Errorf("reported: %v, with %v", r.batches, m.Err)
+		}
+		cancel()
+		r.all.Wait()
+	})
+}
+
+// A message that was not written goes to another channel.
+func TestTheEndOfTheWaitingOnOneChannelSaysNothingOnTheNext(t *testing.T) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
+		s.declare(nil, "open")
+		if err := s.publish(s.Context(), to("open", "1")); err != nil {
+			s.Fatal(err)
+		}
+		m := to("open", "2")
+		m.begin(s.Context(), &s.p.waiters)
+		c := s.p.admit(m)
+		if c == nil {
+			s.Fatal("there is no room")
+		}
+		c.mu.Lock()
+		c.cutOff(m, errHeldUp)
+		c.mu.Unlock()
+		c.withdraw(m)
+		if c = s.p.admit(m); c == nil {
+			s.Fatal("there is no room")
+		}
+		if err := c.write(m); err != nil {
+			s.Fatal(err)
+		}
+		if err := m.Wait(s.Context()); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func TestAStopLetsAMessageOnAChannelOfItsOwnAwaitItsAnswer(t *testing.T) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
+		s.declare(nil, "silent")
+		s.broker.Refuse("silent", true)
+		stop, cancel := context.WithCancel(s.Context())
+		m := to("silent", "1")
+		sent := make(chan error, 1)
+		go func() { sent <- s.publish(StopSending(Alone(s.Context()), stop), m) }()
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		s.broker.Refuse("silent", false)
+		if err := <-sent; err != nil {
+			s.Errorf("a message that was written before the stop: %v", err)
+		}
+		if err := s.publish(StopSending(Alone(s.Context()), stop), to("silent", "2")); !errors.Is(err, ErrStopped) || errors.Is(err, ErrUnconfirmed) {
+			s.Errorf("a message after the stop: %v", err)
+		}
+	})
 }

@@ -2,6 +2,7 @@ package confirm
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -58,6 +59,7 @@ func (c *channel) collectAll() {
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	for {
+		before := len(pending)
 		pending = c.collector.take(pending)
 		if len(pending) == 0 {
 			if c.collector.stop() {
@@ -65,6 +67,7 @@ func (c *channel) collectAll() {
 			}
 			continue
 		}
+		cut = cut || c.anyCut(pending[before:]) // while they were written: nobody kicks once more
 		yield.Here()
 		pending, done = c.pick(pending, done[:0], everything || cut, cut)
 		everything, cut = false, false
@@ -85,6 +88,16 @@ func (c *channel) collectAll() {
 			cut = true
 		}
 	}
+}
+
+// anyCut reports whether the waiting of any of the messages has ended.
+func (c *channel) anyCut(messages []*Message) bool {
+	if len(messages) == 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.ContainsFunc(messages, func(m *Message) bool { return m.cut != nil })
 }
 
 // untilDue returns how long nobody's time is over, at most most.
@@ -192,7 +205,7 @@ func (c *channel) report(messages []*Message) {
 	first := 0
 	for i, m := range messages {
 		if m.cut != nil {
-			m.Err = fmt.Errorf("%w: %w", ErrUnconfirmed, m.cut)
+			m.Err = ofMessage(m.ctx, fmt.Errorf("%w: %w", ErrUnconfirmed, m.cut))
 		} else {
 			m.Err = c.outcome(m, lost)
 		}
@@ -206,7 +219,7 @@ func (c *channel) report(messages []*Message) {
 		if alone {
 			first = i + 1
 			c.publisher.running.Go(func() {
-				m.Err = c.publisher.repeatAlone(m.ctx, m)
+				m.Err = ofMessage(m.ctx, c.publisher.repeatAlone(m.ctx, m))
 				m.Report.Answered([]*Message{m})
 			})
 		}

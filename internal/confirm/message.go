@@ -138,7 +138,7 @@ func (m *Message) size() int {
 
 // fail gives m an outcome without an answer.
 func (m *Message) fail(err error) {
-	m.channel, m.Err = nil, err
+	m.channel, m.Err = nil, ofMessage(m.ctx, err)
 	if m.Report != nil {
 		m.Report.Answered([]*Message{m})
 	}
@@ -154,10 +154,10 @@ func (m *Message) Wait(ctx context.Context) error {
 	}
 	err := m.await(ctx, c)
 	m.releaseWaiter()
-	if !channelException(err) {
-		return err
+	if channelException(err) {
+		err = c.publisher.repeatAlone(ctx, m)
 	}
-	return c.publisher.repeatAlone(ctx, m)
+	return ofMessage(ctx, err)
 }
 
 // await waits for the broker's answer.
@@ -205,7 +205,7 @@ func (m *Message) Late(ctx context.Context) error {
 	select {
 	case <-s.confirm.Done():
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx))
+		return ofMessage(ctx, fmt.Errorf("%w: %w", ErrUnconfirmed, context.Cause(ctx)))
 	}
 	c := m.channel
 	lost := c.session.Channel().IsClosed() // see answer
@@ -215,16 +215,24 @@ func (m *Message) Late(ctx context.Context) error {
 	return c.outcome(s, lost)
 }
 
-// releaseWaiter gives the waiter back; m is on no channel, and nobody cuts it.
-func (m *Message) releaseWaiter() {
-	w := m.waiter
-	if w == nil {
+// uncut takes the cut from m, which is on no channel, so that nobody cuts it.
+func (m *Message) uncut() {
+	m.cut = nil
+	if m.waiter == nil {
 		return
 	}
 	select {
-	case <-w.cut:
+	case <-m.waiter.cut:
 	default:
 	}
+}
+
+// releaseWaiter gives the waiter back; m is on no channel.
+func (m *Message) releaseWaiter() {
+	if m.waiter == nil {
+		return
+	}
+	m.uncut()
+	m.waiters.Put(m.waiter)
 	m.waiter = nil
-	m.waiters.Put(w)
 }

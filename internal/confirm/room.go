@@ -105,10 +105,12 @@ func (c *channel) grant() {
 	}
 }
 
-// withdraw releases the room of a message that was not written.
+// withdraw releases the room of a message that was not written. An end of its waiting on
+// this channel says nothing about the next one.
 func (c *channel) withdraw(m *Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.remove(m)
+	m.uncut()
 	c.grant()
 }

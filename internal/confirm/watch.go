@@ -64,6 +64,16 @@ func (p *Publisher) watch() {
 	}
 }
 
+// CutOff ends the waiting of the reported messages whose ctx has ended, which the next look
+// would find.
+func (p *Publisher) CutOff() {
+	for _, c := range p.all() {
+		c.mu.Lock()
+		c.cutLate(time.Now())
+		c.mu.Unlock()
+	}
+}
+
 // busy reports whether anything is in flight, or set apart.
 func (p *Publisher) busy() bool {
 	if p.silent.any() {
