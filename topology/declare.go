@@ -100,7 +100,7 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 	})
 	if err == nil {
 		declared.See(conn, plan.seenDelays()...)
-		plan.keepSpelt(conn)
+		plan.keepOwnForms(conn)
 		exchange.Seen(conn, plan.seenExchanges()...) // publishers need not ask for them
 		plan.policies, unknown = policies(ctx, conn, plan.policed())
 	}

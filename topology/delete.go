@@ -171,7 +171,7 @@ func (c *caller) delete(queues []amqp.Queue, p Plan, inUse bool) error {
 		if refused != nil {
 			return deleteRefusal("queue", q.Name, refused)
 		}
-		speltOn(c.conn).Delete(q.Name)
+		ownFormsOn(c.conn).Delete(q.Name)
 	}
 	exchanges := slices.Clone(p.exchanges)
 	slices.SortStableFunc(exchanges, func(a, b plannedExchange) int {

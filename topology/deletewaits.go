@@ -64,7 +64,7 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 	if err != nil {
 		return err
 	}
-	current.anyLetters = true // Resolve has found it, and another call may have spelt it out
+	current.anyLetters = true // Resolve has found it, and another call may have declared it in its own form
 	return Declare(ctx, conn, current)
 }
 

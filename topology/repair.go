@@ -56,7 +56,7 @@ func (p Plan) repair(c *caller, unseen bool) (missing []string, err error) {
 	if slices.Contains(lost, part{"queue", owner}) {
 		return missing, connection.WithClass(fmt.Errorf("topology: queue %q does not exist: declare its work queue again", owner), connection.Configuration)
 	}
-	at, refused, err = c.all(p.restoring(lost, speltOn(c.conn)))
+	at, refused, err = c.all(p.restoring(lost, ownFormsOn(c.conn)))
 	if refused != nil {
 		err = at.explain(refused)
 	}
@@ -101,8 +101,8 @@ func (p Plan) signs(unseen bool) (steps []step) {
 }
 
 // restoring returns the steps that put parts back, with all bindings between the parts
-// of the plan, and without the user's own. A dead-letter queue that is known to be spelt
-// out is put back in that form, with all bindings that were declared for it.
+// of the plan, and without the user's own. A dead-letter queue that is known to have a
+// form of its own is put back in that form, with all bindings that were declared for it.
 func (p Plan) restoring(lost []part, known *sync.Map) (steps []step) {
 	var letters []step
 	for _, q := range p.queues {
@@ -110,8 +110,8 @@ func (p Plan) restoring(lost []part, known *sync.Map) (steps []step) {
 			continue
 		}
 		if own, ok := known.Load(q.Name); ok && q.role == letterRole {
-			q = own.(spelt).queue
-			for _, b := range own.(spelt).bindings {
+			q = own.(ownForm).queue
+			for _, b := range own.(ownForm).bindings {
 				letters = append(letters, bind(b))
 			}
 		}
