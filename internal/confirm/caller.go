@@ -58,13 +58,13 @@ func (e *callersError) As(target any) bool {
 // rest calls match with the errors that err wraps, but not with the cause, until it returns
 // true.
 func (e *callersError) rest(err error, match func(error) bool) bool {
-	if err == nil || reflect.TypeOf(err).Comparable() && err == e.cause {
+	if err == nil || reflect.TypeOf(err).Comparable() && err == e.cause { //nolint:errorlint // what wraps it may match
 		return false
 	}
 	if match(err) {
 		return true
 	}
-	switch wraps := err.(type) {
+	switch wraps := err.(type) { //nolint:errorlint // of this one alone
 	case interface{ Unwrap() error }:
 		return e.rest(wraps.Unwrap(), match)
 	case interface{ Unwrap() []error }:
