@@ -102,22 +102,27 @@ type asyncReporter struct{}
 
 // Answered implements confirm.Reporter.
 func (asyncReporter) Answered(messages []*confirm.Message) {
-	var p *Producer
+	p := messages[0].Owner.(*asyncMessage).producer // see PublishAsync
 	slots, bytes := 0, 0
 	for _, s := range messages {
-		a := s.Owner.(*asyncMessage) // see PublishAsync
 		if s.Err == nil {
-			p = a.producer
 			slots++
 			bytes += s.Size
+		}
+	}
+	if slots > 0 {
+		p.window.safe(slots)
+	}
+	for _, s := range messages {
+		a := s.Owner.(*asyncMessage)
+		if s.Err == nil {
 			a.decided(Receipt{ID: a.m.ID, Place: PlaceQueue, MaybeDuplicate: s.Repeated})
 			p.decided.add(a)
 			continue
 		}
-		a.producer.failing.run(a.ctx, func() { a.finishFailed(s.Err) })
+		p.failing.run(a.ctx, func() { a.finishFailed(s.Err) })
 	}
-	if p != nil {
-		p.window.safe(slots)
+	if slots > 0 {
 		p.window.release(slots, bytes)
 		p.decided.run()
 	}

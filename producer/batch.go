@@ -22,9 +22,8 @@ import (
 //
 // If any message is faulty in itself (see [Message.Validate]), none is sent, there
 // are no receipts, and the error holds all faults of all messages. There are no receipts
-// either if ctx is nil or the Producer is closed. A message whose
-// Delay leads nowhere on this Conn gets a receipt with that error, and all other
-// messages are sent.
+// either if ctx is nil or the Producer is closed. A message whose Delay leads nowhere on
+// this Conn gets a receipt with that error, and all other messages are sent.
 func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts []Receipt, err error) {
 	if ctx == nil {
 		return nil, errNoContext

@@ -11,7 +11,8 @@ import (
 // Trace is a set of hooks for metrics, traces and tests. Nil hooks are not
 // called. The hooks of one message run one after the other, concurrently with the
 // hooks of other messages, on the goroutine of Publish or PublishAll, or on one of the
-// Producer. So they must return soon. They may publish. A panic in a hook is logged and harms nothing else.
+// Producer. So they must return soon. They may publish. A panic in a hook is logged and
+// harms nothing else.
 type Trace struct {
 	// Publishing: a message has its ID and is about to be checked and sent. The hook
 	// may change the message, but not the map and the bytes that its Headers and Body

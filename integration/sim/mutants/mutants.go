@@ -170,7 +170,7 @@ func (r *run) newSession(`}}},
 	{"half of a batch that fails is forgotten", []edit{{"consumer/split.go",
 		"	s.next = append(s.next, span{p.from, half}, span{half, p.to})\n", "	s.next = append(s.next, span{p.from, half})\n"}}},
 	{"a message of PublishAsync gives its slot back when it fails", []edit{{"producer/async.go",
-		"		a.producer.failing.run(a.ctx, func() { a.finishFailed(s.Err) })", "		a.slot = false\n		a.producer.window.release(1, s.Size)\n		a.producer.failing.run(a.ctx, func() { a.finishFailed(s.Err) })"}}},
+		"		p.failing.run(a.ctx, func() { a.finishFailed(s.Err) })", "		a.slot = false\n		p.window.release(1, s.Size)\n		p.failing.run(a.ctx, func() { a.finishFailed(s.Err) })"}}},
 	{"the clock of a full window outlives it", []edit{
 		{"producer/window.go", "	if len(w.queue) == 0 {\n		w.full = time.Now()\n	}\n", "	if w.full.IsZero() {\n		w.full = time.Now()\n	}\n"},
 		{"producer/window.go", "w.queue[0], w.full = nil, time.Now()", "w.queue[0] = nil"}}},
