@@ -23,10 +23,10 @@ type Config struct {
 	// By default it follows the handlers: it is Concurrency plus the number of messages
 	// that they handle in 100 ms, up to 2,000. It grows only to at least twice as many, and
 	// only after 100 messages, or a second, without a redelivery, so that a message that
-	// crashes the process again and again takes few other messages with it. When a message has waited a second for a
-	// handler, the prefetch becomes Concurrency again for a minute or more, and waiting
-	// messages beyond it go back to the queue. If all handlers are busy, all waiting
-	// messages go back.
+	// crashes the process again and again takes few other messages with it. When a message
+	// has waited a second for a handler, the prefetch becomes Concurrency again for a minute
+	// or more, and waiting messages beyond it go back to the queue. If all handlers are busy,
+	// all waiting messages go back.
 	//
 	// With any Prefetch, a session on a queue with a delivery limit begins with 1, until a
 	// message comes that was not delivered before; not so with KeyLimit, or with a single
@@ -74,9 +74,9 @@ type Config struct {
 	//
 	// With KeyLimit the broker sends Prefetch messages from the start. The default is the
 	// larger of 4*Concurrency and Concurrency+50, up to 10,000. The messages of a key wait
-	// while Prefetch messages of other keys are ahead of them. If a message crashes the process repeatedly,
-	// all messages that were sent with it use up their delivery limits and become dead
-	// letters. Without KeyLimit only the message itself becomes one.
+	// while Prefetch messages of other keys are ahead of them. If a message crashes the
+	// process repeatedly, all messages that were sent with it use up their delivery limits
+	// and become dead letters. Without KeyLimit only the message itself becomes one.
 	//
 	// If the next message has waited for its key for a quarter of the consumer timeout,
 	// which is 7.5 minutes by default, or for less with RetryInPlace, the consumer lets its
