@@ -31,7 +31,8 @@ type terms struct {
 
 	version connection.Version // of the broker
 
-	// holds is how long the delivery can still be held. It is that of one decision.
+	// holds is how long the delivery of this decision can still be held; 0 for a Settler,
+	// which holds nothing.
 	holds time.Duration
 }
 

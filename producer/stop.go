@@ -64,20 +64,20 @@ func (p *Producer) Shutdown(ctx context.Context) error {
 		return fmt.Errorf("producer: shut down with %d messages that are not known to be safe: %w", messages, ended(ctx))
 	case others > 0:
 		return fmt.Errorf("producer: shut down, all messages are safe, but hooks, or functions given to PublishAsync, of %d messages have not returned: %w", others, ended(ctx))
-	case p.closers() > 0 && !p.settled.Load():
+	case len(p.closers()) > 0 && !p.settled.Load():
 		return fmt.Errorf("producer: shut down, but the sinks of the Fallback are not closed yet: %w", ended(ctx))
 	}
 	return nil // a channel that the broker does not close ends with its socket
 }
 
-// closers returns how many sinks are to be closed.
-func (p *Producer) closers() (n int) {
+// closers returns the sinks that are to be closed.
+func (p *Producer) closers() (all []io.Closer) {
 	for _, sink := range p.cfg.Fallback {
-		if _, ok := as[io.Closer](sink); ok {
-			n++
+		if c, ok := as[io.Closer](sink); ok {
+			all = append(all, c)
 		}
 	}
-	return n
+	return all
 }
 
 // Close is Shutdown with a ctx that ends after 5 s.
@@ -103,10 +103,8 @@ func (p *Producer) end(receipts <-chan struct{}) {
 	defer close(p.ended)
 	<-receipts
 	var errs []error
-	for _, sink := range p.cfg.Fallback {
-		if c, ok := as[io.Closer](sink); ok {
-			errs = append(errs, c.Close())
-		}
+	for _, c := range p.closers() {
+		errs = append(errs, c.Close())
 	}
 	p.settled.Store(true)
 	p.endSinks(nil)

@@ -39,7 +39,7 @@ type write struct {
 	done  chan error // has room for the one answer
 }
 
-// answer tells the caller what has come of a write, even one that has left.
+// answer tells the caller the result of a write. The caller may have left.
 func (one *write) answer(err error) {
 	if one.ended != nil {
 		one.ended()

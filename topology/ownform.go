@@ -14,7 +14,7 @@ type ownForm struct {
 	bindings []plannedBinding
 }
 
-// ownFormsKey is that of the queues in a Conn.
+// ownFormsKey is the key under which a Conn keeps its own forms.
 type ownFormsKey struct{}
 
 // ownFormsOn returns the queues, by name, that declarations on a Conn have in forms of their

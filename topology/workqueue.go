@@ -91,7 +91,7 @@ type WorkQueue struct {
 	// letters is the dead-letter queue of a lane; "": one of its own.
 	letters string
 
-	// anyLetters says that the dead-letter queue exists and stays in whatever form it has.
+	// anyLetters says that the dead-letter queue exists and keeps its form.
 	anyLetters bool
 
 	// lane says which lane the queue is; zero: none.
