@@ -9,7 +9,7 @@ import (
 // linger is how long a cut connection waits for its two sides to close. A
 // socket closed with bytes unread sends a reset, and a reset takes from the
 // other end what it has not read yet.
-const linger = time.Second
+const linger = 10 * time.Second
 
 // conn is one client connected to the broker: two sockets, and a line in each
 // direction.

@@ -91,7 +91,7 @@ func (r rig) wait(what string, ok func(faultproxy.Stats) bool) {
 func send(t *testing.T, to net.Conn, text string) {
 	t.Helper()
 	if _, err := io.WriteString(to, text); err != nil {
-		t.Fatalf("send %q: %v", text, err)
+		t.Fatalf("send %.60q: %v", text, err)
 	}
 }
 
