@@ -61,7 +61,7 @@ func TestACallThatWaitsForItsCallerSaysSo(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		db := p.open(t)
 		db.SetMaxOpenConns(1)
-		s, err := store.Open(t.Context(), db, p.dialect, store.Config{Timeout: 200 * time.Millisecond})
+		s, err := store.Open(t.Context(), db, p.dialect, store.Config{Timeout: 2 * time.Second})
 		must(t, err)
 		tx, err := db.Begin()
 		must(t, err)

@@ -116,7 +116,7 @@ func TestOnceBatch(t *testing.T) {
 		}()
 		check("a panic undoes all", "panic", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
 
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		slow := s.OnceBatch(func(ctx context.Context, d *consumer.Delivery) error {
 			<-ctx.Done()
