@@ -33,8 +33,10 @@ type Config struct {
 
 	// Fallback takes messages that could not be confirmed. The sinks are tried in
 	// order. A message stays in the first sink that takes messages with its cause and
-	// does not fail, see [Sink]. Each sink has up to Timeout. A sink that is an
-	// io.Closer is closed with the Producer, and must belong to no other Producer.
+	// does not fail, see [Sink]. Each sink has up to Timeout. If the ctx of a message has
+	// a deadline, a sink has at most an equal share of the time until then: half of it
+	// if one other sink can take the message after it. A sink that is an io.Closer is
+	// closed with the Producer, and must belong to no other Producer.
 	Fallback []Sink
 
 	// FallbackAfter is how long a message may wait to be written before it goes to the

@@ -63,6 +63,10 @@ func (e *sinkError) Class() connection.Class { return connection.Transient }
 // errSinkLate is the cause of an end of the time that a sink has.
 var errSinkLate = connection.WithClass(errors.New("no answer within Config.Timeout"), connection.Transient)
 
+// errShareOver is the cause of an end of the time that a sink may take from the sinks
+// after it.
+var errShareOver = connection.WithClass(errors.New("no answer within its share of the time until the deadline of ctx"), connection.Transient)
+
 var errNoContext = connection.WithClass(errors.New("producer: ctx is nil"), connection.Bug)
 
 var errClosed = connection.WithClass(errors.New("the Producer is closed"), connection.Bug)

@@ -39,15 +39,13 @@ func endedReceipt(id string, err error) Receipt {
 // fallBack gives the message to the first sink that takes it.
 func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
 	errs := []error{r.Err}
-	for _, sink := range p.cfg.Fallback {
-		if !p.takes(sink, r.Cause) {
-			continue
-		}
+	takers := p.takers(r.Cause)
+	for i, sink := range takers {
 		if ctx.Err() != nil || p.sinks.Err() != nil {
 			break
 		}
 		cause := r.Err
-		err := p.guarded(ctx, sink, func(ctx context.Context) error { return sink.Put(ctx, m, cause) })
+		err := p.sharing(ctx, len(takers)-i, sink, func(ctx context.Context) error { return sink.Put(ctx, m, cause) })
 		if err == nil {
 			p.repeats.WarnOf(sink.Name()+" "+string(r.Cause), "message went to the fallback", "message", m.ID, "sink", sink.Name(), "cause", string(r.Cause), "error", r.Err)
 			r.Place, r.Sink = PlaceFallback, sink.Name()
@@ -56,21 +54,24 @@ func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
 		r.MaybeDuplicate = r.MaybeDuplicate || errors.Is(err, ErrUnconfirmed)
 		errs = append(errs, err)
 	}
-	if len(errs) == 1 && ctx.Err() == nil {
+	if len(takers) == 0 {
 		errs = append(errs, fmt.Errorf("no sink of the Fallback takes messages with the cause %q", r.Cause))
 	}
 	r.Err = errors.Join(errs...)
 }
 
-// taken reports whether some sink takes messages with this cause.
-func (p *Producer) taken(cause xdeath.Cause) bool {
+// takers returns the sinks that take messages with this cause.
+func (p *Producer) takers(cause xdeath.Cause) (sinks []Sink) {
 	for _, sink := range p.cfg.Fallback {
 		if p.takes(sink, cause) {
-			return true
+			sinks = append(sinks, sink)
 		}
 	}
-	return false
+	return sinks
 }
+
+// taken reports whether some sink takes messages with this cause.
+func (p *Producer) taken(cause xdeath.Cause) bool { return len(p.takers(cause)) > 0 }
 
 // takes reports whether a sink is for messages with this cause. One that panics
 // is for none.
@@ -88,6 +89,17 @@ func (p *Producer) takes(sink Sink, cause xdeath.Cause) (takes bool) {
 		return s.Takes(cause)
 	}
 	return true
+}
+
+// sharing calls the first of n sinks. Of the time until ctx ends it leaves an equal
+// share to each of the others.
+func (p *Producer) sharing(ctx context.Context, n int, sink Sink, call func(context.Context) error) error {
+	if deadline, bounded := ctx.Deadline(); bounded && n > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)/time.Duration(n), errShareOver)
+		defer cancel()
+	}
+	return p.guarded(ctx, sink, call)
 }
 
 // guarded calls a sink that is to keep a message. Its error matches ErrUnconfirmed
