@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -82,8 +83,11 @@ func TestOnceWithACall(t *testing.T) {
 		s.declare(orders)
 		db := s.database()
 		letters := letters(s.ctx, db)
+		var mu sync.Mutex           // both copies may be handled at once
 		charged := map[string]int{} // by the idempotency key
 		charge := func(_ context.Context, key string) error {
+			mu.Lock()
+			defer mu.Unlock()
 			charged[key]++
 			if charged[key] == 1 {
 				return errAway
@@ -111,6 +115,8 @@ func TestOnceWithACall(t *testing.T) {
 		after(time.Minute)
 		var n int
 		check(db.QueryRow("SELECT count(*) FROM orders").Scan(&n))
+		mu.Lock()
+		defer mu.Unlock()
 		if n != 1 || len(charged) != 1 || charged["order-7"] < 2 {
 			s.Errorf("%d rows, want 1; charges %v", n, charged)
 		}
