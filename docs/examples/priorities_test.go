@@ -3,6 +3,7 @@ package examples
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,8 +16,11 @@ import (
 func TestLanes(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn, publisher := s.ctx, s.conn, s.producer()
+		var mu sync.Mutex // the four are handled at once
 		var seen []string
 		sendSMS := func(_ context.Context, d *consumer.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
 			seen = append(seen, d.Queue)
 			return nil
 		}
@@ -46,6 +50,8 @@ func TestLanes(t *testing.T) {
 		}
 		s.run(worker)
 		after(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
 		slices.Sort(seen)
 		if !slices.Equal(seen, []string{"sms.bulk", "sms.normal", "sms.vip", "sms.vip"}) {
 			s.Error(seen)
