@@ -40,7 +40,7 @@ func (s *Store) Release(ctx context.Context, q Query) (int, error) {
 }
 
 func (s *Store) setState(ctx context.Context, q Query, state State) (int, error) {
-	return s.change(ctx, q, "UPDATE {letters by number} SET state = ?, lease = '', tries = 0, next_try = due WHERE ", string(state))
+	return s.change(ctx, q, "UPDATE {letters by number} SET "+noteEnded+"state = ?, lease = '', tries = 0, next_try = due WHERE ", string(state))
 }
 
 // Delete removes letters, and returns how many.
@@ -157,7 +157,7 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	if body == nil {
 		body = []byte{}
 	}
-	n, err := s.exec(ctx, "UPDATE {letters by number} SET lease = '', id = ?, line = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, order_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
+	n, err := s.exec(ctx, "UPDATE {letters by number} SET "+noteEnded+"lease = '', id = ?, line = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, order_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
 		rand.Text(), r.l.line, millis(r.l.Due), millis(r.l.Due), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.RoutingKey), letter.Armour(m.OrderKey), r.properties, r.headers, body, r.size,
 		number, id, failed, s.now().UnixMilli())
 	return n > 0, err

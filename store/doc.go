@@ -73,7 +73,7 @@
 //	redrives, send_order   times that a person has sent it back, and the order for the last
 //	tries, try_error   of forwarding that failed because of the message or its address
 //	alone         1: the broker has refused it, so it goes on a channel of its own
-//	unconfirmed   publishes without an answer: it may be in its queue
+//	unconfirmed   publishes whose answer is unknown: it may be in its queue
 //	first_failed, failed, stored   when
 //	lease         the process that is publishing it
 //

@@ -24,6 +24,11 @@ const (
 	apart   = 5 * time.Minute
 )
 
+// noteEnded begins the SET of an UPDATE that changes the lease of letters: one that has
+// ended by itself is the lease of a process that may have published the letter and then
+// died. It comes before the lease, because MySQL assigns from left to right.
+const noteEnded = "unconfirmed = unconfirmed + CASE WHEN lease <> '' THEN 1 ELSE 0 END, "
+
 // leased are the letters of one lease.
 type leased struct {
 	token   string
@@ -127,7 +132,7 @@ func (s *Store) take(ctx context.Context, long time.Duration, brief bool, choose
 			return err
 		}
 		numbers := fitting(all)
-		if _, err := tx.ExecContext(ctx, s.sql("UPDATE {letters by number} SET lease = ?, next_try = ? WHERE "+s.dialect.among("seq", numbers)), l.token, l.until.UnixMilli()); err != nil {
+		if _, err := tx.ExecContext(ctx, s.sql("UPDATE {letters by number} SET "+noteEnded+"lease = ?, next_try = ? WHERE "+s.dialect.among("seq", numbers)), l.token, l.until.UnixMilli()); err != nil {
 			return err
 		}
 		return s.readLeased(ctx, tx, numbers, brief, &l)
@@ -279,7 +284,7 @@ func (s *Store) recover(ctx context.Context) (early int, err error) {
 		if err != nil {
 			return early, err
 		}
-		n, err := s.inPieces(ctx, numbers, "UPDATE {letters by number} SET next_try = due, lease = '' WHERE ", nil, &c)
+		n, err := s.inPieces(ctx, numbers, "UPDATE {letters by number} SET "+noteEnded+"next_try = due, lease = '' WHERE ", nil, &c)
 		if wrong.args[0] == any(ahead) {
 			early += n
 		}

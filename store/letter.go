@@ -52,7 +52,7 @@ type Letter struct {
 
 	Tries       int    // of forwarding that failed because of the message or its target
 	TryError    string // of the last one
-	Unconfirmed int    // publishes without an answer: the message may be in its queue
+	Unconfirmed int    // publishes whose answer is unknown: the message may be in its queue
 
 	// Due is when the message is wanted; zero: at once. A message with a Delay is
 	// due when that has passed, counted from when it was stored. Forward publishes

@@ -234,9 +234,9 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 // are not being published yet, and returns how many it took back. They are never
 // published.
 //
-// If an earlier publish had no answer, the message may have been published: see
-// Letter.Unconfirmed. Cancel deletes its letter, so that Forward does not publish it
-// again, and does not count it.
+// If an earlier publish had no answer, or its process died before it noted the answer,
+// the message may have been published: see Letter.Unconfirmed. Cancel deletes its letter,
+// so that Forward does not publish it again, and does not count it.
 func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx Tx) error {
 		cancelled, err = s.cancel(ctx, tx, messageID)
@@ -278,7 +278,7 @@ func (s *Store) cancel(ctx context.Context, tx Tx, messageID string) (cancelled 
 	}
 	for _, number := range numbers {
 		one := s.sql("DELETE FROM {letters} WHERE seq = ? AND " + which)
-		result, err := tx.ExecContext(ctx, one+" AND unconfirmed = 0", number, now)
+		result, err := tx.ExecContext(ctx, one+" AND unconfirmed = 0 AND lease = ''", number, now)
 		if err != nil {
 			return 0, err
 		}

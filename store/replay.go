@@ -56,7 +56,7 @@ type ReplayOptions struct {
 type ReplayReport struct {
 	Matched        int // letters that the Query selected at the beginning; a letter neither Sent nor Failed was being published, or not reached
 	Sent           int // confirmed
-	MaybeDuplicate int // of Sent: perhaps there twice
+	MaybeDuplicate int // of Sent: perhaps there twice, because of this publish or an earlier one
 	Changed        int // of Sent: changed while they were being published, so they are still here
 	Failed         int // still here
 	Last           error
@@ -274,7 +274,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 			continue
 		}
 		r.report.Sent++
-		r.report.MaybeDuplicate += count(receipt.MaybeDuplicate)
+		r.report.MaybeDuplicate += count(receipt.MaybeDuplicate || letters[i].Unconfirmed > 0)
 		v.token = l.token
 		results = append(results, v)
 	}

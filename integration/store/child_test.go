@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 )
@@ -179,4 +180,75 @@ func TestKilledBetweenConfirmAndDelete(t *testing.T) {
 			t.Errorf("%v, want the message twice, with one id", got)
 		}
 	})
+}
+
+// TestCancelAfterAKillBetweenConfirmAndDelete: the message is in its queue, so Cancel does
+// not count it, whoever had its letter between the kill and the call.
+func TestCancelAfterAKillBetweenConfirmAndDelete(t *testing.T) {
+	first := func(t *testing.T, s *store.Store) store.Letter {
+		l := find(t, s, store.Query{})
+		if len(l) != 1 {
+			t.Fatalf("%d letters, want 1", len(l))
+		}
+		return l[0]
+	}
+	park := func(t *testing.T, s *store.Store) {
+		poll.Until(t, patience, "the lease ends", func() bool {
+			n, err := s.Park(t.Context(), store.Query{MessageIDs: []string{"m"}})
+			must(t, err)
+			return n == 1
+		})
+	}
+	for _, c := range []struct {
+		name    string
+		between func(t *testing.T, s *store.Store)
+	}{
+		{"nobody", func(*testing.T, *store.Store) {}},
+		{"another process that published nothing", func(t *testing.T, s *store.Store) {
+			stop := forward(t, s, &peer{answer: func(context.Context, producer.Message) error { return errAway }}, store.ForwardConfig{})
+			poll.Until(t, patience, "the letter is tried again", func() bool { return first(t, s).TryError != "" })
+			stop()
+		}},
+		{"a Replay that published nothing", func(t *testing.T, s *store.Store) {
+			park(t, s)
+			_, err := s.Replay(t.Context(), &peer{answer: func(context.Context, producer.Message) error { return errAway }}, store.Query{All: true}, store.ReplayOptions{})
+			must(t, err)
+			_, err = s.Release(t.Context(), store.Query{All: true})
+			must(t, err)
+		}},
+		{"Park and Release", func(t *testing.T, s *store.Store) {
+			park(t, s)
+			_, err := s.Release(t.Context(), store.Query{All: true})
+			must(t, err)
+		}},
+		{"Edit", func(t *testing.T, s *store.Store) {
+			number := first(t, s).Number
+			poll.Until(t, patience, "the lease ends", func() bool {
+				return s.Edit(t.Context(), number, func(m *producer.Message) error { m.Body = []byte("edited"); return nil }) == nil
+			})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, p place) {
+				b := theBroker(t, p.dialect)
+				q := b.queue(t, nil)
+				s := p.store(t, store.Config{})
+				_, err := s.PutAt(t.Context(), time.Time{}, producer.Message{RoutingKey: q, ID: "m"})
+				must(t, err)
+				runChild(t, p.task("stop after a confirm", b.AMQPURL()), 1)
+				c.between(t, s)
+				poll.Until(t, patience, "Cancel deletes the letter", func() bool {
+					n, err := s.Cancel(t.Context(), "m")
+					must(t, err)
+					if n != 0 {
+						t.Fatalf("Cancel: %d, want 0: the message is in its queue", n)
+					}
+					return len(find(t, s, store.Query{})) == 0
+				})
+				if got := b.drain(t, q, 1); len(got) != 1 || got["m"] != 1 {
+					t.Errorf("%v, want the message once", got)
+				}
+			})
+		})
+	}
 }

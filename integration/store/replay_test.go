@@ -72,6 +72,29 @@ func TestReplay(t *testing.T) {
 	})
 }
 
+// TestReplayCountsWhatMayBeThereTwice: by what the Publisher says, and by what is known of
+// earlier publishes.
+func TestReplayCountsWhatMayBeThereTwice(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		for _, one := range []struct {
+			id    string
+			cause error
+		}{{"by the Publisher", producer.ErrReturned}, {"by its cause", producer.ErrUnconfirmed}, {"once", producer.ErrReturned}, {"by its lease", producer.ErrReturned}} {
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "k", ID: one.id}, one.cause))
+		}
+		_, err := p.open(t).Exec("UPDATE rehop_letters SET lease = 'dead/1', next_try = 1 WHERE message_id = 'by its lease'")
+		must(t, err)
+		broker := &peer{receipts: func(m producer.Message) producer.Receipt {
+			return producer.Receipt{ID: m.ID, Place: producer.PlaceQueue, MaybeDuplicate: m.ID == "by the Publisher"}
+		}}
+		report, err := s.Replay(t.Context(), broker, store.Query{States: []store.State{store.Held, store.Ready}, All: true}, store.ReplayOptions{})
+		if err != nil || report.Sent != 4 || report.MaybeDuplicate != 3 {
+			t.Errorf("%+v, %v; want 4 sent, 3 of them perhaps twice", report, err)
+		}
+	})
+}
+
 func TestReplaySome(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})

@@ -363,7 +363,7 @@ func TestReplayDeletesWhatItRead(t *testing.T) {
 			var hits []string
 			if !bytes.Contains(a.body, []byte(`"tie":{"gt"`)) && asks.Size > 0 {
 				for i, id := range []string{"a", "b", "c", "d", "e", "f", "g"} {
-					hits = append(hits, fmt.Sprintf(`{"_index":"rehop-letters-000001","_id":%q,"_seq_no":%d,"_primary_term":2,"_source":{"message_id":%q,"routing_key":"k","stored":"2026-11-22T08:00:00.000Z","tie":%d}}`, id, i, id, i))
+					hits = append(hits, fmt.Sprintf(`{"_index":"rehop-letters-000001","_id":%q,"_seq_no":%d,"_primary_term":2,"_source":{"message_id":%q,"routing_key":"k","unconfirmed":%t,"stored":"2026-11-22T08:00:00.000Z","tie":%d}}`, id, i, id, id == "c", i))
 				}
 			}
 			return 200, `{"timed_out":false,"_shards":{"failed":0},"hits":{"total":{"value":7},"hits":[` + strings.Join(hits, ",") + `]}}`
@@ -374,7 +374,7 @@ func TestReplayDeletesWhatItRead(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "3 letters were published and could not be deleted") || !strings.Contains(err.Error(), "es_rejected") || !strings.Contains(err.Error(), "status 200: {}") {
 			t.Errorf("err: %v", err)
 		}
-		if report.Matched != 7 || report.Sent != 7 || report.Changed != 1 || report.Failed != 0 || len(p.sent) != 7 || p.sent[0].Replays != 1 {
+		if report.Matched != 7 || report.Sent != 7 || report.MaybeDuplicate != 1 || report.Changed != 1 || report.Failed != 0 || len(p.sent) != 7 || p.sent[0].Replays != 1 {
 			t.Errorf("%+v", report)
 		}
 		if len(deletes) < 2 || !strings.Contains(deletes[0], `{"delete":{"_id":"b","_index":"rehop-letters-000001","if_primary_term":2,"if_seq_no":1}}`) || strings.Count(deletes[1], "\n") != 1 || !strings.Contains(deletes[1], `"d"`) {

@@ -230,7 +230,7 @@ func (r *replay) publish(ctx context.Context, letters []Letter, messages []produ
 		}
 		r.report.Sent++
 		r.report.LastID = receipt.ID
-		if receipt.MaybeDuplicate {
+		if receipt.MaybeDuplicate || letters[i].Unconfirmed {
 			r.report.MaybeDuplicate++
 		}
 		sent = append(sent, letters[i])
