@@ -44,6 +44,7 @@ service:
 # A shop beside a Prometheus of its own, through an outage of 15 s: every query of the
 # dashboard and the alerts must have data. bin/observability.svg is a drawing of it.
 observe:
+	./integration/setup
 	go build -o bin/ ./examples/observe
 	go build -o bin/observer ./integration/otel/observe
 	go run ./integration/withbroker -outage 25s,15s -- bin/observer -svg bin/observability.svg bin/observe -for 80s
@@ -56,6 +57,7 @@ bench-otel:
 # RabbitMQ 3.10, 4.0 and 4.3, and what breaks brokers on the newest of them.
 # The SDK's own module is tested as its users get it, without go.work.
 test:
+	./integration/setup
 	go run ./integration/withbroker -- go run ./integration/racecheck env GOWORK=off go test -race -timeout 25m ./...
 	cd integration/conformance && go run ../racecheck go test -race -timeout 25m
 	cd integration/differential && go test -timeout 25m -args -operations 3000
@@ -89,6 +91,7 @@ bench:
 # Storing and forwarding a million messages, beside what disk, SQLite and broker do at
 # best, and 64 callers through an outage of 30 s.
 bench-store:
+	./integration/setup
 	go run ./integration/store/bench
 
 # Ten minutes of work while connections and broker are broken every other second.

@@ -1,6 +1,6 @@
 // Package database gives a test a real database server of its own, MariaDB or
 // PostgreSQL: a private process with its own folder and port, that ends with
-// the process that started it. On Debian, as root, what is missing is installed.
+// the process that started it.
 package database
 
 import (
@@ -48,9 +48,9 @@ type Server struct {
 
 // Start gives a server that is ready. args are added to its command line.
 func Start(ctx context.Context, kind Kind, args ...string) (*Server, error) {
-	bin, err := find(ctx, kind)
-	if err != nil {
-		return nil, fmt.Errorf("database: %w", err)
+	bin, found := installed(programs[kind])
+	if !found {
+		return nil, fmt.Errorf("database: %s: not installed; integration/setup installs what the tests need", strings.Join(programs[kind], ", "))
 	}
 	dir, err := os.MkdirTemp("", "rehop-database-")
 	if err != nil {
@@ -292,31 +292,10 @@ func awaitEnd(pids []int) error {
 // Close removes the server with its data.
 func (s *Server) Close() error { return errors.Join(s.Kill(), os.RemoveAll(s.dir)) }
 
-// packages are Debian's, and the programs that show that they are there, the
-// server's first.
-var packages = map[Kind]struct{ programs, names []string }{
-	MariaDB:    {[]string{"mariadbd", "mariadb-install-db", "my_print_defaults"}, []string{"mariadb-server-core", "mariadb-client-core"}},
-	PostgreSQL: {[]string{"initdb"}, []string{"postgresql"}},
-}
-
-// find returns the folder of a server's programs.
-func find(ctx context.Context, kind Kind) (string, error) {
-	p := packages[kind]
-	if bin, ok := installed(p.programs); ok {
-		return bin, nil
-	}
-	if os.Geteuid() != 0 {
-		return "", fmt.Errorf("%s: not installed (Debian: %s)", strings.Join(p.programs, ", "), strings.Join(p.names, " "))
-	}
-	fmt.Fprintf(os.Stderr, "database: installing Debian's %s\n", strings.Join(p.names, " "))
-	if err := install(ctx, p.names); err != nil {
-		return "", err
-	}
-	bin, ok := installed(p.programs)
-	if !ok {
-		return "", fmt.Errorf("%s: in an unknown place", strings.Join(p.programs, ", "))
-	}
-	return bin, nil
+// programs of a server, of which its folder is found by the first.
+var programs = map[Kind][]string{
+	MariaDB:    {"mariadbd", "mariadb-install-db", "my_print_defaults"},
+	PostgreSQL: {"initdb"},
 }
 
 // installed returns the folder of the first of the programs, if all are there.
@@ -340,25 +319,4 @@ func folder(program string) (string, bool) {
 	}
 	found, err := exec.LookPath(program)
 	return filepath.Dir(found), err == nil
-}
-
-// installScript installs packages and starts no service of theirs.
-const installScript = `
-set -eu
-exec 9>"${TMPDIR:-/tmp}/rehop-install-database.lock"
-flock 9
-export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
-mkdir -p /etc/postgresql-common
-[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
-apt-get -qq update || true # one dead source of many must not stop us
-apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 install -y --no-install-recommends "$@"
-`
-
-func install(ctx context.Context, names []string) error {
-	cmd := exec.CommandContext(ctx, "bash", append([]string{"-c", installScript, "install"}, names...)...)
-	if output, err := cmd.CombinedOutput(); err != nil {
-		lines := strings.Split(strings.TrimSpace(string(output)), "\n")
-		return fmt.Errorf("apt-get: %w: %s", err, lines[len(lines)-1])
-	}
-	return nil
 }
