@@ -54,6 +54,17 @@ func (b *blocked) state() (reason string, since time.Time, active bool) {
 	return b.reason, b.since, true
 }
 
+// active returns a channel that is closed when the broker blocks nobody any more, and
+// since when it blocks; nil and zero if it does not.
+func (b *blocked) active() (over <-chan struct{}, since time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.over == nil {
+		return nil, time.Time{}
+	}
+	return b.over, b.since
+}
+
 // wait returns nil once the broker blocks nobody, or an error when ctx ends first.
 func (b *blocked) wait(ctx context.Context) error {
 	b.mu.Lock()

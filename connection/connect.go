@@ -76,7 +76,7 @@ func (c *connector) connect(t endpoint, known bool) (*link, error) {
 		s.arm(conn.Config.Heartbeat * 3 / 2)
 		frames.frameMax.Store(int64(conn.Config.FrameSize))
 		l := &link{
-			endpoint: t, server: c.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s,
+			endpoint: t, server: c.cfg.Server.or(serverOf(conn.Properties)), conn: conn, socket: s, frames: frames,
 			limit: c.cfg.OperationTimeout, log: c.log.With("url", t.String()), role: c.role, trace: c.cfg.trace,
 			began: time.Now(), expires: credentials.Expires,
 			control: make(chan struct{}, 1), done: make(chan struct{}),

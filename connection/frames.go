@@ -27,6 +27,8 @@ type frameReader struct {
 	pass   int64  // bytes to pass on unseen
 	out    []byte // a content header that was replaced
 	closed closedChannels
+
+	listened atomic.Pointer[chan struct{}] // of heard; nil: nobody listens
 }
 
 const (
@@ -61,7 +63,24 @@ func newFrameReader(conn net.Conn) *frameReader {
 	return r
 }
 
+// heard returns a channel that is closed when the library reads on, having acted on all
+// frames that it has read until then.
+func (r *frameReader) heard() <-chan struct{} {
+	for {
+		if heard := r.listened.Load(); heard != nil {
+			return *heard
+		}
+		heard := make(chan struct{})
+		if r.listened.CompareAndSwap(nil, &heard) {
+			return heard
+		}
+	}
+}
+
 func (r *frameReader) Read(p []byte) (int, error) {
+	if r.listened.Load() != nil {
+		close(*r.listened.Swap(nil)) // only Read takes it away
+	}
 	for {
 		switch {
 		case len(r.out) > 0:

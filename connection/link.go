@@ -27,6 +27,7 @@ type link struct {
 	server     Server
 	conn       *amqp.Connection
 	socket     *socket
+	frames     *frameReader
 	limit      time.Duration // Config.OperationTimeout
 	began      time.Time
 	expires    time.Time // of the credentials; zero: never

@@ -178,15 +178,15 @@ func (s *socket) wait(ctx context.Context) error {
 	}
 }
 
-// unreadSince returns since when the peer has not taken all written bytes; zero if it
-// has.
-func (s *socket) unreadSince() time.Time {
+// unreadSince returns a channel that is closed when the peer has taken all written bytes,
+// and since when it has not; nil and zero if it has.
+func (s *socket) unreadSince() (drained <-chan struct{}, since time.Time) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	if s.drained == nil {
-		return time.Time{}
+		return nil, time.Time{}
 	}
-	return s.unread
+	return s.drained, s.unread
 }
 
 // send waits on while there is progress, and while the broker blocks this

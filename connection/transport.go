@@ -50,15 +50,16 @@ func (t *sessionInside) Ready(ctx context.Context) error {
 	return t.link.socket.wait(ctx)
 }
 
-func (t *sessionInside) UnreadySince() time.Time {
-	_, blocked, active := t.link.blocked.state()
-	unread := t.link.socket.unreadSince()
-	if active && (unread.IsZero() || blocked.Before(unread)) {
-		return blocked
+func (t *sessionInside) Unready() (over <-chan struct{}, since time.Time) {
+	over, since = t.link.blocked.active()
+	drained, unread := t.link.socket.unreadSince()
+	if over == nil || drained != nil && unread.Before(since) {
+		return drained, unread
 	}
-	return unread
+	return over, since
 }
 
+func (t *sessionInside) Heard() <-chan struct{} { return t.link.frames.heard() }
 func (t *sessionInside) Cork() bool         { return t.link.socket.cork() }
 func (t *sessionInside) Uncork()            { t.link.socket.uncork() }
 func (t *sessionInside) FrameSize() int     { return t.link.conn.Config.FrameSize }

@@ -143,10 +143,7 @@ func (c *channel) write(m *Message) error {
 
 // ready waits, with the room of m taken, until the broker reads.
 func (c *channel) ready(ctx context.Context, m *Message, since time.Time) error {
-	err := c.socket.Ready(ended)
-	if err != nil {
-		err = c.awaitReady(ctx, m, since)
-	}
+	err := c.awaitReady(ctx, m, since)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m.unsent = false
@@ -157,8 +154,18 @@ func (c *channel) ready(ctx context.Context, m *Message, since time.Time) error 
 	return err
 }
 
+// isReady reports whether the broker reads.
+func (c *channel) isReady() bool {
+	over, _ := c.socket.Unready()
+	return over == nil
+}
+
 func (c *channel) awaitReady(ctx context.Context, m *Message, since time.Time) error {
-	ctx, cancel := m.Patient(ctx, earlier(since, c.socket.UnreadySince()))
+	over, unready := c.socket.Unready()
+	if over == nil {
+		return nil
+	}
+	ctx, cancel := m.Patient(ctx, earlier(since, unready))
 	defer cancel()
 	if err := c.socket.Ready(ctx); err != nil {
 		return unsent(ctx, err)

@@ -27,7 +27,10 @@ func (c *channel) collect(m *Message) {
 	defer c.collector.mu.Unlock()
 	c.collector.queue = append(c.collector.queue, m)
 	limit, _ := m.answerLimit()
-	c.collector.due = earlier(c.collector.due, limit)
+	if due := earlier(c.collector.due, limit); due != c.collector.due {
+		c.collector.due = due
+		c.kick() // it may wait for a later time
+	}
 	if !c.collector.running {
 		c.collector.running = true
 		c.publisher.running.Go(c.collectAll)
@@ -43,7 +46,8 @@ func (c *channel) kick() {
 }
 
 // Bounds of how long the collector waits for the oldest answer before it looks at
-// the later ones: one target may answer sooner than another.
+// the later ones: one target may answer sooner than another. Once it has waited for the
+// longer one in vain, it looks only after the broker has sent something.
 const (
 	firstTick = time.Millisecond
 	lastTick  = 32 * time.Millisecond
@@ -56,6 +60,7 @@ const lookAhead = 64
 func (c *channel) collectAll() {
 	var pending, done []*Message
 	tick, everything, cut := firstTick, false, false
+	var heard <-chan struct{} // nil: it looks after the next tick, whatever was heard
 	timer := time.NewTimer(tick)
 	defer timer.Stop()
 	for {
@@ -75,13 +80,22 @@ func (c *channel) collectAll() {
 			yield.Here()
 			c.report(done)
 			clear(done)
-			tick = firstTick
+			tick, heard = firstTick, nil
 			continue
 		}
-		timer.Reset(min(tick, c.collector.untilDue(tick)))
+		wait := tick
+		if heard != nil {
+			wait = never
+		}
+		timer.Reset(c.collector.untilDue(wait))
 		select {
 		case <-pending[0].confirm.Done():
+		case <-heard:
+			heard = nil
 		case <-timer.C:
+			if tick == lastTick && heard == nil {
+				heard = c.socket.Heard() // before the look, which finds all that was heard until now
+			}
 			everything, tick = true, min(2*tick, lastTick)
 			c.cutDue(time.Now())
 		case <-c.collector.kicked:
@@ -89,6 +103,9 @@ func (c *channel) collectAll() {
 		}
 	}
 }
+
+// never is longer than anything waits.
+const never = 1 << 62 * time.Nanosecond
 
 // anyCut reports whether the waiting of any of the messages has ended.
 func (c *channel) anyCut(messages []*Message) bool {
@@ -112,7 +129,7 @@ func (c *collector) untilDue(most time.Duration) time.Duration {
 
 // cutDue ends the waiting of messages whose time is over.
 func (c *channel) cutDue(now time.Time) {
-	if c.collector.untilDue(time.Hour) > 0 {
+	if c.collector.untilDue(never) > 0 {
 		return
 	}
 	c.mu.Lock()

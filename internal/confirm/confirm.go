@@ -180,7 +180,7 @@ func (p *Publisher) closeChannel(c *channel, answered bool) error {
 	if answered {
 		return session.Close()
 	}
-	if session.Err() != nil || c.socket.Ready(ended) != nil {
+	if session.Err() != nil || !c.isReady() {
 		return nil // it ends with the socket
 	}
 	closing := make(chan struct{})
@@ -197,13 +197,6 @@ func (p *Publisher) closeChannel(c *channel, answered bool) error {
 	return nil
 }
 
-// ended is a ctx for a call that must not wait.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
-
 // admit takes the room for m on the channel for its target, unless anything has
 // to be waited for.
 func (p *Publisher) admit(m *Message) *channel {
@@ -211,7 +204,7 @@ func (p *Publisher) admit(m *Message) *channel {
 		return nil
 	}
 	c := p.channelFor(m)
-	if c == nil || c.socket.Ready(ended) != nil || c.fit(m) != nil || !c.tryEnter(m) {
+	if c == nil || !c.isReady() || c.fit(m) != nil || !c.tryEnter(m) {
 		return nil
 	}
 	p.watched()
@@ -314,7 +307,7 @@ func (p *Publisher) outageFor(c *channel, m *Message) error {
 	if apart := p.silent.find(m.Exchange, m.RoutingKey); apart != nil {
 		return &SilentError{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Since: apart.since}
 	}
-	if err := c.socket.Ready(ended); err != nil {
+	if !c.isReady() {
 		return p.unreadable()
 	}
 	if p.suspect.Load() != 0 {

@@ -25,7 +25,7 @@ func (p *Publisher) Outage() Outage {
 	if c == nil || c.session.Err() != nil {
 		return Outage{} // nobody has wanted a channel since
 	}
-	if since := c.socket.UnreadySince(); !since.IsZero() {
+	if over, since := c.socket.Unready(); over != nil {
 		return Outage{Since: since, Cause: p.unreadable()}
 	}
 	if suspect := p.suspect.Load(); suspect != 0 {

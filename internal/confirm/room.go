@@ -67,7 +67,7 @@ func (c *channel) enter(ctx context.Context, m *Message, since time.Time) error 
 		err = errMoved
 	case <-ctx.Done():
 		why := limits.Full()
-		if c.socket.Ready(ended) != nil {
+		if !c.isReady() {
 			why = c.publisher.unreadable() // which is why it is full
 		}
 		err = unsent(ctx, why)

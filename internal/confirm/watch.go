@@ -9,7 +9,7 @@ import (
 )
 
 // While any message is in flight, one goroutine of the Publisher looks at all
-// channels every 250 ms.
+// channels every 250 ms. It rests while the broker does not read; see rest.go.
 const (
 	lookEvery     = 250 * time.Millisecond
 	silentLooks   = 4   // looks that find the same oldest message: its target is silent
@@ -43,16 +43,19 @@ func (p *Publisher) startWatching() {
 func (p *Publisher) watch() {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	for {
-		select {
-		case <-ticker.C:
-		case <-p.life.Done():
-			return
+	for atOnce := false; ; {
+		if !atOnce {
+			select {
+			case <-ticker.C:
+			case <-p.life.Done():
+				return
+			}
 		}
 		for _, c := range p.all() {
 			p.lookAt(c, time.Now())
 		}
 		if p.busy() {
+			atOnce = p.rest(ticker)
 			continue
 		}
 		p.suspect.Store(0) // nothing is in flight
@@ -115,13 +118,13 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 		}
 		return
 	}
-	readiness := c.socket.Ready(ended)
+	over, unready := c.socket.Unready()
 	its := p.silent.on(c)
 	others := !main && p.answersOnMain()
 	c.mu.Lock()
 	c.sweepLeft()
 	c.cutLate(now)
-	silent := c.follow(now, readiness == nil)
+	silent := c.follow(now, over == nil)
 	var oldest target
 	if silent {
 		head := c.head()
@@ -134,8 +137,8 @@ func (p *Publisher) lookAt(c *channel, now time.Time) {
 	c.progress.answered = false
 	silentSince := c.progress.since
 	switch {
-	case readiness != nil:
-		c.cutImpatient(now, c.socket.UnreadySince(), p.unreadable(), nil)
+	case over != nil:
+		c.cutImpatient(now, unready, p.unreadable(), nil)
 	case c.retired && c.holdsUp(others):
 		c.cutHeldUp(its)
 	}

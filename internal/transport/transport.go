@@ -51,8 +51,14 @@ type Transport interface {
 	// error that says which.
 	Ready(ctx context.Context) error
 
-	// UnreadySince returns since when Ready would wait; zero if it would not.
-	UnreadySince() time.Time
+	// Unready returns a channel that is closed when a reason for which Ready would wait
+	// is over, and since when it would wait; nil and zero if it would not.
+	Unready() (over <-chan struct{}, since time.Time)
+
+	// Heard returns a channel that is closed once the client library has read something
+	// more from the broker and acted on it: a confirm that came with it has been released
+	// by then. Any call of the socket's users may get the same channel.
+	Heard() <-chan struct{}
 
 	// Cork holds back what is written after it until Uncork, so that it leaves
 	// in few packets; that of the socket's other users as well. It returns false
