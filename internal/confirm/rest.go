@@ -10,8 +10,9 @@ const maxCallers = 64
 
 // rest waits for as long as a look at the channels would find nothing: the broker does
 // not read, and so tells nothing by its silence. It returns when that is over, when
-// something has come from the broker, and when the waiting of a message ends: by its ctx,
-// by its limit or by its patience. An outage of hours costs a look for each heartbeat.
+// something has come from the broker, and when the waiting of a message ends by its ctx or
+// its patience; the collector keeps the limits. An outage of hours costs a look for each
+// heartbeat.
 // It reports whether to look at once: what comes from the broker waits for the next look,
 // because it may come without a pause.
 func (p *Publisher) rest(looks *time.Ticker) (atOnce bool) {
@@ -40,9 +41,9 @@ func (p *Publisher) rest(looks *time.Ticker) (atOnce bool) {
 	return first > 0
 }
 
-// awaited returns what may end the waiting of messages in flight while the broker does
-// not read: the ctxs of those that are reported, and the time of the first limit; zero:
-// never. since is when the broker was last known to read.
+// awaited returns the ends of the waiting of messages in flight while the broker does not
+// read: the ctxs of reported messages, and when the first patience is over; zero: never.
+// since is when the broker was last known to read.
 func (c *channel) awaited(since time.Time) (callers map[<-chan struct{}]struct{}, until time.Time) {
 	callers = map[<-chan struct{}]struct{}{}
 	c.mu.Lock()
@@ -57,8 +58,6 @@ func (c *channel) awaited(since time.Time) (callers map[<-chan struct{}]struct{}
 		if m.Report == nil {
 			continue
 		}
-		limit, _ := m.answerLimit()
-		until = earlier(until, limit)
 		if caller := m.ctx.Done(); caller != nil {
 			callers[caller] = struct{}{}
 		}
