@@ -72,6 +72,7 @@ func parseFlags(args []string) (settings, error) {
 }
 
 func main() {
+	restChild()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx, os.Args[1:]); err != nil && !errors.Is(err, flag.ErrHelp) {
@@ -89,12 +90,16 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	rows := matching(allRows(), s.Filter)
-	if len(rows) == 0 {
+	resting := s.Filter.MatchString(restName)
+	if len(rows) == 0 && !resting {
 		return fmt.Errorf("no row matches -filter %s", s.Filter)
 	}
 	if s.list {
 		for _, r := range rows {
 			fmt.Println(r.name)
+		}
+		if resting {
+			fmt.Println(restName)
 		}
 		return nil
 	}
@@ -122,9 +127,15 @@ func run(ctx context.Context, args []string) error {
 			break
 		}
 	}
+	if resting && ctx.Err() == nil {
+		if rep.AtRest, err = atRest(ctx); err != nil {
+			failed = errors.Join(failed, fmt.Errorf("row %q: %w", restName, err))
+		}
+	}
 	rep.Took = time.Since(rep.Started)
 	rep.print(os.Stdout)
 	rep.printPeers(os.Stdout)
+	printAtRest(os.Stdout, rep.AtRest)
 	if s.jsonPath != "" {
 		failed = errors.Join(failed, rep.write(s.jsonPath))
 	}

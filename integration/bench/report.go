@@ -18,6 +18,7 @@ type report struct {
 	Machine  machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`
 	Rows     []result          `json:"rows"`
+	AtRest   []restResult      `json:"at_rest"`
 }
 
 func (r report) write(path string) error {

@@ -1,0 +1,134 @@
+// Command suites says which test suites a change needs, and notes which have passed.
+//
+//	suites                 every suite, and whether it is due
+//	suites -for PATH ...   the suites of a change there
+//	suites -due 2          the names of the two suites that need it most
+//	suites -json           the names of all, as a list in JSON
+//	suites -prove NAME     run a suite, and note in proved.txt that it passed
+//
+// table.txt says which paths a suite covers. proved.txt has a line for each suite that has
+// passed whole: its name, the day, and two hashes of the paths as they were then, of its own
+// and of those that it stands on. A suite is due when a hash is another one now. So a fresh
+// clone tells what is unproved, without a look at any earlier commit.
+package main
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/rehop/rehop/integration/command"
+)
+
+//go:embed table.txt
+var tableText string
+
+func main() {
+	command.Main("suites", func(ctx context.Context, args []string) error { return run(ctx, args, os.Stdout) })
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("suites", flag.ContinueOnError)
+	due := flags.Int("due", 0, "print the names of so many suites that are due, those first that need it most")
+	list := flags.Bool("json", false, "print the names of all suites as a list in JSON")
+	paths := flags.Bool("for", false, "print the suites of the paths that follow")
+	name := flags.String("prove", "", "run the suite of this name, and note that it passed")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	all, err := parseTable(tableText)
+	if err != nil {
+		return fmt.Errorf("table.txt: %w", err)
+	}
+	if *list {
+		names := make([]string, 0, len(all))
+		for _, s := range all {
+			names = append(names, s.name)
+		}
+		return json.NewEncoder(out).Encode(names)
+	}
+	if *paths {
+		return about(out, all, flags.Args())
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("%q is no flag", flags.Arg(0))
+	}
+	r, err := openRepository(ctx)
+	if err != nil {
+		return err
+	}
+	if *name != "" {
+		return prove(ctx, r, all, *name, time.Now().UTC(), runMake)
+	}
+	states, err := r.states(ctx, all)
+	if err != nil {
+		return err
+	}
+	if *due > 0 {
+		for _, s := range needed(states, *due) {
+			fmt.Fprintln(out, s.suite.name)
+		}
+		return nil
+	}
+	return print(out, states)
+}
+
+// prove runs a suite and notes that it passed, with the paths as they were before the run.
+func prove(ctx context.Context, r *repository, all []suite, name string, day time.Time, test func(ctx context.Context, dir, target string) error) error {
+	i := slices.IndexFunc(all, func(s suite) bool { return s.name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no suite %q in table.txt", name)
+	}
+	before, err := r.committed(ctx, all[i])
+	if err != nil {
+		return err
+	}
+	if err = test(ctx, r.dir, "test-"+name); err != nil {
+		return fmt.Errorf("suite %s has not passed: %w", name, err)
+	}
+	after, err := r.committed(ctx, all[i])
+	if err == nil && after != before {
+		err = errors.New("its paths have changed while it ran")
+	}
+	if err != nil {
+		return fmt.Errorf("suite %s has passed, and is not noted: %w", name, err)
+	}
+	return r.note(proof{name: name, day: day.Format(time.DateOnly), hashes: before})
+}
+
+// about prints the suites of a change in paths.
+func about(out io.Writer, all []suite, paths []string) error {
+	if len(paths) == 0 {
+		return errors.New("-for wants a path, such as consumer")
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, path := range paths {
+		for _, s := range all {
+			switch path = strings.TrimSuffix(path, "/"); {
+			case covers(s.own, path):
+				fmt.Fprintf(w, "%s\tmake test-%s\tis about it\n", path, s.name)
+			case covers(s.ground, path):
+				fmt.Fprintf(w, "%s\tmake test-%s\tstands on it\n", path, s.name)
+			}
+		}
+	}
+	return w.Flush()
+}
+
+func print(out io.Writer, states []state) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, s := range states {
+		fmt.Fprintf(w, "make test-%s\tpassed %s\t%s\n", s.suite.name, cmp.Or(s.day, "never"), s.need)
+	}
+	return w.Flush()
+}
