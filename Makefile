@@ -6,7 +6,11 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # the detector watches rehop, the drivers and the tests, and not this C.
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
-.PHONY: quickstart demo desk reminders outage service observe test test-all lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
+# The suites beside the gate; see integration/suites/table.txt.
+SUITES = faults connection delays stores desk otel cluster differential tools
+
+.PHONY: quickstart demo desk reminders outage service observe test gate-units gate-brokers test-all $(SUITES:%=test-%) suites prove test-loop \
+	lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
 
 # The first program of the pages.
 quickstart:
@@ -44,7 +48,7 @@ service:
 # A shop beside a Prometheus of its own, through an outage of 15 s: every query of the
 # dashboard and the alerts must have data. bin/observability.svg is a drawing of it.
 observe:
-	./integration/setup
+	./integration/setup prometheus
 	go build -o bin/ ./examples/observe
 	go build -o bin/observer ./integration/otel/observe
 	go run ./integration/withbroker -outage 25s,15s -- bin/observer -svg bin/observability.svg bin/observe -for 80s
@@ -53,32 +57,89 @@ observe:
 bench-otel:
 	go run ./integration/withbroker -- go run ./integration/otel/cost
 
-# What a change must pass, in 20 to 40 minutes on two cores: all rules on
-# RabbitMQ 3.10, 4.0 and 4.3, and what breaks brokers on the newest of them.
-# The SDK's own module is tested as its users get it, without go.work.
+# What a change must pass: the gate, in about ten minutes on two cores. It has two halves
+# that run side by side, because one computes and the other waits for brokers. Each prints
+# its output when it has ended.
 test:
-	./integration/setup
-	go run ./integration/withbroker -- go run ./integration/racecheck env GOWORK=off go test -race -timeout 25m ./...
-	cd integration/conformance && go run ../racecheck go test -race -timeout 25m
-	cd integration/differential && go test -timeout 25m -args -operations 3000
-	go test -timeout 25m ./integration/sim ./integration/store/sim
-	RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -p 3 -timeout 25m ./integration/connection ./integration/faults ./integration/delays \
-		./integration/carry ./integration/auth ./integration/compat ./integration/elastic ./integration/store ./integration/otel ./integration/orders ./integration/proof \
-		./integration/account/... ./integration/racecheck ./integration/faultproxy/... ./integration/images/... ./integration/matrix/... \
-		./integration/roundtrips/... ./integration/soak/... ./integration/withbroker/... ./integration/store/bench/... \
-		./integration/bench/... ./examples/... ./store/sqlite/... ./store/elastic/... ./otel/... ./examples/outage ./examples/service/... ./cmd/rehop/... \
-		./integration/desk/page ./integration/sim/mutants ./docs/... ./release/...
+	./integration/setup race
+	@echo 'the tests run in two halves, about ten minutes; each half prints its output at its end'
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target gate-units gate-brokers
 
-# Every test on every version, those that measure times one after the other: two to three hours.
-test-all: test
-	go run ./integration/racecheck go test $(RACE) -p 1 -timeout 60m ./integration/cluster ./integration/broker ./integration/connection ./integration/faults \
-		./integration/carry ./integration/compat ./integration/delays ./integration/desk ./integration/store/... ./integration/elastic ./integration/auth ./integration/otel \
-		./integration/orders ./integration/proof
-	cd integration/differential && go test -timeout 30m
+# The SDK's own module is tested as its users get it, without go.work.
+gate-units:
+	go run ./integration/withbroker -- go run ./integration/racecheck env GOWORK=off go test -race -timeout 25m ./...
+	STORE_DATABASES=sqlite RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m -skip '^TestFaults' ./integration/store
+	RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m ./store/sqlite/... ./store/elastic/... ./otel/... ./docs/... ./examples/... \
+		./examples/outage ./examples/service/...
+
+# Every rule on RabbitMQ 3.10, 4.0 and 4.3, and samples of what random programs and faults show.
+gate-brokers:
+	cd integration/conformance && go run ../racecheck go test -race -timeout 25m
+	cd integration/differential && go test -timeout 25m -args -operations 2000
+	go test -timeout 25m ./integration/sim ./integration/store/sim
+
+# The other suites, each under 20 minutes on two cores: integration/suites/table.txt says
+# which one a change needs.
+SUITE_TEST = go run ./integration/racecheck go test $(RACE) -timeout 30m
+
+test-faults:
+	./integration/setup race
+	$(SUITE_TEST) -p 1 ./integration/faults ./integration/carry
+
+test-connection:
+	./integration/setup race
+	$(SUITE_TEST) -p 1 ./integration/connection ./integration/auth
 	cd integration/connection && go test -race -timeout 20m -run 'TestFaults/.*/closed' -args -closes 100
-	cd integration/desk && go test -timeout 30m -run TestNothingIsLostByLooking -args -looks 1000
-	cd integration/otel && go test -timeout 30m -run TestTheNumbers -args -messages 10000
+
+test-delays:
+	./integration/setup race
+	$(SUITE_TEST) -p 1 ./integration/delays ./integration/orders ./integration/proof ./integration/compat
+
+test-stores:
+	./integration/setup race databases
+	$(SUITE_TEST) -p 2 ./integration/store/... ./integration/elastic
+
+test-desk:
+	./integration/setup race browser
+	$(SUITE_TEST) -p 2 ./integration/desk/... ./cmd/rehop/...
+
+test-otel:
+	./integration/setup race prometheus
+	$(SUITE_TEST) -p 1 ./integration/otel/... ./examples/observe
 	$(MAKE) observe
+
+test-cluster:
+	./integration/setup race
+	$(SUITE_TEST) -p 1 ./integration/cluster
+
+test-differential:
+	cd integration/differential && go test -timeout 30m
+
+# The programs that the tests and the repository use.
+test-tools:
+	./integration/setup race
+	RABBITMQ_VERSIONS=4.3 $(SUITE_TEST) ./integration/broker ./integration/racecheck ./integration/account/... ./integration/faultproxy/... ./integration/images/... \
+		./integration/matrix/... ./integration/roundtrips/... ./integration/soak/... ./integration/suites ./integration/testloop ./integration/withbroker/... \
+		./integration/bench/... ./integration/sim/mutants ./release/...
+
+# Every test on every version: the gate and all suites, one after the other.
+test-all: test $(SUITES:%=test-%)
+
+# Which suites are due, and which a change needs: make suites FOR="consumer store"
+suites:
+	@go run ./integration/suites $(if $(FOR),-for $(FOR))
+
+# Runs a suite, and notes in integration/suites/proved.txt that it passed: make prove SUITE=stores
+# What it proves must be committed.
+prove:
+	go run ./integration/suites -prove '$(SUITE)'
+
+# The tests of packages twenty times, beside a busy loop for each core:
+# make test-loop PKG=./consumer
+PKG = ./connection ./consumer/... ./desk/... ./internal/... ./producer ./rehoptest/... ./store ./topology
+TIMES = 20
+test-loop:
+	go run ./integration/testloop -times $(TIMES) $(PKG)
 
 # How late exact delays are, by the rate of their messages: about five minutes.
 lateness:
@@ -91,7 +152,7 @@ bench:
 # Storing and forwarding a million messages, beside what disk, SQLite and broker do at
 # best, and 64 callers through an outage of 30 s.
 bench-store:
-	./integration/setup
+	./integration/setup databases
 	go run ./integration/store/bench
 
 # Ten minutes of work while connections and broker are broken every other second.
