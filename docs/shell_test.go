@@ -107,10 +107,16 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// makes checks that targets exist.
+// makes checks that targets exist, and that the Makefile uses variables.
 func makes(t *testing.T, args []string) string {
 	makefile := read(t, "Makefile")
 	for _, target := range args[1:] {
+		if variable, _, found := strings.Cut(target, "="); found {
+			if !strings.Contains(makefile, "$("+variable+")") {
+				return "the Makefile does not use " + variable
+			}
+			continue
+		}
 		if !regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(target) + `:`).MatchString(makefile) {
 			return "the Makefile has no target " + target
 		}
