@@ -30,14 +30,12 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		const messages, keys, size = 300, 30, 10
-		bad := ""
-		for i := range messages {
-			m := producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)}
-			if i == 137 {
-				m.Type, bad = "bad", m.ID
-			}
-			e.publish(m)
+		all := make([]producer.Message, messages)
+		for i := range all {
+			all[i] = producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)}
 		}
+		all[137].Type = "bad"
+		bad := e.publishAll(all)[137]
 		j := newJournal(succeed)
 		var mu sync.Mutex
 		inHand, largest, failed := map[string]string{}, 0, 0
@@ -104,11 +102,13 @@ func TestBatchesOfLanes(t *testing.T) {
 	everywhere(t, func(e *env) {
 		o := e.lanes()
 		const each, size = 60, 10
+		var messages []producer.Message
 		for n := range each {
 			for i, w := range o.queues {
-				e.publish(producer.Message{RoutingKey: w.Name, ID: fmt.Sprintf("%s-%d-%03d", e.prefix, i, n), Priority: []uint8{9, 4, 1}[i]})
+				messages = append(messages, producer.Message{RoutingKey: w.Name, ID: fmt.Sprintf("%s-%d-%03d", e.prefix, i, n), Priority: []uint8{9, 4, 1}[i]})
 			}
 		}
+		e.publishAll(messages)
 		var mu sync.Mutex
 		var begun []string         // the lane's queue of each batch, in their order
 		var pauses []time.Duration // before each

@@ -67,16 +67,7 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 		}
 		var taken []string
 		e.until("all letters have been taken out", func() bool {
-			for {
-				d, ok, err := ch.Get(dlq, true)
-				if err != nil {
-					e.Fatal(err)
-				}
-				if !ok {
-					break
-				}
-				taken = append(taken, d.MessageId)
-			}
+			taken = append(taken, e.takeAll(ch, dlq)...)
 			return len(taken) >= n && letters() == n
 		})
 		slices.Sort(taken)

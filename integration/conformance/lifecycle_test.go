@@ -223,10 +223,14 @@ func lateSettle(e *env, conn *connection.Conn, end func()) {
 		"later": consumer.RetryAfter(time.Millisecond, errBroken), "held": consumer.Unavailable(errBroken), "discarded": consumer.Discard("unwanted"),
 	}
 	kinds := map[string]string{}
+	var messages []producer.Message
 	for kind := range returns {
 		for range 4 {
-			kinds[e.publish(producer.Message{RoutingKey: w.Name, Type: kind})] = kind
+			messages = append(messages, producer.Message{RoutingKey: w.Name, Type: kind})
 		}
+	}
+	for i, id := range e.publishAll(messages) {
+		kinds[id] = messages[i].Type
 	}
 	late := make(chan struct{})
 	var began atomic.Int64
@@ -288,10 +292,14 @@ func TestCutsUnderLoad(t *testing.T) {
 		p := e.startProxy()
 		conn := e.connect(p.url)
 		kinds := map[string]string{}
+		var messages []producer.Message
 		for range 100 {
 			for _, kind := range []string{"succeeds", "fails once", "fails"} {
-				kinds[e.publish(producer.Message{RoutingKey: w.Name, Type: kind})] = kind
+				messages = append(messages, producer.Message{RoutingKey: w.Name, Type: kind})
 			}
+		}
+		for i, id := range e.publishAll(messages) {
+			kinds[id] = messages[i].Type
 		}
 		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
 			select { // some handlers are always running

@@ -68,10 +68,14 @@ func goThroughWaits(e *env, w topology.WorkQueue, engine topology.Engine) {
 		return nil
 	})
 	ids := map[string]int{}
+	var messages []producer.Message
 	for range 5 { // for the lateness, too
 		for k := 1; k <= len(w.Waits)+1; k++ {
-			ids[e.publish(producer.Message{RoutingKey: w.Name, Body: []byte(strconv.Itoa(k))})] = k
+			messages = append(messages, producer.Message{RoutingKey: w.Name, Body: []byte(strconv.Itoa(k))})
 		}
+	}
+	for i, id := range e.publishAll(messages) {
+		ids[id] = i%(len(w.Waits)+1) + 1
 	}
 	r := e.consume(w, j, consumer.Config{Concurrency: 30})
 	e.until("all have reached their end", func() bool {

@@ -14,8 +14,8 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// cycles is how often a part is deleted and put back.
-const cycles = 20
+// cycles is how often a part is deleted and put back: twice each exchange.
+const cycles = 14
 
 // Exchanges of a work queue are deleted by hand again and again, while messages come
 // out of their waits and fail, and each time Declare puts them back: no message with
@@ -32,11 +32,12 @@ func TestADeclarationThatRepairsMakesNoLetters(t *testing.T) {
 			done.Add(1)
 			return nil
 		})
-		e.consume(w, j, consumer.Config{Concurrency: 50})
+		c := e.consume(w, j, consumer.Config{Concurrency: 50})
+		e.until("it consumes", func() bool { return c.Health() == nil }) // it begins with a look at all parts
 		sent := 0
 		exchanges := []string{".return", ".dlx", ".return", ".delay", ".delay.first", ".return.spare", ".delay.spare"}
 		for cycle := range cycles {
-			e.repair(w, exchanges[cycle%len(exchanges)], func() { sent += len(e.send(w.Name, 50)) })
+			e.repair(w, exchanges[cycle%len(exchanges)], func() { sent += len(e.send(w.Name, 30)) })
 		}
 		e.until("all were handled", func() bool { return int(done.Load()) >= sent })
 		if n := e.count(w.DeadLetterQueue().Name); n > 0 {
@@ -49,15 +50,17 @@ func TestADeclarationThatRepairsMakesNoLetters(t *testing.T) {
 // 3.x moves while the exchange is missing is lost, and is not counted here.
 func TestADeclarationThatRepairsMakesNoLettersByRepublish(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", waits(100*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish })
+		w := e.workQueue("work", waits(50*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish })
 		e.declare(w)
 		sent := 0
 		for range cycles {
 			e.repair(w, ".return", func() {
-				for range 40 {
-					e.rawPublish("", route.WaitQueue(w.Name, 1), amqp.Publishing{MessageId: fmt.Sprint(sent)})
+				messages := make([]amqp.Publishing, 40)
+				for i := range messages {
+					messages[i].MessageId = fmt.Sprint(sent)
 					sent++
 				}
+				e.rawPublish("", route.WaitQueue(w.Name, 1), messages...) // one after the other, so that waits end in every gap
 			})
 		}
 		e.until("all have left the wait", func() bool { return e.count(route.WaitQueue(w.Name, 1)) == 0 })
