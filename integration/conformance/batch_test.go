@@ -100,7 +100,7 @@ func TestBatchOutcomes(t *testing.T) {
 }
 
 func TestFaultyBatch(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onNewest(t, func(e *env) {
 		queue := e.rawQueue(e.name("work"), nil)
 		receipts, err := e.producer.PublishAll(e.Context(), []producer.Message{
 			{RoutingKey: queue}, {RoutingKey: queue, Priority: 10}, {RoutingKey: queue}, {RoutingKey: strings.Repeat("k", 256), Expiration: -time.Second},

@@ -13,7 +13,7 @@ import (
 )
 
 func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
@@ -90,7 +90,7 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 }
 
 func TestBatchesAreSplit(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		const messages = 100

@@ -18,15 +18,15 @@ import (
 
 // batchRules are those of batches beside another feature of a consumer.
 var batchRules = []matrix.Rule{
-	{Name: "batches: keys are one at a time, in the order of the queue, while batches are split"},
-	{Name: "batches: each is of one lane, and a higher lane goes first"},
+	{Name: "batches: keys are one at a time, in the order of the queue, while batches are split", Except: matrix.OncePerEngine},
+	{Name: "batches: each is of one lane, and a higher lane goes first", Except: matrix.OncePerEngine},
 	{Name: "batches: an outage spends no attempt, and the others take the work"},
 }
 
 // TestBatchesKeepTheOrderOfKeys has some batches fail together, so that the consumer
 // splits them, and one message that fails alone for ever.
 func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		const messages, keys, size = 300, 30, 10
@@ -99,7 +99,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 }
 
 func TestBatchesOfLanes(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		o := e.lanes()
 		const each, size = 60, 10
 		var messages []producer.Message

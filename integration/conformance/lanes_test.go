@@ -203,7 +203,7 @@ func testOrder(e *env, o ordered) {
 }
 
 func TestOrderOfLanes(t *testing.T) {
-	everywhere(t, func(e *env) { testOrder(e, e.lanes()) }, "lanes: the order of 400, before and after waits and dead letters")
+	onEveryEngine(t, func(e *env) { testOrder(e, e.lanes()) }, "lanes: the order of 400, before and after waits and dead letters")
 }
 
 func TestOrderOfNativePriorities(t *testing.T) {
@@ -211,7 +211,7 @@ func TestOrderOfNativePriorities(t *testing.T) {
 }
 
 func TestArrivalInAHigherLane(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		o := e.lanes()
 		vip := o.queues[0].Name
 		for _, w := range o.queues[1:] {

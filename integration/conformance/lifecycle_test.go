@@ -157,7 +157,7 @@ func TestDrainTimeout(t *testing.T) {
 }
 
 func TestAHandlerThatIgnoresItsCtx(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onNewest(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		id := e.send(w.Name, 1)[0]

@@ -123,7 +123,7 @@ func TestTheNackEngineIsRefused(t *testing.T) {
 }
 
 func TestDiscard(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
@@ -186,7 +186,7 @@ func TestRequeueHeldAtStop(t *testing.T) {
 }
 
 func TestHandlerTimeout(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work", waits(150*time.Millisecond))
 		e.declare(w)
 		const limit, stubborn = time.Second, 200 * time.Millisecond

@@ -19,10 +19,10 @@ import (
 // serviceRules are those of what handlers are made of beyond one function for one
 // message.
 var serviceRules = []matrix.Rule{
-	{Name: "types: undecodable and unhandled at the first attempt"},
-	{Name: "classify: a rule dead-letters by age"},
+	{Name: "types: undecodable and unhandled at the first attempt", Except: matrix.OncePerEngine},
+	{Name: "classify: a rule dead-letters by age", Except: matrix.OncePerEngine},
 	{Name: "snooze: comes back unspent, not early"},
-	{Name: "keys: one at a time, in the order of the queue"},
+	{Name: "keys: one at a time, in the order of the queue", Except: matrix.OncePerEngine},
 	{Name: "keys: handled in order and once where they wait for long", Except: asksForTimeout},
 	{Name: "keys: in the order of a queue of others through stops"},
 	{Name: "keys: in order where many messages come to an idle queue"},
@@ -30,12 +30,12 @@ var serviceRules = []matrix.Rule{
 	{Name: "outage: no attempt spent, the others' work not kept, over within one try"},
 	{Name: "outage: Health says no more of it when there is no message to try"},
 	{Name: "pause: nothing is handled or kept, and all after it"},
-	{Name: "batches: each message has its outcome"},
-	{Name: "batches: only the message at fault fails"},
+	{Name: "batches: each message has its outcome", Except: matrix.OncePerEngine},
+	{Name: "batches: only the message at fault fails", Except: matrix.OncePerEngine},
 }
 
 func TestTypesAndDispatch(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		type order struct{ Number int }
@@ -81,7 +81,7 @@ func (e *env) sendKeys(queue string, n, keys int) {
 }
 
 func TestKeys(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(func(context.Context, *consumer.Delivery) error {
@@ -210,7 +210,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestClassifyByAge(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(consumer.Wrap(fail, consumer.Classify(

@@ -66,6 +66,25 @@ func OnlyQuorum4(version, queueType string) string {
 	return cmp.Or(Only4(version, queueType), OnlyQuorum(version, queueType))
 }
 
+// OncePerEngine is an Except for what the SDK decides, and the broker only carries out. It
+// leaves one column for each engine that retries a message, and so one for each version:
+// carry, republish and nack.
+func OncePerEngine(version, queueType string) string {
+	switch version + " " + queueType {
+	case "3.10 quorum", "4.0 classic", "4.3 quorum":
+		return ""
+	}
+	return "the SDK decides: tested once with each engine, on each version"
+}
+
+// OnlyNewest is an Except for what acts before the broker, or beside it.
+func OnlyNewest(version, queueType string) string {
+	if version == Versions[len(Versions)-1] && queueType == "quorum" {
+		return ""
+	}
+	return "neither version nor queue type can matter: tested on 4.3 quorum"
+}
+
 // Matrix holds the cells of one test binary. It is safe for parallel tests.
 type Matrix struct {
 	title string
