@@ -198,6 +198,7 @@ func (s suite) run(t *testing.T, version, queueType string, test func(e *env), r
 		for _, rule := range expected {
 			s.table.Cell(t, rule, version, queueType)
 		}
+		s.nodes[version].gate.enter(t)
 		test(newEnv(t, s, version, topology.QueueType(queueType)))
 	})
 }
