@@ -19,6 +19,7 @@ var longTests = []string{
 	"TestAMessageHeldThroughLostConnectionsStopsNobody",
 	"TestCrashLoopSparesNeighbours",
 	"TestDelayedToNobody",
+	"TestExpirationDoesNotShortenWaits",
 	"TestHealthWantsPermissionToRead",
 	"TestHealthyAre",
 	"TestKeysThatComeToAnIdleQueue",
