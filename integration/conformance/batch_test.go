@@ -86,8 +86,8 @@ func TestBatchOutcomes(t *testing.T) {
 		ch := e.channel()
 		defer ch.Close()
 		e.until("every confirmed message has been found", func() bool {
-			for _, id := range e.takeAll(ch, w.Name) {
-				found[id]++
+			for _, d := range e.takeAll(ch, w.Name) {
+				found[d.MessageId]++
 			}
 			return len(found) >= len(safe)
 		})

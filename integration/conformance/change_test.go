@@ -223,8 +223,8 @@ func (e *env) checkLetters(w topology.WorkQueue, ids []string, doubled map[strin
 	defer ch.Close()
 	seen := map[string]int{}
 	e.until("each message is a dead letter, and no more come", func() bool {
-		for _, id := range e.takeAll(ch, w.DeadLetterQueue().Name) {
-			seen[id]++
+		for _, d := range e.takeAll(ch, w.DeadLetterQueue().Name) {
+			seen[d.MessageId]++
 		}
 		return len(seen) == len(ids) && e.count(w.Name) == 0
 	})

@@ -64,7 +64,7 @@ func newEnv(t *testing.T, s suite, version string, queueType topology.QueueType)
 	}
 	t.Cleanup(func() { _ = e.raw.CloseDeadline(time.Now().Add(5 * time.Second)) })
 	e.conn = e.connect(e.node.AMQPURL())
-	if e.producer, err = producer.New(e.conn, producer.Config{}); err != nil {
+	if e.producer, err = producer.New(e.conn, producer.Config{Timeout: patience}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.noError("close the producer", e.producer.Close()) })

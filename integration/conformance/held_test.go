@@ -67,7 +67,9 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 		}
 		var taken []string
 		e.until("all letters have been taken out", func() bool {
-			taken = append(taken, e.takeAll(ch, dlq)...)
+			for _, d := range e.takeAll(ch, dlq) {
+				taken = append(taken, d.MessageId)
+			}
 			return len(taken) >= n && letters() == n
 		})
 		slices.Sort(taken)

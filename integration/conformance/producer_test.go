@@ -120,7 +120,7 @@ func TestRefusedHarmsNoOther(t *testing.T) {
 			e.Fatal(err)
 		}
 		e.closeLater(conn)
-		p, err := producer.New(conn, producer.Config{})
+		p, err := producer.New(conn, producer.Config{Timeout: patience})
 		if err != nil {
 			e.Fatal(err)
 		}
@@ -167,8 +167,8 @@ func TestRefusedHarmsNoOther(t *testing.T) {
 		ch := e.channel()
 		defer ch.Close()
 		e.until("every confirmed message has been found", func() bool {
-			for _, id := range e.takeAll(ch, queue) {
-				found[id]++
+			for _, d := range e.takeAll(ch, queue) {
+				found[d.MessageId]++
 			}
 			return len(found) >= len(copies)
 		})

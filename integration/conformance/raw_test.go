@@ -138,7 +138,7 @@ func (e *env) take(queue string, n int) []amqp.Delivery {
 }
 
 // takeAll takes all messages that a queue has now, however often each is there.
-func (e *env) takeAll(ch *amqp.Channel, queue string) (ids []string) {
+func (e *env) takeAll(ch *amqp.Channel, queue string) (all []amqp.Delivery) {
 	e.Helper()
 	for {
 		d, ok, err := ch.Get(queue, true)
@@ -146,9 +146,9 @@ func (e *env) takeAll(ch *amqp.Channel, queue string) (ids []string) {
 			e.Fatal(err)
 		}
 		if !ok {
-			return ids
+			return all
 		}
-		ids = append(ids, d.MessageId)
+		all = append(all, d)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// cycles is how often a part is deleted and put back: twice each exchange.
-const cycles = 14
+// cycles is how often a part is deleted and put back.
+const cycles = 20
 
 // Exchanges of a work queue are deleted by hand again and again, while messages come
 // out of their waits and fail, and each time Declare puts them back: no message with
@@ -50,7 +50,7 @@ func TestADeclarationThatRepairsMakesNoLetters(t *testing.T) {
 // 3.x moves while the exchange is missing is lost, and is not counted here.
 func TestADeclarationThatRepairsMakesNoLettersByRepublish(t *testing.T) {
 	everywhere(t, func(e *env) {
-		w := e.workQueue("work", waits(50*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish })
+		w := e.workQueue("work", waits(100*time.Millisecond), func(w *topology.WorkQueue) { w.Engine = topology.EngineRepublish })
 		e.declare(w)
 		sent := 0
 		for range cycles {
