@@ -313,7 +313,7 @@ func TestCutsUnderLoad(t *testing.T) {
 			}
 			return nil
 		})
-		r := e.consumeOn(conn, w, j, consumer.Config{Concurrency: 20})
+		r := e.consumeOn(conn, w, j, consumer.Config{Concurrency: 20, CopyTimeout: 20 * time.Second}) // or a busy broker gets each copy several times
 		for cut := range 4 {
 			e.until("some more are handled", func() bool { return len(j.of("")) > 60*(cut+1) })
 			p.cut()
