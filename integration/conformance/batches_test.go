@@ -13,7 +13,7 @@ import (
 )
 
 func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
@@ -29,10 +29,14 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 		})
 		const each, size = 20, 30
 		types := map[string]string{}
+		var messages []producer.Message
 		for range each {
 			for _, kind := range []string{"done", "permanent", "fails", "fails once", "put off"} {
-				types[e.publish(producer.Message{RoutingKey: w.Name, Type: kind})] = kind
+				messages = append(messages, producer.Message{RoutingKey: w.Name, Type: kind})
 			}
+		}
+		for i, id := range e.publishAll(messages) {
+			types[id] = messages[i].Type
 		}
 		var mu sync.Mutex
 		most := 0
@@ -86,20 +90,16 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 }
 
 func TestBatchesAreSplit(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		const messages = 100
-		var bad string
-		for n := range messages {
-			m := producer.Message{RoutingKey: w.Name}
-			if n == 37 {
-				m.Type = "bad"
-			}
-			if id := e.publish(m); n == 37 {
-				bad = id
-			}
+		batch := make([]producer.Message, messages)
+		for i := range batch {
+			batch[i].RoutingKey = w.Name
 		}
+		batch[37].Type = "bad"
+		bad := e.publishAll(batch)[37]
 		j := newJournal(nil)
 		var mu sync.Mutex
 		calls, tries := 0, map[string]int{}

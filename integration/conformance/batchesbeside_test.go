@@ -18,26 +18,24 @@ import (
 
 // batchRules are those of batches beside another feature of a consumer.
 var batchRules = []matrix.Rule{
-	{Name: "batches: keys are one at a time, in the order of the queue, while batches are split"},
-	{Name: "batches: each is of one lane, and a higher lane goes first"},
+	{Name: "batches: keys are one at a time, in the order of the queue, while batches are split", Except: matrix.OncePerEngine},
+	{Name: "batches: each is of one lane, and a higher lane goes first", Except: matrix.OncePerEngine},
 	{Name: "batches: an outage spends no attempt, and the others take the work"},
 }
 
 // TestBatchesKeepTheOrderOfKeys has some batches fail together, so that the consumer
 // splits them, and one message that fails alone for ever.
 func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		const messages, keys, size = 300, 30, 10
-		bad := ""
-		for i := range messages {
-			m := producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)}
-			if i == 137 {
-				m.Type, bad = "bad", m.ID
-			}
-			e.publish(m)
+		all := make([]producer.Message, messages)
+		for i := range all {
+			all[i] = producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)}
 		}
+		all[137].Type = "bad"
+		bad := e.publishAll(all)[137]
 		j := newJournal(succeed)
 		var mu sync.Mutex
 		inHand, largest, failed := map[string]string{}, 0, 0
@@ -101,14 +99,16 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 }
 
 func TestBatchesOfLanes(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		o := e.lanes()
 		const each, size = 60, 10
+		var messages []producer.Message
 		for n := range each {
 			for i, w := range o.queues {
-				e.publish(producer.Message{RoutingKey: w.Name, ID: fmt.Sprintf("%s-%d-%03d", e.prefix, i, n), Priority: []uint8{9, 4, 1}[i]})
+				messages = append(messages, producer.Message{RoutingKey: w.Name, ID: fmt.Sprintf("%s-%d-%03d", e.prefix, i, n), Priority: []uint8{9, 4, 1}[i]})
 			}
 		}
+		e.publishAll(messages)
 		var mu sync.Mutex
 		var begun []string         // the lane's queue of each batch, in their order
 		var pauses []time.Duration // before each

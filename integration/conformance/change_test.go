@@ -33,7 +33,7 @@ func TestChangedSchedulesSideBySide(t *testing.T) {
 // messages, of which each must wait as long as the one wants that it failed in.
 func (e *env) sideBySide(versions ...topology.WorkQueue) {
 	e.Helper()
-	const each = 60
+	const each = 30
 	journals := make([]*journal, len(versions))
 	plans := make([]topology.Plan, len(versions))
 	longest := 0
@@ -223,12 +223,10 @@ func (e *env) checkLetters(w topology.WorkQueue, ids []string, doubled map[strin
 	defer ch.Close()
 	seen := map[string]int{}
 	e.until("each message is a dead letter, and no more come", func() bool {
-		d, ok, err := ch.Get(w.DeadLetterQueue().Name, true)
-		e.noError("get", err)
-		if ok {
+		for _, d := range e.takeAll(ch, w.DeadLetterQueue().Name) {
 			seen[d.MessageId]++
 		}
-		return !ok && len(seen) == len(ids) && e.count(w.Name) == 0
+		return len(seen) == len(ids) && e.count(w.Name) == 0
 	})
 	for id, n := range seen {
 		if n > 1 && !doubled[id] {

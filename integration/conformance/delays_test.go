@@ -171,7 +171,7 @@ func TestDelayedToNobody(t *testing.T) {
 }
 
 func TestDelayRefused(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onNewest(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declareDelays(w)
 		for _, row := range []struct {
@@ -186,6 +186,11 @@ func TestDelayRefused(t *testing.T) {
 				e.Errorf("%s: the error is %v, want %q in it", row.rule, err, row.want)
 			}
 		}
+	}, "delay: refused before the network")
+}
+
+func TestDelayToATargetWithALimit(t *testing.T) {
+	everywhere(t, func(e *env) {
 		full := e.name("full")
 		ch, err := e.raw.Channel()
 		if err != nil {
@@ -205,7 +210,7 @@ func TestDelayRefused(t *testing.T) {
 		if err := topology.Declare(e.Context(), e.conn, limited); err == nil || !strings.Contains(err.Error(), "does not exist") {
 			e.Errorf("a target that is missing: the error is %v", err)
 		}
-	}, "delay: refused before the network", "delay: a target with a limit is refused")
+	}, "delay: a target with a limit is refused")
 }
 
 // exact4 is an Except for RetryAfter, which keeps to the waits of 3.x.

@@ -26,7 +26,7 @@ type unreadable struct{ reason string }
 func (u *unreadable) Error() string { return u.reason }
 
 func TestErrorThatCannotBeRead(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work", waits(100*time.Millisecond))
 		e.declare(w)
 		id := e.send(w.Name, 1)[0]
@@ -152,7 +152,7 @@ func TestTwoSchedulesDeclaredAtOnce(t *testing.T) {
 }
 
 func TestCtxEndsAWriteNobodyReads(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onNewest(t, func(e *env) {
 		broker, err := url.Parse(e.node.AMQPURL())
 		if err != nil {
 			e.Fatal(err)

@@ -64,7 +64,7 @@ func newEnv(t *testing.T, s suite, version string, queueType topology.QueueType)
 	}
 	t.Cleanup(func() { _ = e.raw.CloseDeadline(time.Now().Add(5 * time.Second)) })
 	e.conn = e.connect(e.node.AMQPURL())
-	if e.producer, err = producer.New(e.conn, producer.Config{}); err != nil {
+	if e.producer, err = producer.New(e.conn, producer.Config{Timeout: patience}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { e.noError("close the producer", e.producer.Close()) })
@@ -108,11 +108,11 @@ func (e *env) until(what string, done func() bool) {
 	e.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !done() {
+	// Soon at first, and then seldom: to look costs the broker and the journals more than a
+	// message does.
+	for pause := 5 * time.Millisecond; !done(); pause = min(2*pause, 50*time.Millisecond) {
 		select {
-		case <-tick.C:
+		case <-time.After(pause):
 		case <-deadline.C:
 			e.Fatalf("after %v still not: %s", patience, what)
 		}
@@ -191,14 +191,29 @@ func (e *env) publish(m producer.Message) string {
 	return receipt.ID
 }
 
+// publishAll publishes all at once, where one after the other would wait for each confirm,
+// and returns their ids.
+func (e *env) publishAll(messages []producer.Message) []string {
+	e.Helper()
+	receipts, err := e.producer.PublishAll(e.Context(), messages)
+	if err != nil {
+		e.Fatal(err)
+	}
+	ids := make([]string, len(receipts))
+	for i, r := range receipts {
+		ids[i] = r.ID
+	}
+	return ids
+}
+
 // send publishes n messages to a queue and returns their ids.
 func (e *env) send(queue string, n int) []string {
 	e.Helper()
-	ids := make([]string, n)
-	for i := range ids {
-		ids[i] = e.publish(producer.Message{RoutingKey: queue, ID: fmt.Sprintf("%s-%d", e.prefix, names.Add(1)), Body: []byte("body")})
+	messages := make([]producer.Message, n)
+	for i := range messages {
+		messages[i] = producer.Message{RoutingKey: queue, ID: fmt.Sprintf("%s-%d", e.prefix, names.Add(1)), Body: []byte("body")}
 	}
-	return ids
+	return e.publishAll(messages)
 }
 
 // running is a consumer whose Run has been called.

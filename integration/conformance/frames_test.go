@@ -22,7 +22,7 @@ import (
 // What a producer outside the SDK has filled up beyond a frame is held in one
 // slot, and reported.
 func TestACopyThatFitsInNoFrameIsHeld(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		e.rawPublish("", w.Name, amqp.Publishing{MessageId: "large", DeliveryMode: amqp.Persistent,
@@ -112,7 +112,7 @@ func (e *env) connectWithSmallFrames() (conn *connection.Conn, lost func() bool)
 }
 
 func TestSmallFrames(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work", waits())
 		e.declare(w)
 		conn, lost := e.connectWithSmallFrames()

@@ -49,7 +49,7 @@ func (e *env) staysHealthy(of map[string]*running) {
 }
 
 func TestHealthOfRun(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onNewest(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		e.send(w.Name, 1)

@@ -67,14 +67,7 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 		}
 		var taken []string
 		e.until("all letters have been taken out", func() bool {
-			for {
-				d, ok, err := ch.Get(dlq, true)
-				if err != nil {
-					e.Fatal(err)
-				}
-				if !ok {
-					break
-				}
+			for _, d := range e.takeAll(ch, dlq) {
 				taken = append(taken, d.MessageId)
 			}
 			return len(taken) >= n && letters() == n

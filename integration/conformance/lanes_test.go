@@ -21,7 +21,7 @@ const orderPrefetch = 10
 
 // orderWait is long enough for all first attempts, many at a time, before the
 // first message is back.
-const orderWait = 15 * time.Second
+const orderWait = 8 * time.Second
 
 // ordered is a source of messages whose more important ones go first.
 type ordered struct {
@@ -113,18 +113,16 @@ func (e *env) checkOrder(when string, o ordered, since time.Time, runs []entry, 
 	}
 }
 
-// testOrder has 1,000 messages handled, or 400 on the broker in the process, that are published in no order of their
+// testOrder has 400 messages handled that are published in no order of their
 // priorities: as they come, when all are back from a wait, and when all that were
-// dead letters are published again.
+// dead letters are published again. The tests of package consumer have more, in virtual
+// time.
 //
 // There is one handler where the order counts: of several that run at a time, which began first cannot be
 // told. The order is that of handlers which succeed. A lane holds up the lower ones for a
 // second and no longer when its copies are not confirmed, as on a slow disk.
 func testOrder(e *env, o ordered) {
-	messages := 1000
-	if e.node.process != nil {
-		messages = 400 // the tests of package consumer have more, in virtual time
-	}
+	const messages = 400
 	random := rand.New(rand.NewPCG(1, 2))
 	all := make([]producer.Message, messages)
 	for i := range all {
@@ -205,15 +203,15 @@ func testOrder(e *env, o ordered) {
 }
 
 func TestOrderOfLanes(t *testing.T) {
-	everywhere(t, func(e *env) { testOrder(e, e.lanes()) }, "lanes: the order of 1,000, before and after waits and dead letters")
+	onEveryEngine(t, func(e *env) { testOrder(e, e.lanes()) }, "lanes: the order of 400, before and after waits and dead letters")
 }
 
 func TestOrderOfNativePriorities(t *testing.T) {
-	everywhere(t, func(e *env) { testOrder(e, e.nativePriorities()) }, "priority: the order of 1,000, before and after waits and dead letters")
+	everywhere(t, func(e *env) { testOrder(e, e.nativePriorities()) }, "priority: the order of 400, before and after waits and dead letters")
 }
 
 func TestArrivalInAHigherLane(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		o := e.lanes()
 		vip := o.queues[0].Name
 		for _, w := range o.queues[1:] {

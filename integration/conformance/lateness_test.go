@@ -40,8 +40,8 @@ func (l *latenessByColumn) note(m *matrix.Matrix, prefix string) {
 			at := func(q float64) time.Duration {
 				return late[int(math.Ceil(q*float64(len(late))))-1].Round(100 * time.Microsecond)
 			}
-			m.Note("late     %-13s %5d waits: median %v, p99 %v, max %v (of handlers beside %s other tests)",
-				version+" "+queueType, len(late), at(0.5), at(0.99), at(1), parallelTests)
+			m.Note("late     %-13s %5d waits: median %v, p99 %v, max %v (of handlers beside those of %d other tests)",
+				version+" "+queueType, len(late), at(0.5), at(0.99), at(1), testsPerBroker-1)
 		}
 	}
 }
@@ -57,8 +57,8 @@ func (e *env) checkWait(t *testing.T, id string, attempt int, gap, wait time.Dur
 	if gap < wait-clockGrain {
 		t.Errorf("message %q: attempt %d came after %v, want no sooner than %v", id, attempt, gap, wait)
 	}
-	// No promise of speed: beyond this it was not this wait.
-	if limit := 4*wait + 10*time.Second; gap > limit {
+	// No promise of speed: beyond this something was forgotten, and found by chance.
+	if limit := 4*wait + 30*time.Second; gap > limit {
 		t.Errorf("message %q: attempt %d came after %v, want within %v for a wait of %v", id, attempt, gap, limit, wait)
 	}
 	lateness.add(e.column, gap-wait)

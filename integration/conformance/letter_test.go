@@ -153,7 +153,7 @@ func TestPermanent(t *testing.T) {
 }
 
 func TestPanic(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work", waits(150*time.Millisecond))
 		e.declare(w)
 		since := time.Now()

@@ -21,8 +21,9 @@ import (
 	"github.com/rehop/rehop/rehoptest"
 )
 
-// parallelTests is the default of -parallel here.
-const parallelTests = "16"
+// parallelTests is the default of -parallel here: all of them, as each broker's gate bounds
+// the tests that use it.
+const parallelTests = "10000"
 
 // maxMessage is the message size limit of the brokers that are started here.
 const maxMessage = 1 << 20
@@ -42,6 +43,7 @@ type node struct {
 	version connection.Version
 	user    string
 	tooBig  int // a body of this size is refused
+	gate    gate
 }
 
 // nodes are the brokers under test, by their column in the table.

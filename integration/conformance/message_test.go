@@ -143,7 +143,7 @@ func TestCCAndBCC(t *testing.T) {
 
 func TestExpirationDoesNotShortenWaits(t *testing.T) {
 	everywhere(t, func(e *env) {
-		const wait, expiration = 3 * time.Second, 2 * time.Second // long, so that a busy machine handles it in time
+		const wait, expiration = 6 * time.Second, 5 * time.Second // long, so that a busy machine handles it in time
 		w := e.workQueue("work", waits(wait, wait))
 		e.declare(w)
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {

@@ -68,10 +68,14 @@ func goThroughWaits(e *env, w topology.WorkQueue, engine topology.Engine) {
 		return nil
 	})
 	ids := map[string]int{}
+	var messages []producer.Message
 	for range 5 { // for the lateness, too
 		for k := 1; k <= len(w.Waits)+1; k++ {
-			ids[e.publish(producer.Message{RoutingKey: w.Name, Body: []byte(strconv.Itoa(k))})] = k
+			messages = append(messages, producer.Message{RoutingKey: w.Name, Body: []byte(strconv.Itoa(k))})
 		}
+	}
+	for i, id := range e.publishAll(messages) {
+		ids[id] = i%(len(w.Waits)+1) + 1
 	}
 	r := e.consume(w, j, consumer.Config{Concurrency: 30})
 	e.until("all have reached their end", func() bool {
@@ -119,7 +123,7 @@ func TestTheNackEngineIsRefused(t *testing.T) {
 }
 
 func TestDiscard(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
@@ -182,7 +186,7 @@ func TestRequeueHeldAtStop(t *testing.T) {
 }
 
 func TestHandlerTimeout(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work", waits(150*time.Millisecond))
 		e.declare(w)
 		const limit, stubborn = time.Second, 200 * time.Millisecond

@@ -132,10 +132,14 @@ func TestPriorityKept(t *testing.T) {
 		})
 		e.consume(w, j, consumer.Config{})
 		ids := map[string]uint8{}
+		var messages []producer.Message
 		for priority := range uint8(9 + 1) {
 			for _, kind := range []string{"plain", "round trip", "permanent"} {
-				ids[e.publish(producer.Message{RoutingKey: w.Name, Type: kind, Priority: priority})] = priority
+				messages = append(messages, producer.Message{RoutingKey: w.Name, Type: kind, Priority: priority})
 			}
+		}
+		for i, id := range e.publishAll(messages) {
+			ids[id] = messages[i].Priority
 		}
 		e.until("all are dead letters", func() bool { return e.count(w.DeadLetterQueue().Name) == len(ids) })
 		for id, priority := range ids {

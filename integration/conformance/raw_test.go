@@ -47,8 +47,8 @@ func (e *env) rawBind(queue, key, exchange string) {
 	}
 }
 
-// rawPublish publishes persistent, mandatory and confirmed.
-func (e *env) rawPublish(exchange, key string, p amqp.Publishing) {
+// rawPublish publishes persistent, mandatory and confirmed, one after the other.
+func (e *env) rawPublish(exchange, key string, messages ...amqp.Publishing) {
 	e.Helper()
 	ch := e.channel()
 	defer ch.Close()
@@ -56,16 +56,18 @@ func (e *env) rawPublish(exchange, key string, p amqp.Publishing) {
 		e.Fatal(err)
 	}
 	returned := ch.NotifyReturn(make(chan amqp.Return, 1))
-	p.DeliveryMode = amqp.Persistent
-	confirm, err := ch.PublishWithDeferredConfirmWithContext(e.Context(), exchange, key, true, false, p)
-	if err != nil {
-		e.Fatal(err)
-	}
-	if acked, err := confirm.WaitContext(e.Context()); !acked {
-		e.Fatalf("raw publish to %q %q is not confirmed: %v", exchange, key, err)
-	}
-	if len(returned) > 0 {
-		e.Fatalf("raw publish to %q %q was returned", exchange, key)
+	for _, p := range messages {
+		p.DeliveryMode = amqp.Persistent
+		confirm, err := ch.PublishWithDeferredConfirmWithContext(e.Context(), exchange, key, true, false, p)
+		if err != nil {
+			e.Fatal(err)
+		}
+		if acked, err := confirm.WaitContext(e.Context()); !acked {
+			e.Fatalf("raw publish to %q %q is not confirmed: %v", exchange, key, err)
+		}
+		if len(returned) > 0 {
+			e.Fatalf("raw publish to %q %q was returned", exchange, key)
+		}
 	}
 }
 
@@ -133,6 +135,21 @@ func (e *env) take(queue string, n int) []amqp.Delivery {
 		e.Errorf("queue %q holds one message more than %d: %q", queue, n, d.MessageId)
 	}
 	return taken
+}
+
+// takeAll takes all messages that a queue has now, however often each is there.
+func (e *env) takeAll(ch *amqp.Channel, queue string) (all []amqp.Delivery) {
+	e.Helper()
+	for {
+		d, ok, err := ch.Get(queue, true)
+		if err != nil {
+			e.Fatal(err)
+		}
+		if !ok {
+			return all
+		}
+		all = append(all, d)
+	}
 }
 
 // letter takes the only letter of a work queue's dead-letter queue.

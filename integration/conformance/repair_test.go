@@ -32,11 +32,12 @@ func TestADeclarationThatRepairsMakesNoLetters(t *testing.T) {
 			done.Add(1)
 			return nil
 		})
-		e.consume(w, j, consumer.Config{Concurrency: 50})
+		c := e.consume(w, j, consumer.Config{Concurrency: 50})
+		e.until("it consumes", func() bool { return c.Health() == nil }) // it begins with a look at all parts
 		sent := 0
 		exchanges := []string{".return", ".dlx", ".return", ".delay", ".delay.first", ".return.spare", ".delay.spare"}
 		for cycle := range cycles {
-			e.repair(w, exchanges[cycle%len(exchanges)], func() { sent += len(e.send(w.Name, 50)) })
+			e.repair(w, exchanges[cycle%len(exchanges)], func() { sent += len(e.send(w.Name, 30)) })
 		}
 		e.until("all were handled", func() bool { return int(done.Load()) >= sent })
 		if n := e.count(w.DeadLetterQueue().Name); n > 0 {
@@ -54,10 +55,12 @@ func TestADeclarationThatRepairsMakesNoLettersByRepublish(t *testing.T) {
 		sent := 0
 		for range cycles {
 			e.repair(w, ".return", func() {
-				for range 40 {
-					e.rawPublish("", route.WaitQueue(w.Name, 1), amqp.Publishing{MessageId: fmt.Sprint(sent)})
+				messages := make([]amqp.Publishing, 40)
+				for i := range messages {
+					messages[i].MessageId = fmt.Sprint(sent)
 					sent++
 				}
+				e.rawPublish("", route.WaitQueue(w.Name, 1), messages...) // one after the other, so that waits end in every gap
 			})
 		}
 		e.until("all have left the wait", func() bool { return e.count(route.WaitQueue(w.Name, 1)) == 0 })

@@ -19,10 +19,10 @@ import (
 // serviceRules are those of what handlers are made of beyond one function for one
 // message.
 var serviceRules = []matrix.Rule{
-	{Name: "types: undecodable and unhandled at the first attempt"},
-	{Name: "classify: a rule dead-letters by age"},
+	{Name: "types: undecodable and unhandled at the first attempt", Except: matrix.OncePerEngine},
+	{Name: "classify: a rule dead-letters by age", Except: matrix.OncePerEngine},
 	{Name: "snooze: comes back unspent, not early"},
-	{Name: "keys: one at a time, in the order of the queue"},
+	{Name: "keys: one at a time, in the order of the queue", Except: matrix.OncePerEngine},
 	{Name: "keys: handled in order and once where they wait for long", Except: asksForTimeout},
 	{Name: "keys: in the order of a queue of others through stops"},
 	{Name: "keys: in order where many messages come to an idle queue"},
@@ -30,12 +30,12 @@ var serviceRules = []matrix.Rule{
 	{Name: "outage: no attempt spent, the others' work not kept, over within one try"},
 	{Name: "outage: Health says no more of it when there is no message to try"},
 	{Name: "pause: nothing is handled or kept, and all after it"},
-	{Name: "batches: each message has its outcome"},
-	{Name: "batches: only the message at fault fails"},
+	{Name: "batches: each message has its outcome", Except: matrix.OncePerEngine},
+	{Name: "batches: only the message at fault fails", Except: matrix.OncePerEngine},
 }
 
 func TestTypesAndDispatch(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		type order struct{ Number int }
@@ -70,8 +70,18 @@ func TestTypesAndDispatch(t *testing.T) {
 	}, "types: undecodable and unhandled at the first attempt")
 }
 
+// sendKeys publishes n messages in order, with as many keys in turns.
+func (e *env) sendKeys(queue string, n, keys int) {
+	e.Helper()
+	messages := make([]producer.Message, n)
+	for i := range messages {
+		messages[i] = producer.Message{RoutingKey: queue, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)}
+	}
+	e.publishAll(messages)
+}
+
 func TestKeys(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(func(context.Context, *consumer.Delivery) error {
@@ -79,9 +89,7 @@ func TestKeys(t *testing.T) {
 			return nil
 		})
 		const messages, keys = 120, 4
-		for i := range messages {
-			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: fmt.Sprint(i % keys), ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
-		}
+		e.sendKeys(w.Name, messages, keys)
 		e.consume(w, j, consumer.Config{Concurrency: 10, KeyLimit: 1})
 		e.until("all are done", func() bool { return j.done() >= messages })
 		last := map[string]entry{}
@@ -202,7 +210,7 @@ func TestPause(t *testing.T) {
 }
 
 func TestClassifyByAge(t *testing.T) {
-	everywhere(t, func(e *env) {
+	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(consumer.Wrap(fail, consumer.Classify(
@@ -277,9 +285,7 @@ func TestKeysWhoseHandlersAreSlow(t *testing.T) {
 			return nil
 		})
 		const messages = 60
-		for i := range messages {
-			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
-		}
+		e.sendKeys(w.Name, messages, 1)
 		e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
 		e.until("all are done", func() bool { return j.done() >= messages })
 		for i, run := range j.of("") {
@@ -303,9 +309,7 @@ func TestKeysOfAQueueOfOthersThroughStops(t *testing.T) {
 			return nil
 		})
 		const messages = 400
-		for i := range messages {
-			e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%03d", e.prefix, i)})
-		}
+		e.sendKeys(w.Name, messages, 1)
 		for stops := 1; stops <= 4; stops++ {
 			c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1})
 			e.until("some are done", func() bool { return j.done() >= min(stops*100-50, messages) })
@@ -337,9 +341,11 @@ func TestKeysOfHeldMessagesThroughStops(t *testing.T) {
 		for stops := range 5 {
 			first := fmt.Sprintf("%s-%d-0", e.prefix, stops)
 			held.Store(&first)
-			for i := range 5 {
-				e.publish(producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%d-%d", e.prefix, stops, i)})
+			batch := make([]producer.Message, 5)
+			for i := range batch {
+				batch[i] = producer.Message{RoutingKey: w.Name, OrderKey: "k", ID: fmt.Sprintf("%s-%d-%d", e.prefix, stops, i)}
 			}
+			e.publishAll(batch)
 			c := e.consume(w, j, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 10})
 			e.until("the first is held", func() bool { return len(j.of(first)) > 1 })
 			e.halt(c)

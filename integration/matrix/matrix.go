@@ -66,6 +66,30 @@ func OnlyQuorum4(version, queueType string) string {
 	return cmp.Or(Only4(version, queueType), OnlyQuorum(version, queueType))
 }
 
+// OncePerEngine is an Except for what the SDK decides, and the broker only carries out. It
+// leaves one column of each version, and among these one for each engine that retries a
+// message: carry on the oldest, nack on the newest, and republish on those between.
+func OncePerEngine(version, queueType string) string {
+	want := "classic"
+	if version == Versions[0] || version == newest() {
+		want = "quorum"
+	}
+	if queueType == want {
+		return ""
+	}
+	return "the SDK decides: tested once with each engine, on each version"
+}
+
+// OnlyNewest is an Except for what acts before the broker, or beside it.
+func OnlyNewest(version, queueType string) string {
+	if version == newest() && queueType == "quorum" {
+		return ""
+	}
+	return "neither version nor queue type can matter: tested on " + newest() + " quorum"
+}
+
+func newest() string { return Versions[len(Versions)-1] }
+
 // Matrix holds the cells of one test binary. It is safe for parallel tests.
 type Matrix struct {
 	title string

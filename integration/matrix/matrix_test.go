@@ -1,6 +1,7 @@
 package matrix
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -144,6 +145,26 @@ func TestLeaveAllBut(t *testing.T) {
 	for _, v := range Versions {
 		if got := m.Expects("success", v, "quorum"); got != (v == "4.0") {
 			t.Errorf("Expects on %s = %v, want 4.0 alone", v, got)
+		}
+	}
+}
+
+func TestFewerColumns(t *testing.T) {
+	for name, test := range map[string]struct {
+		except func(version, queueType string) string
+		want   []string
+	}{
+		"once per engine": {OncePerEngine, []string{"3.10 quorum", "4.0 classic", "4.3 quorum"}},
+		"only newest":     {OnlyNewest, []string{"4.3 quorum"}},
+	} {
+		var got []string
+		newTable("").columns(func(version, queueType string) {
+			if test.except(version, queueType) == "" {
+				got = append(got, version+" "+queueType)
+			}
+		})
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s leaves %v, want %v", name, got, test.want)
 		}
 	}
 }
