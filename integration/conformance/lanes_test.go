@@ -113,7 +113,7 @@ func (e *env) checkOrder(when string, o ordered, since time.Time, runs []entry, 
 	}
 }
 
-// testOrder has 400 messages handled that are published in no order of their
+// testOrder has 1,000 messages handled that are published in no order of their
 // priorities: as they come, when all are back from a wait, and when all that were
 // dead letters are published again. The tests of package consumer have more, in virtual
 // time.
@@ -122,7 +122,7 @@ func (e *env) checkOrder(when string, o ordered, since time.Time, runs []entry, 
 // told. The order is that of handlers which succeed. A lane holds up the lower ones for a
 // second and no longer when its copies are not confirmed, as on a slow disk.
 func testOrder(e *env, o ordered) {
-	const messages = 400
+	const messages = 1000
 	random := rand.New(rand.NewPCG(1, 2))
 	all := make([]producer.Message, messages)
 	for i := range all {
@@ -203,11 +203,11 @@ func testOrder(e *env, o ordered) {
 }
 
 func TestOrderOfLanes(t *testing.T) {
-	onEveryEngine(t, func(e *env) { testOrder(e, e.lanes()) }, "lanes: the order of 400, before and after waits and dead letters")
+	onEveryEngine(t, func(e *env) { testOrder(e, e.lanes()) }, "lanes: the order of 1,000, before and after waits and dead letters")
 }
 
 func TestOrderOfNativePriorities(t *testing.T) {
-	everywhere(t, func(e *env) { testOrder(e, e.nativePriorities()) }, "priority: the order of 400, before and after waits and dead letters")
+	everywhere(t, func(e *env) { testOrder(e, e.nativePriorities()) }, "priority: the order of 1,000, before and after waits and dead letters")
 }
 
 func TestArrivalInAHigherLane(t *testing.T) {

@@ -76,8 +76,8 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "priority: highest first", Except: exceptPriority},
 	{Name: "priority: refused with a reason", Except: onlyWithoutPriority},
 	{Name: "priority: kept on every path"},
-	{Name: "priority: the order of 400, before and after waits and dead letters", Except: exceptPriority},
-	{Name: "lanes: the order of 400, before and after waits and dead letters", Except: matrix.OncePerEngine},
+	{Name: "priority: the order of 1,000, before and after waits and dead letters", Except: exceptPriority},
+	{Name: "lanes: the order of 1,000, before and after waits and dead letters", Except: matrix.OncePerEngine},
 	{Name: "lanes: one that arrives goes ahead of all that wait", Except: matrix.OncePerEngine},
 
 	{Name: "publish: confirmed"},
