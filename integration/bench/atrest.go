@@ -173,7 +173,7 @@ func atRest(ctx context.Context) (results []restResult, err error) {
 			if err != nil {
 				return results, err
 			}
-			perHour := (cpu - before[side]) * time.Duration(time.Hour/restFor)
+			perHour := (cpu - before[side]) * (time.Hour / restFor)
 			if side == "rehop" {
 				r.Rehop = perHour
 			} else {
@@ -251,7 +251,7 @@ func rawAtRest(_ context.Context, url string) (publish func(), err error) {
 			case channels <- channel:
 			default:
 			}
-			<-lost
+			_ = <-lost
 		}
 	}()
 	select {

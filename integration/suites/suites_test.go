@@ -49,9 +49,9 @@ func TestTheTableNamesPathsAndTargetsThatAreThere(t *testing.T) {
 
 func TestTableErrors(t *testing.T) {
 	for _, tt := range []struct{ rule, text, want string }{
-		{"no colon", "a b", "line 1: want NAME: PATH"},
-		{"no path of its own", "\na: | b", "line 2: want NAME: PATH"},
-		{"no name", ": b", "line 1: want NAME: PATH"},
+		{"no colon", "a b", "line 1: want a suite"},
+		{"no path of its own", "\na: | b", "line 2: want a suite"},
+		{"no name", ": b", "line 1: want a suite"},
 		{"twice", "a: b\na: c", `line 2: suite "a" is there twice`},
 	} {
 		if _, err := parseTable(tt.text); err == nil || !strings.HasPrefix(err.Error(), tt.want) {

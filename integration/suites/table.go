@@ -33,7 +33,7 @@ func parseTable(text string) ([]suite, error) {
 		s.ground = slices.DeleteFunc(expanded(ground, groups), func(path string) bool { return covers(s.own, path) })
 		switch {
 		case !found || name == "" || len(s.own) == 0:
-			return nil, fmt.Errorf("line %d: want NAME: PATH ... | PATH ..., or NAME = PATH ...", number+1)
+			return nil, fmt.Errorf("line %d: want a suite, as NAME: PATH ... | PATH ..., or a name for paths, as NAME = PATH ... PATH", number+1)
 		case slices.ContainsFunc(all, func(other suite) bool { return other.name == name }):
 			return nil, fmt.Errorf("line %d: suite %q is there twice", number+1, name)
 		}
