@@ -113,7 +113,7 @@ func TestTheAnswerToACommitIsLost(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
-			for _, dialect := range []store.Dialect{store.MySQL, store.PostgreSQL} {
+			for _, dialect := range eachServer(t) {
 				t.Run(dialect.String(), func(t *testing.T) {
 					t.Parallel()
 					direct := newPlace(t, dialect)

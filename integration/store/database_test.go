@@ -55,10 +55,10 @@ func TestDatabaseLocked(t *testing.T) {
 // comes back.
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
-	for kind, dialect := range map[database.Kind]store.Dialect{database.MariaDB: store.MySQL, database.PostgreSQL: store.PostgreSQL} {
-		t.Run(string(kind), func(t *testing.T) {
+	for _, dialect := range eachServer(t) {
+		t.Run(dialect.String(), func(t *testing.T) {
 			t.Parallel()
-			server, err := database.Start(t.Context(), kind)
+			server, err := database.Start(t.Context(), kinds[dialect])
 			must(t, err)
 			defer server.Close()
 			driver, source, err := server.Create(t.Context(), "away")

@@ -74,7 +74,7 @@ func TestACallThatWaitsForItsCallerSaysSo(t *testing.T) {
 		t.Parallel()
 		p := newPlace(t, store.SQLite)
 		db := p.open(t)
-		s, err := store.Open(t.Context(), db, p.dialect, store.Config{Timeout: 7 * time.Second})
+		s, err := store.Open(t.Context(), db, p.dialect, store.Config{Timeout: time.Minute}) // SQLite itself gives up after 5 s
 		must(t, err)
 		tx, err := db.Begin()
 		must(t, err)

@@ -247,7 +247,7 @@ func (l *lines) count(text string) (n int) {
 func TestTheAnswerToACommitOfOnceIsLost(t *testing.T) {
 	t.Parallel()
 	for _, pass := range []bool{true, false} {
-		for _, dialect := range []store.Dialect{store.MySQL, store.PostgreSQL} {
+		for _, dialect := range eachServer(t) {
 			for _, messages := range []int{1, 5} {
 				t.Run(fmt.Sprintf("%v, %d to a transaction, committed %v", dialect, messages, pass), func(t *testing.T) {
 					t.Parallel()
@@ -381,9 +381,9 @@ func TestOldNotesAreForgotten(t *testing.T) {
 	})
 }
 
-var onceMessages = flag.Int("once.messages", 2000, "messages of TestOnceThroughKills, of each database")
+var onceMessages = flag.Int("once.messages", 2000, "messages of TestFaultsUnderOnce, of each database")
 
-// onceQueue is the work queue of TestOnceThroughKills.
+// onceQueue is the work queue of TestFaultsUnderOnce.
 func onceQueue(name string) topology.WorkQueue {
 	return topology.WorkQueue{Name: name, Type: topology.Quorum, Waits: delay.Schedule{100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond, 100 * time.Millisecond}}
 }
@@ -428,15 +428,15 @@ func workOnce(job task) error {
 	return c.Run(ctx)
 }
 
-// TestOnceThroughKills: every message has its effect once, through kills of the process,
+// TestFaultsUnderOnce: every message has its effect once, through kills of the process,
 // the database and the broker.
-func TestOnceThroughKills(t *testing.T) {
+func TestFaultsUnderOnce(t *testing.T) {
 	all, err := versions()
 	must(t, err)
 	own, err := broker.Start(t.Context(), broker.Options{Version: all[len(all)-1], Name: "rehop-once"})
 	must(t, err)
 	defer own.Close(context.WithoutCancel(t.Context()))
-	for _, dialect := range []store.Dialect{store.SQLite, store.MySQL, store.PostgreSQL} {
+	for _, dialect := range each(t) {
 		t.Run(dialect.String(), func(t *testing.T) { onceThroughKills(t, realBroker{own}, dialect) })
 	}
 }
@@ -547,7 +547,7 @@ func ownPlace(t *testing.T, dialect store.Dialect) (p place, restart func() erro
 	if dialect == store.SQLite {
 		return newPlace(t, dialect), func() error { return nil }
 	}
-	server, err := database.Start(t.Context(), map[store.Dialect]database.Kind{store.MySQL: database.MariaDB, store.PostgreSQL: database.PostgreSQL}[dialect])
+	server, err := database.Start(t.Context(), kinds[dialect])
 	must(t, err)
 	t.Cleanup(func() { must(t, server.Close()) })
 	driver, source, err := server.Create(t.Context(), "once")

@@ -15,7 +15,7 @@ import (
 // cancels, holds up neither Put nor Forward: on a server, which has more than one writer.
 func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []store.Dialect{store.MySQL, store.PostgreSQL} {
+	for _, dialect := range eachServer(t) {
 		for _, keepOrder := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, KeepOrder %v", dialect, keepOrder), func(t *testing.T) {
 				t.Parallel()
@@ -69,7 +69,7 @@ func TestAnOpenTransactionHoldsUpNobody(t *testing.T) {
 // a range that ends before it would wait for it, on MySQL.
 func TestForwardDoesNotWaitForTheNextLetter(t *testing.T) {
 	t.Parallel()
-	for _, dialect := range []store.Dialect{store.MySQL, store.PostgreSQL} {
+	for _, dialect := range eachServer(t) {
 		for _, keepOrder := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%v, KeepOrder %v", dialect, keepOrder), func(t *testing.T) {
 				t.Parallel()
@@ -99,8 +99,10 @@ func opened() (ids []string) {
 // other Put. (On MySQL it waits for a place in an index, and with it the messages whose
 // ids are its neighbours.)
 func TestAPutThatWaitsForALockHoldsUpNoOther(t *testing.T) {
-	t.Parallel()
-	p := newPlace(t, store.PostgreSQL)
+	onOnly(t, store.PostgreSQL, othersGoOn)
+}
+
+func othersGoOn(t *testing.T, p place) {
 	s := p.store(t, store.Config{})
 	tx, err := p.open(t).BeginTx(t.Context(), nil)
 	must(t, err)

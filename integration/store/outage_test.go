@@ -52,7 +52,7 @@ func TestFaultsOfTheBroker(t *testing.T) {
 	t.Parallel()
 	all, err := versions()
 	must(t, err)
-	dialects := []store.Dialect{store.SQLite, store.MySQL, store.PostgreSQL}
+	dialects := each(t)
 	for i, version := range all {
 		t.Run("RabbitMQ "+version, func(t *testing.T) {
 			t.Parallel()
@@ -146,10 +146,10 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 	t.Logf("%s: %d confirmed, %d stored and forwarded, %d twice (all announced), slowest call %v", own.Version(), len(a.queue), len(a.store), twice, a.slowest.Round(time.Millisecond))
 }
 
-// TestTwoClusters: the first is down, the second takes the messages; both are
+// TestFaultsOfTwoClusters: the first is down, the second takes the messages; both are
 // down, and the store does; the store is locked as well, and one error names
 // all causes.
-func TestTwoClusters(t *testing.T) {
+func TestFaultsOfTwoClusters(t *testing.T) {
 	if os.Getenv("AMQP_URL") != "" {
 		t.Log("AMQP_URL is set: that broker is not ours to stop")
 		return

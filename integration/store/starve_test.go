@@ -28,10 +28,10 @@ func copies(t *testing.T, p place, n int) {
 
 // Whatever waits for addresses that fail, and however many they are, a good one is served
 // within seconds.
-func TestAddressesThatFailHoldUpNoOther(t *testing.T) {
+func TestFaultsOfAddresses(t *testing.T) {
 	t.Parallel()
 	for _, keepOrder := range []bool{false, true} {
-		for _, dialect := range []store.Dialect{store.SQLite, store.MySQL, store.PostgreSQL} {
+		for _, dialect := range each(t) {
 			// One after the other: each alone keeps a core busy.
 			t.Run(fmt.Sprintf("KeepOrder %v, %v", keepOrder, dialect), func(t *testing.T) {
 				p := newPlace(t, dialect)

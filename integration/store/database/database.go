@@ -50,7 +50,7 @@ type Server struct {
 func Start(ctx context.Context, kind Kind, args ...string) (*Server, error) {
 	bin, found := installed(programs[kind])
 	if !found {
-		return nil, fmt.Errorf("database: %s: not installed; integration/setup installs what the tests need", strings.Join(programs[kind], ", "))
+		return nil, fmt.Errorf("database: %s: not installed; integration/setup databases installs it", strings.Join(programs[kind], ", "))
 	}
 	dir, err := os.MkdirTemp("", "rehop-database-")
 	if err != nil {
