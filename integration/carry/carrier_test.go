@@ -18,6 +18,7 @@ func TestCarrierKilled(t *testing.T) {
 		for _, g := range []gap{beforePublish, beforeConfirm, beforeAck} {
 			for _, queueType := range queueTypes {
 				t.Run(string(queueType)+"/"+string(g), func(t *testing.T) {
+					t.Parallel()
 					conn := open(t, b)
 					w := declare(t, conn, queueType, 2*time.Second, time.Second)
 					l := newLedger(w)
@@ -25,12 +26,12 @@ func TestCarrierKilled(t *testing.T) {
 					p := startChild(t, task{URL: b.AMQPURL(), Queue: w, Gap: g}, l)
 					select {
 					case <-p.atGap:
-					case <-time.After(30 * time.Second):
+					case <-time.After(2 * time.Minute):
 						t.Fatal("the child did not reach the gap")
 					}
 					p.kill(t)
 					consume(t, conn, w, l, consumer.Trace{})
-					poll.Until(t, 30*time.Second, "the end of all messages", func() bool { return l.done() == n })
+					poll.Until(t, 2*time.Minute, "the end of all messages", func() bool { return l.done() == n })
 					s := l.end(t, string(g))
 					// A message that is published twice has attempts 2 and 3 twice; one that
 					// was so in both waits, four times.
@@ -63,15 +64,15 @@ func TestTwoProcessesShare(t *testing.T) {
 				l.publish(t, conn, w, n)
 				job := task{URL: b.AMQPURL(), Queue: w, Gap: nowhere}
 				one, other := startChild(t, job, l), startChild(t, job, l)
-				poll.Until(t, 30*time.Second, "the failure of all first attempts", func() bool { return l.runsOf(1) >= n })
-				poll.Until(t, 30*time.Second, "some messages that are back", func() bool { return one.has()+other.has() > n/10 })
+				poll.Until(t, 2*time.Minute, "the failure of all first attempts", func() bool { return l.runsOf(1) >= n })
+				poll.Until(t, 2*time.Minute, "some messages that are back", func() bool { return one.has()+other.has() > n/10 })
 				// Each wait has its one carrier; kill that of the first one.
 				if one.has() < other.has() {
 					one, other = other, one
 				}
 				before := one.has()
 				one.kill(t)
-				poll.Until(t, 60*time.Second, "the end of all messages", func() bool { return l.done() == n })
+				poll.Until(t, 3*time.Minute, "the end of all messages", func() bool { return l.done() == n })
 				s := l.end(t, "killed with its wait in hand")
 				if other.has() < n/10 {
 					t.Errorf("the other process has brought back %d messages", other.has())

@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		fmt.Println("AMQP_URL is set, and that broker is not ours to break: nothing was tested")
 		os.Exit(0)
 	}
+	// The parallel tests here wait for waits and brokers most of the time.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
 	var err error
 	if versions, err = broker.Available(context.Background()); err != nil {
 		fmt.Println(err)
@@ -51,10 +55,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEachVersion runs a test with a broker of its own for each version.
+// onEachVersion runs a test with a broker of its own for each version, side by side.
 func onEachVersion(t *testing.T, test func(*testing.T, *broker.Broker)) {
 	for _, version := range versions {
-		t.Run(version, func(t *testing.T) { test(t, start(t, version)) })
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, start(t, version))
+		})
 	}
 }
 

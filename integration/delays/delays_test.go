@@ -50,6 +50,9 @@ var pool = nodes.NewPool("rehop-delays", func(string) []topology.Spec { return [
 func TestMain(m *testing.M) {
 	child.Main(publishForEver)
 	flag.Parse()
+	if err := flag.Set("test.parallel", "3"); err != nil { // the versions of a test
+		panic(err)
+	}
 	code := m.Run()
 	for _, err := range pool.Close(context.Background()) {
 		fmt.Println(err)
@@ -64,19 +67,38 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEach runs a test on each version.
+// onEach runs a test on each version, one after the other, as one that measures lateness
+// or has thousands of messages at once needs the machine for itself.
 func onEach(t *testing.T, test func(*testing.T, *nodes.Node)) {
+	t.Helper()
+	for _, version := range available(t) {
+		t.Run(version, func(t *testing.T) { test(t, pool.Of(t, version)) })
+	}
+}
+
+// onEachAtOnce runs a test on all versions side by side, as one that waits needs.
+func onEachAtOnce(t *testing.T, test func(*testing.T, *nodes.Node)) {
+	t.Helper()
+	for _, version := range available(t) {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, pool.Of(t, version))
+		})
+	}
+}
+
+// available returns the versions that there are; "" is one of another series, or one that
+// is given.
+func available(t *testing.T) []string {
 	t.Helper()
 	versions, err := broker.Available(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(versions) == 0 || nodes.Given() {
-		versions = []string{""}
+		return []string{""}
 	}
-	for _, version := range versions {
-		t.Run(version, func(t *testing.T) { test(t, pool.Of(t, version)) })
-	}
+	return versions
 }
 
 func open(t *testing.T, url string) *connection.Conn {
@@ -306,7 +328,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 		t.Log("NOT RUN: AMQP_URL is set: that broker is not ours to break")
 		return
 	}
-	onEach(t, func(t *testing.T, n *nodes.Node) {
+	onEachAtOnce(t, func(t *testing.T, n *nodes.Node) {
 		n.Aged(t)
 		conn := open(t, n.AMQPURL())
 		declare(t, conn, fine, quorum, classic)
@@ -402,7 +424,7 @@ func TestTwoServicesTwoVhosts(t *testing.T) {
 		t.Log("NOT RUN: AMQP_URL is set: its virtual hosts are not ours")
 		return
 	}
-	onEach(t, func(t *testing.T, n *nodes.Node) {
+	onEachAtOnce(t, func(t *testing.T, n *nodes.Node) {
 		for _, args := range [][]string{{"rabbitmqctl", "add_vhost", "other"}, {"rabbitmqctl", "set_permissions", "-p", "other", "guest", ".*", ".*", ".*"}} {
 			if out, err := n.Exec(t.Context(), args...); err != nil {
 				t.Fatalf("%v: %v: %s", args, err, out)

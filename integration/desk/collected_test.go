@@ -251,7 +251,7 @@ func collectedWork(ctx context.Context, conn *connection.Conn, journal *desk.Jou
 // collected letters. On classic queues the order has a bound, which it does not reach
 // before the last process goes on with it: no letter that was sent may stay in the store.
 func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
-	onEach(t, func(r *room) {
+	onNewest(t, func(r *room) {
 		const n = 3000
 		limit := 0
 		if r.kind == topology.Classic {
@@ -331,7 +331,7 @@ func keepWaiting(ctx context.Context, k desk.Keeper, t task) error {
 
 // TestAChangeThatIsKilledIsInTheAudit kills the process of a change.
 func TestAChangeThatIsKilledIsInTheAudit(t *testing.T) {
-	onEach(t, func(r *room) {
+	onNewest(t, func(r *room) {
 		r.fill(r.queue, 10)
 		_, c, name := r.collected(10)
 		for _, do := range []string{"park", "archive", "release", "edit"} {
@@ -363,7 +363,7 @@ func TestAChangeThatIsKilledIsInTheAudit(t *testing.T) {
 // A bound for the number of letters holds for an order as a whole, and its progress
 // counts what it did before a stop.
 func TestALimitHoldsOverAStop(t *testing.T) {
-	onEach(t, func(r *room) {
+	onNewest(t, func(r *room) {
 		for _, action := range []desk.Action{desk.Send, desk.Drop} {
 			r.Run(string(action), func(t *testing.T) {
 				const n, limit = 3000, 1500
@@ -400,7 +400,7 @@ func TestALimitHoldsOverAStop(t *testing.T) {
 // Letters whose confirm is in the journal, and which a process that died left in the
 // store, are deleted and not sent again. They count once.
 func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
-	onEach(t, func(r *room) {
+	onNewest(t, func(r *room) {
 		const n = 1000
 		for _, tt := range []struct {
 			limit    int
@@ -464,7 +464,7 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 // An order takes the letters that are there when it begins, and drops none in another
 // form than its copy has.
 func TestADropIsOfWhatItHasCopied(t *testing.T) {
-	onEach(t, func(r *room) {
+	onNewest(t, func(r *room) {
 		const n, later = 1200, 50
 		r.fill(r.queue, n)
 		s, c, _ := r.collected(n)

@@ -22,11 +22,15 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-var looks = flag.Int("looks", 100, "looks of TestNothingIsLostByLooking")
+// looks are more than the delivery limit of 20 that quorum queues have from 4.0 on.
+var looks = flag.Int("looks", 30, "looks of TestNothingIsLostByLooking")
 
 func TestMain(m *testing.M) {
 	child.Main(work)
 	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // the columns of a test
+		panic(err)
+	}
 	code := m.Run()
 	for _, end := range brokers.closers {
 		end()
@@ -44,32 +48,38 @@ func must(t testing.TB, err error) {
 // brokers are those of the tests that do not break them, by version.
 var brokers struct {
 	sync.Mutex
-	started map[string]*broker.Broker
+	started map[string]func() (*broker.Broker, error)
 	closers []func()
 }
 
-func start(t testing.TB, version string) *broker.Broker {
-	t.Helper()
+func start(version string) (*broker.Broker, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	b, err := broker.Start(ctx, broker.Options{Version: version, Name: "rehop-desk"})
-	must(t, err)
-	return b
+	return broker.Start(ctx, broker.Options{Version: version, Name: "rehop-desk"})
 }
 
 func shared(t testing.TB, version string) *broker.Broker {
 	t.Helper()
 	brokers.Lock()
-	defer brokers.Unlock()
-	b := brokers.started[version]
-	if b == nil {
-		b = start(t, version)
+	begin := brokers.started[version]
+	if begin == nil {
+		begin = sync.OnceValues(func() (*broker.Broker, error) {
+			b, err := start(version)
+			if err == nil {
+				brokers.Lock()
+				defer brokers.Unlock()
+				brokers.closers = append(brokers.closers, func() { _ = b.Close(context.Background()) })
+			}
+			return b, err
+		})
 		if brokers.started == nil {
-			brokers.started = map[string]*broker.Broker{}
+			brokers.started = map[string]func() (*broker.Broker, error){}
 		}
-		brokers.started[version] = b
-		brokers.closers = append(brokers.closers, func() { _ = b.Close(context.Background()) })
+		brokers.started[version] = begin
 	}
+	brokers.Unlock()
+	b, err := begin()
+	must(t, err)
 	return b
 }
 
@@ -85,20 +95,48 @@ type room struct {
 	work    string // that they are sent back to
 }
 
-// onEach runs a test on each version and type of queue.
+// onEach runs a test on each version and type of queue, beside other tests.
 func onEach(t *testing.T, test func(r *room)) {
+	t.Parallel()
+	onColumns(t, available(t), test)
+}
+
+// onNewest is onEach on the newest version alone, for tests whose subject no version can
+// change: the pace of an order, and letters that are collected and have left the broker.
+func onNewest(t *testing.T, test func(r *room)) {
+	t.Parallel()
+	onNewestAlone(t, test)
+}
+
+// onNewestAlone is onNewest without other tests beside it, which would take the processor
+// from one that measures a time.
+func onNewestAlone(t *testing.T, test func(r *room)) {
+	versions := available(t)
+	onColumns(t, versions[len(versions)-1:], test)
+}
+
+func onColumns(t *testing.T, versions []string, test func(r *room)) {
+	for _, version := range versions {
+		for _, kind := range []topology.QueueType{topology.Quorum, topology.Classic} {
+			t.Run(fmt.Sprintf("%s/%s", version, kind), func(t *testing.T) {
+				t.Parallel()
+				test(enter(t, shared(t, version), version, kind))
+			})
+		}
+	}
+}
+
+// available returns the versions that there are; "" is one of another series.
+func available(t testing.TB) []string {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
 	versions, err := broker.Available(ctx)
-	cancel()
 	must(t, err)
 	if len(versions) == 0 {
 		versions = []string{""}
 	}
-	for _, version := range versions {
-		for _, kind := range []topology.QueueType{topology.Quorum, topology.Classic} {
-			t.Run(fmt.Sprintf("%s/%s", version, kind), func(t *testing.T) { test(enter(t, shared(t, version), version, kind)) })
-		}
-	}
+	return versions
 }
 
 func enter(t *testing.T, b *broker.Broker, version string, kind topology.QueueType) *room {

@@ -91,7 +91,7 @@ var accounted = flag.Int("messages", 2000, "messages of TestTheNumbersAreThoseOf
 // connections are cut. The metrics add up at every moment, and in the end they are the
 // account's.
 func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
-	onEach(t, func(t *testing.T, s *service) {
+	onEachInTurn(t, func(t *testing.T, s *service) {
 		n := *accounted
 		s.declare()
 		address, err := url.Parse(s.broker.AMQPURL())
@@ -180,16 +180,18 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 			if t.Failed() {
 				ready, _ := letters.Count(context.Background(), store.Query{States: []store.State{store.Ready}})
 				held, _ := letters.Count(context.Background(), store.Query{States: []store.State{store.Held}})
+				a.mu.Lock()
+				defer a.mu.Unlock()
 				t.Logf("%d done, %d letters to forward, %d held; %+v %v %v", count(), ready, held, a.places, a.dispositions, a.receivedAll)
 			}
 		})
-		poll.Until(t, 2*time.Minute, "every message is done, or is a letter", func() bool {
+		poll.Until(t, 5*time.Minute, "every message is done, or is a letter", func() bool {
 			held, err := letters.Count(t.Context(), store.Query{States: []store.State{store.Held}})
 			check(t, err)
 			return count()+held >= n
 		})
 		replaying.Store(true)
-		poll.Until(t, 2*time.Minute, "every message is done", func() bool {
+		poll.Until(t, 5*time.Minute, "every message is done", func() bool {
 			_, err := letters.Replay(t.Context(), forwarder, store.Query{All: true, States: []store.State{store.Held}}, store.ReplayOptions{})
 			check(t, err)
 			return count() == n

@@ -44,6 +44,9 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // the columns of a test
+		panic(err)
+	}
 	var err error
 	if versions, err = broker.Available(context.Background()); err != nil {
 		fmt.Println(err)
@@ -81,11 +84,24 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// onEach runs a test for each version and type of queue.
-func onEach(t *testing.T, test func(t *testing.T, s *service)) {
+// onEachInTurn runs a test for each version and type of queue, one after the other, as one
+// that keeps the processor busy needs.
+func onEachInTurn(t *testing.T, test func(t *testing.T, s *service)) {
 	for _, version := range versions {
 		for _, kind := range []topology.QueueType{topology.Quorum, topology.Classic} {
 			t.Run(version+" "+string(kind), func(t *testing.T) { test(t, newService(t, version, kind)) })
+		}
+	}
+}
+
+// onEach is onEachInTurn side by side, for tests that wait most of their time.
+func onEach(t *testing.T, test func(t *testing.T, s *service)) {
+	for _, version := range versions {
+		for _, kind := range []topology.QueueType{topology.Quorum, topology.Classic} {
+			t.Run(version+" "+string(kind), func(t *testing.T) {
+				t.Parallel()
+				test(t, newService(t, version, kind))
+			})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"testing"
 	"time"
 
@@ -11,7 +12,13 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "3"); err != nil { // the versions, which wait most of their time
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A small part of the proof, so that the whole can be relied on to run.
 func TestASmallProof(t *testing.T) {

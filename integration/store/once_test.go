@@ -431,13 +431,17 @@ func workOnce(job task) error {
 // TestFaultsUnderOnce: every message has its effect once, through kills of the process,
 // the database and the broker.
 func TestFaultsUnderOnce(t *testing.T) {
+	t.Parallel()
 	all, err := versions()
 	must(t, err)
-	own, err := broker.Start(t.Context(), broker.Options{Version: all[len(all)-1], Name: "rehop-once"})
-	must(t, err)
-	defer own.Close(context.WithoutCancel(t.Context()))
 	for _, dialect := range each(t) {
-		t.Run(dialect.String(), func(t *testing.T) { onceThroughKills(t, realBroker{own}, dialect) })
+		t.Run(dialect.String(), func(t *testing.T) {
+			t.Parallel()
+			own, err := broker.Start(t.Context(), broker.Options{Version: all[len(all)-1], Name: "rehop-once"})
+			must(t, err)
+			defer own.Close(context.WithoutCancel(t.Context()))
+			onceThroughKills(t, realBroker{own}, dialect)
+		})
 	}
 }
 
