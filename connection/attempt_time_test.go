@@ -17,7 +17,10 @@ import (
 // closes both before the bubble ends.
 func bubble(t *testing.T, p *peer, cfg Config) *Conn {
 	t.Helper()
-	cfg.URLs, cfg.Lazy = []string{"amqp://bob:s3cret@peer/?heartbeat=0"}, true
+	cfg.Lazy = true
+	if cfg.URLs == nil {
+		cfg.URLs = []string{"amqp://bob:s3cret@peer/?heartbeat=0"}
+	}
 	if cfg.Dial == nil {
 		cfg.Dial = p.dial
 	}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -40,39 +41,50 @@ func TestCloseEndsEverything(t *testing.T) {
 
 func TestCloseUnblocksWhoeverWaitsForASession(t *testing.T) {
 	t.Parallel()
-	p := new(peer).start(t)
-	c := open(t, Config{URLs: []string{p.url()}})
-	s := session(t, c, Consume)
-	p.listener.Close()
-	p.hangUp()
-	within(t, "Done", s.Done())
-	waiting := make(chan error, 10)
-	for range cap(waiting) {
-		go func() {
-			_, err := c.Session(context.Background(), Consume)
-			waiting <- err
-		}()
-	}
-	time.AfterFunc(50*time.Millisecond, func() { c.Close() })
-	for range cap(waiting) {
-		if err := <-waiting; !errors.Is(err, ErrClosed) {
-			t.Errorf("Session = %v, want ErrClosed", err)
+	synctest.Test(t, func(t *testing.T) {
+		p, away := new(peer), false
+		c := bubble(t, p, Config{Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			if away {
+				return nil, errors.New("connection refused")
+			}
+			return p.dial(ctx, network, address)
+		}})
+		s := session(t, c, Consume)
+		away = true
+		p.hangUp()
+		<-s.Done()
+		waiting := make(chan error, 10)
+		for range cap(waiting) {
+			go func() {
+				_, err := c.Session(context.Background(), Consume)
+				waiting <- err
+			}()
 		}
-	}
+		time.AfterFunc(50*time.Millisecond, func() { c.Close() })
+		for range cap(waiting) {
+			if err := <-waiting; !errors.Is(err, ErrClosed) {
+				t.Errorf("Session = %v, want ErrClosed", err)
+			}
+		}
+	})
 }
 
 func TestCloseIsBoundedWhenTheBrokerDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	p := (&peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == connectionClose }}).start(t)
-	c := open(t, Config{URLs: []string{p.url()}})
-	began := time.Now()
-	err := c.Close()
-	if took := time.Since(began); took > 3*closeTimeout {
-		t.Errorf("Close took %v", took)
-	}
-	if err == nil {
-		t.Error("Close = nil, want the missing answer told")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == connectionClose }}
+		c := bubble(t, p, Config{})
+		session(t, c, Consume)
+		session(t, c, Publish)
+		began := time.Now()
+		err := c.Close()
+		if took := time.Since(began); took > closeTimeout {
+			t.Errorf("Close took %v", took)
+		}
+		if err == nil {
+			t.Error("Close = nil, want the missing answer told")
+		}
+	})
 }
 
 func TestCloseIsNoErrorWhenTheBrokerHangsUp(t *testing.T) {

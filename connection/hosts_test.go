@@ -1,8 +1,12 @@
 package connection
 
 import (
+	"context"
+	"net"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -33,33 +37,46 @@ func TestHostsThatFailedLatelyComeLast(t *testing.T) {
 
 func TestAHostThatFailedOrWasLostIsTriedAfterTheOthers(t *testing.T) {
 	t.Parallel()
-	good := new(peer).start(t)
-	bad := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
-		if m == connectionOpen {
-			c.refuse(0, 541, "INTERNAL_ERROR - vhost is down")
+	synctest.Test(t, func(t *testing.T) {
+		good := new(peer)
+		bad := &peer{script: func(c *peerConn, m method, _ uint16) bool {
+			if m == connectionOpen {
+				c.refuse(0, 541, "INTERNAL_ERROR - vhost is down")
+			}
+			return m == connectionOpen
+		}}
+		var tries []string
+		c := bubble(t, good, Config{
+			URLs: []string{"amqp://good/?heartbeat=0", "amqp://bad/?heartbeat=0"},
+			Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+				if strings.HasPrefix(address, "bad") {
+					return bad.dial(ctx, network, address)
+				}
+				return good.dial(ctx, network, address)
+			},
+			Traces: []Trace{{DialAttempt: func(t DialAttempt) {
+				tries = append(tries, map[bool]string{true: "good", false: "bad"}[t.Err == nil])
+			}}},
+		})
+		session(t, c, Consume)
+		dialled := func(role Role) []string {
+			tries = nil
+			session(t, c, role)
+			return tries
 		}
-		return m == connectionOpen
-	}}).start(t)
-	var tries []string
-	c := consuming(t, Config{URLs: []string{good.url(), bad.url()}, Traces: []Trace{{DialAttempt: func(t DialAttempt) {
-		tries = append(tries, map[bool]string{true: "good", false: "bad"}[t.Err == nil])
-	}}}})
-	dialled := func(role Role) []string {
-		tries = nil
-		session(t, c, role)
-		return tries
-	}
-	session(t, c, Publish)
-	for range 4 {
-		good.hangUp()
-		for _, role := range []Role{Publish, Consume} {
-			await(t, c, func(s State) bool { return s.Role == role && s.Status != Up })
+		session(t, c, Publish)
+		for range 4 {
+			time.Sleep(time.Second) // so that the loss is the later fault
+			good.hangUp()
+			for _, role := range []Role{Publish, Consume} {
+				await(t, c, func(s State) bool { return s.Role == role && s.Status != Up })
+			}
+			if got := dialled(Consume); !slices.Equal(got, []string{"bad", "good"}) {
+				t.Errorf("after the loss of a host: %v, want the other one first", got)
+			}
+			if got := dialled(Publish); !slices.Equal(got, []string{"good"}) {
+				t.Errorf("after a failed try: %v, want the other host first", got)
+			}
 		}
-		if got := dialled(Consume); !slices.Equal(got, []string{"bad", "good"}) {
-			t.Errorf("after the loss of a host: %v, want the other one first", got)
-		}
-		if got := dialled(Publish); !slices.Equal(got, []string{"good"}) {
-			t.Errorf("after a failed try: %v, want the other host first", got)
-		}
-	}
+	})
 }

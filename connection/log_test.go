@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -31,84 +32,83 @@ func (l *lines) String() string {
 // An outage of many tries is two lines, and its end a third.
 func TestLogHearsOfChangesOnly(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	logins := 0
-	p := new(peer)
-	p.script = func(c *peerConn, m method, _ uint16) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		if m != connectionStartOk {
-			return false
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		logins := 0
+		p := new(peer)
+		p.script = func(c *peerConn, m method, _ uint16) bool {
+			mu.Lock()
+			defer mu.Unlock()
+			if m != connectionStartOk {
+				return false
+			}
+			logins++
+			switch logins {
+			case 2, 3, 4: // down
+				c.refuse(0, 541, "INTERNAL_ERROR")
+			case 5, 6: // up, but the password is wrong
+				c.refuse(0, 403, "ACCESS_REFUSED")
+			default:
+				return false
+			}
+			return true
 		}
-		logins++
-		switch logins {
-		case 2, 3, 4: // down
-			c.refuse(0, 541, "INTERNAL_ERROR")
-		case 5, 6: // up, but the password is wrong
-			c.refuse(0, 403, "ACCESS_REFUSED")
-		default:
-			return false
+		var out lines
+		c := bubble(t, p, Config{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		s := session(t, c, Consume)
+		p.hangUp()
+		within(t, "Done", s.Done())
+		session(t, c, Consume)
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
-		return true
-	}
-	p.start(t)
-	var out lines
-	c := consuming(t, Config{URLs: []string{p.url()}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
-	s := session(t, c, Consume)
-	p.hangUp()
-	within(t, "Done", s.Done())
-	session(t, c, Consume)
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	for what, want := range map[string]int{
-		`level=INFO msg="connection: connected" role=consume url=amqp://bob@`:    2,
-		`level=WARN msg="connection: lost"`:                                      1,
-		`level=WARN msg="connection: no connection, trying on"`:                  1,
-		`level=ERROR msg="connection: refused, trying on until it is put right"`: 1,
-		`level=INFO msg="connection: closed"`:                                    1,
-		"level=":                                                                 6,
-		"s3cret":                                                                 0,
-	} {
-		if got := strings.Count(out.String(), what); got != want {
-			t.Errorf("%d times %s, want %d", got, what, want)
+		for what, want := range map[string]int{
+			`level=INFO msg="connection: connected" role=consume url=amqp://bob@`:    2,
+			`level=WARN msg="connection: lost"`:                                      1,
+			`level=WARN msg="connection: no connection, trying on"`:                  1,
+			`level=ERROR msg="connection: refused, trying on until it is put right"`: 1,
+			`level=INFO msg="connection: closed"`:                                    1,
+			"level=":                                                                 6,
+			"s3cret":                                                                 0,
+		} {
+			if got := strings.Count(out.String(), what); got != want {
+				t.Errorf("%d times %s, want %d", got, what, want)
+			}
 		}
-	}
-	if t.Failed() {
-		t.Log(out.String())
-	}
+		if t.Failed() {
+			t.Log(out.String())
+		}
+	})
 }
 
 // The line that ends an outage counts the tries of all who waited in it.
 func TestConnectedCountsTheTriesOfTheOutage(t *testing.T) {
 	t.Parallel()
-	var down atomic.Bool
-	down.Store(true)
-	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
-		if m == connectionOpen && down.Load() {
-			c.refuse(0, 541, "INTERNAL_ERROR")
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		p := &peer{script: func(c *peerConn, m method, _ uint16) bool {
+			if m == connectionOpen && down.Load() {
+				c.refuse(0, 541, "INTERNAL_ERROR")
+				return true
+			}
+			return false
+		}}
+		var out lines
+		c := bubble(t, p, Config{
+			Logger:  slog.New(slog.NewTextHandler(&out, nil)),
+			Backoff: func(int) time.Duration { return 100 * time.Millisecond },
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second) // for one try at least
+		defer cancel()
+		if _, err := c.Session(ctx, Publish); err == nil {
+			t.Fatal("a session without a broker")
 		}
-		return false
-	}}).start(t)
-	var out lines
-	c, err := Open(t.Context(), Config{
-		URLs: []string{p.url()}, Lazy: true, Logger: slog.New(slog.NewTextHandler(&out, nil)),
-		Backoff: func(int) time.Duration { return time.Millisecond },
+		await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Down && s.NextTry.IsZero() })
+		down.Store(false)
+		session(t, c, Publish)
+		if log := out.String(); strings.Contains(log, "failed_tries=0") || !strings.Contains(log, "failed_tries=") {
+			t.Error(log)
+		}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // for one try at least
-	defer cancel()
-	if _, err := c.Session(ctx, Publish); err == nil {
-		t.Fatal("a session without a broker")
-	}
-	await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Down && s.NextTry.IsZero() })
-	down.Store(false)
-	session(t, c, Publish)
-	if log := out.String(); strings.Contains(log, "failed_tries=0") || !strings.Contains(log, "failed_tries=") {
-		t.Error(log)
-	}
 }

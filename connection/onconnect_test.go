@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -51,44 +52,47 @@ func TestOnConnectRunsOncePerConnectBeforeAnySession(t *testing.T) {
 
 func TestOnConnectThatFails(t *testing.T) {
 	t.Parallel()
-	p := new(peer).start(t)
-	mistake := errors.New("no such exchange type")
-	began := time.Now()
-	var tries []DialAttempt
-	_, err := Open(t.Context(), Config{
-		URLs: []string{p.url()}, OnConnect: func(context.Context, *Conn) error { return mistake },
-		Traces: []Trace{{DialAttempt: func(try DialAttempt) {
-			if try.Role == Consume {
-				tries = append(tries, try)
-			}
-		}}},
-	})
-	if !errors.Is(err, mistake) || !strings.Contains(err.Error(), ": OnConnect: no such exchange type") || ClassOf(err) != Configuration {
-		t.Errorf("Open = %v of class %v", err, ClassOf(err))
-	}
-	if time.Since(began) > patience/2 || len(tries) != 1 {
-		t.Errorf("%d tries in %v, want the first to be the last", len(tries), time.Since(began))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		mistake := errors.New("no such exchange type")
+		began := time.Now()
+		var tries []DialAttempt
+		_, err := Open(t.Context(), Config{
+			URLs: []string{"amqp://peer/?heartbeat=0"}, Dial: p.dial, OnConnect: func(context.Context, *Conn) error { return mistake },
+			Traces: []Trace{{DialAttempt: func(try DialAttempt) {
+				if try.Role == Consume {
+					tries = append(tries, try)
+				}
+			}}},
+		})
+		if !errors.Is(err, mistake) || !strings.Contains(err.Error(), ": OnConnect: no such exchange type") || ClassOf(err) != Configuration {
+			t.Errorf("Open = %v of class %v", err, ClassOf(err))
+		}
+		if time.Since(began) > 0 || len(tries) != 1 {
+			t.Errorf("%d tries in %v, want the first to be the last", len(tries), time.Since(began))
+		}
 
-	// What may pass is tried again, on a new connection.
-	var runs atomic.Int32
-	var h history
-	c := open(t, Config{URLs: []string{p.url()}, Traces: []Trace{{State: h.add}}, OnConnect: func(context.Context, *Conn) error {
-		if runs.Add(1) < 3 {
-			return ErrSessionLost
+		// What may pass is tried again, on a new connection.
+		var runs atomic.Int32
+		var h history
+		c := bubble(t, p, Config{Traces: []Trace{{State: h.add}}, OnConnect: func(context.Context, *Conn) error {
+			if runs.Add(1) < 3 {
+				return ErrSessionLost
+			}
+			return nil
+		}})
+		session(t, c, Consume)
+		if s := c.State(Consume); s.Status != Up || s.generation != 3 || runs.Load() != 3 {
+			t.Errorf("state is %+v after %d runs", s, runs.Load())
 		}
-		return nil
-	}})
-	if s := c.State(Consume); s.Status != Up || s.generation != 3 || runs.Load() != 3 {
-		t.Errorf("state is %+v after %d runs", s, runs.Load())
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, s := range h.all[:len(h.all)-1] {
-		if s.Role == Consume && s.Status == Up {
-			t.Error("up before OnConnect was done")
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		for _, s := range h.all[:len(h.all)-1] {
+			if s.Role == Consume && s.Status == Up {
+				t.Error("up before OnConnect was done")
+			}
 		}
-	}
+	})
 }
 
 func TestOnConnectThatUsesTheOuterConnIsTold(t *testing.T) {
@@ -157,30 +161,29 @@ func TestOnConnectThatPanicsOrEndsItsGoroutineLeavesNothingBehind(t *testing.T) 
 
 func TestCloseDoesNotWaitForAnOnConnectThatDoesNotHeedItsContext(t *testing.T) {
 	t.Parallel()
-	p := new(peer).start(t)
-	entered, leave := make(chan struct{}), make(chan struct{})
-	c, err := Open(t.Context(), Config{URLs: []string{p.url()}, Lazy: true, OnConnect: func(context.Context, *Conn) error {
-		close(entered)
-		<-leave
-		return nil
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrClosed) {
-			t.Errorf("Session = %v, want ErrClosed", err)
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		entered, leave := make(chan struct{}), make(chan struct{})
+		c := bubble(t, p, Config{OnConnect: func(context.Context, *Conn) error {
+			close(entered)
+			<-leave
+			return nil
+		}})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			if _, err := c.Session(t.Context(), Consume); !errors.Is(err, ErrClosed) {
+				t.Errorf("Session = %v, want ErrClosed", err)
+			}
+		}()
+		<-entered
+		began := time.Now()
+		if err := c.Close(); err == nil || !strings.Contains(err.Error(), "OnConnect has not returned") || time.Since(began) > closeTimeout {
+			t.Errorf("Close = %v after %v", err, time.Since(began))
 		}
-	}()
-	within(t, "OnConnect", entered)
-	began := time.Now()
-	if err := c.Close(); err == nil || !strings.Contains(err.Error(), "OnConnect has not returned") || time.Since(began) > 3*closeTimeout {
-		t.Errorf("Close = %v after %v", err, time.Since(began))
-	}
-	close(leave)
-	within(t, "Session", done) // and goleak finds no socket
+		close(leave)
+		<-done // and the bubble ends without a socket
+	})
 }
 
 func TestOnConnectUnderALossIsRunAgain(t *testing.T) {

@@ -15,20 +15,16 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// nobody returns the URL of a port that refuses connections.
-func nobody(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	return "amqp://bob:s3cret@" + listener.Addr().String()
+// nobody returns the URL of a port that refuses connections, another one for each of the
+// hosts 1 to 4. No system gives these ports to a listener that asks for any port.
+func nobody(host int) string {
+	return fmt.Sprintf("amqp://bob:s3cret@127.0.0.1:%d", host)
 }
 
 func open(t *testing.T, cfg Config) *Conn {
@@ -110,44 +106,48 @@ func TestOpenContextBoundsOnlyTheOpening(t *testing.T) {
 
 func TestOpenNamesEachHostThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
-	one, two := nobody(t), nobody(t)
-	_, err := Open(t.Context(), Config{URLs: []string{one, two}, OpenTimeout: 3 * time.Second})
-	if err == nil {
-		t.Fatal("Open succeeds without a broker")
-	}
-	for _, want := range []string{
-		"connection: no connection within ",
-		strings.Replace(one, ":s3cret", "", 1) + "/: dial tcp ",
-		strings.Replace(two, ":s3cret", "", 1) + "/: dial tcp ",
-		"connection refused",
-	} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("no %q in %q", want, err)
+	synctest.Test(t, func(t *testing.T) {
+		one, two := nobody(1), nobody(2)
+		_, err := Open(t.Context(), Config{URLs: []string{one, two}, OpenTimeout: 3 * time.Second})
+		if err == nil {
+			t.Fatal("Open succeeds without a broker")
 		}
-	}
-	if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("a password or a second line in %q", err)
-	}
-	if !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("%v does not wrap ECONNREFUSED", err)
-	}
+		for _, want := range []string{
+			"connection: no connection within ",
+			strings.Replace(one, ":s3cret", "", 1) + "/: dial tcp ",
+			strings.Replace(two, ":s3cret", "", 1) + "/: dial tcp ",
+			"connection refused",
+		} {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("no %q in %q", want, err)
+			}
+		}
+		if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a password or a second line in %q", err)
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Errorf("%v does not wrap ECONNREFUSED", err)
+		}
+	})
 }
 
 func TestOpenReturnsTheCauseOfItsContext(t *testing.T) {
 	t.Parallel()
-	cause := errors.New("user pressed Ctrl-C")
-	ctx, cancel := context.WithCancelCause(t.Context())
-	time.AfterFunc(time.Second, func() { cancel(cause) }) // when it has tried
-	_, err := Open(ctx, Config{URLs: []string{nobody(t)}})
-	if !errors.Is(err, cause) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), ", then context canceled: user pressed Ctrl-C: ") {
-		t.Errorf("Open = %v, want it to wrap %q and context.Canceled", err, cause)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("user pressed Ctrl-C")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) }) // when it has tried
+		_, err := Open(ctx, Config{URLs: []string{nobody(1)}})
+		if !errors.Is(err, cause) || !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), ", then context canceled: user pressed Ctrl-C: ") {
+			t.Errorf("Open = %v, want it to wrap %q and context.Canceled", err, cause)
+		}
+	})
 }
 
 func TestOpenPrefersTheHostThatAnswers(t *testing.T) {
 	t.Parallel()
 	p := new(peer).start(t)
-	open(t, Config{URLs: []string{nobody(t), p.url(), nobody(t)}})
+	open(t, Config{URLs: []string{nobody(1), p.url(), nobody(2)}})
 }
 
 func TestOpenAgainstPeersThatFailTheHandshake(t *testing.T) {
@@ -186,37 +186,61 @@ func TestOpenAgainstPeersThatFailTheHandshake(t *testing.T) {
 		}), "the broker offers none of our authentication mechanisms", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := (&peer{script: c.script}).start(t)
-			began := time.Now()
-			timeout := 2 * time.Second
-			if c.early {
-				timeout = patience
-			}
-			_, err := Open(t.Context(), Config{URLs: []string{p.url()}, DialTimeout: timeout / 2, OpenTimeout: timeout})
-			if err == nil || !strings.Contains(err.Error(), c.want) {
-				t.Errorf("Open = %v\nwant %q in it", err, c.want)
-			} else if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("a password or a second line in %q", err)
-			}
-			if early := time.Since(began) < timeout; early != c.early {
-				t.Errorf("returned after %v; sooner than OpenTimeout: %v, want %v", time.Since(began), early, c.early)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				p := &peer{script: c.script}
+				began := time.Now()
+				const timeout = 30 * time.Second
+				_, err := Open(t.Context(), Config{URLs: []string{"amqp://bob:s3cret@peer/?heartbeat=0"}, Dial: p.dial, DialTimeout: timeout / 2, OpenTimeout: timeout})
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("Open = %v\nwant %q in it", err, c.want)
+				} else if strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), "\n") {
+					t.Errorf("a password or a second line in %q", err)
+				}
+				took := time.Since(began)
+				if early := took < timeout; early != c.early || took > timeout {
+					t.Errorf("returned after %v; sooner than OpenTimeout: %v, want %v", took, early, c.early)
+				}
+				p.hangUp()
+				p.wg.Wait()
+			})
 		})
 	}
 }
 
+// pipes is a listener for those who dial it.
+type pipes chan net.Conn
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	near, far := net.Pipe()
+	p <- far
+	return near, nil
+}
+
+func (p pipes) Accept() (net.Conn, error) {
+	if conn, open := <-p; open {
+		return conn, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return new(net.TCPAddr) }
+
 func TestOpenAgainstAWebServer(t *testing.T) {
 	t.Parallel()
-	web := httptest.NewServer(http.NotFoundHandler())
-	defer web.Close()
-	_, err := Open(t.Context(), Config{URLs: []string{"amqp://" + web.Listener.Addr().String()}, OpenTimeout: 3 * time.Second})
-	if err == nil || !strings.Contains(err.Error(), "is this the broker's port for amqp://") {
-		t.Errorf("Open = %v", err)
-	}
-	if errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Open = %v, want the end of its time and no other", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		listener := make(pipes)
+		web := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
+		go func() { _ = web.Serve(listener) }()
+		defer web.Close()
+		_, err := Open(t.Context(), Config{URLs: []string{"amqp://web"}, Dial: listener.dial, OpenTimeout: 3 * time.Second})
+		if err == nil || !strings.Contains(err.Error(), "is this the broker's port for amqp://") {
+			t.Errorf("Open = %v", err)
+		}
+		if errors.Is(err, ErrClosed) || errors.Is(err, context.Canceled) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Open = %v, want the end of its time and no other", err)
+		}
+	})
 }
 
 func TestOpenWithACertificateNobodyVouchesFor(t *testing.T) {
@@ -225,11 +249,18 @@ func TestOpenWithACertificateNobodyVouchesFor(t *testing.T) {
 	web.Config.ErrorLog = log.New(io.Discard, "", 0) // it reports our refusal
 	web.StartTLS()
 	defer web.Close()
-	began := time.Now()
-	_, err := Open(t.Context(), Config{URLs: []string{"amqps://" + web.Listener.Addr().String()}, TLS: &tls.Config{RootCAs: x509.NewCertPool()}})
+	var tries atomic.Int32
+	_, err := Open(t.Context(), Config{
+		URLs: []string{"amqps://" + web.Listener.Addr().String()}, OpenTimeout: patience, TLS: &tls.Config{RootCAs: x509.NewCertPool()},
+		Traces: []Trace{{DialAttempt: func(try DialAttempt) {
+			if try.Role == Consume {
+				tries.Add(1)
+			}
+		}}},
+	})
 	var unknown x509.UnknownAuthorityError
-	if !errors.As(err, &unknown) || time.Since(began) > patience {
-		t.Errorf("Open = %v after %v, want a certificate error at once", err, time.Since(began))
+	if !errors.As(err, &unknown) || tries.Load() != 1 {
+		t.Errorf("Open = %v after %d tries, want a certificate error at once", err, tries.Load())
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -92,17 +93,20 @@ func TestRefusedCallEndsItsSessionOnly(t *testing.T) {
 
 func TestCallWithoutReplyEndsAtOperationTimeout(t *testing.T) {
 	t.Parallel()
-	p := (&peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == basicQos }}).start(t)
-	c := open(t, Config{URLs: []string{p.url()}, OperationTimeout: 2 * time.Second})
-	s, other := session(t, c, Consume), session(t, c, Consume)
-	err := s.Do(t.Context(), qos)
-	if !errors.Is(err, ErrSessionLost) || !strings.Contains(err.Error(), "no reply from the broker within 2s") {
-		t.Errorf("Do = %v", err)
-	}
-	within(t, "Done of the other session on the socket", other.Done())
-	if err := session(t, c, Consume).Err(); err != nil {
-		t.Errorf("the next session: %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := &peer{script: func(_ *peerConn, m method, _ uint16) bool { return m == basicQos }}
+		c := bubble(t, p, Config{OperationTimeout: 2 * time.Second})
+		s, other := session(t, c, Consume), session(t, c, Consume)
+		began := time.Now()
+		err := s.Do(t.Context(), qos)
+		if took := time.Since(began); took != 2*time.Second || !errors.Is(err, ErrSessionLost) || !strings.Contains(err.Error(), "no reply from the broker within 2s") {
+			t.Errorf("Do = %v after %v", err, took)
+		}
+		<-other.Done() // it is on the same socket
+		if err := session(t, c, Consume).Err(); err != nil {
+			t.Errorf("the next session: %v", err)
+		}
+	})
 }
 
 func TestCallReturnsWhenTheSocketIsLost(t *testing.T) {
@@ -231,42 +235,45 @@ func TestLateUseOfASessionNeverReachesTheBroker(t *testing.T) {
 
 func TestSilentBrokerIsNoticedWithinOneAndAHalfHeartbeats(t *testing.T) {
 	t.Parallel()
-	p := new(peer).start(t) // answers the handshake, and never sends a heartbeat
-	c := open(t, Config{URLs: []string{p.url()}, Heartbeat: time.Second})
-	s := session(t, c, Consume)
-	began := time.Now()
-	within(t, "Done of a silent broker", s.Done())
-	if took := time.Since(began); took > 3*1500*time.Millisecond {
-		t.Errorf("noticed after %v", took)
-	}
-	if err := s.Err(); !strings.Contains(err.Error(), "silent for 1.5s") {
-		t.Errorf("Err = %v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer) // answers the handshake, and never sends a heartbeat
+		c := bubble(t, p, Config{URLs: []string{"amqp://peer/"}, Heartbeat: time.Second})
+		s := session(t, c, Consume)
+		began := time.Now()
+		<-s.Done()
+		if took := time.Since(began); took != 1500*time.Millisecond {
+			t.Errorf("noticed after %v", took)
+		}
+		if err := s.Err(); !strings.Contains(err.Error(), "silent for 1.5s") {
+			t.Errorf("Err = %v", err)
+		}
+	})
 }
 
 func TestRefusalAfterOpenIsTriedOn(t *testing.T) {
 	t.Parallel()
-	var tries atomic.Int32
-	p := new(peer)
-	p.script = func(c *peerConn, m method, _ uint16) bool {
-		// The first connection is Open's; then the password is wrong for a while.
-		if m == connectionStartOk {
-			if n := tries.Add(1); n > 1 && n < 5 {
-				c.refuse(0, 403, "ACCESS_REFUSED")
-				return true
+	synctest.Test(t, func(t *testing.T) {
+		var tries atomic.Int32
+		p := new(peer)
+		p.script = func(c *peerConn, m method, _ uint16) bool {
+			// The first connection is Open's; then the password is wrong for a while.
+			if m == connectionStartOk {
+				if n := tries.Add(1); n > 1 && n < 5 {
+					c.refuse(0, 403, "ACCESS_REFUSED")
+					return true
+				}
 			}
+			return false
 		}
-		return false
-	}
-	p.start(t)
-	c := consuming(t, Config{URLs: []string{p.url()}})
-	s := session(t, c, Consume)
-	p.hangUp()
-	within(t, "Done", s.Done())
-	session(t, c, Consume)
-	if n := tries.Load(); n != 5 {
-		t.Errorf("%d logins, want 5", n)
-	}
+		c := bubble(t, p, Config{})
+		s := session(t, c, Consume)
+		p.hangUp()
+		<-s.Done()
+		session(t, c, Consume)
+		if n := tries.Load(); n != 5 {
+			t.Errorf("%d logins, want 5", n)
+		}
+	})
 }
 
 func TestNoChannelLeft(t *testing.T) {
@@ -295,52 +302,57 @@ func TestNoChannelLeft(t *testing.T) {
 
 func TestSocketThatDiesUnderANewChannelIsDialledAgain(t *testing.T) {
 	t.Parallel()
-	var opened atomic.Int32
-	p := (&peer{script: func(c *peerConn, m method, _ uint16) bool {
-		if m == channelOpen && opened.Add(1) < 3 {
-			c.Close()
-			return true
+	synctest.Test(t, func(t *testing.T) {
+		var opened atomic.Int32
+		p := &peer{script: func(c *peerConn, m method, _ uint16) bool {
+			if m == channelOpen && opened.Add(1) < 3 {
+				c.Close()
+				return true
+			}
+			return false
+		}}
+		c := bubble(t, p, Config{})
+		session(t, c, Consume)
+		if n := len(p.accepted()); n != 3 {
+			t.Errorf("%d connections, want 3", n)
 		}
-		return false
-	}}).start(t)
-	c := open(t, Config{URLs: []string{p.url()}, Lazy: true})
-	session(t, c, Consume)
-	if n := len(p.accepted()); n != 3 {
-		t.Errorf("%d connections, want 3", n)
-	}
+	})
 }
 
 func TestBlockedPublisherWaits(t *testing.T) {
 	t.Parallel()
-	p := new(peer).start(t)
-	c := consuming(t, Config{URLs: []string{p.url()}, OperationTimeout: 2 * time.Second})
-	s := session(t, c, Publish)
-	socket := p.accepted()[1]
-	socket.send(connectionBlocked, 0, short("low on memory"))
-	waitUntil(t, func() bool { return c.State(Publish).Status == Blocked })
-	if now := c.State(Publish); now.Reason != "low on memory" || time.Since(now.Since) > patience {
-		t.Errorf("State = %+v", now)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		p := new(peer)
+		c := bubble(t, p, Config{OperationTimeout: 2 * time.Second})
+		s := session(t, c, Publish)
+		socket := p.accepted()[0]
+		began := time.Now()
+		socket.send(connectionBlocked, 0, short("low on memory"))
+		synctest.Wait()
+		if now := c.State(Publish); now.Status != Blocked || now.Reason != "low on memory" || !now.Since.Equal(began) {
+			t.Errorf("State = %+v", now)
+		}
 
-	// Neither of them sends anything, so neither costs the socket.
-	if err := s.Do(t.Context(), qos); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "low on memory") {
-		t.Errorf("Do = %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := c.Session(ctx, Publish); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "low on memory") {
-		t.Errorf("Session = %v", err)
-	}
+		// Neither of them sends anything, so neither costs the socket.
+		if err := s.Do(t.Context(), qos); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "low on memory") {
+			t.Errorf("Do = %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		if _, err := c.Session(ctx, Publish); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "low on memory") {
+			t.Errorf("Session = %v", err)
+		}
 
-	waiting := make(chan error, 1)
-	go func() { waiting <- s.Do(t.Context(), qos) }()
-	socket.send(connectionUnblocked, 0)
-	if err := <-waiting; err != nil {
-		t.Errorf("Do when unblocked = %v", err)
-	}
-	if c.State(Publish).Status == Blocked || s.Err() != nil {
-		t.Errorf("State: %+v, Err: %v", c.State(Publish), s.Err())
-	}
+		waiting := make(chan error, 1)
+		go func() { waiting <- s.Do(t.Context(), qos) }()
+		socket.send(connectionUnblocked, 0)
+		if err := <-waiting; err != nil {
+			t.Errorf("Do when unblocked = %v", err)
+		}
+		if c.State(Publish).Status == Blocked || s.Err() != nil {
+			t.Errorf("State: %+v, Err: %v", c.State(Publish), s.Err())
+		}
+	})
 }
 
 // waitUntil polls for what has no notice of its own.

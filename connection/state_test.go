@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -34,64 +35,68 @@ func (h *history) of(role Role) (statuses []Status) {
 
 func TestStatesOfALife(t *testing.T) {
 	t.Parallel()
-	blocking := make(chan struct{})
-	var block sync.Once
-	p := new(peer)
-	p.script = func(c *peerConn, m method, _ uint16) bool {
-		if m == basicQos {
-			block.Do(func() {
-				c.send(connectionBlocked, 0, short("low on memory"))
-				<-blocking
-				c.send(connectionUnblocked, 0)
-			})
+	synctest.Test(t, func(t *testing.T) {
+		blocking := make(chan struct{})
+		var block sync.Once
+		p := new(peer)
+		p.script = func(c *peerConn, m method, _ uint16) bool {
+			if m == basicQos {
+				block.Do(func() {
+					c.send(connectionBlocked, 0, short("low on memory"))
+					<-blocking
+					c.send(connectionUnblocked, 0)
+				})
+			}
+			return false
 		}
-		return false
-	}
-	p.start(t)
-	var h history
-	c := consuming(t, Config{URLs: []string{p.url()}, Traces: []Trace{{State: h.add}}})
-	if s := c.State(Publish); s.Status != Idle || s.generation != 0 {
-		t.Errorf("State(Publish) = %+v before its first use", s)
-	}
-	if s := c.State(Consume); s.Status != Up || s.generation != 1 || s.Server != c.Server() || s.URL == "" || s.Since.IsZero() {
-		t.Errorf("State(Consume) = %+v after Open", s)
-	}
+		var h history
+		c := bubble(t, p, Config{Traces: []Trace{{State: h.add}}})
+		if err := session(t, c, Consume).Close(); err != nil {
+			t.Fatal(err)
+		}
+		if s := c.State(Publish); s.Status != Idle || s.generation != 0 {
+			t.Errorf("State(Publish) = %+v before its first use", s)
+		}
+		if s := c.State(Consume); s.Status != Up || s.generation != 1 || s.Server != c.Server() || s.URL == "" || s.Since.IsZero() {
+			t.Errorf("State(Consume) = %+v after Open", s)
+		}
 
-	s := session(t, c, Publish)
-	go func() {
-		for state := range c.States(t.Context()) {
-			if state.Status == Blocked {
-				if state.Reason != "low on memory" {
-					t.Errorf("Blocked because of %q", state.Reason)
+		s := session(t, c, Publish)
+		go func() {
+			for state := range c.States(t.Context()) {
+				if state.Status == Blocked {
+					if state.Reason != "low on memory" {
+						t.Errorf("Blocked because of %q", state.Reason)
+					}
+					close(blocking)
+					return
 				}
-				close(blocking)
-				return
+			}
+		}()
+		if err := s.Do(t.Context(), qos); err != nil {
+			t.Fatal(err)
+		}
+		await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Up })
+		p.hangUp()
+		lost := await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Down })
+		if lost.Err == nil || !lost.NextTry.IsZero() {
+			t.Errorf("state after a loss is %+v, want its cause, and no next try while nobody waits", lost)
+		}
+		if s := session(t, c, Publish); s.link.generation != 2 {
+			t.Errorf("Generation = %d after one loss", s.link.generation)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		for _, role := range []Role{Publish, Consume} {
+			if s := c.State(role); s.Status != Closed {
+				t.Errorf("%v is %v after Close", role, s.Status)
 			}
 		}
-	}()
-	if err := s.Do(t.Context(), qos); err != nil {
-		t.Fatal(err)
-	}
-	await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Up })
-	p.hangUp()
-	lost := await(t, c, func(s State) bool { return s.Role == Publish && s.Status == Down })
-	if lost.Err == nil || !lost.NextTry.IsZero() {
-		t.Errorf("state after a loss is %+v, want its cause, and no next try while nobody waits", lost)
-	}
-	if s := session(t, c, Publish); s.link.generation != 2 {
-		t.Errorf("Generation = %d after one loss", s.link.generation)
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, role := range []Role{Publish, Consume} {
-		if s := c.State(role); s.Status != Closed {
-			t.Errorf("%v is %v after Close", role, s.Status)
+		if got, want := h.of(Publish), []Status{Connecting, Up, Blocked, Up, Down, Down, Connecting, Up, Closed}; !slices.Equal(got, want) {
+			t.Errorf("the publish socket was %v, want %v", got, want)
 		}
-	}
-	if got, want := h.of(Publish), []Status{Connecting, Up, Blocked, Up, Down, Down, Connecting, Up, Closed}; !slices.Equal(got, want) {
-		t.Errorf("the publish socket was %v, want %v", got, want)
-	}
+	})
 }
 
 // await returns the first state that is wanted.
@@ -153,7 +158,7 @@ func TestDownTellsTheNextTryAndTheEndOfTrying(t *testing.T) {
 	var h history
 	var tries []DialAttempt
 	c, err := Open(t.Context(), Config{
-		URLs: []string{nobody(t)}, Lazy: true,
+		URLs: []string{nobody(1)}, Lazy: true,
 		Backoff: func(failures int) time.Duration { return 1 - 2*time.Duration(failures/3) },
 		Traces:  []Trace{{State: h.add, DialAttempt: func(t DialAttempt) { tries = append(tries, t) }}},
 	})

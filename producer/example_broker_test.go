@@ -124,7 +124,7 @@ func ExampleProducer_Shutdown() {
 		fmt.Println(r.ID, r.Place, err)
 	})
 
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	fmt.Println(publisher.Shutdown(ctx))
 	// Output:

@@ -16,7 +16,7 @@ import (
 // more messages than the window has room for are without a receipt, and each has a
 // goroutine at most.
 func TestMessagesWithoutAReceiptAreBoundedByTheWindow(t *testing.T) {
-	const window, size, messages = 50, 10 << 10, 2000
+	const window, size, messages = 50, 10 << 10, 10 * 50 // more than twice as many as goroutines are allowed
 	slow := sinkFunc(func(ctx context.Context) error {
 		select {
 		case <-time.After(5 * time.Millisecond):

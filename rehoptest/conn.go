@@ -78,6 +78,16 @@ func (c *conn) cut() {
 	})
 }
 
+// isCut reports whether the connection is cut. The broker knows it until its reader ends.
+func (c *conn) isCut() bool {
+	select {
+	case <-c.gone:
+		return true
+	default:
+		return false
+	}
+}
+
 // finish ends the connection when all is written.
 func (c *conn) finish() {
 	c.mu.Lock()

@@ -113,22 +113,23 @@ func ExampleBroker_Cut() {
 
 // While the broker blocks publishers, Publish cannot succeed.
 func ExampleBroker_Block() {
-	broker, err := rehoptest.NewBroker(rehoptest.Config{})
-	check(err)
-	ctx, conn, stop := openShop(broker)
-	defer stop()
-	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"}))
-	publisher, err := producer.New(conn, producer.Config{Timeout: 20 * time.Millisecond})
-	check(err)
-	defer publisher.Close()
+	TestOrders := func(t *testing.T) {
+		rehoptest.Test(t, rehoptest.Config{}, func(t *testing.T, broker *rehoptest.Broker) {
+			conn := connect(t, broker) // connection.Open with broker.Dial, and topology.Declare
+			publisher, err := producer.New(conn, producer.Config{})
+			check(err)
+			defer publisher.Close()
 
-	broker.Block("low on memory")
-	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "orders"})
-	fmt.Println(err != nil)
-	broker.Unblock()
-	check(publisher.AwaitConnection(ctx))
-	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "orders"})
-	fmt.Println(err)
+			broker.Block("low on memory")
+			_, err = publisher.Publish(t.Context(), producer.Message{RoutingKey: "orders"})
+			fmt.Println(err != nil)
+			broker.Unblock()
+			check(publisher.AwaitConnection(t.Context()))
+			_, err = publisher.Publish(t.Context(), producer.Message{RoutingKey: "orders"})
+			fmt.Println(err)
+		})
+	}
+	run(TestOrders)
 	// Output:
 	// true
 	// <nil>
@@ -136,19 +137,20 @@ func ExampleBroker_Block() {
 
 // A queue that does not answer confirms nothing.
 func ExampleBroker_Refuse() {
-	broker, err := rehoptest.NewBroker(rehoptest.Config{})
-	check(err)
-	ctx, conn, stop := openShop(broker)
-	defer stop()
-	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"}))
-	publisher, err := producer.New(conn, producer.Config{Timeout: 20 * time.Millisecond})
-	check(err)
-	defer publisher.Close()
+	TestOrders := func(t *testing.T) {
+		rehoptest.Test(t, rehoptest.Config{}, func(t *testing.T, broker *rehoptest.Broker) {
+			conn := connect(t, broker) // connection.Open with broker.Dial, and topology.Declare
+			publisher, err := producer.New(conn, producer.Config{})
+			check(err)
+			defer publisher.Close()
 
-	fmt.Println(broker.Refuse("orders", true))
-	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "orders"})
-	fmt.Println(errors.Is(err, producer.ErrUnconfirmed))
-	broker.Refuse("orders", false)
+			fmt.Println(broker.Refuse("orders", true))
+			_, err = publisher.Publish(t.Context(), producer.Message{RoutingKey: "orders"})
+			fmt.Println(errors.Is(err, producer.ErrUnconfirmed))
+			broker.Refuse("orders", false)
+		})
+	}
+	run(TestOrders)
 	// Output:
 	// true
 	// true

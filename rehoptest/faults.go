@@ -16,7 +16,7 @@ func (b *Broker) Cut(name string) (n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for c := range b.conns {
-		if strings.Contains(c.name, name) {
+		if strings.Contains(c.name, name) && !c.isCut() {
 			c.cut()
 			n++
 		}
@@ -35,7 +35,7 @@ func (b *Broker) Disconnect(name, reason string) int {
 
 func (b *Broker) disconnect(name, reason string) (n int) {
 	for c := range b.conns {
-		if !strings.Contains(c.name, name) {
+		if !strings.Contains(c.name, name) || c.dead || c.isCut() {
 			continue
 		}
 		n++

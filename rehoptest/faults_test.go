@@ -287,6 +287,9 @@ func TestDisconnectAndCut(t *testing.T) {
 		if n := c.broker.Disconnect("plain", "enough"); n != 1 {
 			c.Errorf("%d connections closed, want 1", n)
 		}
+		if n := c.broker.Disconnect("plain", "enough"); n != 0 {
+			c.Errorf("%d connections closed once more, want none", n)
+		}
 		if err := <-closed; err == nil || err.Code != 320 || !strings.Contains(err.Reason, "enough") {
 			c.Errorf("told %v", err)
 		}
@@ -295,6 +298,9 @@ func TestDisconnectAndCut(t *testing.T) {
 		closed = c.conn.NotifyClose(make(chan *amqp.Error, 1))
 		if n := c.broker.Cut("plain"); n != 1 {
 			c.Errorf("%d connections cut, want 1", n)
+		}
+		if n := c.broker.Cut("plain") + c.broker.Disconnect("plain", "enough"); n != 0 {
+			c.Errorf("%d connections cut or closed once more, want none", n)
 		}
 		if err := <-closed; err == nil || err.Server {
 			c.Errorf("told %v", err)

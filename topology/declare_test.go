@@ -194,28 +194,30 @@ func TestDelete(t *testing.T) {
 
 // OnConnect runs while the socket is being made that Declare waits for.
 func TestDeclareInOnUpAndBesideIt(t *testing.T) {
-	s := start(t, "4.3")
-	w := orders(func(w *topology.WorkQueue) { w.Bindings = nil })
-	conn := s.connect(connection.Config{Lazy: true, OnConnect: func(ctx context.Context, c *connection.Conn) error {
-		return topology.Declare(ctx, c, w)
-	}})
-	declare := func(when string) {
-		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-		defer cancel()
-		var wg sync.WaitGroup
-		for range 5 {
-			wg.Go(func() {
-				if err := topology.Declare(ctx, conn, w); err != nil {
-					t.Errorf("%s: %v", when, err)
-				}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		s := start(t, "4.3")
+		w := orders(func(w *topology.WorkQueue) { w.Bindings = nil })
+		conn := s.connect(connection.Config{Lazy: true, OnConnect: func(ctx context.Context, c *connection.Conn) error {
+			return topology.Declare(ctx, c, w)
+		}})
+		declare := func(when string) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			var wg sync.WaitGroup
+			for range 5 {
+				wg.Go(func() {
+					if err := topology.Declare(ctx, conn, w); err != nil {
+						t.Errorf("%s: %v", when, err)
+					}
+				})
+			}
+			wg.Wait()
 		}
-		wg.Wait()
-	}
-	declare("after a lazy Open")
-	s.Cut("")
-	declare("with the socket down")
+		declare("after a lazy Open")
+		s.Cut("")
+		declare("with the socket down")
+	})
 }
 
 // beforeBinding calls a function before the first request to bind goes out.

@@ -13,7 +13,13 @@ import (
 type network struct {
 	queues    map[string]amqp.Table
 	exchanges map[string]plannedExchange
-	bindings  []plannedBinding
+	bindings  []bound
+}
+
+// bound is a binding with its description, which tells it from every other.
+type bound struct {
+	plannedBinding
+	text string
 }
 
 func newNetwork() *network {
@@ -42,8 +48,9 @@ func (n *network) do(s step) error {
 		if !from || !queue && !exchange {
 			return fmt.Errorf("%s: not found", s.what)
 		}
-		if !slices.ContainsFunc(n.bindings, func(have plannedBinding) bool { return have.describe() == b.describe() }) {
-			n.bindings = append(n.bindings, b)
+		text := b.describe()
+		if !slices.ContainsFunc(n.bindings, func(have bound) bool { return have.text == text }) {
+			n.bindings = append(n.bindings, bound{b, text})
 		}
 	}
 	return nil
@@ -62,7 +69,10 @@ func (n *network) declare(t *testing.T, p Plan) {
 // without returns a network in which a part of a plan is deleted, as a person would,
 // with the bindings that go with it.
 func (n *network) without(s step) *network {
-	less := newNetwork()
+	less, unbound := newNetwork(), ""
+	if s.binding != nil {
+		unbound = s.binding.describe()
+	}
 	for name, args := range n.queues {
 		if s.queue == nil || name != s.queue.Name {
 			less.queues[name] = args
@@ -77,12 +87,15 @@ func (n *network) without(s step) *network {
 		_, from := less.exchanges[b.Exchange]
 		_, queue := less.queues[b.Queue]
 		_, exchange := less.exchanges[b.ToExchange]
-		if from && (queue || exchange) && (s.binding == nil || b.describe() != s.binding.describe()) {
+		if from && (queue || exchange) && b.text != unbound {
 			less.bindings = append(less.bindings, b)
 		}
 	}
 	return less
 }
+
+// String returns the network as text. Two networks with one text are the same.
+func (n *network) String() string { return fmt.Sprint(n.queues, n.exchanges, n.bindings) }
 
 // leads returns the queues that a message with this key and reason of death reaches
 // from an exchange. None: the broker holds it in the queue that it left, where that

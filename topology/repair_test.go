@@ -93,54 +93,56 @@ func TestAConsumerPutsBackWhatIsMissing(t *testing.T) {
 			for _, engine := range []topology.Engine{topology.EngineAuto, topology.EngineRepublish, topology.EngineCarry} {
 				t.Run(fmt.Sprintf("%s %s %s", version, kind, engine), func(t *testing.T) {
 					t.Parallel()
-					s := start(t, version)
-					w := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings, w.Type, w.Engine = nil, kind, engine })
-					plan := s.declare(w)
-					r := s.resolve(w)
-					before := s.journeys(r)
-					check := func(what string, want ...string) {
-						t.Helper()
-						missing, err := r.Broker.Repair(t.Context(), s.conn)
-						if err != nil || !slices.Equal(missing, want) {
-							t.Fatalf("without %s: Repair puts back %q, %v; want %q", what, missing, err, want)
-						}
-						if missing, err := r.Broker.Repair(t.Context(), s.conn); err != nil || len(missing) > 0 {
-							t.Fatalf("without %s: the next Repair puts back %q, %v", what, missing, err)
-						}
-						if after := s.journeys(r); !slices.Equal(after, before) {
-							t.Errorf("without %s: messages go to %v, want %v as before", what, after, before)
-						}
-					}
-					check("nothing")
-					for _, x := range plan.Exchanges() {
-						s.on(func(ch *amqp.Channel) error { return ch.ExchangeDelete(x, false, false) })
-						check(x, `exchange "`+x+`"`)
-					}
-					for _, b := range topology.PlannedBindings(plan) {
-						s.on(func(ch *amqp.Channel) error {
-							if b.ToExchange != "" {
-								return ch.ExchangeUnbind(b.ToExchange, b.RoutingKey, b.Exchange, false, b.Args)
+					synctest.Test(t, func(t *testing.T) {
+						s := start(t, version)
+						w := orders(waiting(time.Minute, time.Hour), func(w *topology.WorkQueue) { w.Bindings, w.Type, w.Engine = nil, kind, engine })
+						plan := s.declare(w)
+						r := s.resolve(w)
+						before := s.journeys(r)
+						check := func(what string, want ...string) {
+							t.Helper()
+							missing, err := r.Broker.Repair(t.Context(), s.conn)
+							if err != nil || !slices.Equal(missing, want) {
+								t.Fatalf("without %s: Repair puts back %q, %v; want %q", what, missing, err, want)
 							}
-							return ch.QueueUnbind(b.Queue, b.RoutingKey, b.Exchange, b.Args)
-						})
-						check("a binding of " + b.Exchange)
-					}
-					for _, q := range plan.Queues() {
-						if q == w.Name {
-							continue
+							if missing, err := r.Broker.Repair(t.Context(), s.conn); err != nil || len(missing) > 0 {
+								t.Fatalf("without %s: the next Repair puts back %q, %v", what, missing, err)
+							}
+							if after := s.journeys(r); !slices.Equal(after, before) {
+								t.Errorf("without %s: messages go to %v, want %v as before", what, after, before)
+							}
 						}
-						s.deleteQueue(q)
+						check("nothing")
+						for _, x := range plan.Exchanges() {
+							s.on(func(ch *amqp.Channel) error { return ch.ExchangeDelete(x, false, false) })
+							check(x, `exchange "`+x+`"`)
+						}
+						for _, b := range topology.PlannedBindings(plan) {
+							s.on(func(ch *amqp.Channel) error {
+								if b.ToExchange != "" {
+									return ch.ExchangeUnbind(b.ToExchange, b.RoutingKey, b.Exchange, false, b.Args)
+								}
+								return ch.QueueUnbind(b.Queue, b.RoutingKey, b.Exchange, b.Args)
+							})
+							check("a binding of " + b.Exchange)
+						}
+						for _, q := range plan.Queues() {
+							if q == w.Name {
+								continue
+							}
+							s.deleteQueue(q)
+							missing, err := r.Broker.Repair(t.Context(), s.conn)
+							if _, there := s.Queue(q); err != nil || len(missing) > 0 && missing[0] != `queue "`+q+`"` || len(missing) > 0 != there {
+								t.Errorf("without %s: Repair puts back %q, %v", q, missing, err)
+							}
+							s.declare(w)
+						}
+						s.deleteQueue(w.Name)
 						missing, err := r.Broker.Repair(t.Context(), s.conn)
-						if _, there := s.Queue(q); err != nil || len(missing) > 0 && missing[0] != `queue "`+q+`"` || len(missing) > 0 != there {
-							t.Errorf("without %s: Repair puts back %q, %v", q, missing, err)
+						if _, there := s.Queue(w.Name); there || !slices.Equal(missing, []string{`queue "orders"`}) || err == nil || connection.ClassOf(err) == connection.Transient {
+							t.Errorf("without the work queue: Repair puts back %q, %v", missing, err)
 						}
-						s.declare(w)
-					}
-					s.deleteQueue(w.Name)
-					missing, err := r.Broker.Repair(t.Context(), s.conn)
-					if _, there := s.Queue(w.Name); there || !slices.Equal(missing, []string{`queue "orders"`}) || err == nil || connection.ClassOf(err) == connection.Transient {
-						t.Errorf("without the work queue: Repair puts back %q, %v", missing, err)
-					}
+					})
 				})
 			}
 		}
@@ -167,15 +169,15 @@ func TestAConsumerPutsBackADeadLetterQueueInTheFormThatWasDeclared(t *testing.T)
 				s.declare(specs...)
 				r := s.resolve(w)
 				s.deleteQueue("orders.dlq")
-				missing, err := r.Broker.Repair(t.Context(), s.conn)
+				missing, err := r.Broker.Repair(s.Context(), s.conn)
 				if err != nil || !slices.Equal(missing, []string{`queue "orders.dlq"`}) {
-					t.Fatalf("Repair puts back %q, %v", missing, err)
+					s.Fatalf("Repair puts back %q, %v", missing, err)
 				}
-				if missing, err := r.Broker.Repair(t.Context(), s.conn); err != nil || len(missing) > 0 {
-					t.Errorf("the next Repair puts back %q, %v", missing, err)
+				if missing, err := r.Broker.Repair(s.Context(), s.conn); err != nil || len(missing) > 0 {
+					s.Errorf("the next Repair puts back %q, %v", missing, err)
 				}
 				if at := s.reaches("dead", "paid"); at != "orders.dlq" {
-					t.Errorf("a message to the exchange of the dead-letter queue is in %q", at)
+					s.Errorf("a message to the exchange of the dead-letter queue is in %q", at)
 				}
 				s.declare(specs...) // refused if the form is another one
 			})
@@ -254,16 +256,14 @@ func (s *server) reaches(exchange, key string) string {
 	return s.holding()
 }
 
-// holding returns the queue that holds a message, and empties it.
+// holding returns the queue that holds a message when all is at rest, and empties it.
 func (s *server) holding() (held string) {
 	s.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for held == "" && time.Now().Before(deadline) {
-		for _, name := range s.Queues() {
-			if q, _ := s.Queue(name); len(q.Ready) > 0 {
-				held += name
-				s.on(func(ch *amqp.Channel) error { _, err := ch.QueuePurge(name, false); return err })
-			}
+	time.Sleep(time.Second)
+	for _, name := range s.Queues() {
+		if q, _ := s.Queue(name); len(q.Ready) > 0 {
+			held += name
+			s.on(func(ch *amqp.Channel) error { _, err := ch.QueuePurge(name, false); return err })
 		}
 	}
 	return held

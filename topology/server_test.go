@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -25,16 +26,20 @@ type server struct {
 	raw  *amqp.Connection
 }
 
+// heartbeat is long, because the minutes that pass in a bubble cost the time of their
+// heartbeats.
+const heartbeat = time.Hour
+
 func start(t *testing.T, version string) *server {
 	t.Helper()
-	b, err := rehoptest.NewBroker(rehoptest.Config{Version: version})
+	b, err := rehoptest.NewBroker(rehoptest.Config{Version: version, Heartbeat: heartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Close() })
 	s := &server{T: t, Broker: b}
-	s.conn = s.connect(connection.Config{})
-	s.raw, err = amqp.DialConfig("amqp://guest:guest@broker", amqp.Config{Dial: s.dial})
+	s.conn = s.connect(connection.Config{Heartbeat: heartbeat})
+	s.raw, err = amqp.DialConfig("amqp://guest:guest@broker", amqp.Config{Dial: s.dial, Heartbeat: heartbeat})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,12 +137,12 @@ func (s *server) wantError(what string, err error, texts ...string) {
 	}
 }
 
-// everyVersion runs a test against a broker of each.
+// everyVersion runs a test in a bubble, against a broker of each.
 func everyVersion(t *testing.T, test func(s *server)) {
 	for _, version := range []string{"3.10", "4.0", "4.3"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
-			test(start(t, version))
+			synctest.Test(t, func(t *testing.T) { test(start(t, version)) })
 		})
 	}
 }

@@ -5,18 +5,17 @@ package example
 
 import (
 	"context"
-	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/rehoptest"
 )
 
 // Connect starts a broker and connects to it. A call of stop ends ctx and closes both. If an
-// example hangs, ctx ends after a minute.
+// example hangs, the time limit of go test ends it.
 func Connect() (ctx context.Context, conn *connection.Conn, stop func()) {
 	broker, err := rehoptest.NewBroker(rehoptest.Config{})
 	Check(err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithCancel(context.Background())
 	conn, err = connection.Open(ctx, connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial})
 	Check(err)
 	return ctx, conn, func() {
