@@ -74,7 +74,7 @@ func TestABatchIsSplitUntilOnlyTheMessageAtFaultFails(t *testing.T) {
 		"join":  func() error { return errors.Join(errBroken, consumer.Snooze(time.Hour, "")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			everywhere(t, func(w *fixture) {
+			onEachEngine(t, func(w *fixture) {
 				var r runs
 				_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 					r.note(batch)
@@ -189,7 +189,7 @@ func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
 }
 
 func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var r runs
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			switch r.note(batch) {
@@ -219,7 +219,7 @@ func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
 }
 
 func TestHandlerTimeoutIsOneBoundForABatch(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var r runs
 		var ends []time.Duration
 		_, stop := w.startBatch(w.orders, func(ctx context.Context, batch []*consumer.Delivery) error {

@@ -105,7 +105,7 @@ func (s *starts) between(at time.Time, lane string) (ahead int, found bool) {
 }
 
 func TestStrictLanesAreHandledHighestFirst(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		for _, concurrency := range []int{1, 4} {
 			l := w.lanes()
 			for _, lane := range []string{"bulk", "normal", "vip"} {
@@ -131,7 +131,7 @@ func TestStrictLanesAreHandledHighestFirst(t *testing.T) {
 }
 
 func TestAMessageOfAHigherLaneWaitsForHandlersAloneNotForWhatWasSentAhead(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		const concurrency, vips = 4, 20
 		l := w.lanes()
 		w.fill("bulk", 2000)
@@ -186,7 +186,7 @@ func TestFullLanesAreHandledByTheirShares(t *testing.T) {
 }
 
 func TestLimitsOfALane(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		l := w.lanes()
 		w.fill("vip", 100)
 		w.fill("normal", 1000)
@@ -216,7 +216,7 @@ func TestLimitsOfALane(t *testing.T) {
 }
 
 func TestALaneThatIsAwayHoldsUpNoOther(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		l := w.lanes()
 		var s starts
 		c, stop := w.startOn(l, s.handler(0), consumer.Config{Concurrency: 4})
@@ -252,7 +252,7 @@ func TestALaneThatIsAwayHoldsUpNoOther(t *testing.T) {
 }
 
 func TestALaneWhoseCopiesAreNotConfirmedHoldsUpNoOther(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		l := w.lanes()
 		w.broker.Refuse("sms.dlq", true)
 		w.broker.Refuse("sms.vip.dlq", true)
@@ -412,7 +412,7 @@ func TestAPrefetchThatDefeatsPrioritiesIsSaidOnce(t *testing.T) {
 
 // Its copies take up the slots of a lane, and no lower one goes ahead meanwhile.
 func TestStrictLanesKeepTheirOrderWhileCopiesAreConfirmed(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		l := w.lanes()
 		for _, lane := range []string{"bulk", "normal", "vip"} {
 			w.fill(lane, 100)
@@ -435,7 +435,7 @@ func TestStrictLanesKeepTheirOrderWhileCopiesAreConfirmed(t *testing.T) {
 // A broker that has become slower than the handlers has messages of a higher lane
 // that it has not sent.
 func TestStrictLanesKeepTheirOrderWhenTheBrokerBecomesSlow(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		l := w.lanes()
 		for _, lane := range []string{"bulk", "normal", "vip"} {
 			w.fill(lane, 100)

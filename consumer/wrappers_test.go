@@ -26,7 +26,7 @@ func typed(kind, body string) func(*rehoptest.Message) {
 }
 
 func TestABodyThatCannotBeDecodedIsADeadLetterAtItsFirstAttempt(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var got []int
 		_, stop := w.start(consumer.JSON(func(_ context.Context, _ *consumer.Delivery, o order) error {
 			got = append(got, o.Number)
@@ -76,7 +76,7 @@ func TestAnyCodecDecodes(t *testing.T) {
 }
 
 func TestMessagesGoToTheHandlerOfTheirType(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var got []string
 		note := func(name string) consumer.Handler {
 			return func(_ context.Context, d *consumer.Delivery) error {
@@ -182,7 +182,7 @@ func TestClassify(t *testing.T) {
 }
 
 func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return errBroken },
 			consumer.Classify(consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}}))
 		_, stop := w.start(handler, consumer.Config{})
