@@ -318,7 +318,7 @@ func TestAMessageStaysInItsLane(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(20 * time.Minute)       // two waits of 5 minutes
 		for _, q := range l.WorkQueues() { // as a person sends letters again
 			for _, m := range w.broker.Drain(q.DeadLetterQueue().Name) {
 				d := amqp.Delivery{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Headers: m.Headers, MessageId: m.MessageId, Priority: m.Priority}
@@ -327,7 +327,7 @@ func TestAMessageStaysInItsLane(t *testing.T) {
 				}
 			}
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		w.stopped(stop)
 		for priority := range 10 {
 			lane := "sms.normal"

@@ -209,17 +209,19 @@ func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		w.broker.Cut("")
 		w.publish(20_000)
-		ahead := func() int {
+		ahead := func() int { // which copies a long queue
 			q, _ := w.broker.Queue("orders")
 			return len(q.Unacked)
 		}
 		most, soon := 0, 0
-		for range 300 {
-			time.Sleep(10 * time.Millisecond)
-			switch {
-			case inHand.Load() > 0:
+		for range 150 {
+			time.Sleep(20 * time.Millisecond)
+			if inHand.Load() > 0 {
 				most = max(most, ahead())
-			case came.Load() > 0 && time.Now().UnixMilli() < came.Load()+900: // before calmAfter
+			} else if at := came.Load(); at > 0 {
+				if time.Now().UnixMilli() >= at+900 { // calmAfter is over soon
+					break
+				}
 				soon = max(soon, ahead())
 			}
 		}
