@@ -409,7 +409,7 @@ func TestKeysOfDifferentSpeed(t *testing.T) {
 
 // The Conn is closed while a consumer that keeps an order is paused.
 func TestRunEndsWithTheConnInALongPause(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(10, keyed("k"))
 		c, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{KeyLimit: 1})
 		if err != nil {

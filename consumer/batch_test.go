@@ -226,7 +226,7 @@ func TestABatchWithMessagesThatAreNotDue(t *testing.T) {
 }
 
 func TestBatchesAreRefused(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.orders.Waits = delay.Schedule{time.Second}
 		handler := func(context.Context, []*consumer.Delivery) error { return nil }
 		for want, cfg := range map[string]consumer.Config{

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
-	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -151,7 +150,7 @@ func TestNoMessageIsDeadLetteredForTheFaultOfAnother(t *testing.T) {
 }
 
 func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		for _, c := range []struct {
 			err   error
 			where consumer.Disposition
@@ -324,7 +323,7 @@ func TestBatchErrorsSayHowMany(t *testing.T) {
 
 // A handler of batches may return BatchErrors each time, and no error among them is none.
 func TestBatchErrorsWithoutAnErrorAreNone(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(3)
 		var told []error
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {

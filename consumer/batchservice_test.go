@@ -169,7 +169,7 @@ func TestBatchesOfLanes(t *testing.T) {
 }
 
 func TestEachMessageOfABatchHasItsHooks(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		type key struct{}
 		var mu sync.Mutex
 		var told []string

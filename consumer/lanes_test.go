@@ -345,7 +345,7 @@ func TestAMessageStaysInItsLane(t *testing.T) {
 }
 
 func TestRunOfLanesEndsWhereALaneDoesNotExist(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		l := w.lanes()
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("sms.normal", false, false, false)
@@ -365,7 +365,7 @@ func TestRunOfLanesEndsWhereALaneDoesNotExist(t *testing.T) {
 }
 
 func TestLimitsOfLanesAreChecked(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		l := w.lanes()
 		_, err := consumer.New(w.conn, l, succeed, consumer.Config{Concurrency: 2, Lanes: map[string]consumer.LaneLimits{
 			"other": {}, "vip": {Concurrency: 3}, "bulk": {Rate: -1}}})

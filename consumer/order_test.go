@@ -90,7 +90,7 @@ func TestMessagesOfAKeyAreHandledOneByOne(t *testing.T) {
 }
 
 func TestAKeyHasItsShare(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		o := newOrdered()
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			tenant, _, _ := strings.Cut(string(d.Body), ".")
@@ -366,7 +366,7 @@ func TestTheOrderOfAKeyAfterALostConnection(t *testing.T) {
 }
 
 func TestOrderIsRefused(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.orders.Waits = delay.Default()
 		for want, cfg := range map[string]consumer.Config{
 			"consumer: Config.KeyLimit is -1, want 1 or more, or 0 for no limit":                                                                                             {KeyLimit: -1},
@@ -386,7 +386,7 @@ func TestOrderIsRefused(t *testing.T) {
 }
 
 func TestKeysOfLanes(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
 		w.declare(lanes)
 		o := newOrdered()

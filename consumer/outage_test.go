@@ -258,7 +258,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestAConsumerMayBePausedBeforeRunAndStoppedThen(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		g := &gateway{}
 		w.publish(10)
 		c, err := consumer.New(w.conn, w.orders, g.handle, consumer.Config{})
@@ -320,7 +320,7 @@ func TestAGateOutlivesItsSession(t *testing.T) {
 }
 
 func TestEachLaneHasItsOwnOutages(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
 		w.declare(lanes)
 		high, low := &gateway{took: time.Millisecond}, &gateway{took: time.Millisecond}
@@ -422,7 +422,7 @@ func TestAnOutageKeepsTheOrderOfKeys(t *testing.T) {
 }
 
 func TestOutagesThatAreRefused(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil },
 			consumer.Config{Outage: consumer.Outage{Share: -1, Runs: 1001, MaxPause: time.Millisecond}})
 		want := "consumer: Config.Outage.Share is -1, want more than 0, or 0 for 0.5\n" +

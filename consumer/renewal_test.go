@@ -283,7 +283,7 @@ func TestABoundHoldsUpNoKeyWhileAnotherIsHeld(t *testing.T) {
 
 // Messages of a key whose service is away fill the prefetch, and no other message comes.
 func TestHealthTellsThatHeldMessagesFillThePrefetch(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		over := time.Now().Add(30 * time.Minute)
 		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if d.OrderKey == "away" && time.Now().Before(over) {
@@ -313,7 +313,7 @@ func TestHealthTellsThatHeldMessagesFillThePrefetch(t *testing.T) {
 // All keys stand still until a slow handler has returned, because another message of its
 // key waits. Health says so.
 func TestHealthTellsThatAllKeysWaitForAHandler(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(2, keyed("slow"))
 		c, stop := w.start(func(context.Context, *consumer.Delivery) error {
 			time.Sleep(20 * time.Minute)

@@ -103,7 +103,7 @@ func TestAHandlerThatIsStoppedSpendsNoAttempt(t *testing.T) {
 }
 
 func TestAHandlerThatIgnoresItsCtxIsNamed(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(1)
 		release := make(chan struct{})
 		var log lines
@@ -189,7 +189,7 @@ func TestAQueueThatIsDeletedIsConsumedAgainWhenItIsBack(t *testing.T) {
 }
 
 func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		for _, tt := range []struct {
 			rule   string
 			source topology.Source
@@ -208,7 +208,7 @@ func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
 }
 
 func TestRunOnceAtATime(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		c, stop := w.start(succeed, consumer.Config{})
 		synctest.Wait()
 		if err := c.Run(w.Context()); connection.ClassOf(err) != connection.Bug {

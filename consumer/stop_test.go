@@ -130,7 +130,7 @@ func TestAHookThatBlocksDoesNotHoldUpAStop(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on(t, "4.3", topology.Quorum, func(w *fixture) {
+			onNewest(t, func(w *fixture) {
 				release := make(chan struct{})
 				c, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) },
 					consumer.Config{Concurrency: 2, Traces: []consumer.Trace{trace(func() { <-release })}})
@@ -160,7 +160,7 @@ func TestAHookThatBlocksDoesNotHoldUpAStop(t *testing.T) {
 
 // A copy is on its way when a handler that has ignored the stop returns at last.
 func TestAHandlerThatReturnsAfterRunHarmsNothing(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		for range 20 {
 			release := make(chan struct{})
 			var runs atomic.Int32

@@ -237,7 +237,7 @@ func TestClassifyRefusesRules(t *testing.T) {
 
 // Wrappers and typed handlers work with every queue of Lanes.
 func TestWrappersKnowNothingOfLanes(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
 		w.declare(lanes)
 		_, stop := w.startOn(lanes, consumer.JSON(func(context.Context, *consumer.Delivery, order) error { return nil }), consumer.Config{})
