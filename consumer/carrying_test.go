@@ -256,7 +256,7 @@ func TestTheBrokerGoesAwayWhileMessagesWait(t *testing.T) {
 				away(w.broker)
 				time.Sleep(30 * time.Second) // all are due meanwhile
 				w.broker.Start()
-				time.Sleep(10 * time.Minute)
+				time.Sleep(4 * time.Minute) // two waits of a minute
 				w.stopped(stop)
 				a.mu.Lock()
 				defer a.mu.Unlock()
