@@ -139,11 +139,12 @@ func TestMessagesThatWaitForSlowHandlers(t *testing.T) {
 	}
 }
 
-// Messages of one key that fail in place keep later ones waiting for long.
+// Messages of one key that fail in place keep later ones waiting for long: each of the 50
+// that fail has its key for 90 seconds.
 func TestRetryInPlaceKeepsTheOrderForHours(t *testing.T) {
 	everywhere(t, func(w *fixture) {
 		const n = 100
-		w.orders = topology.WorkQueue{Name: "bills", Type: w.orders.Type, Waits: delay.Schedule{10 * time.Second, 10 * time.Second, 10 * time.Second, 10 * time.Second}}
+		w.orders = topology.WorkQueue{Name: "bills", Type: w.orders.Type, Waits: delay.Schedule{30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second}}
 		w.declare(w.orders)
 		w.publish(n, keyed("k"))
 		var got, want []string
@@ -159,7 +160,7 @@ func TestRetryInPlaceKeepsTheOrderForHours(t *testing.T) {
 			}
 			return nil
 		}, consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true})
-		time.Sleep(5 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		w.stopped(stop)
 		w.has("bills")
 		w.has("bills.dlq")
@@ -169,7 +170,7 @@ func TestRetryInPlaceKeepsTheOrderForHours(t *testing.T) {
 	})
 }
 
-// An outage lasts for longer than a message is held.
+// An outage lasts for longer than a message is held. The messages take a minute after it.
 func TestAnOutageOfAnHourKeepsTheOrderOfAKey(t *testing.T) {
 	for name, size := range map[string]int{"one by one": 0, "batches": 5} {
 		t.Run(name, func(t *testing.T) {
@@ -199,7 +200,7 @@ func TestAnOutageOfAnHourKeepsTheOrderOfAKey(t *testing.T) {
 				} else {
 					_, stop = w.start(do, cfg)
 				}
-				time.Sleep(3 * time.Hour)
+				time.Sleep(90 * time.Minute)
 				w.stopped(stop)
 				w.has("orders")
 				w.has("orders.dlq")
@@ -211,7 +212,8 @@ func TestAnOutageOfAnHourKeepsTheOrderOfAKey(t *testing.T) {
 	}
 }
 
-// A pause of a day gives the messages in hand back once.
+// A long pause gives the messages in hand back once. If it gave them back each quarter of an
+// hour, they would be letters after five hours.
 func TestALongPauseKeepsOrderAndMakesNoLetters(t *testing.T) {
 	for name, single := range map[string]bool{"keys": false, "a single active consumer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +230,7 @@ func TestALongPauseKeepsOrderAndMakesNoLetters(t *testing.T) {
 				c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Second) }, cfg)
 				time.Sleep(9500 * time.Millisecond)
 				c.Pause()
-				time.Sleep(24 * time.Hour)
+				time.Sleep(6 * time.Hour)
 				w.has(w.orders.Name + ".dlq")
 				if got := w.in(w.orders.Name); len(got) < 15 {
 					w.Errorf("in the queue: %v, want all that no handler had", got)
@@ -252,23 +254,24 @@ func TestALongPauseKeepsOrderAndMakesNoLetters(t *testing.T) {
 	}
 }
 
-// A lane whose handlers are all taken by a higher one for a day loses nothing.
-func TestALaneThatWaitsForADay(t *testing.T) {
+// A lane whose handlers are all taken by a higher one for hours loses nothing. If its messages
+// went back each quarter of an hour, they would be letters after five hours.
+func TestALaneThatWaitsForHours(t *testing.T) {
 	on(t, "4.0", topology.Quorum, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: w.orders.Type, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
 		w.declare(lanes)
 		w.orders.Name = "sms.low"
 		w.publish(20)
 		w.orders.Name = "sms.high"
-		w.publish(24 * 60 * 2)
+		w.publish(6 * 60 * 2)
 		r := &slowRuns{}
 		_, stop := w.startOn(lanes, func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Minute) }, consumer.Config{Concurrency: 2})
-		time.Sleep(26 * time.Hour)
+		time.Sleep(7 * time.Hour)
 		w.stopped(stop)
 		w.has("sms.low")
 		w.has("sms.low.dlq")
 		w.has("sms.high.dlq")
-		if n := len(r.begun); n != 20+24*60*2 {
+		if n := len(r.begun); n != 20+6*60*2 {
 			w.Errorf("%d runs", n)
 		}
 	})
@@ -309,35 +312,33 @@ func TestALaneInOrderThatWaitsForHours(t *testing.T) {
 // exchange: a message that comes back too often is lost.
 func TestMessagesOfOthersThatWaitForSlowHandlers(t *testing.T) {
 	for limit, n := range map[int]int{0: 250, 3: 60} { // 0: none, or that of the broker
-		for _, version := range []string{"3.10", "4.0", "4.3"} {
-			on(t, version, topology.Quorum, func(w *fixture) {
-				args := amqp.Table{"x-queue-type": "quorum"}
-				if limit > 0 {
-					args["x-delivery-limit"] = limit
-				}
-				w.raw(func(ch *amqp.Channel) error {
-					_, err := ch.QueueDeclare("theirs", true, false, false, false, args)
-					return err
-				})
-				w.orders.Name = "theirs"
-				w.publish(n, keyed("k"))
-				r := &slowRuns{}
-				_, stop := w.startOn(topology.Route{Queue: "theirs"}, func(ctx context.Context, d *consumer.Delivery) error {
-					defer r.finish(d.ID)
-					return r.handle(ctx, d, time.Minute)
-				}, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 200})
-				for range 24 * 60 {
-					if time.Sleep(time.Minute); r.done() == n {
-						break
-					}
-				}
-				w.stopped(stop)
-				w.has("theirs")
-				if len(r.finished) != n {
-					w.Errorf("%d of %d finished", len(r.finished), n)
-				}
+		onQuorumQueues(t, func(w *fixture) {
+			args := amqp.Table{"x-queue-type": "quorum"}
+			if limit > 0 {
+				args["x-delivery-limit"] = limit
+			}
+			w.raw(func(ch *amqp.Channel) error {
+				_, err := ch.QueueDeclare("theirs", true, false, false, false, args)
+				return err
 			})
-		}
+			w.orders.Name = "theirs"
+			w.publish(n, keyed("k"))
+			r := &slowRuns{}
+			_, stop := w.startOn(topology.Route{Queue: "theirs"}, func(ctx context.Context, d *consumer.Delivery) error {
+				defer r.finish(d.ID)
+				return r.handle(ctx, d, time.Minute)
+			}, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 200})
+			for range 24 * 60 {
+				if time.Sleep(time.Minute); r.done() == n {
+					break
+				}
+			}
+			w.stopped(stop)
+			w.has("theirs")
+			if len(r.finished) != n {
+				w.Errorf("%d of %d finished", len(r.finished), n)
+			}
+		})
 	}
 }
 
@@ -378,40 +379,38 @@ func TestAHandlerThatHangsKeepsItsKeyAlone(t *testing.T) {
 	})
 }
 
-// The handlers of one key take ten times as long as those of another.
+// The handlers of one key take ten times as long as those of another: 100 minutes in all.
 func TestKeysOfDifferentSpeed(t *testing.T) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *fixture) {
-			const n = 200
-			for i := range n {
-				w.publish(1, keyed(fmt.Sprint(i%2)))
+	onQuorumQueues(t, func(w *fixture) {
+		const n = 200
+		for i := range n {
+			w.publish(1, keyed(fmt.Sprint(i%2)))
+		}
+		o := newOrdered()
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			takes := time.Minute
+			if d.OrderKey == "1" {
+				takes = 6 * time.Second
 			}
-			o := newOrdered()
-			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
-				takes := time.Minute
-				if d.OrderKey == "1" {
-					takes = 6 * time.Second
-				}
-				o.handle(d.OrderKey, d.ID, takes)
-				return nil
-			}, consumer.Config{Concurrency: 8, KeyLimit: 1})
-			time.Sleep(6 * time.Hour)
-			w.stopped(stop)
-			w.has("orders")
-			w.has("orders.dlq")
-			for i := range n {
-				key, nth := fmt.Sprint(i%2), i/2
-				if got := o.got[key]; len(got) != n/2 || got[nth] != id(i) {
-					w.Fatalf("key %s: %v", key, got)
-				}
+			o.handle(d.OrderKey, d.ID, takes)
+			return nil
+		}, consumer.Config{Concurrency: 8, KeyLimit: 1})
+		time.Sleep(150 * time.Minute)
+		w.stopped(stop)
+		w.has("orders")
+		w.has("orders.dlq")
+		for i := range n {
+			key, nth := fmt.Sprint(i%2), i/2
+			if got := o.got[key]; len(got) != n/2 || got[nth] != id(i) {
+				w.Fatalf("key %s: %v", key, got)
 			}
-		})
-	}
+		}
+	})
 }
 
 // The Conn is closed while a consumer that keeps an order is paused.
 func TestRunEndsWithTheConnInALongPause(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(10, keyed("k"))
 		c, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{KeyLimit: 1})
 		if err != nil {

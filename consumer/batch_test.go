@@ -70,7 +70,7 @@ func (r *runs) sizes() (sizes []int) {
 }
 
 func TestABatchIsHandledAndAckedTogether(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		var r runs
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			r.note(batch)
@@ -97,7 +97,7 @@ func TestABatchIsHandledAndAckedTogether(t *testing.T) {
 // What lingers for longer than a message may wait for a slow handler is neither given back
 // nor delivered again.
 func TestNothingThatLingersIsGivenBack(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		var r runs
 		again := 0
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
@@ -124,7 +124,7 @@ func TestNothingThatLingersIsGivenBack(t *testing.T) {
 
 func TestWhatLingersAtAStopGoesBackAtOnce(t *testing.T) {
 	for _, limit := range []int{0, 1} {
-		everywhere(t, func(w *fixture) {
+		onEachEngine(t, func(w *fixture) {
 			var r runs
 			_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 				r.note(batch)
@@ -146,7 +146,7 @@ func TestWhatLingersAtAStopGoesBackAtOnce(t *testing.T) {
 }
 
 func TestAStopWaitsForBatchesInHand(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			time.Sleep(5 * time.Second)
 			errs := make(consumer.BatchErrors, len(batch))
@@ -226,7 +226,7 @@ func TestABatchWithMessagesThatAreNotDue(t *testing.T) {
 }
 
 func TestBatchesAreRefused(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.orders.Waits = delay.Schedule{time.Second}
 		handler := func(context.Context, []*consumer.Delivery) error { return nil }
 		for want, cfg := range map[string]consumer.Config{

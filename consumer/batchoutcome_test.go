@@ -13,7 +13,6 @@ import (
 
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
-	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -74,7 +73,7 @@ func TestABatchIsSplitUntilOnlyTheMessageAtFaultFails(t *testing.T) {
 		"join":  func() error { return errors.Join(errBroken, consumer.Snooze(time.Hour, "")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			everywhere(t, func(w *fixture) {
+			onEachEngine(t, func(w *fixture) {
 				var r runs
 				_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 					r.note(batch)
@@ -151,7 +150,7 @@ func TestNoMessageIsDeadLetteredForTheFaultOfAnother(t *testing.T) {
 }
 
 func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		for _, c := range []struct {
 			err   error
 			where consumer.Disposition
@@ -189,7 +188,7 @@ func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
 }
 
 func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var r runs
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			switch r.note(batch) {
@@ -219,7 +218,7 @@ func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
 }
 
 func TestHandlerTimeoutIsOneBoundForABatch(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var r runs
 		var ends []time.Duration
 		_, stop := w.startBatch(w.orders, func(ctx context.Context, batch []*consumer.Delivery) error {
@@ -324,7 +323,7 @@ func TestBatchErrorsSayHowMany(t *testing.T) {
 
 // A handler of batches may return BatchErrors each time, and no error among them is none.
 func TestBatchErrorsWithoutAnErrorAreNone(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(3)
 		var told []error
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {

@@ -19,7 +19,7 @@ import (
 )
 
 func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		o := newOrdered()
 		var r runs
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
@@ -52,7 +52,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 }
 
 func TestAnOutageWithBatches(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: time.Millisecond}
 		c, stop := w.startBatch(w.orders, func(ctx context.Context, batch []*consumer.Delivery) error {
 			errs := make(consumer.BatchErrors, len(batch))
@@ -97,7 +97,7 @@ func TestAnOutageWithBatches(t *testing.T) {
 }
 
 func TestAFewHeldMessagesAreNoOutage(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var mu sync.Mutex
 		away := true
 		c, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
@@ -137,7 +137,7 @@ func TestAFewHeldMessagesAreNoOutage(t *testing.T) {
 }
 
 func TestBatchesOfLanes(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		l := w.lanes()
 		var r runs
 		var mu sync.Mutex
@@ -169,7 +169,7 @@ func TestBatchesOfLanes(t *testing.T) {
 }
 
 func TestEachMessageOfABatchHasItsHooks(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		type key struct{}
 		var mu sync.Mutex
 		var told []string

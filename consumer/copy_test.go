@@ -24,7 +24,7 @@ func permanently(context.Context, *consumer.Delivery) error { return consumer.De
 // The dead-letter queue refuses all but the first letters. A nack would lead to
 // it by a way that is not confirmed.
 func TestLettersThatAreRefusedAreHeld(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		const n, room = 40, 5
 		w.raw(func(ch *amqp.Channel) error {
 			if _, err := ch.QueueDelete("orders.dlq", false, false, false); err != nil {
@@ -75,7 +75,7 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 // The dead-letter queue does not answer for longer than CopyTimeout, as when its
 // node is away.
 func TestLettersThatAreNotAnsweredAreHeld(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		const n = 20
 		c, stop := w.start(permanently, consumer.Config{Concurrency: 30, CopyTimeout: 5 * time.Second})
 		synctest.Wait()
@@ -103,7 +103,7 @@ func TestLettersThatAreNotAnsweredAreHeld(t *testing.T) {
 }
 
 func TestWithoutItsQueueACopyIsHeldAndHealthSaysWhatIsMissing(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		w.publish(3)
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("orders.dlq", false, false, false)
@@ -171,7 +171,7 @@ func TestASessionThatIsLostWithACopyUnderway(t *testing.T) {
 }
 
 func TestAStopGivesBackWhatCannotBeCopied(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		w.publish(3)
 		w.raw(func(ch *amqp.Channel) error {
 			_, err := ch.QueueDelete("orders.dlq", false, false, false)
@@ -191,7 +191,7 @@ func TestAStopGivesBackWhatCannotBeCopied(t *testing.T) {
 
 // A stop waits for a copy that has no answer, as long as for a handler.
 func TestAStopWithACopyThatIsNotAnswered(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		_, stop := w.start(permanently, consumer.Config{DrainTimeout: 10 * time.Second})
 		w.begun()
 		w.broker.Refuse("orders.dlq", true)
@@ -212,7 +212,7 @@ func TestAStopWithACopyThatIsNotAnswered(t *testing.T) {
 // The first copy to a wait whose queue has no leader holds back the channel that it
 // was sent on. All copies to elsewhere are confirmed all the same.
 func TestAStuckWaitHoldsUpOnlyWhatGoesThere(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		route := topology.Route{Queue: "orders", Waits: w.orders.Waits,
 			WaitAt: []topology.Address{{RoutingKey: "orders.wait.1"}, {RoutingKey: "orders.wait.2"}}, DeadLetter: topology.Address{RoutingKey: "orders.dlq"}}
 		h := stucktest.New(w.broker.Dial)

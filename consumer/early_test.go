@@ -57,7 +57,7 @@ func TestAConsumerWithoutWaitsKeepsToARetryAfterOfAnother(t *testing.T) {
 
 // A stop gives back what is held.
 func TestAConsumerWithoutWaitsStopsAtOnce(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		w.publish(1)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
 			return consumer.RetryAfter(time.Hour, errBroken)

@@ -36,17 +36,48 @@ type fixture struct {
 	sent    int
 }
 
-// everywhere runs a test on each version and queue type, in bubbles of synctest that
-// run at the same time.
+// The rules that a test proves say on which versions and queue types it runs. Each run is in
+// a bubble of synctest of its own, beside the others.
+
+// everywhere runs a test on each version and queue type. It is for rules that the broker has
+// a hand in: how messages are settled, counted, redelivered, taken away and sent ahead
+// differs by both.
 func everywhere(t *testing.T, test func(*fixture)) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
+	for _, version := range versions {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
 			on(t, version, kind, test)
 		}
 	}
 }
 
-// on runs a test on one version and queue type.
+// onQuorumQueues runs a test on a quorum queue of each version. It is for rules about the
+// delivery limit, which only quorum queues have, and each version counts in its own way.
+func onQuorumQueues(t *testing.T, test func(*fixture)) {
+	for _, version := range versions {
+		on(t, version, topology.Quorum, test)
+	}
+}
+
+// onEachEngine runs a test once with carry, once with republish and once with nack, on
+// another version each, and on both queue types. It is for rules of the consumer's own whose
+// messages go through the broker in the way of the engine, whichever version that is.
+func onEachEngine(t *testing.T, test func(*fixture)) {
+	on(t, "3.10", topology.Quorum, test)
+	on(t, "4.0", topology.Classic, test)
+	on(t, "4.3", topology.Quorum, test)
+}
+
+// onNewest runs a test on a quorum queue of the newest version. It is for rules that are
+// decided before the broker is told anything: neither its version nor the type of the queue
+// can change them.
+func onNewest(t *testing.T, test func(*fixture)) {
+	on(t, versions[len(versions)-1], topology.Quorum, test)
+}
+
+// versions are the brokers of the tests, the newest last.
+var versions = []string{"3.10", "4.0", "4.3"}
+
+// on runs a test on one version and queue type. It is for rules that only these have.
 func on(t *testing.T, version string, kind topology.QueueType, test func(*fixture)) {
 	onBroker(t, rehoptest.Config{Version: version}, kind, test)
 }

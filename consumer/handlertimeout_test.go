@@ -13,7 +13,7 @@ import (
 // Handlers that do not return when their ctx ends keep their slots. Health says so
 // until they return.
 func TestHandlersThatIgnoreTheirTimeoutAreUnhealthy(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		release := make(chan struct{})
 		w.publish(1)
 		c, stop := w.start(func(context.Context, *consumer.Delivery) error { <-release; return nil },
@@ -43,7 +43,7 @@ func TestHandlersThatIgnoreTheirTimeoutAreUnhealthy(t *testing.T) {
 
 // The lanes share the handlers: if all of them are late, no lane has one left.
 func TestHandlersOfAllLanesThatIgnoreTheirTimeoutAreUnhealthy(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}, {Name: "other"}}}
 		w.declare(lanes)
 		release := make(chan struct{})

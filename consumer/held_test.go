@@ -19,9 +19,10 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// An outage lasts for a day, in which each message is held again and again and goes
+// An outage lasts for hours, in which each message is held again and again and goes
 // back to its queue before the broker would take it away. No message reaches its
-// delivery limit, and none spends an attempt.
+// delivery limit, and none spends an attempt. Returns each quarter of an hour would reach
+// the limit of 20 after five hours, so six hours show as much as a day.
 func TestALongOutageDeadLettersNothing(t *testing.T) {
 	for name, cfg := range map[string]consumer.Config{"": {}, "in the order of keys": {Concurrency: 4, KeyLimit: 1}} {
 		t.Run(name, func(t *testing.T) { longOutage(t, cfg) })
@@ -29,54 +30,51 @@ func TestALongOutageDeadLettersNothing(t *testing.T) {
 }
 
 func longOutage(t *testing.T, cfg consumer.Config) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		onBroker(t, rehoptest.Config{Version: version}, topology.Quorum, func(w *fixture) {
-			const n = 20
-			w.publish(n, keyed("k"))
-			over := time.Now().Add(24 * time.Hour)
-			attempts := map[string]int{}
-			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
-				if time.Now().Before(over) {
-					return consumer.Unavailable(errBroken)
-				}
-				attempts[d.ID] = d.Attempt
-				return nil
-			}, cfg)
-			time.Sleep(23 * time.Hour)
-			w.has("orders", ids(n)...)
-			w.has("orders.dlq")
-			time.Sleep(2 * time.Hour)
-			w.stopped(stop)
-			w.has("orders")
-			w.has("orders.dlq")
-			for _, id := range ids(n) {
-				if attempts[id] != 1 {
-					w.Errorf("%s is handled in attempt %d after the outage, want 1", id, attempts[id])
-				}
+	onQuorumQueues(t, func(w *fixture) {
+		const n = 20
+		w.publish(n, keyed("k"))
+		over := time.Now().Add(7 * time.Hour)
+		attempts := map[string]int{}
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if time.Now().Before(over) {
+				return consumer.Unavailable(errBroken)
 			}
-		})
-	}
+			attempts[d.ID] = d.Attempt
+			return nil
+		}, cfg)
+		time.Sleep(6 * time.Hour)
+		w.has("orders", ids(n)...)
+		w.has("orders.dlq")
+		time.Sleep(90 * time.Minute)
+		w.stopped(stop)
+		w.has("orders")
+		w.has("orders.dlq")
+		for _, id := range ids(n) {
+			if attempts[id] != 1 {
+				w.Errorf("%s is handled in attempt %d after the outage, want 1", id, attempts[id])
+			}
+		}
+	})
 }
 
 // Restarts of a service in an outage return the held messages each time.
 func TestRestartsInAnOutageDeadLetterNothing(t *testing.T) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *fixture) {
-			const n = 5
-			w.publish(n)
-			for range 50 {
-				_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) }, consumer.Config{Concurrency: n})
-				time.Sleep(10 * time.Second)
-				w.stopped(stop)
-			}
-			w.has("orders", ids(n)...)
-			w.has("orders.dlq")
-		})
-	}
+	onQuorumQueues(t, func(w *fixture) {
+		const n = 5
+		w.publish(n)
+		for range 50 {
+			_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) }, consumer.Config{Concurrency: n})
+			time.Sleep(10 * time.Second)
+			w.stopped(stop)
+		}
+		w.has("orders", ids(n)...)
+		w.has("orders.dlq")
+	})
 }
 
-// A memory alarm blocks publishers for seven hours, while consuming goes on. Messages whose
-// copies cannot be confirmed meanwhile are not handed out until the broker gives them up.
+// A memory alarm blocks publishers for six hours, while consuming goes on. Messages whose
+// copies cannot be confirmed meanwhile are not handed out until the broker gives them up: after
+// 20 returns, which are five hours of a return each quarter of an hour.
 func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 	const n = 5
 	for _, c := range []struct {
@@ -94,13 +92,13 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 		{"put off", consumer.RetryAfter(time.Second, errBroken), consumer.Config{Concurrency: 2}, n, "until the broker confirms copies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			for _, version := range []string{"3.10", "4.0", "4.3"} {
+			for _, version := range versions {
 				if version == "4.3" && c.letters > 0 {
-					continue // returns do not count, and 7 hours of copies take long
+					continue // returns do not count, and hours of copies take long
 				}
 				on(t, version, topology.Quorum, func(w *fixture) {
 					began := time.Now()
-					over := began.Add(7 * time.Hour)
+					over := began.Add(6 * time.Hour)
 					w.publish(n, keyed("k"))
 					w.broker.Block("low on memory")
 					after := map[string]int{}
@@ -113,7 +111,7 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 						after[d.ID] = d.Attempt
 						return nil
 					}, c.cfg)
-					time.Sleep(6 * time.Hour)
+					time.Sleep(5*time.Hour + 30*time.Minute)
 					w.has("orders.dlq")
 					for range 60 { // a session that begins anew knows of no alarm before its first copy
 						if status, _ := health(one); status == "degraded" {
@@ -151,45 +149,45 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 	}
 }
 
-// The dead-letter queue is full for a day, and takes no copy: a message that has come back
+// The dead-letter queue is full for hours, and takes no copy: a message that has come back
 // often goes to the end of its queue, and becomes a letter when there is room, with its
-// failure.
+// failure. Returns each quarter of an hour would reach the delivery limit of 20 after five
+// hours, so six hours show as much as a day.
 func TestADeadLetterQueueThatIsFullForLongMakesNoCrashLoop(t *testing.T) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *fixture) {
-			w.raw(func(ch *amqp.Channel) error {
-				if _, err := ch.QueueDelete("orders.dlq", false, false, false); err != nil {
-					return err
-				}
-				_, err := ch.QueueDeclare("orders.dlq", true, false, false, false, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	onQuorumQueues(t, func(w *fixture) {
+		w.raw(func(ch *amqp.Channel) error {
+			if _, err := ch.QueueDelete("orders.dlq", false, false, false); err != nil {
 				return err
-			})
-			for range 2 {
-				if _, err := w.broker.Publish(rehoptest.Message{RoutingKey: "orders.dlq"}); err != nil {
-					w.Fatal(err)
-				}
 			}
-			w.publish(1)
-			_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) }, consumer.Config{})
-			time.Sleep(24 * time.Hour)
-			w.has("orders", id(0))
-			w.raw(func(ch *amqp.Channel) error {
-				_, err := ch.QueuePurge("orders.dlq", false)
-				return err
-			})
-			time.Sleep(time.Minute)
-			w.stopped(stop)
-			w.has("orders")
-			if h, _ := xdeath.Parse(w.letter().Headers); h.Failure.Cause != xdeath.CausePermanent {
-				w.Errorf("it is a letter because of %q\n%s", h.Failure.Cause, w.broker.Story(id(0)))
-			}
-			w.truthful()
+			_, err := ch.QueueDeclare("orders.dlq", true, false, false, false, amqp.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+			return err
 		})
-	}
+		for range 2 {
+			if _, err := w.broker.Publish(rehoptest.Message{RoutingKey: "orders.dlq"}); err != nil {
+				w.Fatal(err)
+			}
+		}
+		w.publish(1)
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) }, consumer.Config{})
+		time.Sleep(6 * time.Hour)
+		w.has("orders", id(0))
+		w.raw(func(ch *amqp.Channel) error {
+			_, err := ch.QueuePurge("orders.dlq", false)
+			return err
+		})
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		w.has("orders")
+		if h, _ := xdeath.Parse(w.letter().Headers); h.Failure.Cause != xdeath.CausePermanent {
+			w.Errorf("it is a letter because of %q\n%s", h.Failure.Cause, w.broker.Story(id(0)))
+		}
+		w.truthful()
+	})
 }
 
 // The broker takes messages away sooner than a copy times out. In an alarm a message goes
-// back before that, until its consumer leaves the queue.
+// back before that, until its consumer leaves the queue. The longest of these timeouts, 20
+// times one after the other, would reach the delivery limit after 80 minutes.
 func TestALongAlarmWithAShortConsumerTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute} {
 		for _, handled := range []error{errBroken, consumer.DeadLetter(errBroken), consumer.Unavailable(errBroken)} {
@@ -199,7 +197,7 @@ func TestALongAlarmWithAShortConsumerTimeout(t *testing.T) {
 						w.publish(1)
 						w.broker.Block("low on memory")
 						_, stop := w.start(func(context.Context, *consumer.Delivery) error { return handled }, consumer.Config{})
-						time.Sleep(3 * time.Hour)
+						time.Sleep(100 * time.Minute)
 						w.has("orders.dlq")
 						w.stopped(stop)
 					})
@@ -210,7 +208,8 @@ func TestALongAlarmWithAShortConsumerTimeout(t *testing.T) {
 }
 
 // From 4.0 on a quorum queue has a delivery limit by default, and often no dead-letter
-// exchange: the broker would delete the message.
+// exchange: the broker would delete the message, after five hours of a return each quarter of
+// an hour.
 func TestAQueueOfOthersLosesNothingInALongOutage(t *testing.T) {
 	for name, alarm := range map[string]bool{"alarm": true, "unavailable": false} {
 		t.Run(name, func(t *testing.T) {
@@ -228,7 +227,7 @@ func TestAQueueOfOthersLosesNothingInALongOutage(t *testing.T) {
 					w.broker.Block("low on memory")
 				}
 				_, stop := w.start(func(context.Context, *consumer.Delivery) error { return handled }, consumer.Config{})
-				time.Sleep(12 * time.Hour)
+				time.Sleep(6 * time.Hour)
 				w.stopped(stop)
 				w.has("theirs", id(0))
 			})
@@ -334,35 +333,34 @@ func TestAStopWhileAConsumerLeavesItsQueueHasAllOfItsTime(t *testing.T) {
 // A letter cannot be confirmed for longer than its message may be kept. The message goes back
 // to its place, and no later one of its key begins before.
 func TestAnAlarmKeepsTheOrderOfAKey(t *testing.T) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *fixture) {
-			w.publish(10, keyed("k"))
-			w.broker.Block("low on memory")
-			over := time.Now().Add(40 * time.Minute)
-			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
-				if d.ID == id(0) {
-					return consumer.DeadLetter(errBroken)
-				}
-				if time.Now().Before(over) {
-					w.Errorf("%s begins in the alarm, before %s is a letter", d.ID, id(0))
-				}
-				return nil
-			}, consumer.Config{Concurrency: 4, KeyLimit: 1})
-			time.Sleep(time.Until(over))
-			w.broker.Unblock()
-			time.Sleep(time.Hour)
-			w.stopped(stop)
-			w.has("orders")
-			if letters := slices.Compact(w.in("orders.dlq")); !slices.Equal(letters, []string{id(0)}) {
-				w.Errorf("letters: %v", letters)
+	onQuorumQueues(t, func(w *fixture) {
+		w.publish(10, keyed("k"))
+		w.broker.Block("low on memory")
+		over := time.Now().Add(40 * time.Minute)
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.ID == id(0) {
+				return consumer.DeadLetter(errBroken)
 			}
-		})
-	}
+			if time.Now().Before(over) {
+				w.Errorf("%s begins in the alarm, before %s is a letter", d.ID, id(0))
+			}
+			return nil
+		}, consumer.Config{Concurrency: 4, KeyLimit: 1})
+		time.Sleep(time.Until(over))
+		w.broker.Unblock()
+		time.Sleep(time.Hour)
+		w.stopped(stop)
+		w.has("orders")
+		if letters := slices.Compact(w.in("orders.dlq")); !slices.Equal(letters, []string{id(0)}) {
+			w.Errorf("letters: %v", letters)
+		}
+	})
 }
 
-// A dead-letter queue has no waits, and a consumer of it can go away.
+// A dead-letter queue has no waits, and a consumer of it can go away. A message is held for a
+// quarter of an hour at most, so 40 minutes are more than one hold.
 func TestRetryAfterWhereNothingWaitsIsNoShorterThanAsked(t *testing.T) {
-	for _, after := range []time.Duration{time.Minute, 10 * time.Minute, 2 * time.Hour} {
+	for _, after := range []time.Duration{time.Minute, 10 * time.Minute, 40 * time.Minute} {
 		t.Run(after.String(), func(t *testing.T) {
 			everywhere(t, func(w *fixture) {
 				_, stop := w.start(permanently, consumer.Config{})

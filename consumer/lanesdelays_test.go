@@ -63,7 +63,7 @@ func TestAMessageWithAnExactDelayReachesItsLane(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(wait + again + time.Minute)
 		w.stopped(stop)
 		for id, lane := range want {
 			got := starts[id]

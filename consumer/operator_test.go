@@ -29,7 +29,7 @@ func call(h http.Handler, method, path, body string, headers ...string) (int, st
 }
 
 func TestOperatorsSeeWhatIsInHand(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		orders, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.ID == id(0) {
 				return consumer.Unavailable(errBroken)
@@ -88,7 +88,7 @@ func TestOperatorsSeeWhatIsInHand(t *testing.T) {
 }
 
 func TestOperatorsPauseAndResume(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		handle := func(context.Context, *consumer.Delivery) error { return nil }
 		orders, stop := w.start(handle, consumer.Config{})
 		other := topology.WorkQueue{Name: "other"}

@@ -57,7 +57,7 @@ func (g *gateway) counts() (calls, done int) {
 // What a handler depends on is away for a minute under 500 messages a second: no attempt
 // is spent, no letter made, and full speed is back within one try.
 func TestAnOutageOfAMinute(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: 10 * time.Millisecond}
 		c, stop := w.start(g.handle, consumer.Config{Concurrency: 16})
 		feed := func(seconds int) {
@@ -100,7 +100,7 @@ func TestAnOutageOfAMinute(t *testing.T) {
 
 // One of two consumers cannot reach what it needs: the other one takes the work.
 func TestTheOtherConsumerTakesTheWork(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		broken, good := &gateway{took: time.Millisecond}, &gateway{took: 10 * time.Millisecond}
 		broken.away.Store(true)
 		_, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
@@ -128,7 +128,7 @@ func TestTheOtherConsumerTakesTheWork(t *testing.T) {
 // In an outage another consumer handles all messages: what is left to say of it ends, and
 // begins with the next message that fails. Full speed is back with the first that works.
 func TestAnOutageWithoutAMessageToTry(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		broken, good := &gateway{took: time.Millisecond}, &gateway{took: time.Millisecond}
 		broken.away.Store(true)
 		c, stopBroken := w.start(broken.handle, consumer.Config{Concurrency: 8})
@@ -212,7 +212,7 @@ func TestManyOutagesMakeNoLetters(t *testing.T) {
 }
 
 func TestPauseAndResume(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: 100 * time.Millisecond}
 		c, stop := w.start(g.handle, consumer.Config{Concurrency: 2})
 		w.publish(100)
@@ -258,7 +258,7 @@ func TestPauseAndResume(t *testing.T) {
 }
 
 func TestAConsumerMayBePausedBeforeRunAndStoppedThen(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		g := &gateway{}
 		w.publish(10)
 		c, err := consumer.New(w.conn, w.orders, g.handle, consumer.Config{})
@@ -292,7 +292,7 @@ func TestAConsumerMayBePausedBeforeRunAndStoppedThen(t *testing.T) {
 
 // A session that is lost while paused, or in an outage, is followed by one that is, too.
 func TestAGateOutlivesItsSession(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: time.Millisecond}
 		c, stop := w.start(g.handle, consumer.Config{Concurrency: 4})
 		w.publish(50)
@@ -320,7 +320,7 @@ func TestAGateOutlivesItsSession(t *testing.T) {
 }
 
 func TestEachLaneHasItsOwnOutages(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
 		w.declare(lanes)
 		high, low := &gateway{took: time.Millisecond}, &gateway{took: time.Millisecond}
@@ -422,7 +422,7 @@ func TestAnOutageKeepsTheOrderOfKeys(t *testing.T) {
 }
 
 func TestOutagesThatAreRefused(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil },
 			consumer.Config{Outage: consumer.Outage{Share: -1, Runs: 1001, MaxPause: time.Millisecond}})
 		want := "consumer: Config.Outage.Share is -1, want more than 0, or 0 for 0.5\n" +

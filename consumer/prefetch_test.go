@@ -15,37 +15,35 @@ import (
 // A message is held through connection losses until half its delivery limit is
 // used up. It stops nobody else.
 func TestASuspectThatIsHeldStopsNobody(t *testing.T) {
-	for _, version := range []string{"3.10", "4.0", "4.3"} {
-		on(t, version, topology.Quorum, func(w *fixture) {
-			w.publish(1)
-			var outage atomic.Bool
-			outage.Store(true)
-			c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
-				if d.ID == "m0" && outage.Load() {
-					return consumer.Unavailable(errBroken)
-				}
-				return nil
-			}, consumer.Config{Concurrency: 16})
-			for range 12 {
-				time.Sleep(20 * time.Second)
-				w.broker.Cut("")
+	onQuorumQueues(t, func(w *fixture) {
+		w.publish(1)
+		var outage atomic.Bool
+		outage.Store(true)
+		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.ID == "m0" && outage.Load() {
+				return consumer.Unavailable(errBroken)
 			}
+			return nil
+		}, consumer.Config{Concurrency: 16})
+		for range 12 {
 			time.Sleep(20 * time.Second)
-			w.publish(60)
-			time.Sleep(time.Minute)
-			if done := w.journal.count(consumer.DispositionDone); done != 60 {
-				w.Errorf("%d of 60 others are done", done)
-			}
-			if status, err := health(c); status != "healthy" {
-				w.Errorf("%s: %v", status, err)
-			}
-			outage.Store(false)
-			time.Sleep(time.Minute)
-			w.has("orders")
-			w.has("orders.dlq")
-			w.stopped(stop)
-		})
-	}
+			w.broker.Cut("")
+		}
+		time.Sleep(20 * time.Second)
+		w.publish(60)
+		time.Sleep(time.Minute)
+		if done := w.journal.count(consumer.DispositionDone); done != 60 {
+			w.Errorf("%d of 60 others are done", done)
+		}
+		if status, err := health(c); status != "healthy" {
+			w.Errorf("%s: %v", status, err)
+		}
+		outage.Store(false)
+		time.Sleep(time.Minute)
+		w.has("orders")
+		w.has("orders.dlq")
+		w.stopped(stop)
+	})
 }
 
 // A message that cuts the connection whenever it is handled takes nobody along.
@@ -211,15 +209,20 @@ func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
 		time.Sleep(300 * time.Millisecond)
 		w.broker.Cut("")
 		w.publish(20_000)
-		most, soon := 0, 0
-		for range 300 {
-			time.Sleep(10 * time.Millisecond)
+		ahead := func() int { // which copies a long queue
 			q, _ := w.broker.Queue("orders")
-			switch {
-			case inHand.Load() > 0:
-				most = max(most, len(q.Unacked))
-			case came.Load() > 0 && time.Now().UnixMilli() < came.Load()+900: // before calmAfter
-				soon = max(soon, len(q.Unacked))
+			return len(q.Unacked)
+		}
+		most, soon := 0, 0
+		for range 150 {
+			time.Sleep(20 * time.Millisecond)
+			if inHand.Load() > 0 {
+				most = max(most, ahead())
+			} else if at := came.Load(); at > 0 {
+				if time.Now().UnixMilli() >= at+900 { // calmAfter is over soon
+					break
+				}
+				soon = max(soon, ahead())
 			}
 		}
 		if most < 1 || most > 3 || others.Load() < 200 {

@@ -35,7 +35,7 @@ func slowly(d time.Duration) consumer.Handler {
 }
 
 func TestAStopLetsHandlersFinishAndGivesBackTheRest(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		w.publish(50)
 		_, stop := w.start(slowly(5*time.Second), consumer.Config{Concurrency: 4, Prefetch: 20})
 		time.Sleep(time.Second)
@@ -103,7 +103,7 @@ func TestAHandlerThatIsStoppedSpendsNoAttempt(t *testing.T) {
 }
 
 func TestAHandlerThatIgnoresItsCtxIsNamed(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		w.publish(1)
 		release := make(chan struct{})
 		var log lines
@@ -160,7 +160,7 @@ func TestWhatALostSessionDeliveredComesAgain(t *testing.T) {
 }
 
 func TestAQueueThatIsDeletedIsConsumedAgainWhenItIsBack(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		var log lines
 		c, stop := w.start(succeed, consumer.Config{Logger: log.logger()})
 		w.begun()
@@ -189,7 +189,7 @@ func TestAQueueThatIsDeletedIsConsumedAgainWhenItIsBack(t *testing.T) {
 }
 
 func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		for _, tt := range []struct {
 			rule   string
 			source topology.Source
@@ -208,7 +208,7 @@ func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
 }
 
 func TestRunOnceAtATime(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		c, stop := w.start(succeed, consumer.Config{})
 		synctest.Wait()
 		if err := c.Run(w.Context()); connection.ClassOf(err) != connection.Bug {
@@ -248,11 +248,11 @@ func TestTheStartIsLogged(t *testing.T) {
 }
 
 func TestLevelsOfAFailingMessage(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		w.publish(1)
 		var log lines
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return errBroken }, consumer.Config{Logger: log.logger()})
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		w.stopped(stop)
 		for _, texts := range [][]string{
 			{"level=INFO", "attempt failed", "attempt=1", "wait=1m0s"},

@@ -284,7 +284,7 @@ func TestSettlerUsesExactDelays(t *testing.T) {
 }
 
 func TestNoCallOfSettleWaitsForTheQuestionOfAnotherBeyondItsCtx(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		l := w.loop(consumer.Config{})
 		defer l.closed()
 		w.publish(2)

@@ -171,7 +171,7 @@ func TestSnoozesOfAnotherQueueDoNotCount(t *testing.T) {
 		w.publish(1, func(m *rehoptest.Message) {
 			m.Headers = amqp.Table{header.Queue: "other", header.Snoozes: int64(3)}
 		})
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		w.stopped(stop)
 		if !slices.Equal(got, []int{0, 1}) {
 			w.Errorf("snoozes %v, want 0, and 1 after the first", got)

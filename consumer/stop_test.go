@@ -17,7 +17,7 @@ import (
 // is lost. The copy is sent again within the stop: given back, the message would be
 // in its queue and perhaps in its next place.
 func TestAStopAwaitsTheAnswerToACopy(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		_, stop := w.start(permanently, consumer.Config{DrainTimeout: 10 * time.Second})
 		w.begun()
 		w.broker.Refuse("orders.dlq", true)
@@ -45,7 +45,7 @@ func TestAStopSendsNoCopyAgainWhoseAnswerMayCome(t *testing.T) {
 		"CopyTimeout has ended before it":  2*time.Second + 50*time.Millisecond,
 	} {
 		t.Run(rule, func(t *testing.T) {
-			everywhere(t, func(w *fixture) {
+			onEachEngine(t, func(w *fixture) {
 				_, stop := w.start(permanently, consumer.Config{DrainTimeout: 10 * time.Second, CopyTimeout: 2 * time.Second})
 				w.begun()
 				w.broker.Refuse("orders.dlq", true)
@@ -75,7 +75,7 @@ func TestAStopIsBounded(t *testing.T) {
 		{"copies have no answer", func(w *fixture) { w.broker.Refuse("orders.dlq", true); w.publish(3) }},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			everywhere(t, func(w *fixture) {
+			onEachEngine(t, func(w *fixture) {
 				release := make(chan struct{})
 				var runs atomic.Int32
 				_, stop := w.start(func(context.Context, *consumer.Delivery) error {
@@ -130,7 +130,7 @@ func TestAHookThatBlocksDoesNotHoldUpAStop(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			on(t, "4.3", topology.Quorum, func(w *fixture) {
+			onNewest(t, func(w *fixture) {
 				release := make(chan struct{})
 				c, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) },
 					consumer.Config{Concurrency: 2, Traces: []consumer.Trace{trace(func() { <-release })}})
@@ -160,7 +160,7 @@ func TestAHookThatBlocksDoesNotHoldUpAStop(t *testing.T) {
 
 // A copy is on its way when a handler that has ignored the stop returns at last.
 func TestAHandlerThatReturnsAfterRunHarmsNothing(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		for range 20 {
 			release := make(chan struct{})
 			var runs atomic.Int32

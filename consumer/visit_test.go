@@ -89,7 +89,7 @@ func TestARefusedVisitHarmsNoHandler(t *testing.T) {
 		}, "no channel left"},
 	} {
 		t.Run(tt.why, func(t *testing.T) {
-			everywhere(t, func(w *fixture) {
+			onEachEngine(t, func(w *fixture) {
 				other := w.conn
 				defer other.Close()
 				w.declare(topology.WorkQueue{Name: "locked", Type: topology.Classic}) // quorum queues know no exclusive consumers

@@ -55,7 +55,7 @@ func TestAConsumerPutsBackAnExchangeThatSomebodyHasDeleted(t *testing.T) {
 				return // it is not in this wiring
 			}
 			w.publish(3)
-			time.Sleep(time.Hour)
+			time.Sleep(20 * time.Minute)
 			w.stopped(stop)
 			w.has("orders.dlq")
 			for n := range w.sent {

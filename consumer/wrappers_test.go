@@ -26,7 +26,7 @@ func typed(kind, body string) func(*rehoptest.Message) {
 }
 
 func TestABodyThatCannotBeDecodedIsADeadLetterAtItsFirstAttempt(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var got []int
 		_, stop := w.start(consumer.JSON(func(_ context.Context, _ *consumer.Delivery, o order) error {
 			got = append(got, o.Number)
@@ -76,7 +76,7 @@ func TestAnyCodecDecodes(t *testing.T) {
 }
 
 func TestMessagesGoToTheHandlerOfTheirType(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		var got []string
 		note := func(name string) consumer.Handler {
 			return func(_ context.Context, d *consumer.Delivery) error {
@@ -182,7 +182,7 @@ func TestClassify(t *testing.T) {
 }
 
 func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return errBroken },
 			consumer.Classify(consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}}))
 		_, stop := w.start(handler, consumer.Config{})
@@ -237,7 +237,7 @@ func TestClassifyRefusesRules(t *testing.T) {
 
 // Wrappers and typed handlers work with every queue of Lanes.
 func TestWrappersKnowNothingOfLanes(t *testing.T) {
-	on(t, "4.3", topology.Quorum, func(w *fixture) {
+	onNewest(t, func(w *fixture) {
 		lanes := topology.Lanes{Name: "sms", Type: topology.Quorum, Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}}
 		w.declare(lanes)
 		_, stop := w.startOn(lanes, consumer.JSON(func(context.Context, *consumer.Delivery, order) error { return nil }), consumer.Config{})
