@@ -4,6 +4,7 @@ GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # SQLite is C, translated to Go, and takes ten times as long under the race detector. So
 # the detector watches rehop, the drivers and the tests, and not this C.
+export GORACE = atexit_sleep_ms=0
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
 # The suites beside the gate; see integration/suites/table.txt.
@@ -101,7 +102,7 @@ test-stores:
 
 test-desk:
 	./integration/setup race browser
-	$(SUITE_TEST) -p 2 ./integration/desk/... ./cmd/rehop/...
+	$(SUITE_TEST) -p 1 ./integration/desk/... ./cmd/rehop/...
 
 test-otel:
 	./integration/setup race prometheus
@@ -176,12 +177,15 @@ sim:
 mutants:
 	go run ./integration/sim/mutants -for 1m
 
-# Thousands of messages in waits through restarts and kills of the broker, on
-# every version and queue type, and a service that is rolled out meanwhile: about an hour.
+# Thousands of messages in waits through restarts and kills of the broker, on every version
+# and queue type, a service that is rolled out meanwhile, a thousand looks at dead letters,
+# and the account of ten thousand messages: an hour and a half.
 proof:
 	go run ./integration/proof
 	for v in 3.10 4.0 4.3; do for t in quorum classic; do go run ./integration/orders -version $$v -type $$t || exit 1; done; done
 	cd integration/cluster && go test -timeout 40m -run 'TestOrderly|TestMany' -args -orderly 3.10,4.0,4.3
+	cd integration/desk && go test -timeout 30m -run TestNothingIsLostByLooking -args -looks 1000
+	cd integration/otel && go test -timeout 30m -run TestTheNumbers -args -messages 10000
 
 # Formatting, vet, and the rules of .golangci.yml, the import rules among them; the API and
 # the licences of dependencies as the files in release/ have them.
