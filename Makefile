@@ -3,7 +3,8 @@
 GOLANGCI = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 # SQLite is C, translated to Go, and takes ten times as long under the race detector. So
-# the detector watches rehop, the drivers and the tests, and not this C.
+# the detector watches rehop, the drivers and the tests, and not this C. It would hold each
+# test binary for a second at its end.
 export GORACE = atexit_sleep_ms=0
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
