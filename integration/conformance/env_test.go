@@ -22,7 +22,7 @@ import (
 )
 
 // patience is how long a condition may take to come true on a busy machine.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 // scaled is the schedule of most tests: the user's minutes as milliseconds.
 var scaled = delay.Schedule{150 * time.Millisecond, 300 * time.Millisecond, 450 * time.Millisecond, 600 * time.Millisecond}
