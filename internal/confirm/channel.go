@@ -27,6 +27,7 @@ type channel struct {
 	returns chan amqp.Return
 
 	collector collector
+	cuts      atomic.Uint64 // reported messages that were cut
 
 	mu          sync.Mutex
 	first, last *Message // in the order of sending

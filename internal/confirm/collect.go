@@ -15,6 +15,7 @@ type collector struct {
 	mu      sync.Mutex
 	queue   []*Message // written since it last looked
 	running bool
+	cuts    uint64    // of the channel, when a message was last added
 	due     time.Time // when the time of one of the messages is over, or earlier; zero: never
 
 	kicked chan struct{} // one element: a message was cut
@@ -30,6 +31,10 @@ func (c *channel) collect(m *Message) {
 	if due := earlier(c.collector.due, limit); due != c.collector.due {
 		c.collector.due = due
 		c.kick() // it may wait for a later time
+	}
+	if cuts := c.cuts.Load(); cuts != c.collector.cuts {
+		c.collector.cuts = cuts
+		c.kick() // m may have been cut while it was written, and that kick found nothing
 	}
 	if !c.collector.running {
 		c.collector.running = true
@@ -91,7 +96,7 @@ func (c *channel) collectAll() {
 		select {
 		case <-pending[0].confirm.Done():
 		case <-heard:
-			heard = nil
+			heard, everything = nil, true
 		case <-timer.C:
 			if tick == lastTick && heard == nil {
 				heard = c.socket.Heard() // before the look, which finds all that was heard until now

@@ -54,7 +54,9 @@ type Publisher struct {
 	aside        chan struct{} // one element for each message that is sent on a channel of its own
 	suspect      atomic.Int64  // since when the main channel does not answer, in Unix nanoseconds; 0: it does
 	watching     atomic.Bool
-	silentInARow atomic.Int32 // silent channels that were replaced since the last answer
+	resting      atomic.Bool   // the watch rests, or is about to
+	entered      chan struct{} // one element: a message has come meanwhile
+	silentInARow atomic.Int32  // silent channels that were replaced since the last answer
 	silent       silentTargets
 	waiters      sync.Pool
 
@@ -76,6 +78,7 @@ func New(conn *connection.Conn, limits Limits) *Publisher {
 		exchanges: exchange.Of(conn),
 		aside:     make(chan struct{}, maxAside),
 		channels:  map[*channel]struct{}{},
+		entered:   make(chan struct{}, 1),
 		waiters:   sync.Pool{New: newWaiter},
 	}
 	p.life, p.end = context.WithCancelCause(context.Background())
@@ -213,8 +216,14 @@ func (p *Publisher) admit(m *Message) *channel {
 
 // watched sees to it that somebody looks at the channels.
 func (p *Publisher) watched() {
-	if !p.watching.Load() {
+	switch {
+	case !p.watching.Load():
 		p.startWatching()
+	case p.resting.Load():
+		select {
+		case p.entered <- struct{}{}:
+		default:
+		}
 	}
 }
 

@@ -13,8 +13,8 @@ const maxCallers = 64
 // something has come from the broker, and when the waiting of a message ends by its ctx or
 // its patience; the collector keeps the limits. An outage of hours costs a look for each
 // heartbeat.
-// It reports whether to look at once: what comes from the broker waits for the next look,
-// because it may come without a pause.
+// It reports whether to look at once: what comes from the broker or from a sender waits for
+// the next look, because it may come without a pause.
 func (p *Publisher) rest(looks *time.Ticker) (atOnce bool) {
 	c := p.main.Load()
 	if all := p.all(); len(all) != 1 || all[0] != c || c.session.Err() != nil {
@@ -24,7 +24,9 @@ func (p *Publisher) rest(looks *time.Ticker) (atOnce bool) {
 	if over == nil {
 		return false
 	}
-	events := []<-chan struct{}{c.socket.Heard(), over, c.session.Done(), p.life.Done()}
+	p.resting.Store(true) // before the messages are read: a later one says that it has come
+	defer p.resting.Store(false)
+	events := []<-chan struct{}{c.socket.Heard(), p.entered, over, c.session.Done(), p.life.Done()}
 	callers, until := c.awaited(since)
 	if len(callers) > maxCallers {
 		return false
@@ -38,7 +40,7 @@ func (p *Publisher) rest(looks *time.Ticker) (atOnce bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.progress.same, c.progress.since = 0, time.Now() // nobody has looked meanwhile
-	return first > 0
+	return first > 1
 }
 
 // awaited returns the ends of the waiting of messages in flight while the broker does not

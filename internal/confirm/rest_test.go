@@ -3,6 +3,7 @@ package confirm
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -123,7 +124,7 @@ func TestSilenceCountsFromTheEndOfAnAlarm(t *testing.T) {
 		s.broker.Refuse("open", true)
 		s.broker.Unblock()
 		over := time.Now()
-		time.Sleep(silence - lookEvery)
+		time.Sleep(silence - lookEvery - time.Millisecond)
 		if o := s.p.Outage(); o.Cause != nil {
 			s.Errorf("%v after the alarm: %+v", time.Since(over), o)
 		}
@@ -164,4 +165,123 @@ func TestALateAnswerBehindAMessageWithoutOne(t *testing.T) {
 		s.broker.Refuse("closed", false)
 		first.all.Wait()
 	})
+}
+
+// The messages that the broker has not answered stay in flight until Close.
+func TestNobodyLooksOnceThePublisherHasGivenUpInAnAlarm(t *testing.T) {
+	inAnAlarm(t, func(ctx context.Context) context.Context { return ctx }, to("open", "1"), func(s *fixture, r *reports, socket *counted) {
+		time.Sleep(time.Second)
+		s.p.GiveUp(ErrClosed)
+		r.all.Wait()
+		before := socket.asked.Load()
+		for range 100_000 { // the bubble's time stands
+			runtime.Gosched()
+		}
+		if asked := socket.asked.Load() - before; asked > 5 {
+			s.Errorf("the socket was asked %d times in no time", asked)
+		}
+	})
+}
+
+// slow is a socket that has something happen in the middle of a publish.
+type slow struct {
+	transport.Transport
+	ready chan func() // what happens after the next Unready
+	write chan func() // what happens before the next Cork
+}
+
+func newSlow(c *channel) *slow {
+	s := &slow{Transport: c.socket, ready: make(chan func(), 1), write: make(chan func(), 1)}
+	c.socket = s
+	return s
+}
+
+func happens(now chan func()) {
+	select {
+	case f := <-now:
+		f()
+	default:
+	}
+}
+
+func (s *slow) Unready() (<-chan struct{}, time.Time) {
+	over, since := s.Transport.Unready()
+	happens(s.ready)
+	return over, since
+}
+
+func (s *slow) Cork() bool {
+	happens(s.write)
+	return s.Transport.Cork()
+}
+
+// The collector listens, and learns of the cut before it has the message.
+func TestAMessageThatIsCutWhileItIsWritten(t *testing.T) {
+	inBubble(t, Limits{Messages: 10}, func(s *fixture) {
+		s.declare(nil, "open", "closed")
+		if err := s.publish(s.Context(), to("open", "before")); err != nil {
+			s.Fatal(err)
+		}
+		s.broker.Refuse("closed", true)
+		socket := newSlow(s.p.main.Load())
+		first := s.sendReported(s.Context(), to("closed", "1"))
+		time.Sleep(silence / 2)
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		socket.write <- func() {
+			cancel()
+			s.p.CutOff()
+			synctest.Wait()
+		}
+		began := time.Now()
+		m := to("closed", "2")
+		s.sendReported(ctx, m).all.Wait()
+		if took := time.Since(began); took > lastTick {
+			s.Errorf("reported %v after its ctx had ended, want at most %v: %v", took, lastTick, m.Err)
+		}
+		s.broker.Refuse("closed", false)
+		first.all.Wait()
+	})
+}
+
+// The alarm comes between a sender's question whether the broker reads and its message.
+func TestAMessageThatComesAsTheWatchBeginsToRest(t *testing.T) {
+	for _, limit := range []string{"ctx", "patience"} {
+		t.Run(limit, func(t *testing.T) {
+			inBubble(t, Limits{Messages: 10}, func(s *fixture) {
+				s.declare(nil, "open")
+				if err := s.publish(s.Context(), to("open", "before")); err != nil {
+					s.Fatal(err)
+				}
+				s.broker.Refuse("open", true)
+				first := s.sendReported(s.Context(), to("open", "1"))
+				socket := newSlow(s.p.main.Load())
+				socket.ready <- func() {
+					s.broker.Block("low on memory")
+					s.p.Send(s.Context(), to("open", "the broker tells who publishes"))
+					time.Sleep(2 * lookEvery)
+					synctest.Wait()
+				}
+				ctx, cancel := context.WithCancel(s.Context())
+				defer cancel()
+				m := to("open", "2")
+				if limit == "patience" {
+					m.AnswerPatience = time.Second
+				}
+				r := s.sendReported(ctx, m)
+				began := time.Now()
+				if limit == "ctx" {
+					time.AfterFunc(time.Second, cancel)
+				}
+				r.all.Wait()
+				if took := time.Since(began); took > time.Second+lookEvery {
+					s.Errorf("reported after %v: %v", took, m.Err)
+				}
+				s.broker.Refuse("open", false)
+				s.broker.Unblock()
+				first.all.Wait()
+			})
+		})
+	}
 }

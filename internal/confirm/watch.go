@@ -43,7 +43,7 @@ func (p *Publisher) startWatching() {
 func (p *Publisher) watch() {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
-	for atOnce := false; ; {
+	for atOnce := false; p.life.Err() == nil; {
 		if !atOnce {
 			select {
 			case <-ticker.C:
@@ -304,6 +304,7 @@ func (c *channel) cutOff(m *Message, cause error) {
 	if m.Report != nil {
 		if m.cut == nil {
 			m.cut = cause
+			c.cuts.Add(1)
 		}
 		c.kick() // again too: it may not have been collected yet
 		return
