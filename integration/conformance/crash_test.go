@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -143,14 +144,28 @@ func TestCrashLoopSparesNeighbours(t *testing.T) {
 		neighbours = append(neighbours, e.send(w.Name, 20)...)
 		guilty := e.publish(producer.Message{RoutingKey: w.Name, Type: "guilty"})
 		neighbours = append(neighbours, e.send(w.Name, 20)...)
+		inHand, firstCut := make(chan struct{}), make(chan struct{})
+		begun, cut := sync.OnceFunc(func() { close(inHand) }), sync.OnceFunc(func() { close(firstCut) })
 		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.Type == "guilty" {
+				select {
+				case <-inHand:
+				case <-ctx.Done():
+				}
+				cut()
 				p.cut()
 				<-ctx.Done()
 				return context.Cause(ctx)
 			}
-			select { // long enough to be in hand when the connection goes
-			case <-time.After(150 * time.Millisecond):
+			var over <-chan time.Time // before the first cut a neighbour is in hand until the connection goes
+			select {
+			case <-firstCut:
+				over = time.After(150 * time.Millisecond)
+			default:
+				begun()
+			}
+			select {
+			case <-over:
 				return nil
 			case <-ctx.Done():
 				return context.Cause(ctx)

@@ -8,7 +8,7 @@
 //
 // table.txt says which paths a suite covers. proved.txt has a line for each suite that has
 // passed whole: its name, the day, and two hashes of the paths as they were then, of its own
-// and of those that it stands on. A suite is due when a hash is another one now. So a fresh
+// and of those that it uses. A suite is due when a hash is another one now. So a fresh
 // clone tells what is unproved, without a look at any earlier commit.
 package main
 
@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -39,7 +40,7 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("suites", flag.ContinueOnError)
-	due := flags.Int("due", 0, "print the names of so many suites that are due, those first that need it most")
+	due := flags.Int("due", 1, "print the names of so many suites that are due, those first that need it most")
 	list := flags.Bool("json", false, "print the names of all suites as a list in JSON")
 	paths := flags.Bool("for", false, "print the suites of the paths that follow")
 	name := flags.String("prove", "", "run the suite of this name, and note that it passed")
@@ -50,31 +51,34 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("table.txt: %w", err)
 	}
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	switch {
+	case len(given) > 1:
+		return errors.New("want one of the flags -due, -for, -json and -prove")
+	case *due < 1:
+		return fmt.Errorf("-due is %d, want at least 1", *due)
+	case !given["for"] && flags.NArg() > 0:
+		return fmt.Errorf("argument %q: want none but behind -for", flags.Arg(0))
+	}
 	if *list {
-		names := make([]string, 0, len(all))
-		for _, s := range all {
-			names = append(names, s.name)
-		}
-		return json.NewEncoder(out).Encode(names)
-	}
-	if *paths {
-		return about(out, all, flags.Args())
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("%q is no flag", flags.Arg(0))
+		return json.NewEncoder(out).Encode(names(all))
 	}
 	r, err := openRepository(ctx)
 	if err != nil {
 		return err
 	}
-	if *name != "" {
+	switch {
+	case *paths:
+		return about(out, r.dir, all, flags.Args())
+	case given["prove"]:
 		return prove(ctx, r, all, *name, time.Now().UTC(), runMake)
 	}
 	states, err := r.states(ctx, all)
 	if err != nil {
 		return err
 	}
-	if *due > 0 {
+	if given["due"] {
 		for _, s := range needed(states, *due) {
 			fmt.Fprintln(out, s.suite.name)
 		}
@@ -87,7 +91,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 func prove(ctx context.Context, r *repository, all []suite, name string, day time.Time, test func(ctx context.Context, dir, target string) error) error {
 	i := slices.IndexFunc(all, func(s suite) bool { return s.name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no suite %q in table.txt", name)
+		return fmt.Errorf("-prove is %q, want one of %s", name, strings.Join(names(all), ", "))
 	}
 	before, err := r.committed(ctx, all[i])
 	if err != nil {
@@ -106,23 +110,41 @@ func prove(ctx context.Context, r *repository, all []suite, name string, day tim
 	return r.note(proof{name: name, day: day.Format(time.DateOnly), hashes: before})
 }
 
-// about prints the suites of a change in paths.
-func about(out io.Writer, all []suite, paths []string) error {
+// about prints the suites of a change in paths, from the root of the repository dir.
+func about(out io.Writer, dir string, all []suite, paths []string) error {
 	if len(paths) == 0 {
 		return errors.New("-for wants a path, such as consumer")
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, path := range paths {
+		path = filepath.ToSlash(filepath.Clean(path))
+		if _, err := os.Stat(filepath.Join(dir, path)); err != nil || !filepath.IsLocal(path) {
+			return fmt.Errorf("-for: there is no %s below the root of the repository", path)
+		}
+		found := false
 		for _, s := range all {
-			switch path = strings.TrimSuffix(path, "/"); {
-			case covers(s.own, path):
+			switch {
+			case overlaps(s.own, path):
 				fmt.Fprintf(w, "%s\tmake test-%s\tis about it\n", path, s.name)
-			case covers(s.ground, path):
-				fmt.Fprintf(w, "%s\tmake test-%s\tstands on it\n", path, s.name)
+			case overlaps(s.ground, path):
+				fmt.Fprintf(w, "%s\tmake test-%s\tuses it\n", path, s.name)
+			default:
+				continue
 			}
+			found = true
+		}
+		if !found {
+			fmt.Fprintf(w, "%s\tmake test\tno suite beside the gate has it\n", path)
 		}
 	}
 	return w.Flush()
+}
+
+func names(all []suite) (names []string) {
+	for _, s := range all {
+		names = append(names, s.name)
+	}
+	return names
 }
 
 func print(out io.Writer, states []state) error {

@@ -22,6 +22,9 @@ func TestTheTableNamesPathsAndTargetsThatAreThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if want := "\nSUITES = " + strings.Join(names(all), " ") + "\n"; !strings.Contains(string(makefile), want) {
+		t.Errorf("the Makefile has no line %q", strings.TrimSpace(want))
+	}
 	for _, s := range all {
 		for _, path := range slices.Concat(s.own, s.ground) {
 			if _, err := os.Stat(filepath.Join("../..", path)); err != nil {
@@ -43,6 +46,101 @@ func TestTheTableNamesPathsAndTargetsThatAreThere(t *testing.T) {
 	for _, p := range proofs {
 		if !slices.ContainsFunc(all, func(s suite) bool { return s.name == p.name }) {
 			t.Errorf("proved.txt has suite %s, and table.txt has not", p.name)
+		}
+	}
+}
+
+// folders are the packages that a target of the Makefile tests, as go list takes them.
+func folders(t *testing.T, target string) (patterns []string) {
+	t.Helper()
+	out, err := exec.Command("make", "--dry-run", "--no-print-directory", "-C", "../..", target).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(strings.ReplaceAll(string(out), "\\\n", "")) {
+		if dir, _, found := strings.Cut(strings.TrimPrefix(line, "cd "), " && "); found && strings.HasPrefix(line, "cd ") {
+			patterns = append(patterns, "./"+dir)
+			continue
+		}
+		if _, rest, found := strings.Cut(line, "go test "); found {
+			for _, word := range strings.Fields(rest) {
+				if strings.HasPrefix(word, "./") {
+					patterns = append(patterns, word)
+				}
+			}
+		}
+	}
+	return patterns
+}
+
+// golist lists packages by a template that gives their folders, and returns these from the
+// root of the repository.
+func golist(t *testing.T, args ...string) []string {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command("go", append([]string{"list"}, args...)...)
+	c.Dir = root
+	out, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var dirs []string
+	for line := range strings.Lines(string(out)) {
+		if dir, found := strings.CutPrefix(strings.TrimSpace(line), root); found {
+			dirs = append(dirs, strings.TrimPrefix(filepath.ToSlash(dir), "/"))
+		}
+	}
+	return dirs
+}
+
+// A suite that is noted as proved would otherwise not run after a change that can break it.
+func TestASuiteCoversAllThatItImports(t *testing.T) {
+	all, err := parseTable(tableText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		patterns := folders(t, "test-"+s.name)
+		if len(patterns) == 0 {
+			t.Errorf("suite %s: its target tests no folder", s.name)
+			continue
+		}
+		for _, dir := range golist(t, append([]string{"-deps", "-test", "-f", "{{.Dir}}"}, patterns...)...) {
+			if !covers(s.own, dir) && !covers(s.ground, dir) {
+				t.Errorf("suite %s imports %s, which table.txt does not give it", s.name, dir)
+			}
+		}
+	}
+}
+
+// A folder that no target names would be tested by nobody.
+func TestEveryFolderWithTestsHasATarget(t *testing.T) {
+	all, err := parseTable(tableText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns := append(folders(t, "gate-units"), folders(t, "gate-brokers")...)
+	for _, s := range all {
+		patterns = append(patterns, folders(t, "test-"+s.name)...)
+	}
+	const withTests = "{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}"
+	tested := golist(t, append([]string{"-f", withTests}, patterns...)...)
+	work, err := os.ReadFile("../../go.work")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var modules []string
+	for line := range strings.Lines(string(work)) {
+		if word := strings.TrimSpace(line); strings.HasPrefix(word, ".") {
+			modules = append(modules, word+"/...")
+		}
+	}
+	for _, dir := range golist(t, append([]string{"-f", withTests}, modules...)...) {
+		if !slices.Contains(tested, dir) {
+			t.Errorf("no target of the gate or of a suite tests %s", dir)
 		}
 	}
 }
@@ -93,12 +191,24 @@ func TestAbout(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := about(&out, all, []string{"b/inner", "a/"}); err != nil {
+	dir := t.TempDir()
+	for _, path := range []string{"a", "b/inner", "c", "e"} {
+		if err := os.MkdirAll(filepath.Join(dir, path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := about(&out, dir, all, []string{"b/inner", "./a/", "e"}); err != nil {
 		t.Fatal(err)
 	}
-	want := "b/inner  make test-x  is about it\nb/inner  make test-y  stands on it\na        make test-x  stands on it\na        make test-y  stands on it\n"
+	want := "b/inner  make test-x  is about it\nb/inner  make test-y  uses it\na        make test-x  uses it\na        make test-y  uses it\n" +
+		"e        make test    no suite beside the gate has it\n"
 	if out.String() != want {
 		t.Errorf("%s\nwant\n%s", out.String(), want)
+	}
+	for _, path := range []string{"nowhere", "..", "/"} {
+		if err := about(&out, dir, all, []string{path}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 

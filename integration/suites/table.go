@@ -61,6 +61,11 @@ func covers(paths []string, path string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool { return p == path || strings.HasPrefix(path, p+"/") })
 }
 
+// overlaps reports whether a path is one of paths, below one, or above one.
+func overlaps(paths []string, path string) bool {
+	return path == "." || covers(paths, path) || slices.ContainsFunc(paths, func(p string) bool { return covers([]string{path}, p) })
+}
+
 // need says why a suite is to run.
 type need uint8
 
@@ -71,7 +76,7 @@ const (
 )
 
 func (n need) String() string {
-	return [...]string{"is proved", "is due: what it stands on has changed", "is due: what it is about has changed"}[n]
+	return [...]string{"is proved", "is due: what it uses has changed", "is due: what it is about has changed"}[n]
 }
 
 // hashes are those of a suite's own paths and of its ground.
@@ -136,7 +141,7 @@ func withProof(proofs []proof, p proof) string {
 	slices.SortFunc(proofs, func(a, b proof) int { return cmp.Compare(a.name, b.name) })
 	text := &strings.Builder{}
 	fmt.Fprintln(text, "# Written by make prove SUITE=NAME after the suite has passed: the suite, the day, the hash")
-	fmt.Fprintln(text, "# of the paths that it is about, the hash of those that it stands on. See table.txt.")
+	fmt.Fprintln(text, "# of the paths that it is about, the hash of those that it uses. See table.txt.")
 	for _, p := range proofs {
 		fmt.Fprintln(text, p.name, p.day, p.own, p.ground)
 	}
