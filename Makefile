@@ -137,11 +137,11 @@ prove:
 	go run ./integration/suites -prove '$(SUITE)'
 
 # The tests of packages twenty times, beside a busy loop for each core:
-# make test-loop PKG=./consumer
+# make test-loop PKG=./consumer, or some of them: RUN=TestName
 PKG = ./connection ./consumer/... ./desk/... ./internal/... ./producer ./rehoptest/... ./store ./topology
 TIMES = 20
 test-loop:
-	go run ./integration/testloop -times $(TIMES) $(PKG)
+	go run ./integration/testloop -times $(TIMES) $(if $(RUN),-run '$(RUN)') $(PKG)
 
 # How late exact delays are, by the rate of their messages: about five minutes.
 lateness:

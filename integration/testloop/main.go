@@ -1,7 +1,7 @@
 // Testloop runs the tests of packages again and again beside a busy loop for each core, and
 // prints each run that fails:
 //
-//	testloop [-times 20] [-race] ./consumer ./producer
+//	testloop [-times 20] [-race] [-run TestName] ./consumer ./producer
 //
 // A busy machine shows a test that assumes a scheduler's order, a quiet disk, or that
 // something happens soon. Each run has the tests in an order of its own, which shows a test
@@ -34,6 +34,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("testloop", flag.ContinueOnError)
 	times := flags.Int("times", 20, "how often the tests of each package run")
 	race := flags.Bool("race", false, "with the race detector")
+	only := flags.String("run", "", "run only the tests that match this regular expression")
 	busy := flags.Int("busy", runtime.NumCPU(), "how many busy loops run beside them")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -66,7 +67,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if err := build(ctx, p, binary, *race); err != nil {
 			return err
 		}
-		n, err := loop(ctx, p, binary, *times, *busy, out)
+		n, err := loop(ctx, p, binary, *only, *times, *busy, out)
 		if err != nil {
 			return err
 		}
@@ -108,7 +109,7 @@ func build(ctx context.Context, p pkg, binary string, race bool) error {
 }
 
 // loop runs the tests of one package beside busy loops, and returns how many runs failed.
-func loop(ctx context.Context, p pkg, binary string, times, busy int, out io.Writer) (failed int, err error) {
+func loop(ctx context.Context, p pkg, binary, only string, times, busy int, out io.Writer) (failed int, err error) {
 	spinning, stop := context.WithCancel(ctx)
 	defer stop()
 	for range busy {
@@ -116,7 +117,7 @@ func loop(ctx context.Context, p pkg, binary string, times, busy int, out io.Wri
 	}
 	began := time.Now()
 	for run := range times {
-		c := exec.CommandContext(ctx, binary, "-test.shuffle=on", "-test.timeout=30m")
+		c := exec.CommandContext(ctx, binary, "-test.shuffle=on", "-test.timeout=30m", "-test.run="+only)
 		c.Dir = p.dir
 		text, err := c.CombinedOutput()
 		if ctx.Err() != nil {

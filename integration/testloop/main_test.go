@@ -43,6 +43,9 @@ func TestEachRunThatFailsIsPrintedWithItsSeed(t *testing.T) {
 	if strings.Contains(text, "run 1,") {
 		t.Errorf("the run that passed is printed:\n%s", text)
 	}
+	if err := run(t.Context(), []string{"-times", "1", "-busy", "0", "-run", "Other", "."}, &out); err != nil {
+		t.Errorf("without the test that fails: %v", err)
+	}
 }
 
 func TestArguments(t *testing.T) {
