@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
@@ -139,7 +140,14 @@ func TestCrashLoopSparesNeighbours(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		p := e.startProxy()
-		conn := e.connect(p.url)
+		conn, err := connection.Open(e.Context(), connection.Config{
+			URLs: []string{p.url}, Name: e.prefix, OpenTimeout: patience, Logger: e.log(),
+			Backoff: func(int) time.Duration { return 50 * time.Millisecond }, // by default it grows to seconds with each cut
+		})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.closeLater(conn)
 		var neighbours []string
 		neighbours = append(neighbours, e.send(w.Name, 20)...)
 		guilty := e.publish(producer.Message{RoutingKey: w.Name, Type: "guilty"})

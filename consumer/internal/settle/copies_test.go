@@ -14,16 +14,17 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// latePublisher answers, without a confirm, when the ctx of a message has ended.
+// latePublisher answers, without a confirm, when after is closed.
 type latePublisher struct {
+	after   chan struct{}
 	answers sync.WaitGroup
 }
 
 var errNoAnswer = errors.New("no answer")
 
-func (p *latePublisher) Send(ctx context.Context, messages ...*confirm.Message) {
+func (p *latePublisher) Send(_ context.Context, messages ...*confirm.Message) {
 	p.answers.Go(func() {
-		<-ctx.Done()
+		<-p.after
 		for _, m := range messages {
 			m.Err = errNoAnswer
 			m.Report.Answered([]*confirm.Message{m})
@@ -50,8 +51,9 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 		stop, cancel := context.WithCancel(t.Context())
 		copying, end := context.WithCancel(t.Context())
 		released := 0
+		p := &latePublisher{after: make(chan struct{})}
 		c := NewCopies(CopiesConfig{
-			Publisher: &latePublisher{}, Slots: 4, Slot: itself,
+			Publisher: p, Slots: 4, Slot: itself,
 			Hold:    longHold,
 			Release: func(*flight.Message) { released++ },
 			Failed:  func(*flight.Message, route.Address, error) {},
@@ -66,6 +68,7 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 		cancel()
 		end()
 		s.Close()
+		close(p.after) // before the session is over it could still give the message back
 		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
