@@ -251,7 +251,7 @@ func rawAtRest(_ context.Context, url string) (publish func(), err error) {
 			case channels <- channel:
 			default:
 			}
-			_ = <-lost
+			<-lost //nolint:errcheck // why the broker is away does not matter
 		}
 	}()
 	select {
