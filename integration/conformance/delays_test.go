@@ -134,6 +134,7 @@ func TestDelayedToNobody(t *testing.T) {
 		if err := topology.DeleteAll(e.Context(), e.conn, gone); err != nil {
 			e.Fatal(err)
 		}
+		e.deleteQueue(gone.Name)
 		const after = time.Second
 		stranded := map[string]bool{}
 		var batch []producer.Message // one after the other would take seconds on a busy machine

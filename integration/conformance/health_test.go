@@ -207,11 +207,7 @@ func TestHealthOfADeletedQueue(t *testing.T) {
 		j := newJournal(succeed)
 		r := e.consume(w, j, consumer.Config{})
 		e.until("it consumes", func() bool { return r.Health() == nil })
-		ch := e.channel()
-		defer ch.Close()
-		if _, err := ch.QueueDelete(w.Name, false, false, false); err != nil {
-			e.Fatal(err)
-		}
+		e.deleteQueue(w.Name)
 		e.until("it does not consume", func() bool { return r.Health() != nil })
 		e.until("it says that the queue is missing", func() bool {
 			err := r.Health()

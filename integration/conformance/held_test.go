@@ -26,11 +26,9 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		dlq := w.DeadLetterQueue().Name
+		e.deleteQueue(dlq)
 		ch := e.channel()
 		defer ch.Close()
-		if _, err := ch.QueueDelete(dlq, false, false, false); err != nil {
-			e.Fatal(err)
-		}
 		// Classic in every column: a quorum queue may take some more at first.
 		if _, err := ch.QueueDeclare(dlq, true, false, false, false, amqp.Table{
 			"x-queue-type": "classic", "x-max-length": int32(room), "x-overflow": "reject-publish"}); err != nil {
