@@ -129,8 +129,8 @@ func TestDelayedToNobody(t *testing.T) {
 			}
 			e.deleteLater(plan)
 		}
-		// Deleted first, because no delay is sure to be longer than what comes before the deletion:
-		// where a message goes is decided at the end of its delay.
+		// The test deletes the queue before it publishes, because a busy machine may take longer
+		// than any delay. The broker looks for the queue only at the end of the delay.
 		if err := topology.DeleteAll(e.Context(), e.conn, gone); err != nil {
 			e.Fatal(err)
 		}

@@ -118,8 +118,8 @@ func (r *repository) note(p proof) error {
 // narrowing are the variables that can make a suite run less than all that it has.
 var narrowing = []string{"AMQP_URL", "GOFLAGS", "MAKEFLAGS", "MFLAGS", "RABBITMQ_VERSIONS", "STORE_DATABASES"}
 
-// runMake makes a target, whatever the environment would leave out, and takes no result of
-// an earlier run.
+// runMake makes a target without the variables that would narrow it. No test takes the result
+// of an earlier run.
 func runMake(ctx context.Context, dir, target string) error {
 	c := exec.CommandContext(ctx, "make", target)
 	c.Dir, c.Stdout, c.Stderr = dir, os.Stdout, os.Stderr

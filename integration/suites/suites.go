@@ -8,8 +8,8 @@
 //
 // table.txt says which paths a suite covers. proved.txt has a line for each suite that has
 // passed whole: its name, the day, and two hashes of the paths as they were then, of its own
-// and of those that it uses. A suite is due when a hash is another one now. So a fresh
-// clone tells what is unproved, without a look at any earlier commit.
+// and of those that it uses. A suite is due when one of its hashes has changed. So a fresh
+// clone shows which suites are due, and needs no earlier commit.
 package main
 
 import (
