@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // errOpenTimeout is the cause of Open's ctx when Config.OpenTimeout has passed.
@@ -78,11 +80,11 @@ func (a *attempts) cut(i int, err error) {
 func (a *attempts) final() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.class() != Transient
+	return a.class() != rehop.ClassTransient
 }
 
 // class needs a.mu held.
-func (a *attempts) class() Class {
+func (a *attempts) class() rehop.Class {
 	own := 0
 	for i, err := range a.last {
 		var r *refusal
@@ -95,9 +97,9 @@ func (a *attempts) class() Class {
 		own++
 	}
 	if own == len(a.last) {
-		return Configuration
+		return rehop.ClassConfiguration
 	}
-	return Transient
+	return rehop.ClassTransient
 }
 
 // any reports whether any endpoint has failed.
@@ -154,9 +156,9 @@ func (a *attempts) errorf(text string, causes ...error) error {
 type dialError struct {
 	text   string
 	causes []error
-	class  Class
+	class  rehop.Class
 }
 
-func (e *dialError) Error() string   { return e.text }
-func (e *dialError) Unwrap() []error { return e.causes }
-func (e *dialError) Class() Class    { return e.class }
+func (e *dialError) Error() string      { return e.text }
+func (e *dialError) Unwrap() []error    { return e.causes }
+func (e *dialError) Class() rehop.Class { return e.class }

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // BlockedError says that something could not be sent, because the broker blocks
 // publishers while it is short of memory or disk. Other errors wrap it, so find
-// it with errors.As. It is [Transient].
+// it with errors.As.
 type BlockedError struct {
 	Reason string // as the broker words it, such as "low on memory"
 	Since  time.Time
@@ -18,6 +20,9 @@ type BlockedError struct {
 func (e *BlockedError) Error() string {
 	return fmt.Sprintf("connection: the broker has blocked publishers for %v (%s)", time.Since(e.Since).Round(time.Millisecond), e.Reason)
 }
+
+// Class returns [rehop.ClassTransient].
+func (*BlockedError) Class() rehop.Class { return rehop.ClassTransient }
 
 // blocked says whether the broker blocks publishers. The zero value says that it does not.
 type blocked struct {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/management"
 )
@@ -115,7 +116,7 @@ type Config struct {
 	//
 	// An error or a panic is a failed try: the Conn closes the socket and tries again
 	// after a pause. So OnConnect may run twice for one reconnect. If the error is not
-	// [Transient] (see [WithClass]), Open returns it when it has tried each URL once.
+	// [rehop.ClassTransient] (see [rehop.WithClass]), Open returns it when it has tried each URL once.
 	OnConnect func(ctx context.Context, conn *Conn) error
 
 	// Server replaces the broker's description of itself, for brokers whose
@@ -161,7 +162,7 @@ func (c Config) withDefaults() Config {
 func (c Config) validate() ([]endpoint, error) {
 	var errs []error
 	refuse := func(format string, args ...any) {
-		errs = append(errs, WithClass(fmt.Errorf("connection: "+format, args...), Configuration))
+		errs = append(errs, rehop.WithClass(fmt.Errorf("connection: "+format, args...), rehop.ClassConfiguration))
 	}
 
 	if len(c.URLs) == 0 {

@@ -42,11 +42,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/management"
 )
 
 // ErrClosed is returned after [Conn.Close].
-var ErrClosed = errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn")
+var ErrClosed = rehop.WithClass(errors.New("connection: the Conn is closed: the program has called Conn.Close, which must come after the end of everything that uses the Conn"), rehop.ClassBug)
 
 // closeTimeout bounds Conn.Close and Session.Close: the goodbye of a live broker takes
 // milliseconds, a dead one never answers. Together with the defaults of a Producer's
@@ -80,8 +81,8 @@ func (r Role) String() string {
 }
 
 var (
-	errNoContext = WithClass(errors.New("connection: ctx is nil"), Bug)
-	errOuterConn = WithClass(errors.New("connection: no session: OnConnect has used another Conn than the one it was given: use its parameter conn, because the other one waits for OnConnect to return"), Bug)
+	errNoContext = rehop.WithClass(errors.New("connection: ctx is nil"), rehop.ClassBug)
+	errOuterConn = rehop.WithClass(errors.New("connection: no session: OnConnect has used another Conn than the one it was given: use its parameter conn, because the other one waits for OnConnect to return"), rehop.ClassBug)
 )
 
 // Conn is a program's connection to one RabbitMQ cluster: up to two sockets,
@@ -119,12 +120,12 @@ type Conn struct {
 // sooner, after a round in which no URL worked, when waiting would not help: the broker
 // refuses the user, its password, the virtual host or the permission, every host has an
 // invalid TLS certificate, or Config.OnConnect returns an error that is not
-// [Transient]. A broker that closes the socket at login without an answer may have
+// [rehop.ClassTransient]. A broker that closes the socket at login without an answer may have
 // refused the password, so Open also returns after the third such close in a row. ctx
 // bounds the opening only; ending it later closes nothing.
 //
 // The error names each URL, without its password, with the last error there.
-// It wraps those errors, and the error and cause of ctx. [ClassOf] says
+// It wraps those errors, and the error and cause of ctx. [rehop.ClassOf] says
 // whether trying again could help.
 func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	if ctx == nil {
@@ -177,7 +178,7 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	case ctx == nil:
 		return nil, errNoContext
 	case role != Publish && role != Consume:
-		return nil, WithClass(fmt.Errorf("connection: the Role is %d, want Publish or Consume", uint8(role)), Bug)
+		return nil, rehop.WithClass(fmt.Errorf("connection: the Role is %d, want Publish or Consume", uint8(role)), rehop.ClassBug)
 	case ctx.Value(inOnConnect{}) == c: // it would wait for what OnConnect is part of
 		return nil, errOuterConn
 	}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // steady is the shortest life of a connection after which the next dial begins without a
@@ -383,7 +385,7 @@ func (c *connector) close(deadline time.Time) error {
 		select {
 		case <-last:
 		case <-limit.C:
-			return WithClass(errors.New("connection: Dial or OnConnect has not returned since its ctx ended; its socket closes when it does"), Bug)
+			return rehop.WithClass(errors.New("connection: Dial or OnConnect has not returned since its ctx ended; its socket closes when it does"), rehop.ClassBug)
 		}
 	}
 	c.mu.Lock()

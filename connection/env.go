@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/rehop/rehop"
 )
 
 // FromEnv returns a Config that is read from environment variables, whose names
@@ -42,7 +44,7 @@ func FromEnv(prefix string) (Config, error) {
 		Credentials:   e.credentials(),
 	}
 	if len(e.faults) > 0 {
-		return Config{}, WithClass(errors.Join(e.faults...), Configuration)
+		return Config{}, rehop.WithClass(errors.Join(e.faults...), rehop.ClassConfiguration)
 	}
 	return cfg, nil
 }

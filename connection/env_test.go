@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rehop/rehop"
 )
 
 func setenv(t *testing.T, variables map[string]string) {
@@ -106,7 +108,7 @@ func TestFromEnvNamesEveryFault(t *testing.T) {
 	} {
 		setenv(t, c.set)
 		cfg, err := FromEnv("SHOP")
-		if err == nil || err.Error() != c.want || ClassOf(err) != Configuration || cfg.URLs != nil {
+		if err == nil || err.Error() != c.want || rehop.ClassOf(err) != rehop.ClassConfiguration || cfg.URLs != nil {
 			t.Errorf("%s: FromEnv = %v, %v\nwant %s", name, cfg.URLs, err, c.want)
 		}
 	}

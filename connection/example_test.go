@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/rehoptest"
 )
@@ -40,7 +41,7 @@ func ExampleOpen_refused() {
 		URLs: []string{"amqp://guest:wrong@rabbit-1"},
 		Dial: broker.Dial,
 	})
-	fmt.Println(connection.ClassOf(err))
+	fmt.Println(rehop.ClassOf(err))
 	// Output: configuration
 }
 
@@ -58,9 +59,9 @@ func ExampleFromEnv() {
 // An error of another library has no class. WithClass gives it one.
 func ExampleWithClass() {
 	errMaintenance := errors.New("the gateway is closed until six")
-	fmt.Println(connection.ClassOf(errMaintenance))
-	err := fmt.Errorf("pay: %w", connection.WithClass(errMaintenance, connection.Transient))
-	fmt.Println(connection.ClassOf(err))
+	fmt.Println(rehop.ClassOf(errMaintenance))
+	err := fmt.Errorf("pay: %w", rehop.WithClass(errMaintenance, rehop.ClassTransient))
+	fmt.Println(rehop.ClassOf(err))
 	// Output:
 	// unknown
 	// transient
@@ -69,9 +70,9 @@ func ExampleWithClass() {
 // A readiness probe asks everything that has a Health.
 func ExampleReady() {
 	_, conn, stop := connect()
-	fmt.Println(connection.Ready(conn.Health())) // and producers, and consumers
+	fmt.Println(rehop.Ready(conn.Health())) // and producers, and consumers
 	stop()
-	fmt.Println(connection.Ready(conn.Health()))
+	fmt.Println(rehop.Ready(conn.Health()))
 	// Output:
 	// true
 	// false
@@ -142,6 +143,6 @@ func ExampleCredentials() {
 	})
 	check(err)
 	defer conn.Close()
-	fmt.Println(connection.Ready(conn.Health()))
+	fmt.Println(rehop.Ready(conn.Health()))
 	// Output: true
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+
+	"github.com/rehop/rehop"
 )
 
 // protect runs f, which calls a function of the user, and makes an error of its
@@ -12,7 +14,7 @@ func protect(log *slog.Logger, what string, f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			log.Error("connection: "+what+" panicked", "panic", p, "stack", string(debug.Stack()))
-			err = WithClass(fmt.Errorf("panic: %v", p), Bug)
+			err = rehop.WithClass(fmt.Errorf("panic: %v", p), rehop.ClassBug)
 		}
 	}()
 	return f()

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 func TestHooksThatPanicAreLogged(t *testing.T) {
@@ -63,8 +65,8 @@ func TestANilContextIsAnError(t *testing.T) {
 		_, opened := Open(none, Config{})
 		_, session := c.Session(none, Consume)
 		for name, err := range map[string]error{"Open": opened, "Session": session, "Do": s.Do(none, qos)} {
-			if ClassOf(err) != Bug || !strings.Contains(err.Error(), "ctx is nil") {
-				t.Errorf("%s = %v of class %v", name, err, ClassOf(err))
+			if rehop.ClassOf(err) != rehop.ClassBug || !strings.Contains(err.Error(), "ctx is nil") {
+				t.Errorf("%s = %v of class %v", name, err, rehop.ClassOf(err))
 			}
 		}
 		for range c.States(none) {

@@ -1,55 +1,18 @@
 package connection
 
 import (
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // unhealthyAfter is how long a socket may be dialled before that counts as more
 // than a reconnect.
 const unhealthyAfter = 15 * time.Second
 
-// HealthError is the error of [Conn.Health] for a Conn that is not healthy. The Health
-// methods of consumers, producers, forwarders and services return it too.
-type HealthError struct {
-	// Degraded reports that the Conn, or the component whose Health returned the error,
-	// works in part, or is likely to work again within seconds. If false, it does not
-	// work.
-	Degraded bool
-	Since    time.Time // when it ceased to be healthy
-	Cause    error     // why; never nil
-}
-
-func (e *HealthError) Error() string {
-	status := "unhealthy"
-	if e.Degraded {
-		status = "degraded"
-	}
-	return fmt.Sprintf("%s since %s: %v", status, e.Since.Format(time.RFC3339), e.Cause)
-}
-
-// Unwrap returns the cause.
-func (e *HealthError) Unwrap() error { return e.Cause }
-
-// Ready reports whether the results of Health allow work: each is nil or a
-// degraded *[HealthError]. A readiness probe is then one line:
-//
-//	if !connection.Ready(conn.Health(), consumer.Health()) {
-//		w.WriteHeader(http.StatusServiceUnavailable)
-//	}
-func Ready(health ...error) bool {
-	for _, err := range health {
-		var h *HealthError
-		if err != nil && (!errors.As(err, &h) || !h.Degraded) {
-			return false
-		}
-	}
-	return true
-}
-
 // Health returns nil if both sockets are connected and the broker takes messages.
-// Otherwise it returns a *[HealthError]:
+// Otherwise it returns a *[rehop.HealthError]:
 //   - degraded while the broker blocks publishers, and in the first 15 s of dialling
 //     a socket again;
 //   - unhealthy when a socket has been dialled for longer, and after Close.
@@ -62,7 +25,7 @@ func Ready(health ...error) bool {
 // Health is about the connection. The Health of a consumer says whether the consumer
 // gets messages.
 func (c *Conn) Health() error {
-	var worst *HealthError
+	var worst *rehop.HealthError
 	for _, r := range c.states.reports() {
 		h := r.health(time.Now())
 		if h == nil {
@@ -84,7 +47,7 @@ func (c *Conn) Health() error {
 		}
 	}
 	if worst == nil {
-		return nil // not a nil *HealthError
+		return nil // not a nil *rehop.HealthError
 	}
 	return worst
 }
@@ -98,14 +61,14 @@ type report struct {
 }
 
 // health is nil for a socket that is healthy.
-func (r report) health(now time.Time) *HealthError {
+func (r report) health(now time.Time) *rehop.HealthError {
 	switch r.State.Status {
 	case Idle, Up:
 		return nil
 	case Blocked:
-		return &HealthError{Degraded: true, Since: r.State.Since, Cause: &BlockedError{Reason: r.State.Reason, Since: r.State.Since}}
+		return &rehop.HealthError{Degraded: true, Since: r.State.Since, Cause: &BlockedError{Reason: r.State.Reason, Since: r.State.Since}}
 	case Closed:
-		return &HealthError{Since: r.State.Since, Cause: ErrClosed}
+		return &rehop.HealthError{Since: r.State.Since, Cause: ErrClosed}
 	}
 	cause := fmt.Errorf("connection: the socket for %v is connecting", r.State.Role)
 	if r.err != nil {
@@ -113,5 +76,5 @@ func (r report) health(now time.Time) *HealthError {
 	}
 	// An idle socket may be lost for long, and the broker be there all the time.
 	degraded := r.tried.IsZero() || now.Sub(r.tried) < unhealthyAfter
-	return &HealthError{Degraded: degraded, Since: r.away, Cause: cause}
+	return &rehop.HealthError{Degraded: degraded, Since: r.away, Cause: cause}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rehop/rehop"
 )
 
 func TestHealthOfAReport(t *testing.T) {
@@ -42,14 +43,14 @@ func TestHealthOfAReport(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s: %v, want %s", name, h, c.want)
 		}
-		if h != nil && (h.Since.IsZero() || h.Cause == nil || Ready(h) != h.Degraded) {
-			t.Errorf("%s: %+v; ready: %v", name, h, Ready(h))
+		if h != nil && (h.Since.IsZero() || h.Cause == nil || rehop.Ready(h) != h.Degraded) {
+			t.Errorf("%s: %+v; ready: %v", name, h, rehop.Ready(h))
 		}
 		if c.r.err != nil && !errors.Is(h, cause) {
 			t.Errorf("%s: %v does not wrap its cause", name, h)
 		}
 	}
-	if !Ready() || !Ready(nil, nil) || Ready(nil, errors.New("from elsewhere")) {
+	if !rehop.Ready() || !rehop.Ready(nil, nil) || rehop.Ready(nil, errors.New("from elsewhere")) {
 		t.Error("Ready does not take nil for healthy, or what is unknown for unhealthy")
 	}
 }
@@ -78,7 +79,7 @@ func TestHealthSeesTheBrokerComeBack(t *testing.T) {
 		p.hangUp()
 		lost := time.Now()
 		synctest.Wait()
-		var h *HealthError
+		var h *rehop.HealthError
 		for _, want := range []bool{true, true, true, false, false} {
 			err := c.Health()
 			if !errors.As(err, &h) || h.Degraded != want || !h.Since.Equal(lost) {
@@ -100,11 +101,11 @@ func TestHealthSeesTheBrokerComeBack(t *testing.T) {
 		p.accepted()[3].send(connectionBlocked, 0, short("low on memory"))
 		synctest.Wait()
 		var blocked *BlockedError
-		if err := c.Health(); !Ready(err) || !errors.As(err, &blocked) {
+		if err := c.Health(); !rehop.Ready(err) || !errors.As(err, &blocked) {
 			t.Errorf("Health = %v in an alarm", err)
 		}
 		c.Close()
-		if err := c.Health(); Ready(err) || !errors.Is(err, ErrClosed) {
+		if err := c.Health(); rehop.Ready(err) || !errors.Is(err, ErrClosed) {
 			t.Errorf("Health = %v after Close", err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -140,8 +141,8 @@ func TestCloseOfASessionIsBounded(t *testing.T) {
 				}
 				began := time.Now()
 				err := s.Close()
-				if took := time.Since(began); took != closeTimeout || !errors.Is(err, errCloseTimeout) || ClassOf(err) != Transient {
-					t.Errorf("Close = %v of class %v after %v", err, ClassOf(err), took)
+				if took := time.Since(began); took != closeTimeout || !errors.Is(err, errCloseTimeout) || rehop.ClassOf(err) != rehop.ClassTransient {
+					t.Errorf("Close = %v of class %v after %v", err, rehop.ClassOf(err), took)
 				}
 				if s.Err() == nil || s.Close() != nil {
 					t.Errorf("Err = %v, and Close again is not nil", s.Err())

@@ -13,10 +13,11 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rehop/rehop"
 )
 
 // errChannelLimit is wrapped when the broker has no channel left to give.
-var errChannelLimit = errors.New("no channel left")
+var errChannelLimit error = temporary("no channel left")
 
 // link is one AMQP connection, from its handshake to its end. It owns the calls
 // that wait for a reply of the broker: they end with their reply, with
@@ -142,7 +143,7 @@ type result struct {
 func (l *link) call(f func() error) *call {
 	c := &call{log: l.log, results: make(chan result, 1), left: make(chan func(), 1)}
 	go func() {
-		r := result{err: WithClass(errors.New("connection: the call ended its goroutine"), Bug)}
+		r := result{err: rehop.WithClass(errors.New("connection: the call ended its goroutine"), rehop.ClassBug)}
 		defer func() {
 			if r.panicked = recover(); r.panicked != nil {
 				r.err = fmt.Errorf("panic: %v\n%s", r.panicked, debug.Stack())

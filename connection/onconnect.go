@@ -5,13 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // onConnectLimit bounds OnConnect: many times the time for the largest topology,
 // because an OnConnect that is cut short starts anew on another connection.
 const onConnectLimit = 5 * time.Minute
 
-var errOnConnectLimit = WithClass(fmt.Errorf("OnConnect has taken %v; if it uses the Conn that opens this connection, and not the one that it was given, it waits for itself", onConnectLimit), Transient)
+var errOnConnectLimit = rehop.WithClass(fmt.Errorf("OnConnect has taken %v; if it uses the Conn that opens this connection, and not the one that it was given, it waits for itself", onConnectLimit), rehop.ClassTransient)
 
 // onConnectSlow is after how long the log tells of an OnConnect that callers wait for.
 const onConnectSlow = 10 * time.Second
@@ -30,7 +32,7 @@ func (c *connector) bringUp(i int, l *link) error {
 	if err != nil {
 		isUp <- false
 		_ = l.close(time.Now().Add(closeGrace)) // another error says more
-		return &refusal{text: fmt.Sprintf("%s: OnConnect: %v", l.endpoint, err), cause: err, broker: true, sure: true, class: ClassOf(err)}
+		return &refusal{text: fmt.Sprintf("%s: OnConnect: %v", l.endpoint, err), cause: err, broker: true, sure: true, class: rehop.ClassOf(err)}
 	}
 	c.server.Store(&l.server)
 	c.states.set(c.stateOf(l))
@@ -96,7 +98,7 @@ func (c *connector) runOnConnect(l *link) error {
 	defer slow.Stop()
 	returned := make(chan error, 1)
 	go func() { // of its own, because OnConnect may end it
-		err := WithClass(errors.New("it ended its goroutine"), Bug)
+		err := rehop.WithClass(errors.New("it ended its goroutine"), rehop.ClassBug)
 		defer func() { returned <- err }()
 		err = protect(c.log, "OnConnect", func() error { return c.onConnect(ctx, l) })
 	}()

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 func TestOnConnectRunsOncePerConnectBeforeAnySession(t *testing.T) {
@@ -65,8 +67,8 @@ func TestOnConnectThatFails(t *testing.T) {
 				}
 			}}},
 		})
-		if !errors.Is(err, mistake) || !strings.Contains(err.Error(), ": OnConnect: no such exchange type") || ClassOf(err) != Configuration {
-			t.Errorf("Open = %v of class %v", err, ClassOf(err))
+		if !errors.Is(err, mistake) || !strings.Contains(err.Error(), ": OnConnect: no such exchange type") || rehop.ClassOf(err) != rehop.ClassConfiguration {
+			t.Errorf("Open = %v of class %v", err, rehop.ClassOf(err))
 		}
 		if time.Since(began) > 0 || len(tries) != 1 {
 			t.Errorf("%d tries in %v, want the first to be the last", len(tries), time.Since(began))
@@ -102,7 +104,7 @@ func TestOnConnectThatUsesTheOuterConnIsTold(t *testing.T) {
 	c := open(t, Config{URLs: []string{p.url()}, OnConnect: func(ctx context.Context, _ *Conn) error {
 		if c := outer.Load(); c != nil {
 			_, err := c.Session(ctx, Publish)
-			if ClassOf(err) != Bug || !strings.Contains(err.Error(), "another Conn than the one it was given") {
+			if rehop.ClassOf(err) != rehop.ClassBug || !strings.Contains(err.Error(), "another Conn than the one it was given") {
 				t.Errorf("Session of the outer Conn = %v", err)
 			}
 			outer.Store(nil)

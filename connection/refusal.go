@@ -10,6 +10,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rehop/rehop"
 )
 
 // refusal is a failed try that passes only with a change of configuration, in
@@ -23,12 +24,12 @@ type refusal struct {
 	// password, and when it dies just then.
 	sure bool
 	// class is Configuration if zero.
-	class Class
+	class rehop.Class
 }
 
-func (r *refusal) Error() string { return r.text }
-func (r *refusal) Unwrap() error { return r.cause }
-func (r *refusal) Class() Class  { return cmp.Or(r.class, Configuration) }
+func (r *refusal) Error() string      { return r.text }
+func (r *refusal) Unwrap() error      { return r.cause }
+func (r *refusal) Class() rehop.Class { return cmp.Or(r.class, rehop.ClassConfiguration) }
 
 // explain says why a try failed, and names a remedy. ended is the error of the
 // try's ctx, took is how long the try lasted, expires is when the credentials end,

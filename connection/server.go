@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rehop/rehop"
 )
 
 // Server is the description that a broker node gives of itself in the handshake. Operators
@@ -38,14 +39,14 @@ func ParseVersion(s string) (Version, error) {
 	numbers, _, _ = strings.Cut(numbers, "-")
 	parts := strings.Split(numbers, ".")
 	if len(parts) < 2 || len(parts) > 3 {
-		return Version{}, WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), Bug)
+		return Version{}, rehop.WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), rehop.ClassBug)
 	}
 	var v [3]int
 	for i, part := range parts {
 		// ParseUint, because Atoi takes a sign.
 		n, err := strconv.ParseUint(part, 10, 31)
 		if err != nil {
-			return Version{}, WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), Bug)
+			return Version{}, rehop.WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), rehop.ClassBug)
 		}
 		v[i] = int(n)
 	}

@@ -11,7 +11,7 @@ import (
 
 // ErrSessionLost is wrapped by every error that comes from the end of a session. The
 // caller then calls [Conn.Session] for a new one.
-var ErrSessionLost = errors.New("connection: session lost")
+var ErrSessionLost error = temporary("connection: session lost")
 
 var errSessionClosed = fmt.Errorf("%w: closed by its owner", ErrSessionLost)
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // history records the states of one use, as Trace.State tells them.
@@ -167,8 +169,8 @@ func TestDownTellsTheNextTryAndTheEndOfTrying(t *testing.T) {
 	}
 	defer c.Close()
 	_, err = c.Session(t.Context(), Consume)
-	if ClassOf(err) != Transient {
-		t.Errorf("Session = %v of class %v after the last pause, want a transient error", err, ClassOf(err))
+	if rehop.ClassOf(err) != rehop.ClassTransient {
+		t.Errorf("Session = %v of class %v after the last pause, want a transient error", err, rehop.ClassOf(err))
 	}
 	if len(tries) != 3 || tries[0].Err == nil || tries[0].URL == "" || tries[0].Role != Consume || !errors.Is(err, tries[2].Err) {
 		t.Errorf("tries are %+v", tries)

@@ -181,7 +181,7 @@ func TestAnOutageOfAnHourKeepsTheOrderOfAKey(t *testing.T) {
 				r := &slowRuns{}
 				do := func(ctx context.Context, d *consumer.Delivery) error {
 					if time.Now().Before(over) {
-						return consumer.Unavailable(errAway)
+						return consumer.Hold(errAway)
 					}
 					defer r.finish(d.ID)
 					return r.handle(ctx, d, time.Second)
@@ -442,7 +442,7 @@ func TestThePrefetchRecovers(t *testing.T) {
 		}
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if time.Now().Before(over) {
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			o.handle(d.OrderKey, d.ID, time.Second)
 			return nil

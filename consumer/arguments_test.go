@@ -67,7 +67,7 @@ func TestASingleActiveConsumerKeepsItsQueue(t *testing.T) {
 				got[me] = append(got[me], d.ID) // one at a time
 				time.Sleep(time.Second)
 				if away.Load() {
-					return consumer.Unavailable(errBroken)
+					return consumer.Hold(errBroken)
 				}
 				return nil
 			}

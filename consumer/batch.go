@@ -19,7 +19,7 @@ import (
 // [Handler] does; Config.HandlerTimeout is one bound for the whole batch.
 //
 // A nil error acks all messages. [BatchErrors] give each message its own outcome. An
-// error of [DeadLetter], [RetryAfter], [Unavailable], [Snooze] or [Discard] is the
+// error of [DeadLetter], [RetryAfter], [Hold], [Snooze] or [Discard] is the
 // outcome of all messages.
 //
 // Any other error, or a panic, does not tell which message is at fault. The consumer then

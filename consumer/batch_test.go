@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/topology"
@@ -239,7 +239,7 @@ func TestBatchesAreRefused(t *testing.T) {
 				Concurrency: 100, Batch: consumer.Batch{Size: 1000}},
 		} {
 			_, err := consumer.NewBatch(w.conn, w.orders, handler, cfg)
-			if err == nil || err.Error() != want || connection.ClassOf(err) != connection.Bug {
+			if err == nil || err.Error() != want || rehop.ClassOf(err) != rehop.ClassBug {
 				w.Errorf("NewBatch = %v\nwant %s", err, want)
 			}
 		}

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/xdeath"
@@ -41,7 +42,7 @@ func TestEachMessageOfABatchHasItsOutcome(t *testing.T) {
 		for n, want := range map[int]consumer.Settlement{
 			0: {Disposition: consumer.DispositionDone},
 			1: {Disposition: consumer.DispositionWait, WaitNumber: 1, Wait: time.Minute},
-			2: {Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CausePermanent},
+			2: {Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent},
 			3: {Disposition: consumer.DispositionWait, WaitNumber: 2, Wait: 5 * time.Minute},
 			4: {Disposition: consumer.DispositionDone},
 			5: {Disposition: consumer.DispositionWait, WaitNumber: 1, Wait: time.Minute, Snoozed: true},
@@ -104,7 +105,7 @@ func TestABatchIsSplitUntilOnlyTheMessageAtFaultFails(t *testing.T) {
 				w.stopped(stop)
 				w.has("orders.dlq", id(70))
 				w.has("orders")
-				if h, _ := xdeath.Parse(w.letter().Headers); h.FinalAttempts != 3 || h.Failure.Cause != xdeath.CauseExhausted {
+				if h, _ := xdeath.Parse(w.letter().Headers); h.FinalAttempts != 3 || h.Failure.Cause != rehop.CauseExhausted {
 					w.Errorf("the letter says %q after %d attempts", h.Failure.Cause, h.FinalAttempts)
 				}
 			})
@@ -278,7 +279,7 @@ func TestBatchWrappers(t *testing.T) {
 		{"of one it is its own", bodies(`{}`, `junk`), func(int) error { return errors.New("plain") }, "retry, dead-letter (undecodable)", 1},
 		{"each has its own", bodies(`{}`, `junk`, `{}`), func(int) error { return consumer.BatchErrors{nil, errBroken} }, "done, dead-letter (undecodable), dead-letter", 2},
 		{"an outage of all", bodies(`{}`, `{}`), func(int) error { return errAway }, "hold", 2},
-		{"an outage of all that are JSON", bodies(`{}`, `junk`, `{}`), func(int) error { return consumer.Unavailable(errAway) }, "hold, dead-letter (undecodable), hold", 2},
+		{"an outage of all that are JSON", bodies(`{}`, `junk`, `{}`), func(int) error { return consumer.Hold(errAway) }, "hold, dead-letter (undecodable), hold", 2},
 		{"a rule that is about one message does not speak for all", bodies(`{}`, `{}`), func(int) error { return errBroken }, "retry", 2},
 		{"but for one that is alone", bodies(`{}`), func(int) error { return errBroken }, "dead-letter", 1},
 		{"an outcome of all", bodies(`{}`, `{}`), func(int) error { return consumer.Discard("all") }, "discard (all), discard (all)", 2},

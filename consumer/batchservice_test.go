@@ -30,7 +30,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 			}
 			all.Wait()
 			if call == 1 {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			return nil
 		}, consumer.Config{Concurrency: 4, KeyLimit: 1, Batch: consumer.Batch{Size: 10, Linger: 100 * time.Millisecond}})
@@ -106,7 +106,7 @@ func TestAFewHeldMessagesAreNoOutage(t *testing.T) {
 			errs := make(consumer.BatchErrors, len(batch))
 			for i, d := range batch {
 				if away && d.Type == "tenant" {
-					errs[i] = consumer.Unavailable(errAway)
+					errs[i] = consumer.Hold(errAway)
 				}
 			}
 			return errs

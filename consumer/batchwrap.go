@@ -8,7 +8,7 @@ import (
 
 // JSONBatch is [JSON] for a batch: it decodes each body and calls handle with the
 // messages that can be decoded, and with their values in the same order. The other
-// messages become dead letters with the cause xdeath.CauseUndecodable. The error of
+// messages become dead letters with the cause rehop.CauseUndecodable. The error of
 // handle is that of a [BatchHandler], for the messages that handle got.
 //
 //	consumer.NewBatch(conn, orders, consumer.JSONBatch(func(ctx context.Context, batch []*consumer.Delivery, orders []Order) error {
@@ -54,7 +54,7 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 }
 
 // ClassifyBatch is [Classify] for a BatchHandler: its rules give the error of each
-// message its meaning. An error of several messages to which [Unavailable] or the like has
+// message its meaning. An error of several messages to which [Hold] or the like has
 // given a meaning goes through the rules for each message. To any other error of several
 // messages only rules with the action ActionHold apply, such as a rule for a database that
 // is away, and only if one applies to each message. Otherwise the handler is called again

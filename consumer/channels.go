@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
@@ -62,6 +63,6 @@ func (r *run) takeChannels(found route.Route, channel *connection.Session) (rele
 	if release != nil {
 		return release, nil
 	}
-	return nil, connection.WithClass(fmt.Errorf("consumer: queue %q: the consumers of this Conn need %d channels or more, and channel_max of their socket is %d: this consumer needs %d, one of them for each of the %d waits that it carries; raise channel_max, of the broker or in the URL, or give the consumer a Conn of its own",
-		r.queue, needed, limit, channelsFor(r.source.Lane != "", len(found.Carried)), len(found.Carried)), connection.Configuration)
+	return nil, rehop.WithClass(fmt.Errorf("consumer: queue %q: the consumers of this Conn need %d channels or more, and channel_max of their socket is %d: this consumer needs %d, one of them for each of the %d waits that it carries; raise channel_max, of the broker or in the URL, or give the consumer a Conn of its own",
+		r.queue, needed, limit, channelsFor(r.source.Lane != "", len(found.Carried)), len(found.Carried)), rehop.ClassConfiguration)
 }

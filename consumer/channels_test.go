@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
@@ -108,7 +109,7 @@ func TestASocketWithTooFewChannelsIsRefused(t *testing.T) {
 					t.Error("Health of a consumer that was refused is nil")
 				}
 				err := stops[last]()
-				if err == nil || connection.ClassOf(err) != connection.Configuration ||
+				if err == nil || rehop.ClassOf(err) != rehop.ClassConfiguration ||
 					!strings.Contains(err.Error(), fmt.Sprintf("need %d channels or more, and channel_max of their socket is %d", tt.needed, tt.needed-1)) {
 					t.Errorf("Run = %v", err)
 				}

@@ -31,7 +31,7 @@ type Rule struct {
 
 	// Then is the outcome for errors that match. Its Action is required; ActionDone is
 	// not allowed, since ActionDiscard says the same and is logged. Its Cause, of an
-	// ActionDeadLetter, defaults to xdeath.CausePermanent.
+	// ActionDeadLetter, defaults to rehop.CausePermanent.
 	Then Outcome
 }
 
@@ -69,10 +69,10 @@ func (r Rule) String() string {
 //	handler = consumer.Wrap(handler, consumer.Classify(
 //		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 //		consumer.Rule{Is: driver.ErrBadConn, Then: consumer.Outcome{Action: consumer.ActionHold}},
-//		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},
+//		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}},
 //	))
 //
-// An error to which [RetryAfter], [Unavailable] or the like has given a meaning keeps
+// An error to which [RetryAfter], [Hold] or the like has given a meaning keeps
 // it, with one exception: a rule with OlderThan or Snoozed also decides about a
 // message that would come back. No rule sees a panic of the handler: the consumer,
 // and not a wrapper, turns it into a *[PanicError]. Classify panics if a rule is

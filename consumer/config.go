@@ -13,7 +13,7 @@ import (
 // Config of a Consumer. Its zero value is usable.
 type Config struct {
 	// Concurrency is how many messages, or batches, are handled at a time. 1 to 10,000;
-	// defaults to 1. A message that is held, see [Unavailable], or whose copy is not
+	// defaults to 1. A message that is held, see [Hold], or whose copy is not
 	// confirmed yet counts as one that is handled.
 	Concurrency int
 
@@ -119,7 +119,7 @@ type Config struct {
 	// Batch says how many messages a [BatchHandler] gets. It is only for [NewBatch].
 	Batch Batch
 
-	// Outage says when [Unavailable] outcomes count as an outage of something that all
+	// Outage says when [Hold] outcomes count as an outage of something that all
 	// handlers of a queue need, and how the consumer waits for its end.
 	Outage Outage
 

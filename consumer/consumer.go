@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/hostname"
 	"github.com/rehop/rehop/internal/route"
@@ -23,7 +24,7 @@ type Handler func(ctx context.Context, d *Delivery) error
 
 // ErrStopped is the cause of a handler's ctx that ended because Run was told
 // to stop and Config.DrainTimeout has passed.
-var ErrStopped = connection.WithClass(errors.New("consumer: stopped"), connection.Transient)
+var ErrStopped = rehop.WithClass(errors.New("consumer: stopped"), rehop.ClassTransient)
 
 // Consumer reads one queue, or the queues of several lanes, and hands their messages
 // to a handler.
@@ -76,7 +77,7 @@ func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) 
 		errs = append(errs, cfg.validateLanes(from), cfg.validateOrder(from))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	c.cfg, c.trace, c.host = cfg, merged(cfg.Traces, cfg.Logger), hostname.Get()
 	c.name, c.parts, c.strict = cmp.Or(from.Lanes, from.Routes[0].Queue), partsOf(cfg, from), from.Strict

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/intake"
@@ -24,8 +25,8 @@ func TestNewNamesEveryFault(t *testing.T) {
 	if _, err := New(nil, topology.Route{}, nil, Config{}); err == nil || !strings.Contains(err.Error(), "Route.Queue is empty") {
 		t.Errorf("New with an empty Route: %v", err)
 	}
-	if connection.ClassOf(err) != connection.Bug {
-		t.Errorf("it is %v, want a bug", connection.ClassOf(err))
+	if rehop.ClassOf(err) != rehop.ClassBug {
+		t.Errorf("it is %v, want a bug", rehop.ClassOf(err))
 	}
 }
 
@@ -33,22 +34,22 @@ func TestClassOfErrors(t *testing.T) {
 	refused := func(code int) error { return &amqp.Error{Code: code, Server: true, Recover: true} }
 	for _, tt := range []struct {
 		err  error
-		want connection.Class
+		want rehop.Class
 	}{
-		{ask.Refused("orders", refused(amqp.NotFound)), connection.Configuration},
-		{ask.Refused("orders", refused(amqp.AccessRefused)), connection.Configuration},
-		{ask.Refused("orders", connection.ErrSessionLost), connection.Transient},
-		{intake.ErrUnanswered, connection.Transient},
-		{ErrStopped, connection.Transient},
-		{ErrHandlerTimeout, connection.Transient},
-		{ErrConsumerTimeout, connection.Transient},
-		{settle.ErrSessionOver, connection.Transient},
-		{&PanicError{}, connection.Bug},
-		{errGoexit, connection.Bug},
-		{&unreadableError{}, connection.Bug},
-		{nil, connection.Unknown},
+		{ask.Refused("orders", refused(amqp.NotFound)), rehop.ClassConfiguration},
+		{ask.Refused("orders", refused(amqp.AccessRefused)), rehop.ClassConfiguration},
+		{ask.Refused("orders", connection.ErrSessionLost), rehop.ClassTransient},
+		{intake.ErrUnanswered, rehop.ClassTransient},
+		{ErrStopped, rehop.ClassTransient},
+		{ErrHandlerTimeout, rehop.ClassTransient},
+		{ErrConsumerTimeout, rehop.ClassTransient},
+		{settle.ErrSessionOver, rehop.ClassTransient},
+		{&PanicError{}, rehop.ClassBug},
+		{errGoexit, rehop.ClassBug},
+		{&unreadableError{}, rehop.ClassBug},
+		{nil, rehop.ClassUnknown},
 	} {
-		if got := connection.ClassOf(tt.err); got != tt.want {
+		if got := rehop.ClassOf(tt.err); got != tt.want {
 			t.Errorf("ClassOf(%v) = %v, want %v", tt.err, got, tt.want)
 		}
 	}

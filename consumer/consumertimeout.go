@@ -3,7 +3,7 @@ package consumer
 import (
 	"errors"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // ErrConsumerTimeout says that a handler has had a message for about as long as the
@@ -21,4 +21,4 @@ import (
 // same call of Run. The consumer recognises such a message by its message id, exchange,
 // routing key and body, and does not recognise a message without an id. The other
 // messages of the session come again too, and spend no attempt.
-var ErrConsumerTimeout = connection.WithClass(errors.New("consumer: the broker's consumer timeout"), connection.Transient)
+var ErrConsumerTimeout = rehop.WithClass(errors.New("consumer: the broker's consumer timeout"), rehop.ClassTransient)

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/consumer/internal/settle"
@@ -100,9 +101,9 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 	case action == ActionHold, !hasPlace && (spent || action == ActionDeadLetter):
 		return hold(res.outcome.After)
 	case action == ActionDeadLetter:
-		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, xdeath.CausePermanent), now)
+		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, rehop.CausePermanent), now)
 	case spent:
-		return t.letter(raw, d, res, xdeath.CauseExhausted, now)
+		return t.letter(raw, d, res, rehop.CauseExhausted, now)
 	case t.inPlace && res.err != errGoexit: //nolint:errorlint // it has no goroutine to be handled on again
 		v := hold(max(res.outcome.After, t.route.Waits[d.Attempt-1].For))
 		v.unspent, v.inPlace = false, true
@@ -122,7 +123,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, now time.Time) (decision, result, bool) {
 	if why, ok := raw.Headers[transport.HeaderUnreadable].(string); ok && !t.route.DeadLetter.IsZero() {
 		res := resultOf(&unreadableError{why}, Outcome{Action: ActionDeadLetter})
-		v := t.letter(raw, d, res, xdeath.CauseUnreadable, now)
+		v := t.letter(raw, d, res, rehop.CauseUnreadable, now)
 		v.Scarce = t.isScarce(d) && t.returnsCount()
 		return v, res, true
 	}
@@ -173,7 +174,7 @@ func (t *terms) later(after time.Duration, raw amqp.Delivery, d *Delivery, c cop
 }
 
 // letter returns the decision that dead-letters a message.
-func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause xdeath.Cause, now time.Time) decision {
+func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause rehop.Cause, now time.Time) decision {
 	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Instruction: settle.Instruction{
 		Move: settle.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{

@@ -11,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/delay"
@@ -18,7 +19,6 @@ import (
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // verdict is the part of a decision that a test looks at.
@@ -26,7 +26,7 @@ type verdict struct {
 	move       settle.Move
 	waitNumber int
 	to         route.Address // where no waitNumber says it
-	cause      xdeath.Cause
+	cause      rehop.Cause
 	notBefore  time.Time
 	due        time.Time
 	unspent    bool
@@ -108,19 +108,19 @@ func TestDecideUnderRepublish(t *testing.T) {
 		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: settle.Ack}},
 		{"first failure", orders, fresh(), failed, false, verdict{move: settle.Copy, waitNumber: 1}},
 		{"third failure", orders, republished(2, nil), failed, false, verdict{move: settle.Copy, waitNumber: 3}},
-		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
-		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
+		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
 		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: settle.Requeue}},
-		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Copy, cause: xdeath.CausePermanent}},
+		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Copy, cause: rehop.CausePermanent}},
 		{"requeue", orders, fresh(), Outcome{Action: ActionHold}, false, verdict{move: settle.Hold}},
 		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: settle.Copy, waitNumber: 3}},
 		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: settle.Copy, waitNumber: 2}},
 		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(time.Minute)}},
-		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
 		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: settle.Hold}},
 		{"dead-letter queue: a dead letter of a dead letter is held", dlq, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Hold}},
 		{"their queue: held, for want of a place", foreign, fresh(), failed, false, verdict{move: settle.Hold}},
-		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: settle.Copy, cause: xdeath.CauseExhausted}},
+		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			on := termsOf(tt.route)
@@ -305,7 +305,7 @@ func TestALetterThatGoesToTheEndOfItsQueueStaysOne(t *testing.T) {
 	if err := again.read(&on.route, amqp.Delivery{RoutingKey: "orders.dlq", Headers: p.Headers}); err != nil {
 		t.Fatal(err)
 	}
-	if h := again.History; h.Failure != d.History.Failure || h.Failure.Cause != xdeath.CauseCrashLoop || h.Queue != "orders" || again.Exchange != "shop" || again.RoutingKey != "order.paid" {
+	if h := again.History; h.Failure != d.History.Failure || h.Failure.Cause != rehop.CauseCrashLoop || h.Queue != "orders" || again.Exchange != "shop" || again.RoutingKey != "order.paid" {
 		t.Errorf("the copy is %+v", again)
 	}
 }

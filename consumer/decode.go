@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // JSON returns a Handler that decodes the body as JSON and calls handle with the
 // value. A message whose body cannot be decoded into a T is not retried: it becomes a
-// dead letter with the cause xdeath.CauseUndecodable.
+// dead letter with the cause rehop.CauseUndecodable.
 //
 //	consumer.New(conn, orders, consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 //		return ship(ctx, o)
@@ -37,5 +37,5 @@ func Decode[T any](decode func(d *Delivery) (T, error), handle func(ctx context.
 
 // undecodable returns the outcome of a message whose body is no T.
 func undecodable[T any](err error) error {
-	return withOutcome(Outcome{Action: ActionDeadLetter, Cause: xdeath.CauseUndecodable}, fmt.Errorf("decoding a %T: %w", *new(T), err), "")
+	return withOutcome(Outcome{Action: ActionDeadLetter, Cause: rehop.CauseUndecodable}, fmt.Errorf("decoding a %T: %w", *new(T), err), "")
 }

@@ -7,10 +7,10 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 func TestDeliveryShowsTheProducersExchangeAndKeyOnEveryAttempt(t *testing.T) {
@@ -72,15 +72,15 @@ func TestADeliveryGivesBackWhatItWasMadeOf(t *testing.T) {
 }
 
 func TestWhyAMessageIsInADeadLetterQueue(t *testing.T) {
-	permanent := amqp.Table{header.Cause: string(xdeath.CausePermanent)}
+	permanent := amqp.Table{header.Cause: string(rehop.CausePermanent)}
 	for _, tt := range []struct {
 		rule, queue string
 		raw         amqp.Delivery
-		cause       xdeath.Cause
+		cause       rehop.Cause
 		attempts    int
 	}{
-		{"carried back when its work queue was gone", "orders.dlq", republished(2, nil), xdeath.CauseExpired, 2},
-		{"a letter that was retried for its work queue and carried back", "orders.dlq", republished(2, permanent), xdeath.CausePermanent, 0},
+		{"carried back when its work queue was gone", "orders.dlq", republished(2, nil), rehop.CauseExpired, 2},
+		{"a letter that was retried for its work queue and carried back", "orders.dlq", republished(2, permanent), rehop.CausePermanent, 0},
 		{"a copy for another attempt at the dead-letter queue itself", "orders", republished(2, nil), "", 0},
 		{"published there by hand", "orders.dlq", fresh(), "", 0},
 	} {

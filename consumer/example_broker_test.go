@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
@@ -121,7 +122,7 @@ func ExampleConsumer_Pause() {
 	fmt.Println(<-handled)
 
 	worker.Pause()
-	var health *connection.HealthError
+	var health *rehop.HealthError
 	fmt.Println(errors.As(worker.Health(), &health) && health.Degraded, health.Cause)
 	worker.Resume()
 	publish(ctx, conn, producer.Message{RoutingKey: "orders", ID: "order-8"})

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -58,7 +59,7 @@ func ExampleClassify() {
 	rules := []consumer.Rule{
 		{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{Is: context.DeadlineExceeded, Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: 10 * time.Minute}},
-		{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},
+		{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}},
 	}
 	for _, r := range rules {
 		fmt.Println(r)
@@ -220,12 +221,12 @@ func ExampleRetryAfter() {
 }
 
 // The printer is away for all messages: the consumer holds this one, and spends no attempt.
-func ExampleUnavailable() {
+func ExampleHold() {
 	printer := func() error { return &net.OpError{Op: "dial", Err: errors.New("connection refused")} }
 	handler := func(context.Context, *consumer.Delivery) error {
 		err := printer()
 		if away := (*net.OpError)(nil); errors.As(err, &away) {
-			return consumer.Unavailable(err)
+			return consumer.Hold(err)
 		}
 		return err
 	}

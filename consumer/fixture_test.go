@@ -14,6 +14,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/consumer/internal/ask"
@@ -344,7 +345,7 @@ func (w *fixture) raw(do func(*amqp.Channel) error) {
 // health returns the Health of a consumer, and its status in a word.
 func health(c *consumer.Consumer) (status string, err error) {
 	err = c.Health()
-	var h *connection.HealthError
+	var h *rehop.HealthError
 	switch {
 	case err == nil:
 		return "healthy", nil

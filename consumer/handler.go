@@ -8,7 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/schedule"
@@ -26,8 +26,8 @@ type PanicError struct {
 // Error prints the value. A value with methods that panic is printed too.
 func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
-// Class returns connection.Bug.
-func (e *PanicError) Class() connection.Class { return connection.Bug }
+// Class returns rehop.ClassBug.
+func (e *PanicError) Class() rehop.Class { return rehop.ClassBug }
 
 // unreadableError says why package connection has removed the headers of a message.
 type unreadableError struct{ why string }
@@ -36,10 +36,10 @@ func (e *unreadableError) Error() string {
 	return "the client library cannot read the headers of this message, which are lost: " + e.why
 }
 
-// Class returns connection.Bug: the message will not become readable.
-func (e *unreadableError) Class() connection.Class { return connection.Bug }
+// Class returns rehop.ClassBug: the message will not become readable.
+func (e *unreadableError) Class() rehop.Class { return rehop.ClassBug }
 
-var errGoexit = connection.WithClass(errors.New("the handler ended its goroutine (runtime.Goexit) without returning"), connection.Bug)
+var errGoexit = rehop.WithClass(errors.New("the handler ended its goroutine (runtime.Goexit) without returning"), rehop.ClassBug)
 
 // result is how one run of the handler ended.
 type result struct {

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/flight"
 )
 
 // ErrHandlerTimeout is the cause of a handler's ctx that ended at
 // Config.HandlerTimeout.
-var ErrHandlerTimeout = connection.WithClass(errors.New("consumer: handler timeout"), connection.Transient)
+var ErrHandlerTimeout = rehop.WithClass(errors.New("consumer: handler timeout"), rehop.ClassTransient)
 
 // timeoutGrace is how long a handler has to return once its ctx has ended.
 const timeoutGrace = 5 * time.Second
@@ -89,7 +89,7 @@ func (o *overdue) remove(h *overdueHandler) {
 // check returns that handlers are overdue of a queue that has so many slots, as unhealthy
 // if none is left to handle a message, and nil if none are. The queues of lanes share the
 // workers: the handlers of others may leave none.
-func (o *overdue) check(queue string, slots int) *connection.HealthError {
+func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	all := len(o.handlers) >= o.workers
@@ -108,7 +108,7 @@ func (o *overdue) check(queue string, slots int) *connection.HealthError {
 	if n == 0 {
 		return nil
 	}
-	return &connection.HealthError{Degraded: n < slots, Since: since,
+	return &rehop.HealthError{Degraded: n < slots, Since: since,
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends",
 			queue, flight.Plural(n, "handler"), slots, timeoutGrace, o.timeout)}
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -27,9 +27,9 @@ var (
 const lostLimit = 15 * time.Second
 
 // Health returns nil while the consumer consumes and settles, and otherwise a
-// *connection.HealthError that says why not and since when. It returns at once,
+// *rehop.HealthError that says why not and since when. It returns at once,
 // sends nothing, and is safe for concurrent use. For a readiness probe see
-// connection.Ready.
+// rehop.Ready.
 //
 // A consumer is degraded
 //   - in the first 15 s after it has lost its session or the broker has cancelled
@@ -83,7 +83,7 @@ const lostLimit = 15 * time.Second
 // message, and hands none out until it has the answer.
 func (c *Consumer) Health() error {
 	now := time.Now()
-	checks := make([]*connection.HealthError, len(c.parts))
+	checks := make([]*rehop.HealthError, len(c.parts))
 	for i, p := range c.parts {
 		checks[i] = p.health.check(now)
 	}
@@ -131,12 +131,12 @@ func (h *health) leaves(why error, now time.Time) {
 
 // disconnected returns the fault of the Conn if the consumer has left its queue by choice
 // and the Conn is unhealthy too. Otherwise it returns nil. It needs mu held.
-func (h *health) disconnected() *connection.HealthError {
-	var lost *connection.HealthError
+func (h *health) disconnected() *rehop.HealthError {
+	var lost *rehop.HealthError
 	if !h.chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
 		return nil
 	}
-	return &connection.HealthError{Since: lost.Since, Cause: fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, lost.Cause)}
+	return &rehop.HealthError{Since: lost.Since, Cause: fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, lost.Cause)}
 }
 
 // fail says that nothing is consumed, and why.
@@ -164,14 +164,14 @@ func (h *health) consuming() {
 
 // check returns nil while messages are consumed and settled, and otherwise why
 // not.
-func (h *health) check(now time.Time) *connection.HealthError {
+func (h *health) check(now time.Time) *rehop.HealthError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if lost := h.disconnected(); lost != nil {
 		return lost
 	}
 	if h.fault != nil {
-		return &connection.HealthError{Degraded: h.chosen || h.passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
+		return &rehop.HealthError{Degraded: h.chosen || h.passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
 	}
 	sign, refusal := h.signs.Last()
 	silent := now.Sub(sign)
@@ -181,15 +181,15 @@ func (h *health) check(now time.Time) *connection.HealthError {
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case refusal != nil:
-		return &connection.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: %w", h.queue, silent.Round(time.Second), refusal)}
+		return &rehop.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: %w", h.queue, silent.Round(time.Second), refusal)}
 	}
-	return &connection.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: its node may be cut off from its cluster, or the queue be without a majority",
+	return &rehop.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: its node may be cut off from its cluster, or the queue be without a majority",
 		h.queue, silent.Round(time.Second))}
 }
 
 // worst returns the first fault that leaves nothing to work, else the first one, and nil
 // if there is none.
-func worst(faults ...*connection.HealthError) *connection.HealthError {
+func worst(faults ...*rehop.HealthError) *rehop.HealthError {
 	for _, f := range faults {
 		if f != nil && !f.Degraded {
 			return f
@@ -213,11 +213,11 @@ func (l *lasting) becomes(err error, now time.Time) {
 }
 
 // check returns the fault, nil for none.
-func (l lasting) check(format, queue string) *connection.HealthError {
+func (l lasting) check(format, queue string) *rehop.HealthError {
 	if l.err == nil {
 		return nil
 	}
-	return &connection.HealthError{Degraded: true, Since: l.since, Cause: fmt.Errorf(format, queue, l.err)}
+	return &rehop.HealthError{Degraded: true, Since: l.since, Cause: fmt.Errorf(format, queue, l.err)}
 }
 
 // notePolicies notes which promises policies on the broker break.
@@ -245,8 +245,8 @@ func (h *health) noteMissing(err error, now time.Time) {
 
 // together returns what the health of several lanes means for the whole: degraded
 // while one of them is consumed.
-func together(lanes []*connection.HealthError) *connection.HealthError {
-	var faults []*connection.HealthError
+func together(lanes []*rehop.HealthError) *rehop.HealthError {
+	var faults []*rehop.HealthError
 	works := false
 	for _, h := range lanes {
 		if h != nil {
@@ -260,7 +260,7 @@ func together(lanes []*connection.HealthError) *connection.HealthError {
 	case len(lanes) == 1:
 		return faults[0]
 	}
-	all := &connection.HealthError{Degraded: works, Since: faults[0].Since}
+	all := &rehop.HealthError{Degraded: works, Since: faults[0].Since}
 	causes := make([]error, len(faults))
 	for i, h := range faults {
 		if h.Since.Before(all.Since) {
@@ -294,7 +294,7 @@ const standsStill = time.Minute
 
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
-func (r *run) gateHealth() *connection.HealthError {
+func (r *run) gateHealth() *rehop.HealthError {
 	if r.lane == nil {
 		return nil
 	}
@@ -303,19 +303,19 @@ func (r *run) gateHealth() *connection.HealthError {
 	full, slots := r.health.signs.Full(), r.lane.FullSince()
 	switch {
 	case !paused.IsZero():
-		return &connection.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
+		return &rehop.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
 	case !begun.IsZero() && time.Since(begun) >= standsStill:
-		return &connection.HealthError{Degraded: true, Since: begun, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned: until then no other message is handled: %w", r.queue, why)}
+		return &rehop.HealthError{Degraded: true, Since: begun, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned: until then no other message is handled: %w", r.queue, why)}
 	case !slots.IsZero() && time.Since(slots) >= standsStill && (outage.IsZero() || untried):
-		return &connection.HealthError{Degraded: true, Since: slots, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
+		return &rehop.HealthError{Degraded: true, Since: slots, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
 	case !full.IsZero() && time.Since(full) >= standsStill:
-		return &connection.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
+		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
 	case !outage.IsZero() && !untried:
 		text := ""
 		if t := r.unavailable.Load(); t != nil {
 			text = *t
 		}
-		return &connection.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
+		return &rehop.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
 	}
 	return nil
 }

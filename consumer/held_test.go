@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
@@ -37,7 +38,7 @@ func longOutage(t *testing.T, cfg consumer.Config) {
 		attempts := map[string]int{}
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if time.Now().Before(over) {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			attempts[d.ID] = d.Attempt
 			return nil
@@ -63,7 +64,7 @@ func TestRestartsInAnOutageDeadLetterNothing(t *testing.T) {
 		const n = 5
 		w.publish(n)
 		for range 50 {
-			_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) }, consumer.Config{Concurrency: n})
+			_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Hold(errBroken) }, consumer.Config{Concurrency: n})
 			time.Sleep(10 * time.Second)
 			w.stopped(stop)
 		}
@@ -87,8 +88,8 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 		{"failed", errBroken, consumer.Config{}, n, "until the broker confirms copies"},
 		{"failed, several at a time", errBroken, consumer.Config{Concurrency: 3}, n, "until the broker confirms copies"},
 		{"failed, in the order of keys: one comes at a time", errBroken, consumer.Config{Concurrency: 2, KeyLimit: 1}, n, "until (their copies are confirmed|the broker confirms copies)"},
-		{"unavailable", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2}, 0, "until the broker confirms copies"},
-		{"unavailable without outages", consumer.Unavailable(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Share: 2}}, 0, "until the broker confirms copies"},
+		{"unavailable", consumer.Hold(errBroken), consumer.Config{Concurrency: 2}, 0, "until the broker confirms copies"},
+		{"unavailable without outages", consumer.Hold(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Share: 2}}, 0, "until the broker confirms copies"},
 		{"put off", consumer.RetryAfter(time.Second, errBroken), consumer.Config{Concurrency: 2}, n, "until the broker confirms copies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -136,7 +137,7 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 					}
 					q, _ := w.broker.Queue("orders.dlq")
 					for _, m := range q.Ready {
-						if h, _ := xdeath.Parse(m.Headers); h.Failure.Cause != xdeath.CauseExhausted {
+						if h, _ := xdeath.Parse(m.Headers); h.Failure.Cause != rehop.CauseExhausted {
 							w.Errorf("%s is a letter because of %q\n%s", m.MessageId, h.Failure.Cause, w.broker.Story(m.MessageId))
 						}
 					}
@@ -178,7 +179,7 @@ func TestADeadLetterQueueThatIsFullForLongMakesNoCrashLoop(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.stopped(stop)
 		w.has("orders")
-		if h, _ := xdeath.Parse(w.letter().Headers); h.Failure.Cause != xdeath.CausePermanent {
+		if h, _ := xdeath.Parse(w.letter().Headers); h.Failure.Cause != rehop.CausePermanent {
 			w.Errorf("it is a letter because of %q\n%s", h.Failure.Cause, w.broker.Story(id(0)))
 		}
 		w.truthful()
@@ -190,7 +191,7 @@ func TestADeadLetterQueueThatIsFullForLongMakesNoCrashLoop(t *testing.T) {
 // times one after the other, would reach the delivery limit after 80 minutes.
 func TestALongAlarmWithAShortConsumerTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute} {
-		for _, handled := range []error{errBroken, consumer.DeadLetter(errBroken), consumer.Unavailable(errBroken)} {
+		for _, handled := range []error{errBroken, consumer.DeadLetter(errBroken), consumer.Hold(errBroken)} {
 			t.Run(timeout.String()+" "+consumer.OutcomeOf(handled).Action.String(), func(t *testing.T) {
 				for _, version := range []string{"3.10", "4.0"} {
 					onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: timeout}, topology.Quorum, func(w *fixture) {
@@ -221,7 +222,7 @@ func TestAQueueOfOthersLosesNothingInALongOutage(t *testing.T) {
 				w.orders = topology.WorkQueue{Name: "theirs", Existing: true, Waits: w.orders.Waits}
 				w.declare(w.orders)
 				w.publish(1)
-				handled := consumer.Unavailable(errBroken)
+				handled := consumer.Hold(errBroken)
 				if alarm {
 					handled = errBroken
 					w.broker.Block("low on memory")
@@ -316,7 +317,7 @@ func TestAStopWhileAConsumerLeavesItsQueueHasAllOfItsTime(t *testing.T) {
 		var ended time.Duration
 		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.OrderKey == "held" {
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			<-ctx.Done()
 			ended = time.Since(began)

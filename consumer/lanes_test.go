@@ -305,7 +305,7 @@ func TestAMessageStaysInItsLane(t *testing.T) {
 			case n == 0:
 				return consumer.RetryAfter(2*time.Minute, errBroken)
 			case n == 1:
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			case n < 4:
 				return errBroken
 			}

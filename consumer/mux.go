@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // Mux has a Handler for each type of message: the key is Delivery.Type, the
@@ -20,11 +20,11 @@ type Mux map[string]Handler
 
 // Handle is a Handler that calls the one for the message's type. A message of a type
 // without a Handler is not retried: it becomes a dead letter with the cause
-// xdeath.CauseUnhandled.
+// rehop.CauseUnhandled.
 func (m Mux) Handle(ctx context.Context, d *Delivery) error {
 	handler := m[d.Type]
 	if handler == nil {
-		return withOutcome(Outcome{Action: ActionDeadLetter, Cause: xdeath.CauseUnhandled}, fmt.Errorf("no handler for messages of type %q", d.Type), "")
+		return withOutcome(Outcome{Action: ActionDeadLetter, Cause: rehop.CauseUnhandled}, fmt.Errorf("no handler for messages of type %q", d.Type), "")
 	}
 	return handler(ctx, d)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // Operator returns an http.Handler for the people and the programs that operate a
@@ -160,7 +160,7 @@ func (c *Consumer) state(now time.Time) consumerState {
 	s := consumerState{Name: c.name, Health: "healthy"}
 	if err := c.Health(); err != nil {
 		s.Health = "unhealthy"
-		var h *connection.HealthError
+		var h *rehop.HealthError
 		if errors.As(err, &h) {
 			s.Since, err = &h.Since, h.Cause
 			if h.Degraded {

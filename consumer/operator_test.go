@@ -32,7 +32,7 @@ func TestOperatorsSeeWhatIsInHand(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		orders, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 			if d.ID == id(0) {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			<-ctx.Done()
 			return ctx.Err()

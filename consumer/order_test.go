@@ -16,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
@@ -178,7 +179,7 @@ func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
 		q, _ := w.broker.Queue("orders.dlq")
 		for _, m := range q.Ready {
 			h, err := xdeath.Parse(m.Headers)
-			if err != nil || h.FinalAttempts != 3 || h.Failure.Cause != xdeath.CauseExhausted {
+			if err != nil || h.FinalAttempts != 3 || h.Failure.Cause != rehop.CauseExhausted {
 				w.Errorf("the letter says %+v after %d attempts, %v", h.Failure, h.FinalAttempts, err)
 			}
 			if h.FirstFailed.Sub(began) > time.Second || h.Failure.At.Sub(began) < time.Minute {
@@ -268,7 +269,7 @@ func TestAStopKeepsLaterMessagesOfAHeldOneFromBeginning(t *testing.T) {
 						case inPlace:
 							return errBroken
 						}
-						return consumer.Unavailable(errAway)
+						return consumer.Hold(errAway)
 					}
 					cfg := consumer.Config{Concurrency: 4, KeyLimit: 1, RetryInPlace: inPlace}
 					w.publish(5, keyed("k"))
@@ -471,7 +472,7 @@ func TestAnOutageCutsNoWaitInPlace(t *testing.T) {
 				return errBroken
 			}
 			if time.Since(began) < 30*time.Second {
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			return nil
 		}, consumer.Config{Concurrency: 8, RetryInPlace: true})

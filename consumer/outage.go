@@ -10,7 +10,7 @@ import (
 	"github.com/rehop/rehop/consumer/internal/schedule"
 )
 
-// Outage says when the handlers' [Unavailable] outcomes count as an outage. In an
+// Outage says when the handlers' [Hold] outcomes count as an outage. In an
 // outage the consumer gives the messages that no handler has begun back to the queue,
 // so that other consumers can have them. After growing pauses it tries one message at a
 // time: in turn a message that it holds and, if a handler is free, the next message of
@@ -18,7 +18,7 @@ import (
 // once. An outage spends no attempt. Health is degraded while it lasts, but not after
 // MaxPause without a message to try, such as when other consumers have handled them
 // all. The next message that comes is tried alone, and Health is degraded again if the
-// handler says Unavailable. Each lane of topology.Lanes has its own outages.
+// handler says Hold. Each lane of topology.Lanes has its own outages.
 //
 // Messages that are held go back to the queue after 15 minutes, or after half of the
 // consumer timeout if that is less. Where returns count towards the delivery limit,
@@ -28,9 +28,9 @@ import (
 // single active consumer, all messages in hand go back together, to their places, and
 // none before that time has passed.
 type Outage struct {
-	// Share of the last Runs that must be Unavailable, more than 0 and up to 1.
+	// Share of the last Runs that must be Hold, more than 0 and up to 1.
 	// Defaults to 0.5. With more than 1 there is no outage. If Concurrency is at least
-	// 2 and less than that share of Runs, as many Unavailable runs as Concurrency are
+	// 2 and less than that share of Runs, as many Hold runs as Concurrency are
 	// enough. An outage also begins when such messages, of all lanes together, have taken
 	// every slot of a Concurrency of at least 2, or those of one lane every slot of a
 	// LaneLimits.Concurrency of at least 2: no other message can be handled then.
@@ -38,7 +38,7 @@ type Outage struct {
 
 	// Runs is how many of the latest runs of the handler count. Only the first run
 	// for each message, or batch, counts. Up to 1,000; defaults to 10. A run for a
-	// batch counts as Unavailable if at least Share of its messages are.
+	// batch counts as Hold if at least Share of its messages are.
 	Runs int
 
 	// MaxPause is the longest pause between two tries, while there are messages. At least

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
@@ -36,7 +37,7 @@ func (g *gateway) handle(_ context.Context, d *consumer.Delivery) error {
 	g.mu.Unlock()
 	time.Sleep(g.took)
 	if g.away.Load() {
-		return consumer.Unavailable(errAway)
+		return consumer.Hold(errAway)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -166,7 +167,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 		w.publish(1)
 		time.Sleep(2 * time.Second)
 		status, err := health(c)
-		var h *connection.HealthError
+		var h *rehop.HealthError
 		if status != "degraded" || !errors.As(err, &h) || h.Since.After(began) {
 			w.Errorf("with a message that fails: %s, %v, %v; want the same outage", status, err, h)
 		}
@@ -229,7 +230,7 @@ func TestPauseAndResume(t *testing.T) {
 		if status != "degraded" || !strings.Contains(err.Error(), "paused by Pause") {
 			w.Errorf("while paused: %s, %v", status, err)
 		}
-		var h *connection.HealthError
+		var h *rehop.HealthError
 		if errors.As(err, &h) && time.Since(h.Since) != time.Second {
 			w.Errorf("paused since %v, want 1s ago", time.Since(h.Since))
 		}

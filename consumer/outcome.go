@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // Action is the treatment of a message after its handler has returned.
@@ -29,7 +29,7 @@ const (
 	// ActionDeadLetter: dead-lettered at once. See [DeadLetter].
 	ActionDeadLetter
 
-	// ActionHold: held and handled again; no attempt is spent. See [Unavailable].
+	// ActionHold: held and handled again; no attempt is spent. See [Hold].
 	ActionHold
 
 	// ActionDiscard: acked without being done. See [Discard].
@@ -64,7 +64,7 @@ type Outcome struct {
 	Action Action
 	After  time.Duration // for ActionRetryAfter and ActionSnooze
 	Reason string        // for ActionDiscard and ActionSnooze
-	Cause  xdeath.Cause  // for ActionDeadLetter; "": xdeath.CausePermanent
+	Cause  rehop.Cause   // for ActionDeadLetter; "": rehop.CausePermanent
 }
 
 // String returns the outcome as a few words, such as "retry-after 5m0s".
@@ -108,20 +108,20 @@ func DeadLetter(err error) error {
 //
 // A consumer of a queue without waits, Delays and a place for dead letters, such as a
 // dead-letter queue, holds the message until d has passed. Where d is longer than a
-// message can be held, see [Unavailable], it puts the message off as [Snooze] does, and
+// message can be held, see [Hold], it puts the message off as [Snooze] does, and
 // counts no snooze. RetryAfter never returns nil, not even for a nil err.
 func RetryAfter(d time.Duration, err error) error {
 	return withOutcome(Outcome{Action: ActionRetryAfter, After: max(d, 0)}, err, fmt.Sprintf("retry after %v", d))
 }
 
-// Unavailable marks err as not the message's fault, such as an outage of a service that
+// Hold marks err as not the message's fault, such as an outage of a service that
 // the handler needs. The consumer holds the message and handles it again with growing
 // pauses; no attempt is spent. The message goes back to its queue when Run stops, and
 // after 15 minutes, or half of the consumer timeout if that is less. The broker would
 // take it away at the consumer timeout, which is 30 minutes by default. Where each return
 // counts towards the delivery limit of the queue, a message that has used up half of that
 // limit goes to the end of the queue instead, as a confirmed copy: an outage dead-letters
-// no message, however long it lasts. Unavailable never returns nil, not even for a nil
+// no message, however long it lasts. Hold never returns nil, not even for a nil
 // err.
 //
 // A held message counts as one of the Config.Concurrency that are handled at a time.
@@ -130,7 +130,7 @@ func RetryAfter(d time.Duration, err error) error {
 // consumer with Config.KeyLimit, or of a queue with a single active consumer, keeps them
 // to keep their order. With a Concurrency of 1, or without outages, messages that were
 // sent ahead go back to the queue as Config.Prefetch says.
-func Unavailable(err error) error {
+func Hold(err error) error {
 	return withOutcome(Outcome{Action: ActionHold}, err, "unavailable")
 }
 
@@ -156,9 +156,9 @@ func Snooze(d time.Duration, reason string) error {
 }
 
 // OutcomeOf returns the outcome of a message whose handler returned err. Along one
-// chain of wrapping the outermost of [DeadLetter], [RetryAfter], [Unavailable],
+// chain of wrapping the outermost of [DeadLetter], [RetryAfter], [Hold],
 // [Snooze] and [Discard] decides. Across the branches of errors.Join, DeadLetter comes
-// before RetryAfter (the longest), before Unavailable, before a plain failure, before
+// before RetryAfter (the longest), before Hold, before a plain failure, before
 // Snooze (the longest); Discard decides only if every branch says so.
 func OutcomeOf(err error) Outcome {
 	for err != nil {

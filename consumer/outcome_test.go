@@ -27,19 +27,19 @@ func TestOutcomeOf(t *testing.T) {
 		{"retry after", consumer.RetryAfter(time.Hour, plain), retryAfter(time.Hour)},
 		{"retry after without an error does not ack", consumer.RetryAfter(time.Hour, nil), retryAfter(time.Hour)},
 		{"retry after a time gone by", consumer.RetryAfter(-time.Hour, plain), retryAfter(0)},
-		{"requeue", consumer.Unavailable(plain), consumer.Outcome{Action: consumer.ActionHold}},
-		{"requeue without an error", consumer.Unavailable(nil), consumer.Outcome{Action: consumer.ActionHold}},
+		{"requeue", consumer.Hold(plain), consumer.Outcome{Action: consumer.ActionHold}},
+		{"requeue without an error", consumer.Hold(nil), consumer.Outcome{Action: consumer.ActionHold}},
 		{"discard", consumer.Discard("old"), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
 		{"an outcome inside the user's wrapping counts", fmt.Errorf("w: %w", consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
-		{"the outermost outcome wins", consumer.Unavailable(fmt.Errorf("w: %w", consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
+		{"the outermost outcome wins", consumer.Hold(fmt.Errorf("w: %w", consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: dead letter before retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"join: the longest retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.RetryAfter(3, plain), consumer.RetryAfter(2, plain)), retryAfter(3)},
-		{"join: retry after before requeue", errors.Join(consumer.Unavailable(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
-		{"join: requeue before a plain failure", errors.Join(plain, consumer.Unavailable(plain)), consumer.Outcome{Action: consumer.ActionHold}},
+		{"join: retry after before requeue", errors.Join(consumer.Hold(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
+		{"join: requeue before a plain failure", errors.Join(plain, consumer.Hold(plain)), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: a plain failure before discard", errors.Join(consumer.Discard("old"), plain), consumer.Outcome{Action: consumer.ActionRetry}},
 		{"join: discard if every branch says so", errors.Join(consumer.Discard("old"), consumer.Discard("x")), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
 		{"a join inside a join", errors.Join(plain, fmt.Errorf("w: %w", errors.Join(plain, consumer.DeadLetter(plain)))), consumer.Outcome{Action: consumer.ActionDeadLetter}},
-		{"an outcome around a join", consumer.Unavailable(errors.Join(consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
+		{"an outcome around a join", consumer.Hold(errors.Join(consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"an error that wraps nothing", wrapsNothing{}, consumer.Outcome{Action: consumer.ActionRetry}},
 		{"an error that joins nothing", joinsNothing{}, consumer.Outcome{Action: consumer.ActionRetry}},
 		{"a panic with an error that has an outcome is a failure of the handler all the same", &consumer.PanicError{Value: plain}, consumer.Outcome{Action: consumer.ActionRetry}},
@@ -64,7 +64,7 @@ func (joinsNothing) Unwrap() []error { return nil }
 
 func TestAnOutcomeKeepsItsCause(t *testing.T) {
 	cause := errors.New("cause")
-	for _, err := range []error{consumer.DeadLetter(cause), consumer.RetryAfter(1, cause), consumer.Unavailable(cause)} {
+	for _, err := range []error{consumer.DeadLetter(cause), consumer.RetryAfter(1, cause), consumer.Hold(cause)} {
 		if !errors.Is(err, cause) || err.Error() != "cause" {
 			t.Errorf("%T lost its cause: %v", err, err)
 		}

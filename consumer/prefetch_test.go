@@ -21,7 +21,7 @@ func TestASuspectThatIsHeldStopsNobody(t *testing.T) {
 		outage.Store(true)
 		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if d.ID == "m0" && outage.Load() {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			return nil
 		}, consumer.Config{Concurrency: 16})
@@ -243,7 +243,7 @@ func TestAnOutageHoardsNothing(t *testing.T) {
 		var out atomic.Bool
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error {
 			if out.Load() {
-				return consumer.Unavailable(errors.New("the database is away"))
+				return consumer.Hold(errors.New("the database is away"))
 			}
 			return nil
 		}, consumer.Config{Concurrency: 4})

@@ -27,7 +27,7 @@ func TestAHeldMessageInterruptsNoHandlerOfAnotherKey(t *testing.T) {
 			case d.OrderKey == "slow":
 				return r.handle(ctx, d, 20*time.Minute)
 			case time.Now().Before(over):
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			return r.handle(ctx, d, time.Second)
 		}, consumer.Config{Concurrency: 16, KeyLimit: 1})
@@ -49,7 +49,7 @@ func TestAnOutageOfOneKeyHoldsUpNoOther(t *testing.T) {
 		handled := map[string]bool{}
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if d.OrderKey == "away" {
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -86,7 +86,7 @@ func TestAnOutageOfTwoHoursKeepsTheOrder(t *testing.T) {
 				r := &slowRuns{}
 				_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
 					if time.Now().Before(over) {
-						return consumer.Unavailable(errAway)
+						return consumer.Hold(errAway)
 					}
 					return r.handle(ctx, d, time.Second)
 				}, consumer.Config{Concurrency: 2, KeyLimit: 1})
@@ -223,7 +223,7 @@ func TestAHeldMessageDoesNotGoBackForALargerPrefetch(t *testing.T) {
 			case d.OrderKey == "slow":
 				time.Sleep(time.Minute)
 			case d.OrderKey == "away" && time.Now().Before(over):
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			return nil
 		}, consumer.Config{Concurrency: 8, KeyLimit: 1})
@@ -255,7 +255,7 @@ func TestABoundHoldsUpNoKeyWhileAnotherIsHeld(t *testing.T) {
 			case d.OrderKey == "slow":
 				time.Sleep(26 * time.Minute)
 			case d.OrderKey == "away" && time.Since(began) < 11*time.Hour:
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			case d.OrderKey == "good":
 				mu.Lock()
 				defer mu.Unlock()
@@ -287,7 +287,7 @@ func TestHealthTellsThatHeldMessagesFillThePrefetch(t *testing.T) {
 		over := time.Now().Add(30 * time.Minute)
 		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if d.OrderKey == "away" && time.Now().Before(over) {
-				return consumer.Unavailable(errAway)
+				return consumer.Hold(errAway)
 			}
 			return nil
 		}, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 10})

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/schedule"
 )
 
@@ -26,10 +26,10 @@ import (
 // Consumer runs once at a time.
 func (c *Consumer) Run(ctx context.Context) error {
 	if ctx == nil {
-		return connection.WithClass(errors.New("consumer: Run: ctx is nil"), connection.Bug)
+		return rehop.WithClass(errors.New("consumer: Run: ctx is nil"), rehop.ClassBug)
 	}
 	if !c.running.CompareAndSwap(false, true) {
-		return connection.WithClass(errors.New("consumer: Run is running already"), connection.Bug)
+		return rehop.WithClass(errors.New("consumer: Run is running already"), rehop.ClassBug)
 	}
 	c.warnOfPrefetch()
 	return c.run(ctx, func() { c.running.Store(false) })

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/flight"
@@ -105,7 +106,7 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 	var wg sync.WaitGroup
 	wg.Go(func() { channel, opening = r.conn.Session(ctx, connection.Consume) })
 	found, err := r.source.Broker.Resolve(r.stop, r.conn)
-	if err != nil && r.known != nil && connection.ClassOf(err) != connection.Transient && r.repair(r.stop, *r.known) == nil {
+	if err != nil && r.known != nil && rehop.ClassOf(err) != rehop.ClassTransient && r.repair(r.stop, *r.known) == nil {
 		found, err = r.source.Broker.Resolve(r.stop, r.conn) // somebody has deleted a part since the last session
 	}
 	if err != nil {

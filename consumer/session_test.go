@@ -14,10 +14,10 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 func succeed(context.Context, *consumer.Delivery) error { return nil }
@@ -200,8 +200,8 @@ func TestRunEndsWhereTheQueueCannotBeConsumedToBeginWith(t *testing.T) {
 		} {
 			_, stop := w.startOn(tt.source, succeed, consumer.Config{})
 			synctest.Wait()
-			if err := stop(); err == nil || !strings.Contains(err.Error(), tt.text) || connection.ClassOf(err) != connection.Configuration {
-				w.Errorf("%s: Run: %v (%v)", tt.rule, err, connection.ClassOf(err))
+			if err := stop(); err == nil || !strings.Contains(err.Error(), tt.text) || rehop.ClassOf(err) != rehop.ClassConfiguration {
+				w.Errorf("%s: Run: %v (%v)", tt.rule, err, rehop.ClassOf(err))
 			}
 		}
 	})
@@ -211,11 +211,11 @@ func TestRunOnceAtATime(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		c, stop := w.start(succeed, consumer.Config{})
 		synctest.Wait()
-		if err := c.Run(w.Context()); connection.ClassOf(err) != connection.Bug {
-			w.Errorf("a second Run: %v (%v)", err, connection.ClassOf(err))
+		if err := c.Run(w.Context()); rehop.ClassOf(err) != rehop.ClassBug {
+			w.Errorf("a second Run: %v (%v)", err, rehop.ClassOf(err))
 		}
-		if err := c.Run(nil); connection.ClassOf(err) != connection.Bug { //nolint:staticcheck // that is the test
-			w.Errorf("a nil ctx: %v (%v)", err, connection.ClassOf(err))
+		if err := c.Run(nil); rehop.ClassOf(err) != rehop.ClassBug { //nolint:staticcheck // that is the test
+			w.Errorf("a nil ctx: %v (%v)", err, rehop.ClassOf(err))
 		}
 		w.stopped(stop)
 		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), "not running") {
@@ -321,7 +321,7 @@ func TestADeadLetterQueueIsConsumed(t *testing.T) {
 		_, stop = w.startOn(w.orders.DeadLetterQueue(), func(_ context.Context, d *consumer.Delivery) error { got = d; return nil }, consumer.Config{})
 		time.Sleep(time.Second)
 		w.stopped(stop)
-		if got == nil || got.History.Failure.Cause != xdeath.CausePermanent || got.History.Queue != "orders" || got.RoutingKey != "orders" || got.Attempt != 1 || !got.LastAttempt {
+		if got == nil || got.History.Failure.Cause != rehop.CausePermanent || got.History.Queue != "orders" || got.RoutingKey != "orders" || got.Attempt != 1 || !got.LastAttempt {
 			w.Errorf("the letter is %+v", got)
 		}
 		w.has("orders.dlq")

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/carry"
 	"github.com/rehop/rehop/consumer/internal/flight"
@@ -66,7 +67,7 @@ type run struct {
 	handled   atomic.Int64                  // messages whose handlers have returned; each run counts again
 	watches   sync.WaitGroup                // see watch.go
 
-	unavailable atomic.Pointer[string] // the latest error that a handler returned with Unavailable
+	unavailable atomic.Pointer[string] // the latest error that a handler returned with Hold
 
 	known           *route.Route // the route that the latest session has found; nil before the first
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
@@ -145,7 +146,7 @@ func (r *run) consume() error {
 			return nil
 		case errors.Is(err, connection.ErrClosed):
 			return fmt.Errorf("consumer: queue %q is not consumed any more: %w", r.queue, connection.ErrClosed)
-		case err == nil, !ever && connection.ClassOf(err) != connection.Transient:
+		case err == nil, !ever && rehop.ClassOf(err) != rehop.ClassTransient:
 			return err
 		}
 		if intake.Renews(err) {

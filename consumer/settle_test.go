@@ -13,11 +13,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // nobody is an error whose text cannot be had: here by its nil pointer.
@@ -30,7 +30,7 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 	wait := func(waitNumber int) consumer.Settlement {
 		return consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: waitNumber, Wait: []time.Duration{time.Minute, 5 * time.Minute}[waitNumber-1]}
 	}
-	dead := func(c xdeath.Cause) consumer.Settlement {
+	dead := func(c rehop.Cause) consumer.Settlement {
 		return consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: c}
 	}
 	type handler = func(context.Context, *consumer.Delivery) error
@@ -51,8 +51,8 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 			return nil
 		}, []consumer.Settlement{wait(1), wait(2), done}, 3, "", ""},
 		{"fails for ever", always(fmt.Errorf("wrapped: %w", errBroken)),
-			[]consumer.Settlement{wait(1), wait(2), dead(xdeath.CauseExhausted)}, 3, "wrapped: broken", "*errors.errorString"},
-		{"permanent", always(consumer.DeadLetter(errBroken)), []consumer.Settlement{dead(xdeath.CausePermanent)}, 1, "broken", "*errors.errorString"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "wrapped: broken", "*errors.errorString"},
+		{"permanent", always(consumer.DeadLetter(errBroken)), []consumer.Settlement{dead(rehop.CausePermanent)}, 1, "broken", "*errors.errorString"},
 		{"discard", always(consumer.Discard("old")), []consumer.Settlement{done}, 1, "", ""},
 		{"retry after, longer than wait 1", func(_ context.Context, d *consumer.Delivery) error {
 			if d.Attempt == 1 {
@@ -67,13 +67,13 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 			return nil
 		}, []consumer.Settlement{wait(2), wait(2), wait(1), done}, 2, "", ""},
 		{"panic", func(context.Context, *consumer.Delivery) error { panic("ouch") },
-			[]consumer.Settlement{wait(1), wait(2), dead(xdeath.CauseExhausted)}, 3, "panic: ouch", "*consumer.PanicError"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "panic: ouch", "*consumer.PanicError"},
 		{"an error that cannot be read", func(context.Context, *consumer.Delivery) error { var n *nobody; return n },
-			[]consumer.Settlement{wait(1), wait(2), dead(xdeath.CauseExhausted)}, 3, "panic: ", "*consumer.PanicError"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "panic: ", "*consumer.PanicError"},
 		{"runtime.Goexit", func(context.Context, *consumer.Delivery) error { runtime.Goexit(); return nil },
-			[]consumer.Settlement{wait(1), wait(2), dead(xdeath.CauseExhausted)}, 3, "runtime.Goexit", "*errors.errorString"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "runtime.Goexit", "*errors.errorString"},
 		{"handler timeout", func(ctx context.Context, _ *consumer.Delivery) error { <-ctx.Done(); return context.Cause(ctx) },
-			[]consumer.Settlement{wait(1), wait(2), dead(xdeath.CauseExhausted)}, 3, "handler timeout", "*errors.errorString"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "handler timeout", "*errors.errorString"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			everywhere(t, func(w *fixture) {
@@ -113,7 +113,7 @@ func TestAHeldMessageSpendsNoAttemptAndOneSlot(t *testing.T) {
 		outage.Store(true)
 		c, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			if d.ID == "m0" && outage.Load() {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			if d.Attempt != 1 {
 				w.Errorf("%s: attempt %d", d.ID, d.Attempt)
@@ -139,7 +139,7 @@ func TestAHeldMessageSpendsNoAttemptAndOneSlot(t *testing.T) {
 func TestAHeldMessageGoesBackBeforeTheBrokerTakesItAway(t *testing.T) {
 	everywhere(t, func(w *fixture) {
 		w.publish(1)
-		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) }, consumer.Config{})
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return consumer.Hold(errBroken) }, consumer.Config{})
 		time.Sleep(2 * time.Hour)
 		if n := w.journal.count(consumer.DispositionRequeued); n < 7 || n > 9 {
 			w.Errorf("given back %d times in two hours, want each quarter of an hour", n)
@@ -221,7 +221,7 @@ func TestUnreadableHeadersAreDeadLettered(t *testing.T) {
 		w.has("orders.dlq", "m0")
 		w.truthful()
 		l := w.letter()
-		if text, _ := l.Headers[header.Error].(string); l.Headers[header.Cause] != string(xdeath.CauseUnreadable) || !strings.Contains(text, "cannot read the headers") || string(l.Body) != "body" {
+		if text, _ := l.Headers[header.Error].(string); l.Headers[header.Cause] != string(rehop.CauseUnreadable) || !strings.Contains(text, "cannot read the headers") || string(l.Body) != "body" {
 			w.Errorf("the letter says %v, its body is %q", l.Headers, l.Body)
 		}
 		w.stopped(stop)

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/internal/confirm"
@@ -54,7 +55,7 @@ func NewSettler(conn *connection.Conn, source topology.Source, cfg Config) (*Set
 		errs = append(errs, fmt.Errorf("consumer: source is Lanes %q, want one of its WorkQueues", from.Lanes))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return &Settler{
 		conn:      conn,
@@ -87,7 +88,7 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 // Before its first copy the Settler asks the broker for the queues of the waits, as a
 // Consumer does at the start of a session. It asks again after no queue took a copy.
 //
-// With [Unavailable], and where a failed message has no place to go to, it gives the
+// With [Hold], and where a failed message has no place to go to, it gives the
 // delivery back to its queue. On a queue without waits a RetryAfter puts the message at the
 // end of its queue at once. The caller should pause before the next delivery in both cases. An
 // error means that the delivery is not settled, because the copy was not confirmed
@@ -95,7 +96,7 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 // delivery back. A copy that was not confirmed may have arrived all the same.
 func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) (Settlement, error) {
 	if ctx == nil {
-		return Settlement{}, connection.WithClass(errors.New("consumer: Settle: ctx is nil"), connection.Bug)
+		return Settlement{}, rehop.WithClass(errors.New("consumer: Settle: ctx is nil"), rehop.ClassBug)
 	}
 	d := s.Delivery(raw)
 	res := result{err: handled, outcome: OutcomeOf(handled)}
@@ -147,7 +148,7 @@ func (s *Settler) route(ctx context.Context) (*route.Route, error) {
 	}
 	found, err := s.terms.route.Broker.Resolve(ctx, s.conn)
 	switch {
-	case err != nil && s.latest != nil && connection.ClassOf(err) != connection.Transient:
+	case err != nil && s.latest != nil && rehop.ClassOf(err) != rehop.ClassTransient:
 		return s.latest, nil
 	case err != nil:
 		return nil, err

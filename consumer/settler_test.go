@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
@@ -98,7 +99,7 @@ func TestSettlerSettlesByTheSameRules(t *testing.T) {
 				}{
 					{nil, consumer.Settlement{Disposition: consumer.DispositionDone}},
 					{consumer.DeadLetter(errBroken), consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "permanent"}},
-					{consumer.Unavailable(errBroken), consumer.Settlement{Disposition: consumer.DispositionRequeued}},
+					{consumer.Hold(errBroken), consumer.Settlement{Disposition: consumer.DispositionRequeued}},
 				} {
 					if got, err := l.settler.Settle(w.Context(), l.next(), tt.err); got != tt.want || err != nil {
 						w.Errorf("%v: %v, %v; want %v", tt.err, got, err, tt.want)
@@ -150,8 +151,8 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 		if err := l.in.Close(); err != nil {
 			w.Error(err)
 		}
-		if _, err := l.settler.Settle(w.Context(), d, nil); connection.ClassOf(err) != connection.Transient {
-			w.Errorf("a delivery whose channel is closed: %v (%v)", err, connection.ClassOf(err))
+		if _, err := l.settler.Settle(w.Context(), d, nil); rehop.ClassOf(err) != rehop.ClassTransient {
+			w.Errorf("a delivery whose channel is closed: %v (%v)", err, rehop.ClassOf(err))
 		}
 	})
 }
@@ -195,8 +196,8 @@ func TestManyLateReturnsStopNothing(t *testing.T) {
 		w.raw(func(ch *amqp.Channel) error { _, err := ch.QueueDelete("orders.dlq", false, false, false); return err })
 		w.broker.Slow(8 * time.Second)
 		for _, d := range held {
-			if got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); connection.ClassOf(err) != connection.Transient {
-				w.Fatalf("a copy without an answer: %v, %v (%v)", got, err, connection.ClassOf(err))
+			if got, err := l.settler.Settle(w.Context(), d, consumer.DeadLetter(errBroken)); rehop.ClassOf(err) != rehop.ClassTransient {
+				w.Fatalf("a copy without an answer: %v, %v (%v)", got, err, rehop.ClassOf(err))
 			}
 		}
 		w.broker.Slow(0)

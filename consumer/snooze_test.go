@@ -11,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
@@ -81,7 +82,7 @@ func TestSnoozeAfterTheLastFailureSpendsNoAttempt(t *testing.T) {
 		if !slices.Equal(got, want) {
 			w.Errorf("runs: %q\nwant %q", got, want)
 		}
-		if h, err := xdeath.Parse(w.letter().Headers); err != nil || h.FinalAttempts != 3 || h.Failure.Cause != xdeath.CauseExhausted {
+		if h, err := xdeath.Parse(w.letter().Headers); err != nil || h.FinalAttempts != 3 || h.Failure.Cause != rehop.CauseExhausted {
 			w.Errorf("the letter says %+v after %d attempts, %v; want exhausted after 3", h.Failure, h.FinalAttempts, err)
 		}
 		w.truthful()
@@ -241,7 +242,7 @@ func TestASnoozedLetterOfTheBrokerStaysOne(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		l := w.putsOff(2, 25*time.Second)
-		if l.History.Queue != "orders" || l.History.Failure.Cause != xdeath.CauseExpired || l.Exchange != "shop" || l.RoutingKey != "order.paid" {
+		if l.History.Queue != "orders" || l.History.Failure.Cause != rehop.CauseExpired || l.Exchange != "shop" || l.RoutingKey != "order.paid" {
 			w.Errorf("the letter is %s", letterOf(l))
 		}
 	})
@@ -254,7 +255,7 @@ func TestASnoozedLetterStaysOneInExactDelays(t *testing.T) {
 		w.publish(1)
 		time.Sleep(time.Second)
 		w.stopped(stop)
-		if l := w.putsOff(2, 2*time.Hour); l.History.Queue != "orders" || l.History.Failure.Cause != xdeath.CausePermanent || l.RoutingKey != "orders" {
+		if l := w.putsOff(2, 2*time.Hour); l.History.Queue != "orders" || l.History.Failure.Cause != rehop.CausePermanent || l.RoutingKey != "orders" {
 			w.Errorf("the letter is %s", letterOf(l))
 		}
 	})

@@ -11,11 +11,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // A handler that takes longer than the broker's consumer timeout, and ends with
@@ -59,7 +59,7 @@ func TestAHandlerThatIgnoresTheConsumerTimeout(t *testing.T) {
 			time.Sleep(2 * time.Hour)
 			w.has("orders.dlq", "m0")
 			// Late handlers of former deliveries say that it is back in its queue.
-			if !slices.Contains(w.journal.of("m0"), consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}) {
+			if !slices.Contains(w.journal.of("m0"), consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted}) {
 				w.Errorf("told %v", w.journal.of("m0"))
 			}
 			if runs > 6 {

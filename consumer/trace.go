@@ -5,9 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Trace is a set of hooks for metrics, traces and tests. Nil hooks are not called.
@@ -121,6 +121,6 @@ type Settlement struct {
 	Disposition Disposition
 	WaitNumber  int           // for DispositionWait, from 1; 0: in topology.Delays
 	Wait        time.Duration // for DispositionWait: its length, as far as the consumer knows
-	Cause       xdeath.Cause  // for DispositionDeadLetter
+	Cause       rehop.Cause   // for DispositionDeadLetter
 	Snoozed     bool          // snoozed, on its way to a wait or to the end of its queue
 }

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/rehoptest"
@@ -41,10 +42,10 @@ func TestABodyThatCannotBeDecodedIsADeadLetterAtItsFirstAttempt(t *testing.T) {
 		}
 		w.has("orders.dlq", id(1))
 		h, err := xdeath.Parse(w.letter().Headers)
-		if err != nil || h.Failure.Cause != xdeath.CauseUndecodable || h.FinalAttempts != 1 || h.Failure.ErrorType != "*json.UnmarshalTypeError" {
+		if err != nil || h.Failure.Cause != rehop.CauseUndecodable || h.FinalAttempts != 1 || h.Failure.ErrorType != "*json.UnmarshalTypeError" {
 			w.Errorf("the letter says %+v, %v; want the cause undecodable after one attempt", h.Failure, err)
 		}
-		if s := w.journal.of(id(1)); len(s) != 1 || s[0] != (consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseUndecodable}) {
+		if s := w.journal.of(id(1)); len(s) != 1 || s[0] != (consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseUndecodable}) {
 			w.Errorf("settled as %+v", s)
 		}
 		w.truthful()
@@ -67,7 +68,7 @@ func TestAnyCodecDecodes(t *testing.T) {
 		t.Error(err)
 	}
 	err := handler(t.Context(), &consumer.Delivery{ContentType: "text/plain"})
-	if want := (consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseUndecodable}); consumer.OutcomeOf(err) != want {
+	if want := (consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseUndecodable}); consumer.OutcomeOf(err) != want {
 		t.Errorf("OutcomeOf = %v, want %v", consumer.OutcomeOf(err), want)
 	}
 	if err == nil || err.Error() != `decoding a consumer_test.order: content type "text/plain"` {
@@ -95,7 +96,7 @@ func TestMessagesGoToTheHandlerOfTheirType(t *testing.T) {
 		}
 		w.has("orders.dlq", id(2))
 		h, err := xdeath.Parse(w.letter().Headers)
-		if err != nil || h.Failure.Cause != xdeath.CauseUnhandled || h.FinalAttempts != 1 || h.Failure.Error != `no handler for messages of type "order.refunded"` {
+		if err != nil || h.Failure.Cause != rehop.CauseUnhandled || h.FinalAttempts != 1 || h.Failure.Error != `no handler for messages of type "order.refunded"` {
 			w.Errorf("the letter says %+v, %v; want the cause unhandled after one attempt", h.Failure, err)
 		}
 		w.truthful()
@@ -104,7 +105,7 @@ func TestMessagesGoToTheHandlerOfTheirType(t *testing.T) {
 
 func TestATypeWithANilHandlerIsUnhandled(t *testing.T) {
 	err := consumer.Mux{"order.lost": nil}.Handle(t.Context(), &consumer.Delivery{Type: "order.lost"})
-	if o := consumer.OutcomeOf(err); o.Cause != xdeath.CauseUnhandled {
+	if o := consumer.OutcomeOf(err); o.Cause != rehop.CauseUnhandled {
 		t.Errorf("OutcomeOf = %v, want a dead letter (unhandled)", o)
 	}
 }
@@ -133,7 +134,7 @@ func TestClassify(t *testing.T) {
 	noCustomer := errors.New("no such customer")
 	dead := consumer.Outcome{Action: consumer.ActionDeadLetter}
 	hold := consumer.Outcome{Action: consumer.ActionHold}
-	old := consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}
+	old := consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}
 	later := consumer.Outcome{Action: consumer.ActionRetryAfter, After: time.Hour}
 	rules := []consumer.Rule{
 		{Is: noCustomer, Then: dead},
@@ -163,7 +164,7 @@ func TestClassify(t *testing.T) {
 		{"by the first death without either", &consumer.Delivery{History: xdeath.History{Deaths: []xdeath.Death{{Time: time.Now()}, {Time: time.Now().Add(-25 * time.Hour)}}}}, errBroken, old},
 		{"of unknown age", &consumer.Delivery{}, errBroken, consumer.Outcome{Action: consumer.ActionRetry}},
 		{"a meaning that is given is kept", published(0), consumer.RetryAfter(time.Minute, noCustomer), consumer.Outcome{Action: consumer.ActionRetryAfter, After: time.Minute}},
-		{"age ends what would come back", published(25 * time.Hour), consumer.Unavailable(errBroken), old},
+		{"age ends what would come back", published(25 * time.Hour), consumer.Hold(errBroken), old},
 		{"a count ends what was put off too often", &consumer.Delivery{History: xdeath.History{Snoozes: 3}}, consumer.Snooze(time.Hour, "not yet"), dead},
 		{"and not what was put off less often", &consumer.Delivery{History: xdeath.History{Snoozes: 2}}, consumer.Snooze(time.Hour, "not yet"), consumer.Outcome{Action: consumer.ActionSnooze, After: time.Hour, Reason: "not yet"}},
 		{"age does not end what ends", published(25 * time.Hour), consumer.Discard("done with"), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "done with"}},
@@ -184,7 +185,7 @@ func TestClassify(t *testing.T) {
 func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return errBroken },
-			consumer.Classify(consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}}))
+			consumer.Classify(consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}}))
 		_, stop := w.start(handler, consumer.Config{})
 		w.publish(1, func(m *rehoptest.Message) { m.Timestamp = time.Now() })
 		synctest.Wait()
@@ -193,7 +194,7 @@ func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
 		w.stopped(stop)
 		w.has("orders.dlq", id(0))
 		h, err := xdeath.Parse(w.letter().Headers)
-		if err != nil || h.Failure.Cause != xdeath.CauseExpired || h.FinalAttempts != 2 {
+		if err != nil || h.Failure.Cause != rehop.CauseExpired || h.FinalAttempts != 2 {
 			w.Errorf("the letter says %+v after %d attempts, %v; want expired after 2", h.Failure, h.FinalAttempts, err)
 		}
 		w.truthful()
@@ -206,7 +207,7 @@ func TestRulesPrint(t *testing.T) {
 		`any error, snoozed 3 times: dead-letter`:              {Snoozed: 3, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		`timeouts, older than 1h0m0s: retry-after 5m0s`:        {Match: func(error) bool { return true }, Name: "timeouts", OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: 5 * time.Minute}},
 		`a Match without a Name: discard (not ours)`:           {Match: func(error) bool { return true }, Then: consumer.Outcome{Action: consumer.ActionDiscard, Reason: "not ours"}},
-		`any error, older than 24h0m0s: dead-letter (expired)`: {OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},
+		`any error, older than 24h0m0s: dead-letter (expired)`: {OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}},
 	} {
 		if got := fmt.Sprint(r); got != want {
 			t.Errorf("printed as %s, want %s", got, want)
@@ -222,7 +223,7 @@ func TestClassifyRefusesRules(t *testing.T) {
 		"consumer: Classify: rule 0: Snoozed is -1, want 0 or more":                                      {Snoozed: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
 		"consumer: Classify: rule 0: Then.After is -1ns, want 0 or more":                                 {Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: -1}},
 		"consumer: Classify: rule 0: Then.After is 1s, want 0: it is for retry-after and snooze":         {Then: consumer.Outcome{Action: consumer.ActionHold, After: time.Second}},
-		`consumer: Classify: rule 0: Then.Cause is "expired", want none: it is for dead-letter`:          {Then: consumer.Outcome{Action: consumer.ActionRetry, Cause: xdeath.CauseExpired}},
+		`consumer: Classify: rule 0: Then.Cause is "expired", want none: it is for dead-letter`:          {Then: consumer.Outcome{Action: consumer.ActionRetry, Cause: rehop.CauseExpired}},
 	} {
 		func() {
 			defer func() {

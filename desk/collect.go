@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
 )
@@ -73,9 +73,9 @@ func (c *storeSource) Collect(ctx context.Context, queues []string, by By, progr
 func (c *storeSource) collectors(queues []string) ([]*consumer.Consumer, *atomic.Int64, error) {
 	switch {
 	case c.conn == nil:
-		return nil, nil, connection.WithClass(errors.New("desk: there is no Conn to collect letters on"), connection.Configuration)
+		return nil, nil, rehop.WithClass(errors.New("desk: there is no Conn to collect letters on"), rehop.ClassConfiguration)
 	case len(queues) == 0:
-		return nil, nil, connection.WithClass(errors.New("desk: there is no queue to collect letters from"), connection.Bug)
+		return nil, nil, rehop.WithClass(errors.New("desk: there is no queue to collect letters from"), rehop.ClassBug)
 	}
 	var all []*consumer.Consumer
 	var collected atomic.Int64

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
@@ -62,7 +63,7 @@ func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (K
 		errs = append(errs, errors.New("desk: CollectedConfig.Journal is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return &storeSource{store: s, conn: conn, cfg: cfg}, nil
 }
@@ -136,14 +137,14 @@ func asItLies(m producer.Message) amqp.Publishing {
 }
 
 // collected returns a letter of a store.
-func collected(s store.Letter) Letter {
+func collected(s store.Entry) Letter {
 	m := s.Message
 	l := read(asItLies(m))
 	l.ID, l.Place, l.State = strconv.FormatInt(s.Number, 10), s.Number, string(s.State)
 	l.Exchange, l.RoutingKey, l.hasOrigin = m.Exchange, m.RoutingKey, true
 	l.Queue, l.Cause, l.Error, l.ErrorType, l.Attempts = s.Queue, s.Cause, s.Error, s.ErrorType, s.Attempts
 	l.FirstFailed, l.Failed, l.Fingerprint = s.FirstFailed, s.Failed, s.Fingerprint
-	l.Redrives, l.SendOrder = s.Redrives, s.SendOrder
+	l.Redrives, l.RedriveID = s.Redrives, s.RedriveID
 	return l
 }
 

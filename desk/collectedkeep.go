@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 )
@@ -28,7 +28,7 @@ func (c *storeSource) Release(ctx context.Context, f Filter, by By) (int, error)
 
 func (c *storeSource) keep(ctx context.Context, action string, f Filter, by By, do func(context.Context, store.Query) (int, error)) (n int, err error) {
 	if f.IsZero() {
-		return 0, connection.WithClass(errors.New("desk: the Filter is empty, want a condition"), connection.Bug)
+		return 0, rehop.WithClass(errors.New("desk: the Filter is empty, want a condition"), rehop.ClassBug)
 	}
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String()})
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/internal/resend"
@@ -23,7 +23,7 @@ import (
 func (c *storeSource) Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error) {
 	o, err := o.check(c.About(), time.Now())
 	if err == nil && o.Action != Drop && c.conn == nil {
-		err = connection.WithClass(errors.New("desk: there is no Conn to send letters with"), connection.Configuration)
+		err = rehop.WithClass(errors.New("desk: there is no Conn to send letters with"), rehop.ClassConfiguration)
 	}
 	if err != nil {
 		return Progress{}, err

@@ -38,7 +38,7 @@
 // A letter leaves its place after its next place has confirmed it. It is sent once by
 // each order. Only a process that dies between a publish and its note in the journal
 // sends a letter twice; both messages have the same message id and the order's id in the
-// header x-rehop-send-order, and Progress.MaybeDuplicate counts them. A live source
+// header x-rehop-redrive-id, and Progress.MaybeDuplicate counts them. A live source
 // cannot tell two letters apart if they have no message id, or the same id, body and
 // headers. The source sends such a letter twice, and counts it, if the connection or the
 // process ends before the queue has let go of it.

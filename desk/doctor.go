@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/transport"
@@ -101,7 +102,7 @@ func adviceFor(err error) string {
 		return "check the virtual host, the path of the URL: / is written %2F"
 	case has("403", "ACCESS_REFUSED", "password"):
 		return "check user and password; percent-encode reserved characters in them; guest may connect from the broker's host only"
-	case connection.ClassOf(err) == connection.Transient:
+	case rehop.ClassOf(err) == rehop.ClassTransient:
 		return "check that the broker runs and that the network reaches it"
 	}
 	return "check the URL: amqp://user:password@host:5672/vhost"

@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
@@ -30,8 +31,8 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("desk: queue %q is not looked into: %s; %s", e.Queue, e.Reason, e.Advice)
 }
 
-// Class returns connection.Configuration.
-func (e *RefusedError) Class() connection.Class { return connection.Configuration }
+// Class returns rehop.ClassConfiguration.
+func (e *RefusedError) Class() rehop.Class { return rehop.ClassConfiguration }
 
 // unlimited is the delivery limit of a queue that has none.
 const unlimited = -1
@@ -171,7 +172,7 @@ func factsOf(ctx context.Context, conn *connection.Conn, queue string) (queueFac
 			return factsFrom(i, f.version), nil
 		}
 		if errors.Is(err, management.ErrNoQueue) {
-			return f, connection.WithClass(fmt.Errorf("desk: %w", err), connection.Configuration)
+			return f, rehop.WithClass(fmt.Errorf("desk: %w", err), rehop.ClassConfiguration)
 		}
 		// Without the API the rule for queues without it holds.
 	}
@@ -212,7 +213,7 @@ func argumentsOf(ctx context.Context, conn *connection.Conn, queue string, v con
 		m := inequivalent.FindStringSubmatch(refused.Reason)
 		switch {
 		case refused.Code == amqp.NotFound:
-			return nil, false, connection.WithClass(fmt.Errorf("desk: there is no queue %q: %w", queue, refused), connection.Configuration)
+			return nil, false, rehop.WithClass(fmt.Errorf("desk: there is no queue %q: %w", queue, refused), rehop.ClassConfiguration)
 		case refused.Code == amqp.ResourceLocked, m != nil && !strings.HasPrefix(m[1], "x-"):
 			return nil, true, nil // exclusive, not durable or deleted with its last consumer
 		case m == nil:

@@ -8,23 +8,22 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // Filter selects letters. A letter must match each field that is set. The zero Filter
 // selects all letters; an order refuses it unless Order.All is set. A list that is
 // empty and not nil selects nothing.
 type Filter struct {
-	IDs         []string     `json:"ids,omitzero"`         // any of these Letter.ID
-	MessageIDs  []string     `json:"message_ids,omitzero"` // any of these
-	States      []string     `json:"states,omitzero"`      // of collected letters; nil: those that wait for a person
-	Queue       string       `json:"queue,omitzero"`       // that failed
-	Exchange    string       `json:"exchange,omitzero"`    // first published to
-	RoutingKey  string       `json:"routing_key,omitzero"`
-	Cause       xdeath.Cause `json:"cause,omitzero"`
-	ErrorType   string       `json:"error_type,omitzero"`
-	Fingerprint string       `json:"fingerprint,omitzero"`
+	IDs         []string    `json:"ids,omitzero"`         // any of these Letter.ID
+	MessageIDs  []string    `json:"message_ids,omitzero"` // any of these
+	States      []string    `json:"states,omitzero"`      // of collected letters; nil: those that wait for a person
+	Queue       string      `json:"queue,omitzero"`       // that failed
+	Exchange    string      `json:"exchange,omitzero"`    // first published to
+	RoutingKey  string      `json:"routing_key,omitzero"`
+	Cause       rehop.Cause `json:"cause,omitzero"`
+	ErrorType   string      `json:"error_type,omitzero"`
+	Fingerprint string      `json:"fingerprint,omitzero"`
 
 	// Error is contained in the error; upper and lower case do not differ.
 	Error string `json:"error,omitzero"`

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
@@ -56,7 +57,7 @@ const (
 // another user becomes the header x-rehop-user-id, because the broker would refuse it.
 func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Journal, o ImportOptions) (done Imported, err error) {
 	if o.Queue == "" || o.From < 0 {
-		return done, connection.WithClass(fmt.Errorf("desk: ImportOptions: Queue is %q and From %d, want a queue, and a line from 1", o.Queue, o.From), connection.Bug)
+		return done, rehop.WithClass(fmt.Errorf("desk: ImportOptions: Queue is %q and From %d, want a queue, and a line from 1", o.Queue, o.From), rehop.ClassBug)
 	}
 	done.Next = max(o.From, 1)
 	user, err := userOf(ctx, conn)

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // Journal is a folder in which orders are written down before they begin, and every
@@ -415,9 +415,9 @@ func reopen(j *Journal, a About, id string, by By) (*book, error) {
 	case err != nil:
 		return nil, err
 	case p.Order.Source != a.Name:
-		return nil, connection.WithClass(fmt.Errorf("desk: order %s is for %s, not for %s", id, p.Order.Source, a.Name), connection.Bug)
+		return nil, rehop.WithClass(fmt.Errorf("desk: order %s is for %s, not for %s", id, p.Order.Source, a.Name), rehop.ClassBug)
 	case p.State == Done && p.Failed == 0:
-		return nil, connection.WithClass(fmt.Errorf("desk: order %s is done", id), connection.Bug)
+		return nil, rehop.WithClass(fmt.Errorf("desk: order %s is done", id), rehop.ClassBug)
 	}
 	return j.begin(p.Order, &by)
 }

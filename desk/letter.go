@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
@@ -38,7 +39,7 @@ type Letter struct {
 	// as its headers know.
 	Exchange, RoutingKey string
 
-	Cause       xdeath.Cause // empty: the headers name none
+	Cause       rehop.Cause // empty: the headers name none
 	Error       string
 	ErrorType   string
 	Stack       string
@@ -47,7 +48,7 @@ type Letter struct {
 	FirstFailed time.Time
 	Failed      time.Time // zero: unknown
 
-	// Fingerprint is the same for all letters of one reason: see store.Letter.
+	// Fingerprint is the same for all letters of one reason: see store.Entry.
 	Fingerprint string
 
 	// Framework is the program whose headers were read: rehop, rabbitmq (x-death
@@ -55,10 +56,10 @@ type Letter struct {
 	Framework string
 
 	// Redrives is how often a person has sent the message back before, and
-	// SendOrder the id of the last order. A letter with Redrives above 0 has
+	// RedriveID the id of the last order. A letter with Redrives above 0 has
 	// failed again.
 	Redrives  int
-	SendOrder string
+	RedriveID string
 
 	// Publishing is the message as it lies in its place, with every property and
 	// header. Its Body must not be changed.
@@ -92,7 +93,7 @@ func read(p amqp.Publishing) Letter {
 	l := Letter{
 		Publishing: p, Queue: h.Queue, Cause: h.Failure.Cause, Error: h.Failure.Error, ErrorType: h.Failure.ErrorType,
 		Stack: h.Failure.Stack, Host: h.Failure.Host, Attempts: h.FinalAttempts, Failed: h.Failure.At,
-		Redrives: h.Redrives, SendOrder: h.SendOrder, history: h,
+		Redrives: h.Redrives, RedriveID: h.RedriveID, history: h,
 	}
 	if err != nil {
 		l.Malformed = err.Error()
@@ -226,7 +227,7 @@ func (l Letter) Life() []Event {
 		add(d.Time, "left queue %q: %s%s", d.Queue, d.Reason, times)
 	}
 	if l.Redrives > 0 {
-		add(time.Time{}, "sent back %s, last by order %s", timesText(l.Redrives), cmp.Or(l.SendOrder, "unknown"))
+		add(time.Time{}, "sent back %s, last by order %s", timesText(l.Redrives), cmp.Or(l.RedriveID, "unknown"))
 	}
 	if l.Cause != "" {
 		what := fmt.Sprintf("given up: %s", l.Cause)

@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/xdeath"
 )
 
 func TestTheLifeOfALetterIsInTheOrderOfItsEvents(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	l := Letter{Queue: "orders", FirstFailed: at.Add(400 * time.Millisecond), Failed: at.Add(time.Minute), Cause: xdeath.CauseExhausted, Attempts: 3,
+	l := Letter{Queue: "orders", FirstFailed: at.Add(400 * time.Millisecond), Failed: at.Add(time.Minute), Cause: rehop.CauseExhausted, Attempts: 3,
 		history: xdeath.History{Deaths: []xdeath.Death{ // times of the broker, in whole seconds
 			{Queue: "orders", Reason: xdeath.ReasonRejected, Count: 2, Time: at},
 			{Queue: "orders.wait.1s", Reason: xdeath.ReasonExpired, Count: 1, Time: at.Add(time.Second)},

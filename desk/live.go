@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 )
@@ -103,7 +104,7 @@ func NewLive(conn *connection.Conn, queue string, cfg LiveConfig) (*Live, error)
 		errs = append(errs, fmt.Errorf("desk: LiveConfig.WindowBytes is %d, want 1 or more", cfg.WindowBytes))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return &Live{conn: conn, queue: queue, cfg: cfg, inFlight: inFlight, turn: make(chan struct{}, 1)}, nil
 }
@@ -122,7 +123,7 @@ func (l *Live) Journal() *Journal { return l.cfg.Journal }
 // could cost a letter.
 func (l *Live) Peek(ctx context.Context, n int) (List, error) {
 	if n < 1 {
-		return List{}, connection.WithClass(fmt.Errorf("desk: a look at %d letters, want 1 or more", n), connection.Bug)
+		return List{}, rehop.WithClass(fmt.Errorf("desk: a look at %d letters, want 1 or more", n), rehop.ClassBug)
 	}
 	seen, err := l.look(ctx)
 	if err != nil {
@@ -350,7 +351,7 @@ func groupsOf(letters []Letter, f Filter) []Group {
 // the time between from and to.
 func (l *Live) Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error) {
 	if n < 1 || n > 100 || !from.Before(to) {
-		return nil, false, connection.WithClass(fmt.Errorf("desk: a trend of %d parts from %v to %v, want 1 to 100 parts of a time", n, from, to), connection.Bug)
+		return nil, false, rehop.WithClass(fmt.Errorf("desk: a trend of %d parts from %v to %v, want 1 to 100 parts of a time", n, from, to), rehop.ClassBug)
 	}
 	seen, err := l.seen(ctx, false)
 	if err != nil {

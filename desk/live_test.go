@@ -13,9 +13,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 func TestALookChangesNothingButRedelivered(t *testing.T) {
@@ -47,7 +47,7 @@ func TestALetterSaysWhatFailed(t *testing.T) {
 			w.Fatalf("%+v", list)
 		}
 		l := list.Letters[0]
-		if l.Queue != "orders" || l.Exchange != "shop" || l.RoutingKey != "order.paid" || l.Cause != xdeath.CausePermanent || l.Error != "no stock" ||
+		if l.Queue != "orders" || l.Exchange != "shop" || l.RoutingKey != "order.paid" || l.Cause != rehop.CausePermanent || l.Error != "no stock" ||
 			l.Attempts != 1 || l.Framework != ofRehop || l.Failed.IsZero() {
 			w.Errorf("%+v", l)
 		}
@@ -85,14 +85,14 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 		}
 		w.has("orders", 5)
 		w.consume(5, func(d *consumer.Delivery) error {
-			if d.Attempt != 1 || d.Exchange != "shop" || d.RoutingKey != "order.paid" || d.History.Redrives != 1 || d.History.SendOrder != p.Order.ID || d.Headers["why"] != "no stock" {
-				w.Errorf("attempt %d of %s %s, redrives %d by %q", d.Attempt, d.Exchange, d.RoutingKey, d.History.Redrives, d.History.SendOrder)
+			if d.Attempt != 1 || d.Exchange != "shop" || d.RoutingKey != "order.paid" || d.History.Redrives != 1 || d.History.RedriveID != p.Order.ID || d.Headers["why"] != "no stock" {
+				w.Errorf("attempt %d of %s %s, redrives %d by %q", d.Attempt, d.Exchange, d.RoutingKey, d.History.Redrives, d.History.RedriveID)
 			}
 			return consumer.DeadLetter(errors.New("still no stock"))
 		})
 		list, err := live.List(w.Context(), Filter{Error: "still"}, Page{Look: true})
 		must(w.T, err)
-		if list.Matched != 5 || list.Letters[0].Redrives != 1 || list.Letters[0].SendOrder != p.Order.ID {
+		if list.Matched != 5 || list.Letters[0].Redrives != 1 || list.Letters[0].RedriveID != p.Order.ID {
 			w.Errorf("failed again: %+v", list)
 		}
 		audit, err := w.journal.Audit(10)

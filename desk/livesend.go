@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
 )
 
@@ -107,7 +107,7 @@ func (r *liveOrder) land(p *parcel) error {
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
 			r.leave(p.err.Error())
-		case connection.ClassOf(p.err) == connection.Transient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
+		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
 			p.tries++
 			if errors.Is(p.err, confirm.ErrUnconfirmed) {
 				r.book.past.open[p.key] = true

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 )
@@ -55,7 +56,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 	r.expected, r.elsewhere = 0, 0
 	window := r.live.cfg.Window
 	if !r.canary.over && total > window {
-		return false, connection.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), connection.Configuration)
+		return false, rehop.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), rehop.ClassConfiguration)
 	}
 	if total == 0 {
 		return false, nil
@@ -186,7 +187,7 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
 	r.held[d.DeliveryTag] = d
 	letter := fromDelivery(d)
-	if r.order.Action == Send && letter.SendOrder == r.order.ID { // it has come back
+	if r.order.Action == Send && letter.RedriveID == r.order.ID { // it has come back
 		if !r.canary.over {
 			return fmt.Errorf("%w: message %q", ErrCanary, letter.Publishing.MessageId)
 		}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -141,7 +142,7 @@ func (o Order) check(a About, now time.Time) (Order, error) {
 		errs = append(errs, err)
 	}
 	o.Source, o.Created = a.Name, now.UTC()
-	return o, connection.WithClass(errors.Join(errs...), connection.Bug)
+	return o, rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // canaryTimeout bounds the question about waits before an order with a canary.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
@@ -56,7 +57,7 @@ type Queue struct {
 
 // ErrNoManagement is returned by calls that need connection.Config.ManagementURL:
 // AMQP cannot list queues.
-var ErrNoManagement = connection.WithClass(errors.New("desk: the address of the management API is not known, and AMQP lists no queues: set AMQP_MANAGEMENT_URL, or connection.Config.ManagementURL in a program"), connection.Configuration)
+var ErrNoManagement = rehop.WithClass(errors.New("desk: the address of the management API is not known, and AMQP lists no queues: set AMQP_MANAGEMENT_URL, or connection.Config.ManagementURL in a program"), rehop.ClassConfiguration)
 
 // Queues returns the queues of the virtual host in the order of their names, with the
 // wait queues of a work queue folded into it, and the levels of topology.Delays into their

@@ -16,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/producer"
@@ -174,7 +175,7 @@ func TestOrdersAreChecked(t *testing.T) {
 	} {
 		o := good
 		change(&o)
-		if _, err := o.check(about, time.Now()); connection.ClassOf(err) != connection.Bug {
+		if _, err := o.check(about, time.Now()); rehop.ClassOf(err) != rehop.ClassBug {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
@@ -71,7 +71,7 @@ func published(m producer.Message, l Letter, to topology.Address, order string) 
 		p.Headers[header.Exchange], p.Headers[header.RoutingKey] = m.Exchange, m.RoutingKey
 	}
 	p.Headers[header.Redrives] = int64(l.Redrives + 1)
-	p.Headers[header.SendOrder] = order
+	p.Headers[header.RedriveID] = order
 	return p
 }
 
@@ -141,7 +141,7 @@ type copying struct {
 func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, connection.WithClass(fmt.Errorf("desk: Order.CopyTo: %w", err), connection.Configuration)
+		return nil, rehop.WithClass(fmt.Errorf("desk: Order.CopyTo: %w", err), rehop.ClassConfiguration)
 	}
 	return &copying{from: from, arrived: arrived, file: f}, nil
 }

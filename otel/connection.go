@@ -6,6 +6,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/otel/internal/catalog"
 )
@@ -49,7 +50,7 @@ func (t *Telemetry) Connection(name string) connection.Trace {
 		DialAttempt: func(a connection.DialAttempt) {
 			failed := ""
 			if a.Err != nil {
-				failed = connection.ClassOf(a.Err).String()
+				failed = rehop.ClassOf(a.Err).String()
 			}
 			c.dials.record(context.Background(), a.Took.Seconds(), name, a.Role.String(), failed)
 		},

@@ -94,7 +94,7 @@ func TestAHeldMessageIsHeldUntilItsHandlerTakesIt(t *testing.T) {
 		away.Store(true)
 		stop := s.consume(orders, consumer.Config{}, func(context.Context, *consumer.Delivery) error {
 			if away.Load() {
-				return consumer.Unavailable(context.DeadlineExceeded)
+				return consumer.Hold(context.DeadlineExceeded)
 			}
 			return nil
 		})
@@ -205,7 +205,7 @@ func TestReceivedIsSettledPlusInHandAtEveryMoment(t *testing.T) {
 						case 4, 5, 6:
 							return errPaper
 						case 7:
-							return consumer.Unavailable(errPaper)
+							return consumer.Hold(errPaper)
 						}
 						return nil
 					})
@@ -261,7 +261,7 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			p.Published(ctx, m, producer.Receipt{ID: name, Err: err}, time.Second)
 			d := &consumer.Delivery{Queue: name, Exchange: name, RoutingKey: name, ID: name, Attempt: 1, Timestamp: time.Now()}
 			ctx = c.Received(t.Context(), d)
-			c.Handled(ctx, d, consumer.Unavailable(err), time.Second)
+			c.Handled(ctx, d, consumer.Hold(err), time.Second)
 			c.Handled(ctx, d, err, time.Second)
 			c.Copied(ctx, d, topology.Address{Exchange: name, RoutingKey: name})
 			c.Confirmed(ctx, d, topology.Address{Exchange: name, RoutingKey: name})
@@ -274,7 +274,7 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			ctx = c.Received(t.Context(), d)
 			c.Handled(ctx, d, nil, time.Second)
 			c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDone})
-			letter := store.Letter{Message: m}
+			letter := store.Entry{Message: m}
 			stored.Storing(t.Context(), &m)
 			forward.Forwarded(t.Context(), letter, producer.Receipt{ID: name})
 			forward.Failed(t.Context(), letter, err, store.Ready)
@@ -329,7 +329,7 @@ func TestQueuesTimesErrorTypesAreBounded(t *testing.T) {
 			}
 			d := &consumer.Delivery{Queue: name, Attempt: 1}
 			ctx := c.Received(t.Context(), d)
-			c.Handled(ctx, d, consumer.Unavailable(typed{i}), time.Second)
+			c.Handled(ctx, d, consumer.Hold(typed{i}), time.Second)
 			held = append(held, ctx)
 		}
 	}

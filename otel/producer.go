@@ -13,11 +13,10 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/otel/internal/catalog"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 const (
@@ -166,9 +165,9 @@ func (t *Telemetry) published(ctx context.Context, m producer.Message, r produce
 
 // causeOf returns why a publish failed, for a label: the cause, or the class of an
 // error that has none, of a message that is faulty or a Producer that is closed.
-func causeOf(cause xdeath.Cause, err error) string {
+func causeOf(cause rehop.Cause, err error) string {
 	cause = cmp.Or(cause, producer.CauseOf(err))
-	if class := connection.ClassOf(err); cause == xdeath.CauseUnreachable && class == connection.Bug {
+	if class := rehop.ClassOf(err); cause == rehop.CauseUnreachable && class == rehop.ClassBug {
 		return class.String()
 	}
 	return string(cause)

@@ -58,14 +58,14 @@ const create = "create"
 // brought into the store, also if the ctx of Forward carries a span.
 func (t *Telemetry) Forward() store.ForwardTrace {
 	s := &t.stores
-	count := func(l store.Letter, failed string) {
+	count := func(l store.Entry, failed string) {
 		exchange := t.producers.exchange(l.Message.Exchange).label
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.forwarded.at(exchange, failed).n++
 	}
 	return store.ForwardTrace{
-		Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) { count(l, "") },
-		Failed:    func(_ context.Context, l store.Letter, err error, _ store.State) { count(l, causeOf("", err)) },
+		Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) { count(l, "") },
+		Failed:    func(_ context.Context, l store.Entry, err error, _ store.State) { count(l, causeOf("", err)) },
 	}
 }

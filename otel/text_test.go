@@ -39,7 +39,7 @@ func TestWhatIsExportedIsShortTextWhateverAMessageSays(t *testing.T) {
 			d := &consumer.Delivery{Queue: "orders", Exchange: exchange, RoutingKey: name, ID: name, CorrelationID: name, Attempt: 1}
 			ctx = c.Received(t.Context(), d)
 			c.BatchHandled(c.Batched(t.Context(), []*consumer.Delivery{d}, nil), []*consumer.Delivery{d}, err, time.Second)
-			c.Handled(ctx, d, consumer.Unavailable(err), time.Second)
+			c.Handled(ctx, d, consumer.Hold(err), time.Second)
 			c.Handled(ctx, d, err, time.Second)
 			c.Copied(ctx, d, topology.Address{Exchange: exchange, RoutingKey: name})
 			c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDeadLetter})

@@ -245,14 +245,14 @@ func TestCopiesKeepTheTrace(t *testing.T) {
 			return nil
 		}, "process orders", "wait orders", "process orders")
 	})
-	t.Run("Unavailable", func(t *testing.T) {
+	t.Run("Hold", func(t *testing.T) {
 		began := time.Time{}
 		oneTrace(t, []topology.Spec{topology.Exchange{Name: "shop"}, orders}, orders, order(), func(context.Context, *consumer.Delivery) error {
 			if began.IsZero() {
 				began = time.Now()
 			}
 			if time.Since(began) < time.Minute {
-				return consumer.Unavailable(errPaper)
+				return consumer.Hold(errPaper)
 			}
 			return nil
 		}, "process orders")

@@ -10,7 +10,7 @@ import (
 
 	"go.opentelemetry.io/otel/metric"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/otel/internal/catalog"
 )
 
@@ -59,7 +59,7 @@ func (w *watched) init(i *instruments) {
 const healthy, degraded, unhealthy = "healthy", "degraded", "unhealthy"
 
 func statusOf(err error) string {
-	var health *connection.HealthError
+	var health *rehop.HealthError
 	switch {
 	case err == nil:
 		return healthy

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -83,8 +83,8 @@ func TestHealthHasThreeStatuses(t *testing.T) {
 		stop := s.telemetry.Health("orders", func() error { return now })
 		for status, err := range map[string]error{
 			"healthy":   nil,
-			"degraded":  &connection.HealthError{Degraded: true, Cause: errPaper},
-			"unhealthy": errors.Join(&connection.HealthError{Cause: errPaper}),
+			"degraded":  &rehop.HealthError{Degraded: true, Cause: errPaper},
+			"unhealthy": errors.Join(&rehop.HealthError{Cause: errPaper}),
 		} {
 			now = err
 			m := s.collect()

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/rehoptest"
 )
 
@@ -59,7 +59,7 @@ func TestAwaitConnectionEnds(t *testing.T) {
 		if err := p.Close(); err != nil {
 			s.Error(err)
 		}
-		if err := p.AwaitConnection(s.Context()); connection.ClassOf(err) != connection.Bug {
+		if err := p.AwaitConnection(s.Context()); rehop.ClassOf(err) != rehop.ClassBug {
 			s.Errorf("%v, want that of the closed Producer", err)
 		}
 		s.broker.Start()
@@ -75,7 +75,7 @@ func TestWithoutAContextNothingIsPublished(t *testing.T) {
 		var async error
 		p.PublishAsync(none, Message{RoutingKey: "open"}, func(_ Receipt, err error) { async = err })
 		for call, err := range map[string]error{"Publish": one, "PublishAll": all, "PublishAsync": async, "Flush": p.Flush(none)} {
-			if err == nil || !strings.Contains(err.Error(), "ctx is nil") || connection.ClassOf(err) != connection.Bug {
+			if err == nil || !strings.Contains(err.Error(), "ctx is nil") || rehop.ClassOf(err) != rehop.ClassBug {
 				s.Errorf("%s: %v, want that ctx is nil", call, err)
 			}
 		}

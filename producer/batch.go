@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
 )
 
@@ -65,7 +65,7 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 			faults = append(faults, prefixed(i, err)...)
 		}
 	}
-	err = connection.WithClass(errors.Join(faults...), connection.Bug)
+	err = rehop.WithClass(errors.Join(faults...), rehop.ClassBug)
 	if err == nil && !p.window.enter(len(messages)) {
 		err = fmt.Errorf("producer: %w", errClosed)
 	}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // putBehind gives a message to a sink that has messages of its line which are to be
@@ -23,7 +23,7 @@ func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept b
 		if err == nil && !stored {
 			continue
 		}
-		r = Receipt{ID: m.ID, Cause: xdeath.CauseUnreachable, Err: fmt.Errorf("producer: message %q: %w", m.ID, ErrBehind)}
+		r = Receipt{ID: m.ID, Cause: rehop.CauseUnreachable, Err: fmt.Errorf("producer: message %q: %w", m.ID, ErrBehind)}
 		if err != nil {
 			r.Err, r.MaybeDuplicate = errors.Join(r.Err, err), errors.Is(err, ErrUnconfirmed)
 		} else {

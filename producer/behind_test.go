@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // ordered has messages to "full" and keeps those that come, unless it fails.
@@ -49,7 +49,7 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 					if r.Place != tt.place || (err == nil) != (tt.place != 0) || r.MaybeDuplicate != tt.doubt {
 						s.Errorf("%s: %+v, %v", way, r, err)
 					}
-					if (tt.place == PlaceQueue) == errors.Is(r.Err, ErrBehind) || tt.place == PlaceFallback && r.Cause != xdeath.CauseUnreachable {
+					if (tt.place == PlaceQueue) == errors.Is(r.Err, ErrBehind) || tt.place == PlaceFallback && r.Cause != rehop.CauseUnreachable {
 						s.Errorf("%s: %+v, want a word of those before it", way, r)
 					}
 				}

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 )
@@ -18,29 +19,29 @@ func TestClassOfWhatBecameOfAMessage(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		err  error
-		want connection.Class
+		want rehop.Class
 	}{
-		"returned":              {&confirm.ReturnedError{}, connection.Configuration},
-		"exchange missing":      {refused(404, "NOT_FOUND"), connection.Configuration},
-		"no permission":         {refused(403, "ACCESS_REFUSED"), connection.Configuration},
-		"too large":             {refused(406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8"), connection.Bug},
-		"headers too large":     {&confirm.TooLargeError{}, connection.Bug},
-		"nacked":                {ErrNacked, connection.Transient},
-		"no answer in time":     {fmt.Errorf("%w: %w", ErrUnconfirmed, confirm.ErrLate), connection.Transient},
-		"target silent":         {fmt.Errorf("%w: %w: %w", ErrUnconfirmed, confirm.ErrImpatient, &confirm.SilentError{}), connection.Transient},
-		"not sent, no room":     {&confirm.UnsentError{Why: errors.New("the window is full"), Cause: confirm.ErrLate}, connection.Transient},
-		"not sent, ctx":         {&confirm.UnsentError{Why: errors.New("the window is full"), Cause: context.Canceled}, connection.Transient},
-		"not sent, own cause":   {&confirm.UnsentError{Why: errors.New("the window is full"), Cause: errors.New("the user left")}, connection.Transient},
-		"not sent, blocked":     {&confirm.UnsentError{Why: &connection.BlockedError{}, Cause: confirm.ErrImpatient}, connection.Transient},
-		"not sent, password":    {&confirm.UnsentError{Why: amqp.ErrCredentials, Cause: confirm.ErrLate}, connection.Configuration},
-		"not sent, never will":  {confirm.ErrLate, connection.Transient},
-		"given up for fallback": {confirm.ErrImpatient, connection.Transient},
-		"unconfirmed":           {fmt.Errorf("%w: %w", ErrUnconfirmed, context.DeadlineExceeded), connection.Transient},
-		"blocked":               {&connection.BlockedError{}, connection.Transient},
-		"after Close":           {connection.ErrClosed, connection.Bug},
-		"returned, maybe twice": {fmt.Errorf("%w: %w", ErrUnconfirmed, &confirm.ReturnedError{}), connection.Transient},
+		"returned":              {&confirm.ReturnedError{}, rehop.ClassConfiguration},
+		"exchange missing":      {refused(404, "NOT_FOUND"), rehop.ClassConfiguration},
+		"no permission":         {refused(403, "ACCESS_REFUSED"), rehop.ClassConfiguration},
+		"too large":             {refused(406, "PRECONDITION_FAILED - message size 9 is larger than configured max size 8"), rehop.ClassBug},
+		"headers too large":     {&confirm.TooLargeError{}, rehop.ClassBug},
+		"nacked":                {ErrNacked, rehop.ClassTransient},
+		"no answer in time":     {fmt.Errorf("%w: %w", ErrUnconfirmed, confirm.ErrLate), rehop.ClassTransient},
+		"target silent":         {fmt.Errorf("%w: %w: %w", ErrUnconfirmed, confirm.ErrImpatient, &confirm.SilentError{}), rehop.ClassTransient},
+		"not sent, no room":     {&confirm.UnsentError{Why: errors.New("the window is full"), Cause: confirm.ErrLate}, rehop.ClassTransient},
+		"not sent, ctx":         {&confirm.UnsentError{Why: errors.New("the window is full"), Cause: context.Canceled}, rehop.ClassTransient},
+		"not sent, own cause":   {&confirm.UnsentError{Why: errors.New("the window is full"), Cause: errors.New("the user left")}, rehop.ClassTransient},
+		"not sent, blocked":     {&confirm.UnsentError{Why: &connection.BlockedError{}, Cause: confirm.ErrImpatient}, rehop.ClassTransient},
+		"not sent, password":    {&confirm.UnsentError{Why: amqp.ErrCredentials, Cause: confirm.ErrLate}, rehop.ClassConfiguration},
+		"not sent, never will":  {confirm.ErrLate, rehop.ClassTransient},
+		"given up for fallback": {confirm.ErrImpatient, rehop.ClassTransient},
+		"unconfirmed":           {fmt.Errorf("%w: %w", ErrUnconfirmed, context.DeadlineExceeded), rehop.ClassTransient},
+		"blocked":               {&connection.BlockedError{}, rehop.ClassTransient},
+		"after Close":           {connection.ErrClosed, rehop.ClassBug},
+		"returned, maybe twice": {fmt.Errorf("%w: %w", ErrUnconfirmed, &confirm.ReturnedError{}), rehop.ClassTransient},
 	} {
-		if got := connection.ClassOf(fmt.Errorf("producer: %w", c.err)); got != c.want {
+		if got := rehop.ClassOf(fmt.Errorf("producer: %w", c.err)); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}

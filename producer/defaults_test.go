@@ -6,8 +6,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 func TestDefaultsAreForMessagesWithoutAValueOfTheirOwn(t *testing.T) {
@@ -55,7 +54,7 @@ func TestADelayedMessageGetsNoExpirationByDefault(t *testing.T) {
 func TestFaultyDefaultsAreRefused(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		p, err := New(s.conn, Config{Defaults: Defaults{AppID: strings.Repeat("a", 256), Expiration: time.Nanosecond}})
-		if p != nil || err == nil || connection.ClassOf(err) != connection.Bug ||
+		if p != nil || err == nil || rehop.ClassOf(err) != rehop.ClassBug ||
 			!strings.Contains(err.Error(), "is 256 bytes long") || !strings.Contains(err.Error(), "producer: Config.Defaults.Expiration") {
 			s.Errorf("New = %v", err)
 		}

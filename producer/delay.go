@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/levels"
@@ -43,12 +43,12 @@ func (m Message) faultsOfDelay() error {
 // cannot know: it sees no Conn.
 type delayError struct {
 	error
-	class connection.Class
+	class rehop.Class
 }
 
-// Class returns connection.Configuration where a declaration is missing, and
-// connection.Bug where no declaration could help.
-func (e *delayError) Class() connection.Class { return e.class }
+// Class returns rehop.ClassConfiguration where a declaration is missing, and
+// rehop.ClassBug where no declaration could help.
+func (e *delayError) Class() rehop.Class { return e.class }
 
 // Is reports whether target is declared.ErrUndeclared, for a store to know that it need
 // not try again.
@@ -59,11 +59,11 @@ func (e *delayError) Is(target error) bool { return target == declared.ErrUndecl
 func (p *Producer) delay(m *Message, sent *amqp.Publishing, now time.Time) (exchange, key string, err error) {
 	exchange, key, takes, err := wayOf(declared.On(p.conn), m)
 	if err != nil {
-		return "", "", &delayError{err, connection.Configuration}
+		return "", "", &delayError{err, rehop.ClassConfiguration}
 	}
 	if len(key) > maxShort {
 		err = fmt.Errorf("producer: Message.RoutingKey and Exchange are %d bytes too long together for a Delay", len(key)-maxShort)
-		return "", "", &delayError{err, connection.Bug}
+		return "", "", &delayError{err, rehop.ClassBug}
 	}
 	if sent.Headers == nil {
 		sent.Headers = amqp.Table{}

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Errors of Publish, to be found with errors.Is. An error that matches none of them
 // says that the message was never sent: it was faulty, the Producer was closed, or
 // there was no connection. If an error matches ErrUnconfirmed and another one, the
 // message may be in its queue, by an earlier try, or in a sink of the Fallback that did
-// not answer; the other error tells how the last try ended. connection.ClassOf tells
+// not answer; the other error tells how the last try ended. rehop.ClassOf tells
 // whether publishing again can help.
 var (
 	// ErrReturned: the exchange has no queue for the key, or does not exist.
@@ -37,7 +37,7 @@ var (
 
 	// ErrBehind: the message was not sent, because earlier messages of its line wait
 	// in a store.Store to be published first, see store.Config.KeepOrder.
-	ErrBehind = connection.WithClass(errors.New("earlier messages of the same line wait to be published first"), connection.Transient)
+	ErrBehind = rehop.WithClass(errors.New("earlier messages of the same line wait to be published first"), rehop.ClassTransient)
 )
 
 // sinkError says that a sink was given a message, and that its answer did not
@@ -57,37 +57,37 @@ func (e *sinkError) Is(target error) bool { return target == ErrUnconfirmed }
 // Unwrap returns the sink's error.
 func (e *sinkError) Unwrap() error { return e.err }
 
-// Class returns connection.Transient.
-func (e *sinkError) Class() connection.Class { return connection.Transient }
+// Class returns rehop.ClassTransient.
+func (e *sinkError) Class() rehop.Class { return rehop.ClassTransient }
 
 // errSinkLate is the cause of an end of the time that a sink has.
-var errSinkLate = connection.WithClass(errors.New("no answer within Config.Timeout"), connection.Transient)
+var errSinkLate = rehop.WithClass(errors.New("no answer within Config.Timeout"), rehop.ClassTransient)
 
 // errShareOver is the cause of an end of the time that a sink may take from the sinks
 // after it.
-var errShareOver = connection.WithClass(errors.New("no answer within its share of the time until the deadline of ctx"), connection.Transient)
+var errShareOver = rehop.WithClass(errors.New("no answer within its share of the time until the deadline of ctx"), rehop.ClassTransient)
 
-var errNoContext = connection.WithClass(errors.New("producer: ctx is nil"), connection.Bug)
+var errNoContext = rehop.WithClass(errors.New("producer: ctx is nil"), rehop.ClassBug)
 
-var errClosed = connection.WithClass(errors.New("the Producer is closed"), connection.Bug)
+var errClosed = rehop.WithClass(errors.New("the Producer is closed"), rehop.ClassBug)
 
 // CauseOf returns the cause, in the table of [Sink], of an error of Publish or of an
 // error that a Sink is given.
-func CauseOf(err error) xdeath.Cause {
+func CauseOf(err error) rehop.Cause {
 	var blocked *connection.BlockedError
 	switch {
 	case errors.Is(err, ErrUnconfirmed):
-		return xdeath.CauseUnconfirmed
+		return rehop.CauseUnconfirmed
 	case errors.Is(err, ErrReturned):
-		return xdeath.CauseUnroutable
+		return rehop.CauseUnroutable
 	case errors.Is(err, ErrRefused):
-		return xdeath.CauseRefused
+		return rehop.CauseRefused
 	case errors.Is(err, ErrNacked):
-		return xdeath.CauseNacked
+		return rehop.CauseNacked
 	case errors.As(err, &blocked):
-		return xdeath.CauseBlocked
+		return rehop.CauseBlocked
 	}
-	return xdeath.CauseUnreachable
+	return rehop.CauseUnreachable
 }
 
 // stopped reports whether nothing is to be sent with ctx any more.

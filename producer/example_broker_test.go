@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -38,7 +38,7 @@ func ExampleProducer_Publish_returned() {
 	defer publisher.Close()
 
 	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "oders"}) // there is no such queue
-	fmt.Println(errors.Is(err, producer.ErrReturned), producer.CauseOf(err), connection.ClassOf(err))
+	fmt.Println(errors.Is(err, producer.ErrReturned), producer.CauseOf(err), rehop.ClassOf(err))
 	// Output: true unroutable configuration
 }
 

@@ -7,8 +7,7 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // receipt returns the Receipt of a message, after its fallback if it was not
@@ -28,7 +27,7 @@ func (p *Producer) receipt(ctx context.Context, m *Message, maybeDuplicate bool,
 }
 
 // errEnded is the error of a message whose sink has ended the goroutine.
-var errEnded = connection.WithClass(errors.New("a sink or a hook has ended its goroutine (runtime.Goexit): the message may be in the sink"), connection.Bug)
+var errEnded = rehop.WithClass(errors.New("a sink or a hook has ended its goroutine (runtime.Goexit): the message may be in the sink"), rehop.ClassBug)
 
 // endedReceipt is the receipt of a message whose goroutine ends before it has one.
 func endedReceipt(id string, err error) Receipt {
@@ -61,7 +60,7 @@ func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
 }
 
 // takers returns the sinks that take messages with this cause.
-func (p *Producer) takers(cause xdeath.Cause) (sinks []Sink) {
+func (p *Producer) takers(cause rehop.Cause) (sinks []Sink) {
 	for _, sink := range p.cfg.Fallback {
 		if p.takes(sink, cause) {
 			sinks = append(sinks, sink)
@@ -71,11 +70,11 @@ func (p *Producer) takers(cause xdeath.Cause) (sinks []Sink) {
 }
 
 // taken reports whether some sink takes messages with this cause.
-func (p *Producer) taken(cause xdeath.Cause) bool { return len(p.takers(cause)) > 0 }
+func (p *Producer) taken(cause rehop.Cause) bool { return len(p.takers(cause)) > 0 }
 
 // takes reports whether a sink is for messages with this cause. One that panics
 // is for none.
-func (p *Producer) takes(sink Sink, cause xdeath.Cause) (takes bool) {
+func (p *Producer) takes(sink Sink, cause rehop.Cause) (takes bool) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.cfg.Logger.Error("Takes of a sink panicked", "panic", r, "stack", string(debug.Stack()))

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/rehoptest"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // sinkFunc is a sink that is one function.
@@ -61,7 +61,7 @@ func TestASinkThatHasNotAnswered(t *testing.T) {
 				}
 				began := time.Now()
 				r, err := p.Publish(ctx, Message{RoutingKey: "open"})
-				if r.Place != tt.place || r.MaybeDuplicate != tt.maybeDuplicate || r.Cause != xdeath.CauseUnreachable {
+				if r.Place != tt.place || r.MaybeDuplicate != tt.maybeDuplicate || r.Cause != rehop.CauseUnreachable {
 					s.Errorf("%+v", r)
 				}
 				if (err == nil) != (tt.place != 0) || err != nil && errors.Is(err, ErrUnconfirmed) != tt.maybeDuplicate || err != nil && !strings.Contains(err.Error(), tt.says) {
@@ -92,7 +92,7 @@ func TestAWrittenMessageInTheFallbackMayBeADuplicate(t *testing.T) {
 				}
 				begin(s.broker)
 				r, err := p.Publish(s.Context(), Message{RoutingKey: "quorum"})
-				if err != nil || r.Place != PlaceFallback || r.Cause != xdeath.CauseUnconfirmed || !r.MaybeDuplicate {
+				if err != nil || r.Place != PlaceFallback || r.Cause != rehop.CauseUnconfirmed || !r.MaybeDuplicate {
 					s.Errorf("%+v, %v", r, err)
 				}
 				r, err = p.Publish(s.Context(), Message{RoutingKey: "quorum"})
@@ -110,10 +110,10 @@ func TestAWrittenMessageInTheFallbackMayBeADuplicate(t *testing.T) {
 // only takes messages with one cause.
 type only struct {
 	memory
-	cause xdeath.Cause
+	cause rehop.Cause
 }
 
-func (o *only) Takes(cause xdeath.Cause) bool { return cause == o.cause }
+func (o *only) Takes(cause rehop.Cause) bool { return cause == o.cause }
 
 func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 	const timeout = 10 * time.Second
@@ -134,7 +134,7 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 		}
 		return sink
 	}
-	takes := func(cause xdeath.Cause) func(*fixture) Sink {
+	takes := func(cause rehop.Cause) func(*fixture) Sink {
 		return func(*fixture) Sink { return &only{cause: cause} }
 	}
 	for rule, tt := range map[string]struct {
@@ -144,11 +144,11 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 		taken bool
 	}{
 		"without a broker, to its own broker":       {own, stop, timeout, false},
-		"without a broker, for what is blocked":     {takes(xdeath.CauseBlocked), stop, timeout, false},
-		"without a broker, for what is unreachable": {takes(xdeath.CauseUnreachable), quietStop, time.Second, true},
-		"written, then without a broker":            {takes(xdeath.CauseUnreachable), lateStop, timeout, false},
-		"no answer, for what is unreachable":        {takes(xdeath.CauseUnreachable), block, timeout, false},
-		"no answer, for what is unconfirmed":        {takes(xdeath.CauseUnconfirmed), block, timeout, true},
+		"without a broker, for what is blocked":     {takes(rehop.CauseBlocked), stop, timeout, false},
+		"without a broker, for what is unreachable": {takes(rehop.CauseUnreachable), quietStop, time.Second, true},
+		"written, then without a broker":            {takes(rehop.CauseUnreachable), lateStop, timeout, false},
+		"no answer, for what is unreachable":        {takes(rehop.CauseUnreachable), block, timeout, false},
+		"no answer, for what is unconfirmed":        {takes(rehop.CauseUnconfirmed), block, timeout, true},
 		"no answer, to its own broker":              {own, block, timeout, false},
 		"without a broker, a sink for other causes": {func(*fixture) Sink { return &selective{} }, stop, timeout, false},
 	} {
@@ -174,7 +174,7 @@ func TestFallbackAfterCountsOnlyForASinkThatTakesTheCause(t *testing.T) {
 				if strings.Contains(rule, "without a broker") && !strings.Contains(errors.Join(err, r.Err).Error(), "connection refused") {
 					s.Errorf("%+v, %v, want that there is no broker", r, err)
 				}
-				if strings.HasPrefix(rule, "written") && r.Cause != xdeath.CauseUnconfirmed {
+				if strings.HasPrefix(rule, "written") && r.Cause != rehop.CauseUnconfirmed {
 					s.Errorf("%+v, want a message that was written", r)
 				}
 				s.broker.Unblock()
@@ -225,7 +225,7 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 // panicking is a SelectiveSink that panics when it is asked.
 type panicking struct{ only }
 
-func (*panicking) Takes(xdeath.Cause) bool { panic("not today") }
+func (*panicking) Takes(rehop.Cause) bool { panic("not today") }
 
 // ending is a sink that ends its goroutine.
 type ending struct{ memory }
@@ -257,7 +257,7 @@ func TestASinkThatEndsItsGoroutineEndsInAnError(t *testing.T) {
 
 func TestASinkWhoseTakesPanicsIsPassedOver(t *testing.T) {
 	inBubble(t, func(s *fixture) {
-		good := &only{cause: xdeath.CauseUnroutable}
+		good := &only{cause: rehop.CauseUnroutable}
 		p := s.producer(Config{Fallback: []Sink{&panicking{}, good}})
 		receipts := make(chan Receipt, 1)
 		p.PublishAsync(s.Context(), Message{RoutingKey: "nowhere"}, func(r Receipt, _ error) { receipts <- r })
@@ -277,7 +277,7 @@ func (wild) Handle(context.Context, slog.Record) error { panic("no disk") }
 
 func TestALoggerThatPanicsHarmsNoMessage(t *testing.T) {
 	inBubble(t, func(s *fixture) {
-		good := &only{cause: xdeath.CauseUnroutable}
+		good := &only{cause: rehop.CauseUnroutable}
 		p := s.producer(Config{Fallback: []Sink{good}, Logger: slog.New(wild{slog.NewTextHandler(io.Discard, nil)})})
 		receipts := make(chan Receipt, 1)
 		p.PublishAsync(s.Context(), Message{RoutingKey: "nowhere"}, func(r Receipt, _ error) { receipts <- r })

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // unhealthyAfter is how long messages may find no way to the broker before that is
@@ -12,7 +12,7 @@ import (
 const unhealthyAfter = 15 * time.Second
 
 // Health returns nil if the last messages of the Producer have reached the broker.
-// Otherwise it returns a *[connection.HealthError]:
+// Otherwise it returns a *[rehop.HealthError]:
 //   - degraded while messages cannot be sent or are not answered for less than 15 s,
 //     and for longer if the Fallback has a sink for messages with this cause, whether or
 //     not its Put succeeds;
@@ -23,12 +23,12 @@ const unhealthyAfter = 15 * time.Second
 // Health does not wait and sends nothing.
 func (p *Producer) Health() error {
 	if since, closed := p.window.closedSince(); closed {
-		return &connection.HealthError{Since: since, Cause: fmt.Errorf("producer: %w", errClosed)}
+		return &rehop.HealthError{Since: since, Cause: fmt.Errorf("producer: %w", errClosed)}
 	}
 	outage := p.publisher.Outage()
 	if outage.Cause == nil {
 		return nil
 	}
 	degraded := outage.Partial || p.taken(CauseOf(outage.Cause)) || time.Since(outage.Since) < unhealthyAfter
-	return &connection.HealthError{Degraded: degraded, Since: outage.Since, Cause: fmt.Errorf("producer: %w", outage.Cause)}
+	return &rehop.HealthError{Degraded: degraded, Since: outage.Since, Cause: fmt.Errorf("producer: %w", outage.Cause)}
 }

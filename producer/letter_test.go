@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/topology"
@@ -32,7 +33,7 @@ func TestFromDelivery(t *testing.T) {
 		}
 	}
 	fresh := delivered(publishing, "shop", "order.paid")
-	letter := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "u", Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, At: at}})
+	letter := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "u", Failure: xdeath.Failure{Cause: rehop.CauseExhausted, At: at}})
 	byBroker := fresh
 	byBroker.Exchange, byBroker.RoutingKey, byBroker.Expiration = "orders.rehop.unrouted", "orders@4", ""
 	byBroker.Headers = amqp.Table{"own": "header", header.OrderKey: "4711", "x-death": []any{amqp.Table{

@@ -11,7 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/rehoptest"
 )
 
@@ -33,7 +33,7 @@ func TestABrokerThatReadsNothing(t *testing.T) {
 		for range callers {
 			all.Go(func() {
 				_, err := p.Publish(s.Context(), Message{RoutingKey: "open", Body: body})
-				if connection.ClassOf(err) == connection.Transient {
+				if rehop.ClassOf(err) == rehop.ClassTransient {
 					failed.Add(1)
 				}
 			})

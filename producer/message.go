@@ -13,7 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
@@ -176,7 +176,7 @@ func (m Message) publishing() (amqp.Publishing, error) {
 			fault("%s", line)
 		}
 	}
-	return p, connection.WithClass(errors.Join(errs...), connection.Bug)
+	return p, rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // addHeaders adds the headers that fields of the message stand for.

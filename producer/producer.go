@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/repeats"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Producer publishes on one channel that all its callers share. It is safe for
@@ -51,7 +51,7 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 		errs = append(errs, errors.New("producer: conn is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	limits := confirm.Limits{Messages: cfg.Window, Bytes: cfg.WindowBytes,
 		Advice: "publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up"}
@@ -72,10 +72,10 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 			p.ordered = append(p.ordered, s)
 		}
 	}
-	if p.taken(xdeath.CauseUnreachable) || p.taken(xdeath.CauseBlocked) {
+	if p.taken(rehop.CauseUnreachable) || p.taken(rehop.CauseBlocked) {
 		p.patience = cfg.FallbackAfter
 	}
-	p.unconfirmed = p.taken(xdeath.CauseUnconfirmed)
+	p.unconfirmed = p.taken(rehop.CauseUnconfirmed)
 	return p, nil
 }
 

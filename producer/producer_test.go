@@ -17,6 +17,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -25,20 +26,20 @@ import (
 func oneOfEach() map[string]struct {
 	m     Message
 	want  error
-	cause xdeath.Cause
+	cause rehop.Cause
 	says  string
 } {
 	return map[string]struct {
 		m     Message
 		want  error
-		cause xdeath.Cause
+		cause rehop.Cause
 		says  string
 	}{
 		"confirmed":        {Message{RoutingKey: "open"}, nil, "", ""},
-		"no queue":         {Message{RoutingKey: "nowhere"}, ErrReturned, xdeath.CauseUnroutable, `queue "nowhere" does not exist`},
-		"no exchange":      {Message{Exchange: "nowhere", RoutingKey: "k"}, ErrReturned, xdeath.CauseUnroutable, `exchange "nowhere" does not exist`},
-		"full":             {Message{RoutingKey: "full"}, ErrNacked, xdeath.CauseNacked, "full"},
-		"another user":     {Message{RoutingKey: "open", UserID: "somebody-else"}, ErrRefused, xdeath.CauseRefused, "user"},
+		"no queue":         {Message{RoutingKey: "nowhere"}, ErrReturned, rehop.CauseUnroutable, `queue "nowhere" does not exist`},
+		"no exchange":      {Message{Exchange: "nowhere", RoutingKey: "k"}, ErrReturned, rehop.CauseUnroutable, `exchange "nowhere" does not exist`},
+		"full":             {Message{RoutingKey: "full"}, ErrNacked, rehop.CauseNacked, "full"},
+		"another user":     {Message{RoutingKey: "open", UserID: "somebody-else"}, ErrRefused, rehop.CauseRefused, "user"},
 		"faulty":           {Message{}, nil, "", "RoutingKey is empty"},
 		"faulty, in words": {Message{RoutingKey: "open", Priority: 11}, nil, "", "Priority is 11"},
 	}
@@ -146,8 +147,8 @@ func TestFallback(t *testing.T) {
 // selective is a sink for what somebody has to look at.
 type selective struct{ memory }
 
-func (*selective) Name() string                  { return "selective" }
-func (*selective) Takes(cause xdeath.Cause) bool { return !cause.Passes() }
+func (*selective) Name() string                 { return "selective" }
+func (*selective) Takes(cause rehop.Cause) bool { return !cause.Passes() }
 
 func TestASinkTakesWhatItIsFor(t *testing.T) {
 	inBubble(t, func(s *fixture) {
@@ -238,8 +239,8 @@ func TestAMessageWithoutAnAnswer(t *testing.T) {
 			began := time.Now()
 			_, err := p.Publish(ctx, Message{RoutingKey: "quorum", ID: fmt.Sprint(i)})
 			cancel()
-			if err == nil || errors.Is(err, ErrUnconfirmed) != tt.unconfirmed || connection.ClassOf(err) != connection.Transient || time.Since(began) != tt.took {
-				s.Errorf("%s: %v, %v, after %v", tt.rule, err, connection.ClassOf(err), time.Since(began))
+			if err == nil || errors.Is(err, ErrUnconfirmed) != tt.unconfirmed || rehop.ClassOf(err) != rehop.ClassTransient || time.Since(began) != tt.took {
+				s.Errorf("%s: %v, %v, after %v", tt.rule, err, rehop.ClassOf(err), time.Since(began))
 			}
 		}
 		s.broker.Refuse("quorum", false)
@@ -247,14 +248,14 @@ func TestAMessageWithoutAnAnswer(t *testing.T) {
 			s.Error(err)
 		}
 		_, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
-		if connection.ClassOf(err) != connection.Bug {
+		if rehop.ClassOf(err) != rehop.ClassBug {
 			s.Errorf("after Close: %v", err)
 		}
-		if _, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "open"}}); connection.ClassOf(err) != connection.Bug {
+		if _, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "open"}}); rehop.ClassOf(err) != rehop.ClassBug {
 			s.Errorf("after Close: %v", err)
 		}
 		p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(_ Receipt, err error) {
-			if connection.ClassOf(err) != connection.Bug {
+			if rehop.ClassOf(err) != rehop.ClassBug {
 				s.Errorf("after Close: %v", err)
 			}
 		})
@@ -408,7 +409,7 @@ func TestALetterIsCutToTheFrame(t *testing.T) {
 		defer p.Close()
 		for size, want := range map[int]error{3000: nil, 5000: ErrRefused} { // half a frame is for what is added later
 			_, err := p.Publish(s.Context(), Message{RoutingKey: "open", Headers: amqp.Table{"h": strings.Repeat("v", size)}})
-			if !errors.Is(err, want) || err != nil && connection.ClassOf(err) != connection.Bug {
+			if !errors.Is(err, want) || err != nil && rehop.ClassOf(err) != rehop.ClassBug {
 				s.Errorf("headers of %d bytes: %v", size, err)
 			}
 		}

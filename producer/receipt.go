@@ -1,6 +1,6 @@
 package producer
 
-import "github.com/rehop/rehop/xdeath"
+import "github.com/rehop/rehop"
 
 // Place is where a message is.
 type Place uint8
@@ -23,9 +23,9 @@ func (p Place) String() string {
 type Receipt struct {
 	ID    string // of the message
 	Place Place
-	Sink  string       // for PlaceFallback: its name
-	Cause xdeath.Cause // why the message is not in its queue; empty with PlaceQueue
-	Err   error        // the error that Cause stands for; nil with PlaceQueue
+	Sink  string      // for PlaceFallback: its name
+	Cause rehop.Cause // why the message is not in its queue; empty with PlaceQueue
+	Err   error       // the error that Cause stands for; nil with PlaceQueue
 
 	// MaybeDuplicate reports that the message may be in a second place, which is its
 	// queue or a sink of the Fallback, or in one place twice: a try was written, or

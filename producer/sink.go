@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/copies"
@@ -54,7 +55,7 @@ type SelectiveSink interface {
 
 	// Takes reports whether the sink is for messages with this cause, one of
 	// the table of [Sink].
-	Takes(cause xdeath.Cause) bool
+	Takes(cause rehop.Cause) bool
 }
 
 // orderedSink is a Sink that keeps the order of messages in a line, as a store.Store does.
@@ -131,7 +132,7 @@ func NewExchangeSink(conn *connection.Conn, exchange string) (Sink, error) {
 		errs = append(errs, fmt.Errorf("producer: name of the sink's exchange is %q, want 1 to %d bytes of UTF-8", exchange, maxShort))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -189,13 +190,13 @@ func (s *exchangeSink) publish(ctx context.Context, m Message, cause error) erro
 		_, err = again(ctx, s.publisher, sending, err, cutOff, nil)
 	}
 	if errors.Is(err, confirm.ErrClosed) {
-		return connection.WithClass(fmt.Errorf("the sink %q is closed: a Producer closes the sinks of its Fallback with itself, so give each Producer a sink of its own", s.Name()), connection.Bug)
+		return rehop.WithClass(fmt.Errorf("the sink %q is closed: a Producer closes the sinks of its Fallback with itself, so give each Producer a sink of its own", s.Name()), rehop.ClassBug)
 	}
 	return err
 }
 
 // errOwnBroker is for a wrapped sink, which the Producer asks because it cannot know.
-var errOwnBroker = connection.WithClass(errors.New("the sink publishes on the Producer's own Conn, so it cannot be reached either"), connection.Transient)
+var errOwnBroker = rehop.WithClass(errors.New("the sink publishes on the Producer's own Conn, so it cannot be reached either"), rehop.ClassTransient)
 
 // fitLetter cuts a letter to the frames of the session.
 func fitLetter(m *confirm.Message, frame int) {

@@ -7,7 +7,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // closeTimeout bounds Close. Together with the defaults of a consumer's stop and of
@@ -22,7 +22,7 @@ const (
 )
 
 // errShutdown is why messages end that a Shutdown could not wait for.
-var errShutdown = connection.WithClass(errors.New("the Producer was shut down before the broker had answered"), connection.Transient)
+var errShutdown = rehop.WithClass(errors.New("the Producer was shut down before the broker had answered"), rehop.ClassTransient)
 
 // Shutdown takes no more messages, waits until all messages on their way have receipts,
 // and closes the channels and the sinks of the Fallback. The Conn stays open.

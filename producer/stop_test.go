@@ -9,8 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
@@ -63,7 +62,7 @@ func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
 				if n := receipts.Load(); n != 3 {
 					s.Errorf("%d receipts, want 3", n)
 				}
-				if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); connection.ClassOf(err) != connection.Bug || !strings.Contains(err.Error(), "the Producer is closed") {
+				if _, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); rehop.ClassOf(err) != rehop.ClassBug || !strings.Contains(err.Error(), "the Producer is closed") {
 					s.Errorf("Publish afterwards: %v", err)
 				}
 				if err := p.Shutdown(s.Context()); err != nil {
@@ -130,7 +129,7 @@ func TestHealthOfAProducer(t *testing.T) {
 		check := func(rule string, healthy, degraded bool, says string) {
 			s.Helper()
 			err := p.Health()
-			var h *connection.HealthError
+			var h *rehop.HealthError
 			if (err == nil) != healthy || err != nil && (!errors.As(err, &h) || h.Degraded != degraded || !strings.Contains(err.Error(), says)) {
 				s.Errorf("%s: %v, want healthy %v, degraded %v and %q", rule, err, healthy, degraded, says)
 			}
@@ -162,7 +161,7 @@ func TestHealthOfAProducer(t *testing.T) {
 		closed := time.Now()
 		time.Sleep(time.Hour)
 		_ = p.Close()
-		var h *connection.HealthError
+		var h *rehop.HealthError
 		if err := p.Health(); !errors.As(err, &h) || !h.Since.Equal(closed) {
 			s.Errorf("an hour after it was closed: %v since %v, want %v", err, h.Since, closed)
 		}
@@ -172,7 +171,7 @@ func TestHealthOfAProducer(t *testing.T) {
 // onlyAlarms is a sink for messages that an alarm blocks.
 type onlyAlarms struct{ memory }
 
-func (*onlyAlarms) Takes(cause xdeath.Cause) bool { return cause == xdeath.CauseBlocked }
+func (*onlyAlarms) Takes(cause rehop.Cause) bool { return cause == rehop.CauseBlocked }
 
 func TestHealthAsksTheSinksWhetherTheyTakeTheCause(t *testing.T) {
 	inBubble(t, func(s *fixture) {
@@ -183,7 +182,7 @@ func TestHealthAsksTheSinksWhetherTheyTakeTheCause(t *testing.T) {
 		degraded := func() bool {
 			r, err := p.Publish(s.Context(), Message{RoutingKey: "open"})
 			time.Sleep(unhealthyAfter)
-			var h *connection.HealthError
+			var h *rehop.HealthError
 			if !errors.As(p.Health(), &h) {
 				s.Fatalf("it is healthy, after %+v, %v", r, err)
 			}

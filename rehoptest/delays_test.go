@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
@@ -17,7 +18,6 @@ import (
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 var errNoPaper = errors.New("the printer is out of paper")
@@ -293,7 +293,7 @@ func TestATargetThatIsGone(t *testing.T) {
 		}
 		defer publisher.Close()
 		janitor, err := consumer.New(conn, stranded, func(ctx context.Context, d *consumer.Delivery) error {
-			if d.History.Failure.Cause != xdeath.CauseUnroutable {
+			if d.History.Failure.Cause != rehop.CauseUnroutable {
 				t.Errorf("%q is stranded because of %q, want unroutable", d.ID, d.History.Failure.Cause)
 			}
 			if strings.HasPrefix(d.ID, "unbound") {

@@ -30,7 +30,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // Part is one part of a program, such as a *consumer.Consumer. Run works until ctx
@@ -62,7 +62,7 @@ const lastGrace = 3 * time.Second
 // an error that names each part which has not returned.
 func (s Service) Run(ctx context.Context) error {
 	if err := s.validate(ctx); err != nil {
-		return connection.WithClass(err, connection.Bug)
+		return rehop.WithClass(err, rehop.ClassBug)
 	}
 	stopping, stop := context.WithCancel(ctx)
 	defer stop()
@@ -130,11 +130,11 @@ func (s Service) validate(ctx context.Context) error {
 }
 
 // Health returns nil while every part that has a Health is healthy. Otherwise it
-// returns a *connection.HealthError with the causes of all parts that are not
+// returns a *rehop.HealthError with the causes of all parts that are not
 // healthy: an unhealthy one if at least one part is unhealthy. It asks each part
 // in turn and waits for nothing else.
 func (s Service) Health() error {
-	var worst *connection.HealthError
+	var worst *rehop.HealthError
 	var causes faults
 	for _, stage := range s.Stages {
 		for _, part := range stage {
@@ -146,11 +146,11 @@ func (s Service) Health() error {
 			if err == nil {
 				continue
 			}
-			h := &connection.HealthError{Since: time.Now(), Cause: err} // unless it says more
+			h := &rehop.HealthError{Since: time.Now(), Cause: err} // unless it says more
 			errors.As(err, &h)
 			causes = append(causes, h.Cause)
 			if worst == nil {
-				worst = &connection.HealthError{Degraded: true, Since: h.Since}
+				worst = &rehop.HealthError{Degraded: true, Since: h.Since}
 			}
 			worst.Degraded = worst.Degraded && h.Degraded
 			if h.Since.Before(worst.Since) {

@@ -14,7 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/service"
 )
 
@@ -123,7 +123,7 @@ func TestTheWholeStopHasOneBound(t *testing.T) {
 func TestRunWithoutPartsIsRefused(t *testing.T) {
 	err := service.Service{StopTimeout: -1, Stages: [][]service.Part{{nil}, {}}}.Run(t.Context())
 	want := "service: StopTimeout is -1ns, want more than 0, or 0 for 25 s\nservice: Stages[0][0] is nil"
-	if err == nil || err.Error() != want || connection.ClassOf(err) != connection.Bug {
+	if err == nil || err.Error() != want || rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("Run = %v, want %s", err, want)
 	}
 	if err := (service.Service{}).Run(t.Context()); err == nil {
@@ -187,7 +187,7 @@ func (p patient) Health() error { return p.health }
 func TestHealthIsThatOfAllParts(t *testing.T) {
 	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
 	ill := func(degraded bool, after time.Duration, text string) patient {
-		return patient{health: &connection.HealthError{Degraded: degraded, Since: noon.Add(after), Cause: errors.New(text)}}
+		return patient{health: &rehop.HealthError{Degraded: degraded, Since: noon.Add(after), Cause: errors.New(text)}}
 	}
 	for name, c := range map[string]struct {
 		parts    []service.Part
@@ -206,7 +206,7 @@ func TestHealthIsThatOfAllParts(t *testing.T) {
 			}
 			continue
 		}
-		if err == nil || err.Error() != c.want || connection.Ready(err) != c.degraded {
+		if err == nil || err.Error() != c.want || rehop.Ready(err) != c.degraded {
 			t.Errorf("%s: Health = %v, want %s", name, err, c.want)
 		}
 	}

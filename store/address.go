@@ -8,7 +8,7 @@ import (
 
 // address publishes letters to one address. While that fails it is one letter, and the
 // others are put off.
-func (s *sending) address(g group, letters []Letter) {
+func (s *sending) address(g group, letters []Entry) {
 	state := s.join(g)
 	if pause, ok := s.awaitSlot(state); !ok {
 		s.putOff(letters, pause)

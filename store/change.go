@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
 )
@@ -146,7 +146,7 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	}
 	r, err := s.edited(letters[0], m)
 	if err != nil {
-		return false, connection.WithClass(fmt.Errorf("store: letter %d: %w", number, err), connection.Bug)
+		return false, rehop.WithClass(fmt.Errorf("store: letter %d: %w", number, err), rehop.ClassBug)
 	}
 	if r.l.line != 0 && s.cfg.KeepOrder { // it may be in another line now
 		begin := func() (end func()) { return s.waiting.begin(r.l.line) }
@@ -164,7 +164,7 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 }
 
 // edited is the row of a letter with another message.
-func (s *Store) edited(l Letter, m producer.Message) (*row, error) {
+func (s *Store) edited(l Entry, m producer.Message) (*row, error) {
 	if !l.Due.IsZero() && m.Delay != l.Message.Delay {
 		l.Due = wholeMillis(l.Due.Add(m.Delay - l.Message.Delay))
 	}

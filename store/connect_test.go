@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/example"
@@ -58,7 +59,7 @@ func die(ctx context.Context, letters *store.Store, ids ...string) {
 			ID: id, Queue: "orders.dlq", Exchange: "shop", RoutingKey: "order.paid", Body: []byte("one artikel"),
 			History: xdeath.History{
 				Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", FinalAttempts: 5,
-				Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no stock", At: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)},
+				Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock", At: time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)},
 			},
 		}))
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -68,7 +68,7 @@ func ExampleStore_Forward() {
 	defer publisher.Close()
 	ctx, done := context.WithCancel(ctx)
 	check(letters.Forward(ctx, publisher, store.ForwardConfig{Traces: []store.ForwardTrace{{
-		Forwarded: func(_ context.Context, l store.Letter, r producer.Receipt) {
+		Forwarded: func(_ context.Context, l store.Entry, r producer.Receipt) {
 			fmt.Println(l.Message.ID, r.Place)
 			done()
 		},
@@ -88,7 +88,7 @@ func ExampleStore_NewForwarder() {
 
 	forwarder, err := letters.NewForwarder(publisher, store.ForwardConfig{Rate: 100})
 	check(err)
-	fmt.Println(connection.Ready(forwarder.Health())) // before Run
+	fmt.Println(rehop.Ready(forwarder.Health())) // before Run
 	ctx, done := context.WithCancel(ctx)
 	done()
 	fmt.Println(forwarder.Run(ctx))
@@ -186,7 +186,7 @@ func ExampleStore_Collect() {
 
 	check(letters.Collect(ctx, &consumer.Delivery{
 		ID:      "order-7",
-		History: xdeath.History{Queue: "orders", Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no stock"}},
+		History: xdeath.History{Queue: "orders", Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock"}},
 	}))
 	found, _, err := letters.Find(ctx, store.Query{Queue: "orders"})
 	check(err)

@@ -5,7 +5,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // Find returns a page of letters in the order of storing, and next, which is
@@ -19,7 +19,7 @@ import (
 // each name, and reads the letters to compare the rest. It also looks at letters that
 // are Ready, unless the Query has nothing but states. If the Query has only times, Find
 // walks along an index until it has found enough letters.
-func (s *Store) Find(ctx context.Context, q Query) (letters []Letter, next int64, err error) {
+func (s *Store) Find(ctx context.Context, q Query) (letters []Entry, next int64, err error) {
 	if err := q.validateRead(); err != nil {
 		return nil, 0, err
 	}
@@ -35,7 +35,7 @@ func (s *Store) Find(ctx context.Context, q Query) (letters []Letter, next int64
 
 // page returns a page. gone reports that it found letters, and none was there any more
 // when it read them.
-func (s *Store) page(ctx context.Context, q Query) (letters []Letter, next int64, gone bool, err error) {
+func (s *Store) page(ctx context.Context, q Query) (letters []Entry, next int64, gone bool, err error) {
 	end, err := s.lookEnd(ctx, q)
 	if err != nil {
 		return nil, 0, false, err
@@ -57,16 +57,16 @@ func (s *Store) page(ctx context.Context, q Query) (letters []Letter, next int64
 }
 
 // read returns letters. One that cannot be decoded ends it with an error.
-func (s *Store) read(ctx context.Context, columns, rest string, args ...any) ([]Letter, error) {
+func (s *Store) read(ctx context.Context, columns, rest string, args ...any) ([]Entry, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT "+columns+" FROM {letters} "+rest), args...)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	defer rows.Close()
-	var letters []Letter
+	var letters []Entry
 	var scanner scanner
 	for rows.Next() {
-		var l Letter
+		var l Entry
 		if err := scanner.scan(rows, &l); err != nil {
 			return nil, err
 		}
@@ -94,7 +94,7 @@ func (s *Store) CountUpTo(ctx context.Context, q Query, limit int) (n int, more 
 		return 0, false, err
 	}
 	if limit < 1 {
-		return 0, false, connection.WithClass(fmt.Errorf("store: CountUpTo %d, want 1 or more", limit), connection.Bug)
+		return 0, false, rehop.WithClass(fmt.Errorf("store: CountUpTo %d, want 1 or more", limit), rehop.ClassBug)
 	}
 	end, err := s.lookEnd(ctx, q)
 	if err != nil {

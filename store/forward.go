@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/resend"
@@ -68,24 +68,24 @@ type ForwardConfig struct {
 type ForwardTrace struct {
 	// Forwarded is called when a message is confirmed, before its letter is
 	// deleted.
-	Forwarded func(context.Context, Letter, producer.Receipt)
+	Forwarded func(context.Context, Entry, producer.Receipt)
 
 	// Failed is called when a message is not confirmed. Its letter stays, in
 	// this state.
-	Failed func(ctx context.Context, l Letter, err error, state State)
+	Failed func(ctx context.Context, l Entry, err error, state State)
 }
 
 // forwardHooks are the merged hooks of all Traces; nil: there is none.
 type forwardHooks struct {
-	forwarded func(context.Context, Letter, producer.Receipt)
-	failed    func(context.Context, Letter, error, State)
+	forwarded func(context.Context, Entry, producer.Receipt)
+	failed    func(context.Context, Entry, error, State)
 }
 
 func (c ForwardConfig) hooks(s *Store) forwardHooks {
 	set := hooks.Of(c.Traces, s.cfg.Logger, "store.ForwardTrace")
 	return forwardHooks{
-		forwarded: hooks.Three(set, "Forwarded", func(t ForwardTrace) func(context.Context, Letter, producer.Receipt) { return t.Forwarded }),
-		failed:    hooks.Four(set, "Failed", func(t ForwardTrace) func(context.Context, Letter, error, State) { return t.Failed }),
+		forwarded: hooks.Three(set, "Forwarded", func(t ForwardTrace) func(context.Context, Entry, producer.Receipt) { return t.Forwarded }),
+		failed:    hooks.Four(set, "Failed", func(t ForwardTrace) func(context.Context, Entry, error, State) { return t.Failed }),
 	}
 }
 
@@ -132,7 +132,7 @@ func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error)
 		errs = append(errs, errors.New("store: the Publisher is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return &Forwarder{store: s, publisher: p, cfg: cfg, health: forwardHealth{since: s.now()}}, nil
 }
@@ -141,7 +141,7 @@ func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error)
 // once it has returned, and not before.
 func (f *Forwarder) Run(ctx context.Context) (err error) {
 	if !f.health.begins(f.store.now()) {
-		return connection.WithClass(errors.New("store: Run of the Forwarder is running already"), connection.Bug)
+		return rehop.WithClass(errors.New("store: Run of the Forwarder is running already"), rehop.ClassBug)
 	}
 	defer func() { f.health.ends(f.store.now(), err) }()
 	f.store.forwarding.Add(1)
@@ -159,7 +159,7 @@ func (f *Forwarder) Run(ctx context.Context) (err error) {
 }
 
 // Health returns nil while Run forwards letters. Otherwise it returns a
-// *[connection.HealthError]:
+// *[rehop.HealthError]:
 //   - degraded while Run waits for the broker, while the letters to some addresses have
 //     failed for more than 15 s, and while the database has been away for less than 15 s;
 //   - unhealthy while the database has been away for longer, and while Run is not running.

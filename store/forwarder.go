@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/repeats"
@@ -125,7 +126,7 @@ func (f *forwarder) connected(ctx context.Context) bool {
 		f.health.becomes(&f.health.broker, nil, time.Now())
 		return true
 	case ctx.Err() != nil:
-	case connection.ClassOf(err) == connection.Bug || errors.Is(err, connection.ErrClosed):
+	case rehop.ClassOf(err) == rehop.ClassBug || errors.Is(err, connection.ErrClosed):
 		f.failed(err)
 	default:
 		f.again.Warn("store: no connection to forward letters", err)

@@ -22,26 +22,26 @@ type group struct {
 
 // groups keeps the order of the letters of each group. Mostly there is one group, and
 // nothing to copy.
-func groups(letters []Letter) map[group][]Letter {
+func groups(letters []Entry) map[group][]Entry {
 	sizes := map[group]int{}
 	for i := range letters {
 		sizes[letters[i].group()]++
 	}
-	all := make(map[group][]Letter, len(sizes))
+	all := make(map[group][]Entry, len(sizes))
 	for i := range letters {
 		g := letters[i].group()
 		if sizes[g] == len(letters) {
-			return map[group][]Letter{g: letters}
+			return map[group][]Entry{g: letters}
 		}
 		if all[g] == nil {
-			all[g] = make([]Letter, 0, sizes[g])
+			all[g] = make([]Entry, 0, sizes[g])
 		}
 		all[g] = append(all[g], letters[i])
 	}
 	return all
 }
 
-func (l *Letter) group() group {
+func (l *Entry) group() group {
 	if l.line != 0 {
 		return group{line: l.line}
 	}
@@ -88,7 +88,7 @@ func (f *forwarder) dispatch(work context.Context, l leased, all *sync.WaitGroup
 
 // suspect finds the letters that the broker may refuse because of their user id: until
 // it has taken one with the same id they go alone.
-func (f *forwarder) suspect(letters []Letter) {
+func (f *forwarder) suspect(letters []Entry) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range letters {
@@ -125,7 +125,7 @@ type sending struct {
 }
 
 // line publishes letters of a line one by one. One that fails holds up the others.
-func (s *sending) line(letters []Letter) {
+func (s *sending) line(letters []Entry) {
 	ctx, cancel := s.bounded()
 	defer cancel()
 	deadline, _ := ctx.Deadline()
@@ -158,7 +158,7 @@ func (s *sending) line(letters []Letter) {
 }
 
 // putOff ends the leases of letters that are not published now.
-func (s *sending) putOff(letters []Letter, long time.Duration) {
+func (s *sending) putOff(letters []Entry, long time.Duration) {
 	s.results <- returned(letters, s.lease, coarse(s.store.now().Add(max(long, time.Second))))
 }
 
@@ -170,7 +170,7 @@ func coarse(t time.Time) time.Time {
 }
 
 // returned are the results of letters that are not published, until next.
-func returned(letters []Letter, l leased, next time.Time) []result {
+func returned(letters []Entry, l leased, next time.Time) []result {
 	results := make([]result, len(letters))
 	for i, letter := range letters {
 		results[i] = result{number: letter.Number, token: l.token, state: Ready, next: next}
@@ -187,7 +187,7 @@ func (s *sending) bounded() (context.Context, context.CancelFunc) {
 // publish publishes letters and returns what becomes of each. If the answers take
 // longer than patience it calls silent, once, and leaves the slot, so that they hold up
 // no other group.
-func (s *sending) publish(ctx context.Context, letters []Letter, failures int, silent func()) []result {
+func (s *sending) publish(ctx context.Context, letters []Entry, failures int, silent func()) []result {
 	var waiting sync.Mutex // silent has ended when publish returns
 	over, counted := false, 0
 	timer := time.AfterFunc(patience, func() {
@@ -242,7 +242,7 @@ func (s *sending) publish(ctx context.Context, letters []Letter, failures int, s
 }
 
 // report tells the Traces and the Logger what became of a letter.
-func (s *sending) report(l Letter, receipt producer.Receipt, r result) {
+func (s *sending) report(l Entry, receipt producer.Receipt, r result) {
 	if r.done {
 		if s.hooks.forwarded != nil {
 			s.hooks.forwarded(s.work, l, receipt)
@@ -276,7 +276,7 @@ func (s *Store) own(ctx context.Context) bool {
 
 // publish publishes the messages of letters as they are sent, and returns a
 // receipt for each. failed is called with an error that concerns no message.
-func (s *Store) publish(ctx context.Context, p Publisher, letters []Letter, failed func(error)) []producer.Receipt {
+func (s *Store) publish(ctx context.Context, p Publisher, letters []Entry, failed func(error)) []producer.Receipt {
 	messages := make([]producer.Message, len(letters))
 	for i := range letters {
 		messages[i] = letters[i].resent(s.now())

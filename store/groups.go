@@ -379,7 +379,7 @@ func (s *Store) examples(ctx context.Context, found []kin) (groups []Group, err 
 	for _, g := range found {
 		numbers = append(numbers, g.example)
 	}
-	byNumber := map[int64]Letter{}
+	byNumber := map[int64]Entry{}
 	for some := range slices.Chunk(numbers, 1000) {
 		letters, err := s.read(ctx, withoutBody, "WHERE "+s.dialect.among("seq", some))
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -100,7 +100,7 @@ func (h *forwardHealth) published(to topology.Address, err string, now time.Time
 	h.failing[to] = f
 }
 
-func (h *forwardHealth) check(now time.Time) *connection.HealthError {
+func (h *forwardHealth) check(now time.Time) *rehop.HealthError {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.running {
@@ -108,19 +108,19 @@ func (h *forwardHealth) check(now time.Time) *connection.HealthError {
 		if h.fault != nil {
 			cause = fmt.Errorf("%w: %w", errNotForwarding, h.fault)
 		}
-		return &connection.HealthError{Since: h.since, Cause: cause}
+		return &rehop.HealthError{Since: h.since, Cause: cause}
 	}
 	if d := h.database; d.err != nil {
-		return &connection.HealthError{Degraded: now.Sub(d.since) < lostLimit, Since: d.since, Cause: fmt.Errorf("store: Forward cannot use the database: %w", d.err)}
+		return &rehop.HealthError{Degraded: now.Sub(d.since) < lostLimit, Since: d.since, Cause: fmt.Errorf("store: Forward cannot use the database: %w", d.err)}
 	}
 	if b := h.broker; b.err != nil && now.Sub(b.since) >= awaitLimit {
-		return &connection.HealthError{Degraded: true, Since: b.since, Cause: b.err}
+		return &rehop.HealthError{Degraded: true, Since: b.since, Cause: b.err}
 	}
 	return h.failed(now)
 }
 
 // failed is the address that has failed longest, and how many others do.
-func (h *forwardHealth) failed(now time.Time) *connection.HealthError {
+func (h *forwardHealth) failed(now time.Time) *rehop.HealthError {
 	var worst failing
 	var to topology.Address
 	n := 0
@@ -139,7 +139,7 @@ func (h *forwardHealth) failed(now time.Time) *connection.HealthError {
 	if n == 0 {
 		return nil
 	}
-	return &connection.HealthError{Degraded: true, Since: worst.since,
+	return &rehop.HealthError{Degraded: true, Since: worst.since,
 		Cause: fmt.Errorf("store: letters to %d addresses cannot be forwarded, such as those to exchange %q with routing key %q: %s", n, to.Exchange, to.RoutingKey, worst.err)}
 }
 

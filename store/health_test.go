@@ -24,9 +24,9 @@ func TestParkedLettersLeaveHealthAlone(t *testing.T) {
 		{"one of two is tried again", []int{4, 0}, true},
 		{"all that failed are parked", []int{4, 4}, false},
 	} {
-		var letters []Letter
+		var letters []Entry
 		for _, tries := range tt.tries {
-			letters = append(letters, Letter{State: Ready, Tries: tries})
+			letters = append(letters, Entry{State: Ready, Tries: tries})
 		}
 		one.publish(t.Context(), letters, 0, func() {})
 		if err := h.check(time.Now().Add(2 * failingLimit)); (err != nil) != tt.degraded {

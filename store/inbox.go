@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
 )
@@ -38,7 +38,7 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 		faults = errors.Join(errors.New("store: Once: tx is nil"), faults)
 	}
 	if faults != nil {
-		return false, connection.WithClass(faults, connection.Bug)
+		return false, rehop.WithClass(faults, rehop.ClassBug)
 	}
 	now := s.now()
 	s.lastTx.Store(now.UnixNano())
@@ -70,7 +70,7 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 // A message that was handled before is acked without a run of the handler, and logged;
 // at level Warn if it came out of a store or a person has sent it back. An error of the
 // database before or after the handler's run holds the message, as
-// [consumer.Unavailable]. After a timeout of the handler it is a failed attempt, because the
+// [consumer.Hold]. After a timeout of the handler it is a failed attempt, because the
 // transaction ends with ctx. A message without an id is a dead letter, and so is a Delivery
 // of a test without a Queue.
 func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
@@ -82,7 +82,7 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing
 		first, err := s.Once(ctx, tx, d.Queue, d.ID)
 		switch {
-		case err != nil && connection.ClassOf(err) == connection.Bug:
+		case err != nil && rehop.ClassOf(err) == rehop.ClassBug:
 			return consumer.DeadLetter(err)
 		case err != nil:
 			return unavailable(ctx, err)

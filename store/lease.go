@@ -33,7 +33,7 @@ const noteEnded = "unconfirmed = unconfirmed + CASE WHEN lease <> '' THEN 1 ELSE
 type leased struct {
 	token   string
 	until   time.Time
-	letters []Letter
+	letters []Entry
 	broken  map[int64]error // letters that cannot be decoded, by number
 	lines   pass            // the look at the lines
 }
@@ -152,7 +152,7 @@ func (s *Store) readLeased(ctx context.Context, tx Tx, numbers []int64, brief bo
 		return err
 	}
 	defer rows.Close()
-	l.letters = make([]Letter, len(numbers))
+	l.letters = make([]Entry, len(numbers))
 	n := 0
 	for rows.Next() && n < len(numbers) {
 		letter := &l.letters[n]
@@ -165,7 +165,7 @@ func (s *Store) readLeased(ctx context.Context, tx Tx, numbers []int64, brief bo
 				l.broken = map[int64]error{}
 			}
 			l.broken[letter.Number] = err
-			*letter = Letter{}
+			*letter = Entry{}
 		default:
 			return err
 		}

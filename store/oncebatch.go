@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 )
 
@@ -26,7 +26,7 @@ import (
 // write to the disk.
 //
 // An error of the database before or after the handler's run holds the whole batch, as
-// [consumer.Unavailable], unless the ctx has ended. If the database ends the
+// [consumer.Hold], unless the ctx has ended. If the database ends the
 // transaction, as after a deadlock, or the handler panics, the work of the whole batch
 // is undone, and the consumer calls the handler with parts of the batch. A message
 // without an id is a dead letter. The handler must end neither the transaction nor a
@@ -86,7 +86,7 @@ func unavailable(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 	}
-	return consumer.Unavailable(err)
+	return consumer.Hold(err)
 }
 
 func (s *Store) savepoint(ctx context.Context, tx Tx, what string) error {
@@ -111,5 +111,5 @@ func onceFaults(queue, id string) error {
 			faults = append(faults, fmt.Errorf("store: Once: %s is %d bytes long, want at most 255", p.name, len(p.value)))
 		}
 	}
-	return connection.WithClass(errors.Join(faults...), connection.Bug)
+	return rehop.WithClass(errors.Join(faults...), rehop.ClassBug)
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
@@ -22,7 +22,7 @@ var _ producer.Sink = (*Store)(nil)
 // next try would end in the same way and a person has to look. With any other cause it
 // is [Ready], and [Store.Forward] publishes it when the broker is back. If no queue
 // takes it then, Forward tries again, up to ForwardConfig.Tries, and then parks it;
-// Letter.TryError has the reason.
+// Entry.TryError has the reason.
 //
 // A message that is in the store already (same message id, exchange, routing key and
 // body) is stored once. The letter keeps its place in the order and the times when it was
@@ -30,7 +30,7 @@ var _ producer.Sink = (*Store)(nil)
 // become Ready by this, but becomes Held if the message was returned, nacked or refused.
 //
 // The Delay of a message runs on here: the letter is due when it has passed, see
-// Letter.Due.
+// Entry.Due.
 //
 // If ctx ends before the database answers, the message may be stored or not. The same
 // is true of an error that matches [producer.ErrUnconfirmed]: the connection was lost
@@ -47,7 +47,7 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 	l.Due = dueAfter(f.Stored, m.Delay)
 	l.NextTry = l.Due
 	if s.own(ctx) {
-		return connection.WithClass(fmt.Errorf("store: %w", errOwn), connection.Bug)
+		return rehop.WithClass(fmt.Errorf("store: %w", errOwn), rehop.ClassBug)
 	}
 	if s.cfg.KeepOrder && l.State == Ready && m.Delay <= 0 {
 		l.line = lineOf(m)
@@ -74,10 +74,10 @@ func wholeMillis(t time.Time) time.Time {
 }
 
 // fromLetter is a letter of the table for one that is in none yet.
-func fromLetter(l letter.Letter) Letter {
-	return Letter{
+func fromLetter(l letter.Letter) Entry {
+	return Entry{
 		Message: l.Message, Queue: l.Queue, Cause: l.Cause, Error: l.Error, ErrorType: l.ErrorType,
-		Attempts: l.Attempts, Redrives: l.Redrives, SendOrder: l.SendOrder, FirstFailed: l.FirstFailed, Failed: l.Failed, Stored: l.Stored,
+		Attempts: l.Attempts, Redrives: l.Redrives, RedriveID: l.RedriveID, FirstFailed: l.FirstFailed, Failed: l.Failed, Stored: l.Stored,
 	}
 }
 
@@ -88,21 +88,21 @@ func fromLetter(l letter.Letter) Letter {
 //
 // A letter that is delivered twice is stored once, unless it has no message id. While
 // the database does not take the letter, the consumer holds it and tries again, as with
-// [consumer.Unavailable].
+// [consumer.Hold].
 func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	l := fromLetter(letter.Dead(d, s.now()))
 	l.State = Held
 	if _, err := s.put(ctx, l); err != nil {
-		return consumer.Unavailable(err)
+		return consumer.Hold(err)
 	}
 	return nil
 }
 
 // put stores a letter and returns the message's id.
-func (s *Store) put(ctx context.Context, l Letter) (id string, err error) {
+func (s *Store) put(ctx context.Context, l Entry) (id string, err error) {
 	r, err := newRow(l)
 	if err != nil {
-		return "", connection.WithClass(err, connection.Bug)
+		return "", rehop.WithClass(err, rehop.ClassBug)
 	}
 	if l.line != 0 {
 		ctx = counted(ctx, func() (end func()) { return s.waiting.begin(l.line) })
@@ -157,7 +157,7 @@ func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) 
 		batch, ids = append(batch, &write{row: r}), append(ids, l.Message.ID)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	s.lastTx.Store(now.UnixNano())
 	for _, one := range batch {
@@ -179,7 +179,7 @@ func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) 
 func (s *Store) inTx(err error) error {
 	text := strings.ToLower(err.Error())
 	if strings.Contains(text, s.cfg.Table) && (strings.Contains(text, "no such table") || strings.Contains(text, "exist")) {
-		return connection.WithClass(fmt.Errorf("%w: the transaction is one of another database than that of the Store, which has its table %s", err, s.cfg.Table), connection.Bug)
+		return rehop.WithClass(fmt.Errorf("%w: the transaction is one of another database than that of the Store, which has its table %s", err, s.cfg.Table), rehop.ClassBug)
 	}
 	return err
 }
@@ -194,7 +194,7 @@ func (s *Store) inTx(err error) error {
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {
 	l, err := s.fresh(ctx, m, s.now(), due)
 	if err != nil {
-		return "", connection.WithClass(fmt.Errorf("store: %w", err), connection.Bug)
+		return "", rehop.WithClass(fmt.Errorf("store: %w", err), rehop.ClassBug)
 	}
 	return s.put(ctx, l)
 }
@@ -204,7 +204,7 @@ func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (i
 var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // fresh is the letter of a message that was never published.
-func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Time) (Letter, error) {
+func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Time) (Entry, error) {
 	if m.ID == "" {
 		m.ID = rand.Text()
 	}
@@ -215,7 +215,7 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 		s.storing(ctx, &m)
 	}
 	if err := m.Validate(); err != nil {
-		return Letter{}, err
+		return Entry{}, err
 	}
 	if due = wholeMillis(due); m.Delay > 0 && due.Before(endOfTime) {
 		from := now
@@ -225,9 +225,9 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 		due = dueAfter(from, m.Delay)
 	}
 	if !due.Before(endOfTime) {
-		return Letter{}, fmt.Errorf("due is %v, want a time before %v", due, endOfTime)
+		return Entry{}, fmt.Errorf("due is %v, want a time before %v", due, endOfTime)
 	}
-	return Letter{State: Ready, Message: m, Due: due, NextTry: due, Stored: now}, nil
+	return Entry{State: Ready, Message: m, Due: due, NextTry: due, Stored: now}, nil
 }
 
 // Cancel takes back the messages of PutAt and PutTx with this message id that
@@ -235,7 +235,7 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 // published.
 //
 // If an earlier publish had no answer, or its process died before it noted the answer,
-// the message may have been published: see Letter.Unconfirmed. Cancel deletes its letter,
+// the message may have been published: see Entry.Unconfirmed. Cancel deletes its letter,
 // so that Forward does not publish it again, and does not count it.
 func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx Tx) error {
@@ -253,7 +253,7 @@ func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, er
 // not published.
 func (s *Store) CancelTx(ctx context.Context, tx Tx, messageID string) (cancelled int, err error) {
 	if tx == nil || tx == Tx((*sql.Tx)(nil)) {
-		return 0, connection.WithClass(errors.New("store: tx is nil"), connection.Bug)
+		return 0, rehop.WithClass(errors.New("store: tx is nil"), rehop.ClassBug)
 	}
 	s.lastTx.Store(s.now().UnixNano())
 	if cancelled, err = s.cancel(ctx, tx, messageID); err != nil {

@@ -9,9 +9,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Query selects letters. A letter must match each field that is set. The zero Query
@@ -28,11 +27,11 @@ type Query struct {
 
 	States      []State  // any of these
 	MessageIDs  []string // any of these, up to 10,000
-	Numbers     []int64  // Letter.Number, any of these; up to 10,000 for Find, Count and Groups
+	Numbers     []int64  // Entry.Number, any of these; up to 10,000 for Find, Count and Groups
 	Queue       string
 	Exchange    string
 	RoutingKey  string
-	Cause       xdeath.Cause
+	Cause       rehop.Cause
 	ErrorType   string
 	Fingerprint string
 
@@ -73,7 +72,7 @@ func (q Query) validate() error {
 	if q.Limit < 0 {
 		errs = append(errs, fmt.Errorf("store: Query.Limit is %d, want 0 or more", q.Limit))
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // validateRead is validate for a call that reads letters.
@@ -82,7 +81,7 @@ func (q Query) validateRead() error {
 	if n := len(q.Numbers); n > maxListed {
 		errs = append(errs, fmt.Errorf("store: Query.Numbers has %d numbers, want up to %d: ask in pieces", n, maxListed))
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // validateCount is validate for a call that counts letters.
@@ -91,7 +90,7 @@ func (q Query) validateCount() error {
 	if q.Limit != 0 {
 		errs = append(errs, fmt.Errorf("store: Query.Limit is %d, want 0: it is for Find and Groups", q.Limit))
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // validateChange is validate for a call that changes letters.
@@ -105,7 +104,7 @@ func (q Query) validateChange() error {
 	if !named && !q.All {
 		errs = append(errs, errors.New("store: Query names no letters but by state, time or After; want another condition, or All"))
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // condition is a WHERE with its parameters.

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
@@ -99,7 +99,7 @@ func (s *Store) Replay(ctx context.Context, p Publisher, q Query, o ReplayOption
 		errs = append(errs, errors.New("store: the Publisher is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return report, connection.WithClass(err, connection.Bug)
+		return report, rehop.WithClass(err, rehop.ClassBug)
 	}
 	if q.States == nil {
 		q.States = []State{Held, Parked}
@@ -239,8 +239,8 @@ func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int,
 // publish publishes letters and returns a result for each, except for the last ones that
 // are left because Edit has taken too long: somebody else might have their lease when they
 // arrive.
-func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Letter) {
-	var letters []Letter
+func (r *replay) publish(ctx context.Context, l leased) (results []result, left []Entry) {
+	var letters []Entry
 	var messages []producer.Message
 	var numbers []int64
 	for i, one := range l.letters {
@@ -283,7 +283,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 
 // kept is the result of a letter that was not published: a person decides what becomes
 // of it, so it stays in its state. Forward has one that is Ready when it is due.
-func (r *replay) kept(l Letter, v result, token string) result {
+func (r *replay) kept(l Entry, v result, token string) result {
 	r.report.Failed++
 	v.number, v.token, v.state = l.Number, token, l.State
 	if v.state != Ready {

@@ -6,34 +6,34 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // columns of a letter, in the order of row.values and of scan.
 var columns = []string{
 	"id", "message_id", "state", "line", "due", "next_try", "exchange", "routing_key", "order_key", "queue",
 	"properties", "headers", "body", "size", "cause", "error", "error_type", "fingerprint",
-	"attempts", "redrives", "send_order", "tries", "try_error", "alone", "unconfirmed", "first_failed", "failed", "stored", "lease",
+	"attempts", "redrives", "redrive_id", "tries", "try_error", "alone", "unconfirmed", "first_failed", "failed", "stored", "lease",
 }
 
 // replaced are the columns that a letter that comes again replaces, beside its state.
 // It keeps its number, and the time when it was first stored.
 var replaced = []string{
 	"line", "due", "next_try", "order_key", "properties", "headers", "cause", "error", "error_type", "fingerprint",
-	"attempts", "redrives", "send_order", "tries", "try_error", "alone", "failed", "lease",
+	"attempts", "redrives", "redrive_id", "tries", "try_error", "alone", "failed", "lease",
 }
 
 // row is a letter as the database has it.
 type row struct {
-	l                   Letter
+	l                   Entry
 	id                  string
 	properties, headers string
 	size                int // about what it takes in memory
 }
 
 // newRow checks a letter and gives it its id and fingerprint.
-func newRow(l Letter) (*row, error) {
+func newRow(l Entry) (*row, error) {
 	properties, err := letter.EncodeTable(letter.Properties(l.Message))
 	if err != nil {
 		return nil, fmt.Errorf("store: properties of message %q: %w", l.Message.ID, err)
@@ -44,9 +44,9 @@ func newRow(l Letter) (*row, error) {
 	}
 	l.Error = letter.Readable(l.Error, letter.MaxError)
 	l.ErrorType = letter.Readable(l.ErrorType, letter.MaxName)
-	l.Cause = xdeath.Cause(letter.Readable(string(l.Cause), letter.MaxName))
+	l.Cause = rehop.Cause(letter.Readable(string(l.Cause), letter.MaxName))
 	l.Fingerprint = letter.Fingerprint(l.Queue, l.Message.Exchange, l.Cause, l.ErrorType, l.Error)
-	l.alone = l.Cause == xdeath.CauseRefused
+	l.alone = l.Cause == rehop.CauseRefused
 	return &row{l: l, id: letter.Identity(l.Message, l.Queue), properties: properties, headers: headers, size: len(l.Message.Body) + len(headers) + len(properties) + 1024}, nil
 }
 
@@ -59,7 +59,7 @@ func (r *row) values() []any {
 		r.id, letter.Armour(l.Message.ID), string(l.State), l.line, millis(l.Due), millis(l.NextTry),
 		letter.Armour(l.Message.Exchange), letter.Armour(l.Message.RoutingKey), letter.Armour(l.Message.OrderKey), letter.Armour(l.Queue),
 		r.properties, r.headers, body, r.size, string(l.Cause), l.Error, l.ErrorType, l.Fingerprint,
-		l.Attempts, l.Redrives, letter.Armour(l.SendOrder), l.Tries, l.TryError, count(l.alone), l.Unconfirmed, millis(l.FirstFailed), millis(l.Failed), millis(l.Stored), l.Lease,
+		l.Attempts, l.Redrives, letter.Armour(l.RedriveID), l.Tries, l.TryError, count(l.alone), l.Unconfirmed, millis(l.FirstFailed), millis(l.Failed), millis(l.Stored), l.Lease,
 	}
 }
 
@@ -69,9 +69,9 @@ type rowKey struct{ messageID, id string }
 
 func (r *row) key() rowKey { return rowKey{letter.Armour(r.l.Message.ID), r.id} }
 
-// whole are the columns of a whole Letter.
+// whole are the columns of a whole Entry.
 const whole = "seq, message_id, state, line, due, next_try, exchange, routing_key, queue, properties, headers, body, " +
-	"cause, error, error_type, fingerprint, attempts, redrives, send_order, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
+	"cause, error, error_type, fingerprint, attempts, redrives, redrive_id, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
 
 // brief are the columns of a Ready letter that are enough to publish it.
 const brief = "seq, message_id, line, due, exchange, routing_key, queue, properties, headers, body, cause, tries, alone, unconfirmed"
@@ -93,9 +93,9 @@ func (s *scanner) columns() string {
 	return whole
 }
 
-// scan reads a row into a Letter, which has its Number even if the rest cannot be
+// scan reads a row into a Entry, which has its Number even if the rest cannot be
 // decoded.
-func (s *scanner) scan(rows *sql.Rows, l *Letter) error {
+func (s *scanner) scan(rows *sql.Rows, l *Entry) error {
 	m := &l.Message
 	if s.brief {
 		s.state = string(Ready)
@@ -103,16 +103,16 @@ func (s *scanner) scan(rows *sql.Rows, l *Letter) error {
 	} else {
 		s.fields = append(s.fields[:0], &l.Number, &m.ID, &s.state, &l.line, &s.due, &s.nextTry, &m.Exchange, &m.RoutingKey, &l.Queue,
 			&s.properties, &s.headers, &m.Body, &s.cause, &l.Error, &l.ErrorType, &l.Fingerprint,
-			&l.Attempts, &l.Redrives, &l.SendOrder, &l.Tries, &l.TryError, &s.alone, &l.Unconfirmed, &s.firstFailed, &s.failed, &s.stored, &l.Lease)
+			&l.Attempts, &l.Redrives, &l.RedriveID, &l.Tries, &l.TryError, &s.alone, &l.Unconfirmed, &s.firstFailed, &s.failed, &s.stored, &l.Lease)
 	}
 	if err := rows.Scan(s.fields...); err != nil {
-		*l = Letter{}
+		*l = Entry{}
 		return err
 	}
-	l.State, l.Cause, l.alone = State(s.state), xdeath.Cause(s.cause), s.alone != 0
+	l.State, l.Cause, l.alone = State(s.state), rehop.Cause(s.cause), s.alone != 0
 	l.Due, l.NextTry, l.FirstFailed, l.Failed, l.Stored = instant(s.due), instant(s.nextTry), instant(s.firstFailed), instant(s.failed), instant(s.stored)
 	var errs []error
-	for _, text := range [...]*string{&m.ID, &m.Exchange, &m.RoutingKey, &l.Queue, &l.SendOrder} {
+	for _, text := range [...]*string{&m.ID, &m.Exchange, &m.RoutingKey, &l.Queue, &l.RedriveID} {
 		var err error
 		if *text, err = letter.Unarmour(*text); err != nil {
 			errs = append(errs, err)

@@ -13,6 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/letter"
@@ -20,7 +21,6 @@ import (
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // TestEveryFieldOfAMessageIsKept fails when producer.Message gets a field that
@@ -50,7 +50,7 @@ func TestEveryFieldOfAMessageIsKept(t *testing.T) {
 			t.Fatalf("Message.%s is a %v: the store does not know how to keep it", v.Type().Field(i).Name, v.Field(i).Type())
 		}
 	}
-	r, err := newRow(Letter{Message: m})
+	r, err := newRow(Entry{Message: m})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,19 +68,19 @@ func TestEveryFieldOfAMessageIsKept(t *testing.T) {
 }
 
 func TestFingerprint(t *testing.T) {
-	base := letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`)
+	base := letter.Fingerprint("orders", "shop", rehop.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`)
 	rows := []struct {
 		rule  string
 		other string
 		same  bool
 	}{
-		{"numbers, quotes and ids vary", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
-		{"so do further lines", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", "order 17 of \"anna\": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666\nmore"), true},
-		{"the way to the queue", letter.Fingerprint("orders", "", xdeath.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
-		{"another queue", letter.Fingerprint("bills", "shop", xdeath.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
-		{"another cause", letter.Fingerprint("orders", "shop", xdeath.CausePermanent, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
-		{"another type", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*F", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
-		{"another text", letter.Fingerprint("orders", "shop", xdeath.CauseExhausted, "*E", "no stock"), false},
+		{"numbers, quotes and ids vary", letter.Fingerprint("orders", "shop", rehop.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
+		{"so do further lines", letter.Fingerprint("orders", "shop", rehop.CauseExhausted, "*E", "order 17 of \"anna\": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666\nmore"), true},
+		{"the way to the queue", letter.Fingerprint("orders", "", rehop.CauseExhausted, "*E", `order 9 of "bob": 0x2e at deadbeef-9999-2222-3333-444455556666`), true},
+		{"another queue", letter.Fingerprint("bills", "shop", rehop.CauseExhausted, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
+		{"another cause", letter.Fingerprint("orders", "shop", rehop.CausePermanent, "*E", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
+		{"another type", letter.Fingerprint("orders", "shop", rehop.CauseExhausted, "*F", `order 17 of "anna": 0x1f at 3f2a9c1d-1111-2222-3333-444455556666`), false},
+		{"another text", letter.Fingerprint("orders", "shop", rehop.CauseExhausted, "*E", "no stock"), false},
 	}
 	for _, row := range rows {
 		if (row.other == base) != row.same {
@@ -88,10 +88,10 @@ func TestFingerprint(t *testing.T) {
 		}
 	}
 	alike := []string{"stock of order a-5: no answer of 10.0.0.3:5672 in 213ms", "stock of order b-17: no answer of db-2.lan:5672 in 1.052s"}
-	if letter.Fingerprint("q", "", xdeath.CauseExhausted, "*E", alike[0]) != letter.Fingerprint("q", "", xdeath.CauseExhausted, "*E", alike[1]) {
+	if letter.Fingerprint("q", "", rehop.CauseExhausted, "*E", alike[0]) != letter.Fingerprint("q", "", rehop.CauseExhausted, "*E", alike[1]) {
 		t.Errorf("two groups: %q", alike)
 	}
-	if letter.Fingerprint("", "shop", xdeath.CauseUnroutable, "*E", "x") == letter.Fingerprint("", "bank", xdeath.CauseUnroutable, "*E", "x") {
+	if letter.Fingerprint("", "shop", rehop.CauseUnroutable, "*E", "x") == letter.Fingerprint("", "bank", rehop.CauseUnroutable, "*E", "x") {
 		t.Error("what was in no queue is told apart by its exchange")
 	}
 	if got := letter.Fingerprint("orders", "shop", "", "", ""); got != "" {
@@ -122,22 +122,22 @@ func TestVerdict(t *testing.T) {
 	own := producer.Receipt{Place: producer.PlaceFallback, Sink: "store", Err: connection.ErrSessionLost}
 	rows := []struct {
 		rule string
-		l    Letter
+		l    Entry
 		r    producer.Receipt
 		want result
 	}{
-		{"refused: a try spent, and it goes alone from then on", Letter{}, producer.Receipt{Err: producer.ErrRefused}, result{next: now.Add(time.Second), tried: true, alone: true, err: producer.ErrRefused.Error()}},
-		{"its Delay is not declared: parked at once", Letter{}, producer.Receipt{Err: fmt.Errorf("no delays: %w", declared.ErrUndeclared)}, result{state: Parked, tried: true, err: "no delays: no such delay is declared"}},
-		{"confirmed: deleted", Letter{}, producer.Receipt{Place: producer.PlaceQueue}, result{done: true}},
-		{"safe elsewhere: deleted", Letter{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "other"}, result{done: true}},
-		{"back in the store: kept", Letter{}, own, result{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
-		{"no answer: kept, may be there", Letter{}, producer.Receipt{Err: producer.ErrUnconfirmed}, result{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: producer.ErrUnconfirmed.Error()}},
-		{"returned: a try spent", Letter{Tries: 2}, producer.Receipt{Err: producer.ErrReturned}, result{next: now.Add(4 * time.Second), tried: true, err: producer.ErrReturned.Error()}},
-		{"the last try: parked", Letter{Tries: 4}, producer.Receipt{Err: producer.ErrNacked}, result{state: Parked, tried: true, err: producer.ErrNacked.Error()}},
-		{"unconfirmed, then returned: no try spent", Letter{Tries: 4}, producer.Receipt{Err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned)},
+		{"refused: a try spent, and it goes alone from then on", Entry{}, producer.Receipt{Err: producer.ErrRefused}, result{next: now.Add(time.Second), tried: true, alone: true, err: producer.ErrRefused.Error()}},
+		{"its Delay is not declared: parked at once", Entry{}, producer.Receipt{Err: fmt.Errorf("no delays: %w", declared.ErrUndeclared)}, result{state: Parked, tried: true, err: "no delays: no such delay is declared"}},
+		{"confirmed: deleted", Entry{}, producer.Receipt{Place: producer.PlaceQueue}, result{done: true}},
+		{"safe elsewhere: deleted", Entry{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "other"}, result{done: true}},
+		{"back in the store: kept", Entry{}, own, result{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
+		{"no answer: kept, may be there", Entry{}, producer.Receipt{Err: producer.ErrUnconfirmed}, result{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: producer.ErrUnconfirmed.Error()}},
+		{"returned: a try spent", Entry{Tries: 2}, producer.Receipt{Err: producer.ErrReturned}, result{next: now.Add(4 * time.Second), tried: true, err: producer.ErrReturned.Error()}},
+		{"the last try: parked", Entry{Tries: 4}, producer.Receipt{Err: producer.ErrNacked}, result{state: Parked, tried: true, err: producer.ErrNacked.Error()}},
+		{"unconfirmed, then returned: no try spent", Entry{Tries: 4}, producer.Receipt{Err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned)},
 			result{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned).Error()}},
-		{"faulty: parked at once", Letter{}, producer.Receipt{Err: &resend.FaultyError{Err: errors.New("x")}}, result{state: Parked, tried: true, err: "x"}},
-		{"an empty receipt is no confirm", Letter{}, producer.Receipt{}, result{next: now.Add(100 * time.Millisecond), err: "the Publisher said nothing of it"}},
+		{"faulty: parked at once", Entry{}, producer.Receipt{Err: &resend.FaultyError{Err: errors.New("x")}}, result{state: Parked, tried: true, err: "x"}},
+		{"an empty receipt is no confirm", Entry{}, producer.Receipt{}, result{next: now.Add(100 * time.Millisecond), err: "the Publisher said nothing of it"}},
 	}
 	for _, row := range rows {
 		row.l.State = Ready
@@ -350,7 +350,7 @@ func TestOneLetterAtATimeWhileNobodyAnswers(t *testing.T) {
 		f := &forwarder{health: &forwardHealth{failing: map[topology.Address]failing{}}, store: s, publisher: answering{tt.err}, cfg: cfg, again: repeats.New(s.cfg.Logger)}
 		one := &sending{forwarder: f, work: t.Context(), lease: leased{until: time.Now().Add(time.Minute)}}
 		for range 5 {
-			one.publish(t.Context(), []Letter{{State: Ready}}, 0, func() {})
+			one.publish(t.Context(), []Entry{{State: Ready}}, 0, func() {})
 		}
 		if got := f.wanted(); got != tt.want {
 			t.Errorf("%s: %d letters are wanted, want %d", tt.rule, got, tt.want)
@@ -380,29 +380,29 @@ func TestPutAtRefusesWhatIsDueAfterTheYear9999(t *testing.T) {
 		if tt.ok {
 			continue
 		}
-		if _, err := s.PutAt(t.Context(), tt.due, m); connection.ClassOf(err) != connection.Bug || !strings.HasPrefix(err.Error(), "store: due is ") || !strings.Contains(err.Error(), "want a time before 10000-01-01") {
+		if _, err := s.PutAt(t.Context(), tt.due, m); rehop.ClassOf(err) != rehop.ClassBug || !strings.HasPrefix(err.Error(), "store: due is ") || !strings.Contains(err.Error(), "want a time before 10000-01-01") {
 			t.Errorf("%s: %v", tt.rule, err)
 		}
 	}
 }
 
 func TestGroups(t *testing.T) {
-	to := func(n int64, key string) Letter {
-		return Letter{Number: n, Message: producer.Message{Exchange: "e", RoutingKey: key}}
+	to := func(n int64, key string) Entry {
+		return Entry{Number: n, Message: producer.Message{Exchange: "e", RoutingKey: key}}
 	}
-	inLine := func(n int64, key string) Letter { l := to(n, key); l.line = 7; return l }
+	inLine := func(n int64, key string) Entry { l := to(n, key); l.line = 7; return l }
 	for _, tt := range []struct {
 		rule    string
-		letters []Letter
+		letters []Entry
 		want    map[group][]int64
 	}{
-		{"by address, in their order", []Letter{to(1, "a"), to(2, "b"), to(3, "a")}, map[group][]int64{
+		{"by address, in their order", []Entry{to(1, "a"), to(2, "b"), to(3, "a")}, map[group][]int64{
 			{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1, 3}, {to: topology.Address{Exchange: "e", RoutingKey: "b"}}: {2}}},
-		{"all to one address", []Letter{to(1, "a"), to(2, "a")}, map[group][]int64{{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1, 2}}},
-		{"a line, whatever its addresses", []Letter{inLine(1, "a"), inLine(2, "b"), to(3, "a")}, map[group][]int64{
+		{"all to one address", []Entry{to(1, "a"), to(2, "a")}, map[group][]int64{{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1, 2}}},
+		{"a line, whatever its addresses", []Entry{inLine(1, "a"), inLine(2, "b"), to(3, "a")}, map[group][]int64{
 			{line: 7}: {1, 2}, {to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {3}}},
-		{"a dead letter to its queue", []Letter{{Number: 1, Queue: "orders", Message: producer.Message{Exchange: "e", RoutingKey: "a"}}}, map[group][]int64{{to: topology.Address{RoutingKey: "orders"}}: {1}}},
-		{"a refused one by itself", []Letter{to(1, "a"), {Number: 2, alone: true, Message: producer.Message{Exchange: "e", RoutingKey: "a"}}}, map[group][]int64{
+		{"a dead letter to its queue", []Entry{{Number: 1, Queue: "orders", Message: producer.Message{Exchange: "e", RoutingKey: "a"}}}, map[group][]int64{{to: topology.Address{RoutingKey: "orders"}}: {1}}},
+		{"a refused one by itself", []Entry{to(1, "a"), {Number: 2, alone: true, Message: producer.Message{Exchange: "e", RoutingKey: "a"}}}, map[group][]int64{
 			{to: topology.Address{Exchange: "e", RoutingKey: "a"}}: {1}, {to: topology.Address{Exchange: "e", RoutingKey: "a"}, alone: true}: {2}}},
 		{"none", nil, map[group][]int64{}},
 	} {

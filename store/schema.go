@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // schemaVersion is the version of the schema that this package makes and knows. A
@@ -51,7 +51,7 @@ func definitions(d Dialect) []string {
 		"fingerprint " + word + " NOT NULL",
 		"attempts " + number + " NOT NULL",
 		"redrives " + number + " NOT NULL",
-		"send_order " + name + " NOT NULL",
+		"redrive_id " + name + " NOT NULL",
 		"tries " + number + " NOT NULL",
 		"try_error " + text + " NOT NULL",
 		"alone " + number + " NOT NULL",
@@ -218,7 +218,7 @@ func prepareLocked(ctx context.Context, conn *sql.Conn, d Dialect, table string)
 	}
 	switch {
 	case have > schemaVersion:
-		return connection.WithClass(fmt.Errorf("table %s has schema version %d, and this program knows versions up to %d: use the newer program", table, have, schemaVersion), connection.Configuration)
+		return rehop.WithClass(fmt.Errorf("table %s has schema version %d, and this program knows versions up to %d: use the newer program", table, have, schemaVersion), rehop.ClassConfiguration)
 	case have == schemaVersion:
 		return nil
 	}
@@ -258,7 +258,7 @@ func checkDialect(ctx context.Context, conn *sql.Conn, d Dialect) error {
 	if is == 0 || is == d { // 0: the next question finds the fault
 		return nil
 	}
-	return connection.WithClass(fmt.Errorf("store: the dialect is %v, and the database is %v: open the Store with store.%v", d, is, is), connection.Bug)
+	return rehop.WithClass(fmt.Errorf("store: the dialect is %v, and the database is %v: open the Store with store.%v", d, is, is), rehop.ClassBug)
 }
 
 // kind asks a database for its kind, as SQLite or as a server; 0 if it does not know

@@ -53,9 +53,9 @@ func TestAStopDoesNotWaitForABrokerThatIsAway(t *testing.T) {
 				done := make(chan struct{})
 				go func() {
 					defer close(done)
-					letter := Letter{Number: 1, State: Ready, Message: producer.Message{Exchange: "amq.fanout", RoutingKey: "k", ID: "1"}}
+					letter := Entry{Number: 1, State: Ready, Message: producer.Message{Exchange: "amq.fanout", RoutingKey: "k", ID: "1"}}
 					one := &sending{forwarder: f, work: confirm.StopSending(context.WithoutCancel(ctx), ctx), lease: leased{token: "t", until: time.Now().Add(time.Minute)}, leave: func() {}}
-					one.address(letter.group(), []Letter{letter})
+					one.address(letter.group(), []Entry{letter})
 				}()
 				time.Sleep(5 * time.Second)
 				stop()

@@ -13,7 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
@@ -161,7 +161,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store,
 		errs = append(errs, errors.New("store: db is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	if err := prepare(ctx, db, dialect, cfg.Table); err != nil {
 		return nil, err

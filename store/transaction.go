@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -76,8 +76,8 @@ func (e *commitError) Is(target error) bool { return target == producer.ErrUncon
 // Unwrap returns what the driver said.
 func (e *commitError) Unwrap() error { return e.err }
 
-// Class returns connection.Transient.
-func (e *commitError) Class() connection.Class { return connection.Transient }
+// Class returns rehop.ClassTransient.
+func (e *commitError) Class() rehop.Class { return rehop.ClassTransient }
 
 // immediate runs do in a transaction that is the writer from its beginning:
 // SQLite refuses one that becomes it later while another process writes.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // maxInPart is how far Trend counts one part of a group.
@@ -21,7 +21,7 @@ const maxInPart = 2000
 // [Held] and [Parked].
 func (s *Store) Trend(ctx context.Context, q Query, from, to time.Time, n int) (counts []int, more bool, err error) {
 	if n < 1 || n > 100 || !from.Before(to) {
-		return nil, false, connection.WithClass(fmt.Errorf("store: a trend of %d parts from %v to %v, want 1 to 100 parts of a time", n, from, to), connection.Bug)
+		return nil, false, rehop.WithClass(fmt.Errorf("store: a trend of %d parts from %v to %v, want 1 to 100 parts of a time", n, from, to), rehop.ClassBug)
 	}
 	if err := q.validateCount(); err != nil {
 		return nil, false, err

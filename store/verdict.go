@@ -13,7 +13,7 @@ import (
 // verdict decides on a letter after a try. failures is how often in a row
 // messages to its address have failed. own is the name of the Store: a Publisher that has
 // stored the message there again has moved nothing.
-func verdict(l Letter, r producer.Receipt, own string, tries, failures int, now time.Time) result {
+func verdict(l Entry, r producer.Receipt, own string, tries, failures int, now time.Time) result {
 	v := result{number: l.Number, state: l.State}
 	if resend.Arrived(r, own) {
 		v.done = true

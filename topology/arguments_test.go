@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/topology"
 )
@@ -28,7 +29,7 @@ func TestConsumerTimeoutIsRefusedWhereItWouldNotWork(t *testing.T) {
 		{topology.WorkQueue{Name: "q", ConsumerTimeout: time.Hour, Existing: true}, v43, `WorkQueue "q": ConsumerTimeout is 1h0m0s, want 0 with Existing`},
 		{of, v43, `: ConsumerTimeout is 1ms, want 1s to 720h`},
 	} {
-		if _, err := topology.NewPlan(tt.v, tt.spec); err == nil || !strings.Contains(err.Error(), tt.want) || connection.ClassOf(err) != connection.Bug {
+		if _, err := topology.NewPlan(tt.v, tt.spec); err == nil || !strings.Contains(err.Error(), tt.want) || rehop.ClassOf(err) != rehop.ClassBug {
 			t.Errorf("%+v on %s: %v, want %s", tt.spec, tt.v, err, tt.want)
 		}
 	}

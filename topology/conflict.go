@@ -9,8 +9,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // ConflictError says that a queue or exchange exists with other arguments than
@@ -143,7 +142,7 @@ func bindingRefusal(b plannedBinding, cause *amqp.Error) error {
 
 // missing is refusal for a look at something that others declare.
 func missing(kind, name, advice string, cause *amqp.Error) error {
-	if cause.Code == amqp.NotFound && connection.ClassOf(cause) == connection.Transient {
+	if cause.Code == amqp.NotFound && rehop.ClassOf(cause) == rehop.ClassTransient {
 		return fmt.Errorf("topology: %s %q is not available: its node or its process is down: %w", kind, name, cause)
 	}
 	if cause.Code == amqp.NotFound {
@@ -156,8 +155,8 @@ func missing(kind, name, advice string, cause *amqp.Error) error {
 	return fmt.Errorf("topology: look at %s %q: %w", kind, name, cause)
 }
 
-var errUnknownKind = connection.WithClass(fmt.Errorf("its Exchange.Kind is one that this broker does not have, want %q, %q, %q, %q or that of a plugin",
-	amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeHeaders), connection.Configuration)
+var errUnknownKind = rehop.WithClass(fmt.Errorf("its Exchange.Kind is one that this broker does not have, want %q, %q, %q, %q or that of a plugin",
+	amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout, amqp.ExchangeHeaders), rehop.ClassConfiguration)
 
 var errNoPermission = errors.New("no permission")
 

@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/declared"
 	"github.com/rehop/rehop/internal/exchange"
@@ -124,9 +125,9 @@ func (p Plan) seenExchanges() (names []string) {
 func usable(ctx context.Context, conn *connection.Conn) error {
 	switch {
 	case ctx == nil:
-		return connection.WithClass(errors.New("topology: ctx is nil"), connection.Bug)
+		return rehop.WithClass(errors.New("topology: ctx is nil"), rehop.ClassBug)
 	case conn == nil:
-		return connection.WithClass(errors.New("topology: conn is nil"), connection.Bug)
+		return rehop.WithClass(errors.New("topology: conn is nil"), rehop.ClassBug)
 	}
 	return nil
 }

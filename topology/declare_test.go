@@ -15,6 +15,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/route"
@@ -295,7 +296,7 @@ func TestWhatIsForgottenIsAnError(t *testing.T) {
 		{"Resolve without a source", second(topology.Resolve(t.Context(), s.conn, nil)), "source is nil"},
 		{"Resolve of a faulty route", second(topology.Resolve(t.Context(), s.conn, topology.Route{})), "Route.Queue is empty"},
 	} {
-		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || connection.ClassOf(tt.err) != connection.Bug {
+		if tt.err == nil || !strings.Contains(tt.err.Error(), tt.want) || rehop.ClassOf(tt.err) != rehop.ClassBug {
 			t.Errorf("%s: %v, want %q of class Bug", tt.rule, tt.err, tt.want)
 		}
 	}
@@ -363,8 +364,8 @@ func TestAnUnknownKindOfExchangeIsDeclaredOnce(t *testing.T) {
 	conn := s.connect(connection.Config{OnConnect: func(context.Context, *connection.Conn) error { connects.Add(1); return nil }})
 	before := connects.Load()
 	err := topology.Declare(t.Context(), conn, topology.Exchange{Name: "shop", Kind: "x-strange"})
-	if err == nil || !strings.Contains(err.Error(), "Exchange.Kind") || connection.ClassOf(err) != connection.Configuration {
-		t.Errorf("Declare: %v, of class %v", err, connection.ClassOf(err))
+	if err == nil || !strings.Contains(err.Error(), "Exchange.Kind") || rehop.ClassOf(err) != rehop.ClassConfiguration {
+		t.Errorf("Declare: %v, of class %v", err, rehop.ClassOf(err))
 	}
 	if _, err := conn.Session(t.Context(), connection.Consume); err != nil {
 		t.Fatal(err)

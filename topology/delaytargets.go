@@ -5,8 +5,7 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // checkTargets looks at the foreign queues that messages are to be delayed to,
@@ -32,7 +31,7 @@ func (c *caller) checkTarget(name string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("topology: %s: %w", look.what, err)
-	case refused != nil && refused.Code == amqp.NotFound && connection.ClassOf(refused) != connection.Transient:
+	case refused != nil && refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
 		return look.explain(refused)
 	case refused != nil:
 		return nil // its node is down, or the user may not look
@@ -61,8 +60,8 @@ func targetRefusal(name string, args amqp.Table) error {
 	overflow, _ := args["x-overflow"].(string)
 	for _, limit := range []string{"x-max-length", "x-max-length-bytes"} {
 		if n, limited := args[limit]; limited && strings.HasPrefix(overflow, "reject-publish") {
-			return connection.WithClass(fmt.Errorf("topology: Delays: queue %q has %s %v and overflow %s: when it is full it would hold up the delayed messages of all other targets; "+
-				"leave it out of the targets, or declare it without a limit or with overflow drop-head", name, limit, n, overflow), connection.Configuration)
+			return rehop.WithClass(fmt.Errorf("topology: Delays: queue %q has %s %v and overflow %s: when it is full it would hold up the delayed messages of all other targets; "+
+				"leave it out of the targets, or declare it without a limit or with overflow drop-head", name, limit, n, overflow), rehop.ClassConfiguration)
 		}
 	}
 	return nil

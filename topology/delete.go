@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/declared"
@@ -140,7 +141,7 @@ func (c *caller) passive(name string) (q amqp.Queue, exists bool, err error) {
 		return q, false, fmt.Errorf("topology: look at queue %q: %w", name, err)
 	case refused == nil:
 		return q, true, nil
-	case refused.Code == amqp.NotFound && connection.ClassOf(refused) != connection.Transient:
+	case refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
 		return q, false, nil
 	}
 	return q, false, fmt.Errorf("topology: look at queue %q: %w", name, refused)

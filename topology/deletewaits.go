@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -36,10 +37,10 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 		return err
 	}
 	if former.Name != current.Name {
-		return connection.WithClass(fmt.Errorf("topology: DeleteWaits: the former work queue is %q and the current one %q, want one name", former.Name, current.Name), connection.Bug)
+		return rehop.WithClass(fmt.Errorf("topology: DeleteWaits: the former work queue is %q and the current one %q, want one name", former.Name, current.Name), rehop.ClassBug)
 	}
 	if err := errors.Join(former.validate(), current.validate()); err != nil {
-		return connection.WithClass(err, connection.Bug)
+		return rehop.WithClass(err, rehop.ClassBug)
 	}
 	now, err := work{w: current}.Resolve(ctx, conn)
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/route"
@@ -51,7 +52,7 @@ func TestEveryFaultOfLanesIsNamed(t *testing.T) {
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			_, err := topology.NewPlan(v43, tt.lanes)
-			if err == nil || connection.ClassOf(err) != connection.Bug {
+			if err == nil || rehop.ClassOf(err) != rehop.ClassBug {
 				t.Fatalf("Plan: %v, want the faults", err)
 			}
 			for _, want := range tt.want {
@@ -86,7 +87,7 @@ func TestFaultsThatOnlyThePlanOfLanesShowsNameTheirFields(t *testing.T) {
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			_, err := topology.NewPlan(v43, topology.Exchange{Name: "shop"}, topology.Delays{}, tt.lanes)
-			if err == nil || connection.ClassOf(err) != connection.Bug {
+			if err == nil || rehop.ClassOf(err) != rehop.ClassBug {
 				t.Fatalf("NewPlan: %v, want the faults", err)
 			}
 			for _, want := range tt.want {
@@ -311,7 +312,7 @@ func TestLanesThatHaveChangedAreRefused(t *testing.T) {
 				}
 				for _, r := range source.Routes { // a consumer of lanes that nobody has declared
 					_, err := r.Broker.Resolve(t.Context(), s.conn)
-					if tt.again != (err == nil) || !tt.again && (!errors.As(err, &conflict) || conflict.Name != "sms.lanes" || connection.ClassOf(err) == connection.Transient) {
+					if tt.again != (err == nil) || !tt.again && (!errors.As(err, &conflict) || conflict.Name != "sms.lanes" || rehop.ClassOf(err) == rehop.ClassTransient) {
 						t.Errorf("lane %s: Resolve: %v", r.Lane, err)
 					}
 				}

@@ -11,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -163,7 +164,7 @@ type found struct {
 // newPlan returns the plan for the parts that were found.
 func newPlan(v connection.Version, have found, specs []Spec) (Plan, error) {
 	if len(specs) == 0 {
-		return Plan{}, connection.WithClass(errors.New("topology: nothing to declare: no Exchange, WorkQueue, DeadLetterQueue, Lanes or Delays given"), connection.Bug)
+		return Plan{}, rehop.WithClass(errors.New("topology: nothing to declare: no Exchange, WorkQueue, DeadLetterQueue, Lanes or Delays given"), rehop.ClassBug)
 	}
 	var errs []error
 	for i, s := range specs {
@@ -174,7 +175,7 @@ func newPlan(v connection.Version, have found, specs []Spec) (Plan, error) {
 		errs = append(errs, s.validate())
 	}
 	if err := errors.Join(errs...); err != nil {
-		return Plan{}, connection.WithClass(err, connection.Bug)
+		return Plan{}, rehop.WithClass(err, rehop.ClassBug)
 	}
 	b := builder{version: v, have: have, plan: Plan{Version: v}}
 	for _, s := range specs {
@@ -251,7 +252,7 @@ func (b *builder) done() (Plan, error) {
 	}
 	b.planDelays()
 	if err := errors.Join(b.errs...); err != nil {
-		return Plan{}, connection.WithClass(err, connection.Bug)
+		return Plan{}, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return b.plan, nil
 }

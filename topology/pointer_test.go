@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
@@ -45,10 +45,10 @@ func TestAPointerIsTheValueItPointsTo(t *testing.T) {
 
 func TestANilPointerIsRefused(t *testing.T) {
 	var work *topology.WorkQueue
-	if _, err := topology.NewPlan(v43, work); err == nil || !strings.Contains(err.Error(), "specification 1 is nil") || connection.ClassOf(err) != connection.Bug {
+	if _, err := topology.NewPlan(v43, work); err == nil || !strings.Contains(err.Error(), "specification 1 is nil") || rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("NewPlan: %v, want that specification 1 is nil", err)
 	}
-	if _, err := route.Of(work); err == nil || !strings.Contains(err.Error(), "source is nil") || connection.ClassOf(err) != connection.Bug {
+	if _, err := route.Of(work); err == nil || !strings.Contains(err.Error(), "source is nil") || rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("as a source: %v, want that it is nil", err)
 	}
 	s := start(t, "4.3")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
@@ -79,7 +80,7 @@ func notAsked(errs []error) error {
 		case errors.Is(err, context.Canceled):
 			ended = err
 		default:
-			return connection.WithClass(fmt.Errorf("topology: policies are not known: %w", err), connection.Transient)
+			return rehop.WithClass(fmt.Errorf("topology: policies are not known: %w", err), rehop.ClassTransient)
 		}
 	}
 	return ended

@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 )
 
@@ -54,7 +55,7 @@ func (p Plan) repair(c *caller, unseen bool) (missing []string, err error) {
 	}
 	owner := p.Engines[0].Queue
 	if slices.Contains(lost, part{"queue", owner}) {
-		return missing, connection.WithClass(fmt.Errorf("topology: queue %q does not exist: declare its work queue again", owner), connection.Configuration)
+		return missing, rehop.WithClass(fmt.Errorf("topology: queue %q does not exist: declare its work queue again", owner), rehop.ClassConfiguration)
 	}
 	at, refused, err = c.all(p.restoring(lost, ownFormsOn(c.conn)))
 	if refused != nil {
@@ -136,7 +137,7 @@ func (c *caller) existing(p Plan) (map[part]bool, error) {
 		if err != nil {
 			return fmt.Errorf("topology: %s: %w", s.what, err)
 		}
-		have[at] = refused == nil || refused.Code != amqp.NotFound || connection.ClassOf(refused) == connection.Transient
+		have[at] = refused == nil || refused.Code != amqp.NotFound || rehop.ClassOf(refused) == rehop.ClassTransient
 		return nil
 	}
 	for _, q := range slices.Concat(p.needs, p.queues) {

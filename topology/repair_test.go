@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/rehoptest"
@@ -139,7 +140,7 @@ func TestAConsumerPutsBackWhatIsMissing(t *testing.T) {
 						}
 						s.deleteQueue(w.Name)
 						missing, err := r.Broker.Repair(t.Context(), s.conn)
-						if _, there := s.Queue(w.Name); there || !slices.Equal(missing, []string{`queue "orders"`}) || err == nil || connection.ClassOf(err) == connection.Transient {
+						if _, there := s.Queue(w.Name); there || !slices.Equal(missing, []string{`queue "orders"`}) || err == nil || rehop.ClassOf(err) == rehop.ClassTransient {
 							t.Errorf("without the work queue: Repair puts back %q, %v", missing, err)
 						}
 					})

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -130,10 +130,10 @@ func init() { route.Of = sourceOf }
 func sourceOf(source any) (route.Source, error) {
 	s, _ := source.(Source)
 	if s = value(s); s == nil {
-		return route.Source{}, connection.WithClass(errors.New("topology: source is nil"), connection.Bug)
+		return route.Source{}, rehop.WithClass(errors.New("topology: source is nil"), rehop.ClassBug)
 	}
 	if err := s.validate(); err != nil {
-		return route.Source{}, connection.WithClass(err, connection.Bug)
+		return route.Source{}, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return s.source(), nil
 }

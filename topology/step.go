@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 )
 
@@ -260,7 +261,7 @@ func (c *caller) oneByOne(steps []step) (at step, refused *amqp.Error, err error
 		if err != nil {
 			return s, nil, fmt.Errorf("topology: %s: %w", s.what, err)
 		}
-		if refused != nil && s.mayBeAway && connection.ClassOf(refused) == connection.Transient {
+		if refused != nil && s.mayBeAway && rehop.ClassOf(refused) == rehop.ClassTransient {
 			continue
 		}
 		if refused != nil {

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/route"
@@ -259,7 +260,7 @@ func TestAnUnknownKindOfExchangeIsNamed(t *testing.T) {
 			t.Errorf("%v, want %q in it", err, want)
 		}
 	}
-	if connection.ClassOf(err) != connection.Configuration {
-		t.Errorf("its class is %v", connection.ClassOf(err))
+	if rehop.ClassOf(err) != rehop.ClassConfiguration {
+		t.Errorf("its class is %v", rehop.ClassOf(err))
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -85,6 +86,6 @@ func ExampleHistory_Letter() {
 
 // Some causes pass by themselves, and the message can be published again.
 func ExampleCause_Passes() {
-	fmt.Println(xdeath.CauseUnreachable.Passes(), xdeath.CauseUnroutable.Passes())
+	fmt.Println(rehop.CauseUnreachable.Passes(), rehop.CauseUnroutable.Passes())
 	// Output: true false
 }

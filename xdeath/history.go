@@ -23,6 +23,7 @@ package xdeath
 import (
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/levels"
 )
@@ -66,7 +67,7 @@ type Point struct {
 
 // Failure is why a message was given up, as a dead letter tells it.
 type Failure struct {
-	Cause     Cause
+	Cause     rehop.Cause
 	Error     string    // cut to 4 KiB when written
 	ErrorType string    // of the error's method ErrorType, or its innermost Go type; cut to 255 bytes when written
 	Stack     string    // cut to 8 KiB when written
@@ -128,10 +129,10 @@ type History struct {
 	// Replays is how often the message came out of a store after it had been set
 	// aside.
 	Replays int
-	// Redrives is how often a person has sent the message back, and SendOrder is the
+	// Redrives is how often a person has sent the message back, and RedriveID is the
 	// id of the order that last did so.
 	Redrives  int
-	SendOrder string
+	RedriveID string
 
 	// Failure is why the message was given up; zero if it never was.
 	Failure Failure
@@ -216,14 +217,14 @@ func (h History) hasOriginAlone() bool { return h.hasOrigin && h.Queue == "" && 
 // never an error, host or stack.
 //
 // A retry copy without such a record is a message whose work queue was gone when a
-// consumer brought it back from its wait. Its cause is CauseExpired, as if the broker had
+// consumer brought it back from its wait. Its cause is rehop.CauseExpired, as if the broker had
 // brought it back.
 func (h History) Letter() History {
 	switch {
 	case h.isLetter:
 		return h
 	case len(h.Deaths) == 0 && h.Attempts > 0 && h.Failure.Cause == "": // else a letter that is retried
-		h.Failure.Cause, h.FinalAttempts = CauseExpired, h.Attempts
+		h.Failure.Cause, h.FinalAttempts = rehop.CauseExpired, h.Attempts
 		return h
 	case len(h.Deaths) == 0:
 		return h
@@ -234,13 +235,13 @@ func (h History) Letter() History {
 	}
 	switch latest.Reason {
 	case ReasonExpired:
-		h.Failure.Cause = CauseExpired
+		h.Failure.Cause = rehop.CauseExpired
 	case ReasonDeliveryLimit:
-		h.Failure.Cause = CauseCrashLoop
+		h.Failure.Cause = rehop.CauseCrashLoop
 	case ReasonMaxLen:
-		h.Failure.Cause = CauseMaxLen
+		h.Failure.Cause = rehop.CauseMaxLen
 	default:
-		h.Failure.Cause = CauseRejected
+		h.Failure.Cause = rehop.CauseRejected
 	}
 	exchange, key, ok := h.Origin(latest.Queue)
 	if !ok && len(latest.RoutingKeys) > 0 {
@@ -257,7 +258,7 @@ func (h History) Letter() History {
 // stranded returns h as the history of a message whose target was gone at the end of
 // its delay. Its own headers say where it was to go.
 func (h History) stranded(latest Death) History {
-	h.Failure.Cause = CauseUnroutable
+	h.Failure.Cause = rehop.CauseUnroutable
 	if latest.Count == 1 {
 		h.Failure.At = latest.Time
 	}

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 )
 
@@ -283,16 +284,16 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 	for _, tt := range []struct {
 		rule     string
 		h        History
-		cause    Cause
+		cause    rehop.Cause
 		attempts int
 	}{
-		{"a crash loop at the first attempt", History{Deaths: []Death{death(ReasonDeliveryLimit, "shop", "order.paid", 1)}}, CauseCrashLoop, 0},
-		{"a crash loop after two failures", History{Deaths: []Death{death(ReasonDeliveryLimit, "orders.rehop.return", "orders@2", 1), death(ReasonRejected, "shop", "order.paid", 2)}}, CauseCrashLoop, 2},
+		{"a crash loop at the first attempt", History{Deaths: []Death{death(ReasonDeliveryLimit, "shop", "order.paid", 1)}}, rehop.CauseCrashLoop, 0},
+		{"a crash loop after two failures", History{Deaths: []Death{death(ReasonDeliveryLimit, "orders.rehop.return", "orders@2", 1), death(ReasonRejected, "shop", "order.paid", 2)}}, rehop.CauseCrashLoop, 2},
 		{"expired after a republish", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true,
-			Deaths: []Death{death(ReasonExpired, "orders.rehop.return", "orders@3", 1)}}, CauseExpired, 3},
-		{"carried back when its work queue was gone", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true}, CauseExpired, 3},
-		{"full", History{Deaths: []Death{death(ReasonMaxLen, "shop", "order.paid", 1)}}, CauseMaxLen, 0},
-		{"nacked as the last resort", History{Deaths: []Death{death(ReasonRejected, "shop", "order.paid", 1)}}, CauseRejected, 1},
+			Deaths: []Death{death(ReasonExpired, "orders.rehop.return", "orders@3", 1)}}, rehop.CauseExpired, 3},
+		{"carried back when its work queue was gone", History{Queue: "orders", Attempts: 3, Exchange: "shop", RoutingKey: "order.paid", hasOrigin: true}, rehop.CauseExpired, 3},
+		{"full", History{Deaths: []Death{death(ReasonMaxLen, "shop", "order.paid", 1)}}, rehop.CauseMaxLen, 0},
+		{"nacked as the last resort", History{Deaths: []Death{death(ReasonRejected, "shop", "order.paid", 1)}}, rehop.CauseRejected, 1},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			got := tt.h.Letter()
@@ -301,12 +302,12 @@ func TestLetterThatTheBrokerMovedSaysWhy(t *testing.T) {
 			}
 		})
 	}
-	written := History{Failure: Failure{Cause: CausePermanent}, isLetter: true, Deaths: []Death{death(ReasonExpired, "x", "y", 1)}}
-	if got := written.Letter(); got.Failure.Cause != CausePermanent {
+	written := History{Failure: Failure{Cause: rehop.CausePermanent}, isLetter: true, Deaths: []Death{death(ReasonExpired, "x", "y", 1)}}
+	if got := written.Letter(); got.Failure.Cause != rehop.CausePermanent {
 		t.Errorf("what the consumer wrote was overwritten by %q", got.Failure.Cause)
 	}
-	retried := History{Failure: Failure{Cause: CausePermanent}, Queue: "orders.dlq", Attempts: 1}
-	if got := retried.Letter(); got.Failure.Cause != CausePermanent {
+	retried := History{Failure: Failure{Cause: rehop.CausePermanent}, Queue: "orders.dlq", Attempts: 1}
+	if got := retried.Letter(); got.Failure.Cause != rehop.CausePermanent {
 		t.Errorf("why a letter died that is retried was overwritten by %q", got.Failure.Cause)
 	}
 	if got := (History{}).Letter(); got.Failure.Cause != "" {

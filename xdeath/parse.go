@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 )
 
@@ -56,9 +57,9 @@ func Parse(headers amqp.Table) (History, error) {
 		OrderKey:      r.name(header.OrderKey),
 		Replays:       r.count(header.Replays),
 		Redrives:      r.count(header.Redrives),
-		SendOrder:     r.name(header.SendOrder),
+		RedriveID:     r.name(header.RedriveID),
 		Failure: Failure{
-			Cause:     Cause(r.name(header.Cause)),
+			Cause:     rehop.Cause(r.name(header.Cause)),
 			Error:     r.text(header.Error),
 			ErrorType: r.text(header.ErrorType),
 			Stack:     r.text(header.Stack),

@@ -130,7 +130,7 @@ type letterJSON struct {
 	Group       string         `json:"group,omitzero"`
 	Framework   string         `json:"framework,omitzero"`
 	Redrives    int            `json:"redrives,omitzero"`
-	SendOrder   string         `json:"send_order,omitzero"`
+	RedriveID   string         `json:"redrive_id,omitzero"`
 	ContentType string         `json:"content_type,omitzero"`
 	Size        int            `json:"size"`
 	Headers     map[string]any `json:"headers,omitzero"`
@@ -144,7 +144,7 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 	out := letterJSON{
 		ID: l.ID, Place: l.Place, State: l.State, MessageID: p.MessageId, Queue: l.Queue, Exchange: l.Exchange, RoutingKey: l.RoutingKey,
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType, Host: l.Host, Attempts: l.Attempts, FirstFailed: l.FirstFailed,
-		Failed: l.Failed, Group: l.Fingerprint, Framework: l.Framework, Redrives: l.Redrives, SendOrder: l.SendOrder,
+		Failed: l.Failed, Group: l.Fingerprint, Framework: l.Framework, Redrives: l.Redrives, RedriveID: l.RedriveID,
 		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed,
 	}
 	if !whole {
@@ -252,7 +252,7 @@ func (a *app) show(l desk.Letter) error {
 		line("attempts", strconv.Itoa(l.Attempts))
 	}
 	if l.Redrives > 0 {
-		line("sent back", fmt.Sprintf("%d times before, last by order %s", l.Redrives, l.SendOrder))
+		line("sent back", fmt.Sprintf("%d times before, last by order %s", l.Redrives, l.RedriveID))
 	}
 	line("host", l.Host)
 	line("group", l.Fingerprint)

@@ -11,10 +11,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // place says where letters are: a queue, or a store of collected letters.
@@ -117,9 +117,9 @@ func (f *filter) flags(c *cobra.Command) {
 	flags.Var(&f.newer, "newer", "failed within this time")
 	flags.StringSliceVar(&f.States, "state", nil, "of collected letters: held, parked, archived or ready")
 	_ = c.RegisterFlagCompletionFunc("cause", cobra.FixedCompletions([]string{
-		string(xdeath.CauseExhausted), string(xdeath.CausePermanent), string(xdeath.CauseExpired), string(xdeath.CauseCrashLoop), string(xdeath.CauseMaxLen),
-		string(xdeath.CauseRejected), string(xdeath.CauseUnreadable), string(xdeath.CauseUndecodable), string(xdeath.CauseUnhandled),
-		string(xdeath.CauseUnroutable), string(xdeath.CauseRefused), string(xdeath.CauseNacked),
+		string(rehop.CauseExhausted), string(rehop.CausePermanent), string(rehop.CauseExpired), string(rehop.CauseCrashLoop), string(rehop.CauseMaxLen),
+		string(rehop.CauseRejected), string(rehop.CauseUnreadable), string(rehop.CauseUndecodable), string(rehop.CauseUnhandled),
+		string(rehop.CauseUnroutable), string(rehop.CauseRefused), string(rehop.CauseNacked),
 	}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 }
 
@@ -130,7 +130,7 @@ func (f *filter) allFlag(c *cobra.Command) {
 // read returns the filter of the flags.
 func (f *filter) read() desk.Filter {
 	d := f.Filter
-	d.Cause = xdeath.Cause(f.cause)
+	d.Cause = rehop.Cause(f.cause)
 	for _, h := range f.headers {
 		name, value, _ := strings.Cut(h, "=")
 		if d.Headers == nil {

@@ -16,7 +16,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // Access says who may see the page. The zero Access is for a page that listens on this
@@ -53,7 +53,7 @@ func (a Access) check() error {
 	if a.Password != "" && len(a.Password) < minPassword {
 		errs = append(errs, fmt.Errorf("web: Access.Password has %d bytes, want %d or more", len(a.Password), minPassword))
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Configuration)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassConfiguration)
 }
 
 // CheckAddress returns an error if a page with this Access must not listen on an
@@ -65,10 +65,10 @@ func (a Access) CheckAddress(address string) error {
 	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return connection.WithClass(fmt.Errorf("web: address %q: %w", address, err), connection.Configuration)
+		return rehop.WithClass(fmt.Errorf("web: address %q: %w", address, err), rehop.ClassConfiguration)
 	}
 	if !isLoopback(host) {
-		return connection.WithClass(fmt.Errorf("web: %q can be reached from other machines: letters may hold secrets, so a token, or a user and a password, is needed", address), connection.Configuration)
+		return rehop.WithClass(fmt.Errorf("web: %q can be reached from other machines: letters may hold secrets, so a token, or a user and a password, is needed", address), rehop.ClassConfiguration)
 	}
 	return nil
 }

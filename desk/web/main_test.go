@@ -17,8 +17,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
-	"github.com/rehop/rehop/xdeath"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -236,7 +236,7 @@ type room struct {
 
 func letter(i int) desk.Letter {
 	return desk.Letter{
-		ID: fmt.Sprint("id", i), Place: int64(i), Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", Cause: xdeath.CauseExhausted,
+		ID: fmt.Sprint("id", i), Place: int64(i), Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", Cause: rehop.CauseExhausted,
 		Error: "no stock", Fingerprint: "f1", Attempts: 5, Failed: time.Now().Add(-time.Hour),
 		Publishing: amqp.Publishing{MessageId: fmt.Sprint("m-", i), ContentType: "application/json", Body: []byte(`{"order":1}`)},
 	}

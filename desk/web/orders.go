@@ -6,11 +6,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
 )
 
-var errNotRunning = connection.WithClass(errors.New("web: Handler.Run has ended or has not begun: no order is taken"), connection.Transient)
+var errNotRunning = rehop.WithClass(errors.New("web: Handler.Run has ended or has not begun: no order is taken"), rehop.ClassTransient)
 
 // orders are those that this process carries out.
 type orders struct {

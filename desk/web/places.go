@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 )
@@ -304,7 +305,7 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 	if now.NoListing = errors.Is(err, desk.ErrNoManagement); now.NoListing {
 		queues, err = nil, h.broker.health()
 	}
-	if health := h.broker.health(); health != nil && connection.ClassOf(health) != connection.Bug {
+	if health := h.broker.health(); health != nil && rehop.ClassOf(health) != rehop.ClassBug {
 		err = health
 	} else if err != nil && !now.NoListing {
 		now.Silent = err

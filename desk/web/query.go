@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Names of the conditions of a filter in an address.
@@ -24,7 +24,7 @@ type condition struct{ Name, Label string }
 // filterOf reads the conditions of an address.
 func filterOf(v url.Values, now time.Time) (f desk.Filter, err error) {
 	f = desk.Filter{
-		Text: v.Get("text"), Error: v.Get("error"), Fingerprint: v.Get("group"), Cause: xdeath.Cause(v.Get("cause")), Queue: v.Get("failed"),
+		Text: v.Get("text"), Error: v.Get("error"), Fingerprint: v.Get("group"), Cause: rehop.Cause(v.Get("cause")), Queue: v.Get("failed"),
 		ErrorType: v.Get("etype"), Exchange: v.Get("exchange"), RoutingKey: v.Get("key"),
 		IDs: filled(v["id"]), MessageIDs: filled(v["mid"]), States: filled(v["state"]),
 	}

@@ -16,7 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
 )
 
@@ -217,9 +217,9 @@ func problemOf(err error) problem {
 		return problem{Status: 403, Head: "The broker does not allow it", Text: broker.Reason, Advice: "Give the user of this desk the permission, or use another user. rehop doctor says more."}
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &dial):
 		return problem{Status: 504, Head: "No answer in time", Text: err.Error(), Advice: "Try again, or ask for fewer letters."}
-	case connection.ClassOf(err) == connection.Transient:
+	case rehop.ClassOf(err) == rehop.ClassTransient:
 		return problem{Status: 503, Head: "The broker is away", Text: err.Error(), Advice: "The letters are safe in their queues. The desk connects again by itself: try again when the state at the top says so."}
-	case connection.ClassOf(err) == connection.Bug:
+	case rehop.ClassOf(err) == rehop.ClassBug:
 		return problem{Status: 400, Head: "This cannot be done", Text: err.Error(), Advice: "Go back and change it."}
 	}
 	return problem{Status: 500, Head: "That did not work", Text: err.Error(), Advice: "Try again. rehop doctor looks for the reason."}

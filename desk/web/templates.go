@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // causes are those that a person may choose.
-var causes = []xdeath.Cause{
-	xdeath.CauseExhausted, xdeath.CausePermanent, xdeath.CauseExpired, xdeath.CauseCrashLoop, xdeath.CauseMaxLen, xdeath.CauseRejected,
-	xdeath.CauseUnreadable, xdeath.CauseUndecodable, xdeath.CauseUnhandled, xdeath.CauseUnroutable, xdeath.CauseRefused, xdeath.CauseNacked,
+var causes = []rehop.Cause{
+	rehop.CauseExhausted, rehop.CausePermanent, rehop.CauseExpired, rehop.CauseCrashLoop, rehop.CauseMaxLen, rehop.CauseRejected,
+	rehop.CauseUnreadable, rehop.CauseUndecodable, rehop.CauseUnhandled, rehop.CauseUnroutable, rehop.CauseRefused, rehop.CauseNacked,
 }
 
 //go:embed templates
@@ -53,7 +53,7 @@ func readPages() (*pages, error) {
 			}
 			return fmt.Sprintf("%+d", p[len(p)-1].N-p[0].N)
 		},
-		"causes": func() []xdeath.Cause { return causes }, "states": func() []string { return []string{"held", "parked", "archived", "ready"} },
+		"causes": func() []rehop.Cause { return causes }, "states": func() []string { return []string{"held", "parked", "archived", "ready"} },
 		"percent": percent,
 		"target":  target,
 		"short":   func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },

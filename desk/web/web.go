@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 )
@@ -82,7 +83,7 @@ func New(cfg Config) (*Handler, error) {
 		errs = append(errs, errors.New("web: Config has neither a Conn nor Sources"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	if cfg.Who == nil {
 		cfg.Who = func(*http.Request) string { return "desk" }

@@ -20,7 +20,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
 )
 
@@ -321,7 +321,7 @@ func TestAwayIsSaidWithWhatToDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		r.broker.mu.Lock()
-		r.broker.err = connection.WithClass(errors.New("dial tcp 10.0.0.9:5672: connection refused"), connection.Transient)
+		r.broker.err = rehop.WithClass(errors.New("dial tcp 10.0.0.9:5672: connection refused"), rehop.ClassTransient)
 		r.broker.mu.Unlock()
 		r.queue.err = r.broker.err
 		r.queue.looked = 1
@@ -362,7 +362,7 @@ func TestNumbersSayHowOldTheyAre(t *testing.T) {
 			t.Error("a management API that does not answer is taken for the broker")
 		}
 		r.broker.mu.Lock()
-		r.broker.err = connection.WithClass(errors.New("connection refused"), connection.Transient)
+		r.broker.err = rehop.WithClass(errors.New("connection refused"), rehop.ClassTransient)
 		r.broker.mu.Unlock()
 		is("The broker is away", `<span class="tag warn">stale</span> Queues counted <time`, ": the broker is away.")
 		r.h.sampled.mu.Lock()

@@ -101,7 +101,7 @@ func TestOnceWithACall(t *testing.T) {
 		}))
 		handler := func(ctx context.Context, d *consumer.Delivery) error {
 			if err := charge(ctx, d.ID); err != nil { // before the transaction, with the message id as idempotency key
-				return consumer.Unavailable(err)
+				return consumer.Hold(err)
 			}
 			return note(ctx, d)
 		}

@@ -148,7 +148,7 @@ func TestUnavailable(t *testing.T) {
 		isAway := func(err error) bool { return errors.Is(err, errGateway) }
 		// begin unavailable
 		handler := consumer.Wrap(charge, consumer.Classify(
-			consumer.Rule{Match: isAway, Name: "gateway away", Then: consumer.Outcome{Action: consumer.ActionHold}}, // as consumer.Unavailable(err)
+			consumer.Rule{Match: isAway, Name: "gateway away", Then: consumer.Outcome{Action: consumer.ActionHold}}, // as consumer.Hold(err)
 		))
 		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
 		// end unavailable

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 var (
@@ -41,7 +41,7 @@ func TestRetries(t *testing.T) {
 			case errors.Is(err, errBusy):
 				return consumer.RetryAfter(2*time.Minute, err) // the next attempt, and not before
 			case errors.Is(err, errAway):
-				return consumer.Unavailable(err) // the printer is away for all messages: no attempt is spent
+				return consumer.Hold(err) // the printer is away for all messages: no attempt is spent
 			}
 			return err // nil: done; any other error: the next attempt after 1m, 5m, 10m, 20m
 		}, consumer.Config{Concurrency: 16})
@@ -88,7 +88,7 @@ func TestClassify(t *testing.T) {
 	handler := consumer.Wrap(paid, consumer.Classify(
 		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		consumer.Rule{Is: context.DeadlineExceeded, Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: 10 * time.Minute}},
-		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}},
+		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}},
 	))
 	// end classify
 	if o := consumer.OutcomeOf(handler(t.Context(), d)); o.Action != consumer.ActionDeadLetter {

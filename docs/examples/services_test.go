@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
@@ -120,7 +121,7 @@ func TestProbe(t *testing.T) {
 		// begin probe
 		office := service.Service{Stages: [][]service.Part{{worker}, {forwarder}}}
 		mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-			if !connection.Ready(conn.Health(), office.Health()) {
+			if !rehop.Ready(conn.Health(), office.Health()) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})

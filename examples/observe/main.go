@@ -159,7 +159,7 @@ func handler(began time.Time, length time.Duration) consumer.Handler {
 			return ctx.Err()
 		}
 		if at := time.Since(began); at > length*3/4 && at < length*3/4+length/12 {
-			return consumer.Unavailable(errors.New("the payment service is away"))
+			return consumer.Hold(errors.New("the payment service is away"))
 		}
 		switch n := rand.IntN(100); {
 		case n < 2:

@@ -51,7 +51,7 @@ func (t *tally) take(r producer.Receipt, err error, took time.Duration) {
 }
 
 // forward notes an order that has left the store.
-func (t *tally) forward(_ context.Context, l store.Letter, r producer.Receipt) {
+func (t *tally) forward(_ context.Context, l store.Entry, r producer.Receipt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forwarded[l.Message.ID] = true

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // expected returns how an order must end, when a message is given up after so
@@ -24,10 +24,10 @@ func expected(o Order, attempts int) ending {
 		case err == nil:
 			return ending{bySMS, attempt}
 		case errors.Is(err, errBadNumber):
-			return ending{byLetter(string(xdeath.CausePermanent)), attempt}
+			return ending{byLetter(string(rehop.CausePermanent)), attempt}
 		}
 	}
-	return ending{byLetter(string(xdeath.CauseExhausted)), attempts}
+	return ending{byLetter(string(rehop.CauseExhausted)), attempts}
 }
 
 // tolerance of a wait that comes early: the broker counts whole milliseconds.

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // perfect returns the summary of a run in which all went well.
@@ -105,13 +105,13 @@ func TestLedger(t *testing.T) {
 	l.handled(t.Context(), dead, consumer.DeadLetter(errBadNumber), 0)
 	l.letterSent(letter{messageID: l.run + "T-2", reason: "permanent", attempts: 1})
 	// The letter can be faster than the hook.
-	l.settled(t.Context(), dead, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CausePermanent})
+	l.settled(t.Context(), dead, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent})
 
 	s := l.summary()
 	if got, want := s.stages(4), "published 2  in work  0  waiting 0/0/0/0      done   1  dead  1  letters  1"; got != want {
 		t.Errorf("at the end: %q, want %q", got, want)
 	}
-	if ended != 1 || s.ended() != 2 || s.causes[xdeath.CausePermanent] != 1 {
+	if ended != 1 || s.ended() != 2 || s.causes[rehop.CausePermanent] != 1 {
 		t.Errorf("allEnded called %d times, summary %+v", ended, s)
 	}
 	// It came back at once: far too early.
@@ -190,7 +190,7 @@ func TestWaitAfter(t *testing.T) {
 func TestReport(t *testing.T) {
 	s := perfect(t)
 	s.letters = []letter{{order: Order{ID: "T-1", Passenger: "Anna Vogel"}, reason: "permanent", attempts: 1, err: "not a phone number"}}
-	s.causes = map[xdeath.Cause]int{xdeath.CausePermanent: 1}
+	s.causes = map[rehop.Cause]int{rehop.CausePermanent: 1}
 	s.lateness = []time.Duration{3 * time.Millisecond, time.Millisecond, 9 * time.Millisecond}
 	var b strings.Builder
 	if err := s.report(&b, 5); err != nil {
@@ -214,7 +214,7 @@ func TestAKeptLetterIsTheEndOfItsOrder(t *testing.T) {
 	ended := 0
 	l := newLedger([]Order{{ID: "T-1"}}, scaled(150), func() { ended++ })
 	l.keep = true
-	l.settled(t.Context(), &consumer.Delivery{ID: l.run + "T-1", Attempt: 5}, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted})
+	l.settled(t.Context(), &consumer.Delivery{ID: l.run + "T-1", Attempt: 5}, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted})
 	if s := l.summary(); ended != 1 || len(s.records[0].endings) != 1 || s.records[0].endings[0] != (ending{byLetter("exhausted"), 5}) {
 		t.Errorf("ended %d times: %+v", ended, s.records[0])
 	}

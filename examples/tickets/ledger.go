@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // ledger follows every order of one run through the office. It hears of them by
@@ -30,8 +30,8 @@ type ledger struct {
 	starts   int // first attempts so far
 	lateness []time.Duration
 	letters  []letter
-	causes   map[xdeath.Cause]int // of dead letters
-	foreign  int                  // messages of former runs
+	causes   map[rehop.Cause]int // of dead letters
+	foreign  int                 // messages of former runs
 }
 
 // record is the story of one order.
@@ -87,7 +87,7 @@ func newLedger(orders []Order, waits delay.Schedule, allEnded func()) *ledger {
 		waits:    waits,
 		allEnded: allEnded,
 		records:  map[string]*record{},
-		causes:   map[xdeath.Cause]int{},
+		causes:   map[rehop.Cause]int{},
 		open:     len(orders),
 	}
 	for _, o := range orders {
@@ -241,7 +241,7 @@ type summary struct {
 	records  []record // in the order of the CSV file
 	lateness []time.Duration
 	letters  []letter
-	causes   map[xdeath.Cause]int
+	causes   map[rehop.Cause]int
 	foreign  int
 }
 

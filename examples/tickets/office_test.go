@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -120,7 +121,7 @@ func TestSendLetter(t *testing.T) {
 	office := office{post: func(l letter) { got = l }}
 	d := &consumer.Delivery{ID: "T-1", Body: []byte("{")}
 	d.History.FinalAttempts = 5
-	d.History.Failure = xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no network"}
+	d.History.Failure = xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no network"}
 	if err := office.sendLetter(t.Context(), d); err != nil {
 		t.Fatalf("sendLetter = %v, want nil: what fails in a dead-letter queue is held for ever", err)
 	}

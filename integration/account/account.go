@@ -26,9 +26,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Account is that of the messages of one work queue. It is safe for concurrent
@@ -197,7 +197,7 @@ func (a *Account) Said(id string, attempt int, s consumer.Settlement) {
 }
 
 // Letter notes a message that was found in the dead-letter queue.
-func (a *Account) Letter(id string, cause xdeath.Cause, attempts, call int, redelivered bool) {
+func (a *Account) Letter(id string, cause rehop.Cause, attempts, call int, redelivered bool) {
 	a.change(id, "is a letter", func(now time.Time, h *history) {
 		a.end(h, End{Place: Letter, At: now, Cause: cause, Attempt: attempts, Call: call, Redelivered: redelivered})
 	})

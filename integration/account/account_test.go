@@ -14,6 +14,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
@@ -29,7 +30,7 @@ var (
 	done      = consumer.Settlement{Disposition: consumer.DispositionDone}
 	putOff    = consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1, Snoozed: true}
 	requeued  = consumer.Settlement{Disposition: consumer.DispositionRequeued}
-	exhausted = consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}
+	exhausted = consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted}
 )
 
 func wait(waitNumber int) consumer.Settlement {
@@ -251,7 +252,7 @@ func TestDue(t *testing.T) {
 		"failed":      {2, errFailed, true, 2 * time.Second},
 		"exhausted":   {3, errFailed, true, 0},
 		"retry after": {1, consumer.RetryAfter(time.Minute, errFailed), true, time.Minute},
-		"held":        {1, consumer.Unavailable(errFailed), true, -1},
+		"held":        {1, consumer.Hold(errFailed), true, -1},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -287,7 +288,7 @@ func TestAdapters(t *testing.T) {
 		}
 		a.Trace().Settled(t.Context(), d, said)
 	}
-	letter := &consumer.Delivery{ID: id, History: xdeath.History{Failure: xdeath.Failure{Cause: xdeath.CausePermanent}, FinalAttempts: 2}}
+	letter := &consumer.Delivery{ID: id, History: xdeath.History{Failure: xdeath.Failure{Cause: rehop.CausePermanent}, FinalAttempts: 2}}
 	if err := a.Letters(t.Context(), letter); err != nil {
 		t.Error(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Check returns what is wrong with the attempts of all messages, and with what
@@ -183,7 +183,7 @@ func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) 
 // dead-letter queue, or was not confirmed when the queue was deleted.
 func (h *history) strayed(c claim) bool {
 	return slices.ContainsFunc(h.ends, func(e End) bool {
-		return e.Place == Letter && e.Cause == xdeath.CauseRejected && e.Attempt == c.attempt ||
+		return e.Place == Letter && e.Cause == rehop.CauseRejected && e.Attempt == c.attempt ||
 			e.Place == Queue && e.Attempt == c.attempt-1
 	})
 }
@@ -255,6 +255,6 @@ func (h *history) seenAfterWait(c claim) bool {
 		len(h.ends) > 1 && slices.ContainsFunc(h.claims, later) ||
 		slices.ContainsFunc(h.ends, func(e End) bool {
 			// The broker makes a letter of what has waited and finds no work queue.
-			return e.Place == Queue && e.Attempt == next-1 || e.Place == Letter && e.Cause == xdeath.CauseExpired
+			return e.Place == Queue && e.Attempt == next-1 || e.Place == Letter && e.Cause == rehop.CauseExpired
 		})
 }

@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // What an account must find, and what not.
@@ -30,7 +30,7 @@ func TestCheck(t *testing.T) {
 			b.handle(2, errFailed, wait(2))
 			time.Sleep(2 * time.Second)
 			b.handle(3, errFailed, exhausted)
-			b.Letter(b.id, xdeath.CauseExhausted, 3, 1, false)
+			b.Letter(b.id, rehop.CauseExhausted, 3, 1, false)
 		}, ""},
 		"delivered again after a lost session": {func(b book) {
 			b.handle(1, nil, requeued)
@@ -74,14 +74,14 @@ func TestCheck(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			b.handle(3, errFailed, exhausted)
 			b.say(3, wait(2))
-			b.Letter(b.id, xdeath.CauseExhausted, 3, 1, false)
+			b.Letter(b.id, rehop.CauseExhausted, 3, 1, false)
 		}, ""},
 		"said to be a letter and to wait": {func(b book) {
 			b.handle(1, errFailed, wait(1))
 			time.Sleep(time.Second)
 			b.handle(2, errFailed, exhausted)
 			b.say(2, wait(2))
-			b.Letter(b.id, xdeath.CauseExhausted, 2, 1, false)
+			b.Letter(b.id, rehop.CauseExhausted, 2, 1, false)
 		}, "said to be in a wait after attempt 2"},
 		"waits at the end": {func(b book) {
 			b.handle(1, errFailed, wait(1))
@@ -89,11 +89,11 @@ func TestCheck(t *testing.T) {
 		}, ""},
 		"its work queue is gone after its wait": {func(b book) {
 			b.handle(1, errFailed, wait(1))
-			b.Letter(b.id, xdeath.CauseExpired, 0, 1, false)
+			b.Letter(b.id, rehop.CauseExpired, 0, 1, false)
 		}, ""},
 		"nacked, and the broker says why": {func(b book) {
 			b.handle(1, errFailed, consumer.Settlement{Disposition: consumer.DispositionDeadLetter})
-			b.Letter(b.id, xdeath.CauseRejected, 0, 1, false)
+			b.Letter(b.id, rehop.CauseRejected, 0, 1, false)
 		}, ""},
 		"attempt beyond the schedule": {func(b book) { b.handle(4, nil, done) }, "attempt 4, want 1 to 3"},
 		"attempt zero":                {func(b book) { b.handle(0, nil, done) }, "attempt 0, want 1 to 3"},
@@ -159,12 +159,12 @@ func TestCheck(t *testing.T) {
 			b.Said(b.id, 1, wait(1))
 			time.Sleep(time.Second)
 			b.Received(b.id)
-			b.Said(b.id, 1, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted})
-			b.Letter(b.id, xdeath.CauseExhausted, 1, 1, false)
+			b.Said(b.id, 1, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted})
+			b.Letter(b.id, rehop.CauseExhausted, 1, 1, false)
 		}, ""},
 		"said to wait, and is a letter": {func(b book) {
 			b.handle(1, errFailed, wait(1))
-			b.Letter(b.id, xdeath.CauseRejected, 1, 1, false)
+			b.Letter(b.id, rehop.CauseRejected, 1, 1, false)
 		}, "said to be in a wait after attempt 1"},
 		"said to wait, and is handled again at once": {func(b book) {
 			b.handle(1, errFailed, wait(1))
@@ -180,15 +180,15 @@ func TestCheck(t *testing.T) {
 		}, "said to be a letter, exhausted, after attempt 1"},
 		"said to be a letter of another cause": {func(b book) {
 			b.handle(1, errFailed, exhausted)
-			b.Letter(b.id, xdeath.CauseRejected, 1, 1, false)
+			b.Letter(b.id, rehop.CauseRejected, 1, 1, false)
 		}, "said to be a letter, exhausted"},
 		"said to be a letter of another attempt": {func(b book) {
 			b.handle(1, errFailed, exhausted)
-			b.Letter(b.id, xdeath.CauseExhausted, 2, 1, false)
+			b.Letter(b.id, rehop.CauseExhausted, 2, 1, false)
 		}, "said to be a letter, exhausted"},
 		"said to be done, and has failed": {func(b book) {
 			b.handle(1, errFailed, done)
-			b.Letter(b.id, xdeath.CauseExhausted, 1, 1, false)
+			b.Letter(b.id, rehop.CauseExhausted, 1, 1, false)
 		}, "said to be done in attempt 1 1 times, which succeeded 0 times"},
 		"said to be done twice": {func(b book) {
 			b.handle(1, nil, done)

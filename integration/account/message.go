@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // message is what is known of one. There may be millions: those that were
@@ -55,9 +55,9 @@ type End struct {
 	Attempt     int // that ended it, or that its headers count
 	Call        int // of Publish that it came from
 	Redelivered bool
-	Cause       xdeath.Cause // of Place Letter
-	Queue       string       // of Place Queue
-	Waits       bool         // of Place Queue: that is a wait
+	Cause       rehop.Cause // of Place Letter
+	Queue       string      // of Place Queue
+	Waits       bool        // of Place Queue: that is a wait
 }
 
 // unfold returns the history, of an ordinary message one that says the same.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // Story is what is known of a message.
@@ -81,7 +81,7 @@ func (a *Account) Begun(attempt int) (n int) {
 }
 
 // Caused returns how many letters have a cause.
-func (a *Account) Caused(cause xdeath.Cause) (n int) {
+func (a *Account) Caused(cause rehop.Cause) (n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range a.messages {

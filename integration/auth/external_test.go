@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/transport"
@@ -38,11 +39,11 @@ func TestTheCertificateIsTheLogin(t *testing.T) {
 		}
 
 		t.Run("no such user", func(t *testing.T) {
-			err := refused(t, n.certified("dave"), connection.Configuration)
+			err := refused(t, n.certified("dave"), rehop.ClassConfiguration)
 			says(t, err, "the broker refuses the user that our client certificate names (403 ACCESS_REFUSED)", "ssl_cert_login_from")
 		})
 		t.Run("without TLS", func(t *testing.T) {
-			err := refused(t, connection.Config{URLs: []string{n.url() + "?auth_mechanism=external"}}, connection.Configuration)
+			err := refused(t, connection.Config{URLs: []string{n.url() + "?auth_mechanism=external"}}, rehop.ClassConfiguration)
 			says(t, err, "the broker offers none of our authentication mechanisms (EXTERNAL)")
 		})
 		t.Run("a copy of another user's message", func(t *testing.T) { othersCopies(t, n, c) })

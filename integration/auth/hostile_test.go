@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -85,7 +86,7 @@ func TestFaultyCredentialsAreFailedTries(t *testing.T) {
 				},
 			}
 			defer close(release)
-			err := refused(t, cfg, connection.Transient)
+			err := refused(t, cfg, rehop.ClassTransient)
 			says(t, err, "earlier calls have not returned")
 			if calls.Load() > 2 {
 				t.Errorf("%d calls are stuck", calls.Load())

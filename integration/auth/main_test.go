@@ -20,6 +20,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/poll"
@@ -288,7 +289,7 @@ const closeTimeout = 5 * time.Second
 
 // refused opens, wants an error of a class and returns it. What is wrong with
 // the configuration is told soon.
-func refused(t *testing.T, cfg connection.Config, class connection.Class) error {
+func refused(t *testing.T, cfg connection.Config, class rehop.Class) error {
 	t.Helper()
 	began := time.Now()
 	c, err := connection.Open(t.Context(), cfg)
@@ -298,10 +299,10 @@ func refused(t *testing.T, cfg connection.Config, class connection.Class) error 
 		t.Fatal("Open succeeds")
 	}
 	t.Logf("after %v: %v", took.Round(10*time.Millisecond), err)
-	if got := connection.ClassOf(err); got != class {
+	if got := rehop.ClassOf(err); got != class {
 		t.Errorf("class %v, want %v", got, class)
 	}
-	if class == connection.Configuration && took > soon {
+	if class == rehop.ClassConfiguration && took > soon {
 		t.Errorf("it takes Open %v", took)
 	}
 	return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 )
 
@@ -15,14 +16,14 @@ func TestTheVhostOfTheConfig(t *testing.T) {
 		n.password(t, "shopper", "p")
 		address := strings.TrimSuffix(n.as("shopper", "p"), "/")
 		cfg := connection.Config{URLs: []string{address}, Vhost: "shop/eu", Name: "vhost test"}
-		err := refused(t, cfg, connection.Configuration)
+		err := refused(t, cfg, rehop.ClassConfiguration)
 		says(t, err, `user "shopper" has no permissions in vhost "shop/eu"`)
 		n.permit(t, "shop/eu", "shopper")
 		open(t, cfg)
 		if got := n.ctl(t, "list_connections", "user", "vhost"); !strings.Contains(got, "shopper\tshop/eu") {
 			t.Errorf("connections: %s", got)
 		}
-		err = refused(t, connection.Config{URLs: []string{address}, Vhost: "nowhere"}, connection.Configuration)
+		err = refused(t, connection.Config{URLs: []string{address}, Vhost: "nowhere"}, rehop.ClassConfiguration)
 		says(t, err, `vhost "nowhere" does not exist`)
 	})
 }
@@ -69,8 +70,8 @@ func TestThePausesOfTheUser(t *testing.T) {
 			_, err := c.Session(t.Context(), connection.Consume)
 			t.Logf("Session: %v", err)
 			says(t, err, `user "nobody"`)
-			if connection.ClassOf(err) != connection.Configuration || tries.Load() != 3*round {
-				t.Errorf("class %v, %d tries", connection.ClassOf(err), tries.Load())
+			if rehop.ClassOf(err) != rehop.ClassConfiguration || tries.Load() != 3*round {
+				t.Errorf("class %v, %d tries", rehop.ClassOf(err), tries.Load())
 			}
 		}
 	})

@@ -16,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -229,12 +230,12 @@ func TestAnExpiredTokenIsToldAndMendedByTheNext(t *testing.T) {
 					})
 					t.Logf("%v after its expiry: %v", time.Since(last.Expires).Round(100*time.Millisecond), err)
 					says(t, err, "ACCESS_REFUSED", "Provided JWT token has expired")
-					if class := connection.ClassOf(err); class != connection.Configuration {
+					if class := rehop.ClassOf(err); class != rehop.ClassConfiguration {
 						t.Errorf("class %v", class)
 					}
 				}
 				cfg.Credentials = func(context.Context) (connection.Credentials, error) { return expired, nil }
-				err := refused(t, cfg, connection.Configuration)
+				err := refused(t, cfg, rehop.ClassConfiguration)
 				says(t, err, fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED); what Credentials returned expired ", subject))
 
 				i.change(func() { i.failing, i.repeats = nil, false })
@@ -290,7 +291,7 @@ func TestARenewedTokenWithFewerRights(t *testing.T) {
 		})
 		t.Logf("declare: %v", err)
 		says(t, err, "ACCESS_REFUSED", "access to queue 'shrinking-else' in vhost '/' refused for user 'shrinking'")
-		if class := connection.ClassOf(err); class != connection.Configuration {
+		if class := rehop.ClassOf(err); class != rehop.ClassConfiguration {
 			t.Errorf("class %v", class)
 		}
 		if n.atLeast(4, 3) {
@@ -303,7 +304,7 @@ func TestARenewedTokenWithFewerRights(t *testing.T) {
 		}
 
 		i.change(func() { i.scopes = nil })
-		err = refused(t, cfg, connection.Configuration)
+		err = refused(t, cfg, rehop.ClassConfiguration)
 		says(t, err, `the broker refuses user "shrinking" or its password (403 ACCESS_REFUSED); the broker's log says why`)
 	})
 }

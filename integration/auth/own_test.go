@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 )
 
@@ -176,7 +177,7 @@ func lazy(t *testing.T, _, n *node) {
 	_, err := c.Session(ctx, connection.Consume)
 	t.Logf("Session: %v", err)
 	says(t, err, "no connection within", "connection refused")
-	if class := connection.ClassOf(err); class != connection.Transient {
+	if class := rehop.ClassOf(err); class != rehop.ClassTransient {
 		t.Errorf("class %v", class)
 	}
 	waiting := make(chan error, 1)

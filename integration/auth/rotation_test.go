@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -64,7 +65,7 @@ func TestAChangedPasswordIsUsedAtTheNextLogin(t *testing.T) {
 		n.cut(t, "rotating")
 		for i, use := range uses {
 			within(t, "the end of the session", old[i].Done())
-			t.Logf("lost: %v (%v)", old[i].Err(), connection.ClassOf(old[i].Err()))
+			t.Logf("lost: %v (%v)", old[i].Err(), rehop.ClassOf(old[i].Err()))
 			if s := session(t, c, use); transport.Inside.Session(s).Generation() != 2 {
 				t.Errorf("generation %d, want the first try to work", transport.Inside.Session(s).Generation())
 			}
@@ -88,15 +89,15 @@ func TestAnOldPasswordIsWaitedOutBySessionAndToldByOpen(t *testing.T) {
 		_, err := c.Session(ctx, connection.Consume)
 		t.Logf("Session: %v", err)
 		says(t, err, `the broker refuses user "late" or its password (403 ACCESS_REFUSED)`, "no connection within")
-		if connection.ClassOf(err) != connection.Configuration || !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("class %v of %v", connection.ClassOf(err), err)
+		if rehop.ClassOf(err) != rehop.ClassConfiguration || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("class %v of %v", rehop.ClassOf(err), err)
 		}
 		until(t, "the state that says so, between two tries", func() bool {
 			state := c.State(connection.Consume)
-			return state.Status == connection.Down && connection.ClassOf(state.Err) == connection.Configuration
+			return state.Status == connection.Down && rehop.ClassOf(state.Err) == rehop.ClassConfiguration
 		})
 
-		err = refused(t, cfg, connection.Configuration)
+		err = refused(t, cfg, rehop.ClassConfiguration)
 		says(t, err, `the broker refuses user "late" or its password (403 ACCESS_REFUSED)`)
 
 		waiting := make(chan error, 1)
@@ -117,7 +118,7 @@ func TestAnOldPasswordIsWaitedOutBySessionAndToldByOpen(t *testing.T) {
 func TestAWrongPasswordInTheURL(t *testing.T) {
 	onEach(t, func(t *testing.T, n *node) {
 		for _, query := range []string{"", "?auth_mechanism=amqplain"} {
-			err := refused(t, connection.Config{URLs: []string{n.as("guest", "s3cret") + query}}, connection.Configuration)
+			err := refused(t, connection.Config{URLs: []string{n.as("guest", "s3cret") + query}}, rehop.ClassConfiguration)
 			says(t, err, `user "guest" or its password`)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -40,11 +41,11 @@ func TestCertificatesOfTheFilesInTheURL(t *testing.T) {
 		url := n.AMQPSURL() + named + "&cacertfile="
 		open(t, connection.Config{URLs: []string{url + ca + "&certfile=" + pair + "&keyfile=" + pair}})
 
-		err := refused(t, connection.Config{URLs: []string{url + ca}}, connection.Configuration)
+		err := refused(t, connection.Config{URLs: []string{url + ca}}, rehop.ClassConfiguration)
 		says(t, err, "client certificate", "certfile and keyfile")
-		err = refused(t, connection.Config{URLs: []string{url + file("empty.pem", "nothing")}}, connection.Configuration)
+		err = refused(t, connection.Config{URLs: []string{url + file("empty.pem", "nothing")}}, rehop.ClassConfiguration)
 		says(t, err, "cacertfile: ", "empty.pem holds no certificate in PEM")
-		err = refused(t, connection.Config{URLs: []string{url + ca + "&certfile=/missing.pem&keyfile=/missing.pem"}}, connection.Configuration)
+		err = refused(t, connection.Config{URLs: []string{url + ca + "&certfile=/missing.pem&keyfile=/missing.pem"}}, rehop.ClassConfiguration)
 		says(t, err, "certfile and keyfile: open /missing.pem: no such file")
 	})
 }
@@ -74,19 +75,19 @@ func TestAMissingOrWrongCertificateIsToldAtOnce(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				for range 5 { // the alert races with the end of the connection
-					err := refused(t, connection.Config{URLs: []string{n.AMQPSURL() + c.sni}, TLS: c.tls}, connection.Configuration)
+					err := refused(t, connection.Config{URLs: []string{n.AMQPSURL() + c.sni}, TLS: c.tls}, rehop.ClassConfiguration)
 					says(t, err, c.want...)
 				}
 			})
 		}
 		t.Run("amqps at the port of amqp", func(t *testing.T) {
 			t.Parallel()
-			err := refused(t, connection.Config{URLs: []string{strings.Replace(n.AMQPURL(), "amqp:", "amqps:", 1)}, TLS: n.ca.client("anybody")}, connection.Configuration)
+			err := refused(t, connection.Config{URLs: []string{strings.Replace(n.AMQPURL(), "amqp:", "amqps:", 1)}, TLS: n.ca.client("anybody")}, rehop.ClassConfiguration)
 			says(t, err, "is this the broker's port for amqps://")
 		})
 		t.Run("amqp at the port of amqps", func(t *testing.T) {
 			t.Parallel()
-			err := refused(t, connection.Config{URLs: []string{strings.Replace(n.AMQPSURL(), "amqps:", "amqp:", 1)}, OpenTimeout: 5 * time.Second}, connection.Transient)
+			err := refused(t, connection.Config{URLs: []string{strings.Replace(n.AMQPSURL(), "amqps:", "amqp:", 1)}, OpenTimeout: 5 * time.Second}, rehop.ClassTransient)
 			says(t, err, "is this the broker's port for amqp://")
 		})
 	})

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -19,7 +20,7 @@ import (
 type handled struct {
 	attempt int
 	wait    time.Duration // it does not come earlier, but for the time that passed before it was left
-	cause   xdeath.Cause
+	cause   rehop.Cause
 	final   int // attempts of a dead letter
 	snoozes int
 	redrive int
@@ -34,11 +35,11 @@ var wants = map[string]handled{
 	"retry-after": {attempt: 2, wait: 10 * time.Minute},
 	"snoozed":     {attempt: 1, wait: 30 * time.Second, snoozes: 1},
 	"sent-back":   {attempt: 1, redrive: 1},
-	"exhausted":   {attempt: 1, cause: xdeath.CauseExhausted, final: 3},
-	"permanent":   {attempt: 1, cause: xdeath.CausePermanent, final: 1},
-	"panicked":    {attempt: 1, cause: xdeath.CauseExhausted, final: 3},
-	"expired":     {attempt: 1, cause: xdeath.CauseExpired},
-	"unroutable":  {attempt: 1, cause: xdeath.CauseUnroutable},
+	"exhausted":   {attempt: 1, cause: rehop.CauseExhausted, final: 3},
+	"permanent":   {attempt: 1, cause: rehop.CausePermanent, final: 1},
+	"panicked":    {attempt: 1, cause: rehop.CauseExhausted, final: 3},
+	"expired":     {attempt: 1, cause: rehop.CauseExpired},
+	"unroutable":  {attempt: 1, cause: rehop.CauseUnroutable},
 }
 
 // TestMessagesOfTheRelease: what a program of the release has left in a queue goes to a

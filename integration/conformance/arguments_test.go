@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/matrix"
 	"github.com/rehop/rehop/topology"
@@ -152,7 +152,7 @@ func TestConsumerTimeoutIsAcceptedOrRefused(t *testing.T) {
 		w := e.workQueue("work", func(w *topology.WorkQueue) { w.ConsumerTimeout = time.Hour })
 		err := topology.Declare(e.Context(), e.conn, w)
 		if e.version == "3.10" {
-			if err == nil || connection.ClassOf(err) != connection.Bug {
+			if err == nil || rehop.ClassOf(err) != rehop.ClassBug {
 				e.Errorf("Declare: %v, want that it is refused", err)
 			}
 			return

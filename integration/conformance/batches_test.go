@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
@@ -77,9 +77,9 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 			e.Errorf("the largest batch was of %d, want some that are nearly %d", most, size)
 		}
 		for _, letter := range e.take(w.DeadLetterQueue().Name, 2*each) {
-			want := xdeath.CauseExhausted
+			want := rehop.CauseExhausted
 			if types[letter.MessageId] == "permanent" {
-				want = xdeath.CausePermanent
+				want = rehop.CausePermanent
 			}
 			if h := e.parse(letter); h.Failure.Cause != want {
 				e.Errorf("letter %q, which is %s, says %q, want %q", letter.MessageId, types[letter.MessageId], h.Failure.Cause, want)
@@ -128,7 +128,7 @@ func TestBatchesAreSplit(t *testing.T) {
 		if most := 15 + len(w.Waits) + 10; calls > most {
 			e.Errorf("%d calls of the handler, want %d at most", calls, most)
 		}
-		if h := e.parse(e.letter(w)); h.Failure.Cause != xdeath.CauseExhausted || h.FinalAttempts != len(w.Waits)+1 {
+		if h := e.parse(e.letter(w)); h.Failure.Cause != rehop.CauseExhausted || h.FinalAttempts != len(w.Waits)+1 {
 			e.Errorf("the letter says %q after %d attempts", h.Failure.Cause, h.FinalAttempts)
 		}
 		e.atRest(w, 0)

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/matrix"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // batchRules are those of batches beside another feature of a consumer.
@@ -91,7 +91,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 		if failed <= len(w.Waits)+1 {
 			e.Errorf("%d runs have failed, want more than the %d attempts of the bad message: its batch was not split", failed, len(w.Waits)+1)
 		}
-		if h := e.parse(e.letter(w)); h.Failure.Cause != xdeath.CauseExhausted {
+		if h := e.parse(e.letter(w)); h.Failure.Cause != rehop.CauseExhausted {
 			e.Errorf("the letter says %q, want exhausted", h.Failure.Cause)
 		}
 		e.atRest(w, 0)
@@ -187,7 +187,7 @@ func TestOutageWithBatches(t *testing.T) {
 		}
 		broken := newJournal(func(context.Context, *consumer.Delivery) error {
 			if away.Load() {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			return nil
 		})

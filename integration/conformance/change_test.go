@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Schedules and engines that change while messages wait.
@@ -283,7 +283,7 @@ func TestEngineChangedInFlight(t *testing.T) {
 			} else if got := slices.Compact(j.attempts(id)); len(got) != len(w.Waits)+1 || !slices.IsSorted(got) {
 				e.Errorf("message %q was given back by a consumer that stopped, and handled as attempts %v%s", id, j.attempts(id), j.story(id))
 			}
-			want := map[consumer.Settlement]int{{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}: 1}
+			want := map[consumer.Settlement]int{{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted}: 1}
 			for i := range w.Waits {
 				want[consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: i + 1}] = 1
 			}

@@ -9,11 +9,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/matrix"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // delays are those of all tests here. They are the broker's, and shared: no test
@@ -155,7 +155,7 @@ func TestDelayedToNobody(t *testing.T) {
 		e.until("the message behind them came", func() bool { return j.reached(id, consumer.DispositionDone) })
 		var found int
 		dead := newJournal(func(_ context.Context, d *consumer.Delivery) error {
-			if d.History.Failure.Cause != xdeath.CauseUnroutable || strings.Contains(d.ID, "gone") && d.RoutingKey != gone.Name || strings.Contains(d.ID, "unbound") && (d.Exchange != x.Name || d.RoutingKey != "nobody") {
+			if d.History.Failure.Cause != rehop.CauseUnroutable || strings.Contains(d.ID, "gone") && d.RoutingKey != gone.Name || strings.Contains(d.ID, "unbound") && (d.Exchange != x.Name || d.RoutingKey != "nobody") {
 				e.Errorf("%q is stranded for %q, on its way to %q and %q", d.ID, d.History.Failure.Cause, d.Exchange, d.RoutingKey)
 			}
 			return nil

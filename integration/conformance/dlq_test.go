@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // The consumer of a dead-letter queue, behind which there is nothing: what
@@ -43,7 +43,7 @@ func TestDLQConsumer(t *testing.T) {
 				e.Errorf("letter %q was settled as %v, want held", id, got)
 			}
 			for _, run := range stuck.of(id) {
-				if run.Attempt != 1 || run.History.Failure.Cause != xdeath.CauseExhausted || run.History.Queue != w.Name {
+				if run.Attempt != 1 || run.History.Failure.Cause != rehop.CauseExhausted || run.History.Queue != w.Name {
 					e.Errorf("letter %q is attempt %d, with the report %+v of %q; want attempt 1, exhausted, of %q",
 						id, run.Attempt, run.History.Failure, run.History.Queue, w.Name)
 				}

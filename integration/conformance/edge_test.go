@@ -10,12 +10,12 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/faultproxy"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // What a user's code, or somebody else's queue, may do that nobody means to.
@@ -51,7 +51,7 @@ func TestLetterMovedByTheBrokerSaysWhy(t *testing.T) {
 		e.consume(w.DeadLetterQueue(), j, consumer.Config{})
 		e.until("the letter is read", func() bool { return j.reached(id, consumer.DispositionDone) })
 		got := j.of(id)[0]
-		if got.History.Failure.Cause != xdeath.CauseExpired || got.History.Queue != w.Name || got.Exchange != exchange || got.RoutingKey != "order.paid" {
+		if got.History.Failure.Cause != rehop.CauseExpired || got.History.Queue != w.Name || got.Exchange != exchange || got.RoutingKey != "order.paid" {
 			e.Errorf("the letter says %q of queue %q, from %q with %q; want expired, of %q, from %q with order.paid",
 				got.History.Failure.Cause, got.History.Queue, got.Exchange, got.RoutingKey, w.Name, exchange)
 		}

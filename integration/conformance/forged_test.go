@@ -7,11 +7,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Headers that come from another life of the message, or from a liar.
@@ -134,7 +134,7 @@ func TestLetterMovedBackByHand(t *testing.T) {
 			e.halt(r)
 			d := e.letter(w)
 			e.checkLetter(w, d, wantLetter{
-				cause: xdeath.CauseExhausted, attempts: 3, err: errBroken.Error(), errorType: "*errors.errorString",
+				cause: rehop.CauseExhausted, attempts: 3, err: errBroken.Error(), errorType: "*errors.errorString",
 				exchange: exchange, key: "order.paid", since: since, firstGap: scaled[0] + scaled[1],
 			})
 			since = time.Now()

@@ -14,6 +14,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
@@ -38,7 +39,7 @@ func TestACopyThatFitsInNoFrameIsHeld(t *testing.T) {
 		e.until("the others are done", func() bool {
 			return !slices.ContainsFunc(others, func(id string) bool { return !j.reached(id, consumer.DispositionDone) })
 		})
-		var health *connection.HealthError
+		var health *rehop.HealthError
 		e.until("health is degraded, and says why", func() bool {
 			return errors.As(r.Health(), &health) && health.Degraded && strings.Contains(health.Error(), "want at most 131064")
 		})
@@ -132,8 +133,8 @@ func TestSmallFrames(t *testing.T) {
 					return
 				}
 				m.Headers = amqp.Table{"large": strings.Repeat("x", 20_000)}
-				if _, err := p.Publish(e.Context(), m); !errors.Is(err, producer.ErrRefused) || connection.ClassOf(err) != connection.Bug {
-					e.Errorf("headers beyond a frame: %v (%v), want that it is refused", err, connection.ClassOf(err))
+				if _, err := p.Publish(e.Context(), m); !errors.Is(err, producer.ErrRefused) || rehop.ClassOf(err) != rehop.ClassBug {
+					e.Errorf("headers beyond a frame: %v (%v), want that it is refused", err, rehop.ClassOf(err))
 				}
 			})
 		}

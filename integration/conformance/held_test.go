@@ -13,7 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 )
 
@@ -50,7 +50,7 @@ func TestLettersThatAreRefusedAreHeld(t *testing.T) {
 			return told
 		}
 		e.until("it is full", func() bool { return e.count(dlq) == room && letters() == room })
-		var health *connection.HealthError
+		var health *rehop.HealthError
 		e.until("health is degraded", func() bool { return errors.As(r.Health(), &health) && health.Degraded })
 		if !strings.Contains(health.Error(), dlq) {
 			e.Errorf("health does not say where: %v", health)
@@ -98,7 +98,7 @@ func TestAMessageHeldThroughLostConnectionsStopsNobody(t *testing.T) {
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
 			if d.ID == held && outage.Load() {
 				began.Store(time.Now().UnixNano())
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			return nil
 		})

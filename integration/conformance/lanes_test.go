@@ -160,7 +160,7 @@ func testOrder(e *env, o ordered) {
 	var failed atomic.Int32
 	_, r = consume(inAnyOrder, func(d *consumer.Delivery) error {
 		if d.Attempt > 1 {
-			return consumer.Unavailable(errBroken) // it is back before all others have failed
+			return consumer.Hold(errBroken) // it is back before all others have failed
 		}
 		failed.Add(1)
 		return errBroken

@@ -10,6 +10,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -30,7 +31,7 @@ func (e *env) parse(d amqp.Delivery) xdeath.History {
 
 // wantLetter is what a letter must say beside its body and properties.
 type wantLetter struct {
-	cause     xdeath.Cause
+	cause     rehop.Cause
 	attempts  int
 	err       string
 	errorType string
@@ -90,7 +91,7 @@ func TestExhausted(t *testing.T) {
 			sum += wait
 		}
 		e.checkLetter(w, d, wantLetter{
-			cause: xdeath.CauseExhausted, attempts: 5, err: errBroken.Error(), errorType: "*errors.errorString",
+			cause: rehop.CauseExhausted, attempts: 5, err: errBroken.Error(), errorType: "*errors.errorString",
 			exchange: exchange, key: "order.paid", since: since, firstGap: sum,
 		})
 		e.checkRaw(d, sent)
@@ -112,7 +113,7 @@ func TestNoWaits(t *testing.T) {
 		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
 		e.checkAttempts(j, w, id, 1)
 		e.checkLetter(w, e.letter(w), wantLetter{
-			cause: xdeath.CauseExhausted, attempts: 1, err: errBroken.Error(), errorType: "*errors.errorString",
+			cause: rehop.CauseExhausted, attempts: 1, err: errBroken.Error(), errorType: "*errors.errorString",
 			key: w.Name, since: since,
 		})
 		e.atRest(w, 0)
@@ -143,7 +144,7 @@ func TestPermanent(t *testing.T) {
 			e.checkAttempts(j, w, id, attempts)
 			d := e.letter(w)
 			e.checkLetter(w, d, wantLetter{
-				cause: xdeath.CausePermanent, attempts: attempts, err: "no ticket 7", errorType: "conformance.missingTicket",
+				cause: rehop.CausePermanent, attempts: attempts, err: "no ticket 7", errorType: "conformance.missingTicket",
 				exchange: exchange, key: "order.paid", since: since,
 			})
 			e.checkRaw(d, sent)
@@ -164,7 +165,7 @@ func TestPanic(t *testing.T) {
 		e.checkAttempts(j, w, id, 2)
 		d := e.letter(w)
 		e.checkLetter(w, d, wantLetter{
-			cause: xdeath.CauseExhausted, attempts: 2, err: "panic: no ticket 7", errorType: "*consumer.PanicError",
+			cause: rehop.CauseExhausted, attempts: 2, err: "panic: no ticket 7", errorType: "*consumer.PanicError",
 			key: w.Name, since: since,
 		})
 		if stack, _ := d.Headers["x-rehop-stack"].(string); !strings.Contains(stack, "panicsOverTickets") {

@@ -220,7 +220,7 @@ func lateSettle(e *env, conn *connection.Conn, end func()) {
 	e.declare(w)
 	returns := map[string]error{
 		"success": nil, "failure": errBroken, "permanent": consumer.DeadLetter(errBroken),
-		"later": consumer.RetryAfter(time.Millisecond, errBroken), "held": consumer.Unavailable(errBroken), "discarded": consumer.Discard("unwanted"),
+		"later": consumer.RetryAfter(time.Millisecond, errBroken), "held": consumer.Hold(errBroken), "discarded": consumer.Discard("unwanted"),
 	}
 	kinds := map[string]string{}
 	var messages []producer.Message

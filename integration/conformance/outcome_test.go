@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 var errBroken = errors.New("the printer is broken")
@@ -149,7 +149,7 @@ func TestRequeueHolds(t *testing.T) {
 			runs++
 			switch {
 			case runs <= 3:
-				return consumer.Unavailable(errors.New("the database is down"))
+				return consumer.Hold(errors.New("the database is down"))
 			case runs == 4:
 				return errBroken
 			}
@@ -165,7 +165,7 @@ func TestRequeueHolds(t *testing.T) {
 			e.Errorf("settled as %v, want one wait and done: a held message is settled once", got)
 		}
 		e.atRest(w, 0)
-	}, "Unavailable holds")
+	}, "Hold holds")
 }
 
 func TestRequeueHeldAtStop(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRequeueHeldAtStop(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		id := e.send(w.Name, 1)[0]
-		down := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) })
+		down := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Hold(errBroken) })
 		first := e.consume(w, down, consumer.Config{})
 		e.until("it is held", func() bool { return len(down.of(id)) > 1 })
 		e.halt(first)
@@ -182,7 +182,7 @@ func TestRequeueHeldAtStop(t *testing.T) {
 		e.until("it is done", func() bool { return up.reached(id, consumer.DispositionDone) })
 		e.checkAttempts(up, w, id, 1)
 		e.atRest(w, 0)
-	}, "Unavailable holds")
+	}, "Hold holds")
 }
 
 func TestHandlerTimeout(t *testing.T) {
@@ -214,7 +214,7 @@ func TestHandlerTimeout(t *testing.T) {
 		}
 		letter := e.letter(w)
 		h := e.parse(letter)
-		if h.Failure.Cause != xdeath.CauseExhausted || h.FinalAttempts != 2 {
+		if h.Failure.Cause != rehop.CauseExhausted || h.FinalAttempts != 2 {
 			e.Errorf("letter says %q after %d attempts, want exhausted after 2", h.Failure.Cause, h.FinalAttempts)
 		}
 		e.atRest(w, 0)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/route"
@@ -48,7 +49,7 @@ func TestPoliciesThatBreakAPromise(t *testing.T) {
 			e.Errorf("%d faults, want two of each wait and one of the dead-letter queue:\n%s", n, plan)
 		}
 		c := e.consumeOn(conn, w, j, consumer.Config{})
-		e.until("it is degraded", func() bool { return c.Health() != nil && connection.Ready(c.Health()) })
+		e.until("it is degraded", func() bool { return c.Health() != nil && rehop.Ready(c.Health()) })
 		for _, want := range []string{
 			fmt.Sprintf("queue %q: policy %q sets message-ttl to 50ms", route.WaitQueue(w.Name, 1), e.name("waits")),
 			fmt.Sprintf("queue %q: policy %q sets expires to 1h0m0s", route.WaitQueue(w.Name, 4), e.name("waits")),

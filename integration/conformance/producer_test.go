@@ -13,10 +13,10 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // What Publish says, and what is true.
@@ -215,12 +215,12 @@ func TestFallback(t *testing.T) {
 		for _, test := range []struct {
 			exchange, key, user string
 			err                 error
-			cause               xdeath.Cause
+			cause               rehop.Cause
 		}{
-			{"", e.name("nowhere"), e.node.user, producer.ErrReturned, xdeath.CauseUnroutable},
-			{e.name("nowhere"), "order.paid", e.node.user, producer.ErrReturned, xdeath.CauseUnroutable},
-			{"", full, e.node.user, producer.ErrNacked, xdeath.CauseNacked},
-			{"", open, "somebody-else", producer.ErrRefused, xdeath.CauseRefused},
+			{"", e.name("nowhere"), e.node.user, producer.ErrReturned, rehop.CauseUnroutable},
+			{e.name("nowhere"), "order.paid", e.node.user, producer.ErrReturned, rehop.CauseUnroutable},
+			{"", full, e.node.user, producer.ErrNacked, rehop.CauseNacked},
+			{"", open, "somebody-else", producer.ErrRefused, rehop.CauseRefused},
 		} {
 			sent := e.fullMessage(test.exchange, test.key)
 			sent.UserID = test.user

@@ -13,11 +13,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Queues that others declared, by a topology.Route written by hand.
@@ -72,8 +72,8 @@ func TestForeignQueueWithDLQ(t *testing.T) {
 			return errBroken
 		})
 		e.consume(route, j, consumer.Config{})
-		for kind, cause := range map[string]xdeath.Cause{
-			"plain": xdeath.CauseExhausted, "permanent": xdeath.CausePermanent, "later": xdeath.CauseExhausted,
+		for kind, cause := range map[string]rehop.Cause{
+			"plain": rehop.CauseExhausted, "permanent": rehop.CausePermanent, "later": rehop.CauseExhausted,
 		} {
 			sent := e.fullMessage("", queue)
 			sent.Type = kind
@@ -108,7 +108,7 @@ func TestForeignQueueWithWaits(t *testing.T) {
 		e.checkAttempts(j, topology.WorkQueue{Waits: route.Waits}, id, 3)
 		d := e.take(letters, 1)[0]
 		e.checkLetter(topology.WorkQueue{Name: queue}, d, wantLetter{
-			cause: xdeath.CauseExhausted, attempts: 3, err: errBroken.Error(), errorType: "*errors.errorString",
+			cause: rehop.CauseExhausted, attempts: 3, err: errBroken.Error(), errorType: "*errors.errorString",
 			key: queue, since: since, firstGap: scaled[0] + scaled[1],
 		})
 		for _, run := range j.of(id) {

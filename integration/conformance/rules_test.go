@@ -21,7 +21,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "an error that cannot be read is a failure", Except: matrix.OncePerEngine},
 	{Name: "handler timeout", Except: matrix.OncePerEngine},
 	{Name: "discard", Except: matrix.OncePerEngine},
-	{Name: "Unavailable holds"},
+	{Name: "Hold holds"},
 	{Name: "a message held through lost connections stops nobody"},
 	{Name: "RetryAfter, then a failure"},
 	{Name: "RetryAfter beyond the longest wait"},

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/matrix"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // serviceRules are those of what handlers are made of beyond one function for one
@@ -49,7 +49,7 @@ func TestTypesAndDispatch(t *testing.T) {
 		e.noError("encode", err)
 		bad, unknown := good, good
 		bad.Body, unknown.Type = []byte(`{"Number": "seven"}`), "lost"
-		want := map[string]xdeath.Cause{e.publish(bad): xdeath.CauseUndecodable, e.publish(unknown): xdeath.CauseUnhandled}
+		want := map[string]rehop.Cause{e.publish(bad): rehop.CauseUndecodable, e.publish(unknown): rehop.CauseUnhandled}
 		done := e.publish(good)
 		e.consume(w, j, consumer.Config{})
 		e.until("all are settled", func() bool { return len(j.settlements("")) >= 3 })
@@ -114,7 +114,7 @@ func TestOutage(t *testing.T) {
 		away.Store(true)
 		broken := newJournal(func(context.Context, *consumer.Delivery) error {
 			if away.Load() {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			return nil
 		})
@@ -146,7 +146,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
-		broken := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Unavailable(errBroken) })
+		broken := newJournal(func(context.Context, *consumer.Delivery) error { return consumer.Hold(errBroken) })
 		cfg := consumer.Config{Concurrency: 4, Outage: consumer.Outage{MaxPause: time.Second}}
 		const messages = 20
 		e.send(w.Name, messages)
@@ -214,11 +214,11 @@ func TestClassifyByAge(t *testing.T) {
 		w := e.workQueue("work")
 		e.declare(w)
 		j := newJournal(consumer.Wrap(fail, consumer.Classify(
-			consumer.Rule{OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: xdeath.CauseExpired}})))
+			consumer.Rule{OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}})))
 		id := e.publish(producer.Message{RoutingKey: w.Name, Timestamp: time.Now().Add(-2 * time.Hour)})
 		e.consume(w, j, consumer.Config{})
 		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })
-		if h := e.parse(e.letter(w)); h.Failure.Cause != xdeath.CauseExpired || h.FinalAttempts != 1 {
+		if h := e.parse(e.letter(w)); h.Failure.Cause != rehop.CauseExpired || h.FinalAttempts != 1 {
 			e.Errorf("letter says %q after %d attempts, want expired after 1", h.Failure.Cause, h.FinalAttempts)
 		}
 		e.atRest(w, 0)
@@ -335,7 +335,7 @@ func TestKeysOfHeldMessagesThroughStops(t *testing.T) {
 		held.Store(new(string))
 		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
 			if d.ID == *held.Load() {
-				return consumer.Unavailable(errBroken)
+				return consumer.Hold(errBroken)
 			}
 			return nil
 		})

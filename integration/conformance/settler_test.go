@@ -6,8 +6,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // A program with a loop of its own, after the first wait was changed: the wait has a queue
@@ -42,7 +42,7 @@ func TestSettlerAfterAChangedWait(t *testing.T) {
 			if got := s.Delivery(d).Attempt; got != attempt {
 				e.Errorf("attempt %d is said to be number %d", attempt, got)
 			}
-			want := consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: xdeath.CauseExhausted}
+			want := consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted}
 			if attempt <= len(w.Waits) {
 				want = consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: attempt, Wait: w.Waits[attempt-1]}
 			}

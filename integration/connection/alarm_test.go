@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/faultproxy"
@@ -203,8 +204,8 @@ func alarmBeyondTheLimit(t *testing.T, n *node, r *row) {
 		t.Fatal(err)
 	}
 	r.recovered(time.Since(end), returned)
-	if h, err := xdeath.Parse(letter.Headers); err != nil || h.Failure.Cause != xdeath.CausePermanent {
-		t.Errorf("a letter because of %q, %v, want %q; headers %v", h.Failure.Cause, err, xdeath.CausePermanent, letter.Headers)
+	if h, err := xdeath.Parse(letter.Headers); err != nil || h.Failure.Cause != rehop.CausePermanent {
+		t.Errorf("a letter because of %q, %v, want %q; headers %v", h.Failure.Cause, err, rehop.CausePermanent, letter.Headers)
 	}
 	stop()
 	if q, err := ch.QueueDeclarePassive(w.Name, true, false, false, false, nil); err != nil || q.Messages != 0 {

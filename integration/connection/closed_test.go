@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // closes is how often: more often than the delivery limit of 20 allows.
@@ -69,13 +69,13 @@ func forcedCloses(t *testing.T, n *node, r *row) {
 		recovered = max(recovered, time.Since(began))
 		// The next close must hit poison, as long as there is some.
 		poll.Until(t, slack*returned, "poison is taken again", func() bool {
-			return taken.Load() > before || work.account.Caused(xdeath.CauseCrashLoop) >= poison
+			return taken.Load() > before || work.account.Caused(rehop.CauseCrashLoop) >= poison
 		})
 	}
 	r.detected(detect, noticed)
 	r.recovered(recovered, returned)
 	work.settle(t, r)
-	if got := work.account.Caused(xdeath.CauseCrashLoop); got < poison {
+	if got := work.account.Caused(rehop.CauseCrashLoop); got < poison {
 		t.Errorf("%d dead letters by the delivery limit, want at least %d", got, poison)
 	}
 }

@@ -100,7 +100,7 @@ func TestCollectedLettersAreFoundGroupedAndSent(t *testing.T) {
 		for i, d := range r.drain(r.work) {
 			h := d.Headers
 			if d.MessageId != id(2*i) && i == 0 || h["x-rehop-exchange"] != "shop" || h["x-rehop-routing-key"] != "order.paid" || h["x-rehop-redrives"] != int64(1) ||
-				h["x-rehop-send-order"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-replays"] != int64(1) {
+				h["x-rehop-redrive-id"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-replays"] != int64(1) {
 				r.Fatalf("sent %d: %s %v", i, d.MessageId, h)
 			}
 		}
@@ -226,7 +226,7 @@ func TestLettersOfOtherFrameworks(t *testing.T) {
 				r.Errorf("%s: %v", d.MessageId, d.Headers)
 			}
 			for name := range d.Headers {
-				if name != "tenant" && name != "x-delivery-count" && name != "x-rehop-redrives" && name != "x-rehop-send-order" {
+				if name != "tenant" && name != "x-delivery-count" && name != "x-rehop-redrives" && name != "x-rehop-redrive-id" {
 					r.Errorf("%s was sent with %s", d.MessageId, name)
 				}
 			}

@@ -31,7 +31,7 @@ func TestAFilterThatMatchesHalfLeavesTheOtherHalfAsItWas(t *testing.T) {
 		for i, d := range r.drain(r.work) {
 			h := d.Headers
 			if d.MessageId != id(2*i) || h["x-rehop-exchange"] != "shop" || h["x-rehop-routing-key"] != "order.paid" || h["x-rehop-redrives"] != int64(1) ||
-				h["x-rehop-send-order"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-final-attempts"] != nil {
+				h["x-rehop-redrive-id"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-final-attempts"] != nil {
 				r.Fatalf("sent %d: %s %v", i, d.MessageId, h)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
@@ -22,7 +23,7 @@ import (
 )
 
 // finds waits for a number of letters to be found, and returns them.
-func finds(t testing.TB, s *elastic.Store, q elastic.Query, n int) (found []elastic.Letter) {
+func finds(t testing.TB, s *elastic.Store, q elastic.Query, n int) (found []elastic.Document) {
 	t.Helper()
 	got, last := -1, error(nil)
 	defer func() {
@@ -64,7 +65,7 @@ func TestEveryTypeComesBack(t *testing.T) {
 		if !reflect.DeepEqual(l.Message, m) {
 			t.Errorf("put  %+v\nfound %+v", m, l.Message)
 		}
-		if l.Cause != xdeath.CauseNacked || l.Error != "wrapped: "+producer.ErrNacked.Error() || l.Fingerprint == "" || l.Unconfirmed || time.Since(l.Stored).Abs() > time.Minute || l.ID == "" {
+		if l.Cause != rehop.CauseNacked || l.Error != "wrapped: "+producer.ErrNacked.Error() || l.Fingerprint == "" || l.Unconfirmed || time.Since(l.Stored).Abs() > time.Minute || l.ID == "" {
 			t.Errorf("%+v", l)
 		}
 	}
@@ -73,7 +74,7 @@ func TestEveryTypeComesBack(t *testing.T) {
 func dead(i int) *consumer.Delivery {
 	return &consumer.Delivery{Exchange: "shop", RoutingKey: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: fmt.Appendf(nil, `{"customer": "anna", "order": "o%d"}`, i),
 		Headers: amqp.Table{"tenant": "acme"},
-		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: fmt.Sprintf("no stock of item %d", i), ErrorType: "*E", At: time.Now()}}}
+		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: fmt.Sprintf("no stock of item %d", i), ErrorType: "*E", At: time.Now()}}}
 }
 
 func TestTwiceIsOne(t *testing.T) {
@@ -108,7 +109,7 @@ func TestFind(t *testing.T) {
 		{"queue", elastic.Query{Queue: "orders"}, 20},
 		{"exchange and key", elastic.Query{Exchange: "x", RoutingKey: "y"}, 1},
 		{"both must match", elastic.Query{Exchange: "x", Queue: "orders"}, 0},
-		{"cause", elastic.Query{Cause: xdeath.CauseExhausted}, 20},
+		{"cause", elastic.Query{Cause: rehop.CauseExhausted}, 20},
 		{"error type", elastic.Query{ErrorType: "*E"}, 20},
 		{"fingerprint", elastic.Query{Fingerprint: all[0].Fingerprint}, 20},
 		{"words of the error", elastic.Query{Text: "STOCK 7"}, 1},

@@ -166,7 +166,7 @@ func TestDeadLetters(t *testing.T) {
 	})()
 	defer run(queue.DeadLetterQueue(), func(ctx context.Context, d *consumer.Delivery) error {
 		if err := gone(ctx, s, d.ID); err != nil {
-			return consumer.Unavailable(err)
+			return consumer.Hold(err)
 		}
 		return s.Collect(ctx, d)
 	})()

@@ -8,13 +8,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // gap is the place between two steps of a consumer at which it is killed.
@@ -234,7 +234,7 @@ func afterKill(s account.Story, messageType string, g gap, carried bool) error {
 	if places < least || places > most {
 		errs = append(errs, fmt.Errorf("it ended in %d places, want %d to %d", places, least, most))
 	}
-	cause := map[string]xdeath.Cause{givesUp: xdeath.CausePermanent, exhausted: xdeath.CauseExhausted}[messageType]
+	cause := map[string]rehop.Cause{givesUp: rehop.CausePermanent, exhausted: rehop.CauseExhausted}[messageType]
 	if cause == "" {
 		if ended(s, account.Letter) {
 			errs = append(errs, errors.New("it is a dead letter"))

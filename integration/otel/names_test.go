@@ -37,7 +37,7 @@ func TestPrometheusNamesAreThoseOfTheTable(t *testing.T) {
 	c, d := telemetry.Consumer(), &consumer.Delivery{Queue: "orders", Attempt: 1, Timestamp: time.Now()}
 	c.Fetching("orders", 1)
 	ctx = c.Received(ctx, d)
-	c.Handled(ctx, d, consumer.Unavailable(errPaper), time.Second)
+	c.Handled(ctx, d, consumer.Hold(errPaper), time.Second)
 	c.Copied(ctx, d, topology.Address{RoutingKey: "orders.wait.1"})
 	c.Confirmed(ctx, d, topology.Address{RoutingKey: "orders.wait.1"})
 	c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "exhausted"})
@@ -49,7 +49,7 @@ func TestPrometheusNamesAreThoseOfTheTable(t *testing.T) {
 	conn.DialAttempt(connection.DialAttempt{Role: connection.Publish, Err: errPaper})
 	conn.SessionOpened(connection.Publish)
 	conn.State(connection.State{Role: connection.Publish, Status: connection.Up})
-	telemetry.Forward().Failed(t.Context(), store.Letter{}, errPaper, store.Ready)
+	telemetry.Forward().Failed(t.Context(), store.Entry{}, errPaper, store.Ready)
 	defer telemetry.Health("orders", func() error { return nil })()
 
 	families, err := registry.Gather()

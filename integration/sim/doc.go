@@ -14,7 +14,7 @@
 //	    v                 |            +-> failed, n <= waits --> a wait, then attempt n+1
 //	 fallback             |            +-> failed, n > waits ---> letter "exhausted", n
 //	 (forwarded later)    |            +-> DeadLetter ----------> letter "permanent", n
-//	                      +------------+   Unavailable, Snooze, a lost session, a stop: attempt n again
+//	                      +------------+   Hold, Snooze, a lost session, a stop: attempt n again
 //
 // What must be true of it:
 //

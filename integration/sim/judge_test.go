@@ -7,12 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // judge compares what has happened with the model. All consumers have ended.
@@ -160,17 +160,17 @@ func (w *trial) judgeLetters(s account.Story) {
 		}
 		ok := false
 		switch e.Cause {
-		case xdeath.CauseExhausted:
+		case rehop.CauseExhausted:
 			for _, schedule := range w.schedules {
 				ok = ok || e.Attempt > len(schedule) // of the process in which it failed
 			}
-		case xdeath.CausePermanent:
+		case rehop.CausePermanent:
 			ok = w.permanent[s.ID]
-		case xdeath.CauseCrashLoop:
+		case rehop.CauseCrashLoop:
 			ok = strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit && w.interruptions() >= route.DeliveryLimit/4
-		case xdeath.CauseRejected: // a nack has found no wait
+		case rehop.CauseRejected: // a nack has found no wait
 			ok = w.queuesDeleted()
-		case xdeath.CauseExpired: // what has waited has found no work queue
+		case rehop.CauseExpired: // what has waited has found no work queue
 			ok = w.queuesDeleted()
 		case "": // a carried copy likewise: an alternate exchange writes no reason
 			ok = w.queuesDeleted()

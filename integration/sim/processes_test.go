@@ -11,12 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/account"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
-	"github.com/rehop/rehop/xdeath"
 )
 
 const (
@@ -131,7 +131,7 @@ func (c *cabinet) Unwrap() producer.Sink { return c.Sink }
 
 func (c *cabinet) Put(_ context.Context, m producer.Message, cause error) error {
 	switch why := producer.CauseOf(cause); why {
-	case xdeath.CauseUnreachable, xdeath.CauseBlocked, xdeath.CauseUnconfirmed:
+	case rehop.CauseUnreachable, rehop.CauseBlocked, rehop.CauseUnconfirmed:
 		c.shop.violate("a sink on the Producer's own Conn is asked for message %s, %s", m.ID, why)
 	}
 	return errDrawer
@@ -313,8 +313,8 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *till)
 			}
 			err = errForward
 		}
-		hurried := yieldsTakeTime && m.deadline > 0 && m.deadline < time.Second                                                              // a place where others go first may take all of it
-		if err != nil && err != errForward && s.plan.reliable && !hurried && p != s.forwarder && connection.ClassOf(err) != connection.Bug { //nolint:errorlint // it is ours
+		hurried := yieldsTakeTime && m.deadline > 0 && m.deadline < time.Second                                                         // a place where others go first may take all of it
+		if err != nil && err != errForward && s.plan.reliable && !hurried && p != s.forwarder && rehop.ClassOf(err) != rehop.ClassBug { //nolint:errorlint // it is ours
 			s.violate("message %s failed with a fallback at hand: %v", id, err)
 		}
 		unknown := errors.Is(err, producer.ErrUnconfirmed)
@@ -435,7 +435,7 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 		}
 		err = w.runWithin(ctx, name, drain+5*time.Second+closing, one)
 		w.register(name, nil)
-		if ctx.Err() == nil && connection.ClassOf(err) == connection.Bug {
+		if ctx.Err() == nil && rehop.ClassOf(err) == rehop.ClassBug {
 			w.violate("%s: Run: %v", name, err)
 			return
 		}
@@ -561,9 +561,9 @@ func (w *trial) do(ctx context.Context, m1 maker, runs int) error {
 	runtime.Gosched()
 	switch {
 	case w.plan.away.covers(time.Since(w.began)):
-		return consumer.Unavailable(errHandler)
+		return consumer.Hold(errHandler)
 	case chance(h.requeue) && runs < 5:
-		return consumer.Unavailable(errHandler)
+		return consumer.Hold(errHandler)
 	case chance(h.permanent):
 		return consumer.DeadLetter(errHandler)
 	case chance(h.snooze) && runs <= mostSnoozes:

@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 )
@@ -29,7 +29,7 @@ func TestChange(t *testing.T) {
 			if n, err := change.do(t.Context(), id(change.of)); n != 1 || err != nil {
 				t.Errorf("%s: %d, %v", change.name, n, err)
 			}
-			if n, err := change.do(t.Context(), store.Query{}); n != 0 || connection.ClassOf(err) != connection.Bug {
+			if n, err := change.do(t.Context(), store.Query{}); n != 0 || rehop.ClassOf(err) != rehop.ClassBug {
 				t.Errorf("%s of the empty Query: %d, %v; want a refusal", change.name, n, err)
 			}
 		}
@@ -45,7 +45,7 @@ func TestChange(t *testing.T) {
 		if l := find(t, s, id(4))[0]; l.Message.RoutingKey != "other" || string(l.Message.Body) != "new" || l.Number != four.Number {
 			t.Errorf("edited: %+v", l)
 		}
-		if err := s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.Priority = 200; return nil }); connection.ClassOf(err) != connection.Bug {
+		if err := s.Edit(t.Context(), four.Number, func(m *producer.Message) error { m.Priority = 200; return nil }); rehop.ClassOf(err) != rehop.ClassBug {
 			t.Errorf("Edit to a faulty message: %v", err)
 		}
 		if err := s.Edit(t.Context(), four.Number+100, func(*producer.Message) error { return nil }); err == nil {

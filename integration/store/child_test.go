@@ -81,7 +81,7 @@ func work(job task) error {
 		return err
 	}
 	return s.Forward(ctx, p, store.ForwardConfig{Batch: 50, Lease: childLease, Traces: []store.ForwardTrace{{
-		Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) {
+		Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) {
 			child.Say(l.Message.ID)
 			if job.Do == "stop after a confirm" {
 				select {}
@@ -185,7 +185,7 @@ func TestKilledBetweenConfirmAndDelete(t *testing.T) {
 // TestCancelAfterAKillBetweenConfirmAndDelete: the message is in its queue, so Cancel does
 // not count it, whoever had its letter between the kill and the call.
 func TestCancelAfterAKillBetweenConfirmAndDelete(t *testing.T) {
-	first := func(t *testing.T, s *store.Store) store.Letter {
+	first := func(t *testing.T, s *store.Store) store.Entry {
 		l := find(t, s, store.Query{})
 		if len(l) != 1 {
 			t.Fatalf("%d letters, want 1", len(l))

@@ -18,6 +18,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
@@ -62,9 +63,9 @@ func fillRelease(t *testing.T, p place) {
 	must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "nobody", ID: "returned", Timestamp: time.Unix(1_700_000_000, 0)}, producer.ErrReturned))
 	must(t, s.Collect(t.Context(), &consumer.Delivery{
 		Queue: "orders.dlq", Exchange: "shop", RoutingKey: "order.paid", ID: "dead", Body: []byte("b"), Priority: 3, Timestamp: time.Unix(1_700_000_000, 0),
-		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, Redrives: 2, SendOrder: "send-1", FirstFailed: time.Unix(1_700_000_000, 0),
+		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, Redrives: 2, RedriveID: "send-1", FirstFailed: time.Unix(1_700_000_000, 0),
 			Archived: xdeath.Archived{Expiration: "60000"},
-			Failure:  xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: time.Unix(1_700_000_100, 0)}},
+			Failure:  xdeath.Failure{Cause: rehop.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: time.Unix(1_700_000_100, 0)}},
 	}))
 }
 
@@ -205,11 +206,11 @@ func storeOfRelease(t *testing.T, p place, folder string) {
 	for _, l := range held {
 		switch l.Message.ID {
 		case "dead":
-			if l.Cause != xdeath.CauseExhausted || l.Attempts != 5 || l.Redrives != 2 || l.SendOrder != "send-1" || l.Queue != "orders" || l.ErrorType != "*shop.StockError" || !l.Failed.Equal(time.Unix(1_700_000_100, 0)) {
+			if l.Cause != rehop.CauseExhausted || l.Attempts != 5 || l.Redrives != 2 || l.RedriveID != "send-1" || l.Queue != "orders" || l.ErrorType != "*shop.StockError" || !l.Failed.Equal(time.Unix(1_700_000_100, 0)) {
 				t.Errorf("dead letter %+v", l)
 			}
 		case "returned":
-			if l.Cause != xdeath.CauseUnroutable || l.Message.Exchange != "shop" || l.Message.RoutingKey != "nobody" {
+			if l.Cause != rehop.CauseUnroutable || l.Message.Exchange != "shop" || l.Message.RoutingKey != "nobody" {
 				t.Errorf("returned %+v", l)
 			}
 		default:

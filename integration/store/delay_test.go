@@ -112,7 +112,7 @@ func TestWhenDelayedLettersAreDue(t *testing.T) {
 		must(t, err)
 		must(t, tx.Commit())
 		took := time.Since(began)
-		of := func(id string) store.Letter {
+		of := func(id string) store.Entry {
 			t.Helper()
 			letters := find(t, s, store.Query{MessageIDs: []string{id}})
 			if len(letters) != 1 {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/internal/confirm"
@@ -27,7 +28,7 @@ func TestOpenNamesTheDialectOfTheDatabase(t *testing.T) {
 				continue
 			}
 			_, err := store.Open(t.Context(), p.open(t), wrong, store.Config{})
-			if want := fmt.Sprintf("the dialect is %v, and the database is %v", wrong, p.dialect); err == nil || !strings.Contains(err.Error(), want) || connection.ClassOf(err) != connection.Bug {
+			if want := fmt.Sprintf("the dialect is %v, and the database is %v", wrong, p.dialect); err == nil || !strings.Contains(err.Error(), want) || rehop.ClassOf(err) != rehop.ClassBug {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}
@@ -47,7 +48,7 @@ func TestPutTxInATransactionOfAnotherDatabase(t *testing.T) {
 		} {
 			tx, err := newPlace(t, p.dialect).open(t).Begin()
 			must(t, err)
-			if err := do(tx); err == nil || !contains(err, "another database") || connection.ClassOf(err) != connection.Bug {
+			if err := do(tx); err == nil || !contains(err, "another database") || rehop.ClassOf(err) != rehop.ClassBug {
 				t.Errorf("%s: %v", rule, err)
 			}
 			must(t, tx.Rollback())
@@ -289,14 +290,14 @@ func TestHooksOfForward(t *testing.T) {
 		return nil
 	}}
 	stop := forward(t, s, broker, store.ForwardConfig{Tries: 1, Traces: []store.ForwardTrace{
-		{Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) {
+		{Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) {
 			note("first " + l.Message.ID)
 			panic("Forwarded")
 		}},
 		{},
 		{
-			Forwarded: func(_ context.Context, l store.Letter, _ producer.Receipt) { note("second " + l.Message.ID) },
-			Failed:    func(context.Context, store.Letter, error, store.State) { note("failed"); panic("Failed") },
+			Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) { note("second " + l.Message.ID) },
+			Failed:    func(context.Context, store.Entry, error, store.State) { note("failed"); panic("Failed") },
 		},
 	}})
 	empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
@@ -35,7 +36,7 @@ func TestFindAndGroups(t *testing.T) {
 			{"states", store.Query{States: []store.State{store.Held, store.Ready}}, 15},
 			{"exchange", store.Query{Exchange: "bank"}, 5},
 			{"key with a quote", store.Query{RoutingKey: "k'--"}, 5},
-			{"cause", store.Query{Cause: xdeath.CauseUnroutable}, 10},
+			{"cause", store.Query{Cause: rehop.CauseUnroutable}, 10},
 			{"message ids", store.Query{MessageIDs: []string{"r-1", "a-1", "none"}}, 2},
 			{"text in the body", store.Query{Text: "order=7?"}, 1},
 			{"text in the error", store.Query{Text: "10.0.0.3"}, 1},
@@ -83,9 +84,9 @@ func TestAQueryOfWhatIsNoText(t *testing.T) {
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		for _, odd := range []string{"a\x00b", "a\xff", strings.Repeat("\xff", 255)} {
-			must(t, s.Collect(t.Context(), &consumer.Delivery{ID: odd, Exchange: odd, RoutingKey: odd, History: xdeath.History{Queue: odd, Failure: xdeath.Failure{Cause: xdeath.Cause(odd), Error: odd, ErrorType: odd}}}))
+			must(t, s.Collect(t.Context(), &consumer.Delivery{ID: odd, Exchange: odd, RoutingKey: odd, History: xdeath.History{Queue: odd, Failure: xdeath.Failure{Cause: rehop.Cause(odd), Error: odd, ErrorType: odd}}}))
 			for name, q := range map[string]store.Query{
-				"cause": {Cause: xdeath.Cause(odd)}, "type": {ErrorType: odd}, "cause of held": {Cause: xdeath.Cause(odd), States: []store.State{store.Held}},
+				"cause": {Cause: rehop.Cause(odd)}, "type": {ErrorType: odd}, "cause of held": {Cause: rehop.Cause(odd), States: []store.State{store.Held}},
 			} {
 				n, err := s.Count(t.Context(), q)
 				groups, _, errGroups := s.Groups(t.Context(), q)

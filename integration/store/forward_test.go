@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -349,13 +349,13 @@ func TestForwardRefuses(t *testing.T) {
 type closedPeer struct{}
 
 func (closedPeer) PublishAll(context.Context, []producer.Message) ([]producer.Receipt, error) {
-	return nil, connection.WithClass(errors.New("closed"), connection.Bug)
+	return nil, rehop.WithClass(errors.New("closed"), rehop.ClassBug)
 }
 
 func TestForwardEndsWithItsPublisher(t *testing.T) {
 	s := newPlace(t, store.SQLite).store(t, store.Config{})
 	fill(t, s, 3, producer.Message{RoutingKey: "k"})
-	if err := s.Forward(t.Context(), closedPeer{}, store.ForwardConfig{}); connection.ClassOf(err) != connection.Bug {
+	if err := s.Forward(t.Context(), closedPeer{}, store.ForwardConfig{}); rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("Forward: %v, want that of the closed Publisher", err)
 	}
 	if n, _ := s.Count(t.Context(), store.Query{}); n != 3 {

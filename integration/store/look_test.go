@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // pagesOf reads all pages of a Query.
-func pagesOf(t *testing.T, s *store.Store, q store.Query) (letters []store.Letter, pages int) {
+func pagesOf(t *testing.T, s *store.Store, q store.Query) (letters []store.Entry, pages int) {
 	t.Helper()
 	for {
 		page, next, err := s.Find(t.Context(), q)
@@ -91,7 +90,7 @@ func TestLookingIsExact(t *testing.T) {
 	})
 }
 
-func numbersOf(letters []store.Letter) (numbers []int64) {
+func numbersOf(letters []store.Entry) (numbers []int64) {
 	for _, l := range letters {
 		numbers = append(numbers, l.Number)
 	}
@@ -113,7 +112,7 @@ func manyQueries() (queries []store.Query) {
 	return queries
 }
 
-func matches(q store.Query, l store.Letter) bool {
+func matches(q store.Query, l store.Entry) bool {
 	equal := func(want, have string) bool { return want == "" || want == have }
 	within := func(from, before, at time.Time) bool {
 		return (from.IsZero() || !at.IsZero() && !at.Before(from)) && (before.IsZero() || !at.IsZero() && at.Before(before))
@@ -124,7 +123,7 @@ func matches(q store.Query, l store.Letter) bool {
 		l.Number > q.After && (q.Numbers == nil || slices.Contains(q.Numbers, l.Number))
 }
 
-func checkGroups(t *testing.T, s *store.Store, q store.Query, all []store.Letter, want map[string]int) {
+func checkGroups(t *testing.T, s *store.Store, q store.Query, all []store.Entry, want map[string]int) {
 	t.Helper()
 	groups, more, err := s.Groups(t.Context(), q)
 	must(t, err)
@@ -135,12 +134,12 @@ func checkGroups(t *testing.T, s *store.Store, q store.Query, all []store.Letter
 		q.States = []store.State{store.Held, store.Parked}
 	}
 	for i, g := range groups {
-		of := slices.DeleteFunc(slices.Clone(all), func(l store.Letter) bool { return !matches(q, l) || l.Fingerprint != g.Fingerprint })
+		of := slices.DeleteFunc(slices.Clone(all), func(l store.Entry) bool { return !matches(q, l) || l.Fingerprint != g.Fingerprint })
 		if len(of) == 0 {
 			t.Errorf("%+v: group %q has no letter", q, g.Fingerprint)
 			continue
 		}
-		slices.SortStableFunc(of, func(a, b store.Letter) int { return a.Failed.Compare(b.Failed) })
+		slices.SortStableFunc(of, func(a, b store.Entry) int { return a.Failed.Compare(b.Failed) })
 		first, last := of[0], of[len(of)-1]
 		if g.Count != want[g.Fingerprint] || g.More || g.Example.Number != first.Number || !g.First.Equal(first.Failed) || !g.Last.Equal(last.Failed) || g.Example.Message.Body != nil {
 			t.Errorf("%+v: group %q: %+v, want %d from %d to %d", q, g.Fingerprint, g, want[g.Fingerprint], first.Number, last.Number)
@@ -151,7 +150,7 @@ func checkGroups(t *testing.T, s *store.Store, q store.Query, all []store.Letter
 	}
 }
 
-func checkTrend(t *testing.T, s *store.Store, q store.Query, all []store.Letter) {
+func checkTrend(t *testing.T, s *store.Store, q store.Query, all []store.Entry) {
 	t.Helper()
 	from, to := time.UnixMilli(900), time.UnixMilli(1600)
 	counts, more, err := s.Trend(t.Context(), q, from, to, 7)
@@ -175,7 +174,7 @@ func many(t *testing.T, p place, fingerprint string, rows int) {
 	t.Helper()
 	db := p.open(t)
 	columns := "state, line, due, next_try, exchange, routing_key, order_key, queue, properties, headers, size, cause, error, error_type, " +
-		"attempts, redrives, send_order, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease, body"
+		"attempts, redrives, redrive_id, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease, body"
 	concat := "id || '-' || i, message_id || '-' || i"
 	if p.dialect == store.MySQL {
 		concat = "CONCAT(id, '-', i), CONCAT(message_id, '-', i)"
@@ -240,7 +239,7 @@ func TestBoundedAnswersSaySo(t *testing.T) {
 		for _, err := range []error{
 			second(s.Count(t.Context(), store.Query{Limit: 1})), third(s.CountUpTo(t.Context(), store.Query{}, 0)), third(s.Trend(t.Context(), store.Query{}, one.Stored, one.Stored, 3)),
 		} {
-			if connection.ClassOf(err) != connection.Bug {
+			if rehop.ClassOf(err) != rehop.ClassBug {
 				t.Errorf("a faulty call: %v", err)
 			}
 		}
@@ -270,7 +269,7 @@ func TestManyGroupsSaySo(t *testing.T) {
 		if groups, more, err = s.Groups(t.Context(), store.Query{Limit: 10}); err != nil || !more || len(groups) != 10 {
 			t.Errorf("%d groups, %v and %v, want 10 of more", len(groups), more, err)
 		}
-		if groups, more, err = s.Groups(t.Context(), store.Query{Fingerprint: groups[3].Fingerprint, Cause: xdeath.CauseUnroutable}); err != nil || more || len(groups) != 1 {
+		if groups, more, err = s.Groups(t.Context(), store.Query{Fingerprint: groups[3].Fingerprint, Cause: rehop.CauseUnroutable}); err != nil || more || len(groups) != 1 {
 			t.Errorf("%d groups, %v and %v, want 1", len(groups), more, err)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
@@ -77,7 +78,7 @@ func TestOnceIsFirstOnce(t *testing.T) {
 		}
 		inTx(t, db, func(tx *sql.Tx) bool {
 			for rule, args := range map[string][2]string{"no id": {"orders", ""}, "no queue": {"", "m"}, "a long id": {"orders", strings.Repeat("m", 256)}} {
-				if first, err := s.Once(t.Context(), tx, args[0], args[1]); first || connection.ClassOf(err) != connection.Bug {
+				if first, err := s.Once(t.Context(), tx, args[0], args[1]); first || rehop.ClassOf(err) != rehop.ClassBug {
 					t.Errorf("%s: %v, %v, want an error", rule, first, err)
 				}
 			}
@@ -408,7 +409,7 @@ func workOnce(job task) error {
 	work := effect(job.Dialect)
 	handler := func(ctx context.Context, d *consumer.Delivery) error {
 		if err := work(ctx, d); err != nil {
-			return consumer.Unavailable(err) // the database is away
+			return consumer.Hold(err) // the database is away
 		}
 		if d.Attempt == 1 && strings.HasSuffix(d.ID, "7") {
 			return errors.New("the handler fails after its work")

@@ -63,7 +63,7 @@ func TestOnceBatch(t *testing.T) {
 			case "letter":
 				return consumer.DeadLetter(errors.New("no such customer"))
 			case "away":
-				return consumer.Unavailable(errors.New("the gateway is away"))
+				return consumer.Hold(errors.New("the gateway is away"))
 			case "wrong":
 				_, err := tx.ExecContext(ctx, "INSERT INTO no_such_table (x) VALUES (1)")
 				return err

@@ -82,7 +82,7 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 	must(t, err)
 	var doubtful sync.Map // ids whose forwarding may have doubled them
 	stop := forward(t, s, forwarder, store.ForwardConfig{Traces: []store.ForwardTrace{{
-		Forwarded: func(_ context.Context, l store.Letter, r producer.Receipt) {
+		Forwarded: func(_ context.Context, l store.Entry, r producer.Receipt) {
 			if l.Unconfirmed > 0 || r.MaybeDuplicate {
 				doubtful.Store(l.Message.ID, true)
 			}

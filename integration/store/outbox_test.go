@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
@@ -141,7 +142,7 @@ func TestHealthOfForward(t *testing.T) {
 			t.Helper()
 			poll.Until(t, patience, rule, func() bool {
 				err := f.Health()
-				var h *connection.HealthError
+				var h *rehop.HealthError
 				return text == "" && err == nil || text != "" && errors.As(err, &h) && h.Degraded == degraded && contains(h, text) && !h.Since.IsZero()
 			})
 		}
@@ -150,7 +151,7 @@ func TestHealthOfForward(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- f.Run(ctx) }()
 		health("it runs", false, "")
-		if err := f.Run(ctx); connection.ClassOf(err) != connection.Bug {
+		if err := f.Run(ctx); rehop.ClassOf(err) != rehop.ClassBug {
 			t.Errorf("Run beside Run: %v", err)
 		}
 		b.Stop()

@@ -14,6 +14,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/poll"
@@ -40,7 +41,7 @@ func every(id string) producer.Message {
 	}
 }
 
-func find(t testing.TB, s *store.Store, q store.Query) []store.Letter {
+func find(t testing.TB, s *store.Store, q store.Query) []store.Entry {
 	t.Helper()
 	letters, _, err := s.Find(t.Context(), q)
 	if err != nil {
@@ -87,16 +88,16 @@ func TestWhoseAMessageIs(t *testing.T) {
 		rule        string
 		cause       error
 		state       store.State
-		reason      xdeath.Cause
+		reason      rehop.Cause
 		unconfirmed int
 	}{
-		{"the broker is away: forwarded by itself", errAway, store.Ready, xdeath.CauseUnreachable, 0},
-		{"blocked: forwarded by itself", &connection.BlockedError{Reason: "low on memory"}, store.Ready, xdeath.CauseBlocked, 0},
-		{"unconfirmed: forwarded, may be there", fmt.Errorf("x: %w", producer.ErrUnconfirmed), store.Ready, xdeath.CauseUnconfirmed, 1},
-		{"unconfirmed and then returned: forwarded, may be there", fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned), store.Ready, xdeath.CauseUnconfirmed, 1},
-		{"unroutable waits for a person", producer.ErrReturned, store.Held, xdeath.CauseUnroutable, 0},
-		{"nacked waits for a person", producer.ErrNacked, store.Held, xdeath.CauseNacked, 0},
-		{"refused waits for a person", producer.ErrRefused, store.Held, xdeath.CauseRefused, 0},
+		{"the broker is away: forwarded by itself", errAway, store.Ready, rehop.CauseUnreachable, 0},
+		{"blocked: forwarded by itself", &connection.BlockedError{Reason: "low on memory"}, store.Ready, rehop.CauseBlocked, 0},
+		{"unconfirmed: forwarded, may be there", fmt.Errorf("x: %w", producer.ErrUnconfirmed), store.Ready, rehop.CauseUnconfirmed, 1},
+		{"unconfirmed and then returned: forwarded, may be there", fmt.Errorf("%w: %w", producer.ErrUnconfirmed, producer.ErrReturned), store.Ready, rehop.CauseUnconfirmed, 1},
+		{"unroutable waits for a person", producer.ErrReturned, store.Held, rehop.CauseUnroutable, 0},
+		{"nacked waits for a person", producer.ErrNacked, store.Held, rehop.CauseNacked, 0},
+		{"refused waits for a person", producer.ErrRefused, store.Held, rehop.CauseRefused, 0},
 	}
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
@@ -235,8 +236,8 @@ func TestOutbox(t *testing.T) {
 				t.Errorf("PutTx: %v, want the fault of %s", err, want)
 			}
 		}
-		if connection.ClassOf(err) != connection.Bug {
-			t.Errorf("class %v, want a bug", connection.ClassOf(err))
+		if rehop.ClassOf(err) != rehop.ClassBug {
+			t.Errorf("class %v, want a bug", rehop.ClassOf(err))
 		}
 	})
 }
@@ -300,14 +301,14 @@ func TestCollect(t *testing.T) {
 		Queue: "orders.dlq", Exchange: "shop", RoutingKey: "order.paid", ID: "o-1", Body: []byte("b"), Type: "order", Priority: 3,
 		Headers: amqp.Table{"x-rehop-cause": "exhausted", "tenant": "acme"},
 		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, FirstFailed: time.Unix(1_700_000_000, 0), Archived: xdeath.Archived{Expiration: "60000"},
-			Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: failed}},
+			Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: failed}},
 	}
 	onEach(t, func(t *testing.T, p place) {
 		s := p.store(t, store.Config{})
 		for range 2 { // the ack was lost
 			must(t, s.Collect(t.Context(), d))
 		}
-		letters := find(t, s, store.Query{Queue: "orders", Cause: xdeath.CauseExhausted})
+		letters := find(t, s, store.Query{Queue: "orders", Cause: rehop.CauseExhausted})
 		if len(letters) != 1 {
 			t.Fatalf("%d letters, want one", len(letters))
 		}
@@ -322,7 +323,7 @@ func TestCollect(t *testing.T) {
 	closed, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
 	must(t, err)
 	must(t, db.Close())
-	if err := closed.Collect(t.Context(), d); consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Unavailable(err)) {
+	if err := closed.Collect(t.Context(), d); consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Hold(err)) {
 		t.Errorf("with the database away: %v, want a requeue", err)
 	}
 }

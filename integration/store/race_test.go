@@ -91,7 +91,7 @@ func race(t *testing.T, p place, keepOrder bool) {
 				case 3:
 					_, err = s.Replay(ctx, broker, one, store.ReplayOptions{})
 				case 4:
-					var l []store.Letter
+					var l []store.Entry
 					if l, _, err = s.Find(ctx, one); len(l) > 0 {
 						if fault := s.Edit(ctx, l[0].Number, func(m *producer.Message) error { m.Body = append(m.Body, "!"...); return nil }); fault != nil && !contains(fault, "no such letter") {
 							err = fault

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
@@ -21,7 +22,7 @@ import (
 
 func dead(i int) *consumer.Delivery {
 	return &consumer.Delivery{Exchange: "shop", RoutingKey: "order.paid", ID: fmt.Sprintf("d-%03d", i), Body: []byte("b"),
-		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: fmt.Sprint("order ", i), At: time.Now()}}}
+		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: fmt.Sprint("order ", i), At: time.Now()}}}
 }
 
 func collect(t *testing.T, s *store.Store, n int) {

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/store"
 )
 
@@ -30,7 +30,7 @@ func TestSchema(t *testing.T) {
 		_, err := db.Exec("INSERT INTO rehop_letters_schema VALUES (99)")
 		must(t, err)
 		_, err = store.Open(t.Context(), db, p.dialect, store.Config{})
-		if err == nil || !strings.Contains(err.Error(), "schema version 99") || connection.ClassOf(err) != connection.Configuration {
+		if err == nil || !strings.Contains(err.Error(), "schema version 99") || rehop.ClassOf(err) != rehop.ClassConfiguration {
 			t.Errorf("a schema of the future: %v", err)
 		}
 	})

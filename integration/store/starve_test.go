@@ -16,7 +16,7 @@ import (
 func copies(t *testing.T, p place, n int) {
 	t.Helper()
 	columns := "state, line, due, next_try, exchange, routing_key, order_key, queue, properties, headers, body, size, cause, error, error_type, " +
-		"fingerprint, attempts, redrives, send_order, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
+		"fingerprint, attempts, redrives, redrive_id, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
 	concat := "id || '-' || i, message_id || '-' || i"
 	if p.dialect == store.MySQL {
 		concat = "CONCAT(id, '-', i), CONCAT(message_id, '-', i)"

@@ -43,7 +43,7 @@ func TestAClockThatJumpsAheadLosesNothing(t *testing.T) {
 		}}}
 		stop := forward(t, s, slow, store.ForwardConfig{DrainTimeout: time.Millisecond})
 		poll.Until(t, patience, "all are leased", func() bool {
-			return !slices.ContainsFunc(find(t, s, store.Query{}), func(l store.Letter) bool { return l.Lease == "" })
+			return !slices.ContainsFunc(find(t, s, store.Query{}), func(l store.Entry) bool { return l.Lease == "" })
 		})
 		_, err := p.open(t).Exec("UPDATE rehop_letters SET next_try = 1") // that is past for a clock an hour ahead
 		must(t, err)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // An errgroup ends the ctx of all with the error of one.
@@ -43,7 +43,7 @@ func TestTheErrorOfAnotherMessageSaysNothingOfThisOne(t *testing.T) {
 		if errors.As(err, &as) != errors.Is(err, ErrReturned) {
 			t.Errorf("%s: as a %T: %v", tt.rule, as, as)
 		}
-		if got, want := connection.ClassOf(err), connection.ClassOf(tt.err); got != want {
+		if got, want := rehop.ClassOf(err), rehop.ClassOf(tt.err); got != want {
 			t.Errorf("%s: class %v, want %v", tt.rule, got, want)
 		}
 	}

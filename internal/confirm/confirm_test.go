@@ -11,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -167,8 +168,8 @@ func TestTheWindowIsAWindow(t *testing.T) {
 		briefer, cancel := context.WithTimeout(s.Context(), 10*time.Millisecond)
 		defer cancel()
 		err := s.publish(briefer, to("q", "2"))
-		if err == nil || errors.Is(err, ErrUnconfirmed) || connection.ClassOf(err) != connection.Transient {
-			s.Errorf("a message for which there is no room: %v, %v", err, connection.ClassOf(err))
+		if err == nil || errors.Is(err, ErrUnconfirmed) || rehop.ClassOf(err) != rehop.ClassTransient {
+			s.Errorf("a message for which there is no room: %v, %v", err, rehop.ClassOf(err))
 		}
 		s.broker.Refuse("q", false)
 		if err := s.publish(s.Context(), to("q", "3")); err != nil {

@@ -7,60 +7,59 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // ErrReturned says that the message reached no queue. A *ReturnedError matches it,
 // and a *RefusedError for an exchange that does not exist.
-var ErrReturned error = &outcome{"returned: no queue took the message", connection.Configuration}
+var ErrReturned error = &outcome{"returned: no queue took the message", rehop.ClassConfiguration}
 
 // ErrRefused says that the broker does not allow the message. A *TooLargeError
 // matches it, and every other *RefusedError.
-var ErrRefused error = &outcome{"refused by the broker", connection.Bug}
+var ErrRefused error = &outcome{"refused by the broker", rehop.ClassBug}
 
 // ErrNacked says that the broker took the message and refused it: a full
 // queue with overflow reject-publish, or a queue that was not available.
-var ErrNacked error = &outcome{"nacked by the broker: a queue is full, or not available", connection.Transient}
+var ErrNacked error = &outcome{"nacked by the broker: a queue is full, or not available", rehop.ClassTransient}
 
 // ErrUnconfirmed says that the broker's answer is missing: the message may be
 // in its queue, or may not.
-var ErrUnconfirmed error = &outcome{"unconfirmed: the message may or may not have reached its queue", connection.Transient}
+var ErrUnconfirmed error = &outcome{"unconfirmed: the message may or may not have reached its queue", rehop.ClassTransient}
 
 // ErrLate is the cause of an end at a message's Timeout.
-var ErrLate error = &outcome{"no answer in time", connection.Transient}
+var ErrLate error = &outcome{"no answer in time", rehop.ClassTransient}
 
 // ErrImpatient is the cause of an end of a message's Patience.
-var ErrImpatient error = &outcome{"given up, too long after the outage was noticed", connection.Transient}
+var ErrImpatient error = &outcome{"given up, too long after the outage was noticed", rehop.ClassTransient}
 
 // ErrClosed is returned for messages that are given to a closed Publisher.
-var ErrClosed error = &outcome{"closed by its owner", connection.Bug}
+var ErrClosed error = &outcome{"closed by its owner", rehop.ClassBug}
 
 // errReserved is an ErrImpatient: the message's WriteUntil or AnswerUntil.
 var errReserved error = &reservedError{}
 
 type reservedError struct{}
 
-func (*reservedError) Error() string           { return "given up, the rest of the time is for the Fallback" }
-func (*reservedError) Class() connection.Class { return connection.Transient }
-func (*reservedError) Is(target error) bool    { return target == ErrImpatient }
-func (*reservedError) OwnLimit()               {}
+func (*reservedError) Error() string        { return "given up, the rest of the time is for the Fallback" }
+func (*reservedError) Class() rehop.Class   { return rehop.ClassTransient }
+func (*reservedError) Is(target error) bool { return target == ErrImpatient }
+func (*reservedError) OwnLimit()            {}
 
 var (
-	errHeldUp error = &outcome{"held up on its channel by a message that the broker does not answer", connection.Transient}
-	errUnread error = &outcome{"the broker does not read what was sent", connection.Transient}
-	errSilent error = &outcome{"the broker has not answered what was sent before", connection.Transient}
-	errNoTime error = &outcome{"no time was left to send it", connection.Transient}
+	errHeldUp error = &outcome{"held up on its channel by a message that the broker does not answer", rehop.ClassTransient}
+	errUnread error = &outcome{"the broker does not read what was sent", rehop.ClassTransient}
+	errSilent error = &outcome{"the broker has not answered what was sent before", rehop.ClassTransient}
+	errNoTime error = &outcome{"no time was left to send it", rehop.ClassTransient}
 )
 
 // outcome is an error with a class.
 type outcome struct {
 	text  string
-	class connection.Class
+	class rehop.Class
 }
 
-func (o *outcome) Error() string           { return o.text }
-func (o *outcome) Class() connection.Class { return o.class }
+func (o *outcome) Error() string      { return o.text }
+func (o *outcome) Class() rehop.Class { return o.class }
 
 // OwnLimit tells package connection that a ctx with this cause has ended by a
 // limit of ours, not by the caller.
@@ -73,8 +72,8 @@ func (e *impatientError) Error() string {
 	return fmt.Sprintf("given up %v after the outage was noticed", e.lasted.Round(time.Millisecond))
 }
 
-// Class returns connection.Transient.
-func (e *impatientError) Class() connection.Class { return connection.Transient }
+// Class returns rehop.ClassTransient.
+func (e *impatientError) Class() rehop.Class { return rehop.ClassTransient }
 
 // Is reports whether target is ErrImpatient.
 func (e *impatientError) Is(target error) bool { return target == ErrImpatient }
@@ -97,11 +96,11 @@ func (e *UnsentError) Error() string {
 func (e *UnsentError) Unwrap() []error { return []error{e.Why, e.Cause} }
 
 // Class returns the class of Why, or Transient if that has none.
-func (e *UnsentError) Class() connection.Class {
-	if class := connection.ClassOf(e.Why); class != connection.Unknown {
+func (e *UnsentError) Class() rehop.Class {
+	if class := rehop.ClassOf(e.Why); class != rehop.ClassUnknown {
 		return class
 	}
-	return connection.Transient
+	return rehop.ClassTransient
 }
 
 // SilentError says that the broker answers and a target does not.
@@ -118,8 +117,8 @@ func (e *SilentError) Error() string {
 	return fmt.Sprintf("a queue that exchange %q leads to with key %q has not answered for %v: it may be without a leader", e.Exchange, e.RoutingKey, silent)
 }
 
-// Class returns connection.Transient.
-func (e *SilentError) Class() connection.Class { return connection.Transient }
+// Class returns rehop.ClassTransient.
+func (e *SilentError) Class() rehop.Class { return rehop.ClassTransient }
 
 // ReturnedError says that the message reached its exchange and no queue.
 type ReturnedError struct {
@@ -135,8 +134,8 @@ func (e *ReturnedError) Error() string {
 	return fmt.Sprintf("returned: exchange %q has no queue for key %q: bind one (%d %s)", e.Exchange, e.RoutingKey, e.Code, e.Text)
 }
 
-// Class returns connection.Configuration: a queue or a binding is missing.
-func (e *ReturnedError) Class() connection.Class { return connection.Configuration }
+// Class returns rehop.ClassConfiguration: a queue or a binding is missing.
+func (e *ReturnedError) Class() rehop.Class { return rehop.ClassConfiguration }
 
 // Is reports whether target is ErrReturned.
 func (e *ReturnedError) Is(target error) bool { return target == ErrReturned }
@@ -184,8 +183,8 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("refused: properties and headers need %d bytes with what is added to them later, want at most %d on this connection: put large data into the body, or raise frame_max", e.Size, e.Limit)
 }
 
-// Class returns connection.Bug.
-func (e *TooLargeError) Class() connection.Class { return connection.Bug }
+// Class returns rehop.ClassBug.
+func (e *TooLargeError) Class() rehop.Class { return rehop.ClassBug }
 
 // Is reports whether target is ErrRefused.
 func (e *TooLargeError) Is(target error) bool { return target == ErrRefused }

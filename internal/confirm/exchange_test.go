@@ -11,6 +11,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/exchange"
 	"github.com/rehop/rehop/internal/stucktest"
@@ -70,7 +71,7 @@ func TestAQuestionOutlivesItsCaller(t *testing.T) {
 		h.Latency.Store(int64(time.Second))
 		for i := range 5 {
 			ctx, cancel := context.WithTimeout(s.Context(), 100*time.Millisecond)
-			if err := s.publish(ctx, order(fmt.Sprint(i))); !errors.Is(err, context.DeadlineExceeded) || connection.ClassOf(err) != connection.Transient {
+			if err := s.publish(ctx, order(fmt.Sprint(i))); !errors.Is(err, context.DeadlineExceeded) || rehop.ClassOf(err) != rehop.ClassTransient {
 				s.Errorf("a caller with little time: %v", err)
 			}
 			cancel()

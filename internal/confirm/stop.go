@@ -4,12 +4,12 @@ import (
 	"context"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/pause"
 )
 
 // ErrStopped is the cause of an end by StopSending.
-var ErrStopped error = &outcome{"stopped before it was sent", connection.Transient}
+var ErrStopped error = &outcome{"stopped before it was sent", rehop.ClassTransient}
 
 type stopKey struct{}
 

@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/header/wiretest"
 	"github.com/rehop/rehop/xdeath"
@@ -135,10 +136,10 @@ func TestArchivedProperties(t *testing.T) {
 
 func TestDeadLetter(t *testing.T) {
 	p := DeadLetter(delivery(), Letter{Queue: "orders", Returned: true, Attempts: 5, User: "rehop", Failure: xdeath.Failure{
-		Cause: xdeath.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1",
+		Cause: rehop.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1",
 	}})
 	h := parsed(t, p.Headers)
-	want := xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1"}
+	want := xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1"}
 	if h.Failure != want {
 		t.Errorf("Failure = %+v, want %+v", h.Failure, want)
 	}
@@ -163,7 +164,7 @@ func TestFallback(t *testing.T) {
 		Headers: with(broker4, "user", 1, header.CC, []any{"k"}), Expiration: "5", UserId: "alice", MessageId: "m1", Priority: 3,
 	}
 	p := Fallback(original, FallbackCopy{Exchange: "shop", RoutingKey: "order.paid", User: "rehop", Failure: xdeath.Failure{
-		Cause: xdeath.CauseUnroutable, Error: "312 NO_ROUTE", At: day1, Host: "h1",
+		Cause: rehop.CauseUnroutable, Error: "312 NO_ROUTE", At: day1, Host: "h1",
 	}})
 	want := amqp.Publishing{DeliveryMode: amqp.Persistent, MessageId: "m1", Priority: 3, Headers: amqp.Table{
 		"user": int64(1), header.Exchange: "shop", header.RoutingKey: "order.paid", header.Cause: "unroutable",
@@ -263,7 +264,7 @@ func TestNackThenRepublish(t *testing.T) {
 // TestRetriedDeadLetter is the consumer of a dead-letter queue: the letter says
 // why it died until it dies again.
 func TestRetriedDeadLetter(t *testing.T) {
-	letter := DeadLetter(delivery(), Letter{Queue: "orders", Returned: true, Attempts: 5, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no paper", At: day3}})
+	letter := DeadLetter(delivery(), Letter{Queue: "orders", Returned: true, Attempts: 5, Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no paper", At: day3}})
 	d, _ := wiretest.RoundTrip(t, letter)
 	d.Exchange, d.RoutingKey = "orders.rehop.unrouted", "orders@4"
 	for _, returned := range []bool{true, false} {
@@ -280,7 +281,7 @@ func TestRetriedDeadLetter(t *testing.T) {
 	if e, k, _ := h.Origin("orders.dlq"); e != "shop" || k != "order.paid" {
 		t.Errorf("Origin = %q, %q, want the producer's", e, k)
 	}
-	if h.Failure.Error != "no paper" || h.Failure.Cause != xdeath.CauseExhausted {
+	if h.Failure.Error != "no paper" || h.Failure.Cause != rehop.CauseExhausted {
 		t.Errorf("Failure = %+v, want the letter's", h.Failure)
 	}
 	lives := func(p amqp.Publishing) string {
@@ -301,8 +302,8 @@ func TestRetriedDeadLetter(t *testing.T) {
 		t.Errorf("a second retry says %q: the letter died once", got)
 	}
 	d, _ = wiretest.RoundTrip(t, second)
-	end := DeadLetter(d, Letter{Queue: "orders.dlq", Returned: true, Attempts: 3, Failure: xdeath.Failure{Cause: xdeath.CausePermanent}})
-	if got := parsed(t, end.Headers); got.Failure != (xdeath.Failure{Cause: xdeath.CausePermanent}) || got.Queue != "orders.dlq" || got.FinalAttempts != 3 {
+	end := DeadLetter(d, Letter{Queue: "orders.dlq", Returned: true, Attempts: 3, Failure: xdeath.Failure{Cause: rehop.CausePermanent}})
+	if got := parsed(t, end.Headers); got.Failure != (xdeath.Failure{Cause: rehop.CausePermanent}) || got.Queue != "orders.dlq" || got.FinalAttempts != 3 {
 		t.Errorf("the second letter says %+v", got)
 	}
 	if got := lives(end); got != "orders exhausted 1" {
@@ -352,7 +353,7 @@ func TestFold(t *testing.T) {
 // TestWhatEveryCopyKeepsOfTheMessage: what is the message's own goes with it
 // wherever a copy of it goes, and what tells its past only as long as that counts.
 func TestWhatEveryCopyKeepsOfTheMessage(t *testing.T) {
-	own := amqp.Table{header.OrderKey: "customer-7", header.Priority: int64(9), header.Replays: int64(1), header.Redrives: int64(2), header.SendOrder: "so-1"}
+	own := amqp.Table{header.OrderKey: "customer-7", header.Priority: int64(9), header.Replays: int64(1), header.Redrives: int64(2), header.RedriveID: "so-1"}
 	d := amqp.Delivery{Exchange: "orders.rehop.return", RoutingKey: "orders@1",
 		Headers: with(own, header.Queue, "orders", header.Attempts, int64(1), header.Snoozes, int64(3))}
 	for _, tt := range []struct {
@@ -379,7 +380,7 @@ func TestWhatEveryCopyKeepsOfTheMessage(t *testing.T) {
 		}
 	}
 	h := parsed(t, d.Headers)
-	if h.OrderKey != "customer-7" || h.Replays != 1 || h.Redrives != 2 || h.SendOrder != "so-1" || h.Snoozes != 3 {
+	if h.OrderKey != "customer-7" || h.Replays != 1 || h.Redrives != 2 || h.RedriveID != "so-1" || h.Snoozes != 3 {
 		t.Errorf("parsed as %+v", h)
 	}
 }
@@ -390,7 +391,7 @@ func TestAMessageThatIsSentStraightToItsQueueKeepsItsOrigin(t *testing.T) {
 	sent := amqp.Delivery{Exchange: "", RoutingKey: "orders", Headers: amqp.Table{header.Exchange: "shop", header.RoutingKey: "order.paid"}}
 	for rule, p := range map[string]amqp.Publishing{
 		"a retry copy": Retry(sent, RetryCopy{Queue: "orders", Attempts: 1}),
-		"a letter":     DeadLetter(sent, Letter{Queue: "orders", Attempts: 1, Failure: xdeath.Failure{Cause: xdeath.CausePermanent}}),
+		"a letter":     DeadLetter(sent, Letter{Queue: "orders", Attempts: 1, Failure: xdeath.Failure{Cause: rehop.CausePermanent}}),
 	} {
 		if exchange, key, ok := parsed(t, p.Headers).Origin("orders"); exchange != "shop" || key != "order.paid" || !ok {
 			t.Errorf("%s says that it came from (%q, %q, %t), want shop, order.paid", rule, exchange, key, ok)
@@ -404,7 +405,7 @@ func TestAMessageThatIsSentStraightToItsQueueKeepsItsOrigin(t *testing.T) {
 // TestALetterThatIsPutOffStaysOne copies letters of each origin within their dead-letter
 // queue, twice, and compares what they say.
 func TestALetterThatIsPutOffStaysOne(t *testing.T) {
-	failure := xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1"}
+	failure := xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no paper", ErrorType: "*printer.Error", Stack: "main.go:1", At: day3, Host: "h1"}
 	died := func(reason xdeath.Reason) amqp.Table {
 		return with(broker4, header.Death, append([]any{entry("orders", reason, 1, "orders.rehop.return", day3, "orders@2")}, broker4[header.Death].([]any)...))
 	}

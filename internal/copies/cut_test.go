@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -59,7 +60,7 @@ func TestOrderOfCuts(t *testing.T) {
 				Headers: amqp.Table{header.Death: deaths, "user": strings.Repeat("u", user)},
 			},
 			Letter{Queue: "orders", Attempts: 5, Failure: xdeath.Failure{
-				Cause: xdeath.CauseExhausted, Error: strings.Repeat("ä", 5000), ErrorType: strings.Repeat("t", 300),
+				Cause: rehop.CauseExhausted, Error: strings.Repeat("ä", 5000), ErrorType: strings.Repeat("t", 300),
 				Stack: strings.Repeat("s", 10000), Host: "host", At: time.Unix(2e9, 0),
 			}})
 	}
@@ -93,7 +94,7 @@ func TestOrderOfCuts(t *testing.T) {
 				t.Errorf("%d bytes, and not all is cut", size)
 			}
 			if len(p.Headers["user"].(string)) != tt.user || h.FinalAttempts != 5 || h.Queue != "orders" ||
-				f.Cause != xdeath.CauseExhausted || h.Exchange != "shop" || h.RoutingKey != "order.paid" || f.At.IsZero() {
+				f.Cause != rehop.CauseExhausted || h.Exchange != "shop" || h.RoutingKey != "order.paid" || f.At.IsZero() {
 				t.Error("a header that must never be cut is gone")
 			}
 			if len(h.Earlier) > 0 && h.Earlier[0].Queue != "q39" {

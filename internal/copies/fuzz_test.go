@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/header/wiretest"
 	"github.com/rehop/rehop/xdeath"
@@ -83,8 +84,8 @@ func checkAnyInput(t *testing.T, data []byte, send func(amqp.Publishing) amqp.Ta
 	}{
 		{"Retry", Retry(d, RetryCopy{Queue: "q", Returned: true, Attempts: attempt, At: at}), min(attempt, header.MaxCount-1) + 1},
 		{"Retry of a letter", Retry(d, RetryCopy{Queue: "q", Returned: true, Letter: true, Snoozed: true, NotBefore: at}), 1},
-		{"DeadLetter", DeadLetter(d, Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Stack: string(data), At: at}}), 1},
-		{"Fallback", Fallback(amqp.Publishing{Headers: headers}, FallbackCopy{Exchange: "ex", Failure: xdeath.Failure{Cause: xdeath.CauseBlocked, Error: string(data)}}), 1},
+		{"DeadLetter", DeadLetter(d, Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Stack: string(data), At: at}}), 1},
+		{"Fallback", Fallback(amqp.Publishing{Headers: headers}, FallbackCopy{Exchange: "ex", Failure: xdeath.Failure{Cause: rehop.CauseBlocked, Error: string(data)}}), 1},
 	}
 	if !reflect.DeepEqual(headers, before) {
 		t.Error("the delivery's headers were changed")

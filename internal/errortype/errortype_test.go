@@ -36,7 +36,7 @@ func TestTheTypeIsWhatTheErrorSaysOrTheInnermost(t *testing.T) {
 		{inner, "*amqp091.Error"},
 		{fmt.Errorf("a: %w", fmt.Errorf("b: %w", inner)), "*amqp091.Error"},
 		{consumer.DeadLetter(inner), "*amqp091.Error"},
-		{consumer.Unavailable(nil), "*errors.errorString"},
+		{consumer.Hold(nil), "*errors.errorString"},
 		{errors.Join(nil, inner, errors.New("")), "*amqp091.Error"},
 		{&typedNil{}, "*errortype_test.typedNil"},
 		{consumer.DeadLetter(fmt.Errorf("printing: %w", typed("paper"))), "paper"},

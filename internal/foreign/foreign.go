@@ -11,8 +11,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
-
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // Framework is a program that moves messages to a queue of its own when they fail.
@@ -34,7 +33,7 @@ type Failure struct {
 	Exchange, RoutingKey string
 	HasOrigin            bool
 
-	Cause     xdeath.Cause
+	Cause     rehop.Cause
 	Error     string
 	ErrorType string
 	Stack     string
@@ -86,7 +85,7 @@ func Read(headers amqp.Table) (f Failure, ok bool) {
 		return slices.ContainsFunc(names, func(name string) bool { return headers[name] != nil })
 	}
 	// All three move a message to its error queue when their retries are over.
-	f.Cause = xdeath.CauseExhausted
+	f.Cause = rehop.CauseExhausted
 	switch {
 	case has(nsbFailedQ, nsbType, nsbMessage):
 		f.Framework = NServiceBus
@@ -102,7 +101,7 @@ func Read(headers amqp.Table) (f Failure, ok bool) {
 		}
 		f.At = instant(text(mtTime))
 		if text(mtReason) == "dead-letter" && f.Error == "" {
-			f.Cause = xdeath.CauseUnhandled // no consumer of the endpoint is for its type
+			f.Cause = rehop.CauseUnhandled // no consumer of the endpoint is for its type
 		}
 	case has(springMessage, springStack):
 		f.Framework = SpringAMQP

@@ -105,16 +105,16 @@ const (
 	Replays = "x-rehop-replays"
 	// Redrives, int64: how often a person has sent the message back.
 	Redrives = "x-rehop-redrives"
-	// SendOrder, string, at most 255 bytes: the id of the order by which a person
+	// RedriveID, string, at most 255 bytes: the id of the order by which a person
 	// has sent the message back last.
-	SendOrder = "x-rehop-send-order"
+	RedriveID = "x-rehop-redrive-id"
 )
 
 // Headers that say why a message failed for good, on a dead letter and on a
 // producer's fallback copy. All strings but FailedAt, a timestamp. A
 // retry copy of a dead letter keeps them.
 const (
-	Cause     = "x-rehop-cause" // an xdeath.Cause
+	Cause     = "x-rehop-cause" // an rehop.Cause
 	Error     = "x-rehop-error" // cut to 4 KiB, or less
 	ErrorType = "x-rehop-error-type"
 	Stack     = "x-rehop-stack" // cut to 8 KiB, or less

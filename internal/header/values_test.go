@@ -10,7 +10,7 @@ import (
 
 func TestStrip(t *testing.T) {
 	all := amqp.Table{"user": 7, CC: []any{"k"}, BCC: []any{"k"}, "x-user": "mine", Prefix + "of-a-later-version": "x"}
-	for _, key := range slices.Concat(Family, Past, []string{OrderKey, Priority, Replays, Redrives, SendOrder}) {
+	for _, key := range slices.Concat(Family, Past, []string{OrderKey, Priority, Replays, Redrives, RedriveID}) {
 		all[key] = "x"
 	}
 	got := Strip(all)

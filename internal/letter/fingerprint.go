@@ -6,7 +6,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/rehop/rehop/xdeath"
+	"github.com/rehop/rehop"
 )
 
 // variable matches what differs between two occurrences of one error: quoted text,
@@ -17,7 +17,7 @@ var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8,}(-[0-9a-fA-F
 // ids and numbers their errors name. The exchange counts only for what was in no
 // queue: a dead letter that is sent again comes by another one. Letters without a
 // cause have no fingerprint.
-func Fingerprint(queue, exchange string, cause xdeath.Cause, errorType, text string) string {
+func Fingerprint(queue, exchange string, cause rehop.Cause, errorType, text string) string {
 	if cause == "" {
 		return ""
 	}

@@ -13,23 +13,23 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Letter is a message and why it is not in its queue.
 type Letter struct {
 	Message     producer.Message
 	Queue       string // of a dead letter: the work queue that gave it up
-	Cause       xdeath.Cause
+	Cause       rehop.Cause
 	Error       string
 	ErrorType   string
 	Attempts    int
 	Redrives    int    // times that a person had sent the message back
-	SendOrder   string // id of the order by which a person did so last
+	RedriveID   string // id of the order by which a person did so last
 	Unconfirmed bool   // the message may be in its queue
 	FirstFailed time.Time
 	Failed      time.Time
@@ -68,13 +68,13 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 			Timestamp: d.Timestamp, Priority: d.Priority, Replays: d.History.Replays, OrderKey: d.History.OrderKey,
 		},
 		Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
-		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, SendOrder: d.History.SendOrder, Failed: failure.At, Stored: now,
+		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, RedriveID: d.History.RedriveID, Failed: failure.At, Stored: now,
 	}
 	if f, known := foreign.Read(d.Headers); known && !header.IsLetter(d.Headers) {
 		l.addForeign(f)
 	}
 	if l.Cause == "" { // a message that somebody sent to the queue by hand
-		l.Cause, l.Failed = xdeath.CauseRejected, now
+		l.Cause, l.Failed = rehop.CauseRejected, now
 	}
 	if ms, err := time.ParseDuration(d.History.Archived.Expiration + "ms"); err == nil {
 		l.Message.Expiration = ms
@@ -102,7 +102,7 @@ func (l *Letter) addForeign(f foreign.Failure) {
 func (l *Letter) Cut() {
 	l.Error = Readable(l.Error, MaxError)
 	l.ErrorType = Readable(l.ErrorType, MaxName)
-	l.Cause = xdeath.Cause(Readable(string(l.Cause), MaxName))
+	l.Cause = rehop.Cause(Readable(string(l.Cause), MaxName))
 }
 
 // MaxError is how many bytes of an error are kept, and MaxName of its type and of a cause.

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
@@ -22,9 +23,9 @@ func TestUnpublished(t *testing.T) {
 		want  Letter
 	}{
 		{"why, and the type of the innermost error", fmt.Errorf("order 7: %w", connection.ErrSessionLost),
-			Letter{Cause: xdeath.CauseUnreachable, Error: "order 7: " + connection.ErrSessionLost.Error(), ErrorType: fmt.Sprintf("%T", connection.ErrSessionLost)}},
+			Letter{Cause: rehop.CauseUnreachable, Error: "order 7: " + connection.ErrSessionLost.Error(), ErrorType: fmt.Sprintf("%T", connection.ErrSessionLost)}},
 		{"without an answer: the message may be in its queue", producer.ErrUnconfirmed,
-			Letter{Cause: xdeath.CauseUnconfirmed, Error: producer.ErrUnconfirmed.Error(), ErrorType: fmt.Sprintf("%T", producer.ErrUnconfirmed), Unconfirmed: true}},
+			Letter{Cause: rehop.CauseUnconfirmed, Error: producer.ErrUnconfirmed.Error(), ErrorType: fmt.Sprintf("%T", producer.ErrUnconfirmed), Unconfirmed: true}},
 		{"no error", nil, Letter{Cause: producer.CauseOf(nil)}},
 	} {
 		m := producer.Message{ID: "m-1"}
@@ -45,9 +46,9 @@ func TestDead(t *testing.T) {
 	whole.History.Queue = "orders"
 	whole.History.FinalAttempts = 5
 	whole.History.Archived.Expiration = "1500"
-	whole.History.Failure = xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no stock", ErrorType: "*E", At: failed}
+	whole.History.Failure = xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock", ErrorType: "*E", At: failed}
 	l := Dead(whole, now)
-	if l.Queue != "orders" || l.Cause != xdeath.CauseExhausted || l.Error != "no stock" || l.ErrorType != "*E" || l.Attempts != 5 || !l.Failed.Equal(failed) || !l.Stored.Equal(now) {
+	if l.Queue != "orders" || l.Cause != rehop.CauseExhausted || l.Error != "no stock" || l.ErrorType != "*E" || l.Attempts != 5 || !l.Failed.Equal(failed) || !l.Stored.Equal(now) {
 		t.Errorf("a letter that a consumer gave up: %+v", l)
 	}
 	if m := l.Message; m.ID != "m-1" || m.RoutingKey != "order.paid" || string(m.Body) != "body" || m.Expiration != 1500*time.Millisecond {
@@ -57,7 +58,7 @@ func TestDead(t *testing.T) {
 		t.Errorf("it first failed at %v: without a time of the broker that is when it failed, %v", l.FirstFailed, failed)
 	}
 	sent := Dead(&consumer.Delivery{}, now)
-	if sent.Cause != xdeath.CauseRejected || !sent.Failed.Equal(now) || !sent.FirstFailed.Equal(now) || sent.Message.Expiration != 0 {
+	if sent.Cause != rehop.CauseRejected || !sent.Failed.Equal(now) || !sent.FirstFailed.Equal(now) || sent.Message.Expiration != 0 {
 		t.Errorf("a message that somebody sent to the dead-letter queue by hand: %+v", sent)
 	}
 }
@@ -92,7 +93,7 @@ func TestIdentity(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	l := Letter{Error: strings.Repeat("e", MaxError+1), ErrorType: "a\x00b", Cause: xdeath.Cause(strings.Repeat("c", 300))}
+	l := Letter{Error: strings.Repeat("e", MaxError+1), ErrorType: "a\x00b", Cause: rehop.Cause(strings.Repeat("c", 300))}
 	l.Cut()
 	if len(l.Error) != MaxError || l.ErrorType != "a?b" || len(l.Cause) != 255 {
 		t.Errorf("%d bytes of error, type %q, %d bytes of cause", len(l.Error), l.ErrorType, len(l.Cause))

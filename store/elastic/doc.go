@@ -21,7 +21,7 @@
 //
 // # The documents
 //
-// One document is one [Letter]. Its _id is a hash of message id, exchange, key,
+// One document is one [Document]. Its _id is a hash of message id, exchange, key,
 // queue and body, so a letter that is put twice is one document; the later one
 // replaces the earlier. A message without an id cannot be recognised.
 //
@@ -34,7 +34,7 @@
 //	headers               text: JSON that gives back every type, such as {"n": {"$int32": 3}}
 //	order_key             Message.OrderKey
 //	attempts              of the handlers
-//	redrives, send_order  times that a person has sent it back, and the order for the last
+//	redrives, redrive_id  times that a person has sent it back, and the order for the last
 //	unconfirmed           true: the message may be in its queue
 //	first_failed, failed, stored   dates, in milliseconds
 //	tie                   orders documents of one millisecond
@@ -42,7 +42,7 @@
 // Properties and headers are JSON in a string, because an object in Elasticsearch
 // would need one type for each key of all letters. The words in them are found by
 // Query.Text. Documents may be edited by hand; Replay publishes the message that the
-// document says. A document that cannot be read is a Letter with a Fault, and Replay
+// document says. A document that cannot be read is a Document with a Fault, and Replay
 // leaves it.
 //
 // # Index, template and policy

@@ -11,13 +11,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
 )
 
-// Letter is a message in the index.
-type Letter struct {
+// Document is a message in the index.
+type Document struct {
 	ID    string // of the document
 	Index string // that it is in
 
@@ -25,14 +25,14 @@ type Letter struct {
 	// leaves the headers of the broker and of rehop out.
 	Message producer.Message
 
-	Queue       string       // of a dead letter: the work queue that gave it up
-	Cause       xdeath.Cause // why it is here
-	Error       string       // cut to 4 KiB
+	Queue       string      // of a dead letter: the work queue that gave it up
+	Cause       rehop.Cause // why it is here
+	Error       string      // cut to 4 KiB
 	ErrorType   string
 	Fingerprint string // the same for all letters of one reason
 	Attempts    int    // of the handlers, of a dead letter
 	Redrives    int    // times that a person had sent the message back before
-	SendOrder   string // id of the order by which a person sent it back last
+	RedriveID   string // id of the order by which a person sent it back last
 	Unconfirmed bool   // the message may be in its queue
 
 	FirstFailed time.Time
@@ -64,7 +64,7 @@ type document struct {
 	Fingerprint string     `json:"fingerprint,omitempty"`
 	Attempts    int        `json:"attempts,omitempty"`
 	Redrives    int        `json:"redrives,omitempty"`
-	SendOrder   string     `json:"send_order,omitempty"`
+	RedriveID   string     `json:"redrive_id,omitempty"`
 	OrderKey    string     `json:"order_key,omitempty"`
 	Unconfirmed bool       `json:"unconfirmed,omitempty"`
 	Properties  string     `json:"properties,omitempty"`
@@ -90,7 +90,7 @@ func newDocument(id string, l letter.Letter) (document, error) {
 		MessageID: letter.Armour(m.ID), Exchange: letter.Armour(m.Exchange), RoutingKey: letter.Armour(m.RoutingKey), Queue: letter.Armour(l.Queue),
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType,
 		Fingerprint: letter.Fingerprint(l.Queue, m.Exchange, l.Cause, l.ErrorType, l.Error),
-		Attempts:    l.Attempts, Redrives: l.Redrives, SendOrder: letter.Armour(l.SendOrder), OrderKey: letter.Armour(m.OrderKey), Unconfirmed: l.Unconfirmed, Properties: properties, Headers: headers,
+		Attempts:    l.Attempts, Redrives: l.Redrives, RedriveID: letter.Armour(l.RedriveID), OrderKey: letter.Armour(m.OrderKey), Unconfirmed: l.Unconfirmed, Properties: properties, Headers: headers,
 		FirstFailed: date(l.FirstFailed), Failed: date(l.Failed), Stored: date(l.Stored), Tie: tie(id),
 	}
 	if utf8.Valid(m.Body) {
@@ -128,7 +128,7 @@ func indexLines(index, id string, l letter.Letter) ([]byte, error) {
 
 // deleteLines is the line of a bulk request that deletes a letter, unless it was
 // changed since it was read.
-func deleteLines(l Letter) ([]byte, error) {
+func deleteLines(l Document) ([]byte, error) {
 	meta := object{"_index": l.Index, "_id": l.ID}
 	if l.version.seqNo != nil && l.version.primaryTerm != nil {
 		meta["if_seq_no"], meta["if_primary_term"] = *l.version.seqNo, *l.version.primaryTerm
@@ -173,8 +173,8 @@ func (h hit) cursor() string {
 }
 
 // letter is the inverse of newDocument.
-func (h hit) letter() (Letter, error) {
-	l := Letter{ID: h.ID, Index: h.Index, Cursor: h.cursor(), version: version{h.SeqNo, h.PrimaryTerm}}
+func (h hit) letter() (Document, error) {
+	l := Document{ID: h.ID, Index: h.Index, Cursor: h.cursor(), version: version{h.SeqNo, h.PrimaryTerm}}
 	var d document
 	if err := json.Unmarshal(h.Source, &d); err != nil {
 		return l, fmt.Errorf("elastic: letter %q is not readable: %w", h.ID, err)
@@ -183,7 +183,7 @@ func (h hit) letter() (Letter, error) {
 		return l, fmt.Errorf("elastic: document %q has no time in its field stored: it is not a letter", h.ID)
 	}
 	l.Cursor = cursor{d.Stored.UnixMilli(), d.Tie}.String()
-	l.Cause, l.Error, l.ErrorType, l.Fingerprint = xdeath.Cause(d.Cause), d.Error, d.ErrorType, d.Fingerprint
+	l.Cause, l.Error, l.ErrorType, l.Fingerprint = rehop.Cause(d.Cause), d.Error, d.ErrorType, d.Fingerprint
 	l.Attempts, l.Redrives, l.Unconfirmed = d.Attempts, d.Redrives, d.Unconfirmed
 	for from, to := range map[*time.Time]*time.Time{d.FirstFailed: &l.FirstFailed, d.Failed: &l.Failed, d.Stored: &l.Stored} {
 		if from != nil {
@@ -192,7 +192,7 @@ func (h hit) letter() (Letter, error) {
 	}
 	m := &l.Message
 	var errs []error
-	for text, to := range map[*string]*string{&d.MessageID: &m.ID, &d.Exchange: &m.Exchange, &d.RoutingKey: &m.RoutingKey, &d.Queue: &l.Queue, &d.SendOrder: &l.SendOrder} {
+	for text, to := range map[*string]*string{&d.MessageID: &m.ID, &d.Exchange: &m.Exchange, &d.RoutingKey: &m.RoutingKey, &d.Queue: &l.Queue, &d.RedriveID: &l.RedriveID} {
 		var err error
 		*to, err = letter.Unarmour(*text)
 		errs = append(errs, err)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/hooks"
 )
@@ -120,7 +120,7 @@ func Open(ctx context.Context, client esapi.Transport, cfg Config) (*Store, erro
 		errs = append(errs, errors.New("elastic: client is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	s := newStore(client, cfg)
 	if !cfg.NoTemplate {

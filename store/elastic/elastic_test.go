@@ -18,7 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
@@ -146,7 +146,7 @@ func TestEachItemHasItsAnswer(t *testing.T) {
 			switch {
 			case i != 3 && err != nil:
 				t.Errorf("m%d: %v", i, err)
-			case i == 3 && (!errors.As(err, &answered) || answered.Status != 400 || !strings.Contains(err.Error(), "For input string") || errors.Is(err, producer.ErrUnconfirmed) || connection.ClassOf(err) != connection.Configuration):
+			case i == 3 && (!errors.As(err, &answered) || answered.Status != 400 || !strings.Contains(err.Error(), "For input string") || errors.Is(err, producer.ErrUnconfirmed) || rehop.ClassOf(err) != rehop.ClassConfiguration):
 				t.Errorf("the poisoned one: %v", err)
 			}
 		}
@@ -173,17 +173,17 @@ func TestSentAgain(t *testing.T) {
 		item      string // of a request with status 200
 		again     bool
 		maybe     bool
-		wantClass connection.Class
+		wantClass rehop.Class
 	}{
-		{"the request with 429", 429, "", true, false, connection.Transient},
-		{"the request with 503", 503, "", true, true, connection.Transient},
-		{"an item with 429", 200, full, true, false, connection.Transient},
-		{"an item with 503", 200, `"status":503,"error":{"type":"unavailable_shards_exception","reason":"primary shard is not active"}`, true, true, connection.Transient},
-		{"a refused item", 200, unmapped, false, false, connection.Configuration},
-		{"no permission", 403, "", false, false, connection.Configuration},
-		{"too large", 413, "", false, false, connection.Configuration},
-		{"a gateway without an answer", 504, "", false, true, connection.Transient},
-		{"an item of another document", 200, `"_id":"other","status":201`, false, true, connection.Transient},
+		{"the request with 429", 429, "", true, false, rehop.ClassTransient},
+		{"the request with 503", 503, "", true, true, rehop.ClassTransient},
+		{"an item with 429", 200, full, true, false, rehop.ClassTransient},
+		{"an item with 503", 200, `"status":503,"error":{"type":"unavailable_shards_exception","reason":"primary shard is not active"}`, true, true, rehop.ClassTransient},
+		{"a refused item", 200, unmapped, false, false, rehop.ClassConfiguration},
+		{"no permission", 403, "", false, false, rehop.ClassConfiguration},
+		{"too large", 413, "", false, false, rehop.ClassConfiguration},
+		{"a gateway without an answer", 504, "", false, true, rehop.ClassTransient},
+		{"an item of another document", 200, `"_id":"other","status":201`, false, true, rehop.ClassTransient},
 	}
 	for _, row := range rows {
 		t.Run(row.rule, func(t *testing.T) {
@@ -221,8 +221,8 @@ func TestSentAgain(t *testing.T) {
 				if row.again && (!errors.Is(err, context.DeadlineExceeded) || time.Since(began) != time.Minute) {
 					t.Errorf("ended after %v with %v", time.Since(began), err)
 				}
-				if !row.again && connection.ClassOf(err) != row.wantClass {
-					t.Errorf("class %v, want %v", connection.ClassOf(err), row.wantClass)
+				if !row.again && rehop.ClassOf(err) != row.wantClass {
+					t.Errorf("class %v, want %v", rehop.ClassOf(err), row.wantClass)
 				}
 			})
 		})
@@ -312,7 +312,7 @@ func TestHeldDeadLetter(t *testing.T) {
 		return 403, `{"error":{"type":"security_exception","reason":"no"},"status":403}`
 	}}
 	err := open(t, n, Config{}).Collect(t.Context(), &consumer.Delivery{ID: "d", History: xdeath.History{Queue: "q"}})
-	if consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Unavailable(errors.New("x"))) || !strings.Contains(err.Error(), "security_exception") {
+	if consumer.OutcomeOf(err) != consumer.OutcomeOf(consumer.Hold(errors.New("x"))) || !strings.Contains(err.Error(), "security_exception") {
 		t.Errorf("%v", err)
 	}
 }
@@ -469,7 +469,7 @@ func TestShardsThatFail(t *testing.T) {
 	n := &node{answer: func(a *asked) (int, string) {
 		return 200, `{"timed_out":false,"_shards":{"total":2,"failed":1},"hits":{"total":{"value":1},"hits":[]}}`
 	}}
-	if _, err := open(t, n, Config{}).Find(t.Context(), Query{}); connection.ClassOf(err) != connection.Transient {
+	if _, err := open(t, n, Config{}).Find(t.Context(), Query{}); rehop.ClassOf(err) != rehop.ClassTransient {
 		t.Errorf("half of the letters: %v", err)
 	}
 }
@@ -511,12 +511,12 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%q is not in %v", want, err)
 		}
 	}
-	if connection.ClassOf(err) != connection.Bug {
-		t.Errorf("class %v", connection.ClassOf(err))
+	if rehop.ClassOf(err) != rehop.ClassBug {
+		t.Errorf("class %v", rehop.ClassOf(err))
 	}
 	m := message("m")
 	m.Headers = map[string]any{"a": struct{}{}}
-	if err := s.Put(t.Context(), m, producer.ErrReturned); connection.ClassOf(err) != connection.Bug {
+	if err := s.Put(t.Context(), m, producer.ErrReturned); rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("a header of no type: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
@@ -59,7 +60,7 @@ func ExampleStore_Collect() {
 
 	check(letters.Collect(ctx, &consumer.Delivery{
 		ID: "order-7", Exchange: "shop", RoutingKey: "order.paid",
-		History: xdeath.History{Queue: "orders", Failure: xdeath.Failure{Cause: xdeath.CauseExhausted, Error: "no stock"}},
+		History: xdeath.History{Queue: "orders", Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock"}},
 	}))
 	found, err := letters.Find(ctx, elastic.Query{})
 	check(err)

@@ -17,7 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
@@ -205,7 +205,7 @@ func (x *index) fill(t testing.TB, n int, change func(i int, m *producer.Message
 		}
 		stored := time.Now().Add(-time.Hour + time.Duration(i)*time.Second)
 		id := letter.Identity(m, queue)
-		d, err := newDocument(id, letter.Letter{Message: m, Queue: queue, Cause: xdeath.CauseExhausted, Failed: stored, Stored: stored})
+		d, err := newDocument(id, letter.Letter{Message: m, Queue: queue, Cause: rehop.CauseExhausted, Failed: stored, Stored: stored})
 		must(t, err)
 		x.put(id, d)
 	}
@@ -385,7 +385,7 @@ func TestOpenChecksTheMapping(t *testing.T) {
 		if (err != nil) != tt.refused {
 			t.Errorf("%s: %v", rule, err)
 		}
-		if rule == "made without the template" && (connection.ClassOf(err) != connection.Configuration || !strings.Contains(err.Error(), `rehop-letters.message_id is "text", want "keyword"`)) {
+		if rule == "made without the template" && (rehop.ClassOf(err) != rehop.ClassConfiguration || !strings.Contains(err.Error(), `rehop-letters.message_id is "text", want "keyword"`)) {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}
@@ -525,7 +525,7 @@ func TestARefreshOfWhichShardsFailed(t *testing.T) {
 		}
 		return 200, `{"hits":{"total":{"value":0},"hits":[]}}`
 	}}
-	if _, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{All: true}, store.ReplayOptions{}); connection.ClassOf(err) != connection.Transient {
+	if _, err := open(t, n, Config{}).Replay(t.Context(), &publisher{}, Query{All: true}, store.ReplayOptions{}); rehop.ClassOf(err) != rehop.ClassTransient {
 		t.Errorf("%v", err)
 	}
 }
@@ -609,7 +609,7 @@ func TestNothingIsSelectedByNothing(t *testing.T) {
 	x := &index{}
 	s := storeIn(x, Config{})
 	for rule, q := range map[string]Query{"nothing": {}, "a time": {Before: time.Now()}, "names that are empty": {Queue: "", Text: ""}} {
-		if _, err := s.Replay(t.Context(), &publisher{}, q, store.ReplayOptions{}); connection.ClassOf(err) != connection.Bug {
+		if _, err := s.Replay(t.Context(), &publisher{}, q, store.ReplayOptions{}); rehop.ClassOf(err) != rehop.ClassBug {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
@@ -37,7 +37,7 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 //
 // A letter that is delivered twice is stored once, unless it has no message id. While
 // Elasticsearch does not take the letter, the consumer holds it and tries again, as
-// with [consumer.Unavailable]. A letter that Elasticsearch refuses by itself, because
+// with [consumer.Hold]. A letter that Elasticsearch refuses by itself, because
 // it is too large or does not fit the mapping, goes to Config.Refused; if that is nil,
 // the letter is held too, and keeps its place among the Concurrency of the consumer
 // until somebody mends the index.
@@ -50,7 +50,7 @@ func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 		s.bulk.again.Warn("elastic: a letter was refused and goes to Config.Refused", err, "message", d.ID)
 		return s.cfg.Refused(ctx, d)
 	}
-	return consumer.Unavailable(err)
+	return consumer.Hold(err)
 }
 
 // refusedAlone reports whether an error is about one letter, and others may be taken.
@@ -59,14 +59,14 @@ func refusedAlone(err error) bool {
 	if errors.As(err, &answered) {
 		return answered.Status == http.StatusBadRequest || answered.Status == http.StatusRequestEntityTooLarge
 	}
-	return connection.ClassOf(err) == connection.Bug
+	return rehop.ClassOf(err) == rehop.ClassBug
 }
 
 func (s *Store) put(ctx context.Context, l letter.Letter) error {
 	id := letter.Identity(l.Message, l.Queue)
 	lines, err := indexLines(s.cfg.Index, id, l)
 	if err != nil {
-		return connection.WithClass(fmt.Errorf("elastic: message %q: %w", l.Message.ID, err), connection.Bug)
+		return rehop.WithClass(fmt.Errorf("elastic: message %q: %w", l.Message.ID, err), rehop.ClassBug)
 	}
 	renew := func(now time.Time) []byte {
 		l.Stored = now

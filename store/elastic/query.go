@@ -13,9 +13,8 @@ import (
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/letter"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // Query selects letters. A letter must match each field that is set. The zero Query
@@ -25,11 +24,11 @@ type Query struct {
 	All bool // allows Replay to publish every letter of the times that are named
 
 	MessageIDs  []string // any of these
-	IDs         []string // of documents: Letter.ID; any of these
+	IDs         []string // of documents: Document.ID; any of these
 	Queue       string
 	Exchange    string
 	RoutingKey  string
-	Cause       xdeath.Cause
+	Cause       rehop.Cause
 	ErrorType   string
 	Fingerprint string
 
@@ -63,7 +62,7 @@ func parseCursor(text string) (cursor, error) {
 	c.stored, errStored = strconv.ParseInt(stored, 10, 64)
 	c.tie, errTie = strconv.ParseInt(tie, 10, 64)
 	if errStored != nil || errTie != nil {
-		return c, fmt.Errorf("elastic: Query.After is %.60q, want the Cursor of a Letter", text)
+		return c, fmt.Errorf("elastic: Query.After is %.60q, want the Cursor of a Document", text)
 	}
 	return c, nil
 }
@@ -80,7 +79,7 @@ func (q Query) validate() error {
 		_, err := parseCursor(q.After)
 		errs = append(errs, err)
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // validateReplay is validate for Replay, which deletes.
@@ -94,7 +93,7 @@ func (q Query) validateReplay() error {
 	if !named && !q.All {
 		errs = append(errs, errors.New("elastic: Query names no letters but by time or After; want another condition, or All"))
 	}
-	return connection.WithClass(errors.Join(errs...), connection.Bug)
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // instant is a time as date fields are compared with.
@@ -170,12 +169,12 @@ func (q Query) after() object {
 // Find returns letters in the order of storing, up to Query.Limit. The next page begins
 // after the last Cursor. Letters that were stored within the refresh interval of the
 // index may be missing. A document that is no letter, or has been edited so that it
-// cannot be read, is a Letter with a Fault. Large letters are read a few at a time.
-func (s *Store) Find(ctx context.Context, q Query) ([]Letter, error) {
+// cannot be read, is a Document with a Fault. Large letters are read a few at a time.
+func (s *Store) Find(ctx context.Context, q Query) ([]Document, error) {
 	if err := q.validate(); err != nil {
 		return nil, err
 	}
-	var letters []Letter
+	var letters []Document
 	for p := s.pages(q); len(letters) < cmp.Or(q.Limit, 100); {
 		page, err := p.next(ctx, cmp.Or(q.Limit, 100)-len(letters))
 		if err != nil {
@@ -206,7 +205,7 @@ const (
 func (s *Store) pages(q Query) *pages { return &pages{store: s, query: q, size: firstPage, more: true} }
 
 // next returns up to n letters more.
-func (p *pages) next(ctx context.Context, n int) ([]Letter, error) {
+func (p *pages) next(ctx context.Context, n int) ([]Document, error) {
 	n = min(n, p.size)
 	hits, _, err := p.store.search(ctx, p.query, n, "asc")
 	for err != nil && ctx.Err() == nil && n > 1 && errors.Is(err, context.DeadlineExceeded) {
@@ -218,7 +217,7 @@ func (p *pages) next(ctx context.Context, n int) ([]Letter, error) {
 		return nil, err
 	}
 	after, bytes := p.query.After, 0
-	letters := make([]Letter, len(hits))
+	letters := make([]Document, len(hits))
 	for i, h := range hits {
 		bytes += len(h.Source)
 		l, err := h.letter()
@@ -265,7 +264,7 @@ func (s *Store) search(ctx context.Context, q Query, size int, order string) ([]
 		return nil, 0, nil // no letter was stored yet
 	}
 	if err == nil && (answer.TimedOut || answer.Shards.Failed > 0) {
-		err = connection.WithClass(errors.New("some shards of the index have not answered"), connection.Transient)
+		err = rehop.WithClass(errors.New("some shards of the index have not answered"), rehop.ClassTransient)
 	}
 	if err != nil {
 		return nil, 0, fmt.Errorf("elastic: %w", err)
@@ -280,7 +279,7 @@ func (s *Store) refresh(ctx context.Context) error {
 	}
 	err := s.do(ctx, esapi.IndicesRefreshRequest{Index: []string{s.cfg.Index}}, &answer)
 	if err == nil && answer.Shards.Failed > 0 {
-		err = connection.WithClass(fmt.Errorf("%d shards of the index have failed", answer.Shards.Failed), connection.Transient)
+		err = rehop.WithClass(fmt.Errorf("%d shards of the index have failed", answer.Shards.Failed), rehop.ClassTransient)
 	}
 	if err != nil && !s.noIndex(err) {
 		return fmt.Errorf("elastic: refreshing: %w", err)

@@ -10,11 +10,10 @@ import (
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // replayBatch is how many letters a replay publishes together, at most.
@@ -46,7 +45,7 @@ func (s *Store) Replay(ctx context.Context, p store.Publisher, q Query, o store.
 		errs = append(errs, errors.New("elastic: the Publisher is nil"))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return report, connection.WithClass(err, connection.Bug)
+		return report, rehop.WithClass(err, rehop.ClassBug)
 	}
 	if err := s.refresh(ctx); err != nil {
 		return report, err
@@ -135,7 +134,7 @@ func (r *replay) like(ctx context.Context, messageID string) (map[string]bool, e
 }
 
 // state is the same as long as a document has not changed.
-func (l Letter) state() string {
+func (l Document) state() string {
 	if l.version.seqNo != nil {
 		return fmt.Sprintf("%s/%s %d", l.Index, l.ID, *l.version.seqNo)
 	}
@@ -164,7 +163,7 @@ func (r *replay) failed(id string, err error) {
 
 // ready returns the letters that can be published and were not tried yet, with their
 // messages.
-func (r *replay) ready(page []Letter) (letters []Letter, messages []producer.Message) {
+func (r *replay) ready(page []Document) (letters []Document, messages []producer.Message) {
 	for _, l := range page {
 		if r.tried[l.Index+"/"+l.ID] || r.isNew(l) { // it came back, behind the others in the order
 			r.pages.more = r.pages.more && !r.isNew(l)
@@ -191,7 +190,7 @@ func (r *replay) ready(page []Letter) (letters []Letter, messages []producer.Mes
 }
 
 // isNew reports whether a letter was stored after the Replay began.
-func (r *replay) isNew(l Letter) bool {
+func (r *replay) isNew(l Document) bool {
 	at, err := parseCursor(l.Cursor)
 	return err == nil && (at.stored > r.last.stored || at.stored == r.last.stored && at.tie > r.last.tie)
 }
@@ -217,11 +216,11 @@ func (s *Store) last(ctx context.Context, q Query) (cursor, error) {
 
 // publish publishes messages and returns the letters of those that arrived. Its
 // error says that nothing more can be published.
-func (r *replay) publish(ctx context.Context, letters []Letter, messages []producer.Message) (sent []Letter, err error) {
+func (r *replay) publish(ctx context.Context, letters []Document, messages []producer.Message) (sent []Document, err error) {
 	if len(messages) == 0 {
 		return nil, nil
 	}
-	refused := func(i int) bool { return letters[i].Cause == xdeath.CauseRefused }
+	refused := func(i int) bool { return letters[i].Cause == rehop.CauseRefused }
 	receipts := r.sender.Publish(ctx, messages, refused, func(failed error) { err = fmt.Errorf("elastic: Replay: %w", failed) })
 	for i, receipt := range receipts { // some may be confirmed in spite of err
 		if !resend.Arrived(receipt, r.store.cfg.Name) {
@@ -241,13 +240,13 @@ func (r *replay) publish(ctx context.Context, letters []Letter, messages []produ
 // deletion is a letter that is to be deleted.
 type deletion struct {
 	*action
-	letter Letter
+	letter Document
 	lost   bool // an answer: it may be deleted already
 }
 
 // delete deletes letters that were confirmed. It has some time of its own when ctx
 // has ended.
-func (r *replay) delete(ctx context.Context, letters []Letter) error {
+func (r *replay) delete(ctx context.Context, letters []Document) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*r.store.cfg.Timeout)
 	defer cancel()
 	var left []deletion
@@ -276,7 +275,7 @@ func (r *replay) delete(ctx context.Context, letters []Letter) error {
 				if !d.lost || !r.store.gone(ctx, d.letter) {
 					r.report.Changed++
 				}
-			case answered != nil && answered.Class() != connection.Transient:
+			case answered != nil && answered.Class() != rehop.ClassTransient:
 				refused, errRefused = refused+1, err
 			default:
 				d.lost = d.lost || doubtful(err)
@@ -296,7 +295,7 @@ func (r *replay) delete(ctx context.Context, letters []Letter) error {
 }
 
 // gone reports whether a document is not there any more.
-func (s *Store) gone(ctx context.Context, l Letter) bool {
+func (s *Store) gone(ctx context.Context, l Document) bool {
 	var answered *responseError
 	err := s.do(ctx, esapi.ExistsRequest{Index: l.Index, DocumentID: l.ID}, nil)
 	return errors.As(err, &answered) && answered.Status == http.StatusNotFound

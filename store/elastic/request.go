@@ -13,7 +13,7 @@ import (
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -36,11 +36,11 @@ func (e *responseError) Error() string {
 
 // Class is Transient for what may pass by itself, and Configuration for the rest:
 // somebody has to change the index, the user or the letter.
-func (e *responseError) Class() connection.Class {
+func (e *responseError) Class() rehop.Class {
 	if e.passes() || e.Status >= 500 {
-		return connection.Transient
+		return rehop.ClassTransient
 	}
-	return connection.Configuration
+	return rehop.ClassConfiguration
 }
 
 // passes reports whether the request is to be sent again.
@@ -78,8 +78,8 @@ func (e unconfirmedError) Is(target error) bool { return target == producer.ErrU
 
 func (e unconfirmedError) Unwrap() error { return e.error }
 
-// Class returns connection.Transient.
-func (e unconfirmedError) Class() connection.Class { return connection.Transient }
+// Class returns rehop.ClassTransient.
+func (e unconfirmedError) Class() rehop.Class { return rehop.ClassTransient }
 
 // retryAfter is an error with the time that the server asks for.
 type retryAfter struct {
@@ -101,7 +101,7 @@ func (s *Store) do(ctx context.Context, r request, result any) error {
 	defer cancel()
 	response, err := r.Do(ctx, s.client)
 	if err != nil {
-		return connection.WithClass(err, connection.Transient)
+		return rehop.WithClass(err, rehop.ClassTransient)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
@@ -113,13 +113,13 @@ func (s *Store) do(ctx context.Context, r request, result any) error {
 		return err
 	}
 	if err != nil {
-		return connection.WithClass(fmt.Errorf("reading the answer: %w", err), connection.Transient)
+		return rehop.WithClass(fmt.Errorf("reading the answer: %w", err), rehop.ClassTransient)
 	}
 	if result == nil {
 		return nil
 	}
 	if err := json.Unmarshal(body, result); err != nil {
-		return connection.WithClass(fmt.Errorf("the answer is not what Elasticsearch sends: %w", err), connection.Configuration)
+		return rehop.WithClass(fmt.Errorf("the answer is not what Elasticsearch sends: %w", err), rehop.ClassConfiguration)
 	}
 	return nil
 }

@@ -12,8 +12,7 @@ import (
 	"strings"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
-
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 )
 
 // Template returns the index template that Open writes under the name of
@@ -21,7 +20,7 @@ import (
 func Template(cfg Config) (json.RawMessage, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
-		return nil, connection.WithClass(err, connection.Bug)
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return template(cfg), nil
 }
@@ -47,7 +46,7 @@ func template(cfg Config) json.RawMessage {
 				"dynamic": false,
 				"properties": object{
 					"message_id": keyword, "exchange": keyword, "routing_key": keyword, "queue": keyword,
-					"cause": keyword, "error_type": keyword, "fingerprint": keyword, "order_key": keyword, "send_order": keyword,
+					"cause": keyword, "error_type": keyword, "fingerprint": keyword, "order_key": keyword, "redrive_id": keyword,
 					"error": text, "body": text, "headers": text, "properties": text,
 					"body_base64":  object{"type": "keyword", "index": false, "doc_values": false},
 					"attempts":     object{"type": "integer"},
@@ -104,5 +103,5 @@ func (s *Store) checkMapping(ctx context.Context) error {
 	if len(wrong) == 0 {
 		return nil
 	}
-	return connection.WithClass(fmt.Errorf("the index was made without the template, so letters in it cannot be found: %s: reindex it into one that is made with the template", strings.Join(wrong, ", ")), connection.Configuration)
+	return rehop.WithClass(fmt.Errorf("the index was made without the template, so letters in it cannot be found: %s: reindex it into one that is made with the template", strings.Join(wrong, ", ")), rehop.ClassConfiguration)
 }

@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 )
 
@@ -83,7 +84,7 @@ func Refused(queue string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &reason) && reason.Code == amqp.NotFound && connection.ClassOf(reason) != connection.Transient:
+	case errors.As(err, &reason) && reason.Code == amqp.NotFound && rehop.ClassOf(reason) != rehop.ClassTransient:
 		return fmt.Errorf("consumer: queue %q does not exist: declare it first: %w", queue, err)
 	case errors.As(err, &reason) && reason.Code == amqp.AccessRefused:
 		return fmt.Errorf("consumer: consume from queue %q: the user needs permission to read it: %w", queue, err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/flight"
@@ -228,7 +229,7 @@ func (c *Carriers) note(queue string, err error) {
 }
 
 // Check returns which waits are not carried, nil if all are.
-func (c *Carriers) Check() *connection.HealthError {
+func (c *Carriers) Check() *rehop.HealthError {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var longest time.Time
@@ -244,8 +245,8 @@ func (c *Carriers) Check() *connection.HealthError {
 		if c.foreign == nil {
 			return nil
 		}
-		return &connection.HealthError{Degraded: true, Since: c.foreign.since, Cause: fmt.Errorf("consumer: queue %q: %w", c.Source.Queue, c.foreign.err)}
+		return &rehop.HealthError{Degraded: true, Since: c.foreign.since, Cause: fmt.Errorf("consumer: queue %q: %w", c.Source.Queue, c.foreign.err)}
 	}
-	return &connection.HealthError{Degraded: true, Since: longest,
+	return &rehop.HealthError{Degraded: true, Since: longest,
 		Cause: fmt.Errorf("consumer: queue %q: messages that are due in its waits are not brought back: %s", c.Source.Queue, strings.Join(causes, "; "))}
 }

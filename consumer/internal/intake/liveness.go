@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 	"github.com/rehop/rehop/internal/transport"
@@ -30,7 +31,7 @@ const (
 )
 
 // ErrUnanswered says that a queue did not answer the visit.
-var ErrUnanswered = connection.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", visitLimit), connection.Transient)
+var ErrUnanswered = rehop.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", visitLimit), rehop.ClassTransient)
 
 // Signs are when a queue last gave a sign that it delivers, for all sessions of one
 // Run. They are safe for concurrent use.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/flight"
 )
 
@@ -255,7 +255,7 @@ func (l *Lane) Answered(has int, took time.Duration, err error) {
 		switch {
 		case l.session == nil:
 		case err != nil:
-			l.more, l.refuses = false, connection.ClassOf(err) != connection.Transient
+			l.more, l.refuses = false, rehop.ClassOf(err) != rehop.ClassTransient
 		default:
 			silent := now.Sub(l.heard) // less than took: the answer is older than what was heard
 			l.more = silent < took || has > 0 && silent < nothingFor

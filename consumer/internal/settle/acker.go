@@ -9,7 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/internal/yield"
 )
@@ -56,7 +56,7 @@ type Corker interface {
 }
 
 // ErrSessionOver says that a message was not settled on its session in time.
-var ErrSessionOver = connection.WithClass(errors.New("the session is over"), connection.Transient)
+var ErrSessionOver = rehop.WithClass(errors.New("the session is over"), rehop.ClassTransient)
 
 // NewAcker returns an Acker, which must be closed.
 func NewAcker(cfg Config) *Acker {

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/route"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // latePublisher answers, without a confirm, when after is closed.
@@ -41,7 +41,7 @@ func longHold() time.Duration { return time.Minute }
 
 func letterInstruction() *Instruction {
 	o := &Instruction{Move: Copy, To: route.Address{RoutingKey: "orders.dlq"}}
-	o.Letter.Failure.Cause = xdeath.CausePermanent
+	o.Letter.Failure.Cause = rehop.CausePermanent
 	return o
 }
 

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -140,18 +140,18 @@ func (u *Unconfirmed) Resolved(err error) {
 
 // Check returns which copies are not confirmed, as unhealthy if that has taken
 // all slots for long, and nil if none are missing.
-func (u *Unconfirmed) Check(queue string, now time.Time) *connection.HealthError {
+func (u *Unconfirmed) Check(queue string, now time.Time) *rehop.HealthError {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetOld(now)
 	if len(u.copying) >= u.slots && now.Sub(u.full) >= settlingLimit {
-		return &connection.HealthError{Since: u.full, Cause: fmt.Errorf("consumer: queue %q is not consumed: %s in hand, as many as Config.Concurrency allows, wait for a copy to be confirmed%s",
+		return &rehop.HealthError{Since: u.full, Cause: fmt.Errorf("consumer: queue %q is not consumed: %s in hand, as many as Config.Concurrency allows, wait for a copy to be confirmed%s",
 			queue, flight.Plural(u.messages(), "message"), u.causes())}
 	}
 	if len(u.failing) == 0 {
 		return nil
 	}
-	return &connection.HealthError{Degraded: true, Since: u.since(), Cause: fmt.Errorf("consumer: queue %q: messages are held until their copies are confirmed%s", queue, u.causes())}
+	return &rehop.HealthError{Degraded: true, Since: u.since(), Cause: fmt.Errorf("consumer: queue %q: messages are held until their copies are confirmed%s", queue, u.causes())}
 }
 
 // messages needs u.mu held.

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -15,7 +15,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := newUnconfirmed(2)
 		const healthy, degraded, unhealthy = "healthy", "degraded", "unhealthy"
-		is := func(when, want string) *connection.HealthError {
+		is := func(when, want string) *rehop.HealthError {
 			t.Helper()
 			err := u.Check("orders", time.Now())
 			got := healthy

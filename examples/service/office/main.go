@@ -77,7 +77,7 @@ func bill(letters *store.Store) consumer.Handler {
 	}))
 	return func(ctx context.Context, d *consumer.Delivery) error {
 		if err := charge(ctx, d.ID); err != nil {
-			return consumer.Unavailable(err)
+			return consumer.Hold(err)
 		}
 		return note(ctx, d)
 	}

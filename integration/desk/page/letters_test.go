@@ -69,7 +69,7 @@ func dead(t *testing.T, b *broker.Broker, s *site, name string, n int) (work, le
 		}
 		if i%17 == 5 {
 			headers["x-rehop-redrives"] = int64(1 + i%2)
-			headers["x-rehop-send-order"] = "20261122-101500-k3v9xa"
+			headers["x-rehop-redrive-id"] = "20261122-101500-k3v9xa"
 		}
 		var err error
 		last, err = ch.PublishWithDeferredConfirm("", letters, false, false, amqp.Publishing{

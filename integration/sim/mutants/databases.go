@@ -5,7 +5,7 @@ var databaseMutants = []mutant{
 	{"a message is noted as handled before its work, in a transaction of its own", []edit{
 		{"store/inbox.go", "		tx, err := s.db.BeginTx(ctx, nil)\n", `		noted, err := s.Once(ctx, s.db, d.Queue, d.ID)
 		if err != nil {
-			return consumer.Unavailable(err)
+			return consumer.Hold(err)
 		}
 		tx, err := s.db.BeginTx(ctx, nil)
 `},

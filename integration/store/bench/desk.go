@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/integration/store/database"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // kinds of letters that the desk has: work queues times errors.
@@ -63,14 +63,14 @@ func (b *bench) deskOf(ctx context.Context, dialect store.Dialect, db *sql.DB, s
 		{"of a queue that has none", store.Query{Queue: "none"}},
 		{"of a routing key", store.Query{RoutingKey: "key 77"}},
 		{"of an exchange", store.Query{Exchange: "exchange 7"}},
-		{"of a cause", store.Query{Cause: xdeath.CauseUnroutable}},
-		{"of a cause that none has", store.Query{Cause: xdeath.CauseExhausted, States: held}},
+		{"of a cause", store.Query{Cause: rehop.CauseUnroutable}},
+		{"of a cause that none has", store.Query{Cause: rehop.CauseExhausted, States: held}},
 		{"of an error type that none has", store.Query{ErrorType: "*none"}},
 		{"of a fingerprint", store.Query{Fingerprint: last[0].Fingerprint}},
 		{"of the last minute", store.Query{States: held, From: time.Now()}},
 		{"that failed in the last minute", store.Query{States: held, FailedFrom: time.Now()}},
 		{"of a routing key and an exchange that has none", store.Query{States: held, RoutingKey: "key 77", Exchange: "none"}},
-		{"of a cause and an exchange that has none", store.Query{States: held, Cause: xdeath.CauseUnroutable, Exchange: "none"}},
+		{"of a cause and an exchange that has none", store.Query{States: held, Cause: rehop.CauseUnroutable, Exchange: "none"}},
 		{"with a text that none has", store.Query{Text: "no such text"}},
 	} {
 		if err := took("page "+q.name, func() error { _, _, err := s.Find(ctx, q.q); return err }); err != nil {
@@ -84,7 +84,7 @@ func (b *bench) deskOf(ctx context.Context, dialect store.Dialect, db *sql.DB, s
 		return err
 	}
 	for name, q := range map[string]store.Query{
-		"all": {}, "of a cause": {Cause: xdeath.CauseUnroutable}, "that failed in the last minute": {FailedFrom: time.Now()}, "of an exchange": {Exchange: "exchange 7"},
+		"all": {}, "of a cause": {Cause: rehop.CauseUnroutable}, "that failed in the last minute": {FailedFrom: time.Now()}, "of an exchange": {Exchange: "exchange 7"},
 		"of a queue that has none": {Queue: "none"}, "with a text that none has": {Text: "no such text"},
 	} {
 		if err := took("groups "+name, func() error { _, _, err := s.Groups(ctx, q); return err }); err != nil {
@@ -136,7 +136,7 @@ func took(what string, do func() error) error {
 // multiply makes each letter n times as many.
 func multiply(ctx context.Context, dialect store.Dialect, db *sql.DB, n int) error {
 	columns := "state, line, due, next_try, exchange, routing_key, order_key, queue, properties, headers, body, size, cause, error, error_type, " +
-		"fingerprint, attempts, redrives, send_order, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
+		"fingerprint, attempts, redrives, redrive_id, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
 	concat := "id || '-' || i, message_id || '-' || i"
 	if dialect == store.MySQL {
 		concat = "CONCAT(id, '-', i), CONCAT(message_id, '-', i)"

@@ -17,7 +17,7 @@ import (
 
 // pages measures the pages of the desk over many held letters: from the request to the
 // last byte, without a network and without a browser.
-func (b *bench) pages(dialect store.Dialect, s *store.Store, one store.Letter) (err error) {
+func (b *bench) pages(dialect store.Dialect, s *store.Store, one store.Entry) (err error) {
 	dir, err := os.MkdirTemp("", "journal")
 	if err != nil {
 		return err

@@ -11,7 +11,7 @@
 //
 // Both queues have the same ids, and some messages are published twice. Processes run the
 // three handlers and Forward, each with a connection, a Store and a pool of its own on
-// the one database. A handler may fail before its work and after it, say Unavailable,
+// the one database. A handler may fail before its work and after it, say Hold,
 // or panic.
 //
 // What must be true when the faults have ended and nothing moves any more:

@@ -289,19 +289,19 @@ func (w *trial) work(letters *store.Store, sends bool) consumer.Handler {
 		}
 		tx := store.TxFrom(ctx)
 		if _, err := tx.ExecContext(ctx, "INSERT INTO effects (queue, message, run) VALUES (?, ?, ?)", d.Queue, d.ID, run); err != nil {
-			return consumer.Unavailable(err)
+			return consumer.Hold(err)
 		}
 		time.Sleep(w.slow)
 		if sends {
 			if _, err := letters.PutTx(ctx, tx, producer.Message{RoutingKey: out, ID: d.ID + "/" + d.Queue, OrderKey: d.ID, Body: d.Body}); err != nil {
-				return consumer.Unavailable(err)
+				return consumer.Hold(err)
 			}
 		}
 		switch how {
 		case failsAfter:
 			return errHandler
 		case unavailable:
-			return consumer.Unavailable(errHandler)
+			return consumer.Hold(errHandler)
 		case panics:
 			panic("the handler panics")
 		}

@@ -26,7 +26,7 @@ const (
 	Place       = "rehop.place"           // producer.Place of a publish
 	Outcome     = "rehop.outcome"         // consumer.Action of a run of the handler
 	Disposition = "rehop.disposition"     // consumer.Disposition of a message
-	Cause       = "rehop.cause"           // xdeath.Cause of a dead letter
+	Cause       = "rehop.cause"           // rehop.Cause of a dead letter
 	Connection  = "rehop.connection.name" // the name given to Telemetry.Connection
 	Role        = "rehop.connection.role" // publish or consume
 	Status      = "rehop.status"          // connection.Status, or healthy, degraded, unhealthy
@@ -118,7 +118,7 @@ var (
 	}
 	Held = Metric{
 		Name: "rehop.consumer.held", Unit: "{message}", Kind: Gauge,
-		Help:   "Messages whose handler said Unavailable, by the type of its error.",
+		Help:   "Messages whose handler said Hold, by the type of its error.",
 		Labels: []string{Destination, ErrorType},
 	}
 	CopiesUnconfirmed = Metric{

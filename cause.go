@@ -1,7 +1,7 @@
-package xdeath
+package rehop
 
 // Cause is why rehop gave a message up: the value of the header x-rehop-cause. (A
-// [Reason] is the broker's word for a death in a queue.) Values that this version does
+// [github.com/rehop/rehop/xdeath.Reason] is the broker's word for a death in a queue.) Values that this version does
 // not know are kept.
 type Cause string
 

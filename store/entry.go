@@ -3,9 +3,9 @@ package store
 import (
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
 )
 
 // State of a letter.
@@ -26,8 +26,8 @@ const (
 	Archived State = "archived"
 )
 
-// Letter is a message in the store.
-type Letter struct {
+// Entry is a message in the store.
+type Entry struct {
 	Number int64 // of the row, in the order of storing
 	State  State
 
@@ -35,9 +35,9 @@ type Letter struct {
 	// Producer leaves the headers of the broker and of rehop out.
 	Message producer.Message
 
-	Queue     string       // of a dead letter: the work queue that gave it up
-	Cause     xdeath.Cause // why it is here; empty: PutTx or PutAt
-	Error     string       // cut to 4 KiB
+	Queue     string      // of a dead letter: the work queue that gave it up
+	Cause     rehop.Cause // why it is here; empty: PutTx or PutAt
+	Error     string      // cut to 4 KiB
 	ErrorType string
 
 	// Fingerprint is the same for all letters of one reason: the work queue (or
@@ -48,7 +48,7 @@ type Letter struct {
 
 	Attempts  int    // of the handlers, of a dead letter
 	Redrives  int    // times that a person had sent the message back before
-	SendOrder string // id of the order by which a person sent it back last
+	RedriveID string // id of the order by which a person sent it back last
 
 	Tries       int    // of forwarding that failed because of the message or its target
 	TryError    string // of the last one
@@ -70,7 +70,7 @@ type Letter struct {
 }
 
 // resent is the message of a letter as it is published now.
-func (l *Letter) resent(now time.Time) producer.Message {
+func (l *Entry) resent(now time.Time) producer.Message {
 	m := resend.Message(l.Message, l.Queue)
 	if l.Cause != "" { // else it was never published before
 		m.Replays++
@@ -80,7 +80,7 @@ func (l *Letter) resent(now time.Time) producer.Message {
 }
 
 // delayLeft is the Delay with which the message is published now.
-func (l Letter) delayLeft(now time.Time) time.Duration {
+func (l Entry) delayLeft(now time.Time) time.Duration {
 	if l.Message.Delay == 0 || l.Due.IsZero() {
 		return l.Message.Delay
 	}
@@ -93,5 +93,5 @@ type Group struct {
 	Count       int
 	More        bool      // there are more letters than Count
 	First, Last time.Time // times of the first and the last failure
-	Example     Letter    // the one that failed first, without its Body
+	Example     Entry     // the one that failed first, without its Body
 }

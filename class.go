@@ -1,9 +1,9 @@
-package connection
+package rehop
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -13,25 +13,26 @@ import (
 )
 
 // Class tells how an error can go away: by itself, by a change of settings, or never.
-type Class uint8
+type Class string
 
+// The classes.
 const (
-	// Unknown is the class of nil and of errors without a class.
-	Unknown Class = iota
-	// Transient errors may pass by themselves: a lost connection, a deadline, a
+	// ClassUnknown is the class of nil and of errors without a class.
+	ClassUnknown Class = ""
+	// ClassTransient errors may pass by themselves: a lost connection, a deadline, a
 	// broker that is down, blocked or at a limit. Try again.
-	Transient
-	// Configuration errors pass when somebody changes this program's settings
+	ClassTransient Class = "transient"
+	// ClassConfiguration errors pass when somebody changes this program's settings
 	// or the broker's: user, password, virtual host, permission, certificate, a
 	// queue that is missing or has other arguments.
-	Configuration
-	// Bug errors never pass: an argument is wrong, or a value is used after its Close.
-	Bug
+	ClassConfiguration Class = "configuration"
+	// ClassBug errors never pass: an argument is wrong, or a value is used after its
+	// Close.
+	ClassBug Class = "bug"
 )
 
-func (c Class) String() string {
-	return [...]string{"unknown", "transient", "configuration", "bug"}[min(c, Bug)]
-}
+// String returns the class as a word, "unknown" for ClassUnknown.
+func (c Class) String() string { return cmp.Or(string(c), "unknown") }
 
 // WithClass returns err with a class of its own, which replaces the class of any error
 // that err wraps. It returns nil if err is nil.
@@ -53,30 +54,29 @@ func (c *classified) Class() Class  { return c.class }
 // ClassOf returns the class of err. Errors of brokers have a class, and so have the errors
 // of this SDK that concern a connection, a publish or a configuration. So have errors of
 // [WithClass], errors with a method Class() Class, and errors that wrap any of these. All
-// other errors are [Unknown], such as topology.ErrInUse and the error of an encoder.
+// other errors are [ClassUnknown], such as topology.ErrInUse and the error of an encoder.
 func ClassOf(err error) Class {
 	var own interface{ Class() Class }
 	if errors.As(err, &own) {
 		return own.Class()
 	}
-	if errors.Is(err, ErrClosed) {
-		return Bug
-	}
 	var reply *amqp.Error
 	if errors.As(err, &reply) {
 		return classOfReply(reply)
 	}
-	var blocked *BlockedError
-	var network net.Error
-	for _, transient := range []error{ErrSessionLost, errChannelLimit, context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
-		if errors.Is(err, transient) {
-			return Transient
+	for _, passes := range []error{context.Canceled, context.DeadlineExceeded, io.EOF, io.ErrUnexpectedEOF} {
+		if errors.Is(err, passes) {
+			return ClassTransient
 		}
 	}
-	if errors.As(err, &blocked) || errors.As(err, &network) {
-		return Transient
+	// The errors of package connection have this method instead of a Class where the reply
+	// of the broker that they wrap says more.
+	var temporary interface{ Temporary() bool }
+	var network net.Error
+	if errors.As(err, &temporary) && temporary.Temporary() || errors.As(err, &network) {
+		return ClassTransient
 	}
-	return Unknown
+	return ClassUnknown
 }
 
 // away are the words of brokers in a 404 for a queue that exists: its node is down, or
@@ -89,59 +89,38 @@ var away = []string{"down or inaccessible", "stopped by supervisor", "has crashe
 func classOfReply(e *amqp.Error) Class {
 	switch {
 	case e == amqp.ErrCredentials, e == amqp.ErrSASL, e == amqp.ErrVhost:
-		return Configuration
+		return ClassConfiguration
 	case !e.Server:
-		return Transient
+		return ClassTransient
 	}
 	switch e.Code {
 	case amqp.ConnectionForced, amqp.ResourceLocked, amqp.ResourceError, amqp.InternalError:
-		return Transient
+		return ClassTransient
 	case amqp.NotAllowed:
 		if strings.Contains(e.Reason, "limit") {
-			return Transient
+			return ClassTransient
 		}
-		return Configuration
+		return ClassConfiguration
 	case amqp.PreconditionFailed:
 		switch {
 		case strings.Contains(e.Reason, "timed out"): // the consumer timeout
-			return Transient
+			return ClassTransient
 		case strings.Contains(e.Reason, "delivery tag"), strings.Contains(e.Reason, "larger than"):
-			return Bug
+			return ClassBug
 		}
-		return Configuration
+		return ClassConfiguration
 	case amqp.CommandInvalid:
 		if strings.Contains(e.Reason, "unknown exchange type") { // 3.x; 4.x says 406
-			return Configuration
+			return ClassConfiguration
 		}
-		return Bug
+		return ClassBug
 	case amqp.NotFound:
 		if slices.ContainsFunc(away, func(text string) bool { return strings.Contains(e.Reason, text) }) {
-			return Transient
+			return ClassTransient
 		}
-		return Configuration
+		return ClassConfiguration
 	case amqp.NoRoute, amqp.NoConsumers, amqp.InvalidPath, amqp.AccessRefused:
-		return Configuration
+		return ClassConfiguration
 	}
-	return Bug
-}
-
-// unnested is plain for any error.
-func unnested(err error) error {
-	if e, ok := err.(*amqp.Error); ok { //nolint:errorlint // an error that wraps it has words of its own
-		return plain(e)
-	}
-	return err
-}
-
-// plain returns e without the error that its reason quotes: the library reports
-// a failed read as an Exception whose reason is another Exception.
-func plain(e *amqp.Error) *amqp.Error {
-	var code int
-	var reason string
-	if n, _ := fmt.Sscanf(e.Reason, "Exception (%d) Reason: %q", &code, &reason); n != 2 {
-		return e
-	}
-	inner := *e
-	inner.Code, inner.Reason = code, reason
-	return &inner
+	return ClassBug
 }
