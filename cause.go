@@ -5,8 +5,7 @@ package rehop
 // version does not know are kept.
 type Cause string
 
-// The causes of consumers and queues.
-
+// The causes.
 const (
 	CauseExhausted   Cause = "exhausted"   // the last attempt failed
 	CausePermanent   Cause = "permanent"   // the handler said that it will never work
