@@ -104,7 +104,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, rehop.CausePermanent), now)
 	case spent:
 		return t.letter(raw, d, res, rehop.CauseExhausted, now)
-	case t.inPlace && res.err != errGoexit: //nolint:errorlint // it has no goroutine to be handled on again
+	case t.inPlace && !res.gone: // else it has no goroutine to be handled on again
 		v := hold(max(res.outcome.After, t.route.Waits[d.Attempt-1].For))
 		v.unspent, v.inPlace = false, true
 		return v

@@ -58,6 +58,12 @@ func (r *run) logInPlace(a *attempt) {
 	r.log.InfoContext(a.ctx, "attempt failed, the next one is in place", about...)
 }
 
+// logHiddenPanic says that a handler has panicked, where no message has the panic as its
+// error: each has an error of its own.
+func (r *run) logHiddenPanic(panicked *PanicError, id string) {
+	r.log.Error("the handler panicked after it had given its message an error", "queue", r.queue, "message", id, "error", panicked.Error(), "stack", string(panicked.Stack))
+}
+
 // logSkew says that a message is back before its due time.
 func (r *run) logSkew(a *attempt) {
 	if a.skew > 0 {

@@ -173,7 +173,7 @@ func (s *session) intakeConfig() intake.Config {
 		Leave:         s.leave,
 		Asking:        s.copying,
 		Calling:       r.calling,
-		Fetching:      r.trace.Fetching,
+		Fetching:      r.fetchingHook(),
 	}
 }
 

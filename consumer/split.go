@@ -31,13 +31,9 @@ func (s *split) take() (p span, ok bool) {
 	return p, true
 }
 
-// failed notes that the call with a part has failed, and reports whether the part is
-// halved: not if it is one message.
-func (s *split) failed(p span) bool {
-	if p.to-p.from == 1 {
-		return false
-	}
+// failed halves a part of several messages: a call has failed and has not told which of them
+// are at fault.
+func (s *split) failed(p span) {
 	half := p.from + (p.to-p.from+1)/2
 	s.next = append(s.next, span{p.from, half}, span{half, p.to})
-	return true
 }

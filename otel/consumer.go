@@ -232,7 +232,7 @@ func (t *Telemetry) settled(ctx context.Context, d *consumer.Delivery, s consume
 	} else {
 		c.mu.Lock()
 		q.inHand.n--
-		c.settled.at(q.label, s.Disposition.String(), string(s.Cause), failed).n++
+		c.settled.at(q.label, string(s.Disposition), string(s.Cause), failed).n++
 		if a != nil {
 			a.letGo(c)
 			a.arrived(c)
@@ -295,7 +295,7 @@ func (a *attempt) arrived(c *consumers) {
 // end ends the span of the attempt at the time when the handler returned, and makes
 // the one of the settlement.
 func (a *attempt) end(ctx context.Context, t *Telemetry, s consumer.Settlement) {
-	disposition := s.Disposition.String()
+	disposition := string(s.Disposition)
 	attributes := append(make([]attribute.KeyValue, 0, 10), attribute.String(catalog.Disposition, disposition))
 	if s.Cause != "" {
 		attributes = append(attributes, attribute.String(catalog.Cause, string(s.Cause)))

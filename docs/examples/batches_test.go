@@ -23,7 +23,7 @@ func TestBatches(t *testing.T) {
 		// begin batch
 		worker, err := consumer.NewBatch(conn, orders, func(ctx context.Context, batch []*consumer.Delivery) error {
 			return insert(ctx, batch) // a row for each message, in one transaction
-		}, consumer.Config{Batch: consumer.Batch{Size: 100, Linger: 50 * time.Millisecond}})
+		}, consumer.Batch{Size: 100, Linger: 50 * time.Millisecond}, consumer.Config{})
 		// end batch
 		check(err)
 		for range 5 {
@@ -51,7 +51,7 @@ func TestBatchErrors(t *testing.T) {
 			}
 			return errs
 		})
-		worker, err := consumer.NewBatch(conn, orders, handler, consumer.Config{Batch: consumer.Batch{Size: 100}})
+		worker, err := consumer.NewBatch(conn, orders, handler, consumer.Batch{Size: 100}, consumer.Config{})
 		// end outcomes
 		check(err)
 		s.publish(producer.Message{Body: []byte(`{"customer":"Anna"}`)})
@@ -73,7 +73,7 @@ func TestOnceBatch(t *testing.T) {
 			return err
 		})
 		// begin oncebatch
-		worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(handler), consumer.Config{Batch: consumer.Batch{Size: 100}})
+		worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(handler), consumer.Batch{Size: 100}, consumer.Config{})
 		// end oncebatch
 		check(err)
 		for range 2 {

@@ -51,7 +51,7 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 				}
 			}
 			return errs
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: size, Linger: 500 * time.Millisecond}}) // a busy machine brings 30 messages late
+		}, consumer.Batch{Size: size, Linger: 500 * time.Millisecond}, consumer.Config{Concurrency: 2}) // a busy machine brings 30 messages late
 		ended := func(id string) bool {
 			return j.reached(id, consumer.DispositionDone) || j.reached(id, consumer.DispositionDeadLetter)
 		}
@@ -114,7 +114,7 @@ func TestBatchesAreSplit(t *testing.T) {
 				return errBroken
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: messages, Linger: time.Second}})
+		}, consumer.Batch{Size: messages, Linger: time.Second}, consumer.Config{})
 		e.until("all have ended", func() bool {
 			return j.reached(bad, consumer.DispositionDeadLetter) && len(j.settlements("")) >= messages+len(w.Waits)
 		})

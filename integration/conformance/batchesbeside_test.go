@@ -69,7 +69,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 				}
 			}
 			return nil
-		}, consumer.Config{Concurrency: 4, KeyLimit: 1, Batch: consumer.Batch{Size: size, Linger: 500 * time.Millisecond}})
+		}, consumer.Batch{Size: size, Linger: 500 * time.Millisecond}, consumer.Config{Concurrency: 4, KeyLimit: 1})
 		e.until("all are done, and the bad one is a letter", func() bool {
 			return len(j.of("")) >= messages-1 && j.reached(bad, consumer.DispositionDeadLetter)
 		})
@@ -138,7 +138,7 @@ func TestBatchesOfLanes(t *testing.T) {
 				<-gate
 			}
 			return nil
-		}, consumer.Config{Concurrency: 1, Batch: consumer.Batch{Size: size}})
+		}, consumer.Batch{Size: size}, consumer.Config{Concurrency: 1})
 		sentAhead := func() bool {
 			for _, w := range o.queues {
 				if e.count(w.Name) > each-2*size {
@@ -192,7 +192,7 @@ func TestOutageWithBatches(t *testing.T) {
 			return nil
 		})
 		const messages, size = 200, 10
-		cfg := consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: size, Linger: 20 * time.Millisecond}, Outage: consumer.Outage{MaxPause: time.Second}}
+		cfg := consumer.Batch{Size: size, Linger: 20 * time.Millisecond}, consumer.Config{Concurrency: 2, Outage: consumer.Outage{MaxPause: time.Second}}
 		e.send(w.Name, messages)
 		c := e.consumeBatches(w, broken, does(broken), cfg)
 		e.until("there is an outage", func() bool { return strings.Contains(fmt.Sprint(c.Health()), "outage") })

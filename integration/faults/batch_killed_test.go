@@ -70,7 +70,7 @@ func batchUntilKilled(ctx context.Context, conn *connection.Conn, t task) error 
 		}
 		all.Wait()
 		return errs
-	}, consumer.Config{Batch: consumer.Batch{Size: t.Batch, Linger: 20 * time.Second}, Traces: []consumer.Trace{trace}})
+	}, consumer.Batch{Size: t.Batch, Linger: 20 * time.Second}, consumer.Config{Traces: []consumer.Trace{trace}})
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (a *account) consumer() consumer.Trace {
 			defer a.unlock()
 			a.settled[d.ID]++
 			a.settledAll++
-			a.dispositions[s.Disposition.String()]++
+			a.dispositions[string(s.Disposition)]++
 		},
 	}
 }

@@ -418,8 +418,8 @@ func workOnce(job task) error {
 	}
 	c, err := consumer.New(conn, onceQueue(job.Queue), consumer.Wrap(handler, s.OnceHandler), consumer.Config{
 		Concurrency: 16,
-		Traces: []consumer.Trace{{Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
-			child.Say(s.Disposition.String())
+		Traces: []consumer.Trace{{Settled: func(_ context.Context, s consumer.Settled) {
+			child.Say(string(s.Disposition))
 		}}},
 	})
 	if err != nil {

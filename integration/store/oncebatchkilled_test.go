@@ -164,7 +164,7 @@ func TestOnceBatchKilledAtItsGaps(t *testing.T) {
 			}
 		}
 
-		c, err := consumer.NewBatch(conn, w, s.OnceBatch(effect(p.dialect)), consumer.Config{Batch: consumer.Batch{Size: batchKilled}})
+		c, err := consumer.NewBatch(conn, w, s.OnceBatch(effect(p.dialect)), consumer.Batch{Size: batchKilled}, consumer.Config{})
 		must(t, err)
 		running, stop := context.WithCancel(ctx)
 		ran := make(chan error, 1)

@@ -139,25 +139,6 @@ func Begin[T, A any](s Set[T], hook string, pick func(T) func(context.Context, A
 	}
 }
 
-// BeginTwo is Begin for hooks of one more parameter.
-func BeginTwo[T, A, B any](s Set[T], hook string, pick func(T) func(context.Context, A, B) context.Context) func(context.Context, A, B) context.Context {
-	type both struct {
-		a A
-		b B
-	}
-	begin := Begin(s, hook, func(t T) func(context.Context, both) context.Context {
-		f := pick(t)
-		if f == nil {
-			return nil
-		}
-		return func(ctx context.Context, ab both) context.Context { return f(ctx, ab.a, ab.b) }
-	})
-	if begin == nil {
-		return nil
-	}
-	return func(ctx context.Context, a A, b B) context.Context { return begin(ctx, both{a, b}) }
-}
-
 // only returns the one function there is, or nil.
 func only[F any](fs []F) (f F) {
 	if len(fs) > 0 {

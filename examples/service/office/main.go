@@ -50,7 +50,7 @@ func run(ctx context.Context) error {
 	defer publisher.Close()
 
 	billing, err1 := consumer.New(conn, order.Billing, bill(letters), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
-	archive, err2 := consumer.NewBatch(conn, order.Archive, letters.OnceBatch(consumer.JSON(keep)), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
+	archive, err2 := consumer.NewBatch(conn, order.Archive, letters.OnceBatch(consumer.JSON(keep)), consumer.Batch{Linger: 50 * time.Millisecond}, consumer.Config{Logger: slog.Default()})
 	forwarder, err3 := letters.NewForwarder(publisher, store.ForwardConfig{})
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err

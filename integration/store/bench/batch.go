@@ -36,7 +36,7 @@ func (b *bench) batches(ctx context.Context) error {
 		keys       int
 	}{{"batch", "100 to a transaction (NewBatch, OnceBatch)", 0}, {"keyed", "the same with KeyLimit 1 and 1,000 keys", 1}} {
 		many, err := b.consumed(ctx, conn, tt.name, 30_000, func(s *store.Store, w topology.Source, insert consumer.Handler) (*consumer.Consumer, error) {
-			return consumer.NewBatch(conn, w, s.OnceBatch(insert), consumer.Config{KeyLimit: tt.keys, Batch: consumer.Batch{Size: size, Linger: 10 * time.Millisecond}})
+			return consumer.NewBatch(conn, w, s.OnceBatch(insert), consumer.Batch{Size: size, Linger: 10 * time.Millisecond}, consumer.Config{KeyLimit: tt.keys})
 		})
 		if err != nil {
 			return err
