@@ -467,7 +467,7 @@ func TestHandlerTimeoutIsOneBoundForABatch(t *testing.T) {
 		}
 		w.truthful()
 		if waits := w.journal.count(consumer.DispositionWait); waits != 16 {
-			w.Errorf("%d messages wait, want all 16: they have failed in company", waits)
+			w.Errorf("%d messages wait, want all 16: no run has told them apart", waits)
 		}
 		time.Sleep(time.Minute)
 		w.stopped(stop)

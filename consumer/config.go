@@ -138,8 +138,8 @@ type Config struct {
 	CopyTimeout time.Duration
 
 	// Logger gets records at level Info for the start of consuming, for failed
-	// attempts, and for messages that are discarded, snoozed, left to their queue or
-	// not due yet. It gets records at Warn for a failed attempt that leaves one more,
+	// attempts, and for messages that are discarded, snoozed, requeued or not due
+	// yet. It gets records at Warn for a failed attempt that leaves one more,
 	// for interruptions and for copies that are not confirmed, and at Error for dead
 	// letters. Each failed attempt and each dead letter has a record. A fault that
 	// repeats, such as a queue that cannot be consumed or a copy that is not confirmed,

@@ -334,10 +334,11 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	return v, true
 }
 
-// isDated reports whether the dates in the headers are for this queue. A letter that was
-// put off here speaks for the queue where its message failed. A copy of that queue, which
-// the broker has brought here, has attempts, and a letter from a producer's delay has no
-// NotBefore: their dates are over.
+// isDated reports whether the dates in the headers count for this queue. In a dead-letter
+// queue the dates of a letter that a consumer has put off there count, although its headers
+// name the queue where the message failed. Two kinds of messages in a dead-letter queue bring
+// dates that are over: the copy for a next attempt, which the broker has dead-lettered, and
+// the message from a producer's delay, which has no NotBefore.
 func (t *terms) isDated(raw amqp.Delivery, h *xdeath.History) bool {
 	letter := header.IsLetter(raw.Headers)
 	if _, retried := raw.Headers[header.Attempts]; t.route.Kind == route.Letters && !retried {

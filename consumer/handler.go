@@ -114,8 +114,8 @@ func attemptOf(m *flight.Message) *attempt {
 	return a
 }
 
-// begin makes the attempt at a message. It returns false for one that the handler does
-// not get, or not before it was kept for a while, with the decision on it.
+// begin makes the attempt at a message. It returns false, and an attempt with a decision, if
+// the handler does not get the message, or gets it only after it was kept for a while.
 func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) {
 	yield.Here()
 	s := m.In.Owner.(*session) //nolint:forcetypeassert // newSession sets it

@@ -35,16 +35,16 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 		}
 		switch {
 		case a.unspent:
-			r.log.InfoContext(a.ctx, "message not due yet, it is sent to a wait again", about...)
+			r.log.InfoContext(a.ctx, "message not due yet, it waits again", about...)
 		case a.Attempt == len(a.in.terms.route.Waits):
 			r.log.WarnContext(a.ctx, "attempt failed, one attempt is left", about...)
 		default:
-			r.log.InfoContext(a.ctx, "attempt failed, the message is sent to its wait", about...)
+			r.log.InfoContext(a.ctx, "attempt failed, the message waits", about...)
 		}
 	case DispositionDeadLetter:
 		r.log.ErrorContext(a.ctx, "message dead-lettered", append(about, "cause", string(s.Cause))...)
 	case DispositionRequeued:
-		r.log.InfoContext(a.ctx, "message left to its queue", about...)
+		r.log.InfoContext(a.ctx, "message requeued", about...)
 	}
 }
 

@@ -432,5 +432,9 @@ func TestOutagesThatAreRefused(t *testing.T) {
 		if err == nil || err.Error() != want {
 			w.Errorf("New = %v\nwant %s", err, want)
 		}
+		_, err = consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Outage: consumer.Outage{Share: 1.5}})
+		if want := "consumer: Config.Outage.Share is 1.5, want more than 0, up to 1, or 0 for 0.5"; err == nil || err.Error() != want {
+			w.Errorf("New = %v\nwant %s", err, want)
+		}
 	})
 }

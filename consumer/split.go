@@ -2,9 +2,9 @@ package consumer
 
 import "math/bits"
 
-// split says with which part of a batch its handler is called next, where calls fail
-// without a word on which messages are at fault. Parts that fail are halved, the largest
-// first, so that a few messages at fault leave few others behind in their company.
+// split says with which part of a batch the consumer calls the handler next, if a call fails
+// and does not tell which messages are at fault. It halves the parts that fail, the largest
+// first, so that a few messages at fault have few others in their parts at the end.
 type split struct {
 	next  []span // to be called with, in this order
 	calls int    // that are left

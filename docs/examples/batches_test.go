@@ -37,19 +37,18 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-func TestBatchErrors(t *testing.T) {
+func TestBatchOutcomes(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		conn := s.conn
 		s.declare(orders)
 		// begin outcomes
 		handler := consumer.JSONBatch(func(ctx context.Context, batch []*consumer.Delivery, values []Order) error {
-			errs := make(consumer.BatchErrors, len(batch)) // nil: done
 			for i, o := range values {
 				if o.Customer == "" {
-					errs[i] = consumer.DeadLetter(errors.New("no customer"))
+					batch[i].Fail(consumer.DeadLetter(errors.New("no customer")))
 				}
 			}
-			return errs
+			return nil // the others are done
 		})
 		worker, err := consumer.NewBatch(conn, orders, handler, consumer.Batch{Size: 100}, consumer.Config{})
 		// end outcomes

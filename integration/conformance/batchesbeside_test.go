@@ -178,11 +178,10 @@ func TestOutageWithBatches(t *testing.T) {
 		away.Store(true)
 		does := func(j *journal) consumer.BatchHandler {
 			return func(ctx context.Context, batch []*consumer.Delivery) error {
-				errs := make(consumer.BatchErrors, len(batch))
-				for i, d := range batch {
-					errs[i] = j.handle(ctx, d)
+				for _, d := range batch {
+					d.Fail(j.handle(ctx, d))
 				}
-				return errs
+				return nil
 			}
 		}
 		broken := newJournal(func(context.Context, *consumer.Delivery) error {
@@ -192,12 +191,12 @@ func TestOutageWithBatches(t *testing.T) {
 			return nil
 		})
 		const messages, size = 200, 10
-		cfg := consumer.Batch{Size: size, Linger: 20 * time.Millisecond}, consumer.Config{Concurrency: 2, Outage: consumer.Outage{MaxPause: time.Second}}
+		each, cfg := consumer.Batch{Size: size, Linger: 20 * time.Millisecond}, consumer.Config{Concurrency: 2, Outage: consumer.Outage{MaxPause: time.Second}}
 		e.send(w.Name, messages)
-		c := e.consumeBatches(w, broken, does(broken), cfg)
+		c := e.consumeBatches(w, broken, does(broken), each, cfg)
 		e.until("there is an outage", func() bool { return strings.Contains(fmt.Sprint(c.Health()), "outage") })
 		good := newJournal(succeed)
-		other := e.consumeBatches(w, good, does(good), cfg)
+		other := e.consumeBatches(w, good, does(good), each, cfg)
 		most := cfg.Concurrency*size + 1 // in the batches that are held, and the one that is tried
 		e.until("the other consumer has taken the work", func() bool { return good.done() >= messages-most })
 		e.halt(other)

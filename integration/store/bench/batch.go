@@ -67,8 +67,11 @@ func (b *bench) once(ctx context.Context) error {
 			batch[i] = &consumer.Delivery{Queue: "orders", ID: fmt.Sprint(n), Body: body, Attempt: 1}
 			n++
 		}
-		var failed consumer.BatchErrors
-		if err := handler(ctx, batch); !errors.As(err, &failed) || errors.Join(failed...) != nil {
+		err := handler(ctx, batch)
+		for _, d := range batch {
+			err = errors.Join(err, d.Err())
+		}
+		if err != nil {
 			return fmt.Errorf("a batch: %w", err)
 		}
 	}
