@@ -62,7 +62,7 @@ func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Con
 // configure completes a Consumer that has only its conn and handler. It returns all faults
 // of source and cfg.
 func (c *Consumer) configure(source topology.Source, cfg settings, errs ...error) (*Consumer, error) {
-	cfg.Config = cfg.withDefaults()
+	cfg.Config = cfg.withDefaults(c.conn)
 	errs = append(errs, cfg.validate())
 	if c.conn == nil {
 		errs = append(errs, errors.New("consumer: conn is nil"))

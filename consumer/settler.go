@@ -18,6 +18,7 @@ import (
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/hostname"
 	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -43,7 +44,7 @@ type SettlerConfig struct {
 	CopyTimeout time.Duration
 
 	// Logger gets a record at Warn for a copy that is not confirmed, and for headers that
-	// are malformed. If nil, nothing is logged, even if the Conn has a Logger.
+	// are malformed. If nil, it is the Logger of the Conn.
 	Logger *slog.Logger
 }
 
@@ -55,7 +56,8 @@ const settlerCopies = 256
 // arguments are returned at once. The Settler must be closed.
 func NewSettler(conn *connection.Conn, source topology.Source, cfg SettlerConfig) (*Settler, error) {
 	cfg.CopyTimeout = cmp.Or(cfg.CopyTimeout, defaultCopyTimeout)
-	cfg.Logger = hooks.Logger(cfg.Logger)
+	inherited, _ := transport.Inherited(conn)
+	cfg.Logger = hooks.Logger(cmp.Or(cfg.Logger, inherited))
 	var errs []error
 	if cfg.CopyTimeout < 0 {
 		errs = append(errs, fmt.Errorf("consumer: SettlerConfig.CopyTimeout is %v, want 0 (the default) or more", cfg.CopyTimeout))

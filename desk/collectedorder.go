@@ -135,7 +135,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: r.order.Rate, Canary: r.order.Canary, To: r.order.To}
+	options := store.ReplayOptions{Rate: float64(r.order.Rate), Canary: r.order.Canary, To: r.order.To}
 	if r.order.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
 	}
@@ -383,7 +383,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	var batch []*confirm.Message
 	for i, message := range messages {
-		if receipts[i].Place != 0 {
+		if receipts[i].Place != "" {
 			continue
 		}
 		exchange, key, p := m.publishing(message)

@@ -66,13 +66,13 @@ func TestOnceBatch(t *testing.T) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
 		db := s.database()
-		letters := letters(ctx, db)
+		outbox := openStore(ctx, db)
 		handler := consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 			_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
 			return err
 		})
 		// begin oncebatch
-		worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(handler), consumer.Batch{Size: 100}, consumer.Config{})
+		worker, err := consumer.NewBatch(conn, orders, outbox.OnceBatch(handler), consumer.Batch{Size: 100}, consumer.Config{})
 		// end oncebatch
 		check(err)
 		for range 2 {
