@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -157,7 +158,7 @@ func ExampleLive_Trend() {
 func ExampleNewCollected() {
 	ctx, conn, folder, stop := connect("order-7")
 	defer stop()
-	db, err := sqlite.Open(filepath.Join(folder, "letters.db")) // of package store/sqlite
+	db, err := sqlite.Open(filepath.Join(folder, "letters.db"))
 	check(err)
 	defer db.Close()
 	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
