@@ -49,7 +49,7 @@ type storeSource struct {
 }
 
 // NewCollected returns the letters in a store, which [store.Store.Collect] has put
-// there. Orders publish on conn; without one the letters can only be looked at, kept
+// there. Redrives publish on conn; without one the letters can only be looked at, kept
 // and dropped.
 func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (Keeper, error) {
 	if cfg.Name == "" {

@@ -27,13 +27,13 @@ type Source interface {
 	// Letter returns one letter, or an error that wraps [ErrNoLetter].
 	Letter(ctx context.Context, id string) (Letter, error)
 
-	// Execute carries out an order and returns when it has ended. Ending ctx stops
-	// the order, which may be resumed. progress, if not nil, is called as it goes, by
-	// one goroutine at a time. The error says why the order ended early; letters that
+	// Execute carries out a redrive and returns when it has ended. Ending ctx stops
+	// the redrive, which may be resumed. progress, if not nil, is called as it goes, by
+	// one goroutine at a time. The error says why the redrive ended early; letters that
 	// failed are no error, they are in the Progress.
-	Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error)
+	Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error)
 
-	// Resume continues an order of this source that was stopped or cut off. The
+	// Resume continues a redrive of this source that was stopped or cut off. The
 	// audit names who has resumed it.
 	Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error)
 
@@ -65,7 +65,7 @@ type Keeper interface {
 	Collect(ctx context.Context, queues []string, by By, progress func(letters int)) (int, error)
 }
 
-// By is the person who orders, and the reason.
+// By is the person who acts, and the reason.
 type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`

@@ -36,13 +36,13 @@ type fake struct {
 	live    bool
 	journal *desk.Journal
 
-	mu      sync.Mutex
-	letters []desk.Letter
-	looked  int
-	err     error
-	orders  []desk.Order
-	kept    []string
-	hold    chan struct{} // an order waits for it
+	mu       sync.Mutex
+	letters  []desk.Letter
+	looked   int
+	err      error
+	redrives []desk.Redrive
+	kept     []string
+	hold     chan struct{} // a redrive waits for it
 }
 
 func (f *fake) About() desk.About {
@@ -115,27 +115,27 @@ func (f *fake) Letter(_ context.Context, id string) (desk.Letter, error) {
 	return found[0], nil
 }
 
-func (f *fake) Execute(ctx context.Context, o desk.Order, tell func(desk.Progress)) (desk.Progress, error) {
+func (f *fake) Execute(ctx context.Context, r desk.Redrive, tell func(desk.Progress)) (desk.Progress, error) {
 	f.mu.Lock()
-	f.orders = append(f.orders, o)
+	f.redrives = append(f.redrives, r)
 	f.mu.Unlock()
-	p := desk.Progress{Order: o, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
+	p := desk.Progress{Redrive: r, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
 	tell(p)
 	if f.hold != nil {
 		select {
 		case <-f.hold:
 		case <-ctx.Done():
-			return p, desk.ErrStopped
+			return p, desk.ErrRedriveStopped
 		}
 	}
-	if o.Filter.IsZero() && !o.All {
-		return desk.Progress{}, errors.New("desk: Order.Filter is empty")
+	if r.Filter.IsZero() && !r.All {
+		return desk.Progress{}, errors.New("desk: Redrive.Filter is empty")
 	}
 	return p, nil
 }
 
 func (f *fake) Resume(ctx context.Context, id string, by desk.By, tell func(desk.Progress)) (desk.Progress, error) {
-	return f.Execute(ctx, desk.Order{ID: id, All: true, By: by}, tell)
+	return f.Execute(ctx, desk.Redrive{ID: id, All: true, By: by}, tell)
 }
 
 func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer, by desk.By) (int, error) {

@@ -52,7 +52,7 @@ type Handler struct {
 	changed  *signal
 	sampled  sampled
 	places   places
-	orders   orders
+	redrives redrives
 	messages messages
 
 	requests chan struct{} // a place for each page that is being made
@@ -107,7 +107,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 		cfg: cfg, broker: b, pages: p, changed: newSignal(),
 		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams),
 	}
-	h.orders.running = map[string]*running{}
+	h.redrives.running = map[string]*running{}
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	mux.HandleFunc("GET /events", h.events)
 	for pattern, make := range map[string]func(*request) error{
 		"GET /{$}": h.overview, "GET /groups": h.groups, "GET /letters": h.letters, "GET /letter": h.letter,
-		"GET /search": h.search, "GET /orders": h.listOrders, "GET /order": h.order, "GET /audit": h.audit,
+		"GET /search": h.search, "GET /redrives": h.listRedrives, "GET /redrive": h.redrive, "GET /audit": h.audit,
 		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body,
 		"POST /look": h.look, "POST /send": h.send, "POST /edit": h.edit, "POST /keep": h.keep,
 		"POST /export": h.export, "POST /stop": h.stop, "POST /resume": h.resume,
@@ -129,15 +129,15 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	return h, nil
 }
 
-// Run watches the depths of the queues and carries out orders, until ctx ends. Then it
-// stops the orders, which can be resumed, and returns nil when all have ended. Without it
-// the page shows no depths and takes no orders.
+// Run watches the depths of the queues and carries out redrives, until ctx ends. Then it
+// stops the redrives, which can be resumed, and returns nil when all have ended. Without it
+// the page shows no depths and takes no redrives.
 func (h *Handler) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	h.orders.begin(ctx, &all)
+	h.redrives.begin(ctx, &all)
 	all.Go(func() { h.sample(ctx) })
 	<-ctx.Done()
-	h.orders.end()
+	h.redrives.end()
 	h.changed.close()
 	all.Wait()
 	return nil

@@ -102,7 +102,7 @@ func onEach(t *testing.T, test func(r *room)) {
 }
 
 // onNewest is onEach on the newest version alone, for tests whose subject no version can
-// change: the pace of an order, and letters that are collected and have left the broker.
+// change: the pace of a redrive, and letters that are collected and have left the broker.
 func onNewest(t *testing.T, test func(r *room)) {
 	t.Parallel()
 	onNewestAlone(t, test)

@@ -15,23 +15,23 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// A letter that is on its way while somebody stops the order is confirmed, or resuming
-// the order would send it twice.
+// A letter that is on its way while somebody stops the redrive is confirmed, or resuming
+// the redrive would send it twice.
 func TestAStopAwaitsTheAnswer(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead()
-		b, err := w.journal.begin(Order{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}, nil)
+		b, err := w.journal.begin(Redrive{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}, nil)
 		must(w.T, err)
 		publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
 		run, stop := context.WithCancelCause(w.Context())
-		sender := resend.Sender{Publisher: &marking{order: &storeOrder{book: b, order: b.order, stop: stop}, publisher: publisher}}
+		sender := resend.Sender{Publisher: &marking{redrive: &collectedRedrive{book: b, redrive: b.redrive, stop: stop}, publisher: publisher}}
 		send := func(id string) []producer.Receipt { // as a Replay does
 			return sender.Publish(resend.Numbered(run, []int64{1}), []producer.Message{{RoutingKey: "orders", ID: id}}, func(int) bool { return false }, func(err error) { w.Error(err) })
 		}
 
 		send("m-0") // opens the channel
 		w.broker.Slow(2 * time.Second)
-		time.AfterFunc(time.Second, func() { stop(ErrStopped) })
+		time.AfterFunc(time.Second, func() { stop(ErrRedriveStopped) })
 		receipts := send("m-1")
 		if run.Err() == nil {
 			w.Fatal("the answer came before the stop")
@@ -44,7 +44,7 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 			w.Errorf("after the stop: %+v, want an error", r)
 		}
 		w.broker.Slow(0)
-		must(w.T, b.end(Progress{Order: b.order, State: Stopped}))
+		must(w.T, b.end(Progress{Redrive: b.redrive, State: Stopped}))
 		must(w.T, publisher.Close())
 		w.has("orders", 2)
 	})
@@ -67,7 +67,7 @@ func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
 				publisher := confirm.New(w.conn, confirm.Limits{Messages: replayWindow})
 				send := func(b *book) int {
 					ctx := resend.Numbered(w.Context(), []int64{7, 8, 9})
-					m := &marking{order: &storeOrder{book: b, order: b.order}, publisher: publisher}
+					m := &marking{redrive: &collectedRedrive{book: b, redrive: b.redrive}, publisher: publisher}
 					receipts, err := m.PublishAll(ctx, slices.Repeat([]producer.Message{{RoutingKey: "orders"}}, 3))
 					must(w.T, err)
 					twice := 0
@@ -82,13 +82,13 @@ func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
 					must(w.T, errors.Join(b.file.Close(), b.release())) // as the end of the process does
 					return twice
 				}
-				order := Order{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}
-				b, err := w.journal.begin(order, nil)
+				redrive := Redrive{ID: "o-1", Source: "store letters", Action: Send, Created: time.Now()}
+				b, err := w.journal.begin(redrive, nil)
 				must(w.T, err)
 				if n := send(b); n != 0 {
 					w.Errorf("%d letters perhaps twice at once", n)
 				}
-				file := filepath.Join(w.journal.Dir(), "orders", "o-1.jsonl")
+				file := filepath.Join(w.journal.Dir(), "redrives", "o-1.jsonl")
 				var kept []byte
 				for line := range bytes.Lines(readFile(w.T, file)) {
 					if tt.lost == "" || !bytes.Contains(line, []byte(tt.lost)) {
@@ -96,12 +96,12 @@ func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
 					}
 				}
 				must(w.T, os.WriteFile(file, kept, 0o600))
-				b, err = w.journal.begin(order, &By{Who: "bob"})
+				b, err = w.journal.begin(redrive, &By{Who: "bob"})
 				must(w.T, err)
 				if n := send(b); n != tt.twice {
 					w.Errorf("%d letters perhaps twice by their receipts, want %d", n, tt.twice)
 				}
-				p, err := w.journal.Order("o-1")
+				p, err := w.journal.Redrive("o-1")
 				if err != nil || p.MaybeDuplicate != tt.twice || p.Done != 3 {
 					w.Errorf("%v: %+v, want %d perhaps twice", err, p, tt.twice)
 				}
