@@ -74,6 +74,8 @@ func (c *storeSource) About() About { return About{Name: c.cfg.Name, Keeper: tru
 // Journal returns the journal of the source.
 func (c *storeSource) Journal() *Journal { return c.cfg.Journal }
 
+func (c *storeSource) isSource() {}
+
 // waiting are the states of letters that wait for a person.
 var waiting = []store.State{store.Held, store.Parked}
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -135,7 +136,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To}
+	options := store.ReplayOptions{Rate: int(math.Ceil(r.redrive.Rate)), Canary: r.redrive.Canary, To: r.redrive.To}
 	if r.redrive.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
 	}
@@ -190,9 +191,6 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = errors.Join(err, r.note(true), publisher.Close())
-	if errors.Is(err, store.ErrCanary) {
-		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
-	}
 	return err
 }
 
@@ -290,6 +288,9 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		}
 		var parcels []*parcel
 		limit := scanPage
+		if rate := r.redrive.Rate; rate > 0 {
+			limit = min(limit, max(int(rate), 1)) // those of a second
+		}
 		if left, bounded := r.left(); bounded {
 			limit = min(limit, left)
 		}
@@ -342,7 +343,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		if err := r.note(true); err != nil || !more { // always: nothing else counts what is gone
 			return err
 		}
-		if wait := r.redrive.Rate; wait > 0 && !pause(ctx, time.Duration(len(parcels))*time.Second/time.Duration(wait)) {
+		if rate := r.redrive.Rate; rate > 0 && !pause(ctx, time.Duration(float64(len(parcels))/rate*float64(time.Second))) {
 			return context.Cause(ctx)
 		}
 	}

@@ -10,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 )
 
 // A letter that is on its way while somebody stops the redrive is confirmed, or resuming
@@ -109,5 +112,33 @@ func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
 				w.has("orders", tt.sent)
 			})
 		})
+	}
+}
+
+// A drop deletes the letters of a second together, and one after the other below that.
+func TestADropKeepsToItsRate(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sqlite.Open(filepath.Join(dir, "letters.db"))
+	must(t, err)
+	defer db.Close()
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	for _, id := range []string{"m-1", "m-2", "m-3"} {
+		must(t, letters.Collect(t.Context(), &consumer.Delivery{ID: id, RoutingKey: "orders"}))
+	}
+	journal, err := OpenJournal(filepath.Join(dir, "journal"))
+	must(t, err)
+	collected, err := NewCollected(letters, nil, CollectedConfig{Journal: journal})
+	must(t, err)
+	pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds, and a redrive takes what is older
+	first := 0
+	began := time.Now()
+	p, err := collected.Execute(t.Context(), Redrive{Action: Drop, All: true, Rate: 1.9, CopyTo: filepath.Join(dir, "dropped.jsonl")}, func(p Progress) {
+		if first == 0 {
+			first = p.Done
+		}
+	})
+	if took := time.Since(began); err != nil || p.Done != 3 || first != 1 || took < time.Second {
+		t.Errorf("%+v after %v, %d of them at once: %v; want 3 letters, one after the other", p, took, first, err)
 	}
 }

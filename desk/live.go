@@ -117,6 +117,8 @@ func (l *Live) About() About {
 // Journal returns the journal of the source.
 func (l *Live) Journal() *Journal { return l.cfg.Journal }
 
+func (l *Live) isSource() {}
+
 // Peek looks again and returns up to n letters from the head of the queue. A look
 // takes as many letters as the window allows, whatever n is, hands them back in their
 // order, and marks them as redelivered. Peek returns a [*RefusedError] where a look

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -266,6 +267,18 @@ func (w *fixture) channel() *amqp.Channel {
 	return ch
 }
 
+// A rate below 1 is a letter in more than a second.
+func TestLettersKeepToASlowRate(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(4)...)
+		began := time.Now()
+		p, err := w.live().Execute(w.Context(), Redrive{Action: Send, All: true, Rate: 0.4}, nil)
+		if took := time.Since(began); err != nil || p.Done != 4 || took < 6*time.Second || took > 30*time.Second {
+			w.Errorf("%+v after %v: %v, want 4 letters, each 2.5 s after the one before", p, took, err)
+		}
+	})
+}
+
 func TestWhatComesBackIsNotSentAgain(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(40)...)
@@ -297,7 +310,7 @@ func TestTheCanaryThatComesBackEndsTheRedrive(t *testing.T) {
 			sent <- err
 		}()
 		w.consume(1, func(*consumer.Delivery) error { return consumer.DeadLetter(errors.New("again")) })
-		if err := <-sent; !errors.Is(err, ErrCanary) {
+		if err := <-sent; !errors.Is(err, store.ErrCanary) {
 			w.Errorf("the canary came back: %v", err)
 		}
 		w.has("orders.dlq", 10)

@@ -45,11 +45,11 @@ func (r *liveRedrive) send(ctx context.Context) {
 		if r.next.Before(now.Add(-maxLag)) {
 			r.next = now // what was missed before is not made up for
 		}
-		n = min(n, max(rate/50, 1), max(rate/4, 1)-r.flying)
+		n = min(n, max(int(rate/50), 1), max(int(rate/4), 1)-r.flying)
 		if n <= 0 {
 			return
 		}
-		takes := time.Duration(n) * time.Second / time.Duration(rate)
+		takes := time.Duration(float64(n) / rate * float64(time.Second))
 		r.next, r.soonest = r.next.Add(takes), now.Add(takes*4/5)
 	}
 	if n <= 0 {

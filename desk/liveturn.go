@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/store"
 )
 
 // steady waits until what a process had in hand that has just died is back in the
@@ -189,7 +190,7 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 	letter := fromDelivery(d)
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
-			return fmt.Errorf("%w: message %q", ErrCanary, letter.Publishing.MessageId)
+			return fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId)
 		}
 		return nil
 	}

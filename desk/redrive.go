@@ -27,9 +27,6 @@ var ErrNoRedrive = errors.New("desk: there is no such redrive")
 // or by the end of its ctx.
 var ErrRedriveStopped = errors.New("desk: the redrive was stopped")
 
-// ErrCanary is wrapped by the error of a redrive whose first letter came back.
-var ErrCanary = errors.New("desk: the canary came back: nothing more was sent")
-
 // ErrTarget is wrapped by the error of a redrive that ended because its target took no
 // message: it is missing, full, or does not answer.
 var ErrTarget = errors.New("desk: the target takes no messages")
@@ -67,15 +64,16 @@ type Redrive struct {
 	// Edit changes each message that is sent.
 	Edit *Edit `json:"edit,omitzero"`
 
-	// Rate bounds the letters per second; 0: no bound.
-	Rate int `json:"rate,omitzero"`
+	// Rate is how many letters are sent per second at most, 0.001 to 100,000; 0: no
+	// bound.
+	Rate float64 `json:"rate,omitzero"`
 
 	// Limit bounds the letters that are tried; 0: no bound.
 	Limit int `json:"limit,omitzero"`
 
 	// Canary, if set, sends one letter first and waits for this long. If the message
-	// is a letter again by then, the redrive ends with ErrCanary. So it should be longer
-	// than all waits of the queue together.
+	// is a letter again by then, the redrive ends with [store.ErrCanary]. So it should
+	// be longer than all waits of the queue together.
 	Canary time.Duration `json:"canary,omitzero"`
 
 	// CopyTo is the file that the letters are appended to before they are dropped, as
@@ -88,6 +86,12 @@ type Redrive struct {
 	Source  string    `json:"source"`
 	Created time.Time `json:"created"`
 }
+
+// The bounds of Redrive.Rate. At the lower one a letter is sent every 17 minutes.
+const (
+	minRate = 0.001
+	maxRate = 100_000
+)
 
 var redriveID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
@@ -104,8 +108,8 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	if r.Filter.IsZero() && !r.All {
 		fault("Filter is empty, want a condition, or All")
 	}
-	if r.Rate < 0 || r.Rate > 100_000 {
-		fault("Rate is %d, want 0 (no bound) to 100,000 letters per second", r.Rate)
+	if r.Rate != 0 && !(r.Rate >= minRate && r.Rate <= maxRate) { // nor is NaN
+		fault("Rate is %v, want 0 (no bound), or %v to 100,000 letters per second", r.Rate, minRate)
 	}
 	if r.Limit < 0 {
 		fault("Limit is %d, want 0 (no bound) or more", r.Limit)

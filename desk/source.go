@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// Source is where letters are. Its methods are safe for concurrent use.
+// Source is where letters are: a queue, by [NewLive], or a store, by [NewCollected]. Only
+// this package implements it, so that it may get further methods. Its methods are safe for
+// concurrent use.
 type Source interface {
 	// About describes the source. It asks nobody.
 	About() About
@@ -43,10 +45,12 @@ type Source interface {
 
 	// Journal returns the journal of the source.
 	Journal() *Journal
+
+	isSource()
 }
 
-// Keeper is a Source that can keep letters for later. A collected source is a
-// Keeper.
+// Keeper is a Source that can keep letters for later: a store, by [NewCollected]. Only this
+// package implements it.
 type Keeper interface {
 	Source
 

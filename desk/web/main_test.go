@@ -32,6 +32,8 @@ func must(t testing.TB, err error) {
 
 // fake is a source with letters in memory.
 type fake struct {
+	desk.Source // nil: a fake has all its methods that are exported
+
 	name    string
 	live    bool
 	journal *desk.Journal

@@ -77,13 +77,14 @@ func (r *request) redrive() (what desk.Redrive, err error) {
 	if what.Filter, err = filterOf(r.form, time.Now()); err != nil {
 		return what, err
 	}
-	for name, n := range map[string]*int{"rate": &what.Rate, "limit": &what.Limit} {
-		text := strings.TrimSpace(r.form.Get(name))
-		if text == "" {
-			continue
+	if text := strings.TrimSpace(r.form.Get("rate")); text != "" {
+		if what.Rate, err = strconv.ParseFloat(text, 64); err != nil {
+			return what, fmt.Errorf("%w: rate is %.40q, want a number such as 100 or 0.5", errForm, text)
 		}
-		if *n, err = strconv.Atoi(text); err != nil {
-			return what, fmt.Errorf("%w: %s is %.40q, want a number", errForm, name, text)
+	}
+	if text := strings.TrimSpace(r.form.Get("limit")); text != "" {
+		if what.Limit, err = strconv.Atoi(text); err != nil {
+			return what, fmt.Errorf("%w: limit is %.40q, want a whole number", errForm, text)
 		}
 	}
 	if text := strings.TrimSpace(r.form.Get("canary")); text != "" {

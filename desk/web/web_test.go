@@ -98,6 +98,10 @@ func TestARedriveIsTheOneThatWasAskedFor(t *testing.T) {
 			t.Errorf("a queue with a slash in its name is %+v", to)
 		}
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"fast"}}), 400, "want a number")
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"0.5"}, "redrive": {"o-4"}})
+		if rate := r.store.redrives[2].Rate; rate != 0.5 {
+			t.Errorf("a rate of 0.5 is %v", rate)
+		}
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Redrive.Filter is empty")
 	})
 }

@@ -158,7 +158,8 @@ type task struct {
 	Store                                    string // a file of collected letters, in place of Queue
 	Do                                       string // with them, in place of a redrive
 	Resume                                   bool
-	Rate, Limit                              int
+	Rate                                     float64
+	Limit                                    int
 }
 
 // event is what a child tells.

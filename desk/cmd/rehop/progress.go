@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/store"
 )
 
 // watch returns what shows the progress of a redrive: a bar where somebody watches,
@@ -67,7 +68,7 @@ func (a *app) result(p desk.Progress, err error) error {
 		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(p.String()))
 	}
 	switch {
-	case errors.Is(err, desk.ErrCanary):
+	case errors.Is(err, store.ErrCanary):
 		return &exit{exitStopped, err}
 	case errors.Is(err, desk.ErrRedriveStopped):
 		return &exit{exitStopped, fmt.Errorf("stopped; go on with: rehop redrives resume %s", p.Redrive.ID)}

@@ -21,7 +21,7 @@ func (r *redrive) flags(a *app, c *cobra.Command) {
 	r.place.flags(c)
 	r.filter.flags(c)
 	r.filter.allFlag(c)
-	c.Flags().IntVar(&r.Rate, "rate", 0, "letters per second; 0: no bound")
+	c.Flags().Float64Var(&r.Rate, "rate", 0, "letters per second, such as 100 or 0.5; 0: no bound")
 	c.Flags().IntVarP(&r.Limit, "limit", "n", 0, "letters to try; 0: no bound")
 	c.Flags().StringVar(&r.ID, "redrive", "", "id of the redrive; a new one if not given")
 	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
