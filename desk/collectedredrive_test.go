@@ -91,7 +91,7 @@ func TestLettersWithoutAnIDHaveTheirNumbers(t *testing.T) {
 				if n := send(b); n != 0 {
 					w.Errorf("%d letters perhaps twice at once", n)
 				}
-				file := filepath.Join(w.journal.Dir(), "redrives", "o-1.jsonl")
+				file := filepath.Join(w.journal.dir, "redrives", "o-1.jsonl")
 				var kept []byte
 				for line := range bytes.Lines(readFile(w.T, file)) {
 					if tt.lost == "" || !bytes.Contains(line, []byte(tt.lost)) {

@@ -42,9 +42,6 @@ func OpenJournal(dir string) (*Journal, error) {
 	return &Journal{dir}, nil
 }
 
-// Dir returns the folder.
-func (j *Journal) Dir() string { return j.dir }
-
 // append adds a line to a file, in one write: lines of several processes do not mix.
 func (j *Journal) append(name string, v any, sync bool) error {
 	line, err := json.Marshal(v)

@@ -456,7 +456,7 @@ func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
 		live := w.live()
 		all, err := live.Peek(w.Context(), 10)
 		must(w.T, err)
-		file := w.journal.Dir() + "/dropped.jsonl"
+		file := w.journal.dir + "/dropped.jsonl"
 		p, err := live.Execute(w.Context(), Redrive{Action: Drop, Filter: Filter{Error: "no stock"}, CopyTo: file}, nil)
 		must(w.T, err)
 		if p.Done != 5 {

@@ -259,7 +259,7 @@ func TestTheAuditOfARedriveWhoseProcessesDie(t *testing.T) {
 	b, err = j.begin(r, nil)
 	must(t, err)
 	die(b)
-	must(t, os.Remove(filepath.Join(j.Dir(), "redrives", "three.jsonl")))
+	must(t, os.Remove(filepath.Join(j.dir, "redrives", "three.jsonl")))
 	is("ada send 0 running or cut off!", "eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
 }
 
@@ -277,7 +277,7 @@ func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
 		t.Errorf("%+v: %v", p, err)
 	}
 	must(t, errors.Join(b.file.Close(), b.release())) // as the end of the process does
-	f, err := os.OpenFile(filepath.Join(j.Dir(), "redrives", "one.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(j.dir, "redrives", "one.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
 	must(t, err)
 	_, err = f.WriteString(`{"sent":["b`)
 	must(t, errors.Join(err, f.Close()))

@@ -231,6 +231,7 @@ func (b *fakeBroker) version() string { return "4.3.6" }
 type room struct {
 	*testing.T
 	h      *Handler
+	folder string // of the journal
 	queue  *fake
 	store  *fake
 	broker *fakeBroker
@@ -246,9 +247,10 @@ func letter(i int) desk.Letter {
 
 func enter(t *testing.T, change func(*Config)) *room {
 	t.Helper()
-	journal, err := desk.OpenJournal(t.TempDir())
+	folder := t.TempDir()
+	journal, err := desk.OpenJournal(folder)
 	must(t, err)
-	r := &room{T: t, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
+	r := &room{T: t, folder: folder, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
 	for i := range 3 {
 		r.queue.letters = append(r.queue.letters, letter(i+1))
 		r.store.letters = append(r.store.letters, letter(i+1))

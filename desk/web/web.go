@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -81,6 +82,11 @@ func New(cfg Config) (*Handler, error) {
 	}
 	if cfg.Conn == nil && len(cfg.Sources) == 0 {
 		errs = append(errs, errors.New("web: Config has neither a Conn nor Sources"))
+	}
+	for i, s := range cfg.Sources {
+		if s == nil {
+			errs = append(errs, fmt.Errorf("web: Config.Sources[%d] is nil", i))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)

@@ -141,7 +141,7 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		redrive := `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","by":{"who":"bob"},"created":"2026-11-11T02:26:58Z"}}` + "\n"
-		must(t, os.WriteFile(filepath.Join(r.store.journal.Dir(), "redrives", "o-3.jsonl"), []byte(redrive), 0o600))
+		must(t, os.WriteFile(filepath.Join(r.folder, "redrives", "o-3.jsonl"), []byte(redrive), 0o600))
 		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 303)
 		if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].ID != "o-3" || redrive[0].By.Who != "ada" {
 			t.Errorf("%+v", redrive)
@@ -505,5 +505,23 @@ func TestJSONIsIndented(t *testing.T) {
 	}
 	if got := showBody([]byte{0, 1, 2, 0xff}, ""); got.Mode != "hex" {
 		t.Errorf("bytes are shown as %s", got.Mode)
+	}
+}
+
+// What cannot work is an error at the start, and no panic of a request.
+func TestNilsAreRefused(t *testing.T) {
+	journal, err := desk.OpenJournal(t.TempDir())
+	must(t, err)
+	for want, cfg := range map[string]Config{
+		"Config.Journal is nil":      {},
+		"neither a Conn nor Sources": {Journal: journal},
+		"Config.Sources[1] is nil":   {Journal: journal, Sources: []desk.Source{&fake{}, nil}},
+	} {
+		if _, err := New(cfg); rehop.ClassOf(err) != rehop.ClassBug || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := Guard(nil, Access{}); rehop.ClassOf(err) != rehop.ClassBug {
+		t.Errorf("a Guard of nothing: %v", err)
 	}
 }

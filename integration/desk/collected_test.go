@@ -134,7 +134,7 @@ func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 		first := list.Letters[0]
 		body := []byte("mended")
 		must(r.T, c.Edit(r.Context(), first.ID, desk.Edit{Body: &body, Set: map[string]string{"tenant": "acme"}}, by))
-		original, err := os.ReadFile(filepath.Join(r.journal.Dir(), "originals.jsonl"))
+		original, err := os.ReadFile(filepath.Join(r.folder, "originals.jsonl"))
 		must(r.T, err)
 		if !bytes.Contains(original, first.Publishing.Body) {
 			r.Errorf("the original is not kept: %s", original)
@@ -147,7 +147,7 @@ func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 		if d := r.drain(r.work)[0]; string(d.Body) != "mended" || d.Headers["tenant"] != "acme" || d.MessageId != first.Publishing.MessageId {
 			r.Errorf("sent: %s %v", d.Body, d.Headers)
 		}
-		dropped := filepath.Join(r.journal.Dir(), "dropped.jsonl")
+		dropped := filepath.Join(r.folder, "dropped.jsonl")
 		p, err = c.Execute(r.Context(), desk.Redrive{Action: desk.Drop, All: true, CopyTo: dropped}, nil)
 		if err != nil || p.Done != n/2-1 {
 			r.Errorf("%v: %+v", err, p)
@@ -262,7 +262,7 @@ func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 		kills := 0
 		for begun := false; kills < 5; kills++ {
 			running := make(chan struct{}, 1)
-			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.journal.Dir(), Redrive: "killed", Resume: begun, Rate: 1500, Limit: limit, Store: name}, func(_ *child.Process, _ event) {
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.folder, Redrive: "killed", Resume: begun, Rate: 1500, Limit: limit, Store: name}, func(_ *child.Process, _ event) {
 				select {
 				case running <- struct{}{}:
 				default:
@@ -335,7 +335,7 @@ func TestAChangeThatIsKilledIsInTheAudit(t *testing.T) {
 		r.fill(r.queue, 10)
 		_, c, name := r.collected(10)
 		for _, do := range []string{"park", "archive", "release", "edit"} {
-			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.journal.Dir(), Store: name, Do: do}, func(*child.Process, event) {})
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.folder, Store: name, Do: do}, func(*child.Process, event) {})
 			last := func() desk.Record {
 				audit, err := r.journal.Audit(1)
 				must(r.T, err)
@@ -436,7 +436,7 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 				if !errors.Is(err, desk.ErrRedriveStopped) {
 					r.Fatalf("%v: %+v", err, p)
 				}
-				file := filepath.Join(r.journal.Dir(), "redrives", "crashed.jsonl")
+				file := filepath.Join(r.folder, "redrives", "crashed.jsonl")
 				text, err := os.ReadFile(file)
 				must(t, err)
 				var kept []byte

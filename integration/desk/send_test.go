@@ -230,7 +230,7 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 				goal = reached + 1
 			}
 			running, ended := make(chan int, 1), make(chan event, 1)
-			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Management: r.broker.ManagementURL(), Queue: r.queue, Journal: r.journal.Dir(), Redrive: "killed", Resume: begun, Rate: rate, Limit: limit}, func(_ *child.Process, e event) {
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Management: r.broker.ManagementURL(), Queue: r.queue, Journal: r.folder, Redrive: "killed", Resume: begun, Rate: rate, Limit: limit}, func(_ *child.Process, e event) {
 				if e.Ended {
 					ended <- e
 					return
