@@ -1,10 +1,11 @@
 package rehop
 
-// Cause is why rehop gave a message up: the value of the header x-rehop-cause. (A
-// [github.com/rehop/rehop/xdeath.Reason] is the broker's word for a death in a queue.) Values that this version does
-// not know are kept.
+// Cause is why rehop gave a message up: the value of the header x-rehop-cause. The broker's
+// word for a death in a queue is a [github.com/rehop/rehop/xdeath.Reason]. Values that this
+// version does not know are kept.
 type Cause string
 
+// The causes.
 const (
 	CauseExhausted   Cause = "exhausted"   // the last attempt failed
 	CausePermanent   Cause = "permanent"   // the handler said that it will never work

@@ -1,6 +1,7 @@
-// Package rehop is the overview of an SDK for services on RabbitMQ. It holds no
-// code. The SDK gives services retries, delays and dead letters that work on
-// every broker from 3.10 to 4.3.
+// Package rehop is the overview of an SDK for services on RabbitMQ, and has the words that
+// all its packages share: a [Cause] says why a message was given up, a [Class] says how an
+// error can go away, and a [HealthError] says what does not work. The SDK gives services
+// retries, delays and dead letters that work on every broker from 3.10 to 4.3.
 //
 //	producer --> exchange --> [orders] --> consumer: your handler
 //	                             ^              |

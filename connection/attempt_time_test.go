@@ -278,7 +278,7 @@ func TestOnConnectThatDeclaresDoesNotBlockItself(t *testing.T) {
 			var wg sync.WaitGroup
 			for i := range 10 {
 				wg.Go(func() {
-					s, err := c.Session(t.Context(), Role(1+i%2))
+					s, err := c.Session(t.Context(), roles[i%2])
 					if err == nil {
 						err = errors.Join(s.Do(t.Context(), qos), s.Close())
 					}

@@ -119,7 +119,7 @@ func TestConcurrentUseUntilClose(t *testing.T) {
 	for i := range 8 {
 		wg.Go(func() {
 			for {
-				s, err := c.Session(context.Background(), Role(1+i%2))
+				s, err := c.Session(context.Background(), roles[i%2])
 				if errors.Is(err, ErrClosed) {
 					return
 				}

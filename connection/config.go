@@ -123,12 +123,26 @@ type Config struct {
 	// operator hides or changes it. A zero field keeps the broker's value.
 	Server Server
 
-	// Traces are sets of hooks, called in their order.
+	// Traces are sets of hooks of the Conn, called in their order.
 	Traces []Trace
+
+	// Telemetry gives the Conn hooks beside its Traces. Each producer, consumer and store
+	// of the Conn whose own Traces are nil asks Telemetry too, once, when it is made. It
+	// gets the hooks of one of these methods, if Telemetry has it:
+	//
+	//	Producer() producer.Trace
+	//	Consumer() consumer.Trace
+	//	Store() store.Trace
+	//	Forward() store.ForwardTrace
+	//
+	// Traces that are empty and not nil ask for no hooks. A store belongs to the Conn that
+	// store.Config.Conn names.
+	Telemetry Telemetry
 
 	// Logger gets a record for connections made, lost and blocked, once for each
 	// change and not for each try, and for each renewal of credentials that
-	// failed. Silent if nil. A record whose handler panics is dropped.
+	// failed. Each producer, consumer, settler and store of the Conn whose own Logger is nil
+	// logs here too. Silent if nil. A record whose handler panics is dropped.
 	Logger *slog.Logger
 
 	trace Trace // the Traces as one
@@ -151,7 +165,11 @@ func (c Config) withDefaults() Config {
 		c.Dial = new(net.Dialer).DialContext
 	}
 	c.Logger = hooks.Logger(c.Logger)
-	c.trace = merged(c.Traces, c.Logger)
+	traces := c.Traces
+	if c.Telemetry != nil {
+		traces = append(slices.Clip(traces), c.Telemetry.Connection(c.Name))
+	}
+	c.trace = merged(traces, c.Logger)
 	if c.Credentials != nil {
 		c.Credentials = guarded(c.Credentials, c.DialTimeout, c.Logger)
 	}

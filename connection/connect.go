@@ -42,7 +42,7 @@ func (c *connector) connect(t endpoint, known bool) (*link, error) {
 	var secured *tlsConn // nil without TLS
 	disarm := func() bool { return true }
 	properties := amqp.NewConnectionProperties()
-	properties.SetClientConnectionName(c.cfg.Name + " " + c.role.String())
+	properties.SetClientConnectionName(c.cfg.Name + " " + string(c.role))
 	sasl := credentials.sasl(t.uri.AuthMechanism, properties)
 	// TLS is made here, where its end can be told from that of TCP.
 	conn, err := amqp.DialConfig(t.plain(), amqp.Config{

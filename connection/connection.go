@@ -58,26 +58,27 @@ const closeTimeout = 5 * time.Second
 // closeGrace bounds the goodbye to a connection that nobody has used.
 const closeGrace = time.Second
 
-// Role is the purpose of a session, and so decides on which socket it lives. The zero
-// value is invalid.
-type Role uint8
+// Role is the purpose of a session, and so decides on which socket it lives. The name
+// of the socket's connection in the management UI ends with it. The zero value is invalid.
+type Role string
 
+// The roles.
 const (
 	// Publish is for publishing, its confirms and returns.
-	Publish Role = iota + 1
+	Publish Role = "publish"
 	// Consume is for everything else: consuming, settling, declaring topology.
-	Consume
+	Consume Role = "consume"
 )
 
-// String returns the word that ends the connection name in the management UI.
-func (r Role) String() string {
-	switch r {
-	case Publish:
-		return "publish"
-	case Consume:
-		return "consume"
+// roles are the roles in the order in which a Conn keeps what it has for each of them.
+var roles = [...]Role{Publish, Consume}
+
+// index returns the index of r in roles.
+func (r Role) index() int {
+	if r == Consume {
+		return 1
 	}
-	return fmt.Sprintf("Role(%d)", uint8(r))
+	return 0
 }
 
 var (
@@ -178,7 +179,7 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 	case ctx == nil:
 		return nil, errNoContext
 	case role != Publish && role != Consume:
-		return nil, rehop.WithClass(fmt.Errorf("connection: the Role is %d, want Publish or Consume", uint8(role)), rehop.ClassBug)
+		return nil, rehop.WithClass(fmt.Errorf("connection: the Role is %q, want Publish or Consume", string(role)), rehop.ClassBug)
 	case ctx.Value(inOnConnect{}) == c: // it would wait for what OnConnect is part of
 		return nil, errOuterConn
 	}
@@ -275,13 +276,13 @@ func (c *Conn) Close() error {
 	return errors.Join(errs[:]...)
 }
 
-func (c *Conn) connector(role Role) *connector { return c.connectors[role-Publish] }
+func (c *Conn) connector(role Role) *connector { return c.connectors[role.index()] }
 
 func (c *Conn) newConnectors(endpoints []endpoint) {
 	hosts := newHosts(len(endpoints))
-	for i, role := range []Role{Publish, Consume} {
+	for i, role := range roles {
 		c.connectors[i] = &connector{
-			role: role, endpoints: endpoints, cfg: c.cfg, log: c.cfg.Logger.With("role", role.String()), life: c.life,
+			role: role, endpoints: endpoints, cfg: c.cfg, log: c.cfg.Logger.With("role", string(role)), life: c.life,
 			hosts: hosts, states: c.states, server: c.server,
 			other: func() *connector { return c.connectors[1-i] },
 			wake:  make(chan struct{}, 1),

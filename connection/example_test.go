@@ -56,28 +56,6 @@ func ExampleFromEnv() {
 	// Output: [amqps://rabbit-1 amqps://rabbit-2] shop billing <nil>
 }
 
-// An error of another library has no class. WithClass gives it one.
-func ExampleWithClass() {
-	errMaintenance := errors.New("the gateway is closed until six")
-	fmt.Println(rehop.ClassOf(errMaintenance))
-	err := fmt.Errorf("pay: %w", rehop.WithClass(errMaintenance, rehop.ClassTransient))
-	fmt.Println(rehop.ClassOf(err))
-	// Output:
-	// unknown
-	// transient
-}
-
-// A readiness probe asks everything that has a Health.
-func ExampleReady() {
-	_, conn, stop := connect()
-	fmt.Println(rehop.Ready(conn.Health())) // and producers, and consumers
-	stop()
-	fmt.Println(rehop.Ready(conn.Health()))
-	// Output:
-	// true
-	// false
-}
-
 // Code that needs a feature of the broker asks for its version.
 func ExampleParseVersion() {
 	v, err := connection.ParseVersion("3.13.7-rc.1")

@@ -113,7 +113,7 @@ func TestHealthSeesTheBrokerComeBack(t *testing.T) {
 
 func TestReportsKnowSinceWhenASocketIsDialled(t *testing.T) {
 	s := newStates(nil)
-	report := func() report { return s.reports()[Consume-Publish] }
+	report := func() report { return s.reports()[Consume.index()] }
 	s.set(State{Role: Consume, Status: Up})
 	s.set(State{Role: Consume, Status: Down, Err: errors.New("lost")})
 	if r := report(); r.away.IsZero() || !r.tried.IsZero() {

@@ -123,11 +123,11 @@ func TestShortCallersMakeNoDialStorm(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			beforeBroker(t, func(t *testing.T, b *rehoptest.Broker) {
-				var dials [Consume + 1]atomic.Int32
+				var dials [len(roles)]atomic.Int32
 				var refuse atomic.Bool
 				c := connect(t, b, Config{
 					OnConnect: func(context.Context, *Conn) error { return nil },
-					Traces:    []Trace{{DialAttempt: func(a DialAttempt) { dials[a.Role].Add(1) }}},
+					Traces:    []Trace{{DialAttempt: func(a DialAttempt) { dials[a.Role.index()].Add(1) }}},
 					Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 						conn, err := b.Dial(ctx, network, address)
 						if err == nil && refuse.Load() {
@@ -152,7 +152,7 @@ func TestShortCallersMakeNoDialStorm(t *testing.T) {
 					}
 					cancel()
 				}
-				publish, consume := dials[Publish].Load(), dials[Consume].Load()
+				publish, consume := dials[Publish.index()].Load(), dials[Consume.index()].Load()
 				if publish > row.publish || consume > row.consume || publish == 0 {
 					t.Errorf("%d dials for publishing and %d for consuming in 15 s, want at most %d and %d", publish, consume, row.publish, row.consume)
 				}

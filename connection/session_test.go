@@ -41,7 +41,7 @@ func TestSessionsOfBothUses(t *testing.T) {
 	if n := len(p.accepted()); n != 2 {
 		t.Errorf("%d sockets, want one for each use", n)
 	}
-	if _, err := c.Session(t.Context(), 0); err == nil {
+	if _, err := c.Session(t.Context(), ""); err == nil {
 		t.Error("the zero Role is accepted")
 	}
 }

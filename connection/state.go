@@ -8,21 +8,17 @@ import (
 )
 
 // Status of a socket. The zero value is invalid.
-type Status uint8
+type Status string
 
 // The statuses of a socket.
 const (
-	Idle       Status = iota + 1 // never needed; only with Config.Lazy
-	Connecting                   // trying the URLs
-	Up                           // connected
-	Blocked                      // connected, but the broker takes no messages, see State.Reason
-	Down                         // failed or lost; State.Err says why
-	Closed                       // by Conn.Close
+	Idle       Status = "idle"       // never needed; only with Config.Lazy
+	Connecting Status = "connecting" // trying the URLs
+	Up         Status = "up"         // connected
+	Blocked    Status = "blocked"    // connected, but the broker takes no messages, see State.Reason
+	Down       Status = "down"       // failed or lost; State.Err says why
+	Closed     Status = "closed"     // by Conn.Close
 )
-
-func (s Status) String() string {
-	return [...]string{"invalid", "idle", "connecting", "up", "blocked", "down", "closed"}[min(s, Closed)]
-}
 
 // State of the socket for one role.
 type State struct {
@@ -54,7 +50,7 @@ func (c *Conn) State(role Role) State {
 	if role != Publish && role != Consume {
 		return State{Role: role}
 	}
-	return now[role-Publish]
+	return now[role.index()]
 }
 
 // States yields the present state of each socket, then every change, until ctx
@@ -63,7 +59,7 @@ func (c *Conn) State(role Role) State {
 // no goroutine.
 //
 //	for s := range conn.States(ctx) {
-//		up.WithLabelValues(s.Role.String()).Set(...)
+//		up.WithLabelValues(string(s.Role)).Set(...)
 //	}
 func (c *Conn) States(ctx context.Context) iter.Seq[State] {
 	if ctx == nil {
@@ -108,7 +104,7 @@ type states struct {
 
 func newStates(hook func(State)) *states {
 	s := &states{hook: hook, changed: make(chan struct{})}
-	for i, role := range []Role{Publish, Consume} {
+	for i, role := range roles {
 		s.now[i], s.numbers[i] = State{Role: role, Status: Idle, Since: time.Now()}, 1
 	}
 	return s
@@ -119,7 +115,7 @@ func (s *states) set(next State) {
 	defer s.turn.Unlock()
 	next.Since = time.Now()
 	s.mu.Lock()
-	i := next.Role - Publish
+	i := next.Role.index()
 	s.now[i] = next
 	switch {
 	case next.Status == Up || next.Status == Blocked:

@@ -21,7 +21,20 @@ type Trace struct {
 
 	// SessionOpened: the broker has opened a channel on the socket for a role.
 	// SessionEnded: the session has ended. Each is called once for each session.
-	SessionOpened, SessionEnded func(Role)
+	SessionOpened, SessionEnded func(SessionEvent)
+}
+
+// SessionEvent is the beginning or the end of a session.
+type SessionEvent struct {
+	Role Role
+}
+
+// Telemetry gives hooks to a Conn and to everything that uses the Conn: see
+// Config.Telemetry. The Telemetry of package
+// [github.com/rehop/rehop/otel] has all methods that it names.
+type Telemetry interface {
+	// Connection returns the hooks of a Conn of a name.
+	Connection(name string) Trace
 }
 
 // DialAttempt is one try at one URL: TCP, TLS, login and virtual host, and then
@@ -40,8 +53,8 @@ func merged(traces []Trace, log *slog.Logger) Trace {
 		DialAttempt: hooks.One(s, "DialAttempt", func(t Trace) func(DialAttempt) { return t.DialAttempt }),
 		State:       hooks.One(s, "State", func(t Trace) func(State) { return t.State }),
 
-		SessionOpened: hooks.One(s, "SessionOpened", func(t Trace) func(Role) { return t.SessionOpened }),
-		SessionEnded:  hooks.One(s, "SessionEnded", func(t Trace) func(Role) { return t.SessionEnded }),
+		SessionOpened: hooks.One(s, "SessionOpened", func(t Trace) func(SessionEvent) { return t.SessionOpened }),
+		SessionEnded:  hooks.One(s, "SessionEnded", func(t Trace) func(SessionEvent) { return t.SessionEnded }),
 	}
 }
 
@@ -53,12 +66,12 @@ func (t Trace) attempted(a DialAttempt) {
 
 func (t Trace) sessionOpened(r Role) {
 	if t.SessionOpened != nil {
-		t.SessionOpened(r)
+		t.SessionOpened(SessionEvent{Role: r})
 	}
 }
 
 func (t Trace) sessionEnded(r Role) {
 	if t.SessionEnded != nil {
-		t.SessionEnded(r)
+		t.SessionEnded(SessionEvent{Role: r})
 	}
 }

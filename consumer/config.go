@@ -7,7 +7,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/hooks"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Config of a Consumer. Its zero value is usable.
@@ -147,10 +149,11 @@ type Config struct {
 	// letters. Each failed attempt and each dead letter has a record. A fault that
 	// repeats, such as a queue that cannot be consumed or a copy that is not confirmed,
 	// is logged the first time, and then more and more rarely, with the number of
-	// times. If nil, nothing is logged, even if the Conn has a Logger.
+	// times. If nil, it is the Logger of the Conn.
 	Logger *slog.Logger
 
-	// Traces are sets of hooks, called for every delivery in their order.
+	// Traces are sets of hooks, called for every delivery in their order. If nil, they
+	// are those of connection.Config.Telemetry.
 	Traces []Trace
 }
 
@@ -161,7 +164,12 @@ const maxPriority = 999
 // maxConcurrency bounds Config.Concurrency and Config.Prefetch.
 const maxConcurrency = 10_000
 
-func (c Config) withDefaults() Config {
+func (c Config) withDefaults(conn *connection.Conn) Config {
+	log, telemetry := transport.Inherited(conn)
+	if t, ok := telemetry.(interface{ Consumer() Trace }); ok && c.Traces == nil {
+		c.Traces = []Trace{t.Consumer()}
+	}
+	c.Logger = cmp.Or(c.Logger, log)
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 15*time.Second)
 	c.CopyTimeout = cmp.Or(c.CopyTimeout, time.Minute)

@@ -65,7 +65,7 @@ func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Con
 // configure completes a Consumer that has only its conn and handler. It returns all faults
 // of source and cfg.
 func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) (*Consumer, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.withDefaults(c.conn)
 	errs = append(errs, cfg.validate())
 	if c.conn == nil {
 		errs = append(errs, errors.New("consumer: conn is nil"))

@@ -42,7 +42,7 @@ const settlerCopies = 256
 // over conn, which must be of the same cluster as the deliveries. Of the Config it uses
 // CopyTimeout and Logger. The Settler must be closed.
 func NewSettler(conn *connection.Conn, source topology.Source, cfg Config) (*Settler, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.withDefaults(conn)
 	errs := []error{cfg.validate()}
 	if conn == nil {
 		errs = append(errs, errors.New("consumer: conn is nil"))

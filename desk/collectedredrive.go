@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 	"time"
 
@@ -136,7 +135,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: int(math.Ceil(r.redrive.Rate)), Canary: r.redrive.Canary, To: r.redrive.To}
+	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To}
 	if r.redrive.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
 	}
@@ -384,7 +383,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	}
 	var batch []*confirm.Message
 	for i, message := range messages {
-		if receipts[i].Place != 0 {
+		if receipts[i].Place != "" {
 			continue
 		}
 		exchange, key, p := m.publishing(message)

@@ -43,7 +43,7 @@ func TestAStopAwaitsTheAnswer(t *testing.T) {
 			w.Errorf("%+v, want it in the queue", r)
 		}
 
-		if r := send("m-2")[0]; r.Place != 0 || r.Err == nil {
+		if r := send("m-2")[0]; r.Place != "" || r.Err == nil {
 			w.Errorf("after the stop: %+v, want an error", r)
 		}
 		w.broker.Slow(0)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -64,8 +65,8 @@ type Redrive struct {
 	// Edit changes each message that is sent.
 	Edit *Edit `json:"edit,omitzero"`
 
-	// Rate is how many letters are sent per second at most, 0.001 to 100,000; 0: no
-	// bound.
+	// Rate is how many letters are sent per second at most, from one a day to 100,000; 0:
+	// no bound.
 	Rate float64 `json:"rate,omitzero"`
 
 	// Limit bounds the letters that are tried; 0: no bound.
@@ -87,11 +88,8 @@ type Redrive struct {
 	Created time.Time `json:"created"`
 }
 
-// The bounds of Redrive.Rate. At the lower one a letter is sent every 17 minutes.
-const (
-	minRate = 0.001
-	maxRate = 100_000
-)
+// maxRate is the highest Redrive.Rate.
+const maxRate = 100_000
 
 var redriveID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
@@ -108,8 +106,8 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	if r.Filter.IsZero() && !r.All {
 		fault("Filter is empty, want a condition, or All")
 	}
-	if r.Rate != 0 && !(r.Rate >= minRate && r.Rate <= maxRate) { // nor is NaN
-		fault("Rate is %v, want 0 (no bound), or %v to 100,000 letters per second", r.Rate, minRate)
+	if !resend.IsRate(r.Rate) || r.Rate > maxRate {
+		fault("Rate is %v, want 0 for no bound, or at least one letter a day and at most 100,000 a second", r.Rate)
 	}
 	if r.Limit < 0 {
 		fault("Limit is %d, want 0 (no bound) or more", r.Limit)

@@ -164,7 +164,7 @@ func TestRedrivesAreChecked(t *testing.T) {
 		"nothing selects":          func(r *Redrive) { r.All = false },
 		"no action":                func(r *Redrive) { r.Action = "" },
 		"a rate below 0":           func(r *Redrive) { r.Rate = -1 },
-		"a rate that is too low":   func(r *Redrive) { r.Rate = 0.0009 },
+		"a rate that is too low":   func(r *Redrive) { r.Rate = 1e-5 },
 		"a rate that is too high":  func(r *Redrive) { r.Rate = 100_000.5 },
 		"a rate that is NaN":       func(r *Redrive) { r.Rate = math.NaN() },
 		"a rate that is infinite":  func(r *Redrive) { r.Rate = math.Inf(1) },

@@ -26,7 +26,7 @@ func BenchmarkHooks(b *testing.B) {
 			for b.Loop() {
 				m := producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: "order-7"}
 				ctx := p.Publishing(b.Context(), &m)
-				p.Published(ctx, m, producer.Receipt{Place: producer.PlaceQueue}, time.Millisecond)
+				p.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{Place: producer.PlaceQueue}, Took: time.Millisecond})
 			}
 		})
 		b.Run(name+"/consume", func(b *testing.B) {

@@ -31,17 +31,19 @@ func (c *connections) init(i *instruments) {
 	}, &c.status, &c.connects, &c.sessions)
 }
 
+var statuses = []connection.Status{connection.Idle, connection.Connecting, connection.Up, connection.Blocked, connection.Down, connection.Closed}
+
 // Connection returns the hooks of one Conn, for connection.Config.Traces. The name tells
 // the Conns of a program apart.
 func (t *Telemetry) Connection(name string) connection.Trace {
 	c := &t.connections
 	var mu sync.Mutex
 	was := map[connection.Role]connection.Status{}
-	sessions := func(change int64) func(connection.Role) {
-		return func(r connection.Role) {
+	sessions := func(change int64) func(connection.SessionEvent) {
+		return func(e connection.SessionEvent) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.sessions.at(name, r.String()).n += change
+			c.sessions.at(name, string(e.Role)).n += change
 		}
 	}
 	return connection.Trace{
@@ -52,22 +54,22 @@ func (t *Telemetry) Connection(name string) connection.Trace {
 			if a.Err != nil {
 				failed = rehop.ClassOf(a.Err).String()
 			}
-			c.dials.record(context.Background(), a.Took.Seconds(), name, a.Role.String(), failed)
+			c.dials.record(context.Background(), a.Took.Seconds(), name, string(a.Role), failed)
 		},
 		State: func(s connection.State) {
 			mu.Lock()
 			defer mu.Unlock()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			for status := connection.Idle; status <= connection.Closed; status++ {
+			for _, status := range statuses {
 				n := int64(0)
 				if status == s.Status {
 					n = 1
 				}
-				c.status.at(name, s.Role.String(), status.String()).n = n
+				c.status.at(name, string(s.Role), string(status)).n = n
 			}
 			if s.Status == connection.Up && was[s.Role] != connection.Blocked { // else an alarm is over
-				c.connects.at(name, s.Role.String()).n++
+				c.connects.at(name, string(s.Role)).n++
 			}
 			was[s.Role] = s.Status
 		},

@@ -257,8 +257,8 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			name, err := fmt.Sprint("name-", i), error(typed{i})
 			m := producer.Message{Exchange: name, RoutingKey: name, ID: name}
 			ctx := p.Publishing(t.Context(), &m)
-			p.Retrying(ctx, m, err)
-			p.Published(ctx, m, producer.Receipt{ID: name, Err: err}, time.Second)
+			p.Retrying(ctx, producer.Retrying{Message: m, Err: err})
+			p.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{ID: name, Err: err}, Took: time.Second})
 			d := &consumer.Delivery{Queue: name, Exchange: name, RoutingKey: name, ID: name, Attempt: 1, Timestamp: time.Now()}
 			ctx = c.Received(t.Context(), d)
 			c.Handled(ctx, d, consumer.Hold(err), time.Second)
@@ -269,15 +269,15 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			c.Fetching(name, 1)
 			c.Carried(consumer.Carried{Queue: name, ID: name})
 			conn.DialAttempt(connection.DialAttempt{Role: connection.Publish, URL: name, Err: err})
-			conn.SessionOpened(connection.Consume)
+			conn.SessionOpened(connection.SessionEvent{Role: connection.Consume})
 			conn.State(connection.State{Role: connection.Publish, Status: connection.Up, Err: err})
 			ctx = c.Received(t.Context(), d)
 			c.Handled(ctx, d, nil, time.Second)
 			c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDone})
 			letter := store.Entry{Message: m}
 			stored.Storing(t.Context(), &m)
-			forward.Forwarded(t.Context(), letter, producer.Receipt{ID: name})
-			forward.Failed(t.Context(), letter, err, store.Ready)
+			forward.Forwarded(t.Context(), store.Forwarded{Entry: letter, Receipt: producer.Receipt{ID: name}})
+			forward.Failed(t.Context(), store.ForwardFailure{Entry: letter, Err: err, State: store.Ready})
 		}
 		defer s.telemetry.Health("main", s.conn.Health)()
 		ctx, stop := context.WithCancel(t.Context())
@@ -317,8 +317,8 @@ func TestQueuesTimesErrorTypesAreBounded(t *testing.T) {
 		for _, cause := range causes {
 			m := producer.Message{Exchange: name, RoutingKey: name}
 			ctx := p.Publishing(t.Context(), &m)
-			p.Retrying(ctx, m, cause)
-			p.Published(ctx, m, producer.Receipt{Err: cause}, time.Second)
+			p.Retrying(ctx, producer.Retrying{Message: m, Err: cause})
+			p.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{Err: cause}, Took: time.Second})
 		}
 		for i := range n {
 			for _, err := range []error{consumer.DeadLetter(typed{i}), typed{i}} {

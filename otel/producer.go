@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -48,7 +47,7 @@ func (p *producers) init(i *instruments) {
 	p.sent, p.unconfirmed, p.retried = familyOf(catalog.Sent), familyOf(catalog.Unconfirmed), familyOf(catalog.Retried)
 	p.open = p.unconfirmed.at()
 	p.exchanges.make = func(label string) *exchange {
-		place := producer.PlaceQueue.String()
+		place := placeLabel(producer.PlaceQueue)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return &exchange{
@@ -114,20 +113,21 @@ func (t *Telemetry) publishing(ctx context.Context, m *producer.Message) context
 // publication is a message that is being published, with its span.
 type publication struct{ trace.Span }
 
-func (t *Telemetry) retrying(ctx context.Context, m producer.Message, err error) {
+func (t *Telemetry) retrying(ctx context.Context, r producer.Retrying) {
 	p := &t.producers
-	exchange, cause := p.exchange(m.Exchange).label, causeOf("", err)
+	exchange, cause := p.exchange(r.Message.Exchange).label, causeOf("", r.Err)
 	p.mu.Lock()
 	p.retried.at(exchange, cause).n++
 	p.mu.Unlock()
 	if span := keptIn[publication](ctx, t); span != nil {
-		span.AddEvent("retried", trace.WithAttributes(semconv.ErrorTypeKey.String(cause), attribute.String("rehop.error", text(err))))
+		span.AddEvent("retried", trace.WithAttributes(semconv.ErrorTypeKey.String(cause), attribute.String("rehop.error", text(r.Err))))
 	}
 }
 
-func (t *Telemetry) published(ctx context.Context, m producer.Message, r producer.Receipt, took time.Duration) {
+func (t *Telemetry) published(ctx context.Context, done producer.Published) {
+	m, r, took := done.Message, done.Receipt, done.Took
 	p := &t.producers
-	exchange, place, cause := p.exchange(m.Exchange), r.Place.String(), ""
+	exchange, place, cause := p.exchange(m.Exchange), placeLabel(r.Place), ""
 	if r.Place == producer.PlaceQueue {
 		p.mu.RLock()
 		exchange.inQueue.add(1)
@@ -157,7 +157,7 @@ func (t *Telemetry) published(ctx context.Context, m producer.Message, r produce
 	if r.MaybeDuplicate {
 		span.SetAttributes(attribute.Bool("rehop.maybe_duplicate", true))
 	}
-	if r.Place == 0 {
+	if r.Place == "" {
 		span.SetStatus(codes.Error, text(r.Err))
 	}
 	span.End()
@@ -172,3 +172,6 @@ func causeOf(cause rehop.Cause, err error) string {
 	}
 	return string(cause)
 }
+
+// placeLabel is a place as a label, "unknown" for none.
+func placeLabel(p producer.Place) string { return cmp.Or(string(p), "unknown") }

@@ -13,7 +13,7 @@ import (
 	"github.com/rehop/rehop/store"
 )
 
-// stores are the metrics of Forward.
+// stores are the metrics of the Forwarder.
 type stores struct {
 	mu        sync.Mutex
 	forwarded family
@@ -30,7 +30,7 @@ func (s *stores) init(i *instruments) {
 
 // Store returns the hooks of a store, for store.Config.Traces. They write the context
 // of the request that stores a message by PutTx or PutAt into the headers of the
-// message, through a span named after its exchange. So Forward, in whichever process
+// message, through a span named after its exchange. So the Forwarder, in whichever process
 // it runs, publishes it in the trace of that request.
 func (t *Telemetry) Store() store.Trace {
 	return store.Trace{Storing: func(ctx context.Context, m *producer.Message) {
@@ -52,10 +52,10 @@ func (t *Telemetry) Store() store.Trace {
 
 const create = "create"
 
-// Forward returns the hooks of Store.Forward, for store.ForwardConfig.Traces. The
-// spans are those of the producer that Forward publishes with: give that producer
+// Forward returns the hooks of a store.Forwarder, for store.ForwardConfig.Traces. The
+// spans are those of the producer that the Forwarder publishes with: give that producer
 // the hooks of [Telemetry.Producer]. They continue the trace that the message
-// brought into the store, also if the ctx of Forward carries a span.
+// brought into the store, also if the ctx of the Forwarder carries a span.
 func (t *Telemetry) Forward() store.ForwardTrace {
 	s := &t.stores
 	count := func(l store.Entry, failed string) {
@@ -65,7 +65,7 @@ func (t *Telemetry) Forward() store.ForwardTrace {
 		s.forwarded.at(exchange, failed).n++
 	}
 	return store.ForwardTrace{
-		Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) { count(l, "") },
-		Failed:    func(_ context.Context, l store.Entry, err error, _ store.State) { count(l, causeOf("", err)) },
+		Forwarded: func(_ context.Context, f store.Forwarded) { count(f.Entry, "") },
+		Failed:    func(_ context.Context, f store.ForwardFailure) { count(f.Entry, causeOf("", f.Err)) },
 	}
 }

@@ -33,8 +33,8 @@ func TestWhatIsExportedIsShortTextWhateverAMessageSays(t *testing.T) {
 			m := producer.Message{Exchange: exchange, RoutingKey: name, ID: name, CorrelationID: name}
 			stored.Storing(t.Context(), &m)
 			ctx := p.Publishing(t.Context(), &m)
-			p.Retrying(ctx, m, err)
-			p.Published(ctx, m, producer.Receipt{ID: name, Err: err}, time.Second)
+			p.Retrying(ctx, producer.Retrying{Message: m, Err: err})
+			p.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{ID: name, Err: err}, Took: time.Second})
 
 			d := &consumer.Delivery{Queue: "orders", Exchange: exchange, RoutingKey: name, ID: name, CorrelationID: name, Attempt: 1}
 			ctx = c.Received(t.Context(), d)

@@ -224,12 +224,12 @@ func TestAForwardedMessageIsNoChildOfTheProgram(t *testing.T) {
 	s.telemetry.Store().Storing(origin, &m)
 	program, span := s.tracers.Tracer("test").Start(t.Context(), "program")
 	ctx := resend.OfService(program)
-	hooks.Published(hooks.Publishing(ctx, &m), m, producer.Receipt{Place: producer.PlaceQueue}, 0)
+	hooks.Published(hooks.Publishing(ctx, &m), producer.Published{Message: m, Receipt: producer.Receipt{Place: producer.PlaceQueue}, Took: 0})
 	if got, want := namesOf(s.story(request.SpanContext().TraceID().String())), []string{"request", "create shop", "publish shop"}; !slices.Equal(got, want) {
 		t.Errorf("the trace of the request is %q, want %q", got, want)
 	}
 	other := order() // from a time before there were traces
-	hooks.Published(hooks.Publishing(ctx, &other), other, producer.Receipt{Place: producer.PlaceQueue}, 0)
+	hooks.Published(hooks.Publishing(ctx, &other), producer.Published{Message: other, Receipt: producer.Receipt{Place: producer.PlaceQueue}, Took: 0})
 	if got := namesOf(s.story(span.SpanContext().TraceID().String())); len(got) != 1 {
 		t.Errorf("the trace of the program is %q, want it alone", got)
 	}

@@ -39,7 +39,7 @@ func TestTheGlobalProviderMayBeSetLater(t *testing.T) {
 	publish := func(ctx context.Context) (context.Context, producer.Message) {
 		m := producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: "order-7"}
 		ctx = hooks.Publishing(ctx, &m)
-		hooks.Published(ctx, m, producer.Receipt{Place: producer.PlaceQueue}, 0)
+		hooks.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{Place: producer.PlaceQueue}, Took: 0})
 		return ctx, m
 	}
 

@@ -192,7 +192,7 @@ func (a *asyncMessage) finishFailed(err error) {
 func (a *asyncMessage) decide(r Receipt) {
 	slot, size := a.slot, a.sending.Size
 	a.decided(r)
-	if r.Place != 0 {
+	if r.Place != "" {
 		a.producer.window.safe(1)
 	}
 	if slot {
@@ -211,7 +211,7 @@ func (a *asyncMessage) decided(r Receipt) {
 
 // end tells of the receipt.
 func (a *asyncMessage) end() {
-	defer a.producer.window.leaveAsync(a.receipt.Place != 0)
+	defer a.producer.window.leaveAsync(a.receipt.Place != "")
 	a.call(a.receipt)
 }
 
@@ -227,7 +227,7 @@ func (a *asyncMessage) call(r Receipt) {
 			p.cfg.Logger.Error("the function given to PublishAsync panicked", "message", r.ID, "panic", v, "stack", string(debug.Stack()))
 		}
 	}()
-	if r.Place == 0 {
+	if r.Place == "" {
 		a.done(r, r.Err)
 		return
 	}

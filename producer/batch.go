@@ -90,11 +90,11 @@ func (p *Producer) PublishAll(ctx context.Context, messages []Message) (receipts
 	}
 	for range pointers {
 		i := <-b.answered
-		b.end(i, b.receipts[i].Place != 0)
+		b.end(i, b.receipts[i].Place != "")
 	}
 	var errs []error
 	for _, r := range b.receipts {
-		if r.Place == 0 {
+		if r.Place == "" {
 			errs = append(errs, r.Err)
 		}
 	}
@@ -156,7 +156,7 @@ func (b *batch) finishFailed(i int, err error) {
 	maybeDuplicate := s.Repeated
 	b.receipts[i] = endedReceipt(b.messages[i].ID, err)
 	defer func() {
-		if b.receipts[i].Place != 0 {
+		if b.receipts[i].Place != "" {
 			b.producer.window.safe(1)
 		}
 		b.answer(i)

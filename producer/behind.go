@@ -27,7 +27,7 @@ func (p *Producer) putBehind(ctx context.Context, m *Message) (r Receipt, kept b
 		if err != nil {
 			r.Err, r.MaybeDuplicate = errors.Join(r.Err, err), errors.Is(err, ErrUnconfirmed)
 		} else {
-			r.Place, r.Sink = PlaceFallback, sink.Name()
+			r.Place, r.Sink = PlaceFallback, nameOf(sink)
 		}
 		return r, true
 	}

@@ -35,8 +35,8 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 		"others wait: kept":                   {Message{RoutingKey: "open"}, nil, PlaceFallback, 1, false},
 		"none to this key wait: sent":         {Message{RoutingKey: "free"}, nil, PlaceQueue, 0, false},
 		"it comes out of a sink: sent":        {Message{RoutingKey: "open", Replays: 1}, nil, PlaceQueue, 0, false},
-		"the sink fails: not sent":            {Message{RoutingKey: "open"}, errLocked, 0, 0, false},
-		"the sink does not know: unconfirmed": {Message{RoutingKey: "open"}, ErrUnconfirmed, 0, 0, true},
+		"the sink fails: not sent":            {Message{RoutingKey: "open"}, errLocked, "", 0, false},
+		"the sink does not know: unconfirmed": {Message{RoutingKey: "open"}, ErrUnconfirmed, "", 0, true},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			inBubble(t, func(s *fixture) {
@@ -46,7 +46,7 @@ func TestAMessageBehindStoredOnesIsNotSent(t *testing.T) {
 				defer p.Close()
 				check := func(way string, r Receipt, err error) {
 					s.Helper()
-					if r.Place != tt.place || (err == nil) != (tt.place != 0) || r.MaybeDuplicate != tt.doubt {
+					if r.Place != tt.place || (err == nil) != (tt.place != "") || r.MaybeDuplicate != tt.doubt {
 						s.Errorf("%s: %+v, %v", way, r, err)
 					}
 					if (tt.place == PlaceQueue) == errors.Is(r.Err, ErrBehind) || tt.place == PlaceFallback && r.Cause != rehop.CauseUnreachable {

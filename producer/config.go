@@ -7,8 +7,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/hooks"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Config of a Producer. Its zero value is usable.
@@ -60,7 +62,8 @@ type Config struct {
 	// to 1 s.
 	FallbackAfter time.Duration
 
-	// Traces are sets of hooks, called for every message in their order.
+	// Traces are sets of hooks, called for every message in their order. If nil, they
+	// are those of connection.Config.Telemetry.
 	Traces []Trace
 
 	// Defaults are properties of messages that have none of their own, also of messages
@@ -70,11 +73,16 @@ type Config struct {
 	// Logger gets a record when messages go to the Fallback, and for a panic in a hook.
 	// Each cause is logged at its first message, and then with growing pauses and the
 	// number of messages; each message in between is logged at level Debug. If nil,
-	// nothing is logged.
+	// it is the Logger of the Conn.
 	Logger *slog.Logger
 }
 
-func (c Config) withDefaults() Config {
+func (c Config) withDefaults(conn *connection.Conn) Config {
+	log, telemetry := transport.Inherited(conn)
+	if t, ok := telemetry.(interface{ Producer() Trace }); ok && c.Traces == nil {
+		c.Traces = []Trace{t.Producer()}
+	}
+	c.Logger = cmp.Or(c.Logger, log)
 	c.Window = cmp.Or(c.Window, 1000)
 	c.WindowBytes = cmp.Or(c.WindowBytes, confirm.DefaultBytes)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)

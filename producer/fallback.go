@@ -46,8 +46,8 @@ func (p *Producer) fallBack(ctx context.Context, m Message, r *Receipt) {
 		cause := r.Err
 		err := p.sharing(ctx, len(takers)-i, sink, func(ctx context.Context) error { return sink.Put(ctx, m, cause) })
 		if err == nil {
-			p.repeats.WarnOf(sink.Name()+" "+string(r.Cause), "message went to the fallback", "message", m.ID, "sink", sink.Name(), "cause", string(r.Cause), "error", r.Err)
-			r.Place, r.Sink = PlaceFallback, sink.Name()
+			p.repeats.WarnOf(nameOf(sink)+" "+string(r.Cause), "message went to the fallback", "message", m.ID, "sink", nameOf(sink), "cause", string(r.Cause), "error", r.Err)
+			r.Place, r.Sink = PlaceFallback, nameOf(sink)
 			return
 		}
 		r.MaybeDuplicate = r.MaybeDuplicate || errors.Is(err, ErrUnconfirmed)
@@ -84,7 +84,7 @@ func (p *Producer) takes(sink Sink, cause rehop.Cause) (takes bool) {
 	if s, ok := as[onConn](sink); ok && cause.Passes() && s.publishesOn(p.conn) {
 		return false // the sink's broker is the one that cannot be reached
 	}
-	if s, ok := as[SelectiveSink](sink); ok {
+	if s, ok := as[selectiveSink](sink); ok {
 		return s.Takes(cause)
 	}
 	return true
@@ -112,7 +112,7 @@ func (p *Producer) guarded(ctx context.Context, sink Sink, call func(context.Con
 	began := time.Now()
 	defer func() {
 		if r := recover(); r != nil {
-			err = &sinkError{sink.Name(), fmt.Errorf("panic: %v", r)}
+			err = &sinkError{nameOf(sink), fmt.Errorf("panic: %v", r)}
 		}
 	}()
 	err = call(ctx)
@@ -121,7 +121,7 @@ func (p *Producer) guarded(ctx context.Context, sink Sink, call func(context.Con
 		p.sinkTime.note(time.Since(began))
 		return nil
 	case errors.Is(err, ErrUnconfirmed), ctx.Err() != nil && !errors.As(err, new(*exactError)):
-		return &sinkError{sink.Name(), err}
+		return &sinkError{nameOf(sink), err}
 	}
-	return fmt.Errorf("fallback %q: %w", sink.Name(), err)
+	return fmt.Errorf("fallback %q: %w", nameOf(sink), err)
 }

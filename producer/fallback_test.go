@@ -37,16 +37,16 @@ func TestASinkThatHasNotAnswered(t *testing.T) {
 		maybeDuplicate bool
 		says           string
 	}{
-		"ctx ends meanwhile":                      {[]Sink{sinkFunc(commits)}, 2 * time.Second, 0, true, "may be there"},
-		"the sink's time ends":                    {[]Sink{sinkFunc(commits)}, time.Hour, 0, true, "may be there: no answer within Config.Timeout"},
+		"ctx ends meanwhile":                      {[]Sink{sinkFunc(commits)}, 2 * time.Second, "", true, "may be there"},
+		"the sink's time ends":                    {[]Sink{sinkFunc(commits)}, time.Hour, "", true, "may be there: no answer within Config.Timeout"},
 		"the sink's time ends, the next takes":    {[]Sink{sinkFunc(commits), &memory{}}, time.Hour, PlaceFallback, true, ""},
-		"the sink's share of a short ctx ends":    {[]Sink{sinkFunc(commits), sinkFunc(commits)}, 2 * time.Second, 0, true, "may be there: no answer within its share"},
+		"the sink's share of a short ctx ends":    {[]Sink{sinkFunc(commits), sinkFunc(commits)}, 2 * time.Second, "", true, "may be there: no answer within its share"},
 		"its share ends, the next takes":          {[]Sink{sinkFunc(commits), &memory{}}, 2 * time.Second, PlaceFallback, true, ""},
 		"its share ends, another takes":           {[]Sink{sinkFunc(commits), sinkFunc(commits), sinkFunc(commits), &memory{}}, 2 * time.Second, PlaceFallback, true, ""},
-		"the sink does not know":                  {[]Sink{sinkFunc(func(context.Context) error { return ErrUnconfirmed })}, time.Hour, 0, true, "may be there"},
-		"the sink panics":                         {[]Sink{panics{}}, time.Hour, 0, true, "panic"},
-		"the sink refuses":                        {[]Sink{sinkFunc(func(context.Context) error { return errors.New("full") })}, time.Hour, 0, false, `fallback "func": full`},
-		"ctx is cancelled before a sink is asked": {[]Sink{sinkFunc(commits)}, cancelled, 0, false, "not sent"},
+		"the sink does not know":                  {[]Sink{sinkFunc(func(context.Context) error { return ErrUnconfirmed })}, time.Hour, "", true, "may be there"},
+		"the sink panics":                         {[]Sink{panics{}}, time.Hour, "", true, "panic"},
+		"the sink refuses":                        {[]Sink{sinkFunc(func(context.Context) error { return errors.New("full") })}, time.Hour, "", false, `fallback "func": full`},
+		"ctx is cancelled before a sink is asked": {[]Sink{sinkFunc(commits)}, cancelled, "", false, "not sent"},
 	} {
 		t.Run(rule, func(t *testing.T) {
 			inBubble(t, func(s *fixture) {
@@ -64,7 +64,7 @@ func TestASinkThatHasNotAnswered(t *testing.T) {
 				if r.Place != tt.place || r.MaybeDuplicate != tt.maybeDuplicate || r.Cause != rehop.CauseUnreachable {
 					s.Errorf("%+v", r)
 				}
-				if (err == nil) != (tt.place != 0) || err != nil && errors.Is(err, ErrUnconfirmed) != tt.maybeDuplicate || err != nil && !strings.Contains(err.Error(), tt.says) {
+				if (err == nil) != (tt.place != "") || err != nil && errors.Is(err, ErrUnconfirmed) != tt.maybeDuplicate || err != nil && !strings.Contains(err.Error(), tt.says) {
 					s.Errorf("%v; want %q in it", err, tt.says)
 				}
 				if took := time.Since(began); took > tt.limit {
@@ -222,7 +222,7 @@ func TestOwnLimitsAreNotTheCallers(t *testing.T) {
 	}
 }
 
-// panicking is a SelectiveSink that panics when it is asked.
+// panicking is a selective sink that panics when it is asked.
 type panicking struct{ only }
 
 func (*panicking) Takes(rehop.Cause) bool { panic("not today") }
@@ -240,7 +240,7 @@ func TestASinkThatEndsItsGoroutineEndsInAnError(t *testing.T) {
 		p := s.producer(Config{Fallback: []Sink{&ending{}}, Window: 1})
 		for range 3 {
 			receipts, err := p.PublishAll(s.Context(), []Message{{RoutingKey: "full"}})
-			if !errors.Is(err, ErrUnconfirmed) || receipts[0].Place != 0 || !receipts[0].MaybeDuplicate {
+			if !errors.Is(err, ErrUnconfirmed) || receipts[0].Place != "" || !receipts[0].MaybeDuplicate {
 				s.Errorf("PublishAll: %+v, %v", receipts, err)
 			}
 			done := make(chan error, 1)

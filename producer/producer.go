@@ -45,7 +45,7 @@ type Producer struct {
 
 // New returns a Producer. It opens nothing before the first Publish.
 func New(conn *connection.Conn, cfg Config) (*Producer, error) {
-	cfg = cfg.withDefaults()
+	cfg = cfg.withDefaults(conn)
 	errs := []error{cfg.validate(), cfg.Defaults.validate()}
 	if conn == nil {
 		errs = append(errs, errors.New("producer: conn is nil"))

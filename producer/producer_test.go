@@ -112,7 +112,7 @@ func TestFallback(t *testing.T) {
 			}
 			tt.m.ID = rule
 			r, err := p.Publish(s.Context(), tt.m)
-			if err != nil || r.Place != PlaceFallback || r.Sink != own.Name() || r.Cause != tt.cause || !errors.Is(r.Err, tt.want) {
+			if err != nil || r.Place != PlaceFallback || r.Sink != nameOf(own) || r.Cause != tt.cause || !errors.Is(r.Err, tt.want) {
 				s.Errorf("%s: %+v, %v", rule, r, err)
 			}
 			letter := s.broker.Drain("unsent")[0]
@@ -182,7 +182,7 @@ func TestACutIsRetried(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		s.declare("quorum", amqp.Table{"x-queue-type": "quorum"})
 		var retried atomic.Int32
-		p := s.producer(Config{Traces: []Trace{{Retrying: func(context.Context, Message, error) { retried.Add(1) }}}})
+		p := s.producer(Config{Traces: []Trace{{Retrying: func(context.Context, Retrying) { retried.Add(1) }}}})
 		defer p.Close()
 		s.broker.Refuse("quorum", true)
 		var all sync.WaitGroup
@@ -337,8 +337,8 @@ func TestPanicsInHooksAreLogged(t *testing.T) {
 			Logger: slog.New(slog.NewTextHandler(&log, nil)),
 			Traces: []Trace{{
 				Publishing: func(context.Context, *Message) context.Context { panic("hook 1") },
-				Retrying:   func(context.Context, Message, error) { panic("hook 2") },
-				Published:  func(context.Context, Message, Receipt, time.Duration) { panic("hook 3") },
+				Retrying:   func(context.Context, Retrying) { panic("hook 2") },
+				Published:  func(context.Context, Published) { panic("hook 3") },
 			}},
 		})
 		if r, err := p.Publish(s.Context(), Message{RoutingKey: "open"}); err != nil || r.Place != PlaceQueue {
@@ -364,7 +364,8 @@ func TestTrace(t *testing.T) {
 				m.Headers = amqp.Table{"traceparent": "00-1-2-01"}
 				return ctx
 			},
-			Published: func(_ context.Context, m Message, r Receipt, took time.Duration) {
+			Published: func(_ context.Context, done Published) {
+				m, r, took := done.Message, done.Receipt, done.Took
 				published = append(published, fmt.Sprint(m.RoutingKey, " ", r.Place, " ", took))
 			},
 		}}})
@@ -374,7 +375,7 @@ func TestTrace(t *testing.T) {
 		_, _ = p.Publish(s.Context(), Message{RoutingKey: "open"})
 		_, _ = p.Publish(s.Context(), Message{RoutingKey: "full"})
 		_, _ = p.Publish(s.Context(), Message{})
-		if want := []string{"open queue 0s", "open queue 1s", "full unknown 1s", " unknown 0s"}; fmt.Sprint(published) != fmt.Sprint(want) {
+		if want := []string{"open queue 0s", "open queue 1s", "full  1s", "  0s"}; fmt.Sprint(published) != fmt.Sprint(want) {
 			s.Errorf("published: %q, want %q", published, want)
 		}
 		if h := s.in("open")[0].Headers; h["traceparent"] != "00-1-2-01" {
@@ -441,10 +442,12 @@ func (t *tuned) Read(p []byte) (int, error) {
 func TestShortContextsPublishAfterOneDial(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		const within = 250 * time.Millisecond
-		var dials [connection.Consume + 1]atomic.Int32
+		var publishing, consuming atomic.Int32
 		conn, err := connection.Open(s.Context(), connection.Config{
 			URLs: []string{"amqp://guest:guest@broker/"}, Dial: s.broker.Dial, Lazy: true,
-			Traces: []connection.Trace{{DialAttempt: func(try connection.DialAttempt) { dials[try.Role].Add(1) }}},
+			Traces: []connection.Trace{{DialAttempt: func(try connection.DialAttempt) {
+				map[connection.Role]*atomic.Int32{connection.Publish: &publishing, connection.Consume: &consuming}[try.Role].Add(1)
+			}}},
 			OnConnect: func(ctx context.Context, _ *connection.Conn) error {
 				select {
 				case <-time.After(within):
@@ -473,7 +476,7 @@ func TestShortContextsPublishAfterOneDial(t *testing.T) {
 				}
 				cancel()
 			}
-			publish, consume := dials[connection.Publish].Load(), dials[connection.Consume].Load()
+			publish, consume := publishing.Load(), consuming.Load()
 			if published < 15 || publish != n || consume != n {
 				s.Errorf("after %d losses: %d of 20 published, dialled %d times to publish and %d times to consume; want all but the first few, and %d of each",
 					when, published, publish, consume, n)

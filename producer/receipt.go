@@ -3,21 +3,16 @@ package producer
 import "github.com/rehop/rehop"
 
 // Place is where a message is.
-type Place uint8
+type Place string
 
 // The places. The zero value says that no place is known.
 //
 // For a message with a Delay, PlaceQueue says that the levels of topology.Delays
 // have it. It does not say that a queue takes it when it is due, see Message.Delay.
 const (
-	_             Place = iota
-	PlaceQueue          // in every queue that its exchange and key lead to
-	PlaceFallback       // in the sink that Receipt.Sink names
+	PlaceQueue    Place = "queue"    // in every queue that its exchange and key lead to
+	PlaceFallback Place = "fallback" // in the sink that Receipt.Sink names
 )
-
-func (p Place) String() string {
-	return [...]string{"unknown", "queue", "fallback"}[min(p, PlaceFallback)]
-}
 
 // Receipt says where a message is.
 type Receipt struct {
@@ -35,7 +30,7 @@ type Receipt struct {
 
 // unsafe is the error that Publish returns with a receipt.
 func unsafe(r Receipt) error {
-	if r.Place == 0 {
+	if r.Place == "" {
 		return r.Err
 	}
 	return nil

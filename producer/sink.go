@@ -28,16 +28,29 @@ import (
 //	blocked      *BlockedError     Producer's own Conn: the message can be
 //	unconfirmed  ErrUnconfirmed    published by itself when the broker is back
 //
-// "The first sink" is the first that does not fail. A [SelectiveSink] takes only some
-// of these causes.
+// "The first sink" is the first that does not fail.
 //
-// A wrapper of a sink, such as one that counts, has a method Unwrap() Sink. The
-// Producer then recognises the wrapped sink: one of [NewExchangeSink], a SelectiveSink,
-// a store.Store that keeps the order, an io.Closer.
+// A sink may have more methods. The Producer finds them in the sink, or in a sink that it
+// wraps:
+//
+//	Name() string
+//	    its name in a Receipt and in the log, else its type; must not panic
+//	Takes(cause rehop.Cause) bool
+//	    whether the sink is for messages with this cause, one of the table
+//	PutBehind(ctx context.Context, m Message) (stored bool, err error)
+//	    keeps m behind messages that it has for the same exchange and key, see below
+//	Close() error
+//	    called when the Producer has stopped
+//	Unwrap() Sink
+//	    the sink that it wraps, such as for counting
+//
+// PutBehind keeps the order of messages, as a store.Store with KeepOrder does. The Producer
+// calls it before it sends a message. If the sink has messages of the same exchange and key
+// that are to be published first, PutBehind keeps this one too and returns true once that is
+// safe; Receipt.Err then matches [ErrBehind]. With an error Publish fails, because the
+// message would overtake earlier ones; the error matches ErrUnconfirmed where an error of
+// Put would. PutBehind is not called for messages with Replays, which come out of a sink.
 type Sink interface {
-	// Name of the sink, as it appears in a Receipt. It must not panic.
-	Name() string
-
 	// Put returns nil only once the message is safe. cause is the error of its publish.
 	// Put may be called concurrently, and must return soon after ctx has ended.
 	//
@@ -49,27 +62,22 @@ type Sink interface {
 	Put(ctx context.Context, m Message, cause error) error
 }
 
-// SelectiveSink is a Sink that does not take every message.
-type SelectiveSink interface {
-	Sink
+// The optional methods of a Sink.
+type (
+	namedSink     interface{ Name() string }
+	selectiveSink interface{ Takes(cause rehop.Cause) bool }
+	orderedSink   interface {
+		Sink
+		PutBehind(ctx context.Context, m Message) (stored bool, err error)
+	}
+)
 
-	// Takes reports whether the sink is for messages with this cause, one of
-	// the table of [Sink].
-	Takes(cause rehop.Cause) bool
-}
-
-// orderedSink is a Sink that keeps the order of messages in a line, as a store.Store does.
-type orderedSink interface {
-	Sink
-
-	// PutBehind is called with a message before it is sent. If the sink has
-	// messages with the same exchange and key that are to be published first, it
-	// keeps this one too and returns true once that is safe; the Receipt's Err then
-	// matches [ErrBehind]. With an error, Publish fails, because to send the
-	// message would be to let it overtake earlier ones; the error matches
-	// ErrUnconfirmed where an error of Put would. It is not called for messages with
-	// Replays, which come out of a sink.
-	PutBehind(ctx context.Context, m Message) (stored bool, err error)
+// nameOf returns the name of a sink.
+func nameOf(sink Sink) string {
+	if s, ok := as[namedSink](sink); ok {
+		return s.Name()
+	}
+	return fmt.Sprintf("%T", sink)
 }
 
 // exchangeSink is the sink of NewExchangeSink.

@@ -22,9 +22,9 @@ func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
 		says  string
 	}{
 		"all have theirs":           {time.Second / 2, 10 * time.Second, time.Second / 2, nil, PlaceQueue, ""},
-		"the time is over":          {time.Hour, 10 * time.Second, 10 * time.Second, nil, 0, "3 messages that are not known to be safe"},
+		"the time is over":          {time.Hour, 10 * time.Second, 10 * time.Second, nil, "", "3 messages that are not known to be safe"},
 		"the Fallback takes them":   {time.Hour, 10 * time.Second, 8 * time.Second, &memory{}, PlaceFallback, ""},
-		"the Fallback hangs":        {time.Hour, 10 * time.Second, 10 * time.Second, sinkFunc(commits), 0, "3 messages that are not known to be safe"},
+		"the Fallback hangs":        {time.Hour, 10 * time.Second, 10 * time.Second, sinkFunc(commits), "", "3 messages that are not known to be safe"},
 		"the Fallback, little time": {time.Hour, 400 * time.Millisecond, 300 * time.Millisecond, &memory{}, PlaceFallback, ""},
 	} {
 		t.Run(rule, func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestShutdownWaitsForReceiptsUntilItsContextEnds(t *testing.T) {
 				var receipts atomic.Int32
 				for range 3 {
 					p.PublishAsync(s.Context(), Message{RoutingKey: "open"}, func(r Receipt, err error) {
-						if r.Place != tt.place || (err == nil) != (tt.place != 0) {
+						if r.Place != tt.place || (err == nil) != (tt.place != "") {
 							s.Errorf("%+v, %v", r, err)
 						}
 						receipts.Add(1)

@@ -21,14 +21,25 @@ type Trace struct {
 	// the Fallback get that ctx. A nil result counts as ctx.
 	Publishing func(ctx context.Context, m *Message) context.Context
 
-	// Retrying: a try was cut off, because of err, and the message is sent once
-	// more.
-	Retrying func(ctx context.Context, m Message, err error)
+	// Retrying: a try was cut off, and the message is sent once more.
+	Retrying func(ctx context.Context, r Retrying)
 
-	// Published: the message has its receipt, took after Publishing. With
-	// Place 0 it is not known to be safe, and r.Err says why. Once for each
-	// Publishing.
-	Published func(ctx context.Context, m Message, r Receipt, took time.Duration)
+	// Published: the message has its receipt. Without a Place it is not known to be safe,
+	// and Receipt.Err says why. Once for each Publishing.
+	Published func(ctx context.Context, p Published)
+}
+
+// Retrying is a message that is sent once more.
+type Retrying struct {
+	Message Message
+	Err     error // of the try that was cut off
+}
+
+// Published is a message that has its receipt.
+type Published struct {
+	Message Message
+	Receipt Receipt
+	Took    time.Duration // since the hook Publishing
 }
 
 // merged returns the hooks of all Traces as one Trace.
@@ -36,10 +47,8 @@ func merged(traces []Trace, log *slog.Logger) Trace {
 	s := hooks.Of(traces, log, "producer.Trace")
 	return Trace{
 		Publishing: hooks.Begin(s, "Publishing", func(t Trace) func(context.Context, *Message) context.Context { return t.Publishing }),
-		Retrying:   hooks.Three(s, "Retrying", func(t Trace) func(context.Context, Message, error) { return t.Retrying }),
-		Published: hooks.Four(s, "Published", func(t Trace) func(context.Context, Message, Receipt, time.Duration) {
-			return t.Published
-		}),
+		Retrying:   hooks.Two(s, "Retrying", func(t Trace) func(context.Context, Retrying) { return t.Retrying }),
+		Published:  hooks.Two(s, "Published", func(t Trace) func(context.Context, Published) { return t.Published }),
 	}
 }
 
@@ -60,12 +69,12 @@ func (t *Trace) publishing(ctx context.Context, m *Message) (_ context.Context, 
 
 func (t *Trace) retrying(ctx context.Context, m *Message, err error) {
 	if t.Retrying != nil {
-		t.Retrying(ctx, *m, err)
+		t.Retrying(ctx, Retrying{*m, err})
 	}
 }
 
 func (t *Trace) published(ctx context.Context, m *Message, r Receipt, took time.Duration) {
 	if t.Published != nil {
-		t.Published(ctx, *m, r, took)
+		t.Published(ctx, Published{*m, r, took})
 	}
 }

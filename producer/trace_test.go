@@ -24,7 +24,7 @@ func TestHooksAndSinksGetTheContextOfPublishing(t *testing.T) {
 			{Publishing: func(ctx context.Context, m *Message) context.Context {
 				return context.WithValue(ctx, key{}, fmt.Sprint(of(ctx), "!"))
 			}},
-			{Published: func(ctx context.Context, _ Message, _ Receipt, _ time.Duration) {
+			{Published: func(ctx context.Context, _ Published) {
 				got = append(got, fmt.Sprint("published ", of(ctx)))
 			}},
 		}})
@@ -52,7 +52,8 @@ func TestAHookMayPublish(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		var p *Producer
 		var again atomic.Int32
-		p = s.producer(Config{Timeout: 2 * time.Second, Traces: []Trace{{Published: func(ctx context.Context, m Message, _ Receipt, _ time.Duration) {
+		p = s.producer(Config{Timeout: 2 * time.Second, Traces: []Trace{{Published: func(ctx context.Context, done Published) {
+			m := done.Message
 			if m.Type == "audit" {
 				return
 			}
@@ -92,7 +93,7 @@ func (s *seeing) Put(ctx context.Context, m Message, cause error) error {
 func TestAnUndeclaredDelayFailsItsMessageOnly(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		published := 0
-		p := s.producer(Config{Traces: []Trace{{Published: func(context.Context, Message, Receipt, time.Duration) { published++ }}}})
+		p := s.producer(Config{Traces: []Trace{{Published: func(context.Context, Published) { published++ }}}})
 		defer p.Close()
 		messages := []Message{{RoutingKey: "open", ID: "1"}, {RoutingKey: "open", ID: "2", Delay: time.Minute}, {RoutingKey: "open", ID: "3"}}
 		for _, m := range messages {
@@ -104,7 +105,7 @@ func TestAnUndeclaredDelayFailsItsMessageOnly(t *testing.T) {
 		if len(receipts) != 3 {
 			s.Fatalf("%d receipts, %v", len(receipts), err)
 		}
-		if late := receipts[1]; late.Place != 0 || late.ID != "2" || late.Err == nil || !errors.Is(err, late.Err) {
+		if late := receipts[1]; late.Place != "" || late.ID != "2" || late.Err == nil || !errors.Is(err, late.Err) {
 			s.Errorf("%+v, %v", late, err)
 		}
 		if receipts[0].Place != PlaceQueue || receipts[2].Place != PlaceQueue || len(s.in("open")) != 2 || published != 3 {

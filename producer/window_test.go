@@ -72,7 +72,7 @@ func TestMessagesWithoutAReceiptAreBoundedByTheWindow(t *testing.T) {
 							note(&goroutines, int64(runtime.NumGoroutine()))
 							return ctx
 						},
-						Published: func(context.Context, Message, Receipt, time.Duration) {
+						Published: func(context.Context, Published) {
 							note(&goroutines, int64(runtime.NumGoroutine()))
 							note(&most, p.window.taken())
 						},

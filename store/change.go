@@ -26,7 +26,7 @@ func (s *Store) Archive(ctx context.Context, q Query) (int, error) {
 	return s.setState(ctx, q, Archived)
 }
 
-// Release gives letters to Forward, and returns how many. Forward publishes them when
+// Release gives letters to the Forwarder, and returns how many. The Forwarder publishes them when
 // they are due: a dead letter to the work queue that gave it up, any other to its own
 // exchange and routing key.
 func (s *Store) Release(ctx context.Context, q Query) (int, error) {

@@ -8,19 +8,14 @@ import (
 )
 
 // Dialect is the kind of a database. The zero value is invalid.
-type Dialect uint8
+type Dialect string
 
 // The dialects.
 const (
-	_          Dialect = iota
-	SQLite             // 3.35 or later
-	MySQL              // 8.0 or later, or MariaDB 10.6 or later
-	PostgreSQL         // 12 or later
+	SQLite     Dialect = "SQLite"     // 3.35 or later
+	MySQL      Dialect = "MySQL"      // 8.0 or later, or MariaDB 10.6 or later
+	PostgreSQL Dialect = "PostgreSQL" // 12 or later
 )
-
-func (d Dialect) String() string {
-	return [...]string{"invalid", "SQLite", "MySQL", "PostgreSQL"}[min(d, PostgreSQL)]
-}
 
 // bind rewrites the question marks of a statement to the database's own
 // placeholders. The statements of this package hold no other question marks.
@@ -144,8 +139,9 @@ func (d Dialect) among(column string, numbers []int64) string {
 }
 
 func (d Dialect) validate() error {
-	if d < SQLite || d > PostgreSQL {
-		return fmt.Errorf("store: dialect is %d, want SQLite, MySQL or PostgreSQL", d)
+	switch d {
+	case SQLite, MySQL, PostgreSQL:
+		return nil
 	}
-	return nil
+	return fmt.Errorf("store: dialect is %q, want SQLite, MySQL or PostgreSQL", string(d))
 }

@@ -3,23 +3,24 @@
 // later.
 //
 //	Publish, while the broker is away -----> Put ------+
-//	a transaction of yours (outbox) -------> PutTx ----+--> [ready] ------ Forward --> the broker
+//	a transaction of yours (outbox) -------> PutTx ----+--> [ready] ------ Forwarder -> the broker
 //	a message that is due later -----------> PutAt ----+       ^
 //	                                                           | Release
 //	                                                           |
 //	a dead-letter queue, by a consumer ----> Collect --+--> [held] ------- Replay ---> the work queue
 //	a message that no queue takes ---------> Put ------+
 //
-// [Store.Forward] publishes by itself, once the broker is back. [Store.Replay] publishes
+// A [Forwarder] publishes by itself, once the broker is back. [Store.Replay] publishes
 // letters that a person has looked at. A message leaves the store after its next place has
 // confirmed it.
 //
 // A store is the fallback of a producer:
 //
-//	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
-//	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
-//	forwarder, err := producer.New(conn, producer.Config{}) // without a Fallback
-//	go letters.Forward(ctx, forwarder, store.ForwardConfig{})
+//	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
+//	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})
+//	plain, err := producer.New(conn, producer.Config{}) // without a Fallback
+//	forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+//	go forwarder.Run(ctx)
 //
 // Package [github.com/rehop/rehop/desk] shows letters to a person. The pages [Outages],
 // [Once and outbox] and [Letters] have more examples.
@@ -45,9 +46,9 @@
 //		if _, err := tx.ExecContext(ctx, "UPDATE stock SET left = left - 1 WHERE article = ?", d.Type); err != nil {
 //			return err
 //		}
-//		_, err := letters.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.packed", Body: d.Body})
+//		_, err := outbox.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.packed", Body: d.Body})
 //		return err
-//	}, letters.OnceHandler)
+//	}, outbox.OnceHandler)
 //
 // # The table
 //
@@ -93,7 +94,7 @@
 // # Transactions of the caller
 //
 // [Store.PutTx], [Store.CancelTx] and Once write in a transaction of the caller. On a
-// server such a transaction may stay open for any time: Forward and the Put of other
+// server such a transaction may stay open for any time: the Forwarder and the Put of other
 // messages wait for no row that it has locked. SQLite has one writer at a time, so
 // while such a transaction is open nothing else is written to the file.
 //

@@ -11,10 +11,10 @@ import (
 // State of a letter.
 type State string
 
-// The states. Forward publishes letters that are Ready. Letters that need a person
+// The states. The Forwarder publishes letters that are Ready. Letters that need a person
 // are Held or Parked until somebody replays or releases them.
 const (
-	// Ready letters are published by [Store.Forward] as soon as they are due.
+	// Ready letters are published by a [Forwarder] as soon as they are due.
 	Ready State = "ready"
 	// Held letters wait for [Store.Replay]. They are dead letters, and messages
 	// that the broker would not take: unroutable, nacked or refused.
@@ -55,7 +55,7 @@ type Entry struct {
 	Unconfirmed int    // publishes whose answer is unknown: the message may be in its queue
 
 	// Due is when the message is wanted; zero: at once. A message with a Delay is
-	// due when that has passed, counted from when it was stored. Forward publishes
+	// due when that has passed, counted from when it was stored. The Forwarder publishes
 	// it then, without a Delay. Replay, if it comes earlier, publishes it with the
 	// rest of the Delay.
 	Due         time.Time

@@ -54,8 +54,8 @@ func ExampleStore_Put() {
 	// order-8 held
 }
 
-// Forward publishes letters for as long as a service runs.
-func ExampleStore_Forward() {
+// The Forwarder publishes letters for as long as a service runs.
+func ExampleForwarder_Run() {
 	ctx, conn, db, stop := connect()
 	defer stop()
 	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"}))
@@ -67,12 +67,14 @@ func ExampleStore_Forward() {
 	check(err)
 	defer publisher.Close()
 	ctx, done := context.WithCancel(ctx)
-	check(letters.Forward(ctx, publisher, store.ForwardConfig{Traces: []store.ForwardTrace{{
-		Forwarded: func(_ context.Context, l store.Entry, r producer.Receipt) {
-			fmt.Println(l.Message.ID, r.Place)
+	forwarder, err := letters.NewForwarder(publisher, store.ForwardConfig{Traces: []store.ForwardTrace{{
+		Forwarded: func(_ context.Context, f store.Forwarded) {
+			fmt.Println(f.Entry.Message.ID, f.Receipt.Place)
 			done()
 		},
-	}}}))
+	}}})
+	check(err)
+	check(forwarder.Run(ctx))
 	// Output: order-7 queue
 }
 
@@ -273,7 +275,7 @@ func ExampleStore_Park() {
 	one, all := store.Query{MessageIDs: []string{"order-7"}}, store.Query{Queue: "orders"}
 
 	fmt.Println(letters.Park(ctx, one))    // nothing forwards it
-	fmt.Println(letters.Release(ctx, one)) // Forward publishes it
+	fmt.Println(letters.Release(ctx, one)) // the Forwarder publishes it
 	fmt.Println(letters.Archive(ctx, all)) // kept for the record
 	fmt.Println(letters.Delete(ctx, all))
 	fmt.Println(letters.Delete(ctx, store.Query{})) // refused: it selects everything

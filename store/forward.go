@@ -11,10 +11,11 @@ import (
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/resend"
+	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/producer"
 )
 
-// Publisher is the part of a [producer.Producer] that Forward and Replay need. The
+// Publisher is the part of a [producer.Producer] that the Forwarder and Replay need. The
 // producer needs no Fallback: a letter that cannot be published stays in the Store.
 type Publisher interface {
 	PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error)
@@ -26,11 +27,11 @@ type awaiter interface {
 	AwaitConnection(ctx context.Context) error
 }
 
-// ForwardConfig is for [Store.Forward]. Its zero value is usable.
+// ForwardConfig is for [Store.NewForwarder]. Its zero value is usable.
 type ForwardConfig struct {
-	// Rate bounds the messages per second of this call. If zero, there is no
+	// Rate bounds the messages per second, to at least one a day. If zero, there is no
 	// bound.
-	Rate int
+	Rate float64
 
 	// Batch is how many letters are leased and published together, 1 to 1000.
 	// Defaults to 500.
@@ -46,9 +47,9 @@ type ForwardConfig struct {
 	// s to 10 min; defaults to 1 min.
 	Lease time.Duration
 
-	// Poll is the interval at which Forward reads the table while nothing is due.
+	// Poll is the interval at which the Forwarder reads the table while nothing is due.
 	// Letters of other processes are found at the next reading, and so are letters of a
-	// PutTx whose transaction lasts more than 5 s. Forward sees all other letters of
+	// PutTx whose transaction lasts more than 5 s. The Forwarder sees all other letters of
 	// this Store at once, those of PutTx about 40 ms after their commit. Defaults to
 	// 200 ms.
 	Poll time.Duration
@@ -59,7 +60,8 @@ type ForwardConfig struct {
 	DrainTimeout time.Duration
 
 	// Traces are sets of hooks. The hooks of one kind are called in the order of the
-	// slice; a hook that panics is logged and keeps no other from being called.
+	// slice; a hook that panics is logged and keeps no other from being called. If nil,
+	// they are those of the Telemetry of Config.Conn.
 	Traces []ForwardTrace
 }
 
@@ -68,24 +70,40 @@ type ForwardConfig struct {
 type ForwardTrace struct {
 	// Forwarded is called when a message is confirmed, before its letter is
 	// deleted.
-	Forwarded func(context.Context, Entry, producer.Receipt)
+	Forwarded func(ctx context.Context, f Forwarded)
 
-	// Failed is called when a message is not confirmed. Its letter stays, in
-	// this state.
-	Failed func(ctx context.Context, l Entry, err error, state State)
+	// Failed is called when a message is not confirmed. Its entry stays in the table.
+	Failed func(ctx context.Context, f ForwardFailure)
+}
+
+// Forwarded is an entry whose message is confirmed.
+type Forwarded struct {
+	Entry   Entry
+	Receipt producer.Receipt
+}
+
+// ForwardFailure is an entry whose message is not confirmed.
+type ForwardFailure struct {
+	Entry Entry
+	Err   error
+	State State // of the entry from now on
 }
 
 // forwardHooks are the merged hooks of all Traces; nil: there is none.
 type forwardHooks struct {
-	forwarded func(context.Context, Entry, producer.Receipt)
-	failed    func(context.Context, Entry, error, State)
+	forwarded func(context.Context, Forwarded)
+	failed    func(context.Context, ForwardFailure)
 }
 
 func (c ForwardConfig) hooks(s *Store) forwardHooks {
+	_, telemetry := transport.Inherited(s.cfg.Conn)
+	if t, ok := telemetry.(interface{ Forward() ForwardTrace }); ok && c.Traces == nil {
+		c.Traces = []ForwardTrace{t.Forward()}
+	}
 	set := hooks.Of(c.Traces, s.cfg.Logger, "store.ForwardTrace")
 	return forwardHooks{
-		forwarded: hooks.Three(set, "Forwarded", func(t ForwardTrace) func(context.Context, Entry, producer.Receipt) { return t.Forwarded }),
-		failed:    hooks.Four(set, "Failed", func(t ForwardTrace) func(context.Context, Entry, error, State) { return t.Failed }),
+		forwarded: hooks.Two(set, "Forwarded", func(t ForwardTrace) func(context.Context, Forwarded) { return t.Forwarded }),
+		failed:    hooks.Two(set, "Failed", func(t ForwardTrace) func(context.Context, ForwardFailure) { return t.Failed }),
 	}
 }
 
@@ -105,7 +123,7 @@ func (c ForwardConfig) validate() error {
 			errs = append(errs, fmt.Errorf("store: ForwardConfig."+format, args...))
 		}
 	}
-	check(c.Rate >= 0, "Rate is %d, want 0 or more", c.Rate)
+	check(resend.IsRate(c.Rate), "Rate is %v, want 0 for no bound, or at least one message a day", c.Rate)
 	check(c.Batch >= 1 && c.Batch <= 1000, "Batch is %d, want 1 to 1000", c.Batch)
 	check(c.Tries >= 1, "Tries is %d, want 1 or more", c.Tries)
 	check(c.Lease >= 2*time.Second && c.Lease <= longest, "Lease is %v, want 2s to %v", c.Lease, longest)
@@ -114,8 +132,8 @@ func (c ForwardConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Forwarder publishes letters in the background, as [Store.Forward] does, and has a
-// Health. It can be a part of a service.Service, and is safe for concurrent use.
+// Forwarder publishes the letters of a Store in the background. It can be a part of a
+// service.Service, and is safe for concurrent use.
 type Forwarder struct {
 	store     *Store
 	publisher Publisher
@@ -137,8 +155,34 @@ func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error)
 	return &Forwarder{store: s, publisher: p, cfg: cfg, health: forwardHealth{since: s.now()}}, nil
 }
 
-// Run forwards letters until ctx ends: see [Store.Forward]. It may be called again
-// once it has returned, and not before.
+// Run publishes letters that are [Ready] and due, oldest first, until ctx ends. Then it
+// finishes the publishes in progress and returns nil. A letter is deleted once its message
+// is confirmed. Run it for as long as the service runs, in one process or in several. It may
+// be called again once it has returned, and not before.
+//
+// While the broker is away, or blocks publishers, Run waits for it and tries
+// nothing. It knows from the Publisher's method AwaitConnection, which a
+// [producer.Producer] has; a Publisher without it is tried with one letter at a
+// time, with pauses. An address (exchange and key) that is missing, is full or does
+// not answer holds up only its own letters. While the database is away Run
+// waits.
+//
+// A dead letter that somebody has released goes to the work queue that gave it up and
+// to no other queue, as [Store.Replay] does it. A letter that the broker has refused
+// is published again on a channel of its own, because a refusal closes the channel
+// with everything in flight on it. So are letters with a UserID until the broker has
+// taken one with the same UserID. A letter whose message is faulty, or has a Delay
+// that is not declared, is Parked at once.
+//
+// A message can arrive twice if the process or the connection dies after the broker has
+// taken it and before its letter is deleted, or if the database is away at that moment
+// for longer than the lease. On SQLite a power cut may also bring back letters that were
+// deleted just before it, because Run does not wait for the disk when it deletes
+// them while the service writes to the file. Both messages have the same message id, and
+// x-rehop-replays counts how often the message left a store after it had been published
+// before; messages of PutTx and PutAt come without it.
+//
+// Run returns an error when the Publisher is closed.
 func (f *Forwarder) Run(ctx context.Context) (err error) {
 	if !f.health.begins(f.store.now()) {
 		return rehop.WithClass(errors.New("store: Run of the Forwarder is running already"), rehop.ClassBug)
@@ -170,40 +214,4 @@ func (f *Forwarder) Health() error {
 		return h
 	}
 	return nil // not a nil *HealthError
-}
-
-// Forward publishes letters that are [Ready] and due, oldest first, until ctx ends.
-// Then it finishes the publishes in progress and returns nil. A letter is deleted once
-// its message is confirmed. Run Forward for as long as the service runs, in one process
-// or in several. It is the Run of a new [Forwarder].
-//
-// While the broker is away, or blocks publishers, Forward waits for it and tries
-// nothing. It knows from the Publisher's method AwaitConnection, which a
-// [producer.Producer] has; a Publisher without it is tried with one letter at a
-// time, with pauses. An address (exchange and key) that is missing, is full or does
-// not answer holds up only its own letters. While the database is away Forward
-// waits.
-//
-// A dead letter that somebody has released goes to the work queue that gave it up and
-// to no other queue, as [Store.Replay] does it. A letter that the broker has refused
-// is published again on a channel of its own, because a refusal closes the channel
-// with everything in flight on it. So are letters with a UserID until the broker has
-// taken one with the same UserID. A letter whose message is faulty, or has a Delay
-// that is not declared, is Parked at once.
-//
-// A message can arrive twice if the process or the connection dies after the broker has
-// taken it and before its letter is deleted, or if the database is away at that moment
-// for longer than the lease. On SQLite a power cut may also bring back letters that were
-// deleted just before it, because Forward does not wait for the disk when it deletes
-// them while the service writes to the file. Both messages have the same message id, and
-// x-rehop-replays counts how often the message left a store after it had been published
-// before; messages of PutTx and PutAt come without it.
-//
-// It returns an error for a faulty config, and when the Publisher is closed.
-func (s *Store) Forward(ctx context.Context, p Publisher, cfg ForwardConfig) error {
-	f, err := s.NewForwarder(p, cfg)
-	if err != nil {
-		return err
-	}
-	return f.Run(ctx)
 }

@@ -15,10 +15,10 @@ import (
 	"github.com/rehop/rehop/internal/resend"
 )
 
-// maxLeases is how many leases one Forward has at a time.
+// maxLeases is how many leases one Forwarder has at a time.
 const maxLeases = 8
 
-// forwarder is one call of Forward.
+// forwarder is one run of a Forwarder.
 type forwarder struct {
 	store     *Store
 	publisher Publisher
@@ -53,7 +53,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	// A stop does not wait for what is not written yet.
 	f.leaseAll(ctx, confirm.StopSending(work, ctx), &groups)
 	late := time.AfterFunc(f.cfg.DrainTimeout, func() {
-		end(fmt.Errorf("store: Forward was stopped, and no answer came within ForwardConfig.DrainTimeout, %v", f.cfg.DrainTimeout))
+		end(fmt.Errorf("store: the Forwarder was stopped, and no answer came within ForwardConfig.DrainTimeout, %v", f.cfg.DrainTimeout))
 	})
 	defer late.Stop()
 	groups.Wait()
@@ -143,7 +143,7 @@ func (f *forwarder) wanted() int {
 		return 1 // its broker may be away
 	}
 	if f.cfg.Rate > 0 {
-		return min(max(f.cfg.Rate/10, 1), f.cfg.Batch)
+		return min(max(int(min(f.cfg.Rate/10, 1000)), 1), f.cfg.Batch)
 	}
 	return f.cfg.Batch
 }
@@ -191,17 +191,17 @@ func (f *forwarder) tidy(ctx context.Context) {
 	}
 }
 
-// failed ends Forward, because nothing can be published any more.
+// failed ends the Forwarder, because nothing can be published any more.
 func (f *forwarder) failed(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.fatal == nil {
-		f.fatal = fmt.Errorf("store: Forward: %w", err)
+		f.fatal = fmt.Errorf("store: the Forwarder: %w", err)
 	}
 	f.stop(err)
 }
 
-// giveWay pauses before Forward writes. SQLite has one writer at a time and no queue for
+// giveWay pauses before the Forwarder writes. SQLite has one writer at a time and no queue for
 // it: requests that write to the same file must find it free most of the time. While no
 // transaction of the service has been seen for a second there is no pause.
 func (f *forwarder) giveWay(ctx context.Context) {

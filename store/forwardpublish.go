@@ -245,7 +245,7 @@ func (s *sending) publish(ctx context.Context, letters []Entry, failures int, si
 func (s *sending) report(l Entry, receipt producer.Receipt, r result) {
 	if r.done {
 		if s.hooks.forwarded != nil {
-			s.hooks.forwarded(s.work, l, receipt)
+			s.hooks.forwarded(s.work, Forwarded{l, receipt})
 		}
 		return
 	}
@@ -259,12 +259,12 @@ func (s *sending) report(l Entry, receipt producer.Receipt, r result) {
 		s.again.WarnOf(string(producer.CauseOf(receipt.Err)), "store: a letter could not be forwarded", append(about, "error", r.err)...)
 	}
 	if s.hooks.failed != nil {
-		s.hooks.failed(s.work, l, receipt.Err, r.state)
+		s.hooks.failed(s.work, ForwardFailure{l, receipt.Err, r.state})
 	}
 }
 
 // errOwn is for a Publisher that wants to store a letter where it comes from.
-var errOwn = errors.New("the Publisher of Forward or Replay has the Store itself in its Fallback: give it a Producer without one; a letter that cannot be published stays where it is")
+var errOwn = errors.New("the Publisher of the Forwarder or Replay has the Store itself in its Fallback: give it a Producer without one; a letter that cannot be published stays where it is")
 
 type publishingKey struct{}
 

@@ -10,14 +10,14 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-var errNotForwarding = errors.New("store: Forward is not running")
+var errNotForwarding = errors.New("store: the Forwarder is not running")
 
 const (
 	// lostLimit is how long the database may be away until that counts as more than an
 	// interruption.
 	lostLimit = 15 * time.Second
 
-	// awaitLimit is how long Forward may wait for the broker until Health says so.
+	// awaitLimit is how long the Forwarder may wait for the broker until Health says so.
 	awaitLimit = time.Second
 
 	// failingLimit is how long an address may fail until Health says so; and
@@ -41,7 +41,7 @@ type forwardHealth struct {
 	failing  map[topology.Address]failing
 }
 
-// interruption is something that keeps Forward from working.
+// interruption is something that keeps the Forwarder from working.
 type interruption struct {
 	since time.Time
 	err   error // nil: nothing does
@@ -111,7 +111,7 @@ func (h *forwardHealth) check(now time.Time) *rehop.HealthError {
 		return &rehop.HealthError{Since: h.since, Cause: cause}
 	}
 	if d := h.database; d.err != nil {
-		return &rehop.HealthError{Degraded: now.Sub(d.since) < lostLimit, Since: d.since, Cause: fmt.Errorf("store: Forward cannot use the database: %w", d.err)}
+		return &rehop.HealthError{Degraded: now.Sub(d.since) < lostLimit, Since: d.since, Cause: fmt.Errorf("store: the Forwarder cannot use the database: %w", d.err)}
 	}
 	if b := h.broker; b.err != nil && now.Sub(b.since) >= awaitLimit {
 		return &rehop.HealthError{Degraded: true, Since: b.since, Cause: b.err}
@@ -143,5 +143,5 @@ func (h *forwardHealth) failed(now time.Time) *rehop.HealthError {
 		Cause: fmt.Errorf("store: letters to %d addresses cannot be forwarded, such as those to exchange %q with routing key %q: %s", n, to.Exchange, to.RoutingKey, worst.err)}
 }
 
-// errAwaiting is why Forward does not work while its broker is away.
-var errAwaiting = errors.New("store: Forward waits for the broker; letters stay in the store")
+// errAwaiting is why the Forwarder does not work while its broker is away.
+var errAwaiting = errors.New("store: the Forwarder waits for the broker; letters stay in the store")

@@ -20,8 +20,8 @@ var _ producer.Sink = (*Store)(nil)
 // Put stores a message that could not be published, and returns nil once it is
 // committed. A message that was returned, nacked or refused is [Held], because the
 // next try would end in the same way and a person has to look. With any other cause it
-// is [Ready], and [Store.Forward] publishes it when the broker is back. If no queue
-// takes it then, Forward tries again, up to ForwardConfig.Tries, and then parks it;
+// is [Ready], and a [Forwarder] publishes it when the broker is back. If no queue
+// takes it then, the Forwarder tries again, up to ForwardConfig.Tries, and then parks it;
 // Entry.TryError has the reason.
 //
 // A message that is in the store already (same message id, exchange, routing key and
@@ -117,7 +117,7 @@ func (s *Store) put(ctx context.Context, l Entry) (id string, err error) {
 }
 
 // PutTx stores messages in a transaction of the caller, on the database of the
-// Store. [Store.Forward] publishes them once the transaction is committed, and only
+// Store. A [Forwarder] publishes them once the transaction is committed, and only
 // then. This is the transactional outbox. A message with a Delay stays in the database
 // until it is due, which counts from PutTx; it needs no topology.Delays. PutTx returns the
 // messages' ids in their order; a message without an id gets one. If any message is faulty,
@@ -184,7 +184,7 @@ func (s *Store) inTx(err error) error {
 	return err
 }
 
-// PutAt stores a message that [Store.Forward] publishes when it is due, or at once if
+// PutAt stores a message that a [Forwarder] publishes when it is due, or at once if
 // due has passed. A Delay of the message is added to due. Until then the message can be
 // found, changed and cancelled. The same message (same message id, exchange, routing
 // key and body) is stored once, and is due at the time that the last call gave. PutAt
@@ -236,7 +236,7 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 //
 // If an earlier publish had no answer, or its process died before it noted the answer,
 // the message may have been published: see Entry.Unconfirmed. Cancel deletes its letter,
-// so that Forward does not publish it again, and does not count it.
+// so that the Forwarder does not publish it again, and does not count it.
 func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx Tx) error {
 		cancelled, err = s.cancel(ctx, tx, messageID)

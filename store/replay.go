@@ -18,8 +18,8 @@ import (
 // Query selects, without a bound on the rate.
 type ReplayOptions struct {
 	// Rate is how many messages are published per second, in groups of a tenth of
-	// that. If zero, there is no bound.
-	Rate int
+	// that; at least one a day. If zero, there is no bound.
+	Rate float64
 
 	Limit int // letters to try; zero: no bound
 
@@ -282,7 +282,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 }
 
 // kept is the result of a letter that was not published: a person decides what becomes
-// of it, so it stays in its state. Forward has one that is Ready when it is due.
+// of it, so it stays in its state. The Forwarder has one that is Ready when it is due.
 func (r *replay) kept(l Entry, v result, token string) result {
 	r.report.Failed++
 	v.number, v.token, v.state = l.Number, token, l.State

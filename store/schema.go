@@ -90,7 +90,7 @@ var (
 // schema are the statements that make the tables. They can be run again after having
 // been cut off: MySQL commits each by itself. collation is for MySQL.
 //
-// A letter that waits for Forward is in two indices, of its message id and of its
+// A letter that waits for the Forwarder is in two indices, of its message id and of its
 // turn, whether or not it has a line. MySQL has no partial indices: there each column of
 // the desk has another one beside it that is NULL for such a letter, so that what the
 // indices cost it is small.
@@ -252,10 +252,10 @@ func exactCollation(ctx context.Context, conn *sql.Conn, d Dialect) (name string
 // asks first a question that a database of this dialect can answer.
 func checkDialect(ctx context.Context, conn *sql.Conn, d Dialect) error {
 	is := kind(ctx, conn, d == SQLite)
-	if is == 0 {
+	if is == "" {
 		is = kind(ctx, conn, d != SQLite)
 	}
-	if is == 0 || is == d { // 0: the next question finds the fault
+	if is == "" || is == d { // 0: the next question finds the fault
 		return nil
 	}
 	return rehop.WithClass(fmt.Errorf("store: the dialect is %v, and the database is %v: open the Store with store.%v", d, is, is), rehop.ClassBug)
@@ -271,7 +271,7 @@ func kind(ctx context.Context, conn *sql.Conn, asSQLite bool) Dialect {
 	var version string
 	switch err := conn.QueryRowContext(ctx, ask).Scan(&version); {
 	case err != nil:
-		return 0
+		return ""
 	case asSQLite:
 		return SQLite
 	case strings.HasPrefix(version, "PostgreSQL"):

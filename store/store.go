@@ -14,8 +14,10 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -39,7 +41,7 @@ type Config struct {
 	// routing key. Set KeepOrder in all processes that share the table: only letters
 	// that were stored with it are in order.
 	//
-	// Forward publishes the letters of a line in the order of storing, each after the
+	// The Forwarder publishes the letters of a line in the order of storing, each after the
 	// confirm of the one before. A letter that fails holds up the letters behind it
 	// until it is parked. While a line has letters of Put or PutTx, a Producer that has
 	// the Store in its Fallback stores each fresh message of the line behind them, even
@@ -58,7 +60,7 @@ type Config struct {
 	//     letters of the first call of PutTx may go first, whichever transaction is
 	//     committed first.
 	//   - Replay knows no lines. Its letters may overtake letters of their lines that
-	//     Forward is publishing, or that stand before them.
+	//     the Forwarder is publishing, or that stand before them.
 	//   - A transaction with PutTx keeps its place for ten minutes. If it is open for
 	//     longer, fresh messages may overtake its letters.
 	//   - If somebody parks or deletes the last letter of a line, fresh messages
@@ -70,7 +72,7 @@ type Config struct {
 	// database is away, Publish fails for lines that have letters.
 	KeepOrder bool
 
-	// KeepArchived is how long Forward keeps letters in state Archived,
+	// KeepArchived is how long the Forwarder keeps letters in state Archived,
 	// counted from when they were stored. If zero, it keeps them for ever.
 	KeepArchived time.Duration
 
@@ -79,13 +81,18 @@ type Config struct {
 	// back, in a store. Defaults to 7 days.
 	KeepInbox time.Duration
 
-	// Logger gets a record of letters that Forward cannot deliver, with the reason, of
-	// faults of the database, and of messages that Once skips. If nil, nothing is
-	// logged.
+	// Conn gives the Store the Logger and the Telemetry of the service, where Logger and
+	// Traces are nil. The Store uses the Conn for nothing else.
+	Conn *connection.Conn
+
+	// Logger gets a record of letters that the Forwarder cannot deliver, with the reason, of
+	// faults of the database, and of messages that Once skips. If nil, it is the Logger of
+	// Conn; without a Conn nothing is logged.
 	Logger *slog.Logger
 
 	// Traces are sets of hooks. The hooks of one kind are called in the order of the
-	// slice; a hook that panics is logged and keeps no other from being called.
+	// slice; a hook that panics is logged and keeps no other from being called. If nil,
+	// they are those of the Telemetry of Conn.
 	Traces []Trace
 }
 
@@ -101,6 +108,11 @@ type Trace struct {
 }
 
 func (c Config) withDefaults() Config {
+	log, telemetry := transport.Inherited(c.Conn)
+	if t, ok := telemetry.(interface{ Store() Trace }); ok && c.Traces == nil {
+		c.Traces = []Trace{t.Store()}
+	}
+	c.Logger = cmp.Or(c.Logger, log)
 	c.Table = cmp.Or(c.Table, "rehop_letters")
 	c.Name = cmp.Or(c.Name, "store")
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
@@ -144,7 +156,7 @@ type Store struct {
 	waiting     waiting // with Config.KeepOrder
 	uncommitted uncommitted
 	lastTx      atomic.Int64 // when a transaction of a caller was last seen, in Unix nanoseconds
-	forwarding  atomic.Int64 // calls of Forward that are running
+	forwarding  atomic.Int64 // Forwarders that are running
 	inbox       inbox
 	openTxs     openTxs
 	storing     func(context.Context, *producer.Message) // the hooks of Config.Traces, or nil
@@ -191,7 +203,7 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store,
 // Name returns Config.Name.
 func (s *Store) Name() string { return s.cfg.Name }
 
-// nudge tells Forward that something became ready.
+// nudge tells the Forwarder that something became ready.
 func (s *Store) nudge() {
 	select {
 	case s.wake <- struct{}{}:

@@ -8,7 +8,7 @@ import (
 )
 
 // uncommitted are messages of PutTx that nobody has seen in the table yet. Their
-// transactions are the callers', who commit them and tell nobody. So an idle Forward looks
+// transactions are the callers', who commit them and tell nobody. So an idle Forwarder looks
 // for them with pauses of milliseconds, and publishes what it finds without waiting for
 // ForwardConfig.Poll. A look reads, and locks nothing.
 type uncommitted struct {
@@ -25,7 +25,7 @@ type uncommittedRow struct {
 }
 
 const (
-	// watchFor is how long Forward looks for a message of PutTx. If its transaction
+	// watchFor is how long the Forwarder looks for a message of PutTx. If its transaction
 	// takes longer, the message waits for ForwardConfig.Poll.
 	watchFor = 5 * time.Second
 

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/rehop/rehop/connection"
@@ -32,7 +33,7 @@ func (t QueueType) validate(field string) error {
 }
 
 // Engine is how a message that failed reaches its wait queue and comes back.
-type Engine uint8
+type Engine string
 
 // The engines. With the zero value the plan chooses.
 const (
@@ -40,18 +41,18 @@ const (
 	// EngineNack for a quorum queue, EngineRepublish for a classic or Existing queue, and,
 	// up to 4.2, EngineCarry for a classic queue with NativePriority. Where the wait
 	// queues exist in the form of another engine, that engine stays in use.
-	EngineAuto Engine = iota
+	EngineAuto Engine = ""
 
 	// EngineNack leaves both hops to the broker. The consumer nacks, and the broker
 	// moves the message at-least-once, with body, headers and properties
 	// untouched. It works only on quorum queues of broker 4.0 or later.
-	EngineNack
+	EngineNack Engine = "nack"
 
 	// EngineRepublish sends a copy to the wait queue, waits for its confirm, and acks.
 	// The broker returns the copy when its TTL ends. It works on every broker and
 	// queue type, but a broker of 3.x returns messages without a confirm, so that
 	// a restart can lose messages that wait.
-	EngineRepublish
+	EngineRepublish Engine = "republish"
 
 	// EngineCarry sends a copy to a wait queue without a TTL, waits for its confirm,
 	// and acks. The consumers of the work queue publish it back when it is due,
@@ -60,10 +61,11 @@ const (
 	// memory, with about 16 MiB of bodies. While no process consumes the work queue,
 	// nothing comes back. A consumer has a channel open for each wait, and Run
 	// refuses a connection whose channel_max leaves no room for them.
-	EngineCarry
+	EngineCarry Engine = "carry"
 )
 
-func (e Engine) String() string { return route.Engine(e).String() }
+// String returns the engine as a word, "auto" for EngineAuto.
+func (e Engine) String() string { return cmp.Or(string(e), "auto") }
 
 // atLeastOnce reports whether the quorum queues of a broker dead-letter with
 // the strategy at-least-once: from 4.0 on. Measured: 3.10.8 accepts the
@@ -103,7 +105,7 @@ func engineFor(w WorkQueue, v connection.Version, have existing) (engine Engine,
 		noNack = fmt.Sprintf("queue %q exists without a TTL, in the form of the engine carry", route.WaitQueue(w.Name, 1))
 	}
 	if w.Engine == EngineNack && noNack != "" {
-		return 0, "", fmt.Errorf("topology: %sEngine is nack, which is refused here: %s; leave Engine at auto, or set republish or carry", w.owner(), noNack)
+		return "", "", fmt.Errorf("topology: %sEngine is nack, which is refused here: %s; leave Engine at auto, or set republish or carry", w.owner(), noNack)
 	}
 	switch wanted, why := preferred(w, v, noNack); {
 	case have.form == carried && wanted != EngineCarry:

@@ -177,9 +177,7 @@ func (l Lanes) validate() error {
 	if err := l.Waits.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("topology: %sWaits: %w", owner, err))
 	}
-	if l.Engine > EngineCarry {
-		errs = append(errs, engineFault(owner, l.Engine))
-	}
+	errs = append(errs, l.Engine.validate(owner))
 	return errors.Join(append(errs, validateConsumerTimeout(owner, l.ConsumerTimeout))...)
 }
 

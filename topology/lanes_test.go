@@ -47,8 +47,8 @@ func TestEveryFaultOfLanesIsNamed(t *testing.T) {
 			[]string{"Lanes[1].Share is 0", "Lanes[2].Share is 1001, want 1 to 1000", "Lanes[3].Share is -1"}},
 		{"bindings", topology.Lanes{Name: "sms", Bindings: []topology.Binding{{}}, Lanes: []topology.Lane{{Name: "a", Bindings: []topology.Binding{{}}}, {Name: "b"}}},
 			[]string{`"sms": Bindings[0].Exchange is empty`, `"sms": Lanes[0].Bindings[0].Exchange is empty`}},
-		{"what the lanes share", topology.Lanes{Name: "sms", Type: "stream", Engine: 9, Waits: delay.Schedule{-1}, Lanes: []topology.Lane{{Name: "a"}, {Name: "b"}}},
-			[]string{`Type is "stream"`, "Engine is 9", `Lanes "sms": Waits: `}},
+		{"what the lanes share", topology.Lanes{Name: "sms", Type: "stream", Engine: "9", Waits: delay.Schedule{-1}, Lanes: []topology.Lane{{Name: "a"}, {Name: "b"}}},
+			[]string{`Type is "stream"`, "Engine is \"9\"", `Lanes "sms": Waits: `}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			_, err := topology.NewPlan(v43, tt.lanes)

@@ -38,12 +38,12 @@ func TestEngineIsChosenFromQueueTypeAndVersion(t *testing.T) {
 		{"carry asked for", topology.WorkQueue{Engine: topology.EngineCarry}, v43, topology.EngineCarry, ""},
 		{"republish asked for on 3.10", topology.WorkQueue{Engine: topology.EngineRepublish}, v310, topology.EngineRepublish, ""},
 		{"a queue of others on 4.3: republish", topology.WorkQueue{Existing: true}, v43, topology.EngineRepublish, ""},
-		{"nack refused on a queue of others", topology.WorkQueue{Existing: true, Engine: topology.EngineNack}, v43, 0, "declared by others"},
+		{"nack refused on a queue of others", topology.WorkQueue{Existing: true, Engine: topology.EngineNack}, v43, "", "declared by others"},
 		{"classic on 4.3: republish", topology.WorkQueue{Type: topology.Classic}, v43, topology.EngineRepublish, ""},
 		{"republish asked for", topology.WorkQueue{Engine: topology.EngineRepublish}, v43, topology.EngineRepublish, ""},
 		{"nack asked for and possible", topology.WorkQueue{Engine: topology.EngineNack}, v43, topology.EngineNack, ""},
-		{"nack refused on 3.x", topology.WorkQueue{Engine: topology.EngineNack}, v310, 0, "broker 3.10.8 cannot dead-letter at-least-once"},
-		{"nack refused on classic", topology.WorkQueue{Engine: topology.EngineNack, Type: topology.Classic}, v43, 0, "a classic queue's dead letters are not confirmed"},
+		{"nack refused on 3.x", topology.WorkQueue{Engine: topology.EngineNack}, v310, "", "broker 3.10.8 cannot dead-letter at-least-once"},
+		{"nack refused on classic", topology.WorkQueue{Engine: topology.EngineNack, Type: topology.Classic}, v43, "", "a classic queue's dead letters are not confirmed"},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			tt.queue.Name, tt.queue.Waits = "orders", waits()
@@ -184,7 +184,7 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 			Type:           "stream",
 			Bindings:       []topology.Binding{{RoutingKey: long}},
 			Waits:          delay.Schedule{-5 * time.Second},
-			Engine:         9,
+			Engine: "9",
 			NativePriority: true,
 			Existing:       true,
 		},
@@ -200,7 +200,7 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 		`WorkQueue.Name is "amq.orders"`, "belong to the broker",
 		`Type is "stream", want "quorum" or "classic"`,
 		"Bindings[0].Exchange is empty", "Bindings[0].RoutingKey is 256 bytes",
-		"wait 1 is -5s", "Engine is 9", "Bindings has 1 bindings, want none with Existing", "NativePriority is true, want false with Existing",
+		"wait 1 is -5s", "Engine is \"9\"", "Bindings has 1 bindings, want none with Existing", "NativePriority is true, want false with Existing",
 		"WorkQueue.Name is empty", "MaxAge is -1ns", "specification 5 is nil",
 	} {
 		if !strings.Contains(err.Error(), want) {

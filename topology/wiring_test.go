@@ -196,7 +196,7 @@ func TestEngineFollowsTheWaitQueuesThatExist(t *testing.T) {
 		{"waits of republish on 3.x go on", EngineCarry, v3, existing{form: timed}, EngineRepublish, "exist with a TTL and go on", ""},
 		{"waits of carry after an upgrade go on", EngineAuto, v4, existing{form: carried, old: true}, EngineCarry, "exist without a TTL and go on", ""},
 		{"waits of carry where republish is asked for", EngineRepublish, v4, existing{form: carried}, EngineCarry, "exist without a TTL", ""},
-		{"waits of carry where nack is asked for", EngineNack, v4, existing{form: carried}, 0, "", "in the form of the engine carry"},
+		{"waits of carry where nack is asked for", EngineNack, v4, existing{form: carried}, "", "", "in the form of the engine carry"},
 		{"waits of nack where carry is asked for", EngineCarry, v4, existing{form: timed}, EngineRepublish, "exist with a TTL", ""},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {

@@ -164,9 +164,7 @@ func (w WorkQueue) validate() error {
 	if err := w.Waits.Validate(); err != nil {
 		errs = append(errs, fmt.Errorf("topology: %sWaits: %w", owner, err))
 	}
-	if w.Engine > EngineCarry {
-		errs = append(errs, engineFault(owner, w.Engine))
-	}
+	errs = append(errs, w.Engine.validate(owner))
 	if w.Existing && len(w.Bindings) > 0 {
 		errs = append(errs, fmt.Errorf("topology: %sBindings has %d bindings, want none with Existing: others bind the queue", owner, len(w.Bindings)))
 	}
@@ -179,8 +177,12 @@ func (w WorkQueue) validate() error {
 	return errors.Join(append(errs, validateConsumerTimeout(owner, w.ConsumerTimeout))...)
 }
 
-func engineFault(owner string, e Engine) error {
-	return fmt.Errorf("topology: %sEngine is %d, want topology.EngineAuto, EngineNack, EngineRepublish or EngineCarry", owner, e)
+func (e Engine) validate(owner string) error {
+	switch e {
+	case EngineAuto, EngineNack, EngineRepublish, EngineCarry:
+		return nil
+	}
+	return fmt.Errorf("topology: %sEngine is %q, want topology.EngineAuto, EngineNack, EngineRepublish or EngineCarry", owner, string(e))
 }
 
 // The versions that stand for all with one form of the arguments.

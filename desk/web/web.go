@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Config is for [New]. Journal is required, and Conn or Sources.
@@ -38,8 +40,8 @@ type Config struct {
 	// Who names the person behind a request, for the audit. Defaults to "desk".
 	Who func(*http.Request) string
 
-	// Logger gets a record of everything that the page could not do. If nil, nothing is
-	// logged.
+	// Logger gets a record of everything that the page could not do. If nil, it is the
+	// Logger of the Conn; without a Conn nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -94,9 +96,8 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Who == nil {
 		cfg.Who = func(*http.Request) string { return "desk" }
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	log, _ := transport.Inherited(cfg.Conn)
+	cfg.Logger = cmp.Or(cfg.Logger, log, slog.New(slog.DiscardHandler))
 	var b broker
 	if cfg.Conn != nil {
 		b = &realBroker{conn: cfg.Conn, journal: cfg.Journal}

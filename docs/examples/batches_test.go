@@ -67,13 +67,13 @@ func TestOnceBatch(t *testing.T) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
 		db := s.database()
-		letters := letters(ctx, db)
+		outbox := openStore(ctx, db)
 		handler := consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 			_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
 			return err
 		})
 		// begin oncebatch
-		worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(handler), consumer.Config{Batch: consumer.Batch{Size: 100}})
+		worker, err := consumer.NewBatch(conn, orders, outbox.OnceBatch(handler), consumer.Config{Batch: consumer.Batch{Size: 100}})
 		// end oncebatch
 		check(err)
 		for range 2 {

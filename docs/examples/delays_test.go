@@ -53,26 +53,28 @@ func TestPutAt(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
-		letters := letters(ctx, s.database())
+		outbox := openStore(ctx, s.database())
 		order := Order{ID: "7"}
 		due := time.Now().Add(time.Minute)
 		// begin putat
 		m, err := producer.Message{Exchange: "shop", RoutingKey: "order.remind"}.JSON(order)
 		check(err)
-		id, err := letters.PutAt(ctx, due, m)
+		id, err := outbox.PutAt(ctx, due, m)
 		check(err)
 		plain, err := producer.New(conn, producer.Config{})
 		check(err)
-		go letters.Forward(ctx, plain, store.ForwardConfig{}) // publishes what is due
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+		check(err)
+		go forwarder.Run(ctx) // publishes what is due
 
-		n, err := letters.Cancel(ctx, id) // 1: it was cancelled, and is never published
+		n, err := outbox.Cancel(ctx, id) // 1: it was cancelled, and is never published
 		// end putat
 		check(err)
 		defer plain.Close()
 		if n != 1 {
 			s.Errorf("%d were cancelled, want 1", n)
 		}
-		_, err = letters.PutAt(ctx, due, m)
+		_, err = outbox.PutAt(ctx, due, m)
 		check(err)
 		after(50 * time.Second)
 		s.ready("orders", 0)

@@ -210,12 +210,12 @@ func TestFAQBlocked(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
-		letters := letters(ctx, s.database())
+		outbox := openStore(ctx, s.database())
 		m := producer.Message{Exchange: "shop", RoutingKey: "order.paid"}
 		s.broker.Block("low on memory")
 		begin := time.Now()
 		// begin blocked
-		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})
 		check(err)
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()

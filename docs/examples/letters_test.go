@@ -66,7 +66,7 @@ func TestCollect(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn, publisher := s.ctx, s.conn, s.producer()
 		s.die(3)
-		letters := letters(ctx, s.database())
+		letters := openStore(ctx, s.database())
 		// begin collect
 		worker, err := consumer.New(conn, orders.DeadLetterQueue(), letters.Collect, consumer.Config{Concurrency: 50})
 		// end collect

@@ -42,14 +42,15 @@ func TestTelemetry(t *testing.T) {
 		telemetry := otel.New(otel.Config{}) // github.com/rehop/rehop/otel
 
 		conn, err := connection.Open(ctx, connection.Config{
-			URLs:   []string{os.Getenv("AMQP_URL")},
-			Traces: []connection.Trace{telemetry.Connection("shop")},
-			Dial:   s.broker.Dial, // hidden
+			URLs:      []string{os.Getenv("AMQP_URL")},
+			Name:      "shop",
+			Telemetry: telemetry,     // for the Conn and everything that uses it
+			Dial:      s.broker.Dial, // hidden
 		})
 		check(err)
-		publisher, err := producer.New(conn, producer.Config{Traces: []producer.Trace{telemetry.Producer()}})
+		publisher, err := producer.New(conn, producer.Config{})
 		check(err)
-		worker, err := consumer.New(conn, orders, handle, consumer.Config{Traces: []consumer.Trace{telemetry.Consumer()}})
+		worker, err := consumer.New(conn, orders, handle, consumer.Config{})
 		// end telemetry
 		check(err)
 		defer conn.Close()
@@ -60,10 +61,12 @@ func TestTelemetry(t *testing.T) {
 		telemetry.Health("orders", worker.Health)
 		go telemetry.WatchQueues(ctx, conn, 0, orders) // depth of work queues, waits and dead-letter queues
 
-		letters, err := store.Open(ctx, db, store.SQLite, store.Config{Traces: []store.Trace{telemetry.Store()}})
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 		check(err)
-		go telemetry.WatchStore(ctx, letters, 0) // letters by state, age of the oldest
-		go letters.Forward(ctx, plain, store.ForwardConfig{Traces: []store.ForwardTrace{telemetry.Forward()}})
+		go telemetry.WatchStore(ctx, outbox, 0) // letters by state, age of the oldest
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+		check(err)
+		go forwarder.Run(ctx)
 		// end watch
 		_, err = publisher.Publish(ctx, producer.Message{Exchange: "shop", RoutingKey: "order.paid"})
 		check(err)

@@ -16,18 +16,20 @@ func TestOnce(t *testing.T) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
 		db := s.database()
-		letters := letters(ctx, db)
+		outbox := openStore(ctx, db)
 		plain := s.producer()
-		go letters.Forward(ctx, plain, store.ForwardConfig{})
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+		check(err)
+		go forwarder.Run(ctx)
 		// begin handler
 		handler := consumer.Wrap(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 			tx := store.TxFrom(ctx)
 			if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID); err != nil {
 				return err
 			}
-			_, err := letters.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "packed", Body: d.Body}) // published once
+			_, err := outbox.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "packed", Body: d.Body}) // published once
 			return err
-		}), letters.OnceHandler)
+		}), outbox.OnceHandler)
 
 		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
 		// end handler
@@ -48,7 +50,7 @@ func TestOnce(t *testing.T) {
 func TestOnceInATransaction(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		db := s.database()
-		letters := letters(s.ctx, db)
+		outbox := openStore(s.ctx, db)
 		// begin tx
 		handler := func(ctx context.Context, d *consumer.Delivery) error {
 			tx, err := db.BeginTx(ctx, nil)
@@ -56,7 +58,7 @@ func TestOnceInATransaction(t *testing.T) {
 				return err
 			}
 			defer tx.Rollback()
-			first, err := letters.Once(ctx, tx, d.Queue, d.ID)
+			first, err := outbox.Once(ctx, tx, d.Queue, d.ID)
 			if err != nil || !first {
 				return err // nil for a message that was handled before
 			}
@@ -82,7 +84,7 @@ func TestOnceWithACall(t *testing.T) {
 		conn := s.conn
 		s.declare(orders)
 		db := s.database()
-		letters := letters(s.ctx, db)
+		outbox := openStore(s.ctx, db)
 		var mu sync.Mutex           // both copies may be handled at once
 		charged := map[string]int{} // by the idempotency key
 		charge := func(_ context.Context, key string) error {
@@ -95,7 +97,7 @@ func TestOnceWithACall(t *testing.T) {
 			return nil
 		}
 		// begin call
-		note := letters.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
+		note := outbox.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 			_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
 			return err
 		}))
@@ -130,7 +132,7 @@ func TestOutbox(t *testing.T) {
 		db := s.database()
 		order, body := Order{ID: "7", Customer: "Anna"}, []byte("{}")
 		// begin outbox
-		letters, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true}) // in each process that shares the table
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true}) // in each process that shares the table
 		check(err)
 
 		tx, err := db.BeginTx(ctx, nil)
@@ -138,13 +140,15 @@ func TestOutbox(t *testing.T) {
 		defer tx.Rollback()
 		_, err = tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", order.ID)
 		check(err)
-		_, err = letters.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.taken", OrderKey: order.Customer, Body: body})
+		_, err = outbox.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.taken", OrderKey: order.Customer, Body: body})
 		check(err)
 		check(tx.Commit())
 
 		plain, err := producer.New(conn, producer.Config{}) // without a Fallback
 		check(err)
-		go letters.Forward(ctx, plain, store.ForwardConfig{}) // in one process or in each
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+		check(err)
+		go forwarder.Run(ctx) // in one process or in each
 		// end outbox
 		defer plain.Close()
 		after(time.Minute)

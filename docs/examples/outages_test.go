@@ -23,16 +23,16 @@ func TestFallback(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		ctx, conn := s.ctx, s.conn
 		s.declare(orders)
-		letters := letters(ctx, s.database())
+		outbox := openStore(ctx, s.database())
 		// begin fallback
 		publisher, err := producer.New(conn, producer.Config{
-			Fallback:      []producer.Sink{letters}, // takes what the broker does not, after FallbackAfter
+			Fallback:      []producer.Sink{outbox}, // takes what the broker does not, after FallbackAfter
 			FallbackAfter: 100 * time.Millisecond,
 		})
 		check(err)
 		plain, err := producer.New(conn, producer.Config{}) // without a Fallback
 		check(err)
-		forwarder, err := letters.NewForwarder(plain, store.ForwardConfig{})
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
 		check(err)
 		go forwarder.Run(ctx) // publishes it when the broker is back
 		// end fallback
@@ -54,8 +54,8 @@ func TestOrdersOverHTTP(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		s.declare(orders)
 		db := s.database()
-		letters := letters(s.ctx, db)
-		publisher, err := producer.New(s.conn, producer.Config{Fallback: []producer.Sink{letters}, FallbackAfter: 100 * time.Millisecond})
+		outbox := openStore(s.ctx, db)
+		publisher, err := producer.New(s.conn, producer.Config{Fallback: []producer.Sink{outbox}, FallbackAfter: 100 * time.Millisecond})
 		check(err)
 		defer publisher.Close()
 		mux := http.NewServeMux()
@@ -93,7 +93,11 @@ func TestOrdersOverHTTP(t *testing.T) {
 		post(`{"id":"8"}`, 202)
 		s.broker.Start()
 		stop := rehoptest.Run(s.T, func(ctx context.Context) error {
-			return letters.Forward(ctx, s.producer(), store.ForwardConfig{})
+			forwarder, err := outbox.NewForwarder(s.producer(), store.ForwardConfig{})
+			if err != nil {
+				return err
+			}
+			return forwarder.Run(ctx)
 		})
 		after(time.Minute)
 		stop()

@@ -71,17 +71,19 @@ func TestReadmeOutage(t *testing.T) {
 		m := producer.Message{Exchange: "shop", RoutingKey: "order.paid"}
 		s.broker.Kill()
 		// begin outage
-		db, err := sqlite.Open("letters.db") // package store/sqlite
+		db, err := sqlite.Open("outbox.db") // package store/sqlite
 		check(err)
 		defer db.Close()
-		letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 		check(err)
 
-		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})
 		check(err)
 		plain, err := producer.New(conn, producer.Config{}) // without a Fallback
 		check(err)
-		go letters.Forward(ctx, plain, store.ForwardConfig{})
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
+		check(err)
+		go forwarder.Run(ctx)
 
 		receipt, err := publisher.Publish(ctx, m) // nil: confirmed, or in the file
 		// end outage

@@ -63,7 +63,7 @@ func TestService(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func TestService(t *testing.T) {
 			return err
 		}
 		defer plain.Close()
-		forwarder, err := letters.NewForwarder(plain, store.ForwardConfig{})
+		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
 		if err != nil {
 			return err
 		}
@@ -114,8 +114,8 @@ func TestProbe(t *testing.T) {
 		s.declare(orders)
 		worker, err := consumer.New(conn, orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
 		check(err)
-		letters := letters(s.ctx, s.database())
-		forwarder, err := letters.NewForwarder(s.producer(), store.ForwardConfig{})
+		outbox := openStore(s.ctx, s.database())
+		forwarder, err := outbox.NewForwarder(s.producer(), store.ForwardConfig{})
 		check(err)
 		mux := http.NewServeMux()
 		// begin probe

@@ -119,8 +119,8 @@ func (s *shop) database() *sql.DB {
 	return db
 }
 
-// letters opens a store in a database.
-func letters(ctx context.Context, db *sql.DB) *store.Store {
+// openStore opens a store in a database.
+func openStore(ctx context.Context, db *sql.DB) *store.Store {
 	l, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 	return l

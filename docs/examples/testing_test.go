@@ -63,11 +63,11 @@ func TestFaults(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		t, ctx, broker := s.T, s.ctx, s.broker
 		s.declare(orders)
-		letters := letters(ctx, s.database())
-		publisher, err := producer.New(s.conn, producer.Config{Fallback: []producer.Sink{letters}})
+		outbox := openStore(ctx, s.database())
+		publisher, err := producer.New(s.conn, producer.Config{Fallback: []producer.Sink{outbox}})
 		check(err)
 		defer publisher.Close()
-		forwarder, err := letters.NewForwarder(s.producer(), store.ForwardConfig{})
+		forwarder, err := outbox.NewForwarder(s.producer(), store.ForwardConfig{})
 		check(err)
 		order := producer.Message{Exchange: "shop", RoutingKey: "order.paid"}
 		// begin faults
@@ -102,9 +102,9 @@ func TestStoreInABubble(t *testing.T) {
 			synctest.Wait() // the store may be at work on its table
 			db.Close()
 		})
-		letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+		inbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 		check(err)
-		worker, err := consumer.New(conn, orders, letters.OnceHandler(pack), consumer.Config{})
+		worker, err := consumer.New(conn, orders, inbox.OnceHandler(pack), consumer.Config{})
 		check(err)
 		rehoptest.Run(t, worker.Run)
 

@@ -67,7 +67,7 @@ func run(ctx context.Context, listen string, length time.Duration) error {
 	go func() { log.Print("observe: ", server.ListenAndServe()) }()
 
 	telemetry := otel.New(otel.Config{})
-	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}, Traces: []connection.Trace{telemetry.Connection("shop")}})
+	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")}, Name: "shop", Telemetry: telemetry})
 	if err != nil {
 		return err
 	}
@@ -75,27 +75,30 @@ func run(ctx context.Context, listen string, length time.Duration) error {
 	if err := topology.Declare(ctx, conn, topology.Exchange{Name: "observe.shop"}, topology.Exchange{Name: "observe.audit"}, orders, audit); err != nil {
 		return err
 	}
-	letters, done, err := openStore(ctx)
+	outbox, done, err := openStore(ctx, conn)
 	if err != nil {
 		return err
 	}
 	defer done()
-	traces := []producer.Trace{telemetry.Producer()}
-	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}, Traces: traces})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})
 	if err != nil {
 		return err
 	}
 	defer publisher.Close()
-	forwarder, err := producer.New(conn, producer.Config{Traces: traces})
+	plain, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}
-	defer forwarder.Close()
-	worker, err := consumer.New(conn, orders, handler(time.Now(), length), consumer.Config{Concurrency: 16, Traces: []consumer.Trace{telemetry.Consumer()}})
+	defer plain.Close()
+	forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
 	if err != nil {
 		return err
 	}
-	auditor, err := consumer.New(conn, audit, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Concurrency: 4, Traces: []consumer.Trace{telemetry.Consumer()}})
+	worker, err := consumer.New(conn, orders, handler(time.Now(), length), consumer.Config{Concurrency: 16})
+	if err != nil {
+		return err
+	}
+	auditor, err := consumer.New(conn, audit, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Concurrency: 4})
 	if err != nil {
 		return err
 	}
@@ -109,12 +112,10 @@ func run(ctx context.Context, listen string, length time.Duration) error {
 	services := []func() error{
 		func() error { return worker.Run(running) },
 		func() error { return auditor.Run(running) },
-		func() error { return takeNotes(running, forwarder) },
-		func() error {
-			return letters.Forward(running, forwarder, store.ForwardConfig{Traces: []store.ForwardTrace{telemetry.Forward()}})
-		},
+		func() error { return takeNotes(running, plain) },
+		func() error { return forwarder.Run(running) },
 		func() error { return telemetry.WatchQueues(running, conn, time.Second, orders, audit) },
-		func() error { telemetry.WatchStore(running, letters, time.Second); return nil },
+		func() error { telemetry.WatchStore(running, outbox, time.Second); return nil },
 	}
 	for _, service := range services {
 		all.Go(func() {
@@ -128,21 +129,21 @@ func run(ctx context.Context, listen string, length time.Duration) error {
 }
 
 // openStore opens a store in a file for the time when the broker is away.
-func openStore(ctx context.Context) (letters *store.Store, done func(), err error) {
+func openStore(ctx context.Context, conn *connection.Conn) (outbox *store.Store, done func(), err error) {
 	dir, err := os.MkdirTemp("", "observe-")
 	if err != nil {
 		return nil, nil, err
 	}
-	db, err := sqlite.Open(filepath.Join(dir, "letters.db"))
+	db, err := sqlite.Open(filepath.Join(dir, "outbox.db"))
 	if err != nil {
 		return nil, nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	done = func() { _, _ = db.Close(), os.RemoveAll(dir) } // nothing in it is wanted any more
-	letters, err = store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err = store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 	if err != nil {
 		done()
 	}
-	return letters, done, err
+	return outbox, done, err
 }
 
 // printerError is an error of a type of its own.

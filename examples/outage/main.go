@@ -61,31 +61,35 @@ func run(ctx context.Context, length time.Duration, svg string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	db, err := sqlite.Open(filepath.Join(dir, "letters.db"))
+	db, err := sqlite.Open(filepath.Join(dir, "outbox.db"))
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	if err != nil {
 		return err
 	}
 
 	// The shop publishes, or stores.
-	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})
 	if err != nil {
 		return err
 	}
 	defer publisher.Close()
 
 	// A second producer, which stores nothing, publishes the stored orders.
-	forwarder, err := producer.New(conn, producer.Config{})
+	plain, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}
-	defer forwarder.Close()
+	defer plain.Close()
 
 	t := newTally()
+	forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{Traces: []store.ForwardTrace{{Forwarded: t.forward}}})
+	if err != nil {
+		return err
+	}
 	worker, err := consumer.New(conn, orders, func(_ context.Context, d *consumer.Delivery) error {
 		t.arrive(d.ID)
 		return nil
@@ -99,7 +103,7 @@ func run(ctx context.Context, length time.Duration, svg string) error {
 	defer services.Wait()
 	defer end()
 	services.Go(func() {
-		if err := letters.Forward(running, forwarder, store.ForwardConfig{Traces: []store.ForwardTrace{{Forwarded: t.forward}}}); err != nil {
+		if err := forwarder.Run(running); err != nil {
 			log.Print("outage: ", err)
 		}
 	})
@@ -113,7 +117,7 @@ func run(ctx context.Context, length time.Duration, svg string) error {
 	services.Go(func() { samples = t.watch(running, conn.Health) })
 
 	takeOrders(ctx, publisher, length, t)
-	if err := t.settle(ctx, letters); err != nil {
+	if err := t.settle(ctx, outbox); err != nil {
 		return err
 	}
 	end()

@@ -51,7 +51,8 @@ func (t *tally) take(r producer.Receipt, err error, took time.Duration) {
 }
 
 // forward notes an order that has left the store.
-func (t *tally) forward(_ context.Context, l store.Entry, r producer.Receipt) {
+func (t *tally) forward(_ context.Context, f store.Forwarded) {
+	l, r := f.Entry, f.Receipt
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.forwarded[l.Message.ID] = true
@@ -85,11 +86,11 @@ func (t *tally) show(ctx context.Context) {
 }
 
 // settle waits until the store is empty and every safe order has arrived.
-func (t *tally) settle(ctx context.Context, letters *store.Store) error {
+func (t *tally) settle(ctx context.Context, outbox *store.Store) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for {
-		left, err := letters.Count(ctx, store.Query{})
+		left, err := outbox.Count(ctx, store.Query{})
 		if err != nil {
 			return err
 		}

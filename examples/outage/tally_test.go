@@ -34,7 +34,7 @@ func TestReport(t *testing.T) {
 	tally := newTally()
 	tally.take(producer.Receipt{ID: "a"}, errors.New("not safe"), 0)
 	tally.take(producer.Receipt{ID: "b", Place: producer.PlaceFallback}, nil, 0)
-	tally.forward(t.Context(), store.Entry{Message: producer.Message{ID: "b"}, Unconfirmed: 1}, producer.Receipt{})
+	tally.forward(t.Context(), store.Forwarded{Entry: store.Entry{Message: producer.Message{ID: "b"}, Unconfirmed: 1}})
 	tally.arrive("b")
 	tally.arrive("b")
 	if err := tally.report(); err != nil || tally.refused != 1 {

@@ -178,7 +178,7 @@ func TestRenewedTokensKeepTheConnection(t *testing.T) {
 				t.Errorf("generation %d of %v, want 1", transport.Inside.Session(s).Generation(), use)
 			}
 			// Of another queue, because older brokers remember what was allowed.
-			if err := declare(t, s, "renewing-"+use.String()); err != nil {
+			if err := declare(t, s, "renewing-"+string(use)); err != nil {
 				t.Errorf("declare: %v", err)
 			}
 		}

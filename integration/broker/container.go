@@ -70,9 +70,20 @@ func (c *containerServer) Kill(ctx context.Context) error {
 	}
 }
 
+// Pause tries again where the kernel does not freeze the server in the time that runc gives
+// it, as on a busy machine. The server runs on after such a try.
 func (c *containerServer) Pause(ctx context.Context) error {
 	defer c.provider.Close()
-	if _, err := c.provider.Client().ContainerPause(ctx, c.id, client.ContainerPauseOptions{}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	err := poll(ctx, func() (bool, error) {
+		_, err := c.provider.Client().ContainerPause(ctx, c.id, client.ContainerPauseOptions{})
+		if err != nil && strings.Contains(err.Error(), "unable to freeze") {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
 		return fmt.Errorf("broker: pause: %w", err)
 	}
 	return nil

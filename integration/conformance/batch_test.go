@@ -135,7 +135,7 @@ func TestBatchFallback(t *testing.T) {
 		if err != nil || len(receipts) != 3 {
 			e.Fatalf("PublishAll with a fallback = %v, %v", receipts, err)
 		}
-		if r := receipts[1]; r.Place != producer.PlaceFallback || r.Sink != sink.Name() || !errors.Is(r.Err, producer.ErrReturned) {
+		if r := receipts[1]; r.Place != producer.PlaceFallback || r.Sink != "exchange "+dlq.Exchange || !errors.Is(r.Err, producer.ErrReturned) {
 			e.Errorf("receipt is %+v, want the message in the fallback because it was returned", r)
 		}
 		if d := e.take(dlq.Name, 1)[0]; d.MessageId != "lost" {

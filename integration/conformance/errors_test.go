@@ -68,8 +68,8 @@ func TestErrorTexts(t *testing.T) {
 				0, []string{e.name("w"), "Waits", "wait 2 is -1s", "1ms to 87600h"}},
 			{"empty name", declare(topology.WorkQueue{Type: e.queue}), 0, []string{"WorkQueue.Name", "empty"}},
 			{"long name", declare(topology.WorkQueue{Name: long, Type: e.queue}), 0, []string{"WorkQueue.Name", "256 bytes", "230"}},
-			{"several faults", declare(topology.Exchange{}, topology.WorkQueue{Name: "amq.mine", Type: "stream", Engine: 9}, topology.DeadLetterQueue{Name: long, MaxAge: -1}),
-				0, []string{"Exchange.Name is empty", "amq.mine", "belong to the broker", `Type is "stream"`, "Engine is 9", "DeadLetterQueue.Name", "MaxAge"}},
+			{"several faults", declare(topology.Exchange{}, topology.WorkQueue{Name: "amq.mine", Type: "stream", Engine: "9"}, topology.DeadLetterQueue{Name: long, MaxAge: -1}),
+				0, []string{"Exchange.Name is empty", "amq.mine", "belong to the broker", `Type is "stream"`, "Engine is \"9\"", "DeadLetterQueue.Name", "MaxAge"}},
 			{"binding to an exchange that is missing", declare(topology.WorkQueue{Name: e.name("b"), Type: e.queue, Bindings: []topology.Binding{{Exchange: e.name("none"), RoutingKey: "k"}}}),
 				0, []string{e.name("b"), e.name("none"), "does not exist", "declare it before"}},
 			{"consumer of a queue that is missing", func() error {

@@ -46,7 +46,7 @@ func TestSessionsLeaveNothingBehind(t *testing.T) {
 			})
 		}
 		for i := range 1000 {
-			turns <- connection.Role(1 + i%2)
+			turns <- []connection.Role{connection.Publish, connection.Consume}[i%2]
 		}
 		close(turns)
 		all.Wait()

@@ -100,7 +100,7 @@ func TestRequestsThroughAnOutage(t *testing.T) {
 					t.Error(err)
 				}
 				t.Logf("%s: %d in the queue, %d in the fallback, %d failed; the slowest call took %v", fault.name,
-					places[producer.PlaceQueue], places[producer.PlaceFallback], places[0], slowest.Round(time.Millisecond))
+					places[producer.PlaceQueue], places[producer.PlaceFallback], places[""], slowest.Round(time.Millisecond))
 				if places[producer.PlaceQueue] == 0 || places[producer.PlaceFallback] == 0 {
 					t.Errorf("%s: nothing was published, or nothing was in its way", fault.name)
 				}

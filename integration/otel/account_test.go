@@ -58,7 +58,8 @@ func (a *account) unlock() {
 }
 
 func (a *account) producer() producer.Trace {
-	return producer.Trace{Published: func(_ context.Context, m producer.Message, r producer.Receipt, _ time.Duration) {
+	return producer.Trace{Published: func(_ context.Context, p producer.Published) {
+		m, r := p.Message, p.Receipt
 		a.mu.Lock()
 		defer a.unlock()
 		a.published[m.ID]++
@@ -209,11 +210,11 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 			got  int64
 			want int64
 		}{
-			{"published", s.sum(all, "messaging.client.sent.messages"), a.places[producer.PlaceQueue] + a.places[producer.PlaceFallback] + a.places[0]},
+			{"published", s.sum(all, "messaging.client.sent.messages"), a.places[producer.PlaceQueue] + a.places[producer.PlaceFallback] + a.places[""]},
 			{"published to a queue", s.sum(all, "messaging.client.sent.messages", "rehop.place", "queue"), a.places[producer.PlaceQueue]},
 			{"published to the store", s.sum(all, "messaging.client.sent.messages", "rehop.place", "fallback"), a.places[producer.PlaceFallback]},
-			{"not safe", s.sum(all, "messaging.client.sent.messages", "rehop.place", "unknown"), a.places[0]},
-			{"durations of publishes", s.sum(all, "messaging.client.operation.duration"), a.places[producer.PlaceQueue] + a.places[producer.PlaceFallback] + a.places[0]},
+			{"not safe", s.sum(all, "messaging.client.sent.messages", "rehop.place", "unknown"), a.places[""]},
+			{"durations of publishes", s.sum(all, "messaging.client.operation.duration"), a.places[producer.PlaceQueue] + a.places[producer.PlaceFallback] + a.places[""]},
 			{"without a receipt", s.sum(all, "rehop.producer.unconfirmed"), 0},
 			{"received", s.sum(all, "messaging.client.consumed.messages"), a.receivedAll},
 			{"settled", s.sum(all, "rehop.consumer.settled"), a.settledAll},

@@ -32,8 +32,8 @@ func TestPrometheusNamesAreThoseOfTheTable(t *testing.T) {
 	m2 := m
 	p.Publishing(ctx, &m2)
 	p.Publishing(ctx, &m)
-	p.Retrying(ctx, m, errPaper)
-	p.Published(ctx, m, producer.Receipt{Place: producer.PlaceFallback, Cause: "blocked"}, time.Second)
+	p.Retrying(ctx, producer.Retrying{Message: m, Err: errPaper})
+	p.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{Place: producer.PlaceFallback, Cause: "blocked"}, Took: time.Second})
 	c, d := telemetry.Consumer(), &consumer.Delivery{Queue: "orders", Attempt: 1, Timestamp: time.Now()}
 	c.Fetching("orders", 1)
 	ctx = c.Received(ctx, d)
@@ -47,9 +47,9 @@ func TestPrometheusNamesAreThoseOfTheTable(t *testing.T) {
 	c.Carried(consumer.Carried{Queue: "orders.wait.1"})
 	conn := telemetry.Connection("main")
 	conn.DialAttempt(connection.DialAttempt{Role: connection.Publish, Err: errPaper})
-	conn.SessionOpened(connection.Publish)
+	conn.SessionOpened(connection.SessionEvent{Role: connection.Publish})
 	conn.State(connection.State{Role: connection.Publish, Status: connection.Up})
-	telemetry.Forward().Failed(t.Context(), store.Entry{}, errPaper, store.Ready)
+	telemetry.Forward().Failed(t.Context(), store.ForwardFailure{Err: errPaper, State: store.Ready})
 	defer telemetry.Health("orders", func() error { return nil })()
 
 	families, err := registry.Gather()

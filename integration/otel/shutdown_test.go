@@ -142,7 +142,11 @@ func program(t *testing.T) (parts []part, end func()) {
 	}
 	stopWorker := service(worker.Run)
 	stopForward := service(func(ctx context.Context) error {
-		return letters.Forward(ctx, publisher, store.ForwardConfig{Traces: []store.ForwardTrace{telemetry.Forward()}})
+		forwarder, err := letters.NewForwarder(publisher, store.ForwardConfig{Traces: []store.ForwardTrace{telemetry.Forward()}})
+		if err != nil {
+			return err
+		}
+		return forwarder.Run(ctx)
 	})
 	time.Sleep(3 * time.Second)
 	return []part{

@@ -211,10 +211,12 @@ func (s *service) forward(letters *store.Store, p *producer.Producer) (stop func
 	// The span of a program that goes on for days is no parent of a message.
 	ctx, program := s.tracers.Tracer("test").Start(context.Background(), "program")
 	ctx, cancel := context.WithCancel(ctx)
+	forwarder, err := letters.NewForwarder(p, store.ForwardConfig{Traces: []store.ForwardTrace{s.telemetry.Forward()}})
+	check(s.t, err)
 	done := make(chan error, 1)
 	go func() {
 		defer program.End()
-		done <- letters.Forward(ctx, p, store.ForwardConfig{Traces: []store.ForwardTrace{s.telemetry.Forward()}})
+		done <- forwarder.Run(ctx)
 	}()
 	stop = sync.OnceFunc(func() {
 		cancel()

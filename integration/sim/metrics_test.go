@@ -39,7 +39,7 @@ func (m *metrics) producers() []producer.Trace {
 	if m == nil {
 		return nil
 	}
-	return []producer.Trace{m.Producer(), {Published: func(context.Context, producer.Message, producer.Receipt, time.Duration) { m.receipts.Add(1) }}}
+	return []producer.Trace{m.Producer(), {Published: func(context.Context, producer.Published) { m.receipts.Add(1) }}}
 }
 
 // consumers returns the hooks of a consumer likewise.

@@ -279,7 +279,7 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *till)
 				messages = append(messages, producer.Message{RoutingKey: work, Delay: time.Hour})
 			}
 			list, err := p.PublishAll(ctx, messages)
-			if s.plan.undeclared && list != nil && (list[len(batch)].Place != 0 || list[len(batch)].Err == nil) {
+			if s.plan.undeclared && list != nil && (list[len(batch)].Place != "" || list[len(batch)].Err == nil) {
 				s.violate("a message whose Delay leads nowhere has the receipt %+v", list[len(batch)])
 			}
 			for i := range batch {
@@ -287,7 +287,7 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *till)
 					errs[i] = err
 					continue
 				}
-				if receipts[i] = list[i]; list[i].Place == 0 {
+				if receipts[i] = list[i]; list[i].Place == "" {
 					errs[i] = list[i].Err
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -53,7 +54,7 @@ func theBroker(t testing.TB, dialect store.Dialect) realBroker {
 	t.Helper()
 	all, err := versions()
 	must(t, err)
-	version := all[int(dialect)%len(all)]
+	version := all[slices.Index([]store.Dialect{store.SQLite, store.MySQL, store.PostgreSQL}, dialect)%len(all)]
 	shared.Lock()
 	start := shared.started[version]
 	if start == nil {

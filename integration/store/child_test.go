@@ -80,9 +80,9 @@ func work(job task) error {
 	if err != nil {
 		return err
 	}
-	return s.Forward(ctx, p, store.ForwardConfig{Batch: 50, Lease: childLease, Traces: []store.ForwardTrace{{
-		Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) {
-			child.Say(l.Message.ID)
+	return runForwarder(ctx, s, p, store.ForwardConfig{Batch: 50, Lease: childLease, Traces: []store.ForwardTrace{{
+		Forwarded: func(_ context.Context, f store.Forwarded) {
+			child.Say(f.Entry.Message.ID)
 			if job.Do == "stop after a confirm" {
 				select {}
 			}

@@ -114,7 +114,7 @@ func TestTheAnswerToACommitIsLost(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			t.Parallel()
 			for _, dialect := range eachServer(t) {
-				t.Run(dialect.String(), func(t *testing.T) {
+				t.Run(string(dialect), func(t *testing.T) {
 					t.Parallel()
 					direct := newPlace(t, dialect)
 					reader := direct.store(t, store.Config{})

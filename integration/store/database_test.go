@@ -56,7 +56,7 @@ func TestDatabaseLocked(t *testing.T) {
 func TestDatabaseAway(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range eachServer(t) {
-		t.Run(dialect.String(), func(t *testing.T) {
+		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()
 			server, err := database.Start(t.Context(), kinds[dialect])
 			must(t, err)

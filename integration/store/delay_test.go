@@ -50,7 +50,7 @@ func testDelayInOutage(t *testing.T, path string, delay, outage, want time.Durat
 	defer forwarder.Close()
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- letters.Forward(ctx, forwarder, store.ForwardConfig{}) }()
+	go func() { ended <- runForwarder(ctx, letters, forwarder, store.ForwardConfig{}) }()
 
 	broker.Stop()
 	began := time.Now()

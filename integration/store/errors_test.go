@@ -290,14 +290,14 @@ func TestHooksOfForward(t *testing.T) {
 		return nil
 	}}
 	stop := forward(t, s, broker, store.ForwardConfig{Tries: 1, Traces: []store.ForwardTrace{
-		{Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) {
-			note("first " + l.Message.ID)
+		{Forwarded: func(_ context.Context, f store.Forwarded) {
+			note("first " + f.Entry.Message.ID)
 			panic("Forwarded")
 		}},
 		{},
 		{
-			Forwarded: func(_ context.Context, l store.Entry, _ producer.Receipt) { note("second " + l.Message.ID) },
-			Failed:    func(context.Context, store.Entry, error, store.State) { note("failed"); panic("Failed") },
+			Forwarded: func(_ context.Context, f store.Forwarded) { note("second " + f.Entry.Message.ID) },
+			Failed:    func(context.Context, store.ForwardFailure) { note("failed"); panic("Failed") },
 		},
 	}})
 	empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)

@@ -66,12 +66,21 @@ func (p *peer) ids() []string {
 	return ids
 }
 
-// forward runs Forward until the test is over, or stop is called.
+// runForwarder runs a Forwarder until ctx ends.
+func runForwarder(ctx context.Context, s *store.Store, p store.Publisher, cfg store.ForwardConfig) error {
+	f, err := s.NewForwarder(p, cfg)
+	if err != nil {
+		return err
+	}
+	return f.Run(ctx)
+}
+
+// forward runs a Forwarder until the test is over, or stop is called.
 func forward(t testing.TB, s *store.Store, p store.Publisher, cfg store.ForwardConfig) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	done := make(chan error, 1)
-	go func() { done <- s.Forward(ctx, p, cfg) }()
+	go func() { done <- runForwarder(ctx, s, p, cfg) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -338,7 +347,7 @@ func TestForwardKeepsToItsRate(t *testing.T) {
 
 func TestForwardRefuses(t *testing.T) {
 	p := newPlace(t, store.SQLite)
-	err := p.store(t, store.Config{}).Forward(t.Context(), nil, store.ForwardConfig{Rate: -1, Batch: 5000, Tries: -1, Lease: time.Hour, Poll: -1, DrainTimeout: -1})
+	_, err := p.store(t, store.Config{}).NewForwarder(nil, store.ForwardConfig{Rate: -1, Batch: 5000, Tries: -1, Lease: time.Hour, Poll: -1, DrainTimeout: -1})
 	for _, want := range []string{"Publisher is nil", "Rate", "Batch", "Tries", "Lease", "Poll", "DrainTimeout"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want a word of %s", err, want)
@@ -355,7 +364,7 @@ func (closedPeer) PublishAll(context.Context, []producer.Message) ([]producer.Re
 func TestForwardEndsWithItsPublisher(t *testing.T) {
 	s := newPlace(t, store.SQLite).store(t, store.Config{})
 	fill(t, s, 3, producer.Message{RoutingKey: "k"})
-	if err := s.Forward(t.Context(), closedPeer{}, store.ForwardConfig{}); rehop.ClassOf(err) != rehop.ClassBug {
+	if err := runForwarder(t.Context(), s, closedPeer{}, store.ForwardConfig{}); rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("Forward: %v, want that of the closed Publisher", err)
 	}
 	if n, _ := s.Count(t.Context(), store.Query{}); n != 3 {

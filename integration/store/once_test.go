@@ -436,7 +436,7 @@ func TestFaultsUnderOnce(t *testing.T) {
 	all, err := versions()
 	must(t, err)
 	for _, dialect := range each(t) {
-		t.Run(dialect.String(), func(t *testing.T) {
+		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()
 			own, err := broker.Start(t.Context(), broker.Options{Version: all[len(all)-1], Name: "rehop-once"})
 			must(t, err)

@@ -60,7 +60,7 @@ func TestFaultsOfTheBroker(t *testing.T) {
 			must(t, err)
 			defer own.Close(context.WithoutCancel(t.Context()))
 			dialect := dialects[i%len(dialects)]
-			t.Run("killed under load, "+dialect.String(), func(t *testing.T) { killedUnderLoad(t, own, dialect) })
+			t.Run("killed under load, "+string(dialect), func(t *testing.T) { killedUnderLoad(t, own, dialect) })
 			t.Run("alarm", func(t *testing.T) { alarm(t, realBroker{own}) })
 		})
 	}
@@ -82,9 +82,9 @@ func killedUnderLoad(t *testing.T, own *broker.Broker, dialect store.Dialect) {
 	must(t, err)
 	var doubtful sync.Map // ids whose forwarding may have doubled them
 	stop := forward(t, s, forwarder, store.ForwardConfig{Traces: []store.ForwardTrace{{
-		Forwarded: func(_ context.Context, l store.Entry, r producer.Receipt) {
-			if l.Unconfirmed > 0 || r.MaybeDuplicate {
-				doubtful.Store(l.Message.ID, true)
+		Forwarded: func(_ context.Context, f store.Forwarded) {
+			if f.Entry.Unconfirmed > 0 || f.Receipt.MaybeDuplicate {
+				doubtful.Store(f.Entry.Message.ID, true)
 			}
 		},
 	}}})
@@ -191,7 +191,7 @@ func TestFaultsOfTwoClusters(t *testing.T) {
 	}
 	expect("both up", producer.PlaceQueue, "")
 	must(t, first.Stop(ctx))
-	expect("first down", producer.PlaceFallback, sink.Name())
+	expect("first down", producer.PlaceFallback, "exchange spare")
 	if got := second.drain(t, spare, 1); got["first down"] != 1 {
 		t.Errorf("the second cluster has %v", got)
 	}
@@ -199,7 +199,7 @@ func TestFaultsOfTwoClusters(t *testing.T) {
 	expect("both down", producer.PlaceFallback, s.Name())
 	unlock := lock(t, p)
 	r, err := publish("nowhere")
-	if err == nil || r.Place != 0 {
+	if err == nil || r.Place != "" {
 		t.Errorf("%+v, %v; want an error", r, err)
 	}
 	for _, want := range []string{`fallback "exchange spare"`, `fallback "store"`, "nowhere"} {

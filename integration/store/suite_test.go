@@ -190,7 +190,7 @@ func newPlace(t testing.TB, dialect store.Dialect) place {
 func onEach(t *testing.T, test func(t *testing.T, p place)) {
 	t.Parallel()
 	for _, dialect := range each(t) {
-		t.Run(dialect.String(), func(t *testing.T) {
+		t.Run(string(dialect), func(t *testing.T) {
 			t.Parallel()
 			test(t, newPlace(t, dialect))
 		})

@@ -85,7 +85,7 @@ func TestRefusalsSayWhatToDoAndNoPassword(t *testing.T) {
 		"no such queue":    {http.NotFound, `queue "orders" of virtual host "/": no such queue`},
 		"wrong password":   {status(http.StatusUnauthorized), `user "mon" is refused (401 Unauthorized): it needs its password, the tag management`},
 		"no permission":    {status(http.StatusForbidden), "refused (403"},
-		"out of order":     {status(http.StatusServiceUnavailable), "it answers 503 Service Hold"},
+		"out of order":     {status(http.StatusServiceUnavailable), "it answers 503 Service Unavailable"},
 		"another host":     {http.RedirectHandler(elsewhere.URL+"?"+secret, http.StatusFound).ServeHTTP, "it answers 302 Found"},
 		"something else":   {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }, "something else than JSON"},
 		"closed in answer": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "management API at http://127.0.0.1"},

@@ -7,7 +7,7 @@ import (
 
 // Pace keeps to a number of messages per second; 0: as fast as it goes.
 type Pace struct {
-	Rate int
+	Rate float64
 	next time.Time
 }
 
@@ -35,5 +35,5 @@ func (p *Pace) Wait(ctx context.Context, n int) {
 			return
 		}
 	}
-	p.next = p.next.Add(time.Duration(n) * time.Second / time.Duration(p.Rate))
+	p.next = p.next.Add(time.Duration(float64(n) * float64(time.Second) / p.Rate))
 }

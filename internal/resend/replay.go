@@ -10,7 +10,7 @@ import (
 // others, a batch at a time and at a rate.
 type Replay struct {
 	Batch  int           // letters at a time, at most
-	Rate   int           // messages per second; 0: no bound
+	Rate   float64       // messages per second; 0: no bound
 	Limit  int           // letters to try; 0: no bound
 	Canary time.Duration // how long the first letter is watched; 0: not at all
 
@@ -33,7 +33,7 @@ func (r Replay) Run(ctx context.Context) error {
 	pace := &Pace{Rate: r.Rate}
 	batch := r.Batch
 	if r.Rate > 0 {
-		batch = min(max(r.Rate/10, 1), batch)
+		batch = min(max(int(min(r.Rate/10, 1000)), 1), batch)
 	}
 	watched := r.Canary == 0
 	for tried := 0; ; {

@@ -55,7 +55,7 @@ func TestSenderAwaitsAnswersAfterAStop(t *testing.T) {
 					t.Errorf("took %v, want %v at most", took, most)
 				}
 				for _, r := range receipts {
-					if r.Place == 0 && !errors.Is(r.Err, context.Canceled) {
+					if r.Place == "" && !errors.Is(r.Err, context.Canceled) {
 						t.Errorf("message %s: %v, want the end of ctx", r.ID, r.Err)
 					}
 				}

@@ -37,30 +37,16 @@ func (a Address) String() string {
 }
 
 // Engine is a topology.Engine.
-type Engine uint8
+type Engine string
 
 // The engines. Republish is right in every wiring where waits have a TTL, so a
 // consumer that knows no better uses it.
 const (
-	Auto Engine = iota
-	Nack
-	Republish
-	Carry
+	Auto      Engine = ""
+	Nack      Engine = "nack"
+	Republish Engine = "republish"
+	Carry     Engine = "carry"
 )
-
-func (e Engine) String() string {
-	switch e {
-	case Auto:
-		return "auto"
-	case Nack:
-		return "nack"
-	case Republish:
-		return "republish"
-	case Carry:
-		return "carry"
-	}
-	return fmt.Sprintf("Engine(%d)", uint8(e))
-}
 
 // Kind is what declares the queue of a route.
 type Kind uint8

@@ -39,6 +39,9 @@ type Conn interface {
 	// Logger returns connection.Config.Logger, or one that is silent.
 	Logger() *slog.Logger
 
+	// Telemetry returns connection.Config.Telemetry.
+	Telemetry() any
+
 	// Management returns the API that connection.Config.ManagementURL names, or nil.
 	Management() *management.API
 }
@@ -97,3 +100,14 @@ type Transport interface {
 // message whose own ones the client library cannot read. Its value, a string,
 // says why.
 const HeaderUnreadable = "x-rehop-unreadable"
+
+// Inherited returns the Logger and the Telemetry of a *connection.Conn for a component of
+// the Conn: see connection.Config. Without a Conn they are nil.
+func Inherited[C comparable](conn C) (log *slog.Logger, telemetry any) {
+	var none C
+	if conn == none {
+		return nil, nil
+	}
+	c := Inside.Conn(conn)
+	return c.Logger(), c.Telemetry()
+}

@@ -34,7 +34,7 @@ func run(ctx context.Context) error {
 	if _, err := db.ExecContext(ctx, tables); err != nil {
 		return err
 	}
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Logger: slog.Default()})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Logger: slog.Default()})
 	if err != nil {
 		return err
 	}
@@ -49,9 +49,9 @@ func run(ctx context.Context) error {
 	}
 	defer publisher.Close()
 
-	billing, err1 := consumer.New(conn, order.Billing, bill(letters), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
-	archive, err2 := consumer.NewBatch(conn, order.Archive, letters.OnceBatch(consumer.JSON(keep)), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
-	forwarder, err3 := letters.NewForwarder(publisher, store.ForwardConfig{})
+	billing, err1 := consumer.New(conn, order.Billing, bill(outbox), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
+	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
+	forwarder, err3 := outbox.NewForwarder(publisher, store.ForwardConfig{})
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return err
 	}
@@ -66,13 +66,13 @@ func run(ctx context.Context) error {
 // bill charges an order, notes it, and says so. The gateway is called before the
 // transaction, which would keep all others waiting; the id of the message tells it
 // which charges it has had.
-func bill(letters *store.Store) consumer.Handler {
-	note := letters.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o order.Order) error {
+func bill(outbox *store.Store) consumer.Handler {
+	note := outbox.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o order.Order) error {
 		tx := store.TxFrom(ctx)
 		if _, err := tx.ExecContext(ctx, "INSERT INTO bills (id, customer, of_customer) VALUES (?, ?, ?)", o.ID, o.Customer, o.Number); err != nil {
 			return err
 		}
-		_, err := letters.PutTx(ctx, tx, producer.Message{Exchange: order.Exchange, RoutingKey: order.Billed, ID: o.ID + "-billed", OrderKey: o.Customer, Body: d.Body})
+		_, err := outbox.PutTx(ctx, tx, producer.Message{Exchange: order.Exchange, RoutingKey: order.Billed, ID: o.ID + "-billed", OrderKey: o.Customer, Body: d.Body})
 		return err
 	}))
 	return func(ctx context.Context, d *consumer.Delivery) error {

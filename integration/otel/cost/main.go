@@ -141,7 +141,7 @@ func measure(work func() error) (result, error) {
 func looks(ctx context.Context) error {
 	var n atomic.Int64
 	conn, err := connection.Open(ctx, connection.Config{URLs: []string{os.Getenv("AMQP_URL")},
-		Traces: []connection.Trace{{SessionEnded: func(connection.Role) { n.Add(1) }}}})
+		Traces: []connection.Trace{{SessionEnded: func(connection.SessionEvent) { n.Add(1) }}}})
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ const deskKinds = 1000
 
 // desk measures what a person looks at, over many held letters, on each database.
 func (b *bench) desk(ctx context.Context) error {
-	if strings.Contains(b.on, store.SQLite.String()) {
+	if strings.Contains(b.on, string(store.SQLite)) {
 		db, s, err := b.open(ctx, "desk.db")
 		if err != nil {
 			return err

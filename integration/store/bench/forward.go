@@ -43,13 +43,22 @@ func fill(ctx context.Context, s *store.Store, n int, key string) error {
 	}
 }
 
+// runForwarder runs a Forwarder until ctx ends.
+func runForwarder(ctx context.Context, s *store.Store, p store.Publisher, cfg store.ForwardConfig) error {
+	f, err := s.NewForwarder(p, cfg)
+	if err != nil {
+		return err
+	}
+	return f.Run(ctx)
+}
+
 // forward forwards until the store is empty.
 func forward(ctx context.Context, s *store.Store, p store.Publisher, cfg store.ForwardConfig, each func()) (time.Duration, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
 	began := time.Now()
-	go func() { done <- s.Forward(ctx, p, cfg) }()
+	go func() { done <- runForwarder(ctx, s, p, cfg) }()
 	for {
 		each()
 		left, _, err := s.Find(ctx, store.Query{Limit: 1})

@@ -17,7 +17,7 @@ import (
 // indices measures what the indices and columns for people who look for letters cost Put:
 // with them and without, in turns, on each database.
 func (b *bench) indices(ctx context.Context) error {
-	if strings.Contains(b.on, store.SQLite.String()) {
+	if strings.Contains(b.on, string(store.SQLite)) {
 		db, s, err := b.open(ctx, "indices.db")
 		if err != nil {
 			return err

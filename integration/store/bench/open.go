@@ -42,7 +42,7 @@ func (b *bench) putBeside(ctx context.Context, dialect store.Dialect, db *sql.DB
 	}
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
-	go func() { done <- s.Forward(running, taken{}, store.ForwardConfig{}) }()
+	go func() { done <- runForwarder(running, s, taken{}, store.ForwardConfig{}) }()
 	defer func() { stop(); err = errors.Join(err, <-done) }()
 	var took latencies
 	const each = callers * 5 * time.Millisecond // 200/s

@@ -65,7 +65,7 @@ func (o *orders) measure(ctx context.Context, path string) (err error) {
 	done := make(chan error, 1)
 	go func() {
 		if o.forward {
-			done <- s.Forward(running, taken{}, store.ForwardConfig{})
+			done <- runForwarder(running, s, taken{}, store.ForwardConfig{})
 		} else {
 			done <- nil
 		}

@@ -60,7 +60,7 @@ func (b *bench) away(ctx context.Context) error {
 	forwarding, stop := context.WithCancel(ctx)
 	defer stop()
 	forwarded := make(chan error, 1)
-	go func() { forwarded <- s.Forward(forwarding, forwarder, store.ForwardConfig{}) }()
+	go func() { forwarded <- runForwarder(forwarding, s, forwarder, store.ForwardConfig{}) }()
 
 	heap := newHeap()
 	var phase atomic.Int32 // before, in, after

@@ -24,7 +24,7 @@ func (b *bench) onServers(ctx context.Context, do func(store.Dialect, *database.
 		{store.MySQL, database.MariaDB, []string{"--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G"}},
 		{store.PostgreSQL, database.PostgreSQL, []string{"-c", "shared_buffers=1GB", "-c", "max_wal_size=4GB"}},
 	} {
-		if !strings.Contains(b.on, one.dialect.String()) {
+		if !strings.Contains(b.on, string(one.dialect)) {
 			continue
 		}
 		if err := onServer(ctx, one.dialect, one.kind, one.args, do); err != nil {

@@ -185,10 +185,10 @@ func Rules() []Rule {
 				"sum (rate(" + Forwarded.Of(ErrorType, "") + "[5m])) > 0",
 			For: "10m", Severity: "page",
 			Summary: "Letters in a store are ready to be published, and none has been for 10 minutes.",
-			Why: "Forward waits while the broker is away, so this fires with RehopConnectionDown in an outage. Without an outage Forward does not run, " +
+			Why: "The Forwarder waits while the broker is away, so this fires with RehopConnectionDown in an outage. Without an outage the Forwarder does not run, " +
 				"or the targets of all its letters refuse them.",
 			Tests: []Test{
-				{"fires when Forward does not run", []Series{
+				{"fires when the Forwarder does not run", []Series{
 					{Letters.Of(Store, "store", State, "ready", "instance", "a"), "500x30"},
 				}, "20m", map[string]string{Label(Store): "store"}},
 				{"fires when every letter is refused", []Series{

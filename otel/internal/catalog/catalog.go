@@ -152,11 +152,11 @@ var (
 	}
 )
 
-// What Forward does, and what somebody asks for: queues, stores, health.
+// What the Forwarder does, and what somebody asks for: queues, stores, health.
 var (
 	Forwarded = Metric{
 		Name: "rehop.store.forwarded", Unit: "{message}", Kind: Counter,
-		Help:   "Letters that Forward published, or could not publish: then error.type says why.",
+		Help:   "Letters that the Forwarder published, or could not publish: then error.type says why.",
 		Labels: []string{Destination, ErrorType},
 	}
 	Letters = Metric{

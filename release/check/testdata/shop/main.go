@@ -36,15 +36,17 @@ func main() {
 
 	db, err := sqlite.Open(os.Args[1])
 	check(err)
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 	publisher, err := producer.New(conn, producer.Config{})
 	check(err)
 	order := producer.Message{Exchange: "shop", RoutingKey: "order.paid", ID: "stored"}
-	check(letters.Put(ctx, order, producer.ErrUnconfirmed))
+	check(outbox.Put(ctx, order, producer.ErrUnconfirmed))
 	forwarding, endForward := context.WithCancel(ctx)
+	forwarder, err := outbox.NewForwarder(publisher, store.ForwardConfig{})
+	check(err)
 	forwarded := make(chan error, 1)
-	go func() { forwarded <- letters.Forward(forwarding, publisher, store.ForwardConfig{}) }()
+	go func() { forwarded <- forwarder.Run(forwarding) }()
 	order.ID = "published"
 	_, err = publisher.Publish(ctx, order)
 	check(err)
