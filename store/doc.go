@@ -71,7 +71,7 @@
 //	size          the letter's approximate size in memory
 //	cause, error, error_type, fingerprint   why it is here
 //	attempts      of the handlers
-//	redrives, redrive_id   times that a person has sent it back, and the order for the last
+//	redrives, redrive_id   times that a person has sent it back, and the redrive for the last
 //	tries, try_error   of forwarding that failed because of the message or its address
 //	alone         1: the broker has refused it, so it goes on a channel of its own
 //	unconfirmed   publishes whose answer is unknown: it may be in its queue
