@@ -125,7 +125,7 @@ func ExampleTelemetry_WatchQueues() {
 	// <nil>
 }
 
-// One process of a service asks its store for the number of letters.
+// One process of a service asks its store for the number of its entries.
 func ExampleTelemetry_WatchStore() {
 	ctx, _, stop := connect()
 	defer stop()

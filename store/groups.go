@@ -29,19 +29,19 @@ type kin struct {
 	more        bool
 	example     int64 // number
 	first, last int64 // failures, in milliseconds
-	cut         bool  // on MySQL: some of its letters have failed at another time than is asked for
+	cut         bool  // on MySQL: some of its entries have failed at another time than is asked for
 }
 
-// Groups returns letters by fingerprint, the largest group first, up to Query.Limit.
-// Letters without a cause are in no group. Query.States defaults to [Held] and [Parked],
-// the letters that wait for a person.
+// Groups returns entries by fingerprint, the largest group first, up to Query.Limit.
+// Entries without a cause are in no group. Query.States defaults to [Held] and [Parked],
+// the entries that wait for a person.
 //
 // Groups looks at 1,000 groups of each state, in the order of their fingerprints, and
-// counts each up to 10,000 letters, or less if those of a state have more than 300,000
-// letters together. Group.More says that a group has more. If the Query has more than
+// counts each up to 10,000 entries, or less if those of a state have more than 300,000
+// entries together. Group.More says that a group has more. If the Query has more than
 // States, Queue, Cause, ErrorType, Fingerprint, FailedFrom and FailedBefore, the groups
-// are those of 20,000 letters at most, which Find looks at for its first page. more
-// reports that there are letters that Groups did not look at, or groups beyond the
+// are those of 20,000 entries at most, which Find looks at for its first page. more
+// reports that there are entries that Groups did not look at, or groups beyond the
 // Limit.
 func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool, err error) {
 	if err := q.validateRead(); err != nil {
@@ -69,7 +69,7 @@ func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool,
 	return groups, more, err
 }
 
-// whole reports whether a Query selects all letters of a group that failed within a time, or
+// whole reports whether a Query selects all entries of a group that failed within a time, or
 // none: those of one group have these names in common.
 func (q Query) whole() bool {
 	rest := q
@@ -78,9 +78,9 @@ func (q Query) whole() bool {
 	return !slices.Contains(q.States, Ready) && len(rest.names()) == 0 && !rest.timed() && rest.Text == "" && rest.MessageIDs == nil && rest.Numbers == nil && !rest.Scheduled && rest.After == 0
 }
 
-// groupsOfLook are the groups of the letters that a call may look at.
+// groupsOfLook are the groups of the entries that a call may look at.
 func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more bool, err error) {
-	p := part{letters: maxLooked + 1}
+	p := part{entries: maxLooked + 1}
 	if p.upTo, err = s.lookEnd(ctx, q); err != nil {
 		return nil, false, err
 	}
@@ -89,10 +89,10 @@ func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more b
 	if err != nil {
 		return nil, false, fmt.Errorf("store: %w", err)
 	}
-	letters, err := scanKin(rows)
-	slices.SortFunc(letters, func(a, b kin) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.example, b.example)) })
+	entries, err := scanKin(rows)
+	slices.SortFunc(entries, func(a, b kin) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.example, b.example)) })
 	at := map[string]int{}
-	for _, l := range letters {
+	for _, l := range entries {
 		i, known := at[l.fingerprint]
 		switch {
 		case l.fingerprint == "":
@@ -105,10 +105,10 @@ func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more b
 		groups[i].count++
 		groups[i].last = l.first
 	}
-	return groups, p.upTo > 0 || len(letters) > maxLooked, err
+	return groups, p.upTo > 0 || len(entries) > maxLooked, err
 }
 
-// scanKin reads rows of a fingerprint, a letter and when it failed, and closes them.
+// scanKin reads rows of a fingerprint, an entry and when it failed, and closes them.
 func scanKin(rows *sql.Rows) (all []kin, err error) {
 	defer rows.Close()
 	for rows.Next() {
@@ -189,7 +189,7 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 		}
 		if n++; n > maxGroups {
 			more = true
-		} else if example.Valid { // else none of its letters has failed within the time
+		} else if example.Valid { // else none of its entries has failed within the time
 			one.example, one.first, one.last = example.Int64, first.Int64, last.Int64
 			groups = append(groups, one)
 		}
@@ -206,8 +206,8 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 	return groups, more, err
 }
 
-// failedIn returns the groups that have letters which failed within the time of a Query,
-// with the first and the last of these. Groups that have other letters too are cut.
+// failedIn returns the groups that have entries which failed within the time of a Query,
+// with the first and the last of these. Groups that have other entries too are cut.
 func (s *Store) failedIn(ctx context.Context, q Query, state State, groups []kin) ([]kin, error) {
 	from, before := max(millis(q.FailedFrom), 1), int64(math.MaxInt64)
 	if !q.FailedBefore.IsZero() {
@@ -271,7 +271,7 @@ func (s *Store) scan(ctx context.Context, statement string, args []any, row func
 	return nil
 }
 
-// named returns the groups whose letters have the names of a Query.
+// named returns the groups whose entries have the names of a Query.
 func (s *Store) named(ctx context.Context, q Query, groups []kin) ([]kin, error) {
 	names := condition{}
 	for _, name := range (Query{Queue: q.Queue, Cause: q.Cause, ErrorType: q.ErrorType}).names() {
@@ -370,10 +370,10 @@ func (s *Store) counted(ctx context.Context, groups []*kin, bound int, statement
 	})
 }
 
-// withoutBody are the columns of whole, for letters of which the body is not wanted.
+// withoutBody are the columns of whole, for entries of which the body is not wanted.
 var withoutBody = strings.Replace(whole, "body", "NULL", 1)
 
-// examples reads the letters that groups show.
+// examples reads the entries that groups show.
 func (s *Store) examples(ctx context.Context, found []kin) (groups []Group, err error) {
 	var numbers []int64
 	for _, g := range found {
@@ -381,11 +381,11 @@ func (s *Store) examples(ctx context.Context, found []kin) (groups []Group, err 
 	}
 	byNumber := map[int64]Entry{}
 	for some := range slices.Chunk(numbers, 1000) {
-		letters, err := s.read(ctx, withoutBody, "WHERE "+s.dialect.among("seq", some))
+		entries, err := s.read(ctx, withoutBody, "WHERE "+s.dialect.among("seq", some))
 		if err != nil {
 			return nil, err
 		}
-		for _, l := range letters {
+		for _, l := range entries {
 			byNumber[l.Number] = l
 		}
 	}
