@@ -34,15 +34,15 @@ func Example() {
 
 	telemetry := otel.New(otel.Config{TracerProvider: spans})
 	conn, err := connection.Open(ctx, connection.Config{
-		URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial,
-		Traces: []connection.Trace{telemetry.Connection("shop")},
+		URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial, Name: "shop",
+		Telemetry: telemetry, // for the Conn, its producers, its consumers and its stores
 	})
 	must(err)
 	defer conn.Close()
 	orders := topology.WorkQueue{Name: "orders", Waits: delay.Fixed(10*time.Millisecond, 4)}
 	must(topology.Declare(ctx, conn, orders))
 
-	publisher, err := producer.New(conn, producer.Config{Traces: []producer.Trace{telemetry.Producer()}})
+	publisher, err := producer.New(conn, producer.Config{})
 	must(err)
 	defer publisher.Close()
 	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "orders"})
@@ -53,7 +53,7 @@ func Example() {
 		}
 		stop()
 		return nil
-	}, consumer.Config{Traces: []consumer.Trace{telemetry.Consumer()}})
+	}, consumer.Config{})
 	must(err)
 	must(worker.Run(ctx))
 
@@ -132,18 +132,18 @@ func ExampleTelemetry_WatchStore() {
 	folder, err := os.MkdirTemp("", "shop")
 	must(err)
 	defer os.RemoveAll(folder)
-	db, err := sqlite.Open(filepath.Join(folder, "letters.db")) // of package store/sqlite
+	db, err := sqlite.Open(filepath.Join(folder, "outbox.db")) // of package store/sqlite
 	must(err)
 	defer db.Close()
 	reader := metric.NewManualReader()
 	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{Traces: []store.Trace{telemetry.Store()}})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	must(err)
-	must(letters.Put(ctx, producer.Message{RoutingKey: "oders"}, producer.ErrReturned))
+	must(outbox.Put(ctx, producer.Message{RoutingKey: "oders"}, producer.ErrReturned))
 
 	watching, end := context.WithCancel(ctx)
 	watched := make(chan struct{})
-	go func() { telemetry.WatchStore(watching, letters, time.Minute); close(watched) }()
+	go func() { telemetry.WatchStore(watching, outbox, time.Minute); close(watched) }()
 	for _, p := range read(reader, "rehop.store.letters") {
 		fmt.Println(p)
 	}
