@@ -144,7 +144,7 @@ func (w *waiting) beginAny() (end func()) {
 }
 
 // longestTx is how long a transaction with PutTx may be open and keep its place before
-// fresh messages that are published after its commit.
+// new messages that are published after its commit.
 const longestTx = 10 * time.Minute
 
 // mark notes that a transaction of somebody else stores an entry of a line. Its end is

@@ -30,7 +30,7 @@ func (s *Store) Archive(ctx context.Context, q Query) (int, error) {
 // they are due: a dead letter to the work queue that gave it up, any other to its own
 // exchange and routing key.
 func (s *Store) Release(ctx context.Context, q Query) (int, error) {
-	if s.cfg.KeepOrder { // fresh messages of their lines stay behind the entries
+	if s.cfg.KeepOrder { // new messages of their lines stay behind the entries
 		defer s.waiting.beginAny()()
 		ctx = counted(ctx, s.waiting.beginAny)
 	}

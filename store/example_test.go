@@ -158,7 +158,7 @@ func ExampleStore_CancelTx() {
 	// Output: 1 <nil>
 }
 
-// With KeepOrder a fresh message waits behind the entries of its line.
+// With KeepOrder a new message waits behind the entries of its line.
 func ExampleStore_PutBehind() {
 	ctx, _, db, stop := connect()
 	defer stop()

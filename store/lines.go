@@ -112,12 +112,12 @@ func (s *Store) freeLines(ctx context.Context, tx Tx, now, behind int64) (lines 
 	defer rows.Close()
 	n := 0
 	for rows.Next() {
-		var latest, fresh sql.NullInt64
-		if err := rows.Scan(&last, &latest, &fresh); err != nil {
+		var latest, untried sql.NullInt64
+		if err := rows.Scan(&last, &latest, &untried); err != nil {
 			return nil, 0, err
 		}
 		if n++; latest.Int64 <= now {
-			lines = append(lines, freeLine{inLine{last, fresh.Int64}, latest.Int64 > 0 || !fresh.Valid})
+			lines = append(lines, freeLine{inLine{last, untried.Int64}, latest.Int64 > 0 || !untried.Valid})
 		}
 	}
 	if n < maxLines {

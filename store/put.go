@@ -137,7 +137,7 @@ func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) 
 	}
 	first := map[rowKey]int{}
 	for i, m := range messages {
-		l, err := s.fresh(ctx, m, now, time.Time{})
+		l, err := s.newEntry(ctx, m, now, time.Time{})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("store: messages[%d]: %w", i, err))
 			continue
@@ -192,7 +192,7 @@ func (s *Store) inTx(err error) error {
 //
 // PutAt returns the message's id; a message without an id gets one.
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {
-	l, err := s.fresh(ctx, m, s.now(), due)
+	l, err := s.newEntry(ctx, m, s.now(), due)
 	if err != nil {
 		return "", rehop.WithClass(fmt.Errorf("store: %w", err), rehop.ClassBug)
 	}
@@ -203,8 +203,8 @@ func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (i
 // one no milliseconds.
 var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// fresh is the entry of a message that was never published.
-func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Time) (Entry, error) {
+// newEntry is the entry of a message that was never published.
+func (s *Store) newEntry(ctx context.Context, m producer.Message, now, due time.Time) (Entry, error) {
 	if m.ID == "" {
 		m.ID = rand.Text()
 	}

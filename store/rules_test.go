@@ -374,7 +374,7 @@ func TestPutAtRefusesWhatIsDueAfterTheYear9999(t *testing.T) {
 		{"the largest time, with a Delay", time.Unix(1<<63-62135596801, 999999999), time.Hour, false},
 	} {
 		m := producer.Message{RoutingKey: "k", Delay: tt.delay}
-		if _, err := s.fresh(t.Context(), m, s.now(), tt.due); (err == nil) != tt.ok {
+		if _, err := s.newEntry(t.Context(), m, s.now(), tt.due); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.rule, err)
 		}
 		if tt.ok {

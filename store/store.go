@@ -44,7 +44,7 @@ type Config struct {
 	// The Forwarder publishes the entries of a line in the order of storing, each after the
 	// confirm of the one before. An entry that fails holds up the entries behind it
 	// until it is parked. While a line has entries of Put or PutTx, a Producer that has
-	// the Store in its Fallback stores each fresh message of the line behind them, even
+	// the Store in its Fallback stores each new message of the line behind them, even
 	// if it can reach the broker.
 	//
 	// Two messages are in order if the first one was safe when the call of Publish, Put or
@@ -54,7 +54,7 @@ type Config struct {
 	// KeepOrder does not keep the order in these cases:
 	//   - Dead letters, entries of PutAt, and messages with a Delay are in no line.
 	//   - A Producer knows the entries of its own process, and those that were in the
-	//     table when its process opened the Store. Its fresh messages may overtake
+	//     table when its process opened the Store. Its new messages may overtake
 	//     entries that another process has stored since.
 	//   - Transactions with PutTx that are open at the same time are in no order. The
 	//     entries of the first call of PutTx may go first, whichever transaction is
@@ -62,11 +62,11 @@ type Config struct {
 	//   - Replay knows no lines. Its entries may overtake entries of their lines that
 	//     the Forwarder is publishing, or that stand before them.
 	//   - A transaction with PutTx keeps its place for ten minutes. If it is open for
-	//     longer, fresh messages may overtake its entries.
-	//   - If somebody parks or deletes the last entry of a line, fresh messages
+	//     longer, new messages may overtake its entries.
+	//   - If somebody parks or deletes the last entry of a line, new messages
 	//     overtake the entries before it.
 	//
-	// A line is as fast as its confirms, which come one by one. If fresh messages come
+	// A line is as fast as its confirms, which come one by one. If new messages come
 	// faster, the line is never empty again, and each of its messages is stored first.
 	// Many short lines, such as an OrderKey for each customer, avoid this. While the
 	// database is away, Publish fails for lines that have entries.
