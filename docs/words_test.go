@@ -41,7 +41,7 @@ var words = []struct {
 	{"a store in an outbox is not named after letters", "letters.PutAt(", "outbox.PutAt(", nil},
 	{"a handler of a batch returns outcomes", "BatchErrors", "the outcome of each message", nil},
 	{"users meet exact delays, and levels are inside of them", "levels", "exact delays",
-		[]string{"README.md", "docs/broker.md", "docs/benchmarks-store.md", "docs/changes.md", "docs/coming-from.md", "docs/faq.md", "docs/retries.md", "docs/repair.md"}},
+		[]string{"README.md", "docs/broker.md", "docs/benchmarks-store.md", "docs/changes.md", "docs/faq.md", "docs/retries.md", "docs/repair.md"}},
 	{"users meet exact delays, and levels are inside of them", "层级", "精确延迟",
 		[]string{"README.zh-CN.md", "docs/zh-CN/broker.md", "docs/zh-CN/benchmarks-store.md", "docs/zh-CN/changes.md", "docs/zh-CN/coming-from.md", "docs/zh-CN/faq.md"}},
 }

@@ -77,6 +77,34 @@ func Example() {
 	// process orders: Unset
 }
 
+// A program with hooks of its own names them beside those of the Telemetry. A Conn has both
+// its Traces and those of its Telemetry, so this is for a Conn that hands none down.
+func ExampleTelemetry_Connection() {
+	broker, err := rehoptest.NewBroker(rehoptest.Config{}) // in place of RabbitMQ
+	must(err)
+	defer broker.Close()
+	reader := metric.NewManualReader() // in place of an exporter to Prometheus
+	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	opened := make(chan connection.Role, 1)
+	conn, err := connection.Open(context.Background(), connection.Config{
+		URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial,
+		Traces: []connection.Trace{telemetry.Connection("shop"), {SessionOpened: func(s connection.SessionEvent) { opened <- s.Role }}},
+	})
+	must(err)
+	defer conn.Close()
+
+	session, err := conn.Session(context.Background(), connection.Publish)
+	must(err)
+	fmt.Println("opened:", <-opened)
+	for _, p := range read(reader, "rehop.connection.sessions") {
+		fmt.Println(p)
+	}
+	must(session.Close())
+	// Output:
+	// opened: publish
+	// 1 shop publish
+}
+
 // The health of a consumer is a metric: 1 for the status that it has.
 func ExampleTelemetry_Health() {
 	_, conn, stop := connect()
