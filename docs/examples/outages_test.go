@@ -120,7 +120,7 @@ func TestExchangeSink(t *testing.T) {
 		check(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders, lost))
 		sink, err := producer.NewExchangeSink(conn, "shop.lost")
 		check(err)
-		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{sink}, Logger: slog.Default()})
+		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{sink}})
 		check(err)
 		defer publisher.Close() // closes the sink too
 

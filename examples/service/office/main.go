@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"time"
@@ -34,23 +33,23 @@ func run(ctx context.Context) error {
 	if _, err := db.ExecContext(ctx, tables); err != nil {
 		return err
 	}
-	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Logger: slog.Default()})
-	if err != nil {
-		return err
-	}
 	conn, err := order.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	publisher, err := producer.New(conn, producer.Config{Logger: slog.Default()})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Conn: conn})
+	if err != nil {
+		return err
+	}
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}
 	defer publisher.Close()
 
-	billing, err1 := consumer.New(conn, order.Billing, bill(outbox), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
-	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Batch{Linger: 50 * time.Millisecond}, consumer.Config{Logger: slog.Default()})
+	billing, err1 := consumer.New(conn, order.Billing, bill(outbox), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true})
+	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Batch{Linger: 50 * time.Millisecond}, consumer.Config{})
 	forwarder, err3 := outbox.NewForwarder(publisher, store.ForwardConfig{})
 	operator, err4 := consumer.Operator(billing, archive)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
