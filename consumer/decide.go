@@ -23,7 +23,7 @@ import (
 // decision on a delivery is a pure function of the terms, the delivery, the result of its
 // handler, the time, and whether the handler was told to stop.
 type terms struct {
-	route   route.Route
+	route   route.Facts
 	account string // the session has logged in with
 	frame   int    // size that the session has agreed on, 0 for no limit
 	host    string

@@ -169,7 +169,7 @@ func (d *Delivery) AMQP() amqp.Delivery {
 
 // read reads a raw delivery of a route's queue. The error says what is malformed in
 // the headers, which then count as absent; the Delivery is complete all the same.
-func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
+func (d *Delivery) read(from *route.Facts, raw amqp.Delivery) error {
 	history, err := xdeath.Parse(raw.Headers)
 	returned := from.Returned(raw.Exchange)
 	*d = Delivery{
@@ -216,7 +216,7 @@ func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
 
 // attemptNumber returns the number of the attempt that a delivery starts. In a queue that
 // others declared, deaths are not attempts: only our own header counts them there.
-func attemptNumber(from *route.Route, h *xdeath.History, returned bool) int {
+func attemptNumber(from *route.Facts, h *xdeath.History, returned bool) int {
 	if from.Kind != route.Work {
 		return 1 + h.Carried(from.Queue)
 	}

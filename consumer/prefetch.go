@@ -8,7 +8,7 @@ import (
 // prefetchOf returns the prefetch of a queue. If it is that of a lane, at least one message
 // is sent ahead of the handlers: when a handler becomes free, this message shows that the
 // lane is not empty.
-func prefetchOf(cfg settings, source route.Route, lane bool) intake.Prefetch {
+func prefetchOf(cfg settings, source route.Facts, lane bool) intake.Prefetch {
 	switch {
 	case cfg.Prefetch > 0:
 		return intake.Prefetch{Base: cfg.Prefetch, Fixed: true}
@@ -29,7 +29,7 @@ func prefetchOf(cfg settings, source route.Route, lane bool) intake.Prefetch {
 // follows reports whether the prefetch may follow the handlers. It may not where messages
 // have priorities. On a queue with a single active consumer another process would take over
 // while the prefetch changes, and a queue that others declared may have one.
-func follows(source route.Route) bool {
+func follows(source route.Facts) bool {
 	return source.Kind == route.Letters || source.Kind == route.Work && !source.ByPriority && !source.Existing && !source.Single
 }
 

@@ -42,7 +42,7 @@ const (
 type run struct {
 	cfg      Config
 	conn     *connection.Conn
-	source   route.Route
+	source   route.Facts
 	queue    string
 	host     string
 	handler  Handler
@@ -69,7 +69,7 @@ type run struct {
 
 	latestHold atomic.Pointer[string] // the text of the latest error of Hold
 
-	known           *route.Route // the route that the latest session has found; nil before the first
+	known           *route.Facts // the route that the latest session has found; nil before the first
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
 	begun           bool         // a session has begun to consume
 	drained         bool         // nothing is unsettled any more
@@ -117,11 +117,11 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, sto
 }
 
 // hook returns a hook of copies, nil for none.
-func (r *run) hook(hook func(context.Context, Copied)) func(*flight.Message, route.Address) {
+func (r *run) hook(hook func(context.Context, Copied)) func(*flight.Message, route.Target) {
 	if hook == nil {
 		return nil
 	}
-	return func(m *flight.Message, to route.Address) {
+	return func(m *flight.Message, to route.Target) {
 		a := attemptOf(m)
 		hook(a.ctx, Copied{&a.Delivery, topology.Address(to)})
 	}

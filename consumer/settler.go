@@ -33,9 +33,9 @@ type Settler struct {
 	terms     terms
 	cfg       SettlerConfig
 
-	found   atomic.Pointer[route.Route] // the route on the broker; nil while it has to be looked for
+	found   atomic.Pointer[route.Facts] // the route on the broker; nil while it has to be looked for
 	looking chan struct{}               // an element: a Settle looks for it
-	latest  *route.Route                // that was found; belongs to the one who looks
+	latest  *route.Facts                // that was found; belongs to the one who looks
 }
 
 // SettlerConfig configures a Settler. Its zero value is usable.
@@ -121,7 +121,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	res := judged(handled)
 	t := s.terms
 	v := t.decide(raw, d, res, false, time.Now())
-	var found *route.Route
+	var found *route.Facts
 	if v.Move == settle.Copy {
 		var err error
 		if found, err = s.route(ctx); err != nil {
@@ -149,7 +149,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 // route returns the route on the broker. One call of Settle looks for it, and each other call
 // waits for it no longer than its own ctx lasts. If a part of the topology is missing, the copy
 // finds out whether it is the one that it needs.
-func (s *Settler) route(ctx context.Context) (*route.Route, error) {
+func (s *Settler) route(ctx context.Context) (*route.Facts, error) {
 	if found := s.found.Load(); found != nil {
 		return found, nil
 	}

@@ -238,7 +238,7 @@ func integer(v any) int64 {
 }
 
 // policed returns the queues of a work queue's route that have promises.
-func policed(r route.Route) (queues []ruled) {
+func policed(r route.Facts) (queues []ruled) {
 	if !r.Existing {
 		queues = append(queues, ruled{name: r.Queue, role: workRole})
 	}

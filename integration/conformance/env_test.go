@@ -145,7 +145,7 @@ func (e *env) declare(specs ...topology.Spec) topology.Plan {
 }
 
 // resolve returns the route by which a consumer on conn reads a work queue.
-func (e *env) resolve(conn *connection.Conn, w topology.WorkQueue) route.Route {
+func (e *env) resolve(conn *connection.Conn, w topology.WorkQueue) route.Facts {
 	e.Helper()
 	source, err := route.Of(w)
 	if err != nil {
