@@ -27,7 +27,7 @@ demo:
 # worker beside it handles what is sent back. The broker is run by a built program, because
 # go run fails after every Ctrl-C, and so does a shell without the trap.
 desk:
-	go build -o bin/ ./examples/tickets ./cmd/rehop ./integration/withbroker
+	go build -o bin/ ./examples/tickets ./desk/cmd/rehop ./integration/withbroker
 	bin/withbroker -- sh -c 'export REHOP_JOURNAL=$$(mktemp -d) && trap "rm -r $$REHOP_JOURNAL" EXIT && trap : INT && bin/tickets -keep && \
 		echo "in another terminal: AMQP_URL=$$AMQP_URL AMQP_MANAGEMENT_URL=$$AMQP_MANAGEMENT_URL REHOP_JOURNAL=$$REHOP_JOURNAL bin/rehop dlq groups tickets.sms.dlq" && \
 		{ bin/tickets -work & worker=$$!; bin/rehop desk; ended=$$?; kill -INT $$worker 2>/dev/null; wait $$worker; exit $$ended; }'
@@ -71,7 +71,7 @@ test:
 gate-units:
 	go run ./integration/withbroker -- go run ./integration/racecheck env GOWORK=off go test -race -timeout 25m ./...
 	STORE_DATABASES=sqlite RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m -skip '^TestFaults' ./integration/store
-	RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m ./store/sqlite/... ./store/elastic/... ./otel/... ./docs/... ./examples/... \
+	RABBITMQ_VERSIONS=4.3 go run ./integration/racecheck go test $(RACE) -timeout 25m ./store/sqlite/... ./store/elastic/... ./desk/... ./otel/... ./docs/... ./examples/... \
 		./examples/outage ./examples/service/...
 
 # Every rule on RabbitMQ 3.10, 4.0 and 4.3, and samples of what random programs and faults show.
@@ -103,7 +103,7 @@ test-stores:
 
 test-desk:
 	./integration/setup race browser
-	$(SUITE_TEST) -p 1 ./integration/desk/... ./cmd/rehop/...
+	$(SUITE_TEST) -p 1 ./integration/desk/... ./desk/...
 
 test-otel:
 	./integration/setup race prometheus
@@ -192,9 +192,9 @@ proof:
 # the licences of dependencies as the files in release/ have them.
 lint:
 	test -z "$$(gofmt -l . | tee /dev/stderr)"
-	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./release/... ./docs/...
+	go vet ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
 	cd integration/elastic/server && GOWORK=off go vet .
-	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./cmd/rehop/... ./integration/desk/... ./release/... ./docs/...
+	$(GOLANGCI) run ./... ./examples/... ./integration/... ./integration/bench/... ./integration/elastic ./integration/store/... ./store/sqlite/... ./store/elastic/... ./otel/... ./integration/otel/... ./examples/observe ./examples/outage ./examples/service/... ./desk/... ./integration/desk/... ./release/... ./docs/...
 	go run ./release/api
 	go run ./release/licences
 	cd otel && go run ./internal/generate/cmd -check
@@ -221,7 +221,7 @@ release-files:
 # The SDK's packages whose tests need no broker.
 LIGHT = ./connection ./consumer/... ./delay ./internal/... ./producer ./rehoptest/... ./service ./store ./topology ./xdeath
 
-PUBLISHED = . store/sqlite store/elastic otel cmd/rehop
+PUBLISHED = . store/sqlite store/elastic otel desk
 
 # A bill of materials for each published module: bin/sbom/*.json, in the form of CycloneDX.
 sbom:

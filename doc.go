@@ -55,7 +55,7 @@
 //   - [github.com/rehop/rehop/store]: keeps messages in a SQL database, while
 //     the broker is away or until a person has looked at them
 //   - [github.com/rehop/rehop/desk] and [github.com/rehop/rehop/desk/web]: show dead
-//     letters to a person, and send them back
+//     letters to a person, and send them back; a module of its own
 //   - [github.com/rehop/rehop/otel]: metrics and traces
 //   - [github.com/rehop/rehop/rehoptest]: a broker in the process, for tests
 //   - [github.com/rehop/rehop/xdeath]: reads the past of a message from its headers

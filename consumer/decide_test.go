@@ -370,7 +370,7 @@ func TestANackLeavesRoomForWhatTheBrokerAdds(t *testing.T) {
 				t.Fatal(err)
 			}
 			on.frame = tt.frame
-			got := on.decide(raw, &d, resultOf(errGoexit, Outcome{Action: ActionRetry}), false, now)
+			got := on.decide(raw, &d, result{err: errGoexit, outcome: Outcome{Action: ActionRetry}, gone: true}, false, now)
 			if got.Move != tt.want || got.settlement.WaitNumber != 1 {
 				t.Errorf("%s: %+v, want move %d", tt.rule, got, tt.want)
 			}

@@ -56,14 +56,14 @@ func (c Config) validateLanes(source route.Source) error {
 // part is one queue that a Consumer reads.
 type part struct {
 	source   route.Route
-	cfg      Config          // with the Concurrency of this part
+	cfg      settings        // with the Concurrency of this part
 	prefetch intake.Prefetch // that a session begins with
 	limits   schedule.Limits
 	health   health
 }
 
 // partsOf returns what there is to read for a source.
-func partsOf(cfg Config, source route.Source) (parts []*part) {
+func partsOf(cfg settings, source route.Source) (parts []*part) {
 	if source.Lanes == "" {
 		return []*part{newPart(cfg, source.Routes[0], false)}
 	}
@@ -83,7 +83,7 @@ func partsOf(cfg Config, source route.Source) (parts []*part) {
 	return parts
 }
 
-func newPart(cfg Config, source route.Route, lane bool) *part {
+func newPart(cfg settings, source route.Route, lane bool) *part {
 	p := &part{source: source, cfg: cfg, prefetch: prefetchOf(cfg, source, lane), limits: schedule.Limits{Slots: cfg.Concurrency}}
 	p.health.queue = source.Queue
 	p.health.fail(errNotRunning)

@@ -116,7 +116,7 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 	if channel != nil && r.releaseChannels == nil {
 		release, few := r.takeChannels(found, channel)
 		switch {
-		case few != nil: // and err, if there is one, may say no more than that
+		case few != nil: // Resolve may have failed because of it
 			_ = channel.Close() // nothing is in flight on it
 			return route.Route{}, nil, few
 		case err == nil:
@@ -173,7 +173,7 @@ func (s *session) intakeConfig() intake.Config {
 		Leave:         s.leave,
 		Asking:        s.copying,
 		Calling:       r.calling,
-		Fetching:      r.trace.Fetching,
+		Fetching:      r.fetchingHook(),
 	}
 }
 

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// Record is a line of the audit. Each process that works on an order has its own: the
-// first with the Action of the order, those that go on with it with the Action resume
+// Record is a line of the audit. Each process that works on a redrive has its own: the
+// first with the Action of the redrive, those that go on with it with the Action resume
 // and the person who has resumed it.
 type Record struct {
-	At     time.Time `json:"at"`
-	By     By        `json:"by"`
-	Action string    `json:"action"` // send, move, drop, export, import, collect, park, archive, release, edit, stop, resume
-	Source string    `json:"source"`
-	Which  string    `json:"which,omitzero"` // the letters, as a text
-	Order  string    `json:"order,omitzero"` // id
-	Count  int       `json:"count"`          // of letters, at least so many if the action is unfinished; of an order: those that this process sent, moved or dropped
-	Result string    `json:"result"`
+	At      time.Time `json:"at"`
+	By      By        `json:"by"`
+	Action  string    `json:"action"` // send, move, drop, export, import, collect, park, archive, release, edit, stop, resume
+	Source  string    `json:"source"`
+	Which   string    `json:"which,omitzero"`   // the letters, as a text
+	Redrive string    `json:"redrive,omitzero"` // id
+	Count   int       `json:"count"`            // of letters, at least so many if the action is unfinished; of a redrive: those that this process sent, moved or dropped
+	Result  string    `json:"result"`
 
 	// Unfinished says that the action has begun and has no end yet: a process is at
 	// work on it, or its process was killed and nobody has gone on with it. Result says
@@ -32,7 +32,7 @@ type Record struct {
 }
 
 // auditLine is a line of the file. Act links the begin and the end of an action that is
-// no order.
+// no redrive.
 type auditLine struct {
 	Record
 	Act string `json:"act,omitzero"`
@@ -43,8 +43,8 @@ func (l auditLine) key() string {
 	switch {
 	case l.Act != "":
 		return "act " + l.Act
-	case l.Order != "" && l.Action != "stop":
-		return "order " + l.Order
+	case l.Redrive != "" && l.Action != "stop":
+		return "redrive " + l.Redrive
 	}
 	return ""
 }
@@ -78,7 +78,7 @@ func result(err error) string {
 
 // Audit returns the latest records, the newest first, at most n. An action that is
 // running or was cut off has a record too, which says how far it is known to have
-// come. An order that no letter matched has none.
+// come. A redrive that no letter matched has none.
 func (j *Journal) Audit(n int) ([]Record, error) {
 	for range 3 { // what ends while it is read is read again
 		records, ended, err := j.audit(n, false)
@@ -95,7 +95,7 @@ func (j *Journal) Audit(n int) ([]Record, error) {
 func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err error) {
 	var all []auditLine
 	open := map[string]int{} // actions that have begun and not ended, by their lines
-	last := map[string]int{} // the last line of each order
+	last := map[string]int{} // the last line of each redrive
 	err = j.lines("audit.jsonl", func(text []byte) {
 		var l auditLine
 		if json.Unmarshal(text, &l) != nil {
@@ -112,12 +112,12 @@ func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err er
 			case isOpen:
 				all[at].Result = "" // the record of its end says more
 				delete(open, key)
-			case l.Order != "":
+			case l.Redrive != "":
 				if before, found := last[key]; found && sameEnd(all[before].Record, l.Record) {
 					return
 				}
 			}
-			if l.Order != "" {
+			if l.Redrive != "" {
 				last[key] = len(all)
 			}
 		}
@@ -142,7 +142,7 @@ func (j *Journal) audit(n int, final bool) (records []Record, ended bool, err er
 }
 
 // sameEnd reports whether two records are of the end of one process: a process that went
-// on with its order has noted its end, and was killed before it noted more.
+// on with its redrive has noted its end, and was killed before it noted more.
 func sameEnd(a, b Record) bool {
 	return a.By == b.By && a.Action == b.Action && a.Count == b.Count && a.Result == b.Result
 }
@@ -153,7 +153,7 @@ func (j *Journal) unended(l auditLine) (r Record, over bool) {
 	if l.Act != "" {
 		return j.unendedAct(l)
 	}
-	h, err := j.look(l.Order)
+	h, err := j.look(l.Redrive)
 	if err != nil {
 		return l.Record, true
 	}
@@ -162,17 +162,17 @@ func (j *Journal) unended(l auditLine) (r Record, over bool) {
 	return r, false
 }
 
-// record is what the audit says of a run when the order is as far as p.
+// record is what the audit says of a run when the redrive is as far as p.
 func (r run) record(p Progress) Record {
 	p.Done, p.MaybeDuplicate = max(p.Done-r.Done, 0), max(p.MaybeDuplicate-r.MaybeDuplicate, 0)
 	text := p.String()
 	if p.State == Done && p.Matched == 0 && r.Action != resume {
 		text = noMatch
 	}
-	return Record{By: r.By, Action: r.Action, Source: p.Order.Source, Which: p.Order.Filter.String(), Order: p.Order.ID, Count: p.Done, Result: text}
+	return Record{By: r.By, Action: r.Action, Source: p.Redrive.Source, Which: p.Redrive.Filter.String(), Redrive: p.Redrive.ID, Count: p.Done, Result: text}
 }
 
-// act is an action that is no order, such as an export. Its begin is in the audit before
+// act is an action that is no redrive, such as an export. Its begin is in the audit before
 // it changes anything, and its file is locked while the process lives.
 type act struct {
 	journal *Journal

@@ -122,7 +122,7 @@ func TestTheAuditOfAnAct(t *testing.T) {
 	is("5 running: 5 letters or more", true)
 	must(t, a.end(7, nil))
 	is("7 done", false)
-	if left, err := os.ReadDir(filepath.Join(j.Dir(), "acts")); err != nil || len(left) > 0 {
+	if left, err := os.ReadDir(filepath.Join(j.dir, "acts")); err != nil || len(left) > 0 {
 		t.Errorf("left in the journal: %v: %v", left, err)
 	}
 }
@@ -135,13 +135,13 @@ func TestALineThatWasCutOffSwallowsNoOther(t *testing.T) {
 		t.Helper()
 		must(t, os.WriteFile(name, []byte(text), 0o600))
 	}
-	cut(filepath.Join(j.Dir(), "audit.jsonl"), `{"action":"send","by":{"who":"ad`)
+	cut(filepath.Join(j.dir, "audit.jsonl"), `{"action":"send","by":{"who":"ad`)
 	must(t, j.note(Record{Action: "stop", Result: "asked"}))
 	if audit, err := j.Audit(10); err != nil || len(audit) != 1 || audit[0].Action != "stop" {
 		t.Errorf("audit: %v: %+v", err, audit)
 	}
 
-	dropped := filepath.Join(j.Dir(), "dropped.jsonl")
+	dropped := filepath.Join(j.dir, "dropped.jsonl")
 	cut(dropped, `{"from":"queue q","properties":{"message_id":"m-0"},"body":"hal`)
 	c, err := newCopying(dropped, "queue q", func(*parcel) {})
 	must(t, err)

@@ -49,7 +49,7 @@ type storeSource struct {
 }
 
 // NewCollected returns the letters in a store, which [store.Store.Collect] has put
-// there. Orders publish on conn; without one the letters can only be looked at, kept
+// there. Redrives publish on conn; without one the letters can only be looked at, kept
 // and dropped.
 func NewCollected(s *store.Store, conn *connection.Conn, cfg CollectedConfig) (Keeper, error) {
 	if cfg.Name == "" {
@@ -73,6 +73,8 @@ func (c *storeSource) About() About { return About{Name: c.cfg.Name, Keeper: tru
 
 // Journal returns the journal of the source.
 func (c *storeSource) Journal() *Journal { return c.cfg.Journal }
+
+func (c *storeSource) isSource() {}
 
 // waiting are the states of letters that wait for a person.
 var waiting = []store.State{store.Held, store.Parked}

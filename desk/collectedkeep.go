@@ -44,7 +44,7 @@ func (c *storeSource) keep(ctx context.Context, action string, f Filter, by By, 
 // narrow returns a query for exactly the letters that a Filter selects now.
 func (c *storeSource) narrow(ctx context.Context, f Filter) (store.Query, error) {
 	q, look, err := f.query()
-	q.All = true // the Filter is not empty, or the order says so
+	q.All = true // the Filter is not empty, or the redrive says so
 	if err != nil || !look {
 		return q, err
 	}

@@ -2,9 +2,7 @@ package desk_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"flag"
 	"os"
 	"testing"
 
@@ -17,19 +15,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// sqlite stands for package store/sqlite, which this module does not depend on. A test of
-// the docs sets Open, and runs the example.
-var sqlite struct {
-	Open func(path string) (*sql.DB, error)
-}
-
-func TestMain(m *testing.M) {
-	flag.Parse()
-	if sqlite.Open == nil {
-		check(flag.Set("test.skip", "^ExampleNewCollected$"))
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var check = example.Check
 

@@ -3,7 +3,7 @@
 //
 //	[orders.dlq] ---------------------- NewLive --------+
 //	   |                                                +--> groups, lists, letters   (a person looks)
-//	   |                                                +--> an Order: send, move, drop
+//	   |                                                +--> a Redrive: send, move, drop
 //	   +-- Collect --> a store.Store -- NewCollected ---+      written to a Journal first
 //
 // Letters are in one of two places, and both are a [Source]:
@@ -25,19 +25,19 @@
 // consumer fills with [github.com/rehop/rehop/store.Store.Collect]. It has any number
 // of letters, and no question changes anything.
 //
-// # Orders
+// # Redrives
 //
-// Letters are sent, moved and dropped by an [Order]. It names the letters, the action,
+// Letters are sent, moved and dropped by a [Redrive]. It names the letters, the action,
 // and bounds for their rate and number. [Source.Execute] writes it into a [Journal]
-// before it begins, and each step as it goes. So another process can watch an order and
-// stop it, and an order that was cut off can be resumed:
+// before it begins, and each step as it goes. So another process can watch a redrive and
+// stop it, and a redrive that was cut off can be resumed:
 //
-//	progress, err := live.Execute(ctx, desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100}, nil)
-//	progress, err = live.Resume(ctx, progress.Order.ID, desk.By{Who: "ada"}, nil)
+//	progress, err := live.Execute(ctx, desk.Redrive{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100}, nil)
+//	progress, err = live.Resume(ctx, progress.Redrive.ID, desk.By{Who: "ada"}, nil)
 //
 // A letter leaves its place after its next place has confirmed it. It is sent once by
-// each order. Only a process that dies between a publish and its note in the journal
-// sends a letter twice; both messages have the same message id and the order's id in the
+// each redrive. Only a process that dies between a publish and its note in the journal
+// sends a letter twice; both messages have the same message id and the redrive's id in the
 // header x-rehop-redrive-id, and Progress.MaybeDuplicate counts them. A live source
 // cannot tell two letters apart if they have no message id, or the same id, body and
 // headers. The source sends such a letter twice, and counts it, if the connection or the

@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -58,7 +59,7 @@ func ExampleLive_Peek() {
 	// Anna was published to shop, and is sent back to orders
 }
 
-// An order sends the letters of one reason back. Who has ordered it is in the audit.
+// A redrive sends the letters of one reason back. Who has asked for it is in the audit.
 func ExampleLive_Execute() {
 	ctx, conn, folder, stop := connect("order-7", "order-8")
 	defer stop()
@@ -67,7 +68,7 @@ func ExampleLive_Execute() {
 	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
 	check(err)
 
-	progress, err := live.Execute(ctx, desk.Order{
+	progress, err := live.Execute(ctx, desk.Redrive{
 		ID: "deploy-4711", Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 100,
 		By: desk.By{Who: "ada", Why: "the stock service is mended"},
 	}, nil)
@@ -81,7 +82,7 @@ func ExampleLive_Execute() {
 }
 
 // Letters that cannot be sent stay in their queue. When their target is there, somebody
-// resumes the order.
+// resumes the redrive.
 func ExampleLive_Resume() {
 	ctx, conn, folder, stop := connect("order-7", "order-8")
 	defer stop()
@@ -90,10 +91,10 @@ func ExampleLive_Resume() {
 	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
 	check(err)
 
-	_, err = live.Execute(ctx, desk.Order{ID: "deploy-4711", Action: desk.Send, All: true, To: &topology.Address{RoutingKey: "packing"}}, nil)
+	_, err = live.Execute(ctx, desk.Redrive{ID: "deploy-4711", Action: desk.Send, All: true, To: &topology.Address{RoutingKey: "packing"}}, nil)
 	check(err)
-	order, err := journal.Order("deploy-4711")
-	fmt.Println("sent:", order.Done, "failed:", order.Failed, err)
+	redrive, err := journal.Redrive("deploy-4711")
+	fmt.Println("sent:", redrive.Done, "failed:", redrive.Failed, err)
 
 	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "packing"}))
 	progress, err := live.Resume(ctx, "deploy-4711", desk.By{Who: "ada"}, nil)
@@ -126,7 +127,7 @@ func ExampleImport() {
 	// ready 2 <nil>
 }
 
-// Another process stops an order by its id.
+// Another process stops a redrive by its id.
 func ExampleJournal_Stop() {
 	_, _, folder, stop := connect()
 	defer stop()
@@ -134,7 +135,7 @@ func ExampleJournal_Stop() {
 	check(err)
 
 	err = journal.Stop("deploy-4711", desk.By{Who: "ada"})
-	fmt.Println(errors.Is(err, desk.ErrNoOrder))
+	fmt.Println(errors.Is(err, desk.ErrNoRedrive))
 	// Output: true
 }
 
@@ -157,7 +158,7 @@ func ExampleLive_Trend() {
 func ExampleNewCollected() {
 	ctx, conn, folder, stop := connect("order-7")
 	defer stop()
-	db, err := sqlite.Open(filepath.Join(folder, "letters.db")) // of package store/sqlite
+	db, err := sqlite.Open(filepath.Join(folder, "letters.db"))
 	check(err)
 	defer db.Close()
 	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})

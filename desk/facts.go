@@ -100,7 +100,7 @@ func (f queueFacts) has(key string) bool {
 }
 
 // refusal says why a look could cost a letter; nil if it cannot. It is the one rule
-// for looks, orders and exports of a live source.
+// for looks, redrives and exports of a live source.
 func (f queueFacts) refusal() error {
 	refuse := func(reason, advice string) error { return &RefusedError{f.name, reason, advice} }
 	limit, known := f.limit()

@@ -12,7 +12,7 @@ import (
 )
 
 // Filter selects letters. A letter must match each field that is set. The zero Filter
-// selects all letters; an order refuses it unless Order.All is set. A list that is
+// selects all letters; a redrive refuses it unless Redrive.All is set. A list that is
 // empty and not nil selects nothing.
 type Filter struct {
 	IDs         []string    `json:"ids,omitzero"`         // any of these Letter.ID

@@ -31,7 +31,7 @@ type killedTask struct {
 	Limit                    int
 	Nameless                 bool   // letters that are all alike, without message ids
 	Twins                    bool   // each letter is there twice, with its message id
-	Act                      string // an export or import, in place of an order
+	Act                      string // an export or import, in place of a redrive
 }
 
 func (k killedTask) live() (*Live, func() error, error) {
@@ -47,15 +47,15 @@ func (k killedTask) live() (*Live, func() error, error) {
 	return l, conn.Close, err
 }
 
-func (k killedTask) order() Order {
-	o := Order{ID: "killed", Action: k.Action, All: true, Rate: 100, Limit: k.Limit, By: By{Who: "ada"}}
+func (k killedTask) redrive() Redrive {
+	r := Redrive{ID: "killed", Action: k.Action, All: true, Rate: 100, Limit: k.Limit, By: By{Who: "ada"}}
 	switch k.Action {
 	case Drop:
-		o.CopyTo = k.Journal + "/dropped.jsonl"
+		r.CopyTo = k.Journal + "/dropped.jsonl"
 	case Move:
-		o.To = address("elsewhere")
+		r.To = address("elsewhere")
 	}
-	return o
+	return r
 }
 
 func init() {
@@ -64,7 +64,7 @@ func init() {
 	}
 }
 
-// beKilled carries out an order, and kills its process with SIGKILL between two steps.
+// beKilled carries out a redrive, and kills its process with SIGKILL between two steps.
 func beKilled(task string) {
 	var k killedTask
 	err := json.Unmarshal([]byte(task), &k)
@@ -85,7 +85,7 @@ func beKilled(task string) {
 			if k.Act != "" {
 				err = k.act(l)
 			} else {
-				_, err = l.Execute(context.Background(), k.order(), nil)
+				_, err = l.Execute(context.Background(), k.redrive(), nil)
 			}
 		}
 	}
@@ -93,10 +93,10 @@ func beKilled(task string) {
 	os.Exit(1)
 }
 
-// letters is how many letters an order of these tests has.
+// letters is how many letters a redrive of these tests has.
 const letters = 12
 
-// mostUnderWay returns how many letters may be under way in an order that has a moment
+// mostUnderWay returns how many letters may be under way in a redrive that has a moment
 // nth times. Letters that arrive together are confirmed, noted and acked together, and on
 // a busy machine all that are under way arrive together.
 func mostUnderWay(moment string, nth int) int {
@@ -106,7 +106,7 @@ func mostUnderWay(moment string, nth int) int {
 	return letters / nth
 }
 
-// TestAProcessThatIsKilledAtAnyMoment: whenever the process of an order dies, all
+// TestAProcessThatIsKilledAtAnyMoment: whenever the process of a redrive dies, all
 // letters arrive, and only those twice whose confirm it had not noted: one at most where
 // it sent them one by one.
 func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
@@ -123,7 +123,7 @@ func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
 	} {
 		for _, nth := range []int{1, 4} {
 			if tt.moment == "arrived" && nth > 1 {
-				continue // it comes once in an order
+				continue // it comes once in a redrive
 			}
 			for _, action := range []Action{Send, Move, Drop} {
 				for _, under := range []int{1, mostUnderWay(tt.moment, nth)} {
@@ -141,16 +141,16 @@ func TestAProcessThatIsKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestAKilledOrderKeepsToItsLimit: an order with a limit that is resumed carries out as
+// TestAKilledRedriveKeepsToItsLimit: a redrive with a limit that is resumed carries out as
 // many letters as its limit says, and leaves none in the queue that it has sent: the next
-// order would send it again.
-func TestAKilledOrderKeepsToItsLimit(t *testing.T) {
+// redrive would send it again.
+func TestAKilledRedriveKeepsToItsLimit(t *testing.T) {
 	for _, moment := range []string{"matched", "tried", "confirmed", "noted", "acked"} {
 		for _, nth := range []int{1, 2, 4} {
 			for _, action := range []Action{Send, Move, Drop} {
 				for _, under := range []int{1, 2} {
 					if nth*under > 4 {
-						continue // the order ends before that
+						continue // the redrive ends before that
 					}
 					t.Run(fmt.Sprintf("%s %s %d of %d under way", action, moment, nth, under), func(t *testing.T) {
 						t.Parallel()
@@ -163,7 +163,7 @@ func TestAKilledOrderKeepsToItsLimit(t *testing.T) {
 }
 
 // TestLettersThatNothingTellsApart: letters without message ids that are all alike arrive
-// too, whenever the process of an order dies.
+// too, whenever the process of a redrive dies.
 func TestLettersThatNothingTellsApart(t *testing.T) {
 	for _, moment := range []string{"matched", "tried", "confirmed", "noted", "acked"} {
 		const nth = 4
@@ -177,7 +177,7 @@ func TestLettersThatNothingTellsApart(t *testing.T) {
 }
 
 // TestTheLikeOfALetterThatWasAckedIsNotLost: of two letters that are alike, also in their
-// message id, an order sends one and leaves the other, or sends that too and says so,
+// message id, a redrive sends one and leaves the other, or sends that too and says so,
 // whenever its process dies.
 func TestTheLikeOfALetterThatWasAckedIsNotLost(t *testing.T) {
 	for _, action := range []Action{Send, Drop} {
@@ -187,7 +187,7 @@ func TestTheLikeOfALetterThatWasAckedIsNotLost(t *testing.T) {
 					t.Parallel()
 					nth := 4
 					if moment == "arrived" || under > 1 {
-						nth = 1 // it may come once in an order
+						nth = 1 // it may come once in a redrive
 					}
 					killAndResume(t, killedTask{Journal: t.TempDir(), Moment: moment, Nth: nth, InFlight: under, Action: action, Twins: true}, 0)
 				})
@@ -196,8 +196,8 @@ func TestTheLikeOfALetterThatWasAckedIsNotLost(t *testing.T) {
 	}
 }
 
-// killAndResume has a process killed that carries out an order on letters, and resumes the
-// order. Up to may letters may arrive twice, if the report says so.
+// killAndResume has a process killed that carries out a redrive on letters, and resumes the
+// redrive. Up to may letters may arrive twice, if the report says so.
 func killAndResume(t *testing.T, k killedTask, may int) {
 	const n = letters
 	broker, err := rehoptest.NewBroker(rehoptest.Config{})
@@ -218,10 +218,10 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	l, end, err := k.live()
 	must(t, err)
 	defer end()
-	before, err := l.cfg.Journal.Order("killed")
+	before, err := l.cfg.Journal.Redrive("killed")
 	must(t, err)
 	if before.State != CutOff {
-		t.Errorf("after the kill the order is %q", before.State)
+		t.Errorf("after the kill the redrive is %q", before.State)
 	}
 	audit, err := l.cfg.Journal.Audit(10)
 	must(t, err)
@@ -234,7 +234,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	must(t, err)
 	if len(audit) != 2 || audit[0].By.Who != "bob" || audit[0].Action != "resume" || !strings.HasPrefix(audit[0].Result, "done: ") ||
 		audit[1].By.Who != "ada" || !strings.HasPrefix(audit[1].Result, "cut off: ") || audit[0].Count+audit[1].Count != p.Done {
-		t.Errorf("audit of an order with %d done: %+v", p.Done, audit)
+		t.Errorf("audit of a redrive with %d done: %+v", p.Done, audit)
 	}
 	want := cmp.Or(k.Limit, n)
 	if p.State != Done || p.Done != want && !k.Nameless && !k.Twins {
@@ -252,7 +252,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 	}
 	switch k.Action {
 	case Drop:
-		for _, line := range strings.Split(strings.TrimSpace(string(readFile(t, k.order().CopyTo))), "\n") {
+		for _, line := range strings.Split(strings.TrimSpace(string(readFile(t, k.redrive().CopyTo))), "\n") {
 			m, err := unmarshalLetter([]byte(line))
 			must(t, err)
 			got[m.MessageId]++
@@ -270,7 +270,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		case all > n+p.MaybeDuplicate:
 			t.Errorf("%d letters arrived of %d, and perhaps %d twice by the report", all, n, p.MaybeDuplicate)
 		}
-		if again, err := l.cfg.Journal.Order("killed"); err != nil || again.MaybeDuplicate != p.MaybeDuplicate || again.Done != p.Done {
+		if again, err := l.cfg.Journal.Redrive("killed"); err != nil || again.MaybeDuplicate != p.MaybeDuplicate || again.Done != p.Done {
 			t.Errorf("in the journal: %v: %+v, want %+v", err, again, p)
 		}
 		return

@@ -18,13 +18,13 @@ import (
 	"github.com/rehop/rehop"
 )
 
-// Journal is a folder in which orders are written down before they begin, and every
+// Journal is a folder in which redrives are written down before they begin, and every
 // action on letters. Several processes may use it at the same time.
 //
 //	audit.jsonl              one line for the start of each action, and one for its end
-//	acts/ID                  progress of an action other than an order, until it ends
-//	orders/ID.jsonl          the order, and each of its steps
-//	orders/ID.stop           exists if somebody has stopped the order
+//	acts/ID                  progress of an action other than a redrive, until it ends
+//	redrives/ID.jsonl        the redrive, and each of its steps
+//	redrives/ID.stop         exists if somebody has stopped the redrive
 //	originals.jsonl          letters as they were before an edit
 type Journal struct{ dir string }
 
@@ -34,16 +34,13 @@ func OpenJournal(dir string) (*Journal, error) {
 	if dir == "" {
 		return nil, errors.New("desk: the journal wants a folder")
 	}
-	for _, folder := range []string{"orders", "acts"} {
+	for _, folder := range []string{"redrives", "acts"} {
 		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
 			return nil, fmt.Errorf("desk: the journal: %w", err)
 		}
 	}
 	return &Journal{dir}, nil
 }
-
-// Dir returns the folder.
-func (j *Journal) Dir() string { return j.dir }
 
 // append adds a line to a file, in one write: lines of several processes do not mix.
 func (j *Journal) append(name string, v any, sync bool) error {
@@ -106,11 +103,11 @@ func (j *Journal) lines(name string, do func([]byte)) error {
 	}
 }
 
-func (j *Journal) orderFile(id string) string { return filepath.Join("orders", id+".jsonl") }
+func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives", id+".jsonl") }
 
-// entry is a line of the file of an order.
+// entry is a line of the file of a redrive.
 type entry struct {
-	Order    *Order    `json:"order,omitzero"`
+	Redrive  *Redrive  `json:"redrive,omitzero"`
 	Run      *run      `json:"run,omitzero"`    // a process goes on with it
 	Try      []string  `json:"try,omitzero"`    // letters that are being published
 	Sent     []string  `json:"sent,omitzero"`   // of these: confirmed
@@ -121,9 +118,9 @@ type entry struct {
 	Progress *Progress `json:"progress,omitzero"`
 }
 
-// Orders returns the orders of the journal with their progress, the newest first.
-func (j *Journal) Orders() ([]Progress, error) {
-	files, err := os.ReadDir(filepath.Join(j.dir, "orders"))
+// Redrives returns the redrives of the journal with their progress, the newest first.
+func (j *Journal) Redrives() ([]Progress, error) {
+	files, err := os.ReadDir(filepath.Join(j.dir, "redrives"))
 	if err != nil {
 		return nil, fmt.Errorf("desk: the journal: %w", err)
 	}
@@ -133,22 +130,22 @@ func (j *Journal) Orders() ([]Progress, error) {
 		if !ok {
 			continue
 		}
-		p, err := j.Order(id)
+		p, err := j.Redrive(id)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, p)
 	}
 	slices.SortFunc(all, func(a, b Progress) int {
-		return cmp.Or(b.Order.Created.Compare(a.Order.Created), cmp.Compare(a.Order.ID, b.Order.ID))
+		return cmp.Or(b.Redrive.Created.Compare(a.Redrive.Created), cmp.Compare(a.Redrive.ID, b.Redrive.ID))
 	})
 	return all, nil
 }
 
-// resume is Record.Action of a process that goes on with an order.
+// resume is Record.Action of a process that goes on with a redrive.
 const resume = "resume"
 
-// run is the work of one process on an order.
+// run is the work of one process on a redrive.
 type run struct {
 	By     By     `json:"by"`
 	Action string `json:"action"`
@@ -158,13 +155,13 @@ type run struct {
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
 }
 
-// Order returns an order with its progress.
-func (j *Journal) Order(id string) (Progress, error) {
+// Redrive returns a redrive with its progress.
+func (j *Journal) Redrive(id string) (Progress, error) {
 	h, err := j.look(id)
 	return h.progress, err
 }
 
-// look returns what the file of an order says, and whether a process works on it.
+// look returns what the file of a redrive says, and whether a process works on it.
 func (j *Journal) look(id string) (past, error) {
 	h, err := j.history(id)
 	if err == nil && h.progress.State == Running {
@@ -175,9 +172,9 @@ func (j *Journal) look(id string) (past, error) {
 	return h, err
 }
 
-func (j *Journal) lockFile(id string) string { return filepath.Join(j.dir, "orders", id+".lock") }
+func (j *Journal) lockFile(id string) string { return filepath.Join(j.dir, "redrives", id+".lock") }
 
-// past is what the file of an order says.
+// past is what the file of a redrive says.
 type past struct {
 	progress Progress
 	run      run             // the last one
@@ -224,18 +221,18 @@ func (p past) unanswered() int {
 
 func (j *Journal) history(id string) (past, error) {
 	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, twin: map[string]bool{}}
-	if !orderID.MatchString(id) {
-		return h, fmt.Errorf("%w: %.80q", ErrNoOrder, id)
+	if !redriveID.MatchString(id) {
+		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
-	var order *Order
-	err := j.lines(j.orderFile(id), func(line []byte) {
+	var redrive *Redrive
+	err := j.lines(j.redriveFile(id), func(line []byte) {
 		var e entry
 		if json.Unmarshal(line, &e) != nil {
 			return
 		}
-		if e.Order != nil && order == nil {
-			order = e.Order
-			h.run = run{By: order.By, Action: string(order.Action)}
+		if e.Redrive != nil && redrive == nil {
+			redrive = e.Redrive
+			h.run = run{By: redrive.By, Action: string(redrive.Action)}
 		}
 		if e.Run != nil {
 			h.run = *e.Run
@@ -269,37 +266,37 @@ func (j *Journal) history(id string) (past, error) {
 			}
 		}
 	})
-	if err == nil && order == nil {
-		err = fmt.Errorf("%w: %q", ErrNoOrder, id)
+	if err == nil && redrive == nil {
+		err = fmt.Errorf("%w: %q", ErrNoRedrive, id)
 	}
-	if order != nil {
-		h.progress.Order = *order
+	if redrive != nil {
+		h.progress.Redrive = *redrive
 		h.progress.Done, h.progress.MaybeDuplicate = max(h.progress.Done, len(h.sent)), h.doubtful()
 		h.progress.State = cmp.Or(h.progress.State, Running)
 	}
 	return h, err
 }
 
-// Stop stops an order, in whichever process it runs, within about a second. A stopped
-// order can be resumed.
+// Stop stops a redrive, in whichever process it runs, within about a second. A stopped
+// redrive can be resumed.
 func (j *Journal) Stop(id string, by By) error {
-	p, err := j.Order(id)
+	p, err := j.Redrive(id)
 	if err != nil {
 		return err
 	}
-	noted := j.note(Record{By: by, Action: "stop", Source: p.Order.Source, Order: id, Result: "asked"})
+	noted := j.note(Record{By: by, Action: "stop", Source: p.Redrive.Source, Redrive: id, Result: "asked"})
 	if err := os.WriteFile(j.stopFile(id), nil, 0o600); err != nil {
 		return errors.Join(noted, fmt.Errorf("desk: the journal: %w", err))
 	}
 	return noted
 }
 
-func (j *Journal) stopFile(id string) string { return filepath.Join(j.dir, "orders", id+".stop") }
+func (j *Journal) stopFile(id string) string { return filepath.Join(j.dir, "redrives", id+".stop") }
 
-// book is the file of an order that this process works on.
+// book is the file of a redrive that this process works on.
 type book struct {
 	journal *Journal
-	order   Order
+	redrive Redrive
 	release func() error
 
 	mu   sync.Mutex
@@ -307,21 +304,21 @@ type book struct {
 	past past
 }
 
-// begin writes an order down, unless somebody resumes it, and takes it for this
-// process. Only one process works on an order.
-func (j *Journal) begin(o Order, resumed *By) (*book, error) {
-	release, err := lock(j.lockFile(o.ID))
+// begin writes a redrive down, unless somebody resumes it, and takes it for this
+// process. Only one process works on a redrive.
+func (j *Journal) begin(r Redrive, resumed *By) (*book, error) {
+	release, err := lock(j.lockFile(r.ID))
 	for range 10 { // somebody may have looked whether it is taken
 		if !errors.Is(err, errBusy) {
 			break
 		}
 		time.Sleep(10 * time.Millisecond) //nolint:forbidigo // a file tells nobody when it is free
-		release, err = lock(j.lockFile(o.ID))
+		release, err = lock(j.lockFile(r.ID))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("desk: order %s: %w", o.ID, err)
+		return nil, fmt.Errorf("desk: redrive %s: %w", r.ID, err)
 	}
-	b := &book{journal: j, order: o, release: release}
+	b := &book{journal: j, redrive: r, release: release}
 	if err := b.open(resumed); err != nil {
 		return nil, errors.Join(err, release())
 	}
@@ -329,24 +326,24 @@ func (j *Journal) begin(o Order, resumed *By) (*book, error) {
 }
 
 func (b *book) open(resumed *By) error {
-	name := filepath.Join(b.journal.dir, b.journal.orderFile(b.order.ID))
+	name := filepath.Join(b.journal.dir, b.journal.redriveFile(b.redrive.ID))
 	flags := os.O_RDWR | os.O_APPEND
 	if resumed == nil {
 		flags |= os.O_CREATE | os.O_EXCL
 	}
 	f, err := os.OpenFile(name, flags, 0o600)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("desk: order %s exists; resume it, or give another id", b.order.ID)
+		return fmt.Errorf("desk: redrive %s exists; resume it, or give another id", b.redrive.ID)
 	}
 	if err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	b.file = f
-	if err := os.Remove(b.journal.stopFile(b.order.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(b.journal.stopFile(b.redrive.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	if resumed == nil {
-		if err := b.write(entry{Order: &b.order}); err != nil {
+		if err := b.write(entry{Redrive: &b.redrive}); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {
@@ -355,7 +352,7 @@ func (b *book) open(resumed *By) error {
 	} else if err := endLine(f); err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
-	if b.past, err = b.journal.history(b.order.ID); err != nil {
+	if b.past, err = b.journal.history(b.redrive.ID); err != nil {
 		return err
 	}
 	if resumed != nil {
@@ -368,7 +365,7 @@ func (b *book) open(resumed *By) error {
 	return b.journal.note(r)
 }
 
-// goOn notes who goes on with the order. If the process before has died, the audit gets
+// goOn notes who goes on with the redrive. If the process before has died, the audit gets
 // the end that it could not write.
 func (b *book) goOn(by By) error {
 	p := b.past.progress
@@ -397,27 +394,27 @@ func (b *book) write(e entry) error {
 	return nil
 }
 
-// stopped reports whether somebody has stopped the order.
+// stopped reports whether somebody has stopped the redrive.
 func (b *book) stopped() bool {
-	_, err := os.Stat(b.journal.stopFile(b.order.ID))
+	_, err := os.Stat(b.journal.stopFile(b.redrive.ID))
 	return err == nil
 }
 
-// end notes how the order ended, also in the audit.
+// end notes how the redrive ended, also in the audit.
 func (b *book) end(p Progress) error {
 	return errors.Join(b.write(entry{Progress: &p}), b.file.Sync(), b.file.Close(), b.journal.note(b.past.run.record(p)), b.release())
 }
 
-// reopen takes an order of a source for this process, for somebody who resumes it.
+// reopen takes a redrive of a source for this process, for somebody who resumes it.
 func reopen(j *Journal, a About, id string, by By) (*book, error) {
-	p, err := j.Order(id)
+	p, err := j.Redrive(id)
 	switch {
 	case err != nil:
 		return nil, err
-	case p.Order.Source != a.Name:
-		return nil, rehop.WithClass(fmt.Errorf("desk: order %s is for %s, not for %s", id, p.Order.Source, a.Name), rehop.ClassBug)
+	case p.Redrive.Source != a.Name:
+		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is for %s, not for %s", id, p.Redrive.Source, a.Name), rehop.ClassBug)
 	case p.State == Done && p.Failed == 0:
-		return nil, rehop.WithClass(fmt.Errorf("desk: order %s is done", id), rehop.ClassBug)
+		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
 	}
-	return j.begin(p.Order, &by)
+	return j.begin(p.Redrive, &by)
 }

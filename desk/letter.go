@@ -56,7 +56,7 @@ type Letter struct {
 	Framework string
 
 	// Redrives is how often a person has sent the message back before, and
-	// RedriveID the id of the last order. A letter with Redrives above 0 has
+	// RedriveID the id of the last redrive. A letter with Redrives above 0 has
 	// failed again.
 	Redrives  int
 	RedriveID string
@@ -227,7 +227,7 @@ func (l Letter) Life() []Event {
 		add(d.Time, "left queue %q: %s%s", d.Queue, d.Reason, times)
 	}
 	if l.Redrives > 0 {
-		add(time.Time{}, "sent back %s, last by order %s", timesText(l.Redrives), cmp.Or(l.RedriveID, "unknown"))
+		add(time.Time{}, "sent back %s, last by redrive %s", timesText(l.Redrives), cmp.Or(l.RedriveID, "unknown"))
 	}
 	if l.Cause != "" {
 		what := fmt.Sprintf("given up: %s", l.Cause)

@@ -37,9 +37,9 @@ type LiveConfig struct {
 	// to 64 MiB.
 	WindowBytes int
 
-	// OnlyWhenAsked keeps questions from causing a look. Only Peek, Export, orders and
+	// OnlyWhenAsked keeps questions from causing a look. Only Peek, Export, redrives and
 	// Page.Look look then. List, Groups, Trend and Letter return [ErrNotLooked] until
-	// somebody has looked, and again after an order.
+	// somebody has looked, and again after a redrive.
 	OnlyWhenAsked bool
 }
 
@@ -53,11 +53,11 @@ type Live struct {
 	queue string
 	cfg   LiveConfig
 
-	inFlight int // how many letters of an order are under way at a time
+	inFlight int // how many letters of a redrive are under way at a time
 
-	gap func(moment string) // of tests: called between the steps of an order
+	gap func(moment string) // of tests: called between the steps of a redrive
 
-	turn chan struct{} // one look or order of this process at a time
+	turn chan struct{} // one look or redrive of this process at a time
 
 	mu   sync.Mutex
 	last *look
@@ -117,6 +117,8 @@ func (l *Live) About() About {
 // Journal returns the journal of the source.
 func (l *Live) Journal() *Journal { return l.cfg.Journal }
 
+func (l *Live) isSource() {}
+
 // Peek looks again and returns up to n letters from the head of the queue. A look
 // takes as many letters as the window allows, whatever n is, hands them back in their
 // order, and marks them as redelivered. Peek returns a [*RefusedError] where a look
@@ -132,7 +134,7 @@ func (l *Live) Peek(ctx context.Context, n int) (List, error) {
 	return List{Letters: seen.letters[:min(n, len(seen.letters))], Matched: len(seen.letters), Seen: seen.seen}, nil
 }
 
-// enter waits until no other look or order of this process is at the queue.
+// enter waits until no other look or redrive of this process is at the queue.
 func (l *Live) enter(ctx context.Context) (leave func(), err error) {
 	select {
 	case l.turn <- struct{}{}:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -74,7 +75,7 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)
 		live := w.live()
-		p, err := live.Execute(w.Context(), Order{Action: Send, Filter: Filter{Error: "no stock"}, By: By{Who: "me"}}, nil)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, Filter: Filter{Error: "no stock"}, By: By{Who: "me"}}, nil)
 		must(w.T, err)
 		if p.State != Done || p.Done != 5 || p.Matched != 5 || p.Failed+p.Skipped+p.MaybeDuplicate != 0 {
 			w.Errorf("%+v", p)
@@ -85,14 +86,14 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 		}
 		w.has("orders", 5)
 		w.consume(5, func(d *consumer.Delivery) error {
-			if d.Attempt != 1 || d.Exchange != "shop" || d.RoutingKey != "order.paid" || d.History.Redrives != 1 || d.History.RedriveID != p.Order.ID || d.Headers["why"] != "no stock" {
+			if d.Attempt != 1 || d.Exchange != "shop" || d.RoutingKey != "order.paid" || d.History.Redrives != 1 || d.History.RedriveID != p.Redrive.ID || d.Headers["why"] != "no stock" {
 				w.Errorf("attempt %d of %s %s, redrives %d by %q", d.Attempt, d.Exchange, d.RoutingKey, d.History.Redrives, d.History.RedriveID)
 			}
 			return consumer.DeadLetter(errors.New("still no stock"))
 		})
 		list, err := live.List(w.Context(), Filter{Error: "still"}, Page{Look: true})
 		must(w.T, err)
-		if list.Matched != 5 || list.Letters[0].Redrives != 1 || list.Letters[0].RedriveID != p.Order.ID {
+		if list.Matched != 5 || list.Letters[0].Redrives != 1 || list.Letters[0].RedriveID != p.Redrive.ID {
 			w.Errorf("failed again: %+v", list)
 		}
 		audit, err := w.journal.Audit(10)
@@ -144,7 +145,7 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 			}}))
 		}
 		w.has("orders.dlq", n)
-		p, err := w.live().Execute(w.Context(), Order{Action: Send, Filter: Filter{Error: "no stock"}}, nil)
+		p, err := w.live().Execute(w.Context(), Redrive{Action: Send, Filter: Filter{Error: "no stock"}}, nil)
 		if err != nil || p.Done != 1 || p.Matched != 1 {
 			w.Errorf("%v: %+v", err, p)
 		}
@@ -153,12 +154,12 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 	})
 }
 
-// A letter that the filter does not select was not sent by the order, whatever a process
+// A letter that the filter does not select was not sent by the redrive, whatever a process
 // that died has noted of its like.
-func TestTheLikeOfALetterThatACrashedOrderSentStays(t *testing.T) {
+func TestTheLikeOfALetterThatACrashedRedriveSentStays(t *testing.T) {
 	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}, redelivered: true}
-	r := &liveOrder{
-		order: Order{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{}, numbers: map[string]int{}, doubts: map[string]int{},
+	r := &liveRedrive{
+		redrive: Redrive{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{}, numbers: map[string]int{}, doubts: map[string]int{},
 		book: &book{past: past{sent: map[string]bool{l.digest(): true}, gone: map[string]bool{}}},
 		hand: &hand{session: nil}, // an ack panics
 	}
@@ -207,14 +208,14 @@ func TestAGroupBeganWithItsFirstFailure(t *testing.T) {
 	}
 }
 
-func TestAnEmptyFilterIsNoOrder(t *testing.T) {
+func TestAnEmptyFilterIsNoRedrive(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(2)...)
-		if _, err := w.live().Execute(w.Context(), Order{Action: Send}, nil); err == nil {
-			w.Error("an order without a filter was taken")
+		if _, err := w.live().Execute(w.Context(), Redrive{Action: Send}, nil); err == nil {
+			w.Error("a redrive without a filter was taken")
 		}
 		for _, f := range []Filter{{IDs: []string{}}, {MessageIDs: []string{}}} {
-			p, err := w.live().Execute(w.Context(), Order{Action: Send, Filter: f}, nil)
+			p, err := w.live().Execute(w.Context(), Redrive{Action: Send, Filter: f}, nil)
 			if err != nil || p.Done != 0 {
 				w.Errorf("an empty list selected %d letters: %v", p.Done, err)
 			}
@@ -228,7 +229,7 @@ func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
 		w.dead(orders(30)...)
 		before := w.ids("orders.dlq")
 		live := w.live()
-		p, err := live.Execute(w.Context(), Order{Action: Send, All: true, To: &topology.Address{RoutingKey: "missing"}}, nil)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, To: &topology.Address{RoutingKey: "missing"}}, nil)
 		if !errors.Is(err, ErrTarget) || p.Done != 0 || p.State != Failed {
 			w.Errorf("%v: %+v", err, p)
 		}
@@ -239,7 +240,7 @@ func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
 		ch := w.channel()
 		_, err = ch.QueueDeclare("missing", true, false, false, false, amqp.Table{"x-queue-type": "classic", "x-max-length": int64(4), "x-overflow": "reject-publish"})
 		must(w.T, err)
-		p, err = live.Resume(w.Context(), p.Order.ID, By{}, nil)
+		p, err = live.Resume(w.Context(), p.Redrive.ID, By{}, nil)
 		if !errors.Is(err, ErrTarget) || p.Done != 4 {
 			w.Errorf("a full queue: %v: %+v", err, p)
 		}
@@ -248,7 +249,7 @@ func TestLettersStayWhereTheTargetTakesNone(t *testing.T) {
 		must(w.T, err)
 		_, err = ch.QueueDeclare("missing", true, false, false, false, amqp.Table{"x-queue-type": "classic"})
 		must(w.T, err)
-		p, err = live.Resume(w.Context(), p.Order.ID, By{}, nil)
+		p, err = live.Resume(w.Context(), p.Redrive.ID, By{}, nil)
 		if err != nil || p.Done != 30 || p.State != Done {
 			w.Errorf("resumed: %v: %+v", err, p)
 		}
@@ -266,13 +267,25 @@ func (w *fixture) channel() *amqp.Channel {
 	return ch
 }
 
+// A rate below 1 is a letter in more than a second.
+func TestLettersKeepToASlowRate(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		w.dead(orders(4)...)
+		began := time.Now()
+		p, err := w.live().Execute(w.Context(), Redrive{Action: Send, All: true, Rate: 0.4}, nil)
+		if took := time.Since(began); err != nil || p.Done != 4 || took < 6*time.Second || took > 30*time.Second {
+			w.Errorf("%+v after %v: %v, want 4 letters, each 2.5 s after the one before", p, took, err)
+		}
+	})
+}
+
 func TestWhatComesBackIsNotSentAgain(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(40)...)
 		live := w.live()
 		sent := make(chan Progress, 1)
 		go func() {
-			p, err := live.Execute(w.Context(), Order{Action: Send, All: true, Rate: 2}, nil)
+			p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Rate: 2}, nil)
 			if err != nil {
 				w.Error(err)
 			}
@@ -287,31 +300,31 @@ func TestWhatComesBackIsNotSentAgain(t *testing.T) {
 	})
 }
 
-func TestTheCanaryThatComesBackEndsTheOrder(t *testing.T) {
+func TestTheCanaryThatComesBackEndsTheRedrive(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(10)...)
 		sent := make(chan error, 1)
 		live := w.live()
 		go func() {
-			_, err := live.Execute(w.Context(), Order{Action: Send, All: true, Canary: time.Minute}, nil)
+			_, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Canary: time.Minute}, nil)
 			sent <- err
 		}()
 		w.consume(1, func(*consumer.Delivery) error { return consumer.DeadLetter(errors.New("again")) })
-		if err := <-sent; !errors.Is(err, ErrCanary) {
+		if err := <-sent; !errors.Is(err, store.ErrCanary) {
 			w.Errorf("the canary came back: %v", err)
 		}
 		w.has("orders.dlq", 10)
 	})
 }
 
-func TestAnOrderIsStoppedAndResumed(t *testing.T) {
+func TestARedriveIsStoppedAndResumed(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(40)...)
 		live := w.live()
 		ended := make(chan Progress, 1)
 		go func() {
-			p, err := live.Execute(w.Context(), Order{ID: "mine", Action: Send, All: true, Rate: 4, By: By{Who: "ada"}}, nil)
-			if !errors.Is(err, ErrStopped) {
+			p, err := live.Execute(w.Context(), Redrive{ID: "mine", Action: Send, All: true, Rate: 4, By: By{Who: "ada"}}, nil)
+			if !errors.Is(err, ErrRedriveStopped) {
 				w.Errorf("stopped: %v", err)
 			}
 			ended <- p
@@ -320,7 +333,7 @@ func TestAnOrderIsStoppedAndResumed(t *testing.T) {
 		audit, err := w.journal.Audit(10)
 		must(w.T, err)
 		if len(audit) != 1 || audit[0].By.Who != "ada" || audit[0].Count < 10 || !strings.HasPrefix(audit[0].Result, "running: ") {
-			w.Errorf("audit of an order that runs: %+v", audit)
+			w.Errorf("audit of a redrive that runs: %+v", audit)
 		}
 		must(w.T, w.journal.Stop("mine", By{Who: "bob"}))
 		p := <-ended
@@ -336,7 +349,7 @@ func TestAnOrderIsStoppedAndResumed(t *testing.T) {
 		w.has("orders.dlq", 0)
 		w.has("orders", 40)
 		if _, err := live.Resume(w.Context(), "mine", By{}, nil); err == nil {
-			w.Error("an order that is done was resumed")
+			w.Error("a redrive that is done was resumed")
 		}
 		audit, err = w.journal.Audit(10)
 		must(w.T, err)
@@ -355,13 +368,13 @@ func TestAnOrderIsStoppedAndResumed(t *testing.T) {
 }
 
 // A broker that is slow to notice the death of a process gives its letters back late. An
-// order that goes on waits for them, and does not end as if it had seen them.
+// redrive that goes on waits for them, and does not end as if it had seen them.
 func TestLettersThatComeBackLateAreNotForgotten(t *testing.T) {
 	for name, late := range map[string]time.Duration{"late": 30 * time.Second, "too late": 2 * backFor} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, "4.3", func(w *fixture) {
 				w.dead(orders(12)...)
-				b, err := w.journal.begin(Order{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
+				b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
 				must(w.T, err)
 				must(w.T, errors.Join(b.write(entry{Taking: 12}), b.file.Close(), b.release())) // as the end of the process does
 				ch := w.channel()                                                               // still there for the broker
@@ -395,7 +408,7 @@ func TestLettersThatComeBackLateAreNotForgotten(t *testing.T) {
 func TestLettersThatADeadProcessTakesAreNotForgotten(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(300)...)
-		b, err := w.journal.begin(Order{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
+		b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
 		must(w.T, err)
 		must(w.T, errors.Join(b.file.Close(), b.release())) // as the end of the process does
 		ch := w.channel()
@@ -419,7 +432,7 @@ func TestLettersThatADeadProcessTakesAreNotForgotten(t *testing.T) {
 }
 
 // A busy broker pauses between letters that are on their way.
-func TestABusyBrokerEndsNoLookAndNoOrder(t *testing.T) {
+func TestABusyBrokerEndsNoLookAndNoRedrive(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(40)...)
 		w.broker.Slow(4 * time.Second)
@@ -428,7 +441,7 @@ func TestABusyBrokerEndsNoLookAndNoOrder(t *testing.T) {
 			w.Errorf("%v: %d letters of %d", err, len(list.Letters), list.Total)
 		}
 		time.Sleep(time.Minute) // the consumer of the look ends late, too
-		p, err := w.live().Execute(w.Context(), Order{Action: Send, All: true}, nil)
+		p, err := w.live().Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
 		if err != nil || p.Done != 40 || p.Note != "" {
 			w.Errorf("%v: %+v", err, p)
 		}
@@ -443,8 +456,8 @@ func TestDroppedLettersAreInTheFileAndComeBackFromIt(t *testing.T) {
 		live := w.live()
 		all, err := live.Peek(w.Context(), 10)
 		must(w.T, err)
-		file := w.journal.Dir() + "/dropped.jsonl"
-		p, err := live.Execute(w.Context(), Order{Action: Drop, Filter: Filter{Error: "no stock"}, CopyTo: file}, nil)
+		file := w.journal.dir + "/dropped.jsonl"
+		p, err := live.Execute(w.Context(), Redrive{Action: Drop, Filter: Filter{Error: "no stock"}, CopyTo: file}, nil)
 		must(w.T, err)
 		if p.Done != 5 {
 			w.Errorf("%+v", p)

@@ -11,14 +11,14 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 )
 
-// canary is the first letter of an order with Order.Canary.
+// canary is the first letter of a redrive with Redrive.Canary.
 type canary struct {
 	until time.Time // zero: it has not arrived
 	over  bool      // or there is none
 }
 
 // wait returns how long nothing is to be sent.
-func (r *liveOrder) wait() time.Duration {
+func (r *liveRedrive) wait() time.Duration {
 	switch {
 	case !r.canary.over && !r.canary.until.IsZero():
 		return max(time.Until(r.canary.until), time.Millisecond)
@@ -29,7 +29,7 @@ func (r *liveOrder) wait() time.Duration {
 }
 
 // send sends what may be sent now.
-func (r *liveOrder) send(ctx context.Context) {
+func (r *liveRedrive) send(ctx context.Context) {
 	if !r.canary.ready(r.flying) {
 		return
 	}
@@ -37,7 +37,7 @@ func (r *liveOrder) send(ctx context.Context) {
 	if !r.canary.over {
 		n = min(n, 1)
 	}
-	if rate := r.order.Rate; rate > 0 {
+	if rate := r.redrive.Rate; rate > 0 {
 		now := time.Now()
 		if now.Before(r.next) || now.Before(r.soonest) {
 			return
@@ -45,11 +45,11 @@ func (r *liveOrder) send(ctx context.Context) {
 		if r.next.Before(now.Add(-maxLag)) {
 			r.next = now // what was missed before is not made up for
 		}
-		n = min(n, max(rate/50, 1), max(rate/4, 1)-r.flying)
+		n = min(n, max(int(rate/50), 1), max(int(rate/4), 1)-r.flying)
 		if n <= 0 {
 			return
 		}
-		takes := time.Duration(n) * time.Second / time.Duration(rate)
+		takes := time.Duration(float64(n) / rate * float64(time.Second))
 		r.next, r.soonest = r.next.Add(takes), now.Add(takes*4/5)
 	}
 	if n <= 0 {
@@ -78,7 +78,7 @@ func (r *liveOrder) send(ctx context.Context) {
 }
 
 // land notes the end of a parcel, and acks its letter if it has arrived.
-func (r *liveOrder) land(p *parcel) error {
+func (r *liveRedrive) land(p *parcel) error {
 	r.flying--
 	parcels := []*parcel{p}
 	for len(parcels) < r.live.inFlight { // those that have arrived together are noted together
@@ -141,13 +141,13 @@ func (r *liveOrder) land(p *parcel) error {
 	return r.decide(parcels)
 }
 
-// decide ends the order if its canary did not arrive, or if nothing does.
-func (r *liveOrder) decide(parcels []*parcel) error {
+// decide ends the redrive if its canary did not arrive, or if nothing does.
+func (r *liveRedrive) decide(parcels []*parcel) error {
 	last := parcels[len(parcels)-1]
 	if !r.canary.over && r.canary.until.IsZero() {
 		switch {
 		case last.err == nil:
-			r.canary.until = time.Now().Add(r.order.Canary)
+			r.canary.until = time.Now().Add(r.redrive.Canary)
 		case !errors.Is(last.err, errNoTarget) && !slices.Contains(r.pending, last): // else another letter is the canary, or it is sent again
 			return fmt.Errorf("desk: the canary could not be sent: %w", last.err)
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/store"
 )
 
 // steady waits until what a process had in hand that has just died is back in the
@@ -42,7 +43,7 @@ func (l *Live) steady(ctx context.Context, inHand int) (missing int, err error) 
 
 // turn takes letters, sends those that are meant, and hands back the others. more
 // says that it ended before the letters did.
-func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
+func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	facts, counter, total, err := r.live.prepare(ctx)
 	if err != nil {
 		return false, err
@@ -80,7 +81,7 @@ func (r *liveOrder) turn(ctx context.Context) (more bool, err error) {
 
 // giveBack ends a turn: what is under way arrives, acks reach the queue, and the rest
 // goes back to its head.
-func (r *liveOrder) giveBack(ctx context.Context, limit int) error {
+func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer cancel()
 	var errs []error
@@ -112,7 +113,7 @@ func (r *liveOrder) giveBack(ctx context.Context, limit int) error {
 
 // work handles deliveries until the letters that were in the queue have been seen and
 // those that are meant have been sent. more says that it ended before that.
-func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more bool, err error) {
+func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (more bool, err error) {
 	over := time.NewTimer(turnLength)
 	defer over.Stop()
 	quiet := time.NewTimer(idle)
@@ -183,13 +184,13 @@ func (r *liveOrder) work(ctx context.Context, counter *counter, total int) (more
 	}
 }
 
-// take has a delivery in hand, and decides whether it is one of the order's letters.
-func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
+// take has a delivery in hand, and decides whether it is one of the redrive's letters.
+func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
 	r.held[d.DeliveryTag] = d
 	letter := fromDelivery(d)
-	if r.order.Action == Send && letter.RedriveID == r.order.ID { // it has come back
+	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
-			return fmt.Errorf("%w: message %q", ErrCanary, letter.Publishing.MessageId)
+			return fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId)
 		}
 		return nil
 	}
@@ -206,7 +207,7 @@ func (r *liveOrder) take(d amqp.Delivery, seen *int, total int, taking *bool) er
 
 // judge decides about a letter that is in hand. It is to be sent, or stays to be
 // handed back.
-func (r *liveOrder) judge(l Letter, tag uint64) error {
+func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	digest := l.digest()
 	r.alike[digest]++
 	l.ID = numbered(digest, r.alike[digest])
@@ -219,7 +220,7 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 		}
 		past.twin[digest] = true
 	}
-	if !r.order.Filter.Matches(l) { // nor was it sent
+	if !r.redrive.Filter.Matches(l) { // nor was it sent
 		return nil
 	}
 	if doubt {
@@ -239,7 +240,7 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 		return nil
 	}
 	r.progress.Matched++
-	if r.counted[likes] { // its like was sent by this order
+	if r.counted[likes] { // its like was sent by this redrive
 		r.progress.Skipped++
 		return nil
 	}
@@ -258,7 +259,7 @@ func (r *liveOrder) judge(l Letter, tag uint64) error {
 // like, so it gets a number that was not sent. It is in doubt if it may be one that was
 // sent in an earlier turn and whose ack did not arrive. A letter in doubt that has a like,
 // or has no message id, is sent again rather than lost.
-func (r *liveOrder) numberOf(digest string) (key string, doubt bool) {
+func (r *liveRedrive) numberOf(digest string) (key string, doubt bool) {
 	past := r.book.past
 	for {
 		r.numbers[digest]++
@@ -276,7 +277,7 @@ func (r *liveOrder) numberOf(digest string) (key string, doubt bool) {
 	return key, doubt
 }
 
-func (r *liveOrder) ack(key string, tag uint64) error {
+func (r *liveRedrive) ack(key string, tag uint64) error {
 	if err := r.hand.ack(tag); err != nil {
 		return fmt.Errorf("desk: queue %q: %w: %w", r.live.queue, connection.ErrSessionLost, err)
 	}
@@ -285,8 +286,8 @@ func (r *liveOrder) ack(key string, tag uint64) error {
 	return nil
 }
 
-// limitReached reports whether the order may take no letter but those that it has begun
+// limitReached reports whether the redrive may take no letter but those that it has begun
 // with, which an earlier process may have left.
-func (r *liveOrder) limitReached() bool {
-	return r.order.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying+r.unanswered >= r.order.Limit
+func (r *liveRedrive) limitReached() bool {
+	return r.redrive.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying+r.unanswered >= r.redrive.Limit
 }

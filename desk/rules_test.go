@@ -154,28 +154,32 @@ func TestALineGivesBackEveryProperty(t *testing.T) {
 	}
 }
 
-func TestOrdersAreChecked(t *testing.T) {
+func TestRedrivesAreChecked(t *testing.T) {
 	about := About{Name: "queue q", Live: true, Queue: "q"}
-	good := Order{Action: Send, All: true}
-	if o, err := good.check(about, time.Now()); err != nil || o.ID == "" || o.Source != "queue q" {
-		t.Errorf("%+v: %v", o, err)
+	good := Redrive{Action: Send, All: true}
+	if r, err := good.check(about, time.Now()); err != nil || r.ID == "" || r.Source != "queue q" {
+		t.Errorf("%+v: %v", r, err)
 	}
-	for rule, change := range map[string]func(*Order){
-		"nothing selects":          func(o *Order) { o.All = false },
-		"no action":                func(o *Order) { o.Action = "" },
-		"a rate below 0":           func(o *Order) { o.Rate = -1 },
-		"a limit below 0":          func(o *Order) { o.Limit = -1 },
-		"an id that is a path":     func(o *Order) { o.ID = "../x" },
-		"to where the letters are": func(o *Order) { o.To = &topology.Address{RoutingKey: "q"} },
-		"to nowhere":               func(o *Order) { o.To = &topology.Address{} },
-		"a move to nowhere":        func(o *Order) { o.Action = Move },
-		"a drop without a file":    func(o *Order) { o.Action = Drop },
-		"a canary that is moved":   func(o *Order) { o.Action, o.To, o.Canary = Move, address("other"), time.Second },
-		"an edit of our headers":   func(o *Order) { o.Edit = &Edit{Set: map[string]string{"x-rehop-queue": "other"}} },
+	for rule, change := range map[string]func(*Redrive){
+		"nothing selects":          func(r *Redrive) { r.All = false },
+		"no action":                func(r *Redrive) { r.Action = "" },
+		"a rate below 0":           func(r *Redrive) { r.Rate = -1 },
+		"a rate that is too low":   func(r *Redrive) { r.Rate = 1e-5 },
+		"a rate that is too high":  func(r *Redrive) { r.Rate = 100_000.5 },
+		"a rate that is NaN":       func(r *Redrive) { r.Rate = math.NaN() },
+		"a rate that is infinite":  func(r *Redrive) { r.Rate = math.Inf(1) },
+		"a limit below 0":          func(r *Redrive) { r.Limit = -1 },
+		"an id that is a path":     func(r *Redrive) { r.ID = "../x" },
+		"to where the letters are": func(r *Redrive) { r.To = &topology.Address{RoutingKey: "q"} },
+		"to nowhere":               func(r *Redrive) { r.To = &topology.Address{} },
+		"a move to nowhere":        func(r *Redrive) { r.Action = Move },
+		"a drop without a file":    func(r *Redrive) { r.Action = Drop },
+		"a canary that is moved":   func(r *Redrive) { r.Action, r.To, r.Canary = Move, address("other"), time.Second },
+		"an edit of our headers":   func(r *Redrive) { r.Edit = &Edit{Set: map[string]string{"x-rehop-queue": "other"}} },
 	} {
-		o := good
-		change(&o)
-		if _, err := o.check(about, time.Now()); rehop.ClassOf(err) != rehop.ClassBug {
+		r := good
+		change(&r)
+		if _, err := r.check(about, time.Now()); rehop.ClassOf(err) != rehop.ClassBug {
 			t.Errorf("%s: %v", rule, err)
 		}
 	}
@@ -202,9 +206,9 @@ func TestEdit(t *testing.T) {
 	}
 }
 
-// Each process that works on an order has a record, also one that dies, and a letter is
+// Each process that works on a redrive has a record, also one that dies, and a letter is
 // counted in one of them.
-func TestTheAuditOfAnOrderWhoseProcessesDie(t *testing.T) {
+func TestTheAuditOfARedriveWhoseProcessesDie(t *testing.T) {
 	j, err := OpenJournal(t.TempDir())
 	must(t, err)
 	is := func(want ...string) {
@@ -227,79 +231,79 @@ func TestTheAuditOfAnOrderWhoseProcessesDie(t *testing.T) {
 		t.Helper()
 		must(t, errors.Join(b.write(entry{Try: sent}), b.write(entry{Sent: sent}), b.file.Close(), b.release()))
 	}
-	o := Order{ID: "one", Action: Send, Source: "queue q", By: By{Who: "ada"}}
-	b, err := j.begin(o, nil)
+	r := Redrive{ID: "one", Action: Send, Source: "queue q", By: By{Who: "ada"}}
+	b, err := j.begin(r, nil)
 	must(t, err)
 	is("ada send 0 running: 0 sent!")
 	die(b, "a")
 	is("ada send 1 cut off: 1 sent!")
-	must(t, j.note(Record{By: By{Who: "ada"}, Action: "send", Order: "one", Count: 1, Result: "cut off: 1 sent"})) // of a process that died then
+	must(t, j.note(Record{By: By{Who: "ada"}, Action: "send", Redrive: "one", Count: 1, Result: "cut off: 1 sent"})) // of a process that died then
 	is("ada send 1 cut off: 1 sent!")
-	b, err = j.begin(o, &By{Who: "bob"})
+	b, err = j.begin(r, &By{Who: "bob"})
 	must(t, err)
 	is("bob resume 0 running: 0 sent!", "ada send 1 cut off: 1 sent")
 	die(b, "b", "c")
 	is("bob resume 2 cut off: 2 sent!", "ada send 1 cut off: 1 sent")
-	b, err = j.begin(o, &By{Who: "eve"})
+	b, err = j.begin(r, &By{Who: "eve"})
 	must(t, err)
 	p := b.past.progress
 	p.State, p.Done = Done, p.Done+3
 	must(t, b.end(p))
 	is("eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
 
-	o.ID = "two"
-	b, err = j.begin(o, nil)
+	r.ID = "two"
+	b, err = j.begin(r, nil)
 	must(t, err)
-	must(t, b.end(Progress{Order: o, State: Done})) // no letter matched
-	o.ID = "three"
-	b, err = j.begin(o, nil)
+	must(t, b.end(Progress{Redrive: r, State: Done})) // no letter matched
+	r.ID = "three"
+	b, err = j.begin(r, nil)
 	must(t, err)
 	die(b)
-	must(t, os.Remove(filepath.Join(j.Dir(), "orders", "three.jsonl")))
+	must(t, os.Remove(filepath.Join(j.dir, "redrives", "three.jsonl")))
 	is("ada send 0 running or cut off!", "eve resume 3 done: 3 sent", "bob resume 2 cut off: 2 sent", "ada send 1 cut off: 1 sent")
 }
 
 func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
 	j, err := OpenJournal(t.TempDir())
 	must(t, err)
-	b, err := j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, nil)
+	b, err := j.begin(Redrive{ID: "one", Action: Send, Source: "queue q"}, nil)
 	must(t, err)
 	must(t, b.write(entry{Try: []string{"a", "b"}}))
 	must(t, b.write(entry{Sent: []string{"a"}}))
-	if _, err := j.begin(Order{ID: "one"}, &By{}); !errors.Is(err, errBusy) {
-		t.Errorf("an order in work was taken: %v", err)
+	if _, err := j.begin(Redrive{ID: "one"}, &By{}); !errors.Is(err, errBusy) {
+		t.Errorf("a redrive in work was taken: %v", err)
 	}
-	if p, err := j.Order("one"); err != nil || p.State != Running {
+	if p, err := j.Redrive("one"); err != nil || p.State != Running {
 		t.Errorf("%+v: %v", p, err)
 	}
 	must(t, errors.Join(b.file.Close(), b.release())) // as the end of the process does
-	f, err := os.OpenFile(filepath.Join(j.Dir(), "orders", "one.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(j.dir, "redrives", "one.jsonl"), os.O_WRONLY|os.O_APPEND, 0)
 	must(t, err)
 	_, err = f.WriteString(`{"sent":["b`)
 	must(t, errors.Join(err, f.Close()))
-	if p, err := j.Order("one"); err != nil || p.State != CutOff {
+	if p, err := j.Redrive("one"); err != nil || p.State != CutOff {
 		t.Errorf("%+v: %v", p, err)
 	}
-	b, err = j.begin(Order{ID: "one", Action: Send, Source: "queue q"}, &By{})
+	b, err = j.begin(Redrive{ID: "one", Action: Send, Source: "queue q"}, &By{})
 	must(t, err)
 	if !b.past.sent["a"] || b.past.sent["b"] || !b.past.open["b"] || b.past.open["a"] {
 		t.Errorf("%+v", b.past)
 	}
-	must(t, b.end(Progress{Order: b.order, State: Done, Done: 2}))
-	if p, err := j.Order("one"); err != nil || p.State != Done || p.Done != 2 || p.Order.ID != "one" {
+	must(t, b.end(Progress{Redrive: b.redrive, State: Done, Done: 2}))
+	if p, err := j.Redrive("one"); err != nil || p.State != Done || p.Done != 2 || p.Redrive.ID != "one" {
 		t.Errorf("%+v: %v", p, err)
 	}
-	if _, err := j.begin(Order{ID: "one"}, nil); err == nil {
-		t.Error("an order with the id of another was taken")
+	if _, err := j.begin(Redrive{ID: "one"}, nil); err == nil {
+		t.Error("a redrive with the id of another was taken")
 	}
 	for _, id := range []string{"", "none", "../one"} {
 		if err := j.Stop(id, By{}); err == nil {
-			t.Errorf("order %q was stopped", id)
+			t.Errorf("redrive %q was stopped", id)
 		}
 	}
-	all, err := j.Orders()
+	all, err := j.Redrives()
 	if err != nil || len(all) != 1 {
-		t.Errorf("%d orders: %v", len(all), err)
+		t.Errorf("%d redrives: %v", len(all), err)
 	}
 }
 

@@ -25,31 +25,31 @@ const sendTimeout = 30 * time.Second
 var errNoTarget = errors.New("its headers do not say which queue failed: name a target")
 
 // resend returns the message that is sent for a letter, and where to.
-func (o Order) resend(l Letter, user string) (topology.Address, amqp.Publishing, error) {
-	if o.Action == Move {
+func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishing, error) {
+	if r.Action == Move {
 		p := l.Publishing
 		p.Headers, _ = header.Clone(p.Headers).(amqp.Table)
 		keepUser(&p, user)
-		return *o.To, p, nil
+		return *r.To, p, nil
 	}
 	m := l.message()
-	o.Edit.apply(&m)
+	r.Edit.apply(&m)
 	to, known := l.Target()
-	if o.To != nil {
-		to, known = *o.To, true
+	if r.To != nil {
+		to, known = *r.To, true
 	}
 	if !known {
 		return to, amqp.Publishing{}, errNoTarget
 	}
-	p := published(m, l, to, o.ID)
+	p := published(m, l, to, r.ID)
 	keepUser(&p, user)
 	return to, p, header.Check(p)
 }
 
-// published returns the publishing of a message that is sent back by an order. It is
+// published returns the publishing of a message that is sent back by a redrive. It is
 // at the beginning of its life, but for the headers that say where it was first
-// published to, how often it was sent back, and by which order.
-func published(m producer.Message, l Letter, to topology.Address, order string) amqp.Publishing {
+// published to, how often it was sent back, and by which redrive.
+func published(m producer.Message, l Letter, to topology.Address, redrive string) amqp.Publishing {
 	p := amqp.Publishing{
 		Headers: foreign.Strip(header.Strip(m.Headers), foreign.Framework(l.Framework)), ContentType: m.ContentType, ContentEncoding: m.ContentEncoding,
 		DeliveryMode: amqp.Persistent, Priority: m.Priority, CorrelationId: m.CorrelationID, ReplyTo: m.ReplyTo,
@@ -71,7 +71,7 @@ func published(m producer.Message, l Letter, to topology.Address, order string) 
 		p.Headers[header.Exchange], p.Headers[header.RoutingKey] = m.Exchange, m.RoutingKey
 	}
 	p.Headers[header.Redrives] = int64(l.Redrives + 1)
-	p.Headers[header.RedriveID] = order
+	p.Headers[header.RedriveID] = redrive
 	return p
 }
 
@@ -95,7 +95,7 @@ type destination interface {
 
 // publishing publishes parcels.
 type publishing struct {
-	order     Order
+	redrive   Redrive
 	user      string
 	publisher *confirm.Publisher
 	arrived   func(*parcel)
@@ -104,7 +104,7 @@ type publishing struct {
 func (c *publishing) deliver(ctx context.Context, parcels []*parcel) {
 	var messages []*confirm.Message
 	for _, one := range parcels {
-		to, p, err := c.order.resend(one.letter, c.user)
+		to, p, err := c.redrive.resend(one.letter, c.user)
 		if err != nil {
 			one.err = err
 			c.arrived(one)
@@ -112,7 +112,7 @@ func (c *publishing) deliver(ctx context.Context, parcels []*parcel) {
 		}
 		messages = append(messages, &confirm.Message{
 			Exchange: to.Exchange, RoutingKey: to.RoutingKey, Publishing: p, Owner: one, Report: c,
-			Timeout: sendTimeout, Header: header.Size(p), Headroom: c.order.Action == Send,
+			Timeout: sendTimeout, Header: header.Size(p), Headroom: c.redrive.Action == Send,
 		})
 	}
 	c.publisher.Send(ctx, messages...)
@@ -141,7 +141,7 @@ type copying struct {
 func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, rehop.WithClass(fmt.Errorf("desk: Order.CopyTo: %w", err), rehop.ClassConfiguration)
+		return nil, rehop.WithClass(fmt.Errorf("desk: Redrive.CopyTo: %w", err), rehop.ClassConfiguration)
 	}
 	return &copying{from: from, arrived: arrived, file: f}, nil
 }
@@ -169,13 +169,13 @@ func (c *copying) write(parcels []*parcel) error {
 		text = append(append(text, line...), '\n')
 	}
 	if err := endLine(c.file); err != nil {
-		return fmt.Errorf("desk: Order.CopyTo: %w", err)
+		return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
 	}
 	if _, err := c.file.Write(text); err != nil {
-		return fmt.Errorf("desk: Order.CopyTo: %w", err)
+		return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
 	}
 	if err := c.file.Sync(); err != nil {
-		return fmt.Errorf("desk: Order.CopyTo: %w", err)
+		return fmt.Errorf("desk: Redrive.CopyTo: %w", err)
 	}
 	return nil
 }

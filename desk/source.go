@@ -6,7 +6,9 @@ import (
 	"time"
 )
 
-// Source is where letters are. Its methods are safe for concurrent use.
+// Source is where letters are: a queue, by [NewLive], or a store, by [NewCollected]. Only
+// this package implements it, so that it may get further methods. Its methods are safe for
+// concurrent use.
 type Source interface {
 	// About describes the source. It asks nobody.
 	About() About
@@ -27,13 +29,13 @@ type Source interface {
 	// Letter returns one letter, or an error that wraps [ErrNoLetter].
 	Letter(ctx context.Context, id string) (Letter, error)
 
-	// Execute carries out an order and returns when it has ended. Ending ctx stops
-	// the order, which may be resumed. progress, if not nil, is called as it goes, by
-	// one goroutine at a time. The error says why the order ended early; letters that
+	// Execute carries out a redrive and returns when it has ended. Ending ctx stops
+	// the redrive, which may be resumed. progress, if not nil, is called as it goes, by
+	// one goroutine at a time. The error says why the redrive ended early; letters that
 	// failed are no error, they are in the Progress.
-	Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error)
+	Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error)
 
-	// Resume continues an order of this source that was stopped or cut off. The
+	// Resume continues a redrive of this source that was stopped or cut off. The
 	// audit names who has resumed it.
 	Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error)
 
@@ -43,10 +45,12 @@ type Source interface {
 
 	// Journal returns the journal of the source.
 	Journal() *Journal
+
+	isSource()
 }
 
-// Keeper is a Source that can keep letters for later. A collected source is a
-// Keeper.
+// Keeper is a Source that can keep letters for later: a store, by [NewCollected]. Only this
+// package implements it.
 type Keeper interface {
 	Source
 
@@ -65,7 +69,7 @@ type Keeper interface {
 	Collect(ctx context.Context, queues []string, by By, progress func(letters int)) (int, error)
 }
 
-// By is the person who orders, and the reason.
+// By is the person who acts, and the reason.
 type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`

@@ -14,7 +14,6 @@ import (
 func TestExamplesWithADatabase(t *testing.T) {
 	for folder, examples := range map[string][]string{
 		"store": {"ExampleOpen", "ExampleStore_Replay", "ExampleStore_OnceHandler"},
-		"desk":  {"ExampleNewCollected"},
 		"otel":  {"ExampleTelemetry_WatchStore"},
 	} {
 		t.Run(folder, func(t *testing.T) {

@@ -4,11 +4,24 @@ go 1.26.0
 
 replace (
 	github.com/rehop/rehop => ../
+	github.com/rehop/rehop/desk => ../desk
 	github.com/rehop/rehop/otel => ../otel
 	github.com/rehop/rehop/store/sqlite => ../store/sqlite
 )
 
-require github.com/rehop/rehop v0.0.0
+require (
+	github.com/prometheus/client_golang v1.24.1
+	github.com/rabbitmq/amqp091-go v1.16.0
+	github.com/rehop/rehop v0.0.0
+	github.com/rehop/rehop/desk v0.0.0
+	github.com/rehop/rehop/otel v0.0.0
+	github.com/rehop/rehop/store/sqlite v0.0.0
+	go.opentelemetry.io/otel v1.46.0
+	go.opentelemetry.io/otel/exporters/prometheus v0.68.0
+	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.46.0
+	go.opentelemetry.io/otel/sdk v1.46.0
+	go.opentelemetry.io/otel/sdk/metric v1.46.0
+)
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
@@ -35,16 +48,4 @@ require (
 	modernc.org/mathutil v1.7.1 // indirect
 	modernc.org/memory v1.12.1 // indirect
 	modernc.org/sqlite v1.61.1 // indirect
-)
-
-require (
-	github.com/prometheus/client_golang v1.24.1
-	github.com/rabbitmq/amqp091-go v1.16.0
-	github.com/rehop/rehop/otel v0.0.0
-	github.com/rehop/rehop/store/sqlite v0.0.0
-	go.opentelemetry.io/otel v1.46.0
-	go.opentelemetry.io/otel/exporters/prometheus v0.68.0
-	go.opentelemetry.io/otel/exporters/stdout/stdouttrace v1.46.0
-	go.opentelemetry.io/otel/sdk v1.46.0
-	go.opentelemetry.io/otel/sdk/metric v1.46.0
 )

@@ -23,7 +23,7 @@ import (
 )
 
 // rules has a check for the first word of each command that a page may show. A check
-// returns what is wrong. The command rehop is checked by its own test, in cmd/rehop.
+// returns what is wrong. The command rehop is checked by its own test, in desk/cmd/rehop.
 var rules = map[string]func(t *testing.T, args []string) string{
 	"make":  makes,
 	"go":    goes,
@@ -215,7 +215,7 @@ func unknownTest(t *testing.T, args, paths []string) string {
 // variables checks that a program or a test of ours reads the environment variables.
 func variables(t *testing.T, assignments []string) string {
 	var sources strings.Builder
-	for _, name := range []string{"connection/env.go", "cmd/rehop/app.go", "cmd/rehop/desk.go", "cmd/rehop/letters.go", "integration/broker/given.go", "integration/broker/image.go", "integration/broker/available.go"} {
+	for _, name := range []string{"connection/env.go", "desk/cmd/rehop/app.go", "desk/cmd/rehop/desk.go", "desk/cmd/rehop/letters.go", "integration/broker/given.go", "integration/broker/image.go", "integration/broker/available.go"} {
 		sources.WriteString(read(t, name))
 	}
 	for _, a := range assignments {
@@ -229,8 +229,12 @@ func variables(t *testing.T, assignments []string) string {
 
 // curls sends the request to a service like the one of the page.
 func curls(t *testing.T, args []string) string {
+	ops, err := consumer.Operator(worker(t, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker(t, "orders"))))
+	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 	method, target := http.MethodGet, ""
 	for i := 1; i < len(args); i++ {
 		switch {

@@ -39,7 +39,7 @@ var words = []struct {
 	{"a Forwarder forwards", "Store.Forward]", "Forwarder.Run", nil},
 	{"a store in an outbox is not named after letters", "letters.PutTx(", "outbox.PutTx(", nil},
 	{"a store in an outbox is not named after letters", "letters.PutAt(", "outbox.PutAt(", nil},
-	{"a handler of a batch returns outcomes", "BatchErrors", "the outcome of each message", nil},
+	{"a handler of a batch says of each message whether it failed", "BatchErrors", "consumer.Delivery.Fail", nil},
 	{"users meet exact delays, and levels are inside of them", "levels", "exact delays",
 		[]string{"README.md", "docs/broker.md", "docs/benchmarks-store.md", "docs/changes.md", "docs/faq.md", "docs/retries.md", "docs/repair.md"}},
 	{"users meet exact delays, and levels are inside of them", "层级", "精确延迟",

@@ -1,21 +1,26 @@
 module github.com/rehop/rehop/integration
 
-go 1.25.0
+go 1.26.0
 
-replace github.com/rehop/rehop => ../
+replace (
+	github.com/rehop/rehop => ../
+	github.com/rehop/rehop/desk => ../desk
+	github.com/rehop/rehop/otel => ../otel
+	github.com/rehop/rehop/store/sqlite => ../store/sqlite
+)
 
 require (
 	github.com/containerd/errdefs v1.0.0
 	github.com/moby/moby/api v1.55.0
 	github.com/moby/moby/client v0.5.0
 	github.com/rabbitmq/amqp091-go v1.16.0
+	github.com/rehop/rehop v0.0.0
+	github.com/rehop/rehop/desk v0.0.0
+	github.com/rehop/rehop/otel v0.0.0
 	github.com/testcontainers/testcontainers-go v0.44.0
+	go.opentelemetry.io/otel/sdk/metric v1.46.0
 	go.uber.org/goleak v1.3.0
-)
-
-require (
-	go.opentelemetry.io/otel/sdk v1.46.0 // indirect
-	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.49.0
 )
 
 require (
@@ -50,8 +55,6 @@ require (
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/power-devops/perfstat v0.0.0-20240221224432-82ca36839d55 // indirect
-	github.com/rehop/rehop v0.0.0
-	github.com/rehop/rehop/otel v0.0.0
 	github.com/shirou/gopsutil/v4 v4.26.6 // indirect
 	github.com/sirupsen/logrus v1.9.4 // indirect
 	github.com/stretchr/testify v1.12.1 // indirect
@@ -62,10 +65,8 @@ require (
 	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.69.0 // indirect
 	go.opentelemetry.io/otel v1.46.0 // indirect
 	go.opentelemetry.io/otel/metric v1.46.0 // indirect
-	go.opentelemetry.io/otel/sdk/metric v1.46.0
+	go.opentelemetry.io/otel/sdk v1.46.0 // indirect
 	go.opentelemetry.io/otel/trace v1.46.0 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
-	golang.org/x/sys v0.47.0
 )
-
-replace github.com/rehop/rehop/otel => ../otel

@@ -48,7 +48,7 @@ type Entry struct {
 
 	Attempts  int    // of the handlers, of a dead letter
 	Redrives  int    // times that a person had sent the message back before
-	RedriveID string // id of the order by which a person sent it back last
+	RedriveID string // id of the redrive by which a person sent it back last
 
 	Tries       int    // of forwarding that failed because of the message or its target
 	TryError    string // of the last one

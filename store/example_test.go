@@ -383,15 +383,15 @@ func ExampleStore_OnceBatch() {
 		return err
 	})
 
-	err = handler(ctx, []*consumer.Delivery{
+	batch := []*consumer.Delivery{
 		{Queue: "orders", ID: "order-7", Body: []byte("Anna")},
 		{Queue: "orders", ID: "order-8"},
-	})
-	fmt.Println(err)
+	}
+	fmt.Println(handler(ctx, batch), batch[0].Err(), batch[1].Err())
 	var n int
 	check(db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&n))
 	fmt.Println(n, "row")
 	// Output:
-	// 1 in a batch of 2: an empty order
+	// <nil> <nil> an empty order
 	// 1 row
 }

@@ -130,7 +130,7 @@ type History struct {
 	// aside.
 	Replays int
 	// Redrives is how often a person has sent the message back, and RedriveID is the
-	// id of the order that last did so.
+	// id of the redrive that last did so.
 	Redrives  int
 	RedriveID string
 

@@ -3,7 +3,7 @@
 //
 //	a browser --- your login --- page --+-- queues of dead letters on the broker
 //	              (or Guard)            +-- stores of collected letters
-//	                                    +-- the journal: orders, and an audit of who did what
+//	                                    +-- the journal: redrives, and an audit of who did what
 //
 // A program mounts the page in its own server:
 //

@@ -14,7 +14,7 @@ type editData struct {
 	Body    string
 	Why     string // the body is not in the form
 	Keeper  bool
-	Order   string
+	Redrive string
 	Headers []shownHeader
 }
 
@@ -26,7 +26,7 @@ func (h *Handler) askEdit(r *request) error {
 	if err != nil {
 		return err
 	}
-	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Order: newOrderID()}
+	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID()}
 	_, d.Keeper = source.(desk.Keeper)
 	d.Body, d.Why = editable(l.Publishing.Body)
 	d.Headers, _, _ = showHeaders(l.Publishing.Headers)
@@ -47,11 +47,11 @@ func (h *Handler) edit(r *request) error {
 	if err != nil {
 		return err
 	}
-	o, err := r.order()
+	what, err := r.redrive()
 	if err != nil {
 		return err
 	}
-	o.Filter = desk.Filter{IDs: []string{id}}
+	what.Filter = desk.Filter{IDs: []string{id}}
 	keeper, keeps := source.(desk.Keeper)
 	if keeps {
 		if err := keeper.Edit(r.ctx, id, e, r.by()); err != nil {
@@ -61,12 +61,12 @@ func (h *Handler) edit(r *request) error {
 			return r.redirect("letter", withID(p, id), "Saved. The journal keeps the original.")
 		}
 	} else {
-		o.Edit = &e
+		what.Edit = &e
 	}
-	if err := h.execute(p, o, nil); err != nil {
+	if err := h.execute(p, what, nil); err != nil {
 		return err
 	}
-	return r.redirect("order", url.Values{"id": {o.ID}}, "")
+	return r.redirect("redrive", url.Values{"id": {what.ID}}, "")
 }
 
 func withID(p place, id string) url.Values {

@@ -75,15 +75,15 @@ func (h *Handler) tell(form url.Values, sent map[string]string, write func(strin
 	case "place":
 		v.Data = placeView{Depth: h.depthOf(placeOf(form))}
 		names = append(names, "depth")
-	case "orders":
-		if all, err := h.latestOrders(maxListed); err == nil {
-			v.Data = ordersData{all}
-			names = append(names, "orders")
+	case "redrives":
+		if all, err := h.latestRedrives(maxListed); err == nil {
+			v.Data = redrivesData{all}
+			names = append(names, "redrives")
 		}
-	case "order":
-		if d, err := h.orderData(form.Get("id")); err == nil {
+	case "redrive":
+		if d, err := h.redriveData(form.Get("id")); err == nil {
 			v.Data = d
-			names = append(names, "order")
+			names = append(names, "redrive")
 		}
 	}
 	for _, name := range names {

@@ -27,7 +27,7 @@ func ExampleNew() {
 	check(err)
 	working, end := context.WithCancel(ctx)
 	ran := make(chan error)
-	go func() { ran <- page.Run(working) }() // depths and orders
+	go func() { ran <- page.Run(working) }() // depths and redrives
 	mux := http.NewServeMux()
 	mux.Handle("/desk/", http.StripPrefix("/desk", page))
 

@@ -90,6 +90,9 @@ func User(r *http.Request) string {
 // Guard passes to next only requests that Access allows. It returns an error if
 // a is faulty.
 func Guard(next http.Handler, a Access) (http.Handler, error) {
+	if next == nil {
+		return nil, rehop.WithClass(errors.New("web: Guard: the Handler is nil"), rehop.ClassBug)
+	}
 	if err := a.check(); err != nil {
 		return nil, err
 	}

@@ -32,17 +32,19 @@ func must(t testing.TB, err error) {
 
 // fake is a source with letters in memory.
 type fake struct {
+	desk.Source // nil: a fake has all its methods that are exported
+
 	name    string
 	live    bool
 	journal *desk.Journal
 
-	mu      sync.Mutex
-	letters []desk.Letter
-	looked  int
-	err     error
-	orders  []desk.Order
-	kept    []string
-	hold    chan struct{} // an order waits for it
+	mu       sync.Mutex
+	letters  []desk.Letter
+	looked   int
+	err      error
+	redrives []desk.Redrive
+	kept     []string
+	hold     chan struct{} // a redrive waits for it
 }
 
 func (f *fake) About() desk.About {
@@ -115,27 +117,27 @@ func (f *fake) Letter(_ context.Context, id string) (desk.Letter, error) {
 	return found[0], nil
 }
 
-func (f *fake) Execute(ctx context.Context, o desk.Order, tell func(desk.Progress)) (desk.Progress, error) {
+func (f *fake) Execute(ctx context.Context, r desk.Redrive, tell func(desk.Progress)) (desk.Progress, error) {
 	f.mu.Lock()
-	f.orders = append(f.orders, o)
+	f.redrives = append(f.redrives, r)
 	f.mu.Unlock()
-	p := desk.Progress{Order: o, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
+	p := desk.Progress{Redrive: r, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
 	tell(p)
 	if f.hold != nil {
 		select {
 		case <-f.hold:
 		case <-ctx.Done():
-			return p, desk.ErrStopped
+			return p, desk.ErrRedriveStopped
 		}
 	}
-	if o.Filter.IsZero() && !o.All {
-		return desk.Progress{}, errors.New("desk: Order.Filter is empty")
+	if r.Filter.IsZero() && !r.All {
+		return desk.Progress{}, errors.New("desk: Redrive.Filter is empty")
 	}
 	return p, nil
 }
 
 func (f *fake) Resume(ctx context.Context, id string, by desk.By, tell func(desk.Progress)) (desk.Progress, error) {
-	return f.Execute(ctx, desk.Order{ID: id, All: true, By: by}, tell)
+	return f.Execute(ctx, desk.Redrive{ID: id, All: true, By: by}, tell)
 }
 
 func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer, by desk.By) (int, error) {
@@ -229,6 +231,7 @@ func (b *fakeBroker) version() string { return "4.3.6" }
 type room struct {
 	*testing.T
 	h      *Handler
+	folder string // of the journal
 	queue  *fake
 	store  *fake
 	broker *fakeBroker
@@ -244,9 +247,10 @@ func letter(i int) desk.Letter {
 
 func enter(t *testing.T, change func(*Config)) *room {
 	t.Helper()
-	journal, err := desk.OpenJournal(t.TempDir())
+	folder := t.TempDir()
+	journal, err := desk.OpenJournal(folder)
 	must(t, err)
-	r := &room{T: t, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
+	r := &room{T: t, folder: folder, queue: &fake{name: "queue orders.dlq", live: true, journal: journal}, store: &fake{name: "store letters.db", journal: journal}}
 	for i := range 3 {
 		r.queue.letters = append(r.queue.letters, letter(i+1))
 		r.store.letters = append(r.store.letters, letter(i+1))

@@ -6,11 +6,11 @@ import (
 
 // overviewData is what the overview shows.
 type overviewData struct {
-	Now    snapshot
-	Full   []depth // places with letters
-	Empty  []depth
-	Orders []desk.Progress
-	ErrOf  string // of the journal
+	Now      snapshot
+	Full     []depth // places with letters
+	Empty    []depth
+	Redrives []desk.Progress
+	ErrOf    string // of the journal
 }
 
 func (h *Handler) overviewData() overviewData {
@@ -23,7 +23,7 @@ func (h *Handler) overviewData() overviewData {
 		}
 	}
 	var err error
-	if o.Orders, err = h.latestOrders(5); err != nil {
+	if o.Redrives, err = h.latestRedrives(5); err != nil {
 		o.ErrOf = err.Error()
 	}
 	return o

@@ -86,7 +86,7 @@ type places struct {
 type opened struct {
 	queue  string
 	source desk.Source
-	busy   int // orders that work on it
+	busy   int // redrives that work on it
 }
 
 // source returns a source, and what to call when it is no longer used.

@@ -157,7 +157,7 @@ func (r *request) redirect(to string, values url.Values, said string) error {
 	return nil
 }
 
-// by is who orders, and why.
+// by is who acts, and why.
 func (r *request) by() desk.By {
 	return desk.By{Who: r.h.cfg.Who(r.r), Why: strings.TrimSpace(r.form.Get("why"))}
 }
@@ -199,8 +199,8 @@ func problemOf(err error) problem {
 		return problem{Status: 404, Head: "Not here", Text: err.Error(), Advice: "The overview lists the queues and stores of this desk."}
 	case errors.Is(err, desk.ErrNoLetter):
 		return problem{Status: 404, Head: "This letter is not here any more", Text: err.Error(), Advice: "Somebody may have sent it back, or another consumer has it. Look again, or see the audit."}
-	case errors.Is(err, desk.ErrNoOrder):
-		return problem{Status: 404, Head: "There is no such order", Text: err.Error(), Advice: "The page of orders lists those of this journal."}
+	case errors.Is(err, desk.ErrNoRedrive):
+		return problem{Status: 404, Head: "There is no such redrive", Text: err.Error(), Advice: "The page of redrives lists those of this journal."}
 	case errors.Is(err, errReadOnly):
 		return problem{Status: 403, Head: "This desk is read-only", Text: "It was started with --read-only.", Advice: "Use the command rehop, or a desk that may change letters."}
 	case errors.As(err, &large):

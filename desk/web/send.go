@@ -19,7 +19,7 @@ type sendData struct {
 	List    desk.List
 	Targets []string
 	Unknown int // of List.Letters: those that do not say where to
-	Order   string
+	Redrive string
 	One     *desk.Letter
 }
 
@@ -32,7 +32,7 @@ func (h *Handler) askSend(r *request) error {
 	if err != nil {
 		return err
 	}
-	d := sendData{placeView: placeViewOf(h, "send", source, p, r.form), List: list, Order: newOrderID()}
+	d := sendData{placeView: placeViewOf(h, "send", source, p, r.form), List: list, Redrive: newRedriveID()}
 	for _, l := range list.Letters {
 		if to := target(l); to == "" {
 			d.Unknown++
@@ -46,49 +46,50 @@ func (h *Handler) askSend(r *request) error {
 	return r.show("send", view{Title: "Send back", Nav: "place", Events: p.events(), Data: d})
 }
 
-// newOrderID is chosen before an order is asked for, so that a form that is sent twice
-// is one order.
-func newOrderID() string {
+// newRedriveID is chosen before a redrive is asked for, so that a form that is sent twice
+// is one redrive.
+func newRedriveID() string {
 	return time.Now().UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
 }
 
-// send carries out an order.
+// send carries out a redrive.
 func (h *Handler) send(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
 	p := placeOf(r.form)
-	o, err := r.order()
+	what, err := r.redrive()
 	if err != nil {
 		return err
 	}
-	if _, err := h.progressOf(o.ID); err == nil { // the form was sent twice
-		return r.redirect("order", url.Values{"id": {o.ID}}, "")
+	if _, err := h.progressOf(what.ID); err == nil { // the form was sent twice
+		return r.redirect("redrive", url.Values{"id": {what.ID}}, "")
 	}
-	if err := h.execute(p, o, nil); err != nil {
+	if err := h.execute(p, what, nil); err != nil {
 		return err
 	}
-	return r.redirect("order", url.Values{"id": {o.ID}}, "")
+	return r.redirect("redrive", url.Values{"id": {what.ID}}, "")
 }
 
-// order reads an order from a form.
-func (r *request) order() (o desk.Order, err error) {
-	o = desk.Order{ID: r.form.Get("order"), Action: desk.Send, All: r.form.Get("all") != "", By: r.by()}
-	if o.Filter, err = filterOf(r.form, time.Now()); err != nil {
-		return o, err
+// redrive reads a redrive from a form.
+func (r *request) redrive() (what desk.Redrive, err error) {
+	what = desk.Redrive{ID: r.form.Get("redrive"), Action: desk.Send, All: r.form.Get("all") != "", By: r.by()}
+	if what.Filter, err = filterOf(r.form, time.Now()); err != nil {
+		return what, err
 	}
-	for name, n := range map[string]*int{"rate": &o.Rate, "limit": &o.Limit} {
-		text := strings.TrimSpace(r.form.Get(name))
-		if text == "" {
-			continue
+	if text := strings.TrimSpace(r.form.Get("rate")); text != "" {
+		if what.Rate, err = strconv.ParseFloat(text, 64); err != nil {
+			return what, fmt.Errorf("%w: rate is %.40q, want a number such as 100 or 0.5", errForm, text)
 		}
-		if *n, err = strconv.Atoi(text); err != nil {
-			return o, fmt.Errorf("%w: %s is %.40q, want a number", errForm, name, text)
+	}
+	if text := strings.TrimSpace(r.form.Get("limit")); text != "" {
+		if what.Limit, err = strconv.Atoi(text); err != nil {
+			return what, fmt.Errorf("%w: limit is %.40q, want a whole number", errForm, text)
 		}
 	}
 	if text := strings.TrimSpace(r.form.Get("canary")); text != "" {
-		if o.Canary, err = parseSpan(text); err != nil {
-			return o, fmt.Errorf("%w: the canary is %.40q, want a span such as 2m", errForm, text)
+		if what.Canary, err = parseSpan(text); err != nil {
+			return what, fmt.Errorf("%w: the canary is %.40q, want a span such as 2m", errForm, text)
 		}
 	}
 	if to := strings.TrimSpace(r.form.Get("to")); to != "" {
@@ -96,7 +97,7 @@ func (r *request) order() (o desk.Order, err error) {
 		if !found {
 			exchange, key = "", to
 		}
-		o.To = &topology.Address{Exchange: exchange, RoutingKey: key}
+		what.To = &topology.Address{Exchange: exchange, RoutingKey: key}
 	}
-	return o, nil
+	return what, nil
 }

@@ -1,9 +1,11 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -13,6 +15,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Config is for [New]. Journal is required, and Conn or Sources.
@@ -37,8 +40,8 @@ type Config struct {
 	// Who names the person behind a request, for the audit. Defaults to "desk".
 	Who func(*http.Request) string
 
-	// Logger gets a record of everything that the page could not do. If nil, nothing is
-	// logged.
+	// Logger gets a record of everything that the page could not do. If nil, it is the
+	// Logger of the Conn; without a Conn nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -52,7 +55,7 @@ type Handler struct {
 	changed  *signal
 	sampled  sampled
 	places   places
-	orders   orders
+	redrives redrives
 	messages messages
 
 	requests chan struct{} // a place for each page that is being made
@@ -82,15 +85,19 @@ func New(cfg Config) (*Handler, error) {
 	if cfg.Conn == nil && len(cfg.Sources) == 0 {
 		errs = append(errs, errors.New("web: Config has neither a Conn nor Sources"))
 	}
+	for i, s := range cfg.Sources {
+		if s == nil {
+			errs = append(errs, fmt.Errorf("web: Config.Sources[%d] is nil", i))
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	if cfg.Who == nil {
 		cfg.Who = func(*http.Request) string { return "desk" }
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
+	log, _ := transport.Inherited(cfg.Conn)
+	cfg.Logger = cmp.Or(cfg.Logger, log, slog.New(slog.DiscardHandler))
 	var b broker
 	if cfg.Conn != nil {
 		b = &realBroker{conn: cfg.Conn, journal: cfg.Journal}
@@ -107,7 +114,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 		cfg: cfg, broker: b, pages: p, changed: newSignal(),
 		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams),
 	}
-	h.orders.running = map[string]*running{}
+	h.redrives.running = map[string]*running{}
 	files, err := fs.Sub(static, "static")
 	if err != nil {
 		return nil, err
@@ -117,7 +124,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	mux.HandleFunc("GET /events", h.events)
 	for pattern, make := range map[string]func(*request) error{
 		"GET /{$}": h.overview, "GET /groups": h.groups, "GET /letters": h.letters, "GET /letter": h.letter,
-		"GET /search": h.search, "GET /orders": h.listOrders, "GET /order": h.order, "GET /audit": h.audit,
+		"GET /search": h.search, "GET /redrives": h.listRedrives, "GET /redrive": h.redrive, "GET /audit": h.audit,
 		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body,
 		"POST /look": h.look, "POST /send": h.send, "POST /edit": h.edit, "POST /keep": h.keep,
 		"POST /export": h.export, "POST /stop": h.stop, "POST /resume": h.resume,
@@ -129,15 +136,15 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	return h, nil
 }
 
-// Run watches the depths of the queues and carries out orders, until ctx ends. Then it
-// stops the orders, which can be resumed, and returns nil when all have ended. Without it
-// the page shows no depths and takes no orders.
+// Run watches the depths of the queues and carries out redrives, until ctx ends. Then it
+// stops the redrives, which can be resumed, and returns nil when all have ended. Without it
+// the page shows no depths and takes no redrives.
 func (h *Handler) Run(ctx context.Context) error {
 	var all sync.WaitGroup
-	h.orders.begin(ctx, &all)
+	h.redrives.begin(ctx, &all)
 	all.Go(func() { h.sample(ctx) })
 	<-ctx.Done()
-	h.orders.end()
+	h.redrives.end()
 	h.changed.close()
 	all.Wait()
 	return nil

@@ -37,7 +37,7 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Save and send")
 		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park 3 letters")
 		r.has(r.get("/search?text=m-2"), 200, "m-2")
-		r.has(r.get("/orders"), 200, "No orders yet")
+		r.has(r.get("/redrives"), 200, "No redrives yet")
 		r.has(r.get("/audit"), 200, "Nothing was done yet")
 		r.has(r.get("/nonsense"), 404, "no such page")
 		r.has(r.get("/letter?store=store+letters.db&id=none"), 404, "not here any more")
@@ -79,26 +79,30 @@ func TestALookLeadsBackToThisDeskOnly(t *testing.T) {
 	})
 }
 
-func TestAnOrderIsTheOneThatWasAskedFor(t *testing.T) {
+func TestARedriveIsTheOneThatWasAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		w := r.post("/send", url.Values{
-			"store": {"store letters.db"}, "group": {"f1"}, "rate": {"40"}, "limit": {"2"}, "canary": {"2m"}, "why": {" stock is back "}, "to": {"shop/order.again"}, "order": {"o-1"},
+			"store": {"store letters.db"}, "group": {"f1"}, "rate": {"40"}, "limit": {"2"}, "canary": {"2m"}, "why": {" stock is back "}, "to": {"shop/order.again"}, "redrive": {"o-1"},
 		})
-		if w.Code != 303 || w.Header().Get("Location") != "order?id=o-1" {
+		if w.Code != 303 || w.Header().Get("Location") != "redrive?id=o-1" {
 			t.Fatalf("%d %s: %s", w.Code, w.Header().Get("Location"), w.Body)
 		}
-		o := r.store.orders[0]
-		if o.ID != "o-1" || o.Filter.Fingerprint != "f1" || o.Rate != 40 || o.Limit != 2 || o.Canary != 2*time.Minute || o.By != (desk.By{Who: "ada", Why: "stock is back"}) ||
-			o.To.Exchange != "shop" || o.To.RoutingKey != "order.again" || o.All {
-			t.Errorf("%+v", o)
+		redrive := r.store.redrives[0]
+		if redrive.ID != "o-1" || redrive.Filter.Fingerprint != "f1" || redrive.Rate != 40 || redrive.Limit != 2 || redrive.Canary != 2*time.Minute || redrive.By != (desk.By{Who: "ada", Why: "stock is back"}) ||
+			redrive.To.Exchange != "shop" || redrive.To.RoutingKey != "order.again" || redrive.All {
+			t.Errorf("%+v", redrive)
 		}
-		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "order": {"o-2"}})
-		if to := r.store.orders[1].To; to.Exchange != "" || to.RoutingKey != "eu/orders" {
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "redrive": {"o-2"}})
+		if to := r.store.redrives[1].To; to.Exchange != "" || to.RoutingKey != "eu/orders" {
 			t.Errorf("a queue with a slash in its name is %+v", to)
 		}
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"fast"}}), 400, "want a number")
-		r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Order.Filter is empty")
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"0.5"}, "redrive": {"o-4"}})
+		if rate := r.store.redrives[2].Rate; rate != 0.5 {
+			t.Errorf("a rate of 0.5 is %v", rate)
+		}
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Redrive.Filter is empty")
 	})
 }
 
@@ -111,24 +115,24 @@ func TestASpanIsMoreThanZero(t *testing.T) {
 				r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, name: {span}}), 400, name+" is", span, "more than 0")
 			}
 		}
-		if len(r.store.orders) > 0 {
-			t.Errorf("%+v", r.store.orders)
+		if len(r.store.redrives) > 0 {
+			t.Errorf("%+v", r.store.redrives)
 		}
 	})
 }
 
-// A form that is sent twice, by a double click or a reload, is one order.
-func TestAFormThatIsSentTwiceIsOneOrder(t *testing.T) {
+// A form that is sent twice, by a double click or a reload, is one redrive.
+func TestAFormThatIsSentTwiceIsOneRedrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		r.store.hold = make(chan struct{})
-		form := url.Values{"store": {"store letters.db"}, "group": {"f1"}, "order": {"o-2"}}
+		form := url.Values{"store": {"store letters.db"}, "group": {"f1"}, "redrive": {"o-2"}}
 		for range 3 {
 			r.has(r.post("/send", form), 303)
 		}
 		close(r.store.hold)
-		if len(r.store.orders) != 1 {
-			t.Errorf("%d orders", len(r.store.orders))
+		if len(r.store.redrives) != 1 {
+			t.Errorf("%d redrives", len(r.store.redrives))
 		}
 	})
 }
@@ -136,11 +140,11 @@ func TestAFormThatIsSentTwiceIsOneOrder(t *testing.T) {
 func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
-		order := `{"order":{"id":"o-3","action":"send","source":"store letters.db","by":{"who":"bob"},"created":"2026-11-11T02:26:58Z"}}` + "\n"
-		must(t, os.WriteFile(filepath.Join(r.store.journal.Dir(), "orders", "o-3.jsonl"), []byte(order), 0o600))
+		redrive := `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","by":{"who":"bob"},"created":"2026-11-11T02:26:58Z"}}` + "\n"
+		must(t, os.WriteFile(filepath.Join(r.folder, "redrives", "o-3.jsonl"), []byte(redrive), 0o600))
 		r.has(r.post("/resume", url.Values{"id": {"o-3"}}), 303)
-		if o := r.store.orders; len(o) != 1 || o[0].ID != "o-3" || o[0].By.Who != "ada" {
-			t.Errorf("%+v", o)
+		if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].ID != "o-3" || redrive[0].By.Who != "ada" {
+			t.Errorf("%+v", redrive)
 		}
 	})
 }
@@ -171,7 +175,7 @@ func TestAReadOnlyDeskChangesNothing(t *testing.T) {
 		for _, action := range []string{"send", "edit", "keep", "stop", "resume"} {
 			r.has(r.post("/"+action, url.Values{"store": {"store letters.db"}, "group": {"f1"}, "id": {"id1"}, "do": {"park"}}), 403, "read-only")
 		}
-		if len(r.store.orders)+len(r.store.kept) > 0 {
+		if len(r.store.redrives)+len(r.store.kept) > 0 {
 			t.Error("letters were changed")
 		}
 		for _, page := range []string{"/groups?store=store+letters.db", "/letters?store=store+letters.db&group=f1", "/letter?store=store+letters.db&id=id1"} {
@@ -199,7 +203,7 @@ func TestOtherOriginsAreRefused(t *testing.T) {
 				t.Errorf("GET %s: %d", action, w.Code)
 			}
 		}
-		if r.queue.looked > 0 || len(r.store.orders) > 0 {
+		if r.queue.looked > 0 || len(r.store.redrives) > 0 {
 			t.Error("it was done")
 		}
 	})
@@ -212,7 +216,7 @@ func TestEveryAnswerForbidsInlineScriptAndHasNone(t *testing.T) {
 		r := enter(t, nil)
 		r.queue.looked = 1
 		for _, page := range []string{"/", "/groups?queue=orders.dlq", "/letters?store=store+letters.db", "/letter?queue=orders.dlq&id=id1", "/send?queue=orders.dlq&id=id1",
-			"/edit?queue=orders.dlq&id=id1", "/search?text=a", "/orders", "/audit", "/none"} {
+			"/edit?queue=orders.dlq&id=id1", "/search?text=a", "/redrives", "/audit", "/none"} {
 			w := r.get(page)
 			csp := w.Header().Get("Content-Security-Policy")
 			if !strings.HasPrefix(csp, "default-src 'none'; script-src 'self'; style-src 'self'") || strings.Contains(csp, "unsafe") || w.Header().Get("X-Content-Type-Options") != "nosniff" {
@@ -446,15 +450,15 @@ func TestFewQueuesAreOpenAtATime(t *testing.T) {
 	})
 }
 
-// The end of Run stops orders, and takes no new ones.
-func TestOrdersEndWithRun(t *testing.T) {
+// The end of Run stops redrives, and takes no new ones.
+func TestRedrivesEndWithRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		journal, err := desk.OpenJournal(t.TempDir())
 		must(t, err)
 		source := &fake{name: "store s", journal: journal, hold: make(chan struct{}), letters: []desk.Letter{letter(1)}}
 		h, err := newHandler(Config{Journal: journal, Sources: []desk.Source{source}, Who: func(*http.Request) string { return "" }, Logger: quiet}, nil)
 		must(t, err)
-		if err := h.execute(place{Store: "store s"}, desk.Order{ID: "early", All: true}, nil); !errors.Is(err, errNotRunning) {
+		if err := h.execute(place{Store: "store s"}, desk.Redrive{ID: "early", All: true}, nil); !errors.Is(err, errNotRunning) {
 			t.Errorf("before Run: %v", err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
@@ -462,13 +466,13 @@ func TestOrdersEndWithRun(t *testing.T) {
 		changed, _ := h.changed.next()
 		go func() { ended <- h.Run(ctx) }()
 		<-changed
-		must(t, h.execute(place{Store: "store s"}, desk.Order{ID: "o", All: true}, nil))
+		must(t, h.execute(place{Store: "store s"}, desk.Redrive{ID: "o", All: true}, nil))
 		stop()
 		must(t, <-ended)
-		if len(h.orders.running) != 0 {
-			t.Error("an order runs on")
+		if len(h.redrives.running) != 0 {
+			t.Error("a redrive runs on")
 		}
-		if err := h.execute(place{Store: "store s"}, desk.Order{ID: "late", All: true}, nil); !errors.Is(err, errNotRunning) {
+		if err := h.execute(place{Store: "store s"}, desk.Redrive{ID: "late", All: true}, nil); !errors.Is(err, errNotRunning) {
 			t.Errorf("after Run: %v", err)
 		}
 	})
@@ -501,5 +505,23 @@ func TestJSONIsIndented(t *testing.T) {
 	}
 	if got := showBody([]byte{0, 1, 2, 0xff}, ""); got.Mode != "hex" {
 		t.Errorf("bytes are shown as %s", got.Mode)
+	}
+}
+
+// What cannot work is an error at the start, and no panic of a request.
+func TestNilsAreRefused(t *testing.T) {
+	journal, err := desk.OpenJournal(t.TempDir())
+	must(t, err)
+	for want, cfg := range map[string]Config{
+		"Config.Journal is nil":      {},
+		"neither a Conn nor Sources": {Journal: journal},
+		"Config.Sources[1] is nil":   {Journal: journal, Sources: []desk.Source{&fake{}, nil}},
+	} {
+		if _, err := New(cfg); rehop.ClassOf(err) != rehop.ClassBug || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	if _, err := Guard(nil, Access{}); rehop.ClassOf(err) != rehop.ClassBug {
+		t.Errorf("a Guard of nothing: %v", err)
 	}
 }

@@ -158,7 +158,7 @@ func TestDesk(t *testing.T) {
 		check(err)
 		groups, err := live.Groups(ctx, desk.Filter{})
 		check(err)
-		progress, err := live.Execute(ctx, desk.Order{
+		progress, err := live.Execute(ctx, desk.Redrive{
 			Action: desk.Send,
 			Filter: desk.Filter{Fingerprint: groups.Groups[0].Fingerprint},
 			Rate:   100,
@@ -182,7 +182,7 @@ func TestPage(t *testing.T) {
 		// begin page
 		page, err := web.New(web.Config{Conn: conn, Journal: journal, Who: func(r *http.Request) string { return userOf(r) }})
 		check(err)
-		go page.Run(ctx) // depths and orders; ends with ctx
+		go page.Run(ctx) // depths and redrives; ends with ctx
 		mux.Handle("/desk/", http.StripPrefix("/desk", page))
 		// end page
 		answer := httptest.NewRecorder()

@@ -128,7 +128,9 @@ func TestProbe(t *testing.T) {
 		// end probe
 		rehoptest.Run(s.T, office.Run)
 		// begin operator
-		mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker)))
+		ops, err := consumer.Operator(worker)
+		check(err)
+		mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 		// end operator
 		get := func(path string) int {
 			answer := httptest.NewRecorder()

@@ -153,7 +153,7 @@ var kinds = map[string]func(s *service){
 		must(s, err)
 		letters, err := desk.NewLive(s.conn, "orders.dlq", desk.LiveConfig{Journal: journal})
 		must(s, err)
-		p, err := letters.Execute(s.Context(), desk.Order{ID: "send-1", Action: desk.Send, All: true}, nil)
+		p, err := letters.Execute(s.Context(), desk.Redrive{ID: "send-1", Action: desk.Send, All: true}, nil)
 		must(s, err)
 		s.Logf("sent back: %+v", p)
 	},

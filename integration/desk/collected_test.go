@@ -92,7 +92,7 @@ func TestCollectedLettersAreFoundGroupedAndSent(t *testing.T) {
 		if seen != n/2 {
 			r.Errorf("%d letters in pages, want %d", seen, n/2)
 		}
-		p, err := c.Execute(r.Context(), desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "NO STOCK"}}, nil)
+		p, err := c.Execute(r.Context(), desk.Redrive{Action: desk.Send, Filter: desk.Filter{Error: "NO STOCK"}}, nil)
 		if err != nil || p.Done != n/2 || p.MaybeDuplicate+p.Failed != 0 {
 			r.Errorf("%v: %+v", err, p)
 		}
@@ -100,7 +100,7 @@ func TestCollectedLettersAreFoundGroupedAndSent(t *testing.T) {
 		for i, d := range r.drain(r.work) {
 			h := d.Headers
 			if d.MessageId != id(2*i) && i == 0 || h["x-rehop-exchange"] != "shop" || h["x-rehop-routing-key"] != "order.paid" || h["x-rehop-redrives"] != int64(1) ||
-				h["x-rehop-redrive-id"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-replays"] != int64(1) {
+				h["x-rehop-redrive-id"] != p.Redrive.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-replays"] != int64(1) {
 				r.Fatalf("sent %d: %s %v", i, d.MessageId, h)
 			}
 		}
@@ -134,12 +134,12 @@ func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 		first := list.Letters[0]
 		body := []byte("mended")
 		must(r.T, c.Edit(r.Context(), first.ID, desk.Edit{Body: &body, Set: map[string]string{"tenant": "acme"}}, by))
-		original, err := os.ReadFile(filepath.Join(r.journal.Dir(), "originals.jsonl"))
+		original, err := os.ReadFile(filepath.Join(r.folder, "originals.jsonl"))
 		must(r.T, err)
 		if !bytes.Contains(original, first.Publishing.Body) {
 			r.Errorf("the original is not kept: %s", original)
 		}
-		p, err := c.Execute(r.Context(), desk.Order{Action: desk.Send, Filter: desk.Filter{IDs: []string{first.ID}}}, nil)
+		p, err := c.Execute(r.Context(), desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: []string{first.ID}}}, nil)
 		if err != nil || p.Done != 1 {
 			r.Errorf("%v: %+v", err, p)
 		}
@@ -147,8 +147,8 @@ func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 		if d := r.drain(r.work)[0]; string(d.Body) != "mended" || d.Headers["tenant"] != "acme" || d.MessageId != first.Publishing.MessageId {
 			r.Errorf("sent: %s %v", d.Body, d.Headers)
 		}
-		dropped := filepath.Join(r.journal.Dir(), "dropped.jsonl")
-		p, err = c.Execute(r.Context(), desk.Order{Action: desk.Drop, All: true, CopyTo: dropped}, nil)
+		dropped := filepath.Join(r.folder, "dropped.jsonl")
+		p, err = c.Execute(r.Context(), desk.Redrive{Action: desk.Drop, All: true, CopyTo: dropped}, nil)
 		if err != nil || p.Done != n/2-1 {
 			r.Errorf("%v: %+v", err, p)
 		}
@@ -215,7 +215,7 @@ func TestLettersOfOtherFrameworks(t *testing.T) {
 				}
 			}
 		}
-		p, err := r.live().Execute(r.Context(), desk.Order{Action: desk.Send, All: true}, nil)
+		p, err := r.live().Execute(r.Context(), desk.Redrive{Action: desk.Send, All: true}, nil)
 		if err != nil || p.Done != 3 || p.Skipped != 1 {
 			r.Errorf("%v: %+v", err, p)
 		}
@@ -231,7 +231,7 @@ func TestLettersOfOtherFrameworks(t *testing.T) {
 				}
 			}
 		}
-		p, err = r.live().Execute(r.Context(), desk.Order{Action: desk.Send, All: true, To: &topology.Address{RoutingKey: r.work}}, nil)
+		p, err = r.live().Execute(r.Context(), desk.Redrive{Action: desk.Send, All: true, To: &topology.Address{RoutingKey: r.work}}, nil)
 		if err != nil || p.Done != 1 {
 			r.Errorf("with a target: %v: %+v", err, p)
 		}
@@ -248,7 +248,7 @@ func collectedWork(ctx context.Context, conn *connection.Conn, journal *desk.Jou
 }
 
 // TestADeskOnAStoreThatIsKilledLosesNothing is TestADeskThatIsKilledLosesNothing with
-// collected letters. On classic queues the order has a bound, which it does not reach
+// collected letters. On classic queues the redrive has a bound, which it does not reach
 // before the last process goes on with it: no letter that was sent may stay in the store.
 func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 	onNewest(t, func(r *room) {
@@ -262,7 +262,7 @@ func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 		kills := 0
 		for begun := false; kills < 5; kills++ {
 			running := make(chan struct{}, 1)
-			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.journal.Dir(), Order: "killed", Resume: begun, Rate: 1500, Limit: limit, Store: name}, func(_ *child.Process, _ event) {
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.folder, Redrive: "killed", Resume: begun, Rate: 1500, Limit: limit, Store: name}, func(_ *child.Process, _ event) {
 				select {
 				case running <- struct{}{}:
 				default:
@@ -277,7 +277,7 @@ func TestADeskOnAStoreThatIsKilledLosesNothing(t *testing.T) {
 			p.Kill()
 			must(r.T, p.Wait())
 			if !begun {
-				_, err := r.journal.Order("killed")
+				_, err := r.journal.Redrive("killed")
 				begun = err == nil
 			}
 		}
@@ -335,7 +335,7 @@ func TestAChangeThatIsKilledIsInTheAudit(t *testing.T) {
 		r.fill(r.queue, 10)
 		_, c, name := r.collected(10)
 		for _, do := range []string{"park", "archive", "release", "edit"} {
-			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.journal.Dir(), Store: name, Do: do}, func(*child.Process, event) {})
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Journal: r.folder, Store: name, Do: do}, func(*child.Process, event) {})
 			last := func() desk.Record {
 				audit, err := r.journal.Audit(1)
 				must(r.T, err)
@@ -360,7 +360,7 @@ func TestAChangeThatIsKilledIsInTheAudit(t *testing.T) {
 	})
 }
 
-// A bound for the number of letters holds for an order as a whole, and its progress
+// A bound for the number of letters holds for a redrive as a whole, and its progress
 // counts what it did before a stop.
 func TestALimitHoldsOverAStop(t *testing.T) {
 	onNewest(t, func(r *room) {
@@ -370,7 +370,7 @@ func TestALimitHoldsOverAStop(t *testing.T) {
 				r := enter(t, r.broker, r.version, r.kind)
 				r.fill(r.queue, n)
 				s, c, _ := r.collected(n)
-				o := desk.Order{ID: "bounded", Action: action, All: true, Limit: limit, Rate: 1000}
+				o := desk.Redrive{ID: "bounded", Action: action, All: true, Limit: limit, Rate: 1000}
 				if action == desk.Drop {
 					o.CopyTo = filepath.Join(r.TempDir(), "dropped.jsonl")
 				}
@@ -381,7 +381,7 @@ func TestALimitHoldsOverAStop(t *testing.T) {
 						stop()
 					}
 				})
-				if !errors.Is(err, desk.ErrStopped) || p.Done < 400 || p.Done >= limit {
+				if !errors.Is(err, desk.ErrRedriveStopped) || p.Done < 400 || p.Done >= limit {
 					r.Fatalf("%v: %+v, want it stopped before its bound", err, p)
 				}
 				p, err = c.Resume(r.Context(), "bounded", desk.By{}, nil)
@@ -427,16 +427,16 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 				s, other, _ := r.collected(n) // as the store is if nothing was deleted from it
 				ctx, stop := context.WithCancel(r.Context())
 				defer stop()
-				o := desk.Order{ID: "crashed", Action: desk.Send, All: true, Rate: 1000, Limit: limit}
+				o := desk.Redrive{ID: "crashed", Action: desk.Send, All: true, Rate: 1000, Limit: limit}
 				p, err := c.Execute(ctx, o, func(p desk.Progress) {
 					if p.Done >= 300 {
 						stop()
 					}
 				})
-				if !errors.Is(err, desk.ErrStopped) {
+				if !errors.Is(err, desk.ErrRedriveStopped) {
 					r.Fatalf("%v: %+v", err, p)
 				}
-				file := filepath.Join(r.journal.Dir(), "orders", "crashed.jsonl")
+				file := filepath.Join(r.folder, "redrives", "crashed.jsonl")
 				text, err := os.ReadFile(file)
 				must(t, err)
 				var kept []byte
@@ -461,7 +461,7 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 	})
 }
 
-// An order takes the letters that are there when it begins, and drops none in another
+// A redrive takes the letters that are there when it begins, and drops none in another
 // form than its copy has.
 func TestADropIsOfWhatItHasCopied(t *testing.T) {
 	onNewest(t, func(r *room) {
@@ -485,7 +485,7 @@ func TestADropIsOfWhatItHasCopied(t *testing.T) {
 		}()
 		added := false
 		dropped := filepath.Join(r.TempDir(), "dropped.jsonl")
-		p, err := c.Execute(r.Context(), desk.Order{Action: desk.Drop, All: true, CopyTo: dropped}, func(desk.Progress) {
+		p, err := c.Execute(r.Context(), desk.Redrive{Action: desk.Drop, All: true, CopyTo: dropped}, func(desk.Progress) {
 			if !added {
 				added = true
 				have, err := s.Count(r.Context(), store.Query{})
@@ -527,7 +527,7 @@ func TestADropIsOfWhatItHasCopied(t *testing.T) {
 				r.Errorf("%s is gone with body %d; its copy has %.20q", l.Message.ID, k, copied[l.Message.ID])
 			}
 		}
-		if late, err := s.Count(r.Context(), store.Query{From: p.Order.Created.Add(time.Millisecond)}); err != nil || late != later {
+		if late, err := s.Count(r.Context(), store.Query{From: p.Redrive.Created.Add(time.Millisecond)}); err != nil || late != later {
 			r.Errorf("%d of %d letters are left that came meanwhile: %v", late, later, err)
 		}
 	})

@@ -91,6 +91,7 @@ type room struct {
 	kind    topology.QueueType
 	conn    *connection.Conn
 	journal *desk.Journal
+	folder  string // of the journal
 	queue   string // of letters
 	work    string // that they are sent back to
 }
@@ -102,7 +103,7 @@ func onEach(t *testing.T, test func(r *room)) {
 }
 
 // onNewest is onEach on the newest version alone, for tests whose subject no version can
-// change: the pace of an order, and letters that are collected and have left the broker.
+// change: the pace of a redrive, and letters that are collected and have left the broker.
 func onNewest(t *testing.T, test func(r *room)) {
 	t.Parallel()
 	onNewestAlone(t, test)
@@ -148,7 +149,8 @@ func enter(t *testing.T, b *broker.Broker, version string, kind topology.QueueTy
 	must(t, topology.Declare(t.Context(), r.conn, letters))
 	r.declare(r.work, amqp.Table{"x-queue-type": string(kind)})
 	var err error
-	r.journal, err = desk.OpenJournal(t.TempDir())
+	r.folder = t.TempDir()
+	r.journal, err = desk.OpenJournal(r.folder)
 	must(t, err)
 	return r
 }

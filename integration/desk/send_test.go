@@ -22,7 +22,7 @@ func TestAFilterThatMatchesHalfLeavesTheOtherHalfAsItWas(t *testing.T) {
 	onEach(t, func(r *room) {
 		const n = 1000
 		r.fill(r.queue, n)
-		p, err := r.live().Execute(r.Context(), desk.Order{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}}, nil)
+		p, err := r.live().Execute(r.Context(), desk.Redrive{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}}, nil)
 		if err != nil || p.Done != n/2 || p.MaybeDuplicate+p.Failed+p.Skipped != 0 {
 			r.Errorf("%v: %+v", err, p)
 		}
@@ -31,7 +31,7 @@ func TestAFilterThatMatchesHalfLeavesTheOtherHalfAsItWas(t *testing.T) {
 		for i, d := range r.drain(r.work) {
 			h := d.Headers
 			if d.MessageId != id(2*i) || h["x-rehop-exchange"] != "shop" || h["x-rehop-routing-key"] != "order.paid" || h["x-rehop-redrives"] != int64(1) ||
-				h["x-rehop-redrive-id"] != p.Order.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-final-attempts"] != nil {
+				h["x-rehop-redrive-id"] != p.Redrive.ID || h["x-rehop-queue"] != nil || h["x-rehop-error"] != nil || h["x-rehop-final-attempts"] != nil {
 				r.Fatalf("sent %d: %s %v", i, d.MessageId, h)
 			}
 		}
@@ -44,7 +44,7 @@ func TestTenThousandLettersKeepToTheirRate(t *testing.T) {
 		const n, rate = 10_000, 500
 		r.fill(r.queue, n)
 		began := time.Now()
-		p, err := r.live().Execute(r.Context(), desk.Order{Action: desk.Send, All: true, Rate: rate}, nil)
+		p, err := r.live().Execute(r.Context(), desk.Redrive{Action: desk.Send, All: true, Rate: rate}, nil)
 		took := time.Since(began)
 		if err != nil || p.Done != n {
 			r.Errorf("%v: %+v", err, p)
@@ -67,13 +67,13 @@ func TestATargetThatTakesNothingLeavesTheLetters(t *testing.T) {
 		_, err := ch.QueueDelete(r.work, false, false, false)
 		must(r.T, err)
 		live := r.live()
-		p, err := live.Execute(r.Context(), desk.Order{Action: desk.Send, All: true}, nil)
+		p, err := live.Execute(r.Context(), desk.Redrive{Action: desk.Send, All: true}, nil)
 		if !errors.Is(err, desk.ErrTarget) || p.Done != 0 {
 			r.Errorf("missing: %v: %+v", err, p)
 		}
 		r.has(r.queue, n)
 		r.declare(r.work, amqp.Table{"x-queue-type": string(r.kind), "x-max-length": int32(50), "x-overflow": "reject-publish"})
-		p, err = live.Resume(r.Context(), p.Order.ID, desk.By{}, nil)
+		p, err = live.Resume(r.Context(), p.Redrive.ID, desk.By{}, nil)
 		if !errors.Is(err, desk.ErrTarget) || p.Done < 50 || p.Done == n {
 			r.Errorf("full: %v: %+v", err, p)
 		}
@@ -84,7 +84,7 @@ func TestATargetThatTakesNothingLeavesTheLetters(t *testing.T) {
 		_, err = ch.QueueDelete(r.work, false, false, false)
 		must(r.T, err)
 		r.declare(r.work, amqp.Table{"x-queue-type": string(r.kind)})
-		p, err = live.Resume(r.Context(), p.Order.ID, desk.By{}, nil)
+		p, err = live.Resume(r.Context(), p.Redrive.ID, desk.By{}, nil)
 		if err != nil || p.Done != n {
 			r.Errorf("resumed: %v: %+v", err, p)
 		}
@@ -131,7 +131,7 @@ func TestTwoDesksAtOnceSendNothingTwice(t *testing.T) {
 				// A small window, so that each has some.
 				l, err := desk.NewLive(conn, r.queue, desk.LiveConfig{Journal: journal, Window: 100})
 				if err == nil {
-					done[i], err = l.Execute(r.Context(), desk.Order{Action: desk.Send, All: true}, nil)
+					done[i], err = l.Execute(r.Context(), desk.Redrive{Action: desk.Send, All: true}, nil)
 				}
 				if err != nil {
 					r.Error(err)
@@ -152,13 +152,14 @@ func TestTwoDesksAtOnceSendNothingTwice(t *testing.T) {
 	})
 }
 
-// task is what a child does: carry out an order, or go on with it.
+// task is what a child does: carry out a redrive, or go on with it.
 type task struct {
-	URL, Management, Queue, Journal, Order string
-	Store                                  string // a file of collected letters, in place of Queue
-	Do                                     string // with them, in place of an order
-	Resume                                 bool
-	Rate, Limit                            int
+	URL, Management, Queue, Journal, Redrive string
+	Store                                    string // a file of collected letters, in place of Queue
+	Do                                       string // with them, in place of a redrive
+	Resume                                   bool
+	Rate                                     float64
+	Limit                                    int
 }
 
 // event is what a child tells.
@@ -194,9 +195,9 @@ func work(t task) error {
 	tell := func(p desk.Progress) { child.Say(event{Done: p.Done}) }
 	var p desk.Progress
 	if t.Resume {
-		p, err = l.Resume(ctx, t.Order, desk.By{}, tell)
+		p, err = l.Resume(ctx, t.Redrive, desk.By{}, tell)
 	} else {
-		p, err = l.Execute(ctx, desk.Order{ID: t.Order, Action: desk.Send, All: true, Rate: t.Rate, Limit: t.Limit}, tell)
+		p, err = l.Execute(ctx, desk.Redrive{ID: t.Redrive, Action: desk.Send, All: true, Rate: t.Rate, Limit: t.Limit}, tell)
 	}
 	e := event{Done: p.Done, Ended: true}
 	if err != nil {
@@ -206,8 +207,8 @@ func work(t task) error {
 	select {} // until it is killed
 }
 
-// TestADeskThatIsKilledLosesNothing kills the process of an order again and again,
-// each time at another moment, and goes on with the order in another process.
+// TestADeskThatIsKilledLosesNothing kills the process of a redrive again and again,
+// each time at another moment, and goes on with the redrive in another process.
 func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 	onEach(t, func(r *room) {
 		const n, rate = 6000, 3000
@@ -219,17 +220,17 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 		kills, reached := 0, 0
 		for begun, over := false, false; !over; {
 			if kills > 100 {
-				r.Fatal("the order does not end")
+				r.Fatal("the redrive does not end")
 			}
 			// Every other process is killed soon after its start, wherever it is then, and
 			// the others after they have sent something: however slow the machine is, the
-			// order comes nearer to its end.
+			// redrive comes nearer to its end.
 			goal := 0
 			if kills%2 == 1 {
 				goal = reached + 1
 			}
 			running, ended := make(chan int, 1), make(chan event, 1)
-			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Management: r.broker.ManagementURL(), Queue: r.queue, Journal: r.journal.Dir(), Order: "killed", Resume: begun, Rate: rate, Limit: limit}, func(_ *child.Process, e event) {
+			p := child.Start(r.T, task{URL: r.broker.AMQPURL(), Management: r.broker.ManagementURL(), Queue: r.queue, Journal: r.folder, Redrive: "killed", Resume: begun, Rate: rate, Limit: limit}, func(_ *child.Process, e event) {
 				if e.Ended {
 					ended <- e
 					return
@@ -260,12 +261,11 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 			}
 			p.Kill()
 			must(r.T, p.Wait())
-			if !begun {
-				_, err := r.journal.Order("killed")
-				begun = err == nil
-			}
+			progress, err := r.journal.Redrive("killed")
+			begun = begun || err == nil
+			over = over || err == nil && progress.Ended() // it may have ended just before it was killed
 		}
-		p, err := r.journal.Order("killed")
+		p, err := r.journal.Redrive("killed")
 		must(r.T, err)
 		r.Logf("%d kills; %s", kills, p)
 		want := cmp.Or(limit, n)
@@ -284,7 +284,7 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 	})
 }
 
-// TestABrokerThatIsKilledLosesNothing kills the broker in the middle of an order.
+// TestABrokerThatIsKilledLosesNothing kills the broker in the middle of a redrive.
 func TestABrokerThatIsKilledLosesNothing(t *testing.T) {
 	t.Parallel()
 	for _, version := range available(t) {
@@ -315,7 +315,7 @@ func killBroker(r *room) {
 	}
 	ended := make(chan end, 1)
 	go func() {
-		p, err := live.Execute(r.Context(), desk.Order{ID: "broker", Action: desk.Send, All: true, Rate: 1000}, func(p desk.Progress) {
+		p, err := live.Execute(r.Context(), desk.Redrive{ID: "broker", Action: desk.Send, All: true, Rate: 1000}, func(p desk.Progress) {
 			if p.Done > 500 {
 				once()
 			}

@@ -17,7 +17,7 @@ import (
 // The command reads a store in whichever database a service keeps it.
 func TestTheCommandReadsAStore(t *testing.T) {
 	rehop := filepath.Join(t.TempDir(), "rehop")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", rehop, "../../cmd/rehop").CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", rehop, "../../desk/cmd/rehop").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	onEach(t, func(t *testing.T, p place) {

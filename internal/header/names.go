@@ -105,7 +105,7 @@ const (
 	Replays = "x-rehop-replays"
 	// Redrives, int64: how often a person has sent the message back.
 	Redrives = "x-rehop-redrives"
-	// RedriveID, string, at most 255 bytes: the id of the order by which a person
+	// RedriveID, string, at most 255 bytes: the id of the redrive by which a person
 	// has sent the message back last.
 	RedriveID = "x-rehop-redrive-id"
 )

@@ -29,7 +29,7 @@ type Letter struct {
 	ErrorType   string
 	Attempts    int
 	Redrives    int    // times that a person had sent the message back
-	RedriveID   string // id of the order by which a person did so last
+	RedriveID   string // id of the redrive by which a person did so last
 	Unconfirmed bool   // the message may be in its queue
 	FirstFailed time.Time
 	Failed      time.Time

@@ -228,6 +228,13 @@ func (c *candidate) testPublished(m module.Module) error {
 	if err := zip.Unzip(dir, gomodule.Version{Path: m.Path, Version: c.version}, c.file(m, ".zip")); err != nil {
 		return err
 	}
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return err
+	}
+	if err := pinned(mod, c.version); err != nil {
+		return fmt.Errorf("%s: %w", m.Path, err)
+	}
 	if _, err := os.Stat(filepath.Join(dir, "LICENSE")); err != nil {
 		return fmt.Errorf("%s has no licence: %w", m.Path, err)
 	}
@@ -237,6 +244,25 @@ func (c *candidate) testPublished(m module.Module) error {
 	}
 	if _, err := output(dir, env, "go", append([]string{"test", "-timeout", "10m", "-skip", m.Skip}, m.Tests...)...); err != nil {
 		return fmt.Errorf("%s: %w", m.Path, err)
+	}
+	return nil
+}
+
+// pinned returns an error unless a go.mod file requires each of our modules in exactly this
+// version, and replaces nothing. The desk, for one, uses internal packages of the root, which
+// may change in any release.
+func pinned(mod []byte, version string) error {
+	f, err := modfile.Parse("go.mod", mod, nil)
+	if err != nil {
+		return err
+	}
+	if len(f.Replace) > 0 {
+		return fmt.Errorf("go.mod replaces %s: go install refuses it", f.Replace[0].Old.Path)
+	}
+	for _, r := range f.Require {
+		if (r.Mod.Path == module.Prefix || strings.HasPrefix(r.Mod.Path, module.Prefix+"/")) && r.Mod.Version != version {
+			return fmt.Errorf("go.mod requires %s, want %s", r.Mod, version)
+		}
 	}
 	return nil
 }
@@ -259,7 +285,7 @@ func (c *candidate) useOutside() error {
 		{"go", "get", module.Prefix + "@" + c.version, module.Prefix + "/store/sqlite@" + c.version},
 		{"go", "build", "-o", "shop", "."},
 		{filepath.Join(dir, "shop"), filepath.Join(dir, "letters.db")},
-		{"go", "install", module.Prefix + "/cmd/rehop@" + c.version},
+		{"go", "install", module.Prefix + "/desk/cmd/rehop@" + c.version},
 		{filepath.Join(dir, "rehop"), "--help"},
 	} {
 		if _, err := output(dir, env, command[0], command[1:]...); err != nil {
@@ -269,6 +295,9 @@ func (c *candidate) useOutside() error {
 	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
 	if err != nil {
 		return err
+	}
+	if strings.Contains(string(mod), module.Prefix+"/desk") {
+		return fmt.Errorf("outside the tree: a program that imports the SDK requires the desk:\n%s", mod)
 	}
 	for _, want := range []string{module.Prefix + " " + c.version, module.Prefix + "/store/sqlite " + c.version} {
 		if !strings.Contains(string(mod), want) {

@@ -87,6 +87,24 @@ func TestOutput(t *testing.T) {
 	}
 }
 
+// TestPinned: a published module requires ours in the version of the release alone.
+func TestPinned(t *testing.T) {
+	const desk = "module github.com/rehop/rehop/desk\n\nrequire github.com/rehop/rehop "
+	for mod, want := range map[string]string{
+		desk + "v0.1.0\n": "",
+		desk + "v0.0.9\n": "requires github.com/rehop/rehop@v0.0.9, want v0.1.0",
+		desk + "v0.1.1\n": "requires github.com/rehop/rehop@v0.1.1, want v0.1.0",
+		desk + "v0.1.0\n\nrequire github.com/rehop/rehop/store/sqlite v0.0.9\n": "store/sqlite@v0.0.9",
+		desk + "v0.1.0\n\nreplace github.com/rehop/rehop => ../\n":              "replaces github.com/rehop/rehop",
+		"module example.com/shop\n\nrequire example.com/x v1.0.0\n":             "",
+	} {
+		err := pinned([]byte(mod), "v0.1.0")
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", mod, err, want)
+		}
+	}
+}
+
 func TestForeignLines(t *testing.T) {
 	diff := "--- a/go.mod\n+++ b/go.mod\n@@ -3 +3 @@\n-\tgithub.com/rehop/rehop v0.0.0\n+\tgithub.com/rehop/rehop v0.1.0\n-replace (\n-)\n+\texample.com/x v1.0.0\n"
 	if got := foreignLines(diff); !slices.Equal(got, []string{"+\texample.com/x v1.0.0"}) {

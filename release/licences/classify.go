@@ -15,7 +15,7 @@ import (
 var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "public domain"}
 
 // allowedInCommands are those that are allowed where no library needs them. MPL-2.0 asks
-// for the source of its own files only, which the command does not change; a user of the
+// for the source of its own files only, which our commands do not change; a user of the
 // libraries shall not have to think of it.
 var allowedInCommands = []string{"MPL-2.0"}
 
@@ -75,10 +75,11 @@ var marks = []struct{ licence, sentence string }{
 	{"Unlicense", "this is free and unencumbered software released into the public domain"},
 }
 
-// isAllowed reports whether dependencies of the published modules that are named by their
-// files may have a licence.
+// isAllowed reports whether dependencies may have a licence, by the published modules and
+// commands that need them.
 func isAllowed(licence string, users []string) bool {
-	return slices.Contains(allowed, licence) || slices.Contains(allowedInCommands, licence) && slices.Equal(users, []string{"cmd-rehop"})
+	return slices.Contains(allowed, licence) || slices.Contains(allowedInCommands, licence) &&
+		!slices.ContainsFunc(users, func(user string) bool { return !strings.HasSuffix(user, commands) })
 }
 
 // classify returns the licences whose sentences a text has.

@@ -30,9 +30,10 @@ func TestClassify(t *testing.T) {
 		want    bool
 	}{
 		{"MIT", []string{"rehop"}, true},
-		{"GPL", []string{"cmd-rehop"}, false},
-		{"MPL-2.0", []string{"cmd-rehop"}, true},
-		{"MPL-2.0", []string{"cmd-rehop", "otel"}, false},
+		{"GPL", []string{"desk commands"}, false},
+		{"MPL-2.0", []string{"desk commands"}, true},
+		{"MPL-2.0", []string{"desk"}, false},
+		{"MPL-2.0", []string{"desk commands", "otel"}, false},
 	} {
 		if got := isAllowed(tt.licence, tt.users); got != tt.want {
 			t.Errorf("%s for %v is allowed: %v", tt.licence, tt.users, got)

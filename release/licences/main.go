@@ -40,7 +40,7 @@ func main() {
 type dependency struct {
 	path     string
 	licences []string
-	users    map[string]bool // published modules, by their directories
+	users    map[string]bool // published modules by their directories, and their commands
 }
 
 func run(update bool) error {
@@ -56,14 +56,18 @@ func run(update bool) error {
 			if err != nil {
 				return err
 			}
-			for path, dir := range found {
+			for path, n := range found {
 				d := all[path]
 				if d == nil {
 					d = &dependency{path: path, users: map[string]bool{}}
 					all[path] = d
 				}
-				d.users[m.File()] = true
-				licences, err := licencesIn(dir)
+				user := m.File()
+				if !n.byLibrary {
+					user += commands
+				}
+				d.users[user] = true
+				licences, err := licencesIn(n.dir)
 				if err != nil {
 					faults = append(faults, fmt.Errorf("%s: %w", path, err))
 				}
@@ -100,26 +104,51 @@ func run(update bool) error {
 	return nil
 }
 
-// needed returns the directories of the modules that the packages of a module need, but
-// for our own.
-func needed(dir, system string) (map[string]string, error) {
-	command := exec.Command("go", "list", "-deps", "-json=Module", "./...")
+// commands ends the name of a published module whose commands alone need a dependency.
+const commands = " commands"
+
+// need is a module that a published module needs.
+type need struct {
+	dir       string
+	byLibrary bool // a package needs it that users import
+}
+
+// needed returns the modules that the packages of a module need, but for our own.
+func needed(dir, system string) (map[string]need, error) {
+	command := exec.Command("go", "list", "-deps", "-json=ImportPath,Name,DepOnly,Deps,Module", "./...")
 	command.Dir, command.Stderr = dir, os.Stderr
 	command.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0", "GOOS="+system)
 	text, err := command.Output()
 	if err != nil {
 		return nil, fmt.Errorf("go list in %s for %s: %w", dir, system, err)
 	}
-	found := map[string]string{}
+	type modulePath struct{ Path, Dir string }
+	modules := map[string]modulePath{} // by the import paths of packages
+	byLibrary := map[string]bool{}     // import paths
 	for decoder := json.NewDecoder(bytes.NewReader(text)); ; {
-		var p struct{ Module *struct{ Path, Dir string } }
+		var p struct {
+			ImportPath, Name string
+			DepOnly          bool
+			Deps             []string
+			Module           *modulePath
+		}
 		if err := decoder.Decode(&p); errors.Is(err, io.EOF) {
-			return found, nil
+			break
 		} else if err != nil {
 			return nil, err
 		}
 		if p.Module != nil && p.Module.Path != module.Prefix && !strings.HasPrefix(p.Module.Path, module.Prefix+"/") {
-			found[p.Module.Path] = p.Module.Dir
+			modules[p.ImportPath] = *p.Module
+		}
+		if !p.DepOnly && p.Name != "main" {
+			for _, path := range p.Deps {
+				byLibrary[path] = true
+			}
 		}
 	}
+	found := map[string]need{}
+	for path, m := range modules {
+		found[m.Path] = need{m.Dir, found[m.Path].byLibrary || byLibrary[path]}
+	}
+	return found, nil
 }

@@ -34,7 +34,7 @@
 //	headers               text: JSON that gives back every type, such as {"n": {"$int32": 3}}
 //	order_key             Message.OrderKey
 //	attempts              of the handlers
-//	redrives, redrive_id  times that a person has sent it back, and the order for the last
+//	redrives, redrive_id  times that a person has sent it back, and the redrive for the last
 //	unconfirmed           true: the message may be in its queue
 //	first_failed, failed, stored   dates, in milliseconds
 //	tie                   orders documents of one millisecond

@@ -32,7 +32,7 @@ type Document struct {
 	Fingerprint string // the same for all letters of one reason
 	Attempts    int    // of the handlers, of a dead letter
 	Redrives    int    // times that a person had sent the message back before
-	RedriveID   string // id of the order by which a person sent it back last
+	RedriveID   string // id of the redrive by which a person sent it back last
 	Unconfirmed bool   // the message may be in its queue
 
 	FirstFailed time.Time

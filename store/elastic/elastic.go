@@ -12,8 +12,10 @@ import (
 	"github.com/elastic/go-elasticsearch/v8/esapi"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/hooks"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Config of a Store. Its zero value is usable.
@@ -63,7 +65,12 @@ type Config struct {
 	// SQL database is such a handler. If nil, such letters are held.
 	Refused consumer.Handler
 
-	// Logger gets a record of requests that are tried again. If nil, nothing is logged.
+	// Conn gives the Store the Logger of the service, where Logger is nil. The Store uses
+	// the Conn for nothing else.
+	Conn *connection.Conn
+
+	// Logger gets a record of requests that are tried again. If nil, it is the Logger of
+	// Conn; without a Conn nothing is logged.
 	Logger *slog.Logger
 }
 
@@ -76,7 +83,8 @@ func (c Config) withDefaults() Config {
 	c.Requests = cmp.Or(c.Requests, 2)
 	c.Bytes = cmp.Or(c.Bytes, 64<<20)
 	c.Timeout = cmp.Or(c.Timeout, 10*time.Second)
-	c.Logger = hooks.Logger(c.Logger)
+	log, _ := transport.Inherited(c.Conn)
+	c.Logger = hooks.Logger(cmp.Or(c.Logger, log))
 	return c
 }
 

@@ -63,7 +63,7 @@ const keys = {
   j: () => move(1),
   k: () => move(-1),
   g: () => { location.href = "./"; },
-  o: () => { location.href = "orders"; },
+  r: () => { location.href = "redrives"; },
   a: () => { location.href = "audit"; },
   s: () => (document.querySelector("[data-row].at a.tint") || document.querySelector("[data-key=s]"))?.click(),
   u: () => document.querySelector("[data-key=u]")?.click(),
@@ -83,7 +83,7 @@ addEventListener("DOMContentLoaded", () => {
     const act = keys[e.key];
     if (act) { e.preventDefault(); act(); }
   });
-  // A form that is sent twice is one order; a button that looks pressed says so.
+  // A form that is sent twice is one redrive; a button that looks pressed says so.
   for (const form of document.querySelectorAll("form[method=post]:not([action=export])")) {
     form.addEventListener("submit", () => setTimeout(() => form.querySelectorAll("button").forEach((b) => { b.disabled = true; }), 0));
   }

@@ -49,13 +49,14 @@ func run(ctx context.Context) error {
 	defer publisher.Close()
 
 	billing, err1 := consumer.New(conn, order.Billing, bill(outbox), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true})
-	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}})
+	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Batch{Linger: 50 * time.Millisecond}, consumer.Config{})
 	forwarder, err3 := outbox.NewForwarder(publisher, store.ForwardConfig{})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	operator, err4 := consumer.Operator(billing, archive)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 
-	ops := &http.Server{Addr: os.Getenv("OFFICE_ADDR"), Handler: consumer.Operator(billing, archive), ReadHeaderTimeout: 5 * time.Second}
+	ops := &http.Server{Addr: os.Getenv("OFFICE_ADDR"), Handler: operator, ReadHeaderTimeout: 5 * time.Second}
 	return service.Service{Stages: [][]service.Part{
 		{billing, archive},
 		{forwarder, service.Server(ops.ListenAndServe, ops.Shutdown)}, // operators see the stop

@@ -54,14 +54,14 @@ func TestEverybodyCanReadAndReachThePage(t *testing.T) {
 	b.to("send" + one)
 	b.leave(`document.querySelector("main button.main").click()`)
 	b.says("send · done")
-	order := js[string](b, `location.search`)
+	redrive := js[string](b, `location.search`)
 	b.to("groups?queue=" + letters)
 	b.click("Look")
 	for _, theme := range []string{"light", "dark"} {
 		js[chromedp.Void](b, `localStorage.setItem("rehop-desk-theme", "`+theme+`"); undefined`)
 		for _, page := range []string{
 			"./", "groups?queue=" + letters, "letters?queue=" + letters + "&text=order", "groups?store=store+letters.db", "letters?store=store+letters.db&state=held", "letter?store=store+letters.db&id=1",
-			"send?store=store+letters.db", "edit?store=store+letters.db&id=1", "keep?store=store+letters.db&do=park&id=1", "search?text=stock", "orders", "order" + order, "audit", "groups?queue=nothing.dlq", "none",
+			"send?store=store+letters.db", "edit?store=store+letters.db&id=1", "keep?store=store+letters.db&do=park&id=1", "search?text=stock", "redrives", "redrive" + redrive, "audit", "groups?queue=nothing.dlq", "none",
 		} {
 			b.to(page)
 			if got := js[string](b, `getComputedStyle(document.documentElement).colorScheme`); got != theme {
@@ -116,8 +116,8 @@ func TestKeysOpenWhatIsUsedMost(t *testing.T) {
 	do(b, chromedp.KeyEvent("\u001b"))
 	press("u")
 	b.at("/groups")
-	press("o")
-	b.at("/orders")
+	press("r")
+	b.at("/redrives")
 	press("a")
 	b.at("/audit")
 	press("g")

@@ -59,7 +59,7 @@ func TestAQueueIsSeenUnderstoodAndSentBack(t *testing.T) {
 	b.says("the index is mended")
 	b.says("ada")
 
-	// After an order somebody has to look again; then a group is sent by its cause.
+	// After a redrive somebody has to look again; then a group is sent by its cause.
 	b.to("groups?queue=" + letters)
 	b.click("Look")
 	b.says("59 letters in")
@@ -103,12 +103,12 @@ func TestAQueueIsSeenUnderstoodAndSentBack(t *testing.T) {
 			t.Fatalf("line %d: %.200s", i, line)
 		}
 	}
-	b.to("orders")
-	if orders := js[int](b, `document.querySelectorAll("tbody tr").length`); orders != 3 {
-		t.Errorf("%d orders, want 3", orders)
+	b.to("redrives")
+	if redrives := js[int](b, `document.querySelectorAll("tbody tr").length`); redrives != 3 {
+		t.Errorf("%d redrives, want 3", redrives)
 	}
 	b.leave(`document.querySelector("tbody tr a").click()`)
-	b.says("What was ordered")
+	b.says("What was asked for")
 }
 
 // TestCollectedLettersAreKeptEditedAndSent goes through what only a store can do.
@@ -185,7 +185,7 @@ func TestCollectedLettersAreKeptEditedAndSent(t *testing.T) {
 
 // TestALetterThatComesBackStopsTheOrder sends with a canary to a queue whose consumer
 // fails at once.
-func TestALetterThatComesBackStopsTheOrder(t *testing.T) {
+func TestALetterThatComesBackStopsTheRedrive(t *testing.T) {
 	s := open(t, siteConfig{queues: []string{"canary-orders.dlq"}})
 	work, letters := dead(t, shared, s, "canary-orders", 20)
 	ch := channel(t, shared)
@@ -209,7 +209,7 @@ func TestALetterThatComesBackStopsTheOrder(t *testing.T) {
 	has(t, shared, letters, 20)
 }
 
-// TestTwoBrowsersSeeTheSame: an order of one browser is seen, and stopped, in another.
+// TestTwoBrowsersSeeTheSame: a redrive of one browser is seen, and stopped, in another.
 func TestTwoBrowsersSeeTheSame(t *testing.T) {
 	s := open(t, siteConfig{queues: []string{"two-orders.dlq"}})
 	_, letters := dead(t, shared, s, "two-orders", 80)
@@ -221,7 +221,7 @@ func TestTwoBrowsersSeeTheSame(t *testing.T) {
 	one.leave(`document.querySelector("main button.main").click()`)
 	one.says("send · running")
 	other.says("send · running") // the overview, which was open all the time
-	other.to("orders")
+	other.to("redrives")
 	other.leave(`document.querySelector("tbody tr a").click()`)
 	other.wait(`parseInt(document.querySelector("main .depth b").innerText) >= 3`)
 	other.click("Stop")

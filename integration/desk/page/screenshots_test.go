@@ -60,7 +60,7 @@ func TestScreenshots(t *testing.T) {
 	tab.fill("rate", "40")
 	tab.leave(`document.querySelector("main button.main").click()`)
 	tab.wait(`[...document.querySelectorAll("dt")].some(e => e.innerText === "Per second")`)
-	shot("order")
+	shot("redrive")
 	tab.says("done")
 	tab.to("audit")
 	shot("audit")
@@ -87,7 +87,7 @@ func TestScreenshots(t *testing.T) {
 	shot("phone-letters")
 	tab.to("letter?store=store+letters.db&id=3")
 	shot("phone-letter")
-	for _, page := range []string{"./", "groups?store=store+letters.db", "letters?store=store+letters.db", "letter?store=store+letters.db&id=3", "orders", "audit"} {
+	for _, page := range []string{"./", "groups?store=store+letters.db", "letters?store=store+letters.db", "letter?store=store+letters.db&id=3", "redrives", "audit"} {
 		tab.to(page)
 		if wide := js[int](tab, `document.documentElement.scrollWidth`); wide > 390 {
 			t.Errorf("%s is %d px wide on a phone of 390", page, wide)

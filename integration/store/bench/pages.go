@@ -77,7 +77,7 @@ func (b *bench) pages(dialect store.Dialect, s *store.Store, one store.Entry) (e
 		{"letter", "letter", []string{"id", id}},
 		{"before a group is sent", "send", []string{"group", one.Fingerprint}},
 		{"before all are sent", "send", []string{"all", "1"}},
-		{"orders", "orders", nil},
+		{"redrives", "redrives", nil},
 		{"audit", "audit", nil},
 	} {
 		if err := took(fmt.Sprint(dialect, ": the desk's page ", page.name), func() error { return get(page.path, page.query...) }); err != nil {

@@ -256,8 +256,8 @@ func (w *trial) live(ctx context.Context, end func(), name string, concurrency i
 	add(one.Run, err)
 	last, err := consumer.New(conn, w.spec(out), consumer.Wrap(w.work(outbox, false), outbox.OnceHandler), cfg)
 	add(last.Run, err)
-	cfg.Concurrency, cfg.Batch = 1+concurrency/3, consumer.Batch{Size: w.batch, Linger: 20 * time.Millisecond}
-	many, err := consumer.NewBatch(conn, w.spec(batch), outbox.OnceBatch(w.work(outbox, true)), cfg)
+	cfg.Concurrency = 1 + concurrency/3
+	many, err := consumer.NewBatch(conn, w.spec(batch), outbox.OnceBatch(w.work(outbox, true)), consumer.Batch{Size: w.batch, Linger: 20 * time.Millisecond}, cfg)
 	add(many.Run, err)
 	forwarder, err := outbox.NewForwarder(p, store.ForwardConfig{Poll: w.poll, DrainTimeout: 5 * time.Second})
 	add(forwarder.Run, err)

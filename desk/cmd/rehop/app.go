@@ -101,11 +101,11 @@ you, and is needed where there is no terminal.`,
 	flags.StringVar(&a.vhost, "vhost", "", "virtual host for a URL that names none (AMQP_VHOST)")
 	flags.StringVar(&a.management, "management-url", "", "address of the management API (AMQP_MANAGEMENT_URL)")
 	flags.StringVar(&a.config, "config", "", "file with lines NAME=value (REHOP_CONFIG)")
-	flags.StringVar(&a.journalDir, "journal", "", "folder for orders and the audit (REHOP_JOURNAL)")
+	flags.StringVar(&a.journalDir, "journal", "", "folder for redrives and the audit (REHOP_JOURNAL)")
 	flags.StringVarP(&a.format, "output", "o", "table", "table, wide or json")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are moved, dropped or all sent; needed where there is no terminal")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
-	root.AddCommand(a.dlq(), a.queuesCommand(), a.deskCommand(), a.doctorCommand())
+	root.AddCommand(a.dlq(), a.redrivesCommand(), a.queuesCommand(), a.deskCommand(), a.doctorCommand())
 	return root
 }
 
@@ -219,7 +219,7 @@ func (a *app) journal() (*desk.Journal, error) {
 }
 
 // letters opens a store of letters, until close.
-// by is who orders.
+// by is who acts, and why.
 func (a *app) by() desk.By { return desk.By{Who: who(), Why: a.why} }
 
 func who() string {

@@ -119,7 +119,7 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 	case err = <-served:
 		served <- nil
 	}
-	// Orders stop first: browsers are told how far they came. Then the pages end.
+	// Redrives stop first: browsers are told how far they came. Then the pages end.
 	stop()
 	err = errors.Join(err, <-ended)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)

@@ -11,7 +11,7 @@ import (
 
 // Every command line of rehop in the pages, in blocks and in prose, is one that the parser takes.
 func TestCommandsOfThePages(t *testing.T) {
-	pages, err := markdown.Pages("../..")
+	pages, err := markdown.Pages("../../..")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,14 +18,14 @@ const (
 	// inFlight is how many letters are under way at a time: as many may be doubled
 	// by a process that dies.
 	inFlight = 128
-	// failuresInARow end an order: its target takes nothing.
+	// failuresInARow end a redrive: its target takes nothing.
 	failuresInARow = 10
 	// turnLength is how long letters are held before they are handed back and taken
 	// again. A broker takes them away after its consumer timeout, 30 min.
 	turnLength = 10 * time.Minute
-	// lookForStop is how often another process may have stopped the order.
+	// lookForStop is how often another process may have stopped the redrive.
 	lookForStop = 250 * time.Millisecond
-	// maxLag is how much of a delay is made up for, with Order.Rate, at a rate that is
+	// maxLag is how much of a delay is made up for, with Redrive.Rate, at a rate that is
 	// higher by a quarter.
 	maxLag = 10 * time.Second
 	// noteEvery is how often progress is told and written down.
@@ -37,24 +37,24 @@ const (
 	steadyFor = 10 * time.Second
 	backFor   = 45 * time.Second
 	// losses is how many lost connections in a row, with nothing done between them,
-	// an order bears.
+	// a redrive bears.
 	losses = 10
 )
 
-// Execute carries out an order on the letters that are in the queue when it begins.
-func (l *Live) Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error) {
-	o, err := o.check(l.About(), time.Now())
+// Execute carries out a redrive on the letters that are in the queue when it begins.
+func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error) {
+	r, err := r.check(l.About(), time.Now())
 	if err != nil {
 		return Progress{}, err
 	}
-	b, err := l.cfg.Journal.begin(o, nil)
+	b, err := l.cfg.Journal.begin(r, nil)
 	if err != nil {
-		return Progress{Order: o}, err
+		return Progress{Redrive: r}, err
 	}
 	return l.carryOut(ctx, b, false, progress)
 }
 
-// Resume continues an order.
+// Resume continues a redrive.
 func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
 	b, err := reopen(l.cfg.Journal, l.About(), id, by)
 	if err != nil {
@@ -63,19 +63,19 @@ func (l *Live) Resume(ctx context.Context, id string, by By, progress func(Progr
 	return l.carryOut(ctx, b, true, progress)
 }
 
-// liveOrder is an order that is carried out in a queue.
-type liveOrder struct {
+// liveRedrive is a redrive that is carried out in a queue.
+type liveRedrive struct {
 	live        *Live
 	book        *book
-	order       Order
+	redrive     Redrive
 	destination destination
 	arrivals    chan *parcel
 	tell        func(Progress)
 	resumed     bool
 
 	progress  Progress
-	next      time.Time // when the next parcel is due, with Order.Rate
-	soonest   time.Time // it is not sent before, however late the order is
+	next      time.Time // when the next parcel is due, with Redrive.Rate
+	soonest   time.Time // it is not sent before, however late the redrive is
 	failures  int       // in a row
 	expected  int       // letters that were in hand when the session before was lost
 	elsewhere int       // letters of the last turn that other consumers took
@@ -100,11 +100,11 @@ type liveOrder struct {
 }
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
-	r := &liveOrder{
-		live: l, book: b, order: b.order, resumed: resumed, arrivals: make(chan *parcel, l.inFlight), tell: tell,
-		progress: b.past.progress, counted: map[string]bool{}, canary: canary{over: b.order.Canary == 0 || len(b.past.sent) > 0},
+	r := &liveRedrive{
+		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *parcel, l.inFlight), tell: tell,
+		progress: b.past.progress, counted: map[string]bool{}, canary: canary{over: b.redrive.Canary == 0 || len(b.past.sent) > 0},
 	}
-	r.progress.Order, r.progress.State, r.progress.Error, r.progress.Note = b.order, Running, "", ""
+	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
 	for key := range b.past.sent {
 		r.counted[key] = true // the like of one that was sent is not sent
@@ -129,10 +129,10 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	switch {
 	case err == nil:
 		r.progress.State = Done
-	case errors.Is(err, ErrStopped) || ctx.Err() != nil:
+	case errors.Is(err, ErrRedriveStopped) || ctx.Err() != nil:
 		r.progress.State, r.progress.Error = Stopped, ""
-		if !errors.Is(err, ErrStopped) {
-			err = fmt.Errorf("%w: %w", ErrStopped, err)
+		if !errors.Is(err, ErrRedriveStopped) {
+			err = fmt.Errorf("%w: %w", ErrRedriveStopped, err)
 		}
 	default:
 		r.progress.State, r.progress.Error = Failed, err.Error()
@@ -148,7 +148,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	return r.progress, err
 }
 
-func (r *liveOrder) run(ctx context.Context) error {
+func (r *liveRedrive) run(ctx context.Context) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	watched := make(chan struct{})
@@ -156,7 +156,7 @@ func (r *liveOrder) run(ctx context.Context) error {
 		defer close(watched)
 		for pause(ctx, lookForStop) {
 			if r.book.stopped() {
-				stop(ErrStopped)
+				stop(ErrRedriveStopped)
 			}
 		}
 	}()
@@ -192,7 +192,7 @@ func (r *liveOrder) run(ctx context.Context) error {
 				return errors.Join(err, r.destination.close())
 			}
 		case err == nil && !more && missing > 0:
-			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this order did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.destination.close())
+			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.destination.close())
 		case err == nil && !more:
 			return r.destination.close()
 		case err == nil:
@@ -228,43 +228,43 @@ func (l *Live) elsewhere(ctx context.Context) string {
 	return "none is ready: the queue has other consumers, which may have letters in hand" // one process may be several
 }
 
-func (r *liveOrder) open(ctx context.Context) (err error) {
+func (r *liveRedrive) open(ctx context.Context) (err error) {
 	arrived := func(p *parcel) { r.arrivals <- p }
-	if r.order.Action == Drop {
-		r.destination, err = newCopying(r.order.CopyTo, r.order.Source, arrived)
+	if r.redrive.Action == Drop {
+		r.destination, err = newCopying(r.redrive.CopyTo, r.redrive.Source, arrived)
 		return err
 	}
 	user, err := userOf(ctx, r.live.conn)
 	if err != nil {
 		return err
 	}
-	r.destination = &publishing{order: r.order, user: user, arrived: arrived, publisher: confirm.New(r.live.conn, confirm.Limits{Messages: r.live.inFlight})}
+	r.destination = &publishing{redrive: r.redrive, user: user, arrived: arrived, publisher: confirm.New(r.live.conn, confirm.Limits{Messages: r.live.inFlight})}
 	return nil
 }
 
-// at tells a test that the order is between two steps.
-func (r *liveOrder) at(moment string) {
+// at tells a test that the redrive is between two steps.
+func (r *liveRedrive) at(moment string) {
 	if r.live.gap != nil {
 		r.live.gap(moment)
 	}
 }
 
 // warn tells if the canary cannot be back in its time.
-func (r *liveOrder) warn(ctx context.Context) {
-	r.warning = r.order.canaryNote(ctx, r.live.conn, func(q Queue) bool { return q.DeadLetters == r.live.queue })
+func (r *liveRedrive) warn(ctx context.Context) {
+	r.warning = r.redrive.canaryNote(ctx, r.live.conn, func(q Queue) bool { return q.DeadLetters == r.live.queue })
 	if r.leave(""); r.warning != "" && r.tell != nil {
 		r.tell(r.progress)
 	}
 }
 
-// leave notes what the order leaves out.
-func (r *liveOrder) leave(what string) {
+// leave notes what the redrive leaves out.
+func (r *liveRedrive) leave(what string) {
 	r.left = what
 	r.progress.Note = noted(r.warning, what)
 }
 
 // note tells and writes down the progress.
-func (r *liveOrder) note() error {
+func (r *liveRedrive) note() error {
 	r.progress.InHand = len(r.held)
 	r.progress.Updated = time.Now().UTC()
 	if r.tell != nil {

@@ -25,7 +25,7 @@ const (
 	exitFailed  = 1 // nothing or not all was done, for the reason that was printed
 	exitUsage   = 2 // the command line is wrong
 	exitPartly  = 3 // some letters failed and are still where they were; doctor: warnings
-	exitStopped = 4 // an order was stopped, by a person or by its canary
+	exitStopped = 4 // a redrive was stopped, by a person or by its canary
 	exitNothing = 5 // no letter matched
 )
 

@@ -155,21 +155,21 @@ func TestWhatLooksHaveCountedIsNoAttempt(t *testing.T) {
 	s.prints(`"x-acquired-count"`)
 }
 
-func TestAnOrderThatNoLetterMatchedSaysSoEverywhere(t *testing.T) {
+func TestARedriveThatNoLetterMatchedSaysSoEverywhere(t *testing.T) {
 	s := open(t)
 	letters := s.collect("orders.dlq")
 	s.dead("orders.dlq", "orders", "m-7")
-	for order, args := range map[string][]string{
+	for redrive, args := range map[string][]string{
 		"live": {"send", "orders.dlq"}, "collected": {"send", "--store", letters}, "dropped": {"drop", "--store", letters, "--copy", filepath.Join(t.TempDir(), "copy")},
 	} {
-		s.run(exitNothing, append([]string{"dlq", "--yes", "--order", order, "--error", "none of them"}, args...)...)
-		if !strings.Contains(s.out, "order "+order+" done: 0 ") || !strings.Contains(s.out, "; no letter matched\n") || !strings.Contains(s.err, "rehop: no letter matched\n") {
+		s.run(exitNothing, append([]string{"dlq", "--yes", "--redrive", redrive, "--error", "none of them"}, args...)...)
+		if !strings.Contains(s.out, "redrive "+redrive+" done: 0 ") || !strings.Contains(s.out, "; no letter matched\n") || !strings.Contains(s.err, "rehop: no letter matched\n") {
 			t.Errorf("prints %s%s", s.out, s.err)
 		}
 	}
-	s.run(exitDone, "dlq", "orders")
+	s.run(exitDone, "redrives")
 	if n := strings.Count(s.out, "no letter matched"); n != 3 {
-		t.Errorf("%d orders say that no letter matched, want 3:\n%s", n, s.out)
+		t.Errorf("%d redrives say that no letter matched, want 3:\n%s", n, s.out)
 	}
 }
 
@@ -179,9 +179,9 @@ func TestTheJSONOfTheCommand(t *testing.T) {
 	s.manage()
 	s.declare(topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "express"}, {Name: "normal"}}, OneDeadLetterQueue: true})
 	for _, line := range []string{
-		"dlq orders", "dlq audit", "queues", "dlq list", "dlq list orders.dlq", "dlq peek orders.dlq", "dlq groups orders.dlq", "dlq show orders.dlq m-0", "doctor",
-		"dlq send orders.dlq --message-id m-0 --to shop/again --dry-run", "dlq send orders.dlq --message-id m-0 --to /orders --canary 1ms --order sent",
-		"dlq orders", "dlq audit",
+		"redrives", "dlq audit", "queues", "dlq list", "dlq list orders.dlq", "dlq peek orders.dlq", "dlq groups orders.dlq", "dlq show orders.dlq m-0", "doctor",
+		"dlq send orders.dlq --message-id m-0 --to shop/again --dry-run", "dlq send orders.dlq --message-id m-0 --to /orders --canary 1ms --redrive sent",
+		"redrives", "dlq audit",
 	} {
 		s.run(exitDone, append(strings.Fields(line), "-o", "json")...)
 		var answer any
@@ -191,7 +191,7 @@ func TestTheJSONOfTheCommand(t *testing.T) {
 		}
 		checkJSON(t, line, answer)
 	}
-	s.run(exitDone, "dlq", "orders", "-o", "json")
+	s.run(exitDone, "redrives", "-o", "json")
 	s.prints(`"routing_key": "orders"`)
 	s.run(exitDone, "queues", "-o", "json")
 	s.prints(`"dead_letters": "sms.dlq"`)
@@ -238,7 +238,7 @@ func TestACanaryThatIsTooShortIsSaid(t *testing.T) {
 	warns("", "mails.dlq", "--message-id", "a-1") // nobody lists the waits
 	s.manage()
 	const ofMails = "warning: a canary of 10ms is too short: a message that is retried becomes a letter after 9s at the earliest, the waits of mails together\n"
-	warns(ofMails, "mails.dlq", "--message-id", "a-2", "--order", "short")
+	warns(ofMails, "mails.dlq", "--message-id", "a-2", "--redrive", "short")
 	warns("the waits of sms.", "sms.dlq", "--all", "--yes")
 	warns("", "mails.dlq", "--message-id", "a-3", "--to", "orders") // which has no waits
 	warns("", "orders.dlq", "--message-id", "m-0")

@@ -19,23 +19,23 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// Execute carries out an order on the letters that are in the store when it begins.
-func (c *storeSource) Execute(ctx context.Context, o Order, progress func(Progress)) (Progress, error) {
-	o, err := o.check(c.About(), time.Now())
-	if err == nil && o.Action != Drop && c.conn == nil {
+// Execute carries out a redrive on the letters that are in the store when it begins.
+func (c *storeSource) Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error) {
+	r, err := r.check(c.About(), time.Now())
+	if err == nil && r.Action != Drop && c.conn == nil {
 		err = rehop.WithClass(errors.New("desk: there is no Conn to send letters with"), rehop.ClassConfiguration)
 	}
 	if err != nil {
 		return Progress{}, err
 	}
-	b, err := c.cfg.Journal.begin(o, nil)
+	b, err := c.cfg.Journal.begin(r, nil)
 	if err != nil {
-		return Progress{Order: o}, err
+		return Progress{Redrive: r}, err
 	}
 	return c.carryOut(ctx, b, false, progress)
 }
 
-// Resume continues an order.
+// Resume continues a redrive.
 func (c *storeSource) Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error) {
 	b, err := reopen(c.cfg.Journal, c.About(), id, by)
 	if err != nil {
@@ -51,13 +51,13 @@ const replayWindow = 1000
 // leases is how long letters are waited for that a process had leased which has died.
 const leases = 75 * time.Second
 
-// storeOrder is an order that is carried out in a store.
-type storeOrder struct {
-	source *storeSource
-	book   *book
-	order  Order
-	tell   func(Progress)
-	stop   context.CancelCauseFunc
+// collectedRedrive is a redrive that is carried out in a store.
+type collectedRedrive struct {
+	source  *storeSource
+	book    *book
+	redrive Redrive
+	tell    func(Progress)
+	stop    context.CancelCauseFunc
 
 	resumed bool
 
@@ -71,10 +71,10 @@ type storeOrder struct {
 }
 
 func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
-	r := &storeOrder{source: c, book: b, order: b.order, resumed: resumed, tell: tell, progress: b.past.progress}
-	r.progress.Order, r.progress.State, r.progress.Error, r.progress.Note = b.order, Running, "", ""
+	r := &collectedRedrive{source: c, book: b, redrive: b.redrive, resumed: resumed, tell: tell, progress: b.past.progress}
+	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
-	if b.order.Action != Drop { // whose letters are counted when they are gone
+	if b.redrive.Action != Drop { // whose letters are counted when they are gone
 		r.progress.Done = len(b.past.sent)
 	}
 	r.progress.Matched, r.progress.Failed, r.progress.Skipped = r.progress.Done, 0, 0
@@ -85,7 +85,7 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 		defer close(watched)
 		for pause(run, lookForStop) {
 			if b.stopped() {
-				stop(ErrStopped)
+				stop(ErrRedriveStopped)
 			}
 		}
 	}()
@@ -101,10 +101,10 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 		if r.progress.Matched == 0 {
 			r.progress.Note = noMatch
 		}
-	case errors.Is(err, ErrStopped) || ctx.Err() != nil:
+	case errors.Is(err, ErrRedriveStopped) || ctx.Err() != nil:
 		r.progress.State = Stopped
-		if !errors.Is(err, ErrStopped) {
-			err = fmt.Errorf("%w: %w", ErrStopped, err)
+		if !errors.Is(err, ErrRedriveStopped) {
+			err = fmt.Errorf("%w: %w", ErrRedriveStopped, err)
 		}
 	default:
 		r.progress.State, r.progress.Error = Failed, err.Error()
@@ -117,26 +117,26 @@ func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell 
 	return r.progress, err
 }
 
-func (r *storeOrder) run(ctx context.Context) error {
-	f := r.order.Filter
+func (r *collectedRedrive) run(ctx context.Context) error {
+	f := r.redrive.Filter
 	if f.selectsNone() {
 		return nil
 	}
-	if r.order.Action == Drop {
+	if r.redrive.Action == Drop {
 		return r.drop(ctx)
 	}
 	q, err := r.source.narrow(ctx, f)
 	if err != nil {
 		return err
 	}
-	q.Before = r.order.Created
+	q.Before = r.redrive.Created
 	user, err := userOf(ctx, r.source.conn)
 	if err != nil {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: float64(r.order.Rate), Canary: r.order.Canary, To: r.order.To}
-	if r.order.Canary > 0 && len(r.book.past.sent) > 0 {
+	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To}
+	if r.redrive.Canary > 0 && len(r.book.past.sent) > 0 {
 		options.Canary = 0 // it was sent, and did not come back
 	}
 	if options.Canary > 0 {
@@ -147,7 +147,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.settled(done, report)
-		_ = r.note(false) // a journal that fails ends the order at its next letter
+		_ = r.note(false) // a journal that fails ends the redrive at its next letter
 	}
 	began := time.Now()
 	var report store.ReplayReport
@@ -157,7 +157,7 @@ func (r *storeOrder) run(ctx context.Context) error {
 			r.mu.Lock()
 			done, r.known = r.progress.Done, 0
 			r.mu.Unlock()
-			report, err = r.source.store.Replay(ctx, &marking{order: r, user: user, publisher: publisher}, q, options)
+			report, err = r.source.store.Replay(ctx, &marking{redrive: r, user: user, publisher: publisher}, q, options)
 			r.mu.Lock()
 			r.settled(done, report)
 			r.mu.Unlock()
@@ -190,28 +190,25 @@ func (r *storeOrder) run(ctx context.Context) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err = errors.Join(err, r.note(true), publisher.Close())
-	if errors.Is(err, store.ErrCanary) {
-		err = fmt.Errorf("%w: message %q", ErrCanary, report.LastID)
-	}
 	return err
 }
 
 // warn tells if the canary, which is the first letter, cannot be back in its time.
-func (r *storeOrder) warn(ctx context.Context) {
-	list, err := r.source.List(ctx, r.order.Filter, Page{Limit: 1})
+func (r *collectedRedrive) warn(ctx context.Context) {
+	list, err := r.source.List(ctx, r.redrive.Filter, Page{Limit: 1})
 	if err != nil || len(list.Letters) == 0 {
 		return // nothing is sent, or the replay says why
 	}
 	to, _ := list.Letters[0].Target()
-	r.warning = r.order.canaryNote(ctx, r.source.conn, func(q Queue) bool { return to.Exchange == "" && q.Name == to.RoutingKey })
+	r.warning = r.redrive.canaryNote(ctx, r.source.conn, func(q Queue) bool { return to.Exchange == "" && q.Name == to.RoutingKey })
 	if r.progress.Note = r.warning; r.warning != "" && r.tell != nil {
 		r.tell(r.progress)
 	}
 }
 
-// begun returns the letters of the store that an earlier process of the order has sent, or
+// begun returns the letters of the store that an earlier process of the redrive has sent, or
 // may have sent.
-func (r *storeOrder) begun(ctx context.Context, q store.Query) (numbers []int64, err error) {
+func (r *collectedRedrive) begun(ctx context.Context, q store.Query) (numbers []int64, err error) {
 	past := r.book.past
 	q.Limit = scanPage
 	for wanted := past.undeleted() + past.unanswered(); len(numbers) < wanted; {
@@ -220,7 +217,7 @@ func (r *storeOrder) begun(ctx context.Context, q store.Query) (numbers []int64,
 			return nil, fmt.Errorf("desk: %w", err)
 		}
 		for _, one := range found {
-			m, err := resend.Edited(resend.Message(one.Message, one.Queue), r.order.To, nil)
+			m, err := resend.Edited(resend.Message(one.Message, one.Queue), r.redrive.To, nil)
 			if err != nil {
 				continue // it was refused then, too
 			}
@@ -235,16 +232,16 @@ func (r *storeOrder) begun(ctx context.Context, q store.Query) (numbers []int64,
 	return numbers, nil
 }
 
-// left is how many letters the order may still try, and false if it has no bound.
-func (r *storeOrder) left() (n int, bounded bool) {
-	if r.order.Limit == 0 {
+// left is how many letters the redrive may still try, and false if it has no bound.
+func (r *collectedRedrive) left() (n int, bounded bool) {
+	if r.redrive.Limit == 0 {
 		return 0, false
 	}
-	return r.order.Limit - r.progress.Done - r.progress.Failed, true
+	return r.redrive.Limit - r.progress.Done - r.progress.Failed, true
 }
 
 // settled takes over how far a replay is, whose letters have left the store.
-func (r *storeOrder) settled(before int, report store.ReplayReport) {
+func (r *collectedRedrive) settled(before int, report store.ReplayReport) {
 	before -= r.known
 	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
 	r.progress.LastID = report.LastID
@@ -254,7 +251,7 @@ func (r *storeOrder) settled(before int, report store.ReplayReport) {
 }
 
 // note tells and writes down the progress.
-func (r *storeOrder) note(always bool) error {
+func (r *collectedRedrive) note(always bool) error {
 	if len(r.sent) > 0 {
 		if err := r.book.write(entry{Gone: r.sent}); err != nil {
 			return err
@@ -277,8 +274,8 @@ func (r *storeOrder) note(always bool) error {
 
 // drop copies letters to the file and deletes them, a page at a time. It leaves a letter
 // that has changed since it was copied.
-func (r *storeOrder) drop(ctx context.Context) error {
-	out, err := newCopying(r.order.CopyTo, r.order.Source, func(*parcel) {})
+func (r *collectedRedrive) drop(ctx context.Context) error {
+	out, err := newCopying(r.redrive.CopyTo, r.redrive.Source, func(*parcel) {})
 	if err != nil {
 		return err
 	}
@@ -290,16 +287,19 @@ func (r *storeOrder) drop(ctx context.Context) error {
 		}
 		var parcels []*parcel
 		limit := scanPage
+		if rate := r.redrive.Rate; rate > 0 {
+			limit = min(limit, max(int(rate), 1)) // those of a second
+		}
 		if left, bounded := r.left(); bounded {
 			limit = min(limit, left)
 		}
 		if limit <= 0 {
 			return nil
 		}
-		page := r.order.Filter
+		page := r.redrive.Filter
 		page.IDs = []string{}
 		var marked []int64
-		_, last, more, err := r.source.scanBefore(ctx, r.order.Filter, r.order.Created, after, scanBound, func(l Letter) bool {
+		_, last, more, err := r.source.scanBefore(ctx, r.redrive.Filter, r.redrive.Created, after, scanBound, func(l Letter) bool {
 			page.IDs, marked = append(page.IDs, l.ID), append(marked, l.Place)
 			return len(marked) < limit
 		})
@@ -342,22 +342,22 @@ func (r *storeOrder) drop(ctx context.Context) error {
 		if err := r.note(true); err != nil || !more { // always: nothing else counts what is gone
 			return err
 		}
-		if wait := r.order.Rate; wait > 0 && !pause(ctx, time.Duration(len(parcels))*time.Second/time.Duration(wait)) {
+		if rate := r.redrive.Rate; rate > 0 && !pause(ctx, time.Duration(float64(len(parcels))/rate*float64(time.Second))) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// marking publishes what a replay sends, with the marks of the order, and notes it.
+// marking publishes what a replay sends, with the marks of the redrive, and notes it.
 type marking struct {
-	order     *storeOrder
+	redrive   *collectedRedrive
 	user      string
 	publisher *confirm.Publisher
 }
 
 // PublishAll is that of store.Publisher.
 func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error) {
-	r := m.order
+	r := m.redrive
 	receipts := make([]producer.Receipt, len(messages))
 	keys := make([]string, len(messages))
 	var try []string
@@ -431,10 +431,10 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 
 // publishing returns what is published for a message that a replay sends.
 func (m *marking) publishing(message producer.Message) (exchange, key string, p amqp.Publishing) {
-	order := m.order.order
+	redrive := m.redrive.redrive
 	l := read(asItLies(message))
 	l.hasOrigin = true
-	if order.Action == Move {
+	if redrive.Action == Move {
 		keepUser(&l.Publishing, m.user)
 		return message.Exchange, message.RoutingKey, l.Publishing
 	}
@@ -442,8 +442,8 @@ func (m *marking) publishing(message producer.Message) (exchange, key string, p 
 	if message.Origin != (topology.Address{}) {
 		message.Exchange, message.RoutingKey = message.Origin.Exchange, message.Origin.RoutingKey
 	}
-	order.Edit.apply(&message)
-	p = published(message, l, to, order.ID)
+	redrive.Edit.apply(&message)
+	p = published(message, l, to, redrive.ID)
 	keepUser(&p, m.user)
 	return to.Exchange, to.RoutingKey, p
 }

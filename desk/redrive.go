@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -20,17 +21,14 @@ import (
 // ErrNoLetter is wrapped by the errors of calls for one letter that is not there.
 var ErrNoLetter = errors.New("desk: there is no such letter")
 
-// ErrNoOrder is wrapped by the errors of calls for an order that is not in the journal.
-var ErrNoOrder = errors.New("desk: there is no such order")
+// ErrNoRedrive is wrapped by the errors of calls for a redrive that is not in the journal.
+var ErrNoRedrive = errors.New("desk: there is no such redrive")
 
-// ErrStopped is wrapped by the error of an order that was stopped by [Journal.Stop]
+// ErrRedriveStopped is wrapped by the error of a redrive that was stopped by [Journal.Stop]
 // or by the end of its ctx.
-var ErrStopped = errors.New("desk: the order was stopped")
+var ErrRedriveStopped = errors.New("desk: the redrive was stopped")
 
-// ErrCanary is wrapped by the error of an order whose first letter came back.
-var ErrCanary = errors.New("desk: the canary came back: nothing more was sent")
-
-// ErrTarget is wrapped by the error of an order that ended because its target took no
+// ErrTarget is wrapped by the error of a redrive that ended because its target took no
 // message: it is missing, full, or does not answer.
 var ErrTarget = errors.New("desk: the target takes no messages")
 
@@ -40,18 +38,18 @@ type Action string
 // The actions.
 const (
 	// Send publishes the message as its producer did, but to the queue that failed on
-	// it or to Order.To. It starts at attempt 1.
+	// it or to Redrive.To. It starts at attempt 1.
 	Send Action = "send"
-	// Move publishes the letter as it is, with all its headers, to Order.To, such as
+	// Move publishes the letter as it is, with all its headers, to Redrive.To, such as
 	// a queue for parked letters.
 	Move Action = "move"
-	// Drop writes the letter to the file Order.CopyTo, and then deletes it.
+	// Drop writes the letter to the file Redrive.CopyTo, and then deletes it.
 	Drop Action = "drop"
 )
 
-// Order names letters and the action on them. It does not change once it is in the
+// Redrive names letters and the action on them. It does not change once it is in the
 // journal.
-type Order struct {
+type Redrive struct {
 	// ID defaults to a new one; up to 64 letters, digits, dashes and underscores.
 	ID     string `json:"id"`
 	Action Action `json:"action"`
@@ -67,15 +65,16 @@ type Order struct {
 	// Edit changes each message that is sent.
 	Edit *Edit `json:"edit,omitzero"`
 
-	// Rate bounds the letters per second; 0: no bound.
-	Rate int `json:"rate,omitzero"`
+	// Rate is how many letters are sent per second at most, from one a day to 100,000; 0:
+	// no bound.
+	Rate float64 `json:"rate,omitzero"`
 
 	// Limit bounds the letters that are tried; 0: no bound.
 	Limit int `json:"limit,omitzero"`
 
 	// Canary, if set, sends one letter first and waits for this long. If the message
-	// is a letter again by then, the order ends with ErrCanary. So it should be longer
-	// than all waits of the queue together.
+	// is a letter again by then, the redrive ends with [store.ErrCanary]. So it should
+	// be longer than all waits of the queue together.
 	Canary time.Duration `json:"canary,omitzero"`
 
 	// CopyTo is the file that the letters are appended to before they are dropped, as
@@ -89,77 +88,80 @@ type Order struct {
 	Created time.Time `json:"created"`
 }
 
-var orderID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+// maxRate is the highest Redrive.Rate.
+const maxRate = 100_000
 
-// check returns the order as it is written down, or all its faults.
-func (o Order) check(a About, now time.Time) (Order, error) {
-	if o.ID == "" {
-		o.ID = now.UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
+var redriveID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// check returns the redrive as it is written down, or all its faults.
+func (r Redrive) check(a About, now time.Time) (Redrive, error) {
+	if r.ID == "" {
+		r.ID = now.UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
 	}
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("desk: Order."+format, args...)) }
-	if !orderID.MatchString(o.ID) {
-		fault("ID is %.80q, want up to 64 letters, digits, dashes and underscores", o.ID)
+	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf("desk: Redrive."+format, args...)) }
+	if !redriveID.MatchString(r.ID) {
+		fault("ID is %.80q, want up to 64 letters, digits, dashes and underscores", r.ID)
 	}
-	if o.Filter.IsZero() && !o.All {
+	if r.Filter.IsZero() && !r.All {
 		fault("Filter is empty, want a condition, or All")
 	}
-	if o.Rate < 0 || o.Rate > 100_000 {
-		fault("Rate is %d, want 0 (no bound) to 100,000 letters per second", o.Rate)
+	if !resend.IsRate(r.Rate) || r.Rate > maxRate {
+		fault("Rate is %v, want 0 for no bound, or at least one letter a day and at most 100,000 a second", r.Rate)
 	}
-	if o.Limit < 0 {
-		fault("Limit is %d, want 0 (no bound) or more", o.Limit)
+	if r.Limit < 0 {
+		fault("Limit is %d, want 0 (no bound) or more", r.Limit)
 	}
-	switch o.Action {
+	switch r.Action {
 	case Send:
 	case Move:
-		if o.To == nil {
+		if r.To == nil {
 			fault("To is nil: Move wants to know where to")
 		}
-		if o.Edit != nil {
+		if r.Edit != nil {
 			fault("Edit is for Send")
 		}
 	case Drop:
-		if o.CopyTo == "" {
+		if r.CopyTo == "" {
 			fault("CopyTo is empty: Drop writes the letters to a file first")
 		}
-		if o.To != nil || o.Edit != nil {
+		if r.To != nil || r.Edit != nil {
 			fault("To and Edit are not for Drop")
 		}
 	default:
-		fault("Action is %q, want send, move or drop", o.Action)
+		fault("Action is %q, want send, move or drop", r.Action)
 	}
-	if o.To != nil && *o.To == (topology.Address{}) {
+	if r.To != nil && *r.To == (topology.Address{}) {
 		fault("To is empty, want an exchange and a routing key, or the name of a queue as the key")
 	}
-	if o.To != nil && a.Live && o.To.Exchange == "" && o.To.RoutingKey == a.Queue {
+	if r.To != nil && a.Live && r.To.Exchange == "" && r.To.RoutingKey == a.Queue {
 		fault("To is %q, the queue that the letters are in", a.Queue)
 	}
-	if o.Canary < 0 || o.Canary > 0 && o.Action != Send {
-		fault("Canary is %v, want 0 or more, for Send", o.Canary)
+	if r.Canary < 0 || r.Canary > 0 && r.Action != Send {
+		fault("Canary is %v, want 0 or more, for Send", r.Canary)
 	}
-	if err := o.Edit.check(); err != nil {
+	if err := r.Edit.check(); err != nil {
 		errs = append(errs, err)
 	}
-	o.Source, o.Created = a.Name, now.UTC()
-	return o, rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
+	r.Source, r.Created = a.Name, now.UTC()
+	return r, rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
-// canaryTimeout bounds the question about waits before an order with a canary.
+// canaryTimeout bounds the question about waits before a redrive with a canary.
 const canaryTimeout = 5 * time.Second
 
-// canaryNote returns a note if Order.Canary is shorter than the waits of a work queue
-// together; empty if it is not, or if nobody lists the waits. Without Order.To and
+// canaryNote returns a note if Redrive.Canary is shorter than the waits of a work queue
+// together; empty if it is not, or if nobody lists the waits. Without Redrive.To and
 // Filter.Queue, isTarget selects the queues to which the canary may go, and the one with
 // the shortest waits counts.
-func (o Order) canaryNote(ctx context.Context, conn *connection.Conn, isTarget func(Queue) bool) string {
+func (r Redrive) canaryNote(ctx context.Context, conn *connection.Conn, isTarget func(Queue) bool) string {
 	switch {
-	case o.To != nil && o.To.Exchange != "":
+	case r.To != nil && r.To.Exchange != "":
 		return ""
-	case o.To != nil:
-		isTarget = func(q Queue) bool { return q.Name == o.To.RoutingKey }
-	case o.Filter.Queue != "":
-		isTarget = func(q Queue) bool { return q.Name == o.Filter.Queue }
+	case r.To != nil:
+		isTarget = func(q Queue) bool { return q.Name == r.To.RoutingKey }
+	case r.Filter.Queue != "":
+		isTarget = func(q Queue) bool { return q.Name == r.Filter.Queue }
 	}
 	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
 	defer cancel()
@@ -173,7 +175,7 @@ func (o Order) canaryNote(ctx context.Context, conn *connection.Conn, isTarget f
 			continue
 		}
 		waits := waitsOf(q.Name, infos)
-		if waits <= o.Canary {
+		if waits <= r.Canary {
 			return ""
 		}
 		if name == "" || waits < shortest {
@@ -183,7 +185,7 @@ func (o Order) canaryNote(ctx context.Context, conn *connection.Conn, isTarget f
 	if name == "" {
 		return ""
 	}
-	return fmt.Sprintf("a canary of %v is too short: a message that is retried becomes a letter after %v at the earliest, the waits of %s together", o.Canary, shortest, name)
+	return fmt.Sprintf("a canary of %v is too short: a message that is retried becomes a letter after %v at the earliest, the waits of %s together", r.Canary, shortest, name)
 }
 
 // noted joins notes that are not empty.
@@ -238,10 +240,10 @@ func (e *Edit) apply(m *producer.Message) {
 	}
 }
 
-// State is how far an order has come.
+// State is how far a redrive has come.
 type State string
 
-// The states of an order.
+// The states of a redrive.
 const (
 	Running State = "running"
 	CutOff  State = "cut off" // its process has died; it can be resumed
@@ -250,18 +252,18 @@ const (
 	Failed  State = "failed"  // Progress.Error says why; it can be resumed
 )
 
-// Progress is how far an order has come, and in the end its result.
+// Progress is how far a redrive has come, and in the end its result.
 type Progress struct {
-	Order Order `json:"-"`
-	State State `json:"state"`
+	Redrive Redrive `json:"-"`
+	State   State   `json:"state"`
 
 	Matched int `json:"matched"` // letters that the Filter has selected so far
 	Done    int `json:"done"`    // confirmed where they went, or copied and dropped
 	Failed  int `json:"failed"`  // tried, and still in their place
-	Skipped int `json:"skipped"` // selected and left: sent by this order before, without a target, or changed by somebody while they were dropped
+	Skipped int `json:"skipped"` // selected and left: sent by this redrive before, without a target, or changed by somebody while they were dropped
 
 	// MaybeDuplicate counts letters of Done that may be in their queue more than once, because
-	// an earlier process of this order died between their publish and the note of it,
+	// an earlier process of this redrive died between their publish and the note of it,
 	// or because a letter like them was sent before the connection or the process ended:
 	// one without a message id, or one of two that are the same in every header.
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
@@ -271,18 +273,18 @@ type Progress struct {
 	InHand int `json:"in_hand,omitzero"`
 
 	Error   string    `json:"error,omitzero"` // the last one
-	Note    string    `json:"note,omitzero"`  // what the order left out, that no letter matched, or that the canary is too short
+	Note    string    `json:"note,omitzero"`  // what the redrive left out, that no letter matched, or that the canary is too short
 	LastID  string    `json:"last_id,omitzero"`
 	Began   time.Time `json:"began,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
 }
 
-// Ended reports whether nothing works on the order.
+// Ended reports whether nothing works on the redrive.
 func (p Progress) Ended() bool { return p.State != Running }
 
 // String returns the progress in a line.
 func (p Progress) String() string {
-	text := fmt.Sprintf("%s: %d %s", p.State, p.Done, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Order.Action])
+	text := fmt.Sprintf("%s: %d %s", p.State, p.Done, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Redrive.Action])
 	if p.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", p.Failed)
 	}

@@ -1,10 +1,10 @@
-module github.com/rehop/rehop/cmd/rehop
+module github.com/rehop/rehop/desk
 
 go 1.26.0
 
 replace (
-	github.com/rehop/rehop => ../../
-	github.com/rehop/rehop/store/sqlite => ../../store/sqlite
+	github.com/rehop/rehop => ../
+	github.com/rehop/rehop/store/sqlite => ../store/sqlite
 )
 
 require (
@@ -15,6 +15,7 @@ require (
 	github.com/rehop/rehop/store/sqlite v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
+	go.uber.org/goleak v1.3.0
 )
 
 require (

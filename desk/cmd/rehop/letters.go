@@ -68,7 +68,7 @@ func readStore(value string) (collected, error) {
 	return c, nil
 }
 
-// shown returns the URL without passwords. dlq resume opens the store with it again.
+// shown returns the URL without passwords. redrives resume opens the store with it again.
 func shown(u url.URL, table string) string {
 	if u.User != nil {
 		u.User = url.User(u.User.Username())

@@ -7,17 +7,17 @@ import (
 	"github.com/rehop/rehop/desk"
 )
 
-type ordersData struct{ Orders []desk.Progress }
+type redrivesData struct{ Redrives []desk.Progress }
 
-func (h *Handler) listOrders(r *request) error {
-	all, err := h.latestOrders(maxListed)
+func (h *Handler) listRedrives(r *request) error {
+	all, err := h.latestRedrives(maxListed)
 	if err != nil {
 		return err
 	}
-	return r.show("orders", view{Title: "Orders", Nav: "orders", Events: "events?view=orders", Data: ordersData{all}})
+	return r.show("redrives", view{Title: "Redrives", Nav: "redrives", Events: "events?view=redrives", Data: redrivesData{all}})
 }
 
-type orderData struct {
+type redriveData struct {
 	P       desk.Progress
 	Place   place
 	Here    bool // this desk can work on it
@@ -29,12 +29,12 @@ type orderData struct {
 	Letters string  // address of the letters that are left
 }
 
-func (h *Handler) orderData(id string) (orderData, error) {
+func (h *Handler) redriveData(id string) (redriveData, error) {
 	p, err := h.progressOf(id)
 	if err != nil {
-		return orderData{}, err
+		return redriveData{}, err
 	}
-	d := orderData{P: p, Place: h.placeOfSource(p.Order.Source), Running: p.State == desk.Running}
+	d := redriveData{P: p, Place: h.placeOfSource(p.Redrive.Source), Running: p.State == desk.Running}
 	d.Here = d.Place != (place{})
 	d.Resume = d.Here && !d.Running && (p.State != desk.Done || p.Failed > 0)
 	d.Total = max(p.Matched, p.Done+p.Failed+p.Skipped)
@@ -44,7 +44,7 @@ func (h *Handler) orderData(id string) (orderData, error) {
 	return d, nil
 }
 
-// placeOfSource is the place that a source of an order is, if this desk has it.
+// placeOfSource is the place that a source of a redrive is, if this desk has it.
 func (h *Handler) placeOfSource(source string) place {
 	for _, s := range h.cfg.Sources {
 		if s.About().Name == source {
@@ -57,13 +57,13 @@ func (h *Handler) placeOfSource(source string) place {
 	return place{}
 }
 
-func (h *Handler) order(r *request) error {
+func (h *Handler) redrive(r *request) error {
 	id := r.form.Get("id")
-	d, err := h.orderData(id)
+	d, err := h.redriveData(id)
 	if err != nil {
 		return err
 	}
-	return r.show("order", view{Title: "Order " + id, Nav: "orders", Events: "events?" + url.Values{"view": {"order"}, "id": {id}}.Encode(), Data: d})
+	return r.show("redrive", view{Title: "Redrive " + id, Nav: "redrives", Events: "events?" + url.Values{"view": {"redrive"}, "id": {id}}.Encode(), Data: d})
 }
 
 type auditData struct{ Records []desk.Record }
@@ -85,7 +85,7 @@ func (h *Handler) stop(r *request) error {
 		return err
 	}
 	h.changed.notify()
-	return r.redirect("order", url.Values{"id": {id}}, "The order is asked to stop.")
+	return r.redirect("redrive", url.Values{"id": {id}}, "The redrive is asked to stop.")
 }
 
 func (h *Handler) resume(r *request) error {
@@ -93,17 +93,17 @@ func (h *Handler) resume(r *request) error {
 		return errReadOnly
 	}
 	id := r.form.Get("id")
-	p, err := h.cfg.Journal.Order(id)
+	p, err := h.cfg.Journal.Redrive(id)
 	if err != nil {
 		return err
 	}
-	at := h.placeOfSource(p.Order.Source)
+	at := h.placeOfSource(p.Redrive.Source)
 	if at == (place{}) {
 		return errNoPlace
 	}
 	by := r.by()
-	if err := h.execute(at, p.Order, &by); err != nil {
+	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}
-	return r.redirect("order", url.Values{"id": {id}}, "")
+	return r.redirect("redrive", url.Values{"id": {id}}, "")
 }

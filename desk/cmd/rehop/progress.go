@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/store"
 )
 
-// watch returns what shows the progress of an order: a bar where somebody watches,
+// watch returns what shows the progress of a redrive: a bar where somebody watches,
 // else a line now and then.
 func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 	last, note := time.Time{}, ""
@@ -32,7 +33,7 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 			return
 		}
 		last = time.Now()
-		pace := "" // none while the order waits, such as for its canary
+		pace := "" // none while the redrive waits, such as for its canary
 		if p.Done > done {
 			pace = fmt.Sprintf(", %.0f per second", float64(p.Done-done)/max(last.Sub(moved).Seconds(), 0.001))
 			moved, done = last, p.Done
@@ -54,9 +55,9 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 	return tell, end
 }
 
-// result prints how an order ended, and returns its exit code as an error.
+// result prints how a redrive ended, and returns its exit code as an error.
 func (a *app) result(p desk.Progress, err error) error {
-	if p.Order.ID == "" {
+	if p.Redrive.ID == "" {
 		return err // it has not begun
 	}
 	if a.format == "json" {
@@ -64,19 +65,19 @@ func (a *app) result(p desk.Progress, err error) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.out, "order %s %s\n", p.Order.ID, plain(p.String()))
+		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(p.String()))
 	}
 	switch {
-	case errors.Is(err, desk.ErrCanary):
+	case errors.Is(err, store.ErrCanary):
 		return &exit{exitStopped, err}
-	case errors.Is(err, desk.ErrStopped):
-		return &exit{exitStopped, fmt.Errorf("stopped; go on with: rehop dlq resume %s", p.Order.ID)}
+	case errors.Is(err, desk.ErrRedriveStopped):
+		return &exit{exitStopped, fmt.Errorf("stopped; go on with: rehop redrives resume %s", p.Redrive.ID)}
 	case err != nil && p.Matched == 0: // such as a queue that does not exist: there is nothing to go on with
 		return &exit{exitFailed, err}
 	case err != nil:
-		return &exit{exitFailed, fmt.Errorf("%w; go on with: rehop dlq resume %s", err, p.Order.ID)}
+		return &exit{exitFailed, fmt.Errorf("%w; go on with: rehop redrives resume %s", err, p.Redrive.ID)}
 	case p.Failed > 0:
-		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop dlq resume %s", letterCount(p.Failed), p.Order.ID)}
+		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop redrives resume %s", letterCount(p.Failed), p.Redrive.ID)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
 	case p.Matched == 0:

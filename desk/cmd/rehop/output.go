@@ -45,15 +45,15 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// progressJSON is an order with its progress for programs.
+// progressJSON is a redrive with its progress for programs.
 type progressJSON struct {
-	Order orderJSON `json:"order"`
+	Redrive redriveJSON `json:"redrive"`
 	desk.Progress
 }
 
-type orderJSON struct {
-	desk.Order
-	To *addressJSON `json:"to,omitzero"` // instead of that of the Order
+type redriveJSON struct {
+	desk.Redrive
+	To *addressJSON `json:"to,omitzero"` // instead of that of the Redrive
 }
 
 type addressJSON struct {
@@ -62,7 +62,7 @@ type addressJSON struct {
 }
 
 func progressFor(p desk.Progress) progressJSON {
-	return progressJSON{orderJSON{p.Order, (*addressJSON)(p.Order.To)}, p}
+	return progressJSON{redriveJSON{p.Redrive, (*addressJSON)(p.Redrive.To)}, p}
 }
 
 // plain makes a text of a letter harmless to a terminal, on one line.
@@ -252,7 +252,7 @@ func (a *app) show(l desk.Letter) error {
 		line("attempts", strconv.Itoa(l.Attempts))
 	}
 	if l.Redrives > 0 {
-		line("sent back", fmt.Sprintf("%d times before, last by order %s", l.Redrives, l.RedriveID))
+		line("sent back", fmt.Sprintf("%d times before, last by redrive %s", l.Redrives, l.RedriveID))
 	}
 	line("host", l.Host)
 	line("group", l.Fingerprint)

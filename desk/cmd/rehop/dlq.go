@@ -21,7 +21,6 @@ at freely.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.listCommand(), a.peekCommand(), a.groupsCommand(), a.showCommand(),
-		a.sendCommand(), a.editCommand(), a.moveCommand(), a.dropCommand(), a.exportCommand(), a.importCommand(), a.collectCommand(),
-		a.ordersCommand(), a.stopCommand(), a.resumeCommand(), a.auditCommand())
+		a.sendCommand(), a.editCommand(), a.moveCommand(), a.dropCommand(), a.exportCommand(), a.importCommand(), a.collectCommand(), a.auditCommand())
 	return c
 }

@@ -1,0 +1,148 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/desk"
+)
+
+func (a *app) redrivesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "redrives",
+		Short: "List what was sent back, moved or dropped, and stop or resume it",
+		Long: `Each send, move and drop is a redrive. It is written into the journal, with its id,
+before it begins. Without a command, redrives lists those of the journal, the newest first.`,
+		Example: `  rehop redrives
+  rehop redrives stop 20270115-093000-x7k2pq
+  rehop redrives resume 20270115-093000-x7k2pq --why "the stock service is mended"`,
+		Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			journal, err := a.journal()
+			if err != nil {
+				return err
+			}
+			redrives, err := journal.Redrives()
+			if err != nil {
+				return err
+			}
+			if a.format == "json" {
+				out := []progressJSON{}
+				for _, p := range redrives {
+					out = append(out, progressFor(p))
+				}
+				return a.json(out)
+			}
+			var rows [][]string
+			for _, p := range redrives {
+				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), strconv.Itoa(p.Failed), ago(p.Redrive.Created),
+					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Filter.String(), 40), orDash(a.short(cmp.Or(p.Error, p.Note), 40))})
+			}
+			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
+			return nil
+		},
+	}
+	c.AddCommand(a.stopCommand(), a.resumeCommand())
+	return c
+}
+
+func (a *app) stopCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "stop ID", Short: "Stop a redrive, in whichever process it runs", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
+		RunE: func(_ *cobra.Command, rest []string) error {
+			journal, err := a.journal()
+			if err != nil {
+				return err
+			}
+			return journal.Stop(rest[0], a.by())
+		},
+	}
+	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
+	return c
+}
+
+func (a *app) resumeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "resume ID", Short: "Go on with a redrive that was stopped, failed or cut off", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
+		RunE: func(c *cobra.Command, rest []string) error {
+			journal, err := a.journal()
+			if err != nil {
+				return err
+			}
+			p, err := journal.Redrive(rest[0])
+			if err != nil {
+				return err
+			}
+			var at place
+			var queue []string
+			if name, isStore := strings.CutPrefix(p.Redrive.Source, "store "); isStore {
+				at.store = name
+			} else {
+				queue = []string{strings.TrimPrefix(p.Redrive.Source, "queue ")}
+			}
+			source, _, err := a.open(c.Context(), at, queue, p.Redrive.Action != desk.Drop)
+			if err != nil {
+				return err
+			}
+			tell, end := a.watch(p.Matched)
+			p, err = source.Resume(c.Context(), rest[0], a.by(), tell)
+			end()
+			return a.result(p, err)
+		},
+	}
+	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
+	return c
+}
+
+// redriveIDs completes the id of a redrive.
+func (a *app) redriveIDs(_ *cobra.Command, rest []string, _ string) ([]string, cobra.ShellCompDirective) {
+	journal, err := a.journal()
+	if err != nil || len(rest) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	redrives, err := journal.Redrives()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var ids []string
+	for _, p := range redrives {
+		if p.State != desk.Done {
+			ids = append(ids, fmt.Sprintf("%s\t%s, %s", p.Redrive.ID, p.State, p.Redrive.Source))
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (a *app) auditCommand() *cobra.Command {
+	var n int
+	c := &cobra.Command{
+		Use: "audit", Short: "Show who did what to letters", Args: args(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			journal, err := a.journal()
+			if err != nil {
+				return err
+			}
+			records, err := journal.Audit(n)
+			if err != nil {
+				return err
+			}
+			if a.format == "json" {
+				return a.json(orEmpty(records))
+			}
+			var rows [][]string
+			for _, r := range records {
+				rows = append(rows, []string{r.At.Format(time.DateTime), r.By.Who, r.Action, strconv.Itoa(r.Count), r.Source, orDash(a.short(r.Which, 40)), orDash(r.Redrive),
+					a.short(r.Result, 60), orDash(a.short(r.By.Why, 40))})
+			}
+			table(a.out, []string{"WHEN", "WHO", "ACTION", "LETTERS", "SOURCE", "WHICH", "REDRIVE", "RESULT", "WHY"}, rows)
+			return nil
+		},
+	}
+	c.Flags().IntVarP(&n, "limit", "n", 50, "actions to show")
+	return c
+}

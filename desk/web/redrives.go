@@ -1,0 +1,166 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/desk"
+)
+
+var errNotRunning = rehop.WithClass(errors.New("web: Handler.Run has ended or has not begun: no redrive is taken"), rehop.ClassTransient)
+
+// redrives are those that this process carries out.
+type redrives struct {
+	mu      sync.Mutex
+	ctx     context.Context // of Run; nil: it does not run
+	all     *sync.WaitGroup
+	running map[string]*running
+
+	listed   []desk.Progress // of the journal, read last at
+	listedAt time.Time
+}
+
+// running is a redrive that this process carries out.
+type running struct {
+	source   string
+	progress desk.Progress
+	began    time.Time
+}
+
+func (r *redrives) begin(ctx context.Context, all *sync.WaitGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ctx, r.all = ctx, all
+}
+
+// end keeps new redrives from beginning. Those that run end with the ctx of Run.
+func (r *redrives) end() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ctx = nil
+}
+
+// do runs work until it has ended or Run ends, and waits a moment for its end.
+func (r *redrives) do(work func(ctx context.Context) error) (ended bool, err error) {
+	r.mu.Lock()
+	if r.ctx == nil {
+		r.mu.Unlock()
+		return false, errNotRunning
+	}
+	ctx, done := r.ctx, make(chan error, 1)
+	r.all.Go(func() { done <- work(ctx) })
+	r.mu.Unlock()
+	wait := time.NewTimer(firstAnswer)
+	defer wait.Stop()
+	select {
+	case err := <-done:
+		return true, err
+	case <-wait.C:
+		return false, nil
+	}
+}
+
+// firstAnswer is how long a browser waits for the end of what it has asked for, before it
+// is told to watch.
+const firstAnswer = 700 * time.Millisecond
+
+// execute carries out a redrive of a source, or goes on with one if somebody resumes it. It returns an error if
+// the redrive has not begun.
+func (h *Handler) execute(p place, r desk.Redrive, resumed *desk.By) error {
+	source, release, err := h.source(p)
+	if err != nil {
+		return err
+	}
+	one := &running{source: source.About().Name, progress: desk.Progress{Redrive: r, State: desk.Running}, began: time.Now()}
+	h.redrives.mu.Lock()
+	if h.redrives.running[r.ID] != nil { // somebody has clicked twice
+		h.redrives.mu.Unlock()
+		release()
+		return nil
+	}
+	h.redrives.running[r.ID] = one
+	h.redrives.mu.Unlock()
+	over := func() {
+		h.redrives.mu.Lock()
+		delete(h.redrives.running, r.ID)
+		h.redrives.listedAt = time.Time{}
+		h.redrives.mu.Unlock()
+		release()
+		h.changed.notify()
+	}
+	tell := func(p desk.Progress) {
+		h.redrives.mu.Lock()
+		one.progress = p
+		h.redrives.mu.Unlock()
+		h.changed.notify()
+	}
+	ended, err := h.redrives.do(func(ctx context.Context) error {
+		defer over()
+		var err error
+		if resumed != nil {
+			_, err = source.Resume(ctx, r.ID, *resumed, tell)
+		} else {
+			_, err = source.Execute(ctx, r, tell)
+		}
+		if err != nil && !errors.Is(err, desk.ErrRedriveStopped) {
+			h.cfg.Logger.Warn("web: a redrive ended early", "redrive", r.ID, "error", err)
+		}
+		return err
+	})
+	if errors.Is(err, errNotRunning) {
+		over()
+		return err
+	}
+	if ended && err != nil {
+		if _, unknown := h.cfg.Journal.Redrive(r.ID); unknown != nil {
+			return err // it never began; else its page says how it ended
+		}
+	}
+	return nil
+}
+
+// progressOf returns how far a redrive is, in whichever process it runs.
+func (h *Handler) progressOf(id string) (desk.Progress, error) {
+	h.redrives.mu.Lock()
+	one := h.redrives.running[id]
+	if one != nil {
+		p := one.progress
+		h.redrives.mu.Unlock()
+		return p, nil
+	}
+	h.redrives.mu.Unlock()
+	return h.cfg.Journal.Redrive(id)
+}
+
+// listFor is how long the journal is not read again.
+const listFor = time.Second
+
+// list returns the latest redrives of the journal, the newest first.
+func (h *Handler) latestRedrives(n int) ([]desk.Progress, error) {
+	h.redrives.mu.Lock()
+	defer h.redrives.mu.Unlock()
+	if time.Since(h.redrives.listedAt) > listFor {
+		all, err := h.cfg.Journal.Redrives()
+		if err != nil {
+			return nil, err
+		}
+		h.redrives.listed, h.redrives.listedAt = all[:min(len(all), maxListed)], time.Now()
+	}
+	out := make([]desk.Progress, 0, n)
+	for _, p := range h.redrives.listed {
+		if len(out) == n {
+			break
+		}
+		if one := h.redrives.running[p.Redrive.ID]; one != nil {
+			p = one.progress
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// maxListed is how many redrives and records pages show.
+const maxListed = 200
