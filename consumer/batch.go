@@ -21,18 +21,18 @@ import (
 // about no other. The error that the handler returns is about the messages without one: nil
 // acks them, and an error of [Hold], [Snooze] or [RetryAfter] is the outcome of each.
 //
-// Any other error, or a panic, does not tell which message is at fault. So does no
-// [DeadLetter] or [Discard], and no RetryAfter where one of the messages would become a dead
-// letter. If there are several messages without an error of their own, the consumer then
-// calls the handler again with each half of them, and with each half of a part that fails,
+// Other errors do not tell which of several messages is at fault: a plain error, a panic, an
+// error of [DeadLetter] or [Discard], and one of RetryAfter that would dead-letter one of the
+// messages. The consumer then settles the messages that have an error of their own, and calls
+// the handler again with each half of the others, and with each half of a part that fails,
 // until the messages at fault are alone, and the error is theirs. It makes at most
 // 2*log2(n)+1 calls for n messages, with the logarithm rounded up: 15 calls for 100
 // messages. They are enough to find one message. The messages of parts that still fail
 // after the last call have failed their attempt, whatever the outcome of the error is. So
-// have all messages that such an error is about after the ctx of the batch has ended.
+// have all messages that such an error is about if the ctx of the batch has ended.
 //
-// So a BatchHandler that returns such an error must have undone its work for every
-// message of the batch, or be able to repeat that work without harm.
+// So a BatchHandler that returns such an error must have undone its work for every message
+// without an error of its own, or be able to repeat that work without harm.
 //
 // On its last attempt a message that has failed before is handled alone. So where the
 // queue has waits, no message is dead-lettered for the fault of another. A message
