@@ -159,7 +159,7 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 		ctx = r.trace.Batched(ctx, Batched{Deliveries: deliveries, Contexts: of})
 	}
 	b.began = time.Now()
-	var err error = errGoexit // unless the handler returns, or panics
+	err := errGoexit // unless the handler returns, or panics
 	ended := false            // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {

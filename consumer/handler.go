@@ -286,7 +286,7 @@ func (r *run) runHandler(a *attempt) (res result) {
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if res = a.left(panicked); res.err != error(panicked) {
+			if res = a.left(panicked); !errors.Is(res.err, panicked) {
 				r.logHiddenPanic(panicked, a.ID)
 			}
 		} else if !ended {

@@ -84,7 +84,7 @@ func (r *run) logStart(s *session) {
 	}
 	about := []any{"queue", r.queue, "broker", s.channel.Server().Version.String()}
 	if found := &s.terms.route; found.Kind == route.Work {
-		about = append(about, "engine", string(found.Engine), "why", found.Why)
+		about = append(about, "engine", found.Engine, "why", found.Why)
 	}
 	r.log.Info("consuming", about...)
 }

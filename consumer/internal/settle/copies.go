@@ -37,12 +37,12 @@ type CopiesConfig struct {
 	Timeout   time.Duration        // of a copy
 	Hold      func() time.Duration // how long after its arrival a message is kept at most
 
-	Slot      func(*flight.Message) any                   // which slot it has
-	Release   func(*flight.Message)                       // it needs its slot no longer
+	Slot      func(*flight.Message) any                  // which slot it has
+	Release   func(*flight.Message)                      // it needs its slot no longer
 	Copied    func(*flight.Message, route.Target)        // hook; nil for none
 	Confirmed func(*flight.Message, route.Target)        // hook; nil for none
-	Instead   func(*flight.Message)                       // the copy of Instruction.Instead is confirmed
-	GivesBack func(*flight.Message)                       // its copy is not, and it is about to go back to its queue; nil for none
+	Instead   func(*flight.Message)                      // the copy of Instruction.Instead is confirmed
+	GivesBack func(*flight.Message)                      // its copy is not, and it is about to go back to its queue; nil for none
 	Failed    func(*flight.Message, route.Target, error) // for the log
 }
 

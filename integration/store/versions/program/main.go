@@ -94,7 +94,7 @@ func serve(ctx context.Context, conn *connection.Conn, folder string) error {
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer func() { _ = done() }()
 	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func put(ctx context.Context, name, number, folder string) error {
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer func() { _ = done() }()
 	for i := range n {
 		m := producer.Message{RoutingKey: orders.Name, ID: fmt.Sprint(name, "-", i), OrderKey: "anna", Body: []byte("{}")}
 		if _, err := outbox.PutAt(ctx, time.Now(), m); err != nil {
