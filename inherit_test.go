@@ -33,7 +33,7 @@ func (c *counts) Producer() producer.Trace {
 }
 
 func (c *counts) Consumer() consumer.Trace {
-	return consumer.Trace{Settled: func(context.Context, *consumer.Delivery, consumer.Settlement) { c.handled.Add(1) }}
+	return consumer.Trace{Settled: func(context.Context, consumer.Settled) { c.handled.Add(1) }}
 }
 
 // A producer and a consumer have the Logger and the Telemetry of their Conn, unless they

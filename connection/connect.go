@@ -49,7 +49,7 @@ func (c *connector) connect(t endpoint, known bool) (*link, error) {
 		SASL:       sasl,
 		Vhost:      t.uri.Vhost,
 		Heartbeat:  c.cfg.Heartbeat,
-		Properties: properties, // fresh for each try: the library writes into them
+		Properties: properties, // a new map for each try: the library writes into them
 		Dial: func(network, _ string) (net.Conn, error) {
 			tcp, err := c.cfg.Dial(ctx, network, t.address())
 			if err != nil {

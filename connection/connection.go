@@ -21,7 +21,7 @@
 //
 // # Sessions
 //
-// A [Session] is one fresh channel, used until it is lost. Then its user calls
+// A [Session] is one new channel, used until it is lost. Then its user calls
 // [Conn.Session] for a new one. Conn.Session connects again if necessary. Nothing is
 // carried over from one session to the next. On a new channel, a delivery tag of the
 // old one belongs to another message, and a confirm of the old one means nothing.
@@ -158,7 +158,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	return c, nil
 }
 
-// Session opens a fresh channel on the socket for role; the caller closes it.
+// Session opens a new channel on the socket for role; the caller closes it.
 //
 // While there is no connection it waits for the attempt in progress, or begins one,
 // with the pauses of Config.Backoff between the rounds. When ctx ends, Session returns

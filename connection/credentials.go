@@ -119,13 +119,13 @@ func (l *link) renew(ask func(context.Context) (Credentials, error)) {
 	ctx, expires, pause := l.life, l.expires, defaultPauses()
 	for wait := renewal(time.Now(), expires); sleep(ctx, wait) == nil; {
 		// A broker that does not read cannot answer, and is not dead. So wait
-		// first, and then ask for credentials that are fresh.
+		// first, and then ask for new credentials.
 		if l.blocked.wait(ctx) != nil {
 			return
 		}
-		fresh, err := ask(ctx)
+		renewed, err := ask(ctx)
 		if err == nil {
-			err = l.updateSecret(ctx, fresh.Password)
+			err = l.updateSecret(ctx, renewed.Password)
 		}
 		switch {
 		case ctx.Err() != nil, !l.alive():
@@ -134,11 +134,11 @@ func (l *link) renew(ask func(context.Context) (Credentials, error)) {
 			l.log.Warn("connection: credentials not renewed, trying on", "expires", expires, "error", err)
 			wait, _ = pause.next(false)
 			continue
-		case fresh.Expires.IsZero():
+		case renewed.Expires.IsZero():
 			return
 		}
-		l.log.Debug("connection: credentials renewed", "expires", fresh.Expires)
-		expires, wait = fresh.Expires, renewal(time.Now(), fresh.Expires)
+		l.log.Debug("connection: credentials renewed", "expires", renewed.Expires)
+		expires, wait = renewed.Expires, renewal(time.Now(), renewed.Expires)
 		if wait > time.Second {
 			pause = defaultPauses()
 			continue

@@ -17,8 +17,8 @@ func (c Config) managementAPI(endpoints []endpoint) *management.API {
 		return nil
 	}
 	ask := func(ctx context.Context) (user, password string, err error) {
-		fresh, err := c.Credentials(ctx)
-		return fresh.User, fresh.Password, err
+		current, err := c.Credentials(ctx)
+		return current.User, current.Password, err
 	}
 	if login != nil {
 		ask = func(context.Context) (user, password string, err error) {

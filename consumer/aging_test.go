@@ -87,7 +87,6 @@ func TestMessagesThatWaitForSlowHandlers(t *testing.T) {
 				w.publish(c.n, keyed("k"))
 				var stop func() error
 				if name == "batches" {
-					cfg.Batch = consumer.Batch{Size: 10}
 					_, stop = w.startBatch(w.orders, func(ctx context.Context, ds []*consumer.Delivery) error {
 						for _, d := range ds {
 							if err := r.handle(ctx, d, c.takes); err != nil {
@@ -96,7 +95,7 @@ func TestMessagesThatWaitForSlowHandlers(t *testing.T) {
 							r.finish(d.ID)
 						}
 						return nil
-					}, cfg)
+					}, consumer.Batch{Size: 10}, cfg)
 				} else {
 					_, stop = w.start(func(ctx context.Context, d *consumer.Delivery) error {
 						err := r.handle(ctx, d, c.takes)
@@ -189,14 +188,12 @@ func TestAnOutageOfAnHourKeepsTheOrderOfAKey(t *testing.T) {
 				cfg := consumer.Config{Concurrency: 2, KeyLimit: 1}
 				var stop func() error
 				if size > 0 {
-					cfg.Batch = consumer.Batch{Size: size}
 					_, stop = w.startBatch(w.orders, func(ctx context.Context, ds []*consumer.Delivery) error {
-						errs := make(consumer.BatchErrors, len(ds))
-						for i, d := range ds {
-							errs[i] = do(ctx, d)
+						for _, d := range ds {
+							d.Fail(do(ctx, d))
 						}
-						return errs
-					}, cfg)
+						return nil
+					}, consumer.Batch{Size: size}, cfg)
 				} else {
 					_, stop = w.start(do, cfg)
 				}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -18,54 +17,27 @@ import (
 // with a row for each of them. They all come from one queue. ctx ends as the ctx of a
 // [Handler] does; Config.HandlerTimeout is one bound for the whole batch.
 //
-// A nil error acks all messages. [BatchErrors] give each message its own outcome. An
-// error of [DeadLetter], [RetryAfter], [Hold], [Snooze] or [Discard] is the
-// outcome of all messages.
+// [Delivery.Fail] gives a message an error of its own, which decides about that message and
+// about no other. The error that the handler returns is about the messages without one: nil
+// acks them, and an error of [Hold], [Snooze] or [RetryAfter] is the outcome of each.
 //
-// Any other error, or a panic, does not tell which message is at fault. The consumer then
-// calls the handler again with each half of the batch, and with each half of a part that
-// fails, until the messages at fault are alone. It makes at most 2*log2(n)+1 calls for n
-// messages, with the logarithm rounded up: 15 calls for 100 messages. They are enough to
-// find one message. The messages of parts that still fail after the last call have failed
-// their attempt. So have all messages of a batch that fails after its ctx has ended.
+// Other errors do not tell which of several messages is at fault: a plain error, a panic, an
+// error of [DeadLetter] or [Discard], and one of RetryAfter that would dead-letter one of the
+// messages. The consumer then settles the messages that have an error of their own, and calls
+// the handler again with each half of the others, and with each half of a part that fails,
+// until the messages at fault are alone, and the error is theirs. It makes at most
+// 2*log2(n)+1 calls for n messages, with the logarithm rounded up: 15 calls for 100
+// messages. They are enough to find one message. The messages of parts that still fail
+// after the last call have failed their attempt, whatever the outcome of the error is. So
+// have all messages that such an error is about if the ctx of the batch has ended.
 //
-// So a BatchHandler that returns such an error must have undone its work for every
-// message of the batch, or be able to repeat that work without harm.
+// So a BatchHandler that returns such an error must have undone its work for every message
+// without an error of its own, or be able to repeat that work without harm.
 //
 // On its last attempt a message that has failed before is handled alone. So where the
 // queue has waits, no message is dead-lettered for the fault of another. A message
 // that may have crashed consumers is handled alone, too.
 type BatchHandler func(ctx context.Context, batch []*Delivery) error
-
-// BatchErrors are the outcomes of the messages of a batch, in their order: an error for
-// each, nil for one that is done. With any other number of errors all messages have
-// failed their attempt.
-type BatchErrors []error
-
-// Error returns how many of the messages have failed, and the first error.
-func (e BatchErrors) Error() string {
-	var first error
-	failed := 0
-	for _, err := range e {
-		if err != nil {
-			if failed++; failed == 1 {
-				first = err
-			}
-		}
-	}
-	if first == nil {
-		return fmt.Sprintf("no error in a batch of %d", len(e))
-	}
-	return fmt.Sprintf("%d in a batch of %d: %v", failed, len(e), first)
-}
-
-// isNone reports whether all messages are done.
-func (e BatchErrors) isNone() bool {
-	return !slices.ContainsFunc(e, func(err error) bool { return err != nil })
-}
-
-// Unwrap returns the errors, for errors.Is and errors.As.
-func (e BatchErrors) Unwrap() []error { return e }
 
 // Batch says how many messages a [BatchHandler] gets.
 type Batch struct {
@@ -86,6 +58,12 @@ type Batch struct {
 	MaxBytes int
 }
 
+func (b Batch) withDefaults() Batch {
+	b.Size = cmp.Or(b.Size, 100)
+	b.MaxBytes = cmp.Or(b.MaxBytes, 16<<20)
+	return b
+}
+
 const (
 	maxBatch  = 10_000
 	maxLinger = time.Minute
@@ -94,11 +72,10 @@ const (
 	greatestPrefetch = 65_535
 )
 
-// NewBatch is [New] for a BatchHandler. Config.Batch says how many messages it gets, and
-// Config.Concurrency how many batches are handled at a time; LaneLimits.Concurrency
-// counts batches too. A batch keeps its slot, and with Config.KeyLimit the keys of its
-// messages, until all its messages are settled or given up; each of them is settled as
-// soon as its outcome is known.
+// NewBatch is [New] for a BatchHandler. Config.Concurrency says how many batches are handled
+// at a time; LaneLimits.Concurrency counts batches too. A batch keeps its slot, and with
+// Config.KeyLimit the keys of its messages, until all its messages are settled or given up;
+// each of them is settled as soon as its outcome is known.
 //
 // Config.Prefetch defaults to (Concurrency+1) times Batch.Size, to Concurrency times
 // Batch.Size on a queue with priorities. Config.KeyLimit raises the default to four times
@@ -112,34 +89,34 @@ const (
 // The hooks of Config.Traces run for each message. Wrappers of a Handler do not fit a
 // BatchHandler: use [JSONBatch], [DecodeBatch] and [ClassifyBatch] instead.
 // [github.com/rehop/rehop/store.Store.OnceBatch] makes a BatchHandler of any Handler.
-func NewBatch(conn *connection.Conn, source topology.Source, handler BatchHandler, cfg Config) (*Consumer, error) {
+func NewBatch(conn *connection.Conn, source topology.Source, handler BatchHandler, batch Batch, cfg Config) (*Consumer, error) {
 	c := &Consumer{conn: conn, batch: handler}
 	var errs []error
 	if handler == nil {
 		errs = append(errs, errors.New("consumer: handler is nil"))
 	}
-	cfg.Batch.Size = cmp.Or(cfg.Batch.Size, 100)
-	cfg.Batch.MaxBytes = cmp.Or(cfg.Batch.MaxBytes, 16<<20)
-	return c.configure(source, cfg, append(errs, cfg.validateBatch())...)
+	batch = batch.withDefaults()
+	return c.configure(source, settings{cfg, batch}, append(errs, batch.validate(cfg))...)
 }
 
-// validateBatch returns what is wrong with the fields of a Config for a BatchHandler.
-func (c Config) validateBatch() error {
+// validate returns what is wrong with a Batch, and with the fields of a Config for a
+// BatchHandler.
+func (b Batch) validate(c Config) error {
 	var errs []error
 	concurrency := cmp.Or(c.Concurrency, 1)
-	switch b := c.Batch; {
+	switch {
 	case b.Size < 1 || b.Size > maxBatch:
-		errs = append(errs, fmt.Errorf("consumer: Config.Batch.Size is %d, want 1 to %d", b.Size, maxBatch))
+		errs = append(errs, fmt.Errorf("consumer: Batch.Size is %d, want 1 to %d, or 0 for 100", b.Size, maxBatch))
 	case c.Prefetch > 0 && c.Prefetch < b.Size:
-		errs = append(errs, fmt.Errorf("consumer: Config.Prefetch is %d, want at least Config.Batch.Size, which is %d, or 0: no batch would be full", c.Prefetch, b.Size))
+		errs = append(errs, fmt.Errorf("consumer: Config.Prefetch is %d, want at least Batch.Size, which is %d, or 0: no batch would be full", c.Prefetch, b.Size))
 	case (concurrency+1)*b.Size > greatestPrefetch:
-		errs = append(errs, fmt.Errorf("consumer: Config.Concurrency is %d and Config.Batch.Size %d, want at most %d for Size times one more than Concurrency: the broker sends no more ahead", concurrency, b.Size, greatestPrefetch))
+		errs = append(errs, fmt.Errorf("consumer: Config.Concurrency is %d and Batch.Size %d, want at most %d for Size times one more than Concurrency: the broker sends no more ahead", concurrency, b.Size, greatestPrefetch))
 	}
-	if c.Batch.Linger < 0 || c.Batch.Linger > maxLinger {
-		errs = append(errs, fmt.Errorf("consumer: Config.Batch.Linger is %v, want 0 to %v", c.Batch.Linger, maxLinger))
+	if b.Linger < 0 || b.Linger > maxLinger {
+		errs = append(errs, fmt.Errorf("consumer: Batch.Linger is %v, want 0 to %v", b.Linger, maxLinger))
 	}
-	if c.Batch.MaxBytes < 1 {
-		errs = append(errs, fmt.Errorf("consumer: Config.Batch.MaxBytes is %d, want 1 or more, or 0 for 16 MiB", c.Batch.MaxBytes))
+	if b.MaxBytes < 1 {
+		errs = append(errs, fmt.Errorf("consumer: Batch.MaxBytes is %d, want 1 or more, or 0 for 16 MiB", b.MaxBytes))
 	}
 	if c.RetryInPlace {
 		errs = append(errs, errors.New("consumer: Config.RetryInPlace is not for batches: one message that failed would keep the slot of all"))

@@ -16,10 +16,10 @@ import (
 )
 
 // startBatch runs a consumer of batches; stop, which the end of the test calls, ends it.
-func (w *fixture) startBatch(source topology.Source, handler consumer.BatchHandler, cfg consumer.Config) (c *consumer.Consumer, stop func() error) {
+func (w *fixture) startBatch(source topology.Source, handler consumer.BatchHandler, batch consumer.Batch, cfg consumer.Config) (c *consumer.Consumer, stop func() error) {
 	w.Helper()
 	cfg.Traces = append(cfg.Traces, consumer.Trace{Settled: w.journal.note})
-	c, err := consumer.NewBatch(w.conn, source, handler, cfg)
+	c, err := consumer.NewBatch(w.conn, source, handler, batch, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestABatchIsHandledAndAckedTogether(t *testing.T) {
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			r.note(batch)
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 100, Linger: time.Second}})
+		}, consumer.Batch{Size: 100, Linger: time.Second}, consumer.Config{})
 		time.Sleep(time.Second)
 		w.publish(250)
 		time.Sleep(5 * time.Second)
@@ -108,7 +108,7 @@ func TestNothingThatLingersIsGivenBack(t *testing.T) {
 			}
 			r.note(batch)
 			return nil
-		}, consumer.Config{Concurrency: 4, Batch: consumer.Batch{Size: 50, Linger: 30 * time.Second}})
+		}, consumer.Batch{Size: 50, Linger: 30 * time.Second}, consumer.Config{Concurrency: 4})
 		time.Sleep(time.Second)
 		for range 20 {
 			w.publish(1)
@@ -129,7 +129,7 @@ func TestWhatLingersAtAStopGoesBackAtOnce(t *testing.T) {
 			_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 				r.note(batch)
 				return nil
-			}, consumer.Config{KeyLimit: limit, Batch: consumer.Batch{Size: 50, Linger: time.Minute}})
+			}, consumer.Batch{Size: 50, Linger: time.Minute}, consumer.Config{KeyLimit: limit})
 			w.publish(20)
 			time.Sleep(10 * time.Second)
 			began := time.Now()
@@ -149,10 +149,9 @@ func TestAStopWaitsForBatchesInHand(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			time.Sleep(5 * time.Second)
-			errs := make(consumer.BatchErrors, len(batch))
-			errs[0] = errBroken
-			return errs
-		}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+			batch[0].Fail(errBroken)
+			return nil
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
 		w.begun()
 		time.Sleep(time.Second)
 		w.publish(25)
@@ -175,7 +174,7 @@ func TestABatchWhoseSessionIsLost(t *testing.T) {
 				return context.Cause(ctx)
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
 		time.Sleep(time.Second)
 		w.publish(20)
 		time.Sleep(2 * time.Second)
@@ -204,14 +203,13 @@ func TestABatchWithMessagesThatAreNotDue(t *testing.T) {
 		var r runs
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			r.note(batch)
-			errs := make(consumer.BatchErrors, len(batch))
-			for i, d := range batch {
+			for _, d := range batch {
 				if d.ID == id(1) && d.History.Snoozes == 0 {
-					errs[i] = consumer.Snooze(time.Minute, "not its turn")
+					d.Fail(consumer.Snooze(time.Minute, "not its turn"))
 				}
 			}
-			return errs
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: 5, Linger: time.Second}})
+			return nil
+		}, consumer.Batch{Size: 5, Linger: time.Second}, consumer.Config{Concurrency: 2})
 		time.Sleep(time.Second)
 		w.publish(5)
 		time.Sleep(30 * time.Second)
@@ -229,26 +227,25 @@ func TestBatchesAreRefused(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		w.orders.Waits = delay.Schedule{time.Second}
 		handler := func(context.Context, []*consumer.Delivery) error { return nil }
-		for want, cfg := range map[string]consumer.Config{
-			"consumer: Config.Batch.Size is -1, want 1 to 10000":                                                           {Batch: consumer.Batch{Size: -1}},
-			"consumer: Config.Batch.Linger is 2m0s, want 0 to 1m0s":                                                        {Batch: consumer.Batch{Linger: 2 * time.Minute}},
-			"consumer: Config.Batch.MaxBytes is -1, want 1 or more, or 0 for 16 MiB":                                       {Batch: consumer.Batch{MaxBytes: -1}},
-			"consumer: Config.RetryInPlace is not for batches: one message that failed would keep the slot of all":         {RetryInPlace: true},
-			"consumer: Config.Prefetch is 99, want at least Config.Batch.Size, which is 100, or 0: no batch would be full": {Prefetch: 99},
-			"consumer: Config.Concurrency is 100 and Config.Batch.Size 1000, want at most 65535 for Size times one more than Concurrency: the broker sends no more ahead": {
-				Concurrency: 100, Batch: consumer.Batch{Size: 1000}},
+		for want, c := range map[string]struct {
+			batch consumer.Batch
+			cfg   consumer.Config
+		}{
+			"consumer: Batch.Size is -1, want 1 to 10000, or 0 for 100":                                             {batch: consumer.Batch{Size: -1}},
+			"consumer: Batch.Linger is 2m0s, want 0 to 1m0s":                                                        {batch: consumer.Batch{Linger: 2 * time.Minute}},
+			"consumer: Batch.MaxBytes is -1, want 1 or more, or 0 for 16 MiB":                                       {batch: consumer.Batch{MaxBytes: -1}},
+			"consumer: Config.RetryInPlace is not for batches: one message that failed would keep the slot of all":  {cfg: consumer.Config{RetryInPlace: true}},
+			"consumer: Config.Prefetch is 99, want at least Batch.Size, which is 100, or 0: no batch would be full": {cfg: consumer.Config{Prefetch: 99}},
+			"consumer: Config.Concurrency is 100 and Batch.Size 1000, want at most 65535 for Size times one more than Concurrency: the broker sends no more ahead": {
+				consumer.Batch{Size: 1000}, consumer.Config{Concurrency: 100}},
 		} {
-			_, err := consumer.NewBatch(w.conn, w.orders, handler, cfg)
+			_, err := consumer.NewBatch(w.conn, w.orders, handler, c.batch, c.cfg)
 			if err == nil || err.Error() != want || rehop.ClassOf(err) != rehop.ClassBug {
 				w.Errorf("NewBatch = %v\nwant %s", err, want)
 			}
 		}
-		if _, err := consumer.NewBatch(nil, w.orders, nil, consumer.Config{}); err == nil || !strings.Contains(err.Error(), "handler is nil") || !strings.Contains(err.Error(), "conn is nil") {
+		if _, err := consumer.NewBatch(nil, w.orders, nil, consumer.Batch{}, consumer.Config{}); err == nil || !strings.Contains(err.Error(), "handler is nil") || !strings.Contains(err.Error(), "conn is nil") {
 			w.Errorf("NewBatch = %v, want all faults", err)
-		}
-		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Batch: consumer.Batch{Size: 5}})
-		if err == nil || err.Error() != "consumer: Config.Batch is set, want NewBatch with a BatchHandler" {
-			w.Errorf("New = %v, want NewBatch", err)
 		}
 	})
 }

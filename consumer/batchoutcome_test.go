@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -22,18 +22,17 @@ func TestEachMessageOfABatchHasItsOutcome(t *testing.T) {
 		var r runs
 		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			r.note(batch)
-			errs := make(consumer.BatchErrors, len(batch))
-			for i, d := range batch {
+			for _, d := range batch {
 				if d.Attempt > 1 || d.History.Snoozes > 0 {
 					continue
 				}
-				errs[i] = map[string]error{
+				d.Fail(map[string]error{
 					id(1): errBroken, id(2): consumer.DeadLetter(errBroken), id(3): consumer.RetryAfter(3*time.Minute, errBroken),
 					id(4): consumer.Discard("not wanted"), id(5): consumer.Snooze(time.Minute, "not its turn"),
-				}[d.ID]
+				}[d.ID])
 			}
-			return fmt.Errorf("some of a batch: %w", errs)
-		}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+			return nil
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
 		time.Sleep(time.Second)
 		w.publish(10)
 		time.Sleep(10 * time.Second)
@@ -84,7 +83,7 @@ func TestABatchIsSplitUntilOnlyTheMessageAtFaultFails(t *testing.T) {
 						}
 					}
 					return nil
-				}, consumer.Config{Batch: consumer.Batch{Size: 100, Linger: time.Second}})
+				}, consumer.Batch{Size: 100, Linger: time.Second}, consumer.Config{})
 				time.Sleep(time.Second)
 				w.publish(100)
 				time.Sleep(10 * time.Second)
@@ -130,7 +129,7 @@ func TestNoMessageIsDeadLetteredForTheFaultOfAnother(t *testing.T) {
 				}
 			}
 			return nil
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: 50, Linger: time.Second}})
+		}, consumer.Batch{Size: 50, Linger: time.Second}, consumer.Config{Concurrency: 2})
 		time.Sleep(time.Second)
 		var bad []string
 		for n := range 200 {
@@ -150,17 +149,14 @@ func TestNoMessageIsDeadLetteredForTheFaultOfAnother(t *testing.T) {
 	})
 }
 
-func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
+func TestAnOutcomeThatLosesNothingIsOfAllMessagesOfABatch(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		for _, c := range []struct {
 			err   error
 			where consumer.Disposition
 		}{
-			{consumer.Discard("all"), consumer.DispositionDone},
-			{consumer.DeadLetter(errBroken), consumer.DispositionDeadLetter},
 			{consumer.RetryAfter(time.Minute, errBroken), consumer.DispositionWait},
 			{consumer.Snooze(time.Minute, "later"), consumer.DispositionWait},
-			{consumer.BatchErrors{errBroken}, consumer.DispositionWait}, // not one for each: all have failed
 		} {
 			w.journal.mu.Lock()
 			clear(w.journal.settled)
@@ -172,7 +168,7 @@ func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
 				}
 				r.note(batch)
 				return c.err
-			}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+			}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
 			time.Sleep(time.Second)
 			w.publish(10)
 			time.Sleep(10 * time.Second)
@@ -182,7 +178,233 @@ func TestABatchWithAnOutcomeForAllIsNotSplit(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 			w.stopped(stop)
-			w.broker.Drain("orders.dlq")
+		}
+		w.has("orders")
+		w.has("orders.dlq")
+	})
+}
+
+// An outcome that loses a message, returned for several, becomes that of the message at fault
+// alone.
+func TestAnOutcomeOfOneMessageIsGivenToNoOther(t *testing.T) {
+	for rule, c := range map[string]struct {
+		err     error
+		noWaits bool
+		want    consumer.Settlement
+	}{
+		"dead letter":                        {consumer.DeadLetter(errBroken), false, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent}},
+		"dead letter, wrapped":               {fmt.Errorf("a: %w", errors.Join(errAway, consumer.DeadLetter(errBroken))), false, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent}},
+		"discard":                            {consumer.Discard("old"), false, consumer.Settlement{Disposition: consumer.DispositionDone}},
+		"retry after, where it dead-letters": {consumer.RetryAfter(time.Minute, errBroken), true, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted}},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				if c.noWaits {
+					w.orders = topology.WorkQueue{Name: "plain", Type: w.orders.Type}
+					w.declare(w.orders)
+				}
+				var r runs
+				var log lines
+				var worked []string
+				_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+					r.note(batch)
+					for _, d := range batch {
+						if d.ID == id(70) {
+							return c.err
+						}
+					}
+					for _, d := range batch {
+						worked = append(worked, d.ID)
+					}
+					return nil
+				}, consumer.Batch{Size: 100, Linger: time.Second}, consumer.Config{Logger: log.logger()})
+				time.Sleep(time.Second)
+				w.publish(100)
+				time.Sleep(10 * time.Minute)
+				w.stopped(stop)
+				if calls := len(r.sizes()); calls > 15 {
+					w.Errorf("%d calls of the handler for 100 messages, want at most 15", calls)
+				}
+				if len(worked) != 99 {
+					w.Errorf("the work of %d messages was done, want 99", len(worked))
+				}
+				if got := w.journal.of(id(70)); !slices.Equal(got, []consumer.Settlement{c.want}) {
+					w.Errorf("the message at fault was settled as %+v, want %+v", got, c.want)
+				}
+				if n := len(log.with("message discarded")); n > 1 {
+					w.Errorf("%d messages were discarded, want only the one at fault", n)
+				}
+			})
+		})
+	}
+}
+
+// If too many messages are at fault to find them all, those that never were alone have failed
+// their attempt, and come back.
+func TestAnOutcomeThatLosesNeverIsOfSeveral(t *testing.T) {
+	for rule, outcome := range map[string]func(error) error{
+		"dead letter": consumer.DeadLetter,
+		"discard":     func(error) error { return consumer.Discard("old") },
+	} {
+		t.Run(rule, func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				first := true
+				var alone []string
+				_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+					for _, d := range batch {
+						first = first && d.Attempt == 1
+					}
+					if !first {
+						return nil
+					}
+					if len(batch) == 1 {
+						alone = append(alone, batch[0].ID)
+					}
+					return outcome(errBroken)
+				}, consumer.Batch{Size: 100, Linger: time.Second}, consumer.Config{})
+				time.Sleep(time.Second)
+				w.publish(100)
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				w.truthful()
+				if waits := w.journal.count(consumer.DispositionWait); waits != 100-len(alone) || waits < 80 {
+					w.Errorf("%d messages wait, want all but the %d that were alone", waits, len(alone))
+				}
+				time.Sleep(10 * time.Minute)
+				w.stopped(stop)
+				w.has("orders")
+			})
+		})
+	}
+}
+
+// The error of a message is settled at once, and what is returned is about the others.
+func TestAMessageWithAnErrorOfItsOwnIsNotRunAgain(t *testing.T) {
+	for name, fail := range map[string]func() error{
+		"error":       func() error { return errBroken },
+		"dead letter": func() error { return consumer.DeadLetter(errBroken) },
+		"panic":       func() error { panic(errBroken) },
+		"goexit":      func() error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				seen := map[string]int{}
+				_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+					bad := false
+					for _, d := range batch {
+						if d.Err() != nil {
+							w.Errorf("message %s comes with the error %v of a run before", d.ID, d.Err())
+						}
+						seen[d.ID]++
+						switch d.ID {
+						case id(1), id(6):
+							d.Fail(errAway)
+							d.Fail(consumer.DeadLetter(errAway))
+						case id(3):
+							d.Fail(consumer.DeadLetter(errAway))
+							d.Fail(nil)
+						case id(5):
+							bad = bad || d.Attempt == 1
+						}
+					}
+					if bad {
+						return fail()
+					}
+					return nil
+				}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
+				time.Sleep(time.Second)
+				w.publish(10)
+				time.Sleep(10 * time.Minute)
+				w.stopped(stop)
+				for _, n := range []int{1, 6} {
+					if got := w.journal.of(id(n)); len(got) != 1 || got[0].Cause != rehop.CausePermanent || seen[id(n)] != 1 {
+						w.Errorf("message %d: %d runs, settled as %+v; want one run, and a dead letter", n, seen[id(n)], got)
+					}
+				}
+				for _, n := range []int{0, 2, 3, 4, 7, 8, 9} {
+					if got := w.journal.of(id(n)); got[len(got)-1].Disposition != consumer.DispositionDone {
+						w.Errorf("message %d was settled as %+v, want done in the end", n, got)
+					}
+				}
+				w.has("orders")
+			})
+		})
+	}
+}
+
+// Of one message without an error of its own the returned error is, whatever it is.
+func TestTheOnlyMessageWithoutAnErrorOfItsOwnHasTheReturnedOne(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var r runs
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			r.note(batch)
+			for _, d := range batch[1:] {
+				d.Fail(consumer.Discard("old"))
+			}
+			return consumer.DeadLetter(errBroken)
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
+		time.Sleep(time.Second)
+		w.publish(10)
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if got := r.sizes(); !slices.Equal(got, []int{10}) {
+			w.Errorf("runs with %v messages, want one with 10", got)
+		}
+		w.has("orders.dlq", id(0))
+	})
+}
+
+// An error whose methods panic is the fault of its message alone.
+func TestAnErrorOfOnesOwnWhoseMethodsPanic(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var r runs
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			r.note(batch)
+			for _, d := range batch {
+				if d.ID == id(4) {
+					d.Fail((*wrapsNil)(nil))
+				}
+			}
+			return nil
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
+		time.Sleep(time.Second)
+		w.publish(10)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := r.sizes(); !slices.Equal(got, []int{10}) || w.journal.count(consumer.DispositionDone) != 9 {
+			w.Errorf("runs with %v messages, %d are done; want one with 10, and 9", got, w.journal.count(consumer.DispositionDone))
+		}
+		time.Sleep(10 * time.Minute)
+		w.stopped(stop)
+		w.has("orders.dlq", id(4))
+	})
+}
+
+// A message that is held keeps its place in the batch, and the errors of a run are not those of
+// the next one.
+func TestHeldMessagesOfABatchAreRunAgainInTheirOrder(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var batches [][]string
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			var ids []string
+			for _, d := range batch {
+				ids = append(ids, d.ID)
+				if d.Err() != nil {
+					w.Errorf("message %s comes with the error %v of a run before", d.ID, d.Err())
+				}
+				if len(batches) == 0 && d.ID != id(1) {
+					d.Fail(consumer.Hold(errAway))
+				}
+			}
+			batches = append(batches, ids)
+			return nil
+		}, consumer.Batch{Size: 4, Linger: time.Second}, consumer.Config{})
+		time.Sleep(time.Second)
+		w.publish(4)
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if want := [][]string{{id(0), id(1), id(2), id(3)}, {id(0), id(2), id(3)}}; !slices.EqualFunc(batches, want, slices.Equal) {
+			w.Errorf("runs with %v, want %v", batches, want)
 		}
 		w.has("orders")
 	})
@@ -201,7 +423,7 @@ func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
 				runtime.Goexit()
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
 		time.Sleep(time.Second)
 		w.publish(10)
 		time.Sleep(10 * time.Second)
@@ -235,7 +457,7 @@ func TestHandlerTimeoutIsOneBoundForABatch(t *testing.T) {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
-		}, consumer.Config{HandlerTimeout: 10 * time.Second, Batch: consumer.Batch{Size: 16, Linger: time.Second}})
+		}, consumer.Batch{Size: 16, Linger: time.Second}, consumer.Config{HandlerTimeout: 10 * time.Second})
 		time.Sleep(time.Second)
 		w.publish(16)
 		time.Sleep(30 * time.Second)
@@ -245,7 +467,7 @@ func TestHandlerTimeoutIsOneBoundForABatch(t *testing.T) {
 		}
 		w.truthful()
 		if waits := w.journal.count(consumer.DispositionWait); waits != 16 {
-			w.Errorf("%d messages wait, want all 16: they have failed in company", waits)
+			w.Errorf("%d messages wait, want all 16: no run has told them apart", waits)
 		}
 		time.Sleep(time.Minute)
 		w.stopped(stop)
@@ -262,79 +484,116 @@ func TestBatchWrappers(t *testing.T) {
 		}
 		return batch
 	}
-	rules := consumer.ClassifyBatch(
+	rules, err := consumer.ClassifyBatch(
 		consumer.Rule{Is: errAway, Then: consumer.Outcome{Action: consumer.ActionHold}},
-		consumer.Rule{Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+		consumer.Rule{Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
+		consumer.Rule{OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := func(batch []*consumer.Delivery, i int) []*consumer.Delivery {
+		batch[i].Timestamp = time.Now().Add(-2 * time.Hour)
+		return batch
+	}
 	for _, c := range []struct {
 		name     string
 		batch    []*consumer.Delivery
-		returns  func(values int) error
-		want     string // outcomes, or that of all
+		returns  func(batch []*consumer.Delivery) error
+		want     string // the outcomes: of the returned error, and of each message with an error of its own
 		wantSeen int
 	}{
-		{"all are done", bodies(`{"Number":1}`, `{"Number":2}`), func(int) error { return nil }, "done", 2},
-		{"one is no JSON", bodies(`{"Number":1}`, `junk`, `{"Number":3}`), func(int) error { return nil }, "done, dead-letter (undecodable), done", 2},
-		{"none is JSON", bodies(`junk`), nil, "dead-letter (undecodable)", 0},
-		{"a plain error of all stays one", bodies(`{}`, `junk`, `{}`), func(int) error { return errors.New("plain") }, "retry", 2},
-		{"of one it is its own", bodies(`{}`, `junk`), func(int) error { return errors.New("plain") }, "retry, dead-letter (undecodable)", 1},
-		{"each has its own", bodies(`{}`, `junk`, `{}`), func(int) error { return consumer.BatchErrors{nil, errBroken} }, "done, dead-letter (undecodable), dead-letter", 2},
-		{"an outage of all", bodies(`{}`, `{}`), func(int) error { return errAway }, "hold", 2},
-		{"an outage of all that are JSON", bodies(`{}`, `junk`, `{}`), func(int) error { return consumer.Hold(errAway) }, "hold, dead-letter (undecodable), hold", 2},
-		{"a rule that is about one message does not speak for all", bodies(`{}`, `{}`), func(int) error { return errBroken }, "retry", 2},
-		{"but for one that is alone", bodies(`{}`), func(int) error { return errBroken }, "dead-letter", 1},
-		{"an outcome of all", bodies(`{}`, `{}`), func(int) error { return consumer.Discard("all") }, "discard (all), discard (all)", 2},
-		{"too few errors", bodies(`{}`, `{}`, `junk`), func(int) error { return consumer.BatchErrors{nil} }, "retry", 2},
+		{"all are done", bodies(`{"Number":1}`, `{"Number":2}`), func([]*consumer.Delivery) error { return nil }, "done", 2},
+		{"one is no JSON", bodies(`{"Number":1}`, `junk`, `{"Number":3}`), func([]*consumer.Delivery) error { return nil }, "done, m1 dead-letter (undecodable)", 2},
+		{"none is JSON", bodies(`junk`), nil, "done, m0 dead-letter (undecodable)", 0},
+		{"a plain error is of all others", bodies(`{}`, `junk`, `{}`), func([]*consumer.Delivery) error { return errors.New("plain") }, "retry, m1 dead-letter (undecodable)", 2},
+		{"each has its own", bodies(`{}`, `junk`, `{}`), func(b []*consumer.Delivery) error { b[1].Fail(errBroken); return nil }, "done, m1 dead-letter (undecodable), m2 dead-letter", 2},
+		{"its own and a returned one", bodies(`{}`, `{}`, `{}`), func(b []*consumer.Delivery) error { b[1].Fail(errBroken); return errAway }, "hold, m1 dead-letter", 3},
+		{"an outage of all", bodies(`{}`, `{}`), func([]*consumer.Delivery) error { return errAway }, "hold", 2},
+		{"an outage of all that are JSON", bodies(`{}`, `junk`, `{}`), func([]*consumer.Delivery) error { return consumer.Hold(errAway) }, "hold, m1 dead-letter (undecodable)", 2},
+		{"an outage ends one by its age", old(bodies(`{}`, `{}`, `{}`), 1), func([]*consumer.Delivery) error { return consumer.Hold(errors.New("plain")) }, "hold, m1 dead-letter (expired)", 3},
+		{"a rule that is about one message does not speak for all", bodies(`{}`, `{}`), func([]*consumer.Delivery) error { return errBroken }, "retry", 2},
+		{"rules that differ do not speak for all", old(bodies(`{}`, `{}`), 1), func([]*consumer.Delivery) error { return errors.New("plain") }, "retry", 2},
+		{"but for one that is alone", bodies(`{}`), func([]*consumer.Delivery) error { return errBroken }, "dead-letter", 1},
+		{"but for the only one without an error of its own", bodies(`{}`, `junk`), func([]*consumer.Delivery) error { return errBroken }, "dead-letter, m1 dead-letter (undecodable)", 1},
+		{"an outcome of all", bodies(`{}`, `{}`), func([]*consumer.Delivery) error { return consumer.Discard("all") }, "discard (all)", 2},
+		{"an outcome that its own error has stays", bodies(`{}`), func(b []*consumer.Delivery) error {
+			b[0].Fail(fmt.Errorf("w: %w", consumer.Snooze(time.Minute, "early")))
+			return nil
+		}, "done, m0 snooze 1m0s (early)", 1},
 	} {
 		seen := 0
 		handler := rules(consumer.JSONBatch(func(_ context.Context, batch []*consumer.Delivery, values []order) error {
 			if seen = len(values); len(batch) != seen {
 				t.Errorf("%s: %d messages and %d values", c.name, len(batch), seen)
 			}
-			return c.returns(seen)
+			return c.returns(batch)
 		}))
-		err := handler(t.Context(), c.batch)
-		got := ""
-		if each, ok := err.(consumer.BatchErrors); ok && len(each) == len(c.batch) { //nolint:errorlint // it is not wrapped
-			var all []string
-			for _, err := range each {
-				all = append(all, consumer.OutcomeOf(err).String())
+		got := consumer.OutcomeOf(handler(t.Context(), c.batch)).String()
+		for _, d := range c.batch {
+			if d.Err() != nil {
+				got += ", " + d.ID + " " + consumer.OutcomeOf(d.Err()).String()
 			}
-			got = strings.Join(all, ", ")
-		} else {
-			got = consumer.OutcomeOf(err).String()
 		}
-		if got != c.want && strings.Join(slices.Compact(strings.Split(got, ", ")), ", ") != c.want || seen != c.wantSeen {
+		if got != c.want || seen != c.wantSeen {
 			t.Errorf("%s: %s, %d values; want %s, %d", c.name, got, seen, c.want, c.wantSeen)
 		}
 	}
 }
 
-func TestBatchErrorsSayHowMany(t *testing.T) {
-	errs := consumer.BatchErrors{nil, errBroken, errAway}
-	if got := errs.Error(); got != "2 in a batch of 3: broken" {
-		t.Errorf("Error() = %q", got)
-	}
-	if !errors.Is(errs, errAway) {
-		t.Error("errors.Is does not find an error of a message")
-	}
-	if got := make(consumer.BatchErrors, 2).Error(); got != "no error in a batch of 2" {
-		t.Errorf("Error() = %q", got)
+// An outcome that the error of a decode function has, however deep, stays.
+func TestTheOutcomeOfADecodeErrorStays(t *testing.T) {
+	away := consumer.Hold(errAway)
+	for _, c := range []struct {
+		rule string
+		err  error
+		want string
+	}{
+		{"no outcome", fmt.Errorf("a: %w", errBroken), "dead-letter (undecodable)"},
+		{"hold", away, "hold"},
+		{"hold, wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", away)), "hold"},
+		{"hold among several %w", fmt.Errorf("%w and %w", errBroken, away), "hold"},
+		{"hold in a join", errors.Join(errBroken, fmt.Errorf("a: %w", away)), "hold"},
+		{"snooze", consumer.Snooze(time.Minute, "no schema yet"), "snooze 1m0s (no schema yet)"},
+		{"retry after", consumer.RetryAfter(time.Minute, errBroken), "retry-after 1m0s"},
+		{"discard", consumer.Discard("old"), "discard (old)"},
+		{"dead letter", consumer.DeadLetter(errBroken), "dead-letter"},
+	} {
+		decode := func(d *consumer.Delivery) (int, error) {
+			if d.Type == "good" {
+				return 7, nil
+			}
+			return 0, c.err
+		}
+		one := consumer.Decode(decode, func(context.Context, *consumer.Delivery, int) error { return nil })
+		err := one(t.Context(), &consumer.Delivery{})
+		if got := consumer.OutcomeOf(err).String(); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%s: Decode: %s, %v; want %s, and the error", c.rule, got, err, c.want)
+		}
+		many := consumer.DecodeBatch(decode, func(_ context.Context, batch []*consumer.Delivery, values []int) error {
+			if len(batch) != 1 || len(values) != 1 {
+				t.Errorf("%s: the handler gets %d messages", c.rule, len(batch))
+			}
+			return nil
+		})
+		batch := []*consumer.Delivery{{}, {Type: "good"}}
+		err = many(t.Context(), batch)
+		if got := consumer.OutcomeOf(batch[0].Err()).String(); err != nil || got != c.want || batch[1].Err() != nil {
+			t.Errorf("%s: DecodeBatch: %v, %s, %v; want %s for the first message alone", c.rule, err, got, batch[1].Err(), c.want)
+		}
+		if got := consumer.OutcomeOf(consumer.Mux{"": one}.Handle(t.Context(), &consumer.Delivery{})).String(); got != c.want {
+			t.Errorf("%s: Mux: %s, want %s", c.rule, got, c.want)
+		}
 	}
 }
 
-// A handler of batches may return BatchErrors each time, and no error among them is none.
-func TestBatchErrorsWithoutAnErrorAreNone(t *testing.T) {
-	onNewest(t, func(w *fixture) {
-		w.publish(3)
-		var told []error
-		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
-			return make(consumer.BatchErrors, len(batch))
-		}, consumer.Config{Traces: []consumer.Trace{{BatchHandled: func(_ context.Context, _ []*consumer.Delivery, err error, _ time.Duration) { told = append(told, err) }}}})
-		time.Sleep(time.Minute)
-		w.stopped(stop)
-		w.has("orders")
-		if len(told) == 0 || told[0] != nil {
-			w.Errorf("BatchHandled is told of %v", told)
-		}
-	})
+// hopeful is a type whose own JSON decoding needs something that is away.
+type hopeful struct{}
+
+func (*hopeful) UnmarshalJSON([]byte) error { return fmt.Errorf("schema: %w", consumer.Hold(errAway)) }
+
+func TestTheOutcomeOfAnUnmarshalJSONStays(t *testing.T) {
+	err := consumer.JSON(func(context.Context, *consumer.Delivery, struct{ A hopeful }) error { return nil })(t.Context(), &consumer.Delivery{Body: []byte(`{"A":1}`)})
+	if got := consumer.OutcomeOf(err).Action; got != consumer.ActionHold {
+		t.Errorf("%v: %s, want hold", err, got)
+	}
 }

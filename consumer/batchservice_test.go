@@ -33,7 +33,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 				return consumer.Hold(errBroken)
 			}
 			return nil
-		}, consumer.Config{Concurrency: 4, KeyLimit: 1, Batch: consumer.Batch{Size: 10, Linger: 100 * time.Millisecond}})
+		}, consumer.Batch{Size: 10, Linger: 100 * time.Millisecond}, consumer.Config{Concurrency: 4, KeyLimit: 1})
 		want := map[string][]string{}
 		for n := range 300 {
 			key := fmt.Sprintf("k%d", n%7)
@@ -55,12 +55,11 @@ func TestAnOutageWithBatches(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		g := &gateway{took: time.Millisecond}
 		c, stop := w.startBatch(w.orders, func(ctx context.Context, batch []*consumer.Delivery) error {
-			errs := make(consumer.BatchErrors, len(batch))
-			for i, d := range batch {
-				errs[i] = g.handle(ctx, d)
+			for _, d := range batch {
+				d.Fail(g.handle(ctx, d))
 			}
-			return errs
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: 10, Linger: 100 * time.Millisecond}})
+			return nil
+		}, consumer.Batch{Size: 10, Linger: 100 * time.Millisecond}, consumer.Config{Concurrency: 2})
 		feed := func(seconds int) {
 			for range seconds * 10 {
 				w.publish(10)
@@ -103,14 +102,13 @@ func TestAFewHeldMessagesAreNoOutage(t *testing.T) {
 		c, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
-			errs := make(consumer.BatchErrors, len(batch))
-			for i, d := range batch {
+			for _, d := range batch {
 				if away && d.Type == "tenant" {
-					errs[i] = consumer.Hold(errAway)
+					d.Fail(consumer.Hold(errAway))
 				}
 			}
-			return errs
-		}, consumer.Config{Concurrency: 4, Batch: consumer.Batch{Size: 20, Linger: 100 * time.Millisecond}})
+			return nil
+		}, consumer.Batch{Size: 20, Linger: 100 * time.Millisecond}, consumer.Config{Concurrency: 4})
 		time.Sleep(time.Second)
 		for n := range 60 {
 			w.publish(1, func(m *rehoptest.Message) {
@@ -154,7 +152,7 @@ func TestBatchesOfLanes(t *testing.T) {
 			mu.Unlock()
 			time.Sleep(100 * time.Millisecond)
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: 50 * time.Millisecond}})
+		}, consumer.Batch{Size: 10, Linger: 50 * time.Millisecond}, consumer.Config{})
 		time.Sleep(5 * time.Second)
 		w.fill("bulk", 100)
 		time.Sleep(350 * time.Millisecond)
@@ -183,25 +181,25 @@ func TestEachMessageOfABatchHasItsHooks(t *testing.T) {
 				tell("received %s", d.ID)
 				return context.WithValue(ctx, key{}, d.ID)
 			},
-			Batched: func(ctx context.Context, batch []*consumer.Delivery, of []context.Context) context.Context {
+			Batched: func(ctx context.Context, b consumer.Batched) context.Context {
 				var ids []any
-				for i, d := range batch {
-					if of[i].Value(key{}) != d.ID {
-						w.Errorf("the ctx of message %s is of %v", d.ID, of[i].Value(key{}))
+				for i, d := range b.Deliveries {
+					if of := b.Contexts[i]; of.Value(key{}) != d.ID {
+						w.Errorf("the ctx of message %s is of %v", d.ID, of.Value(key{}))
 					}
 					ids = append(ids, d.ID)
 				}
 				tell("batched %v", ids)
 				return context.WithValue(ctx, key{}, "batch")
 			},
-			BatchHandled: func(ctx context.Context, batch []*consumer.Delivery, err error, took time.Duration) {
-				tell("batch handled %d %v %v %v", len(batch), err, took, ctx.Value(key{}))
+			BatchHandled: func(ctx context.Context, b consumer.BatchHandled) {
+				tell("batch handled %d %v %v %v", len(b.Deliveries), b.Err, b.Took, ctx.Value(key{}))
 			},
-			Handled: func(ctx context.Context, d *consumer.Delivery, err error, took time.Duration) {
-				tell("handled %s %v %v %v", d.ID, err, took, ctx.Value(key{}))
+			Handled: func(ctx context.Context, h consumer.Handled) {
+				tell("handled %s %v %v %v", h.Delivery.ID, h.Err, h.Took, ctx.Value(key{}))
 			},
-			Settled: func(ctx context.Context, d *consumer.Delivery, s consumer.Settlement) {
-				tell("settled %s %v %v", d.ID, s.Disposition, ctx.Value(key{}))
+			Settled: func(ctx context.Context, s consumer.Settled) {
+				tell("settled %s %v %v", s.Delivery.ID, s.Disposition, ctx.Value(key{}))
 			},
 		}
 		_, stop := w.startBatch(w.orders, func(ctx context.Context, batch []*consumer.Delivery) error {
@@ -215,7 +213,7 @@ func TestEachMessageOfABatchHasItsHooks(t *testing.T) {
 				}
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 2, Linger: time.Second}, Traces: []consumer.Trace{trace, {}}})
+		}, consumer.Batch{Size: 2, Linger: time.Second}, consumer.Config{Traces: []consumer.Trace{trace, {}}})
 		time.Sleep(time.Second)
 		w.publish(2)
 		time.Sleep(5 * time.Second)
@@ -236,8 +234,11 @@ func TestEachMessageOfABatchHasItsHooks(t *testing.T) {
 func TestCopiesOfBatchesAreBounded(t *testing.T) {
 	on(t, "4.0", topology.Classic, func(w *fixture) {
 		c, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
-			return slices.Repeat(consumer.BatchErrors{errBroken}, len(batch))
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+			for _, d := range batch {
+				d.Fail(errBroken)
+			}
+			return nil
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{Concurrency: 2})
 		time.Sleep(time.Second)
 		w.broker.Refuse("orders.wait.1", true)
 		w.publish(100)
@@ -273,7 +274,7 @@ func TestSuspectsAreHandledAlone(t *testing.T) {
 				}
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 10, Linger: time.Second}})
+		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
 		time.Sleep(time.Second)
 		for n := range 40 {
 			w.publish(1, func(m *rehoptest.Message) {

@@ -7,13 +7,13 @@ import (
 )
 
 // JSONBatch is [JSON] for a batch: it decodes each body and calls handle with the
-// messages that can be decoded, and with their values in the same order. The other
-// messages become dead letters with the cause rehop.CauseUndecodable. The error of
-// handle is that of a [BatchHandler], for the messages that handle got.
+// messages that can be decoded, and with their values in the same order. [Delivery.Fail]
+// makes each of the other messages a dead letter with the cause rehop.CauseUndecodable. The
+// error of handle is that of a [BatchHandler], for the messages that handle got.
 //
 //	consumer.NewBatch(conn, orders, consumer.JSONBatch(func(ctx context.Context, batch []*consumer.Delivery, orders []Order) error {
 //		return insert(ctx, orders) // in one transaction
-//	}), consumer.Config{})
+//	}), consumer.Batch{}, consumer.Config{})
 func JSONBatch[T any](handle func(ctx context.Context, batch []*Delivery, values []T) error) BatchHandler {
 	return DecodeBatch(func(d *Delivery) (value T, err error) {
 		err = json.Unmarshal(d.Body, &value)
@@ -21,84 +21,77 @@ func JSONBatch[T any](handle func(ctx context.Context, batch []*Delivery, values
 	}, handle)
 }
 
-// DecodeBatch is [JSONBatch] for any codec, as [Decode] is.
+// DecodeBatch is [JSONBatch] for any codec, as [Decode] is: an error of decode that has an
+// outcome is the error of its message.
 func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx context.Context, batch []*Delivery, values []T) error) BatchHandler {
 	return func(ctx context.Context, batch []*Delivery) error {
 		good, values := make([]*Delivery, 0, len(batch)), make([]T, 0, len(batch))
-		errs, at := make(BatchErrors, len(batch)), make([]int, 0, len(batch))
-		for i, d := range batch {
+		for _, d := range batch {
 			value, err := decode(d)
 			if err != nil {
-				errs[i] = undecodable[T](err)
+				if d.Err() == nil { // else decode has said it already
+					d.Fail(undecodable[T](err))
+				}
 				continue
 			}
-			good, values, at = append(good, d), append(values, value), append(at, i)
+			good, values = append(good, d), append(values, value)
 		}
-		if len(good) == len(batch) {
-			return handle(ctx, batch, values)
+		if len(good) == 0 {
+			return nil
 		}
-		if len(good) > 0 {
-			err := handle(ctx, good, values)
-			of, each := batchErrorsOf(err)
-			if each && len(of) != len(good) || !each && err != nil && len(good) > 1 && OutcomeOf(err).Action == ActionRetry {
-				return err // of all: those that cannot be decoded are found again in the parts
-			}
-			for i, j := range at {
-				if errs[j] = err; each {
-					errs[j] = of[i]
-				}
-			}
-		}
-		return errs
+		return handle(ctx, good, values)
 	}
 }
 
-// ClassifyBatch is [Classify] for a BatchHandler: its rules give the error of each
-// message its meaning. An error of several messages to which [Hold] or the like has
-// given a meaning goes through the rules for each message. To any other error of several
-// messages only rules with the action ActionHold apply, such as a rule for a database that
-// is away, and only if one applies to each message. Otherwise the handler is called again
-// with parts of the batch, and the rules decide about the messages that fail alone.
-func ClassifyBatch(rules ...Rule) func(BatchHandler) BatchHandler {
-	classify := classifier(rules)
+// ClassifyBatch is [Classify] for a BatchHandler. Its rules give the error of each message
+// that has one of its own its meaning.
+//
+// The error that the handler returns is about the messages without an error of their own. If
+// there is one such message, the rules give that error its meaning too. If there are several,
+// and [Hold] or the like has given the error a meaning, the rules may give a message another
+// one, as [Classify] does, such as by its age. To any other error the rules apply only if
+// they give all these messages one outcome, and that is ActionHold, ActionRetryAfter or
+// ActionSnooze, such as for a database that is away. Otherwise the consumer calls the handler
+// again with parts of the batch, and the rules decide about the messages that fail alone.
+func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
+	classify, err := classifier("ClassifyBatch", rules)
+	if err != nil {
+		return nil, err
+	}
 	return func(next BatchHandler) BatchHandler {
 		return func(ctx context.Context, batch []*Delivery) error {
 			err := next(ctx, batch)
-			if err == nil {
-				return nil
-			}
-			if of, ok := batchErrorsOf(err); ok {
-				if len(of) != len(batch) {
-					return err
+			now := time.Now()
+			var others []*Delivery
+			for _, d := range batch {
+				if own := d.Err(); own == nil {
+					others = append(others, d)
+				} else if meant := classify(d, own, now); meant != nil {
+					d.Fail(meant)
 				}
-				errs := make(BatchErrors, len(of))
-				for i, err := range of {
-					if err != nil {
-						errs[i] = classify(batch[i], err, time.Now())
+			}
+			if err == nil || len(others) == 0 {
+				return err
+			}
+			if len(others) > 1 && OutcomeOf(err).Action != ActionRetry { // it is of each, or a dead letter, to which no rule applies
+				for _, d := range others {
+					if meant := classify(d, err, now); meant != nil {
+						d.Fail(meant)
 					}
 				}
-				return errs
+				return err
 			}
-			if len(batch) == 1 {
-				return classify(batch[0], err, time.Now())
-			}
-			if OutcomeOf(err).Action != ActionRetry { // it is of all
-				return eachOf(batch, func(d *Delivery) error { return classify(d, err, time.Now()) })
-			}
-			for _, d := range batch { // a rule may look at the message
-				if meant := classify(d, err, time.Now()); OutcomeOf(meant).Action != ActionHold {
+			meant := classify(others[0], err, now)
+			for _, d := range others[1:] { // a rule may look at the message
+				also := OutcomeOf(classify(d, err, now))
+				if also != OutcomeOf(meant) || isOfOne(also.Action, false) {
 					return err
 				}
 			}
-			return classify(batch[0], err, time.Now())
+			if meant == nil {
+				return err
+			}
+			return meant
 		}
-	}
-}
-
-func eachOf(batch []*Delivery, do func(*Delivery) error) BatchErrors {
-	errs := make(BatchErrors, len(batch))
-	for i, d := range batch {
-		errs[i] = do(d)
-	}
-	return errs
+	}, nil
 }

@@ -83,8 +83,8 @@ func TestAWorkQueueThatMayBeNewIsNotConsumedAtOnce(t *testing.T) {
 				tt.begin(w)
 				began := time.Now()
 				var consumed []time.Duration
-				_, stop := w.start(succeed, consumer.Config{Traces: []consumer.Trace{{Fetching: func(_ string, prefetch int) {
-					if prefetch > 0 {
+				_, stop := w.start(succeed, consumer.Config{Traces: []consumer.Trace{{Fetching: func(f consumer.Fetching) {
+					if f.Prefetch > 0 {
 						consumed = append(consumed, time.Since(began))
 					}
 				}}}})

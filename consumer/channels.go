@@ -57,7 +57,7 @@ func channelsFor(lane bool, carried int) int {
 // takeChannels returns an error if the socket cannot have enough channels for the
 // consumers of the Conn, this one included. Without one for each wait, messages would
 // stay in the waits, and Run would try for ever.
-func (r *run) takeChannels(found route.Route, channel *connection.Session) (release func(), err error) {
+func (r *run) takeChannels(found route.Facts, channel *connection.Session) (release func(), err error) {
 	limit := transport.Inside.Session(channel).ChannelMax()
 	release, needed := channelsOf(r.conn).take(channelsFor(r.source.Lane != "", len(found.Carried)), limit)
 	if release != nil {

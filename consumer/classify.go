@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // Rule gives errors of a handler their meaning. An error matches if every field
@@ -66,67 +68,92 @@ func (r Rule) String() string {
 // matches. It is the one place for errors that a handler does not own, such as a
 // driver's.
 //
-//	handler = consumer.Wrap(handler, consumer.Classify(
+//	classify, err := consumer.Classify(
 //		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 //		consumer.Rule{Is: driver.ErrBadConn, Then: consumer.Outcome{Action: consumer.ActionHold}},
 //		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}},
-//	))
+//	)
+//	handler = consumer.Wrap(handler, classify)
 //
 // An error to which [RetryAfter], [Hold] or the like has given a meaning keeps
 // it, with one exception: a rule with OlderThan or Snoozed also decides about a
-// message that would come back. No rule sees a panic of the handler: the consumer,
-// and not a wrapper, turns it into a *[PanicError]. Classify panics if a rule is
-// invalid.
-func Classify(rules ...Rule) func(Handler) Handler {
-	classify := classifier(rules)
+// message that would come back. The rules decide about the error that [Delivery.Fail] has
+// given the message, if there is one, and not about the one that the handler returns. No
+// rule sees a panic of the handler: the consumer, and not a wrapper, turns it into a
+// *[PanicError]. All faults of the rules are returned at once.
+func Classify(rules ...Rule) (func(Handler) Handler, error) {
+	classify, err := classifier("Classify", rules)
+	if err != nil {
+		return nil, err
+	}
 	return func(next Handler) Handler {
 		return func(ctx context.Context, d *Delivery) error {
 			err := next(ctx, d)
+			if own := d.Err(); own != nil {
+				if meant := classify(d, own, time.Now()); meant != nil {
+					d.Fail(meant)
+				}
+				return err
+			}
 			if err == nil {
 				return nil
 			}
-			return classify(d, err, time.Now())
+			if meant := classify(d, err, time.Now()); meant != nil {
+				return meant
+			}
+			return err
 		}
-	}
+	}, nil
 }
 
-// classifier returns a function that gives an error of a message its meaning by rules.
-func classifier(rules []Rule) func(d *Delivery, err error, now time.Time) error {
+// classifier returns a function that gives an error of a message its meaning by rules; nil if
+// none applies. of names who takes the rules.
+func classifier(of string, rules []Rule) (func(d *Delivery, err error, now time.Time) error, error) {
 	rules = slices.Clone(rules)
+	var errs []error
 	for i, r := range rules {
-		if err := r.validate(); err != nil {
-			panic(fmt.Sprintf("consumer: Classify: rule %d: %v", i, err))
+		for _, fault := range r.faults() {
+			errs = append(errs, fmt.Errorf("consumer: %s: rule %d: %s", of, i, fault))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	return func(d *Delivery, err error, now time.Time) error {
 		if r, ok := firstMatch(rules, d, err, now); ok {
 			return withOutcome(r.Then, err, "")
 		}
-		return err
-	}
+		return nil
+	}, nil
 }
 
-func (r Rule) validate() error {
-	switch r.Then.Action {
+// faults returns what is wrong with a rule.
+func (r Rule) faults() (all []string) {
+	add := func(format string, about ...any) { all = append(all, fmt.Sprintf(format, about...)) }
+	o := r.Then
+	switch o.Action {
 	case ActionRetry, ActionRetryAfter, ActionDeadLetter, ActionHold, ActionDiscard, ActionSnooze:
 	case ActionDone:
-		return errors.New("Then.Action is done, want another: discard acks too, and is logged")
+		add("Then.Action is done, want another: discard acks too, and is logged")
 	default:
-		return fmt.Errorf("Then.Action is %v, want one of the actions", r.Then.Action)
+		add("Then.Action is %q, want retry, retry-after, dead-letter, hold, discard or snooze", o.Action)
+	}
+	if r.OlderThan < 0 {
+		add("OlderThan is %v, want 0 or more", r.OlderThan)
+	}
+	if r.Snoozed < 0 {
+		add("Snoozed is %d, want 0 or more", r.Snoozed)
 	}
 	switch {
-	case r.OlderThan < 0:
-		return fmt.Errorf("OlderThan is %v, want 0 or more", r.OlderThan)
-	case r.Snoozed < 0:
-		return fmt.Errorf("Snoozed is %d, want 0 or more", r.Snoozed) //nolint:staticcheck // it begins with the name of a field
-	case r.Then.After < 0:
-		return fmt.Errorf("Then.After is %v, want 0 or more", r.Then.After)
-	case r.Then.After > 0 && r.Then.Action != ActionRetryAfter && r.Then.Action != ActionSnooze:
-		return fmt.Errorf("Then.After is %v, want 0: it is for retry-after and snooze", r.Then.After)
-	case r.Then.Cause != "" && r.Then.Action != ActionDeadLetter:
-		return fmt.Errorf("Then.Cause is %q, want none: it is for dead-letter", r.Then.Cause)
+	case o.After < 0:
+		add("Then.After is %v, want 0 or more", o.After)
+	case o.After > 0 && o.Action != ActionRetryAfter && o.Action != ActionSnooze:
+		add("Then.After is %v, want 0: it is for retry-after and snooze", o.After)
 	}
-	return nil
+	if o.Cause != "" && o.Action != ActionDeadLetter {
+		add("Then.Cause is %q, want none: it is for dead-letter", o.Cause)
+	}
+	return all
 }
 
 // firstMatch returns the first rule that gives the error of a handler its meaning.
@@ -145,12 +172,6 @@ func firstMatch(rules []Rule, d *Delivery, err error, now time.Time) (Rule, bool
 		}
 	}
 	return Rule{}, false
-}
-
-// hasOutcome reports whether something has given err its meaning.
-func hasOutcome(err error) bool {
-	var s *outcomeError
-	return errors.As(err, &s)
 }
 
 // publishedBefore reports whether a message is known to be older than t.

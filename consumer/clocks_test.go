@@ -178,7 +178,7 @@ func TestAMessageThatLacksLessThanAMillisecondDoesNotGoRoundForEver(t *testing.T
 		rounds := 0
 		time.Sleep(300 * time.Microsecond)
 		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Traces: []consumer.Trace{{
-			Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
+			Settled: func(_ context.Context, s consumer.Settled) {
 				if s.Disposition != consumer.DispositionRequeued {
 					return
 				}

@@ -60,7 +60,7 @@ type Config struct {
 	// 1 the messages of a key are handled one after the other, in the order of the
 	// queue; messages of other keys, and messages without a key, are handled beside
 	// them. A larger limit keeps a key from taking more than its share of the
-	// Concurrency. Without Batch, a limit of Concurrency or more limits nothing.
+	// Concurrency. Without batches, a limit of Concurrency or more limits nothing.
 	//
 	// The limit holds in each lane of topology.Lanes: messages of one key in two lanes
 	// are handled side by side. So choose the lane by the key.
@@ -118,9 +118,6 @@ type Config struct {
 	// or an alarm that lasts until the hold limit.
 	RetryInPlace bool
 
-	// Batch says how many messages a [BatchHandler] gets. It is only for [NewBatch].
-	Batch Batch
-
 	// Outage says when [Hold] outcomes count as an outage of something that all
 	// handlers of a queue need, and how the consumer waits for its end.
 	Outage Outage
@@ -143,8 +140,8 @@ type Config struct {
 	CopyTimeout time.Duration
 
 	// Logger gets records at level Info for the start of consuming, for failed
-	// attempts, and for messages that are discarded, snoozed, left to their queue or
-	// not due yet. It gets records at Warn for a failed attempt that leaves one more,
+	// attempts, and for messages that are discarded, snoozed, requeued or not due
+	// yet. It gets records at Warn for a failed attempt that leaves one more,
 	// for interruptions and for copies that are not confirmed, and at Error for dead
 	// letters. Each failed attempt and each dead letter has a record. A fault that
 	// repeats, such as a queue that cannot be consumed or a copy that is not confirmed,
@@ -157,9 +154,17 @@ type Config struct {
 	Traces []Trace
 }
 
+// settings are what a Consumer was made with.
+type settings struct {
+	Config
+	Batch Batch // zero: the Consumer has a Handler
+}
+
 // maxPriority bounds Config.Priority: below it is the priority of the question with which
 // a consumer finds out whether its queue is alive.
 const maxPriority = 999
+
+const defaultCopyTimeout = time.Minute
 
 // maxConcurrency bounds Config.Concurrency and Config.Prefetch.
 const maxConcurrency = 10_000
@@ -172,7 +177,7 @@ func (c Config) withDefaults(conn *connection.Conn) Config {
 	c.Logger = cmp.Or(c.Logger, log)
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, 15*time.Second)
-	c.CopyTimeout = cmp.Or(c.CopyTimeout, time.Minute)
+	c.CopyTimeout = cmp.Or(c.CopyTimeout, defaultCopyTimeout)
 	c.Outage = c.Outage.withDefaults()
 	c.Logger = hooks.Logger(c.Logger)
 	return c

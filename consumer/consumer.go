@@ -33,7 +33,7 @@ type Consumer struct {
 	name    string // of its queue, or of its lanes
 	handler Handler
 	batch   BatchHandler // nil: there is a handler
-	cfg     Config
+	cfg     settings
 	trace   Trace
 	host    string
 	strict  bool    // how lanes are consumed
@@ -56,16 +56,13 @@ func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Con
 	if handler == nil {
 		errs = append(errs, errors.New("consumer: handler is nil"))
 	}
-	if cfg.Batch != (Batch{}) {
-		errs = append(errs, errors.New("consumer: Config.Batch is set, want NewBatch with a BatchHandler"))
-	}
-	return c.configure(source, cfg, errs...)
+	return c.configure(source, settings{Config: cfg}, errs...)
 }
 
 // configure completes a Consumer that has only its conn and handler. It returns all faults
 // of source and cfg.
-func (c *Consumer) configure(source topology.Source, cfg Config, errs ...error) (*Consumer, error) {
-	cfg = cfg.withDefaults(c.conn)
+func (c *Consumer) configure(source topology.Source, cfg settings, errs ...error) (*Consumer, error) {
+	cfg.Config = cfg.withDefaults(c.conn)
 	errs = append(errs, cfg.validate())
 	if c.conn == nil {
 		errs = append(errs, errors.New("consumer: conn is nil"))

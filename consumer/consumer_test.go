@@ -72,16 +72,8 @@ func TestWhereThePrefetchFollowsTheHandlers(t *testing.T) {
 		{"a queue that others declared", Config{Concurrency: 4}, topology.Route{Queue: "q"}, intake.Prefetch{Base: 4, Fixed: true}},
 		{"as the user says", Config{Concurrency: 4, Prefetch: 7}, topology.WorkQueue{Name: "q"}, intake.Prefetch{Base: 7, Fixed: true}},
 	} {
-		if got := prefetchOf(tt.cfg, routeOf(tt.source), false); got != tt.want {
+		if got := prefetchOf(settings{Config: tt.cfg}, routeOf(tt.source), false); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", tt.rule, got, tt.want)
-		}
-	}
-}
-
-func TestActionsHaveNames(t *testing.T) {
-	for a := ActionDone; a <= ActionDiscard+1; a++ {
-		if a.String() == "" {
-			t.Errorf("action %d has no name", a)
 		}
 	}
 }

@@ -290,10 +290,10 @@ func TestAHookThatPanicsHarmsNobody(t *testing.T) {
 			Logger: log.logger(),
 			Traces: []consumer.Trace{{
 				Received:  func(context.Context, *consumer.Delivery) context.Context { ouch(); return nil },
-				Handled:   func(context.Context, *consumer.Delivery, error, time.Duration) { ouch() },
-				Copied:    func(context.Context, *consumer.Delivery, topology.Address) { ouch() },
-				Confirmed: func(context.Context, *consumer.Delivery, topology.Address) { ouch() },
-				Settled:   func(context.Context, *consumer.Delivery, consumer.Settlement) { ouch() },
+				Handled:   func(context.Context, consumer.Handled) { ouch() },
+				Copied:    func(context.Context, consumer.Copied) { ouch() },
+				Confirmed: func(context.Context, consumer.Copied) { ouch() },
+				Settled:   func(context.Context, consumer.Settled) { ouch() },
 			}},
 		})
 		time.Sleep(time.Hour)
@@ -312,13 +312,13 @@ func TestHooksOfOneDeliveryComeInTheirOrder(t *testing.T) {
 		w.publish(1)
 		_, stop := w.start(permanently, consumer.Config{Traces: []consumer.Trace{{
 			Received: func(context.Context, *consumer.Delivery) context.Context { note("received"); return nil },
-			Handled:  func(context.Context, *consumer.Delivery, error, time.Duration) { note("handled") },
-			Copied:   func(_ context.Context, _ *consumer.Delivery, to topology.Address) { note("copied to " + to.String()) },
-			Confirmed: func(_ context.Context, _ *consumer.Delivery, to topology.Address) {
-				note("confirmed by " + to.String())
+			Handled:  func(context.Context, consumer.Handled) { note("handled") },
+			Copied:   func(_ context.Context, c consumer.Copied) { note("copied to " + c.To.String()) },
+			Confirmed: func(_ context.Context, c consumer.Copied) {
+				note("confirmed by " + c.To.String())
 			},
-			Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
-				note("settled: " + s.Disposition.String())
+			Settled: func(_ context.Context, s consumer.Settled) {
+				note("settled: " + string(s.Disposition))
 			},
 		}}})
 		time.Sleep(time.Minute)

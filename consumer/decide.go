@@ -23,7 +23,7 @@ import (
 // decision on a delivery is a pure function of the terms, the delivery, the result of its
 // handler, the time, and whether the handler was told to stop.
 type terms struct {
-	route   route.Route
+	route   route.Facts
 	account string // the session has logged in with
 	frame   int    // size that the session has agreed on, 0 for no limit
 	host    string
@@ -104,7 +104,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, rehop.CausePermanent), now)
 	case spent:
 		return t.letter(raw, d, res, rehop.CauseExhausted, now)
-	case t.inPlace && res.err != errGoexit: //nolint:errorlint // it has no goroutine to be handled on again
+	case t.inPlace && !res.gone: // else it has no goroutine to be handled on again
 		v := hold(max(res.outcome.After, t.route.Waits[d.Attempt-1].For))
 		v.unspent, v.inPlace = false, true
 		return v
@@ -334,10 +334,11 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 	return v, true
 }
 
-// isDated reports whether the dates in the headers are for this queue. A letter that was
-// put off here speaks for the queue where its message failed. A copy of that queue, which
-// the broker has brought here, has attempts, and a letter from a producer's delay has no
-// NotBefore: their dates are over.
+// isDated reports whether the dates in the headers count for this queue. In a dead-letter
+// queue the dates of a letter that a consumer has put off there count, although its headers
+// name the queue where the message failed. Two kinds of messages in a dead-letter queue bring
+// dates that are over: the copy for a next attempt, which the broker has dead-lettered, and
+// the message from a producer's delay, which has no NotBefore.
 func (t *terms) isDated(raw amqp.Delivery, h *xdeath.History) bool {
 	letter := header.IsLetter(raw.Headers)
 	if _, retried := raw.Headers[header.Attempts]; t.route.Kind == route.Letters && !retried {

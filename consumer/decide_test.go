@@ -25,7 +25,7 @@ import (
 type verdict struct {
 	move       settle.Move
 	waitNumber int
-	to         route.Address // where no waitNumber says it
+	to         route.Target // where no waitNumber says it
 	cause      rehop.Cause
 	notBefore  time.Time
 	due        time.Time
@@ -51,10 +51,10 @@ func verdictOf(d decision) verdict {
 	return v
 }
 
-func termsOf(r route.Route) *terms { return &terms{route: r} }
+func termsOf(r route.Facts) *terms { return &terms{route: r} }
 
 // routeOf returns the route of a source of one queue as it is known without a broker.
-func routeOf(source topology.Source) route.Route {
+func routeOf(source topology.Source) route.Facts {
 	s, err := route.Of(source)
 	if err != nil {
 		panic(err)
@@ -97,7 +97,7 @@ func TestDecideUnderRepublish(t *testing.T) {
 	after := func(d time.Duration) Outcome { return Outcome{Action: ActionRetryAfter, After: d} }
 	for _, tt := range []struct {
 		rule        string
-		route       route.Route
+		route       route.Facts
 		raw         amqp.Delivery
 		outcome     Outcome
 		interrupted bool
@@ -212,7 +212,7 @@ func TestAMessageThatWasInAWaitOfAnotherScheduleWaitsForAllOfItsOwn(t *testing.T
 
 // Another consumer of the queue, with waits, may have put a message off.
 func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T) {
-	end := route.Address{Exchange: "orders.rehop.return", RoutingKey: "orders@1"}
+	end := route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@1"}
 	orders := routeOf(topology.WorkQueue{Name: "orders"})
 	theirs := routeOf(topology.Route{Queue: "orders"})
 	until := func(d time.Duration) amqp.Table {
@@ -220,7 +220,7 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 	}
 	for _, tt := range []struct {
 		rule  string
-		route route.Route
+		route route.Facts
 		raw   amqp.Delivery
 		want  verdict
 		early bool
@@ -232,9 +232,9 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 		{"its wait was cut short", orders, republished(1, amqp.Table{header.Due: now.Add(time.Minute).UnixMilli()}),
 			verdict{move: settle.Copy, to: end, keep: turnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
 		{"a queue that others declared", theirs, republished(1, until(time.Minute)),
-			verdict{move: settle.Copy, to: route.Address{RoutingKey: "orders"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: settle.Copy, to: route.Target{RoutingKey: "orders"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"a later attempt, for the wait that a nack leads to", orders, republished(3, until(time.Minute)),
-			verdict{move: settle.Copy, to: route.Address{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: settle.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"due", orders, republished(1, until(0)), verdict{}, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -266,7 +266,7 @@ func TestALetterIsTooEarlyWhereItWasPutOff(t *testing.T) {
 	crashed := amqp.Table{"x-death": []any{amqp.Table{"queue": "orders", "reason": "delivery_limit", "count": int64(1), "exchange": "shop", "routing-keys": []any{"order.paid"}}}}
 	for _, tt := range []struct {
 		rule  string
-		route route.Route
+		route route.Facts
 		raw   amqp.Delivery
 		early bool
 	}{
@@ -285,7 +285,7 @@ func TestALetterIsTooEarlyWhereItWasPutOff(t *testing.T) {
 			if err := d.read(&on.route, tt.raw); err != nil {
 				t.Fatal(err)
 			}
-			if got, early := on.decideEarly(tt.raw, &d, now); early != tt.early || early && got.To != (route.Address{RoutingKey: "orders.dlq"}) {
+			if got, early := on.decideEarly(tt.raw, &d, now); early != tt.early || early && got.To != (route.Target{RoutingKey: "orders.dlq"}) {
 				t.Errorf("decideEarly = %+v, %t, want %t", verdictOf(got), early, tt.early)
 			}
 		})
@@ -370,7 +370,7 @@ func TestANackLeavesRoomForWhatTheBrokerAdds(t *testing.T) {
 				t.Fatal(err)
 			}
 			on.frame = tt.frame
-			got := on.decide(raw, &d, resultOf(errGoexit, Outcome{Action: ActionRetry}), false, now)
+			got := on.decide(raw, &d, result{err: errGoexit, outcome: Outcome{Action: ActionRetry}, gone: true}, false, now)
 			if got.Move != tt.want || got.settlement.WaitNumber != 1 {
 				t.Errorf("%s: %+v, want move %d", tt.rule, got, tt.want)
 			}

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"maps"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -13,7 +14,7 @@ import (
 
 // Delivery is one arrival of a message at a handler. It is plain data: a test of a
 // handler builds one by hand. The error that the handler returns decides how it is
-// settled.
+// settled, or the error that [Delivery.Fail] gives it.
 type Delivery struct {
 	Queue string // that the message was read from
 
@@ -60,6 +61,84 @@ type Delivery struct {
 
 	expiration  string    // as it arrived
 	firstFailed time.Time // when an attempt failed that was in place; zero: none has
+	own         *ownError // shared with the copies of the Delivery; nil: nobody has called Fail on one that was made by hand
+}
+
+// Fail gives the message an error of its own. It has the meaning that it would have as
+// the error of a [Handler], see [OutcomeOf]: a plain error is a failed attempt, and one of
+// [DeadLetter], [RetryAfter], [Hold], [Snooze] or [Discard] says more. The latest call
+// decides; Fail(nil) takes the error back.
+//
+// The error of its own decides about the message, whatever the handler returns. So a
+// [BatchHandler] says with it which messages of a batch are at fault, and what it returns
+// is about the others. A copy of a Delivery that a consumer has made shares the error.
+//
+// Before each run of the handler the consumer takes back the errors of the run before.
+// When the handler has returned, panicked or ended its goroutine, the consumer takes the
+// errors over, and a later call does nothing; a goroutine that a run has left behind must
+// not call Fail in the next run of the message. Calls on one Delivery must not be
+// concurrent.
+func (d *Delivery) Fail(err error) {
+	if d.own == nil {
+		d.own = new(ownError)
+	}
+	d.own.set(err)
+}
+
+// Err returns the error that [Delivery.Fail] has given the message, nil for none. A wrapper
+// of a handler sees with it what the handler has said. After the run it returns the
+// error that the consumer has taken over.
+func (d *Delivery) Err() error {
+	if d.own == nil {
+		return nil
+	}
+	return d.own.get()
+}
+
+// ownError is the error of one message in one run of its handler. It is atomic for the
+// goroutines that a handler leaves behind: their calls come too late, and must be no data
+// race with the consumer.
+type ownError struct{ latest atomic.Pointer[ownErrorState] }
+
+type ownErrorState struct {
+	err  error
+	over bool // the run is over
+}
+
+// overWithout is the state of most messages after their run. It is shared.
+var overWithout = &ownErrorState{over: true}
+
+func (o *ownError) get() error {
+	if s := o.latest.Load(); s != nil {
+		return s.err
+	}
+	return nil
+}
+
+func (o *ownError) set(err error) {
+	s := &ownErrorState{err: err}
+	for {
+		latest := o.latest.Load()
+		if latest != nil && latest.over || o.latest.CompareAndSwap(latest, s) {
+			return
+		}
+	}
+}
+
+// begin begins a run.
+func (o *ownError) begin() { o.latest.Store(nil) }
+
+// end ends a run, and returns the error that it has left. It may be called again.
+func (o *ownError) end() error {
+	for {
+		latest, over := o.latest.Load(), overWithout
+		if latest != nil && latest.err != nil {
+			over = &ownErrorState{err: latest.err, over: true}
+		}
+		if latest != nil && latest.over || o.latest.CompareAndSwap(latest, over) {
+			return over.err
+		}
+	}
 }
 
 // AMQP returns the delivery in the form of amqp091-go, without an Acknowledger and a
@@ -90,7 +169,7 @@ func (d *Delivery) AMQP() amqp.Delivery {
 
 // read reads a raw delivery of a route's queue. The error says what is malformed in
 // the headers, which then count as absent; the Delivery is complete all the same.
-func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
+func (d *Delivery) read(from *route.Facts, raw amqp.Delivery) error {
 	history, err := xdeath.Parse(raw.Headers)
 	returned := from.Returned(raw.Exchange)
 	*d = Delivery{
@@ -137,7 +216,7 @@ func (d *Delivery) read(from *route.Route, raw amqp.Delivery) error {
 
 // attemptNumber returns the number of the attempt that a delivery starts. In a queue that
 // others declared, deaths are not attempts: only our own header counts them there.
-func attemptNumber(from *route.Route, h *xdeath.History, returned bool) int {
+func attemptNumber(from *route.Facts, h *xdeath.History, returned bool) int {
 	if from.Kind != route.Work {
 		return 1 + h.Carried(from.Queue)
 	}

@@ -4,7 +4,7 @@
 //	[orders] --> handler --+-- nil, Discard -----------------> acked
 //	                       +-- an error, RetryAfter ---------> waits in the broker --> [orders], the next attempt
 //	                       +-- Snooze -----------------------> waits in the broker --> [orders], the same attempt
-//	                       +-- Hold ------------------> held here, then handled again, the same attempt
+//	                       +-- Hold -------------------------> held here, then handled again, the same attempt
 //	                       +-- the last error, DeadLetter ---> [orders.dlq], with the reason in the headers
 //
 // A consumer needs a connection, a queue and a handler:
@@ -15,7 +15,8 @@
 //	err = worker.Run(ctx)
 //
 // A panic counts as an error. If the handler returns nil, its message is acked, even
-// after the handler's timeout. [NewBatch] hands a handler several messages at once.
+// after the handler's timeout. [NewBatch] hands a handler several messages at once, and
+// [Delivery.Fail] gives one of them an error of its own.
 //
 // The queue is a value of package [github.com/rehop/rehop/topology]. The pages [Retries],
 // [Priorities], [Order] and [Batches] have more examples.

@@ -67,7 +67,7 @@ func ExampleNewBatch() {
 		fmt.Println("insert", len(batch), "rows")
 		done()
 		return nil
-	}, consumer.Config{Batch: consumer.Batch{Size: 3, Linger: time.Minute}})
+	}, consumer.Batch{Size: 3, Linger: time.Minute}, consumer.Config{})
 	check(err)
 	check(worker.Run(ctx))
 	// Output: insert 3 rows
@@ -144,8 +144,10 @@ func ExampleOperator() {
 		return nil
 	}, consumer.Config{})
 	check(err)
+	ops, err := consumer.Operator(worker)
+	check(err)
 	mux := http.NewServeMux()
-	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker)))
+	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 
 	answer := httptest.NewRecorder()
 	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/ops/pause?queue=orders", nil))
@@ -161,7 +163,7 @@ func ExampleSettler() {
 	orders := topology.WorkQueue{Name: "orders", Waits: delay.Default()}
 	check(topology.Declare(ctx, conn, orders))
 	publish(ctx, conn, producer.Message{RoutingKey: "orders", ID: "order-7"})
-	settler, err := consumer.NewSettler(conn, orders, consumer.Config{})
+	settler, err := consumer.NewSettler(conn, orders, consumer.SettlerConfig{})
 	check(err)
 	defer settler.Close()
 

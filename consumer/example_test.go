@@ -65,12 +65,16 @@ func ExampleClassify() {
 		fmt.Println(r)
 	}
 
+	classify, err := consumer.Classify(rules...)
+	if err != nil {
+		panic(err)
+	}
 	handler := consumer.Wrap(func(_ context.Context, d *consumer.Delivery) error {
 		if d.Type == "order.lost" {
 			return fmt.Errorf("reading the order: %w", sql.ErrNoRows)
 		}
 		return errors.New("no paper")
-	}, consumer.Classify(rules...))
+	}, classify)
 
 	for _, d := range []*consumer.Delivery{
 		{Type: "order.lost", Timestamp: time.Now()},
@@ -89,34 +93,35 @@ func ExampleClassify() {
 }
 
 // A handler of batches writes all rows in one transaction. It gives the message that it knows
-// to be at fault an outcome of its own. After a plain error of the transaction the consumer
-// would call the handler again with halves of the batch.
+// to be at fault an error of its own. If the transaction failed, it would return the error, and
+// the consumer would call the handler again with halves of the others.
 func ExampleJSONBatch() {
 	handler := consumer.JSONBatch(func(_ context.Context, batch []*consumer.Delivery, orders []Order) error {
-		errs := make(consumer.BatchErrors, len(batch))
+		rows := 0
 		for i, o := range orders {
 			if o.Number == 0 {
-				errs[i] = consumer.DeadLetter(errors.New("no number"))
+				batch[i].Fail(consumer.DeadLetter(errors.New("no number")))
+				continue
 			}
+			rows++
 		}
-		fmt.Println("insert", len(orders), "rows")
-		return errs
+		fmt.Println("insert", rows, "rows")
+		return nil
 	})
-	// worker, err := consumer.NewBatch(conn, orders, handler, consumer.Config{Batch: consumer.Batch{Size: 100}})
+	// worker, err := consumer.NewBatch(conn, orders, handler, consumer.Batch{Size: 100}, consumer.Config{})
 
-	err := handler(context.Background(), []*consumer.Delivery{
+	batch := []*consumer.Delivery{
 		{Body: []byte(`{"number": 1}`)},
 		{Body: []byte(`number 2`)},
 		{Body: []byte(`{}`)},
-	})
-	var errs consumer.BatchErrors
-	if errors.As(err, &errs) {
-		for _, err := range errs {
-			fmt.Println(consumer.OutcomeOf(err))
-		}
+	}
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), batch)))
+	for _, d := range batch {
+		fmt.Println(consumer.OutcomeOf(d.Err()))
 	}
 	// Output:
-	// insert 2 rows
+	// insert 1 rows
+	// done
 	// done
 	// dead-letter (undecodable)
 	// dead-letter
@@ -125,9 +130,13 @@ func ExampleJSONBatch() {
 // A message that needs another one first comes back later. After three times it is a
 // dead letter.
 func ExampleSnooze() {
+	classify, err := consumer.Classify(consumer.Rule{Snoozed: 3, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+	if err != nil {
+		panic(err)
+	}
 	handler := consumer.Wrap(func(_ context.Context, d *consumer.Delivery) error {
 		return consumer.Snooze(time.Minute, "the customer is not there yet")
-	}, consumer.Classify(consumer.Rule{Snoozed: 3, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}}))
+	}, classify)
 
 	for _, snoozes := range []int{0, 3} {
 		d := &consumer.Delivery{History: xdeath.History{Snoozes: snoozes}}
@@ -180,14 +189,14 @@ func ExampleDecodeBatch() {
 		fmt.Println("insert", numbers)
 		return nil
 	})
-	err := handler(context.Background(), []*consumer.Delivery{{Body: []byte("7")}, {Body: []byte("seven")}, {Body: []byte("8")}})
-	var errs consumer.BatchErrors
-	errors.As(err, &errs)
-	for _, err := range errs {
-		fmt.Println(consumer.OutcomeOf(err))
+	batch := []*consumer.Delivery{{Body: []byte("7")}, {Body: []byte("seven")}, {Body: []byte("8")}}
+	fmt.Println(handler(context.Background(), batch))
+	for _, d := range batch {
+		fmt.Println(consumer.OutcomeOf(d.Err()))
 	}
 	// Output:
 	// insert [7 8]
+	// <nil>
 	// done
 	// dead-letter (undecodable)
 	// done
@@ -256,7 +265,10 @@ func ExampleWrap() {
 			return err
 		}
 	}
-	permanent := consumer.Classify(consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+	permanent, err := consumer.Classify(consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+	if err != nil {
+		panic(err)
+	}
 	handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error {
 		return sql.ErrNoRows
 	}, measure, permanent)
@@ -267,21 +279,45 @@ func ExampleWrap() {
 
 // The rules of a batch give the error of each message its meaning.
 func ExampleClassifyBatch() {
-	handler := consumer.ClassifyBatch(
+	classify, err := consumer.ClassifyBatch(
 		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		consumer.Rule{Is: driver.ErrBadConn, Then: consumer.Outcome{Action: consumer.ActionHold}},
-	)(func(_ context.Context, batch []*consumer.Delivery) error {
-		if len(batch) == 1 {
-			return driver.ErrBadConn
-		}
-		return consumer.BatchErrors{nil, sql.ErrNoRows}
+	)
+	if err != nil {
+		panic(err)
+	}
+	handler := classify(func(_ context.Context, batch []*consumer.Delivery) error {
+		batch[1].Fail(sql.ErrNoRows)
+		return driver.ErrBadConn // for all others
 	})
 
-	var each consumer.BatchErrors
-	errors.As(handler(context.Background(), []*consumer.Delivery{{ID: "a"}, {ID: "b"}}), &each)
-	fmt.Println(consumer.OutcomeOf(each[0]), "and", consumer.OutcomeOf(each[1]))
-	fmt.Println(consumer.OutcomeOf(handler(context.Background(), []*consumer.Delivery{{ID: "c"}})))
+	batch := []*consumer.Delivery{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), batch)))
+	fmt.Println(consumer.OutcomeOf(batch[1].Err()))
 	// Output:
-	// done and dead-letter
 	// hold
+	// dead-letter
+}
+
+// A message of a batch that has failed gets an error of its own. The others are done.
+func ExampleDelivery_Fail() {
+	handler := func(_ context.Context, batch []*consumer.Delivery) error {
+		for _, d := range batch {
+			if d.CorrelationID == "" {
+				d.Fail(consumer.DeadLetter(errors.New("it belongs to no order")))
+			}
+		}
+		return nil
+	}
+	// worker, err := consumer.NewBatch(conn, orders, handler, consumer.Batch{Size: 100}, consumer.Config{})
+
+	batch := []*consumer.Delivery{{CorrelationID: "order-7"}, {}}
+	fmt.Println(handler(context.Background(), batch))
+	for _, d := range batch {
+		fmt.Println(consumer.OutcomeOf(d.Err()))
+	}
+	// Output:
+	// <nil>
+	// done
+	// dead-letter
 }

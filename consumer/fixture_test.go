@@ -260,10 +260,10 @@ type journal struct {
 	settled map[string][]consumer.Settlement
 }
 
-func (j *journal) note(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
+func (j *journal) note(_ context.Context, s consumer.Settled) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.settled[d.ID] = append(j.settled[d.ID], s)
+	j.settled[s.Delivery.ID] = append(j.settled[s.Delivery.ID], s.Settlement)
 }
 
 func (j *journal) of(id string) []consumer.Settlement {

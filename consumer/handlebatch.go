@@ -3,8 +3,8 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/flight"
@@ -92,7 +92,7 @@ func (b *batch) handleUntilDecided() {
 // handle runs the handler on the open messages, in parts if need be. Those that are held
 // are open afterwards.
 func (b *batch) handle() {
-	r, all := b.run, b.open
+	r, all := b.run, slices.Clone(b.open)
 	oldest := all[0].Received
 	for _, a := range all {
 		if a.Received.Before(oldest) {
@@ -109,41 +109,66 @@ func (b *batch) handle() {
 		if !ok {
 			break
 		}
-		var vague bool
-		took, vague = b.call(ctx, all[p.from:p.to], results[p.from:p.to])
-		if vague && ctx.Err() == nil && s.failed(p) {
-			continue
+		as, of := all[p.from:p.to], results[p.from:p.to]
+		took = b.call(ctx, as, of)
+		vague := 0
+		if ctx.Err() == nil {
+			vague = vagueFirst(as, of)
 		}
-		b.decided(all[p.from:p.to], results[p.from:p.to], took)
+		if vague > 0 {
+			s.failed(span{p.from, p.from + vague})
+		}
+		b.decided(as[vague:], of[vague:], took)
 		if ctx.Err() != nil {
 			break
 		}
 	}
-	for _, p := range s.next { // they fail in company
+	for _, p := range s.next { // no call is left to tell these messages apart
 		b.decided(all[p.from:p.to], results[p.from:p.to], took)
 	}
 }
 
-// call calls the handler with some messages, and finds out what its error means for each
-// of them. vague says that it has failed without a word on which are at fault.
-func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took time.Duration, vague bool) {
+// vagueFirst puts the messages first whose results are vague, keeps both kinds in their order,
+// and returns how many they are.
+func vagueFirst(as []*attempt, results []result) (vague int) {
+	var told []*attempt
+	var ofTold []result
+	for i, a := range as {
+		if !results[i].vague {
+			told, ofTold = append(told, a), append(ofTold, results[i])
+			continue
+		}
+		as[vague], results[vague] = a, results[i]
+		vague++
+	}
+	copy(as[vague:], told)
+	copy(results[vague:], ofTold)
+	return vague
+}
+
+// call calls the handler with some messages, and finds out how each of them has fared.
+func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took time.Duration) {
 	r := b.run
 	deliveries, of := make([]*Delivery, len(as)), make([]context.Context, len(as))
 	for i, a := range as {
 		deliveries[i], of[i] = &a.Delivery, a.ctx
+		a.own.begin()
 		a.Running.Store(true)
 	}
 	if r.trace.Batched != nil {
-		ctx = r.trace.Batched(ctx, deliveries, of)
+		ctx = r.trace.Batched(ctx, Batched{Deliveries: deliveries, Contexts: of})
 	}
 	b.began = time.Now()
-	err := errGoexit // unless the handler returns, or panics
+	var err error = errGoexit // unless the handler returns, or panics
+	ended := false            // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {
-			err, vague = &PanicError{Value: v, Stack: debug.Stack()}, true
-			for i := range results {
-				results[i] = resultOf(err, Outcome{Action: ActionRetry})
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			if err = panicked; outcomesOf(as, err, results) == 0 {
+				r.logHiddenPanic(panicked, as[0].ID)
 			}
+		} else if !ended {
+			outcomesOf(as, err, results)
 		}
 		took = time.Since(b.began)
 		r.handled.Add(int64(len(as)))
@@ -153,58 +178,56 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 		}
 		r.noteBatch(b, results)
 		if r.trace.BatchHandled != nil {
-			r.trace.BatchHandled(ctx, deliveries, err, took)
+			r.trace.BatchHandled(ctx, BatchHandled{Deliveries: deliveries, Err: err, Took: took})
 		}
 	}()
-	err = r.batch(ctx, deliveries)
-	if of, ok := batchErrorsOf(err); ok && len(of) == len(as) && of.isNone() {
-		err = nil
-	}
-	vague = outcomesOf(err, results)
-	return took, vague
+	returned := r.batch(ctx, deliveries)
+	outcomesOf(as, returned, results)
+	err, ended = returned, true
+	return took
 }
 
-// outcomesOf says what the error of a BatchHandler means for each message. It reports
-// whether the error is vague: it does not say which messages are at fault.
-func outcomesOf(err error, results []result) (vague bool) {
-	all := result{err: err, outcome: OutcomeOf(err)}
-	if of, ok := batchErrorsOf(err); ok {
-		if len(of) == len(results) {
-			for i, err := range of {
-				results[i] = result{err: err, outcome: OutcomeOf(err)}
-				if err != nil {
-					results[i].text = err.Error()
-				}
-			}
-			return false
+// outcomesOf says how each message of a BatchHandler that returned err has fared, and of how
+// many the error is: of those without an error of their own.
+func outcomesOf(as []*attempt, err error, results []result) (of int) {
+	last := false
+	for i, a := range as {
+		own := a.own.end()
+		results[i] = judged(own)
+		if own == nil {
+			of++
+			last = last || a.LastAttempt && !a.in.terms.route.DeadLetter.IsZero()
 		}
-		all = resultOf(fmt.Errorf("the handler has returned %d errors for a batch of %d: %w", len(of), len(results), err), Outcome{Action: ActionRetry})
-	} else if err != nil {
-		all.text = err.Error()
-		vague = all.outcome.Action == ActionRetry
+	}
+	if err == nil || of == 0 {
+		return of
+	}
+	all := judged(err)
+	if of > 1 && isOfOne(all.outcome.Action, last) {
+		all.vague = true
+		if all.outcome.Action != ActionRetry { // it may not be the outcome of messages that never are alone
+			all.outcome = Outcome{Action: ActionRetry}
+			all.err = withOutcome(all.outcome, all.err, "")
+		}
 	}
 	for i := range results {
-		results[i] = all
-	}
-	return vague
-}
-
-// batchErrorsOf returns the BatchErrors in an error, unless a meaning is given to all of
-// it.
-func batchErrorsOf(err error) (BatchErrors, bool) {
-	for err != nil {
-		switch e := err.(type) { //nolint:errorlint // this is the walk down the chain
-		case BatchErrors:
-			return e, true
-		case *outcomeError:
-			return nil, false
-		case interface{ Unwrap() error }:
-			err = e.Unwrap()
-		default:
-			return nil, false
+		if results[i].err == nil {
+			results[i] = all
 		}
 	}
-	return nil, false
+	return of
+}
+
+// isOfOne reports whether an action would do harm to messages that it is not meant for. last
+// says that there is one which a failed attempt would dead-letter.
+func isOfOne(action Action, last bool) bool {
+	switch action {
+	case ActionHold, ActionSnooze:
+		return false
+	case ActionRetryAfter:
+		return last // it dead-letters that one
+	}
+	return true
 }
 
 // decided settles messages by the results of the handler, but those that are held.
@@ -213,7 +236,7 @@ func (b *batch) decided(as []*attempt, results []result, took time.Duration) {
 	decided := make([]*attempt, 0, len(as))
 	for i, a := range as {
 		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, &a.Delivery, results[i].err, took)
+			r.trace.Handled(a.ctx, Handled{Delivery: &a.Delivery, Err: results[i].err, Took: took})
 		}
 		if a.ending = r.decide(a, results[i]); a.Move != settle.Hold {
 			decided = append(decided, a)
@@ -290,9 +313,10 @@ func (b *batch) gone() {
 	r := b.run
 	held := false
 	for _, a := range b.open {
-		a.ending = r.decide(a, resultOf(errGoexit, Outcome{Action: ActionRetry}))
+		res := a.leftGone()
+		a.ending = r.decide(a, res)
 		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, &a.Delivery, errGoexit, time.Since(b.began))
+			r.trace.Handled(a.ctx, Handled{Delivery: &a.Delivery, Err: res.err, Took: time.Since(b.began)})
 		}
 		held = held || a.Move == settle.Hold
 	}

@@ -29,6 +29,17 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 // Class returns rehop.ClassBug.
 func (e *PanicError) Class() rehop.Class { return rehop.ClassBug }
 
+// outcome returns the outcome of the error that was passed to panic. A value that is no
+// error, or whose methods panic, is a failed attempt.
+func (e *PanicError) outcome() (o Outcome) {
+	o = Outcome{Action: ActionRetry}
+	defer func() { _ = recover() }()
+	if err, ok := e.Value.(error); ok {
+		o = OutcomeOf(err)
+	}
+	return o
+}
+
 // unreadableError says why package connection has removed the headers of a message.
 type unreadableError struct{ why string }
 
@@ -46,9 +57,26 @@ type result struct {
 	err     error
 	outcome Outcome
 	text    string // of err
+	gone    bool   // the handler has ended its goroutine
+	vague   bool   // the error is of several messages, and does not tell which are at fault
 }
 
 func resultOf(err error, o Outcome) result { return result{err: err, outcome: o, text: err.Error()} }
+
+// judged returns the result of a run that has left err. The methods of an error are the
+// user's code and may panic; those of a typed nil often do.
+func judged(err error) (res result) {
+	if err == nil {
+		return result{outcome: Outcome{Action: ActionDone}}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			panicked := &PanicError{Value: v, Stack: debug.Stack()}
+			res = resultOf(panicked, panicked.outcome())
+		}
+	}()
+	return resultOf(err, OutcomeOf(err))
+}
 
 // stack returns the stack of a handler that panicked.
 func (r result) stack() string {
@@ -62,6 +90,7 @@ func (r result) stack() string {
 type attempt struct {
 	Delivery
 	*flight.Message
+	own   ownError // of Delivery
 	in    *session
 	grant *schedule.Grant
 	over  bool            // of a batch: its settling has begun
@@ -85,14 +114,16 @@ func attemptOf(m *flight.Message) *attempt {
 	return a
 }
 
-// begin makes the attempt at a message. It returns false for one that the handler does
-// not get, or not before it was kept for a while, with the decision on it.
+// begin makes the attempt at a message. It returns false, and an attempt with a decision, if
+// the handler does not get the message, or gets it only after it was kept for a while.
 func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) {
 	yield.Here()
 	s := m.In.Owner.(*session) //nolint:forcetypeassert // newSession sets it
 	a = &attempt{Message: m, in: s, grant: g, ctx: s.working}
 	m.User = a
-	if malformed := a.read(&s.terms.route, m.Raw); malformed != nil {
+	malformed := a.read(&s.terms.route, m.Raw)
+	a.Delivery.own = &a.own
+	if malformed != nil {
 		r.log.Warn("malformed headers count as absent", "queue", a.Queue, "message", a.ID, "error", malformed)
 	}
 	if r.trace.Received != nil {
@@ -148,7 +179,7 @@ func (r *run) handle(g *schedule.Grant) (kept int) {
 	defer func() {
 		if !returned { // runtime.Goexit: only deferred calls still run
 			m.Returned()
-			a.ending = r.decide(a, resultOf(errGoexit, Outcome{Action: ActionRetry}))
+			a.ending = r.decide(a, a.leftGone())
 			if a.Move == settle.Hold { // nothing can be handled here again
 				pause.While(s.working, s.stop, time.Second)
 				s.leaveInOrder(intake.ErrHeld)
@@ -227,32 +258,48 @@ func (r *run) keep(a *attempt, d time.Duration) bool {
 	return a.Age()+d < r.timeout.HoldLimit() && pause.While(a.in.working, a.in.stop, d)
 }
 
-// runHandler runs the handler once and finds out what its error means. The handler
-// and the error's methods are the user's code and may panic; those of a typed nil
-// often do.
+// left returns the result of a run that returned err: the message's own error decides, if
+// there is one.
+func (a *attempt) left(err error) result {
+	if own := a.own.end(); own != nil {
+		err = own
+	}
+	return judged(err)
+}
+
+// leftGone is left for a handler that has ended its goroutine.
+func (a *attempt) leftGone() result {
+	res := a.left(errGoexit)
+	res.gone = true
+	return res
+}
+
+// runHandler runs the handler once and finds out what its error means.
 func (r *run) runHandler(a *attempt) (res result) {
 	ctx, end := r.withTimeouts(a.ctx, a.Received, a, 1)
 	defer end()
 	a.Running.Store(true)
 	defer a.Running.Store(false)
 	start := time.Now()
-	res.err = errGoexit // unless the handler returns, or panics
+	a.own.begin()
+	ended := false // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			res = resultOf(panicked, Outcome{Action: ActionRetry})
+			if res = a.left(panicked); res.err != error(panicked) {
+				r.logHiddenPanic(panicked, a.ID)
+			}
+		} else if !ended {
+			res = a.leftGone()
 		}
 		r.handled.Add(1)
 		r.noteRun(a.in, a.grant, res.outcome.Action == ActionHold, res.text)
 		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, &a.Delivery, res.err, time.Since(start))
+			r.trace.Handled(a.ctx, Handled{Delivery: &a.Delivery, Err: res.err, Took: time.Since(start)})
 		}
 	}()
-	res.err = r.handler(ctx, &a.Delivery)
-	res.outcome = OutcomeOf(res.err)
-	if res.err != nil {
-		res.text = res.err.Error()
-	}
+	res = a.left(r.handler(ctx, &a.Delivery))
+	ended = true
 	return res
 }
 
@@ -269,7 +316,7 @@ func (r *run) settled(m *flight.Message, v flight.Verb, err error) {
 		}
 		r.logSettled(a, s)
 		if r.trace.Settled != nil {
-			r.trace.Settled(a.ctx, &a.Delivery, s)
+			r.trace.Settled(a.ctx, Settled{&a.Delivery, s})
 		}
 	}
 }

@@ -312,7 +312,7 @@ func (r *run) gateHealth() *rehop.HealthError {
 		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
 	case !outage.IsZero() && !untried:
 		text := ""
-		if t := r.unavailable.Load(); t != nil {
+		if t := r.latestHold.Load(); t != nil {
 			text = *t
 		}
 		return &rehop.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}

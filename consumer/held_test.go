@@ -88,8 +88,8 @@ func TestALongAlarmDeadLettersNothingOfItself(t *testing.T) {
 		{"failed", errBroken, consumer.Config{}, n, "until the broker confirms copies"},
 		{"failed, several at a time", errBroken, consumer.Config{Concurrency: 3}, n, "until the broker confirms copies"},
 		{"failed, in the order of keys: one comes at a time", errBroken, consumer.Config{Concurrency: 2, KeyLimit: 1}, n, "until (their copies are confirmed|the broker confirms copies)"},
-		{"unavailable", consumer.Hold(errBroken), consumer.Config{Concurrency: 2}, 0, "until the broker confirms copies"},
-		{"unavailable without outages", consumer.Hold(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Share: 2}}, 0, "until the broker confirms copies"},
+		{"held", consumer.Hold(errBroken), consumer.Config{Concurrency: 2}, 0, "until the broker confirms copies"},
+		{"held without outages", consumer.Hold(errBroken), consumer.Config{Concurrency: 2, Outage: consumer.Outage{Off: true}}, 0, "until the broker confirms copies"},
 		{"put off", consumer.RetryAfter(time.Second, errBroken), consumer.Config{Concurrency: 2}, n, "until the broker confirms copies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -192,7 +192,7 @@ func TestADeadLetterQueueThatIsFullForLongMakesNoCrashLoop(t *testing.T) {
 func TestALongAlarmWithAShortConsumerTimeout(t *testing.T) {
 	for _, timeout := range []time.Duration{10 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute} {
 		for _, handled := range []error{errBroken, consumer.DeadLetter(errBroken), consumer.Hold(errBroken)} {
-			t.Run(timeout.String()+" "+consumer.OutcomeOf(handled).Action.String(), func(t *testing.T) {
+			t.Run(timeout.String()+" "+string(consumer.OutcomeOf(handled).Action), func(t *testing.T) {
 				for _, version := range []string{"3.10", "4.0"} {
 					onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: timeout}, topology.Quorum, func(w *fixture) {
 						w.publish(1)
@@ -322,7 +322,7 @@ func TestAStopWhileAConsumerLeavesItsQueueHasAllOfItsTime(t *testing.T) {
 			<-ctx.Done()
 			ended = time.Since(began)
 			return context.Cause(ctx)
-		}, consumer.Config{Concurrency: 2, KeyLimit: 1, Outage: consumer.Outage{Share: 2}})
+		}, consumer.Config{Concurrency: 2, KeyLimit: 1, Outage: consumer.Outage{Off: true}})
 		time.Sleep(15*time.Minute + 10*time.Second) // the message can be held no longer, and the slow handler has 15 s to end
 		w.stopped(stop)
 		if want := 15*time.Minute + 25*time.Second; ended < want-time.Second || ended > want+time.Second {

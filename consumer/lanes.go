@@ -40,7 +40,7 @@ func (c Config) validateLanes(source route.Source) error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Lanes)) {
 		l := c.Lanes[name]
-		if !slices.ContainsFunc(source.Routes, func(r route.Route) bool { return r.Lane == name }) {
+		if !slices.ContainsFunc(source.Routes, func(r route.Facts) bool { return r.Lane == name }) {
 			errs = append(errs, fmt.Errorf("consumer: Config.Lanes has limits for %q, which is no lane of Lanes %q", name, source.Lanes))
 		}
 		if l.Concurrency < 0 || l.Concurrency > c.Concurrency {
@@ -55,15 +55,15 @@ func (c Config) validateLanes(source route.Source) error {
 
 // part is one queue that a Consumer reads.
 type part struct {
-	source   route.Route
-	cfg      Config          // with the Concurrency of this part
+	source   route.Facts
+	cfg      settings        // with the Concurrency of this part
 	prefetch intake.Prefetch // that a session begins with
 	limits   schedule.Limits
 	health   health
 }
 
 // partsOf returns what there is to read for a source.
-func partsOf(cfg Config, source route.Source) (parts []*part) {
+func partsOf(cfg settings, source route.Source) (parts []*part) {
 	if source.Lanes == "" {
 		return []*part{newPart(cfg, source.Routes[0], false)}
 	}
@@ -83,7 +83,7 @@ func partsOf(cfg Config, source route.Source) (parts []*part) {
 	return parts
 }
 
-func newPart(cfg Config, source route.Route, lane bool) *part {
+func newPart(cfg settings, source route.Facts, lane bool) *part {
 	p := &part{source: source, cfg: cfg, prefetch: prefetchOf(cfg, source, lane), limits: schedule.Limits{Slots: cfg.Concurrency}}
 	p.health.queue = source.Queue
 	p.health.fail(errNotRunning)

@@ -35,16 +35,16 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 		}
 		switch {
 		case a.unspent:
-			r.log.InfoContext(a.ctx, "message not due yet, it is sent to a wait again", about...)
+			r.log.InfoContext(a.ctx, "message not due yet, it waits again", about...)
 		case a.Attempt == len(a.in.terms.route.Waits):
 			r.log.WarnContext(a.ctx, "attempt failed, one attempt is left", about...)
 		default:
-			r.log.InfoContext(a.ctx, "attempt failed, the message is sent to its wait", about...)
+			r.log.InfoContext(a.ctx, "attempt failed, the message waits", about...)
 		}
 	case DispositionDeadLetter:
 		r.log.ErrorContext(a.ctx, "message dead-lettered", append(about, "cause", string(s.Cause))...)
 	case DispositionRequeued:
-		r.log.InfoContext(a.ctx, "message left to its queue", about...)
+		r.log.InfoContext(a.ctx, "message requeued", about...)
 	}
 }
 
@@ -58,6 +58,12 @@ func (r *run) logInPlace(a *attempt) {
 	r.log.InfoContext(a.ctx, "attempt failed, the next one is in place", about...)
 }
 
+// logHiddenPanic says that a handler has panicked, where no message has the panic as its
+// error: each has an error of its own.
+func (r *run) logHiddenPanic(panicked *PanicError, id string) {
+	r.log.Error("the handler panicked after it had given its message an error", "queue", r.queue, "message", id, "error", panicked.Error(), "stack", string(panicked.Stack))
+}
+
 // logSkew says that a message is back before its due time.
 func (r *run) logSkew(a *attempt) {
 	if a.skew > 0 {
@@ -67,7 +73,7 @@ func (r *run) logSkew(a *attempt) {
 }
 
 // logFailedCopy says that a copy was not confirmed.
-func (r *run) logFailedCopy(m *flight.Message, to route.Address, err error) {
+func (r *run) logFailedCopy(m *flight.Message, to route.Target, err error) {
 	r.faultLog.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", m.Raw.MessageId, "to", to.String())
 }
 

@@ -18,7 +18,8 @@ import (
 // service: it shows the messages that the consumers have in hand, pauses the
 // consumers, and resumes them.
 //
-//	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(paid, refunded)))
+//	ops, err := consumer.Operator(paid, refunded)
+//	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 //
 //	GET  /ops/                     the state of each consumer
 //	POST /ops/pause?queue=orders   Pause, of the consumers of queue orders; without queue, of all
@@ -36,18 +37,24 @@ import (
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 // A request that a browser sends from a page of another origin changes nothing. Operator
-// asks for no login: mount it where only operators reach it. It panics if a consumer is
-// nil.
-func Operator(consumers ...*Consumer) http.Handler {
-	if slices.Contains(consumers, nil) {
-		panic("consumer: Operator: a consumer is nil")
+// asks for no login: mount it where only operators reach it. It returns an error that names
+// each consumer that is nil, by its number from 0.
+func Operator(consumers ...*Consumer) (http.Handler, error) {
+	var errs []error
+	for i, c := range consumers {
+		if c == nil {
+			errs = append(errs, fmt.Errorf("consumer: Operator: consumer %d is nil, want one that New or NewBatch has made", i))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	o := operator(slices.Clone(consumers))
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { o.show(w, r, o) })
 	mux.HandleFunc("POST /pause", o.change((*Consumer).Pause))
 	mux.HandleFunc("POST /resume", o.change((*Consumer).Resume))
-	return http.NewCrossOriginProtection().Handler(mux)
+	return http.NewCrossOriginProtection().Handler(mux), nil
 }
 
 // operator is what an http.Handler operates.

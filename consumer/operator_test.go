@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -40,7 +41,7 @@ func TestOperatorsSeeWhatIsInHand(t *testing.T) {
 		lanes := topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}}
 		w.declare(lanes)
 		sms, stopSMS := w.startOn(lanes, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
-		ops := http.StripPrefix("/ops", consumer.Operator(orders, sms))
+		ops := http.StripPrefix("/ops", operator(t, orders, sms))
 		w.publish(1)
 		time.Sleep(time.Second)
 		w.publish(119, func(m *rehoptest.Message) { m.Body = []byte("secret") })
@@ -95,7 +96,7 @@ func TestOperatorsPauseAndResume(t *testing.T) {
 		w.declare(other)
 		others, stopOthers := w.startOn(other, handle, consumer.Config{})
 		time.Sleep(time.Second)
-		ops := consumer.Operator(orders, others)
+		ops := operator(t, orders, others)
 		state := func() string {
 			a, _ := health(orders)
 			b, _ := health(others)
@@ -136,11 +137,20 @@ func TestOperatorsPauseAndResume(t *testing.T) {
 	})
 }
 
-func TestOperatorRefusesNil(t *testing.T) {
-	defer func() {
-		if recover() == nil {
-			t.Error("a nil consumer is accepted")
-		}
-	}()
-	consumer.Operator(nil)
+// operator returns the http.Handler that operates consumers.
+func operator(t *testing.T, consumers ...*consumer.Consumer) http.Handler {
+	t.Helper()
+	ops, err := consumer.Operator(consumers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ops
+}
+
+func TestOperatorNamesEachConsumerThatIsNil(t *testing.T) {
+	_, err := consumer.Operator(nil, &consumer.Consumer{}, nil)
+	const want = "consumer: Operator: consumer 0 is nil, want one that New or NewBatch has made\nconsumer: Operator: consumer 2 is nil, want one that New or NewBatch has made"
+	if err == nil || err.Error() != want || rehop.ClassOf(err) != rehop.ClassBug {
+		t.Errorf("Operator = %v\nwant %s", err, want)
+	}
 }

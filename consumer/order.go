@@ -35,7 +35,7 @@ func (c Config) validateOrder(source route.Source) error {
 }
 
 // waitsInPlace returns how long a message of a route waits in all, if every attempt fails.
-func waitsInPlace(r route.Route) (sum time.Duration) {
+func waitsInPlace(r route.Facts) (sum time.Duration) {
 	for _, w := range r.Waits {
 		sum += w.For
 	}
@@ -47,7 +47,7 @@ func waitsInPlace(r route.Route) (sum time.Duration) {
 func (r *run) ordered() bool { return r.cfg.KeyLimit > 0 || r.source.Single }
 
 // arguments returns those of a consumer of a queue.
-func arguments(priority int, found route.Route) amqp.Table {
+func arguments(priority int, found route.Facts) amqp.Table {
 	args := amqp.Table{}
 	if priority != 0 {
 		args["x-priority"] = int32(priority) //nolint:gosec // validate bounds it

@@ -28,8 +28,11 @@ import (
 // single active consumer, all messages in hand go back together, to their places, and
 // none before that time has passed.
 type Outage struct {
+	// Off says that there is no outage, whatever the other fields are.
+	Off bool
+
 	// Share of the last Runs that must be Hold, more than 0 and up to 1.
-	// Defaults to 0.5. With more than 1 there is no outage. If Concurrency is at least
+	// Defaults to 0.5. If Concurrency is at least
 	// 2 and less than that share of Runs, as many Hold runs as Concurrency are
 	// enough. An outage also begins when such messages, of all lanes together, have taken
 	// every slot of a Concurrency of at least 2, or those of one lane every slot of a
@@ -55,8 +58,8 @@ func (o Outage) withDefaults() Outage {
 
 func (o Outage) validate() error {
 	var errs []error
-	if !(o.Share > 0) { // nor NaN
-		errs = append(errs, fmt.Errorf("consumer: Config.Outage.Share is %v, want more than 0, or 0 for 0.5", o.Share))
+	if !(o.Share > 0 && o.Share <= 1) { // nor NaN
+		errs = append(errs, fmt.Errorf("consumer: Config.Outage.Share is %v, want more than 0, up to 1, or 0 for 0.5", o.Share))
 	}
 	if o.Runs < 1 || o.Runs > 1000 {
 		errs = append(errs, fmt.Errorf("consumer: Config.Outage.Runs is %d, want 1 to 1000, or 0 for 10", o.Runs))
@@ -71,7 +74,7 @@ func (o Outage) validate() error {
 func (o Outage) from(slots int) int {
 	from := int(math.Ceil(o.Share * float64(o.Runs)))
 	switch {
-	case o.Share > 1:
+	case o.Off:
 		return 0
 	case slots > 1:
 		return min(from, slots)
@@ -79,8 +82,8 @@ func (o Outage) from(slots int) int {
 	return from
 }
 
-// noteBatch is noteRun for a run with several messages: it counts as unavailable if
-// such a share of its messages is.
+// noteBatch is noteRun for a run with several messages: it counts as Hold if such a share of
+// its messages is.
 func (r *run) noteBatch(b *batch, results []result) {
 	held, text := 0, ""
 	for _, res := range results {
@@ -92,28 +95,27 @@ func (r *run) noteBatch(b *batch, results []result) {
 	r.noteRun(b.in, b.grant, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
 }
 
-// noteRun notes whether a run of the handler found that something is unavailable, as text
-// says.
-func (r *run) noteRun(s *session, g *schedule.Grant, unavailable bool, text string) {
+// noteRun notes whether a run of the handler held its message, for the error that text is of.
+func (r *run) noteRun(s *session, g *schedule.Grant, held bool, text string) {
 	if s.working.Err() != nil {
 		return // the handler was told to end, and may say anything
 	}
-	if unavailable {
-		r.unavailable.Store(&text)
+	if held {
+		r.latestHold.Store(&text)
 	}
-	switch changed := r.lane.Note(g, unavailable); {
-	case changed && unavailable:
+	switch changed := r.lane.Note(g, held); {
+	case changed && held:
 		r.logOutage()
 	case changed:
-		r.log.Info("the outage is over", "queue", r.queue)
+		r.log.Info("outage over", "queue", r.queue)
 	}
 }
 
 // logOutage says that an outage has begun.
 func (r *run) logOutage() {
 	text := ""
-	if t := r.unavailable.Load(); t != nil {
+	if t := r.latestHold.Load(); t != nil {
 		text = *t
 	}
-	r.log.Warn("outage: one message at a time is handled until it is over", "queue", r.queue, "error", text)
+	r.log.Warn("outage, one message at a time is handled until it is over", "queue", r.queue, "error", text)
 }

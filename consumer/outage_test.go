@@ -160,7 +160,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 		if status, err := health(c); status != "healthy" {
 			w.Errorf("after the longest pause without a message: %s, %v", status, err)
 		}
-		if _, text := call(consumer.Operator(c), "GET", "/", ""); !strings.Contains(text, "orders: healthy") || !strings.Contains(text, ", no message to try") {
+		if _, text := call(operator(t, c), "GET", "/", ""); !strings.Contains(text, "orders: healthy") || !strings.Contains(text, ", no message to try") {
 			w.Errorf("the operator sees\n%s", text)
 		}
 		g.Pause()
@@ -426,10 +426,14 @@ func TestOutagesThatAreRefused(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil },
 			consumer.Config{Outage: consumer.Outage{Share: -1, Runs: 1001, MaxPause: time.Millisecond}})
-		want := "consumer: Config.Outage.Share is -1, want more than 0, or 0 for 0.5\n" +
+		want := "consumer: Config.Outage.Share is -1, want more than 0, up to 1, or 0 for 0.5\n" +
 			"consumer: Config.Outage.Runs is 1001, want 1 to 1000, or 0 for 10\n" +
 			"consumer: Config.Outage.MaxPause is 1ms, want 1s or more, or 0 for 10s"
 		if err == nil || err.Error() != want {
+			w.Errorf("New = %v\nwant %s", err, want)
+		}
+		_, err = consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Outage: consumer.Outage{Share: 1.5}})
+		if want := "consumer: Config.Outage.Share is 1.5, want more than 0, up to 1, or 0 for 0.5"; err == nil || err.Error() != want {
 			w.Errorf("New = %v\nwant %s", err, want)
 		}
 	})

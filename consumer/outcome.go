@@ -8,56 +8,35 @@ import (
 	"github.com/rehop/rehop"
 )
 
-// Action is the treatment of a message after its handler has returned.
-type Action uint8
+// Action is the treatment of a message after its handler has returned. "" is invalid and
+// settles nothing.
+type Action string
 
-// The actions. The zero value is invalid and settles nothing.
+// The actions.
 const (
-	_ Action = iota
-
 	// ActionDone: acked. The handler returned nil.
-	ActionDone
+	ActionDone Action = "done"
 
 	// ActionRetry: a failed attempt, by any error or panic. The message waits
 	// and comes back; when no attempt is left it is dead-lettered.
-	ActionRetry
+	ActionRetry Action = "retry"
 
 	// ActionRetryAfter: a failed attempt; the next one is not due before
 	// Outcome.After. See [RetryAfter].
-	ActionRetryAfter
+	ActionRetryAfter Action = "retry-after"
 
 	// ActionDeadLetter: dead-lettered at once. See [DeadLetter].
-	ActionDeadLetter
+	ActionDeadLetter Action = "dead-letter"
 
 	// ActionHold: held and handled again; no attempt is spent. See [Hold].
-	ActionHold
+	ActionHold Action = "hold"
 
 	// ActionDiscard: acked without being done. See [Discard].
-	ActionDiscard
+	ActionDiscard Action = "discard"
 
 	// ActionSnooze: it comes back later; no attempt is spent. See [Snooze].
-	ActionSnooze
+	ActionSnooze Action = "snooze"
 )
-
-func (a Action) String() string {
-	switch a {
-	case ActionDone:
-		return "done"
-	case ActionRetry:
-		return "retry"
-	case ActionRetryAfter:
-		return "retry-after"
-	case ActionDeadLetter:
-		return "dead-letter"
-	case ActionHold:
-		return "hold"
-	case ActionDiscard:
-		return "discard"
-	case ActionSnooze:
-		return "snooze"
-	}
-	return fmt.Sprintf("Action(%d)", uint8(a))
-}
 
 // Outcome is the meaning of a handler's error.
 type Outcome struct {
@@ -79,14 +58,14 @@ func (o Outcome) String() string {
 	case o.Cause != "":
 		return fmt.Sprintf("%v (%s)", o.Action, o.Cause)
 	}
-	return o.Action.String()
+	return string(o.Action)
 }
 
 // DeadLetter marks err as one that no further attempt can change: the message goes
 // to the dead-letter queue at once, with the reason "permanent". DeadLetter never
 // returns nil, not even for a nil err.
 func DeadLetter(err error) error {
-	return withOutcome(Outcome{Action: ActionDeadLetter}, err, "dead letter")
+	return withOutcome(Outcome{Action: ActionDeadLetter}, err, "dead-lettered")
 }
 
 // RetryAfter marks err as a failed attempt that must not be repeated before d has
@@ -131,7 +110,7 @@ func RetryAfter(d time.Duration, err error) error {
 // to keep their order. With a Concurrency of 1, or without outages, messages that were
 // sent ahead go back to the queue as Config.Prefetch says.
 func Hold(err error) error {
-	return withOutcome(Outcome{Action: ActionHold}, err, "unavailable")
+	return withOutcome(Outcome{Action: ActionHold}, err, "held")
 }
 
 // Discard returns an error that drops the message on purpose: the message is
@@ -159,7 +138,8 @@ func Snooze(d time.Duration, reason string) error {
 // chain of wrapping the outermost of [DeadLetter], [RetryAfter], [Hold],
 // [Snooze] and [Discard] decides. Across the branches of errors.Join, DeadLetter comes
 // before RetryAfter (the longest), before Hold, before a plain failure, before
-// Snooze (the longest); Discard decides only if every branch says so.
+// Snooze (the longest); Discard decides only if every branch says so. A [PanicError] has the
+// outcome of the error that was passed to panic.
 func OutcomeOf(err error) Outcome {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // this is the walk down the chain
@@ -172,6 +152,8 @@ func OutcomeOf(err error) Outcome {
 			}
 		case interface{ Unwrap() []error }:
 			return strongest(e.Unwrap())
+		case *PanicError:
+			return e.outcome()
 		default:
 			return Outcome{Action: ActionRetry}
 		}
@@ -204,13 +186,13 @@ func strongest(branches []error) Outcome {
 		}
 		o := OutcomeOf(err)
 		switch {
-		case best.Action == 0, rank(o.Action) > rank(best.Action):
+		case best.Action == "", rank(o.Action) > rank(best.Action):
 			best = o
 		case o.Action == best.Action:
 			best.After = max(best.After, o.After)
 		}
 	}
-	if best.Action == 0 {
+	if best.Action == "" {
 		return Outcome{Action: ActionRetry}
 	}
 	return best
@@ -231,3 +213,9 @@ func withOutcome(o Outcome, cause error, text string) error {
 
 func (e *outcomeError) Error() string { return e.cause.Error() }
 func (e *outcomeError) Unwrap() error { return e.cause }
+
+// hasOutcome reports whether something has given err its meaning.
+func hasOutcome(err error) bool {
+	var s *outcomeError
+	return errors.As(err, &s)
+}

@@ -27,22 +27,25 @@ func TestOutcomeOf(t *testing.T) {
 		{"retry after", consumer.RetryAfter(time.Hour, plain), retryAfter(time.Hour)},
 		{"retry after without an error does not ack", consumer.RetryAfter(time.Hour, nil), retryAfter(time.Hour)},
 		{"retry after a time gone by", consumer.RetryAfter(-time.Hour, plain), retryAfter(0)},
-		{"requeue", consumer.Hold(plain), consumer.Outcome{Action: consumer.ActionHold}},
-		{"requeue without an error", consumer.Hold(nil), consumer.Outcome{Action: consumer.ActionHold}},
+		{"hold", consumer.Hold(plain), consumer.Outcome{Action: consumer.ActionHold}},
+		{"hold without an error", consumer.Hold(nil), consumer.Outcome{Action: consumer.ActionHold}},
 		{"discard", consumer.Discard("old"), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
 		{"an outcome inside the user's wrapping counts", fmt.Errorf("w: %w", consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"the outermost outcome wins", consumer.Hold(fmt.Errorf("w: %w", consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: dead letter before retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"join: the longest retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.RetryAfter(3, plain), consumer.RetryAfter(2, plain)), retryAfter(3)},
-		{"join: retry after before requeue", errors.Join(consumer.Hold(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
-		{"join: requeue before a plain failure", errors.Join(plain, consumer.Hold(plain)), consumer.Outcome{Action: consumer.ActionHold}},
+		{"join: retry after before hold", errors.Join(consumer.Hold(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
+		{"join: hold before a plain failure", errors.Join(plain, consumer.Hold(plain)), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: a plain failure before discard", errors.Join(consumer.Discard("old"), plain), consumer.Outcome{Action: consumer.ActionRetry}},
 		{"join: discard if every branch says so", errors.Join(consumer.Discard("old"), consumer.Discard("x")), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
 		{"a join inside a join", errors.Join(plain, fmt.Errorf("w: %w", errors.Join(plain, consumer.DeadLetter(plain)))), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"an outcome around a join", consumer.Hold(errors.Join(consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"an error that wraps nothing", wrapsNothing{}, consumer.Outcome{Action: consumer.ActionRetry}},
 		{"an error that joins nothing", joinsNothing{}, consumer.Outcome{Action: consumer.ActionRetry}},
-		{"a panic with an error that has an outcome is a failure of the handler all the same", &consumer.PanicError{Value: plain}, consumer.Outcome{Action: consumer.ActionRetry}},
+		{"a panic with a plain error", &consumer.PanicError{Value: plain}, consumer.Outcome{Action: consumer.ActionRetry}},
+		{"a panic with an error that has an outcome", &consumer.PanicError{Value: fmt.Errorf("w: %w", consumer.Hold(plain))}, consumer.Outcome{Action: consumer.ActionHold}},
+		{"a panic with a value that is no error", &consumer.PanicError{Value: 7}, consumer.Outcome{Action: consumer.ActionRetry}},
+		{"a panic with an error whose methods panic", &consumer.PanicError{Value: (*wrapsNil)(nil)}, consumer.Outcome{Action: consumer.ActionRetry}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			if got := consumer.OutcomeOf(tt.err); got != tt.want {
@@ -51,6 +54,11 @@ func TestOutcomeOf(t *testing.T) {
 		})
 	}
 }
+
+type wrapsNil struct{ err error }
+
+func (w *wrapsNil) Error() string { return w.err.Error() }
+func (w *wrapsNil) Unwrap() error { return w.err }
 
 type wrapsNothing struct{}
 

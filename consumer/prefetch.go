@@ -8,7 +8,7 @@ import (
 // prefetchOf returns the prefetch of a queue. If it is that of a lane, at least one message
 // is sent ahead of the handlers: when a handler becomes free, this message shows that the
 // lane is not empty.
-func prefetchOf(cfg Config, source route.Route, lane bool) intake.Prefetch {
+func prefetchOf(cfg settings, source route.Facts, lane bool) intake.Prefetch {
 	switch {
 	case cfg.Prefetch > 0:
 		return intake.Prefetch{Base: cfg.Prefetch, Fixed: true}
@@ -19,7 +19,7 @@ func prefetchOf(cfg Config, source route.Route, lane bool) intake.Prefetch {
 		}
 		return intake.Prefetch{Base: prefetchOfBatches(cfg, ahead), Fixed: true}
 	case cfg.KeyLimit > 0:
-		return intake.Prefetch{Base: prefetchOfKeys(cfg), Fixed: true}
+		return intake.Prefetch{Base: prefetchOfKeys(cfg.Config), Fixed: true}
 	case lane:
 		return intake.Prefetch{Base: min(cfg.Concurrency+1, maxConcurrency), Fixed: source.Single}
 	}
@@ -29,7 +29,7 @@ func prefetchOf(cfg Config, source route.Route, lane bool) intake.Prefetch {
 // follows reports whether the prefetch may follow the handlers. It may not where messages
 // have priorities. On a queue with a single active consumer another process would take over
 // while the prefetch changes, and a queue that others declared may have one.
-func follows(source route.Route) bool {
+func follows(source route.Facts) bool {
 	return source.Kind == route.Letters || source.Kind == route.Work && !source.ByPriority && !source.Existing && !source.Single
 }
 
@@ -42,7 +42,7 @@ func prefetchOfKeys(cfg Config) int {
 
 // prefetchOfBatches returns the prefetch of a Config without one: a batch for each
 // worker, and one that becomes full meanwhile.
-func prefetchOfBatches(cfg Config, ahead int) int {
+func prefetchOfBatches(cfg settings, ahead int) int {
 	n := (cfg.Concurrency + ahead) * cfg.Batch.Size
 	if cfg.KeyLimit > 0 {
 		n = max(n, min(4*n, maxConcurrency)) // the next messages may be of keys that are in hand

@@ -98,7 +98,7 @@ func (s *session) mayBeNew() bool {
 }
 
 // open finds the route and opens a channel at the same time.
-func (r *run) open() (route.Route, *connection.Session, error) {
+func (r *run) open() (route.Facts, *connection.Session, error) {
 	ctx, cancel := context.WithCancel(r.stop)
 	defer cancel()
 	var channel *connection.Session
@@ -116,9 +116,9 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 	if channel != nil && r.releaseChannels == nil {
 		release, few := r.takeChannels(found, channel)
 		switch {
-		case few != nil: // and err, if there is one, may say no more than that
+		case few != nil: // Resolve may have failed because of it
 			_ = channel.Close() // nothing is in flight on it
-			return route.Route{}, nil, few
+			return route.Facts{}, nil, few
 		case err == nil:
 			r.releaseChannels = release
 		default:
@@ -133,10 +133,10 @@ func (r *run) open() (route.Route, *connection.Session, error) {
 	if channel != nil {
 		_ = channel.Close() // nothing is in flight on it
 	}
-	return route.Route{}, nil, cmp.Or(err, opening)
+	return route.Facts{}, nil, cmp.Or(err, opening)
 }
 
-func (r *run) newSession(found route.Route, channel *connection.Session) *session {
+func (r *run) newSession(found route.Facts, channel *connection.Session) *session {
 	socket := transport.Inside.Session(channel)
 	s := &session{run: r, channel: channel, ledger: flight.NewLedger(r.unsettled),
 		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace, ordered: r.ordered(),
@@ -173,7 +173,7 @@ func (s *session) intakeConfig() intake.Config {
 		Leave:         s.leave,
 		Asking:        s.copying,
 		Calling:       r.calling,
-		Fetching:      r.trace.Fetching,
+		Fetching:      r.fetchingHook(),
 	}
 }
 

@@ -42,7 +42,7 @@ const (
 type run struct {
 	cfg      Config
 	conn     *connection.Conn
-	source   route.Route
+	source   route.Facts
 	queue    string
 	host     string
 	handler  Handler
@@ -67,9 +67,9 @@ type run struct {
 	handled   atomic.Int64                  // messages whose handlers have returned; each run counts again
 	watches   sync.WaitGroup                // see watch.go
 
-	unavailable atomic.Pointer[string] // the latest error that a handler returned with Hold
+	latestHold atomic.Pointer[string] // the text of the latest error of Hold
 
-	known           *route.Route // the route that the latest session has found; nil before the first
+	known           *route.Facts // the route that the latest session has found; nil before the first
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
 	begun           bool         // a session has begun to consume
 	drained         bool         // nothing is unsettled any more
@@ -79,7 +79,7 @@ type run struct {
 // handlers are late.
 func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, stop, stopped context.Context) *run {
 	r := &run{
-		cfg: p.cfg, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
+		cfg: p.cfg.Config, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
 		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
 		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		schedule:  workers,
@@ -117,14 +117,22 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, sto
 }
 
 // hook returns a hook of copies, nil for none.
-func (r *run) hook(hook func(context.Context, *Delivery, topology.Address)) func(*flight.Message, route.Address) {
+func (r *run) hook(hook func(context.Context, Copied)) func(*flight.Message, route.Target) {
 	if hook == nil {
 		return nil
 	}
-	return func(m *flight.Message, to route.Address) {
+	return func(m *flight.Message, to route.Target) {
 		a := attemptOf(m)
-		hook(a.ctx, &a.Delivery, topology.Address(to))
+		hook(a.ctx, Copied{&a.Delivery, topology.Address(to)})
 	}
+}
+
+// fetchingHook returns the hook for what a session asks for, nil for none.
+func (r *run) fetchingHook() func(queue string, prefetch int) {
+	if r.trace.Fetching == nil {
+		return nil
+	}
+	return func(queue string, prefetch int) { r.trace.Fetching(Fetching{queue, prefetch}) }
 }
 
 func carriedHook(hook func(Carried)) func(carry.Message) {

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,8 +15,10 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/settle"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/hostname"
 	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -28,22 +31,37 @@ type Settler struct {
 	conn      *connection.Conn
 	publisher *confirm.Publisher
 	terms     terms
-	cfg       Config
+	cfg       SettlerConfig
 
-	found   atomic.Pointer[route.Route] // the route on the broker; nil while it has to be looked for
+	found   atomic.Pointer[route.Facts] // the route on the broker; nil while it has to be looked for
 	looking chan struct{}               // an element: a Settle looks for it
-	latest  *route.Route                // that was found; belongs to the one who looks
+	latest  *route.Facts                // that was found; belongs to the one who looks
+}
+
+// SettlerConfig configures a Settler. Its zero value is usable.
+type SettlerConfig struct {
+	// CopyTimeout is how long Settle waits for the confirm of a copy. Defaults to 1 min.
+	CopyTimeout time.Duration
+
+	// Logger gets a record at Warn for a copy that is not confirmed, and for headers that
+	// are malformed. If nil, it is the Logger of the Conn.
+	Logger *slog.Logger
 }
 
 // settlerCopies is how many copies of a Settler may be unconfirmed at a time.
 const settlerCopies = 256
 
 // NewSettler returns a Settler for the deliveries of a source. It publishes copies
-// over conn, which must be of the same cluster as the deliveries. Of the Config it uses
-// CopyTimeout and Logger. The Settler must be closed.
-func NewSettler(conn *connection.Conn, source topology.Source, cfg Config) (*Settler, error) {
-	cfg = cfg.withDefaults(conn)
-	errs := []error{cfg.validate()}
+// over conn, which must be of the same cluster as the deliveries. All faults of its
+// arguments are returned at once. The Settler must be closed.
+func NewSettler(conn *connection.Conn, source topology.Source, cfg SettlerConfig) (*Settler, error) {
+	cfg.CopyTimeout = cmp.Or(cfg.CopyTimeout, defaultCopyTimeout)
+	inherited, _ := transport.Inherited(conn)
+	cfg.Logger = hooks.Logger(cmp.Or(cfg.Logger, inherited))
+	var errs []error
+	if cfg.CopyTimeout < 0 {
+		errs = append(errs, fmt.Errorf("consumer: SettlerConfig.CopyTimeout is %v, want 0 (the default) or more", cfg.CopyTimeout))
+	}
 	if conn == nil {
 		errs = append(errs, errors.New("consumer: conn is nil"))
 	}
@@ -82,8 +100,9 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 }
 
 // Settle settles a delivery that was not auto-acked. The outcome is [OutcomeOf] of
-// handled, the error of the program's own handling. The Settlement says where the
-// message is then.
+// handled, the error of the program's own handling: where a Handler has handled a Delivery,
+// its [Delivery.Err], or what the Handler returned if that is nil. The Settlement says where
+// the message is then.
 //
 // Before its first copy the Settler asks the broker for the queues of the waits, as a
 // Consumer does at the start of a session. It asks again after no queue took a copy.
@@ -99,13 +118,10 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 		return Settlement{}, rehop.WithClass(errors.New("consumer: Settle: ctx is nil"), rehop.ClassBug)
 	}
 	d := s.Delivery(raw)
-	res := result{err: handled, outcome: OutcomeOf(handled)}
-	if handled != nil {
-		res.text = handled.Error()
-	}
+	res := judged(handled)
 	t := s.terms
 	v := t.decide(raw, d, res, false, time.Now())
-	var found *route.Route
+	var found *route.Facts
 	if v.Move == settle.Copy {
 		var err error
 		if found, err = s.route(ctx); err != nil {
@@ -133,7 +149,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 // route returns the route on the broker. One call of Settle looks for it, and each other call
 // waits for it no longer than its own ctx lasts. If a part of the topology is missing, the copy
 // finds out whether it is the one that it needs.
-func (s *Settler) route(ctx context.Context) (*route.Route, error) {
+func (s *Settler) route(ctx context.Context) (*route.Facts, error) {
 	if found := s.found.Load(); found != nil {
 		return found, nil
 	}

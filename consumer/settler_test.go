@@ -24,7 +24,7 @@ type loop struct {
 	settler *consumer.Settler
 }
 
-func (w *fixture) loop(cfg consumer.Config) *loop {
+func (w *fixture) loop(cfg consumer.SettlerConfig) *loop {
 	w.Helper()
 	l := &loop{fixture: w}
 	session, err := w.conn.Session(w.Context(), connection.Consume)
@@ -77,7 +77,7 @@ func TestSettlerSettlesByTheSameRules(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {
 		for _, kind := range []topology.QueueType{topology.Classic, topology.Quorum} {
 			on(t, version, kind, func(w *fixture) {
-				l := w.loop(consumer.Config{})
+				l := w.loop(consumer.SettlerConfig{})
 				defer l.closed()
 				w.publish(1)
 				for attempt, want := range []consumer.Settlement{
@@ -115,7 +115,7 @@ func TestSettlerSettlesByTheSameRules(t *testing.T) {
 
 func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 	on(t, "4.3", topology.Classic, func(w *fixture) {
-		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Second})
+		l := w.loop(consumer.SettlerConfig{CopyTimeout: 10 * time.Second})
 		defer l.closed()
 		l.settled()
 		w.publish(1)
@@ -160,7 +160,7 @@ func TestSettlerSettlesNothingWhoseCopyIsNotConfirmed(t *testing.T) {
 // The broker's answers come later than the Settler waits.
 func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
 	on(t, "4.3", topology.Classic, func(w *fixture) {
-		l := w.loop(consumer.Config{CopyTimeout: 4 * time.Second})
+		l := w.loop(consumer.SettlerConfig{CopyTimeout: 4 * time.Second})
 		defer l.closed()
 		l.settled()
 		w.publish(2)
@@ -184,7 +184,7 @@ func TestALateReturnIsOfItsOwnCopy(t *testing.T) {
 // Returns that nobody reads would stop the reading of the whole connection.
 func TestManyLateReturnsStopNothing(t *testing.T) {
 	on(t, "4.3", topology.Classic, func(w *fixture) {
-		l := w.loop(consumer.Config{CopyTimeout: 10 * time.Millisecond})
+		l := w.loop(consumer.SettlerConfig{CopyTimeout: 10 * time.Millisecond})
 		defer l.closed()
 		const n = 200
 		l.settled()
@@ -222,7 +222,7 @@ func TestSettlerUsesTheWaitsThatAreOnTheBroker(t *testing.T) {
 		earlier := w.orders
 		w.orders.Waits = delay.Schedule{3 * time.Minute, 5 * time.Minute}
 		w.declare(w.orders)
-		l := w.loop(consumer.Config{})
+		l := w.loop(consumer.SettlerConfig{})
 		defer l.closed()
 		w.publish(1)
 		want := consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1, Wait: 3 * time.Minute}
@@ -271,7 +271,7 @@ func TestSettlerUsesTheWaitsThatAreOnTheBroker(t *testing.T) {
 func TestSettlerUsesExactDelays(t *testing.T) {
 	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.declare(w.orders, topology.Delays{})
-		l := w.loop(consumer.Config{})
+		l := w.loop(consumer.SettlerConfig{})
 		defer l.closed()
 		w.publish(1)
 		began := time.Now()
@@ -286,7 +286,7 @@ func TestSettlerUsesExactDelays(t *testing.T) {
 
 func TestNoCallOfSettleWaitsForTheQuestionOfAnotherBeyondItsCtx(t *testing.T) {
 	onNewest(t, func(w *fixture) {
-		l := w.loop(consumer.Config{})
+		l := w.loop(consumer.SettlerConfig{})
 		defer l.closed()
 		w.publish(2)
 		one, other := l.next(), l.next()
@@ -314,8 +314,8 @@ func TestNoCallOfSettleWaitsForTheQuestionOfAnotherBeyondItsCtx(t *testing.T) {
 }
 
 func TestNewSettlerNamesEveryFault(t *testing.T) {
-	_, err := consumer.NewSettler(nil, nil, consumer.Config{CopyTimeout: -1})
-	for _, want := range []string{"conn is nil", "source is nil", "CopyTimeout"} {
+	_, err := consumer.NewSettler(nil, nil, consumer.SettlerConfig{CopyTimeout: -1})
+	for _, want := range []string{"conn is nil", "source is nil", "SettlerConfig.CopyTimeout is -1ns, want 0 (the default) or more"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("NewSettler: %v, want also %q", err, want)
 		}

@@ -2,9 +2,9 @@ package consumer
 
 import "math/bits"
 
-// split says with which part of a batch its handler is called next, where calls fail
-// without a word on which messages are at fault. Parts that fail are halved, the largest
-// first, so that a few messages at fault leave few others behind in their company.
+// split says with which part of a batch the consumer calls the handler next, if a call fails
+// and does not tell which messages are at fault. It halves the parts that fail, the largest
+// first, so that a few messages at fault have few others in their parts at the end.
 type split struct {
 	next  []span // to be called with, in this order
 	calls int    // that are left
@@ -31,13 +31,9 @@ func (s *split) take() (p span, ok bool) {
 	return p, true
 }
 
-// failed notes that the call with a part has failed, and reports whether the part is
-// halved: not if it is one message.
-func (s *split) failed(p span) bool {
-	if p.to-p.from == 1 {
-		return false
-	}
+// failed halves a part of several messages: a call has failed and has not told which of them
+// are at fault.
+func (s *split) failed(p span) {
 	half := p.from + (p.to-p.from+1)/2
 	s.next = append(s.next, span{p.from, half}, span{half, p.to})
-	return true
 }

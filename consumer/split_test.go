@@ -17,8 +17,11 @@ func halve(n int, bad func(int) bool) (failed []int, calls []span) {
 		for i := p.from; i < p.to; i++ {
 			fails = fails || bad(i)
 		}
-		if fails && !s.failed(p) {
+		switch {
+		case fails && p.to-p.from == 1:
 			failed = append(failed, p.from)
+		case fails:
+			s.failed(p)
 		}
 	}
 	for _, p := range s.next {
@@ -85,9 +88,11 @@ func FuzzSplit(f *testing.F) {
 			}
 		}
 		for p, ok := s.take(); ok; p, ok = s.take() {
-			if calls++; fails>>(calls%64)&1 == 0 || !s.failed(p) {
+			if calls++; fails>>(calls%64)&1 == 0 || p.to-p.from == 1 {
 				note(p)
+				continue
 			}
+			s.failed(p)
 		}
 		for _, p := range s.next {
 			note(p)

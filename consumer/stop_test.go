@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/topology"
 )
 
 // The answer to a copy is missing when Run stops, because the socket for publishing
@@ -110,23 +109,23 @@ func TestAStopIsBounded(t *testing.T) {
 func TestAHookThatBlocksDoesNotHoldUpAStop(t *testing.T) {
 	for name, trace := range map[string]func(block func()) consumer.Trace{
 		"Settled": func(block func()) consumer.Trace {
-			return consumer.Trace{Settled: func(context.Context, *consumer.Delivery, consumer.Settlement) { block() }}
+			return consumer.Trace{Settled: func(context.Context, consumer.Settled) { block() }}
 		},
 		"Confirmed": func(block func()) consumer.Trace {
-			return consumer.Trace{Confirmed: func(context.Context, *consumer.Delivery, topology.Address) { block() }}
+			return consumer.Trace{Confirmed: func(context.Context, consumer.Copied) { block() }}
 		},
 		"Copied": func(block func()) consumer.Trace {
-			return consumer.Trace{Copied: func(context.Context, *consumer.Delivery, topology.Address) { block() }}
+			return consumer.Trace{Copied: func(context.Context, consumer.Copied) { block() }}
 		},
 		"Fetching": func(block func()) consumer.Trace {
-			return consumer.Trace{Fetching: func(_ string, prefetch int) {
-				if prefetch == 0 {
+			return consumer.Trace{Fetching: func(f consumer.Fetching) {
+				if f.Prefetch == 0 {
 					block()
 				}
 			}}
 		},
 		"Handled": func(block func()) consumer.Trace {
-			return consumer.Trace{Handled: func(context.Context, *consumer.Delivery, error, time.Duration) { block() }}
+			return consumer.Trace{Handled: func(context.Context, consumer.Handled) { block() }}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

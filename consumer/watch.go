@@ -31,7 +31,7 @@ const (
 
 // watchPolicies asks for the policies that apply to the queues of a route, at once
 // and again and again until ctx ends, and tells health and log what they break.
-func (r *run) watchPolicies(ctx context.Context, found route.Route) {
+func (r *run) watchPolicies(ctx context.Context, found route.Facts) {
 	if transport.Inside.Conn(r.conn).Management() == nil {
 		return
 	}
@@ -59,7 +59,7 @@ func (r *run) watchPolicies(ctx context.Context, found route.Route) {
 // are there that messages pass through between the queue and its waits, and has those
 // put back that are not. Without one of them messages may stay where they are, and
 // nothing else would tell.
-func (r *run) watchTopology(ctx context.Context, found route.Route) {
+func (r *run) watchTopology(ctx context.Context, found route.Facts) {
 	if found.Kind != route.Work {
 		return
 	}
@@ -71,7 +71,7 @@ func (r *run) watchTopology(ctx context.Context, found route.Route) {
 }
 
 // repair looks for those parts, has missing ones put back, and tells health and log.
-func (r *run) repair(ctx context.Context, found route.Route) error {
+func (r *run) repair(ctx context.Context, found route.Facts) error {
 	asking, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	missing, err := found.Broker.Repair(asking, r.conn)
@@ -117,7 +117,7 @@ func (r *run) watchCopies(s *session) {
 }
 
 // rewired reports whether copies go elsewhere now.
-func rewired(now, before route.Route) bool {
+func rewired(now, before route.Facts) bool {
 	return now.DeadLetter != before.DeadLetter ||
 		!slices.EqualFunc(now.Waits, before.Waits, func(a, b route.Wait) bool { return a.At == b.At })
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -170,7 +171,7 @@ func TestClassify(t *testing.T) {
 		{"age does not end what ends", published(25 * time.Hour), consumer.Discard("done with"), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "done with"}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return tt.err }, consumer.Classify(rules...))
+			handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return tt.err }, classifier(t, rules...))
 			err := handler(t.Context(), tt.d)
 			if got := consumer.OutcomeOf(err); got != tt.want {
 				t.Errorf("OutcomeOf = %v, want %v", got, tt.want)
@@ -185,7 +186,7 @@ func TestClassify(t *testing.T) {
 func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
 	onEachEngine(t, func(w *fixture) {
 		handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error { return errBroken },
-			consumer.Classify(consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}}))
+			classifier(w.T, consumer.Rule{OlderThan: 30 * time.Second, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}}))
 		_, stop := w.start(handler, consumer.Config{})
 		w.publish(1, func(m *rehoptest.Message) { m.Timestamp = time.Now() })
 		synctest.Wait()
@@ -215,24 +216,38 @@ func TestRulesPrint(t *testing.T) {
 	}
 }
 
+// classifier returns the wrapper for rules.
+func classifier(t *testing.T, rules ...consumer.Rule) func(consumer.Handler) consumer.Handler {
+	t.Helper()
+	classify, err := consumer.Classify(rules...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return classify
+}
+
 func TestClassifyRefusesRules(t *testing.T) {
 	for want, r := range map[string]consumer.Rule{
-		"consumer: Classify: rule 0: Then.Action is Action(0), want one of the actions":                  {},
-		"consumer: Classify: rule 0: Then.Action is done, want another: discard acks too, and is logged": {Then: consumer.Outcome{Action: consumer.ActionDone}},
-		"consumer: Classify: rule 0: OlderThan is -1ns, want 0 or more":                                  {OlderThan: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
-		"consumer: Classify: rule 0: Snoozed is -1, want 0 or more":                                      {Snoozed: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
-		"consumer: Classify: rule 0: Then.After is -1ns, want 0 or more":                                 {Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: -1}},
-		"consumer: Classify: rule 0: Then.After is 1s, want 0: it is for retry-after and snooze":         {Then: consumer.Outcome{Action: consumer.ActionHold, After: time.Second}},
-		`consumer: Classify: rule 0: Then.Cause is "expired", want none: it is for dead-letter`:          {Then: consumer.Outcome{Action: consumer.ActionRetry, Cause: rehop.CauseExpired}},
+		`rule 0: Then.Action is "", want retry, retry-after, dead-letter, hold, discard or snooze`: {},
+		"rule 0: Then.Action is done, want another: discard acks too, and is logged":               {Then: consumer.Outcome{Action: consumer.ActionDone}},
+		"rule 0: OlderThan is -1ns, want 0 or more":                                                {OlderThan: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
+		"rule 0: Snoozed is -1, want 0 or more":                                                    {Snoozed: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
+		"rule 0: Then.After is -1ns, want 0 or more":                                               {Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: -1}},
+		"rule 0: Then.After is 1s, want 0: it is for retry-after and snooze":                       {Then: consumer.Outcome{Action: consumer.ActionHold, After: time.Second}},
+		`rule 0: Then.Cause is "expired", want none: it is for dead-letter`:                        {Then: consumer.Outcome{Action: consumer.ActionRetry, Cause: rehop.CauseExpired}},
 	} {
-		func() {
-			defer func() {
-				if got := recover(); got != want {
-					t.Errorf("panicked with %v, want %s", got, want)
-				}
-			}()
-			consumer.Classify(r)
-		}()
+		_, err := consumer.Classify(r)
+		_, errBatch := consumer.ClassifyBatch(r)
+		if err == nil || err.Error() != "consumer: Classify: "+want || errBatch == nil || errBatch.Error() != "consumer: ClassifyBatch: "+want {
+			t.Errorf("Classify: %v\nClassifyBatch: %v\nwant %s", err, errBatch, want)
+		}
+	}
+	_, err := consumer.Classify(
+		consumer.Rule{OlderThan: -1, Snoozed: -2},
+		consumer.Rule{Then: consumer.Outcome{Action: consumer.ActionHold}},
+		consumer.Rule{Then: consumer.Outcome{Action: consumer.ActionHold, After: time.Second}})
+	if err == nil || rehop.ClassOf(err) != rehop.ClassBug || strings.Count(err.Error(), "rule 0: ") != 3 || strings.Count(err.Error(), "rule 2: ") != 1 || strings.Contains(err.Error(), "rule 1") {
+		t.Errorf("Classify = %v, want every fault of rules 0 and 2", err)
 	}
 }
 

@@ -21,7 +21,7 @@ func (c *storeSource) Archive(ctx context.Context, f Filter, by By) (int, error)
 	return c.keep(ctx, "archive", f, by, c.store.Archive)
 }
 
-// Release gives letters to store.Store.Forward, which publishes them.
+// Release gives letters to a store.Forwarder, which publishes them.
 func (c *storeSource) Release(ctx context.Context, f Filter, by By) (int, error) {
 	return c.keep(ctx, "release", f, by, c.store.Release)
 }

@@ -229,8 +229,12 @@ func variables(t *testing.T, assignments []string) string {
 
 // curls sends the request to a service like the one of the page.
 func curls(t *testing.T, args []string) string {
+	ops, err := consumer.Operator(worker(t, "orders"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	mux := http.NewServeMux()
-	mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker(t, "orders"))))
+	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 	method, target := http.MethodGet, ""
 	for i := 1; i < len(args); i++ {
 		switch {

@@ -24,7 +24,7 @@ func TestARunWithABatchIsLinkedToItsMessages(t *testing.T) {
 				return errPaper // the run with all of them
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: 2, Linger: time.Second}, Traces: []consumer.Trace{s.telemetry.Consumer()}})
+		}, consumer.Batch{Size: 2, Linger: time.Second}, consumer.Config{Traces: []consumer.Trace{s.telemetry.Consumer()}})
 		check(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)

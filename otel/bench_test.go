@@ -36,8 +36,8 @@ func BenchmarkHooks(b *testing.B) {
 			d := &consumer.Delivery{Queue: "orders", Exchange: "shop", RoutingKey: "order.paid", ID: "order-7", Attempt: 1, Timestamp: time.Now(), Headers: m.Headers}
 			for b.Loop() {
 				ctx := c.Received(b.Context(), d)
-				c.Handled(ctx, d, nil, time.Millisecond)
-				c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDone})
+				c.Handled(ctx, consumer.Handled{Delivery: d, Took: time.Millisecond})
+				c.Settled(ctx, consumer.Settled{Delivery: d, Settlement: consumer.Settlement{Disposition: consumer.DispositionDone}})
 			}
 		})
 	}

@@ -2,6 +2,7 @@ package otel
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -52,8 +53,8 @@ func (c *consumers) init(i *instruments) {
 		defer c.mu.Unlock()
 		return &queue{
 			spanOf:   newSpanOf(process, label, trace.SpanKindConsumer, semconv.MessagingOperationTypeProcess),
-			consumed: c.consumed.at(process, label), inHand: c.inHand.at(label), done: c.settled.at(label, consumer.DispositionDone.String()),
-			doneTook: c.duration.of(process, label, consumer.ActionDone.String()),
+			consumed: c.consumed.at(process, label), inHand: c.inHand.at(label), done: c.settled.at(label, string(consumer.DispositionDone)),
+			doneTook: c.duration.of(process, label, string(consumer.ActionDone)),
 			attempts: c.attempts.of(label), age: c.age.of(label),
 		}
 	}
@@ -83,12 +84,12 @@ func (t *Telemetry) Consumer() consumer.Trace {
 	var mu sync.Mutex
 	prefetch := map[string]int{}
 	return consumer.Trace{
-		Fetching: func(queue string, n int) {
+		Fetching: func(f consumer.Fetching) {
 			mu.Lock()
-			change := n - prefetch[queue]
-			prefetch[queue] = n
+			change := f.Prefetch - prefetch[f.Queue]
+			prefetch[f.Queue] = f.Prefetch
 			mu.Unlock()
-			t.consumers.fetching(queue, change)
+			t.consumers.fetching(f.Queue, change)
 		},
 		Received:     t.received,
 		Batched:      t.batched,
@@ -133,18 +134,18 @@ func (t *Telemetry) received(ctx context.Context, d *consumer.Delivery) context.
 	return &kept[attempt]{ctx, t, attempt{queue: q, span: span}}
 }
 
-func (t *Telemetry) batched(ctx context.Context, batch []*consumer.Delivery, of []context.Context) context.Context {
-	known := t.consumers.queues.of(batch[0].Queue)
-	spans := make([]trace.Span, len(of))
-	links := make([]trace.Link, len(of))
-	for i, ctx := range of {
+func (t *Telemetry) batched(ctx context.Context, b consumer.Batched) context.Context {
+	known := t.consumers.queues.of(b.Deliveries[0].Queue)
+	spans := make([]trace.Span, len(b.Contexts))
+	links := make([]trace.Link, len(b.Contexts))
+	for i, ctx := range b.Contexts {
 		spans[i] = trace.SpanFromContext(ctx)
 		if a := keptIn[attempt](ctx, t); a != nil {
 			spans[i] = a.span
 		}
 		links[i] = trace.Link{SpanContext: spans[i].SpanContext()}
 	}
-	options := append(slices.Clone(known.start), trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(batch))))
+	options := append(slices.Clone(known.start), trace.WithLinks(links...), trace.WithAttributes(semconv.MessagingBatchMessageCount(len(b.Deliveries))))
 	ctx, span := t.tracer.start(ctx, known.span, options...)
 	for _, of := range spans {
 		of.AddLink(trace.Link{SpanContext: span.SpanContext()})
@@ -154,12 +155,12 @@ func (t *Telemetry) batched(ctx context.Context, batch []*consumer.Delivery, of 
 
 type batchOf struct{ *Telemetry }
 
-func (t *Telemetry) batchHandled(ctx context.Context, _ []*consumer.Delivery, err error, _ time.Duration) {
+func (t *Telemetry) batchHandled(ctx context.Context, b consumer.BatchHandled) {
 	span, ok := ctx.Value(batchOf{t}).(trace.Span)
 	if !ok {
 		return // a later hook has lost it
 	}
-	if err != nil && span.IsRecording() {
+	if err := failureOf(b); err != nil && span.IsRecording() {
 		span.SetAttributes(semconv.ErrorTypeKey.String(t.consumers.errorTypes.bounded(errortype.Of(err))))
 		recordError(span, err)
 		span.SetStatus(codes.Error, text(err))
@@ -167,8 +168,29 @@ func (t *Telemetry) batchHandled(ctx context.Context, _ []*consumer.Delivery, er
 	span.End()
 }
 
-func (t *Telemetry) handled(ctx context.Context, d *consumer.Delivery, err error, took time.Duration) {
-	c := &t.consumers
+// failureOf returns the error of a run with a batch: the one that the handler returned, or
+// else one that says how many messages have an error of their own, and wraps the first.
+func failureOf(b consumer.BatchHandled) error {
+	if b.Err != nil {
+		return b.Err
+	}
+	var first error
+	failed := 0
+	for _, d := range b.Deliveries {
+		if err := d.Err(); err != nil {
+			if failed++; failed == 1 {
+				first = err
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("%d in a batch of %d: %w", failed, len(b.Deliveries), first)
+}
+
+func (t *Telemetry) handled(ctx context.Context, h consumer.Handled) {
+	c, d, err, took := &t.consumers, h.Delivery, h.Err, h.Took
 	a := keptIn[attempt](ctx, t)
 	if err == nil && a != nil && !a.held {
 		c.duration.histogram.Record(ctx, took.Seconds(), a.queue.doneTook...)
@@ -178,7 +200,7 @@ func (t *Telemetry) handled(ctx context.Context, d *consumer.Delivery, err error
 	action := consumer.OutcomeOf(err).Action
 	failed := c.errorTypes.bounded(errortype.Of(err))
 	queue := c.queues.of(d.Queue).label
-	c.duration.record(ctx, took.Seconds(), process, queue, action.String(), failed)
+	c.duration.record(ctx, took.Seconds(), process, queue, string(action), failed)
 	if a == nil {
 		return
 	}
@@ -195,11 +217,11 @@ func (t *Telemetry) handled(ctx context.Context, d *consumer.Delivery, err error
 	}
 }
 
-func (t *Telemetry) copied(ctx context.Context, d *consumer.Delivery, to topology.Address) {
+func (t *Telemetry) copied(ctx context.Context, c consumer.Copied) {
 	if a := keptIn[attempt](ctx, t); a != nil {
 		t.consumers.mu.Lock()
 		defer t.consumers.mu.Unlock()
-		a.to = to
+		a.to = c.To
 		if !a.copying {
 			a.copying = true
 			t.consumers.copies.at(a.queue.label).n++
@@ -207,7 +229,7 @@ func (t *Telemetry) copied(ctx context.Context, d *consumer.Delivery, to topolog
 	}
 }
 
-func (t *Telemetry) confirmed(ctx context.Context, d *consumer.Delivery, to topology.Address) {
+func (t *Telemetry) confirmed(ctx context.Context, _ consumer.Copied) {
 	if a := keptIn[attempt](ctx, t); a != nil {
 		t.consumers.mu.Lock()
 		defer t.consumers.mu.Unlock()
@@ -215,8 +237,8 @@ func (t *Telemetry) confirmed(ctx context.Context, d *consumer.Delivery, to topo
 	}
 }
 
-func (t *Telemetry) settled(ctx context.Context, d *consumer.Delivery, s consumer.Settlement) {
-	c := &t.consumers
+func (t *Telemetry) settled(ctx context.Context, s consumer.Settled) {
+	c, d := &t.consumers, s.Delivery
 	q := c.queues.of(d.Queue)
 	a := keptIn[attempt](ctx, t)
 	failed := ""
@@ -232,7 +254,7 @@ func (t *Telemetry) settled(ctx context.Context, d *consumer.Delivery, s consume
 	} else {
 		c.mu.Lock()
 		q.inHand.n--
-		c.settled.at(q.label, s.Disposition.String(), string(s.Cause), failed).n++
+		c.settled.at(q.label, string(s.Disposition), string(s.Cause), failed).n++
 		if a != nil {
 			a.letGo(c)
 			a.arrived(c)
@@ -246,7 +268,7 @@ func (t *Telemetry) settled(ctx context.Context, d *consumer.Delivery, s consume
 		c.attempts.histogram.Record(ctx, float64(d.Attempt), q.attempts...)
 	}
 	if a.span.IsRecording() {
-		a.end(ctx, t, s)
+		a.end(ctx, t, s.Settlement)
 	}
 }
 
@@ -295,7 +317,7 @@ func (a *attempt) arrived(c *consumers) {
 // end ends the span of the attempt at the time when the handler returned, and makes
 // the one of the settlement.
 func (a *attempt) end(ctx context.Context, t *Telemetry, s consumer.Settlement) {
-	disposition := s.Disposition.String()
+	disposition := string(s.Disposition)
 	attributes := append(make([]attribute.KeyValue, 0, 10), attribute.String(catalog.Disposition, disposition))
 	if s.Cause != "" {
 		attributes = append(attributes, attribute.String(catalog.Cause, string(s.Cause)))

@@ -34,15 +34,15 @@ func Example() {
 
 	telemetry := otel.New(otel.Config{TracerProvider: spans})
 	conn, err := connection.Open(ctx, connection.Config{
-		URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial,
-		Traces: []connection.Trace{telemetry.Connection("shop")},
+		URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial, Name: "shop",
+		Telemetry: telemetry, // for the Conn, its producers, its consumers and its stores
 	})
 	must(err)
 	defer conn.Close()
 	orders := topology.WorkQueue{Name: "orders", Waits: delay.Fixed(10*time.Millisecond, 4)}
 	must(topology.Declare(ctx, conn, orders))
 
-	publisher, err := producer.New(conn, producer.Config{Traces: []producer.Trace{telemetry.Producer()}})
+	publisher, err := producer.New(conn, producer.Config{})
 	must(err)
 	defer publisher.Close()
 	_, err = publisher.Publish(ctx, producer.Message{RoutingKey: "orders"})
@@ -53,7 +53,7 @@ func Example() {
 		}
 		stop()
 		return nil
-	}, consumer.Config{Traces: []consumer.Trace{telemetry.Consumer()}})
+	}, consumer.Config{})
 	must(err)
 	must(worker.Run(ctx))
 
@@ -75,6 +75,34 @@ func Example() {
 	// process orders: Error
 	// wait orders: Unset
 	// process orders: Unset
+}
+
+// A program with hooks of its own names them beside those of the Telemetry. A Conn has both
+// its Traces and those of its Telemetry, so this is for a Conn that hands none down.
+func ExampleTelemetry_Connection() {
+	broker, err := rehoptest.NewBroker(rehoptest.Config{}) // in place of RabbitMQ
+	must(err)
+	defer broker.Close()
+	reader := metric.NewManualReader() // in place of an exporter to Prometheus
+	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
+	opened := make(chan connection.Role, 1)
+	conn, err := connection.Open(context.Background(), connection.Config{
+		URLs: []string{"amqp://guest:guest@broker"}, Dial: broker.Dial,
+		Traces: []connection.Trace{telemetry.Connection("shop"), {SessionOpened: func(s connection.SessionEvent) { opened <- s.Role }}},
+	})
+	must(err)
+	defer conn.Close()
+
+	session, err := conn.Session(context.Background(), connection.Publish)
+	must(err)
+	fmt.Println("opened:", <-opened)
+	for _, p := range read(reader, "rehop.connection.sessions") {
+		fmt.Println(p)
+	}
+	must(session.Close())
+	// Output:
+	// opened: publish
+	// 1 shop publish
 }
 
 // The health of a consumer is a metric: 1 for the status that it has.
@@ -125,25 +153,25 @@ func ExampleTelemetry_WatchQueues() {
 	// <nil>
 }
 
-// One process of a service asks its store for the number of letters.
+// One process of a service asks its store for the number of its entries.
 func ExampleTelemetry_WatchStore() {
 	ctx, _, stop := connect()
 	defer stop()
 	folder, err := os.MkdirTemp("", "shop")
 	must(err)
 	defer os.RemoveAll(folder)
-	db, err := sqlite.Open(filepath.Join(folder, "letters.db")) // of package store/sqlite
+	db, err := sqlite.Open(filepath.Join(folder, "outbox.db")) // of package store/sqlite
 	must(err)
 	defer db.Close()
 	reader := metric.NewManualReader()
 	telemetry := otel.New(otel.Config{MeterProvider: metric.NewMeterProvider(metric.WithReader(reader))})
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{Traces: []store.Trace{telemetry.Store()}})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	must(err)
-	must(letters.Put(ctx, producer.Message{RoutingKey: "oders"}, producer.ErrReturned))
+	must(outbox.Put(ctx, producer.Message{RoutingKey: "oders"}, producer.ErrReturned))
 
 	watching, end := context.WithCancel(ctx)
 	watched := make(chan struct{})
-	go func() { telemetry.WatchStore(watching, letters, time.Minute); close(watched) }()
+	go func() { telemetry.WatchStore(watching, outbox, time.Minute); close(watched) }()
 	for _, p := range read(reader, "rehop.store.letters") {
 		fmt.Println(p)
 	}

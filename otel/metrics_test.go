@@ -261,19 +261,19 @@ func TestTheNumberOfSeriesIsBounded(t *testing.T) {
 			p.Published(ctx, producer.Published{Message: m, Receipt: producer.Receipt{ID: name, Err: err}, Took: time.Second})
 			d := &consumer.Delivery{Queue: name, Exchange: name, RoutingKey: name, ID: name, Attempt: 1, Timestamp: time.Now()}
 			ctx = c.Received(t.Context(), d)
-			c.Handled(ctx, d, consumer.Hold(err), time.Second)
-			c.Handled(ctx, d, err, time.Second)
-			c.Copied(ctx, d, topology.Address{Exchange: name, RoutingKey: name})
-			c.Confirmed(ctx, d, topology.Address{Exchange: name, RoutingKey: name})
-			c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "exhausted"})
-			c.Fetching(name, 1)
+			c.Handled(ctx, consumer.Handled{Delivery: d, Err: consumer.Hold(err), Took: time.Second})
+			c.Handled(ctx, consumer.Handled{Delivery: d, Err: err, Took: time.Second})
+			c.Copied(ctx, consumer.Copied{Delivery: d, To: topology.Address{Exchange: name, RoutingKey: name}})
+			c.Confirmed(ctx, consumer.Copied{Delivery: d, To: topology.Address{Exchange: name, RoutingKey: name}})
+			c.Settled(ctx, consumer.Settled{Delivery: d, Settlement: consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "exhausted"}})
+			c.Fetching(consumer.Fetching{Queue: name, Prefetch: 1})
 			c.Carried(consumer.Carried{Queue: name, ID: name})
 			conn.DialAttempt(connection.DialAttempt{Role: connection.Publish, URL: name, Err: err})
 			conn.SessionOpened(connection.SessionEvent{Role: connection.Consume})
 			conn.State(connection.State{Role: connection.Publish, Status: connection.Up, Err: err})
 			ctx = c.Received(t.Context(), d)
-			c.Handled(ctx, d, nil, time.Second)
-			c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDone})
+			c.Handled(ctx, consumer.Handled{Delivery: d, Took: time.Second})
+			c.Settled(ctx, consumer.Settled{Delivery: d, Settlement: consumer.Settlement{Disposition: consumer.DispositionDone}})
 			letter := store.Entry{Message: m}
 			stored.Storing(t.Context(), &m)
 			forward.Forwarded(t.Context(), store.Forwarded{Entry: letter, Receipt: producer.Receipt{ID: name}})
@@ -324,12 +324,12 @@ func TestQueuesTimesErrorTypesAreBounded(t *testing.T) {
 			for _, err := range []error{consumer.DeadLetter(typed{i}), typed{i}} {
 				d := &consumer.Delivery{Queue: name, Attempt: 1}
 				ctx := c.Received(t.Context(), d)
-				c.Handled(ctx, d, err, time.Second)
-				c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "permanent"})
+				c.Handled(ctx, consumer.Handled{Delivery: d, Err: err, Took: time.Second})
+				c.Settled(ctx, consumer.Settled{Delivery: d, Settlement: consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: "permanent"}})
 			}
 			d := &consumer.Delivery{Queue: name, Attempt: 1}
 			ctx := c.Received(t.Context(), d)
-			c.Handled(ctx, d, consumer.Hold(typed{i}), time.Second)
+			c.Handled(ctx, consumer.Handled{Delivery: d, Err: consumer.Hold(typed{i}), Took: time.Second})
 			held = append(held, ctx)
 		}
 	}
@@ -349,7 +349,7 @@ func TestQueuesTimesErrorTypesAreBounded(t *testing.T) {
 		t.Errorf("%v runs, want %d", got, 3*n*n)
 	}
 	for _, ctx := range held {
-		c.Settled(ctx, &consumer.Delivery{Queue: "name-1"}, consumer.Settlement{Disposition: consumer.DispositionRequeued})
+		c.Settled(ctx, consumer.Settled{Delivery: &consumer.Delivery{Queue: "name-1"}, Settlement: consumer.Settlement{Disposition: consumer.DispositionRequeued}})
 	}
 	for labels, p := range s.collect().points("rehop.consumer.held") {
 		if p.n != 0 {

@@ -1,20 +1,30 @@
 // Package otel reports connections, producers, consumers and stores to OpenTelemetry, as
 // metrics and as one trace for each message.
 //
-//	connection.Config.Traces <-- Connection --+
-//	producer.Config.Traces   <-- Producer ----+                      +--> metrics (MeterProvider)
-//	consumer.Config.Traces   <-- Consumer ----+-- otel.Telemetry ----+
-//	store.Config.Traces      <-- Store -------+                      +--> spans (TracerProvider)
-//	store.ForwardConfig      <-- Forward -----+
+//	connection.Config{Telemetry: telemetry}
+//	    |
+//	connection.Conn     <-- Connection --+
+//	producer.Producer   <-- Producer ----+                      +--> metrics (MeterProvider)
+//	consumer.Consumer   <-- Consumer ----+-- otel.Telemetry ----+
+//	store.Store         <-- Store -------+                      +--> spans (TracerProvider)
+//	store.Forwarder     <-- Forward -----+
 //
-// The metrics follow the semantic conventions for messaging. A Telemetry is a set of
-// hooks: the rest of the SDK does not depend on it. A program adds the hooks to its
-// configs:
+// A program gives its Telemetry to its Conn. The Conn hands it down to the producers and
+// consumers that are made with it, and to the stores whose store.Config.Conn names it:
 //
 //	telemetry := otel.New(otel.Config{})
-//	conn, err := connection.Open(ctx, connection.Config{URLs: urls, Traces: []connection.Trace{telemetry.Connection("orders")}})
-//	publisher, err := producer.New(conn, producer.Config{Traces: []producer.Trace{telemetry.Producer()}})
-//	worker, err := consumer.New(conn, orders, handle, consumer.Config{Traces: []consumer.Trace{telemetry.Consumer()}})
+//	conn, err := connection.Open(ctx, connection.Config{URLs: urls, Telemetry: telemetry})
+//	publisher, err := producer.New(conn, producer.Config{})
+//	worker, err := consumer.New(conn, orders, handle, consumer.Config{})
+//	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
+//
+// A part with Traces in its own Config has these alone. A program that wants hooks of its
+// own beside those of a Telemetry names both there:
+//
+//	consumer.Config{Traces: []consumer.Trace{telemetry.Consumer(), mine}}
+//
+// The metrics follow the semantic conventions for messaging. A Telemetry is a set of
+// hooks: the rest of the SDK does not depend on it.
 //
 // Metrics and spans go to the global providers of go.opentelemetry.io/otel, or to the
 // ones in [Config]. The dashboard for Grafana in dashboards/ and the rules for

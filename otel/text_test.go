@@ -38,11 +38,11 @@ func TestWhatIsExportedIsShortTextWhateverAMessageSays(t *testing.T) {
 
 			d := &consumer.Delivery{Queue: "orders", Exchange: exchange, RoutingKey: name, ID: name, CorrelationID: name, Attempt: 1}
 			ctx = c.Received(t.Context(), d)
-			c.BatchHandled(c.Batched(t.Context(), []*consumer.Delivery{d}, nil), []*consumer.Delivery{d}, err, time.Second)
-			c.Handled(ctx, d, consumer.Hold(err), time.Second)
-			c.Handled(ctx, d, err, time.Second)
-			c.Copied(ctx, d, topology.Address{Exchange: exchange, RoutingKey: name})
-			c.Settled(ctx, d, consumer.Settlement{Disposition: consumer.DispositionDeadLetter})
+			c.BatchHandled(c.Batched(t.Context(), consumer.Batched{Deliveries: []*consumer.Delivery{d}}), consumer.BatchHandled{Deliveries: []*consumer.Delivery{d}, Err: err, Took: time.Second})
+			c.Handled(ctx, consumer.Handled{Delivery: d, Err: consumer.Hold(err), Took: time.Second})
+			c.Handled(ctx, consumer.Handled{Delivery: d, Err: err, Took: time.Second})
+			c.Copied(ctx, consumer.Copied{Delivery: d, To: topology.Address{Exchange: exchange, RoutingKey: name}})
+			c.Settled(ctx, consumer.Settled{Delivery: d, Settlement: consumer.Settlement{Disposition: consumer.DispositionDeadLetter}})
 		}
 	}
 

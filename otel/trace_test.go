@@ -315,7 +315,7 @@ func TestCopiesKeepTheTrace(t *testing.T) {
 			time.Sleep(time.Minute)
 			stop()
 			story := s.story(id)
-			if want := []string{"request", "publish shop", "process orders", "queue orders", "process orders"}; !slices.Equal(namesOf(story), want) {
+			if want := []string{"request", "publish shop", "process orders", "requeued orders", "process orders"}; !slices.Equal(namesOf(story), want) {
 				t.Fatalf("%q, want %q", namesOf(story), want)
 			}
 			if value(story[4], "rehop.attempt") != "1" || value(story[4], "rehop.redelivered") != "true" {
@@ -350,7 +350,7 @@ func TestHooksOfAUserRunBesideOurs(t *testing.T) {
 			Received: func(ctx context.Context, _ *consumer.Delivery) context.Context {
 				return context.WithValue(ctx, key{}, "theirs")
 			},
-			Settled: func(ctx context.Context, _ *consumer.Delivery, _ consumer.Settlement) {
+			Settled: func(ctx context.Context, _ consumer.Settled) {
 				saw = trace.SpanContextFromContext(ctx)
 			},
 		}

@@ -16,9 +16,9 @@ import (
 
 // watched is what is asked for, and does not tell by itself.
 type watched struct {
-	mu                                            sync.Mutex
-	components                                    []*component
-	health, letters, oldest, messages, attendants family
+	mu                                           sync.Mutex
+	components                                   []*component
+	health, letters, oldest, messages, consumers family
 }
 
 // component is something with a Health.
@@ -30,7 +30,7 @@ type component struct {
 func (w *watched) init(i *instruments) {
 	w.health = familyOf(catalog.Health)
 	w.letters, w.oldest = familyOf(catalog.Letters), familyOf(catalog.OldestLetter)
-	w.messages, w.attendants = familyOf(catalog.QueueMessages), familyOf(catalog.QueueConsumers)
+	w.messages, w.consumers = familyOf(catalog.QueueMessages), familyOf(catalog.QueueConsumers)
 	i.observe(func(o metric.Observer) {
 		w.mu.Lock()
 		components := slices.Clone(w.components)
@@ -50,10 +50,10 @@ func (w *watched) init(i *instruments) {
 				}
 			}
 		}
-		for _, f := range []*family{&w.health, &w.letters, &w.oldest, &w.messages, &w.attendants} {
+		for _, f := range []*family{&w.health, &w.letters, &w.oldest, &w.messages, &w.consumers} {
 			f.read(o)
 		}
-	}, &w.health, &w.letters, &w.oldest, &w.messages, &w.attendants)
+	}, &w.health, &w.letters, &w.oldest, &w.messages, &w.consumers)
 }
 
 const healthy, degraded, unhealthy = "healthy", "degraded", "unhealthy"

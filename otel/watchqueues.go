@@ -34,11 +34,11 @@ func (t *Telemetry) WatchQueues(ctx context.Context, conn *connection.Conn, ever
 		defer w.mu.Unlock()
 		for v := range q.shown {
 			delete(w.messages.series, v)
-			delete(w.attendants.series, v)
+			delete(w.consumers.series, v)
 		}
 		for v, d := range found {
 			w.messages.at(v[:]...).n = d.messages
-			w.attendants.at(v[:]...).n = d.consumers
+			w.consumers.at(v[:]...).n = d.consumers
 		}
 		q.shown = found
 	}

@@ -92,13 +92,13 @@ func wayOf(list []levels.Delays, m *Message) (exchange, key string, takes time.D
 	case longest > 0:
 		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, want at most %v: for a longer one declare topology.Delays with a larger Max", m.Delay, longest)
 	case m.Exchange == "":
-		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
+		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no exact delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
 			m.Delay, m.RoutingKey, m.RoutingKey)
 	}
 	if strings.HasSuffix(m.Exchange, topology.Lanes{}.Exchange()) {
 		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and messages cannot be delayed to exchange %q: if it is that of topology.Lanes, publish to an exchange of Lanes.Bindings, or to the queue of a lane",
 			m.Delay, m.Exchange)
 	}
-	return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no delays to exchange %q are declared on this Conn: the process that handles the messages declares topology.Delays, topology.Exchange{Name: %q} (of kind topic, direct or fanout) and the queues that are bound to it, in one call; a process that only publishes declares the first two",
+	return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no exact delays to exchange %q are declared on this Conn: the process that handles the messages declares topology.Delays, topology.Exchange{Name: %q} (of kind topic, direct or fanout) and the queues that are bound to it, in one call; a process that only publishes declares the first two",
 		m.Delay, m.Exchange, m.Exchange)
 }

@@ -82,7 +82,7 @@ type Message struct {
 	// Delay before the message reaches the queues that its Exchange and RoutingKey lead
 	// to; zero: none. It is rounded up to the grain of the topology.Delays that are
 	// declared on the Conn for this queue or exchange, and begins when the broker has
-	// the message. Publish returns once the message is safe in its wait, and fails
+	// the message. Publish returns once the message is safe on the broker, and fails
 	// before anything is sent if no such Delays are declared. A message with a Delay
 	// can have neither an Expiration nor the headers CC and BCC. topology.Delays has
 	// the promises for each version of the broker.

@@ -7,7 +7,7 @@ type Place string
 
 // The places. The zero value says that no place is known.
 //
-// For a message with a Delay, PlaceQueue says that the levels of topology.Delays
+// For a message with a Delay, PlaceQueue says that the queues of topology.Delays
 // have it. It does not say that a queue takes it when it is due, see Message.Delay.
 const (
 	PlaceQueue    Place = "queue"    // in every queue that its exchange and key lead to

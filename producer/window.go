@@ -16,11 +16,11 @@ import (
 type window struct {
 	limits confirm.Limits
 
-	mu     sync.Mutex
-	closed time.Time // zero: it is not
-	open   count     // messages without a receipt
-	async  count     // messages of PublishAsync whose function has not returned
-	safely int       // messages that are safe, and whose hooks and functions have not returned
+	mu         sync.Mutex
+	closed     time.Time // zero: it is not
+	open       count     // messages without a receipt
+	async      count     // messages of PublishAsync whose function has not returned
+	unreported int       // messages that are safe, and whose hooks and functions have not returned
 
 	slots, bytes int
 	queue        []*slotWaiter
@@ -51,7 +51,7 @@ func (w *window) leave(safe bool) {
 	defer w.mu.Unlock()
 	w.open.add(-1)
 	if safe {
-		w.safely--
+		w.unreported--
 	}
 }
 
@@ -75,7 +75,7 @@ func (w *window) enterAsync(size int) (entered, slot bool) {
 func (w *window) safe(messages int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.safely += messages
+	w.unreported += messages
 }
 
 // leaveAsync counts a message of PublishAsync whose function has returned.
@@ -85,7 +85,7 @@ func (w *window) leaveAsync(safe bool) {
 	w.open.add(-1)
 	w.async.add(-1)
 	if safe {
-		w.safely--
+		w.unreported--
 	}
 }
 
@@ -167,7 +167,7 @@ func (w *window) unflushed() int {
 func (w *window) unknown() (messages, others int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.open.n - w.safely, w.safely
+	return w.open.n - w.unreported, w.unreported
 }
 
 // close makes enter refuse, and returns a channel that is closed when every message

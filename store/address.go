@@ -6,12 +6,12 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 )
 
-// address publishes letters to one address. While that fails it is one letter, and the
+// address publishes entries to one address. While that fails it is one entry, and the
 // others are put off.
-func (s *sending) address(g group, letters []Entry) {
+func (s *sending) address(g group, entries []Entry) {
 	state := s.join(g)
 	if pause, ok := s.awaitSlot(state); !ok {
-		s.putOff(letters, pause)
+		s.putOff(entries, pause)
 		s.part(g, state, nil)
 		return
 	}
@@ -21,26 +21,26 @@ func (s *sending) address(g group, letters []Entry) {
 	failures, wait, long := state.failures, time.Until(state.notBefore), state.longest
 	s.mu.Unlock()
 	if wait > 0 {
-		s.putOff(letters, wait)
+		s.putOff(entries, wait)
 		s.part(g, state, nil)
 		return
 	}
-	if failures > 0 && len(letters) > 1 {
-		s.putOff(letters[1:], pause(failures+1, 100*time.Millisecond, long))
-		letters = letters[:1]
+	if failures > 0 && len(entries) > 1 {
+		s.putOff(entries[1:], pause(failures+1, 100*time.Millisecond, long))
+		entries = entries[:1]
 	}
 	ctx, cancel := s.bounded()
 	defer cancel()
 	if g.alone {
 		ctx = confirm.Alone(ctx)
 	}
-	results := s.publish(ctx, letters, failures, func() { s.silent(state, true) })
+	results := s.publish(ctx, entries, failures, func() { s.silent(state, true) })
 	s.silent(state, false)
 	s.results <- results
 	s.part(g, state, results)
 }
 
-// addressState lets few groups of letters at a time go to an address.
+// addressState lets few groups of entries at a time go to an address.
 type addressState struct {
 	slots     chan struct{}
 	begun     int // slots that were taken
@@ -60,7 +60,7 @@ const (
 )
 
 // awaitSlot waits until the address is free, as long as others to it get on and half of
-// the lease is ahead. If it returns false the letters are put off.
+// the lease is ahead. If it returns false the entries are put off.
 func (s *sending) awaitSlot(state *addressState) (pause time.Duration, ok bool) {
 	deadline := s.lease.until.Add(-s.cfg.Lease / 2)
 	look := func() (begun int, silent bool) {
@@ -115,7 +115,7 @@ func (f *forwarder) silent(state *addressState, is bool) {
 // maxAddresses bounds the failing addresses that are remembered.
 const maxAddresses = 10_000
 
-// part notes what became of a group's letters, none if it was not published.
+// part notes what became of a group's entries, none if it was not published.
 func (f *forwarder) part(g group, state *addressState, results []result) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

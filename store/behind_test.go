@@ -9,7 +9,7 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// isForgotten looks for the letters of a line, finds none, and reports whether the line is
+// isForgotten looks for the entries of a line, finds none, and reports whether the line is
 // not looked at any more.
 func (w *waiting) isForgotten(line int64) bool {
 	if l, maybe := w.look(line, time.Now()); maybe {
@@ -28,7 +28,7 @@ func TestALookForgetsNoLineWhoseLetterIsStoredMeanwhile(t *testing.T) {
 	var w waiting
 	end := w.begin(line)
 	look, _ := w.look(line, time.Now())
-	look.empty = true // the letter is committed behind the look
+	look.empty = true // the entry is committed behind the look
 	end()
 	look.end()
 	if _, maybe := w.look(line, time.Now()); !maybe {

@@ -52,7 +52,7 @@ func (d Dialect) incoming(column string) string {
 	return "excluded." + column
 }
 
-// inState is the condition that a letter is in one of these states, with literals:
+// inState is the condition that an entry is in one of these states, with literals:
 // a database uses an index of some states only if it sees which ones are meant.
 func inState(states ...State) string {
 	var known []string

@@ -11,7 +11,7 @@
 //	a message that no queue takes ---------> Put ------+
 //
 // A [Forwarder] publishes by itself, once the broker is back. [Store.Replay] publishes
-// letters that a person has looked at. A message leaves the store after its next place has
+// entries that a person has looked at. A message leaves the store after its next place has
 // confirmed it.
 //
 // A store is the fallback of a producer:
@@ -31,7 +31,7 @@
 // of its own, opens a file for programs without a database server. MySQL takes a
 // message only if max_allowed_packet is larger than the message. While the disk is
 // full nothing is stored and nothing is forwarded, because forwarding writes too.
-// Stored letters stay, and are forwarded when there is room.
+// Stored entries stay, and are forwarded when there is room.
 //
 // # Once
 //
@@ -59,26 +59,26 @@
 //	id            a hash of message id, exchange, key, queue and body
 //	message_id    the message's own
 //	state         ready, held, parked or archived
-//	line          letters with the same number are forwarded in their order; 0: in any
+//	line          entries with the same number are forwarded in their order; 0: in any
 //	due           when the message is wanted; 0: at once
-//	next_try      not published before; of a leased letter the end of the lease
+//	next_try      not published before; of a leased entry the end of the lease
 //	exchange, routing_key   where it was published to, and goes unless it has a queue
 //	order_key     Message.OrderKey
 //	queue         of a dead letter: the work queue that gave it up
 //	properties    JSON: content_type, correlation_id, timestamp, priority, origin, ...
 //	headers       JSON that gives back every type, such as {"n": {"$int32": 3}}
 //	body          bytes
-//	size          the letter's approximate size in memory
+//	size          the entry's approximate size in memory
 //	cause, error, error_type, fingerprint   why it is here
 //	attempts      of the handlers
-//	redrives, redrive_id   times that a person has sent it back, and the redrive for the last
+//	redrives, redrive_id   times that a person has sent it back, and the id of the last redrive
 //	tries, try_error   of forwarding that failed because of the message or its address
 //	alone         1: the broker has refused it, so it goes on a channel of its own
 //	unconfirmed   publishes whose answer is unknown: it may be in its queue
 //	first_failed, failed, stored   when
 //	lease         the process that is publishing it
 //
-// This query, in SQLite's dialect, counts the letters:
+// This query, in SQLite's dialect, counts the entries:
 //
 //	SELECT state, exchange, cause, count(*), datetime(min(stored)/1000, 'unixepoch')
 //	FROM rehop_letters GROUP BY 1, 2, 3;
@@ -98,18 +98,18 @@
 // messages wait for no row that it has locked. SQLite has one writer at a time, so
 // while such a transaction is open nothing else is written to the file.
 //
-// # Looking for letters
+// # Looking for entries
 //
-// Letters that are not Ready have an index for each name that a [Query] may give:
+// Entries that are not Ready have an index for each name that a [Query] may give:
 // Queue, Exchange, RoutingKey, Cause, ErrorType and Fingerprint. On MySQL these are
-// indices of columns whose names begin with desk_ and which are NULL for letters that
-// are Ready. Letters that are Ready are found fast by message id. For any other name
+// indices of columns whose names begin with desk_ and which are NULL for entries that
+// are Ready. Entries that are Ready are found fast by message id. For any other name
 // the database reads them one by one.
 //
 // [Store.Find], [Store.Groups], [Store.Trend] and [Store.CountUpTo] answer fast enough
-// for a person, even over a million letters: where no index has the answer they look
-// at 20,000 letters, and say that there may be more. They look for a Text in the same
-// way. [Store.Count] and the calls that change letters are exact, however long that
+// for a person, even over a million entries: where no index has the answer they look
+// at 20,000 entries, and say that there may be more. They look for a Text in the same
+// way. [Store.Count] and the calls that change entries are exact, however long that
 // takes.
 //
 // [Outages]: https://github.com/rehop/rehop/blob/main/docs/outages.md

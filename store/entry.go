@@ -8,20 +8,20 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// State of a letter.
+// State of an entry.
 type State string
 
-// The states. The Forwarder publishes letters that are Ready. Letters that need a person
+// The states. The Forwarder publishes entries that are Ready. Entries that need a person
 // are Held or Parked until somebody replays or releases them.
 const (
-	// Ready letters are published by a [Forwarder] as soon as they are due.
+	// Ready entries are published by a [Forwarder] as soon as they are due.
 	Ready State = "ready"
-	// Held letters wait for [Store.Replay]. They are dead letters, and messages
+	// Held entries wait for [Store.Replay]. They are dead letters, and messages
 	// that the broker would not take: unroutable, nacked or refused.
 	Held State = "held"
-	// Parked letters have failed too often, or were set aside by [Store.Park].
+	// Parked entries have failed too often, or were set aside by [Store.Park].
 	Parked State = "parked"
-	// Archived letters are kept for the record, until Config.KeepArchived has
+	// Archived entries are kept for the record, until Config.KeepArchived has
 	// passed.
 	Archived State = "archived"
 )
@@ -40,7 +40,7 @@ type Entry struct {
 	Error     string      // cut to 4 KiB
 	ErrorType string
 
-	// Fingerprint is the same for all letters of one reason: the work queue (or
+	// Fingerprint is the same for all entries of one reason: the work queue (or
 	// the exchange, if the message was in none), the cause, the type of the error, and
 	// the first line of its text without quoted words and words with a digit, such as
 	// numbers, times and ids.
@@ -59,7 +59,7 @@ type Entry struct {
 	// it then, without a Delay. Replay, if it comes earlier, publishes it with the
 	// rest of the Delay.
 	Due         time.Time
-	NextTry     time.Time // the letter is not published before; if leased, the end of the lease; zero: at once
+	NextTry     time.Time // the entry is not published before; if leased, the end of the lease; zero: at once
 	FirstFailed time.Time
 	Failed      time.Time
 	Stored      time.Time
@@ -69,7 +69,7 @@ type Entry struct {
 	alone bool  // the broker has refused it: see confirm.Alone
 }
 
-// resent is the message of a letter as it is published now.
+// resent is the message of an entry as it is published now.
 func (l *Entry) resent(now time.Time) producer.Message {
 	m := resend.Message(l.Message, l.Queue)
 	if l.Cause != "" { // else it was never published before
@@ -87,11 +87,11 @@ func (l Entry) delayLeft(now time.Time) time.Duration {
 	return max(l.Due.Sub(now), 0)
 }
 
-// Group is a set of letters with the same fingerprint.
+// Group is a set of entries with the same fingerprint.
 type Group struct {
 	Fingerprint string
 	Count       int
-	More        bool      // there are more letters than Count
+	More        bool      // there are more entries than Count
 	First, Last time.Time // times of the first and the last failure
 	Example     Entry     // the one that failed first, without its Body
 }

@@ -15,19 +15,19 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
-// A store is the fallback of a producer: a message that the broker does not take is a letter.
+// A store is the fallback of a producer: a message that the broker does not take is an entry.
 func ExampleOpen() {
 	ctx, conn, db, stop := connect() // db is of sqlite.Open
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
-	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})
 	check(err)
 	defer publisher.Close()
 
 	receipt, err := publisher.Publish(ctx, producer.Message{ID: "order-7", RoutingKey: "oders"}) // there is no such queue
 	fmt.Println(receipt.Place, receipt.Sink, err)
-	found, _, err := letters.Find(ctx, store.Query{})
+	found, _, err := outbox.Find(ctx, store.Query{})
 	check(err)
 	fmt.Println(found[0].Message.ID, found[0].State, found[0].Cause)
 	// Output:
@@ -35,16 +35,16 @@ func ExampleOpen() {
 	// order-7 held unroutable
 }
 
-// The error of the publish decides whether a letter is forwarded by itself.
+// The error of the publish decides whether an entry is forwarded by itself.
 func ExampleStore_Put() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 
-	check(letters.Put(ctx, producer.Message{ID: "order-7", RoutingKey: "orders"}, errAway))
-	check(letters.Put(ctx, producer.Message{ID: "order-8", RoutingKey: "oders"}, producer.ErrReturned))
-	found, _, err := letters.Find(ctx, store.Query{})
+	check(outbox.Put(ctx, producer.Message{ID: "order-7", RoutingKey: "orders"}, errAway))
+	check(outbox.Put(ctx, producer.Message{ID: "order-8", RoutingKey: "oders"}, producer.ErrReturned))
+	found, _, err := outbox.Find(ctx, store.Query{})
 	check(err)
 	for _, l := range found {
 		fmt.Println(l.Message.ID, l.State)
@@ -54,20 +54,20 @@ func ExampleStore_Put() {
 	// order-8 held
 }
 
-// The Forwarder publishes letters for as long as a service runs.
+// The Forwarder publishes entries for as long as a service runs.
 func ExampleForwarder_Run() {
 	ctx, conn, db, stop := connect()
 	defer stop()
 	check(topology.Declare(ctx, conn, topology.WorkQueue{Name: "orders"}))
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
-	check(letters.Put(ctx, producer.Message{ID: "order-7", RoutingKey: "orders"}, errAway))
+	check(outbox.Put(ctx, producer.Message{ID: "order-7", RoutingKey: "orders"}, errAway))
 
 	publisher, err := producer.New(conn, producer.Config{}) // without a Fallback
 	check(err)
 	defer publisher.Close()
 	ctx, done := context.WithCancel(ctx)
-	forwarder, err := letters.NewForwarder(publisher, store.ForwardConfig{Traces: []store.ForwardTrace{{
+	forwarder, err := outbox.NewForwarder(publisher, store.ForwardConfig{Traces: []store.ForwardTrace{{
 		Forwarded: func(_ context.Context, f store.Forwarded) {
 			fmt.Println(f.Entry.Message.ID, f.Receipt.Place)
 			done()
@@ -82,13 +82,13 @@ func ExampleForwarder_Run() {
 func ExampleStore_NewForwarder() {
 	ctx, conn, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 	publisher, err := producer.New(conn, producer.Config{})
 	check(err)
 	defer publisher.Close()
 
-	forwarder, err := letters.NewForwarder(publisher, store.ForwardConfig{Rate: 100})
+	forwarder, err := outbox.NewForwarder(publisher, store.ForwardConfig{Rate: 100})
 	check(err)
 	fmt.Println(rehop.Ready(forwarder.Health())) // before Run
 	ctx, done := context.WithCancel(ctx)
@@ -103,7 +103,7 @@ func ExampleStore_NewForwarder() {
 func ExampleStore_PutTx() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 
 	tx, err := db.BeginTx(ctx, nil)
@@ -111,11 +111,11 @@ func ExampleStore_PutTx() {
 	defer tx.Rollback()
 	_, err = tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", "order-7")
 	check(err)
-	_, err = letters.PutTx(ctx, tx, producer.Message{ID: "order-7", Exchange: "shop", RoutingKey: "order.taken"})
+	_, err = outbox.PutTx(ctx, tx, producer.Message{ID: "order-7", Exchange: "shop", RoutingKey: "order.taken"})
 	check(err)
 	check(tx.Commit())
 
-	n, err := letters.Count(ctx, store.Query{States: []store.State{store.Ready}})
+	n, err := outbox.Count(ctx, store.Query{States: []store.State{store.Ready}})
 	fmt.Println(n, err)
 	// Output: 1 <nil>
 }
@@ -124,14 +124,14 @@ func ExampleStore_PutTx() {
 func ExampleStore_PutAt() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 
-	id, err := letters.PutAt(ctx, time.Now().Add(48*time.Hour), producer.Message{Exchange: "shop", RoutingKey: "order.remind"})
+	id, err := outbox.PutAt(ctx, time.Now().Add(48*time.Hour), producer.Message{Exchange: "shop", RoutingKey: "order.remind"})
 	check(err)
-	n, err := letters.Cancel(ctx, id)
+	n, err := outbox.Cancel(ctx, id)
 	fmt.Println(n, err)
-	n, err = letters.Cancel(ctx, id) // it is cancelled already
+	n, err = outbox.Cancel(ctx, id) // it is cancelled already
 	fmt.Println(n, err)
 	// Output:
 	// 1 <nil>
@@ -142,9 +142,9 @@ func ExampleStore_PutAt() {
 func ExampleStore_CancelTx() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
-	id, err := letters.PutAt(ctx, time.Now().Add(48*time.Hour), producer.Message{Exchange: "shop", RoutingKey: "order.remind"})
+	id, err := outbox.PutAt(ctx, time.Now().Add(48*time.Hour), producer.Message{Exchange: "shop", RoutingKey: "order.remind"})
 	check(err)
 
 	tx, err := db.BeginTx(ctx, nil)
@@ -152,22 +152,22 @@ func ExampleStore_CancelTx() {
 	defer tx.Rollback()
 	_, err = tx.ExecContext(ctx, "DELETE FROM orders WHERE id = ?", "order-7")
 	check(err)
-	n, err := letters.CancelTx(ctx, tx, id)
+	n, err := outbox.CancelTx(ctx, tx, id)
 	check(err)
 	fmt.Println(n, tx.Commit())
 	// Output: 1 <nil>
 }
 
-// With KeepOrder a fresh message waits behind the letters of its line.
+// With KeepOrder a new message waits behind the entries of its line.
 func ExampleStore_PutBehind() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true})
 	check(err)
-	check(letters.Put(ctx, producer.Message{RoutingKey: "orders", OrderKey: "anna"}, errAway))
+	check(outbox.Put(ctx, producer.Message{RoutingKey: "orders", OrderKey: "anna"}, errAway))
 
 	for _, key := range []string{"anna", "bob"} {
-		stored, err := letters.PutBehind(ctx, producer.Message{RoutingKey: "orders", OrderKey: key})
+		stored, err := outbox.PutBehind(ctx, producer.Message{RoutingKey: "orders", OrderKey: key})
 		fmt.Println(key, stored, err)
 	}
 	// Output:
@@ -184,7 +184,7 @@ func ExampleStore_Collect() {
 	orders := topology.WorkQueue{Name: "orders"}
 	worker, err := consumer.New(conn, orders.DeadLetterQueue(), letters.Collect, consumer.Config{Concurrency: 50})
 	check(err)
-	_ = worker // worker.Run(ctx) calls Collect with each letter
+	_ = worker // worker.Run(ctx) calls Collect with each dead letter
 
 	check(letters.Collect(ctx, &consumer.Delivery{
 		ID:      "order-7",
@@ -196,7 +196,7 @@ func ExampleStore_Collect() {
 	// Output: order-7 held no stock
 }
 
-// A loop reads all letters, a page at a time.
+// A loop reads all entries, a page at a time.
 func ExampleStore_Find() {
 	ctx, _, db, stop := connect()
 	defer stop()
@@ -222,7 +222,7 @@ func ExampleStore_Find() {
 	// order-9 no stock
 }
 
-// Groups are the letters by the reason of their failure. Replay sends those of one group
+// Groups are the entries by the reason of their failure. Replay sends those of one group
 // back, after the bug is mended.
 func ExampleStore_Replay() {
 	ctx, conn, db, stop := connect()
@@ -265,7 +265,7 @@ func ExampleStore_Edit() {
 	// Output: one article
 }
 
-// The state of a letter says whether it waits for a person, is published, or is kept.
+// The state of an entry says whether it waits for a person, is published, or is kept.
 func ExampleStore_Park() {
 	ctx, _, db, stop := connect()
 	defer stop()
@@ -284,7 +284,7 @@ func ExampleStore_Park() {
 	// 1 <nil>
 	// 2 <nil>
 	// 2 <nil>
-	// 0 store: Query names no letters but by state, time or After; want another condition, or All
+	// 0 store: Query names no entries but by state, time or After; want another condition, or All
 }
 
 // Count is exact, and CountUpTo is quick.
@@ -322,13 +322,13 @@ func ExampleStore_Trend() {
 func ExampleStore_OnceHandler() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 	handler := consumer.Wrap(func(ctx context.Context, d *consumer.Delivery) error {
 		fmt.Println("handled", d.ID)
 		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", d.ID)
 		return err
-	}, letters.OnceHandler)
+	}, outbox.OnceHandler)
 
 	d := &consumer.Delivery{Queue: "orders", ID: "order-7"}
 	fmt.Println(handler(ctx, d))
@@ -343,7 +343,7 @@ func ExampleStore_OnceHandler() {
 func ExampleStore_Once() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
 	handler := func(ctx context.Context, d *consumer.Delivery) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -351,7 +351,7 @@ func ExampleStore_Once() {
 			return err
 		}
 		defer tx.Rollback()
-		first, err := letters.Once(ctx, tx, d.Queue, d.ID)
+		first, err := outbox.Once(ctx, tx, d.Queue, d.ID)
 		fmt.Println(first, err)
 		if err != nil || !first {
 			return err // nil for a message that was handled before
@@ -373,9 +373,9 @@ func ExampleStore_Once() {
 func ExampleStore_OnceBatch() {
 	ctx, _, db, stop := connect()
 	defer stop()
-	letters, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
 	check(err)
-	handler := letters.OnceBatch(func(ctx context.Context, d *consumer.Delivery) error {
+	handler := outbox.OnceBatch(func(ctx context.Context, d *consumer.Delivery) error {
 		if len(d.Body) == 0 {
 			return consumer.DeadLetter(errors.New("an empty order"))
 		}
@@ -383,15 +383,15 @@ func ExampleStore_OnceBatch() {
 		return err
 	})
 
-	err = handler(ctx, []*consumer.Delivery{
+	batch := []*consumer.Delivery{
 		{Queue: "orders", ID: "order-7", Body: []byte("Anna")},
 		{Queue: "orders", ID: "order-8"},
-	})
-	fmt.Println(err)
+	}
+	fmt.Println(handler(ctx, batch), batch[0].Err(), batch[1].Err())
 	var n int
 	check(db.QueryRowContext(ctx, "SELECT count(*) FROM orders").Scan(&n))
 	fmt.Println(n, "row")
 	// Output:
-	// 1 in a batch of 2: an empty order
+	// <nil> <nil> an empty order
 	// 1 row
 }

@@ -8,40 +8,40 @@ import (
 	"github.com/rehop/rehop"
 )
 
-// Find returns a page of letters in the order of storing, and next, which is
+// Find returns a page of entries in the order of storing, and next, which is
 // Query.After of the next page; next is 0 if there is none.
 //
-// A page has up to Query.Limit letters. It has fewer, but at least one, if the letters
-// reach 16 MiB of memory first. It also has fewer if letters are published or deleted
+// A page has up to Query.Limit entries. It has fewer, but at least one, if the entries
+// reach 16 MiB of memory first. It also has fewer if entries are published or deleted
 // while Find reads. Find also ends a page, which may be empty then, where it has looked
-// at 20,000 letters, or for a Text at 32 MiB of letters. It looks at letters if a Query
+// at 20,000 entries, or for a Text at 32 MiB of entries. It looks at entries if a Query
 // has a Text, more than one name, or a name with a time: the database has an index for
-// each name, and reads the letters to compare the rest. It also looks at letters that
+// each name, and reads the entries to compare the rest. It also looks at entries that
 // are Ready, unless the Query has nothing but states. If the Query has only times, Find
-// walks along an index until it has found enough letters.
-func (s *Store) Find(ctx context.Context, q Query) (letters []Entry, next int64, err error) {
+// walks along an index until it has found enough entries.
+func (s *Store) Find(ctx context.Context, q Query) (entries []Entry, next int64, err error) {
 	if err := q.validateRead(); err != nil {
 		return nil, 0, err
 	}
 	for {
 		var gone bool
-		letters, next, gone, err = s.page(ctx, q)
+		entries, next, gone, err = s.page(ctx, q)
 		if !gone || next == 0 {
-			return letters, next, err
+			return entries, next, err
 		}
 		q.After = next // somebody has deleted the whole page meanwhile
 	}
 }
 
-// page returns a page. gone reports that it found letters, and none was there any more
+// page returns a page. gone reports that it found entries, and none was there any more
 // when it read them.
-func (s *Store) page(ctx context.Context, q Query) (letters []Entry, next int64, gone bool, err error) {
+func (s *Store) page(ctx context.Context, q Query) (entries []Entry, next int64, gone bool, err error) {
 	end, err := s.lookEnd(ctx, q)
 	if err != nil {
 		return nil, 0, false, err
 	}
 	limit := cmp.Or(q.Limit, 100)
-	statement, args := s.selection(q, "seq, size", part{upTo: end, letters: limit + 1})
+	statement, args := s.selection(q, "seq, size", part{upTo: end, entries: limit + 1})
 	found, err := s.sizes(ctx, statement, args)
 	if err != nil {
 		return nil, 0, false, err
@@ -51,35 +51,35 @@ func (s *Store) page(ctx context.Context, q Query) (letters []Entry, next int64,
 		next = page[len(page)-1]
 	}
 	if len(page) > 0 {
-		letters, err = s.read(ctx, whole, "WHERE "+s.dialect.among("seq", page)+" ORDER BY seq")
+		entries, err = s.read(ctx, whole, "WHERE "+s.dialect.among("seq", page)+" ORDER BY seq")
 	}
-	return letters, next, err == nil && len(letters) == 0 && len(page) > 0, err
+	return entries, next, err == nil && len(entries) == 0 && len(page) > 0, err
 }
 
-// read returns letters. One that cannot be decoded ends it with an error.
+// read returns entries. One that cannot be decoded ends it with an error.
 func (s *Store) read(ctx context.Context, columns, rest string, args ...any) ([]Entry, error) {
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT "+columns+" FROM {letters} "+rest), args...)
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	defer rows.Close()
-	var letters []Entry
+	var entries []Entry
 	var scanner scanner
 	for rows.Next() {
 		var l Entry
 		if err := scanner.scan(rows, &l); err != nil {
 			return nil, err
 		}
-		letters = append(letters, l)
+		entries = append(entries, l)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	return letters, nil
+	return entries, nil
 }
 
-// Count returns how many letters a Query selects. It passes all of them, which takes a
-// second for some millions of letters, and longer for a Text.
+// Count returns how many entries a Query selects. It passes all of them, which takes a
+// second for some millions of entries, and longer for a Text.
 func (s *Store) Count(ctx context.Context, q Query) (int, error) {
 	if err := q.validateCount(); err != nil {
 		return 0, err
@@ -87,8 +87,8 @@ func (s *Store) Count(ctx context.Context, q Query) (int, error) {
 	return s.countOf(ctx, q, part{})
 }
 
-// CountUpTo is Count with a bound: it counts up to limit of the letters that Find looks
-// at for its first page. more reports that there may be more letters.
+// CountUpTo is Count with a bound: it counts up to limit of the entries that Find looks
+// at for its first page. more reports that there may be more entries.
 func (s *Store) CountUpTo(ctx context.Context, q Query, limit int) (n int, more bool, err error) {
 	if err := q.validateCount(); err != nil {
 		return 0, false, err
@@ -100,7 +100,7 @@ func (s *Store) CountUpTo(ctx context.Context, q Query, limit int) (n int, more 
 	if err != nil {
 		return 0, false, err
 	}
-	n, err = s.countOf(ctx, q, part{upTo: end, letters: limit + 1})
+	n, err = s.countOf(ctx, q, part{upTo: end, entries: limit + 1})
 	return min(n, limit), n > limit || end > 0, err
 }
 
@@ -112,7 +112,7 @@ func (s *Store) countOf(ctx context.Context, q Query, p part) (n int, err error)
 	return n, nil
 }
 
-// lastNumber returns the number of the letter that was stored last.
+// lastNumber returns the number of the entry that was stored last.
 func (s *Store) lastNumber(ctx context.Context) (n int64, err error) {
 	if err := s.db.QueryRowContext(ctx, s.sql("SELECT COALESCE(MAX(seq), 0) FROM {letters}")).Scan(&n); err != nil {
 		return 0, fmt.Errorf("store: %w", err)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// A transaction with letters of PutTx whose Commit is forgotten holds up nobody on a
-// server: nothing fails, and its letters are never published. So a Store remembers some
+// A transaction with entries of PutTx whose Commit is forgotten holds up nobody on a
+// server: nothing fails, and its entries are never published. So a Store remembers some
 // transactions, and says of one that is open for long that it is.
 const (
 	openLong = time.Minute // may be slow, but is hardly meant
@@ -41,7 +41,7 @@ func (o *openTxs) note(tx Tx, now time.Time, log *slog.Logger) {
 		delete(o.since, tx)
 		o.mu.Unlock()
 		if open && remembered {
-			log.Warn("a transaction with letters of PutTx is still open, and they are not published before it ends: is its Commit forgotten?", "since", since)
+			log.Warn("a transaction with entries of PutTx is still open, and they are not published before it ends: is its Commit forgotten?", "since", since)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Publisher is the part of a [producer.Producer] that the Forwarder and Replay need. The
-// producer needs no Fallback: a letter that cannot be published stays in the Store.
+// producer needs no Fallback: an entry that cannot be published stays in the Store.
 type Publisher interface {
 	PublishAll(ctx context.Context, messages []producer.Message) ([]producer.Receipt, error)
 }
@@ -33,29 +33,29 @@ type ForwardConfig struct {
 	// bound.
 	Rate float64
 
-	// Batch is how many letters are leased and published together, 1 to 1000.
+	// Batch is how many entries are leased and published together, 1 to 1000.
 	// Defaults to 500.
 	Batch int
 
-	// Tries is how often a letter may be returned, nacked or refused before it
+	// Tries is how often an entry may be returned, nacked or refused before it
 	// is [Parked]. The pauses between tries grow from 1 s to 5 min. A try that a
 	// lost connection cuts off does not count. Defaults to 20, about an hour.
 	Tries int
 
-	// Lease is how long the letters that a process publishes are reserved for it. After
+	// Lease is how long the entries that a process publishes are reserved for it. After
 	// a crash they wait until the lease ends. Publishing may take half of that time. 2
 	// s to 10 min; defaults to 1 min.
 	Lease time.Duration
 
 	// Poll is the interval at which the Forwarder reads the table while nothing is due.
-	// Letters of other processes are found at the next reading, and so are letters of a
-	// PutTx whose transaction lasts more than 5 s. The Forwarder sees all other letters of
+	// Entries of other processes are found at the next reading, and so are entries of a
+	// PutTx whose transaction lasts more than 5 s. The Forwarder sees all other entries of
 	// this Store at once, those of PutTx about 40 ms after their commit. Defaults to
 	// 200 ms.
 	Poll time.Duration
 
 	// DrainTimeout is how long a stop waits for the answers to messages that were
-	// published. Letters that wait to be published are given back at once. Defaults to
+	// published. Entries that wait to be published are given back at once. Defaults to
 	// 10 s.
 	DrainTimeout time.Duration
 
@@ -65,10 +65,10 @@ type ForwardConfig struct {
 	Traces []ForwardTrace
 }
 
-// ForwardTrace has hooks that are called while letters are forwarded, from
+// ForwardTrace has hooks that are called while entries are forwarded, from
 // several goroutines. They must not block. Nil ones are not called.
 type ForwardTrace struct {
-	// Forwarded is called when a message is confirmed, before its letter is
+	// Forwarded is called when a message is confirmed, before its entry is
 	// deleted.
 	Forwarded func(ctx context.Context, f Forwarded)
 
@@ -132,7 +132,7 @@ func (c ForwardConfig) validate() error {
 	return errors.Join(errs...)
 }
 
-// Forwarder publishes the letters of a Store in the background. It can be a part of a
+// Forwarder publishes the entries of a Store in the background. It can be a part of a
 // service.Service, and is safe for concurrent use.
 type Forwarder struct {
 	store     *Store
@@ -155,28 +155,28 @@ func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error)
 	return &Forwarder{store: s, publisher: p, cfg: cfg, health: forwardHealth{since: s.now()}}, nil
 }
 
-// Run publishes letters that are [Ready] and due, oldest first, until ctx ends. Then it
-// finishes the publishes in progress and returns nil. A letter is deleted once its message
+// Run publishes entries that are [Ready] and due, oldest first, until ctx ends. Then it
+// finishes the publishes in progress and returns nil. An entry is deleted once its message
 // is confirmed. Run it for as long as the service runs, in one process or in several. It may
 // be called again once it has returned, and not before.
 //
 // While the broker is away, or blocks publishers, Run waits for it and tries
 // nothing. It knows from the Publisher's method AwaitConnection, which a
-// [producer.Producer] has; a Publisher without it is tried with one letter at a
+// [producer.Producer] has; a Publisher without it is tried with one entry at a
 // time, with pauses. An address (exchange and key) that is missing, is full or does
-// not answer holds up only its own letters. While the database is away Run
+// not answer holds up only its own entries. While the database is away Run
 // waits.
 //
 // A dead letter that somebody has released goes to the work queue that gave it up and
-// to no other queue, as [Store.Replay] does it. A letter that the broker has refused
+// to no other queue, as [Store.Replay] does it. An entry that the broker has refused
 // is published again on a channel of its own, because a refusal closes the channel
-// with everything in flight on it. So are letters with a UserID until the broker has
-// taken one with the same UserID. A letter whose message is faulty, or has a Delay
+// with everything in flight on it. So are entries with a UserID until the broker has
+// taken one with the same UserID. An entry whose message is faulty, or has a Delay
 // that is not declared, is Parked at once.
 //
 // A message can arrive twice if the process or the connection dies after the broker has
-// taken it and before its letter is deleted, or if the database is away at that moment
-// for longer than the lease. On SQLite a power cut may also bring back letters that were
+// taken it and before its entry is deleted, or if the database is away at that moment
+// for longer than the lease. On SQLite a power cut may also bring back entries that were
 // deleted just before it, because Run does not wait for the disk when it deletes
 // them while the service writes to the file. Both messages have the same message id, and
 // x-rehop-replays counts how often the message left a store after it had been published
@@ -202,13 +202,13 @@ func (f *Forwarder) Run(ctx context.Context) (err error) {
 	return run.run(ctx)
 }
 
-// Health returns nil while Run forwards letters. Otherwise it returns a
+// Health returns nil while Run forwards entries. Otherwise it returns a
 // *[rehop.HealthError]:
-//   - degraded while Run waits for the broker, while the letters to some addresses have
+//   - degraded while Run waits for the broker, while the entries to some addresses have
 //     failed for more than 15 s, and while the database has been away for less than 15 s;
 //   - unhealthy while the database has been away for longer, and while Run is not running.
 //
-// Letters that wait for a person are no fault. Health does not wait.
+// Entries that wait for a person are no fault. Health does not wait.
 func (f *Forwarder) Health() error {
 	if h := f.health.check(f.store.now()); h != nil {
 		return h

@@ -64,7 +64,7 @@ func (f *forwarder) run(ctx context.Context) error {
 	return f.fatal
 }
 
-// leaseAll leases letters and hands them on, until ctx ends.
+// leaseAll leases entries and hands them on, until ctx ends.
 func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) {
 	var failures int // of the database, in a row
 	var recovered time.Time
@@ -85,26 +85,26 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 			return
 		}
 		brief := f.hooks.forwarded == nil && f.hooks.failed == nil
-		// A lease that the stop cut off would keep the letters from everybody until its end.
+		// A lease that the stop cut off would keep the entries from everybody until its end.
 		l, err := f.store.lease(context.WithoutCancel(ctx), n, f.cfg.Lease, brief, behind)
 		f.health.becomes(&f.health.database, err, time.Now())
 		if err != nil && ctx.Err() == nil {
 			failures++
-			f.again.Warn("store: cannot lease letters", err, "failures", failures)
+			f.again.Warn("store: cannot lease entries", err, "failures", failures)
 			<-f.slots
 			f.idle(ctx, pause(failures, 100*time.Millisecond, 5*time.Second))
 			continue
 		}
 		failures = 0
 		behind = l.lines.last
-		if len(l.letters)+len(l.broken) == 0 {
+		if len(l.entries)+len(l.broken) == 0 {
 			<-f.slots
 			if !l.lines.more {
 				f.idle(ctx, f.cfg.Poll)
 			}
 			continue
 		}
-		f.pace.Wait(ctx, len(l.letters))
+		f.pace.Wait(ctx, len(l.entries))
 		ended := f.dispatch(work, l, groups)
 		if n == 1 { // one at a time until one arrives
 			ended.Wait()
@@ -129,13 +129,13 @@ func (f *forwarder) connected(ctx context.Context) bool {
 	case rehop.ClassOf(err) == rehop.ClassBug || errors.Is(err, connection.ErrClosed):
 		f.failed(err)
 	default:
-		f.again.Warn("store: no connection to forward letters", err)
+		f.again.Warn("store: no connection to forward entries", err)
 		f.idle(ctx, longestAway)
 	}
 	return false
 }
 
-// wanted is how many letters to lease next.
+// wanted is how many entries to lease next.
 func (f *forwarder) wanted() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -181,7 +181,7 @@ func (f *forwarder) idle(ctx context.Context, long time.Duration) {
 func (f *forwarder) tidy(ctx context.Context) {
 	n, err := f.store.recover(ctx)
 	if n > 0 {
-		f.store.cfg.Logger.Warn("store: letters waited for a time that a clock set back had put far ahead; they are due now", "letters", n)
+		f.store.cfg.Logger.Warn("store: entries waited for a time that a clock set back had put far ahead; they are due now", "entries", n)
 	}
 	if keep := f.store.cfg.KeepArchived; err == nil && keep > 0 {
 		_, err = f.store.Delete(ctx, Query{All: true, States: []State{Archived}, Before: f.store.now().Add(-keep)})
@@ -241,7 +241,7 @@ func (f *forwarder) settleAll(work context.Context) {
 	}
 }
 
-// settle tries until it has worked or the leases are over; then the letters
+// settle tries until it has worked or the leases are over; then the entries
 // are somebody else's.
 func (f *forwarder) settle(work context.Context, batch []result) {
 	deadline := time.Now().Add(f.cfg.Lease)
@@ -253,7 +253,7 @@ func (f *forwarder) settle(work context.Context, batch []result) {
 			}
 			return
 		}
-		f.again.Warn("store: cannot settle letters", err, "letters", len(batch), "failures", failures)
+		f.again.Warn("store: cannot settle entries", err, "entries", len(batch), "failures", failures)
 		timer := time.NewTimer(pause(failures, 100*time.Millisecond, 5*time.Second))
 		select {
 		case <-timer.C:
@@ -262,7 +262,7 @@ func (f *forwarder) settle(work context.Context, batch []result) {
 			return
 		}
 		if time.Now().After(deadline) {
-			f.store.cfg.Logger.Error("store: letters were published and could not be deleted: they will be published again", "letters", len(batch), "error", err)
+			f.store.cfg.Logger.Error("store: entries were published and could not be deleted: they will be published again", "entries", len(batch), "error", err)
 			return
 		}
 	}

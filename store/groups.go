@@ -22,26 +22,26 @@ const (
 	maxCounted = 300_000
 )
 
-// kin is a Group, as it is found.
-type kin struct {
+// foundGroup is a Group, as it is found.
+type foundGroup struct {
 	fingerprint string
 	count       int
 	more        bool
 	example     int64 // number
 	first, last int64 // failures, in milliseconds
-	cut         bool  // on MySQL: some of its letters have failed at another time than is asked for
+	cut         bool  // on MySQL: some of its entries have failed at another time than is asked for
 }
 
-// Groups returns letters by fingerprint, the largest group first, up to Query.Limit.
-// Letters without a cause are in no group. Query.States defaults to [Held] and [Parked],
-// the letters that wait for a person.
+// Groups returns entries by fingerprint, the largest group first, up to Query.Limit.
+// Entries without a cause are in no group. Query.States defaults to [Held] and [Parked],
+// the entries that wait for a person.
 //
 // Groups looks at 1,000 groups of each state, in the order of their fingerprints, and
-// counts each up to 10,000 letters, or less if those of a state have more than 300,000
-// letters together. Group.More says that a group has more. If the Query has more than
+// counts each up to 10,000 entries, or less if those of a state have more than 300,000
+// entries together. Group.More says that a group has more. If the Query has more than
 // States, Queue, Cause, ErrorType, Fingerprint, FailedFrom and FailedBefore, the groups
-// are those of 20,000 letters at most, which Find looks at for its first page. more
-// reports that there are letters that Groups did not look at, or groups beyond the
+// are those of 20,000 entries at most, which Find looks at for its first page. more
+// reports that there are entries that Groups did not look at, or groups beyond the
 // Limit.
 func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool, err error) {
 	if err := q.validateRead(); err != nil {
@@ -50,7 +50,7 @@ func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool,
 	if q.States == nil {
 		q.States = []State{Held, Parked}
 	}
-	var found []kin
+	var found []foundGroup
 	if q.whole() {
 		found, more, err = s.leap(ctx, q)
 	} else {
@@ -59,7 +59,7 @@ func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool,
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortStableFunc(found, func(a, b kin) int {
+	slices.SortStableFunc(found, func(a, b foundGroup) int {
 		return cmp.Or(cmp.Compare(b.count, a.count), strings.Compare(a.fingerprint, b.fingerprint))
 	})
 	if limit := cmp.Or(q.Limit, 100); len(found) > limit {
@@ -69,7 +69,7 @@ func (s *Store) Groups(ctx context.Context, q Query) (groups []Group, more bool,
 	return groups, more, err
 }
 
-// whole reports whether a Query selects all letters of a group that failed within a time, or
+// whole reports whether a Query selects all entries of a group that failed within a time, or
 // none: those of one group have these names in common.
 func (q Query) whole() bool {
 	rest := q
@@ -78,9 +78,9 @@ func (q Query) whole() bool {
 	return !slices.Contains(q.States, Ready) && len(rest.names()) == 0 && !rest.timed() && rest.Text == "" && rest.MessageIDs == nil && rest.Numbers == nil && !rest.Scheduled && rest.After == 0
 }
 
-// groupsOfLook are the groups of the letters that a call may look at.
-func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more bool, err error) {
-	p := part{letters: maxLooked + 1}
+// groupsOfLook are the groups of the entries that a call may look at.
+func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []foundGroup, more bool, err error) {
+	p := part{entries: maxLooked + 1}
 	if p.upTo, err = s.lookEnd(ctx, q); err != nil {
 		return nil, false, err
 	}
@@ -89,10 +89,12 @@ func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more b
 	if err != nil {
 		return nil, false, fmt.Errorf("store: %w", err)
 	}
-	letters, err := scanKin(rows)
-	slices.SortFunc(letters, func(a, b kin) int { return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.example, b.example)) })
+	entries, err := scanGroups(rows)
+	slices.SortFunc(entries, func(a, b foundGroup) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.example, b.example))
+	})
 	at := map[string]int{}
-	for _, l := range letters {
+	for _, l := range entries {
 		i, known := at[l.fingerprint]
 		switch {
 		case l.fingerprint == "":
@@ -105,14 +107,14 @@ func (s *Store) groupsOfLook(ctx context.Context, q Query) (groups []kin, more b
 		groups[i].count++
 		groups[i].last = l.first
 	}
-	return groups, p.upTo > 0 || len(letters) > maxLooked, err
+	return groups, p.upTo > 0 || len(entries) > maxLooked, err
 }
 
-// scanKin reads rows of a fingerprint, a letter and when it failed, and closes them.
-func scanKin(rows *sql.Rows) (all []kin, err error) {
+// scanGroups reads rows of a fingerprint, an entry and when it failed, and closes them.
+func scanGroups(rows *sql.Rows) (all []foundGroup, err error) {
 	defer rows.Close()
 	for rows.Next() {
-		var one kin
+		var one foundGroup
 		if err := rows.Scan(&one.fingerprint, &one.example, &one.first); err != nil {
 			return nil, fmt.Errorf("store: %w", err)
 		}
@@ -125,8 +127,8 @@ func scanKin(rows *sql.Rows) (all []kin, err error) {
 }
 
 // leap goes over the index from group to group, and counts them.
-func (s *Store) leap(ctx context.Context, q Query) (groups []kin, more bool, err error) {
-	var all []kin
+func (s *Store) leap(ctx context.Context, q Query) (groups []foundGroup, more bool, err error) {
+	var all []foundGroup
 	for _, state := range q.states() {
 		found, left, err := s.leapIn(ctx, q, state)
 		if err == nil {
@@ -156,7 +158,7 @@ func (s *Store) leap(ctx context.Context, q Query) (groups []kin, more bool, err
 }
 
 // leapIn returns the groups of a state, uncounted, and whether there are more.
-func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin, more bool, err error) {
+func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []foundGroup, more bool, err error) {
 	of := s.by(byGroup.name) + " WHERE state <> 'ready' AND state = '" + string(state) + "' AND fingerprint"
 	begin, arg, limit := " > ?", "", maxGroups+1
 	if q.Fingerprint != "" {
@@ -182,14 +184,14 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 	defer rows.Close()
 	n := 0
 	for rows.Next() {
-		var one kin
+		var one foundGroup
 		var example, first, last sql.NullInt64
 		if err := rows.Scan(&one.fingerprint, &example, &first, &last); err != nil {
 			return nil, false, fmt.Errorf("store: %w", err)
 		}
 		if n++; n > maxGroups {
 			more = true
-		} else if example.Valid { // else none of its letters has failed within the time
+		} else if example.Valid { // else none of its entries has failed within the time
 			one.example, one.first, one.last = example.Int64, first.Int64, last.Int64
 			groups = append(groups, one)
 		}
@@ -206,15 +208,15 @@ func (s *Store) leapIn(ctx context.Context, q Query, state State) (groups []kin,
 	return groups, more, err
 }
 
-// failedIn returns the groups that have letters which failed within the time of a Query,
-// with the first and the last of these. Groups that have other letters too are cut.
-func (s *Store) failedIn(ctx context.Context, q Query, state State, groups []kin) ([]kin, error) {
+// failedIn returns the groups that have entries which failed within the time of a Query,
+// with the first and the last of these. Groups that have other entries too are cut.
+func (s *Store) failedIn(ctx context.Context, q Query, state State, groups []foundGroup) ([]foundGroup, error) {
 	from, before := max(millis(q.FailedFrom), 1), int64(math.MaxInt64)
 	if !q.FailedBefore.IsZero() {
 		before = millis(q.FailedBefore)
 	}
-	groups = slices.DeleteFunc(groups, func(g kin) bool { return g.last < from || g.first >= before })
-	var cut []*kin
+	groups = slices.DeleteFunc(groups, func(g foundGroup) bool { return g.last < from || g.first >= before })
+	var cut []*foundGroup
 	for i := range groups {
 		if g := &groups[i]; g.first < from || g.last >= before {
 			g.cut = true
@@ -236,13 +238,13 @@ func (s *Store) failedIn(ctx context.Context, q Query, state State, groups []kin
 			return nil, err
 		}
 	}
-	return slices.DeleteFunc(groups, func(g kin) bool { return g.example == 0 }), nil
+	return slices.DeleteFunc(groups, func(g foundGroup) bool { return g.example == 0 }), nil
 }
 
 // eachOf is a SELECT with a part for each group: its index, and columns in which a
 // parameter is its fingerprint. MySQL uses the whole of an index for such a part, and
 // for a fingerprint from another table no more than the columns that are equal to something.
-func eachOf(groups []*kin, columns string) (statement string, args []any) {
+func eachOf(groups []*foundGroup, columns string) (statement string, args []any) {
 	var parts []string
 	for i, g := range groups {
 		parts = append(parts, fmt.Sprintf("SELECT %d, %s", i, columns))
@@ -271,8 +273,8 @@ func (s *Store) scan(ctx context.Context, statement string, args []any, row func
 	return nil
 }
 
-// named returns the groups whose letters have the names of a Query.
-func (s *Store) named(ctx context.Context, q Query, groups []kin) ([]kin, error) {
+// named returns the groups whose entries have the names of a Query.
+func (s *Store) named(ctx context.Context, q Query, groups []foundGroup) ([]foundGroup, error) {
 	names := condition{}
 	for _, name := range (Query{Queue: q.Queue, Cause: q.Cause, ErrorType: q.ErrorType}).names() {
 		names.add(name.column+" = ?", name.value)
@@ -289,12 +291,12 @@ func (s *Store) named(ctx context.Context, q Query, groups []kin) ([]kin, error)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(groups, func(g kin) bool { return !slices.Contains(have, g.example) }), nil
+	return slices.DeleteFunc(groups, func(g foundGroup) bool { return !slices.Contains(have, g.example) }), nil
 }
 
 // countGroups counts groups, first all a little way and then those further that have more.
-func (s *Store) countGroups(ctx context.Context, state State, within string, groups []kin) error {
-	open := make([]*kin, len(groups))
+func (s *Store) countGroups(ctx context.Context, state State, within string, groups []foundGroup) error {
+	open := make([]*foundGroup, len(groups))
 	for i := range groups {
 		open[i] = &groups[i]
 	}
@@ -313,13 +315,13 @@ func (s *Store) countGroups(ctx context.Context, state State, within string, gro
 		for _, one := range open {
 			left -= one.count
 		}
-		open = slices.DeleteFunc(open, func(one *kin) bool { return !one.more })
+		open = slices.DeleteFunc(open, func(one *foundGroup) bool { return !one.more })
 	}
 	return nil
 }
 
 // countUpTo counts groups up to a bound.
-func (s *Store) countUpTo(ctx context.Context, state State, within string, groups []*kin, bound int) error {
+func (s *Store) countUpTo(ctx context.Context, state State, within string, groups []*foundGroup, bound int) error {
 	if s.dialect == MySQL {
 		return s.countOnMySQL(ctx, state, within, groups, bound)
 	}
@@ -335,9 +337,9 @@ func (s *Store) countUpTo(ctx context.Context, state State, within string, group
 
 // countOnMySQL is countUpTo. A subquery with a bound, to be counted, sees nothing of what
 // is around it there.
-func (s *Store) countOnMySQL(ctx context.Context, state State, within string, groups []*kin, bound int) error {
+func (s *Store) countOnMySQL(ctx context.Context, state State, within string, groups []*foundGroup, bound int) error {
 	of := s.by(byGroup.name) + " WHERE " + inState(state) + " AND fingerprint"
-	var whole, cut []*kin
+	var whole, cut []*foundGroup
 	for _, g := range groups {
 		if g.cut {
 			cut = append(cut, g)
@@ -361,7 +363,7 @@ func (s *Store) countOnMySQL(ctx context.Context, state State, within string, gr
 }
 
 // counted takes the counts of groups from the rows of a query.
-func (s *Store) counted(ctx context.Context, groups []*kin, bound int, statement string, args []any) error {
+func (s *Store) counted(ctx context.Context, groups []*foundGroup, bound int, statement string, args []any) error {
 	return s.scan(ctx, statement, args, func(rows *sql.Rows) error {
 		var i, n int
 		err := rows.Scan(&i, &n)
@@ -370,22 +372,22 @@ func (s *Store) counted(ctx context.Context, groups []*kin, bound int, statement
 	})
 }
 
-// withoutBody are the columns of whole, for letters of which the body is not wanted.
+// withoutBody are the columns of whole, for entries of which the body is not wanted.
 var withoutBody = strings.Replace(whole, "body", "NULL", 1)
 
-// examples reads the letters that groups show.
-func (s *Store) examples(ctx context.Context, found []kin) (groups []Group, err error) {
+// examples reads the entries that groups show.
+func (s *Store) examples(ctx context.Context, found []foundGroup) (groups []Group, err error) {
 	var numbers []int64
 	for _, g := range found {
 		numbers = append(numbers, g.example)
 	}
 	byNumber := map[int64]Entry{}
 	for some := range slices.Chunk(numbers, 1000) {
-		letters, err := s.read(ctx, withoutBody, "WHERE "+s.dialect.among("seq", some))
+		entries, err := s.read(ctx, withoutBody, "WHERE "+s.dialect.among("seq", some))
 		if err != nil {
 			return nil, err
 		}
-		for _, l := range letters {
+		for _, l := range entries {
 			byNumber[l.Number] = l
 		}
 	}

@@ -47,7 +47,7 @@ type interruption struct {
 	err   error // nil: nothing does
 }
 
-// failing is an address that takes no letters.
+// failing is an address that takes no entries.
 type failing struct {
 	since, last time.Time
 	err         string
@@ -80,7 +80,7 @@ func (h *forwardHealth) becomes(i *interruption, err error, now time.Time) {
 	i.err = err
 }
 
-// published notes what an address has done with letters; err is empty if none of them is
+// published notes what an address has done with entries; err is empty if none of them is
 // to be tried again.
 func (h *forwardHealth) published(to topology.Address, err string, now time.Time) {
 	h.mu.Lock()
@@ -125,7 +125,7 @@ func (h *forwardHealth) failed(now time.Time) *rehop.HealthError {
 	var to topology.Address
 	n := 0
 	for address, f := range h.failing {
-		if now.Sub(f.last) > failingMemory { // its letters have gone another way
+		if now.Sub(f.last) > failingMemory { // its entries have gone another way
 			delete(h.failing, address)
 			continue
 		}
@@ -140,8 +140,8 @@ func (h *forwardHealth) failed(now time.Time) *rehop.HealthError {
 		return nil
 	}
 	return &rehop.HealthError{Degraded: true, Since: worst.since,
-		Cause: fmt.Errorf("store: letters to %d addresses cannot be forwarded, such as those to exchange %q with routing key %q: %s", n, to.Exchange, to.RoutingKey, worst.err)}
+		Cause: fmt.Errorf("store: entries to %d addresses cannot be forwarded, such as those to exchange %q with routing key %q: %s", n, to.Exchange, to.RoutingKey, worst.err)}
 }
 
 // errAwaiting is why the Forwarder does not work while its broker is away.
-var errAwaiting = errors.New("store: the Forwarder waits for the broker; letters stay in the store")
+var errAwaiting = errors.New("store: the Forwarder waits for the broker; entries stay in the store")

@@ -16,7 +16,7 @@ func TestParkedLettersLeaveHealthAlone(t *testing.T) {
 	one := &sending{forwarder: f, work: t.Context(), lease: leased{until: time.Now().Add(time.Minute)}}
 	for _, tt := range []struct {
 		rule     string
-		tries    []int // that each letter has spent
+		tries    []int // that each entry has spent
 		degraded bool
 	}{
 		{"a letter is parked", []int{4}, false},
@@ -24,11 +24,11 @@ func TestParkedLettersLeaveHealthAlone(t *testing.T) {
 		{"one of two is tried again", []int{4, 0}, true},
 		{"all that failed are parked", []int{4, 4}, false},
 	} {
-		var letters []Entry
+		var entries []Entry
 		for _, tries := range tt.tries {
-			letters = append(letters, Entry{State: Ready, Tries: tries})
+			entries = append(entries, Entry{State: Ready, Tries: tries})
 		}
-		one.publish(t.Context(), letters, 0, func() {})
+		one.publish(t.Context(), entries, 0, func() {})
 		if err := h.check(time.Now().Add(2 * failingLimit)); (err != nil) != tt.degraded {
 			t.Errorf("%s: %v", tt.rule, err)
 		}

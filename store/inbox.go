@@ -60,7 +60,7 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 // OnceHandler is a wrapper, for consumer.Wrap, that runs a handler in a transaction and
 // once for each message. [TxFrom] returns the transaction to the handler. OnceHandler
 // commits it if the handler returns nil, and rolls it back if the handler returns an
-// error.
+// error or has given the message one by [consumer.Delivery.Fail].
 //
 //	handler := consumer.Wrap(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 //		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
@@ -90,7 +90,7 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 			s.logRepeated(d)
 			return nil
 		}
-		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {
+		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {
 			return err
 		}
 		if err := tx.Commit(); err != nil {

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A lease is a token in the letter's row, and the time in its next_try when it
-// ends: until then the letter is not due. A process that dies leaves a lease
-// that ends by itself. Whatever changes the letter meanwhile clears the token,
+// A lease is a token in the entry's row, and the time in its next_try when it
+// ends: until then the entry is not due. A process that dies leaves a lease
+// that ends by itself. Whatever changes the entry meanwhile clears the token,
 // and who had the lease changes nothing any more.
 //
 // No statement here waits for a row that the transaction of somebody else has
@@ -18,36 +18,36 @@ import (
 
 // longest is how far ahead a lease or a pause may end by the clock of the process that has
 // written it, which may be ahead of the clock of another one by as much as apart. A time
-// further ahead, at which the letter is not due, was written before a clock was set back.
+// further ahead, at which the entry is not due, was written before a clock was set back.
 const (
 	longest = 10 * time.Minute
 	apart   = 5 * time.Minute
 )
 
-// noteEnded begins the SET of an UPDATE that changes the lease of letters: one that has
-// ended by itself is the lease of a process that may have published the letter and then
+// noteEnded begins the SET of an UPDATE that changes the lease of entries: one that has
+// ended by itself is the lease of a process that may have published the entry and then
 // died. It comes before the lease, because MySQL assigns from left to right.
 const noteEnded = "unconfirmed = unconfirmed + CASE WHEN lease <> '' THEN 1 ELSE 0 END, "
 
-// leased are the letters of one lease.
+// leased are the entries of one lease.
 type leased struct {
 	token   string
 	until   time.Time
-	letters []Entry
-	broken  map[int64]error // letters that cannot be decoded, by number
+	entries []Entry
+	broken  map[int64]error // entries that cannot be decoded, by number
 	lines   pass            // the look at the lines
 }
 
-// sized is the number of a letter, with its size.
+// sized is the number of an entry, with its size.
 type sized struct {
 	number int64
 	size   int
 }
 
-// maxLeaseBytes bounds the letters of one lease in memory.
+// maxLeaseBytes bounds the entries of one lease in memory.
 const maxLeaseBytes = 16 << 20
 
-// fitting returns the numbers of the first letters that are not too large together,
+// fitting returns the numbers of the first entries that are not too large together,
 // and of one at least.
 func fitting(all []sized) []int64 {
 	var numbers []int64
@@ -61,7 +61,7 @@ func fitting(all []sized) []int64 {
 	return numbers
 }
 
-// lease takes up to n letters that are due, for a time: those that stand in no line,
+// lease takes up to n entries that are due, for a time: those that stand in no line,
 // and those at the head of the lines behind one, half of each if there are enough.
 func (s *Store) lease(ctx context.Context, n int, long time.Duration, brief bool, behind int64) (leased, error) {
 	var seen pass
@@ -86,7 +86,7 @@ func (s *Store) lease(ctx context.Context, n int, long time.Duration, brief bool
 	return l, err
 }
 
-// unordered returns up to n letters that are due and stand in no line. Half of them at
+// unordered returns up to n entries that are due and stand in no line. Half of them at
 // most are due by date or by the end of a pause, if there are enough of the others:
 // neither kind waits for the other to end.
 func (s *Store) unordered(ctx context.Context, tx Tx, n int, now int64) ([]sized, error) {
@@ -103,7 +103,7 @@ func (s *Store) unordered(ctx context.Context, tx Tx, n int, now int64) ([]sized
 	return append(dated, others...), err
 }
 
-// free returns up to n letters that no other transaction has locked, and locks them.
+// free returns up to n entries that no other transaction has locked, and locks them.
 func (s *Store) free(ctx context.Context, tx Tx, from, where, order string, n int, args ...any) ([]sized, error) {
 	rows, err := tx.QueryContext(ctx, s.sql("SELECT seq, size FROM "+from+" WHERE "+where+" ORDER BY "+order+" LIMIT ?"+s.dialect.skipLocked()), append(args, n)...)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *Store) free(ctx context.Context, tx Tx, from, where, order string, n in
 	return all, rows.Err()
 }
 
-// take leases the letters that choose returns.
+// take leases the entries that choose returns.
 func (s *Store) take(ctx context.Context, long time.Duration, brief bool, choose func(ctx context.Context, tx Tx, now int64) ([]sized, error)) (leased, error) {
 	var l leased
 	err := s.writeAs(ctx, true, func(ctx context.Context, tx Tx) error {
@@ -143,7 +143,7 @@ func (s *Store) take(ctx context.Context, long time.Duration, brief bool, choose
 	return l, nil
 }
 
-// readLeased reads letters in the transaction that leases them, because another
+// readLeased reads entries in the transaction that leases them, because another
 // connection of SQLite would have to read from the disk what this one has in memory.
 func (s *Store) readLeased(ctx context.Context, tx Tx, numbers []int64, brief bool, l *leased) error {
 	scanner := scanner{brief: brief}
@@ -152,29 +152,29 @@ func (s *Store) readLeased(ctx context.Context, tx Tx, numbers []int64, brief bo
 		return err
 	}
 	defer rows.Close()
-	l.letters = make([]Entry, len(numbers))
+	l.entries = make([]Entry, len(numbers))
 	n := 0
 	for rows.Next() && n < len(numbers) {
-		letter := &l.letters[n]
-		err := scanner.scan(rows, letter)
+		entry := &l.entries[n]
+		err := scanner.scan(rows, entry)
 		switch {
 		case err == nil:
 			n++
-		case letter.Number != 0:
+		case entry.Number != 0:
 			if l.broken == nil {
 				l.broken = map[int64]error{}
 			}
-			l.broken[letter.Number] = err
-			*letter = Entry{}
+			l.broken[entry.Number] = err
+			*entry = Entry{}
 		default:
 			return err
 		}
 	}
-	l.letters = l.letters[:n]
+	l.entries = l.entries[:n]
 	return rows.Err()
 }
 
-// result is what becomes of a leased letter.
+// result is what becomes of a leased entry.
 type result struct {
 	number      int64
 	token       string
@@ -219,7 +219,7 @@ func (s *Store) settle(ctx context.Context, results []result) error {
 	return nil
 }
 
-// keep gives letters back that differ in nothing but their number and their error.
+// keep gives entries back that differ in nothing but their number and their error.
 func (s *Store) keep(ctx context.Context, tx Tx, alike []result) error {
 	r := alike[0]
 	args := []any{string(r.state), millis(r.next), count(r.tried), count(r.alone), count(r.unconfirmed)}
@@ -247,7 +247,7 @@ func count(b bool) int {
 	return 0
 }
 
-// byResult puts results together that differ in nothing but their letter and its error.
+// byResult puts results together that differ in nothing but their entry and its error.
 func byResult(results []result) [][]result {
 	at := map[result]int{}
 	var groups [][]result
@@ -266,8 +266,8 @@ func byResult(results []result) [][]result {
 }
 
 // recover makes due what a clock that was set back keeps waiting, and gives back to
-// their date the letters of a Replay that died. It looks without locks and then
-// changes letters by their numbers, a piece at a time.
+// their date the entries of a Replay that died. It looks without locks and then
+// changes entries by their numbers, a piece at a time.
 func (s *Store) recover(ctx context.Context) (early int, err error) {
 	now := s.now().UnixMilli()
 	ahead := s.now().Add(longest + apart).UnixMilli()

@@ -13,10 +13,10 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// A line is the letters that are published in the order of storing, each after the
-// confirm of the one before. The table has a number for each line. A letter of a line
+// A line is the entries that are published in the order of storing, each after the
+// confirm of the one before. The table has a number for each line. An entry of a line
 // is leased only together with all that stand before it; while any of them is leased
-// or paused the line waits. Letters without a line have the number 0.
+// or paused the line waits. Entries without a line have the number 0.
 
 // lineOf is the number of the line of a message, made from its OrderKey, or its
 // exchange and routing key. Two lines that have one number by chance are one.
@@ -38,13 +38,13 @@ type pass struct {
 // maxLines is how many lines one pass looks at. MySQL ends a recursion after 1000.
 const maxLines = 900
 
-// wide is how many lines a lease may have and look for more letters than the first of
+// wide is how many lines a lease may have and look for more entries than the first of
 // each.
 const wide = 50
 
-// heads returns the first letters of lines that do not wait, up to n in all, line by
+// heads returns the first entries of lines that do not wait, up to n in all, line by
 // line, from the lines behind one on. The cost grows with the lines that it passes,
-// and not with the letters in them: each is a look into the index.
+// and not with the entries in them: each is a look into the index.
 func (s *Store) heads(ctx context.Context, tx Tx, n int, now, behind int64) ([]sized, pass, error) {
 	lines, last, err := s.freeLines(ctx, tx, now, behind)
 	if err != nil {
@@ -69,11 +69,11 @@ func (s *Store) heads(ctx context.Context, tx Tx, n int, now, behind int64) ([]s
 		}
 	}
 	for some := range slices.Chunk(closer, wide/2) { // MariaDB takes longer for one long UNION than for two
-		letters, err := s.firstOf(ctx, tx, some, each, now)
+		entries, err := s.firstOf(ctx, tx, some, each, now)
 		if err != nil {
 			return nil, pass{}, err
 		}
-		first = append(first, letters...)
+		first = append(first, entries...)
 	}
 	slices.SortFunc(first, func(a, b inLine) int { return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.number, b.number)) })
 	free, err := s.lock(ctx, tx, first, now)
@@ -83,7 +83,7 @@ func (s *Store) heads(ctx context.Context, tx Tx, n int, now, behind int64) ([]s
 	return prefixes(first, each, free), seen, nil
 }
 
-// freeLine is a line with its first letter; another one may be before that if a letter
+// freeLine is a line with its first entry; another one may be before that if an entry
 // of the line has been tried.
 type freeLine struct {
 	inLine
@@ -91,7 +91,7 @@ type freeLine struct {
 }
 
 // freeLines returns the lines behind one, up to maxLines, without those that have a
-// leased or paused letter. last is the last line that it has seen, or 0 if there is none
+// leased or paused entry. last is the last line that it has seen, or 0 if there is none
 // behind it.
 func (s *Store) freeLines(ctx context.Context, tx Tx, now, behind int64) (lines []freeLine, last int64, err error) {
 	of := " FROM {letters as l by turn} WHERE l.state = 'ready' AND l.line "
@@ -112,12 +112,12 @@ func (s *Store) freeLines(ctx context.Context, tx Tx, now, behind int64) (lines 
 	defer rows.Close()
 	n := 0
 	for rows.Next() {
-		var latest, fresh sql.NullInt64
-		if err := rows.Scan(&last, &latest, &fresh); err != nil {
+		var latest, untried sql.NullInt64
+		if err := rows.Scan(&last, &latest, &untried); err != nil {
 			return nil, 0, err
 		}
 		if n++; latest.Int64 <= now {
-			lines = append(lines, freeLine{inLine{last, fresh.Int64}, latest.Int64 > 0 || !fresh.Valid})
+			lines = append(lines, freeLine{inLine{last, untried.Int64}, latest.Int64 > 0 || !untried.Valid})
 		}
 	}
 	if n < maxLines {
@@ -126,16 +126,16 @@ func (s *Store) freeLines(ctx context.Context, tx Tx, now, behind int64) (lines 
 	return lines, last, rows.Err()
 }
 
-// inLine is a letter of a line.
+// inLine is an entry of a line.
 type inLine struct{ line, number int64 }
 
-// firstOf returns the first letters of lines, up to n of each. It asks in the same statement
-// whether a line has a leased or paused letter: since freeLines has looked, another process
-// may have leased those in front, and a new letter is not the first one behind them.
+// firstOf returns the first entries of lines, up to n of each. It asks in the same statement
+// whether a line has a leased or paused entry: since freeLines has looked, another process
+// may have leased those in front, and a new entry is not the first one behind them.
 func (s *Store) firstOf(ctx context.Context, tx Tx, lines []int64, n int, now int64) ([]inLine, error) {
 	var parts []string
 	var args []any
-	for _, line := range lines { // letters that have never been tried, whose pause or lease is over, and one for which the line waits
+	for _, line := range lines { // entries that have never been tried, whose pause or lease is over, and one for which the line waits
 		of := "SELECT line, %s FROM (SELECT line, seq FROM {letters by turn} WHERE state = 'ready' AND line = ? AND "
 		numbered := fmt.Sprintf(of, "seq")
 		parts = append(parts, numbered+"next_try = 0 ORDER BY seq LIMIT ?) AS part", numbered+"next_try > 0 AND next_try <= ? ORDER BY seq LIMIT ?) AS part", fmt.Sprintf(of, "0")+"next_try > ? LIMIT 1) AS part")
@@ -161,8 +161,8 @@ func (s *Store) firstOf(ctx context.Context, tx Tx, lines []int64, n int, now in
 	return slices.DeleteFunc(all, func(one inLine) bool { return waits[one.line] }), rows.Err()
 }
 
-// lock locks letters, and returns those that are as free as they looked, by their
-// number. A letter that another process has leased since, or is about to lease, is not
+// lock locks entries, and returns those that are as free as they looked, by their
+// number. An entry that another process has leased since, or is about to lease, is not
 // among them.
 func (s *Store) lock(ctx context.Context, tx Tx, all []inLine, now int64) (map[int64]sized, error) {
 	free := make(map[int64]sized, len(all))
@@ -182,7 +182,7 @@ func (s *Store) lock(ctx context.Context, tx Tx, all []inLine, now int64) (map[i
 	return free, nil
 }
 
-// prefixes returns of each line the first n letters, up to the first that is not
+// prefixes returns of each line the first n entries, up to the first that is not
 // free: none is leased before one that stands in front of it. all is in order.
 func prefixes(all []inLine, n int, free map[int64]sized) []sized {
 	var first []sized
@@ -192,9 +192,9 @@ func prefixes(all []inLine, n int, free map[int64]sized) []sized {
 		if one.line != line {
 			line, taken, open = one.line, 0, true
 		}
-		letter, isFree := free[one.number]
+		entry, isFree := free[one.number]
 		if open = open && taken < n && isFree; open {
-			first = append(first, letter)
+			first = append(first, entry)
 			taken++
 		}
 	}

@@ -10,10 +10,10 @@ import (
 )
 
 // A Query is answered from one index, in the order of storing. If that index does not
-// answer it alone, each entry costs a look at the letter, and a call that a person
+// answer it alone, each entry costs a look at the entry, and a call that a person
 // waits for looks at no more than these at a time.
 const (
-	maxLooked = 20_000 // letters
+	maxLooked = 20_000 // entries
 
 	// maxLookedBytes bounds them if their bodies are read, for a Text.
 	maxLookedBytes = 32 << 20
@@ -35,7 +35,7 @@ func (q Query) names() (names []named) {
 
 type named struct{ column, value string }
 
-// driver is the index that answers a Query about letters that are not Ready.
+// driver is the index that answers a Query about entries that are not Ready.
 func (q Query) driver() string {
 	if names := q.names(); len(names) > 0 {
 		return names[0].column
@@ -54,7 +54,7 @@ func (q Query) direct() bool {
 	return q.MessageIDs != nil || q.Numbers != nil || q.States == nil && !q.Scheduled && len(q.names()) == 0
 }
 
-// looks reports whether letters have to be looked at, because no index answers a Query.
+// looks reports whether entries have to be looked at, because no index answers a Query.
 func (q Query) looks() bool {
 	names := len(q.names())
 	ready := slices.Contains(q.states(), Ready) // which have no index of names and times
@@ -67,12 +67,12 @@ func (q Query) looks() bool {
 	return names > 1 || (names == 1 || q.timed()) && ready || names == 1 && q.timed()
 }
 
-// part is a part of the letters that a Query selects, in the order of storing. The
+// part is a part of the entries that a Query selects, in the order of storing. The
 // zero part is all of them, in any order.
 type part struct {
 	bare          bool  // all that the index finds which answers the Query
 	upTo          int64 // the last number; 0: no bound
-	skip, letters int   // of each state; letters 0: no bound
+	skip, entries int   // of each state; entries 0: no bound
 }
 
 // bare is a Query of one state with no more than its index answers.
@@ -98,7 +98,7 @@ func (q Query) bare(state State) Query {
 	return one
 }
 
-// from is where the letters of a Query of one state are looked for.
+// from is where the entries of a Query of one state are looked for.
 func (s *Store) from(q Query) string {
 	if q.States[0] == Ready {
 		return "{letters by turn}"
@@ -117,13 +117,13 @@ func (s *Store) by(index string) string {
 	return "{letters}"
 }
 
-// selection is a SELECT of columns of letters that a Query selects. Each state has
+// selection is a SELECT of columns of entries that a Query selects. Each state has
 // indices of its own, so it is looked at by itself.
 func (s *Store) selection(q Query, columns string, p part) (statement string, args []any) {
 	end := ""
 	var last []any
-	if p.letters > 0 {
-		end, last = " ORDER BY seq LIMIT ?", []any{p.letters}
+	if p.entries > 0 {
+		end, last = " ORDER BY seq LIMIT ?", []any{p.entries}
 		if p.skip > 0 {
 			end, last = end+" OFFSET ?", append(last, p.skip)
 		}
@@ -153,13 +153,13 @@ func (s *Store) selection(q Query, columns string, p part) (statement string, ar
 	switch {
 	case len(parts) == 0:
 		return "SELECT " + columns + " FROM {letters} WHERE " + never, nil
-	case len(parts) > 1 && p.letters > 0 && p.skip == 0:
-		return "SELECT " + columns + " FROM (" + strings.Join(parts, " UNION ALL ") + ") AS parts ORDER BY seq LIMIT ?", append(args, p.letters)
+	case len(parts) > 1 && p.entries > 0 && p.skip == 0:
+		return "SELECT " + columns + " FROM (" + strings.Join(parts, " UNION ALL ") + ") AS parts ORDER BY seq LIMIT ?", append(args, p.entries)
 	}
 	return strings.Join(parts, " UNION ALL "), args
 }
 
-// lookEnd returns the number of the letter at which a call that a person waits for
+// lookEnd returns the number of the entry at which a call that a person waits for
 // stops looking; 0 if it may look at all.
 func (s *Store) lookEnd(ctx context.Context, q Query) (last int64, err error) {
 	switch {
@@ -168,7 +168,7 @@ func (s *Store) lookEnd(ctx context.Context, q Query) (last int64, err error) {
 	case q.Text != "":
 		return s.lookEndOfText(ctx, q)
 	}
-	statement, args := s.selection(q, "seq", part{bare: true, skip: maxLooked - 1, letters: 1})
+	statement, args := s.selection(q, "seq", part{bare: true, skip: maxLooked - 1, entries: 1})
 	if err := s.db.QueryRowContext(ctx, s.sql("SELECT COALESCE(MIN(seq), 0) FROM ("+statement+") AS looked"), args...).Scan(&last); err != nil {
 		return 0, fmt.Errorf("store: %w", err)
 	}
@@ -176,7 +176,7 @@ func (s *Store) lookEnd(ctx context.Context, q Query) (last int64, err error) {
 }
 
 func (s *Store) lookEndOfText(ctx context.Context, q Query) (int64, error) {
-	statement, args := s.selection(q, "seq, size", part{bare: true, letters: maxLooked})
+	statement, args := s.selection(q, "seq, size", part{bare: true, entries: maxLooked})
 	looked, err := s.sizes(ctx, statement, args)
 	bytes := 0
 	for i, one := range looked {
@@ -187,7 +187,7 @@ func (s *Store) lookEndOfText(ctx context.Context, q Query) (int64, error) {
 	return 0, err
 }
 
-// sizes returns the numbers and sizes of letters.
+// sizes returns the numbers and sizes of entries.
 func (s *Store) sizes(ctx context.Context, statement string, args []any) (all []sized, err error) {
 	rows, err := s.db.QueryContext(ctx, s.sql(statement), args...)
 	if err != nil {

@@ -15,7 +15,7 @@ func init() {
 	}
 }
 
-// marks are the values of letters by which a change of them is known: Edit gives a letter
+// marks are the values of entries by which a change of them is known: Edit gives an entry
 // another id, and one that comes again has failed at another time.
 type marks struct {
 	store *Store

@@ -18,17 +18,18 @@ import (
 //	worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 //		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
 //		return err
-//	})), consumer.Config{})
+//	})), consumer.Batch{}, consumer.Config{})
 //
-// The work of each message has a savepoint, and the error of the handler is the outcome
-// of its message alone: nil keeps the work, and an error undoes it while the work of
-// the other messages is committed. So the batch shares the cost of a commit, such as a
+// The work of each message has a savepoint. The error of the handler is its message's own,
+// as by [consumer.Delivery.Fail]: nil keeps the work, and an error undoes it while the work
+// of the other messages is committed. So the batch shares the cost of a commit, such as a
 // write to the disk.
 //
-// An error of the database before or after the handler's run holds the whole batch, as
-// [consumer.Hold], unless the ctx has ended. If the database ends the
-// transaction, as after a deadlock, or the handler panics, the work of the whole batch
-// is undone, and the consumer calls the handler with parts of the batch. A message
+// An error of the database before or after the handler's run holds the messages that have
+// no error of their own, as [consumer.Hold], unless the ctx has ended. If the database ends
+// the transaction, as after a deadlock, or the handler panics, the work of the whole batch
+// is undone, and the consumer calls the handler with parts of the batch. A message to whose
+// error [consumer.DeadLetter] or the like has given an outcome keeps that. A message
 // without an id is a dead letter. The handler must end neither the transaction nor a
 // savepoint that it has not made.
 func (s *Store) OnceBatch(handler consumer.Handler) consumer.BatchHandler {
@@ -38,46 +39,56 @@ func (s *Store) OnceBatch(handler consumer.Handler) consumer.BatchHandler {
 			return unavailable(ctx, fmt.Errorf("store: %w", err))
 		}
 		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing
-		errs := make(consumer.BatchErrors, len(batch))
-		for i, d := range batch {
-			var lost error
-			if errs[i], lost = s.onceOf(context.WithValue(ctx, txKey{}, tx), tx, handler, d); lost != nil {
-				return lost
+		for _, d := range batch {
+			if err := s.onceOf(context.WithValue(ctx, txKey{}, tx), tx, handler, d); err != nil {
+				return err
 			}
 		}
 		if err := tx.Commit(); err != nil {
 			// If it has been committed all the same, the next run will find the messages noted.
 			return unavailable(ctx, fmt.Errorf("store: committing the work of %d messages: %w", len(batch), err))
 		}
-		return errs
+		return nil
 	}
 }
 
-// onceOf runs a handler on one message of a transaction. It returns the outcome of the
-// message, or in lost the outcome of the transaction, which cannot go on.
-func (s *Store) onceOf(ctx context.Context, tx *sql.Tx, handler consumer.Handler, d *consumer.Delivery) (outcome, lost error) {
+// onceOf runs a handler on one message of a transaction, and gives the message its error. It
+// returns an error if the transaction cannot go on.
+func (s *Store) onceOf(ctx context.Context, tx *sql.Tx, handler consumer.Handler, d *consumer.Delivery) error {
 	if err := onceFaults(d.Queue, d.ID); err != nil {
-		return consumer.DeadLetter(err), nil
+		d.Fail(consumer.DeadLetter(err))
+		return nil
 	}
 	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
-		return nil, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
 	first, err := s.Once(ctx, tx, d.Queue, d.ID)
 	if err != nil {
-		return nil, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
-	if !first {
-		s.logRepeated(d)
-	} else if outcome = handler(ctx, d); outcome != nil {
-		// The failure may be one that ends the transaction. Then it is an error of the batch.
-		if err := s.savepoint(ctx, tx, "ROLLBACK TO SAVEPOINT"); err != nil {
-			return nil, fmt.Errorf("store: the work of message %q cannot be undone alone: %w", d.ID, errors.Join(plain(outcome), plain(err)))
+	var failed error
+	if first {
+		if failed = handler(ctx, d); d.Err() != nil {
+			failed = d.Err()
 		}
+	} else {
+		s.logRepeated(d)
+	}
+	if failed != nil {
+		if err := s.savepoint(ctx, tx, "ROLLBACK TO SAVEPOINT"); err != nil {
+			// A plain failure may be what has ended the transaction. Then the message is at fault
+			// only if it fails alone, too.
+			if consumer.OutcomeOf(failed).Action != consumer.ActionRetry {
+				d.Fail(failed)
+			}
+			return fmt.Errorf("store: the work of message %q cannot be undone alone: %w", d.ID, errors.Join(plain(failed), plain(err)))
+		}
+		d.Fail(failed)
 	}
 	if err := s.savepoint(ctx, tx, "RELEASE SAVEPOINT"); err != nil {
-		return nil, fmt.Errorf("store: the work of message %q cannot be kept: %w", d.ID, err)
+		return fmt.Errorf("store: the work of message %q cannot be kept: %w", d.ID, err)
 	}
-	return outcome, nil
+	return nil
 }
 
 // unavailable returns the outcome of a message or a batch after an error of the database:

@@ -25,11 +25,11 @@ var _ producer.Sink = (*Store)(nil)
 // Entry.TryError has the reason.
 //
 // A message that is in the store already (same message id, exchange, routing key and
-// body) is stored once. The letter keeps its place in the order and the times when it was
-// stored and failed first; everything else is replaced. A letter that is [Parked] does not
+// body) is stored once. The entry keeps its place in the order and the times when it was
+// stored and failed first; everything else is replaced. An entry that is [Parked] does not
 // become Ready by this, but becomes Held if the message was returned, nacked or refused.
 //
-// The Delay of a message runs on here: the letter is due when it has passed, see
+// The Delay of a message runs on here: the entry is due when it has passed, see
 // Entry.Due.
 //
 // If ctx ends before the database answers, the message may be stored or not. The same
@@ -73,7 +73,7 @@ func wholeMillis(t time.Time) time.Time {
 	return t
 }
 
-// fromLetter is a letter of the table for one that is in none yet.
+// fromLetter is an entry of the table for one that is in none yet.
 func fromLetter(l letter.Letter) Entry {
 	return Entry{
 		Message: l.Message, Queue: l.Queue, Cause: l.Cause, Error: l.Error, ErrorType: l.ErrorType,
@@ -82,12 +82,12 @@ func fromLetter(l letter.Letter) Entry {
 }
 
 // Collect stores a dead letter. It is a handler for the consumer of a dead-letter
-// queue, which acks the letter once it is committed.
+// queue, which acks the entry once it is committed.
 //
 //	consumer.New(conn, orders.DeadLetterQueue(), letters.Collect, consumer.Config{})
 //
-// A letter that is delivered twice is stored once, unless it has no message id. While
-// the database does not take the letter, the consumer holds it and tries again, as with
+// An entry that is delivered twice is stored once, unless it has no message id. While
+// the database does not take the entry, the consumer holds it and tries again, as with
 // [consumer.Hold].
 func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	l := fromLetter(letter.Dead(d, s.now()))
@@ -98,7 +98,7 @@ func (s *Store) Collect(ctx context.Context, d *consumer.Delivery) error {
 	return nil
 }
 
-// put stores a letter and returns the message's id.
+// put stores an entry and returns the message's id.
 func (s *Store) put(ctx context.Context, l Entry) (id string, err error) {
 	r, err := newRow(l)
 	if err != nil {
@@ -137,7 +137,7 @@ func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) 
 	}
 	first := map[rowKey]int{}
 	for i, m := range messages {
-		l, err := s.fresh(ctx, m, now, time.Time{})
+		l, err := s.newEntry(ctx, m, now, time.Time{})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("store: messages[%d]: %w", i, err))
 			continue
@@ -192,7 +192,7 @@ func (s *Store) inTx(err error) error {
 //
 // PutAt returns the message's id; a message without an id gets one.
 func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (id string, err error) {
-	l, err := s.fresh(ctx, m, s.now(), due)
+	l, err := s.newEntry(ctx, m, s.now(), due)
 	if err != nil {
 		return "", rehop.WithClass(fmt.Errorf("store: %w", err), rehop.ClassBug)
 	}
@@ -203,8 +203,8 @@ func (s *Store) PutAt(ctx context.Context, due time.Time, m producer.Message) (i
 // one no milliseconds.
 var endOfTime = time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// fresh is the letter of a message that was never published.
-func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Time) (Entry, error) {
+// newEntry is the entry of a message that was never published.
+func (s *Store) newEntry(ctx context.Context, m producer.Message, now, due time.Time) (Entry, error) {
 	if m.ID == "" {
 		m.ID = rand.Text()
 	}
@@ -235,7 +235,7 @@ func (s *Store) fresh(ctx context.Context, m producer.Message, now, due time.Tim
 // published.
 //
 // If an earlier publish had no answer, or its process died before it noted the answer,
-// the message may have been published: see Entry.Unconfirmed. Cancel deletes its letter,
+// the message may have been published: see Entry.Unconfirmed. Cancel deletes its entry,
 // so that the Forwarder does not publish it again, and does not count it.
 func (s *Store) Cancel(ctx context.Context, messageID string) (cancelled int, err error) {
 	err = s.write(ctx, func(ctx context.Context, tx Tx) error {
@@ -262,7 +262,7 @@ func (s *Store) CancelTx(ctx context.Context, tx Tx, messageID string) (cancelle
 	return cancelled, nil
 }
 
-// cancel deletes letters by their numbers: in a transaction that keeps what it has
+// cancel deletes entries by their numbers: in a transaction that keeps what it has
 // read, as those of MySQL do, a DELETE by message id would lock the places beside it,
 // and with them the Put of others.
 func (s *Store) cancel(ctx context.Context, tx Tx, messageID string) (cancelled int, err error) {

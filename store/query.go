@@ -13,15 +13,15 @@ import (
 	"github.com/rehop/rehop/internal/letter"
 )
 
-// Query selects letters. A letter must match each field that is set. The zero Query
-// selects all letters for Find, Count and Groups.
+// Query selects entries. An entry must match each field that is set. The zero Query
+// selects all entries for Find, Count and Groups.
 //
-// Calls that change letters (Park, Archive, Release, Delete and Replay) refuse a Query
+// Calls that change entries (Park, Archive, Release, Delete and Replay) refuse a Query
 // that names nothing but states, times or After, unless All is set: a list that has
 // turned out nil, or a name that has turned out empty, must not select everything. A
 // list that is empty and not nil selects nothing.
 type Query struct {
-	// All allows calls that change letters to change every letter of the States,
+	// All allows calls that change entries to change every entry of the States,
 	// times and numbers that are named.
 	All bool
 
@@ -36,26 +36,26 @@ type Query struct {
 	Fingerprint string
 
 	// Text is contained in the error, the headers or the body. Upper and lower case
-	// differ. The database reads the letters that match the other fields: for Find and
+	// differ. The database reads the entries that match the other fields: for Find and
 	// Groups as many as their bounds allow, for other calls all of them.
 	Text string
 
-	// From and Before bound when the letter was stored; From is included.
+	// From and Before bound when the entry was stored; From is included.
 	From, Before time.Time
 
-	// FailedFrom and FailedBefore bound when the letter failed; FailedFrom is included.
-	// A letter that has not failed does not match them.
+	// FailedFrom and FailedBefore bound when the entry failed; FailedFrom is included.
+	// An entry that has not failed does not match them.
 	FailedFrom, FailedBefore time.Time
 
-	// Scheduled selects letters that are Ready and not due yet: letters of PutAt, and
+	// Scheduled selects entries that are Ready and not due yet: entries of PutAt, and
 	// messages with a Delay.
 	Scheduled bool
 
-	// After selects letters with a greater Number. For the next page, set it to the
+	// After selects entries with a greater Number. For the next page, set it to the
 	// result next of the Find before.
 	After int64
 
-	// Limit is how many letters Find returns, and how many groups Groups returns; it
+	// Limit is how many entries Find returns, and how many groups Groups returns; it
 	// defaults to 100. Other calls refuse it.
 	Limit int
 }
@@ -75,7 +75,7 @@ func (q Query) validate() error {
 	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
-// validateRead is validate for a call that reads letters.
+// validateRead is validate for a call that reads entries.
 func (q Query) validateRead() error {
 	errs := []error{q.validate()}
 	if n := len(q.Numbers); n > maxListed {
@@ -84,7 +84,7 @@ func (q Query) validateRead() error {
 	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
-// validateCount is validate for a call that counts letters.
+// validateCount is validate for a call that counts entries.
 func (q Query) validateCount() error {
 	errs := []error{q.validateRead()}
 	if q.Limit != 0 {
@@ -93,7 +93,7 @@ func (q Query) validateCount() error {
 	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
-// validateChange is validate for a call that changes letters.
+// validateChange is validate for a call that changes entries.
 func (q Query) validateChange() error {
 	errs := []error{q.validate()}
 	if q.Limit != 0 {
@@ -102,7 +102,7 @@ func (q Query) validateChange() error {
 	named := q.MessageIDs != nil || q.Numbers != nil || q.Text != "" || q.Scheduled ||
 		q.Queue+q.Exchange+q.RoutingKey+string(q.Cause)+q.ErrorType+q.Fingerprint != ""
 	if !named && !q.All {
-		errs = append(errs, errors.New("store: Query names no letters but by state, time or After; want another condition, or All"))
+		errs = append(errs, errors.New("store: Query names no entries but by state, time or After; want another condition, or All"))
 	}
 	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
@@ -127,7 +127,7 @@ func (c *condition) in(column string, values []string) {
 	c.add(column+" IN ("+strings.Repeat("?,", len(values)-1)+"?)", args...)
 }
 
-// never is the condition that no letter meets.
+// never is the condition that no entry meets.
 const never = "1 = 0"
 
 func (c *condition) String() string {
@@ -178,7 +178,7 @@ func (s *Store) where(q Query) *condition {
 	return &c
 }
 
-// failedWithin is the condition of when letters failed, with literals.
+// failedWithin is the condition of when entries failed, with literals.
 func (q Query) failedWithin() string {
 	var c condition
 	if !q.FailedFrom.IsZero() || !q.FailedBefore.IsZero() {
@@ -191,7 +191,7 @@ func (q Query) failedWithin() string {
 	return c.String()
 }
 
-// column is a column of the desk as a Query is to name it: on MySQL the letters that are
+// column is a column of the desk as a Query is to name it: on MySQL the entries that are
 // not Ready have it a second time, with an index.
 func (s *Store) column(q Query, name string) string {
 	if s.dialect == MySQL && len(q.States) > 0 && !slices.Contains(q.States, Ready) {
@@ -229,7 +229,7 @@ func (q Query) states() []State {
 	return known
 }
 
-// unleased is the condition of the letters of a Query, but for its Numbers, that nobody
+// unleased is the condition of the entries of a Query, but for its Numbers, that nobody
 // is publishing.
 func (s *Store) unleased(q Query) *condition {
 	if len(q.Numbers) > 0 {
@@ -240,7 +240,7 @@ func (s *Store) unleased(q Query) *condition {
 	return c
 }
 
-// selected returns the numbers of the letters that a Query of a call that changes letters
+// selected returns the numbers of the entries that a Query of a call that changes entries
 // selects now, in the order of storing. It reads them at once, because each page of a
 // sorted query would be sorted anew; a million takes 8 MB.
 func (s *Store) selected(ctx context.Context, q Query) (numbers []int64, err error) {

@@ -10,21 +10,21 @@ import (
 	"github.com/rehop/rehop/internal/letter"
 )
 
-// columns of a letter, in the order of row.values and of scan.
+// columns of an entry, in the order of row.values and of scan.
 var columns = []string{
 	"id", "message_id", "state", "line", "due", "next_try", "exchange", "routing_key", "order_key", "queue",
 	"properties", "headers", "body", "size", "cause", "error", "error_type", "fingerprint",
 	"attempts", "redrives", "redrive_id", "tries", "try_error", "alone", "unconfirmed", "first_failed", "failed", "stored", "lease",
 }
 
-// replaced are the columns that a letter that comes again replaces, beside its state.
+// replaced are the columns that an entry that comes again replaces, beside its state.
 // It keeps its number, and the time when it was first stored.
 var replaced = []string{
 	"line", "due", "next_try", "order_key", "properties", "headers", "cause", "error", "error_type", "fingerprint",
 	"attempts", "redrives", "redrive_id", "tries", "try_error", "alone", "failed", "lease",
 }
 
-// row is a letter as the database has it.
+// row is an entry as the database has it.
 type row struct {
 	l                   Entry
 	id                  string
@@ -32,7 +32,7 @@ type row struct {
 	size                int // about what it takes in memory
 }
 
-// newRow checks a letter and gives it its id and fingerprint.
+// newRow checks an entry and gives it its id and fingerprint.
 func newRow(l Entry) (*row, error) {
 	properties, err := letter.EncodeTable(letter.Properties(l.Message))
 	if err != nil {
@@ -73,7 +73,7 @@ func (r *row) key() rowKey { return rowKey{letter.Armour(r.l.Message.ID), r.id} 
 const whole = "seq, message_id, state, line, due, next_try, exchange, routing_key, queue, properties, headers, body, " +
 	"cause, error, error_type, fingerprint, attempts, redrives, redrive_id, tries, try_error, alone, unconfirmed, first_failed, failed, stored, lease"
 
-// brief are the columns of a Ready letter that are enough to publish it.
+// brief are the columns of a Ready entry that are enough to publish it.
 const brief = "seq, message_id, line, due, exchange, routing_key, queue, properties, headers, body, cause, tries, alone, unconfirmed"
 
 // scanner scans the rows of one query, one after the other.
@@ -93,7 +93,7 @@ func (s *scanner) columns() string {
 	return whole
 }
 
-// scan reads a row into a Entry, which has its Number even if the rest cannot be
+// scan reads a row into an Entry, which has its Number even if the rest cannot be
 // decoded.
 func (s *scanner) scan(rows *sql.Rows, l *Entry) error {
 	m := &l.Message
@@ -126,7 +126,7 @@ func (s *scanner) scan(rows *sql.Rows, l *Entry) error {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("store: letter %d is not readable: %w", l.Number, err)
+		return fmt.Errorf("store: entry %d is not readable: %w", l.Number, err)
 	}
 	return nil
 }

@@ -159,7 +159,7 @@ func TestPauseDoublesUpToItsLongest(t *testing.T) {
 }
 
 func TestPrefixesOfLines(t *testing.T) {
-	letters := []inLine{{7, 1}, {7, 3}, {7, 5}, {9, 2}, {9, 4}}
+	entries := []inLine{{7, 1}, {7, 3}, {7, 5}, {9, 2}, {9, 4}}
 	for _, tt := range []struct {
 		rule string
 		n    int
@@ -176,7 +176,7 @@ func TestPrefixesOfLines(t *testing.T) {
 			free[n] = sized{number: n}
 		}
 		var got []int64
-		for _, one := range prefixes(letters, tt.n, free) {
+		for _, one := range prefixes(entries, tt.n, free) {
 			got = append(got, one.number)
 		}
 		if !slices.Equal(got, tt.want) {
@@ -205,7 +205,7 @@ func TestLineOfAMessage(t *testing.T) {
 }
 
 // What a Store remembers of lines does not grow, and a range is forgotten only if no
-// letter can have come meanwhile.
+// entry can have come meanwhile.
 func TestWaitingForgetsARangeThatIsEmpty(t *testing.T) {
 	var w waiting
 	line := lineOf(producer.Message{RoutingKey: "k"})
@@ -218,7 +218,7 @@ func TestWaitingForgetsARangeThatIsEmpty(t *testing.T) {
 		t.Fatal("a letter is being stored, and none may wait")
 	}
 	l.empty = true
-	l.end() // the letter was not committed yet
+	l.end() // the entry was not committed yet
 	end()
 	if l, maybe = w.look(line, time.Now()); !maybe {
 		t.Fatal("forgotten while a letter was being stored")
@@ -232,7 +232,7 @@ func TestWaitingForgetsARangeThatIsEmpty(t *testing.T) {
 	}
 	other, _ := w.look(line, time.Now())
 	one.empty = true
-	one.end() // the other one may store a letter yet
+	one.end() // the other one may store an entry yet
 	other.empty = true
 	other.end()
 	if _, maybe = w.look(line, time.Now()); maybe {
@@ -374,7 +374,7 @@ func TestPutAtRefusesWhatIsDueAfterTheYear9999(t *testing.T) {
 		{"the largest time, with a Delay", time.Unix(1<<63-62135596801, 999999999), time.Hour, false},
 	} {
 		m := producer.Message{RoutingKey: "k", Delay: tt.delay}
-		if _, err := s.fresh(t.Context(), m, s.now(), tt.due); (err == nil) != tt.ok {
+		if _, err := s.newEntry(t.Context(), m, s.now(), tt.due); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.rule, err)
 		}
 		if tt.ok {
@@ -393,7 +393,7 @@ func TestGroups(t *testing.T) {
 	inLine := func(n int64, key string) Entry { l := to(n, key); l.line = 7; return l }
 	for _, tt := range []struct {
 		rule    string
-		letters []Entry
+		entries []Entry
 		want    map[group][]int64
 	}{
 		{"by address, in their order", []Entry{to(1, "a"), to(2, "b"), to(3, "a")}, map[group][]int64{
@@ -407,8 +407,8 @@ func TestGroups(t *testing.T) {
 		{"none", nil, map[group][]int64{}},
 	} {
 		got := map[group][]int64{}
-		for g, letters := range groups(tt.letters) {
-			for _, l := range letters {
+		for g, entries := range groups(tt.entries) {
+			for _, l := range entries {
 				got[g] = append(got[g], l.Number)
 			}
 		}

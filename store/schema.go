@@ -14,10 +14,10 @@ import (
 )
 
 // schemaVersion is the version of the schema that this package makes and knows. A
-// later version adds tables of its own (send orders, audit) beside the letters.
+// later version adds tables of its own (send orders, audit) beside the entries.
 const schemaVersion = 1
 
-// definitions are the columns of a letter.
+// definitions are the columns of an entry.
 func definitions(d Dialect) []string {
 	seq, name, text, long, body, number := "INTEGER PRIMARY KEY AUTOINCREMENT", "TEXT", "TEXT", "TEXT", "BLOB", "INTEGER"
 	switch d {
@@ -64,11 +64,11 @@ func definitions(d Dialect) []string {
 	}
 }
 
-// index is one by which people look for letters.
+// index is one by which people look for entries.
 type index struct{ name, columns string }
 
-// desk are the columns by which people look for letters, the most telling first, each
-// with its index. An index has the letters that are not Ready, which are the letters
+// desk are the columns by which people look for entries, the most telling first, each
+// with its index. An index has the entries that are not Ready, which are the entries
 // that wait for people.
 var desk = []index{
 	{"fingerprint", "fingerprint, state, seq"},
@@ -79,8 +79,8 @@ var desk = []index{
 	{"exchange", "exchange, state, seq"},
 }
 
-// byState finds letters by nothing but their state and times. byGroup has the groups of
-// a state, each in the order in which its letters failed. On MySQL it has no column of the
+// byState finds entries by nothing but their state and times. byGroup has the groups of
+// a state, each in the order in which its entries failed. On MySQL it has no column of the
 // desk: MariaDB leaps over no index of a generated column.
 var (
 	byState = index{"state", "state, seq, stored, failed"}
@@ -90,9 +90,9 @@ var (
 // schema are the statements that make the tables. They can be run again after having
 // been cut off: MySQL commits each by itself. collation is for MySQL.
 //
-// A letter that waits for the Forwarder is in two indices, of its message id and of its
+// An entry that waits for the Forwarder is in two indices, of its message id and of its
 // turn, whether or not it has a line. MySQL has no partial indices: there each column of
-// the desk has another one beside it that is NULL for such a letter, so that what the
+// the desk has another one beside it that is NULL for such an entry, so that what the
 // indices cost it is small.
 func schema(d Dialect, table, collation string) []string {
 	columns := definitions(d)

@@ -23,7 +23,7 @@ import (
 
 // Config of a Store. Its zero value is usable.
 type Config struct {
-	// Table holds the letters, and Table with "_schema" behind it the version
+	// Table holds the entries, and Table with "_schema" behind it the version
 	// of the schema. Lower-case letters, digits and underscores, up to 40.
 	// Defaults to "rehop_letters".
 	Table string
@@ -38,13 +38,13 @@ type Config struct {
 
 	// KeepOrder keeps the messages of each line in order. A line is all messages with
 	// one OrderKey. Messages without an OrderKey form a line for each exchange and
-	// routing key. Set KeepOrder in all processes that share the table: only letters
+	// routing key. Set KeepOrder in all processes that share the table: only entries
 	// that were stored with it are in order.
 	//
-	// The Forwarder publishes the letters of a line in the order of storing, each after the
-	// confirm of the one before. A letter that fails holds up the letters behind it
-	// until it is parked. While a line has letters of Put or PutTx, a Producer that has
-	// the Store in its Fallback stores each fresh message of the line behind them, even
+	// The Forwarder publishes the entries of a line in the order of storing, each after the
+	// confirm of the one before. An entry that fails holds up the entries behind it
+	// until it is parked. While a line has entries of Put or PutTx, a Producer that has
+	// the Store in its Fallback stores each new message of the line behind them, even
 	// if it can reach the broker.
 	//
 	// Two messages are in order if the first one was safe when the call of Publish, Put or
@@ -52,27 +52,27 @@ type Config struct {
 	// has returned, and a message of PutTx when its transaction has been committed.
 	//
 	// KeepOrder does not keep the order in these cases:
-	//   - Dead letters, letters of PutAt, and messages with a Delay are in no line.
-	//   - A Producer knows the letters of its own process, and those that were in the
-	//     table when its process opened the Store. Its fresh messages may overtake
-	//     letters that another process has stored since.
+	//   - Dead letters, entries of PutAt, and messages with a Delay are in no line.
+	//   - A Producer knows the entries of its own process, and those that were in the
+	//     table when its process opened the Store. Its new messages may overtake
+	//     entries that another process has stored since.
 	//   - Transactions with PutTx that are open at the same time are in no order. The
-	//     letters of the first call of PutTx may go first, whichever transaction is
+	//     entries of the first call of PutTx may go first, whichever transaction is
 	//     committed first.
-	//   - Replay knows no lines. Its letters may overtake letters of their lines that
+	//   - Replay knows no lines. Its entries may overtake entries of their lines that
 	//     the Forwarder is publishing, or that stand before them.
 	//   - A transaction with PutTx keeps its place for ten minutes. If it is open for
-	//     longer, fresh messages may overtake its letters.
-	//   - If somebody parks or deletes the last letter of a line, fresh messages
-	//     overtake the letters before it.
+	//     longer, new messages may overtake its entries.
+	//   - If somebody parks or deletes the last entry of a line, new messages
+	//     overtake the entries before it.
 	//
-	// A line is as fast as its confirms, which come one by one. If fresh messages come
+	// A line is as fast as its confirms, which come one by one. If new messages come
 	// faster, the line is never empty again, and each of its messages is stored first.
 	// Many short lines, such as an OrderKey for each customer, avoid this. While the
-	// database is away, Publish fails for lines that have letters.
+	// database is away, Publish fails for lines that have entries.
 	KeepOrder bool
 
-	// KeepArchived is how long the Forwarder keeps letters in state Archived,
+	// KeepArchived is how long the Forwarder keeps entries in state Archived,
 	// counted from when they were stored. If zero, it keeps them for ever.
 	KeepArchived time.Duration
 
@@ -85,7 +85,7 @@ type Config struct {
 	// Traces are nil. The Store uses the Conn for nothing else.
 	Conn *connection.Conn
 
-	// Logger gets a record of letters that the Forwarder cannot deliver, with the reason, of
+	// Logger gets a record of entries that the Forwarder cannot deliver, with the reason, of
 	// faults of the database, and of messages that Once skips. If nil, it is the Logger of
 	// Conn; without a Conn nothing is logged.
 	Logger *slog.Logger
@@ -140,7 +140,7 @@ func (c Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// Store keeps letters in one table of a database. It is safe for concurrent use,
+// Store keeps entries in one table of a database. It is safe for concurrent use,
 // also by several processes. It runs goroutines while something is written: one for SQLite,
 // up to four for a server, and one more while it deletes old notes of Once. The
 // database belongs to the caller, who closes it when the Store is no longer used.

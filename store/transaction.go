@@ -160,7 +160,7 @@ func explained(err error, d Dialect, db *sql.DB) error {
 
 // sql fills in the name of the table and the placeholders of the dialect. Two names
 // say which index a statement needs, where the database may choose a worse one:
-// "{letters by number}" the primary key, "{letters by turn}" that of the letters which
+// "{letters by number}" the primary key, "{letters by turn}" that of the entries which
 // wait for the Forwarder. A scan in another order would touch, on MySQL, rows that a
 // transaction of somebody else has locked.
 func (s *Store) sql(statement string) string {

@@ -13,11 +13,11 @@ import (
 const maxInPart = 2000
 
 // Trend divides the time between from and to into n equal parts, 1 to 100, and returns
-// how many letters that a Query selects failed in each part. It is for a Query that
-// names a Fingerprint, and counts up to 2,000 letters in each part. If the Query has
+// how many entries that a Query selects failed in each part. It is for a Query that
+// names a Fingerprint, and counts up to 2,000 entries in each part. If the Query has
 // more than States, Queue, Cause, ErrorType and Fingerprint, or no Fingerprint, Trend
-// counts the letters that Find looks at for its first page, 20,000 at most. more
-// reports that there are letters that Trend did not count. Query.States defaults to
+// counts the entries that Find looks at for its first page, 20,000 at most. more
+// reports that there are entries that Trend did not count. Query.States defaults to
 // [Held] and [Parked].
 func (s *Store) Trend(ctx context.Context, q Query, from, to time.Time, n int) (counts []int, more bool, err error) {
 	if n < 1 || n > 100 || !from.Before(to) {
@@ -94,7 +94,7 @@ func (s *Store) trendOfLook(ctx context.Context, q Query, edges []int64) (counts
 	if err != nil {
 		return nil, false, err
 	}
-	statement, args := s.selection(q, "failed, seq", part{upTo: end, letters: maxLooked + 1})
+	statement, args := s.selection(q, "failed, seq", part{upTo: end, entries: maxLooked + 1})
 	rows, err := s.db.QueryContext(ctx, s.sql("SELECT failed FROM ("+statement+") AS found"), args...)
 	if err != nil {
 		return nil, false, fmt.Errorf("store: %w", err)

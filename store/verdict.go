@@ -10,7 +10,7 @@ import (
 	"github.com/rehop/rehop/producer"
 )
 
-// verdict decides on a letter after a try. failures is how often in a row
+// verdict decides on an entry after a try. failures is how often in a row
 // messages to its address have failed. own is the name of the Store: a Publisher that has
 // stored the message there again has moved nothing.
 func verdict(l Entry, r producer.Receipt, own string, tries, failures int, now time.Time) result {

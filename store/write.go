@@ -283,7 +283,7 @@ func (s *Store) insertStatement(rows int) string {
 	b.WriteString("INSERT INTO {letters} (" + strings.Join(columns, ", ") + ") VALUES ")
 	b.WriteString(strings.Repeat(one+",", rows-1) + one)
 	b.WriteString(s.dialect.upsert())
-	// A letter that somebody has parked does not become ready: only Release and Replay end that.
+	// An entry that somebody has parked does not become ready: only Release and Replay end that.
 	fmt.Fprintf(&b, "state = CASE WHEN {letters}.state = 'parked' AND %[1]s = 'ready' THEN 'parked' ELSE %[1]s END, ", s.dialect.incoming("state"))
 	for _, column := range replaced {
 		fmt.Fprintf(&b, "%s = %s, ", column, s.dialect.incoming(column))
@@ -293,5 +293,5 @@ func (s *Store) insertStatement(rows int) string {
 	return s.sql(b.String())
 }
 
-// errIsNoLetter is for calls that name one letter.
-var errIsNoLetter = errors.New("no such letter, or it is being published")
+// errNoEntry is for calls that name one entry.
+var errNoEntry = errors.New("no such entry, or it is being published")

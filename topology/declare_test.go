@@ -74,7 +74,7 @@ func TestChangedWaitHasAQueueOfItsOwn(t *testing.T) {
 			}
 		}
 		r := s.resolve(changed)
-		if got, want := r.Waits[1].At, (route.Address{RoutingKey: "orders.wait.2.3m"}); got != want {
+		if got, want := r.Waits[1].At, (route.Target{RoutingKey: "orders.wait.2.3m"}); got != want {
 			s.Errorf("wait 2 is at %v, want %v", got, want)
 		}
 		if r.Engine == route.Nack && (r.NackLandsOn("order.paid") != 1 || r.NackLandsOn("orders@1") != 0 || r.NackLandsOn("orders@2") != 3) {

@@ -13,10 +13,10 @@ import (
 	"github.com/rehop/rehop/internal/levels"
 )
 
-// Delays are the queues through which a message takes any delay, exactly: a
-// producer sets producer.Message.Delay, a handler returns consumer.RetryAfter. Each
-// queue is a level: it holds messages for a power of two of Grain. A message visits the
-// levels whose times add up to its delay. A virtual host has one set of levels for each
+// Delays declare exact delays: delays of any length, which the broker keeps. A producer
+// sets producer.Message.Delay, and a handler returns consumer.RetryAfter. Each queue of
+// Delays holds messages for a power of two of Grain, and a message visits the queues
+// whose times add up to its delay. A virtual host has one set of these queues for each
 // Grain, which all services share.
 //
 //	err := topology.Declare(ctx, conn, topology.Delays{}, topology.Exchange{Name: "shop"}, orders)
@@ -38,7 +38,7 @@ type Delays struct {
 	// 1s in whole milliseconds. Each Grain has its own queues. Defaults to 1s.
 	Grain time.Duration
 
-	// Max is the longest delay. Services may declare different values; the levels of
+	// Max is the longest delay. Services may declare different values; the queues of
 	// the longest one serve all of them. Defaults to 2^28-1 grains, the longest that is
 	// possible: 8.5 years with a grain of 1s, 31 days with 10ms. It takes 28 queues, or 56
 	// on 4.0 to 4.2; each halving saves one, or two.
@@ -129,7 +129,7 @@ type lanesTarget struct {
 
 type delayableExchange struct{ name, kind string }
 
-// plannedDelays are the delays of a plan, of one grain.
+// plannedDelays are the exact delays of a plan, of one grain.
 type plannedDelays struct {
 	levels.Delays
 
@@ -137,7 +137,7 @@ type plannedDelays struct {
 	others []string
 }
 
-// planDelays adds the delays to the plan, when all else is in it.
+// planDelays adds the exact delays to the plan, when all else is in it.
 func (b *builder) planDelays() {
 	byGrain := map[time.Duration]Delays{}
 	var grains []time.Duration
@@ -193,14 +193,14 @@ func (d Delays) planLevels(b *builder, planned *plannedDelays) {
 		}
 		b.bind(plannedBinding{Exchange: names.Exchange(level), RoutingKey: levels.PassPattern(level), ToExchange: next})
 	}
-	name := "delays of " + d.Grain.String()
+	name := "exact delays of " + d.Grain.String()
 	if !atLeastOnce(b.version) {
-		b.note(name, fmt.Sprintf("broker %s moves messages from level to level and to their target without a confirm: a restart or a crash can lose those that move meanwhile. "+
+		b.note(name, fmt.Sprintf("broker %s moves delayed messages from queue to queue and to their target without a confirm: a restart or a crash can lose those that move meanwhile. "+
 			"consumer.RetryAfter keeps to the waits of its work queue, which are safe; from 4.0 on these are too", b.version))
 	}
 	if len(old) > 0 {
 		planned.Confirmed = false
-		b.note(name, fmt.Sprintf("%d levels were declared on a 3.x broker, and messages leave them without a confirm. This policy gives them at-least-once dead-lettering while they live: "+
+		b.note(name, fmt.Sprintf("%d queues of exact delays were declared on a 3.x broker, and messages leave them without a confirm. This policy gives them at-least-once dead-lettering while they live: "+
 			`rabbitmqctl set_policy --apply-to queues %s '^%s\.[0-9]+$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}'`,
 			len(old), strconv.Quote("rehop delays"), "rehop\\.delays\\."+d.Grain.String()))
 	}
@@ -328,7 +328,7 @@ func (b *builder) ownerOf(name string) (owner string, ours bool) {
 
 // describe returns the line of a plan.
 func (d plannedDelays) describe() string {
-	s := fmt.Sprintf("%v to %v, %d levels", d.Levels.Grain, d.Levels.Max, d.Levels.Count())
+	s := fmt.Sprintf("%v to %v, %d hops at most", d.Levels.Grain, d.Levels.Max, d.Levels.Count())
 	for _, q := range d.Queues {
 		s += ", queue " + q
 	}

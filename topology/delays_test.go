@@ -33,11 +33,11 @@ func TestDelaysPlan(t *testing.T) {
 		not   []string
 	}{
 		{"levels as many as Max needs", v43, []topology.Spec{topology.Delays{Max: 3 * time.Second}},
-			[]string{"queue     rehop.delays.1s.00 ", "queue     rehop.delays.1s.01 ", "x-message-ttl=2000", "delays    1s to 3s, 2 levels\n"}, []string{"rehop.delays.1s.02"}},
+			[]string{"queue     rehop.delays.1s.00 ", "queue     rehop.delays.1s.01 ", "x-message-ttl=2000", "delays    1s to 3s, 2 hops at most\n"}, []string{"rehop.delays.1s.02"}},
 		{"all of them by default", v43, []topology.Spec{topology.Delays{}},
 			[]string{"queue     rehop.delays.1s.27 ", "x-message-ttl=134217728000"}, []string{"rehop.delays.1s.28"}},
 		{"at-least-once on 4.x", v40, []topology.Spec{topology.Delays{}}, []string{"x-dead-letter-strategy=at-least-once"}, []string{"note"}},
-		{"what 3.x cannot promise is said", v310, []topology.Spec{topology.Delays{}}, []string{"note      delays of 1s: broker 3.10", "without a confirm"}, []string{"at-least-once\n", "x-overflow"}},
+		{"what 3.x cannot promise is said", v310, []topology.Spec{topology.Delays{}}, []string{"note      exact delays of 1s: broker 3.10", "without a confirm"}, []string{"at-least-once\n", "x-overflow"}},
 		{"two classes where priorities have two", v40, []topology.Spec{topology.Delays{}}, []string{"rehop.delays.1s.05.high"}, nil},
 		{"one class elsewhere", v43, []topology.Spec{topology.Delays{}}, nil, []string{".high"}},
 		{"a finer grain has names of its own", v43, []topology.Spec{topology.Delays{Grain: 10 * time.Millisecond}, topology.Delays{}},

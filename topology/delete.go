@@ -31,7 +31,7 @@ var ErrInUse = errors.New("in use")
 // bind to stays, and the error names it too. The exchanges of work queues and [Lanes],
 // [Lanes.Exchange] among them, are deleted with all their bindings.
 //
-// [Delays] belong to all services of the virtual host. All their levels are deleted, for
+// [Delays] belong to all services of the virtual host. All their queues are deleted, for
 // any Max, when no message is in any of them.
 //
 // [Lanes] are deleted with the exchanges through which delayed messages reach the lanes,

@@ -1,5 +1,5 @@
 // Package topology declares queues, exchanges and bindings on the broker: a work queue with
-// its waits and its dead-letter queue, lanes, and delays.
+// its waits and its dead-letter queue, lanes, and exact delays.
 //
 //	producer --> shop --> [orders] --> consumer --+-- done
 //	                         ^                    +-- given up --> [orders.dlq]
@@ -16,8 +16,8 @@
 //	}
 //	err := topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 //
-// [Lanes] are a work queue for each class of messages. [Delays] are queues in which messages
-// wait until they are due. A consumer takes the same value: see package
+// [Lanes] are a work queue for each class of messages. [Delays] declare exact delays, by
+// which a message reaches its queue at a later time. A consumer takes the same value: see package
 // [github.com/rehop/rehop/consumer]. The waits are a value of package
 // [github.com/rehop/rehop/delay]. The pages [Retries], [Priorities], [Delays of
 // messages] and [Changes] have more examples.

@@ -11,19 +11,19 @@ import (
 )
 
 // Resolve returns the route of a source of one queue.
-func Resolve(ctx context.Context, conn *connection.Conn, source any) (route.Route, error) {
+func Resolve(ctx context.Context, conn *connection.Conn, source any) (route.Facts, error) {
 	s, err := route.Of(source)
 	if err != nil {
-		return route.Route{}, err
+		return route.Facts{}, err
 	}
 	if len(s.Routes) != 1 {
-		return route.Route{}, fmt.Errorf("%d routes", len(s.Routes))
+		return route.Facts{}, fmt.Errorf("%d routes", len(s.Routes))
 	}
 	return s.Routes[0].Broker.Resolve(ctx, conn)
 }
 
 // WaitsAt returns the queues that the waits of a route are in.
-func WaitsAt(r route.Route) (queues []string) {
+func WaitsAt(r route.Facts) (queues []string) {
 	for _, w := range r.Waits {
 		queues = append(queues, w.At.RoutingKey)
 	}

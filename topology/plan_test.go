@@ -184,7 +184,7 @@ func TestFaultsAreReportedAllAtOnceWithFieldValueAndBound(t *testing.T) {
 			Type:           "stream",
 			Bindings:       []topology.Binding{{RoutingKey: long}},
 			Waits:          delay.Schedule{-5 * time.Second},
-			Engine: "9",
+			Engine:         "9",
 			NativePriority: true,
 			Existing:       true,
 		},

@@ -16,17 +16,17 @@ import (
 const policyQuestions = 4
 
 // Policies implements route.Broker: a queue of others has no promises.
-func (foreign) Policies(context.Context, *connection.Conn, route.Route) ([]route.PolicyFault, error) {
+func (foreign) Policies(context.Context, *connection.Conn, route.Facts) ([]route.PolicyFault, error) {
 	return nil, nil
 }
 
 // Policies implements route.Broker.
-func (l letters) Policies(ctx context.Context, conn *connection.Conn, _ route.Route) ([]route.PolicyFault, error) {
+func (l letters) Policies(ctx context.Context, conn *connection.Conn, _ route.Facts) ([]route.PolicyFault, error) {
 	return policies(ctx, conn, []ruled{{name: l.q.Name, role: letterRole}})
 }
 
 // Policies implements route.Broker.
-func (w work) Policies(ctx context.Context, conn *connection.Conn, r route.Route) ([]route.PolicyFault, error) {
+func (w work) Policies(ctx context.Context, conn *connection.Conn, r route.Facts) ([]route.PolicyFault, error) {
 	return policies(ctx, conn, policed(r))
 }
 

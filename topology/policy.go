@@ -74,7 +74,7 @@ func (q ruled) effect(key string, v connection.Version) string {
 			return "every failed attempt waits in the first wait, and none reaches the next one"
 		// That key also has the rest of the way through the levels, and the target.
 		case q.role == levelRole:
-			return "delayed messages that leave the level do not reach their target, and are stranded"
+			return "delayed messages that leave the queue do not reach their target, and are stranded"
 		}
 	case "dead-letter-strategy":
 		if !atLeastOnce(v) && q.role != letterRole && q.policy(key) == strategyAtLeastOnce && q.policy("overflow") == rejectPublish {
@@ -113,7 +113,7 @@ func (q ruled) ageEffect() string {
 		}
 		return "messages leave the wait after that time"
 	case levelRole:
-		return "delayed messages leave the level after that time, and come early"
+		return "delayed messages leave the queue after that time, and come early"
 	}
 	return ""
 }
@@ -129,9 +129,9 @@ func (q ruled) lengthEffect(key string) string {
 		case q.role == workRole:
 			return "when it is full, the queue refuses what is published and what comes back from its waits"
 		case q.role == levelRole && q.atLeastOnce():
-			return "when it is full, the queue refuses delayed messages, and holds up those that come from longer levels"
+			return "when it is full, the queue refuses delayed messages, and holds up those that come from queues with a longer TTL"
 		case q.role == levelRole:
-			return "when it is full, the queue refuses delayed messages, and those that come from longer levels are lost"
+			return "when it is full, the queue refuses delayed messages, and those that come from queues with a longer TTL are lost"
 		}
 		return "when it is full, the queue refuses failed messages, which halts the retries"
 	}
@@ -146,7 +146,7 @@ func (q ruled) lengthEffect(key string) string {
 		}
 		return "when it is full, the oldest messages leave the wait"
 	case levelRole:
-		return "when it is full, the oldest delayed messages leave the level, and come early"
+		return "when it is full, the oldest delayed messages leave the queue, and come early"
 	}
 	return ""
 }
@@ -238,7 +238,7 @@ func integer(v any) int64 {
 }
 
 // policed returns the queues of a work queue's route that have promises.
-func policed(r route.Route) (queues []ruled) {
+func policed(r route.Facts) (queues []ruled) {
 	if !r.Existing {
 		queues = append(queues, ruled{name: r.Queue, role: workRole})
 	}

@@ -56,7 +56,7 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"a TTL on a work queue", v4, Classic, work, `{"message-ttl":1000}`, "go to the dead-letter queue unhandled"},
 		{"a TTL on dead letters", v4, Quorum, letters, `{"message-ttl":1000}`, "deletes dead letters"},
 
-		{"a shorter TTL cuts a level short", v4, Quorum, level, `{"message-ttl":7999}`, "message-ttl to 7.999s: delayed messages leave the level after that time, and come early"},
+		{"a shorter TTL cuts a level short", v4, Quorum, level, `{"message-ttl":7999}`, "message-ttl to 7.999s: delayed messages leave the queue after that time, and come early"},
 		{"a TTL as long as the level does nothing to it", v4, Quorum, level, `{"message-ttl":8000}`, ""},
 		{"a TTL on a level of 3.x", v3, Quorum, level, `{"message-ttl":1}`, "come early"},
 		{"a TTL on stranded messages", v4, Quorum, stranded, `{"message-ttl":1000}`, "deletes dead letters"},
@@ -78,8 +78,8 @@ func TestWhatPoliciesBreak(t *testing.T) {
 		{"max-length on a work queue that refuses", v4, Quorum, work, `{"max-length":50}`, "refuses what is published"},
 
 		{"max-length on a level of 4.x, which refuses", v4, Quorum, level, `{"max-length":10}`, "refuses delayed messages, and holds up"},
-		{"max-length with drop-head on a level of 3.x", v3, Quorum, level, `{"max-length":10}`, "leave the level, and come early"},
-		{"max-length with reject-publish on a level of 3.x", v3, Quorum, level, `{"max-length-bytes":10,"overflow":"reject-publish"}`, "from longer levels are lost"},
+		{"max-length with drop-head on a level of 3.x", v3, Quorum, level, `{"max-length":10}`, "leave the queue, and come early"},
+		{"max-length with reject-publish on a level of 3.x", v3, Quorum, level, `{"max-length-bytes":10,"overflow":"reject-publish"}`, "from queues with a longer TTL are lost"},
 
 		{"overflow ends at-least-once", v4, Quorum, work, `{"overflow":"drop-head"}`, "ends at-least-once"},
 		{"overflow ends at-least-once of a wait", v4, Classic, wait, `{"overflow":"drop-head"}`, "ends at-least-once"},

@@ -236,7 +236,7 @@ func TestAConsumerPutsBackADeadLetterQueueInTheFormThatWasDeclaredLast(t *testin
 
 // journeys returns the queues that messages reach that come back from each wait, that
 // are letters, and that are nacked.
-func (s *server) journeys(r route.Route) (queues []string) {
+func (s *server) journeys(r route.Facts) (queues []string) {
 	for i, wait := range r.Waits {
 		queues = append(queues, s.reaches("orders.rehop.return", fmt.Sprintf("orders@%d", i+1)), s.reaches("orders.rehop.return.spare", ""))
 		if wait.Nack {

@@ -18,20 +18,20 @@ import (
 
 // foreign is the route of a queue that others declare: consuming will tell whether it
 // exists.
-type foreign route.Route
+type foreign route.Facts
 
-func (r foreign) route() route.Route { return route.Route(r) }
+func (r foreign) route() route.Facts { return route.Facts(r) }
 
 // Resolve implements route.Broker.
-func (r foreign) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, error) {
+func (r foreign) Resolve(ctx context.Context, conn *connection.Conn) (route.Facts, error) {
 	if err := usable(ctx, conn); err != nil {
-		return route.Route{}, err
+		return route.Facts{}, err
 	}
-	return resolved(r, conn, route.Route(r)), nil
+	return resolved(r, conn, route.Facts(r)), nil
 }
 
 // resolved returns the route with what is known of every kind of queue.
-func resolved(b route.Broker, conn *connection.Conn, r route.Route) route.Route {
+func resolved(b route.Broker, conn *connection.Conn, r route.Facts) route.Facts {
 	r.Broker = b
 	r.Delays = nil
 	for _, d := range declared.On(conn) {
@@ -45,16 +45,16 @@ func resolved(b route.Broker, conn *connection.Conn, r route.Route) route.Route 
 // letters asks about a dead-letter queue.
 type letters struct{ q DeadLetterQueue }
 
-func (l letters) route() route.Route {
-	return route.Route{Queue: l.q.Name, Kind: route.Letters, Engine: route.Republish}
+func (l letters) route() route.Facts {
+	return route.Facts{Queue: l.q.Name, Kind: route.Letters, Engine: route.Republish}
 }
 
 // Resolve implements route.Broker.
-func (l letters) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, error) {
+func (l letters) Resolve(ctx context.Context, conn *connection.Conn) (route.Facts, error) {
 	if err := usable(ctx, conn); err != nil {
-		return route.Route{}, err
+		return route.Facts{}, err
 	}
-	return again(ctx, func() (route.Route, error) {
+	return again(ctx, func() (route.Facts, error) {
 		c := caller{ctx: ctx, conn: conn}
 		defer c.close()
 		at, refused, err := c.all([]step{lookForQueue(l.q.Name, "declare it, or its work queue, first")})
@@ -72,14 +72,14 @@ type work struct {
 	unseen bool
 }
 
-func (w work) route() route.Route { return w.w.route() }
+func (w work) route() route.Facts { return w.w.route() }
 
 // Resolve implements route.Broker.
-func (w work) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, error) {
+func (w work) Resolve(ctx context.Context, conn *connection.Conn) (route.Facts, error) {
 	if err := usable(ctx, conn); err != nil {
-		return route.Route{}, err
+		return route.Facts{}, err
 	}
-	return again(ctx, func() (route.Route, error) {
+	return again(ctx, func() (route.Facts, error) {
 		c := caller{ctx: ctx, conn: conn}
 		defer c.close()
 		r, plan, err := w.w.resolve(&c)
@@ -87,7 +87,7 @@ func (w work) Resolve(ctx context.Context, conn *connection.Conn) (route.Route, 
 	})
 }
 
-func (w WorkQueue) resolve(c *caller) (r route.Route, p Plan, err error) {
+func (w WorkQueue) resolve(c *caller) (r route.Facts, p Plan, err error) {
 	d, err := newDeclaration(c, []Spec{w})
 	if err != nil {
 		return r, p, err
@@ -104,11 +104,11 @@ func (w WorkQueue) resolve(c *caller) (r route.Route, p Plan, err error) {
 }
 
 // onBroker returns the route on a broker that has what is planned.
-func (w WorkQueue) onBroker(e PlannedEngine) route.Route {
+func (w WorkQueue) onBroker(e PlannedEngine) route.Facts {
 	r := w.route()
-	r.Engine, r.Why, r.Carried = route.Engine(e.Engine), e.Why, e.carried
+	r.Engine, r.Why, r.Carried = string(e.Engine), e.Why, e.carried
 	for i, name := range e.Waits {
-		r.Waits[i].At, r.Waits[i].Nack = route.Address{RoutingKey: name}, e.nacks[i]
+		r.Waits[i].At, r.Waits[i].Nack = route.Target{RoutingKey: name}, e.nacks[i]
 	}
 	return r
 }
@@ -139,7 +139,7 @@ func (w WorkQueue) looks(p Plan) (steps []step) {
 
 // unseen returns the route for a user that may not look at the arguments of the
 // queues: a copy to each wait by its name, which bears the time when it is due.
-func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Route, error) {
+func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Facts, error) {
 	r := w.onBroker(e)
 	r.Unseen, r.Why = true, "the user may not look at the queues"
 	if r.Engine == route.Nack {
@@ -163,7 +163,7 @@ func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Route, error) {
 		err = at.explain(refused)
 	}
 	if err != nil {
-		return route.Route{}, err
+		return route.Facts{}, err
 	}
 	return w.carryAll(c, r)
 }
@@ -172,7 +172,7 @@ func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Route, error) {
 // that a schedule has are declared in order, so the first missing one ends them.
 // A schedule without waits has no engine that tells how those of another one are:
 // the first of them does.
-func (w WorkQueue) carryAll(c *caller, r route.Route) (route.Route, error) {
+func (w WorkQueue) carryAll(c *caller, r route.Facts) (route.Facts, error) {
 	if r.Engine != route.Carry {
 		if len(r.Waits) > 0 {
 			return r, nil
@@ -186,7 +186,7 @@ func (w WorkQueue) carryAll(c *caller, r route.Route) (route.Route, error) {
 		name := route.WaitQueue(w.Name, waitNumber)
 		refused, err := c.do(func(ch *amqp.Channel) error { return lookForQueue(name, "").call(ch, false) })
 		if err != nil {
-			return route.Route{}, fmt.Errorf("topology: look at queue %q: %w", name, err)
+			return route.Facts{}, fmt.Errorf("topology: look at queue %q: %w", name, err)
 		}
 		if refused != nil {
 			break

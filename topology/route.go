@@ -21,7 +21,7 @@ type Source interface {
 // The empty exchange is the default exchange, where the key is a queue's name.
 type Address struct{ Exchange, RoutingKey string }
 
-func (a Address) String() string { return route.Address(a).String() }
+func (a Address) String() string { return route.Target(a).String() }
 
 // Route tells a consumer about a queue that others declared: where a failed attempt
 // waits and where a dead letter goes. The queue's own arguments stay as they are. A Route
@@ -66,9 +66,9 @@ func (r Route) validate() error {
 }
 
 func (r Route) source() route.Source {
-	found := route.Route{Queue: r.Queue, Engine: route.Republish, DeadLetter: route.Address(r.DeadLetter)}
+	found := route.Facts{Queue: r.Queue, Engine: route.Republish, DeadLetter: route.Target(r.DeadLetter)}
 	for i, wait := range r.Waits {
-		found.Waits = append(found.Waits, route.Wait{For: wait, At: route.Address(r.WaitAt[i])})
+		found.Waits = append(found.Waits, route.Wait{For: wait, At: route.Target(r.WaitAt[i])})
 	}
 	return asked(foreign(found))
 }
@@ -77,8 +77,8 @@ func (r Route) source() route.Source {
 // the engine republish, through the queues that a first declaration makes.
 func (w WorkQueue) source() route.Source { return asked(work{w: w}) }
 
-func (w WorkQueue) route() route.Route {
-	r := route.Route{
+func (w WorkQueue) route() route.Facts {
+	r := route.Facts{
 		Queue:      w.Name,
 		Kind:       route.Work,
 		Existing:   w.Existing,
@@ -88,13 +88,13 @@ func (w WorkQueue) route() route.Route {
 		ConsumerTimeout: w.ConsumerTimeout, // until the version of the broker is known
 		Engine:          route.Republish,
 		Return:          w.returnExchange(),
-		DeadLetter:      route.Address{RoutingKey: w.DeadLetterQueue().Name},
+		DeadLetter:      route.Target{RoutingKey: w.DeadLetterQueue().Name},
 	}
 	if w.Type.orDefault() == Quorum && !w.Existing {
 		r.DeliveryLimit = route.DeliveryLimit
 	}
 	for i, wait := range w.Waits {
-		r.Waits = append(r.Waits, route.Wait{For: wait, At: route.Address{RoutingKey: route.WaitQueue(w.Name, i+1)}})
+		r.Waits = append(r.Waits, route.Wait{For: wait, At: route.Target{RoutingKey: route.WaitQueue(w.Name, i+1)}})
 	}
 	return r
 }
@@ -116,13 +116,13 @@ func (l Lanes) source() route.Source {
 // asker asks the broker about a queue whose route is known without it.
 type asker interface {
 	route.Broker
-	route() route.Route
+	route() route.Facts
 }
 
 func asked(a asker) route.Source {
 	r := a.route()
 	r.Broker = a
-	return route.Source{Routes: []route.Route{r}}
+	return route.Source{Routes: []route.Facts{r}}
 }
 
 func init() { route.Of = sourceOf }

@@ -71,7 +71,7 @@ func (s *server) declare(specs ...topology.Spec) topology.Plan {
 	return plan
 }
 
-func (s *server) resolve(source topology.Source) route.Route {
+func (s *server) resolve(source topology.Source) route.Facts {
 	s.Helper()
 	r, err := topology.Resolve(s.Context(), s.conn, source)
 	if err != nil {

@@ -84,8 +84,8 @@ func (x variant) onTopOf(n *network) (Plan, error) {
 	}
 }
 
-// fresh returns the network on which a variant was declared first.
-func (x variant) fresh(t *testing.T) (*network, Plan) {
+// declared returns the network on which a variant was declared first.
+func (x variant) declared(t *testing.T) (*network, Plan) {
 	t.Helper()
 	n := newNetwork()
 	if x.w.Existing {
@@ -129,10 +129,10 @@ func (n *network) places(all []journey) [][]string {
 	return places
 }
 
-// safely does the steps of a declaration, and checks after each one that no journey
+// walk does the steps of a declaration, and checks after each one that no journey
 // ends in the dead-letter queue, or in two queues, that did not before. Then the rest of
 // the steps may never be done: the process may die.
-func (n *network) safely(t *testing.T, rule string, steps []step, all []journey) {
+func (n *network) walk(t *testing.T, rule string, steps []step, all []journey) {
 	t.Helper()
 	before := n.places(all)
 	for _, s := range steps {
@@ -159,17 +159,17 @@ func (n *network) safely(t *testing.T, rule string, steps []step, all []journey)
 func TestNoStepOfADeclarationMakesALetterOfAMessageWithAttemptsLeft(t *testing.T) {
 	t.Parallel()
 	for _, x := range variants() {
-		whole, p := x.fresh(t)
+		whole, p := x.declared(t)
 		all := x.w.journeys(p)
 		before := whole.places(all)
-		newNetworkOf(x).safely(t, x.String()+", for the first time", p.steps(), all)
+		newNetworkOf(x).walk(t, x.String()+", for the first time", p.steps(), all)
 		for _, part := range p.steps() {
 			n := whole.without(part)
 			again, err := x.onTopOf(n)
 			if err != nil {
 				t.Fatalf("%s, without %s: %v", x, part.what, err)
 			}
-			n.safely(t, fmt.Sprintf("%s, without %s", x, part.what), again.steps(), all)
+			n.walk(t, fmt.Sprintf("%s, without %s", x, part.what), again.steps(), all)
 			for i, places := range n.places(all) {
 				if !slices.Equal(places, before[i]) {
 					t.Errorf("%s, without %s: declared again, %+v leads to %v, want %v as before", x, part.what, all[i], places, before[i])
@@ -183,7 +183,7 @@ func TestNoStepOfADeclarationMakesALetterOfAMessageWithAttemptsLeft(t *testing.T
 func TestNoStepOfADeclarationMakesALetterWhereSeveralExchangesAreGone(t *testing.T) {
 	t.Parallel()
 	for _, x := range variants() {
-		whole, p := x.fresh(t)
+		whole, p := x.declared(t)
 		all := x.w.journeys(p)
 		var exchanges []step
 		for _, part := range p.steps() {
@@ -205,7 +205,7 @@ func TestNoStepOfADeclarationMakesALetterWhereSeveralExchangesAreGone(t *testing
 			if err != nil {
 				t.Fatalf("%s, without %v: %v", x, names, err)
 			}
-			n.safely(t, fmt.Sprintf("%s, without %v", x, names), again.steps(), all)
+			n.walk(t, fmt.Sprintf("%s, without %v", x, names), again.steps(), all)
 		}
 	}
 }
@@ -247,7 +247,7 @@ func TestNoStepOfAChangedDeclarationMakesALetterEither(t *testing.T) {
 	t.Parallel()
 	all, tried := variants(), map[string]bool{}
 	for _, x := range all {
-		whole, p := x.fresh(t)
+		whole, p := x.declared(t)
 		left := x.left(whole, p)
 		if tried[left] {
 			continue
@@ -269,7 +269,7 @@ func TestNoStepOfAChangedDeclarationMakesALetterEither(t *testing.T) {
 				if err != nil {
 					continue // the wait 1 that told the form is gone
 				}
-				n.safely(t, fmt.Sprintf("%s, without %s, then %s", x, part.what, y), again.steps(), x.w.journeys(p))
+				n.walk(t, fmt.Sprintf("%s, without %s, then %s", x, part.what, y), again.steps(), x.w.journeys(p))
 			}
 		}
 	}
@@ -279,7 +279,7 @@ func TestNoStepOfAChangedDeclarationMakesALetterEither(t *testing.T) {
 // exchange or one binding is gone: it comes to a wait, is held, or comes back.
 func TestOneExchangeOrBindingThatIsGoneMakesNoLetter(t *testing.T) {
 	for _, x := range variants() {
-		whole, p := x.fresh(t)
+		whole, p := x.declared(t)
 		journeys := x.w.journeys(p)
 		before := whole.places(journeys)
 		for _, part := range p.steps() {
@@ -302,7 +302,7 @@ func TestOneExchangeOrBindingThatIsGoneMakesNoLetter(t *testing.T) {
 // whose wait is gone wait in the first one.
 func TestWhereMessagesGoWhoseQueueIsGone(t *testing.T) {
 	for _, x := range variants() {
-		whole, p := x.fresh(t)
+		whole, p := x.declared(t)
 		for _, part := range append(p.steps(), step{what: "the work queue", queue: &plannedQueue{Name: x.w.Name}}) {
 			if part.queue == nil {
 				continue
@@ -328,7 +328,7 @@ func TestWhereMessagesGoWhoseQueueIsGone(t *testing.T) {
 // No exchange leads back to itself: neither by bindings nor by alternates.
 func TestNoWiringHasALoop(t *testing.T) {
 	for _, x := range variants() {
-		_, p := x.fresh(t)
+		_, p := x.declared(t)
 		next := map[string][]string{}
 		for _, e := range p.exchanges {
 			if alternate, ok := e.Args["alternate-exchange"].(string); ok {

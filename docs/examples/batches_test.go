@@ -23,7 +23,7 @@ func TestBatches(t *testing.T) {
 		// begin batch
 		worker, err := consumer.NewBatch(conn, orders, func(ctx context.Context, batch []*consumer.Delivery) error {
 			return insert(ctx, batch) // a row for each message, in one transaction
-		}, consumer.Config{Batch: consumer.Batch{Size: 100, Linger: 50 * time.Millisecond}})
+		}, consumer.Batch{Size: 100, Linger: 50 * time.Millisecond}, consumer.Config{})
 		// end batch
 		check(err)
 		for range 5 {
@@ -37,21 +37,20 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-func TestBatchErrors(t *testing.T) {
+func TestBatchOutcomes(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		conn := s.conn
 		s.declare(orders)
 		// begin outcomes
 		handler := consumer.JSONBatch(func(ctx context.Context, batch []*consumer.Delivery, values []Order) error {
-			errs := make(consumer.BatchErrors, len(batch)) // nil: done
 			for i, o := range values {
 				if o.Customer == "" {
-					errs[i] = consumer.DeadLetter(errors.New("no customer"))
+					batch[i].Fail(consumer.DeadLetter(errors.New("no customer")))
 				}
 			}
-			return errs
+			return nil // the others are done
 		})
-		worker, err := consumer.NewBatch(conn, orders, handler, consumer.Config{Batch: consumer.Batch{Size: 100}})
+		worker, err := consumer.NewBatch(conn, orders, handler, consumer.Batch{Size: 100}, consumer.Config{})
 		// end outcomes
 		check(err)
 		s.publish(producer.Message{Body: []byte(`{"customer":"Anna"}`)})
@@ -73,7 +72,7 @@ func TestOnceBatch(t *testing.T) {
 			return err
 		})
 		// begin oncebatch
-		worker, err := consumer.NewBatch(conn, orders, outbox.OnceBatch(handler), consumer.Config{Batch: consumer.Batch{Size: 100}})
+		worker, err := consumer.NewBatch(conn, orders, outbox.OnceBatch(handler), consumer.Batch{Size: 100}, consumer.Config{})
 		// end oncebatch
 		check(err)
 		for range 2 {

@@ -51,7 +51,7 @@ func TestLetters(t *testing.T) {
 			why := d.History.Failure // Cause, Error, ErrorType, At, Host
 			slog.Error("dead letter", "id", d.ID, "cause", why.Cause, "error", why.Error, "attempts", d.History.FinalAttempts)
 			return archive(ctx, d) // nil removes the letter; an error holds it
-		}, consumer.Config{Concurrency: 10, Logger: slog.Default()})
+		}, consumer.Config{Concurrency: 10})
 		// end consume
 		check(err)
 		s.run(worker)

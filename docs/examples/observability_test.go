@@ -42,10 +42,10 @@ func TestTelemetry(t *testing.T) {
 		telemetry := otel.New(otel.Config{}) // github.com/rehop/rehop/otel
 
 		conn, err := connection.Open(ctx, connection.Config{
+			Dial:      s.broker.Dial, // hidden
 			URLs:      []string{os.Getenv("AMQP_URL")},
 			Name:      "shop",
-			Telemetry: telemetry,     // for the Conn and everything that uses it
-			Dial:      s.broker.Dial, // hidden
+			Telemetry: telemetry, // for the Conn and everything that uses it
 		})
 		check(err)
 		publisher, err := producer.New(conn, producer.Config{})
@@ -63,7 +63,7 @@ func TestTelemetry(t *testing.T) {
 
 		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 		check(err)
-		go telemetry.WatchStore(ctx, outbox, 0) // letters by state, age of the oldest
+		go telemetry.WatchStore(ctx, outbox, 0) // messages by state, age of the oldest
 		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
 		check(err)
 		go forwarder.Run(ctx)

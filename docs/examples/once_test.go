@@ -132,7 +132,7 @@ func TestOutbox(t *testing.T) {
 		db := s.database()
 		order, body := Order{ID: "7", Customer: "Anna"}, []byte("{}")
 		// begin outbox
-		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true}) // in each process that shares the table
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn, KeepOrder: true}) // in each process that shares the table
 		check(err)
 
 		tx, err := db.BeginTx(ctx, nil)

@@ -120,7 +120,7 @@ func TestExchangeSink(t *testing.T) {
 		check(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders, lost))
 		sink, err := producer.NewExchangeSink(conn, "shop.lost")
 		check(err)
-		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{sink}, Logger: slog.Default()})
+		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{sink}})
 		check(err)
 		defer publisher.Close() // closes the sink too
 
@@ -151,9 +151,11 @@ func TestUnavailable(t *testing.T) {
 		}
 		isAway := func(err error) bool { return errors.Is(err, errGateway) }
 		// begin unavailable
-		handler := consumer.Wrap(charge, consumer.Classify(
+		classify, err := consumer.Classify(
 			consumer.Rule{Match: isAway, Name: "gateway away", Then: consumer.Outcome{Action: consumer.ActionHold}}, // as consumer.Hold(err)
-		))
+		)
+		check(err)
+		handler := consumer.Wrap(charge, classify)
 		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
 		// end unavailable
 		check(err)

@@ -32,8 +32,8 @@ func TestReadmeService(t *testing.T) {
 		// begin service
 		conn, err := connection.Open(ctx, connection.Config{
 			URLs:   []string{os.Getenv("AMQP_URL")},
-			Logger: slog.Default(),
-			Dial:   s.broker.Dial, // hidden
+			Logger: slog.Default(), // producers, consumers and stores of conn log here too
+			Dial:   s.broker.Dial,  // hidden
 		})
 		check(err)
 		defer conn.Close()
@@ -53,7 +53,7 @@ func TestReadmeService(t *testing.T) {
 
 		worker, err := consumer.New(conn, orders, func(ctx context.Context, d *consumer.Delivery) error {
 			return sendTicket(ctx, d.Body) // an error: next attempt in 1m, 5m, 10m, 20m, then orders.dlq
-		}, consumer.Config{Concurrency: 16, Logger: slog.Default()})
+		}, consumer.Config{Concurrency: 16})
 		check(err)
 		check(worker.Run(ctx)) // until ctx ends
 		// end service
@@ -74,7 +74,7 @@ func TestReadmeOutage(t *testing.T) {
 		db, err := sqlite.Open("outbox.db") // package store/sqlite
 		check(err)
 		defer db.Close()
-		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 		check(err)
 
 		publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}})

@@ -85,11 +85,13 @@ func TestClassify(t *testing.T) {
 	d := &consumer.Delivery{ID: "7", Timestamp: time.Now()}
 	var paid consumer.Handler = func(context.Context, *consumer.Delivery) error { return sql.ErrNoRows }
 	// begin classify
-	handler := consumer.Wrap(paid, consumer.Classify(
+	classify, err := consumer.Classify(
 		consumer.Rule{Is: sql.ErrNoRows, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		consumer.Rule{Is: context.DeadlineExceeded, Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: 10 * time.Minute}},
 		consumer.Rule{OlderThan: 24 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}},
-	))
+	)
+	check(err)
+	handler := consumer.Wrap(paid, classify)
 	// end classify
 	if o := consumer.OutcomeOf(handler(t.Context(), d)); o.Action != consumer.ActionDeadLetter {
 		t.Error(o)
@@ -111,12 +113,14 @@ func TestSnooze(t *testing.T) {
 		var runs atomic.Int32
 		known := func(context.Context, string) bool { runs.Add(1); return exists.Load() }
 		// begin snooze
+		bounded, err := consumer.Classify(consumer.Rule{Snoozed: 10, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+		check(err)
 		handler := consumer.Wrap(func(ctx context.Context, d *consumer.Delivery) error {
 			if !known(ctx, d.CorrelationID) {
 				return consumer.Snooze(time.Minute, "the customer is not there yet")
 			}
 			return nil
-		}, consumer.Classify(consumer.Rule{Snoozed: 10, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}}))
+		}, bounded)
 		// end snooze
 		worker, err := consumer.New(conn, orders, handler, consumer.Config{})
 		check(err)

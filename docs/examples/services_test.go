@@ -47,7 +47,7 @@ func TestService(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		cfg.Logger = slog.Default()
+		cfg.Logger = slog.Default()                                              // for the consumer, the producer and the store too
 		cfg.OnConnect = func(ctx context.Context, conn *connection.Conn) error { // after each connect and reconnect
 			return topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 		}
@@ -59,11 +59,11 @@ func TestService(t *testing.T) {
 			return err
 		}
 		defer conn.Close()
-		worker, err := consumer.New(conn, orders, handle, consumer.Config{Concurrency: 16, Logger: slog.Default()})
+		worker, err := consumer.New(conn, orders, handle, consumer.Config{Concurrency: 16})
 		if err != nil {
 			return err
 		}
-		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
+		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 		if err != nil {
 			return err
 		}
@@ -128,7 +128,9 @@ func TestProbe(t *testing.T) {
 		// end probe
 		rehoptest.Run(s.T, office.Run)
 		// begin operator
-		mux.Handle("/ops/", http.StripPrefix("/ops", consumer.Operator(worker)))
+		ops, err := consumer.Operator(worker)
+		check(err)
+		mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 		// end operator
 		get := func(path string) int {
 			answer := httptest.NewRecorder()

@@ -66,7 +66,7 @@ func run(ctx context.Context, length time.Duration, svg string) error {
 		return err
 	}
 	defer db.Close()
-	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func main() {
 		}
 		stop()
 		return nil
-	}, consumer.Config{Concurrency: 16, Logger: slog.Default()})
+	}, consumer.Config{Concurrency: 16})
 	check(err)
 	check(worker.Run(ctx)) // until stop, or Ctrl-C
 	check(publisher.Close())

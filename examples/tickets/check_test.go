@@ -87,25 +87,25 @@ func TestLedger(t *testing.T) {
 
 	first := &consumer.Delivery{ID: l.run + "T-1", Attempt: 1}
 	l.received(t.Context(), first)
-	l.handled(t.Context(), first, errNoNetwork, 0)
-	l.settled(t.Context(), first, consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1})
+	l.handled(t.Context(), consumer.Handled{Delivery: first, Err: errNoNetwork, Took: 0})
+	l.settled(t.Context(), consumer.Settled{Delivery: first, Settlement: consumer.Settlement{Disposition: consumer.DispositionWait, WaitNumber: 1}})
 	if got, want := l.summary().stages(4), "published 2  in work  0  waiting 1/0/0/0      done   0  dead  0  letters  0"; got != want {
 		t.Errorf("after a failure: %q, want %q", got, want)
 	}
 	second := &consumer.Delivery{ID: l.run + "T-1", Attempt: 2}
 	l.received(t.Context(), second)
-	l.handled(t.Context(), second, nil, 0)
-	l.settled(t.Context(), second, consumer.Settlement{Disposition: consumer.DispositionDone})
+	l.handled(t.Context(), consumer.Handled{Delivery: second, Err: nil, Took: 0})
+	l.settled(t.Context(), consumer.Settled{Delivery: second, Settlement: consumer.Settlement{Disposition: consumer.DispositionDone}})
 	if ended != 0 {
 		t.Errorf("allEnded was called while an order is open")
 	}
 
 	dead := &consumer.Delivery{ID: l.run + "T-2", Attempt: 1}
 	l.received(t.Context(), dead)
-	l.handled(t.Context(), dead, consumer.DeadLetter(errBadNumber), 0)
+	l.handled(t.Context(), consumer.Handled{Delivery: dead, Err: consumer.DeadLetter(errBadNumber), Took: 0})
 	l.letterSent(letter{messageID: l.run + "T-2", reason: "permanent", attempts: 1})
 	// The letter can be faster than the hook.
-	l.settled(t.Context(), dead, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent})
+	l.settled(t.Context(), consumer.Settled{Delivery: dead, Settlement: consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent}})
 
 	s := l.summary()
 	if got, want := s.stages(4), "published 2  in work  0  waiting 0/0/0/0      done   1  dead  1  letters  1"; got != want {
@@ -128,7 +128,7 @@ func TestLatenessOfDoubledAttempt(t *testing.T) {
 		fail := func(attempt int) {
 			d := &consumer.Delivery{ID: l.run + "T-1", Attempt: attempt}
 			l.received(t.Context(), d)
-			l.handled(t.Context(), d, errNoNetwork, 0)
+			l.handled(t.Context(), consumer.Handled{Delivery: d, Err: errNoNetwork, Took: 0})
 		}
 		fail(1)
 		time.Sleep(300 * time.Millisecond)
@@ -160,7 +160,7 @@ func TestOfThisRun(t *testing.T) {
 		t.Errorf("a message of a former run: %v, handled %d times, want it discarded", got, handled)
 	}
 	l.received(t.Context(), former)
-	l.handled(t.Context(), former, err, 0)
+	l.handled(t.Context(), consumer.Handled{Delivery: former, Err: err, Took: 0})
 	if s := l.summary(); s.ended() != 0 || s.foreign != 1 {
 		t.Errorf("summary counts %d endings and %d of former runs, want 0 and 1", s.ended(), s.foreign)
 	}
@@ -214,7 +214,7 @@ func TestAKeptLetterIsTheEndOfItsOrder(t *testing.T) {
 	ended := 0
 	l := newLedger([]Order{{ID: "T-1"}}, scaled(150), func() { ended++ })
 	l.keep = true
-	l.settled(t.Context(), &consumer.Delivery{ID: l.run + "T-1", Attempt: 5}, consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted})
+	l.settled(t.Context(), consumer.Settled{Delivery: &consumer.Delivery{ID: l.run + "T-1", Attempt: 5}, Settlement: consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CauseExhausted}})
 	if s := l.summary(); ended != 1 || len(s.records[0].endings) != 1 || s.records[0].endings[0] != (ending{byLetter("exhausted"), 5}) {
 		t.Errorf("ended %d times: %+v", ended, s.records[0])
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"time"
 
 	"github.com/rehop/rehop/connection"
@@ -19,7 +18,6 @@ type demo struct {
 	scale  int
 	keep   bool // the dead letters: nobody writes to the passengers
 	out    io.Writer
-	logger *slog.Logger
 }
 
 var errTooLong = errors.New("the run took too long")
@@ -49,7 +47,7 @@ func (d demo) run(ctx context.Context) error {
 	err := setup.publish(ctx, d.conn, d.orders, ledger)
 	if err == nil {
 		network := operator{minute: time.Minute / time.Duration(d.scale)}
-		err = setup.serve(untilAllEnded, d.conn, network, ledger, d.logger)
+		err = setup.serve(untilAllEnded, d.conn, network, ledger)
 	}
 	err = errors.Join(err, stopProgress())
 

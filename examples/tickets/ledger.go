@@ -175,10 +175,11 @@ func (l *ledger) received(ctx context.Context, d *consumer.Delivery) context.Con
 	return ctx
 }
 
-func (l *ledger) handled(_ context.Context, d *consumer.Delivery, err error, _ time.Duration) {
+func (l *ledger) handled(_ context.Context, h consumer.Handled) {
+	d := h.Delivery
 	now := time.Now()
 	l.with(d.ID, func(r *record) {
-		outcome := consumer.OutcomeOf(err)
+		outcome := consumer.OutcomeOf(h.Err)
 		switch outcome.Action {
 		case consumer.ActionDone:
 			l.end(r, ending{bySMS, d.Attempt})
@@ -202,7 +203,8 @@ func (l *ledger) waitAfter(o consumer.Outcome, attempt int) time.Duration {
 	return o.After
 }
 
-func (l *ledger) settled(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
+func (l *ledger) settled(_ context.Context, s consumer.Settled) {
+	d := s.Delivery
 	l.with(d.ID, func(r *record) {
 		if s.Disposition == consumer.DispositionDeadLetter {
 			l.causes[s.Cause]++

@@ -65,8 +65,8 @@ func run(ctx context.Context, scale int, keep, work bool, out io.Writer, logger 
 	}
 	if work {
 		w := worker{out: out}
-		return errors.Join(w.serve(ctx, newSetup(conn.Server().Version, scale), conn, logger), conn.Close())
+		return errors.Join(w.serve(ctx, newSetup(conn.Server().Version, scale), conn), conn.Close())
 	}
-	demo := demo{conn: conn, orders: orders, scale: scale, keep: keep, out: out, logger: logger}
+	demo := demo{conn: conn, orders: orders, scale: scale, keep: keep, out: out}
 	return errors.Join(demo.run(ctx), conn.Close())
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"time"
@@ -21,13 +20,12 @@ type office struct {
 }
 
 // serve handles the orders, and the dead letters among them, until ctx ends.
-func (d setup) serve(ctx context.Context, conn *connection.Conn, o operator, l *ledger, logger *slog.Logger) error {
+func (d setup) serve(ctx context.Context, conn *connection.Conn, o operator, l *ledger) error {
 	office := office{operator: o, post: l.letterSent}
 	sms, err := consumer.New(conn, d.sms, l.ofThisRun(office.sendSMS), consumer.Config{
 		Concurrency:    16,
 		HandlerTimeout: 5 * time.Second,
 		DrainTimeout:   5 * time.Second,
-		Logger:         logger,
 		Traces:         []consumer.Trace{l.trace()},
 	})
 	if err != nil {
@@ -36,7 +34,6 @@ func (d setup) serve(ctx context.Context, conn *connection.Conn, o operator, l *
 	letters, err := consumer.New(conn, d.letters, l.ofThisRun(office.sendLetter), consumer.Config{
 		Concurrency:  4,
 		DrainTimeout: 5 * time.Second,
-		Logger:       logger,
 	})
 	if err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 
@@ -33,8 +32,8 @@ type worker struct {
 }
 
 // serve handles orders until ctx ends.
-func (w *worker) serve(ctx context.Context, d setup, conn *connection.Conn, logger *slog.Logger) error {
-	c, err := consumer.New(conn, d.sms, w.sendSMS, consumer.Config{Concurrency: 16, Logger: logger})
+func (w *worker) serve(ctx context.Context, d setup, conn *connection.Conn) error {
+	c, err := consumer.New(conn, d.sms, w.sendSMS, consumer.Config{Concurrency: 16})
 	if err != nil {
 		return err
 	}

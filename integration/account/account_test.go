@@ -286,7 +286,7 @@ func TestAdapters(t *testing.T) {
 		if err := handler(t.Context(), d); (err == nil) != (attempt == 1) {
 			t.Errorf("the handler returned %v", err)
 		}
-		a.Trace().Settled(t.Context(), d, said)
+		a.Trace().Settled(t.Context(), consumer.Settled{Delivery: d, Settlement: said})
 	}
 	letter := &consumer.Delivery{ID: id, History: xdeath.History{Failure: xdeath.Failure{Cause: rehop.CausePermanent}, FinalAttempts: 2}}
 	if err := a.Letters(t.Context(), letter); err != nil {

@@ -172,7 +172,7 @@ func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) 
 			}
 		case consumer.DispositionRequeued:
 		default:
-			fault("said to be at place %d", c.Disposition)
+			fault("said to be at place %q", c.Disposition)
 		}
 	}
 	return faults

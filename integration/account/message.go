@@ -137,7 +137,7 @@ func (c claim) String() string {
 	case c.Disposition == consumer.DispositionDeadLetter:
 		return "dead letter, " + string(c.Cause)
 	}
-	return c.Disposition.String()
+	return string(c.Disposition)
 }
 
 func (e End) String() string {

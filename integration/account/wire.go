@@ -97,6 +97,6 @@ func (a *Account) Lies(w topology.WorkQueue, queue string, m amqp.Delivery) erro
 func (a *Account) Trace() consumer.Trace {
 	return consumer.Trace{
 		Received: func(ctx context.Context, d *consumer.Delivery) context.Context { a.Received(d.ID); return ctx },
-		Settled:  func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) { a.Said(d.ID, d.Attempt, s) },
+		Settled:  func(_ context.Context, s consumer.Settled) { a.Said(s.Delivery.ID, s.Delivery.Attempt, s.Settlement) },
 	}
 }

@@ -26,7 +26,7 @@ func TestPolicyCutsWaitsShort(t *testing.T) {
 				l := newLedger(w)
 				l.publish(t, conn, w, n)
 				early := 0
-				consume(t, conn, w, l, consumer.Trace{Settled: func(_ context.Context, _ *consumer.Delivery, s consumer.Settlement) {
+				consume(t, conn, w, l, consumer.Trace{Settled: func(_ context.Context, s consumer.Settled) {
 					if s.Disposition == consumer.DispositionWait {
 						l.mu.Lock()
 						defer l.mu.Unlock()

@@ -44,14 +44,13 @@ func TestBatchesHaveAnOutcomeForEachMessage(t *testing.T) {
 			mu.Lock()
 			most = max(most, len(batch))
 			mu.Unlock()
-			errs := make(consumer.BatchErrors, len(batch))
-			for i, d := range batch {
-				if errs[i] = j.handle(ctx, d); d.LastAttempt && d.Attempt > 1 && len(batch) > 1 {
+			for _, d := range batch {
+				if d.Fail(j.handle(ctx, d)); d.LastAttempt && d.Attempt > 1 && len(batch) > 1 {
 					e.Errorf("message %q has its last attempt in a batch of %d", d.ID, len(batch))
 				}
 			}
-			return errs
-		}, consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: size, Linger: 500 * time.Millisecond}}) // a busy machine brings 30 messages late
+			return nil
+		}, consumer.Batch{Size: size, Linger: 500 * time.Millisecond}, consumer.Config{Concurrency: 2}) // a busy machine brings 30 messages late
 		ended := func(id string) bool {
 			return j.reached(id, consumer.DispositionDone) || j.reached(id, consumer.DispositionDeadLetter)
 		}
@@ -114,7 +113,7 @@ func TestBatchesAreSplit(t *testing.T) {
 				return errBroken
 			}
 			return nil
-		}, consumer.Config{Batch: consumer.Batch{Size: messages, Linger: time.Second}})
+		}, consumer.Batch{Size: messages, Linger: time.Second}, consumer.Config{})
 		e.until("all have ended", func() bool {
 			return j.reached(bad, consumer.DispositionDeadLetter) && len(j.settlements("")) >= messages+len(w.Waits)
 		})

@@ -69,7 +69,7 @@ func TestBatchesKeepTheOrderOfKeys(t *testing.T) {
 				}
 			}
 			return nil
-		}, consumer.Config{Concurrency: 4, KeyLimit: 1, Batch: consumer.Batch{Size: size, Linger: 500 * time.Millisecond}})
+		}, consumer.Batch{Size: size, Linger: 500 * time.Millisecond}, consumer.Config{Concurrency: 4, KeyLimit: 1})
 		e.until("all are done, and the bad one is a letter", func() bool {
 			return len(j.of("")) >= messages-1 && j.reached(bad, consumer.DispositionDeadLetter)
 		})
@@ -138,7 +138,7 @@ func TestBatchesOfLanes(t *testing.T) {
 				<-gate
 			}
 			return nil
-		}, consumer.Config{Concurrency: 1, Batch: consumer.Batch{Size: size}})
+		}, consumer.Batch{Size: size}, consumer.Config{Concurrency: 1})
 		sentAhead := func() bool {
 			for _, w := range o.queues {
 				if e.count(w.Name) > each-2*size {
@@ -178,11 +178,10 @@ func TestOutageWithBatches(t *testing.T) {
 		away.Store(true)
 		does := func(j *journal) consumer.BatchHandler {
 			return func(ctx context.Context, batch []*consumer.Delivery) error {
-				errs := make(consumer.BatchErrors, len(batch))
-				for i, d := range batch {
-					errs[i] = j.handle(ctx, d)
+				for _, d := range batch {
+					d.Fail(j.handle(ctx, d))
 				}
-				return errs
+				return nil
 			}
 		}
 		broken := newJournal(func(context.Context, *consumer.Delivery) error {
@@ -192,12 +191,12 @@ func TestOutageWithBatches(t *testing.T) {
 			return nil
 		})
 		const messages, size = 200, 10
-		cfg := consumer.Config{Concurrency: 2, Batch: consumer.Batch{Size: size, Linger: 20 * time.Millisecond}, Outage: consumer.Outage{MaxPause: time.Second}}
+		each, cfg := consumer.Batch{Size: size, Linger: 20 * time.Millisecond}, consumer.Config{Concurrency: 2, Outage: consumer.Outage{MaxPause: time.Second}}
 		e.send(w.Name, messages)
-		c := e.consumeBatches(w, broken, does(broken), cfg)
+		c := e.consumeBatches(w, broken, does(broken), each, cfg)
 		e.until("there is an outage", func() bool { return strings.Contains(fmt.Sprint(c.Health()), "outage") })
 		good := newJournal(succeed)
-		other := e.consumeBatches(w, good, does(good), cfg)
+		other := e.consumeBatches(w, good, does(good), each, cfg)
 		most := cfg.Concurrency*size + 1 // in the batches that are held, and the one that is tried
 		e.until("the other consumer has taken the work", func() bool { return good.done() >= messages-most })
 		e.halt(other)

@@ -145,7 +145,7 @@ func (e *env) declare(specs ...topology.Spec) topology.Plan {
 }
 
 // resolve returns the route by which a consumer on conn reads a work queue.
-func (e *env) resolve(conn *connection.Conn, w topology.WorkQueue) route.Route {
+func (e *env) resolve(conn *connection.Conn, w topology.WorkQueue) route.Facts {
 	e.Helper()
 	source, err := route.Of(w)
 	if err != nil {
@@ -243,10 +243,10 @@ func (e *env) consumeOn(conn *connection.Conn, source topology.Source, j *journa
 }
 
 // consumeBatches runs a consumer of batches, whose settlements are in the journal.
-func (e *env) consumeBatches(source topology.Source, j *journal, handler consumer.BatchHandler, cfg consumer.Config) *running {
+func (e *env) consumeBatches(source topology.Source, j *journal, handler consumer.BatchHandler, batch consumer.Batch, cfg consumer.Config) *running {
 	e.Helper()
 	cfg.Traces = []consumer.Trace{j.trace()}
-	c, err := consumer.NewBatch(e.conn, source, handler, cfg)
+	c, err := consumer.NewBatch(e.conn, source, handler, batch, cfg)
 	e.noError("make the consumer", err)
 	return e.run(c)
 }

@@ -73,20 +73,21 @@ func (j *journal) unconfirmed() map[string]bool {
 }
 
 func (j *journal) trace() consumer.Trace {
-	t := consumer.Trace{Settled: func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
+	t := consumer.Trace{Settled: func(_ context.Context, at consumer.Settled) {
+		d, s := at.Delivery, at.Settlement
 		j.mu.Lock()
 		defer j.mu.Unlock()
 		s.Wait = 0 // WaitNumber says it
 		j.settled[d.ID] = append(j.settled[d.ID], settled{d.Attempt, s})
 		j.ends[d.ID] = append(j.ends[d.ID], fmt.Sprintf("%s attempt %d: %v", time.Now().Format(clock), d.Attempt, s))
 	}}
-	t.Fetching = func(_ string, prefetch int) { j.prefetch.Store(int64(prefetch)) }
+	t.Fetching = func(f consumer.Fetching) { j.prefetch.Store(int64(f.Prefetch)) }
 	if j.pending != nil {
-		count := func(by int) func(context.Context, *consumer.Delivery, topology.Address) {
-			return func(_ context.Context, d *consumer.Delivery, _ topology.Address) {
+		count := func(by int) func(context.Context, consumer.Copied) {
+			return func(_ context.Context, c consumer.Copied) {
 				j.mu.Lock()
 				defer j.mu.Unlock()
-				j.pending[d.ID] += by
+				j.pending[c.Delivery.ID] += by
 			}
 		}
 		t.Copied, t.Confirmed = count(1), count(-1)

@@ -75,7 +75,7 @@ func TestPoliciesThatBreakAPromise(t *testing.T) {
 		level := fmt.Sprintf("rehop.delays.%v.00", own.Grain)
 		e.setPolicy("policies", "levels", "^"+quoted(level), map[string]any{"message-ttl": 5, "dead-letter-routing-key": "other"})
 		wants := []string{
-			fmt.Sprintf("queue %q: policy %q sets message-ttl to 5ms: delayed messages leave the level", level, e.name("levels")),
+			fmt.Sprintf("queue %q: policy %q sets message-ttl to 5ms: delayed messages leave the queue", level, e.name("levels")),
 			fmt.Sprintf("queue %q: policy %q sets dead-letter-routing-key to other: delayed messages", level, e.name("levels")),
 		}
 		names := func(text string) bool {

@@ -213,8 +213,9 @@ func TestClassifyByAge(t *testing.T) {
 	onEveryEngine(t, func(e *env) {
 		w := e.workQueue("work")
 		e.declare(w)
-		j := newJournal(consumer.Wrap(fail, consumer.Classify(
-			consumer.Rule{OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}})))
+		classify, err := consumer.Classify(consumer.Rule{OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}})
+		e.noError("make the wrapper", err)
+		j := newJournal(consumer.Wrap(fail, classify))
 		id := e.publish(producer.Message{RoutingKey: w.Name, Timestamp: time.Now().Add(-2 * time.Hour)})
 		e.consume(w, j, consumer.Config{})
 		e.until("it is a dead letter", func() bool { return j.reached(id, consumer.DispositionDeadLetter) })

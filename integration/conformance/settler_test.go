@@ -19,7 +19,7 @@ func TestSettlerAfterAChangedWait(t *testing.T) {
 		earlier.Waits = []time.Duration{20 * time.Second, 300 * time.Millisecond}
 		e.declare(earlier)
 		plan := e.declare(w)
-		s, err := consumer.NewSettler(e.conn, w, consumer.Config{Logger: e.log()})
+		s, err := consumer.NewSettler(e.conn, w, consumer.SettlerConfig{Logger: e.log()})
 		if err != nil {
 			e.Fatal(err)
 		}

@@ -129,8 +129,8 @@ func startClient(ctx context.Context, t *testing.T, running *sync.WaitGroup, url
 	}
 	c, err := consumer.New(conn, queue, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{
 		Concurrency: 4,
-		Traces: []consumer.Trace{{Fetching: func(_ string, prefetch int) {
-			if prefetch > 0 {
+		Traces: []consumer.Trace{{Fetching: func(f consumer.Fetching) {
+			if f.Prefetch > 0 {
 				b.note("consuming", i)
 			}
 		}}},

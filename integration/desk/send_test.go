@@ -261,10 +261,9 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 			}
 			p.Kill()
 			must(r.T, p.Wait())
-			if !begun {
-				_, err := r.journal.Redrive("killed")
-				begun = err == nil
-			}
+			progress, err := r.journal.Redrive("killed")
+			begun = begun || err == nil
+			over = over || err == nil && progress.Ended() // it may have ended just before it was killed
 		}
 		p, err := r.journal.Redrive("killed")
 		must(r.T, err)

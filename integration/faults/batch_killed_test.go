@@ -40,37 +40,36 @@ func batchUntilKilled(ctx context.Context, conn *connection.Conn, t task) error 
 	w := t.Queues[0]
 	var confirmed atomic.Int64
 	trace := consumer.Trace{
-		Batched: func(ctx context.Context, batch []*consumer.Delivery, _ []context.Context) context.Context {
-			if t.Gap == batchBeforeHandler && len(batch) == t.Batch {
-				stop(batch...)
+		Batched: func(ctx context.Context, b consumer.Batched) context.Context {
+			if t.Gap == batchBeforeHandler && len(b.Deliveries) == t.Batch {
+				stop(b.Deliveries...)
 			}
 			return ctx
 		},
-		BatchHandled: func(_ context.Context, batch []*consumer.Delivery, _ error, _ time.Duration) {
-			if t.Gap == batchAfterHandler && len(batch) == t.Batch {
-				stop(batch...)
+		BatchHandled: func(_ context.Context, b consumer.BatchHandled) {
+			if t.Gap == batchAfterHandler && len(b.Deliveries) == t.Batch {
+				stop(b.Deliveries...)
 			}
 		},
-		Confirmed: func(_ context.Context, d *consumer.Delivery, _ topology.Address) {
+		Confirmed: func(_ context.Context, c consumer.Copied) {
 			if t.Gap == batchBetweenAcks && confirmed.Add(1) == int64(t.Batch/4) {
-				stop(d)
+				stop(c.Delivery)
 			}
 		},
 	}
 	c, err := consumer.NewBatch(conn, w, func(_ context.Context, batch []*consumer.Delivery) error {
-		errs := make(consumer.BatchErrors, len(batch))
 		var all sync.WaitGroup
-		for i, d := range batch {
+		for _, d := range batch {
 			all.Go(func() {
 				child.Say(event{"begin", d.ID, d.Attempt, d.Redelivered, time.Now(), time.Time{}})
-				errs[i] = outcome(d.Type, d.Attempt)
-				due, _ := account.Due(w.Waits, d.Attempt, errs[i], time.Now())
+				d.Fail(outcome(d.Type, d.Attempt))
+				due, _ := account.Due(w.Waits, d.Attempt, d.Err(), time.Now())
 				child.Say(event{"end", d.ID, d.Attempt, d.Redelivered, time.Now(), due})
 			})
 		}
 		all.Wait()
-		return errs
-	}, consumer.Config{Batch: consumer.Batch{Size: t.Batch, Linger: 20 * time.Second}, Traces: []consumer.Trace{trace}})
+		return nil
+	}, consumer.Batch{Size: t.Batch, Linger: 20 * time.Second}, consumer.Config{Traces: []consumer.Trace{trace}})
 	if err != nil {
 		return err
 	}

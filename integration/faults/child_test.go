@@ -76,9 +76,9 @@ func consumeUntilKilled(t task) error {
 				received(d)
 				return ctx
 			},
-			Handled:   func(_ context.Context, d *consumer.Delivery, _ error, _ time.Duration) { handled(d) },
-			Copied:    func(_ context.Context, d *consumer.Delivery, _ topology.Address) { copied(d) },
-			Confirmed: func(_ context.Context, d *consumer.Delivery, _ topology.Address) { confirmed(d) },
+			Handled:   func(_ context.Context, h consumer.Handled) { handled(h.Delivery) },
+			Copied:    func(_ context.Context, c consumer.Copied) { copied(c.Delivery) },
+			Confirmed: func(_ context.Context, c consumer.Copied) { confirmed(c.Delivery) },
 		}
 		consumers, each := 1, t.Concurrency
 		switch t.Gap {

@@ -70,8 +70,8 @@ func startWork(t *testing.T, conn *connection.Conn, w topology.WorkQueue, a *acc
 	t.Helper()
 	s := &work{conn: conn, queue: w}
 	trace := a.Trace()
-	trace.Copied = func(context.Context, *consumer.Delivery, topology.Address) { s.copied.Add(1) }
-	trace.Confirmed = func(context.Context, *consumer.Delivery, topology.Address) { s.confirmed.Add(1) }
+	trace.Copied = func(context.Context, consumer.Copied) { s.copied.Add(1) }
+	trace.Confirmed = func(context.Context, consumer.Copied) { s.confirmed.Add(1) }
 	var err error
 	s.consumer, err = consumer.New(conn, w, a.Handler("", func(_ context.Context, d *consumer.Delivery) error {
 		return outcome(d.Type, d.Attempt)

@@ -76,12 +76,12 @@ func (a *account) consumer() consumer.Trace {
 			a.receivedAll++
 			return ctx
 		},
-		Settled: func(_ context.Context, d *consumer.Delivery, s consumer.Settlement) {
+		Settled: func(_ context.Context, s consumer.Settled) {
 			a.mu.Lock()
 			defer a.unlock()
-			a.settled[d.ID]++
+			a.settled[s.Delivery.ID]++
 			a.settledAll++
-			a.dispositions[s.Disposition.String()]++
+			a.dispositions[string(s.Disposition)]++
 		},
 	}
 }
@@ -221,7 +221,7 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 			{"done", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "done"), a.dispositions["done"]},
 			{"waits", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "wait"), a.dispositions["wait"]},
 			{"dead letters", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "dead-letter"), a.dispositions["dead-letter"]},
-			{"back in the queue", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "queue"), a.dispositions["queue"]},
+			{"back in the queue", s.sum(all, "rehop.consumer.settled", "rehop.disposition", "requeued"), a.dispositions["requeued"]},
 			{"in hand", s.sum(all, "rehop.consumer.in_hand"), 0},
 			{"copies unconfirmed", s.sum(all, "rehop.consumer.copies.unconfirmed"), 0},
 			{"held", s.sum(all, "rehop.consumer.held"), 0},
@@ -238,14 +238,14 @@ func TestTheNumbersAreThoseOfAnAccountByID(t *testing.T) {
 				t.Errorf("%s was received %d times and settled %d times", id, times, a.settled[id])
 			}
 		}
-		if a.places[producer.PlaceFallback] == 0 || a.dispositions["queue"] == 0 {
-			t.Errorf("%d messages went to the store and %d back to their queue, want some of each", a.places[producer.PlaceFallback], a.dispositions["queue"])
+		if a.places[producer.PlaceFallback] == 0 || a.dispositions["requeued"] == 0 {
+			t.Errorf("%d messages went to the store and %d back to their queue, want some of each", a.places[producer.PlaceFallback], a.dispositions["requeued"])
 		}
 		if len(a.received) != n || len(a.published) != n {
 			t.Errorf("%d ids published and %d received, want %d", len(a.published), len(a.received), n)
 		}
 		t.Logf("%d looks; %d to the store, %d received, %d back in a queue, %d dead letters",
-			looks, a.places[producer.PlaceFallback], a.receivedAll, a.dispositions["queue"], a.dispositions["dead-letter"])
+			looks, a.places[producer.PlaceFallback], a.receivedAll, a.dispositions["requeued"], a.dispositions["dead-letter"])
 	})
 }
 

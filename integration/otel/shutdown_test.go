@@ -103,12 +103,12 @@ func program(t *testing.T) (parts []part, end func()) {
 	check(t, err)
 	work := topology.WorkQueue{Name: "orders", Waits: []time.Duration{time.Second}}
 	check(t, topology.Declare(t.Context(), conn, work))
-	db, err := sqlite.Open(filepath.Join(t.TempDir(), "letters.db"))
+	db, err := sqlite.Open(filepath.Join(t.TempDir(), "outbox.db"))
 	check(t, err)
-	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{Logger: log, Traces: []store.Trace{telemetry.Store()}})
+	outbox, err := store.Open(t.Context(), db, store.SQLite, store.Config{Logger: log, Traces: []store.Trace{telemetry.Store()}})
 	check(t, err)
 	traces := []producer.Trace{telemetry.Producer()}
-	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{letters}, Logger: log, Traces: traces})
+	publisher, err := producer.New(conn, producer.Config{Fallback: []producer.Sink{outbox}, Logger: log, Traces: traces})
 	check(t, err)
 	worker, err := consumer.New(conn, work, func(_ context.Context, d *consumer.Delivery) error {
 		if d.Attempt == 1 {
@@ -125,12 +125,12 @@ func program(t *testing.T) (parts []part, end func()) {
 	running.Go(func() {
 		for all.Err() == nil { // an error is the end of its part, and no reason to stop
 			_, _ = publisher.Publish(all, producer.Message{RoutingKey: "orders"})
-			_, _ = letters.PutAt(all, time.Now(), producer.Message{RoutingKey: "orders"})
+			_, _ = outbox.PutAt(all, time.Now(), producer.Message{RoutingKey: "orders"})
 			pause(all, 200*time.Millisecond)
 		}
 	})
 	running.Go(func() { _ = telemetry.WatchQueues(all, conn, time.Second, work) })
-	running.Go(func() { telemetry.WatchStore(all, letters, time.Second) })
+	running.Go(func() { telemetry.WatchStore(all, outbox, time.Second) })
 	service := func(run func(ctx context.Context) error) (stop func() error) {
 		ctx, cancel := context.WithCancel(all)
 		ended := make(chan error, 1)
@@ -142,7 +142,7 @@ func program(t *testing.T) (parts []part, end func()) {
 	}
 	stopWorker := service(worker.Run)
 	stopForward := service(func(ctx context.Context) error {
-		forwarder, err := letters.NewForwarder(publisher, store.ForwardConfig{Traces: []store.ForwardTrace{telemetry.Forward()}})
+		forwarder, err := outbox.NewForwarder(publisher, store.ForwardConfig{Traces: []store.ForwardTrace{telemetry.Forward()}})
 		if err != nil {
 			return err
 		}

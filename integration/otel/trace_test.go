@@ -73,11 +73,11 @@ func (s *service) replayed(trace string) {
 func TestAMessageThatWasStoredWhileTheBrokerWasAwayKeepsItsTrace(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		s.declare()
-		letters, _ := s.store()
+		outbox, _ := s.store()
 		away := s.connect("amqp://127.0.0.1:1")
-		trace := s.request(s.producer(away, producer.Config{Fallback: []producer.Sink{letters}, FallbackAfter: 20 * time.Millisecond}), s.order())
+		trace := s.request(s.producer(away, producer.Config{Fallback: []producer.Sink{outbox}, FallbackAfter: 20 * time.Millisecond}), s.order())
 		s.consume(s.orders, consumer.Config{}, always(nil))
-		s.forward(letters, s.producer(s.conn, producer.Config{}))
+		s.forward(outbox, s.producer(s.conn, producer.Config{}))
 		s.wants(trace, "request", "publish orders", "publish orders", "process orders")
 	})
 }
@@ -85,16 +85,16 @@ func TestAMessageThatWasStoredWhileTheBrokerWasAwayKeepsItsTrace(t *testing.T) {
 func TestAnOutboxKeepsTheTraceOfTheRequestThatWroteIt(t *testing.T) {
 	onEach(t, func(t *testing.T, s *service) {
 		s.declare()
-		letters, db := s.store()
+		outbox, db := s.store()
 		ctx, request := s.tracers.Tracer("test").Start(t.Context(), "request")
 		tx, err := db.BeginTx(ctx, nil)
 		check(t, err)
-		_, err = letters.PutTx(ctx, tx, s.order())
+		_, err = outbox.PutTx(ctx, tx, s.order())
 		check(t, err)
 		check(t, tx.Commit())
 		request.End()
 		s.consume(s.orders, consumer.Config{}, always(nil))
-		s.forward(letters, s.producer(s.conn, producer.Config{}))
+		s.forward(outbox, s.producer(s.conn, producer.Config{}))
 		s.wants(request.SpanContext().TraceID().String(), "request", "create orders", "publish orders", "process orders")
 	})
 }

@@ -20,9 +20,9 @@ func TestWatch(t *testing.T) {
 			_, err := p.Publish(t.Context(), producer.Message{Exchange: s.name, RoutingKey: "order.paid"})
 			check(t, err)
 		}
-		letters, _ := s.store()
-		check(t, letters.Put(t.Context(), s.order(), producer.ErrReturned))
-		_, err := letters.PutAt(t.Context(), time.Now().Add(time.Hour), producer.Message{RoutingKey: s.name, ID: "later"})
+		outbox, _ := s.store()
+		check(t, outbox.Put(t.Context(), s.order(), producer.ErrReturned))
+		_, err := outbox.PutAt(t.Context(), time.Now().Add(time.Hour), producer.Message{RoutingKey: s.name, ID: "later"})
 		check(t, err)
 
 		ctx, stop := context.WithCancel(t.Context())
@@ -33,7 +33,7 @@ func TestWatch(t *testing.T) {
 		watching.Go(func() {
 			check(t, s.telemetry.WatchQueues(ctx, s.conn, 50*time.Millisecond, missing, s.orders))
 		})
-		watching.Go(func() { s.telemetry.WatchStore(ctx, letters, 50*time.Millisecond) })
+		watching.Go(func() { s.telemetry.WatchStore(ctx, outbox, 50*time.Millisecond) })
 		poll.Until(t, time.Minute, "the numbers of the broker and the store", func() bool {
 			all := s.collect()
 			return s.sum(all, "rehop.queue.messages", "messaging.destination.name", s.name, "rehop.queue.part", "work") == 7 &&

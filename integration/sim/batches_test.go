@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
-	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
@@ -16,20 +15,20 @@ import (
 // batches returns a consumer of batches. Its handler is a transaction: it handles each
 // message with an outcome of its own, or fails before it has handled any.
 func (w *trial) batches(conn *connection.Conn, source topology.Source, cfg consumer.Config, c consumerPlan, schedule int, name string) (*consumer.Consumer, error) {
-	cfg.Batch = consumer.Batch{Size: c.batch, Linger: c.linger}
 	var mu sync.Mutex
 	noted := map[*consumer.Delivery]bool{} // handled, and noted, in their last run
 	cfg.Traces = append(cfg.Traces, consumer.Trace{
-		Handled: func(ctx context.Context, d *consumer.Delivery, err error, _ time.Duration) {
+		Handled: func(ctx context.Context, h consumer.Handled) {
+			d := h.Delivery
 			mu.Lock()
 			own := noted[d]
 			delete(noted, d)
 			mu.Unlock()
-			if !own && err == nil {
+			if !own && h.Err == nil {
 				w.violate("%s: message %s was said to be handled, and was not", name, d.ID)
 			}
-			if !own { // it has failed in company
-				_ = w.noted(ctx, d, schedule, name, func(maker, int) error { return err })
+			if !own { // no run has told it from the others
+				_ = w.noted(ctx, d, schedule, name, func(maker, int) error { return h.Err })
 			}
 		},
 	})
@@ -45,17 +44,16 @@ func (w *trial) batches(conn *connection.Conn, source topology.Source, cfg consu
 				return errHandler // whichever it is, and however large the batch is
 			}
 		}
-		errs := make(consumer.BatchErrors, len(batch))
 		var all sync.WaitGroup
-		for i, d := range batch {
-			all.Go(func() { errs[i] = w.handleOf(ctx, d, schedule, name) })
+		for _, d := range batch {
+			all.Go(func() { d.Fail(w.handleOf(ctx, d, schedule, name)) })
 			mu.Lock()
 			noted[d] = true
 			mu.Unlock()
 		}
 		all.Wait()
-		return errs
-	}, cfg)
+		return nil
+	}, consumer.Batch{Size: c.batch, Linger: c.linger}, cfg)
 }
 
 // isVague reports whether a message has every batch fail in this attempt.

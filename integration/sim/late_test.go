@@ -30,7 +30,8 @@ const (
 
 // lateness returns the hook that notes when sessions of a process begin and end.
 func (w *trial) lateness(name string) consumer.Trace {
-	return consumer.Trace{Fetching: func(queue string, prefetch int) {
+	return consumer.Trace{Fetching: func(fetching consumer.Fetching) {
+		queue, prefetch := fetching.Queue, fetching.Prefetch
 		w.mu.Lock()
 		f := w.fetch(name, queue)
 		now := time.Now()

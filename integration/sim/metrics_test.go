@@ -47,7 +47,7 @@ func (m *metrics) consumers() []consumer.Trace {
 	if m == nil {
 		return nil
 	}
-	return []consumer.Trace{m.Consumer(), {Handled: func(context.Context, *consumer.Delivery, error, time.Duration) { m.runs.Add(1) }}}
+	return []consumer.Trace{m.Consumer(), {Handled: func(context.Context, consumer.Handled) { m.runs.Add(1) }}}
 }
 
 // connections returns the hooks of a Conn.

@@ -450,7 +450,8 @@ func (w *trial) work(ctx context.Context, i int, l life) {
 func (w *trial) trace() consumer.Trace {
 	t := w.acct.Trace()
 	note := t.Settled
-	t.Settled = func(ctx context.Context, d *consumer.Delivery, s consumer.Settlement) {
+	t.Settled = func(ctx context.Context, s consumer.Settled) {
+		d := s.Delivery
 		w.mu.Lock()
 		orphan := w.orphans[d]
 		delete(w.orphans, d)
@@ -458,7 +459,7 @@ func (w *trial) trace() consumer.Trace {
 		if orphan && s.Disposition != consumer.DispositionRequeued {
 			w.violate("message %s was said to be in place %v, and its session was lost before its handler returned", d.ID, s.Disposition)
 		}
-		note(ctx, d, s)
+		note(ctx, s)
 	}
 	return t
 }

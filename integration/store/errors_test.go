@@ -181,7 +181,7 @@ func TestALetterWithAnUndeclaredDelayIsParked(t *testing.T) {
 		publisher := newProducer(t, conn, producer.Config{})
 		forward(t, s, publisher, store.ForwardConfig{})
 		empties(t, s, store.Query{States: []store.State{store.Ready}}, patience)
-		if l := find(t, s, store.Query{}); len(l) != 1 || l[0].State != store.Parked || !contains(errors.New(l[0].TryError), "no delays to queue") {
+		if l := find(t, s, store.Query{}); len(l) != 1 || l[0].State != store.Parked || !contains(errors.New(l[0].TryError), "no exact delays to queue") {
 			t.Errorf("%+v", l)
 		}
 		if n := len(ids()); n != 19 {

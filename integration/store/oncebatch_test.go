@@ -20,14 +20,19 @@ func deliveries(ids ...string) (batch []*consumer.Delivery) {
 	return batch
 }
 
-func outcomesOf(err error) string {
-	var each consumer.BatchErrors
-	if !errors.As(err, &each) {
-		return "all: " + consumer.OutcomeOf(err).String()
-	}
+// outcomesOf runs a handler and returns the outcome of each message. One that the returned error
+// is about is marked by a star.
+func outcomesOf(ctx context.Context, handler consumer.BatchHandler, ids ...string) string {
+	batch := deliveries(ids...)
+	returned := handler(ctx, batch)
 	var all []string
-	for _, err := range each {
-		all = append(all, consumer.OutcomeOf(err).String())
+	for _, d := range batch {
+		switch {
+		case d.Err() == nil && returned != nil:
+			all = append(all, consumer.OutcomeOf(returned).String()+"*")
+		default:
+			all = append(all, consumer.OutcomeOf(d.Err()).String())
+		}
 	}
 	return strings.Join(all, ", ")
 }
@@ -70,6 +75,14 @@ func TestOnceBatch(t *testing.T) {
 			case "ends":
 				_ = tx.Rollback() // as a database does after a deadlock
 				return errors.New("deadlock")
+			case "own":
+				d.Fail(consumer.DeadLetter(errors.New("no such customer")))
+			case "ownends":
+				_ = tx.Rollback()
+				d.Fail(fmt.Errorf("deadlock: %w", consumer.Snooze(time.Minute, "later")))
+			case "letterends":
+				_ = tx.Rollback()
+				return fmt.Errorf("deadlock: %w", consumer.DeadLetter(errors.New("no such customer")))
 			case "panics":
 				panic("no paper")
 			}
@@ -97,10 +110,13 @@ func TestOnceBatch(t *testing.T) {
 			{"outcomes of their own", []string{"e", "fails-1", "letter-1", "away-1", "f"}, "done, retry, dead-letter, hold, done", []string{"a", "b", "c", "d", "e", "f"}},
 			{"a statement that the database refuses", []string{"wrong-1", "g"}, "retry, done", []string{"a", "b", "c", "d", "e", "f", "g"}},
 			{"no id", []string{"", "h"}, "dead-letter, done", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
-			{"a transaction that the database has ended", []string{"i", "ends-1", "j"}, "all: retry", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
+			{"a transaction that the database has ended", []string{"i", "ends-1", "j"}, "retry*, retry*, retry*", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
+			{"a transaction that has ended, by a message that says its outcome", []string{"i", "ownends-1", "j"}, "retry*, snooze 1m0s (later), retry*", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
+			{"or returns it", []string{"i", "letterends-1", "j"}, "retry*, dead-letter, retry*", []string{"a", "b", "c", "d", "e", "f", "g", "h"}},
 			{"a failure is not noted", []string{"fails-1", "i", "j"}, "retry, done, done", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}},
+			{"an error that Fail gives undoes the work too", []string{"own-1", "own-2", "i"}, "dead-letter, dead-letter, done", []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}},
 		} {
-			got := outcomesOf(run(t.Context(), deliveries(tt.ids...)))
+			got := outcomesOf(t.Context(), run, tt.ids...)
 			if got != tt.want {
 				t.Errorf("%s: outcomes %s, want %s", tt.rule, got, tt.want)
 			}
@@ -122,7 +138,7 @@ func TestOnceBatch(t *testing.T) {
 			<-ctx.Done()
 			return nil // although its time is over
 		})
-		if got := outcomesOf(slow(ctx, deliveries("l", "m"))); got != "all: retry" {
+		if got := outcomesOf(ctx, slow, "l", "m"); got != "retry*, retry*" {
 			t.Errorf("a batch that is not in time: %s, want a failed attempt of all", got)
 		}
 	})

@@ -88,11 +88,10 @@ func workOnceBatch(job task) error {
 			committed.CompareAndSwap(nil, &of)
 		}
 		return err
-	}, consumer.Config{
-		Batch: consumer.Batch{Size: batchKilled, Linger: 100 * time.Millisecond},
-		Traces: []consumer.Trace{{Settled: func(_ context.Context, d *consumer.Delivery, _ consumer.Settlement) {
+	}, consumer.Batch{Size: batchKilled, Linger: 100 * time.Millisecond}, consumer.Config{
+		Traces: []consumer.Trace{{Settled: func(_ context.Context, s consumer.Settled) {
 			of := committed.Load()
-			if of == nil || !slices.Contains(of.Batch, d.ID) {
+			if of == nil || !slices.Contains(of.Batch, s.Delivery.ID) {
 				return
 			}
 			if settled++; settled == batchKilled/2 {
@@ -164,7 +163,7 @@ func TestOnceBatchKilledAtItsGaps(t *testing.T) {
 			}
 		}
 
-		c, err := consumer.NewBatch(conn, w, s.OnceBatch(effect(p.dialect)), consumer.Config{Batch: consumer.Batch{Size: batchKilled}})
+		c, err := consumer.NewBatch(conn, w, s.OnceBatch(effect(p.dialect)), consumer.Batch{Size: batchKilled}, consumer.Config{})
 		must(t, err)
 		running, stop := context.WithCancel(ctx)
 		ran := make(chan error, 1)

@@ -93,7 +93,7 @@ func race(t *testing.T, p place, keepOrder bool) {
 				case 4:
 					var l []store.Entry
 					if l, _, err = s.Find(ctx, one); len(l) > 0 {
-						if fault := s.Edit(ctx, l[0].Number, func(m *producer.Message) error { m.Body = append(m.Body, "!"...); return nil }); fault != nil && !contains(fault, "no such letter") {
+						if fault := s.Edit(ctx, l[0].Number, func(m *producer.Message) error { m.Body = append(m.Body, "!"...); return nil }); fault != nil && !contains(fault, "no such entry") {
 							err = fault
 						}
 					}

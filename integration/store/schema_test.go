@@ -37,7 +37,7 @@ func TestSchema(t *testing.T) {
 }
 
 func TestFaultyConfig(t *testing.T) {
-	_, err := store.Open(t.Context(), nil, 0, store.Config{Table: "a; DROP", Timeout: -1, KeepArchived: -1})
+	_, err := store.Open(t.Context(), nil, "", store.Config{Table: "a; DROP", Timeout: -1, KeepArchived: -1})
 	for _, want := range []string{"Table", "Timeout", "KeepArchived", "dialect", "db is nil"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Open: %v, want a word of %s", err, want)

@@ -76,6 +76,9 @@ func (p *Publisher) publishAlone(ctx, sending context.Context, m *Message, first
 		}
 		return fmt.Errorf("%w: %w", ErrUnconfirmed, cause)
 	}
+	if sending.Err() != nil { // with a place free, the select might take it
+		return unwritten(errNoTime, context.Cause(sending))
+	}
 	select {
 	case p.aside <- struct{}{}:
 	case <-sending.Done():

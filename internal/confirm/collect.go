@@ -219,7 +219,7 @@ func (c *channel) report(messages []*Message) {
 		if m.cut == nil {
 			c.settle(m, lost)
 		} else {
-			c.leaveStandIn(m)
+			c.leavePlaceholder(m)
 		}
 	}
 	c.grant()

@@ -52,26 +52,26 @@ func (c *channel) head() *Message {
 func (c *channel) abandon(m *Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.leaveStandIn(m)
+	c.leavePlaceholder(m)
 }
 
-// leaveStandIn puts a message that nobody waits for in the place of m, which
+// leavePlaceholder puts a message that nobody waits for in the place of m, which
 // belongs to its caller again; c.mu must be held.
-func (c *channel) leaveStandIn(m *Message) {
-	standIn := &Message{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Size: m.size(), confirm: m.confirm, seq: m.seq, prev: m.prev, next: m.next, left: true}
-	standIn.tag.Store(m.tag.Load())
-	standIn.Publishing.MessageId = m.Publishing.MessageId
-	if standIn.prev != nil {
-		standIn.prev.next = standIn
+func (c *channel) leavePlaceholder(m *Message) {
+	placeholder := &Message{Exchange: m.Exchange, RoutingKey: m.RoutingKey, Size: m.size(), confirm: m.confirm, seq: m.seq, prev: m.prev, next: m.next, left: true}
+	placeholder.tag.Store(m.tag.Load())
+	placeholder.Publishing.MessageId = m.Publishing.MessageId
+	if placeholder.prev != nil {
+		placeholder.prev.next = placeholder
 	} else {
-		c.first = standIn
+		c.first = placeholder
 	}
-	if standIn.next != nil {
-		standIn.next.prev = standIn
+	if placeholder.next != nil {
+		placeholder.next.prev = placeholder
 	} else {
-		c.last = standIn
+		c.last = placeholder
 	}
-	m.prev, m.next, m.standIn = nil, nil, standIn
+	m.prev, m.next, m.placeholder = nil, nil, placeholder
 	c.left++
 }
 

@@ -71,13 +71,13 @@ type Message struct {
 	waiters  *sync.Pool // of waiter
 
 	// Guarded by channel.mu.
-	prev, next *Message
-	seq        uint64
-	returned   *amqp.Return
-	cut        error    // why it is not to wait for its answer any more
-	unsent     bool     // it has its room, and waits for the broker to read
-	left       bool     // its caller does not wait for the answer
-	standIn    *Message // that has its place on the channel since its waiting ended
+	prev, next  *Message
+	seq         uint64
+	returned    *amqp.Return
+	cut         error    // why it is not to wait for its answer any more
+	unsent      bool     // it has its room, and waits for the broker to read
+	left        bool     // its caller does not wait for the answer
+	placeholder *Message // that has its place on the channel since its waiting ended
 }
 
 // Reporter gets messages with their outcome. One call has the messages whose
@@ -105,7 +105,7 @@ func newWaiter() any {
 
 // begin makes m ready to be sent.
 func (m *Message) begin(ctx context.Context, waiters *sync.Pool) {
-	m.ctx, m.channel, m.confirm, m.returned, m.cut, m.Err, m.unsent, m.standIn = ctx, nil, nil, nil, nil, nil, false, nil
+	m.ctx, m.channel, m.confirm, m.returned, m.cut, m.Err, m.unsent, m.placeholder = ctx, nil, nil, nil, nil, nil, false, nil
 	m.tag.Store(0)
 	m.Begin()
 	if m.Report == nil && m.waiter == nil {
@@ -198,7 +198,7 @@ func (m *Message) await(ctx context.Context, c *channel) error {
 // it waits on, until ctx ends or the channel is lost. It returns ErrUnconfirmed at once
 // for a message that no answer can come to.
 func (m *Message) Late(ctx context.Context) error {
-	s := m.standIn
+	s := m.placeholder
 	if s == nil {
 		return ErrUnconfirmed
 	}

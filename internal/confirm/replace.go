@@ -7,11 +7,11 @@ import "time"
 // itself is probably silent.
 const maxSilentInARow = 5
 
-// renew replaces the main channel by a fresh one. Messages in flight stay on the
+// renew replaces the main channel by a new one. Messages in flight stay on the
 // old one until they are answered.
 func (p *Publisher) renew(c *channel) {
-	p.change(c, p.limits, func(fresh *channel) bool {
-		if !p.main.CompareAndSwap(c, fresh) {
+	p.change(c, p.limits, func(next *channel) bool {
+		if !p.main.CompareAndSwap(c, next) {
 			return false
 		}
 		c.retire(false)
@@ -20,18 +20,18 @@ func (p *Publisher) renew(c *channel) {
 }
 
 // setApart leaves the main channel to a target that does not answer, and opens a
-// fresh one for all others. Their messages in flight are sent again once it is known
+// new one for all others. Their messages in flight are sent again once it is known
 // that the target holds them up.
 func (p *Publisher) setApart(c *channel, t target) {
 	since := time.Now()
 	if suspect := p.suspect.Load(); suspect != 0 {
 		since = time.Unix(0, suspect)
 	}
-	p.change(c, p.limits, func(fresh *channel) bool {
+	p.change(c, p.limits, func(next *channel) bool {
 		c.mu.Lock()
 		answered := c.first == nil || !t.matches(c.head())
 		c.mu.Unlock()
-		if answered && c.session.Err() == nil || !p.main.CompareAndSwap(c, fresh) {
+		if answered && c.session.Err() == nil || !p.main.CompareAndSwap(c, next) {
 			return false
 		}
 		p.suspect.Store(0)
@@ -45,7 +45,7 @@ func (p *Publisher) setApart(c *channel, t target) {
 	})
 }
 
-// renewSilent gives targets that have not answered for very long a fresh channel.
+// renewSilent gives targets that have not answered for very long a new channel.
 func (p *Publisher) renewSilent(c *channel, its []*silentTarget) {
 	c.mu.Lock()
 	due := c.progress.same >= staleLooks<<min(its[0].renewed, 4)
@@ -53,9 +53,9 @@ func (p *Publisher) renewSilent(c *channel, its []*silentTarget) {
 	if !due {
 		return
 	}
-	p.change(c, p.limits.share(), func(fresh *channel) bool {
-		fresh.retired, fresh.apart = true, true
-		p.silent.move(c, fresh)
+	p.change(c, p.limits.share(), func(next *channel) bool {
+		next.retired, next.apart = true, true
+		p.silent.move(c, next)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.apart = false
@@ -67,7 +67,7 @@ func (p *Publisher) renewSilent(c *channel, its []*silentTarget) {
 
 // change opens a channel that is to take c's place, unless one is being opened
 // or there are too many. use runs under p.mu and reports whether it took it.
-func (p *Publisher) change(c *channel, limits Limits, use func(fresh *channel) bool) {
+func (p *Publisher) change(c *channel, limits Limits, use func(next *channel) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || p.changing || len(p.channels) >= maxChannels {
@@ -75,18 +75,18 @@ func (p *Publisher) change(c *channel, limits Limits, use func(fresh *channel) b
 	}
 	p.changing = true
 	p.running.Go(func() {
-		fresh, err := p.open(p.life, limits)
+		next, err := p.open(p.life, limits)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.changing = false
 		if err != nil {
 			return // of the Publisher or the Conn, which others meet too
 		}
-		if p.closed || !use(fresh) {
-			p.running.Go(func() { _ = fresh.session.Close() })
+		if p.closed || !use(next) {
+			p.running.Go(func() { _ = next.session.Close() })
 			return
 		}
-		p.channels[fresh] = struct{}{}
+		p.channels[next] = struct{}{}
 	})
 }
 

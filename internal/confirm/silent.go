@@ -10,8 +10,8 @@ import (
 // channel, for the leader of that queue, and everything behind it on the channel
 // waits too, for minutes if there is none. So a target whose message has no
 // answer for about a second keeps its channel for itself, and all others get a
-// fresh one. Messages of others that were written behind the first message to a target
-// are sent again there: half a second later if the broker answers on the fresh channel,
+// new one. Messages of others that were written behind the first message to a target
+// are sent again there: half a second later if the broker answers on the new channel,
 // and two seconds later if nothing was published on it. Behind a later message they are
 // not: the broker's channel does not wait for a queue that it knows. Then the broker is
 // slow, and a second copy would double them.
@@ -166,9 +166,9 @@ func (s *silentTargets) move(from, to *channel) {
 	defer s.mu.Unlock()
 	for i, old := range s.all {
 		if old.channel == from {
-			fresh := *old
-			fresh.channel, fresh.renewed = to, old.renewed+1
-			s.all[i] = &fresh
+			moved := *old
+			moved.channel, moved.renewed = to, old.renewed+1
+			s.all[i] = &moved
 		}
 	}
 }

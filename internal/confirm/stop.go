@@ -41,10 +41,16 @@ func (p *Publisher) Pause(ctx context.Context, d time.Duration) bool {
 // Publisher too.
 func (p *Publisher) stoppable(ctx context.Context) (context.Context, context.CancelFunc) {
 	inner, cancel := context.WithCancelCause(ctx)
+	if p.life.Err() != nil {
+		cancel(context.Cause(p.life))
+	}
 	over := context.AfterFunc(p.life, func() { cancel(context.Cause(p.life)) })
 	stop, ok := ctx.Value(stopKey{}).(context.Context)
 	if !ok {
 		return inner, func() { over(); cancel(nil) }
+	}
+	if stop.Err() != nil { // AfterFunc would tell it a moment later
+		cancel(ErrStopped)
 	}
 	release := context.AfterFunc(stop, func() { cancel(ErrStopped) })
 	return inner, func() { over(); release(); cancel(nil) }

@@ -103,7 +103,7 @@ func TestAStuckTargetHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// An answer on the fresh channel shows that the broker is not slow.
+// An answer on the new channel shows that the broker is not slow.
 func TestWhatIsHeldUpIsSentAgainSoonWhereTheBrokerAnswersOthers(t *testing.T) {
 	beforeStuckQueues(t, Limits{Messages: 100}, 1, func(s *fixture, h *stucktest.Holder) {
 		h.Hold("stuck1")
@@ -121,9 +121,9 @@ func TestWhatIsHeldUpIsSentAgainSoonWhereTheBrokerAnswersOthers(t *testing.T) {
 			}
 			h.Release("stuck1")
 		})
-		time.Sleep(1500 * time.Millisecond) // there is a fresh channel
+		time.Sleep(1500 * time.Millisecond) // there is a new channel
 		if tries, err := s.resent(to("free", "later")); err != nil || tries != 1 {
-			s.Errorf("a message on the fresh channel: %v after %d tries", err, tries)
+			s.Errorf("a message on the new channel: %v after %d tries", err, tries)
 		}
 		waiting.Wait()
 	})

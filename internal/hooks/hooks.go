@@ -78,42 +78,6 @@ func Two[T, A, B any](s Set[T], hook string, pick func(T) func(A, B)) func(A, B)
 	}
 }
 
-// Three merges hooks of three parameters.
-func Three[T, A, B, C any](s Set[T], hook string, pick func(T) func(A, B, C)) func(A, B, C) {
-	fs := merge(s, pick, func(f func(A, B, C)) bool { return f == nil }, func(f func(A, B, C)) func(A, B, C) {
-		return func(a A, b B, c C) {
-			defer s.recovered(hook)
-			f(a, b, c)
-		}
-	})
-	if len(fs) < 2 {
-		return only(fs)
-	}
-	return func(a A, b B, c C) {
-		for _, f := range fs {
-			f(a, b, c)
-		}
-	}
-}
-
-// Four merges hooks of four parameters.
-func Four[T, A, B, C, D any](s Set[T], hook string, pick func(T) func(A, B, C, D)) func(A, B, C, D) {
-	fs := merge(s, pick, func(f func(A, B, C, D)) bool { return f == nil }, func(f func(A, B, C, D)) func(A, B, C, D) {
-		return func(a A, b B, c C, d D) {
-			defer s.recovered(hook)
-			f(a, b, c, d)
-		}
-	})
-	if len(fs) < 2 {
-		return only(fs)
-	}
-	return func(a A, b B, c C, d D) {
-		for _, f := range fs {
-			f(a, b, c, d)
-		}
-	}
-}
-
 // Begin merges hooks that begin something: each gets the ctx that the one before
 // it has returned. A hook that returns nil, or panics, leaves ctx as it was.
 func Begin[T, A any](s Set[T], hook string, pick func(T) func(context.Context, A) context.Context) func(context.Context, A) context.Context {
@@ -137,25 +101,6 @@ func Begin[T, A any](s Set[T], hook string, pick func(T) func(context.Context, A
 		}
 		return ctx
 	}
-}
-
-// BeginTwo is Begin for hooks of one more parameter.
-func BeginTwo[T, A, B any](s Set[T], hook string, pick func(T) func(context.Context, A, B) context.Context) func(context.Context, A, B) context.Context {
-	type both struct {
-		a A
-		b B
-	}
-	begin := Begin(s, hook, func(t T) func(context.Context, both) context.Context {
-		f := pick(t)
-		if f == nil {
-			return nil
-		}
-		return func(ctx context.Context, ab both) context.Context { return f(ctx, ab.a, ab.b) }
-	})
-	if begin == nil {
-		return nil
-	}
-	return func(ctx context.Context, a A, b B) context.Context { return begin(ctx, both{a, b}) }
 }
 
 // only returns the one function there is, or nil.

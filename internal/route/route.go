@@ -2,7 +2,7 @@
 // belongs to the queue, where a failed attempt waits, where a dead letter goes, and
 // what has come back from a wait.
 //
-// A [Route] is a value, and what it says is a pure function of it. Package topology
+// [Facts] are a value, and all that they say is a pure function of it. Package topology
 // makes routes and asks the broker for the rest: see [Of] and [Broker].
 package route
 
@@ -23,29 +23,26 @@ const MaxWaits = 16
 // the dead-letter queue. It is the default of broker 4.x, set on every version.
 const DeliveryLimit = 20
 
-// Address is a topology.Address.
-type Address struct{ Exchange, RoutingKey string }
+// Target is a topology.Address.
+type Target struct{ Exchange, RoutingKey string }
 
 // IsZero reports whether no address is given.
-func (a Address) IsZero() bool { return a == Address{} }
+func (a Target) IsZero() bool { return a == Target{} }
 
-func (a Address) String() string {
+func (a Target) String() string {
 	if a.Exchange == "" {
 		return fmt.Sprintf("queue %q", a.RoutingKey)
 	}
 	return fmt.Sprintf("exchange %q, key %q", a.Exchange, a.RoutingKey)
 }
 
-// Engine is a topology.Engine.
-type Engine string
-
 // The engines. Republish is right in every wiring where waits have a TTL, so a
 // consumer that knows no better uses it.
 const (
-	Auto      Engine = ""
-	Nack      Engine = "nack"
-	Republish Engine = "republish"
-	Carry     Engine = "carry"
+	Auto      = ""
+	Nack      = "nack"
+	Republish = "republish"
+	Carry     = "carry"
 )
 
 // Kind is what declares the queue of a route.
@@ -57,9 +54,9 @@ const (
 	Letters             // a topology.DeadLetterQueue
 )
 
-// Route is what is known of one queue. The zero values of its fields say that
+// Facts is what is known of one queue. The zero values of its fields say that
 // nothing is known.
-type Route struct {
+type Facts struct {
 	Queue string
 	Kind  Kind
 
@@ -72,7 +69,7 @@ type Route struct {
 
 	// Engine is how failed attempts reach their wait, never Auto, and Why is the
 	// reason, "" if that is not known.
-	Engine Engine
+	Engine string
 	Why    string
 
 	// Waits between attempts, the first first.
@@ -89,7 +86,7 @@ type Route struct {
 
 	// DeadLetter is where the consumer sends what failed for good; zero: no such
 	// place is known.
-	DeadLetter Address
+	DeadLetter Target
 
 	// DeliveryLimit is how often the broker hands out a message of this queue that
 	// comes back unsettled, or 0 if that is unlimited or unknown.
@@ -118,7 +115,7 @@ type Wait struct {
 	For time.Duration
 
 	// At is where a copy of a message is published to that is to wait this long.
-	At Address
+	At Target
 
 	// Nack says that a message which is due this wait lands there when it is nacked
 	// without requeue.
@@ -160,27 +157,27 @@ func Key(queue string, waitNumber int) string { return queue + "@" + strconv.Ito
 // the waits, or in the levels of exact delays, where a message that was not handled
 // yet counts no attempt. It is false for every queue but a Work queue, because the
 // waits of the others are not known.
-func (r Route) Returned(exchange string) bool {
+func (r Facts) Returned(exchange string) bool {
 	return r.Kind == Work && (exchange == r.Return || levels.Is(exchange))
 }
 
 // Back returns where a message is published to whose time in a wait is over.
-func (r Route) Back(waitNumber int) Address {
-	return Address{r.Return, Key(r.Queue, waitNumber)}
+func (r Facts) Back(waitNumber int) Target {
+	return Target{r.Return, Key(r.Queue, waitNumber)}
 }
 
 // End returns where a message is published to that goes to the end of the queue
 // before this attempt, as one that has come back from a wait.
-func (r Route) End(attempt int) Address {
+func (r Facts) End(attempt int) Target {
 	if r.Kind != Work {
-		return Address{RoutingKey: r.Queue}
+		return Target{RoutingKey: r.Queue}
 	}
 	return r.Back(max(attempt-1, 1))
 }
 
 // AtLeast returns the number of the shortest wait that is not shorter than d, and of
 // equal waits the lowest. It returns false if there is none.
-func (r Route) AtLeast(d time.Duration) (waitNumber int, ok bool) {
+func (r Facts) AtLeast(d time.Duration) (waitNumber int, ok bool) {
 	for i, w := range r.Waits {
 		if w.For >= d && (waitNumber == 0 || w.For < r.Waits[waitNumber-1].For) {
 			waitNumber = i + 1
@@ -191,7 +188,7 @@ func (r Route) AtLeast(d time.Duration) (waitNumber int, ok bool) {
 
 // AtMost returns the longest wait that is not longer than d. It returns false if all
 // are longer.
-func (r Route) AtMost(d time.Duration) (waitNumber int, ok bool) {
+func (r Facts) AtMost(d time.Duration) (waitNumber int, ok bool) {
 	for i, w := range r.Waits {
 		if w.For <= d && (waitNumber == 0 || w.For > r.Waits[waitNumber-1].For) {
 			waitNumber = i + 1
@@ -202,25 +199,25 @@ func (r Route) AtMost(d time.Duration) (waitNumber int, ok bool) {
 
 // Exact is a way through exact delays to the queue of a route.
 type Exact struct {
-	To    Address
+	To    Target
 	Takes time.Duration
 }
 
 // Exactly returns a way that takes d, or little more. It returns false if there is
 // none.
-func (r Route) Exactly(d time.Duration, priority uint8) (Exact, bool) {
+func (r Facts) Exactly(d time.Duration, priority uint8) (Exact, bool) {
 	for _, delays := range r.Delays {
 		after := max(d, delays.Levels.Grain)
 		exchange, key, takes, err := delays.Way(levels.Target{RoutingKey: r.Queue}, after, priority)
 		if err == nil {
-			return Exact{Address{exchange, key}, takes}, true
+			return Exact{Target{exchange, key}, takes}, true
 		}
 	}
 	return Exact{}, false
 }
 
 // Furthest returns the longest of the exact delays, or 0.
-func (r Route) Furthest() (longest time.Duration) {
+func (r Facts) Furthest() (longest time.Duration) {
 	for _, delays := range r.Delays {
 		longest = max(longest, delays.Levels.Max)
 	}
@@ -230,7 +227,7 @@ func (r Route) Furthest() (longest time.Duration) {
 // NackLandsOn returns the number of the wait in which a message with these routing
 // keys (its own and those of CC) lands when it is nacked without requeue. It returns
 // 0 if that is not a wait of this schedule, is not known, or is several queues.
-func (r Route) NackLandsOn(keys ...string) int {
+func (r Facts) NackLandsOn(keys ...string) int {
 	lands := 0
 	for i, key := range keys {
 		waitNumber := r.WaitNumber(key) + 1 // the next, and wait 1 at the first failure
@@ -244,7 +241,7 @@ func (r Route) NackLandsOn(keys ...string) int {
 
 // WaitNumber returns the number of the wait that a message with this routing key has
 // left, and 0 for a key that is not of such a message.
-func (r Route) WaitNumber(key string) int {
+func (r Facts) WaitNumber(key string) int {
 	queue, waitNumber := keyOf(key)
 	if queue != r.Queue {
 		return 0

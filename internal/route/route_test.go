@@ -9,13 +9,13 @@ import (
 
 func TestNackLandsOn(t *testing.T) {
 	at := func(queue string, nack bool) Wait {
-		return Wait{For: time.Minute, At: Address{RoutingKey: queue}, Nack: nack}
+		return Wait{For: time.Minute, At: Target{RoutingKey: queue}, Nack: nack}
 	}
-	nacks := Route{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", true), at("q.wait.2", true)}}
-	changed := Route{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", true), at("q.wait.2.3m", false), at("q.wait.3", true)}}
+	nacks := Facts{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", true), at("q.wait.2", true)}}
+	changed := Facts{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", true), at("q.wait.2.3m", false), at("q.wait.3", true)}}
 	for _, tt := range []struct {
 		rule  string
-		route Route
+		route Facts
 		keys  []string
 		want  int
 	}{
@@ -33,8 +33,8 @@ func TestNackLandsOn(t *testing.T) {
 		{"no key", nacks, nil, 0},
 		{"a wait of another duration is bound", changed, []string{"q@1"}, 0},
 		{"the wait after it", changed, []string{"q@2"}, 3},
-		{"republish never nacks", Route{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", false)}}, []string{"order.paid"}, 0},
-		{"somebody else's queue", Route{Queue: "theirs"}, []string{"order.paid"}, 0},
+		{"republish never nacks", Facts{Queue: "q", Kind: Work, Waits: []Wait{at("q.wait.1", false)}}, []string{"order.paid"}, 0},
+		{"somebody else's queue", Facts{Queue: "theirs"}, []string{"order.paid"}, 0},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			if got := tt.route.NackLandsOn(tt.keys...); got != tt.want {
@@ -45,10 +45,10 @@ func TestNackLandsOn(t *testing.T) {
 }
 
 func TestReturned(t *testing.T) {
-	ours := Route{Queue: "q", Kind: Work, Return: "q.rehop.return"}
+	ours := Facts{Queue: "q", Kind: Work, Return: "q.rehop.return"}
 	for _, tt := range []struct {
 		rule     string
-		route    Route
+		route    Facts
 		exchange string
 		want     bool
 	}{
@@ -56,19 +56,19 @@ func TestReturned(t *testing.T) {
 		{"out of the levels of an exact delay", ours, levels.Of(time.Second).Exchange(3), true},
 		{"published", ours, "shop", false},
 		{"by the queue's name", ours, "", false},
-		{"somebody else's queue", Route{Queue: "q"}, "", false},
+		{"somebody else's queue", Facts{Queue: "q"}, "", false},
 	} {
 		if got := tt.route.Returned(tt.exchange); got != tt.want {
 			t.Errorf("%s: Returned(%q) = %t, want %t", tt.rule, tt.exchange, got, tt.want)
 		}
 	}
-	if at := ours.Back(3); at != (Address{"q.rehop.return", "q@3"}) || !ours.Returned(at.Exchange) || ours.WaitNumber(at.RoutingKey) != 3 {
+	if at := ours.Back(3); at != (Target{"q.rehop.return", "q@3"}) || !ours.Returned(at.Exchange) || ours.WaitNumber(at.RoutingKey) != 3 {
 		t.Errorf("Back(3) is %v, want the return exchange and the key of wait 3", at)
 	}
 }
 
 func TestAtLeastIsTheShortestWaitThatIsLongEnough(t *testing.T) {
-	r := Route{Waits: []Wait{{For: 5 * time.Minute}, {For: time.Minute}, {For: time.Minute}, {For: time.Hour}}}
+	r := Facts{Waits: []Wait{{For: 5 * time.Minute}, {For: time.Minute}, {For: time.Minute}, {For: time.Hour}}}
 	for d, want := range map[time.Duration]int{0: 2, time.Minute: 2, time.Minute + 1: 1, time.Hour: 4, time.Hour + 1: 0} {
 		if got, ok := r.AtLeast(d); got != want || ok != (want > 0) {
 			t.Errorf("AtLeast(%v) is %d, %t; want %d", d, got, ok, want)

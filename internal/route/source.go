@@ -11,7 +11,7 @@ import (
 // they are known without the broker.
 type Source struct {
 	// Routes of the queues, that of the highest lane first; one for most sources.
-	Routes []Route
+	Routes []Facts
 
 	// Lanes is the name of the topology.Lanes, "" for every other source, and Strict
 	// says that they are consumed strictly and not by shares.
@@ -47,7 +47,7 @@ type Broker interface {
 	//
 	// It needs three round trips, one more where the engine is Carry or there are no
 	// waits.
-	Resolve(ctx context.Context, conn *connection.Conn) (Route, error)
+	Resolve(ctx context.Context, conn *connection.Conn) (Facts, error)
 
 	// Repair looks whether the parts of a work queue are there that Resolve has found,
 	// and puts back those that are not: exchanges, their bindings, waits and the
@@ -65,7 +65,7 @@ type Broker interface {
 	// for each queue to 5 s. Without that address it returns nothing. r is the route
 	// that Resolve has returned, or the one of Of for the queues of a first
 	// declaration.
-	Policies(ctx context.Context, conn *connection.Conn, r Route) ([]PolicyFault, error)
+	Policies(ctx context.Context, conn *connection.Conn, r Facts) ([]PolicyFault, error)
 }
 
 // PolicyFault is an entry of a policy on the broker that breaks a promise of a

@@ -48,15 +48,15 @@ func Visit(ctx context.Context, channel *connection.Session, queue, tag string) 
 	return took, nil
 }
 
-// Ready returns how many messages of a queue are not sent to anybody.
+// Ready returns the number of messages in a queue that no consumer has.
 func Ready(ctx context.Context, channel *connection.Session, queue string) (int, error) {
 	q, err := declared(ctx, channel, queue)
 	return q.Messages, err
 }
 
-// Declaring is more than what the declaration of a queue takes. On 3.10, a consumer
-// of a quorum queue whose declaration by another process is under way ends the
-// connection (541), with all consumers on it.
+// Declaring is how long a consumer waits for another process that may be declaring its queue.
+// A declaration takes less. On 3.10 the broker ends the connection (541), with all its
+// consumers, if a consumer begins on a quorum queue that is just being declared.
 const Declaring = 2 * time.Second
 
 // MayBeNew reports whether another process may be declaring a queue: it has no messages

@@ -19,7 +19,7 @@ import (
 
 // outlet is where the messages of one wait go.
 type outlet struct {
-	to     route.Address
+	to     route.Target
 	wait   route.CarriedWait
 	within time.Duration
 	Hooks

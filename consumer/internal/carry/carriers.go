@@ -46,7 +46,7 @@ type Hooks struct{ Due, Carried func(Message) }
 // Config of Carriers.
 type Config struct {
 	Conn        *connection.Conn
-	Source      route.Route // of the work queue
+	Source      route.Facts // of the work queue
 	Host        string
 	CopyTimeout time.Duration
 	Hooks       Hooks
@@ -78,7 +78,7 @@ func New(cfg Config) *Carriers {
 // Start starts a carrier for each wait that the consumers of a route carry, on a broker
 // of this version, until ctx ends. They end in their own time: a confirm that one of
 // them awaits holds up no session. No Start may be in progress during Wait.
-func (c *Carriers) Start(ctx context.Context, found route.Route, version connection.Version) {
+func (c *Carriers) Start(ctx context.Context, found route.Facts, version connection.Version) {
 	start := func(wait route.CarriedWait) { c.tasks.Go(func() { c.carry(ctx, found, wait, version) }) }
 	for _, wait := range found.Carried {
 		start(wait)
@@ -93,7 +93,7 @@ func (c *Carriers) Start(ctx context.Context, found route.Route, version connect
 
 // carry carries one wait until ctx ends. A queue with messages exists as a whole; an
 // empty one may be one that another process is declaring, and nothing is due in it.
-func (c *Carriers) carry(ctx context.Context, found route.Route, wait route.CarriedWait, version connection.Version) {
+func (c *Carriers) carry(ctx context.Context, found route.Facts, wait route.CarriedWait, version connection.Version) {
 	if !version.AtLeast(4, 0) && c.ready(ctx, wait.Queue) == 0 {
 		if !pause.For(ctx, ask.Declaring) {
 			return
@@ -188,7 +188,7 @@ func (c *Carriers) ready(ctx context.Context, queue string) int {
 	return ready
 }
 
-func (c *Carriers) newCarrier(found route.Route, wait route.CarriedWait) *carrier {
+func (c *Carriers) newCarrier(found route.Facts, wait route.CarriedWait) *carrier {
 	limits := &flight.ConsumerTimeout{} // that of this queue, which may have its own
 	out := &outlet{
 		to: found.Back(wait.Number), wait: wait, within: c.CopyTimeout, Hooks: c.Hooks,

@@ -171,11 +171,11 @@ func (s *Session) end(why error) error {
 	return s.renewed()
 }
 
-// rising reports whether the session is to end for a larger bound, and may go on as well.
+// rising reports whether the session ends only to make room for one with a larger bound. Such
+// a session may go on instead.
 func (s *Session) rising() bool { return s.ending == ErrKeptUp && !s.settled } //nolint:errorlint // it is a mark
 
-// giveUpRising goes on with a session that was to end for a larger bound, if its handlers
-// have not returned soon.
+// giveUpRising lets such a session go on if its handlers have not returned soon.
 func (s *Session) giveUpRising(now time.Time) {
 	if s.rising() && !s.Bound.mayAwait(now.Sub(s.since)) && s.Lane.BeginAgain(ErrKeptUp) {
 		s.ending = nil

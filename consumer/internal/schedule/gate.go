@@ -11,20 +11,20 @@ import (
 // time to find out whether an outage is over.
 type gate struct {
 	outage Outage
-	paused time.Time // since when by order; zero: not
-	ends   bool      // its session does, and finishes what it has
-	begun  error     // why only messages that have begun to be handled go on; nil: all do
-	since  time.Time // of begun
-	out    time.Time // since when there is an outage; zero: there is none
+	paused time.Time // when Pause closed the gate; zero: it did not
+	ends   bool      // the session of the lane is at its end: handlers finish their messages, and begin no other
+	begun  error     // why handlers begin with no other message; nil: they may
+	since  time.Time // when begun was set
+	out    time.Time // when the outage began; zero: there is none
 
-	last        []bool // the last runs: whether each said unavailable
-	at          int    // of the oldest of them
-	unavailable int    // of them
+	last  []bool // whether each of the last runs said Hold
+	at    int    // index of the oldest of them
+	holds int    // how many of them said Hold
 
-	probing bool          // a message is handled to find out
-	fresh   bool          // the next one is of the queue, and not one that is held
-	next    time.Time     // when the next one may be
-	pause   time.Duration // after it, if it fails
+	probing   bool          // a handler has a message to find out whether the outage is over
+	queueNext bool          // the next probe is a message of the queue, and not one that is held
+	next      time.Time     // when the next probe may begin
+	pause     time.Duration // after the next probe, if it says Hold
 }
 
 // may reports whether a message may be handled now, and whether it is a probe then. If
@@ -51,7 +51,7 @@ func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
 		return false, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)
-	if (probe || !again.IsZero()) && !l.freshIsNext() {
+	if (probe || !again.IsZero()) && !l.queueIsNext() {
 		return false, time.Time{}
 	}
 	return ok, again

@@ -22,8 +22,8 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, inPlace bool, on
 	if inPlace {
 		l.inPlace++
 	}
-	if g.unavailable {
-		l.unavailable++
+	if g.saidHold {
+		l.byHold++
 	}
 	began := s.slotsAreGone(time.Now())
 	s.mu.Unlock()
@@ -39,8 +39,8 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, inPlace bool, on
 		if inPlace {
 			l.inPlace--
 		}
-		if g.unavailable {
-			l.unavailable--
+		if g.saidHold {
+			l.byHold--
 		}
 		if triable {
 			l.triable--
@@ -57,7 +57,7 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, inPlace bool, on
 		}
 		now := time.Now()
 		ok, probe, again := l.gate.may(now)
-		if !triable && (g.unavailable || !now.Before(due)) {
+		if !triable && (g.saidHold || !now.Before(due)) {
 			triable = true
 			l.triable++
 		}
@@ -67,9 +67,9 @@ func (l *Lane) Hold(g *Grant, d time.Duration, until time.Time, inPlace bool, on
 		case !l.gate.out.IsZero():
 			due = now // when the outage is over there is nothing more to wait for
 			if ok && probe {
-				if ok = !l.freshIsNext(); ok {
+				if ok = !l.queueIsNext(); ok {
 					l.beginProbe(g)
-					l.gate.fresh = true
+					l.gate.queueNext = true
 				} else {
 					again = now.Add(l.gate.outage.MaxPause) // a worker takes the one that is next
 				}
@@ -123,8 +123,8 @@ func (s *Schedule) noteFull() {
 	}
 }
 
-// FullSince returns since when no other message can be handled, because messages that are
-// held, or were, have all slots; the zero time if one can be.
+// FullSince returns the time since which messages that are held, or were, have had all slots:
+// no other message can be handled. It returns the zero time if another one can be.
 func (l *Lane) FullSince() time.Time {
 	l.schedule.mu.Lock()
 	defer l.schedule.mu.Unlock()

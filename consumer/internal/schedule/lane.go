@@ -36,27 +36,27 @@ type Lane struct {
 	schedule *Schedule
 	run      func(*Grant) int
 
-	queue       []*flight.Message // from head on
-	head        int
-	bytes       int // of the bodies in the queue
-	alone       int // messages in the queue that go alone
-	keys        keys
-	gate        gate
-	turn        chan struct{}  // closed, and made anew, when a held message may have its turn
-	held        int            // messages that wait for it
-	unavailable int            // of them, because something is
-	inPlace     int            // of them, those that wait for their next attempt
-	triable     int            // of them, those that may find out whether an outage is over
-	wereHeld    int            // grants whose messages are held, or were
-	full        time.Time      // since when such grants have all slots; zero: they have not
-	changed     chan struct{}  // an element: Wants may say something else
-	uneasy      atomic.Bool    // some of the last runs said unavailable, or there is an outage
-	signalled   bool           // that the gate is not open
-	wanting     time.Time      // since when a closed gate waits for a message, if the lane has none
-	busy        int            // slots taken
-	granted     int            // messages of grants
-	working     int            // grants that a worker has
-	latest      *flight.Ledger // of the latest session
+	queue      []*flight.Message // from head on
+	head       int
+	bytes      int // of the bodies in the queue
+	alone      int // messages in the queue that go alone
+	keys       keys
+	gate       gate
+	turn       chan struct{}  // closed, and made anew, when a held message may have its turn
+	held       int            // messages that wait for it
+	byHold     int            // held messages whose handler said Hold
+	inPlace    int            // held messages that wait for their next attempt
+	triable    int            // held messages that may find out whether an outage is over
+	wereHeld   int            // grants whose messages are held, or were
+	full       time.Time      // when such grants had taken all slots; zero: they have not
+	changed    chan struct{}  // an element: Wants may say something else
+	heldLately atomic.Bool    // some of the last runs said Hold, or there is an outage
+	signalled  bool           // that the gate is not open
+	wanting    time.Time      // since when a closed gate waits for a message, if the lane has none
+	busy       int            // slots taken
+	granted    int            // messages of grants
+	working    int            // grants that a worker has
+	latest     *flight.Ledger // of the latest session
 
 	// Of several lanes.
 	due   time.Time // when the next grant may start, by Every

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Outage says when the gate of a lane takes the handlers' failures for an outage of
+// Outage says when the gate of a lane takes the Hold outcomes of handlers for an outage of
 // something that they all need.
 type Outage struct {
 	Of       int           // the number of latest runs of the handler that count
-	From     int           // the number of unavailable runs among them that begins an outage; 0: never
+	From     int           // the number of Hold runs among them that begins an outage; 0: never
 	MaxPause time.Duration // the longest pause between two probes
 
 	// Began is called if an outage begins because no slot of the consumer is left; with
@@ -21,16 +21,16 @@ type Outage struct {
 const firstPause = 200 * time.Millisecond
 
 // note notes that a run of the handler has ended, which was a probe or not, the first of
-// its message or not, and said unavailable or not. It reports whether an outage has begun
+// its message or not, and said Hold or not. It reports whether an outage has begun
 // or is over. Only first runs make an outage: one message that is held and handled again
 // and again says nothing of others.
-func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool) {
+func (g *gate) note(probe, first, hold bool, now time.Time) (changed bool) {
 	if !g.out.IsZero() {
 		if probe {
 			g.probing = false
 		}
 		switch {
-		case !unavailable:
+		case !hold:
 			g.out, g.probing = time.Time{}, false
 			return true
 		case probe:
@@ -43,18 +43,18 @@ func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool
 		return false
 	}
 	if len(g.last) < g.outage.Of {
-		g.last = append(g.last, unavailable)
+		g.last = append(g.last, hold)
 	} else {
 		if g.last[g.at] {
-			g.unavailable--
+			g.holds--
 		}
-		g.last[g.at] = unavailable
+		g.last[g.at] = hold
 		g.at = (g.at + 1) % len(g.last)
 	}
-	if unavailable {
-		g.unavailable++
+	if hold {
+		g.holds++
 	}
-	if g.unavailable < g.outage.From {
+	if g.holds < g.outage.From {
 		return false
 	}
 	g.begin(now)
@@ -64,15 +64,15 @@ func (g *gate) note(probe, first, unavailable bool, now time.Time) (changed bool
 // begin begins an outage.
 func (g *gate) begin(now time.Time) {
 	g.out, g.next, g.pause = now, now.Add(firstPause), min(2*firstPause, g.outage.MaxPause*2/3)
-	g.last, g.at, g.unavailable = g.last[:0], 0, 0
+	g.last, g.at, g.holds = g.last[:0], 0, 0
 }
 
-// freshIsNext reports whether the next probe of an outage is a message of the queue, and
+// queueIsNext reports whether the next probe of an outage is a message of the queue, and
 // not one that is held. They take turns, because those that are held may have reasons of
 // their own. But the lanes share the workers: where the held messages of all lanes have
 // them all, a message of the queue would never have its turn. It needs mu held.
-func (l *Lane) freshIsNext() bool {
-	return l.triable == 0 || l.gate.fresh && l.gate.begun == nil && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
+func (l *Lane) queueIsNext() bool {
+	return l.triable == 0 || l.gate.queueNext && l.gate.begun == nil && l.waiting() > 0 && l.busy < l.Slots && l.schedule.atWork < l.schedule.slots
 }
 
 // beginProbe notes that the run of a grant is a probe, if there is an outage. It needs
@@ -91,19 +91,19 @@ func (l *Lane) endProbe(g *Grant) {
 	}
 }
 
-// Note notes that the handler has run on a grant, and whether it said that something is
-// unavailable. It reports whether an outage has begun or is over.
-func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
+// Note notes that the handler has run on a grant, and whether it said Hold. It
+// reports whether an outage has begun or is over.
+func (l *Lane) Note(g *Grant, hold bool) (changed bool) {
 	first := !g.ran
-	g.ran, g.unavailable = true, unavailable
-	if !unavailable && !l.uneasy.Load() {
+	g.ran, g.saidHold = true, hold
+	if !hold && !l.heldLately.Load() {
 		return false // most runs: there is nothing to remember
 	}
 	s := l.schedule
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	changed = l.gate.note(g.probe, first, unavailable, time.Now())
-	l.uneasy.Store(!l.gate.out.IsZero() || l.gate.unavailable > 0)
+	changed = l.gate.note(g.probe, first, hold, time.Now())
+	l.heldLately.Store(!l.gate.out.IsZero() || l.gate.holds > 0)
 	if g.probe || changed {
 		g.probe = false
 		l.wakeHeld()
@@ -113,21 +113,21 @@ func (l *Lane) Note(g *Grant, unavailable bool) (changed bool) {
 	return changed
 }
 
-// slotsAreGone begins an outage in each lane whose messages are held because something is
-// unavailable, if they have all slots of the lane, or those of all lanes together have all
+// slotsAreGone begins an outage in each lane whose messages are held because their handler
+// said Hold, if they have all slots of the lane, or those of all lanes together have all
 // workers: nothing else can be handled then. Where one slot is all, one message is held,
 // which says nothing of others. It returns the lanes, and needs s.mu held.
 func (s *Schedule) slotsAreGone(now time.Time) (began []*Lane) {
-	unavailable := 0
+	held := 0
 	for _, l := range s.lanes {
-		unavailable += l.unavailable
+		held += l.byHold
 	}
-	all := s.slots > 1 && unavailable >= s.slots
+	all := s.slots > 1 && held >= s.slots
 	for _, l := range s.lanes {
-		gone := all && l.unavailable > 0 || l.Slots > 1 && l.unavailable >= l.Slots
+		gone := all && l.byHold > 0 || l.Slots > 1 && l.byHold >= l.Slots
 		if gone && l.gate.out.IsZero() && l.gate.outage.From > 0 {
 			l.gate.begin(now)
-			l.uneasy.Store(true)
+			l.heldLately.Store(true)
 			l.wakeHeld()
 			l.signal()
 			began = append(began, l)

@@ -46,8 +46,8 @@ type Grant struct {
 	probe bool // its run finds out whether an outage is over
 	ran   bool // the handler has run on it
 
-	unavailable bool // its latest run said so
-	wasHeld     bool // its messages are, or were
+	saidHold bool // its latest run said Hold
+	wasHeld  bool // its messages are held, or were
 }
 
 // New returns a Schedule with so many slots: runs of the handler at a time. Strict
@@ -111,9 +111,9 @@ func (s *Schedule) grant(l *Lane) *Grant {
 		g = new(Grant)
 	}
 	g.Of = l.takeBatch(g.Of)
-	g.lane, g.left, g.ran, g.unavailable = l, len(g.Of), false, false
+	g.lane, g.left, g.ran, g.saidHold = l, len(g.Of), false, false
 	l.beginProbe(g)
-	l.gate.fresh = false
+	l.gate.queueNext = false
 	s.atWork++
 	l.busy++
 	l.granted += len(g.Of)
@@ -132,7 +132,7 @@ func (s *Schedule) allAtWork() {
 		return
 	}
 	for _, l := range s.lanes {
-		if l.gate.fresh {
+		if l.gate.queueNext {
 			l.wakeHeld()
 		}
 	}

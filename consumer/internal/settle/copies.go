@@ -39,11 +39,11 @@ type CopiesConfig struct {
 
 	Slot      func(*flight.Message) any                   // which slot it has
 	Release   func(*flight.Message)                       // it needs its slot no longer
-	Copied    func(*flight.Message, route.Address)        // hook; nil for none
-	Confirmed func(*flight.Message, route.Address)        // hook; nil for none
+	Copied    func(*flight.Message, route.Target)        // hook; nil for none
+	Confirmed func(*flight.Message, route.Target)        // hook; nil for none
 	Instead   func(*flight.Message)                       // the copy of Instruction.Instead is confirmed
 	GivesBack func(*flight.Message)                       // its copy is not, and it is about to go back to its queue; nil for none
-	Failed    func(*flight.Message, route.Address, error) // for the log
+	Failed    func(*flight.Message, route.Target, error) // for the log
 }
 
 // Publisher is the part of a confirm.Publisher that is used here.

@@ -40,7 +40,7 @@ func (p *latePublisher) Close() error {
 func longHold() time.Duration { return time.Minute }
 
 func letterInstruction() *Instruction {
-	o := &Instruction{Move: Copy, To: route.Address{RoutingKey: "orders.dlq"}}
+	o := &Instruction{Move: Copy, To: route.Target{RoutingKey: "orders.dlq"}}
 	o.Letter.Failure.Cause = rehop.CausePermanent
 	return o
 }
@@ -56,7 +56,7 @@ func TestCloseOfCopiesWaitsForAnswersThatComeMeanwhile(t *testing.T) {
 			Publisher: p, Slots: 4, Slot: itself,
 			Hold:    longHold,
 			Release: func(*flight.Message) { released++ },
-			Failed:  func(*flight.Message, route.Address, error) {},
+			Failed:  func(*flight.Message, route.Target, error) {},
 		})
 		l, b := &channel{}, &ends{}
 		s := NewAcker(Config{Ledger: flight.NewLedger(flight.NewUnsettled()), Channel: l, Socket: l, Copies: c, Copying: copying, Stop: stop, Ended: b.ended})

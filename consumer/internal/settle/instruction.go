@@ -46,7 +46,7 @@ type Instruction struct {
 	// Keep is how long the message is kept before the move, or held at least.
 	Keep time.Duration
 
-	To     route.Address    // of a copy
+	To     route.Target    // of a copy
 	Retry  copies.RetryCopy // what a copy says that waits, or goes back to its queue
 	Letter copies.Letter    // what a dead letter says; its Failure has a Cause
 	Wait   time.Duration    // of the copy, from its sending: its Due, unless Retry has one and no NotBefore

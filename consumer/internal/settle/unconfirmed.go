@@ -30,7 +30,7 @@ type Unconfirmed struct {
 	mu      sync.Mutex
 	copying map[any]int // slots, and how many messages of each have a copy that is not confirmed
 	full    time.Time   // since when every slot has such a message
-	failing map[route.Address]*failing
+	failing map[route.Target]*failing
 	some    atomic.Bool // there are failing ones
 	missing error       // parts of the topology
 }
@@ -44,7 +44,7 @@ type failing struct {
 }
 
 func newUnconfirmed(slots int) *Unconfirmed {
-	return &Unconfirmed{slots: slots, copying: map[any]int{}, failing: map[route.Address]*failing{}}
+	return &Unconfirmed{slots: slots, copying: map[any]int{}, failing: map[route.Target]*failing{}}
 }
 
 // began counts one more message of a slot whose copy is not confirmed.
@@ -69,7 +69,7 @@ func (u *Unconfirmed) ended(slot any) {
 }
 
 // held notes one more message whose copy to a place was not confirmed.
-func (u *Unconfirmed) held(to route.Address) {
+func (u *Unconfirmed) held(to route.Target) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f := u.failing[to]
@@ -82,7 +82,7 @@ func (u *Unconfirmed) held(to route.Address) {
 }
 
 // failed notes the error of the latest try of a copy to a place.
-func (u *Unconfirmed) failed(to route.Address, err error) {
+func (u *Unconfirmed) failed(to route.Target, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.failing[to].err = err
@@ -90,7 +90,7 @@ func (u *Unconfirmed) failed(to route.Address, err error) {
 
 // over notes that one of the messages held for a place is settled, or goes back without a
 // confirmed copy.
-func (u *Unconfirmed) over(to route.Address) {
+func (u *Unconfirmed) over(to route.Target) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	f := u.failing[to]
@@ -100,7 +100,7 @@ func (u *Unconfirmed) over(to route.Address) {
 }
 
 // works notes that a copy to a place is confirmed.
-func (u *Unconfirmed) works(to route.Address) {
+func (u *Unconfirmed) works(to route.Target) {
 	if !u.some.Load() { // nearly always
 		return
 	}
@@ -112,7 +112,7 @@ func (u *Unconfirmed) works(to route.Address) {
 }
 
 // forget needs u.mu held.
-func (u *Unconfirmed) forget(to route.Address) {
+func (u *Unconfirmed) forget(to route.Target) {
 	delete(u.failing, to)
 	if len(u.failing) == 0 {
 		u.missing = nil

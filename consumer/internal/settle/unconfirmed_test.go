@@ -30,7 +30,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 			}
 			return err
 		}
-		dlq := route.Address{RoutingKey: "orders.dlq"}
+		dlq := route.Target{RoutingKey: "orders.dlq"}
 		u.began("one")
 		is("a copy is on its way", healthy)
 		u.held(dlq)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"time"
@@ -34,29 +33,30 @@ func run(ctx context.Context) error {
 	if _, err := db.ExecContext(ctx, tables); err != nil {
 		return err
 	}
-	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Logger: slog.Default()})
-	if err != nil {
-		return err
-	}
 	conn, err := order.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	publisher, err := producer.New(conn, producer.Config{Logger: slog.Default()})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Conn: conn})
+	if err != nil {
+		return err
+	}
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}
 	defer publisher.Close()
 
-	billing, err1 := consumer.New(conn, order.Billing, bill(outbox), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true, Logger: slog.Default()})
-	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Config{Batch: consumer.Batch{Linger: 50 * time.Millisecond}, Logger: slog.Default()})
+	billing, err1 := consumer.New(conn, order.Billing, bill(outbox), consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true})
+	archive, err2 := consumer.NewBatch(conn, order.Archive, outbox.OnceBatch(consumer.JSON(keep)), consumer.Batch{Linger: 50 * time.Millisecond}, consumer.Config{})
 	forwarder, err3 := outbox.NewForwarder(publisher, store.ForwardConfig{})
-	if err := errors.Join(err1, err2, err3); err != nil {
+	operator, err4 := consumer.Operator(billing, archive)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return err
 	}
 
-	ops := &http.Server{Addr: os.Getenv("OFFICE_ADDR"), Handler: consumer.Operator(billing, archive), ReadHeaderTimeout: 5 * time.Second}
+	ops := &http.Server{Addr: os.Getenv("OFFICE_ADDR"), Handler: operator, ReadHeaderTimeout: 5 * time.Second}
 	return service.Service{Stages: [][]service.Part{
 		{billing, archive},
 		{forwarder, service.Server(ops.ListenAndServe, ops.Shutdown)}, // operators see the stop

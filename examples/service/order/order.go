@@ -55,7 +55,8 @@ func Main(run func(ctx context.Context) error) {
 }
 
 // Connect opens a connection to the broker of the environment. Whichever program is
-// there first declares what both need. Neither has to wait for the broker.
+// there first declares what both need. Neither has to wait for the broker. Producers,
+// consumers and stores of the connection log to its Logger.
 func Connect(ctx context.Context) (*connection.Conn, error) {
 	cfg, err := connection.FromEnv("AMQP")
 	if err != nil {

@@ -29,16 +29,16 @@ func run(ctx context.Context) error {
 	if _, err := db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id TEXT PRIMARY KEY, customer TEXT, number INTEGER)"); err != nil {
 		return err
 	}
-	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Logger: slog.Default()})
-	if err != nil {
-		return err
-	}
 	conn, err := order.Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	publisher, err := producer.New(conn, producer.Config{Logger: slog.Default()})
+	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: true, Conn: conn})
+	if err != nil {
+		return err
+	}
+	publisher, err := producer.New(conn, producer.Config{})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ func (b *bench) batches(ctx context.Context) error {
 		keys       int
 	}{{"batch", "100 to a transaction (NewBatch, OnceBatch)", 0}, {"keyed", "the same with KeyLimit 1 and 1,000 keys", 1}} {
 		many, err := b.consumed(ctx, conn, tt.name, 30_000, func(s *store.Store, w topology.Source, insert consumer.Handler) (*consumer.Consumer, error) {
-			return consumer.NewBatch(conn, w, s.OnceBatch(insert), consumer.Config{KeyLimit: tt.keys, Batch: consumer.Batch{Size: size, Linger: 10 * time.Millisecond}})
+			return consumer.NewBatch(conn, w, s.OnceBatch(insert), consumer.Batch{Size: size, Linger: 10 * time.Millisecond}, consumer.Config{KeyLimit: tt.keys})
 		})
 		if err != nil {
 			return err
@@ -67,8 +67,11 @@ func (b *bench) once(ctx context.Context) error {
 			batch[i] = &consumer.Delivery{Queue: "orders", ID: fmt.Sprint(n), Body: body, Attempt: 1}
 			n++
 		}
-		var failed consumer.BatchErrors
-		if err := handler(ctx, batch); !errors.As(err, &failed) || errors.Join(failed...) != nil {
+		err := handler(ctx, batch)
+		for _, d := range batch {
+			err = errors.Join(err, d.Err())
+		}
+		if err != nil {
 			return fmt.Errorf("a batch: %w", err)
 		}
 	}

@@ -41,7 +41,7 @@ func (b *bench) flat(ctx context.Context) (err error) {
 		default:
 		}
 		return nil
-	}, consumer.Config{Concurrency: 4, KeyLimit: 1, Batch: consumer.Batch{Size: 100, Linger: 10 * time.Millisecond}})
+	}, consumer.Batch{Size: 100, Linger: 10 * time.Millisecond}, consumer.Config{Concurrency: 4, KeyLimit: 1})
 	if err != nil {
 		return err
 	}

@@ -217,10 +217,10 @@ func (w *trial) live(ctx context.Context, end func(), name string, concurrency i
 		db.Close()
 	}()
 	log := slog.New(skips{&w.skipped})
-	var letters *store.Store
+	var outbox *store.Store
 	for {
 		var err error
-		if letters, err = store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: w.keepOrder, Logger: log}); err == nil {
+		if outbox, err = store.Open(ctx, db, store.SQLite, store.Config{KeepOrder: w.keepOrder, Logger: log}); err == nil {
 			break
 		}
 		select {
@@ -252,14 +252,14 @@ func (w *trial) live(ctx context.Context, end func(), name string, concurrency i
 		parts = append(parts, run)
 	}
 	cfg := consumer.Config{Concurrency: concurrency, DrainTimeout: 5 * time.Second, Outage: consumer.Outage{MaxPause: 2 * time.Second}}
-	one, err := consumer.New(conn, w.spec(single), consumer.Wrap(w.work(letters, true), letters.OnceHandler), cfg)
+	one, err := consumer.New(conn, w.spec(single), consumer.Wrap(w.work(outbox, true), outbox.OnceHandler), cfg)
 	add(one.Run, err)
-	last, err := consumer.New(conn, w.spec(out), consumer.Wrap(w.work(letters, false), letters.OnceHandler), cfg)
+	last, err := consumer.New(conn, w.spec(out), consumer.Wrap(w.work(outbox, false), outbox.OnceHandler), cfg)
 	add(last.Run, err)
-	cfg.Concurrency, cfg.Batch = 1+concurrency/3, consumer.Batch{Size: w.batch, Linger: 20 * time.Millisecond}
-	many, err := consumer.NewBatch(conn, w.spec(batch), letters.OnceBatch(w.work(letters, true)), cfg)
+	cfg.Concurrency = 1 + concurrency/3
+	many, err := consumer.NewBatch(conn, w.spec(batch), outbox.OnceBatch(w.work(outbox, true)), consumer.Batch{Size: w.batch, Linger: 20 * time.Millisecond}, cfg)
 	add(many.Run, err)
-	forwarder, err := letters.NewForwarder(p, store.ForwardConfig{Poll: w.poll, DrainTimeout: 5 * time.Second})
+	forwarder, err := outbox.NewForwarder(p, store.ForwardConfig{Poll: w.poll, DrainTimeout: 5 * time.Second})
 	add(forwarder.Run, err)
 	var running sync.WaitGroup
 	for _, run := range parts {
@@ -275,7 +275,7 @@ func (w *trial) live(ctx context.Context, end func(), name string, concurrency i
 var errHandler = errors.New("the handler fails")
 
 // work is a handler whose effect is a row, and a message if the work sends one on.
-func (w *trial) work(letters *store.Store, sends bool) consumer.Handler {
+func (w *trial) work(outbox *store.Store, sends bool) consumer.Handler {
 	return func(ctx context.Context, d *consumer.Delivery) (err error) {
 		run := w.runs()
 		how := w.trouble1(d)
@@ -293,7 +293,7 @@ func (w *trial) work(letters *store.Store, sends bool) consumer.Handler {
 		}
 		time.Sleep(w.slow)
 		if sends {
-			if _, err := letters.PutTx(ctx, tx, producer.Message{RoutingKey: out, ID: d.ID + "/" + d.Queue, OrderKey: d.ID, Body: d.Body}); err != nil {
+			if _, err := outbox.PutTx(ctx, tx, producer.Message{RoutingKey: out, ID: d.ID + "/" + d.Queue, OrderKey: d.ID, Body: d.Body}); err != nil {
 				return consumer.Hold(err)
 			}
 		}

@@ -184,14 +184,14 @@ func Rules() []Rule {
 				"unless on ()\n" +
 				"sum (rate(" + Forwarded.Of(ErrorType, "") + "[5m])) > 0",
 			For: "10m", Severity: "page",
-			Summary: "Letters in a store are ready to be published, and none has been for 10 minutes.",
+			Summary: "Messages in a store are ready to be published, and none has been for 10 minutes.",
 			Why: "The Forwarder waits while the broker is away, so this fires with RehopConnectionDown in an outage. Without an outage the Forwarder does not run, " +
-				"or the targets of all its letters refuse them.",
+				"or the targets of all its messages refuse them.",
 			Tests: []Test{
 				{"fires when the Forwarder does not run", []Series{
 					{Letters.Of(Store, "store", State, "ready", "instance", "a"), "500x30"},
 				}, "20m", map[string]string{Label(Store): "store"}},
-				{"fires when every letter is refused", []Series{
+				{"fires when every message is refused", []Series{
 					{Letters.Of(Store, "store", State, "ready", "instance", "a"), "500x30"},
 					{Forwarded.Of(Destination, "shop", ErrorType, "nacked", "instance", "a"), "0+10x30"},
 				}, "20m", map[string]string{Label(Store): "store"}},
@@ -199,7 +199,7 @@ func Rules() []Rule {
 					{Letters.Of(Store, "store", State, "ready", "instance", "a"), "5000-100x30"},
 					{Forwarded.Of(Destination, "shop", "instance", "a"), "0+100x30"},
 				}, "20m", nil},
-				{"is silent for letters that wait for a person or for their time", []Series{
+				{"is silent for messages that wait for a person or for their time", []Series{
 					{Letters.Of(Store, "store", State, "ready", "instance", "a"), "0x30"},
 					{Letters.Of(Store, "store", State, "held", "instance", "a"), "5x30"},
 					{Letters.Of(Store, "store", State, "scheduled", "instance", "a"), "5x30"},
@@ -210,8 +210,8 @@ func Rules() []Rule {
 			Name: "RehopOldLetters",
 			Expr: "max " + By(Store, State) + " (" + OldestLetter.Of(State, "=~held|parked") + ") > 3 * 86400",
 			For:  "0m", Severity: "ticket",
-			Summary: "A letter that needs a person has been in a store for more than three days.",
-			Why:     "Held and parked letters wait until somebody replays or deletes them. Three days bear a weekend.",
+			Summary: "A message that needs a person has been in a store for more than three days.",
+			Why:     "Held and parked messages wait until somebody replays or deletes them. Three days bear a weekend.",
 			Tests: []Test{
 				{"fires when nobody looks", []Series{
 					{OldestLetter.Of(Store, "store", State, "held", "instance", "a"), "259100+60x30"},
@@ -219,7 +219,7 @@ func Rules() []Rule {
 				{"is silent after a weekend", []Series{
 					{OldestLetter.Of(Store, "store", State, "parked", "instance", "a"), "200000+60x30"},
 				}, "10m", nil},
-				{"is silent for archived letters", []Series{
+				{"is silent for archived messages", []Series{
 					{OldestLetter.Of(Store, "store", State, "archived", "instance", "a"), "9000000+60x30"},
 				}, "10m", nil},
 			},

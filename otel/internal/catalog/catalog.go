@@ -156,17 +156,17 @@ var (
 var (
 	Forwarded = Metric{
 		Name: "rehop.store.forwarded", Unit: "{message}", Kind: Counter,
-		Help:   "Letters that the Forwarder published, or could not publish: then error.type says why.",
+		Help:   "Messages that the Forwarder published, or could not publish: then error.type says why.",
 		Labels: []string{Destination, ErrorType},
 	}
 	Letters = Metric{
 		Name: "rehop.store.letters", Unit: "{message}", Kind: Gauge,
-		Help:   "Letters in a store.",
+		Help:   "Messages in a store.",
 		Labels: []string{Store, State},
 	}
 	OldestLetter = Metric{
 		Name: "rehop.store.oldest", Unit: "s", Kind: Gauge,
-		Help:   "Time since the oldest letter in this state was stored.",
+		Help:   "Time since the oldest message in this state was stored.",
 		Labels: []string{Store, State},
 	}
 	QueueMessages = Metric{
