@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/store"
 )
@@ -35,7 +36,7 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 		last = time.Now()
 		pace := "" // none while the redrive waits, such as for its canary
 		if p.Done > done {
-			pace = fmt.Sprintf(", %.0f per second", float64(p.Done-done)/max(last.Sub(moved).Seconds(), 0.001))
+			pace = fmt.Sprintf(", %.1f per second", float64(p.Done-done)/max(last.Sub(moved).Seconds(), 0.001))
 			moved, done = last, p.Done
 		}
 		if !a.errTTY {
@@ -57,8 +58,11 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 
 // result prints how a redrive ended, and returns its exit code as an error.
 func (a *app) result(p desk.Progress, err error) error {
-	if p.Redrive.ID == "" {
-		return err // it has not begun
+	if p.Redrive.ID == "" { // it has not begun
+		if rehop.ClassOf(err) == rehop.ClassBug {
+			return usage(err) // such as a rate that is out of bounds
+		}
+		return err
 	}
 	if a.format == "json" {
 		if err := a.json(progressFor(p)); err != nil {

@@ -174,7 +174,7 @@ func TestWrongCommandLines(t *testing.T) {
 	s := open(t)
 	for _, line := range []string{
 		"dlq peek", "dlq send orders.dlq", "dlq peek orders.dlq --colour", "--output xml queues", "dlq edit orders.dlq x", "dlq edit orders.dlq x --header tenant",
-		"dlq drop orders.dlq --all --copy /tmp/never", "dlq groups", "dlq show orders.dlq",
+		"dlq send orders.dlq --all --yes --rate -0.5", "dlq send orders.dlq --all --yes --rate NaN", "dlq drop orders.dlq --all --copy /tmp/never", "dlq groups", "dlq show orders.dlq",
 	} {
 		s.run(exitUsage, strings.Fields(line)...)
 	}
