@@ -160,7 +160,7 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 	}
 	b.began = time.Now()
 	err := errGoexit // unless the handler returns, or panics
-	ended := false            // the handler has returned, and its error has a meaning
+	ended := false   // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
