@@ -34,9 +34,11 @@ import (
 // So a BatchHandler that returns such an error must have undone its work for every message
 // without an error of its own, or be able to repeat that work without harm.
 //
-// On its last attempt a message that has failed before is handled alone. So where the
-// queue has waits, no message is dead-lettered for the fault of another. A message
-// that may have crashed consumers is handled alone, too.
+// Where a failed attempt would make a message of the batch a dead letter, the number of calls
+// has no bound but Config.HandlerTimeout: up to 2*n-1, until each message at fault is alone.
+// A message on its last attempt that has failed before is handled alone from the start. So no
+// message is dead-lettered for the fault of another. A message that may have crashed
+// consumers is handled alone, too.
 type BatchHandler func(ctx context.Context, batch []*Delivery) error
 
 // Batch says how many messages a [BatchHandler] gets.

@@ -149,6 +149,52 @@ func TestNoMessageIsDeadLetteredForTheFaultOfAnother(t *testing.T) {
 	})
 }
 
+// A failed attempt is the last one there. So many messages at fault are looked for by as
+// many calls as it takes.
+func TestOnAQueueWithoutWaitsNoMessageIsDeadLetteredForTheFaultOfAnother(t *testing.T) {
+	for rule, outcome := range map[string]func(error) error{
+		"plain":       func(err error) error { return err },
+		"dead letter": consumer.DeadLetter,
+		"retry after": func(err error) error { return consumer.RetryAfter(time.Second, err) },
+	} {
+		t.Run(rule, func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				w.orders.Waits = nil
+				w.declare(w.orders)
+				calls := 0
+				_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+					calls++
+					for _, d := range batch {
+						if d.Type == "bad" {
+							return outcome(errBroken)
+						}
+					}
+					return nil
+				}, consumer.Batch{Size: 100, Linger: time.Second}, consumer.Config{})
+				time.Sleep(time.Second)
+				var bad []string
+				for n := range 100 {
+					if n%9 != 0 {
+						w.publish(1)
+						continue
+					}
+					bad = append(bad, id(n))
+					w.publish(1, func(m *rehoptest.Message) { m.Type = "bad" })
+				}
+				time.Sleep(time.Minute)
+				w.stopped(stop)
+				slices.Sort(bad)
+				w.has("orders.dlq", bad...)
+				w.has("orders")
+				w.truthful()
+				if calls > 2*100-1 {
+					w.Errorf("%d calls, want 199 at most", calls)
+				}
+			})
+		})
+	}
+}
+
 func TestAnOutcomeThatLosesNothingIsOfAllMessagesOfABatch(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		for _, c := range []struct {

@@ -103,7 +103,7 @@ func (b *batch) handle() {
 	defer end()
 	results := make([]result, len(all)) // of the latest call with each message
 	var took time.Duration
-	s := newSplit(len(all))
+	s := newSplit(len(all), slices.ContainsFunc(all, (*attempt).failsForGood))
 	for {
 		p, ok := s.take()
 		if !ok {
@@ -126,6 +126,11 @@ func (b *batch) handle() {
 	for _, p := range s.next { // no call is left to tell these messages apart
 		b.decided(all[p.from:p.to], results[p.from:p.to], took)
 	}
+}
+
+// failsForGood reports whether a failed attempt makes the message a dead letter.
+func (a *attempt) failsForGood() bool {
+	return a.LastAttempt && !a.in.terms.route.DeadLetter.IsZero()
 }
 
 // vagueFirst puts the messages first whose results are vague, keeps both kinds in their order,
@@ -196,7 +201,7 @@ func outcomesOf(as []*attempt, err error, results []result) (of int) {
 		results[i] = judged(own)
 		if own == nil {
 			of++
-			last = last || a.LastAttempt && !a.in.terms.route.DeadLetter.IsZero()
+			last = last || a.failsForGood()
 		}
 	}
 	if err == nil || of == 0 {

@@ -41,7 +41,9 @@ type Outage struct {
 
 	// Runs is how many of the latest runs of the handler count. Only the first run
 	// for each message, or batch, counts. Up to 1,000; defaults to 10. A run for a
-	// batch counts as Hold if at least Share of its messages are.
+	// batch counts as Hold if at least Share of its messages are. A message that is held
+	// keeps its slot for up to 15 minutes. So with a Concurrency of 1 the runs for an outage
+	// come that slowly, and 2 or more find it at once.
 	Runs int
 
 	// MaxPause is the longest pause between two tries, while there are messages. At least

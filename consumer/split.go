@@ -13,7 +13,15 @@ type split struct {
 // span is messages of a batch: from one to before another.
 type span struct{ from, to int }
 
-func newSplit(n int) *split { return &split{next: []span{{0, n}}, calls: mostCalls(n)} }
+// newSplit returns the split of n messages. An exhaustive one has calls enough to leave each
+// message alone.
+func newSplit(n int, exhaustive bool) *split {
+	calls := mostCalls(n)
+	if exhaustive {
+		calls = 2*n - 1
+	}
+	return &split{next: []span{{0, n}}, calls: calls}
+}
 
 // mostCalls returns how many calls one message at fault needs among n at most: one with
 // all, and two for each time that a part is halved.

@@ -10,7 +10,7 @@ import (
 // halve runs a batch whose messages at fault fail every call, and returns which messages
 // were left to fail, and the calls.
 func halve(n int, bad func(int) bool) (failed []int, calls []span) {
-	s := newSplit(n)
+	s := newSplit(n, false)
 	for p, ok := s.take(); ok; p, ok = s.take() {
 		calls = append(calls, p)
 		fails := false
@@ -76,7 +76,7 @@ func FuzzSplit(f *testing.F) {
 	f.Add(uint16(10_000), ^uint64(0))
 	f.Fuzz(func(t *testing.T, size uint16, fails uint64) {
 		n := int(size)%10_000 + 1
-		s := newSplit(n)
+		s := newSplit(n, false)
 		seen := make([]int, n)
 		calls := 0
 		note := func(p span) {

@@ -118,7 +118,8 @@ type entry struct {
 	Progress *Progress `json:"progress,omitzero"`
 }
 
-// Redrives returns the redrives of the journal with their progress, the newest first.
+// Redrives returns the redrives of the journal with their progress, the newest first. The
+// file redrives/ID.jsonl has the steps of each, with the ids of its letters.
 func (j *Journal) Redrives() ([]Progress, error) {
 	files, err := os.ReadDir(filepath.Join(j.dir, "redrives"))
 	if err != nil {

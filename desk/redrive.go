@@ -74,7 +74,9 @@ type Redrive struct {
 
 	// Canary, if set, sends one letter first and waits for this long. If the message
 	// is a letter again by then, the redrive ends with [store.ErrCanary]. So it should
-	// be longer than all waits of the queue together.
+	// be longer than all waits of the queue together. A message that is in a wait by then,
+	// or that no consumer has taken, counts as passed. With
+	// connection.Config.ManagementURL, Progress.Note says if it is too short.
 	Canary time.Duration `json:"canary,omitzero"`
 
 	// CopyTo is the file that the letters are appended to before they are dropped, as

@@ -69,7 +69,8 @@ type Keeper interface {
 	Collect(ctx context.Context, queues []string, by By, progress func(letters int)) (int, error)
 }
 
-// By is the person who acts, and the reason.
+// By is the person who acts, and the reason. The journal keeps both as they are; nobody
+// checks them, and both may be empty.
 type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`

@@ -18,6 +18,9 @@
 //	worker, err := consumer.New(conn, orders, handle, consumer.Config{})
 //	outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn})
 //
+// The depth of queues and stores, and the health of parts, have no hooks. A program asks
+// for them by [Telemetry.WatchQueues], [Telemetry.WatchStore] and [Telemetry.Health].
+//
 // A part with Traces in its own Config has these alone. A program that wants hooks of its
 // own beside those of a Telemetry names both there:
 //

@@ -33,6 +33,9 @@ func Test(t *testing.T, cfg Config, test func(t *testing.T, broker *Broker)) {
 // is called or the test ends. Then it cancels the ctx, waits for run to return, and
 // fails the test if run returns an error other than context.Canceled. Run also fails the
 // test if run returns earlier.
+//
+// The defers of the test run before the end of the test. So a test that closes a Conn which
+// run uses calls stop before, or closes the Conn by t.Cleanup, which it calls before Run.
 func Run(t *testing.T, run func(ctx context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

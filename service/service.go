@@ -133,6 +133,10 @@ func (s Service) validate(ctx context.Context) error {
 // returns a *rehop.HealthError with the causes of all parts that are not
 // healthy: an unhealthy one if at least one part is unhealthy. It asks each part
 // in turn and waits for nothing else.
+//
+// A Conn and a Producer are no parts. A readiness probe asks them too:
+//
+//	rehop.Ready(conn.Health(), publisher.Health(), svc.Health())
 func (s Service) Health() error {
 	var worst *rehop.HealthError
 	var causes faults

@@ -64,8 +64,9 @@ type ReplayReport struct {
 	Took           time.Duration
 }
 
-// ErrCanary is returned by Replay when the first entry came back.
-var ErrCanary = errors.New("store: the canary came back: nothing more was replayed")
+// ErrCanary is returned by Replay, and by a redrive of package desk, when the first message
+// came back.
+var ErrCanary = errors.New("store: the canary came back: nothing more was sent")
 
 // replayBatch is how many entries a replay publishes together.
 const replayBatch = 200
