@@ -37,8 +37,9 @@ import (
 // Where a failed attempt would make a message of the batch a dead letter, the number of calls
 // has no bound but Config.HandlerTimeout: up to 2*n-1, until each message at fault is alone.
 // A message on its last attempt that has failed before is handled alone from the start. So no
-// message is dead-lettered for the fault of another. A message that may have crashed
-// consumers is handled alone, too.
+// message is dead-lettered for the fault of another, unless the ctx of the batch ends before,
+// or the handler ends its goroutine. A message that may have crashed consumers is handled
+// alone, too.
 type BatchHandler func(ctx context.Context, batch []*Delivery) error
 
 // Batch says how many messages a [BatchHandler] gets.

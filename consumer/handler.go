@@ -69,13 +69,18 @@ func judged(err error) (res result) {
 	if err == nil {
 		return result{outcome: Outcome{Action: ActionDone}}
 	}
+	var known Outcome
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			res = resultOf(panicked, panicked.outcome())
+			if known.Action == "" || known.Action == ActionRetry {
+				known = panicked.outcome()
+			}
+			res = resultOf(panicked, known)
 		}
 	}()
-	return resultOf(err, OutcomeOf(err))
+	known = OutcomeOf(err)
+	return resultOf(err, known)
 }
 
 // stack returns the stack of a handler that panicked.
@@ -286,7 +291,7 @@ func (r *run) runHandler(a *attempt) (res result) {
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if res = a.left(panicked); !errors.Is(res.err, panicked) {
+			if res = a.left(panicked); res.err != error(panicked) { //nolint:errorlint // an error of its own may be any, and Is would call its methods
 				r.logHiddenPanic(panicked, a.ID)
 			}
 		} else if !ended {

@@ -18,7 +18,7 @@ import (
 // Query selects, without a bound on the rate.
 type ReplayOptions struct {
 	// Rate is how many messages are published per second, in groups of a tenth of
-	// that; at least one a day. If zero, there is no bound.
+	// that; at least 0.1. If zero, there is no bound.
 	Rate float64
 
 	Limit int // entries to try; zero: no bound

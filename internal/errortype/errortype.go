@@ -11,10 +11,18 @@ import (
 // OpenTelemetry does. Without one, or if it returns "", Of returns the Go type of the
 // innermost error, since a wrapper says less; of joined errors, that of the first. Of
 // nil it returns "".
-func Of(err error) string {
+//
+// The methods of err are the user's code. If one of them panics, Of returns the type of the
+// error that it has come to.
+func Of(err error) (name string) {
 	if err == nil {
 		return ""
 	}
+	defer func() {
+		if recover() != nil {
+			name = fmt.Sprintf("%T", err)
+		}
+	}()
 	if name := said(err); name != "" {
 		return name
 	}

@@ -48,3 +48,15 @@ func TestTheTypeIsWhatTheErrorSaysOrTheInnermost(t *testing.T) {
 		}
 	}
 }
+
+type unwrapPanics struct{}
+
+func (unwrapPanics) Error() string { return "x" }
+func (unwrapPanics) Unwrap() error { panic("no") }
+
+// The walk down the chain is the user's code, too.
+func TestAnErrorWhoseUnwrapPanicsHasItsType(t *testing.T) {
+	if got := errortype.Of(fmt.Errorf("w: %w", unwrapPanics{})); got != "errortype_test.unwrapPanics" {
+		t.Errorf("%q, want its type", got)
+	}
+}

@@ -1,0 +1,38 @@
+package consumer_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+)
+
+// brittle is an error whose methods panic, as those of many a typed nil do.
+type brittle struct{}
+
+func (brittle) Error() string { return "brittle" }
+func (brittle) Unwrap() error { panic("Unwrap") }
+func (brittle) Is(error) bool { panic("Is") }
+
+// The methods of an error are the user's code: they harm no more than the message.
+func TestAnErrorWhoseMethodsPanicEndsNoProcess(t *testing.T) {
+	for rule, handler := range map[string]consumer.Handler{
+		"inside an outcome": func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(brittle{}) },
+		"beside a panic": func(_ context.Context, d *consumer.Delivery) error {
+			d.Fail(consumer.DeadLetter(brittle{}))
+			panic("x")
+		},
+	} {
+		t.Run(rule, func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				_, stop := w.start(handler, consumer.Config{})
+				w.publish(1)
+				time.Sleep(time.Minute)
+				w.stopped(stop)
+				w.has("orders.dlq", id(0))
+				w.has("orders")
+			})
+		})
+	}
+}
