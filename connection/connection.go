@@ -70,7 +70,7 @@ const (
 	Consume Role = "consume"
 )
 
-// roles are the roles in the order in which a Conn keeps what it has for each of them.
+// roles has each role. A Conn keeps its connectors and states in this order.
 var roles = [...]Role{Publish, Consume}
 
 // index returns the index of r in roles.

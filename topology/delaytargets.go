@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
 )
 

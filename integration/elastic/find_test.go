@@ -16,10 +16,9 @@ import (
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/elastic"
 	"github.com/rehop/rehop/xdeath"
-
-	"github.com/rehop/rehop/store"
 )
 
 // finds waits for a number of letters to be found, and returns them.

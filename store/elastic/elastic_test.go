@@ -21,9 +21,8 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
-	"github.com/rehop/rehop/xdeath"
-
 	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/xdeath"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

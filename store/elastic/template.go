@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/elastic/go-elasticsearch/v8/esapi"
+
 	"github.com/rehop/rehop"
 )
 
