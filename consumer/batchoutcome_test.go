@@ -486,6 +486,43 @@ func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
 	})
 }
 
+// A part that was held, and a part that was not called again, do not fail with another part
+// whose handler ends its goroutine.
+func TestAHandlerThatEndsItsGoroutineFailsItsOwnPart(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		w.orders.Waits = nil // a failed attempt is a dead letter
+		w.declare(w.orders)
+		var r runs
+		var gone []string
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			switch r.note(batch) {
+			case 1: // the whole
+				return errBroken
+			case 2: // the first half
+				return consumer.Hold(errAway)
+			case 3: // the second
+				return errBroken
+			case 4: // a quarter: the last one is not called
+				for _, d := range batch {
+					gone = append(gone, d.ID)
+				}
+				runtime.Goexit()
+			}
+			return nil
+		}, consumer.Batch{Size: 8, Linger: time.Second}, consumer.Config{})
+		time.Sleep(time.Second)
+		w.publish(8)
+		time.Sleep(2 * time.Minute)
+		w.stopped(stop)
+		if len(gone) != 2 {
+			w.Errorf("%d messages were in the run, want 2", len(gone))
+		}
+		w.has("orders.dlq", gone...)
+		w.has("orders")
+		w.truthful()
+	})
+}
+
 func TestHandlerTimeoutIsOneBoundForABatch(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		var r runs

@@ -25,6 +25,7 @@ type batch struct {
 	free  int        // messages that need the slot no longer, or not beyond the batch
 	kept  int        // messages that do
 	began time.Time  // the latest run
+	with  []*attempt // its messages
 }
 
 // handleBatch is handle for a BatchHandler: a grant has one message or several.
@@ -163,9 +164,9 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 	if r.trace.Batched != nil {
 		ctx = r.trace.Batched(ctx, Batched{Deliveries: deliveries, Contexts: of})
 	}
-	b.began = time.Now()
-	err := errGoexit // unless the handler returns, or panics
-	ended := false   // the handler has returned, and its error has a meaning
+	b.began, b.with = time.Now(), slices.Clone(as) // handle reorders them
+	err := errGoexit                               // unless the handler returns, or panics
+	ended := false                                 // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
@@ -313,11 +314,20 @@ func (b *batch) keepEarly() {
 	b.handleUntilDecided()
 }
 
-// gone settles the messages of a handler that has ended its goroutine.
+// gone settles the messages of a handler that has ended its goroutine. Those of its latest
+// run have failed with it. Of the others, the ones that are held stay so, and the ones whose
+// next run has not come go back.
 func (b *batch) gone() {
 	r := b.run
 	held := false
 	for _, a := range b.open {
+		if !slices.Contains(b.with, a) {
+			if a.ending == nil || a.Move != settle.Hold {
+				a.ending = &ending{decision: requeue}
+			}
+			held = held || a.Move == settle.Hold
+			continue
+		}
 		res := a.leftGone()
 		a.ending = r.decide(a, res)
 		if r.trace.Handled != nil {

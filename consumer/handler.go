@@ -74,18 +74,24 @@ func judged(err error) (res result) {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
 			if known.Action == "" || known.Action == ActionRetry {
-				known = panicked.outcome()
+				res = resultOf(panicked, panicked.outcome())
+				return
 			}
-			res = resultOf(panicked, known)
+			// Only the text is lost: the hooks see the outcome, too.
+			res = resultOf(withOutcome(known, panicked, ""), known)
 		}
 	}()
 	known = OutcomeOf(err)
 	return resultOf(err, known)
 }
 
-// stack returns the stack of a handler that panicked.
+// stack returns the stack of a handler that panicked, or of a method of its error.
 func (r result) stack() string {
-	if panicked, ok := r.err.(*PanicError); ok { //nolint:errorlint // only runHandler makes one, unwrapped
+	err := r.err
+	if o, ok := err.(*outcomeError); ok { //nolint:errorlint // judged and outcomesOf wrap a PanicError once
+		err = o.cause
+	}
+	if panicked, ok := err.(*PanicError); ok { //nolint:errorlint // only runHandler makes one, unwrapped
 		return string(panicked.Stack)
 	}
 	return ""

@@ -95,8 +95,8 @@ func RetryAfter(d time.Duration, err error) error {
 
 // Hold marks err as not the message's fault, such as an outage of a service that
 // the handler needs. The consumer holds the message and handles it again with pauses
-// that grow to about half a minute, and in an [Outage] to its MaxPause; no attempt is spent. The message goes back to its queue when Run stops, and
-// after 15 minutes, or half of the consumer timeout if that is less. The broker would
+// that grow to about half a minute, and in an [Outage] to its MaxPause; no attempt is
+// spent. The message goes back to its queue when Run stops, and after 15 minutes, or half of the consumer timeout if that is less. The broker would
 // take it away at the consumer timeout, which is 30 minutes by default. Where each return
 // counts towards the delivery limit of the queue, a message that has used up half of that
 // limit goes to the end of the queue instead, as a confirmed copy: an outage dead-letters

@@ -36,3 +36,32 @@ func TestAnErrorWhoseMethodsPanicEndsNoProcess(t *testing.T) {
 		})
 	}
 }
+
+// The text of an error may be lost, and its outcome not.
+func TestAnOutcomeOutlivesATextThatPanics(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var mute *muteError
+		runs := 0
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if runs++; d.Attempt != 1 {
+				w.Errorf("attempt %d, want no attempt spent", d.Attempt)
+			}
+			if runs == 1 {
+				return consumer.Hold(mute)
+			}
+			return nil
+		}, consumer.Config{})
+		w.publish(1)
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if runs != 2 {
+			w.Errorf("%d runs, want 2", runs)
+		}
+		w.truthful()
+	})
+}
+
+// muteError is an error whose text panics for a nil.
+type muteError struct{ text string }
+
+func (e *muteError) Error() string { return e.text }
