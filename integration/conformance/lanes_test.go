@@ -137,17 +137,17 @@ func testOrder(e *env, o ordered) {
 		e.until("all are in the queues", func() bool { return e.ready(o) == messages })
 	}
 	var runs atomic.Int32
-	consume := func(cfg consumer.Config, does func(d *consumer.Delivery) error) (*journal, *running) {
+	consume := func(cfg consumer.Config, does consumer.Handler) (*journal, *running) {
 		runs.Store(0)
-		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+		j := newJournal(func(ctx context.Context, d *consumer.Delivery) error {
 			defer runs.Add(1)
-			return does(d)
+			return does(ctx, d)
 		})
 		return j, e.consume(o, j, cfg)
 	}
-	inOrder, inAnyOrder := consumer.Config{Concurrency: 1, Prefetch: o.prefetch}, consumer.Config{Concurrency: 50, Prefetch: 250}
+	inOrder, inAnyOrder := consumer.Config{Concurrency: 1, Prefetch: o.prefetch}, consumer.Config{Concurrency: messages, Prefetch: messages}
 	handledAre := func(n int) func() bool { return func() bool { return int(runs.Load()) == n } }
-	succeeds := func(*consumer.Delivery) error { return nil }
+	succeeds := func(context.Context, *consumer.Delivery) error { return nil }
 
 	send()
 	began := time.Now()
@@ -158,11 +158,13 @@ func testOrder(e *env, o ordered) {
 
 	send()
 	var failed atomic.Int32
-	_, r = consume(inAnyOrder, func(d *consumer.Delivery) error {
+	_, r = consume(inAnyOrder, func(ctx context.Context, d *consumer.Delivery) error {
 		if d.Attempt > 1 {
-			// It is back before all others have failed, as on a busy machine. Held messages
-			// would take every slot, and those that are given back come first by their priority.
-			return consumer.Snooze(0, "all are to fail once")
+			// It is back before all others have failed, as on a busy machine. There is a slot
+			// for each message, so it keeps nobody waiting; sent away, it would come first by
+			// its priority, again and again.
+			<-ctx.Done()
+			return consumer.Hold(ctx.Err())
 		}
 		failed.Add(1)
 		return errBroken
@@ -171,7 +173,7 @@ func testOrder(e *env, o ordered) {
 	e.halt(r)
 	allBack := make(chan struct{})
 	open := sync.OnceFunc(func() { close(allBack) })
-	j, r = consume(inOrder, func(*consumer.Delivery) error { // under the engine carry it brings them back, too
+	j, r = consume(inOrder, func(context.Context, *consumer.Delivery) error { // under the engine carry it brings them back, too
 		<-allBack
 		return nil
 	})
@@ -190,7 +192,7 @@ func testOrder(e *env, o ordered) {
 	e.checkOrder("after a wait", o, began, j.of(""), messages)
 
 	send()
-	_, r = consume(inAnyOrder, func(*consumer.Delivery) error { return consumer.DeadLetter(errBroken) })
+	_, r = consume(inAnyOrder, func(context.Context, *consumer.Delivery) error { return consumer.DeadLetter(errBroken) })
 	e.until("all are dead letters", func() bool { return e.count(o.letters) == messages })
 	e.halt(r)
 	for i, d := range e.take(o.letters, messages) {
