@@ -15,7 +15,7 @@ import (
 // batch, once for each message as [Store.OnceHandler] does, and all in one transaction.
 // [TxFrom] returns the transaction to the handler.
 //
-//	worker, err := consumer.NewBatch(conn, orders, letters.OnceBatch(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
+//	worker, err := consumer.NewBatch(conn, orders, inbox.OnceBatch(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
 //		_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", o.ID)
 //		return err
 //	})), consumer.Batch{}, consumer.Config{})
