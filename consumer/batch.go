@@ -21,11 +21,11 @@ import (
 // about no other. The error that the handler returns is about the messages without one: nil
 // acks them, and an error of [Hold], [Snooze] or [RetryAfter] is the outcome of each.
 //
-// Other errors do not tell which of several messages is at fault: a plain error, a panic, an
-// error of [DeadLetter] or [Discard], and one of RetryAfter that would dead-letter one of the
-// messages. The consumer then settles the messages that have an error of their own, and calls
-// the handler again with each half of the others, and with each half of a part that fails,
-// until the messages at fault are alone, and the error is theirs. It makes at most
+// Other errors do not tell which message of a call with several is at fault: a plain error, a
+// panic, an error of [DeadLetter] or [Discard], and one of RetryAfter that would dead-letter
+// one of the messages. The consumer then settles the messages that have an error of their own,
+// and calls the handler again with each half of the others, and with each half of a part that
+// fails, until the messages at fault are alone in a call, and the error is theirs. It makes at most
 // 2*log2(n)+1 calls for n messages, with the logarithm rounded up: 15 calls for 100
 // messages. They are enough to find one message. The messages of parts that still fail
 // after the last call have failed their attempt, whatever the outcome of the error is. So

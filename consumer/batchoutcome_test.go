@@ -378,26 +378,50 @@ func TestAMessageWithAnErrorOfItsOwnIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// Of one message without an error of its own the returned error is, whatever it is.
-func TestTheOnlyMessageWithoutAnErrorOfItsOwnHasTheReturnedOne(t *testing.T) {
-	onNewest(t, func(w *fixture) {
-		var r runs
-		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
-			r.note(batch)
-			for _, d := range batch[1:] {
-				d.Fail(consumer.Discard("old"))
-			}
-			return consumer.DeadLetter(errBroken)
-		}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
-		time.Sleep(time.Second)
-		w.publish(10)
-		time.Sleep(time.Minute)
-		w.stopped(stop)
-		if got := r.sizes(); !slices.Equal(got, []int{10}) {
-			w.Errorf("runs with %v messages, want one with 10", got)
+// The returned error may be about the call, and not about the only message that has no error
+// of its own. It is that message's once it is alone.
+func TestTheOnlyMessageWithoutAnErrorOfItsOwnHasTheReturnedOneWhenItIsAlone(t *testing.T) {
+	for rule, c := range map[string]struct {
+		alone error // what the handler returns for the message alone
+		want  consumer.Settlement
+	}{
+		"not at fault": {nil, consumer.Settlement{Disposition: consumer.DispositionDone}},
+		"at fault":     {consumer.DeadLetter(errBroken), consumer.Settlement{Disposition: consumer.DispositionDeadLetter, Cause: rehop.CausePermanent}},
+	} {
+		for how, fail := range map[string]func() error{
+			"dead letter": func() error { return consumer.DeadLetter(errBroken) },
+			"plain":       func() error { return errBroken },
+			"panic":       func() error { panic(errBroken) },
+		} {
+			t.Run(rule+"/"+how, func(t *testing.T) {
+				onNewest(t, func(w *fixture) {
+					w.orders.Waits = nil // a failed attempt is a dead letter
+					w.declare(w.orders)
+					var r runs
+					_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+						r.note(batch)
+						if len(batch) == 1 {
+							return c.alone
+						}
+						for _, d := range batch[1:] {
+							d.Fail(consumer.Discard("old"))
+						}
+						return fail()
+					}, consumer.Batch{Size: 10, Linger: time.Second}, consumer.Config{})
+					time.Sleep(time.Second)
+					w.publish(10)
+					time.Sleep(time.Minute)
+					w.stopped(stop)
+					if got := r.sizes(); !slices.Equal(got, []int{10, 1}) {
+						w.Errorf("runs with %v messages, want one with 10 and one with 1", got)
+					}
+					if got := w.journal.of(id(0)); !slices.Equal(got, []consumer.Settlement{c.want}) {
+						w.Errorf("the message was settled as %+v, want %+v", got, c.want)
+					}
+				})
+			})
 		}
-		w.has("orders.dlq", id(0))
-	})
+	}
 }
 
 // An error whose methods panic is the fault of its message alone.
@@ -597,7 +621,8 @@ func TestBatchWrappers(t *testing.T) {
 		{"a rule that is about one message does not speak for all", bodies(`{}`, `{}`), func([]*consumer.Delivery) error { return errBroken }, "retry", 2},
 		{"rules that differ do not speak for all", old(bodies(`{}`, `{}`), 1), func([]*consumer.Delivery) error { return errors.New("plain") }, "retry", 2},
 		{"but for one that is alone", bodies(`{}`), func([]*consumer.Delivery) error { return errBroken }, "dead-letter", 1},
-		{"but for the only one without an error of its own", bodies(`{}`, `junk`), func([]*consumer.Delivery) error { return errBroken }, "dead-letter, m1 dead-letter (undecodable)", 1},
+		{"nor for the only one without an error of its own", bodies(`{}`, `junk`), func([]*consumer.Delivery) error { return errBroken }, "retry, m1 dead-letter (undecodable)", 1},
+		{"an outage of the only one without an error of its own", bodies(`{}`, `junk`), func([]*consumer.Delivery) error { return errAway }, "hold, m1 dead-letter (undecodable)", 1},
 		{"an outcome of all", bodies(`{}`, `{}`), func([]*consumer.Delivery) error { return consumer.Discard("all") }, "discard (all)", 2},
 		{"an outcome that its own error has stays", bodies(`{}`), func(b []*consumer.Delivery) error {
 			b[0].Fail(fmt.Errorf("w: %w", consumer.Snooze(time.Minute, "early")))

@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -46,11 +47,11 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 // ClassifyBatch is [Classify] for a BatchHandler. Its rules give the error of each message
 // that has one of its own its meaning.
 //
-// The error that the handler returns is about the messages without an error of their own. If
-// there is one such message, the rules give that error its meaning too. If there are several,
+// The error that the handler returns is about the messages without an error of their own. The
+// rules give that error its meaning too if the handler got one message. If it got several,
 // and [Hold] or the like has given the error a meaning, the rules may give a message another
 // one, as [Classify] does, such as by its age. To any other error the rules apply only if
-// they give all these messages one outcome, and that is ActionHold, ActionRetryAfter or
+// they give all the messages without an error of their own one outcome, and that is ActionHold, ActionRetryAfter or
 // ActionSnooze, such as for a database that is away. Otherwise the consumer calls the handler
 // again with parts of the batch, and the rules decide about the messages that fail alone.
 func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
@@ -73,7 +74,10 @@ func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
 			if err == nil || len(others) == 0 {
 				return err
 			}
-			if len(others) > 1 && OutcomeOf(err).Action != ActionRetry { // it is of each, or a dead letter, to which no rule applies
+			if len(batch) == 1 {
+				return cmp.Or(classify(batch[0], err, now), err)
+			}
+			if OutcomeOf(err).Action != ActionRetry { // it is of each, or a dead letter, to which no rule applies
 				for _, d := range others {
 					if meant := classify(d, err, now); meant != nil {
 						d.Fail(meant)
@@ -82,7 +86,7 @@ func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
 				return err
 			}
 			meant := classify(others[0], err, now)
-			for _, d := range others[1:] { // a rule may look at the message
+			for _, d := range others { // a rule may look at the message
 				also := OutcomeOf(classify(d, err, now))
 				if also != OutcomeOf(meant) || isOfOne(also.Action, false) {
 					return err

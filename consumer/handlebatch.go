@@ -209,7 +209,7 @@ func outcomesOf(as []*attempt, err error, results []result) (of int) {
 		return of
 	}
 	all := judged(err)
-	if of > 1 && isOfOne(all.outcome.Action, last) {
+	if len(as) > 1 && isOfOne(all.outcome.Action, last) {
 		all.vague = true
 		if all.outcome.Action != ActionRetry { // it may not be the outcome of messages that never are alone
 			all.outcome = Outcome{Action: ActionRetry}

@@ -39,9 +39,14 @@ func (s *split) take() (p span, ok bool) {
 	return p, true
 }
 
-// failed halves a part of several messages: a call has failed and has not told which of them
-// are at fault.
+// failed halves a part: a call has failed and has not told which of its messages are at
+// fault. A part of one message, all others of whose call have errors of their own, is called
+// alone.
 func (s *split) failed(p span) {
+	if p.to-p.from == 1 {
+		s.next = append(s.next, p)
+		return
+	}
 	half := p.from + (p.to-p.from+1)/2
 	s.next = append(s.next, span{p.from, half}, span{half, p.to})
 }

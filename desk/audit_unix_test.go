@@ -143,11 +143,11 @@ func TestALineThatWasCutOffSwallowsNoOther(t *testing.T) {
 
 	dropped := filepath.Join(j.dir, "dropped.jsonl")
 	cut(dropped, `{"from":"queue q","properties":{"message_id":"m-0"},"body":"hal`)
-	c, err := newCopying(dropped, "queue q", func(*parcel) {})
+	c, err := newCopying(dropped, "queue q", func(*transfer) {})
 	must(t, err)
 	letter := Letter{}
 	letter.Publishing.MessageId = "m-1"
-	must(t, c.write([]*parcel{{letter: letter}}))
+	must(t, c.write([]*transfer{{letter: letter}}))
 	must(t, c.close())
 	lines := bytes.Split(bytes.TrimSpace(readFile(t, dropped)), []byte("\n"))
 	if len(lines) != 2 || !isCutOff(lines[0]) || isCutOff(lines[1]) {

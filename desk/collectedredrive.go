@@ -275,7 +275,7 @@ func (r *collectedRedrive) note(always bool) error {
 // drop copies letters to the file and deletes them, a page at a time. It leaves a letter
 // that has changed since it was copied.
 func (r *collectedRedrive) drop(ctx context.Context) error {
-	out, err := newCopying(r.redrive.CopyTo, r.redrive.Source, func(*parcel) {})
+	out, err := newCopying(r.redrive.CopyTo, r.redrive.Source, func(*transfer) {})
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		var parcels []*parcel
+		var transfers []*transfer
 		limit := scanPage
 		if rate := r.redrive.Rate; rate > 0 {
 			limit = min(limit, max(int(rate), 1)) // those of a second
@@ -311,16 +311,16 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 			return fmt.Errorf("desk: %w", err)
 		}
 		if _, _, _, err := r.source.scan(ctx, page, 0, unbound, func(l Letter) bool { // as they are since they have marks
-			parcels = append(parcels, &parcel{letter: l})
+			transfers = append(transfers, &transfer{letter: l})
 			return true
 		}); err != nil {
 			return err
 		}
 		after = last
-		r.progress.Matched += len(parcels)
-		out.deliver(ctx, parcels)
+		r.progress.Matched += len(transfers)
+		out.deliver(ctx, transfers)
 		var numbers []int64
-		for _, p := range parcels {
+		for _, p := range transfers {
 			if p.err != nil {
 				r.progress.Failed++
 				r.progress.Error = p.err.Error()
@@ -342,7 +342,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		if err := r.note(true); err != nil || !more { // always: nothing else counts what is gone
 			return err
 		}
-		if rate := r.redrive.Rate; rate > 0 && !pause(ctx, time.Duration(float64(len(parcels))/rate*float64(time.Second))) {
+		if rate := r.redrive.Rate; rate > 0 && !pause(ctx, time.Duration(float64(len(transfers))/rate*float64(time.Second))) {
 			return context.Cause(ctx)
 		}
 	}

@@ -30,7 +30,7 @@ type killedTask struct {
 	Action                   Action
 	Limit                    int
 	Nameless                 bool   // letters that are all alike, without message ids
-	Twins                    bool   // each letter is there twice, with its message id
+	Duplicates               bool   // each letter is there twice, with its message id
 	Act                      string // an export or import, in place of a redrive
 }
 
@@ -176,10 +176,10 @@ func TestLettersThatNothingTellsApart(t *testing.T) {
 	}
 }
 
-// TestTheLikeOfALetterThatWasAckedIsNotLost: of two letters that are alike, also in their
+// TestTheDuplicateOfALetterThatWasAckedIsNotLost: of two letters that are alike, also in their
 // message id, a redrive sends one and leaves the other, or sends that too and says so,
 // whenever its process dies.
-func TestTheLikeOfALetterThatWasAckedIsNotLost(t *testing.T) {
+func TestTheDuplicateOfALetterThatWasAckedIsNotLost(t *testing.T) {
 	for _, action := range []Action{Send, Drop} {
 		for _, moment := range []string{"matched", "tried", "confirmed", "noted", "acked", "arrived"} {
 			for _, under := range []int{1, 12} {
@@ -189,7 +189,7 @@ func TestTheLikeOfALetterThatWasAckedIsNotLost(t *testing.T) {
 					if moment == "arrived" || under > 1 {
 						nth = 1 // it may come once in a redrive
 					}
-					killAndResume(t, killedTask{Journal: t.TempDir(), Moment: moment, Nth: nth, InFlight: under, Action: action, Twins: true}, 0)
+					killAndResume(t, killedTask{Journal: t.TempDir(), Moment: moment, Nth: nth, InFlight: under, Action: action, Duplicates: true}, 0)
 				})
 			}
 		}
@@ -209,7 +209,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		switch {
 		case k.Nameless:
 			return ""
-		case k.Twins:
+		case k.Duplicates:
 			return fmt.Sprint("m-", i/2)
 		}
 		return fmt.Sprint("m-", i)
@@ -237,11 +237,11 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		t.Errorf("audit of a redrive with %d done: %+v", p.Done, audit)
 	}
 	want := cmp.Or(k.Limit, n)
-	if p.State != Done || p.Done != want && !k.Nameless && !k.Twins {
+	if p.State != Done || p.Done != want && !k.Nameless && !k.Duplicates {
 		t.Errorf("%+v, want %d done", p, want)
 	}
 	left, _ := broker.Queue("letters")
-	if len(left.Ready) != n-want && !k.Twins {
+	if len(left.Ready) != n-want && !k.Duplicates {
 		t.Errorf("%d letters are left, want %d", len(left.Ready), n-want)
 	}
 	got := map[string]int{}
@@ -275,7 +275,7 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		}
 		return
 	}
-	if k.Twins {
+	if k.Duplicates {
 		all := p.Done + len(left.Ready)
 		for _, m := range left.Ready {
 			got[m.MessageId]++

@@ -107,15 +107,15 @@ func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives
 
 // entry is a line of the file of a redrive.
 type entry struct {
-	Redrive  *Redrive  `json:"redrive,omitzero"`
-	Run      *run      `json:"run,omitzero"`    // a process goes on with it
-	Try      []string  `json:"try,omitzero"`    // letters that are being published
-	Sent     []string  `json:"sent,omitzero"`   // of these: confirmed
-	Gone     []string  `json:"gone,omitzero"`   // of these: their place has let go of them
-	Left     []string  `json:"left,omitzero"`   // of those tried: known not to be published
-	Twin     []string  `json:"twin,omitzero"`   // letters that have their like in the queue
-	Taking   int       `json:"taking,omitzero"` // how many letters the process is about to have in hand
-	Progress *Progress `json:"progress,omitzero"`
+	Redrive    *Redrive  `json:"redrive,omitzero"`
+	Run        *run      `json:"run,omitzero"`        // a process goes on with it
+	Try        []string  `json:"try,omitzero"`        // letters that are being published
+	Sent       []string  `json:"sent,omitzero"`       // of these: confirmed
+	Gone       []string  `json:"gone,omitzero"`       // of these: their place has let go of them
+	Left       []string  `json:"left,omitzero"`       // of those tried: known not to be published
+	Duplicated []string  `json:"duplicated,omitzero"` // letters of which the queue has several
+	Taking     int       `json:"taking,omitzero"`     // how many letters the process is about to have in hand
+	Progress   *Progress `json:"progress,omitzero"`
 }
 
 // Redrives returns the redrives of the journal with their progress, the newest first. The
@@ -177,14 +177,14 @@ func (j *Journal) lockFile(id string) string { return filepath.Join(j.dir, "redr
 
 // past is what the file of a redrive says.
 type past struct {
-	progress Progress
-	run      run             // the last one
-	sent     map[string]bool // confirmed letters
-	gone     map[string]bool // of these: known to have left their place
-	open     map[string]bool // tried, and it is not known whether they arrived
-	again    map[string]bool // of these: tried once more
-	twin     map[string]bool // letters that have their like in the queue
-	inHand   int             // letters that a process which died may have had in hand
+	progress   Progress
+	run        run             // the last one
+	sent       map[string]bool // confirmed letters
+	gone       map[string]bool // of these: known to have left their place
+	open       map[string]bool // tried, and it is not known whether they arrived
+	again      map[string]bool // of these: tried once more
+	duplicated map[string]bool // letters of which the queue has several
+	inHand     int             // letters that a process which died may have had in hand
 }
 
 // doubtful is how many letters were sent that may be there twice.
@@ -221,7 +221,7 @@ func (p past) unanswered() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, twin: map[string]bool{}}
+	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, duplicated: map[string]bool{}}
 	if !redriveID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
@@ -258,8 +258,8 @@ func (j *Journal) history(id string) (past, error) {
 		for _, key := range e.Left {
 			delete(h.open, key)
 		}
-		for _, key := range e.Twin {
-			h.twin[key] = true
+		for _, key := range e.Duplicated {
+			h.duplicated[key] = true
 		}
 		if e.Progress != nil {
 			if h.progress = *e.Progress; h.progress.Ended() {

@@ -127,7 +127,7 @@ func TestExportsAreInTheAudit(t *testing.T) {
 }
 
 // A letter that is like one that was sent, with the same message id, is another letter.
-func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
+func TestTheDuplicateOfALetterThatWasSentStays(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		const n = 3000 // so many that the first has arrived before the last is seen
 		w.dead()
@@ -155,8 +155,8 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 }
 
 // A letter that the filter does not select was not sent by the redrive, whatever a process
-// that died has noted of its like.
-func TestTheLikeOfALetterThatACrashedRedriveSentStays(t *testing.T) {
+// that died has noted of its duplicate.
+func TestTheDuplicateOfALetterThatACrashedRedriveSentStays(t *testing.T) {
 	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}, redelivered: true}
 	r := &liveRedrive{
 		redrive: Redrive{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{}, numbers: map[string]int{}, doubts: map[string]int{},

@@ -69,12 +69,12 @@ type liveRedrive struct {
 	book        *book
 	redrive     Redrive
 	destination destination
-	arrivals    chan *parcel
+	arrivals    chan *transfer
 	tell        func(Progress)
 	resumed     bool
 
 	progress  Progress
-	next      time.Time // when the next parcel is due, with Redrive.Rate
+	next      time.Time // when the next transfer is due, with Redrive.Rate
 	soonest   time.Time // it is not sent before, however late the redrive is
 	failures  int       // in a row
 	expected  int       // letters that were in hand when the session before was lost
@@ -87,7 +87,7 @@ type liveRedrive struct {
 	// Of one turn at the queue.
 	hand    *hand
 	held    map[uint64]amqp.Delivery // what is to be handed back, by tag
-	pending []*parcel
+	pending []*transfer
 	flying  int
 	acked   []string
 	alike   map[string]int // letters that look the same
@@ -101,7 +101,7 @@ type liveRedrive struct {
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &liveRedrive{
-		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *parcel, l.inFlight), tell: tell,
+		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *transfer, l.inFlight), tell: tell,
 		progress: b.past.progress, counted: map[string]bool{}, canary: canary{over: b.redrive.Canary == 0 || len(b.past.sent) > 0},
 	}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
@@ -229,7 +229,7 @@ func (l *Live) elsewhere(ctx context.Context) string {
 }
 
 func (r *liveRedrive) open(ctx context.Context) (err error) {
-	arrived := func(p *parcel) { r.arrivals <- p }
+	arrived := func(p *transfer) { r.arrivals <- p }
 	if r.redrive.Action == Drop {
 		r.destination, err = newCopying(r.redrive.CopyTo, r.redrive.Source, arrived)
 		return err

@@ -55,10 +55,10 @@ func (r *liveRedrive) send(ctx context.Context) {
 	if n <= 0 {
 		return
 	}
-	parcels := r.pending[:n]
+	transfers := r.pending[:n]
 	r.pending = r.pending[n:]
 	keys := make([]string, n)
-	for i, p := range parcels {
+	for i, p := range transfers {
 		keys[i] = p.key
 		if r.book.past.open[p.key] {
 			r.book.past.again[p.key] = true
@@ -67,32 +67,32 @@ func (r *liveRedrive) send(ctx context.Context) {
 	r.flying += n
 	r.at("matched")
 	if err := r.book.write(entry{Try: keys}); err != nil {
-		for _, p := range parcels {
+		for _, p := range transfers {
 			p.err = err
 			r.arrivals <- p
 		}
 		return
 	}
 	r.at("tried")
-	r.destination.deliver(context.WithoutCancel(ctx), parcels) // each has its end within sendTimeout
+	r.destination.deliver(context.WithoutCancel(ctx), transfers) // each has its end within sendTimeout
 }
 
-// land notes the end of a parcel, and acks its letter if it has arrived.
-func (r *liveRedrive) land(p *parcel) error {
+// land notes the end of a transfer, and acks its letter if it has arrived.
+func (r *liveRedrive) land(p *transfer) error {
 	r.flying--
-	parcels := []*parcel{p}
-	for len(parcels) < r.live.inFlight { // those that have arrived together are noted together
+	transfers := []*transfer{p}
+	for len(transfers) < r.live.inFlight { // those that have arrived together are noted together
 		select {
 		case p := <-r.arrivals:
 			r.flying--
-			parcels = append(parcels, p)
+			transfers = append(transfers, p)
 			continue
 		default:
 		}
 		break
 	}
 	var e entry
-	for _, p := range parcels {
+	for _, p := range transfers {
 		r.progress.LastID = p.letter.Publishing.MessageId
 		switch {
 		case p.err == nil:
@@ -130,7 +130,7 @@ func (r *liveRedrive) land(p *parcel) error {
 		return err
 	}
 	r.at("noted")
-	for _, p := range parcels {
+	for _, p := range transfers {
 		if p.err == nil {
 			if err := r.ack(p.key, p.tag); err != nil {
 				return err
@@ -138,12 +138,12 @@ func (r *liveRedrive) land(p *parcel) error {
 		}
 	}
 	r.at("acked")
-	return r.decide(parcels)
+	return r.decide(transfers)
 }
 
 // decide ends the redrive if its canary did not arrive, or if nothing does.
-func (r *liveRedrive) decide(parcels []*parcel) error {
-	last := parcels[len(parcels)-1]
+func (r *liveRedrive) decide(transfers []*transfer) error {
+	last := transfers[len(transfers)-1]
 	if !r.canary.over && r.canary.until.IsZero() {
 		switch {
 		case last.err == nil:
@@ -158,7 +158,7 @@ func (r *liveRedrive) decide(parcels []*parcel) error {
 	return nil
 }
 
-// ready reports whether a parcel may be sent, with n under way.
+// ready reports whether a transfer may be sent, with n under way.
 func (c *canary) ready(n int) bool {
 	if !c.over && !c.until.IsZero() && !time.Now().Before(c.until) {
 		c.over = true // it has not come back

@@ -89,7 +89,7 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		errs = append(errs, r.land(<-r.arrivals)) // each has its end within sendTimeout
 	}
 	for _, p := range r.pending {
-		delete(r.counted, p.likes) // it may have another turn
+		delete(r.counted, p.identity) // it may have another turn
 	}
 	if err := r.hand.arrived(ctx); err != nil {
 		errs = append(errs, err)
@@ -214,11 +214,11 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	key, doubt := r.numberOf(digest)
 	past := r.book.past
 	named := l.Publishing.MessageId != ""
-	if named && !past.twin[digest] && (r.alike[digest] > 1 || doubt && !l.redelivered) {
-		if err := r.book.write(entry{Twin: []string{digest}}); err != nil {
+	if named && !past.duplicated[digest] && (r.alike[digest] > 1 || doubt && !l.redelivered) {
+		if err := r.book.write(entry{Duplicated: []string{digest}}); err != nil {
 			return err
 		}
-		past.twin[digest] = true
+		past.duplicated[digest] = true
 	}
 	if !r.redrive.Filter.Matches(l) { // nor was it sent
 		return nil
@@ -226,13 +226,13 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	if doubt {
 		r.undeleted--
 	}
-	likes := key
+	identity := key
 	switch {
-	case named && doubt && !past.twin[digest]: // it was confirmed where it went, and its ack did not arrive
+	case named && doubt && !past.duplicated[digest]: // it was confirmed where it went, and its ack did not arrive
 		past.gone[digest] = true
 		return r.ack(digest, tag)
 	case named && !doubt:
-		likes = digest
+		identity = digest
 	}
 	if past.open[key] {
 		r.unanswered--
@@ -240,7 +240,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		return nil
 	}
 	r.progress.Matched++
-	if r.counted[likes] { // its like was sent by this redrive
+	if r.counted[identity] { // a duplicate was sent by this redrive
 		r.progress.Skipped++
 		return nil
 	}
@@ -250,14 +250,14 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		}
 		past.open[key] = true
 	}
-	r.counted[likes] = true
-	r.pending = append(r.pending, &parcel{letter: l, key: key, likes: likes, tag: tag})
+	r.counted[identity] = true
+	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
 	return nil
 }
 
 // numberOf returns the key of a letter in the journal. Nothing tells a letter from its
-// like, so it gets a number that was not sent. It is in doubt if it may be one that was
-// sent in an earlier turn and whose ack did not arrive. A letter in doubt that has a like,
+// duplicate, so it gets a number that was not sent. It is in doubt if it may be one that was
+// sent in an earlier turn and whose ack did not arrive. A letter in doubt that has a duplicate,
 // or has no message id, is sent again rather than lost.
 func (r *liveRedrive) numberOf(digest string) (key string, doubt bool) {
 	past := r.book.past

@@ -75,35 +75,35 @@ func published(m producer.Message, l Letter, to topology.Address, redrive string
 	return p
 }
 
-// parcel is a letter on its way.
-type parcel struct {
-	letter Letter
-	key    string // in the journal
-	likes  string // key that its like has, which is not sent
-	tag    uint64
-	err    error // nil: it is in its next place
-	tries  int   // that had no answer
-	twice  bool  // it may be there twice
+// transfer is a letter on its way.
+type transfer struct {
+	letter   Letter
+	key      string // in the journal
+	identity string // under which the redrive counts it and its duplicates
+	tag      uint64
+	err      error // nil: it is in its next place
+	tries    int   // that had no answer
+	twice    bool  // it may be there twice
 }
 
-// destination is the next place of parcels. deliver calls arrived once for each, also
+// destination is the next place of transfers. deliver calls arrived once for each, also
 // before deliver returns, and never more than are under way.
 type destination interface {
-	deliver(ctx context.Context, parcels []*parcel)
+	deliver(ctx context.Context, transfers []*transfer)
 	close() error
 }
 
-// publishing publishes parcels.
+// publishing publishes transfers.
 type publishing struct {
 	redrive   Redrive
 	user      string
 	publisher *confirm.Publisher
-	arrived   func(*parcel)
+	arrived   func(*transfer)
 }
 
-func (c *publishing) deliver(ctx context.Context, parcels []*parcel) {
+func (c *publishing) deliver(ctx context.Context, transfers []*transfer) {
 	var messages []*confirm.Message
-	for _, one := range parcels {
+	for _, one := range transfers {
 		to, p, err := c.redrive.resend(one.letter, c.user)
 		if err != nil {
 			one.err = err
@@ -121,7 +121,7 @@ func (c *publishing) deliver(ctx context.Context, parcels []*parcel) {
 // Answered is that of confirm.Reporter.
 func (c *publishing) Answered(messages []*confirm.Message) {
 	for _, m := range messages {
-		one := m.Owner.(*parcel)
+		one := m.Owner.(*transfer)
 		one.err, one.twice = m.Err, one.twice || m.Repeated
 		c.arrived(one)
 	}
@@ -129,16 +129,16 @@ func (c *publishing) Answered(messages []*confirm.Message) {
 
 func (c *publishing) close() error { return c.publisher.Close() }
 
-// copying writes parcels to a file.
+// copying writes transfers to a file.
 type copying struct {
 	from    string
-	arrived func(*parcel)
+	arrived func(*transfer)
 
 	mu   sync.Mutex
 	file *os.File
 }
 
-func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
+func newCopying(name, from string, arrived func(*transfer)) (*copying, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, rehop.WithClass(fmt.Errorf("desk: Redrive.CopyTo: %w", err), rehop.ClassConfiguration)
@@ -146,9 +146,9 @@ func newCopying(name, from string, arrived func(*parcel)) (*copying, error) {
 	return &copying{from: from, arrived: arrived, file: f}, nil
 }
 
-func (c *copying) deliver(_ context.Context, parcels []*parcel) {
-	err := c.write(parcels)
-	for _, one := range parcels {
+func (c *copying) deliver(_ context.Context, transfers []*transfer) {
+	err := c.write(transfers)
+	for _, one := range transfers {
 		if one.err == nil {
 			one.err = err
 		}
@@ -156,11 +156,11 @@ func (c *copying) deliver(_ context.Context, parcels []*parcel) {
 	}
 }
 
-func (c *copying) write(parcels []*parcel) error {
+func (c *copying) write(transfers []*transfer) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var text []byte
-	for _, one := range parcels {
+	for _, one := range transfers {
 		line, err := marshalLetter(one.letter, c.from)
 		if err != nil {
 			one.err = err

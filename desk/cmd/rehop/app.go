@@ -86,7 +86,7 @@ you, and is needed where there is no terminal.`,
   rehop dlq send orders.dlq --error "no stock" --rate 100 --canary 1m
   rehop doctor`,
 		SilenceUsage: true, SilenceErrors: true,
-		Args: cobra.NoArgs,
+		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(*cobra.Command, []string) error {
 			if a.format != "table" && a.format != "wide" && a.format != "json" {
@@ -218,7 +218,6 @@ func (a *app) journal() (*desk.Journal, error) {
 	return desk.OpenJournal(dir)
 }
 
-// letters opens a store of letters, until close.
 // by is who acts, and why.
 func (a *app) by() desk.By { return desk.By{Who: who(), Why: a.why} }
 

@@ -159,7 +159,7 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Ha
 	}
 	var sources []desk.Source
 	for _, value := range o.stores {
-		letters, name, err := a.letters(ctx, value)
+		letters, name, err := a.letters(ctx, value, false)
 		if err != nil {
 			return nil, err
 		}

@@ -28,6 +28,7 @@ the URL works too, but everybody on the machine can read it there.`
 // collected is a database of letters that --store names.
 type collected struct {
 	name    string // without a password
+	file    string // of SQLite
 	dialect store.Dialect
 	table   string
 	open    func() (*sql.DB, error)
@@ -37,7 +38,7 @@ type collected struct {
 func readStore(value string) (collected, error) {
 	scheme, _, isURL := strings.Cut(value, "://")
 	if !isURL {
-		return collected{name: value, dialect: store.SQLite, open: func() (*sql.DB, error) { return sqlite.Open(value) }}, nil
+		return collected{name: value, file: value, dialect: store.SQLite, open: func() (*sql.DB, error) { return sqlite.Open(value) }}, nil
 	}
 	u, err := url.Parse(value)
 	if err != nil {
@@ -112,11 +113,17 @@ func openMySQL(u *url.URL) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
-// letters opens the store that --store names, and returns its name without a password.
-func (a *app) letters(ctx context.Context, value string) (letters *store.Store, name string, err error) {
+// letters opens the store that --store names, and returns its name without a password. made
+// says that an SQLite file is made if there is none: else its name is taken for a slip.
+func (a *app) letters(ctx context.Context, value string, made bool) (letters *store.Store, name string, err error) {
 	c, err := readStore(value)
 	if err != nil {
 		return nil, "", usage(err)
+	}
+	if c.file != "" && !made {
+		if _, err := os.Stat(c.file); err != nil {
+			return nil, "", fmt.Errorf("--store %s: %w; rehop dlq collect makes a store", c.name, err)
+		}
 	}
 	db, err := c.open()
 	if err != nil {

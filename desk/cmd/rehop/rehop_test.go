@@ -175,6 +175,7 @@ func TestWrongCommandLines(t *testing.T) {
 	for _, line := range []string{
 		"dlq peek", "dlq send orders.dlq", "dlq peek orders.dlq --colour", "--output xml queues", "dlq edit orders.dlq x", "dlq edit orders.dlq x --header tenant",
 		"dlq send orders.dlq --all --yes --rate -0.5", "dlq send orders.dlq --all --yes --rate NaN", "dlq drop orders.dlq --all --copy /tmp/never", "dlq groups", "dlq show orders.dlq",
+		"bogus", "dlq bogus", "redrives bogus", "queues bogus",
 	} {
 		s.run(exitUsage, strings.Fields(line)...)
 	}
@@ -187,6 +188,18 @@ func TestWrongCommandLines(t *testing.T) {
 	s.prints("password")
 	if strings.Contains(s.out+s.err, "wrong@") {
 		t.Error("a password is printed")
+	}
+}
+
+func TestAStoreThatIsNotThereIsNotMade(t *testing.T) {
+	s := open(t)
+	name := filepath.Join(t.TempDir(), "typo.db")
+	for _, line := range []string{"dlq list", "dlq groups", "dlq send --all --yes", "dlq export", "desk"} {
+		s.run(exitFailed, append(strings.Fields(line), "--store", name)...)
+		s.prints("--store", "typo.db", "rehop dlq collect")
+		if _, err := os.Stat(name); !os.IsNotExist(err) {
+			t.Fatalf("%s has made the file: %v", line, err)
+		}
 	}
 }
 
