@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"time"
 
@@ -166,7 +167,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.Logger = hooks.Logger(c.Logger)
 	traces := c.Traces
-	if c.Telemetry != nil {
+	if c.Telemetry != nil && !c.noTelemetry() {
 		traces = append(slices.Clip(traces), c.Telemetry.Connection(c.Name))
 	}
 	c.trace = merged(traces, c.Logger)
@@ -174,6 +175,13 @@ func (c Config) withDefaults() Config {
 		c.Credentials = guarded(c.Credentials, c.DialTimeout, c.Logger)
 	}
 	return c
+}
+
+// noTelemetry reports whether Telemetry is a nil pointer of a type that implements it, such as
+// a variable that nothing was assigned to.
+func (c Config) noTelemetry() bool {
+	v := reflect.ValueOf(c.Telemetry)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // validate returns the parsed URLs, or all faults at once.
@@ -220,6 +228,9 @@ func (c Config) validate() ([]endpoint, error) {
 		case login == nil && c.Credentials == nil:
 			refuse("ManagementURL names no user, want one, or Credentials")
 		}
+	}
+	if c.Telemetry != nil && c.noTelemetry() {
+		refuse("Telemetry is a nil %T, want one that was made, or nil itself for none", c.Telemetry)
 	}
 	for _, d := range []struct {
 		field string

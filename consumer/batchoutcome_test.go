@@ -661,6 +661,7 @@ func TestTheOutcomeOfADecodeErrorStays(t *testing.T) {
 		{"hold, wrapped", fmt.Errorf("a: %w", fmt.Errorf("b: %w", away)), "hold"},
 		{"hold among several %w", fmt.Errorf("%w and %w", errBroken, away), "hold"},
 		{"hold in a join", errors.Join(errBroken, fmt.Errorf("a: %w", away)), "hold"},
+		{"hold in a panic that somebody has recovered", &consumer.PanicError{Value: away}, "hold"},
 		{"snooze", consumer.Snooze(time.Minute, "no schema yet"), "snooze 1m0s (no schema yet)"},
 		{"retry after", consumer.RetryAfter(time.Minute, errBroken), "retry-after 1m0s"},
 		{"discard", consumer.Discard("old"), "discard (old)"},

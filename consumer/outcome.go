@@ -217,5 +217,6 @@ func (e *outcomeError) Unwrap() error { return e.cause }
 // hasOutcome reports whether something has given err its meaning.
 func hasOutcome(err error) bool {
 	var s *outcomeError
-	return errors.As(err, &s)
+	var p *PanicError
+	return errors.As(err, &s) || errors.As(err, &p) && p.outcome().Action != ActionRetry
 }
