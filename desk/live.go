@@ -245,7 +245,7 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 			// A broker that is busy is late with letters that it has counted out
 			// already. If none are ready, and still none come, other consumers have
 			// taken the rest.
-			if silences++; silences >= maxSilences || q.Messages == 0 && q.Consumers > 1 && silences >= othersSilences {
+			if silences++; silences >= maxSilences || q.Messages == 0 && q.Consumers > h.consumers && silences >= othersSilences {
 				n = len(taken)
 			}
 		case <-h.session.Done():

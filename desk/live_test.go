@@ -306,7 +306,7 @@ func TestTheCanaryThatComesBackEndsTheRedrive(t *testing.T) {
 		sent := make(chan error, 1)
 		live := w.live()
 		go func() {
-			_, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Canary: time.Minute}, nil)
+			_, err := live.Execute(w.Context(), Redrive{ID: "mine", Action: Send, All: true, Canary: time.Minute}, nil)
 			sent <- err
 		}()
 		w.consume(1, func(*consumer.Delivery) error { return consumer.DeadLetter(errors.New("again")) })
@@ -314,6 +314,12 @@ func TestTheCanaryThatComesBackEndsTheRedrive(t *testing.T) {
 			w.Errorf("the canary came back: %v", err)
 		}
 		w.has("orders.dlq", 10)
+		p, err := live.Resume(w.Context(), "mine", By{Who: "ada"}, nil)
+		if err != nil || p.Done != 10 || p.Note != "" {
+			w.Errorf("resumed: %v, %+v; want 10 sent, and no word of other consumers", err, p)
+		}
+		w.has("orders.dlq", 1)
+		w.has("orders", 9)
 	})
 }
 

@@ -90,7 +90,9 @@ type liveRedrive struct {
 	pending []*transfer
 	flying  int
 	acked   []string
-	alike   map[string]int // letters that look the same
+	alike   map[string]int  // letters that look the same
+	sent    map[string]bool // message ids
+	back    int             // letters that an earlier turn sent, and that came back: the count has them
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known

@@ -60,6 +60,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 	keys := make([]string, n)
 	for i, p := range transfers {
 		keys[i] = p.key
+		r.sent[p.letter.Publishing.MessageId] = true
 		if r.book.past.open[p.key] {
 			r.book.past.again[p.key] = true
 		}

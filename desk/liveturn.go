@@ -73,6 +73,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
+	r.sent, r.back = map[string]bool{}, 0
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
 	r.undeleted, r.unanswered = r.book.past.undeleted(), r.book.past.unanswered()
 	more, err = r.work(ctx, counter, total)
@@ -163,7 +164,9 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 			switch {
 			case err != nil:
 				return false, err
-			case q.Messages == 0 && (q.Consumers > 1 && silences >= othersSilences || silences >= maxSilences): // others have the rest
+			case q.Messages == 0 && q.Consumers <= r.hand.consumers && seen+r.back >= total:
+				taking = false
+			case q.Messages == 0 && (q.Consumers > r.hand.consumers && silences >= othersSilences || silences >= maxSilences): // others have the rest
 				taking = false
 				r.elsewhere = max(total-seen, 0)
 			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
@@ -191,6 +194,9 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
 			return fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId)
+		}
+		if id := letter.Publishing.MessageId; id != "" && !r.sent[id] {
+			r.back++
 		}
 		return nil
 	}

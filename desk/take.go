@@ -43,6 +43,7 @@ type hand struct {
 	first      []amqp.Delivery // taken already
 	deliveries <-chan amqp.Delivery
 	prefetch   int
+	consumers  int // that the broker counts for it
 	acks       int
 }
 
@@ -53,9 +54,13 @@ func take(ctx context.Context, conn *connection.Conn, queue string, n, total, by
 	if err != nil {
 		return nil, fmt.Errorf("desk: %w", err)
 	}
-	h := &hand{queue: queue, session: session}
+	h := &hand{queue: queue, session: session, consumers: 1}
+	var before, now amqp.Queue
 	if size == 0 {
-		if err = h.sample(ctx, min(n, total, sample)); err == nil {
+		if before, err = ask(ctx, session, queue); err == nil {
+			err = h.sample(ctx, min(n, total, sample))
+		}
+		if err == nil {
 			for _, d := range h.first {
 				size += len(d.Body)
 			}
@@ -66,6 +71,13 @@ func take(ctx context.Context, conn *connection.Conn, queue string, n, total, by
 		rest := max(min(n, max(bytes/max(size, 1), 1))-len(h.first), 1)
 		h.prefetch = len(h.first) + rest
 		h.deliveries, err = h.consume(ctx, restTag, rest)
+	}
+	if err == nil && len(h.first) > 0 {
+		// A quorum queue counts the consumer of first, which was cancelled, as long as
+		// its messages are in hand; a classic queue does not: seen on 3.10, 4.0 and 4.3.
+		if now, err = ask(ctx, session, queue); now.Consumers-before.Consumers > 1 {
+			h.consumers = 2
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, session.Close())
@@ -182,15 +194,18 @@ func (c *counter) ready(ctx context.Context) (int, error) {
 	return q.Messages, err
 }
 
-func (c *counter) ask(ctx context.Context) (amqp.Queue, error) {
+func (c *counter) ask(ctx context.Context) (amqp.Queue, error) { return ask(ctx, c.session, c.queue) }
+
+// ask asks the broker about a queue.
+func ask(ctx context.Context, session *connection.Session, queue string) (amqp.Queue, error) {
 	answer := make(chan amqp.Queue, 1) // a call that is left may still write to it
-	err := c.session.Do(ctx, func(ch *amqp.Channel) error {
-		q, err := ch.QueueDeclarePassive(c.queue, true, false, false, false, nil)
+	err := session.Do(ctx, func(ch *amqp.Channel) error {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		answer <- q
 		return err
 	})
 	if err != nil {
-		return amqp.Queue{}, fmt.Errorf("desk: queue %q: %w", c.queue, err)
+		return amqp.Queue{}, fmt.Errorf("desk: queue %q: %w", queue, err)
 	}
 	return <-answer, nil
 }

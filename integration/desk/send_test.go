@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/integration/child"
+	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -57,6 +58,46 @@ func TestTenThousandLettersKeepToTheirRate(t *testing.T) {
 		r.has(r.work, n)
 		r.has(r.queue, 0)
 	})
+}
+
+// A letter of the redrive that came back before it went on is none that others have taken,
+// whether or not the queue's type counts the desk's own consumers twice.
+func TestARedriveWhoseCanaryCameBackGoesOn(t *testing.T) {
+	for name, managed := range map[string]bool{"with the management API": true, "without": false} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(r *room) {
+				const n = 10
+				r.fill(r.queue, n)
+				conn := r.conn
+				if !managed {
+					var err error
+					conn, err = connection.Open(r.Context(), connection.Config{URLs: []string{r.broker.AMQPURL()}})
+					must(r.T, err)
+					defer conn.Close()
+				}
+				ch := r.channel()
+				work, err := ch.Consume(r.work, "", true, false, false, false, nil)
+				must(r.T, err)
+				ended := make(chan error, 1)
+				live := live(r.T, conn, r.queue, r.journal)
+				go func() {
+					_, err := live.Execute(r.Context(), desk.Redrive{ID: "canary-" + r.work, Action: desk.Send, All: true, Canary: time.Minute}, nil)
+					ended <- err
+				}()
+				d := <-work // it fails again
+				must(r.T, ch.Publish("", r.queue, false, false, amqp.Publishing{MessageId: d.MessageId, Headers: d.Headers, Body: d.Body, DeliveryMode: amqp.Persistent}))
+				if err := <-ended; !errors.Is(err, store.ErrCanary) {
+					r.Errorf("%v, want that the canary came back", err)
+				}
+				r.has(r.queue, n)
+				p, err := live.Resume(r.Context(), "canary-"+r.work, desk.By{Who: "ada"}, nil)
+				if err != nil || p.Done != n || p.Note != "" {
+					r.Errorf("%v: %+v; want %d sent, and no word of other consumers", err, p, n)
+				}
+				r.has(r.queue, 1)
+			})
+		})
+	}
 }
 
 func TestATargetThatTakesNothingLeavesTheLetters(t *testing.T) {
