@@ -65,7 +65,7 @@ type Redrive struct {
 	// Edit changes each message that is sent.
 	Edit *Edit `json:"edit,omitzero"`
 
-	// Rate is how many letters are sent per second at most, from 0.1 to 100,000; 0:
+	// Rate is how many letters are sent per second at most, from 0.001 to 100,000; 0:
 	// no bound.
 	Rate float64 `json:"rate,omitzero"`
 
@@ -109,7 +109,7 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 		fault("Filter is empty, want a condition, or All")
 	}
 	if !resend.IsRate(r.Rate) || r.Rate > maxRate {
-		fault("Rate is %v, want 0 for no bound, or 0.1 to 100,000 letters a second", r.Rate)
+		fault("Rate is %v, want 0 for no bound, or 0.001 to 100,000 letters a second", r.Rate)
 	}
 	if r.Limit < 0 {
 		fault("Limit is %d, want 0 (no bound) or more", r.Limit)

@@ -29,8 +29,7 @@ type awaiter interface {
 
 // ForwardConfig is for [Store.NewForwarder]. Its zero value is usable.
 type ForwardConfig struct {
-	// Rate bounds the messages per second, to 0.1 or more, and to no less than four in a
-	// Lease. If zero, there is no bound.
+	// Rate bounds the messages per second, to 0.001 or more. If zero, there is no bound.
 	Rate float64
 
 	// Batch is how many entries are leased and published together, 1 to 1000.
@@ -123,8 +122,7 @@ func (c ForwardConfig) validate() error {
 			errs = append(errs, fmt.Errorf("store: ForwardConfig."+format, args...))
 		}
 	}
-	check(resend.IsRate(c.Rate), "Rate is %v, want 0 for no bound, or at least 0.1", c.Rate)
-	check(c.Rate == 0 || c.Rate*c.Lease.Seconds() >= 4, "Rate is %v, want at least four messages in a Lease of %v", c.Rate, c.Lease)
+	check(resend.IsRate(c.Rate), "Rate is %v, want 0 for no bound, or at least 0.001", c.Rate)
 	check(c.Batch >= 1 && c.Batch <= 1000, "Batch is %d, want 1 to 1000", c.Batch)
 	check(c.Tries >= 1, "Tries is %d, want 1 or more", c.Tries)
 	check(c.Lease >= 2*time.Second && c.Lease <= longest, "Lease is %v, want 2s to %v", c.Lease, longest)

@@ -74,7 +74,7 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 			recovered = f.store.now()
 			f.tidy(ctx)
 		}
-		if !f.connected(ctx) {
+		if f.pace.Wait(ctx); !f.connected(ctx) {
 			continue
 		}
 		n := f.wanted()
@@ -104,7 +104,7 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 			}
 			continue
 		}
-		f.pace.Wait(ctx, len(l.entries))
+		f.pace.Left(len(l.entries))
 		ended := f.dispatch(work, l, groups)
 		if n == 1 { // one at a time until one arrives
 			ended.Wait()

@@ -18,7 +18,7 @@ import (
 // Query selects, without a bound on the rate.
 type ReplayOptions struct {
 	// Rate is how many messages are published per second, in groups of a tenth of
-	// that; at least 0.1. If zero, there is no bound.
+	// that; at least 0.001. If zero, there is no bound.
 	Rate float64
 
 	Limit int // entries to try; zero: no bound
@@ -179,7 +179,7 @@ func through(numbers []int64, l leased) []int64 {
 
 // some replays up to n entries and reports how many it has tried, and whether there may
 // be more.
-func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int, more bool, err error) {
+func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err error) {
 	if len(r.next) == 0 {
 		return 0, false, nil
 	}
@@ -208,10 +208,6 @@ func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int,
 	}
 	if len(l.entries) > 0 {
 		r.number = l.entries[len(l.entries)-1].Number
-		pace.Wait(ctx, len(l.entries))
-	}
-	if ctx.Err() != nil {
-		return tried, false, errors.Join(context.Cause(ctx), r.store.settle(context.WithoutCancel(ctx), append(results, unchanged(l)...)))
 	}
 	published, left := r.publish(ctx, l)
 	results = append(results, published...)

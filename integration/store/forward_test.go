@@ -345,6 +345,22 @@ func TestForwardKeepsToItsRate(t *testing.T) {
 	})
 }
 
+// An entry is leased when its turn has come, so a pace slower than a lease doubles none.
+func TestForwardAtARateThatIsSlowerThanALease(t *testing.T) {
+	s := newPlace(t, store.SQLite).store(t, store.Config{})
+	fill(t, s, 3, producer.Message{RoutingKey: "k"})
+	broker := &peer{}
+	began := time.Now()
+	forward(t, s, broker, store.ForwardConfig{Rate: 0.4, Lease: 2 * time.Second})
+	empties(t, s, store.Query{}, patience)
+	if took := time.Since(began); took < 4500*time.Millisecond {
+		t.Errorf("3 messages at 0.4/s took %v", took)
+	}
+	if ids := broker.ids(); len(ids) != 3 {
+		t.Errorf("%q were published, want 3 messages, each once", ids)
+	}
+}
+
 func TestForwardRefuses(t *testing.T) {
 	p := newPlace(t, store.SQLite)
 	_, err := p.store(t, store.Config{}).NewForwarder(nil, store.ForwardConfig{Rate: -1, Batch: 5000, Tries: -1, Lease: time.Hour, Poll: -1, DrainTimeout: -1})

@@ -14,8 +14,9 @@ type Pace struct {
 // maxLag is how far behind its plan a pace may be and catch up.
 const maxLag = 250 * time.Millisecond
 
-// Wait until n more messages may leave, or ctx ends.
-func (p *Pace) Wait(ctx context.Context, n int) {
+// Wait until messages may leave, or ctx ends. Waiting comes before they are leased: a slow
+// pace waits for longer than any lease.
+func (p *Pace) Wait(ctx context.Context) {
 	if p.Rate == 0 {
 		return
 	}
@@ -35,5 +36,11 @@ func (p *Pace) Wait(ctx context.Context, n int) {
 			return
 		}
 	}
-	p.next = p.next.Add(time.Duration(float64(n) * float64(time.Second) / p.Rate))
+}
+
+// Left says that n messages leave now.
+func (p *Pace) Left(n int) {
+	if p.Rate > 0 {
+		p.next = p.next.Add(time.Duration(float64(n) * float64(time.Second) / p.Rate))
+	}
 }

@@ -15,8 +15,8 @@ type Replay struct {
 	Canary time.Duration // how long the first letter is watched; 0: not at all
 
 	// Some tries up to n letters, and reports how many it has tried and whether there
-	// may be more. It calls Wait of the Pace before it publishes.
-	Some func(ctx context.Context, n int, pace *Pace) (tried int, more bool, err error)
+	// may be more.
+	Some func(ctx context.Context, n int) (tried int, more bool, err error)
 
 	// Sent returns nil once the first letter was confirmed, and else why it was not.
 	Sent func() error
@@ -30,7 +30,7 @@ type Replay struct {
 
 // Run runs the replay until nothing is left, or ctx or an error ends it.
 func (r Replay) Run(ctx context.Context) error {
-	pace := &Pace{Rate: r.Rate}
+	pace := Pace{Rate: r.Rate}
 	batch := r.Batch
 	if r.Rate > 0 {
 		batch = min(max(int(min(r.Rate/10, 1000)), 1), batch)
@@ -46,7 +46,12 @@ func (r Replay) Run(ctx context.Context) error {
 				return nil
 			}
 		}
-		some, more, err := r.Some(ctx, n, pace)
+		pace.Wait(ctx)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		some, more, err := r.Some(ctx, n)
+		pace.Left(some)
 		if tried += some; err != nil {
 			return err
 		}

@@ -67,13 +67,13 @@ func Edited(m producer.Message, to *topology.Address, edit func(*producer.Messag
 
 // IsRate reports whether r can be a number of messages per second; 0 stands for no bound.
 // The least is a message in ten seconds: the entry whose turn it is waits in a lease.
-func IsRate(r float64) bool { return r == 0 || r >= 0.1 && !math.IsInf(r, 1) }
+func IsRate(r float64) bool { return r == 0 || r >= 0.001 && !math.IsInf(r, 1) }
 
 // Validate returns all faults of the store.ReplayOptions of a replay.
 func Validate(rate float64, limit int, canary time.Duration) error {
 	var errs []error
 	if !IsRate(rate) {
-		errs = append(errs, fmt.Errorf("store: ReplayOptions.Rate is %v, want 0 for no bound, or at least 0.1", rate))
+		errs = append(errs, fmt.Errorf("store: ReplayOptions.Rate is %v, want 0 for no bound, or at least 0.001", rate))
 	}
 	if limit < 0 {
 		errs = append(errs, fmt.Errorf("store: ReplayOptions.Limit is %d, want 0 or more", limit))

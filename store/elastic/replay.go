@@ -88,7 +88,7 @@ type replay struct {
 
 // some replays up to n letters and reports how many it has tried, and whether there may
 // be more.
-func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int, more bool, err error) {
+func (r *replay) some(ctx context.Context, n int) (tried int, more bool, err error) {
 	page, err := r.pages.next(ctx, n)
 	if err != nil {
 		return 0, false, err
@@ -100,7 +100,6 @@ func (r *replay) some(ctx context.Context, n int, pace *resend.Pace) (tried int,
 			return tried, false, err
 		}
 	}
-	pace.Wait(ctx, len(messages))
 	if ctx.Err() != nil {
 		return tried, false, context.Cause(ctx)
 	}
