@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -53,10 +54,15 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	for i, p := range c.parts {
 		runs[i] = newRun(c, p, workers, late, ctx, stopped)
 		p.health.starts(runs[i])
-		defer p.health.fail(errNotRunning)
 	}
 	c.setRuns(runs)
-	defer c.setRuns(nil)
+	over := sync.OnceFunc(func() {
+		c.setRuns(nil)
+		for _, p := range c.parts {
+			p.health.fail(errNotRunning)
+		}
+	})
+	defer over()
 	for _, r := range runs {
 		r.lane.Opening() // none goes ahead of a higher one at the start
 	}
@@ -76,6 +82,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 			if !slices.Contains(drained, false) {
 				workers.Wait()
 			}
+			over() // before the next Run, which begins with both anew
 			ended()
 			result <- errors.Join(errs...)
 		}()
