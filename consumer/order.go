@@ -61,8 +61,7 @@ func arguments(priority int, found route.Facts) amqp.Table {
 // keyOf returns the key of a message that has come.
 func (r *run) keyOf(m *flight.Message) (key string) {
 	if r.cfg.Key == nil {
-		key, _ = m.Raw.Headers[header.OrderKey].(string)
-		return key
+		return header.Name(m.Raw.Headers[header.OrderKey])
 	}
 	defer func() {
 		if v := recover(); v != nil {

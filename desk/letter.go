@@ -144,7 +144,7 @@ func (l Letter) digest() string {
 	headers := maps.Clone(p.Headers)
 	delete(headers, header.DeliveryCount)
 	delete(headers, header.AcquiredCount)
-	if user, moved := headers[header.UserID].(string); moved { // see keepUser
+	if user, moved := header.Text(headers[header.UserID]); moved { // see keepUser
 		p.UserId = user
 		delete(headers, header.UserID)
 	}

@@ -54,7 +54,7 @@ func FromDelivery(d amqp.Delivery) Message {
 		Timestamp:       d.Timestamp,
 		Priority:        min(d.Priority, header.MaxPriority),
 		Replays:         h.Replays,
-		OrderKey:        orderKey(d.Headers),
+		OrderKey:        h.OrderKey,
 	}
 	expiration := d.Expiration
 	for _, death := range h.Deaths {
@@ -69,11 +69,6 @@ func FromDelivery(d amqp.Delivery) Message {
 		m.Expiration = time.Duration(ms) * time.Millisecond
 	}
 	return m
-}
-
-func orderKey(headers amqp.Table) string {
-	key, _ := headers[header.OrderKey].(string)
-	return key
 }
 
 // maxMillis is the longest Expiration: ten years of 365 days.

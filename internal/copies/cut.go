@@ -41,7 +41,7 @@ func shorten(p amqp.Publishing, key string, limit int) {
 	if over <= 0 {
 		return
 	}
-	s, _ := p.Headers[key].(string)
+	s, _ := header.Text(p.Headers[key])
 	if s = cut(s, len(s)-over); s == "" {
 		delete(p.Headers, key)
 		return

@@ -35,6 +35,15 @@ func Text(v any) (string, bool) {
 	return "", false
 }
 
+// Name returns a value that is a string of up to MaxName bytes, and else "".
+func Name(v any) string {
+	s, _ := Text(v)
+	if len(s) > MaxName {
+		return ""
+	}
+	return s
+}
+
 // Texts returns the strings of an array, and leaves out what is none. A single
 // string is an array of one.
 func Texts(v any) []string {
