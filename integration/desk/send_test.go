@@ -304,7 +304,7 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 			must(r.T, p.Wait())
 			progress, err := r.journal.Redrive("killed")
 			begun = begun || err == nil
-			over = over || err == nil && progress.Ended() // it may have ended just before it was killed
+			over = over || err == nil && progress.State == desk.Done // it may have ended just before it was killed
 		}
 		p, err := r.journal.Redrive("killed")
 		must(r.T, err)
