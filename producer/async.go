@@ -2,6 +2,7 @@ package producer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"runtime/debug"
 	"sync"
@@ -15,8 +16,8 @@ import (
 // while Config.Window and Config.WindowBytes leave no room.
 //
 // done is called exactly once, with the results that Publish would have returned, from
-// another goroutine or from within PublishAsync. It may be nil if Flush or
-// Config.Traces tell enough. It may publish, but not call Flush, Shutdown or Close,
+// another goroutine or from within PublishAsync. If it is nil, a message that is not known
+// to be safe is logged as an error, and Flush and Shutdown tell of it. done may publish, but not call Flush, Shutdown or Close,
 // which wait for it. The functions given to PublishAsync run one after another, so each
 // must return soon. A message whose function has not run yet takes no room in the
 // window any more. A panic in a function is logged. The message's body and headers must
@@ -28,9 +29,11 @@ import (
 // ctx bounds the waiting for room, the tries and the fallback, as in Publish.
 func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Receipt, error)) {
 	if ctx == nil {
-		if done != nil {
-			done(Receipt{ID: m.ID, Err: errNoContext}, errNoContext)
+		if done == nil {
+			p.untold.note(errNoContext)
+			return
 		}
+		done(Receipt{ID: m.ID, Err: errNoContext}, errNoContext)
 		return
 	}
 	p.complete(&m)
@@ -70,16 +73,20 @@ func (p *Producer) PublishAsync(ctx context.Context, m Message, done func(Receip
 
 // Flush waits until no message of PublishAsync is without a receipt and the functions of all
 // of them have returned. This includes messages that other goroutines publish meanwhile, so
-// with a steady stream it may wait until ctx ends. It returns an error only if ctx ends first.
+// with a steady stream it may wait until ctx ends.
+//
+// Flush returns an error if ctx ends first, and if messages without a function are not known
+// to be safe: it says how many, and wraps the error of the first one. Each message is told of
+// once, by the first call of Flush or Shutdown that returns after its receipt.
 func (p *Producer) Flush(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
 	select {
 	case <-p.window.flushed():
-		return nil
+		return p.untold.tell()
 	case <-ctx.Done():
-		return fmt.Errorf("producer: %d messages have no receipt yet: %w", p.window.unflushed(), ended(ctx))
+		return errors.Join(fmt.Errorf("producer: %d messages have no receipt yet: %w", p.window.unflushed(), ended(ctx)), p.untold.tell())
 	}
 }
 
@@ -220,6 +227,10 @@ func (a *asyncMessage) call(r Receipt) {
 	p := a.producer
 	p.trace.published(a.ctx, &a.m, r, time.Since(a.began))
 	if a.done == nil {
+		if r.Place == "" {
+			p.untold.note(r.Err)
+			p.repeats.Error("message of PublishAsync is not known to be safe", r.Err, "message", r.ID)
+		}
 		return
 	}
 	defer func() {

@@ -70,7 +70,7 @@ func TestABrokerThatConfirmsNothing(t *testing.T) {
 		var given sync.WaitGroup
 		given.Go(func() {
 			for range messages {
-				p.PublishAsync(ctx, Message{RoutingKey: "quorum", Body: make([]byte, size)}, nil)
+				p.PublishAsync(ctx, Message{RoutingKey: "quorum", Body: make([]byte, size)}, func(Receipt, error) {})
 			}
 		})
 		synctest.Wait()
@@ -114,7 +114,7 @@ func TestMessagesThatFailAreBoundedInMemory(t *testing.T) {
 				tt.begin(s.broker)
 				before := heap()
 				for i := range messages {
-					p.PublishAsync(s.Context(), Message{RoutingKey: tt.queue, Body: make([]byte, size)}, nil)
+					p.PublishAsync(s.Context(), Message{RoutingKey: tt.queue, Body: make([]byte, size)}, func(Receipt, error) {})
 					if i%100 == 0 {
 						if grown := heap() - before; grown > 4*bound { // the broker in the process keeps some too
 							s.Fatalf("after %d messages %d MiB more are in use, with a bound of %d MiB", i, grown>>20, bound>>20)

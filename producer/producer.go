@@ -33,6 +33,7 @@ type Producer struct {
 	window   window
 	failing  failing
 	decided  decided
+	untold   untold
 	sinkTime sinkTime
 
 	sinks    context.Context // ends when a Shutdown has run out of time

@@ -292,6 +292,42 @@ func TestFlushAndCloseWaitForAsynchronousMessages(t *testing.T) {
 	})
 }
 
+func TestFlushAndShutdownTellOfMessagesThatNobodyWasToldOf(t *testing.T) {
+	inBubble(t, func(s *fixture) {
+		var log bytes.Buffer
+		p := s.producer(Config{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		told := 0
+		async := func(keys ...string) {
+			for _, key := range keys {
+				p.PublishAsync(s.Context(), Message{RoutingKey: key}, nil)
+				p.PublishAsync(s.Context(), Message{RoutingKey: key}, func(_ Receipt, err error) {
+					if err != nil {
+						told++
+					}
+				})
+			}
+		}
+		async("open", "nowhere", "open", "nowhere")
+		p.PublishAsync(nil, Message{RoutingKey: "open"}, nil) //nolint:staticcheck // what a caller's slip does
+		if err := p.Flush(s.Context()); !errors.Is(err, ErrReturned) || !strings.Contains(err.Error(), "3 messages") || told != 2 {
+			s.Errorf("Flush: %v, and %d calls with an error; want 3 messages that are not safe, and 2", err, told)
+		}
+		if err := p.Flush(s.Context()); err != nil {
+			s.Errorf("Flush tells it again: %v", err)
+		}
+		async("nowhere")
+		if err := p.Close(); !errors.Is(err, ErrReturned) || !strings.Contains(err.Error(), "a message of PublishAsync") {
+			s.Errorf("Close: %v", err)
+		}
+		if err := p.Close(); err != nil {
+			s.Errorf("Close tells it again: %v", err)
+		}
+		if !strings.Contains(log.String(), "level=ERROR") {
+			s.Errorf("the log has no error:\n%s", log.String())
+		}
+	})
+}
+
 func TestAFunctionGivenToPublishAsyncMayPublish(t *testing.T) {
 	inBubble(t, func(s *fixture) {
 		p := s.producer(Config{Window: 2})

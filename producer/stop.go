@@ -35,11 +35,17 @@ var errShutdown = rehop.WithClass(errors.New("the Producer was shut down before 
 // receipts, with an error each, and the end of the sinks come soon after.
 //
 // Shutdown may be called more than once, also at the same time: each call waits for the
-// same end. After it, all calls that publish return an error.
+// same end. After it, all calls that publish return an error. As [Producer.Flush], Shutdown
+// returns an error too if messages of PublishAsync without a function are not known to be
+// safe.
 func (p *Producer) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		return errNoContext
 	}
+	return errors.Join(p.shutdown(ctx), p.untold.tell())
+}
+
+func (p *Producer) shutdown(ctx context.Context) error {
 	p.stopping.Do(func() {
 		receipts := p.window.close()
 		go p.end(receipts) // ends with the last receipt, and closes ended

@@ -47,7 +47,7 @@ func TestMessagesWithoutAReceiptAreBoundedByTheWindow(t *testing.T) {
 		for name, publish := range map[string]func(s *fixture, p *Producer, queue string){
 			"PublishAsync": func(s *fixture, p *Producer, queue string) {
 				for range messages {
-					p.PublishAsync(s.Context(), Message{RoutingKey: queue, Body: make([]byte, size)}, nil)
+					p.PublishAsync(s.Context(), Message{RoutingKey: queue, Body: make([]byte, size)}, func(Receipt, error) {})
 				}
 				if err := p.Flush(s.Context()); err != nil {
 					s.Error(err)

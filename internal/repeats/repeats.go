@@ -43,14 +43,22 @@ func (l *Log) Warn(text string, err error, about ...any) {
 	l.WarnOf(err.Error(), text, append(about, "error", err)...)
 }
 
+// Error is Warn with another level.
+func (l *Log) Error(text string, err error, about ...any) {
+	l.of(slog.LevelError, err.Error(), text, append(about, "error", err)...)
+}
+
 // WarnOf logs a message with this cause and text. The level is Warn if it is time
 // to say it, and else Debug. From the second time on "times" says how often it
 // happened since it was last said.
 func (l *Log) WarnOf(cause, text string, about ...any) {
+	l.of(slog.LevelWarn, cause, text, about...)
+}
+
+func (l *Log) of(level slog.Level, cause, text string, about ...any) {
 	times, due := l.note(withoutDigits(text+cause), time.Now())
-	level := slog.LevelDebug
-	if due {
-		level = slog.LevelWarn
+	if !due {
+		level = slog.LevelDebug
 	}
 	if !l.log.Enabled(context.Background(), level) {
 		return
