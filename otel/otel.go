@@ -75,8 +75,9 @@ type Config struct {
 	TracerProvider trace.TracerProvider
 
 	// Propagator writes and reads the context of a message in its headers. Defaults
-	// to W3C Trace Context; with propagation.Baggage beside it the headers carry
-	// baggage too.
+	// to the global one of package go.opentelemetry.io/otel, as it is when a message is
+	// published or handled, and to W3C Trace Context while the program has set none.
+	// With propagation.Baggage in it the headers carry baggage too.
 	Propagator propagation.TextMapPropagator
 
 	// Logger gets a record when WatchQueues or WatchStore cannot ask a queue or store,
@@ -89,7 +90,6 @@ type Config struct {
 type Telemetry struct {
 	tracer     tracer
 	propagator propagation.TextMapPropagator
-	fields     []string // headers that it writes
 	log        *slog.Logger
 
 	producers   producers
@@ -108,14 +108,13 @@ func New(cfg Config) *Telemetry {
 		cfg.MeterProvider = otel.GetMeterProvider()
 	}
 	if cfg.Propagator == nil {
-		cfg.Propagator = propagation.TraceContext{}
+		cfg.Propagator = globalPropagator{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
 	t := &Telemetry{
 		propagator: cfg.Propagator,
-		fields:     cfg.Propagator.Fields(),
 		log:        cfg.Logger,
 	}
 	t.tracer.init(cfg.TracerProvider, trace.WithSchemaURL(semconv.SchemaURL))

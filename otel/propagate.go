@@ -6,8 +6,34 @@ import (
 	"slices"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 )
+
+// globalPropagator is the global one as it is at each use: a program may set it after it
+// has made its Telemetry.
+type globalPropagator struct{}
+
+func (globalPropagator) current() propagation.TextMapPropagator {
+	if p := otel.GetTextMapPropagator(); len(p.Fields()) > 0 {
+		return p
+	}
+	return propagation.TraceContext{} // that of a program which has set none has no fields
+}
+
+// Inject implements propagation.TextMapPropagator.
+func (g globalPropagator) Inject(ctx context.Context, c propagation.TextMapCarrier) {
+	g.current().Inject(ctx, c)
+}
+
+// Extract implements propagation.TextMapPropagator.
+func (g globalPropagator) Extract(ctx context.Context, c propagation.TextMapCarrier) context.Context {
+	return g.current().Extract(ctx, c)
+}
+
+// Fields implements propagation.TextMapPropagator.
+func (g globalPropagator) Fields() []string { return g.current().Fields() }
 
 // carrier reads and writes the headers of a message. It changes a copy of them: the
 // table belongs to whoever made the message.
@@ -58,7 +84,7 @@ func (t *Telemetry) extract(ctx context.Context, headers amqp.Table) context.Con
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
-	if !slices.ContainsFunc(t.fields, func(field string) bool { return headers[field] != nil }) {
+	if len(headers) == 0 || !slices.ContainsFunc(t.propagator.Fields(), func(field string) bool { return headers[field] != nil }) {
 		return ctx // most messages, where nobody traces
 	}
 	return t.propagator.Extract(ctx, &carrier{headers: headers})
@@ -68,10 +94,12 @@ func (t *Telemetry) extract(ctx context.Context, headers amqp.Table) context.Con
 // them.
 func (t *Telemetry) inject(ctx context.Context, headers amqp.Table) amqp.Table {
 	c := &carrier{headers: headers}
-	for _, field := range t.fields {
-		if _, ok := headers[field]; ok {
-			c.copied()
-			delete(c.headers, field)
+	if len(headers) > 0 {
+		for _, field := range t.propagator.Fields() {
+			if _, ok := headers[field]; ok {
+				c.copied()
+				delete(c.headers, field)
+			}
 		}
 	}
 	t.propagator.Inject(ctx, c)
