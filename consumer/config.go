@@ -47,10 +47,10 @@ type Config struct {
 
 	// Priority ranks the consumers of a queue, in all processes: the broker sends a
 	// message to a consumer only while every consumer of a higher Priority has as many
-	// messages as its Prefetch allows. -999 to 999; defaults to 0. With a single active
-	// consumer a quorum queue of 4.0 and later makes the highest consumer the active
-	// one, as soon as the former one has settled its messages; other queues keep the
-	// first consumer.
+	// messages as its Prefetch allows. -999 to 999; defaults to 0. It must be 0 on a queue
+	// with topology.WorkQueue.SingleActiveConsumer: where its consumers have different
+	// priorities, a quorum queue of 4.0 may deliver to none of them, and one of 4.3 may keep
+	// messages for good (seen on 4.0.5 and 4.3.6). Other queues do not heed them.
 	Priority int
 
 	// Lanes limits single lanes of topology.Lanes, by Lane.Name.

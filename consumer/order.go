@@ -23,6 +23,13 @@ func (c Config) validateOrder(source route.Source) error {
 	if c.Key != nil && c.KeyLimit == 0 {
 		errs = append(errs, errors.New("consumer: Config.Key is set without KeyLimit, which is how many messages of a key are handled at a time: want 1 or more"))
 	}
+	if c.Priority != 0 {
+		for _, r := range source.Routes {
+			if r.Single {
+				errs = append(errs, fmt.Errorf("consumer: Config.Priority is %d, want 0: queue %q has a single active consumer, and the broker may keep messages for good where the priorities of its consumers differ", c.Priority, r.Queue))
+			}
+		}
+	}
 	if c.RetryInPlace {
 		for _, r := range source.Routes {
 			sum := waitsInPlace(r)

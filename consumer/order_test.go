@@ -378,6 +378,14 @@ func TestOrderIsRefused(t *testing.T) {
 				w.Errorf("New = %v\nwant %s", err, want)
 			}
 		}
+		single := w.orders
+		single.SingleActiveConsumer = true
+		for _, priority := range []int{-1, 1} {
+			_, err := consumer.New(w.conn, single, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Priority: priority})
+			if want := fmt.Sprintf("consumer: Config.Priority is %d, want 0: queue %q has a single active consumer", priority, w.orders.Name); err == nil || !strings.HasPrefix(err.Error(), want) {
+				w.Errorf("New = %v\nwant %s", err, want)
+			}
+		}
 		w.orders.Waits, w.orders.ConsumerTimeout = delay.Schedule{150 * time.Second}, 5*time.Minute
 		_, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{RetryInPlace: true})
 		if err == nil || !strings.Contains(err.Error(), "are 2m30s in sum, want less than 2m30s: ") {
