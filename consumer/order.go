@@ -55,10 +55,9 @@ func (r *run) ordered() bool { return r.cfg.KeyLimit > 0 || r.source.Single }
 
 // arguments returns those of a consumer of a queue.
 func arguments(priority int, found route.Facts) amqp.Table {
-	args := amqp.Table{}
-	if priority != 0 {
-		args["x-priority"] = int32(priority) //nolint:gosec // validate bounds it
-	}
+	// Every broker takes a priority of 0 for none, but a stream refuses any. Without it a
+	// stream would be read from its end, and all that is in it would never be handled.
+	args := amqp.Table{"x-priority": int32(priority)} //nolint:gosec // validate bounds it
 	if found.AsksForTimeout {
 		args["x-consumer-timeout"] = found.ConsumerTimeout.Milliseconds()
 	}

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
@@ -105,6 +108,21 @@ func TestConsumerPriority(t *testing.T) {
 		e.until("the lower one has it", func() bool { return low.done() == 1 })
 		e.atRest(w, 0)
 	}, "consumer priority: the higher one is served first")
+}
+
+// A stream is read from its end where nobody names an offset, so what was in it before, and
+// what comes while no consumer is there, would never be handled.
+func TestAStreamIsRefused(t *testing.T) {
+	inColumns(t, onlyClassic, func(e *env) {
+		name := e.rawQueue(e.name("stream"), amqp.Table{"x-queue-type": "stream"})
+		for kind, source := range map[string]topology.Source{"Route": topology.Route{Queue: name}, "DeadLetterQueue": topology.DeadLetterQueue{Name: name}} {
+			c, err := consumer.New(e.conn, source, succeed, consumer.Config{})
+			e.noError("make the consumer", err)
+			if err := c.Run(e.Context()); err == nil || rehop.ClassOf(err) != rehop.ClassConfiguration || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "is a stream") {
+				e.Errorf("%s: Run = %v, want that the queue is a stream", kind, err)
+			}
+		}
+	}, []string{"a stream is refused"})
 }
 
 func TestConsumerTimeoutOfAWorkQueue(t *testing.T) {

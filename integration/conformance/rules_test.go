@@ -63,6 +63,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "letter moved by the broker says why"},
 	{Name: "RetryAfter where nothing waits is held so long"},
 	{Name: "a queue that others declared is refused"},
+	{Name: "a stream is refused", Except: onlyClassic},
 	{Name: "foreign queue, nothing known"},
 	{Name: "foreign queue with a DLQ"},
 	{Name: "foreign queue with waits"},

@@ -38,6 +38,7 @@ var onlyReal = map[string]string{
 	"permissions: consuming by nack":                      "rehoptest has no permissions",
 	"permissions: consuming by carry":                     "rehoptest has no permissions",
 	"publish: a queue that refused is published to again": "rehoptest has no policies",
+	"a stream is refused":                                 "rehoptest has no streams",
 	"stop: what was acked does not come back":             "a channel of rehoptest keeps no acks back",
 }
 

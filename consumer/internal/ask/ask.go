@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -86,6 +87,8 @@ func Refused(queue string, err error) error {
 		return nil
 	case errors.As(err, &reason) && reason.Code == amqp.NotFound && rehop.ClassOf(reason) != rehop.ClassTransient:
 		return fmt.Errorf("consumer: queue %q does not exist: declare it first: %w", queue, err)
+	case errors.As(err, &reason) && reason.Code == amqp.PreconditionFailed && strings.Contains(reason.Reason, "rabbit_stream_queue"):
+		return fmt.Errorf("consumer: queue %q is a stream: read it with a client that keeps its offset, want a quorum or a classic queue: %w", queue, err)
 	case errors.As(err, &reason) && reason.Code == amqp.AccessRefused:
 		return fmt.Errorf("consumer: consume from queue %q: the user needs permission to read it: %w", queue, err)
 	}
