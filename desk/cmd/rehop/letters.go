@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/go-sql-driver/mysql"
@@ -28,6 +29,7 @@ the URL works too, but everybody on the machine can read it there.`
 // collected is a database of letters that --store names.
 type collected struct {
 	name    string // without a password
+	secrets []string
 	file    string // of SQLite
 	dialect store.Dialect
 	table   string
@@ -40,16 +42,36 @@ func readStore(value string) (collected, error) {
 	if !isURL {
 		return collected{name: value, file: value, dialect: store.SQLite, open: func() (*sql.DB, error) { return sqlite.Open(value) }}, nil
 	}
+	// No part of what cannot be read is repeated: it may be one of the password, and so may
+	// what stands behind a "/", "?" or "#" that is not percent-encoded in it.
 	u, err := url.Parse(value)
-	if err != nil {
-		var parsing *url.Error
-		if errors.As(err, &parsing) {
-			err = parsing.Err // the whole would print the password
-		}
-		return collected{}, fmt.Errorf("--store is no URL: %w", err)
+	_, rest, _ := strings.Cut(value, "://")
+	if end := strings.IndexAny(rest, "/?#"); err == nil && end >= 0 && strings.ContainsAny(rest[end:], "@#") {
+		err = errors.New("reserved characters")
 	}
-	query := u.Query()
+	query := url.Values{}
+	if err == nil {
+		query, err = url.ParseQuery(u.RawQuery)
+	}
+	if err != nil {
+		return collected{}, errors.New(`--store is no URL such as postgres://user@host:5432/database; percent-encode reserved characters in it ("/" is %2F, "@" is %40, "#" is %23, "?" is %3F)`)
+	}
 	c := collected{table: query.Get("table")}
+	if password, given := u.User.Password(); given {
+		user, _, _ := strings.Cut(rest, "@")
+		_, raw, _ := strings.Cut(user, ":")
+		c.secrets = append(c.secrets, password, raw)
+	}
+	for name, values := range query {
+		if isSecret(name) {
+			c.secrets = append(c.secrets, values...)
+		}
+	}
+	for setting := range strings.SplitSeq(u.RawQuery, "&") {
+		if name, raw, _ := strings.Cut(setting, "="); isSecret(name) {
+			c.secrets = append(c.secrets, raw)
+		}
+	}
 	query.Del("table")
 	u.RawQuery = query.Encode()
 	c.name = shown(*u, c.table)
@@ -75,13 +97,22 @@ func shown(u url.URL, table string) string {
 		u.User = url.User(u.User.Username())
 	}
 	query := u.Query()
-	query.Del("password")
-	query.Del("sslpassword")
+	for name := range query {
+		if isSecret(name) {
+			query.Del(name)
+		}
+	}
 	if table != "" {
 		query.Set("table", table)
 	}
 	u.RawQuery = query.Encode()
 	return u.String()
+}
+
+// isSecret reports whether a setting of a driver may be a secret, by its name.
+func isSecret(name string) bool {
+	name = strings.ToLower(name)
+	return name != "passfile" && slices.ContainsFunc([]string{"pass", "pwd", "secret", "token"}, func(word string) bool { return strings.Contains(name, word) })
 }
 
 func openMySQL(u *url.URL) (*sql.DB, error) {
@@ -113,6 +144,22 @@ func openMySQL(u *url.URL) (*sql.DB, error) {
 	return sql.OpenDB(connector), nil
 }
 
+// fault returns an error of a driver, which may quote its settings, without the secrets.
+func (c collected) fault(err error) error {
+	text := err.Error()
+	for _, secret := range c.secrets {
+		for _, form := range []string{secret, url.QueryEscape(secret), url.PathEscape(secret)} {
+			if form != "" {
+				text = strings.ReplaceAll(text, form, "xxxxx")
+			}
+		}
+	}
+	if text != err.Error() {
+		err = errors.New(text)
+	}
+	return fmt.Errorf("--store %s: %w", c.name, err)
+}
+
 // letters opens the store that --store names, and returns its name without a password. made
 // says that an SQLite file is made if there is none: else its name is taken for a slip.
 func (a *app) letters(ctx context.Context, value string, made bool) (letters *store.Store, name string, err error) {
@@ -127,11 +174,11 @@ func (a *app) letters(ctx context.Context, value string, made bool) (letters *st
 	}
 	db, err := c.open()
 	if err != nil {
-		return nil, "", fmt.Errorf("--store %s: %w", c.name, err)
+		return nil, "", c.fault(err)
 	}
 	a.closers = append(a.closers, db.Close)
 	if letters, err = store.Open(ctx, db, c.dialect, store.Config{Table: c.table}); err != nil {
-		return nil, "", fmt.Errorf("--store %s: %w", c.name, err)
+		return nil, "", c.fault(err)
 	}
 	return letters, c.name, nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -38,7 +39,7 @@ func TestReadStoreRefuses(t *testing.T) {
 	for _, tt := range []struct{ rule, value, text string }{
 		{"a database that rehop does not know", "oracle://shop@db.example/letters", "begins with oracle://, want postgres://, mysql:// or the name of an SQLite file"},
 		{"a server without a database", "postgres://shop:secret@db.example/", "--store postgres://shop@db.example/ names no database, want postgres://user@host/database"},
-		{"a port that is no number", "mysql://shop:secret@db.example:port/letters", "--store is no URL: "},
+		{"a port that is no number", "mysql://shop:secret@db.example:port/letters", "--store is no URL such as "},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			_, err := readStore(tt.value)
@@ -50,4 +51,30 @@ func TestReadStoreRefuses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// No part of a URL is printed that may be one of a password, whichever characters it has.
+func FuzzNoSecretOfAStoreIsPrinted(f *testing.F) {
+	forms := []string{
+		"postgres://shop:%s@db.example/letters", "mysql://shop:%s@db.example:3306/letters?tls=true", "postgres://shop@db.example/letters?PassWord=%s",
+		"postgres://shop@db.example/letters?sslpassword=%s&sslmode=off", "mysql://shop:%s@db.example/", "postgres://shop:%s@/letters?host=/run", "oracle://shop:%s@db.example/x",
+	}
+	for _, before := range []string{"", "12/", "12?", "12#", "12@", "12:", "%zz", "%2F", "12;", "12\\", "[", "12&x="} {
+		f.Add(before)
+	}
+	f.Fuzz(func(t *testing.T, before string) {
+		for _, form := range forms {
+			if strings.Contains(form, "?") && strings.ContainsRune(before, '&') {
+				continue // it ends the setting
+			}
+			value := strings.Replace(form, "%s", before+"topsecret", 1)
+			c, err := readStore(value)
+			if err == nil {
+				err = errors.New(c.name + c.fault(errors.New("cannot use "+value)).Error())
+			}
+			if strings.Contains(err.Error(), "topsecret") {
+				t.Errorf("%s: %v shows the secret", value, err)
+			}
+		}
+	})
 }
