@@ -55,20 +55,21 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 // ActionSnooze, such as for a database that is away. Otherwise the consumer calls the handler
 // again with parts of the batch, and the rules decide about the messages that fail alone.
 func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
-	classify, err := classifier("ClassifyBatch", rules)
+	classify, err := newClassifier("ClassifyBatch", rules)
 	if err != nil {
 		return nil, err
 	}
 	return func(next BatchHandler) BatchHandler {
 		return func(ctx context.Context, batch []*Delivery) error {
-			err := next(ctx, batch)
+			err := func() error {
+				defer classify.own(batch...)
+				return next(ctx, batch)
+			}()
 			now := time.Now()
 			var others []*Delivery
 			for _, d := range batch {
-				if own := d.Err(); own == nil {
+				if d.Err() == nil {
 					others = append(others, d)
-				} else if meant := classify(d, own, now); meant != nil {
-					d.Fail(meant)
 				}
 			}
 			if err == nil || len(others) == 0 {

@@ -82,21 +82,18 @@ func (r Rule) String() string {
 // rule sees a panic of the handler: the consumer, and not a wrapper, turns it into a
 // *[PanicError]. All faults of the rules are returned at once.
 func Classify(rules ...Rule) (func(Handler) Handler, error) {
-	classify, err := classifier("Classify", rules)
+	classify, err := newClassifier("Classify", rules)
 	if err != nil {
 		return nil, err
 	}
 	return func(next Handler) Handler {
 		return func(ctx context.Context, d *Delivery) error {
-			err := next(ctx, d)
-			if own := d.Err(); own != nil {
-				if meant := classify(d, own, time.Now()); meant != nil {
-					d.Fail(meant)
-				}
+			err := func() error {
+				defer classify.own(d)
+				return next(ctx, d)
+			}()
+			if err == nil || d.Err() != nil {
 				return err
-			}
-			if err == nil {
-				return nil
 			}
 			if meant := classify(d, err, time.Now()); meant != nil {
 				return meant
@@ -106,9 +103,24 @@ func Classify(rules ...Rule) (func(Handler) Handler, error) {
 	}, nil
 }
 
-// classifier returns a function that gives an error of a message its meaning by rules; nil if
-// none applies. of names who takes the rules.
-func classifier(of string, rules []Rule) (func(d *Delivery, err error, now time.Time) error, error) {
+// classifier gives an error of a message its meaning by rules. It returns nil if none applies.
+type classifier func(d *Delivery, err error, now time.Time) error
+
+// own gives the messages' own errors their meaning. It is deferred: they decide also where the
+// handler panics or ends its goroutine.
+func (c classifier) own(ds ...*Delivery) {
+	now := time.Now()
+	for _, d := range ds {
+		if own := d.Err(); own != nil {
+			if meant := c(d, own, now); meant != nil {
+				d.Fail(meant)
+			}
+		}
+	}
+}
+
+// newClassifier returns the classifier of rules. of names who takes them.
+func newClassifier(of string, rules []Rule) (classifier, error) {
 	rules = slices.Clone(rules)
 	var errs []error
 	for i, r := range rules {

@@ -115,9 +115,14 @@ func TestAFailAfterTheReturnDoesNothing(t *testing.T) {
 
 // Classify gives the message's own error its meaning, and not the one that is returned.
 func TestClassifySeesTheErrorOfItsOwn(t *testing.T) {
-	rules := classifier(t,
-		consumer.Rule{Is: errAway, Then: consumer.Outcome{Action: consumer.ActionHold}},
-		consumer.Rule{Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}})
+	all := []consumer.Rule{
+		{Is: errAway, Then: consumer.Outcome{Action: consumer.ActionHold}},
+		{Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}}}
+	rules := classifier(t, all...)
+	batchRules, err := consumer.ClassifyBatch(all...)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		rule          string
 		own, returned error
@@ -128,6 +133,26 @@ func TestClassifySeesTheErrorOfItsOwn(t *testing.T) {
 		{"one with an outcome", consumer.Discard("old"), errBroken, consumer.ActionDiscard},
 		{"one that no rule matches", errors.New("plain"), errBroken, consumer.ActionRetry},
 	} {
+		for end, leave := range map[string]func(){"a panic": func() { panic("ouch") }, "the end of its goroutine": runtime.Goexit} {
+			var one, first, second consumer.Delivery
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				_ = rules(func(_ context.Context, d *consumer.Delivery) error { d.Fail(c.own); leave(); return nil })(t.Context(), &one)
+			}()
+			<-done
+			done = make(chan struct{})
+			go func() {
+				defer close(done)
+				defer func() { _ = recover() }()
+				_ = batchRules(func(_ context.Context, b []*consumer.Delivery) error { b[0].Fail(c.own); leave(); return nil })(t.Context(), []*consumer.Delivery{&first, &second})
+			}()
+			<-done
+			if got, got1 := consumer.OutcomeOf(one.Err()).Action, consumer.OutcomeOf(first.Err()).Action; got != c.want || got1 != c.want || second.Err() != nil {
+				t.Errorf("%s, before %s: %v, in a batch %v and %v; want %v", c.rule, end, got, got1, second.Err(), c.want)
+			}
+		}
 		var d consumer.Delivery
 		err := rules(func(_ context.Context, d *consumer.Delivery) error { d.Fail(c.own); return c.returned })(t.Context(), &d)
 		if got := consumer.OutcomeOf(d.Err()).Action; got != c.want || !errors.Is(d.Err(), c.own) || !errors.Is(err, c.returned) {
