@@ -33,9 +33,9 @@ type Settler struct {
 	terms     terms
 	cfg       SettlerConfig
 
-	found   atomic.Pointer[route.Facts] // the route on the broker; nil while it has to be looked for
-	looking chan struct{}               // an element: a Settle looks for it
-	latest  *route.Facts                // that was found; belongs to the one who looks
+	found   atomic.Pointer[terms] // on the broker; nil while they have to be looked for
+	looking chan struct{}         // an element: a Settle looks for it
+	latest  *terms                // that were found; belongs to the one who looks
 }
 
 // SettlerConfig configures a Settler. Its zero value is usable.
@@ -120,15 +120,16 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	d := s.Delivery(raw)
 	res := judged(handled)
 	t := s.terms
-	v := t.decide(raw, d, res, false, time.Now())
-	var found *route.Facts
+	t.version = s.conn.Server().Version
+	v := t.decideWithoutHold(raw, d, res)
+	var found *terms
 	if v.Move == settle.Copy {
 		var err error
-		if found, err = s.route(ctx); err != nil {
+		if found, err = s.find(ctx); err != nil {
 			return Settlement{}, fmt.Errorf("consumer: Settle: %w", err)
 		}
-		t.route = *found
-		v = t.decide(raw, d, res, false, time.Now())
+		t = *found
+		v = t.decideWithoutHold(raw, d, res)
 	}
 	switch v.Move {
 	case settle.Ack:
@@ -146,10 +147,20 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	return settledBy(raw.Nack(false, true), requeue.settlement)
 }
 
-// route returns the route on the broker. One call of Settle looks for it, and each other call
+// decideWithoutHold is decide for a program that holds nothing: a message that would be held
+// goes to the end of its queue by a copy where its returns are counted.
+func (t *terms) decideWithoutHold(raw amqp.Delivery, d *Delivery, res result) decision {
+	v := t.decide(raw, d, res, false, time.Now())
+	if v.Move == settle.Hold && v.Instead != nil {
+		v.Instruction, v.settlement = *v.Instead, requeue.settlement
+	}
+	return v
+}
+
+// find returns the terms on the broker. One call of Settle looks for it, and each other call
 // waits for it no longer than its own ctx lasts. If a part of the topology is missing, the copy
 // finds out whether it is the one that it needs.
-func (s *Settler) route(ctx context.Context) (*route.Facts, error) {
+func (s *Settler) find(ctx context.Context) (*terms, error) {
 	if found := s.found.Load(); found != nil {
 		return found, nil
 	}
@@ -162,18 +173,35 @@ func (s *Settler) route(ctx context.Context) (*route.Facts, error) {
 	if found := s.found.Load(); found != nil {
 		return found, nil
 	}
-	found, err := s.terms.route.Broker.Resolve(ctx, s.conn)
+	found, err := s.ask(ctx)
 	switch {
 	case err != nil && s.latest != nil && rehop.ClassOf(err) != rehop.ClassTransient:
 		return s.latest, nil
 	case err != nil:
 		return nil, err
-	case found.Engine == route.Nack:
+	}
+	s.latest = found
+	s.found.Store(found)
+	return found, nil
+}
+
+func (s *Settler) ask(ctx context.Context) (*terms, error) {
+	t := s.terms
+	found, err := t.route.Broker.Resolve(ctx, s.conn)
+	if err != nil {
+		return nil, err
+	}
+	if found.Engine == route.Nack {
 		found.Engine = route.Republish
 	}
-	s.latest = &found
-	s.found.Store(s.latest)
-	return s.latest, nil
+	session, err := s.conn.Session(ctx, connection.Publish)
+	if err != nil {
+		return nil, err
+	}
+	defer session.Close()
+	socket := transport.Inside.Session(session)
+	t.route, t.account, t.frame, t.version = found, socket.User(), socket.FrameSize(), session.Server().Version
+	return &t, nil
 }
 
 // copy returns nil when the copy is confirmed.

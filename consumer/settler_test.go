@@ -50,7 +50,7 @@ func (l *loop) closed() {
 func (l *loop) next() amqp.Delivery {
 	l.Helper()
 	for range 1000 {
-		d, ok, err := l.in.Get("orders", false)
+		d, ok, err := l.in.Get(l.orders.Name, false)
 		if err != nil {
 			l.Fatal(err)
 		}
@@ -110,6 +110,38 @@ func TestSettlerSettlesByTheSameRules(t *testing.T) {
 				w.has("orders", "m3")
 			})
 		}
+	}
+}
+
+// An outage dead-letters no message, however long it lasts, also where the broker counts
+// what goes back.
+func TestSettlerHoldsWithoutAnEnd(t *testing.T) {
+	for _, existing := range []bool{false, true} {
+		onQuorumQueues(t, func(w *fixture) {
+			if existing {
+				w.orders = topology.WorkQueue{Name: "theirs", Existing: true, Waits: w.orders.Waits}
+				w.raw(func(ch *amqp.Channel) error {
+					_, err := ch.QueueDeclare("theirs", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+					return err
+				})
+				w.declare(w.orders)
+			}
+			l := w.loop(consumer.SettlerConfig{})
+			defer l.closed()
+			w.publish(1)
+			for n := range 100 {
+				d := l.next()
+				if got := l.settler.Delivery(d); got.Attempt != 1 {
+					w.Errorf("hold %d: attempt %d, want 1", n+1, got.Attempt)
+				}
+				if got, err := l.settler.Settle(w.Context(), d, consumer.Hold(errAway)); err != nil || got.Disposition != consumer.DispositionRequeued {
+					w.Fatalf("hold %d: %v, %v", n+1, got, err)
+				}
+			}
+			synctest.Wait()
+			w.has(w.orders.Name+".dlq")
+			w.has(w.orders.Name, id(0))
+		})
 	}
 }
 
