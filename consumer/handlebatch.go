@@ -20,12 +20,13 @@ type batch struct {
 	run   *run
 	grant *schedule.Grant
 	in    *session
-	open  []*attempt // whose settling has not begun
-	early []*attempt // not due yet, and kept for a while
-	free  int        // messages that need the slot no longer, or not beyond the batch
-	kept  int        // messages that do
-	began time.Time  // the latest run
-	with  []*attempt // its messages
+	open  []*attempt             // whose settling has not begun
+	early []*attempt             // not due yet, and kept for a while
+	free  int                    // messages that need the slot no longer, or not beyond the batch
+	kept  int                    // messages that do
+	due   map[*attempt]time.Time // of held ones: when each may be handled again
+	began time.Time              // the latest run
+	with  []*attempt             // its messages
 }
 
 // handleBatch is handle for a BatchHandler: a grant has one message or several.
@@ -64,36 +65,95 @@ func (b *batch) begin(ms []*flight.Message) {
 
 // handleUntilDecided runs the handler, and again as long as messages are held.
 func (b *batch) handleUntilDecided() {
-	r := b.run
 	pauses := pause.Grow(200*time.Millisecond, 30*time.Second)
-	for len(b.open) > 0 {
-		b.handle()
-		if len(b.open) == 0 {
-			return
-		}
-		wait, first, until := pauses.Next(), b.open[0], b.open[0].Received
-		for _, a := range b.open {
-			wait = max(wait, a.Keep)
-			if a.Received.Before(until) {
-				until = a.Received
-			}
-		}
-		wait = min(wait, flight.LongestHold)
-		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
-		if !r.lane.Hold(b.grant, wait, until.Add(r.timeout.HoldLimit()), false, b.in.working, b.in.stop) {
-			b.in.leaveInOrder(intake.ErrHeld)
-			for _, a := range b.open {
-				a.unheld()
-			}
-			b.settleOpen()
+	for next := slices.Clone(b.open); len(next) > 0; next = b.await() {
+		b.handle(next)
+		if len(b.open) > 0 {
+			b.putOff(next, pauses.Next())
 		}
 	}
 }
 
-// handle runs the handler on the open messages, in parts if need be. Those that are held
-// are open afterwards.
-func (b *batch) handle() {
-	r, all := b.run, slices.Clone(b.open)
+// putOff notes when those of some messages that are held are due again: each after its own
+// wait, and none before least has passed.
+func (b *batch) putOff(some []*attempt, least time.Duration) {
+	if b.due == nil {
+		b.due = make(map[*attempt]time.Time, len(b.open))
+	}
+	now := time.Now()
+	for _, a := range some {
+		if !a.over {
+			b.due[a] = now.Add(min(max(least, a.Keep), flight.LongestHold))
+		}
+	}
+}
+
+// await waits until held messages may be handled again, and returns those that may. It returns
+// none once no message is left.
+func (b *batch) await() []*attempt {
+	r := b.run
+	for len(b.open) > 0 {
+		first, until := b.open[0], b.until(b.open[0])
+		for _, a := range b.open {
+			if b.due[a].Before(b.due[first]) {
+				first = a
+			}
+			if end := b.until(a); end.Before(until) {
+				until = end
+			}
+		}
+		wait := time.Until(b.due[first])
+		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
+		if r.lane.Hold(b.grant, wait, until, false, b.in.working, b.in.stop) {
+			return b.ready()
+		}
+		b.letGo()
+	}
+	return nil
+}
+
+// until is when a message can be held no longer.
+func (b *batch) until(a *attempt) time.Time { return a.Received.Add(b.run.timeout.HoldLimit()) }
+
+// ready returns the open messages that may be handled again: those that are due, and those
+// whose handler has said Hold, because the lane says when an outage lets them be tried.
+func (b *batch) ready() (some []*attempt) {
+	now := time.Now()
+	for _, a := range b.open {
+		if a.outcome.Action == ActionHold || !b.due[a].After(now) {
+			some = append(some, a)
+		}
+	}
+	return some
+}
+
+// letGo settles the messages that can be held no longer: those whose time is over, and all if
+// the session ends, or if none of them is the reason.
+func (b *batch) letGo() {
+	now := time.Now()
+	var past []*attempt
+	if b.in.working.Err() == nil && b.in.stop.Err() == nil && !b.run.ordered() {
+		for _, a := range b.open {
+			if end := b.until(a); !now.Before(end) || b.due[a].After(end) {
+				past = append(past, a)
+			}
+		}
+	}
+	if len(past) == 0 {
+		past = b.open
+	}
+	b.in.leaveInOrder(intake.ErrHeld)
+	for _, a := range past {
+		a.unheld()
+	}
+	b.settle(past)
+	b.stillOpen()
+}
+
+// handle runs the handler on some of the open messages, in parts if need be. Those that are
+// held are open afterwards.
+func (b *batch) handle(all []*attempt) {
+	r := b.run
 	oldest := all[0].Received
 	for _, a := range all {
 		if a.Received.Before(oldest) {
@@ -250,12 +310,6 @@ func (b *batch) decided(as []*attempt, results []result, took time.Duration) {
 	}
 	b.settle(decided)
 	b.stillOpen()
-}
-
-// settleOpen settles all messages that are open.
-func (b *batch) settleOpen() {
-	b.settle(b.open)
-	b.open = nil
 }
 
 // settle begins the settling of messages.

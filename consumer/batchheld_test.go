@@ -1,0 +1,122 @@
+package consumer_test
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// A queue of dead letters has no place for a message that failed, so its consumer holds them:
+// each message of a batch for its own time, whatever its neighbours said.
+func TestEachMessageOfABatchIsHeldForItsOwnTime(t *testing.T) {
+	for _, c := range []struct {
+		rule    string
+		says    []error // of each message, the first time; nil: done
+		earlier []time.Duration
+		want    []time.Duration // from the first run to the second; 0: none
+		within  time.Duration
+	}{
+		{"a short wait is not made longer", []error{consumer.RetryAfter(time.Second, errBroken), consumer.RetryAfter(time.Minute, errBroken)}, nil, []time.Duration{time.Second, time.Minute}, 2 * time.Second},
+		{"a hold waits for no neighbour", []error{consumer.Hold(errAway), consumer.RetryAfter(time.Minute, errBroken), nil}, nil, []time.Duration{100 * time.Millisecond, time.Minute, 0}, 2 * time.Second},
+		{"a long one beside one of an earlier hour", []error{consumer.RetryAfter(time.Minute, errBroken), consumer.RetryAfter(10*time.Minute, errBroken)}, []time.Duration{6 * time.Minute}, []time.Duration{time.Minute, 10 * time.Minute}, 2 * time.Second},
+	} {
+		t.Run(c.rule, func(t *testing.T) {
+			everywhere(t, func(w *fixture) {
+				w.declare(w.orders)
+				w.orders.Name = "orders.dlq" // for publish
+				var mu sync.Mutex
+				runs := map[string][]time.Time{}
+				var sizes []int
+				release := make(chan struct{})
+				_, stop := w.startBatch(topology.DeadLetterQueue{Name: "orders.dlq"}, func(_ context.Context, batch []*consumer.Delivery) error {
+					if batch[0].Type == "first" {
+						<-release // so that the others wait for their slot
+						return nil
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					sizes = append(sizes, len(batch))
+					for _, d := range batch {
+						runs[d.ID] = append(runs[d.ID], time.Now())
+						if n := slices.Index([]string{id(1), id(2), id(3)}, d.ID); len(runs[d.ID]) == 1 {
+							d.Fail(c.says[n])
+						}
+					}
+					return nil
+				}, consumer.Batch{Size: 3}, consumer.Config{Concurrency: 1})
+				time.Sleep(time.Second)
+				w.publish(1, func(m *rehoptest.Message) { m.Type = "first" })
+				synctest.Wait()
+				for n := range c.says {
+					w.publish(1)
+					if n < len(c.earlier) {
+						time.Sleep(c.earlier[n])
+					}
+				}
+				synctest.Wait()
+				close(release)
+				time.Sleep(40 * time.Minute)
+				w.stopped(stop)
+				for n, want := range c.want {
+					at := runs[id(n+1)]
+					switch {
+					case want == 0 && len(at) != 1:
+						w.Errorf("message %d ran %d times, want once", n+1, len(at))
+					case want > 0 && (len(at) != 2 || at[1].Sub(at[0]) < want || at[1].Sub(at[0]) > want+c.within):
+						w.Errorf("message %d ran at %v, want twice, %v apart", n+1, at, want)
+					}
+				}
+				if sizes[0] != len(c.says) {
+					w.Errorf("batches of %v, want the first of %d", sizes, len(c.says))
+				}
+			})
+		})
+	}
+}
+
+// An outage lets the messages be tried that it holds, and no message sooner whose error has
+// named a time.
+func TestAnOutageEndsNoWaitOfABatch(t *testing.T) {
+	everywhere(t, func(w *fixture) {
+		w.declare(w.orders)
+		w.orders.Name = "orders.dlq"
+		var mu sync.Mutex
+		runs := map[string][]time.Time{}
+		_, stop := w.startBatch(topology.DeadLetterQueue{Name: "orders.dlq"}, func(_ context.Context, batch []*consumer.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range batch {
+				runs[d.ID] = append(runs[d.ID], time.Now())
+				switch {
+				case d.ID == id(0) || d.ID == id(3):
+					d.Fail(consumer.RetryAfter(time.Minute, errBroken))
+				default:
+					d.Fail(consumer.Hold(errAway))
+				}
+			}
+			return nil
+		}, consumer.Batch{Size: 3}, consumer.Config{Concurrency: 2})
+		time.Sleep(time.Second)
+		w.publish(6)
+		time.Sleep(5 * time.Minute)
+		w.stopped(stop)
+		for _, id := range []string{id(0), id(3)} {
+			at := runs[id]
+			if len(at) < 3 {
+				w.Errorf("%s ran %d times in 5 min, want once a minute", id, len(at))
+			}
+			for i := 1; i < len(at); i++ {
+				if gap := at[i].Sub(at[i-1]); gap < time.Minute {
+					w.Errorf("%s ran again after %v, want 1m or more", id, gap)
+				}
+			}
+		}
+	})
+}
