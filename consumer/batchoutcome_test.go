@@ -480,6 +480,33 @@ func TestHeldMessagesOfABatchAreRunAgainInTheirOrder(t *testing.T) {
 	})
 }
 
+// The log names the messages of the run that does not return, and none that is settled.
+func TestTheLogNamesTheRunOfABatchThatDoesNotReturn(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var r runs
+		var log lines
+		release := make(chan struct{})
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			switch r.note(batch) {
+			case 1: // the whole
+				return errBroken
+			case 3: // the second half
+				<-release
+			}
+			return nil
+		}, consumer.Batch{Size: 8, Linger: time.Second}, consumer.Config{HandlerTimeout: time.Second, Logger: log.logger()})
+		time.Sleep(time.Second)
+		w.publish(8)
+		time.Sleep(time.Minute)
+		close(release)
+		time.Sleep(10 * time.Minute)
+		w.stopped(stop)
+		if len(log.with("level=ERROR", "past its timeout", "message=m4 messages=4")) != 1 {
+			w.Errorf("the log does not name m4 and three others:\n%v", log.with("past its timeout"))
+		}
+	})
+}
+
 func TestAHandlerOfBatchesThatEndsItsGoroutine(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		var r runs

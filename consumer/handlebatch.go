@@ -5,6 +5,7 @@ import (
 	"errors"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/flight"
@@ -20,13 +21,13 @@ type batch struct {
 	run   *run
 	grant *schedule.Grant
 	in    *session
-	open  []*attempt             // whose settling has not begun
-	early []*attempt             // not due yet, and kept for a while
-	free  int                    // messages that need the slot no longer, or not beyond the batch
-	kept  int                    // messages that do
-	due   map[*attempt]time.Time // of held ones: when each may be handled again
-	began time.Time              // the latest run
-	with  []*attempt             // its messages
+	open  []*attempt                 // whose settling has not begun
+	early []*attempt                 // not due yet, and kept for a while
+	free  int                        // messages that need the slot no longer, or not beyond the batch
+	kept  int                        // messages that do
+	due   map[*attempt]time.Time     // of held ones: when each may be handled again
+	began time.Time                  // the latest run
+	with  atomic.Pointer[[]*attempt] // its messages
 }
 
 // handleBatch is handle for a BatchHandler: a grant has one message or several.
@@ -160,7 +161,8 @@ func (b *batch) handle(all []*attempt) {
 			oldest = a.Received
 		}
 	}
-	ctx, end := r.withTimeouts(b.in.working, oldest, all[0], len(all))
+	b.isWith(all)
+	ctx, end := r.withTimeouts(b.in.working, oldest, b.latest)
 	defer end()
 	results := make([]result, len(all)) // of the latest call with each message
 	var took time.Duration
@@ -224,9 +226,10 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 	if r.trace.Batched != nil {
 		ctx = r.trace.Batched(ctx, Batched{Deliveries: deliveries, Contexts: of})
 	}
-	b.began, b.with = time.Now(), slices.Clone(as) // handle reorders them
-	err := errGoexit                               // unless the handler returns, or panics
-	ended := false                                 // the handler has returned, and its error has a meaning
+	b.isWith(as)
+	b.began = time.Now()
+	err := errGoexit // unless the handler returns, or panics
+	ended := false   // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
@@ -294,6 +297,20 @@ func isOfOne(action Action, last bool) bool {
 		return last // it dead-letters that one
 	}
 	return true
+}
+
+// isWith notes the messages of a run. handle reorders them.
+func (b *batch) isWith(as []*attempt) {
+	as = slices.Clone(as)
+	b.with.Store(&as)
+}
+
+// latest returns the messages of the latest run; none before the first.
+func (b *batch) latest() []*attempt {
+	if as := b.with.Load(); as != nil {
+		return *as
+	}
+	return nil
 }
 
 // decided settles messages by the results of the handler, but those that are held.
@@ -375,7 +392,7 @@ func (b *batch) gone() {
 	r := b.run
 	held := false
 	for _, a := range b.open {
-		if !slices.Contains(b.with, a) {
+		if !slices.Contains(b.latest(), a) {
 			if a.ending == nil || a.Move != settle.Hold {
 				a.ending = &ending{decision: requeue}
 			}

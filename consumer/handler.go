@@ -23,8 +23,15 @@ type PanicError struct {
 	Stack []byte // of the handler
 }
 
-// Error prints the value. A value with methods that panic is printed too.
-func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
+// Error prints the value, and only the type of one whose methods panic with such a value.
+func (e *PanicError) Error() (text string) {
+	defer func() {
+		if recover() != nil { // fmt prints a panic of a method, but not one in printing that
+			text = fmt.Sprintf("panic: a %T, which cannot be printed", e.Value)
+		}
+	}()
+	return fmt.Sprintf("panic: %v", e.Value)
+}
 
 // Class returns rehop.ClassBug.
 func (e *PanicError) Class() rehop.Class { return rehop.ClassBug }
@@ -287,7 +294,7 @@ func (a *attempt) leftGone() result {
 
 // runHandler runs the handler once and finds out what its error means.
 func (r *run) runHandler(a *attempt) (res result) {
-	ctx, end := r.withTimeouts(a.ctx, a.Received, a, 1)
+	ctx, end := r.withTimeouts(a.ctx, a.Received, func() []*attempt { return []*attempt{a} })
 	defer end()
 	a.Running.Store(true)
 	defer a.Running.Store(false)

@@ -18,11 +18,11 @@ var ErrHandlerTimeout = rehop.WithClass(errors.New("consumer: handler timeout"),
 // timeoutGrace is how long a handler has to return once its ctx has ended.
 const timeoutGrace = 5 * time.Second
 
-// withTimeouts returns the ctx of the handler for so many messages, of which a is the
-// first and the oldest has come at received: it ends at Config.HandlerTimeout, and before
+// withTimeouts returns the ctx of the handler for messages of which the oldest has come at
+// received; has returns those that it has, concurrently. The ctx ends at Config.HandlerTimeout, and before
 // the broker would take a message away. Nothing is settled before the handler has
 // returned; a handler that is timeoutGrace past its timeout counts as overdue.
-func (r *run) withTimeouts(from context.Context, received time.Time, a *attempt, messages int) (ctx context.Context, end func()) {
+func (r *run) withTimeouts(from context.Context, received time.Time, has func() []*attempt) (ctx context.Context, end func()) {
 	ctx = from
 	limit, consumerLimit := r.cfg.HandlerTimeout, r.timeout.HandlerLimit()
 	if limit == 0 && consumerLimit == 0 {
@@ -35,8 +35,9 @@ func (r *run) withTimeouts(from context.Context, received time.Time, a *attempt,
 		one := &overdueHandler{queue: r.queue}
 		late := time.AfterFunc(limit+timeoutGrace, func() {
 			r.overdue.add(one)
+			all := has()
 			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled",
-				"queue", a.Queue, "message", a.ID, "messages", messages, "timeout", limit)
+				"queue", r.queue, "message", all[0].ID, "messages", len(all), "timeout", limit)
 		})
 		ends = append(ends, cancel, func() {
 			if !late.Stop() {

@@ -2,7 +2,9 @@ package consumer_test
 
 import (
 	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
@@ -65,3 +67,33 @@ func TestAnOutcomeOutlivesATextThatPanics(t *testing.T) {
 type muteError struct{ text string }
 
 func (e *muteError) Error() string { return e.text }
+
+// panicsInPrinting is an error whose text is a panic with the error itself, which fmt does not
+// catch.
+type panicsInPrinting struct{}
+
+func (e *panicsInPrinting) Error() string { panic(e) }
+
+func TestAnErrorThatPanicsWithItselfEndsNoProcess(t *testing.T) {
+	value := &panicsInPrinting{}
+	if text := (&consumer.PanicError{Value: value}).Error(); !strings.Contains(text, "panicsInPrinting") {
+		t.Errorf("%q, want the type in it", text)
+	}
+	for rule, handle := range map[string]consumer.Handler{
+		"returned":   func(context.Context, *consumer.Delivery) error { return value },
+		"of its own": func(_ context.Context, d *consumer.Delivery) error { d.Fail(value); return nil },
+		"a panic":    func(context.Context, *consumer.Delivery) error { panic(value) },
+	} {
+		t.Run(rule, func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				w.orders.Waits = nil
+				w.declare(w.orders)
+				_, stop := w.start(handle, consumer.Config{})
+				w.publish(1)
+				synctest.Wait()
+				w.stopped(stop)
+				w.has("orders.dlq", id(0))
+			})
+		})
+	}
+}

@@ -139,7 +139,7 @@ func TestSettlerHoldsWithoutAnEnd(t *testing.T) {
 				}
 			}
 			synctest.Wait()
-			w.has(w.orders.Name+".dlq")
+			w.has(w.orders.Name + ".dlq")
 			w.has(w.orders.Name, id(0))
 		})
 	}
