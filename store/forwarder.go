@@ -77,7 +77,7 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 		if f.pace.Wait(ctx); !f.connected(ctx) {
 			continue
 		}
-		n := f.wanted()
+		n, one := f.wanted()
 		f.giveWay(ctx)
 		select {
 		case f.slots <- struct{}{}:
@@ -106,8 +106,16 @@ func (f *forwarder) leaseAll(ctx, work context.Context, groups *sync.WaitGroup) 
 		}
 		f.pace.Left(len(l.entries))
 		ended := f.dispatch(work, l, groups)
-		if n == 1 { // one at a time until one arrives
-			ended.Wait()
+		if one { // at a time, until one arrives
+			answered := make(chan struct{})
+			groups.Go(func() {
+				ended.Wait()
+				close(answered)
+			})
+			select {
+			case <-answered:
+			case <-ctx.Done():
+			}
 		}
 	}
 }
@@ -135,17 +143,18 @@ func (f *forwarder) connected(ctx context.Context) bool {
 	return false
 }
 
-// wanted is how many entries to lease next.
-func (f *forwarder) wanted() int {
+// wanted is how many entries to lease next. one says that no other may be leased before it has
+// its answer.
+func (f *forwarder) wanted() (n int, one bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, knows := f.publisher.(awaiter); !knows && f.fruitless >= 4 {
-		return 1 // its broker may be away
+		return 1, true // its broker may be away
 	}
 	if f.cfg.Rate > 0 {
-		return min(max(int(min(f.cfg.Rate/10, 1000)), 1), f.cfg.Batch)
+		return min(max(int(min(f.cfg.Rate/10, 1000)), 1), f.cfg.Batch), false
 	}
-	return f.cfg.Batch
+	return f.cfg.Batch, false
 }
 
 // idle waits for something to become ready, or for a time.

@@ -352,7 +352,7 @@ func TestOneLetterAtATimeWhileNobodyAnswers(t *testing.T) {
 		for range 5 {
 			one.publish(t.Context(), []Entry{{State: Ready}}, 0, func() {})
 		}
-		if got := f.wanted(); got != tt.want {
+		if got, alone := f.wanted(); got != tt.want || alone != (tt.want == 1) {
 			t.Errorf("%s: %d letters are wanted, want %d", tt.rule, got, tt.want)
 		}
 	}

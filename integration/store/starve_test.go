@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 )
@@ -97,6 +99,45 @@ func TestQueuesThatDoNotAnswerHoldUpNoOther(t *testing.T) {
 			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "good", ID: "later"}, errAway))
 			empties(t, s, store.Query{MessageIDs: []string{"later"}}, time.Minute)
 			t.Logf("a later one took %v", time.Since(began))
+		})
+	}
+}
+
+// aware is a peer that knows when its broker is there.
+type aware struct{ *peer }
+
+func (aware) AwaitConnection(context.Context) error { return nil }
+
+// An entry whose address does not answer holds up no other one, also where each is leased
+// alone because of a low rate or a small batch.
+func TestASilentAddressHoldsUpNoOtherOneAtALowRate(t *testing.T) {
+	for rule, cfg := range map[string]store.ForwardConfig{"low rate": {Rate: 10}, "small batch": {Batch: 1}} {
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			const n = 5
+			s := newPlace(t, store.SQLite).store(t, store.Config{})
+			var arrived atomic.Int32
+			all := make(chan struct{})
+			broker := &peer{answer: func(ctx context.Context, m producer.Message) error {
+				if m.RoutingKey != "silent" {
+					if arrived.Add(1) == n {
+						close(all)
+					}
+					return nil
+				}
+				select {
+				case <-all:
+				case <-ctx.Done():
+					t.Error("the entries behind one without an answer waited until it was given up")
+				}
+				return producer.ErrUnconfirmed
+			}}
+			must(t, s.Put(t.Context(), producer.Message{RoutingKey: "silent", ID: "bad"}, errAway))
+			for i := range n {
+				must(t, s.Put(t.Context(), producer.Message{RoutingKey: "good", ID: fmt.Sprint("good ", i)}, errAway))
+			}
+			forward(t, s, aware{broker}, cfg)
+			poll.Until(t, patience, "the good ones are there", func() bool { return arrived.Load() == n })
 		})
 	}
 }
