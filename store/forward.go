@@ -137,6 +137,7 @@ type Forwarder struct {
 	store     *Store
 	publisher Publisher
 	cfg       ForwardConfig
+	hooks     forwardHooks
 	health    forwardHealth
 }
 
@@ -151,7 +152,7 @@ func (s *Store) NewForwarder(p Publisher, cfg ForwardConfig) (*Forwarder, error)
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
-	return &Forwarder{store: s, publisher: p, cfg: cfg, health: forwardHealth{since: s.now()}}, nil
+	return &Forwarder{store: s, publisher: p, cfg: cfg, hooks: cfg.hooks(s), health: forwardHealth{since: s.now()}}, nil
 }
 
 // Run publishes entries that are [Ready] and due, oldest first, until ctx ends. Then it
@@ -190,7 +191,7 @@ func (f *Forwarder) Run(ctx context.Context) (err error) {
 	f.store.forwarding.Add(1)
 	defer f.store.forwarding.Add(-1)
 	run := &forwarder{
-		store: f.store, publisher: f.publisher, cfg: f.cfg, hooks: f.cfg.hooks(f.store), health: &f.health,
+		store: f.store, publisher: f.publisher, cfg: f.cfg, hooks: f.hooks, health: &f.health,
 		results:   make(chan []result, maxLeases),
 		again:     repeats.New(f.store.cfg.Logger),
 		addresses: map[group]*addressState{},
