@@ -136,10 +136,16 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
 	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To}
-	if r.redrive.Canary > 0 && len(r.book.past.sent) > 0 {
-		options.Canary = 0 // it was sent, and did not come back
-	}
-	if options.Canary > 0 {
+	switch {
+	case options.Canary == 0:
+	case r.book.past.canaryOver:
+		options.Canary = 0
+	case len(r.book.past.sent) > 0: // it was sent, and the watch was cut off
+		options.Canary = 0
+		if err := r.watch(ctx); err != nil {
+			return err
+		}
+	default:
 		r.warn(ctx)
 	}
 	done := r.progress.Done
@@ -189,8 +195,53 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if errors.Is(err, store.ErrCanary) {
+		err = errors.Join(err, r.canaryIsOver())
+	}
 	err = errors.Join(err, r.note(true), publisher.Close())
 	return err
+}
+
+// canaryIsOver notes that the canary has passed, or has come back.
+func (r *collectedRedrive) canaryIsOver() error {
+	if r.redrive.Canary == 0 || r.book.past.canaryOver {
+		return nil
+	}
+	r.book.past.canaryOver = true
+	return r.book.write(entry{CanaryOver: true})
+}
+
+// watch watches a canary that an earlier process has sent, for the whole of its time: it is
+// not known for how long that process has watched it.
+func (r *collectedRedrive) watch(ctx context.Context) error {
+	id := r.progress.LastID
+	over := time.NewTimer(r.redrive.Canary)
+	defer over.Stop()
+	look := time.NewTicker(min(max(r.redrive.Canary/10, 10*time.Millisecond), time.Second))
+	defer look.Stop()
+	for last := id == ""; ; { // a message without an id is not known again
+		if id != "" {
+			found, _, err := r.source.store.Find(ctx, store.Query{MessageIDs: []string{id}})
+			if err != nil {
+				return fmt.Errorf("desk: %w", err)
+			}
+			for _, one := range found {
+				if one.RedriveID == r.redrive.ID {
+					return errors.Join(fmt.Errorf("%w: message %q", store.ErrCanary, id), r.canaryIsOver())
+				}
+			}
+		}
+		if last {
+			return r.canaryIsOver()
+		}
+		select {
+		case <-look.C:
+		case <-over.C:
+			last = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // warn tells if the canary, which is the first letter, cannot be back in its time.
@@ -378,6 +429,11 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	r.mu.Lock()
 	r.known += known
 	r.mu.Unlock()
+	if len(r.book.past.sent) > 0 { // the replay goes on behind the canary
+		if err := r.canaryIsOver(); err != nil {
+			return nil, err
+		}
+	}
 	if err := r.book.write(entry{Try: try}); err != nil {
 		return nil, err
 	}

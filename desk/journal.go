@@ -108,13 +108,14 @@ func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives
 // entry is a line of the file of a redrive.
 type entry struct {
 	Redrive    *Redrive  `json:"redrive,omitzero"`
-	Run        *run      `json:"run,omitzero"`        // a process goes on with it
-	Try        []string  `json:"try,omitzero"`        // letters that are being published
-	Sent       []string  `json:"sent,omitzero"`       // of these: confirmed
-	Gone       []string  `json:"gone,omitzero"`       // of these: their place has let go of them
-	Left       []string  `json:"left,omitzero"`       // of those tried: known not to be published
-	Duplicated []string  `json:"duplicated,omitzero"` // letters of which the queue has several
-	Taking     int       `json:"taking,omitzero"`     // how many letters the process is about to have in hand
+	Run        *run      `json:"run,omitzero"`         // a process goes on with it
+	Try        []string  `json:"try,omitzero"`         // letters that are being published
+	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
+	Gone       []string  `json:"gone,omitzero"`        // of these: their place has let go of them
+	Left       []string  `json:"left,omitzero"`        // of those tried: known not to be published
+	Duplicated []string  `json:"duplicated,omitzero"`  // letters of which the queue has several
+	Taking     int       `json:"taking,omitzero"`      // how many letters the process is about to have in hand
+	CanaryOver bool      `json:"canary_over,omitzero"` // the canary has passed, or has come back
 	Progress   *Progress `json:"progress,omitzero"`
 }
 
@@ -132,6 +133,9 @@ func (j *Journal) Redrives() ([]Progress, error) {
 			continue
 		}
 		p, err := j.Redrive(id)
+		if errors.Is(err, ErrNoRedrive) {
+			continue // it is being begun, or its process was killed before the first line
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -185,6 +189,7 @@ type past struct {
 	again      map[string]bool // of these: tried once more
 	duplicated map[string]bool // letters of which the queue has several
 	inHand     int             // letters that a process which died may have had in hand
+	canaryOver bool            // the canary has passed, or has come back
 }
 
 // doubtful is how many letters were sent that may be there twice.
@@ -261,6 +266,7 @@ func (j *Journal) history(id string) (past, error) {
 		for _, key := range e.Duplicated {
 			h.duplicated[key] = true
 		}
+		h.canaryOver = h.canaryOver || e.CanaryOver
 		if e.Progress != nil {
 			if h.progress = *e.Progress; h.progress.Ended() {
 				h.inHand = 0

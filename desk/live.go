@@ -156,9 +156,10 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 	}
 	defer counter.close()
 	limit, _ := facts.limit()
-	seen := &look{seen: Seen{At: time.Now().UTC(), Total: total}}
+	seen, short := &look{seen: Seen{At: time.Now().UTC(), Total: total}}, false
 	if total > 0 {
-		taken, err := l.takeAndHandBack(ctx, counter, facts, limit, l.windowOf(limit), total)
+		var taken []amqp.Delivery
+		taken, short, err = l.takeAndHandBack(ctx, counter, facts, limit, l.windowOf(limit), total)
 		if err != nil {
 			return nil, err
 		}
@@ -170,7 +171,11 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 		name(seen.letters)
 	}
 	seen.seen.Seen = len(seen.letters)
-	if seen.seen.Seen < total {
+	switch {
+	case seen.seen.Seen == total:
+	case short:
+		seen.seen.Bound = fmt.Sprintf("%d of %d letters came: the others have expired, or other consumers have taken them", seen.seen.Seen, total)
+	default:
 		seen.seen.Bound = fmt.Sprintf("the first %d of %d letters: one look takes no more", seen.seen.Seen, total)
 	}
 	l.mu.Lock()
@@ -205,11 +210,12 @@ func (l *Live) windowOf(limit int) int {
 	return l.cfg.Window
 }
 
-// takeAndHandBack takes the first n of the letters in the queue and hands them back.
-func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queueFacts, limit, n, total int) (taken []amqp.Delivery, err error) {
+// takeAndHandBack takes the first n of the letters in the queue and hands them back. short says
+// that fewer came than the queue had counted.
+func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queueFacts, limit, n, total int) (taken []amqp.Delivery, short bool, err error) {
 	h, err := take(ctx, l.conn, l.queue, n, total, l.cfg.WindowBytes, facts.size)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer func() {
 		if limit != unlimited && h.session.Err() == nil {
@@ -230,7 +236,7 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 		select {
 		case d, open := <-h.deliveries:
 			if !open {
-				return taken, h.lost()
+				return taken, short, h.lost()
 			}
 			taken = append(taken, d)
 			bytes += len(d.Body)
@@ -240,32 +246,32 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 			quiet.Reset(idle)
 			q, err := counter.ask(ctx)
 			if err != nil {
-				return taken, err
+				return taken, short, err
 			}
 			// A broker that is busy is late with letters that it has counted out
 			// already. If none are ready, and still none come, other consumers have
 			// taken the rest.
 			if silences++; silences >= maxSilences || q.Messages == 0 && q.Consumers > h.consumers && silences >= othersSilences {
-				n = len(taken)
+				n, short = len(taken), true
 			}
 		case <-h.session.Done():
-			return taken, h.lost()
+			return taken, short, h.lost()
 		case <-ctx.Done():
-			return taken, context.Cause(ctx)
+			return taken, short, context.Cause(ctx)
 		}
 	}
 	if limit == unlimited {
-		return taken, nil
+		return taken, short, nil
 	}
 	highest := 0
 	for _, d := range taken {
 		highest = max(highest, returned(d)+1)
 	}
 	if highest > limit/2 {
-		return taken, &RefusedError{l.queue, fmt.Sprintf("its letters have come back %d times, and the broker takes one away that comes back %d times", highest, limit+1),
+		return taken, short, &RefusedError{l.queue, fmt.Sprintf("its letters have come back %d times, and the broker takes one away that comes back %d times", highest, limit+1),
 			"collect them with a consumer, or send them"}
 	}
-	return taken, nil
+	return taken, short, nil
 }
 
 // seen returns the last look, or a new one.

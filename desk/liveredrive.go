@@ -78,13 +78,18 @@ type liveRedrive struct {
 	soonest   time.Time // it is not sent before, however late the redrive is
 	failures  int       // in a row
 	expected  int       // letters that were in hand when the session before was lost
-	elsewhere int       // letters of the last turn that other consumers took
+	elsewhere int       // letters of the last turn that were counted and did not come
+	others    bool      // the queue had other consumers, which took them
 	counted   map[string]bool
+	matched   map[string]bool // identities that Progress.Matched counts
+	ended     map[string]bool // identities that it counts as failed, or as left out
+	skipped   map[string]bool // letters that it counts as left out for a duplicate
 	canary    canary
 	warning   string // Progress.Note is this one, and what was left out
 	left      string
 
 	// Of one turn at the queue.
+	counter *counter
 	hand    *hand
 	held    map[uint64]amqp.Delivery // what is to be handed back, by tag
 	pending []*transfer
@@ -93,6 +98,8 @@ type liveRedrive struct {
 	alike   map[string]int  // letters that look the same
 	sent    map[string]bool // message ids
 	back    int             // letters that an earlier turn sent, and that came back: the count has them
+
+	namelessSent, namelessBack int // of those without an id: which turn sent them is not known
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known
@@ -104,12 +111,16 @@ type liveRedrive struct {
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &liveRedrive{
 		live: l, book: b, redrive: b.redrive, resumed: resumed, arrivals: make(chan *transfer, l.inFlight), tell: tell,
-		progress: b.past.progress, counted: map[string]bool{}, canary: canary{over: b.redrive.Canary == 0 || len(b.past.sent) > 0},
+		progress: b.past.progress, counted: map[string]bool{}, matched: map[string]bool{}, ended: map[string]bool{}, skipped: map[string]bool{},
+		canary: canary{over: b.redrive.Canary == 0 || b.past.canaryOver},
+	}
+	if !r.canary.over && len(b.past.sent) > 0 { // it was sent, and the watch was cut off
+		r.canary.until = time.Now().Add(b.redrive.Canary)
 	}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
 	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
 	for key := range b.past.sent {
-		r.counted[key] = true // the like of one that was sent is not sent
+		r.counted[key], r.matched[key] = true, true // a duplicate of one that was sent is not sent
 	}
 	r.progress.Done, r.progress.Matched, r.progress.Failed, r.progress.Skipped = len(b.past.sent), len(b.past.sent), 0, 0
 	if resumed {
@@ -123,7 +134,11 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	case err == nil && r.hand == nil: // there was none to take
 		r.leave(l.elsewhere(ctx))
 	case err == nil && r.elsewhere > 0:
-		r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))
+		if r.others {
+			r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))
+		} else {
+			r.leave(fmt.Sprintf("%s did not come, although the queue had counted them: they may have expired", count(r.elsewhere, "letter")))
+		}
 	case err == nil:
 		r.leave(r.left)
 	}

@@ -30,6 +30,9 @@ func (r *liveRedrive) wait() time.Duration {
 
 // send sends what may be sent now.
 func (r *liveRedrive) send(ctx context.Context) {
+	if r.canary.passes(time.Now()) {
+		r.passed(ctx)
+	}
 	if !r.canary.ready(r.flying) {
 		return
 	}
@@ -60,7 +63,11 @@ func (r *liveRedrive) send(ctx context.Context) {
 	keys := make([]string, n)
 	for i, p := range transfers {
 		keys[i] = p.key
-		r.sent[p.letter.Publishing.MessageId] = true
+		if id := p.letter.Publishing.MessageId; id != "" {
+			r.sent[id] = true
+		} else {
+			r.namelessSent++
+		}
 		if r.book.past.open[p.key] {
 			r.book.past.again[p.key] = true
 		}
@@ -107,6 +114,7 @@ func (r *liveRedrive) land(p *transfer) error {
 		case errors.Is(p.err, errNoTarget):
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
+			r.ended[p.identity] = true
 			r.leave(p.err.Error())
 		case rehop.ClassOf(p.err) == rehop.ClassTransient && !errors.Is(p.err, confirm.ErrNacked) && p.tries < maxTries:
 			p.tries++
@@ -121,6 +129,7 @@ func (r *liveRedrive) land(p *transfer) error {
 				e.Left = append(e.Left, p.key)
 			}
 			r.progress.Failed++
+			r.ended[p.identity] = true
 			r.progress.Error = p.err.Error()
 			r.failures++
 		}
@@ -159,11 +168,27 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 	return nil
 }
 
+// passes reports whether the canary's time is over now, and it has not come back.
+func (c *canary) passes(now time.Time) bool {
+	return !c.over && !c.until.IsZero() && !now.Before(c.until)
+}
+
+// passed notes that the canary has passed. Where the queue has other consumers, one of them
+// may have taken it when it came back.
+func (r *liveRedrive) passed(ctx context.Context) {
+	r.canary.over = true
+	if err := r.book.write(entry{CanaryOver: true}); err != nil {
+		return // the next letter meets the same error
+	}
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
+	defer cancel()
+	if q, err := r.counter.ask(ctx); err == nil && q.Consumers > r.hand.consumers {
+		r.warning = noted(r.warning, "the queue has other consumers: one of them may have taken the canary when it came back")
+	}
+}
+
 // ready reports whether a transfer may be sent, with n under way.
 func (c *canary) ready(n int) bool {
-	if !c.over && !c.until.IsZero() && !time.Now().Before(c.until) {
-		c.over = true // it has not come back
-	}
 	return c.over || c.until.IsZero() && n == 0
 }
 

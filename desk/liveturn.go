@@ -73,7 +73,8 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
-	r.sent, r.back = map[string]bool{}, 0
+	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
+	r.counter = counter
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
 	r.undeleted, r.unanswered = r.book.past.undeleted(), r.book.past.unanswered()
 	more, err = r.work(ctx, counter, total)
@@ -90,7 +91,7 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		errs = append(errs, r.land(<-r.arrivals)) // each has its end within sendTimeout
 	}
 	for _, p := range r.pending {
-		delete(r.counted, p.identity) // it may have another turn
+		delete(r.counted, p.identity) // it may have another turn; matched keeps it
 	}
 	if err := r.hand.arrived(ctx); err != nil {
 		errs = append(errs, err)
@@ -164,11 +165,12 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 			switch {
 			case err != nil:
 				return false, err
-			case q.Messages == 0 && q.Consumers <= r.hand.consumers && seen+r.back >= total:
+			case q.Messages == 0 && q.Consumers <= r.hand.consumers && seen+r.cameBack() >= total:
 				taking = false
-			case q.Messages == 0 && (q.Consumers > r.hand.consumers && silences >= othersSilences || silences >= maxSilences): // others have the rest
+			case q.Messages == 0 && (q.Consumers > r.hand.consumers && silences >= othersSilences || silences >= maxSilences): // the rest does not come
 				taking = false
-				r.elsewhere = max(total-seen, 0)
+				r.others = q.Consumers > r.hand.consumers
+				r.elsewhere = max(total-seen-r.cameBack(), 0)
 			case len(r.held) >= r.hand.prefetch-1: // the broker sends no more
 				taking = false
 				r.leave(fmt.Sprintf("letters behind the first %d were not looked at: collect them", seen))
@@ -193,9 +195,12 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 	letter := fromDelivery(d)
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
-			return fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId)
+			return errors.Join(fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId), r.book.write(entry{CanaryOver: true}))
 		}
-		if id := letter.Publishing.MessageId; id != "" && !r.sent[id] {
+		switch id := letter.Publishing.MessageId; {
+		case id == "":
+			r.namelessBack++
+		case !r.sent[id]:
 			r.back++
 		}
 		return nil
@@ -210,6 +215,10 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 	}
 	return nil
 }
+
+// cameBack returns how many letters, at least, an earlier turn sent and are letters again. One
+// that this turn has sent is no part of the count.
+func (r *liveRedrive) cameBack() int { return r.back + max(r.namelessBack-r.namelessSent, 0) }
 
 // judge decides about a letter that is in hand. It is to be sent, or stays to be
 // handed back.
@@ -245,10 +254,17 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	} else if r.limitReached() {
 		return nil
 	}
-	r.progress.Matched++
-	if r.counted[identity] { // a duplicate was sent by this redrive
-		r.progress.Skipped++
+	if r.counted[identity] { // it has failed, or a duplicate was sent by this redrive
+		if !r.ended[identity] && !r.skipped[l.ID] {
+			r.skipped[l.ID] = true
+			r.progress.Matched++
+			r.progress.Skipped++
+		}
 		return nil
+	}
+	if !r.matched[identity] {
+		r.matched[identity] = true
+		r.progress.Matched++
 	}
 	if doubt {
 		if err := r.book.write(entry{Try: []string{key}}); err != nil {
