@@ -112,6 +112,47 @@ func TestCollectedLettersAreFoundGroupedAndSent(t *testing.T) {
 	})
 }
 
+// A watch that was cut off is no canary that has passed.
+func TestACanaryOfCollectedLettersIsWatchedAgain(t *testing.T) {
+	onNewest(t, func(r *room) {
+		const n = 10
+		r.fill(r.queue, n)
+		s, c, _ := r.collected(n)
+		stopped := make(chan error, 1)
+		go func() {
+			_, err := c.Execute(r.Context(), desk.Redrive{ID: "watched", Action: desk.Send, All: true, Canary: time.Hour}, nil)
+			stopped <- err
+		}()
+		r.has(r.work, 1)
+		poll.Until(r.T, time.Minute, "the canary is noted", func() bool {
+			p, err := r.journal.Redrive("watched")
+			return err == nil && p.LastID != ""
+		})
+		must(r.T, r.journal.Stop("watched", desk.By{Who: "bob"}))
+		if err := <-stopped; !errors.Is(err, desk.ErrRedriveStopped) {
+			r.Errorf("stopped: %v", err)
+		}
+		resumed := make(chan error, 1)
+		go func() {
+			_, err := c.Resume(r.Context(), "watched", desk.By{Who: "ada"}, nil)
+			resumed <- err
+		}()
+		d := r.drain(r.work)[0] // it fails again
+		headers := d.Headers
+		headers["x-rehop-queue"], headers["x-rehop-cause"], headers["x-rehop-final-attempts"] = r.work, "exhausted", int64(5)
+		must(r.T, r.channel().Publish("", r.queue, false, false, amqp.Publishing{MessageId: d.MessageId, Headers: headers, Body: d.Body, DeliveryMode: amqp.Persistent}))
+		r.collect(s, n)
+		if err := <-resumed; !errors.Is(err, store.ErrCanary) {
+			r.Errorf("%v, want that the canary came back", err)
+		}
+		r.has(r.work, 0)
+		p, err := c.Resume(r.Context(), "watched", desk.By{Who: "ada"}, nil)
+		if left, errCount := s.Count(r.Context(), store.Query{}); err != nil || errCount != nil || p.Done != n || left != 1 {
+			r.Errorf("%v, %v: %+v, %d left; want %d sent, and the canary left", err, errCount, p, left, n)
+		}
+	})
+}
+
 func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 	onEach(t, func(r *room) {
 		const n = 20
