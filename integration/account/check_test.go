@@ -194,7 +194,7 @@ func TestCheck(t *testing.T) {
 			b.handle(1, nil, done)
 			b.say(1, done)
 		}, "said to be done in attempt 1 2 times, which succeeded 1 times"},
-		"said to be nowhere": {func(b book) { b.handle(1, nil, consumer.Settlement{}) }, "said to be at place 0"},
+		"said to be nowhere": {func(b book) { b.handle(1, nil, consumer.Settlement{}) }, `said to be at place ""`},
 		"never said to be settled": {func(b book) {
 			b.Received(b.id)
 			b.run(Run{Attempt: 1, Call: 1}, nil)

@@ -12,13 +12,13 @@ var databaseMutants = []mutant{
 		{"store/inbox.go", "		first, err := s.Once(ctx, tx, d.Queue, d.ID)\n", "		first := noted\n"},
 	}},
 	{"a message is noted as handled although its work is rolled back", []edit{
-		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {
+		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {
 			_ = tx.Rollback()
 			_, _ = s.Once(context.WithoutCancel(ctx), s.db, d.Queue, d.ID)
 `},
 	}},
 	{"the work of a handler that fails is committed", []edit{
-		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil {
+		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {
 			_ = tx.Commit()
 `},
 	}},
@@ -27,18 +27,18 @@ var databaseMutants = []mutant{
 	}},
 	{"a message in a batch is noted outside of its savepoint", []edit{
 		{"store/oncebatch.go", `	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
-		return nil, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
 	first, err := s.Once(ctx, tx, d.Queue, d.ID)
 	if err != nil {
-		return nil, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
 `, `	first, err := s.Once(ctx, tx, d.Queue, d.ID)
 	if err != nil {
-		return nil, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
 	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
-		return nil, unavailable(ctx, err)
+		return unavailable(ctx, err)
 	}
 `},
 	}},
@@ -71,8 +71,8 @@ var databaseMutants = []mutant{
 `},
 	}},
 	{"Forward deletes letters before their messages are confirmed", []edit{
-		{"store/forwardpublish.go", "	f.suspect(l.letters)\n", `	f.suspect(l.letters)
-	for _, letter := range l.letters {
+		{"store/forwardpublish.go", "	f.suspect(l.entries)\n", `	f.suspect(l.entries)
+	for _, letter := range l.entries {
 		_, _ = f.store.exec(context.WithoutCancel(work), "DELETE FROM {letters} WHERE seq = ?", letter.Number)
 	}
 `},
