@@ -75,7 +75,8 @@ type Redrive struct {
 	// Canary, if set, sends one letter first and waits for this long. If the message
 	// is a letter again by then, the redrive ends with [store.ErrCanary]. So it should
 	// be longer than all waits of the queue together. A message that is in a wait by then,
-	// or that no consumer has taken, counts as passed. With
+	// or that no consumer has taken, counts as passed. Resume watches a canary again, for
+	// the whole time, whose watch was cut off. After ErrCanary it sends the rest. With
 	// connection.Config.ManagementURL, Progress.Note says if it is too short.
 	Canary time.Duration `json:"canary,omitzero"`
 
