@@ -39,9 +39,9 @@ func TestConfigFaults(t *testing.T) {
 			Config{URLs: []string{"amqp://host", "amqp://host/", "amqp://host/shop", "amqp://host/mail"}, Vhost: "shop"},
 			`connection: URLs[3] is amqp://guest@host:5672/mail, want no virtual host, or Vhost's "shop"`,
 		},
-		"a management URL that is none": {Config{URLs: good, ManagementURL: "amqp://bob:s3cret@host"}, "connection: ManagementURL does not start with http:// or https://"},
-		"a management URL without user": {Config{URLs: good, ManagementURL: "http://host:15672"}, "connection: ManagementURL names no user, want one, or Credentials"},
-		"a vhost past 8 bits":           {Config{URLs: good, Vhost: strings.Repeat("v", 256)}, "connection: Vhost is 256 bytes long, want at most 255"},
+		"a management URL that is none":            {Config{URLs: good, ManagementURL: "amqp://bob:s3cret@host"}, "connection: ManagementURL does not start with http:// or https://"},
+		"a management URL without user":            {Config{URLs: good, ManagementURL: "http://host:15672"}, "connection: ManagementURL names no user, want one, or Credentials"},
+		"a vhost past 8 bits":                      {Config{URLs: good, Vhost: strings.Repeat("v", 256)}, "connection: Vhost is 256 bytes long, want at most 255"},
 		"a Telemetry that nothing was assigned to": {Config{URLs: good, Telemetry: (*telemetry)(nil)}, "connection: Telemetry is a nil *connection.telemetry, want one that was made, or nil itself for none"},
 		"all at once": {
 			Config{URLs: []string{good[0], "host:5672"}, DialTimeout: -1, Heartbeat: -1},
