@@ -98,7 +98,7 @@ func (r result) stack() string {
 	if o, ok := err.(*outcomeError); ok { //nolint:errorlint // judged and outcomesOf wrap a PanicError once
 		err = o.cause
 	}
-	if panicked, ok := err.(*PanicError); ok { //nolint:errorlint // only runHandler makes one, unwrapped
+	if panicked, ok := err.(*PanicError); ok {
 		return string(panicked.Stack)
 	}
 	return ""
