@@ -147,5 +147,19 @@ func seed(text []byte) string {
 // most is how much of the output of a failed run is printed.
 const most = 16 << 10
 
-// faults returns the output of a failed run, its end if it is long.
-func faults(text []byte) []byte { return text[max(0, len(text)-most):] }
+// faults returns the output of a failed run. Of a long one it returns the text from its first
+// failure on, which a table may stand behind, and its end if there is none.
+func faults(text []byte) []byte {
+	if len(text) <= most {
+		return text
+	}
+	from := len(text) - most
+	for _, mark := range []string{"--- FAIL: ", "panic: ", "fatal error: ", "WARNING: DATA RACE"} {
+		if bytes.HasPrefix(text, []byte(mark)) {
+			from = 0
+		} else if at := bytes.Index(text, []byte("\n"+mark)); at >= 0 {
+			from = min(from, at+1)
+		}
+	}
+	return text[from:min(from+most, len(text))]
+}

@@ -61,3 +61,20 @@ func TestArguments(t *testing.T) {
 		}
 	}
 }
+
+// What a package prints behind its failures, such as a table, does not hide them.
+func TestALongOutputIsPrintedFromItsFirstFailureOn(t *testing.T) {
+	long := strings.Repeat("a line of a table\n", 10_000)
+	for name, text := range map[string]string{
+		"behind what was logged": long + "--- FAIL: TestOne (0.1s)\n    why\n" + long,
+		"at the beginning":       "--- FAIL: TestOne (0.1s)\n    why\n" + long,
+		"before a panic":         long + "--- FAIL: TestOne (0.1s)\n    why\npanic: again\n" + long,
+	} {
+		if got := string(faults([]byte(text))); !strings.HasPrefix(got, "--- FAIL: TestOne (0.1s)\n    why\n") || len(got) != most {
+			t.Errorf("%s: %d bytes that begin with %.60q", name, len(got), got)
+		}
+	}
+	if got := string(faults([]byte(long + "exit"))); len(got) != most || !strings.HasSuffix(got, "exit") {
+		t.Errorf("without a failure: %d bytes, want the end", len(got))
+	}
+}
