@@ -375,15 +375,18 @@ func (e *env) closeByBroker(name string) {
 		} `json:"client_properties"`
 	}
 	var found []string
-	e.until("the management API lists the connection", func() bool { // it learns of connections late
+	e.until("the management API lists the connection of the consumer", func() bool { // it learns of each connection late
 		var all []listed
 		e.manage(e.Context(), http.MethodGet, "connections", nil, &all)
+		found = nil
+		consumes := false
 		for _, c := range all {
-			if strings.HasPrefix(c.ClientProperties.ConnectionName, name+" ") {
+			if of := c.ClientProperties.ConnectionName; strings.HasPrefix(of, name+" ") {
 				found = append(found, c.Name)
+				consumes = consumes || of == name+" "+string(connection.Consume)
 			}
 		}
-		return len(found) > 0
+		return consumes
 	})
 	for _, c := range found {
 		e.manage(e.Context(), http.MethodDelete, "connections/"+url.PathEscape(c), nil, nil)
