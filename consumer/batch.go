@@ -25,8 +25,8 @@ import (
 // panic, an error of [DeadLetter] or [Discard], and one of RetryAfter that would dead-letter
 // one of the messages. The consumer then settles the messages that have an error of their own,
 // and calls the handler again with each half of the others, and with each half of a part that
-// fails, until the messages at fault are alone in a call, and the error is theirs. It makes at most
-// 2*log2(n)+1 calls for n messages, with the logarithm rounded up: 15 calls for 100
+// fails, until the messages at fault are alone in a call, and the error is theirs. It makes at
+// most 2*log2(n)+1 calls for n messages, with the logarithm rounded up: 15 calls for 100
 // messages. They are enough to find one message. The messages of parts that still fail
 // after the last call have failed their attempt, whatever the outcome of the error is. So
 // have all messages that such an error is about if the ctx of the batch has ended.

@@ -480,6 +480,39 @@ func TestHeldMessagesOfABatchAreRunAgainInTheirOrder(t *testing.T) {
 	})
 }
 
+// A hook that ends the goroutine before a run has begun is no failed attempt.
+func TestAHookThatEndsTheGoroutineOfABatchSpendsNoAttempt(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		w.orders.Waits = nil // a failed attempt is a dead letter
+		w.declare(w.orders)
+		var r runs
+		first := true
+		_, stop := w.startBatch(w.orders, func(_ context.Context, batch []*consumer.Delivery) error {
+			r.note(batch)
+			return nil
+		}, consumer.Batch{Size: 3, Linger: time.Second}, consumer.Config{Traces: []consumer.Trace{{Batched: func(ctx context.Context, _ consumer.Batched) context.Context {
+			if first {
+				first = false
+				runtime.Goexit()
+			}
+			return ctx
+		}}}})
+		time.Sleep(time.Second)
+		w.publish(3)
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		w.has("orders.dlq")
+		for id, attempts := range r.attempts() {
+			if !slices.Equal(attempts, []int{1}) {
+				w.Errorf("%s ran as attempts %v, want the first", id, attempts)
+			}
+		}
+		if done := w.journal.count(consumer.DispositionDone); done != 3 {
+			w.Errorf("%d are done, want 3", done)
+		}
+	})
+}
+
 // The log names the messages of the run that does not return, and none that is settled.
 func TestTheLogNamesTheRunOfABatchThatDoesNotReturn(t *testing.T) {
 	onNewest(t, func(w *fixture) {

@@ -51,9 +51,10 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 // rules give that error its meaning too if the handler got one message. If it got several,
 // and [Hold] or the like has given the error a meaning, the rules may give a message another
 // one, as [Classify] does, such as by its age. To any other error the rules apply only if
-// they give all the messages without an error of their own one outcome, and that is ActionHold, ActionRetryAfter or
-// ActionSnooze, such as for a database that is away. Otherwise the consumer calls the handler
-// again with parts of the batch, and the rules decide about the messages that fail alone.
+// they give all the messages without an error of their own one outcome, and that is
+// ActionHold, ActionRetryAfter or ActionSnooze, such as for a database that is away.
+// Otherwise the consumer calls the handler again with parts of the batch, and the rules
+// decide about the messages that fail alone.
 func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
 	classify, err := newClassifier("ClassifyBatch", rules)
 	if err != nil {
@@ -87,14 +88,14 @@ func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {
 				return err
 			}
 			meant := classify(others[0], err, now)
-			for _, d := range others { // a rule may look at the message
-				also := OutcomeOf(classify(d, err, now))
-				if also != OutcomeOf(meant) || isOfOne(also.Action, false) {
+			outcome := OutcomeOf(meant)
+			if isOfOne(outcome.Action, false) {
+				return err
+			}
+			for _, d := range others[1:] { // a rule may look at the message
+				if OutcomeOf(classify(d, err, now)) != outcome {
 					return err
 				}
-			}
-			if meant == nil {
-				return err
 			}
 			return meant
 		}

@@ -50,7 +50,7 @@ type Config struct {
 	// messages as its Prefetch allows. -999 to 999; defaults to 0. It must be 0 on a queue
 	// with topology.WorkQueue.SingleActiveConsumer: where its consumers have different
 	// priorities, a quorum queue of 4.0 may deliver to none of them, and one of 4.3 may keep
-	// messages for good (seen on 4.0.5 and 4.3.6). Other queues do not heed them.
+	// messages for good (seen on 4.0.5 and 4.3.6).
 	Priority int
 
 	// Lanes limits single lanes of topology.Lanes, by Lane.Name.

@@ -75,8 +75,8 @@ func (b *batch) handleUntilDecided() {
 	}
 }
 
-// putOff notes when those of some messages that are held are due again: each after its own
-// wait, and none before least has passed.
+// putOff notes when each message that the handler has held may be handled again: after the
+// message's own wait, and not before least has passed.
 func (b *batch) putOff(some []*attempt, least time.Duration) {
 	if b.due == nil {
 		b.due = make(map[*attempt]time.Time, len(b.open))
@@ -89,7 +89,7 @@ func (b *batch) putOff(some []*attempt, least time.Duration) {
 	}
 }
 
-// await waits until held messages may be handled again, and returns those that may. It returns
+// await waits until the lane lets held messages be handled again, and returns these. It returns
 // none once no message is left.
 func (b *batch) await() []*attempt {
 	r := b.run
@@ -128,8 +128,8 @@ func (b *batch) ready() (some []*attempt) {
 	return some
 }
 
-// letGo settles the messages that can be held no longer: those whose time is over, and all if
-// the session ends, or if none of them is the reason.
+// letGo settles the messages that the consumer can hold no longer: those whose time is over. If
+// the session ends, or the lane has another reason, these are all.
 func (b *batch) letGo() {
 	now := time.Now()
 	var past []*attempt
@@ -161,8 +161,14 @@ func (b *batch) handle(all []*attempt) {
 			oldest = a.Received
 		}
 	}
-	b.isWith(all)
-	ctx, end := r.withTimeouts(b.in.working, oldest, b.latest)
+	b.with.Store(nil) // until a run has begun, none has
+	whole := slices.Clone(all)
+	ctx, end := r.withTimeouts(b.in.working, oldest, func() []*attempt {
+		if as := b.latest(); as != nil {
+			return as
+		}
+		return whole // a hook holds it up
+	})
 	defer end()
 	results := make([]result, len(all)) // of the latest call with each message
 	var took time.Duration

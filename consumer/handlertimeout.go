@@ -19,9 +19,10 @@ var ErrHandlerTimeout = rehop.WithClass(errors.New("consumer: handler timeout"),
 const timeoutGrace = 5 * time.Second
 
 // withTimeouts returns the ctx of the handler for messages of which the oldest has come at
-// received; has returns those that it has, concurrently. The ctx ends at Config.HandlerTimeout, and before
-// the broker would take a message away. Nothing is settled before the handler has
-// returned; a handler that is timeoutGrace past its timeout counts as overdue.
+// received. The ctx ends at Config.HandlerTimeout, and before the broker would take a message
+// away. Nothing is settled before the handler has returned; a handler that is timeoutGrace
+// past its timeout counts as overdue, and the log says which messages it has. A timer calls
+// has for that, beside the handler.
 func (r *run) withTimeouts(from context.Context, received time.Time, has func() []*attempt) (ctx context.Context, end func()) {
 	ctx = from
 	limit, consumerLimit := r.cfg.HandlerTimeout, r.timeout.HandlerLimit()

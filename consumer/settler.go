@@ -129,6 +129,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 			return Settlement{}, fmt.Errorf("consumer: Settle: %w", err)
 		}
 		t = *found
+		t.version = s.conn.Server().Version
 		v = t.decideWithoutHold(raw, d, res)
 	}
 	switch v.Move {
@@ -200,7 +201,7 @@ func (s *Settler) ask(ctx context.Context) (*terms, error) {
 	}
 	defer session.Close()
 	socket := transport.Inside.Session(session)
-	t.route, t.account, t.frame, t.version = found, socket.User(), socket.FrameSize(), session.Server().Version
+	t.route, t.account, t.frame = found, socket.User(), socket.FrameSize()
 	return &t, nil
 }
 

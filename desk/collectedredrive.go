@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -215,33 +216,23 @@ func (r *collectedRedrive) canaryIsOver() error {
 // not known for how long that process has watched it.
 func (r *collectedRedrive) watch(ctx context.Context) error {
 	id := r.progress.LastID
-	over := time.NewTimer(r.redrive.Canary)
-	defer over.Stop()
-	look := time.NewTicker(min(max(r.redrive.Canary/10, 10*time.Millisecond), time.Second))
-	defer look.Stop()
-	for last := id == ""; ; { // a message without an id is not known again
-		if id != "" {
-			found, _, err := r.source.store.Find(ctx, store.Query{MessageIDs: []string{id}})
-			if err != nil {
-				return fmt.Errorf("desk: %w", err)
-			}
-			for _, one := range found {
-				if one.RedriveID == r.redrive.ID {
-					return errors.Join(fmt.Errorf("%w: message %q", store.ErrCanary, id), r.canaryIsOver())
-				}
-			}
-		}
-		if last {
-			return r.canaryIsOver()
-		}
-		select {
-		case <-look.C:
-		case <-over.C:
-			last = true
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
+	if id == "" { // the message of the canary has none, and nobody would know it again
+		return r.canaryIsOver()
 	}
+	back, err := resend.Watch(ctx, r.redrive.Canary, func(ctx context.Context) (bool, error) {
+		found, _, err := r.source.store.Find(ctx, store.Query{MessageIDs: []string{id}})
+		if err != nil {
+			return false, fmt.Errorf("desk: %w", err)
+		}
+		return slices.ContainsFunc(found, func(one store.Entry) bool { return one.RedriveID == r.redrive.ID }), nil
+	})
+	if err != nil {
+		return err
+	}
+	if back {
+		err = fmt.Errorf("%w: message %q", store.ErrCanary, id)
+	}
+	return errors.Join(err, r.canaryIsOver())
 }
 
 // warn tells if the canary, which is the first letter, cannot be back in its time.

@@ -73,6 +73,31 @@ func TestACanaryWhoseWatchWasStoppedIsWatchedAgain(t *testing.T) {
 	})
 }
 
+// Another consumer of the dead-letter queue may take the canary when it comes back, and the desk
+// never sees it.
+func TestACanaryThatAnotherConsumerMayHaveTakenIsNoted(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(10)...)
+		live := w.live()
+		ended := make(chan Progress, 1)
+		go func() {
+			p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Canary: time.Minute}, nil)
+			if err != nil {
+				w.Error(err)
+			}
+			ended <- p
+		}()
+		time.Sleep(10 * time.Second)
+		ch := w.channel()
+		must(w.T, ch.Qos(1, 0, false))
+		_, err := ch.Consume("orders.dlq", "another", false, false, false, false, nil)
+		must(w.T, err)
+		if p := <-ended; p.Done != 10 || !strings.Contains(p.Note, "may have taken the canary") {
+			w.Errorf("%+v, want 10 sent, and a note of the other consumer", p)
+		}
+	})
+}
+
 // Letters that have no message id, and that came back, are not said to be with others.
 func TestNamelessLettersThatCameBackAreWithNobodyElse(t *testing.T) {
 	onEach(t, func(w *fixture) {

@@ -89,7 +89,7 @@ type Config struct {
 // providers. Its methods may be called concurrently.
 type Telemetry struct {
 	tracer     tracer
-	propagator propagation.TextMapPropagator
+	propagator propagation.TextMapPropagator // nil: the global one
 	log        *slog.Logger
 
 	producers   producers
@@ -106,9 +106,6 @@ const scope = "github.com/rehop/rehop/otel"
 func New(cfg Config) *Telemetry {
 	if cfg.MeterProvider == nil {
 		cfg.MeterProvider = otel.GetMeterProvider()
-	}
-	if cfg.Propagator == nil {
-		cfg.Propagator = globalPropagator{}
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

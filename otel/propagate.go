@@ -11,29 +11,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// globalPropagator is the global one as it is at each use: a program may set it after it
-// has made its Telemetry.
-type globalPropagator struct{}
-
-func (globalPropagator) current() propagation.TextMapPropagator {
+// inUse returns the propagator for a message. The global one is the one of that moment: a
+// program may set it after it has made its Telemetry.
+func (t *Telemetry) inUse() propagation.TextMapPropagator {
+	if t.propagator != nil {
+		return t.propagator
+	}
 	if p := otel.GetTextMapPropagator(); len(p.Fields()) > 0 {
 		return p
 	}
 	return propagation.TraceContext{} // that of a program which has set none has no fields
 }
-
-// Inject implements propagation.TextMapPropagator.
-func (g globalPropagator) Inject(ctx context.Context, c propagation.TextMapCarrier) {
-	g.current().Inject(ctx, c)
-}
-
-// Extract implements propagation.TextMapPropagator.
-func (g globalPropagator) Extract(ctx context.Context, c propagation.TextMapCarrier) context.Context {
-	return g.current().Extract(ctx, c)
-}
-
-// Fields implements propagation.TextMapPropagator.
-func (g globalPropagator) Fields() []string { return g.current().Fields() }
 
 // carrier reads and writes the headers of a message. It changes a copy of them: the
 // table belongs to whoever made the message.
@@ -84,24 +72,28 @@ func (t *Telemetry) extract(ctx context.Context, headers amqp.Table) context.Con
 	if trace.SpanContextFromContext(ctx).IsValid() {
 		ctx = trace.ContextWithSpanContext(ctx, trace.SpanContext{})
 	}
-	if len(headers) == 0 || !slices.ContainsFunc(t.propagator.Fields(), func(field string) bool { return headers[field] != nil }) {
+	if len(headers) == 0 {
+		return ctx
+	}
+	p := t.inUse()
+	if !slices.ContainsFunc(p.Fields(), func(field string) bool { return headers[field] != nil }) {
 		return ctx // most messages, where nobody traces
 	}
-	return t.propagator.Extract(ctx, &carrier{headers: headers})
+	return p.Extract(ctx, &carrier{headers: headers})
 }
 
 // inject returns the headers with the context of ctx instead of the one that was in
 // them.
 func (t *Telemetry) inject(ctx context.Context, headers amqp.Table) amqp.Table {
-	c := &carrier{headers: headers}
+	c, p := &carrier{headers: headers}, t.inUse()
 	if len(headers) > 0 {
-		for _, field := range t.propagator.Fields() {
+		for _, field := range p.Fields() {
 			if _, ok := headers[field]; ok {
 				c.copied()
 				delete(c.headers, field)
 			}
 		}
 	}
-	t.propagator.Inject(ctx, c)
+	p.Inject(ctx, c)
 	return c.headers
 }

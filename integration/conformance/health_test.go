@@ -26,8 +26,8 @@ import (
 // would be unhealthy after 15 s, and at this time it has asked twice.
 const asked = 23 * time.Second
 
-// quick is how soon a broker answers whose consumers have to be healthy: a third of the time
-// after which one without an answer is not, with other questions on its way.
+// quick is how soon a broker answers whose consumers have to be healthy. A consumer without an
+// answer is unhealthy after 15 s.
 const quick = 2 * time.Second
 
 // staysHealthy waits for the consumers to consume, and then watches them. A consumer is rightly

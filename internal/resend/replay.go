@@ -72,26 +72,29 @@ func (r Replay) watch(ctx context.Context) error {
 	if err := r.Sent(); err != nil {
 		return fmt.Errorf("the canary could not be published: %w", err)
 	}
-	over := time.NewTimer(r.Canary)
+	back, err := Watch(ctx, r.Canary, r.Back)
+	if err == nil && back {
+		err = r.Returned()
+	}
+	return err
+}
+
+// Watch asks again and again, until long has passed, whether a canary is back.
+func Watch(ctx context.Context, long time.Duration, back func(ctx context.Context) (bool, error)) (bool, error) {
+	over := time.NewTimer(long)
 	defer over.Stop()
-	look := time.NewTicker(min(max(r.Canary/10, 10*time.Millisecond), time.Second))
+	look := time.NewTicker(min(max(long/10, 10*time.Millisecond), time.Second))
 	defer look.Stop()
 	for last := false; ; {
-		back, err := r.Back(ctx)
-		switch {
-		case err != nil:
-			return err
-		case back:
-			return r.Returned()
-		case last:
-			return nil
+		if is, err := back(ctx); err != nil || is || last {
+			return is, err
 		}
 		select {
 		case <-look.C:
 		case <-over.C:
 			last = true
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return false, context.Cause(ctx)
 		}
 	}
 }
