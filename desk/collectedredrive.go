@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
@@ -482,7 +483,7 @@ func (m *marking) publishing(message producer.Message) (exchange, key string, p 
 	l := read(asItLies(message))
 	l.hasOrigin = true
 	if redrive.Action == Move {
-		keepUser(&l.Publishing, m.user)
+		header.KeepUser(&l.Publishing, m.user)
 		return message.Exchange, message.RoutingKey, l.Publishing
 	}
 	to := topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}
@@ -491,6 +492,6 @@ func (m *marking) publishing(message producer.Message) (exchange, key string, p 
 	}
 	redrive.Edit.apply(&message)
 	p = published(message, l, to, redrive.ID)
-	keepUser(&p, m.user)
+	header.KeepUser(&p, m.user)
 	return to.Exchange, to.RoutingKey, p
 }

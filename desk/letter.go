@@ -144,8 +144,8 @@ func (l Letter) digest() string {
 	headers := maps.Clone(p.Headers)
 	delete(headers, header.DeliveryCount)
 	delete(headers, header.AcquiredCount)
-	if user, moved := header.Text(headers[header.UserID]); moved { // see keepUser
-		p.UserId = user
+	if user, moved := header.Text(headers[header.UserID]); moved { // see header.KeepUser
+		p.UserId = cmp.Or(p.UserId, user)
 		delete(headers, header.UserID)
 	}
 	text, err := letter.EncodeTable(headers)

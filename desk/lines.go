@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -62,7 +64,7 @@ func marshalLetter(l Letter, from string) ([]byte, error) {
 		out.Properties["priority"] = p.Priority
 	}
 	if !p.Timestamp.IsZero() {
-		out.Properties["timestamp"] = p.Timestamp.UTC()
+		out.Properties["timestamp"] = json.RawMessage(letter.TimeJSON(p.Timestamp))
 	}
 	headers, err := letter.EncodeTable(p.Headers)
 	if err != nil {
@@ -88,26 +90,31 @@ func marshalLetter(l Letter, from string) ([]byte, error) {
 // unmarshalLetter is the inverse of marshalLetter.
 func unmarshalLetter(text []byte) (p amqp.Publishing, err error) {
 	var in line
-	if err := json.Unmarshal(text, &in); err != nil {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber() // a timestamp may have more digits than a float64
+	if err := d.Decode(&in); err != nil {
 		return p, err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return p, errors.New("more than one JSON value")
 	}
 	known := texts(&p)
 	for name, value := range in.Properties {
-		number, isNumber := value.(float64)
+		number, isNumber := byteOf(value)
 		s, isText := value.(string)
 		switch {
 		case isText && known[name] != nil:
 			if *known[name], err = letter.Unarmour(s); err != nil {
 				return p, fmt.Errorf("property %q: %w", name, err)
 			}
-		case isText && name == "timestamp":
-			if p.Timestamp, err = time.Parse(time.RFC3339Nano, s); err != nil {
+		case name == "timestamp":
+			if p.Timestamp, err = letter.ReadTime(value); err != nil {
 				return p, fmt.Errorf("property %q: %w", name, err)
 			}
-		case isNumber && name == "delivery_mode" && number >= 0 && number <= 255:
-			p.DeliveryMode = uint8(number)
-		case isNumber && name == "priority" && number >= 0 && number <= 255:
-			p.Priority = uint8(number)
+		case isNumber && name == "delivery_mode":
+			p.DeliveryMode = number
+		case isNumber && name == "priority":
+			p.Priority = number
 		default:
 			return p, fmt.Errorf("property %q is unknown, or its value is", name)
 		}
@@ -126,4 +133,11 @@ func unmarshalLetter(text []byte) (p amqp.Publishing, err error) {
 		p.Body = []byte(in.Body)
 	}
 	return p, nil
+}
+
+// byteOf returns a number that is a property of one byte.
+func byteOf(v any) (uint8, bool) {
+	number, _ := v.(json.Number)
+	n, err := strconv.ParseUint(number.String(), 10, 8)
+	return uint8(n), err == nil
 }

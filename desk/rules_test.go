@@ -135,6 +135,8 @@ func TestALineGivesBackEveryProperty(t *testing.T) {
 		"bytes":     {MessageId: "\xff\x00", Type: "$base64:", Body: []byte{0xff, 0xfe, 0}},
 		"hostile":   {MessageId: "</script>\u2028", Body: []byte("line\nline\r\n\ufffd")},
 		"transient": {DeliveryMode: 1, Body: []byte{}},
+		"times that no date is of": {Timestamp: time.UnixMilli(1_700_000_000_000_000).UTC(), Body: []byte{}, Headers: amqp.Table{
+			"milliseconds": time.Unix(1_700_000_000_123, 0).UTC(), "deep": []any{amqp.Table{"before": time.Unix(-1<<62, 1).Truncate(time.Second).UTC()}}}},
 	} {
 		line, err := marshalLetter(read(p), "queue q")
 		must(t, err)

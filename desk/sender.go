@@ -29,7 +29,7 @@ func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishin
 	if r.Action == Move {
 		p := l.Publishing
 		p.Headers, _ = header.Clone(p.Headers).(amqp.Table)
-		keepUser(&p, user)
+		header.KeepUser(&p, user)
 		return *r.To, p, nil
 	}
 	m := l.message()
@@ -42,7 +42,7 @@ func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishin
 		return to, amqp.Publishing{}, errNoTarget
 	}
 	p := published(m, l, to, r.ID)
-	keepUser(&p, user)
+	header.KeepUser(&p, user)
 	return to, p, header.Check(p)
 }
 

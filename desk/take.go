@@ -281,7 +281,7 @@ func spare(ctx context.Context, h *hand, publisher *confirm.Publisher, limit int
 		p := publishingOf(d)
 		delete(p.Headers, header.DeliveryCount)
 		delete(p.Headers, header.AcquiredCount)
-		keepUser(&p, transport.Inside.Session(h.session).User())
+		header.KeepUser(&p, transport.Inside.Session(h.session).User())
 		m := &confirm.Message{RoutingKey: h.queue, Publishing: p, Timeout: 30 * time.Second}
 		publisher.Send(ctx, m)
 		if err := m.Wait(ctx); err != nil {
@@ -292,19 +292,4 @@ func spare(ctx context.Context, h *hand, publisher *confirm.Publisher, limit int
 		}
 	}
 	return h.arrived(ctx)
-}
-
-// keepUser moves a user-id that is not the connection's to a header: the broker
-// refuses it.
-func keepUser(p *amqp.Publishing, user string) {
-	if p.UserId == "" || p.UserId == user {
-		return
-	}
-	if p.Headers == nil {
-		p.Headers = amqp.Table{}
-	}
-	if p.Headers[header.UserID] == nil {
-		p.Headers[header.UserID] = p.UserId
-	}
-	p.UserId = ""
 }

@@ -1,6 +1,7 @@
 package producer
 
 import (
+	"cmp"
 	"strconv"
 	"time"
 
@@ -25,9 +26,13 @@ import (
 // had to archive. Body is shared with d. Headers that the broker and rehop have written
 // on the way are left out, so that the message starts at attempt 1.
 //
-// Archived keys of CC and BCC are left out as well, because their receivers have the
-// message. So is an archived user-id, because only that user may send it. A Priority
-// above 9 becomes 9.
+// UserID is the producer's, also where a copy had to archive it. Only that user may send
+// it: the Producer of another one sends it as the header x-rehop-user-id, as
+// Delivery.History.Archived.UserID shows it. FromDelivery notes this in Headers; a
+// program that sets another UserID is judged by the broker, as with any message.
+//
+// Archived keys of CC and BCC are left out, because their receivers have the message. A
+// Priority above 9 becomes 9, and a transient message becomes persistent.
 func FromDelivery(d amqp.Delivery) Message {
 	h, _ := xdeath.Parse(d.Headers) // a malformed header counts as none
 	h = h.Letter()
@@ -38,11 +43,12 @@ func FromDelivery(d amqp.Delivery) Message {
 	if !known {
 		exchange, key = d.Exchange, d.RoutingKey
 	}
+	user := cmp.Or(d.UserId, h.Archived.UserID)
 	m := Message{
 		Exchange:        exchange,
 		RoutingKey:      key,
 		Body:            d.Body,
-		Headers:         header.Strip(d.Headers),
+		Headers:         header.Again(header.Strip(d.Headers), user),
 		ID:              d.MessageId,
 		ContentType:     d.ContentType,
 		ContentEncoding: d.ContentEncoding,
@@ -50,7 +56,7 @@ func FromDelivery(d amqp.Delivery) Message {
 		CorrelationID:   d.CorrelationId,
 		ReplyTo:         d.ReplyTo,
 		AppID:           d.AppId,
-		UserID:          d.UserId,
+		UserID:          user,
 		Timestamp:       d.Timestamp,
 		Priority:        min(d.Priority, header.MaxPriority),
 		Replays:         h.Replays,

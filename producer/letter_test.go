@@ -49,11 +49,12 @@ func TestFromDelivery(t *testing.T) {
 			"queue": "orders.wait.1", "reason": "expired", "count": int64(1), "exchange": "", "routing-keys": []any{"orders.wait.1"},
 			"time": at, "original-expiration": "70000",
 		}}}
-	other := sent
-	other.UserID = ""
-	foreign := delivered(letter, "orders.dlx", "orders")
-	foreign.UserId = "" // archived: it was not the republishing user's
-	toQueue := sent
+	again := sent
+	again.Headers = amqp.Table{"own": "header", header.UserID: "u"}
+	archived := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "consumer", Failure: xdeath.Failure{Cause: rehop.CauseExhausted, At: at}})
+	nobody, fromNobody := sent, fresh
+	nobody.UserID, fromNobody.UserId = "", ""
+	toQueue := again
 	toQueue.Exchange, toQueue.RoutingKey, toQueue.Origin = "", "orders", topology.Address{Exchange: "shop", RoutingKey: "order.paid"}
 	if publishing, err = toQueue.publishing(); err != nil {
 		t.Fatal(err)
@@ -64,12 +65,13 @@ func TestFromDelivery(t *testing.T) {
 		d    amqp.Delivery
 		want Message
 	}{
-		{"a fresh delivery", fresh, sent},
-		{"a letter of a consumer", delivered(letter, "", "orders.dlq"), sent},
-		{"a letter that the broker moved", byBroker, sent},
-		{"a letter that the broker moved, whose consumer gave it an expiration", returned, sent},
-		{"a letter whose user-id is archived", foreign, other},
-		{"a delivery that was sent straight to its queue", straight, sent},
+		{"a fresh delivery", fresh, again},
+		{"a letter of a consumer", delivered(letter, "", "orders.dlq"), again},
+		{"a letter that the broker moved", byBroker, again},
+		{"a letter that the broker moved, whose consumer gave it an expiration", returned, again},
+		{"a letter whose user-id is archived", delivered(archived, "orders.dlx", "orders"), again},
+		{"a delivery without a user-id", fromNobody, nobody},
+		{"a delivery that was sent straight to its queue", straight, again},
 		{"nothing", amqp.Delivery{RoutingKey: "q", Priority: 200}, Message{RoutingKey: "q", Priority: 9}},
 	} {
 		if got := FromDelivery(tt.d); !reflect.DeepEqual(got, tt.want) {

@@ -38,7 +38,7 @@ type Message struct {
 	Origin topology.Address
 
 	// OrderKey names the messages that must be handled one after the other, such as
-	// the number of an order: up to 255 bytes of UTF-8. Empty: none. Sent as
+	// the number of an order: up to 255 bytes. Empty: none. Sent as
 	// x-rehop-order-key, which every copy, letter and store keeps.
 	OrderKey string
 
@@ -62,7 +62,8 @@ type Message struct {
 	ReplyTo         string
 	AppID           string
 
-	// UserID must be the user of the connection if set; the broker checks it.
+	// UserID must be the user of the connection if set; the broker checks it. The user
+	// of a message from [FromDelivery] may be another one.
 	UserID string
 
 	// Timestamp defaults to now. AMQP carries whole seconds.
@@ -143,10 +144,10 @@ func (m Message) publishing() (amqp.Publishing, error) {
 		}
 	}
 	short("Exchange", m.Exchange, true)
-	short("RoutingKey", m.RoutingKey, false) // may be any bytes
-	short("Origin.Exchange", m.Origin.Exchange, true)
+	short("RoutingKey", m.RoutingKey, false)           // may be any bytes
+	short("Origin.Exchange", m.Origin.Exchange, false) // these go to headers
 	short("Origin.RoutingKey", m.Origin.RoutingKey, false)
-	short("OrderKey", m.OrderKey, true)
+	short("OrderKey", m.OrderKey, false)
 	if m.Priority > header.MaxPriority {
 		fault("Priority is %d, want 1 (low) to %d (high), or 0 for none", m.Priority, header.MaxPriority)
 	}
@@ -183,7 +184,8 @@ func (m Message) publishing() (amqp.Publishing, error) {
 func (m Message) addHeaders(p *amqp.Publishing) {
 	origin := m.origin()
 	travels := origin != m.target()
-	if m.Priority == 0 && m.Replays <= 0 && m.OrderKey == "" && !travels {
+	again := header.IsAgain(m.Headers, m.UserID)
+	if m.Priority == 0 && m.Replays <= 0 && m.OrderKey == "" && !travels && !again {
 		return
 	}
 	if p.Headers == nil {
@@ -200,6 +202,9 @@ func (m Message) addHeaders(p *amqp.Publishing) {
 	}
 	if travels {
 		setOrigin(p.Headers, origin)
+	}
+	if again {
+		p.Headers[header.UserID] = m.UserID
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/repeats"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Producer publishes on one channel that all its callers share. It is safe for
@@ -164,8 +165,17 @@ func (p *Producer) fill(ctx context.Context, sending *confirm.Message, m *Messag
 
 		Patience: p.patience,
 	}
+	if header.IsAgain(publishing.Headers, publishing.UserId) {
+		sending.Fit = fitUser
+	}
 	p.reserve(ctx, sending)
 	return nil
+}
+
+// fitUser sends the user-id of a former publish in a header if the broker would refuse it.
+func fitUser(m *confirm.Message, socket transport.Transport) {
+	header.KeepUser(&m.Publishing, socket.User())
+	m.Header = header.Need(m.Publishing)
 }
 
 // prefixed returns the faults of a message, each with the index of the message.

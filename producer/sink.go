@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/errortype"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -207,8 +208,8 @@ func (s *exchangeSink) publish(ctx context.Context, m Message, cause error) erro
 var errOwnBroker = rehop.WithClass(errors.New("the sink publishes on the Producer's own Conn, so it cannot be reached either"), rehop.ClassTransient)
 
 // fitLetter cuts a letter to the frames of the session.
-func fitLetter(m *confirm.Message, frame int) {
-	copies.Cut(m.Publishing, header.Limit(frame))
+func fitLetter(m *confirm.Message, socket transport.Transport) {
+	copies.Cut(m.Publishing, header.Limit(socket.FrameSize()))
 	m.Header = header.Size(m.Publishing)
 }
 

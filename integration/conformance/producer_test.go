@@ -250,6 +250,43 @@ func TestFallback(t *testing.T) {
 	}, "publish: fallback takes it")
 }
 
+// The broker moves a message that has expired with the user-id of its producer, which it
+// refuses from anybody else.
+func TestALetterOfAnotherLogin(t *testing.T) {
+	onEveryEngine(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		e.publish(producer.Message{RoutingKey: w.Name, ID: "m-1", UserID: e.node.user, Expiration: time.Millisecond})
+		letter := e.take(w.DeadLetterQueue().Name, 1)[0]
+		if letter.UserId != e.node.user {
+			e.Fatalf("the letter has user-id %q, want %q, or this test shows nothing", letter.UserId, e.node.user)
+		}
+		for _, login := range []struct {
+			conn                   *connection.Conn
+			rule, property, header string
+		}{
+			{e.connectAs("operator", "^$", ".*", "^$"), "another login", "", e.node.user},
+			{e.conn, "the login itself", e.node.user, ""},
+		} {
+			p, err := producer.New(login.conn, producer.Config{})
+			if err != nil {
+				e.Fatal(err)
+			}
+			e.Cleanup(func() { e.noError("close the producer", p.Close()) })
+			m := producer.FromDelivery(letter)
+			m.Expiration = 0
+			if _, err := p.Publish(e.Context(), m); err != nil {
+				e.Errorf("%s: %v", login.rule, err)
+				continue
+			}
+			d := e.take(w.Name, 1)[0]
+			if header, _ := d.Headers["x-rehop-user-id"].(string); d.UserId != login.property || header != login.header {
+				e.Errorf("%s: user-id %q and %q in the header, want %q and %q", login.rule, d.UserId, header, login.property, login.header)
+			}
+		}
+	}, "publish: a letter with the user-id of another login")
+}
+
 func TestFallbackFailsToo(t *testing.T) {
 	everywhere(t, func(e *env) {
 		missing := e.name("no-exchange")

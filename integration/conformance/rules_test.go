@@ -88,6 +88,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "publish: missing exchange harms no other"},
 	{Name: "publish: ctx ends a write nobody reads", Except: matrix.OnlyNewest},
 	{Name: "publish: fallback takes it"},
+	{Name: "publish: a letter with the user-id of another login", Except: matrix.OncePerEngine},
 	{Name: "publish: both fail"},
 	{Name: "publish: 64 goroutines"},
 	{Name: "publish: a queue that does not answer holds no other up", Except: exceptRabbitmqctl},

@@ -34,6 +34,7 @@ var onlyReal = map[string]string{
 	"permissions: waits that nobody carries":              "rehoptest has no permissions",
 	"policies that break a promise are named":             "rehoptest has no policies",
 	"permissions: publishing":                             "rehoptest has no permissions",
+	"publish: a letter with the user-id of another login": "rehoptest makes no users while it runs",
 	"permissions: consuming":                              "rehoptest has no permissions",
 	"permissions: consuming by nack":                      "rehoptest has no permissions",
 	"permissions: consuming by carry":                     "rehoptest has no permissions",

@@ -63,9 +63,9 @@ func fillRelease(t *testing.T, p place) {
 	must(t, s.Put(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "nobody", ID: "returned", Timestamp: time.Unix(1_700_000_000, 0)}, producer.ErrReturned))
 	must(t, s.Collect(t.Context(), &consumer.Delivery{
 		Queue: "orders.dlq", Exchange: "shop", RoutingKey: "order.paid", ID: "dead", Body: []byte("b"), Priority: 3, Timestamp: time.Unix(1_700_000_000, 0),
+		Headers: amqp.Table{"x-rehop-expiration": "60000"},
 		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, Redrives: 2, RedriveID: "send-1", FirstFailed: time.Unix(1_700_000_000, 0),
-			Archived: xdeath.Archived{Expiration: "60000"},
-			Failure:  xdeath.Failure{Cause: rehop.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: time.Unix(1_700_000_100, 0)}},
+			Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: time.Unix(1_700_000_100, 0)}},
 	}))
 }
 

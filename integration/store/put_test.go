@@ -299,8 +299,8 @@ func TestCollect(t *testing.T) {
 	failed := time.Unix(1_700_000_100, 0)
 	d := &consumer.Delivery{
 		Queue: "orders.dlq", Exchange: "shop", RoutingKey: "order.paid", ID: "o-1", Body: []byte("b"), Type: "order", Priority: 3,
-		Headers: amqp.Table{"x-rehop-cause": "exhausted", "tenant": "acme"},
-		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, FirstFailed: time.Unix(1_700_000_000, 0), Archived: xdeath.Archived{Expiration: "60000"},
+		Headers: amqp.Table{"x-rehop-cause": "exhausted", "x-rehop-expiration": "60000", "tenant": "acme"},
+		History: xdeath.History{Queue: "orders", FinalAttempts: 5, Replays: 1, FirstFailed: time.Unix(1_700_000_000, 0),
 			Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Error: "order 17: no stock", ErrorType: "*shop.StockError", At: failed}},
 	}
 	onEach(t, func(t *testing.T, p place) {

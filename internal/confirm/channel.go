@@ -101,11 +101,10 @@ func (c *channel) learn(exchange string) {
 // frameOverhead is what a frame needs beside its payload.
 const frameOverhead = 8
 
-// fit cuts m to the frame size of the connection, or returns why it cannot be
-// sent. It is called before m enters, because others read m from then on.
+// fit makes m fit for the connection, or returns why it cannot be sent. It is called before m enters, because others read m from then on.
 func (c *channel) fit(m *Message) error {
 	if m.Fit != nil {
-		m.Fit(m, c.socket.FrameSize())
+		m.Fit(m, c.socket)
 	}
 	frame := c.socket.FrameSize()
 	if frame <= 0 {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Message is a publishing on its way. The caller sets the fields, hands it to
@@ -24,9 +26,9 @@ type Message struct {
 	Header   int
 	Headroom bool
 
-	// Fit, if set, is called before each writing with the frame size of the
-	// connection, 0 for no limit, and may change Publishing and Header.
-	Fit func(m *Message, frame int)
+	// Fit, if set, is called before each writing with the socket that it is for, and may
+	// change Publishing and Header.
+	Fit func(m *Message, socket transport.Transport)
 
 	// Timeout bounds all sendings of the message and the waiting for its answer.
 	// It begins when Send first turns to it. 0: none.

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/header"
 )
 
 // Framework is a program that moves messages to a queue of its own when they fail.
@@ -97,7 +98,7 @@ func Read(headers amqp.Table) (f Failure, ok bool) {
 		f.Framework = MassTransit
 		f.Queue = queueOfAddress(text(mtInput))
 		f.Error, f.ErrorType, f.Stack, f.Host = text(mtMessage), text(mtType), text(mtStack), text(mtMachine)
-		if n, err := strconv.Atoi(text(mtRetries)); err == nil && n >= 0 {
+		if n, err := strconv.Atoi(text(mtRetries)); err == nil && n >= 0 && n < header.MaxCount {
 			f.Attempts = n + 1
 		}
 		f.At = instant(text(mtTime))
@@ -128,7 +129,13 @@ const maxName = 255
 
 func instant(s string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
+	return known(at, err)
+}
+
+// known is the zero time for one that no header of ours can hold: JSON and the
+// databases could not hold it either.
+func known(at time.Time, err error) time.Time {
+	if err != nil || !header.IsInstant(at) {
 		return time.Time{}
 	}
 	return at.UTC()
@@ -157,10 +164,7 @@ func nsbInstant(s string) time.Time {
 		s = s[:i] + "." + s[i+1:]
 	}
 	at, err := time.Parse("2006-01-02 15:04:05.999999 Z", s)
-	if err != nil {
-		return time.Time{}
-	}
-	return at.UTC()
+	return known(at, err)
 }
 
 // queueOfAddress is the last part of such as rabbitmq://host/vhost/queue?bind=true.

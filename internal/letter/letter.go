@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -60,14 +61,11 @@ func innermost(err error) error {
 // Dead is the letter of a delivery from a dead-letter queue.
 func Dead(d *consumer.Delivery, now time.Time) Letter {
 	failure := d.History.Failure
+	m := producer.FromDelivery(d.AMQP()) // so that every way out sends the same message
+	m.Exchange, m.RoutingKey, m.OrderKey, m.Replays = d.Exchange, d.RoutingKey, d.OrderKey, d.History.Replays
+	m.Headers = header.Again(maps.Clone(d.Headers), m.UserID) // and a person sees all headers
 	l := Letter{
-		Message: producer.Message{
-			Exchange: d.Exchange, RoutingKey: d.RoutingKey, Body: d.Body, Headers: d.Headers, ID: d.ID,
-			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type,
-			CorrelationID: d.CorrelationID, ReplyTo: d.ReplyTo, AppID: d.AppID, UserID: d.UserID,
-			Timestamp: d.Timestamp, Priority: d.Priority, Replays: d.History.Replays, OrderKey: d.History.OrderKey,
-		},
-		Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
+		Message: m, Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
 		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, RedriveID: d.History.RedriveID, Failed: failure.At, Stored: now,
 	}
 	if f, known := foreign.Read(d.Headers); known && !header.IsLetter(d.Headers) {
@@ -75,9 +73,6 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	}
 	if l.Cause == "" { // a message that somebody sent to the queue by hand
 		l.Cause, l.Failed = rehop.CauseRejected, now
-	}
-	if ms, err := time.ParseDuration(d.History.Archived.Expiration + "ms"); err == nil {
-		l.Message.Expiration = ms
 	}
 	l.FirstFailed, _ = d.History.FirstFailedAt(l.Queue)
 	if l.FirstFailed.IsZero() {

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/xdeath"
 )
@@ -45,7 +48,7 @@ func TestDead(t *testing.T) {
 	whole.ID, whole.RoutingKey, whole.Body = "m-1", "order.paid", []byte("body")
 	whole.History.Queue = "orders"
 	whole.History.FinalAttempts = 5
-	whole.History.Archived.Expiration = "1500"
+	whole.Headers = amqp.Table{header.Expiration: "1500"}
 	whole.History.Failure = xdeath.Failure{Cause: rehop.CauseExhausted, Error: "no stock", ErrorType: "*E", At: failed}
 	l := Dead(whole, now)
 	if l.Queue != "orders" || l.Cause != rehop.CauseExhausted || l.Error != "no stock" || l.ErrorType != "*E" || l.Attempts != 5 || !l.Failed.Equal(failed) || !l.Stored.Equal(now) {

@@ -165,7 +165,7 @@ func writeValue(b *bytes.Buffer, v any, depth int) error {
 	case amqp.Decimal:
 		typed("decimal", fmt.Sprintf("[%d,%d]", v.Scale, v.Value))
 	case time.Time:
-		typed("time", formatTime(v))
+		typed("time", TimeJSON(v))
 	case amqp.Table:
 		return writeTable(b, v, depth)
 	case []any:
@@ -193,8 +193,10 @@ func formatFloat(v float64, size int, bits uint64) string {
 	return strconv.FormatFloat(v, 'g', -1, size)
 }
 
-// formatTime writes a date that people read where there is one.
-func formatTime(t time.Time) string {
+// TimeJSON returns a time as JSON: a date as people read it, or the number of its Unix
+// seconds where JSON's dates, of the years 1 to 9999, have none. A timestamp in
+// milliseconds is a time after them.
+func TimeJSON(t time.Time) string {
 	if u := t.UTC(); u.Year() >= 1 && u.Year() <= 9999 {
 		return strconv.Quote(u.Format(time.RFC3339Nano))
 	}
@@ -259,7 +261,7 @@ func readTyped(name string, v any, depth int) (any, error) {
 	case "decimal":
 		return readDecimal(v)
 	case "time":
-		return readTime(v)
+		return ReadTime(v)
 	}
 	text, isString := v.(string)
 	number, isNumber := v.(json.Number)
@@ -333,7 +335,8 @@ func readDecimal(v any) (any, error) {
 	return amqp.Decimal{Scale: uint8(scale), Value: int32(value)}, errors.Join(errScale, errValue)
 }
 
-func readTime(v any) (any, error) {
+// ReadTime is the inverse of TimeJSON, of a value that a json.Decoder with UseNumber has read.
+func ReadTime(v any) (time.Time, error) {
 	switch v := v.(type) {
 	case string:
 		return time.Parse(time.RFC3339Nano, v)
@@ -341,5 +344,5 @@ func readTime(v any) (any, error) {
 		seconds, err := strconv.ParseInt(v.String(), 10, 64)
 		return time.Unix(seconds, 0).UTC(), err
 	}
-	return nil, fmt.Errorf("$time is a %T, want a string or a number", v)
+	return time.Time{}, fmt.Errorf("a time is a %T, want a string or a number", v)
 }

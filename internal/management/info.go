@@ -22,7 +22,8 @@ type Info struct {
 	PublishRate               float64 // messages per second
 	DeliverRate               float64
 
-	// Oldest is the timestamp of the message at the head of a classic queue.
+	// Oldest is the timestamp of the message at the head of a classic queue. It is zero
+	// where that is no time until the year 9999: some clients write milliseconds.
 	Oldest time.Time
 }
 
@@ -143,7 +144,9 @@ func parseInfo(body []byte) (Info, error) {
 	_ = json.Unmarshal(answer.Stats, &stats) // a queue without traffic has none
 	var oldest time.Time
 	if seconds, err := strconv.ParseInt(string(answer.Oldest), 10, 64); err == nil && seconds > 0 {
-		oldest = time.Unix(seconds, 0).UTC()
+		if t := time.Unix(seconds, 0).UTC(); t.Year() >= 1970 && t.Year() <= 9999 {
+			oldest = t
+		}
 	}
 	return Info{
 		Name: answer.Name, Queue: q, AutoDelete: answer.AutoDelete, Exclusive: answer.Exclusive, State: answer.State,

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/letter"
 )
 
 // table prints rows under headings.
@@ -166,8 +167,10 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 // readable is the value of a header that encoding/json takes.
 func readable(v any) any {
 	switch v := v.(type) {
-	case nil, bool, string, int8, int16, int32, int64, uint8, uint16, uint32, int, time.Time:
+	case nil, bool, string, int8, int16, int32, int64, uint8, uint16, uint32, int:
 		return v
+	case time.Time:
+		return json.RawMessage(letter.TimeJSON(v))
 	case []byte:
 		return string(v)
 	}

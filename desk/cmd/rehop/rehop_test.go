@@ -142,7 +142,7 @@ func TestLookingAround(t *testing.T) {
 func TestQueuesSayHowOldTheirNumbersAre(t *testing.T) {
 	s := open(t)
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"page_count":1,"items":[{"name":"orders.dlq","type":"quorum","messages_ready":6,"arguments":{}}]}`)
+		fmt.Fprint(w, `{"page_count":1,"items":[{"name":"orders.dlq","type":"quorum","messages_ready":6,"arguments":{},"head_message_timestamp":1700000000123}]}`)
 	}))
 	defer api.Close()
 	address := "http://guest:guest@" + strings.TrimPrefix(api.URL, "http://")
@@ -153,6 +153,9 @@ func TestQueuesSayHowOldTheirNumbersAre(t *testing.T) {
 		s.run(exitDone, append([]string{"--management-url", address, "-o", "json"}, strings.Fields(line)...)...)
 		var queues []desk.Queue
 		must(t, json.Unmarshal([]byte(s.out), &queues))
+		if len(queues) == 1 && !queues[0].Oldest.IsZero() {
+			t.Errorf("milliseconds are taken for %v", queues[0].Oldest)
+		}
 		if len(queues) != 1 || queues[0].At.Before(began) || queues[0].At.After(time.Now()) {
 			t.Errorf("taken at %v", queues)
 		}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/rehoptest"
+)
+
+// odd is what other clients send: milliseconds where AMQP has seconds, a priority above
+// those of rehop, and the user-id of another login.
+func (s *shell) odd(id string) rehoptest.Message {
+	s.Helper()
+	m := rehoptest.Message{RoutingKey: "orders.dlq", Publishing: amqp.Publishing{
+		MessageId: id, Timestamp: time.Unix(1_700_000_000_123, 0), Priority: 200, UserId: "shop", Expiration: "", Body: []byte(`{"order":7}`),
+		Headers: amqp.Table{
+			"x-rehop-queue": "orders", "x-rehop-exchange": []byte("shop"), "x-rehop-routing-key": "order.paid", "x-rehop-order-key": []byte("anna\xff"),
+			"x-rehop-error": "odd", "x-rehop-failed-at": time.Unix(1_700_000_000_123, 0), "at": []any{amqp.Table{"ms": time.Unix(-1<<40, 0)}},
+		},
+	}}
+	_, err := s.broker.Publish(m)
+	must(s, err)
+	return m
+}
+
+// sent checks the odd letter that was sent to its queue, or that a letter of it is.
+func (s *shell) sent(id string) {
+	s.Helper()
+	all := s.broker.Drain("orders")
+	if len(all) != 1 || all[0].MessageId != id {
+		s.Errorf("in the queue: %v, want message %s", all, id)
+		return
+	}
+	m := all[0]
+	if m.Timestamp.Unix() != 1_700_000_000_123 || m.Priority != 9 || m.UserId != "" || m.Headers["x-rehop-user-id"] != "shop" || m.Headers["x-rehop-order-key"] != "anna\xff" ||
+		m.Headers["at"].([]any)[0].(amqp.Table)["ms"].(time.Time).Unix() != -1<<40 {
+		s.Errorf("sent as %+v", m)
+	}
+}
+
+// only is the id of the only letter of a source.
+func (s *shell) only(source ...string) string {
+	s.Helper()
+	s.run(exitDone, append([]string{"dlq", "list", "-o", "json"}, source...)...)
+	var list struct{ Letters []letterJSON }
+	must(s, json.Unmarshal([]byte(s.out), &list))
+	if len(list.Letters) != 1 {
+		s.Fatalf("%d letters, want 1", len(list.Letters))
+	}
+	return list.Letters[0].ID
+}
+
+func TestALetterThatOthersHaveWrittenStopsNoCommand(t *testing.T) {
+	s := open(t)
+	s.odd("odd")
+	s.run(exitDone, "dlq", "list", "orders.dlq", "-o", "json")
+	var list struct{ Letters []letterJSON }
+	must(t, json.Unmarshal([]byte(s.out), &list))
+	id := list.Letters[len(list.Letters)-1].ID
+	for _, line := range []string{"dlq list orders.dlq -o wide", "dlq groups orders.dlq", "dlq groups orders.dlq -o json", "dlq peek orders.dlq", "dlq show orders.dlq " + id} {
+		s.run(exitDone, strings.Fields(line)...)
+	}
+	s.run(exitDone, "dlq", "show", "orders.dlq", id, "-o", "json")
+	var shown letterJSON
+	must(t, json.Unmarshal([]byte(s.out), &shown))
+	s.run(exitDone, "dlq", "export", "orders.dlq")
+	if n := strings.Count(s.out, "\n"); n != 7 {
+		t.Errorf("%d of 7 letters are exported", n)
+	}
+	s.prints(`"timestamp":1700000000123`, `"priority":200`)
+}
+
+func TestALetterThatOthersHaveWrittenLeavesByEveryWay(t *testing.T) {
+	s := open(t)
+	s.broker.Drain("orders.dlq")
+	dir := t.TempDir()
+
+	s.odd("live")
+	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--yes")
+	s.sent("live")
+
+	s.odd("edited")
+	s.run(exitDone, "dlq", "edit", "orders.dlq", s.only("orders.dlq"), "--header", "tenant=acme")
+	s.sent("edited")
+
+	dropped := filepath.Join(dir, "dropped.jsonl")
+	s.odd("dropped")
+	s.run(exitDone, "dlq", "drop", "orders.dlq", "--all", "--copy", dropped, "--yes")
+	s.has("orders.dlq", 0)
+	s.run(exitDone, "dlq", "import", "orders.dlq", dropped)
+	if m := s.broker.Drain("orders.dlq")[0]; m.Timestamp.Unix() != 1_700_000_000_123 || m.Priority != 200 || m.Headers["x-rehop-user-id"] != "shop" {
+		t.Errorf("imported as %+v", m)
+	}
+
+	s.odd("stored")
+	letters := s.collect("orders.dlq")
+	s.run(exitDone, "dlq", "show", "--store", letters, "stored", "-o", "json")
+	s.run(exitDone, "dlq", "send", "--store", letters, "--all", "--yes")
+	s.sent("stored")
+
+	s.odd("stored and edited")
+	letters = s.collect("orders.dlq")
+	s.run(exitDone, "dlq", "edit", "--store", letters, s.only("--store", letters), "--header", "tenant=acme", "--send")
+	s.sent("stored and edited")
+
+	s.odd("kept")
+	letters = s.collect("orders.dlq")
+	exported := filepath.Join(dir, "kept.jsonl")
+	s.run(exitDone, "dlq", "export", "--store", letters, "--file", exported)
+	text, err := os.ReadFile(exported)
+	must(t, err)
+	if !strings.Contains(string(text), `"timestamp":1700000000123`) || strings.Count(string(text), "\n") != 1 {
+		t.Errorf("exported: %s", text)
+	}
+	s.run(exitDone, "dlq", "drop", "--store", letters, "--all", "--copy", dropped, "--yes")
+	s.run(exitDone, "dlq", "import", "orders.dlq", exported)
+	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--yes")
+	s.sent("kept")
+}
