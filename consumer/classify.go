@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/xdeath"
 )
 
 // Rule gives errors of a handler their meaning. An error matches if every field
@@ -23,8 +24,9 @@ type Rule struct {
 	Name  string
 
 	// OlderThan matches messages that were published longer ago, by their timestamp and
-	// this machine's clock, to the second. A message without a timestamp counts from its
-	// first failure, and a message without either never matches.
+	// this machine's clock, to the second. A message whose timestamp is missing, or lies
+	// in the future, counts from when its first attempt failed, or when it was first put
+	// off by [Snooze]. If neither has happened, as while [Hold] keeps it, it never matches.
 	OlderThan time.Duration
 
 	// Snoozed matches messages that were snoozed at least this many times, see
@@ -186,18 +188,11 @@ func firstMatch(rules []Rule, d *Delivery, err error, now time.Time) (Rule, bool
 	return Rule{}, false
 }
 
-// publishedBefore reports whether a message is known to be older than t.
+// publishedBefore reports whether a message is known to be older than t. It was published
+// before anything else happened to it, so the earliest of all times tells. A timestamp in
+// milliseconds, of the year 55000, makes no message younger.
 func publishedBefore(d *Delivery, t time.Time) bool {
-	from := d.Timestamp
-	if from.IsZero() {
-		from = d.History.FirstFailed
-	}
-	if from.IsZero() {
-		for _, death := range d.History.Deaths {
-			if from.IsZero() || death.Time.Before(from) {
-				from = death.Time
-			}
-		}
-	}
-	return !from.IsZero() && from.Before(t)
+	before := func(at time.Time) bool { return !at.IsZero() && at.Before(t) }
+	return before(d.Timestamp) || before(d.History.FirstFailed) || before(d.History.FirstSnoozed) ||
+		slices.ContainsFunc(d.History.Deaths, func(death xdeath.Death) bool { return before(death.Time) })
 }

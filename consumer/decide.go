@@ -159,7 +159,7 @@ func hold(least time.Duration) decision {
 // snooze returns the decision that puts a message off whose handler asked for it.
 func (t *terms) snooze(after time.Duration, raw amqp.Delivery, d *Delivery, now time.Time) decision {
 	c := t.unspent(raw, d, now)
-	c.Snoozed = true
+	c.Snoozed = now
 	v := t.later(after, raw, d, c, now)
 	v.settlement.Snoozed = true
 	return v

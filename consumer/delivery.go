@@ -201,7 +201,7 @@ func (d *Delivery) read(from *route.Facts, raw amqp.Delivery) error {
 		d.Exchange, d.RoutingKey = exchange, key
 	}
 	if from.Kind != route.Letters && (history.Queue != from.Queue || from.Kind == route.Work && !returned) {
-		d.History.Snoozes = 0 // of another life of the message
+		d.History.Snoozes, d.History.FirstSnoozed = 0, time.Time{} // of another life of the message
 	}
 	if from.Kind == route.Letters && history.Carried(from.Queue) == 0 { // else it is a copy of a letter, for its next attempt
 		d.History = history.Letter()

@@ -122,6 +122,8 @@ type History struct {
 	// spending an attempt. Like NotBefore it counts only after a return. On a dead letter
 	// it counts the handlers of the dead-letter queue.
 	Snoozes int
+	// FirstSnoozed is when the first of the Snoozes was; zero: not written.
+	FirstSnoozed time.Time
 
 	// OrderKey is the key of the messages that belong together, as the producer
 	// set it.

@@ -54,6 +54,7 @@ func Parse(headers amqp.Table) (History, error) {
 		Due:           r.millis(header.Due),
 		Earlier:       r.deaths(header.History),
 		Snoozes:       r.count(header.Snoozes),
+		FirstSnoozed:  r.time(header.FirstSnoozedAt),
 		OrderKey:      r.name(header.OrderKey),
 		Replays:       r.count(header.Replays),
 		Redrives:      r.count(header.Redrives),

@@ -35,9 +35,9 @@ type RetryCopy struct {
 	// that the copy of it stays one. Of Queue, Attempts, At and FirstFailed the copy
 	// says nothing then.
 	Letter bool
-	// Snoozed says that the handler has put the message off without spending an
-	// attempt.
-	Snoozed bool
+	// Snoozed is when the handler has put the message off without spending an
+	// attempt; zero: it has not.
+	Snoozed time.Time
 	// At is when the attempt failed: the copy's first failure, unless it has
 	// one already. The zero time writes none.
 	At time.Time
@@ -109,8 +109,9 @@ func Retry(d amqp.Delivery, r RetryCopy) amqp.Publishing {
 		p.Headers[header.Attempts] = bounded(r.Attempts)
 		report(p.Headers, h.Failure)
 	}
-	if n := snoozes(d, h, r); n > 0 {
+	if n, first := snoozes(d, h, r); n > 0 {
 		p.Headers[header.Snoozes] = n
+		setTime(p.Headers, header.FirstSnoozedAt, first)
 	}
 	setMillis(p.Headers, header.NotBefore, r.NotBefore)
 	setMillis(p.Headers, header.Due, r.Due)

@@ -355,20 +355,21 @@ func TestFold(t *testing.T) {
 func TestWhatEveryCopyKeepsOfTheMessage(t *testing.T) {
 	own := amqp.Table{header.OrderKey: "customer-7", header.Priority: int64(9), header.Replays: int64(1), header.Redrives: int64(2), header.RedriveID: "so-1"}
 	d := amqp.Delivery{Exchange: "orders.rehop.return", RoutingKey: "orders@1",
-		Headers: with(own, header.Queue, "orders", header.Attempts, int64(1), header.Snoozes, int64(3))}
+		Headers: with(own, header.Queue, "orders", header.Attempts, int64(1), header.Snoozes, int64(3), header.FirstSnoozedAt, day1)}
 	for _, tt := range []struct {
 		rule    string
 		p       amqp.Publishing
 		snoozes any
+		first   time.Time
 	}{
-		{"a retry copy", Retry(d, RetryCopy{Queue: "orders", Returned: true, Attempts: 2}), int64(3)},
-		{"a retry copy of one that is put off", Retry(d, RetryCopy{Queue: "orders", Returned: true, Attempts: 1, Snoozed: true}), int64(4)},
-		{"a retry copy at another queue", Retry(d, RetryCopy{Queue: "bills", Returned: true, Attempts: 1}), nil},
-		{"a retry copy of a message that did not come back", Retry(d, RetryCopy{Queue: "orders", Attempts: 1}), nil},
-		{"one that did not come back and is put off", Retry(d, RetryCopy{Queue: "orders", Snoozed: true}), int64(1)},
-		{"one that is brought back", Back(d, ""), int64(3)},
-		{"a letter", DeadLetter(d, Letter{Queue: "orders", Returned: true, Attempts: 2}), nil},
-		{"a fallback copy", Fallback(amqp.Publishing{Headers: d.Headers}, FallbackCopy{Exchange: "shop"}), nil},
+		{"a retry copy", Retry(d, RetryCopy{Queue: "orders", Returned: true, Attempts: 2}), int64(3), day1},
+		{"a retry copy of one that is put off", Retry(d, RetryCopy{Queue: "orders", Returned: true, Attempts: 1, Snoozed: day2}), int64(4), day1},
+		{"a retry copy at another queue", Retry(d, RetryCopy{Queue: "bills", Returned: true, Attempts: 1}), nil, time.Time{}},
+		{"a retry copy of a message that did not come back", Retry(d, RetryCopy{Queue: "orders", Attempts: 1}), nil, time.Time{}},
+		{"one that did not come back and is put off", Retry(d, RetryCopy{Queue: "orders", Snoozed: day2}), int64(1), day2},
+		{"one that is brought back", Back(d, ""), int64(3), day1},
+		{"a letter", DeadLetter(d, Letter{Queue: "orders", Returned: true, Attempts: 2}), nil, time.Time{}},
+		{"a fallback copy", Fallback(amqp.Publishing{Headers: d.Headers}, FallbackCopy{Exchange: "shop"}), nil, time.Time{}},
 	} {
 		for name, want := range own {
 			if got := tt.p.Headers[name]; got != want {
@@ -377,6 +378,9 @@ func TestWhatEveryCopyKeepsOfTheMessage(t *testing.T) {
 		}
 		if got := tt.p.Headers[header.Snoozes]; got != tt.snoozes {
 			t.Errorf("%s: %s is %v, want %v", tt.rule, header.Snoozes, got, tt.snoozes)
+		}
+		if got, _ := tt.p.Headers[header.FirstSnoozedAt].(time.Time); !got.Equal(tt.first) {
+			t.Errorf("%s: %s is %v, want %v", tt.rule, header.FirstSnoozedAt, got, tt.first)
 		}
 	}
 	h := parsed(t, d.Headers)
@@ -428,7 +432,7 @@ func TestALetterThatIsPutOffStaysOne(t *testing.T) {
 			d := amqp.Delivery{Exchange: "orders.rehop.dlx", RoutingKey: "orders@2", Headers: tt.headers}
 			want := parsed(t, d.Headers).Letter()
 			for n := int64(1); n <= 2; n++ {
-				p := Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Letter: true, Snoozed: true, NotBefore: day3, Due: day2})
+				p := Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Letter: true, Snoozed: day1, NotBefore: day3, Due: day2})
 				d, _ = wiretest.RoundTrip(t, p)
 				d.Exchange, d.RoutingKey = "", "orders.dlq"
 				if !header.IsLetter(d.Headers) {
@@ -453,7 +457,7 @@ func TestALetterThatIsPutOffStaysOne(t *testing.T) {
 		t.Run(rule, func(t *testing.T) {
 			d := amqp.Delivery{Exchange: "shop", RoutingKey: "order.paid", Headers: headers}
 			for n := int64(1); n <= 2; n++ {
-				d = amqp.Delivery{RoutingKey: "orders.dlq", Headers: Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Letter: true, Snoozed: true}).Headers}
+				d = amqp.Delivery{RoutingKey: "orders.dlq", Headers: Retry(d, RetryCopy{Queue: "orders.dlq", Returned: true, Letter: true, Snoozed: day1}).Headers}
 				if h := d.Headers; header.IsLetter(h) || h[header.Queue] != nil || h[header.Exchange] != "shop" || h[header.RoutingKey] != "order.paid" || h[header.Snoozes] != n {
 					t.Errorf("its headers are %v, want where it was published to, and no reason of rehop's", h)
 				}

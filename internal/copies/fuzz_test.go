@@ -83,7 +83,7 @@ func checkAnyInput(t *testing.T, data []byte, send func(amqp.Publishing) amqp.Ta
 		next int // the attempt at which the copy comes back
 	}{
 		{"Retry", Retry(d, RetryCopy{Queue: "q", Returned: true, Attempts: attempt, At: at}), min(attempt, header.MaxCount-1) + 1},
-		{"Retry of a letter", Retry(d, RetryCopy{Queue: "q", Returned: true, Letter: true, Snoozed: true, NotBefore: at}), 1},
+		{"Retry of a letter", Retry(d, RetryCopy{Queue: "q", Returned: true, Letter: true, Snoozed: at, NotBefore: at}), 1},
 		{"DeadLetter", DeadLetter(d, Letter{Queue: "q", Returned: true, Attempts: attempt, Failure: xdeath.Failure{Cause: rehop.CauseExhausted, Stack: string(data), At: at}}), 1},
 		{"Fallback", Fallback(amqp.Publishing{Headers: headers}, FallbackCopy{Exchange: "ex", Failure: xdeath.Failure{Cause: rehop.CauseBlocked, Error: string(data)}}), 1},
 	}

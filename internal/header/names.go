@@ -89,6 +89,9 @@ const (
 	// without spending an attempt. Like Attempts it counts only for Queue. On a dead
 	// letter it counts for the dead-letter queue whose consumer has put the letter off.
 	Snoozes = "x-rehop-snoozes"
+	// FirstSnoozedAt, timestamp (whole seconds), beside Snoozes: when the first of them
+	// was.
+	FirstSnoozedAt = "x-rehop-first-snoozed-at"
 )
 
 // Headers that belong to the message and not to its past. Only a producer writes
@@ -153,7 +156,7 @@ var Family = []string{
 // untouched: those of the message itself, and a later version's.
 var Past = []string{
 	Attempts, FinalAttempts, Queue, Exchange, RoutingKey,
-	FirstFailedAt, NotBefore, Due, History, Snoozes,
+	FirstFailedAt, NotBefore, Due, History, Snoozes, FirstSnoozedAt,
 	Cause, Error, ErrorType, Stack, FailedAt, Host,
 	Expiration, UserID, ArchivedCC,
 }

@@ -1,0 +1,45 @@
+package consumer_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+)
+
+// A rule with OlderThan ends the snoozes of a message, whatever its timestamp says.
+func TestARuleByAgeEndsTheSnoozes(t *testing.T) {
+	for _, timestamp := range []struct {
+		rule string
+		at   func() time.Time
+	}{
+		{"none", func() time.Time { return time.Time{} }},
+		{"in milliseconds", func() time.Time { return time.Unix(time.Now().UnixMilli(), 0) }},
+		{"right", time.Now},
+	} {
+		t.Run("timestamp "+timestamp.rule, func(t *testing.T) {
+			onEachEngine(t, func(w *fixture) {
+				var latest atomic.Int64 // run, in nanoseconds after the first sight
+				began := time.Now()
+				handler := consumer.Wrap(func(context.Context, *consumer.Delivery) error {
+					latest.Store(int64(time.Since(began)))
+					return consumer.Snooze(time.Hour, "not paid yet")
+				}, classifier(w.T, consumer.Rule{OlderThan: 2 * time.Hour, Then: consumer.Outcome{Action: consumer.ActionDeadLetter, Cause: rehop.CauseExpired}}))
+				_, stop := w.start(handler, consumer.Config{})
+				w.publish(1, func(m *rehoptest.Message) { m.Timestamp = timestamp.at() })
+				time.Sleep(8 * time.Hour)
+				w.stopped(stop)
+				w.has("orders.dlq", id(0))
+				// The message is looked at when it comes back.
+				if after := time.Duration(latest.Load()); after < 2*time.Hour-time.Second || after > 3*time.Hour+time.Minute {
+					w.Errorf("the last run was %v after the first, want soon after 2h", after)
+				}
+				w.truthful()
+			})
+		})
+	}
+}
