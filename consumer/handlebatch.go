@@ -225,7 +225,7 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 	r := b.run
 	deliveries, of := make([]*Delivery, len(as)), make([]context.Context, len(as))
 	for i, a := range as {
-		deliveries[i], of[i] = &a.Delivery, a.ctx
+		deliveries[i], of[i] = a.Delivery, a.ctx
 		a.own.begin()
 		a.Running.Store(true)
 	}
@@ -325,7 +325,7 @@ func (b *batch) decided(as []*attempt, results []result, took time.Duration) {
 	decided := make([]*attempt, 0, len(as))
 	for i, a := range as {
 		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, Handled{Delivery: &a.Delivery, Err: results[i].err, Took: took})
+			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: results[i].err, Took: took})
 		}
 		if a.ending = r.decide(a, results[i]); a.Move != settle.Hold {
 			decided = append(decided, a)
@@ -408,7 +408,7 @@ func (b *batch) gone() {
 		res := a.leftGone()
 		a.ending = r.decide(a, res)
 		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, Handled{Delivery: &a.Delivery, Err: res.err, Took: time.Since(b.began)})
+			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: res.err, Took: time.Since(b.began)})
 		}
 		held = held || a.Move == settle.Hold
 	}

@@ -106,8 +106,9 @@ func (r result) stack() string {
 
 // attempt is a message that a worker has.
 type attempt struct {
-	Delivery
+	*Delivery // first, or of a later attempt in place
 	*flight.Message
+	first Delivery
 	own   ownError // of Delivery
 	in    *session
 	grant *schedule.Grant
@@ -138,6 +139,7 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 	yield.Here()
 	s := m.In.Owner.(*session) //nolint:forcetypeassert // newSession sets it
 	a = &attempt{Message: m, in: s, grant: g, ctx: s.working}
+	a.Delivery = &a.first
 	m.User = a
 	malformed := a.read(&s.terms.route, m.Raw)
 	a.Delivery.own = &a.own
@@ -145,10 +147,10 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 		r.log.Warn("malformed headers count as absent", "queue", a.Queue, "message", a.ID, "error", malformed)
 	}
 	if r.trace.Received != nil {
-		a.ctx = r.trace.Received(a.ctx, &a.Delivery)
+		a.ctx = r.trace.Received(a.ctx, a.Delivery)
 	}
 	tookAway := m.Raw.Redelivered && r.timeout.TookAway(m.Raw)
-	if v, res, ok := s.terms.decideUnhandled(m.Raw, &a.Delivery, tookAway, time.Now()); ok {
+	if v, res, ok := s.terms.decideUnhandled(m.Raw, a.Delivery, tookAway, time.Now()); ok {
 		a.ending = &ending{res, v}
 		r.logSkew(a)
 		return a, false
@@ -162,8 +164,8 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 	if r.isLate(m, s) {
 		s.leaveInOrder(intake.ErrWaited)
 		a.ending = &ending{decision: requeue}
-		if s.terms.isScarce(&a.Delivery) {
-			a.Instruction = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
+		if s.terms.isScarce(a.Delivery) {
+			a.Instruction = *s.terms.toTheEnd(m.Raw, a.Delivery, time.Now())
 		}
 		return a, false
 	}
@@ -228,7 +230,9 @@ func (r *run) handleUntilDecided(a *attempt) {
 		wait := min(max(pauses.Next(), a.Keep), flight.LongestHold)
 		if a.inPlace {
 			wait = a.Keep
-			a.firstFailed = cmp.Or(a.firstFailed, time.Now())
+			next := *a.Delivery // the handler may have kept the one that it had
+			next.firstFailed = cmp.Or(next.firstFailed, time.Now())
+			a.Delivery = &next
 			r.logInPlace(a)
 		} else {
 			r.faultLog.Warn("message held", errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
@@ -254,10 +258,10 @@ func (r *run) decide(a *attempt, res result) *ending {
 	interrupted := a.in.working.Err() != nil
 	t, now := a.in.terms, time.Now()
 	t.holds = r.timeout.HoldLimit() - a.Age()
-	v := t.decide(a.Raw, &a.Delivery, res, interrupted, now)
+	v := t.decide(a.Raw, a.Delivery, res, interrupted, now)
 	if v.inPlace && a.Age()+v.Keep >= r.timeout.HoldLimit() {
 		t.inPlace = false // it would go back to its queue first, and its count begin anew
-		v = t.decide(a.Raw, &a.Delivery, res, interrupted, now)
+		v = t.decide(a.Raw, a.Delivery, res, interrupted, now)
 	}
 	return &ending{res, v}
 }
@@ -313,10 +317,10 @@ func (r *run) runHandler(a *attempt) (res result) {
 		r.handled.Add(1)
 		r.noteRun(a.in, a.grant, res.outcome.Action == ActionHold, res.text)
 		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, Handled{Delivery: &a.Delivery, Err: res.err, Took: time.Since(start)})
+			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: res.err, Took: time.Since(start)})
 		}
 	}()
-	res = a.left(r.handler(ctx, &a.Delivery))
+	res = a.left(r.handler(ctx, a.Delivery))
 	ended = true
 	return res
 }
@@ -334,7 +338,7 @@ func (r *run) settled(m *flight.Message, v flight.Verb, err error) {
 		}
 		r.logSettled(a, s)
 		if r.trace.Settled != nil {
-			r.trace.Settled(a.ctx, Settled{&a.Delivery, s})
+			r.trace.Settled(a.ctx, Settled{a.Delivery, s})
 		}
 	}
 }

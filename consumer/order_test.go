@@ -167,12 +167,26 @@ func TestRetryInPlaceEndsInTheDeadLetterQueue(t *testing.T) {
 	everywhere(t, func(w *fixture) {
 		var runs atomic.Int64
 		var log strings.Builder
-		_, stop := w.start(func(context.Context, *consumer.Delivery) error { runs.Add(1); return errBroken },
-			consumer.Config{Concurrency: 2, RetryInPlace: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		var mu sync.Mutex
+		kept := map[string][]*consumer.Delivery{} // by goroutines that the handler leaves behind
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			runs.Add(1)
+			kept[d.ID] = append(kept[d.ID], d)
+			return errBroken
+		}, consumer.Config{Concurrency: 2, RetryInPlace: true, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 		w.publish(2)
 		began := time.Now()
 		time.Sleep(10 * time.Minute)
 		w.stopped(stop)
+		for message, all := range kept {
+			for i, d := range all {
+				if d.Attempt != i+1 || d.LastAttempt != (i == 2) {
+					w.Errorf("the Delivery of attempt %d of %s says attempt %d, last %t: a later attempt has written into it", i+1, message, d.Attempt, d.LastAttempt)
+				}
+			}
+		}
 		if n := runs.Load(); n != 6 {
 			w.Errorf("%d attempts, want 3 of each message", n)
 		}

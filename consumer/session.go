@@ -335,11 +335,12 @@ var errRewired = errors.New("consumer: copies are not confirmed, and the queue h
 func (s *session) giveBack(ms ...*flight.Message) {
 	for _, m := range ms {
 		a := &attempt{Message: m, in: s, ctx: s.copying}
+		a.Delivery = &a.first
 		if m.Raw.Redelivered {
 			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
-			if s.terms.isScarce(&a.Delivery) {
+			if s.terms.isScarce(a.Delivery) {
 				a.ending = &ending{decision: requeue}
-				a.Instruction = *s.terms.toTheEnd(m.Raw, &a.Delivery, time.Now())
+				a.Instruction = *s.terms.toTheEnd(m.Raw, a.Delivery, time.Now())
 				m.User = a
 				m.Begun.Store(true) // nobody else takes it
 				s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})

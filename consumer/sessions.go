@@ -123,7 +123,7 @@ func (r *run) hook(hook func(context.Context, Copied)) func(*flight.Message, rou
 	}
 	return func(m *flight.Message, to route.Target) {
 		a := attemptOf(m)
-		hook(a.ctx, Copied{&a.Delivery, topology.Address(to)})
+		hook(a.ctx, Copied{a.Delivery, topology.Address(to)})
 	}
 }
 

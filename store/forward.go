@@ -205,10 +205,13 @@ func (f *Forwarder) Run(ctx context.Context) (err error) {
 // Health returns nil while Run forwards entries. Otherwise it returns a
 // *[rehop.HealthError]:
 //   - degraded while Run waits for the broker, while the entries to some addresses have
-//     failed for more than 15 s, and while the database has been away for less than 15 s;
+//     failed for more than 1 s, and while the database has been away for less than 15 s;
+//     the error names an entry that failed, and says whether a line waits behind it;
 //   - unhealthy while the database has been away for longer, and while Run is not running.
 //
-// Entries that wait for a person are no fault. Health does not wait.
+// Entries that wait for a person are no fault. Health tells of an entry that somebody has
+// parked, edited or deleted since its last try until 30 s after its next one was due.
+// Health does not wait.
 func (f *Forwarder) Health() error {
 	if h := f.health.check(f.store.now()); h != nil {
 		return h

@@ -209,7 +209,7 @@ func (s *sending) publish(ctx context.Context, entries []Entry, failures int, si
 	s.silentLetters.Add(-int64(counted))
 	waiting.Unlock()
 	results := make([]result, 0, len(entries))
-	answered, failed := false, ""
+	answered, failed := false, failure{}
 	for i, receipt := range receipts {
 		r := verdict(entries[i], receipt, s.store.cfg.Name, s.cfg.Tries, failures, s.store.now())
 		r.token = s.lease.token
@@ -220,7 +220,7 @@ func (s *sending) publish(ctx context.Context, entries []Entry, failures int, si
 		results = append(results, r)
 		answered = answered || r.done || r.tried
 		if !r.done && r.state != Parked { // one that is parked waits for a person
-			failed = r.err
+			failed = failure{id: entries[i].Message.ID, number: entries[i].Number, inLine: entries[i].line != 0, err: r.err, next: r.next}
 		}
 	}
 	s.health.published(resend.Address(entries[0].Message, entries[0].Queue), failed, time.Now())

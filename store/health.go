@@ -17,14 +17,13 @@ const (
 	// interruption.
 	lostLimit = 15 * time.Second
 
-	// awaitLimit is how long the Forwarder may wait for the broker until Health says so.
+	// awaitLimit is how long the Forwarder may wait for the broker, or an address may
+	// fail, until Health says so. The second try comes after a second.
 	awaitLimit = time.Second
 
-	// failingLimit is how long an address may fail until Health says so; and
-	// failingMemory is how long it is remembered without a new try, longer than the
-	// longest pause between tries.
-	failingLimit  = 15 * time.Second
-	failingMemory = 6 * time.Minute
+	// failingMemory is how long a failure is remembered after its next try is due. Its
+	// entry has gone another way then: somebody has parked, edited or deleted it.
+	failingMemory = 30 * time.Second
 
 	// maxFailing bounds the addresses that Health knows.
 	maxFailing = 1000
@@ -49,8 +48,17 @@ type interruption struct {
 
 // failing is an address that takes no entries.
 type failing struct {
-	since, last time.Time
-	err         string
+	since time.Time
+	failure
+}
+
+// failure is the latest one of an address.
+type failure struct {
+	id     string // of the message
+	number int64  // of its entry
+	inLine bool   // entries of its line wait behind it
+	err    string
+	next   time.Time // it is tried
 }
 
 func (h *forwardHealth) begins(now time.Time) (ok bool) {
@@ -80,12 +88,12 @@ func (h *forwardHealth) becomes(i *interruption, err error, now time.Time) {
 	i.err = err
 }
 
-// published notes what an address has done with entries; err is empty if none of them is
+// published notes what an address has done with entries; latest is zero if none of them is
 // to be tried again.
-func (h *forwardHealth) published(to topology.Address, err string, now time.Time) {
+func (h *forwardHealth) published(to topology.Address, latest failure, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if err == "" {
+	if latest == (failure{}) {
 		delete(h.failing, to)
 		return
 	}
@@ -93,10 +101,10 @@ func (h *forwardHealth) published(to topology.Address, err string, now time.Time
 	if !known && len(h.failing) >= maxFailing {
 		return
 	}
-	if !known || now.Sub(f.last) > failingMemory {
+	if !known || now.Sub(f.next) > failingMemory {
 		f.since = now
 	}
-	f.last, f.err = now, err
+	f.failure = latest
 	h.failing[to] = f
 }
 
@@ -125,11 +133,11 @@ func (h *forwardHealth) failed(now time.Time) *rehop.HealthError {
 	var to topology.Address
 	n := 0
 	for address, f := range h.failing {
-		if now.Sub(f.last) > failingMemory { // its entries have gone another way
+		if now.Sub(f.next) > failingMemory {
 			delete(h.failing, address)
 			continue
 		}
-		if now.Sub(f.since) < failingLimit {
+		if now.Sub(f.since) < awaitLimit {
 			continue
 		}
 		if n++; n == 1 || f.since.Before(worst.since) {
@@ -139,8 +147,12 @@ func (h *forwardHealth) failed(now time.Time) *rehop.HealthError {
 	if n == 0 {
 		return nil
 	}
+	line := ""
+	if worst.inLine {
+		line = "; the entries of its line wait behind it: park, edit or delete it if they must not"
+	}
 	return &rehop.HealthError{Degraded: true, Since: worst.since,
-		Cause: fmt.Errorf("store: entries to %d addresses cannot be forwarded, such as those to exchange %q with routing key %q: %s", n, to.Exchange, to.RoutingKey, worst.err)}
+		Cause: fmt.Errorf("store: entries to %d addresses cannot be forwarded, such as entry %d (message %q) to exchange %q with routing key %q: %s%s", n, worst.number, worst.id, to.Exchange, to.RoutingKey, worst.err, line)}
 }
 
 // errAwaiting is why the Forwarder does not work while its broker is away.

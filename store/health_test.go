@@ -1,11 +1,13 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
 )
 
 func TestParkedLettersLeaveHealthAlone(t *testing.T) {
@@ -29,8 +31,59 @@ func TestParkedLettersLeaveHealthAlone(t *testing.T) {
 			entries = append(entries, Entry{State: Ready, Tries: tries})
 		}
 		one.publish(t.Context(), entries, 0, func() {})
-		if err := h.check(time.Now().Add(2 * failingLimit)); (err != nil) != tt.degraded {
+		if err := h.check(time.Now().Add(2 * awaitLimit)); (err != nil) != tt.degraded {
 			t.Errorf("%s: %v", tt.rule, err)
+		}
+	}
+}
+
+func TestHealthNamesTheEntryThatHoldsUpALine(t *testing.T) {
+	now := time.Now()
+	to := topology.Address{Exchange: "shop", RoutingKey: "order.paid"}
+	bad := failure{id: "m-7", number: 4711, inLine: true, err: "no queue took it", next: now.Add(time.Minute)}
+	for _, tt := range []struct {
+		rule   string
+		after  time.Duration
+		latest failure
+		says   string
+	}{
+		{"a first failure", 0, bad, ""},
+		{"one that is not the first", 2 * time.Second, bad, `entry 4711 (message "m-7") to exchange "shop" with routing key "order.paid": no queue took it; the entries of its line wait behind it: park, edit or delete it`},
+		{"one that stands in no line", 2 * time.Second, failure{id: "m-7", number: 4711, err: "no queue took it", next: bad.next}, `(message "m-7") to exchange "shop" with routing key "order.paid": no queue took it`},
+		{"one whose next try is due", time.Minute, bad, "m-7"},
+		{"one that has gone another way", time.Minute + failingMemory + time.Second, bad, ""},
+		{"an address that takes entries again", 2 * time.Second, failure{}, ""},
+	} {
+		h := &forwardHealth{}
+		h.begins(now)
+		h.published(to, bad, now)
+		h.published(to, tt.latest, now)
+		says := ""
+		if err := h.check(now.Add(tt.after)); err != nil {
+			says = err.Error()
+		}
+		if tt.says == "" && says != "" || !strings.Contains(says, tt.says) {
+			t.Errorf("%s: %q, want %q", tt.rule, says, tt.says)
+		}
+		if strings.Contains(says, "line") && !tt.latest.inLine {
+			t.Errorf("%s: %q tells of a line", tt.rule, says)
+		}
+	}
+}
+
+// The bounds that Config.KeepOrder states.
+func TestHowLongALineWaitsForAParking(t *testing.T) {
+	for tries, want := range map[int]time.Duration{20: 58*time.Minute + 31*time.Second, 7: 63 * time.Second} {
+		var sum time.Duration
+		for tried := range tries {
+			v := verdict(Entry{State: Ready, Tries: tried}, producer.Receipt{Err: producer.ErrReturned}, "", tries, 0, time.Unix(0, 0))
+			if v.state == Parked {
+				break
+			}
+			sum += v.next.Sub(time.Unix(0, 0))
+		}
+		if sum != want {
+			t.Errorf("%d tries take %v, want %v", tries, sum, want)
 		}
 	}
 }

@@ -42,8 +42,11 @@ type Config struct {
 	// that were stored with it are in order.
 	//
 	// The Forwarder publishes the entries of a line in the order of storing, each after the
-	// confirm of the one before. An entry that fails holds up the entries behind it
-	// until it is parked. While a line has entries of Put or PutTx, a Producer that has
+	// confirm of the one before. An entry that fails holds up the entries behind it. If
+	// the broker returns, nacks or refuses it, that ends when it is parked, after
+	// ForwardConfig.Tries: about an hour with the default of 20, a minute with 7. If no
+	// answer comes, the entry may be in its queue, and is tried without end.
+	// Forwarder.Health names the entry; Park, Edit or Delete lets the line go on. While a line has entries of Put or PutTx, a Producer that has
 	// the Store in its Fallback stores each new message of the line behind them, even
 	// if it can reach the broker.
 	//
