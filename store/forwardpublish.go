@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"sync"
 	"time"
@@ -211,7 +212,7 @@ func (s *sending) publish(ctx context.Context, entries []Entry, failures int, si
 	results := make([]result, 0, len(entries))
 	answered, failed := false, failure{}
 	for i, receipt := range receipts {
-		r := verdict(entries[i], receipt, s.store.cfg.Name, s.cfg.Tries, failures, s.store.now())
+		r := verdict(entries[i], receipt, s.cfg.Tries, failures, s.store.now())
 		r.token = s.lease.token
 		if !r.next.IsZero() {
 			r.next = coarse(r.next)
@@ -251,8 +252,8 @@ func (s *sending) report(l Entry, receipt producer.Receipt, r result) {
 	}
 	about := []any{"message", l.Message.ID, "exchange", l.Message.Exchange, "routing_key", l.Message.RoutingKey, "tries", l.Tries + count(r.tried)}
 	switch {
-	case errors.Is(receipt.Err, errOwn):
-		s.own.Do(func() { s.store.cfg.Logger.Error("store: "+errOwn.Error(), about...) })
+	case errors.Is(receipt.Err, resend.ErrOwn):
+		s.own.Do(func() { s.store.cfg.Logger.Error("store: "+resend.ErrOwn.Error(), about...) })
 	case r.state == Parked:
 		s.store.cfg.Logger.Error("store: an entry is parked", append(about, "error", r.err)...)
 	default:
@@ -263,16 +264,14 @@ func (s *sending) report(l Entry, receipt producer.Receipt, r result) {
 	}
 }
 
-// errOwn is for a Publisher that wants to store an entry where it comes from.
-var errOwn = errors.New("the Publisher of the Forwarder or Replay has the Store itself in its Fallback: give it a Producer without one; an entry that cannot be published stays where it is")
-
-type publishingKey struct{}
+// table is what two Stores on the same letters have in common.
+type table struct {
+	db   *sql.DB
+	name string
+}
 
 // own reports whether ctx is that of an entry of this Store that is being published.
-func (s *Store) own(ctx context.Context) bool {
-	from, ok := ctx.Value(publishingKey{}).(*Store)
-	return ok && from.db == s.db && from.cfg.Table == s.cfg.Table
-}
+func (s *Store) own(ctx context.Context) bool { return resend.IsFrom(ctx, table{s.db, s.cfg.Table}) }
 
 // publish publishes the messages of entries as they are sent, and returns a
 // receipt for each. failed is called with an error that concerns no message.
@@ -286,5 +285,5 @@ func (s *Store) publish(ctx context.Context, p Publisher, entries []Entry, faile
 
 // publishing returns a ctx by which the Store knows its own entries.
 func (s *Store) publishing(ctx context.Context) context.Context {
-	return context.WithValue(ctx, publishingKey{}, s)
+	return resend.From(ctx, table{s.db, s.cfg.Table})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -47,7 +48,7 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 	l.Due = dueAfter(f.Stored, m.Delay)
 	l.NextTry = l.Due
 	if s.own(ctx) {
-		return rehop.WithClass(fmt.Errorf("store: %w", errOwn), rehop.ClassBug)
+		return fmt.Errorf("store: %w", resend.ErrOwn)
 	}
 	if s.cfg.KeepOrder && l.State == Ready && m.Delay <= 0 {
 		l.line = lineOf(m)

@@ -263,7 +263,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 	defer cancel()
 	refused := func(i int) bool { return entries[i].alone }
 	for i, receipt := range r.sender.Publish(resend.Numbered(r.store.publishing(limited), numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
-		v := verdict(entries[i], receipt, r.store.cfg.Name, math.MaxInt, 0, r.store.now())
+		v := verdict(entries[i], receipt, math.MaxInt, 0, r.store.now())
 		r.report.LastID = receipt.ID
 		if !v.done {
 			r.report.Last = receipt.Err

@@ -11,11 +11,10 @@ import (
 )
 
 // verdict decides on an entry after a try. failures is how often in a row
-// messages to its address have failed. own is the name of the Store: a Publisher that has
-// stored the message there again has moved nothing.
-func verdict(l Entry, r producer.Receipt, own string, tries, failures int, now time.Time) result {
+// messages to its address have failed.
+func verdict(l Entry, r producer.Receipt, tries, failures int, now time.Time) result {
 	v := result{number: l.Number, state: l.State}
-	if resend.Arrived(r, own) {
+	if resend.Arrived(r) {
 		v.done = true
 		return v
 	}

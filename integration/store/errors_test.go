@@ -168,6 +168,27 @@ func TestAPublisherThatFallsBackIntoTheStore(t *testing.T) {
 	}
 }
 
+// Two Stores have the same Name unless somebody gives them one. A message that has gone from
+// one to the other is in the other only.
+func TestAPublisherThatFallsBackIntoAnotherStore(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		from, to := p.store(t, store.Config{Table: "from_letters"}), p.store(t, store.Config{Table: "to_letters"})
+		_, conn, _, _ := inProcess(t)
+		publisher := newProducer(t, conn, producer.Config{Fallback: []producer.Sink{to}})
+		must(t, from.Put(t.Context(), producer.Message{RoutingKey: "missing", ID: "forwarded"}, errAway))
+		forward(t, from, publisher, store.ForwardConfig{})
+		empties(t, from, store.Query{}, patience)
+		must(t, from.Put(t.Context(), producer.Message{RoutingKey: "missing", ID: "replayed"}, producer.ErrReturned))
+		report, err := from.Replay(t.Context(), publisher, store.Query{MessageIDs: []string{"replayed"}}, store.ReplayOptions{})
+		if err != nil || report.Sent != 1 {
+			t.Errorf("replayed: %+v, %v", report, err)
+		}
+		if left, arrived := find(t, from, store.Query{}), find(t, to, store.Query{}); len(left) != 0 || len(arrived) != 2 {
+			t.Errorf("%d letters in the one, %d in the other; want none and both", len(left), len(arrived))
+		}
+	})
+}
+
 // A letter with a Delay that nobody has declared is parked with its reason, and the
 // others go on.
 func TestALetterWithAnUndeclaredDelayIsParked(t *testing.T) {

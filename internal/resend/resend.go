@@ -10,6 +10,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -205,8 +206,19 @@ func Publish(ctx context.Context, p Publisher, messages []producer.Message, fail
 	return receipts
 }
 
-// Arrived reports whether a message is safe somewhere else than in the store of this
-// name, which it comes from.
-func Arrived(r producer.Receipt, own string) bool {
-	return r.Place == producer.PlaceQueue || r.Place == producer.PlaceFallback && r.Sink != own
+// Arrived reports whether a message is safe somewhere else than in its store, which
+// refuses it with ErrOwn.
+func Arrived(r producer.Receipt) bool { return r.Place != "" }
+
+// ErrOwn is for a Publisher that wants to store a letter where it comes from.
+var ErrOwn = rehop.WithClass(errors.New("the Publisher of the Forwarder or Replay has the Store itself in its Fallback: give it a Producer without one; a letter that cannot be published stays where it is"), rehop.ClassBug)
+
+type storeKey struct{}
+
+// From marks a ctx as that of letters of a store, which is any comparable value.
+func From(ctx context.Context, store any) context.Context {
+	return context.WithValue(ctx, storeKey{}, store)
 }
+
+// IsFrom reports whether From has marked ctx with this store.
+func IsFrom(ctx context.Context, store any) bool { return ctx.Value(storeKey{}) == store }

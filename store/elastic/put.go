@@ -11,6 +11,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/internal/letter"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 )
 
@@ -27,6 +28,9 @@ var _ producer.Sink = (*Store)(nil)
 // the words of Elasticsearch, and the next sink of the Producer is asked. If it is not known
 // whether the message was stored, the error matches [producer.ErrUnconfirmed].
 func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error {
+	if resend.IsFrom(ctx, s) {
+		return fmt.Errorf("elastic: %w", resend.ErrOwn)
+	}
 	return s.put(ctx, letter.Unpublished(m, cause, s.now()))
 }
 
