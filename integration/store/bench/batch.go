@@ -2,14 +2,18 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/integration/store/database"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/topology"
@@ -46,43 +50,90 @@ func (b *bench) batches(ctx context.Context) error {
 	return nil
 }
 
-// once measures OnceBatch with a row of the handler's own for each message, in
-// transactions of 100, without a broker.
+// once measures OnceHandler and OnceBatch with a row of the handler's own for each message,
+// without a broker: OnceHandler from 16 callers at a time, OnceBatch in transactions of 100.
 func (b *bench) once(ctx context.Context) error {
-	db, s, err := b.open(ctx, "once.db")
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	if _, err := db.ExecContext(ctx, "CREATE TABLE orders (id TEXT PRIMARY KEY, body BLOB)"); err != nil {
-		return err
-	}
-	handler := s.OnceBatch(insert)
-	batch := make([]*consumer.Delivery, 100)
-	body := make([]byte, bodySize)
-	n := 0
-	began, spent := time.Now(), cpu()
-	for time.Since(began) < 5*time.Second {
-		for i := range batch {
-			batch[i] = &consumer.Delivery{Queue: "orders", ID: fmt.Sprint(n), Body: body, Attempt: 1}
-			n++
-		}
-		err := handler(ctx, batch)
-		for _, d := range batch {
-			err = errors.Join(err, d.Err())
-		}
+	if strings.Contains(b.on, string(store.SQLite)) {
+		db, s, err := b.open(ctx, "once.db")
 		if err != nil {
-			return fmt.Errorf("a batch: %w", err)
+			return err
+		}
+		if err := errors.Join(b.onceOf(ctx, store.SQLite, db, s), db.Close()); err != nil {
+			return err
 		}
 	}
-	row("OnceBatch of 100, each with a row of its own, without a broker", "%.0f/s, %v of CPU each", float64(n)/time.Since(began).Seconds(), (cpu()-spent)/time.Duration(n))
+	return b.onServers(ctx, func(dialect store.Dialect, _ *database.Server, db *sql.DB, s *store.Store) error {
+		return b.onceOf(ctx, dialect, db, s)
+	})
+}
+
+func (b *bench) onceOf(ctx context.Context, dialect store.Dialect, db *sql.DB, s *store.Store) error {
+	orders := map[store.Dialect]string{
+		store.SQLite: "CREATE TABLE orders (id TEXT PRIMARY KEY, body BLOB)", store.MySQL: "CREATE TABLE orders (id VARCHAR(64) PRIMARY KEY, body BLOB)",
+		store.PostgreSQL: "CREATE TABLE orders (id TEXT PRIMARY KEY, body BYTEA)",
+	}
+	if _, err := db.ExecContext(ctx, orders[dialect]); err != nil {
+		return err
+	}
+	const abreast, long = 16, 5 * time.Second
+	insert := insert(dialect)
+	var n atomic.Int64
+	body := make([]byte, bodySize)
+	next := func() *consumer.Delivery {
+		return &consumer.Delivery{Queue: "orders", ID: fmt.Sprint(n.Add(1)), Body: body, Attempt: 1}
+	}
+	for _, measured := range []struct {
+		what    string
+		callers int
+		run     func() error
+	}{
+		{fmt.Sprintf("OnceHandler from %d callers", abreast), abreast, func() error { return s.OnceHandler(insert)(ctx, next()) }},
+		{"OnceHandler from one caller", 1, func() error { return s.OnceHandler(insert)(ctx, next()) }},
+		{"OnceBatch of 100", 1, func() error {
+			batch := make([]*consumer.Delivery, 100)
+			for i := range batch {
+				batch[i] = next()
+			}
+			err := s.OnceBatch(insert)(ctx, batch)
+			for _, d := range batch {
+				err = errors.Join(err, d.Err())
+			}
+			return err
+		}},
+	} {
+		if dialect == store.SQLite && measured.callers > 1 {
+			continue // which has one writer at a time
+		}
+		var all sync.WaitGroup
+		errs := make([]error, measured.callers)
+		before, began, spent := n.Load(), time.Now(), cpu()
+		for c := range measured.callers {
+			all.Go(func() {
+				for errs[c] == nil && time.Since(began) < long {
+					errs[c] = measured.run()
+				}
+			})
+		}
+		all.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return err
+		}
+		took, used, handled := time.Since(began), cpu()-spent, n.Load()-before
+		row(fmt.Sprintf("%v: %s, each with a row of its own, without a broker", dialect, measured.what), "%.0f/s, %v of CPU each", float64(handled)/took.Seconds(), used/time.Duration(handled))
+	}
 	return nil
 }
 
-// insert is a handler that writes a row.
-func insert(ctx context.Context, d *consumer.Delivery) error {
-	_, err := store.TxFrom(ctx).ExecContext(ctx, "INSERT INTO orders (id, body) VALUES (?, ?)", d.ID, d.Body)
-	return err
+// insert returns a handler that writes a row.
+func insert(dialect store.Dialect) consumer.Handler {
+	statement := "INSERT INTO orders (id, body) VALUES (?, ?)"
+	if dialect == store.PostgreSQL {
+		statement = "INSERT INTO orders (id, body) VALUES ($1, $2)"
+	}
+	return func(ctx context.Context, d *consumer.Delivery) error {
+		_, err := store.TxFrom(ctx).ExecContext(ctx, statement, d.ID, d.Body)
+		return err
+	}
 }
 
 // speed is how fast messages are consumed, and the time of the processor that each takes
@@ -137,6 +188,7 @@ func (b *bench) consumed(ctx context.Context, conn *connection.Conn, name string
 	defer cancel()
 	done := make(chan struct{})
 	var handled atomic.Int64
+	insert := insert(store.SQLite)
 	c, err := consume(s, w, func(ctx context.Context, d *consumer.Delivery) error {
 		if err := insert(ctx, d); err != nil {
 			return err
