@@ -104,10 +104,16 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 type txKey struct{}
 
 // TxFrom returns the transaction in which [Store.OnceHandler] or [Store.OnceBatch] runs
-// a handler, from the handler's ctx; nil outside of one. The wrapper commits or rolls
-// back the transaction; the handler must not.
+// a handler, from the handler's ctx. The wrapper commits or rolls back the transaction; the
+// handler must not. TxFrom panics if ctx is not that of such a handler.
 func TxFrom(ctx context.Context) *sql.Tx {
-	tx, _ := ctx.Value(txKey{}).(*sql.Tx)
+	var tx *sql.Tx
+	if ctx != nil {
+		tx, _ = ctx.Value(txKey{}).(*sql.Tx)
+	}
+	if tx == nil {
+		panic("store: TxFrom: this ctx has no transaction: wrap the handler by Store.OnceHandler or Store.OnceBatch, and give TxFrom the ctx with which they call it")
+	}
 	return tx
 }
 

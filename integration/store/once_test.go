@@ -208,9 +208,6 @@ func TestOnceHandler(t *testing.T) {
 		if consumer.OutcomeOf(err).Action != consumer.ActionDeadLetter {
 			t.Errorf("a message without an id: %v, want a dead letter", err)
 		}
-		if store.TxFrom(ctx) != nil {
-			t.Error("TxFrom outside of a handler is not nil")
-		}
 		away := p.open(t)
 		lost, err := store.Open(ctx, away, p.dialect, store.Config{})
 		must(t, err)
