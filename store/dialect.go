@@ -36,6 +36,22 @@ func (d Dialect) bind(query string) string {
 	return b.String()
 }
 
+// inline writes texts in UTF-8 and numbers into a statement, where they cost less so. The
+// driver of MySQL prepares a statement with arguments, which is one more round trip.
+func (d Dialect) inline(statement string, args []any) (string, []any) {
+	if d != MySQL {
+		return statement, args
+	}
+	for _, arg := range args {
+		literal := fmt.Sprint(arg)
+		if text, is := arg.(string); is {
+			literal = fmt.Sprintf("_utf8mb4 x'%x'", text)
+		}
+		statement = strings.Replace(statement, "?", literal, 1)
+	}
+	return statement, nil
+}
+
 // upsert begins the clause of an INSERT that meets a row with the same identity, and
 // incoming names a value of the row that came.
 func (d Dialect) upsert() string {

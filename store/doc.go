@@ -84,7 +84,9 @@
 //	FROM rehop_letters GROUP BY 1, 2, 3;
 //
 // The table rehop_letters_inbox has the queue, the message_id and the time (handled)
-// of each message that Once has noted.
+// of each message that Once has noted. On MySQL the time is negative from the beginning of
+// a handler of OnceHandler or OnceBatch to its end: if the database commits the note
+// meanwhile, the message is not handled yet.
 //
 // Names and ids are equal if their bytes are, in every database.
 //

@@ -26,6 +26,9 @@ import (
 // first rolls back, first is true for the second. Once also returns an error if queue
 // or id is empty or longer than 255 bytes.
 //
+// On MySQL and MariaDB a statement that commits implicitly, such as DDL, commits the note although
+// the caller's work is not finished. OnceHandler and OnceBatch notice this, and Once cannot.
+//
 // A message is remembered for Config.KeepInbox. The table is Config.Table with "_inbox"
 // behind it.
 //
@@ -40,21 +43,69 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 	if faults != nil {
 		return false, rehop.WithClass(faults, rehop.ClassBug)
 	}
+	return s.note(ctx, tx, queue, id, false)
+}
+
+// note notes a message as handled, or as begun: then noteDone must follow. It reports whether
+// nobody has noted it as handled before.
+func (s *Store) note(ctx context.Context, tx Tx, queue, id string, begun bool) (first bool, err error) {
 	now := s.now()
 	s.lastTx.Store(now.UnixNano())
-	result, err := tx.ExecContext(ctx, s.sql(s.dialect.insertUnlessThere("{letters}_inbox (queue, message_id, handled) VALUES (?, ?, ?)")),
-		letter.Armour(queue), letter.Armour(id), now.UnixMilli())
-	if err != nil {
-		return false, fmt.Errorf("store: noting message %q of queue %q: %w", id, queue, err)
+	handled := now.UnixMilli()
+	if begun {
+		handled = -handled
 	}
-	rows, err := result.RowsAffected()
+	first, err = s.changesNote(ctx, tx, s.dialect.insertUnlessThere("{letters}_inbox (queue, message_id, handled) VALUES (?, ?, ?)"),
+		letter.Armour(queue), letter.Armour(id), handled)
+	if err == nil && !first && s.dialect.endsTransactions() {
+		if first, err = s.wasBegun(ctx, tx, queue, id); first && !begun {
+			err = s.noteDone(ctx, tx, queue, id)
+		}
+	}
 	if err != nil {
 		return false, fmt.Errorf("store: noting message %q of queue %q: %w", id, queue, err)
 	}
 	if s.inbox.isDue(now) {
 		go s.cleanInbox(context.WithoutCancel(ctx), now.Add(-s.cfg.KeepInbox))
 	}
-	return rows == 1, nil
+	return first, nil
+}
+
+// noteDone notes that the handler of a message that was noted as begun has ended.
+func (s *Store) noteDone(ctx context.Context, tx Tx, queue, id string) error {
+	is, err := s.changesNote(ctx, tx, "UPDATE {letters}_inbox SET handled = ? WHERE queue = ? AND message_id = ? AND handled < 0",
+		s.now().UnixMilli(), letter.Armour(queue), letter.Armour(id))
+	if err == nil && !is {
+		err = errNoteGone
+	}
+	return err
+}
+
+// changesNote reports whether a statement has changed a row.
+func (s *Store) changesNote(ctx context.Context, tx Tx, statement string, args ...any) (bool, error) {
+	statement, args = s.dialect.inline(statement, args)
+	result, err := tx.ExecContext(ctx, s.sql(statement), args...)
+	if err != nil {
+		return false, err
+	}
+	rows, err := result.RowsAffected()
+	return rows == 1, err
+}
+
+// wasBegun reports whether the note of a message is there because the database has
+// committed it under its handler. It looks with the lock first that the INSERT has got:
+// two that ask for a stricter one would be a deadlock.
+func (s *Store) wasBegun(ctx context.Context, tx Tx, queue, id string) (bool, error) {
+	for _, lock := range []string{" LOCK IN SHARE MODE", " FOR UPDATE"} {
+		var handled int64
+		err := tx.QueryRowContext(ctx, s.sql("SELECT handled FROM {letters}_inbox WHERE queue = ? AND message_id = ?"+lock),
+			letter.Armour(queue), letter.Armour(id)).Scan(&handled)
+		if err != nil || handled >= 0 {
+			return false, err
+		}
+	}
+	s.cfg.Logger.Warn("store: work of an earlier run of this message's handler, which failed, is committed: DDL and the like end a transaction", "queue", queue, "message", id)
+	return true, nil
 }
 
 // OnceHandler is a wrapper, for consumer.Wrap, that runs a handler in a transaction and
@@ -73,17 +124,27 @@ func (s *Store) Once(ctx context.Context, tx Tx, queue, id string) (first bool, 
 // [consumer.Hold]. After a timeout of the handler it is a failed attempt, because the
 // transaction ends with ctx. A message without an id is a dead letter, and so is a Delivery
 // of a test without a Queue.
+//
+// The attempt also fails, although the handler returns nil, if the transaction has ended
+// before, or if the database refuses to commit it because of a failed statement or a constraint.
+// A deadlock ends a transaction; later writes of the handler are undone, too. On MySQL and
+// MariaDB, DDL, TRUNCATE, LOCK TABLES and the like commit the work before them, which stays. The
+// server refuses the statement itself and later writes with error 1792, and the handler runs
+// again when the message comes again. On SQLite, after a statement that rolls back, such as INSERT OR
+// ROLLBACK, later writes stay.
 func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 	return func(ctx context.Context, d *consumer.Delivery) error {
-		tx, err := s.db.BeginTx(ctx, nil)
-		if err != nil {
-			return unavailable(ctx, fmt.Errorf("store: %w", err))
-		}
-		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing
-		first, err := s.Once(ctx, tx, d.Queue, d.ID)
-		switch {
-		case err != nil && rehop.ClassOf(err) == rehop.ClassBug:
+		if err := onceFaults(d.Queue, d.ID); err != nil {
 			return consumer.DeadLetter(err)
+		}
+		tx, end, err := s.beginWork(ctx)
+		if err != nil {
+			return unavailable(ctx, err)
+		}
+		defer end()
+		canEnd := s.dialect.endsTransactions()
+		first, err := s.note(ctx, tx, d.Queue, d.ID, canEnd)
+		switch {
 		case err != nil:
 			return unavailable(ctx, err)
 		case !first:
@@ -93,9 +154,14 @@ func (s *Store) OnceHandler(next consumer.Handler) consumer.Handler {
 		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {
 			return err
 		}
-		if err := tx.Commit(); err != nil {
-			// If it has been committed all the same, the next run will find it noted.
-			return unavailable(ctx, fmt.Errorf("store: committing the work of message %q: %w", d.ID, err))
+		if canEnd {
+			err = s.noteDone(ctx, tx, d.Queue, d.ID)
+		}
+		if err == nil {
+			err = tx.Commit()
+		}
+		if err != nil {
+			return notCommitted(ctx, fmt.Sprintf("committing the work of message %q", d.ID), err)
 		}
 		return nil
 	}
@@ -184,11 +250,14 @@ func (s *Store) cleanInbox(ctx context.Context, before time.Time) {
 // first: mostly there are none.
 func (s *Store) forgetOldest(ctx context.Context, before int64) (n int, err error) {
 	var old bool
-	err = s.db.QueryRowContext(ctx, s.sql("SELECT EXISTS (SELECT 1 FROM {letters}_inbox WHERE handled < ?)"), before).Scan(&old)
+	// Of a message that was begun the time is negative. What handlers have in hand is at that
+	// end of the index, outside of the range.
+	const where = "handled > ? AND handled < ?"
+	err = s.db.QueryRowContext(ctx, s.sql("SELECT EXISTS (SELECT 1 FROM {letters}_inbox WHERE "+where+")"), -before, before).Scan(&old)
 	if err != nil || !old {
 		return 0, err
 	}
-	return s.exec(ctx, s.dialect.deleteOldest("{letters}_inbox", "queue, message_id", "handled < ?", "handled", cleanTogether), before)
+	return s.exec(ctx, s.dialect.deleteOldest("{letters}_inbox", "queue, message_id", where, "handled", cleanTogether), -before, before)
 }
 
 // cleaned notes the end of a cleaning, and returns how many have failed in a row.

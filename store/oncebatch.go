@@ -32,21 +32,25 @@ import (
 // error [consumer.DeadLetter] or the like has given an outcome keeps that. A message
 // without an id is a dead letter. The handler must end neither the transaction nor a
 // savepoint that it has not made.
+//
+// If a handler goes on after the end of the transaction and returns nil, the run of the
+// batch fails, as [Store.OnceHandler] says. A statement that commits implicitly on MySQL and
+// MariaDB, such as DDL, also keeps the work of the messages before its own, which are noted as
+// handled.
 func (s *Store) OnceBatch(handler consumer.Handler) consumer.BatchHandler {
 	return func(ctx context.Context, batch []*consumer.Delivery) error {
-		tx, err := s.db.BeginTx(ctx, nil)
+		tx, end, err := s.beginWork(ctx)
 		if err != nil {
-			return unavailable(ctx, fmt.Errorf("store: %w", err))
+			return unavailable(ctx, err)
 		}
-		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing
+		defer end()
 		for _, d := range batch {
 			if err := s.onceOf(context.WithValue(ctx, txKey{}, tx), tx, handler, d); err != nil {
 				return err
 			}
 		}
 		if err := tx.Commit(); err != nil {
-			// If it has been committed all the same, the next run will find the messages noted.
-			return unavailable(ctx, fmt.Errorf("store: committing the work of %d messages: %w", len(batch), err))
+			return notCommitted(ctx, fmt.Sprintf("committing the work of %d messages", len(batch)), err)
 		}
 		return nil
 	}
@@ -62,7 +66,8 @@ func (s *Store) onceOf(ctx context.Context, tx *sql.Tx, handler consumer.Handler
 	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
 		return unavailable(ctx, err)
 	}
-	first, err := s.Once(ctx, tx, d.Queue, d.ID)
+	canEnd := s.dialect.endsTransactions()
+	first, err := s.note(ctx, tx, d.Queue, d.ID, canEnd)
 	if err != nil {
 		return unavailable(ctx, err)
 	}
@@ -85,19 +90,15 @@ func (s *Store) onceOf(ctx context.Context, tx *sql.Tx, handler consumer.Handler
 		}
 		d.Fail(failed)
 	}
-	if err := s.savepoint(ctx, tx, "RELEASE SAVEPOINT"); err != nil {
-		return fmt.Errorf("store: the work of message %q cannot be kept: %w", d.ID, err)
+	if canEnd && first && failed == nil { // the next savepoint will replace this one
+		err = s.noteDone(ctx, tx, d.Queue, d.ID)
+	} else {
+		err = s.savepoint(ctx, tx, "RELEASE SAVEPOINT")
+	}
+	if err != nil {
+		return fmt.Errorf("store: the work of message %q cannot be kept: %w", d.ID, withReason(err))
 	}
 	return nil
-}
-
-// unavailable returns the outcome of a message or a batch after an error of the database:
-// it has failed if its ctx has ended, because it would not be in time again.
-func unavailable(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-	}
-	return consumer.Hold(err)
 }
 
 func (s *Store) savepoint(ctx context.Context, tx Tx, what string) error {

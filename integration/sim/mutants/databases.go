@@ -3,13 +3,13 @@ package main
 // databaseMutants are defects of stores.
 var databaseMutants = []mutant{
 	{"a message is noted as handled before its work, in a transaction of its own", []edit{
-		{"store/inbox.go", "		tx, err := s.db.BeginTx(ctx, nil)\n", `		noted, err := s.Once(ctx, s.db, d.Queue, d.ID)
+		{"store/inbox.go", "		tx, end, err := s.beginWork(ctx)\n", `		noted, err := s.Once(ctx, s.db, d.Queue, d.ID)
 		if err != nil {
 			return consumer.Hold(err)
 		}
-		tx, err := s.db.BeginTx(ctx, nil)
+		tx, end, err := s.beginWork(ctx)
 `},
-		{"store/inbox.go", "		first, err := s.Once(ctx, tx, d.Queue, d.ID)\n", "		first := noted\n"},
+		{"store/inbox.go", "		first, err := s.note(ctx, tx, d.Queue, d.ID, canEnd)\n", "		first := noted\n"},
 	}},
 	{"a message is noted as handled although its work is rolled back", []edit{
 		{"store/inbox.go", "		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {\n", `		if err := next(context.WithValue(ctx, txKey{}, tx), d); err != nil || d.Err() != nil {
@@ -29,11 +29,13 @@ var databaseMutants = []mutant{
 		{"store/oncebatch.go", `	if err := s.savepoint(ctx, tx, "SAVEPOINT"); err != nil {
 		return unavailable(ctx, err)
 	}
-	first, err := s.Once(ctx, tx, d.Queue, d.ID)
+	canEnd := s.dialect.endsTransactions()
+	first, err := s.note(ctx, tx, d.Queue, d.ID, canEnd)
 	if err != nil {
 		return unavailable(ctx, err)
 	}
-`, `	first, err := s.Once(ctx, tx, d.Queue, d.ID)
+`, `	canEnd := s.dialect.endsTransactions()
+	first, err := s.note(ctx, tx, d.Queue, d.ID, canEnd)
 	if err != nil {
 		return unavailable(ctx, err)
 	}
@@ -43,24 +45,24 @@ var databaseMutants = []mutant{
 `},
 	}},
 	{"Once knows a message by its id, without its queue", []edit{
-		{"store/inbox.go", "		letter.Armour(queue), letter.Armour(id), now.UnixMilli())\n", "		letter.Armour(\"all\"), letter.Armour(id), now.UnixMilli())\n"},
+		{"store/inbox.go", "		letter.Armour(queue), letter.Armour(id), handled)\n", "		letter.Armour(\"all\"), letter.Armour(id), handled)\n"},
 	}},
 	{"a message is acked before the commit of its work", []edit{
-		{"store/inbox.go", "		tx, err := s.db.BeginTx(ctx, nil)\n", "		tx, err := s.db.BeginTx(context.WithoutCancel(ctx), nil)\n"},
-		{"store/inbox.go", "		defer func() { _ = tx.Rollback() }() // also of a panic; after a commit it does nothing\n", `		committing := false
+		{"store/inbox.go", "		tx, end, err := s.beginWork(ctx)\n", "		tx, end, err := s.beginWork(context.WithoutCancel(ctx))\n"},
+		{"store/inbox.go", "		defer end()\n", `		committing := false
 		defer func() {
 			if !committing {
-				_ = tx.Rollback()
+				end()
 			}
 		}()
 `},
-		{"store/inbox.go", "		if err := tx.Commit(); err != nil {\n", `		committing = true
-		time.AfterFunc(10*time.Millisecond, func() { _ = tx.Commit() })
-		if err := ctx.Err(); err != nil {
+		{"store/inbox.go", "			err = tx.Commit()\n", `			committing = true
+			time.AfterFunc(10*time.Millisecond, func() { _ = tx.Commit() })
+			err = ctx.Err()
 `},
 	}},
 	{"a commit without an answer is taken for one", []edit{
-		{"store/oncebatch.go", `			return unavailable(ctx, fmt.Errorf("store: committing the work of %d messages: %w", len(batch), err))
+		{"store/oncebatch.go", `			return notCommitted(ctx, fmt.Sprintf("committing the work of %d messages", len(batch)), err)
 `, "			_ = err\n"},
 	}},
 	{"PutTx stores messages in a transaction of its own", []edit{
