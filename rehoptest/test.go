@@ -10,10 +10,13 @@ import (
 // Test runs a test in a bubble of testing/synctest, with a broker in it that ends
 // with the test. Time in a bubble passes as soon as all goroutines wait for it.
 //
-// A bubble freezes if a goroutine waits for something that the bubble does not know,
-// above all for a sync.Mutex whose owner waits for time to pass. Test then writes the
-// stacks of the goroutines that are in the bubble, and ends the program, after ten seconds of
-// real time.
+// A bubble freezes if a goroutine waits for something that the bubble does not know: for
+// a sync.Mutex whose owner waits for time to pass, or for a channel, a ctx or a
+// sync.WaitGroup that was made outside of the bubble. After ten seconds of real time
+// Test then writes the stacks of the goroutines that are in the bubble, that of the one
+// that waits first, and ends the program. If a goroutine outside of the bubble works,
+// sleeps or reads from a socket, it may still end the wait. Then Test writes a warning
+// with its stack too, and the test goes on.
 func Test(t *testing.T, cfg Config, test func(t *testing.T, broker *Broker)) {
 	t.Helper()
 	w := watch()
