@@ -46,6 +46,16 @@ type delayError struct {
 	class rehop.Class
 }
 
+// undeclared is an error that a declaration mends.
+func undeclared(format string, args ...any) error {
+	return &delayError{fmt.Errorf("producer: Message."+format, args...), rehop.ClassConfiguration}
+}
+
+// impossible is an error that no declaration mends.
+func impossible(format string, args ...any) error {
+	return &delayError{fmt.Errorf("producer: Message."+format, args...), rehop.ClassBug}
+}
+
 // Class returns rehop.ClassConfiguration where a declaration is missing, and
 // rehop.ClassBug where no declaration could help.
 func (e *delayError) Class() rehop.Class { return e.class }
@@ -59,11 +69,10 @@ func (e *delayError) Is(target error) bool { return target == declared.ErrUndecl
 func (p *Producer) delay(m *Message, sent *amqp.Publishing, now time.Time) (exchange, key string, err error) {
 	exchange, key, takes, err := wayOf(declared.On(p.conn), m)
 	if err != nil {
-		return "", "", &delayError{err, rehop.ClassConfiguration}
+		return "", "", err
 	}
 	if len(key) > maxShort {
-		err = fmt.Errorf("producer: Message.RoutingKey and Exchange are %d bytes too long together for a Delay", len(key)-maxShort)
-		return "", "", &delayError{err, rehop.ClassBug}
+		return "", "", impossible("RoutingKey and Exchange are %d bytes too long together for a Delay", len(key)-maxShort)
 	}
 	if sent.Headers == nil {
 		sent.Headers = amqp.Table{}
@@ -74,8 +83,8 @@ func (p *Producer) delay(m *Message, sent *amqp.Publishing, now time.Time) (exch
 }
 
 // wayOf returns the exchange and key through which a message takes its Delay. It asks
-// the declared Delays, the finest grain first. The error names the Delays that are
-// missing.
+// the declared Delays, the finest grain first. The error names what is missing, or says
+// why no message can be delayed to the target.
 func wayOf(list []levels.Delays, m *Message) (exchange, key string, takes time.Duration, err error) {
 	to := levels.Target{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
 	var longest time.Duration
@@ -90,15 +99,23 @@ func wayOf(list []levels.Delays, m *Message) (exchange, key string, takes time.D
 	}
 	switch {
 	case longest > 0:
-		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, want at most %v: for a longer one declare topology.Delays with a larger Max", m.Delay, longest)
+		return "", "", 0, undeclared("Delay is %v, want at most %v: for a longer one declare topology.Delays with a larger Max", m.Delay, longest)
 	case m.Exchange == "":
-		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no exact delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
+		return "", "", 0, undeclared("Delay is %v, and no exact delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
 			m.Delay, m.RoutingKey, m.RoutingKey)
-	}
-	if strings.HasSuffix(m.Exchange, topology.Lanes{}.Exchange()) {
-		return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and messages cannot be delayed to exchange %q: if it is that of topology.Lanes, publish to an exchange of Lanes.Bindings, or to the queue of a lane",
+	case strings.HasSuffix(m.Exchange, topology.Lanes{}.Exchange()):
+		return "", "", 0, undeclared("Delay is %v, and messages cannot be delayed to exchange %q: if it is that of topology.Lanes, publish to an exchange of Lanes.Bindings, or to the queue of a lane",
 			m.Delay, m.Exchange)
 	}
-	return "", "", 0, fmt.Errorf("producer: Message.Delay is %v, and no exact delays to exchange %q are declared on this Conn: the process that handles the messages declares topology.Delays, topology.Exchange{Name: %q} (of kind topic, direct or fanout) and the queues that are bound to it, in one call; a process that only publishes declares the first two",
+	for _, d := range list {
+		if why := d.Refuses(to); why != "" {
+			return "", "", 0, impossible("Delay is %v, and %s", m.Delay, why)
+		}
+		if missed, ok := d.Misses(to); ok {
+			return "", "", 0, undeclared("Delay is %v, and the message would not reach %q, which is bound to exchange %q with key %q: declare topology.Delays, topology.Exchange{Name: %q} and %q in one call",
+				m.Delay, missed.To, m.Exchange, missed.RoutingKey, m.Exchange, missed.To)
+		}
+	}
+	return "", "", 0, undeclared("Delay is %v, and no exact delays to exchange %q are declared on this Conn: the process that handles the messages declares topology.Delays, topology.Exchange{Name: %q} (of kind topic, direct or fanout) and the queues that are bound to it, in one call; a process that only publishes declares the first two",
 		m.Delay, m.Exchange, m.Exchange)
 }

@@ -84,9 +84,11 @@ type Message struct {
 	// to; zero: none. It is rounded up to the grain of the topology.Delays that are
 	// declared on the Conn for this queue or exchange, and begins when the broker has
 	// the message. Publish returns once the message is safe on the broker, and fails
-	// before anything is sent if no such Delays are declared. A message with a Delay
-	// can have neither an Expiration nor the headers CC and BCC. topology.Delays has
-	// the promises for each version of the broker.
+	// before anything is sent if no such Delays are declared, or if the message could
+	// reach no queue: by a key with the word * or # to a direct exchange, or where all
+	// queues that the Conn has bound for the key were declared apart from the Delays. A
+	// message with a Delay can have neither an Expiration nor the headers CC and BCC.
+	// topology.Delays has the promises for each version of the broker.
 	//
 	// The message is routed to its queues when it is due. If its queue is gone by
 	// then, or its exchange leads its key to no queue, it goes to the queue of

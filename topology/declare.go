@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -45,6 +46,9 @@ const (
 // alive that have the earlier one. Wait queues that are no longer used are not
 // deleted, because messages may wait in them. Those messages come back as usual.
 //
+// If messages can be delayed to an exchange ([Delays]) and would not reach a queue or Lanes
+// whose Bindings name it, by this call or by earlier ones on conn, Declare logs a warning.
+//
 // It takes about five round trips, for any number of waits.
 //
 // With connection.Config.ManagementURL it then asks for the policies that apply to
@@ -54,7 +58,11 @@ const (
 func Declare(ctx context.Context, conn *connection.Conn, specs ...Spec) error {
 	plan, unknown, err := declarePlan(ctx, conn, specs)
 	for _, note := range plan.Notes {
-		transport.Inside.Conn(conn).Logger().Info("topology: " + note)
+		level := slog.LevelInfo
+		if slices.Contains(plan.warnings, note) {
+			level = slog.LevelWarn
+		}
+		transport.Inside.Conn(conn).Logger().Log(ctx, level, "topology: "+note)
 	}
 	for _, f := range plan.policies {
 		transport.Inside.Conn(conn).Logger().Warn("topology: a policy breaks a promise", "queue", f.Queue, "policy", f.Policy, "key", f.Key, "value", f.Value, "effect", f.Effect)
@@ -100,7 +108,8 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 		return d.declare(&first)
 	})
 	if err == nil {
-		declared.See(conn, plan.seenDelays()...)
+		declared.See(conn, plan.seenBindings(), plan.seenDelays()...)
+		plan.warnOfApart(declared.On(conn))
 		plan.keepOwnForms(conn)
 		exchange.Seen(conn, plan.seenExchanges()...) // publishers need not ask for them
 		plan.policies, unknown = policies(ctx, conn, plan.policed())

@@ -25,7 +25,9 @@ import (
 // exchange of kind topic, direct or fanout in it. A message that is delayed to an
 // exchange reaches the queues that the Bindings of a WorkQueue or of Lanes bind to it,
 // in a call that has the exchange and Delays too; other bindings of the exchange do not
-// count.
+// count. A message whose routing key has the word * or # cannot be delayed to a direct
+// exchange. [Declare] warns about a binding that delayed messages do not take, and a
+// producer refuses a message that would take no other, as far as calls on its Conn tell.
 //
 // A message whose queue is gone when it is due, or whose exchange leads its key to
 // no queue then, goes to the queue of [Delays.Stranded]. Its producer is not told.
@@ -108,7 +110,7 @@ func (d Delays) addTo(b *builder) { b.delays = append(b.delays, d) }
 type delayTargets struct {
 	queues    []queueTarget // work queues
 	bindings  []boundTarget // of the user, to work queues
-	exchanges []delayableExchange
+	exchanges []levels.Exchange
 	lanes     []lanesTarget
 }
 
@@ -126,8 +128,6 @@ type lanesTarget struct {
 	lanes   Lanes
 	binding boundTarget
 }
-
-type delayableExchange struct{ name, kind string }
 
 // plannedDelays are the exact delays of a plan, of one grain.
 type plannedDelays struct {
@@ -238,21 +238,18 @@ func levelQueues(d levels.Delays) (queues []string) {
 // planTargets adds the bindings by which messages reach their targets.
 func (d Delays) planTargets(b *builder, planned *plannedDelays) {
 	deliver := levels.Of(d.Grain).Deliver()
-	kinds := map[string]string{}
+	kinds := map[string]string{} // of the targets
 	for _, x := range b.targets.exchanges {
-		if _, seen := kinds[x.name]; seen {
+		if slices.Contains(planned.Exchanges, x) {
 			continue
 		}
-		if err := validateTarget("Exchange.Name", levels.Target{Exchange: x.name}); err != nil {
+		planned.Exchanges = append(planned.Exchanges, x)
+		if why := x.Refuses(""); why != "" {
+			b.note(x.Name, why)
+		} else if err := validateTarget("Exchange.Name", levels.Target{Exchange: x.Name}); err != nil {
 			b.fail(err)
-			continue
-		}
-		switch x.kind {
-		case amqp.ExchangeTopic, amqp.ExchangeDirect, amqp.ExchangeFanout:
-			kinds[x.name] = x.kind
-			planned.Exchanges = append(planned.Exchanges, x.name)
-		default:
-			b.note(x.name, fmt.Sprintf("messages cannot be delayed to an exchange of kind %s, only to topic, direct and fanout", x.kind))
+		} else {
+			kinds[x.Name] = x.Kind
 		}
 	}
 	queues := slices.Clone(b.targets.queues)
@@ -291,15 +288,14 @@ func (d Delays) planTargets(b *builder, planned *plannedDelays) {
 		if !isTarget {
 			continue
 		}
+		if why := (levels.Exchange{Name: own.Exchange, Kind: kind}).Refuses(own.RoutingKey); why != "" {
+			b.warn(own.Owner, why)
+			continue
+		}
+		planned.Bound = append(planned.Bound, own.known())
 		to := levels.Target{Exchange: own.Exchange, RoutingKey: own.RoutingKey}
-		switch kind {
-		case amqp.ExchangeFanout:
+		if kind == amqp.ExchangeFanout {
 			to.RoutingKey = "#"
-		case amqp.ExchangeDirect:
-			if levels.HasWildcard(own.RoutingKey) {
-				b.note(own.Owner, fmt.Sprintf("messages cannot be delayed to exchange %q with key %q: * and # are wildcards on the way", own.Exchange, own.RoutingKey))
-				continue
-			}
 		}
 		pattern := levels.DeliverPattern(to)
 		if len(pattern) > maxName {
@@ -333,9 +329,44 @@ func (d plannedDelays) describe() string {
 		s += ", queue " + q
 	}
 	for _, x := range d.Exchanges {
-		s += ", exchange " + x
+		if x.Refuses("") == "" {
+			s += ", exchange " + x.Name
+		}
 	}
 	return s
+}
+
+// known is a binding of the user as a Conn remembers it.
+func (b plannedBinding) known() levels.Binding {
+	return levels.Binding{Target: levels.Target{Exchange: b.Exchange, RoutingKey: b.RoutingKey}, To: b.Owner}
+}
+
+// seenBindings returns the bindings of the user, which the Conn remembers as it does the
+// delays.
+func (p Plan) seenBindings() (list []levels.Binding) {
+	for _, b := range p.bindings {
+		if b.users {
+			list = append(list, b.known())
+		}
+	}
+	return list
+}
+
+// warnOfApart adds a warning for each binding that delayed messages do not take, and
+// that this plan has, or whose exchange and delays it has.
+func (p *Plan) warnOfApart(list []levels.Delays) {
+	own := p.seenBindings()
+	for _, d := range list {
+		for _, b := range d.Apart {
+			here := slices.ContainsFunc(p.delays, func(planned plannedDelays) bool {
+				return planned.Levels.Grain == d.Levels.Grain && slices.ContainsFunc(planned.Exchanges, func(x levels.Exchange) bool { return x.Name == b.Exchange })
+			})
+			if here || slices.Contains(own, b) {
+				p.warn(b.To, fmt.Sprintf("messages that are delayed to exchange %q with key %q, by the grain %v, do not reach it: declare it, topology.Exchange{Name: %q} and the topology.Delays in one call",
+					b.Exchange, b.RoutingKey, d.Levels.Grain, b.Exchange))
+			}
+		}
+	}
 }
 
 // seenDelays returns the delays of the plan, which the Conn remembers once they are

@@ -1,8 +1,11 @@
 package topology_test
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -51,6 +54,7 @@ func TestDelaysPlan(t *testing.T) {
 			[]string{"note      shop: messages cannot be delayed to an exchange of kind headers"}, []string{">1.shop"}},
 		{"a wildcard of a direct exchange is none", v43, []topology.Spec{topology.WorkQueue{Name: "q", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "a.*"}}}, topology.Exchange{Name: "shop", Kind: "direct"}, topology.Delays{}},
 			[]string{"note      q: messages cannot be delayed to exchange \"shop\" with key \"a.*\""}, []string{">1.shop"}},
+		{"a headers exchange may have any name", v43, []topology.Spec{topology.Exchange{Name: "a.#", Kind: "headers"}, topology.Delays{}}, []string{"note      a.#: messages cannot"}, nil},
 		{"without delays nothing is added", v43, []topology.Spec{orders, shop}, nil, []string{"rehop.delays"}},
 	} {
 		t.Run(row.rule, func(t *testing.T) {
@@ -145,5 +149,129 @@ func TestDelaysAreDeletedWithAllTheirLevels(t *testing.T) {
 				t.Error("an exchange of a level is left")
 			}
 		})
+	}
+}
+
+// A message that is published straight reaches the queue of each row. One with a Delay
+// reaches it too, or is refused before it is sent.
+func TestDelaysReachTheirQueuesOrAreRefused(t *testing.T) {
+	binding := func(key string) []topology.Binding {
+		return []topology.Binding{{Exchange: "shop", RoutingKey: key}}
+	}
+	orders := func(key string) topology.WorkQueue {
+		return topology.WorkQueue{Name: "orders", Bindings: binding(key)}
+	}
+	lanes := topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "normal"}}, Bindings: binding("order.paid")}
+	shop := func(kind string) topology.Exchange { return topology.Exchange{Name: "shop", Kind: kind} }
+	delays := topology.Delays{Max: time.Minute}
+	fine := topology.Delays{Grain: 10 * time.Millisecond, Max: time.Minute}
+	call := func(specs ...topology.Spec) []topology.Spec { return specs }
+	for _, row := range []struct {
+		rule    string
+		calls   [][]topology.Spec
+		key     string
+		warns   string // in the log of Declare; "": nothing
+		refused string // by Publish; "": not
+	}{
+		{"in one call", [][]topology.Spec{call(delays, shop("topic"), orders("order.*"))}, "order.*", "", ""},
+		{"the key # is a word in a topic exchange", [][]topology.Spec{call(delays, shop("topic"), orders("#"))}, "#", "", ""},
+		{"a fanout has every key", [][]topology.Spec{call(delays, shop("fanout"), orders("#"))}, "order.*", "", ""},
+		{"a direct exchange", [][]topology.Spec{call(delays, shop("direct"), orders("order.paid"))}, "order.paid", "", ""},
+		{"a direct exchange, a word of a key", [][]topology.Spec{call(delays, shop("direct"), orders("order.*"))}, "order.*", `key "order.*"`, "kind direct"},
+		{"a direct exchange, the key #", [][]topology.Spec{call(delays, shop("direct"), orders("#"))}, "#", `key "#"`, "kind direct"},
+		{"a direct exchange to lanes", [][]topology.Spec{call(delays, shop("direct"), lanes), call(orders("#"))}, "#", "", "kind direct"},
+		{"a headers exchange", [][]topology.Spec{call(delays, shop("headers"), orders(""))}, "", "", "kind headers"},
+		{"the queue in a later call", [][]topology.Spec{call(delays, shop("topic")), call(orders("order.#"))}, "order.paid", "orders: messages that are delayed to exchange \"shop\"", `would not reach "orders"`},
+		{"in an earlier one", [][]topology.Spec{call(shop("topic"), orders("order.#")), call(delays, shop("topic"))}, "order.paid", "orders: messages that are delayed to exchange \"shop\"", `would not reach "orders"`},
+		{"lanes in a later call", [][]topology.Spec{call(delays, shop("direct")), call(lanes)}, "order.paid", "sms: messages that are delayed to exchange \"shop\"", `would not reach "sms"`},
+		{"the exchange apart from its delays", [][]topology.Spec{call(shop("topic"), orders("order.#")), call(delays)}, "order.paid", "", "no exact delays to exchange"},
+		{"apart, and then in one call", [][]topology.Spec{call(shop("topic"), orders("order.#")), call(delays, shop("topic"), orders("order.#"))}, "order.paid", "", ""},
+		{"in one call, and then alone", [][]topology.Spec{call(delays, shop("topic"), orders("order.#")), call(orders("order.#"))}, "order.paid", "", ""},
+		{"a grain of its own without the queue", [][]topology.Spec{call(delays, shop("topic"), orders("order.#")), call(fine, shop("topic"))}, "order.paid", "grain 10ms", ""},
+	} {
+		t.Run(row.rule, func(t *testing.T) {
+			s := start(t, "4.3")
+			var log warnings
+			conn := s.connect(connection.Config{Logger: slog.New(&log)})
+			for _, specs := range row.calls {
+				if err := topology.Declare(t.Context(), conn, specs...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if all := log.all(); (all != "") != (row.warns != "") || !strings.Contains(all, row.warns) {
+				t.Errorf("the warnings are %q, want %q in them", all, row.warns)
+			}
+			publisher, err := producer.New(conn, producer.Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer publisher.Close()
+			m := producer.Message{Exchange: "shop", RoutingKey: row.key}
+			if _, err := publisher.Publish(t.Context(), m); err != nil {
+				t.Errorf("published straight: %v", err)
+			}
+			m.Delay = time.Minute
+			if _, err := publisher.Publish(t.Context(), m); (err != nil) != (row.refused != "") || err != nil && !strings.Contains(err.Error(), row.refused) {
+				t.Errorf("with a Delay the error is %v, want %q in it", err, row.refused)
+			}
+		})
+	}
+}
+
+// warnings are the warnings of a log.
+type warnings struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (w *warnings) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelWarn }
+func (w *warnings) WithAttrs([]slog.Attr) slog.Handler               { return w }
+func (w *warnings) WithGroup(string) slog.Handler                    { return w }
+
+func (w *warnings) Handle(_ context.Context, r slog.Record) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lines = append(w.lines, r.Message)
+	return nil
+}
+
+func (w *warnings) all() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return strings.Join(w.lines, "\n")
+}
+
+// A queue that is deleted takes its bindings with it.
+func TestDelaysForgetBindingsOfDeletedQueues(t *testing.T) {
+	delays, shop := topology.Delays{Max: time.Minute}, topology.Exchange{Name: "shop"}
+	orders := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}}
+	s := start(t, "4.3")
+	publisher, err := producer.New(s.conn, producer.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer publisher.Close()
+	refused := func() bool {
+		_, err := publisher.Publish(t.Context(), producer.Message{Exchange: "shop", RoutingKey: "order.paid", Delay: time.Minute})
+		return err != nil
+	}
+	s.declare(delays, shop)
+	s.declare(orders)
+	if !refused() {
+		t.Error("a message is delayed to a queue that was declared apart")
+	}
+	if err := topology.Delete(t.Context(), s.conn, orders); err != nil {
+		t.Fatal(err)
+	}
+	if refused() {
+		t.Error("a message is refused because of a queue that is gone")
+	}
+	s.declare(delays, shop, orders)
+	if err := topology.DeleteAll(t.Context(), s.conn, orders); err != nil {
+		t.Fatal(err)
+	}
+	s.declare(orders)
+	if !refused() {
+		t.Error("a message is delayed to a queue that was declared apart when it was gone")
 	}
 }

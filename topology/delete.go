@@ -200,6 +200,7 @@ func (c *caller) delete(queues []amqp.Queue, p Plan, inUse bool) error {
 	for _, d := range p.delays {
 		declared.Forget(c.conn, d.Levels.Grain)
 	}
+	declared.ForgetBindings(c.conn, slices.Concat(p.owners(), p.lanes)...)
 	return errors.Join(errs...)
 }
 

@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/levels"
 )
 
 // Exchange is a durable exchange.
@@ -43,7 +45,7 @@ func (e Exchange) addTo(b *builder) {
 		kind = amqp.ExchangeTopic
 	}
 	b.exchange(plannedExchange{Name: e.Name, Kind: kind})
-	b.targets.exchanges = append(b.targets.exchanges, delayableExchange{e.Name, kind})
+	b.targets.exchanges = append(b.targets.exchanges, levels.Exchange{Name: e.Name, Kind: kind})
 }
 
 func (e Exchange) validate() error {

@@ -45,6 +45,7 @@ type Plan struct {
 	lanes     []string       // owners of exchanges that lead to several work queues
 	delays    []plannedDelays
 	policies  []route.PolicyFault // promises that policies on the broker break
+	warnings  []string            // those of Notes that are more than information
 }
 
 // Queues returns the names of the queues of the plan.
@@ -204,6 +205,16 @@ func (b *builder) fail(err error) {
 
 func (b *builder) note(name, text string) {
 	b.plan.Notes = append(b.plan.Notes, fmt.Sprintf("%s: %s", name, text))
+}
+
+func (b *builder) warn(name, text string) { b.plan.warn(name, text) }
+
+// warn adds a note that Declare logs as a warning.
+func (p *Plan) warn(name, text string) {
+	note := fmt.Sprintf("%s: %s", name, text)
+	if !slices.Contains(p.warnings, note) {
+		p.Notes, p.warnings = append(p.Notes, note), append(p.warnings, note)
+	}
 }
 
 func (b *builder) exchange(e plannedExchange) {

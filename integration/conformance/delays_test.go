@@ -216,6 +216,70 @@ func TestDelayToATargetWithALimit(t *testing.T) {
 	}, "delay: a target with a limit is refused")
 }
 
+// The broker compares the keys of delayed messages as a topic exchange does, whatever the
+// kind of the exchange that they are for.
+func TestDelayedByAnyKey(t *testing.T) {
+	onEveryEngine(t, func(e *env) {
+		w := e.workQueue("work")
+		rows := []struct {
+			kind, bound, key string
+			refused          string
+		}{
+			{"topic", "order.#", "order.*", ""},
+			{"topic", "order.*", "order.*", ""},
+			{"topic", "#.paid", "#.paid", ""},
+			{"topic", "#", "", ""},
+			{"topic", "", "", ""},
+			{"topic", "*.*", "order.", ""},
+			{"fanout", "", "#", ""},
+			{"fanout", "x", "order.*", ""},
+			{"fanout", "", "", ""},
+			{"direct", "order.paid", "order.paid", ""},
+			{"direct", "order*.#1", "order*.#1", ""},
+			{"direct", "", "", ""},
+			{"direct", "..", "..", ""},
+			{"direct", "n.+.-.=." + w.Name, "n.+.-.=." + w.Name, ""},
+			{"direct", ">1.shop.#1", ">1.shop.#1", ""},
+			{"direct", "order.*", "order.*", "kind direct"},
+			{"direct", "#", "#", "kind direct"},
+			{"headers", "", "order.*", "kind headers"},
+		}
+		specs := []topology.Spec{}
+		for i, row := range rows {
+			x := topology.Exchange{Name: e.name(fmt.Sprintf("x%d", i)), Kind: row.kind}
+			b := topology.Binding{Exchange: x.Name, RoutingKey: row.bound}
+			if row.kind == "headers" {
+				b.Headers = amqp.Table{"x-match": "all"}
+			}
+			w.Bindings = append(w.Bindings, b)
+			specs = append(specs, x)
+		}
+		e.declareDelays(append(specs, w)...)
+		j := newJournal(func(context.Context, *consumer.Delivery) error { return nil })
+		e.consume(w, j, consumer.Config{})
+		for i, row := range rows {
+			m := producer.Message{ID: fmt.Sprintf("%s-straight%d", e.prefix, i), Exchange: w.Bindings[i].Exchange, RoutingKey: row.key}
+			ids := []string{e.publish(m)}
+			m.ID, m.Delay = fmt.Sprintf("%s-delayed%d", e.prefix, i), 30*time.Millisecond
+			_, err := e.producer.Publish(e.Context(), m)
+			switch {
+			case row.refused == "" && err != nil:
+				e.Errorf("key %q to a %s exchange: %v", row.key, row.kind, err)
+			case row.refused != "" && (err == nil || !strings.Contains(err.Error(), row.refused)):
+				e.Errorf("key %q to a %s exchange: the error is %v, want %q in it", row.key, row.kind, err, row.refused)
+			case err == nil:
+				ids = append(ids, m.ID)
+			}
+			for _, id := range ids {
+				e.until(id+" came", func() bool { return j.reached(id, consumer.DispositionDone) })
+				if runs := j.of(id); len(runs) != 1 || runs[0].Exchange != m.Exchange || runs[0].RoutingKey != row.key {
+					e.Errorf("%q came %d times, by %q and %q", id, len(runs), runs[0].Exchange, runs[0].RoutingKey)
+				}
+			}
+		}
+	}, "delay: by any key, or refused")
+}
+
 // exact4 is an Except for RetryAfter, which keeps to the waits of 3.x.
 func exact4(version, queueType string) string {
 	if matrix.Only4(version, queueType) != "" {

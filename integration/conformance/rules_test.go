@@ -29,6 +29,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "delay: RetryAfter is exact", Except: exact4},
 	{Name: "delay: what finds no target is stranded"},
 	{Name: "delay: refused before the network", Except: matrix.OnlyNewest},
+	{Name: "delay: by any key, or refused", Except: matrix.OncePerEngine},
 	{Name: "delay: a target with a limit is refused"},
 	{Name: "republish asked for", Except: matrix.OnlyQuorum4},
 	{Name: "nack refused", Except: exceptNack},

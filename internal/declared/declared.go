@@ -21,58 +21,83 @@ var ErrUndeclared = errors.New("no such delay is declared")
 // key is that of the delays in a Conn.
 type key struct{}
 
-// of returns the delays of a Conn. A list that it holds is never changed.
-func of(conn *connection.Conn) *atomic.Pointer[[]levels.Delays] {
-	return transport.Inside.Conn(conn).Keep(key{}, func() any { return new(atomic.Pointer[[]levels.Delays]) }).(*atomic.Pointer[[]levels.Delays])
+// seen is what was declared on a Conn. It is never changed: readers may hold it.
+type seen struct {
+	delays   []levels.Delays // the finest grain first
+	bindings []levels.Binding
 }
 
-// See notes delays that were declared on conn. Delays that a Conn sees within
-// connection.Config.OnConnect are known to the Conn that it is part of as well.
-func See(conn *connection.Conn, list ...levels.Delays) {
-	if len(list) == 0 {
+func of(conn *connection.Conn) *atomic.Pointer[seen] {
+	return transport.Inside.Conn(conn).Keep(key{}, func() any { return new(atomic.Pointer[seen]) }).(*atomic.Pointer[seen])
+}
+
+// See notes delays that were declared on conn, and bindings of users, with or without
+// delays. What a Conn sees within connection.Config.OnConnect is known to the Conn that
+// it is part of as well.
+func See(conn *connection.Conn, bindings []levels.Binding, list ...levels.Delays) {
+	if len(list) == 0 && len(bindings) == 0 {
 		return
 	}
-	change(conn, func(have []levels.Delays) []levels.Delays {
-		have = slices.Clone(have) // readers may hold the old one
+	change(conn, func(have seen) seen {
+		have.delays = slices.Clone(have.delays)
 		for _, d := range list {
-			have = merge(have, d)
+			have.delays = merge(have.delays, d)
 		}
+		have.bindings = union(have.bindings, bindings)
 		return have
 	})
 }
 
 // Forget notes that the delays of a grain were deleted on conn.
 func Forget(conn *connection.Conn, grain time.Duration) {
-	change(conn, func(have []levels.Delays) []levels.Delays {
-		return slices.DeleteFunc(slices.Clone(have), func(d levels.Delays) bool { return d.Levels.Grain == grain })
+	change(conn, func(have seen) seen {
+		have.delays = slices.DeleteFunc(slices.Clone(have.delays), func(d levels.Delays) bool { return d.Levels.Grain == grain })
+		return have
+	})
+}
+
+// ForgetBindings notes that queues or lanes were deleted on conn, and all bindings to them
+// with them.
+func ForgetBindings(conn *connection.Conn, to ...string) {
+	gone := func(b levels.Binding) bool { return slices.Contains(to, b.To) }
+	change(conn, func(have seen) seen {
+		have.bindings = slices.DeleteFunc(slices.Clone(have.bindings), gone)
+		have.delays = slices.Clone(have.delays)
+		for i := range have.delays {
+			have.delays[i].Bound = slices.DeleteFunc(slices.Clone(have.delays[i].Bound), gone)
+		}
+		return have
 	})
 }
 
 // On returns the delays that were declared on conn, the finest grain first. They
 // must not be changed.
 func On(conn *connection.Conn) []levels.Delays {
-	if list := of(conn).Load(); list != nil {
-		return *list
+	if have := of(conn).Load(); have != nil {
+		return have.delays
 	}
 	return nil
 }
 
-func change(conn *connection.Conn, to func([]levels.Delays) []levels.Delays) {
+func change(conn *connection.Conn, to func(seen) seen) {
 	set(conn, to)
 	if whole := transport.Inside.Conn(conn).Whole().(*connection.Conn); whole != conn { // see Whole
 		set(whole, to)
 	}
 }
 
-func set(conn *connection.Conn, to func([]levels.Delays) []levels.Delays) {
+func set(conn *connection.Conn, to func(seen) seen) {
 	for {
 		have := of(conn).Load()
-		var list []levels.Delays
+		var next seen
 		if have != nil {
-			list = *have
+			next = *have
 		}
-		list = to(list)
-		if of(conn).CompareAndSwap(have, &list) {
+		next = to(next)
+		for i, d := range next.delays {
+			next.delays[i] = d.Among(next.bindings)
+		}
+		if of(conn).CompareAndSwap(have, &next) {
 			return
 		}
 	}
@@ -89,14 +114,22 @@ func merge(list []levels.Delays, d levels.Delays) []levels.Delays {
 	have := list[i]
 	have.Levels.Max = max(have.Levels.Max, d.Levels.Max)
 	have.Queues = union(have.Queues, d.Queues)
-	have.Exchanges = union(have.Exchanges, d.Exchanges)
+	have.Exchanges = slices.Concat(d.Exchanges, slices.DeleteFunc(slices.Clone(have.Exchanges), func(x levels.Exchange) bool {
+		return slices.ContainsFunc(d.Exchanges, func(now levels.Exchange) bool { return now.Name == x.Name })
+	}))
+	have.Bound = union(have.Bound, d.Bound)
 	have.Confirmed, have.Classes = d.Confirmed, d.Classes // of the broker as it is now
 	list[i] = have
 	return list
 }
 
-func union(a, b []string) []string {
-	both := slices.Concat(a, b)
-	slices.Sort(both)
-	return slices.Compact(both)
+// union returns a, and after it what b has besides.
+func union[T comparable](a, b []T) []T {
+	both := slices.Clip(a)
+	for _, v := range b {
+		if !slices.Contains(both, v) {
+			both = append(both, v)
+		}
+	}
+	return both
 }

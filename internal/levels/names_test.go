@@ -7,20 +7,18 @@ import (
 	"time"
 )
 
-// matches is the rule of a topic exchange.
-func matches(pattern, words []string) bool {
+// topic is the rule of a topic exchange, word by word.
+func topic(pattern, words []string) bool {
 	if len(pattern) == 0 {
 		return len(words) == 0
 	}
 	if pattern[0] == "#" {
-		return matches(pattern[1:], words) || len(words) > 0 && matches(pattern, words[1:])
+		return topic(pattern[1:], words) || len(words) > 0 && topic(pattern, words[1:])
 	}
-	return len(words) > 0 && (pattern[0] == "*" || pattern[0] == words[0]) && matches(pattern[1:], words[1:])
+	return len(words) > 0 && (pattern[0] == "*" || pattern[0] == words[0]) && topic(pattern[1:], words[1:])
 }
 
-func match(pattern, key string) bool {
-	return matches(strings.Split(pattern, "."), strings.Split(key, "."))
-}
+func match(pattern, key string) bool { return matches(words(pattern), words(key)) }
 
 // walk follows a key through the bindings, as a broker would, and returns the
 // queues it visits.
