@@ -20,7 +20,7 @@ type Config struct {
 	Concurrency int
 
 	// Prefetch is how many unsettled messages the broker sends, those with handlers
-	// included. 1 to 10,000; less than Concurrency leaves handlers idle.
+	// included. 1 to 10,000; less than Concurrency leaves handlers idle, and Run warns of it.
 	//
 	// By default it follows the handlers: it is Concurrency plus the number of messages
 	// that they handle in 100 ms, up to 2,000. It grows only to at least twice as many, and
@@ -68,7 +68,11 @@ type Config struct {
 	// A message that fails and waits for its next attempt lets later ones of its key
 	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
 	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer. Each
-	// lane has a single active consumer of its own, which may be in another process.
+	// lane has a single active consumer of its own, which may be in another process. Run
+	// warns where the setting cannot do what it is for: with a limit of 1 if the queue has
+	// another consumer, and no single active one; if none of the first 100 messages has a
+	// key; and without KeyLimit if messages have an OrderKey, and RetryInPlace or a single
+	// active consumer says that their order matters.
 	//
 	// After a lost connection the handlers of the old connection and of the new one may
 	// overlap until the old ones obey their ctx. At a stop, the consumer gives up the

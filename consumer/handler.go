@@ -146,6 +146,7 @@ func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) 
 	if malformed != nil {
 		r.log.Warn("malformed headers count as absent", "queue", a.Queue, "message", a.ID, "error", malformed)
 	}
+	r.keyAdvice.note(r, m.Key, a.OrderKey)
 	if r.trace.Received != nil {
 		a.ctx = r.trace.Received(a.ctx, a.Delivery)
 	}

@@ -49,14 +49,3 @@ func prefetchOfBatches(cfg settings, ahead int) int {
 	}
 	return n
 }
-
-// warnOfPrefetch logs the queues where messages that were sent ahead keep messages of a
-// higher priority waiting.
-func (c *Consumer) warnOfPrefetch() {
-	for _, p := range c.parts {
-		if p.source.ByPriority && p.cfg.Prefetch > p.cfg.Concurrency*p.cfg.Batch.size() {
-			p.cfg.Logger.Warn("the prefetch defeats the priorities: messages that were sent ahead are handled before one of higher priority that comes later",
-				"queue", p.source.Queue, "prefetch", p.cfg.Prefetch, "concurrency", p.cfg.Concurrency, "batch", p.cfg.Batch.size())
-		}
-	}
-}

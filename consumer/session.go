@@ -58,7 +58,7 @@ func (r *run) session() (consumed bool, err error) {
 	defer func() { s.end(consumed) }()
 	defer s.leave(nil)
 	r.carriers.Start(s.stop, s.terms.route, s.channel.Server().Version)
-	if !r.begun && s.mayBeNew() {
+	if !r.begun && s.firstLook() {
 		pause.For(r.stop, ask.Declaring)
 	}
 	r.begun = true
@@ -79,22 +79,6 @@ func (r *run) session() (consumed bool, err error) {
 		r.bound.Lift() // handlers do not end, and messages wait for their keys with any prefetch
 	}
 	return true, err
-}
-
-// mayBeNew reports whether another process may be declaring the queue, on a broker that
-// would end the connection if it were consumed then.
-func (s *session) mayBeNew() bool {
-	r := s.run
-	if s.channel.Server().Version.AtLeast(4, 0) || s.terms.route.DeliveryLimit == 0 && s.terms.route.Kind != route.Letters {
-		return false
-	}
-	channel, err := r.conn.Session(r.stop, connection.Consume) // a refusal closes it
-	if err != nil {
-		return false
-	}
-	defer func() { _ = channel.Close() }() // nothing is in flight on it
-	mayBeNew, err := ask.MayBeNew(r.stop, channel, r.queue)
-	return err == nil && mayBeNew
 }
 
 // open finds the route and opens a channel at the same time.

@@ -64,8 +64,9 @@ type run struct {
 	overdue   *overdue
 	unsettled *flight.Unsettled
 	ledger    atomic.Pointer[flight.Ledger] // the ledger of the latest session; nil before the first
-	handled   atomic.Int64                  // messages whose handlers have returned; each run counts again
-	watches   sync.WaitGroup                // see watch.go
+	keyAdvice keyAdvice
+	handled   atomic.Int64   // messages whose handlers have returned; each run counts again
+	watches   sync.WaitGroup // see watch.go
 
 	latestHold atomic.Pointer[string] // the text of the latest error of Hold
 

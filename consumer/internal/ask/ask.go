@@ -51,33 +51,28 @@ func Visit(ctx context.Context, channel *connection.Session, queue, tag string) 
 
 // Ready returns the number of messages in a queue that no consumer has.
 func Ready(ctx context.Context, channel *connection.Session, queue string) (int, error) {
-	q, err := declared(ctx, channel, queue)
-	return q.Messages, err
+	ready, _, err := Depth(ctx, channel, queue)
+	return ready, err
+}
+
+// Depth returns the number of messages in a queue that no consumer has, and of its
+// consumers.
+func Depth(ctx context.Context, channel *connection.Session, queue string) (ready, consumers int, err error) {
+	var q amqp.Queue // a call that is left may still write to it
+	err = channel.Do(ctx, func(ch *amqp.Channel) (err error) {
+		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	if err != nil {
+		return 0, 0, err
+	}
+	return q.Messages, q.Consumers, nil
 }
 
 // Declaring is how long a consumer waits for another process that may be declaring its queue.
 // A declaration takes less. On 3.10 the broker ends the connection (541), with all its
 // consumers, if a consumer begins on a quorum queue that is just being declared.
 const Declaring = 2 * time.Second
-
-// MayBeNew reports whether another process may be declaring a queue: it has no messages
-// that are ready, and no consumers.
-func MayBeNew(ctx context.Context, channel *connection.Session, queue string) (bool, error) {
-	q, err := declared(ctx, channel, queue)
-	return err == nil && q.Messages == 0 && q.Consumers == 0, err
-}
-
-func declared(ctx context.Context, channel *connection.Session, queue string) (amqp.Queue, error) {
-	var q amqp.Queue // a call that is left may still write to it
-	err := channel.Do(ctx, func(ch *amqp.Channel) (err error) {
-		q, err = ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		return err
-	})
-	if err != nil {
-		return amqp.Queue{}, err
-	}
-	return q, nil
-}
 
 // Refused says why a queue cannot be consumed.
 func Refused(queue string, err error) error {
