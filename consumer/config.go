@@ -127,8 +127,9 @@ type Config struct {
 	Outage Outage
 
 	// HandlerTimeout is the time after which the handler's ctx ends. The message is
-	// settled only after the handler has returned. Defaults to none. The broker has a
-	// timeout of its own, see [ErrConsumerTimeout].
+	// settled only after the handler has returned. A handler that has not returned 5 s
+	// later is in the log and in Health, with the id of its message. Defaults to none. The
+	// broker has a timeout of its own, see [ErrConsumerTimeout].
 	HandlerTimeout time.Duration
 
 	// DrainTimeout is how long handlers may go on after Run was told to stop,

@@ -20,6 +20,10 @@ import (
 // away, when the session is lost, or when a stop has lasted for
 // Config.DrainTimeout; context.Cause says which. Up to Config.Concurrency handlers
 // run at a time.
+//
+// If the handler returns the error of ctx, or an error that wraps or quotes it, the consumer
+// adds the cause: letters, logs and hooks then say "context deadline exceeded: consumer: handler
+// timeout: Config.HandlerTimeout, which is 30s, has ended the handler's ctx". errors.Is finds both.
 type Handler func(ctx context.Context, d *Delivery) error
 
 // ErrStopped is the cause of a handler's ctx that ended because Run was told

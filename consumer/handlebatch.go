@@ -222,7 +222,7 @@ func vagueFirst(as []*attempt, results []result) (vague int) {
 
 // call calls the handler with some messages, and finds out how each of them has fared.
 func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took time.Duration) {
-	r := b.run
+	r, limits := b.run, ctx
 	deliveries, of := make([]*Delivery, len(as)), make([]context.Context, len(as))
 	for i, a := range as {
 		deliveries[i], of[i] = a.Delivery, a.ctx
@@ -239,11 +239,11 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if err = panicked; outcomesOf(as, err, results) == 0 {
+			if err = panicked; outcomesOf(limits, as, err, results) == 0 {
 				r.logHiddenPanic(panicked, as[0].ID)
 			}
 		} else if !ended {
-			outcomesOf(as, err, results)
+			outcomesOf(limits, as, err, results)
 		}
 		took = time.Since(b.began)
 		r.handled.Add(int64(len(as)))
@@ -256,18 +256,18 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 			r.trace.BatchHandled(ctx, BatchHandled{Deliveries: deliveries, Err: err, Took: took})
 		}
 	}()
-	returned := r.batch(ctx, deliveries)
-	outcomesOf(as, returned, results)
+	returned := explained(limits, r.batch(ctx, deliveries))
+	outcomesOf(limits, as, returned, results)
 	err, ended = returned, true
 	return took
 }
 
-// outcomesOf says how each message of a BatchHandler that returned err has fared, and of how
-// many the error is: of those without an error of their own.
-func outcomesOf(as []*attempt, err error, results []result) (of int) {
+// outcomesOf says how each message of a BatchHandler that had ctx and returned err has fared,
+// and of how many the error is: of those without an error of their own.
+func outcomesOf(ctx context.Context, as []*attempt, err error, results []result) (of int) {
 	last := false
 	for i, a := range as {
-		own := a.own.end()
+		own := explained(ctx, a.own.end())
 		results[i] = judged(own)
 		if own == nil {
 			of++

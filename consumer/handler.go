@@ -281,18 +281,18 @@ func (r *run) keep(a *attempt, d time.Duration) bool {
 	return a.Age()+d < r.timeout.HoldLimit() && pause.While(a.in.working, a.in.stop, d)
 }
 
-// left returns the result of a run that returned err: the message's own error decides, if
-// there is one.
-func (a *attempt) left(err error) result {
+// left returns the result of a run with ctx that returned err: the message's own error decides,
+// if there is one.
+func (a *attempt) left(ctx context.Context, err error) result {
 	if own := a.own.end(); own != nil {
 		err = own
 	}
-	return judged(err)
+	return judged(explained(ctx, err))
 }
 
 // leftGone is left for a handler that has ended its goroutine.
 func (a *attempt) leftGone() result {
-	res := a.left(errGoexit)
+	res := a.left(a.in.working, errGoexit)
 	res.gone = true
 	return res
 }
@@ -309,7 +309,7 @@ func (r *run) runHandler(a *attempt) (res result) {
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if res = a.left(panicked); res.err != error(panicked) { //nolint:errorlint // an error of its own may be any, and Is would call its methods
+			if res = a.left(ctx, panicked); res.err != error(panicked) { //nolint:errorlint // an error of its own may be any, and Is would call its methods
 				r.logHiddenPanic(panicked, a.ID)
 			}
 		} else if !ended {
@@ -321,7 +321,7 @@ func (r *run) runHandler(a *attempt) (res result) {
 			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: res.err, Took: time.Since(start)})
 		}
 	}()
-	res = a.left(r.handler(ctx, a.Delivery))
+	res = a.left(ctx, r.handler(ctx, a.Delivery))
 	ended = true
 	return res
 }

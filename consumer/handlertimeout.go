@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,8 +13,43 @@ import (
 )
 
 // ErrHandlerTimeout is the cause of a handler's ctx that ended at
-// Config.HandlerTimeout.
+// Config.HandlerTimeout. See [Handler] for the errors that wrap it.
 var ErrHandlerTimeout = rehop.WithClass(errors.New("consumer: handler timeout"), rehop.ClassTransient)
+
+// timedOut is ErrHandlerTimeout for a limit.
+func timedOut(limit time.Duration) error {
+	return fmt.Errorf("%w: Config.HandlerTimeout, which is %v, has ended the handler's ctx", ErrHandlerTimeout, limit)
+}
+
+// cutError is the error of a handler whose ctx had ended, with the cause of that end.
+type cutError struct{ err, cause error }
+
+func (e *cutError) Error() string        { return e.err.Error() + ": " + e.cause.Error() }
+func (e *cutError) Unwrap() error        { return e.err }
+func (e *cutError) Is(target error) bool { return errors.Is(e.cause, target) }
+
+// explained returns the error of a handler that had ctx, with the cause of the end of ctx if
+// err is about that end. The error of a ctx tells its cause to nobody, and most drivers return
+// the error.
+func explained(ctx context.Context, err error) (out error) {
+	end := ctx.Err()
+	if err == nil || end == nil {
+		return err
+	}
+	if _, panicked := err.(*PanicError); panicked { //nolint:errorlint // the callers look for the same value
+		return err
+	}
+	defer func() { // the methods of an error are the user's code
+		if recover() != nil {
+			out = err
+		}
+	}()
+	cause := context.Cause(ctx)
+	if errors.Is(err, cause) || !errors.Is(err, end) && !strings.Contains(err.Error(), end.Error()) {
+		return err
+	}
+	return &cutError{err, cause}
+}
 
 // timeoutGrace is how long a handler has to return once its ctx has ended.
 const timeoutGrace = 5 * time.Second
@@ -32,13 +68,16 @@ func (r *run) withTimeouts(from context.Context, received time.Time, has func() 
 	var ends []func()
 	if limit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, ErrHandlerTimeout)
-		one := &overdueHandler{queue: r.queue}
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, r.timedOut)
+		one := &overdueHandler{queue: r.queue, has: has}
 		late := time.AfterFunc(limit+timeoutGrace, func() {
 			r.overdue.add(one)
 			all := has()
-			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled",
-				"queue", r.queue, "message", all[0].ID, "messages", len(all), "timeout", limit)
+			about := []any{"queue", r.queue, "message", all[0].ID, "messages", len(all), "timeout", limit}
+			if len(all) > 1 {
+				about = append(about, "ids", flight.Named(messagesOf(all)))
+			}
+			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled", about...)
 		})
 		ends = append(ends, cancel, func() {
 			if !late.Stop() {
@@ -70,6 +109,7 @@ type overdue struct {
 
 type overdueHandler struct {
 	queue    string
+	has      func() []*attempt
 	returned bool
 }
 
@@ -99,6 +139,7 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 		slots = o.workers
 	}
 	n, since := 0, time.Time{}
+	var unsettled []*flight.Message
 	for h, at := range o.handlers {
 		if h.queue != queue && !all {
 			continue
@@ -106,11 +147,21 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 		if n++; since.IsZero() || at.Before(since) {
 			since = at
 		}
+		unsettled = append(unsettled, messagesOf(h.has())...)
 	}
 	if n == 0 {
 		return nil
 	}
+	flight.OldestFirst(unsettled)
 	return &rehop.HealthError{Degraded: n < slots, Since: since,
-		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends",
-			queue, flight.Plural(n, "handler"), slots, timeoutGrace, o.timeout)}
+		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends; unsettled: %s",
+			queue, flight.Plural(n, "handler"), slots, timeoutGrace, o.timeout, flight.Named(unsettled))}
+}
+
+func messagesOf(as []*attempt) []*flight.Message {
+	ms := make([]*flight.Message, len(as))
+	for i, a := range as {
+		ms[i] = a.Message
+	}
+	return ms
 }

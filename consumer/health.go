@@ -305,7 +305,7 @@ func (r *run) gateHealth() *rehop.HealthError {
 	case !paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
 	case !begun.IsZero() && time.Since(begun) >= standsStill:
-		return &rehop.HealthError{Degraded: true, Since: begun, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned: until then no other message is handled: %w", r.queue, why)}
+		return &rehop.HealthError{Degraded: true, Since: begun, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), why)}
 	case !slots.IsZero() && time.Since(slots) >= standsStill && (outage.IsZero() || untried):
 		return &rehop.HealthError{Degraded: true, Since: slots, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
 	case !full.IsZero() && time.Since(full) >= standsStill:

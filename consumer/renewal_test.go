@@ -324,7 +324,7 @@ func TestHealthTellsThatAllKeysWaitForAHandler(t *testing.T) {
 			w.Errorf("in the first minute: %s, %v", status, err)
 		}
 		time.Sleep(2 * time.Minute)
-		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), "handlers have not returned") {
+		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), `handlers have not returned ("m0")`) {
 			w.Errorf("then: %s, %v", status, err)
 		}
 		time.Sleep(3 * time.Minute)

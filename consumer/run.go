@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/consumer/internal/schedule"
 )
 
@@ -91,7 +92,11 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	case err := <-result:
 		return err
 	case <-overdueStop.Done():
-		return fmt.Errorf("consumer: %q: %w", c.name, errSlowStop)
+		var running []*flight.Message
+		for _, r := range runs {
+			running = append(running, r.lane.Running()...)
+		}
+		return fmt.Errorf("consumer: %q: %w%s", c.name, errSlowStop, inBrackets(running))
 	}
 }
 

@@ -62,6 +62,7 @@ type run struct {
 	carriers  *carry.Carriers
 	timeout   *flight.ConsumerTimeout
 	overdue   *overdue
+	timedOut  error // the cause of a ctx that ends at Config.HandlerTimeout
 	unsettled *flight.Unsettled
 	ledger    atomic.Pointer[flight.Ledger] // the ledger of the latest session; nil before the first
 	keyAdvice keyAdvice
@@ -86,6 +87,7 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, sto
 		schedule:  workers,
 		timeout:   &flight.ConsumerTimeout{},
 		overdue:   late,
+		timedOut:  timedOut(p.cfg.HandlerTimeout),
 		unsettled: flight.NewUnsettled(),
 	}
 	limits := p.limits
@@ -252,10 +254,18 @@ func (r *run) end(err error) (drained bool, _ error) {
 	}
 	closing := r.copies.Close()
 	if !r.drained {
-		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended, or a hook of Config.Traces or the Logger is slow",
-			r.queue, flight.Plural(r.lane.Busy(), "message")))
+		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
+			r.queue, flight.Plural(r.unsettled.Count(), "message"), inBrackets(r.lane.Running())))
 	}
 	return true, errors.Join(err, closing)
+}
+
+// inBrackets names messages, none as "".
+func inBrackets(ms []*flight.Message) string {
+	if len(ms) == 0 {
+		return ""
+	}
+	return " (" + flight.Named(ms) + ")"
 }
 
 // wait waits for the messages in hand until ctx ends, and reports whether all were

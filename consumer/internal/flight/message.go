@@ -4,7 +4,11 @@
 package flight
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +73,30 @@ func Plural(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// OldestFirst sorts messages by their arrival.
+func OldestFirst(ms []*Message) {
+	slices.SortFunc(ms, func(a, b *Message) int {
+		return cmp.Or(a.Received.Compare(b.Received), cmp.Compare(a.Raw.DeliveryTag, b.Raw.DeliveryTag))
+	})
+}
+
+// mostNamed bounds the messages that an error names.
+const mostNamed = 5
+
+// Named returns the ids of messages for an error or the log, and the number of those beyond the
+// first few.
+func Named(ms []*Message) string {
+	var ids []string
+	for _, m := range ms[:min(len(ms), mostNamed)] {
+		ids = append(ids, strconv.Quote(m.Raw.MessageId))
+	}
+	text := strings.Join(ids, ", ")
+	if rest := len(ms) - len(ids); rest > 0 {
+		text += " and " + Plural(rest, "other")
+	}
+	return text
 }
 
 // MaxSkew is how far the clocks of two consumers may be apart. Beyond it, a message that

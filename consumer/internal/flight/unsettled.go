@@ -23,6 +23,9 @@ func (u *Unsettled) add(n int64) {
 	}
 }
 
+// Count returns how many messages are unsettled.
+func (u *Unsettled) Count() int { return int(u.n.Load()) }
+
 // Wait returns true when no message is unsettled, and false when some are still
 // unsettled at the end of ctx. No message may arrive meanwhile, and only one
 // goroutine may wait.

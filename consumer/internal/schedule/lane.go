@@ -163,6 +163,24 @@ func (l *Lane) Busy() int {
 	return l.busy
 }
 
+// Running returns the messages that a handler is at work on, the oldest first.
+func (l *Lane) Running() (ms []*flight.Message) {
+	l.schedule.mu.Lock()
+	defer l.schedule.mu.Unlock()
+	for _, g := range l.schedule.every {
+		if g.lane != l {
+			continue
+		}
+		for _, m := range g.Of {
+			if m.Running.Load() {
+				ms = append(ms, m)
+			}
+		}
+	}
+	flight.OldestFirst(ms)
+	return ms
+}
+
 // Oldest returns when the message came that waits longest for a worker, the zero
 // time if none waits.
 func (l *Lane) Oldest() time.Time {

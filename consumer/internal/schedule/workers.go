@@ -27,6 +27,7 @@ type Schedule struct {
 	called bool            // a worker is on its way to take a grant
 	closed bool
 	grants []*Grant // to be used again
+	every  []*Grant // those and the ones that workers have
 	all    sync.WaitGroup
 
 	// Of several lanes.
@@ -109,6 +110,7 @@ func (s *Schedule) grant(l *Lane) *Grant {
 		g, s.grants = s.grants[last], s.grants[:last]
 	} else {
 		g = new(Grant)
+		s.every = append(s.every, g)
 	}
 	g.Of = l.takeBatch(g.Of)
 	g.lane, g.left, g.ran, g.saidHold = l, len(g.Of), false, false
