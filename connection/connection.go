@@ -137,6 +137,9 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := late(ctx); err != nil && !cfg.Lazy {
+		return nil, fmt.Errorf("connection: not opened: %w", err)
+	}
 	c := &Conn{cfg: cfg, states: newStates(cfg.trace.State), server: new(atomic.Pointer[Server]), management: cfg.managementAPI(endpoints)}
 	c.life, c.end = context.WithCancelCause(context.Background())
 	c.newConnectors(endpoints)
@@ -170,6 +173,7 @@ func Open(ctx context.Context, cfg Config) (*Conn, error) {
 // Session fails when ctx ends, when Config.Backoff gives up, when the Conn is closed
 // (with [ErrClosed]), or when the broker has no channel left to give. When ctx has
 // ended, the error wraps the error and cause of ctx, and the errors of the tries so far.
+// If ctx had ended before the call, the error says so, and Session tries nothing.
 //
 // Session fails at once if ctx is nil, if role is no role, and if ctx comes from an
 // OnConnect of this Conn, which must use its own parameter conn. The sessions of that
@@ -182,6 +186,9 @@ func (c *Conn) Session(ctx context.Context, role Role) (*Session, error) {
 		return nil, rehop.WithClass(fmt.Errorf("connection: the Role is %q, want Publish or Consume", string(role)), rehop.ClassBug)
 	case ctx.Value(inOnConnect{}) == c: // it would wait for what OnConnect is part of
 		return nil, errOuterConn
+	}
+	if err := late(ctx); err != nil {
+		return nil, fmt.Errorf("connection: no session: %w", err)
 	}
 	ctx, stop := c.bound(ctx)
 	defer stop()
@@ -310,6 +317,15 @@ func (c *Conn) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.life, func() { cancel(ErrClosed) })
 	return ctx, func() { stop(); cancel(nil) }
+}
+
+// late returns an error if ctx has ended before a call with it began. Nothing was tried then, and
+// the error must not look like an outage.
+func late(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("the ctx of the call had already ended: %w", ended(ctx))
 }
 
 // ended says why ctx has ended: its error, which callers test for, and its

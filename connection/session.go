@@ -95,6 +95,9 @@ func (s *Session) Do(ctx context.Context, call func(*amqp.Channel) error) error 
 	if ctx == nil {
 		return errNoContext
 	}
+	if err := late(ctx); err != nil && s.Err() == nil {
+		return fmt.Errorf("connection: not done: %w", err)
+	}
 	if err := s.link.blocked.waitFor(ctx, s.link.limit); err != nil {
 		return err
 	}

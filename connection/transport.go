@@ -37,6 +37,9 @@ func (c *connInside) Keep(key any, make func() any) any {
 
 func (c *connInside) Generation() uint64          { return (*Conn)(c).State(Publish).generation }
 func (c *connInside) Outage() time.Time           { return (*Conn)(c).connector(Publish).outage() }
+func (c *connInside) NotConnected(ctx context.Context) error {
+	return (*Conn)(c).connector(Publish).tried().failure(ctx)
+}
 func (c *connInside) Logger() *slog.Logger        { return c.cfg.Logger }
 func (c *connInside) Telemetry() any              { return c.cfg.Telemetry }
 func (c *connInside) Management() *management.API { return c.management }

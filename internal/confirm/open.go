@@ -64,13 +64,7 @@ func (p *Publisher) notOpen(ctx context.Context) error {
 	if p.conn.State(connection.Publish).Status == connection.Up {
 		return errors.New("the channel is still being opened")
 	}
-	// A Conn that is asked with a ctx that has ended tells at once.
-	session, err := p.conn.Session(ctx, connection.Publish)
-	if err == nil { // there is one at this moment
-		p.running.Go(func() { _ = session.Close() })
-		return errors.New("there was no connection")
-	}
-	return err
+	return transport.Inside.Conn(p.conn).NotConnected(ctx)
 }
 
 func (p *Publisher) openMain(o *opening) {

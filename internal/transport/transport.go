@@ -36,6 +36,10 @@ type Conn interface {
 	// zero if it is connected, and if nobody is dialling.
 	Outage() time.Time
 
+	// NotConnected says why there is no session for publishing yet: the tries so far, and
+	// the end of ctx.
+	NotConnected(ctx context.Context) error
+
 	// Logger returns connection.Config.Logger, or one that is silent.
 	Logger() *slog.Logger
 
