@@ -146,7 +146,8 @@ type Config struct {
 	// logs here too. Silent if nil. A record whose handler panics is dropped.
 	Logger *slog.Logger
 
-	trace Trace // the Traces as one
+	trace     Trace      // the Traces as one
+	variables *variables // of FromEnv, else nil
 }
 
 func (c Config) withDefaults() Config {
@@ -197,20 +198,22 @@ func (c Config) validate() ([]endpoint, error) {
 	var endpoints []endpoint
 	for i, raw := range c.URLs {
 		t, err := parseEndpoint(raw)
+		name := c.nameOfURL(i)
 		switch {
 		case err != nil:
-			refuse("URLs[%d] %w", i, err)
+			refuse("%s %w", name, err)
 		case c.TLS != nil && t.uri.Scheme != "amqps":
-			refuse("URLs[%d] is %s, want amqps:// because TLS is set", i, t)
+			refuse("%s is %s, want amqps:// because TLS is set", name, t)
 		case c.TLS != nil && t.files():
-			refuse("URLs[%d] is %s with files for TLS, want none because TLS is set", i, t)
+			refuse("%s is %s with files for TLS, want none because TLS is set", name, t)
 		case c.Credentials != nil && t.login:
-			refuse("URLs[%d] is %s, want no user and password because Credentials is set", i, t)
+			refuse("%s is %s, want no user and password because %s is set", name, t, c.nameOfCredentials())
 		case c.Credentials != nil && slices.ContainsFunc(t.uri.AuthMechanism, isExternal):
-			refuse("URLs[%d] is %s with auth_mechanism external, which has no use for Credentials", i, t)
+			refuse("%s is %s with auth_mechanism external, which has no use for %s", name, t, c.nameOfCredentials())
 		case c.Vhost != "" && t.vhost && t.uri.Vhost != c.Vhost:
-			refuse("URLs[%d] is %s, want no virtual host, or Vhost's %q", i, t, c.Vhost)
+			refuse("%s is %s, want no virtual host, or %s's %q", name, t, c.nameOfVhost(), c.Vhost)
 		default:
+			t.variables = c.variablesOfURLs()
 			if c.Vhost != "" {
 				t.uri.Vhost = c.Vhost
 			}
@@ -221,12 +224,13 @@ func (c Config) validate() ([]endpoint, error) {
 		}
 	}
 	if c.ManagementURL != "" {
+		name, credentials := c.nameOfManagementURL()
 		_, login, err := management.Parse(c.ManagementURL)
 		switch {
 		case err != nil:
-			refuse("ManagementURL %w", err)
+			refuse("%s %w", name, err)
 		case login == nil && c.Credentials == nil:
-			refuse("ManagementURL names no user, want one, or Credentials")
+			refuse("%s names no user, want one, or %s", name, credentials)
 		}
 	}
 	if c.Telemetry != nil && c.noTelemetry() {
@@ -250,7 +254,7 @@ func (c Config) validate() ([]endpoint, error) {
 		refuse("Heartbeat is %v, want whole seconds from 1s to %v", h, math.MaxUint16*time.Second)
 	}
 	if len(c.Vhost) > math.MaxUint8 {
-		refuse("Vhost is %d bytes long, want at most %d", len(c.Vhost), math.MaxUint8)
+		refuse("%s is %d bytes long, want at most %d", c.nameOfVhost(), len(c.Vhost), math.MaxUint8)
 	}
 	return endpoints, errors.Join(errs...)
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/rawurl"
 )
 
 // endpoint is one parsed URL of the configuration.
@@ -18,6 +20,8 @@ type endpoint struct {
 	uri   amqp.URI
 	login bool // raw names a user
 	vhost bool // raw names a virtual host
+
+	variables *variables // that raw comes from; nil for none
 }
 
 // plain is the URL for a library that is not to make TLS.
@@ -52,7 +56,7 @@ func parseEndpoint(raw string) (endpoint, error) {
 	if scheme != "amqp" && scheme != "amqps" || !strings.HasPrefix(rest, "//") {
 		return endpoint{}, errors.New("does not start with amqp:// or amqps://")
 	}
-	const escape = `; percent-encode reserved characters in user, password and vhost ("/" is %2F, "@" is %40, "#" is %23)`
+	const escape = `; percent-encode reserved characters in user, password and vhost ("/" is %2F, "@" is %40, "#" is %23, "?" is %3F)`
 	if strings.ContainsAny(raw, " \t\r\n") {
 		return endpoint{}, errors.New("contains white space" + escape)
 	}
@@ -60,11 +64,8 @@ func parseEndpoint(raw string) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, errors.New("is not a valid URL" + escape)
 	}
-	if strings.Contains(raw, "#") {
-		return endpoint{}, errors.New(`contains "#"` + escape)
-	}
-	if strings.Contains(u.EscapedPath(), "@") {
-		return endpoint{}, errors.New(`contains "@" in its path` + escape)
+	if rawurl.IsMisread(raw) {
+		return endpoint{}, errors.New(`contains "@" or "#" behind its host` + escape)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -1,11 +1,13 @@
 package connection
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/rehop/rehop"
@@ -33,7 +35,8 @@ import (
 // a server name need amqps:// URLs, and do not apply to AMQP_MANAGEMENT_URL.
 //
 // The caller sets the other fields, such as Logger and OnConnect. FromEnv connects to
-// nothing. The error names all faults of the variables. Open finds faults of the URLs.
+// nothing. The error names all faults of the variables. Open finds faults of the URLs, and
+// its error names their variable, too.
 func FromEnv(prefix string) (Config, error) {
 	e := env{prefix: prefix}
 	cfg := Config{
@@ -46,13 +49,80 @@ func FromEnv(prefix string) (Config, error) {
 	if len(e.faults) > 0 {
 		return Config{}, rehop.WithClass(errors.Join(e.faults...), rehop.ClassConfiguration)
 	}
+	cfg.variables = &variables{prefix: prefix, urls: cfg.URLs, vhost: cfg.Vhost, management: cfg.ManagementURL, login: e.login, parameters: e.parameters}
 	return cfg, nil
+}
+
+// variables are those that FromEnv has read for a Config, with the values that they gave it. A
+// field that the caller has changed since comes from no variable.
+type variables struct {
+	prefix            string
+	urls              []string
+	vhost, management string
+	login             string            // the name of the one with the user; "" if no variable has one
+	parameters        map[string]string // of the URLs: the names of those that have set them
+}
+
+// nameOfURL returns the name that the user knows Config.URLs[i] by.
+func (c Config) nameOfURL(i int) string {
+	switch v := c.variablesOfURLs(); {
+	case v == nil:
+		return fmt.Sprintf("URLs[%d]", i)
+	case len(c.URLs) == 1:
+		return v.prefix + "_URL"
+	default:
+		return fmt.Sprintf("URL %d of %s_URL", i+1, v.prefix)
+	}
+}
+
+// variablesOfURLs returns the variables if Config.URLs come from them, else nil.
+func (c Config) variablesOfURLs() *variables {
+	if v := c.variables; v != nil && slices.Equal(v.urls, c.URLs) {
+		return v
+	}
+	return nil
+}
+
+// nameOfParameter is nameOfURL for a parameter of TLS.
+func (t endpoint) nameOfParameter(parameter string) string {
+	if t.variables != nil {
+		return cmp.Or(t.variables.parameters[parameter], parameter)
+	}
+	return parameter
+}
+
+// nameOfCredentials is nameOfURL for Config.Credentials.
+func (c Config) nameOfCredentials() string {
+	if v := c.variables; v != nil {
+		return cmp.Or(v.login, "Credentials")
+	}
+	return "Credentials"
+}
+
+// nameOfVhost is nameOfURL for Config.Vhost.
+func (c Config) nameOfVhost() string {
+	if v := c.variables; v != nil && v.vhost == c.Vhost {
+		return v.prefix + "_VHOST"
+	}
+	return "Vhost"
+}
+
+// nameOfManagementURL is nameOfURL for Config.ManagementURL, with the name of the Credentials
+// that may be given instead of its user.
+func (c Config) nameOfManagementURL() (name, credentials string) {
+	if v := c.variables; v != nil && v.management == c.ManagementURL {
+		return v.prefix + "_MANAGEMENT_URL", v.prefix + "_USER and " + v.prefix + "_PASSWORD"
+	}
+	return "ManagementURL", "Credentials"
 }
 
 // env reads variables whose names have one prefix.
 type env struct {
 	prefix string
 	faults []error
+
+	login      string            // the name of the variable with the user
+	parameters map[string]string // of the URLs: the names of the variables that have set them
 }
 
 func (e *env) name(variable string) string { return e.prefix + "_" + variable }
@@ -68,12 +138,14 @@ func (e *env) fault(format string, args ...any) {
 func (e *env) urls() []string {
 	query := url.Values{}
 	var set []string
+	e.parameters = map[string]string{}
 	for _, p := range []struct{ variable, parameter string }{
 		{"CA_FILE", "cacertfile"}, {"CERT_FILE", "certfile"}, {"KEY_FILE", "keyfile"}, {"SERVER_NAME", "server_name_indication"},
 	} {
 		if value := e.get(p.variable); value != "" {
 			query.Set(p.parameter, value)
 			set = append(set, e.name(p.variable))
+			e.parameters[p.parameter] = e.name(p.variable)
 		}
 	}
 	if (query.Get("certfile") == "") != (query.Get("keyfile") == "") {
@@ -124,6 +196,10 @@ func (e *env) credentials() func(context.Context) (Credentials, error) {
 		case v.value+v.file == "":
 			e.fault("%s and %s are not set, want one of them because the other half of the login is set", e.name(v.name), e.name(v.name+"_FILE"))
 		}
+	}
+	e.login = e.name("USER")
+	if user == "" {
+		e.login += "_FILE"
 	}
 	return func(context.Context) (Credentials, error) {
 		user, err := secret(user, userFile)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 	"sync/atomic"
 )
 
@@ -18,7 +19,7 @@ func tlsFor(t endpoint, cfg *tls.Config) (*tls.Config, error) {
 	}
 	if cfg == nil {
 		var err error
-		if cfg, err = tlsFromFiles(t.uri.CACertFile, t.uri.CertFile, t.uri.KeyFile); err != nil {
+		if cfg, err = tlsFromFiles(t); err != nil {
 			return nil, err
 		}
 	}
@@ -28,22 +29,23 @@ func tlsFor(t endpoint, cfg *tls.Config) (*tls.Config, error) {
 }
 
 // tlsFromFiles reads the files anew for each try: certificates are renewed.
-func tlsFromFiles(ca, certificate, key string) (*tls.Config, error) {
+func tlsFromFiles(t endpoint) (*tls.Config, error) {
 	cfg := new(tls.Config)
+	ca, certificate := t.uri.CACertFile, t.uri.CertFile
 	if ca != "" {
 		text, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("cacertfile: %w", err)
+			return nil, fmt.Errorf("%s: %w", t.nameOfParameter("cacertfile"), err)
 		}
 		cfg.RootCAs = x509.NewCertPool()
 		if !cfg.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("cacertfile: %s holds no certificate in PEM", ca)
+			return nil, fmt.Errorf("%s: %s holds no certificate in PEM", t.nameOfParameter("cacertfile"), ca)
 		}
 	}
 	if certificate != "" {
-		pair, err := tls.LoadX509KeyPair(certificate, key)
+		pair, err := tls.LoadX509KeyPair(certificate, t.uri.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("certfile and keyfile: %w", err)
+			return nil, fmt.Errorf("%s and %s: %w", t.nameOfParameter("certfile"), t.nameOfParameter("keyfile"), err)
 		}
 		cfg.Certificates = []tls.Certificate{pair}
 	}
@@ -87,16 +89,27 @@ func explainTLS(t endpoint, err error) error {
 		name      x509.HostnameError
 		record    tls.RecordHeaderError
 	)
+	// The places of a remedy: a field or the URL, and for a Config of FromEnv its variables.
+	in := func(field string, variables ...string) string {
+		if t.variables == nil {
+			return field
+		}
+		for i := range variables {
+			variables[i] = t.variables.prefix + "_" + variables[i]
+		}
+		return strings.Join(variables, " and ")
+	}
 	advice := ""
 	switch {
 	case errors.As(err, &authority):
-		advice = "; put the CA that signed the broker's certificate into Config.TLS.RootCAs, or give its file as cacertfile in the URL"
+		advice = "; put the CA that signed the broker's certificate into " + in("Config.TLS.RootCAs, or give its file as cacertfile in the URL", "CA_FILE")
 	case errors.As(err, &name):
-		advice = "; connect by a name that is in the broker's certificate, or give one as server_name_indication in the URL"
+		advice = "; connect by a name that is in the broker's certificate, or give one as " + in("server_name_indication in the URL", "SERVER_NAME")
 	case errors.As(err, &record):
 		advice = "; " + t.rightPort()
 	case isAlert(err):
-		advice = "; the broker ended the handshake with this alert; if it asks for a client certificate that is signed by a CA it knows, put one into Config.TLS.Certificates, or give its files as certfile and keyfile in the URL"
+		advice = "; the broker ended the handshake with this alert; if it asks for a client certificate that is signed by a CA it knows, put one into " +
+			in("Config.TLS.Certificates, or give its files as certfile and keyfile in the URL", "CERT_FILE", "KEY_FILE")
 	}
 	return &refusal{text: fmt.Sprintf("%s: TLS: %v%s", t, err, advice), cause: err, sure: true}
 }

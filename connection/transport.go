@@ -35,8 +35,8 @@ func (c *connInside) Keep(key any, make func() any) any {
 	return kept
 }
 
-func (c *connInside) Generation() uint64          { return (*Conn)(c).State(Publish).generation }
-func (c *connInside) Outage() time.Time           { return (*Conn)(c).connector(Publish).outage() }
+func (c *connInside) Generation() uint64 { return (*Conn)(c).State(Publish).generation }
+func (c *connInside) Outage() time.Time  { return (*Conn)(c).connector(Publish).outage() }
 func (c *connInside) NotConnected(ctx context.Context) error {
 	return (*Conn)(c).connector(Publish).tried().failure(ctx)
 }

@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/rehop/rehop/internal/rawurl"
 )
 
 // timeout bounds one question.
@@ -41,7 +43,7 @@ type API struct {
 func Parse(raw string) (base *url.URL, login *url.Userinfo, err error) {
 	u, err := url.Parse(raw)
 	switch {
-	case err != nil || u.Fragment != "":
+	case err != nil || rawurl.IsMisread(raw):
 		return nil, nil, errors.New("is not a valid URL; percent-encode reserved characters in user and password")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, nil, errors.New("does not start with http:// or https://")
@@ -49,8 +51,6 @@ func Parse(raw string) (base *url.URL, login *url.Userinfo, err error) {
 		return nil, nil, errors.New("names no host, want such as http://user:password@host:15672")
 	case u.RawQuery != "" || u.ForceQuery:
 		return nil, nil, errors.New("has a query, want none")
-	case strings.Contains(u.EscapedPath(), "@"):
-		return nil, nil, errors.New(`contains "@" in its path; percent-encode reserved characters in user and password`)
 	}
 	login = u.User
 	u.User = nil
@@ -62,7 +62,7 @@ func Parse(raw string) (base *url.URL, login *url.Userinfo, err error) {
 // each question, cfg may be nil.
 func New(base *url.URL, vhost string, login func(context.Context) (user, password string, err error), cfg *tls.Config) *API {
 	transport := &http.Transport{
-		Proxy:             http.ProxyFromEnvironment,
+		Proxy:             unquoted(http.ProxyFromEnvironment),
 		TLSClientConfig:   cfg,
 		ForceAttemptHTTP2: true,
 		IdleConnTimeout:   idleTimeout,
@@ -72,6 +72,18 @@ func New(base *url.URL, vhost string, login func(context.Context) (user, passwor
 		// The login is for this host, and an answer of another one is none.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
+}
+
+// unquoted returns proxy with an error that does not quote the address of the proxy, which may
+// have a password.
+func unquoted(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (*url.URL, error) {
+	return func(r *http.Request) (*url.URL, error) {
+		u, err := proxy(r)
+		if err != nil {
+			return nil, errors.New("HTTP_PROXY or HTTPS_PROXY is not a valid URL; percent-encode reserved characters in user and password")
+		}
+		return u, nil
+	}
 }
 
 // String returns the address without its login.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -72,6 +73,13 @@ func TestNoPolicyIsWrittenInManyWays(t *testing.T) {
 		if err != nil || q.Policy != "" || len(q.Definition) != 0 || len(q.Arguments) != 0 {
 			t.Errorf("%s: %+v, %v", text, q, err)
 		}
+	}
+}
+
+func TestAProxyIsNotQuoted(t *testing.T) {
+	proxy := unquoted(func(*http.Request) (*url.URL, error) { return nil, errors.New("invalid proxy address http://bob:" + secret + "@host") })
+	if _, err := proxy(nil); err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "HTTP_PROXY") {
+		t.Errorf("the error is %v", err)
 	}
 }
 
