@@ -13,6 +13,9 @@ import (
 	"github.com/rehop/rehop/internal/transport"
 )
 
+// maxWindow is the largest Config.Window.
+const maxWindow = 10_000
+
 // Config of a Producer. Its zero value is usable.
 type Config struct {
 	// Window is how many messages may be unconfirmed at a time; a further
@@ -99,8 +102,8 @@ func (c Config) validate() error {
 	fault := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("producer: Config."+format, args...))
 	}
-	if c.Window < 1 || c.Window > 10_000 {
-		fault("Window is %d, want 1 to 10000", c.Window)
+	if c.Window < 1 || c.Window > maxWindow {
+		fault("Window is %d, want 1 to %d", c.Window, maxWindow)
 	}
 	if c.WindowBytes < 1 {
 		fault("WindowBytes is %d, want at least 1", c.WindowBytes)

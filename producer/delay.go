@@ -82,12 +82,24 @@ func (p *Producer) delay(m *Message, sent *amqp.Publishing, now time.Time) (exch
 	return exchange, key, nil
 }
 
+// longer says how a delay that is longer than these levels allow can be had.
+func longer(l levels.Levels, delay time.Duration) string {
+	most := levels.Levels{Grain: levels.MaxGrain}.WithDefaults().Max
+	switch {
+	case delay > most:
+		return fmt.Sprintf("the longest that topology.Delays can have is %v", most)
+	case delay > levels.Levels{Grain: l.Grain}.WithDefaults().Max:
+		return "for a longer one declare topology.Delays with a larger Grain"
+	}
+	return "for a longer one declare topology.Delays with a larger Max"
+}
+
 // wayOf returns the exchange and key through which a message takes its Delay. It asks
 // the declared Delays, the finest grain first. The error names what is missing, or says
 // why no message can be delayed to the target.
 func wayOf(list []levels.Delays, m *Message) (exchange, key string, takes time.Duration, err error) {
 	to := levels.Target{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
-	var longest time.Duration
+	var longest levels.Levels
 	for _, d := range list {
 		if !d.Reaches(to) {
 			continue
@@ -95,11 +107,13 @@ func wayOf(list []levels.Delays, m *Message) (exchange, key string, takes time.D
 		if exchange, key, takes, err = d.Way(to, m.Delay, m.Priority); err == nil {
 			return exchange, key, takes, nil
 		}
-		longest = max(longest, d.Levels.Max)
+		if d.Levels.Max > longest.Max {
+			longest = d.Levels
+		}
 	}
 	switch {
-	case longest > 0:
-		return "", "", 0, undeclared("Delay is %v, want at most %v: for a longer one declare topology.Delays with a larger Max", m.Delay, longest)
+	case longest.Max > 0:
+		return "", "", 0, undeclared("Delay is %v, want at most %v: %s", m.Delay, longest.Max, longer(longest, m.Delay))
 	case m.Exchange == "":
 		return "", "", 0, undeclared("Delay is %v, and no exact delays to queue %q are declared on this Conn: declare topology.Delays together with its topology.WorkQueue, or topology.Delays{Queues: []string{%q}}",
 			m.Delay, m.RoutingKey, m.RoutingKey)

@@ -31,6 +31,7 @@ func TestWhichDelaysAMessageTakes(t *testing.T) {
 		{"below every grain: the finest", Message{RoutingKey: "orders", Delay: time.Millisecond}, "rehop.delays.10ms.00", 10 * time.Millisecond, nil, ""},
 		{"to the exchange of lanes", Message{Exchange: "sms.lanes", Delay: time.Minute}, "", 0, []string{"sms.lanes", "Lanes.Bindings", "queue of a lane"}, rehop.ClassConfiguration},
 		{"beyond every Max", Message{RoutingKey: "orders", Delay: 2 * time.Hour}, "", 0, []string{"Delay is 2h0m0s, want at most 1h0m0s", "a larger Max"}, rehop.ClassConfiguration},
+		{"beyond every Max that there can be", Message{RoutingKey: "orders", Delay: 80_000 * time.Hour}, "", 0, []string{"want at most 1h0m0s", "the longest that topology.Delays can have is 74565h24m15s"}, rehop.ClassConfiguration},
 		{"a queue that is no target", Message{RoutingKey: "tickets", Delay: time.Second}, "", 0, []string{`queue "tickets"`, `topology.Delays{Queues: []string{"tickets"}}`}, rehop.ClassConfiguration},
 		{"an exchange that is no target", Message{Exchange: "office", RoutingKey: "orders", Delay: time.Second}, "", 0, []string{`exchange "office"`, `topology.Exchange{Name: "office"}`, "the queues that are bound to it, in one call"}, rehop.ClassConfiguration},
 		{"a key with wildcards to a topic exchange", Message{Exchange: "shop", RoutingKey: "order.*", Delay: time.Second}, "rehop.delays.1s.00", time.Second, nil, ""},
@@ -56,6 +57,25 @@ func TestWhichDelaysAMessageTakes(t *testing.T) {
 				t.Errorf("the way of %+v is %q, key %q, %v, want %q, %v", row.m, exchange, key, takes, row.exchange, row.takes)
 			}
 		})
+	}
+}
+
+// Nobody is told to raise a bound that cannot be raised.
+func TestAdviceOnALongerDelayCanBeFollowed(t *testing.T) {
+	for _, row := range []struct {
+		rule   string
+		levels levels.Levels
+		delay  time.Duration
+		want   string
+	}{
+		{"a Max that can be larger", levels.Levels{Grain: time.Second, Max: time.Hour}, 2 * time.Hour, "want at most 1h0m0s: for a longer one declare topology.Delays with a larger Max"},
+		{"the largest Max of a fine grain", levels.Levels{Grain: 10 * time.Millisecond}.WithDefaults(), 1000 * time.Hour, "want at most 745h39m14.55s: for a longer one declare topology.Delays with a larger Grain"},
+		{"the largest Max", levels.Levels{}.WithDefaults(), 80_000 * time.Hour, "want at most 74565h24m15s: the longest that topology.Delays can have is 74565h24m15s"},
+	} {
+		_, _, _, err := wayOf([]levels.Delays{{Levels: row.levels, Queues: []string{"orders"}}}, &Message{RoutingKey: "orders", Delay: row.delay})
+		if err == nil || !strings.HasSuffix(err.Error(), row.want) {
+			t.Errorf("%s: %v, want %q", row.rule, err, row.want)
+		}
 	}
 }
 

@@ -55,8 +55,10 @@ func New(conn *connection.Conn, cfg Config) (*Producer, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
-	limits := confirm.Limits{Messages: cfg.Window, Bytes: cfg.WindowBytes,
-		Advice: "publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up"}
+	limits := confirm.Limits{Messages: cfg.Window, Bytes: cfg.WindowBytes, Advice: "publish more slowly, or raise Config.Window or Config.WindowBytes if the broker keeps up"}
+	if cfg.Window == maxWindow {
+		limits.Advice = "publish more slowly, or raise Config.WindowBytes if the broker keeps up; Config.Window is the largest"
+	}
 	p := &Producer{
 		cfg:       cfg,
 		conn:      conn,
