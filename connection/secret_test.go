@@ -30,16 +30,20 @@ func FuzzNoSecretOfAConnectionIsShown(f *testing.F) {
 		"", "12/", "12?", "12#", "12@", "12:", "12,", "%zz", "%2F", "12;", "12\\", "[", " ", "12&x=", "12\x7f", "12/x@", "12@x#", "12@x/", "12@x?",
 		"12?heartbeat=", "12?channel_max=", "12?connection_timeout=", "12?auth_mechanism=", "12?cacertfile=", "12?certfile=x&keyfile=", "12?server_name_indication=", "12/x?heartbeat=1#",
 	} {
-		f.Add(before)
+		f.Add(before, "")
 	}
-	f.Fuzz(func(t *testing.T, before string) {
-		if strings.ContainsRune(before, 0) || strings.Contains(before, "://") { // no variable has a zero; the password would be a second URL
+	for _, after := range []string{"#1", "/1", "?1", ":1", "@1", "?1@x"} {
+		f.Add("12", after)
+		f.Add("12@", after)
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		if strings.ContainsRune(before+after, 0) || strings.Contains(before+after, "://") { // no variable has a zero; the password would be a second URL
 			return
 		}
 		for _, form := range forms {
 			set := map[string]string{}
 			for name, value := range form {
-				set[name] = strings.ReplaceAll(value, "%s", before+secret)
+				set[name] = strings.ReplaceAll(value, "%s", before+secret+after)
 			}
 			setenv(t, set)
 			var shown lines

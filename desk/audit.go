@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rehop/rehop"
 )
 
 // Record is a line of the audit. Each process that works on a redrive has its own: the
@@ -80,6 +82,9 @@ func result(err error) string {
 // running or was cut off has a record too, which says how far it is known to have
 // come. A redrive that no letter matched has none.
 func (j *Journal) Audit(n int) ([]Record, error) {
+	if n < 0 {
+		return nil, rehop.WithClass(fmt.Errorf("desk: Audit: n is %d, want 0 or more", n), rehop.ClassBug)
+	}
 	for range 3 { // what ends while it is read is read again
 		records, ended, err := j.audit(n, false)
 		if err != nil || !ended {

@@ -38,8 +38,8 @@ func (c *storeSource) Collect(ctx context.Context, queues []string, by By, progr
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	ended := make(chan error)
-	for _, one := range consumers {
-		go func() { ended <- one.Run(ctx) }()
+	for i, one := range consumers {
+		go func() { ended <- missing(context.WithoutCancel(ctx), c.conn, queues[i], one.Run(ctx)) }()
 	}
 	told, noted := time.NewTicker(collectTold), time.NewTicker(collectNoted)
 	defer told.Stop()

@@ -188,6 +188,9 @@ func (c *storeSource) scanBefore(ctx context.Context, f Filter, before time.Time
 // List returns a page of letters.
 func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) {
 	list := List{Seen: Seen{At: time.Now().UTC()}}
+	if err := p.check(); err != nil {
+		return list, err
+	}
 	q, look, err := f.query()
 	if err != nil || f.selectsNone() {
 		return list, err
@@ -195,7 +198,7 @@ func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) 
 	if look {
 		return c.listOfScan(ctx, f, p, list)
 	}
-	limit := pageLimit(p)
+	limit := p.limit()
 	page := q
 	page.After, page.Limit = p.After, limit
 	found, next, err := c.store.Find(ctx, page)
@@ -224,7 +227,7 @@ func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) 
 }
 
 func (c *storeSource) listOfScan(ctx context.Context, f Filter, p Page, list List) (List, error) {
-	limit := pageLimit(p)
+	limit := p.limit()
 	looked, last, more, err := c.scan(ctx, f, p.After, scanBound, func(l Letter) bool {
 		if len(list.Letters) == limit {
 			return false

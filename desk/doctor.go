@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/rawurl"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -50,7 +51,7 @@ func Examine(ctx context.Context, cfg connection.Config) []Finding {
 		findings = append(findings, Finding{About: about, Level: level, Says: fmt.Sprintf(format, args...), Advice: advice})
 	}
 	for _, raw := range cfg.URLs {
-		if u, err := url.Parse(raw); err == nil && u.Scheme == "amqp" && !isLocal(u.Hostname()) {
+		if u, err := url.Parse(raw); err == nil && !rawurl.IsMisread(raw) && u.Scheme == "amqp" && !isLocal(u.Hostname()) {
 			add("tls", Warning, "use amqps://, port 5671, if the network is not yours alone", "the connection to %s is not encrypted; the password is sent over it", u.Host)
 		}
 	}
@@ -94,6 +95,8 @@ func adviceFor(err error) string {
 		return "check the authorities (AMQP_CA_FILE) and the name in the broker's certificate (AMQP_SERVER_NAME)"
 	case has("first record does not look like a TLS"):
 		return "the port does not speak TLS: use amqp://, or the broker's TLS port, 5671"
+	case has("ManagementURL", "MANAGEMENT_URL"):
+		return "check the address of the management API: http://user:password@host:15672"
 	case has("no such host"):
 		return "check the host of the URL"
 	case has("connection refused"):

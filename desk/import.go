@@ -56,8 +56,15 @@ const (
 // If the process is killed, the audit says how far the Import had come. A user-id of
 // another user becomes the header x-rehop-user-id, because the broker would refuse it.
 func Import(ctx context.Context, conn *connection.Conn, r io.Reader, journal *Journal, o ImportOptions) (done Imported, err error) {
-	if o.Queue == "" || o.From < 0 {
-		return done, rehop.WithClass(fmt.Errorf("desk: ImportOptions: Queue is %q and From %d, want a queue, and a line from 1", o.Queue, o.From), rehop.ClassBug)
+	var errs []error
+	if o.Queue == "" {
+		errs = append(errs, errors.New("desk: ImportOptions.Queue is empty, want the name of a queue"))
+	}
+	if o.From < 0 {
+		errs = append(errs, fmt.Errorf("desk: ImportOptions.From is %d, want a line from 1, or 0 for the first", o.From))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return done, rehop.WithClass(err, rehop.ClassBug)
 	}
 	done.Next = max(o.From, 1)
 	user, err := userOf(ctx, conn)

@@ -125,7 +125,7 @@ func (l *Live) isSource() {}
 // could cost a letter.
 func (l *Live) Peek(ctx context.Context, n int) (List, error) {
 	if n < 1 {
-		return List{}, rehop.WithClass(fmt.Errorf("desk: a look at %d letters, want 1 or more", n), rehop.ClassBug)
+		return List{}, rehop.WithClass(fmt.Errorf("desk: Peek: n is %d, want 1 or more", n), rehop.ClassBug)
 	}
 	seen, err := l.look(ctx)
 	if err != nil {
@@ -290,12 +290,15 @@ func (l *Live) seen(ctx context.Context, again bool) (*look, error) {
 
 // List returns a page of the letters of the last look.
 func (l *Live) List(ctx context.Context, f Filter, p Page) (List, error) {
+	if err := p.check(); err != nil {
+		return List{}, err
+	}
 	seen, err := l.seen(ctx, p.Look)
 	if err != nil {
 		return List{}, err
 	}
 	list := List{Seen: seen.seen}
-	limit := pageLimit(p)
+	limit := p.limit()
 	for _, letter := range seen.letters {
 		if !f.Matches(letter) {
 			continue
@@ -312,7 +315,22 @@ func (l *Live) List(ctx context.Context, f Filter, p Page) (List, error) {
 	return list, nil
 }
 
-func pageLimit(p Page) int { return min(max(cmp.Or(p.Limit, 100), 1), 1000) }
+// maxPage is the largest Page.Limit.
+const maxPage = 1000
+
+func (p Page) limit() int { return cmp.Or(p.Limit, 100) }
+
+// check returns all faults of a page.
+func (p Page) check() error {
+	var errs []error
+	if p.Limit < 0 || p.Limit > maxPage {
+		errs = append(errs, fmt.Errorf("desk: Page.Limit is %d, want 1 to %d, or 0 for 100", p.Limit, maxPage))
+	}
+	if p.After < 0 {
+		errs = append(errs, fmt.Errorf("desk: Page.After is %d, want 0 or more", p.After))
+	}
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
+}
 
 // maxGroups is how many groups are told.
 const maxGroups = 100

@@ -124,6 +124,10 @@ var waitQueue = regexp.MustCompile(`^(.+)\.wait\.([1-9][0-9]*)(\.[0-9a-z]+)?$`)
 // level matches the name of the queue of a level: the grain, and a number.
 var level = regexp.MustCompile(`^(rehop\.delays\.[0-9a-z]+)\.[0-9]{2}(\.high)?$`)
 
+// deadLetterSuffix ends the name of the dead-letter queue of a work queue, behind the work
+// queue's.
+const deadLetterSuffix = ".dlq"
+
 // foldedInto returns the name of the queue that a queue is folded into, "" for none.
 func foldedInto(name string) string {
 	if m := waitQueue.FindStringSubmatch(name); m != nil {
@@ -156,7 +160,7 @@ func fold(infos []management.Info, v connection.Version) []Queue {
 			Name: i.Name, Type: i.Type, State: i.State, Ready: i.Ready, Unacked: i.Unacked, Consumers: i.Consumers,
 			PublishRate: i.PublishRate, DeliverRate: i.DeliverRate, Oldest: i.Oldest,
 		}
-		base, isDLQ := strings.CutSuffix(i.Name, ".dlq")
+		base, isDLQ := strings.CutSuffix(i.Name, deadLetterSuffix)
 		_, hasWork := byName[base]
 		q.IsDeadLetters = isDLQ && hasWork || otherDeadLetters.MatchString(i.Name)
 		if dlq, found := byName[deadLettersOf(i, byName)]; found {
@@ -182,7 +186,7 @@ func fold(infos []management.Info, v connection.Version) []Queue {
 // of package topology without one of its own is a lane: its dead letters are in the queue
 // of all lanes, which has a name before that of the lane.
 func deadLettersOf(i management.Info, byName map[string]management.Info) string {
-	own := i.Name + ".dlq"
+	own := i.Name + deadLetterSuffix
 	if _, found := byName[own]; found || i.Arguments["x-dead-letter-exchange"] != i.Name+".rehop.dlx" {
 		return own
 	}
@@ -192,8 +196,8 @@ func deadLettersOf(i management.Info, byName map[string]management.Info) string 
 			return own
 		}
 		lanes = lanes[:dot]
-		if _, found := byName[lanes+".dlq"]; found {
-			return lanes + ".dlq"
+		if _, found := byName[lanes+deadLetterSuffix]; found {
+			return lanes + deadLetterSuffix
 		}
 	}
 }

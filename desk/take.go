@@ -184,7 +184,7 @@ func countOf(ctx context.Context, conn *connection.Conn, queue string) (*counter
 	c := &counter{queue, session}
 	n, err := c.ready(ctx)
 	if err != nil {
-		return nil, 0, errors.Join(err, session.Close())
+		return nil, 0, errors.Join(missing(ctx, conn, queue, err), session.Close())
 	}
 	return c, n, nil
 }

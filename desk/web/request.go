@@ -212,7 +212,12 @@ func problemOf(err error) problem {
 	case errors.As(err, &refused):
 		return problem{Status: 409, Head: "A look could cost a letter", Text: refused.Reason + ".", Advice: sentence(refused.Advice)}
 	case errors.As(err, &broker) && broker.Code == amqp.NotFound:
-		return problem{Status: 404, Head: "There is no such queue", Text: broker.Reason, Advice: "It may have been deleted. The overview lists the queues that exist."}
+		advice := "It may have been deleted. The overview lists the queues that exist."
+		var near interface{ Advice() string } // of package desk
+		if errors.As(err, &near) && near.Advice() != "" {
+			advice = "It may have been deleted, or " + near.Advice() + " The overview lists the queues that exist."
+		}
+		return problem{Status: 404, Head: "There is no such queue", Text: broker.Reason, Advice: advice}
 	case errors.As(err, &broker) && broker.Code == amqp.AccessRefused:
 		return problem{Status: 403, Head: "The broker does not allow it", Text: broker.Reason, Advice: "Give the user of this desk the permission, or use another user. rehop doctor says more."}
 	case errors.Is(err, context.DeadlineExceeded) && !errors.As(err, &dial):

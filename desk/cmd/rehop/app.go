@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,9 @@ type app struct {
 	yes        bool
 	why        string
 
+	setBy     map[string]string // variables of the broker: the flags that have set them
+	tokenFile string
+
 	closers []func() error
 }
 
@@ -76,7 +80,8 @@ AMQP_MANAGEMENT_URL, AMQP_USER, AMQP_PASSWORD_FILE, AMQP_CA_FILE and so on. A fl
 wins over a variable, and a variable over the file.
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 some letters failed (doctor:
-warnings), 4 stopped, 5 no letter matched.
+warnings), 4 stopped, 5 no letter matched, also of list, peek, groups, show, export and
+a dry run.
 
 Move and drop ask before they begin, and so does send with --all. --yes answers for
 you, and is needed where there is no terminal.`,
@@ -88,16 +93,16 @@ you, and is needed where there is no terminal.`,
 		SilenceUsage: true, SilenceErrors: true,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
-		PersistentPreRunE: func(*cobra.Command, []string) error {
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			if a.format != "table" && a.format != "wide" && a.format != "json" {
-				return usage(fmt.Errorf("--output is %q, want table, wide or json", a.format))
+				return usage(fmt.Errorf("--output is %s, want table, wide or json", typed(a.format)))
 			}
-			return nil
+			return cmp.Or(missing(c), isState(c))
 		},
 	}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage(err) })
+	root.SetFlagErrorFunc(flagFault)
 	flags := root.PersistentFlags()
-	flags.StringSliceVar(&a.urls, "url", nil, "address of the broker, or several of one cluster (AMQP_URL)")
+	flags.StringArrayVar(&a.urls, "url", nil, "address of the broker, or several of one cluster (AMQP_URL)")
 	flags.StringVar(&a.vhost, "vhost", "", "virtual host for a URL that names none (AMQP_VHOST)")
 	flags.StringVar(&a.management, "management-url", "", "address of the management API (AMQP_MANAGEMENT_URL)")
 	flags.StringVar(&a.config, "config", "", "file with lines NAME=value (REHOP_CONFIG)")
@@ -106,19 +111,23 @@ you, and is needed where there is no terminal.`,
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are moved, dropped or all sent; needed where there is no terminal")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	root.AddCommand(a.dlq(), a.redrivesCommand(), a.queuesCommand(), a.deskCommand(), a.doctorCommand())
-	return root
-}
-
-func usage(err error) error { return &exit{exitUsage, err} }
-
-// args returns a check of the number of arguments whose failure is one of usage.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(c *cobra.Command, args []string) error {
-		if err := check(c, args); err != nil {
-			return usage(fmt.Errorf("%w; see %s --help", err, c.CommandPath()))
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = topics
+		case "completion":
+			c.Args, c.RunE = args(cobra.NoArgs), func(c *cobra.Command, _ []string) error { return c.Help() }
+			for _, shell := range c.Commands() {
+				shell.Args = args(cobra.NoArgs)
+			}
 		}
-		return nil
 	}
+	return root
 }
 
 // connectionConfig reads flags, environment and file.
@@ -126,16 +135,15 @@ func (a *app) connectionConfig() (connection.Config, error) {
 	if err := a.readConfig(); err != nil {
 		return connection.Config{}, usage(err)
 	}
-	for name, value := range map[string]string{"AMQP_URL": strings.Join(a.urls, ","), "AMQP_VHOST": a.vhost, "AMQP_MANAGEMENT_URL": a.management} {
-		if value != "" {
-			if err := os.Setenv(name, value); err != nil {
-				return connection.Config{}, err
-			}
-		}
+	if err := a.setBroker(); err != nil {
+		return connection.Config{}, usage(err)
 	}
 	cfg, err := connection.FromEnv("AMQP")
-	if err != nil {
+	if os.Getenv("AMQP_URL") == "" {
 		return cfg, usage(fmt.Errorf("which broker? Give --url, or set AMQP_URL: %w", err))
+	}
+	if err != nil {
+		return cfg, usage(a.named(err))
 	}
 	if cfg.Name == "" {
 		cfg.Name = "rehop command of " + who()
@@ -145,9 +153,9 @@ func (a *app) connectionConfig() (connection.Config, error) {
 
 // readConfig sets the variables of the file that are not set.
 func (a *app) readConfig() error {
-	name, must := a.config, true
+	name, by, must := a.config, "--config", true
 	if name == "" {
-		name = os.Getenv("REHOP_CONFIG")
+		name, by = os.Getenv("REHOP_CONFIG"), "REHOP_CONFIG"
 	}
 	if name == "" {
 		dir, err := os.UserConfigDir()
@@ -161,7 +169,10 @@ func (a *app) readConfig() error {
 		if !must && errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
-		return err
+		if !must {
+			return err
+		}
+		return ofFlag(by, err)
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -192,7 +203,7 @@ func (a *app) connect(ctx context.Context) (*connection.Conn, error) {
 	}
 	conn, err := connection.Open(ctx, cfg)
 	if err != nil {
-		return nil, fmt.Errorf("%w (rehop doctor says more)", err)
+		return nil, fmt.Errorf("%w (rehop doctor says more)", a.named(err))
 	}
 	a.closers = append(a.closers, conn.Close)
 	return conn, nil
@@ -215,7 +226,13 @@ func (a *app) journal() (*desk.Journal, error) {
 		}
 		dir = filepath.Join(state, "rehop")
 	}
-	return desk.OpenJournal(dir)
+	journal, err := desk.OpenJournal(dir)
+	if err != nil && a.journalDir != "" {
+		err = ofFlag("--journal", err)
+	} else if err != nil {
+		err = fmt.Errorf("%w; --journal or REHOP_JOURNAL names another folder", err)
+	}
+	return journal, err
 }
 
 // by is who acts, and why.

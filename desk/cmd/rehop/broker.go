@@ -90,7 +90,8 @@ something is wrong, 3 there are warnings.`,
 			}
 			findings := desk.Examine(c.Context(), cfg)
 			worst := desk.Good
-			for _, f := range findings {
+			for i, f := range findings {
+				findings[i].Says = a.rename(f.Says)
 				if f.Level == desk.Wrong || f.Level == desk.Warning && worst != desk.Wrong {
 					worst = f.Level
 				}

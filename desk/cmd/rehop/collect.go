@@ -21,6 +21,9 @@ letters can be searched and grouped without touching the broker, as many as ther
 		Example: `  rehop dlq collect orders.dlq invoices.dlq --store letters.db`,
 		Args:    args(cobra.MinimumNArgs(1)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, queues []string) error {
+			if err := isURL(queues); err != nil {
+				return err
+			}
 			source, _, err := a.open(c.Context(), place{store: into, made: true}, nil, true)
 			if err != nil {
 				return err

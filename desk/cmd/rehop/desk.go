@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -49,7 +51,7 @@ not yours alone.`,
 		RunE: func(c *cobra.Command, queues []string) error { return a.serveDesk(c.Context(), o, queues) },
 	}
 	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8017", "address of the page")
-	c.Flags().StringSliceVar(&o.stores, "store", nil, "collected letters: SQLite file, postgres:// or mysql:// URL; may be given several times")
+	c.Flags().StringArrayVar(&o.stores, "store", nil, "collected letters: SQLite file, postgres:// or mysql:// URL; may be given several times")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "change no letters")
 	c.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token that the page asks for")
 	c.Flags().StringVar(&o.cert, "tls-cert", "", "file with a certificate, PEM")
@@ -64,7 +66,7 @@ func (o deskOptions) access() (web.Access, error) {
 	if o.tokenFile != "" {
 		text, err := os.ReadFile(o.tokenFile)
 		if err != nil {
-			return access, err
+			return access, ofFlag("--token-file", err)
 		}
 		access.Token = strings.TrimSpace(string(text))
 	}
@@ -75,9 +77,10 @@ func (o deskOptions) access() (web.Access, error) {
 }
 
 func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) error {
-	if err := a.readConfig(); err != nil {
+	if err := cmp.Or(isURL(queues), a.readConfig()); err != nil {
 		return usage(err)
 	}
+	a.tokenFile = o.tokenFile
 	access, err := o.access()
 	if err != nil {
 		return usage(err)
@@ -90,9 +93,14 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 	if err != nil {
 		return usage(err)
 	}
+	if o.cert != "" {
+		if _, err := tls.LoadX509KeyPair(o.cert, o.key); err != nil {
+			return usage(ofFlag("--tls-cert and --tls-key", err))
+		}
+	}
 	listener, err := net.Listen("tcp", o.listen)
 	if err != nil {
-		return err
+		return ofFlag("--listen", err)
 	}
 	server := &http.Server{
 		Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: 2 * time.Minute,
@@ -149,7 +157,7 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Ha
 	case err == nil:
 		cfg.Lazy = true
 		if conn, err = connection.Open(ctx, cfg); err != nil {
-			return nil, err
+			return nil, usage(a.named(err))
 		}
 		a.closers = append(a.closers, conn.Close)
 	case len(o.stores) == 0 || len(a.urls) > 0 || os.Getenv("AMQP_URL") != "":

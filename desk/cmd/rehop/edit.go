@@ -30,7 +30,7 @@ is changed where it is, and the original is kept in the journal; --send sends it
 			if body != "" {
 				text, err := readAll(a.in, body)
 				if err != nil {
-					return usage(err)
+					return usage(ofFlag("--body", err))
 				}
 				e.Body = &text
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -27,14 +28,14 @@ func (a *app) exportCommand() *cobra.Command {
 			if file != "" && file != "-" {
 				opened, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 				if err != nil {
-					return err
+					return ofFlag("--file", err)
 				}
 				defer func() { err = errors.Join(err, opened.Close()) }()
 				out = opened
 			}
 			n, err := source.Export(c.Context(), f.read(), out, a.by())
 			fmt.Fprintf(a.err, "%s written\n", letterCount(n))
-			return err
+			return cmp.Or(err, noneOf(n, "letter"))
 		},
 	}
 	p.flags(c)

@@ -22,6 +22,9 @@ behind that line may be there too.`,
   rehop dlq import orders.dlq letters.jsonl --from 1201`,
 		Args: args(cobra.ExactArgs(2)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
+			if err := isURL(rest[:1]); err != nil {
+				return err
+			}
 			journal, err := a.journal()
 			if err != nil {
 				return err

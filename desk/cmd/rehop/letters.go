@@ -14,6 +14,7 @@ import (
 	"github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of PostgreSQL
 
+	"github.com/rehop/rehop/internal/rawurl"
 	"github.com/rehop/rehop/store"
 	"github.com/rehop/rehop/store/sqlite"
 )
@@ -39,6 +40,9 @@ type collected struct {
 // readStore reads the value of --store.
 func readStore(value string) (collected, error) {
 	scheme, _, isURL := strings.Cut(value, "://")
+	if _, err := os.Stat(value); !isURL && err != nil && maybeSecret(value) {
+		return collected{}, errors.New("--store is neither a file nor a URL such as postgres://user@host:5432/database; it is not shown, because it may have a password")
+	}
 	if !isURL {
 		return collected{name: value, file: value, dialect: store.SQLite, open: func() (*sql.DB, error) { return sqlite.Open(value) }}, nil
 	}
@@ -46,7 +50,7 @@ func readStore(value string) (collected, error) {
 	// what stands behind a "/", "?" or "#" that is not percent-encoded in it.
 	u, err := url.Parse(value)
 	_, rest, _ := strings.Cut(value, "://")
-	if end := strings.IndexAny(rest, "/?#"); err == nil && end >= 0 && strings.ContainsAny(rest[end:], "@#") {
+	if err == nil && rawurl.IsMisread(value) {
 		err = errors.New("reserved characters")
 	}
 	query := url.Values{}

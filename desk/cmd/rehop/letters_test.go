@@ -60,20 +60,35 @@ func FuzzNoSecretOfAStoreIsPrinted(f *testing.F) {
 		"postgres://shop@db.example/letters?sslpassword=%s&sslmode=off", "mysql://shop:%s@db.example/", "postgres://shop:%s@/letters?host=/run", "oracle://shop:%s@db.example/x",
 	}
 	for _, before := range []string{"", "12/", "12?", "12#", "12@", "12:", "%zz", "%2F", "12;", "12\\", "[", "12&x="} {
-		f.Add(before)
+		f.Add(before, "")
 	}
-	f.Fuzz(func(t *testing.T, before string) {
+	for _, after := range []string{"#1", "/1", "?1", ":1", "@1", "?1@x"} {
+		f.Add("12", after)
+		f.Add("12@", after)
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
 		for _, form := range forms {
-			if strings.Contains(form, "?") && strings.ContainsRune(before, '&') {
+			if strings.Contains(form, "?") && strings.ContainsRune(before+after, '&') {
 				continue // it ends the setting
 			}
-			value := strings.Replace(form, "%s", before+"topsecret", 1)
+			value := strings.Replace(form, "%s", before+"topsecret"+after, 1)
 			c, err := readStore(value)
 			if err == nil {
 				err = errors.New(c.name + c.fault(errors.New("cannot use "+value)).Error())
 			}
 			if strings.Contains(err.Error(), "topsecret") {
 				t.Errorf("%s: %v shows the secret", value, err)
+			}
+			// The driver quotes what it cannot use.
+			if c, err = readStore(strings.Replace(value, "db.example", "127.0.0.1:1", 1)); err != nil {
+				continue
+			}
+			db, err := c.open()
+			if err == nil {
+				err = errors.Join(db.PingContext(t.Context()), db.Close())
+			}
+			if err != nil && strings.Contains(c.fault(err).Error(), "topsecret") {
+				t.Errorf("%s: %v shows the secret", value, c.fault(err))
 			}
 		}
 	})

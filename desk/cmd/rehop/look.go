@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -134,7 +135,7 @@ func (a *app) printGroups(groups desk.Groups) error {
 		for _, g := range groups.Groups {
 			out = append(out, groupJSON{g.Fingerprint, g.Count, g.More, g.First, g.Last, g.Redriven, forPrograms(g.Example, false)})
 		}
-		return a.json(out)
+		return cmp.Or(a.json(out), noneOf(len(out), "group of letters"))
 	}
 	var rows [][]string
 	for _, g := range groups.Groups {
@@ -147,7 +148,7 @@ func (a *app) printGroups(groups desk.Groups) error {
 	}
 	table(a.out, []string{"GROUP", "LETTERS", "FIRST", "LAST", "SENT BACK", "QUEUE", "CAUSE", "ERROR OF ONE"}, rows)
 	a.bound(groups.Seen, 0, 0)
-	return nil
+	return noneOf(len(rows), "group of letters")
 }
 
 func (a *app) showCommand() *cobra.Command {

@@ -17,6 +17,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/desk"
 )
 
 // Exit codes.
@@ -26,7 +29,7 @@ const (
 	exitUsage   = 2 // the command line is wrong
 	exitPartly  = 3 // some letters failed and are still where they were; doctor: warnings
 	exitStopped = 4 // a redrive was stopped, by a person or by its canary
-	exitNothing = 5 // no letter matched
+	exitNothing = 5 // no letter matched, also of a list, an export or a dry run
 )
 
 // exit is an error with a code. An empty text is not printed.
@@ -57,10 +60,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	defer a.close()
 	root := a.root()
 	root.SetArgs(args)
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(s.err)
-	err := root.ExecuteContext(ctx)
+	err := a.named(root.ExecuteContext(ctx))
 	if err == nil {
 		return exitDone
 	}
@@ -68,8 +68,14 @@ func run(ctx context.Context, args []string, s streams) int {
 		fmt.Fprintln(s.err, "rehop:", text)
 	}
 	var e *exit
-	if errors.As(err, &e) {
+	var faulty *renamed
+	switch {
+	case errors.As(err, &e):
 		return e.code
+	case errors.Is(err, desk.ErrNoLetter):
+		return exitNothing
+	case errors.As(err, &faulty) && rehop.ClassOf(err) == rehop.ClassBug: // such as a number out of its bounds
+		return exitUsage
 	}
 	return exitFailed
 }

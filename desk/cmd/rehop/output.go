@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -192,7 +193,7 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 		for _, l := range list.Letters {
 			out.Letters = append(out.Letters, forPrograms(l, false))
 		}
-		return a.json(out)
+		return cmp.Or(a.json(out), noneOf(list.Matched, "letter"))
 	}
 	headings := []string{"ID", "FAILED", "QUEUE", "CAUSE", "ERROR", "MESSAGE ID"}
 	if a.format == "wide" {
@@ -212,7 +213,16 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 	if list.Next != 0 {
 		fmt.Fprintf(a.err, "more: %s\n", plain(rest()))
 	}
-	return nil
+	return noneOf(list.Matched, "letter")
+}
+
+// noneOf is the error of a command that only shows, where a redrive would say that no letter
+// matched.
+func noneOf(matched int, noun string) error {
+	if matched > 0 {
+		return nil
+	}
+	return &exit{exitNothing, fmt.Errorf("no %s matched", noun)}
 }
 
 // some is a number that may be greater.

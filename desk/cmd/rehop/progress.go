@@ -69,7 +69,7 @@ func (a *app) result(p desk.Progress, err error) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(p.String()))
+		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(fields.Replace(p.String())))
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):

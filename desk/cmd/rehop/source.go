@@ -57,6 +57,9 @@ func (a *app) open(ctx context.Context, p place, args []string, send bool) (desk
 	if len(args) == 0 {
 		return nil, nil, usage(errors.New("which letters? Give the name of a queue, or --store"))
 	}
+	if err := isURL(args[:1]); err != nil {
+		return nil, nil, err
+	}
 	conn, err := a.connect(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -85,11 +88,13 @@ type span time.Duration
 func (s *span) Set(text string) error {
 	d, err := time.ParseDuration(text)
 	if err == nil && d <= 0 {
-		err = errors.New("want more than 0, such as 24h")
+		err = errors.New("not more than 0")
 	}
 	*s = span(d)
 	return err
 }
+
+func (s *span) accepted() string { return "a duration of more than 0, such as 90m or 24h" }
 
 func (s *span) String() string {
 	if *s == 0 {
