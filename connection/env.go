@@ -157,6 +157,11 @@ func (e *env) urls() []string {
 		if raw == "" {
 			continue
 		}
+		// Otherwise Open would show the URL before the comma, which may end within a password.
+		if len(urls) > 0 && !strings.HasPrefix(raw, "amqp://") && !strings.HasPrefix(raw, "amqps://") {
+			e.fault("%s has a comma, and no amqp:// or amqps:// behind it; a comma within a URL is %%2C", e.name("URL"))
+			return nil
+		}
 		if len(query) > 0 {
 			before, after, asked := strings.Cut(raw, "?")
 			if !strings.HasPrefix(before, "amqps://") {

@@ -92,9 +92,10 @@ func TestFromEnvNamesEveryFault(t *testing.T) {
 		set  map[string]string
 		want string
 	}{
-		"no URL":       {nil, "connection: SHOP_URL is not set, want a URL such as amqp://host:5672/vhost, or several with commas between them"},
-		"only commas":  {map[string]string{"URL": ", ,"}, "connection: SHOP_URL is not set, want a URL such as amqp://host:5672/vhost, or several with commas between them"},
-		"half a login": {map[string]string{"URL": "amqp://host", "USER": "bob"}, "connection: SHOP_PASSWORD and SHOP_PASSWORD_FILE are not set, want one of them because the other half of the login is set"},
+		"no URL":               {nil, "connection: SHOP_URL is not set, want a URL such as amqp://host:5672/vhost, or several with commas between them"},
+		"only commas":          {map[string]string{"URL": ", ,"}, "connection: SHOP_URL is not set, want a URL such as amqp://host:5672/vhost, or several with commas between them"},
+		"a comma within a URL": {map[string]string{"URL": "amqp://bob:1/s3cret,s3cret@host"}, "connection: SHOP_URL has a comma, and no amqp:// or amqps:// behind it; a comma within a URL is %2C"},
+		"half a login":         {map[string]string{"URL": "amqp://host", "USER": "bob"}, "connection: SHOP_PASSWORD and SHOP_PASSWORD_FILE are not set, want one of them because the other half of the login is set"},
 		"two passwords": {map[string]string{"URL": "amqp://host", "USER": "bob", "PASSWORD": "s3cret", "PASSWORD_FILE": "f"},
 			"connection: SHOP_PASSWORD and SHOP_PASSWORD_FILE are set, want one of them"},
 		"files without TLS": {map[string]string{"URL": "amqp://bob:s3cret@host", "CA_FILE": "ca.pem"},

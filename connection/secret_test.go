@@ -36,6 +36,7 @@ func FuzzNoSecretOfAConnectionIsShown(f *testing.F) {
 		f.Add("12", after)
 		f.Add("12@", after)
 	}
+	f.Add("/", ",0") // a comma ends the URL
 	f.Fuzz(func(t *testing.T, before, after string) {
 		if strings.ContainsRune(before+after, 0) || strings.Contains(before+after, "://") { // no variable has a zero; the password would be a second URL
 			return
@@ -84,7 +85,7 @@ func TestOpenNamesTheVariablesOfFromEnv(t *testing.T) {
 		want   string
 	}{
 		"a URL that is none":   {map[string]string{"URL": "host"}, nil, "connection: SHOP_URL does not start with amqp:// or amqps://"},
-		"one of several":       {map[string]string{"URL": "amqp://host,host"}, nil, "connection: URL 2 of SHOP_URL does not start with amqp:// or amqps://"},
+		"one of several":       {map[string]string{"URL": "amqp://host,amqp://host:0"}, nil, "connection: URL 2 of SHOP_URL has a port outside 1 to 65535"},
 		"two vhosts":           {map[string]string{"URL": "amqp://host/shop", "VHOST": "mail"}, nil, `connection: SHOP_URL is amqp://guest@host:5672/shop, want no virtual host, or SHOP_VHOST's "mail"`},
 		"two users":            {map[string]string{"URL": "amqp://bob@host", "USER": "bob", "PASSWORD": "s3cret"}, nil, "connection: SHOP_URL is amqp://bob@host:5672/, want no user and password because SHOP_USER is set"},
 		"a file with the user": {map[string]string{"URL": "amqp://bob@host", "USER_FILE": "user", "PASSWORD": "s3cret"}, nil, "connection: SHOP_URL is amqp://bob@host:5672/, want no user and password because SHOP_USER_FILE is set"},

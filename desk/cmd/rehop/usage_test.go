@@ -89,7 +89,7 @@ func TestFaultsOfTheBrokersAddress(t *testing.T) {
 		{"amqp://host", "", "--management-url http://host", "--management-url names no user, want one, or AMQP_USER and AMQP_PASSWORD"},
 		{"amqp://host", "host", "", "AMQP_MANAGEMENT_URL does not start with http:// or https://"},
 		{"", "", "--url host", "--url does not start with amqp:// or amqps://"},
-		{"", "", "--url amqp://host --url host", "URL 2 of --url does not start with amqp:// or amqps://"},
+		{"", "", "--url amqp://host --url amqp://host:0", "URL 2 of --url has a port outside 1 to 65535"},
 		{"", "", "--url amqp://host/a --vhost b", `--url is amqp://guest@host:5672/a, want no virtual host, or --vhost's "b"`},
 		{"host", "", "", "AMQP_URL does not start with amqp:// or amqps://"},
 		{"amqp://host/a", "", "--vhost b", `AMQP_URL is amqp://guest@host:5672/a, want no virtual host, or --vhost's "b"`},
