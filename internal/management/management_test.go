@@ -77,7 +77,9 @@ func TestNoPolicyIsWrittenInManyWays(t *testing.T) {
 }
 
 func TestAProxyIsNotQuoted(t *testing.T) {
-	proxy := unquoted(func(*http.Request) (*url.URL, error) { return nil, errors.New("invalid proxy address http://bob:" + secret + "@host") })
+	proxy := unquoted(func(*http.Request) (*url.URL, error) {
+		return nil, errors.New("invalid proxy address http://bob:" + secret + "@host")
+	})
 	if _, err := proxy(nil); err == nil || strings.Contains(err.Error(), secret) || !strings.Contains(err.Error(), "HTTP_PROXY") {
 		t.Errorf("the error is %v", err)
 	}
