@@ -36,7 +36,7 @@ func explained(ctx context.Context, err error) (out error) {
 	if err == nil || end == nil {
 		return err
 	}
-	if _, panicked := err.(*PanicError); panicked { //nolint:errorlint // the callers look for the same value
+	if _, panicked := err.(*PanicError); panicked { // the callers look for the same value
 		return err
 	}
 	defer func() { // the methods of an error are the user's code
