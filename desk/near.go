@@ -85,14 +85,18 @@ func nearTo(name string, queues []Queue) (near []string) {
 	lower := strings.ToLower(name)
 	for _, q := range queues {
 		other := strings.ToLower(q.Name)
-		far := distance(lower, other)
+		far, most := 0, min(2, len(name)/3)
 		switch {
 		case other == lower+deadLetterSuffix:
 			far = -2
 		case q.IsDeadLetters && strings.HasPrefix(other, lower):
 			far = -1
-		case far > 2 || far > len(name)/3:
+		case len(other) > len(lower)+most || len(lower) > len(other)+most:
 			continue
+		default:
+			if far = distance(lower, other); far > most {
+				continue
+			}
 		}
 		all = append(all, candidate{q.Name, far})
 	}

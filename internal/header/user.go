@@ -6,10 +6,10 @@ import amqp "github.com/rabbitmq/amqp091-go"
 // of the connection. A broker refuses the user-id of another login, so that one goes to
 // the header UserID, in place of an older one. The login's own needs no header.
 func KeepUser(p *amqp.Publishing, login string) {
-	switch {
-	case p.UserId == "":
+	switch p.UserId {
+	case "":
 		return
-	case p.UserId == login:
+	case login:
 		if IsAgain(p.Headers, p.UserId) {
 			delete(p.Headers, UserID)
 		}
