@@ -136,7 +136,7 @@ func (r *run) goesAlone(m *flight.Message) bool {
 	if m.Suspect {
 		return true
 	}
-	if _, copied := m.Raw.Headers[header.Attempts]; !copied && m.Raw.Headers[header.Death] == nil {
+	if !header.IsCopy(m.Raw.Headers) && m.Raw.Headers[header.Death] == nil {
 		return false // most messages, and all that come for the first time
 	}
 	var d Delivery

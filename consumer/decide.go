@@ -341,7 +341,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 // the message from a producer's delay, which has no NotBefore.
 func (t *terms) isDated(raw amqp.Delivery, h *xdeath.History) bool {
 	letter := header.IsLetter(raw.Headers)
-	if _, retried := raw.Headers[header.Attempts]; t.route.Kind == route.Letters && !retried {
+	if t.route.Kind == route.Letters && !header.IsCopy(raw.Headers) {
 		return letter || !h.NotBefore.IsZero()
 	}
 	return !letter && h.Queue == t.route.Queue && t.belongs(raw.Exchange)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
@@ -144,22 +145,11 @@ func (f queueFacts) isPlain() bool {
 }
 
 func integer(v any) (int64, bool) {
-	switch v := v.(type) {
-	case json.Number:
-		n, err := v.Int64()
+	if number, is := v.(json.Number); is {
+		n, err := number.Int64()
 		return n, err == nil
-	case int64:
-		return v, true
-	case int32:
-		return int64(v), true
-	case int16:
-		return int64(v), true
-	case int8:
-		return int64(v), true
-	case int:
-		return int64(v), true
 	}
-	return 0, false
+	return header.Integer(v)
 }
 
 // factsOf asks for the facts of a queue: the management API, if the Conn has its

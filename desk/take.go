@@ -264,7 +264,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 // returned is how often a message came back to its queue before this delivery, as far
 // as the broker says so.
 func returned(d amqp.Delivery) int {
-	n, _ := integer(d.Headers[header.DeliveryCount])
+	n, _ := header.Count(d.Headers[header.DeliveryCount])
 	return int(n)
 }
 

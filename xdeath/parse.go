@@ -3,7 +3,6 @@ package xdeath
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -126,7 +125,7 @@ func (r *reader) integer(key string, limit int64) int64 {
 	if !found {
 		return 0
 	}
-	n, ok := toInt64(v)
+	n, ok := header.Integer(v)
 	switch {
 	case !ok:
 		r.fault(key, "a %T, want an integer", v)
@@ -215,33 +214,3 @@ func (r *reader) death() Death {
 		OriginalExpiration: r.name("original-expiration"),
 	}
 }
-
-// toInt64 converts every integer type that a table can hold, from the wire or
-// from Go code.
-func toInt64(v any) (int64, bool) {
-	switch n := v.(type) {
-	case int:
-		return int64(n), true
-	case int8:
-		return int64(n), true
-	case int16:
-		return int64(n), true
-	case int32:
-		return int64(n), true
-	case int64:
-		return n, true
-	case uint8:
-		return int64(n), true
-	case uint16:
-		return int64(n), true
-	case uint32:
-		return int64(n), true
-	case uint:
-		return saturate(uint64(n)), true
-	case uint64:
-		return saturate(n), true
-	}
-	return 0, false
-}
-
-func saturate(n uint64) int64 { return int64(min(n, math.MaxInt64)) }

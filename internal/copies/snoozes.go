@@ -14,8 +14,7 @@ import (
 // first did. On a letter of the broker, which has attempts, they were handlers of its work
 // queue.
 func snoozes(d amqp.Delivery, h xdeath.History, r RetryCopy) (n int64, first time.Time) {
-	_, retried := d.Headers[header.Attempts]
-	if r.Letter && !retried || !r.Letter && r.Returned && h.Queue == r.Queue {
+	if r.Letter && !header.IsCopy(d.Headers) || !r.Letter && r.Returned && h.Queue == r.Queue {
 		n, first = int64(h.Snoozes), h.FirstSnoozed
 	}
 	if !r.Snoozed.IsZero() {

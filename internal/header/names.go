@@ -169,10 +169,6 @@ func HasOrigin(headers amqp.Table) bool {
 // IsLetter reports whether the headers are those of a dead letter as it was
 // written, and not of a retry copy of one.
 func IsLetter(headers amqp.Table) bool {
-	if _, retried := headers[Attempts]; retried {
-		return false
-	}
-	_, final := headers[FinalAttempts]
-	cause, _ := Text(headers[Cause])
-	return final || cause != "" && len(cause) <= MaxName
+	_, final := Count(headers[FinalAttempts])
+	return !IsCopy(headers) && (final || Name(headers[Cause]) != "")
 }

@@ -86,8 +86,8 @@ func latestBefore(all []taken, raw amqp.Delivery) int {
 // acquisitions returns how often a message was handed out before, and how often
 // that is counted as a failure, as brokers from 4.3 on tell.
 func acquisitions(raw amqp.Delivery) (acquired, failed int64) {
-	acquired, _ = raw.Headers[header.AcquiredCount].(int64)
-	failed, _ = raw.Headers[header.DeliveryCount].(int64)
+	acquired, _ = header.Count(raw.Headers[header.AcquiredCount])
+	failed, _ = header.Count(raw.Headers[header.DeliveryCount])
 	return acquired, failed
 }
 

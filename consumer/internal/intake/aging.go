@@ -251,6 +251,6 @@ func (s *Session) limit() int { return cmp.Or(s.DeliveryLimit, route.DeliveryLim
 
 // returnsOf returns how often a message has come back, as quorum queues count.
 func returnsOf(m *flight.Message) int {
-	n, _ := m.Raw.Headers[header.DeliveryCount].(int64)
+	n, _ := header.Count(m.Raw.Headers[header.DeliveryCount])
 	return int(n)
 }
