@@ -89,9 +89,15 @@ type exchangeSink struct {
 	host      string
 }
 
+// mostWrapped bounds the sinks around a sink. One whose Unwrap returns itself has no end.
+const mostWrapped = 100
+
 // as returns a sink as a T, or the sink that it wraps.
 func as[T any](sink Sink) (t T, found bool) {
-	for sink != nil {
+	for range mostWrapped {
+		if sink == nil {
+			break
+		}
 		if t, found = sink.(T); found {
 			return t, true
 		}

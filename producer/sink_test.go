@@ -97,3 +97,15 @@ func TestALetterOfAnExchangeSinkNamesTheErrorBehindItsWrappers(t *testing.T) {
 		}
 	})
 }
+
+// selfish wraps itself.
+type selfish struct{}
+
+func (s selfish) Put(context.Context, Message, error) error { return nil }
+func (s selfish) Unwrap() Sink                              { return s }
+
+func TestASinkThatWrapsItselfEndsNoSearch(t *testing.T) {
+	if name := nameOf(selfish{}); name != "producer.selfish" {
+		t.Errorf("its name is %q", name)
+	}
+}
