@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"strconv"
 	"time"
 
@@ -135,6 +136,19 @@ func asItLies(m producer.Message) amqp.Publishing {
 	if m.Expiration > 0 {
 		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
 	}
+	// A dead letter has them in its headers already. Of a message that has never reached
+	// its queue the store keeps them as fields.
+	add := func(name string, value any, set bool) {
+		if _, has := p.Headers[name]; set && !has {
+			if p.Headers = maps.Clone(p.Headers); p.Headers == nil {
+				p.Headers = amqp.Table{}
+			}
+			p.Headers[name] = value
+		}
+	}
+	add(header.OrderKey, m.OrderKey, m.OrderKey != "")
+	add(header.Priority, int64(m.Priority), m.Priority != 0)
+	add(header.Replays, int64(m.Replays), m.Replays != 0)
 	return p
 }
 

@@ -18,7 +18,7 @@ import (
 type Filter struct {
 	IDs         []string    `json:"ids,omitzero"`         // any of these Letter.ID
 	MessageIDs  []string    `json:"message_ids,omitzero"` // any of these
-	States      []string    `json:"states,omitzero"`      // of collected letters; nil: those that wait for a person
+	States      []string    `json:"states,omitzero"`      // of collected letters, a letter in a queue has none; nil: those that wait for a person
 	Queue       string      `json:"queue,omitzero"`       // that failed
 	Exchange    string      `json:"exchange,omitzero"`    // first published to
 	RoutingKey  string      `json:"routing_key,omitzero"`
@@ -53,7 +53,7 @@ func (f Filter) IsZero() bool {
 func (f Filter) Matches(l Letter) bool {
 	equal := func(want, have string) bool { return want == "" || want == have }
 	one := func(of []string, have string) bool { return of == nil || slices.Contains(of, have) }
-	return one(f.IDs, l.ID) && one(f.MessageIDs, l.Publishing.MessageId) && (l.State == "" || one(f.States, l.State)) &&
+	return one(f.IDs, l.ID) && one(f.MessageIDs, l.Publishing.MessageId) && one(f.States, l.State) &&
 		equal(f.Queue, l.Queue) && equal(f.Exchange, l.Exchange) && equal(f.RoutingKey, l.RoutingKey) &&
 		equal(string(f.Cause), string(l.Cause)) && equal(f.ErrorType, l.ErrorType) && equal(f.Fingerprint, l.Fingerprint) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(l.Error), strings.ToLower(f.Error))) &&

@@ -91,6 +91,7 @@ func marshalLetter(l Letter, from string) ([]byte, error) {
 func unmarshalLetter(text []byte) (p amqp.Publishing, err error) {
 	var in line
 	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
 	d.UseNumber() // a timestamp may have more digits than a float64
 	if err := d.Decode(&in); err != nil {
 		return p, err

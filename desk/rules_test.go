@@ -119,6 +119,9 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%s: the journal makes %+v of %+v", tt.rule, back, tt.f)
 		}
 	}
+	if (Filter{States: []string{"archived"}}).Matches(Letter{}) {
+		t.Error("a letter in a queue has a state")
+	}
 	if (Filter{Before: at}).Matches(Letter{}) {
 		t.Error("a letter that does not say when it failed is in a bound")
 	}

@@ -73,6 +73,7 @@ func (s *Store) inPieces(ctx context.Context, numbers []int64, statement string,
 		if err != nil {
 			return changed, err
 		}
+		s.changed(some...)
 	}
 	return changed, nil
 }
@@ -160,6 +161,9 @@ func (s *Store) edit(ctx context.Context, number int64, change func(*producer.Me
 	n, err := s.exec(ctx, "UPDATE {letters by number} SET "+noteEnded+"lease = '', id = ?, line = ?, due = ?, next_try = ?, message_id = ?, exchange = ?, routing_key = ?, order_key = ?, properties = ?, headers = ?, body = ?, size = ? WHERE seq = ? AND id = ? AND failed = ? AND (lease = '' OR next_try <= ?)",
 		rand.Text(), r.l.line, millis(r.l.Due), millis(r.l.Due), letter.Armour(m.ID), letter.Armour(m.Exchange), letter.Armour(m.RoutingKey), letter.Armour(m.OrderKey), r.properties, r.headers, body, r.size,
 		number, id, failed, s.now().UnixMilli())
+	if err == nil {
+		s.changed(number)
+	}
 	return n > 0, err
 }
 

@@ -188,8 +188,8 @@ func (f *Forwarder) Run(ctx context.Context) (err error) {
 		return rehop.WithClass(errors.New("store: Run of the Forwarder is running already"), rehop.ClassBug)
 	}
 	defer func() { f.health.ends(f.store.now(), err) }()
-	f.store.forwarding.Add(1)
-	defer f.store.forwarding.Add(-1)
+	f.store.running.add(&f.health)
+	defer f.store.running.remove(&f.health)
 	run := &forwarder{
 		store: f.store, publisher: f.publisher, cfg: f.cfg, hooks: f.hooks, health: &f.health,
 		results:   make(chan []result, maxLeases),
@@ -209,9 +209,9 @@ func (f *Forwarder) Run(ctx context.Context) (err error) {
 //     the error names an entry that failed, and says whether a line waits behind it;
 //   - unhealthy while the database has been away for longer, and while Run is not running.
 //
-// Entries that wait for a person are no fault. Health tells of an entry that somebody has
-// parked, edited or deleted since its last try until 30 s after its next one was due.
-// Health does not wait.
+// Entries that wait for a person are no fault. If another process has parked, edited or
+// deleted an entry since its last try, Health tells of the entry until 30 s after its next
+// try was due. Health does not wait.
 func (f *Forwarder) Health() error {
 	if h := f.health.check(f.store.now()); h != nil {
 		return h

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -106,6 +107,48 @@ func (h *forwardHealth) published(to topology.Address, latest failure, now time.
 	}
 	f.failure = latest
 	h.failing[to] = f
+}
+
+// forget forgets the failures of entries that somebody has changed.
+func (h *forwardHealth) forget(numbers []int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for to, f := range h.failing {
+		if slices.Contains(numbers, f.number) {
+			delete(h.failing, to)
+		}
+	}
+}
+
+// running are the healths of the Forwarders of a Store that run.
+type running struct {
+	mu  sync.Mutex
+	all []*forwardHealth
+}
+
+func (r *running) add(h *forwardHealth) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = append(slices.Clip(r.all), h) // others may hold the list
+}
+
+func (r *running) remove(h *forwardHealth) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = slices.DeleteFunc(slices.Clone(r.all), func(one *forwardHealth) bool { return one == h })
+}
+
+func (r *running) list() []*forwardHealth {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all
+}
+
+// changed tells the Forwarders of this Store that entries were changed by others.
+func (s *Store) changed(numbers ...int64) {
+	for _, h := range s.running.list() {
+		h.forget(numbers)
+	}
 }
 
 func (h *forwardHealth) check(now time.Time) *rehop.HealthError {

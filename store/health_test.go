@@ -52,12 +52,17 @@ func TestHealthNamesTheEntryThatHoldsUpALine(t *testing.T) {
 		{"one that stands in no line", 2 * time.Second, failure{id: "m-7", number: 4711, err: "no queue took it", next: bad.next}, `(message "m-7") to exchange "shop" with routing key "order.paid": no queue took it`},
 		{"one whose next try is due", time.Minute, bad, "m-7"},
 		{"one that has gone another way", time.Minute + failingMemory + time.Second, bad, ""},
+		{"one that somebody has parked", 2 * time.Second, failure{number: -4711}, ""},
 		{"an address that takes entries again", 2 * time.Second, failure{}, ""},
 	} {
 		h := &forwardHealth{}
 		h.begins(now)
 		h.published(to, bad, now)
-		h.published(to, tt.latest, now)
+		if tt.latest.number < 0 {
+			h.forget([]int64{1, -tt.latest.number})
+		} else {
+			h.published(to, tt.latest, now)
+		}
 		says := ""
 		if err := h.check(now.Add(tt.after)); err != nil {
 			says = err.Error()

@@ -169,7 +169,7 @@ func (s *Store) PutTx(ctx context.Context, tx Tx, messages ...producer.Message) 
 	if err := s.writer.run(ctx, tx, batch); err != nil {
 		return nil, fmt.Errorf("store: %w", s.inTx(err))
 	}
-	if len(batch) > 0 && s.forwarding.Load() > 0 {
+	if len(batch) > 0 && len(s.running.list()) > 0 {
 		s.uncommitted.add(batch[len(batch)-1].row.key(), now)
 	}
 	s.openTxs.note(tx, now, s.cfg.Logger)

@@ -159,7 +159,7 @@ type Store struct {
 	waiting     waiting // with Config.KeepOrder
 	uncommitted uncommitted
 	lastTx      atomic.Int64 // when a transaction of a caller was last seen, in Unix nanoseconds
-	forwarding  atomic.Int64 // Forwarders that are running
+	running     running      // Forwarders
 	inbox       inbox
 	openTxs     openTxs
 	storing     func(context.Context, *producer.Message) // the hooks of Config.Traces, or nil

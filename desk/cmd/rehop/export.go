@@ -20,7 +20,7 @@ func (a *app) exportCommand() *cobra.Command {
   rehop dlq export --store letters.db --cause exhausted | jq .error`,
 		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) (err error) {
-			source, _, err := a.open(c.Context(), p, rest, false)
+			source, err := a.openFor(c.Context(), p, &f, rest, false)
 			if err != nil {
 				return err
 			}

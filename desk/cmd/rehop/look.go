@@ -28,7 +28,7 @@ func (a *app) listCommand() *cobra.Command {
 			if len(rest) == 0 && p.store == "" {
 				return a.listQueues(c)
 			}
-			source, _, err := a.open(c.Context(), p, rest, false)
+			source, err := a.openFor(c.Context(), p, &f, rest, false)
 			if err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (a *app) groupsCommand() *cobra.Command {
   rehop dlq groups --store letters.db --newer 1h`,
 		Args: args(cobra.MaximumNArgs(1)), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, rest []string) error {
-			source, _, err := a.open(c.Context(), p, rest, false)
+			source, err := a.openFor(c.Context(), p, &f, rest, false)
 			if err != nil {
 				return err
 			}

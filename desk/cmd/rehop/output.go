@@ -15,6 +15,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/internal/letter"
 )
@@ -165,6 +167,24 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 	return out
 }
 
+// headerText is the value of a header as people read it: text as it is, all else as an export has
+// it.
+func headerText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case []byte:
+		return string(v)
+	case time.Time:
+		return strings.Trim(letter.TimeJSON(v), `"`)
+	case amqp.Table, []any:
+		if text, err := letter.EncodeTable(amqp.Table{"": v}); err == nil {
+			return strings.TrimSuffix(strings.TrimPrefix(text, `{"":`), "}")
+		}
+	}
+	return fmt.Sprint(v)
+}
+
 // readable is the value of a header that encoding/json takes.
 func readable(v any) any {
 	switch v := v.(type) {
@@ -290,7 +310,7 @@ func (a *app) show(l desk.Letter) error {
 			if name == "x-rehop-stack" || name == "x-rehop-error" || name == "x-death" && a.format != "wide" {
 				continue // shown above and below
 			}
-			value := plain(fmt.Sprint(readable(p.Headers[name])))
+			value := plain(headerText(p.Headers[name]))
 			if name == "x-delivery-count" || name == "x-acquired-count" {
 				value += " (counted by the dead-letter queue: looks)"
 			}

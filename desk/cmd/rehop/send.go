@@ -30,7 +30,7 @@ func (r *redrive) flags(a *app, c *cobra.Command) {
 
 // carryOut asks, and carries out a redrive.
 func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.Action, verb string, ask bool) error {
-	source, _, err := a.open(c.Context(), r.place, rest, action != desk.Drop)
+	source, err := a.openFor(c.Context(), r.place, &r.filter, rest, action != desk.Drop)
 	if err != nil {
 		return err
 	}

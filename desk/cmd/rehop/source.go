@@ -71,6 +71,19 @@ func (a *app) open(ctx context.Context, p place, args []string, send bool) (desk
 	return live, args[1:], nil
 }
 
+// openFor opens the source of a command that takes letters by a filter: of a queue, or of
+// --store.
+func (a *app) openFor(ctx context.Context, p place, f *filter, args []string, send bool) (desk.Source, error) {
+	switch {
+	case p.store != "" && len(args) > 0:
+		return nil, usage(fmt.Errorf("there are a queue, %s, and --store: letters are in one of them; --queue selects letters of a store by the queue that failed", typed(args[0])))
+	case p.store == "" && len(f.States) > 0:
+		return nil, usage(errors.New("--state is for --store: a letter in a queue has no state"))
+	}
+	source, _, err := a.open(ctx, p, args, send)
+	return source, err
+}
+
 // filter are the flags that select letters.
 type filter struct {
 	desk.Filter

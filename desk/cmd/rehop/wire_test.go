@@ -10,7 +10,10 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 )
 
 // odd is what other clients send: milliseconds where AMQP has seconds, a priority above
@@ -60,13 +63,12 @@ func TestALetterThatOthersHaveWrittenStopsNoCommand(t *testing.T) {
 	s := open(t)
 	s.odd("odd")
 	s.run(exitDone, "dlq", "list", "orders.dlq", "-o", "json")
-	var list struct{ Letters []letterJSON }
-	must(t, json.Unmarshal([]byte(s.out), &list))
-	id := list.Letters[len(list.Letters)-1].ID
-	for _, line := range []string{"dlq list orders.dlq -o wide", "dlq groups orders.dlq", "dlq groups orders.dlq -o json", "dlq peek orders.dlq", "dlq show orders.dlq " + id} {
+	for _, line := range []string{"dlq list orders.dlq -o wide", "dlq groups orders.dlq", "dlq groups orders.dlq -o json", "dlq peek orders.dlq", "dlq show orders.dlq m-5"} {
 		s.run(exitDone, strings.Fields(line)...)
 	}
-	s.run(exitDone, "dlq", "show", "orders.dlq", id, "-o", "json")
+	s.run(exitDone, "dlq", "show", "orders.dlq", "odd")
+	s.prints("x-rehop-failed-at: 1700000000123\n", `at: [{"ms":{"$time":-1099511627776}}]`)
+	s.run(exitDone, "dlq", "show", "orders.dlq", "odd", "-o", "json")
 	var shown letterJSON
 	must(t, json.Unmarshal([]byte(s.out), &shown))
 	s.run(exitDone, "dlq", "export", "orders.dlq")
@@ -122,4 +124,57 @@ func TestALetterThatOthersHaveWrittenLeavesByEveryWay(t *testing.T) {
 	s.run(exitDone, "dlq", "import", "orders.dlq", exported)
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--yes")
 	s.sent("kept")
+}
+
+// A flag that would select nothing, or a queue that would not be looked at, is refused: a drop
+// would take more than was meant.
+func TestAFilterThatIsForTheOtherPlaceIsRefused(t *testing.T) {
+	s := open(t)
+	letters := filepath.Join(t.TempDir(), "letters.db")
+	for _, line := range []string{
+		"dlq drop orders.dlq --state archived --copy " + letters + ".jsonl --yes", "dlq send orders.dlq --state held --yes", "dlq list orders.dlq --state ready",
+		"dlq groups orders.dlq --state held", "dlq export orders.dlq --state held",
+	} {
+		s.run(exitUsage, strings.Fields(line)...)
+		s.prints("--state is for --store")
+	}
+	s.has("orders.dlq", 6)
+	letters = s.collect("orders.dlq")
+	for _, line := range []string{"dlq drop orders.dlq --all --copy " + letters + ".jsonl --yes --store " + letters, "dlq list nosuchqueue --store " + letters, "dlq export orders.dlq --store " + letters} {
+		s.run(exitUsage, strings.Fields(line)...)
+		s.prints("--store: letters are in one of them", "--queue")
+	}
+	s.run(exitDone, "dlq", "list", "--store", letters)
+	s.prints("m-0", "m-5")
+}
+
+// What a store has as fields goes along with a message that has never reached its queue.
+func TestAMessageThatHasNeverReachedItsQueueKeepsItsKeyOnEachWay(t *testing.T) {
+	s := open(t)
+	s.broker.Drain("orders.dlq")
+	name := filepath.Join(t.TempDir(), "letters.db")
+	db, err := sqlite.Open(name)
+	must(t, err)
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	must(t, letters.Put(t.Context(), producer.Message{RoutingKey: "orders", ID: "unsent", OrderKey: "anna", Priority: 7}, producer.ErrReturned))
+	must(t, db.Close())
+	exported := filepath.Join(t.TempDir(), "all.jsonl")
+	s.run(exitDone, "dlq", "export", "--store", name, "--file", exported)
+	s.run(exitDone, "dlq", "import", "orders.dlq", exported)
+	s.run(exitDone, "dlq", "move", "--store", name, "--all", "--yes", "--to", "orders.dlq")
+	for _, m := range s.broker.Drain("orders.dlq") {
+		if m.Headers["x-rehop-order-key"] != "anna" || m.Headers["x-rehop-priority"] != int64(7) || m.Priority != 7 {
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
+func TestALineThatIsNoLetterIsNotImported(t *testing.T) {
+	s := open(t)
+	file := filepath.Join(t.TempDir(), "fixed.json")
+	must(t, os.WriteFile(file, []byte(`{"fixed":true}`), 0o600))
+	s.run(exitFailed, "dlq", "import", "orders.dlq", file)
+	s.prints(`unknown field "fixed"`, "line 1")
+	s.has("orders.dlq", 6)
 }
