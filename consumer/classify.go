@@ -180,7 +180,7 @@ func firstMatch(rules []Rule, d *Delivery, err error, now time.Time) (Rule, bool
 		case r.Is != nil && !errors.Is(err, r.Is):
 		case r.Match != nil && !r.Match(err):
 		case d.History.Snoozes < r.Snoozed:
-		case r.OlderThan > 0 && !publishedBefore(d, now.Add(-r.OlderThan)):
+		case r.OlderThan > 0 && !isOlder(d, r.OlderThan, now):
 		default:
 			return r, true
 		}
@@ -188,11 +188,14 @@ func firstMatch(rules []Rule, d *Delivery, err error, now time.Time) (Rule, bool
 	return Rule{}, false
 }
 
-// publishedBefore reports whether a message is known to be older than t. It was published
-// before anything else happened to it, so the earliest of all times tells. A timestamp in
-// milliseconds, of the year 55000, makes no message younger.
-func publishedBefore(d *Delivery, t time.Time) bool {
-	before := func(at time.Time) bool { return !at.IsZero() && at.Before(t) }
-	return before(d.Timestamp) || before(d.History.FirstFailed) || before(d.History.FirstSnoozed) ||
+// isOlder reports whether a message is known to be older than limit. A timestamp in the
+// future is none: clients that write milliseconds are in the year 55000. The message was
+// published before anything else happened to it.
+func isOlder(d *Delivery, limit time.Duration, now time.Time) bool {
+	before := func(at time.Time) bool { return !at.IsZero() && at.Before(now.Add(-limit)) }
+	if !d.Timestamp.IsZero() && !d.Timestamp.After(now) {
+		return before(d.Timestamp)
+	}
+	return before(d.History.FirstFailed) || before(d.History.FirstSnoozed) ||
 		slices.ContainsFunc(d.History.Deaths, func(death xdeath.Death) bool { return before(death.Time) })
 }

@@ -74,7 +74,7 @@ func FuzzReadersOfAHeaderAgree(f *testing.F) {
 			agree("the order key of FromDelivery", m.OrderKey, h.OrderKey)
 			agree("the key of KeyLimit", (&run{}).keyOf(&flight.Message{Raw: raw}), h.OrderKey)
 			agree("the replays of FromDelivery", m.Replays, h.Replays)
-			agree("the user of FromDelivery", m.UserID, h.Archived.UserID)
+			agree("the user of FromDelivery", m.UserID, raw.UserId)
 			count, counts := header.Count(raw.Headers[header.Attempts])
 			agree("whether it is a copy", header.IsCopy(raw.Headers), counts)
 			agree("the attempts", int(count), h.Attempts)

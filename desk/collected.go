@@ -335,25 +335,28 @@ func (c *storeSource) Letter(ctx context.Context, id string) (Letter, error) {
 	return collected(found[0]), nil
 }
 
-// Export writes letters as lines of JSON.
+// Export writes letters as lines of JSON. If it cannot write a letter, it goes on, and
+// returns an error that names each of these.
 func (c *storeSource) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String()})
 	if err != nil {
 		return 0, err
 	}
 	var failed error
+	var left []error
 	_, _, _, err = c.scan(ctx, f, 0, unbound, func(l Letter) bool {
-		var line []byte
-		if line, failed = marshalLetter(l, c.cfg.Name); failed == nil {
-			_, failed = w.Write(append(line, '\n'))
+		line, err := marshalLetter(l, c.cfg.Name)
+		if err != nil {
+			left = append(left, err)
+			return true
 		}
-		if failed == nil {
+		if _, failed = w.Write(append(line, '\n')); failed == nil {
 			n++
 			failed = a.reached(n)
 		}
 		return failed == nil
 	})
-	if err = errors.Join(err, failed); err != nil {
+	if err = errors.Join(err, failed, errors.Join(left...)); err != nil {
 		err = fmt.Errorf("desk: export: %w", err)
 	}
 	return n, a.end(n, err)

@@ -483,7 +483,7 @@ func (m *marking) publishing(message producer.Message) (exchange, key string, p 
 	l := read(asItLies(message))
 	l.hasOrigin = true
 	if redrive.Action == Move {
-		header.KeepUser(&l.Publishing, m.user)
+		header.Relay(&l.Publishing, m.user)
 		return message.Exchange, message.RoutingKey, l.Publishing
 	}
 	to := topology.Address{Exchange: message.Exchange, RoutingKey: message.RoutingKey}
@@ -492,6 +492,6 @@ func (m *marking) publishing(message producer.Message) (exchange, key string, p 
 	}
 	redrive.Edit.apply(&message)
 	p = published(message, l, to, redrive.ID)
-	header.KeepUser(&p, m.user)
+	header.Relay(&p, m.user)
 	return to.Exchange, to.RoutingKey, p
 }

@@ -122,7 +122,7 @@ func (i *importing) all(ctx context.Context, r io.Reader, o ImportOptions, user 
 			}
 			return fmt.Errorf("desk: line %d: %w", number, err)
 		}
-		header.KeepUser(&p, user)
+		header.Relay(&p, user)
 		i.batch = append(i.batch, &confirm.Message{RoutingKey: o.Queue, Publishing: p, Number: number, Timeout: sendTimeout, Header: header.Size(p)})
 		if i.size += len(p.Body); len(i.batch) == importBatch || i.size >= importBytes {
 			if err := i.flush(ctx); err != nil {

@@ -144,7 +144,9 @@ func (l Letter) digest() string {
 	headers := maps.Clone(p.Headers)
 	delete(headers, header.DeliveryCount)
 	delete(headers, header.AcquiredCount)
-	if user, moved := header.Text(headers[header.UserID]); moved { // see header.KeepUser
+	header.ArchiveKeys(headers)
+	delete(headers, header.ArchivedCC)
+	if user, moved := header.Text(headers[header.UserID]); moved { // see header.Relay
 		p.UserId = cmp.Or(p.UserId, user)
 		delete(headers, header.UserID)
 	}
@@ -154,7 +156,7 @@ func (l Letter) digest() string {
 	}
 	h := sha256.New()
 	for _, part := range []string{
-		p.MessageId, l.Queue, l.Exchange, l.RoutingKey, p.CorrelationId, p.Type, p.ContentType, p.ContentEncoding, p.ReplyTo, p.AppId, p.UserId, text,
+		p.MessageId, l.Queue, l.Exchange, l.RoutingKey, p.CorrelationId, p.Type, p.ContentType, p.ContentEncoding, header.ReplyTo(p.ReplyTo), p.AppId, p.UserId, text,
 	} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}

@@ -48,6 +48,9 @@ func texts(p *amqp.Publishing) map[string]*string {
 // marshalLetter returns a letter as a line of JSON, without the end of the line.
 func marshalLetter(l Letter, from string) ([]byte, error) {
 	p := l.Publishing
+	if err := l.unreadable(); err != nil {
+		return nil, fmt.Errorf("desk: message %q: %w", p.MessageId, err)
+	}
 	out := line{
 		From: from, Queue: l.Queue, Cause: string(l.Cause), Error: strings.ToValidUTF8(l.Error, "\uFFFD"), Attempts: l.Attempts,
 		Failed: l.Failed, Exchange: l.Exchange, RoutingKey: letter.Armour(l.RoutingKey), Properties: map[string]any{},

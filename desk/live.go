@@ -406,7 +406,8 @@ func (l *Live) Letter(ctx context.Context, id string) (Letter, error) {
 	return Letter{}, fmt.Errorf("%w: %.80q in queue %q, among %d seen at %s", ErrNoLetter, id, l.queue, len(seen.letters), seen.seen.At.Format(time.TimeOnly))
 }
 
-// Export looks and writes the letters as lines of JSON.
+// Export looks and writes the letters as lines of JSON. If it cannot write a letter, it goes
+// on, and returns an error that names each of these.
 func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
 	a, err := l.cfg.Journal.undertake(Record{By: by, Action: "export", Source: l.About().Name, Which: f.String()})
 	if err != nil {
@@ -417,13 +418,15 @@ func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int,
 	if err != nil {
 		return 0, err
 	}
+	var left []error
 	for _, letter := range seen.letters {
 		if !f.Matches(letter) {
 			continue
 		}
 		line, err := marshalLetter(letter, l.About().Name)
 		if err != nil {
-			return n, err
+			left = append(left, err)
+			continue
 		}
 		if _, err := w.Write(append(line, '\n')); err != nil {
 			return n, fmt.Errorf("desk: export: %w", err)
@@ -433,5 +436,5 @@ func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int,
 			return n, err
 		}
 	}
-	return n, nil
+	return n, errors.Join(left...)
 }

@@ -179,7 +179,7 @@ func TestADigestIsOfTheWholeLetter(t *testing.T) {
 		}
 		l := Letter{Publishing: p}
 		digest := l.digest()
-		if header.KeepUser(&l.Publishing, "desk"); l.digest() != digest {
+		if header.Relay(&l.Publishing, "desk"); l.digest() != digest {
 			t.Errorf("%v: another letter, since its user is in a header", add)
 		}
 		if len(l.Publishing.Headers) != len(p.Headers) || l.Publishing.Headers["x-rehop-user-id"] != "shop" {

@@ -131,7 +131,9 @@ func (r *liveRedrive) land(p *transfer) error {
 			r.progress.Failed++
 			r.ended[p.identity] = true
 			r.progress.Error = p.err.Error()
-			r.failures++
+			if !isUnsendable(p.err) {
+				r.failures++
+			}
 		}
 	}
 	r.progress.MaybeDuplicate = r.book.past.doubtful()

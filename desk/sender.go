@@ -24,12 +24,36 @@ const sendTimeout = 30 * time.Second
 // errNoTarget says that nothing on a letter says where it is sent back to.
 var errNoTarget = errors.New("its headers do not say which queue failed: name a target")
 
+// unsendableError is why a letter cannot be sent to any target.
+type unsendableError struct{ error }
+
+func (e *unsendableError) Unwrap() error { return e.error }
+
+// isUnsendable reports whether an error is about a letter, and its target was not asked.
+func isUnsendable(err error) bool {
+	var e *unsendableError
+	return errors.As(err, &e)
+}
+
+// unreadable returns why a letter can neither be sent nor kept elsewhere, nil if it can.
+// Package connection has put its note in place of all headers.
+func (l Letter) unreadable() error {
+	why, is := header.Text(l.Publishing.Headers[header.Unreadable])
+	if !is || len(l.Publishing.Headers) != 1 {
+		return nil
+	}
+	return &unsendableError{fmt.Errorf("the client library cannot read its headers (%s), so they would be lost: move it on the broker, with a shovel or the management page", why)}
+}
+
 // resend returns the message that is sent for a letter, and where to.
 func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishing, error) {
+	if err := l.unreadable(); err != nil {
+		return topology.Address{}, amqp.Publishing{}, err
+	}
 	if r.Action == Move {
 		p := l.Publishing
 		p.Headers, _ = header.Clone(p.Headers).(amqp.Table)
-		header.KeepUser(&p, user)
+		header.Relay(&p, user)
 		return *r.To, p, nil
 	}
 	m := l.message()
@@ -42,8 +66,11 @@ func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishin
 		return to, amqp.Publishing{}, errNoTarget
 	}
 	p := published(m, l, to, r.ID)
-	header.KeepUser(&p, user)
-	return to, p, header.Check(p)
+	header.Relay(&p, user)
+	if err := header.Check(p); err != nil {
+		return to, p, &unsendableError{err}
+	}
+	return to, p, nil
 }
 
 // published returns the publishing of a message that is sent back by a redrive. It is
@@ -55,6 +82,9 @@ func published(m producer.Message, l Letter, to topology.Address, redrive string
 		DeliveryMode: amqp.Persistent, Priority: m.Priority, CorrelationId: m.CorrelationID, ReplyTo: m.ReplyTo,
 		MessageId: m.ID, Timestamp: m.Timestamp, Type: m.Type, UserId: m.UserID, AppId: m.AppID, Body: m.Body,
 	}
+	if sender := header.Sender(m.Headers, m.UserID); sender != "" {
+		p.Headers[header.UserID] = sender
+	}
 	if m.Expiration > 0 {
 		p.Expiration = fmt.Sprint(m.Expiration.Milliseconds())
 	}
@@ -62,7 +92,7 @@ func published(m producer.Message, l Letter, to topology.Address, redrive string
 		p.Headers[header.Priority] = int64(m.Priority)
 	}
 	if m.Replays > 0 {
-		p.Headers[header.Replays] = int64(m.Replays)
+		p.Headers[header.Replays] = min(int64(m.Replays), header.MaxCount)
 	}
 	if m.OrderKey != "" {
 		p.Headers[header.OrderKey] = m.OrderKey
@@ -70,7 +100,7 @@ func published(m producer.Message, l Letter, to topology.Address, redrive string
 	if l.hasOrigin && (topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}) != to {
 		p.Headers[header.Exchange], p.Headers[header.RoutingKey] = m.Exchange, m.RoutingKey
 	}
-	p.Headers[header.Redrives] = int64(l.Redrives + 1)
+	p.Headers[header.Redrives] = min(int64(l.Redrives)+1, header.MaxCount)
 	p.Headers[header.RedriveID] = redrive
 	return p
 }

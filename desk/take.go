@@ -281,7 +281,7 @@ func spare(ctx context.Context, h *hand, publisher *confirm.Publisher, limit int
 		p := publishingOf(d)
 		delete(p.Headers, header.DeliveryCount)
 		delete(p.Headers, header.AcquiredCount)
-		header.KeepUser(&p, transport.Inside.Session(h.session).User())
+		header.Relay(&p, transport.Inside.Session(h.session).User())
 		m := &confirm.Message{RoutingKey: h.queue, Publishing: p, Timeout: 30 * time.Second}
 		publisher.Send(ctx, m)
 		if err := m.Wait(ctx); err != nil {

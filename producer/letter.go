@@ -26,13 +26,15 @@ import (
 // had to archive. Body is shared with d. Headers that the broker and rehop have written
 // on the way are left out, so that the message starts at attempt 1.
 //
-// UserID is the producer's, also where a copy had to archive it. Only that user may send
-// it: the Producer of another one sends it as the header x-rehop-user-id, as
-// Delivery.History.Archived.UserID shows it. FromDelivery notes this in Headers; a
-// program that sets another UserID is judged by the broker, as with any message.
+// RabbitMQ takes a user-id from that user only. A Producer with another login therefore
+// sends it as the header x-rehop-user-id, as Delivery.History.Archived.UserID shows it.
+// FromDelivery notes this in Headers; a program that sets another UserID is judged by the
+// broker, as with any message. A user-id that a copy had to archive stays in that header,
+// which anybody may have written.
 //
-// Archived keys of CC and BCC are left out, because their receivers have the message. A
-// Priority above 9 becomes 9, and a transient message becomes persistent.
+// The keys of CC and BCC are left out, because their receivers have the message, and so is
+// the reply-to of a client that waits on its own channel. A Priority above 9 becomes 9, a
+// transient message becomes persistent, and one without a timestamp gets that of its publish.
 func FromDelivery(d amqp.Delivery) Message {
 	h, _ := xdeath.Parse(d.Headers) // a malformed header counts as none
 	h = h.Letter()
@@ -43,20 +45,22 @@ func FromDelivery(d amqp.Delivery) Message {
 	if !known {
 		exchange, key = d.Exchange, d.RoutingKey
 	}
-	user := cmp.Or(d.UserId, h.Archived.UserID)
+	headers := header.Strip(d.Headers)
+	delete(headers, header.CC)
+	delete(headers, header.BCC)
 	m := Message{
 		Exchange:        exchange,
 		RoutingKey:      key,
 		Body:            d.Body,
-		Headers:         header.Again(header.Strip(d.Headers), user),
+		Headers:         header.Again(headers, cmp.Or(d.UserId, h.Archived.UserID)),
 		ID:              d.MessageId,
 		ContentType:     d.ContentType,
 		ContentEncoding: d.ContentEncoding,
 		Type:            d.Type,
 		CorrelationID:   d.CorrelationId,
-		ReplyTo:         d.ReplyTo,
+		ReplyTo:         header.ReplyTo(d.ReplyTo),
 		AppID:           d.AppId,
-		UserID:          user,
+		UserID:          d.UserId,
 		Timestamp:       d.Timestamp,
 		Priority:        min(d.Priority, header.MaxPriority),
 		Replays:         h.Replays,

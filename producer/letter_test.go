@@ -52,6 +52,8 @@ func TestFromDelivery(t *testing.T) {
 	again := sent
 	again.Headers = amqp.Table{"own": "header", header.UserID: "u"}
 	archived := copies.DeadLetter(fresh, copies.Letter{Queue: "orders", Attempts: 5, User: "consumer", Failure: xdeath.Failure{Cause: rehop.CauseExhausted, At: at}})
+	noted := again
+	noted.UserID = ""
 	nobody, fromNobody := sent, fresh
 	nobody.UserID, fromNobody.UserId = "", ""
 	toQueue := again
@@ -69,7 +71,7 @@ func TestFromDelivery(t *testing.T) {
 		{"a letter of a consumer", delivered(letter, "", "orders.dlq"), again},
 		{"a letter that the broker moved", byBroker, again},
 		{"a letter that the broker moved, whose consumer gave it an expiration", returned, again},
-		{"a letter whose user-id is archived", delivered(archived, "orders.dlx", "orders"), again},
+		{"a letter whose user-id is archived", delivered(archived, "orders.dlx", "orders"), noted},
 		{"a delivery without a user-id", fromNobody, nobody},
 		{"a delivery that was sent straight to its queue", straight, again},
 		{"nothing", amqp.Delivery{RoutingKey: "q", Priority: 200}, Message{RoutingKey: "q", Priority: 9}},

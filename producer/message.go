@@ -46,7 +46,8 @@ type Message struct {
 
 	// Headers are sent along; an int is sent as int64. Headers that the
 	// broker or the SDK own (x-death and its family, x-rehop-*) are left out:
-	// a message that is published starts a life of its own. Headers and properties
+	// a message that is published starts a life of its own. Only x-rehop-user-id
+	// stays, see [FromDelivery]. Headers and properties
 	// together have up to 64 KiB, in which CC counts 19 times, because each hop adds a copy
 	// of it. Headers have up to 8,128 entries and 32 levels.
 	Headers amqp.Table
@@ -160,6 +161,9 @@ func (m Message) publishing() (amqp.Publishing, error) {
 	default:
 		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
 	}
+	if m.ReplyTo == header.DirectReply {
+		fault("ReplyTo is %q, want the name of a queue: the broker takes that one only from a channel that consumes its answers", m.ReplyTo)
+	}
 	if m.Replays < 0 {
 		fault("Replays is %d, want 0 or more", m.Replays)
 	}
@@ -186,8 +190,8 @@ func (m Message) publishing() (amqp.Publishing, error) {
 func (m Message) addHeaders(p *amqp.Publishing) {
 	origin := m.origin()
 	travels := origin != m.target()
-	again := header.IsAgain(m.Headers, m.UserID)
-	if m.Priority == 0 && m.Replays <= 0 && m.OrderKey == "" && !travels && !again {
+	sender := header.Sender(m.Headers, m.UserID)
+	if m.Priority == 0 && m.Replays <= 0 && m.OrderKey == "" && !travels && sender == "" {
 		return
 	}
 	if p.Headers == nil {
@@ -197,7 +201,7 @@ func (m Message) addHeaders(p *amqp.Publishing) {
 		p.Headers[header.Priority] = int64(m.Priority)
 	}
 	if m.Replays > 0 {
-		p.Headers[header.Replays] = int64(m.Replays)
+		p.Headers[header.Replays] = min(int64(m.Replays), header.MaxCount)
 	}
 	if m.OrderKey != "" {
 		p.Headers[header.OrderKey] = m.OrderKey
@@ -205,8 +209,8 @@ func (m Message) addHeaders(p *amqp.Publishing) {
 	if travels {
 		setOrigin(p.Headers, origin)
 	}
-	if again {
-		p.Headers[header.UserID] = m.UserID
+	if sender != "" {
+		p.Headers[header.UserID] = sender
 	}
 }
 

@@ -25,6 +25,7 @@ func TestFaultyMessageIsRefusedWithAllItsFaults(t *testing.T) {
 		Headers:       amqp.Table{"when": time.Second, long: "x"},
 		Replays:       -1,
 		OrderKey:      long,
+		ReplyTo:       "amq.rabbitmq.reply-to",
 		Origin:        topology.Address{Exchange: long, RoutingKey: long},
 	}
 	_, err := m.publishing()
@@ -33,6 +34,7 @@ func TestFaultyMessageIsRefusedWithAllItsFaults(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Message.Exchange is 256 bytes long, want at most 255",
+		`Message.ReplyTo is "amq.rabbitmq.reply-to", want the name of a queue`,
 		"Message.RoutingKey is 256 bytes long, want at most 255",
 		"MessageId is 256 bytes long", "CorrelationId is 256 bytes long",
 		"Message.Priority is 10, want 1 (low) to 9 (high)",

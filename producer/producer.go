@@ -167,7 +167,7 @@ func (p *Producer) fill(ctx context.Context, sending *confirm.Message, m *Messag
 
 		Patience: p.patience,
 	}
-	if header.IsAgain(publishing.Headers, publishing.UserId) {
+	if publishing.UserId != "" && header.Sender(publishing.Headers, publishing.UserId) != "" {
 		sending.Fit = fitUser
 	}
 	p.reserve(ctx, sending)

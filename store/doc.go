@@ -56,7 +56,7 @@
 // none. Text that is not UTF-8 is kept as "$base64:..." .
 //
 //	seq           the order of storing
-//	id            a hash of message id, exchange, key, queue and body
+//	id            a hash of message id, exchange, key, queue, body, texts and own headers
 //	message_id    the message's own
 //	state         ready, held, parked or archived
 //	line          entries with the same number are forwarded in their order; 0: in any

@@ -25,8 +25,10 @@ var _ producer.Sink = (*Store)(nil)
 // takes it then, the Forwarder tries again, up to ForwardConfig.Tries, and then parks it;
 // Entry.TryError has the reason.
 //
-// A message that is in the store already (same message id, exchange, routing key and
-// body) is stored once. The entry keeps its place in the order and the times when it was
+// A message that is in the store already is stored once: one with the same message id,
+// exchange, routing key, body, order key, own headers but for those of tracing
+// (traceparent, tracestate, baggage), type, content type and encoding, correlation id,
+// reply-to and app id. The entry keeps its place in the order and the times when it was
 // stored and failed first; everything else is replaced. An entry that is [Parked] does not
 // become Ready by this, but becomes Held if the message was returned, nacked or refused.
 //
@@ -122,7 +124,7 @@ func (s *Store) put(ctx context.Context, l Entry) (id string, err error) {
 // then. This is the transactional outbox. A message with a Delay stays in the database
 // until it is due, which counts from PutTx; it needs no topology.Delays. PutTx returns the
 // messages' ids in their order; a message without an id gets one. If any message is faulty,
-// or is the same as another one (same message id, exchange, routing key and body), nothing is
+// or is the same as another one by the rule of [Store.Put], nothing is
 // written and the error names all faults of all messages.
 //
 // On a server, an open transaction delays no other call. SQLite has one writer at a
@@ -187,8 +189,8 @@ func (s *Store) inTx(err error) error {
 
 // PutAt stores a message that a [Forwarder] publishes when it is due, or at once if
 // due has passed. A Delay of the message is added to due. Until then the message can be
-// found, changed and cancelled. The same message (same message id, exchange, routing
-// key and body) is stored once, and is due at the time that the last call gave. PutAt
+// found, changed and cancelled. The same message, by the rule of [Store.Put], is stored once,
+// and is due at the time that the last call gave. PutAt
 // refuses a message that is due after the year 9999.
 //
 // PutAt returns the message's id; a message without an id gets one.

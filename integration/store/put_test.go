@@ -295,6 +295,26 @@ func TestCancelCountsNoMessageThatMayHaveBeenPublished(t *testing.T) {
 	})
 }
 
+// A producer that gives one id to different messages loses none of them.
+func TestDifferentMessagesWithOneIDAreKeptApart(t *testing.T) {
+	onEach(t, func(t *testing.T, p place) {
+		s := p.store(t, store.Config{})
+		same := producer.Message{Exchange: "shop", RoutingKey: "order", ID: "order-7", Body: []byte("7")}
+		paid, shipped, keyed := same, same, same
+		paid.Type, shipped.Headers, keyed.OrderKey = "paid", amqp.Table{"event": "shipped"}, "anna"
+		for _, m := range []producer.Message{same, paid, shipped, keyed, same} {
+			must(t, s.Put(t.Context(), m, errAway))
+		}
+		for _, event := range []string{"paid", "cancelled", "paid"} {
+			must(t, s.Collect(t.Context(), &consumer.Delivery{ID: "order-7", Exchange: "shop", RoutingKey: "order", Type: event, Body: []byte("7"),
+				History: xdeath.History{Queue: "orders", Failure: xdeath.Failure{Cause: rehop.CauseExhausted}}}))
+		}
+		if all := find(t, s, store.Query{}); len(all) != 6 {
+			t.Errorf("%d entries, want 4 messages and 2 letters", len(all))
+		}
+	})
+}
+
 func TestCollect(t *testing.T) {
 	failed := time.Unix(1_700_000_100, 0)
 	d := &consumer.Delivery{

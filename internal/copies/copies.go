@@ -191,7 +191,7 @@ func fromDelivery(d amqp.Delivery) amqp.Publishing {
 		DeliveryMode:    amqp.Persistent, // a transient message would not survive its wait
 		Priority:        d.Priority,
 		CorrelationId:   d.CorrelationId,
-		ReplyTo:         d.ReplyTo,
+		ReplyTo:         header.ReplyTo(d.ReplyTo),
 		Expiration:      d.Expiration,
 		MessageId:       d.MessageId,
 		Timestamp:       d.Timestamp,

@@ -10,7 +10,7 @@ func KeepUser(p *amqp.Publishing, login string) {
 	case "":
 		return
 	case login:
-		if IsAgain(p.Headers, p.UserId) {
+		if Sender(p.Headers, login) != "" {
 			delete(p.Headers, UserID)
 		}
 		return
@@ -19,6 +19,41 @@ func KeepUser(p *amqp.Publishing, login string) {
 		p.Headers = amqp.Table{}
 	}
 	p.Headers[UserID], p.UserId = p.UserId, ""
+}
+
+// DirectReply is the reply-to by which a client asks for answers on its own channel. The
+// broker refuses it from all others. Messages of AMQP 1.0 have it as it is.
+const DirectReply = "amq.rabbitmq.reply-to"
+
+// ReplyTo returns the reply-to of a message that is published once more.
+func ReplyTo(replyTo string) string {
+	if replyTo == DirectReply {
+		return ""
+	}
+	return replyTo
+}
+
+// ArchiveKeys moves the keys of CC and BCC to an archive: their receivers have the message.
+func ArchiveKeys(headers amqp.Table) {
+	keys := append(Texts(headers[CC]), Texts(headers[BCC])...)
+	delete(headers, CC)
+	delete(headers, BCC)
+	if len(keys) == 0 {
+		return
+	}
+	list := make([]any, len(keys))
+	for i, key := range keys {
+		list[i] = key
+	}
+	headers[ArchivedCC] = list
+}
+
+// Relay makes a message from a queue fit to be published as it is by a login, to one more
+// queue: without what the broker would refuse, or send to others once more.
+func Relay(p *amqp.Publishing, login string) {
+	KeepUser(p, login)
+	ArchiveKeys(p.Headers)
+	p.ReplyTo = ReplyTo(p.ReplyTo)
 }
 
 // Again notes in the headers of a message that its user-id is that of a former publish,
@@ -35,8 +70,12 @@ func Again(headers amqp.Table, user string) amqp.Table {
 	return headers
 }
 
-// IsAgain reports whether Again has noted that this user-id is of a former publish.
-func IsAgain(headers amqp.Table, user string) bool {
-	noted, _ := Text(headers[UserID])
-	return user != "" && noted == user
+// Sender returns the user-id that Again or KeepUser has noted; empty if the message has
+// another one, which a program has set.
+func Sender(headers amqp.Table, user string) string {
+	noted := Name(headers[UserID])
+	if user != "" && user != noted {
+		return ""
+	}
+	return noted
 }

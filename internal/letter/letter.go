@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -64,6 +65,7 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	m := producer.FromDelivery(d.AMQP()) // so that every way out sends the same message
 	m.Exchange, m.RoutingKey, m.OrderKey, m.Replays = d.Exchange, d.RoutingKey, d.OrderKey, d.History.Replays
 	m.Headers = header.Again(maps.Clone(d.Headers), m.UserID) // and a person sees all headers
+	header.ArchiveKeys(m.Headers)
 	l := Letter{
 		Message: m, Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
 		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, RedriveID: d.History.RedriveID, Failed: failure.At, Stored: now,
@@ -119,15 +121,25 @@ func Readable(s string, limit int) string {
 	return s
 }
 
+// perPublish are headers that tracing writes anew when the same message is published once
+// more, and keys whose receivers have it.
+var perPublish = []string{"traceparent", "tracestate", "baggage", header.CC, header.BCC}
+
 // Identity is the same for a message that comes twice, and differs for two
-// messages. What has no message id cannot be told from its like: each gets an
-// id of its own.
+// messages, also if a producer gives both one id. What has no message id cannot be told
+// from its like: each gets an id of its own.
 func Identity(m producer.Message, queue string) string {
 	if m.ID == "" {
 		return rand.Text()
 	}
+	own := header.Strip(m.Headers)
+	maps.DeleteFunc(own, func(name string, _ any) bool { return slices.Contains(perPublish, name) })
+	headers, err := EncodeTable(own)
+	if err != nil { // nested too deep
+		headers = err.Error()
+	}
 	h := sha256.New()
-	for _, part := range []string{m.ID, m.Exchange, m.RoutingKey, queue} {
+	for _, part := range []string{m.ID, m.Exchange, m.RoutingKey, queue, m.Type, m.ContentType, m.ContentEncoding, m.CorrelationID, m.ReplyTo, m.AppID, m.OrderKey, headers} {
 		fmt.Fprintf(h, "%d:%s", len(part), part)
 	}
 	h.Write(m.Body)

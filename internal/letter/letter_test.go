@@ -77,7 +77,14 @@ func TestIdentity(t *testing.T) {
 		same  bool
 	}{
 		{"the same message", m, "orders", true},
-		{"its headers may differ", with(func(m *producer.Message) { m.Headers = map[string]any{"a": "b"} }), "orders", true},
+		{"another type", with(func(m *producer.Message) { m.Type = "order.cancelled" }), "orders", false},
+		{"another header", with(func(m *producer.Message) { m.Headers = map[string]any{"a": "b"} }), "orders", false},
+		{"another order key", with(func(m *producer.Message) { m.OrderKey = "anna" }), "orders", false},
+		{"another trace", with(func(m *producer.Message) { m.Headers = map[string]any{"traceparent": "00-1"} }), "orders", true},
+		{"the broker's and our headers", with(func(m *producer.Message) {
+			m.Headers = map[string]any{"x-acquired-count": int64(2), "x-delivery-count": int64(1), "x-rehop-host": "a"}
+		}), "orders", true},
+		{"the time and the priority", with(func(m *producer.Message) { m.Timestamp, m.Priority = now, 3 }), "orders", true},
 		{"another id", with(func(m *producer.Message) { m.ID = "m-2" }), "orders", false},
 		{"another exchange", with(func(m *producer.Message) { m.Exchange = "bank" }), "orders", false},
 		{"another key", with(func(m *producer.Message) { m.RoutingKey = "order.sent" }), "orders", false},

@@ -22,7 +22,8 @@
 // # The documents
 //
 // One document is one [Document]. Its _id is a hash of message id, exchange, key,
-// queue and body, so a letter that is put twice is one document; the later one
+// queue, body, the properties that are texts, and own headers but for those of tracing
+// (traceparent, tracestate, baggage), so a letter that is put twice is one document; the later one
 // replaces the earlier. A message without an id cannot be recognised.
 //
 //	message_id, exchange, routing_key, queue   keywords; text that is not UTF-8 is "$base64:..."

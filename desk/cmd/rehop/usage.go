@@ -169,12 +169,12 @@ func isState(c *cobra.Command) error {
 	return nil
 }
 
-// isURL refuses the URL of a broker in the place of a queue: no error is to print its
+// isURL refuses a URL in the place of a queue: no error, and no journal, is to have its
 // password.
 func isURL(queues []string) error {
 	for _, queue := range queues {
-		if strings.HasPrefix(queue, "amqp://") || strings.HasPrefix(queue, "amqps://") {
-			return usage(errors.New("the name of a queue is a URL, which is not shown; give the URL as --url"))
+		if maybeSecret(queue) {
+			return usage(errors.New("the name of a queue is a URL or has a password, which is not shown; give the URL of the broker as --url, and of a store as --store"))
 		}
 	}
 	return nil

@@ -178,3 +178,15 @@ func TestALineThatIsNoLetterIsNotImported(t *testing.T) {
 	s.prints(`unknown field "fixed"`, "line 1")
 	s.has("orders.dlq", 6)
 }
+
+func TestNoPasswordOfAWrongPlaceIsShown(t *testing.T) {
+	s := open(t)
+	for _, place := range []string{"AMQP://u:sekret@h", "http://u:sekret@h", "postgres://u:sekret@h/db", "guest:sekret@h"} {
+		for _, line := range []string{"dlq list", "dlq peek", "dlq move --all --yes --to orders"} {
+			s.run(exitUsage, append(strings.Fields(line), place)...)
+			if strings.Contains(s.out+s.err, "sekret") {
+				t.Errorf("%s %s: %s%s", line, place, s.out, s.err)
+			}
+		}
+	}
+}
