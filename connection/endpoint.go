@@ -111,11 +111,20 @@ func (t endpoint) String() string {
 		Path:   "/",
 	}
 	if t.uri.Username != "" {
-		u.User = url.User(t.uri.Username)
+		u.User = url.User(shownUser(t.uri.Username))
 	}
 	if t.uri.Vhost != "/" {
 		u.Path += t.uri.Vhost
 		u.RawPath = "/" + url.PathEscape(t.uri.Vhost)
 	}
 	return u.String()
+}
+
+// shownUser is a user as errors and logs show it. One with a colon may be a whole login, in a
+// URL whose colon was percent-encoded.
+func shownUser(user string) string {
+	if strings.Contains(user, ":") {
+		return "a user with a colon, which is not shown"
+	}
+	return user
 }

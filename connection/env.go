@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"slices"
@@ -45,6 +46,9 @@ func FromEnv(prefix string) (Config, error) {
 		Name:          e.get("NAME"),
 		ManagementURL: e.get("MANAGEMENT_URL"),
 		Credentials:   e.credentials(),
+	}
+	if strings.Contains(cfg.Vhost, "://") {
+		e.fault("%s is a URL, which is not shown because it may have a password, want the name of a virtual host", e.name("VHOST"))
 	}
 	if len(e.faults) > 0 {
 		return Config{}, rehop.WithClass(errors.Join(e.faults...), rehop.ClassConfiguration)
@@ -207,26 +211,36 @@ func (e *env) credentials() func(context.Context) (Credentials, error) {
 		e.login += "_FILE"
 	}
 	return func(context.Context) (Credentials, error) {
-		user, err := secret(user, userFile)
+		user, err := secret(user, e.name("USER_FILE"), userFile)
 		if err != nil {
 			return Credentials{}, err
 		}
-		password, err := secret(password, passwordFile)
+		password, err := secret(password, e.name("PASSWORD_FILE"), passwordFile)
 		return Credentials{User: user, Password: password}, err
 	}
 }
 
-// secret returns the value, or the present content of the file.
-func secret(value, file string) (string, error) {
+// secret returns the value, or the present content of the file that a variable names. An
+// error shows the name of the file only if it is a path: the variable may have the password
+// by mistake.
+func secret(value, variable, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
+	shown := "the file that " + variable + " names"
+	if strings.ContainsAny(file, `/\`) && !strings.Contains(file, "://") {
+		shown += " (" + file + ")"
+	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return "", err
+		var cause *fs.PathError
+		if errors.As(err, &cause) {
+			err = cause.Err
+		}
+		return "", fmt.Errorf("%s cannot be read: %w", shown, err)
 	}
 	if value = strings.TrimRight(string(text), "\r\n"); value == "" {
-		return "", fmt.Errorf("%s is empty", file)
+		return "", fmt.Errorf("%s is empty", shown)
 	}
 	return value, nil
 }

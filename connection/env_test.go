@@ -82,7 +82,7 @@ func TestFromEnvReadsFilesForEachLogin(t *testing.T) {
 		}
 	}
 	write("\n")
-	if _, err := cfg.Credentials(t.Context()); err == nil || err.Error() != file+" is empty" {
+	if _, err := cfg.Credentials(t.Context()); err == nil || err.Error() != "the file that SHOP_PASSWORD_FILE names ("+file+") is empty" {
 		t.Errorf("Credentials with an empty file: %v", err)
 	}
 }

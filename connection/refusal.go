@@ -63,7 +63,7 @@ func explain(t endpoint, err error, s *socket, ended error, took time.Duration, 
 		}
 		return fmt.Errorf("%s: %w", t, err)
 	}
-	user, vhost := t.uri.Username, t.uri.Vhost
+	user, vhost := shownUser(t.uri.Username), t.uri.Vhost
 	switch {
 	case reply == amqp.ErrSASL:
 		return &refusal{broker: true, sure: true, cause: err,
@@ -97,9 +97,9 @@ func explainLogin(uri amqp.URI, reply *amqp.Error, expires time.Time) string {
 		return "the broker refuses the user that our client certificate names (403 ACCESS_REFUSED); " +
 			"the broker's setting ssl_cert_login_from says which name in the certificate is the user, and its log shows the user that it took from there"
 	}
-	text := fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED)", uri.Username)
+	text := fmt.Sprintf("the broker refuses user %q or its password (403 ACCESS_REFUSED)", shownUser(uri.Username))
 	if !reply.Server {
-		text = fmt.Sprintf("the broker closed the connection at login, perhaps because it refuses user %q or its password", uri.Username)
+		text = fmt.Sprintf("the broker closed the connection at login, perhaps because it refuses user %q or its password", shownUser(uri.Username))
 	}
 	switch {
 	case !expires.IsZero() && time.Now().After(expires):

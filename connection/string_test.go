@@ -2,6 +2,8 @@ package connection
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -25,4 +27,42 @@ func TestNoFormOfAConnShowsAPassword(t *testing.T) {
 	if fmt.Sprint(conn) != `connection "shop"` {
 		t.Error(conn)
 	}
+}
+
+func TestALoginInAWrongPlaceIsNotShown(t *testing.T) {
+	const login = "guest:topsecret"
+	for rule, set := range map[string]map[string]string{
+		"a URL as the virtual host":          {"AMQP_URL": "amqp://127.0.0.1:1", "AMQP_VHOST": "amqp://" + login + "@host"},
+		"the password as the name of a file": {"AMQP_URL": "amqp://127.0.0.1:1", "AMQP_USER": "guest", "AMQP_PASSWORD_FILE": "topsecret"},
+		"a login with an encoded colon":      {"AMQP_URL": "amqp://guest%3Atopsecret@127.0.0.1:1"},
+	} {
+		for name, value := range set {
+			t.Setenv(name, value)
+		}
+		cfg, err := FromEnv("AMQP")
+		if err == nil {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			var conn *Conn
+			if conn, err = Open(ctx, cfg); err == nil {
+				_ = conn.Close()
+			}
+			_, failed := cfg.credentialsNow(t)
+			err = errors.Join(err, failed)
+		}
+		if err == nil || strings.Contains(err.Error(), "topsecret") {
+			t.Errorf("%s: %v", rule, err)
+		}
+		for name := range set {
+			t.Setenv(name, "")
+		}
+	}
+}
+
+// credentialsNow asks for the login, as a connection does.
+func (c Config) credentialsNow(t *testing.T) (Credentials, error) {
+	if c.Credentials == nil {
+		return Credentials{}, nil
+	}
+	return c.Credentials(t.Context())
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -33,6 +34,27 @@ var secretText = regexp.MustCompile(`(?i)://|:.*@|(password|passwd|pwd)\s*=`)
 
 // maybeSecret reports whether a text may have a password that was typed in the wrong place.
 func maybeSecret(text string) bool { return secretText.MatchString(text) }
+
+// withoutSecrets returns an error without the words of a command line, and the values of
+// variables, that may have a password. They may have been typed in any place.
+func withoutSecrets(text string, words []string) string {
+	for _, name := range []string{"AMQP_VHOST", "REHOP_CONFIG", "REHOP_JOURNAL"} {
+		words = append(words[:len(words):len(words)], os.Getenv(name))
+	}
+	for _, word := range words {
+		if flag, value, found := strings.Cut(word, "="); found && strings.HasPrefix(flag, "-") {
+			word = value
+		}
+		if !maybeSecret(word) {
+			continue
+		}
+		quoted := strconv.Quote(word)
+		for _, form := range []string{word, quoted[1 : len(quoted)-1], url.PathEscape(word)} {
+			text = strings.ReplaceAll(text, form, "(not shown)")
+		}
+	}
+	return text
+}
 
 // args returns a check of the arguments.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {

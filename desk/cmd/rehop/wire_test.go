@@ -188,5 +188,11 @@ func TestNoPasswordOfAWrongPlaceIsShown(t *testing.T) {
 				t.Errorf("%s %s: %s%s", line, place, s.out, s.err)
 			}
 		}
+		for _, line := range []string{"--vhost %s queues", "--config %s queues", "--config=%s queues", "dlq import orders.dlq %s", "redrives stop %s", "dlq export orders.dlq --file %s"} {
+			s.run(-1, strings.Fields(strings.Replace(line, "%s", place, 1))...)
+			if strings.Contains(s.out+s.err, "sekret") {
+				t.Errorf("%s with %s: %s%s", line, place, s.out, s.err)
+			}
+		}
 	}
 }
