@@ -203,6 +203,7 @@ func (s *sending) publish(ctx context.Context, entries []Entry, failures int, si
 			s.leave()
 		}
 	})
+	ctx = s.store.publishing(ctx)
 	receipts := s.store.publish(ctx, s.publisher, entries, s.failed)
 	timer.Stop()
 	waiting.Lock()
@@ -212,7 +213,7 @@ func (s *sending) publish(ctx context.Context, entries []Entry, failures int, si
 	results := make([]result, 0, len(entries))
 	answered, failed := false, failure{}
 	for i, receipt := range receipts {
-		r := verdict(entries[i], receipt, s.cfg.Tries, failures, s.store.now())
+		r := verdict(entries[i], receipt, resend.Arrived(ctx, receipt, s.store.cfg.Name), s.cfg.Tries, failures, s.store.now())
 		r.token = s.lease.token
 		if !r.next.IsZero() {
 			r.next = coarse(r.next)
@@ -274,13 +275,14 @@ type table struct {
 func (s *Store) own(ctx context.Context) bool { return resend.IsFrom(ctx, table{s.db, s.cfg.Table}) }
 
 // publish publishes the messages of entries as they are sent, and returns a
-// receipt for each. failed is called with an error that concerns no message.
+// receipt for each. ctx is one of publishing. failed is called with an error that concerns no
+// message.
 func (s *Store) publish(ctx context.Context, p Publisher, entries []Entry, failed func(error)) []producer.Receipt {
 	messages := make([]producer.Message, len(entries))
 	for i := range entries {
 		messages[i] = entries[i].resent(s.now())
 	}
-	return resend.Publish(s.publishing(ctx), p, messages, failed)
+	return resend.Publish(ctx, p, messages, failed)
 }
 
 // publishing returns a ctx by which the Store knows its own entries.

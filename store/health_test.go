@@ -81,7 +81,7 @@ func TestHowLongALineWaitsForAParking(t *testing.T) {
 	for tries, want := range map[int]time.Duration{20: 58*time.Minute + 31*time.Second, 7: 63 * time.Second} {
 		var sum time.Duration
 		for tried := range tries {
-			v := verdict(Entry{State: Ready, Tries: tried}, producer.Receipt{Err: producer.ErrReturned}, tries, 0, time.Unix(0, 0))
+			v := verdict(Entry{State: Ready, Tries: tried}, producer.Receipt{Err: producer.ErrReturned}, false, tries, 0, time.Unix(0, 0))
 			if v.state == Parked {
 				break
 			}

@@ -56,6 +56,9 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 		l.line = lineOf(m)
 	}
 	_, err := s.put(ctx, l)
+	if err == nil {
+		resend.Took(ctx, table{s.db, s.cfg.Table}, m.ID)
+	}
 	return err
 }
 

@@ -262,8 +262,9 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 	limited, cancel := context.WithTimeout(ctx, min(replayLease/2, l.until.Sub(r.store.now())-resend.Drain-settling))
 	defer cancel()
 	refused := func(i int) bool { return entries[i].alone }
-	for i, receipt := range r.sender.Publish(resend.Numbered(r.store.publishing(limited), numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
-		v := verdict(entries[i], receipt, math.MaxInt, 0, r.store.now())
+	from := r.store.publishing(limited)
+	for i, receipt := range r.sender.Publish(resend.Numbered(from, numbers), messages, refused, func(err error) { r.fatal = fmt.Errorf("store: Replay: %w", err) }) {
+		v := verdict(entries[i], receipt, resend.Arrived(from, receipt, r.store.cfg.Name), math.MaxInt, 0, r.store.now())
 		r.report.LastID = receipt.ID
 		if !v.done {
 			r.report.Last = receipt.Err

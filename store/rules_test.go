@@ -119,7 +119,10 @@ func TestArmour(t *testing.T) {
 
 func TestVerdict(t *testing.T) {
 	now := time.Unix(1000, 0)
-	own := producer.Receipt{Err: errors.Join(connection.ErrSessionLost, resend.ErrOwn)}
+	from := resend.From(t.Context(), "this store")
+	resend.Took(from, "this store", "own")
+	resend.Took(from, "another store", "taken")
+	own := producer.Receipt{Place: producer.PlaceFallback, Sink: "store", Err: connection.ErrSessionLost}
 	rows := []struct {
 		rule string
 		l    Entry
@@ -129,8 +132,9 @@ func TestVerdict(t *testing.T) {
 		{"refused: a try spent, and it goes alone from then on", Entry{}, producer.Receipt{Err: producer.ErrRefused}, result{next: now.Add(time.Second), tried: true, alone: true, err: producer.ErrRefused.Error()}},
 		{"its Delay is not declared: parked at once", Entry{}, producer.Receipt{Err: fmt.Errorf("no delays: %w", declared.ErrUndeclared)}, result{state: Parked, tried: true, err: "no delays: no such delay is declared"}},
 		{"confirmed: deleted", Entry{}, producer.Receipt{Place: producer.PlaceQueue}, result{done: true}},
-		{"safe elsewhere: deleted", Entry{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "store"}, result{done: true}},
-		{"refused by the store itself: kept", Entry{}, own, result{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
+		{"safe elsewhere: deleted", Entry{}, producer.Receipt{Place: producer.PlaceFallback, Sink: "other"}, result{done: true}},
+		{"in a store of this name that took it: deleted", Entry{}, producer.Receipt{ID: "taken", Place: producer.PlaceFallback, Sink: "store"}, result{done: true}},
+		{"back in the store: kept", Entry{}, own, result{next: now.Add(100 * time.Millisecond), err: own.Err.Error()}},
 		{"no answer: kept, may be there", Entry{}, producer.Receipt{Err: producer.ErrUnconfirmed}, result{next: now.Add(100 * time.Millisecond), unconfirmed: true, err: producer.ErrUnconfirmed.Error()}},
 		{"returned: a try spent", Entry{Tries: 2}, producer.Receipt{Err: producer.ErrReturned}, result{next: now.Add(4 * time.Second), tried: true, err: producer.ErrReturned.Error()}},
 		{"the last try: parked", Entry{Tries: 4}, producer.Receipt{Err: producer.ErrNacked}, result{state: Parked, tried: true, err: producer.ErrNacked.Error()}},
@@ -144,7 +148,7 @@ func TestVerdict(t *testing.T) {
 		if row.want.state == "" {
 			row.want.state = Ready
 		}
-		if got := verdict(row.l, row.r, 5, 0, now); got != row.want {
+		if got := verdict(row.l, row.r, resend.Arrived(from, row.r, "store"), 5, 0, now); got != row.want {
 			t.Errorf("%s: %+v, want %+v", row.rule, got, row.want)
 		}
 	}

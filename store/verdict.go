@@ -11,10 +11,10 @@ import (
 )
 
 // verdict decides on an entry after a try. failures is how often in a row
-// messages to its address have failed.
-func verdict(l Entry, r producer.Receipt, tries, failures int, now time.Time) result {
+// messages to its address have failed. arrived says that the message is safe somewhere else.
+func verdict(l Entry, r producer.Receipt, arrived bool, tries, failures int, now time.Time) result {
 	v := result{number: l.Number, state: l.State}
-	if resend.Arrived(r) {
+	if arrived {
 		v.done = true
 		return v
 	}

@@ -143,7 +143,7 @@ func TestWhatComesTwice(t *testing.T) {
 		must(t, err)
 		m := producer.Message{RoutingKey: "k", ID: "twice"}
 		other := m
-		other.Headers = map[string]any{"v": "2"}
+		other.Headers = map[string]any{"traceparent": "00-2"}
 		if _, err := s.PutTx(ctx, tx, m, other); err == nil || !contains(err, "messages[1] is the same as messages[0]") {
 			t.Errorf("two messages with one id: %v", err)
 		}

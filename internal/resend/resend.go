@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -206,19 +207,56 @@ func Publish(ctx context.Context, p Publisher, messages []producer.Message, fail
 	return receipts
 }
 
-// Arrived reports whether a message is safe somewhere else than in its store, which
-// refuses it with ErrOwn.
-func Arrived(r producer.Receipt) bool { return r.Place != "" }
-
 // ErrOwn is for a Publisher that wants to store a letter where it comes from.
 var ErrOwn = rehop.WithClass(errors.New("the Publisher of the Forwarder or Replay has the Store itself in its Fallback: give it a Producer without one; a letter that cannot be published stays where it is"), rehop.ClassBug)
 
-type storeKey struct{}
+type originKey struct{}
+
+// origin is the store that letters come from, and those of them that another store has
+// taken.
+type origin struct {
+	store any
+	mu    sync.Mutex
+	taken map[string]bool // by message id
+}
+
+func originOf(ctx context.Context) *origin {
+	o, _ := ctx.Value(originKey{}).(*origin)
+	return o
+}
 
 // From marks a ctx as that of letters of a store, which is any comparable value.
 func From(ctx context.Context, store any) context.Context {
-	return context.WithValue(ctx, storeKey{}, store)
+	return context.WithValue(ctx, originKey{}, &origin{store: store, taken: map[string]bool{}})
 }
 
 // IsFrom reports whether From has marked ctx with this store.
-func IsFrom(ctx context.Context, store any) bool { return ctx.Value(storeKey{}) == store }
+func IsFrom(ctx context.Context, store any) bool {
+	o := originOf(ctx)
+	return o != nil && o.store == store
+}
+
+// Took notes that a store has taken a message that may come from another one.
+func Took(ctx context.Context, store any, id string) {
+	if o := originOf(ctx); o != nil && o.store != store {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.taken[id] = true
+	}
+}
+
+// Arrived reports whether a message is safe somewhere else than in the store of this name,
+// which it comes from. Another store may have the name too; it tells by Took. A store that
+// has its own message again, by a sink that passes on no ctx, is no other place.
+func Arrived(ctx context.Context, r producer.Receipt, own string) bool {
+	if r.Place != producer.PlaceFallback || r.Sink != own {
+		return r.Place != ""
+	}
+	o := originOf(ctx)
+	if o == nil {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.taken[r.ID]
+}

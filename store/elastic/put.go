@@ -31,7 +31,11 @@ func (s *Store) Put(ctx context.Context, m producer.Message, cause error) error 
 	if resend.IsFrom(ctx, s) {
 		return fmt.Errorf("elastic: %w", resend.ErrOwn)
 	}
-	return s.put(ctx, letter.Unpublished(m, cause, s.now()))
+	err := s.put(ctx, letter.Unpublished(m, cause, s.now()))
+	if err == nil {
+		resend.Took(ctx, s, m.ID)
+	}
+	return err
 }
 
 // Collect stores a dead letter. It is a handler for the consumer of a dead-letter

@@ -220,9 +220,10 @@ func (r *replay) publish(ctx context.Context, letters []Document, messages []pro
 		return nil, nil
 	}
 	refused := func(i int) bool { return letters[i].Cause == rehop.CauseRefused }
-	receipts := r.sender.Publish(resend.From(ctx, r.store), messages, refused, func(failed error) { err = fmt.Errorf("elastic: Replay: %w", failed) })
+	ctx = resend.From(ctx, r.store)
+	receipts := r.sender.Publish(ctx, messages, refused, func(failed error) { err = fmt.Errorf("elastic: Replay: %w", failed) })
 	for i, receipt := range receipts { // some may be confirmed in spite of err
-		if !resend.Arrived(receipt) {
+		if !resend.Arrived(ctx, receipt, r.store.cfg.Name) {
 			r.failed(receipt.ID, receipt.Err)
 			continue
 		}
