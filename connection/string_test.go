@@ -2,12 +2,13 @@ package connection
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 func TestNoFormOfAConnShowsAPassword(t *testing.T) {
@@ -30,39 +31,33 @@ func TestNoFormOfAConnShowsAPassword(t *testing.T) {
 }
 
 func TestALoginInAWrongPlaceIsNotShown(t *testing.T) {
-	const login = "guest:topsecret"
-	for rule, set := range map[string]map[string]string{
-		"a URL as the virtual host":          {"AMQP_URL": "amqp://127.0.0.1:1", "AMQP_VHOST": "amqp://" + login + "@host"},
-		"the password as the name of a file": {"AMQP_URL": "amqp://127.0.0.1:1", "AMQP_USER": "guest", "AMQP_PASSWORD_FILE": "topsecret"},
-		"a login with an encoded colon":      {"AMQP_URL": "amqp://guest%3Atopsecret@127.0.0.1:1"},
+	for rule, tt := range map[string]struct {
+		set  map[string]string
+		says string
+	}{
+		"a URL as the virtual host":          {map[string]string{"AMQP_URL": "amqp://127.0.0.1:1", "AMQP_VHOST": "amqp://guest:topsecret@host"}, "AMQP_VHOST is a URL, which is not shown"},
+		"the password as the name of a file": {map[string]string{"AMQP_URL": "amqp://127.0.0.1:1", "AMQP_USER": "guest", "AMQP_PASSWORD_FILE": "topsecret"}, "the file that AMQP_PASSWORD_FILE names cannot be read"},
 	} {
-		for name, value := range set {
-			t.Setenv(name, value)
-		}
-		cfg, err := FromEnv("AMQP")
-		if err == nil {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			var conn *Conn
-			if conn, err = Open(ctx, cfg); err == nil {
-				_ = conn.Close()
+		t.Run(rule, func(t *testing.T) {
+			for name, value := range tt.set {
+				t.Setenv(name, value)
 			}
-			_, failed := cfg.credentialsNow(t)
-			err = errors.Join(err, failed)
-		}
-		if err == nil || strings.Contains(err.Error(), "topsecret") {
-			t.Errorf("%s: %v", rule, err)
-		}
-		for name := range set {
-			t.Setenv(name, "")
+			cfg, err := FromEnv("AMQP")
+			if err == nil && cfg.Credentials != nil {
+				_, err = cfg.Credentials(t.Context())
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), "topsecret") {
+				t.Errorf("%v, want %q", err, tt.says)
+			}
+		})
+	}
+	uri, err := amqp.ParseURI("amqp://guest%3Atopsecret@host")
+	if err != nil || uri.Username != "guest:topsecret" {
+		t.Fatalf("%+v, %v", uri, err)
+	}
+	for _, text := range []string{endpoint{uri: uri}.String(), explainLogin(uri, amqp.ErrCredentials, time.Time{})} {
+		if strings.Contains(text, "topsecret") || !strings.Contains(text, "colon") {
+			t.Errorf("a login with an encoded colon is shown: %s", text)
 		}
 	}
-}
-
-// credentialsNow asks for the login, as a connection does.
-func (c Config) credentialsNow(t *testing.T) (Credentials, error) {
-	if c.Credentials == nil {
-		return Credentials{}, nil
-	}
-	return c.Credentials(t.Context())
 }

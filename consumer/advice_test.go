@@ -12,7 +12,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// A Config that cannot do what it is for is said once, with the remedy.
+// Run warns once of a Config that keeps no order or has no effect, and names the remedy.
 func TestSettingsThatDoNotGoTogetherAreSaidOnce(t *testing.T) {
 	const keyless, beside, others, idle = "KeyLimit has no effect", "handled side by side", "has other consumers", "leaves handlers idle"
 	single := topology.WorkQueue{Name: "single", SingleActiveConsumer: true}

@@ -69,7 +69,7 @@ type Config struct {
 	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
 	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer. Each
 	// lane has a single active consumer of its own, which may be in another process. Run
-	// warns where the setting cannot do what it is for: with a limit of 1 if the queue has
+	// warns where the setting keeps no order, or has no effect: with a limit of 1 if the queue has
 	// another consumer, and no single active one; if none of the first 100 messages has a
 	// key; and without KeyLimit if messages have an OrderKey, and RetryInPlace or a single
 	// active consumer says that their order matters.

@@ -48,8 +48,8 @@ func TestTheOrderKeyIsOneForAllReaders(t *testing.T) {
 	}
 }
 
-// Each header is read in one way, whoever reads it and whatever its type on the wire is. What
-// xdeath.Parse calls malformed counts as absent everywhere.
+// All readers read a header in one way, whatever its type on the wire is. A header that
+// xdeath.Parse calls malformed counts as absent for all of them.
 func FuzzReadersOfAHeaderAgree(f *testing.F) {
 	for name := range ownHeaders() {
 		for kind := range byte(9) {

@@ -212,16 +212,11 @@ func archive(p *amqp.Publishing, h xdeath.History, user string) {
 		userID = cmp.Or(p.UserId, userID)
 		p.UserId = ""
 	}
-	keys := append(header.Texts(p.Headers[header.CC]), header.Texts(p.Headers[header.BCC])...)
-	delete(p.Headers, header.CC)
-	delete(p.Headers, header.BCC)
-	if len(keys) == 0 {
-		keys = h.Archived.CC
-	}
+	header.ArchiveKeys(p.Headers)
 	setText(p.Headers, header.Expiration, millis)
 	setText(p.Headers, header.UserID, userID)
-	if len(keys) > 0 {
-		p.Headers[header.ArchivedCC] = array(keys)
+	if _, newer := p.Headers[header.ArchivedCC]; !newer && len(h.Archived.CC) > 0 {
+		p.Headers[header.ArchivedCC] = array(h.Archived.CC)
 	}
 }
 
