@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/topology"
 )
@@ -130,16 +130,13 @@ func (b Batch) validate(c Config) error {
 // size returns how many messages a worker has at most.
 func (b Batch) size() int { return max(b.Size, 1) }
 
-// goesAlone reports whether a message is handled in no batch with others: consumers may
-// have died of it, or it would be dead-lettered for the fault of another.
-func (r *run) goesAlone(m *flight.Message) bool {
-	if m.Suspect {
-		return true
-	}
-	if !header.IsCopy(m.Raw.Headers) && m.Raw.Headers[header.Death] == nil {
+// goesAlone reports whether a message is handled in no batch with others, because it would be
+// dead-lettered for the fault of another.
+func (s *session) goesAlone(raw amqp.Delivery) bool {
+	if !header.IsCopy(raw.Headers) && raw.Headers[header.Death] == nil {
 		return false // most messages, and all that come for the first time
 	}
 	var d Delivery
-	_ = d.read(&m.In.Owner.(*session).terms.route, m.Raw) //nolint:forcetypeassert // newSession sets it; a worker logs what is malformed
+	_ = d.read(&s.terms.route, raw) // a worker logs what is malformed
 	return d.Attempt > 1 && d.LastAttempt
 }

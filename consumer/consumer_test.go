@@ -10,7 +10,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -43,7 +43,7 @@ func TestClassOfErrors(t *testing.T) {
 		{ErrStopped, rehop.ClassTransient},
 		{ErrHandlerTimeout, rehop.ClassTransient},
 		{ErrConsumerTimeout, rehop.ClassTransient},
-		{settle.ErrSessionOver, rehop.ClassTransient},
+		{work.ErrSessionOver, rehop.ClassTransient},
 		{&PanicError{}, rehop.ClassBug},
 		{errGoexit, rehop.ClassBug},
 		{&unreadableError{}, rehop.ClassBug},

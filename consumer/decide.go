@@ -8,8 +8,8 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/flight"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/carry"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/errortype"
 	"github.com/rehop/rehop/internal/header"
@@ -39,7 +39,7 @@ type terms struct {
 
 // decision is how a delivery is settled, and where its message is then.
 type decision struct {
-	settle.Instruction
+	work.Instruction
 	settlement Settlement    // once the instruction is carried out
 	unspent    bool          // no attempt is spent
 	inPlace    bool          // it is held for its next attempt
@@ -56,7 +56,7 @@ func (t *terms) belongs(exchange string) bool {
 // interrupted says that the handler was told to stop before it returned.
 func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	v := t.decideHandled(raw, d, res, interrupted, now)
-	if (v.Move == settle.Copy || v.Move == settle.Hold) && t.isScarce(d) {
+	if (v.Move == work.Copy || v.Move == work.Hold) && t.isScarce(d) {
 		v.Scarce, v.Instead = t.returnsCount(), t.toTheEnd(raw, d, now)
 	}
 	return v
@@ -80,8 +80,8 @@ func (t *terms) isScarce(d *Delivery) bool {
 
 // toTheEnd returns the instruction that brings a message to the end of its queue by a copy,
 // which has no returns behind it.
-func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *settle.Instruction {
-	return &settle.Instruction{Move: settle.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
+func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *work.Instruction {
+	return &work.Instruction{Move: work.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
 }
 
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
@@ -111,7 +111,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 	case action == ActionRetryAfter && res.outcome.After > 0:
 		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)
 	case t.nackIsDue(raw, d):
-		return decision{Instruction: settle.Instruction{Move: settle.Nack},
+		return decision{Instruction: work.Instruction{Move: work.Nack},
 			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: t.route.Waits[d.Attempt-1].For}}
 	}
 	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))
@@ -139,7 +139,7 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 		res := resultOf(ErrConsumerTimeout, Outcome{Action: ActionRetry})
 		elsewhere := *t
 		elsewhere.inPlace = false
-		if v := elsewhere.decide(raw, d, res, false, now); v.Move != settle.Hold {
+		if v := elsewhere.decide(raw, d, res, false, now); v.Move != work.Hold {
 			return v, res, true
 		}
 	}
@@ -147,13 +147,13 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 }
 
 var (
-	done    = decision{Instruction: settle.Instruction{Move: settle.Ack}, settlement: Settlement{Disposition: DispositionDone}}
-	requeue = decision{Instruction: settle.Instruction{Move: settle.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
+	done    = decision{Instruction: work.Instruction{Move: work.Ack}, settlement: Settlement{Disposition: DispositionDone}}
+	requeue = decision{Instruction: work.Instruction{Move: work.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
 )
 
 // hold returns the decision that keeps a message for a while and has it handled then.
 func hold(least time.Duration) decision {
-	return decision{Instruction: settle.Instruction{Move: settle.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
+	return decision{Instruction: work.Instruction{Move: work.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
 }
 
 // snooze returns the decision that puts a message off whose handler asked for it.
@@ -175,8 +175,8 @@ func (t *terms) later(after time.Duration, raw amqp.Delivery, d *Delivery, c cop
 
 // letter returns the decision that dead-letters a message.
 func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause rehop.Cause, now time.Time) decision {
-	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Instruction: settle.Instruction{
-		Move: settle.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
+	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Instruction: work.Instruction{
+		Move: work.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{
 			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, FirstFailed: d.firstFailed, User: t.account,
 			Failure: xdeath.Failure{
@@ -222,8 +222,8 @@ func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 }
 
 func (t *terms) waitAt(e route.Exact, c copies.RetryCopy) decision {
-	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Instruction: settle.Instruction{
-		Move: settle.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
+	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Instruction: work.Instruction{
+		Move: work.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
 }
 
 // maxDate is how far ahead a message may be put off. A date beyond it is a
@@ -316,7 +316,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		v.Ahead, v.skew = ahead, ahead
 		return v, true
 	}
-	skew := flight.MaxSkew
+	skew := carry.MaxSkew
 	if t.route.Engine == route.Carry {
 		skew = 0 // what carriers bring back has no due time any more
 	}

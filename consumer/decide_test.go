@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
@@ -23,7 +23,7 @@ import (
 
 // verdict is the part of a decision that a test looks at.
 type verdict struct {
-	move       settle.Move
+	move       work.Move
 	waitNumber int
 	to         route.Target // where no waitNumber says it
 	cause      rehop.Cause
@@ -42,10 +42,10 @@ func verdictOf(d decision) verdict {
 	if d.Retry.Due.IsZero() {
 		v.due = time.Time{}
 	}
-	if d.Move == settle.Copy && v.waitNumber == 0 && v.cause == "" {
+	if d.Move == work.Copy && v.waitNumber == 0 && v.cause == "" {
 		v.to = d.To
 	}
-	if d.Move == settle.Hold {
+	if d.Move == work.Hold {
 		v.unspent = false // as every hold is
 	}
 	return v
@@ -103,24 +103,24 @@ func TestDecideUnderRepublish(t *testing.T) {
 		interrupted bool
 		want        verdict
 	}{
-		{"done", orders, fresh(), Outcome{Action: ActionDone}, false, verdict{move: settle.Ack}},
-		{"done although told to stop", orders, fresh(), Outcome{Action: ActionDone}, true, verdict{move: settle.Ack}},
-		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: settle.Ack}},
-		{"first failure", orders, fresh(), failed, false, verdict{move: settle.Copy, waitNumber: 1}},
-		{"third failure", orders, republished(2, nil), failed, false, verdict{move: settle.Copy, waitNumber: 3}},
-		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
-		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
-		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: settle.Requeue}},
-		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Copy, cause: rehop.CausePermanent}},
-		{"requeue", orders, fresh(), Outcome{Action: ActionHold}, false, verdict{move: settle.Hold}},
-		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: settle.Copy, waitNumber: 3}},
-		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: settle.Copy, waitNumber: 2}},
-		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(time.Minute)}},
-		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
-		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: settle.Hold}},
-		{"dead-letter queue: a dead letter of a dead letter is held", dlq, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: settle.Hold}},
-		{"their queue: held, for want of a place", foreign, fresh(), failed, false, verdict{move: settle.Hold}},
-		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: settle.Copy, cause: rehop.CauseExhausted}},
+		{"done", orders, fresh(), Outcome{Action: ActionDone}, false, verdict{move: work.Ack}},
+		{"done although told to stop", orders, fresh(), Outcome{Action: ActionDone}, true, verdict{move: work.Ack}},
+		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: work.Ack}},
+		{"first failure", orders, fresh(), failed, false, verdict{move: work.Copy, waitNumber: 1}},
+		{"third failure", orders, republished(2, nil), failed, false, verdict{move: work.Copy, waitNumber: 3}},
+		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
+		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
+		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: work.Requeue}},
+		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: work.Copy, cause: rehop.CausePermanent}},
+		{"requeue", orders, fresh(), Outcome{Action: ActionHold}, false, verdict{move: work.Hold}},
+		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: work.Copy, waitNumber: 3}},
+		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: work.Copy, waitNumber: 2}},
+		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(time.Minute)}},
+		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
+		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: work.Hold}},
+		{"dead-letter queue: a dead letter of a dead letter is held", dlq, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: work.Hold}},
+		{"their queue: held, for want of a place", foreign, fresh(), failed, false, verdict{move: work.Hold}},
+		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			on := termsOf(tt.route)
@@ -153,26 +153,26 @@ func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
 		want  verdict
 		early bool
 	}{
-		{"a long time left: the longest wait", republished(1, until(time.Minute)), verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(time.Minute), unspent: true}, true},
-		{"a short time left: a wait that covers it", republished(1, until(900*time.Millisecond)), verdict{move: settle.Copy, waitNumber: 1, notBefore: now.Add(900 * time.Millisecond), unspent: true}, true},
+		{"a long time left: the longest wait", republished(1, until(time.Minute)), verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"a short time left: a wait that covers it", republished(1, until(900*time.Millisecond)), verdict{move: work.Copy, waitNumber: 1, notBefore: now.Add(900 * time.Millisecond), unspent: true}, true},
 		{"due", republished(1, until(0)), verdict{}, false},
 		{"no date", republished(1, nil), verdict{}, false},
 		{"another life's date", shovelled, verdict{}, false},
-		{"its wait was cut short: as long as is left", from(2, republished(1, due(7*time.Second))), verdict{move: settle.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
-		{"a wait that is much longer than what is left: a shorter one", from(2, republished(1, due(4*time.Second))), verdict{move: settle.Copy, waitNumber: 1, due: now.Add(4 * time.Second), unspent: true, skew: 4 * time.Second}, true},
+		{"its wait was cut short: as long as is left", from(2, republished(1, due(7*time.Second))), verdict{move: work.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
+		{"a wait that is much longer than what is left: a shorter one", from(2, republished(1, due(4*time.Second))), verdict{move: work.Copy, waitNumber: 1, due: now.Add(4 * time.Second), unspent: true, skew: 4 * time.Second}, true},
 		{"a clock that is ahead by seconds: no longer than the whole wait", from(1, republished(1, due(7*time.Second))),
-			verdict{move: settle.Copy, waitNumber: 1, due: now.Add(time.Second), unspent: true, skew: 7 * time.Second}, true},
+			verdict{move: work.Copy, waitNumber: 1, due: now.Add(time.Second), unspent: true, skew: 7 * time.Second}, true},
 		{"a clock that is ahead by days: no longer than the whole wait", from(2, republished(1, due(72*time.Hour))),
-			verdict{move: settle.Copy, waitNumber: 2, due: now.Add(10 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
+			verdict{move: work.Copy, waitNumber: 2, due: now.Add(10 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
 		{"its wait is over", republished(1, due(-time.Millisecond)), verdict{}, false},
 		{"a clock that is behind", republished(1, due(time.Second)), verdict{}, false},
 		{"another life's due time", cutShort, verdict{}, false},
 		{"a date after its wait", republished(1, amqp.Table{header.Due: now.UnixMilli(), header.NotBefore: now.Add(5 * time.Second).UnixMilli()}),
-			verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
+			verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
 		{"a date of a clock that is ahead by days: what there is after its wait", from(2, republished(1, amqp.Table{header.Due: now.Add(72 * time.Hour).UnixMilli(), header.NotBefore: now.Add(72*time.Hour + 5*time.Second).UnixMilli()})),
-			verdict{move: settle.Copy, waitNumber: 2, notBefore: now.Add(72*time.Hour + 5*time.Second), unspent: true, skew: 72 * time.Hour}, true},
+			verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(72*time.Hour + 5*time.Second), unspent: true, skew: 72 * time.Hour}, true},
 		{"a date of a clock that is ahead by days, and no later than its wait", from(2, republished(1, amqp.Table{header.Due: now.Add(72 * time.Hour).UnixMilli(), header.NotBefore: now.Add(72 * time.Hour).UnixMilli()})), verdict{}, false},
-		{"nacked while its wait queue was missing", nacked(2, 1), verdict{move: settle.Copy, waitNumber: 2, due: now.Add(9 * time.Second), unspent: true}, true},
+		{"nacked while its wait queue was missing", nacked(2, 1), verdict{move: work.Copy, waitNumber: 2, due: now.Add(9 * time.Second), unspent: true}, true},
 		{"nacked, and back from its wait", nacked(2, 2), verdict{}, false},
 		{"nacked by another schedule, which had one more wait", nacked(3, 1), verdict{}, false},
 		{"a copy that has waited in a lower wait", republished(2, nil), verdict{}, false},
@@ -204,7 +204,7 @@ func TestAMessageThatWasInAWaitOfAnotherScheduleWaitsForAllOfItsOwn(t *testing.T
 		t.Fatal(err)
 	}
 	got, early := on.decideEarly(raw, &d, now)
-	want := verdict{move: settle.Copy, waitNumber: 2, due: now.Add(11 * time.Second), unspent: true}
+	want := verdict{move: work.Copy, waitNumber: 2, due: now.Add(11 * time.Second), unspent: true}
 	if verdictOf(got) != want || !early {
 		t.Errorf("decideEarly = %+v, %t, want %+v", verdictOf(got), early, want)
 	}
@@ -226,15 +226,15 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 		early bool
 	}{
 		{"held so long that others take their turn", orders, republished(1, until(time.Minute)),
-			verdict{move: settle.Copy, to: end, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: work.Copy, to: end, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"held until it is due", orders, republished(1, until(time.Second)),
-			verdict{move: settle.Copy, to: end, keep: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
+			verdict{move: work.Copy, to: end, keep: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
 		{"its wait was cut short", orders, republished(1, amqp.Table{header.Due: now.Add(time.Minute).UnixMilli()}),
-			verdict{move: settle.Copy, to: end, keep: turnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
+			verdict{move: work.Copy, to: end, keep: turnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
 		{"a queue that others declared", theirs, republished(1, until(time.Minute)),
-			verdict{move: settle.Copy, to: route.Target{RoutingKey: "orders"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: work.Copy, to: route.Target{RoutingKey: "orders"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"a later attempt, for the wait that a nack leads to", orders, republished(3, until(time.Minute)),
-			verdict{move: settle.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: work.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"due", orders, republished(1, until(0)), verdict{}, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -355,14 +355,14 @@ func TestANackLeavesRoomForWhatTheBrokerAdds(t *testing.T) {
 			rule  string
 			frame int
 			bytes int
-			want  settle.Move
+			want  work.Move
 		}{
-			{"no limit", 0, 4000, settle.Nack},
-			{"large frames", 128 << 10, 4000, settle.Nack},
-			{"large frames, half full", 128 << 10, 63 << 10, settle.Copy},
-			{"small frames", 8 << 10, 4000, settle.Copy},
-			{"small frames, few headers", 16 << 10, 3000, settle.Nack},
-			{"small frames, half full", 16 << 10, 5000, settle.Copy},
+			{"no limit", 0, 4000, work.Nack},
+			{"large frames", 128 << 10, 4000, work.Nack},
+			{"large frames, half full", 128 << 10, 63 << 10, work.Copy},
+			{"small frames", 8 << 10, 4000, work.Copy},
+			{"small frames, few headers", 16 << 10, 3000, work.Nack},
+			{"small frames, half full", 16 << 10, 5000, work.Copy},
 		} {
 			raw := amqp.Delivery{RoutingKey: "orders", Headers: amqp.Table{"large": strings.Repeat("x", tt.bytes)}}
 			var d Delivery

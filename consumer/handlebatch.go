@@ -8,71 +8,92 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/flight"
-	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/schedule"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/yield"
 )
 
 // batch is the messages of a grant on their way through a BatchHandler.
 type batch struct {
-	run   *run
-	grant *schedule.Grant
-	in    *session
-	open  []*attempt                 // whose settling has not begun
-	early []*attempt                 // not due yet, and kept for a while
-	free  int                        // messages that need the slot no longer, or not beyond the batch
-	kept  int                        // messages that do
-	due   map[*attempt]time.Time     // of held ones: when each may be handled again
-	began time.Time                  // the latest run
-	with  atomic.Pointer[[]*attempt] // its messages
+	run    *run
+	worker *hand.Worker // that has it now
+	grant  *hand.Grant
+	in     *session
+	open   []*attempt                 // whose settling has not begun
+	early  []*attempt                 // not due yet, and kept for a while
+	due    map[*attempt]time.Time     // of held ones: when each may be handled again
+	pauses *pause.Growing             // between the runs while messages are held
+	began  time.Time                  // the latest run
+	with   atomic.Pointer[[]*attempt] // its messages
 }
 
 // handleBatch is handle for a BatchHandler: a grant has one message or several.
-func (r *run) handleBatch(g *schedule.Grant) (kept int) {
-	b := &batch{run: r, grant: g, in: g.Of[0].In.Owner.(*session)} //nolint:forcetypeassert // newSession sets it
+func (r *run) handleBatch(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool) {
+	first := attemptOf(g.Of[0])
+	if first.batch == nil {
+		first.batch = &batch{run: r, grant: g, in: first.in, pauses: heldPauses()}
+	}
+	b := first.batch
+	b.worker = w
 	returned := false
 	defer func() {
 		if !returned { // runtime.Goexit: only deferred calls still run
 			b.gone()
 		}
 	}()
-	b.begin(g.Of)
-	b.handleUntilDecided()
-	b.keepEarly()
+	if some := b.next(); len(some) > 0 {
+		b.handle(some)
+		if len(b.open) > 0 {
+			b.putOff(some, b.pauses.Next())
+		}
+	}
 	returned = true
-	return b.kept
+	switch {
+	case len(b.open) > 0:
+		return b.hold()
+	case len(b.early) > 0:
+		return b.keepEarly()
+	}
+	return r.hand.Handled(w, g, time.Now())
 }
 
-// begin makes attempts of messages, and settles those that the handler does not get.
-func (b *batch) begin(ms []*flight.Message) {
+// next returns the messages that the handler gets now: all of them, or those that were held
+// and may be handled again.
+func (b *batch) next() []*attempt {
+	switch {
+	case b.grant.Held == 0:
+		b.begin(b.grant.Of)
+		return slices.Clone(b.open)
+	case b.grant.Held == hand.UntilDue:
+		b.kept(!b.grant.LetGo)
+		return slices.Clone(b.open)
+	case b.grant.LetGo:
+		b.letGo()
+		return nil
+	}
+	return b.ready()
+}
+
+// begin begins the attempts at messages, and settles those that the handler does not get.
+func (b *batch) begin(ms []*hand.Message) {
 	var unhandled []*attempt
 	for _, m := range ms {
-		a, ok := b.run.begin(b.grant, m)
+		a := attemptOf(m)
 		switch {
-		case ok:
+		case b.run.begin(b.worker, a):
 			b.open = append(b.open, a)
 		case a.Keep > 0:
 			b.early = append(b.early, a)
 		default:
-			a.Returned()
 			unhandled = append(unhandled, a)
 		}
 	}
-	b.settle(unhandled)
-}
-
-// handleUntilDecided runs the handler, and again as long as messages are held.
-func (b *batch) handleUntilDecided() {
-	pauses := pause.Grow(200*time.Millisecond, 30*time.Second)
-	for next := slices.Clone(b.open); len(next) > 0; next = b.await() {
-		b.handle(next)
-		if len(b.open) > 0 {
-			b.putOff(next, pauses.Next())
-		}
+	if len(b.early) > 0 {
+		b.run.hand.Keeps(messagesOf(b.early))
 	}
+	b.settle(unhandled)
 }
 
 // putOff notes when each message that the handler has held may be handled again: after the
@@ -84,37 +105,27 @@ func (b *batch) putOff(some []*attempt, least time.Duration) {
 	now := time.Now()
 	for _, a := range some {
 		if !a.over {
-			b.due[a] = now.Add(min(max(least, a.Keep), flight.LongestHold))
+			b.due[a] = now.Add(min(max(least, a.Keep), consumertimeout.LongestHold))
 		}
 	}
 }
 
-// await waits until the lane lets held messages be handled again, and returns these. It returns
-// none once no message is left.
-func (b *batch) await() []*attempt {
+// hold holds the open messages until the first of them may be handled again.
+func (b *batch) hold() (next *hand.Grant, ended bool) {
 	r := b.run
-	for len(b.open) > 0 {
-		first, until := b.open[0], b.until(b.open[0])
-		for _, a := range b.open {
-			if b.due[a].Before(b.due[first]) {
-				first = a
-			}
-			if end := b.until(a); end.Before(until) {
-				until = end
-			}
+	first, until := b.open[0], r.holdUntil(b.open[0])
+	for _, a := range b.open {
+		if b.due[a].Before(b.due[first]) {
+			first = a
 		}
-		wait := time.Until(b.due[first])
-		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
-		if r.lane.Hold(b.grant, wait, until, false, b.in.working, b.in.stop) {
-			return b.ready()
+		if end := r.holdUntil(a); end.Before(until) {
+			until = end
 		}
-		b.letGo()
 	}
-	return nil
+	wait := time.Until(b.due[first])
+	r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
+	return r.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.ForAnother, For: wait, Until: until}, time.Now())
 }
-
-// until is when a message can be held no longer.
-func (b *batch) until(a *attempt) time.Time { return a.Received.Add(b.run.timeout.HoldLimit()) }
 
 // ready returns the open messages that may be handled again: those that are due, and those
 // whose handler has said Hold, because the lane says when an outage lets them be tried.
@@ -135,7 +146,7 @@ func (b *batch) letGo() {
 	var past []*attempt
 	if b.in.working.Err() == nil && b.in.stop.Err() == nil && !b.run.ordered() {
 		for _, a := range b.open {
-			if end := b.until(a); !now.Before(end) || b.due[a].After(end) {
+			if end := b.run.holdUntil(a); !now.Before(end) || b.due[a].After(end) {
 				past = append(past, a)
 			}
 		}
@@ -143,7 +154,7 @@ func (b *batch) letGo() {
 	if len(past) == 0 {
 		past = b.open
 	}
-	b.in.leaveInOrder(intake.ErrHeld)
+	b.in.hand.Leaves(hand.ErrHeld, now, &b.worker.Out)
 	for _, a := range past {
 		a.unheld()
 	}
@@ -227,8 +238,8 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 	for i, a := range as {
 		deliveries[i], of[i] = a.Delivery, a.ctx
 		a.own.begin()
-		a.Running.Store(true)
 	}
+	r.hand.Runs(messagesOf(as))
 	if r.trace.Batched != nil {
 		ctx = r.trace.Batched(ctx, Batched{Deliveries: deliveries, Contexts: of})
 	}
@@ -247,10 +258,7 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 		}
 		took = time.Since(b.began)
 		r.handled.Add(int64(len(as)))
-		for _, a := range as {
-			a.Running.Store(false)
-			a.Returned()
-		}
+		r.hand.Returned(messagesOf(as))
 		r.noteBatch(b, results)
 		if r.trace.BatchHandled != nil {
 			r.trace.BatchHandled(ctx, BatchHandled{Deliveries: deliveries, Err: err, Took: took})
@@ -327,7 +335,7 @@ func (b *batch) decided(as []*attempt, results []result, took time.Duration) {
 		if r.trace.Handled != nil {
 			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: results[i].err, Took: took})
 		}
-		if a.ending = r.decide(a, results[i]); a.Move != settle.Hold {
+		if a.ending = r.decide(a, results[i]); a.Move != work.Hold {
 			decided = append(decided, a)
 		}
 	}
@@ -340,14 +348,10 @@ func (b *batch) settle(as []*attempt) {
 	if len(as) == 0 {
 		return
 	}
-	tasks := make([]settle.Task, len(as))
-	for i, a := range as {
+	for _, a := range as {
 		a.over = true
-		tasks[i] = settle.Task{Message: a.Message, Instruction: &a.Instruction}
 	}
-	kept := b.in.settling.Do(tasks...)
-	b.kept += kept
-	b.free += len(as) - kept
+	b.run.begins(&b.worker.Out, as...)
 }
 
 func (b *batch) stillOpen() {
@@ -360,35 +364,32 @@ func (b *batch) stillOpen() {
 	b.open = open
 }
 
-// keepEarly keeps messages for a while that are not due yet. Then it hands those to the
-// handler that lacked a little of their wait, and settles the others.
-func (b *batch) keepEarly() {
-	if len(b.early) == 0 {
-		return
-	}
+// keepEarly holds messages that are not due yet.
+func (b *batch) keepEarly() (next *hand.Grant, ended bool) {
 	yield.Here()
-	longest := b.early[0]
+	longest, until := time.Duration(0), b.run.holdUntil(b.early[0])
 	for _, a := range b.early {
-		if a.Keep > longest.Keep {
-			longest = a
-		}
+		longest = max(longest, a.Keep)
 	}
-	kept := b.run.keep(longest, longest.Keep)
+	return b.run.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.UntilDue, For: longest, Until: until}, time.Now())
+}
+
+// kept opens the messages that were not due and lacked a little of their wait, and settles the
+// others. It settles all of them if they could be kept no longer.
+func (b *batch) kept(long bool) {
 	var unhandled []*attempt
 	for _, a := range b.early {
-		if kept && a.Move == settle.Hold {
+		if long && a.Move == work.Hold {
 			b.open = append(b.open, a)
 			continue
 		}
-		if !kept {
+		if !long {
 			a.decision = requeue
 		}
-		a.Returned()
 		unhandled = append(unhandled, a)
 	}
-	b.early = nil
+	b.early, b.pauses = nil, heldPauses()
 	b.settle(unhandled)
-	b.handleUntilDecided()
 }
 
 // gone settles the messages of a handler that has ended its goroutine. Those of its latest
@@ -399,10 +400,10 @@ func (b *batch) gone() {
 	held := false
 	for _, a := range b.open {
 		if !slices.Contains(b.latest(), a) {
-			if a.ending == nil || a.Move != settle.Hold {
+			if a.ending == nil || a.Move != work.Hold {
 				a.ending = &ending{decision: requeue}
 			}
-			held = held || a.Move == settle.Hold
+			held = held || a.Move == work.Hold
 			continue
 		}
 		res := a.leftGone()
@@ -410,14 +411,14 @@ func (b *batch) gone() {
 		if r.trace.Handled != nil {
 			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: res.err, Took: time.Since(b.began)})
 		}
-		held = held || a.Move == settle.Hold
+		held = held || a.Move == work.Hold
 	}
 	if held { // nothing can be handled here again
 		pause.While(b.in.working, b.in.stop, time.Second)
-		b.in.leaveInOrder(intake.ErrHeld)
+		b.in.hand.Leaves(hand.ErrHeld, time.Now(), &b.worker.Out)
 	}
 	for _, a := range b.open {
-		if a.Move == settle.Hold {
+		if a.Move == work.Hold {
 			a.unheld()
 		}
 	}
@@ -425,7 +426,4 @@ func (b *batch) gone() {
 		a.decision = requeue
 	}
 	b.settle(append(b.open, b.early...))
-	for range b.free {
-		r.schedule.Release(b.grant)
-	}
 }

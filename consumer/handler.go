@@ -9,12 +9,14 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/schedule"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/pause"
+	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/yield"
+	"github.com/rehop/rehop/topology"
 )
 
 // PanicError is the error of a handler that panicked.
@@ -104,16 +106,17 @@ func (r result) stack() string {
 	return ""
 }
 
-// attempt is a message that a worker has.
+// attempt is a message, and what is known of it once a worker has it.
 type attempt struct {
-	*Delivery // first, or of a later attempt in place
-	*flight.Message
-	first Delivery
-	own   ownError // of Delivery
-	in    *session
-	grant *schedule.Grant
-	over  bool            // of a batch: its settling has begun
-	ctx   context.Context // of the handler and the hooks
+	hand.Message
+	*Delivery // first, or of a later attempt in place; nil: no worker has had it
+	first     Delivery
+	own       ownError // of Delivery
+	in        *session
+	over      bool            // of a batch: its settling has begun
+	batch     *batch          // of which it is the first
+	ctx       context.Context // of the handler and the hooks
+	pauses    *pause.Growing  // between the runs while it is held; nil: it was not
 	*ending
 }
 
@@ -128,128 +131,169 @@ type ending struct {
 var succeeded = &ending{result: result{outcome: Outcome{Action: ActionDone}}, decision: done}
 
 // attemptOf returns the attempt at a message.
-func attemptOf(m *flight.Message) *attempt {
-	a, _ := m.User.(*attempt)
-	return a
+func attemptOf(m *hand.Message) *attempt {
+	return m.Observer.(*attempt) //nolint:forcetypeassert // session.Message sets it
 }
 
-// begin makes the attempt at a message. It returns false, and an attempt with a decision, if
+// begin begins the attempt at a message. It returns false, and a decision is made, if
 // the handler does not get the message, or gets it only after it was kept for a while.
-func (r *run) begin(g *schedule.Grant, m *flight.Message) (a *attempt, ok bool) {
+func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	yield.Here()
-	s := m.In.Owner.(*session) //nolint:forcetypeassert // newSession sets it
-	a = &attempt{Message: m, in: s, grant: g, ctx: s.working}
-	a.Delivery = &a.first
-	m.User = a
-	malformed := a.read(&s.terms.route, m.Raw)
+	s := a.in
+	a.ctx, a.Delivery = s.working, &a.first
+	malformed := a.read(&s.terms.route, a.Raw)
 	a.Delivery.own = &a.own
 	if malformed != nil {
 		r.log.Warn("malformed headers count as absent", "queue", a.Queue, "message", a.ID, "error", malformed)
 	}
-	r.keyAdvice.note(r, m.Key, a.OrderKey)
+	r.keyAdvice.note(r, a.Key, a.OrderKey)
 	if r.trace.Received != nil {
 		a.ctx = r.trace.Received(a.ctx, a.Delivery)
 	}
-	tookAway := m.Raw.Redelivered && r.timeout.TookAway(m.Raw)
-	if v, res, ok := s.terms.decideUnhandled(m.Raw, a.Delivery, tookAway, time.Now()); ok {
+	now := time.Now()
+	tookAway := a.Raw.Redelivered && r.timeout.TookAway(a.Raw)
+	if v, res, ok := s.terms.decideUnhandled(a.Raw, a.Delivery, tookAway, now); ok {
 		a.ending = &ending{res, v}
 		r.logSkew(a)
-		return a, false
+		return false
 	}
 	// It would be handled in vain, or before earlier ones of its key: a held message gives its
 	// slot and key back when a stop begins, before the gate is closed.
 	if s.working.Err() != nil || r.ordered() && s.stop.Err() != nil {
 		a.ending = &ending{decision: requeue}
-		return a, false
+		return false
 	}
-	if r.isLate(m, s) {
-		s.leaveInOrder(intake.ErrWaited)
+	if r.isLate(a, now) {
+		s.hand.Leaves(intake.ErrWaited, now, &w.Out)
 		a.ending = &ending{decision: requeue}
 		if s.terms.isScarce(a.Delivery) {
-			a.Instruction = *s.terms.toTheEnd(m.Raw, a.Delivery, time.Now())
+			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery, now)
 		}
-		return a, false
+		return false
 	}
-	return a, true
+	return true
 }
 
 // isLate reports whether a message of a session in order has waited for too long to begin with
 // it. While the gate is not open it may be the one that is tried, and it goes back at the hold
 // limit.
-func (r *run) isLate(m *flight.Message, s *session) bool {
-	return r.ordered() && m.Age() > s.beginLimit() && r.lane.IsOpen()
+func (r *run) isLate(a *attempt, now time.Time) bool {
+	return r.ordered() && a.Age(now) > a.in.intake.BeginLimit() && r.lane.IsOpen()
 }
 
-// handle runs the handler on the one message of a grant, and has it settled. It returns 1
-// if the message keeps its slot beyond that, until its copy is confirmed.
-func (r *run) handle(g *schedule.Grant) (kept int) {
-	m := g.Of[0]
-	a, ok := r.begin(g, m)
-	s := a.in
-	if !ok {
-		stayed := a.Keep == 0 || r.keep(a, a.Keep)
-		if !stayed {
-			a.decision = requeue
+// Handle handles the messages of a grant. It is called by package work, once more after
+// messages were held.
+func (r *run) Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool) {
+	if r.batch != nil {
+		return r.handleBatch(w, g)
+	}
+	return r.handle(w, g)
+}
+
+// handle runs the handler on the one message of a grant, and has it settled or held.
+func (r *run) handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool) {
+	a := attemptOf(g.Of[0])
+	switch {
+	case g.Held == 0:
+		if !r.begin(w, a) {
+			if a.Keep > 0 {
+				return r.hand.Hold(w, g, hand.Hold{Kind: hand.UntilDue, For: a.Keep, Until: r.holdUntil(a)}, time.Now())
+			}
+			return r.settle(w, g, a)
 		}
-		if !stayed || a.Move != settle.Hold { // else it lacked a little of its wait
-			m.Returned()
-			return s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})
-		}
+	case g.Held == hand.UntilDue && g.LetGo:
+		a.decision = requeue
+		return r.settle(w, g, a)
+	case g.Held == hand.UntilDue && a.Move != work.Hold: // else it lacked a little of its wait
+		return r.settle(w, g, a)
+	case g.LetGo:
+		a.in.hand.Leaves(hand.ErrHeld, time.Now(), &w.Out)
+		a.unheld()
+		return r.settle(w, g, a)
+	case a.inPlace:
+		a.Attempt++
+		a.LastAttempt = a.Attempt > len(a.in.terms.route.Waits)
 	}
 	returned := false
 	defer func() {
 		if !returned { // runtime.Goexit: only deferred calls still run
-			m.Returned()
-			a.ending = r.decide(a, a.leftGone())
-			if a.Move == settle.Hold { // nothing can be handled here again
-				pause.While(s.working, s.stop, time.Second)
-				s.leaveInOrder(intake.ErrHeld)
-				a.unheld()
-			}
-			if s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction}) == 0 {
-				r.schedule.Release(g)
-			}
+			r.gone(g, a)
 		}
 	}()
-	r.handleUntilDecided(a)
+	a.ending = r.decide(a, r.runHandler(w, g, a))
 	returned = true
-	return s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})
+	if a.Move == work.Hold {
+		return r.hold(w, g, a)
+	}
+	return r.settle(w, g, a)
 }
 
-// handleUntilDecided runs the handler, and again as long as the message is held.
-func (r *run) handleUntilDecided(a *attempt) {
-	var pauses *pause.Growing
-	for {
-		a.ending = r.decide(a, r.runHandler(a))
-		a.Returned()
-		if a.Move != settle.Hold {
-			return
-		}
-		if pauses == nil { // most messages are never held
-			pauses = pause.Grow(200*time.Millisecond, 30*time.Second)
-		}
-		wait := min(max(pauses.Next(), a.Keep), flight.LongestHold)
-		if a.inPlace {
-			wait = a.Keep
-			next := *a.Delivery // the handler may have kept the one that it had
-			next.firstFailed = cmp.Or(next.firstFailed, time.Now())
-			a.Delivery = &next
-			r.logInPlace(a)
-		} else {
-			r.faultLog.Warn("message held", errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
-		}
-		inPlace := a.in.terms.inPlace && (a.inPlace || a.Attempt > 1) // its count would begin anew elsewhere
-		if !r.lane.Hold(a.grant, wait, a.Received.Add(r.timeout.HoldLimit()), inPlace, a.in.working, a.in.stop) {
-			a.in.leaveInOrder(intake.ErrHeld)
-			a.unheld()
-			return
-		}
-		if a.inPlace {
-			a.Attempt++
-			a.LastAttempt = a.Attempt > len(a.in.terms.route.Waits)
+// settle has the one message of a grant settled by its instruction, and returns the next grant.
+func (r *run) settle(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Grant, ended bool) {
+	yield.Here()
+	if a.Move != work.Copy {
+		return r.hand.Handled(w, g, time.Now(), hand.Told{Message: &a.Message, Verb: hand.Verb(a.Move)})
+	}
+	r.begins(&w.Out, a)
+	return r.hand.Handled(w, g, time.Now())
+}
+
+// begins begins the settling of messages whose grant the worker still has.
+func (r *run) begins(out *hand.Out, as ...*attempt) {
+	told := make([]hand.Told, len(as))
+	var copied []work.Task
+	for i, a := range as {
+		told[i] = hand.Told{Message: &a.Message, Verb: hand.Verb(a.Move)}
+		if a.Move == work.Copy {
+			copied = append(copied, work.Task{Message: &a.Message, Instruction: &a.Instruction})
 		}
 	}
+	r.hand.Settle(time.Now(), out, told...)
+	r.pool.Do(out)
+	if len(copied) > 0 {
+		r.copies.Send(copied...)
+	}
 }
+
+// gone settles the message of a handler that has ended its goroutine.
+func (r *run) gone(g *hand.Grant, a *attempt) {
+	var out hand.Out
+	a.ending = r.decide(a, a.leftGone())
+	if a.Move == work.Hold { // nothing can be handled here again
+		pause.While(a.in.working, a.in.stop, time.Second)
+		a.in.hand.Leaves(hand.ErrHeld, time.Now(), &out)
+		a.unheld()
+	}
+	r.begins(&out, a)
+}
+
+// hold holds the one message of a grant until its handler may run again.
+func (r *run) hold(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Grant, ended bool) {
+	if a.pauses == nil { // most messages are never held
+		a.pauses = heldPauses()
+	}
+	wait := min(max(a.pauses.Next(), a.Keep), consumertimeout.LongestHold)
+	if a.inPlace {
+		wait = a.Keep
+		next := *a.Delivery // the handler may have kept the one that it had
+		next.firstFailed = cmp.Or(next.firstFailed, time.Now())
+		a.Delivery = &next
+		r.logInPlace(a)
+	} else {
+		r.faultLog.Warn("message held", errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
+	}
+	kind := hand.ForAnother
+	if a.in.terms.inPlace && (a.inPlace || a.Attempt > 1) { // its count would begin anew elsewhere
+		kind = hand.ForNextHere
+	}
+	return r.hand.Hold(w, g, hand.Hold{Kind: kind, For: wait, Until: r.holdUntil(a)}, time.Now())
+}
+
+// heldPauses returns the pauses between the runs of a handler while its message is held.
+func heldPauses() *pause.Growing { return pause.Grow(200*time.Millisecond, 30*time.Second) }
+
+// holdUntil is when a message can be held no longer.
+func (r *run) holdUntil(a *attempt) time.Time { return a.Received.Add(r.timeout.HoldLimit()) }
 
 // decide returns the ending of a message after its handler has returned.
 func (r *run) decide(a *attempt, res result) *ending {
@@ -258,9 +302,9 @@ func (r *run) decide(a *attempt, res result) *ending {
 	}
 	interrupted := a.in.working.Err() != nil
 	t, now := a.in.terms, time.Now()
-	t.holds = r.timeout.HoldLimit() - a.Age()
+	t.holds = r.timeout.HoldLimit() - a.Age(now)
 	v := t.decide(a.Raw, a.Delivery, res, interrupted, now)
-	if v.inPlace && a.Age()+v.Keep >= r.timeout.HoldLimit() {
+	if v.inPlace && a.Age(now)+v.Keep >= r.timeout.HoldLimit() {
 		t.inPlace = false // it would go back to its queue first, and its count begin anew
 		v = t.decide(a.Raw, a.Delivery, res, interrupted, now)
 	}
@@ -274,11 +318,6 @@ func (e *ending) unheld() {
 		return
 	}
 	e.Instruction = requeue.Instruction
-}
-
-// keep keeps a message for d, and reports whether it may be kept afterwards.
-func (r *run) keep(a *attempt, d time.Duration) bool {
-	return a.Age()+d < r.timeout.HoldLimit() && pause.While(a.in.working, a.in.stop, d)
 }
 
 // left returns the result of a run with ctx that returned err: the message's own error decides,
@@ -298,11 +337,9 @@ func (a *attempt) leftGone() result {
 }
 
 // runHandler runs the handler once and finds out what its error means.
-func (r *run) runHandler(a *attempt) (res result) {
+func (r *run) runHandler(w *hand.Worker, g *hand.Grant, a *attempt) (res result) {
 	ctx, end := r.withTimeouts(a.ctx, a.Received, func() []*attempt { return []*attempt{a} })
 	defer end()
-	a.Running.Store(true)
-	defer a.Running.Store(false)
 	start := time.Now()
 	a.own.begin()
 	ended := false // the handler has returned, and its error has a meaning
@@ -316,7 +353,7 @@ func (r *run) runHandler(a *attempt) (res result) {
 			res = a.leftGone()
 		}
 		r.handled.Add(1)
-		r.noteRun(a.in, a.grant, res.outcome.Action == ActionHold, res.text)
+		r.noteRun(w, a.in, g, res.outcome.Action == ActionHold, res.text)
 		if r.trace.Handled != nil {
 			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: res.err, Took: time.Since(start)})
 		}
@@ -326,20 +363,41 @@ func (r *run) runHandler(a *attempt) (res result) {
 	return res
 }
 
-// settled is told of each message once: the broker has been told, or cannot be (err)
-// and has the message back.
-func (r *run) settled(m *flight.Message, v flight.Verb, err error) {
-	defer m.In.End(m)
-	r.lane.Settles(m.In)
-	m.In.Settled(m)
-	if a := attemptOf(m); a != nil && a.grant != nil { // a worker had it
-		s := a.settlement
-		if err != nil || v == flight.Requeue {
-			s = requeue.settlement
-		}
-		r.logSettled(a, s)
-		if r.trace.Settled != nil {
-			r.trace.Settled(a.ctx, Settled{a.Delivery, s})
-		}
+// Copied calls the hook. It is called by package work, and so are the other methods of
+// hand.Observer.
+func (a *attempt) Copied(to route.Target) {
+	if hook := a.in.run.trace.Copied; hook != nil {
+		hook(a.ctx, Copied{a.Delivery, topology.Address(to)})
+	}
+}
+
+// Confirmed calls the hook.
+func (a *attempt) Confirmed(to route.Target, instead bool) {
+	if instead {
+		a.settlement = requeue.settlement
+	}
+	if hook := a.in.run.trace.Confirmed; hook != nil {
+		hook(a.ctx, Copied{a.Delivery, topology.Address(to)})
+	}
+}
+
+// Unconfirmed logs why a copy is not confirmed.
+func (a *attempt) Unconfirmed(to route.Target, err error) {
+	a.in.run.logFailedCopy(&a.Message, to, err)
+}
+
+// Settled calls the hook and logs, if a worker had the message. With err the broker has the
+// message back.
+func (a *attempt) Settled(v hand.Verb, err error) {
+	if !a.WasTaken() {
+		return
+	}
+	r, s := a.in.run, requeue.settlement
+	if err == nil && v != hand.Requeue {
+		s = a.settlement
+	}
+	r.logSettled(a, s)
+	if r.trace.Settled != nil {
+		r.trace.Settled(a.ctx, Settled{a.Delivery, s})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // ErrHandlerTimeout is the cause of a handler's ctx that ended at
@@ -75,7 +75,7 @@ func (r *run) withTimeouts(from context.Context, received time.Time, has func() 
 			all := has()
 			about := []any{"queue", r.queue, "message", all[0].ID, "messages", len(all), "timeout", limit}
 			if len(all) > 1 {
-				about = append(about, "ids", flight.Named(messagesOf(all)))
+				about = append(about, "ids", hand.Named(messagesOf(all)))
 			}
 			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled", about...)
 		})
@@ -139,7 +139,7 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 		slots = o.workers
 	}
 	n, since := 0, time.Time{}
-	var unsettled []*flight.Message
+	var unsettled []*hand.Message
 	for h, at := range o.handlers {
 		if h.queue != queue && !all {
 			continue
@@ -152,16 +152,16 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 	if n == 0 {
 		return nil
 	}
-	flight.OldestFirst(unsettled)
+	hand.OldestFirst(unsettled)
 	return &rehop.HealthError{Degraded: n < slots, Since: since,
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends; unsettled: %s",
-			queue, flight.Plural(n, "handler"), slots, timeoutGrace, o.timeout, flight.Named(unsettled))}
+			queue, hand.Plural(n, "handler"), slots, timeoutGrace, o.timeout, hand.Named(unsettled))}
 }
 
-func messagesOf(as []*attempt) []*flight.Message {
-	ms := make([]*flight.Message, len(as))
+func messagesOf(as []*attempt) []*hand.Message {
+	ms := make([]*hand.Message, len(as))
 	for i, a := range as {
-		ms[i] = a.Message
+		ms[i] = &a.Message
 	}
 	return ms
 }

@@ -177,7 +177,7 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	silent := now.Sub(sign)
 	switch {
 	case silent <= intake.SilentAfter:
-		return worst(h.run.copies.Unconfirmed.Check(h.queue, now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
+		return worst(h.run.copiesHealth(now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case refusal != nil:
@@ -295,9 +295,6 @@ const standsStill = time.Minute
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
 func (r *run) gateHealth() *rehop.HealthError {
-	if r.lane == nil {
-		return nil
-	}
 	paused, outage, untried := r.lane.ClosedSince(time.Now())
 	begun, why := r.lane.BegunSince()
 	full, slots := r.health.signs.Full(), r.lane.FullSince()
@@ -318,4 +315,10 @@ func (r *run) gateHealth() *rehop.HealthError {
 		return &rehop.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
 	}
 	return nil
+}
+
+// copiesHealth returns which copies are not confirmed, nil if none are missing.
+func (r *run) copiesHealth(now time.Time) *rehop.HealthError {
+	full, messages := r.lane.CopyingSince()
+	return r.copies.Unconfirmed.Check(r.queue, full, messages, now)
 }

@@ -8,14 +8,15 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/carry"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/route"
 )
 
 // idleRun is a run in which nothing is amiss.
 func idleRun() *run {
-	return &run{copies: settle.NewCopies(settle.CopiesConfig{Slots: 1}), carriers: carry.New(carry.Config{}),
+	return &run{health: &health{}, copies: work.NewCopies(work.CopiesConfig{}), carriers: carry.New(carry.Config{}), lane: hand.New(1, false).Lane(hand.Limits{Slots: 1}),
 		overdue: &overdue{workers: 1, handlers: map[*overdueHandler]time.Time{}}}
 }
 

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/schedule"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -33,7 +32,7 @@ const maxRate = 1_000_000
 func (c Config) validateLanes(source route.Source) error {
 	if source.Lanes == "" {
 		if len(c.Lanes) > 0 {
-			return fmt.Errorf("consumer: Config.Lanes has limits for %s, want none: the source is not topology.Lanes", flight.Plural(len(c.Lanes), "lane"))
+			return fmt.Errorf("consumer: Config.Lanes has limits for %s, want none: the source is not topology.Lanes", hand.Plural(len(c.Lanes), "lane"))
 		}
 		return nil
 	}
@@ -58,7 +57,7 @@ type part struct {
 	source   route.Facts
 	cfg      settings        // with the Concurrency of this part
 	prefetch intake.Prefetch // that a session begins with
-	limits   schedule.Limits
+	limits   hand.Limits
 	health   health
 }
 
@@ -84,7 +83,7 @@ func partsOf(cfg settings, source route.Source) (parts []*part) {
 }
 
 func newPart(cfg settings, source route.Facts, lane bool) *part {
-	p := &part{source: source, cfg: cfg, prefetch: prefetchOf(cfg, source, lane), limits: schedule.Limits{Slots: cfg.Concurrency}}
+	p := &part{source: source, cfg: cfg, prefetch: prefetchOf(cfg, source, lane), limits: hand.Limits{Slots: cfg.Concurrency}}
 	p.health.queue = source.Queue
 	p.health.fail(errNotRunning)
 	return p

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -73,7 +73,7 @@ func (r *run) logSkew(a *attempt) {
 }
 
 // logFailedCopy says that a copy was not confirmed.
-func (r *run) logFailedCopy(m *flight.Message, to route.Target, err error) {
+func (r *run) logFailedCopy(m *hand.Message, to route.Target, err error) {
 	r.faultLog.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", m.Raw.MessageId, "to", to.String())
 }
 

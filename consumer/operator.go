@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // Operator returns an http.Handler for the people and the programs that operate a
@@ -198,18 +199,18 @@ func (r *run) describe(q *queueState, now time.Time) {
 	if !outage.IsZero() {
 		q.Outage, q.Untried = &outage, untried
 	}
-	ledger := r.ledger.Load()
-	if ledger == nil {
+	latest := r.latest.Load()
+	if latest == nil {
 		return
 	}
-	open, running := ledger.OldestOpen(maxShown)
-	q.InHand, q.Handled = max(ledger.Unsettled(), len(open)), running // a lost session has nothing to settle, and may have handlers
+	open, running, unsettled := latest.Look(maxShown)
+	q.InHand, q.Handled = max(unsettled, len(open)), running // a lost session has nothing to settle, and may have handlers
 	for _, m := range open {
 		state := "waiting"
 		switch {
-		case m.Running.Load():
+		case m.Phase == hand.Running, m.Phase == hand.Again:
 			state = "handled"
-		case m.Begun.Load():
+		case m.WasTaken():
 			state = "held"
 		}
 		age := now.Sub(m.Received).Round(time.Millisecond)

@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -33,7 +33,7 @@ func (c Config) validateOrder(source route.Source) error {
 	if c.RetryInPlace {
 		for _, r := range source.Routes {
 			sum := waitsInPlace(r)
-			if longest := flight.HoldLimitOf(r.ConsumerTimeout); sum >= longest {
+			if longest := consumertimeout.HoldLimitOf(r.ConsumerTimeout); sum >= longest {
 				errs = append(errs, fmt.Errorf("consumer: Config.RetryInPlace: the waits of queue %q are %v in sum, want less than %v: the broker takes a message away that is kept for too long", r.Queue, sum, longest))
 			}
 		}
@@ -65,17 +65,17 @@ func arguments(priority int, found route.Facts) amqp.Table {
 }
 
 // keyOf returns the key of a message that has come.
-func (r *run) keyOf(m *flight.Message) (key string) {
+func (r *run) keyOf(from *route.Facts, raw amqp.Delivery) (key string) {
 	if r.cfg.Key == nil {
-		return header.Name(m.Raw.Headers[header.OrderKey])
+		return header.Name(raw.Headers[header.OrderKey])
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			r.log.Error("Config.Key panicked: the message has no key", "queue", r.queue, "message", m.Raw.MessageId, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			r.log.Error("Config.Key panicked: the message has no key", "queue", r.queue, "message", raw.MessageId, "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
 			key = ""
 		}
 	}()
 	var d Delivery
-	_ = d.read(&m.In.Owner.(*session).terms.route, m.Raw) //nolint:forcetypeassert // newSession sets it; a worker logs what is malformed
+	_ = d.read(from, raw) // a worker logs what is malformed
 	return r.cfg.Key(&d)
 }

@@ -7,7 +7,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // Outage says when the handlers' [Hold] outcomes count as an outage. In an
@@ -94,27 +94,27 @@ func (r *run) noteBatch(b *batch, results []result) {
 			text = res.text
 		}
 	}
-	r.noteRun(b.in, b.grant, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
+	r.noteRun(b.worker, b.in, b.grant, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
 }
 
 // noteRun notes whether a run of the handler held its message, for the error that text is of.
-func (r *run) noteRun(s *session, g *schedule.Grant, held bool, text string) {
+func (r *run) noteRun(w *hand.Worker, s *session, g *hand.Grant, held bool, text string) {
 	if s.working.Err() != nil {
 		return // the handler was told to end, and may say anything
 	}
 	if held {
 		r.latestHold.Store(&text)
 	}
-	switch changed := r.lane.Note(g, held); {
+	switch changed := r.lane.Note(g, held, time.Now(), &w.Out); {
 	case changed && held:
-		r.logOutage()
+		r.OutageBegan()
 	case changed:
 		r.log.Info("outage over", "queue", r.queue)
 	}
 }
 
-// logOutage says that an outage has begun.
-func (r *run) logOutage() {
+// OutageBegan says that an outage has begun. It is called by package work, too.
+func (r *run) OutageBegan() {
 	text := ""
 	if t := r.latestHold.Load(); t != nil {
 		text = *t

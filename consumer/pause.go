@@ -1,5 +1,11 @@
 package consumer
 
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/hand"
+)
+
 // Pause stops handing out messages until Resume. Handlers finish, and messages that no
 // handler has begun go back to their queue. With Config.KeyLimit, and on a queue with
 // a single active consumer, the consumer keeps these messages for a time, to preserve their
@@ -18,11 +24,7 @@ func (c *Consumer) setPaused(paused bool) {
 	defer c.pausing.Unlock()
 	c.paused = paused
 	for _, r := range c.runs {
-		if paused {
-			r.lane.Pause()
-		} else {
-			r.lane.Resume()
-		}
+		r.setPaused(paused)
 	}
 }
 
@@ -32,8 +34,10 @@ func (c *Consumer) setRuns(runs []*run) {
 	defer c.pausing.Unlock()
 	c.runs = runs
 	for _, r := range runs {
-		if c.paused {
-			r.lane.Pause()
-		}
+		r.setPaused(c.paused)
 	}
+}
+
+func (r *run) setPaused(paused bool) {
+	r.event(func(now time.Time, out *hand.Out) { r.lane.SetPaused(paused, now, out) })
 }

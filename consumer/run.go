@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/consumer/internal/flight"
-	"github.com/rehop/rehop/consumer/internal/schedule"
+	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/consumer/internal/work"
 )
 
 // Run consumes until ctx ends. It then stops fetching, lets handlers finish up to
@@ -49,11 +49,12 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	defer end()
 	overdueStop, end := endsAfter(stopped, lastSecond)
 	defer end()
-	workers := schedule.New(c.cfg.Concurrency, c.strict)
+	all := hand.New(c.cfg.Concurrency, c.strict)
+	workers := work.NewPool(all)
 	late := &overdue{timeout: c.cfg.HandlerTimeout, workers: c.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}}
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
-		runs[i] = newRun(c, p, workers, late, ctx, stopped)
+		runs[i] = newRun(c, p, all, workers, late, ctx, stopped)
 		p.health.starts(runs[i])
 	}
 	c.setRuns(runs)
@@ -65,7 +66,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	})
 	defer over()
 	for _, r := range runs {
-		r.lane.Opening() // none goes ahead of a higher one at the start
+		r.event(r.lane.Opening) // none goes ahead of a higher one at the start
 	}
 	left := atomic.Int32{}       // runs that have not ended
 	left.Store(int32(len(runs))) //nolint:gosec // as many as there are lanes
@@ -92,7 +93,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	case err := <-result:
 		return err
 	case <-overdueStop.Done():
-		var running []*flight.Message
+		var running []*hand.Message
 		for _, r := range runs {
 			running = append(running, r.lane.Running()...)
 		}

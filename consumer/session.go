@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
@@ -22,12 +24,12 @@ import (
 // session is one session of a run: a channel, the messages that come on it, and how
 // they are settled.
 type session struct {
-	run      *run
-	terms    terms
-	channel  *connection.Session
-	ledger   *flight.Ledger
-	intake   *intake.Session // nil until the consuming has begun
-	settling *settle.Acker
+	run     *run
+	terms   terms
+	channel *connection.Session
+	hand    *hand.Session
+	intake  *intake.Session // nil until the consuming has begun
+	writer  *work.Writer
 
 	// stop ends when the session is to end in order: with Run, or alone, see leave.
 	stop  context.Context
@@ -54,7 +56,7 @@ func (r *run) session() (consumed bool, err error) {
 	s := r.newSession(found, channel)
 	over := make(chan struct{})
 	defer close(over)
-	go s.watchChannel(over)
+	go s.watch(over)
 	defer func() { s.end(consumed) }()
 	defer s.leave(nil)
 	r.carriers.Start(s.stop, s.terms.route, s.channel.Server().Version)
@@ -122,22 +124,25 @@ func (r *run) open() (route.Facts, *connection.Session, error) {
 
 func (r *run) newSession(found route.Facts, channel *connection.Session) *session {
 	socket := transport.Inside.Session(channel)
-	s := &session{run: r, channel: channel, ledger: flight.NewLedger(r.unsettled),
+	s := &session{run: r, channel: channel,
 		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace, ordered: r.ordered(),
 			version: channel.Server().Version}}
-	s.ledger.Owner = s
-	r.ledger.Store(s.ledger)
 	r.timeout.Expect(found.ConsumerTimeout)
 	s.stop, s.leave = context.WithCancelCause(r.stop)
 	s.working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
-	s.settling = settle.NewAcker(settle.Config{Ledger: s.ledger, Channel: channel.Channel(), Socket: socket,
-		Copies: r.copies, Copying: s.copying, Stop: s.stop, Leave: s.leave, Ended: r.settled})
+	s.hand = r.lane.Session(hand.Contexts{Stop: s.stop, Leave: s.leave, Working: s.working, Copying: s.copying})
+	r.latest.Store(s.hand)
+	s.writer = r.pool.Write(s.hand, channel.Channel(), socket)
 	return s
 }
 
 func (s *session) intakeConfig() intake.Config {
 	r := s.run
+	waits := time.Duration(0)
+	if s.terms.inPlace {
+		waits = waitsInPlace(s.terms.route)
+	}
 	return intake.Config{
 		Conn: r.conn, Channel: s.channel, Queue: r.queue, Host: r.host,
 		DeliveryLimit: s.terms.route.DeliveryLimit,
@@ -145,42 +150,44 @@ func (s *session) intakeConfig() intake.Config {
 		Bound:         &r.bound,
 		Ordered:       r.ordered(),
 		Arguments:     arguments(r.cfg.Priority, s.terms.route),
-		Ledger:        s.ledger,
+		Hand:          s.hand,
 		Lane:          r.lane,
 		Timeout:       r.timeout,
-		BeginLimit:    s.beginLimit,
+		Waits:         waits,
 		Signs:         &r.health.signs,
-		Handled:       r.handled.Load,
-		Requeue:       s.settling.Requeue,
-		GiveBack:      s.giveBack,
-		KeepForOrder:  s.settling.KeepForOrder,
-		Leave:         s.leave,
-		Asking:        s.copying,
-		Calling:       r.calling,
-		Fetching:      r.fetchingHook(),
+		Handled:       &r.handled,
+		Consumer:      s,
 	}
 }
 
-// beginLimit returns how old a message is at most when its handler runs for the first time:
-// the handler then has enough time, also for attempts in place.
-func (s *session) beginLimit() time.Duration {
-	waits := time.Duration(0)
-	if s.terms.inPlace {
-		waits = waitsInPlace(s.terms.route)
+// Message makes a message of a delivery. It is called by package intake.
+func (s *session) Message(raw amqp.Delivery, now time.Time, suspect bool) *hand.Message {
+	r := s.run
+	a := &attempt{in: s}
+	a.Message = hand.Message{Raw: raw, Received: now, Suspect: suspect, Observer: a}
+	if r.cfg.KeyLimit > 0 {
+		a.Key = r.keyOf(&s.terms.route, raw)
 	}
-	return s.run.timeout.BeginLimit(waits)
+	a.Alone = r.batch != nil && s.goesAlone(raw)
+	if raw.Redelivered {
+		var d Delivery
+		_ = d.read(&s.terms.route, raw) // a worker logs what is malformed
+		a.Scarce = s.terms.isScarce(&d)
+	}
+	return &a.Message
 }
 
-// leaveInOrder ends an ordered session because of a message that is about to go back. Only
-// the end of the channel puts the message into its place, and no later message of its key
-// may begin before.
-func (s *session) leaveInOrder(why error) {
-	if !s.run.ordered() || s.stop.Err() != nil || s.working.Err() != nil {
-		return
+// Do carries out what is to be done after events. It is called by package intake.
+func (s *session) Do(out *hand.Out) { s.run.pool.Do(out) }
+
+// Calling is called by package intake.
+func (s *session) Calling() (context.Context, context.CancelFunc) { return s.run.calling() }
+
+// Fetching calls the hook. It is called by package intake.
+func (s *session) Fetching(prefetch int) {
+	if hook := s.run.trace.Fetching; hook != nil {
+		hook(Fetching{s.run.queue, prefetch})
 	}
-	s.settling.KeepForOrder()
-	s.run.lane.BeginNoMore(s.ledger, why)
-	s.intake.End(why)
 }
 
 // lastSecond is what is left of a stop when no copy is awaited any more.
@@ -191,7 +198,7 @@ const lastSecond = time.Second
 // Run is to stop, and else why the session ends.
 func (s *session) drain() error {
 	r := s.run
-	r.lane.Closed()
+	r.event(r.lane.Closed)
 	grace := r.cfg.DrainTimeout
 	if intake.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
 		grace = min(grace, r.timeout.LeaveLimit()/8)
@@ -227,14 +234,14 @@ func (s *session) drain() error {
 		// process. That process would handle the next messages while handlers run here. So
 		// the fetching ends with the channel, and all messages go back to their places at
 		// once.
-		r.lane.Finish(stopping)
+		r.finish(stopping)
 		return why
 	}
-	s.settling.Requeue(r.lane.TakeBack(0)...) // at the end of the fetching
-	if err := s.intake.EndFetching(func(m *flight.Message) { s.settling.Requeue(m) }); err != nil {
+	r.takeBack() // at the end of the fetching
+	if err := s.intake.EndFetching(); err != nil {
 		return err
 	}
-	s.settling.Fetched()
+	r.event(func(_ time.Time, out *hand.Out) { s.hand.Fetched(out) })
 	if drained := r.wait(stopping); why == nil {
 		r.drained = drained
 	}
@@ -249,12 +256,42 @@ func (s *session) why() error {
 	return context.Cause(s.stop)
 }
 
-// watchChannel tells the handlers as soon as the channel is lost.
-func (s *session) watchChannel(over <-chan struct{}) {
-	select {
-	case <-s.channel.Done():
-		s.interrupt(s.channel.Err())
-	case <-over:
+// finish lets no other message begin, and returns when no message has a slot any more, or ctx
+// has ended.
+func (r *run) finish(ctx context.Context) {
+	r.event(r.lane.Finish)
+	for r.lane.Busy() > 0 {
+		select {
+		case <-r.lane.Changed():
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// takeBack gives back all messages that no worker has.
+func (r *run) takeBack() {
+	r.event(func(now time.Time, out *hand.Out) { r.lane.TakeBack(0, false, now, out) })
+}
+
+// watch tells the handlers as soon as the channel is lost, and lets go what is held when the
+// session ends.
+func (s *session) watch(over <-chan struct{}) {
+	lost, stop, working := s.channel.Done(), s.stop.Done(), s.working.Done()
+	for {
+		select {
+		case <-lost:
+			lost = nil
+			s.interrupt(s.channel.Err())
+		case <-stop:
+			stop = nil
+			s.run.event(s.hand.Ending)
+		case <-working:
+			working = nil
+			s.run.event(s.hand.Ending)
+		case <-over:
+			return
+		}
 	}
 }
 
@@ -269,19 +306,20 @@ func (s *session) interrupt(cause error) {
 func (s *session) end(consumed bool) {
 	r := s.run
 	s.interrupt(cmp.Or(s.channel.Err(), connection.ErrSessionLost))
+	r.event(s.hand.Ending)
 	if consumed && r.stop.Err() == nil {
-		r.lane.Opening() // lower lanes wait for the next session as for the first
+		r.event(r.lane.Opening) // lower lanes wait for the next session as for the first
 	} else {
-		r.lane.Closed()
+		r.event(r.lane.Closed)
 	}
 	yield.Here()
-	s.settling.Close()
+	s.writer.Close()
 	yield.Here()
-	s.settling.Requeue(r.lane.TakeBack(0)...) // which the end of the channel does
+	r.takeBack() // which the end of the channel does
 	ctx, end := r.calling()
 	defer end()
 	if consumed {
-		s.settling.AwaitAcks(ctx, s.channel, s.askAtTheEnd)
+		s.writer.AwaitAcks(ctx, s.channel, s.askAtTheEnd)
 	}
 	// The broker puts its unsettled messages back into the queue.
 	_ = s.channel.Close()
@@ -314,23 +352,18 @@ const acksArrive = time.Second
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
 
-// giveBack gives messages back that no worker has. A return may count towards the
-// delivery limit: from half of it on a copy goes to the end of the queue instead.
-func (s *session) giveBack(ms ...*flight.Message) {
-	for _, m := range ms {
-		a := &attempt{Message: m, in: s, ctx: s.copying}
-		a.Delivery = &a.first
-		if m.Raw.Redelivered {
-			_ = a.read(&s.terms.route, m.Raw) // a worker logs what is malformed
-			if s.terms.isScarce(a.Delivery) {
-				a.ending = &ending{decision: requeue}
-				a.Instruction = *s.terms.toTheEnd(m.Raw, a.Delivery, time.Now())
-				m.User = a
-				m.Begun.Store(true) // nobody else takes it
-				s.settling.Do(settle.Task{Message: m, Instruction: &a.Instruction})
-				continue
-			}
-		}
-		s.settling.Requeue(m)
+// SendToEnd sends messages to the end of the queue that no worker has had: a return may count
+// towards their delivery limit. It is called by package work.
+func (r *run) SendToEnd(ms []*hand.Message) {
+	tasks := make([]work.Task, len(ms))
+	for i, m := range ms {
+		a := attemptOf(m)
+		t := &a.in.terms
+		a.Delivery, a.ctx = &a.first, a.in.copying
+		_ = a.read(&t.route, m.Raw) // it is not handled here
+		a.ending = &ending{decision: requeue}
+		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery, time.Now())
+		tasks[i] = work.Task{Message: m, Instruction: &a.Instruction}
 	}
+	r.copies.Send(tasks...)
 }

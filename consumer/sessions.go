@@ -12,15 +12,14 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/carry"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/schedule"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/route"
-	"github.com/rehop/rehop/topology"
 )
 
 // stopGrace is how long a stop may last beyond DrainTimeout: for handlers whose ctx
@@ -56,15 +55,15 @@ type run struct {
 	trace     Trace
 	log       *slog.Logger
 	faultLog  *repeats.Log
-	schedule  *schedule.Schedule
-	lane      *schedule.Lane
-	copies    *settle.Copies
+	hand      *hand.Hand
+	pool      *work.Pool
+	lane      *hand.Lane
+	copies    *work.Copies
 	carriers  *carry.Carriers
-	timeout   *flight.ConsumerTimeout
+	timeout   *consumertimeout.ConsumerTimeout
 	overdue   *overdue
-	timedOut  error // the cause of a ctx that ends at Config.HandlerTimeout
-	unsettled *flight.Unsettled
-	ledger    atomic.Pointer[flight.Ledger] // the ledger of the latest session; nil before the first
+	timedOut  error                        // the cause of a ctx that ends at Config.HandlerTimeout
+	latest    atomic.Pointer[hand.Session] // nil before the first
 	keyAdvice keyAdvice
 	handled   atomic.Int64   // messages whose handlers have returned; each run counts again
 	watches   sync.WaitGroup // see watch.go
@@ -79,38 +78,27 @@ type run struct {
 
 // newRun returns the run for a part. All parts share the workers, and the note of which
 // handlers are late.
-func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, stop, stopped context.Context) *run {
+func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, stopped context.Context) *run {
 	r := &run{
 		cfg: p.cfg.Config, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
 		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
 		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
-		schedule:  workers,
-		timeout:   &flight.ConsumerTimeout{},
-		overdue:   late,
-		timedOut:  timedOut(p.cfg.HandlerTimeout),
-		unsettled: flight.NewUnsettled(),
+		hand: all, pool: workers,
+		timeout:  &consumertimeout.ConsumerTimeout{},
+		overdue:  late,
+		timedOut: timedOut(p.cfg.HandlerTimeout),
 	}
 	limits := p.limits
-	limits.PerKey, limits.Key, limits.Ordered = r.cfg.KeyLimit, r.keyOf, r.ordered()
-	limits.Batch = schedule.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes, Alone: r.goesAlone}
-	limits.Outage = schedule.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause, Began: r.logOutage}
-	handle := r.handle
-	if r.batch != nil {
-		handle = r.handleBatch
-	}
-	r.lane = workers.Lane(limits, handle)
-	r.copies = settle.NewCopies(settle.CopiesConfig{
+	limits.PerKey, limits.Ordered = r.cfg.KeyLimit, r.ordered()
+	limits.Batch = hand.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes}
+	limits.Outage = hand.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause}
+	r.lane = all.Lane(limits)
+	workers.Add(r)
+	r.copies = work.NewCopies(work.CopiesConfig{
+		Hand: all, Pool: workers, Hold: r.timeout,
 		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
-		Slots:     p.cfg.Concurrency,
 		Timeout:   p.cfg.CopyTimeout,
-		Hold:      r.timeout.HoldLimit,
-		Slot:      slotOf,
-		Release:   r.release,
-		Copied:    r.hook(r.trace.Copied),
-		Confirmed: r.hook(r.trace.Confirmed),
-		Instead:   func(m *flight.Message) { attemptOf(m).settlement = requeue.settlement },
-		GivesBack: func(m *flight.Message) { attemptOf(m).in.leaveInOrder(intake.ErrHeld) },
-		Failed:    r.logFailedCopy,
+		Hooks:     r.trace.Copied != nil,
 	})
 	r.carriers = carry.New(carry.Config{
 		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
@@ -119,23 +107,12 @@ func newRun(c *Consumer, p *part, workers *schedule.Schedule, late *overdue, sto
 	return r
 }
 
-// hook returns a hook of copies, nil for none.
-func (r *run) hook(hook func(context.Context, Copied)) func(*flight.Message, route.Target) {
-	if hook == nil {
-		return nil
-	}
-	return func(m *flight.Message, to route.Target) {
-		a := attemptOf(m)
-		hook(a.ctx, Copied{a.Delivery, topology.Address(to)})
-	}
-}
-
-// fetchingHook returns the hook for what a session asks for, nil for none.
-func (r *run) fetchingHook() func(queue string, prefetch int) {
-	if r.trace.Fetching == nil {
-		return nil
-	}
-	return func(queue string, prefetch int) { r.trace.Fetching(Fetching{queue, prefetch}) }
+// event has an event of a goroutine that has no Out of its own, and carries out what is to be
+// done.
+func (r *run) event(event func(now time.Time, out *hand.Out)) {
+	var out hand.Out
+	event(time.Now(), &out)
+	r.pool.Do(&out)
 }
 
 func carriedHook(hook func(Carried)) func(carry.Message) {
@@ -168,7 +145,7 @@ func (r *run) consume() error {
 			pauses.Reset()
 			continue
 		}
-		if no := (*settle.NoConfirmsError)(nil); errors.As(err, &no) {
+		if no := (*work.NoConfirmsError)(nil); errors.As(err, &no) {
 			r.log.Warn("consuming nothing until the broker confirms copies", "queue", r.queue, "error", no.Cause)
 			if !r.copies.AwaitAnswer(r.stop) {
 				return nil
@@ -255,35 +232,28 @@ func (r *run) end(err error) (drained bool, _ error) {
 	closing := r.copies.Close()
 	if !r.drained {
 		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
-			r.queue, flight.Plural(r.unsettled.Count(), "message"), inBrackets(r.lane.Running())))
+			r.queue, hand.Plural(r.lane.Unsettled(), "message"), inBrackets(r.lane.Running())))
 	}
 	return true, errors.Join(err, closing)
 }
 
 // inBrackets names messages, none as "".
-func inBrackets(ms []*flight.Message) string {
+func inBrackets(ms []*hand.Message) string {
 	if len(ms) == 0 {
 		return ""
 	}
-	return " (" + flight.Named(ms) + ")"
+	return " (" + hand.Named(ms) + ")"
 }
 
 // wait waits for the messages in hand until ctx ends, and reports whether all were
 // settled in time.
-func (r *run) wait(ctx context.Context) bool { return r.unsettled.Wait(ctx) }
-
-// slotOf returns what stands for the slot of a message: its grant, or for one that no
-// worker had, itself.
-func slotOf(m *flight.Message) any {
-	if g := attemptOf(m).grant; g != nil {
-		return g
+func (r *run) wait(ctx context.Context) bool {
+	for r.lane.Unsettled() > 0 {
+		select {
+		case <-r.lane.None():
+		case <-ctx.Done():
+			return r.lane.Unsettled() == 0
+		}
 	}
-	return m
-}
-
-// release is called when the copy of a message is confirmed, or given up.
-func (r *run) release(m *flight.Message) {
-	if g := attemptOf(m).grant; g != nil { // else no worker had it
-		r.schedule.Release(g)
-	}
+	return true
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/settle"
+	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/hostname"
@@ -123,7 +123,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	t.version = s.conn.Server().Version
 	v := t.decideWithoutHold(raw, d, res)
 	var found *terms
-	if v.Move == settle.Copy {
+	if v.Move == work.Copy {
 		var err error
 		if found, err = s.find(ctx); err != nil {
 			return Settlement{}, fmt.Errorf("consumer: Settle: %w", err)
@@ -133,9 +133,9 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 		v = t.decideWithoutHold(raw, d, res)
 	}
 	switch v.Move {
-	case settle.Ack:
+	case work.Ack:
 		return settledBy(raw.Ack(false), v.settlement)
-	case settle.Copy:
+	case work.Copy:
 		if err := s.copy(ctx, raw, &v.Instruction); err != nil {
 			if errors.Is(err, confirm.ErrReturned) {
 				s.found.CompareAndSwap(found, nil) // somebody has changed the queues
@@ -152,7 +152,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 // goes to the end of its queue by a copy where its returns are counted.
 func (t *terms) decideWithoutHold(raw amqp.Delivery, d *Delivery, res result) decision {
 	v := t.decide(raw, d, res, false, time.Now())
-	if v.Move == settle.Hold && v.Instead != nil {
+	if v.Move == work.Hold && v.Instead != nil {
 		v.Instruction, v.settlement = *v.Instead, requeue.settlement
 	}
 	return v
@@ -206,7 +206,7 @@ func (s *Settler) ask(ctx context.Context) (*terms, error) {
 }
 
 // copy returns nil when the copy is confirmed.
-func (s *Settler) copy(ctx context.Context, raw amqp.Delivery, i *settle.Instruction) error {
+func (s *Settler) copy(ctx context.Context, raw amqp.Delivery, i *work.Instruction) error {
 	p, headers := i.Publishing(raw, time.Now())
 	m := &confirm.Message{Exchange: i.To.Exchange, RoutingKey: i.To.RoutingKey, Publishing: p, Header: headers, Timeout: s.cfg.CopyTimeout}
 	s.publisher.Send(ctx, m)

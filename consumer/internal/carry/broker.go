@@ -10,7 +10,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
@@ -103,13 +103,13 @@ type brokerSession struct {
 	queue     string
 	messages  chan amqp.Delivery
 	cancelled <-chan string
-	limits    *flight.ConsumerTimeout
+	limits    *consumertimeout.ConsumerTimeout
 }
 
 // consumeWait starts to consume a wait queue. Nothing waits for the broker's
 // answer, which a queue without a leader does not give: that would end the socket
 // under all others. A queue that does not exist ends the channel.
-func consumeWait(ctx context.Context, conn *connection.Conn, queue, tag string, prefetch int, limits *flight.ConsumerTimeout) (session, error) {
+func consumeWait(ctx context.Context, conn *connection.Conn, queue, tag string, prefetch int, limits *consumertimeout.ConsumerTimeout) (session, error) {
 	channel, err := conn.Session(ctx, connection.Consume)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,6 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
-	"github.com/rehop/rehop/consumer/internal/flight"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/pause"
 )
@@ -266,9 +265,9 @@ func (c *carrier) ahead() error {
 	if len(c.hand) < c.prefetch {
 		return nil
 	}
-	if last := c.hand[len(c.hand)-1]; last.ahead > flight.MaxSkew {
+	if last := c.hand[len(c.hand)-1]; last.ahead > MaxSkew {
 		return fmt.Errorf("consumer: messages in wait queue %q are due %v after its wait of %v is over, want at most %v: the clock of the process that sent them is ahead, or something else wrote their header %s",
-			c.queue, last.ahead.Round(time.Second), c.wait, flight.MaxSkew, header.Due)
+			c.queue, last.ahead.Round(time.Second), c.wait, MaxSkew, header.Due)
 	}
 	return nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
@@ -189,7 +189,7 @@ func (c *Carriers) ready(ctx context.Context, queue string) int {
 }
 
 func (c *Carriers) newCarrier(found route.Facts, wait route.CarriedWait) *carrier {
-	limits := &flight.ConsumerTimeout{} // that of this queue, which may have its own
+	limits := &consumertimeout.ConsumerTimeout{} // that of this queue, which may have its own
 	out := &outlet{
 		to: found.Back(wait.Number), wait: wait, within: c.CopyTimeout, Hooks: c.Hooks,
 		open: func() *confirm.Publisher {

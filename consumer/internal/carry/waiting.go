@@ -12,6 +12,10 @@ import (
 	"github.com/rehop/rehop/xdeath"
 )
 
+// MaxSkew is how far the clocks of two consumers may be apart. Beyond it, a message that
+// one of them sent to a wait with a TTL looks early to the other.
+const MaxSkew = time.Second
+
 // waiting is a message of a wait queue that its carrier has in hand.
 type waiting struct {
 	raw   amqp.Delivery

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -20,13 +20,12 @@ import (
 // into their order, and only another session has another prefetch.
 var (
 	ErrWaited = errors.New("messages have waited too long for a handler")
-	ErrHeld   = errors.New("messages have been held for as long as they may be")
 	ErrKeptUp = errors.New("handlers keep up with their messages, and more are to be sent ahead")
 )
 
 // Renews reports whether a session has ended to begin anew.
 func Renews(err error) bool {
-	return errors.Is(err, ErrWaited) || errors.Is(err, ErrHeld) || errors.Is(err, ErrKeptUp)
+	return errors.Is(err, ErrWaited) || errors.Is(err, hand.ErrHeld) || errors.Is(err, ErrKeptUp)
 }
 
 const (
@@ -93,10 +92,10 @@ func (b *Bound) rise(prefetch int, handled int64, now time.Time) {
 // key shall stand still for it.
 func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	limit, age := s.BeginLimit(), time.Duration(0)
-	if oldest := s.Ledger.OldestWaiting(); oldest != nil {
+	if oldest, _ := s.Hand.Oldest(); oldest != nil {
 		age = now.Sub(oldest.Received)
 	}
-	rises := s.ending == nil && s.Lane.IsOpen() && s.Bound.mayRise(s.Handled(), age, limit, now)
+	rises := s.ending == nil && s.Lane.IsOpen() && s.Bound.mayRise(s.Handled.Load(), age, limit, now)
 	if s.Ordered { // a held message would go back for it
 		rises = rises && !s.again && !s.Lane.Holds()
 	}
@@ -115,10 +114,10 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	s.Signs.noteFull(full, now)
 	switch {
 	case full && s.Bound.most > 0: // the bound keeps other keys away
-		return time.Second, s.end(ErrHeld)
+		return time.Second, s.end(hand.ErrHeld)
 	case s.ending != nil && age >= limit:
 		s.forced = true
-		s.Leave(s.ending) // handlers that are at work are told to end
+		s.Hand.Leave(s.ending) // handlers that are at work are told to end
 	case s.ending != nil:
 		s.giveUpRising(now)
 		return min(again, time.Second), s.renewed() // nothing tells of a copy that is confirmed
@@ -127,7 +126,7 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	case rises && s.Ordered:
 		return time.Second, s.end(ErrKeptUp)
 	case rises:
-		s.Bound.rise(s.configured, s.Handled(), now)
+		s.Bound.rise(s.configured, s.Handled.Load(), now)
 		s.Prefetch.Base = s.Bound.of(s.configured)
 		return again, s.adapt(now)
 	}
@@ -138,11 +137,12 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 func (s *Session) renew(now time.Time) error {
 	switch {
 	case s.Ordered && (s.Lane.Holds() || !s.Lane.IsOpen()):
-		return s.end(ErrHeld)
+		return s.end(hand.ErrHeld)
 	case s.Ordered:
 		return s.end(ErrWaited)
 	}
-	s.Bound.set(max(s.Prefetch.Base/2, min(s.Prefetch.Base, len(s.Ledger.Begun()))), s.Handled(), now)
+	taken, _ := s.Hand.Taken()
+	s.Bound.set(max(s.Prefetch.Base/2, min(s.Prefetch.Base, len(taken))), s.Handled.Load(), now)
 	if err := s.suspend(); err != nil {
 		return err
 	}
@@ -150,24 +150,16 @@ func (s *Session) renew(now time.Time) error {
 	return s.heed(now)
 }
 
-// End has an ordered session end when the messages that workers have are settled, because
-// one is about to go back. Any goroutine may call it.
-func (s *Session) End(why error) {
-	select {
-	case s.ends <- why:
-	default: // it ends already
-	}
-}
-
-// end is End for the goroutine of Run.
+// end has an ordered session end when the messages that workers have are settled, because
+// one is about to go back.
 func (s *Session) end(why error) error {
 	if s.ending == nil || s.rising() {
 		s.ending, s.since = why, time.Now()
 	}
 	if !s.rising() {
-		s.KeepForOrder()
+		s.Hand.KeepForOrder()
 	}
-	s.Lane.BeginNoMore(s.Ledger, s.ending)
+	s.Hand.BeginNoMore(s.ending, time.Now(), &s.out)
 	return s.renewed()
 }
 
@@ -177,7 +169,7 @@ func (s *Session) rising() bool { return s.ending == ErrKeptUp && !s.settled } /
 
 // giveUpRising lets such a session go on if its handlers have not returned soon.
 func (s *Session) giveUpRising(now time.Time) {
-	if s.rising() && !s.Bound.mayAwait(now.Sub(s.since)) && s.Lane.BeginAgain(ErrKeptUp) {
+	if s.rising() && !s.Bound.mayAwait(now.Sub(s.since)) && s.Lane.BeginAgain(ErrKeptUp, now, &s.out) {
 		s.ending = nil
 		s.Bound.stay(now)
 	}
@@ -189,13 +181,13 @@ func (s *Session) giveUpRising(now time.Time) {
 // Messages that have used up half of the delivery limit go to the end of the queue before,
 // as copies.
 func (s *Session) renewed() error {
-	if s.ending == nil || s.live.visiting || s.Ledger.IsAtWork() {
+	if s.ending == nil || s.live.visiting || s.Hand.IsAtWork() {
 		return nil
 	}
 	s.settled = true
-	s.KeepForOrder()
-	if oldest := s.Ledger.OldestWaiting(); oldest != nil && !oldest.Back.Load() && returnsOf(oldest) >= s.limit()/2 {
-		s.GiveBack(s.Lane.TakeBack(0)...)
+	s.Hand.KeepForOrder()
+	if oldest, goesBack := s.Hand.Oldest(); oldest != nil && !goesBack && returnsOf(oldest) >= s.limit()/2 {
+		s.Lane.TakeBack(0, true, time.Now(), &s.out)
 		return nil
 	}
 	s.bound(s.ending, time.Now())
@@ -222,17 +214,17 @@ func (s *Session) left(ctx context.Context) error {
 func (s *Session) bound(why error, now time.Time) {
 	switch {
 	case errors.Is(why, ErrKeptUp):
-		s.Bound.rise(s.configured, s.Handled(), now)
+		s.Bound.rise(s.configured, s.Handled.Load(), now)
 		return
-	case errors.Is(why, ErrHeld):
+	case errors.Is(why, hand.ErrHeld):
 		s.Bound.Lift()
 		return
 	case !errors.Is(why, ErrWaited):
 		return
 	}
-	oldest := s.Ledger.OldestWaiting()
+	oldest, _ := s.Hand.Oldest()
 	if s.forced || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0 {
-		s.Bound.set(1, s.Handled(), now)
+		s.Bound.set(1, s.Handled.Load(), now)
 	}
 }
 
@@ -250,7 +242,7 @@ func (s *Session) fewReturns() int {
 func (s *Session) limit() int { return cmp.Or(s.DeliveryLimit, route.DeliveryLimit) }
 
 // returnsOf returns how often a message has come back, as quorum queues count.
-func returnsOf(m *flight.Message) int {
+func returnsOf(m *hand.Message) int {
 	n, _ := header.Count(m.Raw.Headers[header.DeliveryCount])
 	return int(n)
 }

@@ -8,7 +8,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer/internal/ask"
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // consumer is one basic.consume.
@@ -58,8 +58,8 @@ func (s *Session) setQos(ch *amqp.Channel, prefetch int) error {
 func (s *Session) use(c consumer) error {
 	if c.err == nil {
 		s.consumer = c
-		s.Lane.Opened(s.Ledger, c.prefetch, c.took, s.ask)
-		s.fetching(c.prefetch)
+		s.Hand.Opened(c.prefetch, c.took, time.Now(), &s.out)
+		s.Consumer.Fetching(c.prefetch)
 	}
 	return c.err
 }
@@ -70,12 +70,12 @@ func (s *Session) widen(prefetch int) {
 	if s.before != nil || s.widening {
 		return // there is occasion again
 	}
-	s.Lane.Opening()
+	s.Lane.Opening(time.Now(), &s.out)
 	s.consumers++
 	s.widening = true
 	number := s.consumers
 	s.tasks.Go(func() {
-		ctx, end := s.Calling()
+		ctx, end := s.Consumer.Calling()
 		defer end()
 		s.wider <- s.start(ctx, prefetch, prefetch, number)
 	})
@@ -90,7 +90,7 @@ func (s *Session) widened(c consumer) error {
 	}
 	s.before = old.deliveries
 	s.tasks.Go(func() {
-		ctx, end := s.Calling()
+		ctx, end := s.Consumer.Calling()
 		defer end()
 		_ = s.cancel(ctx, old.tag) // an error is the end of the session
 	})
@@ -103,24 +103,31 @@ func (s *Session) narrow(prefetch int) error {
 	if s.before != nil || s.widening {
 		return nil // there is occasion again
 	}
-	s.Lane.Opening()
-	if err := s.EndFetching(s.Lane.Push); err != nil {
+	s.Lane.Opening(time.Now(), &s.out)
+	if err := s.endFetching((*hand.Session).Delivered); err != nil {
 		return err
 	}
-	s.Requeue(s.Lane.TakeBack(max(0, prefetch-s.Lane.Busy()))...)
-	ctx, end := s.Calling()
+	s.Lane.TakeBack(max(0, prefetch-s.Lane.Busy()), false, time.Now(), &s.out)
+	ctx, end := s.Consumer.Calling()
 	defer end()
 	s.consumers++
 	return s.use(s.start(ctx, prefetch, prefetch, s.consumers))
 }
 
 // EndFetching cancels the consuming, and returns when the last message that was sent
-// has been handed to take.
-func (s *Session) EndFetching(take func(*flight.Message)) error {
+// has come. It goes back.
+func (s *Session) EndFetching() error {
+	defer s.Consumer.Do(&s.out)
+	return s.endFetching((*hand.Session).GiveBack)
+}
+
+// endFetching has the messages that still come taken by take.
+func (s *Session) endFetching(take func(*hand.Session, *hand.Message, *hand.Out)) error {
 	if s.suspended {
 		return nil
 	}
-	ctx, end := s.Calling()
+	s.Consumer.Do(&s.out)
+	ctx, end := s.Consumer.Calling()
 	defer end()
 	if s.widening {
 		if err := s.widened(<-s.wider); err != nil {
@@ -135,7 +142,8 @@ func (s *Session) EndFetching(take func(*flight.Message)) error {
 			continue
 		}
 		for raw := range left {
-			s.inOrder(raw, func(raw amqp.Delivery) { take(s.note(raw, time.Now())) })
+			s.inOrder(raw, func(raw amqp.Delivery) { take(s.Hand, s.note(raw, time.Now()), &s.out) })
+			s.Consumer.Do(&s.out)
 		}
 	}
 	s.before = nil
@@ -145,12 +153,6 @@ func (s *Session) EndFetching(take func(*flight.Message)) error {
 // Cancel cancels the consuming. The messages in hand stay, and are not handed out again
 // before the end of the channel.
 func (s *Session) Cancel(ctx context.Context) error { return s.cancel(ctx, s.tag) }
-
-func (s *Session) fetching(prefetch int) {
-	if s.Fetching != nil {
-		s.Fetching(s.Queue, prefetch)
-	}
-}
 
 func (s *Session) cancel(ctx context.Context, tag string) error {
 	return s.Channel.Do(ctx, func(ch *amqp.Channel) error { return ch.Cancel(tag, false) })

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // ask asks the queue of a lane whether it has messages. Its channel is one that a
@@ -13,10 +14,12 @@ import (
 func (s *Session) ask() {
 	s.tasks.Go(func() {
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(s.Asking, askLimit)
+		ctx, cancel := context.WithTimeout(s.Hand.Copying, askLimit)
 		defer cancel()
 		ready, err := s.ready(ctx)
-		s.Lane.Answered(ready, time.Since(began), err)
+		var out hand.Out
+		s.Lane.Answered(ready, time.Since(began), err, time.Now(), &out)
+		s.Consumer.Do(&out)
 	})
 }
 

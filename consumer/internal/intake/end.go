@@ -23,7 +23,7 @@ func (s *Session) reasonForEnd() error {
 // message was kept too long shows when it comes again.
 func (s *Session) cancelledByBroker() error {
 	if s.version.AtLeast(4, 3) {
-		s.Timeout.NoteTaken(s.Ledger.Begun(), false)
+		s.noteTaken(false)
 	}
 	return fmt.Errorf("consumer: the broker cancelled the consuming of queue %q: it was deleted, is not available, or a message was kept longer than its consumer timeout", s.Queue)
 }
@@ -35,10 +35,16 @@ func (s *Session) ended(err error) error {
 	if !errors.As(err, &reason) || !s.Timeout.Closed(reason) {
 		return err
 	}
-	s.Timeout.NoteTaken(s.Ledger.Begun(), s.version.AtLeast(4, 3))
+	s.noteTaken(s.version.AtLeast(4, 3))
 	if limit := s.Timeout.HandlerLimit(); limit > 0 {
 		return fmt.Errorf("consumer: a message of queue %q was kept longer than the broker's consumer timeout of %v: handlers are told to end after %v from now on: %w",
 			s.Queue, s.Timeout.Limit().Round(time.Millisecond), limit.Round(time.Millisecond), err)
 	}
 	return fmt.Errorf("consumer: a message of queue %q was kept longer than the broker's consumer timeout: %w", s.Queue, err)
+}
+
+// noteTaken notes the messages that the broker has taken away with the session.
+func (s *Session) noteTaken(orphans bool) {
+	ms, handled := s.Hand.Taken()
+	s.Timeout.NoteTaken(ms, handled, orphans, time.Now())
 }

@@ -8,34 +8,15 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/flight"
-	"github.com/rehop/rehop/internal/yield"
+	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
-
-// Lane takes the messages of a queue.
-type Lane interface {
-	Push(m *flight.Message)
-	TakeBack(keep int) []*flight.Message
-	Busy() int
-	Oldest() time.Time
-	Opening()
-	Opened(in *flight.Ledger, prefetch int, trips time.Duration, ask func())
-	Answered(has int, took time.Duration, err error)
-	Closed()
-	BeginNoMore(in *flight.Ledger, why error)
-	BeginAgain(why error) bool
-	Holds() bool
-	OnlyHolds() bool
-	IsOpen() bool
-	Wants(prefetch int) int
-	Waiting() int
-	Changed() <-chan struct{}
-}
 
 // Config of a Session.
 type Config struct {
@@ -47,29 +28,30 @@ type Config struct {
 	Bound         *Bound     // of the prefetch
 	Ordered       bool       // messages must come in the order of the queue, or to one consumer at a time
 	Arguments     amqp.Table // of each consumer
-	Ledger        *flight.Ledger
-	Lane          Lane
-	Timeout       *flight.ConsumerTimeout
-	BeginLimit    func() time.Duration // how old a message is at most when a worker takes it
+	Hand          *hand.Session
+	Lane          *hand.Lane
+	Timeout       *consumertimeout.ConsumerTimeout
+	Waits         time.Duration // what a message may spend in place before its last attempt
 	Signs         *Signs
-	Handled       func() int64             // the number of messages whose handlers have returned; each run counts again
-	Requeue       func(...*flight.Message) // gives messages back to their queue
+	Handled       *atomic.Int64 // messages whose handlers have returned; each run counts again
+	Consumer      Consumer
+}
 
-	// GiveBack returns messages that no worker has had. A message near its delivery limit
-	// goes to the end of the queue as a copy.
-	GiveBack func(...*flight.Message)
+// Consumer is what a Session needs of package consumer.
+type Consumer interface {
+	// Message makes a message of a delivery.
+	Message(raw amqp.Delivery, now time.Time, suspect bool) *hand.Message
 
-	KeepForOrder func()                  // keeps those that go back until the end of the channel
-	Leave        context.CancelCauseFunc // ends the session in order
-	Asking       context.Context         // of questions to the queue; ends with the session
+	// Do carries out what is to be done after events.
+	Do(out *hand.Out)
 
 	// Calling returns the ctx of a call to the broker while messages are in hand. A
 	// stop does not cut it off, because a call that is left costs the channel, and
 	// the handlers their messages. It does not last longer than the stop.
-	Calling func() (context.Context, context.CancelFunc)
+	Calling() (context.Context, context.CancelFunc)
 
-	// Fetching is told of each prefetch, and of its end by 0. It may be nil.
-	Fetching func(queue string, prefetch int)
+	// Fetching is told of each prefetch, and of its end by 0.
+	Fetching(prefetch int)
 }
 
 // Session is the consuming on one channel. Its messages must be settled on that
@@ -88,7 +70,6 @@ type Session struct {
 	cancelled  <-chan string   // the broker ended the consuming
 	suspicion  suspicion
 	configured int              // the prefetch without Bound
-	ends       chan error       // why the session is to end, see End
 	ending     error            // why no further message begins to be handled, see end
 	since      time.Time        // of ending
 	settled    bool             // no worker has a message, and the session ends in any case
@@ -100,12 +81,13 @@ type Session struct {
 	suspended  bool             // and none at all: there is no consumer
 	live       *liveness
 	tasks      sync.WaitGroup      // beside the fetching
+	out        hand.Out            // of the goroutine of Run
 	counting   *connection.Session // of the task that asks the queue, nil before the first
 }
 
 // Open starts to consume. The Session must be closed.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
-	s := &Session{Config: cfg, version: cfg.Channel.Server().Version, next: 1, consumers: 1, wider: make(chan consumer, 1), ends: make(chan error, 1),
+	s := &Session{Config: cfg, version: cfg.Channel.Server().Version, next: 1, consumers: 1, wider: make(chan consumer, 1),
 		configured: cfg.Prefetch.Base,
 		// One for each consumer that a session has at a time.
 		cancelled: cfg.Channel.Channel().NotifyCancel(make(chan string, 2)),
@@ -124,7 +106,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 // Run hands messages to the lane until the channel is lost or ctx ends, and returns
 // why.
 func (s *Session) Run(ctx context.Context) error {
-	visiting, stopVisiting := context.WithCancel(s.Asking)
+	visiting, stopVisiting := context.WithCancel(s.Hand.Copying)
 	tag := s.tag + "-health" // another consumer changes s.tag while a visit is under way
 	s.live = newLiveness(func() (err error) {
 		s.took, err = visit(visiting, s.Conn, s.Queue, tag)
@@ -132,8 +114,9 @@ func (s *Session) Run(ctx context.Context) error {
 	})
 	defer s.live.close()
 	defer stopVisiting()
+	defer s.Consumer.Do(&s.out)
 	s.Signs.alive(s.live.sign)
-	s.Prefetch.begin(s.Handled(), time.Now())
+	s.Prefetch.begin(s.Handled.Load(), time.Now())
 	measure := time.NewTimer(staleAfter)
 	defer measure.Stop()
 	measuring := true
@@ -144,6 +127,7 @@ func (s *Session) Run(ctx context.Context) error {
 			measure.Reset(staleAfter)
 			measuring = true
 		}
+		s.Consumer.Do(&s.out)
 		select {
 		case raw, ok := <-s.deliveries:
 			if !ok {
@@ -165,15 +149,19 @@ func (s *Session) Run(ctx context.Context) error {
 				return s.ended(err)
 			}
 		case <-s.Lane.Changed():
+			if s.Lane.Asks() {
+				s.ask()
+			}
 			if err := cmp.Or(s.renewed(), s.heed(time.Now())); err != nil {
 				return s.ended(err)
 			}
-		case why := <-s.ends:
-			if err := s.end(why); err != nil {
-				return s.ended(err)
+		case <-s.Hand.Signal():
+			if why := s.Hand.Ends(); why != nil {
+				if err := s.end(why); err != nil {
+					return s.ended(err)
+				}
+				aging.Reset(time.Second)
 			}
-			aging.Reset(time.Second)
-		case <-s.Ledger.Cleared():
 			if err := s.adapt(time.Now()); err != nil {
 				return s.ended(err)
 			}
@@ -192,8 +180,8 @@ func (s *Session) Run(ctx context.Context) error {
 			if s.Ordered {
 				// If a message were settled meanwhile, the broker would send the next one
 				// before a message that the visit has taken.
-				if s.live.look(s.Ledger.Unsettled() > 0) {
-					s.Lane.BeginNoMore(s.Ledger, errVisiting)
+				if s.live.look(s.Hand.Unsettled() > 0) {
+					s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
 				}
 			} else {
 				s.live.look(s.busy())
@@ -201,7 +189,7 @@ func (s *Session) Run(ctx context.Context) error {
 			s.Signs.alive(s.live.sign)
 		case <-s.reopens:
 			s.reopens = nil
-			s.Lane.BeginAgain(errVisiting)
+			s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
 		case err := <-s.live.answers:
 			s.live.answered(err)
 			s.visited()
@@ -230,7 +218,7 @@ func (s *Session) Run(ctx context.Context) error {
 // receive takes a delivery.
 func (s *Session) receive(raw amqp.Delivery) error {
 	s.live.sign = time.Now()
-	s.inOrder(raw, func(raw amqp.Delivery) { s.Lane.Push(s.note(raw, s.live.sign)) })
+	s.inOrder(raw, func(raw amqp.Delivery) { s.Hand.Delivered(s.note(raw, s.live.sign), &s.out) })
 	return s.adapt(s.live.sign)
 }
 
@@ -256,18 +244,18 @@ func (s *Session) inOrder(raw amqp.Delivery, do func(amqp.Delivery)) {
 	}
 }
 
-// note makes a delivery a message and notes it.
-func (s *Session) note(raw amqp.Delivery, now time.Time) *flight.Message {
-	m := &flight.Message{Raw: raw, Received: now}
+// note makes a delivery a message.
+func (s *Session) note(raw amqp.Delivery, now time.Time) *hand.Message {
 	s.again = raw.Redelivered
 	if raw.Redelivered {
-		s.Prefetch.redelivered(s.Handled(), now)
+		s.Prefetch.redelivered(s.Handled.Load(), now)
 	}
-	m.Suspect = s.suspicion.judge(s.Queue, raw, s.version, now)
-	s.Ledger.Arrive(m)
-	yield.Here()
-	return m
+	return s.Consumer.Message(raw, now, s.suspicion.judge(s.Queue, raw, s.version, now))
 }
+
+// BeginLimit returns how old a message is at most when its handler runs for the first time:
+// the handler then has enough time, also for attempts in place.
+func (s *Session) BeginLimit() time.Duration { return s.Timeout.BeginLimit(s.Waits) }
 
 // Tag returns the tag of the latest consumer.
 func (s *Session) Tag() string { return s.tag }
@@ -275,7 +263,7 @@ func (s *Session) Tag() string { return s.tag }
 // Close waits for everything beside the consuming. The channel and the ctx Asking
 // must have ended.
 func (s *Session) Close() {
-	s.fetching(0)
+	s.Consumer.Fetching(0)
 	s.tasks.Wait()
 	if s.counting != nil {
 		_ = s.counting.Close() // nothing is in flight on it

@@ -152,7 +152,7 @@ func (s *Session) visited() {
 		s.took, s.reopens = false, time.After(strayArrives)
 		return
 	}
-	s.Lane.BeginAgain(errVisiting)
+	s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
 }
 
 // close waits for the visit that is under way.

@@ -84,14 +84,14 @@ func (s *Session) adapt(now time.Time) error {
 	}
 	want := s.prefetch
 	if base := s.Prefetch.Base; s.prefetch < base {
-		suspects, uncleared := s.Ledger.Suspects()
+		suspects, uncleared := s.Hand.Suspects()
 		want = max(want, s.suspicion.bound(base, suspects, uncleared, now))
 	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= bufferedTime {
 		waited := time.Duration(0)
 		if oldest := s.Lane.Oldest(); !oldest.IsZero() {
 			waited = now.Sub(oldest)
 		}
-		want = s.Prefetch.want(s.prefetch, s.Handled(), s.Ledger.Untried(), waited, now)
+		want = s.Prefetch.want(s.prefetch, s.Handled.Load(), s.Hand.Untried(), waited, now)
 	}
 	switch {
 	case want > s.prefetch:
@@ -103,4 +103,4 @@ func (s *Session) adapt(now time.Time) error {
 }
 
 // busy reports whether the broker waits for us and not we for it.
-func (s *Session) busy() bool { return s.Ledger.Unsettled() >= s.prefetch }
+func (s *Session) busy() bool { return s.Hand.Unsettled() >= s.prefetch }

@@ -1,6 +1,10 @@
 package intake
 
-import "time"
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/hand"
+)
 
 // heed gives the session the number of messages that the lane wants: in an outage, or
 // while it is paused, none or one.
@@ -16,7 +20,7 @@ func (s *Session) heed(now time.Time) error {
 	}
 	if wants > 0 && s.suspended {
 		s.suspended = false
-		ctx, end := s.Calling()
+		ctx, end := s.Consumer.Calling()
 		defer end()
 		s.consumers++
 		if !s.gated {
@@ -29,14 +33,13 @@ func (s *Session) heed(now time.Time) error {
 
 // suspend ends the fetching for a while, and gives back the messages that no worker has.
 func (s *Session) suspend() error {
-	s.Lane.Closed()
-	if err := s.EndFetching(s.Lane.Push); err != nil {
+	now := time.Now()
+	s.Lane.Closed(now, &s.out)
+	if err := s.endFetching((*hand.Session).Delivered); err != nil {
 		return err
 	}
-	back := s.Lane.TakeBack(0)
-	s.Timeout.GivenBack(back)
-	s.GiveBack(back...)
+	s.Timeout.GivenBack(s.Lane.TakeBack(0, true, now, &s.out))
 	s.suspended, s.deliveries, s.prefetch = true, nil, 0
-	s.fetching(0)
+	s.Consumer.Fetching(0)
 	return nil
 }

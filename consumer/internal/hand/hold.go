@@ -1,0 +1,246 @@
+package hand
+
+import (
+	"slices"
+	"time"
+)
+
+// Hold is how messages are held that a worker has had.
+type Hold struct {
+	Kind  Kind
+	For   time.Duration // at least; in an outage until that is over, or it is their turn to find out
+	Until time.Time     // at most
+}
+
+// Kind is why messages are held.
+type Kind uint8
+
+// The kinds of holding. Zero is none.
+const (
+	_           Kind = iota
+	UntilDue         // they are back before they are due
+	ForAnother       // their handler runs again
+	ForNextHere      // they wait in place for their next attempt
+)
+
+// holding is what is known of a grant whose messages are held.
+type holding struct {
+	Hold
+	due     time.Time
+	triable bool // they may find out whether an outage is over
+}
+
+// Hold says that a worker is done with a grant for now, and holds its messages. They are
+// handled again after Hold.For; in an outage when it is over, or when it is their turn to find
+// out. Messages that failed for a reason of their own wait for Hold.For in any case. With
+// Grant.LetGo the worker gets them back when they can be held no longer: at Until, when the
+// session ends, or when handlers begin with no other message, unless they wait in place.
+//
+// It returns the worker's next grant, as Next does.
+func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant, ended bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := g.Lane
+	g.hold = holding{Hold: hold, due: now.Add(hold.For)}
+	for _, m := range g.Of {
+		switch {
+		case !m.phase.isWithHandler(): // it is settled, or held already
+		case hold.Kind == UntilDue:
+			m.comes(lacksTime)
+		default:
+			m.comes(returned)
+		}
+	}
+	if hold.Kind != UntilDue {
+		l.held++
+		if !g.wasHeld {
+			g.wasHeld = true
+			l.wereHeld++
+			h.noteFull(now)
+		}
+		if hold.Kind == ForNextHere {
+			l.inPlace++
+		}
+		if g.saidHold {
+			l.byHold++
+		}
+	}
+	l.holding = append(l.holding, g)
+	h.slotsAreGone(now, &w.Out)
+	l.lookAtHeld(now, &w.Out)
+	return h.next(w, now)
+}
+
+// lookAtHeld looks whether held messages of the lane are to be handled again, or let go. It
+// needs mu held.
+func (l *Lane) lookAtHeld(now time.Time, out *Out) {
+	if len(l.holding) == 0 {
+		return
+	}
+	kept := l.holding[:0]
+	for _, g := range l.holding {
+		goesOn, letGo, again := g.turn(now)
+		if !goesOn && !letGo {
+			kept = append(kept, g)
+			l.hand.wakeAt(again, out)
+			continue
+		}
+		g.Held, g.LetGo = g.hold.Kind, letGo
+		l.ends(g)
+		l.hand.ready = append(l.hand.ready, g)
+	}
+	if len(kept) == len(l.holding) {
+		return
+	}
+	clear(l.holding[len(kept):])
+	l.holding = kept
+	l.tell()
+	l.hand.call(now, out)
+}
+
+// turn reports whether the messages of a grant are to be handled again, or let go, and if
+// neither, when to look again. It needs mu held.
+func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
+	l, h := g.Lane, &g.hold
+	s := g.Of[0].In
+	switch {
+	case s.Working.Err() != nil, s.Stop.Err() != nil, !now.Before(h.Until):
+		return false, true, time.Time{}
+	case h.Kind == UntilDue:
+		return !now.Before(h.due), !h.due.Before(h.Until), h.due
+	case l.gate.begun != nil && h.Kind != ForNextHere:
+		return false, true, time.Time{}
+	}
+	ok, probe, again := l.gate.may(now)
+	if !h.triable && (g.saidHold || !now.Before(h.due)) {
+		h.triable = true
+		l.triable++
+	}
+	switch {
+	case !l.gate.out.IsZero() && !h.triable:
+		ok, again = false, h.due
+	case !l.gate.out.IsZero():
+		h.due = now // when the outage is over there is nothing more to wait for
+		if ok && probe {
+			if ok = !l.queueIsNext(); ok {
+				l.beginProbe(g)
+				l.gate.queueNext = true
+			} else {
+				again = now.Add(l.gate.outage.MaxPause) // a worker takes the one that is next
+			}
+		}
+	case ok && h.due.After(h.Until):
+		return false, true, time.Time{}
+	case ok && now.Before(h.due):
+		ok, again = false, h.due
+	}
+	return ok, false, earlier(h.Until, again)
+}
+
+// ends ends the holding of a grant. It needs mu held.
+func (l *Lane) ends(g *Grant) {
+	h := &g.hold
+	if h.Kind == UntilDue {
+		return
+	}
+	l.held--
+	if h.Kind == ForNextHere {
+		l.inPlace--
+	}
+	if g.saidHold {
+		l.byHold--
+	}
+	if h.triable {
+		l.triable--
+	}
+}
+
+// goesOn notes that a worker has a held grant again. It needs mu held. Of a batch, Runs says
+// which of the messages a handler has.
+func (g *Grant) goesOn() {
+	for _, m := range g.Of {
+		switch m.phase {
+		case Early:
+			if g.hold.Kind == UntilDue {
+				m.comes(goesOn)
+			}
+		case Held:
+			if len(g.Of) == 1 && !g.LetGo {
+				m.comes(goesOn)
+			}
+		}
+	}
+}
+
+// Keeps says that messages of a batch are not due. They are held later, UntilDue.
+func (h *Hand) Keeps(ms []*Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range ms {
+		m.comes(lacksTime)
+	}
+}
+
+// Runs says that the handler runs on some messages of a batch, and Returned that it has
+// returned from them.
+func (h *Hand) Runs(ms []*Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range ms {
+		if m.phase == Held {
+			m.comes(goesOn)
+		}
+	}
+}
+
+// Returned says that the handler has returned from messages of a batch, which stay in hand.
+func (h *Hand) Returned(ms []*Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range ms {
+		m.comes(returned)
+	}
+}
+
+// noteFull notes in which lanes no other message can be handled, because messages that are
+// held, or were, have all slots of the lane or all workers. It needs mu held.
+func (h *Hand) noteFull(now time.Time) {
+	all := 0
+	for _, l := range h.lanes {
+		all += l.wereHeld
+	}
+	for _, l := range h.lanes {
+		switch full := all >= h.slots || l.wereHeld >= l.Slots; {
+		case !full:
+			l.full = time.Time{}
+		case l.full.IsZero():
+			l.full = now
+		}
+	}
+}
+
+// FullSince returns the time since which messages that are held, or were, have had all slots:
+// no other message can be handled. It returns the zero time if another one can be.
+func (l *Lane) FullSince() time.Time {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return l.full
+}
+
+// Running returns the messages that workers have, the oldest first.
+func (l *Lane) Running() (ms []*Message) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	for _, g := range l.hand.every {
+		if g.Lane != l {
+			continue
+		}
+		for _, m := range g.Of {
+			if m.phase.isWithHandler() {
+				ms = append(ms, m)
+			}
+		}
+	}
+	OldestFirst(ms)
+	return slices.Clip(ms)
+}

@@ -1,0 +1,269 @@
+package hand
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/rehop/rehop"
+)
+
+// Limits of a lane.
+type Limits struct {
+	Slots int           // grants at a time; a grant ends when its messages are settled, or about to be
+	Share int           // 0: strict
+	Every time.Duration // between the starts of two messages; 0: no limit
+
+	PerKey int // messages of one key that have a slot at a time; 0: no limit
+
+	// Ordered says that messages that were sent ahead stay while the gate is closed. If they
+	// went back, another process could get them out of their order, or while handlers here
+	// have earlier ones.
+	Ordered bool
+
+	Batch  Batch
+	Outage Outage
+}
+
+// Lane is the messages of one queue that wait for a worker, in their order.
+type Lane struct {
+	Limits
+	Number int // of the lanes, from 0 for the highest
+
+	hand *Hand
+
+	queue      []*Message // from head on
+	head       int
+	bytes      int // of the bodies in the queue
+	alone      int // messages in the queue that go alone
+	keys       keys
+	gate       gate
+	holding    []*Grant  // whose messages are held, in the order of their holding
+	held       int       // of them, but those that are back before they are due
+	byHold     int       // of them, whose handler said Hold
+	inPlace    int       // of them, that wait for their next attempt
+	triable    int       // of them, that may find out whether an outage is over
+	wereHeld   int       // grants whose messages are held, or were
+	full       time.Time // when such grants had taken all slots; zero: they have not
+	changed    Signal
+	none       Signal      // no message is unsettled
+	heldLately atomic.Bool // some of the last runs said Hold, or there is an outage
+	told       bool        // that the gate is not open
+	wanting    time.Time   // since when a closed gate waits for a message, if the lane has none
+	busy       int         // slots taken
+	granted    int         // messages of grants
+	working    int         // grants that a worker has, or whose messages are held
+	unsettled  int         // messages of all sessions, until their Observers have been told
+	copying    copying
+	latest     *Session
+
+	// Of several lanes.
+	due   time.Time // when the next grant may start, by Every
+	end   float64   // of its last messages, on the scale of offer.start
+	moved time.Time // when a slot was last taken or freed
+	feed
+}
+
+// feed is what is known of the queue of one of several lanes.
+type feed struct {
+	session  *Session      // that consumes the queue, nil for none
+	prefetch int           // of that
+	delay    time.Duration // the longest time that a message takes from the queue to here
+	expected time.Time     // until then a message may be on its way
+	more     bool          // the queue may have messages that the broker has not sent
+	heard    time.Time     // when a message came last, or room was made for one
+	asks     bool          // the queue is to be asked; the answer comes to Answered
+	asking   bool          // an answer is to come
+	refuses  bool          // to answer
+}
+
+const (
+	// openingFor is how long lower lanes wait for a higher one that is about to
+	// consume.
+	openingFor = 3 * time.Second
+
+	// onItsWay is how long, beside round trips, a lane waits for the broker to send a
+	// message when there is room again. Then it asks the queue whether it has any.
+	onItsWay = 50 * time.Millisecond
+
+	// nothingFor is how long lower lanes wait for a higher one whose queue says that
+	// it has messages and sends none.
+	nothingFor = 3 * time.Second
+
+	// settlingFor is how long lower lanes wait for a higher one whose slots are taken
+	// by copies that are not confirmed.
+	settlingFor = time.Second
+)
+
+// onItsWayAfter returns how long a message may be on its way, given how long two round
+// trips took.
+func onItsWayAfter(trips time.Duration) time.Duration { return min(onItsWay+10*trips, settlingFor) }
+
+// enqueue puts a message where its session has delivered it: one that has waited for
+// its key goes ahead of later ones. It needs mu held.
+func (l *Lane) enqueue(m *Message) {
+	if l.head > 64 && l.head*2 > len(l.queue) {
+		n := copy(l.queue, l.queue[l.head:])
+		clear(l.queue[n:])
+		l.queue, l.head = l.queue[:n], 0
+	}
+	at := len(l.queue)
+	for at > l.head && l.queue[at-1].In == m.In && l.queue[at-1].Raw.DeliveryTag > m.Raw.DeliveryTag {
+		at--
+	}
+	l.queue = slices.Insert(l.queue, at, m)
+	l.count(m, 1)
+}
+
+// TakeBack gives messages back that no worker has: all queued ones but the first keep, and with
+// keep 0 those that wait for their keys, too. With scarcely, those that should not go back more
+// often are in Out.Copy instead. It returns the messages that go back, in their order.
+func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back []*Message) {
+	h := l.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, m := range l.takeBack(keep) {
+		if scarcely && m.Scarce {
+			m.settle(Copy, now, out)
+			out.Copy = append(out.Copy, m)
+			continue
+		}
+		m.In.giveBack(m, out)
+		back = append(back, m)
+	}
+	return back
+}
+
+// takeBack removes those messages from the lane. It needs mu held.
+func (l *Lane) takeBack(keep int) []*Message {
+	var taken []*Message
+	if keep == 0 {
+		taken = l.keys.takeBack()
+	}
+	if keep < l.waiting() {
+		queued := l.queue[l.head:]
+		for _, m := range queued[keep:] {
+			l.count(m, -1)
+			for next := l.keys.free(m); next != nil; next = l.keys.free(m) { // keep is not 0
+				taken = append(taken, next)
+			}
+		}
+		taken = append(taken, queued[keep:]...)
+		clear(queued[keep:])
+		l.queue = l.queue[:l.head+keep]
+	}
+	slices.SortFunc(taken, func(a, b *Message) int { return cmp.Compare(a.Raw.DeliveryTag, b.Raw.DeliveryTag) })
+	return taken
+}
+
+// Busy returns how many slots are taken.
+func (l *Lane) Busy() int {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return l.busy
+}
+
+// Oldest returns when the message came that waits longest for a worker, the zero
+// time if none waits.
+func (l *Lane) Oldest() time.Time {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	if l.waiting() == 0 {
+		return time.Time{}
+	}
+	return l.queue[l.head].Received
+}
+
+// waiting needs mu held.
+func (l *Lane) waiting() int { return len(l.queue) - l.head }
+
+// take removes the message at the head for a worker. It needs mu held.
+func (l *Lane) take() *Message {
+	m := l.queue[l.head]
+	l.queue[l.head] = nil
+	if l.head++; l.head == len(l.queue) {
+		l.queue, l.head = l.queue[:0], 0
+	}
+	l.count(m, -1)
+	return m
+}
+
+// Opening says that the consuming of the lane's queue is about to begin.
+func (l *Lane) Opening(now time.Time, out *Out) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	l.session, l.expected, l.more = nil, now.Add(openingFor), false
+	l.hand.call(now, out)
+}
+
+// Opened says that it has begun, with which prefetch, and how long two round trips took.
+func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *Out) {
+	l := s.lane
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	l.setEnds(false, now, out)
+	l.latest = s
+	l.wants(now)
+	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)
+	l.room(now)
+	l.hand.call(now, out)
+}
+
+// Closed says that it is over. The queue is not asked any more.
+func (l *Lane) Closed(now time.Time, out *Out) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	l.session, l.expected, l.more, l.refuses = nil, time.Time{}, false, false
+	l.hand.call(now, out)
+}
+
+// room notes that there is room for messages that the broker could not send. It
+// needs mu held.
+func (l *Lane) room(now time.Time) { l.expected, l.more, l.heard = now.Add(l.delay), true, now }
+
+// Asks reports, once, whether the queue is to be asked how many messages it has.
+func (l *Lane) Asks() (asks bool) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	asks, l.asks = l.asks, false
+	return asks
+}
+
+// Answered takes the answer of the queue: how many messages it has, and how long it
+// took to say so. A message that it has sent before may still be on its way. A queue
+// that cannot answer is taken for an empty one, and one that refuses is not asked
+// again.
+func (l *Lane) Answered(has int, took time.Duration, err error, now time.Time, out *Out) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	l.asking = false
+	switch {
+	case l.session == nil:
+	case err != nil:
+		l.more, l.refuses = false, rehop.ClassOf(err) != rehop.ClassTransient
+	default:
+		silent := now.Sub(l.heard) // less than took: the answer is older than what was heard
+		l.more = silent < took || has > 0 && silent < nothingFor
+		l.delay = onItsWayAfter(took)
+		l.expected = now.Add(l.delay)
+	}
+	l.hand.call(now, out)
+}
+
+// Waiting returns how many messages wait for a worker.
+func (l *Lane) Waiting() int {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return l.waiting()
+}
+
+// Unsettled returns how many messages of all sessions are unsettled. None is set when none is.
+func (l *Lane) Unsettled() int {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return l.unsettled
+}
+
+// None is set when no message is unsettled any more.
+func (l *Lane) None() Signal { return l.none }

@@ -1,0 +1,94 @@
+package hand
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/internal/route"
+)
+
+// Message is one delivery, from its arrival to its end. Its exported fields do not change
+// after its arrival.
+type Message struct {
+	Raw      amqp.Delivery
+	Received time.Time
+
+	// Key is that of the messages of which only so many are handled at a time; "" is
+	// none.
+	Key string
+
+	Suspect bool // consumers may have died of it
+	Alone   bool // it is handled in no batch with others
+	Scarce  bool // it should not go back to its queue, see Session.TakeBack
+
+	// Observer is told how the message fares. This package never calls it.
+	Observer Observer
+
+	// In is the session that the message has come in.
+	In *Session
+
+	phase      Phase
+	grant      *Grant   // in which a worker has it, or had it; nil: none has had it
+	prev, next *Message // among the open messages of its session
+}
+
+// Observer is told how a message fares.
+type Observer interface {
+	// Copied says that the copy of the message is written.
+	Copied(to route.Target)
+
+	// Confirmed says that the copy is confirmed; instead, that it is the one for a message
+	// that can be kept no longer.
+	Confirmed(to route.Target, instead bool)
+
+	// Unconfirmed says that the copy is not confirmed, and the message is held.
+	Unconfirmed(to route.Target, err error)
+
+	// Settled says, once, that the broker has been told, or cannot be: then the broker
+	// delivers the message again.
+	Settled(v Verb, err error)
+}
+
+// Age returns how long ago the message came.
+func (m *Message) Age(now time.Time) time.Duration { return now.Sub(m.Received) }
+
+// WasTaken reports whether a worker has the message, or had it.
+func (m *Message) WasTaken() bool { return m.grant != nil }
+
+// Plural returns "1 message" and "2 messages".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// OldestFirst sorts messages by their arrival.
+func OldestFirst(ms []*Message) {
+	slices.SortFunc(ms, func(a, b *Message) int {
+		return cmp.Or(a.Received.Compare(b.Received), cmp.Compare(a.Raw.DeliveryTag, b.Raw.DeliveryTag))
+	})
+}
+
+// mostNamed bounds the messages that an error names.
+const mostNamed = 5
+
+// Named returns the ids of messages for an error or the log, and the number of those beyond the
+// first few.
+func Named(ms []*Message) string {
+	var ids []string
+	for _, m := range ms[:min(len(ms), mostNamed)] {
+		ids = append(ids, strconv.Quote(m.Raw.MessageId))
+	}
+	text := strings.Join(ids, ", ")
+	if rest := len(ms) - len(ids); rest > 0 {
+		text += " and " + Plural(rest, "other")
+	}
+	return text
+}

@@ -1,0 +1,411 @@
+package hand
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"time"
+)
+
+// Session has the messages that have come on one channel, in the order of their tags, and what
+// the broker is to be told about them. A message is open from its arrival until it is marked, and
+// counts as unsettled until its frame is written.
+type Session struct {
+	Contexts
+
+	lane        *Lane
+	first, last *Message // open
+	marked      []Told   // to be written
+	later       []*Message
+	inOrder     bool // what goes back stays until the end of the channel
+	fetched     bool // the fetching has ended
+	closed      bool // nothing is marked any more
+	ends        error
+
+	unsettled int
+	suspects  int // unsettled
+	uncleared int // suspects that no handler has returned from
+	untried   int // delivered before, and no handler has returned from them
+
+	frames Signal
+	signal Signal
+}
+
+// Contexts are those of a session. Package hand looks whether they have ended, and waits for
+// none of them.
+type Contexts struct {
+	Stop    context.Context         // ends when the session is to end in order
+	Leave   context.CancelCauseFunc // ends Stop; package hand never calls it
+	Working context.Context         // of handlers
+	Copying context.Context         // of copies
+}
+
+// ErrHeld says that an ordered session ends because messages have been held for as long as they
+// may be.
+var ErrHeld = errors.New("messages have been held for as long as they may be")
+
+// Lane returns the lane of the session.
+func (s *Session) Lane() *Lane { return s.lane }
+
+// Verb is how a message is settled.
+type Verb uint8
+
+// The verbs. The zero value settles nothing.
+const (
+	_       Verb = iota
+	Ack          // it is done with
+	Nack         // the broker dead-letters it
+	Requeue      // it goes back to its queue
+	Copy         // a copy goes to another place, and is confirmed, and then it is acked
+)
+
+// Told is a message, and what the broker is to be told about it.
+type Told struct {
+	*Message
+	Verb Verb
+}
+
+// Session begins a session of the lane, which is then its latest.
+func (l *Lane) Session(ctx Contexts) *Session {
+	h := l.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := &Session{Contexts: ctx, lane: l, frames: NewSignal(), signal: NewSignal()}
+	l.latest = s
+	return s
+}
+
+// Delivered takes a message that has come. The messages of a session must come in the order of
+// their tags.
+func (s *Session) Delivered(m *Message, out *Out) {
+	l := s.lane
+	h := l.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.arrive(m)
+	l.heard = m.Received
+	if l.keys.push(m) {
+		l.enqueue(m)
+	}
+	h.call(m.Received, out)
+}
+
+// arrive notes a message that has come. It needs mu held.
+func (s *Session) arrive(m *Message) {
+	m.In, m.prev = s, s.last
+	if s.last != nil {
+		s.last.next = m
+	} else {
+		s.first = m
+	}
+	s.last = m
+	s.lane.unsettled++
+	s.unsettled++
+	if m.Raw.Redelivered {
+		s.untried++
+	}
+	if m.Suspect {
+		s.suspects++
+		s.uncleared++
+	}
+}
+
+// tried notes that a handler has returned from a message, or that none will have it. It needs
+// mu held.
+func (s *Session) tried(m *Message) {
+	if m.Raw.Redelivered {
+		s.untried--
+	}
+	if m.Suspect {
+		s.uncleared--
+		s.signal.set()
+	}
+}
+
+// settle settles a message that a worker has, or nobody. It needs mu held.
+func (m *Message) settle(v Verb, now time.Time, out *Out) {
+	s := m.In
+	switch v {
+	case Ack, Nack:
+		s.mark(m, v, out)
+	case Requeue:
+		s.giveBack(m, out)
+	case Copy:
+		m.comes(copies)
+		s.lane.copying.began(m, now)
+		return // it needs its slot until the copy is confirmed
+	default:
+		panic("consumer: a message is settled without a verb")
+	}
+	m.leavesSlot(now, out)
+}
+
+// mark has the broker told about a message. It needs mu held.
+func (s *Session) mark(m *Message, v Verb, out *Out) {
+	if s.closed {
+		out.Over = append(out.Over, Told{m, v})
+		return
+	}
+	s.remove(m)
+	m.comes(marked)
+	s.marked = append(s.marked, Told{m, v})
+	s.frames.set()
+}
+
+// giveBack gives a message back to its queue. While the session ends in order it waits until
+// the fetching has ended: it would come back here at once, and before 4.3 each return counts
+// towards the delivery limit. It needs mu held.
+func (s *Session) giveBack(m *Message, out *Out) {
+	if s.Stop.Err() == nil && !s.inOrder || s.fetched || s.closed {
+		s.mark(m, Requeue, out)
+		return
+	}
+	m.comes(postponed)
+	s.later = append(s.later, m)
+}
+
+// remove removes a message from the open ones. It needs mu held.
+func (s *Session) remove(m *Message) {
+	if m.prev != nil {
+		m.prev.next = m.next
+	} else {
+		s.first = m.next
+	}
+	if m.next != nil {
+		m.next.prev = m.prev
+	} else {
+		s.last = m.prev
+	}
+	m.prev, m.next = nil, nil
+}
+
+// GiveBack gives back a message that has come when nothing is to be handled any more.
+func (s *Session) GiveBack(m *Message, out *Out) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.arrive(m)
+	m.comes(isNext)
+	s.giveBack(m, out)
+}
+
+// KeepForOrder keeps messages that go back from now on until the end of the channel, which
+// alone puts all messages of the session back into their order.
+func (s *Session) KeepForOrder() {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.inOrder = true
+}
+
+// leave has an ordered session end when the messages that workers have are settled, because
+// one is about to go back. Only the end of the channel puts the message into its place, and no
+// later message of its key may begin before. It needs mu held.
+func (s *Session) leave(why error, now time.Time, out *Out) {
+	l := s.lane
+	if !l.Ordered || s.Stop.Err() != nil || s.Working.Err() != nil {
+		return
+	}
+	s.inOrder = true
+	l.beginNoMore(s, why, now, out)
+	if s.ends == nil {
+		s.ends = why
+	}
+	s.signal.set()
+}
+
+// Leaves is leave for the goroutine that has a message.
+func (s *Session) Leaves(why error, now time.Time, out *Out) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.leave(why, now, out)
+}
+
+// Ends returns, once, why the session is to end because a message is about to go back; nil if it
+// is not.
+func (s *Session) Ends() (why error) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	why, s.ends = s.ends, nil
+	return why
+}
+
+// Fetched says that the fetching has ended. Messages that were to go back meanwhile go back.
+func (s *Session) Fetched(out *Out) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.fetched = true
+	for _, m := range s.later {
+		s.mark(m, Requeue, out)
+	}
+	s.later = nil
+}
+
+// Close lets nothing be marked any more: an ack for a channel that is closed ends the
+// connection. The messages that nobody has go back with the channel.
+func (s *Session) Close(out *Out) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.closed = true
+	for _, m := range s.later {
+		s.mark(m, Requeue, out)
+	}
+	s.later = nil
+	s.frames.set()
+}
+
+// Frames is set when there are frames to be written, and when the session is closed.
+func (s *Session) Frames() Signal { return s.frames }
+
+// Signal is set when Ends, Suspects or Asks may say something else. The signal of the lane is
+// Lane.Signal.
+func (s *Session) Signal() Signal { return s.signal }
+
+// Take returns the messages that were marked since the last Take, and the lowest tag
+// that is open. Every message below that tag is in the batch or in one before it.
+// spent is the batch before, whose memory is used again.
+func (s *Session) Take(spent []Told) (batch []Told, open uint64, closed bool) {
+	clear(spent)
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	batch, s.marked = s.marked, spent[:0]
+	open = math.MaxUint64
+	if s.first != nil {
+		open = s.first.Raw.DeliveryTag
+	}
+	return batch, open, s.closed
+}
+
+// Settled says that the frames of messages are written, or cannot be. They may be of several
+// sessions. Hooked is the last event of each.
+func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range all {
+		m, s := t.Message, t.In
+		if m.phase.isOpen() {
+			s.remove(m)
+		}
+		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.unsettled >= l.prefetch {
+			l.room(now)
+		}
+		m.comes(ends)
+		if s.unsettled--; m.Suspect {
+			s.suspects--
+		}
+	}
+	if len(h.lanes) > 1 {
+		h.call(now, out)
+	}
+}
+
+// Hooked says that the Observer of a message that is settled has been told: nobody has the
+// message any more.
+func (h *Hand) Hooked(m *Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := m.In.lane
+	if l.unsettled--; l.unsettled == 0 {
+		l.none.set()
+	}
+}
+
+// Taken returns the open messages that a worker has, or had, the oldest first, and which of them
+// a handler is at work on.
+func (s *Session) Taken() (ms []*Message, running func(*Message) bool) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var at []*Message
+	for m := s.first; m != nil; m = m.next {
+		if m.phase.isAtWork() || m.grant != nil {
+			ms = append(ms, m)
+		}
+		if m.phase.isWithHandler() {
+			at = append(at, m)
+		}
+	}
+	return ms, func(m *Message) bool { return slices.Contains(at, m) }
+}
+
+// Oldest returns the oldest open message that no worker has had, or that goes back, and whether
+// it goes back; nil for none.
+func (s *Session) Oldest() (oldest *Message, goesBack bool) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for m := s.first; m != nil; m = m.next {
+		if !m.phase.isAtWork() {
+			return m, m.phase == Back
+		}
+	}
+	return nil, false
+}
+
+// IsAtWork reports whether workers or copies have messages of the session, or any is held.
+func (s *Session) IsAtWork() bool {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for m := s.first; m != nil; m = m.next {
+		if m.phase.isAtWork() {
+			return true
+		}
+	}
+	return false
+}
+
+// Seen is a message in the phase that it had at a look.
+type Seen struct {
+	*Message
+	Phase Phase
+}
+
+// Look returns the oldest open messages, at most so many, how many of all a
+// handler is at work on, and how many messages are unsettled.
+func (s *Session) Look(most int) (oldest []Seen, running, unsettled int) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for m := s.first; m != nil; m = m.next {
+		if len(oldest) < most {
+			oldest = append(oldest, Seen{m, m.phase})
+		}
+		if m.phase.isWithHandler() {
+			running++
+		}
+	}
+	return oldest, running, s.unsettled
+}
+
+// Unsettled returns how many messages are unsettled.
+func (s *Session) Unsettled() int {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.unsettled
+}
+
+// Suspects returns how many unsettled messages are suspect, and how many of them no
+// handler has returned from.
+func (s *Session) Suspects() (all, uncleared int) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.suspects, s.uncleared
+}
+
+// Untried returns how many messages were delivered before, and no handler has
+// returned from them.
+func (s *Session) Untried() int {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.untried
+}

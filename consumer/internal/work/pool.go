@@ -1,0 +1,158 @@
+// Package work has the goroutines that act on the messages of a Consumer: workers run handlers,
+// a writer tells the broker of acks and nacks, a copier sends copies and awaits their confirms.
+// It decides nothing about who is next: it tells package hand of events, and carries out what
+// the Out of an event asks for.
+package work
+
+import (
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/hand"
+)
+
+// Pool has the workers of a Consumer, and the timer. It is safe for concurrent use.
+type Pool struct {
+	hand  *hand.Hand
+	lanes []Lane // by hand.Lane.Number
+	all   sync.WaitGroup
+
+	mu    sync.Mutex // of the timer
+	timer *time.Timer
+	at    time.Time // when it ends; zero: it does not run
+	over  bool
+}
+
+// Lane handles the messages of a hand.Lane.
+type Lane interface {
+	// Handle runs the handler on the messages of a grant and has them settled, or held. It
+	// returns the worker's next grant, as Hand.Handled does. It may end its goroutine.
+	Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool)
+
+	// SendToEnd sends messages to the end of their queue, by copies. No worker has had them.
+	SendToEnd(ms []*hand.Message)
+
+	// OutageBegan says that an outage has begun because no slot is left.
+	OutageBegan()
+}
+
+// NewPool returns the workers of a Hand, which must be closed. Lanes are added before the first
+// event.
+func NewPool(h *hand.Hand) *Pool { return &Pool{hand: h} }
+
+// Add adds a lane, below those that there are.
+func (p *Pool) Add(l Lane) { p.lanes = append(p.lanes, l) }
+
+// Do carries out what is to be done after events.
+func (p *Pool) Do(out *hand.Out) {
+	if out.IsEmpty() {
+		return
+	}
+	if out.Start {
+		p.all.Go(p.work)
+	}
+	if !out.Wake.IsZero() {
+		p.wake(out.Wake)
+	}
+	for _, l := range out.Outages {
+		p.lanes[l.Number].OutageBegan()
+	}
+	over, ends := out.Over, out.Copy
+	out.Start, out.Over, out.Copy = false, nil, nil
+	out.Clear()
+	for len(ends) > 0 { // of one lane each time, nearly always all
+		lane, n := ends[0].In.Lane(), 1
+		for n < len(ends) && ends[n].In.Lane() == lane {
+			n++
+		}
+		p.lanes[lane.Number].SendToEnd(ends[:n])
+		ends = ends[n:]
+	}
+	p.settled(over, ErrSessionOver)
+}
+
+// settled says that the broker has been told of messages, or cannot be.
+func (p *Pool) settled(all []hand.Told, err error) {
+	if len(all) == 0 {
+		return
+	}
+	var out hand.Out
+	p.hand.Settled(all, time.Now(), &out)
+	p.Do(&out)
+	for _, t := range all {
+		p.tell(t, err)
+	}
+}
+
+// tell tells the Observer of a message that it is settled.
+func (p *Pool) tell(t hand.Told, err error) {
+	defer p.hand.Hooked(t.Message)
+	t.Observer.Settled(t.Verb, err)
+}
+
+// event has an event whose caller has no Out of its own.
+func (p *Pool) event(event func(now time.Time, out *hand.Out)) {
+	var out hand.Out
+	event(time.Now(), &out)
+	p.Do(&out)
+}
+
+// work handles messages until there are no more to come.
+func (p *Pool) work() {
+	w := &hand.Worker{Woken: hand.NewSignal()}
+	var at *hand.Grant
+	defer func() {
+		if at != nil { // its handler has ended the goroutine
+			p.event(func(now time.Time, out *hand.Out) { p.hand.Gone(at, now, out) })
+		}
+	}()
+	for {
+		g, ended := p.hand.Next(w, time.Now())
+		p.Do(&w.Out)
+		for g != nil {
+			at = g
+			g, ended = p.lanes[g.Lane.Number].Handle(w, g)
+			at = nil
+			p.Do(&w.Out)
+		}
+		if ended {
+			return
+		}
+		<-w.Woken
+	}
+}
+
+// wake has Due called at that time, unless it is called sooner.
+func (p *Pool) wake(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over || !p.at.IsZero() && !at.Before(p.at) {
+		return
+	}
+	p.at = at
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.timer = time.AfterFunc(time.Until(at), p.due)
+}
+
+func (p *Pool) due() {
+	p.mu.Lock()
+	p.at = time.Time{}
+	p.mu.Unlock()
+	p.event(p.hand.Due)
+}
+
+// Close ends the workers, each when its handler has returned, and the timer.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.over = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.mu.Unlock()
+	p.hand.Close()
+}
+
+// Wait returns when every worker has ended, after Close.
+func (p *Pool) Wait() { p.all.Wait() }
