@@ -139,9 +139,10 @@ func (l *Lane) offer(now time.Time) offer {
 		return o
 	}
 	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
+	until := o.until
 	o.state, o.until = nothing, time.Time{}
 	if end := l.moved.Add(settlingFor); l.busy > l.working && now.Before(end) {
-		o.state, o.until = expected, end
+		o.state, o.until = expected, earlier(until, end)
 	}
 	return o
 }

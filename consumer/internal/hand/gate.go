@@ -121,8 +121,7 @@ func (l *Lane) beginNoMore(s *Session, why error, now time.Time, out *Out) {
 		l.gate.since = now
 	}
 	l.gate.begun = why
-	l.lookAtHeld(now, out)
-	l.tell()
+	l.changes(now, out)
 }
 
 // BeginAgain opens the gate that BeginNoMore has closed. It reports whether it has: another

@@ -132,6 +132,7 @@ func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back 
 		m.In.giveBack(m, out)
 		back = append(back, m)
 	}
+	h.call(now, out)
 	return back
 }
 

@@ -15,8 +15,8 @@ const (
 	Again                // a worker has it, and a handler has returned from it before
 	Copying              // its copy is to be confirmed
 	Back                 // goes back to its queue when the fetching, or the channel, has ended
-	Marked               // its frame is to be written
-	Settled              // its frame is written, or its session is over
+	Marked               // the broker is to be told how it ends
+	Settled              // the broker has been told, or cannot be: the session is over
 	phases
 )
 
@@ -45,14 +45,14 @@ const (
 // impossible in that phase. DESIGN.md of this package draws it.
 var table = [phases][events]Phase{
 	Coming:  {waitsForKey: Keyed, isNext: Queued},
-	Keyed:   {isNext: Queued, copies: Copying, postponed: Back, marked: Marked, ends: Settled},
-	Queued:  {isTaken: Running, copies: Copying, postponed: Back, marked: Marked, ends: Settled},
-	Running: {lacksTime: Early, returned: Held, copies: Copying, postponed: Back, marked: Marked, ends: Settled},
-	Early:   {goesOn: Running, copies: Copying, postponed: Back, marked: Marked, ends: Settled},
-	Held:    {goesOn: Again, copies: Copying, postponed: Back, marked: Marked, ends: Settled},
-	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked, ends: Settled},
-	Copying: {postponed: Back, marked: Marked, ends: Settled},
-	Back:    {marked: Marked, ends: Settled},
+	Keyed:   {isNext: Queued, copies: Copying, postponed: Back, marked: Marked},
+	Queued:  {isTaken: Running, copies: Copying, postponed: Back, marked: Marked},
+	Running: {lacksTime: Early, returned: Held, copies: Copying, postponed: Back, marked: Marked},
+	Early:   {goesOn: Running, copies: Copying, postponed: Back, marked: Marked},
+	Held:    {goesOn: Again, copies: Copying, postponed: Back, marked: Marked},
+	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked},
+	Copying: {postponed: Back, marked: Marked},
+	Back:    {marked: Marked},
 	Marked:  {ends: Settled},
 }
 
@@ -60,7 +60,7 @@ var table = [phases][events]Phase{
 // here.
 func (p Phase) isUntried() bool { return p < Held }
 
-// isOpen reports whether nothing has been said yet about how a message ends.
+// isOpen reports whether it is not known yet how a message ends.
 func (p Phase) isOpen() bool { return p < Marked }
 
 // isAtWork reports whether a worker or a copy has a message, or it is kept for a handler.

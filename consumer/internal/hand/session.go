@@ -143,12 +143,12 @@ func (m *Message) settle(v Verb, now time.Time, out *Out) {
 
 // mark has the broker told about a message. It needs mu held.
 func (s *Session) mark(m *Message, v Verb, out *Out) {
-	if s.closed {
+	m.comes(marked)
+	if s.closed { // it stays among the open ones, so that no frame that is still to be written takes it along
 		out.Over = append(out.Over, Told{m, v})
 		return
 	}
 	s.remove(m)
-	m.comes(marked)
 	s.marked = append(s.marked, Told{m, v})
 	s.frames.set()
 }
@@ -289,9 +289,6 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 	defer h.mu.Unlock()
 	for _, t := range all {
 		m, s := t.Message, t.In
-		if m.phase.isOpen() {
-			s.remove(m)
-		}
 		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.unsettled >= l.prefetch {
 			l.room(now)
 		}
@@ -324,7 +321,7 @@ func (s *Session) Taken() (ms []*Message, running func(*Message) bool) {
 	defer h.mu.Unlock()
 	var at []*Message
 	for m := s.first; m != nil; m = m.next {
-		if m.phase.isAtWork() || m.grant != nil {
+		if m.phase.isAtWork() || m.phase == Back && m.grant != nil {
 			ms = append(ms, m)
 		}
 		if m.phase.isWithHandler() {
@@ -341,7 +338,7 @@ func (s *Session) Oldest() (oldest *Message, goesBack bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for m := s.first; m != nil; m = m.next {
-		if !m.phase.isAtWork() {
+		if m.phase.isOpen() && !m.phase.isAtWork() {
 			return m, m.phase == Back
 		}
 	}
@@ -374,7 +371,7 @@ func (s *Session) Look(most int) (oldest []Seen, running, unsettled int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for m := s.first; m != nil; m = m.next {
-		if len(oldest) < most {
+		if len(oldest) < most && m.phase.isOpen() {
 			oldest = append(oldest, Seen{m, m.phase})
 		}
 		if m.phase.isWithHandler() {
