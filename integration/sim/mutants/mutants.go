@@ -11,13 +11,13 @@ type edit struct{ file, old, new string }
 
 var mutants = []mutant{
 	{"the message is acked before its copy is confirmed", []edit{
-		{"consumer/internal/settle/copies.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
-		{"consumer/internal/settle/copies.go", `
-		c.Publisher.Send(a.Copying, messages...)
+		{"consumer/internal/work/copier.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
+		{"consumer/internal/work/copier.go", `
+		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
 }
 `, `
-		c.Publisher.Send(a.Copying, messages...)
+		c.Publisher.Send(tasks[0].In.Copying, messages...)
 		for _, m := range messages {
 			c.Answered([]*confirm.Message{{Owner: m.Owner}})
 		}
@@ -29,16 +29,16 @@ type unheard struct{}
 func (unheard) Answered([]*confirm.Message) {}
 `}}},
 	{"the message is acked before its copy is published", []edit{
-		{"consumer/internal/settle/copies.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
-		{"consumer/internal/settle/copies.go", `
-		c.Publisher.Send(a.Copying, messages...)
+		{"consumer/internal/work/copier.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
+		{"consumer/internal/work/copier.go", `
+		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
 }
 `, `
 		for _, m := range messages {
 			c.Answered([]*confirm.Message{{Owner: m.Owner}})
 		}
-		c.Publisher.Send(a.Copying, messages...)
+		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
 }
 
@@ -50,7 +50,7 @@ func (unheard) Answered([]*confirm.Message) {}
 		"	c := t.unspent(raw, d, now)\n	c.Snoozed = now\n", "	c := t.copyOf(raw, d, now)\n	c.Snoozed = now\n"}}},
 	{"a message that is put off comes back after half of its time", []edit{{"consumer/decide.go",
 		"	v := t.later(after, raw, d, c, now)\n	v.settlement.Snoozed", "	v := t.later(after/2, raw, d, c, now)\n	v.settlement.Snoozed"}}},
-	{"a key has one message more at a time than it may", []edit{{"consumer/internal/schedule/keys.go",
+	{"a key has one message more at a time than it may", []edit{{"consumer/internal/hand/keys.go",
 		"one.taken < k.limit", "one.taken <= k.limit"}}},
 	{"a mandatory return is lost", []edit{{"internal/confirm/returns.go",
 		"m.returned = &r", "_ = m.returned"}}},
@@ -85,10 +85,10 @@ func (unheard) Answered([]*confirm.Message) {}
 	{"a letter is said to wait", []edit{{"consumer/decide.go",
 		"settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}", "settlement: Settlement{Disposition: DispositionWait, Cause: cause}"}}},
 	{"what cannot be acked is said to be done", []edit{{"consumer/handler.go",
-		"		if err != nil || v == flight.Requeue {\n", "		if v == flight.Requeue {\n"}}},
+		"	if err == nil && v != hand.Requeue {\n", "	if v != hand.Requeue {\n"}}},
 	{"a carried message is acked whatever the answer", []edit{{"consumer/internal/carry/broker.go",
 		"batch[i] = answer{index: m.Number, err: m.Err}", "batch[i] = answer{index: m.Number}"}}},
-	{"acks are written in any order", []edit{{"consumer/internal/settle/acker.go",
+	{"acks are written in any order", []edit{{"consumer/internal/work/writer.go",
 		"return cmp.Compare(x.Raw.DeliveryTag, y.Raw.DeliveryTag) })", "return cmp.Compare(y.Raw.DeliveryTag, x.Raw.DeliveryTag) })"}}},
 	{"a lost channel is taken for a nack", []edit{{"internal/confirm/answer.go",
 		"	lost := c.session.Channel().IsClosed()\n", "	lost := c.session == nil\n"}}},
@@ -98,7 +98,7 @@ func (unheard) Answered([]*confirm.Message) {}
 		"		if !pause.For(r.stop, wait) {\n", "		if !pause.For(r.stop, 1000000*wait) {\n"}}},
 
 	{"acks of two sessions are written on the first's channel", []edit{
-		{"consumer/session.go", "Channel: channel.Channel(), Socket: socket,", "Channel: firstChannel(r, channel), Socket: socket,"},
+		{"consumer/session.go", "r.pool.Write(s.hand, channel.Channel(), socket)", "r.pool.Write(s.hand, firstChannel(r, channel), socket)"},
 		{"consumer/session.go", "func (r *run) newSession(", `var firstChannels sync.Map
 
 type channelOfAcks interface {
@@ -115,18 +115,8 @@ func firstChannel(r *run, s *connection.Session) channelOfAcks {
 }
 
 func (r *run) newSession(`}}},
-	{"the last acks are dropped at a close", []edit{{"consumer/internal/settle/acker.go",
-		"			err := a.write(batch, open)\n", "			var err error\n			if !closed {\n				err = a.write(batch, open)\n			}\n"}}},
-	{"a message is given to a worker before it is noted", []edit{
-		{"consumer/internal/intake/intake.go", "s.Lane.Push(s.note(raw, s.live.sign)) })", `
-		m := s.note(raw, s.live.sign)
-		s.Lane.Push(m)
-		yield.Here()
-		s.Ledger.Arrive(m)
-	})`},
-		{"consumer/internal/intake/intake.go", "	s.Ledger.Arrive(m)\n	yield.Here()\n	return m\n", "	return m\n"},
-		{"consumer/internal/intake/intake.go", "m := &flight.Message{Raw: raw, Received: now}", "m := &flight.Message{Raw: raw, Received: now, In: s.Ledger}"},
-	}},
+	{"the last acks are dropped at a close", []edit{{"consumer/internal/work/writer.go",
+		"			err := w.write(batch, open)\n", "			var err error\n			if !closed {\n				err = w.write(batch, open)\n			}\n"}}},
 	{"closed is looked at before the answers are read", []edit{
 		{"internal/confirm/collect.go", "		pending = c.collector.take(pending)\n", "		closed := c.session.Channel().IsClosed()\n		pending = c.collector.take(pending)\n"},
 		{"internal/confirm/collect.go", "			c.report(done)\n", "			c.report(done, closed)\n"},
@@ -142,25 +132,25 @@ func (r *run) newSession(`}}},
 	{"a panic counts as done", []edit{{"consumer/handler.go",
 		"	o = Outcome{Action: ActionRetry}\n	defer func()", "	o = Outcome{Action: ActionDone}\n	defer func()"}}},
 	{"messages in the schedule outlive their session", []edit{{"consumer/session.go",
-		"	s.settling.Requeue(r.lane.TakeBack(0)...) // which", "	_ = r.lane // which"}}},
-	{"a message whose copy is confirmed goes back to its queue", []edit{{"consumer/internal/settle/copies.go",
-		"		c.done(confirmed[0].in, flight.Ack, of...)", "		c.done(confirmed[0].in, flight.Requeue, of...)"}}},
+		"	r.takeBack() // which", "	_ = r.lane // which"}}},
+	{"a message whose copy is confirmed goes back to its queue", []edit{{"consumer/internal/work/copier.go",
+		"	c.done(hand.Ack, confirmed...)", "	c.done(hand.Requeue, confirmed...)"}}},
 	{"a wait that was cut short is not made up for", []edit{{"consumer/decide.go",
 		"	return t.route.Waits[due-1].For - t.route.Waits[number-1].For\n", "	return 0\n"}}},
 	{"a copy spends two attempts", []edit{{"consumer/decide.go",
 		"Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, At: now,", "Returned: t.belongs(raw.Exchange), Attempts: d.Attempt + 1, At: now,"}}},
 	{"a RetryAfter beyond all waits is forgotten", []edit{{"consumer/decide.go",
 		"	if c.NotBefore.IsZero() {\n		c.NotBefore = now.Add(after)\n	}\n", ""}}},
-	{"an ack takes messages along that are at work", []edit{{"consumer/internal/flight/ledger.go",
-		"	if l.first != nil {\n		open = l.first.Raw.DeliveryTag\n	}\n	return batch", "	return batch"}}},
+	{"an ack takes messages along that are at work", []edit{{"consumer/internal/hand/session.go",
+		"	if s.first != nil {\n		open = s.first.Raw.DeliveryTag\n	}\n	return batch", "	return batch"}}},
 	{"the waits lead to the dead-letter queue", []edit{{"topology/wiring.go",
 		"plannedBinding{Queue: w.Name, Args: matchAny})", "plannedBinding{Queue: w.DeadLetterQueue().Name, Args: matchAny})"}}},
 	{"a message that is held at a stop is acked", []edit{{"consumer/handler.go",
 		"	e.Instruction = requeue.Instruction\n", "	e.Instruction = done.Instruction\n"}}},
-	{"a message whose copy is given up is acked", []edit{{"consumer/internal/settle/copies.go",
-		"	verb := flight.Requeue\n", "	verb := flight.Ack\n"}}},
-	{"what is settled too late is said to nobody", []edit{{"consumer/internal/settle/acker.go",
-		"		for _, t := range told {\n			a.Ended(t.Message, t.Verb, ErrSessionOver)\n		}\n		return\n", "		return\n"}}},
+	{"a message whose copy is given up is acked", []edit{{"consumer/internal/work/copier.go",
+		"	verb := hand.Requeue\n", "	verb := hand.Ack\n"}}},
+	{"what is settled too late is said to nobody", []edit{{"consumer/internal/hand/session.go",
+		"		out.Over = append(out.Over, Told{m, v})\n		return\n", "		return\n"}}},
 	{"a producer forgets that an answer was lost", []edit{{"producer/fallback.go",
 		"receipt := Receipt{ID: m.ID, MaybeDuplicate: maybeDuplicate || errors.Is(err, ErrUnconfirmed)}", "receipt := Receipt{ID: m.ID}"}}},
 	{"a batch gives its messages the outcomes of their neighbours", []edit{{"consumer/handlebatch.go",
@@ -217,10 +207,10 @@ func (r *run) newSession(`}}},
 		"	if s.working.Err() != nil || r.", "	if s.working == nil || r."}}},
 	{"a message begins to be handled when a stop gives back an earlier one", []edit{{"consumer/handler.go",
 		" || r.ordered() && s.stop.Err() != nil {", " {"}}},
-	{"a held message in order goes back before its session ends", []edit{{"consumer/session.go",
-		"	s.settling.KeepForOrder()\n	s.run.lane.BeginNoMore(s.ledger, why)\n	s.intake.End(why)\n", "	_ = why\n"}}},
+	{"a held message in order goes back before its session ends", []edit{{"consumer/internal/hand/session.go",
+		"	s.inOrder = true\n	l.beginNoMore(s, why, now, out)\n	if s.ends == nil {\n		s.ends = why\n	}\n", "	_ = why\n"}}},
 	{"an idle queue in order is visited while messages begin to be handled", []edit{{"consumer/internal/intake/intake.go",
-		"					s.Lane.BeginNoMore(s.Ledger, errVisiting)\n", ""}}},
+		"					s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)\n", ""}}},
 	{"a last attempt has company", []edit{{"consumer/batch.go",
 		"	return d.Attempt > 1 && d.LastAttempt\n", "	return false\n"}}},
 }
