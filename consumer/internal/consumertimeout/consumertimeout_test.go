@@ -3,11 +3,11 @@ package consumertimeout
 import (
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/header"
 )
 
@@ -86,23 +86,24 @@ func TestWhichMessageWasTakenAway(t *testing.T) {
 		{"older than the figure", false, false, time.Minute, time.Minute, counted(3, 2, "x"), true, true},
 		{"younger than the figure", false, false, time.Minute, time.Minute - 1, counted(3, 2, "x"), false, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			to := ConsumerTimeout{known: tt.known}
-			m := &Message{Raw: counted(2, 1, "x"), Received: time.Now().Add(-tt.age)}
-			m.Running.Store(!tt.idle)
-			to.NoteTaken([]*Message{m}, tt.orphan)
-			if got := to.TookAway(tt.comes); got != tt.took {
-				t.Errorf("%s: %t", tt.rule, got)
-			}
-			if to.TookAway(tt.comes) {
-				t.Errorf("%s: twice", tt.rule)
-			}
-			if (to.guess > 0) != tt.guessed {
-				t.Errorf("%s: guess %v", tt.rule, to.guess)
-			}
-		})
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		to := ConsumerTimeout{known: tt.known}
+		m := &hand.Message{Raw: counted(2, 1, "x"), Received: now.Add(-tt.age)}
+		to.NoteTaken([]*hand.Message{m}, func(of *hand.Message) bool { return of == m && !tt.idle }, tt.orphan, now)
+		if got := to.TookAway(tt.comes); got != tt.took {
+			t.Errorf("%s: %t", tt.rule, got)
+		}
+		if to.TookAway(tt.comes) {
+			t.Errorf("%s: twice", tt.rule)
+		}
+		if (to.guess > 0) != tt.guessed || to.guess > 0 && to.guess != tt.age {
+			t.Errorf("%s: guess %v", tt.rule, to.guess)
+		}
 	}
 }
+
+// allHandled says that a handler was at each message.
+func allHandled(*hand.Message) bool { return true }
 
 // Two copies of one message have the same id and body.
 func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
@@ -119,17 +120,17 @@ func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
 		{"both, in either order", []counts{{1, 0}, {3, 2}}, []counts{{4, 2}, {2, 0}}, []bool{true, true}},
 		{"both, with the same counts", []counts{{0, 0}, {0, 0}}, []counts{{1, 0}, {1, 0}}, []bool{true, true}},
 		{"the one that is ahead", []counts{{1, 0}, {0, 0}}, []counts{{2, 0}, {1, 1}}, []bool{true, false}},
+		{"the one that is behind comes last", []counts{{1, 0}, {0, 0}}, []counts{{2, 1}, {1, 0}}, []bool{false, true}},
 		{"the one that is behind", []counts{{3, 0}, {0, 0}}, []counts{{1, 0}, {4, 1}}, []bool{true, false}},
 		{"neither, and each comes again once", []counts{{1, 0}, {0, 0}}, []counts{{2, 1}, {1, 1}, {3, 1}, {2, 1}}, []bool{false, false, false, false}},
 	} {
 		var to ConsumerTimeout
-		var ms []*Message
+		var ms []*hand.Message
+		now := time.Now()
 		for _, c := range tt.taken {
-			m := &Message{Raw: raw(c), Received: time.Now()}
-			m.Running.Store(true)
-			ms = append(ms, m)
+			ms = append(ms, &hand.Message{Raw: raw(c), Received: now})
 		}
-		to.NoteTaken(ms, false)
+		to.NoteTaken(ms, allHandled, false, now)
 		for i, c := range tt.comes {
 			if got := to.TookAway(raw(c)); got != tt.took[i] {
 				t.Errorf("%s: %v was taken away: %t", tt.rule, c, got)
@@ -142,11 +143,12 @@ func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
 func TestNotesOfOneKeyAreBounded(t *testing.T) {
 	var to ConsumerTimeout
 	for range 3 * maxTaken / 100 {
-		ms := make([]*Message, 100)
+		ms := make([]*hand.Message, 100)
+		now := time.Now()
 		for i := range ms {
-			ms[i] = &Message{Raw: amqp.Delivery{MessageId: "a"}, Received: time.Now()}
+			ms[i] = &hand.Message{Raw: amqp.Delivery{MessageId: "a"}, Received: now}
 		}
-		to.NoteTaken(ms, false)
+		to.NoteTaken(ms, allHandled, false, now)
 		if n := len(to.taken[keyOf(ms[0].Raw)]); n > maxTaken || n != to.notes {
 			t.Fatalf("%d notes, counted as %d, want %d at most", n, to.notes, maxTaken)
 		}

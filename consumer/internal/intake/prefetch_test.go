@@ -2,12 +2,13 @@ package intake
 
 import (
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/consumer/internal/flight"
+	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 func TestWantedPrefetch(t *testing.T) {
@@ -63,14 +64,26 @@ func TestWantedPrefetch(t *testing.T) {
 	}
 }
 
+// messages is a Consumer that makes messages, and does nothing else.
+type messages struct{ Consumer }
+
+func (messages) Message(raw amqp.Delivery, now time.Time, suspect bool) *hand.Message {
+	return &hand.Message{Raw: raw, Received: now, Suspect: suspect}
+}
+
 func TestARedeliveredMessageKeepsThePrefetchSmall(t *testing.T) {
-	s := &Session{Config: Config{Handled: func() int64 { return 5000 }, Ledger: flight.NewLedger(flight.NewUnsettled())}}
+	lane := hand.New(1, false).Lane(hand.Limits{Slots: 1})
+	in := lane.Session(hand.Contexts{Stop: t.Context(), Working: t.Context(), Copying: t.Context()})
+	s := &Session{Config: Config{Handled: &atomic.Int64{}, Hand: in, Lane: lane, Consumer: messages{}}}
+	s.Handled.Store(5000)
 	now := time.Now()
-	if s.note(amqp.Delivery{}, now); !s.Prefetch.calm(5000, 0, now) {
+	comes := func(raw amqp.Delivery) { s.Hand.Delivered(s.note(raw, now), &s.out) }
+	if comes(amqp.Delivery{DeliveryTag: 1}); !s.Prefetch.calm(5000, s.Hand.Untried(), now) || s.again {
 		t.Error("a message that comes for the first time counts")
 	}
-	if s.note(amqp.Delivery{Redelivered: true}, now); s.Prefetch.calm(5000, 0, now) || s.Ledger.Untried() != 1 {
-		t.Errorf("%d messages are noted as delivered before, and the prefetch is %+v", s.Ledger.Untried(), s.Prefetch)
+	comes(amqp.Delivery{DeliveryTag: 2, Redelivered: true})
+	if s.Prefetch.calm(5000, 0, now) || s.Hand.Untried() != 1 || !s.again {
+		t.Errorf("%d messages are noted as delivered before, and the prefetch is %+v", s.Hand.Untried(), s.Prefetch)
 	}
 }
 
