@@ -277,7 +277,7 @@ func (r *run) takeBack() {
 // watch tells the handlers as soon as the channel is lost, and lets go what is held when the
 // session ends.
 func (s *session) watch(over <-chan struct{}) {
-	lost, stop, working := s.channel.Done(), s.stop.Done(), s.working.Done()
+	lost, stop, working, copying := s.channel.Done(), s.stop.Done(), s.working.Done(), s.copying.Done()
 	for {
 		select {
 		case <-lost:
@@ -288,6 +288,9 @@ func (s *session) watch(over <-chan struct{}) {
 			s.run.event(s.hand.Ending)
 		case <-working:
 			working = nil
+			s.run.event(s.hand.Ending)
+		case <-copying:
+			copying = nil
 			s.run.event(s.hand.Ending)
 		case <-over:
 			return
@@ -352,18 +355,18 @@ const acksArrive = time.Second
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
 
-// SendToEnd sends messages to the end of the queue that no worker has had: a return may count
-// towards their delivery limit. It is called by package work.
-func (r *run) SendToEnd(ms []*hand.Message) {
-	tasks := make([]work.Task, len(ms))
-	for i, m := range ms {
+// Copy sends copies again, and messages that no worker has had to the end of the queue, because a
+// return may count towards their delivery limit. It is called by package work.
+func (r *run) Copy(ms []*hand.Message) {
+	var tasks []work.Task
+	for _, m := range r.copies.SendAgain(ms) {
 		a := attemptOf(m)
 		t := &a.in.terms
 		a.Delivery, a.ctx = &a.first, a.in.copying
 		_ = a.read(&t.route, m.Raw) // it is not handled here
 		a.ending = &ending{decision: requeue}
 		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery, time.Now())
-		tasks[i] = work.Task{Message: m, Instruction: &a.Instruction}
+		tasks = append(tasks, work.Task{Message: m, Instruction: &a.Instruction})
 	}
 	r.copies.Send(tasks...)
 }

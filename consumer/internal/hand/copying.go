@@ -36,6 +36,40 @@ func (c *copying) ended(m *Message) {
 	}
 }
 
+// CopyLater says that the copy of a message is not confirmed. The message is in Out.Copy at that
+// time, or when its session ends.
+func (h *Hand) CopyLater(m *Message, at, now time.Time, out *Out) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	m.comes(unconfirmed)
+	l := m.In.lane
+	l.unsent = append(l.unsent, unsent{m, at})
+	l.lookAtUnsent(now, out)
+}
+
+// unsent is a message whose copy is sent again at a time.
+type unsent struct {
+	*Message
+	at time.Time
+}
+
+// lookAtUnsent looks which copies are to be sent again, or given up because their session ends.
+// It needs mu held.
+func (l *Lane) lookAtUnsent(now time.Time, out *Out) {
+	kept := l.unsent[:0]
+	for _, u := range l.unsent {
+		if now.Before(u.at) && u.In.Stop.Err() == nil && u.In.Copying.Err() == nil {
+			kept = append(kept, u)
+			l.hand.wakeAt(u.at, out)
+			continue
+		}
+		u.comes(sentAgain)
+		out.Copy = append(out.Copy, u.Message)
+	}
+	clear(l.unsent[len(kept):])
+	l.unsent = kept
+}
+
 // CopyingSince returns since when every slot has a message whose copy is to be confirmed, the
 // zero time if one has none, and how many messages these are.
 func (l *Lane) CopyingSince() (full time.Time, messages int) {

@@ -259,16 +259,18 @@ func (h *Hand) Due(now time.Time, out *Out) {
 	h.wake = time.Time{}
 	for _, l := range h.lanes {
 		l.lookAtHeld(now, out)
+		l.lookAtUnsent(now, out)
 	}
 	h.call(now, out)
 }
 
-// Ending says that Stop or Working of a session has ended: what the session holds is let go.
+// Ending says that a context of the session has ended: what the session holds is let go.
 func (s *Session) Ending(now time.Time, out *Out) {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.lane.lookAtHeld(now, out)
+	s.lane.lookAtUnsent(now, out)
 	h.call(now, out)
 }
 

@@ -56,6 +56,7 @@ type Lane struct {
 	working    int         // grants that a worker has, or whose messages are held
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
+	unsent     []unsent // in the order in which their copies have failed
 	latest     *Session
 
 	// Of several lanes.

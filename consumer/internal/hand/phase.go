@@ -14,13 +14,14 @@ const (
 	Held                 // a handler has returned from it, and it stays in hand
 	Again                // a worker has it, and a handler has returned from it before
 	Copying              // its copy is to be confirmed
+	Unsent               // its copy was not confirmed, and is to be sent again later
 	Back                 // goes back to its queue when the fetching, or the channel, has ended
 	Marked               // the broker is to be told how it ends
 	Settled              // the broker has been told, or cannot be: the session is over
 	phases
 )
 
-var phaseNames = [phases]string{"coming", "keyed", "queued", "running", "early", "held", "again", "copying", "back", "marked", "settled"}
+var phaseNames = [phases]string{"coming", "keyed", "queued", "running", "early", "held", "again", "copying", "unsent", "back", "marked", "settled"}
 
 func (p Phase) String() string { return phaseNames[p] }
 
@@ -35,6 +36,8 @@ const (
 	returned                 // its handler has returned, and it stays in hand
 	goesOn                   // a worker takes it once more
 	copies                   // it is settled when its copy is confirmed
+	unconfirmed              // its copy is not
+	sentAgain                // its copy is on its way once more
 	postponed                // it goes back, and must not come again to this session
 	marked                   // the broker is to be told
 	ends                     // the broker has been told, or cannot be
@@ -51,7 +54,8 @@ var table = [phases][events]Phase{
 	Early:   {goesOn: Running, copies: Copying, postponed: Back, marked: Marked},
 	Held:    {goesOn: Again, copies: Copying, postponed: Back, marked: Marked},
 	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked},
-	Copying: {postponed: Back, marked: Marked},
+	Copying: {unconfirmed: Unsent, postponed: Back, marked: Marked},
+	Unsent:  {sentAgain: Copying},
 	Back:    {marked: Marked},
 	Marked:  {ends: Settled},
 }
@@ -64,7 +68,7 @@ func (p Phase) isUntried() bool { return p < Held }
 func (p Phase) isOpen() bool { return p < Marked }
 
 // isAtWork reports whether a worker or a copy has a message, or it is kept for a handler.
-func (p Phase) isAtWork() bool { return p >= Running && p <= Copying }
+func (p Phase) isAtWork() bool { return p >= Running && p <= Unsent }
 
 // isWithHandler reports whether a worker has a message.
 func (p Phase) isWithHandler() bool { return p == Running || p == Again }

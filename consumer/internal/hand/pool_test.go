@@ -115,7 +115,7 @@ func (p *pool) end() {
 }
 
 // SendToEnd is called by package work, and so is OutageBegan.
-func (p *pool) SendToEnd([]*hand.Message) {}
+func (p *pool) Copy([]*hand.Message) {}
 
 // OutageBegan is for nobody.
 func (p *pool) OutageBegan() {}

@@ -155,11 +155,16 @@ func (w *world) step(steps []string) {
 		}
 	case "confirm":
 		if len(w.copying) > 0 {
-			verb := Ack
-			if w.random.IntN(4) == 0 {
-				verb = Requeue
-			}
 			m := take(w, &w.copying)
+			verb := Ack
+			switch w.random.IntN(6) {
+			case 0:
+				verb = Requeue
+			case 1, 2:
+				w.hand.CopyLater(m, w.now.Add(time.Duration(w.random.IntN(5))*time.Second), w.now, &w.out)
+				w.do()
+				return
+			}
 			if verb == Requeue {
 				m.In.Leaves(ErrHeld, w.now, &w.out)
 			}
@@ -238,7 +243,7 @@ func (w *world) handled(by *testWorker) {
 	g := by.grant
 	var open []*Message
 	for _, m := range g.Of {
-		if m.phase.isAtWork() && m.phase != Copying {
+		if m.phase.isAtWork() && m.phase < Copying {
 			open = append(open, m)
 		}
 	}
@@ -438,7 +443,7 @@ func (w *world) end() {
 				}
 			}
 		}
-		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding) != 0 {
+		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding)+len(l.unsent) != 0 {
 			w.Fatalf("counts of a lane at the end: %+v", l.Lane)
 		}
 		select {

@@ -27,7 +27,8 @@ type Copies struct {
 
 	mu     sync.Mutex
 	closed bool
-	tasks  sync.WaitGroup // messages whose copies are not confirmed; none is added once closed
+	unsent map[*hand.Message]*sending // that are sent again later
+	tasks  sync.WaitGroup             // messages whose copies are not confirmed; none is added once closed
 }
 
 // CopiesConfig is the Config of Copies.
@@ -48,7 +49,7 @@ type Publisher interface {
 
 // NewCopies returns Copies, which must be closed.
 func NewCopies(cfg CopiesConfig) *Copies {
-	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed()}
+	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed(), unsent: map[*hand.Message]*sending{}}
 }
 
 // Task is a message and its instruction, which must not be changed any more.
@@ -57,11 +58,13 @@ type Task struct {
 	*Instruction
 }
 
-// sending is a copy on its way.
+// sending is a copy on its way, or one that is sent again later.
 type sending struct {
-	confirm.Message
 	Task
-	instead bool // it is the copy of Instruction.Instead
+	copy    *confirm.Message // of the latest try
+	err     error            // of that
+	instead bool             // it is the copy of Instruction.Instead
+	pauses  *pause.Growing   // between the tries; nil: the first has not failed
 }
 
 // Send sends the copies of messages, of which package hand has been told. They are settled later.
@@ -72,18 +75,35 @@ func (c *Copies) Send(tasks ...Task) {
 			c.settle(hand.Requeue, t.Message)
 			continue
 		}
-		copied := c.copy(t, false)
+		s := &sending{Task: t}
 		if c.Hooks { // the hook comes before that of the confirm, which would not wait
-			go func() { c.finish(copied, c.sendAndWait(copied)) }()
+			go c.try(s)
 			continue
 		}
-		copied.Report = c
-		messages = append(messages, &copied.Message)
+		c.make(s)
+		s.copy.Report = c
+		messages = append(messages, s.copy)
 	}
 	yield.Here()
 	if len(messages) > 0 {
 		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
+}
+
+// SendAgain sends copies again that hand.Out says so of. It returns the messages that have none.
+func (c *Copies) SendAgain(ms []*hand.Message) (others []*hand.Message) {
+	for _, m := range ms {
+		c.mu.Lock()
+		s := c.unsent[m]
+		delete(c.unsent, m)
+		c.mu.Unlock()
+		if s == nil {
+			others = append(others, m)
+			continue
+		}
+		go c.again(s) // a place that does not answer holds up no other
+	}
+	return others
 }
 
 // begin counts a message, unless Close has been called.
@@ -97,18 +117,29 @@ func (c *Copies) begin() bool {
 	return true
 }
 
-func (c *Copies) copy(t Task, instead bool) *sending {
+// make makes the copy for the next try.
+func (c *Copies) make(s *sending) {
 	now := time.Now()
-	p, headers := t.Publishing(t.Raw, now)
-	copied := &sending{Task: t, instead: instead, Message: confirm.Message{
-		Exchange:   t.To.Exchange,
-		RoutingKey: t.To.RoutingKey,
+	p, headers := s.Publishing(s.Raw, now)
+	s.copy = &confirm.Message{
+		Exchange:   s.To.Exchange,
+		RoutingKey: s.To.RoutingKey,
 		Publishing: p,
 		Header:     headers,
-		Timeout:    c.timeoutOf(t.Message, now),
-	}}
-	copied.Owner = copied
-	return copied
+		Timeout:    c.timeoutOf(s.Message, now),
+		Owner:      s,
+	}
+}
+
+// try sends a copy and waits for its answer.
+func (c *Copies) try(s *sending) {
+	c.make(s)
+	ctx := s.In.Copying
+	c.Publisher.Send(ctx, s.copy)
+	if s.copy.Sent() {
+		s.Observer.Copied(s.To)
+	}
+	c.answered(s, s.copy.Wait(ctx))
 }
 
 // timeoutOf returns the time to wait for the confirm of a message's copy. It ends at the
@@ -119,90 +150,98 @@ func (c *Copies) timeoutOf(m *hand.Message, now time.Time) time.Duration {
 	return min(c.Timeout, max((hold-m.Age(now))/2, hold/16))
 }
 
-// sendAndWait sends a copy and waits for its confirm.
-func (c *Copies) sendAndWait(copied *sending) error {
-	ctx := copied.In.Copying
-	c.Publisher.Send(ctx, &copied.Message)
-	if copied.Sent() {
-		copied.Observer.Copied(copied.To)
-	}
-	return copied.Wait(ctx)
-}
-
 // Answered implements confirm.Reporter. It acks all messages with a confirmed copy
 // together.
 func (c *Copies) Answered(messages []*confirm.Message) {
 	yield.Here()
 	var confirmed []*hand.Message
 	for _, message := range messages {
-		copied := message.Owner.(*sending) //nolint:forcetypeassert // copy sets it
-		if err := copied.Err; err != nil {
-			go c.finish(copied, err)
+		s := message.Owner.(*sending) //nolint:forcetypeassert // make sets it
+		if message.Err != nil {
+			go c.answered(s, message.Err) // the log may take its time
 			continue
 		}
-		c.confirmed(copied)
-		confirmed = append(confirmed, copied.Task.Message)
+		c.confirmed(s)
+		confirmed = append(confirmed, s.Message)
 	}
-	c.done(hand.Ack, confirmed...)
+	if len(confirmed) > 0 {
+		c.done(hand.Ack, confirmed...)
+	}
 }
 
-// finish settles a message after the answer to its copy. After an error it sends the
-// copy again until it is confirmed, or the message can be kept no longer. Then it sends
-// the one that is ordered instead, or gives the message back.
-func (c *Copies) finish(copied *sending, err error) {
-	t := copied.Task
-	s := t.In
-	if err != nil {
-		err = c.sendAgain(copied, err)
+// answered settles a message whose copy is confirmed. One whose copy is not is kept, and its copy
+// sent again later, while it may be kept.
+func (c *Copies) answered(s *sending, err error) {
+	if err == nil {
+		c.confirmed(s)
+		c.done(hand.Ack, s.Message)
+		return
 	}
-	if err != nil && t.Instead != nil && s.Copying.Err() == nil {
-		copied = c.copy(Task{t.Message, t.Instead}, true)
-		if err = c.sendAndWait(copied); err != nil {
-			err = c.sendAgain(copied, err)
+	if s.pauses == nil {
+		s.pauses = pause.Grow(100*time.Millisecond, 10*time.Second)
+		c.Unconfirmed.held(s.To)
+	}
+	if s.In.Copying.Err() == nil {
+		c.Unconfirmed.failed(s.To, err)
+		s.Observer.Unconfirmed(s.To, err)
+	}
+	s.err = err
+	now, wait := time.Now(), s.pauses.Next()
+	if c.Hold.HoldLimit()-s.Age(now) <= wait {
+		c.giveUp(s)
+		return
+	}
+	c.mu.Lock()
+	c.unsent[s.Message] = s
+	c.mu.Unlock()
+	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.CopyLater(s.Message, now.Add(wait), now, out) })
+}
+
+// again sends a copy again, unless its session ends. At a stop a copy whose answer is missing may be
+// in its place already, and a message that goes back to its queue would be there twice: its answer
+// is awaited, or it is sent again at once where none can come.
+func (c *Copies) again(s *sending) {
+	in := s.In
+	if in.Stop.Err() != nil && in.Copying.Err() == nil {
+		if !errors.Is(s.err, confirm.ErrUnconfirmed) {
+			c.giveUp(s)
+			return
+		}
+		if late := s.copy.Late(in.Copying); !errors.Is(late, confirm.ErrUnconfirmed) {
+			c.answered(s, late)
+			return
 		}
 	}
+	if in.Copying.Err() != nil {
+		c.giveUp(s)
+		return
+	}
+	c.try(s)
+}
+
+// giveUp sends the copy that is ordered instead, or gives the message back.
+func (c *Copies) giveUp(s *sending) {
+	c.Unconfirmed.over(s.To)
+	in, lives := s.In, s.In.Copying.Err() == nil
 	verb := hand.Requeue
 	switch {
-	case err == nil:
-		c.confirmed(copied)
-		verb = hand.Ack
-	case t.Instruction.Scarce && !answered(err) && s.Stop.Err() == nil && s.Copying.Err() == nil:
-		s.Leave(&NoConfirmsError{err}) // the session delivers nothing more that would have to go back
+	case s.Instead != nil && lives:
+		c.try(&sending{Task: Task{s.Message, s.Instead}, instead: true})
+		return
+	case s.Instruction.Scarce && !answered(s.err) && in.Stop.Err() == nil && lives:
+		in.Leave(&NoConfirmsError{s.err}) // the session delivers nothing more that would have to go back
 	default:
-		c.Pool.event(func(now time.Time, out *hand.Out) { s.Leaves(hand.ErrHeld, now, out) })
+		c.Pool.event(func(now time.Time, out *hand.Out) { in.Leaves(hand.ErrHeld, now, out) })
 	}
-	c.done(verb, t.Message)
+	c.done(verb, s.Message)
 }
 
-// sendAgain sends a copy again until it is confirmed, and then returns nil, or until its
-// message can be kept no longer, and then returns the latest error.
-func (c *Copies) sendAgain(copied *sending, err error) error {
-	t, instead := copied.Task, copied.instead
-	s := t.In
-	c.Unconfirmed.held(t.To)
-	defer c.Unconfirmed.over(t.To)
-	for pauses := pause.Grow(100*time.Millisecond, 10*time.Second); err != nil; {
-		if s.Copying.Err() == nil {
-			c.Unconfirmed.failed(t.To, err)
-			t.Observer.Unconfirmed(t.To, err)
-		}
-		if !c.keep(t.Message, pauses.Next(), err) {
-			return err
-		}
-		if s.Stop.Err() != nil { // the answer may still come, and another copy would double the message
-			if err = copied.Late(s.Copying); err == nil || !errors.Is(err, confirm.ErrUnconfirmed) || s.Copying.Err() != nil {
-				continue
-			}
-		}
-		copied = c.copy(t, instead)
-		err = c.sendAndWait(copied)
+func (c *Copies) confirmed(s *sending) {
+	if s.pauses != nil {
+		c.Unconfirmed.over(s.To)
 	}
-	return nil
-}
-
-func (c *Copies) confirmed(copied *sending) {
-	c.Unconfirmed.works(copied.To)
-	copied.Observer.Confirmed(copied.To, copied.instead)
+	c.Unconfirmed.works(s.To)
+	s.Observer.Confirmed(s.To, s.instead)
 }
 
 // done settles messages of which begin has counted the copies.
@@ -214,21 +253,6 @@ func (c *Copies) done(v hand.Verb, ms ...*hand.Message) {
 func (c *Copies) settle(v hand.Verb, ms ...*hand.Message) {
 	yield.Here()
 	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.Copied(v, now, out, ms...) })
-}
-
-// keep waits before a copy is sent again, and reports whether its message may be kept
-// until then. At a stop a copy whose answer is missing may be in its place already, and
-// a message that goes back to its queue would be there twice: its answer is awaited, or
-// it is sent again at once where none can come.
-func (c *Copies) keep(m *hand.Message, d time.Duration, err error) bool {
-	if c.Hold.HoldLimit()-m.Age(time.Now()) <= d {
-		return false
-	}
-	s := m.In
-	if pause.While(s.Copying, s.Stop, d) {
-		return true
-	}
-	return s.Copying.Err() == nil && errors.Is(err, confirm.ErrUnconfirmed)
 }
 
 // Close gives up what is not confirmed, and returns when nothing is under way. Every

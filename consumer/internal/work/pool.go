@@ -29,8 +29,8 @@ type Lane interface {
 	// returns the worker's next grant, as Hand.Handled does. It may end its goroutine.
 	Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool)
 
-	// SendToEnd sends messages to the end of their queue, by copies. No worker has had them.
-	SendToEnd(ms []*hand.Message)
+	// Copy sends the copies of messages, see Out.Copy.
+	Copy(ms []*hand.Message)
 
 	// OutageBegan says that an outage has begun because no slot is left.
 	OutageBegan()
@@ -57,18 +57,18 @@ func (p *Pool) Do(out *hand.Out) {
 	for _, l := range out.Outages {
 		p.lanes[l.Number].OutageBegan()
 	}
-	over, ends := out.Over, out.Copy
-	out.Start, out.Over, out.Copy = false, nil, nil
+	over, copied := out.Over, out.Copy
+	out.Over, out.Copy = nil, nil
 	out.Clear()
-	for len(ends) > 0 { // of one lane each time, nearly always all
-		lane, n := ends[0].In.Lane(), 1
-		for n < len(ends) && ends[n].In.Lane() == lane {
+	p.settled(over, ErrSessionOver)
+	for len(copied) > 0 { // of one lane each time, nearly always all
+		lane, n := copied[0].In.Lane(), 1
+		for n < len(copied) && copied[n].In.Lane() == lane {
 			n++
 		}
-		p.lanes[lane.Number].SendToEnd(ends[:n])
-		ends = ends[n:]
+		p.lanes[lane.Number].Copy(copied[:n])
+		copied = copied[n:]
 	}
-	p.settled(over, ErrSessionOver)
 }
 
 // settled says that the broker has been told of messages, or cannot be.
