@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
@@ -116,5 +117,46 @@ func TestAnOutageEndsNoWaitOfABatch(t *testing.T) {
 				w.Errorf("it ran again after %v, want 1m or more", gap)
 			}
 		}
+	})
+}
+
+// The first run of a batch that was held ends an outage. Its messages are told apart by further
+// runs, which take long: other workers begin meanwhile.
+func TestNobodyWaitsForABatchThatEndedAnOutage(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var mu sync.Mutex
+		var began, m2 time.Time
+		runs := 0
+		_, stop := w.startBatch(w.orders, func(_ context.Context, ds []*consumer.Delivery) error {
+			mu.Lock()
+			runs++
+			switch {
+			case ds[0].ID == id(2):
+				m2 = time.Now()
+			case runs == 1:
+				mu.Unlock()
+				return consumer.Hold(errAway)
+			case len(ds) > 1:
+				began = time.Now()
+				mu.Unlock()
+				return errBroken
+			default:
+				mu.Unlock()
+				time.Sleep(time.Minute)
+				return nil
+			}
+			mu.Unlock()
+			return nil
+		}, consumer.Batch{Size: 2, Linger: time.Second}, consumer.Config{Concurrency: 4, Outage: consumer.Outage{Runs: 1}})
+		time.Sleep(time.Minute)
+		w.publish(2)
+		synctest.Wait()
+		w.publish(1)
+		time.Sleep(5 * time.Minute)
+		w.has("orders")
+		if began.IsZero() || m2.IsZero() || m2.Sub(began) > 5*time.Second {
+			w.Errorf("the batch was over its outage at %v, and the next message handled at %v; want at once", began, m2)
+		}
+		w.stopped(stop)
 	})
 }

@@ -105,7 +105,9 @@ func (r *run) noteRun(w *hand.Worker, s *session, g *hand.Grant, held bool, text
 	if held {
 		r.latestHold.Store(&text)
 	}
-	switch changed := r.lane.Note(g, held, time.Now(), &w.Out); {
+	changed := r.lane.Note(g, held, time.Now(), &w.Out)
+	r.pool.Do(&w.Out) // a batch may have other runs, and they take their time
+	switch {
 	case changed && held:
 		r.OutageBegan()
 	case changed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -96,6 +97,37 @@ func TestAnOutageOfAMinute(t *testing.T) {
 		}
 		w.has("orders.dlq")
 		w.has("orders")
+	})
+}
+
+// Handlers end their goroutines in an outage, with Hold and without: workers that replace them
+// handle what waits.
+func TestHandlersThatEndTheirGoroutinesInAnOutage(t *testing.T) {
+	onEachEngine(t, func(w *fixture) {
+		const n = 20
+		w.publish(n)
+		var away atomic.Bool
+		away.Store(true)
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			time.Sleep(10 * time.Millisecond)
+			if away.Load() && d.ID != "m0" {
+				return consumer.Hold(errAway)
+			}
+			if away.Load() {
+				d.Fail(consumer.Hold(errAway))
+				runtime.Goexit()
+			}
+			if d.Attempt == 1 {
+				runtime.Goexit() // the outage is over: it is no Hold
+			}
+			return nil
+		}, consumer.Config{Concurrency: 2})
+		time.Sleep(30 * time.Second)
+		away.Store(false)
+		time.Sleep(time.Hour)
+		w.has("orders")
+		w.has("orders.dlq")
+		w.stopped(stop)
 	})
 }
 

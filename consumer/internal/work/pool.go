@@ -102,8 +102,9 @@ func (p *Pool) work() {
 	w := &hand.Worker{Woken: hand.NewSignal()}
 	var at *hand.Grant
 	defer func() {
-		if at != nil { // its handler has ended the goroutine
-			p.event(func(now time.Time, out *hand.Out) { p.hand.Gone(at, now, out) })
+		if at != nil { // its handler has ended the goroutine, and may have left something in the Out
+			p.hand.Gone(at, time.Now(), &w.Out)
+			p.Do(&w.Out)
 		}
 	}()
 	for {
