@@ -165,6 +165,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	}
 	if r.isLate(a, now) {
 		s.hand.Leaves(intake.ErrWaited, now, &w.Out)
+		r.pool.Do(&w.Out)
 		a.ending = &ending{decision: requeue}
 		if s.terms.isScarce(a.Delivery) {
 			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery, now)

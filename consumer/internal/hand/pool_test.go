@@ -114,7 +114,7 @@ func (p *pool) end() {
 	p.Wait()
 }
 
-// SendToEnd is called by package work, and so is OutageBegan.
+// Copy is called by package work, and so is OutageBegan.
 func (p *pool) Copy([]*hand.Message) {}
 
 // OutageBegan is for nobody.

@@ -108,6 +108,7 @@ func (s *Session) narrow(prefetch int) error {
 		return err
 	}
 	s.Lane.TakeBack(max(0, prefetch-s.Lane.Busy()), false, time.Now(), &s.out)
+	s.Consumer.Do(&s.out)
 	ctx, end := s.Consumer.Calling()
 	defer end()
 	s.consumers++
@@ -133,6 +134,7 @@ func (s *Session) endFetching(take func(*hand.Session, *hand.Message, *hand.Out)
 		if err := s.widened(<-s.wider); err != nil {
 			return err
 		}
+		s.Consumer.Do(&s.out)
 	}
 	if err := s.cancel(ctx, s.tag); err != nil {
 		return err

@@ -18,6 +18,7 @@ func (s *Session) heed(now time.Time) error {
 			return err
 		}
 	}
+	s.Consumer.Do(&s.out) // before the calls below, which wait for the broker
 	if wants > 0 && s.suspended {
 		s.suspended = false
 		ctx, end := s.Consumer.Calling()

@@ -18,7 +18,7 @@ import (
 type handler struct {
 	*hands
 	handle func(w *hand.Worker, g *hand.Grant) // has the messages settled; nil: nothing is handled
-	ends   [][]uint64                          // tags of each call of SendToEnd
+	ends   [][]uint64                          // tags of each call of Copy
 	outage int                                 // calls of OutageBegan
 }
 
@@ -27,7 +27,7 @@ func (l *handler) Handle(w *hand.Worker, g *hand.Grant) (*hand.Grant, bool) {
 	return l.Handled(w, g, time.Now())
 }
 
-func (l *handler) SendToEnd(ms []*hand.Message) {
+func (l *handler) Copy(ms []*hand.Message) {
 	var tags []uint64
 	for _, m := range ms {
 		tags = append(tags, m.Raw.DeliveryTag)
