@@ -66,7 +66,7 @@ func (b *batch) next() []*attempt {
 	case b.grant.Held == 0:
 		b.begin(b.grant.Of)
 		return slices.Clone(b.open)
-	case b.grant.Held == hand.UntilDue:
+	case b.grant.Held == hand.UntilDue, b.grant.Held == hand.ToBegin:
 		b.kept(!b.grant.LetGo)
 		return slices.Clone(b.open)
 	case b.grant.LetGo:
@@ -154,7 +154,7 @@ func (b *batch) letGo() {
 	if len(past) == 0 {
 		past = b.open
 	}
-	b.in.hand.Leaves(hand.ErrHeld, now, &b.worker.Out)
+	b.in.hand.EndInOrder(hand.ErrHeld, now, &b.worker.Out)
 	for _, a := range past {
 		a.unheld()
 	}
@@ -351,7 +351,7 @@ func (b *batch) settle(as []*attempt) {
 	for _, a := range as {
 		a.over = true
 	}
-	b.run.begins(&b.worker.Out, as...)
+	b.run.beginSettling(&b.worker.Out, as...)
 }
 
 func (b *batch) stillOpen() {
@@ -367,23 +367,26 @@ func (b *batch) stillOpen() {
 // keepEarly holds messages that are not due yet.
 func (b *batch) keepEarly() (next *hand.Grant, ended bool) {
 	yield.Here()
-	longest, until := time.Duration(0), b.run.holdUntil(b.early[0])
+	longest, until, kind := time.Duration(0), b.run.holdUntil(b.early[0]), hand.UntilDue
 	for _, a := range b.early {
 		longest = max(longest, a.Keep)
+		if a.Move == work.Hold {
+			kind = hand.ToBegin
+		}
 	}
-	return b.run.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.UntilDue, For: longest, Until: until}, time.Now())
+	return b.run.hand.Hold(b.worker, b.grant, hand.Hold{Kind: kind, For: longest, Until: until}, time.Now())
 }
 
 // kept opens the messages that were not due and lacked a little of their wait, and settles the
 // others. It settles all of them if they could be kept no longer.
-func (b *batch) kept(long bool) {
+func (b *batch) kept(longEnough bool) {
 	var unhandled []*attempt
 	for _, a := range b.early {
-		if long && a.Move == work.Hold {
+		if longEnough && a.Move == work.Hold {
 			b.open = append(b.open, a)
 			continue
 		}
-		if !long {
+		if !longEnough {
 			a.decision = requeue
 		}
 		unhandled = append(unhandled, a)
@@ -415,7 +418,7 @@ func (b *batch) gone() {
 	}
 	if held { // nothing can be handled here again
 		pause.While(b.in.working, b.in.stop, time.Second)
-		b.in.hand.Leaves(hand.ErrHeld, time.Now(), &b.worker.Out)
+		b.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &b.worker.Out)
 	}
 	for _, a := range b.open {
 		if a.Move == work.Hold {

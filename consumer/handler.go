@@ -109,7 +109,7 @@ func (r result) stack() string {
 // attempt is a message, and what is known of it once a worker has it.
 type attempt struct {
 	hand.Message
-	*Delivery // first, or of a later attempt in place; nil: no worker has had it
+	*Delivery // first, or of a later attempt in place; nil: nobody has read it
 	first     Delivery
 	own       ownError // of Delivery
 	in        *session
@@ -157,14 +157,14 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 		r.logSkew(a)
 		return false
 	}
-	// It would be handled in vain, or before earlier ones of its key: a held message gives its
-	// slot and key back when a stop begins, before the gate is closed.
+	// It would be handled in vain; or, in order, before an earlier message of its key: between the
+	// stop and Lane.Finish a held message gives its key back.
 	if s.working.Err() != nil || r.ordered() && s.stop.Err() != nil {
 		a.ending = &ending{decision: requeue}
 		return false
 	}
 	if r.isLate(a, now) {
-		s.hand.Leaves(intake.ErrWaited, now, &w.Out)
+		s.hand.EndInOrder(intake.ErrWaited, now, &w.Out)
 		r.pool.Do(&w.Out)
 		a.ending = &ending{decision: requeue}
 		if s.terms.isScarce(a.Delivery) {
@@ -198,17 +198,21 @@ func (r *run) handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended boo
 	case g.Held == 0:
 		if !r.begin(w, a) {
 			if a.Keep > 0 {
-				return r.hand.Hold(w, g, hand.Hold{Kind: hand.UntilDue, For: a.Keep, Until: r.holdUntil(a)}, time.Now())
+				kind := hand.UntilDue
+				if a.Move == work.Hold {
+					kind = hand.ToBegin
+				}
+				return r.hand.Hold(w, g, hand.Hold{Kind: kind, For: a.Keep, Until: r.holdUntil(a)}, time.Now())
 			}
 			return r.settle(w, g, a)
 		}
-	case g.Held == hand.UntilDue && g.LetGo:
+	case g.LetGo && (g.Held == hand.UntilDue || g.Held == hand.ToBegin):
 		a.decision = requeue
 		return r.settle(w, g, a)
-	case g.Held == hand.UntilDue && a.Move != work.Hold: // else it lacked a little of its wait
+	case g.Held == hand.UntilDue:
 		return r.settle(w, g, a)
 	case g.LetGo:
-		a.in.hand.Leaves(hand.ErrHeld, time.Now(), &w.Out)
+		a.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &w.Out)
 		a.unheld()
 		return r.settle(w, g, a)
 	case a.inPlace:
@@ -235,12 +239,12 @@ func (r *run) settle(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Gran
 	if a.Move != work.Copy {
 		return r.hand.Handled(w, g, time.Now(), hand.Told{Message: &a.Message, Verb: hand.Verb(a.Move)})
 	}
-	r.begins(&w.Out, a)
+	r.beginSettling(&w.Out, a)
 	return r.hand.Handled(w, g, time.Now())
 }
 
-// begins begins the settling of messages whose grant the worker still has.
-func (r *run) begins(out *hand.Out, as ...*attempt) {
+// beginSettling begins the settling of messages whose grant the worker still has.
+func (r *run) beginSettling(out *hand.Out, as ...*attempt) {
 	told := make([]hand.Told, len(as))
 	var copied []work.Task
 	for i, a := range as {
@@ -262,10 +266,10 @@ func (r *run) gone(g *hand.Grant, a *attempt) {
 	a.ending = r.decide(a, a.leftGone())
 	if a.Move == work.Hold { // nothing can be handled here again
 		pause.While(a.in.working, a.in.stop, time.Second)
-		a.in.hand.Leaves(hand.ErrHeld, time.Now(), &out)
+		a.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &out)
 		a.unheld()
 	}
-	r.begins(&out, a)
+	r.beginSettling(&out, a)
 }
 
 // hold holds the one message of a grant until its handler may run again.

@@ -296,7 +296,7 @@ const standsStill = time.Minute
 // are.
 func (r *run) gateHealth() *rehop.HealthError {
 	paused, outage, untried := r.lane.ClosedSince(time.Now())
-	begun, why := r.lane.BegunSince()
+	begun, why := r.lane.NoneBeginsSince()
 	full, slots := r.health.signs.Full(), r.lane.FullSince()
 	switch {
 	case !paused.IsZero():

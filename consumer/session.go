@@ -131,7 +131,7 @@ func (r *run) newSession(found route.Facts, channel *connection.Session) *sessio
 	s.stop, s.leave = context.WithCancelCause(r.stop)
 	s.working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
-	s.hand = r.lane.Session(hand.Contexts{Stop: s.stop, Leave: s.leave, Working: s.working, Copying: s.copying})
+	s.hand = r.lane.Session(hand.Contexts{Stop: s.stop, Cancel: s.leave, Working: s.working, Copying: s.copying})
 	r.latest.Store(s.hand)
 	s.writer = r.pool.Write(s.hand, channel.Channel(), socket)
 	return s
@@ -193,8 +193,9 @@ func (s *session) Fetching(prefetch int) {
 // lastSecond is what is left of a stop when no copy is awaited any more.
 const lastSecond = time.Second
 
-// drain stops in this order: the fetching, what was not started, the handlers
-// with their copies and acks. The channel is closed last, by end. drain returns nil if
+// drain gives back what was not started, ends the fetching, and lets handlers finish, with their
+// copies and acks. In order only the handlers finish, and the rest goes back with the channel. The
+// channel is closed last, by end. drain returns nil if
 // Run is to stop, and else why the session ends.
 func (s *session) drain() error {
 	r := s.run
@@ -237,7 +238,7 @@ func (s *session) drain() error {
 		r.finish(stopping)
 		return why
 	}
-	r.takeBack() // at the end of the fetching
+	r.takeBack() // which lets it go when the fetching has ended
 	if err := s.intake.EndFetching(); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (c *copying) began(m *Message, now time.Time) {
 	}
 }
 
-// ended notes that one of them is settled.
+// ended notes that a copy is confirmed or given up.
 func (c *copying) ended(m *Message) {
 	c.messages--
 	if m.grant != nil {
@@ -37,7 +37,7 @@ func (c *copying) ended(m *Message) {
 }
 
 // CopyLater says that the copy of a message is not confirmed. The message is in Out.Copy at that
-// time, or when its session ends.
+// time, or as soon as its session ends.
 func (h *Hand) CopyLater(m *Message, at, now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,7 +63,7 @@ func (l *Lane) lookAtUnsent(now time.Time, out *Out) {
 			l.hand.wakeAt(u.at, out)
 			continue
 		}
-		u.comes(sentAgain)
+		u.comes(copyDue)
 		out.Copy = append(out.Copy, u.Message)
 	}
 	clear(l.unsent[len(kept):])

@@ -5,12 +5,12 @@ import "time"
 // gate decides whether the messages of a lane are handled: all, none, or one at a
 // time to find out whether an outage is over.
 type gate struct {
-	outage Outage
-	paused time.Time // when Pause closed the gate; zero: it did not
-	ends   bool      // the session of the lane is at its end: handlers finish their messages, and begin no other
-	begun  error     // why handlers begin with no other message; nil: they may
-	since  time.Time // when begun was set
-	out    time.Time // when the outage began; zero: there is none
+	outage     Outage
+	paused     time.Time // when Pause closed the gate; zero: it did not
+	ends       bool      // the session of the lane is at its end: handlers finish their messages, and begin no other
+	noneBegins error     // why handlers begin with no other message; nil: they may
+	since      time.Time // when noneBegins was set
+	out        time.Time // when the outage began; zero: there is none
 
 	last  []bool // whether each of the last runs said Hold
 	at    int    // index of the oldest of them
@@ -22,8 +22,8 @@ type gate struct {
 	pause     time.Duration // after the next probe, if it says Hold
 }
 
-// may reports whether a message may be handled now, and whether it is a probe then. If
-// not, again is when to look again, the zero time if time alone changes nothing.
+// may reports whether a message may be handled now, but for noneBegins, which the callers ask, and
+// whether it is a probe then. If not, again is when to look again, the zero time if time alone changes nothing.
 func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 	switch {
 	case !g.paused.IsZero(), g.ends, g.probing:
@@ -37,12 +37,14 @@ func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 }
 
 // isOpen reports whether all messages are handled.
-func (g *gate) isOpen() bool { return g.paused.IsZero() && !g.ends && g.begun == nil && g.out.IsZero() }
+func (g *gate) isOpen() bool {
+	return g.paused.IsZero() && !g.ends && g.noneBegins == nil && g.out.IsZero()
+}
 
 // mayTake reports whether a worker may take a message of the lane, and if not, when
 // that may change by time alone. It needs mu held.
 func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
-	if l.gate.begun != nil {
+	if l.gate.noneBegins != nil {
 		return false, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)
@@ -52,7 +54,8 @@ func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
 	return ok, again
 }
 
-// tell has the session look at Wants, if the gate is not open. It needs mu held.
+// tell has the session look at Wants while the gate is not open, and once when it has opened. It
+// needs mu held.
 func (l *Lane) tell() {
 	if l.gate.isOpen() && !l.told {
 		return
@@ -95,10 +98,10 @@ func (l *Lane) Finish(now time.Time, out *Out) {
 
 // setEnds needs mu held.
 func (l *Lane) setEnds(ends bool, now time.Time, out *Out) {
-	if l.gate.ends == ends && l.gate.begun == nil {
+	if l.gate.ends == ends && l.gate.noneBegins == nil {
 		return
 	}
-	l.gate.ends, l.gate.begun = ends, nil
+	l.gate.ends, l.gate.noneBegins = ends, nil
 	l.changes(now, out)
 }
 
@@ -117,10 +120,10 @@ func (l *Lane) beginNoMore(s *Session, why error, now time.Time, out *Out) {
 	if l.latest != s {
 		return
 	}
-	if l.gate.begun == nil {
+	if l.gate.noneBegins == nil {
 		l.gate.since = now
 	}
-	l.gate.begun = why
+	l.gate.noneBegins = why
 	l.changes(now, out)
 }
 
@@ -129,10 +132,10 @@ func (l *Lane) beginNoMore(s *Session, why error, now time.Time, out *Out) {
 func (l *Lane) BeginAgain(why error, now time.Time, out *Out) bool {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	if l.gate.begun != why { //nolint:errorlint // it is a mark
+	if l.gate.noneBegins != why { //nolint:errorlint // it is a mark
 		return false
 	}
-	l.gate.begun = nil
+	l.gate.noneBegins = nil
 	l.changes(now, out)
 	return true
 }
@@ -159,15 +162,15 @@ func (l *Lane) IsStarved() bool {
 	return h.atWork >= h.slots && l.working == 0
 }
 
-// BegunSince returns since when only messages that workers have go on, and why, the zero
+// NoneBeginsSince returns since when only messages that workers have go on, and why, the zero
 // time if all do.
-func (l *Lane) BegunSince() (since time.Time, why error) {
+func (l *Lane) NoneBeginsSince() (since time.Time, why error) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	if l.gate.begun == nil {
+	if l.gate.noneBegins == nil {
 		return time.Time{}, nil
 	}
-	return l.gate.since, l.gate.begun
+	return l.gate.since, l.gate.noneBegins
 }
 
 // Holds reports whether messages are held that do not wait in place.
@@ -198,7 +201,7 @@ func (l *Lane) Wants(prefetch int) int {
 	return 0
 }
 
-// Changed is set when Wants, Asks or Busy may say something else.
+// Changed is set when Wants or Asks may say something else, and Busy while the gate is not open.
 func (l *Lane) Changed() Signal { return l.changed }
 
 // ClosedSince returns since when the gate is closed by order, and since when there is an

@@ -17,9 +17,9 @@ import (
 //
 // Workers stay, and the one that was idle for the shortest time is woken first, because a
 // goroutine's stack has to grow at its first message and is taken away again while it is idle:
-// that costs more than all else that is done for a message. And one is called at a time, which
-// calls the next if there is more to do: where handlers are quick, two or three workers are
-// enough for messages that come together, and the others need not be woken.
+// that costs more than all else that is done for a message. At most one worker is on its
+// way at a time, and it calls the next if there is more to do: where handlers are quick, two or
+// three workers are enough for messages that come together, and the others need not be woken.
 type Hand struct {
 	slots  int // runs of the handler at a time
 	strict bool
@@ -52,7 +52,7 @@ type Grant struct {
 	Held  Kind
 	LetGo bool
 
-	left    int // messages that are not settled, and one more until Handled
+	left    int // messages that need the slot, and one more for the worker
 	copying int // messages whose copy is to be confirmed
 	hold    holding
 	probe   bool // its run finds out whether an outage is over
@@ -91,7 +91,7 @@ func (h *Hand) Handled(w *Worker, g *Grant, now time.Time, told ...Told) (next *
 	for _, t := range told {
 		t.settle(t.Verb, now, &w.Out)
 	}
-	h.leaves(g, now, &w.Out)
+	h.workerDone(g, now, &w.Out)
 	return h.next(w, now)
 }
 
@@ -99,7 +99,7 @@ func (h *Hand) Handled(w *Worker, g *Grant, now time.Time, told ...Told) (next *
 func (h *Hand) Gone(g *Grant, now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.leaves(g, now, out)
+	h.workerDone(g, now, out)
 	h.call(now, out)
 }
 
@@ -112,9 +112,9 @@ func (h *Hand) Settle(now time.Time, out *Out, told ...Told) {
 	}
 }
 
-// Copied says that the copies of messages are confirmed, and the verb is Ack, or that they are
-// given up, and it is Requeue.
-func (h *Hand) Copied(v Verb, now time.Time, out *Out, ms ...*Message) {
+// CopyEnded says how the copies of messages have ended: the verb is Ack if they are confirmed,
+// and Requeue if they are given up.
+func (h *Hand) CopyEnded(v Verb, now time.Time, out *Out, ms ...*Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range ms {
@@ -124,8 +124,8 @@ func (h *Hand) Copied(v Verb, now time.Time, out *Out, ms ...*Message) {
 	h.call(now, out)
 }
 
-// leaves notes that no worker has a grant any more. It needs mu held.
-func (h *Hand) leaves(g *Grant, now time.Time, out *Out) {
+// workerDone notes that no worker has a grant any more. It needs mu held.
+func (h *Hand) workerDone(g *Grant, now time.Time, out *Out) {
 	h.atWork--
 	g.Lane.working--
 	g.release(now, out)

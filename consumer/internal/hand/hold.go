@@ -18,10 +18,14 @@ type Kind uint8
 // The kinds of holding. Zero is none.
 const (
 	_           Kind = iota
-	UntilDue         // they are back before they are due
+	UntilDue         // they are back before they are due, and go elsewhere then
+	ToBegin          // they lack a little of their wait, and their handler runs then
 	ForAnother       // their handler runs again
 	ForNextHere      // they wait in place for their next attempt
 )
+
+// isEarly reports whether no handler has had the messages.
+func (k Kind) isEarly() bool { return k == UntilDue || k == ToBegin }
 
 // holding is what is known of a grant whose messages are held.
 type holding struct {
@@ -30,11 +34,14 @@ type holding struct {
 	triable bool // they may find out whether an outage is over
 }
 
-// Hold says that a worker is done with a grant for now, and holds its messages. They are
-// handled again after Hold.For; in an outage when it is over, or when it is their turn to find
-// out. Messages that failed for a reason of their own wait for Hold.For in any case. With
-// Grant.LetGo the worker gets them back when they can be held no longer: at Until, when the
-// session ends, or when handlers begin with no other message, unless they wait in place.
+// Hold says that a worker is done with a grant for now, and holds its messages. A worker gets
+// them again
+//   - after Hold.For, when the gate is open
+//   - in an outage when it is over, or when it is their turn to find out; but if the handler has
+//     not said Hold of them, not before Hold.For
+//   - with Grant.LetGo, when they can be held no longer: at Until, or at once if Hold.For ends
+//     later; when the session ends; and when handlers begin with no other message, unless they
+//     wait in place
 //
 // It returns the worker's next grant, as Next does.
 func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant, ended bool) {
@@ -45,13 +52,13 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 	for _, m := range g.Of {
 		switch {
 		case !m.phase.isWithHandler(): // it is settled, or held already
-		case hold.Kind == UntilDue:
+		case hold.Kind.isEarly():
 			m.comes(lacksTime)
 		default:
 			m.comes(returned)
 		}
 	}
-	if hold.Kind != UntilDue {
+	if !hold.Kind.isEarly() {
 		l.held++
 		if !g.wasHeld {
 			g.wasHeld = true
@@ -106,9 +113,15 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 	switch {
 	case s.Working.Err() != nil, s.Stop.Err() != nil, !now.Before(h.Until):
 		return false, true, time.Time{}
+	case h.Kind.isEarly() && !h.due.Before(h.Until):
+		return false, true, time.Time{}
+	case h.Kind.isEarly() && now.Before(h.due):
+		return false, false, h.due
 	case h.Kind == UntilDue:
-		return !now.Before(h.due), !h.due.Before(h.Until), h.due
-	case l.gate.begun != nil && h.Kind != ForNextHere:
+		return true, false, time.Time{}
+	case h.Kind == ToBegin: // no message begins while the gate is not open
+		return l.gate.isOpen(), false, h.Until
+	case l.gate.noneBegins != nil && h.Kind != ForNextHere:
 		return false, true, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)
@@ -140,7 +153,7 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 // ends ends the holding of a grant. It needs mu held.
 func (l *Lane) ends(g *Grant) {
 	h := &g.hold
-	if h.Kind == UntilDue {
+	if h.Kind.isEarly() {
 		return
 	}
 	l.held--
@@ -161,7 +174,7 @@ func (g *Grant) goesOn() {
 	for _, m := range g.Of {
 		switch m.phase {
 		case Early:
-			if g.hold.Kind == UntilDue {
+			if g.hold.Kind.isEarly() {
 				m.comes(goesOn)
 			}
 		case Held:
@@ -172,7 +185,7 @@ func (g *Grant) goesOn() {
 	}
 }
 
-// Keeps says that messages of a batch are not due. They are held later, UntilDue.
+// Keeps says that messages of a batch are not due. They are held later.
 func (h *Hand) Keeps(ms []*Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

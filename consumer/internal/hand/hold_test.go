@@ -194,7 +194,14 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 		{"no other message begins, and it waits in place", ForNextHere, 2 * second, minute, func(s *stage, _, _ func()) { s.in.BeginNoMore(ErrHeld, s.now, &s.out) }, 2 * second, true},
 		{"it waits in place, and the session ends in order", ForNextHere, 2 * second, minute, func(_ *stage, stop, _ func()) { stop() }, second, false},
 		{"it is kept until it is due", UntilDue, 2 * second, minute, nil, 2 * second, true},
-		{"it is due, in a pause too: no handler has had it", UntilDue, 2 * second, minute, func(s *stage, _, _ func()) { s.setPaused(true) }, 2 * second, true},
+		{"it lacks a little, and its handler runs then", ToBegin, 2 * second, minute, nil, 2 * second, true},
+		{"it lacks a little, and its handler does not run in a pause", ToBegin, 2 * second, minute, func(s *stage, _, _ func()) { s.setPaused(true) }, minute, false},
+		{"it lacks a little, and its handler runs after a pause", ToBegin, 2 * second, minute, func(s *stage, _, _ func()) {
+			s.setPaused(true)
+			s.pass(10 * second)
+			s.setPaused(false)
+		}, 11 * second, true},
+		{"it is due, in a pause too: no handler is to have it", UntilDue, 2 * second, minute, func(s *stage, _, _ func()) { s.setPaused(true) }, 2 * second, true},
 		{"it is not due, and the session ends in order", UntilDue, 2 * second, minute, func(_ *stage, stop, _ func()) { stop() }, second, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {

@@ -18,15 +18,15 @@ type Limits struct {
 	PerKey int // messages of one key that have a slot at a time; 0: no limit
 
 	// Ordered says that messages that were sent ahead stay while the gate is closed. If they
-	// went back, another process could get them out of their order, or while handlers here
-	// have earlier ones.
+	// went back, another process could handle them out of their order, or beside earlier ones
+	// that handlers here have.
 	Ordered bool
 
 	Batch  Batch
 	Outage Outage
 }
 
-// Lane is the messages of one queue that wait for a worker, in their order.
+// Lane is one queue of the consumer: its messages that wait, in their order, its slots and its gate.
 type Lane struct {
 	Limits
 	Number int // of the lanes, from 0 for the highest
@@ -147,7 +147,7 @@ func (l *Lane) takeBack(keep int) []*Message {
 		queued := l.queue[l.head:]
 		for _, m := range queued[keep:] {
 			l.count(m, -1)
-			for next := l.keys.free(m); next != nil; next = l.keys.free(m) { // keep is not 0
+			for next := l.keys.free(m); next != nil; next = l.keys.free(m) { // only with keep above 0; else keys.takeBack had them
 				taken = append(taken, next)
 			}
 		}

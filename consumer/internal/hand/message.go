@@ -25,7 +25,7 @@ type Message struct {
 
 	Suspect bool // consumers may have died of it
 	Alone   bool // it is handled in no batch with others
-	Scarce  bool // it should not go back to its queue, see Session.TakeBack
+	Scarce  bool // it should not go back to its queue, see Lane.TakeBack
 
 	// Observer is told how the message fares. This package never calls it.
 	Observer Observer
@@ -34,7 +34,7 @@ type Message struct {
 	In *Session
 
 	phase      Phase
-	grant      *Grant   // in which a worker has it, or had it; nil: none has had it
+	grant      *Grant   // in which a worker has it; of one that has left its slot only whether there was one
 	prev, next *Message // among the open messages of its session
 }
 

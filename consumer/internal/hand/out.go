@@ -18,7 +18,7 @@ func (o *Out) IsEmpty() bool {
 	return !o.Start && o.Wake.IsZero() && len(o.Over) == 0 && len(o.Copy) == 0 && len(o.Outages) == 0
 }
 
-// Clear empties an Out, and keeps its memory.
+// Clear empties an Out.
 func (o *Out) Clear() {
 	clear(o.Over)
 	clear(o.Copy)

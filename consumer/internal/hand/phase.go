@@ -37,7 +37,7 @@ const (
 	goesOn                   // a worker takes it once more
 	copies                   // it is settled when its copy is confirmed
 	unconfirmed              // its copy is not
-	sentAgain                // its copy is on its way once more
+	copyDue                  // its copy is on its way once more
 	postponed                // it goes back, and must not come again to this session
 	marked                   // the broker is to be told
 	ends                     // the broker has been told, or cannot be
@@ -55,7 +55,7 @@ var table = [phases][events]Phase{
 	Held:    {goesOn: Again, copies: Copying, postponed: Back, marked: Marked},
 	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked},
 	Copying: {unconfirmed: Unsent, postponed: Back, marked: Marked},
-	Unsent:  {sentAgain: Copying},
+	Unsent:  {copyDue: Copying},
 	Back:    {marked: Marked},
 	Marked:  {ends: Settled},
 }
@@ -67,7 +67,8 @@ func (p Phase) isUntried() bool { return p < Held }
 // isOpen reports whether it is not known yet how a message ends.
 func (p Phase) isOpen() bool { return p < Marked }
 
-// isAtWork reports whether a worker or a copy has a message, or it is kept for a handler.
+// isAtWork reports whether a worker has taken a message, or its copy is to be confirmed, and it is
+// not known yet how it ends.
 func (p Phase) isAtWork() bool { return p >= Running && p <= Unsent }
 
 // isWithHandler reports whether a worker has a message.

@@ -43,7 +43,7 @@ func newPool(t *testing.T, limits hand.Limits, handle func(*hand.Grant) run) *po
 	p := &pool{Pool: work.NewPool(h), hand: h, lane: h.Lane(limits), handle: handle}
 	p.Add(p)
 	ctx := t.Context()
-	p.in = p.lane.Session(hand.Contexts{Stop: ctx, Leave: func(error) {}, Working: ctx, Copying: ctx})
+	p.in = p.lane.Session(hand.Contexts{Stop: ctx, Cancel: func(error) {}, Working: ctx, Copying: ctx})
 	return p
 }
 
@@ -63,7 +63,7 @@ func (p *pool) Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bo
 		p.settle(hand.Copy, ms)
 		r.kept(func() {
 			var out hand.Out
-			p.hand.Copied(hand.Ack, time.Now(), &out, ms...)
+			p.hand.CopyEnded(hand.Ack, time.Now(), &out, ms...)
 			p.Do(&out)
 		})
 		return p.hand.Handled(w, g, time.Now())

@@ -82,7 +82,7 @@ func (w *world) open(l *testLane) {
 	stop, cancel := context.WithCancelCause(context.Background())
 	working, end := context.WithCancel(context.Background())
 	s := &testSession{stop: func() { cancel(nil) }, end: end, written: map[uint64]bool{}}
-	s.Session = l.Session(Contexts{Stop: stop, Leave: cancel, Working: working, Copying: working})
+	s.Session = l.Session(Contexts{Stop: stop, Cancel: cancel, Working: working, Copying: working})
 	l.session, l.next = s, 1
 	l.sessions = append(l.sessions, s)
 	s.Opened(w.prefetch, 0, w.now, &w.out)
@@ -166,9 +166,9 @@ func (w *world) step(steps []string) {
 				return
 			}
 			if verb == Requeue {
-				m.In.Leaves(ErrHeld, w.now, &w.out)
+				m.In.EndInOrder(ErrHeld, w.now, &w.out)
 			}
-			w.hand.Copied(verb, w.now, &w.out, m)
+			w.hand.CopyEnded(verb, w.now, &w.out, m)
 		}
 	case "write":
 		w.write(pick(w, l.sessions))
@@ -249,7 +249,7 @@ func (w *world) handled(by *testWorker) {
 	}
 	batch := w.limits.Batch.Size > 1
 	if g.Held == 0 && !batch && w.random.IntN(10) == 0 {
-		next, ended := w.hand.Hold(&by.Worker, g, Hold{UntilDue, time.Second, w.now.Add(time.Minute)}, w.now)
+		next, ended := w.hand.Hold(&by.Worker, g, Hold{[]Kind{UntilDue, ToBegin}[w.random.IntN(2)], time.Second, w.now.Add(time.Minute)}, w.now)
 		w.took(by, next, ended)
 		return
 	}
@@ -269,7 +269,7 @@ func (w *world) handled(by *testWorker) {
 			return
 		}
 	} else {
-		g.Of[0].In.Leaves(ErrHeld, w.now, &by.Out)
+		g.Of[0].In.EndInOrder(ErrHeld, w.now, &by.Out)
 	}
 	var told []Told
 	for _, m := range open {

@@ -36,7 +36,7 @@ type Session struct {
 // none of them.
 type Contexts struct {
 	Stop    context.Context         // ends when the session is to end in order
-	Leave   context.CancelCauseFunc // ends Stop; package hand never calls it
+	Cancel  context.CancelCauseFunc // cancels Stop; package hand never calls it
 	Working context.Context         // of handlers
 	Copying context.Context         // of copies
 }
@@ -123,7 +123,7 @@ func (s *Session) tried(m *Message) {
 	}
 }
 
-// settle settles a message that a worker has, or nobody. It needs mu held.
+// settle settles a message that a worker has, or that nobody has. It needs mu held.
 func (m *Message) settle(v Verb, now time.Time, out *Out) {
 	s := m.In
 	switch v {
@@ -199,10 +199,10 @@ func (s *Session) KeepForOrder() {
 	s.inOrder = true
 }
 
-// leave has an ordered session end when the messages that workers have are settled, because
+// endInOrder has an ordered session end when the messages that workers have are settled, because
 // one is about to go back. Only the end of the channel puts the message into its place, and no
 // later message of its key may begin before. It needs mu held.
-func (s *Session) leave(why error, now time.Time, out *Out) {
+func (s *Session) endInOrder(why error, now time.Time, out *Out) {
 	l := s.lane
 	if !l.Ordered || s.Stop.Err() != nil || s.Working.Err() != nil {
 		return
@@ -215,12 +215,12 @@ func (s *Session) leave(why error, now time.Time, out *Out) {
 	s.signal.set()
 }
 
-// Leaves is leave for the goroutine that has a message.
-func (s *Session) Leaves(why error, now time.Time, out *Out) {
+// EndInOrder is endInOrder for the goroutine that has a message.
+func (s *Session) EndInOrder(why error, now time.Time, out *Out) {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.leave(why, now, out)
+	s.endInOrder(why, now, out)
 }
 
 // Ends returns, once, why the session is to end because a message is about to go back; nil if it
@@ -262,8 +262,7 @@ func (s *Session) Close(out *Out) {
 // Frames is set when there are frames to be written, and when the session is closed.
 func (s *Session) Frames() Signal { return s.frames }
 
-// Signal is set when Ends, Suspects or Asks may say something else. The signal of the lane is
-// Lane.Signal.
+// Signal is set when Ends or Suspects may say something else.
 func (s *Session) Signal() Signal { return s.signal }
 
 // Take returns the messages that were marked since the last Take, and the lowest tag

@@ -52,7 +52,7 @@ func newStage(t *testing.T, limits Limits) *stage {
 // session returns a session of a lane that no ctx ends.
 func (s *stage) session(l *Lane) *Session {
 	ctx := s.Context()
-	return l.Session(Contexts{Stop: ctx, Leave: func(error) {}, Working: ctx, Copying: ctx})
+	return l.Session(Contexts{Stop: ctx, Cancel: func(error) {}, Working: ctx, Copying: ctx})
 }
 
 // deliver has n messages come, of 10 bytes each.
@@ -230,7 +230,7 @@ func isSet(signal Signal) bool {
 
 // ending returns contexts of a session, of which the test can end two.
 func ending(t *testing.T) (ctx Contexts, stop, work context.CancelFunc) {
-	ctx = Contexts{Leave: func(error) {}, Copying: t.Context()}
+	ctx = Contexts{Cancel: func(error) {}, Copying: t.Context()}
 	ctx.Stop, stop = context.WithCancel(t.Context())
 	ctx.Working, work = context.WithCancel(t.Context())
 	return ctx, stop, work

@@ -88,7 +88,7 @@ func (b *Bound) rise(prefetch int, handled int64, now time.Time) {
 
 // age gives back the messages that wait for a worker if one has waited too long, and
 // returns when to look again. In a session in order no message begins late: the session ends
-// instead, see End. So there a message may wait for longer. Its key may be held, and no other
+// instead, see end. So there a message may wait for longer. Its key may be held, and no other
 // key shall stand still for it.
 func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	limit, age := s.BeginLimit(), time.Duration(0)
@@ -117,7 +117,7 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 		return time.Second, s.end(hand.ErrHeld)
 	case s.ending != nil && age >= limit:
 		s.forced = true
-		s.Hand.Leave(s.ending) // handlers that are at work are told to end
+		s.Hand.Cancel(s.ending) // handlers that are at work are told to end
 	case s.ending != nil:
 		s.giveUpRising(now)
 		return min(again, time.Second), s.renewed() // nothing tells of a copy that is confirmed

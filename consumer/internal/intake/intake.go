@@ -260,7 +260,7 @@ func (s *Session) BeginLimit() time.Duration { return s.Timeout.BeginLimit(s.Wai
 // Tag returns the tag of the latest consumer.
 func (s *Session) Tag() string { return s.tag }
 
-// Close waits for everything beside the consuming. The channel and the ctx Asking
+// Close waits for everything beside the consuming. The channel and the ctx Copying
 // must have ended.
 func (s *Session) Close() {
 	s.Consumer.Fetching(0)

@@ -69,7 +69,7 @@ type sending struct {
 
 // Send sends the copies of messages, of which package hand has been told. They are settled later.
 func (c *Copies) Send(tasks ...Task) {
-	messages := make([]*confirm.Message, 0, len(tasks))
+	messages := make([]*confirm.Message, 0, len(tasks)) // all of one session
 	for _, t := range tasks {
 		if !c.begin() {
 			c.settle(hand.Requeue, t.Message)
@@ -90,7 +90,8 @@ func (c *Copies) Send(tasks ...Task) {
 	}
 }
 
-// SendAgain sends copies again that hand.Out says so of. It returns the messages that have none.
+// SendAgain sends the copies of Out.Copy that were sent before. It returns the messages that have
+// no copy yet.
 func (c *Copies) SendAgain(ms []*hand.Message) (others []*hand.Message) {
 	for _, m := range ms {
 		c.mu.Lock()
@@ -142,8 +143,8 @@ func (c *Copies) try(s *sending) {
 	c.answered(s, s.copy.Wait(ctx))
 }
 
-// timeoutOf returns the time to wait for the confirm of a message's copy. It ends at the
-// hold limit. A copy that starts late gets a sixteenth of the hold limit, so that the
+// timeoutOf returns the time to wait for the confirm of a message's copy: at most half of what
+// is left until the hold limit, so that it can be sent once more. A copy that starts late gets a sixteenth of the hold limit, so that the
 // message can go back before the broker takes it away.
 func (c *Copies) timeoutOf(m *hand.Message, now time.Time) time.Duration {
 	hold := c.Hold.HoldLimit()
@@ -177,17 +178,19 @@ func (c *Copies) answered(s *sending, err error) {
 		c.done(hand.Ack, s.Message)
 		return
 	}
+	s.err = err
+	if s.In.Copying.Err() != nil { // the place is not at fault
+		c.giveUp(s)
+		return
+	}
 	if s.pauses == nil {
 		s.pauses = pause.Grow(100*time.Millisecond, 10*time.Second)
 		c.Unconfirmed.held(s.To)
 	}
-	if s.In.Copying.Err() == nil {
-		c.Unconfirmed.failed(s.To, err)
-		s.Observer.Unconfirmed(s.To, err)
-	}
-	s.err = err
-	now, wait := time.Now(), s.pauses.Next()
-	if c.Hold.HoldLimit()-s.Age(now) <= wait {
+	c.Unconfirmed.failed(s.To, err)
+	s.Observer.Unconfirmed(s.To, err)
+	wait := s.pauses.Next()
+	if c.Hold.HoldLimit()-s.Age(time.Now()) <= wait {
 		c.giveUp(s)
 		return
 	}
@@ -197,9 +200,10 @@ func (c *Copies) answered(s *sending, err error) {
 	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.CopyLater(s.Message, now.Add(wait), now, out) })
 }
 
-// again sends a copy again, unless its session ends. At a stop a copy whose answer is missing may be
-// in its place already, and a message that goes back to its queue would be there twice: its answer
-// is awaited, or it is sent again at once where none can come.
+// again sends a copy again. When the session is lost its message goes back instead. At a stop the
+// message goes back too, but not if the answer to the copy is missing: the copy may be in its place
+// already, and the message would be there twice. Then the answer is awaited, or the copy is sent
+// again at once where none can come.
 func (c *Copies) again(s *sending) {
 	in := s.In
 	if in.Stop.Err() != nil && in.Copying.Err() == nil {
@@ -221,7 +225,9 @@ func (c *Copies) again(s *sending) {
 
 // giveUp sends the copy that is ordered instead, or gives the message back.
 func (c *Copies) giveUp(s *sending) {
-	c.Unconfirmed.over(s.To)
+	if s.pauses != nil {
+		c.Unconfirmed.over(s.To)
+	}
 	in, lives := s.In, s.In.Copying.Err() == nil
 	verb := hand.Requeue
 	switch {
@@ -229,9 +235,9 @@ func (c *Copies) giveUp(s *sending) {
 		c.try(&sending{Task: Task{s.Message, s.Instead}, instead: true})
 		return
 	case s.Instruction.Scarce && !answered(s.err) && in.Stop.Err() == nil && lives:
-		in.Leave(&NoConfirmsError{s.err}) // the session delivers nothing more that would have to go back
+		in.Cancel(&NoConfirmsError{s.err}) // the session delivers nothing more that would have to go back
 	default:
-		c.Pool.event(func(now time.Time, out *hand.Out) { in.Leaves(hand.ErrHeld, now, out) })
+		c.Pool.event(func(now time.Time, out *hand.Out) { in.EndInOrder(hand.ErrHeld, now, out) })
 	}
 	c.done(verb, s.Message)
 }
@@ -252,7 +258,7 @@ func (c *Copies) done(v hand.Verb, ms ...*hand.Message) {
 
 func (c *Copies) settle(v hand.Verb, ms ...*hand.Message) {
 	yield.Here()
-	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.Copied(v, now, out, ms...) })
+	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.CopyEnded(v, now, out, ms...) })
 }
 
 // Close gives up what is not confirmed, and returns when nothing is under way. Every

@@ -173,3 +173,24 @@ func TestAnAckIsWrittenOnTheChannelOfItsOwnSession(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A copy whose session ends says nothing of its place: its first failure is that end.
+func TestACopyThatEndsWithItsSessionIsNoFaultOfItsPlace(t *testing.T) {
+	copying, end := context.WithCancel(t.Context())
+	p := &latePublisher{after: make(chan struct{})}
+	h := newHands(1, 0)
+	c := h.copies(p)
+	s := h.open(t, &channel{}, nil, copying)
+	s.deliver(1)
+	h.copy(c, h.take(t))
+	end()
+	close(p.after)
+	s.writer.Close()
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Unconfirmed.Check("orders", time.Time{}, 0, time.Now()); err != nil {
+		t.Errorf("Health says %v of a place that had no time to answer", err)
+	}
+	h.free(t)
+}

@@ -46,7 +46,7 @@ func (h *hands) open(t *testing.T, l *channel, stop, copying context.Context) *o
 		copying = ever
 	}
 	_, leave := context.WithCancelCause(ever)
-	s := h.lane.Session(hand.Contexts{Stop: stop, Leave: leave, Working: ever, Copying: copying})
+	s := h.lane.Session(hand.Contexts{Stop: stop, Cancel: leave, Working: ever, Copying: copying})
 	return &opened{Session: s, ends: &ends{}, hands: h, writer: h.pool.Write(s, l, l)}
 }
 

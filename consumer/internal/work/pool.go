@@ -26,7 +26,7 @@ type Pool struct {
 // Lane handles the messages of a hand.Lane.
 type Lane interface {
 	// Handle runs the handler on the messages of a grant and has them settled, or held. It
-	// returns the worker's next grant, as Hand.Handled does. It may end its goroutine.
+	// returns the worker's next grant, as Hand.Handled does. The handler may end the goroutine.
 	Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool)
 
 	// Copy sends the copies of messages, see Out.Copy.

@@ -250,7 +250,7 @@ func TestAMessageOfASessionThatIsOverIsToldOnce(t *testing.T) {
 		"its copy confirmed after the end": func(h *hands, s *opened, m *hand.Message, out *hand.Out) {
 			h.Settle(time.Now(), out, hand.Told{Message: m, Verb: hand.Copy})
 			s.writer.Close()
-			h.Copied(hand.Ack, time.Now(), out, m)
+			h.CopyEnded(hand.Ack, time.Now(), out, m)
 		},
 		"kept until the end": func(h *hands, s *opened, m *hand.Message, out *hand.Out) {
 			s.KeepForOrder()

@@ -53,7 +53,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 			return ms
 		}
 		ended := func(ms ...*hand.Message) {
-			h.pool.event(func(now time.Time, out *hand.Out) { h.Copied(hand.Ack, now, out, ms...) })
+			h.pool.event(func(now time.Time, out *hand.Out) { h.CopyEnded(hand.Ack, now, out, ms...) })
 		}
 		dlq := route.Target{RoutingKey: "orders.dlq"}
 		one := began(1)
@@ -152,7 +152,7 @@ func TestCopiesOfMessagesThatNoWorkerHadCountAsSlots(t *testing.T) {
 		began(1)
 		is("one more, later", time.Minute, 3)
 		ended := func(m *hand.Message) {
-			h.pool.event(func(now time.Time, out *hand.Out) { h.Copied(hand.Ack, now, out, m) })
+			h.pool.event(func(now time.Time, out *hand.Out) { h.CopyEnded(hand.Ack, now, out, m) })
 		}
 		ended(ms[0])
 		is("two are left", time.Minute, 2)
