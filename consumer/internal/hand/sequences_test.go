@@ -44,7 +44,6 @@ type testLane struct {
 type testSession struct {
 	*Session
 	stop, end context.CancelFunc // of Stop, and of Working and Copying
-	writing   []Told
 	sent      []*Message
 	written   map[uint64]bool // settled frames by tag
 	ended     bool            // closed, and Take has said so
