@@ -66,7 +66,7 @@ func (b *batch) next() []*attempt {
 	case b.grant.Held == 0:
 		b.begin(b.grant.Of)
 		return slices.Clone(b.open)
-	case b.grant.Held == hand.UntilDue, b.grant.Held == hand.ToBegin:
+	case b.grant.Held.IsEarly():
 		b.kept(!b.grant.LetGo)
 		return slices.Clone(b.open)
 	case b.grant.LetGo:
@@ -381,6 +381,9 @@ func (b *batch) keepEarly() (next *hand.Grant, ended bool) {
 // others. It settles all of them if they could be kept no longer.
 func (b *batch) kept(longEnough bool) {
 	var unhandled []*attempt
+	if !longEnough {
+		b.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &b.worker.Out)
+	}
 	for _, a := range b.early {
 		if longEnough && a.Move == work.Hold {
 			b.open = append(b.open, a)

@@ -206,14 +206,13 @@ func (r *run) handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended boo
 			}
 			return r.settle(w, g, a)
 		}
-	case g.LetGo && (g.Held == hand.UntilDue || g.Held == hand.ToBegin):
-		a.decision = requeue
-		return r.settle(w, g, a)
-	case g.Held == hand.UntilDue:
-		return r.settle(w, g, a)
 	case g.LetGo:
 		a.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &w.Out)
-		a.unheld()
+		if a.unheld(); g.Held.IsEarly() {
+			a.decision = requeue
+		}
+		return r.settle(w, g, a)
+	case g.Held == hand.UntilDue:
 		return r.settle(w, g, a)
 	case a.inPlace:
 		a.Attempt++

@@ -295,30 +295,28 @@ const standsStill = time.Minute
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
 func (r *run) gateHealth() *rehop.HealthError {
-	paused, outage, untried := r.lane.ClosedSince(time.Now())
-	begun, why := r.lane.NoneBeginsSince()
-	full, slots := r.health.signs.Full(), r.lane.FullSince()
+	lane, full := r.lane.State(time.Now()), r.health.signs.Full()
 	switch {
-	case !paused.IsZero():
-		return &rehop.HealthError{Degraded: true, Since: paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
-	case !begun.IsZero() && time.Since(begun) >= standsStill:
-		return &rehop.HealthError{Degraded: true, Since: begun, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), why)}
-	case !slots.IsZero() && time.Since(slots) >= standsStill && (outage.IsZero() || untried):
-		return &rehop.HealthError{Degraded: true, Since: slots, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
+	case !lane.Paused.IsZero():
+		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
+	case !lane.NoneBegins.IsZero() && time.Since(lane.NoneBegins) >= standsStill:
+		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), lane.Why)}
+	case !lane.Full.IsZero() && time.Since(lane.Full) >= standsStill && (lane.Outage.IsZero() || lane.Untried):
+		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
 	case !full.IsZero() && time.Since(full) >= standsStill:
 		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
-	case !outage.IsZero() && !untried:
+	case !lane.Outage.IsZero() && !lane.Untried:
 		text := ""
 		if t := r.latestHold.Load(); t != nil {
 			text = *t
 		}
-		return &rehop.HealthError{Degraded: true, Since: outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
+		return &rehop.HealthError{Degraded: true, Since: lane.Outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
 	}
 	return nil
 }
 
 // copiesHealth returns which copies are not confirmed, nil if none are missing.
 func (r *run) copiesHealth(now time.Time) *rehop.HealthError {
-	full, messages := r.lane.CopyingSince()
-	return r.copies.Unconfirmed.Check(r.queue, full, messages, now)
+	lane := r.lane.State(now)
+	return r.copies.Unconfirmed.Check(r.queue, lane.Copying, lane.Copies, now)
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // Operator returns an http.Handler for the people and the programs that operate a
@@ -192,23 +191,19 @@ func (c *Consumer) state(now time.Time) consumerState {
 
 // describe adds what a run knows.
 func (r *run) describe(q *queueState, now time.Time) {
-	paused, outage, untried := r.lane.ClosedSince(now)
-	if !paused.IsZero() {
-		q.Paused = &paused
+	lane := r.lane.State(now)
+	if !lane.Paused.IsZero() {
+		q.Paused = &lane.Paused
 	}
-	if !outage.IsZero() {
-		q.Outage, q.Untried = &outage, untried
+	if !lane.Outage.IsZero() {
+		q.Outage, q.Untried = &lane.Outage, lane.Untried
 	}
-	latest := r.latest.Load()
-	if latest == nil {
-		return
-	}
-	open, running, unsettled := latest.Look(maxShown)
+	open, running, unsettled := r.lane.Look(maxShown)
 	q.InHand, q.Handled = max(unsettled, len(open)), running // a lost session has nothing to settle, and may have handlers
 	for _, m := range open {
 		state := "waiting"
 		switch {
-		case m.Phase == hand.Running, m.Phase == hand.Again:
+		case m.IsHandled():
 			state = "handled"
 		case m.WasTaken():
 			state = "held"

@@ -39,5 +39,5 @@ func (c *Consumer) setRuns(runs []*run) {
 }
 
 func (r *run) setPaused(paused bool) {
-	r.event(func(now time.Time, out *hand.Out) { r.lane.SetPaused(paused, now, out) })
+	r.pool.Event(func(now time.Time, out *hand.Out) { r.lane.SetPaused(paused, now, out) })
 }

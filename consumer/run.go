@@ -66,7 +66,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	})
 	defer over()
 	for _, r := range runs {
-		r.event(r.lane.Opening) // none goes ahead of a higher one at the start
+		r.pool.Event(r.lane.Opening) // none goes ahead of a higher one at the start
 	}
 	left := atomic.Int32{}       // runs that have not ended
 	left.Store(int32(len(runs))) //nolint:gosec // as many as there are lanes

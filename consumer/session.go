@@ -132,7 +132,6 @@ func (r *run) newSession(found route.Facts, channel *connection.Session) *sessio
 	s.working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
 	s.hand = r.lane.Session(hand.Contexts{Stop: s.stop, Cancel: s.leave, Working: s.working, Copying: s.copying})
-	r.latest.Store(s.hand)
 	s.writer = r.pool.Write(s.hand, channel.Channel(), socket)
 	return s
 }
@@ -199,7 +198,7 @@ const lastSecond = time.Second
 // Run is to stop, and else why the session ends.
 func (s *session) drain() error {
 	r := s.run
-	r.event(r.lane.Closed)
+	r.pool.Event(r.lane.Closed)
 	grace := r.cfg.DrainTimeout
 	if intake.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
 		grace = min(grace, r.timeout.LeaveLimit()/8)
@@ -242,7 +241,7 @@ func (s *session) drain() error {
 	if err := s.intake.EndFetching(); err != nil {
 		return err
 	}
-	r.event(func(_ time.Time, out *hand.Out) { s.hand.Fetched(out) })
+	r.pool.Event(func(_ time.Time, out *hand.Out) { s.hand.Fetched(out) })
 	if drained := r.wait(stopping); why == nil {
 		r.drained = drained
 	}
@@ -260,10 +259,10 @@ func (s *session) why() error {
 // finish lets no other message begin, and returns when no message has a slot any more, or ctx
 // has ended.
 func (r *run) finish(ctx context.Context) {
-	r.event(r.lane.Finish)
+	r.pool.Event(r.lane.Finish)
 	for r.lane.Busy() > 0 {
 		select {
-		case <-r.lane.Changed():
+		case <-r.lane.Changed:
 		case <-ctx.Done():
 			return
 		}
@@ -272,7 +271,7 @@ func (r *run) finish(ctx context.Context) {
 
 // takeBack gives back all messages that no worker has.
 func (r *run) takeBack() {
-	r.event(func(now time.Time, out *hand.Out) { r.lane.TakeBack(0, false, now, out) })
+	r.pool.Event(func(now time.Time, out *hand.Out) { r.lane.TakeBack(0, false, now, out) })
 }
 
 // watch tells the handlers as soon as the channel is lost, and lets go what is held when the
@@ -286,13 +285,13 @@ func (s *session) watch(over <-chan struct{}) {
 			s.interrupt(s.channel.Err())
 		case <-stop:
 			stop = nil
-			s.run.event(s.hand.Ending)
+			s.run.pool.Event(s.hand.Ending)
 		case <-working:
 			working = nil
-			s.run.event(s.hand.Ending)
+			s.run.pool.Event(s.hand.Ending)
 		case <-copying:
 			copying = nil
-			s.run.event(s.hand.Ending)
+			s.run.pool.Event(s.hand.Ending)
 		case <-over:
 			return
 		}
@@ -310,11 +309,11 @@ func (s *session) interrupt(cause error) {
 func (s *session) end(consumed bool) {
 	r := s.run
 	s.interrupt(cmp.Or(s.channel.Err(), connection.ErrSessionLost))
-	r.event(s.hand.Ending)
+	r.pool.Event(s.hand.Ending)
 	if consumed && r.stop.Err() == nil {
-		r.event(r.lane.Opening) // lower lanes wait for the next session as for the first
+		r.pool.Event(r.lane.Opening) // lower lanes wait for the next session as for the first
 	} else {
-		r.event(r.lane.Closed)
+		r.pool.Event(r.lane.Closed)
 	}
 	yield.Here()
 	s.writer.Close()

@@ -62,8 +62,7 @@ type run struct {
 	carriers  *carry.Carriers
 	timeout   *consumertimeout.ConsumerTimeout
 	overdue   *overdue
-	timedOut  error                        // the cause of a ctx that ends at Config.HandlerTimeout
-	latest    atomic.Pointer[hand.Session] // nil before the first
+	timedOut  error // the cause of a ctx that ends at Config.HandlerTimeout
 	keyAdvice keyAdvice
 	handled   atomic.Int64   // messages whose handlers have returned; each run counts again
 	watches   sync.WaitGroup // see watch.go
@@ -105,14 +104,6 @@ func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *over
 		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
 	})
 	return r
-}
-
-// event has an event of a goroutine that has no Out of its own, and carries out what is to be
-// done.
-func (r *run) event(event func(now time.Time, out *hand.Out)) {
-	var out hand.Out
-	event(time.Now(), &out)
-	r.pool.Do(&out)
 }
 
 func carriedHook(hook func(Carried)) func(carry.Message) {
@@ -178,12 +169,11 @@ func (r *run) awaitTurn() bool {
 	}
 	var starved time.Time
 	for free := 0; ; {
-		switch {
-		case r.lane.Paused():
-			paused, _, _ := r.lane.ClosedSince(time.Now())
-			r.health.leaves(errPaused, paused)
+		switch lane := r.lane.State(time.Now()); {
+		case !lane.Paused.IsZero():
+			r.health.leaves(errPaused, lane.Paused)
 			free = 0
-		case r.lane.IsStarved():
+		case lane.Starved:
 			if starved.IsZero() {
 				starved = time.Now()
 			}
@@ -250,7 +240,7 @@ func inBrackets(ms []*hand.Message) string {
 func (r *run) wait(ctx context.Context) bool {
 	for r.lane.Unsettled() > 0 {
 		select {
-		case <-r.lane.None():
+		case <-r.lane.None:
 		case <-ctx.Done():
 			return r.lane.Unsettled() == 0
 		}

@@ -229,7 +229,7 @@ const noFigure = "-1"
 
 // NoteTaken notes messages that the broker has taken away with a session, which of them a handler
 // was at, and which were taken away for their age, as far as it is known.
-func (t *ConsumerTimeout) NoteTaken(ms []*hand.Message, handled func(*hand.Message) bool, orphans bool, now time.Time) {
+func (t *ConsumerTimeout) NoteTaken(ms []hand.Seen, orphans bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.notes+len(ms) > maxTaken || t.taken == nil {
@@ -239,7 +239,7 @@ func (t *ConsumerTimeout) NoteTaken(ms []*hand.Message, handled func(*hand.Messa
 		if m.Raw.MessageId == "" { // nobody could recognise it
 			continue
 		}
-		was := taken{handled: handled(m), age: m.Age(now), orphan: orphans && i == 0}
+		was := taken{handled: m.IsHandled(), age: m.Age(now), orphan: orphans && i == 0}
 		was.acquired, was.failed = acquisitions(m.Raw)
 		was.certain = t.known > 0 && was.age >= t.known
 		k := keyOf(m.Raw)

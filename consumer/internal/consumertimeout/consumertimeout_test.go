@@ -89,7 +89,11 @@ func TestWhichMessageWasTakenAway(t *testing.T) {
 		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 		to := ConsumerTimeout{known: tt.known}
 		m := &hand.Message{Raw: counted(2, 1, "x"), Received: now.Add(-tt.age)}
-		to.NoteTaken([]*hand.Message{m}, func(of *hand.Message) bool { return of == m && !tt.idle }, tt.orphan, now)
+		phase := hand.Running
+		if tt.idle {
+			phase = hand.Held
+		}
+		to.NoteTaken([]hand.Seen{{Message: m, Phase: phase}}, tt.orphan, now)
 		if got := to.TookAway(tt.comes); got != tt.took {
 			t.Errorf("%s: %t", tt.rule, got)
 		}
@@ -101,9 +105,6 @@ func TestWhichMessageWasTakenAway(t *testing.T) {
 		}
 	}
 }
-
-// allHandled says that a handler was at each message.
-func allHandled(*hand.Message) bool { return true }
 
 // Two copies of one message have the same id and body.
 func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
@@ -125,12 +126,12 @@ func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
 		{"neither, and each comes again once", []counts{{1, 0}, {0, 0}}, []counts{{2, 1}, {1, 1}, {3, 1}, {2, 1}}, []bool{false, false, false, false}},
 	} {
 		var to ConsumerTimeout
-		var ms []*hand.Message
+		var ms []hand.Seen
 		now := time.Now()
 		for _, c := range tt.taken {
-			ms = append(ms, &hand.Message{Raw: raw(c), Received: now})
+			ms = append(ms, hand.Seen{Message: &hand.Message{Raw: raw(c), Received: now}, Phase: hand.Running})
 		}
-		to.NoteTaken(ms, allHandled, false, now)
+		to.NoteTaken(ms, false, now)
 		for i, c := range tt.comes {
 			if got := to.TookAway(raw(c)); got != tt.took[i] {
 				t.Errorf("%s: %v was taken away: %t", tt.rule, c, got)
@@ -143,12 +144,12 @@ func TestWhichOfTwoCopiesWasTakenAway(t *testing.T) {
 func TestNotesOfOneKeyAreBounded(t *testing.T) {
 	var to ConsumerTimeout
 	for range 3 * maxTaken / 100 {
-		ms := make([]*hand.Message, 100)
+		ms := make([]hand.Seen, 100)
 		now := time.Now()
 		for i := range ms {
-			ms[i] = &hand.Message{Raw: amqp.Delivery{MessageId: "a"}, Received: now}
+			ms[i] = hand.Seen{Message: &hand.Message{Raw: amqp.Delivery{MessageId: "a"}, Received: now}}
 		}
-		to.NoteTaken(ms, allHandled, false, now)
+		to.NoteTaken(ms, false, now)
 		if n := len(to.taken[keyOf(ms[0].Raw)]); n > maxTaken || n != to.notes {
 			t.Fatalf("%d notes, counted as %d, want %d at most", n, to.notes, maxTaken)
 		}

@@ -132,7 +132,7 @@ func (l *Lane) offer(now time.Time) offer {
 		o.state = expected
 		if l.busy < l.Slots && !l.asking {
 			l.asking, l.asks = true, true
-			l.changed.set()
+			l.Changed.set()
 		}
 	}
 	if l.busy < l.Slots || o.state == nothing {

@@ -43,21 +43,21 @@ func (h *Hand) CopyLater(m *Message, at, now time.Time, out *Out) {
 	defer h.mu.Unlock()
 	m.comes(unconfirmed)
 	l := m.In.lane
-	l.unsent = append(l.unsent, unsent{m, at})
-	l.lookAtUnsent(now, out)
+	l.resting = append(l.resting, resting{m, at})
+	l.lookAtResting(now, out)
 }
 
-// unsent is a message whose copy is sent again at a time.
-type unsent struct {
+// resting is a message whose copy is sent again at a time.
+type resting struct {
 	*Message
 	at time.Time
 }
 
-// lookAtUnsent looks which copies are to be sent again, or given up because their session ends.
+// lookAtResting looks which copies are to be sent again, or given up because their session ends.
 // It needs mu held.
-func (l *Lane) lookAtUnsent(now time.Time, out *Out) {
-	kept := l.unsent[:0]
-	for _, u := range l.unsent {
+func (l *Lane) lookAtResting(now time.Time, out *Out) {
+	kept := l.resting[:0]
+	for _, u := range l.resting {
 		if now.Before(u.at) && u.In.Stop.Err() == nil && u.In.Copying.Err() == nil {
 			kept = append(kept, u)
 			l.hand.wakeAt(u.at, out)
@@ -66,14 +66,6 @@ func (l *Lane) lookAtUnsent(now time.Time, out *Out) {
 		u.comes(copyDue)
 		out.Copy = append(out.Copy, u.Message)
 	}
-	clear(l.unsent[len(kept):])
-	l.unsent = kept
-}
-
-// CopyingSince returns since when every slot has a message whose copy is to be confirmed, the
-// zero time if one has none, and how many messages these are.
-func (l *Lane) CopyingSince() (full time.Time, messages int) {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.copying.full, l.copying.messages
+	clear(l.resting[len(kept):])
+	l.resting = kept
 }

@@ -61,7 +61,7 @@ func (l *Lane) tell() {
 		return
 	}
 	l.told = !l.gate.isOpen()
-	l.changed.set()
+	l.Changed.set()
 }
 
 // SetPaused closes the gate of the lane, or opens it again. While it is closed no message
@@ -147,46 +147,6 @@ func (l *Lane) IsOpen() bool {
 	return l.gate.isOpen()
 }
 
-// Paused reports whether the gate is closed by order.
-func (l *Lane) Paused() bool {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return !l.gate.paused.IsZero()
-}
-
-// IsStarved reports whether all slots are taken, and none by a message of the lane.
-func (l *Lane) IsStarved() bool {
-	h := l.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.atWork >= h.slots && l.working == 0
-}
-
-// NoneBeginsSince returns since when only messages that workers have go on, and why, the zero
-// time if all do.
-func (l *Lane) NoneBeginsSince() (since time.Time, why error) {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	if l.gate.noneBegins == nil {
-		return time.Time{}, nil
-	}
-	return l.gate.since, l.gate.noneBegins
-}
-
-// Holds reports whether messages are held that do not wait in place.
-func (l *Lane) Holds() bool {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.held > l.inPlace
-}
-
-// OnlyHolds reports whether all messages that have a slot are held, and none of them in place.
-func (l *Lane) OnlyHolds() bool {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.busy > 0 && l.held-l.inPlace == l.busy
-}
-
 // Wants returns how many unsettled messages the lane wants of its queue, given the
 // prefetch of an open gate: with 0 the messages that no worker has go back.
 func (l *Lane) Wants(prefetch int) int {
@@ -199,27 +159,6 @@ func (l *Lane) Wants(prefetch int) int {
 		return 1 // to find out whether the outage is over
 	}
 	return 0
-}
-
-// Changed is set when Wants or Asks may say something else, and Busy while the gate is not open.
-func (l *Lane) Changed() Signal { return l.changed }
-
-// ClosedSince returns since when the gate is closed by order, and since when there is an
-// outage; zero times for neither. untried reports that the lane has had no message to
-// find out with for the longest pause: nobody knows whether the outage lasts, and nothing
-// waits for its end.
-func (l *Lane) ClosedSince(now time.Time) (paused, outage time.Time, untried bool) {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	g := l.gate
-	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
-		since := g.next
-		if l.wanting.After(since) {
-			since = l.wanting
-		}
-		untried = now.Sub(since) >= g.outage.MaxPause
-	}
-	return g.paused, g.out, untried
 }
 
 // wants notes that a closed gate waits for a message from now on. It needs mu held.

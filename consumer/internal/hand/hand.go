@@ -69,7 +69,7 @@ func New(slots int, strict bool) *Hand { return &Hand{slots: slots, strict: stri
 // Lane adds a lane, below those that there are. All lanes are added before the first event.
 func (h *Hand) Lane(limits Limits) *Lane {
 	l := &Lane{hand: h, Number: len(h.lanes), Limits: limits, keys: keys{limit: limits.PerKey}, gate: gate{outage: limits.Outage},
-		copying: copying{slots: limits.Slots}, changed: NewSignal(), none: NewSignal()}
+		copying: copying{slots: limits.Slots}, Changed: NewSignal(), None: NewSignal()}
 	h.lanes = append(h.lanes, l)
 	return l
 }
@@ -259,7 +259,7 @@ func (h *Hand) Due(now time.Time, out *Out) {
 	h.wake = time.Time{}
 	for _, l := range h.lanes {
 		l.lookAtHeld(now, out)
-		l.lookAtUnsent(now, out)
+		l.lookAtResting(now, out)
 	}
 	h.call(now, out)
 }
@@ -270,7 +270,7 @@ func (s *Session) Ending(now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.lane.lookAtHeld(now, out)
-	s.lane.lookAtUnsent(now, out)
+	s.lane.lookAtResting(now, out)
 	h.call(now, out)
 }
 

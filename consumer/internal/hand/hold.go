@@ -24,8 +24,8 @@ const (
 	ForNextHere      // they wait in place for their next attempt
 )
 
-// isEarly reports whether no handler has had the messages.
-func (k Kind) isEarly() bool { return k == UntilDue || k == ToBegin }
+// IsEarly reports whether no handler has had the messages.
+func (k Kind) IsEarly() bool { return k == UntilDue || k == ToBegin }
 
 // holding is what is known of a grant whose messages are held.
 type holding struct {
@@ -52,13 +52,13 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 	for _, m := range g.Of {
 		switch {
 		case !m.phase.isWithHandler(): // it is settled, or held already
-		case hold.Kind.isEarly():
+		case hold.Kind.IsEarly():
 			m.comes(lacksTime)
 		default:
 			m.comes(returned)
 		}
 	}
-	if !hold.Kind.isEarly() {
+	if !hold.Kind.IsEarly() {
 		l.held++
 		if !g.wasHeld {
 			g.wasHeld = true
@@ -113,9 +113,9 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 	switch {
 	case s.Working.Err() != nil, s.Stop.Err() != nil, !now.Before(h.Until):
 		return false, true, time.Time{}
-	case h.Kind.isEarly() && !h.due.Before(h.Until):
+	case h.Kind.IsEarly() && !h.due.Before(h.Until):
 		return false, true, time.Time{}
-	case h.Kind.isEarly() && now.Before(h.due):
+	case h.Kind.IsEarly() && now.Before(h.due):
 		return false, false, h.due
 	case h.Kind == UntilDue:
 		return true, false, time.Time{}
@@ -153,7 +153,7 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 // ends ends the holding of a grant. It needs mu held.
 func (l *Lane) ends(g *Grant) {
 	h := &g.hold
-	if h.Kind.isEarly() {
+	if h.Kind.IsEarly() {
 		return
 	}
 	l.held--
@@ -174,7 +174,7 @@ func (g *Grant) goesOn() {
 	for _, m := range g.Of {
 		switch m.phase {
 		case Early:
-			if g.hold.Kind.isEarly() {
+			if g.hold.Kind.IsEarly() {
 				m.comes(goesOn)
 			}
 		case Held:
@@ -230,14 +230,6 @@ func (h *Hand) noteFull(now time.Time) {
 			l.full = now
 		}
 	}
-}
-
-// FullSince returns the time since which messages that are held, or were, have had all slots:
-// no other message can be handled. It returns the zero time if another one can be.
-func (l *Lane) FullSince() time.Time {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.full
 }
 
 // Running returns the messages that workers have, the oldest first.

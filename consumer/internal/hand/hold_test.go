@@ -51,7 +51,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			d.need(s, tt.hold)
 			s.deliver(100)
 			s.pass(6 * time.Second)
-			if _, outage, _ := s.lane.ClosedSince(s.now); outage.IsZero() {
+			if s.lane.State(s.now).Outage.IsZero() {
 				t.Fatal("no outage")
 			}
 			if s.lane.Wants(50) != 0 {
@@ -73,7 +73,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			if _, most := d.seen(); most != max(1, slots-1) {
 				t.Errorf("%d handlers run at once after the outage, want all but the one that has found out", most)
 			}
-			if paused, outage, _ := s.lane.ClosedSince(s.now); !paused.IsZero() || !outage.IsZero() || s.lane.Wants(50) != 50 {
+			if now := s.lane.State(s.now); !now.Paused.IsZero() || !now.Outage.IsZero() || s.lane.Wants(50) != 50 {
 				t.Error("the outage is not over")
 			}
 		})
@@ -87,7 +87,7 @@ func TestInAnOutageWithoutHeldMessagesOneIsTaken(t *testing.T) {
 	d.need(s, 0)
 	s.deliver(16)
 	s.pass(20 * time.Millisecond)
-	if _, outage, _ := s.lane.ClosedSince(s.now); outage.IsZero() || s.lane.Wants(50) != 1 {
+	if s.lane.State(s.now).Outage.IsZero() || s.lane.Wants(50) != 1 {
 		t.Fatalf("no outage, or the lane wants %d messages and not 1", s.lane.Wants(50))
 	}
 	d.set(true)
@@ -114,7 +114,8 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	s.deliver(16)
 	is := func(what string, want bool) {
 		t.Helper()
-		_, outage, untried := s.lane.ClosedSince(s.now)
+		now := s.lane.State(s.now)
+		outage, untried := now.Outage, now.Untried
 		if outage.IsZero() || outage.Sub(began) > time.Second || untried != want || s.lane.Wants(50) != 1 {
 			t.Errorf("%s: an outage since %v, no message to try: %v, want %v; wants %d messages, want one", what, outage.Sub(began), untried, want, s.lane.Wants(50))
 		}
@@ -129,7 +130,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	is("when it has brought nothing", true)
 	s.setPaused(true)
 	s.pass(time.Hour)
-	if paused, _, untried := s.lane.ClosedSince(s.now); paused.IsZero() || untried {
+	if now := s.lane.State(s.now); now.Paused.IsZero() || now.Untried {
 		t.Error("nothing is tried in a pause, and for its sake")
 	}
 	s.setPaused(false)
@@ -146,7 +147,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	is("after another hour", true)
 	s.deliver(1)
 	s.pass(time.Second)
-	if _, outage, untried := s.lane.ClosedSince(s.now); !outage.IsZero() || untried || s.lane.Wants(50) != 50 {
+	if now := s.lane.State(s.now); !now.Outage.IsZero() || now.Untried || s.lane.Wants(50) != 50 {
 		t.Error("the outage is not over after a message that works")
 	}
 }
@@ -161,7 +162,7 @@ func TestPauseAndResume(t *testing.T) {
 	if runs, _ := d.seen(); runs != 0 || s.lane.Wants(50) != 0 {
 		t.Error("a message is handled while the lane is paused")
 	}
-	if !isSet(s.lane.Changed()) {
+	if !isSet(s.lane.Changed) {
 		t.Error("the intake was not told")
 	}
 	s.setPaused(false)
@@ -169,7 +170,7 @@ func TestPauseAndResume(t *testing.T) {
 	if runs, _ := d.seen(); runs != 1 || s.lane.Wants(50) != 50 {
 		t.Error("the message is not handled after Resume")
 	}
-	if !isSet(s.lane.Changed()) {
+	if !isSet(s.lane.Changed) {
 		t.Error("the intake was not told of Resume")
 	}
 }

@@ -31,6 +31,10 @@ type Lane struct {
 	Limits
 	Number int // of the lanes, from 0 for the highest
 
+	// Changed is set when Wants or Asks may say something else, and Busy while the gate is not
+	// open. None is set when no message of any session is unsettled any more.
+	Changed, None Signal
+
 	hand *Hand
 
 	queue      []*Message // from head on
@@ -39,15 +43,13 @@ type Lane struct {
 	alone      int // messages in the queue that go alone
 	keys       keys
 	gate       gate
-	holding    []*Grant  // whose messages are held, in the order of their holding
-	held       int       // of them, but those that are back before they are due
-	byHold     int       // of them, whose handler said Hold
-	inPlace    int       // of them, that wait for their next attempt
-	triable    int       // of them, that may find out whether an outage is over
-	wereHeld   int       // grants whose messages are held, or were
-	full       time.Time // when such grants had taken all slots; zero: they have not
-	changed    Signal
-	none       Signal      // no message is unsettled
+	holding    []*Grant    // whose messages are held, in the order of their holding
+	held       int         // of them, but those that are back before they are due
+	byHold     int         // of them, whose handler said Hold
+	inPlace    int         // of them, that wait for their next attempt
+	triable    int         // of them, that may find out whether an outage is over
+	wereHeld   int         // grants whose messages are held, or were
+	full       time.Time   // when such grants had taken all slots; zero: they have not
 	heldLately atomic.Bool // some of the last runs said Hold, or there is an outage
 	told       bool        // that the gate is not open
 	wanting    time.Time   // since when a closed gate waits for a message, if the lane has none
@@ -56,7 +58,7 @@ type Lane struct {
 	working    int         // grants that a worker has, or whose messages are held
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
-	unsent     []unsent // in the order in which their copies have failed
+	resting    []resting // in the order in which their copies have failed
 	latest     *Session
 
 	// Of several lanes.
@@ -260,12 +262,9 @@ func (l *Lane) Waiting() int {
 	return l.waiting()
 }
 
-// Unsettled returns how many messages of all sessions are unsettled. None is set when none is.
+// Unsettled returns how many messages of all sessions are unsettled.
 func (l *Lane) Unsettled() int {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
 	return l.unsettled
 }
-
-// None is set when no message is unsettled any more.
-func (l *Lane) None() Signal { return l.none }

@@ -14,14 +14,14 @@ const (
 	Held                 // a handler has returned from it, and it stays in hand
 	Again                // a worker has it, and a handler has returned from it before
 	Copying              // its copy is to be confirmed
-	Unsent               // its copy was not confirmed, and is to be sent again later
+	Resting              // its copy was not confirmed, and is to be sent again later
 	Back                 // goes back to its queue when the fetching, or the channel, has ended
 	Marked               // the broker is to be told how it ends
 	Settled              // the broker has been told, or cannot be: the session is over
 	phases
 )
 
-var phaseNames = [phases]string{"coming", "keyed", "queued", "running", "early", "held", "again", "copying", "unsent", "back", "marked", "settled"}
+var phaseNames = [phases]string{"coming", "keyed", "queued", "running", "early", "held", "again", "copying", "resting", "back", "marked", "settled"}
 
 func (p Phase) String() string { return phaseNames[p] }
 
@@ -54,8 +54,8 @@ var table = [phases][events]Phase{
 	Early:   {goesOn: Running, copies: Copying, postponed: Back, marked: Marked},
 	Held:    {goesOn: Again, copies: Copying, postponed: Back, marked: Marked},
 	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked},
-	Copying: {unconfirmed: Unsent, postponed: Back, marked: Marked},
-	Unsent:  {copyDue: Copying},
+	Copying: {unconfirmed: Resting, postponed: Back, marked: Marked},
+	Resting: {copyDue: Copying},
 	Back:    {marked: Marked},
 	Marked:  {ends: Settled},
 }
@@ -69,7 +69,7 @@ func (p Phase) isOpen() bool { return p < Marked }
 
 // isAtWork reports whether a worker has taken a message, or its copy is to be confirmed, and it is
 // not known yet how it ends.
-func (p Phase) isAtWork() bool { return p >= Running && p <= Unsent }
+func (p Phase) isAtWork() bool { return p >= Running && p <= Resting }
 
 // isWithHandler reports whether a worker has a message.
 func (p Phase) isWithHandler() bool { return p == Running || p == Again }

@@ -442,11 +442,11 @@ func (w *world) end() {
 				}
 			}
 		}
-		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding)+len(l.unsent) != 0 {
+		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding)+len(l.resting) != 0 {
 			w.Fatalf("counts of a lane at the end: %+v", l.Lane)
 		}
 		select {
-		case <-l.None():
+		case <-l.None:
 		default:
 			if len(l.sessions[0].sent) > 0 {
 				w.Fatal("nobody was told that no message is unsettled")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"time"
 )
 
@@ -13,6 +12,9 @@ import (
 // counts as unsettled until its frame is written.
 type Session struct {
 	Contexts
+
+	Frames Signal // there are frames to be written, or the session is closed
+	Signal Signal // Ends or Suspects may say something else
 
 	lane        *Lane
 	first, last *Message // open
@@ -28,8 +30,6 @@ type Session struct {
 	uncleared int // suspects that no handler has returned from
 	untried   int // delivered before, and no handler has returned from them
 
-	frames Signal
-	signal Signal
 }
 
 // Contexts are those of a session. Package hand looks whether they have ended, and waits for
@@ -71,7 +71,7 @@ func (l *Lane) Session(ctx Contexts) *Session {
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &Session{Contexts: ctx, lane: l, frames: NewSignal(), signal: NewSignal()}
+	s := &Session{Contexts: ctx, lane: l, Frames: NewSignal(), Signal: NewSignal()}
 	l.latest = s
 	return s
 }
@@ -119,7 +119,7 @@ func (s *Session) tried(m *Message) {
 	}
 	if m.Suspect {
 		s.uncleared--
-		s.signal.set()
+		s.Signal.set()
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *Session) mark(m *Message, v Verb, out *Out) {
 	}
 	s.remove(m)
 	s.marked = append(s.marked, Told{m, v})
-	s.frames.set()
+	s.Frames.set()
 }
 
 // giveBack gives a message back to its queue. While the session ends in order it waits until
@@ -212,7 +212,7 @@ func (s *Session) endInOrder(why error, now time.Time, out *Out) {
 	if s.ends == nil {
 		s.ends = why
 	}
-	s.signal.set()
+	s.Signal.set()
 }
 
 // EndInOrder is endInOrder for the goroutine that has a message.
@@ -256,14 +256,8 @@ func (s *Session) Close(out *Out) {
 		s.mark(m, Requeue, out)
 	}
 	s.later = nil
-	s.frames.set()
+	s.Frames.set()
 }
-
-// Frames is set when there are frames to be written, and when the session is closed.
-func (s *Session) Frames() Signal { return s.frames }
-
-// Signal is set when Ends or Suspects may say something else.
-func (s *Session) Signal() Signal { return s.signal }
 
 // Take returns the messages that were marked since the last Take, and the lowest tag
 // that is open. Every message below that tag is in the batch or in one before it.
@@ -308,26 +302,21 @@ func (h *Hand) Hooked(m *Message) {
 	defer h.mu.Unlock()
 	l := m.In.lane
 	if l.unsettled--; l.unsettled == 0 {
-		l.none.set()
+		l.None.set()
 	}
 }
 
-// Taken returns the open messages that a worker has, or had, the oldest first, and which of them
-// a handler is at work on.
-func (s *Session) Taken() (ms []*Message, running func(*Message) bool) {
+// Taken returns the open messages that a worker has, or had, the oldest first.
+func (s *Session) Taken() (ms []Seen) {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var at []*Message
 	for m := s.first; m != nil; m = m.next {
 		if m.phase.isAtWork() || m.phase == Back && m.grant != nil {
-			ms = append(ms, m)
-		}
-		if m.phase.isWithHandler() {
-			at = append(at, m)
+			ms = append(ms, Seen{m, m.phase})
 		}
 	}
-	return ms, func(m *Message) bool { return slices.Contains(at, m) }
+	return ms
 }
 
 // Oldest returns the oldest open message that no worker has had, or that goes back, and whether
@@ -363,12 +352,18 @@ type Seen struct {
 	Phase Phase
 }
 
+// IsHandled reports whether a worker had the message.
+func (s Seen) IsHandled() bool { return s.Phase.isWithHandler() }
+
 // Look returns the oldest open messages, at most so many, how many of all a
-// handler is at work on, and how many messages are unsettled.
-func (s *Session) Look(most int) (oldest []Seen, running, unsettled int) {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
+// handler is at work on, and how many messages are unsettled: of the latest session of the lane.
+func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	s := l.latest
+	if s == nil {
+		return nil, 0, 0
+	}
 	for m := s.first; m != nil; m = m.next {
 		if len(oldest) < most && m.phase.isOpen() {
 			oldest = append(oldest, Seen{m, m.phase})

@@ -95,9 +95,10 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	if oldest, _ := s.Hand.Oldest(); oldest != nil {
 		age = now.Sub(oldest.Received)
 	}
-	rises := s.ending == nil && s.Lane.IsOpen() && s.Bound.mayRise(s.Handled.Load(), age, limit, now)
+	lane := s.Lane.State(now)
+	rises := s.ending == nil && lane.Open && s.Bound.mayRise(s.Handled.Load(), age, limit, now)
 	if s.Ordered { // a held message would go back for it
-		rises = rises && !s.again && !s.Lane.Holds()
+		rises = rises && !s.again && !lane.Holds
 	}
 	switch {
 	case s.ending != nil:
@@ -107,10 +108,10 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 		limit += limit / 16 // a message that is held ends the session first
 	}
 	again = max(limit-age, limit/16)
-	if s.Bound.most > 0 || s.Ordered && s.Lane.Holds() {
+	if s.Bound.most > 0 || s.Ordered && lane.Holds {
 		again = min(again, riseAfter)
 	}
-	full := s.Ordered && s.ending == nil && s.Lane.IsOpen() && s.busy() && s.Lane.OnlyHolds()
+	full := s.Ordered && s.ending == nil && lane.Open && s.busy() && lane.OnlyHolds
 	s.Signs.noteFull(full, now)
 	switch {
 	case full && s.Bound.most > 0: // the bound keeps other keys away
@@ -135,14 +136,13 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 
 // renew gives back the messages that no worker has, to consume them again.
 func (s *Session) renew(now time.Time) error {
-	switch {
-	case s.Ordered && (s.Lane.Holds() || !s.Lane.IsOpen()):
+	switch lane := s.Lane.State(now); {
+	case s.Ordered && (lane.Holds || !lane.Open):
 		return s.end(hand.ErrHeld)
 	case s.Ordered:
 		return s.end(ErrWaited)
 	}
-	taken, _ := s.Hand.Taken()
-	s.Bound.set(max(s.Prefetch.Base/2, min(s.Prefetch.Base, len(taken))), s.Handled.Load(), now)
+	s.Bound.set(max(s.Prefetch.Base/2, min(s.Prefetch.Base, len(s.Hand.Taken()))), s.Handled.Load(), now)
 	if err := s.suspend(); err != nil {
 		return err
 	}

@@ -45,6 +45,5 @@ func (s *Session) ended(err error) error {
 
 // noteTaken notes the messages that the broker has taken away with the session.
 func (s *Session) noteTaken(orphans bool) {
-	ms, handled := s.Hand.Taken()
-	s.Timeout.NoteTaken(ms, handled, orphans, time.Now())
+	s.Timeout.NoteTaken(s.Hand.Taken(), orphans, time.Now())
 }

@@ -148,14 +148,14 @@ func (s *Session) Run(ctx context.Context) error {
 			if err := s.widened(c); err != nil {
 				return s.ended(err)
 			}
-		case <-s.Lane.Changed():
+		case <-s.Lane.Changed:
 			if s.Lane.Asks() {
 				s.ask()
 			}
 			if err := cmp.Or(s.renewed(), s.heed(time.Now())); err != nil {
 				return s.ended(err)
 			}
-		case <-s.Hand.Signal():
+		case <-s.Hand.Signal:
 			if why := s.Hand.Ends(); why != nil {
 				if err := s.end(why); err != nil {
 					return s.ended(err)

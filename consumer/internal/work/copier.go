@@ -25,10 +25,10 @@ type Copies struct {
 	CopiesConfig
 	Unconfirmed *Unconfirmed
 
-	mu     sync.Mutex
-	closed bool
-	unsent map[*hand.Message]*sending // that are sent again later
-	tasks  sync.WaitGroup             // messages whose copies are not confirmed; none is added once closed
+	mu      sync.Mutex
+	closed  bool
+	resting map[*hand.Message]*sending // that are sent again later
+	tasks   sync.WaitGroup             // messages whose copies are not confirmed; none is added once closed
 }
 
 // CopiesConfig is the Config of Copies.
@@ -49,7 +49,7 @@ type Publisher interface {
 
 // NewCopies returns Copies, which must be closed.
 func NewCopies(cfg CopiesConfig) *Copies {
-	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed(), unsent: map[*hand.Message]*sending{}}
+	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed(), resting: map[*hand.Message]*sending{}}
 }
 
 // Task is a message and its instruction, which must not be changed any more.
@@ -95,8 +95,8 @@ func (c *Copies) Send(tasks ...Task) {
 func (c *Copies) SendAgain(ms []*hand.Message) (others []*hand.Message) {
 	for _, m := range ms {
 		c.mu.Lock()
-		s := c.unsent[m]
-		delete(c.unsent, m)
+		s := c.resting[m]
+		delete(c.resting, m)
 		c.mu.Unlock()
 		if s == nil {
 			others = append(others, m)
@@ -195,9 +195,9 @@ func (c *Copies) answered(s *sending, err error) {
 		return
 	}
 	c.mu.Lock()
-	c.unsent[s.Message] = s
+	c.resting[s.Message] = s
 	c.mu.Unlock()
-	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.CopyLater(s.Message, now.Add(wait), now, out) })
+	c.Pool.Event(func(now time.Time, out *hand.Out) { c.Hand.CopyLater(s.Message, now.Add(wait), now, out) })
 }
 
 // again sends a copy again. When the session is lost its message goes back instead. At a stop the
@@ -237,7 +237,7 @@ func (c *Copies) giveUp(s *sending) {
 	case s.Instruction.Scarce && !answered(s.err) && in.Stop.Err() == nil && lives:
 		in.Cancel(&NoConfirmsError{s.err}) // the session delivers nothing more that would have to go back
 	default:
-		c.Pool.event(func(now time.Time, out *hand.Out) { in.EndInOrder(hand.ErrHeld, now, out) })
+		c.Pool.Event(func(now time.Time, out *hand.Out) { in.EndInOrder(hand.ErrHeld, now, out) })
 	}
 	c.done(verb, s.Message)
 }
@@ -258,7 +258,7 @@ func (c *Copies) done(v hand.Verb, ms ...*hand.Message) {
 
 func (c *Copies) settle(v hand.Verb, ms ...*hand.Message) {
 	yield.Here()
-	c.Pool.event(func(now time.Time, out *hand.Out) { c.Hand.CopyEnded(v, now, out, ms...) })
+	c.Pool.Event(func(now time.Time, out *hand.Out) { c.Hand.CopyEnded(v, now, out, ms...) })
 }
 
 // Close gives up what is not confirmed, and returns when nothing is under way. Every

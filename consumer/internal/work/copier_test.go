@@ -70,7 +70,8 @@ func (h *hands) copy(c *Copies, g *hand.Grant) {
 // free fails the test if a slot is taken, or a message unsettled.
 func (h *hands) free(t *testing.T) {
 	t.Helper()
-	full, copying := h.lane.CopyingSince()
+	now := h.lane.State(time.Now())
+	full, copying := now.Copying, now.Copies
 	if busy, left := h.lane.Busy(), h.lane.Unsettled(); busy != 0 || left != 0 || copying != 0 || !full.IsZero() {
 		t.Fatalf("%d slots are taken, %d messages unsettled, %d copies awaited, since %v; want none", busy, left, copying, full)
 	}

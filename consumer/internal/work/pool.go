@@ -90,8 +90,8 @@ func (p *Pool) tell(t hand.Told, err error) {
 	t.Observer.Settled(t.Verb, err)
 }
 
-// event has an event whose caller has no Out of its own.
-func (p *Pool) event(event func(now time.Time, out *hand.Out)) {
+// Event has an event whose caller has no Out of its own.
+func (p *Pool) Event(event func(now time.Time, out *hand.Out)) {
 	var out hand.Out
 	event(time.Now(), &out)
 	p.Do(&out)
@@ -141,7 +141,7 @@ func (p *Pool) due() {
 	p.mu.Lock()
 	p.at = time.Time{}
 	p.mu.Unlock()
-	p.event(p.hand.Due)
+	p.Event(p.hand.Due)
 }
 
 // Close ends the workers, each when its handler has returned, and the timer.

@@ -283,7 +283,7 @@ func TestAMessageOfASessionThatIsOverIsToldOnce(t *testing.T) {
 				t.Errorf("%d messages count as unsettled afterwards, want none", left)
 			}
 			select {
-			case <-h.lane.None():
+			case <-h.lane.None:
 			default:
 				t.Error("who waits for the last message is not told")
 			}

@@ -21,7 +21,8 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 		const healthy, degraded, unhealthy = "healthy", "degraded", "unhealthy"
 		is := func(when, want string) *rehop.HealthError {
 			t.Helper()
-			full, messages := h.lane.CopyingSince()
+			now := h.lane.State(time.Now())
+			full, messages := now.Copying, now.Copies
 			err := u.Check("orders", full, messages, time.Now())
 			got := healthy
 			if err != nil {
@@ -53,7 +54,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 			return ms
 		}
 		ended := func(ms ...*hand.Message) {
-			h.pool.event(func(now time.Time, out *hand.Out) { h.CopyEnded(hand.Ack, now, out, ms...) })
+			h.pool.Event(func(now time.Time, out *hand.Out) { h.CopyEnded(hand.Ack, now, out, ms...) })
 		}
 		dlq := route.Target{RoutingKey: "orders.dlq"}
 		one := began(1)
@@ -118,7 +119,8 @@ func TestCopiesOfMessagesThatNoWorkerHadCountAsSlots(t *testing.T) {
 		defer s.writer.Close()
 		is := func(when string, since time.Duration, messages int) {
 			t.Helper()
-			full, n := h.lane.CopyingSince()
+			now := h.lane.State(time.Now())
+			full, n := now.Copying, now.Copies
 			got := time.Duration(-1)
 			if !full.IsZero() {
 				got = time.Since(full)
@@ -152,7 +154,7 @@ func TestCopiesOfMessagesThatNoWorkerHadCountAsSlots(t *testing.T) {
 		began(1)
 		is("one more, later", time.Minute, 3)
 		ended := func(m *hand.Message) {
-			h.pool.event(func(now time.Time, out *hand.Out) { h.CopyEnded(hand.Ack, now, out, m) })
+			h.pool.Event(func(now time.Time, out *hand.Out) { h.CopyEnded(hand.Ack, now, out, m) })
 		}
 		ended(ms[0])
 		is("two are left", time.Minute, 2)

@@ -55,7 +55,7 @@ func (w *Writer) Close() {
 func (w *Writer) run() {
 	defer close(w.written)
 	var spent []hand.Told
-	for range w.session.Frames() {
+	for range w.session.Frames {
 		for {
 			yield.Here()
 			batch, open, closed := w.session.Take(spent)

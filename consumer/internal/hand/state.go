@@ -1,0 +1,51 @@
+package hand
+
+import "time"
+
+// State is how a lane is, at one moment. Times are zero for what is not so.
+type State struct {
+	Paused     time.Time // since when the gate is closed by order
+	Outage     time.Time // since when there is an outage
+	NoneBegins time.Time // since when only messages that workers have go on
+	Why        error     // of NoneBegins
+	Full       time.Time // since when messages that are held, or were, have had all slots
+
+	// Untried says that the lane has had no message to find out with for the longest pause:
+	// nobody knows whether the outage lasts, and nothing waits for its end.
+	Untried bool
+
+	// Copying is since when every slot has a message whose copy is to be confirmed, and Copies
+	// is how many such messages there are in any case.
+	Copying time.Time
+	Copies  int
+
+	Open      bool // all messages are handled
+	Starved   bool // all slots of the consumer are taken, and none by a message of the lane
+	Holds     bool // messages are held that do not wait in place
+	OnlyHolds bool // all messages that have a slot are held, and none of them in place
+}
+
+// State returns how the lane is now.
+func (l *Lane) State(now time.Time) State {
+	h, g := l.hand, &l.gate
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := State{
+		Paused: g.paused, Outage: g.out, Full: l.full, Copying: l.copying.full, Copies: l.copying.messages,
+		Open:      g.isOpen(),
+		Starved:   h.atWork >= h.slots && l.working == 0,
+		Holds:     l.held > l.inPlace,
+		OnlyHolds: l.busy > 0 && l.held-l.inPlace == l.busy,
+	}
+	if g.noneBegins != nil {
+		s.NoneBegins, s.Why = g.since, g.noneBegins
+	}
+	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
+		since := g.next
+		if l.wanting.After(since) {
+			since = l.wanting
+		}
+		s.Untried = now.Sub(since) >= g.outage.MaxPause
+	}
+	return s
+}
