@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -158,5 +159,52 @@ func TestNobodyWaitsForABatchThatEndedAnOutage(t *testing.T) {
 			w.Errorf("the batch was over its outage at %v, and the next message handled at %v; want at once", began, m2)
 		}
 		w.stopped(stop)
+	})
+}
+
+// Of a batch in an outage, one message reaches its hold limit and goes back. The other one waits
+// for a time of its own, and may be no probe: no handler would run on it. Other messages find out
+// meanwhile whether the outage is over.
+func TestAMessageThatWaitsForATimeOfItsOwnIsNoProbe(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		var mu sync.Mutex
+		var over atomic.Bool
+		runs := map[string][]time.Duration{}
+		began := time.Now()
+		c, err := consumer.NewBatch(w.conn, topology.Route{Queue: "orders"}, func(_ context.Context, ds []*consumer.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range ds {
+				runs[d.ID] = append(runs[d.ID], time.Since(began))
+				switch {
+				case d.ID == "m1" && len(runs["m1"]) == 1:
+					d.Fail(consumer.RetryAfter(14*time.Minute+55*time.Second, errBroken)) // until 15m35s
+				case !over.Load():
+					d.Fail(consumer.Hold(errBroken))
+				}
+			}
+			return nil
+		}, consumer.Batch{Size: 2, Linger: 50 * time.Second}, consumer.Config{Concurrency: 2, Outage: consumer.Outage{Runs: 2, MaxPause: time.Second}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		stop := running(c)
+		synctest.Wait()
+		w.publish(1) // m0
+		time.Sleep(40 * time.Second)
+		w.publish(1) // m1, in one batch with it
+		time.Sleep(20 * time.Second)
+		w.publish(2) // another batch, or two
+		time.Sleep(14*time.Minute + 10*time.Second)
+		over.Store(true) // at 15m10s
+		time.Sleep(20 * time.Second)
+		mu.Lock()
+		if m2 := runs["m2"]; m2[len(m2)-1] < 15*time.Minute+10*time.Second {
+			w.Errorf("m2 ran last at %v: nobody has found out that the outage is over", m2[len(m2)-1])
+		}
+		mu.Unlock()
+		time.Sleep(20 * time.Minute)
+		w.stopped(stop)
+		w.has("orders")
 	})
 }

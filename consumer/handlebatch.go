@@ -113,8 +113,9 @@ func (b *batch) putOff(some []*attempt, least time.Duration) {
 // hold holds the open messages until the first of them may be handled again.
 func (b *batch) hold() (next *hand.Grant, ended bool) {
 	r := b.run
-	first, until := b.open[0], r.holdUntil(b.open[0])
+	first, until, own := b.open[0], r.holdUntil(b.open[0]), true
 	for _, a := range b.open {
+		own = own && a.outcome.Action != ActionHold
 		if b.due[a].Before(b.due[first]) {
 			first = a
 		}
@@ -124,7 +125,7 @@ func (b *batch) hold() (next *hand.Grant, ended bool) {
 	}
 	wait := time.Until(b.due[first])
 	r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
-	return r.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.ForAnother, For: wait, Until: until}, time.Now())
+	return r.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.ForAnother, For: wait, Until: until, Own: own}, time.Now())
 }
 
 // ready returns the open messages that may be handled again: those that are due, and those
@@ -239,7 +240,7 @@ func (b *batch) call(ctx context.Context, as []*attempt, results []result) (took
 		deliveries[i], of[i] = a.Delivery, a.ctx
 		a.own.begin()
 	}
-	r.hand.Runs(messagesOf(as))
+	r.hand.Runs(messagesOf(as)...)
 	if r.trace.Batched != nil {
 		ctx = r.trace.Batched(ctx, Batched{Deliveries: deliveries, Contexts: of})
 	}

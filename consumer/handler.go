@@ -345,6 +345,7 @@ func (r *run) runHandler(w *hand.Worker, g *hand.Grant, a *attempt) (res result)
 	ctx, end := r.withTimeouts(a.ctx, a.Received, func() []*attempt { return []*attempt{a} })
 	defer end()
 	start := time.Now()
+	r.hand.Runs(&a.Message)
 	a.own.begin()
 	ended := false // the handler has returned, and its error has a meaning
 	defer func() {

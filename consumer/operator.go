@@ -205,7 +205,7 @@ func (r *run) describe(q *queueState, now time.Time) {
 		switch {
 		case m.IsHandled():
 			state = "handled"
-		case m.WasTaken():
+		case m.WasTaken:
 			state = "held"
 		}
 		age := now.Sub(m.Received).Round(time.Millisecond)

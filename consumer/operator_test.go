@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -153,4 +154,30 @@ func TestOperatorNamesEachConsumerThatIsNil(t *testing.T) {
 	if err == nil || err.Error() != want || rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("Operator = %v\nwant %s", err, want)
 	}
+}
+
+// The page of the operator is looked at while workers take messages. For the race detector.
+func TestTheOperatorLooksWhileWorkersTakeMessages(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		c, stop := w.start(func(context.Context, *consumer.Delivery) error {
+			time.Sleep(time.Microsecond)
+			return nil
+		}, consumer.Config{Concurrency: 4})
+		w.begun()
+		var looks sync.WaitGroup
+		ops := operator(t, c)
+		looks.Go(func() {
+			for range 300 {
+				call(ops, "GET", "/", "")
+				time.Sleep(time.Microsecond)
+			}
+		})
+		for range 30 {
+			w.publish(100)
+			time.Sleep(10 * time.Microsecond)
+		}
+		looks.Wait()
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+	})
 }

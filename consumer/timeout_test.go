@@ -177,3 +177,28 @@ func TestTheCtxOfAHandlerSaysWhyItHasEnded(t *testing.T) {
 		})
 	}
 }
+
+// A hook holds a message up until the broker takes it away. No handler has had it: it spends no attempt.
+func TestAMessageThatNoHandlerHadSpendsNoAttempt(t *testing.T) {
+	for _, version := range versions {
+		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
+			var held atomic.Bool
+			var attempts []int
+			w.publish(1)
+			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+				attempts = append(attempts, d.Attempt)
+				return nil
+			}, consumer.Config{Concurrency: 2, Traces: []consumer.Trace{{Received: func(ctx context.Context, _ *consumer.Delivery) context.Context {
+				if held.CompareAndSwap(false, true) {
+					time.Sleep(10 * time.Minute)
+				}
+				return ctx
+			}}}})
+			time.Sleep(2 * time.Hour)
+			if len(attempts) != 1 || attempts[0] != 1 {
+				w.Errorf("attempts %v, want 1", attempts)
+			}
+			w.stopped(stop)
+		})
+	}
+}

@@ -128,11 +128,14 @@ func (l *Lane) offer(now time.Time) offer {
 		}
 	case now.Before(l.expected):
 		o.state, o.until = expected, l.expected
-	case l.more && !l.refuses:
+	case l.more && !l.refuses && (!l.asking || now.Before(l.asked.Add(answerFor))):
 		o.state = expected
 		if l.busy < l.Slots && !l.asking {
-			l.asking, l.asks = true, true
+			l.asking, l.asks, l.asked = true, true, now
 			l.Changed.set()
+		}
+		if l.asking {
+			o.until = l.asked.Add(answerFor)
 		}
 	}
 	if l.busy < l.Slots || o.state == nothing {

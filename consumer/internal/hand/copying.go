@@ -1,6 +1,10 @@
 package hand
 
-import "time"
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
 
 // copying counts the slots of a lane that are taken by messages whose copies are to be confirmed.
 type copying struct {
@@ -42,9 +46,13 @@ func (h *Hand) CopyLater(m *Message, at, now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m.comes(unconfirmed)
-	l := m.In.lane
-	l.resting = append(l.resting, resting{m, at})
-	l.lookAtResting(now, out)
+	r := resting{m, at}
+	if r.isOver() || !now.Before(at) {
+		r.copyAgain(out)
+		return
+	}
+	heap.Push(&m.In.lane.resting, r)
+	h.wakeAt(at, out)
 }
 
 // resting is a message whose copy is sent again at a time.
@@ -53,19 +61,50 @@ type resting struct {
 	at time.Time
 }
 
-// lookAtResting looks which copies are to be sent again, or given up because their session ends.
-// It needs mu held.
-func (l *Lane) lookAtResting(now time.Time, out *Out) {
-	kept := l.resting[:0]
-	for _, u := range l.resting {
-		if now.Before(u.at) && u.In.Stop.Err() == nil && u.In.Copying.Err() == nil {
-			kept = append(kept, u)
-			l.hand.wakeAt(u.at, out)
-			continue
-		}
-		u.comes(copyDue)
-		out.Copy = append(out.Copy, u.Message)
+// isOver reports whether the session of the message ends.
+func (r resting) isOver() bool { return r.In.Stop.Err() != nil || r.In.Copying.Err() != nil }
+
+func (r resting) copyAgain(out *Out) {
+	r.comes(copyDue)
+	out.Copy = append(out.Copy, r.Message)
+}
+
+// rests are messages whose copies are sent again, a heap by time: there may be many, and each has
+// a time of its own.
+type rests []resting
+
+func (r rests) Len() int           { return len(r) }
+func (r rests) Less(i, j int) bool { return r[i].at.Before(r[j].at) }
+func (r rests) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
+func (r *rests) Push(x any)        { *r = append(*r, x.(resting)) } //nolint:forcetypeassert // CopyLater pushes it
+
+// Pop is called by package heap.
+func (r *rests) Pop() any {
+	last := len(*r) - 1
+	x := (*r)[last]
+	(*r)[last] = resting{}
+	*r = (*r)[:last]
+	return x
+}
+
+// restsDue has the copies sent again whose time has come. It needs mu held.
+func (l *Lane) restsDue(now time.Time, out *Out) {
+	for len(l.resting) > 0 && !now.Before(l.resting[0].at) {
+		heap.Pop(&l.resting).(resting).copyAgain(out) //nolint:forcetypeassert // CopyLater pushes it
 	}
-	clear(l.resting[len(kept):])
-	l.resting = kept
+	if len(l.resting) > 0 {
+		l.hand.wakeAt(l.resting[0].at, out)
+	}
+}
+
+// restsOver has the copies given up, or sent once more, whose session ends. It needs mu held.
+func (l *Lane) restsOver(out *Out) {
+	l.resting = slices.DeleteFunc(l.resting, func(r resting) bool {
+		over := r.isOver()
+		if over {
+			r.copyAgain(out)
+		}
+		return over
+	})
+	heap.Init(&l.resting)
 }

@@ -258,8 +258,8 @@ func (h *Hand) Due(now time.Time, out *Out) {
 	defer h.mu.Unlock()
 	h.wake = time.Time{}
 	for _, l := range h.lanes {
-		l.lookAtHeld(now, out)
-		l.lookAtResting(now, out)
+		l.heldDue(now, out)
+		l.restsDue(now, out)
 	}
 	h.call(now, out)
 }
@@ -270,7 +270,7 @@ func (s *Session) Ending(now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.lane.lookAtHeld(now, out)
-	s.lane.lookAtResting(now, out)
+	s.lane.restsOver(out)
 	h.call(now, out)
 }
 

@@ -10,6 +10,10 @@ type Hold struct {
 	Kind  Kind
 	For   time.Duration // at least; in an outage until that is over, or it is their turn to find out
 	Until time.Time     // at most
+
+	// Own says that the handler has said Hold of none of them: they find out about no outage
+	// before For has passed, whatever the latest run said.
+	Own bool
 }
 
 // Kind is why messages are held.
@@ -31,7 +35,8 @@ func (k Kind) IsEarly() bool { return k == UntilDue || k == ToBegin }
 type holding struct {
 	Hold
 	due     time.Time
-	triable bool // they may find out whether an outage is over
+	again   time.Time // when to look again, if nothing else happens
+	triable bool      // they may find out whether an outage is over
 }
 
 // Hold says that a worker is done with a grant for now, and holds its messages. A worker gets
@@ -49,15 +54,16 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 	defer h.mu.Unlock()
 	l := g.Lane
 	g.hold = holding{Hold: hold, due: now.Add(hold.For)}
+	g.saidHold = g.saidHold && !hold.Own
 	for _, m := range g.Of {
 		switch {
-		case !m.phase.isWithHandler(): // it is settled, or held already
-		case hold.Kind.IsEarly():
-			m.comes(lacksTime)
-		default:
+		case m.phase.isWithHandler():
 			m.comes(returned)
+		case m.phase == Taken && hold.Kind.IsEarly():
+			m.comes(lacksTime)
 		}
 	}
+	l.endProbe(g, now, &w.Out) // of one that no handler has had
 	if !hold.Kind.IsEarly() {
 		l.held++
 		if !g.wasHeld {
@@ -72,37 +78,54 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 			l.byHold++
 		}
 	}
-	l.holding = append(l.holding, g)
 	h.slotsAreGone(now, &w.Out)
-	l.lookAtHeld(now, &w.Out)
+	if l.goOn(g, now, &w.Out) {
+		l.tell()
+	} else {
+		l.holding = append(l.holding, g)
+	}
 	return h.next(w, now)
 }
 
 // lookAtHeld looks whether held messages of the lane are to be handled again, or let go. It
 // needs mu held.
 func (l *Lane) lookAtHeld(now time.Time, out *Out) {
-	if len(l.holding) == 0 {
-		return
-	}
-	kept := l.holding[:0]
-	for _, g := range l.holding {
-		goesOn, letGo, again := g.turn(now)
-		if !goesOn && !letGo {
-			kept = append(kept, g)
-			l.hand.wakeAt(again, out)
-			continue
+	l.eachHeld(func(g *Grant) bool { return l.goOn(g, now, out) }, now, out)
+}
+
+// heldDue is lookAtHeld for those whose time has come: nothing else has changed.
+func (l *Lane) heldDue(now time.Time, out *Out) {
+	l.eachHeld(func(g *Grant) bool {
+		if now.Before(g.hold.again) {
+			l.hand.wakeAt(g.hold.again, out)
+			return false
 		}
-		g.Held, g.LetGo = g.hold.Kind, letGo
-		l.ends(g)
-		l.hand.ready = append(l.hand.ready, g)
+		return l.goOn(g, now, out)
+	}, now, out)
+}
+
+// eachHeld takes out the grants that go on. It needs mu held.
+func (l *Lane) eachHeld(goesOn func(*Grant) bool, now time.Time, out *Out) {
+	before := len(l.holding)
+	if l.holding = slices.DeleteFunc(l.holding, goesOn); len(l.holding) < before {
+		l.tell()
+		l.hand.call(now, out)
 	}
-	if len(kept) == len(l.holding) {
-		return
+}
+
+// goOn has a worker take held messages if they are to be handled again, or let go. It reports
+// whether they are, and needs mu held.
+func (l *Lane) goOn(g *Grant, now time.Time, out *Out) bool {
+	goesOn, letGo, again := g.turn(now)
+	if !goesOn && !letGo {
+		g.hold.again = again
+		l.hand.wakeAt(again, out)
+		return false
 	}
-	clear(l.holding[len(kept):])
-	l.holding = kept
-	l.tell()
-	l.hand.call(now, out)
+	g.Held, g.LetGo = g.hold.Kind, letGo
+	l.ends(g)
+	l.hand.ready = append(l.hand.ready, g)
+	return true
 }
 
 // turn reports whether the messages of a grant are to be handled again, or let go, and if
@@ -168,19 +191,11 @@ func (l *Lane) ends(g *Grant) {
 	}
 }
 
-// goesOn notes that a worker has a held grant again. It needs mu held. Of a batch, Runs says
-// which of the messages a handler has.
+// goesOn notes that a worker has a held grant again. It needs mu held.
 func (g *Grant) goesOn() {
 	for _, m := range g.Of {
-		switch m.phase {
-		case Early:
-			if g.hold.Kind.IsEarly() {
-				m.comes(goesOn)
-			}
-		case Held:
-			if len(g.Of) == 1 && !g.LetGo {
-				m.comes(goesOn)
-			}
+		if m.phase == Early && g.hold.Kind.IsEarly() { // a batch may have others, see Keeps
+			m.comes(goesOn)
 		}
 	}
 }
@@ -194,15 +209,12 @@ func (h *Hand) Keeps(ms []*Message) {
 	}
 }
 
-// Runs says that the handler runs on some messages of a batch, and Returned that it has
-// returned from them.
-func (h *Hand) Runs(ms []*Message) {
+// Runs says that the handler gets messages.
+func (h *Hand) Runs(ms ...*Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range ms {
-		if m.phase == Held {
-			m.comes(goesOn)
-		}
+		m.comes(runs)
 	}
 }
 

@@ -212,6 +212,7 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 			defer work()
 			s.in = s.lane.Session(ctx)
 			began := s.now
+			s.early = tt.kind.IsEarly()
 			var again time.Time
 			s.handle = func(g *Grant) (time.Duration, func() *Hold) {
 				if g.Held == 0 {

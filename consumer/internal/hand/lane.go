@@ -58,7 +58,7 @@ type Lane struct {
 	working    int         // grants that a worker has, or whose messages are held
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
-	resting    []resting // in the order in which their copies have failed
+	resting    rests
 	latest     *Session
 
 	// Of several lanes.
@@ -78,6 +78,7 @@ type feed struct {
 	heard    time.Time     // when a message came last, or room was made for one
 	asks     bool          // the queue is to be asked; the answer comes to Answered
 	asking   bool          // an answer is to come
+	asked    time.Time     // since when
 	refuses  bool          // to answer
 }
 
@@ -93,6 +94,10 @@ const (
 	// nothingFor is how long lower lanes wait for a higher one whose queue says that
 	// it has messages and sends none.
 	nothingFor = 3 * time.Second
+
+	// answerFor is how long lower lanes wait for the answer of a queue. The session that is to ask
+	// may be held up, by a hook or by the broker.
+	answerFor = 2 * time.Second
 
 	// settlingFor is how long lower lanes wait for a higher one whose slots are taken
 	// by copies that are not confirmed.

@@ -9,10 +9,11 @@ const (
 	Coming  Phase = iota // its session has read it, and hand does not have it yet
 	Keyed                // waits until fewer messages of its key are in hand
 	Queued               // waits for a worker
-	Running              // a worker has it, and no handler has returned from it
+	Taken                // a worker has it, and no handler
+	Running              // a handler has it for the first time
 	Early                // is kept until it is due; no handler has had it
 	Held                 // a handler has returned from it, and it stays in hand
-	Again                // a worker has it, and a handler has returned from it before
+	Again                // a handler has it once more
 	Copying              // its copy is to be confirmed
 	Resting              // its copy was not confirmed, and is to be sent again later
 	Back                 // goes back to its queue when the fetching, or the channel, has ended
@@ -21,7 +22,7 @@ const (
 	phases
 )
 
-var phaseNames = [phases]string{"coming", "keyed", "queued", "running", "early", "held", "again", "copying", "resting", "back", "marked", "settled"}
+var phaseNames = [phases]string{"coming", "keyed", "queued", "taken", "running", "early", "held", "again", "copying", "resting", "back", "marked", "settled"}
 
 func (p Phase) String() string { return phaseNames[p] }
 
@@ -33,8 +34,9 @@ const (
 	isNext                   // it waits for nothing but a worker
 	isTaken                  // a worker takes it
 	lacksTime                // it is back before it is due
-	returned                 // its handler has returned, and it stays in hand
 	goesOn                   // a worker takes it once more
+	runs                     // a handler gets it
+	returned                 // its handler has returned, and it stays in hand
 	copies                   // it is settled when its copy is confirmed
 	unconfirmed              // its copy is not
 	copyDue                  // its copy is on its way once more
@@ -49,10 +51,11 @@ const (
 var table = [phases][events]Phase{
 	Coming:  {waitsForKey: Keyed, isNext: Queued},
 	Keyed:   {isNext: Queued, copies: Copying, postponed: Back, marked: Marked},
-	Queued:  {isTaken: Running, copies: Copying, postponed: Back, marked: Marked},
-	Running: {lacksTime: Early, returned: Held, copies: Copying, postponed: Back, marked: Marked},
-	Early:   {goesOn: Running, copies: Copying, postponed: Back, marked: Marked},
-	Held:    {goesOn: Again, copies: Copying, postponed: Back, marked: Marked},
+	Queued:  {isTaken: Taken, copies: Copying, postponed: Back, marked: Marked},
+	Taken:   {lacksTime: Early, runs: Running, copies: Copying, postponed: Back, marked: Marked},
+	Running: {returned: Held, copies: Copying, postponed: Back, marked: Marked},
+	Early:   {goesOn: Taken, copies: Copying, postponed: Back, marked: Marked},
+	Held:    {runs: Again, copies: Copying, postponed: Back, marked: Marked},
 	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked},
 	Copying: {unconfirmed: Resting, postponed: Back, marked: Marked},
 	Resting: {copyDue: Copying},
@@ -69,9 +72,9 @@ func (p Phase) isOpen() bool { return p < Marked }
 
 // isAtWork reports whether a worker has taken a message, or its copy is to be confirmed, and it is
 // not known yet how it ends.
-func (p Phase) isAtWork() bool { return p >= Running && p <= Resting }
+func (p Phase) isAtWork() bool { return p >= Taken && p <= Resting }
 
-// isWithHandler reports whether a worker has a message.
+// isWithHandler reports whether a handler has a message.
 func (p Phase) isWithHandler() bool { return p == Running || p == Again }
 
 // comes changes the phase of a message. It needs mu held. An impossible event is a defect of

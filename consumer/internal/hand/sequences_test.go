@@ -248,13 +248,13 @@ func (w *world) handled(by *testWorker) {
 	}
 	batch := w.limits.Batch.Size > 1
 	if g.Held == 0 && !batch && w.random.IntN(10) == 0 {
-		next, ended := w.hand.Hold(&by.Worker, g, Hold{[]Kind{UntilDue, ToBegin}[w.random.IntN(2)], time.Second, w.now.Add(time.Minute)}, w.now)
+		next, ended := w.hand.Hold(&by.Worker, g, Hold{[]Kind{UntilDue, ToBegin}[w.random.IntN(2)], time.Second, w.now.Add(time.Minute), false}, w.now)
 		w.took(by, next, ended)
 		return
 	}
 	if !g.LetGo {
+		w.hand.Runs(open...)
 		if batch {
-			w.hand.Runs(open)
 			w.hand.Returned(open)
 		}
 		g.Lane.Note(g, w.random.IntN(3) == 0, w.now, &by.Out)
@@ -263,7 +263,7 @@ func (w *world) handled(by *testWorker) {
 			if w.random.IntN(4) == 0 && !batch {
 				kind = ForNextHere
 			}
-			next, ended := w.hand.Hold(&by.Worker, g, Hold{kind, time.Duration(w.random.IntN(5)) * time.Second, w.now.Add(time.Duration(1+w.random.IntN(60)) * time.Second)}, w.now)
+			next, ended := w.hand.Hold(&by.Worker, g, Hold{kind, time.Duration(w.random.IntN(5)) * time.Second, w.now.Add(time.Duration(1+w.random.IntN(60)) * time.Second), w.random.IntN(4) == 0}, w.now)
 			w.took(by, next, ended)
 			return
 		}

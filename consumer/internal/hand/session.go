@@ -313,7 +313,7 @@ func (s *Session) Taken() (ms []Seen) {
 	defer h.mu.Unlock()
 	for m := s.first; m != nil; m = m.next {
 		if m.phase.isAtWork() || m.phase == Back && m.grant != nil {
-			ms = append(ms, Seen{m, m.phase})
+			ms = append(ms, Seen{m, m.phase, m.grant != nil || m.phase.isAtWork()})
 		}
 	}
 	return ms
@@ -349,10 +349,11 @@ func (s *Session) IsAtWork() bool {
 // Seen is a message in the phase that it had at a look.
 type Seen struct {
 	*Message
-	Phase Phase
+	Phase    Phase
+	WasTaken bool // a worker had it, or a copy of it was on its way
 }
 
-// IsHandled reports whether a worker had the message.
+// IsHandled reports whether a handler had the message.
 func (s Seen) IsHandled() bool { return s.Phase.isWithHandler() }
 
 // Look returns the oldest open messages, at most so many, how many of all a
@@ -366,7 +367,7 @@ func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
 	}
 	for m := s.first; m != nil; m = m.next {
 		if len(oldest) < most && m.phase.isOpen() {
-			oldest = append(oldest, Seen{m, m.phase})
+			oldest = append(oldest, Seen{m, m.phase, m.grant != nil || m.phase.isAtWork()})
 		}
 		if m.phase.isWithHandler() {
 			running++

@@ -13,6 +13,8 @@ import (
 // stage has a Hand, its latest session, and a clock that the test moves. Its workers are no
 // goroutines: stage does for them what package work does, one event after the other.
 type stage struct {
+	early bool // messages are not due when they come: the handler does not run
+
 	*testing.T
 	hand *Hand
 	lane *Lane    // the first
@@ -163,6 +165,13 @@ func (s *stage) gets(w *Worker, g *Grant, ended bool) {
 			tags[i] = m.Raw.DeliveryTag
 		}
 		s.taken = append(s.taken, fmt.Sprint(tags))
+		if !s.early || g.Held != 0 {
+			for _, m := range g.Of {
+				if m.phase == Taken || m.phase == Held {
+					s.hand.Runs(m)
+				}
+			}
+		}
 		r := &handlerRun{worker: w, grant: g}
 		if s.handle != nil {
 			var lasts time.Duration

@@ -59,6 +59,7 @@ func (s *Session) use(c consumer) error {
 	if c.err == nil {
 		s.consumer = c
 		s.Hand.Opened(c.prefetch, c.took, time.Now(), &s.out)
+		s.Consumer.Do(&s.out) // before the hook, which may take its time
 		s.Consumer.Fetching(c.prefetch)
 	}
 	return c.err

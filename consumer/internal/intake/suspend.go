@@ -41,6 +41,7 @@ func (s *Session) suspend() error {
 	}
 	s.Timeout.GivenBack(s.Lane.TakeBack(0, true, now, &s.out))
 	s.suspended, s.deliveries, s.prefetch = true, nil, 0
+	s.Consumer.Do(&s.out) // before the hook, which may take its time
 	s.Consumer.Fetching(0)
 	return nil
 }

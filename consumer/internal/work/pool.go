@@ -71,6 +71,17 @@ func (p *Pool) Do(out *hand.Out) {
 	}
 }
 
+// doAside is Do for a worker that has its next grant. Hooks and the Logger may take their time, and
+// would hold that grant up, so they run on a goroutine of their own; there are few of them.
+func (p *Pool) doAside(out *hand.Out) {
+	if len(out.Over)+len(out.Outages) > 0 {
+		aside := &hand.Out{Over: out.Over, Outages: out.Outages}
+		out.Over, out.Outages = nil, nil
+		p.all.Go(func() { p.Do(aside) })
+	}
+	p.Do(out)
+}
+
 // settled says that the broker has been told of messages, or cannot be.
 func (p *Pool) settled(all []hand.Told, err error) {
 	if len(all) == 0 {
@@ -109,12 +120,12 @@ func (p *Pool) work() {
 	}()
 	for {
 		g, ended := p.hand.Next(w, time.Now())
-		p.Do(&w.Out)
+		p.doAside(&w.Out)
 		for g != nil {
 			at = g
 			g, ended = p.lanes[g.Lane.Number].Handle(w, g)
 			at = nil
-			p.Do(&w.Out)
+			p.doAside(&w.Out)
 		}
 		if ended {
 			return
