@@ -44,6 +44,7 @@ type holding struct {
 //   - after Hold.For, when the gate is open
 //   - in an outage when it is over, or when it is their turn to find out; but if the handler has
 //     not said Hold of them, not before Hold.For
+//   - with UntilDue after Hold.For, whatever the gate is: no handler runs then
 //   - with Grant.LetGo, when they can be held no longer: at Until, or at once if Hold.For ends
 //     later; when the session ends; and when handlers begin with no other message, unless they
 //     wait in place
@@ -64,7 +65,7 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 		}
 	}
 	l.endProbe(g, now, &w.Out) // of one that no handler has had
-	if !hold.Kind.IsEarly() {
+	if hold.Kind != UntilDue {
 		l.held++
 		if !g.wasHeld {
 			g.wasHeld = true
@@ -136,14 +137,8 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 	switch {
 	case s.Working.Err() != nil, s.Stop.Err() != nil, !now.Before(h.Until):
 		return false, true, time.Time{}
-	case h.Kind.IsEarly() && !h.due.Before(h.Until):
-		return false, true, time.Time{}
-	case h.Kind.IsEarly() && now.Before(h.due):
-		return false, false, h.due
 	case h.Kind == UntilDue:
-		return true, false, time.Time{}
-	case h.Kind == ToBegin: // no message begins while the gate is not open
-		return l.gate.isOpen(), false, h.Until
+		return !now.Before(h.due), !h.due.Before(h.Until), h.due
 	case l.gate.noneBegins != nil && h.Kind != ForNextHere:
 		return false, true, time.Time{}
 	}
@@ -176,7 +171,7 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 // ends ends the holding of a grant. It needs mu held.
 func (l *Lane) ends(g *Grant) {
 	h := &g.hold
-	if h.Kind.IsEarly() {
+	if h.Kind == UntilDue {
 		return
 	}
 	l.held--
@@ -244,7 +239,7 @@ func (h *Hand) noteFull(now time.Time) {
 	}
 }
 
-// Running returns the messages that workers have, the oldest first.
+// Running returns the messages that handlers have, the oldest first.
 func (l *Lane) Running() (ms []*Message) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()

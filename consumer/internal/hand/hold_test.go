@@ -197,6 +197,8 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 		{"it is kept until it is due", UntilDue, 2 * second, minute, nil, 2 * second, true},
 		{"it lacks a little, and its handler runs then", ToBegin, 2 * second, minute, nil, 2 * second, true},
 		{"it lacks a little, and its handler does not run in a pause", ToBegin, 2 * second, minute, func(s *stage, _, _ func()) { s.setPaused(true) }, minute, false},
+		{"it lacks a little, and no other message begins", ToBegin, 2 * second, minute, func(s *stage, _, _ func()) { s.in.BeginNoMore(ErrHeld, s.now, &s.out) }, second, false},
+		{"it lacks a little, and its handler finds out whether an outage is over", ToBegin, 2 * second, minute, func(s *stage, _, _ func()) { s.lane.gate.begin(s.now) }, 2 * second, true},
 		{"it lacks a little, and its handler runs after a pause", ToBegin, 2 * second, minute, func(s *stage, _, _ func()) {
 			s.setPaused(true)
 			s.pass(10 * second)

@@ -44,7 +44,7 @@ type Lane struct {
 	keys       keys
 	gate       gate
 	holding    []*Grant    // whose messages are held, in the order of their holding
-	held       int         // of them, but those that are back before they are due
+	held       int         // of them, but those of UntilDue
 	byHold     int         // of them, whose handler said Hold
 	inPlace    int         // of them, that wait for their next attempt
 	triable    int         // of them, that may find out whether an outage is over
