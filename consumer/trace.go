@@ -21,7 +21,8 @@ import (
 type Trace struct {
 	// Received: a delivery arrived; its handler has not run. The handler does not run
 	// for a message that is not due yet, whose headers cannot be read, or that the
-	// broker took away from a handler at its consumer timeout. Received returns ctx,
+	// broker took away from a handler at its consumer timeout, and for none whose session
+	// has been lost or, where messages keep an order, ends. Received returns ctx,
 	// or a ctx derived from it, such as one with a span. The handler and the later
 	// hooks of the delivery get the ctx that it returned, or ctx if it returned nil.
 	// When Settled runs, that ctx may have ended.

@@ -144,8 +144,8 @@ func (c *Copies) try(s *sending) {
 }
 
 // timeoutOf returns the time to wait for the confirm of a message's copy: at most half of what
-// is left until the hold limit, so that it can be sent once more. A copy that starts late gets a sixteenth of the hold limit, so that the
-// message can go back before the broker takes it away.
+// is left until the hold limit, so that it can be sent once more. A copy that starts late gets a
+// sixteenth of the hold limit, so that the message can go back before the broker takes it away.
 func (c *Copies) timeoutOf(m *hand.Message, now time.Time) time.Duration {
 	hold := c.Hold.HoldLimit()
 	return min(c.Timeout, max((hold-m.Age(now))/2, hold/16))
