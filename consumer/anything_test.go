@@ -16,7 +16,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-var anything = flag.Int("anything", 6, "seeds of TestAnythingAtRandom")
+var anything = flag.Int("anything", 3, "seeds of TestAnythingAtRandom")
 
 // Outcomes, faults and configurations at random: nothing is lost, no key is handled by two at a
 // time, what is told is so, and a stop ends in time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -183,9 +184,12 @@ func TestAMessageThatNoHandlerHadSpendsNoAttempt(t *testing.T) {
 	for _, version := range versions {
 		onBroker(t, rehoptest.Config{Version: version, ConsumerTimeout: 4 * time.Minute}, topology.Quorum, func(w *fixture) {
 			var held atomic.Bool
+			var mu sync.Mutex
 			var attempts []int
 			w.publish(1)
 			_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
 				attempts = append(attempts, d.Attempt)
 				return nil
 			}, consumer.Config{Concurrency: 2, Traces: []consumer.Trace{{Received: func(ctx context.Context, _ *consumer.Delivery) context.Context {
@@ -195,10 +199,12 @@ func TestAMessageThatNoHandlerHadSpendsNoAttempt(t *testing.T) {
 				return ctx
 			}}}})
 			time.Sleep(2 * time.Hour)
+			w.stopped(stop)
+			mu.Lock()
+			defer mu.Unlock()
 			if len(attempts) != 1 || attempts[0] != 1 {
 				w.Errorf("attempts %v, want 1", attempts)
 			}
-			w.stopped(stop)
 		})
 	}
 }
