@@ -17,19 +17,18 @@ type Session struct {
 	Signal Signal // Ends or Suspects may say something else
 
 	lane        *Lane
-	first, last *Message // open
-	marked      []Told   // to be written
-	later       []*Message
-	inOrder     bool // what goes back stays until the end of the channel
-	fetched     bool // the fetching has ended
-	closed      bool // nothing is marked any more
-	ends        error
+	first, last *Message   // open
+	marked      []Told     // to be written
+	later       []*Message // that go back when the fetching has ended
+	inOrder     bool       // what goes back stays until the end of the channel
+	fetched     bool       // the fetching has ended
+	closed      bool       // nothing is marked any more
+	ends        error      // see Ends
 
 	unsettled int
 	suspects  int // unsettled
 	uncleared int // suspects that no handler has returned from
 	untried   int // delivered before, and no handler has returned from them
-
 }
 
 // Contexts are those of a session. Package hand looks whether they have ended, and waits for
