@@ -11,7 +11,7 @@ type edit struct{ file, old, new string }
 
 var mutants = []mutant{
 	{"the message is acked before its copy is confirmed", []edit{
-		{"consumer/internal/work/copier.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
+		{"consumer/internal/work/copier.go", "		s.copy.Report = c\n", "		s.copy.Report = unheard{}\n"},
 		{"consumer/internal/work/copier.go", `
 		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
@@ -29,7 +29,7 @@ type unheard struct{}
 func (unheard) Answered([]*confirm.Message) {}
 `}}},
 	{"the message is acked before its copy is published", []edit{
-		{"consumer/internal/work/copier.go", "		copied.Report = c\n", "		copied.Report = unheard{}\n"},
+		{"consumer/internal/work/copier.go", "		s.copy.Report = c\n", "		s.copy.Report = unheard{}\n"},
 		{"consumer/internal/work/copier.go", `
 		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
@@ -132,7 +132,7 @@ func (r *run) newSession(`}}},
 	{"a panic counts as done", []edit{{"consumer/handler.go",
 		"	o = Outcome{Action: ActionRetry}\n	defer func()", "	o = Outcome{Action: ActionDone}\n	defer func()"}}},
 	{"messages in the schedule outlive their session", []edit{{"consumer/session.go",
-		"	r.takeBack() // which", "	_ = r.lane // which"}}},
+		"	r.takeBack() // which the end", "	_ = r.lane // which the end"}}},
 	{"a message whose copy is confirmed goes back to its queue", []edit{{"consumer/internal/work/copier.go",
 		"	c.done(hand.Ack, confirmed...)", "	c.done(hand.Requeue, confirmed...)"}}},
 	{"a wait that was cut short is not made up for", []edit{{"consumer/decide.go",
