@@ -114,7 +114,7 @@ type attempt struct {
 	own       ownError // of Delivery
 	in        *session
 	over      bool            // of a batch: its settling has begun
-	batch     *batch          // of which it is the first
+	batch     *batch          // that a worker makes of its grant; only of the first message
 	ctx       context.Context // of the handler and the hooks
 	pauses    *pause.Growing  // between the runs while it is held; nil: it was not
 	*ending

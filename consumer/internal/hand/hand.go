@@ -1,7 +1,7 @@
 // Package hand has every message that one Consumer has and has not settled, of all lanes and
 // sessions, under one mutex: the phase of each message, who is next, what the broker is to be
 // told. It starts no goroutine, looks at no clock, runs no code of a user and sends nothing. Its
-// methods are events; what is to be done after an event is in the [Out] of the caller.
+// methods are events, and each tells its caller in an [Out] what to do next.
 //
 // Its DESIGN.md draws the phases of a message.
 package hand

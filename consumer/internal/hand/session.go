@@ -238,6 +238,11 @@ func (s *Session) Fetched(out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.fetched = true
+	s.lastGoBack(out)
+}
+
+// lastGoBack gives back the messages that were to go back later. It needs mu held.
+func (s *Session) lastGoBack(out *Out) {
 	for _, m := range s.later {
 		s.mark(m, Requeue, out)
 	}
@@ -251,10 +256,7 @@ func (s *Session) Close(out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.closed = true
-	for _, m := range s.later {
-		s.mark(m, Requeue, out)
-	}
-	s.later = nil
+	s.lastGoBack(out)
 	s.Frames.set()
 }
 

@@ -229,7 +229,6 @@ func (c *Copies) giveUp(s *sending) {
 		c.Unconfirmed.over(s.To)
 	}
 	in, lives := s.In, s.In.Copying.Err() == nil
-	verb := hand.Requeue
 	switch {
 	case s.Instead != nil && lives:
 		c.try(&sending{Task: Task{s.Message, s.Instead}, instead: true})
@@ -239,7 +238,7 @@ func (c *Copies) giveUp(s *sending) {
 	default:
 		c.Pool.Event(func(now time.Time, out *hand.Out) { in.EndInOrder(hand.ErrHeld, now, out) })
 	}
-	c.done(verb, s.Message)
+	c.done(hand.Requeue, s.Message)
 }
 
 func (c *Copies) confirmed(s *sending) {
