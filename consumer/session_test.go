@@ -51,9 +51,9 @@ func TestAStopLetsHandlersFinishAndGivesBackTheRest(t *testing.T) {
 	})
 }
 
-// The consumer of a quorum queue is widened after its first message. A stop may come
+// The consumer of a quorum queue is replaced after its first message. A stop may come
 // in any round trip of that.
-func TestAStopInterruptsNoHandlerWhileTheConsumerIsWidened(t *testing.T) {
+func TestAStopInterruptsNoHandlerWhileTheConsumerIsReplaced(t *testing.T) {
 	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.broker.Slow(100 * time.Millisecond)
 		for offset := time.Duration(0); offset < 3*time.Second; offset += 30 * time.Millisecond {

@@ -17,7 +17,7 @@ var rows = []struct {
 	{"Declare, again", 6, 6, (*bench).declareAgain},
 	{"first Publish of a producer", 4, 4, (*bench).publish},
 	{"Run to the first delivery", 6, 6, (*bench).deliver},
-	{"Run to the hundredth delivery, Prefetch 100", 7, 7, (*bench).prefetched},
+	{"Run to the hundredth delivery, Prefetch 100", 8, 8, (*bench).prefetched},
 	{"stop of an idle consumer", 2, 2, (*bench).stop},
 }
 

@@ -6,7 +6,6 @@ package intake
 import (
 	"cmp"
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,16 +57,11 @@ type Consumer interface {
 // channel; after its end the broker delivers them again.
 type Session struct {
 	Config
-	version    connection.Version   // of the broker
-	consumer                        // whose deliveries are taken
-	before     <-chan amqp.Delivery // of the consumer that it replaces, until that has ended
-	wider      chan consumer        // that widen has started
-	widening   bool
-	consumers  int             // started on the channel so far
-	qos        int             // that is set on the channel
-	next       uint64          // the tag of the next message
-	early      []amqp.Delivery // that came before one with a lower tag
-	cancelled  <-chan string   // the broker ended the consuming
+	version    connection.Version // of the broker
+	consumer                      // whose deliveries are taken
+	consumers  int                // started on the channel so far
+	qos        int                // that is set on the channel
+	cancelled  <-chan string      // the broker ended the consuming
 	suspicion  suspicion
 	configured int              // the prefetch without Bound
 	ending     error            // why no further message begins to be handled, see end
@@ -87,11 +81,10 @@ type Session struct {
 
 // Open starts to consume. The Session must be closed.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
-	s := &Session{Config: cfg, version: cfg.Channel.Server().Version, next: 1, consumers: 1, wider: make(chan consumer, 1),
+	s := &Session{Config: cfg, version: cfg.Channel.Server().Version,
 		configured: cfg.Prefetch.Base,
-		// One for each consumer that a session has at a time.
-		cancelled: cfg.Channel.Channel().NotifyCancel(make(chan string, 2)),
-		suspicion: suspicion{half: cfg.DeliveryLimit / 2}}
+		cancelled:  cfg.Channel.Channel().NotifyCancel(make(chan string, 1)),
+		suspicion:  suspicion{half: cfg.DeliveryLimit / 2}}
 	if cfg.Ordered {
 		// To begin with few messages, a consumer of more would have to start beside the
 		// first one. A quorum queue does not deliver to two in the order of its messages,
@@ -100,7 +93,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 	}
 	base := cfg.Bound.of(cfg.Prefetch.Base)
 	s.Prefetch.Base = base
-	return s, s.use(s.start(ctx, s.suspicion.first(base), base, 1))
+	return s, s.start(ctx, s.suspicion.first(base), base)
 }
 
 // Run hands messages to the lane until the channel is lost or ctx ends, and returns
@@ -115,6 +108,10 @@ func (s *Session) Run(ctx context.Context) error {
 	defer s.live.close()
 	defer stopVisiting()
 	defer s.Consumer.Do(&s.out)
+	defer s.tasks.Go(func() { // earlier consumers may be cancelled as well, and the library waits for whoever listens
+		for range s.cancelled { //nolint:revive // see above
+		}
+	})
 	s.Signs.alive(s.live.sign)
 	s.Prefetch.begin(s.Handled.Load(), time.Now())
 	measure := time.NewTimer(staleAfter)
@@ -134,18 +131,6 @@ func (s *Session) Run(ctx context.Context) error {
 				return s.ended(s.reasonForEnd())
 			}
 			if err := s.receive(raw); err != nil {
-				return s.ended(err)
-			}
-		case raw, ok := <-s.before:
-			if !ok {
-				s.before = nil
-				break
-			}
-			if err := s.receive(raw); err != nil {
-				return s.ended(err)
-			}
-		case c := <-s.wider:
-			if err := s.widened(c); err != nil {
 				return s.ended(err)
 			}
 		case <-s.Lane.Changed:
@@ -218,30 +203,8 @@ func (s *Session) Run(ctx context.Context) error {
 // receive takes a delivery.
 func (s *Session) receive(raw amqp.Delivery) error {
 	s.live.sign = time.Now()
-	s.inOrder(raw, func(raw amqp.Delivery) { s.Hand.Delivered(s.note(raw, s.live.sign), &s.out) })
+	s.Hand.Delivered(s.note(raw, s.live.sign), &s.out)
 	return s.adapt(s.live.sign)
-}
-
-// inOrder calls do with the deliveries that have come, in the order of their tags.
-// Two consumers of the channel, one of which replaces the other, deliver side by
-// side; a message must not be settled before all with lower tags are noted.
-func (s *Session) inOrder(raw amqp.Delivery, do func(amqp.Delivery)) {
-	if (s.widening || s.before != nil) && raw.DeliveryTag != s.next {
-		s.early = append(s.early, raw)
-		return
-	}
-	s.next = raw.DeliveryTag + 1
-	do(raw)
-	for len(s.early) > 0 {
-		i := slices.IndexFunc(s.early, func(raw amqp.Delivery) bool { return raw.DeliveryTag == s.next })
-		if i < 0 {
-			return
-		}
-		raw = s.early[i]
-		s.early = slices.Delete(s.early, i, i+1)
-		s.next++
-		do(raw)
-	}
 }
 
 // note makes a delivery a message.

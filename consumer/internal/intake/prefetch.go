@@ -93,13 +93,10 @@ func (s *Session) adapt(now time.Time) error {
 		}
 		want = s.Prefetch.want(s.prefetch, s.Handled.Load(), s.Hand.Untried(), waited, now)
 	}
-	switch {
-	case want > s.prefetch:
-		s.widen(want)
-	case want < s.prefetch:
-		return s.narrow(want)
+	if want == s.prefetch {
+		return nil
 	}
-	return nil
+	return s.replace(want)
 }
 
 // busy reports whether the broker waits for us and not we for it.

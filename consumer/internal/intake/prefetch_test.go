@@ -1,7 +1,6 @@
 package intake
 
 import (
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -84,32 +83,6 @@ func TestARedeliveredMessageKeepsThePrefetchSmall(t *testing.T) {
 	comes(amqp.Delivery{DeliveryTag: 2, Redelivered: true})
 	if s.Prefetch.calm(5000, 0, now) || s.Hand.Untried() != 1 || !s.again {
 		t.Errorf("%d messages are noted as delivered before, and the prefetch is %+v", s.Hand.Untried(), s.Prefetch)
-	}
-}
-
-func TestTwoConsumersDeliverInTheOrderOfTags(t *testing.T) {
-	for _, tt := range []struct {
-		rule  string
-		tags  []uint64 // in the order of their arrival; 0: the old consumer has ended
-		order []uint64
-	}{
-		{"one after the other", []uint64{1, 2, 3, 0, 4}, []uint64{1, 2, 3, 4}},
-		{"the new one first", []uint64{1, 3, 4, 2, 0, 5}, []uint64{1, 2, 3, 4, 5}},
-		{"the old one first, and the rest after its end", []uint64{4, 0, 1, 2, 3, 5}, []uint64{1, 2, 3, 4, 5}},
-		{"mixed", []uint64{5, 3, 1, 4, 2, 6, 0}, []uint64{1, 2, 3, 4, 5, 6}},
-	} {
-		s := &Session{next: 1, widening: true}
-		var order []uint64
-		for _, tag := range tt.tags {
-			if tag == 0 {
-				s.widening = false
-				continue
-			}
-			s.inOrder(amqp.Delivery{DeliveryTag: tag}, func(raw amqp.Delivery) { order = append(order, raw.DeliveryTag) })
-		}
-		if !slices.Equal(order, tt.order) {
-			t.Errorf("%s: %v, want %v", tt.rule, order, tt.order)
-		}
 	}
 }
 

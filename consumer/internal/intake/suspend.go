@@ -18,16 +18,12 @@ func (s *Session) heed(now time.Time) error {
 			return err
 		}
 	}
-	s.Consumer.Do(&s.out) // before the calls below, which wait for the broker
 	if wants > 0 && s.suspended {
 		s.suspended = false
-		ctx, end := s.Consumer.Calling()
-		defer end()
-		s.consumers++
 		if !s.gated {
 			wants = s.suspicion.first(wants)
 		}
-		return s.use(s.start(ctx, wants, wants, s.consumers))
+		return s.begin(wants)
 	}
 	return s.adapt(now)
 }
