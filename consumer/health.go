@@ -305,6 +305,8 @@ func (r *run) gateHealth() *rehop.HealthError {
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
 	case !full.IsZero() && time.Since(full) >= standsStill:
 		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
+	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= standsStill:
+		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:
 		text := ""
 		if t := r.latestHold.Load(); t != nil {

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -50,8 +51,9 @@ func waitsInPlace(r route.Facts) (sum time.Duration) {
 }
 
 // ordered reports whether messages must come in the order of the queue, or to one
-// consumer at a time. Then the fetching never changes, and ends with the channel.
-func (r *run) ordered() bool { return r.cfg.KeyLimit > 0 || r.source.Single }
+// consumer at a time. Then the fetching never changes, and ends with the channel. A KeyLimit of
+// more than 1 is a share, and keeps no order.
+func (r *run) ordered() bool { return r.cfg.KeyLimit == 1 || r.source.Single }
 
 // arguments returns those of a consumer of a queue.
 func arguments(priority int, found route.Facts) amqp.Table {
@@ -78,4 +80,18 @@ func (r *run) keyOf(from *route.Facts, raw amqp.Delivery) (key string) {
 	var d Delivery
 	_ = d.read(from, raw) // a worker logs what is malformed
 	return r.cfg.Key(&d)
+}
+
+// Blocked says that messages that wait for their keys keep other keys away. It is called by package
+// work.
+func (r *run) Blocked() {
+	lane := r.lane.State(time.Now())
+	if !lane.Blocked.IsZero() {
+		r.faultLog.Warn("other keys are kept away: a larger Prefetch makes room for them", errors.New(blocked(lane)), "queue", r.queue, "key", lane.Key, "since", lane.Blocked)
+	}
+}
+
+// blocked says which key keeps others away.
+func blocked(lane hand.State) string {
+	return fmt.Sprintf("all messages that may be in hand wait for their keys, %s for key %q", hand.Plural(lane.Waiting, "message"), lane.Key)
 }

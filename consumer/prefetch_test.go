@@ -1,12 +1,16 @@
 package consumer_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -312,4 +316,81 @@ func TestNobodyHoards(t *testing.T) {
 		w.stopped(stop)
 		w.stopped(stop2)
 	})
+}
+
+// A tenant has 3,000 messages in the queue before another tenant has one.
+func TestABacklogOfOneShareKeepsNoOtherKeyAway(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		const took, trip = 20 * time.Millisecond, time.Millisecond
+		w.publish(3000, keyed("a"))
+		w.publish(1, keyed("b"))
+		w.broker.Slow(trip)
+		began := time.Now()
+		var mu sync.Mutex
+		var firstOfB time.Duration
+		var most, atWork, largest, last int
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			mu.Lock()
+			if d.OrderKey == "b" {
+				firstOfB = time.Since(began)
+			} else {
+				atWork++
+				most = max(most, atWork)
+			}
+			mu.Unlock()
+			time.Sleep(took)
+			mu.Lock()
+			defer mu.Unlock()
+			if d.OrderKey == "a" {
+				atWork--
+			}
+			return nil
+		}, consumer.Config{Concurrency: 16, KeyLimit: 4, Traces: []consumer.Trace{{Fetching: func(f consumer.Fetching) {
+			mu.Lock()
+			defer mu.Unlock()
+			largest, last = max(largest, f.Prefetch), cmp.Or(f.Prefetch, last)
+		}}}})
+		time.Sleep(time.Minute)
+		w.broker.Slow(0)
+		w.stopped(stop)
+		w.has("orders")
+		mu.Lock()
+		defer mu.Unlock()
+		if firstOfB == 0 || firstOfB > time.Second || most != 4 || largest < 1000 || last != 66 {
+			w.Errorf("the first message of the other key begins after %v, %d of one key at a time, a prefetch of %d and then %d; want 1 s at most, 4, 1000 or more, and 66",
+				firstOfB, most, largest, last)
+		}
+	})
+}
+
+// More messages of a key are in the queue than may be in hand, or than an ordered consumer fetches.
+func TestAKeyThatKeepsOthersAwayIsNamed(t *testing.T) {
+	for _, tt := range []struct {
+		rule     string
+		limit, n int
+	}{
+		{"a share", 4, 11_000},
+		{"in order", 1, 200},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on(t, "4.3", topology.Quorum, func(w *fixture) {
+				w.publish(tt.n, keyed("tenant a"))
+				var log lines
+				c, stop := w.start(slowly(3*time.Second), consumer.Config{Concurrency: 16, KeyLimit: tt.limit, Logger: log.logger()})
+				time.Sleep(50 * time.Second)
+				if err := c.Health(); err != nil {
+					w.Errorf("after 50 s: %v", err)
+				}
+				time.Sleep(20 * time.Second)
+				var h *rehop.HealthError
+				if err := c.Health(); !errors.As(err, &h) || !h.Degraded || !strings.Contains(err.Error(), `for key "tenant a"`) {
+					w.Errorf("after 70 s: %v, want that it is degraded, with the key", err)
+				}
+				if text := strings.Join(log.with("other keys"), ""); strings.Count(text, "other keys are kept away") != 1 || !strings.Contains(text, `key="tenant a"`) {
+					w.Errorf("the log says %s", text)
+				}
+				w.stopped(stop)
+			})
+		})
+	}
 }

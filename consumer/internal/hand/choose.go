@@ -119,7 +119,7 @@ func (l *Lane) offer(now time.Time) offer {
 		} else if l.busy < l.Slots {
 			o.until = until
 		}
-	case l.session != nil && l.session.unsettled >= l.prefetch:
+	case l.session != nil && l.session.recent >= l.prefetch:
 		// The prefetch is used up. There is room again when a message is settled whose
 		// handler has returned, if there is one: those of a slot, and those that wait for
 		// the key of one in a slot, take longer.

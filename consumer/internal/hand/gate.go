@@ -85,6 +85,7 @@ func (l *Lane) SetPaused(paused bool, now time.Time, out *Out) {
 func (l *Lane) changes(now time.Time, out *Out) {
 	l.lookAtHeld(now, out)
 	l.tell()
+	l.lookAtKeys(now, out)
 	l.hand.call(now, out)
 }
 

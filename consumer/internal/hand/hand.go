@@ -163,6 +163,7 @@ func (g *Grant) release(now time.Time, out *Out) {
 	l.endProbe(g, now, out)
 	l.wants(now)
 	l.tell()
+	l.lookAtKeys(now, out)
 	g.Of, g.Lane = g.Of[:0], nil
 	h.spare = append(h.spare, g)
 }
@@ -260,6 +261,7 @@ func (h *Hand) Due(now time.Time, out *Out) {
 	for _, l := range h.lanes {
 		l.heldDue(now, out)
 		l.restsDue(now, out)
+		l.blockedDue(now, out)
 	}
 	h.call(now, out)
 }

@@ -2,6 +2,7 @@ package hand
 
 import (
 	"slices"
+	"time"
 )
 
 // keys has the messages of a lane that wait for their keys: as many messages of the key as
@@ -75,4 +76,76 @@ func (k *keys) takeBack() (all []*Message) {
 	}
 	k.waiting = 0
 	return all
+}
+
+// blockedFor is how long other keys are kept away until somebody is told. A burst of one key that
+// is handled in less time is nothing that an operator could mend.
+const blockedFor = time.Minute
+
+// isBlocked reports whether slots are free, and all messages that may be in hand have one or wait
+// for their keys: the broker sends no message of another key then. It needs mu held.
+func (l *Lane) isBlocked() bool {
+	s := l.latest
+	return l.keys.waiting > 0 && l.waiting() == 0 && l.busy < l.Slots && l.gate.isOpen() && s != nil && s.recent >= l.prefetch
+}
+
+// lookAtKeys notes since when the lane is blocked. The session is told at once, and Out after
+// blockedFor. A message that is settled makes room for one more, likely one of the same key, and
+// that is no end of it: a message that need not wait is, or a queue that has no more. It needs mu
+// held.
+func (l *Lane) lookAtKeys(now time.Time, out *Out) {
+	if l.keys.limit == 0 {
+		return
+	}
+	s := l.latest
+	switch {
+	case l.keys.waiting == 0, !l.gate.isOpen(), s == nil, s.recent < l.prefetch-l.Slots:
+		l.blocked, l.tells = time.Time{}, time.Time{}
+	case l.blocked.IsZero() && l.isBlocked():
+		l.blocked, l.tells = now, now.Add(blockedFor)
+		l.hand.wakeAt(l.tells, out)
+		s.Signal.set()
+	}
+}
+
+// blockedDue needs mu held.
+func (l *Lane) blockedDue(now time.Time, out *Out) {
+	switch {
+	case l.tells.IsZero():
+	case now.Before(l.tells):
+		l.hand.wakeAt(l.tells, out)
+	default:
+		l.tells = time.Time{}
+		out.Blocked = append(out.Blocked, l)
+	}
+}
+
+// Blocked is what a session has in hand while its messages wait for their keys.
+type Blocked struct {
+	Messages, Bytes int // that are unsettled
+}
+
+// Blocked reports whether slots are free, and no message of another key can come.
+func (s *Session) Blocked() (in Blocked, ok bool) {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Blocked{s.unsettled, s.bytes}, s.lane.latest == s && s.lane.isBlocked()
+}
+
+// Keyed returns how many messages wait for their keys.
+func (l *Lane) Keyed() int {
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	return l.keys.waiting
+}
+
+// longest returns the key that most messages wait for, and how many do. It needs mu held.
+func (k *keys) longest() (name string, waiting int) {
+	for n, one := range k.of {
+		if len(one.waiting) > waiting || len(one.waiting) == waiting && n < name {
+			name, waiting = n, len(one.waiting)
+		}
+	}
+	return name, waiting
 }

@@ -59,6 +59,8 @@ type Lane struct {
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
 	resting    rests
+	blocked    time.Time // since when no other message can come, see lookAtKeys; zero: one can
+	tells      time.Time // when Out tells of it; zero: it has, or there is nothing to tell
 	latest     *Session
 
 	// Of several lanes.
@@ -213,9 +215,13 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	defer l.hand.mu.Unlock()
 	l.setEnds(false, now, out)
 	l.latest = s
+	s.consumers++
+	s.recent = 0
+	l.blocked, l.tells = time.Time{}, time.Time{}
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)
 	l.room(now)
+	l.lookAtKeys(now, out)
 	l.hand.call(now, out)
 }
 

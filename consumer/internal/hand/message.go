@@ -34,6 +34,7 @@ type Message struct {
 	In *Session
 
 	phase      Phase
+	consumer   int      // of its session, by number
 	grant      *Grant   // in which a worker has it; of one that has left its slot only whether there was one
 	prev, next *Message // among the open messages of its session
 }

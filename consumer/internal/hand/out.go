@@ -11,11 +11,12 @@ type Out struct {
 	Over    []Told     // that the broker cannot be told of: their sessions are over
 	Copy    []*Message // whose copies are to be sent: again, or to the end of their queue, see Lane.TakeBack
 	Outages []*Lane    // in which an outage has begun, because no slot is left
+	Blocked []*Lane    // in which messages that wait for their keys have kept other keys away for long
 }
 
 // IsEmpty reports whether there is nothing to do.
 func (o *Out) IsEmpty() bool {
-	return !o.Start && o.Wake.IsZero() && len(o.Over) == 0 && len(o.Copy) == 0 && len(o.Outages) == 0
+	return !o.Start && o.Wake.IsZero() && len(o.Over) == 0 && len(o.Copy) == 0 && len(o.Outages) == 0 && len(o.Blocked) == 0
 }
 
 // Clear empties an Out.
@@ -23,7 +24,8 @@ func (o *Out) Clear() {
 	clear(o.Over)
 	clear(o.Copy)
 	clear(o.Outages)
-	*o = Out{Over: o.Over[:0], Copy: o.Copy[:0], Outages: o.Outages[:0]}
+	clear(o.Blocked)
+	*o = Out{Over: o.Over[:0], Copy: o.Copy[:0], Outages: o.Outages[:0], Blocked: o.Blocked[:0]}
 }
 
 // Signal tells one goroutine that waits for it to look again. One that comes while another is

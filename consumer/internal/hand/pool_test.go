@@ -121,6 +121,9 @@ func (p *pool) Copy([]*hand.Message) {}
 // OutageBegan is for nobody.
 func (p *pool) OutageBegan() {}
 
+// Blocked is for nobody.
+func (p *pool) Blocked() {}
+
 // observer observes nothing.
 type observer struct{}
 

@@ -26,6 +26,9 @@ type Session struct {
 	ends        error      // see Ends
 
 	unsettled int
+	bytes     int // of their bodies
+	consumers int // that have begun
+	recent    int // unsettled messages of the latest consumer
 	suspects  int // unsettled
 	uncleared int // suspects that no handler has returned from
 	untried   int // delivered before, and no handler has returned from them
@@ -86,7 +89,9 @@ func (s *Session) Delivered(m *Message, out *Out) {
 	l.heard = m.Received
 	if l.keys.push(m) {
 		l.enqueue(m)
+		l.blocked, l.tells = time.Time{}, time.Time{}
 	}
+	l.lookAtKeys(m.Received, out)
 	h.call(m.Received, out)
 }
 
@@ -101,6 +106,9 @@ func (s *Session) arrive(m *Message) {
 	s.last = m
 	s.lane.unsettled++
 	s.unsettled++
+	s.bytes += len(m.Raw.Body)
+	m.consumer = s.consumers
+	s.recent++
 	if m.Raw.Redelivered {
 		s.untried++
 	}
@@ -283,13 +291,19 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 	defer h.mu.Unlock()
 	for _, t := range all {
 		m, s := t.Message, t.In
-		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.unsettled >= l.prefetch {
+		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.recent >= l.prefetch {
 			l.room(now)
 		}
 		m.comes(ends)
-		if s.unsettled--; m.Suspect {
+		s.unsettled--
+		s.bytes -= len(m.Raw.Body)
+		if m.consumer == s.consumers {
+			s.recent--
+		}
+		if m.Suspect {
 			s.suspects--
 		}
+		s.lane.lookAtKeys(now, out)
 	}
 	if len(h.lanes) > 1 {
 		h.call(now, out)
@@ -375,6 +389,15 @@ func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
 		}
 	}
 	return oldest, running, s.unsettled
+}
+
+// Recent returns how many messages of the latest consumer are unsettled. Those of a consumer that
+// it has replaced do not count towards its prefetch.
+func (s *Session) Recent() int {
+	h := s.lane.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return s.recent
 }
 
 // Unsettled returns how many messages are unsettled.

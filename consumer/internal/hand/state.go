@@ -10,6 +10,12 @@ type State struct {
 	Why        error     // of NoneBegins
 	Full       time.Time // since when messages that are held, or were, have had all slots
 
+	// Blocked is since when slots are free, and no message of another key can come, because all
+	// that may be in hand wait for their keys; most of them, Waiting, for Key.
+	Blocked time.Time
+	Key     string
+	Waiting int
+
 	// Untried says that the lane has had no message to find out with for the longest pause:
 	// nobody knows whether the outage lasts, and nothing waits for its end.
 	Untried bool
@@ -36,6 +42,10 @@ func (l *Lane) State(now time.Time) State {
 		Starved:   h.atWork >= h.slots && l.working == 0,
 		Holds:     l.held > l.inPlace,
 		OnlyHolds: l.busy > 0 && l.held-l.inPlace == l.busy,
+	}
+	if !l.blocked.IsZero() {
+		s.Blocked = l.blocked
+		s.Key, s.Waiting = l.keys.longest()
 	}
 	if g.noneBegins != nil {
 		s.NoneBegins, s.Why = g.since, g.noneBegins

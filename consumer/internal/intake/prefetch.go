@@ -1,6 +1,10 @@
 package intake
 
-import "time"
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/hand"
+)
 
 // How many messages the broker sends ahead, where Config.Prefetch leaves it to
 // the consumer: as many as are handled at a time, and in addition what the
@@ -28,8 +32,9 @@ const (
 
 // Prefetch is what the prefetch of each session follows.
 type Prefetch struct {
-	Base  int  // Config.Concurrency, or Config.Prefetch
-	Fixed bool // it stays so
+	Base     int  // Config.Concurrency, or Config.Prefetch
+	Fixed    bool // it does not follow the handlers
+	PastKeys bool // it grows while messages wait for their keys and keep others away
 
 	began    time.Time // of the measuring
 	handled  int64     // at that time
@@ -86,6 +91,14 @@ func (s *Session) adapt(now time.Time) error {
 	if base := s.Prefetch.Base; s.prefetch < base {
 		suspects, uncleared := s.Hand.Suspects()
 		want = max(want, s.suspicion.bound(base, suspects, uncleared, now))
+	} else if s.Prefetch.PastKeys {
+		if in, ok := s.Hand.Blocked(); ok && s.Bound.most == 0 {
+			if more := pastKeys(base, in); more > 0 {
+				return s.replace(more)
+			}
+		} else if !ok && s.prefetch > base && s.Lane.Keyed() < base {
+			want = base
+		}
 	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= bufferedTime {
 		waited := time.Duration(0)
 		if oldest := s.Lane.Oldest(); !oldest.IsZero() {
@@ -100,4 +113,24 @@ func (s *Session) adapt(now time.Time) error {
 }
 
 // busy reports whether the broker waits for us and not we for it.
-func (s *Session) busy() bool { return s.Hand.Unsettled() >= s.prefetch }
+func (s *Session) busy() bool { return s.Hand.Recent() >= s.prefetch }
+
+const (
+	// maxInHand is how many messages, and how many bytes of their bodies, are in hand at most while
+	// the prefetch grows. A message costs about 1 KiB beside its body.
+	maxInHand      = 10_000
+	maxBytesInHand = 64 << 20
+)
+
+// pastKeys returns the prefetch of the next consumer where all messages in hand have a slot or wait
+// for their keys: as many as are in hand, so that their number doubles; 0 if there may be no more.
+func pastKeys(base int, in hand.Blocked) int {
+	more := min(in.Messages, maxInHand-in.Messages)
+	if in.Bytes > 0 {
+		more = min(more, (maxBytesInHand-in.Bytes)*in.Messages/in.Bytes)
+	}
+	if more < max(base, in.Messages/4) {
+		return 0 // so few would be used up again at once
+	}
+	return more
+}

@@ -125,3 +125,25 @@ func TestALargerBound(t *testing.T) {
 		t.Errorf("the whole prefetch: %+v", b)
 	}
 }
+
+func TestAPrefetchThatGrowsPastKeys(t *testing.T) {
+	for _, tt := range []struct {
+		rule string
+		base int
+		in   hand.Blocked
+		want int
+	}{
+		{"as many as there are", 66, hand.Blocked{Messages: 66, Bytes: 660}, 66},
+		{"and again", 66, hand.Blocked{Messages: 132}, 132},
+		{"up to so many in all", 66, hand.Blocked{Messages: 7500}, 2500},
+		{"no more are worth it", 66, hand.Blocked{Messages: 8100}, 0},
+		{"none", 66, hand.Blocked{Messages: 10_100}, 0},
+		{"up to so many bytes in all", 66, hand.Blocked{Messages: 100, Bytes: maxBytesInHand / 2}, 100},
+		{"fewer, because they are large", 66, hand.Blocked{Messages: 300, Bytes: maxBytesInHand / 4 * 3}, 100},
+		{"none, because they are large", 66, hand.Blocked{Messages: 66, Bytes: maxBytesInHand}, 0},
+	} {
+		if got := pastKeys(tt.base, tt.in); got != tt.want {
+			t.Errorf("%s: %d, want %d", tt.rule, got, tt.want)
+		}
+	}
+}

@@ -34,6 +34,9 @@ type Lane interface {
 
 	// OutageBegan says that an outage has begun because no slot is left.
 	OutageBegan()
+
+	// Blocked says that messages that wait for their keys keep other keys away.
+	Blocked()
 }
 
 // NewPool returns the workers of a Hand, which must be closed. Lanes are added before the first
@@ -56,6 +59,9 @@ func (p *Pool) Do(out *hand.Out) {
 	}
 	for _, l := range out.Outages {
 		p.lanes[l.Number].OutageBegan()
+	}
+	for _, l := range out.Blocked {
+		p.lanes[l.Number].Blocked()
 	}
 	over, copied := out.Over, out.Copy
 	out.Over, out.Copy = nil, nil

@@ -37,6 +37,8 @@ func (l *handler) Copy(ms []*hand.Message) {
 
 func (l *handler) OutageBegan() { l.outage++ }
 
+func (l *handler) Blocked() {}
+
 // handle adds the handler of the lane.
 func (h *hands) handle(handle func(w *hand.Worker, g *hand.Grant)) *handler {
 	l := &handler{hands: h, handle: handle}
