@@ -19,7 +19,8 @@ import (
 //
 // [Delivery.Fail] gives a message an error of its own, which decides about that message and
 // about no other. The error that the handler returns is about the messages without one: nil
-// acks them, and an error of [Hold], [Snooze] or [RetryAfter] is the outcome of each.
+// acks them, and an error of [Hold], [HoldFor], [Snooze] or [RetryAfter] is the outcome of
+// each.
 //
 // Other errors do not tell which message of a call with several is at fault: a plain error, a
 // panic, an error of [DeadLetter] or [Discard], and one of RetryAfter that would dead-letter

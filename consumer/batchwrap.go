@@ -52,7 +52,8 @@ func DecodeBatch[T any](decode func(d *Delivery) (T, error), handle func(ctx con
 // and [Hold] or the like has given the error a meaning, the rules may give a message another
 // one, as [Classify] does, such as by its age. To any other error the rules apply only if
 // they give all the messages without an error of their own one outcome, and that is
-// ActionHold, ActionRetryAfter or ActionSnooze, such as for a database that is away.
+// ActionHold, ActionHoldFor, ActionRetryAfter or ActionSnooze, such as for a database that
+// is away.
 // Otherwise the consumer calls the handler again with parts of the batch, and the rules
 // decide about the messages that fail alone.
 func ClassifyBatch(rules ...Rule) (func(BatchHandler) BatchHandler, error) {

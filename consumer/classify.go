@@ -26,7 +26,8 @@ type Rule struct {
 	// OlderThan matches messages that were published longer ago, by their timestamp and
 	// this machine's clock, to the second. A message whose timestamp is missing, or lies
 	// in the future, counts from when its first attempt failed, or when it was first put
-	// off by [Snooze]. If neither has happened, as while [Hold] keeps it, it never matches.
+	// off by [Snooze]. If neither has happened, as while [Hold] or [HoldFor] keeps it, it
+	// never matches.
 	OlderThan time.Duration
 
 	// Snoozed matches messages that were snoozed at least this many times, see
@@ -146,11 +147,11 @@ func (r Rule) faults() (all []string) {
 	add := func(format string, about ...any) { all = append(all, fmt.Sprintf(format, about...)) }
 	o := r.Then
 	switch o.Action {
-	case ActionRetry, ActionRetryAfter, ActionDeadLetter, ActionHold, ActionDiscard, ActionSnooze:
+	case ActionRetry, ActionRetryAfter, ActionDeadLetter, ActionHold, ActionHoldFor, ActionDiscard, ActionSnooze:
 	case ActionDone:
 		add("Then.Action is done, want another: discard acks too, and is logged")
 	default:
-		add("Then.Action is %q, want retry, retry-after, dead-letter, hold, discard or snooze", o.Action)
+		add("Then.Action is %q, want retry, retry-after, dead-letter, hold, hold-for, discard or snooze", o.Action)
 	}
 	if r.OlderThan < 0 {
 		add("OlderThan is %v, want 0 or more", r.OlderThan)
@@ -161,8 +162,8 @@ func (r Rule) faults() (all []string) {
 	switch {
 	case o.After < 0:
 		add("Then.After is %v, want 0 or more", o.After)
-	case o.After > 0 && o.Action != ActionRetryAfter && o.Action != ActionSnooze:
-		add("Then.After is %v, want 0: it is for retry-after and snooze", o.After)
+	case o.After > 0 && !slices.Contains([]Action{ActionRetryAfter, ActionHoldFor, ActionSnooze}, o.Action):
+		add("Then.After is %v, want 0: it is for retry-after, hold-for and snooze", o.After)
 	}
 	if o.Cause != "" && o.Action != ActionDeadLetter {
 		add("Then.Cause is %q, want none: it is for dead-letter", o.Cause)

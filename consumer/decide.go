@@ -43,6 +43,7 @@ type decision struct {
 	settlement Settlement    // once the instruction is carried out
 	unspent    bool          // no attempt is spent
 	inPlace    bool          // it is held for its next attempt
+	exact      bool          // it is held for Keep, and no longer
 	skew       time.Duration // how long before its due time it is back from its wait
 }
 
@@ -98,7 +99,14 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 		return t.snooze(res.outcome.After, raw, d, now)
 	case action == ActionRetryAfter && !hasPlace && spent && res.outcome.After > 0 && res.outcome.After >= t.holds:
 		return t.later(res.outcome.After, raw, d, t.unspent(raw, d, now), now) // held, it would go back too early
-	case action == ActionHold, !hasPlace && (spent || action == ActionDeadLetter):
+	case action == ActionHoldFor && res.outcome.After > 0:
+		if !t.ordered && (res.outcome.After >= t.holds || res.gone) { // held, it would go back too early
+			return t.snooze(res.outcome.After, raw, d, now)
+		}
+		v := hold(res.outcome.After)
+		v.exact = true
+		return v
+	case action == ActionHold, action == ActionHoldFor, !hasPlace && (spent || action == ActionDeadLetter):
 		return hold(res.outcome.After)
 	case action == ActionDeadLetter:
 		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, rehop.CausePermanent), now)

@@ -136,6 +136,66 @@ func TestDecideUnderRepublish(t *testing.T) {
 	}
 }
 
+// A service has named a time: the message is held for it if it can be, and else leaves the
+// hand where it need keep no place.
+func TestDecideHoldFor(t *testing.T) {
+	orders := routeOf(topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, 5 * time.Minute}})
+	dlq := routeOf(topology.DeadLetterQueue{Name: "orders.dlq"})
+	const limit = 15 * time.Minute
+	held := func(d time.Duration) verdict { return verdict{move: work.Hold, keep: d} }
+	put := func(waitNumber int, notBefore time.Time) verdict {
+		return verdict{move: work.Copy, waitNumber: waitNumber, unspent: true, notBefore: notBefore}
+	}
+	for _, tt := range []struct {
+		rule        string
+		route       route.Facts
+		raw         amqp.Delivery
+		after       time.Duration
+		holds       time.Duration
+		ordered     bool
+		inPlace     bool
+		gone        bool
+		interrupted bool
+		want        verdict
+		exact       bool
+		snoozed     bool
+	}{
+		{rule: "held for the time", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
+		{rule: "on the last attempt too", route: orders, raw: republished(2, nil), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
+		{rule: "in order too", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, ordered: true, want: held(7 * time.Second), exact: true},
+		{rule: "in place it is no next attempt", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, inPlace: true, want: held(7 * time.Second), exact: true},
+		{rule: "a time gone by: the pauses of Hold", route: orders, raw: fresh(), after: 0, holds: limit, want: held(0)},
+		{rule: "longer than it can be held: put off", route: orders, raw: fresh(), after: 4 * time.Minute, holds: 4 * time.Minute, want: put(2, time.Time{}), snoozed: true},
+		{rule: "longer than all waits", route: orders, raw: fresh(), after: time.Hour, holds: limit, want: put(2, now.Add(time.Hour)), snoozed: true},
+		{rule: "longer, on the last attempt", route: orders, raw: republished(2, nil), after: time.Hour, holds: limit, want: put(2, now.Add(time.Hour)), snoozed: true},
+		{rule: "longer, in place", route: orders, raw: fresh(), after: time.Hour, holds: limit, inPlace: true, want: put(2, now.Add(time.Hour)), snoozed: true},
+		{rule: "longer, in order: it keeps its place", route: orders, raw: fresh(), after: time.Hour, holds: limit, ordered: true, want: held(time.Hour), exact: true},
+		{rule: "past the hold limit, in order", route: orders, raw: fresh(), after: time.Second, holds: -time.Minute, ordered: true, want: held(time.Second), exact: true},
+		{rule: "of a handler that has ended its goroutine: put off", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, gone: true, want: put(1, time.Time{}), snoozed: true},
+		{rule: "told to stop: back to its queue", route: orders, raw: fresh(), after: time.Hour, holds: limit, interrupted: true, want: verdict{move: work.Requeue}},
+		{rule: "a letter is held", route: dlq, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
+		{rule: "without anything to wait in it goes round in its queue", route: dlq, raw: fresh(), after: time.Hour, holds: limit, want: verdict{move: work.Copy, to: dlq.End(1), notBefore: now.Add(time.Hour), unspent: true, keep: turnOver}, snoozed: true},
+		{rule: "a Settler holds nothing", route: orders, raw: fresh(), after: 7 * time.Second, want: put(1, time.Time{}), snoozed: true},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			on := termsOf(tt.route)
+			on.holds, on.ordered, on.inPlace = tt.holds, tt.ordered, tt.inPlace
+			var d Delivery
+			if err := d.read(&on.route, tt.raw); err != nil {
+				t.Fatal(err)
+			}
+			res := result{err: errors.New("busy"), outcome: Outcome{Action: ActionHoldFor, After: tt.after}, gone: tt.gone}
+			got := on.decide(tt.raw, &d, res, tt.interrupted, now)
+			if verdictOf(got) != tt.want || got.exact != tt.exact || got.settlement.Snoozed != tt.snoozed || got.inPlace {
+				t.Errorf("decide = %+v, exact %v, snoozed %v, in place %v; want %+v, %v, %v, false", verdictOf(got), got.exact, got.settlement.Snoozed, got.inPlace, tt.want, tt.exact, tt.snoozed)
+			}
+			if ended := int64(d.Attempt - 1); got.Move == work.Copy && got.Retry.Attempts != int(ended) {
+				t.Errorf("the copy says that %d attempts have ended, want %d", got.Retry.Attempts, ended)
+			}
+		})
+	}
+}
+
 func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
 	orders := routeOf(topology.WorkQueue{Name: "orders", Waits: delay.Schedule{time.Second, 10 * time.Second}})
 	orders.Waits[0].Nack, orders.Waits[1].Nack = true, true

@@ -66,8 +66,8 @@ type Delivery struct {
 
 // Fail gives the message an error of its own. It has the meaning that it would have as
 // the error of a [Handler], see [OutcomeOf]: a plain error is a failed attempt, and one of
-// [DeadLetter], [RetryAfter], [Hold], [Snooze] or [Discard] says more. The latest call
-// decides; Fail(nil) takes the error back.
+// [DeadLetter], [RetryAfter], [HoldFor], [Hold], [Snooze] or [Discard] says more. The
+// latest call decides; Fail(nil) takes the error back.
 //
 // The error of its own decides about the message, whatever the handler returns. So a
 // [BatchHandler] says with it which messages of a batch are at fault, and what it returns

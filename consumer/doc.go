@@ -4,7 +4,7 @@
 //	[orders] --> handler --+-- nil, Discard -----------------> acked
 //	                       +-- an error, RetryAfter ---------> waits in the broker --> [orders], the next attempt
 //	                       +-- Snooze -----------------------> waits in the broker --> [orders], the same attempt
-//	                       +-- Hold -------------------------> held here, then handled again, the same attempt
+//	                       +-- Hold, HoldFor ----------------> held here, then handled again, the same attempt
 //	                       +-- the last error, DeadLetter ---> [orders.dlq], with the reason in the headers
 //
 // A consumer needs a connection, a queue and a handler:

@@ -216,17 +216,32 @@ func ExampleDeadLetter() {
 	// true
 }
 
-// The service that the handler calls asks for a pause: the next attempt comes after it.
+// A card that was refused may be covered tomorrow. This attempt has failed.
 func ExampleRetryAfter() {
+	errRefused := errors.New("the card is not covered")
+	charge := func() error { return errRefused }
 	handler := func(context.Context, *consumer.Delivery) error {
-		answer := http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}}
-		if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
-			return consumer.RetryAfter(time.Duration(seconds)*time.Second, errors.New("too many requests"))
+		if err := charge(); errors.Is(err, errRefused) {
+			return consumer.RetryAfter(24*time.Hour, err)
 		}
 		return nil
 	}
 	fmt.Println(consumer.OutcomeOf(handler(context.Background(), &consumer.Delivery{})))
-	// Output: retry-after 2m0s
+	// Output: retry-after 24h0m0s
+}
+
+// A service asks for the call once more in two minutes. The message keeps its place until then,
+// and no attempt is spent.
+func ExampleHoldFor() {
+	handler := func(context.Context, *consumer.Delivery) error {
+		answer := http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"120"}}}
+		if seconds, err := strconv.Atoi(answer.Header.Get("Retry-After")); err == nil {
+			return consumer.HoldFor(time.Duration(seconds)*time.Second, errors.New("too many requests"))
+		}
+		return nil
+	}
+	fmt.Println(consumer.OutcomeOf(handler(context.Background(), &consumer.Delivery{})))
+	// Output: hold-for 2m0s
 }
 
 // The printer is away for all messages: the consumer holds this one, and spends no attempt.

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/pause"
@@ -96,16 +95,16 @@ func (b *batch) begin(ms []*hand.Message) {
 	b.settle(unhandled)
 }
 
-// putOff notes when each message that the handler has held may be handled again: after the
-// message's own wait, and not before least has passed.
-func (b *batch) putOff(some []*attempt, least time.Duration) {
+// putOff notes when each message that the handler has held may be handled again. pause is
+// for those whose error names no time.
+func (b *batch) putOff(some []*attempt, pause time.Duration) {
 	if b.due == nil {
 		b.due = make(map[*attempt]time.Time, len(b.open))
 	}
 	now := time.Now()
 	for _, a := range some {
 		if !a.over {
-			b.due[a] = now.Add(min(max(least, a.Keep), consumertimeout.LongestHold))
+			b.due[a] = now.Add(b.run.heldFor(a, pause, now))
 		}
 	}
 }
@@ -123,9 +122,10 @@ func (b *batch) hold() (next *hand.Grant, ended bool) {
 			until = end
 		}
 	}
-	wait := time.Until(b.due[first])
+	now := time.Now()
+	wait := b.due[first].Sub(now)
 	r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(b.open), "message", first.ID, "again_in", wait)
-	return r.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.ForAnother, For: wait, Until: until, Own: own}, time.Now())
+	return r.hand.Hold(b.worker, b.grant, hand.Hold{Kind: hand.ForAnother, For: wait, Until: until, Own: own}, now)
 }
 
 // ready returns the open messages that may be handled again: those that are due, and those
@@ -306,7 +306,7 @@ func outcomesOf(ctx context.Context, as []*attempt, err error, results []result)
 // says that there is one which a failed attempt would dead-letter.
 func isOfOne(action Action, last bool) bool {
 	switch action {
-	case ActionHold, ActionSnooze:
+	case ActionHold, ActionHoldFor, ActionSnooze:
 		return false
 	case ActionRetryAfter:
 		return last // it dead-letters that one

@@ -276,11 +276,11 @@ func (r *run) hold(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Grant,
 	if a.pauses == nil { // most messages are never held
 		a.pauses = heldPauses()
 	}
-	wait := min(max(a.pauses.Next(), a.Keep), consumertimeout.LongestHold)
+	now := time.Now()
+	wait := r.heldFor(a, a.pauses.Next(), now)
 	if a.inPlace {
-		wait = a.Keep
 		next := *a.Delivery // the handler may have kept the one that it had
-		next.firstFailed = cmp.Or(next.firstFailed, time.Now())
+		next.firstFailed = cmp.Or(next.firstFailed, now)
 		a.Delivery = &next
 		r.logInPlace(a)
 	} else {
@@ -290,7 +290,24 @@ func (r *run) hold(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Grant,
 	if a.in.terms.inPlace && (a.inPlace || a.Attempt > 1) { // its count would begin anew elsewhere
 		kind = hand.ForNextHere
 	}
-	return r.hand.Hold(w, g, hand.Hold{Kind: kind, For: wait, Until: r.holdUntil(a)}, time.Now())
+	return r.hand.Hold(w, g, hand.Hold{Kind: kind, For: wait, Until: r.holdUntil(a)}, now)
+}
+
+// heldFor returns how long a message is held until its handler may run again. pause is the
+// next of heldPauses, for an error that names no time.
+func (r *run) heldFor(a *attempt, pause time.Duration, now time.Time) time.Duration {
+	switch {
+	case a.inPlace:
+		return a.Keep
+	case !a.exact:
+		return min(max(pause, a.Keep), consumertimeout.LongestHold)
+	}
+	left := r.holdUntil(a).Sub(now)
+	if a.Keep > left {
+		r.faultLog.Warn("message held for less time than its handler has asked for: at the hold limit it goes back to its queue", errors.New(a.text),
+			"queue", a.Queue, "message", a.ID, "asked", a.Keep, "hold_limit", r.timeout.HoldLimit(), "held", left)
+	}
+	return min(a.Keep, left)
 }
 
 // heldPauses returns the pauses between the runs of a handler while its message is held.

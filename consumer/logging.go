@@ -17,6 +17,10 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 	}
 	about := []any{"queue", a.Queue, "message", a.ID, "attempt", a.Attempt}
 	if s.Snoozed {
+		if a.outcome.Action == ActionHoldFor {
+			r.log.Info("message snoozed, it cannot be held for so long", append(about, "for", a.outcome.After, "hold_limit", r.timeout.HoldLimit(), "error", a.text, "times", a.History.Snoozes+1)...)
+			return
+		}
 		r.log.Info("message snoozed", append(about, "for", a.outcome.After, "reason", a.outcome.Reason, "times", a.History.Snoozes+1)...)
 		return
 	}

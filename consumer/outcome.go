@@ -31,6 +31,10 @@ const (
 	// ActionHold: held and handled again; no attempt is spent. See [Hold].
 	ActionHold Action = "hold"
 
+	// ActionHoldFor: held for Outcome.After and handled again; no attempt is
+	// spent. See [HoldFor].
+	ActionHoldFor Action = "hold-for"
+
 	// ActionDiscard: acked without being done. See [Discard].
 	ActionDiscard Action = "discard"
 
@@ -41,7 +45,7 @@ const (
 // Outcome is the meaning of a handler's error.
 type Outcome struct {
 	Action Action
-	After  time.Duration // for ActionRetryAfter and ActionSnooze
+	After  time.Duration // for ActionRetryAfter, ActionHoldFor and ActionSnooze
 	Reason string        // for ActionDiscard and ActionSnooze
 	Cause  rehop.Cause   // for ActionDeadLetter; "": rehop.CausePermanent
 }
@@ -51,7 +55,7 @@ func (o Outcome) String() string {
 	switch {
 	case o.Action == ActionSnooze && o.Reason != "":
 		return fmt.Sprintf("%v %v (%s)", o.Action, o.After, o.Reason)
-	case o.Action == ActionRetryAfter, o.Action == ActionSnooze:
+	case o.Action == ActionRetryAfter, o.Action == ActionHoldFor, o.Action == ActionSnooze:
 		return fmt.Sprintf("%v %v", o.Action, o.After)
 	case o.Reason != "":
 		return fmt.Sprintf("%v (%s)", o.Action, o.Reason)
@@ -113,6 +117,27 @@ func Hold(err error) error {
 	return withOutcome(Outcome{Action: ActionHold}, err, "held")
 }
 
+// HoldFor marks err as the request of a service to come back after d, such as an answer
+// 429 with a Retry-After. The consumer holds the message for d and handles it again; no
+// attempt is spent. The message keeps its slot and its key meanwhile, so no later message
+// of its key overtakes it. HoldFor is no sign of an [Outage], and ends one, because the
+// service has answered. With a d of zero or less, such as the time until a moment that has
+// passed, the pauses of [Hold] apply.
+//
+// A message is held for no longer than the hold limit: 15 minutes after its delivery, or
+// half of the consumer timeout if that is less. Where d ends later, the message spends no
+// attempt either:
+//   - A consumer with Config.KeyLimit, or of a queue with a single active consumer, holds
+//     it until the limit and gives it back to its place, as after [Hold]. Its handler runs
+//     again before d has passed. A warning in the log names d and the limit.
+//   - Any other consumer puts the message off for d as [Snooze] does, and counts a snooze.
+//
+// The message goes back to its queue when Run stops. HoldFor never returns nil, not even
+// for a nil err.
+func HoldFor(d time.Duration, err error) error {
+	return withOutcome(Outcome{Action: ActionHoldFor, After: max(d, 0)}, err, fmt.Sprintf("held for %v", d))
+}
+
 // Discard returns an error that drops the message on purpose: the message is
 // acked, and the reason is logged.
 func Discard(reason string) error {
@@ -135,11 +160,11 @@ func Snooze(d time.Duration, reason string) error {
 }
 
 // OutcomeOf returns the outcome of a message whose handler returned err. Along one
-// chain of wrapping the outermost of [DeadLetter], [RetryAfter], [Hold],
+// chain of wrapping the outermost of [DeadLetter], [RetryAfter], [HoldFor], [Hold],
 // [Snooze] and [Discard] decides. Across the branches of errors.Join, DeadLetter comes
-// before RetryAfter (the longest), before Hold, before a plain failure, before
-// Snooze (the longest); Discard decides only if every branch says so. A [PanicError] has the
-// outcome of the error that was passed to panic.
+// before RetryAfter (the longest), before HoldFor (the longest), before Hold, before a
+// plain failure, before Snooze (the longest); Discard decides only if every branch says
+// so. A [PanicError] has the outcome of the error that was passed to panic.
 func OutcomeOf(err error) Outcome {
 	for err != nil {
 		switch e := err.(type) { //nolint:errorlint // this is the walk down the chain
@@ -167,8 +192,10 @@ func strongest(branches []error) Outcome {
 	rank := func(a Action) int {
 		switch a {
 		case ActionDeadLetter:
-			return 5
+			return 6
 		case ActionRetryAfter:
+			return 5
+		case ActionHoldFor:
 			return 4
 		case ActionHold:
 			return 3

@@ -14,6 +14,9 @@ func TestOutcomeOf(t *testing.T) {
 	retryAfter := func(d time.Duration) consumer.Outcome {
 		return consumer.Outcome{Action: consumer.ActionRetryAfter, After: d}
 	}
+	holdFor := func(d time.Duration) consumer.Outcome {
+		return consumer.Outcome{Action: consumer.ActionHoldFor, After: d}
+	}
 	for _, tt := range []struct {
 		rule string
 		err  error
@@ -29,12 +32,17 @@ func TestOutcomeOf(t *testing.T) {
 		{"retry after a time gone by", consumer.RetryAfter(-time.Hour, plain), retryAfter(0)},
 		{"hold", consumer.Hold(plain), consumer.Outcome{Action: consumer.ActionHold}},
 		{"hold without an error", consumer.Hold(nil), consumer.Outcome{Action: consumer.ActionHold}},
+		{"hold for", consumer.HoldFor(time.Minute, plain), holdFor(time.Minute)},
+		{"hold for without an error does not ack", consumer.HoldFor(time.Minute, nil), holdFor(time.Minute)},
+		{"hold for a time gone by", consumer.HoldFor(-time.Minute, plain), holdFor(0)},
 		{"discard", consumer.Discard("old"), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
 		{"an outcome inside the user's wrapping counts", fmt.Errorf("w: %w", consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"the outermost outcome wins", consumer.Hold(fmt.Errorf("w: %w", consumer.DeadLetter(plain))), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: dead letter before retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.DeadLetter(plain)), consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		{"join: the longest retry after", errors.Join(consumer.RetryAfter(1, plain), consumer.RetryAfter(3, plain), consumer.RetryAfter(2, plain)), retryAfter(3)},
 		{"join: retry after before hold", errors.Join(consumer.Hold(plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
+		{"join: retry after before hold for", errors.Join(consumer.HoldFor(2, plain), consumer.RetryAfter(1, plain)), retryAfter(1)},
+		{"join: the longest hold for, before hold", errors.Join(consumer.HoldFor(1, plain), consumer.Hold(plain), consumer.HoldFor(2, plain)), holdFor(2)},
 		{"join: hold before a plain failure", errors.Join(plain, consumer.Hold(plain)), consumer.Outcome{Action: consumer.ActionHold}},
 		{"join: a plain failure before discard", errors.Join(consumer.Discard("old"), plain), consumer.Outcome{Action: consumer.ActionRetry}},
 		{"join: discard if every branch says so", errors.Join(consumer.Discard("old"), consumer.Discard("x")), consumer.Outcome{Action: consumer.ActionDiscard, Reason: "old"}},
@@ -72,7 +80,7 @@ func (joinsNothing) Unwrap() []error { return nil }
 
 func TestAnOutcomeKeepsItsCause(t *testing.T) {
 	cause := errors.New("cause")
-	for _, err := range []error{consumer.DeadLetter(cause), consumer.RetryAfter(1, cause), consumer.Hold(cause)} {
+	for _, err := range []error{consumer.DeadLetter(cause), consumer.RetryAfter(1, cause), consumer.Hold(cause), consumer.HoldFor(1, cause)} {
 		if !errors.Is(err, cause) || err.Error() != "cause" {
 			t.Errorf("%T lost its cause: %v", err, err)
 		}

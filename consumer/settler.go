@@ -109,8 +109,8 @@ func (s *Settler) Delivery(raw amqp.Delivery) *Delivery {
 //
 // With [Hold], and where a failed message has no place to go to, it gives the
 // delivery back to its queue. On a queue without waits a RetryAfter puts the message at the
-// end of its queue at once. The caller should pause before the next delivery in both cases. An
-// error means that the delivery is not settled, because the copy was not confirmed
+// end of its queue at once. The caller should pause before the next delivery in both cases.
+// [HoldFor] with a d of more than zero is a [Snooze] of d. An error means that the delivery is not settled, because the copy was not confirmed
 // or the delivery's channel is closed: call Settle again, with pauses, or give the
 // delivery back. A copy that was not confirmed may have arrived all the same.
 func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) (Settlement, error) {

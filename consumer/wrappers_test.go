@@ -143,6 +143,7 @@ func TestClassify(t *testing.T) {
 		{Is: context.DeadlineExceeded, OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionDiscard, Reason: "too late"}},
 		{Is: context.DeadlineExceeded, Then: later},
 		{OlderThan: 24 * time.Hour, Then: old},
+		{Is: errBusy, Then: consumer.Outcome{Action: consumer.ActionHoldFor, After: time.Minute}},
 		{Snoozed: 3, Then: dead},
 	}
 	published := func(ago time.Duration) *consumer.Delivery {
@@ -165,6 +166,9 @@ func TestClassify(t *testing.T) {
 		{"by the first death without either", &consumer.Delivery{History: xdeath.History{Deaths: []xdeath.Death{{Time: time.Now()}, {Time: time.Now().Add(-25 * time.Hour)}}}}, errBroken, old},
 		{"of unknown age", &consumer.Delivery{}, errBroken, consumer.Outcome{Action: consumer.ActionRetry}},
 		{"a meaning that is given is kept", published(0), consumer.RetryAfter(time.Minute, noCustomer), consumer.Outcome{Action: consumer.ActionRetryAfter, After: time.Minute}},
+		{"a time that is given is kept", published(0), consumer.HoldFor(time.Minute, noCustomer), consumer.Outcome{Action: consumer.ActionHoldFor, After: time.Minute}},
+		{"age ends what is held for a time", published(25 * time.Hour), consumer.HoldFor(time.Minute, errBroken), old},
+		{"a rule names a time", published(0), errBusy, consumer.Outcome{Action: consumer.ActionHoldFor, After: time.Minute}},
 		{"age ends what would come back", published(25 * time.Hour), consumer.Hold(errBroken), old},
 		{"a count ends what was put off too often", &consumer.Delivery{History: xdeath.History{Snoozes: 3}}, consumer.Snooze(time.Hour, "not yet"), dead},
 		{"and not what was put off less often", &consumer.Delivery{History: xdeath.History{Snoozes: 2}}, consumer.Snooze(time.Hour, "not yet"), consumer.Outcome{Action: consumer.ActionSnooze, After: time.Hour, Reason: "not yet"}},
@@ -205,6 +209,7 @@ func TestAClassifiedMessageGoesWhereTheRuleSays(t *testing.T) {
 func TestRulesPrint(t *testing.T) {
 	for want, r := range map[string]consumer.Rule{
 		`"broken": dead-letter`:                                {Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
+		`"broken": hold-for 1m0s`:                              {Is: errBroken, Then: consumer.Outcome{Action: consumer.ActionHoldFor, After: time.Minute}},
 		`any error, snoozed 3 times: dead-letter`:              {Snoozed: 3, Then: consumer.Outcome{Action: consumer.ActionDeadLetter}},
 		`timeouts, older than 1h0m0s: retry-after 5m0s`:        {Match: func(error) bool { return true }, Name: "timeouts", OlderThan: time.Hour, Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: 5 * time.Minute}},
 		`a Match without a Name: discard (not ours)`:           {Match: func(error) bool { return true }, Then: consumer.Outcome{Action: consumer.ActionDiscard, Reason: "not ours"}},
@@ -228,13 +233,13 @@ func classifier(t *testing.T, rules ...consumer.Rule) func(consumer.Handler) con
 
 func TestClassifyRefusesRules(t *testing.T) {
 	for want, r := range map[string]consumer.Rule{
-		`rule 0: Then.Action is "", want retry, retry-after, dead-letter, hold, discard or snooze`: {},
-		"rule 0: Then.Action is done, want another: discard acks too, and is logged":               {Then: consumer.Outcome{Action: consumer.ActionDone}},
-		"rule 0: OlderThan is -1ns, want 0 or more":                                                {OlderThan: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
-		"rule 0: Snoozed is -1, want 0 or more":                                                    {Snoozed: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
-		"rule 0: Then.After is -1ns, want 0 or more":                                               {Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: -1}},
-		"rule 0: Then.After is 1s, want 0: it is for retry-after and snooze":                       {Then: consumer.Outcome{Action: consumer.ActionHold, After: time.Second}},
-		`rule 0: Then.Cause is "expired", want none: it is for dead-letter`:                        {Then: consumer.Outcome{Action: consumer.ActionRetry, Cause: rehop.CauseExpired}},
+		`rule 0: Then.Action is "", want retry, retry-after, dead-letter, hold, hold-for, discard or snooze`: {},
+		"rule 0: Then.Action is done, want another: discard acks too, and is logged":                         {Then: consumer.Outcome{Action: consumer.ActionDone}},
+		"rule 0: OlderThan is -1ns, want 0 or more":                                                          {OlderThan: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
+		"rule 0: Snoozed is -1, want 0 or more":                                                              {Snoozed: -1, Then: consumer.Outcome{Action: consumer.ActionRetry}},
+		"rule 0: Then.After is -1ns, want 0 or more":                                                         {Then: consumer.Outcome{Action: consumer.ActionRetryAfter, After: -1}},
+		"rule 0: Then.After is 1s, want 0: it is for retry-after, hold-for and snooze":                       {Then: consumer.Outcome{Action: consumer.ActionHold, After: time.Second}},
+		`rule 0: Then.Cause is "expired", want none: it is for dead-letter`:                                  {Then: consumer.Outcome{Action: consumer.ActionRetry, Cause: rehop.CauseExpired}},
 	} {
 		_, err := consumer.Classify(r)
 		_, errBatch := consumer.ClassifyBatch(r)

@@ -207,12 +207,13 @@ func (t *Telemetry) handled(ctx context.Context, h consumer.Handled) {
 	c.mu.Lock()
 	a.letGo(c)
 	a.returned(err, failed)
-	if action == consumer.ActionHold {
+	held := action == consumer.ActionHold || action == consumer.ActionHoldFor
+	if held {
 		a.held = true
 		c.held.at(queue, failed).n++
 	}
 	c.mu.Unlock()
-	if action == consumer.ActionHold && a.span.IsRecording() {
+	if held && a.span.IsRecording() {
 		a.span.AddEvent("held", trace.WithAttributes(semconv.ErrorTypeKey.String(failed), attribute.String("rehop.error", text(err))))
 	}
 }

@@ -87,6 +87,14 @@ func TestEachMetricCounts(t *testing.T) {
 }
 
 func TestAHeldMessageIsHeldUntilItsHandlerTakesIt(t *testing.T) {
+	t.Run("Hold", func(t *testing.T) { holdUntilTaken(t, consumer.Hold(context.DeadlineExceeded)) })
+	t.Run("HoldFor", func(t *testing.T) {
+		holdUntilTaken(t, consumer.HoldFor(50*time.Second, context.DeadlineExceeded))
+	})
+}
+
+func holdUntilTaken(t *testing.T, said error) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newService(t, "4.3")
 		s.publish(order())
@@ -94,7 +102,7 @@ func TestAHeldMessageIsHeldUntilItsHandlerTakesIt(t *testing.T) {
 		away.Store(true)
 		stop := s.consume(orders, consumer.Config{}, func(context.Context, *consumer.Delivery) error {
 			if away.Load() {
-				return consumer.Hold(context.DeadlineExceeded)
+				return said
 			}
 			return nil
 		})

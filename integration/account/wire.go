@@ -64,7 +64,7 @@ func Due(waits delay.Schedule, attempt int, err error, now time.Time) (due time.
 		return time.Time{}, false
 	case consumer.ActionRetryAfter:
 		return now.Add(o.After), true
-	case consumer.ActionHold, consumer.ActionSnooze:
+	case consumer.ActionHold, consumer.ActionHoldFor, consumer.ActionSnooze:
 		return time.Time{}, true // and the same attempt once more
 	}
 	wait, _ := waits.After(attempt)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,6 +167,49 @@ func TestRequeueHolds(t *testing.T) {
 		}
 		e.atRest(w, 0)
 	}, "Hold holds")
+}
+
+// A message that a service wants later keeps its place in order, and its attempt, however often
+// that happens.
+func TestHoldForKeepsItsPlace(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work")
+		e.declare(w)
+		const answers, pause = 5, 300 * time.Millisecond
+		var mu sync.Mutex
+		runs := map[string]int{}
+		var order []string
+		j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			runs[d.ID]++
+			order = append(order, d.ID)
+			if strings.HasSuffix(d.ID, "-000") && runs[d.ID] <= answers {
+				return consumer.HoldFor(pause, errors.New("429 Too Many Requests"))
+			}
+			return nil
+		})
+		e.sendKeys(w.Name, 3, 1)
+		e.consume(w, j, consumer.Config{Concurrency: 3, KeyLimit: 1})
+		e.until("all are done", func() bool { return j.done() == 3 })
+		first, second, third := e.prefix+"-000", e.prefix+"-001", e.prefix+"-002"
+		if want := append(slices.Repeat([]string{first}, answers+1), second, third); !slices.Equal(order, want) {
+			e.Errorf("handled in the order %q, want %q", order, want)
+		}
+		if got, want := j.attempts(first), slices.Repeat([]int{1}, answers+1); !slices.Equal(got, want) {
+			e.Errorf("attempts are %v, want %v", got, want)
+		}
+		if got := j.settlements(first); !slices.Equal(got, []consumer.Settlement{{Disposition: consumer.DispositionDone}}) {
+			e.Errorf("settled as %v, want done, once", got)
+		}
+		held := j.of(first)
+		for i := range answers {
+			if gap := held[i+1].began.Sub(held[i].ended); gap < pause {
+				e.Errorf("it ran again after %v, want %v or more", gap, pause)
+			}
+		}
+		e.atRest(w, 0)
+	}, "HoldFor: in its place, the same attempt, never early")
 }
 
 func TestRequeueHeldAtStop(t *testing.T) {

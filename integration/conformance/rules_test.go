@@ -22,6 +22,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []mat
 	{Name: "handler timeout", Except: matrix.OncePerEngine},
 	{Name: "discard", Except: matrix.OncePerEngine},
 	{Name: "Hold holds"},
+	{Name: "HoldFor: in its place, the same attempt, never early"},
 	{Name: "a message held through lost connections stops nobody"},
 	{Name: "RetryAfter, then a failure"},
 	{Name: "RetryAfter beyond the longest wait"},

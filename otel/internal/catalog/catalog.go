@@ -118,7 +118,7 @@ var (
 	}
 	Held = Metric{
 		Name: "rehop.consumer.held", Unit: "{message}", Kind: Gauge,
-		Help:   "Messages whose handler said Hold, by the type of its error.",
+		Help:   "Messages whose handler said Hold or HoldFor, by the type of its error.",
 		Labels: []string{Destination, ErrorType},
 	}
 	CopiesUnconfirmed = Metric{

@@ -126,7 +126,7 @@ func Rows() []Row {
 			{Title: "Messages that the Forwarder has tried, per second", Unit: "cps", Width: 8,
 				Queries: []Query{{"sum " + By(Destination, ErrorType) + " (" + rate(Forwarded.Of()) + ")", legend(Destination, ErrorType)}}},
 			{Title: "Waiting for the broker or a service", Unit: "short", Width: 8,
-				Help: "Messages without a receipt, copies without a confirm, and messages that handlers hold by Hold.",
+				Help: "Messages without a receipt, copies without a confirm, and messages that handlers hold by Hold or HoldFor.",
 				Queries: []Query{
 					{"sum (" + Unconfirmed.Of() + ")", "published, not confirmed"},
 					{"sum " + By(Destination) + " (" + CopiesUnconfirmed.Of() + ")", "copies of " + legend(Destination)},
