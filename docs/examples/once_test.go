@@ -2,6 +2,7 @@ package examples
 
 import (
 	"context"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -87,14 +88,21 @@ func TestOnceWithACall(t *testing.T) {
 		outbox := openStore(s.ctx, db)
 		var mu sync.Mutex           // both copies may be handled at once
 		charged := map[string]int{} // by the idempotency key
-		charge := func(_ context.Context, key string) error {
+		charge := func(ctx context.Context, key string) error {
 			mu.Lock()
 			defer mu.Unlock()
 			charged[key]++
-			if charged[key] == 1 {
-				return errAway
+			answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}}
+			switch {
+			case key == "order-8":
+				answer.StatusCode = http.StatusUnprocessableEntity
+			case charged[key] == 1:
+				return meaning(ctx, nil, errAway)
+			case charged[key] < 5:
+				answer.StatusCode = http.StatusTooManyRequests
+				answer.Header.Set("Retry-After", "5")
 			}
-			return nil
+			return meaning(ctx, answer, nil)
 		}
 		// begin call
 		note := outbox.OnceHandler(consumer.JSON(func(ctx context.Context, d *consumer.Delivery, o Order) error {
@@ -103,23 +111,27 @@ func TestOnceWithACall(t *testing.T) {
 		}))
 		handler := func(ctx context.Context, d *consumer.Delivery) error {
 			if err := charge(ctx, d.ID); err != nil { // before the transaction, with the message id as idempotency key
-				return consumer.Hold(err)
+				return err // HoldFor, Hold, DeadLetter or a failed attempt, as the answer says
 			}
 			return note(ctx, d)
 		}
 		worker, err := consumer.New(conn, orders, handler, consumer.Config{Concurrency: 16})
 		// end call
 		check(err)
-		for range 2 {
-			s.publish(message("order-7"))
+		for _, id := range []string{"order-7", "order-7", "order-8"} {
+			s.publish(message(id))
 		}
 		s.run(worker)
 		after(time.Minute)
+		s.ready("orders.dlq", 1)
+		if worker.Health() != nil {
+			s.Error(worker.Health())
+		}
 		var n int
 		check(db.QueryRow("SELECT count(*) FROM orders").Scan(&n))
 		mu.Lock()
 		defer mu.Unlock()
-		if n != 1 || len(charged) != 1 || charged["order-7"] < 2 {
+		if n != 1 || charged["order-7"] < 5 || charged["order-8"] != 1 {
 			s.Errorf("%d rows, want 1; charges %v", n, charged)
 		}
 	})

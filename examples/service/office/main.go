@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/rehop/rehop/consumer"
@@ -77,7 +78,7 @@ func bill(outbox *store.Store) consumer.Handler {
 	}))
 	return func(ctx context.Context, d *consumer.Delivery) error {
 		if err := charge(ctx, d.ID); err != nil {
-			return consumer.Hold(err)
+			return err
 		}
 		return note(ctx, d)
 	}
@@ -89,7 +90,8 @@ func keep(ctx context.Context, _ *consumer.Delivery, o order.Order) error {
 	return err
 }
 
-// charge asks the gateway for the money of an order.
+// charge asks the gateway for the money of an order. Its error says what is to become of the
+// message.
 func charge(ctx context.Context, id string) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, os.Getenv("GATEWAY_URL"), nil)
 	if err != nil {
@@ -97,12 +99,46 @@ func charge(ctx context.Context, id string) error {
 	}
 	r.Header.Set("Idempotency-Key", id)
 	answer, err := http.DefaultClient.Do(r)
+	if err == nil {
+		defer answer.Body.Close()
+	}
+	return meaning(ctx, answer, err)
+}
+
+// meaning returns the error of a handler that has called the gateway with ctx. Only a gateway
+// that is away for all orders is an outage.
+func meaning(ctx context.Context, answer *http.Response, err error) error {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return err // the call was cut off: HandlerTimeout spends an attempt, a stop spends none
+	case err != nil:
+		return consumer.Hold(err) // nobody answers
+	case answer.StatusCode < 300:
+		return nil
+	}
+	err = fmt.Errorf("gateway: %s", answer.Status)
+	switch code := answer.StatusCode; code {
+	case http.StatusRequestTimeout, http.StatusTooEarly, http.StatusTooManyRequests:
+		return consumer.HoldFor(retryAfter(answer.Header.Get("Retry-After"), time.Now()), err) // later, and in the same place
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return consumer.Hold(err)
+	default:
+		if code >= 400 && code < 500 {
+			return consumer.DeadLetter(err) // the same request will never succeed
+		}
+		return err // a failed attempt: this order may be the reason
+	}
+}
+
+// retryAfter returns the time that a Retry-After asks for, in seconds or as a date; 0 if it
+// asks for none.
+func retryAfter(header string, now time.Time) time.Duration {
+	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
+		return time.Duration(seconds) * time.Second
+	}
+	at, err := http.ParseTime(header)
 	if err != nil {
-		return err
+		return 0
 	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("gateway: %s", answer.Status)
-	}
-	return nil
+	return max(at.Sub(now), 0)
 }

@@ -1,5 +1,6 @@
 // Try runs the shop and the office of the example, and is unkind to them: the office is
-// killed, the gateway is away for a while, and the broker is killed by withbroker.
+// killed, the gateway is busy now and then and away for a while, and the broker is killed by
+// withbroker.
 //
 //	go run ./integration/withbroker -kill 25s,3s -- bin/service/try -for 50s bin/service
 //
@@ -36,6 +37,7 @@ const (
 	customers = 20
 	every     = 100 * time.Millisecond // each of them
 	patience  = 2 * time.Minute
+	busyEvery = 200 // calls of the gateway: about one in a second
 )
 
 func main() {
@@ -172,13 +174,19 @@ func placeOrders(ctx, taking context.Context, customer, url string, accepted *at
 
 // gateway is the service that takes the money.
 type gateway struct {
-	away atomic.Bool
-	keys sync.Map
+	away  atomic.Bool
+	calls atomic.Int64
+	keys  sync.Map
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if g.away.Load() {
 		w.WriteHeader(http.StatusServiceUnavailable)
+		return
+	}
+	if g.calls.Add(1)%busyEvery == 0 {
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
 		return
 	}
 	g.keys.Store(r.Header.Get("Idempotency-Key"), true)
