@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +8,8 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
-	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/yield"
@@ -113,10 +110,9 @@ type attempt struct {
 	first     Delivery
 	own       ownError // of Delivery
 	in        *session
-	over      bool            // of a batch: its settling has begun
-	batch     *batch          // that a worker makes of its grant; only of the first message
+	stage     stage
 	ctx       context.Context // of the handler and the hooks
-	pauses    *pause.Growing  // between the runs while it is held; nil: it was not
+	pauses    *pause.Growing  // between the runs while its grant is held; only of the first message of that
 	*ending
 }
 
@@ -124,6 +120,7 @@ type attempt struct {
 type ending struct {
 	result
 	decision
+	due time.Time // of a held message: when its handler may run again
 }
 
 // succeeded is the ending of every message whose handler returns nil. It is shared,
@@ -153,7 +150,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	now := time.Now()
 	tookAway := a.Raw.Redelivered && r.timeout.TookAway(a.Raw)
 	if v, res, ok := s.terms.decideUnhandled(a.Raw, a.Delivery, tookAway, now); ok {
-		a.ending = &ending{res, v}
+		a.ending = &ending{result: res, decision: v}
 		r.logSkew(a)
 		return false
 	}
@@ -182,137 +179,6 @@ func (r *run) isLate(a *attempt, now time.Time) bool {
 	return r.ordered() && a.Age(now) > a.in.intake.BeginLimit() && r.lane.IsOpen()
 }
 
-// Handle handles the messages of a grant. It is called by package work, once more after
-// messages were held.
-func (r *run) Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool) {
-	if r.batch != nil {
-		return r.handleBatch(w, g)
-	}
-	return r.handle(w, g)
-}
-
-// handle runs the handler on the one message of a grant, and has it settled or held.
-func (r *run) handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool) {
-	a := attemptOf(g.Of[0])
-	switch {
-	case g.Held == 0:
-		if !r.begin(w, a) {
-			if a.Keep > 0 {
-				kind := hand.UntilDue
-				if a.Move == work.Hold {
-					kind = hand.ToBegin
-				}
-				return r.hand.Hold(w, g, hand.Hold{Kind: kind, For: a.Keep, Until: r.holdUntil(a)}, time.Now())
-			}
-			return r.settle(w, g, a)
-		}
-	case g.LetGo:
-		a.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &w.Out)
-		if a.unheld(); g.Held.IsEarly() {
-			a.decision = requeue
-		}
-		return r.settle(w, g, a)
-	case g.Held == hand.UntilDue:
-		return r.settle(w, g, a)
-	case a.inPlace:
-		a.Attempt++
-		a.LastAttempt = a.Attempt > len(a.in.terms.route.Waits)
-	}
-	returned := false
-	defer func() {
-		if !returned { // runtime.Goexit: only deferred calls still run
-			r.gone(g, a)
-		}
-	}()
-	a.ending = r.decide(a, r.runHandler(w, g, a))
-	returned = true
-	if a.Move == work.Hold {
-		return r.hold(w, g, a)
-	}
-	return r.settle(w, g, a)
-}
-
-// settle has the one message of a grant settled by its instruction, and returns the next grant.
-func (r *run) settle(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Grant, ended bool) {
-	yield.Here()
-	if a.Move != work.Copy {
-		return r.hand.Handled(w, g, time.Now(), hand.Told{Message: &a.Message, Verb: hand.Verb(a.Move)})
-	}
-	r.beginSettling(&w.Out, a)
-	return r.hand.Handled(w, g, time.Now())
-}
-
-// beginSettling begins the settling of messages whose grant the worker still has.
-func (r *run) beginSettling(out *hand.Out, as ...*attempt) {
-	told := make([]hand.Told, len(as))
-	var copied []work.Task
-	for i, a := range as {
-		told[i] = hand.Told{Message: &a.Message, Verb: hand.Verb(a.Move)}
-		if a.Move == work.Copy {
-			copied = append(copied, work.Task{Message: &a.Message, Instruction: &a.Instruction})
-		}
-	}
-	r.hand.Settle(time.Now(), out, told...)
-	r.pool.Do(out)
-	if len(copied) > 0 {
-		r.copies.Send(copied...)
-	}
-}
-
-// gone settles the message of a handler that has ended its goroutine.
-func (r *run) gone(g *hand.Grant, a *attempt) {
-	var out hand.Out
-	a.ending = r.decide(a, a.leftGone())
-	if a.Move == work.Hold { // nothing can be handled here again
-		pause.While(a.in.working, a.in.stop, time.Second)
-		a.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &out)
-		a.unheld()
-	}
-	r.beginSettling(&out, a)
-}
-
-// hold holds the one message of a grant until its handler may run again.
-func (r *run) hold(w *hand.Worker, g *hand.Grant, a *attempt) (next *hand.Grant, ended bool) {
-	if a.pauses == nil { // most messages are never held
-		a.pauses = heldPauses()
-	}
-	now := time.Now()
-	wait := r.heldFor(a, a.pauses.Next(), now)
-	if a.inPlace {
-		next := *a.Delivery // the handler may have kept the one that it had
-		next.firstFailed = cmp.Or(next.firstFailed, now)
-		a.Delivery = &next
-		r.logInPlace(a)
-	} else {
-		r.faultLog.Warn("message held", errors.New(a.text), "queue", a.Queue, "message", a.ID, "attempt", a.Attempt, "again_in", wait)
-	}
-	kind := hand.ForAnother
-	if a.in.terms.inPlace && (a.inPlace || a.Attempt > 1) { // its count would begin anew elsewhere
-		kind = hand.ForNextHere
-	}
-	return r.hand.Hold(w, g, hand.Hold{Kind: kind, For: wait, Until: r.holdUntil(a)}, now)
-}
-
-// heldFor returns how long a message is held until its handler may run again. pause is the
-// next of heldPauses, for an error that names no time.
-func (r *run) heldFor(a *attempt, pause time.Duration, now time.Time) time.Duration {
-	switch {
-	case a.inPlace:
-		return a.Keep
-	case !a.exact:
-		return min(max(pause, a.Keep), consumertimeout.LongestHold)
-	}
-	left := r.holdUntil(a).Sub(now)
-	if a.Keep > left {
-		r.faultLog.Warn("message held for less time than its handler has asked for: at the hold limit it goes back to its queue", errors.New(a.text),
-			"queue", a.Queue, "message", a.ID, "asked", a.Keep, "hold_limit", r.timeout.HoldLimit(), "held", left)
-	}
-	return min(a.Keep, left)
-}
-
-// heldPauses returns the pauses between the runs of a handler while its message is held.
-func heldPauses() *pause.Growing { return pause.Grow(200*time.Millisecond, 30*time.Second) }
-
 // holdUntil is when a message can be held no longer.
 func (r *run) holdUntil(a *attempt) time.Time { return a.Received.Add(r.timeout.HoldLimit()) }
 
@@ -329,7 +195,7 @@ func (r *run) decide(a *attempt, res result) *ending {
 		t.inPlace = false // it would go back to its queue first, and its count begin anew
 		v = t.decide(a.Raw, a.Delivery, res, interrupted, now)
 	}
-	return &ending{res, v}
+	return &ending{result: res, decision: v}
 }
 
 // unheld is the decision on a held message that can be kept no longer.
@@ -341,47 +207,14 @@ func (e *ending) unheld() {
 	e.Instruction = requeue.Instruction
 }
 
-// left returns the result of a run with ctx that returned err: the message's own error decides,
-// if there is one.
-func (a *attempt) left(ctx context.Context, err error) result {
+// leftGone returns the result of a message whose handler has ended its goroutine.
+func (a *attempt) leftGone() result {
+	err := errGoexit
 	if own := a.own.end(); own != nil {
 		err = own
 	}
-	return judged(explained(ctx, err))
-}
-
-// leftGone is left for a handler that has ended its goroutine.
-func (a *attempt) leftGone() result {
-	res := a.left(a.in.working, errGoexit)
+	res := judged(explained(a.in.working, err))
 	res.gone = true
-	return res
-}
-
-// runHandler runs the handler once and finds out what its error means.
-func (r *run) runHandler(w *hand.Worker, g *hand.Grant, a *attempt) (res result) {
-	ctx, end := r.withTimeouts(a.ctx, a.Received, func() []*attempt { return []*attempt{a} })
-	defer end()
-	start := time.Now()
-	r.hand.Runs(&a.Message)
-	a.own.begin()
-	ended := false // the handler has returned, and its error has a meaning
-	defer func() {
-		if v := recover(); v != nil {
-			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if res = a.left(ctx, panicked); res.err != error(panicked) { //nolint:errorlint // an error of its own may be any, and Is would call its methods
-				r.logHiddenPanic(panicked, a.ID)
-			}
-		} else if !ended {
-			res = a.leftGone()
-		}
-		r.handled.Add(1)
-		r.noteRun(w, a.in, g, res.outcome.Action == ActionHold, res.text)
-		if r.trace.Handled != nil {
-			r.trace.Handled(a.ctx, Handled{Delivery: a.Delivery, Err: res.err, Took: time.Since(start)})
-		}
-	}()
-	res = a.left(ctx, r.handler(ctx, a.Delivery))
-	ended = true
 	return res
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -54,28 +56,28 @@ func explained(ctx context.Context, err error) (out error) {
 // timeoutGrace is how long a handler has to return once its ctx has ended.
 const timeoutGrace = 5 * time.Second
 
-// withTimeouts returns the ctx of the handler for messages of which the oldest has come at
-// received. The ctx ends at Config.HandlerTimeout, and before the broker would take a message
-// away. Nothing is settled before the handler has returned; a handler that is timeoutGrace
-// past its timeout counts as overdue, and the log says which messages it has. A timer calls
-// has for that, beside the handler.
-func (r *run) withTimeouts(from context.Context, received time.Time, has func() []*attempt) (ctx context.Context, end func()) {
+// withTimeouts returns the ctx of the handler for messages. The ctx ends at
+// Config.HandlerTimeout, and before the broker would take a message away. Nothing is settled
+// before the handler has returned; a handler that is timeoutGrace past its timeout counts as
+// overdue, and the log says which messages it has. With a timeout, one is that handler.
+func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx context.Context, one *overdueHandler, end func()) {
 	ctx = from
 	limit, consumerLimit := r.cfg.HandlerTimeout, r.timeout.HandlerLimit()
 	if limit == 0 && consumerLimit == 0 {
-		return ctx, func() {}
+		return ctx, nil, func() {}
 	}
 	var ends []func()
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, r.timedOut)
-		one := &overdueHandler{queue: r.queue, has: has}
+		one = &overdueHandler{queue: r.queue}
+		one.isWith(ms) // a hook may hold its first run up
 		late := time.AfterFunc(limit+timeoutGrace, func() {
 			r.overdue.add(one)
-			all := has()
-			about := []any{"queue", r.queue, "message", all[0].ID, "messages", len(all), "timeout", limit}
+			all := *one.has.Load()
+			about := []any{"queue", r.queue, "message", all[0].Raw.MessageId, "messages", len(all), "timeout", limit}
 			if len(all) > 1 {
-				about = append(about, "ids", hand.Named(messagesOf(all)))
+				about = append(about, "ids", hand.Named(all))
 			}
 			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled", about...)
 		})
@@ -87,10 +89,11 @@ func (r *run) withTimeouts(from context.Context, received time.Time, has func() 
 	}
 	if consumerLimit > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, received.Add(consumerLimit), ErrConsumerTimeout)
+		oldest := slices.MinFunc(ms, func(a, b *hand.Message) int { return a.Received.Compare(b.Received) })
+		ctx, cancel = context.WithDeadlineCause(ctx, oldest.Received.Add(consumerLimit), ErrConsumerTimeout)
 		ends = append(ends, cancel)
 	}
-	return ctx, func() {
+	return ctx, one, func() {
 		for _, end := range ends {
 			end()
 		}
@@ -109,8 +112,16 @@ type overdue struct {
 
 type overdueHandler struct {
 	queue    string
-	has      func() []*attempt
+	has      atomic.Pointer[[]*hand.Message]
 	returned bool
+}
+
+// isWith notes which messages the handler has. It is called for nil where there is no timeout.
+func (h *overdueHandler) isWith(ms []*hand.Message) {
+	if h != nil {
+		ms = slices.Clone(ms) // the caller reorders them
+		h.has.Store(&ms)
+	}
 }
 
 func (o *overdue) add(h *overdueHandler) {
@@ -147,7 +158,7 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 		if n++; since.IsZero() || at.Before(since) {
 			since = at
 		}
-		unsettled = append(unsettled, messagesOf(h.has())...)
+		unsettled = append(unsettled, *h.has.Load()...)
 	}
 	if n == 0 {
 		return nil
@@ -156,12 +167,4 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 	return &rehop.HealthError{Degraded: n < slots, Since: since,
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends; unsettled: %s",
 			queue, hand.Plural(n, "handler"), slots, timeoutGrace, o.timeout, hand.Named(unsettled))}
-}
-
-func messagesOf(as []*attempt) []*hand.Message {
-	ms := make([]*hand.Message, len(as))
-	for i, a := range as {
-		ms[i] = &a.Message
-	}
-	return ms
 }

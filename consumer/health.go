@@ -308,11 +308,7 @@ func (r *run) gateHealth() *rehop.HealthError {
 	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= standsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:
-		text := ""
-		if t := r.latestHold.Load(); t != nil {
-			text = *t
-		}
-		return &rehop.HealthError{Degraded: true, Since: lane.Outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, text)}
+		return &rehop.HealthError{Degraded: true, Since: lane.Outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, r.holdText())}
 	}
 	return nil
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math"
 	"time"
-
-	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // Outage says when the handlers' [Hold] outcomes count as an outage. In an
@@ -84,42 +82,40 @@ func (o Outage) from(slots int) int {
 	return from
 }
 
-// noteBatch is noteRun for a run with several messages: it counts as Hold if such a share of
-// its messages is.
-func (r *run) noteBatch(b *batch, results []result) {
-	held, text := 0, ""
-	for _, res := range results {
-		if res.outcome.Action == ActionHold {
-			held++
-			text = res.text
-		}
-	}
-	r.noteRun(b.worker, b.in, b.grant, held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results)), text)
-}
-
-// noteRun notes whether a run of the handler held its message, for the error that text is of.
-func (r *run) noteRun(w *hand.Worker, s *session, g *hand.Grant, held bool, text string) {
-	if s.working.Err() != nil {
+// noteRun notes how the handler has fared with messages. The run counts as Hold if such a share
+// of them is.
+func (h *handling) noteRun(results []result) {
+	if h.in.working.Err() != nil {
 		return // the handler was told to end, and may say anything
 	}
-	if held {
-		r.latestHold.Store(&text)
+	r, w, held := h.run, h.worker, 0
+	for i := range results {
+		if results[i].outcome.Action == ActionHold {
+			held++
+			text := results[i].text
+			r.latestHold.Store(&text)
+		}
 	}
-	changed := r.lane.Note(g, held, time.Now(), &w.Out)
+	isHold := held > 0 && float64(held) >= r.cfg.Outage.Share*float64(len(results))
+	changed := r.lane.Note(h.grant, isHold, time.Now(), &w.Out)
 	r.pool.Do(&w.Out) // a batch may have other runs, and they take their time
 	switch {
-	case changed && held:
+	case changed && isHold:
 		r.OutageBegan()
 	case changed:
 		r.log.Info("outage over", "queue", r.queue)
 	}
 }
 
+// holdText returns the text of the latest error of Hold.
+func (r *run) holdText() string {
+	if text := r.latestHold.Load(); text != nil {
+		return *text
+	}
+	return ""
+}
+
 // OutageBegan says that an outage has begun. It is called by package work, too.
 func (r *run) OutageBegan() {
-	text := ""
-	if t := r.latestHold.Load(); t != nil {
-		text = *t
-	}
-	r.log.Warn("outage, one message at a time is handled until it is over", "queue", r.queue, "error", text)
+	r.log.Warn("outage, one message at a time is handled until it is over", "queue", r.queue, "error", r.holdText())
 }

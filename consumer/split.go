@@ -2,8 +2,8 @@ package consumer
 
 import "math/bits"
 
-// split says with which part of a batch the consumer calls the handler next, if a call fails
-// and does not tell which messages are at fault. It halves the parts that fail, the largest
+// split says with which part of a batch the consumer calls the handler next, if the call with
+// all of it fails and does not tell which messages are at fault. It halves the parts that fail, the largest
 // first, so that a few messages at fault have few others in their parts at the end.
 type split struct {
 	next  []span // to be called with, in this order
@@ -13,14 +13,13 @@ type split struct {
 // span is messages of a batch: from one to before another.
 type span struct{ from, to int }
 
-// newSplit returns the split of n messages. An exhaustive one has calls enough to leave each
-// message alone.
-func newSplit(n int, exhaustive bool) *split {
-	calls := mostCalls(n)
+// newSplit returns the split of n messages after the call with all. An exhaustive one has
+// calls enough to leave each message alone.
+func newSplit(n int, exhaustive bool) split {
 	if exhaustive {
-		calls = 2*n - 1
+		return split{calls: 2*n - 2}
 	}
-	return &split{next: []span{{0, n}}, calls: calls}
+	return split{calls: mostCalls(n) - 1}
 }
 
 // mostCalls returns how many calls one message at fault needs among n at most: one with

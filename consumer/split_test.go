@@ -11,7 +11,7 @@ import (
 // were left to fail, and the calls.
 func halve(n int, bad func(int) bool) (failed []int, calls []span) {
 	s := newSplit(n, false)
-	for p, ok := s.take(); ok; p, ok = s.take() {
+	for p, ok := (span{0, n}), true; ok; p, ok = s.take() {
 		calls = append(calls, p)
 		fails := false
 		for i := p.from; i < p.to; i++ {
@@ -87,7 +87,7 @@ func FuzzSplit(f *testing.F) {
 				seen[i]++
 			}
 		}
-		for p, ok := s.take(); ok; p, ok = s.take() {
+		for p, ok := (span{0, n}), true; ok; p, ok = s.take() {
 			if calls++; fails>>(calls%64)&1 == 0 || p.to-p.from == 1 {
 				note(p)
 				continue

@@ -189,36 +189,21 @@ func (l *Lane) ends(g *Grant) {
 // goesOn notes that a worker has a held grant again. It needs mu held.
 func (g *Grant) goesOn() {
 	for _, m := range g.Of {
-		if m.phase == Early && g.hold.Kind.IsEarly() { // a batch may have others, see Keeps
+		if m.phase == Early {
 			m.comes(goesOn)
 		}
 	}
 }
 
-// Keeps says that messages of a batch are not due. They are held later.
-func (h *Hand) Keeps(ms []*Message) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, m := range ms {
-		m.comes(lacksTime)
-	}
-}
-
-// Runs says that the handler gets messages.
+// Runs says that the handler gets messages, of a batch perhaps once more.
 func (h *Hand) Runs(ms ...*Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, m := range ms {
+		if m.phase.isWithHandler() {
+			m.comes(returned)
+		}
 		m.comes(runs)
-	}
-}
-
-// Returned says that the handler has returned from messages of a batch, which stay in hand.
-func (h *Hand) Returned(ms []*Message) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, m := range ms {
-		m.comes(returned)
 	}
 }
 

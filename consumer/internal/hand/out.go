@@ -46,4 +46,11 @@ func (s Signal) set() {
 type Worker struct {
 	Out   Out
 	Woken Signal // a message can be handled, or the worker is to end
+	Told  []Told // messages that its next event is to settle; for its caller alone
+}
+
+// Forget empties Told.
+func (w *Worker) Forget() {
+	clear(w.Told)
+	w.Told = w.Told[:0]
 }

@@ -254,8 +254,8 @@ func (w *world) handled(by *testWorker) {
 	}
 	if !g.LetGo {
 		w.hand.Runs(open...)
-		if batch {
-			w.hand.Returned(open)
+		if batch && w.random.IntN(2) == 0 {
+			w.hand.Runs(open[:1+w.random.IntN(len(open))]...)
 		}
 		g.Lane.Note(g, w.random.IntN(3) == 0, w.now, &by.Out)
 		if w.random.IntN(4) == 0 {
