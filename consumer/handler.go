@@ -137,7 +137,7 @@ func attemptOf(m *hand.Message) *attempt {
 func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	yield.Here()
 	s := a.in
-	a.ctx, a.Delivery = s.working, &a.first
+	a.ctx, a.Delivery = s.Working, &a.first
 	malformed := a.read(&s.terms.route, a.Raw)
 	a.Delivery.own = &a.own
 	if malformed != nil {
@@ -156,7 +156,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	}
 	// It would be handled in vain; or, in order, before an earlier message of its key: between the
 	// stop and Lane.Finish a held message gives its key back.
-	if s.working.Err() != nil || r.ordered() && s.stop.Err() != nil {
+	if s.Working.Err() != nil || r.ordered() && s.Stop.Err() != nil {
 		a.ending = &ending{decision: requeue}
 		return false
 	}
@@ -187,7 +187,7 @@ func (r *run) decide(a *attempt, res result) *ending {
 	if res.err == nil {
 		return succeeded
 	}
-	interrupted := a.in.working.Err() != nil
+	interrupted := a.in.Working.Err() != nil
 	t, now := a.in.terms, time.Now()
 	t.holds = r.timeout.HoldLimit() - a.Age(now)
 	v := t.decide(a.Raw, a.Delivery, res, interrupted, now)
@@ -213,7 +213,7 @@ func (a *attempt) leftGone() result {
 	if own := a.own.end(); own != nil {
 		err = own
 	}
-	res := judged(explained(a.in.working, err))
+	res := judged(explained(a.in.Working, err))
 	res.gone = true
 	return res
 }

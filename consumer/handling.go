@@ -142,7 +142,7 @@ func (h *handling) again(held []*hand.Message) []*hand.Message {
 func (h *handling) letGo(held []*hand.Message) {
 	now := time.Now()
 	var past []*hand.Message
-	if h.in.working.Err() == nil && h.in.stop.Err() == nil && !h.ordered() {
+	if h.in.Working.Err() == nil && h.in.Stop.Err() == nil && !h.ordered() {
 		past = only(held, func(a *attempt) bool { end := h.holdUntil(a); return !now.Before(end) || a.due.After(end) })
 	}
 	if len(past) == 0 {
@@ -245,7 +245,7 @@ func (r *run) heldFor(a *attempt, least time.Duration, now time.Time) time.Durat
 
 // handle runs the handler on messages, in parts if need be.
 func (h *handling) handle(ms []*hand.Message) {
-	from := h.in.working
+	from := h.in.Working
 	if h.batch == nil {
 		from = attemptOf(ms[0]).ctx
 	}
@@ -392,7 +392,7 @@ func (h *handling) gone() {
 		held = held || a.Move == work.Hold
 	}
 	if held { // nothing can be handled here again
-		pause.While(h.in.working, h.in.stop, time.Second)
+		pause.While(h.in.Working, h.in.Stop, time.Second)
 		h.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &h.worker.Out)
 	}
 	for _, m := range left {

@@ -85,7 +85,7 @@ func (o Outage) from(slots int) int {
 // noteRun notes how the handler has fared with messages. The run counts as Hold if such a share
 // of them is.
 func (h *handling) noteRun(results []result) {
-	if h.in.working.Err() != nil {
+	if h.in.Working.Err() != nil {
 		return // the handler was told to end, and may say anything
 	}
 	r, w, held := h.run, h.worker, 0

@@ -31,19 +31,8 @@ type session struct {
 	intake  *intake.Session // nil until the consuming has begun
 	writer  *work.Writer
 
-	// stop ends when the session is to end in order: with Run, or alone, see leave.
-	stop  context.Context
-	leave context.CancelCauseFunc
-
-	// working is the ctx of handlers. It ends with the session, or when a stop
-	// has lasted for DrainTimeout.
-	working    context.Context
-	endWorking context.CancelCauseFunc
-
-	// copying is the ctx of copies. It ends with the session, or at the end of the
-	// stop: what a handler has returned is still settled.
-	copying    context.Context
-	endCopying context.CancelCauseFunc
+	hand.Contexts
+	endWorking, endCopying context.CancelCauseFunc
 }
 
 // session consumes on one channel until that is lost or Run is to stop, and
@@ -54,12 +43,10 @@ func (r *run) session() (consumed bool, err error) {
 		return false, err
 	}
 	s := r.newSession(found, channel)
-	over := make(chan struct{})
-	defer close(over)
-	go s.watch(over)
+	defer s.watch()()
 	defer func() { s.end(consumed) }()
-	defer s.leave(nil)
-	r.carriers.Start(s.stop, s.terms.route, s.channel.Server().Version)
+	defer s.Cancel(nil)
+	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
 	if !r.begun && s.firstLook() {
 		pause.For(r.stop, ask.Declaring)
 	}
@@ -69,12 +56,12 @@ func (r *run) session() (consumed bool, err error) {
 	}
 	consumed = true
 	r.logStart(s)
-	r.watchPolicies(s.stop, found)
-	r.watchTopology(s.stop, found)
+	r.watchPolicies(s.Stop, found)
+	r.watchTopology(s.Stop, found)
 	r.watchCopies(s)
 	r.health.consuming()
-	err = s.intake.Run(s.stop)
-	if s.stop.Err() != nil {
+	err = s.intake.Run(s.Stop)
+	if s.Stop.Err() != nil {
 		err = s.drain()
 	}
 	if intake.Renews(err) && r.lane.Busy() > 0 {
@@ -128,10 +115,10 @@ func (r *run) newSession(found route.Facts, channel *connection.Session) *sessio
 		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace, ordered: r.ordered(),
 			version: channel.Server().Version}}
 	r.timeout.Expect(found.ConsumerTimeout)
-	s.stop, s.leave = context.WithCancelCause(r.stop)
-	s.working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
-	s.copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
-	s.hand = r.lane.Session(hand.Contexts{Stop: s.stop, Cancel: s.leave, Working: s.working, Copying: s.copying})
+	s.Stop, s.Cancel = context.WithCancelCause(r.stop)
+	s.Working, s.endWorking = context.WithCancelCause(context.WithoutCancel(r.stop))
+	s.Copying, s.endCopying = context.WithCancelCause(context.WithoutCancel(r.stop))
+	s.hand = r.lane.Session(s.Contexts)
 	s.writer = r.pool.Write(s.hand, channel.Channel(), socket)
 	return s
 }
@@ -253,7 +240,7 @@ func (s *session) why() error {
 	if s.run.stop.Err() != nil {
 		return nil
 	}
-	return context.Cause(s.stop)
+	return context.Cause(s.Stop)
 }
 
 // finish lets no other message begin, and returns when no message has a slot any more, or ctx
@@ -275,27 +262,21 @@ func (r *run) takeBack() {
 }
 
 // watch tells the handlers as soon as the channel is lost, and lets go what is held when the
-// session ends.
-func (s *session) watch(over <-chan struct{}) {
-	lost, stop, working, copying := s.channel.Done(), s.stop.Done(), s.working.Done(), s.copying.Done()
-	for {
+// session ends, until unwatch is called.
+func (s *session) watch() (unwatch func()) {
+	over, end := context.WithCancel(context.Background())
+	go func() {
 		select {
-		case <-lost:
-			lost = nil
+		case <-s.channel.Done():
 			s.interrupt(s.channel.Err())
-		case <-stop:
-			stop = nil
-			s.run.pool.Event(s.hand.Ending)
-		case <-working:
-			working = nil
-			s.run.pool.Event(s.hand.Ending)
-		case <-copying:
-			copying = nil
-			s.run.pool.Event(s.hand.Ending)
-		case <-over:
-			return
+		case <-over.Done():
 		}
+	}()
+	for _, ctx := range []context.Context{s.Stop, s.Working, s.Copying} {
+		unwatch := context.AfterFunc(ctx, func() { s.run.pool.Event(s.hand.Ending) })
+		context.AfterFunc(over, func() { unwatch() })
 	}
+	return end
 }
 
 // interrupt ends the ctx of handlers and copies; the first cause counts.
@@ -362,7 +343,7 @@ func (r *run) Copy(ms []*hand.Message) {
 	for _, m := range r.copies.SendAgain(ms) {
 		a := attemptOf(m)
 		t := &a.in.terms
-		a.Delivery, a.ctx = &a.first, a.in.copying
+		a.Delivery, a.ctx = &a.first, a.in.Copying
 		_ = a.read(&t.route, m.Raw) // it is not handled here
 		a.ending = &ending{decision: requeue}
 		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery, time.Now())

@@ -97,19 +97,19 @@ func (r *run) repair(ctx context.Context, found route.Facts) error {
 // watchCopies ends this one.
 func (r *run) watchCopies(s *session) {
 	r.watches.Go(func() {
-		for pause.While(s.stop, s.copying, lookForCopies) {
+		for pause.While(s.Stop, s.Copying, lookForCopies) {
 			since := r.copies.Unconfirmed.Since()
 			if since.IsZero() || time.Since(since) < resolveAfter {
 				continue
 			}
-			asking, cancel := context.WithTimeout(s.stop, resolveLimit)
+			asking, cancel := context.WithTimeout(s.Stop, resolveLimit)
 			now, err := r.source.Broker.Resolve(asking, r.conn)
 			cancel()
 			if err == nil && rewired(now, s.terms.route) {
-				s.leave(errRewired)
+				s.Cancel(errRewired)
 				return
 			}
-			if s.stop.Err() == nil {
+			if s.Stop.Err() == nil {
 				r.copies.Unconfirmed.Resolved(err)
 			}
 		}

@@ -37,10 +37,18 @@ type Session struct {
 // Contexts are those of a session. Package hand looks whether they have ended, and waits for
 // none of them.
 type Contexts struct {
-	Stop    context.Context         // ends when the session is to end in order
-	Cancel  context.CancelCauseFunc // cancels Stop; package hand never calls it
-	Working context.Context         // of handlers
-	Copying context.Context         // of copies
+	// Stop ends when the session is to end in order: with Run, or alone, by Cancel, which
+	// package hand never calls.
+	Stop   context.Context
+	Cancel context.CancelCauseFunc
+
+	// Working is the ctx of handlers. It ends with the session, or when a stop has lasted for
+	// DrainTimeout.
+	Working context.Context
+
+	// Copying is the ctx of copies. It ends with the session, or at the end of the stop: what a
+	// handler has returned is still settled.
+	Copying context.Context
 }
 
 // ErrHeld says that an ordered session ends because messages have been held for as long as they
