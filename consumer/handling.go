@@ -77,9 +77,9 @@ func only(ms []*hand.Message, is func(*attempt) bool) (some []*hand.Message) {
 // next returns the messages that the handler gets now: all of them, or those that were held
 // and may be handled again.
 func (h *handling) next() []*hand.Message {
-	letGo, held := h.grant.LetGo, only(h.grant.Of, toHandle.is)
+	letGo, held := h.grant.Why == hand.LetGo, only(h.grant.Of, toHandle.is)
 	switch {
-	case h.grant.Held == 0:
+	case h.grant.Why == hand.First:
 		return h.first()
 	case len(held) == 0:
 		return h.kept(letGo)

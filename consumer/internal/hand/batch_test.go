@@ -171,7 +171,7 @@ func TestAHeldBatchIsOneSlot(t *testing.T) {
 	s := newBatches(t, Limits{Slots: 2, Batch: Batch{Size: 5, Linger: time.Second}})
 	s.handle = func(g *Grant) (time.Duration, func() *Hold) {
 		return 0, func() *Hold {
-			if g.Of[0].Raw.DeliveryTag == 1 && g.Held == 0 {
+			if g.Of[0].Raw.DeliveryTag == 1 && g.Why == First {
 				return &Hold{Kind: ForAnother, For: time.Hour, Until: s.now.Add(2 * time.Hour)}
 			}
 			return nil

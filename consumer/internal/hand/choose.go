@@ -128,13 +128,13 @@ func (l *Lane) offer(now time.Time) offer {
 		}
 	case now.Before(l.expected):
 		o.state, o.until = expected, l.expected
-	case l.more && !l.refuses && (!l.asking || now.Before(l.asked.Add(answerFor))):
+	case l.more && (l.question == notAsked || l.question.isOpen() && now.Before(l.asked.Add(answerFor))):
 		o.state = expected
-		if l.busy < l.Slots && !l.asking {
-			l.asking, l.asks, l.asked = true, true, now
+		if l.busy < l.Slots && l.question == notAsked {
+			l.question, l.asked = toBeAsked, now
 			l.Changed.set()
 		}
-		if l.asking {
+		if l.question.isOpen() {
 			o.until = l.asked.Add(answerFor)
 		}
 	}

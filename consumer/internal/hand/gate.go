@@ -1,32 +1,42 @@
 package hand
 
-import "time"
+import (
+	"errors"
+	"time"
+)
 
 // gate decides whether the messages of a lane are handled: all, none, or one at a
 // time to find out whether an outage is over.
 type gate struct {
-	outage     Outage
-	paused     time.Time // when Pause closed the gate; zero: it did not
-	ends       bool      // the session of the lane is at its end: handlers finish their messages, and begin no other
-	noneBegins error     // why handlers begin with no other message; nil: they may
-	since      time.Time // when noneBegins was set
-	out        time.Time // when the outage began; zero: there is none
+	outage Outage
+	paused time.Time // when Pause closed the gate; zero: it did not
+	stall  stall
+	out    time.Time // when the outage began; zero: there is none
 
 	last  []bool // whether each of the last runs said Hold
 	at    int    // index of the oldest of them
 	holds int    // how many of them said Hold
 
-	probing   bool          // a handler has a message to find out whether the outage is over
+	probe     *Grant        // whose run finds out whether the outage is over; nil: none does
 	queueNext bool          // the next probe is a message of the queue, and not one that is held
 	next      time.Time     // when the next probe may begin
 	pause     time.Duration // after the next probe, if it says Hold
 }
 
-// may reports whether a message may be handled now, but for noneBegins, which the callers ask, and
+// stall is why handlers begin with no other message than those that workers have; zero: they may.
+type stall struct {
+	why   error
+	since time.Time
+}
+
+// errFinishing is the stall of a lane whose session is at its end: what is held stays so, too.
+var errFinishing = errors.New("the session ends")
+
+// may reports whether a message may be handled now, but for a stall, which the callers ask, and
 // whether it is a probe then. If not, again is when to look again, the zero time if time alone changes nothing.
 func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 	switch {
-	case !g.paused.IsZero(), g.ends, g.probing:
+	case !g.paused.IsZero(), g.stall.why == errFinishing, g.probe != nil: //nolint:errorlint // it is a mark
 		return false, false, time.Time{}
 	case g.out.IsZero():
 		return true, false, time.Time{}
@@ -38,13 +48,13 @@ func (g *gate) may(now time.Time) (ok, probe bool, again time.Time) {
 
 // isOpen reports whether all messages are handled.
 func (g *gate) isOpen() bool {
-	return g.paused.IsZero() && !g.ends && g.noneBegins == nil && g.out.IsZero()
+	return g.paused.IsZero() && g.stall.why == nil && g.out.IsZero()
 }
 
 // mayTake reports whether a worker may take a message of the lane, and if not, when
 // that may change by time alone. It needs mu held.
 func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
-	if l.gate.noneBegins != nil {
+	if l.gate.stall.why != nil {
 		return false, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)
@@ -94,15 +104,19 @@ func (l *Lane) changes(now time.Time, out *Out) {
 func (l *Lane) Finish(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.setEnds(true, now, out)
+	l.setStall(errFinishing, now, out)
 }
 
-// setEnds needs mu held.
-func (l *Lane) setEnds(ends bool, now time.Time, out *Out) {
-	if l.gate.ends == ends && l.gate.noneBegins == nil {
+// setStall needs mu held. A stall for another reason began when the first one did.
+func (l *Lane) setStall(why error, now time.Time, out *Out) {
+	s := &l.gate.stall
+	if s.why == nil && why == nil {
 		return
 	}
-	l.gate.ends, l.gate.noneBegins = ends, nil
+	if s.why == nil {
+		s.since = now
+	}
+	s.why = why
 	l.changes(now, out)
 }
 
@@ -118,14 +132,9 @@ func (s *Session) BeginNoMore(why error, now time.Time, out *Out) {
 
 // beginNoMore needs mu held.
 func (l *Lane) beginNoMore(s *Session, why error, now time.Time, out *Out) {
-	if l.latest != s {
-		return
+	if l.latest == s && l.gate.stall.why != errFinishing { //nolint:errorlint // it is a mark
+		l.setStall(why, now, out)
 	}
-	if l.gate.noneBegins == nil {
-		l.gate.since = now
-	}
-	l.gate.noneBegins = why
-	l.changes(now, out)
 }
 
 // BeginAgain opens the gate that BeginNoMore has closed. It reports whether it has: another
@@ -133,11 +142,10 @@ func (l *Lane) beginNoMore(s *Session, why error, now time.Time, out *Out) {
 func (l *Lane) BeginAgain(why error, now time.Time, out *Out) bool {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	if l.gate.noneBegins != why { //nolint:errorlint // it is a mark
+	if l.gate.stall.why != why { //nolint:errorlint // it is a mark
 		return false
 	}
-	l.gate.noneBegins = nil
-	l.changes(now, out)
+	l.setStall(nil, now, out)
 	return true
 }
 

@@ -64,7 +64,7 @@ func TestInAnOutageOneMessageAtATimeIsHandled(t *testing.T) {
 		if ok, probe, _ := g.may(now); !ok || !probe {
 			t.Fatalf("probe %d: no message may be handled when the pause is over", i)
 		}
-		g.probing = true
+		g.probe = &Grant{}
 		if ok, _, again := g.may(now); ok || !again.IsZero() {
 			t.Fatalf("probe %d: a second message may be handled beside it", i)
 		}

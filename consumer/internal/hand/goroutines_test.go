@@ -50,7 +50,7 @@ func TestAMessageIsHandledOnceWhateverBecameOfTheWorkerBefore(t *testing.T) {
 		var p *pool
 		p = newPool(t, hand.Limits{Slots: slots}, func(g *hand.Grant) run {
 			m := g.Of[0]
-			if g.Held != 0 {
+			if g.Why != hand.First {
 				return done
 			}
 			mu.Lock()
@@ -212,12 +212,12 @@ func keysBesideAModel(t *testing.T, seed uint64) {
 	names := 1 + random.IntN(12)
 	p := newPool(t, hand.Limits{Slots: k.slots, PerKey: k.limit}, func(g *hand.Grant) run {
 		m := g.Of[0]
-		if g.Held == 0 {
+		if g.Why == hand.First {
 			k.begin(m)
 		}
 		time.Sleep(length())
 		switch l := length(); {
-		case l > 3*time.Millisecond && g.Held == 0:
+		case l > 3*time.Millisecond && g.Why == hand.First:
 			return held(hand.Hold{Kind: hand.ForAnother, For: length() + time.Nanosecond, Until: time.Now().Add(time.Hour)})
 		case l > 2*time.Millisecond: // its copy is confirmed later
 			return kept(func(confirm func()) {

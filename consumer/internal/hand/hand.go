@@ -47,20 +47,33 @@ type Grant struct {
 	Of   []*Message
 	Lane *Lane
 
-	// Held is how its messages were held until now; zero: a worker has them for the first
-	// time. LetGo says that they can be held no longer.
-	Held  Kind
-	LetGo bool
+	Why Why
 
 	left    int // messages that need the slot, and one more for the worker
 	copying int // messages whose copy is to be confirmed
 	hold    holding
-	probe   bool // its run finds out whether an outage is over
-	ran     bool // the handler has run on it
-
-	saidHold bool // its latest run said Hold
-	wasHeld  bool // its messages are held, or were
+	said    said // by its latest run
+	wasHeld bool // its messages are held, or were
 }
+
+// Why is why a worker has the messages of a Grant.
+type Why uint8
+
+// The reasons.
+const (
+	First  Why = iota // a worker has them for the first time
+	GoesOn            // they were held, and are to be handled
+	LetGo             // they were held, and can be no longer
+)
+
+// said is what the handler has said of messages.
+type said uint8
+
+const (
+	saidNothing said = iota // it has not run
+	saidOther
+	saidHold
+)
 
 // New returns a Hand with so many slots: runs of the handler at a time. Strict
 // says that a higher lane goes first, and not by shares.
@@ -202,7 +215,7 @@ func (h *Hand) grant(l *Lane, now time.Time, out *Out) *Grant {
 		m.comes(isTaken)
 		m.grant = g
 	}
-	g.Lane, g.left, g.ran, g.saidHold, g.Held, g.LetGo = l, len(g.Of)+1, false, false, 0, false
+	g.Lane, g.left, g.said, g.Why = l, len(g.Of)+1, saidNothing, First
 	l.beginProbe(g)
 	l.gate.queueNext = false
 	h.atWork++

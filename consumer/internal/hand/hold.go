@@ -45,7 +45,7 @@ type holding struct {
 //   - in an outage when it is over, or when it is their turn to find out; but if the handler has
 //     not said Hold of them, not before Hold.For
 //   - with UntilDue after Hold.For, whatever the gate is: no handler runs then
-//   - with Grant.LetGo, when they can be held no longer: at Until, or at once if Hold.For ends
+//   - with LetGo as Grant.Why, when they can be held no longer: at Until, or at once if Hold.For ends
 //     later; when the session ends; and when handlers begin with no other message, unless they
 //     wait in place
 //
@@ -55,7 +55,9 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 	defer h.mu.Unlock()
 	l := g.Lane
 	g.hold = holding{Hold: hold, due: now.Add(hold.For)}
-	g.saidHold = g.saidHold && !hold.Own
+	if hold.Own {
+		g.said = min(g.said, saidOther)
+	}
 	for _, m := range g.Of {
 		switch {
 		case m.phase.isWithHandler():
@@ -75,7 +77,7 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 		if hold.Kind == ForNextHere {
 			l.inPlace++
 		}
-		if g.saidHold {
+		if g.said == saidHold {
 			l.byHold++
 		}
 	}
@@ -117,33 +119,37 @@ func (l *Lane) eachHeld(goesOn func(*Grant) bool, now time.Time, out *Out) {
 // goOn has a worker take held messages if they are to be handled again, or let go. It reports
 // whether they are, and needs mu held.
 func (l *Lane) goOn(g *Grant, now time.Time, out *Out) bool {
-	goesOn, letGo, again := g.turn(now)
-	if !goesOn && !letGo {
+	why, again := g.turn(now)
+	if why == First {
 		g.hold.again = again
 		l.hand.wakeAt(again, out)
 		return false
 	}
-	g.Held, g.LetGo = g.hold.Kind, letGo
-	l.ends(g)
+	g.Why = why
+	l.unhold(g)
 	l.hand.ready = append(l.hand.ready, g)
 	return true
 }
 
-// turn reports whether the messages of a grant are to be handled again, or let go, and if
-// neither, when to look again. It needs mu held.
-func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
+// turn returns why a worker is to have the messages of a grant now; First if none is, and then
+// when to look again. It needs mu held.
+func (g *Grant) turn(now time.Time) (why Why, again time.Time) {
 	l, h := g.Lane, &g.hold
 	s := g.Of[0].In
 	switch {
 	case s.Working.Err() != nil, s.Stop.Err() != nil, !now.Before(h.Until):
-		return false, true, time.Time{}
+		return LetGo, time.Time{}
+	case h.Kind == UntilDue && !h.due.Before(h.Until):
+		return LetGo, time.Time{}
+	case h.Kind == UntilDue && !now.Before(h.due):
+		return GoesOn, time.Time{}
 	case h.Kind == UntilDue:
-		return !now.Before(h.due), !h.due.Before(h.Until), h.due
-	case l.gate.noneBegins != nil && h.Kind != ForNextHere:
-		return false, true, time.Time{}
+		return First, h.due
+	case l.gate.stall.why != nil && h.Kind != ForNextHere:
+		return LetGo, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)
-	if !h.triable && (g.saidHold || !now.Before(h.due)) {
+	if !h.triable && (g.said == saidHold || !now.Before(h.due)) {
 		h.triable = true
 		l.triable++
 	}
@@ -161,15 +167,18 @@ func (g *Grant) turn(now time.Time) (goesOn, letGo bool, again time.Time) {
 			}
 		}
 	case ok && h.due.After(h.Until):
-		return false, true, time.Time{}
+		return LetGo, time.Time{}
 	case ok && now.Before(h.due):
 		ok, again = false, h.due
 	}
-	return ok, false, earlier(h.Until, again)
+	if ok {
+		return GoesOn, time.Time{}
+	}
+	return First, earlier(h.Until, again)
 }
 
-// ends ends the holding of a grant. It needs mu held.
-func (l *Lane) ends(g *Grant) {
+// unhold ends the holding of a grant. It needs mu held.
+func (l *Lane) unhold(g *Grant) {
 	h := &g.hold
 	if h.Kind == UntilDue {
 		return
@@ -178,7 +187,7 @@ func (l *Lane) ends(g *Grant) {
 	if h.Kind == ForNextHere {
 		l.inPlace--
 	}
-	if g.saidHold {
+	if g.said == saidHold {
 		l.byHold--
 	}
 	if h.triable {

@@ -217,7 +217,7 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 			s.early = tt.kind.IsEarly()
 			var again time.Time
 			s.handle = func(g *Grant) (time.Duration, func() *Hold) {
-				if g.Held == 0 {
+				if g.Why == First {
 					return 0, func() *Hold { return &Hold{Kind: tt.kind, For: tt.d, Until: began.Add(tt.until)} }
 				}
 				again = s.now

@@ -78,11 +78,22 @@ type feed struct {
 	expected time.Time     // until then a message may be on its way
 	more     bool          // the queue may have messages that the broker has not sent
 	heard    time.Time     // when a message came last, or room was made for one
-	asks     bool          // the queue is to be asked; the answer comes to Answered
-	asking   bool          // an answer is to come
-	asked    time.Time     // since when
-	refuses  bool          // to answer
+	question question      // whether the queue has messages; the answer comes to Answered
+	asked    time.Time     // when it was to be asked
 }
+
+// question is how far a question to a queue has come.
+type question uint8
+
+const (
+	notAsked question = iota
+	toBeAsked
+	unanswered
+	refused // to answer: the queue is not asked again
+)
+
+// isOpen reports whether an answer is to come.
+func (q question) isOpen() bool { return q == toBeAsked || q == unanswered }
 
 const (
 	// openingFor is how long lower lanes wait for a higher one that is about to
@@ -213,7 +224,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l := s.lane
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.setEnds(false, now, out)
+	l.setStall(nil, now, out)
 	l.latest = s
 	s.consumers++
 	s.recent = 0
@@ -229,7 +240,10 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 func (l *Lane) Closed(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.session, l.expected, l.more, l.refuses = nil, time.Time{}, false, false
+	l.session, l.expected, l.more = nil, time.Time{}, false
+	if l.question == refused {
+		l.question = notAsked
+	}
 	l.hand.call(now, out)
 }
 
@@ -241,7 +255,9 @@ func (l *Lane) room(now time.Time) { l.expected, l.more, l.heard = now.Add(l.del
 func (l *Lane) Asks() (asks bool) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	asks, l.asks = l.asks, false
+	if asks = l.question == toBeAsked; asks {
+		l.question = unanswered
+	}
 	return asks
 }
 
@@ -252,11 +268,13 @@ func (l *Lane) Asks() (asks bool) {
 func (l *Lane) Answered(has int, took time.Duration, err error, now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.asking = false
+	l.question = notAsked
 	switch {
 	case l.session == nil:
 	case err != nil:
-		l.more, l.refuses = false, rehop.ClassOf(err) != rehop.ClassTransient
+		if l.more = false; rehop.ClassOf(err) != rehop.ClassTransient {
+			l.question = refused
+		}
 	default:
 		silent := now.Sub(l.heard) // less than took: the answer is older than what was heard
 		l.more = silent < took || has > 0 && silent < nothingFor

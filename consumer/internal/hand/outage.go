@@ -22,12 +22,12 @@ const firstPause = 200 * time.Millisecond
 // and again says nothing of others.
 func (g *gate) note(probe, first, hold bool, now time.Time) (changed bool) {
 	if !g.out.IsZero() {
-		if probe {
-			g.probing = false
+		if probe || !hold {
+			g.probe = nil
 		}
 		switch {
 		case !hold:
-			g.out, g.probing = time.Time{}, false
+			g.out = time.Time{}
 			return true
 		case probe:
 			g.next = now.Add(g.pause/2 + rand.N(g.pause)) // processes shall not probe together
@@ -68,21 +68,21 @@ func (g *gate) begin(now time.Time) {
 // their own. But the lanes share the workers: where the held messages of all lanes have
 // them all, a message of the queue would never have its turn. It needs mu held.
 func (l *Lane) queueIsNext() bool {
-	return l.triable == 0 || l.gate.queueNext && l.gate.noneBegins == nil && l.waiting() > 0 && l.busy < l.Slots && l.hand.atWork < l.hand.slots
+	return l.triable == 0 || l.gate.queueNext && l.gate.stall.why == nil && l.waiting() > 0 && l.busy < l.Slots && l.hand.atWork < l.hand.slots
 }
 
 // beginProbe notes that the run of a grant is a probe, if there is an outage. It needs
 // mu held.
 func (l *Lane) beginProbe(g *Grant) {
 	if !l.gate.out.IsZero() {
-		l.gate.probing, g.probe = true, true
+		l.gate.probe = g
 	}
 }
 
 // endProbe notes that a grant is no probe any more. It needs mu held.
 func (l *Lane) endProbe(g *Grant, now time.Time, out *Out) {
-	if g.probe {
-		l.gate.probing, g.probe = false, false
+	if l.gate.probe == g {
+		l.gate.probe = nil
 		l.lookAtHeld(now, out)
 	}
 }
@@ -90,18 +90,20 @@ func (l *Lane) endProbe(g *Grant, now time.Time, out *Out) {
 // Note notes that the handler has run on a grant, and whether it said Hold. It
 // reports whether an outage has begun or is over.
 func (l *Lane) Note(g *Grant, hold bool, now time.Time, out *Out) (changed bool) {
-	first := !g.ran
-	g.ran, g.saidHold = true, hold
+	first := g.said == saidNothing
+	if g.said = saidOther; hold {
+		g.said = saidHold
+	}
 	if !hold && !l.heldLately.Load() {
 		return false // most runs: there is nothing to remember
 	}
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	changed = l.gate.note(g.probe, first, hold, now)
+	probe := l.gate.probe == g
+	changed = l.gate.note(probe, first, hold, now)
 	l.heldLately.Store(!l.gate.out.IsZero() || l.gate.holds > 0)
-	if g.probe || changed {
-		g.probe = false
+	if probe || changed {
 		l.lookAtHeld(now, out)
 		l.tell()
 		h.call(now, out)

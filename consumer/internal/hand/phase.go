@@ -42,7 +42,7 @@ const (
 	copyDue                  // its copy is on its way once more
 	postponed                // it goes back, and must not come again to this session
 	marked                   // the broker is to be told
-	ends                     // the broker has been told, or cannot be
+	isTold                   // the broker has been told, or cannot be
 	events
 )
 
@@ -60,7 +60,7 @@ var table = [phases][events]Phase{
 	Copying: {unconfirmed: Resting, postponed: Back, marked: Marked},
 	Resting: {copyDue: Copying},
 	Back:    {marked: Marked},
-	Marked:  {ends: Settled},
+	Marked:  {isTold: Settled},
 }
 
 // isUntried reports whether no handler has returned from a message that may still be handled

@@ -247,12 +247,12 @@ func (w *world) handled(by *testWorker) {
 		}
 	}
 	batch := w.limits.Batch.Size > 1
-	if g.Held == 0 && !batch && w.random.IntN(10) == 0 {
+	if g.Why == First && !batch && w.random.IntN(10) == 0 {
 		next, ended := w.hand.Hold(&by.Worker, g, Hold{[]Kind{UntilDue, ToBegin}[w.random.IntN(2)], time.Second, w.now.Add(time.Minute), false}, w.now)
 		w.took(by, next, ended)
 		return
 	}
-	if !g.LetGo {
+	if g.Why != LetGo {
 		w.hand.Runs(open...)
 		if batch && w.random.IntN(2) == 0 {
 			w.hand.Runs(open[:1+w.random.IntN(len(open))]...)

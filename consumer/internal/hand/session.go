@@ -1,6 +1,7 @@
 package hand
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -20,10 +21,8 @@ type Session struct {
 	first, last *Message   // open
 	marked      []Told     // to be written
 	later       []*Message // that go back when the fetching has ended
-	inOrder     bool       // what goes back stays until the end of the channel
-	fetched     bool       // the fetching has ended
-	closed      bool       // nothing is marked any more
-	ends        error      // see Ends
+	course      course
+	renewal     error // see Ends
 
 	unsettled int
 	bytes     int // of their bodies
@@ -50,6 +49,16 @@ type Contexts struct {
 	// handler has returned is still settled.
 	Copying context.Context
 }
+
+// course is how far the end of a session has come. It only rises.
+type course uint8
+
+const (
+	fetching     course = iota // a message goes back at once, or if Stop has ended with the fetching
+	keeping                    // what goes back stays until the end of the fetching, or of the channel
+	fetchingOver               // a message goes back at once
+	channelOver                // nothing is marked any more
+)
 
 // ErrHeld says that an ordered session ends because messages have been held for as long as they
 // may be.
@@ -159,7 +168,7 @@ func (m *Message) settle(v Verb, now time.Time, out *Out) {
 // mark has the broker told about a message. It needs mu held.
 func (s *Session) mark(m *Message, v Verb, out *Out) {
 	m.comes(marked)
-	if s.closed { // it stays among the open ones, so that no frame that is still to be written takes it along
+	if s.course == channelOver { // it stays among the open ones, so that no frame that is still to be written takes it along
 		out.Over = append(out.Over, Told{m, v})
 		return
 	}
@@ -172,7 +181,7 @@ func (s *Session) mark(m *Message, v Verb, out *Out) {
 // the fetching has ended: it would come back here at once, and before 4.3 each return counts
 // towards the delivery limit. It needs mu held.
 func (s *Session) giveBack(m *Message, out *Out) {
-	if s.Stop.Err() == nil && !s.inOrder || s.fetched || s.closed {
+	if s.course >= fetchingOver || s.course == fetching && s.Stop.Err() == nil {
 		s.mark(m, Requeue, out)
 		return
 	}
@@ -211,7 +220,7 @@ func (s *Session) KeepForOrder() {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.inOrder = true
+	s.course = max(s.course, keeping)
 }
 
 // endInOrder has an ordered session end when the messages that workers have are settled, because
@@ -222,11 +231,9 @@ func (s *Session) endInOrder(why error, now time.Time, out *Out) {
 	if !l.Ordered || s.Stop.Err() != nil || s.Working.Err() != nil {
 		return
 	}
-	s.inOrder = true
+	s.course = max(s.course, keeping)
 	l.beginNoMore(s, why, now, out)
-	if s.ends == nil {
-		s.ends = why
-	}
+	s.renewal = cmp.Or(s.renewal, why)
 	s.Signal.set()
 }
 
@@ -244,7 +251,7 @@ func (s *Session) Ends() (why error) {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	why, s.ends = s.ends, nil
+	why, s.renewal = s.renewal, nil
 	return why
 }
 
@@ -253,7 +260,7 @@ func (s *Session) Fetched(out *Out) {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.fetched = true
+	s.course = max(s.course, fetchingOver)
 	s.lastGoBack(out)
 }
 
@@ -271,7 +278,7 @@ func (s *Session) Close(out *Out) {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s.closed = true
+	s.course = channelOver
 	s.lastGoBack(out)
 	s.Frames.set()
 }
@@ -289,7 +296,7 @@ func (s *Session) Take(spent []Told) (batch []Told, open uint64, closed bool) {
 	if s.first != nil {
 		open = s.first.Raw.DeliveryTag
 	}
-	return batch, open, s.closed
+	return batch, open, s.course == channelOver
 }
 
 // Settled says that the frames of messages are written, or cannot be. They may be of several
@@ -302,7 +309,7 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.recent >= l.prefetch {
 			l.room(now)
 		}
-		m.comes(ends)
+		m.comes(isTold)
 		s.unsettled--
 		s.bytes -= len(m.Raw.Body)
 		if m.consumer == s.consumers {

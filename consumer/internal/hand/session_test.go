@@ -45,7 +45,7 @@ func TestBegunAreTheOpenMessagesThatWorkersHave(t *testing.T) {
 func TestCountsOfASession(t *testing.T) {
 	s := newStage(t, Limits{Slots: 2})
 	s.handle = func(g *Grant) (time.Duration, func() *Hold) {
-		if g.Of[0].Suspect && g.Held == 0 {
+		if g.Of[0].Suspect && g.Why == First {
 			return time.Second, func() *Hold { return &Hold{Kind: ForAnother, For: time.Second, Until: s.now.Add(time.Hour)} }
 		}
 		return 3 * time.Second, nil

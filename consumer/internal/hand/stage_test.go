@@ -155,7 +155,7 @@ func (s *stage) gets(w *Worker, g *Grant, ended bool) {
 		s.idle = append(s.idle, w)
 	case g == nil:
 		return
-	case g.LetGo:
+	case g.Why == LetGo:
 		s.letGo = append(s.letGo, s.now)
 		s.done(w, g, Requeue)
 		return
@@ -165,7 +165,7 @@ func (s *stage) gets(w *Worker, g *Grant, ended bool) {
 			tags[i] = m.Raw.DeliveryTag
 		}
 		s.taken = append(s.taken, fmt.Sprint(tags))
-		if !s.early || g.Held != 0 {
+		if !s.early || g.Why != First {
 			for _, m := range g.Of {
 				if m.phase == Taken || m.phase == Held {
 					s.hand.Runs(m)

@@ -47,8 +47,8 @@ func (l *Lane) State(now time.Time) State {
 		s.Blocked = l.blocked
 		s.Key, s.Waiting = l.keys.longest()
 	}
-	if g.noneBegins != nil {
-		s.NoneBegins, s.Why = g.since, g.noneBegins
+	if g.stall.why != nil && g.stall.why != errFinishing { //nolint:errorlint // it is a mark
+		s.NoneBegins, s.Why = g.stall.since, g.stall.why
 	}
 	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
 		since := g.next
