@@ -31,7 +31,7 @@ type Config struct {
 	// all waiting messages go back.
 	//
 	// With any Prefetch, a session on a queue with a delivery limit begins with 1, until a
-	// message comes that was not delivered before; not so with KeyLimit, or with a single
+	// message comes that was not delivered before; not so with a KeyLimit of 1, or with a single
 	// active consumer. Messages that no handler has begun go back to the queue when one of
 	// them has waited for a quarter of the consumer timeout, which is 7.5 minutes by default,
 	// or for less with RetryInPlace. The broker then sends fewer messages ahead, until the
@@ -42,7 +42,7 @@ type Config struct {
 	// message that was sent ahead is handled before one of a higher priority that
 	// comes later, so Run warns of a larger Prefetch. Each lane of topology.Lanes has
 	// a prefetch of its own, by default at least one more than the lane's handlers. It
-	// delays no message of a higher lane.
+	// delays no message of a higher lane. With KeyLimit the default is larger, see there.
 	Prefetch int
 
 	// Priority ranks the consumers of a queue, in all processes: the broker sends a
@@ -59,8 +59,9 @@ type Config struct {
 	// KeyLimit is how many messages of one key are handled at a time; 0: no limit. With
 	// 1 the messages of a key are handled one after the other, in the order of the
 	// queue; messages of other keys, and messages without a key, are handled beside
-	// them. A larger limit keeps a key from taking more than its share of the
-	// Concurrency. Without batches, a limit of Concurrency or more limits nothing.
+	// them. A larger limit is a share: it keeps a key from taking more than so many slots of
+	// the Concurrency, and promises no order. Without batches, a limit of Concurrency or more
+	// limits nothing.
 	//
 	// The limit holds in each lane of topology.Lanes: messages of one key in two lanes
 	// are handled side by side. So choose the lane by the key.
@@ -75,14 +76,17 @@ type Config struct {
 	// active consumer says that their order matters.
 	//
 	// After a lost connection the handlers of the old connection and of the new one may
-	// overlap until the old ones obey their ctx. At a stop, the consumer gives up the
-	// queue only after its handlers have returned.
+	// overlap until the old ones obey their ctx.
 	//
-	// With KeyLimit the broker sends Prefetch messages from the start. The default is the
-	// larger of 4*Concurrency and Concurrency+50, up to 10,000. The messages of a key wait
-	// while Prefetch messages of other keys are ahead of them. If a message crashes the
-	// process repeatedly, all messages that were sent with it use up their delivery limits
-	// and become dead letters. Without KeyLimit only the message itself becomes one.
+	// Prefetch defaults to the larger of 4*Concurrency and Concurrency+50, up to 10,000: the
+	// next messages may be of keys that are in hand. The messages of a key wait while Prefetch
+	// messages of other keys are ahead of them. All that follows is about a limit of 1. With a
+	// share the consumer behaves as without KeyLimit.
+	//
+	// With 1 the broker sends Prefetch messages from the start. At a stop, the consumer gives
+	// up the queue only after its handlers have returned. If a message crashes the process
+	// repeatedly, all messages that were sent with it use up their delivery limits and become
+	// dead letters. Without KeyLimit, and with a share, only the message itself becomes one.
 	//
 	// If the next message has waited for its key for a quarter of the consumer timeout,
 	// which is 7.5 minutes by default, or for less with RetryInPlace, the consumer lets its

@@ -70,6 +70,9 @@ func TestWhereThePrefetchFollowsTheHandlers(t *testing.T) {
 		{"a work queue with priorities", Config{Concurrency: 4}, topology.WorkQueue{Name: "q", NativePriority: true}, intake.Prefetch{Base: 4, Fixed: true}},
 		{"a work queue that others declared", Config{Concurrency: 4}, topology.WorkQueue{Name: "q", Existing: true}, intake.Prefetch{Base: 4, Fixed: true}},
 		{"a queue that others declared", Config{Concurrency: 4}, topology.Route{Queue: "q"}, intake.Prefetch{Base: 4, Fixed: true}},
+		{"keys in order", Config{Concurrency: 4, KeyLimit: 1}, topology.WorkQueue{Name: "q"}, intake.Prefetch{Base: 54, Fixed: true}},
+		{"shares of keys", Config{Concurrency: 4, KeyLimit: 2}, topology.WorkQueue{Name: "q"}, intake.Prefetch{Base: 54}},
+		{"shares of keys, with priorities", Config{Concurrency: 4, KeyLimit: 2}, topology.WorkQueue{Name: "q", NativePriority: true}, intake.Prefetch{Base: 54, Fixed: true}},
 		{"as the user says", Config{Concurrency: 4, Prefetch: 7}, topology.WorkQueue{Name: "q"}, intake.Prefetch{Base: 7, Fixed: true}},
 	} {
 		if got := prefetchOf(settings{Config: tt.cfg}, routeOf(tt.source), false); got != tt.want {

@@ -79,7 +79,7 @@ const lostLimit = 15 * time.Second
 // the socket, with every session on it, and continues on another node if the Conn
 // has its URL. That happens within 30 s of the last delivery. A classic queue on a
 // node that is cut off answers, and its consumer stays there. A consumer with
-// Config.KeyLimit, or of a queue with a single active consumer, asks only while it has no
+// a Config.KeyLimit of 1, or of a queue with a single active consumer, asks only while it has no
 // message, and hands none out until it has the answer.
 func (c *Consumer) Health() error {
 	now := time.Now()

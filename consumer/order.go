@@ -51,8 +51,8 @@ func waitsInPlace(r route.Facts) (sum time.Duration) {
 }
 
 // ordered reports whether messages must come in the order of the queue, or to one
-// consumer at a time. Then the fetching never changes, and ends with the channel. A KeyLimit of
-// more than 1 is a share, and keeps no order.
+// consumer at a time. Then the fetching never changes, and ends with the channel. A KeyLimit
+// of 2 and more is a share, and promises no order.
 func (r *run) ordered() bool { return r.cfg.KeyLimit == 1 || r.source.Single }
 
 // arguments returns those of a consumer of a queue.

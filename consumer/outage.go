@@ -22,7 +22,7 @@ import (
 // consumer timeout if that is less. Where returns count towards the delivery limit,
 // before broker 4.3, a message that has used up half of it goes to the end of the queue
 // instead, as a confirmed copy. While the broker confirms no copies either, as in an
-// alarm, the consumer then consumes nothing. With Config.KeyLimit, and on a queue with a
+// alarm, the consumer then consumes nothing. With a Config.KeyLimit of 1, and on a queue with a
 // single active consumer, all messages in hand go back together, to their places, and
 // none before that time has passed.
 type Outage struct {

@@ -110,7 +110,7 @@ func RetryAfter(d time.Duration, err error) error {
 // A held message counts as one of the Config.Concurrency that are handled at a time.
 // When held messages have taken every slot of a Concurrency of at least 2, an [Outage]
 // begins, and the consumer gives back the messages that no handler has begun. A
-// consumer with Config.KeyLimit, or of a queue with a single active consumer, keeps them
+// consumer with a Config.KeyLimit of 1, or of a queue with a single active consumer, keeps them
 // to keep their order. With a Concurrency of 1, or without outages, messages that were
 // sent ahead go back to the queue as Config.Prefetch says.
 func Hold(err error) error {

@@ -7,7 +7,7 @@ import (
 )
 
 // Pause stops handing out messages until Resume. Handlers finish, and messages that no
-// handler has begun go back to their queue. With Config.KeyLimit, and on a queue with
+// handler has begun go back to their queue. With a Config.KeyLimit of 1, and on a queue with
 // a single active consumer, the consumer keeps these messages for a time, to preserve their
 // order: for 15 minutes; for half of the consumer timeout, if that timeout is less than 30
 // minutes; or for a quarter of it, if it is more than an hour and Config.RetryInPlace is not

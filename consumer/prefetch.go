@@ -17,9 +17,9 @@ func prefetchOf(cfg settings, source route.Facts, lane bool) intake.Prefetch {
 		if source.ByPriority && !lane {
 			ahead = 0 // what is sent ahead is handled before any of a higher priority
 		}
-		return intake.Prefetch{Base: prefetchOfBatches(cfg, ahead), Fixed: true, PastKeys: cfg.KeyLimit > 1 && follows(source)}
+		return intake.Prefetch{Base: prefetchOfBatches(cfg, ahead), Fixed: true}
 	case cfg.KeyLimit > 0:
-		return intake.Prefetch{Base: prefetchOfKeys(cfg.Config), Fixed: true, PastKeys: cfg.KeyLimit > 1 && follows(source)}
+		return intake.Prefetch{Base: prefetchOfKeys(cfg.Config), Fixed: cfg.KeyLimit == 1 || !follows(source)}
 	case lane:
 		return intake.Prefetch{Base: min(cfg.Concurrency+1, maxConcurrency), Fixed: source.Single}
 	}
@@ -34,8 +34,8 @@ func follows(source route.Facts) bool {
 }
 
 // prefetchOfKeys returns the prefetch for messages with keys: more than what the handlers
-// have, because the next messages may be of keys that are in hand. With a limit of 1 the prefetch
-// stays the same: messages that go back could come to another process out of their order.
+// have, because the next messages may be of keys that are in hand. In order it stays the
+// same: messages that go back could come to another process out of their order.
 func prefetchOfKeys(cfg Config) int {
 	return min(max(4*cfg.Concurrency, cfg.Concurrency+50), maxConcurrency)
 }

@@ -39,6 +39,17 @@ func TestAMessageGoesBackWithThoseThatWaitForItsKey(t *testing.T) {
 	}
 }
 
+// TestAMessageThatWaitsForItsKeyWaits: else an outage would give it back at each try.
+func TestAMessageThatWaitsForItsKeyWaits(t *testing.T) {
+	s := newStage(t, Limits{Slots: 2, PerKey: 1})
+	for range 3 {
+		s.deliver(1, func(m *Message) { m.Key = "a" })
+	}
+	if n := s.lane.Waiting(); n != 2 {
+		t.Errorf("%d messages wait, want the two whose key is in hand", n)
+	}
+}
+
 func TestAMessageThatHasWaitedForItsKeyGoesAheadOfLaterOnes(t *testing.T) {
 	s := newStage(t, Limits{Slots: 1, PerKey: 1})
 	for _, key := range []string{"a", "b", "a", "c", ""} {

@@ -284,11 +284,11 @@ func (l *Lane) Answered(has int, took time.Duration, err error, now time.Time, o
 	l.hand.call(now, out)
 }
 
-// Waiting returns how many messages wait for a worker.
+// Waiting returns how many messages wait for a worker, or for their keys.
 func (l *Lane) Waiting() int {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	return l.waiting()
+	return l.waiting() + l.keys.waiting
 }
 
 // Unsettled returns how many messages of all sessions are unsettled.

@@ -68,7 +68,7 @@ func (s *Session) replace(prefetch int) error {
 	if err := s.endFetching((*hand.Session).Delivered); err != nil {
 		return err
 	}
-	if prefetch < s.prefetch && !s.Prefetch.PastKeys { // as many stay as the new one is to have, with those in the handlers
+	if prefetch < s.prefetch && s.Lane.PerKey == 0 { // as many stay as the new one is to have, with those in the handlers
 		s.Lane.TakeBack(max(0, prefetch-s.Lane.Busy()), false, time.Now(), &s.out)
 	}
 	return s.begin(prefetch)

@@ -32,9 +32,8 @@ const (
 
 // Prefetch is what the prefetch of each session follows.
 type Prefetch struct {
-	Base     int  // Config.Concurrency, or Config.Prefetch
-	Fixed    bool // it does not follow the handlers
-	PastKeys bool // it grows while messages wait for their keys and keep others away
+	Base  int  // Config.Concurrency, or Config.Prefetch
+	Fixed bool // it stays so
 
 	began    time.Time // of the measuring
 	handled  int64     // at that time
@@ -91,14 +90,8 @@ func (s *Session) adapt(now time.Time) error {
 	if base := s.Prefetch.Base; s.prefetch < base {
 		suspects, uncleared := s.Hand.Suspects()
 		want = max(want, s.suspicion.bound(base, suspects, uncleared, now))
-	} else if s.Prefetch.PastKeys {
-		if in, ok := s.Hand.Blocked(); ok && s.Bound.most == 0 {
-			if more := pastKeys(base, in); more > 0 {
-				return s.replace(more)
-			}
-		} else if !ok && s.prefetch > base && s.Lane.Keyed() < base {
-			want = base
-		}
+	} else if more := s.pastKeys(); more > 0 {
+		return s.replace(more)
 	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= bufferedTime {
 		waited := time.Duration(0)
 		if oldest := s.Lane.Oldest(); !oldest.IsZero() {
@@ -121,6 +114,17 @@ const (
 	maxInHand      = 10_000
 	maxBytesInHand = 64 << 20
 )
+
+// pastKeys returns the prefetch of the next consumer if messages that wait for their keys keep others
+// away, and the prefetch may grow; else 0. It may not while there is a bound, because messages have
+// waited for too long.
+func (s *Session) pastKeys() int {
+	in, blocked := s.Hand.Blocked()
+	if !blocked || s.Prefetch.Fixed || s.Bound.most > 0 {
+		return 0
+	}
+	return pastKeys(s.Prefetch.Base, in)
+}
 
 // pastKeys returns the prefetch of the next consumer where all messages in hand have a slot or wait
 // for their keys: as many as are in hand, so that their number doubles; 0 if there may be no more.
