@@ -180,4 +180,3 @@ func (w *fixture) crashing(took time.Duration) consumer.Handler {
 		return slowly(took)(ctx, d)
 	}
 }
-

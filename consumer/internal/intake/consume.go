@@ -68,7 +68,9 @@ func (s *Session) replace(prefetch int) error {
 	if err := s.endFetching((*hand.Session).Delivered); err != nil {
 		return err
 	}
-	if prefetch < s.prefetch && s.Lane.PerKey == 0 { // as many stay as the new one is to have, with those in the handlers
+	// As many messages stay as the new consumer is to have, with those in the handlers. Where they may wait
+	// for keys all stay: the next growth past a key would bring them again, and count one more return.
+	if prefetch < s.prefetch && s.Lane.PerKey == 0 {
 		s.Lane.TakeBack(max(0, prefetch-s.Lane.Busy()), false, time.Now(), &s.out)
 	}
 	return s.begin(prefetch)
