@@ -12,6 +12,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/consumer/internal/plural"
 )
 
 // ErrHandlerTimeout is the cause of a handler's ctx that ended at
@@ -77,7 +78,7 @@ func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx contex
 			all := *one.has.Load()
 			about := []any{"queue", r.queue, "message", all[0].Raw.MessageId, "messages", len(all), "timeout", limit}
 			if len(all) > 1 {
-				about = append(about, "ids", hand.Named(all))
+				about = append(about, "ids", named(all))
 			}
 			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled", about...)
 		})
@@ -163,8 +164,7 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 	if n == 0 {
 		return nil
 	}
-	hand.OldestFirst(unsettled)
 	return &rehop.HealthError{Degraded: n < slots, Since: since,
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends; unsettled: %s",
-			queue, hand.Plural(n, "handler"), slots, timeoutGrace, o.timeout, hand.Named(unsettled))}
+			queue, plural.Of(n, "handler"), slots, timeoutGrace, o.timeout, named(unsettled))}
 }

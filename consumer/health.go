@@ -101,8 +101,7 @@ type health struct {
 
 	mu       sync.Mutex
 	fault    error     // why nothing is consumed
-	passing  bool      // it is likely to pass by itself
-	chosen   bool      // it is better than to consume
+	kind     faultKind // of the fault
 	since    time.Time // of the fault
 	run      *run      // that is running
 	policies lasting   // that break promises
@@ -110,14 +109,23 @@ type health struct {
 	consumed bool      // the run has begun to consume
 }
 
+// faultKind says how bad it is that nothing is consumed.
+type faultKind uint8
+
+const (
+	lasts   faultKind = iota
+	passing           // it is likely to pass by itself
+	chosen            // it is better than to consume
+)
+
 // interrupted says that nothing is consumed any more, and returns since when.
 func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.consumed && !h.passing || h.chosen {
-		h.since, h.passing = now, true
+	if h.kind == chosen || h.consumed && h.kind == lasts {
+		h.since, h.kind = now, passing
 	}
-	h.fault, h.chosen = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err), false
+	h.fault = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err)
 	return h.since
 }
 
@@ -126,14 +134,14 @@ func (h *health) leaves(why error, now time.Time) {
 	h.interrupted(why, now)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.chosen = true
+	h.kind = chosen
 }
 
 // disconnected returns the fault of the Conn if the consumer has left its queue by choice
 // and the Conn is unhealthy too. Otherwise it returns nil. It needs mu held.
 func (h *health) disconnected() *rehop.HealthError {
 	var lost *rehop.HealthError
-	if !h.chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
+	if h.kind != chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
 		return nil
 	}
 	return &rehop.HealthError{Since: lost.Since, Cause: fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, lost.Cause)}
@@ -143,7 +151,7 @@ func (h *health) disconnected() *rehop.HealthError {
 func (h *health) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.since, h.passing, h.chosen = err, time.Now(), false, false
+	h.fault, h.since, h.kind = err, time.Now(), lasts
 }
 
 // starts says that Run has been called.
@@ -159,7 +167,7 @@ func (h *health) consuming() {
 	h.signs.Begin(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.passing, h.chosen, h.consumed = nil, false, false, true
+	h.fault, h.kind, h.consumed = nil, lasts, true
 }
 
 // check returns nil while messages are consumed and settled, and otherwise why
@@ -171,7 +179,7 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 		return lost
 	}
 	if h.fault != nil {
-		return &rehop.HealthError{Degraded: h.chosen || h.passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
+		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
 	}
 	sign, refusal := h.signs.Last()
 	silent := now.Sub(sign)

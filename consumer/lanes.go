@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
+	"github.com/rehop/rehop/consumer/internal/plural"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -32,7 +33,7 @@ const maxRate = 1_000_000
 func (c Config) validateLanes(source route.Source) error {
 	if source.Lanes == "" {
 		if len(c.Lanes) > 0 {
-			return fmt.Errorf("consumer: Config.Lanes has limits for %s, want none: the source is not topology.Lanes", hand.Plural(len(c.Lanes), "lane"))
+			return fmt.Errorf("consumer: Config.Lanes has limits for %s, want none: the source is not topology.Lanes", plural.Of(len(c.Lanes), "lane"))
 		}
 		return nil
 	}

@@ -1,12 +1,17 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/consumer/internal/plural"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -66,6 +71,34 @@ func (r *run) logInPlace(a *attempt) {
 // error: each has an error of its own.
 func (r *run) logHiddenPanic(panicked *PanicError, id string) {
 	r.log.Error("the handler panicked after it had given its message an error", "queue", r.queue, "message", id, "error", panicked.Error(), "stack", string(panicked.Stack))
+}
+
+// mostNamed bounds the messages that an error names.
+const mostNamed = 5
+
+// named returns the ids of messages for an error or the log, the oldest first, and the number of
+// those beyond the first few.
+func named(ms []*hand.Message) string {
+	ms = slices.SortedFunc(slices.Values(ms), func(a, b *hand.Message) int {
+		return cmp.Or(a.Received.Compare(b.Received), cmp.Compare(a.Raw.DeliveryTag, b.Raw.DeliveryTag))
+	})
+	var ids []string
+	for _, m := range ms[:min(len(ms), mostNamed)] {
+		ids = append(ids, strconv.Quote(m.Raw.MessageId))
+	}
+	text := strings.Join(ids, ", ")
+	if rest := len(ms) - len(ids); rest > 0 {
+		text += " and " + plural.Of(rest, "other")
+	}
+	return text
+}
+
+// inBrackets names messages, none as "".
+func inBrackets(ms []*hand.Message) string {
+	if len(ms) == 0 {
+		return ""
+	}
+	return " (" + named(ms) + ")"
 }
 
 // logSkew says that a message is back before its due time.

@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
+	"github.com/rehop/rehop/consumer/internal/plural"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
@@ -222,17 +223,9 @@ func (r *run) end(err error) (drained bool, _ error) {
 	closing := r.copies.Close()
 	if !r.drained {
 		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
-			r.queue, hand.Plural(r.lane.Unsettled(), "message"), inBrackets(r.lane.Running())))
+			r.queue, plural.Of(r.lane.Unsettled(), "message"), inBrackets(r.lane.Running())))
 	}
 	return true, errors.Join(err, closing)
-}
-
-// inBrackets names messages, none as "".
-func inBrackets(ms []*hand.Message) string {
-	if len(ms) == 0 {
-		return ""
-	}
-	return " (" + hand.Named(ms) + ")"
 }
 
 // wait waits for the messages in hand until ctx ends, and reports whether all were

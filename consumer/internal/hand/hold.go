@@ -233,7 +233,7 @@ func (h *Hand) noteFull(now time.Time) {
 	}
 }
 
-// Running returns the messages that handlers have, the oldest first.
+// Running returns the messages that handlers have.
 func (l *Lane) Running() (ms []*Message) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
@@ -247,6 +247,5 @@ func (l *Lane) Running() (ms []*Message) {
 			}
 		}
 	}
-	OldestFirst(ms)
-	return slices.Clip(ms)
+	return ms
 }

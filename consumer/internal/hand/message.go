@@ -1,11 +1,6 @@
 package hand
 
 import (
-	"cmp"
-	"fmt"
-	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -61,35 +56,3 @@ func (m *Message) Age(now time.Time) time.Duration { return now.Sub(m.Received) 
 
 // WasTaken reports whether a worker has the message, or had it.
 func (m *Message) WasTaken() bool { return m.grant != nil }
-
-// Plural returns "1 message" and "2 messages".
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-// OldestFirst sorts messages by their arrival.
-func OldestFirst(ms []*Message) {
-	slices.SortFunc(ms, func(a, b *Message) int {
-		return cmp.Or(a.Received.Compare(b.Received), cmp.Compare(a.Raw.DeliveryTag, b.Raw.DeliveryTag))
-	})
-}
-
-// mostNamed bounds the messages that an error names.
-const mostNamed = 5
-
-// Named returns the ids of messages for an error or the log, and the number of those beyond the
-// first few.
-func Named(ms []*Message) string {
-	var ids []string
-	for _, m := range ms[:min(len(ms), mostNamed)] {
-		ids = append(ids, strconv.Quote(m.Raw.MessageId))
-	}
-	text := strings.Join(ids, ", ")
-	if rest := len(ms) - len(ids); rest > 0 {
-		text += " and " + Plural(rest, "other")
-	}
-	return text
-}

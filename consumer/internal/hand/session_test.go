@@ -93,11 +93,3 @@ func TestCountsOfASession(t *testing.T) {
 		t.Errorf("%d messages of the lane after their end, want none, and somebody to be told", s.lane.Unsettled())
 	}
 }
-
-func TestPlural(t *testing.T) {
-	for n, want := range map[int]string{0: "0 messages", 1: "1 message", 2: "2 messages"} {
-		if got := Plural(n, "message"); got != want {
-			t.Errorf("Plural(%d) = %q, want %q", n, got, want)
-		}
-	}
-}

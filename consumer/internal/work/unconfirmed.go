@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/consumer/internal/plural"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -122,7 +122,7 @@ func (u *Unconfirmed) Check(queue string, full time.Time, messages int, now time
 	u.forgetOld(now)
 	if !full.IsZero() && now.Sub(full) >= settlingLimit {
 		return &rehop.HealthError{Since: full, Cause: fmt.Errorf("consumer: queue %q is not consumed: %s in hand, as many as Config.Concurrency allows, wait for a copy to be confirmed%s",
-			queue, hand.Plural(messages, "message"), u.causes())}
+			queue, plural.Of(messages, "message"), u.causes())}
 	}
 	if len(u.failing) == 0 {
 		return nil
@@ -153,7 +153,7 @@ func (u *Unconfirmed) since() (since time.Time) {
 func (u *Unconfirmed) causes() string {
 	var causes []string
 	for to, f := range u.failing {
-		held := hand.Plural(f.messages, "message") + " for"
+		held := plural.Of(f.messages, "message") + " for"
 		if f.messages == 0 {
 			held = "the latest went back to the queue without, for"
 		}
