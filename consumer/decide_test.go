@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/header"
@@ -23,7 +24,7 @@ import (
 
 // verdict is the part of a decision that a test looks at.
 type verdict struct {
-	move       work.Move
+	move       hand.Verb
 	waitNumber int
 	to         route.Target // where no waitNumber says it
 	cause      rehop.Cause
@@ -415,7 +416,7 @@ func TestANackLeavesRoomForWhatTheBrokerAdds(t *testing.T) {
 			rule  string
 			frame int
 			bytes int
-			want  work.Move
+			want  hand.Verb
 		}{
 			{"no limit", 0, 4000, work.Nack},
 			{"large frames", 128 << 10, 4000, work.Nack},

@@ -354,7 +354,7 @@ func (h *handling) settle(ms []*hand.Message) {
 	for _, m := range ms {
 		a := attemptOf(m)
 		a.stage = settled
-		h.worker.Told = append(h.worker.Told, hand.Told{Message: m, Verb: hand.Verb(a.Move)})
+		h.worker.Told = append(h.worker.Told, hand.Told{Message: m, Verb: a.Move})
 		if a.Move == work.Copy {
 			copied = append(copied, work.Task{Message: m, Instruction: &a.Instruction})
 		}

@@ -13,23 +13,20 @@ import (
 	"github.com/rehop/rehop/internal/transport"
 )
 
-// Move is how a message is settled.
-type Move uint8
-
-// The moves. The zero value settles nothing.
+// The verbs of package hand, for package consumer.
 const (
-	Ack     = Move(hand.Ack)
-	Nack    = Move(hand.Nack)
-	Requeue = Move(hand.Requeue)
-	Copy    = Move(hand.Copy)
+	Ack     = hand.Ack
+	Nack    = hand.Nack
+	Requeue = hand.Requeue
+	Copy    = hand.Copy
 
-	// Hold keeps the message, and its handler runs again. It is for package consumer.
+	// Hold settles nothing: the message is kept, and its handler runs again.
 	Hold = Copy + 1
 )
 
 // Instruction is all that is needed to settle a message.
 type Instruction struct {
-	Move Move
+	Move hand.Verb
 
 	// Instead is the instruction if the message can be kept no longer: before a copy is
 	// confirmed, or while it is held. With nil the message goes back to its queue.
