@@ -104,9 +104,10 @@ type Conn struct {
 	closed     sync.Once
 	kept       sync.Map        // values of other packages, see connInside
 	management *management.API // nil without Config.ManagementURL
+	aparts     aparts          // the Conns with a socket apart from those of this one
 
 	// pinned is set in the Conn that Config.OnConnect gets: its sessions live there.
-	// whole is the Conn that it is part of.
+	// whole is the Conn that it is part of, or apart from.
 	pinned *link
 	whole  *Conn
 }
@@ -271,14 +272,18 @@ func (c *Conn) Close() error {
 	}
 	c.closed.Do(func() {
 		c.end(ErrClosed)
-		if c.management != nil {
+		if c.management != nil && c.whole == nil {
 			c.management.Close()
 		}
 		var wg sync.WaitGroup
-		for i, connector := range c.connectors {
+		for i, connector := range c.own() {
 			wg.Go(func() { errs[i] = connector.close(time.Now().Add(closeTimeout)) })
 		}
+		wg.Go(c.aparts.close)
 		wg.Wait()
+		if c.whole != nil {
+			c.whole.aparts.remove(c)
+		}
 	})
 	return errors.Join(errs[:]...)
 }

@@ -40,6 +40,7 @@ func (c *connInside) Outage() time.Time  { return (*Conn)(c).connector(Publish).
 func (c *connInside) NotConnected(ctx context.Context) error {
 	return (*Conn)(c).connector(Publish).tried().failure(ctx)
 }
+func (c *connInside) Apart(name string) any       { return (*Conn)(c).apart(name) }
 func (c *connInside) Logger() *slog.Logger        { return c.cfg.Logger }
 func (c *connInside) Telemetry() any              { return c.cfg.Telemetry }
 func (c *connInside) Management() *management.API { return c.management }

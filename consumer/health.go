@@ -106,6 +106,7 @@ type health struct {
 	run      *run      // that is running
 	policies lasting   // that break promises
 	missing  lasting   // parts of the topology
+	stuck    lasting   // the message at the head of the queue, see place.go
 	consumed bool      // the run has begun to consume
 }
 
@@ -159,7 +160,7 @@ func (h *health) starts(r *run) {
 	h.fail(errStarting)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.run, h.policies, h.missing, h.consumed = r, lasting{}, lasting{}, false
+	h.run, h.policies, h.missing, h.stuck, h.consumed = r, lasting{}, lasting{}, lasting{}, false
 }
 
 // consuming says that a session has begun to consume.
@@ -177,6 +178,9 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	defer h.mu.Unlock()
 	if lost := h.disconnected(); lost != nil {
 		return lost
+	}
+	if h.stuck.err != nil && (h.fault == nil || h.kind != lasts) { // consumed for a moment, or lost again
+		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < lostLimit, Since: h.stuck.since, Cause: h.stuck.err}
 	}
 	if h.fault != nil {
 		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
@@ -249,6 +253,13 @@ func (h *health) noteMissing(err error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.missing.becomes(err, now)
+}
+
+// noteUndeliverable notes that the broker cannot hand over a message; nil: that it can.
+func (h *health) noteUndeliverable(err error, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.stuck.becomes(err, now)
 }
 
 // together returns what the health of several lanes means for the whole: degraded

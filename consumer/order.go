@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/consumer/internal/plural"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -93,5 +94,5 @@ func (r *run) Blocked() {
 
 // blocked says which key keeps others away.
 func blocked(lane hand.State) string {
-	return fmt.Sprintf("all messages that may be in hand wait for their keys, %s for key %q", hand.Plural(lane.Waiting, "message"), lane.Key)
+	return fmt.Sprintf("all messages that may be in hand wait for their keys, %s for key %q", plural.Of(lane.Waiting, "message"), lane.Key)
 }

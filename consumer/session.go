@@ -26,6 +26,7 @@ import (
 type session struct {
 	run     *run
 	terms   terms
+	conn    *connection.Conn // of the channel: that of the run, or one of its own
 	channel *connection.Session
 	hand    *hand.Session
 	intake  *intake.Session // nil until the consuming has begun
@@ -35,49 +36,61 @@ type session struct {
 	endWorking, endCopying context.CancelCauseFunc
 }
 
-// session consumes on one channel until that is lost or Run is to stop, and
-// reports whether it has come so far as to consume.
-func (r *run) session() (consumed bool, err error) {
-	found, channel, err := r.open()
+// session consumes on one channel until that is lost or Run is to stop, and says how it
+// has ended.
+func (r *run) session() (e ended) {
+	conn, leave := r.socket()
+	defer leave()
+	found, channel, err := r.open(conn)
 	if err != nil {
-		return false, err
+		return ended{err: err}
 	}
-	s := r.newSession(found, channel)
+	e = ended{opened: true, generation: transport.Inside.Session(channel).Generation()}
+	s := r.newSession(found, conn, channel)
 	defer s.watch()()
-	defer func() { s.end(consumed) }()
+	defer func() { s.end(e.consumed) }()
 	defer s.Cancel(nil)
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
 	if !r.begun && s.firstLook() {
 		pause.For(r.stop, ask.Declaring)
 	}
 	r.begun = true
-	if s.intake, err = intake.Open(r.stop, s.intakeConfig()); err != nil {
-		return false, err
+	if s.intake, e.err = intake.Open(r.stop, s.intakeConfig()); e.err != nil {
+		return e
 	}
-	consumed = true
+	e.consumed = true
+	began := time.Now()
 	r.logStart(s)
 	r.watchPolicies(s.Stop, found)
 	r.watchTopology(s.Stop, found)
 	r.watchCopies(s)
 	r.health.consuming()
-	err = s.intake.Run(s.Stop)
-	if s.Stop.Err() != nil {
-		err = s.drain()
+	if r.place.apart {
+		defer time.AfterFunc(sharesAfter, func() { s.Cancel(errShares) }).Stop()
 	}
-	if intake.Renews(err) && r.lane.Busy() > 0 {
+	e.err = s.intake.Run(s.Stop)
+	if s.Stop.Err() != nil {
+		e.err = s.drain()
+	}
+	if intake.Renews(e.err) && r.lane.Busy() > 0 {
 		r.bound.Lift() // handlers do not end, and messages wait for their keys with any prefetch
 	}
-	return true, err
+	e.lived = time.Since(began)
+	return e
 }
 
-// open finds the route and opens a channel at the same time.
-func (r *run) open() (route.Facts, *connection.Session, error) {
+// open finds the route and opens a channel of conn at the same time.
+func (r *run) open(conn *connection.Conn) (route.Facts, *connection.Session, error) {
 	ctx, cancel := context.WithCancel(r.stop)
 	defer cancel()
+	if r.place.apart {
+		ctx, cancel = context.WithTimeoutCause(ctx, opensWithin, errNoSocket)
+		defer cancel()
+	}
 	var channel *connection.Session
 	var opening error
 	var wg sync.WaitGroup
-	wg.Go(func() { channel, opening = r.conn.Session(ctx, connection.Consume) })
+	wg.Go(func() { channel, opening = conn.Session(ctx, connection.Consume) })
 	found, err := r.source.Broker.Resolve(r.stop, r.conn)
 	if err != nil && r.known != nil && rehop.ClassOf(err) != rehop.ClassTransient && r.repair(r.stop, *r.known) == nil {
 		found, err = r.source.Broker.Resolve(r.stop, r.conn) // somebody has deleted a part since the last session
@@ -86,6 +99,9 @@ func (r *run) open() (route.Facts, *connection.Session, error) {
 		cancel() // the opening of a channel, which shares what it waits for
 	}
 	wg.Wait()
+	if opening != nil && r.place.apart {
+		opening = rehop.WithClass(opening, rehop.ClassTransient) // there is the shared socket
+	}
 	if channel != nil && r.releaseChannels == nil {
 		release, few := r.takeChannels(found, channel)
 		switch {
@@ -109,9 +125,9 @@ func (r *run) open() (route.Facts, *connection.Session, error) {
 	return route.Facts{}, nil, cmp.Or(err, opening)
 }
 
-func (r *run) newSession(found route.Facts, channel *connection.Session) *session {
+func (r *run) newSession(found route.Facts, conn *connection.Conn, channel *connection.Session) *session {
 	socket := transport.Inside.Session(channel)
-	s := &session{run: r, channel: channel,
+	s := &session{run: r, conn: conn, channel: channel,
 		terms: terms{route: found, account: socket.User(), frame: socket.FrameSize(), host: r.host, inPlace: r.cfg.RetryInPlace, ordered: r.ordered(),
 			version: channel.Server().Version}}
 	r.timeout.Expect(found.ConsumerTimeout)
@@ -130,7 +146,7 @@ func (s *session) intakeConfig() intake.Config {
 		waits = waitsInPlace(s.terms.route)
 	}
 	return intake.Config{
-		Conn: r.conn, Channel: s.channel, Queue: r.queue, Host: r.host,
+		Conn: s.conn, Channel: s.channel, Queue: r.queue, Host: r.host,
 		DeliveryLimit: s.terms.route.DeliveryLimit,
 		Prefetch:      r.prefetch,
 		Bound:         &r.bound,

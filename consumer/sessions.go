@@ -70,6 +70,9 @@ type run struct {
 
 	latestHold atomic.Pointer[string] // the text of the latest error of Hold
 
+	sharing *sharing // with the other runs of the Conn
+	place   place    // of the next session, or the one in progress
+
 	known           *route.Facts // the route that the latest session has found; nil before the first
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
 	begun           bool         // a session has begun to consume
@@ -85,9 +88,11 @@ func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *over
 		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		hand: all, pool: workers,
 		timeout:  &consumertimeout.ConsumerTimeout{},
+		sharing:  sharingOf(c.conn),
 		overdue:  late,
 		timedOut: timedOut(p.cfg.HandlerTimeout),
 	}
+	r.place.partings = r.sharing.partings() // those before it are no news of its queue
 	limits := p.limits
 	limits.PerKey, limits.Ordered = r.cfg.KeyLimit, r.ordered()
 	limits.Batch = hand.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes}
@@ -119,7 +124,8 @@ func (r *run) consume() error {
 	pauses := pause.Grow(100*time.Millisecond, maxPause)
 	for ever := false; ; {
 		began := time.Now()
-		consumed, err := r.session()
+		e := r.session()
+		consumed, err := e.consumed, e.err
 		ever = ever || consumed
 		switch {
 		case r.stop.Err() != nil:
@@ -128,6 +134,11 @@ func (r *run) consume() error {
 			return fmt.Errorf("consumer: queue %q is not consumed any more: %w", r.queue, connection.ErrClosed)
 		case err == nil, !ever && rehop.ClassOf(err) != rehop.ClassTransient:
 			return err
+		}
+		told := r.noteEnd(e)
+		if errors.Is(err, errShares) {
+			pauses.Reset()
+			continue
 		}
 		if intake.Renews(err) {
 			r.log.Info("consuming begins anew, and messages are back in their places", "queue", r.queue, "reason", err.Error())
@@ -146,7 +157,9 @@ func (r *run) consume() error {
 			continue
 		}
 		since := r.health.interrupted(err, time.Now())
-		r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
+		if !told {
+			r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
+		}
 		if consumed && time.Since(began) >= maxPause {
 			pauses.Reset()
 		}
@@ -154,6 +167,7 @@ func (r *run) consume() error {
 		if consumed {
 			wait = min(wait, maxPauseConsumed)
 		}
+		wait = r.place.pause(wait, r.known)
 		if !pause.For(r.stop, wait) {
 			return nil
 		}

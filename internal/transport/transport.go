@@ -20,8 +20,8 @@ var Inside interface {
 // Conn is the inside of a *connection.Conn.
 type Conn interface {
 	// Whole returns the *connection.Conn that outlives this one: for the Conn that
-	// connection.Config.OnConnect gets, the Conn that it is part of; else the Conn
-	// itself.
+	// connection.Config.OnConnect gets, and for one of Apart, the Conn that it belongs to;
+	// else the Conn itself.
 	Whole() any
 
 	// Keep returns the value that another package keeps in the Conn under key, a
@@ -39,6 +39,14 @@ type Conn interface {
 	// NotConnected says why there is no session for publishing yet: the tries so far, and
 	// the end of ctx.
 	NotConnected(ctx context.Context) error
+
+	// Apart returns a *connection.Conn that has a socket of its own for consuming, dialled
+	// for its first session, and belongs to the caller. Its Close closes this socket alone.
+	// Close of the Conn closes it as well, and waits for a Close that is in progress. The
+	// name, such as that of a queue, is in the name of its connection.
+	//
+	// State and Health of the Conn do not tell of it, and OnConnect does not run on it.
+	Apart(name string) any
 
 	// Logger returns connection.Config.Logger, or one that is silent.
 	Logger() *slog.Logger

@@ -1,0 +1,74 @@
+package connection
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+)
+
+// apart returns a Conn that has a socket of its own for [Consume], dialled by the first
+// session and again after a loss, and shares everything else with c. The name of its
+// connection in the management UI has name between that of the Conn and the Role.
+//
+// The caller owns it: Close closes this socket alone, and Close of c closes it too. It has
+// no part in State, States, Health and Trace.State of c. OnConnect does not run on it,
+// because it has run on the socket that it is apart from.
+func (c *Conn) apart(name string) *Conn {
+	if c.whole != nil {
+		c = c.whole
+	}
+	cfg := c.cfg
+	cfg.Name += " " + name
+	cfg.OnConnect = nil
+	a := &Conn{cfg: cfg, connectors: c.connectors, states: newStates(nil), server: new(atomic.Pointer[Server]), management: c.management, whole: c}
+	a.life, a.end = context.WithCancelCause(c.life)
+	shared := c.connector(Consume)
+	a.connectors[Consume.index()] = &connector{
+		role: Consume, endpoints: shared.endpoints, cfg: cfg, log: shared.log.With("apart", name), life: a.life,
+		hosts: shared.hosts, states: a.states, server: a.server,
+		other: func() *connector { return shared },
+		wake:  make(chan struct{}, 1),
+	}
+	c.aparts.add(a)
+	return a
+}
+
+// own returns the connectors that Close closes.
+func (c *Conn) own() []*connector {
+	if c.whole != nil {
+		return c.connectors[Consume.index():]
+	}
+	return c.connectors[:]
+}
+
+// aparts are the Conns that have a socket apart from one Conn, until it is closed.
+type aparts struct {
+	mu  sync.Mutex
+	all map[*Conn]struct{}
+}
+
+func (s *aparts) add(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all == nil {
+		s.all = map[*Conn]struct{}{}
+	}
+	s.all[c] = struct{}{}
+}
+
+func (s *aparts) remove(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, c)
+}
+
+// close closes all of them, and waits for those that are being closed.
+func (s *aparts) close() {
+	s.mu.Lock()
+	var wg sync.WaitGroup
+	for c := range s.all {
+		wg.Go(func() { _ = c.Close() }) // its owner is told
+	}
+	s.mu.Unlock()
+	wg.Wait()
+}

@@ -1,0 +1,85 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+)
+
+// A message that the broker cannot hand over over AMQP 0-9-1 costs the socket that its
+// consumer is on, at each delivery.
+
+func TestAMessageThatCannotBeHandedOverStopsItsQueueAlone(t *testing.T) {
+	everywhere(t, func(e *env) {
+		bad, good := e.workQueue("bad"), e.workQueue("good")
+		e.declare(bad, good)
+		var sockets atomic.Int32
+		conn, err := connection.Open(e.Context(), connection.Config{
+			URLs: []string{e.node.AMQPURL()}, Name: e.prefix, OpenTimeout: patience, Logger: e.log(),
+			Traces: []connection.Trace{{State: func(s connection.State) {
+				if s.Role == connection.Consume && s.Status == connection.Up {
+					sockets.Add(1)
+				}
+			}}},
+		})
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.closeLater(conn)
+		const concurrency = 5
+		var interrupted atomic.Int32
+		handled := newJournal(func(ctx context.Context, _ *consumer.Delivery) error {
+			select {
+			case <-ctx.Done():
+				interrupted.Add(1)
+			case <-time.After(50 * time.Millisecond):
+			}
+			return nil
+		})
+		beside := e.consumeOn(conn, good, handled, consumer.Config{Concurrency: concurrency})
+		stuck := e.consumeOn(conn, bad, newJournal(succeed), consumer.Config{Concurrency: concurrency})
+		e.until("both consume", func() bool { return beside.Health() == nil && stuck.Health() == nil })
+
+		if err := sendUUID(e.node.AMQPURL(), bad.Name); err != nil {
+			e.Fatal(err)
+		}
+		named := false
+		for !named {
+			for _, id := range e.send(good.Name, 2*concurrency) {
+				e.until("the message beside it is handled", func() bool { return handled.reached(id, consumer.DispositionDone) })
+			}
+			err := stuck.Health()
+			named = err != nil && strings.Contains(err.Error(), "cannot hand over")
+		}
+		var health *rehop.HealthError
+		if err := stuck.Health(); !errors.As(err, &health) || !strings.Contains(err.Error(), bad.Name) {
+			e.Errorf("Health = %v, want a *HealthError that names %q", err, bad.Name)
+		}
+		if n, most := interrupted.Load(), int32(2*concurrency); n > most {
+			e.Errorf("%d handlers of the other queue were interrupted, want %d or fewer: those of two sockets", n, most)
+		}
+		if n := sockets.Load(); n > 3 {
+			e.Errorf("the queues shared %d sockets one after the other, want 3 or fewer", n)
+		}
+		interrupted.Store(0)
+
+		e.noError("take the message out", take10(e.node.AMQPURL(), bad.Name))
+		e.send(bad.Name, 1)
+		e.until("the queue is consumed again", func() bool { return e.count(bad.Name) == 0 && stuck.Health() == nil })
+		e.until("no queue has a socket of its own", func() bool {
+			list, err := e.node.Exec(e.Context(), "rabbitmqctl", "-q", "list_connections", "client_properties")
+			e.noError("list the connections", err)
+			return !strings.Contains(list, bad.Name+" consume") && !strings.Contains(list, good.Name+" consume")
+		})
+		if n := interrupted.Load(); n > 0 {
+			e.Errorf("%d handlers were interrupted after the queue had a socket of its own, want none", n)
+		}
+	}, "a message that cannot be handed over stops its queue alone")
+}
