@@ -1,0 +1,217 @@
+package consumer_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// hostile makes connections on which the broker cannot hand over a message of a queue: it
+// ends the connection with an internal error instead.
+type hostile struct {
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	queue string
+	cured atomic.Bool
+
+	mu         sync.Mutex
+	open, most int
+	faults     int
+}
+
+func (h *hostile) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	conn, err := h.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.open++
+	h.most = max(h.most, h.open)
+	return &hostileConn{Conn: conn, of: h}, nil
+}
+
+// counts returns how many sockets are open, how many were at a time, and how many ended with
+// an internal error.
+func (h *hostile) counts() (open, most, faults int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.open, h.most, h.faults
+}
+
+// cannotHandOver gives w another Conn, whose broker cannot hand over the messages of the work
+// queue.
+func (w *fixture) cannotHandOver() *hostile {
+	w.Helper()
+	h := &hostile{dial: w.broker.Dial, queue: w.orders.Name}
+	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: h.Dial, Name: "test"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.conn.Close()
+	w.conn = conn // which the fixture closes
+	return h
+}
+
+type hostileConn struct {
+	net.Conn
+	of     *hostile
+	rest   []byte // of a frame
+	ended  bool
+	closed sync.Once
+}
+
+func (c *hostileConn) Close() error {
+	c.closed.Do(func() {
+		c.of.mu.Lock()
+		defer c.of.mu.Unlock()
+		c.of.open--
+	})
+	return c.Conn.Close()
+}
+
+func (c *hostileConn) Read(p []byte) (int, error) {
+	if len(c.rest) == 0 {
+		if c.ended {
+			return 0, io.EOF
+		}
+		head := make([]byte, 7)
+		if _, err := io.ReadFull(c.Conn, head); err != nil {
+			return 0, err
+		}
+		payload := make([]byte, binary.BigEndian.Uint32(head[3:])+1)
+		if _, err := io.ReadFull(c.Conn, payload); err != nil {
+			return 0, err
+		}
+		c.rest = append(head, payload...)
+		deliver := append([]byte{byte(len(c.of.queue))}, c.of.queue+"\xce"...)
+		if head[0] == 1 && bytes.HasPrefix(payload, []byte{0, 60, 0, 60}) && bytes.HasSuffix(payload, deliver) && !c.of.cured.Load() {
+			c.ended = true
+			c.Conn.Close()
+			c.of.mu.Lock()
+			c.of.faults++
+			c.of.mu.Unlock()
+			c.rest = []byte("\x01\x00\x00\x00\x00\x00\x19\x00\x0a\x00\x32\x02\x1d\x0eINTERNAL_ERROR\x00\x00\x00\x00\xce")
+		}
+	}
+	n := copy(p, c.rest)
+	c.rest = c.rest[n:]
+	return n, nil
+}
+
+func TestAMessageThatCannotBeHandedOver(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
+		other := topology.WorkQueue{Name: "other", Type: topology.Classic, Waits: w.orders.Waits}
+		w.declare(other)
+		h := w.cannotHandOver()
+
+		const concurrency, messages = 5, 3000
+		var interrupted, handled atomic.Int32
+		_, stopOther := w.startOn(other, func(ctx context.Context, _ *consumer.Delivery) error {
+			select {
+			case <-ctx.Done():
+				interrupted.Add(1)
+				return ctx.Err()
+			case <-time.After(time.Second):
+			}
+			handled.Add(1)
+			return nil
+		}, consumer.Config{Concurrency: concurrency})
+		defer w.stopped(stopOther)
+		for range messages {
+			w.publish(1, func(m *rehoptest.Message) { m.RoutingKey = other.Name })
+		}
+		var log lines
+		c, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{Logger: log.logger()})
+		defer w.stopped(stop)
+		time.Sleep(time.Minute + time.Second/2)
+		w.publish(1)
+
+		time.Sleep(5 * time.Second)
+		var health *rehop.HealthError
+		if err := c.Health(); !errors.As(err, &health) || !health.Degraded || !strings.Contains(err.Error(), `"orders"`) || !strings.Contains(err.Error(), "AMQP 1.0") {
+			w.Errorf("soon Health = %v, want a degraded one that names the queue and the remedy", err)
+		}
+		time.Sleep(10 * time.Minute)
+		if err := c.Health(); !errors.As(err, &health) || health.Degraded {
+			w.Errorf("Health = %v, want an unhealthy one", err)
+		}
+		if n := len(log.with("level=ERROR", "cannot hand over", "queue=orders")); n == 0 || n > 5 {
+			w.Errorf("%d records say why the queue is not handled, want some, and not one for each session", n)
+		}
+		if n := handled.Load(); n != messages {
+			w.Errorf("%d messages of the other queue were handled, want all of %d", n, messages)
+		}
+		if n := interrupted.Load(); n > 2*concurrency {
+			w.Errorf("%d handlers of the other queue were interrupted, want %d or fewer: those of two sockets", n, 2*concurrency)
+		}
+		// Two on the shared socket, and alone with pauses of 4, 8, 16, 32 and then 60 s.
+		if _, most, faults := h.counts(); most > 4 || faults < 10 || faults > 18 {
+			w.Errorf("%d sockets at a time, %d faults, want one more than two for each of two queues, and 10 to 18", most, faults)
+		}
+
+		w.broker.Drain(w.orders.Name)
+		h.cured.Store(true)
+		w.publish(1)
+		time.Sleep(2 * time.Minute) // the longest pause, and the session alone
+		w.has(w.orders.Name)
+		if err := c.Health(); err != nil {
+			w.Errorf("Health = %v after the message was removed, want nil", err)
+		}
+		if open, _, _ := h.counts(); open != 2 {
+			w.Errorf("%d sockets are open, want two again", open)
+		}
+	})
+}
+
+func TestADeliveryLimitIsReachedSoon(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Quorum, func(w *fixture) {
+		w.cannotHandOver()
+		c, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		defer w.stopped(stop)
+		w.publish(1)
+		time.Sleep(time.Minute)
+		w.has(w.orders.DeadLetterQueue().Name, id(0))
+		time.Sleep(time.Minute)
+		if err := c.Health(); err != nil {
+			w.Errorf("Health = %v after the broker has moved the message, want nil", err)
+		}
+	})
+}
+
+func TestClosingTheConnClosesTheSocketsOfItsQueues(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
+		h := w.cannotHandOver()
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		w.publish(1)
+		time.Sleep(3 * time.Second)
+		w.broker.Drain(w.orders.Name)
+		time.Sleep(10 * time.Second)
+		if open, _, _ := h.counts(); open != 3 {
+			w.Errorf("%d sockets are open, want one more than two", open)
+		}
+		if err := w.conn.Close(); err != nil {
+			w.Errorf("Close = %v", err)
+		}
+		if open, _, _ := h.counts(); open != 0 {
+			w.Errorf("%d sockets are open after Close", open)
+		}
+		time.Sleep(time.Minute) // a pause between two sessions
+		if err := stop(); !errors.Is(err, connection.ErrClosed) {
+			w.Errorf("Run = %v, want ErrClosed", err)
+		}
+	})
+}
