@@ -37,7 +37,7 @@ type Config struct {
 	// Credentials returns the user and password for a login: for passwords that
 	// rotate and for OAuth 2 tokens. It is called before each try at a URL, and
 	// again before the credentials expire. The URLs must then hold no user and
-	// password. Both sockets, and the calls of the management API if ManagementURL names no
+	// password. All sockets, and the calls of the management API if ManagementURL names no
 	// user, call it concurrently. Its ctx ends at DialTimeout, and it should return then. An
 	// error or a panic is a failed try.
 	Credentials func(ctx context.Context) (Credentials, error)
@@ -54,8 +54,9 @@ type Config struct {
 	// not checked.
 	ManagementURL string
 
-	// Name is shown in the management UI, followed by " publish" or
-	// " consume"; program@host:pid if empty.
+	// Name is shown in the management UI, followed by " publish" or " consume", and
+	// before that by the name of the queue if a queue has a socket of its own for a while;
+	// program@host:pid if empty.
 	Name string
 
 	// TLS is for amqps:// URLs, and holds client certificates. It is cloned for each
@@ -98,7 +99,7 @@ type Config struct {
 	// number of such rounds in a row, from 1. If the wait is negative, the Conn gives
 	// up: all callers that wait for a session get the error, and the next call of
 	// Session begins anew. A connection that is lost within a second counts as such a
-	// round. Backoff is called for both sockets concurrently. If nil, the Conn never
+	// round. Backoff is called for all sockets concurrently. If nil, the Conn never
 	// gives up. The waits then begin with 100 ms and double, up to 10 s; in the first
 	// minute of an outage, up to a third of a second after rounds in which no host
 	// answered. Each wait is up to half shorter or longer, at random.
@@ -107,7 +108,8 @@ type Config struct {
 	// OnConnect is the place to declare topology that may be gone. It runs after each
 	// connect and reconnect of the socket for [Consume], before the Conn hands out
 	// sessions of that connection or of a new socket for [Publish]. It does not run
-	// when a queue is deleted while the connection lives.
+	// when a queue is deleted while the connection lives, nor for the socket that a queue
+	// has of its own for a while.
 	//
 	// conn hands out sessions of the new connection. It is valid only during the call.
 	// OnConnect must not use the Conn that it belongs to, because sessions of that Conn

@@ -17,7 +17,9 @@
 //
 // Publishing and consuming have a socket each. A broker that is short of memory or disk
 // stops reading from publishers. On a shared socket, acknowledgements and declarations
-// would wait too.
+// would wait too. A broker that cannot hand over a message ends the socket for consuming.
+// So package consumer gives each queue a socket of its own for a while, when that happens
+// twice within a minute: see consumer.Consumer.Health.
 //
 // # Sessions
 //
@@ -87,8 +89,8 @@ var (
 )
 
 // Conn is a program's connection to one RabbitMQ cluster: up to two sockets,
-// each opened when first needed and again after a loss. It is safe for
-// concurrent use.
+// each opened when first needed and again after a loss, and at times one more for
+// each queue that is consumed. It is safe for concurrent use.
 //
 // A Conn runs one goroutine for each attempt to connect, for each live socket
 // and each session, one more for a socket whose credentials expire or whose peer
@@ -259,7 +261,7 @@ func (c *Conn) Server() Server {
 	return Server{}
 }
 
-// Close closes both sockets, and with them every session, within 5 s. Callers that wait
+// Close closes all sockets, and with them every session, within 5 s. Callers that wait
 // in [Conn.Session] return with [ErrClosed]. Messages that were not confirmed or
 // acknowledged stay so: close producers and stop consumers first. Only the first call
 // can return an error. If the broker did not answer the close, everything is closed all the

@@ -23,7 +23,7 @@ const unhealthyAfter = 15 * time.Second
 // dialled.
 //
 // Health is about the connection. The Health of a consumer says whether the consumer
-// gets messages.
+// gets messages. A socket that a queue has of its own for a while is the consumer's to tell.
 func (c *Conn) Health() error {
 	var worst *rehop.HealthError
 	for _, r := range c.states.reports() {

@@ -8,7 +8,7 @@ import (
 )
 
 // Trace is a set of hooks for metrics and tests. Nil hooks are not called. Hooks
-// run on the goroutine that does the work, for both sockets concurrently, and
+// run on the goroutine that does the work, for all sockets concurrently, and
 // must not wait for the Conn. A panic in a hook is logged and harms nothing else.
 type Trace struct {
 	// DialAttempt: one try at one URL ended. Err is nil if the broker accepted the
@@ -16,7 +16,8 @@ type Trace struct {
 	DialAttempt func(DialAttempt)
 
 	// State: the state of a socket changed. The changes of one socket come in
-	// order, and none is left out.
+	// order, and none is left out. The socket that a queue has of its own for a while has
+	// no State.
 	State func(State)
 
 	// SessionOpened: the broker has opened a channel on the socket for a role.
