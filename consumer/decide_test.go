@@ -190,7 +190,7 @@ func TestDecideHoldFor(t *testing.T) {
 			if verdictOf(got) != tt.want || got.exact != tt.exact || got.settlement.Snoozed != tt.snoozed || got.inPlace {
 				t.Errorf("decide = %+v, exact %v, snoozed %v, in place %v; want %+v, %v, %v, false", verdictOf(got), got.exact, got.settlement.Snoozed, got.inPlace, tt.want, tt.exact, tt.snoozed)
 			}
-			if ended := int64(d.Attempt - 1); got.Move == work.Copy && got.Retry.Attempts != int(ended) {
+			if ended := d.Attempt - 1; got.Move == work.Copy && got.Retry.Attempts != ended {
 				t.Errorf("the copy says that %d attempts have ended, want %d", got.Retry.Attempts, ended)
 			}
 		})
