@@ -254,7 +254,8 @@ func (h *history) seenAfterWait(c claim) bool {
 		slices.ContainsFunc(h.runs, again) ||
 		len(h.ends) > 1 && slices.ContainsFunc(h.claims, later) ||
 		slices.ContainsFunc(h.ends, func(e End) bool {
-			// The broker makes a letter of what has waited and finds no work queue.
-			return e.Place == Queue && e.Attempt == next-1 || e.Place == Letter && e.Cause == rehop.CauseExpired
+			// The broker makes a letter of what has waited and finds no work queue, and of what is
+			// back and loses its consumers too often.
+			return e.Place == Queue && e.Attempt == next-1 || e.Place == Letter && (e.Cause == rehop.CauseExpired || e.Cause == rehop.CauseCrashLoop)
 		})
 }

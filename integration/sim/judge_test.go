@@ -167,7 +167,8 @@ func (w *trial) judgeLetters(s account.Story) {
 		case rehop.CausePermanent:
 			ok = w.permanent[s.ID]
 		case rehop.CauseCrashLoop:
-			ok = strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit && w.interruptions() >= route.DeliveryLimit/4
+			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID) || w.crasher > 0 && !w.spares()
+			ok = guilty && strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit
 		case rehop.CauseRejected: // a nack has found no wait
 			ok = w.queuesDeleted()
 		case rehop.CauseExpired: // what has waited has found no work queue

@@ -20,6 +20,7 @@ type network struct {
 	lines map[*line]struct{}
 	dials []time.Time // the latest
 	storm bool
+	dead  bool // its process is
 }
 
 // A process whose broker is away dials each socket some three times a second.
@@ -67,6 +68,10 @@ func (n *network) Dial(ctx context.Context, network, address string) (net.Conn, 
 	l.changed = sync.NewCond(&l.mu)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.dead {
+		_ = conn.Close()
+		return nil, errReset
+	}
 	n.lines[l] = struct{}{}
 	return l, nil
 }
@@ -110,6 +115,18 @@ func (n *network) halfOpen() {
 func (n *network) reset() {
 	for _, l := range n.snapshot() {
 		l.abandon()
+	}
+}
+
+// die ends both sides of the connections that there are, and there will be no others.
+func (n *network) die() {
+	n.mu.Lock()
+	n.dead = true
+	lines := n.all()
+	n.mu.Unlock()
+	for _, l := range lines {
+		l.abandon()
+		_ = l.Conn.Close()
 	}
 }
 

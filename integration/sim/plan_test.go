@@ -26,7 +26,9 @@ type plan struct {
 	handlers  handlers
 	away      span // of the service that handlers need
 	calm      bool // without faults and stops
-	ordered   bool // a consumer keeps the order of all messages, which have one key
+	ordered   bool // a consumer keeps the order of the messages of a key
+	keys      int  // of the messages, in turns; 0: orderKeys
+	crasher   int  // number of the message that ends each process whose handler gets it; 0: none
 	measured  bool // with hooks for metrics: without them copies go together
 	producers []producerPlan
 	consumers []consumerPlan
@@ -187,11 +189,10 @@ func newPlan(seed uint64) plan {
 	if m.chance(10) && !p.calm {
 		m.silence(&p)
 	}
-	if m.chance(3) {
-		m.rushes(&p)
-	}
-	if m.chance(3) {
-		m.holds(&p)
+	for _, k := range kinds {
+		if *onlyKind == k.name || *onlyKind == "" && m.chance(3) {
+			k.makes(m, &p)
+		}
 	}
 	p.inOrder()
 	return p
@@ -312,14 +313,8 @@ func (m maker) producers(p *plan, length time.Duration) {
 }
 
 // fitInPlace reports whether messages may spend the waits of every schedule in place.
-func (p *plan) fitInPlace() bool {
-	return !slices.ContainsFunc(p.schedules, func(s delay.Schedule) bool {
-		var sum time.Duration
-		for _, w := range s {
-			sum += w
-		}
-		return sum >= 15*time.Minute
-	})
+func (p plan) fitInPlace() bool {
+	return p.waits() < 15*time.Minute
 }
 
 func (m maker) consumers(p *plan, length time.Duration) {
@@ -504,7 +499,7 @@ func (m maker) hail(p *plan) {
 // was idle for so long that it asks its queue for a sign at about that time. Nothing breaks,
 // and so nothing comes out of its order.
 func (m maker) rushes(p *plan) {
-	p.calm, p.ordered, p.latency = true, true, m.between(5*time.Millisecond, 200*time.Millisecond)
+	p.calm, p.ordered, p.keys, p.latency = true, true, 1, m.between(5*time.Millisecond, 200*time.Millisecond)
 	p.handlers, p.away, p.lanes, p.faults = handlers{}, span{}, lanesPlan{}, nil
 	q, at, n := producerPlan{callers: 1, declares: m.chance(50)}, time.Second, 0
 	for range 20 {
@@ -522,7 +517,7 @@ func (m maker) rushes(p *plan) {
 
 // holds has messages held when one process after the other stops.
 func (m maker) holds(p *plan) {
-	p.calm, p.ordered = true, true
+	p.calm, p.ordered, p.keys = true, true, 1
 	p.handlers, p.away, p.lanes, p.faults = handlers{requeue: 300}, span{}, lanesPlan{}, nil
 	q, at := producerPlan{callers: 1, declares: m.chance(50)}, time.Second
 	c := consumerPlan{declares: m.chance(50), concurrency: pick(m, 1, 2, 4), perKey: 1, prefetch: 100}
@@ -652,14 +647,11 @@ func (p plan) faultsEnd() (end time.Duration) {
 
 // patience is how long all may take to come to rest after that.
 func (p plan) patience() time.Duration {
-	var waits, wait time.Duration
+	waits, wait := p.waits(), time.Duration(0)
 	for _, s := range p.schedules {
-		var sum time.Duration
 		for _, w := range s {
-			sum += w
 			wait = max(wait, w)
 		}
-		waits = max(waits, sum)
 	}
 	attempts := time.Duration(len(p.longest()) + 1)
 	working := p.handling(p.messages())
@@ -675,22 +667,37 @@ func (p plan) patience() time.Duration {
 	return 2*waits + working + 45*time.Minute // among others a message that is held for 15 minutes, and callers that pause for one
 }
 
+// waits is how long a message waits at most that fails in every attempt.
+func (p plan) waits() (most time.Duration) {
+	for _, s := range p.schedules {
+		var sum time.Duration
+		for _, w := range s {
+			sum += w
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
 // handling is how long the handlers and the answers of so many messages take.
 func (p plan) handling(messages int) time.Duration {
-	slots := 1
+	slots, waits := 1, time.Duration(0)
 	for _, c := range p.consumers {
-		slots = max(slots, c.slots())
+		slots = max(slots, c.slots(p.orderKeys()))
+		if c.inPlace { // a message has its slot, and its key, while it waits
+			waits = p.waits()
+		}
 	}
 	each := 4 * p.latency
 	if p.handlers.slow+p.handlers.deaf > 0 {
 		each += p.handlers.slowness
 	}
-	return time.Duration(len(p.longest())+1) * each * time.Duration(messages/slots+1)
+	return (time.Duration(len(p.longest())+1)*each + waits) * time.Duration(messages/slots+1)
 }
 
 func (p plan) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t, with metrics: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound, p.measured)
+	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t, with metrics: %t, %d keys, in order: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound, p.measured, p.orderKeys(), p.ordered)
 	fmt.Fprintf(&s, "schedules %v, handlers %+v, pointers %t, hooks panic %t\n", p.schedules, p.handlers, p.pointers, p.panics)
 	if p.away.lasts > 0 {
 		fmt.Fprintf(&s, "from %v on handlers lack a service for %v\n", p.away.from, p.away.lasts)
@@ -725,6 +732,9 @@ func (p plan) String() string {
 			fmt.Fprintf(&s, " [%v to %v, schedule %d, clock ahead by %v]", l.starts, l.stops, l.schedule, l.ahead)
 		}
 		fmt.Fprintln(&s)
+	}
+	if p.crasher > 0 {
+		fmt.Fprintf(&s, "message %d ends each process whose handler gets it\n", p.crasher)
 	}
 	if p.lanes.tickets > 0 {
 		fmt.Fprintf(&s, "from %v on %d tickets for the lanes %v, and for %v a process with the lanes %v\n", p.lanes.at, p.lanes.tickets, lanes, p.lanes.lasts, p.lanes.others)

@@ -368,12 +368,9 @@ func (s *shop) send(id string, m messagePlan) {
 }
 
 func (s *shop) message(id string, call int) producer.Message {
-	m := producer.Message{RoutingKey: work, ID: id, OrderKey: orderKey(s.acct.Number(id)), Body: []byte(id)}
+	m := producer.Message{RoutingKey: work, ID: id, OrderKey: s.orderKey(s.acct.Number(id)), Body: []byte(id)}
 	if s.bound {
 		m.Exchange, m.RoutingKey = "shop", "order.paid"
-	}
-	if s.trial.plan.ordered {
-		m.OrderKey = orderKey(0)
 	}
 	if call > 1 {
 		m.Headers = account.Call(call)
@@ -392,7 +389,8 @@ func (w *trial) serve(ctx context.Context, i int) {
 		if l.stops > 0 {
 			life, stop = context.WithDeadline(ctx, w.began.Add(l.stops))
 		}
-		w.work(life, i, l)
+		for w.workMortally(life, i, l) && sleep(life, time.Second) {
+		}
 		stop()
 		if l.stops > 0 && w.handlers.deaf > 0 { // what such a handler has done comes again
 			w.troubled("stop of "+consumerName(i), w.began.Add(l.stops), time.Now())
@@ -504,7 +502,12 @@ var errHandler = errors.New("the printer is out of paper")
 // message and the attempt.
 func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
 	w.inTime(ctx, d, name)
-	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error { return w.do(ctx, m, runs) })
+	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error {
+		if w.isCrasher(d.ID) {
+			return w.crash(ctx, name, m.between(time.Millisecond, time.Second))
+		}
+		return w.do(ctx, m, runs)
+	})
 }
 
 // noted notes a run of a handler for one message.

@@ -13,13 +13,14 @@ import (
 )
 
 var (
-	howLong = flag.Duration("for", 0, "how long scenarios are run; 0: the first 2000, so that a change is judged by the same ones on every machine")
-	first   = flag.Uint64("first", 1, "seed of the first scenario; the others follow")
-	only    = flag.Uint64("seed", 0, "the only scenario to run; 0: many")
-	times   = flag.Int("times", 20, "how often the scenario of -seed is run: what the scheduler chooses differs")
-	enough  = flag.Int("violations", 1, "scenarios with violations, after which no more are run")
-	verbose = flag.Bool("scenarios", false, "print each scenario before it runs")
-	smaller = flag.Bool("shrink", true, "look for the shortest run that shows a violation")
+	howLong  = flag.Duration("for", 0, "how long scenarios are run; 0: the first 2000, so that a change is judged by the same ones on every machine")
+	first    = flag.Uint64("first", 1, "seed of the first scenario; the others follow")
+	onlyKind = flag.String("kind", "", "the only kind of scenarios to run, see kinds; \"\": any")
+	only     = flag.Uint64("seed", 0, "the only scenario to run; 0: many")
+	times    = flag.Int("times", 20, "how often the scenario of -seed is run: what the scheduler chooses differs")
+	enough   = flag.Int("violations", 1, "scenarios with violations, after which no more are run")
+	verbose  = flag.Bool("scenarios", false, "print each scenario before it runs")
+	smaller  = flag.Bool("shrink", true, "look for the shortest run that shows a violation")
 
 	// A bubble's clock stands while a goroutine waits for a mutex, and while one is
 	// busy.
@@ -127,7 +128,7 @@ func (s *simulation) one(t *testing.T, p plan) {
 	if !broken {
 		return
 	}
-	t.Errorf("violations, -seed %d:\n%v\n%s", p.seed, p, r.text())
+	t.Errorf("violations, -seed %d -kind %q:\n%v\n%s", p.seed, *onlyKind, p, r.text())
 	if !*smaller {
 		t.Log(r.stories)
 		return

@@ -29,6 +29,7 @@ type trial struct {
 	mu         sync.Mutex
 	violations []string
 	networks   map[string]*network
+	mortals    map[string]context.CancelFunc // ends a process that consumes
 	consumers  map[string]*consumer.Consumer // that run
 	published  map[string]time.Time          // first, by id
 	denied     map[string]int                // calls of Publish that said for certain that the message was not sent
@@ -41,6 +42,8 @@ type trial struct {
 	orphans    map[*consumer.Delivery]bool // their sessions were lost before their handlers returned
 	inHand     map[string]hands            // of messages with a key, by process and key
 	latest     map[string]int              // message of a key that was handled, in the order of publishing
+	begun      map[*byte]bool              // deliveries, by their bodies
+	own        map[string]*byte            // the delivery of a key that was handled last, by process
 	fetches    map[string]*fetching        // by process and queue
 	cleared    map[string]bool             // notes that were on a shelf, by id
 	onShelves  int                         // notes for certain
@@ -80,8 +83,8 @@ func newTrial(p plan) *trial {
 	}
 	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: acct,
-		networks: map[string]*network{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
+		networks: map[string]*network{}, mortals: map[string]context.CancelFunc{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, begun: map[*byte]bool{}, own: map[string]*byte{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
 	}
 }
 

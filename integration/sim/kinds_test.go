@@ -1,0 +1,123 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+)
+
+// kinds are scenarios of which newPlan would make too few: each is some in a hundred, and
+// -kind runs only those of one name.
+var kinds = []struct {
+	name  string
+	makes func(m maker, p *plan)
+}{
+	{"rush", maker.rushes},
+	{"hold", maker.holds},
+	{"share", maker.shares},
+	{"in place", maker.inPlace},
+	{"in place in order", maker.inPlaceInOrder},
+	{"crash", func(m maker, p *plan) { m.crashes(p, 0) }},
+	{"crash in order", func(m maker, p *plan) { m.crashes(p, pick(m, 1, 1, 2)) }},
+}
+
+// shares has one key, or some, with more messages than may be handled at a time, in every
+// kind of trouble that the scenario has.
+func (m maker) shares(p *plan) {
+	p.keys = 1 + m.IntN(3)
+	for i := range p.consumers {
+		c := &p.consumers[i]
+		c.perKey, c.inPlace = 2+m.IntN(3), c.inPlace || c.batch == 0 && p.fitInPlace() && m.chance(30)
+		c.concurrency = c.perKey + m.IntN(20)
+		if c.prefetch > 0 {
+			c.prefetch += c.perKey + c.batch
+		}
+	}
+	p.handlers.slow = pick(m, 300, 1000)
+	q := &p.producers[0]
+	at := q.messages[m.IntN(len(q.messages))].at
+	for i := range q.messages { // at once
+		if m.chance(70) {
+			q.messages[i].at = at
+		}
+	}
+	slices.SortStableFunc(q.messages, func(a, b messagePlan) int { return int(a.at - b.at) })
+}
+
+// inPlace has every message retried in place and one of a key handled at a time, in every
+// kind of trouble that the scenario has. The waits are up to the longest that there may be.
+func (m maker) inPlace(p *plan) {
+	p.keys = 1 + m.IntN(4)
+	if !p.fitInPlace() || m.chance(30) {
+		for i := range p.schedules {
+			p.schedules[i] = m.waitsInPlace(pick(m, time.Minute, 5*time.Minute, 15*time.Minute-time.Second))
+		}
+	}
+	p.handlers.fail = pick(m, 200, 500, 900)
+	for i := range p.consumers {
+		c := &p.consumers[i]
+		c.perKey, c.inPlace, c.batch, c.vague, c.linger = 1, true, 0, 0, 0
+	}
+}
+
+// waitsInPlace returns a schedule with so long waits in sum at most.
+func (m maker) waitsInPlace(sum time.Duration) (s delay.Schedule) {
+	for range 1 + m.IntN(3) {
+		wait := m.between(time.Millisecond, sum)
+		s, sum = append(s, wait), sum-wait
+		if sum < time.Second {
+			break
+		}
+	}
+	return s
+}
+
+// inPlaceInOrder has messages fail of which each keeps its key until it is done or a letter.
+// Nothing breaks, and so none overtakes another.
+func (m maker) inPlaceInOrder(p *plan) {
+	p.calm, p.ordered, p.keys = true, true, pick(m, 1, 2, 8)
+	p.schedules = []delay.Schedule{m.waitsInPlace(m.between(100*time.Millisecond, 14*time.Minute))}
+	p.handlers, p.away, p.lanes, p.faults = handlers{fail: pick(m, 100, 300, 900), panics: pick(m, 0, 100), permanent: pick(m, 0, 100)}, span{}, lanesPlan{}, nil
+	q, at := producerPlan{callers: 1, declares: m.chance(50)}, time.Second
+	for n := range pick(m, 5, 20, 40) {
+		q.messages = append(q.messages, messagePlan{n: n + 1, at: at, how: together})
+		if m.chance(20) {
+			at += m.between(time.Millisecond, 5*time.Minute)
+		}
+	}
+	p.producers = []producerPlan{q}
+	c := consumerPlan{declares: m.chance(50), concurrency: pick(m, 1, 2, 8), perKey: 1, inPlace: true, lives: []life{{}}}
+	if m.chance(30) {
+		c.prefetch = c.concurrency + m.IntN(20)
+	}
+	p.consumers = []consumerPlan{c}
+}
+
+// crashes has one message end each process whose handler gets it, on a queue that
+// counts that. perKey is the KeyLimit. Nothing else breaks, and so it is the only
+// letter that is not made by a handler.
+func (m maker) crashes(p *plan, perKey int) {
+	p.calm, p.kind, p.ordered, p.keys = true, topology.Quorum, false, 1+m.IntN(orderKeys)
+	p.engine = pick(m, m.engines(*p)...)
+	p.away, p.lanes, p.faults = span{}, lanesPlan{}, nil
+	p.handlers = handlers{
+		fail: pick(m, 0, 50, 300), later: pick(m, 0, 0, 50), permanent: pick(m, 0, 0, 50), requeue: pick(m, 0, 0, 100), snooze: pick(m, 0, 0, 100),
+		slow: pick(m, 0, 300, 1000), slowness: m.between(10*time.Millisecond, 10*time.Second),
+	}
+	q, at := producerPlan{callers: 1, declares: m.chance(50)}, time.Second
+	for n := range pick(m, 2, 10, 40, 100) {
+		q.messages = append(q.messages, messagePlan{n: n + 1, at: at, how: pick(m, alone, together)})
+		if m.chance(10) {
+			at += m.between(time.Millisecond, time.Minute)
+		}
+	}
+	p.producers = []producerPlan{q}
+	p.crasher = 1 + m.IntN(len(q.messages))
+	m.consumers(p, time.Minute)
+	for i := range p.consumers {
+		c := &p.consumers[i]
+		c.perKey, c.lives = perKey, []life{{schedule: m.IntN(len(p.schedules))}}
+	}
+}
