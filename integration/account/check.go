@@ -95,7 +95,7 @@ func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf fu
 		if inPlace && r.Redelivered {
 			latest = r.Attempt
 		}
-		if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r) {
+		if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r, inPlace) {
 			fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, latest)
 		}
 		latest, highest = max(latest, r.Attempt), max(highest, r.Attempt)
@@ -134,13 +134,15 @@ func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf fu
 }
 
 // late reports whether a run is of a delivery that the network kept until its
-// connection was lost: meanwhile the broker gave the message to another consumer.
-func (h *history) late(r Run) bool {
+// connection was lost: meanwhile the broker gave the message to another consumer. In place
+// such a delivery may have further attempts before it is said to have gone back.
+func (h *history) late(r Run, inPlace bool) bool {
 	again := func(other Run) bool {
 		return other.Attempt == r.Attempt && other.Redelivered && other.By != r.By && other.Began.Before(r.Began)
 	}
 	givenBack := func(c claim) bool {
-		return c.attempt == r.Attempt && c.Disposition == consumer.DispositionRequeued && !c.at.Before(r.Began)
+		own := c.attempt == r.Attempt || inPlace && c.attempt > r.Attempt
+		return own && c.Disposition == consumer.DispositionRequeued && !c.at.Before(r.Began)
 	}
 	return slices.ContainsFunc(h.runs, again) && slices.ContainsFunc(h.claims, givenBack)
 }

@@ -60,6 +60,28 @@ func TestCheck(t *testing.T) {
 			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
 			b.say(1, requeued)
 		}, "attempt 1 after attempt 2, and there is only one of it"},
+		"delivered late, and retried in place": {func(b book) {
+			b.InPlace()
+			b.run(Run{Attempt: 1, Call: 1, By: "one", Redelivered: true}, errFailed)
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "one", Redelivered: true}, nil)
+			b.say(2, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "other"}, errFailed)
+			b.say(2, requeued)
+		}, ""},
+		"delivered late, retried in place, and said to wait": {func(b book) {
+			b.InPlace()
+			b.run(Run{Attempt: 1, Call: 1, By: "one", Redelivered: true}, errFailed)
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "one", Redelivered: true}, nil)
+			b.say(2, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			time.Sleep(time.Second)
+			b.run(Run{Attempt: 2, Call: 1, By: "other"}, errFailed)
+			b.say(2, wait(2))
+		}, "attempt 1 after attempt 2, and there is only one of it"},
 		"sent back to its wait because it was not due": {func(b book) {
 			b.handle(1, consumer.RetryAfter(3*time.Second, errFailed), wait(2))
 			time.Sleep(2 * time.Second)
@@ -90,6 +112,10 @@ func TestCheck(t *testing.T) {
 		"its work queue is gone after its wait": {func(b book) {
 			b.handle(1, errFailed, wait(1))
 			b.Letter(b.id, rehop.CauseExpired, 0, 1, false)
+		}, ""},
+		"back from its wait, and its consumers are lost too often": {func(b book) {
+			b.handle(1, errFailed, wait(1))
+			b.Letter(b.id, rehop.CauseCrashLoop, 1, 1, false)
 		}, ""},
 		"nacked, and the broker says why": {func(b book) {
 			b.handle(1, errFailed, consumer.Settlement{Disposition: consumer.DispositionDeadLetter})
