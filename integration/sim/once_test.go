@@ -169,6 +169,24 @@ var once = map[string]plan{
 		consumers: []consumerPlan{{concurrency: 2, lives: []life{{}}}},
 		lanes:     lanesPlan{tickets: 9, at: time.Second, lasts: time.Minute},
 	},
+	"a message ends each process whose handler gets it": {
+		seed: 20, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true, crasher: 4,
+		schedules: []delay.Schedule{{time.Second}}, handlers: handlers{slow: 1000, slowness: time.Minute},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 10, 0)}},
+		consumers: []consumerPlan{{concurrency: 10, lives: []life{{}}}},
+	},
+	"many messages of a key come at once": {
+		seed: 21, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true, keys: 2,
+		schedules: []delay.Schedule{{time.Second}}, handlers: handlers{slow: 1000, slowness: time.Minute},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 20, 0)}},
+		consumers: []consumerPlan{{concurrency: 10, perKey: 3, lives: []life{{}}}},
+	},
+	"messages fail whose keys keep their order": {
+		seed: 22, version: "4.3", heartbeat: 10 * time.Second, kind: topology.Quorum, calm: true, ordered: true, keys: 2,
+		schedules: []delay.Schedule{{time.Second, time.Minute, 5 * time.Minute}}, handlers: handlers{fail: 700},
+		producers: []producerPlan{{callers: 1, messages: inARow(1, 20, 0)}},
+		consumers: []consumerPlan{{concurrency: 4, perKey: 1, inPlace: true, lives: []life{{}}}},
+	},
 }
 
 // inARow are messages from one number on, at equal intervals.
