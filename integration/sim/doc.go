@@ -40,12 +40,16 @@
 //	put off   A message that was put off comes back as the same attempt, and not before
 //	          its time; beside a fault the message itself may come back before its copy.
 //	keys      In one process no more messages of a key are handled at a time than
-//	          Config.KeyLimit, but for handlers whose ctx has ended. Where nothing
-//	          breaks, and many messages come at once to an idle queue, those of a key
-//	          are handled in their order.
+//	          Config.KeyLimit, but for handlers whose ctx has ended. With a limit of 1
+//	          no other message of a key is handled between the attempts of one delivery,
+//	          in place or held. Where nothing breaks, those of a key are handled in their
+//	          order if many come at once to an idle queue, if they are held at a stop, and
+//	          if they fail and their attempts are in place.
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many
-//	          interruptions as the delivery limit. "expired" and "rejected" come only
+//	          interruptions as the delivery limit. A message that ends each process whose
+//	          handler gets it takes no other along, on a quorum queue without order; in
+//	          order if inOrderSparesInnocents. "expired" and "rejected" come only
 //	          where a queue was deleted: an exchange that is missing, or is put back,
 //	          makes no letter. There are no others.
 //	doubled   A message ends once, unless a fault, or a caller who published it
@@ -86,4 +90,15 @@
 // (rehoptest.Broker.Kill), under every engine that is meant to survive that. The
 // engine republish on a broker of 3.x is not, and meets no restart here, nor the
 // deletion of an exchange that its waits lead to.
+//
+// # One kind of scenario
+//
+// Some kinds of scenarios are rare among the random ones, and have names, see kinds: rush,
+// hold, share, in place, in place in order, crash, crash in order. Only those of one kind run
+// with
+//
+//	go test -tags rehopsim -timeout 0 -v -run TestSim -kind "in place" -for 10m -violations 5
+//
+// A seed means another scenario with -kind than without. So a failure that was found with
+// -kind is run again with the same -kind and its -seed.
 package sim
