@@ -39,6 +39,7 @@ type Account struct {
 	tick  time.Duration // by how much less a wait may be short
 
 	inPlace bool // counts of attempts may begin anew
+	nacks   bool // nobody confirms that a message waits
 
 	mu       sync.Mutex
 	start    time.Time
@@ -83,6 +84,13 @@ func (a *Account) Exact() *Account {
 // anew when it comes again. It is called before anything else.
 func (a *Account) InPlace() *Account {
 	a.inPlace = true
+	return a
+}
+
+// Nacks says that consumers nack failed messages. Nobody confirms that such a message waits: a
+// consumer says so, too, that has lost its connection and does not know it yet. It is called before anything else.
+func (a *Account) Nacks() *Account {
+	a.nacks = true
 	return a
 }
 

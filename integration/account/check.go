@@ -30,7 +30,7 @@ func (a *Account) CheckAttemptsBut(due func(r Run) time.Time) error {
 	for _, s := range a.strange {
 		faults = append(faults, errors.New(s))
 	}
-	return a.check(faults, func(h *history) []string { return h.attempts(len(a.waits), a.tick, a.inPlace, due) })
+	return a.check(faults, func(h *history) []string { return h.attempts(a, due) })
 }
 
 // CheckSaid is the part of Check about what was said of deliveries.
@@ -49,7 +49,7 @@ func (a *Account) CheckSaidBut(strays func(at time.Time, s consumer.Settlement) 
 	if n := a.counts.Unsettled; n != 0 {
 		faults = append(faults, fmt.Errorf("%d deliveries were received and never said to be settled", n))
 	}
-	return a.check(faults, func(h *history) []string { return h.untrue(strays) })
+	return a.check(faults, func(h *history) []string { return h.untrue(a.nacks, strays) })
 }
 
 // check needs a.mu held.
@@ -83,7 +83,8 @@ const brokerTick = time.Millisecond
 //
 // In place they may begin anew when the message comes again, and its headers then count
 // only those of the latest time.
-func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf func(r Run) time.Time) (faults []string) {
+func (h *history) attempts(a *Account, dueOf func(r Run) time.Time) (faults []string) {
+	waits, inPlace := len(a.waits), a.inPlace
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
 	began := map[int]time.Time{} // when an attempt first began
 	due := map[int]time.Time{}   // when the one after it was first due
@@ -95,7 +96,7 @@ func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf fu
 		if inPlace && r.Redelivered {
 			latest = r.Attempt
 		}
-		if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r, inPlace) {
+		if r.Attempt < latest && len(h.ends) == 1 && h.calls < 2 && !h.twice && !h.late(r, a) {
 			fault("attempt %d after attempt %d, and there is only one of it", r.Attempt, latest)
 		}
 		latest, highest = max(latest, r.Attempt), max(highest, r.Attempt)
@@ -117,7 +118,7 @@ func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf fu
 		switch until, failed := due[attempt-1]; {
 		case !failed:
 			fault("attempt %d without a failed attempt %d", attempt, attempt-1)
-		case until.Sub(at) >= tick:
+		case until.Sub(at) >= a.tick:
 			fault("attempt %d came %v before its wait had ended", attempt, until.Sub(at))
 		}
 	}
@@ -135,21 +136,23 @@ func (h *history) attempts(waits int, tick time.Duration, inPlace bool, dueOf fu
 
 // late reports whether a run is of a delivery that the network kept until its
 // connection was lost: meanwhile the broker gave the message to another consumer. In place
-// such a delivery may have further attempts before it is said to have gone back.
-func (h *history) late(r Run, inPlace bool) bool {
+// such a delivery may have further attempts before it is said to have gone back. If it is nacked
+// before its connection is known to be lost, it is said to wait, and the nack reaches nobody.
+func (h *history) late(r Run, a *Account) bool {
 	again := func(other Run) bool {
 		return other.Attempt == r.Attempt && other.Redelivered && other.By != r.By && other.Began.Before(r.Began)
 	}
 	givenBack := func(c claim) bool {
-		own := c.attempt == r.Attempt || inPlace && c.attempt > r.Attempt
-		return own && c.Disposition == consumer.DispositionRequeued && !c.at.Before(r.Began)
+		own := c.attempt == r.Attempt || a.inPlace && c.attempt > r.Attempt
+		nacked := a.nacks && c.Disposition == consumer.DispositionWait
+		return own && (nacked || c.Disposition == consumer.DispositionRequeued) && !c.at.Before(r.Began)
 	}
 	return slices.ContainsFunc(h.runs, again) && slices.ContainsFunc(h.claims, givenBack)
 }
 
 // untrue returns what was said of deliveries and is not so. A message that has
 // ended nowhere is lost, and is reported as that.
-func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) (faults []string) {
+func (h *history) untrue(nacks bool, strays func(at time.Time, s consumer.Settlement) bool) (faults []string) {
 	if len(h.ends) == 0 {
 		return nil
 	}
@@ -163,7 +166,7 @@ func (h *history) untrue(strays func(at time.Time, s consumer.Settlement) bool) 
 				fault("said to be done in attempt %d %d times, which succeeded %d times", c.attempt, said[c.attempt], n)
 			}
 		case consumer.DispositionWait:
-			if !h.seenAfterWait(c) && (!h.strayed(c) || !strays(c.at, c.Settlement)) {
+			if !h.seenAfterWait(c, nacks) && (!h.strayed(c) || !strays(c.at, c.Settlement)) {
 				fault("said to be in a wait after attempt %d, and neither came back as the next nor is in a wait", c.attempt)
 			}
 		case consumer.DispositionDeadLetter:
@@ -239,8 +242,9 @@ func count(b bool) int {
 // not due yet when it came back, it comes back as the same attempt. Which claim is
 // of which copy cannot be told of a doubled message: there a later claim about the
 // same attempt is enough. A message that was put off comes back as the same attempt too,
-// perhaps after several waits.
-func (h *history) seenAfterWait(c claim) bool {
+// perhaps after several waits. A nack is lost with its session, and what is delivered again
+// for that may begin before the nack is written.
+func (h *history) seenAfterWait(c claim, nacks bool) bool {
 	if n := h.snoozed(c.attempt); n > 0 && h.ran(c.attempt) > n {
 		return true
 	}
@@ -249,8 +253,8 @@ func (h *history) seenAfterWait(c claim) bool {
 		next++
 	}
 	later := func(o claim) bool { return o.attempt == c.attempt && o.at.After(c.at) }
-	again := func(r Run) bool { // a nack has no confirm: it is lost with its session
-		return r.Attempt == c.attempt && r.Redelivered && r.Began.After(c.at)
+	again := func(r Run) bool {
+		return r.Attempt == c.attempt && r.Redelivered && (r.Began.After(c.at) || nacks && h.ran(c.attempt) > 1)
 	}
 	return slices.ContainsFunc(h.runs, func(r Run) bool { return r.Attempt == next }) ||
 		slices.ContainsFunc(h.runs, again) ||

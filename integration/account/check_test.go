@@ -52,6 +52,30 @@ func TestCheck(t *testing.T) {
 			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
 			b.say(1, wait(1))
 		}, "attempt 1 after attempt 2, and there is only one of it"},
+		"delivered late, and nacked to nobody": {func(b book) {
+			b.Nacks()
+			b.run(Run{Attempt: 1, Call: 1, By: "one", Redelivered: true}, errFailed)
+			b.say(1, wait(1))
+			time.Sleep(time.Second)
+			b.handle(2, nil, done)
+			b.run(Run{Attempt: 1, Call: 1, By: "other"}, errFailed)
+			b.say(1, wait(1))
+		}, ""},
+		"nacked to nobody, when another has had it": {func(b book) {
+			b.Nacks()
+			end := b.Begin(b.id, Run{Attempt: 1, Call: 1, By: "one"})
+			b.run(Run{Attempt: 1, Call: 1, By: "other", Redelivered: true}, nil)
+			b.say(1, done)
+			end(true, time.Now().Add(waits[0]))
+			b.say(1, wait(1))
+		}, ""},
+		"said to wait, when another has had it": {func(b book) {
+			end := b.Begin(b.id, Run{Attempt: 1, Call: 1, By: "one"})
+			b.run(Run{Attempt: 1, Call: 1, By: "other", Redelivered: true}, nil)
+			b.say(1, done)
+			end(true, time.Now().Add(waits[0]))
+			b.say(1, wait(1))
+		}, "said to be in a wait after attempt 1"},
 		"delivered late, and to nobody else": {func(b book) {
 			b.run(Run{Attempt: 1, Call: 1, By: "one"}, errFailed)
 			b.say(1, wait(1))

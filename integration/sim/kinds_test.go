@@ -16,11 +16,34 @@ var kinds = []struct {
 }{
 	{"rush", maker.rushes},
 	{"hold", maker.holds},
+	{"late", maker.lateOnes},
 	{"share", maker.shares},
 	{"in place", maker.inPlace},
 	{"in place in order", maker.inPlaceInOrder},
 	{"crash", func(m maker, p *plan) { m.crashes(p, 0) }},
 	{"crash in order", func(m maker, p *plan) { m.crashes(p, pick(m, 1, 1, 2)) }},
+}
+
+// lateOnes has a process that begins with a message, and does not know yet that the broker has
+// given it to another.
+func (m maker) lateOnes(p *plan) {
+	p.calm, p.latency, p.away, p.lanes = false, 0, span{}, lanesPlan{}
+	p.heartbeat = pick(m, 30*time.Second, time.Minute)
+	low := m.between(10*time.Millisecond, 3*time.Second)
+	p.schedules = []delay.Schedule{{low, 2 * low, low}}
+	p.handlers = handlers{fail: 700, later: pick(m, 0, 200), snooze: pick(m, 0, 200), slow: 1000, deaf: pick(m, 0, 500), slowness: m.between(100*time.Millisecond, 20*time.Second)}
+	p.producers = []producerPlan{{callers: 1, messages: inARow(1, 6, 50*time.Millisecond)}}
+	p.consumers = nil
+	for range 2 {
+		p.consumers = append(p.consumers, consumerPlan{concurrency: pick(m, 1, 2), prefetch: 10, lives: []life{{starts: m.between(time.Millisecond, 3*time.Second)}}})
+	}
+	at := 3 * time.Second
+	p.faults = nil
+	for range 1 + m.IntN(2) {
+		at += m.between(time.Millisecond, 10*time.Second)
+		p.faults = append(p.faults, pick(m, fault{kind: halfOpen, target: consumerName(0), at: at}, fault{kind: halfOpen, target: consumerName(1), at: at},
+			fault{kind: blackHole, target: consumerName(0), at: at, lasts: m.between(time.Second, 5*time.Minute)}))
+	}
 }
 
 // shares has one key, or some, with more messages than may be handled at a time, in every

@@ -81,6 +81,9 @@ func newTrial(p plan) *trial {
 	if slices.ContainsFunc(p.consumers, func(c consumerPlan) bool { return c.inPlace }) {
 		acct.InPlace()
 	}
+	if p.nacks() {
+		acct.Nacks()
+	}
 	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: acct,
 		networks: map[string]*network{}, mortals: map[string]context.CancelFunc{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
