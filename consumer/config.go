@@ -31,8 +31,8 @@ type Config struct {
 	// all waiting messages go back.
 	//
 	// With any Prefetch, a session on a queue with a delivery limit begins with 1, until a
-	// message comes that was not delivered before; not so with a KeyLimit of 1, or with a single
-	// active consumer. Messages that no handler has begun go back to the queue when one of
+	// message comes that was not delivered before. With a KeyLimit of 1, and with a single active
+	// consumer, it begins with all, see KeyLimit. Messages that no handler has begun go back to the queue when one of
 	// them has waited for a quarter of the consumer timeout, which is 7.5 minutes by default,
 	// or for less with RetryInPlace. The broker then sends fewer messages ahead, until the
 	// handlers keep up with them.
@@ -84,9 +84,15 @@ type Config struct {
 	// share the consumer behaves as without KeyLimit.
 	//
 	// With 1 the broker sends Prefetch messages from the start. At a stop, the consumer gives
-	// up the queue only after its handlers have returned. If a message crashes the process
-	// repeatedly, all messages that were sent with it use up their delivery limits and become
-	// dead letters. Without KeyLimit, and with a share, only the message itself becomes one.
+	// up the queue only after its handlers have returned.
+	//
+	// A message that crashes the process again and again uses up the delivery limits of all
+	// messages that were sent with it. When a message comes that has used up half of its limit,
+	// the consumer gives all messages back to their places, and then handles one at a time,
+	// until one comes for the first time: a crash then counts against that message alone, which
+	// comes again behind the messages that were returned with it. All other keys wait
+	// meanwhile. A queue with a single active consumer behaves in the same way, without
+	// KeyLimit too, and may go to another process when messages go back.
 	//
 	// If the next message has waited for its key for a quarter of the consumer timeout,
 	// which is 7.5 minutes by default, or for less with RetryInPlace, the consumer lets its

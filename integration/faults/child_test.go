@@ -25,6 +25,7 @@ type task struct {
 	Gap         gap
 	Concurrency int // more than there are messages: each blocks a place
 	Batch       int // size of the batches that the child handles; 0: none
+	InOrder     bool
 }
 
 // event is what the child reports, one line of JSON each.
@@ -53,6 +54,9 @@ func consumeUntilKilled(t task) error {
 				select {}
 			}
 		}
+	}
+	if t.InOrder {
+		return consumeUntilGuilty(ctx, conn, t)
 	}
 	if t.Batch > 0 {
 		return batchUntilKilled(ctx, conn, t)

@@ -28,6 +28,7 @@ const (
 	ruleEnding    = "broker killed while waits end"
 	ruleSilent    = "broker silent for longer than the heartbeat"
 	ruleRestarted = "broker stopped and started under load"
+	ruleCrashLoop = "crash loop in order spares its neighbours"
 )
 
 var table = matrix.New("faults", rules()...)
@@ -47,6 +48,7 @@ func rules() []matrix.Rule {
 		matrix.Rule{Name: ruleEnding},
 		matrix.Rule{Name: ruleSilent},
 		matrix.Rule{Name: ruleRestarted},
+		matrix.Rule{Name: ruleCrashLoop, Except: matrix.OnlyQuorum},
 	)
 	for _, p := range parts {
 		all = append(all, matrix.Rule{Name: p.rule()})

@@ -21,11 +21,20 @@ import (
 var (
 	ErrWaited = errors.New("messages have waited too long for a handler")
 	ErrKeptUp = errors.New("handlers keep up with their messages, and more are to be sent ahead")
+
+	// See Session.judge.
+	ErrSuspects = errors.New("consumers may have died of these messages, and one at a time is to be in hand")
+	ErrCleared  = errors.New("no message is left of which consumers may have died, and more are to be sent ahead")
 )
 
 // Renews reports whether a session has ended to begin anew.
 func Renews(err error) bool {
-	return errors.Is(err, ErrWaited) || errors.Is(err, hand.ErrHeld) || errors.Is(err, ErrKeptUp)
+	for _, why := range []error{ErrWaited, hand.ErrHeld, ErrKeptUp, ErrSuspects, ErrCleared} {
+		if errors.Is(err, why) {
+			return true
+		}
+	}
+	return false
 }
 
 const (
@@ -47,6 +56,9 @@ type Bound struct {
 	since   time.Time
 	handled int64         // at that time
 	after   time.Duration // until a larger one is tried
+
+	suspects bool // it is 1 until all suspects have been handled
+	renewals int  // sessions that ended to begin anew while messages came back that may not be settled
 }
 
 // of returns what the bound leaves of a prefetch.
@@ -62,8 +74,13 @@ func (b *Bound) set(most int, handled int64, now time.Time) {
 	b.most, b.since, b.handled, b.after = max(1, most), now, handled, riseAfter
 }
 
-// Lift takes the bound away.
-func (b *Bound) Lift() { b.most = 0 }
+// Lift takes the bound away, but not that of suspects: a crash would count against all messages
+// in hand.
+func (b *Bound) Lift() {
+	if !b.suspects {
+		b.most = 0
+	}
+}
 
 // mayRise reports whether the handlers keep up with the bound. age is that of the message
 // that waits longest, and limit how old it may become.
@@ -179,14 +196,15 @@ func (s *Session) giveUpRising(now time.Time) {
 // visit may have; nil if it does not. It does not wait for handlers of former sessions.
 //
 // Messages that have used up half of the delivery limit go to the end of the queue before,
-// as copies.
+// as copies; not so where consumers may have died of them: nobody knows of which, and a copy would
+// begin to count anew.
 func (s *Session) renewed() error {
 	if s.ending == nil || s.live.visiting || s.Hand.IsAtWork() {
 		return nil
 	}
 	s.settled = true
 	s.Hand.KeepForOrder()
-	if oldest, goesBack := s.Hand.Oldest(); oldest != nil && !goesBack && returnsOf(oldest) >= s.limit()/2 {
+	if oldest, goesBack := s.Hand.Oldest(); oldest != nil && !goesBack && returnsOf(oldest) >= s.limit()/2 && !errors.Is(s.ending, ErrSuspects) {
 		s.Lane.TakeBack(0, true, time.Now(), &s.out)
 		return nil
 	}
@@ -212,7 +230,18 @@ func (s *Session) left(ctx context.Context) error {
 // Where a handler of a former session has not returned, messages wait for its key however
 // small the prefetch is.
 func (s *Session) bound(why error, now time.Time) {
+	if Renews(why) {
+		s.Bound.renewals++
+	}
 	switch {
+	case errors.Is(why, ErrSuspects):
+		s.Bound.set(1, s.Handled.Load(), now)
+		s.Bound.suspects = true
+		return
+	case errors.Is(why, ErrCleared):
+		s.Bound.suspects = false
+		s.Bound.Lift()
+		return
 	case errors.Is(why, ErrKeptUp):
 		s.Bound.rise(s.configured, s.Handled.Load(), now)
 		return

@@ -85,15 +85,16 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 		configured: cfg.Prefetch.Base,
 		cancelled:  cfg.Channel.Channel().NotifyCancel(make(chan string, 1)),
 		suspicion:  suspicion{half: cfg.DeliveryLimit / 2}}
-	if cfg.Ordered {
-		// To begin with few messages, a consumer of more would have to start beside the
-		// first one. A quorum queue does not deliver to two in the order of its messages,
-		// and one with a single active consumer could go to another process between them.
-		s.suspicion.half = 0
-	}
 	base := cfg.Bound.of(cfg.Prefetch.Base)
 	s.Prefetch.Base = base
-	return s, s.start(ctx, s.suspicion.first(base), base)
+	first := base
+	if !cfg.Ordered {
+		// In order the consumer of one message would have to be replaced. What is on its way to it
+		// then comes behind later messages, and with a single active consumer those could go to
+		// another process.
+		first = s.suspicion.first(base)
+	}
+	return s, s.start(ctx, first, base)
 }
 
 // Run hands messages to the lane until the channel is lost or ctx ends, and returns
@@ -213,7 +214,7 @@ func (s *Session) note(raw amqp.Delivery, now time.Time) *hand.Message {
 	if raw.Redelivered {
 		s.Prefetch.redelivered(s.Handled.Load(), now)
 	}
-	return s.Consumer.Message(raw, now, s.suspicion.judge(s.Queue, raw, s.version, now))
+	return s.Consumer.Message(raw, now, s.judge(raw, now))
 }
 
 // BeginLimit returns how old a message is at most when its handler runs for the first time:

@@ -12,7 +12,8 @@ import (
 // A message of which consumers may have died is suspect. A session of a queue with a
 // delivery limit starts with one message at a time, until it has met a message that
 // is not suspect: a crash then counts against the guilty message alone and not
-// against those that were fetched with it.
+// against those that were fetched with it. A session in order starts with its full prefetch.
+// When it meets a suspect it ends, and the next sessions have one message at a time.
 
 // unclearedFor is how long a handler may be at work on a suspect message that is alone
 // in hand. Then others come too.
@@ -33,18 +34,42 @@ func (s *suspicion) first(prefetch int) int {
 	return prefetch
 }
 
+// judge reports whether a message is suspect. A session in order that has to begin anew for it
+// begins with no other message.
+//
+// A quorum queue hands out messages that have come back before all others. So all suspects have
+// been handled when a message comes for the first time. Until then, the end of a session would put
+// its messages behind those that have come back.
+func (s *Session) judge(raw amqp.Delivery, now time.Time) bool {
+	if !s.Ordered {
+		return s.suspicion.judge(s.Queue, raw, s.version, 0, now)
+	}
+	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Untried() == 0 {
+		s.Bound.renewals = 0 // no message is left of those sessions
+	}
+	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
+	switch {
+	case suspect && s.Prefetch.Base > 1:
+		s.Hand.EndInOrder(ErrSuspects, now, &s.out)
+	case !suspect && !raw.Redelivered && s.Bound.suspects:
+		s.Hand.EndInOrder(ErrCleared, now, &s.out)
+	}
+	return suspect
+}
+
 // judge reports whether a message is suspect: consumers have died so often while they
-// had it that half of its delivery limit, or more, is used up.
+// had it that half of its delivery limit, or more, is used up. Of its returns, so many were
+// no deaths.
 //
 // No broker tells a crash from a lost connection, so both count. A message that is held
 // through many reconnects is suspect too, until its handler has returned.
-func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, now time.Time) bool {
+func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, returns int, now time.Time) bool {
 	if s.half == 0 {
 		return false
 	}
 	if len(raw.Headers) > 0 { // few messages, and none that comes for the first time
 		history, _ := xdeath.Parse(raw.Headers) // malformed headers are logged when the message is handled
-		crashes := history.DeliveryCount
+		crashes := history.DeliveryCount - returns
 		if !v.AtLeast(4, 3) {
 			crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
 		}

@@ -1,0 +1,192 @@
+package consumer_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/topology"
+)
+
+// crashLoop has processes that begin to consume, and die when they handle a guilty message.
+type crashLoop struct {
+	*fixture
+	mu   sync.Mutex
+	done map[string][]string // ids by key, in the order in which their handlers have returned
+	runs int
+	away time.Time // until then the service of the key "away" is away
+}
+
+func (l *crashLoop) handle(ctx context.Context, d *consumer.Delivery) error {
+	if d.OrderKey == "away" && time.Now().Before(l.away) {
+		return consumer.Hold(errAway)
+	}
+	if err := slowly(50*time.Millisecond)(ctx, d); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.done[d.OrderKey] = append(l.done[d.OrderKey], d.ID)
+	return nil
+}
+
+// process runs one process, until it dies or everything is done. It reports whether it has died.
+func (l *crashLoop) process(cfg consumer.Config) (died bool) {
+	l.mu.Lock()
+	l.runs++
+	name := fmt.Sprintf("process %d", l.runs)
+	l.mu.Unlock()
+	conn, err := connection.Open(l.Context(), connection.Config{
+		URLs: []string{"amqp://guest:guest@broker"}, Dial: l.broker.Dial, Name: name})
+	if err != nil {
+		l.Error(err)
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	dying := make(chan struct{}, cfg.Concurrency)
+	c, err := consumer.New(conn, l.orders, func(ctx context.Context, d *consumer.Delivery) error {
+		if d.Type != "guilty" {
+			return l.handle(ctx, d)
+		}
+		dying <- struct{}{}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, cfg)
+	if err != nil {
+		l.Error(err)
+		return false
+	}
+	stop := running(c)
+	defer func() { _ = stop() }()
+	select {
+	case <-dying:
+		time.Sleep(10 * time.Millisecond)
+		l.broker.Cut(name)
+		return true
+	case <-time.After(30 * time.Minute):
+		return false
+	}
+}
+
+// In order, a message that kills its process again and again takes no other message along.
+func TestACrashLoopInOrderSparesItsNeighbours(t *testing.T) {
+	for _, tt := range []struct {
+		rule   string
+		guilty []int
+		single int // processes of a queue with a single active consumer; 0: it has none
+	}{
+		{"one guilty message", []int{20}, 0},
+		{"the first message of all", []int{0}, 0},
+		{"three of one key", []int{20, 25, 30}, 0},
+		{"nine guilty messages", []int{3, 4, 5, 20, 22, 41, 43, 45, 57}, 0},
+		{"a single active consumer", []int{20}, 1},
+		{"a single active consumer of three processes", []int{20, 41}, 3},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				if tt.single > 0 {
+					w.orders = topology.WorkQueue{Name: "single", Waits: w.orders.Waits, SingleActiveConsumer: true}
+					w.declare(w.orders)
+				}
+				l := &crashLoop{fixture: w, done: map[string][]string{}}
+				const all = 120
+				var letters []string
+				want := map[string][]string{}
+				for n := range all {
+					key := fmt.Sprint(n % 5)
+					guilty := slices.Contains(tt.guilty, n)
+					if guilty {
+						letters = append(letters, id(n))
+					} else {
+						want[key] = append(want[key], id(n))
+					}
+					w.publish(1, keyed(key), func(m *rehoptest.Message) {
+						if guilty {
+							m.Type = "guilty"
+						}
+					})
+				}
+				var processes sync.WaitGroup
+				for range max(1, tt.single) {
+					processes.Go(func() {
+						for l.process(consumer.Config{Concurrency: 8, KeyLimit: 1}) {
+						}
+					})
+				}
+				processes.Wait()
+				slices.Sort(letters)
+				w.has(w.orders.Name)
+				w.has(w.orders.DeadLetterQueue().Name, letters...)
+				for key, ids := range want {
+					if got := slices.Compact(l.done[key]); !slices.Equal(got, ids) {
+						w.Errorf("key %s: handled %v, want %v", key, got, ids)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Messages that are held while one at a time is in hand go to the end of the queue. They cost no
+// other message a return.
+func TestACrashLoopInAnOutageOfOneKeySparesItsNeighbours(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		l := &crashLoop{fixture: w, done: map[string][]string{}, away: time.Now().Add(20 * time.Minute)}
+		w.publish(12, keyed("away"))
+		w.publish(1, keyed("k"), func(m *rehoptest.Message) { m.Type = "guilty" })
+		for n := range 40 {
+			w.publish(1, keyed(fmt.Sprint(n%5)))
+		}
+		for l.process(consumer.Config{Concurrency: 8, KeyLimit: 1}) {
+		}
+		w.has("orders")
+		w.has("orders.dlq", id(12))
+		for key, got := range l.done {
+			if key != "away" && !slices.IsSortedFunc(slices.Compact(got), byNumber) {
+				w.Errorf("key %s: handled %v", key, got)
+			}
+		}
+	})
+}
+
+// No broker tells a crash from a lost connection: the same is true of one process. Its own returns,
+// in an outage of hours before, are no crashes, and no reason to miss one.
+func TestAMessageThatCutsTheConnectionOfAConsumerInOrder(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		l := &crashLoop{fixture: w, done: map[string][]string{}, away: time.Now().Add(4 * time.Hour)}
+		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.Type == "guilty" {
+				return w.crashing(0)(ctx, d)
+			}
+			return l.handle(ctx, d)
+		}, consumer.Config{Concurrency: 8, KeyLimit: 1})
+		w.begun()
+		w.publish(1, keyed("away"))
+		time.Sleep(5 * time.Hour)
+		for n := range 120 {
+			w.publish(1, keyed(fmt.Sprint(n%5)), func(m *rehoptest.Message) {
+				if n == 20 {
+					m.Type = "guilty"
+				}
+			})
+		}
+		time.Sleep(10 * time.Minute)
+		w.has("orders")
+		w.has("orders.dlq", id(21))
+		for key, got := range l.done {
+			if !slices.IsSortedFunc(slices.Compact(got), byNumber) {
+				w.Errorf("key %s: handled %v", key, got)
+			}
+		}
+		w.stopped(stop)
+	})
+}
+
+func byNumber(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) }
