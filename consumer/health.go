@@ -62,8 +62,9 @@ const lostLimit = 15 * time.Second
 //   - when it has held as many messages as Config.Concurrency allows for 15 s,
 //     because their copies are not confirmed,
 //   - while no handler is left because all of them ignore Config.HandlerTimeout,
-//   - when the broker has not been able to hand over the message at the head of its queue
-//     for 15 s (degraded before). The error says what to do.
+//   - when the broker has ended its connections with internal errors for 15 s (degraded
+//     before), as it does if it cannot hand over the message at the head of the queue. The
+//     error says what to do.
 //
 // The broker ends the socket of all consumers of the Conn for such a message (541, measured
 // on 4.0.5 and 4.3.6 with messages of AMQP 1.0), and does not name the queue. When internal

@@ -54,14 +54,14 @@ var errShares = errors.New("consumer: its queue shares the socket of the other q
 
 // faults are the internal errors that ended the socket which the consumers of a Conn share.
 type faults struct {
-	generation uint64    // of the latest socket that one has ended
+	generation uint64    // of the latest socket that one has ended; an earlier one has counted
 	at         time.Time // when; zero: it does not count any more
 	partings   uint64    // how often the queues had to part
 }
 
 // with returns the faults after another one, which each queue of the socket notes.
 func (f faults) with(generation uint64, now time.Time) faults {
-	if generation == f.generation {
+	if generation <= f.generation {
 		return f
 	}
 	f.generation = generation
@@ -184,11 +184,11 @@ func (r *run) noteEnd(e ended) (told bool) {
 	case r.place.failed > before.failed:
 		err := &undeliverableError{queue: r.queue, times: r.place.failed, cause: e.err}
 		r.health.noteUndeliverable(err, time.Now())
-		r.faultLog.Error("the broker cannot hand over a message", err, "queue", r.queue)
+		r.faultLog.Error("a queue is not handled", err, "queue", r.queue)
 		return true
 	case r.place.failed == 0 && before.failed > 0:
 		r.health.noteUndeliverable(nil, time.Now())
-		r.log.Info("the broker hands over the messages again", "queue", r.queue)
+		r.log.Info("the queue is handled again", "queue", r.queue)
 	}
 	return false
 }
@@ -201,7 +201,7 @@ type undeliverableError struct {
 }
 
 func (e *undeliverableError) Error() string {
-	return fmt.Sprintf("consumer: queue %q is not handled: the broker cannot hand over the message at its head, and ends the connection instead (%d times in a row); the message may have been sent over AMQP 1.0: take it out with a consumer over AMQP 1.0, or purge the queue: %v", e.queue, e.times, e.cause)
+	return fmt.Sprintf("consumer: queue %q is not handled: the broker ends the connection with an internal error when the queue is consumed (%d times in a row), as it does if it cannot hand over the message at the head of the queue, such as one that was sent over AMQP 1.0: take that message out with a consumer over AMQP 1.0, or purge the queue: %v", e.queue, e.times, e.cause)
 }
 
 func (e *undeliverableError) Unwrap() error { return e.cause }

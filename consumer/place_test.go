@@ -32,6 +32,7 @@ func TestQueuesPartAfterTwoInternalErrors(t *testing.T) {
 		"two with more than a minute between":    {[]internal{{1, 0}, {2, partsWithin + 1}}, 0},
 		"the second and a third within a minute": {[]internal{{1, 0}, {2, partsWithin + 1}, {5, partsWithin + 2}}, 1},
 		"a third does not part them again":       {[]internal{{1, 0}, {2, 1}, {3, 2}}, 1},
+		"an earlier one that is told late":       {[]internal{{1, 0}, {2, partsWithin + 1}, {1, partsWithin + 2}}, 0},
 		"a fourth does":                          {[]internal{{1, 0}, {2, 1}, {3, 2}, {4, 3}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
