@@ -94,7 +94,7 @@
 // # One kind of scenario
 //
 // Some kinds of scenarios are rare among the random ones, and have names, see kinds: rush,
-// hold, share, in place, in place in order, crash, crash in order. Only those of one kind run
+// hold, late, share, in place, in place in order, crash, crash in order. Only those of one kind run
 // with
 //
 //	go test -tags rehopsim -timeout 0 -v -run TestSim -kind "in place" -for 10m -violations 5

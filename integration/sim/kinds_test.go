@@ -29,9 +29,9 @@ var kinds = []struct {
 func (m maker) lateOnes(p *plan) {
 	p.calm, p.latency, p.away, p.lanes = false, 0, span{}, lanesPlan{}
 	p.heartbeat = pick(m, 30*time.Second, time.Minute)
-	low := m.between(10*time.Millisecond, 3*time.Second)
+	low := m.between(300*time.Millisecond, 3*time.Second)
 	p.schedules = []delay.Schedule{{low, 2 * low, low}}
-	p.handlers = handlers{fail: 700, later: pick(m, 0, 200), snooze: pick(m, 0, 200), slow: 1000, deaf: pick(m, 0, 500), slowness: m.between(100*time.Millisecond, 20*time.Second)}
+	p.handlers = handlers{fail: 700, snooze: pick(m, 0, 200), slow: 1000, deaf: pick(m, 0, 500), slowness: m.between(100*time.Millisecond, 20*time.Second)}
 	p.producers = []producerPlan{{callers: 1, messages: inARow(1, 6, 50*time.Millisecond)}}
 	p.consumers = nil
 	for range 2 {
