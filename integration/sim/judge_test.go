@@ -57,7 +57,7 @@ func (w *trial) judge() {
 // work when a queue was deleted may be deleted with it.
 func (w *trial) strays(at time.Time, _ consumer.Settlement) bool {
 	return slices.ContainsFunc(w.away, func(a absence) bool {
-		return a.around(at) || a.kind == deleteQueue && a.around(at.Add(-w.plan.handlers.slowness))
+		return a.around(at) || a.kind == deleteQueue && a.around(at.Add(-w.plan.handlers.longest()))
 	})
 }
 

@@ -104,6 +104,16 @@ type handlers struct {
 	slowness                                                             time.Duration
 }
 
+// longest is how long a run takes at most: a handler may be slow, and deaf afterwards.
+func (h handlers) longest() (longest time.Duration) {
+	for _, chance := range []int{h.slow, h.deaf} {
+		if chance > 0 {
+			longest += h.slowness
+		}
+	}
+	return longest
+}
+
 type fault struct {
 	kind   kind
 	at     time.Duration
@@ -688,10 +698,7 @@ func (p plan) handling(messages int) time.Duration {
 			waits = p.waits()
 		}
 	}
-	each := 4 * p.latency
-	if p.handlers.slow+p.handlers.deaf > 0 {
-		each += p.handlers.slowness
-	}
+	each := 4*p.latency + p.handlers.longest()
 	return (time.Duration(len(p.longest())+1)*each + waits) * time.Duration(messages/slots+1)
 }
 
