@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,12 +26,13 @@ import (
 func main() {
 	limit := flag.Duration("for", time.Minute, "how long a defect is looked for")
 	only := flag.String("only", "", "a regular expression that matches the names of those to look for")
+	in := flag.String("in", "", "the folder, or the beginning of the path, of those to look for")
 	verbose := flag.Bool("v", false, "print what was found")
 	flag.Parse()
-	command.Main("mutants", func(ctx context.Context, _ []string) error { return run(ctx, *limit, *only, *verbose) })
+	command.Main("mutants", func(ctx context.Context, _ []string) error { return run(ctx, *limit, *only, *in, *verbose) })
 }
 
-func run(ctx context.Context, limit time.Duration, only string, verbose bool) error {
+func run(ctx context.Context, limit time.Duration, only, in string, verbose bool) error {
 	root, err := findRoot()
 	if err != nil {
 		return err
@@ -41,7 +43,7 @@ func run(ctx context.Context, limit time.Duration, only string, verbose bool) er
 	}
 	missed := 0
 	for _, m := range all {
-		if !names.MatchString(m.name) {
+		if !names.MatchString(m.name) || !slices.ContainsFunc(m.edits, func(e edit) bool { return strings.HasPrefix(e.file, in) }) {
 			continue
 		}
 		found, took, out, err := m.try(ctx, root, limit)
