@@ -202,6 +202,7 @@ func newPlan(seed uint64) plan {
 	for _, k := range kinds {
 		if *onlyKind == k.name || *onlyKind == "" && m.chance(3) {
 			k.makes(m, &p)
+			break // what one kind says of a plan, another would not keep
 		}
 	}
 	p.inOrder()
