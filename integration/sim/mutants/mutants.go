@@ -213,8 +213,16 @@ func (r *run) newSession(`}}},
 		"					s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)\n", ""}}},
 	{"messages are sent ahead that may have ended their consumers", []edit{{"consumer/internal/intake/suspicion.go",
 		"	if s.half > 0 {\n		return 1\n", "	if s.half > 0 && s.over {\n		return 1\n"}}},
-	{"a key has one message more than its share", []edit{{"consumer/internal/hand/keys.go",
-		"	if one.taken < k.limit {\n", "	if one.taken < k.limit || k.limit > 1 && one.taken == k.limit {\n"}}},
+	{"a message that waits in place gives its key away", []edit{{"consumer/internal/hand/hold.go",
+		"			l.inPlace++\n", `			l.inPlace++
+			for _, m := range g.Of {
+				if next := l.keys.free(m); next != nil {
+					next.comes(isNext)
+					l.enqueue(next)
+				}
+				m.Key = ""
+			}
+`}}},
 	{"a second attempt that fails waits in the broker, not in place", []edit{{"consumer/decide.go",
 		"	case t.inPlace && !res.gone: //", "	case t.inPlace && !res.gone && d.Attempt < 2: //"}}},
 	{"a last attempt has company", []edit{{"consumer/batch.go",
