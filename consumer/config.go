@@ -32,10 +32,10 @@ type Config struct {
 	//
 	// With any Prefetch, a session on a queue with a delivery limit begins with 1, until a
 	// message comes that was not delivered before. With a KeyLimit of 1, and with a single active
-	// consumer, it begins with all, see KeyLimit. Messages that no handler has begun go back to the queue when one of
-	// them has waited for a quarter of the consumer timeout, which is 7.5 minutes by default,
-	// or for less with RetryInPlace. The broker then sends fewer messages ahead, until the
-	// handlers keep up with them.
+	// consumer, it begins with all, see KeyLimit. Messages that no handler has begun go back to
+	// the queue when one of them has waited for a quarter of the consumer timeout, which is 7.5
+	// minutes by default, or for less with RetryInPlace. The broker then sends fewer messages
+	// ahead, until the handlers keep up with them.
 	//
 	// It defaults to Concurrency on a queue that others declared, on one with a single
 	// active consumer, and on a work queue with NativePriority. With NativePriority a
@@ -80,8 +80,17 @@ type Config struct {
 	//
 	// Prefetch defaults to the larger of 4*Concurrency and Concurrency+50, up to 10,000: the
 	// next messages may be of keys that are in hand. The messages of a key wait while Prefetch
-	// messages of other keys are ahead of them. All that follows is about a limit of 1. With a
-	// share the consumer behaves as without KeyLimit.
+	// messages of other keys are ahead of them. If slots are free, and all messages in hand have one
+	// or wait for their keys, no message of another key can come. With a share the prefetch then
+	// grows: the broker sends as many messages as are in hand, again and again, up to 10,000
+	// messages or 64 MiB of bodies in hand. It does not grow if Prefetch is set, with batches,
+	// with NativePriority, on a queue that others declared or with a single active consumer,
+	// and for a minute or more after messages have waited for too long. When other keys were
+	// kept away for a minute, Health is degraded and the log has a warning. Both name the key
+	// that most messages wait for.
+	//
+	// All that follows is about a limit of 1. With a share the consumer behaves as without
+	// KeyLimit, but a smaller prefetch gives no messages back.
 	//
 	// With 1 the broker sends Prefetch messages from the start. At a stop, the consumer gives
 	// up the queue only after its handlers have returned.
