@@ -93,7 +93,7 @@ func (s *Session) EndFetching() error {
 
 // endFetching has the messages that still come taken by take.
 func (s *Session) endFetching(take func(*hand.Session, *hand.Message, *hand.Out)) error {
-	if s.suspended {
+	if s.fetching == suspended {
 		return nil
 	}
 	s.Consumer.Do(&s.out)

@@ -4,7 +4,6 @@
 package intake
 
 import (
-	"cmp"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -63,16 +62,11 @@ type Session struct {
 	qos        int                // that is set on the channel
 	cancelled  <-chan string      // the broker ended the consuming
 	suspicion  suspicion
-	configured int              // the prefetch without Bound
-	ending     error            // why no further message begins to be handled, see end
-	since      time.Time        // of ending
-	settled    bool             // no worker has a message, and the session ends in any case
-	forced     bool             // it ends by the end of the ctx of handlers
-	took       bool             // the visit has taken a message
+	configured int // the prefetch without Bound
+	end        end
 	reopens    <-chan time.Time // no message begins to be handled until then
 	again      bool             // the latest message was delivered before
-	gated      bool             // the lane wants fewer messages than the prefetch
-	suspended  bool             // and none at all: there is no consumer
+	fetching   fetching
 	live       *liveness
 	tasks      sync.WaitGroup      // beside the fetching
 	out        hand.Out            // of the goroutine of Run
@@ -87,14 +81,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 		suspicion:  suspicion{half: cfg.DeliveryLimit / 2}}
 	base := cfg.Bound.of(cfg.Prefetch.Base)
 	s.Prefetch.Base = base
-	first := base
-	if !cfg.Ordered {
-		// In order the consumer of one message would have to be replaced. What is on its way to it
-		// then comes behind later messages, and with a single active consumer those could go to
-		// another process.
-		first = s.suspicion.first(base)
-	}
-	return s, s.start(ctx, first, base)
+	return s, s.start(ctx, s.first(base), base)
 }
 
 // Run hands messages to the lane until the channel is lost or ctx ends, and returns
@@ -102,10 +89,7 @@ func Open(ctx context.Context, cfg Config) (*Session, error) {
 func (s *Session) Run(ctx context.Context) error {
 	visiting, stopVisiting := context.WithCancel(s.Hand.Copying)
 	tag := s.tag + "-health" // another consumer changes s.tag while a visit is under way
-	s.live = newLiveness(func() (err error) {
-		s.took, err = visit(visiting, s.Conn, s.Queue, tag)
-		return err
-	})
+	s.live = newLiveness(func() answer { return visit(visiting, s.Conn, s.Queue, tag) })
 	defer s.live.close()
 	defer stopVisiting()
 	defer s.Consumer.Do(&s.out)
@@ -126,77 +110,56 @@ func (s *Session) Run(ctx context.Context) error {
 			measuring = true
 		}
 		s.Consumer.Do(&s.out)
+		var err error
 		select {
 		case raw, ok := <-s.deliveries:
 			if !ok {
 				return s.ended(s.reasonForEnd())
 			}
-			if err := s.receive(raw); err != nil {
-				return s.ended(err)
-			}
+			err = s.receive(raw)
 		case <-s.Lane.Changed:
 			if s.Lane.Asks() {
 				s.ask()
 			}
-			if err := cmp.Or(s.renewed(), s.heed(time.Now())); err != nil {
-				return s.ended(err)
+			if err = s.renewed(); err == nil {
+				err = s.heed(time.Now())
 			}
 		case <-s.Hand.Signal:
 			if why := s.Hand.Ends(); why != nil {
-				if err := s.end(why); err != nil {
-					return s.ended(err)
-				}
+				err = s.leave(why)
 				aging.Reset(time.Second)
 			}
-			if err := s.adapt(time.Now()); err != nil {
-				return s.ended(err)
+			if err == nil {
+				err = s.adapt(time.Now())
 			}
 		case now := <-measure.C:
 			measuring = false
-			if err := s.adapt(now); err != nil {
-				return s.ended(err)
-			}
+			err = s.adapt(now)
 		case now := <-aging.C:
-			again, err := s.age(now)
-			if err != nil {
-				return s.ended(err)
-			}
+			var again time.Duration
+			again, err = s.age(now)
 			aging.Reset(again)
 		case <-s.live.timer.C:
-			if s.Ordered {
-				// If a message were settled meanwhile, the broker would send the next one
-				// before a message that the visit has taken.
-				if s.live.look(s.Hand.Unsettled() > 0) {
-					s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
-				}
-			} else {
-				s.live.look(s.busy())
-			}
-			s.Signs.alive(s.live.sign)
+			s.visits()
 		case <-s.reopens:
 			s.reopens = nil
 			s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
-		case err := <-s.live.answers:
-			s.live.answered(err)
-			s.visited()
-			if err == nil {
-				s.Signs.alive(s.live.sign)
-			} else if ctx.Err() == nil {
-				s.Signs.refused(err)
-			}
-			if err := s.renewed(); err != nil {
-				return s.ended(err)
-			}
+		case answer := <-s.live.answers:
+			s.visited(answer, ctx.Err() != nil)
+			err = s.renewed()
 		case _, ok := <-s.cancelled:
 			if ok { // this consumer, or an earlier one with messages here
 				return s.cancelledByBroker()
 			}
 			<-s.Channel.Done()
-			return s.ended(s.Channel.Err())
+			err = s.Channel.Err()
 		case <-s.Channel.Done():
-			return s.ended(s.Channel.Err())
+			err = s.Channel.Err()
 		case <-ctx.Done():
 			return s.left(ctx)
+		}
+		if err != nil {
+			return s.ended(err)
 		}
 	}
 }
@@ -214,7 +177,7 @@ func (s *Session) note(raw amqp.Delivery, now time.Time) *hand.Message {
 	if raw.Redelivered {
 		s.Prefetch.redelivered(s.Handled.Load(), now)
 	}
-	return s.Consumer.Message(raw, now, s.judge(raw, now))
+	return s.Consumer.Message(raw, now, s.isSuspect(raw, now))
 }
 
 // BeginLimit returns how old a message is at most when its handler runs for the first time:

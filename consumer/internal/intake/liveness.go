@@ -92,16 +92,21 @@ func (s *Signs) refused(err error) {
 
 // liveness looks for signs that the queue of a session delivers.
 type liveness struct {
-	timer    *time.Timer
-	sign     time.Time    // when a delivery came, the queue answered, or the broker last waited for us
-	answers  chan error   // of the visit; nil for a good one
-	visiting bool         // an answer is to come
-	quiet    bool         // so it was at the last look
-	visit    func() error // asks the queue for a sign
+	timer   *time.Timer
+	sign    time.Time     // when a delivery came, the queue answered, or the broker last waited for us
+	answers chan answer   // of the visit that is under way; nil: none is
+	quiet   bool          // so it was at the last look
+	visit   func() answer // asks the queue for a sign
 }
 
-func newLiveness(visit func() error) *liveness {
-	return &liveness{timer: time.NewTimer(visitAfter - onItsWay), sign: time.Now(), answers: make(chan error, 1), visit: visit}
+// answer is that of a queue to a visit.
+type answer struct {
+	took bool  // the visit has taken a message, and given it back
+	err  error // nil for a good one
+}
+
+func newLiveness(visit func() answer) *liveness {
+	return &liveness{timer: time.NewTimer(visitAfter - onItsWay), sign: time.Now(), visit: visit}
 }
 
 // look is called by the timer. It visits the queue if there was no sign for long, and reports
@@ -121,17 +126,21 @@ func (l *liveness) look(busy bool) (visits bool) {
 		l.quiet = true
 		l.timer.Reset(onItsWay)
 		return false
-	case !l.visiting:
-		l.visiting, visits = true, true
-		go func() { l.answers <- l.visit() }() // the visit is bounded, and answered takes the result
+	case !l.isVisiting():
+		answers := make(chan answer, 1)
+		l.answers, visits = answers, true
+		go func() { answers <- l.visit() }() // the visit is bounded, and answered takes the result
 	}
 	l.timer.Reset(visitAfter)
 	return visits
 }
 
+// isVisiting reports whether an answer is to come.
+func (l *liveness) isVisiting() bool { return l.answers != nil }
+
 // answered takes the answer of a visit.
 func (l *liveness) answered(err error) {
-	l.visiting = false
+	l.answers = nil
 	if err == nil {
 		l.sign = time.Now()
 	}
@@ -144,40 +153,45 @@ var errVisiting = errors.New("the queue is asked for a sign")
 // strayArrives is more than what a queue takes to have a message back.
 const strayArrives = time.Second
 
-// visited has messages begin to be handled again after a visit. While none began, none was
-// settled either. So the visit can have taken a message only when this consumer was full,
-// and the message is next when it is back.
-func (s *Session) visited() {
-	if s.took {
-		s.took, s.reopens = false, time.After(strayArrives)
-		return
+// visited takes the answer of a visit, and has messages begin to be handled again. While none
+// began, none was settled either. So the visit can have taken a message only when this consumer was
+// full, and the message is next when it is back.
+func (s *Session) visited(a answer, leaves bool) {
+	s.live.answered(a.err)
+	if a.took {
+		s.reopens = time.After(strayArrives)
+	} else {
+		s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
 	}
-	s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
+	if a.err == nil {
+		s.Signs.alive(s.live.sign)
+	} else if !leaves {
+		s.Signs.refused(a.err)
+	}
 }
 
 // close waits for the visit that is under way.
 func (l *liveness) close() {
 	l.timer.Stop()
-	if l.visiting {
-		<-l.answers //nolint:errcheck // the session is over
+	if l.isVisiting() {
+		<-l.answers
 	}
 }
 
 // visit asks a queue to accept one more consumer. The visit has a channel of its
 // own, which a refusal closes. Without an answer it closes the socket: the next
-// connection goes to another node, if there is one. visit reports whether it has taken a
-// message and given it back.
-func visit(ctx context.Context, conn *connection.Conn, queue, tag string) (took bool, err error) {
+// connection goes to another node, if there is one.
+func visit(ctx context.Context, conn *connection.Conn, queue, tag string) answer {
 	ctx, cancel := context.WithTimeoutCause(ctx, visitLimit, ErrUnanswered)
 	defer cancel()
 	channel, err := conn.Session(ctx, connection.Consume)
 	if err != nil {
-		return false, err
+		return answer{err: err}
 	}
 	defer func() { _ = channel.Close() }() // what is on it goes back to the queue
-	took, err = ask.Visit(ctx, channel, queue, tag)
+	took, err := ask.Visit(ctx, channel, queue, tag)
 	if errors.Is(err, ErrUnanswered) {
 		transport.Inside.Session(channel).GiveUp(err)
 	}
-	return took, ask.Refused(queue, err)
+	return answer{took, ask.Refused(queue, err)}
 }

@@ -26,10 +26,10 @@ func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
 				var signs Signs
 				signs.Begin(began)
 				var visited []time.Duration
-				l := newLiveness(func() error {
+				l := newLiveness(func() answer {
 					visited = append(visited, time.Since(began))
 					time.Sleep(time.Second) // the answer
-					return nil
+					return answer{}
 				})
 				defer l.close()
 				deliveries := make(chan struct{}, len(c.deliveries))
@@ -46,8 +46,8 @@ func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
 					case <-l.timer.C:
 						l.look(c.busy)
 						signs.alive(l.sign)
-					case err := <-l.answers:
-						l.answered(err)
+					case a := <-l.answers:
+						l.answered(a.err)
 						signs.alive(l.sign)
 					case <-watch.C:
 						if last, _ := signs.Last(); time.Since(last) > SilentAfter {
@@ -69,14 +69,14 @@ func TestARefusedVisitIsNoSignAndIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("refused")
 		visits := 0
-		l := newLiveness(func() error { visits++; return refused })
+		l := newLiveness(func() answer { visits++; return answer{err: refused} })
 		began := l.sign
 		for range 3 {
-			for !l.visiting {
+			for !l.isVisiting() {
 				<-l.timer.C
 				l.look(false)
 			}
-			l.answered(<-l.answers)
+			l.answered((<-l.answers).err)
 		}
 		l.close()
 		if !l.sign.Equal(began) || visits != 3 || time.Since(began) != 3*visitAfter {

@@ -83,7 +83,7 @@ func (p *Prefetch) want(prefetch int, handled int64, untried int, waited time.Du
 
 // adapt gives the session the prefetch that its messages and handlers want.
 func (s *Session) adapt(now time.Time) error {
-	if s.gated {
+	if s.fetching != follows {
 		return nil
 	}
 	want := s.prefetch

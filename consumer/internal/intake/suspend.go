@@ -6,26 +6,42 @@ import (
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
+// fetching is how a session fetches.
+type fetching uint8
+
+const (
+	follows   fetching = iota // the prefetch follows the handlers
+	keeps                     // the lane wants fewer messages, and the prefetch stays
+	suspended                 // there is no consumer
+)
+
 // heed gives the session the number of messages that the lane wants: in an outage, or
 // while it is paused, none or one.
 func (s *Session) heed(now time.Time) error {
 	wants := s.Lane.Wants(s.Prefetch.Base)
-	s.gated = wants < s.Prefetch.Base
+	next := follows
+	if wants < s.Prefetch.Base {
+		next = keeps
+	}
 	// A consumer of one message that is held by now gets no other one.
 	spent := wants == 1 && s.Lane.Waiting() == 0
-	if s.gated && (wants < s.prefetch || spent) && !s.suspended {
+	if next == keeps && (wants < s.prefetch || spent) && s.fetching != suspended {
 		if err := s.suspend(); err != nil {
 			return err
 		}
 	}
-	if wants > 0 && s.suspended {
-		s.suspended = false
-		if !s.gated {
-			wants = s.suspicion.first(wants)
-		}
-		return s.begin(wants)
+	switch {
+	case s.fetching != suspended:
+		s.fetching = next
+		return s.adapt(now)
+	case wants == 0:
+		return nil
 	}
-	return s.adapt(now)
+	s.fetching = next
+	if next == follows {
+		wants = s.suspicion.first(wants)
+	}
+	return s.begin(wants)
 }
 
 // suspend ends the fetching for a while, and gives back the messages that no worker has.
@@ -36,7 +52,7 @@ func (s *Session) suspend() error {
 		return err
 	}
 	s.Timeout.GivenBack(s.Lane.TakeBack(0, true, now, &s.out))
-	s.suspended, s.deliveries, s.prefetch = true, nil, 0
+	s.fetching, s.deliveries, s.prefetch = suspended, nil, 0
 	s.Consumer.Do(&s.out) // before the hook, which may take its time
 	s.Consumer.Fetching(0)
 	return nil

@@ -34,29 +34,6 @@ func (s *suspicion) first(prefetch int) int {
 	return prefetch
 }
 
-// judge reports whether a message is suspect. A session in order that has to begin anew for it
-// begins with no other message.
-//
-// A quorum queue hands out messages that have come back before all others. So all suspects have
-// been handled when a message comes for the first time. Until then, the end of a session would put
-// its messages behind those that have come back.
-func (s *Session) judge(raw amqp.Delivery, now time.Time) bool {
-	if !s.Ordered {
-		return s.suspicion.judge(s.Queue, raw, s.version, 0, now)
-	}
-	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Untried() == 0 {
-		s.Bound.renewals = 0 // no message is left of those sessions
-	}
-	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
-	switch {
-	case suspect && s.Prefetch.Base > 1:
-		s.Hand.EndInOrder(ErrSuspects, now, &s.out)
-	case !suspect && !raw.Redelivered && s.Bound.suspects:
-		s.Hand.EndInOrder(ErrCleared, now, &s.out)
-	}
-	return suspect
-}
-
 // judge reports whether a message is suspect: consumers have died so often while they
 // had it that half of its delivery limit, or more, is used up. Of its returns, so many were
 // no deaths.
