@@ -578,7 +578,7 @@ func (w *trial) do(ctx context.Context, m1 maker, runs int) error {
 	case chance(h.later):
 		return consumer.RetryAfter(m1.between(time.Millisecond, longestAfter), errHandler)
 	case chance(h.panics):
-		panic(errHandler)
+		panic(pick[any](m1, errHandler, "no error"))
 	case chance(h.fail):
 		return errHandler
 	}
