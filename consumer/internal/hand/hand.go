@@ -222,6 +222,7 @@ func (h *Hand) grant(l *Lane, now time.Time, out *Out) *Grant {
 	l.busy++
 	l.granted += len(g.Of)
 	l.working++
+	l.lookAtKeys(now, out)
 	if len(h.lanes) > 1 {
 		h.took(l, len(g.Of), now)
 		h.allAtWork(now, out)

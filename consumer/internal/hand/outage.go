@@ -104,9 +104,7 @@ func (l *Lane) Note(g *Grant, hold bool, now time.Time, out *Out) (changed bool)
 	changed = l.gate.note(probe, first, hold, now)
 	l.heldLately.Store(!l.gate.out.IsZero() || l.gate.holds > 0)
 	if probe || changed {
-		l.lookAtHeld(now, out)
-		l.tell()
-		h.call(now, out)
+		l.changes(now, out)
 	}
 	return changed
 }
@@ -126,8 +124,7 @@ func (h *Hand) slotsAreGone(now time.Time, out *Out) {
 		if gone && l.gate.out.IsZero() && l.gate.outage.From > 0 {
 			l.gate.begin(now)
 			l.heldLately.Store(true)
-			l.lookAtHeld(now, out)
-			l.tell()
+			l.changes(now, out)
 			out.Outages = append(out.Outages, l)
 		}
 	}

@@ -45,6 +45,7 @@ type testSession struct {
 	*Session
 	stop, end context.CancelFunc // of Stop, and of Working and Copying
 	sent      []*Message
+	earlier   int             // of them, of consumers that were replaced
 	written   map[uint64]bool // settled frames by tag
 	ended     bool            // closed, and Take has said so
 }
@@ -142,6 +143,14 @@ func (w *world) step(steps []string) {
 	switch what {
 	case "deliver":
 		w.deliver(l)
+	case "replace":
+		s := l.session
+		if s.Stop.Err() == nil {
+			s.earlier = len(s.sent)
+			l.Opening(w.now, &w.out)
+			s.Opened(w.prefetch, 0, w.now, &w.out)
+			l.stalled = nil
+		}
 	case "next":
 		if len(w.active) > 0 {
 			by := take(w, &w.active)
@@ -227,11 +236,11 @@ func later(a, b time.Time) time.Time {
 
 func (w *world) deliver(l *testLane) {
 	s := l.session
-	if s.Unsettled() >= w.prefetch || s.Stop.Err() != nil {
+	if s.Recent() >= w.prefetch || s.Stop.Err() != nil {
 		return // the broker sends no more than it may
 	}
 	m := &Message{Received: w.now, Key: []string{"", "a", "b"}[w.random.IntN(3)], Suspect: w.random.IntN(20) == 0, Scarce: w.random.IntN(20) == 0,
-		Raw: amqp.Delivery{DeliveryTag: l.next, Redelivered: w.random.IntN(4) == 0}}
+		Raw: amqp.Delivery{DeliveryTag: l.next, Redelivered: w.random.IntN(4) == 0, Body: make([]byte, w.random.IntN(3))}}
 	l.next++
 	s.sent = append(s.sent, m)
 	s.Delivered(m, &w.out)
@@ -333,12 +342,16 @@ func (w *world) check() {
 		keys := map[string]int{}
 		unsettled, working, slots := 0, 0, map[*Grant]bool{}
 		for _, s := range l.sessions {
-			ofSession, suspects, uncleared, untried := 0, 0, 0, 0
-			for _, m := range s.sent {
+			ofSession, bytes, recent, suspects, uncleared, untried := 0, 0, 0, 0, 0, 0
+			for i, m := range s.sent {
 				if m.phase == Settled {
 					continue
 				}
 				ofSession++
+				bytes += len(m.Raw.Body)
+				if i >= s.earlier {
+					recent++
+				}
 				if m.Suspect {
 					suspects++
 				}
@@ -361,8 +374,8 @@ func (w *world) check() {
 				w.Fatalf("counts of a session %d, %d, %d, %d; want %d, %d, %d, %d", s.unsettled, s.suspects, s.uncleared, s.untried, ofSession, suspects, uncleared, untried)
 			}
 			unsettled += ofSession
-			if s == l.session && ofSession > w.prefetch {
-				w.Fatalf("%d messages are in hand of a prefetch of %d", ofSession, w.prefetch)
+			if s.bytes != bytes || s.recent != recent || recent > w.prefetch {
+				w.Fatalf("%d bytes, and %d messages of the latest consumer; want %d and %d, of a prefetch of %d", s.bytes, s.recent, bytes, recent, w.prefetch)
 			}
 		}
 		for _, by := range w.busy {
@@ -399,6 +412,11 @@ func (w *world) alive() {
 	}
 	if h.called != (len(w.active) > 0) {
 		w.Fatalf("a worker is on its way: %t, and there are %d", h.called, len(w.active))
+	}
+	for _, l := range w.lanes {
+		if l.isBlocked() && l.keys.limit > 0 && l.blocked.IsZero() {
+			w.Fatal("messages that wait for their keys keep others away, and nobody knows")
+		}
 	}
 	if h.called || !w.wake.IsZero() && !w.wake.After(w.now) {
 		return // somebody is about to look
@@ -460,7 +478,7 @@ func (w *world) end() {
 // handled has a worker on its way.
 func TestAnySequenceOfEvents(t *testing.T) {
 	everything := []string{"deliver", "deliver", "deliver", "deliver", "next", "next", "handled", "handled", "handled", "confirm", "write", "write", "tell", "answer",
-		"time", "due", "pause", "pause", "take back", "stall", "stall", "stop", "lose"}
+		"time", "due", "pause", "pause", "take back", "stall", "stall", "replace", "stop", "lose"}
 	// Most of the time nothing goes wrong, so that messages meet one another.
 	quiet := []string{"deliver", "deliver", "deliver", "next", "next", "handled", "handled", "confirm", "write", "write", "tell", "time", "due", "answer"}
 	for seed := range uint64(3000) {
