@@ -167,6 +167,37 @@ func TestACrashLoopWithSharesSparesItsNeighbours(t *testing.T) {
 	}
 }
 
+// Behind a backlog of one key, which the consumer has fetched past, it takes few along to where they
+// would be handled one at a time.
+func TestACrashLoopBehindABacklogOfOneShareSparesMost(t *testing.T) {
+	for _, version := range []string{"4.0", "4.3"} {
+		on(t, version, topology.Quorum, func(w *fixture) {
+			w.publish(1000, keyed("a"))
+			w.publish(1, keyed("b"), func(m *rehoptest.Message) { m.Type = "guilty" })
+			var mu sync.Mutex
+			often := map[string]bool{}
+			handle := w.crashing(20 * time.Millisecond)
+			_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+				if d.History.DeliveryCount >= 10 {
+					mu.Lock()
+					often[d.ID] = true
+					mu.Unlock()
+				}
+				return handle(ctx, d)
+			}, consumer.Config{Concurrency: 16, KeyLimit: 4})
+			time.Sleep(5 * time.Minute)
+			w.has("orders.dlq", "m1000")
+			w.has("orders")
+			mu.Lock()
+			if len(often) > 100 {
+				w.Errorf("%d messages have used up half of their delivery limit, want 100 at most", len(often))
+			}
+			mu.Unlock()
+			w.stopped(stop)
+		})
+	}
+}
+
 // crashing returns a handler that takes so long, and cuts the connection of all when a message
 // is guilty.
 func (w *fixture) crashing(took time.Duration) consumer.Handler {

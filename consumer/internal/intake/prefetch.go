@@ -117,10 +117,11 @@ const (
 
 // pastKeys returns the prefetch of the next consumer if messages that wait for their keys keep others
 // away, and the prefetch may grow; else 0. It may not while there is a bound, because messages have
-// waited for too long.
+// waited for too long, or while messages come back that consumers may have died of: each crash would
+// count against thousands, and then all of them would be suspect.
 func (s *Session) pastKeys() int {
 	in, blocked := s.Hand.Blocked()
-	if !blocked || s.Prefetch.Fixed || s.Bound.most > 0 {
+	if !blocked || s.Prefetch.Fixed || s.Bound.most > 0 || s.suspicion.wary {
 		return 0
 	}
 	return pastKeys(s.Prefetch.Base, in)

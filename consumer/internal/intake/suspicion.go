@@ -23,6 +23,7 @@ const unclearedFor = time.Minute
 type suspicion struct {
 	half int       // of the delivery limit; 0: nothing is suspect
 	over bool      // a message has come that is not suspect
+	wary bool      // a quarter of the delivery limit of the latest message is used up
 	last time.Time // when a suspect came last
 }
 
@@ -41,7 +42,7 @@ func (s *suspicion) first(prefetch int) int {
 // No broker tells a crash from a lost connection, so both count. A message that is held
 // through many reconnects is suspect too, until its handler has returned.
 func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version, returns int, now time.Time) bool {
-	if s.half == 0 {
+	if s.wary = false; s.half == 0 {
 		return false
 	}
 	if len(raw.Headers) > 0 { // few messages, and none that comes for the first time
@@ -50,6 +51,7 @@ func (s *suspicion) judge(queue string, raw amqp.Delivery, v connection.Version,
 		if !v.AtLeast(4, 3) {
 			crashes -= history.Count(queue, xdeath.ReasonRejected) // counted too, on 4.0 to 4.2
 		}
+		s.wary = crashes >= max(1, s.half/2)
 		if crashes >= s.half {
 			s.last = now
 			return true
