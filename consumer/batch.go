@@ -9,6 +9,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/topology"
 )
@@ -69,8 +70,7 @@ func (b Batch) withDefaults() Batch {
 }
 
 const (
-	maxBatch  = 10_000
-	maxLinger = time.Minute
+	maxBatch = 10_000
 
 	// greatestPrefetch is what fits into a basic.qos.
 	greatestPrefetch = 65_535
@@ -116,8 +116,8 @@ func (b Batch) validate(c Config) error {
 	case (concurrency+1)*b.Size > greatestPrefetch:
 		errs = append(errs, fmt.Errorf("consumer: Config.Concurrency is %d and Batch.Size %d, want at most %d for Size times one more than Concurrency: the broker sends no more ahead", concurrency, b.Size, greatestPrefetch))
 	}
-	if b.Linger < 0 || b.Linger > maxLinger {
-		errs = append(errs, fmt.Errorf("consumer: Batch.Linger is %v, want 0 to %v", b.Linger, maxLinger))
+	if b.Linger < 0 || b.Linger > durations.MaxLinger {
+		errs = append(errs, fmt.Errorf("consumer: Batch.Linger is %v, want 0 to %v", b.Linger, durations.MaxLinger))
 	}
 	if b.MaxBytes < 1 {
 		errs = append(errs, fmt.Errorf("consumer: Batch.MaxBytes is %d, want 1 or more, or 0 for 16 MiB", b.MaxBytes))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/hooks"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -188,8 +189,6 @@ type settings struct {
 // a consumer finds out whether its queue is alive.
 const maxPriority = 999
 
-const defaultCopyTimeout = time.Minute
-
 // maxConcurrency bounds Config.Concurrency and Config.Prefetch.
 const maxConcurrency = 10_000
 
@@ -200,8 +199,8 @@ func (c Config) withDefaults(conn *connection.Conn) Config {
 	}
 	c.Logger = cmp.Or(c.Logger, log)
 	c.Concurrency = cmp.Or(c.Concurrency, 1)
-	c.DrainTimeout = cmp.Or(c.DrainTimeout, 15*time.Second)
-	c.CopyTimeout = cmp.Or(c.CopyTimeout, defaultCopyTimeout)
+	c.DrainTimeout = cmp.Or(c.DrainTimeout, durations.DrainTimeout)
+	c.CopyTimeout = cmp.Or(c.CopyTimeout, durations.CopyTimeout)
 	c.Outage = c.Outage.withDefaults()
 	c.Logger = hooks.Logger(c.Logger)
 	return c

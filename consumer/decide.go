@@ -8,7 +8,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/carry"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/errortype"
@@ -210,11 +210,6 @@ func (t *terms) unspent(raw amqp.Delivery, d *Delivery, now time.Time) copies.Re
 	return c
 }
 
-// unseenGrace is how long after its wait a message comes back at the latest whose
-// consumer may not look at the wait queue. A queue with a TTL, or a carrier, is
-// earlier.
-const unseenGrace = 10 * time.Second
-
 // waitIn returns the decision that sends a message to a wait of the schedule.
 func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 	wait := t.route.Waits[number-1]
@@ -224,7 +219,7 @@ func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 		v.Wait = 0 // nobody knows how long their queue keeps it
 	}
 	if t.route.Unseen && t.route.Engine != route.Carry {
-		v.Expire = wait.For + unseenGrace // the broker brings it back if nobody carries it
+		v.Expire = wait.For + durations.UnseenGrace // the broker brings it back if nobody carries it
 	}
 	return v
 }
@@ -324,7 +319,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		v.Ahead, v.skew = ahead, ahead
 		return v, true
 	}
-	skew := carry.MaxSkew
+	skew := durations.MaxSkew
 	if t.route.Engine == route.Carry {
 		skew = 0 // what carriers bring back has no due time any more
 	}
@@ -381,7 +376,7 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 		v.unspent = true
 		return v
 	}
-	if lacks > turnOver {
+	if lacks > durations.TurnOver {
 		return t.putOff(lacks, raw, d, c, now)
 	}
 	return hold(lacks)
@@ -423,12 +418,8 @@ func (t *terms) putOff(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 		v = t.waitFor(lacks, raw, d, c, now)
 	} else {
 		v = t.waitAt(route.Exact{To: t.route.End(d.Attempt)}, c)
-		v.Keep, v.settlement = min(lacks, turnOver), requeue.settlement
+		v.Keep, v.settlement = min(lacks, durations.TurnOver), requeue.settlement
 	}
 	v.unspent = true
 	return v
 }
-
-// turnOver is how long a message that is not due yet keeps the others of its
-// queue from a slot at most.
-const turnOver = 10 * time.Second

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/delay"
@@ -175,7 +176,7 @@ func TestDecideHoldFor(t *testing.T) {
 		{rule: "of a handler that has ended its goroutine: put off", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, gone: true, want: put(1, time.Time{}), snoozed: true},
 		{rule: "told to stop: back to its queue", route: orders, raw: fresh(), after: time.Hour, holds: limit, interrupted: true, want: verdict{move: work.Requeue}},
 		{rule: "a letter is held", route: dlq, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
-		{rule: "without anything to wait in it goes round in its queue", route: dlq, raw: fresh(), after: time.Hour, holds: limit, want: verdict{move: work.Copy, to: dlq.End(1), notBefore: now.Add(time.Hour), unspent: true, keep: turnOver}, snoozed: true},
+		{rule: "without anything to wait in it goes round in its queue", route: dlq, raw: fresh(), after: time.Hour, holds: limit, want: verdict{move: work.Copy, to: dlq.End(1), notBefore: now.Add(time.Hour), unspent: true, keep: durations.TurnOver}, snoozed: true},
 		{rule: "a Settler holds nothing", route: orders, raw: fresh(), after: 7 * time.Second, want: put(1, time.Time{}), snoozed: true},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -287,15 +288,15 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 		early bool
 	}{
 		{"held so long that others take their turn", orders, republished(1, until(time.Minute)),
-			verdict{move: work.Copy, to: end, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: work.Copy, to: end, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"held until it is due", orders, republished(1, until(time.Second)),
 			verdict{move: work.Copy, to: end, keep: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
 		{"its wait was cut short", orders, republished(1, amqp.Table{header.Due: now.Add(time.Minute).UnixMilli()}),
-			verdict{move: work.Copy, to: end, keep: turnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
+			verdict{move: work.Copy, to: end, keep: durations.TurnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
 		{"a queue that others declared", theirs, republished(1, until(time.Minute)),
-			verdict{move: work.Copy, to: route.Target{RoutingKey: "orders"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: work.Copy, to: route.Target{RoutingKey: "orders"}, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"a later attempt, for the wait that a nack leads to", orders, republished(3, until(time.Minute)),
-			verdict{move: work.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: turnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: work.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"due", orders, republished(1, until(0)), verdict{}, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {

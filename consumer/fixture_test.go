@@ -17,7 +17,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/rehoptest"
@@ -167,7 +167,7 @@ func running(c *consumer.Consumer) (stop func() error) {
 func (w *fixture) begun() {
 	synctest.Wait()
 	if w.version == "3.10" && w.orders.Type == topology.Quorum {
-		<-time.After(ask.Declaring)
+		<-time.After(durations.Declaring)
 		synctest.Wait()
 	}
 }

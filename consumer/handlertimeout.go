@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/plural"
 )
@@ -71,12 +72,9 @@ func explained(ctx context.Context, err error) (out error) {
 	return &cutError{err, cause}
 }
 
-// timeoutGrace is how long a handler has to return once its ctx has ended.
-const timeoutGrace = 5 * time.Second
-
 // withTimeouts returns the ctx of the handler for messages. The ctx ends at
 // Config.HandlerTimeout, and before the broker would take a message away. Nothing is settled
-// before the handler has returned; a handler that is timeoutGrace past its timeout counts as
+// before the handler has returned; a handler that is durations.HandlerGrace past its timeout counts as
 // overdue, and the log says which messages it has. With a timeout, one is that handler.
 func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx context.Context, one *overdueHandler, end func()) {
 	ctx = from
@@ -90,7 +88,7 @@ func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx contex
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, r.timedOut)
 		one = &overdueHandler{queue: r.queue}
 		one.isWith(ms) // a hook may hold its first run up
-		late := time.AfterFunc(limit+timeoutGrace, func() {
+		late := time.AfterFunc(limit+durations.HandlerGrace, func() {
 			r.overdue.add(one)
 			all := *one.has.Load()
 			about := []any{"queue", r.queue, "message", all[0].Raw.MessageId, "messages", len(all), "timeout", limit}
@@ -183,5 +181,5 @@ func (o *overdue) check(queue string, slots int) *rehop.HealthError {
 	}
 	return &rehop.HealthError{Degraded: n < slots, Since: since,
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends; unsettled: %s",
-			queue, plural.Of(n, "handler"), slots, timeoutGrace, o.timeout, named(unsettled))}
+			queue, plural.Of(n, "handler"), slots, durations.HandlerGrace, o.timeout, named(unsettled))}
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/pause"
@@ -213,7 +213,7 @@ func (h *handling) keep() (hold hand.Hold, stays bool) {
 func (h *handling) putOff(held []*hand.Message) {
 	first, now := attemptOf(h.grant.Of[0]), time.Now()
 	if first.pauses == nil { // most messages are never held
-		first.pauses = pause.Grow(200*time.Millisecond, 30*time.Second)
+		first.pauses = pause.Grow(durations.FirstHold, durations.LongestHoldPause)
 	}
 	least := first.pauses.Next()
 	for _, m := range held {
@@ -233,7 +233,7 @@ func (r *run) heldFor(a *attempt, least time.Duration, now time.Time) time.Durat
 	case a.inPlace:
 		return a.Keep
 	case !a.exact:
-		return min(max(least, a.Keep), consumertimeout.LongestHold)
+		return min(max(least, a.Keep), durations.LongestHold)
 	}
 	left := r.holdUntil(a).Sub(now)
 	if a.Keep > left {
@@ -392,7 +392,7 @@ func (h *handling) gone() {
 		held = held || a.Move == work.Hold
 	}
 	if held { // nothing can be handled here again
-		pause.While(h.in.Working, h.in.Stop, time.Second)
+		pause.While(h.in.Working, h.in.Stop, durations.HeldEnd)
 		h.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &h.worker.Out)
 	}
 	for _, m := range left {

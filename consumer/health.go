@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -21,10 +22,6 @@ var (
 	errPaused     = errors.New("paused by Pause")
 	errStarved    = errors.New("its messages have waited for long, and all handlers are at work on others")
 )
-
-// lostLimit is how long consuming may be interrupted before that counts as more
-// than a reconnect.
-const lostLimit = 15 * time.Second
 
 // Health returns nil while the consumer consumes and settles, and otherwise a
 // *rehop.HealthError that says why not and since when. It returns at once,
@@ -192,15 +189,15 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 		return lost
 	}
 	if h.stuck.err != nil && (h.fault == nil || h.kind != lasts) { // consumed for a moment, or lost again
-		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < lostLimit, Since: h.stuck.since, Cause: h.stuck.err}
+		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < durations.Lost, Since: h.stuck.since, Cause: h.stuck.err}
 	}
 	if h.fault != nil {
-		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < lostLimit, Since: h.since, Cause: h.fault}
+		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.fault}
 	}
 	sign, refusal := h.signs.Last()
 	silent := now.Sub(sign)
 	switch {
-	case silent <= intake.SilentAfter:
+	case silent <= durations.SilentAfter:
 		return worst(h.run.copiesHealth(now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
@@ -319,10 +316,6 @@ func (e laneErrors) Error() string {
 
 func (e laneErrors) Unwrap() []error { return e }
 
-// standsStill is how long handlers of an ordered session that is to begin anew may take
-// until Health tells.
-const standsStill = time.Minute
-
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
 func (r *run) gateHealth() *rehop.HealthError {
@@ -330,13 +323,13 @@ func (r *run) gateHealth() *rehop.HealthError {
 	switch {
 	case !lane.Paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
-	case !lane.NoneBegins.IsZero() && time.Since(lane.NoneBegins) >= standsStill:
+	case !lane.NoneBegins.IsZero() && time.Since(lane.NoneBegins) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), lane.Why)}
-	case !lane.Full.IsZero() && time.Since(lane.Full) >= standsStill && (lane.Outage.IsZero() || lane.Untried):
+	case !lane.Full.IsZero() && time.Since(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
-	case !full.IsZero() && time.Since(full) >= standsStill:
+	case !full.IsZero() && time.Since(full) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
-	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= standsStill:
+	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:
 		return &rehop.HealthError{Degraded: true, Since: lane.Outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, r.holdText())}

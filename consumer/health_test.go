@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/carry"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
-	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -56,9 +56,9 @@ func TestHealthAgesWithoutASign(t *testing.T) {
 			t.Errorf("before the first sign: %v, want %v", err, errStarting)
 		}
 		h.consuming()
-		time.Sleep(intake.SilentAfter)
+		time.Sleep(durations.SilentAfter)
 		if err := status(&h); err != nil {
-			t.Errorf("%v after a sign: %v, want healthy", intake.SilentAfter, err)
+			t.Errorf("%v after a sign: %v, want healthy", durations.SilentAfter, err)
 		}
 		time.Sleep(2 * time.Second)
 		if err := status(&h); err == nil || !strings.Contains(err.Error(), `"orders" has given no sign for 17s`) {
@@ -76,7 +76,7 @@ func TestHealthAgesWithoutASign(t *testing.T) {
 		if err := h.check(time.Now()); err == nil || !err.Degraded || err.Since != since || !strings.Contains(err.Error(), "still gone") {
 			t.Errorf("while interrupted: %v, want degraded since %v", err, since)
 		}
-		time.Sleep(lostLimit)
+		time.Sleep(durations.Lost)
 		if err := h.check(time.Now()); err == nil || err.Degraded || err.Since != since {
 			t.Errorf("interrupted for long: %v, want unhealthy since %v", err, since)
 		}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
 )
 
 // Outage says when the handlers' [Hold] outcomes count as an outage. In an
@@ -52,7 +54,7 @@ type Outage struct {
 func (o Outage) withDefaults() Outage {
 	o.Share = cmp.Or(o.Share, 0.5)
 	o.Runs = cmp.Or(o.Runs, 10)
-	o.MaxPause = cmp.Or(o.MaxPause, 10*time.Second)
+	o.MaxPause = cmp.Or(o.MaxPause, durations.OutageMaxPause)
 	return o
 }
 

@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 )
@@ -23,31 +24,8 @@ import (
 // apart. So a queue is found out by what happens to it alone, and queues that part for
 // another reason share a socket again soon.
 
-const (
-	// partsWithin is how soon after an internal error another one has the queues of the
-	// socket part. A race of declarations on 3.10 costs one socket. A message that ends the
-	// socket does so again within some seconds, because its queue is consumed again after
-	// maxPauseConsumed at the latest.
-	partsWithin = time.Minute
-
-	// sharesAfter is how long a session on a socket of its own lives before its queue
-	// shares again. A message at the head of a queue ends a session in its first second.
-	// The rest leaves a broker under load its time.
-	sharesAfter = 30 * time.Second
-
-	// opensWithin is how long a queue waits for a socket of its own before it shares, as
-	// where the user may have no more connections.
-	opensWithin = 15 * time.Second
-
-	// maxPauseApart is the longest pause after sessions in which the broker could not hand
-	// over a message. Each costs the broker a login and a crash report in its log, and
-	// after a person has removed the message the queue is consumed at the latest when the
-	// pause is over.
-	maxPauseApart = time.Minute
-)
-
 // errNoSocket is why a session has no socket of its own.
-var errNoSocket = fmt.Errorf("consumer: no socket of its own within %v", opensWithin)
+var errNoSocket = fmt.Errorf("consumer: no socket of its own within %v", durations.OpensWithin)
 
 // errShares ends a session that has shown that its queue harms no other.
 var errShares = errors.New("consumer: its queue shares the socket of the other queues of the Conn again")
@@ -65,7 +43,7 @@ func (f faults) with(generation uint64, now time.Time) faults {
 		return f
 	}
 	f.generation = generation
-	if f.at.IsZero() || now.Sub(f.at) > partsWithin {
+	if f.at.IsZero() || now.Sub(f.at) > durations.PartsWithin {
 		f.at = now
 		return f
 	}
@@ -109,7 +87,7 @@ func (p place) after(e ended) place {
 	switch {
 	case p.apart && e.fault():
 		p.failed++
-	case p.apart && (e.lived >= sharesAfter || !e.opened && p.failed == 0):
+	case p.apart && (e.lived >= durations.SharesAfter || !e.opened && p.failed == 0):
 		return place{partings: e.partings}
 	}
 	return p
@@ -126,9 +104,9 @@ func (p place) pause(usual time.Duration, known *route.Facts) time.Duration {
 	case beyond <= 0:
 		return usual
 	case beyond > 10: // no overflow
-		return maxPauseApart
+		return durations.LongestPauseApart
 	}
-	return min(maxPauseConsumed<<beyond, maxPauseApart)
+	return min(durations.LongestPauseConsumed<<beyond, durations.LongestPauseApart)
 }
 
 // sharing is what the consumers of a Conn know of their socket.

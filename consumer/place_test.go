@@ -9,6 +9,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -28,11 +29,11 @@ func TestQueuesPartAfterTwoInternalErrors(t *testing.T) {
 	}{
 		"one":                                    {[]internal{{1, 0}}, 0},
 		"one, of which each queue tells":         {[]internal{{1, 0}, {1, time.Second}, {1, time.Second}}, 0},
-		"two within a minute":                    {[]internal{{1, 0}, {2, partsWithin}}, 1},
-		"two with more than a minute between":    {[]internal{{1, 0}, {2, partsWithin + 1}}, 0},
-		"the second and a third within a minute": {[]internal{{1, 0}, {2, partsWithin + 1}, {5, partsWithin + 2}}, 1},
+		"two within a minute":                    {[]internal{{1, 0}, {2, durations.PartsWithin}}, 1},
+		"two with more than a minute between":    {[]internal{{1, 0}, {2, durations.PartsWithin + 1}}, 0},
+		"the second and a third within a minute": {[]internal{{1, 0}, {2, durations.PartsWithin + 1}, {5, durations.PartsWithin + 2}}, 1},
 		"a third does not part them again":       {[]internal{{1, 0}, {2, 1}, {3, 2}}, 1},
-		"an earlier one that is told late":       {[]internal{{1, 0}, {2, partsWithin + 1}, {1, partsWithin + 2}}, 0},
+		"an earlier one that is told late":       {[]internal{{1, 0}, {2, durations.PartsWithin + 1}, {1, durations.PartsWithin + 2}}, 0},
 		"a fourth does":                          {[]internal{{1, 0}, {2, 1}, {3, 2}, {4, 3}}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -61,12 +62,12 @@ func TestWhereAQueueIsConsumed(t *testing.T) {
 		"it shares, and an internal error comes":     {place{}, stuck, place{}},
 		"alone, an internal error":                   {place{apart: true}, stuck, place{apart: true, failed: 1}},
 		"alone, another one":                         {place{apart: true, failed: 1}, stuck, place{apart: true, failed: 2}},
-		"alone, one after it has lived for long":     {place{apart: true}, ended{opened: true, consumed: true, lived: sharesAfter, err: lostTo(amqp.InternalError)}, place{apart: true, failed: 1}},
+		"alone, one after it has lived for long":     {place{apart: true}, ended{opened: true, consumed: true, lived: durations.SharesAfter, err: lostTo(amqp.InternalError)}, place{apart: true, failed: 1}},
 		"alone, one before it consumes":              {place{apart: true}, ended{opened: true, err: lostTo(amqp.InternalError)}, place{apart: true}},
 		"alone, and the channel is refused":          {place{apart: true}, ended{opened: true, consumed: true, err: &amqp.Error{Code: amqp.InternalError, Server: true}}, place{apart: true}},
-		"alone, and the connection is lost soon":     {place{apart: true, failed: 3}, ended{opened: true, consumed: true, lived: sharesAfter - 1, err: lostTo(amqp.ConnectionForced)}, place{apart: true, failed: 3}},
-		"alone, and it lives":                        {place{apart: true, partings: 1}, ended{opened: true, consumed: true, lived: sharesAfter, partings: 2, err: errShares}, place{partings: 2}},
-		"alone, and it lives after it has failed":    {place{apart: true, failed: 9}, ended{opened: true, consumed: true, lived: sharesAfter, err: errShares}, place{}},
+		"alone, and the connection is lost soon":     {place{apart: true, failed: 3}, ended{opened: true, consumed: true, lived: durations.SharesAfter - 1, err: lostTo(amqp.ConnectionForced)}, place{apart: true, failed: 3}},
+		"alone, and it lives":                        {place{apart: true, partings: 1}, ended{opened: true, consumed: true, lived: durations.SharesAfter, partings: 2, err: errShares}, place{partings: 2}},
+		"alone, and it lives after it has failed":    {place{apart: true, failed: 9}, ended{opened: true, consumed: true, lived: durations.SharesAfter, err: errShares}, place{}},
 		"there is no socket of its own":              {place{apart: true}, ended{err: errors.New("refused")}, place{}},
 		"there is none any more for one that failed": {place{apart: true, failed: 1}, ended{err: errors.New("refused")}, place{apart: true, failed: 1}},
 	} {
@@ -95,13 +96,13 @@ func TestPausesOfAQueueWhoseMessageCannotBeHandedOver(t *testing.T) {
 		want   time.Duration
 	}{
 		{0, nil, usual},
-		{1, nil, 2 * maxPauseConsumed},
-		{2, &route.Facts{}, 4 * maxPauseConsumed},
-		{5, nil, maxPauseApart},
-		{1000, nil, maxPauseApart},
+		{1, nil, 2 * durations.LongestPauseConsumed},
+		{2, &route.Facts{}, 4 * durations.LongestPauseConsumed},
+		{5, nil, durations.LongestPauseApart},
+		{1000, nil, durations.LongestPauseApart},
 		{1, limited, usual},
 		{20, limited, usual}, // the message is moved at the next return
-		{21, limited, 2 * maxPauseConsumed},
+		{21, limited, 2 * durations.LongestPauseConsumed},
 	} {
 		if got := (place{apart: true, failed: c.failed}).pause(usual, c.known); got != c.want {
 			t.Errorf("after %d failures, with the route %+v: %v, want %v", c.failed, c.known, got, c.want)

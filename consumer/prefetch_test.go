@@ -148,7 +148,7 @@ func TestPrefetchFollowsTheHandlers(t *testing.T) {
 	})
 }
 
-// A queue that is full is read ahead long before calmAfter is over.
+// A queue that is full is read ahead long before durations.Calm is over.
 func TestPrefetchFollowsSoon(t *testing.T) {
 	on(t, "4.3", topology.Quorum, func(w *fixture) {
 		w.broker.Slow(500 * time.Microsecond)
@@ -222,7 +222,7 @@ func TestPrefetchDoesNotFollowWhileASuspectIsInHand(t *testing.T) {
 			if inHand.Load() > 0 {
 				most = max(most, ahead())
 			} else if at := came.Load(); at > 0 {
-				if time.Now().UnixMilli() >= at+900 { // calmAfter is over soon
+				if time.Now().UnixMilli() >= at+900 { // durations.Calm is over soon
 					break
 				}
 				soon = max(soon, ahead())

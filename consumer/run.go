@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 )
@@ -45,9 +46,9 @@ var errSlowStop = errors.New("not stopped in time: a hook of Config.Traces or th
 func (c *Consumer) run(ctx context.Context, ended func()) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stopped, end := endsAfter(ctx, c.cfg.DrainTimeout+stopGrace)
+	stopped, end := endsAfter(ctx, c.cfg.DrainTimeout+durations.StopGrace)
 	defer end()
-	overdueStop, end := endsAfter(stopped, lastSecond)
+	overdueStop, end := endsAfter(stopped, durations.LastSecond)
 	defer end()
 	all := hand.New(c.cfg.Concurrency, c.strict)
 	workers := work.NewPool(all)

@@ -12,6 +12,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/work"
@@ -52,7 +53,7 @@ func (r *run) session() (e ended) {
 	defer s.Cancel(nil)
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
 	if !r.begun && s.firstLook() {
-		pause.For(r.stop, ask.Declaring)
+		pause.For(r.stop, durations.Declaring)
 	}
 	r.begun = true
 	if s.intake, e.err = intake.Open(r.stop, s.intakeConfig()); e.err != nil {
@@ -66,7 +67,7 @@ func (r *run) session() (e ended) {
 	r.watchCopies(s)
 	r.health.consuming()
 	if r.place.apart {
-		defer time.AfterFunc(sharesAfter, func() { s.Cancel(errShares) }).Stop()
+		defer time.AfterFunc(durations.SharesAfter, func() { s.Cancel(errShares) }).Stop()
 	}
 	e.err = s.intake.Run(s.Stop)
 	if s.Stop.Err() != nil {
@@ -84,7 +85,7 @@ func (r *run) open(conn *connection.Conn) (route.Facts, *connection.Session, err
 	ctx, cancel := context.WithCancel(r.stop)
 	defer cancel()
 	if r.place.apart {
-		ctx, cancel = context.WithTimeoutCause(ctx, opensWithin, errNoSocket)
+		ctx, cancel = context.WithTimeoutCause(ctx, durations.OpensWithin, errNoSocket)
 		defer cancel()
 	}
 	var channel *connection.Session
@@ -192,9 +193,6 @@ func (s *session) Fetching(prefetch int) {
 	}
 }
 
-// lastSecond is what is left of a stop when no copy is awaited any more.
-const lastSecond = time.Second
-
 // drain gives back what was not started, ends the fetching, and lets handlers finish, with their
 // copies and acks. In order only the handlers finish, and the rest goes back with the channel. The
 // channel is closed last, by end. drain returns nil if
@@ -214,7 +212,7 @@ func (s *session) drain() error {
 		}
 	})
 	defer hard.Stop()
-	last := time.AfterFunc(r.cfg.DrainTimeout+stopGrace-lastSecond, func() { s.endCopying(ErrStopped) })
+	last := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace-durations.LastSecond, func() { s.endCopying(ErrStopped) })
 	defer last.Stop()
 	stopping, end := context.WithCancel(r.stopped)
 	defer end()
@@ -223,13 +221,13 @@ func (s *session) drain() error {
 		r.health.fail(errStopping)
 	} else {
 		r.health.leaves(why, time.Now())
-		left := time.AfterFunc(r.cfg.DrainTimeout+stopGrace, end)
+		left := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace, end)
 		defer left.Stop()
 		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on
 			r.health.fail(errStopping)
 			left.Stop()
 			hard.Reset(r.cfg.DrainTimeout)
-			last.Reset(r.cfg.DrainTimeout + stopGrace - lastSecond)
+			last.Reset(r.cfg.DrainTimeout + durations.StopGrace - durations.LastSecond)
 		})()
 	}
 	if r.ordered() {
@@ -342,12 +340,9 @@ func (s *session) askAtTheEnd(ctx context.Context) error {
 	case found.Kind == route.Letters, found.Kind == route.Work && !found.Existing:
 		return s.intake.Cancel(ctx)
 	}
-	pause.For(ctx, acksArrive)
+	pause.For(ctx, durations.AcksArrive)
 	return nil
 }
-
-// acksArrive is more than what a queue takes for the acks of a few handlers.
-const acksArrive = time.Second
 
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")

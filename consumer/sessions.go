@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/carry"
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/plural"
@@ -21,20 +22,6 @@ import (
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/route"
-)
-
-// stopGrace is how long a stop may last beyond DrainTimeout: for handlers whose ctx
-// has ended, their copies and acks, and the end of the channel.
-const stopGrace = 5 * time.Second
-
-const (
-	// maxPause is the longest pause between two sessions. A session that is lost within
-	// maxPause of its start counts as a failure, and the pauses keep growing.
-	maxPause = 10 * time.Second
-
-	// maxPauseConsumed is the longest pause after a session that has consumed. It is short
-	// so that a message that ends every session soon reaches its delivery limit.
-	maxPauseConsumed = 2 * time.Second
 )
 
 // run is one call of Run, for one queue. It owns what outlives a session: the
@@ -49,7 +36,7 @@ type run struct {
 	batch    BatchHandler // nil: there is a handler
 	health   *health
 	stop     context.Context // ends when Run is to stop
-	stopped  context.Context // ends when DrainTimeout and stopGrace have passed after stop
+	stopped  context.Context // ends when DrainTimeout and durations.StopGrace have passed after stop
 	prefetch intake.Prefetch // the prefetch with which each session begins
 	bound    intake.Bound    // the bound of the prefetch of each session
 
@@ -121,7 +108,7 @@ func carriedHook(hook func(Carried)) func(carry.Message) {
 
 // consume consumes in one session after the other.
 func (r *run) consume() error {
-	pauses := pause.Grow(100*time.Millisecond, maxPause)
+	pauses := pause.Grow(durations.FirstPause, durations.LongestPause)
 	for ever := false; ; {
 		began := time.Now()
 		e := r.session()
@@ -160,12 +147,12 @@ func (r *run) consume() error {
 		if !told {
 			r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
 		}
-		if consumed && time.Since(began) >= maxPause {
+		if consumed && time.Since(began) >= durations.LongestPause {
 			pauses.Reset()
 		}
 		wait := pauses.Next()
 		if consumed {
-			wait = min(wait, maxPauseConsumed)
+			wait = min(wait, durations.LongestPauseConsumed)
 		}
 		wait = r.place.pause(wait, r.known)
 		if !pause.For(r.stop, wait) {
@@ -202,9 +189,9 @@ func (r *run) awaitTurn() bool {
 		if errors.Is(r.conn.Health(), connection.ErrClosed) {
 			return r.stop.Err() == nil
 		}
-		again := time.Second
+		again := durations.NoTurnLook
 		if free > 0 {
-			again = turnLook
+			again = durations.TurnLook
 		}
 		if !pause.For(r.stop, again) {
 			return false
@@ -212,13 +199,10 @@ func (r *run) awaitTurn() bool {
 	}
 }
 
-// turnLook is between two looks whether a worker is free.
-const turnLook = 100 * time.Millisecond
-
 // calling returns the ctx of a call to the broker while messages are in hand. It lasts as
 // long as a stop may. A call that is still under way then costs the socket.
 func (r *run) calling() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+stopGrace)
+	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+durations.StopGrace)
 }
 
 // end waits for what is unsettled, and closes what outlives sessions. It reports

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/hooks"
@@ -55,7 +56,7 @@ const settlerCopies = 256
 // over conn, which must be of the same cluster as the deliveries. All faults of its
 // arguments are returned at once. The Settler must be closed.
 func NewSettler(conn *connection.Conn, source topology.Source, cfg SettlerConfig) (*Settler, error) {
-	cfg.CopyTimeout = cmp.Or(cfg.CopyTimeout, defaultCopyTimeout)
+	cfg.CopyTimeout = cmp.Or(cfg.CopyTimeout, durations.CopyTimeout)
 	inherited, _ := transport.Inherited(conn)
 	cfg.Logger = hooks.Logger(cmp.Or(cfg.Logger, inherited))
 	var errs []error

@@ -8,25 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
-)
-
-const (
-	// lookForPolicies is how often a consumer asks for the policies that apply to its
-	// queues.
-	lookForPolicies = 2 * time.Minute
-
-	// lookForTopology is how often it looks whether the parts of its topology are there.
-	lookForTopology = 2 * time.Minute
-
-	// lookForCopies is how often it looks whether copies are not confirmed, and
-	// resolveAfter how long they are not before it looks for the parts of the
-	// topology.
-	lookForCopies = 10 * time.Second
-	resolveAfter  = 20 * time.Second
-	resolveLimit  = 15 * time.Second
 )
 
 // watchPolicies asks for the policies that apply to the queues of a route, at once
@@ -36,7 +21,7 @@ func (r *run) watchPolicies(ctx context.Context, found route.Facts) {
 		return
 	}
 	r.watches.Go(func() {
-		for more := true; more; more = pause.For(ctx, lookForPolicies) {
+		for more := true; more; more = pause.For(ctx, durations.PoliciesLook) {
 			faults, err := found.Broker.Policies(ctx, r.conn, found)
 			switch {
 			case ctx.Err() != nil:
@@ -64,7 +49,7 @@ func (r *run) watchTopology(ctx context.Context, found route.Facts) {
 		return
 	}
 	r.watches.Go(func() {
-		for pause.For(ctx, lookForTopology) {
+		for pause.For(ctx, durations.TopologyLook) {
 			_ = r.repair(ctx, found) // it is told
 		}
 	})
@@ -72,7 +57,7 @@ func (r *run) watchTopology(ctx context.Context, found route.Facts) {
 
 // repair looks for those parts, has missing ones put back, and tells health and log.
 func (r *run) repair(ctx context.Context, found route.Facts) error {
-	asking, cancel := context.WithTimeout(ctx, resolveLimit)
+	asking, cancel := context.WithTimeout(ctx, durations.ResolveLimit)
 	defer cancel()
 	missing, err := found.Broker.Repair(asking, r.conn)
 	switch {
@@ -97,12 +82,12 @@ func (r *run) repair(ctx context.Context, found route.Facts) error {
 // watchCopies ends this one.
 func (r *run) watchCopies(s *session) {
 	r.watches.Go(func() {
-		for pause.While(s.Stop, s.Copying, lookForCopies) {
+		for pause.While(s.Stop, s.Copying, durations.CopiesLook) {
 			since := r.copies.Unconfirmed.Since()
-			if since.IsZero() || time.Since(since) < resolveAfter {
+			if since.IsZero() || time.Since(since) < durations.ResolveAfter {
 				continue
 			}
-			asking, cancel := context.WithTimeout(s.Stop, resolveLimit)
+			asking, cancel := context.WithTimeout(s.Stop, durations.ResolveLimit)
 			now, err := r.source.Broker.Resolve(asking, r.conn)
 			cancel()
 			if err == nil && rewired(now, s.terms.route) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -68,11 +67,6 @@ func Depth(ctx context.Context, channel *connection.Session, queue string) (read
 	}
 	return q.Messages, q.Consumers, nil
 }
-
-// Declaring is how long a consumer waits for another process that may be declaring its queue.
-// A declaration takes less. On 3.10 the broker ends the connection (541), with all its
-// consumers, if a consumer begins on a quorum queue that is just being declared.
-const Declaring = 2 * time.Second
 
 // Refused says why a queue cannot be consumed.
 func Refused(queue string, err error) error {

@@ -12,7 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/pause"
 )
@@ -61,34 +61,20 @@ const (
 	// maxBytes is how large their bodies are together, about; one message may
 	// be larger.
 	maxBytes = 16 << 20
-
-	// patience is how long what is due may fail to be published before the
-	// wait is left to another process, if there is one.
-	patience = time.Minute
-
-	// soundAfter is how long a session has to live before the wait counts as carried.
-	soundAfter = 15 * time.Second
-
-	// grace is how long confirms are awaited when Run stops.
-	grace = 5 * time.Second
-
-	// The pauses after a session that has failed.
-	shortestPause = 200 * time.Millisecond
-	longestPause  = time.Minute
 )
 
 // run carries until stop ends.
 func (c *carrier) run(stop context.Context) {
 	defer c.close()
 	c.prefetch = maxPrefetch
-	pauses := pause.Grow(shortestPause, longestPause)
+	pauses := pause.Grow(durations.CarrierFirstPause, durations.CarrierLongestPause)
 	for stop.Err() == nil {
 		started := time.Now()
 		err := c.consume(stop)
 		if stop.Err() != nil || errors.Is(err, connection.ErrClosed) {
 			return
 		}
-		if time.Since(started) > longestPause {
+		if time.Since(started) > durations.CarrierLongestPause {
 			pauses.Reset()
 		}
 		if err == nil {
@@ -97,10 +83,10 @@ func (c *carrier) run(stop context.Context) {
 		next := pauses.Next()
 		if mayBeGone(err) {
 			c.wait = 0 // another process may declare it again, for another wait
-			next = max(next, ask.Declaring)
+			next = max(next, durations.Declaring)
 		}
 		// A lost socket is no fault of the wait, and ends stop soon.
-		if !pause.For(stop, shortestPause/2) {
+		if !pause.For(stop, durations.CarrierFirstPause/2) {
 			return
 		}
 		c.log(err)
@@ -121,7 +107,7 @@ func (c *carrier) consume(stop context.Context) (err error) {
 	defer s.close()
 	ctx, end := awaiting(stop, s.done())
 	defer end()
-	lives := time.NewTimer(soundAfter)
+	lives := time.NewTimer(durations.CarrierSound)
 	defer lives.Stop()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -179,7 +165,7 @@ func awaiting(stop context.Context, lost <-chan struct{}) (context.Context, cont
 		for {
 			select {
 			case <-stopping:
-				stopping, over = nil, time.After(grace)
+				stopping, over = nil, time.After(durations.CarrierGrace)
 			case <-over:
 				cancel()
 			case <-lost:
@@ -239,7 +225,7 @@ func (c *carrier) bringBack(ctx context.Context, s session, ready []*waiting) er
 		c.failing = time.Now()
 	}
 	c.state(failure)
-	if time.Since(c.failing) < patience {
+	if time.Since(c.failing) < durations.CarrierPatience {
 		return nil
 	}
 	return failure
@@ -265,9 +251,9 @@ func (c *carrier) ahead() error {
 	if len(c.hand) < c.prefetch {
 		return nil
 	}
-	if last := c.hand[len(c.hand)-1]; last.ahead > MaxSkew {
+	if last := c.hand[len(c.hand)-1]; last.ahead > durations.MaxSkew {
 		return fmt.Errorf("consumer: messages in wait queue %q are due %v after its wait of %v is over, want at most %v: the clock of the process that sent them is ahead, or something else wrote their header %s",
-			c.queue, last.ahead.Round(time.Second), c.wait, MaxSkew, header.Due)
+			c.queue, last.ahead.Round(time.Second), c.wait, durations.MaxSkew, header.Due)
 	}
 	return nil
 }

@@ -13,17 +13,11 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/route"
-)
-
-// lookForWaits is how often a consumer looks for a wait that a process with a
-// longer schedule has added, and longestLook how rarely without waits of its own.
-const (
-	lookForWaits = 2 * time.Minute
-	longestLook  = 30 * time.Minute
 )
 
 // The consumer tag of a carrier has the name of its host between these.
@@ -95,7 +89,7 @@ func (c *Carriers) Start(ctx context.Context, found route.Facts, version connect
 // empty one may be one that another process is declaring, and nothing is due in it.
 func (c *Carriers) carry(ctx context.Context, found route.Facts, wait route.CarriedWait, version connection.Version) {
 	if !version.AtLeast(4, 0) && c.ready(ctx, wait.Queue) == 0 {
-		if !pause.For(ctx, ask.Declaring) {
+		if !pause.For(ctx, durations.Declaring) {
 			return
 		}
 		wait.For = 0
@@ -120,7 +114,7 @@ func (c *Carriers) Wait() { c.tasks.Wait() }
 // other schedule. When one exists, it goes on as carryAdded. It looks ever more rarely,
 // because usually there is none, and the broker logs each look.
 func (c *Carriers) carryFirst(ctx context.Context, start func(route.CarriedWait)) {
-	for next := lookForWaits; pause.For(ctx, next); next = min(2*next, longestLook) {
+	for next := durations.WaitsLook; pause.For(ctx, next); next = min(2*next, durations.LongestWaitsLook) {
 		if !c.exists(ctx, route.CarriedQueue(c.Source.Queue, 1, 1)) {
 			continue
 		}
@@ -148,7 +142,7 @@ func (c *Carriers) carryAdded(ctx context.Context, known []route.CarriedWait, st
 	for _, wait := range known {
 		started[wait.Queue] = true
 	}
-	for more := true; more; more = pause.For(ctx, lookForWaits) {
+	for more := true; more; more = pause.For(ctx, durations.WaitsLook) {
 		for number := 1; number <= route.MaxWaits; number++ {
 			nth := 1
 			for ; ctx.Err() == nil; nth++ {

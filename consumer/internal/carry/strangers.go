@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
@@ -40,7 +41,7 @@ func (c *Carriers) watchStrangers(ctx context.Context) {
 	if api == nil {
 		return
 	}
-	for next := soundAfter; pause.For(ctx, next); next = lookForWaits {
+	for next := durations.CarrierSound; pause.For(ctx, next); next = durations.WaitsLook {
 		c.mu.Lock()
 		queues := slices.Sorted(maps.Keys(c.carried))
 		c.mu.Unlock()

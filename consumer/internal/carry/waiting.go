@@ -7,14 +7,11 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/xdeath"
 )
-
-// MaxSkew is how far the clocks of two consumers may be apart. Beyond it, a message that
-// one of them sent to a wait with a TTL looks early to the other.
-const MaxSkew = time.Second
 
 // waiting is a message of a wait queue that its carrier has in hand.
 type waiting struct {
@@ -87,8 +84,7 @@ func (w *waiting) publishing(user string) amqp.Publishing {
 
 // failed puts off the next try, for longer each time.
 func (w *waiting) failed(now time.Time) {
-	const shortest, longest = 100 * time.Millisecond, 10 * time.Second
-	w.at = now.Add(min(shortest<<min(w.tries, 10), longest))
+	w.at = now.Add(min(durations.FirstCopyPause<<min(w.tries, 10), durations.LongestCopyPause))
 	w.tries++
 }
 

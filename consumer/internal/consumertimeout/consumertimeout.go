@@ -13,6 +13,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/header"
 )
@@ -94,14 +95,7 @@ func acquisitions(raw amqp.Delivery) (acquired, failed int64) {
 	return acquired, failed
 }
 
-// LongestHold bounds how long a delivery is kept, well below the 30 minutes after
-// which a broker takes it away by default.
-const LongestHold = 15 * time.Minute
-
-const (
-	minTimeout = 500 * time.Millisecond // below, a cancel has another reason
-	maxTaken   = 10_000
-)
+const maxTaken = 10_000
 
 // Expect notes the figure that the queue is declared with, or that the consumer asks
 // for, unless the broker has told another one. 0 is none.
@@ -130,9 +124,9 @@ func (t *ConsumerTimeout) HoldLimit() time.Duration {
 // HoldLimitOf returns the HoldLimit under a consumer timeout, 0 if that is not known.
 func HoldLimitOf(timeout time.Duration) time.Duration {
 	if timeout > 0 {
-		return min(timeout/2, LongestHold)
+		return min(timeout/2, durations.LongestHold)
 	}
-	return LongestHold
+	return durations.LongestHold
 }
 
 // BeginLimit returns how long after its arrival a message is handled for the first time,
@@ -151,8 +145,7 @@ func (t *ConsumerTimeout) LeaveLimit() time.Duration { return t.assumed() * 4 / 
 
 // assumed returns the consumer timeout, or the broker's default if it is not known.
 func (t *ConsumerTimeout) assumed() time.Duration {
-	const byDefault = 30 * time.Minute
-	return cmp.Or(t.Limit(), byDefault)
+	return cmp.Or(t.Limit(), durations.BrokerTimeout)
 }
 
 // TookAway reports, once, whether the broker has taken this message away from a
@@ -190,7 +183,7 @@ func (t *ConsumerTimeout) Cancelled(age time.Duration) bool {
 	switch {
 	case t.guess > 0:
 		return age >= t.guess-t.guess/10
-	case age < minTimeout:
+	case age < durations.LeastTimeout:
 		return false
 	case t.seen > 0 && age-t.seen < t.seen/10 && t.seen-age < t.seen/10:
 		t.guess = min(t.seen, age)

@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/header"
 )
@@ -55,7 +56,7 @@ func TestConsumerTimeoutIsLearnt(t *testing.T) {
 		}
 	}
 	var to ConsumerTimeout
-	if to.HoldLimit() != LongestHold {
+	if to.HoldLimit() != durations.LongestHold {
 		t.Errorf("held %v where the timeout is not known", to.HoldLimit())
 	}
 }

@@ -3,6 +3,8 @@ package hand
 import (
 	"testing"
 	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
 )
 
 // newBatches returns a stage with a lane that has batches. The handler is quick.
@@ -116,7 +118,7 @@ func TestAnOutageTriesBatchesOfOne(t *testing.T) {
 	s.handle = nil
 	s.lane.gate.note(false, true, true, s.now)
 	s.deliver(3)
-	s.pass(firstPause - 1)
+	s.pass(durations.OutageFirstPause - 1)
 	s.took("before the first try")
 	s.pass(1)
 	s.took("then one message finds out, and does not linger", "[1]")

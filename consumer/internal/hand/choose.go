@@ -1,6 +1,10 @@
 package hand
 
-import "time"
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
+)
 
 // state is what a lane has when a worker is free.
 type state uint8
@@ -128,14 +132,14 @@ func (l *Lane) offer(now time.Time) offer {
 		}
 	case now.Before(l.expected):
 		o.state, o.until = expected, l.expected
-	case l.more && (l.question == notAsked || l.question.isOpen() && now.Before(l.asked.Add(answerFor))):
+	case l.more && (l.question == notAsked || l.question.isOpen() && now.Before(l.asked.Add(durations.LaneAnswer))):
 		o.state = expected
 		if l.busy < l.Slots && l.question == notAsked {
 			l.question, l.asked = toBeAsked, now
 			l.Changed.set()
 		}
 		if l.question.isOpen() {
-			o.until = l.asked.Add(answerFor)
+			o.until = l.asked.Add(durations.LaneAnswer)
 		}
 	}
 	if l.busy < l.Slots || o.state == nothing {
@@ -144,7 +148,7 @@ func (l *Lane) offer(now time.Time) offer {
 	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
 	until := o.until
 	o.state, o.until = nothing, time.Time{}
-	if end := l.moved.Add(settlingFor); l.busy > l.working && now.Before(end) {
+	if end := l.moved.Add(durations.LaneSettling); l.busy > l.working && now.Before(end) {
 		o.state, o.until = expected, earlier(until, end)
 	}
 	return o

@@ -3,6 +3,8 @@ package hand
 import (
 	"slices"
 	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
 )
 
 // keys has the messages of a lane that wait for their keys: as many messages of the key as
@@ -78,10 +80,6 @@ func (k *keys) takeBack() (all []*Message) {
 	return all
 }
 
-// blockedFor is how long other keys are kept away until somebody is told. A burst of one key that
-// is handled in less time is nothing that an operator could mend.
-const blockedFor = time.Minute
-
 // isBlocked reports whether slots are free, and all messages that may be in hand have one or wait
 // for their keys: the broker sends no message of another key then. It needs mu held.
 func (l *Lane) isBlocked() bool {
@@ -90,7 +88,7 @@ func (l *Lane) isBlocked() bool {
 }
 
 // lookAtKeys notes since when the lane is blocked. The session is told at once, and Out after
-// blockedFor. A message that is settled makes room for one more, likely one of the same key, and
+// durations.StandsStill. A message that is settled makes room for one more, likely one of the same key, and
 // that is no end of it: a message that need not wait is, or a queue that has no more. It needs mu
 // held.
 func (l *Lane) lookAtKeys(now time.Time, out *Out) {
@@ -102,7 +100,7 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 	case l.keys.waiting == 0, !l.gate.isOpen(), s == nil, s.recent < l.prefetch-l.Slots:
 		l.blocked, l.tells = time.Time{}, time.Time{}
 	case l.blocked.IsZero() && l.isBlocked():
-		l.blocked, l.tells = now, now.Add(blockedFor)
+		l.blocked, l.tells = now, now.Add(durations.StandsStill)
 		l.hand.wakeAt(l.tells, out)
 		s.Signal.set()
 	}

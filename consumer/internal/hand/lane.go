@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/durations"
 )
 
 // Limits of a lane.
@@ -95,31 +96,11 @@ const (
 // isOpen reports whether an answer is to come.
 func (q question) isOpen() bool { return q == toBeAsked || q == unanswered }
 
-const (
-	// openingFor is how long lower lanes wait for a higher one that is about to
-	// consume.
-	openingFor = 3 * time.Second
-
-	// onItsWay is how long, beside round trips, a lane waits for the broker to send a
-	// message when there is room again. Then it asks the queue whether it has any.
-	onItsWay = 50 * time.Millisecond
-
-	// nothingFor is how long lower lanes wait for a higher one whose queue says that
-	// it has messages and sends none.
-	nothingFor = 3 * time.Second
-
-	// answerFor is how long lower lanes wait for the answer of a queue. The session that is to ask
-	// may be held up, by a hook or by the broker.
-	answerFor = 2 * time.Second
-
-	// settlingFor is how long lower lanes wait for a higher one whose slots are taken
-	// by copies that are not confirmed.
-	settlingFor = time.Second
-)
-
 // onItsWayAfter returns how long a message may be on its way, given how long two round
 // trips took.
-func onItsWayAfter(trips time.Duration) time.Duration { return min(onItsWay+10*trips, settlingFor) }
+func onItsWayAfter(trips time.Duration) time.Duration {
+	return min(durations.LaneOnItsWay+10*trips, durations.LaneSettling)
+}
 
 // enqueue puts a message where its session has delivered it: one that has waited for
 // its key goes ahead of later ones. It needs mu held.
@@ -215,7 +196,7 @@ func (l *Lane) take() *Message {
 func (l *Lane) Opening(now time.Time, out *Out) {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.session, l.expected, l.more = nil, now.Add(openingFor), false
+	l.session, l.expected, l.more = nil, now.Add(durations.LaneOpening), false
 	l.hand.call(now, out)
 }
 
@@ -277,7 +258,7 @@ func (l *Lane) Answered(has int, took time.Duration, err error, now time.Time, o
 		}
 	default:
 		silent := now.Sub(l.heard) // less than took: the answer is older than what was heard
-		l.more = silent < took || has > 0 && silent < nothingFor
+		l.more = silent < took || has > 0 && silent < durations.LaneNothing
 		l.delay = onItsWayAfter(took)
 		l.expected = now.Add(l.delay)
 	}

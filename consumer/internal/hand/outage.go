@@ -3,6 +3,8 @@ package hand
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
 )
 
 // Outage says when the gate of a lane takes the Hold outcomes of handlers for an outage of
@@ -12,9 +14,6 @@ type Outage struct {
 	From     int           // the number of Hold runs among them that begins an outage; 0: never
 	MaxPause time.Duration // the longest pause between two probes
 }
-
-// firstPause is between the beginning of an outage and the first probe.
-const firstPause = 200 * time.Millisecond
 
 // note notes that a run of the handler has ended, which was a probe or not, the first of
 // its message or not, and said Hold or not. It reports whether an outage has begun
@@ -59,7 +58,7 @@ func (g *gate) note(probe, first, hold bool, now time.Time) (changed bool) {
 
 // begin begins an outage.
 func (g *gate) begin(now time.Time) {
-	g.out, g.next, g.pause = now, now.Add(firstPause), min(2*firstPause, g.outage.MaxPause*2/3)
+	g.out, g.next, g.pause = now, now.Add(durations.OutageFirstPause), min(2*durations.OutageFirstPause, g.outage.MaxPause*2/3)
 	g.last, g.at, g.holds = g.last[:0], 0, 0
 }
 

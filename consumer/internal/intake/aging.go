@@ -1,6 +1,10 @@
 package intake
 
-import "time"
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
+)
 
 // A message that waits too long for a worker would leave its handler too little time before
 // the broker takes it away, and in the end none. So before that all messages that no worker
@@ -21,7 +25,7 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 	limit, age := s.BeginLimit(), s.oldest(now)
 	again = max(limit-age, limit/16)
 	if s.Bound.most > 0 {
-		again = min(again, riseAfter)
+		again = min(again, durations.BoundRises)
 	}
 	switch {
 	case age >= limit:

@@ -1,11 +1,12 @@
 package intake
 
-import "time"
+import (
+	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
+)
 
 const (
-	// riseAfter is how long a bound stays before a larger one is tried for the first time.
-	riseAfter = time.Minute
-
 	// riseMessages is how many times the bound must have been handled before.
 	riseMessages = 8
 
@@ -36,7 +37,7 @@ func (b *Bound) of(prefetch int) int {
 
 // set sets the bound, to 1 at least.
 func (b *Bound) set(most int, handled int64, now time.Time) {
-	b.most, b.since, b.handled, b.after = max(1, most), now, handled, riseAfter
+	b.most, b.since, b.handled, b.after = max(1, most), now, handled, durations.BoundRises
 }
 
 // Lift takes the bound away, but not that of suspects: a crash would count against all messages

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
@@ -14,7 +15,7 @@ import (
 func (s *Session) ask() {
 	s.tasks.Go(func() {
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(s.Hand.Copying, askLimit)
+		ctx, cancel := context.WithTimeout(s.Hand.Copying, durations.LaneAsk)
 		defer cancel()
 		ready, err := s.ready(ctx)
 		var out hand.Out
@@ -22,9 +23,6 @@ func (s *Session) ask() {
 		s.Consumer.Do(&out)
 	})
 }
-
-// askLimit is how long lower lanes wait for the answer.
-const askLimit = time.Second
 
 // ready returns how many messages of the queue are not sent to anybody.
 func (s *Session) ready(ctx context.Context) (n int, err error) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
@@ -99,14 +100,14 @@ func (s *Session) Run(ctx context.Context) error {
 	})
 	s.Signs.alive(s.live.sign)
 	s.Prefetch.begin(s.Handled.Load(), time.Now())
-	measure := time.NewTimer(staleAfter)
+	measure := time.NewTimer(durations.Stale)
 	defer measure.Stop()
 	measuring := true
-	aging := time.NewTimer(min(s.BeginLimit(), riseAfter))
+	aging := time.NewTimer(min(s.BeginLimit(), durations.BoundRises))
 	defer aging.Stop()
 	for {
 		if !measuring && s.prefetch != s.Prefetch.Base { // else the deliveries are occasion enough
-			measure.Reset(staleAfter)
+			measure.Reset(durations.Stale)
 			measuring = true
 		}
 		s.Consumer.Do(&s.out)
@@ -127,7 +128,7 @@ func (s *Session) Run(ctx context.Context) error {
 		case <-s.Hand.Signal:
 			if why := s.Hand.Ends(); why != nil {
 				err = s.leave(why)
-				aging.Reset(time.Second)
+				aging.Reset(durations.EndLook)
 			}
 			if err == nil {
 				err = s.adapt(time.Now())

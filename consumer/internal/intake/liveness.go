@@ -10,28 +10,12 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/transport"
 )
 
-const (
-	// visitAfter is how long a session waits for a delivery before it visits the queue
-	// (ask.Visit), and how long between two visits.
-	visitAfter = 10 * time.Second
-
-	// SilentAfter is how old the latest sign is when the consumer counts as
-	// unhealthy: a visit and 5 s without its answer.
-	SilentAfter = visitAfter + 5*time.Second
-
-	// onItsWay is how long a message may take from the queue to here.
-	onItsWay = time.Second
-
-	// visitLimit is how long the queue has to answer before the socket is given
-	// up. The election of a leader takes seconds, and must not cost one.
-	visitLimit = 15 * time.Second
-)
-
 // ErrUnanswered says that a queue did not answer the visit.
-var ErrUnanswered = rehop.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", visitLimit), rehop.ClassTransient)
+var ErrUnanswered = rehop.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", durations.VisitLimit), rehop.ClassTransient)
 
 // Signs are when a queue last gave a sign that it delivers, for all sessions of one
 // Run. They are safe for concurrent use.
@@ -106,7 +90,7 @@ type answer struct {
 }
 
 func newLiveness(visit func() answer) *liveness {
-	return &liveness{timer: time.NewTimer(visitAfter - onItsWay), sign: time.Now(), visit: visit}
+	return &liveness{timer: time.NewTimer(durations.VisitAfter - durations.OnItsWay), sign: time.Now(), visit: visit}
 }
 
 // look is called by the timer. It visits the queue if there was no sign for long, and reports
@@ -116,22 +100,22 @@ func newLiveness(visit func() answer) *liveness {
 func (l *liveness) look(busy bool) (visits bool) {
 	idle := time.Since(l.sign)
 	switch {
-	case idle < visitAfter-onItsWay:
+	case idle < durations.VisitAfter-durations.OnItsWay:
 		l.quiet = false
-		l.timer.Reset(visitAfter - onItsWay - idle)
+		l.timer.Reset(durations.VisitAfter - durations.OnItsWay - idle)
 		return false
 	case busy:
 		l.sign, l.quiet = time.Now(), false
 	case !l.quiet:
 		l.quiet = true
-		l.timer.Reset(onItsWay)
+		l.timer.Reset(durations.OnItsWay)
 		return false
 	case !l.isVisiting():
 		answers := make(chan answer, 1)
 		l.answers, visits = answers, true
 		go func() { answers <- l.visit() }() // the visit is bounded, and answered takes the result
 	}
-	l.timer.Reset(visitAfter)
+	l.timer.Reset(durations.VisitAfter)
 	return visits
 }
 
@@ -144,14 +128,11 @@ func (l *liveness) answered(err error) {
 	if err == nil {
 		l.sign = time.Now()
 	}
-	l.timer.Reset(visitAfter)
+	l.timer.Reset(durations.VisitAfter)
 }
 
 // errVisiting is why no message of a session in order begins to be handled.
 var errVisiting = errors.New("the queue is asked for a sign")
-
-// strayArrives is more than what a queue takes to have a message back.
-const strayArrives = time.Second
 
 // visited takes the answer of a visit, and has messages begin to be handled again. While none
 // began, none was settled either. So the visit can have taken a message only when this consumer was
@@ -159,7 +140,7 @@ const strayArrives = time.Second
 func (s *Session) visited(a answer, leaves bool) {
 	s.live.answered(a.err)
 	if a.took {
-		s.reopens = time.After(strayArrives)
+		s.reopens = time.After(durations.StrayArrives)
 	} else {
 		s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
 	}
@@ -182,7 +163,7 @@ func (l *liveness) close() {
 // own, which a refusal closes. Without an answer it closes the socket: the next
 // connection goes to another node, if there is one.
 func visit(ctx context.Context, conn *connection.Conn, queue, tag string) answer {
-	ctx, cancel := context.WithTimeoutCause(ctx, visitLimit, ErrUnanswered)
+	ctx, cancel := context.WithTimeoutCause(ctx, durations.VisitLimit, ErrUnanswered)
 	defer cancel()
 	channel, err := conn.Session(ctx, connection.Consume)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rehop/rehop/consumer/internal/durations"
 )
 
 func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
@@ -50,7 +52,7 @@ func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
 						l.answered(a.err)
 						signs.alive(l.sign)
 					case <-watch.C:
-						if last, _ := signs.Last(); time.Since(last) > SilentAfter {
+						if last, _ := signs.Last(); time.Since(last) > durations.SilentAfter {
 							t.Errorf("after %v the latest sign is %v old", time.Since(began), time.Since(last))
 						}
 					case <-end:
@@ -79,8 +81,8 @@ func TestARefusedVisitIsNoSignAndIsMadeAgain(t *testing.T) {
 			l.answered((<-l.answers).err)
 		}
 		l.close()
-		if !l.sign.Equal(began) || visits != 3 || time.Since(began) != 3*visitAfter {
-			t.Errorf("%d visits in %v, the latest sign is %v old; want 3 in %v, and that of the start", visits, time.Since(began), time.Since(l.sign), 3*visitAfter)
+		if !l.sign.Equal(began) || visits != 3 || time.Since(began) != 3*durations.VisitAfter {
+			t.Errorf("%d visits in %v, the latest sign is %v old; want 3 in %v, and that of the start", visits, time.Since(began), time.Since(l.sign), 3*durations.VisitAfter)
 		}
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
@@ -105,19 +106,19 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	lane := s.Lane.State(now)
 	again = max(limit-age, limit/16)
 	if s.Bound.most > 0 || lane.Holds {
-		again = min(again, riseAfter)
+		again = min(again, durations.BoundRises)
 	}
 	full := lane.Open && s.busy() && lane.OnlyHolds
 	s.Signs.noteFull(full, now)
 	switch {
 	case full && s.Bound.most > 0: // the bound keeps other keys away
-		return time.Second, s.leave(hand.ErrHeld)
+		return durations.EndLook, s.leave(hand.ErrHeld)
 	case age >= limit && (lane.Holds || !lane.Open):
 		return again, s.leave(hand.ErrHeld)
 	case age >= limit:
 		return again, s.leave(ErrWaited)
 	case lane.Open && !lane.Holds && !s.again && s.Bound.mayRise(s.Handled.Load(), age, s.BeginLimit(), now): // a held message would go back for it
-		return time.Second, s.leave(ErrKeptUp)
+		return durations.EndLook, s.leave(ErrKeptUp)
 	}
 	return again, nil
 }
@@ -132,7 +133,7 @@ func (s *Session) ageAtTheEnd(limit, age time.Duration, now time.Time) (again ti
 		return again, nil
 	}
 	s.giveUpRising(now)
-	return min(again, time.Second), s.renewed() // nothing tells of a copy that is confirmed
+	return min(again, durations.EndLook), s.renewed() // nothing tells of a copy that is confirmed
 }
 
 // visits visits the queue if there was no sign for long. A visit may take a message. In order that

@@ -3,31 +3,21 @@ package intake
 import (
 	"time"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 // How many messages the broker sends ahead, where Config.Prefetch leaves it to
 // the consumer: as many as are handled at a time, and in addition what the
-// handlers do in bufferedTime, so that quick handlers do not wait for the
+// handlers do in durations.Buffered, so that quick handlers do not wait for the
 // network and slow ones do not hoard what other consumers could handle.
 const (
-	bufferedTime = 100 * time.Millisecond
-	maxPrefetch  = 2000
+	maxPrefetch = 2000
 
-	// A buffered message that has waited for so long is in the wrong hands: the
-	// handlers have become slow.
-	staleAfter = 10 * bufferedTime
-
-	// So long no message may have come that was delivered before: after a crash
-	// all that was sent ahead counts towards the delivery limit.
-	calmAfter = time.Second
-
-	// Or so many messages were handled since, and all that were delivered before
-	// are among them: the one that a crash was due to is not in hand.
+	// Messages are sent ahead after durations.Calm, or when so many messages were handled since,
+	// and all that were delivered before are among them: the one that a crash was due to is
+	// not in hand.
 	calmMessages = 100
-
-	// How long the prefetch stays small after it has been too large.
-	cautiousFor = time.Minute
 )
 
 // Prefetch is what the prefetch of each session follows.
@@ -54,7 +44,7 @@ func (p *Prefetch) redelivered(handled int64, now time.Time) { p.unsteady, p.sin
 // calm reports whether a crash is unlikely enough to have more sent ahead. untried
 // is how many messages that were delivered before no handler has returned from.
 func (p *Prefetch) calm(handled int64, untried int, now time.Time) bool {
-	return now.Sub(p.unsteady) >= calmAfter || untried == 0 && handled-p.since >= calmMessages
+	return now.Sub(p.unsteady) >= durations.Calm || untried == 0 && handled-p.since >= calmMessages
 }
 
 // want returns the prefetch for now, given how many messages have been handled
@@ -62,19 +52,19 @@ func (p *Prefetch) calm(handled int64, untried int, now time.Time) bool {
 // long the oldest one has waited for a handler.
 func (p *Prefetch) want(prefetch int, handled int64, untried int, waited time.Duration, now time.Time) int {
 	elapsed := now.Sub(p.began)
-	if p.Fixed || elapsed < bufferedTime {
+	if p.Fixed || elapsed < durations.Buffered {
 		return prefetch
 	}
 	rate := float64(handled-p.handled) / elapsed.Seconds()
 	p.began, p.handled = now, handled
-	if prefetch > p.Base && waited >= staleAfter {
-		p.cautious = now.Add(cautiousFor)
+	if prefetch > p.Base && waited >= durations.Stale {
+		p.cautious = now.Add(durations.Cautious)
 		return p.Base
 	}
 	if now.Before(p.cautious) || !p.calm(handled, untried, now) {
 		return prefetch
 	}
-	ahead := min(p.Base+int(rate*bufferedTime.Seconds()), max(p.Base, maxPrefetch))
+	ahead := min(p.Base+int(rate*durations.Buffered.Seconds()), max(p.Base, maxPrefetch))
 	if ahead < 2*prefetch {
 		return prefetch // widening costs a round trip
 	}
@@ -92,7 +82,7 @@ func (s *Session) adapt(now time.Time) error {
 		want = max(want, s.suspicion.bound(base, suspects, uncleared, now))
 	} else if more := s.pastKeys(); more > 0 {
 		return s.replace(more)
-	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= bufferedTime {
+	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= durations.Buffered {
 		waited := time.Duration(0)
 		if oldest := s.Lane.Oldest(); !oldest.IsZero() {
 			waited = now.Sub(oldest)

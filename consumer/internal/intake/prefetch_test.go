@@ -7,12 +7,13 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
 func TestWantedPrefetch(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	calm := start.Add(bufferedTime - calmAfter)
+	calm := start.Add(durations.Buffered - durations.Calm)
 	for _, tt := range []struct {
 		rule     string
 		policy   Prefetch
@@ -42,7 +43,7 @@ func TestWantedPrefetch(t *testing.T) {
 			if p.unsteady.IsZero() {
 				p.unsteady = start
 			}
-			if got := p.want(tt.prefetch, tt.handled, tt.untried, tt.waited, start.Add(bufferedTime)); got != tt.want {
+			if got := p.want(tt.prefetch, tt.handled, tt.untried, tt.waited, start.Add(durations.Buffered)); got != tt.want {
 				t.Errorf("wanted = %d, want %d", got, tt.want)
 			}
 			if got := p.want(tt.prefetch, tt.handled, 0, 0, p.began.Add(time.Millisecond)); got != tt.prefetch {
@@ -55,7 +56,7 @@ func TestWantedPrefetch(t *testing.T) {
 	if s.bound(16, 1, 1, now) != 1 || s.bound(16, 4, 1, now) != 4 || s.bound(2, 4, 1, now) != 2 {
 		t.Error("bound is not the cleared and one more, at most the prefetch")
 	}
-	if s.bound(16, 1, 1, now.Add(unclearedFor)) != 2 {
+	if s.bound(16, 1, 1, now.Add(durations.Uncleared)) != 2 {
 		t.Error("a suspect that a handler has been at work on for long keeps the others away")
 	}
 	if s.over = true; s.bound(16, 1, 1, now) != 16 {

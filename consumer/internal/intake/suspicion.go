@@ -6,6 +6,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/xdeath"
 )
 
@@ -14,10 +15,6 @@ import (
 // is not suspect: a crash then counts against the guilty message alone and not
 // against those that were fetched with it. A session in order starts with its full prefetch.
 // When it meets a suspect it ends, and the next sessions have one message at a time.
-
-// unclearedFor is how long a handler may be at work on a suspect message that is alone
-// in hand. Then others come too.
-const unclearedFor = time.Minute
 
 // suspicion is what a session has seen of suspects.
 type suspicion struct {
@@ -69,7 +66,7 @@ func (s *suspicion) bound(prefetch, suspects, uncleared int, now time.Time) int 
 	if s.half == 0 || s.over {
 		return prefetch
 	}
-	if now.Sub(s.last) < unclearedFor {
+	if now.Sub(s.last) < durations.Uncleared {
 		suspects -= uncleared
 	}
 	return min(prefetch, suspects+1)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
@@ -184,7 +185,7 @@ func (c *Copies) answered(s *sending, err error) {
 		return
 	}
 	if s.pauses == nil {
-		s.pauses = pause.Grow(100*time.Millisecond, 10*time.Second)
+		s.pauses = pause.Grow(durations.FirstCopyPause, durations.LongestCopyPause)
 		c.Unconfirmed.held(s.To)
 	}
 	c.Unconfirmed.failed(s.To, err)

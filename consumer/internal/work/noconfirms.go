@@ -4,11 +4,11 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
 )
@@ -38,7 +38,7 @@ func answered(err error) bool {
 // stops reading.
 func (c *Copies) AwaitAnswer(ctx context.Context) bool {
 	nowhere := "rehop.nowhere." + rand.Text()
-	for pauses := pause.Grow(time.Second, 10*time.Second); ; {
+	for pauses := pause.Grow(durations.FirstAlarmPause, durations.LongestAlarmPause); ; {
 		m := &confirm.Message{RoutingKey: nowhere, Publishing: amqp.Publishing{Body: []byte("is this read?")}, Timeout: c.Timeout}
 		c.Publisher.Send(ctx, m)
 		if err := m.Wait(ctx); answered(err) || errors.Is(err, connection.ErrClosed) {

@@ -10,17 +10,10 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/plural"
 	"github.com/rehop/rehop/internal/route"
 )
-
-// settlingLimit is how long every slot may be taken by a message that waits for
-// its copy to be confirmed, before the consumer counts as unhealthy.
-const settlingLimit = 15 * time.Second
-
-// rememberedFor is how long a failing place is remembered after its last message went back
-// to the queue. The message comes again, and its copy is likely to fail again.
-const rememberedFor = time.Minute
 
 // Unconfirmed is what is known of copies that are not confirmed. It is safe for
 // concurrent use.
@@ -98,7 +91,7 @@ func (u *Unconfirmed) forget(to route.Target) {
 // forgetOld forgets places of which nothing has been heard for long. It needs u.mu held.
 func (u *Unconfirmed) forgetOld(now time.Time) {
 	for to, f := range u.failing {
-		if f.messages == 0 && now.Sub(f.left) >= rememberedFor {
+		if f.messages == 0 && now.Sub(f.left) >= durations.PlaceRemembered {
 			u.forget(to)
 		}
 	}
@@ -120,7 +113,7 @@ func (u *Unconfirmed) Check(queue string, full time.Time, messages int, now time
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetOld(now)
-	if !full.IsZero() && now.Sub(full) >= settlingLimit {
+	if !full.IsZero() && now.Sub(full) >= durations.SettlingLimit {
 		return &rehop.HealthError{Since: full, Cause: fmt.Errorf("consumer: queue %q is not consumed: %s in hand, as many as Config.Concurrency allows, wait for a copy to be confirmed%s",
 			queue, plural.Of(messages, "message"), u.causes())}
 	}

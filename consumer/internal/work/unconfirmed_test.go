@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -66,10 +67,10 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 			t.Errorf("it does not say where and since when: %v", err)
 		}
 		another := began(1)
-		time.Sleep(settlingLimit - time.Second)
+		time.Sleep(durations.SettlingLimit - time.Second)
 		is("all slots, not long", degraded)
 		time.Sleep(time.Second)
-		if err := is("all slots for 15 s", unhealthy); !strings.Contains(err.Error(), "2 messages in hand") || !strings.Contains(err.Error(), "nacked") || time.Since(err.Since) != settlingLimit {
+		if err := is("all slots for 15 s", unhealthy); !strings.Contains(err.Error(), "2 messages in hand") || !strings.Contains(err.Error(), "nacked") || time.Since(err.Since) != durations.SettlingLimit {
 			t.Errorf("it does not say why and since when: %v", err)
 		}
 		ended(one...)
@@ -87,7 +88,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 		u.held(dlq)
 		u.failed(dlq, errors.New("nacked"))
 		u.over(dlq)
-		time.Sleep(rememberedFor - time.Second)
+		time.Sleep(durations.PlaceRemembered - time.Second)
 		is("nothing is heard of the place, not for long", degraded)
 		time.Sleep(time.Second)
 		is("nothing is heard of the place for long", healthy)
@@ -95,7 +96,7 @@ func TestEverySlotSettlingForLongIsUnhealthy(t *testing.T) {
 		time.Sleep(time.Hour)
 		is("two messages of one slot", healthy)
 		another = began(1)
-		time.Sleep(settlingLimit)
+		time.Sleep(durations.SettlingLimit)
 		if err := is("both slots", unhealthy); !strings.Contains(err.Error(), "3 messages in hand") {
 			t.Errorf("it does not say how many: %v", err)
 		}
