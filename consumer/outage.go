@@ -36,7 +36,8 @@ type Outage struct {
 	// 2 and less than that share of Runs, as many Hold runs as Concurrency are
 	// enough. An outage also begins when such messages, of all lanes together, have taken
 	// every slot of a Concurrency of at least 2, or those of one lane every slot of a
-	// LaneLimits.Concurrency of at least 2: no other message can be handled then.
+	// LaneLimits.Concurrency of at least 2, or if two or more are held and all other messages in
+	// hand wait for keys, see Config.KeyLimit: no other message can be handled then.
 	Share float64
 
 	// Runs is how many of the latest runs of the handler count. Only the first run

@@ -426,6 +426,38 @@ func TestAnOutageOfLanesThatShareEverySlot(t *testing.T) {
 	}
 }
 
+// The first runs were good, and no other message of these keys runs for the first time: those that are
+// held keep them back. Slots are free all the while.
+func TestAnOutageIsNoticedWhereMessagesWaitForTheirKeys(t *testing.T) {
+	for _, tt := range []struct {
+		rule string
+		keys int
+		want bool
+	}{{"several are held", 7, true}, {"one is held, which says nothing of others", 1, false}} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				for i := range 40 {
+					w.publish(2, keyed(fmt.Sprint(i%tt.keys)))
+				}
+				g := &gateway{took: time.Second}
+				g.away.Store(true)
+				c, stop := w.start(g.handle, consumer.Config{Concurrency: 16, KeyLimit: 1, Outage: consumer.Outage{Runs: 100}})
+				time.Sleep(10 * time.Second)
+				if noticed := c.Health() != nil; noticed != tt.want || tt.want && !strings.Contains(c.Health().Error(), "outage, one message at a time is tried: "+errAway.Error()) {
+					w.Errorf("Health: %v", c.Health())
+				}
+				g.away.Store(false)
+				time.Sleep(3 * time.Minute)
+				if _, done := g.counts(); done != 80 || c.Health() != nil {
+					w.Errorf("%d of 80 done when it is over, %v", done, c.Health())
+				}
+				w.stopped(stop)
+				w.has("orders.dlq")
+			})
+		})
+	}
+}
+
 // Messages with keys stay in an outage, and keep their order.
 func TestAnOutageKeepsTheOrderOfKeys(t *testing.T) {
 	everywhere(t, func(w *fixture) {

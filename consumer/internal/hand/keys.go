@@ -103,6 +103,7 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 		l.blocked, l.tells = now, now.Add(durations.StandsStill)
 		l.hand.wakeAt(l.tells, out)
 		s.Signal.set()
+		l.hand.slotsAreGone(now, out)
 	}
 }
 

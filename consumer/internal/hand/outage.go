@@ -110,8 +110,8 @@ func (l *Lane) Note(g *Grant, hold bool, now time.Time, out *Out) (changed bool)
 
 // slotsAreGone begins an outage in each lane whose messages are held because their handler
 // said Hold, if they have all slots of the lane, or those of all lanes together have all
-// slots of the consumer: nothing else can be handled then. Where one slot is all, one message is
-// held, which says nothing of others. It needs mu held.
+// slots of the consumer, or if all other messages in hand wait for their keys: nothing else can be
+// handled then. One message that is held says nothing of others. It needs mu held.
 func (h *Hand) slotsAreGone(now time.Time, out *Out) {
 	held := 0
 	for _, l := range h.lanes {
@@ -119,7 +119,7 @@ func (h *Hand) slotsAreGone(now time.Time, out *Out) {
 	}
 	all := h.slots > 1 && held >= h.slots
 	for _, l := range h.lanes {
-		gone := all && l.byHold > 0 || l.Slots > 1 && l.byHold >= l.Slots
+		gone := all && l.byHold > 0 || l.Slots > 1 && l.byHold >= l.Slots || l.byHold > 1 && l.byHold == l.busy && l.isBlocked()
 		if gone && l.gate.out.IsZero() && l.gate.outage.From > 0 {
 			l.gate.begin(now)
 			l.heldLately.Store(true)
