@@ -84,11 +84,12 @@ type Config struct {
 	// messages of other keys are ahead of them. If slots are free, and all messages in hand have one
 	// or wait for their keys, no message of another key can come. With a share the prefetch then
 	// grows: the broker sends as many messages as are in hand, again and again, up to 10,000
-	// messages or 64 MiB of bodies in hand. It does not grow if Prefetch is set, with batches,
+	// messages in hand, or 64 MiB of bodies if the next ones are like those in hand. It does not grow if Prefetch is set, with batches,
 	// with NativePriority, on a queue that others declared or with a single active consumer,
-	// and for a minute or more after messages have waited for too long. When other keys were
-	// kept away for a minute, Health is degraded and the log has a warning. Both name the key
-	// that most messages wait for.
+	// while messages come that have used up a quarter of their delivery limit, because a crash
+	// counts against all messages in hand, and before 4.3 for a minute or more after messages
+	// have waited for too long. When other keys were kept away for a minute, Health is degraded
+	// and the log has a warning. Both name the key that most messages wait for.
 	//
 	// All that follows is about a limit of 1. With a share the consumer behaves as without
 	// KeyLimit, but a smaller prefetch gives no messages back.

@@ -144,6 +144,39 @@ func TestMessagesThatWaitForTheirShareHoldUpNoOtherKey(t *testing.T) {
 	})
 }
 
+// A backlog that is not handled in a quarter of the consumer timeout goes back and comes again. It
+// keeps no other key away either.
+func TestASlowBacklogOfOneShareKeepsNoOtherKeyAway(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		w.publish(1000, keyed("slow"))
+		var mu sync.Mutex
+		handled := 0
+		_, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.OrderKey == "slow" {
+				return slowly(10*time.Second)(ctx, d)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			handled++
+			return nil
+		}, consumer.Config{Concurrency: 16, KeyLimit: 4})
+		for i := range 30 {
+			time.Sleep(time.Minute)
+			w.publish(1, keyed("other"))
+			time.Sleep(time.Second)
+			mu.Lock()
+			if handled != i+1 {
+				w.Errorf("after %d minutes %d messages of another key are handled", i+1, handled)
+			}
+			mu.Unlock()
+			if w.Failed() {
+				break
+			}
+		}
+		w.stopped(stop)
+	})
+}
+
 // A message that cuts the connection whenever it is handled takes nobody along.
 func TestACrashLoopWithSharesSparesItsNeighbours(t *testing.T) {
 	for _, version := range []string{"4.0", "4.3"} {

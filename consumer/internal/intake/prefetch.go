@@ -120,7 +120,10 @@ func (s *Session) pastKeys() int {
 // pastKeys returns the prefetch of the next consumer where all messages in hand have a slot or wait
 // for their keys: as many as are in hand, so that their number doubles; 0 if there may be no more.
 func pastKeys(base int, in hand.Blocked) int {
-	more := min(in.Messages, maxInHand-in.Messages)
+	more := in.Messages
+	if rest := maxInHand - in.Messages; rest <= 2*more {
+		more = rest
+	}
 	if in.Bytes > 0 {
 		more = min(more, (maxBytesInHand-in.Bytes)*in.Messages/in.Bytes)
 	}

@@ -136,6 +136,8 @@ func TestAPrefetchThatGrowsPastKeys(t *testing.T) {
 	}{
 		{"as many as there are", 66, hand.Blocked{Messages: 66, Bytes: 660}, 66},
 		{"and again", 66, hand.Blocked{Messages: 132}, 132},
+		{"the rest, if it is no more than twice as many", 66, hand.Blocked{Messages: 3334}, 6666},
+		{"not yet", 66, hand.Blocked{Messages: 3333}, 3333},
 		{"up to so many in all", 66, hand.Blocked{Messages: 7500}, 2500},
 		{"no more are worth it", 66, hand.Blocked{Messages: 8100}, 0},
 		{"none", 66, hand.Blocked{Messages: 10_100}, 0},
