@@ -127,7 +127,7 @@ func Hold(err error) error {
 // A message is held for no longer than the hold limit: 15 minutes after its delivery, or
 // half of the consumer timeout if that is less. Where d ends later, the message spends no
 // attempt either:
-//   - A consumer with Config.KeyLimit, or of a queue with a single active consumer, holds
+//   - A consumer with a Config.KeyLimit of 1, or of a queue with a single active consumer, holds
 //     it until the limit and gives it back to its place, as after [Hold]. Its handler runs
 //     again before d has passed. A warning in the log names d and the limit.
 //   - Any other consumer puts the message off for d as [Snooze] does, and counts a snooze.
