@@ -76,11 +76,15 @@ type ended struct {
 	err        error
 }
 
-// fault reports whether an internal error of the broker has ended the consuming.
-func (e ended) fault() bool {
+// internalError reports whether an internal error of the broker has ended the session.
+func (e ended) internalError() bool {
 	var reason *amqp.Error
-	return e.consumed && errors.Is(e.err, connection.ErrSessionLost) && errors.As(e.err, &reason) && reason.Code == amqp.InternalError
+	return e.opened && errors.Is(e.err, connection.ErrSessionLost) && errors.As(e.err, &reason) && reason.Code == amqp.InternalError
 }
+
+// fault reports whether that has ended the consuming. Before the answer to basic.consume the reason may
+// be the consume itself, as in a race of declarations on 3.10.
+func (e ended) fault() bool { return e.consumed && e.internalError() }
 
 // after returns the place after a session there has ended.
 func (p place) after(e ended) place {
@@ -153,7 +157,7 @@ func (r *run) socket() (*connection.Conn, func()) {
 // that the queue is not handled.
 func (r *run) noteEnd(e ended) (told bool) {
 	e.partings = r.sharing.partings()
-	if !r.place.apart && e.fault() && r.sharing.note(e.generation, time.Now()) {
+	if !r.place.apart && e.internalError() && r.sharing.note(e.generation, time.Now()) {
 		r.log.Warn("an internal error of the broker has ended the socket of the consumers again: each queue has a socket of its own now, to find the one whose messages the broker cannot hand over", "error", e.err)
 	}
 	before := r.place

@@ -5,10 +5,6 @@ import (
 	"time"
 )
 
-// inOrderSparesInnocents says that a message which ends its processes takes none along of a
-// consumer with a KeyLimit of 1. With a larger limit it does.
-const inOrderSparesInnocents = false
-
 // isCrasher reports whether a message ends each process whose handler gets it.
 func (w *trial) isCrasher(id string) bool {
 	w.mu.Lock()
@@ -48,15 +44,4 @@ func (w *trial) workMortally(ctx context.Context, i int, l life) (crashed bool) 
 	w.mu.Unlock()
 	w.work(mortal, i, l)
 	return mortal.Err() != nil && ctx.Err() == nil
-}
-
-// spares reports whether a message that ends its processes takes none along: the broker then
-// sends one message at a time to those that are left.
-func (p plan) spares() bool {
-	for _, c := range p.consumers {
-		if c.perKey > 1 || c.perKey == 1 && !inOrderSparesInnocents {
-			return false
-		}
-	}
-	return true
 }
