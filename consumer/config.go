@@ -38,7 +38,7 @@ type Config struct {
 	// minutes by default, or for less with RetryInPlace. The broker then sends fewer messages
 	// ahead, until the handlers keep up with them.
 	//
-	// It defaults to Concurrency on a queue that others declared, on one with a single
+	// Without KeyLimit it defaults to Concurrency on a queue that others declared, on one with a single
 	// active consumer, and on a work queue with NativePriority. With NativePriority a
 	// message that was sent ahead is handled before one of a higher priority that
 	// comes later, so Run warns of a larger Prefetch. Each lane of topology.Lanes has

@@ -132,8 +132,9 @@ func Hold(err error) error {
 //     again before d has passed. A warning in the log names d and the limit.
 //   - Any other consumer puts the message off for d as [Snooze] does, and counts a snooze.
 //
-// The message goes back to its queue when Run stops. HoldFor never returns nil, not even
-// for a nil err.
+// The message goes back to its queue when Run stops, and comes again after a crash or a lost
+// connection. Nothing remembers d then: the handler runs at once. HoldFor never returns nil,
+// not even for a nil err.
 func HoldFor(d time.Duration, err error) error {
 	return withOutcome(Outcome{Action: ActionHoldFor, After: max(d, 0)}, err, fmt.Sprintf("held for %v", d))
 }

@@ -164,7 +164,7 @@ func (r *run) noteEnd(e ended) (told bool) {
 	r.place = before.after(e)
 	switch {
 	case r.place.failed > before.failed:
-		err := &undeliverableError{queue: r.queue, times: r.place.failed, cause: e.err}
+		err := &undeliverableError{queue: r.queue, cause: e.err}
 		r.health.noteUndeliverable(err, time.Now())
 		r.faultLog.Error("a queue is not handled", err, "queue", r.queue)
 		return true
@@ -178,12 +178,11 @@ func (r *run) noteEnd(e ended) (told bool) {
 // undeliverableError says that a queue is not handled because of the message at its head.
 type undeliverableError struct {
 	queue string
-	times int
 	cause error
 }
 
 func (e *undeliverableError) Error() string {
-	return fmt.Sprintf("consumer: queue %q is not handled: the broker ends the connection with an internal error when the queue is consumed (%d times in a row), as it does if it cannot hand over the message at the head of the queue, such as one that was sent over AMQP 1.0: take that message out with a consumer over AMQP 1.0, or purge the queue: %v", e.queue, e.times, e.cause)
+	return fmt.Sprintf("consumer: queue %q is not handled: the broker ends the connection with an internal error when the queue is consumed, as it does if it cannot hand over the message at the head of the queue, such as one that was sent over AMQP 1.0: a queue with a delivery limit gets rid of it within a minute; from another one take it out with a consumer over AMQP 1.0, or purge the queue: %v", e.queue, e.cause)
 }
 
 func (e *undeliverableError) Unwrap() error { return e.cause }

@@ -65,7 +65,7 @@ type WorkQueue struct {
 	// have declared the queue.
 	//
 	// A consumer keeps such a queue in an outage and while it is paused, and at a stop
-	// until its handlers have returned. Its prefetch defaults to its Concurrency. When its
+	// until its handlers have returned. Its prefetch does not follow its handlers. When its
 	// connection is lost, the broker delivers to the next consumer at once: the handlers of
 	// both run until the old ones obey their ctx.
 	SingleActiveConsumer bool
