@@ -7,8 +7,8 @@ import (
 )
 
 // apart returns a Conn that has a socket of its own for [Consume], dialled by the first
-// session and again after a loss, and shares everything else with c. The name of its
-// connection in the management UI has name between that of the Conn and the Role.
+// session and again after a loss, and shares everything else with c. The management UI shows
+// its connection under the name of the Conn, then name, then the Role.
 //
 // The caller owns it: Close closes this socket alone, and Close of c closes it too. It has
 // no part in State, States, Health and Trace.State of c. OnConnect does not run on it,
@@ -62,7 +62,7 @@ func (s *aparts) remove(c *Conn) {
 	delete(s.all, c)
 }
 
-// close closes all of them, and waits for those that are being closed.
+// close closes each Conn of s, and waits for each Close that is in progress.
 func (s *aparts) close() {
 	s.mu.Lock()
 	var wg sync.WaitGroup

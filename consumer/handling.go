@@ -61,7 +61,7 @@ func (r *run) Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended boo
 	return r.hand.Handled(w, g, time.Now(), w.Told...)
 }
 
-// only returns the messages of which something is true.
+// only returns the messages of ms for which is reports true.
 func only(ms []*hand.Message, is func(*attempt) bool) (some []*hand.Message) {
 	if !slices.ContainsFunc(ms, func(m *hand.Message) bool { return !is(attemptOf(m)) }) {
 		return ms // nearly always
@@ -137,8 +137,8 @@ func (h *handling) again(held []*hand.Message) []*hand.Message {
 	return ms
 }
 
-// letGo settles the messages that the consumer can hold no longer: those whose time is over. If
-// the session ends, or the lane has another reason, these are all.
+// letGo settles the held messages whose time is over, because the consumer can hold them no longer.
+// If the session ends, or the lane has another reason, letGo settles all held messages.
 func (h *handling) letGo(held []*hand.Message) {
 	now := time.Now()
 	var past []*hand.Message
@@ -330,7 +330,7 @@ func (h *handling) call(ctx context.Context, late *overdueHandler, ms []*hand.Me
 	return took
 }
 
-// decided settles messages by the results of the handler, but those that are held.
+// decided decides about messages by the results of the handler, and settles each one that it does not hold.
 func (h *handling) decided(ms []*hand.Message, results []result, took time.Duration) {
 	for i, m := range ms {
 		h.ends(attemptOf(m), results[i], took)

@@ -28,8 +28,9 @@ const (
 	// has ended, their copies and acks, and the end of the channel.
 	StopGrace = 5 * time.Second
 
-	// LastSecond is what is left of a stop when no copy is awaited any more, for the acks and the
-	// end of the channel. As much later Run returns, whoever holds it up.
+	// LastSecond is the part of a stop in which the consumer awaits no copy any more. It writes the
+	// acks and closes the channel in that second. Run waits for a hook or a Logger that holds up a stop
+	// for as long again.
 	LastSecond = time.Second
 
 	// HandlerGrace is how long a handler has to return once its ctx has ended at its timeout,
@@ -41,9 +42,9 @@ const (
 	// order ends for them. Without it such sessions would follow each other at once.
 	HeldEnd = time.Second
 
-	// EndLook is how often a session in order that ends looks what is left in hand. No event
-	// tells of a copy that is confirmed; a look costs nothing, and its delay is
-	// one of the next session.
+	// EndLook is how often a session in order that ends looks at the messages left in hand. No event
+	// tells it of a confirmed copy. A look costs next to nothing, and delays the next session by
+	// EndLook at most.
 	EndLook = time.Second
 
 	// AcksLimit bounds the wait for a queue to have the acks that were written to it. A queue

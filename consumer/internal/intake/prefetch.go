@@ -66,7 +66,7 @@ func (p *Prefetch) want(prefetch int, handled int64, untried int, waited time.Du
 	}
 	ahead := min(p.Base+int(rate*durations.Buffered.Seconds()), max(p.Base, maxPrefetch))
 	if ahead < 2*prefetch {
-		return prefetch // widening costs a round trip
+		return prefetch // another consumer costs two round trips
 	}
 	return ahead
 }
