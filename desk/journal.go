@@ -108,6 +108,8 @@ func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives
 // entry is a line of the file of a redrive.
 type entry struct {
 	Redrive    *Redrive  `json:"redrive,omitzero"`
+	Look       []string  `json:"look,omitzero"`        // the letters of its Look, in a queue
+	There      int       `json:"there,omitzero"`       // how many letters the queue had when it began
 	Run        *run      `json:"run,omitzero"`         // a process goes on with it
 	Try        []string  `json:"try,omitzero"`         // letters that are being published
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
@@ -188,6 +190,8 @@ type past struct {
 	open       map[string]bool // tried, and it is not known whether they arrived
 	again      map[string]bool // of these: tried once more
 	duplicated map[string]bool // letters of which the queue has several
+	look       []string        // letters of Redrive.Look
+	there      int             // letters that the queue had when the redrive began
 	inHand     int             // letters that a process which died may have had in hand
 	canaryOver bool            // the canary has passed, or has come back
 }
@@ -237,7 +241,7 @@ func (j *Journal) history(id string) (past, error) {
 			return
 		}
 		if e.Redrive != nil && redrive == nil {
-			redrive = e.Redrive
+			redrive, h.look = e.Redrive, e.Look
 			h.run = run{By: redrive.By, Action: string(redrive.Action)}
 		}
 		if e.Run != nil {
@@ -266,6 +270,7 @@ func (j *Journal) history(id string) (past, error) {
 		for _, key := range e.Duplicated {
 			h.duplicated[key] = true
 		}
+		h.there = cmp.Or(h.there, e.There)
 		h.canaryOver = h.canaryOver || e.CanaryOver
 		if e.Progress != nil {
 			if h.progress = *e.Progress; h.progress.Ended() {
@@ -350,7 +355,7 @@ func (b *book) open(resumed *By) error {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	if resumed == nil {
-		if err := b.write(entry{Redrive: &b.redrive}); err != nil {
+		if err := b.write(entry{Redrive: &b.redrive, Look: b.redrive.letters}); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {

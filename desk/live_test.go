@@ -383,8 +383,8 @@ func TestLettersThatComeBackLateAreNotForgotten(t *testing.T) {
 				w.dead(orders(12)...)
 				b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
 				must(w.T, err)
-				must(w.T, errors.Join(b.write(entry{Taking: 12}), b.file.Close(), b.release())) // as the end of the process does
-				ch := w.channel()                                                               // still there for the broker
+				must(w.T, errors.Join(b.write(entry{There: 12, Taking: 12}), b.file.Close(), b.release())) // as the end of the process does
+				ch := w.channel()                                                                          // still there for the broker
 				must(w.T, ch.Qos(9, 0, false))
 				_, err = ch.Consume("orders.dlq", "dead", false, false, false, false, nil)
 				must(w.T, err)

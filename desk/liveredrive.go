@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +40,13 @@ const (
 	losses = 10
 )
 
-// Execute carries out a redrive on the letters that are in the queue when it begins.
+// Execute carries out a redrive on the letters of its Look, or on those that are in the queue
+// when it begins.
 func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error) {
 	r, err := r.check(l.About(), time.Now())
+	if err == nil {
+		r.letters, err = l.lettersOf(r)
+	}
 	if err != nil {
 		return Progress{}, err
 	}
@@ -105,6 +108,7 @@ type liveRedrive struct {
 	unanswered int // letters of an earlier turn of which that is not known
 
 	doubts  map[string]int // how many of them may have been sent in an earlier turn
+	room    room
 	numbers map[string]int // the last number of such letters in the journal, by digest
 }
 
@@ -118,7 +122,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.canary.until = time.Now().Add(b.redrive.Canary)
 	}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
-	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
+	r.progress.Began, r.progress.DoneBefore = time.Now().UTC(), len(b.past.sent)
 	for key := range b.past.sent {
 		r.counted[key], r.matched[key] = true, true // a duplicate of one that was sent is not sent
 	}
@@ -133,6 +137,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	switch {
 	case err == nil && r.hand == nil: // there was none to take
 		r.leave(l.elsewhere(ctx))
+	case err == nil && !r.redrive.Look.IsZero() && r.room.left > 0 && !r.limitReached():
+		r.leave(fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.left, "letter")))
 	case err == nil && r.elsewhere > 0:
 		if r.others {
 			r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))

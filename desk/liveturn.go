@@ -62,6 +62,18 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	if total == 0 {
 		return false, nil
 	}
+	past := &r.book.past
+	if past.there == 0 && r.redrive.Look.IsZero() {
+		past.there = len(past.sent) + total
+		if err := r.book.write(entry{There: past.there}); err != nil {
+			return false, err
+		}
+	}
+	r.undeleted, r.unanswered = past.undeleted(), past.unanswered()
+	r.room, r.progress.Bound = past.room(r.redrive), past.bound(r.redrive)
+	if r.enough() {
+		return false, nil
+	}
 	limit, _ := facts.limit()
 	n := r.live.windowOf(limit) + 1 // room for the canary to come back
 	r.at("counted")
@@ -76,7 +88,6 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
 	r.counter = counter
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
-	r.undeleted, r.unanswered = r.book.past.undeleted(), r.book.past.unanswered()
 	more, err = r.work(ctx, counter, total)
 	return more, errors.Join(err, r.giveBack(ctx, limit))
 }
@@ -210,7 +221,7 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 			return err
 		}
 	}
-	if *seen >= total || r.limitReached() && r.undeleted <= 0 && r.unanswered <= 0 {
+	if *seen >= total || r.enough() {
 		*taking = false
 	}
 	return nil
@@ -234,6 +245,9 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 			return err
 		}
 		past.duplicated[digest] = true
+	}
+	if !doubt && !r.room.takes(digest) {
+		return nil
 	}
 	if !r.redrive.Filter.Matches(l) { // nor was it sent
 		return nil
@@ -312,4 +326,9 @@ func (r *liveRedrive) ack(key string, tag uint64) error {
 // with, which an earlier process may have left.
 func (r *liveRedrive) limitReached() bool {
 	return r.redrive.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying+r.unanswered >= r.redrive.Limit
+}
+
+// enough reports whether no letter further back is one of the redrive's.
+func (r *liveRedrive) enough() bool {
+	return (r.limitReached() || r.room.left <= 0) && r.undeleted <= 0 && r.unanswered <= 0
 }

@@ -69,7 +69,13 @@ type Redrive struct {
 	// no bound.
 	Rate float64 `json:"rate,omitzero"`
 
-	// Limit bounds the letters that are tried; 0: no bound.
+	// Look, if set, is Seen.At of an answer of the source: the redrive is about the
+	// letters of that look which the Filter selects. If zero, it is about the letters that
+	// are in their place when it begins. No redrive takes letters that come later. A
+	// live source keeps its last look only, and refuses another one with [ErrNotLooked].
+	Look time.Time `json:"look,omitzero"`
+
+	// Limit bounds the letters that are tried; 0: no other bound.
 	Limit int `json:"limit,omitzero"`
 
 	// Canary, if set, sends one letter first and waits for this long. If the message
@@ -89,6 +95,8 @@ type Redrive struct {
 	// Source and Created are set by Execute.
 	Source  string    `json:"source"`
 	Created time.Time `json:"created"`
+
+	letters []string // of Look, in a queue: their identities
 }
 
 // maxRate is the highest Redrive.Rate.
@@ -108,6 +116,9 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	}
 	if r.Filter.IsZero() && !r.All {
 		fault("Filter is empty, want a condition, or All")
+	}
+	if err := r.Filter.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if !resend.IsRate(r.Rate) || r.Rate > maxRate {
 		fault("Rate is %v, want 0 for no bound, or 0.001 to 100,000 letters a second", r.Rate)
@@ -147,6 +158,9 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 		errs = append(errs, err)
 	}
 	r.Source, r.Created = a.Name, now.UTC()
+	if !r.Look.IsZero() {
+		r.Look = r.Look.UTC().Round(0)
+	}
 	return r, rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
@@ -260,6 +274,11 @@ type Progress struct {
 	Redrive Redrive `json:"-"`
 	State   State   `json:"state"`
 
+	// Bound is how many letters the redrive is about: those of its Look, those that were
+	// in their place when it began, or its Limit, if that is less. 0: nobody has counted
+	// how many the Filter selects.
+	Bound int `json:"bound,omitzero"`
+
 	Matched int `json:"matched"` // letters that the Filter has selected so far
 	Done    int `json:"done"`    // confirmed where they went, or copied and dropped
 	Failed  int `json:"failed"`  // tried, and still in their place
@@ -278,8 +297,12 @@ type Progress struct {
 	Error   string    `json:"error,omitzero"` // the last one
 	Note    string    `json:"note,omitzero"`  // what the redrive left out, that no letter matched, or that the canary is too short
 	LastID  string    `json:"last_id,omitzero"`
-	Began   time.Time `json:"began,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
+
+	// Began is when the process began that works on the redrive, or worked on it last,
+	// and DoneBefore is Done at that time.
+	Began      time.Time `json:"began,omitzero"`
+	DoneBefore int       `json:"done_before,omitzero"`
 }
 
 // Ended reports whether nothing works on the redrive.
