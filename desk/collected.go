@@ -242,22 +242,33 @@ func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) 
 
 func (c *storeSource) listOfScan(ctx context.Context, f Filter, p Page, list List) (List, error) {
 	limit := p.limit()
+	further := 0 // letters behind the page
 	looked, last, more, err := c.scan(ctx, f, p.After, scanBound, func(l Letter) bool {
-		if len(list.Letters) == limit {
+		switch {
+		case len(list.Letters) < limit:
+			list.Letters = append(list.Letters, l)
+		case p.CountAll:
+			further++
+		default:
 			return false
 		}
-		list.Letters = append(list.Letters, l)
 		return true
 	})
 	switch {
-	case err != nil || !more:
+	case err != nil || !more && further == 0:
 	case len(list.Letters) == limit:
 		list.Next = list.Letters[limit-1].Place
 	default:
 		list.Next = last
 		list.Bound = fmt.Sprintf("the %d letters behind number %d: a question that the database cannot answer looks through no more at once", looked, p.After)
 	}
-	list.Matched, list.More, list.Seen.Seen, list.Total = len(list.Letters), more, looked, looked
+	list.Matched, list.More, list.Seen.Seen, list.Total = len(list.Letters)+further, more, looked, looked
+	if p.CountAll && more && err == nil {
+		q, _, _ := f.query() // it was read before
+		if list.Total, err = c.store.Count(ctx, q); err != nil {
+			err = fmt.Errorf("desk: %w", err)
+		}
+	}
 	return list, err
 }
 

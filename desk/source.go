@@ -98,7 +98,9 @@ type Page struct {
 	Look bool
 
 	// CountAll makes a collected source count all letters that match, which takes a
-	// second for some millions. Otherwise it counts up to 10,000.
+	// second for some millions. Otherwise it counts up to 10,000. Where the database
+	// cannot answer the question, it counts those that match among 5,000, and Total is
+	// how many letters match as far as the database can tell.
 	CountAll bool
 }
 

@@ -41,6 +41,8 @@ type fake struct {
 	mu       sync.Mutex
 	letters  []desk.Letter
 	looked   int
+	total    int   // letters of the place, if a look does not see all
+	refuse   error // what Execute returns
 	err      error
 	redrives []desk.Redrive
 	kept     []string
@@ -80,6 +82,9 @@ func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.Li
 	}
 	found, err := f.matching(filter)
 	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found)}}
+	if f.total > 0 {
+		list.Total, list.Bound = f.total, "the first letters"
+	}
 	for _, l := range found {
 		if l.Place > p.After && len(list.Letters) < p.Limit {
 			list.Letters = append(list.Letters, l)
@@ -121,6 +126,9 @@ func (f *fake) Execute(ctx context.Context, r desk.Redrive, tell func(desk.Progr
 	f.mu.Lock()
 	f.redrives = append(f.redrives, r)
 	f.mu.Unlock()
+	if f.refuse != nil {
+		return desk.Progress{}, f.refuse
+	}
 	p := desk.Progress{Redrive: r, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
 	tell(p)
 	if f.hold != nil {

@@ -106,18 +106,19 @@ func (r *request) letter() (desk.Source, place, desk.Letter, error) {
 	return source, p, l, err
 }
 
-// some returns the source, and the first letters of those that the request is about.
-func (r *request) some(n int) (desk.Source, place, desk.List, error) {
+// some returns the source, and the first letters of those that the request is about, all of
+// which are counted.
+func (r *request) some(n int) (desk.Source, place, desk.Filter, desk.List, error) {
 	source, p, err := r.source()
 	if err != nil {
-		return nil, p, desk.List{}, err
+		return nil, p, desk.Filter{}, desk.List{}, err
 	}
 	f, err := filterOf(r.form, time.Now())
 	if err != nil {
-		return nil, p, desk.List{}, err
+		return nil, p, f, desk.List{}, err
 	}
-	list, err := source.List(r.ctx, f, desk.Page{Limit: n})
-	return source, p, list, err
+	list, err := source.List(r.ctx, f, desk.Page{Limit: n, CountAll: true})
+	return source, p, f, list, err
 }
 
 // show answers with a page.
@@ -175,8 +176,12 @@ type problem struct {
 func (r *request) fail(err error) {
 	p := problemOf(err)
 	p.Place = placeOf(r.form)
-	if errors.Is(err, desk.ErrNotLooked) && r.r.Method == http.MethodGet {
+	switch over := errors.Is(err, desk.ErrNotLooked); {
+	case over && r.r.Method == http.MethodGet:
 		p.Look = strings.TrimPrefix(r.r.URL.Path, "/") + "?" + r.r.URL.RawQuery
+	case over:
+		p.Status, p.Text = http.StatusConflict, "Nothing was done: since this page was shown, somebody has looked again, or a redrive has ended, and other letters may be meant."
+		p.Look = address(strings.TrimPrefix(r.r.URL.Path, "/"), p.Place, onlyFilter(r.form))
 	}
 	if p.Status >= 500 {
 		r.h.cfg.Logger.Warn("web: a page could not be shown", "path", r.r.URL.Path, "error", err)

@@ -31,11 +31,11 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r := enter(t, nil)
 		r.has(r.get("/"), 200, "orders.dlq", "store letters.db", "<b>3</b>", "RabbitMQ 4.3.6")
 		r.has(r.get("/groups?store=store+letters.db"), 200, "no stock", "3 letters in 1 group", "Send back", `action="export"`)
-		r.has(r.get("/letters?store=store+letters.db&text=order"), 200, "m-1", "m-3", "Send these 3", "Remove the condition text")
+		r.has(r.get("/letters?store=store+letters.db&text=order"), 200, "m-1", "m-3", "Send these 3 …", "Remove the condition text")
 		r.has(r.get("/letter?store=store+letters.db&id=id2"), 200, "m-2", "queue orders", "&#34;order&#34;: 1", "Life")
 		r.has(r.get("/send?store=store+letters.db&group=f1"), 200, "Send 3 letters", "queue orders", `name="canary"`)
 		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Save and send")
-		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park 3 letters")
+		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park all that match", "3 letters match now")
 		r.has(r.get("/search?text=m-2"), 200, "m-2")
 		r.has(r.get("/redrives"), 200, "No redrives yet")
 		r.has(r.get("/audit"), 200, "Nothing was done yet")
@@ -84,25 +84,26 @@ func TestARedriveIsTheOneThatWasAskedFor(t *testing.T) {
 		r := enter(t, nil)
 		w := r.post("/send", url.Values{
 			"store": {"store letters.db"}, "group": {"f1"}, "rate": {"40"}, "limit": {"2"}, "canary": {"2m"}, "why": {" stock is back "}, "to": {"shop/order.again"}, "redrive": {"o-1"},
+			"these": {"3"}, "look": {"2000-01-01T00:00:00.5Z"},
 		})
 		if w.Code != 303 || w.Header().Get("Location") != "redrive?id=o-1" {
 			t.Fatalf("%d %s: %s", w.Code, w.Header().Get("Location"), w.Body)
 		}
 		redrive := r.store.redrives[0]
 		if redrive.ID != "o-1" || redrive.Filter.Fingerprint != "f1" || redrive.Rate != 40 || redrive.Limit != 2 || redrive.Canary != 2*time.Minute || redrive.By != (desk.By{Who: "ada", Why: "stock is back"}) ||
-			redrive.To.Exchange != "shop" || redrive.To.RoutingKey != "order.again" || redrive.All {
+			redrive.To.Exchange != "shop" || redrive.To.RoutingKey != "order.again" || redrive.All || !redrive.Look.Equal(time.Date(2000, 1, 1, 0, 0, 0, 5e8, time.UTC)) {
 			t.Errorf("%+v", redrive)
 		}
-		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "redrive": {"o-2"}})
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "redrive": {"o-2"}, "there": {"3"}})
 		if to := r.store.redrives[1].To; to.Exchange != "" || to.RoutingKey != "eu/orders" {
 			t.Errorf("a queue with a slash in its name is %+v", to)
 		}
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"fast"}}), 400, "want a number")
-		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"0.5"}, "redrive": {"o-4"}})
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"0.5"}, "redrive": {"o-4"}, "there": {"3"}})
 		if rate := r.store.redrives[2].Rate; rate != 0.5 {
 			t.Errorf("a rate of 0.5 is %v", rate)
 		}
-		r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Redrive.Filter is empty")
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "there": {"3"}}), 500, "Redrive.Filter is empty")
 	})
 }
 
@@ -126,7 +127,7 @@ func TestAFormThatIsSentTwiceIsOneRedrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		r.store.hold = make(chan struct{})
-		form := url.Values{"store": {"store letters.db"}, "group": {"f1"}, "redrive": {"o-2"}}
+		form := url.Values{"store": {"store letters.db"}, "group": {"f1"}, "redrive": {"o-2"}, "there": {"3"}}
 		for range 3 {
 			r.has(r.post("/send", form), 303)
 		}
