@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -310,7 +311,11 @@ func (p Progress) Ended() bool { return p.State != Running }
 
 // String returns the progress in a line.
 func (p Progress) String() string {
-	text := fmt.Sprintf("%s: %d %s", p.State, p.Done, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Redrive.Action])
+	of := ""
+	if total, about := p.Total(); p.State == Running && total > 0 {
+		of = "of " + strings.TrimSpace(about+" "+strconv.Itoa(total)) + " "
+	}
+	text := fmt.Sprintf("%s: %d %s%s", p.State, p.Done, of, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Redrive.Action])
 	if p.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", p.Failed)
 	}

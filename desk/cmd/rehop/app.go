@@ -97,7 +97,7 @@ you, and is needed where there is no terminal.`,
 			if a.format != "table" && a.format != "wide" && a.format != "json" {
 				return usage(fmt.Errorf("--output is %s, want table, wide or json", typed(a.format)))
 			}
-			return cmp.Or(missing(c), isState(c))
+			return cmp.Or(missing(c), isBlank(c), isState(c))
 		},
 	}
 	root.SetFlagErrorFunc(flagFault)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // watch returns what shows the progress of a redrive: a bar where somebody watches,
 // else a line now and then.
-func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
+func (a *app) watch() (tell func(desk.Progress), end func()) {
 	last, note := time.Time{}, ""
 	moved, done := time.Now(), 0
 	every := 10 * time.Second
@@ -45,10 +46,10 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 			}
 			return
 		}
-		total := max(expected, p.Matched, 1)
+		total, about := p.Total()
 		const width = 30
-		full := min(width*(p.Done+p.Failed+p.Skipped)/total, width)
-		fmt.Fprintf(a.err, "\r[%s%s] %d of %d%s\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, total, pace)
+		full := min(width*(p.Done+p.Failed+p.Skipped)/max(total, 1), width)
+		fmt.Fprintf(a.err, "\r[%s%s] %d of %s%s\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, strings.TrimSpace(about+" "+strconv.Itoa(total)), pace)
 	}
 	end = func() {
 		fmt.Fprint(a.err, wipe)

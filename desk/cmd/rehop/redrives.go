@@ -40,10 +40,12 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 			}
 			var rows [][]string
 			for _, p := range redrives {
-				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), strconv.Itoa(p.Failed), ago(p.Redrive.Created),
-					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Filter.String(), 40), orDash(a.short(cmp.Or(p.Error, p.Note), 40))})
+				total, about := p.Total()
+				of := strings.TrimSpace(about + " " + strconv.Itoa(total))
+				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), of, strconv.Itoa(p.Failed), ago(p.Redrive.Created),
+					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Which(), 40), orDash(a.short(cmp.Or(p.Error, p.Note), 40))})
 			}
-			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
+			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "OF", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
 			return nil
 		},
 	}
@@ -89,7 +91,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tell, end := a.watch(p.Matched)
+			tell, end := a.watch()
 			p, err = source.Resume(c.Context(), rest[0], a.by(), tell)
 			end()
 			return a.result(p, err)

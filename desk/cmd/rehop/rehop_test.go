@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -35,6 +36,7 @@ type shell struct {
 	url    string
 	tty    bool
 	answer string
+	in     io.Reader // instead of answer
 
 	out, err string // of the last command
 }
@@ -82,7 +84,11 @@ func open(t *testing.T) *shell {
 func (s *shell) run(code int, args ...string) {
 	s.Helper()
 	var out, err bytes.Buffer
-	got := run(s.Context(), args, streams{in: strings.NewReader(s.answer), out: &out, err: &err, inTTY: s.tty})
+	in := s.in
+	if in == nil {
+		in = strings.NewReader(s.answer)
+	}
+	got := run(s.Context(), args, streams{in: in, out: &out, err: &err, inTTY: s.tty})
 	s.out, s.err = out.String(), err.String()
 	if got != code && code >= 0 {
 		s.Errorf("rehop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, s.out, s.err)
