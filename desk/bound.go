@@ -136,17 +136,21 @@ type room struct {
 // room returns the room of a redrive at the begin of a turn. A queue is in order: the letters
 // that were there when the redrive began, less those that it has sent, come first.
 func (p past) room(r Redrive) room {
-	if r.Look.IsZero() {
-		return room{left: max(p.there-len(p.sent), 0)}
-	}
-	of := room{alike: map[string]int{}}
+	of, sent := room{alike: map[string]int{}}, 0
 	for _, id := range p.look {
 		of.alike[digestOf(id)]++
 	}
 	for key := range p.sent {
+		if p.doubted[key] { // it may have been sent before, and has no room of its own
+			continue
+		}
+		sent++
 		if digest := digestOf(key); of.alike[digest] > 0 {
 			of.alike[digest]--
 		}
+	}
+	if r.Look.IsZero() {
+		return room{left: max(p.there-sent, 0)}
 	}
 	for _, n := range of.alike {
 		of.left += n

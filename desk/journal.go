@@ -115,6 +115,7 @@ type entry struct {
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
 	Gone       []string  `json:"gone,omitzero"`        // of these: their place has let go of them
 	Left       []string  `json:"left,omitzero"`        // of those tried: known not to be published
+	Doubted    []string  `json:"doubted,omitzero"`     // of those tried: letters that may be ones that were sent
 	Duplicated []string  `json:"duplicated,omitzero"`  // letters of which the queue has several
 	Taking     int       `json:"taking,omitzero"`      // how many letters the process is about to have in hand
 	CanaryOver bool      `json:"canary_over,omitzero"` // the canary has passed, or has come back
@@ -189,6 +190,7 @@ type past struct {
 	gone       map[string]bool // of these: known to have left their place
 	open       map[string]bool // tried, and it is not known whether they arrived
 	again      map[string]bool // of these: tried once more
+	doubted    map[string]bool // letters that may be ones that were sent, under another key
 	duplicated map[string]bool // letters of which the queue has several
 	look       []string        // letters of Redrive.Look
 	there      int             // letters that the queue had when the redrive began
@@ -230,7 +232,7 @@ func (p past) unanswered() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, duplicated: map[string]bool{}}
+	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, duplicated: map[string]bool{}, doubted: map[string]bool{}}
 	if !redriveID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
@@ -266,6 +268,9 @@ func (j *Journal) history(id string) (past, error) {
 		}
 		for _, key := range e.Left {
 			delete(h.open, key)
+		}
+		for _, key := range e.Doubted {
+			h.doubted[key] = true
 		}
 		for _, key := range e.Duplicated {
 			h.duplicated[key] = true

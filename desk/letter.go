@@ -200,7 +200,7 @@ func (l Letter) message() producer.Message {
 }
 
 // Life returns the life of the message as its headers tell it, in the order of time.
-// Events without a time stand where they happened.
+// Events without a time stand where they happened. The text of the failure is in Error alone.
 func (l Letter) Life() []Event {
 	var events []Event
 	add := func(at time.Time, format string, args ...any) {
@@ -235,9 +235,6 @@ func (l Letter) Life() []Event {
 		what := fmt.Sprintf("given up: %s", l.Cause)
 		if l.Attempts > 0 {
 			what += fmt.Sprintf(" after %s", count(l.Attempts, "attempt"))
-		}
-		if l.Error != "" {
-			what += ": " + l.Error
 		}
 		add(l.Failed, "%s", what)
 	}

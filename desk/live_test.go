@@ -66,7 +66,7 @@ func TestALetterSaysWhatFailed(t *testing.T) {
 		if len(groups.Groups) != 2 || groups.Groups[0].Count != 2 || groups.Groups[0].Example.Error != "no stock" {
 			w.Errorf("groups: %+v", groups)
 		}
-		if life := l.Life(); len(life) < 2 || !strings.Contains(life[0].What, "published") || !strings.Contains(life[len(life)-1].What, "no stock") {
+		if life := l.Life(); len(life) < 2 || !strings.Contains(life[0].What, "published") || life[len(life)-1].What != "given up: permanent after 1 attempt" {
 			w.Errorf("life: %+v", life)
 		}
 	})

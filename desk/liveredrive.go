@@ -80,6 +80,8 @@ type liveRedrive struct {
 	next      time.Time // when the next transfer is due, with Redrive.Rate
 	soonest   time.Time // it is not sent before, however late the redrive is
 	failures  int       // in a row
+	serves    bool      // the target has taken the last letter
+	refused   error     // of the last letter that it has not taken
 	expected  int       // letters that were in hand when the session before was lost
 	elsewhere int       // letters of the last turn that were counted and did not come
 	others    bool      // the queue had other consumers, which took them
@@ -198,7 +200,7 @@ func (r *liveRedrive) run(ctx context.Context) error {
 	missing := 0
 	if r.resumed {
 		if missing, err = r.live.steady(ctx, r.expected); err != nil {
-			return errors.Join(err, r.destination.close())
+			return together(err, r.destination.close())
 		}
 		if missing > 0 {
 			r.expected = 0 // they were waited for
@@ -212,7 +214,7 @@ func (r *liveRedrive) run(ctx context.Context) error {
 			// A busy broker may have begun to serve the dead process after its death.
 			again++
 			if missing, err = r.live.steady(ctx, r.elsewhere); err != nil {
-				return errors.Join(err, r.destination.close())
+				return together(err, r.destination.close())
 			}
 		case err == nil && !more && missing > 0:
 			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.destination.close())
@@ -230,7 +232,7 @@ func (r *liveRedrive) run(ctx context.Context) error {
 			}
 			fallthrough
 		default:
-			return errors.Join(err, r.destination.close())
+			return together(err, r.destination.close())
 		}
 	}
 }

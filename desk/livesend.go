@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -22,10 +23,20 @@ func (r *liveRedrive) wait() time.Duration {
 	switch {
 	case !r.canary.over && !r.canary.until.IsZero():
 		return max(time.Until(r.canary.until), time.Millisecond)
-	case len(r.pending) > 0 && r.flying < r.live.inFlight:
+	case len(r.pending) > 0 && r.capacity() > 0:
 		return max(time.Until(r.next), time.Until(r.soonest), time.Millisecond)
 	}
 	return 0
+}
+
+// capacity is how many more letters may be under way. Before the target has taken one, and after
+// it has refused one, no more are than end the redrive if it takes none.
+func (r *liveRedrive) capacity() int {
+	n := r.live.inFlight - r.flying
+	if !r.serves {
+		n = min(n, failuresInARow-r.failures-r.flying)
+	}
+	return n
 }
 
 // send sends what may be sent now.
@@ -36,7 +47,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 	if !r.canary.ready(r.flying) {
 		return
 	}
-	n := min(len(r.pending), r.live.inFlight-r.flying)
+	n := min(len(r.pending), r.capacity())
 	if !r.canary.over {
 		n = min(n, 1)
 	}
@@ -110,7 +121,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			if p.twice {
 				r.book.past.again[p.key] = true
 			}
-			r.failures = 0
+			r.failures, r.serves = 0, true
 		case errors.Is(p.err, errNoTarget):
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
@@ -133,6 +144,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			r.progress.Error = p.err.Error()
 			if !isUnsendable(p.err) {
 				r.failures++
+				r.serves, r.refused = false, p.err
 			}
 		}
 	}
@@ -164,8 +176,8 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 			return fmt.Errorf("desk: the canary could not be sent: %w", last.err)
 		}
 	}
-	if r.failures >= failuresInARow {
-		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last.err)
+	if r.failures >= failuresInARow && r.flying == 0 { // then the number is known
+		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), r.refused)
 	}
 	return nil
 }
@@ -196,3 +208,16 @@ func (c *canary) ready(n int) bool {
 
 // done reports whether nothing has to be waited for.
 func (c *canary) done() bool { return c.over || c.until.IsZero() }
+
+// together is errors.Join, without an error whose text another one has: the end of a connection
+// is the error of all that was about to use it.
+func together(errs ...error) error {
+	var told []error
+	for _, err := range errs {
+		if err == nil || slices.ContainsFunc(told, func(other error) bool { return strings.Contains(other.Error(), err.Error()) }) {
+			continue
+		}
+		told = append(told, err)
+	}
+	return errors.Join(told...)
+}

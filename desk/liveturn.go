@@ -89,7 +89,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	r.counter = counter
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
 	more, err = r.work(ctx, counter, total)
-	return more, errors.Join(err, r.giveBack(ctx, limit))
+	return more, together(err, r.giveBack(ctx, limit))
 }
 
 // giveBack ends a turn: what is under way arrives, acks reach the queue, and the rest
@@ -121,7 +121,7 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		publisher := confirm.New(r.live.conn, confirm.Limits{Messages: 1})
 		errs = append(errs, spare(ctx, r.hand, publisher, limit, held), publisher.Close())
 	}
-	return errors.Join(append(errs, r.hand.back())...)
+	return together(append(errs, r.hand.back())...)
 }
 
 // work handles deliveries until the letters that were in the queue have been seen and
@@ -246,7 +246,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		}
 		past.duplicated[digest] = true
 	}
-	if !doubt && !r.room.takes(digest) {
+	if known := doubt || named && past.sent[digest]; !known && !r.room.takes(digest) {
 		return nil
 	}
 	if !r.redrive.Filter.Matches(l) { // nor was it sent
@@ -258,7 +258,6 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	identity := key
 	switch {
 	case named && doubt && !past.duplicated[digest]: // it was confirmed where it went, and its ack did not arrive
-		past.gone[digest] = true
 		return r.ack(digest, tag)
 	case named && !doubt:
 		identity = digest
@@ -281,10 +280,10 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		r.progress.Matched++
 	}
 	if doubt {
-		if err := r.book.write(entry{Try: []string{key}}); err != nil {
+		if err := r.book.write(entry{Try: []string{key}, Doubted: []string{key}}); err != nil {
 			return err
 		}
-		past.open[key] = true
+		past.open[key], past.doubted[key] = true, true
 	}
 	r.counted[identity] = true
 	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
