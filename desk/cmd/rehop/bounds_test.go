@@ -109,3 +109,16 @@ func TestTheBarCountsAgainstTheBound(t *testing.T) {
 		}
 	}
 }
+
+// The reason of a redrive that failed stands once in what a person reads.
+func TestTheReasonOfAFailureIsPrintedOnce(t *testing.T) {
+	s := open(t)
+	s.late(10)
+	for _, line := range []string{"dlq send orders.dlq --all --yes --to missing --redrive one", "redrives resume one"} {
+		s.run(exitFailed, strings.Fields(line)...)
+		if n := strings.Count(s.out+s.err, `"missing"`); n != 1 {
+			t.Errorf("%s: the target is named %d times, want once: %s%s", line, n, s.out, s.err)
+		}
+		s.prints("redrive one failed: 0 sent, 10 failed", "10 letters in a row", "redrives resume one")
+	}
+}

@@ -70,7 +70,11 @@ func (a *app) result(p desk.Progress, err error) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(fields.Replace(p.String())))
+		shown := p
+		if err != nil {
+			shown.Error = "" // it is told as the error of the command
+		}
+		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(fields.Replace(shown.String())))
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):
