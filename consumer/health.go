@@ -77,8 +77,9 @@ var (
 // while its handlers have as many messages as they may have, or any message if it keeps an
 // order (see below). Only Config.HandlerTimeout detects handlers that do not return.
 //
-// A consumer of topology.Lanes is degraded while one of its lanes is degraded or
-// unhealthy, and unhealthy when all are. The error names the queues of those lanes.
+// A consumer of topology.Lanes or topology.Shards is degraded while one of its lanes or
+// shards is degraded or unhealthy, and unhealthy when all are. The error names the queues of
+// those.
 //
 // A sign is a delivery or an answer of the queue. When neither has come for 10 s,
 // Run asks the queue to accept a second consumer of the lowest priority, on a

@@ -166,7 +166,7 @@ func (r *run) consume() error {
 // stop.
 func (r *run) awaitTurn() bool {
 	looks := 1
-	if r.source.Lane != "" {
+	if r.source.Lane != "" || r.lane.Shard {
 		looks = 2 // a worker may be between two messages of other lanes
 	}
 	var starved time.Time

@@ -48,8 +48,8 @@ func conflict(w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) 
 	deleteIt := fmt.Sprintf("delete it (rabbitmqctl delete_queue %s) and declare again", strconv.Quote(q.Name))
 	again := "stop what publishes to it, let its consumers empty it, stop them, " + deleteIt
 	spec := "WorkQueue"
-	if w != nil && w.ofLanes() {
-		spec = "Lanes"
+	if w != nil {
+		spec, _ = w.spec()
 	}
 	switch {
 	case q.role == waitRole:

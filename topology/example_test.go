@@ -132,6 +132,21 @@ func ExampleLanes() {
 	// sms.lanes
 }
 
+// All messages of a customer are in one shard, and wait and fail there.
+func ExampleShards() {
+	orders := topology.Shards{Name: "orders", Count: 4, Waits: delay.Default()}
+	for _, w := range orders.WorkQueues() {
+		fmt.Println(w.Name, w.DeadLetterQueue().Name)
+	}
+	fmt.Println(orders.Queue("customer-17"), orders.Queue("customer-18"))
+	// Output:
+	// orders.00 orders.dlq
+	// orders.01 orders.dlq
+	// orders.02 orders.dlq
+	// orders.03 orders.dlq
+	// orders.01 orders.03
+}
+
 // One call declares the delays of a service, and the targets of its delayed messages. A
 // consumer of Stranded looks after messages whose target is gone when they are due.
 func ExampleDelays() {

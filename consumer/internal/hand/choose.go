@@ -123,6 +123,7 @@ func (l *Lane) offer(now time.Time) offer {
 		} else if l.busy < l.Slots {
 			o.until = until
 		}
+	case l.Shard:
 	case l.session != nil && l.session.recent >= l.prefetch:
 		// The prefetch is used up. There is room again when a message is settled whose
 		// handler has returned, if there is one: those of a slot, and those that wait for
@@ -148,6 +149,9 @@ func (l *Lane) offer(now time.Time) offer {
 	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
 	until := o.until
 	o.state, o.until = nothing, time.Time{}
+	if l.Shard {
+		return o
+	}
 	if end := l.moved.Add(durations.LaneSettling); l.busy > l.working && now.Before(end) {
 		o.state, o.until = expected, earlier(until, end)
 	}
