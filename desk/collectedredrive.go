@@ -67,6 +67,7 @@ type collectedRedrive struct {
 	progress Progress
 	warning  string // begins Progress.Note
 	failures int    // in a row
+	doubted  int    // letters of this replay that need a target
 	known    int    // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
@@ -140,7 +141,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To}
+	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To, Edit: r.targeted}
 	switch {
 	case options.Canary == 0:
 	case r.book.past.canaryOver:
@@ -166,7 +167,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	replay := func(q store.Query) (err error) {
 		for {
 			r.mu.Lock()
-			done, r.known = r.progress.Done, 0
+			done, r.known, r.doubted = r.progress.Done, 0, 0
 			r.mu.Unlock()
 			report, err = r.source.store.Replay(ctx, &marking{redrive: r, user: user, publisher: publisher}, q, options)
 			r.mu.Lock()
@@ -230,6 +231,25 @@ func (r *collectedRedrive) countAll(ctx context.Context, q store.Query) error {
 	return nil
 }
 
+// targeted counts a letter that the replay leaves until somebody names its target.
+func (r *collectedRedrive) targeted(m *producer.Message) error {
+	if r.redrive.To != nil {
+		return nil
+	}
+	queue := ""
+	if m.Exchange == "" {
+		queue = m.RoutingKey
+	}
+	err := resend.Doubted(*m, queue)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.doubted++
+		r.progress.Note = noted(r.warning, err.Error())
+	}
+	return err
+}
+
 // canaryIsOver notes that the canary has passed, or has come back.
 func (r *collectedRedrive) canaryIsOver() error {
 	if r.redrive.Canary == 0 || r.book.past.canaryOver {
@@ -286,7 +306,7 @@ func (r *collectedRedrive) begun(ctx context.Context, q store.Query) (numbers []
 			return nil, fmt.Errorf("desk: %w", err)
 		}
 		for _, one := range found {
-			m, err := resend.Edited(resend.Message(one.Message, one.Queue), r.redrive.To, nil)
+			m, err := resend.Edited(resend.Message(one.Message, one.Queue), one.Queue, r.redrive.To, nil)
 			if err != nil {
 				continue // it was refused then, too
 			}
@@ -312,9 +332,10 @@ func (r *collectedRedrive) left() (n int, bounded bool) {
 // settled takes over how far a replay is, whose letters have left the store.
 func (r *collectedRedrive) settled(before int, report store.ReplayReport) {
 	before -= r.known
-	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
+	r.progress.Matched, r.progress.Done = before+report.Matched, before+report.Sent
+	r.progress.Failed, r.progress.Skipped = max(report.Failed-r.doubted, 0), r.doubted
 	r.progress.LastID = report.LastID
-	if report.Last != nil {
+	if report.Last != nil && !hasNoTarget(report.Last) {
 		r.progress.Error = report.Last.Error()
 	}
 }

@@ -47,6 +47,7 @@ type queueFacts struct {
 	arguments map[string]any
 	policy    map[string]any // those of all policies that apply; nil: nobody could be asked
 	transient bool           // exclusive, or deleted with its last consumer
+	owner     owner          // of its letters
 	size      int            // mean size of a message in bytes; 0: unknown
 }
 

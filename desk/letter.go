@@ -68,6 +68,13 @@ type Letter struct {
 	// Malformed says which headers could not be read; they count as absent.
 	Malformed string
 
+	// Doubt says why the letter is not sent back to where its headers say that it came
+	// from, which everybody can write who may publish: the broker's x-death names another
+	// queue, or the letter is in the dead-letter queue of another one. [Letter.Target] does
+	// not know its target then, and a redrive needs Redrive.To. Empty: nothing speaks
+	// against the headers.
+	Doubt string
+
 	history     xdeath.History
 	hasOrigin   bool
 	redelivered bool
@@ -79,10 +86,13 @@ type Event struct {
 	What string
 }
 
-// fromDelivery returns the letter that a delivery from a dead-letter queue is.
-func fromDelivery(d amqp.Delivery) Letter {
+// fromDelivery returns the letter that a delivery from a dead-letter queue with this owner is.
+func fromDelivery(d amqp.Delivery, of owner) Letter {
 	l := read(publishingOf(d))
 	l.redelivered = d.Redelivered
+	if l.Doubt == "" {
+		l.Doubt = of.doubt(l)
+	}
 	return l
 }
 
@@ -116,6 +126,7 @@ func read(p amqp.Publishing) Letter {
 		l.FirstFailed = l.Failed
 	}
 	l.Fingerprint = letter.Fingerprint(l.Queue, l.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.Doubt = letter.Doubt(p.Headers, l.Queue)
 	return l
 }
 
@@ -183,9 +194,17 @@ func numbered(id string, n int) string {
 }
 
 // Target returns the address to which the letter is sent back, and false if its headers
-// do not tell it. That is the queue that failed, by its name, so that no other queue
-// gets the message again. A message that no queue had goes to its exchange.
+// do not tell it, or are in Doubt. That is the queue that failed, by its name, so that no
+// other queue gets the message again. A message that no queue had goes to its exchange.
 func (l Letter) Target() (topology.Address, bool) {
+	if l.Doubt != "" {
+		return topology.Address{}, false
+	}
+	return l.named()
+}
+
+// named returns the address to which the headers would have the letter sent back.
+func (l Letter) named() (topology.Address, bool) {
 	if l.Queue != "" {
 		return topology.Address{RoutingKey: l.Queue}, true
 	}

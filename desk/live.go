@@ -164,7 +164,7 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 			return nil, err
 		}
 		for i, d := range taken {
-			letter := fromDelivery(d)
+			letter := fromDelivery(d, facts.owner)
 			letter.Place = int64(i + 1)
 			seen.letters = append(seen.letters, letter)
 		}
@@ -193,6 +193,9 @@ func (l *Live) prepare(ctx context.Context) (queueFacts, *counter, int, error) {
 	facts, err := factsOf(ctx, l.conn, l.queue)
 	if err == nil {
 		err = facts.refusal()
+	}
+	if err == nil {
+		facts.owner, err = ownerOf(ctx, l.conn, l.queue)
 	}
 	if err != nil {
 		counter.close()

@@ -95,6 +95,7 @@ type liveRedrive struct {
 
 	// Of one turn at the queue.
 	counter *counter
+	owner   owner
 	hand    *hand
 	held    map[uint64]amqp.Delivery // what is to be handed back, by tag
 	pending []*transfer

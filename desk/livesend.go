@@ -122,7 +122,7 @@ func (r *liveRedrive) land(p *transfer) error {
 				r.book.past.again[p.key] = true
 			}
 			r.failures, r.serves = 0, true
-		case errors.Is(p.err, errNoTarget):
+		case hasNoTarget(p.err):
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
 			r.ended[p.identity] = true
@@ -172,7 +172,7 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 		switch {
 		case last.err == nil:
 			r.canary.until = time.Now().Add(r.redrive.Canary)
-		case !errors.Is(last.err, errNoTarget) && !slices.Contains(r.pending, last): // else another letter is the canary, or it is sent again
+		case !hasNoTarget(last.err) && !slices.Contains(r.pending, last): // else another letter is the canary, or it is sent again
 			return fmt.Errorf("desk: the canary could not be sent: %w", last.err)
 		}
 	}

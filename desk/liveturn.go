@@ -86,7 +86,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
-	r.counter = counter
+	r.counter, r.owner = counter, facts.owner
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
 	more, err = r.work(ctx, counter, total)
 	return more, together(err, r.giveBack(ctx, limit))
@@ -203,7 +203,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 // take has a delivery in hand, and decides whether it is one of the redrive's letters.
 func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
 	r.held[d.DeliveryTag] = d
-	letter := fromDelivery(d)
+	letter := fromDelivery(d, r.owner)
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
 			return errors.Join(fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId), r.book.write(entry{CanaryOver: true}))

@@ -141,6 +141,7 @@ type letterJSON struct {
 	Body        string         `json:"body,omitzero"`
 	BodyBase64  string         `json:"body_base64,omitzero"`
 	Malformed   string         `json:"malformed,omitzero"`
+	Doubt       string         `json:"doubt,omitzero"`
 }
 
 func forPrograms(l desk.Letter, whole bool) letterJSON {
@@ -149,7 +150,7 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 		ID: l.ID, Place: l.Place, State: l.State, MessageID: p.MessageId, Queue: l.Queue, Exchange: l.Exchange, RoutingKey: l.RoutingKey,
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType, Host: l.Host, Attempts: l.Attempts, FirstFailed: l.FirstFailed,
 		Failed: l.Failed, Group: l.Fingerprint, Framework: l.Framework, Redrives: l.Redrives, RedriveID: l.RedriveID,
-		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed,
+		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed, Doubt: l.Doubt,
 	}
 	if !whole {
 		return out
@@ -220,7 +221,11 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 		headings = append(headings, "ATTEMPTS", "SENT BACK", "EXCHANGE", "KEY", "BYTES", "BY", "STATE")
 	}
 	var rows [][]string
+	doubted := 0
 	for _, l := range list.Letters {
+		if l.Doubt != "" {
+			doubted++
+		}
 		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.short(l.Publishing.MessageId, 36))}
 		if a.format == "wide" {
 			row = append(row, strconv.Itoa(l.Attempts), strconv.Itoa(l.Redrives), orDash(l.Exchange), orDash(l.RoutingKey),
@@ -230,6 +235,9 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 	}
 	table(a.out, headings, rows)
 	a.bound(list.Seen, len(list.Letters), list.Matched)
+	if doubted > 0 {
+		fmt.Fprintf(a.err, "%d of those shown in doubt: rehop dlq show says why, and dlq send leaves them without --to\n", doubted)
+	}
 	if list.Next != 0 {
 		fmt.Fprintf(a.err, "more: %s\n", plain(rest()))
 	}
@@ -292,6 +300,7 @@ func (a *app) show(l desk.Letter) error {
 	line("told by", l.Framework)
 	line("state", l.State)
 	line("malformed", l.Malformed)
+	line("in doubt", l.Doubt)
 	line("content type", p.ContentType)
 	line("type", p.Type)
 	line("correlation", p.CorrelationId)
