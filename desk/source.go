@@ -26,6 +26,10 @@ type Source interface {
 	// part. more reports that letters were not counted.
 	Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error)
 
+	// Targets counts where the letters go that a Filter selects, if they are sent without
+	// Redrive.To. A collected source counts up to 10,000 letters.
+	Targets(ctx context.Context, f Filter) (Targets, error)
+
 	// Letter returns one letter, or an error that wraps [ErrNoLetter].
 	Letter(ctx context.Context, id string) (Letter, error)
 

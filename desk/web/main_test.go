@@ -107,6 +107,25 @@ func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error
 	return g, err
 }
 
+func (f *fake) Targets(_ context.Context, filter desk.Filter) (t desk.Targets, err error) {
+	found, err := f.matching(filter)
+	for _, l := range found {
+		to, known := l.Target()
+		i := slices.IndexFunc(t.Targets, func(c desk.TargetCount) bool { return c.To == to })
+		switch {
+		case l.Doubt != "":
+			t.Doubted++
+		case !known:
+			t.Unknown++
+		case i < 0:
+			t.Targets = append(t.Targets, desk.TargetCount{To: to, Count: 1})
+		default:
+			t.Targets[i].Count++
+		}
+	}
+	return t, err
+}
+
 func (f *fake) Trend(context.Context, desk.Filter, time.Time, time.Time, int) ([]int, bool, error) {
 	return []int{0, 3, 1}, false, nil
 }
@@ -232,6 +251,8 @@ func (b *fakeBroker) health() error {
 	}
 	return b.err
 }
+
+func (b *fakeBroker) answers(context.Context) error { return b.health() }
 
 func (b *fakeBroker) version() string { return "4.3.6" }
 

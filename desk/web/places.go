@@ -21,6 +21,8 @@ type broker interface {
 	byName(ctx context.Context, queue string) (desk.Queue, error)
 	open(queue string) (desk.Source, error)
 	health() error
+	// answers asks the broker itself, by AMQP, and returns why it does not answer.
+	answers(ctx context.Context) error
 	version() string // empty: not known yet
 }
 
@@ -42,6 +44,16 @@ func (b *realBroker) open(queue string) (desk.Source, error) {
 }
 
 func (b *realBroker) health() error { return b.conn.Health() }
+
+func (b *realBroker) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, fmt.Errorf("the broker has not answered for %v", answerLimit))
+	defer cancel()
+	session, err := b.conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return err
+	}
+	return session.Close()
+}
 
 func (b *realBroker) version() string {
 	if s := b.conn.Server(); s.Version != (connection.Version{}) {
@@ -73,6 +85,11 @@ func placeOf(v url.Values) place {
 	}
 	return place{Store: v.Get("store")}
 }
+
+// answerLimit is how long a broker may take to open a channel, which is asked for where the
+// management API gives no answer: a connection without traffic notices the silence of its peer
+// after one and a half heartbeats only.
+const answerLimit = 3 * time.Second
 
 // maxOpen is how many queues have their last look in memory at a time.
 const maxOpen = 4
@@ -303,12 +320,18 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 	asked := time.Now()
 	queues, err := h.broker.list(ctx)
 	if now.NoListing = errors.Is(err, desk.ErrNoManagement); now.NoListing {
-		queues, err = nil, h.broker.health()
+		queues = nil
+	}
+	if err != nil {
+		away := h.broker.answers(ctx)
+		if away == nil && !now.NoListing {
+			now.Silent = err
+		} else {
+			err = away
+		}
 	}
 	if health := h.broker.health(); health != nil && rehop.ClassOf(health) != rehop.ClassBug {
-		err = health
-	} else if err != nil && !now.NoListing {
-		now.Silent = err
+		err, now.Silent = health, nil
 	}
 	named := map[string]bool{}
 	for _, q := range queues {
@@ -330,7 +353,11 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 		if now.Silent == nil {
 			now.Err, now.Since = err, before.Since
 			if !before.Away() {
-				now.Since = time.Now()
+				now.Since = asked
+			}
+			var health *rehop.HealthError
+			if errors.As(err, &health) && health.Since.Before(now.Since) {
+				now.Since = health.Since
 			}
 		}
 		now.Work, now.Taken = before.Work, before.Taken

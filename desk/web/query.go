@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/topology"
 )
 
 // Names of the conditions of a filter in an address.
@@ -260,10 +261,15 @@ func letters(n int) string {
 // target says where a letter goes that is sent back.
 func target(l desk.Letter) string {
 	to, known := l.Target()
-	switch {
-	case !known:
+	if !known {
 		return ""
-	case to.Exchange == "":
+	}
+	return addressee(to)
+}
+
+// addressee says where a message goes.
+func addressee(to topology.Address) string {
+	if to.Exchange == "" {
 		return "queue " + to.RoutingKey
 	}
 	return "exchange " + to.Exchange + " with key " + cmp.Or(to.RoutingKey, "(empty)")

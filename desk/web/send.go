@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,8 +19,8 @@ type sendData struct {
 	Head    string
 	Look    string // the time of List
 	Buttons []button
-	Targets []string
-	Unknown int // of List.Letters: those that do not say where to
+	Targets desk.Targets
+	Others  int // letters of Targets that have other targets than the first maxTargets
 	Redrive string
 	One     *desk.Letter
 }
@@ -53,6 +52,9 @@ func buttonsOf(about desk.About, f desk.Filter, list desk.List) []button {
 	return []button{{"these", list.Matched, "Send these " + number(list.Matched)}, atMost}
 }
 
+// maxTargets is how many targets are named.
+const maxTargets = 20
+
 // askSend shows which letters are meant and asks how to send them.
 func (h *Handler) askSend(r *request) error {
 	if h.cfg.ReadOnly {
@@ -71,12 +73,13 @@ func (h *Handler) askSend(r *request) error {
 			d.Hidden[i].Value = exactly(f.Before)
 		}
 	}
-	for _, l := range list.Letters {
-		if to := target(l); to == "" {
-			d.Unknown++
-		} else if !slices.Contains(d.Targets, to) {
-			d.Targets = append(d.Targets, to)
-		}
+	if d.Targets, err = source.Targets(r.ctx, f); err != nil {
+		return err
+	}
+	for len(d.Targets.Targets) > maxTargets {
+		last := len(d.Targets.Targets) - 1
+		d.Others += d.Targets.Targets[last].Count
+		d.Targets.Targets = d.Targets.Targets[:last]
 	}
 	d.Head = "letters"
 	if n, exact := list.Most(); exact {

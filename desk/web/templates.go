@@ -35,7 +35,7 @@ func readPages() (*pages, error) {
 		return nil, err
 	}
 	funcs := template.FuncMap{
-		"text": visible, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "some": some, "someLetters": someLetters,
+		"text": visible, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
 		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"static": func(name string) string { return "static/" + name + "?v=" + version },

@@ -381,6 +381,68 @@ func TestNumbersSayHowOldTheyAre(t *testing.T) {
 	})
 }
 
+// The form counts every target, not those of the letters that it shows.
+func TestAFormCountsEveryTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		for i := 4; i <= 40; i++ {
+			l := letter(i)
+			switch {
+			case i == 20:
+				l.Queue = "payments"
+			case i == 21:
+				l.Queue, l.Doubt = "payments", `its headers name queue "payments", and x-death, which the broker writes, names "shopq"`
+			case i == 22:
+				l.Queue = ""
+			case i > 22:
+				l.Queue = fmt.Sprint("queue-", i)
+			}
+			r.store.letters = append(r.store.letters, l)
+		}
+		r.has(r.get("/send?store=store+letters.db"), 200, "19 letters to", "queue orders", "1 letter to", "queue payments", "queue-23</span>", "queue-40</span>",
+			"1 letter of them is in doubt", `its headers name a queue`)
+		r.has(r.get("/letter?store=store+letters.db&id=id21"), 200, "In doubt: its headers name queue", "Without a target it is not sent back", "unknown: name a target")
+		r.has(r.get("/letters?store=store+letters.db"), 200, `title="its headers name queue`)
+		l := letter(41)
+		l.Queue = "queue-41"
+		r.store.letters = append(r.store.letters, l)
+		r.has(r.get("/send?store=store+letters.db"), 200, "1 letter to others")
+	})
+}
+
+// A tick and a green pill are for a broker that has answered just now.
+func TestNothingIsGreenWhileNobodyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, func(cfg *Config) { cfg.Sources = nil })
+		r.broker.mu.Lock()
+		r.broker.queues[0].Ready = 0
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(r.get("/"), 200, "<h2>No dead letters</h2>", `<span class="pill good">`)
+		for _, fault := range []string{"AMQP and API", "API"} {
+			r.broker.mu.Lock()
+			r.broker.silent = errors.New("management API at http://broker:15672: no answer within 5s")
+			r.broker.err = nil
+			if fault == "AMQP and API" {
+				r.broker.err = rehop.WithClass(errors.New("no answer"), rehop.ClassTransient)
+			}
+			r.broker.mu.Unlock()
+			time.Sleep(time.Minute)
+			r.h.sampleOnce(t.Context(), map[string]time.Time{})
+			page := r.get("/").Body.String()
+			if strings.Contains(page, "<h2>No dead letters</h2>") || !strings.Contains(page, "No dead letters when they were counted") || !strings.Contains(page, " min ago") {
+				t.Errorf("%s away: %s", fault, page)
+			}
+			if green := strings.Contains(page, `<span class="pill good">`); green != (fault == "API") {
+				t.Errorf("%s away: a green pill is %v", fault, green)
+			}
+			if claim := strings.Contains(page, "The broker itself does"); claim != (fault == "API") {
+				t.Errorf("%s away: the page says that the broker answers: %v", fault, claim)
+			}
+		}
+	})
+}
+
 // Nobody has counted where nobody has answered.
 func TestAPlotHasNoPointThatNobodyCounted(t *testing.T) {
 	var s series
