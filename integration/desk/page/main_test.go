@@ -87,6 +87,7 @@ type siteConfig struct {
 	collected bool
 	readOnly  bool
 	queues    []string
+	lazy      bool
 }
 
 func open(t *testing.T, cfg siteConfig) *site {
@@ -95,7 +96,7 @@ func open(t *testing.T, cfg siteConfig) *site {
 	if s.broker == nil {
 		s.broker = shared
 	}
-	connect := connection.Config{URLs: []string{s.broker.AMQPURL()}, ManagementURL: s.broker.ManagementURL()}
+	connect := connection.Config{URLs: []string{s.broker.AMQPURL()}, ManagementURL: s.broker.ManagementURL(), Lazy: cfg.lazy}
 	var err error
 	s.conn, err = connection.Open(t.Context(), connect)
 	must(t, err)

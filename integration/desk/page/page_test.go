@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/poll"
@@ -259,6 +260,31 @@ func TestABrokerThatGoesAndComes(t *testing.T) {
 	b.to("groups?queue=" + letters)
 	b.click("Look again")
 	b.says("Looked at 5 letters")
+}
+
+// TestABrokerThatAnswersNobody keeps its sockets and answers neither AMQP nor the management
+// API. A page that is open says so, and calls no queue empty; so does the command.
+func TestABrokerThatAnswersNobody(t *testing.T) {
+	own, err := broker.Start(t.Context(), broker.Options{Version: os.Getenv("RABBITMQ_VERSIONS"), Name: "rehop-page-silent"})
+	must(t, err)
+	t.Cleanup(func() { own.Close(context.Background()) })
+	s := open(t, siteConfig{broker: own, lazy: true}) // as the command
+	must(t, topology.Declare(t.Context(), s.conn, topology.WorkQueue{Name: "silent-orders"}))
+	b := s.browser()
+	b.says("No dead letters")
+	b.wait(`document.querySelector("#live-status .good") != null`)
+	must(t, own.Pause(t.Context()))
+	b.says("broker away since")
+	b.says("The broker is away")
+	b.says("No dead letters when they were counted")
+	b.wait(`document.querySelector("#live-status .good") == null && !document.body.innerText.includes("The broker itself does")`)
+	findings := desk.Examine(t.Context(), connection.Config{URLs: []string{own.AMQPURL()}, ManagementURL: own.ManagementURL()})
+	if len(findings) != 1 || findings[0].About != "connection" || findings[0].Level != desk.Wrong {
+		t.Errorf("the doctor says %+v", findings)
+	}
+	must(t, own.Unpause(t.Context()))
+	b.wait(`document.querySelector("#live-status .good") != null`)
+	b.wait(`!document.body.innerText.includes("The broker is away") && !document.body.innerText.includes("when they were counted")`)
 }
 
 const evil = `<script>window.pwned=1</script>"><img src=x onerror="window.pwned=1"><svg onload="window.pwned=1">'` + "\u202etxet"
