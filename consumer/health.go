@@ -320,7 +320,7 @@ func (e laneErrors) Unwrap() []error { return e }
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
 func (r *run) gateHealth() *rehop.HealthError {
-	lane, full := r.lane.State(time.Now()), r.health.signs.Full()
+	lane := r.lane.State(time.Now())
 	switch {
 	case !lane.Paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
@@ -328,8 +328,6 @@ func (r *run) gateHealth() *rehop.HealthError {
 		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), lane.Why)}
 	case !lane.Full.IsZero() && time.Since(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
-	case !full.IsZero() && time.Since(full) >= durations.StandsStill:
-		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
 	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:

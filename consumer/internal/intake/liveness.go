@@ -22,8 +22,7 @@ var ErrUnanswered = rehop.WithClass(fmt.Errorf("the queue has not answered for %
 type Signs struct {
 	mu      sync.Mutex
 	last    time.Time
-	refusal error     // the latest answer to the visit, if it was a refusal
-	full    time.Time // since when nothing can be handled, see Full
+	refusal error // the latest answer to the visit, if it was a refusal
 }
 
 // Last returns when the latest sign came, and the refusal of the latest visit, nil
@@ -38,26 +37,7 @@ func (s *Signs) Last() (at time.Time, refusal error) {
 func (s *Signs) Begin(at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.last, s.refusal, s.full = at, nil, time.Time{}
-}
-
-// Full returns since when all messages that may be in hand are held, or wait for the keys of
-// those that are; the zero time if others can be handled.
-func (s *Signs) Full() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.full
-}
-
-func (s *Signs) noteFull(full bool, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !full:
-		s.full = time.Time{}
-	case s.full.IsZero():
-		s.full = now
-	}
+	s.last, s.refusal = at, nil
 }
 
 func (s *Signs) alive(at time.Time) {
