@@ -143,7 +143,7 @@ func (s *Session) visits() {
 	case s.live.look(s.Hand.Unsettled() > 0):
 		s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
 	}
-	s.Signs.alive(s.live.sign)
+	s.Signs.Alive(s.live.sign)
 }
 
 // leave has an ordered session end when the messages that workers have are settled, because
