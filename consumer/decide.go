@@ -252,7 +252,13 @@ func (t *terms) waitFor(after time.Duration, raw amqp.Delivery, d *Delivery, c c
 		e, _ := t.route.Exactly(furthest, raw.Priority)
 		return t.waitAt(e, c)
 	}
-	return t.waitIn(t.longest(), c)
+	longest := 0
+	for i, w := range t.route.Waits {
+		if w.For > t.route.Waits[longest].For {
+			longest = i
+		}
+	}
+	return t.waitIn(longest+1, c)
 }
 
 // nackIsDue reports whether a nack without requeue brings the delivery to the
@@ -296,7 +302,7 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		return decision{}, false
 	}
 	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
-	whole, known := t.whole(raw)
+	whole, known := t.whole(raw, &d.History)
 	if h := &d.History; !h.NotBefore.IsZero() {
 		if !early(h.NotBefore) {
 			return decision{}, false
@@ -349,6 +355,9 @@ func (t *terms) isDated(raw amqp.Delivery, h *xdeath.History) bool {
 // before it was sent there. Where whole is a bound and not known, the clock is ahead by as much
 // as that wait cannot explain.
 func (t *terms) aheadBy(h *xdeath.History, whole time.Duration, known bool, now time.Time) time.Duration {
+	if !known && len(t.route.Waits) == 0 { // it goes round in its queue
+		whole, known = 0, true
+	}
 	const unit = time.Millisecond                   // of dates in headers, rounded up
 	unknown := whole == 0 && len(t.route.Waits) > 0 // no routing key says where it has been
 	ahead := h.Due.Sub(now)
@@ -382,29 +391,21 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 }
 
 // whole returns how long the wait is that a message is back from, or the exact delay; 0
-// if that is not known. A wait that the schedule has no more is not known either: for that,
-// whole returns the longest wait of the schedule as a bound.
-func (t *terms) whole(raw amqp.Delivery) (whole time.Duration, known bool) {
+// if that is not known. Of a wait that the schedule has no more the message itself says how
+// long it was at most: it went there after its first failure, and after it was first put off.
+func (t *terms) whole(raw amqp.Delivery, h *xdeath.History) (whole time.Duration, known bool) {
 	switch number := t.route.WaitNumber(raw.RoutingKey); {
 	case number == 0:
-		whole = levels.Taken(raw.Exchange, raw.RoutingKey)
+		return levels.Taken(raw.Exchange, raw.RoutingKey), true
 	case number <= len(t.route.Waits):
-		whole = t.route.Waits[number-1].For
-	case len(t.route.Waits) > 0:
-		return t.route.Waits[t.longest()-1].For, false
+		return t.route.Waits[number-1].For, true
 	}
-	return whole, true
-}
-
-// longest returns the number of the longest wait of the schedule, which has one.
-func (t *terms) longest() int {
-	longest := 0
-	for i, w := range t.route.Waits {
-		if w.For > t.route.Waits[longest].For {
-			longest = i
+	for _, before := range []time.Time{h.FirstFailed, h.FirstSnoozed} {
+		if most := h.Due.Sub(before); !before.IsZero() && most > 0 && (whole == 0 || most < whole) {
+			whole = most
 		}
 	}
-	return longest + 1
+	return whole, whole == 0
 }
 
 // lacksAfterNack returns the part of its wait that a nacked message still lacks. If the
