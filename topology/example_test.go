@@ -44,6 +44,25 @@ func ExampleDeclare_conflict() {
 	// queue orders x-queue-type is classic and not quorum
 }
 
+// A program that may not declare compares what it plans with what the broker has, and
+// stops if it could not work there.
+func ExampleVerify() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{Name: "orders"}
+	drift, err := topology.Verify(ctx, conn, orders)
+	check(err)
+	fmt.Println(drift.OK(), drift.Differences[0].Code, drift.Differences[0].Name)
+
+	check(topology.Declare(ctx, conn, orders)) // another program does it
+	drift, err = topology.Verify(ctx, conn, orders)
+	check(err)
+	fmt.Println(drift.OK(), len(drift.Differences))
+	// Output:
+	// false queue-missing orders
+	// true 0
+}
+
 // A plan is printed before anything is declared.
 func ExampleNewPlan() {
 	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3},
