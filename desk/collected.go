@@ -348,7 +348,10 @@ func (c *storeSource) Letter(ctx context.Context, id string) (Letter, error) {
 
 // Export writes letters as lines of JSON. If it cannot write a letter, it goes on, and
 // returns an error that names each of these.
-func (c *storeSource) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
+func (c *storeSource) Export(ctx context.Context, f Filter, limit int, w io.Writer, by By) (n int, err error) {
+	if err := checkLimit(limit); err != nil {
+		return 0, err
+	}
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String()})
 	if err != nil {
 		return 0, err
@@ -365,7 +368,7 @@ func (c *storeSource) Export(ctx context.Context, f Filter, w io.Writer, by By) 
 			n++
 			failed = a.reached(n)
 		}
-		return failed == nil
+		return failed == nil && n != limit
 	})
 	if err = errors.Join(err, failed, errors.Join(left...)); err != nil {
 		err = fmt.Errorf("desk: export: %w", err)

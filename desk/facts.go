@@ -104,7 +104,9 @@ func (f queueFacts) has(key string) bool {
 // refusal says why a look could cost a letter; nil if it cannot. It is the one rule
 // for looks, redrives and exports of a live source.
 func (f queueFacts) refusal() error {
-	refuse := func(reason, advice string) error { return &RefusedError{f.name, reason, advice} }
+	refuse := func(reason, advice string) error {
+		return &RefusedError{Queue: f.name, Reason: reason, Advice: advice}
+	}
 	limit, known := f.limit()
 	overflow := f.text("overflow")
 	switch {

@@ -109,13 +109,13 @@ func TestExportsAreInTheAudit(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(4)...)
 		me := By{Who: "me", Why: "a look"}
-		n, err := w.live().Export(w.Context(), Filter{Error: "no stock"}, io.Discard, me)
+		n, err := w.live().Export(w.Context(), Filter{Error: "no stock"}, 0, io.Discard, me)
 		if err != nil || n != 2 {
 			w.Errorf("%d: %v", n, err)
 		}
 		r, end := io.Pipe()
 		must(w.T, r.CloseWithError(errors.New("the disk is full")))
-		if _, err := w.live().Export(w.Context(), Filter{}, end, me); err == nil {
+		if _, err := w.live().Export(w.Context(), Filter{}, 0, end, me); err == nil {
 			w.Error("an export into nothing has no error")
 		}
 		audit, err := w.journal.Audit(10)

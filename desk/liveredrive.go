@@ -94,16 +94,17 @@ type liveRedrive struct {
 	left      string
 
 	// Of one turn at the queue.
-	counter *counter
-	owner   owner
-	hand    *hand
-	held    map[uint64]amqp.Delivery // what is to be handed back, by tag
-	pending []*transfer
-	flying  int
-	acked   []string
-	alike   map[string]int  // letters that look the same
-	sent    map[string]bool // message ids
-	back    int             // letters that an earlier turn sent, and that came back: the count has them
+	counter   *counter
+	consumers int // of the queue before the turn
+	owner     owner
+	hand      *hand
+	held      map[uint64]amqp.Delivery // what is to be handed back, by tag
+	pending   []*transfer
+	flying    int
+	acked     []string
+	alike     map[string]int  // letters that look the same
+	sent      map[string]bool // message ids
+	back      int             // letters that an earlier turn sent, and that came back: the count has them
 
 	namelessSent, namelessBack int // of those without an id: which turn sent them is not known
 

@@ -44,11 +44,12 @@ func (l *Live) steady(ctx context.Context, inHand int) (missing int, err error) 
 // turn takes letters, sends those that are meant, and hands back the others. more
 // says that it ended before the letters did.
 func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
-	facts, counter, total, err := r.live.prepare(ctx)
+	facts, counter, queue, err := r.live.prepare(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer counter.close()
+	total := queue.Messages
 	if total < r.expected {
 		if total, err = counter.atLeast(ctx, r.expected); err != nil {
 			return false, err
@@ -86,7 +87,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
-	r.counter, r.owner = counter, facts.owner
+	r.counter, r.consumers, r.owner = counter, queue.Consumers, facts.owner
 	r.numbers, r.doubts = map[string]int{}, map[string]int{}
 	more, err = r.work(ctx, counter, total)
 	return more, together(err, r.giveBack(ctx, limit))
@@ -121,7 +122,11 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		publisher := confirm.New(r.live.conn, confirm.Limits{Messages: 1})
 		errs = append(errs, spare(ctx, r.hand, publisher, limit, held), publisher.Close())
 	}
-	return together(append(errs, r.hand.back())...)
+	if err := r.hand.back(); err != nil {
+		return together(append(errs, err)...)
+	}
+	r.counter.full(ctx, 0, r.consumers)
+	return together(errs...)
 }
 
 // work handles deliveries until the letters that were in the queue have been seen and

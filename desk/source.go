@@ -43,9 +43,11 @@ type Source interface {
 	// audit names who has resumed it.
 	Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error)
 
-	// Export writes the letters that a Filter selects as lines of JSON, and returns
-	// how many. Import is its inverse. The letters stay.
-	Export(ctx context.Context, f Filter, w io.Writer, by By) (int, error)
+	// Export writes the letters that a Filter selects as lines of JSON, the first limit of
+	// them, or all with a limit of 0. It returns how many. Import is its inverse. The
+	// letters stay. A live source that cannot reach so many in one look writes none, and
+	// its error wraps [ErrNotWhole].
+	Export(ctx context.Context, f Filter, limit int, w io.Writer, by By) (int, error)
 
 	// Journal returns the journal of the source.
 	Journal() *Journal
@@ -129,6 +131,7 @@ type Seen struct {
 	Total int       // letters in the place; more than Seen if a bound left some out
 	More  bool      // there are letters that were not counted
 	Bound string    // why it is about fewer than Total, for people; empty if it is not
+	Bytes int       // of memory that a live source keeps for the look, about
 }
 
 // Group is a set of letters that failed for the same reason.

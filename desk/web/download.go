@@ -59,7 +59,7 @@ func (h *Handler) export(r *request) error {
 	out := &lasting{w: r.w, c: http.NewResponseController(r.w), begin: func() {
 		r.attach(fileName(p.String())+".jsonl", "application/x-ndjson")
 	}}
-	_, err = source.Export(r.r.Context(), f, out, r.by())
+	_, err = source.Export(r.r.Context(), f, 0, out, r.by())
 	if err != nil && out.began {
 		panic(http.ErrAbortHandler) // so that the browser knows that the file is not whole
 	}

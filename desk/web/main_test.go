@@ -47,6 +47,8 @@ type fake struct {
 	redrives []desk.Redrive
 	kept     []string
 	hold     chan struct{} // a redrive waits for it
+	bytes    int           // of a look
+	bound    string
 }
 
 func (f *fake) About() desk.About {
@@ -81,7 +83,7 @@ func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.Li
 		f.mu.Unlock()
 	}
 	found, err := f.matching(filter)
-	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found)}}
+	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found), Bytes: f.bytes, Bound: f.bound}}
 	if f.total > 0 {
 		list.Total, list.Bound = f.total, "the first letters"
 	}
@@ -95,7 +97,7 @@ func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.Li
 
 func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error) {
 	found, err := f.matching(filter)
-	g := desk.Groups{Seen: desk.Seen{At: time.Now()}}
+	g := desk.Groups{Seen: desk.Seen{At: time.Now(), Bound: f.bound}}
 	for _, l := range found {
 		i := slices.IndexFunc(g.Groups, func(g desk.Group) bool { return g.Fingerprint == l.Fingerprint })
 		if i < 0 {
@@ -167,8 +169,11 @@ func (f *fake) Resume(ctx context.Context, id string, by desk.By, tell func(desk
 	return f.Execute(ctx, desk.Redrive{ID: id, All: true, By: by}, tell)
 }
 
-func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer, by desk.By) (int, error) {
+func (f *fake) Export(_ context.Context, filter desk.Filter, _ int, w io.Writer, by desk.By) (int, error) {
 	found, err := f.matching(filter)
+	if err != nil {
+		return 0, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.kept = append(f.kept, "export by "+by.Who)
@@ -218,8 +223,8 @@ type fakeBroker struct {
 	mu     sync.Mutex
 	queues []desk.Queue
 	err    error
-	silent error // of the management API
-	opens  int
+	silent error            // of the management API
+	each   map[string]*fake // instead of source
 }
 
 func (b *fakeBroker) list(context.Context) ([]desk.Queue, error) {
@@ -236,10 +241,15 @@ func (b *fakeBroker) byName(_ context.Context, name string) (desk.Queue, error) 
 	return desk.Queue{Name: name, Ready: 7}, nil
 }
 
-func (b *fakeBroker) open(string) (desk.Source, error) {
+func (b *fakeBroker) open(queue string) (desk.Source, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.opens++
+	if b.each != nil {
+		if b.each[queue] == nil {
+			b.each[queue] = &fake{name: "queue " + queue, live: true}
+		}
+		return live{b.each[queue]}, nil
+	}
 	return b.source, nil
 }
 

@@ -214,6 +214,8 @@ func problemOf(err error) problem {
 		return problem{Status: 400, Head: "Something in the form is not right", Text: err.Error(), Advice: "Go back, mend it, and send the form again."}
 	case errors.Is(err, desk.ErrNotLooked):
 		return problem{Status: 200, Head: "Nobody has looked into this queue yet"}
+	case errors.Is(err, desk.ErrNotWhole):
+		return problem{Status: 409, Head: "The download would leave letters out", Text: err.Error(), Advice: "Nothing was downloaded. Collect the letters into a store, and download that: rehop dlq collect. Or write the first of them: rehop dlq export --limit."}
 	case errors.As(err, &refused):
 		return problem{Status: 409, Head: "A look could cost a letter", Text: refused.Reason + ".", Advice: sentence(refused.Advice)}
 	case errors.As(err, &broker) && broker.Code == amqp.NotFound:

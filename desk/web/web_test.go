@@ -492,23 +492,71 @@ func waitFor(t *testing.T, lines *bufio.Scanner, text string) {
 	t.Fatalf("no event with %q: %v", text, lines.Err())
 }
 
-func TestFewQueuesAreOpenAtATime(t *testing.T) {
+// A queue is kept with its look, and looks within a bound of memory. Nothing but a look
+// takes a look away.
+func TestLooksAreKeptWithinABoundOfMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
+		r.broker.each = map[string]*fake{}
+		look := func(queue string, bytes int) {
+			r.broker.each[queue] = &fake{name: "queue " + queue, live: true, journal: r.queue.journal, letters: []desk.Letter{letter(1)}, bytes: bytes}
+			r.has(r.post("/look", url.Values{"queue": {queue}}), 303)
+			synctest.Wait()
+		}
+		kept := func() (names []string) {
+			for _, o := range r.h.places.open {
+				names = append(names, o.queue)
+			}
+			return names
+		}
 		for i := range 50 {
-			_, release, err := r.h.source(place{Queue: fmt.Sprint("q", i)})
-			must(t, err)
-			release()
+			look(fmt.Sprint("small", i), 1<<20)
 		}
-		if n := len(r.h.places.open); n != maxOpen {
-			t.Errorf("%d queues are open", n)
+		for i := range 200 {
+			r.get("/letters?queue=other" + fmt.Sprint(i))
 		}
-		before := r.broker.opens
-		_, release, err := r.h.source(place{Queue: "q49"})
-		must(t, err)
-		release()
-		if r.broker.opens != before {
-			t.Error("a queue was opened again")
+		synctest.Wait()
+		if n := len(kept()); n != 50 {
+			t.Errorf("%d looks of 1 MiB are kept, want 50: %q", n, kept())
+		}
+		r.has(r.get("/letters?queue=small0"), 200, "m-1") // used last
+		synctest.Wait()
+		for i := range 4 {
+			look(fmt.Sprint("large", i), 60<<20)
+		}
+		if got := kept(); len(got) != 4+16 || !slices.Contains(got, "small0") || !slices.Contains(got, "small49") || slices.Contains(got, "small34") {
+			t.Errorf("kept: %q, want the 4 large ones, and the 16 small ones that were used last", got)
+		}
+	})
+}
+
+// A search names what it did not search.
+func TestASearchNamesWhatItLeavesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.get("/search?text=m-9"), 200, "Not searched", "orders.dlq", "3 letters")
+		r.queue.bound = "the first 3 of 13 letters: one look takes no more"
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		synctest.Wait()
+		found := r.get("/search?text=m-9")
+		r.has(found, 200, "Nothing among the first 3 of 13 letters")
+		if strings.Contains(found.Body.String(), "Not searched") {
+			t.Error("the queue that was searched is called not searched")
+		}
+		r.has(r.get("/search?text=m-2"), 200, "m-2", "the first 3 of 13 letters")
+		r.has(r.get("/letters?queue=orders.dlq&text=m-9"), 200, "the first 3 of 13 letters", "No letter fits the conditions among those that were looked at")
+		r.has(r.get("/groups?queue=orders.dlq&text=m-9"), 200, "the first 3 of 13 letters", "No letter fits the conditions among those that were looked at")
+	})
+}
+
+func TestADownloadIsWholeOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.queue.err = fmt.Errorf("desk: %w: a look reaches the first 3 of 13 letters", desk.ErrNotWhole)
+		w := r.post("/export", url.Values{"queue": {"orders.dlq"}})
+		r.has(w, 409, "would leave letters out", "the first 3 of 13 letters", "collect")
+		if name := w.Header().Get("Content-Disposition"); name != "" {
+			t.Errorf("the refusal is a file: %s", name)
 		}
 	})
 }

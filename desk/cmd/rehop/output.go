@@ -214,7 +214,7 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 		for _, l := range list.Letters {
 			out.Letters = append(out.Letters, forPrograms(l, false))
 		}
-		return cmp.Or(a.json(out), noneOf(list.Matched, "letter"))
+		return cmp.Or(a.json(out), noneOf(list.Matched, "letter", list.Bound))
 	}
 	headings := []string{"ID", "FAILED", "QUEUE", "CAUSE", "ERROR", "MESSAGE ID"}
 	if a.format == "wide" {
@@ -241,14 +241,17 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 	if list.Next != 0 {
 		fmt.Fprintf(a.err, "more: %s\n", plain(rest()))
 	}
-	return noneOf(list.Matched, "letter")
+	return noneOf(list.Matched, "letter", list.Bound)
 }
 
 // noneOf is the error of a command that only shows, where a redrive would say that no letter
-// matched.
-func noneOf(matched int, noun string) error {
-	if matched > 0 {
+// matched. bound says which letters were looked at; empty: all.
+func noneOf(matched int, noun, bound string) error {
+	switch {
+	case matched > 0:
 		return nil
+	case bound != "":
+		return &exit{exitNothing, fmt.Errorf("no %s matched among %s", noun, bound)}
 	}
 	return &exit{exitNothing, fmt.Errorf("no %s matched", noun)}
 }

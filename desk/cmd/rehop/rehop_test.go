@@ -358,6 +358,18 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 	s.run(exitNothing, "dlq", "export", "orders.dlq", "--error", "of another kind")
 	s.prints("0 letters written")
 	s.run(exitFailed, "dlq", "export", "orders.dlq", "--file", exported) // exists
+	behind := filepath.Join(dir, "behind.jsonl")
+	for _, selected := range []string{"", "--error=customer", "--error=of another kind", "--limit=5"} { // one look sees 4 of 6
+		s.run(exitPartly, strings.Fields("dlq export orders.dlq --window 4 --file "+behind+" "+strings.ReplaceAll(selected, " ", "_"))...)
+		s.prints("0 letters written", "the first 4 of 6 letters", "collect them", "--limit")
+		if left, _ := filepath.Glob(behind + "*"); len(left) > 0 {
+			t.Errorf("%s: %v is left", selected, left)
+		}
+	}
+	s.run(exitDone, "dlq", "export", "orders.dlq", "--window", "4", "--limit", "4", "--file", behind)
+	s.prints("4 letters written")
+	s.run(exitNothing, "dlq", "list", "orders.dlq", "--window", "4", "--message-id", "none")
+	s.prints("no letter matched among the first 4 of 6 letters")
 	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
 	s.has("orders.dlq", 3)
 	s.run(exitDone, "dlq", "import", "orders.dlq", dropped)

@@ -55,7 +55,7 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 			return err
 		}
 		if r.Limit == 0 {
-			return noneOf(0, "letter")
+			return noneOf(0, "letter", list.Bound)
 		}
 	}
 	if ask {
