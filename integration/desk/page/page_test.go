@@ -210,6 +210,48 @@ func TestALetterThatComesBackStopsTheRedrive(t *testing.T) {
 	has(t, shared, letters, 20)
 }
 
+// TestThePageNamesWhatItDoesNotSee: letters behind a look, queues without one, and no numbers
+// of the page's own doing.
+func TestThePageNamesWhatItDoesNotSee(t *testing.T) {
+	s := open(t, siteConfig{queues: []string{"many-orders.dlq"}})
+	const n = 10_050
+	work, letters := dead(t, shared, s, "many-orders", n)
+	last := id("many-orders", n-1)
+	b := s.browser()
+	b.says("10,050 letters")
+	b.fillSearch(last)
+	b.says("Not searched")
+	b.says(letters)
+	b.to("groups?queue=" + letters)
+	b.click("Look")
+	b.says("Looked at 10,000 letters")
+	b.says("the first 10000 of 10050 letters")
+	b.fillSearch(last)
+	b.says("Nothing among the first 10000 of 10050 letters")
+	b.to("letters?queue=" + letters + "&mid=" + last)
+	b.says("No letter fits the conditions among those that were looked at")
+
+	// A download is whole or nothing.
+	for _, cause := range []string{"", "exhausted"} {
+		refused := js[string](b, fmt.Sprintf(`fetch("export", {method: "POST", body: new URLSearchParams({queue: %q, cause: %q})}).then(r => r.text().then(t => r.status + " " + r.headers.get("Content-Disposition") + " " + t.includes("would leave letters out")))`, letters, cause))
+		if refused != "409 null true" {
+			t.Errorf("cause %q: %s", cause, refused)
+		}
+	}
+
+	// The page's own redrive is no collector, and has no letters in hand.
+	b.to("send?queue=" + letters + "&mid=" + id("many-orders", 3))
+	b.leave(`document.querySelector("main button.main").click()`)
+	b.says("send · done")
+	has(t, shared, work, 1)
+	b.to("./")
+	b.says("10,049 letters")
+	card := js[string](b, fmt.Sprintf(`[...document.querySelectorAll("section.card")].find(e => e.innerText.includes(%q)).innerText`, letters))
+	if !strings.Contains(card, "collector: none") || strings.Contains(card, "in hand") {
+		t.Errorf("after a redrive: %s", card)
+	}
+}
+
 // TestTwoBrowsersSeeTheSame: a redrive of one browser is seen, and stopped, in another.
 func TestTwoBrowsersSeeTheSame(t *testing.T) {
 	s := open(t, siteConfig{queues: []string{"two-orders.dlq"}})
