@@ -60,6 +60,7 @@ type Live struct {
 
 	mu   sync.Mutex
 	last *look
+	took int // letters that the last look has handed back
 }
 
 var _ Source = (*Live)(nil)
@@ -155,6 +156,14 @@ func (l *Live) prepare(ctx context.Context) (queueFacts, *counter, amqp.Queue, e
 		return facts, nil, amqp.Queue{}, err
 	}
 	return facts, counter, queue, nil
+}
+
+// tookBefore is how many letters the last look has handed back: a redrive takes as many, so
+// that the order of those that it hands back stays.
+func (l *Live) tookBefore() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.took
 }
 
 // windowOf is how many letters are taken of a queue with a delivery limit: always as

@@ -81,7 +81,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	if err := r.book.write(entry{Taking: min(n, total)}); err != nil {
 		return false, err
 	}
-	r.hand, err = take(ctx, r.live.conn, r.live.queue, n, total, r.live.cfg.WindowBytes, facts.size)
+	r.hand, err = take(ctx, r.live.conn, r.live.queue, n, r.live.tookBefore(), total, r.live.cfg.WindowBytes, facts.size)
 	if err != nil {
 		return false, err
 	}

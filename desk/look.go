@@ -168,19 +168,20 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 		return nil, err
 	}
 	defer counter.close()
-	seen := &look{seen: Seen{At: time.Now().UTC(), Total: queue.Messages}}
+	seen, took := &look{seen: Seen{At: time.Now().UTC(), Total: queue.Messages}}, 0
 	if queue.Messages > 0 {
 		limit, _ := facts.limit()
 		t := &taking{n: min(l.windowOf(limit), queue.Messages), total: queue.Messages, bytes: l.cfg.WindowBytes, line: facts.queueType == string(topology.Quorum), largest: facts.size}
 		if err := l.takeAndHandBack(ctx, counter, facts, queue, t, seen); err != nil {
 			return nil, err
 		}
+		took = t.taken
 		name(seen.letters)
 		seen.seen.Bound, seen.seen.Bytes = t.bound(seen.short), t.weight
 	}
 	seen.seen.Seen = len(seen.letters)
 	l.mu.Lock()
-	l.last = seen
+	l.last, l.took = seen, took
 	l.mu.Unlock()
 	return seen, nil
 }

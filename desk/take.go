@@ -91,9 +91,9 @@ func newHand(ctx context.Context, conn *connection.Conn, queue string) (*hand, e
 	return &hand{place: handPlace{conn, queue}, queue: queue, session: session}, nil
 }
 
-// take begins to take up to n messages of about bytes together, of which there are
-// total. size is their mean size, 0 if it is not known. The caller calls back.
-func take(ctx context.Context, conn *connection.Conn, queue string, n, total, bytes, size int) (*hand, error) {
+// take begins to take up to n messages of about bytes together, or least of them, of which
+// there are total. size is their mean size, 0 if it is not known. The caller calls back.
+func take(ctx context.Context, conn *connection.Conn, queue string, n, least, total, bytes, size int) (*hand, error) {
 	h, err := newHand(ctx, conn, queue)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func take(ctx context.Context, conn *connection.Conn, queue string, n, total, by
 		}
 	}
 	if err == nil {
-		rest := max(min(n, max(bytes/max(size, 1), 1))-len(h.first), 1)
+		rest := max(min(n, max(bytes/max(size, 1), least, 1))-len(h.first), 1)
 		h.prefetch = len(h.first) + rest
 		h.tag = restTag
 		h.deliveries, err = h.consume(ctx, h.tag, rest)

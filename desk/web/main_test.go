@@ -49,6 +49,7 @@ type fake struct {
 	hold     chan struct{} // a redrive waits for it
 	bytes    int           // of a look
 	bound    string
+	looking  func(context.Context)
 }
 
 func (f *fake) About() desk.About {
@@ -76,8 +77,11 @@ func (f *fake) matching(filter desk.Filter) (found []desk.Letter, err error) {
 	return found, nil
 }
 
-func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.List, error) {
+func (f *fake) List(ctx context.Context, filter desk.Filter, p desk.Page) (desk.List, error) {
 	if p.Look {
+		if f.looking != nil {
+			f.looking(ctx)
+		}
 		f.mu.Lock()
 		f.looked++
 		f.mu.Unlock()

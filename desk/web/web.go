@@ -67,7 +67,7 @@ const (
 	maxRequests = 16
 	// maxStreams bounds the browsers that are told of changes.
 	maxStreams = 100
-	// askTimeout bounds each question to a source.
+	// askTimeout bounds each question to a source, but a look.
 	askTimeout = 15 * time.Second
 	// maxForm bounds what a browser sends: an edited body.
 	maxForm = 8 << 20

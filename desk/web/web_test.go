@@ -549,6 +549,26 @@ func TestASearchNamesWhatItLeavesOut(t *testing.T) {
 	})
 }
 
+// A look that is cut off may change the order of the letters.
+func TestNoBrowserThatLeavesEndsALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		r.queue.looking = func(ctx context.Context) {
+			leave()
+			time.Sleep(2 * askTimeout)
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the look was ended: %v", err)
+			}
+		}
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/look", strings.NewReader("queue=orders.dlq"))
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.ask(req)
+		synctest.Wait()
+		r.has(r.get("/letters?queue=orders.dlq"), 200, "m-1")
+	})
+}
+
 func TestADownloadIsWholeOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
