@@ -87,8 +87,8 @@ type Event struct {
 }
 
 // fromDelivery returns the letter that a delivery from a dead-letter queue with this owner is.
-func fromDelivery(d amqp.Delivery, of owner) Letter {
-	l := read(publishingOf(d))
+func fromDelivery(d amqp.Delivery, queue string, of owner) Letter {
+	l := readIn(publishingOf(d), queue)
 	l.redelivered = d.Redelivered
 	if l.Doubt == "" {
 		l.Doubt = of.doubt(l)
@@ -97,7 +97,10 @@ func fromDelivery(d amqp.Delivery, of owner) Letter {
 }
 
 // read returns the letter that a message in a dead-letter queue is.
-func read(p amqp.Publishing) Letter {
+func read(p amqp.Publishing) Letter { return readIn(p, "") }
+
+// readIn is read for a message in the dead-letter queue of this name.
+func readIn(p amqp.Publishing, queue string) Letter {
 	h, err := xdeath.Parse(p.Headers)
 	h = h.Letter()
 	l := Letter{
@@ -125,7 +128,7 @@ func read(p amqp.Publishing) Letter {
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = l.Failed
 	}
-	l.Fingerprint = letter.Fingerprint(l.Queue, l.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.Fingerprint = letter.Fingerprint(letter.WorkQueue(l.Queue, queue), l.Exchange, l.Cause, l.ErrorType, l.Error)
 	l.Doubt = letter.Doubt(p.Headers, l.Queue)
 	return l
 }

@@ -208,7 +208,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 // take has a delivery in hand, and decides whether it is one of the redrive's letters.
 func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
 	r.held[d.DeliveryTag] = d
-	letter := fromDelivery(d, r.owner)
+	letter := fromDelivery(d, r.live.queue, r.owner)
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
 			return errors.Join(fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId), r.book.write(entry{CanaryOver: true}))

@@ -211,7 +211,7 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 		}
 		seen.short, err = h.receive(ctx, counter, n, func(d amqp.Delivery) {
 			if t.add(weightOf(d), d.Redelivered) {
-				letter := fromDelivery(d, facts.owner)
+				letter := fromDelivery(d, l.queue, facts.owner)
 				letter.Place = int64(len(seen.letters) + 1)
 				seen.letters = append(seen.letters, letter)
 			}

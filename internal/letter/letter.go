@@ -26,6 +26,7 @@ import (
 type Letter struct {
 	Message     producer.Message
 	Queue       string // of a dead letter: the work queue that gave it up
+	WorkQueue   string // of a dead letter: Queue, or the name of the lanes that Queue is one of
 	Cause       rehop.Cause
 	Error       string
 	ErrorType   string
@@ -76,6 +77,7 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	if l.Cause == "" { // a message that somebody sent to the queue by hand
 		l.Cause, l.Failed = rehop.CauseRejected, now
 	}
+	l.WorkQueue = WorkQueue(l.Queue, d.Queue)
 	l.FirstFailed, _ = d.History.FirstFailedAt(l.Queue)
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = l.Failed
