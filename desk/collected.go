@@ -133,6 +133,9 @@ func asItLies(m producer.Message) amqp.Publishing {
 		Priority: m.Priority, CorrelationId: m.CorrelationID, ReplyTo: m.ReplyTo, MessageId: m.ID, Timestamp: m.Timestamp,
 		Type: m.Type, UserId: m.UserID, AppId: m.AppID, Body: m.Body,
 	}
+	if letter.Lay(&p) {
+		return p
+	}
 	if m.Expiration > 0 {
 		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
 	}
@@ -156,6 +159,7 @@ func asItLies(m producer.Message) amqp.Publishing {
 func collected(s store.Entry) Letter {
 	m := s.Message
 	l := read(asItLies(m))
+	l.Doubt = letter.Doubt(m.Headers, s.Queue)
 	l.ID, l.Place, l.State = strconv.FormatInt(s.Number, 10), s.Number, string(s.State)
 	l.Exchange, l.RoutingKey, l.hasOrigin = m.Exchange, m.RoutingKey, true
 	l.Queue, l.Cause, l.Error, l.ErrorType, l.Attempts = s.Queue, s.Cause, s.Error, s.ErrorType, s.Attempts

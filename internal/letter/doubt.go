@@ -22,6 +22,9 @@ import (
 // queues behind its work queue: each entry has to be of one of its parts. A producer's letter
 // names no queue, and has none. The levels of exact delays are in every message's way.
 func Doubt(headers amqp.Table, queue string) string {
+	if doubt := doubtThatIsKept(headers); doubt != "" {
+		return doubt
+	}
 	deaths, found := headers[header.Death]
 	if !found {
 		return ""

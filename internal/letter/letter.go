@@ -67,6 +67,7 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	m.Exchange, m.RoutingKey, m.OrderKey, m.Replays = d.Exchange, d.RoutingKey, d.OrderKey, d.History.Replays
 	m.Headers = header.Again(maps.Clone(d.Headers), m.UserID) // and a person sees all headers
 	header.ArchiveKeys(m.Headers)
+	m.Headers = withLay(m.Headers, d.AMQP())
 	l := Letter{
 		Message: m, Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
 		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, RedriveID: d.History.RedriveID, Failed: failure.At, Stored: now,
