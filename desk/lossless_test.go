@@ -59,7 +59,10 @@ func lines(w *fixture, s Source) (all []map[string]any) {
 		all = append(all, one)
 	}
 	slices.SortFunc(all, func(a, b map[string]any) int {
-		id := func(one map[string]any) string { s, _ := one["properties"].(map[string]any)["message_id"].(string); return s }
+		id := func(one map[string]any) string {
+			s, _ := one["properties"].(map[string]any)["message_id"].(string)
+			return s
+		}
 		return bytes.Compare([]byte(id(a)), []byte(id(b)))
 	})
 	return all

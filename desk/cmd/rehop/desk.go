@@ -167,7 +167,11 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Ha
 	}
 	var sources []desk.Source
 	for _, value := range o.stores {
-		letters, name, err := a.letters(ctx, value, false)
+		to := changes
+		if o.readOnly {
+			to = looks
+		}
+		letters, name, err := a.letters(ctx, value, to)
 		if err != nil {
 			return nil, err
 		}

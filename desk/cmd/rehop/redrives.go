@@ -83,7 +83,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			var at place
 			var queue []string
 			if name, isStore := strings.CutPrefix(p.Redrive.Source, "store "); isStore {
-				at.store = name
+				at.store, at.use = name, changes
 			} else {
 				queue = []string{strings.TrimPrefix(p.Redrive.Source, "queue ")}
 			}

@@ -31,6 +31,9 @@ func (r *redrive) flags(a *app, c *cobra.Command) {
 
 // carryOut asks, and carries out a redrive.
 func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.Action, verb string, ask bool) error {
+	if !r.dryRun {
+		r.place.use = changes
+	}
 	source, err := a.openFor(c.Context(), r.place, &r.filter, rest, action != desk.Drop)
 	if err != nil {
 		return err
