@@ -73,6 +73,8 @@ type Lane struct {
 	end   float64   // of its last messages, on the scale of offer.start
 	moved time.Time // when a slot was last taken or freed
 	feed
+
+	starved bool // it waits for its turn, see Turn
 }
 
 // feed is what is known of the queue of one of several lanes.
