@@ -178,7 +178,7 @@ var wirings = map[string][]Spec{
 	"letters of its own":     {WorkQueue{Name: "orders"}, DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour, Exchange: "letters"}},
 	"lanes": {Exchange{Name: "shop", Kind: "direct"}, Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: delay.Default(), OneDeadLetterQueue: true,
 		Bindings: []Binding{{Exchange: "shop", RoutingKey: "sms"}}}},
-	"delays": {Exchange{Name: "shop"}, Delays{Max: time.Minute, Queues: []string{"of.others"}}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "order.#"}}},
+	"delays": {Exchange{Name: "shop"}, Delays{Max: 3 * time.Second, Queues: []string{"of.others"}}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "order.#"}}},
 		Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Bindings: []Binding{{Exchange: "shop", RoutingKey: "sms"}}}},
 	"a binding with headers": {Exchange{Name: "by", Kind: "headers"}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "by", Headers: amqp.Table{
 		"x-match": "any", "a": int32(1), "b": []byte("c"), "d": true, "e": 1.5, "f": time.Unix(1000, 0), "g": amqp.Table{"h": int64(2)}}}}}},
@@ -256,7 +256,9 @@ func TestNoDamage(t *testing.T) {
 		{"exact delays of another call", v43, shown(first(v43, shop, headed, Delays{Max: time.Minute})), []Spec{shop, headed}, nil},
 		{"exact delays of another call, to lanes", v43, shown(first(v43, wirings["delays"]...)), wirings["delays"][3:], nil},
 		{"longer exact delays of another service", v43, shown(first(v43, Delays{Max: time.Hour})), []Spec{Delays{Max: time.Minute}}, nil},
-		{"another consumer timeout", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
+		{"a consumer timeout that nobody plans", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
+		{"no consumer timeout where one is planned", v4, shown(first(v4, WorkQueue{Name: "orders"})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
+		{"another consumer timeout than is planned", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Minute})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
 	} {
 		tt.have.askedFor(first(tt.v, tt.specs...))
 		drift, err := compare(tt.v, tt.specs, tt.have)
@@ -334,5 +336,21 @@ func TestTheRemedyIsThatOfDeclare(t *testing.T) {
 	want := conflict(&w, q, classic.queues[0].Args, nil).Advice
 	if len(drift.Differences) != 1 || drift.Differences[0].Remedy != want || !strings.HasPrefix(drift.Differences[0].Expected, "x-queue-type quorum, ") {
 		t.Errorf("got %v, want one with %s", drift, want)
+	}
+}
+
+// The broker compares few arguments of a stream, so that one in the place of a wait seems to
+// have those of the wait.
+func TestAStreamIsNoWait(t *testing.T) {
+	for _, v := range versions {
+		w := WorkQueue{Name: "orders", Engine: EngineCarry, Waits: delay.Schedule{time.Minute}}
+		q := w.carriedWait("orders.wait.1", 1, v)
+		seems := maps.Clone(q.Args)
+		seems["x-queue-type"] = "stream"
+		delete(seems, "x-max-length")
+		have := found{}
+		if err := have.learn(&w, q, seems, nil); err == nil || len(have.carried) > 0 {
+			t.Errorf("on %s a stream is accepted: %v, %v", v, err, have)
+		}
 	}
 }

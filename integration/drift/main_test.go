@@ -20,6 +20,10 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	// The versions side by side: each waits for its broker.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		panic(err)
+	}
 	var err error
 	if versions, err = broker.Available(context.Background()); err != nil {
 		fmt.Println(err)
