@@ -106,7 +106,7 @@ func settled(v connection.Version, specs []Spec, have observed) (Plan, map[strin
 		}
 		at := slices.IndexFunc(plan.queues, func(q plannedQueue) bool {
 			form, seen := have.queues[q.Name]
-			return seen && conflicts[q.Name] == nil && (!isKept(form) || !equalTables(q.Args, declaredArguments(form, q.Args)))
+			return seen && conflicts[q.Name] == nil && (!isKept(form) || !equalTables(q.Args, declaredArguments(v, form, q.Args)))
 		})
 		if at < 0 {
 			return plan, conflicts, nil
@@ -116,7 +116,7 @@ func settled(v connection.Version, specs []Spec, have observed) (Plan, map[strin
 			conflicts[q.Name] = differs("queue", q.Name, "durable", "true", fmt.Sprint(form.Durable), nil)
 			continue
 		}
-		err = accepted.learn(d.workQueue(q.Owner), q, declaredArguments(have.queues[q.Name], q.Args), nil)
+		err = accepted.learn(d.workQueue(q.Owner), q, declaredArguments(v, have.queues[q.Name], q.Args), nil)
 		if conflict := (*ConflictError)(nil); errors.As(err, &conflict) {
 			conflicts[q.Name] = conflict
 		}
@@ -126,16 +126,18 @@ func settled(v connection.Version, specs []Spec, have observed) (Plan, map[strin
 // isKept reports whether a queue lives as long as ours do.
 func isKept(form management.Form) bool { return form.Durable && !form.AutoDelete && !form.Exclusive }
 
-// declaredArguments returns the arguments of a queue as a declaration has them. What the
-// broker does not compare is as it is wanted.
-func declaredArguments(form management.Form, want amqp.Table) amqp.Table {
+// declaredArguments returns the arguments of a queue as a declaration has them. What a
+// broker of version v does not compare is as it is wanted.
+func declaredArguments(v connection.Version, form management.Form, want amqp.Table) amqp.Table {
 	args := ruled{broker: form.Queue}.table()
 	if _, ok := args["x-queue-type"]; !ok {
 		args["x-queue-type"] = form.Type
 	}
-	delete(args, consumerTimeoutArgument)
-	if timeout, ok := want[consumerTimeoutArgument]; ok {
-		args[consumerTimeoutArgument] = timeout
+	if !v.AtLeast(4, 3) {
+		delete(args, consumerTimeoutArgument)
+		if timeout, ok := want[consumerTimeoutArgument]; ok {
+			args[consumerTimeoutArgument] = timeout
+		}
 	}
 	dropIncomparable(args)
 	return args
@@ -258,7 +260,7 @@ func (d *comparison) queue(q plannedQueue, conflict *ConflictError) {
 	case conflict != nil && !isKept(form):
 		d.lifetime(at, form.Durable, form.AutoDelete, form.Exclusive, "exclusive", "a restart of the broker or the end of a consumer deletes it, with all messages in it", conflict)
 	case conflict != nil:
-		args := declaredArguments(form, q.Args)
+		args := declaredArguments(d.plan.Version, form, q.Args)
 		code := DriftCode("queue-arguments")
 		if conflict.Argument == "x-queue-type" {
 			code = "queue-type"
@@ -351,7 +353,7 @@ func (d *comparison) targets() {
 			if !seen {
 				continue
 			}
-			if limit, overflow, refuses := refusesTarget(declaredArguments(form, nil)); refuses {
+			if limit, overflow, refuses := refusesTarget(declaredArguments(d.plan.Version, form, nil)); refuses {
 				d.add(DriftDiffers, "target-refuses", part{"queue", name}, "no length limit, or overflow drop-head", limit+", overflow "+overflow,
 					targetHarm, targetRemedy)
 			}
@@ -516,7 +518,7 @@ func (d *comparison) extra() {
 // extraQueue tells of a queue with the name of a wait, or of a dead-letter queue. Messages
 // that an earlier schedule has left in a wait come back, if it has the form of one.
 func (d *comparison) extraQueue(name string) {
-	at, args := part{"queue", name}, declaredArguments(d.have.queues[name], nil)
+	at, args := part{"queue", name}, declaredArguments(d.plan.Version, d.have.queues[name], nil)
 	found := "durable" + formatTable(args)
 	deleteIt := "rabbitmqctl delete_queue " + strconv.Quote(name)
 	owner, waitNumber, isWait := route.WaitOf(name)

@@ -257,6 +257,7 @@ func TestNoDamage(t *testing.T) {
 		{"exact delays of another call, to lanes", v43, shown(first(v43, wirings["delays"]...)), wirings["delays"][3:], nil},
 		{"longer exact delays of another service", v43, shown(first(v43, Delays{Max: time.Hour})), []Spec{Delays{Max: time.Minute}}, nil},
 		{"a consumer timeout that nobody plans", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
+		{"a consumer timeout on 4.3, where consumers ask for another", v43, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Minute}}, nil},
 		{"no consumer timeout where one is planned", v4, shown(first(v4, WorkQueue{Name: "orders"})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
 		{"another consumer timeout than is planned", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Minute})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
 	} {
@@ -298,6 +299,9 @@ func TestOtherDamage(t *testing.T) {
 		{"a wait of no form", v43, []Spec{WorkQueue{Name: "orders"}}, func(o *observed) {
 			o.queues["orders.wait.1"] = management.Form{Name: "orders.wait.1", Durable: true, Queue: management.Queue{Type: "classic"}}
 		}, "queue-arguments, differs, orders.wait.1", false},
+		{"a consumer timeout of dead letters, which 4.3 compares", v43, []Spec{WorkQueue{Name: "orders"}}, func(o *observed) {
+			o.queues["orders.dlq"].Arguments["x-consumer-timeout"] = json.Number("90000")
+		}, "queue-arguments, differs, orders.dlq", false},
 		{"other lanes", v43, wirings["lanes"], func(o *observed) {
 			p, err := NewPlan(v43, Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "normal"}, {Name: "bulk"}}})
 			if err != nil {
