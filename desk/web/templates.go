@@ -100,7 +100,22 @@ func staticVersion() (string, error) {
 }
 
 func (p *pages) execute(b *bytes.Buffer, name string, v view) error {
-	return p.sets[name].ExecuteTemplate(b, "layout", v)
+	return p.sets[name].ExecuteTemplate(bounded{b}, "layout", v)
+}
+
+// maxPage bounds the pages that are made, and with maxRequests their memory.
+const maxPage = 16 << 20
+
+var errLarge = fmt.Errorf("this page would have more than %d MiB", maxPage>>20)
+
+// bounded is a page that is made.
+type bounded struct{ b *bytes.Buffer }
+
+func (b bounded) Write(p []byte) (int, error) {
+	if b.b.Len()+len(p) > maxPage {
+		return 0, errLarge
+	}
+	return b.b.Write(p)
 }
 
 func percent(part, whole int) int {

@@ -1,8 +1,8 @@
 package web
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -455,41 +455,43 @@ func TestAPlotHasNoPointThatNobodyCounted(t *testing.T) {
 	}
 }
 
-// A browser is told of changes, and everybody of the same.
-func TestBrowsersAreToldOfChanges(t *testing.T) {
-	r := enter(t, nil)
-	server := httptest.NewServer(r.h)
-	defer server.Close()
-	var lines [2]*bufio.Scanner
-	for i := range lines {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/events?view=overview", nil)
-		must(t, err)
-		res, err := http.DefaultClient.Do(req)
-		must(t, err)
-		defer res.Body.Close()
-		lines[i] = bufio.NewScanner(res.Body)
-		lines[i].Buffer(nil, 1<<20)
-		waitFor(t, lines[i], "live-overview")
-	}
-	r.broker.mu.Lock()
-	r.broker.queues = []desk.Queue{{Name: "orders.dlq", Ready: 1234, IsDeadLetters: true}}
-	r.broker.mu.Unlock()
-	r.h.sampleOnce(t.Context(), map[string]time.Time{})
-	r.h.changed.notify()
-	for _, l := range lines {
-		waitFor(t, l, "1,234")
-	}
-	http.DefaultClient.CloseIdleConnections()
-}
-
-func waitFor(t *testing.T, lines *bufio.Scanner, text string) {
-	t.Helper()
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), text) {
-			return
+// An open page asks for its parts, and gets those that have changed.
+func TestAnOpenPageIsToldOfChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		ask := func(view, tag string) *httptest.ResponseRecorder {
+			req := httptest.NewRequest(http.MethodGet, "/events?"+view, nil)
+			req.Header.Set("If-None-Match", tag)
+			return r.ask(req)
 		}
-	}
-	t.Fatalf("no event with %q: %v", text, lines.Err())
+		for view, parts := range map[string][]string{
+			"view=status": {"live-status"}, "view=overview": {"live-status", "live-taken", "live-overview"}, "view=place&queue=orders.dlq": {"live-status", "live-depth"},
+			"view=redrives": {"live-status", "live-redrives"}, "view=redrive&id=none": {"live-status"}, "": {"live-status"},
+		} {
+			var got []part
+			w := ask(view, "")
+			must(t, json.Unmarshal(w.Body.Bytes(), &got))
+			var ids []string
+			for _, p := range got {
+				ids = append(ids, p.ID)
+				if !strings.Contains(p.HTML, `id="`+p.ID+`"`) {
+					t.Errorf("%s: %s", p.ID, p.HTML)
+				}
+			}
+			if !slices.Equal(ids, parts) {
+				t.Errorf("%s has %q, want %q", view, ids, parts)
+			}
+			if w := ask(view, w.Header().Get("ETag")); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
+				t.Errorf("%s, unchanged: %d, %d bytes", view, w.Code, w.Body.Len())
+			}
+		}
+		tag := ask("view=overview", "").Header().Get("ETag")
+		r.broker.mu.Lock()
+		r.broker.queues = []desk.Queue{{Name: "orders.dlq", Ready: 1234, IsDeadLetters: true}}
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(ask("view=overview", tag), 200, "1,234")
+	})
 }
 
 // A queue is kept with its look, and looks within a bound of memory. Nothing but a look

@@ -2,6 +2,7 @@
 package page_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -88,6 +89,8 @@ type siteConfig struct {
 	readOnly  bool
 	queues    []string
 	lazy      bool
+	access    web.Access
+	around    func(http.Handler) http.Handler // what the server serves; nil: the desk as it is
 }
 
 func open(t *testing.T, cfg siteConfig) *site {
@@ -116,11 +119,14 @@ func open(t *testing.T, cfg siteConfig) *site {
 	}
 	s.handler, err = web.New(web.Config{
 		Journal: s.journal, Conn: s.conn, Sources: sources, ReadOnly: cfg.readOnly, Queues: cfg.queues,
-		Who: func(*http.Request) string { return "ada" }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Who: func(r *http.Request) string { return cmp.Or(web.User(r), "ada") }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	must(t, err)
-	guarded, err := web.Guard(s.handler, web.Access{})
+	guarded, err := web.Guard(s.handler, cfg.access)
 	must(t, err)
+	if cfg.around != nil {
+		guarded = cfg.around(guarded)
+	}
 	server := httptest.NewServer(guarded)
 	s.url = server.URL + "/"
 	ctx, stop := context.WithCancel(context.Background())
