@@ -87,7 +87,7 @@ func (c *storeSource) collectors(ctx context.Context, queues []string) ([]*consu
 			return nil, nil, err
 		}
 		one, err := consumer.New(c.conn, topology.DeadLetterQueue{Name: queue}, func(ctx context.Context, d *consumer.Delivery) error {
-			if l := fromDelivery(d.AMQP(), of); l.Doubt != "" {
+			if l := fromDelivery(d.AMQP(), queue, of); l.Doubt != "" {
 				doubted := *d
 				doubted.Headers = letter.WithDoubt(d.Headers, l.Doubt)
 				d = &doubted

@@ -43,7 +43,7 @@ func (w *fixture) collect(queue string, n int) (*store.Store, Keeper) {
 func lines(w *fixture, s Source) (all []map[string]any) {
 	w.Helper()
 	var b bytes.Buffer
-	_, err := s.Export(w.Context(), Filter{}, &b, By{})
+	_, err := s.Export(w.Context(), Filter{}, 0, &b, By{})
 	must(w.T, err)
 	for line := range bytes.Lines(b.Bytes()) {
 		var one map[string]any

@@ -93,8 +93,8 @@ func User(r *http.Request) string { return loginOf(r).Who }
 // address, and once more every ten seconds, and a hundred times for all addresses, and once
 // more every second. Further ones, right or wrong, are answered 429. Of IPv6 a network of 64
 // bits is one address. Behind a proxy all clients have the proxy's address, so the
-// guesses of one keep all from logging in: let the proxy bound guesses there. Whoever has
-// logged in with the token, or from an address of its own, goes on. A login ends after 12
+// guesses of one client keep all others from logging in: let the proxy bound guesses
+// there. A browser that has logged in with the token goes on. Its login ends after 12
 // hours, by "POST /logout", and with the process.
 //
 // Guard returns an error if a is faulty.

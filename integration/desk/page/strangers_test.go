@@ -190,6 +190,8 @@ func TestALoginLeadsOnAndALogoutEndsIt(t *testing.T) {
 	second.to("audit")
 	b.leave(`[...document.querySelectorAll("header button")].find(e => e.innerText === "Log out").click()`)
 	b.at("/login")
+	t.Logf("DEBUG %s", js[string](second, `new Promise(r => setTimeout(() => r(document.hidden + location.href + document.body.innerText.slice(0,300) + (document.getElementById("out")||{}).hidden + document.body.dataset.events), 8000))`))
+	t.Logf("DEBUG %s", js[string](second, `fetch(document.body.dataset.events).then(r => r.status + "")`))
 	second.wait(`document.hidden || !document.getElementById("out").hidden`)
 	second.to("audit")
 	second.wait(`document.querySelector("main [name=token]")`)
