@@ -229,6 +229,7 @@ type fakeBroker struct {
 	err    error
 	silent error            // of the management API
 	each   map[string]*fake // instead of source
+	opens  int
 }
 
 func (b *fakeBroker) list(context.Context) ([]desk.Queue, error) {
@@ -248,6 +249,7 @@ func (b *fakeBroker) byName(_ context.Context, name string) (desk.Queue, error) 
 func (b *fakeBroker) open(queue string) (desk.Source, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.opens++
 	if b.each != nil {
 		if b.each[queue] == nil {
 			b.each[queue] = &fake{name: "queue " + queue, live: true}
