@@ -49,8 +49,8 @@ func once(w *fixture, rule string, texts ...string) {
 	}
 }
 
-// Letters that were sent, and whose acks were lost with the connection more than once, leave the
-// queue in the end, and make no room for others.
+// Letters that were sent, and whose acks were lost with the connection more than once, stay until
+// a person decides, make no room for others, and are sent once.
 func TestAcksThatAreLostAgainAndAgain(t *testing.T) {
 	onEach(t, func(w *fixture) {
 		w.dead(orders(20)...)
@@ -62,8 +62,14 @@ func TestAcksThatAreLostAgainAndAgain(t *testing.T) {
 			}
 		}
 		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
-		if err != nil || p.Done != 20 || p.Skipped != 0 || p.MaybeDuplicate != 0 {
-			w.Errorf("%v: %+v, want each of 20 sent once", err, p)
+		if err != nil || p.Done != 20 || p.Skipped != 0 || p.MaybeDuplicate != 0 || p.InDoubt == 0 {
+			w.Errorf("%v: %+v, want each of 20 sent once, and some in doubt", err, p)
+		}
+		w.has("orders.dlq", p.InDoubt)
+		w.has("orders", 20)
+		live.gap = nil
+		if p, err = live.Resume(w.Context(), p.Redrive.ID, By{InDoubt: Delete}, nil); err != nil || p.InDoubt != 0 {
+			w.Errorf("%v: %+v, want none in doubt", err, p)
 		}
 		w.has("orders.dlq", 0)
 		w.has("orders", 20)

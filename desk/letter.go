@@ -75,9 +75,8 @@ type Letter struct {
 	// against the headers.
 	Doubt string
 
-	history     xdeath.History
-	hasOrigin   bool
-	redelivered bool
+	history   xdeath.History
+	hasOrigin bool
 }
 
 // Event is one line of the life of a message.
@@ -89,7 +88,6 @@ type Event struct {
 // fromDelivery returns the letter that a delivery from a dead-letter queue with this owner is.
 func fromDelivery(d amqp.Delivery, queue string, of owner) Letter {
 	l := readIn(publishingOf(d), queue)
-	l.redelivered = d.Redelivered
 	if l.Doubt == "" {
 		l.Doubt = of.doubt(l)
 	}

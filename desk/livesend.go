@@ -23,18 +23,24 @@ func (r *liveRedrive) wait() time.Duration {
 	switch {
 	case !r.canary.over && !r.canary.until.IsZero():
 		return max(time.Until(r.canary.until), time.Millisecond)
-	case len(r.pending) > 0 && r.capacity() > 0:
+	case r.capacity() > 0:
 		return max(time.Until(r.next), time.Until(r.soonest), time.Millisecond)
 	}
 	return 0
 }
 
-// capacity is how many more letters may be under way. Before the target has taken one, and after
-// it has refused one, no more are than end the redrive if it takes none.
+// capacity returns how many letters may be sent now, but for the rate. They are sent in groups,
+// each of which is synced to the journal: when none is under way, or half as many as may be.
+// Before the target has taken one, and after it has refused one, no more are under way than end
+// the redrive if it takes none.
 func (r *liveRedrive) capacity() int {
-	n := r.live.inFlight - r.flying
+	most := r.live.inFlight
 	if !r.serves {
-		n = min(n, failuresInARow-r.failures-r.flying)
+		most = min(most, failuresInARow-r.failures)
+	}
+	n := min(len(r.pending), most-r.flying)
+	if r.redrive.Rate == 0 && r.flying > 0 && n < most/2 {
+		return 0
 	}
 	return n
 }
@@ -47,7 +53,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 	if !r.canary.ready(r.flying) {
 		return
 	}
-	n := min(len(r.pending), r.capacity())
+	n := r.capacity()
 	if !r.canary.over {
 		n = min(n, 1)
 	}
@@ -148,7 +154,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			}
 		}
 	}
-	r.progress.MaybeDuplicate = r.book.past.doubtful()
+	r.progress.MaybeDuplicate = r.book.past.twice()
 	r.at("confirmed")
 	if err := r.book.write(e); err != nil {
 		return err

@@ -37,7 +37,7 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	}
 	d := redriveData{P: p, Place: h.placeOfSource(p.Redrive.Source), Running: p.State == desk.Running}
 	d.Here = d.Place != (place{})
-	d.Resume = d.Here && !d.Running && (p.State != desk.Done || p.Failed > 0)
+	d.Resume = d.Here && p.Resumable()
 	d.Total, d.About = p.Total()
 	d.Rate = p.PerSecond()
 	return d, nil
@@ -101,6 +101,7 @@ func (h *Handler) resume(r *request) error {
 		return errNoPlace
 	}
 	by := r.by()
+	by.InDoubt = desk.Doubt(r.form.Get("in_doubt"))
 	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}
