@@ -36,7 +36,7 @@ func (r *liveRedrive) wait() time.Duration {
 func (r *liveRedrive) capacity() int {
 	most := r.live.inFlight
 	if !r.serves {
-		most = min(most, failuresInARow-r.failures)
+		most = min(most, max(failuresInARow-r.failures, 1))
 	}
 	n := min(len(r.pending), most-r.flying)
 	if r.redrive.Rate == 0 && r.flying > 0 && n < most/2 {
