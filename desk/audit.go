@@ -198,6 +198,9 @@ func actFile(id string) string { return filepath.Join("acts", id) }
 // undertake writes down that an action begins.
 func (j *Journal) undertake(r Record) (*act, error) {
 	a := &act{journal: j, line: auditLine{Record: r, Act: strings.ToLower(rand.Text())}, noted: time.Now()}
+	if err := j.make(); err != nil {
+		return nil, err
+	}
 	release, err := lock(filepath.Join(j.dir, actFile(a.line.Act)))
 	if err != nil {
 		return nil, fmt.Errorf("desk: the journal: %w", err)

@@ -86,7 +86,7 @@ func TestAnActThatIsKilledIsInTheAudit(t *testing.T) {
 			defer end()
 			audit, err := l.cfg.Journal.Audit(10)
 			must(t, err)
-			if len(audit) != 1 || audit[0].By != (By{"ada", "a test"}) || audit[0].Action != tt.act || audit[0].Source != "queue letters" ||
+			if len(audit) != 1 || audit[0].By != (By{Who: "ada", Why: "a test"}) || audit[0].Action != tt.act || audit[0].Source != "queue letters" ||
 				audit[0].Count != tt.count || audit[0].Result != tt.result || !audit[0].Unfinished {
 				t.Errorf("audit: %+v", audit)
 			}

@@ -469,7 +469,7 @@ func (m *marking) PublishAll(ctx context.Context, messages []producer.Message) (
 	for _, key := range e.Sent {
 		r.book.past.sent[key] = true
 	}
-	r.progress.MaybeDuplicate = r.book.past.doubtful()
+	r.progress.MaybeDuplicate = r.book.past.twice()
 	r.sent = append(r.sent, e.Sent...)
 	if r.failures >= failuresInARow {
 		r.stop(fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last))

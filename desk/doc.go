@@ -38,10 +38,14 @@
 // A letter leaves its place after its next place has confirmed it. It is sent once by
 // each redrive. Only a process that dies between a publish and its note in the journal
 // sends a letter twice; both messages have the same message id and the redrive's id in the
-// header x-rehop-redrive-id, and Progress.MaybeDuplicate counts them. A live source
-// cannot tell two letters apart if they have no message id, or the same id, body and
-// headers. The source sends such a letter twice, and counts it, if the connection or the
-// process ends before the queue has let go of it.
+// header x-rehop-redrive-id, and Progress.MaybeDuplicate counts them. This holds for a power
+// cut too, because the journal is synced before each publish and before letters leave their
+// place.
+//
+// The connection or the process may end before it is known whether the queue has let go of a
+// letter that was sent. A live source cannot tell this letter from another one with the same
+// id, headers and body. So such a letter stays in the queue, in doubt, until a person
+// decides: see Progress.InDoubt.
 //
 // A message that is sent back starts at attempt 1 in the queue that failed on it, by
 // that queue's name, and its handler sees the address that it was first published to.

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -26,20 +27,46 @@ import (
 //	redrives/ID.jsonl        the redrive, and each of its steps
 //	redrives/ID.stop         exists if somebody has stopped the redrive
 //	originals.jsonl          letters as they were before an edit
-type Journal struct{ dir string }
+type Journal struct {
+	dir  string
+	sync func(*os.File) error // that a power cut loses nothing of a file; a test has its own
+}
 
-// OpenJournal opens the journal in a folder, which it makes if there is none. Only
-// the user of the process may read it, because it names messages.
+// OpenJournal opens the journal in a folder. The first action or redrive makes the
+// folder if there is none: to read makes nothing. Only the user of the process may read
+// it, because it names messages.
 func OpenJournal(dir string) (*Journal, error) {
 	if dir == "" {
 		return nil, errors.New("desk: the journal wants a folder")
 	}
-	for _, folder := range []string{"redrives", "acts"} {
-		if err := os.MkdirAll(filepath.Join(dir, folder), 0o700); err != nil {
+	for above := filepath.Clean(dir); ; above = filepath.Dir(above) {
+		info, err := os.Stat(above)
+		if err == nil && !info.IsDir() {
+			err = fmt.Errorf("%s is a file", above)
+		}
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, os.ErrNotExist) || above == filepath.Dir(above) {
 			return nil, fmt.Errorf("desk: the journal: %w", err)
 		}
 	}
-	return &Journal{dir}, nil
+	return &Journal{dir: dir, sync: (*os.File).Sync}, nil
+}
+
+// make makes the folders of the journal, unless they are there.
+func (j *Journal) make() error {
+	var err error
+	for _, folder := range []string{"redrives", "acts"} {
+		name := filepath.Join(j.dir, folder)
+		if _, missing := os.Stat(name); missing != nil {
+			err = errors.Join(err, os.MkdirAll(name, 0o700), syncFolder(j.dir), syncFolder(filepath.Dir(j.dir)))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	return nil
 }
 
 // append adds a line to a file, in one write: lines of several processes do not mix.
@@ -47,6 +74,9 @@ func (j *Journal) append(name string, v any, sync bool) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
+	}
+	if err := j.make(); err != nil {
+		return err
 	}
 	f, err := os.OpenFile(filepath.Join(j.dir, name), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -56,7 +86,7 @@ func (j *Journal) append(name string, v any, sync bool) error {
 		_, err = f.Write(append(line, '\n'))
 	}
 	if err == nil && sync {
-		err = f.Sync()
+		err = j.sync(f)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
@@ -113,7 +143,6 @@ type entry struct {
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
 	Gone       []string  `json:"gone,omitzero"`        // of these: their place has let go of them
 	Left       []string  `json:"left,omitzero"`        // of those tried: known not to be published
-	Duplicated []string  `json:"duplicated,omitzero"`  // letters of which the queue has several
 	Taking     int       `json:"taking,omitzero"`      // how many letters the process is about to have in hand
 	CanaryOver bool      `json:"canary_over,omitzero"` // the canary has passed, or has come back
 	Progress   *Progress `json:"progress,omitzero"`
@@ -123,7 +152,7 @@ type entry struct {
 // file redrives/ID.jsonl has the steps of each, with the ids of its letters.
 func (j *Journal) Redrives() ([]Progress, error) {
 	files, err := os.ReadDir(filepath.Join(j.dir, "redrives"))
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("desk: the journal: %w", err)
 	}
 	var all []Progress
@@ -187,13 +216,13 @@ type past struct {
 	gone       map[string]bool // of these: known to have left their place
 	open       map[string]bool // tried, and it is not known whether they arrived
 	again      map[string]bool // of these: tried once more
-	duplicated map[string]bool // letters of which the queue has several
+	last       map[string]int  // the last number of letters that are alike, if above 1
 	inHand     int             // letters that a process which died may have had in hand
 	canaryOver bool            // the canary has passed, or has come back
 }
 
-// doubtful is how many letters were sent that may be there twice.
-func (p past) doubtful() int {
+// twice is how many letters were sent that may be there twice.
+func (p past) twice() int {
 	n := 0
 	for key := range p.again {
 		if p.sent[key] {
@@ -226,7 +255,7 @@ func (p past) unanswered() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, duplicated: map[string]bool{}}
+	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, last: map[string]int{}}
 	if !redriveID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
@@ -242,13 +271,17 @@ func (j *Journal) history(id string) (past, error) {
 		}
 		if e.Run != nil {
 			h.run = *e.Run
-			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped = Running, "", 0, 0
+			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.InDoubt = Running, "", 0, 0, 0
 		}
 		for _, key := range e.Try {
 			if h.open[key] {
 				h.again[key] = true
 			}
 			h.open[key] = true
+			if digest, n, several := strings.Cut(key, "."); several {
+				number, _ := strconv.Atoi(n) // 0 in a line that somebody has changed
+				h.last[digest] = max(h.last[digest], number)
+			}
 		}
 		for _, key := range e.Sent {
 			delete(h.open, key)
@@ -263,9 +296,6 @@ func (j *Journal) history(id string) (past, error) {
 		for _, key := range e.Left {
 			delete(h.open, key)
 		}
-		for _, key := range e.Duplicated {
-			h.duplicated[key] = true
-		}
 		h.canaryOver = h.canaryOver || e.CanaryOver
 		if e.Progress != nil {
 			if h.progress = *e.Progress; h.progress.Ended() {
@@ -278,7 +308,7 @@ func (j *Journal) history(id string) (past, error) {
 	}
 	if redrive != nil {
 		h.progress.Redrive = *redrive
-		h.progress.Done, h.progress.MaybeDuplicate = max(h.progress.Done, len(h.sent)), h.doubtful()
+		h.progress.Done, h.progress.MaybeDuplicate = max(h.progress.Done, len(h.sent)), h.twice()
 		h.progress.State = cmp.Or(h.progress.State, Running)
 	}
 	return h, err
@@ -314,6 +344,9 @@ type book struct {
 // begin writes a redrive down, unless somebody resumes it, and takes it for this
 // process. Only one process works on a redrive.
 func (j *Journal) begin(r Redrive, resumed *By) (*book, error) {
+	if err := j.make(); err != nil {
+		return nil, err
+	}
 	release, err := lock(j.lockFile(r.ID))
 	for range 10 { // somebody may have looked whether it is taken
 		if !errors.Is(err, errBusy) {
@@ -353,7 +386,7 @@ func (b *book) open(resumed *By) error {
 		if err := b.write(entry{Redrive: &b.redrive}); err != nil {
 			return err
 		}
-		if err := f.Sync(); err != nil {
+		if err := errors.Join(b.journal.sync(f), syncFolder(filepath.Dir(name))); err != nil {
 			return fmt.Errorf("desk: the journal: %w", err)
 		}
 	} else if err := endLine(f); err != nil {
@@ -387,7 +420,9 @@ func (b *book) goOn(by By) error {
 }
 
 // write adds a line. It is in the hands of the operating system when write returns, so
-// the end of the process does not lose it.
+// the end of the process does not lose it. Nor does a power cut lose a line with letters
+// that are about to be published, or about to leave their place: or nobody would count those
+// that are published again.
 func (b *book) write(e entry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
@@ -395,7 +430,10 @@ func (b *book) write(e entry) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if _, err := b.file.Write(append(line, '\n')); err != nil {
+	if _, err = b.file.Write(append(line, '\n')); err == nil && (e.Try != nil || e.Sent != nil) {
+		err = b.journal.sync(b.file)
+	}
+	if err != nil {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	return nil
@@ -409,7 +447,7 @@ func (b *book) stopped() bool {
 
 // end notes how the redrive ended, also in the audit.
 func (b *book) end(p Progress) error {
-	return errors.Join(b.write(entry{Progress: &p}), b.file.Sync(), b.file.Close(), b.journal.note(b.past.run.record(p)), b.release())
+	return errors.Join(b.write(entry{Progress: &p}), b.journal.sync(b.file), b.file.Close(), b.journal.note(b.past.run.record(p)), b.release())
 }
 
 // reopen takes a redrive of a source for this process, for somebody who resumes it.
@@ -420,7 +458,9 @@ func reopen(j *Journal, a About, id string, by By) (*book, error) {
 		return nil, err
 	case p.Redrive.Source != a.Name:
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is for %s, not for %s", id, p.Redrive.Source, a.Name), rehop.ClassBug)
-	case p.State == Done && p.Failed == 0:
+	case !by.InDoubt.valid():
+		return nil, rehop.WithClass(fmt.Errorf("desk: By.InDoubt is %.40q, want again or delete, or nothing", by.InDoubt), rehop.ClassBug)
+	case !p.Resumable():
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
 	}
 	return j.begin(p.Redrive, &by)

@@ -68,9 +68,8 @@ type Letter struct {
 	// Malformed says which headers could not be read; they count as absent.
 	Malformed string
 
-	history     xdeath.History
-	hasOrigin   bool
-	redelivered bool
+	history   xdeath.History
+	hasOrigin bool
 }
 
 // Event is one line of the life of a message.
@@ -81,9 +80,7 @@ type Event struct {
 
 // fromDelivery returns the letter that a delivery from a dead-letter queue is.
 func fromDelivery(d amqp.Delivery) Letter {
-	l := read(publishingOf(d))
-	l.redelivered = d.Redelivered
-	return l
+	return read(publishingOf(d))
 }
 
 // read returns the letter that a message in a dead-letter queue is.

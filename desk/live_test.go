@@ -158,9 +158,9 @@ func TestTheDuplicateOfALetterThatWasSentStays(t *testing.T) {
 // A letter that the filter does not select was not sent by the redrive, whatever a process
 // that died has noted of its duplicate.
 func TestTheDuplicateOfALetterThatACrashedRedriveSentStays(t *testing.T) {
-	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}, redelivered: true}
+	l := Letter{Error: "no such customer", Publishing: amqp.Publishing{MessageId: "m-0"}}
 	r := &liveRedrive{
-		redrive: Redrive{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{}, numbers: map[string]int{}, doubts: map[string]int{},
+		redrive: Redrive{Action: Send, Filter: Filter{Error: "no stock"}}, alike: map[string]int{}, keys: map[string]keys{}, answer: Delete,
 		book: &book{past: past{sent: map[string]bool{l.digest(): true}, gone: map[string]bool{}}},
 		hand: &hand{session: nil}, // an ack panics
 	}
@@ -365,7 +365,7 @@ func TestARedriveIsStoppedAndResumed(t *testing.T) {
 			got = append(got, fmt.Sprint(r.By, " ", r.Action, " ", r.Count, " ", r.Result))
 		}
 		want := []string{
-			fmt.Sprintf("{ada } send %d stopped: %d sent", before, before), "{bob } stop 0 asked", fmt.Sprintf("{eve mended} resume %d done: %d sent", 40-before, 40-before),
+			fmt.Sprintf("{ada  } send %d stopped: %d sent", before, before), "{bob  } stop 0 asked", fmt.Sprintf("{eve mended } resume %d done: %d sent", 40-before, 40-before),
 		}
 		slices.Sort(got) // who has stopped it may be written behind the end
 		if !slices.Equal(got, want) {

@@ -85,6 +85,7 @@ type liveRedrive struct {
 	ended     map[string]bool // identities that it counts as failed, or as left out
 	skipped   map[string]bool // letters that it counts as left out for a duplicate
 	canary    canary
+	answer    Doubt  // about letters that were in doubt when this process began
 	warning   string // Progress.Note is this one, and what was left out
 	left      string
 
@@ -95,17 +96,16 @@ type liveRedrive struct {
 	pending []*transfer
 	flying  int
 	acked   []string
-	alike   map[string]int  // letters that look the same
-	sent    map[string]bool // message ids
-	back    int             // letters that an earlier turn sent, and that came back: the count has them
+	alike   map[string]int    // letters of this turn by their digest
+	keys    map[string]keys   // that they get in the journal
+	inDoubt map[string]string // letters that stay, by their keys, as people know them
+	sent    map[string]bool   // message ids
+	back    int               // letters that an earlier turn sent, and that came back: the count has them
 
 	namelessSent, namelessBack int // of those without an id: which turn sent them is not known
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known
-
-	doubts  map[string]int // how many of them may have been sent in an earlier turn
-	numbers map[string]int // the last number of such letters in the journal, by digest
 }
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
@@ -123,8 +123,9 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.counted[key], r.matched[key] = true, true // a duplicate of one that was sent is not sent
 	}
 	r.progress.Done, r.progress.Matched, r.progress.Failed, r.progress.Skipped = len(b.past.sent), len(b.past.sent), 0, 0
+	r.progress.InDoubt = 0
 	if resumed {
-		r.expected = b.past.inHand
+		r.expected, r.answer = b.past.inHand, b.past.run.By.InDoubt
 	}
 	err := r.run(ctx)
 	if err == nil && r.progress.Matched == 0 {
@@ -139,9 +140,12 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		} else {
 			r.leave(fmt.Sprintf("%s did not come, although the queue had counted them: they may have expired", count(r.elsewhere, "letter")))
 		}
-	case err == nil:
-		r.leave(r.left)
 	}
+	if n := len(r.skipped); n > 0 {
+		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent, with the same id, headers and body", count(n, "letter"))))
+	}
+	r.leave(noted(r.left, doubtNote(r.inDoubt)))
+	r.progress.InDoubt = len(r.inDoubt)
 	r.progress.InHand = 0
 	switch {
 	case err == nil:
@@ -165,7 +169,7 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	return r.progress, err
 }
 
-func (r *liveRedrive) run(ctx context.Context) error {
+func (r *liveRedrive) run(ctx context.Context) (err error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	watched := make(chan struct{})
@@ -189,10 +193,11 @@ func (r *liveRedrive) run(ctx context.Context) error {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, r.destination.close()) }()
 	missing := 0
 	if r.resumed {
 		if missing, err = r.live.steady(ctx, r.expected); err != nil {
-			return errors.Join(err, r.destination.close())
+			return err
 		}
 		if missing > 0 {
 			r.expected = 0 // they were waited for
@@ -206,25 +211,25 @@ func (r *liveRedrive) run(ctx context.Context) error {
 			// A busy broker may have begun to serve the dead process after its death.
 			again++
 			if missing, err = r.live.steady(ctx, r.elsewhere); err != nil {
-				return errors.Join(err, r.destination.close())
+				return err
 			}
 		case err == nil && !more && missing > 0:
-			return errors.Join(fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter")), r.destination.close())
+			return fmt.Errorf("desk: %s in the hands of an earlier process of this redrive did not come back: another consumer has them, or the broker has not noticed yet that the process has died", count(missing, "letter"))
 		case err == nil && !more:
-			return r.destination.close()
+			return nil
 		case err == nil:
 		case errors.Is(err, connection.ErrSessionLost) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {
 				lost = 0
 			}
-			r.expected = len(r.held)
+			r.expected, r.answer = len(r.held), "" // the person did not know of these
 			if lost < losses {
 				pause(ctx, time.Duration(lost)*100*time.Millisecond)
 				continue
 			}
 			fallthrough
 		default:
-			return errors.Join(err, r.destination.close())
+			return err
 		}
 	}
 }
@@ -283,6 +288,7 @@ func (r *liveRedrive) leave(what string) {
 // note tells and writes down the progress.
 func (r *liveRedrive) note() error {
 	r.progress.InHand = len(r.held)
+	r.progress.InDoubt = len(r.inDoubt)
 	r.progress.Updated = time.Now().UTC()
 	if r.tell != nil {
 		r.tell(r.progress)

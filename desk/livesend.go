@@ -22,10 +22,20 @@ func (r *liveRedrive) wait() time.Duration {
 	switch {
 	case !r.canary.over && !r.canary.until.IsZero():
 		return max(time.Until(r.canary.until), time.Millisecond)
-	case len(r.pending) > 0 && r.flying < r.live.inFlight:
+	case r.room() > 0:
 		return max(time.Until(r.next), time.Until(r.soonest), time.Millisecond)
 	}
 	return 0
+}
+
+// room returns how many letters may be sent now, but for the rate. They are sent in groups, each
+// of which is synced to the journal: when none is under way, or half as many as may be.
+func (r *liveRedrive) room() int {
+	n := min(len(r.pending), r.live.inFlight-r.flying)
+	if r.redrive.Rate == 0 && r.flying > 0 && n < r.live.inFlight/2 {
+		return 0
+	}
+	return n
 }
 
 // send sends what may be sent now.
@@ -36,7 +46,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 	if !r.canary.ready(r.flying) {
 		return
 	}
-	n := min(len(r.pending), r.live.inFlight-r.flying)
+	n := r.room()
 	if !r.canary.over {
 		n = min(n, 1)
 	}
@@ -136,7 +146,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			}
 		}
 	}
-	r.progress.MaybeDuplicate = r.book.past.doubtful()
+	r.progress.MaybeDuplicate = r.book.past.twice()
 	r.at("confirmed")
 	if err := r.book.write(e); err != nil {
 		return err

@@ -1,11 +1,13 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -54,7 +56,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	r.expected, r.elsewhere = 0, 0
+	r.expected, r.elsewhere, r.inDoubt = 0, 0, map[string]string{}
 	window := r.live.cfg.Window
 	if !r.canary.over && total > window {
 		return false, rehop.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), rehop.ClassConfiguration)
@@ -75,7 +77,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
 	r.counter = counter
-	r.numbers, r.doubts = map[string]int{}, map[string]int{}
+	r.keys = map[string]keys{}
 	r.undeleted, r.unanswered = r.book.past.undeleted(), r.book.past.unanswered()
 	more, err = r.work(ctx, counter, total)
 	return more, errors.Join(err, r.giveBack(ctx, limit))
@@ -226,33 +228,42 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	digest := l.digest()
 	r.alike[digest]++
 	l.ID = numbered(digest, r.alike[digest])
-	key, doubt := r.numberOf(digest)
-	past := r.book.past
-	named := l.Publishing.MessageId != ""
-	if named && !past.duplicated[digest] && (r.alike[digest] > 1 || doubt && !l.redelivered) {
-		if err := r.book.write(entry{Duplicated: []string{digest}}); err != nil {
-			return err
-		}
-		past.duplicated[digest] = true
-	}
 	if !r.redrive.Filter.Matches(l) { // nor was it sent
 		return nil
 	}
+	past := r.book.past
+	key := r.keyOf(digest)
+	doubt := past.sent[key]
 	if doubt {
 		r.undeleted--
-	}
-	identity := key
-	switch {
-	case named && doubt && !past.duplicated[digest]: // it was confirmed where it went, and its ack did not arrive
-		past.gone[digest] = true
-		return r.ack(digest, tag)
-	case named && !doubt:
-		identity = digest
+		switch r.answer {
+		case Again:
+			if err := r.book.write(entry{Gone: []string{key}}); err != nil {
+				return err
+			}
+			past.gone[key] = true
+			key = r.newKey(digest)
+		case Delete:
+			return r.ack(key, tag)
+		default:
+			r.inDoubt[key] = cmp.Or(l.Publishing.MessageId, l.ID)
+			return nil
+		}
 	}
 	if past.open[key] {
 		r.unanswered--
 	} else if r.limitReached() {
 		return nil
+	}
+	if doubt {
+		if err := r.book.write(entry{Try: []string{key}}); err != nil {
+			return err
+		}
+		past.open[key] = true
+	}
+	identity := key
+	if l.Publishing.MessageId != "" && !past.open[key] {
+		identity = digest
 	}
 	if r.counted[identity] { // it has failed, or a duplicate was sent by this redrive
 		if !r.ended[identity] && !r.skipped[l.ID] {
@@ -266,37 +277,71 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		r.matched[identity] = true
 		r.progress.Matched++
 	}
-	if doubt {
-		if err := r.book.write(entry{Try: []string{key}}); err != nil {
-			return err
-		}
-		past.open[key] = true
-	}
 	r.counted[identity] = true
 	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
 	return nil
 }
 
-// numberOf returns the key of a letter in the journal. Nothing tells a letter from its
-// duplicate, so it gets a number that was not sent. It is in doubt if it may be one that was
-// sent in an earlier turn and whose ack did not arrive. A letter in doubt that has a duplicate,
-// or has no message id, is sent again rather than lost.
-func (r *liveRedrive) numberOf(digest string) (key string, doubt bool) {
-	past := r.book.past
-	for {
-		r.numbers[digest]++
-		key = numbered(digest, r.numbers[digest])
-		if !past.sent[key] {
-			break
+// keys are those that a turn has not given yet to letters with one digest.
+type keys struct {
+	begun []string // with numbers up to last
+	last  int
+}
+
+// keyOf returns the key of a letter in the journal. Nothing tells a letter from its like, so
+// each gets a number. The first get the numbers of letters that were not sent, which are in
+// the queue for certain. As many as were sent, and are not known to have left the queue, are in
+// doubt: each may be one of these. The others get new numbers.
+func (r *liveRedrive) keyOf(digest string) (key string) {
+	of, seen := r.keys[digest]
+	if !seen {
+		past := r.book.past
+		of.last = max(past.last[digest], 1)
+		var doubt []string
+		for n := range of.last {
+			switch key := numbered(digest, n+1); {
+			case past.gone[key]:
+			case past.sent[key]:
+				doubt = append(doubt, key)
+			default:
+				of.begun = append(of.begun, key)
+			}
 		}
-		if !past.gone[key] {
-			r.doubts[digest]++
-		}
+		of.begun = append(of.begun, doubt...)
 	}
-	if doubt = r.doubts[digest] > 0; doubt {
-		r.doubts[digest]--
+	if len(of.begun) == 0 {
+		r.keys[digest] = of
+		return r.newKey(digest)
 	}
-	return key, doubt
+	key, of.begun = of.begun[0], of.begun[1:]
+	r.keys[digest] = of
+	return key
+}
+
+// newKey returns a key that no letter has had.
+func (r *liveRedrive) newKey(digest string) string {
+	of := r.keys[digest]
+	of.last++
+	r.keys[digest] = of
+	r.book.past.last[digest] = of.last
+	return numbered(digest, of.last)
+}
+
+// doubtNote names letters that are in doubt; empty if there are none.
+func doubtNote(inDoubt map[string]string) string {
+	if len(inDoubt) == 0 {
+		return ""
+	}
+	const most = 5
+	names := slices.Sorted(maps.Values(inDoubt))
+	more := ""
+	if len(names) > most {
+		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	for i, one := range names {
+		names[i] = fmt.Sprintf("%.80q", one)
+	}
+	return fmt.Sprintf("in doubt: %s%s stayed in the queue; each may be a letter that this redrive has sent, or another one like it", strings.Join(names, ", "), more)
 }
 
 func (r *liveRedrive) ack(key string, tag uint64) error {

@@ -36,3 +36,12 @@ func held(name string) (busy, there bool) {
 	defer f.Close()
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK), true
 }
+
+// syncFolder keeps the names of new files in a folder from being lost by a power cut.
+func syncFolder(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

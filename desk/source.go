@@ -74,7 +74,27 @@ type Keeper interface {
 type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`
+
+	// InDoubt, of a Resume, is the person's decision about the letters of
+	// Progress.InDoubt. Empty: they stay.
+	InDoubt Doubt `json:"in_doubt,omitzero"`
 }
+
+// Doubt is a decision about letters that may be those that a redrive has sent, or others
+// like them: see Progress.InDoubt. A person may know which, such as from the receiver.
+type Doubt string
+
+// The decisions.
+const (
+	// Again treats them as other letters: the redrive sends, moves or drops them. They
+	// count in Progress.MaybeDuplicate.
+	Again Doubt = "again"
+	// Delete treats them as those that were sent: they leave their queue. If they were
+	// others, those are lost.
+	Delete Doubt = "delete"
+)
+
+func (d Doubt) valid() bool { return d == "" || d == Again || d == Delete }
 
 // About describes a [Source].
 type About struct {

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -273,6 +275,13 @@ func enter(t *testing.T, change func(*Config)) *room {
 }
 
 // ask sends a request and returns the answer.
+// write writes a file of the journal.
+func (r *room) write(name, text string) {
+	r.Helper()
+	name = filepath.Join(r.folder, name)
+	must(r.T, errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)))
+}
+
 func (r *room) ask(req *http.Request) *httptest.ResponseRecorder {
 	r.Helper()
 	w := httptest.NewRecorder()

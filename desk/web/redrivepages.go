@@ -36,7 +36,7 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	}
 	d := redriveData{P: p, Place: h.placeOfSource(p.Redrive.Source), Running: p.State == desk.Running}
 	d.Here = d.Place != (place{})
-	d.Resume = d.Here && !d.Running && (p.State != desk.Done || p.Failed > 0)
+	d.Resume = d.Here && p.Resumable()
 	d.Total = max(p.Matched, p.Done+p.Failed+p.Skipped)
 	if took := p.Updated.Sub(p.Began).Seconds(); took > 0.5 {
 		d.Rate = float64(p.Done) / took
@@ -102,6 +102,7 @@ func (h *Handler) resume(r *request) error {
 		return errNoPlace
 	}
 	by := r.by()
+	by.InDoubt = desk.Doubt(r.form.Get("in_doubt"))
 	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}

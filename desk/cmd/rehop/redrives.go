@@ -67,8 +67,15 @@ func (a *app) stopCommand() *cobra.Command {
 }
 
 func (a *app) resumeCommand() *cobra.Command {
+	var inDoubt string
 	c := &cobra.Command{
-		Use: "resume ID", Short: "Go on with a redrive that was stopped, failed or cut off", Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
+		Use: "resume ID", Short: "Go on with a redrive that was stopped, failed or cut off",
+		Long: `Resume goes on with a redrive. A letter that nothing tells from one that the redrive has
+sent stays in its queue, in doubt: the redrive was cut off before the queue had let go of
+that one. Ask the receiver, or compare the queues, and then choose:
+  --in-doubt delete    it is the letter that was sent: it leaves the queue
+  --in-doubt again     it is another letter: it is sent too, and counts as perhaps twice`,
+		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
 		RunE: func(c *cobra.Command, rest []string) error {
 			journal, err := a.journal()
 			if err != nil {
@@ -90,11 +97,15 @@ func (a *app) resumeCommand() *cobra.Command {
 				return err
 			}
 			tell, end := a.watch(p.Matched)
-			p, err = source.Resume(c.Context(), rest[0], a.by(), tell)
+			by := a.by()
+			by.InDoubt = desk.Doubt(inDoubt)
+			p, err = source.Resume(c.Context(), rest[0], by, tell)
 			end()
 			return a.result(p, err)
 		},
 	}
+	c.Flags().StringVar(&inDoubt, "in-doubt", "", "letters that may have been sent: delete or again; they stay if it is not given")
+	_ = c.RegisterFlagCompletionFunc("in-doubt", cobra.FixedCompletions([]string{string(desk.Delete), string(desk.Again)}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
 	return c
 }
@@ -111,7 +122,7 @@ func (a *app) redriveIDs(_ *cobra.Command, rest []string, _ string) ([]string, c
 	}
 	var ids []string
 	for _, p := range redrives {
-		if p.State != desk.Done {
+		if p.Resumable() {
 			ids = append(ids, fmt.Sprintf("%s\t%s, %s", p.Redrive.ID, p.State, p.Redrive.Source))
 		}
 	}

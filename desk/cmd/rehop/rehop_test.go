@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -284,6 +285,48 @@ func TestSendingBack(t *testing.T) {
 	s.run(exitDone, "dlq", "move", "orders.dlq", "--all", "--to", "orders")
 	s.has("orders", 6)
 	s.has("orders.dlq", 0)
+}
+
+// A letter that may be one that was sent stays, and the command says how to decide.
+func TestALetterInDoubtStaysUntilSomebodyDecides(t *testing.T) {
+	for answer, want := range map[string]struct{ letters, sent int }{"delete": {0, 5}, "again": {0, 6}} {
+		t.Run(answer, func(t *testing.T) {
+			s := open(t)
+			s.run(exitDone, "dlq", "peek", "orders.dlq", "-n", "1", "-o", "json")
+			var head struct{ Letters []struct{ ID string } }
+			must(t, json.Unmarshal([]byte(s.out), &head))
+			folder := filepath.Join(os.Getenv("REHOP_JOURNAL"), "redrives")
+			must(t, os.MkdirAll(folder, 0o700))
+			must(t, os.WriteFile(filepath.Join(folder, "first.jsonl"), fmt.Appendf(nil, `{"redrive":{"id":"first","action":"send","all":true,"source":"queue orders.dlq"}}
+{"try":[%q]}
+{"sent":[%[1]q]}
+`, head.Letters[0].ID), 0o600))
+			s.run(exitPartly, "redrives", "resume", "first")
+			s.prints("1 in doubt", `"m-0"`, "rehop redrives resume first --in-doubt delete", "--in-doubt again")
+			s.has("orders.dlq", 1)
+			s.run(exitUsage, "redrives", "resume", "first", "--in-doubt", "perhaps")
+			s.run(exitDone, "redrives", "resume", "first", "--in-doubt", answer)
+			s.has("orders.dlq", want.letters)
+			s.has("orders", want.sent)
+		})
+	}
+}
+
+// To read a journal that is not there makes none.
+func TestReadingMakesNoJournal(t *testing.T) {
+	s := open(t)
+	folder := filepath.Join(t.TempDir(), "state", "rehop")
+	t.Setenv("REHOP_JOURNAL", folder)
+	s.run(exitDone, "redrives")
+	s.run(exitDone, "dlq", "audit")
+	s.run(exitFailed, "redrives", "stop", "none")
+	s.run(exitFailed, "redrives", "resume", "none")
+	if _, err := os.Stat(filepath.Dir(folder)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder above it: %v, want that it is not there", err)
+	}
+	s.run(exitDone, "dlq", "send", "orders.dlq", "--error", "no stock")
+	s.run(exitDone, "redrives")
+	s.prints("done")
 }
 
 func TestATargetIsAQueueOrAnExchangeWithAKey(t *testing.T) {
