@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +29,8 @@ import (
 type Journal struct {
 	dir  string
 	sync func(*os.File) error // that a power cut loses nothing of a file; a test has its own
+
+	listing listing
 }
 
 // OpenJournal opens the journal in a folder. The first action or redrive makes the
@@ -148,34 +149,6 @@ type entry struct {
 	Progress   *Progress `json:"progress,omitzero"`
 }
 
-// Redrives returns the redrives of the journal with their progress, the newest first. The
-// file redrives/ID.jsonl has the steps of each, with the ids of its letters.
-func (j *Journal) Redrives() ([]Progress, error) {
-	files, err := os.ReadDir(filepath.Join(j.dir, "redrives"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("desk: the journal: %w", err)
-	}
-	var all []Progress
-	for _, f := range files {
-		id, ok := strings.CutSuffix(f.Name(), ".jsonl")
-		if !ok {
-			continue
-		}
-		p, err := j.Redrive(id)
-		if errors.Is(err, ErrNoRedrive) {
-			continue // it is being begun, or its process was killed before the first line
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b Progress) int {
-		return cmp.Or(b.Redrive.Created.Compare(a.Redrive.Created), cmp.Compare(a.Redrive.ID, b.Redrive.ID))
-	})
-	return all, nil
-}
-
 // resume is Record.Action of a process that goes on with a redrive.
 const resume = "resume"
 
@@ -191,6 +164,11 @@ type run struct {
 
 // Redrive returns a redrive with its progress.
 func (j *Journal) Redrive(id string) (Progress, error) {
+	if redriveID.MatchString(id) {
+		if p, known := j.summary(id); known {
+			return p, nil
+		}
+	}
 	h, err := j.look(id)
 	return h.progress, err
 }

@@ -127,7 +127,7 @@ func (l *Live) Peek(ctx context.Context, n int) (List, error) {
 	if n < 1 {
 		return List{}, rehop.WithClass(fmt.Errorf("desk: Peek: n is %d, want 1 or more", n), rehop.ClassBug)
 	}
-	seen, err := l.look(ctx)
+	seen, err := l.lookNoted(ctx)
 	if err != nil {
 		return List{}, err
 	}
@@ -285,7 +285,7 @@ func (l *Live) seen(ctx context.Context, again bool) (*look, error) {
 	case !again && l.cfg.OnlyWhenAsked:
 		return nil, fmt.Errorf("%w %q, or not since it was changed", ErrNotLooked, l.queue)
 	}
-	return l.look(ctx)
+	return l.lookNoted(ctx)
 }
 
 // List returns a page of the letters of the last look.
@@ -400,7 +400,7 @@ func (l *Live) Letter(ctx context.Context, id string) (Letter, error) {
 	}
 	for _, letter := range seen.letters {
 		if letter.ID == id {
-			return letter, nil
+			return letter, l.cfg.Journal.shown(ctx, l.About(), id)
 		}
 	}
 	return Letter{}, fmt.Errorf("%w: %.80q in queue %q, among %d seen at %s", ErrNoLetter, id, l.queue, len(seen.letters), seen.seen.At.Format(time.TimeOnly))
@@ -414,7 +414,7 @@ func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int,
 		return 0, err
 	}
 	defer func() { err = a.end(n, err) }()
-	seen, err := l.seen(ctx, true)
+	seen, err := l.look(ctx) // the export is in the audit
 	if err != nil {
 		return 0, err
 	}

@@ -26,7 +26,8 @@ type Source interface {
 	// part. more reports that letters were not counted.
 	Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error)
 
-	// Letter returns one letter, or an error that wraps [ErrNoLetter].
+	// Letter returns one letter, or an error that wraps [ErrNoLetter]. The audit has a record
+	// of it, with the By of [WithBy].
 	Letter(ctx context.Context, id string) (Letter, error)
 
 	// Execute carries out a redrive and returns when it has ended. Ending ctx stops
@@ -95,6 +96,18 @@ const (
 )
 
 func (d Doubt) valid() bool { return d == "" || d == Again || d == Delete }
+
+type byKey struct{}
+
+// WithBy returns a ctx for the methods of a [Source] that only read and so take no By: the audit
+// names by for each look into a queue and for each letter that Letter returns. Without it,
+// the records of these name nobody.
+func WithBy(ctx context.Context, by By) context.Context { return context.WithValue(ctx, byKey{}, by) }
+
+func byOf(ctx context.Context) By {
+	by, _ := ctx.Value(byKey{}).(By)
+	return by
+}
 
 // About describes a [Source].
 type About struct {

@@ -64,6 +64,7 @@ func (h *Handler) page(answer func(*request) error) http.HandlerFunc {
 		req.ctx = ctx
 		err := req.read()
 		if err == nil {
+			req.ctx = desk.WithBy(ctx, req.by())
 			err = answer(req)
 		}
 		if err != nil {

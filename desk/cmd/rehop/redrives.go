@@ -13,6 +13,7 @@ import (
 )
 
 func (a *app) redrivesCommand() *cobra.Command {
+	var n int
 	c := &cobra.Command{
 		Use:   "redrives",
 		Short: "List what was sent back, moved or dropped, and stop or resume it",
@@ -27,7 +28,7 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 			if err != nil {
 				return err
 			}
-			redrives, err := journal.Redrives()
+			redrives, err := journal.Redrives(n)
 			if err != nil {
 				return err
 			}
@@ -47,6 +48,7 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 			return nil
 		},
 	}
+	c.Flags().IntVarP(&n, "limit", "n", 50, "redrives to show")
 	c.AddCommand(a.stopCommand(), a.resumeCommand())
 	return c
 }
@@ -116,7 +118,7 @@ func (a *app) redriveIDs(_ *cobra.Command, rest []string, _ string) ([]string, c
 	if err != nil || len(rest) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	redrives, err := journal.Redrives()
+	redrives, err := journal.Redrives(1000)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
