@@ -9,7 +9,7 @@ export GORACE = atexit_sleep_ms=0
 RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/libc=-race=false
 
 # The suites beside the gate; see integration/suites/table.txt.
-SUITES = faults connection delays stores desk otel cluster differential tools
+SUITES = faults connection delays drift stores desk otel cluster differential tools
 
 .PHONY: quickstart demo desk reminders outage service observe test gate-units gate-brokers test-all $(SUITES:%=test-%) suites prove test-loop \
 	lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
@@ -77,6 +77,7 @@ gate-units:
 # Every rule on RabbitMQ 3.10, 4.0 and 4.3, and samples of what random programs and faults show.
 gate-brokers:
 	cd integration/conformance && go run ../racecheck go test -race -timeout 25m
+	cd integration/drift && RABBITMQ_VERSIONS=4.3 go test -timeout 25m -run 'TestDamages/4.3/(orders|existing)|TestRollOut|TestUsers'
 	cd integration/differential && go test -timeout 25m -args -operations 2000
 	go test -timeout 25m ./integration/sim ./integration/store/sim
 	go test -count=1 ./integration/sim/mutants # the cache of go test sees no files of another module
@@ -97,6 +98,11 @@ test-connection:
 test-delays:
 	./integration/setup race
 	$(SUITE_TEST) -p 1 ./integration/delays ./integration/orders ./integration/proof ./integration/compat
+
+# It prints how many damages were tried and found.
+test-drift:
+	./integration/setup race
+	cd integration/drift && go run ../racecheck go test -race -timeout 40m
 
 test-stores:
 	./integration/setup race databases

@@ -27,6 +27,8 @@ func (c *connInside) Whole() any {
 	return (*Conn)(c)
 }
 
+func (c *connInside) Life() context.Context { return c.life }
+
 func (c *connInside) Keep(key any, make func() any) any {
 	if kept, found := c.kept.Load(key); found {
 		return kept

@@ -405,6 +405,18 @@ func TestKeysOfDifferentSpeed(t *testing.T) {
 	})
 }
 
+// endsWithTheConn closes the Conn, and checks that Run returns for it at once.
+func (w *fixture) endsWithTheConn(ended <-chan error) {
+	w.Helper()
+	if err := w.conn.Close(); err != nil {
+		w.Error(err)
+	}
+	closed := time.Now()
+	if err := <-ended; !errors.Is(err, connection.ErrClosed) || time.Since(closed) > 0 {
+		w.Errorf("Run returned %v after %v, want ErrClosed at once", err, time.Since(closed))
+	}
+}
+
 // The Conn is closed while a consumer that keeps an order is paused.
 func TestRunEndsWithTheConnInALongPause(t *testing.T) {
 	onNewest(t, func(w *fixture) {
@@ -417,15 +429,7 @@ func TestRunEndsWithTheConnInALongPause(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() { ended <- c.Run(context.Background()) }()
 		time.Sleep(time.Hour)
-		_ = w.conn.Close()
-		select {
-		case err := <-ended:
-			if !errors.Is(err, connection.ErrClosed) {
-				w.Errorf("Run: %v", err)
-			}
-		case <-time.After(time.Minute):
-			w.Fatal("Run has not returned")
-		}
+		w.endsWithTheConn(ended)
 	})
 }
 

@@ -116,7 +116,8 @@ func TestAClockThatIsAheadLengthensASnoozeWithoutWaitsByNothing(t *testing.T) {
 		now := time.Now().Add(3 * time.Hour)
 		w.publish(1, func(m *rehoptest.Message) {
 			m.Exchange, m.RoutingKey = "bare.rehop.return", "bare@1"
-			m.Headers = amqp.Table{header.Queue: "bare", header.Attempts: int64(0), header.Due: now.UnixMilli(), header.NotBefore: now.Add(time.Minute).UnixMilli()}
+			m.Headers = amqp.Table{header.Queue: "bare", header.Attempts: int64(0), header.Snoozes: int64(1), header.FirstSnoozedAt: now.Add(-time.Hour),
+				header.Due: now.UnixMilli(), header.NotBefore: now.Add(time.Minute).UnixMilli()}
 		})
 		a := attempts{began: time.Now(), runs: map[string][]string{}}
 		_, stop := w.start(a.handler, consumer.Config{})

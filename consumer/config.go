@@ -41,9 +41,10 @@ type Config struct {
 	// Without KeyLimit it defaults to Concurrency on a queue that others declared, on one with a single
 	// active consumer, and on a work queue with NativePriority. With NativePriority a
 	// message that was sent ahead is handled before one of a higher priority that
-	// comes later, so Run warns of a larger Prefetch. Each lane of topology.Lanes has
-	// a prefetch of its own, by default at least one more than the lane's handlers. It
-	// delays no message of a higher lane. With KeyLimit the default is larger, see there.
+	// comes later, so Run warns of a larger Prefetch. Each shard of topology.Shards has a
+	// prefetch of its own. So has each lane of topology.Lanes, by default at least one more
+	// than the lane's handlers. It delays no message of a higher lane. With KeyLimit the
+	// default is larger, see there.
 	Prefetch int
 
 	// Priority ranks the consumers of a queue, in all processes: the broker sends a
@@ -70,7 +71,7 @@ type Config struct {
 	// A message that fails and waits for its next attempt lets later ones of its key
 	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
 	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer. Each
-	// lane has a single active consumer of its own, which may be in another process. Run
+	// lane and each shard has a single active consumer of its own, which may be in another process. Run
 	// warns where the setting keeps no order, or has no effect: with a limit of 1 if the queue has
 	// another consumer, and no single active one; if none of the first 100 messages has a
 	// key; and without KeyLimit if messages have an OrderKey, and RetryInPlace or a single

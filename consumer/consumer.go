@@ -1,7 +1,6 @@
 package consumer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,18 +29,18 @@ type Handler func(ctx context.Context, d *Delivery) error
 // to stop and Config.DrainTimeout has passed.
 var ErrStopped = rehop.WithClass(errors.New("consumer: stopped"), rehop.ClassTransient)
 
-// Consumer reads one queue, or the queues of several lanes, and hands their messages
-// to a handler.
+// Consumer reads one queue, or the queues of several lanes or shards, and hands their
+// messages to a handler.
 type Consumer struct {
 	conn    *connection.Conn
-	name    string // of its queue, or of its lanes
+	name    string // of its queue, its lanes or its shards
 	handler Handler
 	batch   BatchHandler // nil: there is a handler
 	cfg     settings
 	trace   Trace
 	host    string
 	strict  bool    // how lanes are consumed
-	parts   []*part // what it reads: one queue, or each lane, the highest first
+	parts   []*part // what it reads: one queue, each shard, or each lane, the highest first
 
 	running atomic.Bool
 
@@ -50,8 +49,8 @@ type Consumer struct {
 	runs    []*run // that are running
 }
 
-// New returns a Consumer of a source: a topology.WorkQueue, topology.Lanes, a
-// topology.DeadLetterQueue, or a topology.Route for a queue that others
+// New returns a Consumer of a source: a topology.WorkQueue, topology.Lanes,
+// topology.Shards, a topology.DeadLetterQueue, or a topology.Route for a queue that others
 // declared. It starts nothing and sends nothing. All faults of its arguments
 // are returned at once.
 func New(conn *connection.Conn, source topology.Source, handler Handler, cfg Config) (*Consumer, error) {
@@ -81,6 +80,6 @@ func (c *Consumer) configure(source topology.Source, cfg settings, errs ...error
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	c.cfg, c.trace, c.host = cfg, merged(cfg.Traces, cfg.Logger), hostname.Get()
-	c.name, c.parts, c.strict = cmp.Or(from.Lanes, from.Routes[0].Queue), partsOf(cfg, from), from.Strict
+	c.name, c.parts, c.strict = nameOf(from), partsOf(cfg, from), from.Strict
 	return c, nil
 }

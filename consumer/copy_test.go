@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/stucktest"
 	"github.com/rehop/rehop/rehoptest"
@@ -131,9 +132,10 @@ func TestAPartThatGoesMissingIsNamed(t *testing.T) {
 			_, err := ch.QueueDelete("orders.dlq", false, false, false)
 			return err
 		})
+		time.Sleep(5 * time.Second)
 		w.publish(1)
-		time.Sleep(time.Minute)
-		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), `queue "orders.dlq" does not exist`) {
+		time.Sleep(durations.ResolveAfter + time.Second)
+		if status, err := health(c); status != "unhealthy" || !strings.Contains(err.Error(), "NOT_FOUND") {
 			w.Errorf("%s: %v", status, err)
 		}
 		w.declare(w.orders)

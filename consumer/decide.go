@@ -302,13 +302,13 @@ func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (deci
 		return decision{}, false
 	}
 	early := func(t time.Time) bool { return t.After(now) && t.Sub(now) <= maxDate }
-	whole := t.whole(raw)
+	whole, known := t.whole(raw, &d.History)
 	if h := &d.History; !h.NotBefore.IsZero() {
 		if !early(h.NotBefore) {
 			return decision{}, false
 		}
 		c.NotBefore = h.NotBefore // on the same clock: else it would drift each time that the message comes to another
-		lacks, ahead := h.NotBefore.Sub(now), t.aheadBy(h, whole, now)
+		lacks, ahead := h.NotBefore.Sub(now), t.aheadBy(h, whole, known, now)
 		if ahead > 0 {
 			lacks = h.NotBefore.Sub(h.Due)
 		}
@@ -352,14 +352,22 @@ func (t *terms) isDated(raw amqp.Delivery, h *xdeath.History) bool {
 
 // aheadBy returns how far the clock is ahead that the dates of a message are taken from, and
 // 0 if that is not certain. By the clock of this machine the message is back from its wait
-// before it was sent there.
-func (t *terms) aheadBy(h *xdeath.History, whole time.Duration, now time.Time) time.Duration {
+// before it was sent there. Where whole is a bound and not known, the clock is ahead by as much
+// as that wait cannot explain.
+func (t *terms) aheadBy(h *xdeath.History, whole time.Duration, known bool, now time.Time) time.Duration {
+	if !known && len(t.route.Waits) == 0 { // it goes round in its queue
+		whole, known = 0, true
+	}
 	const unit = time.Millisecond                   // of dates in headers, rounded up
-	unknown := whole == 0 && len(t.route.Waits) > 0 // it may be back from a wait of another schedule
-	if ahead := h.Due.Sub(now); !h.Due.IsZero() && !unknown && ahead > whole+unit {
+	unknown := whole == 0 && len(t.route.Waits) > 0 // no routing key says where it has been
+	ahead := h.Due.Sub(now)
+	switch {
+	case h.Due.IsZero(), unknown, ahead <= whole+unit:
+		return 0
+	case known:
 		return ahead
 	}
-	return 0
+	return ahead - whole
 }
 
 // waitOn returns the decision on a message that lacks a part of its wait. A wait of the
@@ -383,12 +391,21 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 }
 
 // whole returns how long the wait is that a message is back from, or the exact delay; 0
-// if that is not known.
-func (t *terms) whole(raw amqp.Delivery) time.Duration {
-	if number := t.route.WaitNumber(raw.RoutingKey); number > 0 && number <= len(t.route.Waits) {
-		return t.route.Waits[number-1].For
+// if that is not known. Of a wait that the schedule has no more the message itself says how
+// long it was at most: it went there after its first failure, and after it was first put off.
+func (t *terms) whole(raw amqp.Delivery, h *xdeath.History) (whole time.Duration, known bool) {
+	switch number := t.route.WaitNumber(raw.RoutingKey); {
+	case number == 0:
+		return levels.Taken(raw.Exchange, raw.RoutingKey), true
+	case number <= len(t.route.Waits):
+		return t.route.Waits[number-1].For, true
 	}
-	return levels.Taken(raw.Exchange, raw.RoutingKey)
+	for _, before := range []time.Time{h.FirstFailed, h.FirstSnoozed} {
+		if most := h.Due.Sub(before); !before.IsZero() && most > 0 && (whole == 0 || most < whole) {
+			whole = most
+		}
+	}
+	return whole, whole == 0
 }
 
 // lacksAfterNack returns the part of its wait that a nacked message still lacks. If the

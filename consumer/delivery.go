@@ -59,9 +59,10 @@ type Delivery struct {
 	// and History.FinalAttempts the number of its attempts.
 	History xdeath.History
 
-	expiration  string    // as it arrived
-	firstFailed time.Time // when an attempt failed that was in place; zero: none has
-	own         *ownError // shared with the copies of the Delivery; nil: nobody has called Fail on one that was made by hand
+	expiration   string    // as it arrived
+	deliveryMode uint8     // as it arrived
+	firstFailed  time.Time // when an attempt failed that was in place; zero: none has
+	own          *ownError // shared with the copies of the Delivery; nil: nobody has called Fail on one that was made by hand
 }
 
 // Fail gives the message an error of its own. It has the meaning that it would have as
@@ -155,7 +156,7 @@ func (d *Delivery) AMQP() amqp.Delivery {
 		Type:            d.Type,
 		ContentType:     d.ContentType,
 		ContentEncoding: d.ContentEncoding,
-		DeliveryMode:    amqp.Persistent,
+		DeliveryMode:    d.deliveryMode,
 		CorrelationId:   d.CorrelationID,
 		ReplyTo:         d.ReplyTo,
 		AppId:           d.AppID,
@@ -193,6 +194,7 @@ func (d *Delivery) read(from *route.Facts, raw amqp.Delivery) error {
 		Priority:        raw.Priority,
 		History:         history,
 		expiration:      raw.Expiration,
+		deliveryMode:    raw.DeliveryMode,
 	}
 	// A producer that sends a message straight to this queue may say where it was first
 	// published to.

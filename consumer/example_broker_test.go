@@ -150,7 +150,7 @@ func ExampleOperator() {
 	mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 
 	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "/ops/pause?queue=orders", nil))
+	mux.ServeHTTP(answer, httptest.NewRequest(http.MethodPost, "http://localhost:8080/ops/pause?queue=orders", nil))
 	health, _, _ := strings.Cut(answer.Body.String(), " since")
 	fmt.Println(answer.Code, health)
 	// Output: 200 orders: unhealthy

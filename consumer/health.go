@@ -11,7 +11,6 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/durations"
-	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -77,8 +76,9 @@ var (
 // while its handlers have as many messages as they may have, or any message if it keeps an
 // order (see below). Only Config.HandlerTimeout detects handlers that do not return.
 //
-// A consumer of topology.Lanes is degraded while one of its lanes is degraded or
-// unhealthy, and unhealthy when all are. The error names the queues of those lanes.
+// A consumer of topology.Lanes or topology.Shards is degraded while one of its lanes or
+// shards is degraded or unhealthy, and unhealthy when all are. The error names the queues of
+// those.
 //
 // A sign is a delivery or an answer of the queue. When neither has come for 10 s,
 // Run asks the queue to accept a second consumer of the lowest priority, on a
@@ -106,7 +106,6 @@ func (c *Consumer) Health() error {
 // handlers have their own checks, which it asks.
 type health struct {
 	queue string
-	signs intake.Signs
 
 	mu       sync.Mutex
 	fault    error     // why nothing is consumed
@@ -117,6 +116,8 @@ type health struct {
 	missing  lasting   // parts of the topology
 	stuck    lasting   // the message at the head of the queue, see place.go
 	consumed bool      // the run has begun to consume
+	sign     time.Time // when the queue last gave a sign that it delivers
+	refusal  error     // the latest answer to the question for a sign, if it was a refusal
 }
 
 // faultKind says how bad it is that nothing is consumed.
@@ -174,10 +175,26 @@ func (h *health) starts(r *run) {
 
 // consuming says that a session has begun to consume.
 func (h *health) consuming() {
-	h.signs.Begin(time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fault, h.kind, h.consumed = nil, lasts, true
+	h.sign, h.refusal = time.Now(), nil
+}
+
+// Alive is called by package intake.
+func (h *health) Alive(at time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if at.After(h.sign) {
+		h.sign, h.refusal = at, nil
+	}
+}
+
+// Refused is called by package intake.
+func (h *health) Refused(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.refusal = err
 }
 
 // check returns nil while messages are consumed and settled, and otherwise why
@@ -194,17 +211,16 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	if h.fault != nil {
 		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.fault}
 	}
-	sign, refusal := h.signs.Last()
-	silent := now.Sub(sign)
+	silent := now.Sub(h.sign)
 	switch {
 	case silent <= durations.SilentAfter:
 		return worst(h.run.copiesHealth(now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
-	case refusal != nil:
-		return &rehop.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: %w", h.queue, silent.Round(time.Second), refusal)}
+	case h.refusal != nil:
+		return &rehop.HealthError{Since: h.sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: %w", h.queue, silent.Round(time.Second), h.refusal)}
 	}
-	return &rehop.HealthError{Since: sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: its node may be cut off from its cluster, or the queue be without a majority",
+	return &rehop.HealthError{Since: h.sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: its node may be cut off from its cluster, or the queue be without a majority",
 		h.queue, silent.Round(time.Second))}
 }
 
@@ -319,7 +335,7 @@ func (e laneErrors) Unwrap() []error { return e }
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
 func (r *run) gateHealth() *rehop.HealthError {
-	lane, full := r.lane.State(time.Now()), r.health.signs.Full()
+	lane := r.lane.State(time.Now())
 	switch {
 	case !lane.Paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
@@ -327,8 +343,6 @@ func (r *run) gateHealth() *rehop.HealthError {
 		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), lane.Why)}
 	case !lane.Full.IsZero() && time.Since(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
-	case !full.IsZero() && time.Since(full) >= durations.StandsStill:
-		return &rehop.HealthError{Degraded: true, Since: full, Cause: fmt.Errorf("consumer: queue %q: all messages that may be in hand are held, or wait for the keys of those that are: until one of them is handled no other message is", r.queue)}
 	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:

@@ -86,3 +86,28 @@ func TestHealthAgesWithoutASign(t *testing.T) {
 		}
 	})
 }
+
+func TestARefusalIsToldUntilTheNextSign(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := idleRun()
+		h := r.health
+		h.starts(r)
+		h.consuming()
+		began := time.Now()
+		time.Sleep(durations.SilentAfter + time.Second)
+		refusal := errors.New("ACCESS_REFUSED")
+		h.Refused(refusal)
+		h.Alive(began) // the sign of before
+		if err := h.check(time.Now()); err == nil || err.Degraded || !err.Since.Equal(began) || !errors.Is(err, refusal) {
+			t.Errorf("%v, want the sign of before and the refusal", err)
+		}
+		h.Alive(time.Now())
+		if err := status(h); err != nil {
+			t.Errorf("after a sign: %v", err)
+		}
+		time.Sleep(durations.SilentAfter + time.Second)
+		if err := status(h); err == nil || errors.Is(err, refusal) {
+			t.Errorf("%v, want no sign, and not the refusal from before the sign", err)
+		}
+	})
+}

@@ -2,7 +2,6 @@ package consumer_test
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
-	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
@@ -257,18 +255,7 @@ func TestAConsumerThatAwaitsConfirmsNoticesALostBrokerAndAClosedConn(t *testing.
 		if status, err := health(c); status != "unhealthy" || strings.Contains(err.Error(), "low on memory") {
 			w.Errorf("without a broker: %s, %v", status, err)
 		}
-		if err := w.conn.Close(); err != nil {
-			w.Error(err)
-		}
-		time.Sleep(time.Minute)
-		select {
-		case err := <-ended:
-			if !errors.Is(err, connection.ErrClosed) {
-				w.Errorf("Run returned %v", err)
-			}
-		default:
-			w.Error("a minute after the Conn was closed, Run has not returned")
-		}
+		w.endsWithTheConn(ended)
 	})
 }
 

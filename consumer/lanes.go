@@ -1,6 +1,7 @@
 package consumer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -53,6 +54,11 @@ func (c Config) validateLanes(source route.Source) error {
 	return errors.Join(errs...)
 }
 
+// nameOf returns the name of a source: that of its queue, of its lanes or of its shards.
+func nameOf(source route.Source) string {
+	return cmp.Or(source.Lanes, source.Shards, source.Routes[0].Queue)
+}
+
 // part is one queue that a Consumer reads.
 type part struct {
 	source   route.Facts
@@ -65,7 +71,12 @@ type part struct {
 // partsOf returns what there is to read for a source.
 func partsOf(cfg settings, source route.Source) (parts []*part) {
 	if source.Lanes == "" {
-		return []*part{newPart(cfg, source.Routes[0], false)}
+		for _, r := range source.Routes {
+			p := newPart(cfg, r, false)
+			p.limits.Share, p.limits.Shard = r.Share, source.Shards != ""
+			parts = append(parts, p)
+		}
+		return parts
 	}
 	for _, r := range source.Routes {
 		c := cfg

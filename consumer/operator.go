@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/webguard"
 )
 
 // Operator returns an http.Handler for the people and the programs that operate a
@@ -36,9 +37,17 @@ import (
 // attempt, is "held" too. Bodies and headers are not shown.
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
-// A request that a browser sends from a page of another origin changes nothing. Operator
-// asks for no login: mount it where only operators reach it. It returns an error that names
-// each consumer that is nil, by its number from 0.
+//
+// Operator asks for no login: mount it where only operators reach it. So that no page in an
+// operator's browser reaches it for others, it answers 403 in two cases. The first is a
+// request from a page of another origin; a link to the state is followed. The second is a
+// request by a name, because a stranger's DNS may point a name at the service: Operator
+// answers to localhost, to IP addresses, and to the host in the pattern of the
+// http.ServeMux that passes the request on.
+//
+//	mux.Handle("orders.internal/ops/", http.StripPrefix("/ops", ops))
+//
+// Operator returns an error that names each consumer that is nil, by its number from 0.
 func Operator(consumers ...*Consumer) (http.Handler, error) {
 	var errs []error
 	for i, c := range consumers {
@@ -54,7 +63,8 @@ func Operator(consumers ...*Consumer) (http.Handler, error) {
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, r *http.Request) { o.show(w, r, o) })
 	mux.HandleFunc("POST /pause", o.change((*Consumer).Pause))
 	mux.HandleFunc("POST /resume", o.change((*Consumer).Resume))
-	return http.NewCrossOriginProtection().Handler(mux), nil
+	visits := webguard.Sites(mux, func(*http.Request) bool { return true }) // a GET has no effect
+	return webguard.Hosts(visits, "Operator answers to localhost, to IP addresses, and to a host that the pattern of its http.ServeMux names."), nil
 }
 
 // operator is what an http.Handler operates.

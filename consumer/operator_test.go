@@ -18,7 +18,7 @@ import (
 
 // call makes a request and returns the status and the body of the answer.
 func call(h http.Handler, method, path, body string, headers ...string) (int, string) {
-	r := httptest.NewRequest(method, "http://shop.example"+path, strings.NewReader(body))
+	r := httptest.NewRequest(method, "http://localhost:8080"+path, strings.NewReader(body))
 	if body != "" {
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	}
@@ -115,7 +115,7 @@ func TestOperatorsPauseAndResume(t *testing.T) {
 			{"POST", "/pause?queue=orders", "queue=other", "", 400, "one queue", "healthy healthy"},
 			{"POST", "/pause", "queue=" + strings.Repeat("x", 5000), "", 400, "cannot be read", "healthy healthy"},
 			{"POST", "/pause", "", "https://evil.example", 403, "cross-origin", "healthy healthy"},
-			{"POST", "/pause?queue=other", "", "http://shop.example", 200, `Z: "consumer: queue \"other\": paused by Pause"`, "healthy degraded"},
+			{"POST", "/pause?queue=other", "", "http://localhost:8080", 200, `Z: "consumer: queue \"other\": paused by Pause"`, "healthy degraded"},
 			{"POST", "/resume", "queue=other", "", 200, "other: healthy", "healthy healthy"},
 			{"POST", "/pause", "", "", 200, "paused since ", "degraded degraded"},
 			{"POST", "/resume?queue=orders", "", "", 200, "orders: healthy", "healthy degraded"},
@@ -146,6 +146,51 @@ func operator(t *testing.T, consumers ...*consumer.Consumer) http.Handler {
 		t.Fatal(err)
 	}
 	return ops
+}
+
+// A page whose name a stranger's DNS points at the service reaches nothing, and no other
+// page sees the state.
+func TestOperatorsAreAskedByTheirOwnPagesOnly(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		orders, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		time.Sleep(time.Second)
+		anywhere, named := http.NewServeMux(), http.NewServeMux()
+		anywhere.Handle("/ops/", http.StripPrefix("/ops", operator(t, orders)))
+		named.Handle("shop.example/ops/", http.StripPrefix("/ops", operator(t, orders)))
+		for _, tt := range []struct {
+			rule         string
+			mux          *http.ServeMux
+			method, host string
+			headers      []string
+			code         int
+		}{
+			{"a stranger's name, in a browser", anywhere, "POST", "attacker.example", []string{"Origin", "http://attacker.example", "Sec-Fetch-Site", "same-origin"}, 403},
+			{"a stranger's name, in a browser over http", anywhere, "POST", "attacker.example:8080", []string{"Origin", "http://attacker.example:8080"}, 403},
+			{"a stranger's name reads nothing", anywhere, "GET", "attacker.example", nil, 403},
+			{"a stranger's name where another is named", named, "POST", "attacker.example", nil, 404},
+			{"an image of another site", anywhere, "GET", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "no-cors", "Sec-Fetch-Dest", "image"}, 403},
+			{"the name that the program gives", named, "POST", "shop.example", []string{"Origin", "http://shop.example"}, 200},
+			{"an address", anywhere, "POST", "10.1.2.3:8080", nil, 200},
+			{"a link", anywhere, "GET", "localhost:8080", []string{"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Mode", "navigate", "Sec-Fetch-Dest", "document"}, 200},
+		} {
+			path := "/ops/pause"
+			if tt.method == "GET" {
+				path = "/ops/"
+			}
+			r := httptest.NewRequest(tt.method, "http://"+tt.host+path, nil)
+			for i := 0; i < len(tt.headers); i += 2 {
+				r.Header.Set(tt.headers[i], tt.headers[i+1])
+			}
+			answer := httptest.NewRecorder()
+			tt.mux.ServeHTTP(answer, r)
+			state, _ := health(orders)
+			if paused := state == "degraded"; answer.Code != tt.code || paused != (tt.code == 200 && tt.method == "POST") {
+				w.Errorf("%s: %d, then %s; want %d", tt.rule, answer.Code, state, tt.code)
+			}
+			orders.Resume()
+		}
+		w.stopped(stop)
+	})
 }
 
 func TestOperatorNamesEachConsumerThatIsNil(t *testing.T) {

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/topology"
@@ -297,9 +299,13 @@ func TestHealthTellsThatHeldMessagesFillThePrefetch(t *testing.T) {
 			w.Errorf("there is room for another message: %v", err)
 		}
 		w.publish(2, keyed("away"))
-		time.Sleep(3 * time.Minute)
-		if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), "all messages that may be in hand are held") {
-			w.Errorf("%s, %v", status, err)
+		filled := time.Now()
+		for range 7 {
+			time.Sleep(70 * time.Second)
+			var h *rehop.HealthError
+			if err := c.Health(); !errors.As(err, &h) || !h.Degraded || h.Since.Sub(filled).Abs() > time.Second || !strings.Contains(err.Error(), `for key "away"`) {
+				w.Fatalf("after %v: %v, want that it is degraded since the prefetch was full, with the key", time.Since(filled), err)
+			}
 		}
 		time.Sleep(time.Hour)
 		if _, err := health(c); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // Run consumes until ctx ends. It then stops fetching, lets handlers finish up to
@@ -50,12 +51,15 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	defer end()
 	overdueStop, end := endsAfter(stopped, durations.LastSecond)
 	defer end()
+	going, end := context.WithCancel(ctx)
+	defer end()
+	defer context.AfterFunc(transport.Inside.Conn(c.conn).Life(), end)()
 	all := hand.New(c.cfg.Concurrency, c.strict)
 	workers := work.NewPool(all)
 	late := &overdue{timeout: c.cfg.HandlerTimeout, workers: c.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}}
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
-		runs[i] = newRun(c, p, all, workers, late, ctx, stopped)
+		runs[i] = newRun(c, p, all, workers, late, ctx, going, stopped)
 		p.health.starts(runs[i])
 	}
 	c.setRuns(runs)

@@ -36,6 +36,7 @@ type run struct {
 	batch    BatchHandler // nil: there is a handler
 	health   *health
 	stop     context.Context // ends when Run is to stop
+	going    context.Context // ends then too, and when the Conn is closed
 	stopped  context.Context // ends when DrainTimeout and durations.StopGrace have passed after stop
 	prefetch intake.Prefetch // the prefetch with which each session begins
 	bound    intake.Bound    // the bound of the prefetch of each session
@@ -68,10 +69,10 @@ type run struct {
 
 // newRun returns the run for a part. All parts share the workers, and the note of which
 // handlers are late.
-func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, stopped context.Context) *run {
+func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, going, stopped context.Context) *run {
 	r := &run{
 		cfg: p.cfg.Config, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
-		health: &p.health, stop: stop, stopped: stopped, prefetch: p.prefetch,
+		health: &p.health, stop: stop, going: going, stopped: stopped, prefetch: p.prefetch,
 		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		hand: all, pool: workers,
 		timeout:  &consumertimeout.ConsumerTimeout{},
@@ -109,7 +110,7 @@ func carriedHook(hook func(Carried)) func(carry.Message) {
 // consume consumes in one session after the other.
 func (r *run) consume() error {
 	pauses := pause.Grow(durations.FirstPause, durations.LongestPause)
-	for ever := false; ; {
+	for ever := false; r.stop.Err() == nil; {
 		began := time.Now()
 		e := r.session()
 		consumed, err := e.consumed, e.err
@@ -129,17 +130,13 @@ func (r *run) consume() error {
 		}
 		if intake.Renews(err) {
 			r.log.Info("consuming begins anew, and messages are back in their places", "queue", r.queue, "reason", err.Error())
-			if !r.awaitTurn() {
-				return nil
-			}
+			r.awaitTurn()
 			pauses.Reset()
 			continue
 		}
 		if no := (*work.NoConfirmsError)(nil); errors.As(err, &no) {
 			r.log.Warn("consuming nothing until the broker confirms copies", "queue", r.queue, "error", no.Cause)
-			if !r.copies.AwaitAnswer(r.stop) {
-				return nil
-			}
+			r.copies.AwaitAnswer(r.going)
 			pauses.Reset()
 			continue
 		}
@@ -154,47 +151,31 @@ func (r *run) consume() error {
 		if consumed {
 			wait = min(wait, durations.LongestPauseConsumed)
 		}
-		wait = r.place.pause(wait, r.known)
-		if !pause.For(r.stop, wait) {
-			return nil
-		}
+		pause.For(r.going, r.place.pause(wait, r.known))
 	}
+	return nil
 }
 
-// awaitTurn waits until a worker could handle a new message. It also returns when the Conn
-// is closed, and the next session then returns ErrClosed. It returns false if Run is to
-// stop.
-func (r *run) awaitTurn() bool {
-	looks := 1
-	if r.source.Lane != "" {
-		looks = 2 // a worker may be between two messages of other lanes
-	}
-	var starved time.Time
-	for free := 0; ; {
-		switch lane := r.lane.State(time.Now()); {
-		case !lane.Paused.IsZero():
-			r.health.leaves(errPaused, lane.Paused)
-			free = 0
-		case lane.Starved:
+// awaitTurn waits until a worker could handle a new message, or going has ended.
+func (r *run) awaitTurn() {
+	for starved := (time.Time{}); ; {
+		var turn hand.Turn
+		r.pool.Event(func(now time.Time, out *hand.Out) { turn = r.lane.Turn(now, out) })
+		switch {
+		case !turn.Paused.IsZero():
+			r.health.leaves(errPaused, turn.Paused)
+		case turn.Starved:
 			if starved.IsZero() {
 				starved = time.Now()
 			}
 			r.health.leaves(errStarved, starved)
-			free = 0
 		default:
-			if free++; free == looks {
-				return r.stop.Err() == nil
-			}
+			return
 		}
-		if errors.Is(r.conn.Health(), connection.ErrClosed) {
-			return r.stop.Err() == nil
-		}
-		again := durations.NoTurnLook
-		if free > 0 {
-			again = durations.TurnLook
-		}
-		if !pause.For(r.stop, again) {
-			return false
+		select {
+		case <-r.lane.Changed:
+		case <-r.going.Done():
+			return
 		}
 	}
 }

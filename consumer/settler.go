@@ -71,7 +71,7 @@ func NewSettler(conn *connection.Conn, source topology.Source, cfg SettlerConfig
 	case err != nil:
 		errs = append(errs, fmt.Errorf("consumer: source: %w", err))
 	case len(from.Routes) != 1:
-		errs = append(errs, fmt.Errorf("consumer: source is Lanes %q, want one of its WorkQueues", from.Lanes))
+		errs = append(errs, fmt.Errorf("consumer: source is %q, which has several queues, want one of its WorkQueues", nameOf(from)))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)

@@ -215,3 +215,24 @@ func TestClosingTheConnClosesTheSocketsOfItsQueues(t *testing.T) {
 		}
 	})
 }
+
+// The pauses of a queue that is not handled grow to a minute.
+func TestRunEndsWithTheConnInThePauseOfAQueueThatIsNotHandled(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
+		h := w.cannotHandOver()
+		c, err := consumer.New(w.conn, w.orders, func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.publish(1)
+		ended := make(chan error, 1)
+		go func() { ended <- c.Run(w.Context()) }()
+		time.Sleep(10 * time.Minute)
+		_, _, before := h.counts()
+		for now := before; now == before; _, _, now = h.counts() {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(time.Second) // into the pause
+		w.endsWithTheConn(ended)
+	})
+}

@@ -82,9 +82,18 @@ func (r *run) repair(ctx context.Context, found route.Facts) error {
 // watchCopies ends this one.
 func (r *run) watchCopies(s *session) {
 	r.watches.Go(func() {
-		for pause.While(s.Stop, s.Copying, durations.CopiesLook) {
-			since := r.copies.Unconfirmed.Since()
-			if since.IsZero() || time.Since(since) < durations.ResolveAfter {
+		for s.Stop.Err() == nil && s.Copying.Err() == nil {
+			since, begins := r.copies.Unconfirmed.Since()
+			if since.IsZero() {
+				select {
+				case <-begins:
+				case <-s.Stop.Done():
+				case <-s.Copying.Done():
+				}
+				continue
+			}
+			if wait := durations.ResolveAfter - time.Since(since); wait > 0 {
+				pause.While(s.Stop, s.Copying, wait)
 				continue
 			}
 			asking, cancel := context.WithTimeout(s.Stop, durations.ResolveLimit)
@@ -97,6 +106,7 @@ func (r *run) watchCopies(s *session) {
 			if s.Stop.Err() == nil {
 				r.copies.Unconfirmed.Resolved(err)
 			}
+			pause.While(s.Stop, s.Copying, durations.CopiesLook)
 		}
 	})
 }

@@ -194,7 +194,7 @@ func (r run) record(p Progress) Record {
 	if p.State == Done && p.Matched == 0 && r.Action != resume {
 		text = noMatch
 	}
-	return Record{By: r.By, Action: r.Action, Source: p.Redrive.Source, Which: p.Redrive.Filter.String(), Redrive: p.Redrive.ID, Count: p.Done, Result: text}
+	return Record{By: r.By, Action: r.Action, Source: p.Redrive.Source, Which: p.Redrive.Which(), Redrive: p.Redrive.ID, Count: p.Done, Result: text}
 }
 
 // act is an action that is no redrive, such as an export. Its begin is in the audit before

@@ -45,7 +45,7 @@ func (d *deadly) Read(p []byte) (int, error) {
 func (k killedTask) act(l *Live) error {
 	by := By{Who: "ada", Why: "a test"}
 	if k.Act == "export" {
-		_, err := l.Export(context.Background(), Filter{Queue: "work"}, &deadly{nth: k.Nth}, by)
+		_, err := l.Export(context.Background(), Filter{Queue: "work"}, 0, &deadly{nth: k.Nth}, by)
 		return err
 	}
 	d := &deadly{nth: k.Nth}

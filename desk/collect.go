@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -27,7 +28,7 @@ const (
 
 // Collect takes letters out of queues and stores them until ctx ends.
 func (c *storeSource) Collect(ctx context.Context, queues []string, by By, progress func(int)) (int, error) {
-	consumers, collected, err := c.collectors(queues)
+	consumers, collected, err := c.collectors(ctx, queues)
 	if err != nil {
 		return 0, err
 	}
@@ -70,7 +71,7 @@ func (c *storeSource) Collect(ctx context.Context, queues []string, by By, progr
 
 // collectors returns a consumer of each queue, and the number of letters that they have
 // stored.
-func (c *storeSource) collectors(queues []string) ([]*consumer.Consumer, *atomic.Int64, error) {
+func (c *storeSource) collectors(ctx context.Context, queues []string) ([]*consumer.Consumer, *atomic.Int64, error) {
 	switch {
 	case c.conn == nil:
 		return nil, nil, rehop.WithClass(errors.New("desk: there is no Conn to collect letters on"), rehop.ClassConfiguration)
@@ -81,7 +82,16 @@ func (c *storeSource) collectors(queues []string) ([]*consumer.Consumer, *atomic
 	var collected atomic.Int64
 	var errs []error
 	for _, queue := range queues {
+		of, err := ownerOf(ctx, c.conn, queue)
+		if err != nil {
+			return nil, nil, err
+		}
 		one, err := consumer.New(c.conn, topology.DeadLetterQueue{Name: queue}, func(ctx context.Context, d *consumer.Delivery) error {
+			if l := fromDelivery(d.AMQP(), queue, of); l.Doubt != "" {
+				doubted := *d
+				doubted.Headers = letter.WithDoubt(d.Headers, l.Doubt)
+				d = &doubted
+			}
 			err := c.store.Collect(ctx, d)
 			if err == nil {
 				collected.Add(1)

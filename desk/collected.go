@@ -133,6 +133,9 @@ func asItLies(m producer.Message) amqp.Publishing {
 		Priority: m.Priority, CorrelationId: m.CorrelationID, ReplyTo: m.ReplyTo, MessageId: m.ID, Timestamp: m.Timestamp,
 		Type: m.Type, UserId: m.UserID, AppId: m.AppID, Body: m.Body,
 	}
+	if letter.Lay(&p) {
+		return p
+	}
 	if m.Expiration > 0 {
 		p.Expiration = strconv.FormatInt(m.Expiration.Milliseconds(), 10)
 	}
@@ -156,6 +159,7 @@ func asItLies(m producer.Message) amqp.Publishing {
 func collected(s store.Entry) Letter {
 	m := s.Message
 	l := read(asItLies(m))
+	l.Doubt = letter.Doubt(m.Headers, s.Queue)
 	l.ID, l.Place, l.State = strconv.FormatInt(s.Number, 10), s.Number, string(s.State)
 	l.Exchange, l.RoutingKey, l.hasOrigin = m.Exchange, m.RoutingKey, true
 	l.Queue, l.Cause, l.Error, l.ErrorType, l.Attempts = s.Queue, s.Cause, s.Error, s.ErrorType, s.Attempts
@@ -242,22 +246,33 @@ func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) 
 
 func (c *storeSource) listOfScan(ctx context.Context, f Filter, p Page, list List) (List, error) {
 	limit := p.limit()
+	further := 0 // letters behind the page
 	looked, last, more, err := c.scan(ctx, f, p.After, scanBound, func(l Letter) bool {
-		if len(list.Letters) == limit {
+		switch {
+		case len(list.Letters) < limit:
+			list.Letters = append(list.Letters, l)
+		case p.CountAll:
+			further++
+		default:
 			return false
 		}
-		list.Letters = append(list.Letters, l)
 		return true
 	})
 	switch {
-	case err != nil || !more:
+	case err != nil || !more && further == 0:
 	case len(list.Letters) == limit:
 		list.Next = list.Letters[limit-1].Place
 	default:
 		list.Next = last
 		list.Bound = fmt.Sprintf("the %d letters behind number %d: a question that the database cannot answer looks through no more at once", looked, p.After)
 	}
-	list.Matched, list.More, list.Seen.Seen, list.Total = len(list.Letters), more, looked, looked
+	list.Matched, list.More, list.Seen.Seen, list.Total = len(list.Letters)+further, more, looked, looked
+	if p.CountAll && more && err == nil {
+		q, _, _ := f.query() // it was read before
+		if list.Total, err = c.store.Count(ctx, q); err != nil {
+			err = fmt.Errorf("desk: %w", err)
+		}
+	}
 	return list, err
 }
 
@@ -337,7 +352,10 @@ func (c *storeSource) Letter(ctx context.Context, id string) (Letter, error) {
 
 // Export writes letters as lines of JSON. If it cannot write a letter, it goes on, and
 // returns an error that names each of these.
-func (c *storeSource) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
+func (c *storeSource) Export(ctx context.Context, f Filter, limit int, w io.Writer, by By) (n int, err error) {
+	if err := checkLimit(limit); err != nil {
+		return 0, err
+	}
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: "export", Source: c.cfg.Name, Which: f.String()})
 	if err != nil {
 		return 0, err
@@ -354,7 +372,7 @@ func (c *storeSource) Export(ctx context.Context, f Filter, w io.Writer, by By) 
 			n++
 			failed = a.reached(n)
 		}
-		return failed == nil
+		return failed == nil && n != limit
 	})
 	if err = errors.Join(err, failed, errors.Join(left...)); err != nil {
 		err = fmt.Errorf("desk: export: %w", err)

@@ -30,6 +30,9 @@ func (c *storeSource) keep(ctx context.Context, action string, f Filter, by By, 
 	if f.IsZero() {
 		return 0, rehop.WithClass(errors.New("desk: the Filter is empty, want a condition"), rehop.ClassBug)
 	}
+	if err := f.check(); err != nil {
+		return 0, err
+	}
 	a, err := c.cfg.Journal.undertake(Record{By: by, Action: action, Source: c.cfg.Name, Which: f.String()})
 	if err != nil {
 		return 0, err

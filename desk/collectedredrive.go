@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +20,8 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// Execute carries out a redrive on the letters that are in the store when it begins.
+// Execute carries out a redrive on the letters of its Look, or on those that are in the store
+// when it begins.
 func (c *storeSource) Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error) {
 	r, err := r.check(c.About(), time.Now())
 	if err == nil && r.Action != Drop && c.conn == nil {
@@ -67,6 +67,7 @@ type collectedRedrive struct {
 	progress Progress
 	warning  string // begins Progress.Note
 	failures int    // in a row
+	doubted  int    // letters of this replay that need a target
 	known    int    // letters of this replay that were sent by an earlier process
 	sent     []string
 	noted    time.Time
@@ -75,11 +76,11 @@ type collectedRedrive struct {
 func (c *storeSource) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
 	r := &collectedRedrive{source: c, book: b, redrive: b.redrive, resumed: resumed, tell: tell, progress: b.past.progress}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
-	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
 	if b.redrive.Action != Drop { // whose letters are counted when they are gone
 		r.progress.Done = len(b.past.sent)
 	}
 	r.progress.Matched, r.progress.Failed, r.progress.Skipped = r.progress.Done, 0, 0
+	r.progress.Began, r.progress.DoneBefore = time.Now().UTC(), r.progress.Done
 	run, stop := context.WithCancelCause(ctx)
 	r.stop = stop
 	watched := make(chan struct{})
@@ -128,16 +129,19 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		return r.drop(ctx)
 	}
 	q, err := r.source.narrow(ctx, f)
+	if err == nil {
+		q.Before = r.before()
+		err = r.countAll(ctx, q)
+	}
 	if err != nil {
 		return err
 	}
-	q.Before = r.redrive.Created
 	user, err := userOf(ctx, r.source.conn)
 	if err != nil {
 		return err
 	}
 	publisher := confirm.New(r.source.conn, confirm.Limits{Messages: replayWindow})
-	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To}
+	options := store.ReplayOptions{Rate: r.redrive.Rate, Canary: r.redrive.Canary, To: r.redrive.To, Edit: r.targeted}
 	switch {
 	case options.Canary == 0:
 	case r.book.past.canaryOver:
@@ -163,7 +167,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	replay := func(q store.Query) (err error) {
 		for {
 			r.mu.Lock()
-			done, r.known = r.progress.Done, 0
+			done, r.known, r.doubted = r.progress.Done, 0, 0
 			r.mu.Unlock()
 			report, err = r.source.store.Replay(ctx, &marking{redrive: r, user: user, publisher: publisher}, q, options)
 			r.mu.Lock()
@@ -201,6 +205,48 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 		err = errors.Join(err, r.canaryIsOver())
 	}
 	err = errors.Join(err, r.note(true), publisher.Close())
+	return err
+}
+
+// before is the time before which the letters of the redrive were stored, in whole
+// milliseconds, as a store has them.
+func (r *collectedRedrive) before() time.Time {
+	look := r.redrive.Look.Truncate(time.Millisecond).Add(time.Millisecond)
+	if r.redrive.Look.IsZero() || look.After(r.redrive.Created) {
+		return r.redrive.Created
+	}
+	return look
+}
+
+// countAll counts the letters of the redrive: those that are left, and those that it has done.
+func (r *collectedRedrive) countAll(ctx context.Context, q store.Query) error {
+	n, err := len(q.Numbers), error(nil)
+	if n <= maxMatched { // the store counts no more numbers at once
+		n, err = r.source.store.Count(ctx, q)
+	}
+	if err != nil {
+		return fmt.Errorf("desk: %w", err)
+	}
+	r.progress.Bound = r.redrive.least(r.progress.Done + n)
+	return nil
+}
+
+// targeted counts a letter that the replay leaves until somebody names its target.
+func (r *collectedRedrive) targeted(m *producer.Message) error {
+	if r.redrive.To != nil {
+		return nil
+	}
+	queue := ""
+	if m.Exchange == "" {
+		queue = m.RoutingKey
+	}
+	err := resend.Doubted(*m, queue)
+	if err != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.doubted++
+		r.progress.Note = noted(r.warning, err.Error())
+	}
 	return err
 }
 
@@ -260,7 +306,7 @@ func (r *collectedRedrive) begun(ctx context.Context, q store.Query) (numbers []
 			return nil, fmt.Errorf("desk: %w", err)
 		}
 		for _, one := range found {
-			m, err := resend.Edited(resend.Message(one.Message, one.Queue), r.redrive.To, nil)
+			m, err := resend.Edited(resend.Message(one.Message, one.Queue), one.Queue, r.redrive.To, nil)
 			if err != nil {
 				continue // it was refused then, too
 			}
@@ -286,9 +332,10 @@ func (r *collectedRedrive) left() (n int, bounded bool) {
 // settled takes over how far a replay is, whose letters have left the store.
 func (r *collectedRedrive) settled(before int, report store.ReplayReport) {
 	before -= r.known
-	r.progress.Matched, r.progress.Done, r.progress.Failed = before+report.Matched, before+report.Sent, report.Failed
+	r.progress.Matched, r.progress.Done = before+report.Matched, before+report.Sent
+	r.progress.Failed, r.progress.Skipped = max(report.Failed-r.doubted, 0), r.doubted
 	r.progress.LastID = report.LastID
-	if report.Last != nil {
+	if report.Last != nil && !hasNoTarget(report.Last) {
 		r.progress.Error = report.Last.Error()
 	}
 }
@@ -323,6 +370,13 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		return err
 	}
 	defer out.close()
+	q, look, err := r.redrive.Filter.query()
+	if q.Before = r.before(); err == nil && !look { // else nobody has counted before all are read
+		err = r.countAll(ctx, q)
+	}
+	if err != nil {
+		return err
+	}
 	after := int64(0)
 	for {
 		if ctx.Err() != nil {
@@ -342,7 +396,7 @@ func (r *collectedRedrive) drop(ctx context.Context) error {
 		page := r.redrive.Filter
 		page.IDs = []string{}
 		var marked []int64
-		_, last, more, err := r.source.scanBefore(ctx, r.redrive.Filter, r.redrive.Created, after, scanBound, func(l Letter) bool {
+		_, last, more, err := r.source.scanBefore(ctx, r.redrive.Filter, r.before(), after, scanBound, func(l Letter) bool {
 			page.IDs, marked = append(page.IDs, l.ID), append(marked, l.Place)
 			return len(marked) < limit
 		})

@@ -170,6 +170,7 @@ func examineQueues(ctx context.Context, conn *connection.Conn) []Finding {
 	}
 	findings := []Finding{{About: "management", Level: Good, Says: fmt.Sprintf("the API knows %s", count(len(infos), "queue"))}}
 	ours := map[string]bool{}
+	hands.takeOut(ctx, conn, infos)
 	for _, q := range fold(infos, conn.Server().Version) {
 		if q.DeadLetters != "" {
 			ours[q.Name], ours[q.DeadLetters] = true, true

@@ -1,279 +1,154 @@
 package desk
 
 import (
-	"cmp"
-	"context"
-	"errors"
-	"fmt"
-	"io"
-	"log/slog"
-	"math/rand/v2"
-	"net"
-	"os"
-	"path/filepath"
-	"runtime"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/topology"
 )
 
-// like is a letter of which a queue may have several that nothing tells apart.
-func like(id string) amqp.Publishing {
-	return amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Headers: amqp.Table{
-		"x-rehop-queue": "orders", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3),
-	}}
+// forgeries are the headers by which somebody who may write to one queue names another one.
+var forgeries = map[string]amqp.Table{
+	"of a consumer":             {"x-rehop-cause": "permanent", "x-rehop-error": "no stock", "x-rehop-queue": "payments", "x-rehop-final-attempts": int64(1)},
+	"of a producer":             {"x-rehop-cause": "unroutable", "x-rehop-error": "no stock", "x-rehop-exchange": "", "x-rehop-routing-key": "payments"},
+	"of NServiceBus":            {"NServiceBus.FailedQ": "payments", "NServiceBus.ExceptionInfo.Message": "no stock"},
+	"of MassTransit":            {"MT-Reason": "fault", "MT-Fault-Message": "no stock", "MT-Fault-InputAddress": "rabbitmq://broker/payments"},
+	"of the broker":             {"x-death": []any{deathOf("payments")}, "x-first-death-queue": "payments", "x-rehop-cause": "permanent", "x-rehop-error": "no stock", "x-rehop-queue": "payments"},
+	"of the broker, unreadable": {"x-death": []any{amqp.Table{"queue": int32(7)}}, "x-rehop-cause": "permanent", "x-rehop-error": "no stock", "x-rehop-queue": "payments"},
+	"of a consumer and Spring":  {"x-exception-message": "no stock", "x-original-exchange": "", "x-original-routingKey": "payments", "x-rehop-cause": "permanent", "x-rehop-queue": "payments"},
 }
 
-// A process has sent a letter, its queue has let go of the letter, and the process dies. A
-// like of the letter was behind it, and somebody has looked at the queue since.
-func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
-	for _, tt := range []struct {
-		answer             Doubt
-		left, sent, doubts int
-	}{
-		{"", 1, 0, 1},
-		{Again, 0, 1, 0},
-		{Delete, 0, 0, 0},
-	} {
-		for _, id := range []string{"m-0", ""} {
-			t.Run(fmt.Sprintf("id %q, answer %q", id, tt.answer), func(t *testing.T) {
-				onEach(t, func(w *fixture) {
-					w.dead()
-					must(w.T, w.channel().Publish("", "orders.dlq", false, false, like(id)))
-					w.has("orders.dlq", 1)
-					list, err := w.live().Peek(w.Context(), 1)
-					must(w.T, err)
-					key := list.Letters[0].digest()
-					b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
-					must(w.T, err)
-					must(w.T, errors.Join(b.write(entry{Try: []string{key}}), b.write(entry{Sent: []string{key}}), b.file.Close(), b.release())) // as the end of the process does
-					p, err := w.live().Resume(w.Context(), "o-1", By{}, nil)
-					if name := strconv.Quote(cmp.Or(id, list.Letters[0].ID)); err != nil || p.State != Done || p.Done != 1 || p.InDoubt != 1 || !p.Resumable() || !strings.Contains(p.Note, name) {
-						w.Errorf("%v: %+v, want 1 in doubt, and a note of %s", err, p, name)
-					}
-					p, err = w.live().Resume(w.Context(), "o-1", By{Who: "ada", InDoubt: tt.answer}, nil)
-					if err != nil || p.Done != 1+tt.sent || p.MaybeDuplicate != tt.sent || p.InDoubt != tt.doubts || p.Resumable() != (tt.doubts > 0) {
-						w.Errorf("%v: %+v, want %d more sent and %d in doubt", err, p, tt.sent, tt.doubts)
-					}
-					w.has("orders.dlq", tt.left)
-					w.has("orders", tt.sent)
-				})
-			})
-		}
+func deathOf(queue string) amqp.Table {
+	return amqp.Table{"queue": queue, "reason": "rejected", "count": int64(1), "exchange": "", "routing-keys": []any{queue}, "time": time.Unix(1_800_000_000, 0)}
+}
+
+// publish publishes messages straight to a queue, with all their headers.
+func (w *fixture) publish(queue string, messages ...amqp.Publishing) {
+	w.Helper()
+	session, err := w.conn.Session(w.Context(), connection.Publish)
+	must(w.T, err)
+	defer session.Close()
+	for _, p := range messages {
+		must(w.T, session.Do(w.Context(), func(ch *amqp.Channel) error { return ch.PublishWithContext(w.Context(), "", queue, true, false, p) }))
 	}
 }
 
-func TestADecisionThatIsNoneIsRefused(t *testing.T) {
-	inBubble(t, "4.3", func(w *fixture) {
-		w.dead(orders(1)...)
-		if _, err := w.live().Execute(w.Context(), Redrive{Action: Send, All: true, By: By{InDoubt: Again}}, nil); err == nil || !strings.Contains(err.Error(), "By.InDoubt") {
-			w.Errorf("a redrive that has begun nothing: %v", err)
-		}
-		_, err := w.live().Execute(w.Context(), Redrive{ID: "o-1", Action: Send, All: true, To: address("nowhere")}, nil)
-		must(w.T, err)
-		if _, err := w.live().Resume(w.Context(), "o-1", By{InDoubt: "perhaps"}, nil); err == nil || !strings.Contains(err.Error(), `"perhaps"`) {
-			w.Errorf("another word: %v", err)
-		}
-	})
-}
-
-// mortal is a process with a redrive that dies, or whose connection is lost, between two steps.
-type mortal struct {
-	journal *Journal
-	live    *Live
-	conn    *connection.Conn
-	deaf    atomic.Bool // what it writes to the broker is lost
-	died    atomic.Bool
-	sockets []net.Conn
-	synced  map[string]int64
-}
-
-// deafConn loses what is written to it.
-type deafConn struct {
-	net.Conn
-	deaf *atomic.Bool
-}
-
-// Write is that of net.Conn.
-func (d deafConn) Write(p []byte) (int, error) {
-	if d.deaf.Load() {
-		return len(p), nil
-	}
-	return d.Conn.Write(p)
-}
-
-func newMortal(w *fixture, dir string) *mortal {
-	m := &mortal{synced: map[string]int64{}}
-	var err error
-	m.conn, err = connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Logger: slog.New(slog.DiscardHandler),
-		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
-			if m.died.Load() {
-				return nil, errors.New("the process is dead")
-			}
-			c, err := w.broker.Dial(ctx, network, address)
-			if err == nil {
-				m.sockets = append(m.sockets, c)
-			}
-			return deafConn{c, &m.deaf}, err
-		}})
+func (w *fixture) queue(name string, args amqp.Table) {
+	w.Helper()
+	session, err := w.conn.Session(w.Context(), connection.Consume)
 	must(w.T, err)
-	m.journal, err = OpenJournal(dir)
-	must(w.T, err)
-	m.journal.sync = func(f *os.File) error {
-		info, err := f.Stat()
-		if err == nil {
-			m.synced[f.Name()] = info.Size()
-		}
+	defer session.Close()
+	must(w.T, session.Do(w.Context(), func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclare(name, true, false, false, false, args)
 		return err
-	}
-	m.live, err = NewLive(m.conn, "orders.dlq", LiveConfig{Journal: m.journal})
-	must(w.T, err)
-	return m
+	}))
 }
 
-// run begins a redrive or goes on with it, and ends as its process does: dead reports
-// that it was killed at the nth moment between two steps. Its last acks may not have reached
-// the broker.
-func (m *mortal) run(w *fixture, by By, loseAcks bool, nth int) (p Progress, err error, dead bool) {
-	n := 0
-	m.live.gap = func(moment string) {
-		if n++; n == nth-1 && moment == "noted" && loseAcks {
-			m.deaf.Store(true)
-		}
-		if n == nth {
-			m.died.Store(true)
-			for _, c := range m.sockets {
-				_ = c.Close()
-			}
-			runtime.Goexit()
-		}
-	}
-	dead = true
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if _, unknown := m.journal.Redrive("o-1"); unknown != nil {
-			p, err = m.live.Execute(w.Context(), Redrive{ID: "o-1", Action: Send, All: true}, nil)
-		} else {
-			p, err = m.live.Resume(w.Context(), "o-1", by, nil)
-		}
-		dead = false
-	}()
-	<-ended
-	_ = m.conn.Close()
-	if dead {
-		must(w.T, os.Remove(filepath.Join(m.journal.dir, "redrives", "o-1.lock"))) // as the end of the process does
-	}
-	return p, err, dead
-}
-
-// powerCut loses what was not synced.
-func (m *mortal) powerCut(t *testing.T) {
-	for name, size := range m.synced {
-		must(t, os.Truncate(name, size))
-	}
-}
-
-// Letters of which some are alike are sent by processes that die at any moment, some of them with
-// the power of their machine, while others look at the queue, and while further letters
-// come that are like the first. No letter is lost, and what is there more than once was counted.
-func TestNoLetterIsLostWhereverProcessesDie(t *testing.T) {
-	rounds := 60
-	if testing.Short() {
-		rounds = 10
-	}
-	for seed := range rounds {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			dir, others := t.TempDir(), t.TempDir()
-			inBubble(t, versions[seed%len(versions)], func(w *fixture) { dieAnywhere(w, rand.New(rand.NewPCG(uint64(seed), 8)), dir, others) })
+func TestHeadersThatAnybodyCanWriteSendNothingElsewhere(t *testing.T) {
+	for name, headers := range forgeries {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(w *fixture) {
+				w.dead()
+				w.queue("payments", amqp.Table{"x-queue-type": "quorum"})
+				must(w.T, topology.Declare(w.Context(), w.conn, topology.DeadLetterQueue{Name: "errors"}))
+				w.queue("shopq", amqp.Table{"x-queue-type": "quorum", "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "errors"})
+				w.publish("shopq", amqp.Publishing{MessageId: "forged", Headers: headers, Expiration: "1"})
+				w.has("errors", 1)
+				live, err := NewLive(w.conn, "errors", LiveConfig{Journal: w.journal})
+				must(w.T, err)
+				list, err := live.List(w.Context(), Filter{}, Page{Look: true})
+				must(w.T, err)
+				l := list.Letters[0]
+				if to, known := l.Target(); known && to != (topology.Address{RoutingKey: "shopq"}) {
+					w.Errorf("it goes back to %v", to)
+				}
+				if l.Doubt == "" || !strings.Contains(l.Doubt, "x-death") {
+					w.Errorf("Doubt is %q", l.Doubt)
+				}
+				p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+				must(w.T, err)
+				if p.State != Done || p.Skipped != 1 || p.Done+p.Failed != 0 || !strings.Contains(p.Note, l.Doubt) || !strings.Contains(p.Note, "name a target") {
+					w.Errorf("sent without a target: %v", p)
+				}
+				w.has("payments", 0)
+				w.has("errors", 1)
+				p, err = live.Execute(w.Context(), Redrive{Action: Send, All: true, To: address("payments")}, nil)
+				if err != nil || p.Done != 1 {
+					w.Errorf("sent to a target that is named: %v, %v", p, err)
+				}
+			})
 		})
 	}
 }
 
-func dieAnywhere(w *fixture, r *rand.Rand, dir, others string) {
-	w.dead()
-	ch := w.channel()
-	published := map[string]int{}
-	publish := func(n int) {
-		for range n {
-			id := ""
-			if r.IntN(3) > 0 {
-				id = fmt.Sprint("m-", r.IntN(6))
+// What a consumer of a queue may write to that queue's dead-letter queue, without any death.
+func TestALetterOfAnotherQueueNeedsItsTarget(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(2)...)
+		w.queue("payments", amqp.Table{"x-queue-type": "quorum"})
+		w.publish("orders.dlq", amqp.Publishing{MessageId: "consumer", Headers: forgeries["of a consumer"]}, amqp.Publishing{MessageId: "producer", Headers: forgeries["of a producer"]},
+			amqp.Publishing{MessageId: "death", Headers: amqp.Table{"x-death": []any{deathOf("payments")}}},
+			amqp.Publishing{MessageId: "elsewhere", Headers: amqp.Table{"x-rehop-cause": "unroutable", "x-rehop-exchange": "shop", "x-rehop-routing-key": "order.paid"}})
+		live := w.live()
+		list, err := live.List(w.Context(), Filter{}, Page{})
+		must(w.T, err)
+		for _, l := range list.Letters {
+			want := ""
+			switch l.Publishing.MessageId {
+			case "consumer", "producer", "death":
+				want = `its headers name queue "payments", and it is in the dead-letter queue of "orders"`
 			}
-			published[id]++
-			must(w.T, ch.Publish("", "orders.dlq", false, false, like(id)))
-		}
-		synctest.Wait()
-	}
-	everything := func() (got map[string]int, all int) {
-		got = map[string]int{}
-		synctest.Wait()
-		for _, queue := range []string{"orders.dlq", "orders"} {
-			q, _ := w.broker.Queue(queue)
-			for _, m := range append(q.Ready, q.Unacked...) {
-				got[m.MessageId]++
-				all++
+			if l.Doubt != want {
+				w.Errorf("%s: Doubt is %q, want %q", l.Publishing.MessageId, l.Doubt, want)
 			}
 		}
-		return got, all
-	}
-	isThere := func(p Progress, may int) {
-		got, all := everything()
-		n := 0
-		for id, want := range published {
-			if n += want; got[id] < want {
-				w.Errorf("%d of %d letters %q are lost: %s", want-got[id], want, id, p)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true}, nil)
+		must(w.T, err)
+		if p.Done != 3 || p.Skipped != 3 || p.Failed != 0 {
+			w.Errorf("%v", p)
+		}
+		w.has("payments", 0)
+		w.has("orders.dlq", 3)
+		w.has("orders", 3)
+	})
+}
+
+// A queue whose name only ends as a dead-letter queue of package topology may have letters of
+// many queues.
+func TestADeadLetterQueueOfNobodyIsOfMany(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		must(w.T, topology.Declare(w.Context(), w.conn, topology.DeadLetterQueue{Name: "all.dlq"}))
+		w.publish("all.dlq", amqp.Publishing{Headers: forgeries["of a consumer"]}, amqp.Publishing{Headers: amqp.Table{"x-death": []any{deathOf("payments")}}})
+		live, err := NewLive(w.conn, "all.dlq", LiveConfig{Journal: w.journal})
+		must(w.T, err)
+		list, err := live.List(w.Context(), Filter{}, Page{})
+		must(w.T, err)
+		for _, l := range list.Letters {
+			if to, known := l.Target(); l.Doubt != "" || !known || to.RoutingKey != "payments" {
+				w.Errorf("%+v", l)
 			}
 		}
-		if all > n+may {
-			w.Errorf("%d letters are there of %d, %d more may be: %s", all, n, may, p)
-		}
-	}
-	publish(2 + r.IntN(12))
-	var p Progress
-	var err error
-	processes := 0 // each may double a letter once more
-	for dead := true; dead; processes++ {
-		m := newMortal(w, dir)
-		m.live.inFlight = 1 + r.IntN(5)
-		nth := 0
-		if processes < 6 {
-			nth = 1 + r.IntN(25)
-		}
-		p, err, dead = m.run(w, By{}, r.IntN(2) == 0, nth)
-		if dead && r.IntN(2) == 0 {
-			m.powerCut(w.T)
-		}
-		if r.IntN(2) == 0 {
-			publish(r.IntN(3))
-		}
-		if r.IntN(2) == 0 {
-			j, err := OpenJournal(others)
-			must(w.T, err)
-			l, err := NewLive(w.conn, "orders.dlq", LiveConfig{Journal: j})
-			must(w.T, err)
-			if _, err = l.Export(w.Context(), Filter{}, io.Discard, By{}); err != nil {
-				w.Errorf("a look: %v", err)
+	})
+}
+
+// The letters of lanes with one dead-letter queue are of its owner.
+func TestLettersOfLanesAreOfTheirDeadLetterQueue(t *testing.T) {
+	inBubble(t, "4.3", func(w *fixture) {
+		lanes := topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}, OneDeadLetterQueue: true}
+		must(w.T, topology.Declare(w.Context(), w.conn, lanes))
+		w.publish("sms.dlq", amqp.Publishing{MessageId: "own", Headers: amqp.Table{"x-rehop-cause": "permanent", "x-rehop-queue": "sms.vip"}}, amqp.Publishing{MessageId: "forged", Headers: forgeries["of a consumer"]})
+		live, err := NewLive(w.conn, "sms.dlq", LiveConfig{Journal: w.journal})
+		must(w.T, err)
+		list, err := live.List(w.Context(), Filter{}, Page{})
+		must(w.T, err)
+		for _, l := range list.Letters {
+			if (l.Doubt == "") != (l.Publishing.MessageId == "own") {
+				w.Errorf("%s: Doubt is %q", l.Publishing.MessageId, l.Doubt)
 			}
 		}
-	}
-	if err != nil {
-		w.Errorf("%v: %+v", err, p)
-	}
-	isThere(p, p.MaybeDuplicate*processes+p.InDoubt)
-	if p.InDoubt == 0 {
-		return
-	}
-	m := newMortal(w, dir)
-	if p, err, _ = m.run(w, By{InDoubt: Again}, false, 0); err != nil || p.InDoubt > 0 {
-		w.Errorf("again: %v: %+v", err, p)
-	}
-	isThere(p, p.MaybeDuplicate*(processes+1))
+	})
 }

@@ -115,7 +115,7 @@ func ExampleImport() {
 	check(err)
 
 	var file bytes.Buffer
-	n, err := live.Export(ctx, desk.Filter{}, &file, desk.By{Who: "ada"})
+	n, err := live.Export(ctx, desk.Filter{}, 0, &file, desk.By{Who: "ada"})
 	fmt.Println("exported", n, err)
 	done, err := desk.Import(ctx, conn, &file, journal, desk.ImportOptions{Queue: "parked", By: desk.By{Who: "ada"}})
 	fmt.Println("imported", done.Letters, err)

@@ -47,6 +47,7 @@ type queueFacts struct {
 	arguments map[string]any
 	policy    map[string]any // those of all policies that apply; nil: nobody could be asked
 	transient bool           // exclusive, or deleted with its last consumer
+	owner     owner          // of its letters
 	size      int            // mean size of a message in bytes; 0: unknown
 }
 
@@ -103,7 +104,9 @@ func (f queueFacts) has(key string) bool {
 // refusal says why a look could cost a letter; nil if it cannot. It is the one rule
 // for looks, redrives and exports of a live source.
 func (f queueFacts) refusal() error {
-	refuse := func(reason, advice string) error { return &RefusedError{f.name, reason, advice} }
+	refuse := func(reason, advice string) error {
+		return &RefusedError{Queue: f.name, Reason: reason, Advice: advice}
+	}
 	limit, known := f.limit()
 	overflow := f.text("overflow")
 	switch {

@@ -14,7 +14,8 @@ import (
 
 // Filter selects letters. A letter must match each field that is set. The zero Filter
 // selects all letters; a redrive refuses it unless Redrive.All is set. A list that is
-// empty and not nil selects nothing.
+// empty and not nil selects nothing. Calls that change letters refuse a text of which nothing
+// can be seen, such as a space: nearly every letter has one.
 type Filter struct {
 	IDs         []string    `json:"ids,omitzero"`         // any of these Letter.ID
 	MessageIDs  []string    `json:"message_ids,omitzero"` // any of these

@@ -139,11 +139,14 @@ func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives
 // entry is a line of the file of a redrive.
 type entry struct {
 	Redrive    *Redrive  `json:"redrive,omitzero"`
+	Look       []string  `json:"look,omitzero"`        // the letters of its Look, in a queue
+	There      int       `json:"there,omitzero"`       // how many letters the queue had when it began
 	Run        *run      `json:"run,omitzero"`         // a process goes on with it
 	Try        []string  `json:"try,omitzero"`         // letters that are being published
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
 	Gone       []string  `json:"gone,omitzero"`        // of these: their place has let go of them
 	Left       []string  `json:"left,omitzero"`        // of those tried: known not to be published
+	Doubted    []string  `json:"doubted,omitzero"`     // of those tried: letters that may be ones that were sent
 	Taking     int       `json:"taking,omitzero"`      // how many letters the process is about to have in hand
 	CanaryOver bool      `json:"canary_over,omitzero"` // the canary has passed, or has come back
 	Progress   *Progress `json:"progress,omitzero"`
@@ -195,6 +198,9 @@ type past struct {
 	open       map[string]bool // tried, and it is not known whether they arrived
 	again      map[string]bool // of these: tried once more
 	last       map[string]int  // the last number of letters that are alike, if above 1
+	doubted    map[string]bool // letters that may be ones that were sent, under another key
+	look       []string        // letters of Redrive.Look
+	there      int             // letters that the queue had when the redrive began
 	inHand     int             // letters that a process which died may have had in hand
 	canaryOver bool            // the canary has passed, or has come back
 }
@@ -233,7 +239,7 @@ func (p past) unanswered() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, last: map[string]int{}}
+	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, last: map[string]int{}, doubted: map[string]bool{}}
 	if !redriveID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
@@ -244,12 +250,12 @@ func (j *Journal) history(id string) (past, error) {
 			return
 		}
 		if e.Redrive != nil && redrive == nil {
-			redrive = e.Redrive
+			redrive, h.look = e.Redrive, e.Look
 			h.run = run{By: redrive.By, Action: string(redrive.Action)}
 		}
 		if e.Run != nil {
 			h.run = *e.Run
-			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.InDoubt = Running, "", 0, 0, 0
+			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.MaybeSent = Running, "", 0, 0, 0
 		}
 		for _, key := range e.Try {
 			if h.open[key] {
@@ -274,6 +280,10 @@ func (j *Journal) history(id string) (past, error) {
 		for _, key := range e.Left {
 			delete(h.open, key)
 		}
+		for _, key := range e.Doubted {
+			h.doubted[key] = true
+		}
+		h.there = cmp.Or(h.there, e.There)
 		h.canaryOver = h.canaryOver || e.CanaryOver
 		if e.Progress != nil {
 			if h.progress = *e.Progress; h.progress.Ended() {
@@ -361,7 +371,7 @@ func (b *book) open(resumed *By) error {
 		return fmt.Errorf("desk: the journal: %w", err)
 	}
 	if resumed == nil {
-		if err := b.write(entry{Redrive: &b.redrive}); err != nil {
+		if err := b.write(entry{Redrive: &b.redrive, Look: b.redrive.letters}); err != nil {
 			return err
 		}
 		if err := errors.Join(b.journal.sync(f), syncFolder(filepath.Dir(name))); err != nil {
@@ -436,8 +446,8 @@ func reopen(j *Journal, a About, id string, by By) (*book, error) {
 		return nil, err
 	case p.Redrive.Source != a.Name:
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is for %s, not for %s", id, p.Redrive.Source, a.Name), rehop.ClassBug)
-	case !by.InDoubt.valid():
-		return nil, rehop.WithClass(fmt.Errorf("desk: By.InDoubt is %.40q, want again or delete, or nothing", by.InDoubt), rehop.ClassBug)
+	case !by.MaybeSent.valid():
+		return nil, rehop.WithClass(fmt.Errorf("desk: By.MaybeSent is %.40q, want again or delete, or nothing", by.MaybeSent), rehop.ClassBug)
 	case !p.Resumable():
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
 	}

@@ -104,7 +104,7 @@ func TestAJournalIsPruned(t *testing.T) {
 		t.Errorf("no journal: %d, %v", n, err)
 	}
 	for id, p := range map[string]Progress{
-		"done": {State: Done, Done: 4}, "done-too": {State: Done}, "partly": {State: Done, Failed: 1}, "doubt": {State: Done, InDoubt: 1}, "stopped": {State: Stopped}, "failed": {State: Failed},
+		"done": {State: Done, Done: 4}, "done-too": {State: Done}, "partly": {State: Done, Failed: 1}, "doubt": {State: Done, MaybeSent: 1}, "stopped": {State: Stopped}, "failed": {State: Failed},
 	} {
 		ended(t, j, id, p)
 	}

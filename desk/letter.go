@@ -68,6 +68,13 @@ type Letter struct {
 	// Malformed says which headers could not be read; they count as absent.
 	Malformed string
 
+	// Doubt says why the letter is not sent back to where its headers say that it came
+	// from, which everybody can write who may publish: the broker's x-death names another
+	// queue, or the letter is in the dead-letter queue of another one. [Letter.Target] does
+	// not know its target then, and a redrive needs Redrive.To. Empty: nothing speaks
+	// against the headers.
+	Doubt string
+
 	history   xdeath.History
 	hasOrigin bool
 }
@@ -78,13 +85,20 @@ type Event struct {
 	What string
 }
 
-// fromDelivery returns the letter that a delivery from a dead-letter queue is.
-func fromDelivery(d amqp.Delivery) Letter {
-	return read(publishingOf(d))
+// fromDelivery returns the letter that a delivery from a dead-letter queue with this owner is.
+func fromDelivery(d amqp.Delivery, queue string, of owner) Letter {
+	l := readIn(publishingOf(d), queue)
+	if l.Doubt == "" {
+		l.Doubt = of.doubt(l)
+	}
+	return l
 }
 
 // read returns the letter that a message in a dead-letter queue is.
-func read(p amqp.Publishing) Letter {
+func read(p amqp.Publishing) Letter { return readIn(p, "") }
+
+// readIn is read for a message in the dead-letter queue of this name.
+func readIn(p amqp.Publishing, queue string) Letter {
 	h, err := xdeath.Parse(p.Headers)
 	h = h.Letter()
 	l := Letter{
@@ -112,7 +126,8 @@ func read(p amqp.Publishing) Letter {
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = l.Failed
 	}
-	l.Fingerprint = letter.Fingerprint(l.Queue, l.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.Fingerprint = letter.Fingerprint(letter.WorkQueue(l.Queue, queue), l.Exchange, l.Cause, l.ErrorType, l.Error)
+	l.Doubt = letter.Doubt(p.Headers, l.Queue)
 	return l
 }
 
@@ -180,9 +195,17 @@ func numbered(id string, n int) string {
 }
 
 // Target returns the address to which the letter is sent back, and false if its headers
-// do not tell it. That is the queue that failed, by its name, so that no other queue
-// gets the message again. A message that no queue had goes to its exchange.
+// do not tell it, or are in Doubt. That is the queue that failed, by its name, so that no
+// other queue gets the message again. A message that no queue had goes to its exchange.
 func (l Letter) Target() (topology.Address, bool) {
+	if l.Doubt != "" {
+		return topology.Address{}, false
+	}
+	return l.named()
+}
+
+// named returns the address to which the headers would have the letter sent back.
+func (l Letter) named() (topology.Address, bool) {
 	if l.Queue != "" {
 		return topology.Address{RoutingKey: l.Queue}, true
 	}
@@ -197,7 +220,7 @@ func (l Letter) message() producer.Message {
 }
 
 // Life returns the life of the message as its headers tell it, in the order of time.
-// Events without a time stand where they happened.
+// Events without a time stand where they happened. The text of the failure is in Error alone.
 func (l Letter) Life() []Event {
 	var events []Event
 	add := func(at time.Time, format string, args ...any) {
@@ -232,9 +255,6 @@ func (l Letter) Life() []Event {
 		what := fmt.Sprintf("given up: %s", l.Cause)
 		if l.Attempts > 0 {
 			what += fmt.Sprintf(" after %s", count(l.Attempts, "attempt"))
-		}
-		if l.Error != "" {
-			what += ": " + l.Error
 		}
 		add(l.Failed, "%s", what)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/internal/confirm"
 )
 
 // MaxWindow is how many letters of a queue a live source looks at, at most.
@@ -33,8 +31,9 @@ type LiveConfig struct {
 	// Window is how many letters one look takes at most: 1 to 10,000, the default.
 	Window int
 
-	// WindowBytes is about how many bytes of bodies one look takes at most. Defaults
-	// to 64 MiB.
+	// WindowBytes is about how many bytes of letters a source keeps of its last look. A
+	// look goes on to take letters that were handed back before, without keeping them, and
+	// has up to 64 letters more under way, however large they are. Defaults to 64 MiB.
 	WindowBytes int
 
 	// OnlyWhenAsked keeps questions from causing a look. Only Peek, Export, redrives and
@@ -61,6 +60,7 @@ type Live struct {
 
 	mu   sync.Mutex
 	last *look
+	took int // letters that the last look has handed back
 }
 
 var _ Source = (*Live)(nil)
@@ -72,12 +72,6 @@ const maxSilences = 15
 // othersSilences is how long, if none are ready and the queue has other consumers: these
 // have taken the rest.
 const othersSilences = 5
-
-// look is what a look has seen.
-type look struct {
-	letters []Letter
-	seen    Seen
-}
 
 // NewLive returns the letters in a queue. It asks the broker nothing. With
 // connection.Config.ManagementURL it looks into every queue whose arguments and
@@ -144,61 +138,32 @@ func (l *Live) enter(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-func (l *Live) look(ctx context.Context) (*look, error) {
-	leave, err := l.enter(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer leave()
-	facts, counter, total, err := l.prepare(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer counter.close()
-	limit, _ := facts.limit()
-	seen, short := &look{seen: Seen{At: time.Now().UTC(), Total: total}}, false
-	if total > 0 {
-		var taken []amqp.Delivery
-		taken, short, err = l.takeAndHandBack(ctx, counter, facts, limit, l.windowOf(limit), total)
-		if err != nil {
-			return nil, err
-		}
-		for i, d := range taken {
-			letter := fromDelivery(d)
-			letter.Place = int64(i + 1)
-			seen.letters = append(seen.letters, letter)
-		}
-		name(seen.letters)
-	}
-	seen.seen.Seen = len(seen.letters)
-	switch {
-	case seen.seen.Seen == total:
-	case short:
-		seen.seen.Bound = fmt.Sprintf("%d of %d letters came: the others have expired, or other consumers have taken them", seen.seen.Seen, total)
-	default:
-		seen.seen.Bound = fmt.Sprintf("the first %d of %d letters: one look takes no more", seen.seen.Seen, total)
-	}
-	l.mu.Lock()
-	l.last = seen
-	l.mu.Unlock()
-	return seen, nil
-}
-
 // prepare finds out whether the queue may be looked into, and counts its letters.
-func (l *Live) prepare(ctx context.Context) (queueFacts, *counter, int, error) {
-	counter, total, err := countOf(ctx, l.conn, l.queue)
+func (l *Live) prepare(ctx context.Context) (queueFacts, *counter, amqp.Queue, error) {
+	counter, queue, err := countOf(ctx, l.conn, l.queue)
 	if err != nil {
-		return queueFacts{}, nil, 0, err
+		return queueFacts{}, nil, amqp.Queue{}, err
 	}
 	facts, err := factsOf(ctx, l.conn, l.queue)
 	if err == nil {
 		err = facts.refusal()
 	}
+	if err == nil {
+		facts.owner, err = ownerOf(ctx, l.conn, l.queue)
+	}
 	if err != nil {
 		counter.close()
-		return facts, nil, 0, err
+		return facts, nil, amqp.Queue{}, err
 	}
-	return facts, counter, total, nil
+	return facts, counter, queue, nil
+}
+
+// tookBefore is how many letters the last look has handed back: a redrive takes as many, so
+// that the order of those that it hands back stays.
+func (l *Live) tookBefore() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.took
 }
 
 // windowOf is how many letters are taken of a queue with a delivery limit: always as
@@ -208,70 +173,6 @@ func (l *Live) windowOf(limit int) int {
 		return min(l.cfg.Window, limitedWindow)
 	}
 	return l.cfg.Window
-}
-
-// takeAndHandBack takes the first n of the letters in the queue and hands them back. short says
-// that fewer came than the queue had counted.
-func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queueFacts, limit, n, total int) (taken []amqp.Delivery, short bool, err error) {
-	h, err := take(ctx, l.conn, l.queue, n, total, l.cfg.WindowBytes, facts.size)
-	if err != nil {
-		return nil, false, err
-	}
-	defer func() {
-		if limit != unlimited && h.session.Err() == nil {
-			publisher := confirm.New(l.conn, confirm.Limits{Messages: 1})
-			err = errors.Join(err, spare(context.WithoutCancel(ctx), h, publisher, limit, taken), publisher.Close())
-		}
-		err = errors.Join(err, h.back())
-		if err == nil {
-			counter.full(ctx, total)
-		}
-	}()
-	taken = h.first
-	n = min(n, total, h.prefetch)
-	quiet := time.NewTimer(idle)
-	defer quiet.Stop()
-	bytes, silences := 0, 0
-	for len(taken) < n && bytes <= 2*l.cfg.WindowBytes {
-		select {
-		case d, open := <-h.deliveries:
-			if !open {
-				return taken, short, h.lost()
-			}
-			taken = append(taken, d)
-			bytes += len(d.Body)
-			silences = 0
-			quiet.Reset(idle)
-		case <-quiet.C:
-			quiet.Reset(idle)
-			q, err := counter.ask(ctx)
-			if err != nil {
-				return taken, short, err
-			}
-			// A broker that is busy is late with letters that it has counted out
-			// already. If none are ready, and still none come, other consumers have
-			// taken the rest.
-			if silences++; silences >= maxSilences || q.Messages == 0 && q.Consumers > h.consumers && silences >= othersSilences {
-				n, short = len(taken), true
-			}
-		case <-h.session.Done():
-			return taken, short, h.lost()
-		case <-ctx.Done():
-			return taken, short, context.Cause(ctx)
-		}
-	}
-	if limit == unlimited {
-		return taken, short, nil
-	}
-	highest := 0
-	for _, d := range taken {
-		highest = max(highest, returned(d)+1)
-	}
-	if highest > limit/2 {
-		return taken, short, &RefusedError{l.queue, fmt.Sprintf("its letters have come back %d times, and the broker takes one away that comes back %d times", highest, limit+1),
-			"collect them with a consumer, or send them"}
-	}
-	return taken, short, nil
 }
 
 // seen returns the last look, or a new one.
@@ -403,38 +304,6 @@ func (l *Live) Letter(ctx context.Context, id string) (Letter, error) {
 			return letter, l.cfg.Journal.shown(ctx, l.About(), id)
 		}
 	}
-	return Letter{}, fmt.Errorf("%w: %.80q in queue %q, among %d seen at %s", ErrNoLetter, id, l.queue, len(seen.letters), seen.seen.At.Format(time.TimeOnly))
-}
-
-// Export looks and writes the letters as lines of JSON. If it cannot write a letter, it goes
-// on, and returns an error that names each of these.
-func (l *Live) Export(ctx context.Context, f Filter, w io.Writer, by By) (n int, err error) {
-	a, err := l.cfg.Journal.undertake(Record{By: by, Action: "export", Source: l.About().Name, Which: f.String()})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = a.end(n, err) }()
-	seen, err := l.look(ctx) // the export is in the audit
-	if err != nil {
-		return 0, err
-	}
-	var left []error
-	for _, letter := range seen.letters {
-		if !f.Matches(letter) {
-			continue
-		}
-		line, err := marshalLetter(letter, l.About().Name)
-		if err != nil {
-			left = append(left, err)
-			continue
-		}
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return n, fmt.Errorf("desk: export: %w", err)
-		}
-		n++
-		if err := a.reached(n); err != nil {
-			return n, err
-		}
-	}
-	return n, errors.Join(left...)
+	among := cmp.Or(seen.seen.Bound, count(len(seen.letters), "letter"))
+	return Letter{}, fmt.Errorf("%w: %.80q in queue %q, seen at %s among %s", ErrNoLetter, id, l.queue, seen.seen.At.Format(time.TimeOnly), among)
 }

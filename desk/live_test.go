@@ -66,7 +66,7 @@ func TestALetterSaysWhatFailed(t *testing.T) {
 		if len(groups.Groups) != 2 || groups.Groups[0].Count != 2 || groups.Groups[0].Example.Error != "no stock" {
 			w.Errorf("groups: %+v", groups)
 		}
-		if life := l.Life(); len(life) < 2 || !strings.Contains(life[0].What, "published") || !strings.Contains(life[len(life)-1].What, "no stock") {
+		if life := l.Life(); len(life) < 2 || !strings.Contains(life[0].What, "published") || life[len(life)-1].What != "given up: permanent after 1 attempt" {
 			w.Errorf("life: %+v", life)
 		}
 	})
@@ -144,13 +144,13 @@ func TestExportsAreInTheAudit(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(4)...)
 		me := By{Who: "me", Why: "a look"}
-		n, err := w.live().Export(w.Context(), Filter{Error: "no stock"}, io.Discard, me)
+		n, err := w.live().Export(w.Context(), Filter{Error: "no stock"}, 0, io.Discard, me)
 		if err != nil || n != 2 {
 			w.Errorf("%d: %v", n, err)
 		}
 		r, end := io.Pipe()
 		must(w.T, r.CloseWithError(errors.New("the disk is full")))
-		if _, err := w.live().Export(w.Context(), Filter{}, end, me); err == nil {
+		if _, err := w.live().Export(w.Context(), Filter{}, 0, end, me); err == nil {
 			w.Error("an export into nothing has no error")
 		}
 		audit, err := w.journal.Audit(10)
@@ -418,8 +418,8 @@ func TestLettersThatComeBackLateAreNotForgotten(t *testing.T) {
 				w.dead(orders(12)...)
 				b, err := w.journal.begin(Redrive{ID: "o-1", Source: "queue orders.dlq", Action: Send, All: true}, nil)
 				must(w.T, err)
-				must(w.T, errors.Join(b.write(entry{Taking: 12}), b.file.Close(), b.release())) // as the end of the process does
-				ch := w.channel()                                                               // still there for the broker
+				must(w.T, errors.Join(b.write(entry{There: 12, Taking: 12}), b.file.Close(), b.release())) // as the end of the process does
+				ch := w.channel()                                                                          // still there for the broker
 				must(w.T, ch.Qos(9, 0, false))
 				_, err = ch.Consume("orders.dlq", "dead", false, false, false, false, nil)
 				must(w.T, err)

@@ -1,7 +1,6 @@
 package desk
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +40,13 @@ const (
 	losses = 10
 )
 
-// Execute carries out a redrive on the letters that are in the queue when it begins.
+// Execute carries out a redrive on the letters of its Look, or on those that are in the queue
+// when it begins.
 func (l *Live) Execute(ctx context.Context, r Redrive, progress func(Progress)) (Progress, error) {
 	r, err := r.check(l.About(), time.Now())
+	if err == nil {
+		r.letters, err = l.lettersOf(r)
+	}
 	if err != nil {
 		return Progress{}, err
 	}
@@ -77,6 +80,8 @@ type liveRedrive struct {
 	next      time.Time // when the next transfer is due, with Redrive.Rate
 	soonest   time.Time // it is not sent before, however late the redrive is
 	failures  int       // in a row
+	serves    bool      // the target has taken the last letter
+	refused   error     // of the last letter that it has not taken
 	expected  int       // letters that were in hand when the session before was lost
 	elsewhere int       // letters of the last turn that were counted and did not come
 	others    bool      // the queue had other consumers, which took them
@@ -85,27 +90,30 @@ type liveRedrive struct {
 	ended     map[string]bool // identities that it counts as failed, or as left out
 	skipped   map[string]bool // letters that it counts as left out for a duplicate
 	canary    canary
-	answer    Doubt  // about letters that were in doubt when this process began
+	answer    Answer // about letters that may have been sent when this process began
 	warning   string // Progress.Note is this one, and what was left out
 	left      string
 
 	// Of one turn at the queue.
-	counter *counter
-	hand    *hand
-	held    map[uint64]amqp.Delivery // what is to be handed back, by tag
-	pending []*transfer
-	flying  int
-	acked   []string
-	alike   map[string]int    // letters of this turn by their digest
-	keys    map[string]keys   // that they get in the journal
-	inDoubt map[string]string // letters that stay, by their keys, as people know them
-	sent    map[string]bool   // message ids
-	back    int               // letters that an earlier turn sent, and that came back: the count has them
+	counter   *counter
+	consumers int // of the queue before the turn
+	owner     owner
+	hand      *hand
+	held      map[uint64]amqp.Delivery // what is to be handed back, by tag
+	pending   []*transfer
+	flying    int
+	acked     []string
+	alike     map[string]int    // letters of this turn by their digest
+	keys      map[string]keys   // that they get in the journal
+	maybeSent map[string]string // letters that stay, by their keys, as people know them
+	sent      map[string]bool   // message ids
+	back      int               // letters that an earlier turn sent, and that came back: the count has them
 
 	namelessSent, namelessBack int // of those without an id: which turn sent them is not known
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known
+	room       room
 }
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
@@ -118,14 +126,14 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.canary.until = time.Now().Add(b.redrive.Canary)
 	}
 	r.progress.Redrive, r.progress.State, r.progress.Error, r.progress.Note = b.redrive, Running, "", ""
-	r.progress.Began = cmp.Or(r.progress.Began, time.Now().UTC())
+	r.progress.Began, r.progress.DoneBefore = time.Now().UTC(), len(b.past.sent)
 	for key := range b.past.sent {
 		r.counted[key], r.matched[key] = true, true // a duplicate of one that was sent is not sent
 	}
 	r.progress.Done, r.progress.Matched, r.progress.Failed, r.progress.Skipped = len(b.past.sent), len(b.past.sent), 0, 0
-	r.progress.InDoubt = 0
+	r.progress.MaybeSent = 0
 	if resumed {
-		r.expected, r.answer = b.past.inHand, b.past.run.By.InDoubt
+		r.expected, r.answer = b.past.inHand, b.past.run.By.MaybeSent
 	}
 	err := r.run(ctx)
 	if err == nil && r.progress.Matched == 0 {
@@ -134,6 +142,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	switch {
 	case err == nil && r.hand == nil: // there was none to take
 		r.leave(l.elsewhere(ctx))
+	case err == nil && !r.redrive.Look.IsZero() && r.room.left > 0 && !r.limitReached():
+		r.leave(fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.left, "letter")))
 	case err == nil && r.elsewhere > 0:
 		if r.others {
 			r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))
@@ -144,8 +154,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	if n := len(r.skipped); n > 0 {
 		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent, with the same id, headers and body", count(n, "letter"))))
 	}
-	r.leave(noted(r.left, doubtNote(r.inDoubt)))
-	r.progress.InDoubt = len(r.inDoubt)
+	r.leave(noted(r.left, maybeSentNote(r.maybeSent)))
+	r.progress.MaybeSent = len(r.maybeSent)
 	r.progress.InHand = 0
 	switch {
 	case err == nil:
@@ -193,7 +203,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, r.destination.close()) }()
+	defer func() { err = together(err, r.destination.close()) }()
 	missing := 0
 	if r.resumed {
 		if missing, err = r.live.steady(ctx, r.expected); err != nil {
@@ -288,7 +298,7 @@ func (r *liveRedrive) leave(what string) {
 // note tells and writes down the progress.
 func (r *liveRedrive) note() error {
 	r.progress.InHand = len(r.held)
-	r.progress.InDoubt = len(r.inDoubt)
+	r.progress.MaybeSent = len(r.maybeSent)
 	r.progress.Updated = time.Now().UTC()
 	if r.tell != nil {
 		r.tell(r.progress)

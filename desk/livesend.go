@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -22,16 +23,26 @@ func (r *liveRedrive) wait() time.Duration {
 	switch {
 	case !r.canary.over && !r.canary.until.IsZero():
 		return max(time.Until(r.canary.until), time.Millisecond)
-	case r.room() > 0:
+	case r.group() > 0:
 		return max(time.Until(r.next), time.Until(r.soonest), time.Millisecond)
 	}
 	return 0
 }
 
-// room returns how many letters may be sent now, but for the rate. They are sent in groups, each
+// capacity is how many more letters may be under way. Before the target has taken one, and after
+// it has refused one, no more are than end the redrive if it takes none.
+func (r *liveRedrive) capacity() int {
+	n := r.live.inFlight - r.flying
+	if !r.serves {
+		n = min(n, failuresInARow-r.failures-r.flying)
+	}
+	return n
+}
+
+// group returns how many letters may be sent now, but for the rate. They are sent in groups, each
 // of which is synced to the journal: when none is under way, or half as many as may be.
-func (r *liveRedrive) room() int {
-	n := min(len(r.pending), r.live.inFlight-r.flying)
+func (r *liveRedrive) group() int {
+	n := min(len(r.pending), r.capacity())
 	if r.redrive.Rate == 0 && r.flying > 0 && n < r.live.inFlight/2 {
 		return 0
 	}
@@ -46,7 +57,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 	if !r.canary.ready(r.flying) {
 		return
 	}
-	n := r.room()
+	n := r.group()
 	if !r.canary.over {
 		n = min(n, 1)
 	}
@@ -120,8 +131,8 @@ func (r *liveRedrive) land(p *transfer) error {
 			if p.twice {
 				r.book.past.again[p.key] = true
 			}
-			r.failures = 0
-		case errors.Is(p.err, errNoTarget):
+			r.failures, r.serves = 0, true
+		case hasNoTarget(p.err):
 			e.Left = append(e.Left, p.key)
 			r.progress.Skipped++
 			r.ended[p.identity] = true
@@ -143,6 +154,7 @@ func (r *liveRedrive) land(p *transfer) error {
 			r.progress.Error = p.err.Error()
 			if !isUnsendable(p.err) {
 				r.failures++
+				r.serves, r.refused = false, p.err
 			}
 		}
 	}
@@ -170,12 +182,12 @@ func (r *liveRedrive) decide(transfers []*transfer) error {
 		switch {
 		case last.err == nil:
 			r.canary.until = time.Now().Add(r.redrive.Canary)
-		case !errors.Is(last.err, errNoTarget) && !slices.Contains(r.pending, last): // else another letter is the canary, or it is sent again
+		case !hasNoTarget(last.err) && !slices.Contains(r.pending, last): // else another letter is the canary, or it is sent again
 			return fmt.Errorf("desk: the canary could not be sent: %w", last.err)
 		}
 	}
-	if r.failures >= failuresInARow {
-		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), last.err)
+	if r.failures >= failuresInARow && r.flying == 0 { // then the number is known
+		return fmt.Errorf("%w: %s in a row, the last: %w", ErrTarget, count(r.failures, "letter"), r.refused)
 	}
 	return nil
 }
@@ -206,3 +218,16 @@ func (c *canary) ready(n int) bool {
 
 // done reports whether nothing has to be waited for.
 func (c *canary) done() bool { return c.over || c.until.IsZero() }
+
+// together is errors.Join, without an error whose text another one has: the end of a connection
+// is the error of all that was about to use it.
+func together(errs ...error) error {
+	var told []error
+	for _, err := range errs {
+		if err == nil || slices.ContainsFunc(told, func(other error) bool { return strings.Contains(other.Error(), err.Error()) }) {
+			continue
+		}
+		told = append(told, err)
+	}
+	return errors.Join(told...)
+}

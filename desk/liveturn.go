@@ -46,22 +46,35 @@ func (l *Live) steady(ctx context.Context, inHand int) (missing int, err error) 
 // turn takes letters, sends those that are meant, and hands back the others. more
 // says that it ended before the letters did.
 func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
-	facts, counter, total, err := r.live.prepare(ctx)
+	facts, counter, queue, err := r.live.prepare(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer counter.close()
+	total := queue.Messages
 	if total < r.expected {
 		if total, err = counter.atLeast(ctx, r.expected); err != nil {
 			return false, err
 		}
 	}
-	r.expected, r.elsewhere, r.inDoubt = 0, 0, map[string]string{}
+	r.expected, r.elsewhere, r.maybeSent = 0, 0, map[string]string{}
 	window := r.live.cfg.Window
 	if !r.canary.over && total > window {
 		return false, rehop.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), rehop.ClassConfiguration)
 	}
 	if total == 0 {
+		return false, nil
+	}
+	past := &r.book.past
+	if past.there == 0 && r.redrive.Look.IsZero() {
+		past.there = len(past.sent) + total
+		if err := r.book.write(entry{There: past.there}); err != nil {
+			return false, err
+		}
+	}
+	r.undeleted, r.unanswered = past.undeleted(), past.unanswered()
+	r.room, r.progress.Bound = past.room(r.redrive), past.bound(r.redrive)
+	if r.enough() {
 		return false, nil
 	}
 	limit, _ := facts.limit()
@@ -70,17 +83,16 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	if err := r.book.write(entry{Taking: min(n, total)}); err != nil {
 		return false, err
 	}
-	r.hand, err = take(ctx, r.live.conn, r.live.queue, n, total, r.live.cfg.WindowBytes, facts.size)
+	r.hand, err = take(ctx, r.live.conn, r.live.queue, n, r.live.tookBefore(), total, r.live.cfg.WindowBytes, facts.size)
 	if err != nil {
 		return false, err
 	}
 	r.held, r.pending, r.flying, r.acked, r.alike = map[uint64]amqp.Delivery{}, nil, 0, nil, map[string]int{}
 	r.sent, r.back, r.namelessSent, r.namelessBack = map[string]bool{}, 0, 0, 0
-	r.counter = counter
+	r.counter, r.consumers, r.owner = counter, queue.Consumers, facts.owner
 	r.keys = map[string]keys{}
-	r.undeleted, r.unanswered = r.book.past.undeleted(), r.book.past.unanswered()
 	more, err = r.work(ctx, counter, total)
-	return more, errors.Join(err, r.giveBack(ctx, limit))
+	return more, together(err, r.giveBack(ctx, limit))
 }
 
 // giveBack ends a turn: what is under way arrives, acks reach the queue, and the rest
@@ -112,7 +124,11 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		publisher := confirm.New(r.live.conn, confirm.Limits{Messages: 1})
 		errs = append(errs, spare(ctx, r.hand, publisher, limit, held), publisher.Close())
 	}
-	return errors.Join(append(errs, r.hand.back())...)
+	if err := r.hand.back(); err != nil {
+		return together(append(errs, err)...)
+	}
+	r.counter.full(ctx, 0, r.consumers)
+	return together(errs...)
 }
 
 // work handles deliveries until the letters that were in the queue have been seen and
@@ -194,7 +210,7 @@ func (r *liveRedrive) work(ctx context.Context, counter *counter, total int) (mo
 // take has a delivery in hand, and decides whether it is one of the redrive's letters.
 func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) error {
 	r.held[d.DeliveryTag] = d
-	letter := fromDelivery(d)
+	letter := fromDelivery(d, r.live.queue, r.owner)
 	if r.redrive.Action == Send && letter.RedriveID == r.redrive.ID { // it has come back
 		if !r.canary.over {
 			return errors.Join(fmt.Errorf("%w: message %q", store.ErrCanary, letter.Publishing.MessageId), r.book.write(entry{CanaryOver: true}))
@@ -212,7 +228,7 @@ func (r *liveRedrive) take(d amqp.Delivery, seen *int, total int, taking *bool) 
 			return err
 		}
 	}
-	if *seen >= total || r.limitReached() && r.undeleted <= 0 && r.unanswered <= 0 {
+	if *seen >= total || r.enough() {
 		*taking = false
 	}
 	return nil
@@ -228,12 +244,15 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	digest := l.digest()
 	r.alike[digest]++
 	l.ID = numbered(digest, r.alike[digest])
-	if !r.redrive.Filter.Matches(l) { // nor was it sent
-		return nil
-	}
 	past := r.book.past
 	key := r.keyOf(digest)
 	doubt := past.sent[key]
+	if known := doubt || l.Publishing.MessageId != "" && past.sent[digest]; !known && !r.room.takes(digest) {
+		return nil
+	}
+	if !r.redrive.Filter.Matches(l) { // nor was it sent
+		return nil
+	}
 	if doubt {
 		r.undeleted--
 		switch r.answer {
@@ -246,7 +265,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		case Delete:
 			return r.ack(key, tag)
 		default:
-			r.inDoubt[key] = cmp.Or(l.Publishing.MessageId, l.ID)
+			r.maybeSent[key] = cmp.Or(l.Publishing.MessageId, l.ID)
 			return nil
 		}
 	}
@@ -256,10 +275,10 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		return nil
 	}
 	if doubt {
-		if err := r.book.write(entry{Try: []string{key}}); err != nil {
+		if err := r.book.write(entry{Try: []string{key}, Doubted: []string{key}}); err != nil {
 			return err
 		}
-		past.open[key] = true
+		past.open[key], past.doubted[key] = true, true
 	}
 	identity := key
 	if l.Publishing.MessageId != "" && !past.open[key] {
@@ -290,8 +309,8 @@ type keys struct {
 
 // keyOf returns the key of a letter in the journal. Nothing tells a letter from its like, so
 // each gets a number. The first get the numbers of letters that were not sent, which are in
-// the queue for certain. As many as were sent, and are not known to have left the queue, are in
-// doubt: each may be one of these. The others get new numbers.
+// the queue for certain. As many as were sent, and are not known to have left the queue, get the
+// numbers of these: each may be one of them. The others get new numbers.
 func (r *liveRedrive) keyOf(digest string) (key string) {
 	of, seen := r.keys[digest]
 	if !seen {
@@ -327,13 +346,13 @@ func (r *liveRedrive) newKey(digest string) string {
 	return numbered(digest, of.last)
 }
 
-// doubtNote names letters that are in doubt; empty if there are none.
-func doubtNote(inDoubt map[string]string) string {
-	if len(inDoubt) == 0 {
+// maybeSentNote names letters that may have been sent; empty if there are none.
+func maybeSentNote(maybeSent map[string]string) string {
+	if len(maybeSent) == 0 {
 		return ""
 	}
 	const most = 5
-	names := slices.Sorted(maps.Values(inDoubt))
+	names := slices.Sorted(maps.Values(maybeSent))
 	more := ""
 	if len(names) > most {
 		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
@@ -341,7 +360,7 @@ func doubtNote(inDoubt map[string]string) string {
 	for i, one := range names {
 		names[i] = fmt.Sprintf("%.80q", one)
 	}
-	return fmt.Sprintf("in doubt: %s%s stayed in the queue; each may be a letter that this redrive has sent, or another one like it", strings.Join(names, ", "), more)
+	return fmt.Sprintf("perhaps sent: %s%s stayed in the queue; each may be a letter that this redrive has sent, or another one like it", strings.Join(names, ", "), more)
 }
 
 func (r *liveRedrive) ack(key string, tag uint64) error {
@@ -357,4 +376,9 @@ func (r *liveRedrive) ack(key string, tag uint64) error {
 // with, which an earlier process may have left.
 func (r *liveRedrive) limitReached() bool {
 	return r.redrive.Limit > 0 && r.progress.Done+r.progress.Failed+len(r.pending)+r.flying+r.unanswered >= r.redrive.Limit
+}
+
+// enough reports whether no letter further back is one of the redrive's.
+func (r *liveRedrive) enough() bool {
+	return (r.limitReached() || r.room.left <= 0) && r.undeleted <= 0 && r.unanswered <= 0
 }

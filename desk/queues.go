@@ -22,9 +22,18 @@ type Queue struct {
 	Type  string `json:"type,omitzero"` // classic, quorum or stream
 	State string `json:"state,omitzero"`
 
-	Ready     int `json:"ready"` // messages
+	// Ready and Unacked count messages. Looks and redrives of this process, and those of
+	// others that have ended, change none of the three for a queue of dead letters: what
+	// they have in hand counts as ready. The looks and redrives of another process
+	// count as a consumer while they last.
+	Ready     int `json:"ready"`
 	Unacked   int `json:"unacked"`
 	Consumers int `json:"consumers"`
+
+	// Mixed says that a look or a redrive of this process has letters in hand, or had some
+	// up to 10 s ago, that cannot be told from those of other consumers in Unacked, or that
+	// QueueByName leaves out of Ready.
+	Mixed bool `json:"mixed,omitzero"`
 
 	// Waiting counts the messages in the wait queues of a work queue, which are
 	// folded into it. The levels of topology.Delays are folded into their stranded queue.
@@ -68,9 +77,11 @@ func Queues(ctx context.Context, conn *connection.Conn) ([]Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	queues := fold(infos, versionOf(ctx, conn))
+	version := versionOf(ctx, conn)
+	mixed := hands.takeOut(ctx, conn, infos)
+	queues := fold(infos, version)
 	for i := range queues {
-		queues[i].At = at
+		queues[i].At, queues[i].Mixed = at, mixed[queues[i].Name]
 	}
 	return queues, nil
 }
@@ -107,7 +118,8 @@ func QueueByName(ctx context.Context, conn *connection.Conn, name string) (Queue
 	if err != nil {
 		return Queue{}, err
 	}
-	return Queue{Name: name, Ready: q.Messages, Consumers: q.Consumers, IsDeadLetters: true, At: at}, nil
+	own, _ := hands.of(conn, name)
+	return Queue{Name: name, Ready: q.Messages, Consumers: max(q.Consumers-own, 0), Mixed: own > 0, IsDeadLetters: true, At: at}, nil
 }
 
 func infosOf(ctx context.Context, conn *connection.Conn) ([]management.Info, error) {

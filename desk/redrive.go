@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +70,13 @@ type Redrive struct {
 	// no bound.
 	Rate float64 `json:"rate,omitzero"`
 
-	// Limit bounds the letters that are tried; 0: no bound.
+	// Look, if set, is Seen.At of an answer of the source: the redrive is about the
+	// letters of that look which the Filter selects. If zero, it is about the letters that
+	// are in their place when it begins. No redrive takes letters that come later. A
+	// live source keeps its last look only, and refuses another one with [ErrNotLooked].
+	Look time.Time `json:"look,omitzero"`
+
+	// Limit bounds the letters that are tried; 0: no other bound.
 	Limit int `json:"limit,omitzero"`
 
 	// Canary, if set, sends one letter first and waits for this long. If the message
@@ -90,6 +97,8 @@ type Redrive struct {
 	// Source and Created are set by Execute.
 	Source  string    `json:"source"`
 	Created time.Time `json:"created"`
+
+	letters []string // of Look, in a queue: their identities
 }
 
 // maxRate is the highest Redrive.Rate.
@@ -109,6 +118,9 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	}
 	if r.Filter.IsZero() && !r.All {
 		fault("Filter is empty, want a condition, or All")
+	}
+	if err := r.Filter.check(); err != nil {
+		errs = append(errs, err)
 	}
 	if !resend.IsRate(r.Rate) || r.Rate > maxRate {
 		fault("Rate is %v, want 0 for no bound, or 0.001 to 100,000 letters a second", r.Rate)
@@ -144,13 +156,16 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	if r.Canary < 0 || r.Canary > 0 && r.Action != Send {
 		fault("Canary is %v, want 0 or more, for Send", r.Canary)
 	}
-	if r.By.InDoubt != "" {
-		fault("By.InDoubt is %q, want nothing: it is for Resume", r.By.InDoubt)
+	if r.By.MaybeSent != "" {
+		fault("By.MaybeSent is %q, want nothing: it is for Resume", r.By.MaybeSent)
 	}
 	if err := r.Edit.check(); err != nil {
 		errs = append(errs, err)
 	}
 	r.Source, r.Created = a.Name, now.UTC()
+	if !r.Look.IsZero() {
+		r.Look = r.Look.UTC().Round(0)
+	}
 	return r, rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
@@ -254,7 +269,7 @@ type State string
 const (
 	Running State = "running"
 	CutOff  State = "cut off" // its process has died; it can be resumed
-	Done    State = "done"    // if letters have failed or are in doubt, it can be resumed
+	Done    State = "done"    // if letters have failed or may have been sent, it can be resumed
 	Stopped State = "stopped" // by a person; it can be resumed
 	Failed  State = "failed"  // Progress.Error says why; it can be resumed
 )
@@ -263,6 +278,11 @@ const (
 type Progress struct {
 	Redrive Redrive `json:"-"`
 	State   State   `json:"state"`
+
+	// Bound is how many letters the redrive is about: those of its Look, those that were
+	// in their place when it began, or its Limit, if that is less. 0: nobody has counted
+	// how many the Filter selects.
+	Bound int `json:"bound,omitzero"`
 
 	Matched int `json:"matched"` // letters that the Filter has selected so far
 	Done    int `json:"done"`    // confirmed where they went, or copied and dropped
@@ -274,44 +294,52 @@ type Progress struct {
 	// or because somebody has resumed the redrive with the decision Again.
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
 
-	// InDoubt counts letters that stay in their queue because nothing tells them from
+	// MaybeSent counts letters that stay in their queue because nothing tells them from
 	// letters that this redrive has sent, moved or dropped: the connection or the process
 	// ended before it was known that the queue had let go of those. They may be the same
 	// letters, or others with the same id, headers and body. Note names them. Source.Resume
-	// with By.InDoubt decides about them. A collected source has none.
-	InDoubt int `json:"in_doubt,omitzero"`
+	// with By.MaybeSent decides about them. A collected source has none.
+	MaybeSent int `json:"maybe_sent,omitzero"`
 
 	// InHand is how many letters of a queue are taken now, until they are sent or
 	// handed back.
 	InHand int `json:"in_hand,omitzero"`
 
 	Error   string    `json:"error,omitzero"` // the last one
-	Note    string    `json:"note,omitzero"`  // what the redrive left out or is in doubt about, that no letter matched, or that the canary is too short
+	Note    string    `json:"note,omitzero"`  // what the redrive left out or may have sent, that no letter matched, or that the canary is too short
 	LastID  string    `json:"last_id,omitzero"`
-	Began   time.Time `json:"began,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
+
+	// Began is when the process began that works on the redrive, or worked on it last,
+	// and DoneBefore is Done at that time.
+	Began      time.Time `json:"began,omitzero"`
+	DoneBefore int       `json:"done_before,omitzero"`
 }
 
 // Ended reports whether nothing works on the redrive.
 func (p Progress) Ended() bool { return p.State != Running }
 
 // Resumable reports whether Source.Resume has something to do: the redrive has ended and is
-// not done, or letters have failed or are in doubt.
+// not done, or letters have failed or may have been sent.
 func (p Progress) Resumable() bool {
-	return p.Ended() && (p.State != Done || p.Failed > 0 || p.InDoubt > 0)
+	return p.Ended() && (p.State != Done || p.Failed > 0 || p.MaybeSent > 0)
 }
 
 // String returns the progress in a line.
 func (p Progress) String() string {
-	text := fmt.Sprintf("%s: %d %s", p.State, p.Done, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Redrive.Action])
+	of := ""
+	if total, about := p.Total(); p.State == Running && total > 0 {
+		of = "of " + strings.TrimSpace(about+" "+strconv.Itoa(total)) + " "
+	}
+	text := fmt.Sprintf("%s: %d %s%s", p.State, p.Done, of, map[Action]string{Send: "sent", Move: "moved", Drop: "dropped"}[p.Redrive.Action])
 	if p.Failed > 0 {
 		text += fmt.Sprintf(", %d failed", p.Failed)
 	}
 	if p.Skipped > 0 {
 		text += fmt.Sprintf(", %d left out", p.Skipped)
 	}
-	if p.InDoubt > 0 {
-		text += fmt.Sprintf(", %d in doubt", p.InDoubt)
+	if p.MaybeSent > 0 {
+		text += fmt.Sprintf(", %d perhaps sent", p.MaybeSent)
 	}
 	if p.MaybeDuplicate > 0 {
 		text += fmt.Sprintf(", %d perhaps twice", p.MaybeDuplicate)

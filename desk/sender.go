@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
+	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -23,6 +24,12 @@ const sendTimeout = 30 * time.Second
 
 // errNoTarget says that nothing on a letter says where it is sent back to.
 var errNoTarget = errors.New("its headers do not say which queue failed: name a target")
+
+// hasNoTarget reports whether an error says that a letter is left until somebody names a target.
+func hasNoTarget(err error) bool {
+	var doubt *resend.DoubtError
+	return errors.Is(err, errNoTarget) || errors.As(err, &doubt)
+}
 
 // unsendableError is why a letter cannot be sent to any target.
 type unsendableError struct{ error }
@@ -62,7 +69,10 @@ func (r Redrive) resend(l Letter, user string) (topology.Address, amqp.Publishin
 	if r.To != nil {
 		to, known = *r.To, true
 	}
-	if !known {
+	switch {
+	case !known && l.Doubt != "":
+		return to, amqp.Publishing{}, &resend.DoubtError{Doubt: l.Doubt}
+	case !known:
 		return to, amqp.Publishing{}, errNoTarget
 	}
 	p := published(m, l, to, r.ID)

@@ -26,6 +26,10 @@ type Source interface {
 	// part. more reports that letters were not counted.
 	Trend(ctx context.Context, f Filter, from, to time.Time, n int) (counts []int, more bool, err error)
 
+	// Targets counts where the letters go that a Filter selects, if they are sent without
+	// Redrive.To. A collected source counts up to 10,000 letters.
+	Targets(ctx context.Context, f Filter) (Targets, error)
+
 	// Letter returns one letter, or an error that wraps [ErrNoLetter]. The audit has a record
 	// of it, with the By of [WithBy].
 	Letter(ctx context.Context, id string) (Letter, error)
@@ -40,9 +44,11 @@ type Source interface {
 	// audit names who has resumed it.
 	Resume(ctx context.Context, id string, by By, progress func(Progress)) (Progress, error)
 
-	// Export writes the letters that a Filter selects as lines of JSON, and returns
-	// how many. Import is its inverse. The letters stay.
-	Export(ctx context.Context, f Filter, w io.Writer, by By) (int, error)
+	// Export writes the letters that a Filter selects as lines of JSON, the first limit of
+	// them, or all with a limit of 0. It returns how many. Import is its inverse. The
+	// letters stay. A live source that cannot reach so many in one look writes none, and
+	// its error wraps [ErrNotWhole].
+	Export(ctx context.Context, f Filter, limit int, w io.Writer, by By) (int, error)
 
 	// Journal returns the journal of the source.
 	Journal() *Journal
@@ -76,26 +82,26 @@ type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`
 
-	// InDoubt, of a Resume, is the person's decision about the letters of
-	// Progress.InDoubt. Empty: they stay.
-	InDoubt Doubt `json:"in_doubt,omitzero"`
+	// MaybeSent, of a Resume, is the person's decision about the letters of
+	// Progress.MaybeSent. Empty: they stay.
+	MaybeSent Answer `json:"maybe_sent,omitzero"`
 }
 
-// Doubt is a decision about letters that may be those that a redrive has sent, or others
-// like them: see Progress.InDoubt. A person may know which, such as from the receiver.
-type Doubt string
+// Answer is a decision about letters that may be those that a redrive has sent, or others
+// like them: see Progress.MaybeSent. A person may know which, such as from the receiver.
+type Answer string
 
 // The decisions.
 const (
 	// Again treats them as other letters: the redrive sends, moves or drops them. They
 	// count in Progress.MaybeDuplicate.
-	Again Doubt = "again"
+	Again Answer = "again"
 	// Delete treats them as those that were sent: they leave their queue. If they were
 	// others, those are lost.
-	Delete Doubt = "delete"
+	Delete Answer = "delete"
 )
 
-func (d Doubt) valid() bool { return d == "" || d == Again || d == Delete }
+func (a Answer) valid() bool { return a == "" || a == Again || a == Delete }
 
 type byKey struct{}
 
@@ -131,7 +137,9 @@ type Page struct {
 	Look bool
 
 	// CountAll makes a collected source count all letters that match, which takes a
-	// second for some millions. Otherwise it counts up to 10,000.
+	// second for some millions. Otherwise it counts up to 10,000. Where the database
+	// cannot answer the question, it counts those that match among 5,000, and Total is
+	// how many letters match as far as the database can tell.
 	CountAll bool
 }
 
@@ -156,6 +164,7 @@ type Seen struct {
 	Total int       // letters in the place; more than Seen if a bound left some out
 	More  bool      // there are letters that were not counted
 	Bound string    // why it is about fewer than Total, for people; empty if it is not
+	Bytes int       // of memory that a live source keeps for the look, about
 }
 
 // Group is a set of letters that failed for the same reason.

@@ -24,7 +24,7 @@ func TestALetterIsCountedOnceInManyTurns(t *testing.T) {
 		for _, id := range []string{"m-1", "m-1", "lost"} { // two duplicates of a letter, and one whose queue is gone
 			queue := "orders"
 			if id == "lost" {
-				queue = "nowhere"
+				queue = "orders.wait.9"
 			}
 			must(w.T, ch.Publish("", "orders.dlq", false, false, amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent,
 				Headers: amqp.Table{"x-rehop-queue": queue, "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)}}))

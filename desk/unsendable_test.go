@@ -63,7 +63,7 @@ func TestALetterWhoseHeadersNobodyReadsIsMovedNowhere(t *testing.T) {
 		l, err := NewLive(w.conn, "orders.dlq", LiveConfig{Journal: w.journal})
 		must(w.T, err)
 		var lines bytes.Buffer
-		if n, err := l.Export(w.Context(), Filter{}, &lines, By{}); n != 1 || err == nil || !strings.Contains(err.Error(), `"deep"`) || !strings.Contains(err.Error(), "cannot read its headers") {
+		if n, err := l.Export(w.Context(), Filter{}, 0, &lines, By{}); n != 1 || err == nil || !strings.Contains(err.Error(), `"deep"`) || !strings.Contains(err.Error(), "cannot read its headers") {
 			w.Errorf("%d exported, %v; want the one that is read, and the other named", n, err)
 		}
 		for _, r := range []Redrive{{Action: Move, All: true, To: &topology.Address{RoutingKey: "orders"}}, {Action: Drop, All: true, CopyTo: filepath.Join(w.TempDir(), "copy")}} {

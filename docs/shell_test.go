@@ -248,7 +248,7 @@ func curls(t *testing.T, args []string) string {
 		}
 	}
 	answer := httptest.NewRecorder()
-	mux.ServeHTTP(answer, httptest.NewRequest(method, target, nil))
+	mux.ServeHTTP(answer, httptest.NewRequest(method, "http://localhost:8080"+target, nil))
 	if answer.Code >= 300 {
 		return fmt.Sprint(answer.Code, " ", answer.Body)
 	}

@@ -126,11 +126,7 @@ func partsOf(specs []topology.Spec) parts {
 			add(s)
 		case *topology.WorkQueue:
 			add(*s)
-		case topology.Lanes:
-			for _, w := range s.WorkQueues() {
-				add(w)
-			}
-		case *topology.Lanes:
+		case interface{ WorkQueues() []topology.WorkQueue }: // Lanes and Shards, and pointers to them
 			for _, w := range s.WorkQueues() {
 				add(w)
 			}

@@ -136,7 +136,7 @@ func (m Message) publishing() (amqp.Publishing, error) {
 		errs = append(errs, fmt.Errorf("producer: Message."+format, args...))
 	}
 	if m.Exchange == "" && m.RoutingKey == "" {
-		fault("RoutingKey is empty, and so is Exchange: the default exchange wants the name of a queue as RoutingKey")
+		fault("RoutingKey is empty, and so is Exchange: the default exchange wants the name of a queue as RoutingKey (topology.Shards.Queue returns none for an empty key)")
 	}
 	short := func(field, value string, text bool) {
 		if n := len(value); n > maxShort {

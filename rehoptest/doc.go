@@ -100,6 +100,9 @@
 //   - On 3.10: a channel that has used a classic queue ends its connection when it uses a
 //     quorum queue of the same name that was declared since. On 4.0 and 4.3 one that has used
 //     a quorum queue does so when it uses a classic queue.
+//   - On 3.10: a channel ends its connection when it consumes again from a quorum queue under
+//     the name of a consumer that it has cancelled and that has messages in hand. Here it
+//     is a new consumer. Since 4.0 RabbitMQ takes both for one, and so does rehoptest.
 //   - On 3.10: how much room is left in a queue with a length limit that sends dead letters
 //     to itself, at-least-once.
 //   - On 3.10: an old rejection in x-death hides a cycle. Between queues without room or

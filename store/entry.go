@@ -40,8 +40,8 @@ type Entry struct {
 	Error     string      // cut to 4 KiB
 	ErrorType string
 
-	// Fingerprint is the same for all entries of one reason: the work queue (or
-	// the exchange, if the message was in none), the cause, the type of the error, and
+	// Fingerprint is the same for all entries of one reason: the work queue (topology.Lanes
+	// with OneDeadLetterQueue are one; or the exchange, if the message was in none), the cause, the type of the error, and
 	// the first line of its text without quoted words and words with a digit, such as
 	// numbers, times and ids.
 	Fingerprint string
@@ -64,6 +64,8 @@ type Entry struct {
 	Failed      time.Time
 	Stored      time.Time
 	Lease       string // the process that is publishing it; empty: none
+
+	workQueue string // Queue, or the name of the lanes that Queue is one of; empty: read from the database
 
 	line  int64 // that it stands in; 0: none
 	alone bool  // the broker has refused it: see confirm.Alone

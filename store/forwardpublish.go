@@ -278,11 +278,25 @@ func (s *Store) own(ctx context.Context) bool { return resend.IsFrom(ctx, table{
 // receipt for each. ctx is one of publishing. failed is called with an error that concerns no
 // message.
 func (s *Store) publish(ctx context.Context, p Publisher, entries []Entry, failed func(error)) []producer.Receipt {
-	messages := make([]producer.Message, len(entries))
+	receipts := make([]producer.Receipt, len(entries))
+	messages := make([]producer.Message, 0, len(entries))
 	for i := range entries {
-		messages[i] = entries[i].resent(s.now())
+		if err := resend.Doubted(entries[i].Message, entries[i].Queue); err != nil { // Release names no target
+			receipts[i] = producer.Receipt{ID: entries[i].Message.ID, Err: &resend.FaultyError{Err: err}}
+			continue
+		}
+		messages = append(messages, entries[i].resent(s.now()))
 	}
-	return resend.Publish(ctx, p, messages, failed)
+	if len(messages) == 0 {
+		return receipts
+	}
+	published := resend.Publish(ctx, p, messages, failed)
+	for i := range receipts {
+		if receipts[i].Err == nil {
+			receipts[i], published = published[0], published[1:]
+		}
+	}
+	return receipts
 }
 
 // publishing returns a ctx by which the Store knows its own entries.

@@ -82,7 +82,7 @@ func wholeMillis(t time.Time) time.Time {
 // fromLetter is an entry of the table for one that is in none yet.
 func fromLetter(l letter.Letter) Entry {
 	return Entry{
-		Message: l.Message, Queue: l.Queue, Cause: l.Cause, Error: l.Error, ErrorType: l.ErrorType,
+		Message: l.Message, Queue: l.Queue, workQueue: l.WorkQueue, Cause: l.Cause, Error: l.Error, ErrorType: l.ErrorType,
 		Attempts: l.Attempts, Redrives: l.Redrives, RedriveID: l.RedriveID, FirstFailed: l.FirstFailed, Failed: l.Failed, Stored: l.Stored,
 	}
 }

@@ -242,7 +242,7 @@ func (r *replay) publish(ctx context.Context, l leased) (results []result, left 
 	var numbers []int64
 	for i, one := range l.entries {
 		began := r.store.now()
-		m, err := resend.Edited(one.resent(began), r.options.To, r.options.Edit)
+		m, err := resend.Edited(one.resent(began), one.Queue, r.options.To, r.options.Edit)
 		if now := r.store.now(); l.until.Sub(now) < replayLease/2 {
 			if left = l.entries[i:]; i == 0 {
 				r.fatal = fmt.Errorf("store: Replay: message %q was not published: when ReplayOptions.Edit returned, after %v, %v of the lease of %v were left, want %v", one.Message.ID, now.Sub(began), l.until.Sub(now), replayLease, replayLease/2)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"database/sql"
 	"errors"
 	"fmt"
@@ -45,7 +46,9 @@ func newRow(l Entry) (*row, error) {
 	l.Error = letter.Readable(l.Error, letter.MaxError)
 	l.ErrorType = letter.Readable(l.ErrorType, letter.MaxName)
 	l.Cause = rehop.Cause(letter.Readable(string(l.Cause), letter.MaxName))
-	l.Fingerprint = letter.Fingerprint(l.Queue, l.Message.Exchange, l.Cause, l.ErrorType, l.Error)
+	if l.Fingerprint == "" || l.Queue == "" { // an edit changes no reason, but the exchange of what was in no queue
+		l.Fingerprint = letter.Fingerprint(cmp.Or(l.workQueue, l.Queue), l.Message.Exchange, l.Cause, l.ErrorType, l.Error)
+	}
 	l.alone = l.Cause == rehop.CauseRefused
 	return &row{l: l, id: letter.Identity(l.Message, l.Queue), properties: properties, headers: headers, size: len(l.Message.Body) + len(headers) + len(properties) + 1024}, nil
 }

@@ -151,6 +151,56 @@ func prepare(ctx context.Context, db *sql.DB, d Dialect, table string) error {
 	return nil
 }
 
+// examine returns nil if the tables are there, as this version makes them. It only reads.
+func examine(ctx context.Context, db *sql.DB, d Dialect, table string) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return fmt.Errorf("store: %w", err)
+	}
+	defer conn.Close()
+	if err := checkDialect(ctx, conn, d); err != nil {
+		return err
+	}
+	versions := table + "_schema"
+	found := map[string]bool{}
+	for _, name := range []string{table, versions} {
+		n := 0
+		if err := conn.QueryRowContext(ctx, d.bind(tablesNamed(d)), name).Scan(&n); err != nil {
+			return fmt.Errorf("store: %w", explained(err, d, db))
+		}
+		found[name] = n > 0
+	}
+	if !found[table] || !found[versions] {
+		return rehop.WithClass(fmt.Errorf("store: the database is no store: it has no table %s of this package", table), rehop.ClassConfiguration)
+	}
+	have := 0
+	if err := conn.QueryRowContext(ctx, "SELECT COALESCE(MAX(version), 0) FROM "+versions).Scan(&have); err != nil {
+		return fmt.Errorf("store: schema of %s: %w", table, explained(err, d, db))
+	}
+	switch {
+	case have > schemaVersion:
+		return fmt.Errorf("store: schema of %s: %w", table, tooNew(table, have))
+	case have < schemaVersion:
+		return rehop.WithClass(fmt.Errorf("store: table %s has schema version %d, and this program reads version %d: open it once without Config.Existing, as the service that writes it or rehop dlq collect does, which brings it up to date", table, have, schemaVersion), rehop.ClassConfiguration)
+	}
+	return nil
+}
+
+func tooNew(table string, have int) error {
+	return rehop.WithClass(fmt.Errorf("table %s has schema version %d, and this program knows versions up to %d: use the newer program", table, have, schemaVersion), rehop.ClassConfiguration)
+}
+
+// tablesNamed counts the tables of a name.
+func tablesNamed(d Dialect) string {
+	switch d {
+	case PostgreSQL:
+		return "SELECT COUNT(to_regclass(?))"
+	case MySQL:
+		return "SELECT COUNT(*) FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = ?"
+	}
+	return "SELECT COUNT(*) FROM sqlite_master WHERE type = 'table' AND name = ?"
+}
+
 // lockSchema keeps other processes from making the tables until end is called with
 // what came of it.
 func lockSchema(ctx context.Context, conn *sql.Conn, d Dialect, table string) (end func(error) error, err error) {
@@ -218,7 +268,7 @@ func prepareLocked(ctx context.Context, conn *sql.Conn, d Dialect, table string)
 	}
 	switch {
 	case have > schemaVersion:
-		return rehop.WithClass(fmt.Errorf("table %s has schema version %d, and this program knows versions up to %d: use the newer program", table, have, schemaVersion), rehop.ClassConfiguration)
+		return tooNew(table, have)
 	case have == schemaVersion:
 		return nil
 	}

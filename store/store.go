@@ -28,6 +28,11 @@ type Config struct {
 	// Defaults to "rehop_letters".
 	Table string
 
+	// Existing says that the tables are there already: Open makes none, and writes nothing.
+	// It fails if the database has no store, or one that another version of this package
+	// has made. For programs that only look, and for a database that a person has named.
+	Existing bool
+
 	// Name of the Store as a [producer.Sink], as it appears in a Receipt.
 	// Defaults to "store".
 	Name string
@@ -165,7 +170,8 @@ type Store struct {
 	storing     func(context.Context, *producer.Message) // the hooks of Config.Traces, or nil
 }
 
-// Open returns a Store in db. It creates the tables unless they are there. Of several
+// Open returns a Store in db. It creates the tables unless they are there, or
+// Config.Existing is set. Of several
 // processes that start at once, one does so and the others wait. Open fails if db is
 // of another dialect, and if a later version of this package has
 // changed the tables. ctx bounds the opening.
@@ -178,7 +184,11 @@ func Open(ctx context.Context, db *sql.DB, dialect Dialect, cfg Config) (*Store,
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
-	if err := prepare(ctx, db, dialect, cfg.Table); err != nil {
+	ready := prepare
+	if cfg.Existing {
+		ready = examine
+	}
+	if err := ready(ctx, db, dialect, cfg.Table); err != nil {
 		return nil, err
 	}
 	host, err := os.Hostname()

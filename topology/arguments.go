@@ -30,6 +30,9 @@ func (w WorkQueue) arguments(v connection.Version) amqp.Table {
 		if atLeastOnce(v) {
 			addStrategy(args)
 		}
+		if w.shards != "" {
+			args["x-queue-leader-locator"] = "balanced" // or all leaders are on the node that the first process is connected to
+		}
 	case w.NativePriority:
 		args["x-max-priority"] = int64(header.MaxPriority)
 	}
@@ -51,7 +54,7 @@ const (
 	maxConsumerTimeout = 720 * time.Hour // a timer of the broker has 32 bits of milliseconds
 )
 
-// validateConsumerTimeout checks the field of a WorkQueue or of Lanes.
+// validateConsumerTimeout checks the field of a WorkQueue, of Lanes or of Shards.
 func validateConsumerTimeout(owner string, t time.Duration) error {
 	switch {
 	case t == 0:

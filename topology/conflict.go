@@ -48,8 +48,8 @@ func conflict(w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) 
 	deleteIt := fmt.Sprintf("delete it (rabbitmqctl delete_queue %s) and declare again", strconv.Quote(q.Name))
 	again := "stop what publishes to it, let its consumers empty it, stop them, " + deleteIt
 	spec := "WorkQueue"
-	if w != nil && w.ofLanes() {
-		spec = "Lanes"
+	if w != nil {
+		spec, _ = w.spec()
 	}
 	switch {
 	case q.role == waitRole:
@@ -116,9 +116,15 @@ func refusal(kind, name string, cause *amqp.Error) error {
 	case cause.Code != amqp.PreconditionFailed || m == nil:
 		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
 	}
-	e := &ConflictError{Kind: kind, Name: name, Argument: m[1], Want: plainValue(m[3]), Have: plainValue(m[4]), cause: cause}
+	return differs(kind, name, m[1], plainValue(m[3]), plainValue(m[4]), cause)
+}
+
+// differs returns the error for a queue or exchange that exists with another value of an
+// argument, with nothing else known of it.
+func differs(kind, name, argument, want, have string, cause *amqp.Error) *ConflictError {
+	e := &ConflictError{Kind: kind, Name: name, Argument: argument, Want: want, Have: have, cause: cause}
 	switch {
-	case kind == "exchange" && m[1] == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
+	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
 		e.Advice = fmt.Sprintf("its Lanes have other names, another order or another OneDeadLetterQueue now: with the bindings of both, messages would be in two places; "+
 			"choose another Lanes.Name; or stop what publishes to it, delete exchange %s, and declare again", strconv.Quote(name))
 	case kind == "exchange":

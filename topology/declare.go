@@ -105,7 +105,15 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 		if err := errors.Join(d.checkTargets(&first), d.checkLanes(&first)); err != nil {
 			return Plan{}, err
 		}
-		return d.declare(&first)
+		left, err := d.checkShards(&first)
+		if err != nil {
+			return Plan{}, err
+		}
+		p, err := d.declare(&first)
+		for i, s := range p.shards {
+			p.warnOfBeyond(s, left[i])
+		}
+		return p, err
 	})
 	if err == nil {
 		declared.See(conn, plan.seenBindings(), plan.seenDelays()...)
@@ -246,6 +254,20 @@ func (d *declaration) checkLanes(c *caller) error {
 		}
 	}
 	return nil
+}
+
+// checkShards looks for shards that a larger Count has left, before anything is declared. It
+// returns those of each Shards of the plan, and an error for those that nobody would read.
+func (d *declaration) checkShards(c *caller) (left [][]beyond, err error) {
+	var errs []error
+	for _, s := range d.plan.shards {
+		list, err := s.shardsBeyond(c)
+		if err != nil {
+			return nil, err
+		}
+		left, errs = append(left, list), append(errs, s.unread(list))
+	}
+	return left, errors.Join(errs...)
 }
 
 // owners returns the work queues of the plan.

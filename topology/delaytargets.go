@@ -27,7 +27,7 @@ func (d *declaration) checkTargets(c *caller) error {
 // arguments without permission to configure the queue.
 func (c *caller) checkTarget(name string) error {
 	q := plannedQueue{Name: name, Args: amqp.Table{"x-queue-type": string(Quorum)}}
-	look := lookForQueue(name, "declare it before messages are delayed to it")
+	look := lookForQueue(name, targetAdvice)
 	refused, err := c.do(func(ch *amqp.Channel) error { return look.call(ch, false) })
 	switch {
 	case err != nil:
@@ -54,16 +54,33 @@ func (c *caller) checkTarget(name string) error {
 	return targetRefusal(name, args)
 }
 
+// targetAdvice is for a target that is missing, targetRemedy for one that may refuse
+// messages, and targetHarm is what such a target does.
+const (
+	targetAdvice = "declare it before messages are delayed to it"
+	targetRemedy = "leave it out of the targets, or declare it without a limit or with overflow drop-head"
+	targetHarm   = "when it is full it would hold up the delayed messages of all other targets"
+)
+
 // targetRefusal returns an error if a queue with these arguments may refuse what
-// is delivered to it. The broker then keeps what it cannot deliver at the end of
-// the level, and with 32 such messages delivers nothing more out of it.
+// is delivered to it.
 func targetRefusal(name string, args amqp.Table) error {
-	overflow, _ := args["x-overflow"].(string)
-	for _, limit := range []string{"x-max-length", "x-max-length-bytes"} {
-		if n, limited := args[limit]; limited && strings.HasPrefix(overflow, "reject-publish") {
-			return rehop.WithClass(fmt.Errorf("topology: Delays: queue %q has %s %v and overflow %s: when it is full it would hold up the delayed messages of all other targets; "+
-				"leave it out of the targets, or declare it without a limit or with overflow drop-head", name, limit, n, overflow), rehop.ClassConfiguration)
+	limit, overflow, refuses := refusesTarget(args)
+	if !refuses {
+		return nil
+	}
+	return rehop.WithClass(fmt.Errorf("topology: Delays: queue %q has %s and overflow %s: %s; %s", name, limit, overflow, targetHarm, targetRemedy), rehop.ClassConfiguration)
+}
+
+// refusesTarget reports whether a queue with these arguments may refuse what is delivered
+// to it. The broker then keeps what it cannot deliver at the end of the level, and with 32
+// such messages delivers nothing more out of it.
+func refusesTarget(args amqp.Table) (limit, overflow string, refuses bool) {
+	overflow, _ = args["x-overflow"].(string)
+	for _, name := range []string{"x-max-length", "x-max-length-bytes"} {
+		if n, limited := args[name]; limited && strings.HasPrefix(overflow, rejectPublish) {
+			return fmt.Sprintf("%s %v", name, n), overflow, true
 		}
 	}
-	return nil
+	return "", overflow, false
 }

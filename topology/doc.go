@@ -1,5 +1,5 @@
 // Package topology declares queues, exchanges and bindings on the broker: a work queue with
-// its waits and its dead-letter queue, lanes, and exact delays.
+// its waits and its dead-letter queue, lanes, shards, and exact delays.
 //
 //	producer --> shop --> [orders] --> consumer --+-- done
 //	                         ^                    +-- given up --> [orders.dlq]
@@ -16,7 +16,8 @@
 //	}
 //	err := topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, orders)
 //
-// [Lanes] are a work queue for each class of messages. [Delays] declare exact delays, by
+// [Lanes] are a work queue for each class of messages. [Shards] spread a work queue over several
+// queues by the OrderKey of its messages. [Delays] declare exact delays, by
 // which a message reaches its queue at a later time. A consumer takes the same value: see package
 // [github.com/rehop/rehop/consumer]. The waits are a value of package
 // [github.com/rehop/rehop/delay]. The pages [Retries], [Priorities], [Delays of
@@ -65,8 +66,10 @@
 // # Plans
 //
 // [NewPlan] does no I/O, so every part can be printed before anything is declared.
-// [Declare] carries out a plan, and may be repeated at every start.
+// [Declare] carries out a plan, and may be repeated at every start. [Verify] compares the
+// plan with the broker, and changes nothing: see the page [Review].
 //
+// [Review]: https://github.com/rehop/rehop/blob/main/docs/review.md
 // [Retries]: https://github.com/rehop/rehop/blob/main/docs/retries.md
 // [Priorities]: https://github.com/rehop/rehop/blob/main/docs/priorities.md
 // [Delays of messages]: https://github.com/rehop/rehop/blob/main/docs/delays.md

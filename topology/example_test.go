@@ -44,6 +44,25 @@ func ExampleDeclare_conflict() {
 	// queue orders x-queue-type is classic and not quorum
 }
 
+// A program that may not declare compares what it plans with what the broker has, and
+// stops if it could not work there.
+func ExampleVerify() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{Name: "orders"}
+	drift, err := topology.Verify(ctx, conn, orders)
+	check(err)
+	fmt.Println(drift.OK(), drift.Differences[0].Code, drift.Differences[0].Name)
+
+	check(topology.Declare(ctx, conn, orders)) // another program does it
+	drift, err = topology.Verify(ctx, conn, orders)
+	check(err)
+	fmt.Println(drift.OK(), len(drift.Differences))
+	// Output:
+	// false queue-missing orders
+	// true 0
+}
+
 // A plan is printed before anything is declared.
 func ExampleNewPlan() {
 	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3},
@@ -130,6 +149,21 @@ func ExampleLanes() {
 	// sms.normal sms.normal.dlq
 	// sms.bulk sms.bulk.dlq
 	// sms.lanes
+}
+
+// All messages of a customer are in one shard, and wait and fail there.
+func ExampleShards() {
+	orders := topology.Shards{Name: "orders", Count: 4, Waits: delay.Default()}
+	for _, w := range orders.WorkQueues() {
+		fmt.Println(w.Name, w.DeadLetterQueue().Name)
+	}
+	fmt.Println(orders.Queue("customer-17"), orders.Queue("customer-18"))
+	// Output:
+	// orders.00 orders.dlq
+	// orders.01 orders.dlq
+	// orders.02 orders.dlq
+	// orders.03 orders.dlq
+	// orders.01 orders.03
 }
 
 // One call declares the delays of a service, and the targets of its delayed messages. A

@@ -159,6 +159,9 @@ func isCarriedForm(args amqp.Table) bool {
 // isOtherCarried reports whether a wait queue with the arguments have is like one
 // with those of want, but for another wait.
 func isOtherCarried(want, have amqp.Table) bool {
+	if t := have["x-queue-type"]; t != string(Quorum) && t != string(Classic) {
+		return false // of a stream the broker compares no other argument
+	}
 	for _, name := range differing(want, have) {
 		if name != "x-max-length" && name != "x-queue-type" && name != "x-delivery-limit" {
 			return false

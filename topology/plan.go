@@ -16,8 +16,8 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// Spec is something that can be declared: an [Exchange], a [WorkQueue], [Lanes], a
-// [DeadLetterQueue] or [Delays], or a pointer to one of them.
+// Spec is something that can be declared: an [Exchange], a [WorkQueue], [Lanes], [Shards],
+// a [DeadLetterQueue] or [Delays], or a pointer to one of them.
 type Spec interface {
 	validate() error
 	addTo(*builder)
@@ -43,6 +43,7 @@ type Plan struct {
 	bindings  []plannedBinding
 	needs     []plannedQueue // queues that others declare
 	lanes     []string       // owners of exchanges that lead to several work queues
+	shards    []Shards
 	delays    []plannedDelays
 	policies  []route.PolicyFault // promises that policies on the broker break
 	warnings  []string            // those of Notes that are more than information
@@ -165,7 +166,7 @@ type found struct {
 // newPlan returns the plan for the parts that were found.
 func newPlan(v connection.Version, have found, specs []Spec) (Plan, error) {
 	if len(specs) == 0 {
-		return Plan{}, rehop.WithClass(errors.New("topology: nothing to declare: no Exchange, WorkQueue, DeadLetterQueue, Lanes or Delays given"), rehop.ClassBug)
+		return Plan{}, rehop.WithClass(errors.New("topology: nothing to declare: no Exchange, WorkQueue, DeadLetterQueue, Lanes, Shards or Delays given"), rehop.ClassBug)
 	}
 	var errs []error
 	for i, s := range specs {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
@@ -39,29 +38,18 @@ func policies(ctx context.Context, conn *connection.Conn, queues []ruled) ([]rou
 	}
 	version := conn.Server().Version
 	answers := make([][]route.PolicyFault, len(queues))
-	errs := make([]error, len(queues))
-	next := make(chan int, len(queues))
-	for i := range queues {
-		next <- i
+	errs := atATime(ctx, policyQuestions, len(queues), func(ctx context.Context, i int) (err error) {
+		q := queues[i]
+		if q.broker, err = api.Queue(ctx, q.name); err == nil {
+			answers[i] = q.faults(version)
+		}
+		return err
+	})
+	err := notAsked(errs)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		err = rehop.WithClass(fmt.Errorf("topology: policies are not known: %w", err), rehop.ClassTransient)
 	}
-	close(next)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	for range min(policyQuestions, len(queues)) {
-		wg.Go(func() {
-			for i := range next {
-				q := queues[i]
-				if q.broker, errs[i] = api.Queue(ctx, q.name); errs[i] != nil {
-					cancel()
-					return
-				}
-				answers[i] = q.faults(version)
-			}
-		})
-	}
-	wg.Wait()
-	return flatten(answers), notAsked(errs)
+	return flatten(answers), err
 }
 
 func flatten(answers [][]route.PolicyFault) (faults []route.PolicyFault) {
@@ -80,7 +68,7 @@ func notAsked(errs []error) error {
 		case errors.Is(err, context.Canceled):
 			ended = err
 		default:
-			return rehop.WithClass(fmt.Errorf("topology: policies are not known: %w", err), rehop.ClassTransient)
+			return err
 		}
 	}
 	return ended

@@ -39,11 +39,11 @@ func (p Plan) repair(c *caller, unseen bool) (missing []string, err error) {
 	if err != nil || refused == nil {
 		return nil, err
 	}
-	have, err := c.existing(p)
+	have, err := c.look(p.own())
 	if err != nil {
 		return nil, err
 	}
-	lost := p.difference(have)
+	lost := p.missing(have)
 	if len(lost) == 0 {
 		if refused.Code == amqp.NotFound {
 			return nil, nil // it has come back meanwhile
@@ -65,26 +65,6 @@ func (p Plan) repair(c *caller, unseen bool) (missing []string, err error) {
 		err = fmt.Errorf("%w; or declare work queue %q again", err, owner)
 	}
 	return missing, err
-}
-
-// part is a part of a plan that a broker shows.
-type part struct{ kind, name string }
-
-func (p part) String() string { return fmt.Sprintf("%s %q", p.kind, p.name) }
-
-// difference returns the parts of a plan that a broker does not have.
-func (p Plan) difference(have map[part]bool) (lost []part) {
-	for _, q := range slices.Concat(p.needs, p.queues) {
-		if queue := (part{"queue", q.Name}); !have[queue] {
-			lost = append(lost, queue)
-		}
-	}
-	for _, e := range p.exchanges {
-		if exchange := (part{"exchange", e.Name}); !have[exchange] {
-			lost = append(lost, exchange)
-		}
-	}
-	return lost
 }
 
 // signs returns the steps that are refused if a part is missing: looks at the
@@ -126,29 +106,4 @@ func (p Plan) restoring(lost []part, known *sync.Map) (steps []step) {
 		}
 	}
 	return append(steps, letters...) // last: a refusal ends all steps behind it
-}
-
-// existing returns the parts of a plan that the broker has. A queue whose node is down
-// is there, and so is what the user may not look at.
-func (c *caller) existing(p Plan) (map[part]bool, error) {
-	have := map[part]bool{}
-	look := func(at part, s step) error {
-		refused, err := c.do(func(ch *amqp.Channel) error { return s.call(ch, false) })
-		if err != nil {
-			return fmt.Errorf("topology: %s: %w", s.what, err)
-		}
-		have[at] = refused == nil || refused.Code != amqp.NotFound || rehop.ClassOf(refused) == rehop.ClassTransient
-		return nil
-	}
-	for _, q := range slices.Concat(p.needs, p.queues) {
-		if err := look(part{"queue", q.Name}, lookForQueue(q.Name, "")); err != nil {
-			return nil, err
-		}
-	}
-	for _, e := range p.exchanges {
-		if err := look(part{"exchange", e.Name}, lookForExchange(e.Name, "")); err != nil {
-			return nil, err
-		}
-	}
-	return have, nil
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// Source is a queue, or several, that a consumer reads: a [WorkQueue], [Lanes], a
+// Source is a queue, or several, that a consumer reads: a [WorkQueue], [Lanes], [Shards], a
 // [DeadLetterQueue], a [Route] written by hand for a queue that others declared, or a
 // pointer to one of them.
 type Source interface {

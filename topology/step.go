@@ -37,11 +37,7 @@ type step struct {
 func (p Plan) queueSteps(owner string) (steps []step) {
 	for _, q := range p.needs {
 		if q.Owner == owner {
-			advice := "declare it first, or leave Existing false"
-			if q.role == letterRole {
-				advice = "declare it, or its work queue, first"
-			}
-			steps = append(steps, lookForQueue(q.Name, advice))
+			steps = append(steps, lookForQueue(q.Name, q.needAdvice()))
 		}
 	}
 	for _, q := range p.queues {
@@ -50,6 +46,14 @@ func (p Plan) queueSteps(owner string) (steps []step) {
 		}
 	}
 	return steps
+}
+
+// needAdvice says what to do about a queue of others that is missing.
+func (q plannedQueue) needAdvice() string {
+	if q.role == letterRole {
+		return "declare it, or its work queue, first"
+	}
+	return "declare it first, or leave Existing false"
 }
 
 // wiringSteps declares the exchanges of an owner, each with its bindings, and then
@@ -125,6 +129,14 @@ func lookForExchange(name, advice string) step {
 // boundExchanges looks for the exchanges that are bound to and not declared
 // here, before anything is.
 func (p Plan) boundExchanges() (steps []step) {
+	for _, n := range p.boundTo() {
+		steps = append(steps, lookForExchange(n.name, n.advice))
+	}
+	return steps
+}
+
+// boundTo returns the exchanges that are bound to and not declared here.
+func (p Plan) boundTo() (list []need) {
 	known := map[string]bool{}
 	for _, e := range p.exchanges {
 		known[e.Name] = true
@@ -136,11 +148,11 @@ func (p Plan) boundExchanges() (steps []step) {
 			if b.ToExchange != "" {
 				who = fmt.Sprintf("%q is bound", b.Owner)
 			}
-			steps = append(steps, lookForExchange(b.Exchange,
-				fmt.Sprintf("%s to it: declare it before, or in the same call (topology.Exchange{Name: %q})", who, b.Exchange)))
+			list = append(list, need{part{"exchange", b.Exchange},
+				fmt.Sprintf("%s to it: declare it before, or in the same call (topology.Exchange{Name: %q})", who, b.Exchange)})
 		}
 	}
-	return steps
+	return list
 }
 
 func bind(b plannedBinding) step {

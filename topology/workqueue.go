@@ -88,7 +88,7 @@ type WorkQueue struct {
 	// EngineCarry on a broker of 3.x. Bindings, NativePriority and EngineNack are refused.
 	Existing bool
 
-	// letters is the dead-letter queue of a lane; "": one of its own.
+	// letters is the dead-letter queue of a lane or a shard; "": one of its own.
 	letters string
 
 	// anyLetters says that the dead-letter queue exists and keeps its form.
@@ -96,6 +96,9 @@ type WorkQueue struct {
 
 	// lane says which lane the queue is; zero: none.
 	lane laneOf
+
+	// shards is Shards.Name of a shard; "": it is none.
+	shards string
 }
 
 // laneOf is a place in Lanes.Lanes.
@@ -117,16 +120,28 @@ func (w WorkQueue) lanesAsDeclared() []step {
 	return []step{lookForExchange(x.Name, fmt.Sprintf("declare Lanes %q first", w.lane.lanes)), declareExchange(x)}
 }
 
-// owner begins errors about what all lanes share, if w is a lane, or about w.
-func (w WorkQueue) owner() string {
-	if w.ofLanes() {
-		return fmt.Sprintf("Lanes %q: ", shorten(w.lane.lanes))
+// spec is the kind of the specification that the user wrote, and its name.
+func (w WorkQueue) spec() (kind, name string) {
+	switch {
+	case w.ofLanes():
+		return "Lanes", w.lane.lanes
+	case w.shards != "":
+		return "Shards", w.shards
 	}
-	return fmt.Sprintf("WorkQueue %q: ", shorten(w.Name))
+	return "WorkQueue", w.Name
+}
+
+// owner begins errors about what all lanes or shards have in common, if w is one, or about w.
+func (w WorkQueue) owner() string {
+	kind, name := w.spec()
+	return fmt.Sprintf("%s %q: ", kind, shorten(name))
 }
 
 // nameField begins an error about the name of w, of which a lane has only a part.
 func (w WorkQueue) nameField() string {
+	if w.shards != "" {
+		return w.ownField("Name") + ": a shard's queue"
+	}
 	if w.ofLanes() {
 		return fmt.Sprintf("%s is %q: its queue", w.ownField("Name"), shorten(strings.TrimPrefix(w.Name, w.lane.lanes+".")))
 	}

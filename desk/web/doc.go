@@ -25,8 +25,17 @@
 //
 // A letter is hostile input. The page escapes all of it, makes control characters and
 // marks of text direction visible, and cuts long texts. Its Content-Security-Policy
-// allows no inline script or style. Forms of other origins are refused by
-// [http.CrossOriginProtection]. The page shows no URL of a broker.
+// allows no inline script or style. The page shows no URL of a broker.
+//
+// Pages of other sites get nothing: no form, no script, no image and no frame of theirs is
+// answered. A link on them opens the pages that only show something. A GET changes
+// nothing, keeps no queue open, and takes nobody's look away.
+//
+// What a browser asks for is bounded: 32 conditions and 8 KiB in an address, 64 KiB in a
+// form, 8 MiB in a form with an edited body, 16 MiB in a page, and 16 pages that are made
+// at a time. A form that is not here within 10 seconds, or 30 with an edited body, is
+// given up, and keeps nobody from a page. The error of a bound names field, value and
+// bound.
 //
 // A Handler asks nobody for a password. [Guard] does, for programs that have no login
 // of their own.

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -41,10 +42,12 @@ func (r *request) attach(name, contentType string) {
 
 // export sends letters as lines of JSON. A live source looks anew, so it is a POST.
 func (h *Handler) export(r *request) error {
-	source, p, err := r.source()
+	p := placeOf(r.form)
+	source, release, err := h.source(p)
 	if err != nil {
 		return err
 	}
+	defer release()
 	f, err := filterOf(r.form, time.Now())
 	if err != nil {
 		return err
@@ -59,7 +62,13 @@ func (h *Handler) export(r *request) error {
 	out := &lasting{w: r.w, c: http.NewResponseController(r.w), begin: func() {
 		r.attach(fileName(p.String())+".jsonl", "application/x-ndjson")
 	}}
-	_, err = source.Export(r.r.Context(), f, out, r.by())
+	ctx := r.r.Context()
+	if source.About().Live { // the look comes first, and writing ends with the browser
+		var cancel context.CancelFunc
+		ctx, cancel = r.forLook()
+		defer cancel()
+	}
+	_, err = source.Export(ctx, f, 0, out, r.by())
 	if err != nil && out.began {
 		panic(http.ErrAbortHandler) // so that the browser knows that the file is not whole
 	}

@@ -51,7 +51,7 @@ func (h *Handler) edit(r *request) error {
 	if err != nil {
 		return err
 	}
-	what.Filter = desk.Filter{IDs: []string{id}}
+	what.Filter, what.Limit = desk.Filter{IDs: []string{id}}, 1
 	keeper, keeps := source.(desk.Keeper)
 	if keeps {
 		if err := keeper.Edit(r.ctx, id, e, r.by()); err != nil {

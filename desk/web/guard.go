@@ -1,29 +1,30 @@
 package web
 
 import (
-	"bytes"
 	"context"
-	"crypto/hmac"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/webguard"
 )
 
 // Access says who may see the page. The zero Access is for a page that listens on this
-// machine alone: it lets in every request that names localhost.
+// machine alone: it lets in every request that names localhost, an IP address, or the host
+// in the pattern of the [http.ServeMux] that passes it on. So it lets in every user of the
+// machine.
 type Access struct {
-	// Token lets in everybody who has it, through a form that asks for it or through
-	// the header "Authorization: Bearer TOKEN". At least 16 bytes.
+	// Token lets in everybody who has it: through a form that asks for it, through the
+	// link "/?token=TOKEN", or through the header "Authorization: Bearer TOKEN". At least
+	// 16 bytes.
 	Token string
 
 	// User and Password are for basic authentication. At least 8 bytes of Password.
@@ -33,10 +34,6 @@ type Access struct {
 const (
 	minToken    = 16
 	minPassword = 8
-	sessionFor  = 12 * time.Hour
-	cookieName  = "rehop_desk"
-	// afterWrong is how long the answer to a wrong token or password takes.
-	afterWrong = time.Second
 )
 
 // IsZero reports whether nobody is asked for anything.
@@ -67,28 +64,40 @@ func (a Access) CheckAddress(address string) error {
 	if err != nil {
 		return rehop.WithClass(fmt.Errorf("web: address %q: %w", address, err), rehop.ClassConfiguration)
 	}
-	if !isLoopback(host) {
+	if !webguard.IsLoopback(host) {
 		return rehop.WithClass(fmt.Errorf("web: %q can be reached from other machines: letters may hold secrets, so a token, or a user and a password, is needed", address), rehop.ClassConfiguration)
 	}
 	return nil
 }
 
-func isLoopback(host string) bool {
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
+// login is how a request came in.
+type login struct {
+	Who     string
+	Session bool // a logout ends it
 }
 
-type whoKey struct{}
+type loginKey struct{}
 
-// User returns the user of [Guard]'s basic authentication, for Config.Who; empty if there
-// is none.
-func User(r *http.Request) string {
-	who, _ := r.Context().Value(whoKey{}).(string)
-	return who
+func loginOf(r *http.Request) login {
+	l, _ := r.Context().Value(loginKey{}).(login)
+	return l
 }
 
-// Guard passes to next only requests that Access allows. It returns an error if
-// a is faulty.
+// User names the login of a request that [Guard] has let in, for Config.Who: the user of
+// basic authentication, or "token from 10.1.2.3", after the name that was given with the
+// token, if there was one. Nobody checks this name. User is empty without a login.
+func User(r *http.Request) string { return loginOf(r).Who }
+
+// Guard passes to next only requests that Access allows, and none that pages of other
+// sites make, but for visits. Wrong tokens and passwords are answered ten times for an
+// address, and once more every ten seconds, and a hundred times for all addresses, and once
+// more every second. Further ones, right or wrong, are answered 429. Of IPv6 a network of 64
+// bits is one address. Behind a proxy all clients have the proxy's address, so the
+// guesses of one client keep all others from logging in: let the proxy bound guesses
+// there. A browser that has logged in with the token goes on. Its login ends after 12
+// hours, by "POST /logout", and with the process.
+//
+// Guard returns an error if a is faulty.
 func Guard(next http.Handler, a Access) (http.Handler, error) {
 	if next == nil {
 		return nil, rehop.WithClass(errors.New("web: Guard: the Handler is nil"), rehop.ClassBug)
@@ -96,41 +105,38 @@ func Guard(next http.Handler, a Access) (http.Handler, error) {
 	if err := a.check(); err != nil {
 		return nil, err
 	}
-	g := &guard{next: next, access: a, wrong: make(chan struct{}, 8)}
-	if _, err := rand.Read(g.key[:]); err != nil {
-		return nil, err
+	guarded := webguard.Hosts(next, "This desk answers to localhost only. To reach it by another name, start it with a token.")
+	if !a.IsZero() {
+		p, err := readPages()
+		if err != nil {
+			return nil, err
+		}
+		guarded = &guard{next: next, access: a, pages: p}
 	}
-	var err error
-	if g.pages, err = readPages(); err != nil {
-		return nil, err
-	}
-	return headers(http.NewCrossOriginProtection().Handler(g)), nil
+	// The Handler behind it knows which of its pages may be visited.
+	return headers(webguard.Sites(guarded, func(*http.Request) bool { return true })), nil
 }
 
 type guard struct {
 	next   http.Handler
 	access Access
 	pages  *pages
-	key    [32]byte      // of cookies
-	wrong  chan struct{} // a place for each wrong answer that is being delayed
+
+	mu       sync.Mutex
+	guesses  guesses
+	sessions sessions
 }
 
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	token := g.access.Token != ""
 	switch {
-	case g.access.IsZero():
-		// A name that a stranger's DNS points at this machine is not its own.
-		host := r.Host
-		if name, _, err := net.SplitHostPort(host); err == nil {
-			host = name
-		}
-		if !isLoopback(host) {
-			http.Error(w, "This desk answers to localhost only. To reach it by another name, start it with a token.", http.StatusForbidden)
-			return
-		}
-		g.next.ServeHTTP(w, r)
-	case r.URL.Path == "/login" && g.access.Token != "":
+	case token && r.Method == http.MethodGet && len(r.URL.RawQuery) <= maxQuery && r.URL.Query().Has("token"):
+		g.link(w, r)
+	case token && r.URL.Path == "/login":
 		g.login(w, r)
-	case strings.HasPrefix(r.URL.Path, "/static/") && g.access.Token != "":
+	case token && r.URL.Path == "/logout":
+		g.logout(w, r)
+	case token && strings.HasPrefix(r.URL.Path, "/static/"):
 		g.next.ServeHTTP(w, r) // the form that asks for the token is to look like the page
 	default:
 		g.decide(w, r)
@@ -138,18 +144,28 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (g *guard) decide(w http.ResponseWriter, r *http.Request) {
+	if s, ok := g.session(r); ok {
+		g.serve(w, r, s)
+		return
+	}
 	user, password, basic := r.BasicAuth()
 	bearer, hasBearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	cookie, err := r.Cookie(cookieName)
-	switch {
-	case g.access.Token != "" && err == nil && g.valid(cookie.Value), g.access.Token != "" && hasBearer && same(bearer, g.access.Token):
-		g.next.ServeHTTP(w, r)
-		return
-	case g.access.Password != "" && basic && same(user, g.access.User) && same(password, g.access.Password):
-		g.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), whoKey{}, user)))
-		return
-	case basic || hasBearer:
-		g.delay(r.Context())
+	if basic || hasBearer {
+		var as login
+		right := false
+		switch {
+		case hasBearer && g.access.Token != "":
+			as, right = login{Who: byToken("", r)}, same(bearer, g.access.Token)
+		case basic && g.access.Password != "":
+			as, right = login{Who: user}, same(user, g.access.User) && same(password, g.access.Password)
+		}
+		if !g.try(w, r, right) {
+			return
+		}
+		if right {
+			g.serve(w, r, as)
+			return
+		}
 	}
 	if g.access.Password != "" {
 		w.Header().Set("WWW-Authenticate", `Basic realm="rehop desk", charset="UTF-8"`)
@@ -158,79 +174,29 @@ func (g *guard) decide(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "This desk asks for a user and a password, or for its token.", http.StatusUnauthorized)
 		return
 	}
-	g.ask(w, http.StatusUnauthorized, "")
+	g.ask(w, http.StatusUnauthorized, asked{Next: pageIn(strings.TrimPrefix(r.URL.Path, "/") + "?" + r.URL.RawQuery)})
+}
+
+func (g *guard) serve(w http.ResponseWriter, r *http.Request, as login) {
+	g.next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), loginKey{}, as)))
+}
+
+// try notes an answer. It returns false if it has told the client to wait.
+func (g *guard) try(w http.ResponseWriter, r *http.Request, right bool) bool {
+	g.mu.Lock()
+	wait := g.guesses.try(guesserOf(r.RemoteAddr), right, time.Now())
+	g.mu.Unlock()
+	if wait == 0 {
+		return true
+	}
+	seconds := int((wait + time.Second - 1) / time.Second)
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	http.Error(w, fmt.Sprintf("Too many wrong tokens or passwords. Try again in %d s.", seconds), http.StatusTooManyRequests)
+	return false
 }
 
 // same compares without telling by its time how much is right.
 func same(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
-
-// delay makes guessing slow.
-func (g *guard) delay(ctx context.Context) {
-	select {
-	case g.wrong <- struct{}{}:
-		defer func() { <-g.wrong }()
-	case <-ctx.Done():
-		return
-	}
-	timer := time.NewTimer(afterWrong)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
-// login takes the token from the form.
-func (g *guard) login(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodPost {
-		g.ask(w, http.StatusOK, "")
-		return
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, 4<<10)
-	if !same(strings.TrimSpace(r.PostFormValue("token")), g.access.Token) {
-		g.delay(r.Context())
-		g.ask(w, http.StatusUnauthorized, "That is not the token of this desk.")
-		return
-	}
-	http.SetCookie(w, &http.Cookie{
-		Name: cookieName, Value: g.session(time.Now().Add(sessionFor)), MaxAge: int(sessionFor.Seconds()), Path: "/",
-		HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-	})
-	w.Header().Set("Location", "./")
-	w.WriteHeader(http.StatusSeeOther)
-}
-
-func (g *guard) ask(w http.ResponseWriter, status int, wrong string) {
-	var b bytes.Buffer
-	if err := g.pages.sets["login"].ExecuteTemplate(&b, "login", wrong); err != nil {
-		http.Error(w, "the page could not be made", http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
-}
-
-// session is a cookie that is good until a time, and for this process alone.
-func (g *guard) session(until time.Time) string {
-	end := strconv.FormatInt(until.Unix(), 10)
-	return end + "." + g.sign(end)
-}
-
-func (g *guard) sign(text string) string {
-	mac := hmac.New(sha256.New, g.key[:])
-	mac.Write([]byte(text))
-	return hex.EncodeToString(mac.Sum(nil))
-}
-
-func (g *guard) valid(cookie string) bool {
-	end, signature, _ := strings.Cut(cookie, ".")
-	if !hmac.Equal([]byte(signature), []byte(g.sign(end))) {
-		return false
-	}
-	unix, err := strconv.ParseInt(end, 10, 64)
-	return err == nil && time.Now().Before(time.Unix(unix, 0))
 }

@@ -41,7 +41,7 @@ func (h *Handler) askKeep(r *request) error {
 	if err != nil {
 		return err
 	}
-	source, p, list, err := r.some(10)
+	source, p, _, list, err := r.some(10)
 	if err != nil {
 		return err
 	}

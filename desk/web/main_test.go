@@ -43,10 +43,15 @@ type fake struct {
 	mu       sync.Mutex
 	letters  []desk.Letter
 	looked   int
+	total    int   // letters of the place, if a look does not see all
+	refuse   error // what Execute returns
 	err      error
 	redrives []desk.Redrive
 	kept     []string
 	hold     chan struct{} // a redrive waits for it
+	bytes    int           // of a look
+	bound    string
+	looking  func(context.Context)
 }
 
 func (f *fake) About() desk.About {
@@ -74,14 +79,20 @@ func (f *fake) matching(filter desk.Filter) (found []desk.Letter, err error) {
 	return found, nil
 }
 
-func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.List, error) {
+func (f *fake) List(ctx context.Context, filter desk.Filter, p desk.Page) (desk.List, error) {
 	if p.Look {
+		if f.looking != nil {
+			f.looking(ctx)
+		}
 		f.mu.Lock()
 		f.looked++
 		f.mu.Unlock()
 	}
 	found, err := f.matching(filter)
-	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found)}}
+	list := desk.List{Matched: len(found), Seen: desk.Seen{At: time.Now(), Seen: len(found), Total: len(found), Bytes: f.bytes, Bound: f.bound}}
+	if f.total > 0 {
+		list.Total, list.Bound = f.total, "the first letters"
+	}
 	for _, l := range found {
 		if l.Place > p.After && len(list.Letters) < p.Limit {
 			list.Letters = append(list.Letters, l)
@@ -92,7 +103,7 @@ func (f *fake) List(_ context.Context, filter desk.Filter, p desk.Page) (desk.Li
 
 func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error) {
 	found, err := f.matching(filter)
-	g := desk.Groups{Seen: desk.Seen{At: time.Now()}}
+	g := desk.Groups{Seen: desk.Seen{At: time.Now(), Bound: f.bound}}
 	for _, l := range found {
 		i := slices.IndexFunc(g.Groups, func(g desk.Group) bool { return g.Fingerprint == l.Fingerprint })
 		if i < 0 {
@@ -102,6 +113,25 @@ func (f *fake) Groups(_ context.Context, filter desk.Filter) (desk.Groups, error
 		g.Groups[i].Count++
 	}
 	return g, err
+}
+
+func (f *fake) Targets(_ context.Context, filter desk.Filter) (t desk.Targets, err error) {
+	found, err := f.matching(filter)
+	for _, l := range found {
+		to, known := l.Target()
+		i := slices.IndexFunc(t.Targets, func(c desk.TargetCount) bool { return c.To == to })
+		switch {
+		case l.Doubt != "":
+			t.Doubted++
+		case !known:
+			t.Unknown++
+		case i < 0:
+			t.Targets = append(t.Targets, desk.TargetCount{To: to, Count: 1})
+		default:
+			t.Targets[i].Count++
+		}
+	}
+	return t, err
 }
 
 func (f *fake) Trend(context.Context, desk.Filter, time.Time, time.Time, int) ([]int, bool, error) {
@@ -123,6 +153,9 @@ func (f *fake) Execute(ctx context.Context, r desk.Redrive, tell func(desk.Progr
 	f.mu.Lock()
 	f.redrives = append(f.redrives, r)
 	f.mu.Unlock()
+	if f.refuse != nil {
+		return desk.Progress{}, f.refuse
+	}
 	p := desk.Progress{Redrive: r, State: desk.Running, Matched: 2, Began: time.Now(), Updated: time.Now()}
 	tell(p)
 	if f.hold != nil {
@@ -142,8 +175,11 @@ func (f *fake) Resume(ctx context.Context, id string, by desk.By, tell func(desk
 	return f.Execute(ctx, desk.Redrive{ID: id, All: true, By: by}, tell)
 }
 
-func (f *fake) Export(_ context.Context, filter desk.Filter, w io.Writer, by desk.By) (int, error) {
+func (f *fake) Export(_ context.Context, filter desk.Filter, _ int, w io.Writer, by desk.By) (int, error) {
 	found, err := f.matching(filter)
+	if err != nil {
+		return 0, err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.kept = append(f.kept, "export by "+by.Who)
@@ -193,7 +229,8 @@ type fakeBroker struct {
 	mu     sync.Mutex
 	queues []desk.Queue
 	err    error
-	silent error // of the management API
+	silent error            // of the management API
+	each   map[string]*fake // instead of source
 	opens  int
 }
 
@@ -211,10 +248,16 @@ func (b *fakeBroker) byName(_ context.Context, name string) (desk.Queue, error) 
 	return desk.Queue{Name: name, Ready: 7}, nil
 }
 
-func (b *fakeBroker) open(string) (desk.Source, error) {
+func (b *fakeBroker) open(queue string) (desk.Source, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.opens++
+	if b.each != nil {
+		if b.each[queue] == nil {
+			b.each[queue] = &fake{name: "queue " + queue, live: true}
+		}
+		return live{b.each[queue]}, nil
+	}
 	return b.source, nil
 }
 
@@ -226,6 +269,8 @@ func (b *fakeBroker) health() error {
 	}
 	return b.err
 }
+
+func (b *fakeBroker) answers(context.Context) error { return b.health() }
 
 func (b *fakeBroker) version() string { return "4.3.6" }
 

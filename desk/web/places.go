@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,8 @@ type broker interface {
 	byName(ctx context.Context, queue string) (desk.Queue, error)
 	open(queue string) (desk.Source, error)
 	health() error
+	// answers asks the broker itself, by AMQP, and returns why it does not answer.
+	answers(ctx context.Context) error
 	version() string // empty: not known yet
 }
 
@@ -42,6 +45,16 @@ func (b *realBroker) open(queue string) (desk.Source, error) {
 }
 
 func (b *realBroker) health() error { return b.conn.Health() }
+
+func (b *realBroker) answers(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, fmt.Errorf("the broker has not answered for %v", answerLimit))
+	defer cancel()
+	session, err := b.conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return err
+	}
+	return session.Close()
+}
 
 func (b *realBroker) version() string {
 	if s := b.conn.Server(); s.Version != (connection.Version{}) {
@@ -74,10 +87,17 @@ func placeOf(v url.Values) place {
 	return place{Store: v.Get("store")}
 }
 
-// maxOpen is how many queues have their last look in memory at a time.
-const maxOpen = 4
+// answerLimit is how long a broker may take to open a channel, which is asked for where the
+// management API gives no answer: a connection without traffic notices the silence of its peer
+// after one and a half heartbeats only.
+const answerLimit = 3 * time.Second
 
-// places keeps the queues that people look at.
+// maxKept bounds the memory of the looks of all queues together. Beyond it, the look of the
+// queue that was used longest ago is forgotten.
+const maxKept = 256 << 20
+
+// places keeps the queues that people have looked into, and those that a request or a
+// redrive works on.
 type places struct {
 	mu   sync.Mutex
 	open []*opened // the one used last comes last
@@ -86,7 +106,36 @@ type places struct {
 type opened struct {
 	queue  string
 	source desk.Source
-	busy   int // redrives that work on it
+	busy   int // requests and redrives that work on it
+	bytes  int // of its look; 0: nobody has looked since it was changed
+}
+
+// weigh notes how much memory the look of a queue keeps. It asks no broker.
+func (o *opened) weigh() {
+	list, err := o.source.List(context.Background(), desk.Filter{IDs: []string{}}, desk.Page{Limit: 1})
+	if o.bytes = list.Bytes; err == nil {
+		o.bytes = max(o.bytes, 1) // an empty queue was looked into, too
+	}
+}
+
+// left notes that a request or a redrive has left a queue. A queue without a look is not
+// kept, so no request keeps a queue, or takes another one's look away, but by a look.
+func (p *places) left(o *opened) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o.busy--
+	o.weigh()
+	sum := 0
+	for _, o := range p.open {
+		sum += o.bytes
+	}
+	p.open = slices.DeleteFunc(p.open, func(o *opened) bool {
+		gone := o.busy == 0 && (o.bytes == 0 || sum > maxKept)
+		if gone {
+			sum -= o.bytes
+		}
+		return gone
+	})
 }
 
 // source returns a source, and what to call when it is no longer used.
@@ -118,21 +167,10 @@ func (h *Handler) source(p place) (desk.Source, func(), error) {
 			return nil, nil, err
 		}
 		found = &opened{queue: p.Queue, source: s}
-		for i := 0; i < len(h.places.open) && len(h.places.open) >= maxOpen; {
-			if h.places.open[i].busy > 0 {
-				i++
-				continue
-			}
-			h.places.open = append(h.places.open[:i], h.places.open[i+1:]...)
-		}
 	}
 	h.places.open = append(h.places.open, found)
 	found.busy++
-	return found.source, func() {
-		h.places.mu.Lock()
-		defer h.places.mu.Unlock()
-		found.busy--
-	}, nil
+	return found.source, func() { h.places.left(found) }, nil
 }
 
 // sampled is what is known of all places, and how it was before.
@@ -184,6 +222,7 @@ type depth struct {
 	Taken     time.Time // of the number of letters
 	Letters   int
 	InHand    int
+	Mixed     bool // this desk has letters in hand, which the numbers do not tell apart
 	Consumers int
 	Refusal   string
 	Oldest    time.Time
@@ -303,12 +342,18 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 	asked := time.Now()
 	queues, err := h.broker.list(ctx)
 	if now.NoListing = errors.Is(err, desk.ErrNoManagement); now.NoListing {
-		queues, err = nil, h.broker.health()
+		queues = nil
+	}
+	if err != nil {
+		away := h.broker.answers(ctx)
+		if away == nil && !now.NoListing {
+			now.Silent = err
+		} else {
+			err = away
+		}
 	}
 	if health := h.broker.health(); health != nil && rehop.ClassOf(health) != rehop.ClassBug {
-		err = health
-	} else if err != nil && !now.NoListing {
-		now.Silent = err
+		err, now.Silent = health, nil
 	}
 	named := map[string]bool{}
 	for _, q := range queues {
@@ -330,7 +375,11 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 		if now.Silent == nil {
 			now.Err, now.Since = err, before.Since
 			if !before.Away() {
-				now.Since = time.Now()
+				now.Since = asked
+			}
+			var health *rehop.HealthError
+			if errors.As(err, &health) && health.Since.Before(now.Since) {
+				now.Since = health.Since
 			}
 		}
 		now.Work, now.Taken = before.Work, before.Taken
@@ -352,7 +401,7 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 		switch {
 		case q.IsDeadLetters || shown[q.Name]:
 			now.Letters = append(now.Letters, depth{
-				Place: place{Queue: q.Name}, Taken: q.At, Letters: q.Ready + q.Unacked, InHand: q.Unacked, Consumers: q.Consumers,
+				Place: place{Queue: q.Name}, Taken: q.At, Letters: q.Ready + q.Unacked, InHand: q.Unacked, Mixed: q.Mixed, Consumers: q.Consumers,
 				Refusal: q.Refusal, Oldest: q.Oldest, Rate: q.PublishRate,
 			})
 		case q.DeadLetters != "" || q.Ready+q.Unacked > 0 || q.Consumers > 0:

@@ -3,6 +3,7 @@ package web
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/topology"
 )
 
 // Names of the conditions of a filter in an address.
@@ -21,22 +23,55 @@ var conditions = []condition{
 
 type condition struct{ Name, Label string }
 
+// others are the fields of forms and addresses that are no condition.
+var others = []string{"queue", "store", "after", "said", "back", "do", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "content_type", "set", "remove"}
+
+// severalOf are the fields that may be given several times.
+var severalOf = []string{"id", "mid", "header", "state", "remove"}
+
+// checkFields returns what is wrong with the fields of an address or a form that selects letters:
+// a condition that would be left out selects more letters than were asked for.
+func checkFields(v url.Values) error {
+	for _, name := range slices.Sorted(maps.Keys(v)) {
+		isCondition := slices.ContainsFunc(conditions, func(c condition) bool { return c.Name == name })
+		switch values := v[name]; {
+		case !isCondition && !slices.Contains(others, name):
+			return fmt.Errorf("%w: there is no field %.40q", errForm, name)
+		case len(values) > 1 && !slices.Contains(severalOf, name):
+			return fmt.Errorf("%w: %s is given %d times, want it once", errForm, name, len(values))
+		case isCondition && slices.ContainsFunc(values, func(value string) bool { return value != "" && strings.TrimSpace(value) == "" }):
+			return fmt.Errorf("%w: %s has nothing but spaces, want a text, or nothing", errForm, name)
+		}
+	}
+	if v.Get("queue") != "" && v.Get("store") != "" {
+		return fmt.Errorf("%w: queue is %.40q and store is %.40q, want one of them", errForm, v.Get("queue"), v.Get("store"))
+	}
+	return nil
+}
+
 // filterOf reads the conditions of an address.
 func filterOf(v url.Values, now time.Time) (f desk.Filter, err error) {
-	f = desk.Filter{
-		Text: v.Get("text"), Error: v.Get("error"), Fingerprint: v.Get("group"), Cause: rehop.Cause(v.Get("cause")), Queue: v.Get("failed"),
-		ErrorType: v.Get("etype"), Exchange: v.Get("exchange"), RoutingKey: v.Get("key"),
-		IDs: filled(v["id"]), MessageIDs: filled(v["mid"]), States: filled(v["state"]),
+	if err := checkFields(v); err != nil {
+		return f, err
 	}
-	for _, header := range filled(v["header"]) {
+	one := func(name string) string { return strings.Join(given(v, name), "") }
+	f = desk.Filter{
+		Text: one("text"), Error: one("error"), Fingerprint: one("group"), Cause: rehop.Cause(one("cause")), Queue: one("failed"),
+		ErrorType: one("etype"), Exchange: one("exchange"), RoutingKey: one("key"),
+		IDs: given(v, "id"), MessageIDs: given(v, "mid"), States: given(v, "state"),
+	}
+	for _, header := range given(v, "header") {
 		name, value, _ := strings.Cut(header, "=")
+		if _, twice := f.Headers[name]; twice {
+			return f, fmt.Errorf("%w: header %.40q is given twice, want it once", errForm, name)
+		}
 		if f.Headers == nil {
 			f.Headers = map[string]string{}
 		}
 		f.Headers[name] = value
 	}
 	for name, at := range map[string]*time.Time{"newer": &f.From, "older": &f.Before} {
-		text := strings.TrimSpace(v.Get(name))
+		text := one(name)
 		if text == "" {
 			continue
 		}
@@ -73,11 +108,25 @@ func filled(values []string) (out []string) {
 	return out
 }
 
+// given returns the values of a condition that are not empty; nil if there are none. The spaces
+// around a value are no part of it, but of a text in letters they are.
+func given(v url.Values, name string) (out []string) {
+	if name != "text" && name != "error" {
+		return filled(v[name])
+	}
+	for _, value := range v[name] {
+		if value != "" {
+			out = append(out, value)
+		}
+	}
+	return out
+}
+
 // onlyFilter returns the conditions of an address, without anything else.
 func onlyFilter(v url.Values) url.Values {
 	out := url.Values{}
 	for _, c := range conditions {
-		if values := filled(v[c.Name]); values != nil {
+		if values := given(v, c.Name); values != nil {
 			out[c.Name] = values
 		}
 	}
@@ -92,7 +141,7 @@ type chip struct {
 
 func chipsOf(page string, p place, v url.Values) (chips []chip) {
 	for _, c := range conditions {
-		values := filled(v[c.Name])
+		values := given(v, c.Name)
 		for i, value := range values {
 			rest := onlyFilter(v)
 			rest[c.Name] = slices.Delete(slices.Clone(values), i, i+1)
@@ -212,10 +261,15 @@ func letters(n int) string {
 // target says where a letter goes that is sent back.
 func target(l desk.Letter) string {
 	to, known := l.Target()
-	switch {
-	case !known:
+	if !known {
 		return ""
-	case to.Exchange == "":
+	}
+	return addressee(to)
+}
+
+// addressee says where a message goes.
+func addressee(to topology.Address) string {
+	if to.Exchange == "" {
 		return "queue " + to.RoutingKey
 	}
 	return "exchange " + to.Exchange + " with key " + cmp.Or(to.RoutingKey, "(empty)")

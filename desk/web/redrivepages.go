@@ -22,9 +22,10 @@ type redriveData struct {
 	Place   place
 	Here    bool // this desk can work on it
 	Running bool
-	Resume  bool // it can be resumed
-	Stopped bool // somebody has asked it to stop
-	Total   int
+	Resume  bool    // it can be resumed
+	Stopped bool    // somebody has asked it to stop
+	Total   int     // letters that the redrive is about
+	About   string  // whether there may be more, or fewer
 	Rate    float64 // letters per second so far
 	Letters string  // address of the letters that are left
 }
@@ -37,10 +38,8 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d := redriveData{P: p, Place: h.placeOfSource(p.Redrive.Source), Running: p.State == desk.Running}
 	d.Here = d.Place != (place{})
 	d.Resume = d.Here && p.Resumable()
-	d.Total = max(p.Matched, p.Done+p.Failed+p.Skipped)
-	if took := p.Updated.Sub(p.Began).Seconds(); took > 0.5 {
-		d.Rate = float64(p.Done) / took
-	}
+	d.Total, d.About = p.Total()
+	d.Rate = p.PerSecond()
 	return d, nil
 }
 
@@ -102,7 +101,7 @@ func (h *Handler) resume(r *request) error {
 		return errNoPlace
 	}
 	by := r.by()
-	by.InDoubt = desk.Doubt(r.form.Get("in_doubt"))
+	by.MaybeSent = desk.Answer(r.form.Get("maybe_sent"))
 	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -38,6 +39,7 @@ type view struct {
 	Events   string // the URL of changes of this page
 	Snapshot snapshot
 	ReadOnly bool
+	Login    login
 	Said     string // what the request before has done
 	Data     any
 }
@@ -52,20 +54,21 @@ var (
 // page makes an http.HandlerFunc of what answers a request.
 func (h *Handler) page(answer func(*request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case h.requests <- struct{}{}:
-		case <-r.Context().Done():
-			return
-		}
-		req := &request{h: h, w: w, r: r, release: sync.OnceFunc(func() { <-h.requests })}
-		defer req.release()
+		req := &request{h: h, w: w, r: r, ctx: r.Context(), release: func() {}}
+		err := req.read()
 		ctx, cancel := context.WithTimeout(r.Context(), askTimeout)
 		defer cancel()
 		req.ctx = ctx
-		err := req.read()
 		if err == nil {
-			req.ctx = desk.WithBy(ctx, req.by())
-			err = answer(req)
+			select {
+			case h.requests <- struct{}{}:
+				req.release = sync.OnceFunc(func() { <-h.requests })
+				defer req.release()
+				req.ctx = desk.WithBy(ctx, req.by())
+				err = answer(req)
+			case <-ctx.Done():
+				err = errBusy
+			}
 		}
 		if err != nil {
 			req.fail(err)
@@ -73,22 +76,14 @@ func (h *Handler) page(answer func(*request) error) http.HandlerFunc {
 	}
 }
 
-func (r *request) read() error {
-	r.form = r.r.URL.Query()
-	if r.r.Method != http.MethodPost {
-		return nil
-	}
-	r.r.Body = http.MaxBytesReader(r.w, r.r.Body, maxForm)
-	if err := r.r.ParseForm(); err != nil {
-		return fmt.Errorf("%w: %w", errForm, err)
-	}
-	r.form = r.r.Form
-	return nil
-}
-
-// source returns the source that the request names, until the request has ended.
+// source returns the source that the request names, until the request has ended. A GET
+// keeps none that is not kept already: it takes nobody's look away.
 func (r *request) source() (desk.Source, place, error) {
 	p := placeOf(r.form)
+	if r.r.Method != http.MethodPost && p.Queue != "" && r.h.broker != nil && !r.h.isOpen(p.Queue) {
+		s, err := r.h.broker.open(p.Queue)
+		return s, p, err
+	}
 	s, release, err := r.h.source(p)
 	if err != nil {
 		return nil, p, err
@@ -107,25 +102,26 @@ func (r *request) letter() (desk.Source, place, desk.Letter, error) {
 	return source, p, l, err
 }
 
-// some returns the source, and the first letters of those that the request is about.
-func (r *request) some(n int) (desk.Source, place, desk.List, error) {
+// some returns the source, and the first letters of those that the request is about, all of
+// which are counted.
+func (r *request) some(n int) (desk.Source, place, desk.Filter, desk.List, error) {
 	source, p, err := r.source()
 	if err != nil {
-		return nil, p, desk.List{}, err
+		return nil, p, desk.Filter{}, desk.List{}, err
 	}
 	f, err := filterOf(r.form, time.Now())
 	if err != nil {
-		return nil, p, desk.List{}, err
+		return nil, p, f, desk.List{}, err
 	}
-	list, err := source.List(r.ctx, f, desk.Page{Limit: n})
-	return source, p, list, err
+	list, err := source.List(r.ctx, f, desk.Page{Limit: n, CountAll: true})
+	return source, p, f, list, err
 }
 
 // show answers with a page.
 func (r *request) show(name string, v view) error { return r.showStatus(http.StatusOK, name, v) }
 
 func (r *request) showStatus(status int, name string, v view) error {
-	v.Snapshot, v.ReadOnly = r.h.snapshot(), r.h.cfg.ReadOnly
+	v.Snapshot, v.ReadOnly, v.Login = r.h.snapshot(), r.h.cfg.ReadOnly, loginOf(r.r)
 	if v.Events == "" {
 		v.Events = "events?view=status"
 	}
@@ -176,8 +172,12 @@ type problem struct {
 func (r *request) fail(err error) {
 	p := problemOf(err)
 	p.Place = placeOf(r.form)
-	if errors.Is(err, desk.ErrNotLooked) && r.r.Method == http.MethodGet {
+	switch over := errors.Is(err, desk.ErrNotLooked); {
+	case over && r.r.Method == http.MethodGet:
 		p.Look = strings.TrimPrefix(r.r.URL.Path, "/") + "?" + r.r.URL.RawQuery
+	case over:
+		p.Status, p.Text = http.StatusConflict, "Nothing was done: since this page was shown, somebody has looked again, or a redrive has ended, and other letters may be meant."
+		p.Look = address(strings.TrimPrefix(r.r.URL.Path, "/"), p.Place, onlyFilter(r.form))
 	}
 	if p.Status >= 500 {
 		r.h.cfg.Logger.Warn("web: a page could not be shown", "path", r.r.URL.Path, "error", err)
@@ -204,12 +204,22 @@ func problemOf(err error) problem {
 		return problem{Status: 404, Head: "There is no such redrive", Text: err.Error(), Advice: "The page of redrives lists those of this journal."}
 	case errors.Is(err, errReadOnly):
 		return problem{Status: 403, Head: "This desk is read-only", Text: "It was started with --read-only.", Advice: "Use the command rehop, or a desk that may change letters."}
+	case errors.As(err, &large) && large.Limit == maxEdit:
+		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("This form may have %d MiB.", maxEdit>>20), Advice: "Change such a letter with rehop dlq edit --body FILE."}
 	case errors.As(err, &large):
-		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("A form may have %d MiB.", maxForm>>20), Advice: "Change such a letter with rehop dlq edit --body FILE."}
+		return problem{Status: 413, Head: "Too large", Text: fmt.Sprintf("This form may have %d KiB.", large.Limit>>10), Advice: "Go back, and write less."}
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return problem{Status: 408, Head: "The form came too slowly", Text: fmt.Sprintf("A form has to be here within %v, and one with a body within %v.", formTime, editTime), Advice: "Send it again."}
+	case errors.Is(err, errBusy):
+		return problem{Status: 503, Head: "This desk is busy", Text: err.Error(), Advice: "Try again in a moment."}
+	case errors.Is(err, errLarge):
+		return problem{Status: 500, Head: "This page would be too large", Text: err.Error(), Advice: "Ask for less: by another condition, or with the command rehop."}
 	case errors.Is(err, errForm):
 		return problem{Status: 400, Head: "Something in the form is not right", Text: err.Error(), Advice: "Go back, mend it, and send the form again."}
 	case errors.Is(err, desk.ErrNotLooked):
 		return problem{Status: 200, Head: "Nobody has looked into this queue yet"}
+	case errors.Is(err, desk.ErrNotWhole):
+		return problem{Status: 409, Head: "The download would leave letters out", Text: err.Error(), Advice: "Nothing was downloaded. Collect the letters into a store, and download that: rehop dlq collect. Or write the first of them: rehop dlq export --limit."}
 	case errors.As(err, &refused):
 		return problem{Status: 409, Head: "A look could cost a letter", Text: refused.Reason + ".", Advice: sentence(refused.Advice)}
 	case errors.As(err, &broker) && broker.Code == amqp.NotFound:

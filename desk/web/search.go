@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -10,8 +11,9 @@ import (
 )
 
 type searchData struct {
-	Text  string
-	Found []foundIn
+	Text     string
+	Found    []foundIn
+	Unlooked []depth // queues with letters that nobody has looked into
 }
 
 // foundIn is what a search has found in a place.
@@ -24,16 +26,21 @@ type foundIn struct {
 }
 
 // search looks for a text, or a message id, in all stores and in the last looks of
-// this desk.
+// this desk. It names the queues that it did not search.
 func (h *Handler) search(r *request) error {
 	d := searchData{Text: strings.TrimSpace(r.form.Get("text"))}
 	if d.Text != "" {
 		for _, depth := range h.snapshot().Letters {
-			p := depth.Place
-			if p.Queue != "" && !h.isOpen(p.Queue) {
-				continue
+			if p := depth.Place; p.Queue == "" || h.isOpen(p.Queue) {
+				found, err := h.searchIn(r.ctx, p, d.Text)
+				if !errors.Is(err, desk.ErrNotLooked) {
+					d.Found = append(d.Found, found)
+					continue
+				}
 			}
-			d.Found = append(d.Found, h.searchIn(r.ctx, p, d.Text))
+			if depth.Letters > 0 || depth.Err != nil {
+				d.Unlooked = append(d.Unlooked, depth)
+			}
 		}
 	}
 	return r.show("search", view{Title: "Search", Nav: "search", Data: d})
@@ -53,12 +60,12 @@ func (h *Handler) isOpen(queue string) bool {
 // searchTime bounds the search in one place.
 const searchTime = 8 * time.Second
 
-func (h *Handler) searchIn(ctx context.Context, p place, text string) foundIn {
+func (h *Handler) searchIn(ctx context.Context, p place, text string) (foundIn, error) {
 	found := foundIn{Place: p, All: address("letters", p, nil, "text", text)}
 	source, release, err := h.source(p)
 	if err != nil {
 		found.Err = err.Error()
-		return found
+		return found, err
 	}
 	defer release()
 	ctx, cancel := context.WithTimeout(ctx, searchTime)
@@ -72,7 +79,7 @@ func (h *Handler) searchIn(ctx context.Context, p place, text string) foundIn {
 	}
 	if err != nil {
 		found.Err = problemOf(err).Head + ": " + err.Error()
-		return found
+		return found, err
 	}
 	if found.List = list; len(list.Letters) == 0 && list.Next > 0 {
 		found.All = address("letters", p, nil, "text", text, "after", strconv.FormatInt(list.Next, 10))
@@ -80,5 +87,5 @@ func (h *Handler) searchIn(ctx context.Context, p place, text string) foundIn {
 	for _, l := range list.Letters {
 		found.Rows = append(found.Rows, shownRow{l, address("letter", p, nil, "id", l.ID)})
 	}
-	return found
+	return found, nil
 }

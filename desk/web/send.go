@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,34 +16,82 @@ import (
 type sendData struct {
 	placeView
 	List    desk.List
-	Targets []string
-	Unknown int // of List.Letters: those that do not say where to
+	Head    string
+	Look    string // the time of List
+	Buttons []button
+	Targets desk.Targets
+	Others  int // letters of Targets that have other targets than the first maxTargets
 	Redrive string
 	One     *desk.Letter
 }
+
+// button begins a redrive. Its number is the bound of the redrive.
+type button struct {
+	Name string // these: letters of the look; there: letters of the place
+	N    int
+	Text string
+}
+
+// buttonsOf returns a button for the letters of a list, and one for those of the whole queue if
+// the look has not seen all of it.
+func buttonsOf(about desk.About, f desk.Filter, list desk.List) []button {
+	n, exact := list.Most()
+	atMost := button{"there", n, "Send all that match, at most " + number(n)}
+	if f.IsZero() {
+		atMost.Text = "Send all " + number(n)
+	}
+	switch {
+	case exact:
+		return []button{{"these", n, "Send " + letters(n)}}
+	case !about.Live: // whose look is about all letters that were there
+		atMost.Name = "these"
+		return []button{atMost}
+	case list.Matched == 0:
+		return []button{atMost}
+	}
+	return []button{{"these", list.Matched, "Send these " + number(list.Matched)}, atMost}
+}
+
+// maxTargets is how many targets are named.
+const maxTargets = 20
 
 // askSend shows which letters are meant and asks how to send them.
 func (h *Handler) askSend(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
-	source, p, list, err := r.some(8)
+	source, p, f, list, err := r.some(8)
 	if err != nil {
 		return err
 	}
-	d := sendData{placeView: placeViewOf(h, "send", source, p, r.form), List: list, Redrive: newRedriveID()}
-	for _, l := range list.Letters {
-		if to := target(l); to == "" {
-			d.Unknown++
-		} else if !slices.Contains(d.Targets, to) {
-			d.Targets = append(d.Targets, to)
+	d := sendData{placeView: placeViewOf(h, "send", source, p, r.form), List: list, Look: exactly(list.At), Buttons: buttonsOf(source.About(), f, list), Redrive: newRedriveID()}
+	for i, field := range d.Hidden { // a span ends when the page is shown, and not when the form is sent
+		switch field.Name {
+		case "newer":
+			d.Hidden[i].Value = exactly(f.From)
+		case "older":
+			d.Hidden[i].Value = exactly(f.Before)
 		}
 	}
-	if len(list.Letters) == 1 && list.Matched == 1 && !list.More {
-		d.One = &list.Letters[0]
+	if d.Targets, err = source.Targets(r.ctx, f); err != nil {
+		return err
+	}
+	for len(d.Targets.Targets) > maxTargets {
+		last := len(d.Targets.Targets) - 1
+		d.Others += d.Targets.Targets[last].Count
+		d.Targets.Targets = d.Targets.Targets[:last]
+	}
+	d.Head = "letters"
+	if n, exact := list.Most(); exact {
+		if d.Head = letters(n); n == 1 && len(list.Letters) == 1 {
+			d.One = &list.Letters[0]
+		}
 	}
 	return r.show("send", view{Title: "Send back", Nav: "place", Events: p.events(), Data: d})
 }
+
+// exactly is a time as a form has it.
+func exactly(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
 // newRedriveID is chosen before a redrive is asked for, so that a form that is sent twice
 // is one redrive.
@@ -59,6 +106,9 @@ func (h *Handler) send(r *request) error {
 	}
 	p := placeOf(r.form)
 	what, err := r.redrive()
+	if err == nil {
+		err = r.bound(&what)
+	}
 	if err != nil {
 		return err
 	}
@@ -73,9 +123,12 @@ func (h *Handler) send(r *request) error {
 
 // redrive reads a redrive from a form.
 func (r *request) redrive() (what desk.Redrive, err error) {
-	what = desk.Redrive{ID: r.form.Get("redrive"), Action: desk.Send, All: r.form.Get("all") != "", By: r.by()}
+	what = desk.Redrive{ID: r.form.Get("redrive"), Action: desk.Send, All: r.form.Get("all") == "1", By: r.by()}
 	if what.Filter, err = filterOf(r.form, time.Now()); err != nil {
 		return what, err
+	}
+	if all := r.form.Get("all"); all != "" && !what.All {
+		return what, fmt.Errorf("%w: all is %.40q, want 1, or nothing", errForm, all)
 	}
 	if text := strings.TrimSpace(r.form.Get("rate")); text != "" {
 		if what.Rate, err = strconv.ParseFloat(text, 64); err != nil {
@@ -100,4 +153,25 @@ func (r *request) redrive() (what desk.Redrive, err error) {
 		what.To = &topology.Address{Exchange: exchange, RoutingKey: key}
 	}
 	return what, nil
+}
+
+// bound reads which button was pressed, and bounds the redrive by its number.
+func (r *request) bound(what *desk.Redrive) error {
+	these, there := r.form.Get("these"), r.form.Get("there")
+	if (these == "") == (there == "") {
+		return fmt.Errorf("%w: these is %.40q and there is %.40q, want one of them: the number of letters", errForm, these, there)
+	}
+	n, err := strconv.Atoi(these + there)
+	if err != nil || n < 1 {
+		return fmt.Errorf("%w: the number of letters is %.40q, want 1 or more", errForm, these+there)
+	}
+	if these != "" {
+		if what.Look, err = time.Parse(time.RFC3339Nano, r.form.Get("look")); err != nil {
+			return fmt.Errorf("%w: look is %.40q, want the time of a look", errForm, r.form.Get("look"))
+		}
+	}
+	if what.Limit == 0 || what.Limit > n {
+		what.Limit = n
+	}
+	return nil
 }

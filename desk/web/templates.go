@@ -35,7 +35,7 @@ func readPages() (*pages, error) {
 		return nil, err
 	}
 	funcs := template.FuncMap{
-		"text": visible, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "some": some, "someLetters": someLetters,
+		"text": visible, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
 		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"static": func(name string) string { return "static/" + name + "?v=" + version },
@@ -100,7 +100,22 @@ func staticVersion() (string, error) {
 }
 
 func (p *pages) execute(b *bytes.Buffer, name string, v view) error {
-	return p.sets[name].ExecuteTemplate(b, "layout", v)
+	return p.sets[name].ExecuteTemplate(bounded{b}, "layout", v)
+}
+
+// maxPage bounds the pages that are made, and with maxRequests their memory.
+const maxPage = 16 << 20
+
+var errLarge = fmt.Errorf("this page would have more than %d MiB", maxPage>>20)
+
+// bounded is a page that is made.
+type bounded struct{ b *bytes.Buffer }
+
+func (b bounded) Write(p []byte) (int, error) {
+	if b.b.Len()+len(p) > maxPage {
+		return 0, errLarge
+	}
+	return b.b.Write(p)
 }
 
 func percent(part, whole int) int {

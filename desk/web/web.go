@@ -16,6 +16,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/internal/transport"
+	"github.com/rehop/rehop/internal/webguard"
 )
 
 // Config is for [New]. Journal is required, and Conn or Sources.
@@ -37,8 +38,9 @@ type Config struct {
 	// ReadOnly refuses every change of a letter. A look is allowed.
 	ReadOnly bool
 
-	// Who names the person behind a request, for the audit: of each action, each look and each
-	// letter that is shown. Defaults to "desk".
+	// Who names the person behind a request, for the audit: of each action, each look and
+	// each letter that is shown. Defaults to [User], or "desk"
+	// for a request without a login.
 	Who func(*http.Request) string
 
 	// PruneAfter is the age at which Run deletes redrives that have ended from the journal,
@@ -64,18 +66,24 @@ type Handler struct {
 	messages messages
 
 	requests chan struct{} // a place for each page that is being made
-	streams  chan struct{} // and for each browser that is told of changes
+	streams  chan struct{} // for each download
+	large    chan struct{} // and for each form with an edited body that is being read
 }
 
 const (
 	// maxRequests bounds the pages that are made at a time, and so their memory.
 	maxRequests = 16
-	// maxStreams bounds the browsers that are told of changes.
+	// maxStreams bounds the downloads that go on at a time.
 	maxStreams = 100
-	// askTimeout bounds each question to a source.
+	// askTimeout bounds each question to a source, but a look.
 	askTimeout = 15 * time.Second
-	// maxForm bounds what a browser sends: an edited body.
-	maxForm = 8 << 20
+)
+
+// openPages are the pages without an effect, which links on other sites lead to. From
+// formPages letters are changed.
+var (
+	openPages = map[string]bool{"/": true, "/groups": true, "/letters": true, "/letter": true, "/search": true, "/redrives": true, "/redrive": true, "/audit": true}
+	formPages = map[string]bool{"/send": true, "/edit": true, "/keep": true}
 )
 
 //go:embed static
@@ -102,7 +110,7 @@ func New(cfg Config) (*Handler, error) {
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	if cfg.Who == nil {
-		cfg.Who = func(*http.Request) string { return "desk" }
+		cfg.Who = func(r *http.Request) string { return cmp.Or(User(r), "desk") }
 	}
 	log, _ := transport.Inherited(cfg.Conn)
 	cfg.Logger = cmp.Or(cfg.Logger, log, slog.New(slog.DiscardHandler))
@@ -120,7 +128,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	}
 	h := &Handler{
 		cfg: cfg, broker: b, pages: p, changed: newSignal(),
-		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams),
+		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams), large: make(chan struct{}, maxLarge),
 	}
 	h.redrives.running = map[string]*running{}
 	files, err := fs.Sub(static, "static")
@@ -129,18 +137,17 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /static/", cached(http.StripPrefix("/static/", http.FileServerFS(files))))
-	mux.HandleFunc("GET /events", h.events)
 	for pattern, make := range map[string]func(*request) error{
 		"GET /{$}": h.overview, "GET /groups": h.groups, "GET /letters": h.letters, "GET /letter": h.letter,
 		"GET /search": h.search, "GET /redrives": h.listRedrives, "GET /redrive": h.redrive, "GET /audit": h.audit,
-		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body,
+		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body, "GET /events": h.events,
 		"POST /look": h.look, "POST /send": h.send, "POST /edit": h.edit, "POST /keep": h.keep,
 		"POST /export": h.export, "POST /stop": h.stop, "POST /resume": h.resume,
 	} {
 		mux.HandleFunc(pattern, h.page(make))
 	}
 	mux.HandleFunc("/", h.page(func(*request) error { return errNoPage }))
-	h.mux = headers(http.NewCrossOriginProtection().Handler(mux))
+	h.mux = headers(webguard.Sites(mux, func(r *http.Request) bool { return openPages[r.URL.Path] }))
 	return h, nil
 }
 

@@ -1,8 +1,8 @@
 package web
 
 import (
-	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,11 +29,11 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r := enter(t, nil)
 		r.has(r.get("/"), 200, "orders.dlq", "store letters.db", "<b>3</b>", "RabbitMQ 4.3.6")
 		r.has(r.get("/groups?store=store+letters.db"), 200, "no stock", "3 letters in 1 group", "Send back", `action="export"`)
-		r.has(r.get("/letters?store=store+letters.db&text=order"), 200, "m-1", "m-3", "Send these 3", "Remove the condition text")
+		r.has(r.get("/letters?store=store+letters.db&text=order"), 200, "m-1", "m-3", "Send these 3 …", "Remove the condition text")
 		r.has(r.get("/letter?store=store+letters.db&id=id2"), 200, "m-2", "queue orders", "&#34;order&#34;: 1", "Life")
 		r.has(r.get("/send?store=store+letters.db&group=f1"), 200, "Send 3 letters", "queue orders", `name="canary"`)
 		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Save and send")
-		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park 3 letters")
+		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park all that match", "3 letters match now")
 		r.has(r.get("/search?text=m-2"), 200, "m-2")
 		r.has(r.get("/redrives"), 200, "No redrives yet")
 		r.has(r.get("/audit"), 200, "Nothing was done yet")
@@ -82,25 +82,26 @@ func TestARedriveIsTheOneThatWasAskedFor(t *testing.T) {
 		r := enter(t, nil)
 		w := r.post("/send", url.Values{
 			"store": {"store letters.db"}, "group": {"f1"}, "rate": {"40"}, "limit": {"2"}, "canary": {"2m"}, "why": {" stock is back "}, "to": {"shop/order.again"}, "redrive": {"o-1"},
+			"these": {"3"}, "look": {"2000-01-01T00:00:00.5Z"},
 		})
 		if w.Code != 303 || w.Header().Get("Location") != "redrive?id=o-1" {
 			t.Fatalf("%d %s: %s", w.Code, w.Header().Get("Location"), w.Body)
 		}
 		redrive := r.store.redrives[0]
 		if redrive.ID != "o-1" || redrive.Filter.Fingerprint != "f1" || redrive.Rate != 40 || redrive.Limit != 2 || redrive.Canary != 2*time.Minute || redrive.By != (desk.By{Who: "ada", Why: "stock is back"}) ||
-			redrive.To.Exchange != "shop" || redrive.To.RoutingKey != "order.again" || redrive.All {
+			redrive.To.Exchange != "shop" || redrive.To.RoutingKey != "order.again" || redrive.All || !redrive.Look.Equal(time.Date(2000, 1, 1, 0, 0, 0, 5e8, time.UTC)) {
 			t.Errorf("%+v", redrive)
 		}
-		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "redrive": {"o-2"}})
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "to": {"/eu/orders"}, "redrive": {"o-2"}, "there": {"3"}})
 		if to := r.store.redrives[1].To; to.Exchange != "" || to.RoutingKey != "eu/orders" {
 			t.Errorf("a queue with a slash in its name is %+v", to)
 		}
 		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"fast"}}), 400, "want a number")
-		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"0.5"}, "redrive": {"o-4"}})
+		r.post("/send", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "rate": {"0.5"}, "redrive": {"o-4"}, "there": {"3"}})
 		if rate := r.store.redrives[2].Rate; rate != 0.5 {
 			t.Errorf("a rate of 0.5 is %v", rate)
 		}
-		r.has(r.post("/send", url.Values{"store": {"store letters.db"}}), 500, "Redrive.Filter is empty")
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "there": {"3"}}), 500, "Redrive.Filter is empty")
 	})
 }
 
@@ -124,7 +125,7 @@ func TestAFormThatIsSentTwiceIsOneRedrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
 		r.store.hold = make(chan struct{})
-		form := url.Values{"store": {"store letters.db"}, "group": {"f1"}, "redrive": {"o-2"}}
+		form := url.Values{"store": {"store letters.db"}, "group": {"f1"}, "redrive": {"o-2"}, "there": {"3"}}
 		for range 3 {
 			r.has(r.post("/send", form), 303)
 		}
@@ -148,17 +149,17 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 }
 
 // Letters in doubt stay until a person decides.
-func TestAPersonDecidesAboutLettersInDoubt(t *testing.T) {
-	for _, answer := range []desk.Doubt{"", desk.Delete, desk.Again} {
+func TestAPersonDecidesAboutLettersMaybeSent(t *testing.T) {
+	for _, answer := range []desk.Answer{"", desk.Delete, desk.Again} {
 		synctest.Test(t, func(t *testing.T) {
 			r := enter(t, nil)
 			redrive := `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}
-{"progress":{"state":"done","matched":2,"done":2,"in_doubt":1,"note":"in doubt: m-7 stayed"}}
+{"progress":{"state":"done","matched":2,"done":2,"maybe_sent":1,"note":"perhaps sent: m-7 stayed"}}
 `
 			r.write("redrives/o-3.jsonl", redrive)
-			r.has(r.get("/redrive?id=o-3"), 200, "In doubt", "m-7 stayed", `name="in_doubt" value="delete"`, `name="in_doubt" value="again"`)
-			r.has(r.post("/resume", url.Values{"id": {"o-3"}, "in_doubt": {string(answer)}}), 303)
-			if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].By.Who != "ada" || redrive[0].By.InDoubt != answer {
+			r.has(r.get("/redrive?id=o-3"), 200, "Perhaps sent", "m-7 stayed", `name="maybe_sent" value="delete"`, `name="maybe_sent" value="again"`)
+			r.has(r.post("/resume", url.Values{"id": {"o-3"}, "maybe_sent": {string(answer)}}), 303)
+			if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].By.Who != "ada" || redrive[0].By.MaybeSent != answer {
 				t.Errorf("%+v, want the answer %q", redrive, answer)
 			}
 		})
@@ -396,6 +397,68 @@ func TestNumbersSayHowOldTheyAre(t *testing.T) {
 	})
 }
 
+// The form counts every target, not those of the letters that it shows.
+func TestAFormCountsEveryTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		for i := 4; i <= 40; i++ {
+			l := letter(i)
+			switch {
+			case i == 20:
+				l.Queue = "payments"
+			case i == 21:
+				l.Queue, l.Doubt = "payments", `its headers name queue "payments", and x-death, which the broker writes, names "shopq"`
+			case i == 22:
+				l.Queue = ""
+			case i > 22:
+				l.Queue = fmt.Sprint("queue-", i)
+			}
+			r.store.letters = append(r.store.letters, l)
+		}
+		r.has(r.get("/send?store=store+letters.db"), 200, "19 letters to", "queue orders", "1 letter to", "queue payments", "queue-23</span>", "queue-40</span>",
+			"1 letter of them is in doubt", `its headers name a queue`)
+		r.has(r.get("/letter?store=store+letters.db&id=id21"), 200, "In doubt: its headers name queue", "Without a target it is not sent back", "unknown: name a target")
+		r.has(r.get("/letters?store=store+letters.db"), 200, `title="its headers name queue`)
+		l := letter(41)
+		l.Queue = "queue-41"
+		r.store.letters = append(r.store.letters, l)
+		r.has(r.get("/send?store=store+letters.db"), 200, "1 letter to others")
+	})
+}
+
+// A tick and a green pill are for a broker that has answered just now.
+func TestNothingIsGreenWhileNobodyAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, func(cfg *Config) { cfg.Sources = nil })
+		r.broker.mu.Lock()
+		r.broker.queues[0].Ready = 0
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(r.get("/"), 200, "<h2>No dead letters</h2>", `<span class="pill good">`)
+		for _, fault := range []string{"AMQP and API", "API"} {
+			r.broker.mu.Lock()
+			r.broker.silent = errors.New("management API at http://broker:15672: no answer within 5s")
+			r.broker.err = nil
+			if fault == "AMQP and API" {
+				r.broker.err = rehop.WithClass(errors.New("no answer"), rehop.ClassTransient)
+			}
+			r.broker.mu.Unlock()
+			time.Sleep(time.Minute)
+			r.h.sampleOnce(t.Context(), map[string]time.Time{})
+			page := r.get("/").Body.String()
+			if strings.Contains(page, "<h2>No dead letters</h2>") || !strings.Contains(page, "No dead letters when they were counted") || !strings.Contains(page, " min ago") {
+				t.Errorf("%s away: %s", fault, page)
+			}
+			if green := strings.Contains(page, `<span class="pill good">`); green != (fault == "API") {
+				t.Errorf("%s away: a green pill is %v", fault, green)
+			}
+			if claim := strings.Contains(page, "The broker itself does"); claim != (fault == "API") {
+				t.Errorf("%s away: the page says that the broker answers: %v", fault, claim)
+			}
+		}
+	})
+}
+
 // Nobody has counted where nobody has answered.
 func TestAPlotHasNoPointThatNobodyCounted(t *testing.T) {
 	var s series
@@ -408,60 +471,130 @@ func TestAPlotHasNoPointThatNobodyCounted(t *testing.T) {
 	}
 }
 
-// A browser is told of changes, and everybody of the same.
-func TestBrowsersAreToldOfChanges(t *testing.T) {
-	r := enter(t, nil)
-	server := httptest.NewServer(r.h)
-	defer server.Close()
-	var lines [2]*bufio.Scanner
-	for i := range lines {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.URL+"/events?view=overview", nil)
-		must(t, err)
-		res, err := http.DefaultClient.Do(req)
-		must(t, err)
-		defer res.Body.Close()
-		lines[i] = bufio.NewScanner(res.Body)
-		lines[i].Buffer(nil, 1<<20)
-		waitFor(t, lines[i], "live-overview")
-	}
-	r.broker.mu.Lock()
-	r.broker.queues = []desk.Queue{{Name: "orders.dlq", Ready: 1234, IsDeadLetters: true}}
-	r.broker.mu.Unlock()
-	r.h.sampleOnce(t.Context(), map[string]time.Time{})
-	r.h.changed.notify()
-	for _, l := range lines {
-		waitFor(t, l, "1,234")
-	}
-	http.DefaultClient.CloseIdleConnections()
-}
-
-func waitFor(t *testing.T, lines *bufio.Scanner, text string) {
-	t.Helper()
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), text) {
-			return
-		}
-	}
-	t.Fatalf("no event with %q: %v", text, lines.Err())
-}
-
-func TestFewQueuesAreOpenAtATime(t *testing.T) {
+// An open page asks for its parts, and gets those that have changed.
+func TestAnOpenPageIsToldOfChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)
+		ask := func(view, tag string) *httptest.ResponseRecorder {
+			req := httptest.NewRequest(http.MethodGet, "/events?"+view, nil)
+			req.Header.Set("If-None-Match", tag)
+			return r.ask(req)
+		}
+		for view, parts := range map[string][]string{
+			"view=status": {"live-status"}, "view=overview": {"live-status", "live-taken", "live-overview"}, "view=place&queue=orders.dlq": {"live-status", "live-depth"},
+			"view=redrives": {"live-status", "live-redrives"}, "view=redrive&id=none": {"live-status"}, "": {"live-status"},
+		} {
+			var got []part
+			w := ask(view, "")
+			must(t, json.Unmarshal(w.Body.Bytes(), &got))
+			var ids []string
+			for _, p := range got {
+				ids = append(ids, p.ID)
+				if !strings.Contains(p.HTML, `id="`+p.ID+`"`) {
+					t.Errorf("%s: %s", p.ID, p.HTML)
+				}
+			}
+			if !slices.Equal(ids, parts) {
+				t.Errorf("%s has %q, want %q", view, ids, parts)
+			}
+			if w := ask(view, w.Header().Get("ETag")); w.Code != http.StatusNotModified || w.Body.Len() > 0 {
+				t.Errorf("%s, unchanged: %d, %d bytes", view, w.Code, w.Body.Len())
+			}
+		}
+		tag := ask("view=overview", "").Header().Get("ETag")
+		r.broker.mu.Lock()
+		r.broker.queues = []desk.Queue{{Name: "orders.dlq", Ready: 1234, IsDeadLetters: true}}
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(ask("view=overview", tag), 200, "1,234")
+	})
+}
+
+// A queue is kept with its look, and looks within a bound of memory. Nothing but a look
+// takes a look away.
+func TestLooksAreKeptWithinABoundOfMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.broker.each = map[string]*fake{}
+		look := func(queue string, bytes int) {
+			r.broker.each[queue] = &fake{name: "queue " + queue, live: true, journal: r.queue.journal, letters: []desk.Letter{letter(1)}, bytes: bytes}
+			r.has(r.post("/look", url.Values{"queue": {queue}}), 303)
+			synctest.Wait()
+		}
+		kept := func() (names []string) {
+			for _, o := range r.h.places.open {
+				names = append(names, o.queue)
+			}
+			return names
+		}
 		for i := range 50 {
-			_, release, err := r.h.source(place{Queue: fmt.Sprint("q", i)})
-			must(t, err)
-			release()
+			look(fmt.Sprint("small", i), 1<<20)
 		}
-		if n := len(r.h.places.open); n != maxOpen {
-			t.Errorf("%d queues are open", n)
+		for i := range 200 {
+			r.get("/letters?queue=other" + fmt.Sprint(i))
 		}
-		before := r.broker.opens
-		_, release, err := r.h.source(place{Queue: "q49"})
-		must(t, err)
-		release()
-		if r.broker.opens != before {
-			t.Error("a queue was opened again")
+		synctest.Wait()
+		if n := len(kept()); n != 50 {
+			t.Errorf("%d looks of 1 MiB are kept, want 50: %q", n, kept())
+		}
+		r.has(r.get("/letters?queue=small0"), 200, "m-1") // used last
+		synctest.Wait()
+		for i := range 4 {
+			look(fmt.Sprint("large", i), 60<<20)
+		}
+		if got := kept(); len(got) != 4+16 || !slices.Contains(got, "small0") || !slices.Contains(got, "small49") || slices.Contains(got, "small34") {
+			t.Errorf("kept: %q, want the 4 large ones, and the 16 small ones that were used last", got)
+		}
+	})
+}
+
+// A search names what it did not search.
+func TestASearchNamesWhatItLeavesOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.get("/search?text=m-9"), 200, "Not searched", "orders.dlq", "3 letters")
+		r.queue.bound = "the first 3 of 13 letters: one look takes no more"
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		synctest.Wait()
+		found := r.get("/search?text=m-9")
+		r.has(found, 200, "Nothing among the first 3 of 13 letters")
+		if strings.Contains(found.Body.String(), "Not searched") {
+			t.Error("the queue that was searched is called not searched")
+		}
+		r.has(r.get("/search?text=m-2"), 200, "m-2", "the first 3 of 13 letters")
+		r.has(r.get("/letters?queue=orders.dlq&text=m-9"), 200, "the first 3 of 13 letters", "No letter fits the conditions among those that were looked at")
+		r.has(r.get("/groups?queue=orders.dlq&text=m-9"), 200, "the first 3 of 13 letters", "No letter fits the conditions among those that were looked at")
+	})
+}
+
+// A look that is cut off may change the order of the letters.
+func TestNoBrowserThatLeavesEndsALook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		ctx, leave := context.WithCancel(t.Context())
+		r.queue.looking = func(ctx context.Context) {
+			leave()
+			time.Sleep(2 * askTimeout)
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the look was ended: %v", err)
+			}
+		}
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/look", strings.NewReader("queue=orders.dlq"))
+		req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.ask(req)
+		synctest.Wait()
+		r.has(r.get("/letters?queue=orders.dlq"), 200, "m-1")
+	})
+}
+
+func TestADownloadIsWholeOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.queue.err = fmt.Errorf("desk: %w: a look reaches the first 3 of 13 letters", desk.ErrNotWhole)
+		w := r.post("/export", url.Values{"queue": {"orders.dlq"}})
+		r.has(w, 409, "would leave letters out", "the first 3 of 13 letters", "collect")
+		if name := w.Header().Get("Content-Disposition"); name != "" {
+			t.Errorf("the refusal is a file: %s", name)
 		}
 	})
 }

@@ -43,6 +43,33 @@ func TestOrder(t *testing.T) {
 	})
 }
 
+func TestShards(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn, publisher := s.ctx, s.conn, s.producer()
+		var seen []string
+		handle := func(_ context.Context, d *consumer.Delivery) error {
+			seen = append(seen, d.Queue)
+			return nil
+		}
+		customer, body := "customer-17", []byte("first")
+		// begin shards
+		bills := topology.Shards{Name: "bills", Count: 4, Waits: orders.Waits}
+		check(topology.Declare(ctx, conn, bills))
+
+		receipt, err := publisher.Publish(ctx, producer.Message{RoutingKey: bills.Queue(customer), OrderKey: customer, Body: body})
+		check(err)
+
+		worker, err := consumer.New(conn, bills, handle, consumer.Config{Concurrency: 16, KeyLimit: 1})
+		// end shards
+		check(err)
+		s.run(worker)
+		after(time.Minute)
+		if !slices.Equal(seen, []string{"bills.01"}) || receipt.Place != producer.PlaceQueue {
+			s.Error(seen, receipt)
+		}
+	})
+}
+
 func TestSingleActiveConsumer(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		// begin single

@@ -132,18 +132,21 @@ func TestProbe(t *testing.T) {
 		check(err)
 		mux.Handle("/ops/", http.StripPrefix("/ops", ops))
 		// end operator
-		get := func(path string) int {
+		// begin named
+		mux.Handle("orders.internal/ops/", http.StripPrefix("/ops", ops))
+		// end named
+		get := func(address string) int {
 			answer := httptest.NewRecorder()
-			mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, nil))
+			mux.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, "http://"+address, nil))
 			return answer.Code
 		}
 		after(time.Second)
-		if get("/readyz") != 200 || get("/ops/") != 200 {
+		if get("localhost:8080/readyz") != 200 || get("localhost:8080/ops/") != 200 || get("orders.internal/ops/") != 200 {
 			s.Error("the service is not ready")
 		}
 		s.broker.Kill()
 		after(time.Minute)
-		if get("/readyz") != 503 {
+		if get("localhost:8080/readyz") != 503 {
 			s.Error("the service is ready without a broker")
 		}
 	})

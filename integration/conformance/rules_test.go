@@ -9,7 +9,7 @@ import (
 )
 
 // rules are all there are; each is tested in every column that does not except it.
-var rules = append(slices.Concat(serviceRules, batchRules, argumentRules), []matrix.Rule{
+var rules = append(slices.Concat(serviceRules, batchRules, argumentRules, shardRules), []matrix.Rule{
 	{Name: "success"},
 	{Name: "fails k times, then succeeds"},
 	{Name: "attempts are 1, 2, 3, ..."},

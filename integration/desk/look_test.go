@@ -54,6 +54,52 @@ func TestALookOfALargeQueueIsBounded(t *testing.T) {
 	})
 }
 
+// Each look takes all that any look before it has handed back, of whatever process.
+func TestLooksOfDifferentWindowsKeepTheOrder(t *testing.T) {
+	onEach(t, func(r *room) {
+		r.fill(r.queue, 200)
+		for _, window := range []int{120, 16, 70, 1, 200, 30} {
+			live, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal, Window: window})
+			must(r.T, err)
+			for range 3 {
+				list, err := live.Peek(r.Context(), 200)
+				must(r.T, err)
+				if len(list.Letters) != window {
+					r.Errorf("a window of %d: %d letters", window, len(list.Letters))
+				}
+			}
+		}
+		r.has(r.queue, 200)
+		r.inOrder(r.queue, 200, all)
+	})
+}
+
+// A look counts the bytes of the letters that it takes. The management API's number is up
+// to 10 s old, and a mean.
+func TestALookKeepsItsBytesAndTheOrder(t *testing.T) {
+	onEach(t, func(r *room) {
+		const small, large, bytes = 250, 30, 1 << 20
+		r.fillSized(0, small, 4<<10)
+		live, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal, WindowBytes: bytes})
+		must(r.T, err)
+		for round := range 3 {
+			if round == 1 {
+				r.fillSized(small, large, 200<<10)
+			}
+			list, err := live.Peek(r.Context(), 1000)
+			must(r.T, err)
+			if list.Bytes > bytes || list.Seen.Seen < 150 || list.Seen.Seen > small || list.Bound == "" {
+				r.Errorf("round %d: %d letters of %d, %d bytes, %q", round, list.Seen.Seen, list.Total, list.Bytes, list.Bound)
+			}
+			if round == 1 {
+				r.eventually(func(q desk.Queue) bool { return q.Ready == small+large }) // and so the API knows of the larger mean
+			}
+		}
+		r.has(r.queue, small+large)
+		r.inOrder(r.queue, small+large, all)
+	})
+}
+
 func TestWithoutTheManagementAPILettersAreTakenByTheirSize(t *testing.T) {
 	onEach(t, func(r *room) {
 		r.fill(r.queue, 300)

@@ -216,6 +216,28 @@ func (r *room) fillWith(queue string, numbers []int) {
 	r.has(queue, len(numbers))
 }
 
+// fillSized publishes n letters of a size, from a number on.
+func (r *room) fillSized(from, n, size int) {
+	r.Helper()
+	ch := r.channel()
+	must(r.T, ch.Confirm(false))
+	for i := range n {
+		d, err := ch.PublishWithDeferredConfirm("", r.queue, false, false, amqp.Publishing{MessageId: id(from + i), DeliveryMode: amqp.Persistent, Body: make([]byte, size)})
+		must(r.T, err)
+		d.Wait()
+	}
+}
+
+// eventually waits until the management API tells something of the queue of letters.
+func (r *room) eventually(told func(desk.Queue) bool) {
+	r.Helper()
+	poll.Until(r.T, 30*time.Second, "the management API to be up to date", func() bool {
+		queues, err := desk.Queues(r.Context(), r.conn)
+		must(r.T, err)
+		return slices.ContainsFunc(queues, func(q desk.Queue) bool { return q.Name == r.queue && told(q) })
+	})
+}
+
 // fillNameless publishes n letters that are all alike, without message ids.
 func (r *room) fillNameless(queue string, n int) {
 	r.Helper()

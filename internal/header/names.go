@@ -138,6 +138,11 @@ const (
 	ArchivedCC = "x-rehop-cc"
 )
 
+// AsItLay, table, is on a dead letter in a store and on no message: what producer.Message does
+// not keep of the letter as it lay in its queue. "delivery_mode" and "priority" are int64,
+// "expiration" is a string in milliseconds, and "doubt" says why the headers are not believed.
+const AsItLay = Prefix + "as-it-lay"
+
 // Unreadable, string, stands in place of all headers of a message whose
 // own ones the client library cannot read, because they are too many, nested too
 // deep or larger than a frame: package connection replaces them as the message

@@ -13,8 +13,17 @@ import (
 // hexadecimal ids, and words with a digit, which are numbers, times, ids and addresses.
 var variable = regexp.MustCompile(`"[^"]*"|'[^']*'|\b[0-9a-fA-F]{8,}(-[0-9a-fA-F]{2,})*\b|[\pL_.:/@-]*[0-9][\pL0-9_.:/@-]*`)
 
+// WorkQueue returns the name of the work queue that a queue is of, for a letter in a dead-letter
+// queue: that of topology.Lanes if the queue is one of the lanes whose letters end in one queue.
+func WorkQueue(queue, deadLetters string) string {
+	if lanes, found := strings.CutSuffix(deadLetters, ".dlq"); found && lanes != "" && strings.HasPrefix(queue, lanes+".") {
+		return lanes
+	}
+	return queue
+}
+
 // Fingerprint is the same for letters that failed for the same reason, whatever
-// ids and numbers their errors name. The exchange counts only for what was in no
+// ids and numbers their errors name. queue is that of WorkQueue. The exchange counts only for what was in no
 // queue: a dead letter that is sent again comes by another one. Letters without a
 // cause have no fingerprint.
 func Fingerprint(queue, exchange string, cause rehop.Cause, errorType, text string) string {

@@ -26,6 +26,7 @@ import (
 type Letter struct {
 	Message     producer.Message
 	Queue       string // of a dead letter: the work queue that gave it up
+	WorkQueue   string // of a dead letter: Queue, or the name of the lanes that Queue is one of
 	Cause       rehop.Cause
 	Error       string
 	ErrorType   string
@@ -66,6 +67,7 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	m.Exchange, m.RoutingKey, m.OrderKey, m.Replays = d.Exchange, d.RoutingKey, d.OrderKey, d.History.Replays
 	m.Headers = header.Again(maps.Clone(d.Headers), m.UserID) // and a person sees all headers
 	header.ArchiveKeys(m.Headers)
+	m.Headers = withLay(m.Headers, d.AMQP())
 	l := Letter{
 		Message: m, Queue: d.History.Queue, Cause: failure.Cause, Error: failure.Error, ErrorType: failure.ErrorType,
 		Attempts: d.History.FinalAttempts, Redrives: d.History.Redrives, RedriveID: d.History.RedriveID, Failed: failure.At, Stored: now,
@@ -76,6 +78,7 @@ func Dead(d *consumer.Delivery, now time.Time) Letter {
 	if l.Cause == "" { // a message that somebody sent to the queue by hand
 		l.Cause, l.Failed = rehop.CauseRejected, now
 	}
+	l.WorkQueue = WorkQueue(l.Queue, d.Queue)
 	l.FirstFailed, _ = d.History.FirstFailedAt(l.Queue)
 	if l.FirstFailed.IsZero() {
 		l.FirstFailed = l.Failed

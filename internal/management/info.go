@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/url"
 	"strconv"
 	"time"
@@ -52,32 +53,45 @@ const (
 // Infos asks for all queues of the virtual host, in the order of their names.
 func (a *API) Infos(ctx context.Context) ([]Info, error) {
 	var all []Info
+	_, err := a.pages(ctx, infoColumns, nil, "queues", func(item []byte) error {
+		i, err := parseInfo(item)
+		all = append(all, i)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("management API at %s: queues of virtual host %q: %w", a, a.vhost, err)
+	}
+	return all, nil
+}
+
+// pages asks for a list of the virtual host, page by page in the order of names, and calls
+// each with every item. total is how many there are without the filter of the query.
+func (a *API) pages(ctx context.Context, columns string, filter url.Values, list string, each func(item []byte) error) (total int, err error) {
 	for page := 1; page <= maxPages; page++ {
-		query := infoColumns + "&" + url.Values{"page": {strconv.Itoa(page)}, "page_size": {strconv.Itoa(pageSize)}, "sort": {"name"}}.Encode()
-		body, err := a.get(ctx, query, "queues", a.vhost)
+		query := url.Values{"page": {strconv.Itoa(page)}, "page_size": {strconv.Itoa(pageSize)}, "sort": {"name"}}
+		maps.Copy(query, filter)
+		body, err := a.get(ctx, columns+"&"+query.Encode(), list, a.vhost)
+		if err != nil {
+			return 0, err
+		}
 		var answer struct {
 			Items []json.RawMessage `json:"items"`
 			Pages int               `json:"page_count"`
+			Total int               `json:"total_count"`
 		}
-		if err == nil {
-			err = json.Unmarshal(body, &answer)
+		if err := json.Unmarshal(body, &answer); err != nil {
+			return 0, err
 		}
 		for _, item := range answer.Items {
-			i, faulty := parseInfo(item)
-			if faulty != nil {
-				err = faulty
-				break
+			if err := each(item); err != nil {
+				return 0, err
 			}
-			all = append(all, i)
 		}
-		if err != nil {
-			return nil, fmt.Errorf("management API at %s: queues of virtual host %q: %w", a, a.vhost, err)
-		}
-		if page >= answer.Pages {
+		if total = answer.Total; page >= answer.Pages {
 			break
 		}
 	}
-	return all, nil
+	return total, nil
 }
 
 // Consumer is a consumer of a queue.

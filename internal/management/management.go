@@ -89,6 +89,9 @@ func unquoted(proxy func(*http.Request) (*url.URL, error)) func(*http.Request) (
 // String returns the address without its login.
 func (a *API) String() string { return a.base.String() }
 
+// Vhost returns the name of the virtual host.
+func (a *API) Vhost() string { return a.vhost }
+
 // Close closes idle connections. A question after it opens another one.
 func (a *API) Close() { a.client.CloseIdleConnections() }
 

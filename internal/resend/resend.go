@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/internal/confirm"
+	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -53,16 +54,37 @@ func Message(m producer.Message, queue string) producer.Message {
 	return m
 }
 
-// Edited is a message as a person has changed it, or what is wrong with it then. to, if
-// set, is where it goes instead; it is then first published there.
-func Edited(m producer.Message, to *topology.Address, edit func(*producer.Message) error) (producer.Message, error) {
+// Doubted is the error of a letter that is not sent to where its headers say that it came
+// from: see letter.Doubt. queue is the work queue that gave it up, "" for none.
+func Doubted(m producer.Message, queue string) error {
+	if doubt := letter.Doubt(m.Headers, queue); doubt != "" {
+		return &DoubtError{doubt}
+	}
+	return nil
+}
+
+// DoubtError is a letter.Doubt as an error.
+type DoubtError struct{ Doubt string }
+
+func (e *DoubtError) Error() string { return e.Doubt + ": name a target" }
+
+// Edited is the message of a letter as a person has changed it, or what is wrong with it then.
+// to, if set, is where it goes instead; it is then first published there. A letter in doubt
+// needs to, or another address by edit.
+func Edited(m producer.Message, queue string, to *topology.Address, edit func(*producer.Message) error) (producer.Message, error) {
+	doubt := Doubted(m, queue)
 	if to != nil {
+		doubt = nil
 		m.Exchange, m.RoutingKey, m.Origin = to.Exchange, to.RoutingKey, topology.Address{}
 	}
+	before := topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}
 	if edit != nil {
 		if err := edit(&m); err != nil {
 			return m, err
 		}
+	}
+	if doubt != nil && before == (topology.Address{Exchange: m.Exchange, RoutingKey: m.RoutingKey}) {
+		return m, doubt
 	}
 	return m, m.Validate()
 }

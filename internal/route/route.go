@@ -8,6 +8,7 @@ package route
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -147,6 +148,21 @@ func CarriedQueue(queue string, waitNumber, nth int) string {
 		return WaitQueue(queue, waitNumber)
 	}
 	return WaitQueue(queue, waitNumber) + "." + strconv.Itoa(nth)
+}
+
+// waitName is the name of a wait queue: by WaitQueue or CarriedQueue, or with its wait
+// behind that.
+var waitName = regexp.MustCompile(`(?s)^(.+)\.wait\.([1-9][0-9]?)(?:\..+)?$`)
+
+// WaitOf returns the work queue and the number of the wait that a queue has by its name,
+// and false for a queue that is no wait.
+func WaitOf(name string) (queue string, waitNumber int, ok bool) {
+	m := waitName.FindStringSubmatch(name)
+	if m == nil {
+		return "", 0, false
+	}
+	n, err := strconv.Atoi(m[2])
+	return m[1], n, err == nil && n <= MaxWaits
 }
 
 // Key is the routing key with which a message of queue leaves a wait, whatever

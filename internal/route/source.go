@@ -17,6 +17,9 @@ type Source struct {
 	// says that they are consumed strictly and not by shares.
 	Lanes  string
 	Strict bool
+
+	// Shards is the name of the topology.Shards, "" for every other source.
+	Shards string
 }
 
 // Of returns what a topology.Source is read by, or everything that is wrong with it.

@@ -24,6 +24,9 @@ type Conn interface {
 	// else the Conn itself.
 	Whole() any
 
+	// Life ends with Close, with connection.ErrClosed as its cause.
+	Life() context.Context
+
 	// Keep returns the value that another package keeps in the Conn under key, a
 	// type of its own. If there is none, it is made.
 	Keep(key any, make func() any) any

@@ -2,6 +2,7 @@ package elastic
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
@@ -89,7 +90,7 @@ func newDocument(id string, l letter.Letter) (document, error) {
 	d := document{
 		MessageID: letter.Armour(m.ID), Exchange: letter.Armour(m.Exchange), RoutingKey: letter.Armour(m.RoutingKey), Queue: letter.Armour(l.Queue),
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType,
-		Fingerprint: letter.Fingerprint(l.Queue, m.Exchange, l.Cause, l.ErrorType, l.Error),
+		Fingerprint: letter.Fingerprint(cmp.Or(l.WorkQueue, l.Queue), m.Exchange, l.Cause, l.ErrorType, l.Error),
 		Attempts:    l.Attempts, Redrives: l.Redrives, RedriveID: letter.Armour(l.RedriveID), OrderKey: letter.Armour(m.OrderKey), Unconfirmed: l.Unconfirmed, Properties: properties, Headers: headers,
 		FirstFailed: date(l.FirstFailed), Failed: date(l.Failed), Stored: date(l.Stored), Tie: tie(id),
 	}

@@ -178,7 +178,7 @@ func (r *replay) ready(page []Document) (letters []Document, messages []producer
 		if m.Delay > 0 && l.Queue == "" { // it ran on while the letter was here
 			m.Delay = max(l.Failed.Add(m.Delay+time.Millisecond).Sub(r.store.now()), 0) // Failed was cut to milliseconds
 		}
-		m, err := resend.Edited(m, r.options.To, r.options.Edit)
+		m, err := resend.Edited(m, l.Queue, r.options.To, r.options.Edit)
 		if err != nil {
 			r.failed(m.ID, err)
 			continue

@@ -34,6 +34,19 @@ import (
 // The file does not shrink by itself. SQLite uses the space of deleted letters again, and
 // VACUUM gives it back to the disk.
 func Open(path string) (*sql.DB, error) {
+	return open(path, url.Values{"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"}})
+}
+
+// OpenReadOnly opens the database in a file that exists, and writes nothing to it. SQLite
+// may leave path-shm and an empty path-wal beside a database that no other program has open.
+func OpenReadOnly(path string) (*sql.DB, error) {
+	if _, err := os.Stat(path); err != nil && path != "" {
+		return nil, fmt.Errorf("sqlite: %w", err)
+	}
+	return open(path, url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)"}})
+}
+
+func open(path string, query url.Values) (*sql.DB, error) {
 	if path == "" {
 		return nil, errors.New("sqlite: path is empty")
 	}
@@ -44,9 +57,7 @@ func Open(path string) (*sql.DB, error) {
 	if folder, err := os.Stat(filepath.Dir(path)); err != nil || !folder.IsDir() {
 		return nil, fmt.Errorf("sqlite: %s: there is no folder %s: create it first", path, filepath.Dir(path))
 	}
-	source := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: url.Values{
-		"_pragma": {"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)"},
-	}.Encode()}
+	source := url.URL{Scheme: "file", Path: filepath.ToSlash(path), RawQuery: query.Encode()}
 	db, err := sql.Open("sqlite", source.String())
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w", err)

@@ -12,14 +12,6 @@ const (
 	// consumers, if a consumer begins on a quorum queue that is just being declared.
 	Declaring = 2 * time.Second
 
-	// TurnLook is between two looks whether a worker is free, once one is. A worker that
-	// takes its next message within it is not free, and several looks have to agree.
-	TurnLook = 100 * time.Millisecond
-
-	// NoTurnLook is between two such looks while no worker is free. No event tells that one
-	// is, and a session that begins a second later delays nobody: the workers are busy.
-	NoTurnLook = time.Second
-
 	// DrainTimeout is the default of Config.DrainTimeout. With StopGrace, LastSecond and the up to
 	// 5 s in which a Conn is closed, a stop ends before Kubernetes kills a pod after 30 s.
 	DrainTimeout = 15 * time.Second
@@ -293,13 +285,13 @@ const (
 	// question for each part for the time in which a missing one takes no message.
 	TopologyLook = 2 * time.Minute
 
-	// CopiesLook is how often it looks whether copies are not confirmed. The look is
-	// in memory.
-	CopiesLook = 10 * time.Second
-
 	// ResolveAfter is how long copies are not confirmed before it looks for the parts of the
 	// topology: longer than the election of a leader.
 	ResolveAfter = 20 * time.Second
+
+	// CopiesLook is between two such looks, while copies are not confirmed. It trades the
+	// questions for the time until Health names a part, or a new place of the copies is used.
+	CopiesLook = 10 * time.Second
 
 	// ResolveLimit bounds such a look. A broker that does not answer is
 	// looked at again the next time.

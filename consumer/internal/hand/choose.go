@@ -1,6 +1,7 @@
 package hand
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rehop/rehop/consumer/internal/durations"
@@ -100,7 +101,42 @@ func (h *Hand) pickOfSeveral(now time.Time, out *Out) *Lane {
 		return h.lanes[i]
 	}
 	h.wakeAt(again, out)
+	if h.isIdle() {
+		for _, l := range h.lanes {
+			if l.starved {
+				l.starved = false
+				l.Changed.set()
+			}
+		}
+	}
 	return nil
+}
+
+// isIdle reports whether a worker is free, and no lane has a message for it or expects one. The
+// offers must be those of now. It needs mu held.
+func (h *Hand) isIdle() bool {
+	return h.atWork < h.slots && !slices.ContainsFunc(h.offers, func(o offer) bool { return o.state != nothing })
+}
+
+// Turn says why no worker could handle a new message of a lane that is not consumed. The zero
+// value says that one could.
+type Turn struct {
+	Paused  time.Time // since when the gate is closed by order; zero: it is not
+	Starved bool      // or else the workers are at work on other lanes, or about to be
+}
+
+// Turn returns whether a worker could handle a new message of the lane. Changed is set when one
+// may, if none could.
+func (l *Lane) Turn(now time.Time, out *Out) Turn {
+	h := l.hand
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	t := Turn{Paused: l.gate.paused}
+	if t.Paused.IsZero() && len(h.lanes) > 1 && l.working == 0 {
+		t.Starved = h.pickOfSeveral(now, out) != nil || !h.isIdle()
+		l.starved = t.Starved
+	}
+	return t
 }
 
 // offer returns the lane as it is now. It needs mu held.
@@ -123,6 +159,7 @@ func (l *Lane) offer(now time.Time) offer {
 		} else if l.busy < l.Slots {
 			o.until = until
 		}
+	case l.Shard:
 	case l.session != nil && l.session.recent >= l.prefetch:
 		// The prefetch is used up. There is room again when a message is settled whose
 		// handler has returned, if there is one: those of a slot, and those that wait for
@@ -148,6 +185,9 @@ func (l *Lane) offer(now time.Time) offer {
 	// The copies of some may be awaited: a slot is free soon, if they are confirmed.
 	until := o.until
 	o.state, o.until = nothing, time.Time{}
+	if l.Shard {
+		return o
+	}
 	if end := l.moved.Add(durations.LaneSettling); l.busy > l.working && now.Before(end) {
 		o.state, o.until = expected, earlier(until, end)
 	}

@@ -16,6 +16,10 @@ type Limits struct {
 	Share int           // 0: strict
 	Every time.Duration // between the starts of two messages; 0: no limit
 
+	// Shard says that a free worker takes a message of another lane rather than wait for one of
+	// this lane that may be on its way.
+	Shard bool
+
 	PerKey int // messages of one key that have a slot at a time; 0: no limit
 
 	// Ordered says that messages that were sent ahead stay while the gate is closed. If they
@@ -69,6 +73,8 @@ type Lane struct {
 	end   float64   // of its last messages, on the scale of offer.start
 	moved time.Time // when a slot was last taken or freed
 	feed
+
+	starved bool // it waits for its turn, see Turn
 }
 
 // feed is what is known of the queue of one of several lanes.

@@ -26,20 +26,18 @@ type State struct {
 	Copies  int
 
 	Open      bool // all messages are handled
-	Starved   bool // all slots of the consumer are taken, and none by a message of the lane
 	Holds     bool // messages are held that do not wait in place
 	OnlyHolds bool // all messages that have a slot are held, and none of them in place
 }
 
 // State returns how the lane is now.
 func (l *Lane) State(now time.Time) State {
-	h, g := l.hand, &l.gate
-	h.mu.Lock()
-	defer h.mu.Unlock()
+	g := &l.gate
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
 	s := State{
 		Paused: g.paused, Outage: g.out, Full: l.full, Copying: l.copying.full, Copies: l.copying.messages,
 		Open:      g.isOpen(),
-		Starved:   h.atWork >= h.slots && l.working == 0,
 		Holds:     l.held > l.inPlace,
 		OnlyHolds: l.busy > 0 && l.held-l.inPlace == l.busy,
 	}

@@ -31,7 +31,7 @@ type Config struct {
 	Lane          *hand.Lane
 	Timeout       *consumertimeout.ConsumerTimeout
 	Waits         time.Duration // what a message may spend in place before its last attempt
-	Signs         *Signs
+	Signs         Signs
 	Handled       *atomic.Int64 // messages whose handlers have returned; each run counts again
 	Consumer      Consumer
 }
@@ -98,7 +98,7 @@ func (s *Session) Run(ctx context.Context) error {
 		for range s.cancelled { //nolint:revive // see above
 		}
 	})
-	s.Signs.alive(s.live.sign)
+	s.Signs.Alive(s.live.sign)
 	s.Prefetch.begin(s.Handled.Load(), time.Now())
 	measure := time.NewTimer(durations.Stale)
 	defer measure.Stop()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -17,61 +16,13 @@ import (
 // ErrUnanswered says that a queue did not answer the visit.
 var ErrUnanswered = rehop.WithClass(fmt.Errorf("the queue has not answered for %v: its node may be cut off from its cluster, or the queue be without a majority", durations.VisitLimit), rehop.ClassTransient)
 
-// Signs are when a queue last gave a sign that it delivers, for all sessions of one
-// Run. They are safe for concurrent use.
-type Signs struct {
-	mu      sync.Mutex
-	last    time.Time
-	refusal error     // the latest answer to the visit, if it was a refusal
-	full    time.Time // since when nothing can be handled, see Full
-}
+// Signs are told of signs that the queue delivers. An implementation is safe for concurrent use.
+type Signs interface {
+	// Alive is told when the latest sign came; it may have been told before.
+	Alive(at time.Time)
 
-// Last returns when the latest sign came, and the refusal of the latest visit, nil
-// if that was answered.
-func (s *Signs) Last() (at time.Time, refusal error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, s.refusal
-}
-
-// Begin says that a session begins, which is a sign.
-func (s *Signs) Begin(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.last, s.refusal, s.full = at, nil, time.Time{}
-}
-
-// Full returns since when all messages that may be in hand are held, or wait for the keys of
-// those that are; the zero time if others can be handled.
-func (s *Signs) Full() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.full
-}
-
-func (s *Signs) noteFull(full bool, now time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !full:
-		s.full = time.Time{}
-	case s.full.IsZero():
-		s.full = now
-	}
-}
-
-func (s *Signs) alive(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if at.After(s.last) {
-		s.last, s.refusal = at, nil
-	}
-}
-
-func (s *Signs) refused(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.refusal = err
+	// Refused is told of a visit that was refused.
+	Refused(err error)
 }
 
 // liveness looks for signs that the queue of a session delivers.
@@ -145,9 +96,9 @@ func (s *Session) visited(a answer, leaves bool) {
 		s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
 	}
 	if a.err == nil {
-		s.Signs.alive(s.live.sign)
+		s.Signs.Alive(s.live.sign)
 	} else if !leaves {
-		s.Signs.refused(a.err)
+		s.Signs.Refused(a.err)
 	}
 }
 

@@ -25,8 +25,6 @@ func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				began := time.Now()
-				var signs Signs
-				signs.Begin(began)
 				var visited []time.Duration
 				l := newLiveness(func() answer {
 					visited = append(visited, time.Since(began))
@@ -47,13 +45,11 @@ func TestTheQueueIsVisitedAfterTenSecondsWithoutADelivery(t *testing.T) {
 						l.sign = time.Now()
 					case <-l.timer.C:
 						l.look(c.busy)
-						signs.alive(l.sign)
 					case a := <-l.answers:
 						l.answered(a.err)
-						signs.alive(l.sign)
 					case <-watch.C:
-						if last, _ := signs.Last(); time.Since(last) > durations.SilentAfter {
-							t.Errorf("after %v the latest sign is %v old", time.Since(began), time.Since(last))
+						if time.Since(l.sign) > durations.SilentAfter {
+							t.Errorf("after %v the latest sign is %v old", time.Since(began), time.Since(l.sign))
 						}
 					case <-end:
 						over = true
@@ -85,20 +81,4 @@ func TestARefusedVisitIsNoSignAndIsMadeAgain(t *testing.T) {
 			t.Errorf("%d visits in %v, the latest sign is %v old; want 3 in %v, and that of the start", visits, time.Since(began), time.Since(l.sign), 3*durations.VisitAfter)
 		}
 	})
-}
-
-func TestARefusalIsToldUntilTheNextSign(t *testing.T) {
-	var s Signs
-	began := time.Now()
-	s.Begin(began)
-	refusal := errors.New("ACCESS_REFUSED")
-	s.refused(refusal)
-	s.alive(began) // the sign of before
-	if at, err := s.Last(); !at.Equal(began) || !errors.Is(err, refusal) {
-		t.Errorf("%v, %v; want the sign of before and the refusal", at, err)
-	}
-	s.alive(began.Add(time.Second))
-	if at, err := s.Last(); !at.Equal(began.Add(time.Second)) || err != nil {
-		t.Errorf("%v, %v; want the new sign", at, err)
-	}
 }

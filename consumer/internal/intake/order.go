@@ -108,10 +108,8 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	if s.Bound.most > 0 || lane.Holds {
 		again = min(again, durations.BoundRises)
 	}
-	full := lane.Open && s.busy() && lane.OnlyHolds
-	s.Signs.noteFull(full, now)
 	switch {
-	case full && s.Bound.most > 0: // the bound keeps other keys away
+	case s.Bound.most > 0 && lane.Open && lane.OnlyHolds && s.busy(): // the bound keeps other keys away
 		return durations.EndLook, s.leave(hand.ErrHeld)
 	case age >= limit && (lane.Holds || !lane.Open):
 		return again, s.leave(hand.ErrHeld)
@@ -125,7 +123,6 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 
 // ageAtTheEnd is age for a session that ends when its handlers have returned.
 func (s *Session) ageAtTheEnd(limit, age time.Duration, now time.Time) (again time.Duration, err error) {
-	s.Signs.noteFull(false, now)
 	again = max(limit-age, limit/16)
 	if age >= limit {
 		s.end.stage = forced
@@ -146,7 +143,7 @@ func (s *Session) visits() {
 	case s.live.look(s.Hand.Unsettled() > 0):
 		s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
 	}
-	s.Signs.alive(s.live.sign)
+	s.Signs.Alive(s.live.sign)
 }
 
 // leave has an ordered session end when the messages that workers have are settled, because

@@ -28,24 +28,23 @@ func answered(err error) bool {
 	return err == nil || errors.Is(err, confirm.ErrReturned) || errors.Is(err, confirm.ErrNacked) || errors.Is(err, confirm.ErrRefused)
 }
 
-// AwaitAnswer waits until the broker answers publishes, or the Conn is closed, which the
-// next session will say. It returns false if ctx ends before.
+// AwaitAnswer waits until the broker answers publishes, the Conn is closed, or ctx ends.
 //
 // It publishes messages to the default exchange that no queue takes. Nothing less shows
 // that an alarm is over: a broker tells a client of an alarm when the client publishes, and
 // a client that has connected since knows of none. The messages have a body. From such a
 // client the broker takes one header, and so a whole message without a body, before it
 // stops reading.
-func (c *Copies) AwaitAnswer(ctx context.Context) bool {
+func (c *Copies) AwaitAnswer(ctx context.Context) {
 	nowhere := "rehop.nowhere." + rand.Text()
 	for pauses := pause.Grow(durations.FirstAlarmPause, durations.LongestAlarmPause); ; {
 		m := &confirm.Message{RoutingKey: nowhere, Publishing: amqp.Publishing{Body: []byte("is this read?")}, Timeout: c.Timeout}
 		c.Publisher.Send(ctx, m)
 		if err := m.Wait(ctx); answered(err) || errors.Is(err, connection.ErrClosed) {
-			return true
+			return
 		}
 		if !pause.For(ctx, pauses.Next()) {
-			return false
+			return
 		}
 	}
 }

@@ -20,8 +20,9 @@ import (
 type Unconfirmed struct {
 	mu      sync.Mutex
 	failing map[route.Target]*failing
-	some    atomic.Bool // there are failing ones
-	missing error       // parts of the topology
+	some    atomic.Bool   // there are failing ones
+	missing error         // parts of the topology
+	begins  chan struct{} // closed while there are failing ones
 }
 
 // failing says why the copies to one place are not confirmed.
@@ -33,7 +34,7 @@ type failing struct {
 }
 
 func newUnconfirmed() *Unconfirmed {
-	return &Unconfirmed{failing: map[route.Target]*failing{}}
+	return &Unconfirmed{failing: map[route.Target]*failing{}, begins: make(chan struct{})}
 }
 
 // held notes one more message whose copy to a place was not confirmed.
@@ -42,6 +43,9 @@ func (u *Unconfirmed) held(to route.Target) {
 	defer u.mu.Unlock()
 	f := u.failing[to]
 	if f == nil {
+		if len(u.failing) == 0 {
+			close(u.begins)
+		}
 		f = &failing{since: time.Now()}
 		u.failing[to] = f
 		u.some.Store(true)
@@ -83,7 +87,7 @@ func (u *Unconfirmed) works(to route.Target) {
 func (u *Unconfirmed) forget(to route.Target) {
 	delete(u.failing, to)
 	if len(u.failing) == 0 {
-		u.missing = nil
+		u.missing, u.begins = nil, make(chan struct{})
 		u.some.Store(false)
 	}
 }
@@ -124,12 +128,12 @@ func (u *Unconfirmed) Check(queue string, full time.Time, messages int, now time
 }
 
 // Since returns since when copies to some place have been failing, the zero time if
-// none are.
-func (u *Unconfirmed) Since() time.Time {
+// none are, and a channel that is closed once some are.
+func (u *Unconfirmed) Since() (since time.Time, begins <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetOld(time.Now())
-	return u.since()
+	return u.since(), u.begins
 }
 
 // since needs u.mu held.

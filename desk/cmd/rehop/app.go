@@ -80,8 +80,8 @@ AMQP_MANAGEMENT_URL, AMQP_USER, AMQP_PASSWORD_FILE, AMQP_CA_FILE and so on. A fl
 wins over a variable, and a variable over the file.
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 some letters failed (doctor:
-warnings), 4 stopped, 5 no letter matched, also of list, peek, groups, show, export and
-a dry run.
+warnings; export: it would leave letters out), 4 stopped, 5 no letter matched, also of
+list, peek, groups, show, export and a dry run.
 
 Move and drop ask before they begin, and so does send with --all. --yes answers for
 you, and is needed where there is no terminal.`,
@@ -97,7 +97,7 @@ you, and is needed where there is no terminal.`,
 			if a.format != "table" && a.format != "wide" && a.format != "json" {
 				return usage(fmt.Errorf("--output is %s, want table, wide or json", typed(a.format)))
 			}
-			return cmp.Or(missing(c), isState(c))
+			return cmp.Or(missing(c), isBlank(c), isState(c))
 		},
 	}
 	root.SetFlagErrorFunc(flagFault)

@@ -24,7 +24,7 @@ letters can be searched and grouped without touching the broker, as many as ther
 			if err := isURL(queues); err != nil {
 				return err
 			}
-			source, _, err := a.open(c.Context(), place{store: into, made: true}, nil, true)
+			source, _, err := a.open(c.Context(), place{store: into, use: makes}, nil, true)
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type deskOptions struct {
 	stores    []string
 	readOnly  bool
 	tokenFile string
+	noToken   bool
 	cert, key string
 	prune     time.Duration
 }
@@ -39,12 +41,16 @@ func (a *app) deskCommand() *cobra.Command {
 of collected letters given by --store. Queues of dead letters are found with the
 management API; one with another name, or without the API, is given by its name.
 
-The page listens on 127.0.0.1. On any other address it refuses to start unless it asks
-for a token or for a user and a password, which come from the environment or a file:
+The page listens on 127.0.0.1, and asks for a token, which Desk makes at its start. Desk
+prints a link that has the token: it logs a browser in. With --no-token every user of
+this machine may see, send and change letters.
+
+On any other address the page refuses to start unless it asks for a token of yours, or
+for a user and a password, which come from the environment or a file:
   REHOP_DESK_TOKEN or --token-file FILE
   REHOP_DESK_USER and REHOP_DESK_PASSWORD
-The user is the name in the audit. Give --tls-cert and --tls-key where the network is
-not yours alone.`,
+The audit names the user, or the address and the name of the login with a token. Give
+--tls-cert and --tls-key where the network is not yours alone.`,
 		Example: `  rehop desk
   rehop desk orders.dlq --store letters.db
   REHOP_DESK_TOKEN=$(openssl rand -hex 16) rehop desk --listen 0.0.0.0:8017 --read-only`,
@@ -56,26 +62,37 @@ not yours alone.`,
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "change no letters")
 	c.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token that the page asks for")
 	c.Flags().DurationVar(&o.prune, "prune-after", 0, "age at which ended redrives leave the journal, such as 2160h; 0: never")
+	c.Flags().BoolVar(&o.noToken, "no-token", false, "ask nobody for a token")
 	c.Flags().StringVar(&o.cert, "tls-cert", "", "file with a certificate, PEM")
 	c.Flags().StringVar(&o.key, "tls-key", "", "file with its key, PEM")
 	return c
 }
 
 // access reads token and password, which never come from the command line: everybody
-// on the machine can read that.
-func (o deskOptions) access() (web.Access, error) {
-	access := web.Access{Token: os.Getenv("REHOP_DESK_TOKEN"), User: os.Getenv("REHOP_DESK_USER"), Password: os.Getenv("REHOP_DESK_PASSWORD")}
+// on the machine can read that. made is the token that it makes where there is neither.
+func (o deskOptions) access() (access web.Access, made string, err error) {
+	access = web.Access{Token: os.Getenv("REHOP_DESK_TOKEN"), User: os.Getenv("REHOP_DESK_USER"), Password: os.Getenv("REHOP_DESK_PASSWORD")}
 	if o.tokenFile != "" {
 		text, err := os.ReadFile(o.tokenFile)
 		if err != nil {
-			return access, ofFlag("--token-file", err)
+			return access, "", ofFlag("--token-file", err)
 		}
 		access.Token = strings.TrimSpace(string(text))
 	}
 	if (o.cert != "") != (o.key != "") {
-		return access, errors.New("give both of --tls-cert and --tls-key")
+		return access, "", errors.New("give both of --tls-cert and --tls-key")
 	}
-	return access, access.CheckAddress(o.listen)
+	if o.noToken && !access.IsZero() {
+		return access, "", errors.New("give --no-token, or a token or user and password: REHOP_DESK_TOKEN, --token-file, REHOP_DESK_USER, REHOP_DESK_PASSWORD")
+	}
+	if err := access.CheckAddress(o.listen); err != nil {
+		return access, "", err
+	}
+	if access.IsZero() && !o.noToken {
+		made = rand.Text()
+		access.Token = made
+	}
+	return access, made, nil
 }
 
 func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) error {
@@ -83,11 +100,11 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 		return usage(err)
 	}
 	a.tokenFile = o.tokenFile
-	access, err := o.access()
+	access, made, err := o.access()
 	if err != nil {
 		return usage(err)
 	}
-	page, err := a.page(ctx, o, queues)
+	page, err := a.page(ctx, o, queues, made != "")
 	if err != nil {
 		return err
 	}
@@ -112,7 +129,11 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 	if o.cert != "" {
 		scheme = "https"
 	}
-	fmt.Fprintf(a.err, "the desk is at %s://%s/; Ctrl-C stops\n", scheme, listener.Addr())
+	address := fmt.Sprintf("%s://%s/", scheme, listener.Addr())
+	if made != "" {
+		address += "?token=" + made
+	}
+	fmt.Fprintf(a.err, "the desk is at %s ; Ctrl-C stops\n", address)
 	running, stop := context.WithCancel(ctx)
 	defer stop()
 	ended, served := make(chan error, 1), make(chan error, 1)
@@ -129,7 +150,7 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 	case err = <-served:
 		served <- nil
 	}
-	// Redrives stop first: browsers are told how far they came. Then the pages end.
+	// Redrives stop first: pages can still be asked how far they came.
 	stop()
 	err = errors.Join(err, <-ended)
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
@@ -147,8 +168,8 @@ func (a *app) serveDesk(ctx context.Context, o deskOptions, queues []string) err
 }
 
 // page makes the page. The broker need not be there yet; without any, letters of stores
-// can be looked at.
-func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Handler, error) {
+// can be looked at. made says that the token was made for whoever has started the desk.
+func (a *app) page(ctx context.Context, o deskOptions, queues []string, made bool) (*web.Handler, error) {
 	journal, err := a.journal()
 	if err != nil {
 		return nil, err
@@ -169,7 +190,11 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Ha
 	}
 	var sources []desk.Source
 	for _, value := range o.stores {
-		letters, name, err := a.letters(ctx, value, false)
+		to := changes
+		if o.readOnly {
+			to = looks
+		}
+		letters, name, err := a.letters(ctx, value, to)
 		if err != nil {
 			return nil, err
 		}
@@ -179,14 +204,18 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string) (*web.Ha
 		}
 		sources = append(sources, c)
 	}
-	local := who()
+	starter := who()
 	return web.New(web.Config{
 		Journal: journal, Conn: conn, Queues: queues, Sources: sources, ReadOnly: o.readOnly, PruneAfter: o.prune,
 		Who: func(r *http.Request) string {
-			if user := web.User(r); user != "" {
+			switch user := web.User(r); {
+			case user == "":
+				return "no login, desk of " + starter
+			case made:
+				return user + ", desk of " + starter
+			default:
 				return user
 			}
-			return local
 		},
 		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 	})

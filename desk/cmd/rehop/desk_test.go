@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"regexp"
 	"strings"
 	"testing"
@@ -22,33 +23,52 @@ func TestTheDeskWantsATokenWhereOthersCanReachIt(t *testing.T) {
 	s.prints("want 16 or more")
 	s.run(exitUsage, "desk", "--listen", "127.0.0.1:0", "--tls-cert", "cert.pem")
 	s.prints("both of --tls-cert and --tls-key")
+	t.Setenv("REHOP_DESK_TOKEN", "a-token-that-is-long-enough")
+	s.run(exitUsage, "desk", "--no-token")
+	s.prints("--no-token", "REHOP_DESK_TOKEN")
+	t.Setenv("REHOP_DESK_TOKEN", "")
+	s.run(exitUsage, "desk", "--no-token", "--listen", "0.0.0.0:0")
+	s.prints("can be reached from other machines")
 }
 
-var pageAddress = regexp.MustCompile(`http://[0-9.:]+/`)
+var (
+	pageAddress = regexp.MustCompile(`http://[0-9.:]+/`)
+	linkAddress = regexp.MustCompile(`http://[0-9.:]+/\?token=[A-Z2-7]{26}\b`)
+)
 
-// TestTheDeskServesThePageUntilItIsStopped runs the command, with and without a token.
+// TestTheDeskServesThePageUntilItIsStopped runs the command: with the token that it makes,
+// with a token that it is given, and without any.
 func TestTheDeskServesThePageUntilItIsStopped(t *testing.T) {
 	const secret = "a-token-that-is-long-enough"
-	for _, token := range []string{"", secret} {
+	for _, token := range []string{"", secret, "--no-token"} {
 		s := open(t)
-		t.Setenv("REHOP_DESK_TOKEN", token)
+		t.Setenv("REHOP_DESK_TOKEN", "")
+		args := []string{"desk", "orders.dlq", "--listen", "127.0.0.1:0"}
+		if token == "--no-token" {
+			args = append(args, token)
+		} else {
+			t.Setenv("REHOP_DESK_TOKEN", token)
+		}
 		ctx, stop := context.WithCancel(t.Context())
 		out, in := io.Pipe()
 		var log bytes.Buffer
 		ended := make(chan int, 1)
 		go func() {
-			ended <- run(ctx, []string{"desk", "orders.dlq", "--listen", "127.0.0.1:0"}, streams{in: strings.NewReader(""), out: io.Discard, err: in})
+			ended <- run(ctx, args, streams{in: strings.NewReader(""), out: io.Discard, err: in})
 			in.Close()
 		}()
 		lines := bufio.NewReader(io.TeeReader(out, &log))
 		line, err := lines.ReadString('\n')
 		must(t, err)
-		url := pageAddress.FindString(line)
+		url, link := pageAddress.FindString(line), linkAddress.FindString(line)
+		if (link != "") != (token == "") {
+			t.Errorf("with %q: %s", token, line)
+		}
 		drained := make(chan struct{})
 		go func() { defer close(drained); _, _ = io.Copy(io.Discard, lines) }()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 		must(t, err)
-		if token != "" {
+		if token != "--no-token" {
 			res, err := http.DefaultClient.Do(req)
 			must(t, err)
 			if res.Body.Close(); res.StatusCode != http.StatusUnauthorized {
@@ -56,8 +76,18 @@ func TestTheDeskServesThePageUntilItIsStopped(t *testing.T) {
 			}
 			req.Header.Set("Authorization", "Bearer "+token)
 		}
-		res, err := http.DefaultClient.Do(req)
+		client := &http.Client{}
+		if token == "" {
+			client.Jar, err = cookiejar.New(nil)
+			must(t, err)
+			req, err = http.NewRequestWithContext(t.Context(), http.MethodGet, link, nil)
+			must(t, err)
+		}
+		res, err := client.Do(req)
 		must(t, err)
+		if strings.Contains(res.Request.URL.String(), "token") {
+			t.Errorf("the browser stays at %s", res.Request.URL)
+		}
 		page, err := io.ReadAll(res.Body)
 		must(t, err)
 		res.Body.Close()

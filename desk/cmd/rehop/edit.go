@@ -53,6 +53,7 @@ is changed where it is, and the original is kept in the journal; --send sends it
 			if e.Body == nil && e.ContentType == nil && e.RoutingKey == nil && e.Set == nil && e.Remove == nil {
 				return usage(errors.New("what is to be changed? Give --body, --header, --remove-header, --content-type or --key"))
 			}
+			p.use = changes
 			source, rest, err := a.open(c.Context(), p, rest, sendToo)
 			if err != nil {
 				return err
@@ -60,7 +61,7 @@ is changed where it is, and the original is kept in the journal; --send sends it
 			if len(rest) != 1 {
 				return usage(errors.New("which letter? Give its id"))
 			}
-			r := desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: rest}, By: a.by(), To: address(to)}
+			r := desk.Redrive{Action: desk.Send, Filter: desk.Filter{IDs: rest}, Limit: 1, By: a.by(), To: address(to)}
 			if keeper, ok := source.(desk.Keeper); ok {
 				if err := keeper.Edit(c.Context(), rest[0], e, a.by()); err != nil || !sendToo {
 					return err

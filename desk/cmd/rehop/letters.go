@@ -164,16 +164,33 @@ func (c collected) fault(err error) error {
 	return fmt.Errorf("--store %s: %w", c.name, err)
 }
 
-// letters opens the store that --store names, and returns its name without a password. made
-// says that an SQLite file is made if there is none: else its name is taken for a slip.
-func (a *app) letters(ctx context.Context, value string, made bool) (letters *store.Store, name string, err error) {
+// use is what a command does with a store.
+type use int
+
+const (
+	looks   use = iota // changes nothing
+	changes            // changes letters
+	makes              // makes the store, if there is none
+)
+
+// letters opens the store that --store names, and returns its name without a password. Only
+// a command that makes stores makes anything: else a name is taken for a slip.
+func (a *app) letters(ctx context.Context, value string, to use) (letters *store.Store, name string, err error) {
 	c, err := readStore(value)
 	if err != nil {
 		return nil, "", usage(err)
 	}
-	if c.file != "" && !made {
+	if to == looks && c.file != "" {
+		c.open = func() (*sql.DB, error) { return sqlite.OpenReadOnly(c.file) }
+	}
+	if c.file != "" && to != makes {
 		if _, err := os.Stat(c.file); err != nil {
 			return nil, "", fmt.Errorf("--store %s: %w; rehop dlq collect makes a store", c.name, err)
+		}
+	}
+	if c.file != "" && to == changes { // to open it for changes would change the file of another program
+		if err := c.isStore(ctx); err != nil {
+			return nil, "", c.fault(err)
 		}
 	}
 	db, err := c.open()
@@ -181,8 +198,18 @@ func (a *app) letters(ctx context.Context, value string, made bool) (letters *st
 		return nil, "", c.fault(err)
 	}
 	a.closers = append(a.closers, db.Close)
-	if letters, err = store.Open(ctx, db, c.dialect, store.Config{Table: c.table}); err != nil {
+	if letters, err = store.Open(ctx, db, c.dialect, store.Config{Table: c.table, Existing: to != makes}); err != nil {
 		return nil, "", c.fault(err)
 	}
 	return letters, c.name, nil
+}
+
+// isStore returns why a file is no store.
+func (c collected) isStore(ctx context.Context) error {
+	db, err := sqlite.OpenReadOnly(c.file)
+	if err != nil {
+		return err
+	}
+	_, err = store.Open(ctx, db, c.dialect, store.Config{Table: c.table, Existing: true})
+	return errors.Join(err, db.Close())
 }

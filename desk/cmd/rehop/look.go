@@ -135,7 +135,8 @@ func (a *app) printGroups(groups desk.Groups) error {
 		for _, g := range groups.Groups {
 			out = append(out, groupJSON{g.Fingerprint, g.Count, g.More, g.First, g.Last, g.Redriven, forPrograms(g.Example, false)})
 		}
-		return cmp.Or(a.json(out), noneOf(len(out), "group of letters"))
+		a.bound(groups.Seen, 0, 0) // which the list has no place for
+		return cmp.Or(a.json(out), noneOf(len(out), "group of letters", groups.Bound))
 	}
 	var rows [][]string
 	for _, g := range groups.Groups {
@@ -148,7 +149,7 @@ func (a *app) printGroups(groups desk.Groups) error {
 	}
 	table(a.out, []string{"GROUP", "LETTERS", "FIRST", "LAST", "SENT BACK", "QUEUE", "CAUSE", "ERROR OF ONE"}, rows)
 	a.bound(groups.Seen, 0, 0)
-	return noneOf(len(rows), "group of letters")
+	return noneOf(len(rows), "group of letters", groups.Bound)
 }
 
 func (a *app) showCommand() *cobra.Command {

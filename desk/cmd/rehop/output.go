@@ -141,6 +141,7 @@ type letterJSON struct {
 	Body        string         `json:"body,omitzero"`
 	BodyBase64  string         `json:"body_base64,omitzero"`
 	Malformed   string         `json:"malformed,omitzero"`
+	Doubt       string         `json:"doubt,omitzero"`
 }
 
 func forPrograms(l desk.Letter, whole bool) letterJSON {
@@ -149,7 +150,7 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 		ID: l.ID, Place: l.Place, State: l.State, MessageID: p.MessageId, Queue: l.Queue, Exchange: l.Exchange, RoutingKey: l.RoutingKey,
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType, Host: l.Host, Attempts: l.Attempts, FirstFailed: l.FirstFailed,
 		Failed: l.Failed, Group: l.Fingerprint, Framework: l.Framework, Redrives: l.Redrives, RedriveID: l.RedriveID,
-		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed,
+		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed, Doubt: l.Doubt,
 	}
 	if !whole {
 		return out
@@ -213,14 +214,18 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 		for _, l := range list.Letters {
 			out.Letters = append(out.Letters, forPrograms(l, false))
 		}
-		return cmp.Or(a.json(out), noneOf(list.Matched, "letter"))
+		return cmp.Or(a.json(out), noneOf(list.Matched, "letter", list.Bound))
 	}
 	headings := []string{"ID", "FAILED", "QUEUE", "CAUSE", "ERROR", "MESSAGE ID"}
 	if a.format == "wide" {
 		headings = append(headings, "ATTEMPTS", "SENT BACK", "EXCHANGE", "KEY", "BYTES", "BY", "STATE")
 	}
 	var rows [][]string
+	doubted := 0
 	for _, l := range list.Letters {
+		if l.Doubt != "" {
+			doubted++
+		}
 		row := []string{l.ID, ago(l.Failed), orDash(l.Queue), orDash(string(l.Cause)), orDash(a.short(l.Error, 50)), orDash(a.short(l.Publishing.MessageId, 36))}
 		if a.format == "wide" {
 			row = append(row, strconv.Itoa(l.Attempts), strconv.Itoa(l.Redrives), orDash(l.Exchange), orDash(l.RoutingKey),
@@ -230,17 +235,23 @@ func (a *app) printLetters(list desk.List, rest func() string) error {
 	}
 	table(a.out, headings, rows)
 	a.bound(list.Seen, len(list.Letters), list.Matched)
+	if doubted > 0 {
+		fmt.Fprintf(a.err, "%d of those shown in doubt: rehop dlq show says why, and dlq send leaves them without --to\n", doubted)
+	}
 	if list.Next != 0 {
 		fmt.Fprintf(a.err, "more: %s\n", plain(rest()))
 	}
-	return noneOf(list.Matched, "letter")
+	return noneOf(list.Matched, "letter", list.Bound)
 }
 
 // noneOf is the error of a command that only shows, where a redrive would say that no letter
-// matched.
-func noneOf(matched int, noun string) error {
-	if matched > 0 {
+// matched. bound says which letters were looked at; empty: all.
+func noneOf(matched int, noun, bound string) error {
+	switch {
+	case matched > 0:
 		return nil
+	case bound != "":
+		return &exit{exitNothing, fmt.Errorf("no %s matched among %s", noun, bound)}
 	}
 	return &exit{exitNothing, fmt.Errorf("no %s matched", noun)}
 }
@@ -292,6 +303,7 @@ func (a *app) show(l desk.Letter) error {
 	line("told by", l.Framework)
 	line("state", l.State)
 	line("malformed", l.Malformed)
+	line("in doubt", l.Doubt)
 	line("content type", p.ContentType)
 	line("type", p.Type)
 	line("correlation", p.CorrelationId)

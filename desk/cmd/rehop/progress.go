@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ import (
 
 // watch returns what shows the progress of a redrive: a bar where somebody watches,
 // else a line now and then.
-func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
+func (a *app) watch() (tell func(desk.Progress), end func()) {
 	last, note := time.Time{}, ""
 	moved, done := time.Now(), 0
 	every := 10 * time.Second
@@ -45,10 +46,10 @@ func (a *app) watch(expected int) (tell func(desk.Progress), end func()) {
 			}
 			return
 		}
-		total := max(expected, p.Matched, 1)
+		total, about := p.Total()
 		const width = 30
-		full := min(width*(p.Done+p.Failed+p.Skipped)/total, width)
-		fmt.Fprintf(a.err, "\r[%s%s] %d of %d%s\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, total, pace)
+		full := min(width*(p.Done+p.Failed+p.Skipped)/max(total, 1), width)
+		fmt.Fprintf(a.err, "\r[%s%s] %d of %s%s\x1b[K", strings.Repeat("#", full), strings.Repeat(".", width-full), p.Done, strings.TrimSpace(about+" "+strconv.Itoa(total)), pace)
 	}
 	end = func() {
 		fmt.Fprint(a.err, wipe)
@@ -69,7 +70,11 @@ func (a *app) result(p desk.Progress, err error) error {
 			return err
 		}
 	} else {
-		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(fields.Replace(p.String())))
+		shown := p
+		if err != nil {
+			shown.Error = "" // it is told as the error of the command
+		}
+		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(fields.Replace(shown.String())))
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):
@@ -82,9 +87,9 @@ func (a *app) result(p desk.Progress, err error) error {
 		return &exit{exitFailed, fmt.Errorf("%w; go on with: rehop redrives resume %s", err, p.Redrive.ID)}
 	case p.Failed > 0:
 		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop redrives resume %s", letterCount(p.Failed), p.Redrive.ID)}
-	case p.InDoubt > 0:
+	case p.MaybeSent > 0:
 		again := "rehop redrives resume " + p.Redrive.ID
-		return &exit{exitPartly, fmt.Errorf("%s stayed in doubt; if the receiver has them: %s --in-doubt delete; if it has not: %s --in-doubt again", letterCount(p.InDoubt), again, again)}
+		return &exit{exitPartly, fmt.Errorf("%s stayed and may have been sent; if the receiver has them: %s --maybe-sent delete; if it has not: %s --maybe-sent again", letterCount(p.MaybeSent), again, again)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
 	case p.Matched == 0:

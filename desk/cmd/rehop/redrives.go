@@ -41,10 +41,12 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 			}
 			var rows [][]string
 			for _, p := range redrives {
-				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), strconv.Itoa(p.Failed), ago(p.Redrive.Created),
-					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Filter.String(), 40), orDash(a.short(cmp.Or(p.Error, p.Note), 40))})
+				total, about := p.Total()
+				of := strings.TrimSpace(about + " " + strconv.Itoa(total))
+				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), of, strconv.Itoa(p.Failed), ago(p.Redrive.Created),
+					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Which(), 40), orDash(a.short(cmp.Or(p.Error, p.Note), 40))})
 			}
-			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
+			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "OF", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
 			return nil
 		},
 	}
@@ -69,14 +71,14 @@ func (a *app) stopCommand() *cobra.Command {
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	var inDoubt string
+	var maybeSent string
 	c := &cobra.Command{
 		Use: "resume ID", Short: "Go on with a redrive that was stopped, failed or cut off",
 		Long: `Resume goes on with a redrive. A letter that nothing tells from one that the redrive has
-sent stays in its queue, in doubt: the redrive was cut off before the queue had let go of
+sent stays in its queue: the redrive was cut off before the queue had let go of
 that one. Ask the receiver, or compare the queues, and then choose:
-  --in-doubt delete    it is the letter that was sent: it leaves the queue
-  --in-doubt again     it is another letter: it is sent too, and counts as perhaps twice`,
+  --maybe-sent delete    it is the letter that was sent: it leaves the queue
+  --maybe-sent again     it is another letter: it is sent too, and counts as perhaps twice`,
 		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
 		RunE: func(c *cobra.Command, rest []string) error {
 			journal, err := a.journal()
@@ -90,7 +92,7 @@ that one. Ask the receiver, or compare the queues, and then choose:
 			var at place
 			var queue []string
 			if name, isStore := strings.CutPrefix(p.Redrive.Source, "store "); isStore {
-				at.store = name
+				at.store, at.use = name, changes
 			} else {
 				queue = []string{strings.TrimPrefix(p.Redrive.Source, "queue ")}
 			}
@@ -98,16 +100,16 @@ that one. Ask the receiver, or compare the queues, and then choose:
 			if err != nil {
 				return err
 			}
-			tell, end := a.watch(p.Matched)
+			tell, end := a.watch()
 			by := a.by()
-			by.InDoubt = desk.Doubt(inDoubt)
+			by.MaybeSent = desk.Answer(maybeSent)
 			p, err = source.Resume(c.Context(), rest[0], by, tell)
 			end()
 			return a.result(p, err)
 		},
 	}
-	c.Flags().StringVar(&inDoubt, "in-doubt", "", "letters that may have been sent: delete or again; they stay if it is not given")
-	_ = c.RegisterFlagCompletionFunc("in-doubt", cobra.FixedCompletions([]string{string(desk.Delete), string(desk.Again)}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	c.Flags().StringVar(&maybeSent, "maybe-sent", "", "letters that may have been sent: delete or again; they stay if it is not given")
+	_ = c.RegisterFlagCompletionFunc("maybe-sent", cobra.FixedCompletions([]string{string(desk.Delete), string(desk.Again)}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -36,6 +37,7 @@ type shell struct {
 	url    string
 	tty    bool
 	answer string
+	in     io.Reader // instead of answer
 
 	out, err string // of the last command
 }
@@ -83,7 +85,11 @@ func open(t *testing.T) *shell {
 func (s *shell) run(code int, args ...string) {
 	s.Helper()
 	var out, err bytes.Buffer
-	got := run(s.Context(), args, streams{in: strings.NewReader(s.answer), out: &out, err: &err, inTTY: s.tty})
+	in := s.in
+	if in == nil {
+		in = strings.NewReader(s.answer)
+	}
+	got := run(s.Context(), args, streams{in: in, out: &out, err: &err, inTTY: s.tty})
 	s.out, s.err = out.String(), err.String()
 	if got != code && code >= 0 {
 		s.Errorf("rehop %s: exit code %d, want %d\n%s%s", strings.Join(args, " "), got, code, s.out, s.err)
@@ -288,7 +294,7 @@ func TestSendingBack(t *testing.T) {
 }
 
 // A letter that may be one that was sent stays, and the command says how to decide.
-func TestALetterInDoubtStaysUntilSomebodyDecides(t *testing.T) {
+func TestALetterMaybeSentStaysUntilSomebodyDecides(t *testing.T) {
 	for answer, want := range map[string]struct{ letters, sent int }{"delete": {0, 5}, "again": {0, 6}} {
 		t.Run(answer, func(t *testing.T) {
 			s := open(t)
@@ -302,10 +308,10 @@ func TestALetterInDoubtStaysUntilSomebodyDecides(t *testing.T) {
 {"sent":[%[1]q]}
 `, head.Letters[0].ID), 0o600))
 			s.run(exitPartly, "redrives", "resume", "first")
-			s.prints("1 in doubt", `"m-0"`, "rehop redrives resume first --in-doubt delete", "--in-doubt again")
+			s.prints("1 perhaps sent", `"m-0"`, "rehop redrives resume first --maybe-sent delete", "--maybe-sent again")
 			s.has("orders.dlq", 1)
-			s.run(exitUsage, "redrives", "resume", "first", "--in-doubt", "perhaps")
-			s.run(exitDone, "redrives", "resume", "first", "--in-doubt", answer)
+			s.run(exitUsage, "redrives", "resume", "first", "--maybe-sent", "perhaps")
+			s.run(exitDone, "redrives", "resume", "first", "--maybe-sent", answer)
 			s.has("orders.dlq", want.letters)
 			s.has("orders", want.sent)
 		})
@@ -395,6 +401,18 @@ func TestOutOfTheQueueAndBack(t *testing.T) {
 	s.run(exitNothing, "dlq", "export", "orders.dlq", "--error", "of another kind")
 	s.prints("0 letters written")
 	s.run(exitFailed, "dlq", "export", "orders.dlq", "--file", exported) // exists
+	behind := filepath.Join(dir, "behind.jsonl")
+	for _, selected := range []string{"", "--error=customer", "--error=of another kind", "--limit=5"} { // one look sees 4 of 6
+		s.run(exitPartly, strings.Fields("dlq export orders.dlq --window 4 --file "+behind+" "+strings.ReplaceAll(selected, " ", "_"))...)
+		s.prints("0 letters written", "the first 4 of 6 letters", "collect them", "--limit")
+		if left, _ := filepath.Glob(behind + "*"); len(left) > 0 {
+			t.Errorf("%s: %v is left", selected, left)
+		}
+	}
+	s.run(exitDone, "dlq", "export", "orders.dlq", "--window", "4", "--limit", "4", "--file", behind)
+	s.prints("4 letters written")
+	s.run(exitNothing, "dlq", "list", "orders.dlq", "--window", "4", "--message-id", "none")
+	s.prints("no letter matched among the first 4 of 6 letters")
 	s.run(exitDone, "dlq", "drop", "orders.dlq", "--error", "customer", "--copy", dropped, "--yes")
 	s.has("orders.dlq", 3)
 	s.run(exitDone, "dlq", "import", "orders.dlq", dropped)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,9 @@ func (r *redrive) flags(a *app, c *cobra.Command) {
 
 // carryOut asks, and carries out a redrive.
 func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.Action, verb string, ask bool) error {
+	if !r.dryRun {
+		r.place.use = changes
+	}
 	source, err := a.openFor(c.Context(), r.place, &r.filter, rest, action != desk.Drop)
 	if err != nil {
 		return err
@@ -39,30 +43,49 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 		return usage(errors.New("which letters? Give a filter, such as --error or --id, or --all"))
 	}
 	const shown = 100 // of a dry run
-	expected := 0
-	if r.dryRun || ask && !a.yes && a.inTTY || a.errTTY {
+	letters := "letters"
+	if r.dryRun || ask && !a.yes && a.inTTY {
 		list, err := source.List(c.Context(), r.Filter, desk.Page{Limit: shown, CountAll: true})
 		if err != nil {
 			return err
 		}
-		expected = list.Matched
+		letters = r.boundBy(list, source.About().Live)
 		if r.dryRun {
-			return a.printLetters(list, func() string { return listLine(c, source, list.Next) })
+			err := a.printLetters(list, func() string { return listLine(c, source, list.Next) })
+			if r.Limit > 0 {
+				fmt.Fprintf(a.err, "without --dry-run: %s\n", letters)
+			}
+			return err
+		}
+		if r.Limit == 0 {
+			return noneOf(0, "letter", list.Bound)
 		}
 	}
 	if ask {
-		letters := "letters"
-		if expected > 0 { // else they were not counted
-			letters = letterCount(expected)
-		}
 		if err := a.confirmed("%s %s of %s (%s)", verb, letters, source.About().Name, r.Filter); err != nil {
 			return err
 		}
 	}
-	tell, end := a.watch(expected)
+	tell, end := a.watch()
 	p, err := source.Execute(c.Context(), r.Redrive, tell)
 	end()
 	return a.result(p, err)
+}
+
+// boundBy bounds the redrive by the letters of a list, and returns their number as a text: what
+// somebody agrees to is what is done.
+func (r *redrive) boundBy(list desk.List, live bool) string {
+	n, exact := list.Most()
+	if exact || !live { // else the look has seen a part of the queue
+		r.Look = list.At
+	}
+	if r.Limit == 0 || r.Limit > n {
+		r.Limit = n
+	}
+	if exact {
+		return letterCount(r.Limit)
+	}
+	return "at most " + letterCount(r.Limit)
 }
 
 func (a *app) sendCommand() *cobra.Command {

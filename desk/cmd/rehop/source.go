@@ -20,7 +20,7 @@ import (
 // place says where letters are: a queue, or a store of collected letters.
 type place struct {
 	store  string
-	made   bool // the store, if it is a file and there is none
+	use    use
 	window int
 }
 
@@ -38,7 +38,7 @@ func (a *app) open(ctx context.Context, p place, args []string, send bool) (desk
 		return nil, nil, err
 	}
 	if p.store != "" {
-		letters, name, err := a.letters(ctx, p.store, p.made)
+		letters, name, err := a.letters(ctx, p.store, p.use)
 		if err != nil {
 			return nil, nil, err
 		}

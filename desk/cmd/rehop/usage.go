@@ -191,6 +191,40 @@ func isState(c *cobra.Command) error {
 	return nil
 }
 
+// isBlank refuses a condition of which nothing can be seen, such as that of a variable of the
+// shell that is not set: without it more letters are meant.
+func isBlank(c *cobra.Command) (err error) {
+	known := &cobra.Command{}
+	new(filter).flags(known)
+	if c.Flags().Lookup("error-type") == nil { // it takes no letters by conditions
+		return nil
+	}
+	c.Flags().Visit(func(flag *pflag.Flag) {
+		if known.Flags().Lookup(flag.Name) == nil || err != nil {
+			return
+		}
+		values := []string{flag.Value.String()}
+		if list, several := flag.Value.(pflag.SliceValue); several {
+			values = list.GetSlice()
+		}
+		names := map[string]bool{}
+		for _, value := range values {
+			name, _, _ := strings.Cut(value, "=")
+			switch {
+			case strings.TrimSpace(value) == "" || flag.Name == "header" && strings.TrimSpace(name) == "":
+				err = usage(fmt.Errorf("--%s is %q, want a text that can be seen", flag.Name, value))
+			case flag.Name == "header" && names[name]:
+				err = usage(fmt.Errorf("--header names %s twice, and a header has one value", typed(name)))
+			}
+			names[name] = true
+		}
+		if len(values) == 0 {
+			err = usage(fmt.Errorf("--%s is empty, want a text that can be seen", flag.Name))
+		}
+	})
+	return err
+}
+
 // isURL refuses a URL in the place of a queue: no error, and no journal, is to have its
 // password.
 func isURL(queues []string) error {

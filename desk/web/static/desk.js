@@ -19,32 +19,53 @@ function refreshTimes() {
   }
 }
 
-// The server sends parts of the page, which it has escaped, when they change.
-function listen(address) {
-  const source = new EventSource(address);
-  const lost = document.getElementById("lost");
-  let gone = 0;
-  source.onopen = () => { clearTimeout(gone); gone = 0; lost.hidden = true; };
-  source.onerror = () => {
-    if (!gone) gone = setTimeout(() => { lost.hidden = false; }, 1500);
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => listen(address), 3000);
-  };
-  source.onmessage = (e) => {
-    const part = JSON.parse(e.data), old = document.getElementById(part.id);
-    if (!old) return;
-    const box = document.createElement("template");
-    box.innerHTML = part.html;
-    const fresh = box.content.firstElementChild;
-    // Somebody who is in the part stays where they were.
-    const inside = old.contains(document.activeElement) ? [...old.querySelectorAll("a, button, summary, input")].indexOf(document.activeElement) : -1;
-    const open = [...old.querySelectorAll("details")].map((d) => d.open);
-    const row = [...old.querySelectorAll("[data-row]")].findIndex((r) => r.classList.contains("at"));
-    old.replaceWith(fresh);
-    fresh.querySelectorAll("details").forEach((d, i) => { d.open = open[i] || d.open; });
-    if (row >= 0) fresh.querySelectorAll("[data-row]")[row]?.classList.add("at");
-    if (inside >= 0) fresh.querySelectorAll("a, button, summary, input")[inside]?.focus({ preventScroll: true });
-  };
-  addEventListener("pagehide", () => source.close());
+function renew(part) {
+  const old = document.getElementById(part.id);
+  if (!old) return;
+  const box = document.createElement("template");
+  box.innerHTML = part.html;
+  const fresh = box.content.firstElementChild;
+  // Somebody who is in the part stays where they were.
+  const inside = old.contains(document.activeElement) ? [...old.querySelectorAll("a, button, summary, input")].indexOf(document.activeElement) : -1;
+  const open = [...old.querySelectorAll("details")].map((d) => d.open);
+  const row = [...old.querySelectorAll("[data-row]")].findIndex((r) => r.classList.contains("at"));
+  old.replaceWith(fresh);
+  fresh.querySelectorAll("details").forEach((d, i) => { d.open = open[i] || d.open; });
+  if (row >= 0) fresh.querySelectorAll("[data-row]")[row]?.classList.add("at");
+  if (inside >= 0) fresh.querySelectorAll("a, button, summary, input")[inside]?.focus({ preventScroll: true });
+}
+
+// While somebody sees the page, it asks for its parts, which the server has escaped. One
+// question is under way at a time, so that many pages leave a browser its connections.
+function keepNew(address) {
+  const lost = document.getElementById("lost"), out = document.getElementById("out");
+  const shown = {};
+  let tag = "", asking = false, failed = 0, over = false;
+  async function ask() {
+    if (asking || over || document.hidden) return;
+    asking = true;
+    try {
+      const answer = await fetch(address, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: AbortSignal.timeout(10000) });
+      if (answer.status === 401) { // a page that goes on asking would use up the guesses of a password
+        over = true;
+        out.hidden = false;
+      } else if (answer.ok) {
+        for (const part of await answer.json()) {
+          if (shown[part.id] !== part.html) renew(part);
+          shown[part.id] = part.html;
+        }
+        tag = answer.headers.get("ETag") || "";
+      }
+      failed = 0;
+      lost.hidden = true;
+    } catch {
+      lost.hidden = ++failed < 2;
+    }
+    asking = false;
+  }
+  setInterval(ask, 2000);
+  document.addEventListener("visibilitychange", ask);
+  ask();
 }
 
 function move(step) {
@@ -70,7 +91,7 @@ const keys = {
 };
 
 addEventListener("DOMContentLoaded", () => {
-  if (window.EventSource) listen(document.body.dataset.events);
+  keepNew(document.body.dataset.events);
   setInterval(refreshTimes, 5000);
   document.querySelector("[data-theme-switch]").addEventListener("click", () => {
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;

@@ -2,6 +2,7 @@
 package page_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -87,6 +88,9 @@ type siteConfig struct {
 	collected bool
 	readOnly  bool
 	queues    []string
+	lazy      bool
+	access    web.Access
+	around    func(http.Handler) http.Handler // what the server serves; nil: the desk as it is
 }
 
 func open(t *testing.T, cfg siteConfig) *site {
@@ -95,7 +99,7 @@ func open(t *testing.T, cfg siteConfig) *site {
 	if s.broker == nil {
 		s.broker = shared
 	}
-	connect := connection.Config{URLs: []string{s.broker.AMQPURL()}, ManagementURL: s.broker.ManagementURL()}
+	connect := connection.Config{URLs: []string{s.broker.AMQPURL()}, ManagementURL: s.broker.ManagementURL(), Lazy: cfg.lazy}
 	var err error
 	s.conn, err = connection.Open(t.Context(), connect)
 	must(t, err)
@@ -115,11 +119,14 @@ func open(t *testing.T, cfg siteConfig) *site {
 	}
 	s.handler, err = web.New(web.Config{
 		Journal: s.journal, Conn: s.conn, Sources: sources, ReadOnly: cfg.readOnly, Queues: cfg.queues,
-		Who: func(*http.Request) string { return "ada" }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Who: func(r *http.Request) string { return cmp.Or(web.User(r), "ada") }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	must(t, err)
-	guarded, err := web.Guard(s.handler, web.Access{})
+	guarded, err := web.Guard(s.handler, cfg.access)
 	must(t, err)
+	if cfg.around != nil {
+		guarded = cfg.around(guarded)
+	}
 	server := httptest.NewServer(guarded)
 	s.url = server.URL + "/"
 	ctx, stop := context.WithCancel(context.Background())

@@ -12,6 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/integration/broker"
 	"github.com/rehop/rehop/integration/poll"
@@ -209,6 +210,48 @@ func TestALetterThatComesBackStopsTheRedrive(t *testing.T) {
 	has(t, shared, letters, 20)
 }
 
+// TestThePageNamesWhatItDoesNotSee: letters behind a look, queues without one, and no numbers
+// of the page's own doing.
+func TestThePageNamesWhatItDoesNotSee(t *testing.T) {
+	s := open(t, siteConfig{queues: []string{"many-orders.dlq"}})
+	const n = 10_050
+	work, letters := dead(t, shared, s, "many-orders", n)
+	last := id("many-orders", n-1)
+	b := s.browser()
+	b.says("10,050 letters")
+	b.fillSearch(last)
+	b.says("Not searched")
+	b.says(letters)
+	b.to("groups?queue=" + letters)
+	b.click("Look")
+	b.says("Looked at 10,000 letters")
+	b.says("the first 10000 of 10050 letters")
+	b.fillSearch(last)
+	b.says("Nothing among the first 10000 of 10050 letters")
+	b.to("letters?queue=" + letters + "&mid=" + last)
+	b.says("No letter fits the conditions among those that were looked at")
+
+	// A download is whole or nothing.
+	for _, cause := range []string{"", "exhausted"} {
+		refused := js[string](b, fmt.Sprintf(`fetch("export", {method: "POST", body: new URLSearchParams({queue: %q, cause: %q})}).then(r => r.text().then(t => r.status + " " + r.headers.get("Content-Disposition") + " " + t.includes("would leave letters out")))`, letters, cause))
+		if refused != "409 null true" {
+			t.Errorf("cause %q: %s", cause, refused)
+		}
+	}
+
+	// The page's own redrive is no collector, and has no letters in hand.
+	b.to("send?queue=" + letters + "&mid=" + id("many-orders", 3))
+	b.leave(`document.querySelector("main button.main").click()`)
+	b.says("send · done")
+	has(t, shared, work, 1)
+	b.to("./")
+	b.says("10,049 letters")
+	card := js[string](b, fmt.Sprintf(`[...document.querySelectorAll("section.card")].find(e => e.innerText.includes(%q)).innerText`, letters))
+	if !strings.Contains(card, "collector: none") || strings.Contains(card, "in hand") {
+		t.Errorf("after a redrive: %s", card)
+	}
+}
+
 // TestTwoBrowsersSeeTheSame: a redrive of one browser is seen, and stopped, in another.
 func TestTwoBrowsersSeeTheSame(t *testing.T) {
 	s := open(t, siteConfig{queues: []string{"two-orders.dlq"}})
@@ -259,6 +302,31 @@ func TestABrokerThatGoesAndComes(t *testing.T) {
 	b.to("groups?queue=" + letters)
 	b.click("Look again")
 	b.says("Looked at 5 letters")
+}
+
+// TestABrokerThatAnswersNobody keeps its sockets and answers neither AMQP nor the management
+// API. A page that is open says so, and calls no queue empty; so does the command.
+func TestABrokerThatAnswersNobody(t *testing.T) {
+	own, err := broker.Start(t.Context(), broker.Options{Version: os.Getenv("RABBITMQ_VERSIONS"), Name: "rehop-page-silent"})
+	must(t, err)
+	t.Cleanup(func() { own.Close(context.Background()) })
+	s := open(t, siteConfig{broker: own, lazy: true}) // as the command
+	must(t, topology.Declare(t.Context(), s.conn, topology.WorkQueue{Name: "silent-orders"}))
+	b := s.browser()
+	b.says("No dead letters")
+	b.wait(`document.querySelector("#live-status .good") != null`)
+	must(t, own.Pause(t.Context()))
+	b.says("broker away since")
+	b.says("The broker is away")
+	b.says("No dead letters when they were counted")
+	b.wait(`document.querySelector("#live-status .good") == null && !document.body.innerText.includes("The broker itself does")`)
+	findings := desk.Examine(t.Context(), connection.Config{URLs: []string{own.AMQPURL()}, ManagementURL: own.ManagementURL()})
+	if len(findings) != 1 || findings[0].About != "connection" || findings[0].Level != desk.Wrong {
+		t.Errorf("the doctor says %+v", findings)
+	}
+	must(t, own.Unpause(t.Context()))
+	b.wait(`document.querySelector("#live-status .good") != null`)
+	b.wait(`!document.body.innerText.includes("The broker is away") && !document.body.innerText.includes("when they were counted")`)
 }
 
 const evil = `<script>window.pwned=1</script>"><img src=x onerror="window.pwned=1"><svg onload="window.pwned=1">'` + "\u202etxet"

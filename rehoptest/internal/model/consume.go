@@ -60,6 +60,7 @@ func (c *Channel) Consume(s ConsumeSpec, started func(tag string)) *Error {
 	}
 	c.b.position++
 	n := &consumer{ch: c, q: q, tag: s.Tag, noAck: s.NoAck, exclusive: s.Exclusive, prefetch: c.prefetch, began: c.b.position}
+	n.resume()
 	if v, ok := s.Arguments["x-priority"]; ok {
 		if n.priority, ok = integer(v); !ok {
 			return Fail(PreconditionFailed, "invalid arg 'x-priority' for %s: \"expected integer, got %s\"", q.title(), typeName(v))
@@ -81,6 +82,26 @@ func (c *Channel) Consume(s ConsumeSpec, started func(tag string)) *Error {
 	c.b.touch(q)
 	c.b.work()
 	return nil
+}
+
+// resume takes over what a cancelled consumer of the same name has in hand: a quorum queue
+// takes both for one since 4.0, whose prefetch counts it.
+func (n *consumer) resume() {
+	if !n.q.args.quorum || !n.ch.b.atLeast(4, 0) {
+		return
+	}
+	for i, o := range n.q.cancelled {
+		if o.ch == n.ch && o.tag == n.tag {
+			n.has, n.extra, n.handed = o.has, o.extra, o.handed
+			for _, h := range n.ch.unacked {
+				if h.consumer == o {
+					h.consumer = n
+				}
+			}
+			n.q.cancelled = slices.Delete(n.q.cancelled, i, i+1)
+			return
+		}
+	}
 }
 
 // inUse tells whether a classic queue refuses another consumer.

@@ -1,0 +1,232 @@
+package desk
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer"
+)
+
+// more makes n further letters of the work queue, whose ids begin with a prefix.
+func (w *fixture) more(prefix string, n int) {
+	w.Helper()
+	ch := w.channel()
+	for _, m := range orders(n) {
+		must(w.T, ch.Publish("shop", "order.paid", false, false, amqp.Publishing{MessageId: prefix + m.ID, Headers: m.Headers, Body: m.Body, DeliveryMode: amqp.Persistent}))
+	}
+	time.Sleep(time.Second)
+	w.consume(n, func(d *consumer.Delivery) error { return consumer.DeadLetter(errors.New(d.Headers["why"].(string))) })
+}
+
+// A redrive that takes many turns is about the letters that were there when it began.
+func TestLettersThatComeDuringARedriveStay(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(20)...)
+		type end struct {
+			p   Progress
+			err error
+		}
+		ended := make(chan end, 1)
+		go func() {
+			p, err := w.live().Execute(w.Context(), Redrive{Action: Move, To: address("parked"), All: true, Rate: 0.01}, nil)
+			ended <- end{p, err}
+		}()
+		_, err := w.channel().QueueDeclare("parked", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+		must(w.T, err)
+		time.Sleep(5 * time.Minute)
+		w.more("late-", 10)
+		e := <-ended
+		if e.err != nil || e.p.Done != 20 || e.p.Matched != 20 {
+			w.Errorf("%v: %+v, want the 20 that were there when it began", e.err, e.p)
+		}
+		w.has("orders.dlq", 10)
+		w.has("parked", 20)
+	})
+}
+
+// A redrive that goes on after a stop, or after a lost connection, is still about those letters.
+func TestLettersThatComeBetweenTheProcessesOfARedriveStay(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(20)...)
+		live := w.live()
+		stopped := make(chan Progress, 1)
+		go func() {
+			p, _ := live.Execute(w.Context(), Redrive{ID: "mine", Action: Send, All: true, Rate: 1}, nil)
+			stopped <- p
+		}()
+		time.Sleep(6 * time.Second)
+		must(w.T, w.journal.Stop("mine", By{}))
+		before := <-stopped
+		if n, about := before.Total(); before.Bound != 20 || n != 20 || about != "" {
+			w.Errorf("%+v: a total of %s %d, want 20", before, about, n)
+		}
+		w.consume(before.Done, func(*consumer.Delivery) error { return nil })
+		w.more("late-", 10)
+		p, err := live.Resume(w.Context(), "mine", By{}, nil)
+		if err != nil || p.Done != 20 || p.Bound != 20 || p.DoneBefore != before.Done {
+			w.Errorf("%v: %+v, want the 20 that were there when it began", err, p)
+		}
+		w.has("orders.dlq", 10)
+		w.has("orders", 20-before.Done)
+	})
+}
+
+// A redrive with a Look sends the letters of that look, and no letter that is like them.
+func TestALookIsTheBoundOfARedrive(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(20)...)
+		live := w.live()
+		list, err := live.List(w.Context(), Filter{Error: "no stock"}, Page{})
+		must(w.T, err)
+		if n, exact := list.Most(); n != 10 || !exact {
+			w.Errorf("the list bounds a redrive to %d letters, exactly %t; want 10", n, exact)
+		}
+		w.more("late-", 10)
+		p, err := live.Execute(w.Context(), Redrive{ID: "mine", Action: Send, Filter: Filter{Error: "no stock"}, Look: list.At}, nil)
+		if err != nil || p.Done != 10 || p.Bound != 10 || p.Note != "" {
+			w.Errorf("%v: %+v, want the 10 of the look", err, p)
+		}
+		w.has("orders.dlq", 20)
+		w.has("orders", 10)
+		kept, err := w.journal.Redrive("mine")
+		if err != nil || !kept.Redrive.Look.Equal(list.At) || !strings.Contains(kept.Redrive.Which(), "of the look at 2000-01-01") {
+			w.Errorf("the journal has %+v, %q: %v", kept.Redrive, kept.Redrive.Which(), err)
+		}
+		if _, err := live.Execute(w.Context(), Redrive{ID: "late", Action: Send, All: true, Look: list.At}, nil); !errors.Is(err, ErrNotLooked) {
+			w.Errorf("a redrive of a look that is over: %v", err)
+		}
+		if _, err := w.journal.Redrive("late"); !errors.Is(err, ErrNoRedrive) {
+			w.Errorf("it is in the journal: %v", err)
+		}
+	})
+}
+
+// Of letters that nobody can tell apart, as many go as the look had, in however many turns.
+func TestOfLettersThatAreAlikeAsManyGoAsTheLookHad(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead()
+		ch := w.channel()
+		nameless := func(n int) {
+			for range n {
+				must(w.T, ch.Publish("", "orders.dlq", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent,
+					Headers: amqp.Table{"x-rehop-queue": "orders", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)}}))
+			}
+			time.Sleep(time.Second)
+		}
+		nameless(5)
+		live := w.live()
+		list, err := live.List(w.Context(), Filter{}, Page{})
+		must(w.T, err)
+		nameless(4)
+		stopped := make(chan Progress, 1)
+		go func() {
+			p, _ := live.Execute(w.Context(), Redrive{ID: "mine", Action: Send, All: true, Look: list.At, Rate: 0.2}, nil)
+			stopped <- p
+		}()
+		time.Sleep(7 * time.Second)
+		must(w.T, w.journal.Stop("mine", By{}))
+		if p := <-stopped; p.Done == 0 || p.Done == 5 {
+			w.Fatalf("%+v: it was to be stopped in between", p)
+		}
+		p, err := live.Resume(w.Context(), "mine", By{}, nil)
+		if err != nil || p.Done != 5 || p.Bound != 5 {
+			w.Errorf("%v: %+v, want the 5 of the look", err, p)
+		}
+		w.has("orders.dlq", 4)
+		w.has("orders", 5)
+	})
+}
+
+// A letter of the look that another consumer has taken is missed, and none goes for it.
+func TestALetterOfTheLookThatIsGoneIsToldOf(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(6)...)
+		live := w.live()
+		list, err := live.List(w.Context(), Filter{}, Page{})
+		must(w.T, err)
+		ch := w.channel()
+		for range 2 {
+			d, ok, err := ch.Get("orders.dlq", true)
+			if err != nil || !ok {
+				w.Fatal(d.MessageId, err)
+			}
+		}
+		w.more("late-", 4)
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, All: true, Look: list.At}, nil)
+		if err != nil || p.Done != 4 || !strings.Contains(p.Note, "2 letters of the look did not come") {
+			w.Errorf("%v: %+v, want 4 sent, and a word of the other 2", err, p)
+		}
+		w.has("orders.dlq", 4)
+	})
+}
+
+func TestTheTotalOfARedriveIsNoMoreThanIsKnown(t *testing.T) {
+	for _, tt := range []struct {
+		rule  string
+		p     Progress
+		n     int
+		about string
+	}{
+		{"all of a place", Progress{State: Running, Bound: 150_000, Matched: 99_099, Done: 90_056}, 150_000, ""},
+		{"a condition, and nobody has counted", Progress{State: Running, Matched: 99_099, Done: 90_056}, 99_099, "at least"},
+		{"a condition and a limit", Progress{State: Running, Matched: 7, Done: 2, Redrive: Redrive{Limit: 100}}, 100, "at most"},
+		{"stopped", Progress{State: Stopped, Bound: 20, Matched: 7, Done: 7}, 20, ""},
+		{"done, with fewer than there were", Progress{State: Done, Bound: 20, Matched: 19, Done: 17, Failed: 1, Skipped: 1}, 19, ""},
+		{"done, with a limit", Progress{State: Done, Matched: 7, Done: 7, Redrive: Redrive{Limit: 100}}, 7, ""},
+	} {
+		if n, about := tt.p.Total(); n != tt.n || about != tt.about {
+			t.Errorf("%s: %s %d, want %s %d", tt.rule, about, n, tt.about, tt.n)
+		}
+	}
+}
+
+func TestThePaceIsThatOfTheLastProcess(t *testing.T) {
+	began := time.Date(2026, 11, 28, 8, 0, 0, 0, time.UTC)
+	p := Progress{Began: began, Updated: began.Add(10 * time.Second), Done: 1500, DoneBefore: 1000}
+	if got := p.PerSecond(); got != 50 {
+		t.Errorf("%v per second, want 50", got)
+	}
+	p.Updated = began
+	if got := p.PerSecond(); got != 0 {
+		t.Errorf("%v per second at once, want 0: it is not known", got)
+	}
+}
+
+// A text that nobody can see is no condition, and a redrive without one needs All.
+func TestABlankConditionSelectsNothing(t *testing.T) {
+	about := About{Name: "queue q", Live: true, Queue: "q"}
+	for _, blank := range []string{" ", "\t\n", "\u00a0", "\u200b\ufeff"} {
+		for rule, f := range map[string]Filter{
+			"Text": {Text: blank}, "Error": {Error: blank}, "Queue": {Queue: blank}, "Exchange": {Exchange: blank}, "RoutingKey": {RoutingKey: blank},
+			"Cause": {Cause: rehop.Cause(blank)}, "ErrorType": {ErrorType: blank}, "Fingerprint": {Fingerprint: blank},
+			"IDs[1]": {IDs: []string{"a", blank}}, "MessageIDs[0]": {MessageIDs: []string{blank}}, "States[0]": {States: []string{blank}},
+			"Headers has the name": {Headers: map[string]string{blank: ""}}, "Headers[tenant]": {Headers: map[string]string{"tenant": blank}},
+		} {
+			for _, all := range []bool{false, true} { // All allows no condition, and not one that nobody means
+				_, err := Redrive{Action: Send, Filter: f, All: all}.check(about, time.Now())
+				if rehop.ClassOf(err) != rehop.ClassBug || !strings.Contains(err.Error(), "Filter."+rule) || !strings.Contains(err.Error(), strconv.Quote(blank)) {
+					t.Errorf("%s is %q, All is %t: %v", rule, blank, all, err)
+				}
+			}
+		}
+	}
+	for rule, f := range map[string]Filter{
+		"a state that is empty, which every letter of a queue has": {States: []string{""}},
+		"a message id that is empty":                               {MessageIDs: []string{""}},
+		"headers without any name":                                 {Headers: map[string]string{}},
+		"times that are zero":                                      {From: time.Time{}.In(time.FixedZone("", 3600)), Before: time.Time{}},
+	} {
+		if _, err := (Redrive{Action: Send, Filter: f}).check(about, time.Now()); rehop.ClassOf(err) != rehop.ClassBug {
+			t.Errorf("%s: %v", rule, err)
+		}
+	}
+	if _, err := (Redrive{Action: Send, Filter: Filter{Text: " é "}}).check(about, time.Now()); err != nil {
+		t.Errorf("a text with spaces around it: %v", err)
+	}
+}

@@ -1,0 +1,48 @@
+package examples
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/topology"
+)
+
+func TestReview(t *testing.T) {
+	inShop(t, "", func(s *shop) {
+		ctx, conn := s.ctx, s.conn
+		// begin gate
+		verified := func(ctx context.Context, conn *connection.Conn) error { // in place of topology.Declare
+			drift, err := topology.Verify(ctx, conn, topology.Exchange{Name: "shop"}, orders)
+			if err != nil {
+				return err
+			}
+			if !drift.OK() {
+				return fmt.Errorf("the broker is not as planned:\n%s", drift)
+			}
+			for _, unseen := range drift.Unseen {
+				slog.Warn("topology", "unseen", unseen)
+			}
+			return nil
+		}
+		// end gate
+		if err := verified(ctx, conn); err == nil || !strings.Contains(err.Error(), "+ queue orders (queue-missing)") {
+			s.Errorf("nothing is declared, and the gate says %v", err)
+		}
+		s.declare(orders)
+		if err := verified(ctx, conn); err != nil {
+			s.Error(err)
+		}
+		// begin verify
+		drift, err := topology.Verify(ctx, conn, topology.Exchange{Name: "shop"}, orders)
+		check(err)
+		fmt.Print(drift) // nothing is declared, and no queue is looked into
+		// end verify
+		if len(drift.Differences) > 0 {
+			s.Error(drift)
+		}
+	})
+}

@@ -1,0 +1,283 @@
+package drift
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/nodes"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/topology"
+)
+
+var (
+	shop  = topology.Exchange{Name: "shop"}
+	bound = []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}
+	waits = delay.Schedule{time.Minute, 5 * time.Minute}
+	lanes = topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: waits[:1], Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "sms.#"}}}
+)
+
+// wirings are what services declare. The queue "others" and the exchange "others.x" exist.
+var wirings = map[string][]topology.Spec{
+	"orders":    {shop, topology.WorkQueue{Name: "orders", Bindings: bound, Waits: waits}}, // nack on 4.x, carry on 3.x
+	"classic":   {shop, topology.WorkQueue{Name: "orders", Type: topology.Classic, Bindings: bound, Waits: waits[:1]}},
+	"republish": {shop, topology.WorkQueue{Name: "orders", Engine: topology.EngineRepublish, Bindings: bound, Waits: waits[:1]}},
+	"carry":     {topology.WorkQueue{Name: "orders", Engine: topology.EngineCarry, Waits: waits, Bindings: []topology.Binding{{Exchange: "others.x", RoutingKey: "#"}}}},
+	"existing":  {topology.WorkQueue{Name: "others", Existing: true, Waits: waits[:1]}},
+	"single":    {topology.WorkQueue{Name: "orders ü/#+", SingleActiveConsumer: true, Waits: waits[:1]}},
+	"letters":   {topology.WorkQueue{Name: "orders"}, topology.DeadLetterQueue{Name: "orders.dlq", Exchange: "letters", MaxAge: time.Hour}},
+	"lanes":     {shop, lanes},
+	"delays":    {shop, topology.Delays{Max: 7 * time.Second, Queues: []string{"others"}}, topology.WorkQueue{Name: "orders", Bindings: bound}, lanes},
+}
+
+// damage is one thing that is done to a virtual host.
+type damage struct {
+	name string
+	do   func() error // of a broker that refuses it: nothing is damaged
+
+	// code and of say what Verify has to find. Without a code it is to agree with Declare.
+	code     topology.DriftCode
+	kind, of string
+	undo     func()
+}
+
+// TestDamages prints how many damages were tried and found on each version.
+func TestDamages(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		var tried, found, refused atomic.Int64
+		t.Cleanup(func() {
+			fmt.Printf("broker %s: %d damages were tried and %d found; the broker refused %d more\n", n.Version(), tried.Load(), found.Load(), refused.Load())
+		})
+		forms := map[string]bool{}
+		for _, name := range slices.Sorted(maps.Keys(wirings)) {
+			specs := wirings[name]
+			t.Run(name, func(t *testing.T) {
+				v := newVhost(t, n, name)
+				v.must(http.MethodPut, "queues/"+v.path()+"/"+others, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "classic"}})
+				v.must(http.MethodPut, "exchanges/"+v.path()+"/"+others+".x", exchange{Type: "topic", Durable: true, Arguments: map[string]any{}})
+				if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
+					t.Fatal(err)
+				}
+				whole := v.definitions()
+				clean := func(when string) {
+					t.Helper()
+					if drift := v.verify(v.conn, specs...); len(drift.Differences)+len(drift.Unseen) > 0 || !drift.OK() {
+						t.Fatalf("%s:\n%s", when, drift)
+					}
+				}
+				clean("after Declare")
+				for _, d := range v.damages(whole, forms) {
+					if err := d.do(); err != nil {
+						refused.Add(1)
+						v.reset(whole, specs)
+						continue
+					}
+					tried.Add(1)
+					if v.judge(d, specs) {
+						found.Add(1)
+					}
+					if d.undo != nil {
+						d.undo()
+					}
+					v.reset(whole, specs)
+				}
+				clean("when all is mended")
+			})
+		}
+	})
+}
+
+// judge reports whether Verify finds a damage, and agrees with Declare.
+func (v *vhost) judge(d damage, specs []topology.Spec) bool {
+	v.Helper()
+	drift, before := v.verified(v.conn, specs...)
+	has := func(class topology.DriftClass) bool {
+		return slices.ContainsFunc(drift.Differences, func(e topology.Difference) bool { return e.Class == class })
+	}
+	if d.code != "" && !slices.ContainsFunc(drift.Differences, func(e topology.Difference) bool {
+		return e.Code == d.code && e.Kind == d.kind && e.Name == d.of || e.Code == d.code && d.kind == "binding" && e.Kind == d.kind
+	}) {
+		v.Errorf("%s: found\n%s\nwant %s of %s %q", d.name, drift, d.code, d.kind, d.of)
+		return false
+	}
+	err := topology.Declare(v.Context(), v.conn, specs...)
+	changed := !reflect.DeepEqual(before, v.definitions())
+	var conflict *topology.ConflictError
+	switch {
+	case errors.As(err, &conflict):
+		if !has(topology.DriftDiffers) {
+			v.Errorf("%s: Declare returns %v, and Verify has found\n%s", d.name, err, drift)
+			return false
+		}
+		return true
+	case err != nil:
+		if drift.OK() {
+			v.Errorf("%s: Declare returns %v, and Verify has found\n%s", d.name, err, drift)
+			return false
+		}
+		return true
+	case changed != has(topology.DriftMissing):
+		v.Errorf("%s: Declare has changed the virtual host: %t, and Verify had found\n%s", d.name, changed, drift)
+		return false
+	case d.code == "" && !changed && !drift.OK():
+		v.Errorf("%s: Declare accepts it, and Verify has found\n%s", d.name, drift)
+		return false
+	}
+	return d.code != "" || !drift.OK() || has(topology.DriftExtra)
+}
+
+// role is the last part of a queue's name without numbers. The queues of a role have the
+// same form.
+func role(name string) string {
+	return strings.TrimRight(name[strings.LastIndex(name, ".")+1:], "0123456789")
+}
+
+// damages returns each part of a virtual host damaged in each way. Of the queues of one
+// form only one gets every argument; forms has those that were met.
+func (v *vhost) damages(whole definitions, forms map[string]bool) (all []damage) {
+	put := func(path string, body any) error {
+		if _, err := v.call(v.Context(), http.MethodDelete, path, nil); err != nil {
+			return err
+		}
+		_, err := v.call(v.Context(), http.MethodPut, path, body)
+		return err
+	}
+	add := func(name string, code topology.DriftCode, kind, of string, do func() error) {
+		all = append(all, damage{name: fmt.Sprintf("%s %q: %s", kind, of, name), do: do, code: code, kind: kind, of: of})
+	}
+	for _, q := range whole.Queues {
+		path := "queues/" + v.path() + "/" + url.PathEscape(q.Name)
+		if q.Name == others && v.name != "drift/existing" && v.name != "drift/delays" {
+			continue
+		}
+		add("deleted", "queue-missing", "queue", q.Name, func() error {
+			_, err := v.call(v.Context(), http.MethodDelete, path, nil)
+			return err
+		})
+		if q.Name == others {
+			continue // it may have any form
+		}
+		with := func(name string, value any) queue {
+			q := q
+			if q.Arguments = maps.Clone(q.Arguments); value == nil {
+				delete(q.Arguments, name)
+			} else {
+				q.Arguments[name] = value
+			}
+			return q
+		}
+		add("a length limit", "", "queue", q.Name, func() error { return put(path, with("x-max-length", 5)) })
+		every := map[string]any{
+			"x-max-length-bytes": 5000, "x-expires": 3600000, "x-message-ttl": 700, "x-delivery-limit": 7, "x-single-active-consumer": true,
+			"x-overflow": "drop-head", "x-dead-letter-strategy": "at-most-once", "x-dead-letter-routing-key": "elsewhere", "x-max-priority": 5,
+			"x-queue-leader-locator": "client-local", "x-queue-mode": "lazy", "x-queue-version": 2, "x-quorum-initial-group-size": 1, "x-consumer-timeout": 90000,
+		}
+		form := fmt.Sprint(role(q.Name), q.Arguments["x-queue-type"], slices.Sorted(maps.Keys(q.Arguments)))
+		if forms[form] {
+			clear(every)
+		}
+		forms[form] = true
+		for name, value := range every {
+			add(fmt.Sprintf("%s %v", name, value), "", "queue", q.Name, func() error { return put(path, with(name, value)) })
+		}
+		for name := range q.Arguments {
+			if len(every) == 0 {
+				continue
+			}
+			add("without "+name, "", "queue", q.Name, func() error { return put(path, with(name, nil)) })
+		}
+		add("other dead letters", "queue-arguments", "queue", q.Name, func() error { return put(path, with("x-dead-letter-exchange", "elsewhere")) })
+		bare := func(t string) queue { return queue{Durable: true, Arguments: map[string]any{"x-queue-type": t}} }
+		add("a bare quorum queue", "", "queue", q.Name, func() error { return put(path, bare("quorum")) })
+		add("a bare classic queue", "", "queue", q.Name, func() error { return put(path, bare("classic")) })
+		add("a stream", "queue-type", "queue", q.Name, func() error { return put(path, bare("stream")) })
+		add("transient", "queue-lifetime", "queue", q.Name, func() error {
+			q := bare("classic")
+			q.Durable = false
+			return put(path, q)
+		})
+		add("auto-delete", "queue-lifetime", "queue", q.Name, func() error {
+			q := bare("classic")
+			q.AutoDelete = true
+			return put(path, q)
+		})
+		more := binding{Source: others + ".x", Destination: q.Name, DestinationType: "queue", RoutingKey: "more"}
+		add("one binding too many", "binding-extra", "binding", q.Name, func() error {
+			_, err := v.call(v.Context(), http.MethodPost, more.path(v), map[string]any{"routing_key": more.RoutingKey})
+			return err
+		})
+		all = append(all, v.policy("policies", "policy", q.Name, map[string]any{"expires": 3600000}),
+			v.policy("operator-policies", "operator-policy", q.Name, map[string]any{"max-length": 50}))
+	}
+	for _, x := range whole.Exchanges {
+		path := "exchanges/" + v.path() + "/" + url.PathEscape(x.Name)
+		if x.Name == others+".x" && v.name != "drift/carry" {
+			continue
+		}
+		add("deleted", "exchange-missing", "exchange", x.Name, func() error {
+			_, err := v.call(v.Context(), http.MethodDelete, path, nil)
+			return err
+		})
+		if x.Name == others+".x" {
+			continue
+		}
+		change := func(do func(*exchange)) func() error {
+			x := x
+			do(&x)
+			return func() error { return put(path, x) }
+		}
+		for _, kind := range []string{"topic", "direct", "fanout", "headers"} {
+			if kind != x.Type {
+				add("of kind "+kind, "exchange-kind", "exchange", x.Name, change(func(x *exchange) { x.Type = kind }))
+			}
+		}
+		add("another alternate", "exchange-arguments", "exchange", x.Name, change(func(x *exchange) { x.Arguments = map[string]any{"alternate-exchange": "elsewhere"} }))
+		add("transient", "exchange-lifetime", "exchange", x.Name, change(func(x *exchange) { x.Durable = false }))
+		add("auto-delete", "exchange-lifetime", "exchange", x.Name, change(func(x *exchange) { x.AutoDelete = true }))
+		add("internal", "exchange-lifetime", "exchange", x.Name, change(func(x *exchange) { x.Internal = true }))
+		if x.Name != "shop" && x.Name != "letters" && !strings.HasSuffix(x.Name, ".deliver") { // others bind to these
+			more := binding{Source: x.Name, Destination: others, DestinationType: "queue"}
+			add("one binding too many", "binding-extra", "binding", x.Name, func() error {
+				_, err := v.call(v.Context(), http.MethodPost, more.path(v), map[string]any{"routing_key": "more"})
+				return err
+			})
+		}
+	}
+	for _, b := range whole.Bindings {
+		add("unbound", "binding-missing", "binding", fmt.Sprintf("%s --%s--> %s", b.Source, b.RoutingKey, b.Destination), func() error { return v.unbind(b) })
+	}
+	return all
+}
+
+// policy is the damage that a policy does to a queue.
+func (v *vhost) policy(kind string, code topology.DriftCode, of string, definition map[string]any) damage {
+	path := kind + "/" + v.path() + "/harm"
+	applies := func(want bool) func() bool {
+		return func() bool {
+			q := string(v.must(http.MethodGet, "queues/"+v.path()+"/"+url.PathEscape(of)+"?columns=policy,operator_policy", nil))
+			return strings.Contains(q, "harm") == want
+		}
+	}
+	quoted := strings.NewReplacer(".", `\.`, "+", `\+`).Replace(of)
+	return damage{name: fmt.Sprintf("queue %q: %s", of, code), code: code, kind: "queue", of: of,
+		do: func() error {
+			_, err := v.call(v.Context(), http.MethodPut, path, map[string]any{"pattern": "^" + quoted + "$", "apply-to": "queues", "definition": definition})
+			if err == nil {
+				poll.Until(v, time.Minute, "the policy applies to "+of, applies(true))
+			}
+			return err
+		},
+		undo: func() {
+			v.must(http.MethodDelete, path, nil)
+			poll.Until(v, time.Minute, "no policy applies to "+of, applies(false))
+		}}
+}

@@ -1,0 +1,57 @@
+package drift
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/rehop/rehop/integration/broker"
+	"github.com/rehop/rehop/integration/nodes"
+)
+
+var (
+	pool     = nodes.NewPool("rehop-drift", nil)
+	versions []string
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The versions side by side: each waits for its broker.
+	if err := flag.Set("test.parallel", "3"); err != nil {
+		panic(err)
+	}
+	var err error
+	if versions, err = broker.Available(context.Background()); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	if len(versions) == 0 {
+		versions = []string{""}
+	}
+	code := m.Run()
+	for _, err := range pool.Close(context.Background()) {
+		fmt.Println(err)
+		code = 1
+	}
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Println(err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// onEachVersion runs a test on a broker of each version, side by side.
+func onEachVersion(t *testing.T, test func(t *testing.T, n *nodes.Node)) {
+	for _, version := range versions {
+		t.Run(version, func(t *testing.T) {
+			t.Parallel()
+			test(t, pool.Of(t, version))
+		})
+	}
+}

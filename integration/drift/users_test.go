@@ -1,0 +1,148 @@
+package drift
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/integration/nodes"
+	"github.com/rehop/rehop/topology"
+)
+
+// In the middle of a roll-out each of two schedules finds the queues of the other, with
+// messages in them, and nothing to stop for. No message is touched.
+func TestRollOut(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		for _, engine := range []topology.Engine{topology.EngineAuto, topology.EngineRepublish} {
+			t.Run(engine.String(), func(t *testing.T) {
+				v := newVhost(t, n, "roll-out "+engine.String())
+				former := topology.WorkQueue{Name: "orders", Engine: engine, Waits: delay.Schedule{time.Hour, 2 * time.Hour, 3 * time.Hour}}
+				current := topology.WorkQueue{Name: "orders", Engine: engine, Waits: delay.Schedule{5 * time.Hour, 2 * time.Hour}}
+				declare := func(w topology.WorkQueue) {
+					if err := topology.Declare(t.Context(), v.conn, w); err != nil {
+						t.Fatal(err)
+					}
+				}
+				declare(former)
+				if drift := v.verify(v.conn, current); drift.OK() || !strings.Contains(drift.String(), "queue-missing") {
+					t.Errorf("the current one is not declared, and\n%s", drift)
+				}
+				declare(current)
+				session, err := v.conn.Session(t.Context(), connection.Publish)
+				if err != nil {
+					t.Fatal(err)
+				}
+				err = session.Do(t.Context(), func(ch *amqp.Channel) error {
+					if err := ch.Confirm(false); err != nil {
+						return err
+					}
+					for _, queue := range []string{"orders", "orders.wait.1", "orders.dlq"} {
+						c, err := ch.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{DeliveryMode: amqp.Persistent})
+						if err != nil {
+							return err
+						}
+						c.Wait()
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, w := range []topology.WorkQueue{former, current} {
+					drift := v.verify(v.conn, w)
+					if !drift.OK() || len(drift.Differences) == 0 || len(drift.Unseen) > 0 {
+						t.Errorf("%v: OK is %t, and\n%s\nwant extra parts alone", w.Waits, drift.OK(), drift)
+					}
+					for _, e := range drift.Differences {
+						if e.Class != topology.DriftExtra {
+							t.Errorf("%v: %s %s is %s", w.Waits, e.Kind, e.Name, e.Class)
+						}
+					}
+				}
+				err = session.Do(t.Context(), func(ch *amqp.Channel) error {
+					m, ok, err := ch.Get("orders", true)
+					if err == nil && (!ok || m.Redelivered) {
+						t.Errorf("the message of the work queue is there: %t, was handed out before: %t", ok, m.Redelivered)
+					}
+					return err
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	})
+}
+
+// The tag management and any permission are enough to see all. Without a permission
+// nothing is seen, which makes nothing missing; without an API only AMQP is asked.
+func TestUsers(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		v := newVhost(t, n, "users")
+		specs := wirings["orders"]
+		if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
+			t.Fatal(err)
+		}
+		for _, tt := range []struct {
+			name, tag  string
+			permission bool
+			unseen     string // "" for nothing
+		}{
+			{"manager", "management", true, ""},
+			{"monitor", "monitoring", true, ""},
+			{"policymaker", "policymaker", true, ""},
+			{"administrator", "administrator", true, ""},
+			{"without a tag", "", true, "refused (401"},
+			{"without a permission", "management", false, "management API"},
+		} {
+			user := "drift " + tt.name
+			v.must(http.MethodPut, "users/"+url.PathEscape(user), map[string]any{"password": "secret", "tags": tt.tag})
+			t.Cleanup(func() { _, _ = v.call(context.Background(), http.MethodDelete, "users/"+url.PathEscape(user), nil) })
+			if tt.permission {
+				v.must(http.MethodPut, "permissions/"+v.path()+"/"+url.PathEscape(user), map[string]any{"configure": "^$", "write": "^$", "read": "^$"})
+			}
+			u, err := url.Parse(n.ManagementURL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.User = url.UserPassword(user, "secret")
+			drift := v.verify(v.connect(u.String()), specs...)
+			unseen := strings.Join(drift.Unseen, "\n")
+			if len(drift.Differences) > 0 || (unseen == "") != (tt.unseen == "") || !strings.Contains(unseen, tt.unseen) {
+				t.Errorf("%s:\n%s\nwant %q unseen", user, drift, tt.unseen)
+			}
+		}
+		if drift := v.verify(v.connect(""), specs...); len(drift.Differences) > 0 || !strings.Contains(drift.String(), "? arguments, bindings, policies and limits") {
+			t.Errorf("by AMQP alone:\n%s", drift)
+		}
+		v.must(http.MethodDelete, "queues/"+v.path()+"/orders.dlq", nil)
+		v.must(http.MethodPut, "vhost-limits/"+v.path()+"/max-queues", map[string]any{"value": 3})
+		drift := v.verify(v.conn, specs...)
+		if text := drift.String(); !strings.Contains(text, "! virtual host drift/users (queue-limit)") || !strings.Contains(text, "+ queue orders.dlq (queue-missing)") {
+			t.Errorf("no room for the missing queue:\n%s", text)
+		}
+	})
+}
+
+// The API of another broker tells nothing of this one.
+func TestTheAPIOfAnotherBroker(t *testing.T) {
+	if len(versions) < 2 {
+		t.Skip("it takes two brokers")
+	}
+	v := newVhost(t, pool.Of(t, versions[0]), "another")
+	specs := wirings["orders"]
+	if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
+		t.Fatal(err)
+	}
+	drift := v.verify(v.connect(pool.Of(t, versions[1]).ManagementURL()), specs...)
+	if len(drift.Differences) > 0 || !strings.Contains(drift.String(), "is that of cluster") {
+		t.Errorf("found\n%s", drift)
+	}
+}

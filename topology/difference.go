@@ -1,0 +1,625 @@
+package topology
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// observed is what a broker has, as far as it was looked at.
+type observed struct {
+	parts     map[part]bool                   // queues and exchanges: whether they exist
+	queues    map[string]management.Form      // in the form they have
+	exchanges map[string]management.Exchange  // the same
+	to        map[part][]management.Binding   // all bindings to a queue or an exchange
+	from      map[string][]management.Binding // all bindings from an exchange
+
+	vhost     string
+	allQueues int  // of the virtual host
+	maxQueues *int // nil: no limit is known
+	unseen    []string
+}
+
+// part is a part of a plan that a broker shows.
+type part struct{ kind, name string }
+
+func (p part) String() string { return fmt.Sprintf("%s %q", p.kind, p.name) }
+
+// need is a part that others declare, with the advice for the case that it is missing.
+type need struct {
+	part
+	advice string
+}
+
+// needed returns the parts that others declare.
+func (p Plan) needed() (list []need) {
+	known := map[part]bool{}
+	add := func(n need) {
+		if !known[n.part] {
+			known[n.part] = true
+			list = append(list, n)
+		}
+	}
+	for _, q := range p.needs {
+		add(need{part{"queue", q.Name}, q.needAdvice()})
+	}
+	for _, d := range p.delays {
+		for _, name := range d.others {
+			add(need{part{"queue", name}, targetAdvice})
+		}
+	}
+	for _, n := range p.boundTo() {
+		add(n)
+	}
+	return list
+}
+
+// missing returns the parts of a plan that a broker does not have.
+func (p Plan) missing(have observed) []part {
+	absent := func(at part) bool { exists, looked := have.parts[at]; return looked && !exists }
+	return slices.DeleteFunc(p.parts(), func(at part) bool { return !absent(at) })
+}
+
+// parts returns the queues and exchanges of a plan, also those that others declare.
+func (p Plan) parts() (all []part) {
+	for _, n := range p.needed() {
+		if n.kind == "queue" {
+			all = append(all, n.part)
+		}
+	}
+	for _, q := range p.queues {
+		all = append(all, part{"queue", q.Name})
+	}
+	for _, n := range p.needed() {
+		if n.kind == "exchange" {
+			all = append(all, n.part)
+		}
+	}
+	for _, e := range p.exchanges {
+		all = append(all, part{"exchange", e.Name})
+	}
+	return all
+}
+
+// settled returns the plan that a declaration ends with on a broker that has these queues,
+// and the conflicts that it meets, by queue.
+func settled(v connection.Version, specs []Spec, have observed) (Plan, map[string]*ConflictError, error) {
+	accepted, conflicts := found{}, map[string]*ConflictError{}
+	d := declaration{specs: specs}
+	for {
+		plan, err := newPlan(v, accepted, specs)
+		if err != nil {
+			return Plan{}, nil, err
+		}
+		at := slices.IndexFunc(plan.queues, func(q plannedQueue) bool {
+			form, seen := have.queues[q.Name]
+			return seen && conflicts[q.Name] == nil && (!isKept(form) || !equalTables(q.Args, declaredArguments(v, form, q.Args)))
+		})
+		if at < 0 {
+			return plan, conflicts, nil
+		}
+		q := plan.queues[at]
+		if form := have.queues[q.Name]; !isKept(form) { // which the broker compares first
+			conflicts[q.Name] = differs("queue", q.Name, "durable", "true", fmt.Sprint(form.Durable), nil)
+			continue
+		}
+		err = accepted.learn(d.workQueue(q.Owner), q, declaredArguments(v, have.queues[q.Name], q.Args), nil)
+		if conflict := (*ConflictError)(nil); errors.As(err, &conflict) {
+			conflicts[q.Name] = conflict
+		}
+	}
+}
+
+// isKept reports whether a queue lives as long as ours do.
+func isKept(form management.Form) bool { return form.Durable && !form.AutoDelete && !form.Exclusive }
+
+// declaredArguments returns the arguments of a queue as a declaration has them. What a
+// broker of version v does not compare is as it is wanted.
+func declaredArguments(v connection.Version, form management.Form, want amqp.Table) amqp.Table {
+	args := ruled{broker: form.Queue}.table()
+	if _, ok := args["x-queue-type"]; !ok {
+		args["x-queue-type"] = form.Type
+	}
+	if !v.AtLeast(4, 3) {
+		delete(args, consumerTimeoutArgument)
+		if timeout, ok := want[consumerTimeoutArgument]; ok {
+			args[consumerTimeoutArgument] = timeout
+		}
+	}
+	dropIncomparable(args)
+	return args
+}
+
+// compare returns the difference between the specifications and a broker. It is pure.
+func compare(v connection.Version, specs []Spec, have observed) (Drift, error) {
+	plan, conflicts, err := settled(v, specs, have)
+	if err != nil {
+		return Drift{}, err
+	}
+	d := comparison{plan: plan, have: have, drift: Drift{Differences: []Difference{}, Unseen: append([]string{}, have.unseen...)}, planned: map[part]bool{}}
+	for _, at := range plan.parts() {
+		d.planned[at] = true
+	}
+	d.missing()
+	for _, q := range plan.queues {
+		d.queue(q, conflicts[q.Name])
+	}
+	for _, e := range plan.exchanges {
+		d.exchange(e)
+	}
+	d.targets()
+	d.bindings()
+	d.extra()
+	d.policies()
+	d.limit()
+	d.defects()
+	return d.drift, nil
+}
+
+// comparison collects the entries of a Drift.
+type comparison struct {
+	plan  Plan
+	have  observed
+	drift Drift
+
+	planned map[part]bool // queues and exchanges, also those that others declare
+	lost    []part        // of these
+}
+
+func (d *comparison) add(class DriftClass, code DriftCode, at part, expected, found, promise, remedy string) {
+	d.drift.Differences = append(d.drift.Differences, Difference{
+		Code: code, Class: class, Kind: at.kind, Name: at.name, Expected: expected, Found: found, Promise: promise, Remedy: remedy,
+	})
+}
+
+const declareAgain = "topology.Declare adds it, and changes nothing else"
+
+func (d *comparison) missing() {
+	advice := map[part]string{}
+	for _, n := range d.plan.needed() {
+		advice[n.part] = n.advice
+	}
+	d.lost = d.plan.missing(d.have)
+	for _, at := range d.lost {
+		remedy, others := advice[at]
+		if !others {
+			remedy = declareAgain
+		}
+		d.add(DriftMissing, DriftCode(at.kind+"-missing"), at, d.plan.formOf(at), none, d.plan.lossOf(at), remedy)
+	}
+}
+
+const none = "none"
+
+// formOf describes a part as it is planned.
+func (p Plan) formOf(at part) string {
+	for _, q := range p.queues {
+		if at == (part{"queue", q.Name}) {
+			return "durable" + formatTable(q.Args)
+		}
+	}
+	for _, e := range p.exchanges {
+		if at == (part{"exchange", e.Name}) {
+			return e.Kind + ", durable" + formatTable(e.Args)
+		}
+	}
+	return "declared by others"
+}
+
+// lossOf says what happens without a part.
+func (p Plan) lossOf(at part) string {
+	for _, q := range slices.Concat(p.needs, p.queues) {
+		if at != (part{"queue", q.Name}) {
+			continue
+		}
+		switch q.role {
+		case waitRole:
+			return "failed attempts do not wait as planned"
+		case letterRole:
+			return "a message that fails for good has no place to go"
+		case levelRole:
+			return "delayed messages have no place to wait in, and are stranded"
+		}
+		return "messages for it reach no queue"
+	}
+	switch {
+	case at.kind == "queue":
+		return "messages that are delayed to it are stranded when they are due"
+	case levels.Is(at.name):
+		return "delayed messages do not reach their target"
+	}
+	for _, e := range p.exchanges {
+		if e.Name == at.name && e.Owner != "" {
+			return "messages on their way between work queue, waits and dead letters do not go on"
+		}
+	}
+	return "messages that are published to it reach no queue, and the broker closes the channel of their publisher"
+}
+
+// queue compares the form of a queue.
+func (d *comparison) queue(q plannedQueue, conflict *ConflictError) {
+	form, seen := d.have.queues[q.Name]
+	if !seen {
+		return
+	}
+	at := part{"queue", q.Name}
+	switch {
+	case conflict != nil && !isKept(form):
+		d.lifetime(at, form.Durable, form.AutoDelete, form.Exclusive, "exclusive", "a restart of the broker or the end of a consumer deletes it, with all messages in it", conflict)
+	case conflict != nil:
+		args := declaredArguments(d.plan.Version, form, q.Args)
+		code := DriftCode("queue-arguments")
+		if conflict.Argument == "x-queue-type" {
+			code = "queue-type"
+		}
+		names := differing(q.Args, args)
+		d.add(DriftDiffers, code, at, argumentsText(names, q.Args), argumentsText(names, args), d.harm(q, form, names), conflict.Advice)
+	}
+}
+
+// lifetime compares how long a part lives.
+func (d *comparison) lifetime(at part, durable, autoDelete, other bool, otherName, promise string, conflict *ConflictError) {
+	text := func(durable, autoDelete, other bool) string {
+		return fmt.Sprintf("durable %t, auto-delete %t, %s %t", durable, autoDelete, otherName, other)
+	}
+	if want, have := text(true, false, false), text(durable, autoDelete, other); want != have {
+		d.add(DriftDiffers, DriftCode(at.kind+"-lifetime"), at, want, have, promise, conflict.Advice)
+	}
+}
+
+// argumentsText writes the arguments of these names.
+func argumentsText(names []string, args amqp.Table) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = name + " " + argumentText(name, args[name])
+	}
+	return strings.Join(texts, ", ")
+}
+
+// harm says what other arguments do to a queue. What an argument does that a policy can
+// set too, it does as that policy would.
+func (d *comparison) harm(q plannedQueue, form management.Form, names []string) string {
+	var harms []string
+	for _, name := range names {
+		value, has := form.Arguments[name]
+		if !has {
+			continue
+		}
+		key := strings.TrimPrefix(name, "x-")
+		asPolicy := ruled{name: q.Name, role: q.role, broker: management.Queue{
+			Type: form.Type, Arguments: asAnswer(q.Args), Definition: map[string]any{key: value, "overflow": form.Arguments["x-overflow"]},
+		}}
+		if effect := asPolicy.effect(key, d.plan.Version); effect != "" && !slices.Contains(harms, effect) {
+			harms = append(harms, effect)
+		}
+	}
+	if len(harms) == 0 {
+		return "the queue does not behave as planned, and topology.Declare returns an error"
+	}
+	return strings.Join(harms, "; ")
+}
+
+// asAnswer returns arguments as the management API writes them.
+func asAnswer(args amqp.Table) map[string]any {
+	answer := map[string]any{}
+	for name, v := range args {
+		if n, ok := v.(int64); ok {
+			v = json.Number(strconv.FormatInt(n, 10))
+		}
+		answer[name] = v
+	}
+	return answer
+}
+
+// exchange compares the form of an exchange.
+func (d *comparison) exchange(e plannedExchange) {
+	have, seen := d.have.exchanges[e.Name]
+	if !seen {
+		return
+	}
+	at := part{"exchange", e.Name}
+	promise := "messages are led elsewhere than planned, and topology.Declare returns an error"
+	conflict := func(code DriftCode, argument, want, found string) {
+		d.add(DriftDiffers, code, at, argument+" "+want, argument+" "+found, promise, differs("exchange", e.Name, argument, want, found, nil).Advice)
+	}
+	if have.Type != e.Kind {
+		conflict("exchange-kind", "type", e.Kind, have.Type)
+	}
+	if want, found := plain(e.Args["alternate-exchange"]), plain(have.Arguments["alternate-exchange"]); want != found {
+		conflict("exchange-arguments", "alternate-exchange", want, found)
+	}
+	d.lifetime(at, have.Durable, have.AutoDelete, have.Internal, "internal", "a restart of the broker or an unbinding may delete it, or no client may publish to it",
+		differs("exchange", e.Name, "durable", "true", fmt.Sprint(have.Durable), nil))
+}
+
+// targets compares queues of others that messages are delayed to.
+func (d *comparison) targets() {
+	for _, planned := range d.plan.delays {
+		for _, name := range planned.others {
+			form, seen := d.have.queues[name]
+			if !seen {
+				continue
+			}
+			if limit, overflow, refuses := refusesTarget(declaredArguments(d.plan.Version, form, nil)); refuses {
+				d.add(DriftDiffers, "target-refuses", part{"queue", name}, "no length limit, or overflow drop-head", limit+", overflow "+overflow,
+					targetHarm, targetRemedy)
+			}
+		}
+	}
+}
+
+// bindings compares the bindings whose ends were looked at.
+func (d *comparison) bindings() {
+	to, from, found := map[part]bool{}, map[string]bool{}, map[string]plannedBinding{}
+	note := func(list []management.Binding) {
+		for _, have := range list {
+			b := asPlanned(have)
+			found[b.identity()] = b
+		}
+	}
+	for at, list := range d.have.to {
+		to[at] = true
+		note(list)
+	}
+	for exchange, list := range d.have.from {
+		from[exchange] = true
+		note(list)
+	}
+	planned := map[string]bool{}
+	for _, b := range d.plan.bindings {
+		identity := b.identity()
+		_, exists := found[identity]
+		if planned[identity] {
+			continue // it is specified twice
+		}
+		planned[identity] = true
+		withAnEnd := slices.Contains(d.lost, part{"exchange", b.Exchange}) || slices.Contains(d.lost, b.destination()) // it goes and comes with them
+		if looked := to[b.destination()] || from[b.Exchange]; looked && !exists && !withAnEnd {
+			d.add(DriftMissing, "binding-missing", part{"binding", b.describe()}, b.describe(), none, b.loss(), declareAgain)
+		}
+	}
+	ours := map[part]bool{}
+	for _, q := range d.plan.queues {
+		ours[part{"queue", q.Name}] = true
+	}
+	for _, e := range d.plan.exchanges {
+		ours[part{"exchange", e.Name}] = e.isOurs()
+	}
+	for _, identity := range slices.Sorted(maps.Keys(found)) {
+		b := found[identity]
+		source := part{"exchange", b.Exchange}
+		switch {
+		case b.Exchange == "", planned[identity], !ours[b.destination()] && !ours[source]:
+		case d.isOfDelays(b), d.isExtra(b.destination()), d.isExtra(source): // told with them, or of another call
+		default:
+			d.add(DriftExtra, "binding-extra", part{"binding", b.describe()}, none, b.describe(),
+				"messages take a way that is not in the plan, and may be in two queues", "unbind it, unless another program or an earlier version of this one relies on it")
+		}
+	}
+}
+
+// isOurs reports whether all bindings of an exchange are of this plan. The exchanges of the
+// user have other bindings, and so has the one that leads all delayed messages to their
+// targets.
+func (e plannedExchange) isOurs() bool {
+	return e.Owner != "" || levels.Is(e.Name) && !strings.HasSuffix(e.Name, ".deliver")
+}
+
+// isOfDelays reports whether another call may have declared a binding with Delays: one
+// from the exchange that leads to all targets, one from a longer level, or one by which
+// lanes are a target.
+func (d *comparison) isOfDelays(b plannedBinding) bool {
+	return levels.Is(b.Exchange) && strings.HasSuffix(b.Exchange, ".deliver") ||
+		(levels.Is(b.Exchange) || isDue(b.Exchange)) && !d.planned[part{"exchange", b.Exchange}]
+}
+
+func isDue(exchange string) bool { return strings.Contains(exchange, lanesSuffix+".due.") }
+
+func (b plannedBinding) destination() part {
+	if b.ToExchange != "" {
+		return part{"exchange", b.ToExchange}
+	}
+	return part{"queue", b.Queue}
+}
+
+// loss says what happens without a binding.
+func (b plannedBinding) loss() string {
+	if b.users {
+		return "messages that are published to its exchange with such a key do not reach " + b.destination().String()
+	}
+	if levels.Is(b.Exchange) {
+		return "delayed messages do not reach their target"
+	}
+	return "messages on their way between work queue, waits and dead letters take another one, or do not go on"
+}
+
+// identity is what makes a binding another one.
+func (b plannedBinding) identity() string {
+	text, err := json.Marshal([]any{b.Exchange, b.RoutingKey, b.Queue, b.ToExchange, wireText(map[string]any(b.Args))})
+	if err != nil { // of floats such as NaN
+		return b.describe()
+	}
+	return string(text)
+}
+
+// wireText returns a value as the management API writes it, with all numbers as texts.
+func wireText(v any) any {
+	switch v := v.(type) {
+	case amqp.Table:
+		return wireText(map[string]any(v))
+	case map[string]any:
+		all := map[string]any{}
+		for name, v := range v {
+			all[name] = wireText(v)
+		}
+		return all
+	case []any:
+		all := make([]any, len(v))
+		for i, v := range v {
+			all[i] = wireText(v)
+		}
+		return all
+	case []byte:
+		return string(v)
+	case time.Time:
+		return strconv.FormatInt(v.Unix(), 10)
+	case float32:
+		return strconv.FormatFloat(float64(v), 'g', -1, 32)
+	case json.Number:
+		if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), ".eE") {
+			return strconv.FormatFloat(f, 'g', -1, 64)
+		}
+		return v.String()
+	case string, nil:
+		return v
+	}
+	return fmt.Sprint(v)
+}
+
+// asPlanned returns a binding of a broker.
+func asPlanned(have management.Binding) plannedBinding {
+	b := plannedBinding{Exchange: have.Source, RoutingKey: have.RoutingKey, Args: have.Arguments}
+	if have.ToExchange {
+		b.ToExchange = have.Destination
+	} else {
+		b.Queue = have.Destination
+	}
+	return b
+}
+
+// extra finds parts with names of this plan's work queues and lanes that it does not have.
+func (d *comparison) extra() {
+	for _, name := range slices.Sorted(maps.Keys(d.have.queues)) {
+		if d.isExtra(part{"queue", name}) {
+			d.extraQueue(name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.have.exchanges)) {
+		if d.isExtra(part{"exchange", name}) {
+			d.add(DriftExtra, "exchange-extra", part{"exchange", name}, none, d.have.exchanges[name].Type,
+				"none: it leads messages of processes with another engine or schedule to the same places", "leave it; topology.Delete deletes it with its work queue")
+		}
+	}
+}
+
+// extraQueue tells of a queue with the name of a wait, or of a dead-letter queue. Messages
+// that an earlier schedule has left in a wait come back, if it has the form of one.
+func (d *comparison) extraQueue(name string) {
+	at, args := part{"queue", name}, declaredArguments(d.plan.Version, d.have.queues[name], nil)
+	found := "durable" + formatTable(args)
+	deleteIt := "rabbitmqctl delete_queue " + strconv.Quote(name)
+	owner, waitNumber, isWait := route.WaitOf(name)
+	switch {
+	case !isWait:
+		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", "send its messages back or take them, and then "+deleteIt)
+	case isFormOfWait(owner, name, waitNumber, args):
+		d.add(DriftExtra, "queue-extra", at, none, found, "none: messages in it come back as usual, and no new ones come",
+			"when no process has the schedule that uses it, and it is empty: topology.DeleteWaits, or "+deleteIt)
+	default:
+		code := DriftCode("queue-arguments")
+		if t := args["x-queue-type"]; t != string(Quorum) && t != string(Classic) {
+			code = "queue-type"
+		}
+		d.add(DriftDiffers, code, at, "the form of a wait, or no such queue", found, "messages in it may not come back, and topology.Declare plans another queue for this wait",
+			"when no message waits in it, "+deleteIt+" and declare again")
+	}
+}
+
+// isFormOfWait reports whether a declaration of some schedule, type and version gives a wait
+// queue these arguments.
+func isFormOfWait(owner, name string, waitNumber int, args amqp.Table) bool {
+	waits := make(delay.Schedule, waitNumber)
+	waits[waitNumber-1] = waitIn(args)
+	for _, t := range []QueueType{Quorum, Classic} {
+		w := WorkQueue{Name: owner, Type: t, Waits: waits}
+		for _, q := range []plannedQueue{
+			w.timedWait(name, waitNumber, version3), w.timedWait(name, waitNumber, version4), w.carriedWait(name, waitNumber, version4),
+		} {
+			if slices.ContainsFunc(append(q.Also, q.Args), func(form amqp.Table) bool { return equalTables(form, args) }) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// isExtra reports whether a part was found by its name and is not in the plan.
+func (d *comparison) isExtra(at part) bool {
+	if d.planned[at] {
+		return false
+	}
+	switch at.kind {
+	case "queue":
+		_, seen := d.have.queues[at.name]
+		return seen
+	default:
+		_, seen := d.have.exchanges[at.name]
+		return seen && !isDue(at.name)
+	}
+}
+
+// policies finds the policies that break a promise.
+func (d *comparison) policies() {
+	for _, q := range d.plan.policed() {
+		form, seen := d.have.queues[q.name]
+		if !seen {
+			continue
+		}
+		q.broker = form.Queue
+		code := DriftCode("policy")
+		if form.Policy == "" {
+			code = "operator-policy"
+		}
+		for _, f := range q.faults(d.plan.Version) {
+			d.add(DriftOverridden, code, part{"queue", q.name}, f.Key+" "+none, fmt.Sprintf("%s sets %s to %s", f.Policy, f.Key, f.Value), f.Effect, policyRemedy)
+		}
+	}
+}
+
+// policyRemedy is for each entry of a policy that breaks a promise.
+const policyRemedy = "give the policy a pattern that leaves the queue out, or take the entry away"
+
+// limit finds out whether the virtual host has room for the missing queues.
+func (d *comparison) limit() {
+	if d.have.maxQueues == nil || *d.have.maxQueues < 0 {
+		return
+	}
+	lost := 0
+	for _, at := range d.lost {
+		if at.kind == "queue" {
+			lost++
+		}
+	}
+	if room := max(0, *d.have.maxQueues-d.have.allQueues); lost > room {
+		d.add(DriftOverridden, "queue-limit", part{"virtual host", d.have.vhost}, fmt.Sprintf("room for %d queues", lost),
+			fmt.Sprintf("max-queues %d, and %d queues exist", *d.have.maxQueues, d.have.allQueues), "topology.Declare is refused", "raise the limit max-queues of the virtual host")
+	}
+}
+
+// defects finds out which known defects of the broker the plan meets.
+func (d *comparison) defects() {
+	v := d.plan.Version
+	if v.Major != 4 || v.Minor != 3 || v.Patch > 5 {
+		return
+	}
+	for _, q := range d.plan.queues {
+		if q.Args["x-single-active-consumer"] == true && q.Args["x-queue-type"] == string(Quorum) {
+			d.add(DriftBroken, "broker-defect", part{"queue", q.Name}, "broker 4.3.6 or later", "broker "+v.String(),
+				"once every attached consumer has met its consumer timeout, the queue delivers to none of them any more (rabbitmq-server issue 17317)",
+				"upgrade the broker; until then, restart the consumers of a queue that stands still")
+		}
+	}
+}

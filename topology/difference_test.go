@@ -1,0 +1,360 @@
+package topology
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/management"
+)
+
+// shown returns a broker that has exactly the parts of plans, as the management API shows
+// it after each was declared in turn.
+func shown(plans ...Plan) observed {
+	have := observed{parts: map[part]bool{}, queues: map[string]management.Form{}, exchanges: map[string]management.Exchange{},
+		to: map[part][]management.Binding{}, from: map[string][]management.Binding{}, vhost: "/"}
+	for _, p := range plans {
+		for _, n := range p.needed() {
+			have.parts[n.part] = true
+			if n.kind == "exchange" {
+				have.exchanges[n.name] = management.Exchange{Name: n.name, Type: "topic", Durable: true}
+			} else if _, there := have.queues[n.name]; !there {
+				have.queues[n.name] = management.Form{Name: n.name, Durable: true, Queue: management.Queue{Type: "classic"}}
+				have.to[n.part] = []management.Binding{}
+			}
+		}
+		for _, q := range p.queues {
+			have.parts[part{"queue", q.Name}] = true
+			have.queues[q.Name] = management.Form{Name: q.Name, Durable: true, Queue: management.Queue{Type: q.Args["x-queue-type"].(string), Arguments: asAnswer(q.Args)}}
+			if have.to[part{"queue", q.Name}] == nil {
+				have.to[part{"queue", q.Name}] = []management.Binding{{Destination: q.Name, RoutingKey: q.Name}}
+			}
+		}
+		for _, e := range p.exchanges {
+			have.parts[part{"exchange", e.Name}] = true
+			have.exchanges[e.Name] = management.Exchange{Name: e.Name, Type: e.Kind, Durable: true, Arguments: asAnswer(e.Args)}
+			if e.isOurs() && have.from[e.Name] == nil {
+				have.from[e.Name], have.to[part{"exchange", e.Name}] = []management.Binding{}, []management.Binding{}
+			}
+		}
+		for _, b := range p.bindings {
+			have.bind(b)
+		}
+	}
+	return have
+}
+
+// bind adds a binding to the lists that have it.
+func (o observed) bind(b plannedBinding) {
+	m := management.Binding{Source: b.Exchange, Destination: b.destination().name, ToExchange: b.ToExchange != "", RoutingKey: b.RoutingKey, Arguments: asAnswer(b.Args)}
+	o.unbind(b)
+	if list, looked := o.to[b.destination()]; looked {
+		o.to[b.destination()] = append(list, m)
+	}
+	if list, looked := o.from[b.Exchange]; looked {
+		o.from[b.Exchange] = append(list, m)
+	}
+}
+
+func (o observed) unbind(b plannedBinding) {
+	is := func(m management.Binding) bool { return asPlanned(m).identity() == b.identity() }
+	if list, looked := o.to[b.destination()]; looked {
+		o.to[b.destination()] = slices.DeleteFunc(slices.Clone(list), is)
+	}
+	if list, looked := o.from[b.Exchange]; looked {
+		o.from[b.Exchange] = slices.DeleteFunc(slices.Clone(list), is)
+	}
+}
+
+// askedFor takes away what the API is not asked for.
+func (o observed) askedFor(p Plan) {
+	queues, exchanges := p.names()
+	isOf := func(name string, patterns []string) bool {
+		return regexp.MustCompile("^(?:" + strings.Join(patterns, "|") + ")$").MatchString(name)
+	}
+	maps.DeleteFunc(o.queues, func(name string, _ management.Form) bool { return !isOf(name, queues) })
+	maps.DeleteFunc(o.exchanges, func(name string, _ management.Exchange) bool { return !isOf(name, exchanges) })
+}
+
+// remove deletes a part as a broker does, with its bindings.
+func (o observed) remove(p Plan, at part) {
+	o.parts[at] = false
+	delete(o.queues, at.name)
+	delete(o.exchanges, at.name)
+	for _, b := range p.bindings {
+		if b.destination() == at || at == (part{"exchange", b.Exchange}) {
+			o.unbind(b)
+		}
+	}
+}
+
+// damage is one thing that is wrong with a broker.
+type damage struct {
+	name string
+	do   func(observed)
+	code DriftCode
+	at   part
+}
+
+// damages returns each part of a plan damaged in each way.
+func damages(p Plan) (all []damage) {
+	add := func(name string, code DriftCode, at part, do func(observed)) {
+		all = append(all, damage{fmt.Sprintf("%s: %s", at, name), do, code, at})
+	}
+	for _, at := range p.parts() {
+		add("deleted", DriftCode(at.kind+"-missing"), at, func(o observed) { o.remove(p, at) })
+	}
+	for _, q := range p.queues {
+		at := part{"queue", q.Name}
+		change := func(do func(*management.Form)) func(observed) {
+			return func(o observed) {
+				f := o.queues[q.Name]
+				f.Arguments = asAnswer(q.Args)
+				do(&f)
+				o.queues[q.Name] = f
+			}
+		}
+		add("a length limit", "queue-arguments", at, change(func(f *management.Form) { f.Arguments["x-max-length"] = json.Number("5") }))
+		add("other dead letters", "queue-arguments", at, change(func(f *management.Form) { f.Arguments["x-dead-letter-exchange"] = "elsewhere" }))
+		add("a stream", "queue-type", at, change(func(f *management.Form) {
+			f.Type, f.Arguments = "stream", map[string]any{"x-queue-type": "stream"}
+		}))
+		add("transient", "queue-lifetime", at, change(func(f *management.Form) { f.Durable = false }))
+		add("auto-delete", "queue-lifetime", at, change(func(f *management.Form) { f.AutoDelete = true }))
+		add("policy", "policy", at, change(func(f *management.Form) {
+			f.Policy, f.Definition = "p", map[string]any{"expires": json.Number("60000")}
+		}))
+		add("operator policy", "operator-policy", at, change(func(f *management.Form) {
+			f.OperatorPolicy, f.Definition = "p", map[string]any{"expires": json.Number("60000")}
+		}))
+		more := plannedBinding{Exchange: "other", RoutingKey: "#", Queue: q.Name}
+		all = append(all, damage{at.String() + ": one binding too many", func(o observed) { o.bind(more) }, "binding-extra", part{"binding", more.describe()}})
+	}
+	for _, e := range p.exchanges {
+		at := part{"exchange", e.Name}
+		change := func(do func(*management.Exchange)) func(observed) {
+			return func(o observed) {
+				x := o.exchanges[e.Name]
+				do(&x)
+				o.exchanges[e.Name] = x
+			}
+		}
+		add("another kind", "exchange-kind", at, change(func(x *management.Exchange) { x.Type = "x-other" }))
+		add("another alternate", "exchange-arguments", at, change(func(x *management.Exchange) { x.Arguments = map[string]any{"alternate-exchange": "elsewhere"} }))
+		add("transient", "exchange-lifetime", at, change(func(x *management.Exchange) { x.Durable = false }))
+		add("internal", "exchange-lifetime", at, change(func(x *management.Exchange) { x.Internal = true }))
+		if e.isOurs() {
+			more := plannedBinding{Exchange: e.Name, RoutingKey: "more", Queue: "other"}
+			all = append(all, damage{at.String() + ": one binding too many", func(o observed) { o.bind(more) }, "binding-extra", part{"binding", more.describe()}})
+		}
+	}
+	for _, b := range p.bindings {
+		at := part{"binding", b.describe()}
+		add("unbound", "binding-missing", at, func(o observed) { o.unbind(b) })
+	}
+	return all
+}
+
+var versions = []connection.Version{{Major: 3, Minor: 10, Patch: 8}, {Major: 4, Minor: 0, Patch: 5}, {Major: 4, Minor: 3, Patch: 6}}
+
+// wirings are specifications that have every kind of part.
+var wirings = map[string][]Spec{
+	"engine of the version":  {Exchange{Name: "shop"}, WorkQueue{Name: "orders", Waits: delay.Default(), Bindings: []Binding{{Exchange: "shop", RoutingKey: "order.#"}}}},
+	"classic":                {WorkQueue{Name: "orders", Type: Classic, Waits: delay.Default(), Bindings: []Binding{{Exchange: "of.others", RoutingKey: "order.#"}}}},
+	"republish":              {WorkQueue{Name: "orders", Engine: EngineRepublish, Waits: delay.Default()}},
+	"carry":                  {WorkQueue{Name: "orders", Engine: EngineCarry, Waits: delay.Default()}},
+	"existing":               {WorkQueue{Name: "orders", Existing: true, Waits: delay.Default()}},
+	"no waits":               {WorkQueue{Name: "orders"}},
+	"single active consumer": {WorkQueue{Name: "orders", SingleActiveConsumer: true, Waits: delay.Default()}},
+	"letters of its own":     {WorkQueue{Name: "orders"}, DeadLetterQueue{Name: "orders.dlq", MaxAge: time.Hour, Exchange: "letters"}},
+	"lanes": {Exchange{Name: "shop", Kind: "direct"}, Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: delay.Default(), OneDeadLetterQueue: true,
+		Bindings: []Binding{{Exchange: "shop", RoutingKey: "sms"}}}},
+	"delays": {Exchange{Name: "shop"}, Delays{Max: 3 * time.Second, Queues: []string{"of.others"}}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "order.#"}}},
+		Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Bindings: []Binding{{Exchange: "shop", RoutingKey: "sms"}}}},
+	"a binding with headers": {Exchange{Name: "by", Kind: "headers"}, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "by", Headers: amqp.Table{
+		"x-match": "any", "a": int32(1), "b": []byte("c"), "d": true, "e": 1.5, "f": time.Unix(1000, 0), "g": amqp.Table{"h": int64(2)}}}}}},
+}
+
+// Each part of each wiring, damaged in each way, is named with its code, and nothing is
+// named that is whole.
+func TestDamages(t *testing.T) {
+	tried, found := 0, 0
+	for name, specs := range wirings {
+		for _, v := range versions {
+			plan, err := NewPlan(v, specs...)
+			if err != nil {
+				t.Fatal(name, v, err)
+			}
+			whole, err := compare(v, specs, shown(plan))
+			if err != nil || len(whole.Differences)+len(whole.Unseen) > 0 || !whole.OK() {
+				t.Errorf("%s on %s: nothing is damaged, and %v, %v", name, v, whole, err)
+			}
+			for _, d := range damages(plan) {
+				tried++
+				have := shown(plan)
+				d.do(have)
+				drift, err := compare(v, specs, have)
+				if err != nil {
+					t.Errorf("%s on %s, %s: %v", name, v, d.name, err)
+				} else if !slices.ContainsFunc(drift.Differences, func(e Difference) bool { return e.Code == d.code && e.Kind == d.at.kind && e.Name == d.at.name }) {
+					t.Errorf("%s on %s, %s: found\n%s\nwant %s", name, v, d.name, drift, d.code)
+				} else if drift.OK() != strings.HasSuffix(string(d.code), "-extra") {
+					t.Errorf("%s on %s, %s: OK is %t\n%s", name, v, d.name, drift.OK(), drift)
+				} else {
+					found++
+				}
+			}
+		}
+	}
+	t.Logf("%d damages were tried and %d found", tried, found)
+}
+
+// What is no damage: what Declare accepts, and what other processes use.
+func TestNoDamage(t *testing.T) {
+	v3, v4, v43 := versions[0], versions[1], versions[2]
+	plan := func(v connection.Version, have observed, specs ...Spec) Plan { // as Declare would leave it
+		t.Helper()
+		p, conflicts, err := settled(v, specs, have)
+		if err != nil || len(conflicts) > 0 {
+			t.Fatal(err, conflicts)
+		}
+		return p
+	}
+	first := func(v connection.Version, specs ...Spec) Plan { return plan(v, observed{}, specs...) }
+	old := WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute, time.Hour, 2 * time.Hour}}
+	current := WorkQueue{Name: "orders", Waits: delay.Schedule{2 * time.Minute, time.Hour}}
+	both := func(v connection.Version) observed {
+		p := first(v, old)
+		return shown(p, plan(v, shown(p), current))
+	}
+	shop := Exchange{Name: "shop"}
+	headed := WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "a"}, {Exchange: "shop", RoutingKey: "a"}}}
+	for _, tt := range []struct {
+		rule  string
+		v     connection.Version
+		have  observed
+		specs []Spec
+		extra []string // the names of what is extra; nothing else is found
+	}{
+		{"two schedules by carry, seen from the current one", v3, both(v3), []Spec{current}, []string{"orders.wait.1", "orders.wait.3"}},
+		{"two schedules by carry, seen from the former one", v3, both(v3), []Spec{old}, []string{"orders.wait.1.2"}},
+		{"two schedules by nack, seen from the current one", v43, both(v43), []Spec{current}, []string{"orders.wait.1", "orders.wait.3"}},
+		{"two schedules by nack, seen from the former one", v43, both(v43), []Spec{old}, []string{"orders.wait.1.2m"}},
+		{"queues of a 3.x broker after an upgrade", v4, shown(first(v3, WorkQueue{Name: "orders"})), []Spec{WorkQueue{Name: "orders"}}, nil},
+		{"the waits of a 3.x broker after an upgrade", v43, shown(first(v3, old)), []Spec{old}, nil},
+		{"an earlier binding of the user", v43, shown(first(v43, shop, headed, WorkQueue{Name: "x", Bindings: []Binding{{Exchange: "shop", RoutingKey: "b"}}})), []Spec{shop, headed}, nil},
+		{"a binding of an earlier version", v43, shown(first(v43, shop, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", RoutingKey: "b"}}}), first(v43, shop, headed)), []Spec{shop, headed}, []string{"shop --b--> orders"}},
+		{"exact delays of another call", v43, shown(first(v43, shop, headed, Delays{Max: time.Minute})), []Spec{shop, headed}, nil},
+		{"exact delays of another call, to lanes", v43, shown(first(v43, wirings["delays"]...)), wirings["delays"][3:], nil},
+		{"longer exact delays of another service", v43, shown(first(v43, Delays{Max: time.Hour})), []Spec{Delays{Max: time.Minute}}, nil},
+		{"a consumer timeout that nobody plans", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders"}}, nil},
+		{"a consumer timeout on 4.3, where consumers ask for another", v43, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Hour})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Minute}}, nil},
+		{"no consumer timeout where one is planned", v4, shown(first(v4, WorkQueue{Name: "orders"})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
+		{"another consumer timeout than is planned", v4, shown(first(v4, WorkQueue{Name: "orders", ConsumerTimeout: time.Minute})), []Spec{WorkQueue{Name: "orders", ConsumerTimeout: time.Hour}}, nil},
+	} {
+		tt.have.askedFor(first(tt.v, tt.specs...))
+		drift, err := compare(tt.v, tt.specs, tt.have)
+		var names []string
+		for _, e := range drift.Differences {
+			if e.Class == DriftExtra && e.Code != "exchange-extra" {
+				names = append(names, e.Name)
+			}
+		}
+		if err != nil || !drift.OK() || !slices.Equal(names, tt.extra) {
+			t.Errorf("%s: %v\n%s\nwant %q extra", tt.rule, err, drift, tt.extra)
+		}
+	}
+}
+
+// What no part of a plan shows by itself.
+func TestOtherDamage(t *testing.T) {
+	v43 := versions[2]
+	delayed := []Spec{Delays{Max: time.Second, Queues: []string{"full"}}}
+	for _, tt := range []struct {
+		rule   string
+		v      connection.Version
+		specs  []Spec
+		change func(*observed)
+		want   string // code, class, name
+		ok     bool
+	}{
+		{"a defect of the broker", connection.Version{Major: 4, Minor: 3, Patch: 5}, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(*observed) {}, "broker-defect, broken broker, orders", true},
+		{"a target that may refuse", v43, delayed, func(o *observed) {
+			o.queues["full"] = management.Form{Name: "full", Durable: true, Queue: management.Queue{Type: "classic", Arguments: map[string]any{"x-max-length": json.Number("5"), "x-overflow": "reject-publish"}}}
+		}, "target-refuses, differs, full", false},
+		{"no room for a missing queue", v43, []Spec{WorkQueue{Name: "orders"}}, func(o *observed) {
+			limit := 7
+			o.parts[part{"queue", "orders.dlq"}], o.allQueues, o.maxQueues = false, 7, &limit
+			delete(o.queues, "orders.dlq")
+		}, "queue-limit, overridden, /", false},
+		{"a wait of no form", v43, []Spec{WorkQueue{Name: "orders"}}, func(o *observed) {
+			o.queues["orders.wait.1"] = management.Form{Name: "orders.wait.1", Durable: true, Queue: management.Queue{Type: "classic"}}
+		}, "queue-arguments, differs, orders.wait.1", false},
+		{"a consumer timeout of dead letters, which 4.3 compares", v43, []Spec{WorkQueue{Name: "orders"}}, func(o *observed) {
+			o.queues["orders.dlq"].Arguments["x-consumer-timeout"] = json.Number("90000")
+		}, "queue-arguments, differs, orders.dlq", false},
+		{"other lanes", v43, wirings["lanes"], func(o *observed) {
+			p, err := NewPlan(v43, Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "normal"}, {Name: "bulk"}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			*o = shown(p)
+		}, "exchange-arguments, differs, sms.lanes", false},
+	} {
+		plan, err := NewPlan(tt.v, tt.specs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(plan)
+		tt.change(&have)
+		drift, err := compare(tt.v, tt.specs, have)
+		if err != nil || drift.OK() != tt.ok || !slices.ContainsFunc(drift.Differences, func(e Difference) bool {
+			return fmt.Sprintf("%s, %s, %s", e.Code, e.Class, e.Name) == tt.want
+		}) {
+			t.Errorf("%s: %v\n%s\nwant %s, OK %t", tt.rule, err, drift, tt.want, tt.ok)
+		}
+	}
+}
+
+// The advice is that of Declare.
+func TestTheRemedyIsThatOfDeclare(t *testing.T) {
+	v, w := versions[2], WorkQueue{Name: "orders"}
+	classic, err := NewPlan(v, WorkQueue{Name: "orders", Type: Classic})
+	if err != nil {
+		t.Fatal(err)
+	}
+	drift, err := compare(v, []Spec{w}, shown(classic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := w.planned(v)
+	want := conflict(&w, q, classic.queues[0].Args, nil).Advice
+	if len(drift.Differences) != 1 || drift.Differences[0].Remedy != want || !strings.HasPrefix(drift.Differences[0].Expected, "x-queue-type quorum, ") {
+		t.Errorf("got %v, want one with %s", drift, want)
+	}
+}
+
+// The broker compares few arguments of a stream, so that one in the place of a wait seems to
+// have those of the wait.
+func TestAStreamIsNoWait(t *testing.T) {
+	for _, v := range versions {
+		w := WorkQueue{Name: "orders", Engine: EngineCarry, Waits: delay.Schedule{time.Minute}}
+		q := w.carriedWait("orders.wait.1", 1, v)
+		seems := maps.Clone(q.Args)
+		seems["x-queue-type"] = "stream"
+		delete(seems, "x-max-length")
+		have := found{}
+		if err := have.learn(&w, q, seems, nil); err == nil || len(have.carried) > 0 {
+			t.Errorf("on %s a stream is accepted: %v, %v", v, err, have)
+		}
+	}
+}

@@ -1,0 +1,160 @@
+package topology
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rehop/rehop/connection"
+)
+
+// Verify returns the difference between what the specifications plan and what the broker
+// has. It declares, binds and deletes nothing, and looks into no queue: a program that may
+// not declare calls it in place of [Declare], and stops unless [Drift.OK].
+//
+// With connection.Config.ManagementURL it looks at queues and exchanges with their
+// arguments, at bindings, policies and limits. The user needs the tag management and a
+// permission in the virtual host, of any kind. Verify asks for all queues by name at
+// once, for the bindings of each queue, and twice for those of each exchange. Without
+// that address it only finds out which queues and exchanges exist, because AMQP shows no
+// more. Whatever it could not look at is in [Drift.Unseen] and is no error.
+//
+// Verify expects the form that Declare would leave: it accepts what Declare accepts, such
+// as the queues of a broker of 3.x after an upgrade, and the waits of another schedule.
+//
+// All faults of the specifications are returned at once, before anything is sent.
+func Verify(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, error) {
+	if err := usable(ctx, conn); err != nil {
+		return Drift{}, err
+	}
+	if known := conn.Server(); known != (connection.Server{}) {
+		if _, err := NewPlan(known.Version, specs...); err != nil {
+			return Drift{}, err
+		}
+	}
+	return again(ctx, func() (Drift, error) {
+		c := caller{ctx: ctx, conn: conn}
+		defer c.close()
+		d, err := newDeclaration(&c, specs)
+		if err != nil {
+			return Drift{}, err
+		}
+		have, err := c.observe(d)
+		if err != nil {
+			return Drift{}, err
+		}
+		return compare(d.version, specs, have)
+	})
+}
+
+// Drift is the difference between a plan and a broker. [Verify] returns it.
+type Drift struct {
+	Differences []Difference `json:"differences"`
+
+	// Unseen names what was not looked at, and why. Each entry is a sentence.
+	Unseen []string `json:"unseen"`
+}
+
+// Difference is an entry of a [Drift].
+type Difference struct {
+	// Code is the kind of the difference. A code never changes its meaning:
+	//
+	//	queue-missing       a queue does not exist
+	//	exchange-missing    an exchange does not exist
+	//	binding-missing     a binding does not exist
+	//	queue-type          a queue has another type
+	//	queue-arguments     a queue has other arguments
+	//	queue-lifetime      a queue is not durable, or is deleted by itself
+	//	exchange-kind       an exchange has another kind
+	//	exchange-arguments  an exchange has another alternate exchange
+	//	exchange-lifetime   an exchange is not durable, or is deleted by itself, or internal
+	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
+	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule
+	//	exchange-extra      an exchange that the plan does not have
+	//	binding-extra       a binding that the plan does not have
+	//	policy              a policy breaks a promise
+	//	operator-policy     an operator policy breaks a promise
+	//	queue-limit         the virtual host may not have as many queues as are missing
+	//	broker-defect       this version of the broker has a defect that the plan meets
+	Code DriftCode `json:"code"`
+
+	Class DriftClass `json:"class"`
+	Kind  string     `json:"kind"` // "queue", "exchange", "binding", or "virtual host"
+	Name  string     `json:"name"` // of the queue or exchange; of a binding, both of its ends
+
+	Expected string `json:"expected"` // "none" of an extra part
+	Found    string `json:"found"`    // "none" of a missing part
+	Promise  string `json:"promise"`  // what happens to messages
+	Remedy   string `json:"remedy"`
+}
+
+// DriftCode is the kind of a [Difference].
+type DriftCode string
+
+// DriftClass says what a [Difference] is, and so how it can go away.
+type DriftClass string
+
+// The classes.
+const (
+	DriftMissing    DriftClass = "missing"       // Declare adds it
+	DriftDiffers    DriftClass = "differs"       // it cannot change while it lives
+	DriftExtra      DriftClass = "extra"         // nothing of the plan uses it
+	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker decides otherwise
+	DriftBroken     DriftClass = "broken broker" // a defect of the broker
+)
+
+// OK reports whether a program can start on the broker: whether nothing is missing,
+// differs or is overridden, as far as was looked. Extra parts are left to older processes,
+// whose messages may wait in them, and no start of a program mends a broker. OK does not
+// look at Unseen.
+func (d Drift) OK() bool {
+	return !slices.ContainsFunc(d.Differences, func(e Difference) bool {
+		return e.Class != DriftExtra && e.Class != DriftBroken
+	})
+}
+
+// String returns the differences as text for a person, in the manner of a plan: + is
+// missing, ~ differs, - is extra, ! is overridden or a defect of the broker, and ? was not
+// looked at.
+func (d Drift) String() string {
+	var s strings.Builder
+	counts := map[DriftClass]int{}
+	for _, e := range d.Differences {
+		counts[e.Class]++
+		fmt.Fprintf(&s, "%s %s %s (%s)\n", e.Class.sign(), e.Kind, e.Name, e.Code)
+		for _, line := range [][2]string{{"expected", e.Expected}, {"found", e.Found}, {"promise", e.Promise}, {"remedy", e.Remedy}} {
+			fmt.Fprintf(&s, "    %-9s %s\n", line[0]+":", line[1])
+		}
+	}
+	for _, u := range d.Unseen {
+		fmt.Fprintf(&s, "? %s\n", u)
+	}
+	var sums []string
+	for _, class := range []DriftClass{DriftMissing, DriftDiffers, DriftExtra, DriftOverridden, DriftBroken} {
+		if n := counts[class]; n > 0 {
+			sums = append(sums, fmt.Sprintf("%d %s", n, class))
+		}
+	}
+	switch {
+	case len(sums) == 0 && len(d.Unseen) == 0:
+		s.WriteString("no difference\n")
+	case len(sums) == 0:
+		s.WriteString("no difference in what was looked at\n")
+	default:
+		fmt.Fprintf(&s, "%s\n", strings.Join(sums, ", "))
+	}
+	return s.String()
+}
+
+func (c DriftClass) sign() string {
+	switch c {
+	case DriftMissing:
+		return "+"
+	case DriftDiffers:
+		return "~"
+	case DriftExtra:
+		return "-"
+	}
+	return "!"
+}

@@ -1,0 +1,268 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// lookQuestions is how many bindings are asked for at a time.
+const lookQuestions = 4
+
+// observe returns what the broker has of the specifications: by the management API, and by
+// AMQP alone if that cannot be asked.
+func (c *caller) observe(d *declaration) (have observed, err error) {
+	api := transport.Inside.Conn(c.conn).Management()
+	why := errors.New("connection.Config.ManagementURL is empty")
+	if api != nil {
+		if why = c.sameCluster(api); why == nil {
+			if have, why = askForForms(c.ctx, api, d.plan); why == nil {
+				return askForBindings(c.ctx, api, d, have)
+			}
+		}
+		if c.ctx.Err() != nil {
+			return observed{}, context.Cause(c.ctx)
+		}
+	}
+	have, err = c.look(d.plan.parts())
+	have.unseen = append([]string{fmt.Sprintf("arguments, bindings, policies and limits, because AMQP does not show them, and extra parts: %v", why)}, have.unseen...)
+	return have, err
+}
+
+// sameCluster returns an error if the API is not that of the broker.
+func (c *caller) sameCluster(api *management.API) error {
+	cluster, err := api.Cluster(c.ctx)
+	if err != nil {
+		return err
+	}
+	if own := c.session.Server().Cluster; own != "" && cluster != "" && own != cluster {
+		return fmt.Errorf("management API at %s is that of cluster %q, and the connection leads to cluster %q", api, cluster, own)
+	}
+	return nil
+}
+
+// own returns the parts of a plan for one work queue, without the exchanges of others.
+func (p Plan) own() []part {
+	return slices.DeleteFunc(p.parts(), func(at part) bool {
+		return at.kind == "exchange" && !slices.ContainsFunc(p.exchanges, func(e plannedExchange) bool { return e.Name == at.name })
+	})
+}
+
+// look finds out by AMQP alone which parts exist. A queue whose node is down is there, and
+// so is what the user may not look at.
+func (c *caller) look(parts []part) (have observed, err error) {
+	have.parts = map[part]bool{}
+	for _, at := range parts {
+		s := lookForExchange(at.name, "")
+		if at.kind == "queue" {
+			s = lookForQueue(at.name, "")
+		}
+		refused, err := c.do(func(ch *amqp.Channel) error { return s.call(ch, false) })
+		if err != nil {
+			return observed{}, fmt.Errorf("topology: %s: %w", s.what, err)
+		}
+		have.parts[at] = refused == nil || refused.Code != amqp.NotFound || rehop.ClassOf(refused) == rehop.ClassTransient
+		if refused != nil && have.parts[at] {
+			have.unseen = append(have.unseen, fmt.Sprintf("%s: %s", at, refused.Reason))
+		}
+	}
+	return have, nil
+}
+
+// names returns regular expressions for the names of the queues and exchanges of a plan, and
+// of those that other forms of its work queues have.
+func (p Plan) names() (queues, exchanges []string) {
+	for _, at := range p.parts() {
+		switch name := regexp.QuoteMeta(at.name); at.kind {
+		case "queue":
+			queues = append(queues, name)
+		case "exchange":
+			exchanges = append(exchanges, name)
+		}
+	}
+	for _, name := range p.owners() {
+		name = regexp.QuoteMeta(name)
+		queues = append(queues, name+`\.dlq`, name+`\.wait\.[0-9]+(?:\..+)?`)
+		exchanges = append(exchanges, name+`\.rehop\..+`)
+	}
+	for _, name := range p.lanes {
+		exchanges = append(exchanges, regexp.QuoteMeta(name+lanesSuffix)+`\..+`)
+	}
+	return queues, exchanges
+}
+
+// askForForms asks for the queues and exchanges of a plan, in the form they have.
+func askForForms(ctx context.Context, api *management.API, p Plan) (have observed, err error) {
+	have = observed{parts: map[part]bool{}, queues: map[string]management.Form{}, exchanges: map[string]management.Exchange{}, vhost: api.Vhost()}
+	queues, exchanges := p.names()
+	forms, total, err := api.Forms(ctx, queues)
+	if err != nil {
+		return observed{}, err
+	}
+	have.allQueues = total
+	for _, f := range forms {
+		have.queues[f.Name], have.parts[part{"queue", f.Name}] = f, true
+	}
+	list, err := api.Exchanges(ctx, exchanges)
+	if err != nil {
+		return observed{}, err
+	}
+	for _, x := range list {
+		have.exchanges[x.Name], have.parts[part{"exchange", x.Name}] = x, true
+	}
+	return have, nil
+}
+
+// askForBindings asks for the rest: parts that the lists do not have, bindings and limits.
+func askForBindings(ctx context.Context, api *management.API, d *declaration, have observed) (observed, error) {
+	plan, err := have.confirmed(ctx, api, d)
+	if err != nil {
+		return observed{}, err
+	}
+	if err := have.bound(ctx, api, plan); err != nil {
+		return observed{}, err
+	}
+	limit, err := api.MaxQueues(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return observed{}, context.Cause(ctx)
+	case err != nil:
+		have.unseen = append(have.unseen, fmt.Sprintf("limits of the virtual host: %v", err))
+	default:
+		have.maxQueues = &limit
+	}
+	return have, nil
+}
+
+// bound asks for the bindings to each queue, and for those to and from each exchange of the
+// plan. A part that is not there when it is asked for them is missing, although the lists,
+// which may be behind the broker, have it.
+func (have *observed) bound(ctx context.Context, api *management.API, p Plan) error {
+	type question struct {
+		about part
+		from  bool // and not to
+	}
+	var questions []question
+	for _, at := range p.parts() {
+		if at.kind == "queue" && have.parts[at] {
+			questions = append(questions, question{at, false})
+		}
+	}
+	for _, e := range p.exchanges {
+		if at := (part{"exchange", e.Name}); have.parts[at] && e.isOurs() {
+			questions = append(questions, question{at, false}, question{at, true})
+		}
+	}
+	answers, gone := make([][]management.Binding, len(questions)), make([]bool, len(questions))
+	errs := atATime(ctx, lookQuestions, len(questions), func(ctx context.Context, i int) (err error) {
+		if q := questions[i]; q.from {
+			answers[i], err = api.From(ctx, q.about.name)
+		} else {
+			answers[i], err = api.To(ctx, q.about.name, q.about.kind == "exchange")
+		}
+		if gone[i] = errors.Is(err, management.ErrNoQueue); gone[i] {
+			return nil
+		}
+		return err
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	have.to, have.from = map[part][]management.Binding{}, map[string][]management.Binding{}
+	var about []string
+	for i, q := range questions {
+		switch name := q.about.String(); {
+		case gone[i]:
+			have.lose(q.about)
+		case errs[i] != nil && !slices.Contains(about, name):
+			about = append(about, name)
+		case errs[i] == nil && q.from:
+			have.from[q.about.name] = answers[i]
+		case errs[i] == nil:
+			have.to[q.about] = answers[i]
+		}
+	}
+	if why := notAsked(errs); why != nil {
+		have.unseen = append(have.unseen, fmt.Sprintf("bindings of %s: %v", strings.Join(about, ", "), why))
+	}
+	return nil
+}
+
+// lose notes that a part does not exist.
+func (have *observed) lose(at part) {
+	have.parts[at] = false
+	if at.kind == "queue" {
+		delete(have.queues, at.name)
+	} else {
+		delete(have.exchanges, at.name)
+	}
+}
+
+// confirmed asks for each part of the plan that the lists do not have, and returns the plan
+// that a declaration would end with.
+func (have *observed) confirmed(ctx context.Context, api *management.API, d *declaration) (Plan, error) {
+	for {
+		plan, _, err := settled(d.version, d.specs, *have)
+		if err != nil {
+			return Plan{}, err
+		}
+		at := slices.IndexFunc(plan.parts(), func(at part) bool { _, looked := have.parts[at]; return !looked })
+		if at < 0 {
+			return plan, nil
+		}
+		one := plan.parts()[at]
+		if one.kind == "queue" {
+			have.queues[one.name], err = api.Form(ctx, one.name)
+		} else {
+			have.exchanges[one.name], err = api.Exchange(ctx, one.name)
+		}
+		have.parts[one] = true
+		if err != nil {
+			have.lose(one)
+		}
+		switch {
+		case ctx.Err() != nil:
+			return Plan{}, context.Cause(ctx)
+		case err != nil && !errors.Is(err, management.ErrNoQueue):
+			have.parts[one] = true // as far as is known
+			have.unseen = append(have.unseen, fmt.Sprintf("%s: %v", one, err))
+		}
+	}
+}
+
+// atATime does n things, a few of them at a time. After one that fails it begins no more.
+func atATime(ctx context.Context, few, n int, do func(ctx context.Context, i int) error) []error {
+	errs := make([]error, n)
+	next := make(chan int, n)
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	for range min(few, n) {
+		wg.Go(func() {
+			for i := range next {
+				if errs[i] = ctx.Err(); errs[i] == nil {
+					errs[i] = do(ctx, i)
+				}
+				if errs[i] != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}

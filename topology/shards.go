@@ -1,0 +1,244 @@
+package topology
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/route"
+)
+
+// Shards is a work queue that is spread over several queues, its shards, by the OrderKey
+// of the messages: all messages of a key are in one shard. Each shard is a [WorkQueue]
+// with a leader and waits of its own, and all shards have one dead-letter queue. One
+// consumer reads all shards, without any priority between them. Shards is a [Spec] to declare
+// and a [Source] to consume.
+//
+//	orders := topology.Shards{Name: "orders", Count: 8, Waits: delay.Default()}
+//	m := producer.Message{RoutingKey: orders.Queue(customer), OrderKey: customer, Body: body}
+//
+// The publisher chooses the shard, by [Shards.Queue], and publishes to its queue. Shards
+// have no exchange and no bindings. A message that failed waits in, and comes back to, the
+// shard that it was published to.
+//
+// Count may grow at any time, because Declare adds the new shards. The handlers have to
+// read them before a publisher knows of them. A growth from n to n+1 moves one key in n+1, and
+// all of them to the new shard. It moves no message: what is in a shard, or in its waits, is
+// handled there. So a message of a moved key may be handled beside, or before, an
+// earlier one of its key, until the earlier ones are done. To keep the order of these keys,
+// stop the publishers until all shards and their waits are empty.
+//
+// Publishers that know different Counts send one key to different shards. Declare logs a
+// warning if shards beyond Count have consumers, because another process then knows a larger
+// Count. It fails if such a shard, or a wait of it, has messages and the shard has no
+// consumer, because nobody would handle them. It sees only the shards that follow Count without
+// a gap, and only the waits that are named after the Waits.
+type Shards struct {
+	// Name of the whole; 1 to 227 bytes, and not "amq". The queues of the shards are named
+	// Name + ".00", Name + ".01" and so on, and the dead-letter queue Name + ".dlq".
+	Name string
+
+	// Count is the number of shards. 1 to 100.
+	Count int
+
+	// Type, Waits, Engine, SingleActiveConsumer and ConsumerTimeout of the work queue of
+	// every shard, see [WorkQueue]. With SingleActiveConsumer each shard has an active
+	// consumer of its own. The broker chooses it without regard to the other shards: on quorum
+	// queues the process that came first is active in all of them.
+	Type                 QueueType
+	Waits                delay.Schedule
+	Engine               Engine
+	SingleActiveConsumer bool
+	ConsumerTimeout      time.Duration
+}
+
+// maxShards keeps the names of all shards at two digits.
+const maxShards = 100
+
+// Queue returns the name of the queue for messages with this OrderKey, or "" if key is
+// empty or Count is not 1 to 100. A message without an OrderKey may go to any shard: its ID
+// as the key spreads such messages.
+//
+// The function never changes, so publishers in other languages can copy it. All numbers are
+// unsigned and have 64 bits, unless a line says otherwise:
+//
+//	h = 14695981039346656037                     FNV-1a, of the bytes of key
+//	for each byte b of key: h = (h xor b) * 1099511628211
+//	h = (h xor (h >> 33)) * 0xff51afd7ed558ccd   the finalizer of MurmurHash3
+//	h = (h xor (h >> 33)) * 0xc4ceb9fe1a85ec53
+//	h = h xor (h >> 33)
+//	b = -1, j = 0, signed                        jump consistent hash (Lamping and Veach)
+//	while j < Count:
+//	    b = j
+//	    h = h * 2862933555777941757 + 1
+//	    j = (b + 1) * (2147483648.0 / ((h >> 33) + 1)), in IEEE doubles, rounded down
+//	queue = Name + "." + b as two digits
+//
+// The shards of some keys, in UTF-8:
+//
+//	key            Count 2    4    8   16  100
+//	"a"                  1    3    5    5   99
+//	"customer-17"        1    1    7   13   23
+//	"customer-18"        1    3    7   14   87
+//	"order 4711"         0    2    4   14   56
+//	"Zoë"                0    0    0   11   92
+//	"客户"               1    3    7    7    7
+func (s Shards) Queue(key string) string {
+	if key == "" || s.Count < 1 || s.Count > maxShards {
+		return ""
+	}
+	return s.queue(shardOf(key, s.Count))
+}
+
+// queue returns the name of the queue of a shard.
+func (s Shards) queue(shard int) string {
+	digits := strconv.Itoa(shard)
+	if shard < 10 {
+		digits = "0" + digits
+	}
+	return s.Name + "." + digits
+}
+
+// shardOf returns the shard of a key, of so many shards. It is documented at [Shards.Queue].
+func shardOf(key string, count int) int {
+	h := uint64(14695981039346656037)
+	for i := range len(key) {
+		h = (h ^ uint64(key[i])) * 1099511628211
+	}
+	h = (h ^ h>>33) * 0xff51afd7ed558ccd
+	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	shard, next := -1, 0
+	for next < count {
+		shard = next
+		h = h*2862933555777941757 + 1
+		next = int(float64(shard+1) * (float64(1<<31) / float64(h>>33+1)))
+	}
+	return shard
+}
+
+// WorkQueues returns the work queue of each shard. Use one to consume one shard alone.
+// Declare the Shards and not their work queues.
+func (s Shards) WorkQueues() []WorkQueue {
+	list := make([]WorkQueue, max(0, s.Count))
+	for i := range list {
+		list[i] = WorkQueue{
+			Name: s.queue(i), Type: s.Type, Waits: s.Waits, Engine: s.Engine,
+			SingleActiveConsumer: s.SingleActiveConsumer, ConsumerTimeout: s.ConsumerTimeout,
+			letters: s.Name + ".dlq", shards: s.Name,
+		}
+	}
+	return list
+}
+
+func (s Shards) workQueues() []WorkQueue { return s.WorkQueues() }
+
+func (s Shards) whole() Spec { return s }
+
+func (s Shards) validate() error {
+	owner := fmt.Sprintf("Shards %q: ", shorten(s.Name))
+	longest := longestSuffix + ".00"
+	errs := []error{validateName("Shards.Name", s.Name, maxName-len(longest), fmt.Sprintf(" (%d less %q, the longest name derived from it)", maxName, longest))}
+	if s.Name == "amq" {
+		errs = append(errs, errors.New(`topology: Shards.Name is "amq", want another one: its shards would have queues whose names begin with "amq.", and those belong to the broker`))
+	}
+	if s.Count < 1 || s.Count > maxShards {
+		errs = append(errs, fmt.Errorf("topology: %sCount is %d, want 1 to %d", owner, s.Count, maxShards))
+	}
+	errs = append(errs, s.Type.validate(owner+"Type"))
+	if err := s.Waits.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("topology: %sWaits: %w", owner, err))
+	}
+	errs = append(errs, s.Engine.validate(owner))
+	return errors.Join(append(errs, validateConsumerTimeout(owner, s.ConsumerTimeout))...)
+}
+
+func (s Shards) addTo(b *builder) {
+	for _, w := range s.WorkQueues() {
+		w.addTo(b)
+	}
+	b.plan.shards = append(b.plan.shards, s)
+	b.note(s.Name, fmt.Sprintf("%d shards, %s to %s: publish to the queue that Shards.Queue returns", s.Count, s.queue(0), s.queue(s.Count-1)))
+}
+
+func (s Shards) source() route.Source {
+	found := route.Source{Shards: s.Name}
+	for _, w := range s.WorkQueues() {
+		r := w.source().Routes[0]
+		r.Share = 1
+		found.Routes = append(found.Routes, r)
+	}
+	return found
+}
+
+// beyond is a shard that exists although Count is too small for it.
+type beyond struct {
+	queue     string
+	consumers int
+	messages  int    // in the fullest of its queue and its waits
+	in        string // that queue
+}
+
+// shardsBeyond returns the shards that a larger Count has left, as far as the names tell and the
+// user may look.
+func (s Shards) shardsBeyond(c *caller) (list []beyond, err error) {
+	for i := s.Count; i < maxShards; i++ {
+		name := s.queue(i)
+		q, exists, err := c.passive(name)
+		if err != nil || !exists {
+			return list, lookable(err)
+		}
+		found := beyond{queue: name, consumers: q.Consumers, messages: q.Messages, in: name}
+		for k := range s.Waits {
+			wait, exists, err := c.passive(route.WaitQueue(name, k+1))
+			if err != nil {
+				if err = lookable(err); err != nil {
+					return nil, err
+				}
+				break
+			}
+			if exists && wait.Messages > found.messages {
+				found.messages, found.in = wait.Messages, wait.Name
+			}
+		}
+		list = append(list, found)
+	}
+	return list, nil
+}
+
+// lookable returns nil for an error that says that a queue cannot be looked at now.
+func lookable(err error) error {
+	var refused *amqp.Error
+	if errors.As(err, &refused) && refused.Server && refused.Recover {
+		return nil
+	}
+	return err
+}
+
+// unread returns an error if nobody would handle the messages of shards beyond Count.
+func (s Shards) unread(list []beyond) error {
+	var errs []error
+	for _, b := range list {
+		if b.messages > 0 && b.consumers == 0 {
+			errs = append(errs, rehop.WithClass(fmt.Errorf("topology: Shards %q: Count is %d, and queue %q of a larger Count has messages (%d in %q) and no consumer: nobody would handle them; "+
+				"declare and consume the larger Count until they are done, and then the smaller one", shorten(s.Name), s.Count, b.queue, b.messages, b.in), rehop.ClassConfiguration))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// warnOfBeyond says which shards beyond Count exist.
+func (p *Plan) warnOfBeyond(s Shards, list []beyond) {
+	for _, b := range list {
+		if b.consumers > 0 {
+			p.warn(s.Name, fmt.Sprintf("Count is %d, and another process consumes %q: it knows a larger Count, and sends keys to other shards than this process does until both know one Count", s.Count, b.queue))
+		} else {
+			p.Notes = append(p.Notes, fmt.Sprintf("%s: Count is %d, and %q of a larger Count is left, empty and without a consumer: rabbitmqctl delete_queue %s", s.Name, s.Count, b.queue, strconv.Quote(b.queue)))
+		}
+	}
+}
