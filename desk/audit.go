@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 type Record struct {
 	At      time.Time `json:"at"`
 	By      By        `json:"by"`
-	Action  string    `json:"action"` // send, move, drop, export, import, collect, park, archive, release, edit, stop, resume
+	Action  string    `json:"action"` // send, move, drop, export, import, collect, park, archive, release, edit, stop, resume, look, show, prune
 	Source  string    `json:"source"`
 	Which   string    `json:"which,omitzero"`   // the letters, as a text
 	Redrive string    `json:"redrive,omitzero"` // id
@@ -68,6 +70,24 @@ func (j *Journal) noteLine(l auditLine) error {
 		l.At = time.Now().UTC()
 	}
 	return j.append("audit.jsonl", l, true)
+}
+
+// lookNoted looks, and notes it in the audit.
+func (l *Live) lookNoted(ctx context.Context) (*look, error) {
+	seen, err := l.look(ctx)
+	r := Record{By: byOf(ctx), Action: "look", Source: l.About().Name, Result: result(err)}
+	if seen != nil {
+		r.Count = len(seen.letters)
+	}
+	if noted := l.cfg.Journal.note(r); noted != nil {
+		return nil, errors.Join(err, noted)
+	}
+	return seen, err
+}
+
+// shown notes that somebody has got a whole letter.
+func (j *Journal) shown(ctx context.Context, a About, id string) error {
+	return j.note(Record{By: byOf(ctx), Action: "show", Source: a.Name, Which: "id=" + strconv.Quote(id), Count: 1, Result: "done"})
 }
 
 // result is that of an action that has ended.

@@ -347,7 +347,7 @@ func (c *storeSource) Letter(ctx context.Context, id string) (Letter, error) {
 	case len(found) == 0:
 		return Letter{}, fmt.Errorf("%w: %.80q", ErrNoLetter, id)
 	}
-	return collected(found[0]), nil
+	return collected(found[0]), c.cfg.Journal.shown(ctx, c.About(), id)
 }
 
 // Export writes letters as lines of JSON. If it cannot write a letter, it goes on, and

@@ -48,8 +48,8 @@
 //
 // The connection or the process may end before it is known whether the queue has let go of a
 // letter that was sent. A live source cannot tell this letter from another one with the same
-// id, headers and body. So such a letter stays in the queue, in doubt, until a person
-// decides: see Progress.InDoubt.
+// id, headers and body. So such a letter stays in the queue until a person
+// decides: see Progress.MaybeSent.
 //
 // A message that is sent back starts at attempt 1 in the queue that failed on it, by
 // that queue's name, and its handler sees the address that it was first published to.

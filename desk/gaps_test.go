@@ -235,11 +235,11 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 		audit[1].By.Who != "ada" || !strings.HasPrefix(audit[1].Result, "cut off: ") || audit[0].Count+audit[1].Count != p.Done {
 		t.Errorf("audit of a redrive with %d done: %+v", p.Done, audit)
 	}
-	if again, err := l.cfg.Journal.Redrive("killed"); err != nil || again.MaybeDuplicate != p.MaybeDuplicate || again.Done != p.Done || again.InDoubt != p.InDoubt {
+	if again, err := l.cfg.Journal.Redrive("killed"); err != nil || again.MaybeDuplicate != p.MaybeDuplicate || again.Done != p.Done || again.MaybeSent != p.MaybeSent {
 		t.Errorf("in the journal: %v: %+v, want %+v", err, again, p)
 	}
-	if p.State != Done || p.InDoubt > before.Done {
-		t.Errorf("%+v; at most %d can be in doubt", p, before.Done)
+	if p.State != Done || p.MaybeSent > before.Done {
+		t.Errorf("%+v; at most %d may have been sent before", p, before.Done)
 	}
 	if k.Nameless || k.Duplicates {
 		all := 0
@@ -252,19 +252,19 @@ func killAndResume(t *testing.T, k killedTask, may int) {
 				t.Errorf("%d of %q are lost", want-got, id)
 			}
 		}
-		if all > n+p.MaybeDuplicate+p.InDoubt {
-			t.Errorf("%d letters are there of %d; %d may be there twice, and %d are in doubt", all, n, p.MaybeDuplicate, p.InDoubt)
+		if all > n+p.MaybeDuplicate+p.MaybeSent {
+			t.Errorf("%d letters are there of %d; %d may be there twice, and %d may have been sent", all, n, p.MaybeDuplicate, p.MaybeSent)
 		}
 		return
 	}
-	if p.InDoubt > 0 { // each has a message id of its own, and the person knows it
+	if p.MaybeSent > 0 { // each has a message id of its own, and the person knows it
 		left, _ := broker.Queue("letters")
 		doubted := p
-		if p, err = l.Resume(t.Context(), "killed", By{Who: "bob", InDoubt: Delete}, nil); err != nil || p.InDoubt != 0 || p.Done != doubted.Done || p.MaybeDuplicate != doubted.MaybeDuplicate {
+		if p, err = l.Resume(t.Context(), "killed", By{Who: "bob", MaybeSent: Delete}, nil); err != nil || p.MaybeSent != 0 || p.Done != doubted.Done || p.MaybeDuplicate != doubted.MaybeDuplicate {
 			t.Errorf("deleted: %v: %+v", err, p)
 		}
-		if after, _ := broker.Queue("letters"); len(left.Ready)-len(after.Ready) != doubted.InDoubt {
-			t.Errorf("%d letters have left the queue, %d were in doubt", len(left.Ready)-len(after.Ready), doubted.InDoubt)
+		if after, _ := broker.Queue("letters"); len(left.Ready)-len(after.Ready) != doubted.MaybeSent {
+			t.Errorf("%d letters have left the queue, of %d that may have been sent", len(left.Ready)-len(after.Ready), doubted.MaybeSent)
 		}
 	}
 	want := cmp.Or(k.Limit, n)

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,6 +29,8 @@ import (
 type Journal struct {
 	dir  string
 	sync func(*os.File) error // that a power cut loses nothing of a file; a test has its own
+
+	listing listing
 }
 
 // OpenJournal opens the journal in a folder. The first action or redrive makes the
@@ -151,34 +152,6 @@ type entry struct {
 	Progress   *Progress `json:"progress,omitzero"`
 }
 
-// Redrives returns the redrives of the journal with their progress, the newest first. The
-// file redrives/ID.jsonl has the steps of each, with the ids of its letters.
-func (j *Journal) Redrives() ([]Progress, error) {
-	files, err := os.ReadDir(filepath.Join(j.dir, "redrives"))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("desk: the journal: %w", err)
-	}
-	var all []Progress
-	for _, f := range files {
-		id, ok := strings.CutSuffix(f.Name(), ".jsonl")
-		if !ok {
-			continue
-		}
-		p, err := j.Redrive(id)
-		if errors.Is(err, ErrNoRedrive) {
-			continue // it is being begun, or its process was killed before the first line
-		}
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p)
-	}
-	slices.SortFunc(all, func(a, b Progress) int {
-		return cmp.Or(b.Redrive.Created.Compare(a.Redrive.Created), cmp.Compare(a.Redrive.ID, b.Redrive.ID))
-	})
-	return all, nil
-}
-
 // resume is Record.Action of a process that goes on with a redrive.
 const resume = "resume"
 
@@ -194,6 +167,11 @@ type run struct {
 
 // Redrive returns a redrive with its progress.
 func (j *Journal) Redrive(id string) (Progress, error) {
+	if redriveID.MatchString(id) {
+		if p, known := j.summary(id); known {
+			return p, nil
+		}
+	}
 	h, err := j.look(id)
 	return h.progress, err
 }
@@ -219,10 +197,10 @@ type past struct {
 	gone       map[string]bool // of these: known to have left their place
 	open       map[string]bool // tried, and it is not known whether they arrived
 	again      map[string]bool // of these: tried once more
+	last       map[string]int  // the last number of letters that are alike, if above 1
 	doubted    map[string]bool // letters that may be ones that were sent, under another key
 	look       []string        // letters of Redrive.Look
 	there      int             // letters that the queue had when the redrive began
-	last       map[string]int  // the last number of letters that are alike, if above 1
 	inHand     int             // letters that a process which died may have had in hand
 	canaryOver bool            // the canary has passed, or has come back
 }
@@ -261,7 +239,7 @@ func (p past) unanswered() int {
 }
 
 func (j *Journal) history(id string) (past, error) {
-	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, doubted: map[string]bool{}, last: map[string]int{}}
+	h := past{sent: map[string]bool{}, gone: map[string]bool{}, open: map[string]bool{}, again: map[string]bool{}, last: map[string]int{}, doubted: map[string]bool{}}
 	if !redriveID.MatchString(id) {
 		return h, fmt.Errorf("%w: %.80q", ErrNoRedrive, id)
 	}
@@ -277,7 +255,7 @@ func (j *Journal) history(id string) (past, error) {
 		}
 		if e.Run != nil {
 			h.run = *e.Run
-			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.InDoubt = Running, "", 0, 0, 0
+			h.progress.State, h.progress.Error, h.progress.Failed, h.progress.Skipped, h.progress.MaybeSent = Running, "", 0, 0, 0
 		}
 		for _, key := range e.Try {
 			if h.open[key] {
@@ -468,8 +446,8 @@ func reopen(j *Journal, a About, id string, by By) (*book, error) {
 		return nil, err
 	case p.Redrive.Source != a.Name:
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is for %s, not for %s", id, p.Redrive.Source, a.Name), rehop.ClassBug)
-	case !by.InDoubt.valid():
-		return nil, rehop.WithClass(fmt.Errorf("desk: By.InDoubt is %.40q, want again or delete, or nothing", by.InDoubt), rehop.ClassBug)
+	case !by.MaybeSent.valid():
+		return nil, rehop.WithClass(fmt.Errorf("desk: By.MaybeSent is %.40q, want again or delete, or nothing", by.MaybeSent), rehop.ClassBug)
 	case !p.Resumable():
 		return nil, rehop.WithClass(fmt.Errorf("desk: redrive %s is done", id), rehop.ClassBug)
 	}

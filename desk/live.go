@@ -121,7 +121,7 @@ func (l *Live) Peek(ctx context.Context, n int) (List, error) {
 	if n < 1 {
 		return List{}, rehop.WithClass(fmt.Errorf("desk: Peek: n is %d, want 1 or more", n), rehop.ClassBug)
 	}
-	seen, err := l.look(ctx)
+	seen, err := l.lookNoted(ctx)
 	if err != nil {
 		return List{}, err
 	}
@@ -186,7 +186,7 @@ func (l *Live) seen(ctx context.Context, again bool) (*look, error) {
 	case !again && l.cfg.OnlyWhenAsked:
 		return nil, fmt.Errorf("%w %q, or not since it was changed", ErrNotLooked, l.queue)
 	}
-	return l.look(ctx)
+	return l.lookNoted(ctx)
 }
 
 // List returns a page of the letters of the last look.
@@ -301,7 +301,7 @@ func (l *Live) Letter(ctx context.Context, id string) (Letter, error) {
 	}
 	for _, letter := range seen.letters {
 		if letter.ID == id {
-			return letter, nil
+			return letter, l.cfg.Journal.shown(ctx, l.About(), id)
 		}
 	}
 	among := cmp.Or(seen.seen.Bound, count(len(seen.letters), "letter"))

@@ -99,8 +99,43 @@ func TestWhatIsSentGoesToTheQueueThatFailed(t *testing.T) {
 		}
 		audit, err := w.journal.Audit(10)
 		must(w.T, err)
-		if len(audit) != 1 || audit[0].By.Who != "me" || audit[0].Count != 5 || audit[0].Action != "send" {
+		if len(audit) != 2 || audit[0].Action != "look" || audit[1].By.Who != "me" || audit[1].Count != 5 || audit[1].Action != "send" {
 			w.Errorf("audit: %+v", audit)
+		}
+	})
+}
+
+// Each look and each letter that somebody gets has one record, and what is answered from a look
+// has none.
+func TestLooksAndShownLettersAreInTheAudit(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead(orders(6)...)
+		l := w.live()
+		ctx := WithBy(w.Context(), By{Who: "ada", Why: "a complaint"})
+		list, err := l.List(ctx, Filter{}, Page{})
+		must(w.T, err)
+		_, err = l.List(ctx, Filter{}, Page{})
+		must(w.T, err)
+		_, err = l.Groups(ctx, Filter{})
+		must(w.T, err)
+		_, err = l.Letter(ctx, list.Letters[3].ID)
+		must(w.T, err)
+		_, err = l.Letter(ctx, "none")
+		if !errors.Is(err, ErrNoLetter) {
+			w.Error(err)
+		}
+		_, err = l.Peek(w.Context(), 2)
+		must(w.T, err)
+		audit, err := w.journal.Audit(10)
+		must(w.T, err)
+		var got []string
+		for _, r := range audit {
+			got = append(got, fmt.Sprintf("%s by %q: %d %s %s %s", r.Action, r.By.Who, r.Count, r.Source, r.Which, r.Result))
+		}
+		if want := []string{
+			`look by "": 6 queue orders.dlq  done`, fmt.Sprintf(`show by "ada": 1 queue orders.dlq id=%q done`, list.Letters[3].ID), `look by "ada": 6 queue orders.dlq  done`,
+		}; !slices.Equal(got, want) {
+			w.Errorf("audit: %q, want %q", got, want)
 		}
 	})
 }

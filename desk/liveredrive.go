@@ -90,7 +90,7 @@ type liveRedrive struct {
 	ended     map[string]bool // identities that it counts as failed, or as left out
 	skipped   map[string]bool // letters that it counts as left out for a duplicate
 	canary    canary
-	answer    Doubt  // about letters that were in doubt when this process began
+	answer    Answer // about letters that may have been sent when this process began
 	warning   string // Progress.Note is this one, and what was left out
 	left      string
 
@@ -105,15 +105,15 @@ type liveRedrive struct {
 	acked     []string
 	alike     map[string]int    // letters of this turn by their digest
 	keys      map[string]keys   // that they get in the journal
-	inDoubt   map[string]string // letters that stay, by their keys, as people know them
+	maybeSent map[string]string // letters that stay, by their keys, as people know them
 	sent      map[string]bool   // message ids
 	back      int               // letters that an earlier turn sent, and that came back: the count has them
-	room      room
 
 	namelessSent, namelessBack int // of those without an id: which turn sent them is not known
 
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known
+	room       room
 }
 
 func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Progress)) (Progress, error) {
@@ -131,9 +131,9 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.counted[key], r.matched[key] = true, true // a duplicate of one that was sent is not sent
 	}
 	r.progress.Done, r.progress.Matched, r.progress.Failed, r.progress.Skipped = len(b.past.sent), len(b.past.sent), 0, 0
-	r.progress.InDoubt = 0
+	r.progress.MaybeSent = 0
 	if resumed {
-		r.expected, r.answer = b.past.inHand, b.past.run.By.InDoubt
+		r.expected, r.answer = b.past.inHand, b.past.run.By.MaybeSent
 	}
 	err := r.run(ctx)
 	if err == nil && r.progress.Matched == 0 {
@@ -154,8 +154,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 	if n := len(r.skipped); n > 0 {
 		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent, with the same id, headers and body", count(n, "letter"))))
 	}
-	r.leave(noted(r.left, doubtNote(r.inDoubt)))
-	r.progress.InDoubt = len(r.inDoubt)
+	r.leave(noted(r.left, maybeSentNote(r.maybeSent)))
+	r.progress.MaybeSent = len(r.maybeSent)
 	r.progress.InHand = 0
 	switch {
 	case err == nil:
@@ -298,7 +298,7 @@ func (r *liveRedrive) leave(what string) {
 // note tells and writes down the progress.
 func (r *liveRedrive) note() error {
 	r.progress.InHand = len(r.held)
-	r.progress.InDoubt = len(r.inDoubt)
+	r.progress.MaybeSent = len(r.maybeSent)
 	r.progress.Updated = time.Now().UTC()
 	if r.tell != nil {
 		r.tell(r.progress)

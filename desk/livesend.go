@@ -23,23 +23,27 @@ func (r *liveRedrive) wait() time.Duration {
 	switch {
 	case !r.canary.over && !r.canary.until.IsZero():
 		return max(time.Until(r.canary.until), time.Millisecond)
-	case r.capacity() > 0:
+	case r.group() > 0:
 		return max(time.Until(r.next), time.Until(r.soonest), time.Millisecond)
 	}
 	return 0
 }
 
-// capacity returns how many letters may be sent now, but for the rate. They are sent in groups,
-// each of which is synced to the journal: when none is under way, or half as many as may be.
-// Before the target has taken one, and after it has refused one, no more are under way than end
-// the redrive if it takes none.
+// capacity is how many more letters may be under way. Before the target has taken one, and after
+// it has refused one, no more are than end the redrive if it takes none.
 func (r *liveRedrive) capacity() int {
-	most := r.live.inFlight
+	n := r.live.inFlight - r.flying
 	if !r.serves {
-		most = min(most, max(failuresInARow-r.failures, 1))
+		n = min(n, max(failuresInARow-r.failures, 1)-r.flying)
 	}
-	n := min(len(r.pending), most-r.flying)
-	if r.redrive.Rate == 0 && r.flying > 0 && n < most/2 {
+	return n
+}
+
+// group returns how many letters may be sent now, but for the rate. They are sent in groups, each
+// of which is synced to the journal: when none is under way, or half as many as may be.
+func (r *liveRedrive) group() int {
+	n := min(len(r.pending), r.capacity())
+	if r.redrive.Rate == 0 && r.flying > 0 && n < r.live.inFlight/2 {
 		return 0
 	}
 	return n
@@ -53,7 +57,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 	if !r.canary.ready(r.flying) {
 		return
 	}
-	n := r.capacity()
+	n := r.group()
 	if !r.canary.over {
 		n = min(n, 1)
 	}

@@ -57,7 +57,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 	}
-	r.expected, r.elsewhere, r.inDoubt = 0, 0, map[string]string{}
+	r.expected, r.elsewhere, r.maybeSent = 0, 0, map[string]string{}
 	window := r.live.cfg.Window
 	if !r.canary.over && total > window {
 		return false, rehop.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), rehop.ClassConfiguration)
@@ -240,15 +240,13 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	digest := l.digest()
 	r.alike[digest]++
 	l.ID = numbered(digest, r.alike[digest])
-	if !r.redrive.Filter.Matches(l) { // nor was it sent
-		r.room.takes(digest)
-		return nil
-	}
 	past := r.book.past
-	named := l.Publishing.MessageId != ""
 	key := r.keyOf(digest)
 	doubt := past.sent[key]
-	if known := doubt || named && past.sent[digest]; !known && !r.room.takes(digest) {
+	if known := doubt || l.Publishing.MessageId != "" && past.sent[digest]; !known && !r.room.takes(digest) {
+		return nil
+	}
+	if !r.redrive.Filter.Matches(l) { // nor was it sent
 		return nil
 	}
 	if doubt {
@@ -263,7 +261,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		case Delete:
 			return r.ack(key, tag)
 		default:
-			r.inDoubt[key] = cmp.Or(l.Publishing.MessageId, l.ID)
+			r.maybeSent[key] = cmp.Or(l.Publishing.MessageId, l.ID)
 			return nil
 		}
 	}
@@ -279,7 +277,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 		past.open[key], past.doubted[key] = true, true
 	}
 	identity := key
-	if named && !past.open[key] {
+	if l.Publishing.MessageId != "" && !past.open[key] {
 		identity = digest
 	}
 	if r.counted[identity] { // it has failed, or a duplicate was sent by this redrive
@@ -307,8 +305,8 @@ type keys struct {
 
 // keyOf returns the key of a letter in the journal. Nothing tells a letter from its like, so
 // each gets a number. The first get the numbers of letters that were not sent, which are in
-// the queue for certain. As many as were sent, and are not known to have left the queue, are in
-// doubt: each may be one of these. The others get new numbers.
+// the queue for certain. As many as were sent, and are not known to have left the queue, get the
+// numbers of these: each may be one of them. The others get new numbers.
 func (r *liveRedrive) keyOf(digest string) (key string) {
 	of, seen := r.keys[digest]
 	if !seen {
@@ -344,13 +342,13 @@ func (r *liveRedrive) newKey(digest string) string {
 	return numbered(digest, of.last)
 }
 
-// doubtNote names letters that are in doubt; empty if there are none.
-func doubtNote(inDoubt map[string]string) string {
-	if len(inDoubt) == 0 {
+// maybeSentNote names letters that may have been sent; empty if there are none.
+func maybeSentNote(maybeSent map[string]string) string {
+	if len(maybeSent) == 0 {
 		return ""
 	}
 	const most = 5
-	names := slices.Sorted(maps.Values(inDoubt))
+	names := slices.Sorted(maps.Values(maybeSent))
 	more := ""
 	if len(names) > most {
 		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
@@ -358,7 +356,7 @@ func doubtNote(inDoubt map[string]string) string {
 	for i, one := range names {
 		names[i] = fmt.Sprintf("%.80q", one)
 	}
-	return fmt.Sprintf("in doubt: %s%s stayed in the queue; each may be a letter that this redrive has sent, or another one like it", strings.Join(names, ", "), more)
+	return fmt.Sprintf("perhaps sent: %s%s stayed in the queue; each may be a letter that this redrive has sent, or another one like it", strings.Join(names, ", "), more)
 }
 
 func (r *liveRedrive) ack(key string, tag uint64) error {

@@ -295,7 +295,7 @@ func (l *Live) Export(ctx context.Context, f Filter, limit int, w io.Writer, by 
 		return 0, err
 	}
 	defer func() { err = a.end(n, err) }()
-	seen, err := l.seen(ctx, true)
+	seen, err := l.look(ctx) // the export is in the audit
 	if err != nil {
 		return 0, err
 	}

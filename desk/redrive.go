@@ -156,8 +156,8 @@ func (r Redrive) check(a About, now time.Time) (Redrive, error) {
 	if r.Canary < 0 || r.Canary > 0 && r.Action != Send {
 		fault("Canary is %v, want 0 or more, for Send", r.Canary)
 	}
-	if r.By.InDoubt != "" {
-		fault("By.InDoubt is %q, want nothing: it is for Resume", r.By.InDoubt)
+	if r.By.MaybeSent != "" {
+		fault("By.MaybeSent is %q, want nothing: it is for Resume", r.By.MaybeSent)
 	}
 	if err := r.Edit.check(); err != nil {
 		errs = append(errs, err)
@@ -269,7 +269,7 @@ type State string
 const (
 	Running State = "running"
 	CutOff  State = "cut off" // its process has died; it can be resumed
-	Done    State = "done"    // if letters have failed or are in doubt, it can be resumed
+	Done    State = "done"    // if letters have failed or may have been sent, it can be resumed
 	Stopped State = "stopped" // by a person; it can be resumed
 	Failed  State = "failed"  // Progress.Error says why; it can be resumed
 )
@@ -294,19 +294,19 @@ type Progress struct {
 	// or because somebody has resumed the redrive with the decision Again.
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
 
-	// InDoubt counts letters that stay in their queue because nothing tells them from
+	// MaybeSent counts letters that stay in their queue because nothing tells them from
 	// letters that this redrive has sent, moved or dropped: the connection or the process
 	// ended before it was known that the queue had let go of those. They may be the same
 	// letters, or others with the same id, headers and body. Note names them. Source.Resume
-	// with By.InDoubt decides about them. A collected source has none.
-	InDoubt int `json:"in_doubt,omitzero"`
+	// with By.MaybeSent decides about them. A collected source has none.
+	MaybeSent int `json:"maybe_sent,omitzero"`
 
 	// InHand is how many letters of a queue are taken now, until they are sent or
 	// handed back.
 	InHand int `json:"in_hand,omitzero"`
 
 	Error   string    `json:"error,omitzero"` // the last one
-	Note    string    `json:"note,omitzero"`  // what the redrive left out or is in doubt about, that no letter matched, or that the canary is too short
+	Note    string    `json:"note,omitzero"`  // what the redrive left out or may have sent, that no letter matched, or that the canary is too short
 	LastID  string    `json:"last_id,omitzero"`
 	Updated time.Time `json:"updated,omitzero"`
 
@@ -320,9 +320,9 @@ type Progress struct {
 func (p Progress) Ended() bool { return p.State != Running }
 
 // Resumable reports whether Source.Resume has something to do: the redrive has ended and is
-// not done, or letters have failed or are in doubt.
+// not done, or letters have failed or may have been sent.
 func (p Progress) Resumable() bool {
-	return p.Ended() && (p.State != Done || p.Failed > 0 || p.InDoubt > 0)
+	return p.Ended() && (p.State != Done || p.Failed > 0 || p.MaybeSent > 0)
 }
 
 // String returns the progress in a line.
@@ -338,8 +338,8 @@ func (p Progress) String() string {
 	if p.Skipped > 0 {
 		text += fmt.Sprintf(", %d left out", p.Skipped)
 	}
-	if p.InDoubt > 0 {
-		text += fmt.Sprintf(", %d in doubt", p.InDoubt)
+	if p.MaybeSent > 0 {
+		text += fmt.Sprintf(", %d perhaps sent", p.MaybeSent)
 	}
 	if p.MaybeDuplicate > 0 {
 		text += fmt.Sprintf(", %d perhaps twice", p.MaybeDuplicate)

@@ -306,7 +306,7 @@ func TestAJournalBearsALineThatWasCutOff(t *testing.T) {
 			t.Errorf("redrive %q was stopped", id)
 		}
 	}
-	all, err := j.Redrives()
+	all, err := j.Redrives(10)
 	if err != nil || len(all) != 1 {
 		t.Errorf("%d redrives: %v", len(all), err)
 	}

@@ -30,7 +30,8 @@ type Source interface {
 	// Redrive.To. A collected source counts up to 10,000 letters.
 	Targets(ctx context.Context, f Filter) (Targets, error)
 
-	// Letter returns one letter, or an error that wraps [ErrNoLetter].
+	// Letter returns one letter, or an error that wraps [ErrNoLetter]. The audit has a record
+	// of it, with the By of [WithBy].
 	Letter(ctx context.Context, id string) (Letter, error)
 
 	// Execute carries out a redrive and returns when it has ended. Ending ctx stops
@@ -81,26 +82,38 @@ type By struct {
 	Who string `json:"who,omitzero"`
 	Why string `json:"why,omitzero"`
 
-	// InDoubt, of a Resume, is the person's decision about the letters of
-	// Progress.InDoubt. Empty: they stay.
-	InDoubt Doubt `json:"in_doubt,omitzero"`
+	// MaybeSent, of a Resume, is the person's decision about the letters of
+	// Progress.MaybeSent. Empty: they stay.
+	MaybeSent Answer `json:"maybe_sent,omitzero"`
 }
 
-// Doubt is a decision about letters that may be those that a redrive has sent, or others
-// like them: see Progress.InDoubt. A person may know which, such as from the receiver.
-type Doubt string
+// Answer is a decision about letters that may be those that a redrive has sent, or others
+// like them: see Progress.MaybeSent. A person may know which, such as from the receiver.
+type Answer string
 
 // The decisions.
 const (
 	// Again treats them as other letters: the redrive sends, moves or drops them. They
 	// count in Progress.MaybeDuplicate.
-	Again Doubt = "again"
+	Again Answer = "again"
 	// Delete treats them as those that were sent: they leave their queue. If they were
 	// others, those are lost.
-	Delete Doubt = "delete"
+	Delete Answer = "delete"
 )
 
-func (d Doubt) valid() bool { return d == "" || d == Again || d == Delete }
+func (a Answer) valid() bool { return a == "" || a == Again || a == Delete }
+
+type byKey struct{}
+
+// WithBy returns a ctx for the methods of a [Source] that only read and so take no By: the audit
+// names by for each look into a queue and for each letter that Letter returns. Without it,
+// the records of these name nobody.
+func WithBy(ctx context.Context, by By) context.Context { return context.WithValue(ctx, byKey{}, by) }
+
+func byOf(ctx context.Context) By {
+	by, _ := ctx.Value(byKey{}).(By)
+	return by
+}
 
 // About describes a [Source].
 type About struct {

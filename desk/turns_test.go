@@ -158,7 +158,7 @@ func TestAnEmptyFileOfARedriveHidesNoOther(t *testing.T) {
 		_, err := w.live().Execute(w.Context(), Redrive{ID: "whole", Action: Send, All: true}, nil)
 		must(w.T, err)
 		must(w.T, os.WriteFile(filepath.Join(w.journal.dir, "redrives", "empty.jsonl"), nil, 0o600))
-		all, err := w.journal.Redrives()
+		all, err := w.journal.Redrives(10)
 		if err != nil || len(all) != 1 || all[0].Redrive.ID != "whole" {
 			w.Errorf("%v, %v; want the one that has begun", all, err)
 		}

@@ -100,7 +100,7 @@ func (h *Handler) resume(r *request) error {
 		return errNoPlace
 	}
 	by := r.by()
-	by.InDoubt = desk.Doubt(r.form.Get("in_doubt"))
+	by.MaybeSent = desk.Answer(r.form.Get("maybe_sent"))
 	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package web
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -18,9 +19,6 @@ type redrives struct {
 	ctx     context.Context // of Run; nil: it does not run
 	all     *sync.WaitGroup
 	running map[string]*running
-
-	listed   []desk.Progress // of the journal, read last at
-	listedAt time.Time
 }
 
 // running is a redrive that this process carries out.
@@ -86,7 +84,6 @@ func (h *Handler) execute(p place, r desk.Redrive, resumed *desk.By) error {
 	over := func() {
 		h.redrives.mu.Lock()
 		delete(h.redrives.running, r.ID)
-		h.redrives.listedAt = time.Time{}
 		h.redrives.mu.Unlock()
 		release()
 		h.changed.notify()
@@ -135,31 +132,40 @@ func (h *Handler) progressOf(id string) (desk.Progress, error) {
 	return h.cfg.Journal.Redrive(id)
 }
 
-// listFor is how long the journal is not read again.
-const listFor = time.Second
-
-// list returns the latest redrives of the journal, the newest first.
+// latestRedrives returns the latest redrives of the journal, the newest first.
 func (h *Handler) latestRedrives(n int) ([]desk.Progress, error) {
+	all, err := h.cfg.Journal.Redrives(n)
+	if err != nil {
+		return nil, err
+	}
 	h.redrives.mu.Lock()
 	defer h.redrives.mu.Unlock()
-	if time.Since(h.redrives.listedAt) > listFor {
-		all, err := h.cfg.Journal.Redrives()
-		if err != nil {
-			return nil, err
-		}
-		h.redrives.listed, h.redrives.listedAt = all[:min(len(all), maxListed)], time.Now()
-	}
-	out := make([]desk.Progress, 0, n)
-	for _, p := range h.redrives.listed {
-		if len(out) == n {
-			break
-		}
+	for i, p := range all {
 		if one := h.redrives.running[p.Redrive.ID]; one != nil {
-			p = one.progress
+			all[i] = one.progress
 		}
-		out = append(out, p)
 	}
-	return out, nil
+	return all, nil
+}
+
+// pruneEvery is how often the journal is pruned.
+const pruneEvery = time.Hour
+
+// prune deletes old redrives from the journal, until ctx ends.
+func (h *Handler) prune(ctx context.Context) {
+	again := time.NewTicker(pruneEvery)
+	defer again.Stop()
+	for {
+		by := desk.By{Who: "desk", Why: fmt.Sprintf("older than %v", h.cfg.PruneAfter)}
+		if _, err := h.cfg.Journal.Prune(time.Now().Add(-h.cfg.PruneAfter), by); err != nil {
+			h.cfg.Logger.Warn("web: the journal could not be pruned", "error", err)
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // maxListed is how many redrives and records pages show.

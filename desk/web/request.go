@@ -64,6 +64,7 @@ func (h *Handler) page(answer func(*request) error) http.HandlerFunc {
 			case h.requests <- struct{}{}:
 				req.release = sync.OnceFunc(func() { <-h.requests })
 				defer req.release()
+				req.ctx = desk.WithBy(ctx, req.by())
 				err = answer(req)
 			case <-ctx.Done():
 				err = errBusy

@@ -38,9 +38,14 @@ type Config struct {
 	// ReadOnly refuses every change of a letter. A look is allowed.
 	ReadOnly bool
 
-	// Who names the person behind a request, for the audit. Defaults to [User], or "desk"
+	// Who names the person behind a request, for the audit: of each action, each look and
+	// each letter that is shown. Defaults to [User], or "desk"
 	// for a request without a login.
 	Who func(*http.Request) string
+
+	// PruneAfter is the age at which Run deletes redrives that have ended from the journal,
+	// as Journal.Prune does, 1 hour or more; 0: never.
+	PruneAfter time.Duration
 
 	// Logger gets a record of everything that the page could not do. If nil, it is the
 	// Logger of the Conn; without a Conn nothing is logged.
@@ -98,6 +103,9 @@ func New(cfg Config) (*Handler, error) {
 			errs = append(errs, fmt.Errorf("web: Config.Sources[%d] is nil", i))
 		}
 	}
+	if cfg.PruneAfter != 0 && cfg.PruneAfter < pruneEvery {
+		errs = append(errs, fmt.Errorf("web: Config.PruneAfter is %v, want %v or more, or 0 for never", cfg.PruneAfter, pruneEvery))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
@@ -150,6 +158,9 @@ func (h *Handler) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	h.redrives.begin(ctx, &all)
 	all.Go(func() { h.sample(ctx) })
+	if h.cfg.PruneAfter > 0 {
+		all.Go(func() { h.prune(ctx) })
+	}
 	<-ctx.Done()
 	h.redrives.end()
 	h.changed.close()

@@ -149,17 +149,17 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 }
 
 // Letters in doubt stay until a person decides.
-func TestAPersonDecidesAboutLettersInDoubt(t *testing.T) {
-	for _, answer := range []desk.Doubt{"", desk.Delete, desk.Again} {
+func TestAPersonDecidesAboutLettersMaybeSent(t *testing.T) {
+	for _, answer := range []desk.Answer{"", desk.Delete, desk.Again} {
 		synctest.Test(t, func(t *testing.T) {
 			r := enter(t, nil)
 			redrive := `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}
-{"progress":{"state":"done","matched":2,"done":2,"in_doubt":1,"note":"in doubt: m-7 stayed"}}
+{"progress":{"state":"done","matched":2,"done":2,"maybe_sent":1,"note":"perhaps sent: m-7 stayed"}}
 `
 			r.write("redrives/o-3.jsonl", redrive)
-			r.has(r.get("/redrive?id=o-3"), 200, "In doubt", "m-7 stayed", `name="in_doubt" value="delete"`, `name="in_doubt" value="again"`)
-			r.has(r.post("/resume", url.Values{"id": {"o-3"}, "in_doubt": {string(answer)}}), 303)
-			if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].By.Who != "ada" || redrive[0].By.InDoubt != answer {
+			r.has(r.get("/redrive?id=o-3"), 200, "Perhaps sent", "m-7 stayed", `name="maybe_sent" value="delete"`, `name="maybe_sent" value="again"`)
+			r.has(r.post("/resume", url.Values{"id": {"o-3"}, "maybe_sent": {string(answer)}}), 303)
+			if redrive := r.store.redrives; len(redrive) != 1 || redrive[0].By.Who != "ada" || redrive[0].By.MaybeSent != answer {
 				t.Errorf("%+v, want the answer %q", redrive, answer)
 			}
 		})

@@ -370,16 +370,16 @@ func TestADeskThatIsKilledLosesNothing(t *testing.T) {
 	})
 }
 
-// decide deletes the letters that are in doubt: each has a message id of its own, so they are
+// decide deletes the letters that may have been sent: each has a message id of its own, so they are
 // those that were sent.
 func (r *room) decide(p desk.Progress) desk.Progress {
 	r.Helper()
-	if p.InDoubt == 0 {
+	if p.MaybeSent == 0 {
 		return p
 	}
-	after, err := r.live().Resume(r.Context(), p.Redrive.ID, desk.By{InDoubt: desk.Delete}, nil)
-	if err != nil || after.InDoubt != 0 || after.Done != p.Done {
-		r.Errorf("%d were in doubt: %v: %+v", p.InDoubt, err, after)
+	after, err := r.live().Resume(r.Context(), p.Redrive.ID, desk.By{MaybeSent: desk.Delete}, nil)
+	if err != nil || after.MaybeSent != 0 || after.Done != p.Done {
+		r.Errorf("%d may have been sent: %v: %+v", p.MaybeSent, err, after)
 	}
 	return after
 }

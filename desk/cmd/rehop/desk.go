@@ -29,6 +29,7 @@ type deskOptions struct {
 	tokenFile string
 	noToken   bool
 	cert, key string
+	prune     time.Duration
 }
 
 func (a *app) deskCommand() *cobra.Command {
@@ -60,6 +61,7 @@ The audit names the user, or the address and the name of the login with a token.
 	c.Flags().StringArrayVar(&o.stores, "store", nil, "collected letters: SQLite file, postgres:// or mysql:// URL; may be given several times")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "change no letters")
 	c.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token that the page asks for")
+	c.Flags().DurationVar(&o.prune, "prune-after", 0, "age at which ended redrives leave the journal, such as 2160h; 0: never")
 	c.Flags().BoolVar(&o.noToken, "no-token", false, "ask nobody for a token")
 	c.Flags().StringVar(&o.cert, "tls-cert", "", "file with a certificate, PEM")
 	c.Flags().StringVar(&o.key, "tls-key", "", "file with its key, PEM")
@@ -204,7 +206,7 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string, made boo
 	}
 	starter := who()
 	return web.New(web.Config{
-		Journal: journal, Conn: conn, Queues: queues, Sources: sources, ReadOnly: o.readOnly,
+		Journal: journal, Conn: conn, Queues: queues, Sources: sources, ReadOnly: o.readOnly, PruneAfter: o.prune,
 		Who: func(r *http.Request) string {
 			switch user := web.User(r); {
 			case user == "":

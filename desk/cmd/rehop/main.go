@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	defer a.close()
 	root := a.root()
 	root.SetArgs(args)
-	err := a.named(root.ExecuteContext(ctx))
+	err := a.named(root.ExecuteContext(desk.WithBy(ctx, desk.By{Who: who()})))
 	if err == nil {
 		return exitDone
 	}

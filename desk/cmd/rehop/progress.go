@@ -87,9 +87,9 @@ func (a *app) result(p desk.Progress, err error) error {
 		return &exit{exitFailed, fmt.Errorf("%w; go on with: rehop redrives resume %s", err, p.Redrive.ID)}
 	case p.Failed > 0:
 		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop redrives resume %s", letterCount(p.Failed), p.Redrive.ID)}
-	case p.InDoubt > 0:
+	case p.MaybeSent > 0:
 		again := "rehop redrives resume " + p.Redrive.ID
-		return &exit{exitPartly, fmt.Errorf("%s stayed in doubt; if the receiver has them: %s --in-doubt delete; if it has not: %s --in-doubt again", letterCount(p.InDoubt), again, again)}
+		return &exit{exitPartly, fmt.Errorf("%s stayed and may have been sent; if the receiver has them: %s --maybe-sent delete; if it has not: %s --maybe-sent again", letterCount(p.MaybeSent), again, again)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
 	case p.Matched == 0:

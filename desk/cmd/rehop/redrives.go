@@ -13,6 +13,7 @@ import (
 )
 
 func (a *app) redrivesCommand() *cobra.Command {
+	var n int
 	c := &cobra.Command{
 		Use:   "redrives",
 		Short: "List what was sent back, moved or dropped, and stop or resume it",
@@ -27,7 +28,7 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 			if err != nil {
 				return err
 			}
-			redrives, err := journal.Redrives()
+			redrives, err := journal.Redrives(n)
 			if err != nil {
 				return err
 			}
@@ -49,6 +50,7 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 			return nil
 		},
 	}
+	c.Flags().IntVarP(&n, "limit", "n", 50, "redrives to show")
 	c.AddCommand(a.stopCommand(), a.resumeCommand())
 	return c
 }
@@ -69,14 +71,14 @@ func (a *app) stopCommand() *cobra.Command {
 }
 
 func (a *app) resumeCommand() *cobra.Command {
-	var inDoubt string
+	var maybeSent string
 	c := &cobra.Command{
 		Use: "resume ID", Short: "Go on with a redrive that was stopped, failed or cut off",
 		Long: `Resume goes on with a redrive. A letter that nothing tells from one that the redrive has
-sent stays in its queue, in doubt: the redrive was cut off before the queue had let go of
+sent stays in its queue: the redrive was cut off before the queue had let go of
 that one. Ask the receiver, or compare the queues, and then choose:
-  --in-doubt delete    it is the letter that was sent: it leaves the queue
-  --in-doubt again     it is another letter: it is sent too, and counts as perhaps twice`,
+  --maybe-sent delete    it is the letter that was sent: it leaves the queue
+  --maybe-sent again     it is another letter: it is sent too, and counts as perhaps twice`,
 		Args: args(cobra.ExactArgs(1)), ValidArgsFunction: a.redriveIDs,
 		RunE: func(c *cobra.Command, rest []string) error {
 			journal, err := a.journal()
@@ -100,14 +102,14 @@ that one. Ask the receiver, or compare the queues, and then choose:
 			}
 			tell, end := a.watch()
 			by := a.by()
-			by.InDoubt = desk.Doubt(inDoubt)
+			by.MaybeSent = desk.Answer(maybeSent)
 			p, err = source.Resume(c.Context(), rest[0], by, tell)
 			end()
 			return a.result(p, err)
 		},
 	}
-	c.Flags().StringVar(&inDoubt, "in-doubt", "", "letters that may have been sent: delete or again; they stay if it is not given")
-	_ = c.RegisterFlagCompletionFunc("in-doubt", cobra.FixedCompletions([]string{string(desk.Delete), string(desk.Again)}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
+	c.Flags().StringVar(&maybeSent, "maybe-sent", "", "letters that may have been sent: delete or again; they stay if it is not given")
+	_ = c.RegisterFlagCompletionFunc("maybe-sent", cobra.FixedCompletions([]string{string(desk.Delete), string(desk.Again)}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
 	c.Flags().StringVar(&a.why, "why", "", "reason, for the audit")
 	return c
 }
@@ -118,7 +120,7 @@ func (a *app) redriveIDs(_ *cobra.Command, rest []string, _ string) ([]string, c
 	if err != nil || len(rest) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	redrives, err := journal.Redrives()
+	redrives, err := journal.Redrives(1000)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -294,7 +294,7 @@ func TestSendingBack(t *testing.T) {
 }
 
 // A letter that may be one that was sent stays, and the command says how to decide.
-func TestALetterInDoubtStaysUntilSomebodyDecides(t *testing.T) {
+func TestALetterMaybeSentStaysUntilSomebodyDecides(t *testing.T) {
 	for answer, want := range map[string]struct{ letters, sent int }{"delete": {0, 5}, "again": {0, 6}} {
 		t.Run(answer, func(t *testing.T) {
 			s := open(t)
@@ -308,10 +308,10 @@ func TestALetterInDoubtStaysUntilSomebodyDecides(t *testing.T) {
 {"sent":[%[1]q]}
 `, head.Letters[0].ID), 0o600))
 			s.run(exitPartly, "redrives", "resume", "first")
-			s.prints("1 in doubt", `"m-0"`, "rehop redrives resume first --in-doubt delete", "--in-doubt again")
+			s.prints("1 perhaps sent", `"m-0"`, "rehop redrives resume first --maybe-sent delete", "--maybe-sent again")
 			s.has("orders.dlq", 1)
-			s.run(exitUsage, "redrives", "resume", "first", "--in-doubt", "perhaps")
-			s.run(exitDone, "redrives", "resume", "first", "--in-doubt", answer)
+			s.run(exitUsage, "redrives", "resume", "first", "--maybe-sent", "perhaps")
+			s.run(exitDone, "redrives", "resume", "first", "--maybe-sent", answer)
 			s.has("orders.dlq", want.letters)
 			s.has("orders", want.sent)
 		})

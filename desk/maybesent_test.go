@@ -34,7 +34,7 @@ func like(id string) amqp.Publishing {
 // like of the letter was behind it, and somebody has looked at the queue since.
 func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 	for _, tt := range []struct {
-		answer             Doubt
+		answer             Answer
 		left, sent, doubts int
 	}{
 		{"", 1, 0, 1},
@@ -54,11 +54,11 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 					must(w.T, err)
 					must(w.T, errors.Join(b.write(entry{Try: []string{key}}), b.write(entry{Sent: []string{key}}), b.file.Close(), b.release())) // as the end of the process does
 					p, err := w.live().Resume(w.Context(), "o-1", By{}, nil)
-					if name := strconv.Quote(cmp.Or(id, list.Letters[0].ID)); err != nil || p.State != Done || p.Done != 1 || p.InDoubt != 1 || !p.Resumable() || !strings.Contains(p.Note, name) {
+					if name := strconv.Quote(cmp.Or(id, list.Letters[0].ID)); err != nil || p.State != Done || p.Done != 1 || p.MaybeSent != 1 || !p.Resumable() || !strings.Contains(p.Note, name) {
 						w.Errorf("%v: %+v, want 1 in doubt, and a note of %s", err, p, name)
 					}
-					p, err = w.live().Resume(w.Context(), "o-1", By{Who: "ada", InDoubt: tt.answer}, nil)
-					if err != nil || p.Done != 1+tt.sent || p.MaybeDuplicate != tt.sent || p.InDoubt != tt.doubts || p.Resumable() != (tt.doubts > 0) {
+					p, err = w.live().Resume(w.Context(), "o-1", By{Who: "ada", MaybeSent: tt.answer}, nil)
+					if err != nil || p.Done != 1+tt.sent || p.MaybeDuplicate != tt.sent || p.MaybeSent != tt.doubts || p.Resumable() != (tt.doubts > 0) {
 						w.Errorf("%v: %+v, want %d more sent and %d in doubt", err, p, tt.sent, tt.doubts)
 					}
 					w.has("orders.dlq", tt.left)
@@ -72,12 +72,12 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 func TestADecisionThatIsNoneIsRefused(t *testing.T) {
 	inBubble(t, "4.3", func(w *fixture) {
 		w.dead(orders(1)...)
-		if _, err := w.live().Execute(w.Context(), Redrive{Action: Send, All: true, By: By{InDoubt: Again}}, nil); err == nil || !strings.Contains(err.Error(), "By.InDoubt") {
+		if _, err := w.live().Execute(w.Context(), Redrive{Action: Send, All: true, By: By{MaybeSent: Again}}, nil); err == nil || !strings.Contains(err.Error(), "By.MaybeSent") {
 			w.Errorf("a redrive that has begun nothing: %v", err)
 		}
 		_, err := w.live().Execute(w.Context(), Redrive{ID: "o-1", Action: Send, All: true, To: address("nowhere")}, nil)
 		must(w.T, err)
-		if _, err := w.live().Resume(w.Context(), "o-1", By{InDoubt: "perhaps"}, nil); err == nil || !strings.Contains(err.Error(), `"perhaps"`) {
+		if _, err := w.live().Resume(w.Context(), "o-1", By{MaybeSent: "perhaps"}, nil); err == nil || !strings.Contains(err.Error(), `"perhaps"`) {
 			w.Errorf("another word: %v", err)
 		}
 	})
@@ -267,12 +267,12 @@ func dieAnywhere(w *fixture, r *rand.Rand, dir, others string) {
 	if err != nil {
 		w.Errorf("%v: %+v", err, p)
 	}
-	isThere(p, p.MaybeDuplicate*processes+p.InDoubt)
-	if p.InDoubt == 0 {
+	isThere(p, p.MaybeDuplicate*processes+p.MaybeSent)
+	if p.MaybeSent == 0 {
 		return
 	}
 	m := newMortal(w, dir)
-	if p, err, _ = m.run(w, By{InDoubt: Again}, false, 0); err != nil || p.InDoubt > 0 {
+	if p, err, _ = m.run(w, By{MaybeSent: Again}, false, 0); err != nil || p.MaybeSent > 0 {
 		w.Errorf("again: %v: %+v", err, p)
 	}
 	isThere(p, p.MaybeDuplicate*(processes+1))
