@@ -445,7 +445,7 @@ func TestNothingIsGreenWhileNobodyAnswers(t *testing.T) {
 				r.broker.err = rehop.WithClass(errors.New("no answer"), rehop.ClassTransient)
 			}
 			r.broker.mu.Unlock()
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			r.h.sampleOnce(t.Context(), map[string]time.Time{})
 			page := r.get("/").Body.String()
 			if strings.Contains(page, "<h2>No dead letters</h2>") || !strings.Contains(page, "No dead letters when they were counted") || !strings.Contains(page, " min ago") {
