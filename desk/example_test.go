@@ -124,6 +124,46 @@ func ExampleLive_Resume() {
 	// sent: 2 failed: 0 <nil>
 }
 
+// A journal lists its redrives, and forgets those that ended long ago.
+func ExampleJournal_Redrives() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+	_, err = live.Execute(ctx, desk.Redrive{ID: "deploy-4711", Action: desk.Send, All: true}, nil)
+	check(err)
+
+	latest, err := journal.Redrives(10)
+	check(err)
+	for _, p := range latest {
+		fmt.Println(p.Redrive.ID, p.State, p.Done)
+	}
+	pruned, err := journal.Prune(time.Now().AddDate(0, 0, -90), desk.By{Who: "ada"})
+	fmt.Println("pruned:", pruned, err)
+	// Output:
+	// deploy-4711 done 2
+	// pruned: 0 <nil>
+}
+
+// A service that shows letters to its users names them in the audit.
+func ExampleWithBy() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	_, err = live.Peek(desk.WithBy(ctx, desk.By{Who: "ada"}), 1)
+	check(err)
+	records, err := journal.Audit(1)
+	check(err)
+	fmt.Println(records[0].By.Who, records[0].Action, records[0].Count)
+	// Output: ada look 2
+}
+
 // Letters that were exported are imported into another queue.
 func ExampleImport() {
 	ctx, conn, folder, stop := connect("order-7", "order-8")

@@ -91,7 +91,7 @@ type Redrive struct {
 	// Export writes them. Required for Drop.
 	CopyTo string `json:"copy_to,omitzero"`
 
-	// By is who has asked for the redrive.
+	// By is who has asked for the redrive; it may be empty.
 	By By `json:"by,omitzero"`
 
 	// Source and Created are set by Execute.

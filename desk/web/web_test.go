@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -674,5 +676,34 @@ func TestNilsAreRefused(t *testing.T) {
 	}
 	if _, err := Guard(nil, Access{}); rehop.ClassOf(err) != rehop.ClassBug {
 		t.Errorf("a Guard of nothing: %v", err)
+	}
+}
+
+// An old redrive leaves the journal, a young one stays, and the audit says so.
+func TestTheJournalIsPrunedByAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const age = 24 * time.Hour
+		r := enter(t, func(c *Config) { c.PruneAfter = age })
+		for id, ended := range map[string]time.Time{"old": time.Now().Add(-25 * time.Hour), "young": time.Now().Add(-time.Hour)} {
+			name := "redrives/" + id + ".jsonl"
+			r.write(name, fmt.Sprintf(`{"redrive":{"id":%q,"action":"send","source":"store letters.db"}}
+{"progress":{"state":"done","matched":1,"done":1,"updated":%q}}
+`, id, ended.Format(time.RFC3339)))
+			must(t, os.Chtimes(filepath.Join(r.folder, name), ended, ended))
+		}
+		is := func(young int) {
+			t.Helper()
+			synctest.Wait()
+			r.has(r.get("/redrive?id=old"), 404)
+			r.has(r.get("/redrive?id=young"), young)
+		}
+		time.Sleep(pruneEvery)
+		is(200)
+		time.Sleep(age)
+		is(404)
+		r.has(r.get("/audit"), 200, "prune", "1 redrive that ended before", "older than 24h0m0s")
+	})
+	if _, err := New(Config{PruneAfter: time.Minute}); err == nil || !strings.Contains(err.Error(), "Config.PruneAfter is 1m0s") {
+		t.Errorf("an age below an hour: %v", err)
 	}
 }
