@@ -95,7 +95,7 @@ func (unheard) Answered([]*confirm.Message) {}
 	{"a lost channel is taken for a confirm", []edit{{"internal/confirm/outcome.go",
 		"	<-c.session.Done()\n	return fmt.Errorf(\"%w: %w\", ErrUnconfirmed, c.session.Err())\n", "	_ = fmt.Errorf // imported for this\n	return nil\n"}}},
 	{"a session that is lost is not opened again", []edit{{"consumer/sessions.go",
-		"		if !pause.For(r.stop, wait) {\n", "		if !pause.For(r.stop, 1000000*wait) {\n"}}},
+		"		pause.For(r.going, r.place.pause(wait, r.known))\n", "		pause.For(r.going, 1000000*r.place.pause(wait, r.known))\n"}}},
 
 	{"acks of two sessions are written on the first's channel", []edit{
 		{"consumer/session.go", "r.pool.Write(s.hand, channel.Channel(), socket)", "r.pool.Write(s.hand, firstChannel(r, channel), socket)"},
