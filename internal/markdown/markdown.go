@@ -38,17 +38,19 @@ type Span struct {
 func (b Block) String() string { return fmt.Sprintf("%s:%d", b.Page, b.Line) }
 func (s Span) String() string  { return fmt.Sprintf("%s:%d: %s", s.Page, s.Line, s.Text) }
 
-// Pages returns the Markdown files in the folder root itself and under its folder docs.
+// Pages returns the Markdown files under the folder root.
 func Pages(root string) ([]Page, error) {
-	names, err := filepath.Glob(filepath.Join(root, "*.md"))
-	if err != nil {
-		return nil, err
-	}
-	err = filepath.WalkDir(filepath.Join(root, "docs"), func(name string, d fs.DirEntry, err error) error {
-		if err == nil && !d.IsDir() && filepath.Ext(name) == ".md" {
+	var names []string
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && name != root && (strings.HasPrefix(d.Name(), ".") || d.Name() == "bin" || d.Name() == "testdata"):
+			return fs.SkipDir
+		case !d.IsDir() && filepath.Ext(name) == ".md":
 			names = append(names, name)
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, err
