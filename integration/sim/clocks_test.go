@@ -105,13 +105,17 @@ func (r *frameReader) shift(p []byte) (whole []byte) {
 	return whole
 }
 
-// shiftDates shifts the dates that consumers write on messages: int64, milliseconds.
+// shiftDates shifts the dates that consumers write on messages: int64, milliseconds, or
+// timestamps, seconds.
 func shiftDates(frame []byte, by time.Duration) {
-	for _, name := range []string{header.Due, header.NotBefore} {
-		key := string(rune(len(name))) + name + "l"
+	for name, unit := range map[string]time.Duration{
+		header.Due + "l": time.Millisecond, header.NotBefore + "l": time.Millisecond,
+		header.FirstFailedAt + "T": time.Second, header.FirstSnoozedAt + "T": time.Second,
+	} {
+		key := string(rune(len(name)-1)) + name
 		if at := bytes.Index(frame, []byte(key)); at >= 0 {
 			date := frame[at+len(key):]
-			binary.BigEndian.PutUint64(date, binary.BigEndian.Uint64(date)+uint64(by.Milliseconds())) //nolint:gosec // it wraps around as int64 does
+			binary.BigEndian.PutUint64(date, binary.BigEndian.Uint64(date)+uint64(by/unit)) //nolint:gosec // it wraps around as int64 does
 		}
 	}
 }
