@@ -2,6 +2,7 @@ package connection
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 )
@@ -12,7 +13,9 @@ import (
 //
 // The caller owns it: Close closes this socket alone, and Close of c closes it too. It has
 // no part in State, States, Health and Trace.State of c. OnConnect does not run on it,
-// because it has run on the socket that it is apart from.
+// because it has run on the socket that it is apart from. What is no error is in the log at
+// level debug: a queue that is not handled has a socket for each session, and its consumer says
+// so.
 func (c *Conn) apart(name string) *Conn {
 	if c.whole != nil {
 		c = c.whole
@@ -24,7 +27,7 @@ func (c *Conn) apart(name string) *Conn {
 	a.life, a.end = context.WithCancelCause(c.life)
 	shared := c.connector(Consume)
 	a.connectors[Consume.index()] = &connector{
-		role: Consume, endpoints: shared.endpoints, cfg: cfg, log: shared.log.With("apart", name), life: a.life,
+		role: Consume, endpoints: shared.endpoints, cfg: cfg, log: slog.New(quiet{shared.log.Handler()}).With("apart", name), life: a.life,
 		hosts: shared.hosts, states: a.states, server: a.server,
 		other: func() *connector { return shared },
 		wake:  make(chan struct{}, 1),
@@ -32,6 +35,28 @@ func (c *Conn) apart(name string) *Conn {
 	c.aparts.add(a)
 	return a
 }
+
+// quiet is a Handler to which all that is no error is for debugging.
+type quiet struct{ slog.Handler }
+
+func (q quiet) level(l slog.Level) slog.Level {
+	if l < slog.LevelError {
+		return min(l, slog.LevelDebug)
+	}
+	return l
+}
+
+func (q quiet) Enabled(ctx context.Context, l slog.Level) bool {
+	return q.Handler.Enabled(ctx, q.level(l))
+}
+
+func (q quiet) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = q.level(r.Level)
+	return q.Handler.Handle(ctx, r)
+}
+
+func (q quiet) WithAttrs(attrs []slog.Attr) slog.Handler { return quiet{q.Handler.WithAttrs(attrs)} }
+func (q quiet) WithGroup(name string) slog.Handler       { return quiet{q.Handler.WithGroup(name)} }
 
 // own returns the connectors that Close closes.
 func (c *Conn) own() []*connector {

@@ -3,6 +3,8 @@ package connection
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 )
@@ -51,5 +53,26 @@ func TestAConnApart(t *testing.T) {
 	}
 	if n := len(c.aparts.all); n > 1 {
 		t.Errorf("%d Conns are kept, want those that were closed to be forgotten", n)
+	}
+}
+
+// A queue that is not handled has a socket for each session. Its consumer says so; the lines of each
+// socket would say it again and again.
+func TestASocketApartSaysLittle(t *testing.T) {
+	t.Parallel()
+	p := new(peer).start(t)
+	var out lines
+	c := open(t, Config{URLs: []string{p.url()}, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	for range 3 {
+		a := c.apart("orders")
+		s := session(t, a, Consume)
+		s.link.kill(errors.New("an internal error"))
+		within(t, "the end of the session", s.Done())
+		if err := a.Close(); err != nil {
+			t.Errorf("Close = %v", err)
+		}
+	}
+	if text := out.String(); strings.Contains(text, "apart=") {
+		t.Errorf("the log says\n%s", text)
 	}
 }

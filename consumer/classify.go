@@ -58,13 +58,18 @@ func (r Rule) String() string {
 	if len(when) == 0 {
 		when = []string{"any error"}
 	}
+	return strings.Join(append(when, r.limits()...), ", ") + ": " + r.Then.String()
+}
+
+// limits says which messages the rule gives up, whatever their error.
+func (r Rule) limits() (all []string) {
 	if r.Snoozed > 0 {
-		when = append(when, fmt.Sprintf("snoozed %d times", r.Snoozed))
+		all = append(all, fmt.Sprintf("snoozed %d times", r.Snoozed))
 	}
 	if r.OlderThan > 0 {
-		when = append(when, fmt.Sprintf("older than %v", r.OlderThan))
+		all = append(all, fmt.Sprintf("older than %v", r.OlderThan))
 	}
-	return strings.Join(when, ", ") + ": " + r.Then.String()
+	return all
 }
 
 // Classify returns a wrapper that gives errors their meaning by the first rule that
@@ -80,7 +85,8 @@ func (r Rule) String() string {
 //
 // An error to which [RetryAfter], [Hold] or the like has given a meaning keeps
 // it, with one exception: a rule with OlderThan or Snoozed also decides about a
-// message that would come back. The rules decide about the error that [Delivery.Fail] has
+// message that would come back. Where such a rule decides, the text of the error, also in the
+// letter, ends with its limit. The rules decide about the error that [Delivery.Fail] has
 // given the message, if there is one, and not about the one that the handler returns. No
 // rule sees a panic of the handler: the consumer, and not a wrapper, turns it into a
 // *[PanicError]. All faults of the rules are returned at once.
@@ -136,6 +142,9 @@ func newClassifier(of string, rules []Rule) (classifier, error) {
 	}
 	return func(d *Delivery, err error, now time.Time) error {
 		if r, ok := firstMatch(rules, d, err, now); ok {
+			if limits := r.limits(); len(limits) > 0 { // the error alone does not say why
+				err = fmt.Errorf("%w (%s)", err, strings.Join(limits, ", "))
+			}
 			return withOutcome(r.Then, err, "")
 		}
 		return nil

@@ -65,60 +65,33 @@ type Config struct {
 	// the Concurrency, and promises no order. Without batches, a limit of Concurrency or more
 	// limits nothing.
 	//
-	// The limit holds in each lane of topology.Lanes: messages of one key in two lanes
-	// are handled side by side. So choose the lane by the key.
-	//
-	// A message that fails and waits for its next attempt lets later ones of its key
-	// pass, unless RetryInPlace is set. Several processes keep the order only on a queue
-	// with a single active consumer, see topology.WorkQueue.SingleActiveConsumer. Each
-	// lane and each shard has a single active consumer of its own, which may be in another process. Run
-	// warns where the setting keeps no order, or has no effect: with a limit of 1 if the queue has
-	// another consumer, and no single active one; if none of the first 100 messages has a
-	// key; and without KeyLimit if messages have an OrderKey, and RetryInPlace or a single
-	// active consumer says that their order matters.
-	//
-	// After a lost connection the handlers of the old connection and of the new one may
-	// overlap until the old ones obey their ctx.
+	// The limit holds in each process, and in each lane of topology.Lanes and each shard of
+	// topology.Shards: choose the lane by the key. Several processes keep an order only on a queue with a single active consumer, see
+	// topology.WorkQueue.SingleActiveConsumer. A message that waits for its next attempt lets
+	// later ones of its key pass, unless RetryInPlace is set. After a lost connection the handlers
+	// of the old connection and of the new one may overlap until the old ones obey their ctx. Run
+	// warns where the setting keeps no order, or has no effect.
 	//
 	// Prefetch defaults to the larger of 4*Concurrency and Concurrency+50, up to 10,000: the
-	// next messages may be of keys that are in hand. The messages of a key wait while Prefetch
-	// messages of other keys are ahead of them. If slots are free, and all messages in hand have one
-	// or wait for their keys, no message of another key can come. With a share the prefetch then
-	// grows: the broker sends as many messages as are in hand, again and again, up to 10,000
-	// messages in hand, or 64 MiB of bodies if the next ones are like those in hand. It does not grow if Prefetch is set, with batches,
-	// with NativePriority, on a queue that others declared or with a single active consumer,
-	// while messages come that have used up a quarter of their delivery limit, because a crash
-	// counts against all messages in hand, and before 4.3 for a minute or more after messages
-	// have waited for too long. When other keys were kept away for a minute, Health is degraded
-	// and the log has a warning. Both name the key that most messages wait for.
+	// next messages may be of keys that are in hand. If slots are free, and all messages in hand
+	// have one or wait for their keys, no message of another key can come. With a share the
+	// prefetch then grows, to at most 10,000 messages in hand, or 64 MiB of bodies if the next ones
+	// are like those in hand. It does not grow if Prefetch is set, with batches, with
+	// NativePriority, on a queue that others declared or with a single active consumer, while
+	// messages come that have used up a quarter of their delivery limit, and before 4.3 for a
+	// minute or more after messages have waited for too long. When other keys were kept away for
+	// a minute, Health is degraded and the log has a warning. Both name the key that most
+	// messages wait for.
 	//
-	// All that follows is about a limit of 1. With a share the consumer behaves as without
-	// KeyLimit, but a smaller prefetch gives no messages back.
-	//
-	// With 1 the broker sends Prefetch messages from the start. At a stop, the consumer gives
-	// up the queue only after its handlers have returned.
-	//
-	// A message that crashes the process again and again uses up the delivery limits of all
-	// messages that were sent with it. When a message comes that has used up half of its limit,
-	// the consumer gives all messages back to their places, and then handles one at a time,
-	// until one comes for the first time: a crash then counts against that message alone, which
-	// comes again behind the messages that were returned with it. All other keys wait
-	// meanwhile. A queue with a single active consumer behaves in the same way, without
-	// KeyLimit too, and may go to another process when messages go back.
-	//
-	// If the next message has waited for its key for a quarter of the consumer timeout,
-	// which is 7.5 minutes by default, or for less with RetryInPlace, the consumer lets its
-	// handlers finish, gives the other messages back to their places, and consumes them
-	// again. It does the same if it has held a message for 15 minutes, or for half of the
-	// consumer timeout if that is less. At four fifths of the consumer timeout the ctx of
-	// handlers that are still at work ends, and their messages come again without having
-	// spent an attempt. A quorum queue counts the returns towards the delivery limit. If
-	// messages have waited for slow handlers, the broker sends one message at a time after
-	// a few returns, until those that have come back are handled.
-	// If the consumer loses its connection in that time, or is stopped or paused for long,
-	// later messages may overtake the one that it had. A message that has used up half of the
-	// limit, as in an outage of hours, goes to the end of the queue, and later messages
-	// overtake it.
+	// With a limit of 1 the broker sends Prefetch messages from the start, and messages go back
+	// only all together, to their places, after the handlers have returned: at a stop, when the
+	// next message has waited for its key for a quarter of the consumer timeout or one was
+	// held for 15 minutes (half of the consumer timeout if that is less), and when a message
+	// comes that has used up half of its delivery limit, as in a crash loop. From then on one
+	// message at a time is handled, until one comes for the first time. At four fifths of the
+	// consumer timeout the ctx of handlers that are still at work ends, which spends no attempt.
+	// A queue with a single active consumer behaves in the same way, without KeyLimit too. The
+	// page order.md of the documentation has the cases in which a later message overtakes.
 	KeyLimit int
 
 	// Key returns the key of a message for KeyLimit; "" is none. It must be quick and

@@ -179,13 +179,17 @@ func (h *handling) hold(now time.Time) (hold hand.Hold, stays bool) {
 	if h.in.terms.inPlace && (first.inPlace || first.Attempt > 1) { // its count would begin anew elsewhere
 		hold.Kind = hand.ForNextHere
 	}
+	named := "" // apart from Hold also for the limit on repeated records
+	if first.exact {
+		named = ", for the time that the handler has named"
+	}
 	switch wait := hold.For.Round(time.Millisecond); {
 	case first.inPlace:
 		r.logInPlace(first)
 	case r.batch == nil:
-		r.faultLog.Warn("message held", errors.New(first.text), "queue", first.Queue, "message", first.ID, "attempt", first.Attempt, "again_in", wait)
+		r.faultLog.Warn("message held"+named, errors.New(first.text), "queue", first.Queue, "message", first.ID, "attempt", first.Attempt, "again_in", wait)
 	default:
-		r.faultLog.Warn("messages held", errors.New(first.text), "queue", r.queue, "messages", len(held), "message", first.ID, "again_in", wait)
+		r.faultLog.Warn("messages held"+named, errors.New(first.text), "queue", r.queue, "messages", len(held), "message", first.ID, "again_in", wait)
 	}
 	return hold, true
 }
@@ -238,7 +242,7 @@ func (r *run) heldFor(a *attempt, least time.Duration, now time.Time) time.Durat
 	left := r.holdUntil(a).Sub(now)
 	if a.Keep > left {
 		r.faultLog.Warn("message held for less time than its handler has asked for: at the hold limit it goes back to its queue", errors.New(a.text),
-			"queue", a.Queue, "message", a.ID, "asked", a.Keep, "hold_limit", r.timeout.HoldLimit(), "held", left)
+			"queue", a.Queue, "message", a.ID, "asked", a.Keep, "hold_limit", r.timeout.HoldLimit(), "held", left.Round(time.Second))
 	}
 	return min(a.Keep, left)
 }

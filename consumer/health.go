@@ -66,10 +66,10 @@ var (
 // on 4.0.5 and 4.3.6 with messages of AMQP 1.0), and does not name the queue. When internal
 // errors of the broker have ended that socket twice within a minute, each of its queues has
 // a socket of its own. A queue whose session lives there for 30 s returns to the shared
-// socket; its handlers have Config.DrainTimeout to finish. The queue of the message stays
-// alone, with pauses that grow to a minute after its delivery limit, if it has one, is used
-// up. Its Health is nil again 30 s after it could be consumed. Run opens and closes these
-// sockets. Closing the Conn closes them too.
+// socket; its handlers have Config.DrainTimeout to finish, and Health is degraded only if that
+// takes 15 s. The queue of the message stays alone, with pauses that grow to a minute after its
+// delivery limit, if it has one, is used up. Its Health is nil again 30 s after it could be
+// consumed. Run opens and closes these sockets. Closing the Conn closes them too.
 //
 // It is healthy without a delivery while its queue is empty, while another consumer of
 // a queue with a single active consumer is the active one (AMQP does not tell), and
@@ -146,6 +146,19 @@ func (h *health) leaves(why error, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.kind = chosen
+}
+
+// leavesSoon is leaves for a consumer that is about to consume again, and not for long: a move to
+// another socket is no fault unless handlers hold it up, until it is over.
+func (h *health) leavesSoon(why error) (over func()) {
+	began := time.Now()
+	if !errors.Is(why, errShares) {
+		h.leaves(why, began)
+		return func() {}
+	}
+	h.Alive(began)
+	late := time.AfterFunc(durations.Lost, func() { h.leaves(why, began) })
+	return func() { late.Stop() }
 }
 
 // disconnected returns the fault of the Conn if the consumer has left its queue by choice

@@ -169,7 +169,7 @@ func TestHoldForIsNoOutage(t *testing.T) {
 				if found := log.with("outage"); len(found) > 0 {
 					w.Errorf("%q, want no outage", found)
 				}
-				if found := log.with("held", "again_in=1s", errBusy.Error()); len(found) == 0 {
+				if found := log.with("held, for the time that the handler has named", "again_in=1s", errBusy.Error()); len(found) == 0 {
 					w.Errorf("no record of a message that is held, and for how long")
 				}
 				w.has("orders")
@@ -245,7 +245,7 @@ func TestHoldForBeyondTheHoldLimit(t *testing.T) {
 					w.Errorf("run %d: %q, want %q", i, got[i], want[i])
 				}
 			}
-			if found := log.with("level=WARN", "hold limit", "asked=20m0s", "hold_limit=15m0s", errBusy.Error()); len(found) == 0 {
+			if found := log.with("level=WARN", "hold limit", "asked=20m0s", "hold_limit=15m0s", "held=15m0s", errBusy.Error()); len(found) == 0 {
 				w.Errorf("no warning that names the time and the bound in %q", log.with("held"))
 			}
 			s := w.journal.of(id(0))

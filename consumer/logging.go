@@ -26,7 +26,7 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 			r.log.Info("message snoozed, it cannot be held for so long", append(about, "for", a.outcome.After, "hold_limit", r.timeout.HoldLimit(), "error", a.text, "times", a.History.Snoozes+1)...)
 			return
 		}
-		r.log.Info("message snoozed", append(about, "for", a.outcome.After, "reason", a.outcome.Reason, "times", a.History.Snoozes+1)...)
+		r.log.Info("message snoozed", append(about, "for", max(a.outcome.After, s.Wait), "reason", a.outcome.Reason, "times", a.History.Snoozes+1)...)
 		return
 	}
 	if a.err != nil {

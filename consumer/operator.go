@@ -31,10 +31,12 @@ import (
 // header Accept names application/json. The state shows the health of each consumer. For
 // each queue it shows the time at which a pause or outage began, and whether the outage
 // has lacked a message to try for Outage.MaxPause. It also shows the number of messages
-// in hand and the number with handlers. For each of the 100 oldest messages it shows the
-// id, the age since the broker delivered it, and "waiting" for a handler, "handled" or
-// "held". A message that waits for the confirm of a copy, or in place for its next
-// attempt, is "held" too. Bodies and headers are not shown.
+// in hand and the number with handlers. For each of the 100 oldest messages, the oldest first,
+// it shows the id, the age since the broker delivered it, and "waiting" for a handler,
+// "handled" or "held". A message that waits for the confirm of a copy, or in place for its next
+// attempt, is "held" too. With a Config.KeyLimit it shows the key, and of a message that is held
+// for its handler the time of the next try, but not in an outage. Bodies and other headers are
+// not shown.
 //
 // A Pause lasts until Resume or the end of the process, and concerns this process alone.
 //
@@ -170,6 +172,10 @@ type messageState struct {
 	ID    string  `json:"id"`
 	Age   float64 `json:"ageSeconds"`
 	State string  `json:"state"` // waiting, handled or held
+	Key   string  `json:"key,omitempty"`
+
+	// Next is when the handler of a held message may run again at the earliest; nil if nobody knows.
+	Next *time.Time `json:"next,omitempty"`
 }
 
 // state returns the Consumer as it is now.
@@ -219,7 +225,11 @@ func (r *run) describe(q *queueState, now time.Time) {
 			state = "held"
 		}
 		age := now.Sub(m.Received).Round(time.Millisecond)
-		q.Messages = append(q.Messages, messageState{m.Raw.MessageId, max(age, 0).Seconds(), state})
+		shown := messageState{ID: m.Raw.MessageId, Age: max(age, 0).Seconds(), State: state, Key: shortened(m.Key)}
+		if m.Again.After(now) {
+			shown.Next = &m.Again
+		}
+		q.Messages = append(q.Messages, shown)
 	}
 }
 
@@ -253,6 +263,16 @@ func (s consumerState) write(w io.Writer) error {
 		}
 		for _, m := range q.Messages {
 			fmt.Fprintf(&b, "\n    %10.3fs  %-7s  %q", m.Age, m.State, m.ID)
+			var more []string
+			if m.Key != "" {
+				more = append(more, fmt.Sprintf("key %q", m.Key))
+			}
+			if m.Next != nil {
+				more = append(more, "next try "+m.Next.Format(time.RFC3339))
+			}
+			if len(more) > 0 {
+				b.WriteString("  " + strings.Join(more, ", "))
+			}
 		}
 		if more := q.InHand - len(q.Messages); more > 0 && len(q.Messages) == maxShown {
 			fmt.Fprintf(&b, "\n    and %d more", more)

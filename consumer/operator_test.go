@@ -3,8 +3,10 @@ package consumer_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -86,6 +88,56 @@ func TestOperatorsSeeWhatIsInHand(t *testing.T) {
 		if _, text = call(ops, "GET", "/ops/", ""); !strings.Contains(text, "orders: unhealthy since ") || !strings.Contains(text, "Run is not running") {
 			w.Errorf("after the stop: %s", text)
 		}
+	})
+}
+
+func TestOperatorsSeeTheKeyAndTheNextTryOfAHeldMessage(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		orders, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {
+			if d.OrderKey == "away" {
+				return consumer.HoldFor(2*time.Minute, errBroken)
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, consumer.Config{Concurrency: 4, KeyLimit: 1, DrainTimeout: time.Second})
+		ops := operator(t, orders)
+		w.publish(3, keyed("away"))
+		w.publish(2, keyed("busy"))
+		w.publish(1, keyed("\n<b>"))
+		time.Sleep(time.Second)
+		_, body := call(ops, "GET", "/", "", "Accept", "application/json")
+		var got struct {
+			Consumers []struct {
+				Queues []struct {
+					Messages []struct {
+						ID, State, Key string
+						Next           *time.Time
+					}
+				}
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			w.Fatalf("%v: %s", err, body)
+		}
+		var seen []string
+		for _, m := range got.Consumers[0].Queues[0].Messages {
+			next := "-"
+			if m.Next != nil {
+				next = time.Until(*m.Next).String()
+			}
+			seen = append(seen, fmt.Sprintf("%s %s %q %s", m.ID, m.State, m.Key, next))
+		}
+		want := []string{`m0 held "away" 1m59s`, `m1 waiting "away" -`, `m2 waiting "away" -`, `m3 handled "busy" -`, `m4 waiting "busy" -`, `m5 handled "\n<b>" -`}
+		if !slices.Equal(seen, want) {
+			w.Errorf("%q\nwant %q", seen, want)
+		}
+		_, text := call(ops, "GET", "/", "")
+		for _, want := range []string{`held     "m0"  key "away", next try 2000-01-01T00:02:00Z`, `handled  "m5"  key "\n<b>"`} {
+			if !strings.Contains(text, want) {
+				w.Errorf("no %q in\n%s", want, text)
+			}
+		}
+		w.stopped(stop)
 	})
 }
 

@@ -22,8 +22,8 @@ import (
 // the queue has its acks; if the connection is lost in that time, acks may be missing,
 // and their messages are delivered again. A lost connection does not end Run, and
 // neither does a queue whose node is down: Run waits for it. It returns an error sooner
-// only if the queue cannot be consumed to begin with (it does not exist, permission is
-// missing, the broker's version refuses the source, channel_max leaves too few channels
+// only if the queue cannot be consumed to begin with (it, or a part of its topology such as the
+// dead-letter queue, does not exist, so declare before Run; permission is missing, the broker's version refuses the source, channel_max leaves too few channels
 // for the consumers of the Conn), if the Conn is closed, or if a handler did not return
 // although its ctx had ended. It returns an error at the latest 6 s after DrainTimeout if a
 // hook of Config.Traces or the Logger has not returned, or the broker does not answer. A

@@ -220,7 +220,7 @@ func (s *session) drain() error {
 	if why == nil {
 		r.health.fail(errStopping)
 	} else {
-		r.health.leaves(why, time.Now())
+		defer r.health.leavesSoon(why)()
 		left := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace, end)
 		defer left.Stop()
 		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on

@@ -205,6 +205,83 @@ func TestShardsOfASingleActiveConsumer(t *testing.T) {
 	})
 }
 
+// An old process knows three shards, a new one four, and both consume. Nothing is lost, and the keys
+// that the growth does not move keep their order.
+func TestAGrowthOfShardsWithMessagesInFlight(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		single := func(s *topology.Shards) { s.SingleActiveConsumer = true }
+		before := w.shards(3, single)
+		o := newOrdered()
+		handle := func(_ context.Context, d *consumer.Delivery) error {
+			o.handle(d.OrderKey, d.ID, 20*time.Millisecond)
+			return nil
+		}
+		cfg := consumer.Config{Concurrency: 4, KeyLimit: 1}
+		_, stopOld := w.startOn(before, handle, cfg)
+		want := map[string][]string{}
+		send := func(s topology.Shards, from int) {
+			for n := from; n < from+200; n++ {
+				key := fmt.Sprint("k", n%40)
+				w.publishTo(s.Queue(key), id(n), key)
+				want[key] = append(want[key], id(n))
+			}
+		}
+		send(before, 0)
+		time.Sleep(300 * time.Millisecond)
+		after := w.shards(4, single)
+		_, stopNew := w.startOn(after, handle, cfg)
+		send(after, 200)
+		time.Sleep(300 * time.Millisecond)
+		w.stopped(stopOld)
+		time.Sleep(time.Minute)
+		w.stopped(stopNew)
+		moved := 0
+		for key, all := range want {
+			got := slices.Clone(o.got[key])
+			if before.Queue(key) != after.Queue(key) {
+				moved++
+				slices.Sort(all)
+				slices.Sort(got)
+			}
+			if !slices.Equal(got, all) {
+				w.Errorf("key %s, from %s to %s: handled %v, want %v", key, before.Queue(key), after.Queue(key), got, all)
+			}
+		}
+		if moved == 0 || moved > 20 {
+			w.Errorf("%d of 40 keys move, want about ten", moved)
+		}
+	})
+}
+
+func TestBatchesOfShards(t *testing.T) {
+	onEachEngine(t, func(w *fixture) {
+		s := w.shards(3)
+		for i, queue := range s.WorkQueues() {
+			for n := range 25 {
+				w.publishTo(queue.Name, fmt.Sprintf("%d.%d", i, n), "")
+			}
+		}
+		var mu sync.Mutex
+		handled, batches := 0, 0
+		_, stop := w.startBatch(s, func(_ context.Context, batch []*consumer.Delivery) error {
+			mu.Lock()
+			defer mu.Unlock()
+			handled, batches = handled+len(batch), batches+1
+			for _, d := range batch {
+				if d.Queue != batch[0].Queue {
+					w.Errorf("a batch has messages of %s and %s", d.Queue, batch[0].Queue)
+				}
+			}
+			return nil
+		}, consumer.Batch{Size: 10, Linger: 50 * time.Millisecond}, consumer.Config{Concurrency: 2})
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if handled != 75 || batches > 15 {
+			w.Errorf("%d messages in %d batches, want 75 in about nine", handled, batches)
+		}
+	})
+}
+
 func TestAMessageWithAnExactDelayReachesItsShard(t *testing.T) {
 	everywhere(t, func(w *fixture) {
 		s := topology.Shards{Name: "bills", Count: 4, Type: w.orders.Type, Waits: delay.Schedule{5 * time.Minute}}
@@ -268,6 +345,9 @@ func TestMistakesWithShardsAreNamed(t *testing.T) {
 				_, err := consumer.New(w.conn, topology.Shards{Name: "bills"}, handler, consumer.Config{})
 				return err
 			}, `Shards "bills": Count is 0, want 1 to 100`},
+			{"a message without a key", func() error {
+				return producer.Message{RoutingKey: s.Queue("")}.Validate()
+			}, "RoutingKey is empty, and so is Exchange: the default exchange wants the name of a queue as RoutingKey (topology.Shards.Queue returns none for an empty key)"},
 			{"retries in place that take too long", func() error {
 				long := s
 				long.Waits = delay.Schedule{time.Hour}

@@ -260,3 +260,23 @@ func TestASnoozedLetterStaysOneInExactDelays(t *testing.T) {
 		}
 	})
 }
+
+// A snooze without a time is for the shortest wait, and the log says how long that is.
+func TestTheLogTellsHowLongAMessageIsSnoozed(t *testing.T) {
+	on(t, "4.3", topology.Quorum, func(w *fixture) {
+		var log lines
+		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
+			if d.History.Snoozes == 0 {
+				return consumer.Snooze(0, "not paid yet")
+			}
+			return nil
+		}, consumer.Config{Logger: log.logger()})
+		w.publish(1)
+		time.Sleep(time.Hour)
+		w.stopped(stop)
+		if len(log.with("message snoozed", "for=1m0s", "not paid yet")) != 1 {
+			w.Errorf("%q, want one record that says for=1m0s", log.with("snoozed"))
+		}
+		w.has("orders")
+	})
+}

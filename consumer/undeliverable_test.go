@@ -236,3 +236,35 @@ func TestRunEndsWithTheConnInThePauseOfAQueueThatIsNotHandled(t *testing.T) {
 		w.endsWithTheConn(ended)
 	})
 }
+
+// A queue that has shown that it harms no other moves back to the shared socket. Its handlers finish
+// before, and nothing is amiss.
+func TestAQueueThatSharesAgainIsHealthy(t *testing.T) {
+	onBroker(t, rehoptest.Config{Version: "4.3"}, topology.Classic, func(w *fixture) {
+		other := topology.WorkQueue{Name: "other", Type: topology.Classic, Waits: w.orders.Waits}
+		w.declare(other)
+		h := w.cannotHandOver()
+		c, stopOther := w.startOn(other, func(context.Context, *consumer.Delivery) error {
+			time.Sleep(5 * time.Second)
+			return nil
+		}, consumer.Config{Concurrency: 5})
+		defer w.stopped(stopOther)
+		for range 200 {
+			w.publish(1, func(m *rehoptest.Message) { m.RoutingKey = other.Name })
+		}
+		_, stop := w.start(func(context.Context, *consumer.Delivery) error { return nil }, consumer.Config{})
+		defer w.stopped(stop)
+		w.publish(1)
+		for _, _, faults := h.counts(); faults < 2; _, _, faults = h.counts() {
+			time.Sleep(time.Second)
+		}
+		time.Sleep(5 * time.Second) // each queue has a socket of its own
+		for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(100 * time.Millisecond) {
+			if err := c.Health(); err != nil {
+				w.Fatalf("%v after the queues have parted: %v", time.Since(began), err)
+			}
+		}
+		w.broker.Drain(w.orders.Name)
+		h.cured.Store(true)
+	})
+}

@@ -20,15 +20,19 @@
 //
 // A live source looks into a queue of the broker. RabbitMQ has no way to look without
 // taking: a look takes messages and hands them back in their order, and marks them as
-// redelivered. So a look is bounded, answers questions until the next look, and is
-// refused where it could cost a letter. A collected source asks a database, which a
+// redelivered. So a look is bounded, answers questions until the next look or redrive, and
+// is refused where it could cost a letter. Each answer has in [Seen] which letters it is
+// about. The order is kept by one look at a time: looks of one process at a [Live] take
+// turns, but two processes that look into a queue at the same moment may change its order,
+// and so may a look whose ctx ends. A collected source asks a database, which a
 // consumer fills with [github.com/rehop/rehop/store.Store.Collect]. It has any number
 // of letters, and no question changes anything.
 //
 // # Redrives
 //
 // Letters are sent, moved and dropped by a [Redrive]. It names the letters, the action,
-// and bounds for their rate and number. [Source.Execute] writes it into a [Journal]
+// and bounds for their rate and number. The letters are those of a look, Redrive.Look, or
+// those that are in their place when the redrive begins; what comes later is for the next one. [Source.Execute] writes it into a [Journal]
 // before it begins, and each step as it goes. So another process can watch a redrive and
 // stop it, and a redrive that was cut off can be resumed:
 //

@@ -59,6 +59,26 @@ func ExampleLive_Peek() {
 	// Anna was published to shop, and is sent back to orders
 }
 
+// Targets counts where letters would go before anybody sends them.
+func ExampleLive_Targets() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	targets, err := live.Targets(ctx, desk.Filter{Error: "no stock"})
+	check(err)
+	for _, one := range targets.Targets {
+		fmt.Println(one.Count, "to", one.To.RoutingKey)
+	}
+	fmt.Println(targets.Doubted, "in doubt")
+	// Output:
+	// 2 to orders
+	// 0 in doubt
+}
+
 // A redrive sends the letters of one reason back. Who has asked for it is in the audit.
 func ExampleLive_Execute() {
 	ctx, conn, folder, stop := connect("order-7", "order-8")

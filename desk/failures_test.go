@@ -87,3 +87,24 @@ func TestAnErrorThatAnotherOneHasIsToldOnce(t *testing.T) {
 		t.Errorf("of none: %v", err)
 	}
 }
+
+// Failures that an earlier turn has counted do not keep a redrive from trying.
+func TestARedriveAsksAgainAfterTenFailures(t *testing.T) {
+	for _, tt := range []struct {
+		rule                     string
+		serves                   bool
+		failures, flying, expect int
+	}{
+		{"at first", false, 0, 0, 10},
+		{"some are under way", false, 0, 7, 3},
+		{"some have failed", false, 4, 5, 1},
+		{"as many as end it are under way", false, 4, 6, 0},
+		{"all have failed, in an earlier turn", false, 10, 0, 1},
+		{"the target has taken one", true, 0, 100, 28},
+	} {
+		r := &liveRedrive{live: &Live{inFlight: inFlight}, serves: tt.serves, failures: tt.failures, flying: tt.flying}
+		if got := r.capacity(); got != tt.expect {
+			t.Errorf("%s: %d more may be sent, want %d", tt.rule, got, tt.expect)
+		}
+	}
+}

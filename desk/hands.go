@@ -113,7 +113,7 @@ func (o *handsOf) takeOut(ctx context.Context, conn *connection.Conn, infos []ma
 	}()
 	for i := range infos {
 		q := &infos[i]
-		_, lately := o.of(conn, q.Name)
+		before, lately := o.of(conn, q.Name)
 		letters := strings.HasSuffix(q.Name, deadLetterSuffix) || otherDeadLetters.MatchString(q.Name)
 		if !lately && (!letters || q.Consumers == 0) {
 			continue
@@ -133,7 +133,7 @@ func (o *handsOf) takeOut(ctx context.Context, conn *connection.Conn, infos []ma
 		}
 		own, lately := o.of(conn, q.Name)
 		var n numbers
-		n, mixed[q.Name] = numbers{q.Ready, q.Unacked, q.Consumers}.without(own, lately, now)
+		n, mixed[q.Name] = numbers{q.Ready, q.Unacked, q.Consumers}.without(max(before, own), lately, now)
 		q.Ready, q.Unacked, q.Consumers = n.ready, n.unacked, n.consumers
 	}
 	return mixed

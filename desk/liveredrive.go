@@ -228,7 +228,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		case err == nil && !more:
 			return nil
 		case err == nil:
-		case errors.Is(err, connection.ErrSessionLost) && ctx.Err() == nil:
+		case errors.Is(err, connection.ErrSessionLost) && !errors.Is(err, ErrTarget) && ctx.Err() == nil:
 			if lost++; r.progress.Done > before {
 				lost = 0
 			}

@@ -34,7 +34,7 @@ func (r *liveRedrive) wait() time.Duration {
 func (r *liveRedrive) capacity() int {
 	n := r.live.inFlight - r.flying
 	if !r.serves {
-		n = min(n, failuresInARow-r.failures-r.flying)
+		n = min(n, max(failuresInARow-r.failures, 1)-r.flying)
 	}
 	return n
 }

@@ -124,11 +124,7 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		publisher := confirm.New(r.live.conn, confirm.Limits{Messages: 1})
 		errs = append(errs, spare(ctx, r.hand, publisher, limit, held), publisher.Close())
 	}
-	if err := r.hand.back(); err != nil {
-		return together(append(errs, err)...)
-	}
-	r.counter.full(ctx, 0, r.consumers)
-	return together(errs...)
+	return together(append(errs, r.hand.end(ctx, r.counter, 0, r.consumers))...)
 }
 
 // work handles deliveries until the letters that were in the queue have been seen and

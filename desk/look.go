@@ -199,10 +199,7 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 			publisher := confirm.New(l.conn, confirm.Limits{Messages: 1})
 			err = errors.Join(err, spare(context.WithoutCancel(ctx), h, publisher, limit, worn), publisher.Close())
 		}
-		err = errors.Join(err, h.back())
-		if err == nil {
-			counter.full(ctx, before.Messages, before.Consumers)
-		}
+		err = errors.Join(err, h.end(ctx, counter, before.Messages, before.Consumers))
 	}()
 	highest := 0
 	for n := t.next(); n > 0 && !seen.short; n = t.next() {

@@ -219,6 +219,16 @@ func (h *hand) back() error {
 	return h.session.Close()
 }
 
+// end is back, and waits until what was handed back is in the queue again.
+func (h *hand) end(ctx context.Context, counter *counter, n, others int) error {
+	defer hands.leave(h) // the broker counts its consumer until then
+	err := h.session.Close()
+	if err == nil {
+		counter.full(ctx, n, others)
+	}
+	return err
+}
+
 // counter asks a queue how many messages are ready.
 type counter struct {
 	queue   string

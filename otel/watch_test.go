@@ -16,10 +16,11 @@ import (
 func TestQueuesAreWatchedByWhatTheyAreFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lanes := topology.Lanes{Name: "mail", Lanes: []topology.Lane{{Name: "high"}, {Name: "low"}}, Waits: delay.Fixed(time.Minute, 1), OneDeadLetterQueue: true}
+		shards := &topology.Shards{Name: "bills", Count: 2, Waits: delay.Fixed(time.Minute, 1)}
 		missing := &topology.WorkQueue{Name: "missing", Waits: delay.Fixed(time.Minute, 1)}
-		s := newService(t, "4.3", topology.Exchange{Name: "shop"}, orders, lanes, topology.Delays{})
+		s := newService(t, "4.3", topology.Exchange{Name: "shop"}, orders, lanes, shards, topology.Delays{})
 		p := s.producer(producer.Config{})
-		for queue, n := range map[string]int{"orders": 1, "orders.wait.4": 2, "orders.dlq": 3, "mail.low": 4, "mail.dlq": 5, "mail.high.wait.1": 6} {
+		for queue, n := range map[string]int{"orders": 1, "orders.wait.4": 2, "orders.dlq": 3, "mail.low": 4, "mail.dlq": 5, "mail.high.wait.1": 6, "bills.00": 7, "bills.01.wait.1": 8, "bills.dlq": 9} {
 			for range n {
 				_, err := p.Publish(t.Context(), producer.Message{RoutingKey: queue})
 				check(t, err)
@@ -28,20 +29,20 @@ func TestQueuesAreWatchedByWhatTheyAreFor(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() {
-			ended <- s.telemetry.WatchQueues(ctx, s.conn, 0, missing, orders, lanes, topology.Delays{})
+			ended <- s.telemetry.WatchQueues(ctx, s.conn, 0, missing, orders, lanes, shards, topology.Delays{})
 		}()
 		time.Sleep(time.Second)
 		m := s.collect()
 		for _, tt := range []struct {
 			queue, part string
 			want        float64
-		}{{"orders", "work", 1}, {"orders.wait.4", "wait", 2}, {"orders.dlq", "dead-letter", 3}, {"mail.low", "work", 4}, {"mail.dlq", "dead-letter", 5}, {"mail.high.wait.1", "wait", 6}} {
+		}{{"orders", "work", 1}, {"orders.wait.4", "wait", 2}, {"orders.dlq", "dead-letter", 3}, {"mail.low", "work", 4}, {"mail.dlq", "dead-letter", 5}, {"mail.high.wait.1", "wait", 6}, {"bills.00", "work", 7}, {"bills.01.wait.1", "wait", 8}, {"bills.dlq", "dead-letter", 9}} {
 			if got := m.sum("rehop.queue.messages", queueLabel, tt.queue, "rehop.queue.part", tt.part); got != tt.want {
 				t.Errorf("%s of %s has %v, want %v", tt.part, tt.queue, got, tt.want)
 			}
 		}
-		if n := m.sum("rehop.queue.messages"); n != 21 {
-			t.Errorf("%v messages in all, want 21", n)
+		if n := m.sum("rehop.queue.messages"); n != 45 {
+			t.Errorf("%v messages in all, want 45", n)
 		}
 		if has := m.sum("rehop.queue.messages", queueLabel, "missing"); has != 0 {
 			t.Errorf("a queue that does not exist has %v messages", has)
@@ -56,8 +57,8 @@ func TestQueuesAreWatchedByWhatTheyAreFor(t *testing.T) {
 		}
 		s.broker.Start()
 		time.Sleep(2 * time.Minute)
-		if n := s.collect().sum("rehop.queue.messages"); n != 21 {
-			t.Errorf("%v messages when it is back, want 21", n)
+		if n := s.collect().sum("rehop.queue.messages"); n != 45 {
+			t.Errorf("%v messages when it is back, want 45", n)
 		}
 		stop()
 		check(t, <-ended)

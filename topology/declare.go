@@ -49,7 +49,8 @@ const (
 // If messages can be delayed to an exchange ([Delays]) and would not reach a queue or Lanes
 // whose Bindings name it, by this call or by earlier ones on conn, Declare logs a warning.
 //
-// It takes about five round trips, for any number of waits.
+// It takes about five round trips, for any number of waits, and two more to look for [Shards]
+// of a larger Count.
 //
 // With connection.Config.ManagementURL it then asks for the policies that apply to
 // the queues, and logs each entry that breaks a promise as a warning. If the

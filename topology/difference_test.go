@@ -58,11 +58,17 @@ func (o observed) bind(b plannedBinding) {
 	m := management.Binding{Source: b.Exchange, Destination: b.destination().name, ToExchange: b.ToExchange != "", RoutingKey: b.RoutingKey, Arguments: asAnswer(b.Args)}
 	o.unbind(b)
 	if list, looked := o.to[b.destination()]; looked {
-		o.to[b.destination()] = append(list, m)
+		o.to[b.destination()] = append(slices.Clip(list), m)
 	}
 	if list, looked := o.from[b.Exchange]; looked {
-		o.from[b.Exchange] = append(list, m)
+		o.from[b.Exchange] = append(slices.Clip(list), m)
 	}
+}
+
+func (o observed) clone() observed {
+	o.parts, o.queues, o.exchanges = maps.Clone(o.parts), maps.Clone(o.queues), maps.Clone(o.exchanges)
+	o.to, o.from = maps.Clone(o.to), maps.Clone(o.from)
+	return o
 }
 
 func (o observed) unbind(b plannedBinding) {
@@ -194,13 +200,14 @@ func TestDamages(t *testing.T) {
 			if err != nil {
 				t.Fatal(name, v, err)
 			}
-			whole, err := compare(v, specs, shown(plan))
+			picture := shown(plan)
+			whole, err := compare(v, specs, picture)
 			if err != nil || len(whole.Differences)+len(whole.Unseen) > 0 || !whole.OK() {
 				t.Errorf("%s on %s: nothing is damaged, and %v, %v", name, v, whole, err)
 			}
 			for _, d := range damages(plan) {
 				tried++
-				have := shown(plan)
+				have := picture.clone()
 				d.do(have)
 				drift, err := compare(v, specs, have)
 				if err != nil {

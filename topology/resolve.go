@@ -116,7 +116,7 @@ func (w WorkQueue) onBroker(e PlannedEngine) route.Facts {
 // looks returns the steps that find out whether all parts of the plan exist.
 func (w WorkQueue) looks(p Plan) (steps []step) {
 	steps = w.lanesAsDeclared()
-	advice := fmt.Sprintf("declare work queue %q first", w.Name)
+	advice := w.declareFirst()
 	for _, q := range slices.Concat(p.needs, p.queues) {
 		look := lookForQueue(q.Name, advice)
 		// Letters wait for a dead-letter queue that is away; the work goes on.
@@ -154,7 +154,7 @@ func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Facts, error) {
 	}
 	var looks []step
 	for _, name := range append(slices.Clone(e.Waits), r.DeadLetter.RoutingKey) {
-		look := lookForQueue(name, fmt.Sprintf("declare work queue %q first", r.Queue))
+		look := lookForQueue(name, w.declareFirst())
 		look.mayBeAway = true // copies go to all of these
 		looks = append(looks, look)
 	}

@@ -23,7 +23,7 @@ import (
 //	m := producer.Message{RoutingKey: orders.Queue(customer), OrderKey: customer, Body: body}
 //
 // The publisher chooses the shard, by [Shards.Queue], and publishes to its queue. Shards
-// have no exchange and no bindings. A message that failed waits in, and comes back to, the
+// have no exchange, no bindings and no lanes. A message that failed waits in, and comes back to, the
 // shard that it was published to.
 //
 // Count may grow at any time, because Declare adds the new shards. The handlers have to

@@ -193,6 +193,16 @@ func TestAnotherCountOfShards(t *testing.T) {
 	}
 }
 
+func TestAShardThatIsMissingNamesItsShards(t *testing.T) {
+	everyVersion(t, func(s *server) {
+		s.declare(shards(2))
+		_, err := topology.Resolve(s.Context(), s.conn, shards(3).WorkQueues()[2])
+		if want := `queue "orders.02" does not exist: declare Shards "orders" first`; err == nil || !strings.Contains(err.Error(), want) {
+			s.Errorf("Resolve: %v, want %q", err, want)
+		}
+	})
+}
+
 // By default the leader of a queue is on the node that its declarer is connected to.
 func TestLeadersOfShardsAreSpread(t *testing.T) {
 	plan, err := topology.NewPlan(v43, shards(2), topology.WorkQueue{Name: "alone"})

@@ -131,6 +131,15 @@ func (w WorkQueue) spec() (kind, name string) {
 	return "WorkQueue", w.Name
 }
 
+// declareFirst is what to do if a part of w is missing.
+func (w WorkQueue) declareFirst() string {
+	kind, name := w.spec()
+	if kind == "WorkQueue" {
+		kind = "work queue"
+	}
+	return fmt.Sprintf("declare %s %q first", kind, name)
+}
+
 // owner begins errors about what all lanes or shards have in common, if w is one, or about w.
 func (w WorkQueue) owner() string {
 	kind, name := w.spec()

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"bytes"
 	"errors"
 	"net/url"
 	"regexp"
@@ -143,4 +144,24 @@ func TestALookThatIsOverIsAskedForAgain(t *testing.T) {
 		w := r.post("/send", url.Values{"queue": {"orders.dlq"}, "text": {"order"}, "these": {"3"}, "look": {"2000-01-01T00:00:00Z"}, "redrive": {"o-1"}})
 		r.has(w, 409, "Nothing was done", `name="back" value="send?queue=orders.dlq&amp;text=order"`)
 	})
+}
+
+// Progress counts against the bound of a redrive, and says so where it is not known.
+func TestProgressCountsAgainstTheBound(t *testing.T) {
+	p, err := readPages()
+	must(t, err)
+	for want, progress := range map[string]desk.Progress{
+		"<b>90,056</b> of 150,000":         {State: desk.Running, Bound: 150_000, Matched: 99_099, Done: 90_056},
+		"<b>90,056</b> of at least 99,099": {State: desk.Running, Matched: 99_099, Done: 90_056},
+		"<b>5</b> of at most 100":          {State: desk.Running, Matched: 7, Done: 5, Redrive: desk.Redrive{Limit: 100}},
+	} {
+		var b bytes.Buffer
+		must(t, p.live.ExecuteTemplate(&b, "live-redrive", view{Data: redriveData{P: progress}}))
+		must(t, p.live.ExecuteTemplate(&b, "redrives-table", []desk.Progress{progress}))
+		for _, text := range []string{want, strings.NewReplacer("<b>", `<td class="n">`, "</b>", "").Replace(want)} {
+			if !strings.Contains(b.String(), text) {
+				t.Errorf("the pages do not say %q", text)
+			}
+		}
+	}
 }

@@ -18,7 +18,8 @@
 // # Looking
 //
 // A look into a queue of the broker takes letters and hands them back. So only a person
-// looks, by a button: no page looks by being opened, reloaded or kept open. Queue depths
+// looks, by a button: no page looks by being opened, reloaded or kept open. The page keeps
+// looks of 256 MiB together, and names the queues that a search leaves out. Queue depths
 // come from the management API or, where there is none, from the queue's own count.
 //
 // # Safety

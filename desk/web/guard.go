@@ -88,14 +88,17 @@ func loginOf(r *http.Request) login {
 // token, if there was one. Nobody checks this name. User is empty without a login.
 func User(r *http.Request) string { return loginOf(r).Who }
 
-// Guard passes to next only requests that Access allows, and none that pages of other
-// sites make, but for visits. Wrong tokens and passwords are answered ten times for an
-// address, and once more every ten seconds, and a hundred times for all addresses, and once
-// more every second. Further ones, right or wrong, are answered 429. Of IPv6 a network of 64
-// bits is one address. Behind a proxy all clients have the proxy's address, so the
-// guesses of one client keep all others from logging in: let the proxy bound guesses
-// there. A browser that has logged in with the token goes on. Its login ends after 12
-// hours, by "POST /logout", and with the process.
+// Guard passes to next only requests that Access allows. Of pages of other sites it passes on
+// visits alone: links that somebody follows. A login with the token ends after 12 hours, by
+// "POST /logout", and with the process.
+//
+// Guard bounds guesses. An address gets ten answers to a wrong token or password, and then
+// one every ten seconds. All addresses together get a hundred, and then one a second; an
+// address that was right within 12 hours does not wait for the others. Until then Guard
+// answers 429 with a Retry-After, also to what is right. It still serves browsers that
+// have logged in with the token. Of IPv6 a network of 64 bits counts as one address. Behind
+// a proxy all clients have the address of the proxy, so one client can keep the others from
+// logging in: let the proxy bound guesses.
 //
 // Guard returns an error if a is faulty.
 func Guard(next http.Handler, a Access) (http.Handler, error) {

@@ -25,7 +25,6 @@ type redriveData struct {
 	Resume  bool    // it can be resumed
 	Stopped bool    // somebody has asked it to stop
 	Total   int     // letters that the redrive is about
-	About   string  // whether there may be more, or fewer
 	Rate    float64 // letters per second so far
 	Letters string  // address of the letters that are left
 }
@@ -38,7 +37,7 @@ func (h *Handler) redriveData(id string) (redriveData, error) {
 	d := redriveData{P: p, Place: h.placeOfSource(p.Redrive.Source), Running: p.State == desk.Running}
 	d.Here = d.Place != (place{})
 	d.Resume = d.Here && p.Resumable()
-	d.Total, d.About = p.Total()
+	d.Total, _ = p.Total()
 	d.Rate = p.PerSecond()
 	return d, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/desk"
 )
 
 // causes are those that a person may choose.
@@ -55,9 +56,13 @@ func readPages() (*pages, error) {
 		},
 		"causes": func() []rehop.Cause { return causes }, "states": func() []string { return []string{"held", "parked", "archived", "ready"} },
 		"percent": percent,
-		"target":  target,
-		"short":   func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
-		"inc":     func(n int) int { return n + 1 },
+		"of": func(p desk.Progress) string {
+			n, about := p.Total()
+			return strings.TrimSpace(about + " " + number(n))
+		},
+		"target": target,
+		"short":  func(id string) string { return strings.TrimPrefix(id, time.Now().UTC().Format("20060102-")) },
+		"inc":    func(n int) int { return n + 1 },
 	}
 	shared, err := template.New("").Funcs(funcs).ParseFS(templates, "templates/layout.html", "templates/live.html")
 	if err != nil {

@@ -358,7 +358,9 @@ func TestAwayIsSaidWithWhatToDo(t *testing.T) {
 		r.h.cfg.Queues = []string{"legacy_error"}
 		r.h.sampleOnce(t.Context(), map[string]time.Time{})
 		r.has(r.get("/"), 200, "AMQP cannot list queues", "legacy_error", "<b>7</b>")
+		r.queue.mu.Lock() // the page may still weigh its look
 		r.queue.err = &desk.RefusedError{Queue: "orders.dlq", Reason: "it is a stream", Advice: "read it with a consumer"}
+		r.queue.mu.Unlock()
 		r.has(r.get("/groups?queue=orders.dlq"), 409, "could cost a letter", "it is a stream", "Read it with a consumer.")
 	})
 }
@@ -445,7 +447,7 @@ func TestNothingIsGreenWhileNobodyAnswers(t *testing.T) {
 				r.broker.err = rehop.WithClass(errors.New("no answer"), rehop.ClassTransient)
 			}
 			r.broker.mu.Unlock()
-			time.Sleep(time.Minute)
+			<-time.After(time.Minute)
 			r.h.sampleOnce(t.Context(), map[string]time.Time{})
 			page := r.get("/").Body.String()
 			if strings.Contains(page, "<h2>No dead letters</h2>") || !strings.Contains(page, "No dead letters when they were counted") || !strings.Contains(page, " min ago") {

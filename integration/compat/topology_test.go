@@ -41,6 +41,7 @@ var wirings = map[string][]topology.Spec{
 	"slow":          {shop, topology.WorkQueue{Name: "orders", ConsumerTimeout: time.Hour, Bindings: bindings, Waits: waits}},
 	"lanes":         {shop, topology.Lanes{Name: "orders", Lanes: classes, Bindings: bindings, Waits: waits}},
 	"lanes-one-dlq": {shop, topology.Lanes{Name: "orders", Lanes: classes, Bindings: bindings, Waits: waits, OneDeadLetterQueue: true}},
+	"shards":        {topology.Shards{Name: "orders", Count: 2, Waits: waits}},
 	"delays":        {shop, topology.Delays{}, topology.WorkQueue{Name: "orders", Bindings: bindings, Waits: waits}},
 	"delays-lanes":  {shop, topology.Delays{Grain: 10 * time.Millisecond, Max: time.Minute}, topology.Lanes{Name: "orders", Lanes: classes, Bindings: bindings, Waits: waits}},
 	"set-aside":     {topology.DeadLetterQueue{Name: "set-aside", Exchange: "dead", MaxAge: 24 * time.Hour}},

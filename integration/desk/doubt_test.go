@@ -27,6 +27,8 @@ func TestForgedHeadersPutNothingIntoAnotherQueue(t *testing.T) {
 			{"x-rehop-queue": payments, "x-rehop-cause": "permanent", "x-rehop-final-attempts": int64(1)},
 			{"x-rehop-queue": payments, "x-rehop-cause": "permanent", "x-death": death, "x-first-death-queue": payments, "x-last-death-queue": payments},
 			{"x-rehop-queue": payments, "x-rehop-cause": "permanent", "x-death": "none"},
+			{"x-rehop-queue": payments, "x-rehop-cause": "permanent", "x-death": []any{amqp.Table{"queue": int32(7)}}},
+			{"x-rehop-queue": payments, "x-rehop-cause": "permanent", "x-death": append([]any{amqp.Table{"queue": mine, "reason": "expired", "count": int64(1), "time": "never"}}, death...)},
 			{"x-rehop-exchange": "", "x-rehop-routing-key": payments, "x-rehop-cause": "unroutable"},
 			{"NServiceBus.FailedQ": payments, "x-death": death},
 			{"MT-Reason": "fault", "MT-Fault-InputAddress": "rabbitmq://broker/" + payments},

@@ -192,6 +192,13 @@ func (r *room) fill(queue string, n int) {
 // fillWith publishes the letters of these numbers to a queue, in their order.
 func (r *room) fillWith(queue string, numbers []int) {
 	r.Helper()
+	r.publish(queue, numbers)
+	r.has(queue, len(numbers))
+}
+
+// publish is fillWith for a queue that is in use.
+func (r *room) publish(queue string, numbers []int) {
+	r.Helper()
 	ch := r.channel()
 	must(r.T, ch.Confirm(false))
 	var last *amqp.DeferredConfirmation
@@ -213,7 +220,6 @@ func (r *room) fillWith(queue string, numbers []int) {
 	if last != nil {
 		last.Wait()
 	}
-	r.has(queue, len(numbers))
 }
 
 // fillSized publishes n letters of a size, from a number on.

@@ -19,6 +19,50 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
+// The management API goes on for up to 10 s to count what a redrive had in hand.
+func TestARedriveIsNoCollector(t *testing.T) {
+	onEach(t, func(r *room) {
+		r.fill(r.queue, 49)
+		live := r.live()
+		numbers := func() desk.Queue {
+			queues, err := desk.Queues(r.Context(), r.conn)
+			must(r.T, err)
+			for _, q := range queues {
+				if q.Name == r.queue {
+					return q
+				}
+			}
+			return desk.Queue{}
+		}
+		told := make(chan struct{}, 100)
+		ended := make(chan error, 1)
+		go func() {
+			_, err := live.Execute(r.Context(), desk.Redrive{Action: desk.Send, Filter: desk.Filter{Error: "no stock"}, Rate: 2}, func(desk.Progress) {
+				select {
+				case told <- struct{}{}:
+				default:
+				}
+			})
+			ended <- err
+		}()
+		<-told
+		for running := true; running; {
+			if q := numbers(); q.Unacked+q.Consumers > 0 || q.Mixed {
+				r.Errorf("during the redrive: %+v", q)
+			}
+			select {
+			case err := <-ended:
+				must(r.T, err)
+				running = false
+			case <-told:
+			}
+		}
+		if q := numbers(); q.Ready != 24 || q.Unacked+q.Consumers > 0 || q.Mixed {
+			r.Errorf("after the redrive: %+v, want 24 ready", q)
+		}
+	})
+}
+
 func TestAFilterThatMatchesHalfLeavesTheOtherHalfAsItWas(t *testing.T) {
 	onEach(t, func(r *room) {
 		const n = 1000

@@ -9,7 +9,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,10 +52,7 @@ type damage struct {
 // TestDamages prints how many damages were tried and found on each version.
 func TestDamages(t *testing.T) {
 	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
-		var tried, found, refused atomic.Int64
-		t.Cleanup(func() {
-			fmt.Printf("broker %s: %d damages were tried and %d found; the broker refused %d more\n", n.Version(), tried.Load(), found.Load(), refused.Load())
-		})
+		var all count
 		forms := map[string]bool{}
 		for _, name := range slices.Sorted(maps.Keys(wirings)) {
 			specs := wirings[name]
@@ -67,6 +63,7 @@ func TestDamages(t *testing.T) {
 				if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
 					t.Fatal(err)
 				}
+				var here count
 				whole := v.definitions()
 				clean := func(when string) {
 					t.Helper()
@@ -77,13 +74,17 @@ func TestDamages(t *testing.T) {
 				clean("after Declare")
 				for _, d := range v.damages(whole, forms) {
 					if err := d.do(); err != nil {
-						refused.Add(1)
+						here.refused++
 						v.reset(whole, specs)
 						continue
 					}
-					tried.Add(1)
-					if v.judge(d, specs) {
-						found.Add(1)
+					switch found, accepted := v.judge(d, specs); {
+					case accepted:
+						here.accepted++
+					case found:
+						here.tried, here.found = here.tried+1, here.found+1
+					default:
+						here.tried++
 					}
 					if d.undo != nil {
 						d.undo()
@@ -91,13 +92,25 @@ func TestDamages(t *testing.T) {
 					v.reset(whole, specs)
 				}
 				clean("when all is mended")
+				fmt.Printf("broker %s, %s: %v\n", n.Version(), name, here)
+				all = count{all.tried + here.tried, all.found + here.found, all.accepted + here.accepted, all.refused + here.refused}
 			})
 		}
+		fmt.Printf("broker %s: %v\n", n.Version(), all)
 	})
 }
 
-// judge reports whether Verify finds a damage, and agrees with Declare.
-func (v *vhost) judge(d damage, specs []topology.Spec) bool {
+// count is how many damages were tried and found, how many are none because Declare accepts
+// them too, and how many the broker refused to do.
+type count struct{ tried, found, accepted, refused int }
+
+func (c count) String() string {
+	return fmt.Sprintf("%d damages were tried and %d found; Declare accepts %d more, and the broker refused %d", c.tried, c.found, c.accepted, c.refused)
+}
+
+// judge reports whether Verify finds a damage and agrees with Declare, or whether both
+// accept it.
+func (v *vhost) judge(d damage, specs []topology.Spec) (found, accepted bool) {
 	v.Helper()
 	drift, before := v.verified(v.conn, specs...)
 	has := func(class topology.DriftClass) bool {
@@ -107,7 +120,7 @@ func (v *vhost) judge(d damage, specs []topology.Spec) bool {
 		return e.Code == d.code && e.Kind == d.kind && e.Name == d.of || e.Code == d.code && d.kind == "binding" && e.Kind == d.kind
 	}) {
 		v.Errorf("%s: found\n%s\nwant %s of %s %q", d.name, drift, d.code, d.kind, d.of)
-		return false
+		return false, false
 	}
 	err := topology.Declare(v.Context(), v.conn, specs...)
 	changed := !reflect.DeepEqual(before, v.definitions())
@@ -116,23 +129,24 @@ func (v *vhost) judge(d damage, specs []topology.Spec) bool {
 	case errors.As(err, &conflict):
 		if !has(topology.DriftDiffers) {
 			v.Errorf("%s: Declare returns %v, and Verify has found\n%s", d.name, err, drift)
-			return false
+			return false, false
 		}
-		return true
+		return true, false
 	case err != nil:
 		if drift.OK() {
 			v.Errorf("%s: Declare returns %v, and Verify has found\n%s", d.name, err, drift)
-			return false
+			return false, false
 		}
-		return true
+		return true, false
 	case changed != has(topology.DriftMissing):
 		v.Errorf("%s: Declare has changed the virtual host: %t, and Verify had found\n%s", d.name, changed, drift)
-		return false
+		return false, false
 	case d.code == "" && !changed && !drift.OK():
 		v.Errorf("%s: Declare accepts it, and Verify has found\n%s", d.name, drift)
-		return false
+		return false, false
 	}
-	return d.code != "" || !drift.OK() || has(topology.DriftExtra)
+	found = d.code != "" || !drift.OK() || has(topology.DriftExtra)
+	return found, !found
 }
 
 // role is the last part of a queue's name without numbers. The queues of a role have the

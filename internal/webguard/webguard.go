@@ -60,7 +60,7 @@ func IsVisit(r *http.Request) bool {
 // pages without an effect.
 func Sites(next http.Handler, isOpen func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if IsOfOtherSite(r) && !(IsVisit(r) && isOpen(r)) {
+		if IsOfOtherSite(r) && (!IsVisit(r) || !isOpen(r)) {
 			http.Error(w, "cross-origin request: a page of another site asks for this, or a proxy in between changes the Host. Open the address by itself.", http.StatusForbidden)
 			return
 		}

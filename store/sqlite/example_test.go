@@ -65,3 +65,25 @@ func ExampleOpen() {
 	fmt.Println(n, err)
 	// Output: 0 <nil>
 }
+
+// A program that only looks opens what is there, and makes nothing.
+func ExampleOpenReadOnly() {
+	folder, err := os.MkdirTemp("", "shop")
+	check(err)
+	defer os.RemoveAll(folder)
+	name := filepath.Join(folder, "shop.db")
+	_, err = sqlite.OpenReadOnly(name)
+	fmt.Println("a slip:", err != nil)
+
+	db, err := sqlite.Open(name)
+	check(err)
+	check(db.Close())
+	db, err = sqlite.OpenReadOnly(name)
+	check(err)
+	defer db.Close()
+	_, err = store.Open(context.Background(), db, store.SQLite, store.Config{Existing: true})
+	fmt.Println(err)
+	// Output:
+	// a slip: true
+	// store: the database is no store: it has no table rehop_letters of this package
+}

@@ -246,3 +246,38 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 		})
 	}
 }
+
+// The latest run of a batch said Hold, and the messages that are left of it are held for a time of
+// their own.
+func TestMessagesThatAreHeldForATimeOfTheirOwnFindOutAboutNoOutageBeforeIt(t *testing.T) {
+	for _, own := range []bool{true, false} {
+		t.Run(fmt.Sprintf("own: %v", own), func(t *testing.T) {
+			s := newStage(t, Limits{Slots: 2, Outage: Outage{Of: 10, From: 2, MaxPause: 10 * time.Second}})
+			runs := map[uint64]int{}
+			s.handle = func(g *Grant) (time.Duration, func() *Hold) {
+				tag := g.Of[0].Raw.DeliveryTag
+				runs[tag]++
+				return 10 * time.Millisecond, func() *Hold {
+					s.lane.Note(g, true, s.now, &s.out)
+					hold := Hold{Kind: ForAnother, For: time.Second, Until: s.now.Add(time.Hour)}
+					if tag == 2 {
+						hold.For, hold.Own = 20*time.Minute, own
+					}
+					return &hold
+				}
+			}
+			s.deliver(2)
+			s.pass(19 * time.Minute)
+			if s.lane.State(s.now).Outage.IsZero() {
+				t.Fatal("no outage")
+			}
+			if runs[1] < 10 || (runs[2] == 1) != own {
+				t.Errorf("%d runs of the message that finds out, %d of the other", runs[1], runs[2])
+			}
+			s.pass(2 * time.Minute)
+			if runs[2] == 1 {
+				t.Error("after its time it does not find out either")
+			}
+		})
+	}
+}

@@ -343,7 +343,7 @@ func (s *Session) Taken() (ms []Seen) {
 	defer h.mu.Unlock()
 	for m := s.first; m != nil; m = m.next {
 		if m.phase.isAtWork() || m.phase == Back && m.grant != nil {
-			ms = append(ms, Seen{m, m.phase, m.grant != nil || m.phase.isAtWork()})
+			ms = append(ms, m.seen())
 		}
 	}
 	return ms
@@ -381,6 +381,17 @@ type Seen struct {
 	*Message
 	Phase    Phase
 	WasTaken bool // a worker had it, or a copy of it was on its way
+
+	Again time.Time // when it is handled again at the earliest; zero: it is not held, or nobody knows
+}
+
+// seen needs mu held.
+func (m *Message) seen() Seen {
+	s := Seen{Message: m, Phase: m.phase, WasTaken: m.grant != nil || m.phase.isAtWork()}
+	if m.phase == Held || m.phase == Early {
+		s.Again = m.grant.hold.due
+	}
+	return s
 }
 
 // IsHandled reports whether a handler had the message.
@@ -397,7 +408,7 @@ func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
 	}
 	for m := s.first; m != nil; m = m.next {
 		if len(oldest) < most && m.phase.isOpen() {
-			oldest = append(oldest, Seen{m, m.phase, m.grant != nil || m.phase.isAtWork()})
+			oldest = append(oldest, m.seen())
 		}
 		if m.phase.isWithHandler() {
 			running++

@@ -166,7 +166,12 @@ type tab struct {
 
 func (s *site) browser() *tab {
 	s.Helper()
-	ctx, end := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
+	return s.tab(chromedp.NewContext(chromium, chromedp.WithNewBrowserContext()))
+}
+
+// tab opens a tab. Its first action runs in its own context, whose end is the tab's.
+func (s *site) tab(ctx context.Context, end context.CancelFunc) *tab {
+	s.Helper()
 	s.Cleanup(end)
 	b := &tab{s.T, ctx, s.url}
 	_, err := chromedp.Run(ctx, chromedp.EmulateViewport(1280, 860))

@@ -99,10 +99,7 @@ func TestEightTabsAreServed(t *testing.T) {
 	first := s.browser()
 	tabs := []*tab{first}
 	for range 7 {
-		ctx, end := chromedp.NewContext(first.ctx) // in the same browser, with the same connections
-		t.Cleanup(end)
-		b := &tab{t, ctx, s.url}
-		b.to("./")
+		b := s.tab(chromedp.NewContext(first.ctx)) // in the same browser, with the same connections
 		b.says("7 letters")
 		tabs = append(tabs, b)
 	}

@@ -1,0 +1,62 @@
+package desk
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
+	"github.com/rehop/rehop/xdeath"
+)
+
+// The letters of a look at a store are those that it had then, and all of them are counted.
+func TestALookAtAStoreIsTheBoundOfARedrive(t *testing.T) {
+	dir := t.TempDir()
+	db, err := sqlite.Open(filepath.Join(dir, "letters.db"))
+	must(t, err)
+	defer db.Close()
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	collect := func(prefix string, n int) {
+		t.Helper()
+		for i := range n {
+			d := &consumer.Delivery{ID: fmt.Sprint(prefix, i), RoutingKey: "orders", Queue: "orders.dlq"}
+			d.History.Queue, d.History.Failure = "orders", xdeath.Failure{Cause: rehop.CauseExhausted, Error: []string{"no stock", "no such customer"}[i%2]}
+			must(t, letters.Collect(t.Context(), d))
+		}
+		pause(t.Context(), 2*time.Millisecond) // the store tells milliseconds
+	}
+	journal, err := OpenJournal(filepath.Join(dir, "journal"))
+	must(t, err)
+	collected, err := NewCollected(letters, nil, CollectedConfig{Journal: journal})
+	must(t, err)
+	for _, tt := range []struct {
+		rule        string
+		f           Filter
+		most, bound int // bound: 0 if nobody counts before all are read
+	}{
+		{"all", Filter{}, 40, 40},
+		{"a condition that the database answers", Filter{Queue: "orders"}, 40, 40},
+		{"one that it does not answer", Filter{Error: "STOCK"}, 20, 0},
+	} {
+		collect("m-"+tt.rule, 40)
+		list, err := collected.List(t.Context(), tt.f, Page{Limit: 8, CountAll: true})
+		must(t, err)
+		if n, exact := list.Most(); n != tt.most || !exact || len(list.Letters) != 8 || list.Next == 0 {
+			t.Errorf("%s: %d of %d letters, exactly %t, want 8 of %d", tt.rule, len(list.Letters), n, exact, tt.most)
+		}
+		collect("late-"+tt.rule, 10)
+		highest := 0
+		p, err := collected.Execute(t.Context(), Redrive{Action: Drop, Filter: tt.f, All: true, Look: list.At, CopyTo: filepath.Join(dir, "dropped.jsonl")}, func(p Progress) { highest = max(highest, p.Bound) })
+		if err != nil || p.Done != tt.most || highest != tt.bound {
+			t.Errorf("%s: %v: %+v, of %d, want %d of %d", tt.rule, err, p, highest, tt.most, tt.bound)
+		}
+		if _, err := collected.Execute(t.Context(), Redrive{Action: Drop, All: true, CopyTo: filepath.Join(dir, "dropped.jsonl")}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+}
