@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -90,6 +91,7 @@ type mortal struct {
 	conn    *connection.Conn
 	deaf    atomic.Bool // what it writes to the broker is lost
 	died    atomic.Bool
+	mu      sync.Mutex
 	sockets []net.Conn
 	synced  map[string]int64
 }
@@ -118,7 +120,9 @@ func newMortal(w *fixture, dir string) *mortal {
 			}
 			c, err := w.broker.Dial(ctx, network, address)
 			if err == nil {
+				m.mu.Lock()
 				m.sockets = append(m.sockets, c)
+				m.mu.Unlock()
 			}
 			return deafConn{c, &m.deaf}, err
 		}})
@@ -148,9 +152,11 @@ func (m *mortal) run(w *fixture, by By, loseAcks bool, nth int) (p Progress, err
 		}
 		if n == nth {
 			m.died.Store(true)
+			m.mu.Lock()
 			for _, c := range m.sockets {
 				_ = c.Close()
 			}
+			m.mu.Unlock()
 			runtime.Goexit()
 		}
 	}

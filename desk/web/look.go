@@ -12,7 +12,7 @@ import (
 const lookTimeout = 2 * time.Minute
 
 func (r *request) forLook() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.r.Context()), lookTimeout)
+	return context.WithTimeout(context.WithoutCancel(r.ctx), lookTimeout)
 }
 
 // look looks into a queue.

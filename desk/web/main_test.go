@@ -319,7 +319,6 @@ func enter(t *testing.T, change func(*Config)) *room {
 	return r
 }
 
-// ask sends a request and returns the answer.
 // write writes a file of the journal.
 func (r *room) write(name, text string) {
 	r.Helper()
@@ -327,6 +326,7 @@ func (r *room) write(name, text string) {
 	must(r.T, errors.Join(os.MkdirAll(filepath.Dir(name), 0o700), os.WriteFile(name, []byte(text), 0o600)))
 }
 
+// ask sends a request and returns the answer.
 func (r *room) ask(req *http.Request) *httptest.ResponseRecorder {
 	r.Helper()
 	w := httptest.NewRecorder()
