@@ -468,7 +468,7 @@ func TestWhatWasSentBeforeACrashCountsOnce(t *testing.T) {
 				s, other, _ := r.collected(n) // as the store is if nothing was deleted from it
 				ctx, stop := context.WithCancel(r.Context())
 				defer stop()
-				o := desk.Redrive{ID: "crashed", Action: desk.Send, All: true, Rate: 1000, Limit: limit}
+				o := desk.Redrive{ID: "crashed", Action: desk.Send, All: true, Rate: 300, Limit: limit}
 				p, err := c.Execute(ctx, o, func(p desk.Progress) {
 					if p.Done >= 300 {
 						stop()
