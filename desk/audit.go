@@ -26,7 +26,7 @@ type Record struct {
 	Source  string    `json:"source"`
 	Which   string    `json:"which,omitzero"`   // the letters, as a text
 	Redrive string    `json:"redrive,omitzero"` // id
-	Count   int       `json:"count"`            // of letters, at least so many if the action is unfinished; of a redrive: those that this process sent, moved or dropped
+	Count   int       `json:"count"`            // of letters, at least so many if the action is unfinished; of a redrive: those that this process sent, moved, dropped, or deleted as sent before
 	Result  string    `json:"result"`
 
 	// Unfinished says that the action has begun and has no end yet: a process is at
@@ -189,12 +189,12 @@ func (j *Journal) unended(l auditLine) (r Record, over bool) {
 
 // record is what the audit says of a run when the redrive is as far as p.
 func (r run) record(p Progress) Record {
-	p.Done, p.MaybeDuplicate = max(p.Done-r.Done, 0), max(p.MaybeDuplicate-r.MaybeDuplicate, 0)
+	p.Done, p.MaybeDuplicate, p.Deleted = max(p.Done-r.Done, 0), max(p.MaybeDuplicate-r.MaybeDuplicate, 0), max(p.Deleted-r.Deleted, 0)
 	text := p.String()
 	if p.State == Done && p.Matched == 0 && r.Action != resume {
 		text = noMatch
 	}
-	return Record{By: r.By, Action: r.Action, Source: p.Redrive.Source, Which: p.Redrive.Which(), Redrive: p.Redrive.ID, Count: p.Done, Result: text}
+	return Record{By: r.By, Action: r.Action, Source: p.Redrive.Source, Which: p.Redrive.Which(), Redrive: p.Redrive.ID, Count: p.Done + p.Deleted, Result: text}
 }
 
 // act is an action that is no redrive, such as an export. Its begin is in the audit before

@@ -163,6 +163,7 @@ type run struct {
 	// What earlier processes have done.
 	Done           int `json:"done"`
 	MaybeDuplicate int `json:"maybe_duplicate,omitzero"`
+	Deleted        int `json:"deleted,omitzero"`
 }
 
 // Redrive returns a redrive with its progress.
@@ -403,7 +404,7 @@ func (b *book) goOn(by By) error {
 			return err
 		}
 	}
-	b.past.run = run{By: by, Action: resume, Done: p.Done, MaybeDuplicate: p.MaybeDuplicate}
+	b.past.run = run{By: by, Action: resume, Done: p.Done, MaybeDuplicate: p.MaybeDuplicate, Deleted: p.Deleted}
 	return b.write(entry{Run: &b.past.run})
 }
 

@@ -106,6 +106,7 @@ type liveRedrive struct {
 	alike     map[string]int    // letters of this turn by their digest
 	keys      map[string]keys   // that they get in the journal
 	maybeSent map[string]string // letters that stay, by their keys, as people know them
+	deleting  int               // letters that were sent before, and whose ack is on its way
 	sent      map[string]bool   // message ids
 	back      int               // letters that an earlier turn sent, and that came back: the count has them
 

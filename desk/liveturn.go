@@ -114,8 +114,10 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 		for _, key := range r.acked {
 			r.book.past.gone[key] = true
 		}
+		r.progress.Deleted += r.deleting
 		errs = append(errs, r.book.write(entry{Gone: r.acked}))
 	}
+	r.deleting = 0
 	if limit != unlimited && r.hand.session.Err() == nil {
 		var held []amqp.Delivery
 		for _, tag := range slices.Sorted(maps.Keys(r.held)) {
@@ -259,6 +261,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 			past.gone[key] = true
 			key = r.newKey(digest)
 		case Delete:
+			r.deleting++
 			return r.ack(key, tag)
 		default:
 			r.maybeSent[key] = cmp.Or(l.Publishing.MessageId, l.ID)

@@ -64,6 +64,14 @@ func TestTheLikeOfALetterThatWasSentStays(t *testing.T) {
 					}
 					w.has("orders.dlq", tt.left)
 					w.has("orders", tt.sent)
+					deleted := 0
+					if tt.answer == Delete {
+						deleted = 1
+					}
+					audit, err := w.journal.Audit(1)
+					if err != nil || p.Deleted != deleted || audit[0].Count != tt.sent+deleted || deleted == 1 && !strings.Contains(audit[0].Result, "1 deleted as sent before") {
+						w.Errorf("%v: %+v, and %+v in the audit, want %d deleted", err, p, audit, deleted)
+					}
 				})
 			})
 		}

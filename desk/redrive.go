@@ -301,6 +301,10 @@ type Progress struct {
 	// with By.MaybeSent decides about them. A collected source has none.
 	MaybeSent int `json:"maybe_sent,omitzero"`
 
+	// Deleted counts letters that have left their queue by By.MaybeSent: they were sent
+	// before, and Done counts them.
+	Deleted int `json:"deleted,omitzero"`
+
 	// InHand is how many letters of a queue are taken now, until they are sent or
 	// handed back.
 	InHand int `json:"in_hand,omitzero"`
@@ -340,6 +344,9 @@ func (p Progress) String() string {
 	}
 	if p.MaybeSent > 0 {
 		text += fmt.Sprintf(", %d perhaps sent", p.MaybeSent)
+	}
+	if p.Deleted > 0 {
+		text += fmt.Sprintf(", %d deleted as sent before", p.Deleted)
 	}
 	if p.MaybeDuplicate > 0 {
 		text += fmt.Sprintf(", %d perhaps twice", p.MaybeDuplicate)

@@ -16,7 +16,7 @@ import (
 // else a line now and then.
 func (a *app) watch() (tell func(desk.Progress), end func()) {
 	last, note := time.Time{}, ""
-	moved, done := time.Now(), 0
+	moved, done := time.Now(), -1
 	every := 10 * time.Second
 	if a.errTTY {
 		every = 100 * time.Millisecond
@@ -35,6 +35,9 @@ func (a *app) watch() (tell func(desk.Progress), end func()) {
 			return
 		}
 		last = time.Now()
+		if done < 0 { // an earlier process has done so many
+			done = p.DoneBefore
+		}
 		pace := "" // none while the redrive waits, such as for its canary
 		if p.Done > done {
 			pace = fmt.Sprintf(", %.1f per second", float64(p.Done-done)/max(last.Sub(moved).Seconds(), 0.001))

@@ -102,6 +102,9 @@ that one. Ask the receiver, or compare the queues, and then choose:
 			}
 			tell, end := a.watch()
 			by := a.by()
+			if maybeSent != "" && maybeSent != string(desk.Delete) && maybeSent != string(desk.Again) {
+				return usage(fmt.Errorf("--maybe-sent is %.40q, want %s or %s", maybeSent, desk.Delete, desk.Again))
+			}
 			by.MaybeSent = desk.Answer(maybeSent)
 			p, err = source.Resume(c.Context(), rest[0], by, tell)
 			end()

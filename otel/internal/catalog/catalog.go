@@ -132,7 +132,7 @@ var (
 var (
 	ConnectionStatus = Metric{
 		Name: "rehop.connection.status", Unit: "{status}", Kind: Gauge,
-		Help:   "1 for the present status of a socket, 0 for the others.",
+		Help:   "1 for the present status of a socket, 0 for the others. A socket that a queue has of its own for a while, after a message that the broker cannot hand over, is not here.",
 		Labels: []string{Connection, Role, Status},
 	}
 	Connects = Metric{
