@@ -37,8 +37,10 @@ const (
 	exchangeColumns = "columns=name,type,durable,auto_delete,internal,arguments"
 )
 
-// maxFilter bounds the text of a filter: the broker takes a request line of 8,000 bytes.
-const maxFilter = 4000
+// maxFilter bounds the text of a filter: 4.3 takes a regular expression of 1,024 bytes
+// (measured on 4.3.6). Escaped it is three times as long at most, and the broker takes a
+// request line of 8,000 bytes.
+const maxFilter = 1024
 
 // Forms asks for the queues whose names match one of the regular expressions, and says
 // how many queues the virtual host has. The broker filters: other queues cost the wire
@@ -102,9 +104,9 @@ func (a *API) Exchange(ctx context.Context, name string) (Exchange, error) {
 func (a *API) filtered(ctx context.Context, list, columns string, names []string, each func(item []byte) (name string, err error), undo func()) (total int, err error) {
 	seen := map[string]bool{} // by more than one filter
 	for len(names) > 0 {
-		n, length := 0, 0
-		for n < len(names) && (n == 0 || length+len(url.QueryEscape(names[n])) < maxFilter) {
-			length += len(url.QueryEscape(names[n])) + len("%7C")
+		n, length := 0, len("^(?:)$")
+		for n < len(names) && (n == 0 || length+len(names[n]) <= maxFilter) {
+			length += len(names[n]) + len("|")
 			n++
 		}
 		pattern := "^(?:" + strings.Join(names[:n], "|") + ")$"

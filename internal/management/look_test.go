@@ -28,6 +28,9 @@ func TestForms(t *testing.T) {
 			t.Errorf("a request line of %d bytes", n)
 		}
 		q := r.URL.Query()
+		if n := len(q.Get("name")); n > 1024 {
+			t.Errorf("a filter of %d bytes, which 4.3 refuses", n)
+		}
 		if q.Get("use_regex") != "true" || !strings.HasSuffix(r.URL.Path, "/api/queues//") {
 			t.Errorf("asked for %s", r.RequestURI)
 		}
