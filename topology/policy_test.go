@@ -109,12 +109,17 @@ func TestWhatPoliciesBreak(t *testing.T) {
 
 		{"delayed retries of a carried wait", v4, "carried", wait, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, "does not return to the head"},
 		{"delayed retries of a work queue", v4, Quorum, work, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, ""},
+		{"delayed retries of a single active consumer", v4, "single", work, `{"delayed-retry-type":"all","delayed-retry-min":1000}`, "later messages of its key overtake it"},
+		{"delayed retries of a single active consumer without a time", v4, "single", work, `{"delayed-retry-type":"all"}`, ""},
 		{"what has no effect on messages", v4, Quorum, work, `{"queue-leader-locator":"balanced","consumer-timeout":1000}`, ""},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
 			w := orders(test.queueType)
 			if test.queueType == "carried" {
 				w.Type, w.Engine = Quorum, EngineCarry
+			}
+			if test.queueType == "single" {
+				w.Type, w.SingleActiveConsumer = Quorum, true
 			}
 			plan, err := NewPlan(test.version, w, Delays{Max: time.Minute})
 			if err != nil {
