@@ -523,6 +523,8 @@ func (d *comparison) extraQueue(name string) {
 	deleteIt := "rabbitmqctl delete_queue " + strconv.Quote(name)
 	owner, waitNumber, isWait := route.WaitOf(name)
 	switch {
+	case slices.ContainsFunc(d.plan.shards, func(s Shards) bool { return strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) }):
+		d.add(DriftExtra, "queue-extra", at, none, found, "none, while a consumer knows the larger Count: otherwise nobody handles messages in it", "consume the larger Count until it and its waits are empty, and then "+deleteIt)
 	case !isWait:
 		d.add(DriftExtra, "queue-extra", at, none, found, "none: dead letters of an earlier form stay in it", "send its messages back or take them, and then "+deleteIt)
 	case isFormOfWait(owner, name, waitNumber, args):

@@ -44,7 +44,13 @@ func Verify(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, e
 		if err != nil {
 			return Drift{}, err
 		}
-		return compare(d.version, specs, have)
+		drift, err := compare(d.version, specs, have)
+		if err != nil {
+			return Drift{}, err
+		}
+		left, err := c.unread(d.plan.shards)
+		drift.Differences = append(drift.Differences, left...)
+		return drift, err
 	})
 }
 
@@ -69,6 +75,7 @@ type Difference struct {
 	//	exchange-kind       an exchange has another kind
 	//	exchange-arguments  an exchange has another alternate exchange
 	//	exchange-lifetime   an exchange is not durable, or is deleted by itself, or internal
+	//	shard-unread        a shard of a larger Count has messages and no consumer
 	//	target-refuses      a queue that messages are delayed to refuses messages when it is full
 	//	queue-extra         a queue that the plan does not have, such as a wait of an earlier schedule
 	//	exchange-extra      an exchange that the plan does not have

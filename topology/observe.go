@@ -95,6 +95,11 @@ func (p Plan) names() (queues, exchanges []string) {
 		queues = append(queues, name+`\.dlq`, name+`\.wait\.[0-9]+(?:\..+)?`)
 		exchanges = append(exchanges, name+`\.rehop\..+`)
 	}
+	for _, s := range p.shards {
+		shard := regexp.QuoteMeta(s.Name) + `\.[0-9][0-9]`
+		queues = append(queues, shard+`(?:\.wait\.[0-9]+(?:\..+)?)?`)
+		exchanges = append(exchanges, shard+`\.rehop\..+`)
+	}
 	for _, name := range p.lanes {
 		exchanges = append(exchanges, regexp.QuoteMeta(name+lanesSuffix)+`\..+`)
 	}

@@ -232,6 +232,24 @@ func (s Shards) unread(list []beyond) error {
 	return errors.Join(errs...)
 }
 
+// unread returns the differences for which a declaration of a smaller Count is refused.
+func (c *caller) unread(all []Shards) (list []Difference, err error) {
+	for _, s := range all {
+		left, err := s.shardsBeyond(c)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range left {
+			if b.messages > 0 && b.consumers == 0 {
+				list = append(list, Difference{Code: "shard-unread", Class: DriftDiffers, Kind: "queue", Name: b.queue, Expected: "no messages, or a consumer",
+					Found: fmt.Sprintf("%d messages in %q, and no consumer", b.messages, b.in), Promise: "nobody handles these messages, and topology.Declare returns an error",
+					Remedy: "declare and consume the larger Count until they are done, and then the smaller one"})
+			}
+		}
+	}
+	return list, nil
+}
+
 // warnOfBeyond says which shards beyond Count exist.
 func (p *Plan) warnOfBeyond(s Shards, list []beyond) {
 	for _, b := range list {
