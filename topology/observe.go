@@ -27,7 +27,10 @@ func (c *caller) observe(d *declaration) (have observed, err error) {
 	if api != nil {
 		if why = c.sameCluster(api); why == nil {
 			if have, why = askForForms(c.ctx, api, d.plan); why == nil {
-				return askForBindings(c.ctx, api, d, have)
+				if have, err = askForBindings(c.ctx, api, d, have); err != nil {
+					return observed{}, err
+				}
+				return have, c.confirm(&have)
 			}
 		}
 		if c.ctx.Err() != nil {
@@ -37,6 +40,25 @@ func (c *caller) observe(d *declaration) (have observed, err error) {
 	have, err = c.look(d.plan.parts())
 	have.unseen = append([]string{fmt.Sprintf("arguments, bindings, policies and limits, because AMQP does not show them, and extra parts: %v", why)}, have.unseen...)
 	return have, err
+}
+
+// confirm looks by AMQP for the parts that the API does not know: a proxy in front of it may
+// not pass on every name, such as one with a slash.
+func (c *caller) confirm(have *observed) error {
+	var lost []part
+	for at, exists := range have.parts {
+		if !exists {
+			lost = append(lost, at)
+		}
+	}
+	by, err := c.look(lost)
+	for _, at := range lost {
+		if by.parts[at] {
+			have.parts[at] = true
+			have.unseen = append(have.unseen, fmt.Sprintf("%s: the management API does not know it, and AMQP does not say that it is missing", at))
+		}
+	}
+	return err
 }
 
 // sameCluster returns an error if the API is not that of the broker.

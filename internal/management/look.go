@@ -208,6 +208,8 @@ func (a *API) Cluster(ctx context.Context) (string, error) {
 	return answer.Name, nil
 }
 
+var errNoName = errors.New("it has no name")
+
 func parseForm(body []byte) (Form, error) {
 	q, err := parse(body)
 	if err != nil {
@@ -219,7 +221,11 @@ func parseForm(body []byte) (Form, error) {
 		AutoDelete bool   `json:"auto_delete"`
 		Exclusive  bool   `json:"exclusive"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Name == "" {
+	err = json.Unmarshal(body, &answer)
+	if err == nil && answer.Name == "" {
+		err = errNoName
+	}
+	if err != nil {
 		return Form{}, fmt.Errorf("it answers something else than a queue: %w", err)
 	}
 	return Form{answer.Name, q, answer.Durable, answer.AutoDelete, answer.Exclusive}, nil
@@ -234,7 +240,11 @@ func parseExchange(body []byte) (Exchange, error) {
 		Internal   bool   `json:"internal"`
 		Arguments  table  `json:"arguments"`
 	}
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Name == "" {
+	err := json.Unmarshal(body, &answer)
+	if err == nil && answer.Name == "" {
+		err = errNoName
+	}
+	if err != nil {
 		return Exchange{}, fmt.Errorf("it answers something else than an exchange: %w", err)
 	}
 	return Exchange{answer.Name, answer.Type, answer.Durable, answer.AutoDelete, answer.Internal, answer.Arguments}, nil

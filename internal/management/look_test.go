@@ -71,7 +71,7 @@ func TestLooks(t *testing.T) {
 	}{
 		{"an exchange", `{"name":"x","type":"topic","durable":true,"arguments":{"alternate-exchange":"y"}}`, 200, func(a *API) (any, error) { return a.Exchange(t.Context(), "x") }, "{x topic true false false map[alternate-exchange:y]}"},
 		{"something else than an exchange", `[]`, 200, func(a *API) (any, error) { return a.Exchange(t.Context(), "x") }, "something else than an exchange"},
-		{"a queue without a name", `{}`, 200, func(a *API) (any, error) { return a.Form(t.Context(), "q") }, "something else than a queue"},
+		{"a queue without a name", `{}`, 200, func(a *API) (any, error) { return a.Form(t.Context(), "q") }, "something else than a queue: it has no name"},
 		{"bindings", `[{"source":"s","destination":"q","destination_type":"queue","routing_key":"k","arguments":{"a":1}}]`, 200, func(a *API) (any, error) { return a.To(t.Context(), "q", false) }, "[{s q false k map[a:1]}]"},
 		{"bindings of a queue that is gone", `{}`, 404, func(a *API) (any, error) { return a.To(t.Context(), "q", false) }, "no such queue"},
 		{"a list that is refused as 4.3 does", `{}`, 404, func(a *API) (any, error) { _, _, err := a.Forms(t.Context(), []string{"q"}); return nil, err }, "the user has no permission in it"},
