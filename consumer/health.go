@@ -96,6 +96,13 @@ func (c *Consumer) Health() error {
 	for i, p := range c.parts {
 		checks[i] = p.health.check(now)
 	}
+	if slices.Contains(checks, nil) { // then the error names the queues of the others
+		for i, h := range checks {
+			if queue := fmt.Sprintf("queue %q", c.parts[i].health.queue); h != nil && !strings.Contains(h.Cause.Error(), queue) {
+				checks[i] = &rehop.HealthError{Degraded: h.Degraded, Since: h.Since, Cause: fmt.Errorf("%s: %w", queue, h.Cause)}
+			}
+		}
+	}
 	if h := together(checks); h != nil {
 		return h
 	}

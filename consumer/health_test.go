@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -110,4 +111,19 @@ func TestARefusalIsToldUntilTheNextSign(t *testing.T) {
 			t.Errorf("%v, want no sign, and not the refusal from before the sign", err)
 		}
 	})
+}
+
+func TestHealthNamesTheShardThatHasNotBegun(t *testing.T) {
+	c := &Consumer{parts: []*part{{}, {}}}
+	for i, p := range c.parts {
+		p.health.queue = fmt.Sprintf("orders.%02d", i)
+		p.health.starts(idleRun())
+	}
+	if err := c.Health(); err == nil || strings.Contains(err.Error(), "orders") || !errors.Is(err, errStarting) {
+		t.Errorf("none has begun: %v, want one error for both", err)
+	}
+	c.parts[0].health.consuming()
+	if err := c.Health(); err == nil || !strings.Contains(err.Error(), `queue "orders.01"`) || !errors.Is(err, errStarting) {
+		t.Errorf("one has not begun: %v, want its queue", err)
+	}
 }

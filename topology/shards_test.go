@@ -181,6 +181,9 @@ func TestAnotherCountOfShards(t *testing.T) {
 				if tt.refused == "" && err != nil || tt.refused != "" && (err == nil || !strings.Contains(err.Error(), tt.refused) || rehop.ClassOf(err) != rehop.ClassConfiguration) {
 					s.Errorf("Declare: %v, want %q", err, tt.refused)
 				}
+				if drift, err := topology.Verify(s.Context(), s.conn, shards(tt.to)); err != nil || drift.OK() != (tt.refused == "") {
+					s.Errorf("Declare is refused: %t, and Verify: %v\n%s", tt.refused != "", err, drift)
+				}
 				notes := strings.Join(plan.Notes, "\n")
 				if tt.say == "" && strings.Contains(notes, "larger Count") || !strings.Contains(notes, tt.say) {
 					s.Errorf("Declare notes\n%s\nwant %q", notes, tt.say)
