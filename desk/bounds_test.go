@@ -163,6 +163,16 @@ func TestALetterOfTheLookThatIsGoneIsToldOf(t *testing.T) {
 			w.Errorf("%v: %+v, want 4 sent, and a word of the other 2", err, p)
 		}
 		w.has("orders.dlq", 4)
+
+		list, err = live.List(w.Context(), Filter{}, Page{Look: true})
+		must(w.T, err)
+		if _, err := ch.QueuePurge("orders.dlq", false); err != nil {
+			w.Fatal(err)
+		}
+		p, err = live.Execute(w.Context(), Redrive{Action: Send, All: true, Look: list.At}, nil)
+		if err != nil || !strings.Contains(p.Note, "4 letters of the look did not come") {
+			w.Errorf("%v: %+v, want a word of all 4", err, p)
+		}
 	})
 }
 

@@ -205,7 +205,10 @@ func (c *storeSource) scanBefore(ctx context.Context, f Filter, before time.Time
 
 // List returns a page of letters.
 func (c *storeSource) List(ctx context.Context, f Filter, p Page) (List, error) {
-	list := List{Seen: Seen{At: time.Now().UTC()}}
+	// A store tells milliseconds. A letter that comes after the look is to be of a later one.
+	at := time.Now().UTC().Truncate(time.Millisecond).Add(time.Millisecond)
+	pause(ctx, time.Until(at))
+	list := List{Seen: Seen{At: at}}
 	if err := p.check(); err != nil {
 		return list, err
 	}

@@ -211,7 +211,7 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 // before is the time before which the letters of the redrive were stored, in whole
 // milliseconds, as a store has them.
 func (r *collectedRedrive) before() time.Time {
-	look := r.redrive.Look.Truncate(time.Millisecond).Add(time.Millisecond)
+	look := r.redrive.Look.Add(time.Millisecond - 1).Truncate(time.Millisecond) // that of a List is whole
 	if r.redrive.Look.IsZero() || look.After(r.redrive.Created) {
 		return r.redrive.Created
 	}

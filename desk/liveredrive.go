@@ -141,15 +141,15 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.warning = noMatch
 	}
 	switch {
-	case err == nil && r.hand == nil: // there was none to take
-		r.leave(l.elsewhere(ctx))
 	case err == nil && !r.redrive.Look.IsZero() && r.room.left > 0 && !r.limitReached():
 		r.leave(fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.left, "letter")))
+	case err == nil && r.hand == nil: // there was none to take
+		r.leave(l.elsewhere(ctx))
 	case err == nil && r.elsewhere > 0:
 		if r.others {
 			r.leave(fmt.Sprintf("other consumers of the queue took %s meanwhile", count(r.elsewhere, "letter")))
 		} else {
-			r.leave(fmt.Sprintf("%s did not come, although the queue had counted them: they may have expired", count(r.elsewhere, "letter")))
+			r.leave(fmt.Sprintf("%s did not come, although the queue had counted them: other consumers may have taken them, or they have expired", count(r.elsewhere, "letter")))
 		}
 	}
 	if n := len(r.skipped); n > 0 {

@@ -62,10 +62,11 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 	if !r.canary.over && total > window {
 		return false, rehop.WithClass(fmt.Errorf("desk: a canary cannot be seen to come back behind %d letters, more than %d: collect them, or leave the canary out", total, window), rehop.ClassConfiguration)
 	}
+	past := &r.book.past
 	if total == 0 {
+		r.room = past.room(r.redrive) // of a look: none of them came
 		return false, nil
 	}
-	past := &r.book.past
 	if past.there == 0 && r.redrive.Look.IsZero() {
 		past.there = len(past.sent) + total
 		if err := r.book.write(entry{There: past.there}); err != nil {

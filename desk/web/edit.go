@@ -38,6 +38,11 @@ func (h *Handler) edit(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
+	if sent := r.form.Get("redrive"); sent != "" {
+		if _, err := h.progressOf(sent); err == nil { // the form was sent twice
+			return r.redirect("redrive", url.Values{"id": {sent}}, "")
+		}
+	}
 	source, p, l, err := r.letter()
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 const lookTimeout = 2 * time.Minute
 
 func (r *request) forLook() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.ctx), lookTimeout)
+	return context.WithTimeout(context.WithoutCancel(r.ctx), lookTimeout) // r.ctx says who looks
 }
 
 // look looks into a queue.

@@ -138,6 +138,18 @@ func TestAFormThatIsSentTwiceIsOneRedrive(t *testing.T) {
 	})
 }
 
+// The letter of the first form is gone, which is no reason to say that nothing was done.
+func TestAnEditThatIsSentTwiceIsOneRedrive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("redrives/o-4.jsonl", `{"redrive":{"id":"o-4","action":"send","source":"queue orders.dlq","by":{"who":"bob"},"created":"2026-11-11T02:26:58Z"}}`+"\n")
+		w := r.post("/edit", url.Values{"queue": {"orders.dlq"}, "id": {"gone"}, "body": {"x"}, "redrive": {"o-4"}, "do": {"send"}})
+		if r.has(w, 303); w.Header().Get("Location") != "redrive?id=o-4" {
+			t.Errorf("%q", w.Header().Get("Location"))
+		}
+	})
+}
+
 func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, nil)

@@ -110,6 +110,17 @@ func TestTheBarCountsAgainstTheBound(t *testing.T) {
 	}
 }
 
+// What an earlier process has done is no part of the pace of the one that goes on.
+func TestThePaceIsThatOfThisProcess(t *testing.T) {
+	var b strings.Builder
+	a := app{streams: streams{err: &b}}
+	tell, _ := a.watch()
+	tell(desk.Progress{State: desk.Running, Bound: 2000, Done: 900, DoneBefore: 900})
+	if strings.Contains(b.String(), "per second") {
+		t.Errorf("%q, want no pace: nothing is done yet", b.String())
+	}
+}
+
 // The reason of a redrive that failed stands once in what a person reads.
 func TestTheReasonOfAFailureIsPrintedOnce(t *testing.T) {
 	s := open(t)

@@ -16,7 +16,7 @@ import (
 // else a line now and then.
 func (a *app) watch() (tell func(desk.Progress), end func()) {
 	last, note := time.Time{}, ""
-	moved, done := time.Now(), -1
+	moved, done := time.Now(), 0
 	every := 10 * time.Second
 	if a.errTTY {
 		every = 100 * time.Millisecond
@@ -35,10 +35,8 @@ func (a *app) watch() (tell func(desk.Progress), end func()) {
 			return
 		}
 		last = time.Now()
-		if done < 0 { // an earlier process has done so many
-			done = p.DoneBefore
-		}
-		pace := "" // none while the redrive waits, such as for its canary
+		pace := ""                     // none while the redrive waits, such as for its canary
+		done = max(done, p.DoneBefore) // an earlier process has done these
 		if p.Done > done {
 			pace = fmt.Sprintf(", %.1f per second", float64(p.Done-done)/max(last.Sub(moved).Seconds(), 0.001))
 			moved, done = last, p.Done
@@ -92,7 +90,11 @@ func (a *app) result(p desk.Progress, err error) error {
 		return &exit{exitPartly, fmt.Errorf("%s failed and stayed; try again with: rehop redrives resume %s", letterCount(p.Failed), p.Redrive.ID)}
 	case p.MaybeSent > 0:
 		again := "rehop redrives resume " + p.Redrive.ID
-		return &exit{exitPartly, fmt.Errorf("%s stayed and may have been sent; if the receiver has them: %s --maybe-sent delete; if it has not: %s --maybe-sent again", letterCount(p.MaybeSent), again, again)}
+		done, has := "sent", "the receiver"
+		if p.Redrive.Action == desk.Drop {
+			done, has = "copied", p.Redrive.CopyTo
+		}
+		return &exit{exitPartly, fmt.Errorf("%s stayed and may have been %s; if %s has them: %s --maybe-sent delete; if it has not: %s --maybe-sent again", letterCount(p.MaybeSent), done, has, again, again)}
 	case p.Skipped > 0:
 		return &exit{code: exitPartly}
 	case p.Matched == 0:

@@ -194,6 +194,11 @@ func isState(c *cobra.Command) error {
 // isBlank refuses a condition of which nothing can be seen, such as that of a variable of the
 // shell that is not set: without it more letters are meant.
 func isBlank(c *cobra.Command) (err error) {
+	for _, name := range []string{"to", "store", "file", "redrive"} { // without it something else is done
+		if flag := c.Flags().Lookup(name); flag != nil && flag.Changed && strings.TrimSpace(flag.Value.String()) == "" {
+			return usage(fmt.Errorf("--%s is %q, want %s", name, flag.Value, flag.Usage))
+		}
+	}
 	known := &cobra.Command{}
 	new(filter).flags(known)
 	if c.Flags().Lookup("error-type") == nil { // it takes no letters by conditions
