@@ -48,7 +48,7 @@ func (k killedTask) live() (*Live, func() error, error) {
 }
 
 func (k killedTask) redrive() Redrive {
-	r := Redrive{ID: "killed", Action: k.Action, All: true, Rate: 100, Limit: k.Limit, By: By{Who: "ada"}}
+	r := Redrive{ID: "killed", Action: k.Action, All: true, Rate: 50, Limit: k.Limit, By: By{Who: "ada"}}
 	switch k.Action {
 	case Drop:
 		r.CopyTo = k.Journal + "/dropped.jsonl"

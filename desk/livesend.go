@@ -69,7 +69,7 @@ func (r *liveRedrive) send(ctx context.Context) {
 		if r.next.Before(now.Add(-maxLag)) {
 			r.next = now // what was missed before is not made up for
 		}
-		n = min(n, max(int(rate/50), 1), max(int(rate/4), 1)-r.flying)
+		n = min(n, max(int(rate/25), 1), max(int(rate/4), 1)-r.flying) // 25 groups a second, each of which is synced
 		if n <= 0 {
 			return
 		}

@@ -210,7 +210,7 @@ func TestCollectedLettersAreKeptEditedAndDropped(t *testing.T) {
 		for _, a := range audit {
 			actions = append(actions, fmt.Sprint(a.Action, " ", a.Count))
 		}
-		if fmt.Sprint(actions) != "[import 9 drop 9 send 1 edit 1 archive 10 park 10]" {
+		if fmt.Sprint(actions) != "[import 9 drop 9 send 1 edit 1 show 1 archive 10 park 10]" {
 			r.Errorf("audit: %v", actions)
 		}
 	})
