@@ -133,8 +133,9 @@ type room struct {
 	alike map[string]int // of a look: how many letters of each digest; nil: any letter
 }
 
-// room returns the room of a redrive at the begin of a turn. A queue is in order: the letters
-// that were there when the redrive began, less those that it has sent, come first.
+// room returns the room of a redrive at the begin of a turn. Without a look it goes by the order
+// of the queue: the letters that were there when the redrive began, less those that it has sent,
+// come first. If somebody else took one of these meanwhile, a later letter is in its room.
 func (p past) room(r Redrive) room {
 	of, sent := room{alike: map[string]int{}}, 0
 	for _, id := range p.look {
