@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
@@ -53,13 +54,13 @@ func TestShards(t *testing.T) {
 		}
 		customer, body := "customer-17", []byte("first")
 		// begin shards
-		bills := topology.Shards{Name: "bills", Count: 4, Waits: orders.Waits}
+		bills := topology.Shards{Name: "bills", Count: 4, Waits: delay.Fixed(5*time.Second, 3), SingleActiveConsumer: true}
 		check(topology.Declare(ctx, conn, bills))
 
 		receipt, err := publisher.Publish(ctx, producer.Message{RoutingKey: bills.Queue(customer), OrderKey: customer, Body: body})
 		check(err)
 
-		worker, err := consumer.New(conn, bills, handle, consumer.Config{Concurrency: 16, KeyLimit: 1})
+		worker, err := consumer.New(conn, bills, handle, consumer.Config{Concurrency: 16, KeyLimit: 1, RetryInPlace: true})
 		// end shards
 		check(err)
 		s.run(worker)
