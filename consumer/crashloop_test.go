@@ -22,6 +22,9 @@ type crashLoop struct {
 	done map[string][]string // ids by key, in the order in which their handlers have returned
 	runs int
 	away time.Time // until then the service of the key "away" is away
+
+	late   int // the process, from 1, whose end the broker sees only when the next one has begun; 0: none
+	ending sync.WaitGroup
 }
 
 func (l *crashLoop) handle(ctx context.Context, d *consumer.Delivery) error {
@@ -41,15 +44,15 @@ func (l *crashLoop) handle(ctx context.Context, d *consumer.Delivery) error {
 func (l *crashLoop) process(cfg consumer.Config) (died bool) {
 	l.mu.Lock()
 	l.runs++
-	name := fmt.Sprintf("process %d", l.runs)
+	run := l.runs
 	l.mu.Unlock()
+	name := fmt.Sprintf("process %d", run)
 	conn, err := connection.Open(l.Context(), connection.Config{
 		URLs: []string{"amqp://guest:guest@broker"}, Dial: l.broker.Dial, Name: name})
 	if err != nil {
 		l.Error(err)
 		return false
 	}
-	defer func() { _ = conn.Close() }()
 	dying := make(chan struct{}, cfg.Concurrency)
 	c, err := consumer.New(conn, l.orders, func(ctx context.Context, d *consumer.Delivery) error {
 		if d.Type != "guilty" {
@@ -60,17 +63,36 @@ func (l *crashLoop) process(cfg consumer.Config) (died bool) {
 		return context.Cause(ctx)
 	}, cfg)
 	if err != nil {
+		_ = conn.Close()
 		l.Error(err)
 		return false
 	}
 	stop := running(c)
-	defer func() { _ = stop() }()
+	end := func() {
+		_ = stop()
+		_ = conn.Close()
+		// Cut does not wait until the broker has put back what the process had, and a process that begins
+		// before gets later messages first. Time goes on only when the broker has nothing left to do.
+		time.Sleep(time.Millisecond)
+	}
 	select {
 	case <-dying:
 		time.Sleep(10 * time.Millisecond)
-		l.broker.Cut(name)
+		die := func() {
+			l.broker.Cut(name + " ") // process 1, and not process 10
+			end()
+		}
+		if run != l.late {
+			die()
+			return true
+		}
+		l.ending.Go(func() {
+			time.Sleep(5 * time.Millisecond)
+			die()
+		})
 		return true
 	case <-time.After(30 * time.Minute):
+		end()
 		return false
 	}
 }
@@ -128,6 +150,44 @@ func TestACrashLoopInOrderSparesItsNeighbours(t *testing.T) {
 					if got := slices.Compact(l.done[key]); !slices.Equal(got, ids) {
 						w.Errorf("key %s: handled %v, want %v", key, got, ids)
 					}
+				}
+			})
+		})
+	}
+}
+
+// A process may begin before the broker has seen the end of the one before it. They are two consumers
+// then, which keep no order: what the first one had comes behind later messages. A message that kills
+// its process takes no other along all the same.
+func TestACrashLoopWhoseEndsAreSeenLateSparesItsNeighbours(t *testing.T) {
+	for _, late := range []int{1, 2, 9, 10, 11, 14} { // the tenth is the one that makes its messages suspects
+		t.Run(fmt.Sprint("process ", late), func(t *testing.T) {
+			onQuorumQueues(t, func(w *fixture) {
+				l := &crashLoop{fixture: w, done: map[string][]string{}, late: late}
+				const all, guilty = 120, 20
+				for n := range all {
+					w.publish(1, keyed(fmt.Sprint(n%5)), func(m *rehoptest.Message) {
+						if n == guilty {
+							m.Type = "guilty"
+						}
+					})
+				}
+				for l.process(consumer.Config{Concurrency: 8, KeyLimit: 1}) {
+				}
+				l.ending.Wait()
+				w.has("orders")
+				w.has("orders.dlq", id(guilty))
+				handled := map[string]bool{}
+				for _, got := range l.done {
+					for _, id := range got {
+						handled[id] = true
+					}
+				}
+				if len(handled) != all-1 {
+					w.Errorf("%d messages are handled, want %d", len(handled), all-1)
+				}
+				if l.runs <= late {
+					w.Errorf("%d processes: none has begun beside the one whose end is seen late", l.runs)
 				}
 			})
 		})
