@@ -179,9 +179,9 @@ type comparison struct {
 	lost    []part        // of these
 }
 
-func (d *comparison) add(class DriftClass, code DriftCode, at part, expected, found, promise, remedy string) {
+func (d *comparison) add(class DriftClass, code DriftCode, at part, expected, found, effect, remedy string) {
 	d.drift.Differences = append(d.drift.Differences, Difference{
-		Code: code, Class: class, Kind: at.kind, Name: at.name, Expected: expected, Found: found, Promise: promise, Remedy: remedy,
+		Code: code, Class: class, Kind: at.kind, Name: at.name, Expected: expected, Found: found, Effect: effect, Remedy: remedy,
 	})
 }
 
@@ -271,12 +271,12 @@ func (d *comparison) queue(q plannedQueue, conflict *ConflictError) {
 }
 
 // lifetime compares how long a part lives.
-func (d *comparison) lifetime(at part, durable, autoDelete, other bool, otherName, promise string, conflict *ConflictError) {
+func (d *comparison) lifetime(at part, durable, autoDelete, other bool, otherName, effect string, conflict *ConflictError) {
 	text := func(durable, autoDelete, other bool) string {
 		return fmt.Sprintf("durable %t, auto-delete %t, %s %t", durable, autoDelete, otherName, other)
 	}
 	if want, have := text(true, false, false), text(durable, autoDelete, other); want != have {
-		d.add(DriftDiffers, DriftCode(at.kind+"-lifetime"), at, want, have, promise, conflict.Advice)
+		d.add(DriftDiffers, DriftCode(at.kind+"-lifetime"), at, want, have, effect, conflict.Advice)
 	}
 }
 
@@ -331,9 +331,9 @@ func (d *comparison) exchange(e plannedExchange) {
 		return
 	}
 	at := part{"exchange", e.Name}
-	promise := "messages are led elsewhere than planned, and topology.Declare returns an error"
+	effect := "messages are led elsewhere than planned, and topology.Declare returns an error"
 	conflict := func(code DriftCode, argument, want, found string) {
-		d.add(DriftDiffers, code, at, argument+" "+want, argument+" "+found, promise, differs("exchange", e.Name, argument, want, found, nil).Advice)
+		d.add(DriftDiffers, code, at, argument+" "+want, argument+" "+found, effect, differs("exchange", e.Name, argument, want, found, nil).Advice)
 	}
 	if have.Type != e.Kind {
 		conflict("exchange-kind", "type", e.Kind, have.Type)

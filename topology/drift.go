@@ -92,7 +92,7 @@ type Difference struct {
 
 	Expected string `json:"expected"` // "none" of an extra part
 	Found    string `json:"found"`    // "none" of a missing part
-	Promise  string `json:"promise"`  // what happens to messages
+	Effect   string `json:"effect"`   // what happens to messages
 	Remedy   string `json:"remedy"`
 }
 
@@ -130,7 +130,7 @@ func (d Drift) String() string {
 	for _, e := range d.Differences {
 		counts[e.Class]++
 		fmt.Fprintf(&s, "%s %s %s (%s)\n", e.Class.sign(), e.Kind, e.Name, e.Code)
-		for _, line := range [][2]string{{"expected", e.Expected}, {"found", e.Found}, {"promise", e.Promise}, {"remedy", e.Remedy}} {
+		for _, line := range [][2]string{{"expected", e.Expected}, {"found", e.Found}, {"effect", e.Effect}, {"remedy", e.Remedy}} {
 			fmt.Fprintf(&s, "    %-9s %s\n", line[0]+":", line[1])
 		}
 	}

@@ -155,32 +155,32 @@ func listsOnly(w http.ResponseWriter, r *http.Request) {
 func TestDriftAsTextAndJSON(t *testing.T) {
 	drift := topology.Drift{
 		Differences: []topology.Difference{
-			{Code: "queue-missing", Class: topology.DriftMissing, Kind: "queue", Name: "orders.wait.1", Expected: "durable", Found: "none", Promise: "failed attempts do not wait as planned", Remedy: "topology.Declare adds it"},
-			{Code: "queue-type", Class: topology.DriftDiffers, Kind: "queue", Name: "orders", Expected: "x-queue-type quorum", Found: "x-queue-type classic", Promise: "p", Remedy: "r"},
-			{Code: "queue-extra", Class: topology.DriftExtra, Kind: "queue", Name: "orders.wait.9", Expected: "none", Found: "durable", Promise: "p", Remedy: "r"},
-			{Code: "policy", Class: topology.DriftOverridden, Kind: "queue", Name: "orders.dlq", Expected: "expires none", Found: `policy "p" sets expires to 1h0m0s`, Promise: "p", Remedy: "r"},
+			{Code: "queue-missing", Class: topology.DriftMissing, Kind: "queue", Name: "orders.wait.1", Expected: "durable", Found: "none", Effect: "failed attempts do not wait as planned", Remedy: "topology.Declare adds it"},
+			{Code: "queue-type", Class: topology.DriftDiffers, Kind: "queue", Name: "orders", Expected: "x-queue-type quorum", Found: "x-queue-type classic", Effect: "p", Remedy: "r"},
+			{Code: "queue-extra", Class: topology.DriftExtra, Kind: "queue", Name: "orders.wait.9", Expected: "none", Found: "durable", Effect: "p", Remedy: "r"},
+			{Code: "policy", Class: topology.DriftOverridden, Kind: "queue", Name: "orders.dlq", Expected: "expires none", Found: `policy "p" sets expires to 1h0m0s`, Effect: "p", Remedy: "r"},
 		},
 		Unseen: []string{"limits of the virtual host: refused"},
 	}
 	want := `+ queue orders.wait.1 (queue-missing)
     expected: durable
     found:    none
-    promise:  failed attempts do not wait as planned
+    effect:   failed attempts do not wait as planned
     remedy:   topology.Declare adds it
 ~ queue orders (queue-type)
     expected: x-queue-type quorum
     found:    x-queue-type classic
-    promise:  p
+    effect:   p
     remedy:   r
 - queue orders.wait.9 (queue-extra)
     expected: none
     found:    durable
-    promise:  p
+    effect:   p
     remedy:   r
 ! queue orders.dlq (policy)
     expected: expires none
     found:    policy "p" sets expires to 1h0m0s
-    promise:  p
+    effect:   p
     remedy:   r
 ? limits of the virtual host: refused
 1 missing, 1 differs, 1 extra, 1 overridden

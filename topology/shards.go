@@ -242,7 +242,7 @@ func (c *caller) unread(all []Shards) (list []Difference, err error) {
 		for _, b := range left {
 			if b.messages > 0 && b.consumers == 0 {
 				list = append(list, Difference{Code: "shard-unread", Class: DriftDiffers, Kind: "queue", Name: b.queue, Expected: "no messages, or a consumer",
-					Found: fmt.Sprintf("%d messages in %q, and no consumer", b.messages, b.in), Promise: "nobody handles these messages, and topology.Declare returns an error",
+					Found: fmt.Sprintf("%d messages in %q, and no consumer", b.messages, b.in), Effect: "nobody handles these messages, and topology.Declare returns an error",
 					Remedy: "declare and consume the larger Count until they are done, and then the smaller one"})
 			}
 		}
