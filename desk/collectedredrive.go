@@ -152,8 +152,9 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 			return err
 		}
 	default:
-		r.warn(ctx)
+		r.warn(r.canaryNote(ctx))
 	}
+	r.warn(r.redrive.targetNote(ctx, r.source.conn))
 	done := r.progress.Done
 	options.Progress = func(report store.ReplayReport) {
 		r.mu.Lock()
@@ -282,17 +283,25 @@ func (r *collectedRedrive) watch(ctx context.Context) error {
 	return errors.Join(err, r.canaryIsOver())
 }
 
-// warn tells if the canary, which is the first letter, cannot be back in its time.
-func (r *collectedRedrive) warn(ctx context.Context) {
-	list, err := r.source.List(ctx, r.redrive.Filter, Page{Limit: 1})
-	if err != nil || len(list.Letters) == 0 {
-		return // nothing is sent, or the replay says why
+// warn tells what a person should know before letters are sent.
+func (r *collectedRedrive) warn(note string) {
+	if note == "" {
+		return
 	}
-	to, _ := list.Letters[0].Target()
-	r.warning = r.redrive.canaryNote(ctx, r.source.conn, func(q Queue) bool { return to.Exchange == "" && q.Name == to.RoutingKey })
-	if r.progress.Note = r.warning; r.warning != "" && r.tell != nil {
+	r.warning = noted(r.warning, note)
+	if r.progress.Note = r.warning; r.tell != nil {
 		r.tell(r.progress)
 	}
+}
+
+// canaryNote returns a note if the canary, which is the first letter, cannot be back in its time.
+func (r *collectedRedrive) canaryNote(ctx context.Context) string {
+	list, err := r.source.List(ctx, r.redrive.Filter, Page{Limit: 1})
+	if err != nil || len(list.Letters) == 0 {
+		return "" // nothing is sent, or the replay says why
+	}
+	to, _ := list.Letters[0].Target()
+	return r.redrive.canaryNote(ctx, r.source.conn, func(q Queue) bool { return to.Exchange == "" && q.Name == to.RoutingKey })
 }
 
 // begun returns the letters of the store that an earlier process of the redrive has sent, or

@@ -101,6 +101,12 @@ func (f queueFacts) has(key string) bool {
 	return argument || policy
 }
 
+// dropsHead reports whether the queue deletes its oldest message for a new one if it is full.
+func (f queueFacts) dropsHead() bool {
+	overflow := f.text("overflow")
+	return (f.has("max-length") || f.has("max-length-bytes")) && overflow != "reject-publish" && (overflow != "reject-publish-dlx" || f.queueType == string(topology.Quorum))
+}
+
 // refusal says why a look could cost a letter; nil if it cannot. It is the one rule
 // for looks, redrives and exports of a live source.
 func (f queueFacts) refusal() error {
@@ -108,7 +114,6 @@ func (f queueFacts) refusal() error {
 		return &RefusedError{Queue: f.name, Reason: reason, Advice: advice}
 	}
 	limit, known := f.limit()
-	overflow := f.text("overflow")
 	switch {
 	case f.queueType == "stream":
 		return refuse("it is a stream, which has no dead letters to take", "read it with a consumer that keeps its offset")
@@ -118,7 +123,7 @@ func (f queueFacts) refusal() error {
 		return refuse("the broker deletes it with its connection or its last consumer", "collect its letters with a consumer")
 	case f.arguments["x-single-active-consumer"] == true:
 		return refuse("it has a single active consumer: a look would wait behind it, or take its place", "stop the consumer and collect the letters, or look at where they end")
-	case (f.has("max-length") || f.has("max-length-bytes")) && overflow != "reject-publish" && (overflow != "reject-publish-dlx" || f.queueType == string(topology.Quorum)):
+	case f.dropsHead():
 		return refuse("it has a length limit that drops the oldest letters: what a look hands back may be too much",
 			"collect its letters with a consumer, or set overflow to reject-publish")
 	case f.text("delayed-retry-type") != "" && f.text("delayed-retry-type") != "disabled":

@@ -198,9 +198,7 @@ func (r *liveRedrive) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer leave()
-	if !r.canary.over {
-		r.warn(ctx)
-	}
+	r.warn(ctx)
 	if err := r.open(ctx); err != nil {
 		return err
 	}
@@ -284,7 +282,10 @@ func (r *liveRedrive) at(moment string) {
 
 // warn tells if the canary cannot be back in its time.
 func (r *liveRedrive) warn(ctx context.Context) {
-	r.warning = r.redrive.canaryNote(ctx, r.live.conn, func(q Queue) bool { return q.DeadLetters == r.live.queue })
+	r.warning = r.redrive.targetNote(ctx, r.live.conn)
+	if !r.canary.over {
+		r.warning = noted(r.redrive.canaryNote(ctx, r.live.conn, func(q Queue) bool { return q.DeadLetters == r.live.queue }), r.warning)
+	}
 	if r.leave(""); r.warning != "" && r.tell != nil {
 		r.tell(r.progress)
 	}

@@ -212,6 +212,21 @@ func (r Redrive) canaryNote(ctx context.Context, conn *connection.Conn, isTarget
 	return fmt.Sprintf("a canary of %v is too short: a message that is retried becomes a letter after %v at the earliest, the waits of %s together", r.Canary, shortest, name)
 }
 
+// targetNote returns a note if Redrive.To is a queue that confirms a message and deletes another
+// one for it; empty if it does not, or if nobody tells.
+func (r Redrive) targetNote(ctx context.Context, conn *connection.Conn) string {
+	if r.Action == Drop || r.To == nil || r.To.Exchange != "" {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(ctx, canaryTimeout)
+	defer cancel()
+	facts, err := factsOf(ctx, conn, r.To.RoutingKey)
+	if err != nil || !facts.dropsHead() {
+		return "" // the first letter finds out what is wrong with the target
+	}
+	return fmt.Sprintf("queue %s has a length limit that drops its oldest messages: when it is full it confirms each letter, and deletes a message or a letter for it", r.To.RoutingKey)
+}
+
 // noted joins notes that are not empty.
 func noted(notes ...string) string {
 	return strings.Join(slices.DeleteFunc(notes, func(note string) bool { return note == "" }), "; ")

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"fmt"
 	"net/url"
 	"strings"
 
@@ -100,7 +101,11 @@ func (h *Handler) resume(r *request) error {
 		return errNoPlace
 	}
 	by := r.by()
-	by.MaybeSent = desk.Answer(r.form.Get("maybe_sent"))
+	switch by.MaybeSent = desk.Answer(r.form.Get("maybe_sent")); by.MaybeSent {
+	case "", desk.Again, desk.Delete:
+	default:
+		return fmt.Errorf("%w: maybe_sent is %.40q, want %s or %s", errForm, by.MaybeSent, desk.Delete, desk.Again)
+	}
 	if err := h.execute(at, p.Redrive, &by); err != nil {
 		return err
 	}

@@ -162,7 +162,18 @@ func TestThePersonWhoResumesIsNamed(t *testing.T) {
 	})
 }
 
-// Letters in doubt stay until a person decides.
+func TestAnAnswerThatIsNoneIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("redrives/o-3.jsonl", `{"redrive":{"id":"o-3","action":"send","source":"store letters.db","created":"2026-11-11T02:26:58Z"}}`+"\n")
+		r.has(r.post("/resume", url.Values{"id": {"o-3"}, "maybe_sent": {"nuke"}}), 400, "maybe_sent is", "want delete or again")
+		if len(r.store.redrives) > 0 {
+			t.Error("it was resumed")
+		}
+	})
+}
+
+// Letters that may have been sent stay until a person decides.
 func TestAPersonDecidesAboutLettersMaybeSent(t *testing.T) {
 	for _, answer := range []desk.Answer{"", desk.Delete, desk.Again} {
 		synctest.Test(t, func(t *testing.T) {
