@@ -65,7 +65,9 @@ func (h *Handler) export(r *request) error {
 	ctx := r.r.Context()
 	if source.About().Live { // the look comes first, and writing ends with the browser
 		var cancel context.CancelFunc
-		ctx, cancel = r.forLook()
+		if ctx, cancel, err = r.forLook(); err != nil {
+			return err
+		}
 		defer cancel()
 	}
 	_, err = source.Export(ctx, f, 0, out, r.by())

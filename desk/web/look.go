@@ -11,8 +11,14 @@ import (
 // neither the time for a page nor a browser that leaves does it.
 const lookTimeout = 2 * time.Minute
 
-func (r *request) forLook() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.ctx), lookTimeout) // r.ctx says who looks
+// forLook returns the context of a look, or why there is none: a look that the broker does not
+// answer has taken no letter, and waits no longer than a page.
+func (r *request) forLook() (context.Context, context.CancelFunc, error) {
+	if err := r.h.broker.answers(r.ctx, askTimeout); err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), lookTimeout) // r.ctx says who looks
+	return ctx, cancel, nil
 }
 
 // look looks into a queue.
@@ -23,7 +29,12 @@ func (h *Handler) look(r *request) error {
 		return err
 	}
 	defer release()
-	ctx, cancel := r.forLook()
+	ctx, cancel := r.ctx, func() {}
+	if source.About().Live {
+		if ctx, cancel, err = r.forLook(); err != nil {
+			return err
+		}
+	}
 	defer cancel()
 	list, err := source.List(ctx, desk.Filter{}, desk.Page{Limit: 1, Look: true})
 	if err != nil {

@@ -270,7 +270,7 @@ func (b *fakeBroker) health() error {
 	return b.err
 }
 
-func (b *fakeBroker) answers(context.Context) error { return b.health() }
+func (b *fakeBroker) answers(context.Context, time.Duration) error { return b.health() }
 
 func (b *fakeBroker) version() string { return "4.3.6" }
 

@@ -22,8 +22,8 @@ type broker interface {
 	byName(ctx context.Context, queue string) (desk.Queue, error)
 	open(queue string) (desk.Source, error)
 	health() error
-	// answers asks the broker itself, by AMQP, and returns why it does not answer.
-	answers(ctx context.Context) error
+	// answers asks the broker itself, by AMQP, and returns why it does not answer in this time.
+	answers(ctx context.Context, limit time.Duration) error
 	version() string // empty: not known yet
 }
 
@@ -46,8 +46,8 @@ func (b *realBroker) open(queue string) (desk.Source, error) {
 
 func (b *realBroker) health() error { return b.conn.Health() }
 
-func (b *realBroker) answers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, answerLimit, fmt.Errorf("the broker has not answered for %v", answerLimit))
+func (b *realBroker) answers(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the broker has not answered for %v", limit))
 	defer cancel()
 	session, err := b.conn.Session(ctx, connection.Consume)
 	if err != nil {
@@ -345,7 +345,7 @@ func (h *Handler) sampleBroker(ctx context.Context, before snapshot, now *snapsh
 		queues = nil
 	}
 	if err != nil {
-		away := h.broker.answers(ctx)
+		away := h.broker.answers(ctx, answerLimit)
 		if away == nil && !now.NoListing {
 			now.Silent = err
 		} else {
