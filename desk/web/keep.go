@@ -76,9 +76,7 @@ func (h *Handler) keep(r *request) error {
 	do := map[string]func(context.Context, desk.Filter, desk.By) (int, error){"park": keeper.Park, "archive": keeper.Archive}[k.Do]
 	by, n := r.by(), 0
 	ended, err := h.redrives.do(func(ctx context.Context) (err error) {
-		changed, err := do(ctx, f, by)
-		n = changed
-		h.changed.notify()
+		n, err = do(ctx, f, by)
 		return err
 	})
 	switch {

@@ -40,7 +40,6 @@ func (h *Handler) look(r *request) error {
 	if err != nil {
 		return err
 	}
-	h.changed.notify()
 	to, values := backTo(r.form.Get("back"), p)
 	return r.redirect(to, values, "Looked at "+letters(list.Seen.Seen)+".")
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -292,7 +293,15 @@ func letter(i int) desk.Letter {
 	}
 }
 
+// enter returns a room in a bubble, whose depths are known.
 func enter(t *testing.T, change func(*Config)) *room {
+	t.Helper()
+	r := newRoom(t, change)
+	synctest.Wait()
+	return r
+}
+
+func newRoom(t *testing.T, change func(*Config)) *room {
 	t.Helper()
 	folder := t.TempDir()
 	journal, err := desk.OpenJournal(folder)
@@ -311,11 +320,8 @@ func enter(t *testing.T, change func(*Config)) *room {
 	r.h, err = newHandler(cfg, r.broker)
 	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	changed, _ := r.h.changed.next()
-	go func() { ended <- r.h.Run(ctx) }()
-	t.Cleanup(func() { stop(); must(t, <-ended) })
-	<-changed // the first sample is there
+	end := r.h.begin(ctx)
+	t.Cleanup(func() { stop(); end() })
 	return r
 }
 

@@ -287,7 +287,6 @@ func (h *Handler) sample(ctx context.Context) {
 	next := map[string]time.Time{} // a question that takes long is asked seldom
 	for {
 		h.sampleOnce(ctx, next)
-		h.changed.notify()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():

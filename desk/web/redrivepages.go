@@ -83,7 +83,6 @@ func (h *Handler) stop(r *request) error {
 	if err := h.cfg.Journal.Stop(id, r.by()); err != nil {
 		return err
 	}
-	h.changed.notify()
 	return r.redirect("redrive", url.Values{"id": {id}}, "The redrive is asked to stop.")
 }
 

@@ -86,13 +86,11 @@ func (h *Handler) execute(p place, r desk.Redrive, resumed *desk.By) error {
 		delete(h.redrives.running, r.ID)
 		h.redrives.mu.Unlock()
 		release()
-		h.changed.notify()
 	}
 	tell := func(p desk.Progress) {
 		h.redrives.mu.Lock()
 		one.progress = p
 		h.redrives.mu.Unlock()
-		h.changed.notify()
 	}
 	ended, err := h.redrives.do(func(ctx context.Context) error {
 		defer over()

@@ -157,7 +157,7 @@ func TestAGETTakesNoLookAway(t *testing.T) {
 
 // Forms that come slowly, and readers that take nothing, keep nobody from a page.
 func TestSlowFormsKeepNobodyFromAPage(t *testing.T) {
-	r := enter(t, nil)
+	r := newRoom(t, nil)
 	server := httptest.NewServer(r.h)
 	defer server.Close()
 	began := make(chan struct{}, 4*maxRequests)

@@ -59,7 +59,6 @@ type Handler struct {
 	pages  *pages
 	mux    http.Handler
 
-	changed  *signal
 	sampled  sampled
 	places   places
 	redrives redrives
@@ -127,7 +126,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 		return nil, err
 	}
 	h := &Handler{
-		cfg: cfg, broker: b, pages: p, changed: newSignal(),
+		cfg: cfg, broker: b, pages: p,
 		requests: make(chan struct{}, maxRequests), streams: make(chan struct{}, maxStreams), large: make(chan struct{}, maxLarge),
 	}
 	h.redrives.running = map[string]*running{}
@@ -155,17 +154,24 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 // stops the redrives, which can be resumed, and returns nil when all have ended. Without it
 // the page shows no depths and takes no redrives.
 func (h *Handler) Run(ctx context.Context) error {
+	end := h.begin(ctx)
+	<-ctx.Done()
+	end()
+	return nil
+}
+
+// begin begins the work of Run. end is called after ctx has ended, and waits for the work.
+func (h *Handler) begin(ctx context.Context) (end func()) {
 	var all sync.WaitGroup
 	h.redrives.begin(ctx, &all)
 	all.Go(func() { h.sample(ctx) })
 	if h.cfg.PruneAfter > 0 {
 		all.Go(func() { h.prune(ctx) })
 	}
-	<-ctx.Done()
-	h.redrives.end()
-	h.changed.close()
-	all.Wait()
-	return nil
+	return func() {
+		h.redrives.end()
+		all.Wait()
+	}
 }
 
 // ServeHTTP answers a request. The path of the page itself is "/".
@@ -192,38 +198,4 @@ func cached(next http.Handler) http.Handler {
 		w.Header().Set("Cache-Control", "private, max-age=86400")
 		next.ServeHTTP(w, r)
 	})
-}
-
-// signal tells any number of waiters that something has changed.
-type signal struct {
-	mu     sync.Mutex
-	ch     chan struct{}
-	closed bool
-}
-
-func newSignal() *signal { return &signal{ch: make(chan struct{})} }
-
-// next returns a channel that is closed at the next change, and false after close.
-func (s *signal) next() (<-chan struct{}, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ch, !s.closed
-}
-
-func (s *signal) notify() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		close(s.ch)
-		s.ch = make(chan struct{})
-	}
-}
-
-func (s *signal) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closed {
-		s.closed = true
-		close(s.ch)
-	}
 }

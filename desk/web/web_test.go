@@ -639,9 +639,8 @@ func TestRedrivesEndWithRun(t *testing.T) {
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
-		changed, _ := h.changed.next()
 		go func() { ended <- h.Run(ctx) }()
-		<-changed
+		synctest.Wait()
 		must(t, h.execute(place{Store: "store s"}, desk.Redrive{ID: "o", All: true}, nil))
 		stop()
 		must(t, <-ended)
