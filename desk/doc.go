@@ -32,7 +32,7 @@
 //
 // Letters are sent, moved and dropped by a [Redrive]. It names the letters, the action,
 // and bounds for their rate and number. The letters are those of a look, Redrive.Look, or
-// those that are in their place when the redrive begins; what comes later is for the next one. [Source.Execute] writes it into a [Journal]
+// as many as are in their place when the redrive begins. [Source.Execute] writes it into a [Journal]
 // before it begins, and each step as it goes. So another process can watch a redrive and
 // stop it, and a redrive that was cut off can be resumed:
 //
