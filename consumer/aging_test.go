@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/topology"
 )
@@ -224,13 +226,23 @@ func TestALongPauseKeepsOrderAndMakesNoLetters(t *testing.T) {
 				}
 				w.publish(n, keyed("k"))
 				r := &slowRuns{}
+				var consumers atomic.Int32 // that began to fetch
+				cfg.Traces = []consumer.Trace{{Fetching: func(f consumer.Fetching) {
+					if f.Prefetch > 0 {
+						consumers.Add(1)
+					}
+				}}}
 				c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Second) }, cfg)
 				time.Sleep(9500 * time.Millisecond)
 				c.Pause()
+				before := consumers.Load()
 				time.Sleep(6 * time.Hour)
 				w.has(w.orders.Name + ".dlq")
-				if got := w.in(w.orders.Name); len(got) < 15 {
-					w.Errorf("in the queue: %v, want all that no handler had", got)
+				if q, _ := w.broker.Queue(w.orders.Name); len(q.Ready) < 15 || len(q.Unacked) > 0 {
+					w.Errorf("%d messages are in the queue and %d in hand, want all in the queue that no handler had", len(q.Ready), len(q.Unacked))
+				}
+				if n := consumers.Load() - before; n > 0 {
+					w.Errorf("%d consumers began in the pause, and each of them returns the messages once more", n)
 				}
 				if status, err := health(c); status != "degraded" {
 					w.Errorf("paused: %s, %v", status, err)
@@ -249,6 +261,30 @@ func TestALongPauseKeepsOrderAndMakesNoLetters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The first message of a key lacks a little of its wait when a long pause begins, and its handler
+// has not run. Only the end of the session puts it back into its place.
+func TestALongPauseKeepsTheOrderOfAMessageThatIsNotDue(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		w.publish(1, keyed("k"), func(m *rehoptest.Message) {
+			m.Exchange, m.RoutingKey = "orders.rehop.return", "orders@1"
+			m.Headers[header.Queue], m.Headers[header.Attempts] = "orders", int64(1)
+			m.Headers[header.Due] = time.Now().Add(9 * time.Second).UnixMilli()
+		})
+		w.publish(5, keyed("k"))
+		r := &slowRuns{}
+		c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error { return r.handle(ctx, d, time.Second) }, consumer.Config{Concurrency: 2, KeyLimit: 1})
+		time.Sleep(5 * time.Second)
+		c.Pause()
+		time.Sleep(20 * time.Minute)
+		c.Resume()
+		time.Sleep(time.Minute)
+		w.stopped(stop)
+		if want := append([]string{"m0 attempt 2"}, numberedTo(6)[1:]...); !slices.Equal(r.begun, want) {
+			w.Errorf("handled %v, want %v", r.begun, want)
+		}
+	})
 }
 
 // A lane whose handlers are all taken by a higher one for hours loses nothing. If its messages
