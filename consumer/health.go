@@ -50,6 +50,9 @@ var (
 //     a wait under topology.EngineCarry. Run checks both at the start of each
 //     session and every two minutes.
 //
+// Messages that are held, or wait for their keys, go back to the queue after some time and come
+// again. Health says the same meanwhile, since the same time: for up to a minute.
+//
 // It is unhealthy
 //   - while Run is not running, has not begun to consume, or is stopping,
 //   - when it has had no session for 15 s,

@@ -161,6 +161,9 @@ func (g *Grant) release(now time.Time, out *Out) {
 	l.busy--
 	l.granted -= len(g.Of)
 	l.moved = now
+	if g.Why == LetGo {
+		l.breaksBlocked(now)
+	}
 	for _, m := range g.Of {
 		if next := l.keys.free(m); next != nil {
 			next.comes(isNext)
@@ -168,10 +171,12 @@ func (g *Grant) release(now time.Time, out *Out) {
 		}
 	}
 	clear(g.Of)
-	if g.wasHeld {
+	if g.wasHeld || !l.full.since.IsZero() {
+		if g.wasHeld {
+			l.wereHeld--
+		}
 		g.wasHeld = false
-		l.wereHeld--
-		h.noteFull(now)
+		h.noteFull(g.Why != LetGo && g.said == saidOther, now)
 	}
 	l.endProbe(g, now, out)
 	l.wants(now)

@@ -72,7 +72,7 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 		if !g.wasHeld {
 			g.wasHeld = true
 			l.wereHeld++
-			h.noteFull(now)
+			h.noteFull(false, now)
 		}
 		if hold.Kind == ForNextHere {
 			l.inPlace++
@@ -217,18 +217,21 @@ func (h *Hand) Runs(ms ...*Message) {
 }
 
 // noteFull notes in which lanes no other message can be handled, because messages that are
-// held, or were, have all slots of the lane or all workers. It needs mu held.
-func (h *Hand) noteFull(now time.Time) {
+// held, or were, have all slots of the lane or all workers. over says that a message is done that
+// had a slot: those that are only let go come again. It needs mu held.
+func (h *Hand) noteFull(over bool, now time.Time) {
 	all := 0
 	for _, l := range h.lanes {
 		all += l.wereHeld
 	}
 	for _, l := range h.lanes {
 		switch full := all >= h.slots || l.wereHeld >= l.Slots; {
-		case !full:
-			l.full = time.Time{}
-		case l.full.IsZero():
-			l.full = now
+		case full:
+			l.full.begins(now)
+		case over:
+			l.full = lasting{}
+		default:
+			l.full.breaks(now)
 		}
 	}
 }

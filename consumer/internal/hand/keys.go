@@ -80,6 +80,24 @@ func (k *keys) takeBack() (all []*Message) {
 	return all
 }
 
+// blocked says that no message of another key can come, see Lane.isBlocked.
+type blocked struct {
+	lasting
+	tells   time.Time // when Out tells of it; zero: it has, or there is nothing to tell
+	key     string    // of a gap: that most messages waited for before it
+	waiting int       // and how many did
+}
+
+// breaksBlocked notes that the messages that wait for their keys are about to come again. It needs
+// mu held.
+func (l *Lane) breaksBlocked(now time.Time) {
+	if l.blocked.isNow() {
+		l.blocked.key, l.blocked.waiting = l.keys.longest()
+		l.blocked.tells = time.Time{}
+		l.blocked.breaks(now)
+	}
+}
+
 // isBlocked reports whether slots are free, and all messages that may be in hand have one or wait
 // for their keys: the broker sends no message of another key then. It needs mu held.
 func (l *Lane) isBlocked() bool {
@@ -97,11 +115,14 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 	}
 	s := l.latest
 	switch {
-	case l.keys.waiting == 0, !l.gate.isOpen(), s == nil, s.recent < l.prefetch-l.Slots:
-		l.blocked, l.tells = time.Time{}, time.Time{}
-	case l.blocked.IsZero() && l.isBlocked():
-		l.blocked, l.tells = now, now.Add(durations.StandsStill)
-		l.hand.wakeAt(l.tells, out)
+	case l.gate.stall.why != nil: // the session is to begin anew
+		l.breaksBlocked(now)
+	case !l.gate.isOpen(), l.blocked.isNow() && (l.keys.waiting == 0 || s == nil || s.recent < l.prefetch-l.Slots):
+		l.blocked = blocked{}
+	case !l.blocked.isNow() && l.isBlocked():
+		l.blocked.begins(now)
+		l.blocked.tells = now.Add(durations.StandsStill)
+		l.hand.wakeAt(l.blocked.tells, out)
 		s.Signal.set()
 		l.hand.slotsAreGone(now, out)
 	}
@@ -110,11 +131,11 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 // blockedDue needs mu held.
 func (l *Lane) blockedDue(now time.Time, out *Out) {
 	switch {
-	case l.tells.IsZero():
-	case now.Before(l.tells):
-		l.hand.wakeAt(l.tells, out)
+	case l.blocked.tells.IsZero():
+	case now.Before(l.blocked.tells):
+		l.hand.wakeAt(l.blocked.tells, out)
 	default:
-		l.tells = time.Time{}
+		l.blocked.tells = time.Time{}
 		out.Blocked = append(out.Blocked, l)
 	}
 }

@@ -54,7 +54,7 @@ type Lane struct {
 	inPlace    int         // of them, that wait for their next attempt
 	triable    int         // of them, that may find out whether an outage is over
 	wereHeld   int         // grants whose messages are held, or were
-	full       time.Time   // when such grants had taken all slots; zero: they have not
+	full       lasting     // such grants have taken all slots
 	heldLately atomic.Bool // some of the last runs said Hold, or there is an outage
 	told       bool        // that the gate is not open
 	wanting    time.Time   // since when a closed gate waits for a message, if the lane has none
@@ -64,8 +64,7 @@ type Lane struct {
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
 	resting    rests
-	blocked    time.Time // since when no other message can come, see lookAtKeys; zero: one can
-	tells      time.Time // when Out tells of it; zero: it has, or there is nothing to tell
+	blocked    blocked
 	latest     *Session
 
 	// Of several lanes.
@@ -131,7 +130,7 @@ func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back 
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, m := range l.takeBack(keep) {
+	for _, m := range l.takeBack(keep, now) {
 		if scarcely && m.Scarce {
 			m.settle(Copy, now, out)
 			out.Copy = append(out.Copy, m)
@@ -145,9 +144,10 @@ func (l *Lane) TakeBack(keep int, scarcely bool, now time.Time, out *Out) (back 
 }
 
 // takeBack removes those messages from the lane. It needs mu held.
-func (l *Lane) takeBack(keep int) []*Message {
+func (l *Lane) takeBack(keep int, now time.Time) []*Message {
 	var taken []*Message
 	if keep == 0 {
+		l.breaksBlocked(now)
 		taken = l.keys.takeBack()
 	}
 	if keep < l.waiting() {
@@ -215,7 +215,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l.latest = s
 	s.consumers++
 	s.recent = 0
-	l.blocked, l.tells = time.Time{}, time.Time{}
+	l.breaksBlocked(now)
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)
 	l.room(now)

@@ -414,7 +414,7 @@ func (w *world) alive() {
 		w.Fatalf("a worker is on its way: %t, and there are %d", h.called, len(w.active))
 	}
 	for _, l := range w.lanes {
-		if l.isBlocked() && l.keys.limit > 0 && l.blocked.IsZero() {
+		if l.isBlocked() && l.keys.limit > 0 && !l.blocked.isNow() {
 			w.Fatal("messages that wait for their keys keep others away, and nobody knows")
 		}
 	}

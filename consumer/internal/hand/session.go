@@ -106,7 +106,9 @@ func (s *Session) Delivered(m *Message, out *Out) {
 	l.heard = m.Received
 	if l.keys.push(m) {
 		l.enqueue(m)
-		l.blocked, l.tells = time.Time{}, time.Time{}
+		if l.blocked.isNow() || m.Key != l.blocked.key {
+			l.blocked = blocked{}
+		}
 	}
 	l.lookAtKeys(m.Received, out)
 	h.call(m.Received, out)

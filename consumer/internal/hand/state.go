@@ -36,14 +36,16 @@ func (l *Lane) State(now time.Time) State {
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
 	s := State{
-		Paused: g.paused, Outage: g.out, Full: l.full, Copying: l.copying.full, Copies: l.copying.messages,
+		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages,
 		Open:      g.isOpen(),
 		Holds:     l.held > l.inPlace,
 		OnlyHolds: l.busy > 0 && l.held-l.inPlace == l.busy,
 	}
-	if !l.blocked.IsZero() {
-		s.Blocked = l.blocked
-		s.Key, s.Waiting = l.keys.longest()
+	if s.Blocked = l.blocked.at(now); !s.Blocked.IsZero() {
+		s.Key, s.Waiting = l.blocked.key, l.blocked.waiting
+		if l.blocked.isNow() {
+			s.Key, s.Waiting = l.keys.longest()
+		}
 	}
 	if g.stall.why != nil && g.stall.why != errFinishing { //nolint:errorlint // it is a mark
 		s.NoneBegins, s.Why = g.stall.since, g.stall.why
