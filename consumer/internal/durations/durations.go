@@ -255,7 +255,9 @@ const (
 	LaneOpening = 3 * time.Second
 
 	// LaneOnItsWay is how long, beside round trips, a lane waits for the broker to send a
-	// message when there is room again. Then it asks the queue whether it has any.
+	// message when there is room again. Then it asks the queue whether it has any. In round trips
+	// alone it would ask nearly twice as often on a busy machine (38 times in place of 20 in 16 runs of 3,000
+	// messages on 4.3), and at once 100 times as often.
 	LaneOnItsWay = 50 * time.Millisecond
 
 	// LaneNothing is how long lower lanes wait for a higher one whose queue says that
