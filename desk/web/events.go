@@ -45,7 +45,9 @@ func (h *Handler) parts(r *request) (parts []part, err error) {
 	names := []string{"status"}
 	switch r.form.Get("view") {
 	case "overview":
-		v.Data = h.overviewData()
+		if v.Data, err = h.overviewData(r.form); err != nil {
+			return nil, err
+		}
 		names = append(names, "taken", "overview")
 	case "place":
 		v.Data = placeView{Depth: h.depthOf(placeOf(r.form))}

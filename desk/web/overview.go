@@ -1,34 +1,199 @@
 package web
 
 import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/rehop/rehop/desk"
 )
 
+// maxRows is how many rows a table of the overview has: more are not read by a person, and not
+// made every two seconds for each open page.
+const maxRows = 200
+
+// few is how many places are seen at a glance, without a filter.
+const few = 8
+
 // overviewData is what the overview shows.
 type overviewData struct {
-	Now      snapshot
-	Full     []depth // places with letters
-	Empty    []depth
-	Redrives []desk.Progress
-	ErrOf    string // of the journal
+	Now       snapshot
+	Sort      string // by which the rows are sorted
+	Name      string // that the names contain
+	Rows      []row  // places with letters or with a fault, up to maxRows
+	Full      int    // how many there are
+	Empty     []depth
+	EmptyAll  int
+	Work      []desk.Queue
+	WorkAll   int
+	Scale     scale // of all plots
+	Columns   []column
+	Redrives  []desk.Progress
+	ErrOf     string // of the journal
+	HasFilter bool   // there are more places than a few
 }
 
-func (h *Handler) overviewData() overviewData {
-	o := overviewData{Now: h.snapshot()}
+// row is a place with letters.
+type row struct {
+	depth
+	Look lastLook
+}
+
+// Oldest is the earliest failure that is known: in a kept look, or of the first letter of a store.
+func (r row) Oldest() time.Time {
+	if r.Place.Queue == "" {
+		return r.depth.Oldest
+	}
+	return r.Look.Oldest
+}
+
+// Grew is how many letters more there are than at the beginning of the plot.
+func (r row) Grew() int {
+	if len(r.Plot) == 0 {
+		return 0
+	}
+	return r.Plot[len(r.Plot)-1].N - r.Plot[0].N
+}
+
+// ReasonPage is the address of the letters that failed for the top reason.
+func (r row) ReasonPage() string { return address("letters", r.Place, nil, "group", r.Look.Group) }
+
+// needs says how much a place needs a person, less for more: it cannot be counted, its letters
+// wait for a person, or a collector takes them.
+func (r row) needs() int {
+	switch {
+	case r.Err != nil:
+		return 0
+	case r.Consumers == 0:
+		return 1
+	}
+	return 2
+}
+
+// byNeed sorts the place first that needs a person most.
+func byNeed(a, b row) int {
+	return cmp.Or(a.needs()-b.needs(), b.Grew()-a.Grew(), b.Letters-a.Letters, byName(a, b))
+}
+
+func byName(a, b row) int { return cmp.Compare(a.Place.String(), b.Place.String()) }
+
+// column is a heading of the overview, by which its rows can be sorted.
+type column struct {
+	Sort, Title string
+	Falling     bool // the largest value comes first
+	less        func(a, b row) int
+}
+
+// columns are in the order of the table. Of equal rows the one comes first that needs a person more.
+var columns = []column{
+	{"name", "Queue or store", false, byName},
+	{"letters", "Letters", true, func(a, b row) int { return b.Letters - a.Letters }},
+	{"growth", "Growth", true, func(a, b row) int { return b.Grew() - a.Grew() }},
+	{"oldest", "Oldest failure", false, func(a, b row) int {
+		return cmp.Or(unknownLast(a.Oldest().IsZero(), b.Oldest().IsZero()), a.Oldest().Compare(b.Oldest()))
+	}},
+	{"reason", "Top reason", false, func(a, b row) int {
+		return cmp.Or(unknownLast(a.Look.Reason == "", b.Look.Reason == ""), cmp.Compare(a.Look.Reason, b.Look.Reason))
+	}},
+	{"look", "Last look", false, func(a, b row) int { return a.Look.Seen.At.Compare(b.Look.Seen.At) }},
+	{"collector", "Collector", false, func(a, b row) int {
+		return cmp.Or(unknownLast(a.Place.Queue == "", b.Place.Queue == ""), a.Consumers-b.Consumers)
+	}},
+}
+
+func unknownLast(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// sortRows sorts by a column, or by need.
+func sortRows(rows []row, by string) error {
+	slices.SortFunc(rows, byNeed)
+	names := []string{"need"}
+	for _, c := range columns {
+		if c.Sort == by {
+			slices.SortStableFunc(rows, c.less)
+			return nil
+		}
+		names = append(names, c.Sort)
+	}
+	if by != "need" {
+		return fmt.Errorf("%w: sort is %.40q, want one of %s", errForm, by, strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func (h *Handler) overviewData(form url.Values) (overviewData, error) {
+	o := overviewData{Now: h.snapshot(), Sort: cmp.Or(form.Get("sort"), "need"), Name: strings.TrimSpace(form.Get("name")), Columns: columns}
+	o.HasFilter = len(o.Now.Letters) > few || len(o.Now.Work) > few || o.Name != ""
+	looks := h.places.lastLooks()
 	for _, d := range o.Now.Letters {
-		if d.Letters > 0 || d.Err != nil {
-			o.Full = append(o.Full, d)
-		} else {
+		switch {
+		case !o.chosen(d.Place.String()):
+		case d.Letters > 0 || d.Err != nil:
+			o.Rows = append(o.Rows, row{d, looks[d.Place.Queue]})
+		default:
 			o.Empty = append(o.Empty, d)
 		}
 	}
+	if err := sortRows(o.Rows, o.Sort); err != nil {
+		return o, err
+	}
+	for _, q := range o.Now.Work {
+		if o.chosen(q.Name) {
+			o.Work = append(o.Work, q)
+		}
+	}
+	o.Full, o.EmptyAll, o.WorkAll = len(o.Rows), len(o.Empty), len(o.Work)
+	o.Rows, o.Empty, o.Work = o.Rows[:min(o.Full, maxRows)], o.Empty[:min(o.EmptyAll, maxRows)], o.Work[:min(o.WorkAll, maxRows)]
+	o.Scale = scaleOf(o.Rows, time.Now())
 	var err error
 	if o.Redrives, err = h.latestRedrives(5); err != nil {
 		o.ErrOf = err.Error()
 	}
-	return o
+	return o, nil
+}
+
+// chosen reports whether the filter selects a name.
+func (o overviewData) chosen(name string) bool {
+	return strings.Contains(strings.ToLower(name), strings.ToLower(o.Name))
+}
+
+// values are those of the address of the overview as it is shown.
+func (o overviewData) values() url.Values {
+	v := url.Values{}
+	if o.Name != "" {
+		v.Set("name", o.Name)
+	}
+	if o.Sort != "need" {
+		v.Set("sort", o.Sort)
+	}
+	return v
+}
+
+// By is the address of the same rows in another order.
+func (o overviewData) By(sort string) string {
+	o.Sort = sort
+	if v := o.values(); len(v) > 0 {
+		return "./?" + v.Encode()
+	}
+	return "./"
 }
 
 func (h *Handler) overview(r *request) error {
-	return r.show("overview", view{Title: "Overview", Nav: "overview", Events: "events?view=overview", Data: h.overviewData()})
+	o, err := h.overviewData(r.form)
+	if err != nil {
+		return err
+	}
+	events := o.values()
+	events.Set("view", "overview")
+	return r.show("overview", view{Title: "Overview", Nav: "overview", Events: "events?" + events.Encode(), Data: o})
 }

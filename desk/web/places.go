@@ -108,13 +108,19 @@ type opened struct {
 	source desk.Source
 	busy   int // requests and redrives that work on it
 	bytes  int // of its look; 0: nobody has looked since it was changed
+	look   lastLook
 }
 
-// weigh notes how much memory the look of a queue keeps. It asks no broker.
+// weigh notes how much memory the look of a queue keeps, and what it has seen. It asks no broker.
 func (o *opened) weigh() {
 	list, err := o.source.List(context.Background(), desk.Filter{IDs: []string{}}, desk.Page{Limit: 1})
-	if o.bytes = list.Bytes; err == nil {
-		o.bytes = max(o.bytes, 1) // an empty queue was looked into, too
+	if err != nil {
+		o.bytes, o.look = 0, lastLook{}
+		return
+	}
+	o.bytes = max(list.Bytes, 1) // an empty queue was looked into, too
+	if list.Seen != o.look.Seen {
+		o.look = lastLookOf(o.source, list.Seen)
 	}
 }
 

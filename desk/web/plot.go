@@ -3,36 +3,71 @@ package web
 import (
 	"fmt"
 	"html/template"
+	"math"
 	"strings"
 	"time"
 )
 
-// plotArea draws a depth over the last hour. The text beside it says the same, so
-// that nobody needs to see it.
-func plotArea(points []point, now time.Time) template.HTML {
-	const width, height = 240, 44
-	if len(points) == 0 {
-		return `<svg class="plot" viewBox="0 0 240 44" role="img" aria-label="no depths yet" preserveAspectRatio="none"></svg>`
+// scale is that of one plot, or of several that are compared.
+type scale struct {
+	Top    int           // letters at the upper edge
+	Length time.Duration // from the left edge to now
+	log    bool          // so that one letter is seen beside thousands
+}
+
+// scaleOf is the scale of all plots of the overview.
+func scaleOf(rows []row, now time.Time) scale {
+	s := scale{Top: 1, Length: time.Minute, log: true}
+	for _, r := range rows {
+		one := scaleOfOne(r.Plot, now)
+		s.Top, s.Length = max(s.Top, one.Top), max(s.Length, one.Length)
 	}
+	return s
+}
+
+func scaleOfOne(points []point, now time.Time) scale {
+	return scale{Top: topOf(points), Length: plotLength(points, now)}
+}
+
+func topOf(points []point) int {
 	top := 1
 	for _, p := range points {
 		top = max(top, p.N)
 	}
-	length := plotLength(points, now)
-	x := func(at time.Time) float64 {
-		return min(max(float64(width)*(1-now.Sub(at).Seconds()/length.Seconds()), 0), width)
+	return top
+}
+
+// part is how high a depth is, from 0 to 1.
+func (s scale) part(n int) float64 {
+	if s.log {
+		return math.Log1p(float64(n)) / math.Log1p(float64(s.Top))
 	}
-	y := func(n int) float64 { return height - 2 - float64(height-6)*float64(n)/float64(top) }
+	return float64(n) / float64(s.Top)
+}
+
+// plotArea draws a depth over the last hour. The text beside it says the same, so
+// that nobody needs to see it.
+func plotArea(points []point, s scale, now time.Time) template.HTML {
+	const width, height = 240, 44
+	if len(points) == 0 {
+		return `<svg class="plot" viewBox="0 0 240 44" role="img" aria-label="no depths yet" preserveAspectRatio="none"></svg>`
+	}
+	x := func(at time.Time) float64 {
+		return min(max(float64(width)*(1-now.Sub(at).Seconds()/s.Length.Seconds()), 0), width)
+	}
+	y := func(n int) float64 { return height - 2 - float64(height-6)*s.part(n) }
 	var line strings.Builder
 	fmt.Fprintf(&line, "M%.1f %.1f", x(points[0].At), y(points[0].N))
 	for i, p := range points[1:] { // a depth lasts until the next one
-		fmt.Fprintf(&line, "L%.1f %.1fL%.1f %.1f", x(p.At), y(points[i].N), x(p.At), y(p.N))
+		if p.N != points[i].N {
+			fmt.Fprintf(&line, "L%.1f %.1fL%.1f %.1f", x(p.At), y(points[i].N), x(p.At), y(p.N))
+		}
 	}
 	last := points[len(points)-1]
 	fmt.Fprintf(&line, "L%.1f %.1f", float64(width), y(last.N))
 	return template.HTML(fmt.Sprintf(
 		`<svg class="plot" viewBox="0 0 %d %d" role="img" aria-label="depth: %s %s ago, at most %s, now %s" preserveAspectRatio="none"><path class="area" d="%sL%d %dL%.1f %dZ"/><path class="line" d="%s"/></svg>`,
-		width, height, number(points[0].N), span(now.Sub(points[0].At)), number(top), number(last.N), line.String(), width, height, x(points[0].At), height, line.String()))
+		width, height, number(points[0].N), span(now.Sub(points[0].At)), number(topOf(points)), number(last.N), line.String(), width, height, x(points[0].At), height, line.String()))
 }
 
 // plotLength is how far back a plot reaches: a desk that has just begun knows little.
@@ -41,6 +76,14 @@ func plotLength(points []point, now time.Time) time.Duration {
 		return time.Minute
 	}
 	return min(max(now.Sub(points[0].At), time.Minute), plotFor)
+}
+
+// since says how far back a plot reaches.
+func since(length time.Duration) string {
+	if length < plotFor {
+		return "last " + span(length)
+	}
+	return "last hour"
 }
 
 func span(d time.Duration) string {

@@ -77,13 +77,9 @@ func TestTheConditionsOfAPageAreBounded(t *testing.T) {
 // A page that grows beyond all measure is an error, and not in memory.
 func TestAPageIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := enter(t, nil)
-		r.broker.mu.Lock()
-		for i := range 10_000 { // 34 MB
-			r.broker.queues = append(r.broker.queues, desk.Queue{Name: fmt.Sprint(i, strings.Repeat("<", 250)), IsDeadLetters: true, Ready: 1})
-		}
-		r.broker.mu.Unlock()
-		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r := enter(t, func(cfg *Config) {
+			cfg.Sources = []desk.Source{&fake{name: strings.Repeat("<", 5<<20)}} // of four bytes each in HTML
+		})
 		w := r.get("/")
 		r.has(w, 500, "more than 16 MiB")
 		if w.Body.Len() > 20<<10 {

@@ -25,14 +25,27 @@ function renew(part) {
   const box = document.createElement("template");
   box.innerHTML = part.html;
   const fresh = box.content.firstElementChild;
-  // Somebody who is in the part stays where they were.
-  const inside = old.contains(document.activeElement) ? [...old.querySelectorAll("a, button, summary, input")].indexOf(document.activeElement) : -1;
+  // Somebody who is in the part stays where they were, and at their row wherever that is now.
+  const inside = old.contains(document.activeElement) ? document.activeElement : null;
+  const home = inside && within(old, fresh, inside.closest("[data-row]"));
+  const at = inside && home && [...home.was.querySelectorAll(controls)].indexOf(inside);
   const open = [...old.querySelectorAll("details")].map((d) => d.open);
-  const row = [...old.querySelectorAll("[data-row]")].findIndex((r) => r.classList.contains("at"));
+  const marked = within(old, fresh, old.querySelector("[data-row].at"));
   old.replaceWith(fresh);
   fresh.querySelectorAll("details").forEach((d, i) => { d.open = open[i] || d.open; });
-  if (row >= 0) fresh.querySelectorAll("[data-row]")[row]?.classList.add("at");
-  if (inside >= 0) fresh.querySelectorAll("a, button, summary, input")[inside]?.focus({ preventScroll: true });
+  if (marked && marked.was !== old) marked.is.classList.add("at");
+  if (home) home.is.querySelectorAll(controls)[at]?.focus({ preventScroll: true });
+}
+
+const controls = "a, button, summary, input";
+
+// within finds the row of a fresh part that a row of the old one has become: by name, or by
+// number if rows have no name. Without a row it is the part itself; null: the row is gone.
+function within(old, fresh, row) {
+  if (!row) return { was: old, is: fresh };
+  const rows = [...fresh.querySelectorAll("[data-row]")];
+  const is = row.dataset.row ? rows.find((r) => r.dataset.row === row.dataset.row) : rows[[...old.querySelectorAll("[data-row]")].indexOf(row)];
+  return is ? { was: row, is } : null;
 }
 
 // While somebody sees the page, it asks for its parts, which the server has escaped. One

@@ -226,6 +226,14 @@ func (b *tab) says(text string) {
 	b.wait(fmt.Sprintf(`document.body && document.body.innerText.toLowerCase().includes(%s)`, quoted))
 }
 
+// counts waits until the overview counts letters in a queue, and returns the text of its row.
+func (b *tab) counts(queue, letters string) string {
+	b.Helper()
+	row := fmt.Sprintf(`[...document.querySelectorAll(".places tbody tr")].find(e => e.dataset.row === %q)`, queue)
+	b.wait(fmt.Sprintf(`%s.querySelector(".letters").innerText === %q`, row, letters))
+	return js[string](b, row+`.innerText`)
+}
+
 // click clicks the first button or link with a text, and waits for the next page.
 func (b *tab) click(text string) {
 	b.Helper()

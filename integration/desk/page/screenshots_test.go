@@ -37,7 +37,7 @@ func TestScreenshots(t *testing.T) {
 		js[chromedp.Void](tab, `localStorage.setItem("rehop-desk-theme", "`+name+`"); document.documentElement.dataset.theme = "`+name+`"; undefined`)
 	}
 	theme("light")
-	tab.says("341 letters")
+	tab.counts("orders.dlq", "341")
 	shot("overview")
 	tab.to("groups?queue=orders.dlq")
 	tab.says("Look into")

@@ -100,7 +100,7 @@ func TestEightTabsAreServed(t *testing.T) {
 	tabs := []*tab{first}
 	for range 7 {
 		b := s.tab(chromedp.NewContext(first.ctx)) // in the same browser, with the same connections
-		b.says("7 letters")
+		b.counts(letters, "7")
 		tabs = append(tabs, b)
 	}
 	dead(t, shared, s, "tabs-returns", 3)

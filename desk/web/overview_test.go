@@ -1,0 +1,151 @@
+package web
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rehop/rehop/desk"
+)
+
+// has5000 gives the broker of a room 5,000 queues of dead letters, with the longest names.
+func (r *room) has5000(ready int) {
+	r.broker.mu.Lock()
+	defer r.broker.mu.Unlock()
+	r.broker.queues = nil
+	for i := range 5000 {
+		name := fmt.Sprintf("%04d%s", i, strings.Repeat("<", 240))
+		r.broker.queues = append(r.broker.queues, desk.Queue{Name: name + ".dlq", IsDeadLetters: true, Ready: ready}, desk.Queue{Name: name, DeadLetters: name + ".dlq", Consumers: 1})
+	}
+}
+
+// The overview shows as many rows as a person reads, and says how many it leaves out.
+func TestTheOverviewOfFiveThousandQueues(t *testing.T) {
+	for _, ready := range []int{1, 0} {
+		t.Run(fmt.Sprint(ready, " in each"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := enter(t, nil)
+				r.has5000(ready)
+				r.h.sampleOnce(t.Context(), map[string]time.Time{})
+				sentence := map[int]string{1: "200 of 5,001 are in this table", 0: "200 of 5,000 are in this list"}[ready]
+				w := r.get("/")
+				r.has(w, 200, sentence, "200 of 5,000 work queues are in this table")
+				if w.Body.Len() > 4<<20 {
+					t.Errorf("the overview has %d bytes", w.Body.Len())
+				}
+				w = r.get("/?name=4711")
+				r.has(w, 200, "4711&lt;")
+				if strings.Contains(w.Body.String(), "4710&lt;") || strings.Contains(w.Body.String(), sentence) {
+					t.Error("a filter by name shows others")
+				}
+				r.has(r.get("/events?view=overview&name=4711"), 200, "4711")
+			})
+		})
+	}
+}
+
+// order is the queues of the overview from top to bottom.
+func (r *room) order(page string) string {
+	r.Helper()
+	w := r.get(page)
+	r.has(w, 200)
+	var names []string
+	for _, row := range strings.Split(w.Body.String(), `<tr data-row="`)[1:] {
+		name, _, _ := strings.Cut(row, `"`)
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
+}
+
+func TestTheOverviewIsSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, func(cfg *Config) { cfg.Sources = nil })
+		r.broker.each = map[string]*fake{}
+		count := func(grown, collected, large, small int) {
+			r.broker.mu.Lock()
+			defer r.broker.mu.Unlock()
+			r.broker.queues = []desk.Queue{
+				{Name: "collected", IsDeadLetters: true, Ready: collected, Consumers: 2}, {Name: "empty", IsDeadLetters: true}, {Name: "grown", IsDeadLetters: true, Ready: grown},
+				{Name: "large", IsDeadLetters: true, Ready: large}, {Name: "small", IsDeadLetters: true, Ready: small},
+			}
+		}
+		count(1, 900, 500, 2)
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		<-time.After(time.Minute)
+		count(9, 990, 500, 2)
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+
+		old, older := letter(1), letter(2)
+		old.Failed, older.Failed = time.Now().Add(-2*time.Hour), time.Now().Add(-3*time.Hour)
+		old.Error, older.Error = "no stock", "bad address"
+		r.broker.each["small"] = &fake{name: "queue small", live: true, letters: []desk.Letter{old}}
+		r.broker.each["large"] = &fake{name: "queue large", live: true, letters: []desk.Letter{older, older, old}}
+		for _, queue := range []string{"small", "large"} {
+			r.has(r.post("/look", url.Values{"queue": {queue}}), 303)
+			<-time.After(time.Minute)
+		}
+		for sort, want := range map[string]string{
+			"":          "grown large small collected",
+			"need":      "grown large small collected",
+			"name":      "collected grown large small",
+			"letters":   "collected large grown small",
+			"growth":    "collected grown large small",
+			"oldest":    "large small grown collected",
+			"reason":    "large small grown collected",
+			"look":      "grown collected small large",
+			"collector": "grown large small collected",
+		} {
+			if got := r.order("/?sort=" + sort); got != want {
+				t.Errorf("by %q: %s, want %s", sort, got, want)
+			}
+		}
+		if got := r.order("/?name=ALL"); got != "small" {
+			t.Errorf("of the name ALL: %s, want small", got)
+		}
+		r.has(r.get("/?sort=large"), 400, "sort is", "need, name, letters")
+		r.has(r.get("/?name=none"), 200, "No name contains")
+		w := r.get("/?sort=reason&name=l")
+		r.has(w, 200, `aria-sort="ascending"`, `href="./?name=l&amp;sort=letters"`, "events?name=l&amp;sort=reason&amp;view=overview", "bad address", "&#43;90", "3 h ago")
+	})
+}
+
+// The plots of the overview have one scale, so that a letter is lower than 58.
+func TestPlotsOfTheOverviewHaveOneScale(t *testing.T) {
+	now := time.Now()
+	points := func(n int) []point { return []point{{now.Add(-time.Minute), n}, {now, n}} }
+	rows := []row{{depth: depth{Plot: points(1)}}, {depth: depth{Plot: points(58)}}, {depth: depth{Plot: points(0)}}}
+	s := scaleOf(rows, now)
+	heights := map[string]bool{}
+	for _, r := range rows {
+		_, line, _ := strings.Cut(string(plotArea(r.Plot, s, now)), `class="line" d="M0.0 `)
+		height, _, _ := strings.Cut(line, "L")
+		heights[height] = true
+	}
+	if len(heights) != 3 || !heights["42.0"] || !heights["4.0"] {
+		t.Errorf("the plots of 1, 58 and 0 letters begin at %v", heights)
+	}
+}
+
+// A row tells what the kept look has seen, and nothing when that is forgotten.
+func TestARowTellsOfTheKeptLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, func(cfg *Config) { cfg.Sources = nil })
+		r.queue.letters[2].Failed = time.Now().Add(-72 * time.Hour)
+		if page := r.get("/").Body.String(); strings.Contains(page, "no stock") || strings.Contains(page, "3 days ago") {
+			t.Error("the overview knows letters that nobody has looked at")
+		}
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		r.has(r.get("/"), 200, "no stock", "3 days ago", `href="letters?group=f1&amp;queue=orders.dlq"`)
+		r.queue.mu.Lock()
+		r.queue.looked = 0
+		r.queue.mu.Unlock()
+		r.has(r.post("/export", url.Values{"queue": {"orders.dlq"}}), 409)
+		synctest.Wait() // the request has left the queue
+		if page := r.get("/").Body.String(); strings.Contains(page, "no stock") {
+			t.Error("the overview tells of a look that is forgotten")
+		}
+	})
+}
