@@ -129,46 +129,56 @@ func (l *Live) lettersOf(r Redrive) ([]string, error) {
 // room is which letters a redrive may still take out of a queue, besides those that it has sent
 // and that are still there.
 type room struct {
-	left  int
-	alike map[string]int // of a look: how many letters of each digest; nil: any letter
+	alike map[string]int // how many letters of each digest: of its look, or that it has seen
+	known int            // letters of alike
+	tail  int            // how many letters that were there when it began it has not seen
 }
 
-// room returns the room of a redrive at the begin of a turn. Without a look it goes by the order
-// of the queue: the letters that were there when the redrive began, less those that it has sent,
-// come first. If somebody else took one of these meanwhile, a later letter is in its room.
+// room returns the room of a redrive at the begin of a turn. Without a look, the first pass through
+// the queue goes by the number of the letters that were there when the redrive began, which come
+// first. The passes after it go by the letters that the first one saw.
 func (p past) room(r Redrive) room {
-	of, sent := room{alike: map[string]int{}}, 0
-	for _, id := range p.look {
+	of, ids := room{alike: map[string]int{}}, p.look
+	if r.Look.IsZero() {
+		ids, of.tail = p.seen, p.there-len(p.seen)
+	}
+	for _, id := range ids {
 		of.alike[digestOf(id)]++
 	}
+	of.known = len(ids)
 	for key := range p.sent {
-		if p.doubted[key] { // it may have been sent before, and has no room of its own
-			continue
-		}
-		sent++
-		if digest := digestOf(key); of.alike[digest] > 0 {
+		digest := digestOf(key)
+		switch {
+		case p.doubted[key]: // it may have been sent before, and has no room of its own
+		case of.alike[digest] > 0:
 			of.alike[digest]--
+			of.known--
+		default: // an earlier version of rehop noted no letter that it saw
+			of.tail--
 		}
 	}
-	if r.Look.IsZero() {
-		return room{left: max(p.there-sent, 0)}
-	}
-	for _, n := range of.alike {
-		of.left += n
+	if of.tail = max(of.tail, 0); p.passed && len(p.seen) > 0 {
+		of.tail = 0
 	}
 	return of
 }
 
-// takes reports whether the redrive may have a letter, and takes its room.
-func (o *room) takes(digest string) bool {
-	if o.left <= 0 || o.alike != nil && o.alike[digest] <= 0 {
-		return false
-	}
-	o.left--
-	if o.alike != nil {
+// left is how many letters have room.
+func (o room) left() int { return o.known + o.tail }
+
+// takes reports whether the redrive may have a letter, and takes its room. first says that the
+// redrive has not seen the letter before.
+func (o *room) takes(digest string) (takes, first bool) {
+	switch {
+	case o.alike[digest] > 0:
 		o.alike[digest]--
+		o.known--
+		return true, false
+	case o.tail > 0:
+		o.tail--
+		return true, true
 	}
-	return true
+	return false, false
 }
 
 // digestOf is the inverse of numbered.

@@ -2,9 +2,12 @@ package desk
 
 import (
 	"errors"
+	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -37,8 +40,7 @@ func TestLettersThatComeDuringARedriveStay(t *testing.T) {
 			p, err := w.live().Execute(w.Context(), Redrive{Action: Move, To: address("parked"), All: true, Rate: 0.01}, nil)
 			ended <- end{p, err}
 		}()
-		_, err := w.channel().QueueDeclare("parked", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
-		must(w.T, err)
+		w.parked()
 		time.Sleep(5 * time.Minute)
 		w.more("late-", 10)
 		e := <-ended
@@ -75,6 +77,151 @@ func TestLettersThatComeBetweenTheProcessesOfARedriveStay(t *testing.T) {
 		w.has("orders.dlq", 10)
 		w.has("orders", 20-before.Done)
 	})
+}
+
+// letter makes a dead letter of the work queue, which may expire.
+func (w *fixture) letter(id, expiration string) {
+	w.Helper()
+	must(w.T, w.channel().Publish("", "orders.dlq", false, false, amqp.Publishing{MessageId: id, Expiration: expiration, DeliveryMode: amqp.Persistent,
+		Headers: amqp.Table{"x-rehop-queue": "orders", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)}}))
+	synctest.Wait()
+}
+
+// parked makes a queue that letters are moved to.
+func (w *fixture) parked() {
+	w.Helper()
+	_, err := w.channel().QueueDeclare("parked", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+	must(w.T, err)
+}
+
+// Between two processes of a redrive letters leave the queue, and others come. None of these goes
+// in the place of one that has left, and each that was there and has stayed goes.
+func TestALaterLetterTakesNoPlaceInARedrive(t *testing.T) {
+	const n, late = 20, 30
+	for _, tt := range []struct {
+		rule           string
+		taken, expired bool
+	}{
+		{"others take letters", true, false},
+		{"letters expire", false, true},
+		{"both", true, true},
+		{"none leaves", false, false},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			for seed := range uint64(5) {
+				onEach(t, func(w *fixture) {
+					random := rand.New(rand.NewPCG(seed, n))
+					w.dead()
+					w.parked()
+					for i := range n {
+						expiration := ""
+						if tt.expired && random.IntN(2) == 0 {
+							expiration = "60000" // in hand it does not expire
+						}
+						w.letter(fmt.Sprint("m-", i), expiration)
+					}
+					live := w.live()
+					stopped := make(chan Progress, 1)
+					go func() {
+						p, _ := live.Execute(w.Context(), Redrive{ID: "mine", Action: Move, To: address("parked"), All: true, Rate: 1}, nil)
+						stopped <- p
+					}()
+					time.Sleep(time.Duration(2+random.IntN(10)) * time.Second)
+					must(w.T, w.journal.Stop("mine", By{}))
+					before := <-stopped
+					if before.Done == 0 || before.Done == n {
+						w.Fatalf("%+v: it was to be stopped in between", before)
+					}
+					ch := w.channel()
+					for range map[bool]int{true: 1 + random.IntN(5)}[tt.taken] {
+						_, _, err := ch.Get("orders.dlq", true)
+						must(w.T, err)
+					}
+					for i := range late {
+						w.letter(fmt.Sprint("late-", i), "")
+					}
+					time.Sleep(2 * time.Minute)
+					p, err := live.Resume(w.Context(), "mine", By{}, nil)
+					if err != nil || p.State != Done || strings.Contains(p.Note, "did not come again") != (tt.taken || tt.expired) {
+						w.Errorf("seed %d: %v: %v", seed, err, p)
+					}
+					if sent := w.ids("parked"); strings.Contains(sent, "late") {
+						w.Errorf("seed %d: a later letter went: %s", seed, sent)
+					}
+					if kept := w.ids("orders.dlq"); strings.Contains(kept, "m-") {
+						w.Errorf("seed %d: letters that were there stayed: %s", seed, kept)
+					}
+					w.has("orders.dlq", late)
+				})
+			}
+		})
+	}
+}
+
+// A redrive that hands letters back after ten minutes, and takes them again, knows them.
+func TestALaterLetterTakesNoPlaceInAnotherTurn(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead()
+		w.parked()
+		for i := range 20 {
+			w.letter(fmt.Sprint("m-", i), map[bool]string{true: "60000"}[i%2 == 1])
+		}
+		ended := make(chan Progress, 1)
+		go func() {
+			p, err := w.live().Execute(w.Context(), Redrive{Action: Move, To: address("parked"), All: true, Rate: 0.01}, nil)
+			if err != nil {
+				w.Error(err)
+			}
+			ended <- p
+		}()
+		time.Sleep(time.Minute)
+		for i := range 10 {
+			w.letter(fmt.Sprint("late-", i), "")
+		}
+		p := <-ended
+		if sent := w.ids("parked"); strings.Contains(sent, "late") || p.Done >= 20 || p.Done < 10 {
+			w.Errorf("%+v: sent %s", p, sent)
+		}
+		w.has("orders.dlq", 10)
+	})
+}
+
+// A number bounds the letters that the redrive has not seen, and no number those that it has.
+func TestTheRoomOfARedrive(t *testing.T) {
+	look := Redrive{Look: time.Unix(1, 0)}
+	sent := func(keys ...string) map[string]bool {
+		all := map[string]bool{}
+		for _, key := range keys {
+			all[key] = true
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		rule    string
+		r       Redrive
+		p       past
+		letters string // one a letter, in their order
+		takes   string
+	}{
+		{"the first pass goes by the number", Redrive{}, past{there: 3}, "abcd", "abc"},
+		{"one that was cut off goes by what it saw, and then by the number", Redrive{}, past{there: 4, seen: []string{"a", "b"}}, "axyz", "axy"},
+		{"one after the first goes by what it saw", Redrive{}, past{there: 3, seen: []string{"a", "b"}, passed: true}, "axb", "ab"},
+		{"what was sent has no room", Redrive{}, past{there: 3, seen: []string{"a", "b", "c"}, sent: sent("a")}, "abcd", "bc"},
+		{"of letters that are alike as many have room as were seen", Redrive{}, past{there: 3, seen: []string{"a", "a", "a"}, sent: sent("a.2")}, "aaaa", "aa"},
+		{"one that may have been sent before has none of its own", Redrive{}, past{there: 2, seen: []string{"a", "b"}, sent: sent("a", "a.2"), doubted: sent("a.2")}, "abx", "b"},
+		{"a journal without seen letters goes by the number", Redrive{}, past{there: 4, sent: sent("a", "b"), passed: true}, "wxyz", "wx"},
+		{"a look goes by its letters", look, past{look: []string{"a", "a.2", "b"}, sent: sent("b")}, "xaaab", "aa"},
+	} {
+		room, takes := tt.p.room(tt.r), ""
+		for _, digest := range strings.Split(tt.letters, "") {
+			if ok, _ := room.takes(digest); ok {
+				takes += digest
+			}
+		}
+		if takes != tt.takes {
+			t.Errorf("%s: of %s it takes %s, want %s", tt.rule, tt.letters, takes, tt.takes)
+		}
+	}
 }
 
 // A redrive with a Look sends the letters of that look, and no letter that is like them.

@@ -141,6 +141,7 @@ type entry struct {
 	Redrive    *Redrive  `json:"redrive,omitzero"`
 	Look       []string  `json:"look,omitzero"`        // the letters of its Look, in a queue
 	There      int       `json:"there,omitzero"`       // how many letters the queue had when it began
+	Seen       []string  `json:"seen,omitzero"`        // digests of letters of There that were not seen before
 	Run        *run      `json:"run,omitzero"`         // a process goes on with it
 	Try        []string  `json:"try,omitzero"`         // letters that are being published
 	Sent       []string  `json:"sent,omitzero"`        // of these: confirmed
@@ -202,6 +203,8 @@ type past struct {
 	doubted    map[string]bool // letters that may be ones that were sent, under another key
 	look       []string        // letters of Redrive.Look
 	there      int             // letters that the queue had when the redrive began
+	seen       []string        // digests of letters of there that the redrive has seen
+	passed     bool            // a process has passed through all letters of there
 	inHand     int             // letters that a process which died may have had in hand
 	canaryOver bool            // the canary has passed, or has come back
 }
@@ -284,12 +287,13 @@ func (j *Journal) history(id string) (past, error) {
 		for _, key := range e.Doubted {
 			h.doubted[key] = true
 		}
-		h.there = cmp.Or(h.there, e.There)
+		h.there, h.seen = cmp.Or(h.there, e.There), append(h.seen, e.Seen...)
 		h.canaryOver = h.canaryOver || e.CanaryOver
 		if e.Progress != nil {
 			if h.progress = *e.Progress; h.progress.Ended() {
 				h.inHand = 0
 			}
+			h.passed = h.passed || h.progress.State == Done
 		}
 	})
 	if err == nil && redrive == nil {

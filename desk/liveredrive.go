@@ -112,6 +112,8 @@ type liveRedrive struct {
 
 	namelessSent, namelessBack int // of those without an id: which turn sent them is not known
 
+	firstSeen []string // digests of letters that are not in the journal yet
+
 	undeleted  int // letters of an earlier turn that were sent and may be in the queue
 	unanswered int // letters of an earlier turn of which that is not known
 	room       room
@@ -141,8 +143,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.warning = noMatch
 	}
 	switch {
-	case err == nil && !r.redrive.Look.IsZero() && r.room.left > 0 && !r.limitReached():
-		r.leave(fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.left, "letter")))
+	case err == nil && !r.redrive.Look.IsZero() && r.room.known > 0 && !r.limitReached():
+		r.leave(fmt.Sprintf("%s of the look did not come: other consumers may have taken them, or they have expired", count(r.room.known, "letter")))
 	case err == nil && r.hand == nil: // there was none to take
 		r.leave(l.elsewhere(ctx))
 	case err == nil && r.elsewhere > 0:
@@ -151,6 +153,8 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		} else {
 			r.leave(fmt.Sprintf("%s did not come, although the queue had counted them: other consumers may have taken them, or they have expired", count(r.elsewhere, "letter")))
 		}
+	case err == nil && r.room.known > 0 && !r.limitReached():
+		r.leave(noted(r.left, fmt.Sprintf("%s that the redrive had seen did not come again: other consumers may have taken them, or they have expired", count(r.room.known, "letter"))))
 	}
 	if n := len(r.skipped); n > 0 {
 		r.leave(noted(r.left, fmt.Sprintf("left out: %s like one that this redrive has sent, with the same id, headers and body", count(n, "letter"))))
@@ -302,6 +306,9 @@ func (r *liveRedrive) note() error {
 	r.progress.InHand = len(r.held)
 	r.progress.MaybeSent = len(r.maybeSent)
 	r.progress.Updated = time.Now().UTC()
+	if err := r.noteSeen(); err != nil {
+		return err
+	}
 	if r.tell != nil {
 		r.tell(r.progress)
 	}

@@ -95,7 +95,9 @@ func (r *liveRedrive) send(ctx context.Context) {
 	}
 	r.flying += n
 	r.at("matched")
-	if err := r.book.write(entry{Try: keys}); err != nil {
+	seen := r.firstSeen
+	r.firstSeen = nil
+	if err := r.book.write(entry{Seen: seen, Try: keys}); err != nil {
 		for _, p := range transfers {
 			p.err = err
 			r.arrivals <- p

@@ -101,7 +101,7 @@ func (r *liveRedrive) turn(ctx context.Context) (more bool, err error) {
 func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sendTimeout)
 	defer cancel()
-	var errs []error
+	errs := []error{r.noteSeen()}
 	for r.flying > 0 {
 		errs = append(errs, r.land(<-r.arrivals)) // each has its end within sendTimeout
 	}
@@ -246,7 +246,7 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	past := r.book.past
 	key := r.keyOf(digest)
 	doubt := past.sent[key]
-	if known := doubt || l.Publishing.MessageId != "" && past.sent[digest]; !known && !r.room.takes(digest) {
+	if !doubt && !r.admits(digest) && (l.Publishing.MessageId == "" || !past.sent[digest]) {
 		return nil
 	}
 	if !r.redrive.Filter.Matches(l) { // nor was it sent
@@ -299,6 +299,27 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	r.counted[identity] = true
 	r.pending = append(r.pending, &transfer{letter: l, key: key, identity: identity, tag: tag})
 	return nil
+}
+
+// admits reports whether the redrive is about a letter that it has not sent, and has it in the
+// journal from now on.
+func (r *liveRedrive) admits(digest string) bool {
+	takes, first := r.room.takes(digest)
+	if first {
+		r.firstSeen = append(r.firstSeen, digest)
+		r.book.past.seen = append(r.book.past.seen, digest)
+	}
+	return takes
+}
+
+// noteSeen writes down the letters that were not seen before.
+func (r *liveRedrive) noteSeen() error {
+	if len(r.firstSeen) == 0 {
+		return nil
+	}
+	e := entry{Seen: r.firstSeen}
+	r.firstSeen = nil
+	return r.book.write(e)
 }
 
 // keys are those that a turn has not given yet to letters with one digest.
@@ -380,5 +401,5 @@ func (r *liveRedrive) limitReached() bool {
 
 // enough reports whether no letter further back is one of the redrive's.
 func (r *liveRedrive) enough() bool {
-	return (r.limitReached() || r.room.left <= 0) && r.undeleted <= 0 && r.unanswered <= 0
+	return (r.limitReached() || r.room.left() <= 0) && r.undeleted <= 0 && r.unanswered <= 0
 }

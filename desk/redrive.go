@@ -72,10 +72,12 @@ type Redrive struct {
 
 	// Look, if set, is Seen.At of an answer of the source: the redrive is about the
 	// letters of that look which the Filter selects, and takes no other letter. If zero, it
-	// is about the letters that are in their place when it begins. A live source then goes
-	// by their number and by the order of the queue: after a pause, a later letter may take
-	// the place of one that expired, or that somebody else took. A live source keeps its
-	// last look only, and refuses another one with [ErrNotLooked].
+	// is about the letters that are in their place when it begins. A live source counts
+	// these, and notes each that it sees. After a pause it takes no later letter in the
+	// place of one that it has seen. Of the letters behind those it knows only the number:
+	// a later letter may take the place of one that expired, or that somebody else took,
+	// before the redrive came to it. A live source keeps its last look only, and refuses
+	// another one with [ErrNotLooked].
 	Look time.Time `json:"look,omitzero"`
 
 	// Limit bounds the letters that are tried; 0: no other bound.

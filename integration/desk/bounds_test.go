@@ -4,6 +4,8 @@ import (
 	"errors"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/desk"
 )
 
@@ -60,4 +62,64 @@ func TestNoMoreGoThanWasAgreedTo(t *testing.T) {
 		r.has(r.queue, 2*late)
 		r.has(r.work, n+late)
 	})
+}
+
+// TestALaterLetterTakesNoPlaceInARedrive stops a redrive that has seen all letters. Then letters
+// leave the queue, others come, and the redrive goes on.
+func TestALaterLetterTakesNoPlaceInARedrive(t *testing.T) {
+	const n, late = 100, 120
+	for _, tt := range []struct {
+		rule       string
+		expiration string
+		leave      func(r *room) (left int)
+	}{
+		{"another consumer takes some", "", func(r *room) int {
+			ch := r.channel()
+			for range 10 {
+				_, _, err := ch.Get(r.queue, true)
+				must(r.T, err)
+			}
+			return n - 10
+		}},
+		{"all that are left expire", "10000", func(r *room) int {
+			r.has(r.queue, 0)
+			return 0
+		}},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			onEach(t, func(r *room) {
+				publish := func(from, n int, expiration string) {
+					ch := r.channel()
+					must(r.T, ch.Confirm(false))
+					for i := range n {
+						d, err := ch.PublishWithDeferredConfirm("", r.queue, false, false, amqp.Publishing{MessageId: id(from + i), Expiration: expiration, DeliveryMode: amqp.Persistent})
+						must(r.T, err)
+						d.Wait()
+					}
+				}
+				publish(0, n, tt.expiration)
+				live := r.live()
+				before, err := live.Execute(r.Context(), desk.Redrive{Action: desk.Drop, CopyTo: r.T.TempDir() + "/dropped", All: true, Rate: 5}, func(p desk.Progress) {
+					if p.State == desk.Running && p.Done > 0 {
+						must(r.T, r.journal.Stop(p.Redrive.ID, desk.By{}))
+					}
+				})
+				if !errors.Is(err, desk.ErrRedriveStopped) || before.Done == 0 || before.Done >= n {
+					r.Fatalf("it was to be stopped in between: %v: %+v", err, before)
+				}
+				left := tt.leave(r)
+				publish(n, late, "")
+				p, err := live.Resume(r.Context(), before.Redrive.ID, desk.By{}, nil)
+				if want := max(left, before.Done); err != nil || p.Done != want {
+					r.Errorf("%v: %v, want %d", err, p, want)
+				}
+				r.has(r.queue, late)
+				for i, d := range r.drain(r.queue) {
+					if want := id(n + i); d.MessageId != want {
+						r.Fatalf("letter %d of the queue is %s, want %s", i, d.MessageId, want)
+					}
+				}
+			})
+		})
+	}
 }
