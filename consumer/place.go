@@ -66,10 +66,18 @@ func (p place) next(partings uint64) place {
 	return p
 }
 
+// reach is how far a session has come.
+type reach uint8
+
+const (
+	unopened reach = iota
+	opened         // it had a channel
+	consumed       // the broker has answered basic.consume
+)
+
 // ended is how a session has ended.
 type ended struct {
-	opened     bool // it had a channel
-	consumed   bool
+	reach      reach
 	generation uint64        // of its socket
 	lived      time.Duration // since it began to consume
 	partings   uint64        // by then
@@ -79,19 +87,19 @@ type ended struct {
 // internalError reports whether an internal error of the broker has ended the session.
 func (e ended) internalError() bool {
 	var reason *amqp.Error
-	return e.opened && errors.Is(e.err, connection.ErrSessionLost) && errors.As(e.err, &reason) && reason.Code == amqp.InternalError
+	return e.reach >= opened && errors.Is(e.err, connection.ErrSessionLost) && errors.As(e.err, &reason) && reason.Code == amqp.InternalError
 }
 
 // fault reports whether that has ended the consuming. Before the answer to basic.consume the reason may
 // be the consume itself, as in a race of declarations on 3.10.
-func (e ended) fault() bool { return e.consumed && e.internalError() }
+func (e ended) fault() bool { return e.reach == consumed && e.internalError() }
 
 // after returns the place after a session there has ended.
 func (p place) after(e ended) place {
 	switch {
 	case p.apart && e.fault():
 		p.failed++
-	case p.apart && (e.lived >= durations.SharesAfter || !e.opened && p.failed == 0):
+	case p.apart && (e.lived >= durations.SharesAfter || e.reach == unopened && p.failed == 0):
 		return place{partings: e.partings}
 	}
 	return p

@@ -52,22 +52,22 @@ func TestQueuesPartAfterTwoInternalErrors(t *testing.T) {
 
 func TestWhereAQueueIsConsumed(t *testing.T) {
 	t.Parallel()
-	stuck := ended{opened: true, consumed: true, err: lostTo(amqp.InternalError)}
+	stuck := ended{reach: consumed, err: lostTo(amqp.InternalError)}
 	for name, c := range map[string]struct {
 		before place
 		ended  ended
 		want   place
 	}{
-		"it shares, and loses its session":           {place{}, ended{opened: true, consumed: true, err: lostTo(amqp.ConnectionForced)}, place{}},
+		"it shares, and loses its session":           {place{}, ended{reach: consumed, err: lostTo(amqp.ConnectionForced)}, place{}},
 		"it shares, and an internal error comes":     {place{}, stuck, place{}},
 		"alone, an internal error":                   {place{apart: true}, stuck, place{apart: true, failed: 1}},
 		"alone, another one":                         {place{apart: true, failed: 1}, stuck, place{apart: true, failed: 2}},
-		"alone, one after it has lived for long":     {place{apart: true}, ended{opened: true, consumed: true, lived: durations.SharesAfter, err: lostTo(amqp.InternalError)}, place{apart: true, failed: 1}},
-		"alone, one before it consumes":              {place{apart: true}, ended{opened: true, err: lostTo(amqp.InternalError)}, place{apart: true}},
-		"alone, and the channel is refused":          {place{apart: true}, ended{opened: true, consumed: true, err: &amqp.Error{Code: amqp.InternalError, Server: true}}, place{apart: true}},
-		"alone, and the connection is lost soon":     {place{apart: true, failed: 3}, ended{opened: true, consumed: true, lived: durations.SharesAfter - 1, err: lostTo(amqp.ConnectionForced)}, place{apart: true, failed: 3}},
-		"alone, and it lives":                        {place{apart: true, partings: 1}, ended{opened: true, consumed: true, lived: durations.SharesAfter, partings: 2, err: errShares}, place{partings: 2}},
-		"alone, and it lives after it has failed":    {place{apart: true, failed: 9}, ended{opened: true, consumed: true, lived: durations.SharesAfter, err: errShares}, place{}},
+		"alone, one after it has lived for long":     {place{apart: true}, ended{reach: consumed, lived: durations.SharesAfter, err: lostTo(amqp.InternalError)}, place{apart: true, failed: 1}},
+		"alone, one before it consumes":              {place{apart: true}, ended{reach: opened, err: lostTo(amqp.InternalError)}, place{apart: true}},
+		"alone, and the channel is refused":          {place{apart: true}, ended{reach: consumed, err: &amqp.Error{Code: amqp.InternalError, Server: true}}, place{apart: true}},
+		"alone, and the connection is lost soon":     {place{apart: true, failed: 3}, ended{reach: consumed, lived: durations.SharesAfter - 1, err: lostTo(amqp.ConnectionForced)}, place{apart: true, failed: 3}},
+		"alone, and it lives":                        {place{apart: true, partings: 1}, ended{reach: consumed, lived: durations.SharesAfter, partings: 2, err: errShares}, place{partings: 2}},
+		"alone, and it lives after it has failed":    {place{apart: true, failed: 9}, ended{reach: consumed, lived: durations.SharesAfter, err: errShares}, place{}},
 		"there is no socket of its own":              {place{apart: true}, ended{err: errors.New("refused")}, place{}},
 		"there is none any more for one that failed": {place{apart: true, failed: 1}, ended{err: errors.New("refused")}, place{apart: true, failed: 1}},
 	} {

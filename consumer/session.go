@@ -46,10 +46,10 @@ func (r *run) session() (e ended) {
 	if err != nil {
 		return ended{err: err}
 	}
-	e = ended{opened: true, generation: transport.Inside.Session(channel).Generation()}
+	e = ended{reach: opened, generation: transport.Inside.Session(channel).Generation()}
 	s := r.newSession(found, conn, channel)
 	defer s.watch()()
-	defer func() { s.end(e.consumed) }()
+	defer func() { s.end(e.reach == consumed) }()
 	defer s.Cancel(nil)
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
 	if !r.begun && s.firstLook() {
@@ -59,7 +59,7 @@ func (r *run) session() (e ended) {
 	if s.intake, e.err = intake.Open(r.stop, s.intakeConfig()); e.err != nil {
 		return e
 	}
-	e.consumed = true
+	e.reach = consumed
 	began := time.Now()
 	r.logStart(s)
 	r.watchPolicies(s.Stop, found)

@@ -113,8 +113,8 @@ func (r *run) consume() error {
 	for ever := false; r.stop.Err() == nil; {
 		began := time.Now()
 		e := r.session()
-		consumed, err := e.consumed, e.err
-		ever = ever || consumed
+		consumes, err := e.reach == consumed, e.err
+		ever = ever || consumes
 		switch {
 		case r.stop.Err() != nil:
 			return nil
@@ -144,11 +144,11 @@ func (r *run) consume() error {
 		if !told {
 			r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
 		}
-		if consumed && time.Since(began) >= durations.LongestPause {
+		if consumes && time.Since(began) >= durations.LongestPause {
 			pauses.Reset()
 		}
 		wait := pauses.Next()
-		if consumed {
+		if consumes {
 			wait = min(wait, durations.LongestPauseConsumed)
 		}
 		pause.For(r.going, r.place.pause(wait, r.known))
