@@ -137,15 +137,6 @@ func goes(t *testing.T, args []string) string {
 		}
 	}
 	switch args[1] {
-	case "get":
-		if len(paths) == 0 {
-			return "of which module?"
-		}
-		for _, module := range paths {
-			if _, err := os.Stat(filepath.Join(root, strings.TrimPrefix(module, "github.com/rehop/rehop"), "go.mod")); err != nil {
-				return "no module is " + module
-			}
-		}
 	case "run", "install", "build", "test", "vet":
 		if slices.Equal(args, []string{"go", "run", "."}) {
 			return "" // in a folder of the reader
@@ -154,7 +145,7 @@ func goes(t *testing.T, args []string) string {
 			return "of which package?"
 		}
 		for i, path := range paths {
-			list := exec.CommandContext(t.Context(), "go", "list", "-find", "-f", "{{.Name}}", strings.TrimSuffix(path, "@latest"))
+			list := exec.CommandContext(t.Context(), "go", "list", "-find", "-f", "{{.Name}}", path)
 			list.Dir = root
 			var told bytes.Buffer // downloads, too
 			list.Stderr = &told
@@ -168,7 +159,7 @@ func goes(t *testing.T, args []string) string {
 		}
 		return unknownTest(t, args, paths)
 	case "mod":
-		return exactly("go mod init shop", "go mod tidy")(t, args)
+		return exactly("go mod init shop", "go mod tidy", "go mod edit -replace github.com/rehop/rehop=../rehop")(t, args)
 	case "generate":
 	case "tool":
 		return exactly("go tool pprof")(t, args)
@@ -194,7 +185,7 @@ func unknownTest(t *testing.T, args, paths []string) string {
 			return err.Error()
 		}
 	}
-	own := []string{"-v", "-race", "-count", "-timeout", "-args", "-tags"} // of go test
+	own := []string{"-C", "-v", "-race", "-count", "-timeout", "-args", "-tags"} // of go test
 	for i, arg := range args {
 		if arg == "--" {
 			break // and a command of the reader
