@@ -25,6 +25,11 @@ const (
 	// maxTagged bounds the steps where each has a consumer of its own. A queue keeps the
 	// order of 32 consumers, and others may have some.
 	maxTagged = 24
+	// lineSteps is how many of these steps are kept for letters that came back before.
+	lineSteps = 4
+	// maxTaken bounds how many letters a look takes to reach one that never came back. It
+	// hands that one back too, so that the next look has one more to take.
+	maxTaken = MaxWindow + 1_000
 	// lineShare is how many times LiveConfig.WindowBytes pass through a look at most, while
 	// it takes letters that came back before.
 	lineShare = 4
@@ -38,6 +43,7 @@ type taking struct {
 	bytes int  // bytes to keep
 	line  bool // the queue has a line for what came back
 	steps int  // that are left; 0: no bound
+	known int  // letters that the last look has handed back
 
 	taken   int
 	kept    int // letters
@@ -68,22 +74,25 @@ func (t *taking) add(bytes int, cameBack bool) (keep bool) {
 
 // next returns how many letters the next step takes; 0: the look has taken enough.
 func (t *taking) next() int {
-	left, largest := t.total-t.taken, t.largest
+	left, largest, steps := t.total-t.taken, t.largest, t.steps-lineSteps
 	t.largest = 0
 	switch {
 	case left <= 0 || t.taken > 0 && t.steps < 0:
 		return 0
 	case t.taken < t.n && !t.full:
 		left = min(left, t.n-t.taken)
-	case !t.line || t.fresh || t.taken > MaxWindow || t.passed >= lineShare*t.bytes:
+	case !t.line || t.fresh || t.taken >= maxTaken || t.passed >= lineShare*t.bytes:
 		return 0
+	case t.taken < t.known:
+		left, steps = min(left, t.known-t.taken), t.steps-1
 	default: // one at first, because each look would add as many to the line
 		t.extra = max(1, 2*t.extra)
-		left = min(left, t.extra, MaxWindow+1-t.taken)
+		left, steps = min(left, t.extra, maxTaken-t.taken), t.steps
 	}
 	most := min(stepLetters, max(sample, t.taken/4))
 	if t.steps > 0 {
-		most = max(most, (left+t.steps-1)/t.steps)
+		steps = max(steps, 1)
+		most = max(most, (left+steps-1)/steps)
 		if t.steps--; t.steps == 0 {
 			t.steps = -1
 		}
@@ -100,7 +109,7 @@ func (t *taking) next() int {
 // uncertain reports whether letters behind those that were taken may have come back before
 // them, so that these have changed places.
 func (t *taking) uncertain() bool {
-	return t.line && !t.fresh && t.taken < t.total && t.taken <= MaxWindow && (t.full || t.taken > t.n)
+	return t.line && !t.fresh && t.taken < t.total
 }
 
 // bound says why the look is about fewer letters than there are.
@@ -171,7 +180,7 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 	seen, took := &look{seen: Seen{At: time.Now().UTC(), Total: queue.Messages}}, 0
 	if queue.Messages > 0 {
 		limit, _ := facts.limit()
-		t := &taking{n: min(l.windowOf(limit), queue.Messages), total: queue.Messages, bytes: l.cfg.WindowBytes, line: facts.queueType == string(topology.Quorum), largest: facts.size}
+		t := &taking{n: min(l.windowOf(limit), queue.Messages), total: queue.Messages, bytes: l.cfg.WindowBytes, line: facts.queueType == string(topology.Quorum), known: l.tookBefore(), largest: facts.size}
 		if err := l.takeAndHandBack(ctx, counter, facts, queue, t, seen); err != nil {
 			return nil, err
 		}

@@ -51,9 +51,10 @@ func TestALookIsBoundedByWhatItTakes(t *testing.T) {
 	for rule, tt := range map[string]struct {
 		queue        simulated
 		hint, window int
-		steps        int
+		steps, known int
 		kept, taken  int
 		onWay        int // bytes, at most
+		uncertain    bool
 	}{
 		"small letters": {queue: simulated{sizes(2000, kib), 0}, window: 1000, kept: 1000, taken: 1000, onWay: stepLetters * kib},
 		"large behind small, and the hint is old":  {queue: simulated{sizes(16, kib, 58, 5*mib), 0}, hint: kib, window: 10_000, kept: 28, taken: 32, onWay: 16 * 5 * mib},
@@ -62,18 +63,24 @@ func TestALookIsBoundedByWhatItTakes(t *testing.T) {
 		"one that is larger than all may be":       {queue: simulated{sizes(1, 100*mib, 20, kib), 0}, window: 100, kept: 1, taken: 16, onWay: 100*mib + 15*kib},
 		"the line is taken, with a smaller window": {queue: simulated{sizes(200, kib), 100}, window: 60, kept: 60, taken: 113, onWay: stepLetters * kib},
 		"the line is taken, with larger letters":   {queue: simulated{sizes(200, mib), 100}, hint: mib, window: 10_000, kept: 64, taken: 111, onWay: 16 * mib},
-		"a line that is too large":                 {queue: simulated{sizes(900, mib), 900}, hint: mib, window: 10_000, kept: 64, taken: 271, onWay: 16 * mib},
+		"a line that is too large":                 {queue: simulated{sizes(900, mib), 900}, hint: mib, window: 10_000, kept: 64, taken: 271, onWay: 16 * mib, uncertain: true},
 		"a line of whole windows grows by one":     {queue: simulated{sizes(13_000, 100), 10_000}, window: 10_000, kept: 10_000, taken: 10_001, onWay: stepLetters * 100},
-		"and no further":                           {queue: simulated{sizes(13_000, 100), 10_001}, window: 10_000, kept: 10_000, taken: 10_001, onWay: stepLetters * 100},
-		"few consumers":                            {queue: simulated{sizes(13_000, 100), 0}, steps: maxTagged, window: 10_000, kept: 10_000, taken: 10_000, onWay: 500 * 100},
+		"and by one each time":                     {queue: simulated{sizes(13_000, 100), 10_400}, known: 10_400, window: 10_000, kept: 10_000, taken: 10_401, onWay: stepLetters * 100},
+		"a line of another process":                {queue: simulated{sizes(13_000, 100), 10_400}, window: 10_000, kept: 10_000, taken: 10_447, onWay: stepLetters * 100},
+		"a line longer than a look":                {queue: simulated{sizes(13_000, 100), 11_000}, window: 10_000, kept: 10_000, taken: 11_000, onWay: stepLetters * 100, uncertain: true},
+		"a line that is the queue":                 {queue: simulated{sizes(10_500, 100), 10_500}, window: 10_000, kept: 10_000, taken: 10_500, onWay: stepLetters * 100},
+		"few consumers":                            {queue: simulated{sizes(13_000, 100), 0}, steps: maxTagged, window: 10_000, kept: 10_000, taken: 10_000, onWay: 600 * 100},
+		"few consumers and a line":                 {queue: simulated{sizes(13_000, 100), 10_000}, steps: maxTagged, known: 10_000, window: 10_000, kept: 10_000, taken: 10_001, onWay: 600 * 100},
+		"few consumers and a longer line":          {queue: simulated{sizes(13_000, 100), 10_900}, steps: maxTagged, known: 10_900, window: 10_000, kept: 10_000, taken: 10_901, onWay: 600 * 100},
+		"few consumers and a line of another":      {queue: simulated{sizes(13_000, 100), 10_900}, steps: maxTagged, window: 10_000, kept: 10_000, taken: 10_015, onWay: 600 * 100, uncertain: true},
 	} {
 		t.Run(rule, func(t *testing.T) {
-			l := &taking{n: tt.window, bytes: 64 * mib, line: true, largest: tt.hint, steps: tt.steps}
+			l := &taking{n: tt.window, bytes: 64 * mib, line: true, largest: tt.hint, steps: tt.steps, known: tt.known}
 			onWay := tt.queue.run(l)
 			if l.kept != tt.kept || l.taken != tt.taken || onWay > tt.onWay || l.weight > 64*mib && l.kept > 1 {
 				t.Errorf("%d kept of %d taken, %d bytes, up to %d on their way; want %d of %d, up to %d on their way", l.kept, l.taken, l.weight, onWay, tt.kept, tt.taken, tt.onWay)
 			}
-			if uncertain := rule == "a line that is too large"; l.uncertain() != uncertain || strings.Contains(l.bound(false), "changed places") != uncertain {
+			if l.uncertain() != tt.uncertain || strings.Contains(l.bound(false), "changed places") != tt.uncertain {
 				t.Errorf("uncertain %v: %s", l.uncertain(), l.bound(false))
 			}
 		})
