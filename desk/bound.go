@@ -114,7 +114,7 @@ func (l *Live) lettersOf(r Redrive) ([]string, error) {
 	last := l.last
 	l.mu.Unlock()
 	if last == nil || !last.seen.At.Equal(r.Look) {
-		return nil, fmt.Errorf("%w %q since the look at %s was taken over by another one, or by a redrive: look again",
+		return nil, fmt.Errorf("%w %q since the look at %s was taken over by another one, or by a redrive that was cut off: look again",
 			ErrNotLooked, l.queue, r.Look.UTC().Format(time.DateTime+" UTC"))
 	}
 	ids := []string{}

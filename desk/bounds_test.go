@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -244,6 +245,20 @@ func TestALookIsTheBoundOfARedrive(t *testing.T) {
 		kept, err := w.journal.Redrive("mine")
 		if err != nil || !kept.Redrive.Look.Equal(list.At) || !strings.Contains(kept.Redrive.Which(), "of the look at 2000-01-01") {
 			w.Errorf("the journal has %+v, %q: %v", kept.Redrive, kept.Redrive.Which(), err)
+		}
+		rest, err := live.List(w.Context(), Filter{}, Page{})
+		if err != nil || len(rest.Letters) != 10 || rest.Total != 10 || !rest.At.Equal(list.At) || slices.ContainsFunc(rest.Letters, func(l Letter) bool { return l.Error == "no stock" }) {
+			w.Errorf("the look after its redrive: %v, %+v", err, rest)
+		}
+		if p, err := live.Execute(w.Context(), Redrive{ID: "rest", Action: Send, All: true, Look: list.At}, nil); err != nil || p.Done != 10 || p.Bound != 10 || p.Note != "" {
+			w.Errorf("%v: %+v, want the other 10 of the look", err, p)
+		}
+		w.has("orders.dlq", 10) // the late ones
+		if rest, err = live.List(w.Context(), Filter{}, Page{}); err != nil || len(rest.Letters) != 0 || rest.Total != 0 || rest.Bytes != 0 {
+			w.Errorf("the look after both: %v, %+v", err, rest)
+		}
+		if rest, err = live.List(w.Context(), Filter{}, Page{Look: true}); err != nil || len(rest.Letters) != 10 {
+			w.Errorf("a new look: %v, %+v", err, rest)
 		}
 		if _, err := live.Execute(w.Context(), Redrive{ID: "late", Action: Send, All: true, Look: list.At}, nil); !errors.Is(err, ErrNotLooked) {
 			w.Errorf("a redrive of a look that is over: %v", err)

@@ -38,7 +38,8 @@ type LiveConfig struct {
 
 	// OnlyWhenAsked keeps questions from causing a look. Only Peek, Export, redrives and
 	// Page.Look look then. List, Groups, Trend and Letter return [ErrNotLooked] until
-	// somebody has looked, and again after a redrive.
+	// somebody has looked, and again after a redrive that leaves it open which letters are
+	// there.
 	OnlyWhenAsked bool
 }
 
@@ -184,7 +185,7 @@ func (l *Live) seen(ctx context.Context, again bool) (*look, error) {
 	case last != nil && !again:
 		return last, nil
 	case !again && l.cfg.OnlyWhenAsked:
-		return nil, fmt.Errorf("%w %q, or not since it was changed", ErrNotLooked, l.queue)
+		return nil, fmt.Errorf("%w %q, or not since a redrive left open which letters are there", ErrNotLooked, l.queue)
 	}
 	return l.lookNoted(ctx)
 }

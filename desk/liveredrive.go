@@ -174,9 +174,11 @@ func (l *Live) carryOut(ctx context.Context, b *book, resumed bool, tell func(Pr
 		r.progress.State, r.progress.Error = Failed, err.Error()
 	}
 	r.progress.Updated = time.Now().UTC()
-	l.mu.Lock()
-	l.last = nil // it shows letters that are gone
-	l.mu.Unlock()
+	if past := b.past; r.elsewhere > 0 || past.undeleted() > 0 || past.unanswered() > 0 {
+		l.mu.Lock()
+		l.last = nil // nobody knows which of its letters are there
+		l.mu.Unlock()
+	}
 	err = errors.Join(err, b.end(r.progress))
 	if tell != nil {
 		tell(r.progress)

@@ -116,6 +116,7 @@ func (r *liveRedrive) giveBack(ctx context.Context, limit int) error {
 			r.book.past.gone[key] = true
 		}
 		r.progress.Deleted += r.deleting
+		r.live.depart(r.acked)
 		errs = append(errs, r.book.write(entry{Gone: r.acked}))
 	}
 	r.deleting = 0

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -138,7 +140,7 @@ func sizeOf(bytes int) string {
 }
 
 // weightOf is about how many bytes a letter needs in memory.
-func weightOf(d amqp.Delivery) int { return 1024 + len(d.Body) + weightOfValue(d.Headers) }
+func weightOf(body []byte, headers amqp.Table) int { return 1024 + len(body) + weightOfValue(headers) }
 
 func weightOfValue(v any) (n int) {
 	n = 32
@@ -159,11 +161,48 @@ func weightOfValue(v any) (n int) {
 	return n
 }
 
-// look is what a look has seen.
+// look is what a look has seen, without what redrives of this source have taken since.
 type look struct {
 	letters []Letter
 	seen    Seen
-	short   bool // fewer letters came than the queue had counted
+	short   bool   // fewer letters came than the queue had counted
+	bound   string // Seen.Bound at the time of the look
+	gone    int    // letters that left since
+}
+
+// without returns the look without letters that have left the queue since, given by their
+// digests. Letters that are alike differ in their number only, and keep the first ones.
+func (s *look) without(left map[string]int) *look {
+	rest, of := *s, maps.Clone(left)
+	rest.letters = make([]Letter, 0, len(s.letters))
+	for _, letter := range slices.Backward(s.letters) {
+		if digest := digestOf(letter.ID); of[digest] > 0 {
+			of[digest]--
+			rest.seen.Bytes -= weightOf(letter.Publishing.Body, letter.Publishing.Headers)
+		} else {
+			rest.letters = append(rest.letters, letter)
+		}
+	}
+	slices.Reverse(rest.letters)
+	gone := len(s.letters) - len(rest.letters)
+	rest.seen.Seen, rest.seen.Total, rest.gone = len(rest.letters), s.seen.Total-gone, s.gone+gone
+	if rest.seen.Bound != "" {
+		rest.seen.Bound = fmt.Sprintf("%s; %d of them left since", s.bound, rest.gone)
+	}
+	return &rest
+}
+
+// depart takes letters that have left the queue from the last look.
+func (l *Live) depart(keys []string) {
+	left := map[string]int{}
+	for _, key := range keys {
+		left[digestOf(key)]++
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.last != nil {
+		l.last = l.last.without(left)
+	}
 }
 
 func (l *Live) look(ctx context.Context) (*look, error) {
@@ -186,7 +225,8 @@ func (l *Live) look(ctx context.Context) (*look, error) {
 		}
 		took = t.taken
 		name(seen.letters)
-		seen.seen.Bound, seen.seen.Bytes = t.bound(seen.short), t.weight
+		seen.bound = t.bound(seen.short)
+		seen.seen.Bound, seen.seen.Bytes = seen.bound, t.weight
 	}
 	seen.seen.Seen = len(seen.letters)
 	l.mu.Lock()
@@ -216,7 +256,7 @@ func (l *Live) takeAndHandBack(ctx context.Context, counter *counter, facts queu
 			return err
 		}
 		seen.short, err = h.receive(ctx, counter, n, func(d amqp.Delivery) {
-			if t.add(weightOf(d), d.Redelivered) {
+			if t.add(weightOf(d.Body, d.Headers), d.Redelivered) {
 				letter := fromDelivery(d, l.queue, facts.owner)
 				letter.Place = int64(len(seen.letters) + 1)
 				seen.letters = append(seen.letters, letter)

@@ -87,6 +87,37 @@ func TestALookIsBoundedByWhatItTakes(t *testing.T) {
 	}
 }
 
+func TestALookIsWithoutLettersThatLeft(t *testing.T) {
+	of := func(ids ...string) (letters []Letter) {
+		for i, id := range ids {
+			letters = append(letters, Letter{ID: id, Place: int64(i + 1)})
+		}
+		return letters
+	}
+	all := &look{letters: of("a", "b", "a.2", "c", "a.3"), bound: "the first 5 of 9", seen: Seen{Seen: 5, Total: 9, Bound: "the first 5 of 9", Bytes: 5 * weightOf(nil, nil)}}
+	first := all.without(map[string]int{"a": 1, "c": 1})
+	second := first.without(map[string]int{"a": 5})
+	for _, tt := range []struct {
+		rule, ids string
+		look      *look
+		seen      Seen
+	}{
+		{"of letters that are alike the first ones stay", "[a b a.2]", first, Seen{Seen: 3, Total: 7, Bound: "the first 5 of 9; 2 of them left since", Bytes: 3 * weightOf(nil, nil)}},
+		{"letters that the look has not seen are no part of it", "[b]", second, Seen{Seen: 1, Total: 5, Bound: "the first 5 of 9; 4 of them left since", Bytes: weightOf(nil, nil)}},
+	} {
+		ids := []string{}
+		for _, l := range tt.look.letters {
+			ids = append(ids, l.ID)
+		}
+		if fmt.Sprint(ids) != tt.ids || tt.look.seen != tt.seen {
+			t.Errorf("%s: %v, %+v; want %s, %+v", tt.rule, ids, tt.look.seen, tt.ids, tt.seen)
+		}
+	}
+	if len(all.letters) != 5 || all.seen.Seen != 5 {
+		t.Error("the look that others may read has changed")
+	}
+}
+
 // Each look takes all that any look before it has handed back, of whatever process.
 func TestLooksOfDifferentWindowsKeepTheOrder(t *testing.T) {
 	onEach(t, func(w *fixture) {

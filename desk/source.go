@@ -157,7 +157,8 @@ type Groups struct {
 	Seen
 }
 
-// Seen says which letters an answer is about.
+// Seen says which letters an answer is about. Letters that redrives of a live source have taken
+// from their queue since the look are no part of it.
 type Seen struct {
 	At    time.Time // of the look
 	Seen  int       // letters that the answer is about

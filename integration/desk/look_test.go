@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,27 @@ func TestLooksOfDifferentWindowsKeepTheOrder(t *testing.T) {
 		}
 		r.has(r.queue, 200)
 		r.inOrder(r.queue, 200, all)
+	})
+}
+
+// The letters that looks handed back are more than a look shows, and each look takes them all.
+func TestLooksAtMoreLettersThanTheyShowKeepTheOrder(t *testing.T) {
+	onEach(t, func(r *room) {
+		const n = desk.MaxWindow + 300
+		r.fill(r.queue, n)
+		for range 2 { // a Live does not know what another took
+			live, err := desk.NewLive(r.conn, r.queue, desk.LiveConfig{Journal: r.journal})
+			must(r.T, err)
+			for range 3 {
+				list, err := live.Peek(r.Context(), 1)
+				must(r.T, err)
+				if want := fmt.Sprintf("the first %d of %d letters: one look takes no more", desk.MaxWindow, n); list.Bound != want {
+					r.Errorf("%q, want %q", list.Bound, want)
+				}
+			}
+		}
+		r.has(r.queue, n)
+		r.inOrder(r.queue, n, all)
 	})
 }
 
