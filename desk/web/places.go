@@ -107,7 +107,7 @@ type opened struct {
 	queue  string
 	source desk.Source
 	busy   int // requests and redrives that work on it
-	bytes  int // of its look; 0: nobody has looked since it was changed
+	bytes  int // of its look; 0: no look is kept
 	look   lastLook
 }
 

@@ -201,8 +201,14 @@ func (a *app) connect(ctx context.Context) (*connection.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	conn, err := connection.Open(ctx, cfg)
+	undialled := cfg
+	undialled.Lazy = true
+	conn, err := connection.Open(ctx, undialled)
 	if err != nil {
+		return nil, usage(a.named(err))
+	}
+	_ = conn.Close() // it has no socket
+	if conn, err = connection.Open(ctx, cfg); err != nil {
 		return nil, fmt.Errorf("%w (rehop doctor says more)", a.named(err))
 	}
 	a.closers = append(a.closers, conn.Close)
