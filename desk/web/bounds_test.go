@@ -158,7 +158,7 @@ func TestProgressCountsAgainstTheBound(t *testing.T) {
 		var b bytes.Buffer
 		must(t, p.live.ExecuteTemplate(&b, "live-redrive", view{Data: redriveData{P: progress}}))
 		must(t, p.live.ExecuteTemplate(&b, "redrives-table", []desk.Progress{progress}))
-		for _, text := range []string{want, strings.NewReplacer("<b>", `<td class="n">`, "</b>", "").Replace(want)} {
+		for _, text := range []string{want, strings.NewReplacer("<b>", `<td class="n count">`, "</b>", "").Replace(want)} {
 			if !strings.Contains(b.String(), text) {
 				t.Errorf("the pages do not say %q", text)
 			}

@@ -19,6 +19,17 @@ function refreshTimes() {
   }
 }
 
+// The age is shown; the pointer shows the time here and in UTC, and a click the time here.
+const local = (t) => new Date(t.dateTime).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" });
+addEventListener("pointerover", (e) => {
+  const t = e.target.closest?.("time");
+  if (t) t.title = local(t) + "\n" + t.dateTime.replace("T", " ").replace("Z", " UTC");
+});
+addEventListener("click", (e) => {
+  const t = e.target.closest?.("time");
+  if (t && !t.closest("a")) t.textContent = t.textContent === local(t) ? ago(Date.parse(t.dateTime)) : local(t);
+});
+
 function renew(part) {
   const old = document.getElementById(part.id);
   if (!old) return;

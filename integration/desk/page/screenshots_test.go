@@ -93,4 +93,19 @@ func TestScreenshots(t *testing.T) {
 			t.Errorf("%s is %d px wide on a phone of 390", page, wide)
 		}
 	}
+	for _, page := range []string{"redrives", "audit"} {
+		tab.to(page)
+		tab.wait(`document.querySelectorAll(".deeds tbody tr").length > 0`)
+		shot("phone-" + page)
+		if tall := js[int](tab, `Math.max(...[...document.querySelectorAll(".deeds tbody tr")].map(e => e.offsetHeight))`); tall > 200 {
+			t.Errorf("a row of %s is %d px tall on a phone", page, tall)
+		}
+		if hidden := js[string](tab, `[...document.querySelectorAll(".deeds tbody td")].filter(e => e.getBoundingClientRect().right > 390).map(e => e.className).join()`); hidden != "" {
+			t.Errorf("%s, beyond the edge of a phone: %s", page, hidden)
+		}
+		js[chromedp.Void](tab, `document.querySelector("td.when time").click()`)
+		tab.wait(`document.querySelector("td.when time").textContent === local(document.querySelector("td.when time"))`)
+		js[chromedp.Void](tab, `document.querySelector("td.when time").click()`)
+		tab.wait(`/ago|now/.test(document.querySelector("td.when time").textContent)`)
+	}
 }
