@@ -87,6 +87,9 @@ func (h *Handler) askSend(r *request) error {
 			d.One = &list.Letters[0]
 		}
 	}
+	if f.IsZero() && d.One == nil {
+		d.Head = "all " + d.Head
+	}
 	return r.show("send", view{Title: "Send back", Nav: "place", Events: p.events(), Data: d})
 }
 

@@ -442,14 +442,14 @@ func TestAFormCountsEveryTarget(t *testing.T) {
 			}
 			r.store.letters = append(r.store.letters, l)
 		}
-		r.has(r.get("/send?store=store+letters.db"), 200, "19 letters to", "queue orders", "1 letter to", "queue payments", "queue-23</span>", "queue-40</span>",
+		r.has(r.get("/send?store=store+letters.db"), 200, "<b>19 letters</b> to", "queue orders", "<b>1 letter</b> to", "queue payments", "queue-23</span>", "queue-40</span>",
 			"1 letter of them is in doubt", `its headers name a queue`)
 		r.has(r.get("/letter?store=store+letters.db&id=id21"), 200, "In doubt: its headers name queue", "Without a target it is not sent back", "unknown: name a target")
 		r.has(r.get("/letters?store=store+letters.db"), 200, `title="its headers name queue`)
 		l := letter(41)
 		l.Queue = "queue-41"
 		r.store.letters = append(r.store.letters, l)
-		r.has(r.get("/send?store=store+letters.db"), 200, "1 letter to others")
+		r.has(r.get("/send?store=store+letters.db"), 200, "<b>1 letter</b> to others")
 	})
 }
 
