@@ -16,6 +16,7 @@ type keeping struct {
 var keepings = []keeping{
 	{"park", "Park", "parked", "Parked letters stay, marked as set aside, until somebody sends or releases them."},
 	{"archive", "Archive", "archived", "Archived letters are kept for the record. Lists leave them out unless their state is asked for."},
+	{"release", "Release", "released", "The forwarder of a service publishes released letters, each to where it was published first. To send letters from here, go back and send them."},
 }
 
 type keepData struct {
@@ -73,7 +74,7 @@ func (h *Handler) keep(r *request) error {
 	if f.IsZero() {
 		return fmt.Errorf("%w: choose letters first", errForm)
 	}
-	do := map[string]func(context.Context, desk.Filter, desk.By) (int, error){"park": keeper.Park, "archive": keeper.Archive}[k.Do]
+	do := map[string]func(context.Context, desk.Filter, desk.By) (int, error){"park": keeper.Park, "archive": keeper.Archive, "release": keeper.Release}[k.Do]
 	by, n := r.by(), 0
 	ended, err := h.redrives.do(func(ctx context.Context) (err error) {
 		n, err = do(ctx, f, by)

@@ -196,10 +196,12 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 		r := enter(t, nil)
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "group": {"f1"}, "do": {"archive"}}), 303)
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "do": {"archive"}}), 400, "choose letters")
+		r.has(r.get("/keep?do=release&store=store+letters.db&id=id1"), 200, "Release all that match", "The forwarder of a service publishes")
+		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"release"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {"{\r\n}"}, "set": {"tenant=a=b\r\n"}, "remove": {"debug"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1}`}, "content_type": {"application/json"}}), 400, "nothing was changed")
 		r.has(r.post("/export", url.Values{"store": {"store letters.db"}, "group": {"f1"}}), 200, "id1")
-		want := []string{`archive fingerprint="f1"`, `edit id1 "{\n}" map[tenant:a=b] [debug]`, "export by ada"}
+		want := []string{`archive fingerprint="f1"`, `release id="id1"`, `edit id1 "{\n}" map[tenant:a=b] [debug]`, "export by ada"}
 		if !slices.Equal(r.store.kept, want) {
 			t.Errorf("%q, want %q", r.store.kept, want)
 		}

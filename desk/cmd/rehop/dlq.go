@@ -22,5 +22,6 @@ at freely.`,
 	}
 	c.AddCommand(a.listCommand(), a.peekCommand(), a.groupsCommand(), a.showCommand(),
 		a.sendCommand(), a.editCommand(), a.moveCommand(), a.dropCommand(), a.exportCommand(), a.importCommand(), a.collectCommand(), a.auditCommand())
+	c.AddCommand(a.keepCommands()...)
 	return c
 }
