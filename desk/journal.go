@@ -26,6 +26,7 @@ import (
 //	redrives/ID.jsonl        the redrive, and each of its steps
 //	redrives/ID.stop         exists if somebody has stopped the redrive
 //	originals.jsonl          letters as they were before an edit
+//	dropped/ID.jsonl         letters that a redrive with DroppedTo has deleted
 type Journal struct {
 	dir  string
 	sync func(*os.File) error // that a power cut loses nothing of a file; a test has its own
@@ -58,7 +59,7 @@ func OpenJournal(dir string) (*Journal, error) {
 // make makes the folders of the journal, unless they are there.
 func (j *Journal) make() error {
 	var err error
-	for _, folder := range []string{"redrives", "acts"} {
+	for _, folder := range []string{"redrives", "acts", "dropped"} {
 		name := filepath.Join(j.dir, folder)
 		if _, missing := os.Stat(name); missing != nil {
 			err = errors.Join(err, os.MkdirAll(name, 0o700), syncFolder(j.dir), syncFolder(filepath.Dir(j.dir)))
@@ -133,6 +134,10 @@ func (j *Journal) lines(name string, do func([]byte)) error {
 		do(bytes.TrimSpace(line))
 	}
 }
+
+// DroppedTo returns a file in the journal's folder for [Redrive.CopyTo] of a redrive. [Journal.Prune]
+// leaves it.
+func (j *Journal) DroppedTo(id string) string { return filepath.Join(j.dir, "dropped", id+".jsonl") }
 
 func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives", id+".jsonl") }
 

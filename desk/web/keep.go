@@ -39,6 +39,9 @@ func (h *Handler) askKeep(r *request) error {
 		return errReadOnly
 	}
 	k, err := r.keeping()
+	if err == nil {
+		err = r.picked()
+	}
 	if err != nil {
 		return err
 	}

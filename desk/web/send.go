@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"net/url"
@@ -23,6 +24,38 @@ type sendData struct {
 	Others  int // letters of Targets that have other targets than the first maxTargets
 	Redrive string
 	One     *desk.Letter
+	Deed    deed
+	Copy    string // the file that letters are written to before they are deleted
+}
+
+// deed is an action of a redrive, as the form names it.
+type deed struct {
+	Do         desk.Action
+	Verb, Text string
+}
+
+var deeds = []deed{
+	{desk.Send, "Send", "Each message is published as it was published first, to the queue that failed on it, and starts at attempt 1. Its letter leaves this place when the broker has confirmed the message."},
+	{desk.Move, "Move", "Each letter is published as it is, with all its headers, to the place that you name. It leaves this place when the broker has confirmed it there."},
+	{desk.Drop, "Delete", "Each letter is written to a file, and deleted when the file is on the disk. rehop dlq import brings the letters back from there."},
+}
+
+func (r *request) deed() (deed, error) {
+	do := cmp.Or(r.form.Get("deed"), string(desk.Send))
+	for _, d := range deeds {
+		if do == string(d.Do) {
+			return d, nil
+		}
+	}
+	return deed{}, errNoPage
+}
+
+// Of is what the deed does with letters, as the heading says it.
+func (d deed) Of(what string) string {
+	if d.Do == desk.Send {
+		return "Send " + what + " back"
+	}
+	return d.Verb + " " + what
 }
 
 // button begins a redrive. Its number is the bound of the redrive.
@@ -34,22 +67,25 @@ type button struct {
 
 // buttonsOf returns a button for the letters of a list, and one for those of the whole queue if
 // the look has not seen all of it.
-func buttonsOf(about desk.About, f desk.Filter, list desk.List) []button {
+func buttonsOf(d deed, about desk.About, f desk.Filter, list desk.List) []button {
 	n, exact := list.Most()
-	atMost := button{"there", n, "Send all that match, at most " + number(n)}
+	if len(f.IDs) > 0 && about.Live { // of the look
+		n, exact = list.Matched, true
+	}
+	atMost := button{"there", n, d.Verb + " all that match, at most " + number(n)}
 	if f.IsZero() {
-		atMost.Text = "Send all " + number(n)
+		atMost.Text = d.Verb + " all " + number(n)
 	}
 	switch {
 	case exact:
-		return []button{{"these", n, "Send " + letters(n)}}
+		return []button{{"these", n, d.Verb + " " + letters(n)}}
 	case !about.Live: // whose look is about all letters that were there
 		atMost.Name = "these"
 		return []button{atMost}
 	case list.Matched == 0:
 		return []button{atMost}
 	}
-	return []button{{"these", list.Matched, "Send these " + number(list.Matched)}, atMost}
+	return []button{{"these", list.Matched, d.Verb + " these " + number(list.Matched)}, atMost}
 }
 
 // maxTargets is how many targets are named.
@@ -60,11 +96,18 @@ func (h *Handler) askSend(r *request) error {
 	if h.cfg.ReadOnly {
 		return errReadOnly
 	}
+	deed, err := r.deed()
+	if err == nil {
+		err = r.picked()
+	}
+	if err != nil {
+		return err
+	}
 	source, p, f, list, err := r.some(8)
 	if err != nil {
 		return err
 	}
-	d := sendData{placeView: placeViewOf(h, "send", source, p, r.form), List: list, Look: exactly(list.At), Buttons: buttonsOf(source.About(), f, list), Redrive: newRedriveID()}
+	d := sendData{Deed: deed, placeView: placeViewOf(h, "send", source, p, r.form), List: list, Look: exactly(list.At), Buttons: buttonsOf(deed, source.About(), f, list), Redrive: newRedriveID()}
 	for i, field := range d.Hidden { // a span ends when the page is shown, and not when the form is sent
 		switch field.Name {
 		case "newer":
@@ -73,8 +116,13 @@ func (h *Handler) askSend(r *request) error {
 			d.Hidden[i].Value = exactly(f.Before)
 		}
 	}
-	if d.Targets, err = source.Targets(r.ctx, f); err != nil {
-		return err
+	switch deed.Do {
+	case desk.Send:
+		if d.Targets, err = source.Targets(r.ctx, f); err != nil {
+			return err
+		}
+	case desk.Drop:
+		d.Copy = h.cfg.Journal.DroppedTo(d.Redrive)
 	}
 	for len(d.Targets.Targets) > maxTargets {
 		last := len(d.Targets.Targets) - 1
@@ -90,7 +138,15 @@ func (h *Handler) askSend(r *request) error {
 	if f.IsZero() && d.One == nil {
 		d.Head = "all " + d.Head
 	}
-	return r.show("send", view{Title: "Send back", Nav: "place", Events: p.events(), Data: d})
+	return r.show("send", view{Title: deed.Of(d.Head), Nav: "place", Events: p.events(), Data: d})
+}
+
+// picked returns an error for the form of rows that letters are picked from, if none is.
+func (r *request) picked() error {
+	if r.form.Get("picked") != "" && r.form.Get("id") == "" {
+		return fmt.Errorf("%w: no letter is selected", errForm)
+	}
+	return nil
 }
 
 // exactly is a time as a form has it.
@@ -126,7 +182,11 @@ func (h *Handler) send(r *request) error {
 
 // redrive reads a redrive from a form.
 func (r *request) redrive() (what desk.Redrive, err error) {
-	what = desk.Redrive{ID: r.form.Get("redrive"), Action: desk.Send, All: r.form.Get("all") == "1", By: r.by()}
+	deed, err := r.deed()
+	if err != nil {
+		return what, err
+	}
+	what = desk.Redrive{ID: r.form.Get("redrive"), Action: deed.Do, All: r.form.Get("all") == "1", By: r.by()}
 	if what.Filter, err = filterOf(r.form, time.Now()); err != nil {
 		return what, err
 	}
@@ -154,6 +214,13 @@ func (r *request) redrive() (what desk.Redrive, err error) {
 			exchange, key = "", to
 		}
 		what.To = &topology.Address{Exchange: exchange, RoutingKey: key}
+	}
+	switch {
+	case deed.Do == desk.Move && what.To == nil:
+		return what, fmt.Errorf("%w: name the place that the letters are moved to", errForm)
+	case deed.Do == desk.Drop:
+		what.ID = cmp.Or(what.ID, newRedriveID())
+		what.CopyTo = r.h.cfg.Journal.DroppedTo(what.ID)
 	}
 	return what, nil
 }

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -209,6 +210,59 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 	})
 }
 
+// Letters are picked one by one, sent, moved and deleted.
+func TestLettersArePickedMovedAndDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.has(r.get("/letters?store=store+letters.db"), 200, `name="id" value="id1"`, `name="picked"`, `formaction="keep"`)
+		for page, says := range map[string]string{
+			"send?picked=1&":                          "no letter is selected",
+			"send?deed=drop&picked=1&":                "no letter is selected",
+			"keep?do=park&picked=1&":                  "no letter is selected",
+			"send?picked=1&id=id1&id=id2&":            "Send 2 letters",
+			"send?deed=send&picked=1&id=id1&id=id2&":  "Send 2 letters back",
+			"send?deed=move&picked=1&id=id1&id=id2&":  "Move 2 letters",
+			"send?deed=drop&picked=1&id=id1&id=id2&":  "Delete 2 letters",
+			"send?deed=drop&id=id1&":                  "dropped/",
+			"send?deed=destroy&id=id1&":               "no such page",
+			"keep?do=archive&picked=1&id=id1&id=id2&": "2 letters match now",
+		} {
+			r.has(r.get("/"+page+"store=store+letters.db"), cmp.Or(map[string]int{"no letter is selected": 400, "no such page": 404}[says], 200), says)
+		}
+		if body := r.get("/send?deed=drop&store=store+letters.db&id=id1").Body.String(); strings.Contains(body, `name="to"`) || strings.Contains(body, `name="canary"`) {
+			t.Error("a form that deletes asks where to")
+		}
+		form := func(deed string, more ...string) url.Values {
+			v := url.Values{"store": {"store letters.db"}, "id": {"id1", "id2"}, "deed": {deed}, "there": {"2"}, "why": {"old"}, "redrive": {"d-" + deed}}
+			for i := 0; i < len(more); i += 2 {
+				v.Set(more[i], more[i+1])
+			}
+			return v
+		}
+		r.has(r.post("/send", form("move")), 400, "name the place")
+		r.has(r.post("/send", form("destroy")), 404)
+		if len(r.store.redrives) > 0 {
+			t.Fatalf("%+v", r.store.redrives)
+		}
+		r.has(r.post("/send", form("move", "to", "parked")), 303)
+		r.has(r.post("/send", form("drop")), 303)
+		r.has(r.post("/send", form("drop", "redrive", "")), 303)
+		synctest.Wait()
+		if len(r.store.redrives) != 3 {
+			t.Fatalf("%+v", r.store.redrives)
+		}
+		for i, want := range []desk.Action{desk.Move, desk.Drop, desk.Drop} {
+			did := r.store.redrives[i]
+			if did.Action != want || !slices.Equal(did.Filter.IDs, []string{"id1", "id2"}) || did.Limit != 2 || did.By.Why != "old" || did.ID == "" {
+				t.Errorf("%+v, want to %s", did, want)
+			}
+			if want == desk.Move && did.To.RoutingKey != "parked" || want == desk.Drop && (did.To != nil || did.CopyTo != r.store.journal.DroppedTo(did.ID)) {
+				t.Errorf("%s to %v and %q", want, did.To, did.CopyTo)
+			}
+		}
+	})
+}
+
 func TestAReadOnlyDeskChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := enter(t, func(c *Config) { c.ReadOnly = true })
@@ -223,7 +277,7 @@ func TestAReadOnlyDeskChangesNothing(t *testing.T) {
 			t.Error("letters were changed")
 		}
 		for _, page := range []string{"/groups?store=store+letters.db", "/letters?store=store+letters.db&group=f1", "/letter?store=store+letters.db&id=id1"} {
-			if body := r.get(page).Body.String(); strings.Contains(body, `href="send`) || strings.Contains(body, `href="edit`) || strings.Contains(body, `href="keep`) {
+			if body := r.get(page).Body.String(); strings.Contains(body, `href="send`) || strings.Contains(body, `href="edit`) || strings.Contains(body, `href="keep`) || strings.Contains(body, `name="id"`) && page[1:8] == "letters" {
 				t.Errorf("%s offers a change", page)
 			}
 		}

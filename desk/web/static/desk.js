@@ -103,7 +103,25 @@ function move(step) {
   next.scrollIntoView({ block: "nearest" });
 }
 
+// What is selected is counted where the buttons for it are.
+function countPicked() {
+  const boxes = [...document.querySelectorAll(".pick tbody input[type=checkbox]")];
+  const n = boxes.filter((b) => b.checked).length;
+  const all = document.querySelector("[data-pick-all]");
+  if (!all) return;
+  all.checked = n > 0 && n === boxes.length;
+  all.indeterminate = n > 0 && n < boxes.length;
+  document.querySelector("[data-picked]").textContent = n === 1 ? "1 letter selected" : n + " letters selected";
+}
+addEventListener("change", (e) => {
+  if (e.target.matches?.("[data-pick-all]")) {
+    for (const box of document.querySelectorAll(".pick tbody input[type=checkbox]")) box.checked = e.target.checked;
+  }
+  countPicked();
+});
+
 const keys = {
+  x: () => document.querySelector("[data-row].at input[type=checkbox]")?.click(),
   "/": () => document.querySelector(".find input").focus(),
   j: () => move(1),
   k: () => move(-1),
@@ -117,6 +135,7 @@ const keys = {
 addEventListener("DOMContentLoaded", () => {
   keepNew(document.body.dataset.events);
   setInterval(refreshTimes, 5000);
+  countPicked();
   document.querySelector("[data-theme-switch]").addEventListener("click", () => {
     const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
     root.dataset.theme = dark ? "light" : "dark";
