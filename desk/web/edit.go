@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/url"
 	"strings"
@@ -80,6 +81,19 @@ func withID(p place, id string) url.Values {
 	return v
 }
 
+// stillJSON returns an error if a body that was JSON is none after an edit: a slip that would make
+// another letter.
+func stillJSON(was, is []byte) error {
+	var one json.RawMessage
+	if !looksLikeJSON(was) || !json.Valid(was) {
+		return nil
+	}
+	if err := json.Unmarshal(is, &one); err != nil {
+		return fmt.Errorf("%w: the body was JSON, and is none now: %w; rehop dlq edit --body FILE takes any body", errForm, err)
+	}
+	return nil
+}
+
 // editOf reads an edit from a form. Fields that are unchanged are left out.
 func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 	m := l.Publishing
@@ -87,6 +101,9 @@ func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 		body := fromForm(r.form.Get("body"), m.Body)
 		if string(body) != string(m.Body) {
 			e.Body = &body
+			if err := stillJSON(m.Body, body); err != nil {
+				return e, err
+			}
 		}
 	}
 	if ct, ok := r.form["content_type"]; ok && ct[0] != m.ContentType {

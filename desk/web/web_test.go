@@ -201,6 +201,7 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"release"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {"{\r\n}"}, "set": {"tenant=a=b\r\n"}, "remove": {"debug"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1}`}, "content_type": {"application/json"}}), 400, "nothing was changed")
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1`}}), 400, "was JSON, and is none now: unexpected end")
 		r.has(r.post("/export", url.Values{"store": {"store letters.db"}, "group": {"f1"}}), 200, "id1")
 		want := []string{`archive fingerprint="f1"`, `release id="id1"`, `edit id1 "{\n}" map[tenant:a=b] [debug]`, "export by ada"}
 		if !slices.Equal(r.store.kept, want) {

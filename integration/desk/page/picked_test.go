@@ -1,0 +1,84 @@
+package page_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Of the letters of one look two are deleted, one is moved and two are sent, each picked by hand.
+func TestLettersArePickedByHand(t *testing.T) {
+	s := open(t, siteConfig{queues: []string{"picked.dlq"}})
+	const n = 12
+	work, letters := dead(t, shared, s, "picked", n)
+	_, parked := dead(t, shared, s, "picked-parked", 0)
+	b := s.browser()
+	b.to("groups?queue=" + letters)
+	b.click("Look")
+	b.says("12 letters in")
+	pick := func(rows ...int) (ids []string) {
+		t.Helper()
+		b.to("letters?queue=" + letters)
+		b.wait(`getComputedStyle(document.querySelector(".picked")).display === "none"`)
+		for _, row := range rows {
+			at := fmt.Sprintf(`document.querySelectorAll("tbody tr")[%d]`, row)
+			js[chromedp.Void](b, at+`.querySelector("input").click()`)
+			ids = append(ids, js[string](b, at+`.querySelector(".id").innerText`))
+		}
+		b.wait(`getComputedStyle(document.querySelector(".picked")).display !== "none"`)
+		b.says(fmt.Sprintf("%d letter", len(rows)))
+		return ids
+	}
+	press := func(deed string) {
+		b.leave(fmt.Sprintf(`document.querySelector("button[name=deed][value=%s]").click()`, deed))
+	}
+
+	gone := pick(1, 4)
+	press("drop")
+	b.says("Delete 2 letters")
+	b.fill("why", "test data")
+	b.click("Delete 2 letters")
+	b.says("drop · done")
+	has(t, shared, letters, n-2)
+	file := js[string](b, `[...document.querySelectorAll("dt")].find(e => e.innerText === "copies").nextElementSibling.innerText`)
+	text, err := os.ReadFile(file)
+	must(t, err)
+	for i, line := range strings.Split(strings.TrimSpace(string(text)), "\n") {
+		if i > 1 || !strings.Contains(line, gone[min(i, 1)]) {
+			t.Errorf("line %d of the file is %.200s, want %q", i, line, gone)
+		}
+	}
+
+	aside := pick(0)
+	press("move")
+	b.says("Move 1 letter")
+	b.fill("to", parked)
+	b.click("Move 1 letter")
+	b.says("move · done")
+	has(t, shared, parked, 1)
+	if moved := drain(t, shared, parked); moved[0].MessageId != aside[0] || moved[0].Headers["x-rehop-error"] == nil {
+		t.Errorf("moved: %s %v, want %s as it was", moved[0].MessageId, moved[0].Headers, aside[0])
+	}
+
+	back := pick(2, 3)
+	press("send")
+	b.says("Send 2 letters back")
+	b.click("Send 2 letters")
+	b.says("send · done")
+	has(t, shared, work, 2)
+	for i, sent := range drain(t, shared, work) {
+		if sent.MessageId != back[i] {
+			t.Errorf("sent: %s, want %s", sent.MessageId, back[i])
+		}
+	}
+	has(t, shared, letters, n-5)
+	b.to("groups?queue=" + letters)
+	b.says("7 letters in")
+
+	// Nothing is picked, and the form is sent all the same.
+	b.to("send?picked=1&deed=drop&queue=" + letters)
+	b.says("no letter is selected")
+}
