@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -236,8 +237,11 @@ func noted(notes ...string) string {
 
 // Edit changes a message before it is sent. A nil field changes nothing.
 type Edit struct {
-	Body        *[]byte           `json:"body,omitzero"`
-	Set         map[string]string `json:"set,omitzero"` // headers, as texts
+	Body *[]byte `json:"body,omitzero"`
+
+	// Set sets headers. The value of a header that was a number, a boolean, a time or bytes
+	// stays one if the text is one; else it becomes the text.
+	Set         map[string]string `json:"set,omitzero"`
 	Remove      []string          `json:"remove,omitzero"`
 	ContentType *string           `json:"content_type,omitzero"`
 	RoutingKey  *string           `json:"routing_key,omitzero"` // that the handler sees
@@ -277,8 +281,50 @@ func (e *Edit) apply(m *producer.Message) {
 		if m.Headers == nil {
 			m.Headers = map[string]any{}
 		}
-		m.Headers[name] = value
+		m.Headers[name] = valueLike(m.Headers[name], value)
 	}
+}
+
+// valueLike returns a text as a value of the type of another one, if it is one.
+func valueLike(was any, text string) any {
+	switch was.(type) {
+	case nil, string:
+		return text
+	case time.Time:
+		if at, err := time.Parse(time.RFC3339, text); err == nil {
+			return at
+		}
+		return text
+	case []byte:
+		return []byte(text)
+	case bool:
+		if text == "true" || text == "false" {
+			return text == "true"
+		}
+		return text
+	}
+	is := reflect.New(reflect.TypeOf(was)).Elem()
+	var err error
+	switch {
+	case is.CanInt():
+		var n int64
+		n, err = strconv.ParseInt(text, 10, is.Type().Bits())
+		is.SetInt(n)
+	case is.CanUint():
+		var n uint64
+		n, err = strconv.ParseUint(text, 10, is.Type().Bits())
+		is.SetUint(n)
+	case is.CanFloat():
+		var n float64
+		n, err = strconv.ParseFloat(text, is.Type().Bits())
+		is.SetFloat(n)
+	default: // also a table or an array, which no text is
+		return text
+	}
+	if err != nil {
+		return text
+	}
+	return is.Interface()
 }
 
 // State is how far a redrive has come.

@@ -211,6 +211,43 @@ func TestEdit(t *testing.T) {
 	}
 }
 
+func TestAnEditKeepsTheTypeOfAHeader(t *testing.T) {
+	at := time.Date(2026, 11, 1, 10, 0, 0, 0, time.UTC)
+	for _, tt := range []struct {
+		rule string
+		was  any
+		text string
+		is   any
+	}{
+		{"a new header is a text", nil, "7", "7"},
+		{"a text stays one", "6", "7", "7"},
+		{"a number of each size stays one", int8(6), "-7", int8(-7)},
+		{"also of 16 bits", int16(6), "7", int16(7)},
+		{"of 32", int32(6), "7", int32(7)},
+		{"and of 64", int64(6), "7", int64(7)},
+		{"an unsigned one", byte(6), "255", byte(255)},
+		{"what is too large for it is a text", byte(6), "256", "256"},
+		{"what is no number is a text", int64(6), "seven", "seven"},
+		{"a fraction", 0.5, "0.25", 0.25},
+		{"a boolean", true, "false", false},
+		{"what is no boolean is a text", true, "1", "1"},
+		{"a time", at, "2026-11-02T10:00:00Z", at.AddDate(0, 0, 1)},
+		{"what is no time is a text", at, "tomorrow", "tomorrow"},
+		{"bytes", []byte("a"), "b", []byte("b")},
+		{"a table becomes a text", amqp.Table{"a": 1}, "b", "b"},
+		{"and so does an array", []any{1}, "b", "b"},
+	} {
+		m := producer.Message{Headers: amqp.Table{"h": tt.was}}
+		if tt.was == nil {
+			m.Headers = nil
+		}
+		(&Edit{Set: map[string]string{"h": tt.text}}).apply(&m)
+		if !reflect.DeepEqual(m.Headers["h"], tt.is) {
+			t.Errorf("%s: %q in the place of %v is %T %v, want %T", tt.rule, tt.text, tt.was, m.Headers["h"], m.Headers["h"], tt.is)
+		}
+	}
+}
+
 // Each process that works on a redrive has a record, also one that dies, and a letter is
 // counted in one of them.
 func TestTheAuditOfARedriveWhoseProcessesDie(t *testing.T) {
