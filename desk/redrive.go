@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/desk/internal/typed"
 	"github.com/rehop/rehop/internal/resend"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
@@ -281,50 +281,8 @@ func (e *Edit) apply(m *producer.Message) {
 		if m.Headers == nil {
 			m.Headers = map[string]any{}
 		}
-		m.Headers[name] = valueLike(m.Headers[name], value)
+		m.Headers[name] = typed.Like(m.Headers[name], value)
 	}
-}
-
-// valueLike returns a text as a value of the type of another one, if it is one.
-func valueLike(was any, text string) any {
-	switch was.(type) {
-	case nil, string:
-		return text
-	case time.Time:
-		if at, err := time.Parse(time.RFC3339, text); err == nil {
-			return at
-		}
-		return text
-	case []byte:
-		return []byte(text)
-	case bool:
-		if text == "true" || text == "false" {
-			return text == "true"
-		}
-		return text
-	}
-	is := reflect.New(reflect.TypeOf(was)).Elem()
-	var err error
-	switch {
-	case is.CanInt():
-		var n int64
-		n, err = strconv.ParseInt(text, 10, is.Type().Bits())
-		is.SetInt(n)
-	case is.CanUint():
-		var n uint64
-		n, err = strconv.ParseUint(text, 10, is.Type().Bits())
-		is.SetUint(n)
-	case is.CanFloat():
-		var n float64
-		n, err = strconv.ParseFloat(text, is.Type().Bits())
-		is.SetFloat(n)
-	default: // also a table or an array, which no text is
-		return text
-	}
-	if err != nil {
-		return text
-	}
-	return is.Interface()
 }
 
 // State is how far a redrive has come.

@@ -4,7 +4,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
 )
@@ -16,7 +20,40 @@ type editData struct {
 	Why     string // the body is not in the form
 	Keeper  bool
 	Redrive string
-	Headers []shownHeader
+	Headers []editedHeader
+}
+
+// editedHeader is a row of the form.
+type editedHeader struct {
+	shownHeader
+	Text    string // in a field; else the value cannot be written in one
+	IsField bool
+}
+
+// rowsOf returns the rows of the form: those of the message's own headers.
+func rowsOf(t amqp.Table) (rows []editedHeader) {
+	own, _, _ := showHeaders(t)
+	for _, h := range own {
+		row := editedHeader{shownHeader: h}
+		row.Text, row.IsField = fieldOf(t[h.Raw])
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// fieldOf returns the value of a header as a field of a form has it, and false if it cannot.
+func fieldOf(v any) (text string, is bool) {
+	switch v := v.(type) {
+	case string:
+		text = v
+	case time.Time:
+		text = v.UTC().Format(time.RFC3339)
+	case bool, int8, byte, int16, int32, int64, int, float32, float64:
+		text = fmt.Sprint(v)
+	default:
+		return "", false
+	}
+	return text, len(text) <= maxHeader && text == visible(text) && !strings.ContainsAny(text, "\n\t")
 }
 
 func (h *Handler) askEdit(r *request) error {
@@ -27,11 +64,15 @@ func (h *Handler) askEdit(r *request) error {
 	if err != nil {
 		return err
 	}
+	return r.show("edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: editDataOf(h, source, p, l)})
+}
+
+func editDataOf(h *Handler, source desk.Source, p place, l desk.Letter) editData {
 	d := editData{placeView: placeViewOf(h, "edit", source, p, url.Values{"id": {l.ID}}), Letter: l, Redrive: newRedriveID()}
 	_, d.Keeper = source.(desk.Keeper)
 	d.Body, d.Why = editable(l.Publishing.Body)
-	d.Headers, _, _ = showHeaders(l.Publishing.Headers)
-	return r.show("edit", view{Title: "Edit", Nav: "place", Events: p.events(), Data: d})
+	d.Headers = rowsOf(l.Publishing.Headers)
+	return d
 }
 
 // edit changes a letter, and sends it if that was asked for.
@@ -52,6 +93,9 @@ func (h *Handler) edit(r *request) error {
 	e, err := r.editOf(l)
 	if err != nil {
 		return err
+	}
+	if r.form.Get("do") == "review" {
+		return r.review(source, p, l, e)
 	}
 	what, err := r.redrive()
 	if err != nil {
@@ -109,22 +153,29 @@ func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 	if ct, ok := r.form["content_type"]; ok && ct[0] != m.ContentType {
 		e.ContentType = &ct[0]
 	}
-	for line := range strings.Lines(r.form.Get("set")) {
-		line = strings.TrimRight(line, "\r\n")
-		if strings.TrimSpace(line) == "" {
+	e.Remove = filled(r.form["remove"])
+	names, values := r.form["header_name"], r.form["header_value"]
+	if len(names) != len(values) {
+		return e, fmt.Errorf("%w: %d names of headers and %d values, want as many", errForm, len(names), len(values))
+	}
+	for i, name := range names {
+		was, isField := fieldOf(m.Headers[name])
+		_, is := m.Headers[name]
+		switch {
+		case is && isField && values[i] == was, slices.Contains(e.Remove, name), name == "" && values[i] == "":
 			continue
-		}
-		name, value, found := strings.Cut(line, "=")
-		if name = strings.TrimSpace(name); !found || name == "" {
-			return e, fmt.Errorf("%w: header %.60q, want name=value", errForm, line)
+		case strings.TrimSpace(name) == "":
+			return e, fmt.Errorf("%w: the header with the value %.60q has no name", errForm, values[i])
 		}
 		if e.Set == nil {
 			e.Set = map[string]string{}
 		}
-		e.Set[name] = value
+		if _, twice := e.Set[name]; twice {
+			return e, fmt.Errorf("%w: header %.60q is set twice", errForm, name)
+		}
+		e.Set[name] = values[i]
 	}
-	e.Remove = filled(r.form["remove"])
-	if e.Body == nil && e.ContentType == nil && e.Set == nil && e.Remove == nil && r.form.Get("do") != "send" {
+	if e.Body == nil && e.ContentType == nil && e.Set == nil && e.Remove == nil && r.form.Get("do") == "save" {
 		return e, fmt.Errorf("%w: nothing was changed", errForm)
 	}
 	return e, nil

@@ -24,10 +24,10 @@ var conditions = []condition{
 type condition struct{ Name, Label string }
 
 // others are the fields of forms and addresses that are no condition.
-var others = []string{"queue", "store", "after", "said", "back", "do", "deed", "picked", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "content_type", "set", "remove"}
+var others = []string{"queue", "store", "after", "said", "back", "do", "deed", "picked", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "content_type", "header_name", "header_value", "remove"}
 
 // severalOf are the fields that may be given several times.
-var severalOf = []string{"id", "mid", "header", "state", "remove"}
+var severalOf = []string{"id", "mid", "header", "state", "header_name", "header_value", "remove"}
 
 // checkFields returns what is wrong with the fields of an address or a form that selects letters:
 // a condition that would be left out selects more letters than were asked for.

@@ -35,7 +35,7 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r.has(r.get("/letters?store=store+letters.db&text=order"), 200, "m-1", "m-3", "Send these 3 …", "Remove the condition text")
 		r.has(r.get("/letter?store=store+letters.db&id=id2"), 200, "m-2", "queue orders", "&#34;order&#34;: 1", "Life")
 		r.has(r.get("/send?store=store+letters.db&group=f1"), 200, "Send 3 letters", "queue orders", `name="canary"`)
-		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Save and send")
+		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, "{&#34;order&#34;:1}", "Review the change")
 		r.has(r.get("/keep?do=park&store=store+letters.db&group=f1"), 200, "Park all that match", "3 letters match now")
 		r.has(r.get("/search?text=m-2"), 200, "m-2")
 		r.has(r.get("/redrives"), 200, "No redrives yet")
@@ -199,7 +199,7 @@ func TestLettersAreKeptAndEdited(t *testing.T) {
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "do": {"archive"}}), 400, "choose letters")
 		r.has(r.get("/keep?do=release&store=store+letters.db&id=id1"), 200, "Release all that match", "The forwarder of a service publishes")
 		r.has(r.post("/keep", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"release"}}), 303)
-		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {"{\r\n}"}, "set": {"tenant=a=b\r\n"}, "remove": {"debug"}}), 303)
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {"{\r\n}"}, "header_name": {"tenant", ""}, "header_value": {"a=b", ""}, "remove": {"debug"}}), 303)
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1}`}, "content_type": {"application/json"}}), 400, "nothing was changed")
 		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"save"}, "body": {`{"order":1`}}), 400, "was JSON, and is none now: unexpected end")
 		r.has(r.post("/export", url.Values{"store": {"store letters.db"}, "group": {"f1"}}), 200, "id1")
@@ -262,6 +262,65 @@ func TestLettersArePickedMovedAndDeleted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What an edit changes is shown before anything does: lines of the body, and headers with their types.
+func TestAnEditIsReviewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		l := &r.store.letters[0]
+		l.Publishing.Headers = amqp.Table{"tries": int64(3), "tenant": "acme", "vip": true, "tags": []any{"a"}, "odd": "a\nb", "x-rehop-cause": "exhausted"}
+		l.Publishing.Body = []byte(`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}`)
+		r.has(r.get("/edit?store=store+letters.db&id=id1"), 200, `name="header_name" value="tries"`, `name="header_value" class="mono" value="3"`, `value="true"`, "Review the change")
+		if body := r.get("/edit?store=store+letters.db&id=id1").Body.String(); strings.Contains(body, `name="header_name" value="tags"`) || strings.Contains(body, `name="header_name" value="odd"`) || strings.Contains(body, "x-rehop-cause\"") {
+			t.Error("a header that no field can hold has one")
+		}
+		form := url.Values{
+			"store": {"store letters.db"}, "id": {"id1"}, "do": {"review"}, "body": {`{"a":1,"b":2,"c":3,"d":4,"e":5,"f":7}`}, "content_type": {l.Publishing.ContentType}, "why": {"a typo"},
+			"header_name": {"tenant", "tries", "vip", "new"}, "header_value": {"acme", "many", "false", "7"}, "remove": {"tags"}, "redrive": {"e-1"},
+		}
+		w := r.post("/edit", form)
+		r.has(w, 200, "What changes", `bad">-   &#34;f&#34;: 6`, `good">&#43;   &#34;f&#34;: 7`, `warn small">text`, "false", "removed", `name="header_name" value="new"`, `name="why" value="a typo"`, `name="redrive" value="e-1"`, "&#34;f&#34;:7}</textarea>", "Save and send")
+		if body := w.Body.String(); strings.Contains(body, `&#34;a&#34;: 1`) || strings.Contains(body, `>acme<`) {
+			t.Error("the review shows what stays")
+		}
+		if len(r.store.kept)+len(r.store.redrives) > 0 {
+			t.Error("the review has changed a letter")
+		}
+		form.Set("do", "save")
+		r.has(r.post("/edit", form), 303)
+		if want := []string{`edit id1 "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":7}" map[new:7 tries:many vip:false] [tags]`}; !slices.Equal(r.store.kept, want) {
+			t.Errorf("%q, want %q", r.store.kept, want)
+		}
+		form["header_value"] = form["header_value"][1:]
+		r.has(r.post("/edit", form), 400, "4 names of headers and 3 values")
+		form["header_name"], form["header_value"] = []string{"a", "a"}, []string{"1", "2"}
+		r.has(r.post("/edit", form), 400, "is set twice")
+		form["header_name"], form["header_value"] = []string{""}, []string{"1"}
+		r.has(r.post("/edit", form), 400, "has no name")
+		r.has(r.post("/edit", url.Values{"store": {"store letters.db"}, "id": {"id1"}, "do": {"review"}}), 200, "Nothing changes")
+	})
+}
+
+func TestLinesThatDiffer(t *testing.T) {
+	for _, tt := range []struct{ rule, was, is, lines string }{
+		{"one line in the middle, with those around it", "1 2 3 4 5 6 7 8 9", "1 2 3 4 x 6 7 8 9", "… 2 3 4 -5 +x 6 7 8 …"},
+		{"a line that comes", "1 2", "1 x 2", "1 +x 2"},
+		{"a line that goes at the end", "1 2 3", "1 2", "1 2 -3"},
+		{"a line that is there twice", "1 1", "1 1 1", "1 1 +1"},
+		{"all lines", "1 2", "3", "-1 -2 +3"},
+	} {
+		var got []string
+		for _, l := range linesOf(strings.ReplaceAll(tt.was, " ", "\n"), strings.ReplaceAll(tt.is, " ", "\n")) {
+			got = append(got, strings.TrimSpace(l.Mark)+l.Text)
+		}
+		if lines := strings.Join(got, " "); lines != tt.lines {
+			t.Errorf("%s: %s, want %s", tt.rule, lines, tt.lines)
+		}
+	}
+	if n := len(linesOf(strings.Repeat("a\n", 1000), strings.Repeat("b\n", 1000))); n != maxLines+1 {
+		t.Errorf("%d lines of 2,000", n)
+	}
 }
 
 func TestAReadOnlyDeskChangesNothing(t *testing.T) {
