@@ -19,6 +19,18 @@ import (
 // lookQuestions is how many bindings are asked for at a time.
 const lookQuestions = 4
 
+// shows is who knows what a broker has: its management API, or a file of its definitions.
+type shows interface {
+	Vhost() string
+	Forms(ctx context.Context, names []string) (all []management.Form, total int, err error)
+	Form(ctx context.Context, name string) (management.Form, error)
+	Exchanges(ctx context.Context, names []string) ([]management.Exchange, error)
+	Exchange(ctx context.Context, name string) (management.Exchange, error)
+	To(ctx context.Context, destination string, isExchange bool) ([]management.Binding, error)
+	From(ctx context.Context, exchange string) ([]management.Binding, error)
+	MaxQueues(ctx context.Context) (int, error)
+}
+
 // observe returns what the broker has of the specifications: by the management API, and by
 // AMQP alone if that cannot be asked.
 func (c *caller) observe(d *declaration) (have observed, err error) {
@@ -129,7 +141,7 @@ func (p Plan) names() (queues, exchanges []string) {
 }
 
 // askForForms asks for the queues and exchanges of a plan, in the form they have.
-func askForForms(ctx context.Context, api *management.API, p Plan) (have observed, err error) {
+func askForForms(ctx context.Context, api shows, p Plan) (have observed, err error) {
 	have = observed{parts: map[part]bool{}, queues: map[string]management.Form{}, exchanges: map[string]management.Exchange{}, vhost: api.Vhost()}
 	queues, exchanges := p.names()
 	forms, total, err := api.Forms(ctx, queues)
@@ -151,7 +163,7 @@ func askForForms(ctx context.Context, api *management.API, p Plan) (have observe
 }
 
 // askForBindings asks for the rest: parts that the lists do not have, bindings and limits.
-func askForBindings(ctx context.Context, api *management.API, d *declaration, have observed) (observed, error) {
+func askForBindings(ctx context.Context, api shows, d *declaration, have observed) (observed, error) {
 	plan, err := have.confirmed(ctx, api, d)
 	if err != nil {
 		return observed{}, err
@@ -174,7 +186,7 @@ func askForBindings(ctx context.Context, api *management.API, d *declaration, ha
 // bound asks for the bindings to each queue, and for those to and from each exchange of the
 // plan. A part that is not there when it is asked for them is missing, although the lists,
 // which may be behind the broker, have it.
-func (have *observed) bound(ctx context.Context, api *management.API, p Plan) error {
+func (have *observed) bound(ctx context.Context, api shows, p Plan) error {
 	type question struct {
 		about part
 		from  bool // and not to
@@ -237,7 +249,7 @@ func (have *observed) lose(at part) {
 
 // confirmed asks for each part of the plan that the lists do not have, and returns the plan
 // that a declaration would end with.
-func (have *observed) confirmed(ctx context.Context, api *management.API, d *declaration) (Plan, error) {
+func (have *observed) confirmed(ctx context.Context, api shows, d *declaration) (Plan, error) {
 	for {
 		plan, _, err := settled(d.version, d.specs, *have)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"testing"
 
@@ -42,6 +43,18 @@ func TestReview(t *testing.T) {
 		fmt.Print(drift) // nothing is declared, and no queue is looked into
 		// end verify
 		if len(drift.Differences) > 0 {
+			s.Error(drift)
+		}
+		s.Chdir(s.TempDir())
+		check(os.WriteFile("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"queues":[],"exchanges":[],"bindings":[]}`), 0o600))
+		// begin definitions
+		file, err := os.ReadFile("definitions.json") // rabbitmqctl export_definitions definitions.json
+		check(err)
+		drift, err = topology.VerifyDefinitions(file, "/", topology.Exchange{Name: "shop"}, orders)
+		check(err)
+		fmt.Print(drift)
+		// end definitions
+		if !strings.Contains(drift.String(), "+ queue orders (queue-missing)") {
 			s.Error(drift)
 		}
 	})

@@ -4,6 +4,9 @@
 // that cannot change where Declare refuses, a missing part where Declare adds one, and
 // neither where Declare changes nothing.
 //
+// VerifyDefinitions finds the same in the files that the broker exports: of all virtual hosts, and of
+// one.
+//
 // Each wiring has a virtual host of its own. The parts to damage are those that the
 // broker's definitions list, and the definitions show that Verify changes nothing.
 package drift

@@ -67,9 +67,11 @@ func TestDamages(t *testing.T) {
 				whole := v.definitions()
 				clean := func(when string) {
 					t.Helper()
-					if drift := v.verify(v.conn, specs...); len(drift.Differences)+len(drift.Unseen) > 0 || !drift.OK() {
+					drift := v.verify(v.conn, specs...)
+					if len(drift.Differences)+len(drift.Unseen) > 0 || !drift.OK() {
 						t.Fatalf("%s:\n%s", when, drift)
 					}
+					v.sameInAFile(when, drift, specs)
 				}
 				clean("after Declare")
 				for _, d := range v.damages(whole, forms) {
@@ -113,6 +115,9 @@ func (c count) String() string {
 func (v *vhost) judge(d damage, specs []topology.Spec) (found, accepted bool) {
 	v.Helper()
 	drift, before := v.verified(v.conn, specs...)
+	if !strings.HasSuffix(d.name, ": transient") && !strings.HasSuffix(d.name, ": internal") { // a file has no such part
+		v.sameInAFile(d.name, drift, specs)
+	}
 	has := func(class topology.DriftClass) bool {
 		return slices.ContainsFunc(drift.Differences, func(e topology.Difference) bool { return e.Class == class })
 	}
@@ -147,6 +152,21 @@ func (v *vhost) judge(d damage, specs []topology.Spec) (found, accepted bool) {
 	}
 	found = d.code != "" || !drift.OK() || has(topology.DriftExtra)
 	return found, !found
+}
+
+// sameInAFile checks that a file of definitions shows what the broker does: one of all virtual
+// hosts, and one of this one.
+func (v *vhost) sameInAFile(when string, want topology.Drift, specs []topology.Spec) {
+	v.Helper()
+	for _, path := range []string{"definitions", "definitions/" + v.path()} {
+		drift, err := topology.VerifyDefinitions(v.must(http.MethodGet, path, nil), v.name, specs...)
+		if err != nil {
+			v.Fatalf("%s: GET /api/%s: %v", when, path, err)
+		}
+		if !reflect.DeepEqual(drift.Differences, want.Differences) {
+			v.Errorf("%s: GET /api/%s shows\n%s\nand the broker\n%s", when, path, drift, want)
+		}
+	}
 }
 
 // role is the last part of a queue's name without numbers. The queues of a role have the
