@@ -155,7 +155,8 @@ func TestCollectedLettersAreKeptEditedAndSent(t *testing.T) {
 	b.leave(`document.querySelector("tbody tr a").click()`)
 	letter := js[string](b, `new URLSearchParams(location.search).get("id")`)
 	b.click("Edit")
-	b.fill("body", "mended")
+	b.fill("body", `{"order":"mended"}`)
+	b.click("Review the change")
 	b.leave(`[...document.querySelectorAll("main button")].find(e => e.innerText === "Save").click()`)
 	b.says("Saved")
 	b.says("mended")
@@ -163,7 +164,7 @@ func TestCollectedLettersAreKeptEditedAndSent(t *testing.T) {
 	b.leave(`document.querySelector("main button.main").click()`)
 	b.says("send · done")
 	has(t, shared, work, 1)
-	if sent := drain(t, shared, work); string(sent[0].Body) != "mended" {
+	if sent := drain(t, shared, work); string(sent[0].Body) != `{"order":"mended"}` {
 		t.Errorf("letter %s was sent with %q", letter, sent[0].Body)
 	}
 
