@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -122,6 +123,27 @@ func ExampleLive_Resume() {
 	// Output:
 	// sent: 0 failed: 2 <nil>
 	// sent: 2 failed: 0 <nil>
+}
+
+// Letters are written to a file before they are deleted. Journal.DroppedTo names one that the
+// journal keeps.
+func ExampleJournal_DroppedTo() {
+	ctx, conn, folder, stop := connect("order-7", "order-8")
+	defer stop()
+	journal, err := desk.OpenJournal(folder)
+	check(err)
+	live, err := desk.NewLive(conn, "orders.dlq", desk.LiveConfig{Journal: journal})
+	check(err)
+
+	copies := journal.DroppedTo("cleanup-1")
+	progress, err := live.Execute(ctx, desk.Redrive{ID: "cleanup-1", Action: desk.Drop, Filter: desk.Filter{MessageIDs: []string{"order-7"}}, CopyTo: copies}, nil)
+	fmt.Println(progress.State, progress.Done, err)
+	text, err := os.ReadFile(copies)
+	check(err)
+	fmt.Println(bytes.Count(text, []byte("\n")), "letter in", filepath.Base(copies))
+	// Output:
+	// done 1 <nil>
+	// 1 letter in cleanup-1.jsonl
 }
 
 // A journal lists its redrives, and forgets those that ended long ago.

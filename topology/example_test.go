@@ -63,6 +63,22 @@ func ExampleVerify() {
 	// true 0
 }
 
+// A build compares with the definitions of production, and needs no broker.
+func ExampleVerifyDefinitions() {
+	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "exchanges": [], "bindings": [],
+		"queues": [{"vhost": "/", "name": "orders", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "classic"}}]}`)
+	drift, err := topology.VerifyDefinitions(file, "/", topology.WorkQueue{Name: "orders"})
+	check(err)
+	for _, d := range drift.Differences {
+		if d.Kind == "queue" {
+			fmt.Println(d.Code, d.Name)
+		}
+	}
+	// Output:
+	// queue-missing orders.dlq
+	// queue-type orders
+}
+
 // A plan is printed before anything is declared.
 func ExampleNewPlan() {
 	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3},
