@@ -63,6 +63,20 @@ func ExampleVerify() {
 	// true 0
 }
 
+// A service writes what it declares to a file, and a tool plans or verifies it.
+func ExampleMarshalSpecs() {
+	file, err := topology.MarshalSpecs(topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders", Waits: delay.Fixed(90*time.Second, 1)})
+	check(err)
+	fmt.Println(strings.Join(strings.Fields(string(file)), " "))
+
+	specs, err := topology.UnmarshalSpecs(file)
+	check(err)
+	fmt.Println(len(specs), specs[1].(topology.WorkQueue).Waits[0])
+	// Output:
+	// { "specs": [ { "exchange": { "name": "shop" } }, { "work_queue": { "name": "orders", "waits": [ "1m30s" ] } } ] }
+	// 2 1m30s
+}
+
 // A build compares with the definitions of production, and needs no broker.
 func ExampleVerifyDefinitions() {
 	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "exchanges": [], "bindings": [],

@@ -47,6 +47,15 @@ func TestReview(t *testing.T) {
 		}
 		s.Chdir(s.TempDir())
 		check(os.WriteFile("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"queues":[],"exchanges":[],"bindings":[]}`), 0o600))
+		printTopology := true
+		// begin specs
+		if printTopology { // the flag -topology
+			file, err := topology.MarshalSpecs(topology.Exchange{Name: "shop"}, orders)
+			check(err)
+			_, err = os.Stdout.Write(file)
+			check(err)
+		}
+		// end specs
 		// begin definitions
 		file, err := os.ReadFile("definitions.json") // rabbitmqctl export_definitions definitions.json
 		check(err)

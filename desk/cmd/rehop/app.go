@@ -80,8 +80,8 @@ AMQP_MANAGEMENT_URL, AMQP_USER, AMQP_PASSWORD_FILE, AMQP_CA_FILE and so on. A fl
 wins over a variable, and a variable over the file.
 
 Exit codes: 0 done, 1 failed, 2 wrong command line, 3 some letters failed (doctor:
-warnings; export: it would leave letters out), 4 stopped, 5 no letter matched, also of
-list, peek, groups, show, export and a dry run.
+warnings; export: it would leave letters out; verify: the broker is not as planned),
+4 stopped, 5 no letter matched, also of list, peek, groups, show, export and a dry run.
 
 Move and drop ask before they begin, and so does send with --all. --yes answers for
 you, and is needed where there is no terminal.`,
@@ -110,7 +110,7 @@ you, and is needed where there is no terminal.`,
 	flags.StringVarP(&a.format, "output", "o", "table", "table, wide or json")
 	flags.BoolVarP(&a.yes, "yes", "y", false, "do not ask before letters are moved, dropped or all sent; needed where there is no terminal")
 	_ = root.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "wide", "json"}, cobra.ShellCompDirectiveNoFileComp)) // fails for unknown flags only
-	root.AddCommand(a.dlq(), a.redrivesCommand(), a.queuesCommand(), a.deskCommand(), a.doctorCommand())
+	root.AddCommand(a.dlq(), a.redrivesCommand(), a.queuesCommand(), a.deskCommand(), a.doctorCommand(), a.topologyCommand())
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

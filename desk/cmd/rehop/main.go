@@ -27,7 +27,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1 // nothing or not all was done, for the reason that was printed
 	exitUsage   = 2 // the command line is wrong
-	exitPartly  = 3 // some letters failed and are still where they were; export: it would leave some out; doctor: warnings
+	exitPartly  = 3 // some letters failed and are still where they were; export: it would leave some out; doctor: warnings; verify: a difference
 	exitStopped = 4 // a redrive was stopped, by a person or by its canary
 	exitNothing = 5 // no letter matched, also of a list, an export or a dry run
 )

@@ -3,6 +3,7 @@ package order
 
 import (
 	"context"
+	"flag"
 	"log"
 	"log/slog"
 	"os"
@@ -45,8 +46,23 @@ var (
 	}
 )
 
-// Main runs a program until SIGTERM or Ctrl-C.
+// Declared is what both programs declare.
+var Declared = []topology.Spec{topology.Exchange{Name: Exchange}, Billing, Archive}
+
+// Main runs a program until SIGTERM or Ctrl-C. With the flag -topology it writes a file for
+// rehop topology, and ends.
 func Main(run func(ctx context.Context) error) {
+	review := flag.Bool("topology", false, "write what the program declares as JSON, and end")
+	flag.Parse()
+	if *review {
+		run = func(context.Context) error {
+			file, err := topology.MarshalSpecs(Declared...)
+			if err == nil {
+				_, err = os.Stdout.Write(file)
+			}
+			return err
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -64,7 +80,7 @@ func Connect(ctx context.Context) (*connection.Conn, error) {
 	}
 	cfg.Lazy, cfg.Logger = true, slog.Default()
 	cfg.OnConnect = func(ctx context.Context, conn *connection.Conn) error {
-		return topology.Declare(ctx, conn, topology.Exchange{Name: Exchange}, Billing, Archive)
+		return topology.Declare(ctx, conn, Declared...)
 	}
 	return connection.Open(ctx, cfg)
 }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/topology"
+)
+
+func (a *app) topologyCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "topology",
+		Short: "What a service declares, and whether a broker is as planned",
+		Long: `The commands read the specifications of a service from a file, which the service
+writes with topology.MarshalSpecs. They declare, bind and delete nothing.`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(a.planCommand(), a.verifyCommand())
+	return c
+}
+
+// specifications reads the file of a service.
+func (a *app) specifications(name string) ([]topology.Spec, error) {
+	text, err := readAll(a.in, name)
+	if err != nil {
+		return nil, usage(err)
+	}
+	specs, err := topology.UnmarshalSpecs(text)
+	if err != nil {
+		return nil, usage(fmt.Errorf("%s: %w", typed(name), err))
+	}
+	return specs, nil
+}
+
+func (a *app) planCommand() *cobra.Command {
+	var version string
+	c := &cobra.Command{
+		Use:   "plan SPECS",
+		Short: "Say what a service declares, without a broker",
+		Long: `Plan prints the exchanges, queues and bindings that topology.Declare adds to an empty
+broker of a version, and the engine of each work queue with its reason. SPECS is a
+file, or - for the standard input.`,
+		Example: `  rehop topology plan shop.json --broker 4.3
+  shop -topology | rehop topology plan - --broker 3.10`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			v, err := connection.ParseVersion(version)
+			if err != nil {
+				return usage(fmt.Errorf("--broker is %s, want a version such as 4.3.6", typed(version)))
+			}
+			specs, err := a.specifications(rest[0])
+			if err != nil {
+				return err
+			}
+			p, err := topology.NewPlan(v, specs...)
+			if err != nil {
+				return usage(err)
+			}
+			if a.format == "json" {
+				engines := []map[string]any{}
+				for _, e := range p.Engines {
+					engines = append(engines, map[string]any{"queue": e.Queue, "engine": e.Engine, "why": e.Why, "waits": orEmpty(e.Waits)})
+				}
+				return a.json(map[string]any{"version": v.String(), "exchanges": orEmpty(p.Exchanges()), "queues": orEmpty(p.Queues()), "engines": engines, "notes": orEmpty(p.Notes)})
+			}
+			fmt.Fprint(a.out, p)
+			return nil
+		},
+	}
+	c.Flags().StringVar(&version, "broker", "", "version of the broker, such as 4.3")
+	_ = c.MarkFlagRequired("broker") // fails for unknown flags only
+	return c
+}
+
+func (a *app) verifyCommand() *cobra.Command {
+	var definitions string
+	c := &cobra.Command{
+		Use:   "verify SPECS",
+		Short: "Compare a broker, or a file of its definitions, with what a service declares",
+		Long: `Verify prints each difference with its effect and remedy: + is missing, ~ differs, - is
+extra, ! is overridden or a defect of the broker, and ? was not looked at. It needs
+the management API to see arguments, bindings and policies. With --definitions it
+compares with a file that rabbitmqctl export_definitions has written, and needs no
+broker; --vhost names the virtual host in it.
+
+It ends with code 3 if something is missing, differs or is overridden. SPECS is a
+file, or - for the standard input.`,
+		Example: `  rehop topology verify shop.json
+  rehop topology verify shop.json --definitions production.json --vhost /`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(c *cobra.Command, rest []string) error {
+			specs, err := a.specifications(rest[0])
+			if err != nil {
+				return err
+			}
+			drift, err := a.drift(c, definitions, specs)
+			if err != nil {
+				return err
+			}
+			if a.format == "json" {
+				err = a.json(drift)
+			} else {
+				_, err = fmt.Fprint(a.out, drift)
+			}
+			if err == nil && !drift.OK() {
+				err = &exit{exitPartly, errors.New("the broker is not as planned")}
+			}
+			return err
+		},
+	}
+	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
+	_ = c.MarkFlagFilename("definitions") // fails for unknown flags only
+	return c
+}
+
+// drift compares with a file of definitions, or with the broker.
+func (a *app) drift(c *cobra.Command, definitions string, specs []topology.Spec) (topology.Drift, error) {
+	if definitions != "" {
+		file, err := readAll(a.in, definitions)
+		if err != nil {
+			return topology.Drift{}, usage(ofFlag("--definitions", err))
+		}
+		drift, err := topology.VerifyDefinitions(file, cmp.Or(a.vhost, "/"), specs...)
+		if err != nil {
+			err = usage(err)
+		}
+		return drift, err
+	}
+	conn, err := a.connect(c.Context())
+	if err != nil {
+		return topology.Drift{}, err
+	}
+	return topology.Verify(c.Context(), conn, specs...)
+}

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/topology"
+)
+
+// A file of specifications is planned, and compared with a file of definitions or a broker.
+func TestATopologyIsReviewed(t *testing.T) {
+	s := open(t)
+	specs := []topology.Spec{topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "bills", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "bill"}}, Waits: delay.Schedule{time.Minute}}}
+	text, err := topology.MarshalSpecs(specs...)
+	must(t, err)
+	write := func(name string, text []byte) string {
+		path := filepath.Join(s.TempDir(), name)
+		must(t, os.WriteFile(path, text, 0o600))
+		return path
+	}
+	file := write("shop.json", text)
+	empty := write("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"},{"name":"b"}],"queues":[{"vhost":"b","name":"bills","durable":true,"arguments":{"x-queue-type":"classic"}}],"exchanges":[],"bindings":[]}`))
+	for _, tt := range []struct {
+		rule, line string
+		code       int
+		says       string
+	}{
+		{"a plan needs no broker", "plan " + file + " --broker 4.3", exitDone, "queue     bills.wait.1"},
+		{"it is that of the version", "plan " + file + " --broker 3.10", exitDone, "carry"},
+		{"a version that is none", "plan " + file + " --broker new", exitUsage, `--broker is "new", want a version such as 4.3.6`},
+		{"no version", "plan " + file, exitUsage, "rehop topology plan needs --broker"},
+		{"a file that is not there", "plan none.json --broker 4.3", exitUsage, "open none.json"},
+		{"a file that is none", "plan " + empty + " --broker 4.3", exitUsage, "no file of specifications"},
+		{"a definitions file that lacks all", "verify " + file + " --definitions " + empty, exitPartly, "+ queue bills (queue-missing)"},
+		{"in another virtual host the queue differs", "verify " + file + " --vhost b --definitions " + empty, exitPartly, "~ queue bills (queue-type)"},
+		{"a virtual host that the file does not have", "verify " + file + " --vhost c --definitions " + empty, exitUsage, `it has no virtual host "c"`},
+		{"definitions that are none", "verify " + file + " --definitions " + file, exitUsage, "it is no file of definitions"},
+		{"definitions that are not there", "verify " + file + " --definitions none.json", exitUsage, "--definitions: open none.json"},
+		{"a broker that lacks all", "verify " + file, exitPartly, "the broker is not as planned"},
+	} {
+		s.run(tt.code, append([]string{"topology"}, strings.Fields(tt.line)...)...)
+		if !strings.Contains(s.out+s.err, tt.says) {
+			t.Errorf("%s: %s%swant %s", tt.rule, s.out, s.err, tt.says)
+		}
+	}
+	if q, _ := s.broker.Queue("bills"); q.Name != "" {
+		t.Error("the queue was declared")
+	}
+	s.declare(specs...)
+	s.run(exitDone, "topology", "verify", file)
+	s.prints("no difference in what was looked at", "? arguments, bindings")
+	s.in = strings.NewReader(string(text))
+	s.run(exitDone, "topology", "verify", "-", "-o", "json")
+	var drift topology.Drift
+	must(t, json.Unmarshal([]byte(s.out), &drift))
+	if len(drift.Differences) > 0 || len(drift.Unseen) == 0 {
+		t.Errorf("%+v", drift)
+	}
+	s.in = nil
+	s.run(exitDone, "topology", "plan", file, "--broker", "4.0", "-o", "json")
+	var plan struct {
+		Version string
+		Queues  []string
+		Engines []struct{ Queue, Engine string }
+	}
+	must(t, json.Unmarshal([]byte(s.out), &plan))
+	if plan.Version != "4.0.0" || len(plan.Queues) != 3 || len(plan.Engines) != 1 || plan.Engines[0].Engine != "nack" {
+		t.Errorf("%+v", plan)
+	}
+}
