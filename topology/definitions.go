@@ -2,7 +2,10 @@ package topology
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
@@ -49,4 +52,57 @@ func VerifyDefinitions(definitions []byte, vhost string, specs ...Spec) (Drift, 
 		have.unseen = append(have.unseen, fmt.Sprintf("messages and consumers of shards of %q beyond Count: a file of definitions has none", s.Name))
 	}
 	return compare(v, specs, have)
+}
+
+// Definitions returns the exchanges, queues and bindings of the plan as a file that rabbitmqctl
+// import_definitions and the management API (POST /api/definitions) take: for a broker on which
+// somebody else declares what services need. The file makes the virtual host if there is none.
+//
+// An import adds what is missing and skips what exists, also in another form: [Verify] finds that.
+// Queues and exchanges that others declare are not in the file, so [Plan.String] shows more. The file
+// has no policies, users or permissions.
+func (p Plan) Definitions(vhost string) ([]byte, error) {
+	type exported struct {
+		Vhost      string     `json:"vhost"`
+		Name       string     `json:"name"`
+		Type       string     `json:"type,omitzero"`
+		Durable    bool       `json:"durable"`
+		AutoDelete bool       `json:"auto_delete"`
+		Internal   *bool      `json:"internal,omitzero"`
+		Arguments  amqp.Table `json:"arguments"`
+	}
+	type bound struct {
+		Vhost           string     `json:"vhost"`
+		Source          string     `json:"source"`
+		Destination     string     `json:"destination"`
+		DestinationType string     `json:"destination_type"`
+		RoutingKey      string     `json:"routing_key"`
+		Arguments       amqp.Table `json:"arguments"`
+	}
+	var file struct {
+		Version   string              `json:"rabbitmq_version"`
+		Vhosts    []map[string]string `json:"vhosts"`
+		Exchanges []exported          `json:"exchanges"`
+		Queues    []exported          `json:"queues"`
+		Bindings  []bound             `json:"bindings"`
+	}
+	file.Version, file.Vhosts = p.Version.String(), []map[string]string{{"name": vhost}}
+	file.Exchanges, file.Queues, file.Bindings = []exported{}, []exported{}, []bound{}
+	arguments := func(t amqp.Table) amqp.Table {
+		if t == nil {
+			return amqp.Table{}
+		}
+		return t
+	}
+	for _, e := range p.exchanges {
+		file.Exchanges = append(file.Exchanges, exported{vhost, e.Name, e.Kind, true, false, new(bool), arguments(e.Args)})
+	}
+	for _, q := range p.queues {
+		file.Queues = append(file.Queues, exported{vhost, q.Name, "", true, false, nil, arguments(q.Args)})
+	}
+	for _, b := range p.bindings {
+		to := b.destination()
+		file.Bindings = append(file.Bindings, bound{vhost, b.Exchange, to.name, to.kind, b.RoutingKey, arguments(b.Args)})
+	}
+	return json.MarshalIndent(file, "", "  ")
 }

@@ -5,7 +5,10 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
 )
 
@@ -56,5 +59,38 @@ func TestVerifyDefinitionsSaysWhatAFileDoesNotTell(t *testing.T) {
 	}
 	if !strings.Contains(d.String(), `? messages and consumers of shards of "orders" beyond Count`) || d.OK() {
 		t.Error(d)
+	}
+}
+
+// What a plan exports is what it wants, on each version: as the file says it itself.
+func TestDefinitionsOfAPlanAreAsPlanned(t *testing.T) {
+	shop, bound, waits := Exchange{Name: "shop"}, []Binding{{Exchange: "shop", RoutingKey: "order.#"}}, delay.Schedule{time.Minute, time.Hour}
+	for rule, specs := range map[string][]Spec{
+		"a work queue":         {shop, WorkQueue{Name: "orders", Bindings: bound, Waits: waits}},
+		"a classic one":        {shop, WorkQueue{Name: "orders", Type: Classic, Bindings: bound, Waits: waits, NativePriority: true}},
+		"republish":            {WorkQueue{Name: "orders ü/#", Engine: EngineRepublish, Waits: waits}},
+		"carry":                {WorkQueue{Name: "orders", Engine: EngineCarry, Waits: waits}},
+		"one active consumer":  {WorkQueue{Name: "orders", SingleActiveConsumer: true, Waits: waits}},
+		"dead letters":         {WorkQueue{Name: "orders"}, DeadLetterQueue{Name: "orders.dlq", Exchange: "letters", MaxAge: time.Hour}},
+		"lanes":                {shop, Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: waits, Bindings: bound, OneDeadLetterQueue: true}},
+		"shards":               {Shards{Name: "orders", Count: 3, Waits: waits}},
+		"delays":               {WorkQueue{Name: "orders"}, Delays{Max: 7 * time.Second, Queues: []string{"orders"}}},
+		"a binding by headers": {shop, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", Headers: amqp.Table{"x-match": "any", "n": int64(7)}}}}},
+	} {
+		for _, v := range []connection.Version{{Major: 3, Minor: 10}, {Major: 4}, {Major: 4, Minor: 3, Patch: 6}} {
+			plan, err := NewPlan(v, specs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, vhost := range []string{"/", "a \"b\""} {
+				file, err := plan.Definitions(vhost)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if drift, err := VerifyDefinitions(file, vhost, specs...); err != nil || len(drift.Differences) > 0 {
+					t.Errorf("%s on %s: %v\n%s", rule, v, err, drift)
+				}
+			}
+		}
 	}
 }

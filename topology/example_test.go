@@ -77,6 +77,18 @@ func ExampleMarshalSpecs() {
 	// 2 1m30s
 }
 
+// An administrator imports what a service needs, on a broker where services may not declare.
+func ExamplePlan_Definitions() {
+	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.WorkQueue{Name: "orders"})
+	check(err)
+	file, err := plan.Definitions("shop")
+	check(err)
+	drift, err := topology.VerifyDefinitions(file, "shop", topology.WorkQueue{Name: "orders"})
+	check(err)
+	fmt.Println(drift.OK())
+	// Output: true
+}
+
 // A build compares with the definitions of production, and needs no broker.
 func ExampleVerifyDefinitions() {
 	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "exchanges": [], "bindings": [],

@@ -7,6 +7,8 @@
 // VerifyDefinitions finds the same in the files that the broker exports: of all virtual hosts, and of
 // one.
 //
+// A plan that is imported as a file of definitions is as planned, and Declare changes nothing on it.
+//
 // Each wiring has a virtual host of its own. The parts to damage are those that the
 // broker's definitions list, and the definitions show that Verify changes nothing.
 package drift

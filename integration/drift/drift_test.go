@@ -1,6 +1,7 @@
 package drift
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -99,6 +100,41 @@ func TestDamages(t *testing.T) {
 			})
 		}
 		fmt.Printf("broker %s: %v\n", n.Version(), all)
+	})
+}
+
+// A broker that somebody imports the definitions of a plan into is as planned, and Declare changes
+// nothing on it.
+func TestDefinitionsOfAPlanAreImported(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		for _, name := range slices.Sorted(maps.Keys(wirings)) {
+			specs := wirings[name]
+			t.Run(name, func(t *testing.T) {
+				v := newVhost(t, n, "imported "+name)
+				v.must(http.MethodPut, "queues/"+v.path()+"/"+others, queue{Durable: true, Arguments: map[string]any{"x-queue-type": "classic"}})
+				v.must(http.MethodPut, "exchanges/"+v.path()+"/"+others+".x", exchange{Type: "topic", Durable: true, Arguments: map[string]any{}})
+				plan, err := topology.NewPlan(v.conn.Server().Version, specs...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				file, err := plan.Definitions(v.name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				v.must(http.MethodPost, "definitions", json.RawMessage(file))
+				drift, before := v.verified(v.conn, specs...)
+				if len(drift.Differences)+len(drift.Unseen) > 0 {
+					t.Errorf("after the import:\n%s", drift)
+				}
+				v.sameInAFile("after the import", drift, specs)
+				if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
+					t.Error(err)
+				}
+				if after := v.definitions(); !reflect.DeepEqual(before, after) {
+					t.Errorf("Declare has changed what was imported:\n%+v\n%+v", before, after)
+				}
+			})
+		}
 	})
 }
 

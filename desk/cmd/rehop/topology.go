@@ -20,7 +20,7 @@ writes with topology.MarshalSpecs. They declare, bind and delete nothing.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.planCommand(), a.verifyCommand())
+	c.AddCommand(a.planCommand(), a.verifyCommand(), a.definitionsCommand())
 	return c
 }
 
@@ -37,9 +37,32 @@ func (a *app) specifications(name string) ([]topology.Spec, error) {
 	return specs, nil
 }
 
+// planned returns the plan of a file for a version of the broker.
+func (a *app) planned(file, version string) (topology.Plan, error) {
+	v, err := connection.ParseVersion(version)
+	if err != nil {
+		return topology.Plan{}, usage(fmt.Errorf("--broker is %s, want a version such as 4.3.6", typed(version)))
+	}
+	specs, err := a.specifications(file)
+	if err != nil {
+		return topology.Plan{}, err
+	}
+	p, err := topology.NewPlan(v, specs...)
+	if err != nil {
+		err = usage(err)
+	}
+	return p, err
+}
+
+func brokerFlag(c *cobra.Command, version *string) *cobra.Command {
+	c.Flags().StringVar(version, "broker", "", "version of the broker, such as 4.3")
+	_ = c.MarkFlagRequired("broker") // fails for unknown flags only
+	return c
+}
+
 func (a *app) planCommand() *cobra.Command {
 	var version string
-	c := &cobra.Command{
+	return brokerFlag(&cobra.Command{
 		Use:   "plan SPECS",
 		Short: "Say what a service declares, without a broker",
 		Long: `Plan prints the exchanges, queues and bindings that topology.Declare adds to an empty
@@ -49,32 +72,46 @@ file, or - for the standard input.`,
   shop -topology | rehop topology plan - --broker 3.10`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, rest []string) error {
-			v, err := connection.ParseVersion(version)
-			if err != nil {
-				return usage(fmt.Errorf("--broker is %s, want a version such as 4.3.6", typed(version)))
-			}
-			specs, err := a.specifications(rest[0])
+			p, err := a.planned(rest[0], version)
 			if err != nil {
 				return err
-			}
-			p, err := topology.NewPlan(v, specs...)
-			if err != nil {
-				return usage(err)
 			}
 			if a.format == "json" {
 				engines := []map[string]any{}
 				for _, e := range p.Engines {
 					engines = append(engines, map[string]any{"queue": e.Queue, "engine": e.Engine, "why": e.Why, "waits": orEmpty(e.Waits)})
 				}
-				return a.json(map[string]any{"version": v.String(), "exchanges": orEmpty(p.Exchanges()), "queues": orEmpty(p.Queues()), "engines": engines, "notes": orEmpty(p.Notes)})
+				return a.json(map[string]any{"version": p.Version.String(), "exchanges": orEmpty(p.Exchanges()), "queues": orEmpty(p.Queues()), "engines": engines, "notes": orEmpty(p.Notes)})
 			}
-			fmt.Fprint(a.out, p)
-			return nil
+			_, err = fmt.Fprint(a.out, p)
+			return err
 		},
-	}
-	c.Flags().StringVar(&version, "broker", "", "version of the broker, such as 4.3")
-	_ = c.MarkFlagRequired("broker") // fails for unknown flags only
-	return c
+	}, &version)
+}
+
+func (a *app) definitionsCommand() *cobra.Command {
+	var version string
+	return brokerFlag(&cobra.Command{
+		Use:   "definitions SPECS",
+		Short: "Write what a service declares as a file of definitions, to import into a broker",
+		Long: `Definitions prints the exchanges, queues and bindings that topology.Declare adds to an
+empty broker of a version, in the form that rabbitmqctl import_definitions takes. The
+virtual host is --vhost, or /. An import skips what exists, also in another form: run
+rehop topology verify after it. SPECS is a file, or - for the standard input.`,
+		Example: `  rehop topology definitions shop.json --broker 4.3 --vhost shop`,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			p, err := a.planned(rest[0], version)
+			if err != nil {
+				return err
+			}
+			file, err := p.Definitions(cmp.Or(a.vhost, "/"))
+			if err == nil {
+				_, err = fmt.Fprintf(a.out, "%s\n", file)
+			}
+			return err
+		},
+	}, &version)
 }
 
 func (a *app) verifyCommand() *cobra.Command {

@@ -48,6 +48,10 @@ func TestATopologyIsReviewed(t *testing.T) {
 			t.Errorf("%s: %s%swant %s", tt.rule, s.out, s.err, tt.says)
 		}
 	}
+	s.run(exitDone, "topology", "definitions", file, "--broker", "4.3", "--vhost", "b")
+	exported := write("exported.json", []byte(s.out))
+	s.run(exitDone, "topology", "verify", file, "--definitions", exported, "--vhost", "b")
+	s.prints("no difference in what was looked at")
 	if q, _ := s.broker.Queue("bills"); q.Name != "" {
 		t.Error("the queue was declared")
 	}
