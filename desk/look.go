@@ -171,7 +171,8 @@ type look struct {
 }
 
 // without returns the look without letters that have left the queue since, given by their
-// digests. Letters that are alike differ in their number only, and keep the first ones.
+// digests, and nil if that leaves it open how many letters are behind the look. Letters that are
+// alike differ in their number only, and keep the first ones.
 func (s *look) without(left map[string]int) *look {
 	rest, of := *s, maps.Clone(left)
 	rest.letters = make([]Letter, 0, len(s.letters))
@@ -184,9 +185,14 @@ func (s *look) without(left map[string]int) *look {
 		}
 	}
 	slices.Reverse(rest.letters)
+	for _, n := range of {
+		if n > 0 && s.bound != "" { // of those behind it, or of those that came since
+			return nil
+		}
+	}
 	gone := len(s.letters) - len(rest.letters)
 	rest.seen.Seen, rest.seen.Total, rest.gone = len(rest.letters), s.seen.Total-gone, s.gone+gone
-	if rest.seen.Bound != "" {
+	if s.bound != "" {
 		rest.seen.Bound = fmt.Sprintf("%s; %d of them left since", s.bound, rest.gone)
 	}
 	return &rest

@@ -96,14 +96,21 @@ func TestALookIsWithoutLettersThatLeft(t *testing.T) {
 	}
 	all := &look{letters: of("a", "b", "a.2", "c", "a.3"), bound: "the first 5 of 9", seen: Seen{Seen: 5, Total: 9, Bound: "the first 5 of 9", Bytes: 5 * weightOf(nil, nil)}}
 	first := all.without(map[string]int{"a": 1, "c": 1})
-	second := first.without(map[string]int{"a": 5})
+	second := first.without(map[string]int{"a": 2})
+	if third := second.without(map[string]int{"d": 1}); third != nil {
+		t.Errorf("a letter has left that the look did not see, and it still says %q", third.seen.Bound)
+	}
+	whole := (&look{letters: of("a", "b"), seen: Seen{Seen: 2, Total: 2}}).without(map[string]int{"a": 1, "d": 3})
+	if whole.seen != (Seen{Seen: 1, Total: 1, Bytes: -weightOf(nil, nil)}) {
+		t.Errorf("letters that came after a look of all: %+v", whole.seen)
+	}
 	for _, tt := range []struct {
 		rule, ids string
 		look      *look
 		seen      Seen
 	}{
 		{"of letters that are alike the first ones stay", "[a b a.2]", first, Seen{Seen: 3, Total: 7, Bound: "the first 5 of 9; 2 of them left since", Bytes: 3 * weightOf(nil, nil)}},
-		{"letters that the look has not seen are no part of it", "[b]", second, Seen{Seen: 1, Total: 5, Bound: "the first 5 of 9; 4 of them left since", Bytes: weightOf(nil, nil)}},
+		{"all of them may leave", "[b]", second, Seen{Seen: 1, Total: 5, Bound: "the first 5 of 9; 4 of them left since", Bytes: weightOf(nil, nil)}},
 	} {
 		ids := []string{}
 		for _, l := range tt.look.letters {

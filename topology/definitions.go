@@ -15,8 +15,8 @@ import (
 // VerifyDefinitions is [Verify] for a file of definitions, which it compares in the place of a
 // broker: a build needs none to find out what a service expects and production does not have.
 // Such a file is the output of rabbitmqctl export_definitions, or the answer of the management
-// API to GET /api/definitions, or to GET /api/definitions/VHOST, whose file names no virtual
-// host: then vhost is a name for the result only.
+// API to GET /api/definitions. It may also be the answer to GET /api/definitions/VHOST, whose
+// parts name no virtual host: then all of it is compared, and vhost is a name for the result only.
 //
 // The file has the version of the broker that wrote it, and the plan is the one for that version.
 // [Drift.Unseen] names what the file does not tell: queues and exchanges that are not durable,

@@ -44,7 +44,8 @@ var kinds = []kind{
 //
 // The kinds are exchange, work_queue, lanes, shards, dead_letter_queue and delays. The fields are
 // those of the Go types, in small letters with underscores, and fields with their zero value are
-// left out. A duration is a text, such as "1m30s". MarshalSpecs does not validate specifications.
+// left out. A duration is a text, such as "1m30s". The headers of a binding may be texts, numbers and
+// booleans; a whole number comes back as an int64. MarshalSpecs does not validate specifications.
 func MarshalSpecs(specs ...Spec) ([]byte, error) {
 	list := []json.RawMessage{}
 	for i, s := range specs {

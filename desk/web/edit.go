@@ -30,7 +30,7 @@ type editedHeader struct {
 	IsField bool
 }
 
-// rowsOf returns the rows of the form: those of the message's own headers.
+// rowsOf returns a row of the form for each of the message's own headers.
 func rowsOf(t amqp.Table) (rows []editedHeader) {
 	own, _, _ := showHeaders(t)
 	for _, h := range own {

@@ -11,12 +11,13 @@ import (
 // keeping is what a keeper does with letters.
 type keeping struct {
 	Do, Title, Verb, Text string
+	do                    func(desk.Keeper, context.Context, desk.Filter, desk.By) (int, error)
 }
 
 var keepings = []keeping{
-	{"park", "Park", "parked", "Parked letters stay, marked as set aside, until somebody sends or releases them."},
-	{"archive", "Archive", "archived", "Archived letters are kept for the record. Lists leave them out unless their state is asked for."},
-	{"release", "Release", "released", "The forwarder of a service publishes released letters, each to where it was published first. To send letters from here, go back and send them."},
+	{"park", "Park", "parked", "Parked letters stay, marked as set aside, until somebody sends or releases them.", desk.Keeper.Park},
+	{"archive", "Archive", "archived", "Archived letters are kept for the record. Lists leave them out unless their state is asked for.", desk.Keeper.Archive},
+	{"release", "Release", "released", "The forwarder of a service publishes released letters, each to where it was published first. To send letters from here, go back and send them.", desk.Keeper.Release},
 }
 
 type keepData struct {
@@ -77,10 +78,9 @@ func (h *Handler) keep(r *request) error {
 	if f.IsZero() {
 		return fmt.Errorf("%w: choose letters first", errForm)
 	}
-	do := map[string]func(context.Context, desk.Filter, desk.By) (int, error){"park": keeper.Park, "archive": keeper.Archive, "release": keeper.Release}[k.Do]
 	by, n := r.by(), 0
 	ended, err := h.redrives.do(func(ctx context.Context) (err error) {
-		n, err = do(ctx, f, by)
+		n, err = k.do(keeper, ctx, f, by)
 		return err
 	})
 	switch {

@@ -167,7 +167,7 @@ func (o overviewData) chosen(name string) bool {
 	return strings.Contains(strings.ToLower(name), strings.ToLower(o.Name))
 }
 
-// values are those of the address of the overview as it is shown.
+// values returns the query of the address of the overview as it is shown.
 func (o overviewData) values() url.Values {
 	v := url.Values{}
 	if o.Name != "" {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// scale is that of one plot, or of several that are compared.
+// scale says how letters and time fit into one plot, or into several that are compared.
 type scale struct {
 	Top    int           // letters at the upper edge
 	Length time.Duration // from the left edge to now

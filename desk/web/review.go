@@ -20,7 +20,7 @@ type reviewData struct {
 	Sent    *string       // the body of the form
 }
 
-// change is that of a header or a property. An empty type: there was or will be none.
+// change is what an edit does to a header or a property. An empty type: there was or will be none.
 type change struct {
 	Name                 string
 	Was, WasType, Is, To string
@@ -83,10 +83,13 @@ func changesOf(t amqp.Table, e desk.Edit) (changes []change) {
 // maxLines is how many lines of a body a review shows.
 const maxLines = 400
 
-// linesOf returns the lines that differ between two texts, with some of those around them: all
-// between the first and the last difference.
+// linesOf returns the lines that differ between two bodies as they are shown, with some of those
+// around them: all between the first and the last difference.
 func linesOf(was, is string) (lines []line) {
 	const around = 3
+	if was == is {
+		return []line{{"…", "the body differs in white space, or behind what a page shows of it"}}
+	}
 	a, b := strings.Split(was, "\n"), strings.Split(is, "\n")
 	head, tail := 0, 0
 	for head < min(len(a), len(b)) && a[head] == b[head] {

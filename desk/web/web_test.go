@@ -309,6 +309,7 @@ func TestLinesThatDiffer(t *testing.T) {
 		{"a line that goes at the end", "1 2 3", "1 2", "1 2 -3"},
 		{"a line that is there twice", "1 1", "1 1 1", "1 1 +1"},
 		{"all lines", "1 2", "3", "-1 -2 +3"},
+		{"none that is shown", "1 2", "1 2", "…the body differs in white space, or behind what a page shows of it"},
 	} {
 		var got []string
 		for _, l := range linesOf(strings.ReplaceAll(tt.was, " ", "\n"), strings.ReplaceAll(tt.is, " ", "\n")) {

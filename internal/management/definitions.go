@@ -1,6 +1,7 @@
 package management
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,7 +21,7 @@ type Definitions struct {
 	// Version is the broker that wrote the file.
 	Version string
 
-	// Unsure says of which policies the file does not tell what they do. Each is a sentence.
+	// Unsure names the policies whose effect the reader cannot tell. Each entry is a sentence.
 	Unsure []string
 
 	vhost     string
@@ -33,14 +34,14 @@ type Definitions struct {
 // ParseDefinitions reads a file of all virtual hosts, or of one.
 func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 	var all struct {
-		Version   string           `json:"rabbitmq_version"`
-		Older     string           `json:"rabbit_version"`
-		Vhosts    []definedVhost   `json:"vhosts"`
-		Queues    []definedQueue   `json:"queues"`
-		Exchanges []definedPart    `json:"exchanges"`
-		Bindings  []definedBinding `json:"bindings"`
-		Policies  []definedPolicy  `json:"policies"`
-		Rest      []struct {
+		Version    string           `json:"rabbitmq_version"`
+		Older      string           `json:"rabbit_version"`
+		Vhosts     []definedVhost   `json:"vhosts"`
+		Queues     []definedQueue   `json:"queues"`
+		Exchanges  []definedPart    `json:"exchanges"`
+		Bindings   []definedBinding `json:"bindings"`
+		Policies   []definedPolicy  `json:"policies"`
+		Parameters []struct {
 			Vhost     *string         `json:"vhost"`
 			Component string          `json:"component"`
 			Name      string          `json:"name"`
@@ -50,10 +51,7 @@ func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 	if err := json.Unmarshal(file, &all); err != nil {
 		return nil, fmt.Errorf("it is no file of definitions: %w", err)
 	}
-	d := &Definitions{Version: all.Version, vhost: vhost, queues: map[string]Form{}, exchanges: map[string]Exchange{}, maxQueues: -1}
-	if d.Version == "" {
-		d.Version = all.Older
-	}
+	d := &Definitions{Version: cmp.Or(all.Version, all.Older), vhost: vhost, queues: map[string]Form{}, exchanges: map[string]Exchange{}, maxQueues: -1}
 	if all.Queues == nil || all.Exchanges == nil || all.Bindings == nil {
 		return nil, errors.New("it is no file of definitions: want the lists queues, exchanges and bindings")
 	}
@@ -67,7 +65,7 @@ func ParseDefinitions(file []byte, vhost string) (*Definitions, error) {
 			policies = append(policies, p.rule())
 		}
 	}
-	for _, p := range all.Rest {
+	for _, p := range all.Parameters {
 		if !here(p.Vhost) {
 			continue
 		}
@@ -198,8 +196,7 @@ func (d *Definitions) unsure(why string) {
 }
 
 // together returns what a policy and an operator policy say together. Of two numbers the
-// broker takes the lower one, and else what the operator says (rabbit_policy, and measured by
-// integration/drift).
+// broker takes the lower one, and else what the operator says: TestPoliciesOfAFile measures it.
 func together(user, operator map[string]any) map[string]any {
 	all := maps.Clone(user)
 	if all == nil {
@@ -219,19 +216,16 @@ func together(user, operator map[string]any) map[string]any {
 	return all
 }
 
-// String names the file in errors.
-func (d *Definitions) String() string { return "file of definitions" }
-
 // Vhost returns the virtual host that the file was read for.
 func (d *Definitions) Vhost() string { return d.vhost }
 
-// Forms is that of an [API].
+// Forms answers as [API.Forms] does.
 func (d *Definitions) Forms(_ context.Context, names []string) (all []Form, total int, err error) {
 	all, err = matching(d.queues, names)
 	return all, len(d.queues), err
 }
 
-// Exchanges is that of an [API].
+// Exchanges answers as [API.Exchanges] does.
 func (d *Definitions) Exchanges(_ context.Context, names []string) ([]Exchange, error) {
 	return matching(d.exchanges, names)
 }
@@ -249,7 +243,7 @@ func matching[T any](parts map[string]T, names []string) (all []T, err error) {
 	return all, nil
 }
 
-// Form is that of an [API].
+// Form answers as [API.Form] does.
 func (d *Definitions) Form(_ context.Context, name string) (Form, error) {
 	f, ok := d.queues[name]
 	if !ok {
@@ -258,7 +252,7 @@ func (d *Definitions) Form(_ context.Context, name string) (Form, error) {
 	return f, nil
 }
 
-// Exchange is that of an [API]. A file leaves out the exchanges that each virtual host has.
+// Exchange answers as [API.Exchange] does. A file leaves out the exchanges that each virtual host has.
 func (d *Definitions) Exchange(_ context.Context, name string) (Exchange, error) {
 	x, ok := d.exchanges[name]
 	if kind := everywhere[name]; !ok && kind != "" {
@@ -275,7 +269,7 @@ var everywhere = map[string]string{
 	"amq.direct": "direct", "amq.fanout": "fanout", "amq.headers": "headers", "amq.match": "headers", "amq.topic": "topic", "amq.rabbitmq.trace": "topic",
 }
 
-// To is that of an [API].
+// To answers as [API.To] does.
 func (d *Definitions) To(_ context.Context, destination string, isExchange bool) (all []Binding, err error) {
 	for _, b := range d.bindings {
 		if b.Destination == destination && b.ToExchange == isExchange {
@@ -285,7 +279,7 @@ func (d *Definitions) To(_ context.Context, destination string, isExchange bool)
 	return all, nil
 }
 
-// From is that of an [API].
+// From answers as [API.From] does.
 func (d *Definitions) From(_ context.Context, exchange string) (all []Binding, err error) {
 	for _, b := range d.bindings {
 		if b.Source == exchange {
@@ -295,5 +289,5 @@ func (d *Definitions) From(_ context.Context, exchange string) (all []Binding, e
 	return all, nil
 }
 
-// MaxQueues is that of an [API].
+// MaxQueues answers as [API.MaxQueues] does.
 func (d *Definitions) MaxQueues(context.Context) (int, error) { return d.maxQueues, nil }

@@ -201,7 +201,7 @@ func (a *app) connect(ctx context.Context) (*connection.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	undialled := cfg
+	undialled := cfg // finds the faults of the command line, and only those
 	undialled.Lazy = true
 	conn, err := connection.Open(ctx, undialled)
 	if err != nil {
