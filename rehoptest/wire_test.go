@@ -96,15 +96,11 @@ var protocol = []rule{
 		c.refused(<-closed, 505, "expected content body, got non content body frame instead")
 	}},
 	{"channels beyond channel_max", "", func(c *client, _ string) {
-		frames := c.record()
+		frames := c.recordWith(amqp.Config{ChannelMax: 1}) // the client's own channel
 		c.refused(c.failed(func() error {
-			var b []byte
-			for i := range uint16(2047) {
-				b = append(b, 1, byte((i+2)>>8), byte(i+2), 0, 0, 0, 5, 0, 20, 0, 10, 0, 0xCE)
-			}
-			_, err := frames.Conn.Write(b)
+			_, err := frames.Conn.Write([]byte{1, 0, 2, 0, 0, 0, 5, 0, 20, 0, 10, 0, 0xCE})
 			return err
-		}), 530, "number of channels opened (2047) has reached the negotiated channel_max (2047)")
+		}), 530, "number of channels opened (1) has reached the negotiated channel_max (1)")
 	}},
 	{"acks of several publishes are one", "", func(c *client, _ string) {
 		c.declare("q", "classic", nil)
@@ -153,12 +149,19 @@ type recorder struct {
 // record connects anew by a recorder.
 func (c *client) record() *recorder {
 	c.Helper()
+	return c.recordWith(amqp.Config{})
+}
+
+func (c *client) recordWith(cfg amqp.Config) *recorder {
+	c.Helper()
 	r := &recorder{}
-	conn, err := amqp.DialConfig("amqp://guest:guest@broker/", amqp.Config{Heartbeat: 10 * time.Second, Dial: func(network, address string) (net.Conn, error) {
+	cfg.Heartbeat = 10 * time.Second
+	cfg.Dial = func(network, address string) (net.Conn, error) {
 		var err error
 		r.Conn, err = c.broker.Dial(context.Background(), network, address)
 		return r, err
-	}})
+	}
+	conn, err := amqp.DialConfig("amqp://guest:guest@broker/", cfg)
 	c.must(err)
 	c.must(c.conn.Close())
 	c.conn = conn

@@ -65,7 +65,13 @@ func (e *env) sideBySide(versions ...topology.WorkQueue) {
 		}
 		return n
 	}
-	e.until("all are dead letters", func() bool { return dead() >= len(ids) })
+	e.until("all are dead letters, and every settlement is told", func() bool {
+		runs, settlements := 0, 0
+		for _, j := range journals {
+			runs, settlements = runs+len(j.of("")), settlements+len(j.settlements(""))
+		}
+		return dead() >= len(ids) && settlements >= runs
+	})
 	for _, id := range ids {
 		var runs []run
 		for i, j := range journals {
@@ -274,6 +280,7 @@ func TestEngineChangedInFlight(t *testing.T) {
 		}
 		ids = slices.DeleteFunc(ids, func(id string) bool { return doubled[id] })
 		for _, id := range ids {
+			e.until("every settlement is told", func() bool { return j.settledAs(id, len(w.Waits)+1, consumer.DispositionDeadLetter) })
 			said := map[consumer.Settlement]int{}
 			for _, s := range j.settlements(id) {
 				said[s]++

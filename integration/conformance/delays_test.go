@@ -87,7 +87,7 @@ func TestRetryAfterIsExact(t *testing.T) {
 		})
 		id := e.publish(producer.Message{RoutingKey: w.Name, Priority: 7, Headers: amqp.Table{"a": "b"}})
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
+		e.until("it is done", func() bool { return j.settledAs(id, 4, consumer.DispositionDone) })
 		runs := j.of(id)
 		if len(runs) != 4 {
 			e.Fatalf("attempts are %v, want 1 to 4", j.attempts(id))

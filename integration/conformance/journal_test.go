@@ -152,6 +152,12 @@ func (j *journal) reached(id string, place consumer.Disposition) bool {
 	return slices.ContainsFunc(j.settlements(id), func(s consumer.Settlement) bool { return s.Disposition == place })
 }
 
+// settledAs reports whether a message was settled at a place, and all of its settlements are
+// told: the last may be told before the one that it followed.
+func (j *journal) settledAs(id string, settlements int, place consumer.Disposition) bool {
+	return j.reached(id, place) && len(j.settlements(id)) >= settlements
+}
+
 // attempts returns the attempt numbers of a message.
 func (j *journal) attempts(id string) []int {
 	var numbers []int

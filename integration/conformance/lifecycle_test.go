@@ -263,7 +263,7 @@ func lateSettle(e *env, conn *connection.Conn, end func()) {
 		case "permanent":
 			letters++
 		}
-		e.until("it has reached its end", func() bool { return len(j.of(id)) >= len(want) && j.reached(id, ends[kind]) })
+		e.until("it has reached its end", func() bool { return len(j.of(id)) >= len(want) && j.settledAs(id, len(want), ends[kind]) })
 		runs := j.of(id)
 		if got := j.attempts(id); !slices.Equal(got, want) {
 			e.Errorf("message %q (%s) was handled as attempts %v, want %v", id, kind, got, want)

@@ -158,7 +158,7 @@ func TestRequeueHolds(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{Concurrency: 1})
-		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
+		e.until("it is done", func() bool { return j.settledAs(id, 2, consumer.DispositionDone) })
 		if got, want := j.attempts(id), []int{1, 1, 1, 1, 2}; !slices.Equal(got, want) {
 			e.Errorf("attempts are %v, want %v: three runs on a held message, a failure, a success", got, want)
 		}

@@ -29,7 +29,7 @@ func TestRetryAfterThenFailure(t *testing.T) {
 		})
 		id := e.send(w.Name, 1)[0]
 		e.consume(w, j, consumer.Config{})
-		e.until("it is done", func() bool { return j.reached(id, consumer.DispositionDone) })
+		e.until("it is done", func() bool { return j.settledAs(id, 4, consumer.DispositionDone) })
 		runs := j.of(id)
 		if len(runs) != 4 {
 			e.Fatalf("attempts are %v, want 1 to 4", j.attempts(id))
