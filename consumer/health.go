@@ -137,13 +137,14 @@ const (
 	lasts   faultKind = iota
 	passing           // it is likely to pass by itself
 	chosen            // it is better than to consume
+	other             // another process consumes
 )
 
 // interrupted says that nothing is consumed any more, and returns since when.
 func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.kind == chosen || h.consumed && h.kind == lasts {
+	if h.kind >= chosen || h.consumed && h.kind == lasts {
 		h.since, h.kind = now, passing
 	}
 	h.fault = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err)
@@ -158,11 +159,19 @@ func (h *health) leaves(why error, now time.Time) {
 	h.kind = chosen
 }
 
+// elsewhere says that another process is to handle the messages.
+func (h *health) elsewhere(now time.Time) {
+	h.leaves(errElsewhere, now)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.kind = other
+}
+
 // leavesSoon is leaves for a consumer that is about to consume again, and not for long: a move to
 // another socket is no fault unless handlers hold it up, until it is over.
 func (h *health) leavesSoon(why error) (over func()) {
 	began := time.Now()
-	if !errors.Is(why, errShares) {
+	if !errors.Is(why, errShares) && !errors.Is(why, errElsewhere) {
 		h.leaves(why, began)
 		return func() {}
 	}
@@ -175,7 +184,7 @@ func (h *health) leavesSoon(why error) (over func()) {
 // and the Conn is unhealthy too. Otherwise it returns nil. It needs mu held.
 func (h *health) disconnected() *rehop.HealthError {
 	var lost *rehop.HealthError
-	if h.kind != chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
+	if h.kind < chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
 		return nil
 	}
 	return &rehop.HealthError{Since: lost.Since, Cause: fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, lost.Cause)}
@@ -230,6 +239,9 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	}
 	if h.stuck.err != nil && (h.fault == nil || h.kind != lasts) { // consumed for a moment, or lost again
 		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < durations.Lost, Since: h.stuck.since, Cause: h.stuck.err}
+	}
+	if h.kind == other {
+		return nil
 	}
 	if h.fault != nil {
 		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.fault}

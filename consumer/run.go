@@ -60,6 +60,9 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
 		runs[i] = newRun(c, p, all, workers, late, ctx, going, stopped)
+		if c.shares() {
+			runs[i].assigned = newAssigned()
+		}
 		p.health.starts(runs[i])
 	}
 	c.setRuns(runs)
@@ -72,6 +75,9 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	defer over()
 	for _, r := range runs {
 		r.pool.Event(r.lane.Opening) // none goes ahead of a higher one at the start
+	}
+	if c.shares() {
+		runs[0].watches.Go(func() { c.share(going, runs) })
 	}
 	left := atomic.Int32{}       // runs that have not ended
 	left.Store(int32(len(runs))) //nolint:gosec // as many as there are lanes

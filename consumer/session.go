@@ -51,6 +51,7 @@ func (r *run) session() (e ended) {
 	defer s.watch()()
 	defer func() { s.end(e.reach == consumed) }()
 	defer s.Cancel(nil)
+	defer r.assigned.begins(s.Cancel)()
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
 	if !r.begun && s.firstLook() {
 		pause.For(r.stop, durations.Declaring)

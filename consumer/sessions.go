@@ -58,6 +58,8 @@ type run struct {
 
 	latestHold atomic.Pointer[string] // the text of the latest error of Hold
 
+	assigned *assigned // nil: the queue is always consumed here
+
 	sharing *sharing // with the other runs of the Conn
 	place   place    // of the next session, or the one in progress
 
@@ -111,6 +113,7 @@ func carriedHook(hook func(Carried)) func(carry.Message) {
 func (r *run) consume() error {
 	pauses := pause.Grow(durations.FirstPause, durations.LongestPause)
 	for ever := false; r.stop.Err() == nil; {
+		r.awaitShard()
 		began := time.Now()
 		e := r.session()
 		consumes, err := e.reach == consumed, e.err
@@ -124,7 +127,7 @@ func (r *run) consume() error {
 			return err
 		}
 		told := r.noteEnd(e)
-		if errors.Is(err, errShares) {
+		if errors.Is(err, errShares) || errors.Is(err, errElsewhere) {
 			pauses.Reset()
 			continue
 		}

@@ -300,6 +300,18 @@ const (
 	ResolveLimit = 15 * time.Second
 )
 
+// Shards that several processes share.
+const (
+	// GroupLook is how often a process looks how many others consume its shards. It trades one
+	// question for each shard for the time until a new process has its share. When a process goes,
+	// the broker does not wait for a look.
+	GroupLook = 10 * time.Second
+
+	// GroupRefused is how long a process that may not look waits until it tries again. Each try is an error
+	// in the broker's log.
+	GroupRefused = 2 * time.Minute
+)
+
 // Health.
 const (
 	// Lost is how long consuming may be interrupted before that counts as more

@@ -1,0 +1,230 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/group"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// errElsewhere ends a session of a shard that another process is to handle.
+var errElsewhere = errors.New("consumer: another process is to handle the shard")
+
+// assigned says whether a queue is to be consumed here: a shard with a single active consumer may be
+// for other processes to handle. A nil *assigned is a queue that always is.
+type assigned struct {
+	mu      sync.Mutex
+	here    bool
+	known   bool // else neither is decided yet
+	leave   context.CancelCauseFunc
+	changed chan struct{} // closed with the next change
+}
+
+func newAssigned() *assigned { return &assigned{changed: make(chan struct{})} }
+
+// set sets whether the queue is to be consumed here. again ends a session that there is, too.
+func (a *assigned) set(here, again bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leave != nil && (!here || again) {
+		a.leave(errElsewhere)
+	}
+	if a.known && a.here == here {
+		return
+	}
+	a.here, a.known = here, true
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// consumed reports whether the queue is to be consumed here, as far as that is decided.
+func (a *assigned) consumed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.known && a.here
+}
+
+// begins notes how to end the session that begins, until ends is called.
+func (a *assigned) begins(leave context.CancelCauseFunc) (ends func()) {
+	if a == nil {
+		return func() {}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leave = leave; !a.here {
+		leave(errElsewhere)
+	}
+	return func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.leave = nil
+	}
+}
+
+// awaitShard waits until the queue is to be consumed here, or going has ended.
+func (r *run) awaitShard() {
+	for a := r.assigned; a != nil; {
+		a.mu.Lock()
+		here, known, changed := a.here, a.known, a.changed
+		a.mu.Unlock()
+		if here {
+			return
+		}
+		if known {
+			r.health.elsewhere(time.Now())
+		}
+		select {
+		case <-changed:
+		case <-r.going.Done():
+			return
+		}
+	}
+}
+
+// spread is how the shards of a Consumer are spread over the processes.
+type spread struct {
+	group *group.Group
+	conn  *connection.Conn
+	runs  []*run
+	log   *slog.Logger
+	name  string
+
+	shards    []group.Shard
+	handled   []int64 // messages of each shard by the last look
+	roles     []group.Role
+	processes int
+	alone     bool // what the others do is not known: all shards are consumed here
+}
+
+// shares reports whether the processes share the queues: each has one active consumer.
+func (c *Consumer) shares() bool {
+	if !c.sharded || len(c.parts) < 2 {
+		return false
+	}
+	for _, p := range c.parts {
+		if !p.source.Single {
+			return false
+		}
+	}
+	return true
+}
+
+// share decides which shards are consumed here until ctx ends.
+func (c *Consumer) share(ctx context.Context, runs []*run) {
+	conn := transport.Inside.Conn(c.conn).Apart(c.name + " members").(*connection.Conn)
+	s := &spread{group: group.New(conn, c.name, len(runs)), conn: c.conn, runs: runs, log: c.cfg.Logger, name: c.name, shards: make([]group.Shard, len(runs)), handled: make([]int64, len(runs))}
+	defer s.group.Leave()
+	for ctx.Err() == nil {
+		wait := durations.GroupLook
+		asking, cancel := context.WithTimeout(ctx, durations.ResolveLimit)
+		roles, processes, err := s.group.Look(asking)
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			s.apply(asking, roles, processes)
+		case s.conn.Health() == nil || s.roles == nil && !s.alone:
+			s.goAlone(err)
+			if rehop.ClassOf(err) != rehop.ClassTransient {
+				wait = durations.GroupRefused
+			}
+		}
+		cancel()
+		s.await(ctx, wait)
+	}
+}
+
+// await waits until the next look.
+func (s *spread) await(ctx context.Context, wait time.Duration) {
+	next := time.NewTimer(wait)
+	defer next.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-next.C:
+		return
+	case <-s.lost():
+	}
+	// The socket is dialled again by the look. Without a pause one that is refused would be lost at once.
+	pause := time.NewTimer(durations.FirstPause)
+	defer pause.Stop()
+	select {
+	case <-ctx.Done():
+	case <-pause.C:
+	}
+}
+
+// lost returns a channel that is closed when the broker does not count this process any more. It is
+// nil while that is known.
+func (s *spread) lost() <-chan struct{} {
+	if s.alone {
+		return nil
+	}
+	return s.group.Lost()
+}
+
+// apply carries out what follows from the roles of this process.
+func (s *spread) apply(ctx context.Context, roles []group.Role, processes int) {
+	s.tell(roles, processes)
+	s.roles, s.processes, s.alone = roles, processes, false
+	for i, r := range s.runs {
+		seen := group.Seen{Role: roles[i], Here: r.assigned.consumed(), Fed: s.fed(i)}
+		if !seen.Here && seen.Role == group.None {
+			seen.Orphan = s.group.Orphan(ctx, r.queue)
+		}
+		switch s.shards[i].Next(seen) {
+		case group.Join:
+			r.assigned.set(true, false)
+		case group.Leave:
+			r.assigned.set(false, false)
+		case group.StepBack:
+			r.assigned.set(true, true)
+		case group.Stay:
+			r.assigned.set(seen.Here, false)
+		}
+	}
+}
+
+// fed reports whether messages of a shard have come here since the last look.
+func (s *spread) fed(i int) bool {
+	r := s.runs[i]
+	now := r.handled.Load()
+	fed := now != s.handled[i] || r.lane.Unsettled() > 0
+	s.handled[i] = now
+	return fed
+}
+
+// goAlone consumes all shards, as a process does that knows of no other.
+func (s *spread) goAlone(err error) {
+	if !s.alone {
+		s.log.Warn("how many processes consume the shards is not known, so this one consumes all of them: work may be spread unevenly", "shards", s.name, "error", err)
+	}
+	s.alone, s.roles = true, nil
+	for _, r := range s.runs {
+		r.assigned.set(true, false)
+	}
+}
+
+// tell logs what has changed.
+func (s *spread) tell(roles []group.Role, processes int) {
+	if processes == s.processes && slices.Equal(roles, s.roles) {
+		return
+	}
+	var owns, second []string
+	for i, role := range roles {
+		switch role {
+		case group.Owner:
+			owns = append(owns, s.runs[i].queue)
+		case group.Second:
+			second = append(second, s.runs[i].queue)
+		}
+	}
+	s.log.Info("the processes share the shards", "shards", s.name, "processes", processes, "seat", s.group.Seat(), "handled_here", owns, "ready_for", second)
+}

@@ -1,0 +1,302 @@
+package consumer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/topology"
+)
+
+// process is one of several that consume the same shards, with a Conn of its own.
+type process struct {
+	w    *fixture
+	c    *consumer.Consumer
+	log  *lines
+	stop func() error
+
+	mu      sync.Mutex
+	sockets []net.Conn
+	dead    bool
+	queues  map[string]int // messages that it has handled since the last look
+}
+
+// process starts a process.
+func (w *fixture) process(s topology.Shards, handle consumer.Handler) *process {
+	w.Helper()
+	p := &process{w: w, log: &lines{}, queues: map[string]int{}}
+	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: p.dial, Name: "process"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = conn.Close() })
+	p.c, err = consumer.New(conn, s, func(ctx context.Context, d *consumer.Delivery) error {
+		p.mu.Lock()
+		p.queues[d.Queue]++
+		p.mu.Unlock()
+		return handle(ctx, d)
+	}, consumer.Config{Concurrency: 8, KeyLimit: 1, Logger: p.log.logger()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	p.stop = running(p.c)
+	return p
+}
+
+func (p *process) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return nil, errors.New("the process is dead")
+	}
+	c, err := p.w.broker.Dial(ctx, network, address)
+	p.sockets = append(p.sockets, c)
+	return c, err
+}
+
+// kill takes all sockets away, as the end of the process does.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dead = true
+	for _, c := range p.sockets {
+		_ = c.Close()
+	}
+}
+
+// handled returns the queues that the process has handled messages of since the last call.
+func (p *process) handled() (queues []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for q := range p.queues {
+		queues = append(queues, q)
+	}
+	clear(p.queues)
+	slices.Sort(queues)
+	return queues
+}
+
+// load publishes messages of 64 keys to the shards, every 100 ms, until the returned function is called, which
+// returns the ids of each key in their order.
+func (w *fixture) load(s topology.Shards) (end func() map[string][]string) {
+	sent, stop, done := map[string][]string{}, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ; n++ {
+			for k := range 64 {
+				key := fmt.Sprint("k", k)
+				w.publishTo(s.Queue(key), fmt.Sprintf("%s-%d", key, n), key)
+				sent[key] = append(sent[key], fmt.Sprintf("%s-%d", key, n))
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
+	return func() map[string][]string {
+		close(stop)
+		<-done
+		return sent
+	}
+}
+
+// shared checks that each process handles as many shards as any other, and each shard is handled by one.
+func (w *fixture) shared(s topology.Shards, all ...*process) {
+	w.Helper()
+	for _, p := range all {
+		p.handled()
+	}
+	time.Sleep(5 * time.Second)
+	by, report := map[string]int{}, ""
+	least, most := s.Count, 0
+	for i, p := range all {
+		queues := p.handled()
+		least, most = min(least, len(queues)), max(most, len(queues))
+		report += fmt.Sprintf("\n%d: %v", i, queues)
+		for _, q := range queues {
+			by[q]++
+		}
+	}
+	if most-least > 1 || len(by) != s.Count || slices.ContainsFunc(all, func(p *process) bool { return p.c.Health() != nil }) {
+		w.Errorf("%d processes handle%s", len(all), report)
+	}
+	for q, n := range by {
+		if n != 1 {
+			w.Errorf("%s is handled by %d processes", q, n)
+		}
+	}
+}
+
+func TestProcessesShareShards(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		s := w.shards(8, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		o := newOrdered()
+		handle := func(_ context.Context, d *consumer.Delivery) error {
+			o.handle(d.OrderKey, d.ID, 5*time.Millisecond)
+			return nil
+		}
+		sent := w.load(s)
+		var all []*process
+		for range 4 {
+			all = append(all, w.process(s, handle))
+			time.Sleep(30 * time.Second)
+			w.shared(s, all...)
+		}
+		for range 2 {
+			all = append(all, w.process(s, handle))
+		}
+		time.Sleep(40 * time.Second)
+		w.shared(s, all...)
+		w.stopped(all[0].stop)
+		time.Sleep(40 * time.Second)
+		w.shared(s, all[1:]...)
+		all[5].kill()
+		time.Sleep(40 * time.Second)
+		w.shared(s, all[1:5]...)
+		all[1].kill()
+		_ = all[1].stop()
+		want := sent()
+		time.Sleep(time.Minute)
+		for _, p := range all {
+			_ = p.stop()
+		}
+		for key, ids := range want {
+			if got := firsts(o.got[key]); !slices.Equal(got, ids) || o.most[key] > 2 {
+				w.Errorf("%s: %d at a time, in the order %v, want %v", key, o.most[key], few(got), few(ids))
+			}
+		}
+	})
+}
+
+// firsts returns the ids in the order in which they came for the first time: what a process that was
+// killed had in hand comes again.
+func firsts(ids []string) (first []string) {
+	seen := map[string]bool{}
+	for _, id := range ids {
+		if !seen[id] {
+			seen[id] = true
+			first = append(first, id)
+		}
+	}
+	return first
+}
+
+func TestMoreProcessesThanShards(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(2, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		sent := w.load(s)
+		var all []*process
+		for range 5 {
+			all = append(all, w.process(s, func(context.Context, *consumer.Delivery) error { return nil }))
+		}
+		time.Sleep(40 * time.Second)
+		w.shared(s, all...)
+		for range 4 {
+			time.Sleep(time.Second)
+			i := slices.IndexFunc(all, func(p *process) bool { return len(p.handled()) > 0 })
+			all[i].kill()
+			_ = all[i].stop()
+			all = slices.Delete(all, i, i+1)
+			time.Sleep(40 * time.Second)
+			w.shared(s, all...)
+		}
+		sent()
+	})
+}
+
+// A process that may not look consumes all shards, and says so once.
+func TestAProcessThatSeesNoOthersConsumesAllShards(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(3, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		w.raw(func(ch *amqp.Channel) error { // another queue has the name
+			_, err := ch.QueueDeclare("bills.members.3", true, false, false, false, nil)
+			return err
+		})
+		sent := w.load(s)
+		p := w.process(s, func(context.Context, *consumer.Delivery) error { return nil })
+		time.Sleep(10 * time.Minute)
+		w.shared(s, p)
+		if found := p.log.with("level=WARN", "bills.members.3", "consumes all of them"); len(found) != 1 {
+			w.Errorf("it says %q, want one warning", found)
+		}
+		w.raw(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDelete("bills.members.3", false, false, false)
+			return err
+		})
+		time.Sleep(3 * time.Minute)
+		second := w.process(s, func(context.Context, *consumer.Delivery) error { return nil })
+		time.Sleep(time.Minute)
+		w.shared(s, p, second)
+		sent()
+		w.stopped(p.stop)
+		w.stopped(second.stop)
+	})
+}
+
+// Two Consumers of one Conn, whose exclusive queues belong to the same process, are two processes.
+func TestConsumersOfOneConnShareShards(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		var mu sync.Mutex
+		by := map[string]map[string]bool{}
+		start := func(name string) func() error {
+			_, stop := w.startOn(s, func(_ context.Context, d *consumer.Delivery) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if by[name] == nil {
+					by[name] = map[string]bool{}
+				}
+				by[name][d.Queue] = true
+				return nil
+			}, consumer.Config{})
+			return stop
+		}
+		first, second := start("first"), start("second")
+		sent := w.load(s)
+		time.Sleep(time.Minute)
+		mu.Lock()
+		clear(by)
+		mu.Unlock()
+		time.Sleep(10 * time.Second)
+		sent()
+		synctest.Wait()
+		if len(by["first"]) != 2 || len(by["second"]) != 2 {
+			w.Errorf("handled by %v, want two shards each", by)
+		}
+		w.stopped(first)
+		w.stopped(second)
+	})
+}
+
+// What the broker holds of a group goes with its processes.
+func TestAGroupLeavesNothing(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		p := w.process(s, func(context.Context, *consumer.Delivery) error { return nil })
+		time.Sleep(time.Minute)
+		if _, there := w.broker.Queue("bills.seat.4.0"); !there {
+			w.Error("no seat is taken")
+		}
+		w.stopped(p.stop)
+		synctest.Wait()
+		if _, there := w.broker.Queue("bills.seat.4.0"); there {
+			w.Error("the seat is still taken")
+		}
+		time.Sleep(11 * time.Minute)
+		if _, there := w.broker.Queue("bills.members.4"); there {
+			w.Error("the queue that counts the processes is still there")
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/consumer/internal/ask"
+)
+
+// expires is after how many milliseconds without a member its queue is deleted. A restart of all
+// processes takes less.
+const expires = 10 * 60 * 1000
+
+// looksUntilRetry is how many looks a process without a seat waits until it tries again, although
+// there are as many processes as before: one may have gone, and another come. The broker logs each try.
+const looksUntilRetry = 6
+
+// Group is this process among those that consume the same shards. One goroutine uses it.
+type Group struct {
+	conn   *connection.Conn
+	name   string
+	shards int
+
+	members *connection.Session // its consumer counts this process
+	seated  *connection.Session // its consumer holds the seat
+	looks   *connection.Session // asks; nil before the first look
+	seat    int                 // -1: none
+	tried   int                 // processes when no seat was free; 0: there is a seat
+	since   int                 // looks since then
+}
+
+// New returns the group of the processes that know the same number of shards. Processes that know
+// another one, as while it grows, are another group, because each group consumes all shards that it
+// knows. A question that is not answered ends the socket of conn, so nothing else should use it. Leave
+// closes it.
+func New(conn *connection.Conn, name string, shards int) *Group {
+	return &Group{conn: conn, name: name, shards: shards, seat: -1}
+}
+
+// Look returns the roles of this process, and how many processes there are. It takes a seat if
+// this process has none, or one that is too high by now.
+func (g *Group) Look(ctx context.Context) (roles []Role, processes int, err error) {
+	if err := g.join(ctx); err != nil {
+		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
+	}
+	if !lives(g.seated) {
+		g.seat = -1
+	}
+	if processes, err = g.consumers(ctx, g.membersQueue()); err != nil {
+		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
+	}
+	if err := g.sit(ctx, processes); err != nil {
+		return nil, 0, err
+	}
+	return Roles(g.shards, processes, g.seat), processes, nil
+}
+
+// Seat returns the seat of this process, -1 for none.
+func (g *Group) Seat() int { return g.seat }
+
+// Orphan reports whether the broker says that nobody consumes a queue.
+func (g *Group) Orphan(ctx context.Context, queue string) bool {
+	consumers, err := g.consumers(ctx, queue)
+	return err == nil && consumers == 0
+}
+
+// Lost returns a channel that is closed when the broker does not count this process any more. It is nil
+// before the first look.
+func (g *Group) Lost() <-chan struct{} {
+	if g.members == nil {
+		return nil
+	}
+	return g.members.Done()
+}
+
+// Leave leaves the group: the seat goes with the connection.
+func (g *Group) Leave() { _ = g.conn.Close() }
+
+// The names have the number of shards in them, see New.
+
+func (g *Group) membersQueue() string { return fmt.Sprintf("%s.members.%d", g.name, g.shards) }
+
+func (g *Group) seatQueue(k int) string { return fmt.Sprintf("%s.seat.%d.%d", g.name, g.shards, k) }
+
+// join makes sure that this process is counted. The queue is never written to. It is a quorum queue,
+// so that it outlives a node.
+func (g *Group) join(ctx context.Context) error {
+	if lives(g.members) {
+		return nil
+	}
+	s, err := g.conn.Session(ctx, connection.Consume)
+	if err != nil {
+		return err
+	}
+	err = s.Do(ctx, func(ch *amqp.Channel) error {
+		args := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, amqp.QueueTTLArg: int64(expires)}
+		if _, err := ch.QueueDeclare(g.membersQueue(), true, false, false, false, args); err != nil {
+			return err
+		}
+		if err := ch.Qos(1, 0, false); err != nil {
+			return err
+		}
+		_, err := ch.Consume(g.membersQueue(), "", false, false, false, false, nil)
+		return err
+	})
+	if err != nil {
+		_ = s.Close()
+		return err
+	}
+	g.members = s
+	return nil
+}
+
+// sit takes the lowest free seat if this process has none that counts.
+func (g *Group) sit(ctx context.Context, processes int) error {
+	seats := min(processes, g.shards)
+	if g.seat >= 0 && g.seat < seats {
+		return nil
+	}
+	if g.since++; processes > g.shards && processes == g.tried && g.since < looksUntilRetry {
+		return nil
+	}
+	for k := range seats {
+		took, err := g.take(ctx, k)
+		if err != nil {
+			return fmt.Errorf("queue %q, which is a seat: %w", g.seatQueue(k), err)
+		}
+		if took {
+			g.tried, g.since = 0, 0
+			return nil
+		}
+	}
+	g.tried, g.since = processes, 0
+	return nil
+}
+
+// take takes a seat if it is free. Its queue belongs to the connection, and its consumer to this
+// Group: other connections are refused the one, and other consumers of the Conn the other.
+func (g *Group) take(ctx context.Context, k int) (took bool, err error) {
+	s, err := g.channel(ctx)
+	if err != nil {
+		return false, err
+	}
+	err = s.Do(ctx, func(ch *amqp.Channel) error {
+		if _, err := ch.QueueDeclare(g.seatQueue(k), false, true, true, false, nil); err != nil {
+			return err
+		}
+		_, err := ch.Consume(g.seatQueue(k), "", false, true, false, false, nil)
+		return err
+	})
+	if err != nil {
+		g.refused()
+	}
+	switch {
+	case taken(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	if g.seated != nil {
+		_ = g.seated.Close() // the seat of before
+	}
+	g.seated, g.looks, g.seat = s, nil, k
+	return true, nil
+}
+
+// taken reports whether the broker has refused a seat that is taken.
+func taken(err error) bool {
+	var refused *amqp.Error
+	if !errors.As(err, &refused) {
+		return false
+	}
+	return refused.Code == amqp.ResourceLocked || refused.Code == amqp.AccessRefused && strings.Contains(refused.Reason, "exclusive use")
+}
+
+func (g *Group) consumers(ctx context.Context, queue string) (n int, err error) {
+	s, err := g.channel(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if _, n, err = ask.Depth(ctx, s, queue); err != nil {
+		g.refused()
+	}
+	return n, err
+}
+
+// refused lets go of the channel, which the refusal has closed.
+func (g *Group) refused() {
+	_ = g.looks.Close()
+	g.looks = nil
+}
+
+// channel returns a channel that a refusal may close.
+func (g *Group) channel(ctx context.Context) (*connection.Session, error) {
+	if !lives(g.looks) {
+		s, err := g.conn.Session(ctx, connection.Consume)
+		if err != nil {
+			return nil, err
+		}
+		g.looks = s
+	}
+	return g.looks, nil
+}
+
+func lives(s *connection.Session) bool { return s != nil && s.Err() == nil }
