@@ -75,7 +75,8 @@ var (
 // consumed. Run opens and closes these sockets. Closing the Conn closes them too.
 //
 // It is healthy without a delivery while its queue is empty, while another consumer of
-// a queue with a single active consumer is the active one (AMQP does not tell), and
+// a queue with a single active consumer is the active one (AMQP does not tell), while
+// another process handles its shard, see topology.Shards, and
 // while its handlers have as many messages as they may have, or any message if it keeps an
 // order (see below). Only Config.HandlerTimeout detects handlers that do not return.
 //

@@ -48,8 +48,17 @@ type Shards struct {
 
 	// Type, Waits, Engine, SingleActiveConsumer and ConsumerTimeout of the work queue of
 	// every shard, see [WorkQueue]. With SingleActiveConsumer each shard has an active
-	// consumer of its own. The broker chooses it without regard to the other shards: on quorum
-	// queues the process that came first is active in all of them.
+	// consumer of its own, and the processes that consume the Shards share them: each handles as many
+	// shards as any other, or one more. To each shard a second process is attached, to which the
+	// broker turns at once when it misses the first. Each process looks every 10 s how many there
+	// are. One that comes gets its share within two or three looks, and no other shard moves.
+	// Processes beyond Count stand by.
+	//
+	// The processes do so by queues that their consumers declare, and nothing is published to: the
+	// quorum queue Name + ".members." + Count, which has a consumer for each process and goes 10
+	// minutes after the last one, and the exclusive queues Name + ".seat." + Count + ".0" and so
+	// on. A process that may not use them consumes all shards, and logs a warning: the work may be spread
+	// unevenly, and each shard is still handled by one process at a time.
 	Type                 QueueType
 	Waits                delay.Schedule
 	Engine               Engine

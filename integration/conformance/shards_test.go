@@ -20,6 +20,7 @@ import (
 var shardRules = []matrix.Rule{
 	{Name: "shards: every attempt in the shard of its key, one dead-letter queue"},
 	{Name: "shards: in order by key through retries in place and a hand-over"},
+	{Name: "shards: processes share them evenly, in order through those that come and go"},
 	{Name: "shards: more may be added, fewer are refused while they hold messages"},
 }
 
@@ -142,6 +143,102 @@ func TestOrderInShards(t *testing.T) {
 			e.atRest(w, 0)
 		}
 	}, "shards: in order by key through retries in place and a hand-over")
+}
+
+func TestProcessesShareShards(t *testing.T) {
+	everywhere(t, func(e *env) {
+		const keys = 16
+		s := e.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		e.deleteAtEnd([]string{s.Name + ".members.4"}, nil)
+		type process struct {
+			*running
+			*journal
+		}
+		var all []process
+		start := func() process {
+			j := newJournal(func(context.Context, *consumer.Delivery) error {
+				<-time.After(time.Millisecond)
+				return nil
+			})
+			p := process{e.consumeOn(e.connect(e.node.AMQPURL()), s, j, consumer.Config{Concurrency: 8, KeyLimit: 1}), j}
+			all = append(all, p)
+			return p
+		}
+		sent := map[string][]string{}
+		send := func() {
+			for n := range keys {
+				key := fmt.Sprint("customer-", n)
+				id := fmt.Sprintf("%s-%s-%03d", e.prefix, key, len(sent[key]))
+				e.publish(producer.Message{RoutingKey: s.Queue(key), OrderKey: key, ID: id})
+				sent[key] = append(sent[key], id)
+			}
+		}
+		// share waits until each of these processes, and nobody else, handles so many shards.
+		share := func(each int, of ...process) {
+			e.until(fmt.Sprintf("each of %d processes handles %d shards", len(of), each), func() bool {
+				seen := make([]int, len(all))
+				for i, p := range all {
+					seen[i] = len(p.of(""))
+				}
+				send()
+				by := map[string]int{}
+				for i, p := range all {
+					queues := map[string]bool{}
+					for _, run := range p.of("")[seen[i]:] {
+						queues[run.Queue] = true
+						by[run.Queue]++
+					}
+					if slices.Contains(of, p) != (len(queues) == each) {
+						return false
+					}
+				}
+				return len(by) == s.Count
+			})
+		}
+		first := start()
+		share(4, first)
+		second := start()
+		share(2, first, second)
+		third, fourth := start(), start()
+		share(1, first, second, third, fourth)
+		e.halt(first.running)
+		e.halt(third.running)
+		share(2, second, fourth)
+		e.halt(fourth.running)
+		share(4, second)
+		e.until("all are done", func() bool {
+			n := 0
+			for _, p := range all {
+				n += p.done()
+			}
+			return n >= keys*len(sent["customer-0"])
+		})
+		e.halt(second.running)
+		var runs []entry
+		for _, p := range all {
+			runs = append(runs, p.of("")...)
+		}
+		slices.SortStableFunc(runs, func(a, b entry) int { return a.began.Compare(b.began) })
+		for key, want := range sent {
+			var got []string
+			var last entry
+			for _, run := range runs {
+				if run.OrderKey != key {
+					continue
+				}
+				if last.ended.After(run.began) {
+					e.Errorf("%s of key %s began before %s had ended", run.ID, key, last.ID)
+				}
+				last, got = run, append(got, run.ID)
+			}
+			if !slices.Equal(got, want) {
+				e.Errorf("the messages of key %s are handled in the order %v, want %v", key, got, want)
+			}
+		}
+		for _, w := range s.WorkQueues() {
+			e.atRest(w, 0)
+		}
+	}, "shards: processes share them evenly, in order through those that come and go")
 }
 
 func TestCountOfShards(t *testing.T) {

@@ -26,6 +26,8 @@ type task struct {
 	Concurrency int // more than there are messages: each blocks a place
 	Batch       int // size of the batches that the child handles; 0: none
 	InOrder     bool
+	Shards      *topology.Shards // consumed in place of the queues
+	Prefetch    int              // of them
 }
 
 // event is what the child reports, one line of JSON each.
@@ -54,6 +56,9 @@ func consumeUntilKilled(t task) error {
 				select {}
 			}
 		}
+	}
+	if t.Shards != nil {
+		return consumeShards(ctx, conn, t)
 	}
 	if t.InOrder {
 		return consumeUntilGuilty(ctx, conn, t)

@@ -29,6 +29,7 @@ const (
 	ruleSilent    = "broker silent for longer than the heartbeat"
 	ruleRestarted = "broker stopped and started under load"
 	ruleCrashLoop = "crash loop in order spares its neighbours"
+	ruleShards    = "processes that share shards killed"
 )
 
 var table = matrix.New("faults", rules()...)
@@ -49,6 +50,7 @@ func rules() []matrix.Rule {
 		matrix.Rule{Name: ruleSilent},
 		matrix.Rule{Name: ruleRestarted},
 		matrix.Rule{Name: ruleCrashLoop, Except: matrix.OnlyQuorum},
+		matrix.Rule{Name: ruleShards},
 	)
 	for _, p := range parts {
 		all = append(all, matrix.Rule{Name: p.rule()})
