@@ -51,7 +51,7 @@ type Shards struct {
 	// consumer of its own, and the processes that consume the Shards share them: each handles as many
 	// shards as any other, or one more. To each shard a second process is attached, to which the
 	// broker turns at once when it misses the first. Each process looks every 10 s how many there
-	// are. One that comes gets its share within two or three looks, and no other shard moves.
+	// are. One that comes takes over its share after some looks, and no other shard moves.
 	// Processes beyond Count stand by.
 	//
 	// The processes do so by queues that their consumers declare, and nothing is published to: the

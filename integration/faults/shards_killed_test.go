@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/delay"
 	"github.com/rehop/rehop/integration/child"
 	"github.com/rehop/rehop/integration/nodes"
 	"github.com/rehop/rehop/integration/poll"
-	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -24,7 +25,7 @@ import (
 func consumeShards(ctx context.Context, conn *connection.Conn, t task) error {
 	c, err := consumer.New(conn, *t.Shards, func(_ context.Context, d *consumer.Delivery) error {
 		child.Say(event{What: "begin", ID: d.ID, Redelivered: d.Redelivered, At: time.Now()})
-		<-time.After(time.Millisecond)
+		<-time.After(5 * time.Millisecond)
 		child.Say(event{What: "end", ID: d.ID, At: time.Now()})
 		return nil
 	}, consumer.Config{Concurrency: t.Concurrency, Prefetch: t.Prefetch, KeyLimit: 1})
@@ -58,11 +59,12 @@ type shared struct {
 	*testing.T
 	shards topology.Shards
 	job    task
-	out    *producer.Producer
+	out    *amqp.Channel
 	keys   int
 
 	mu        sync.Mutex
-	processes []*child.Process // by number
+	processes []*child.Process  // by number
+	killed    map[int]time.Time // by number
 	events    []sharedEvent
 	sent      int // of each key
 	ended     map[string]bool
@@ -75,17 +77,24 @@ type sharedEvent struct {
 
 func testProcessesOfShardsKilled(t *testing.T, n *nodes.Node, queueType topology.QueueType, prefetch int) {
 	conn := open(t, n, connection.Config{})
-	r := &shared{T: t, keys: 40, ended: map[string]bool{}}
+	r := &shared{T: t, keys: 40, ended: map[string]bool{}, killed: map[int]time.Time{}}
 	r.shards = topology.Shards{Name: fmt.Sprintf("shared.%s.%s.%d", n.Column, queueType, prefetch), Count: 8, Type: queueType, Waits: delay.Schedule{time.Second}, SingleActiveConsumer: true}
 	plan, err := topology.DeclarePlan(t.Context(), conn, r.shards)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { deleteAll(t, conn, plan) })
-	if r.out, err = producer.New(conn, producer.Config{}); err != nil {
+	raw, err := amqp.Dial(n.AMQPURL())
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.out.Close()
+	defer raw.Close()
+	if r.out, err = raw.Channel(); err == nil {
+		err = r.out.Confirm(false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.job = task{URL: n.AMQPURL(), Shards: &r.shards, Concurrency: 16, Prefetch: prefetch}
 	for range 4 {
 		r.start()
@@ -105,7 +114,6 @@ func testProcessesOfShardsKilled(t *testing.T, n *nodes.Node, queueType topology
 		defer r.mu.Unlock()
 		return len(r.ended) == r.keys*r.sent
 	})
-	r.kill(1, 3, 5, 6)
 	r.order()
 }
 
@@ -124,7 +132,9 @@ func (r *shared) start() {
 
 func (r *shared) kill(numbers ...int) {
 	r.Helper()
+	r.send(50) // so that messages are in hand
 	for _, by := range numbers {
+		r.killed[by] = time.Now()
 		r.processes[by].Kill()
 	}
 	for _, by := range numbers {
@@ -134,57 +144,67 @@ func (r *shared) kill(numbers ...int) {
 	}
 }
 
-// send sends one message of each key.
-func (r *shared) send() {
+// send sends so many messages of each key. A Producer would send a message again, behind others, that a busy
+// broker does not confirm at once.
+func (r *shared) send(each int) {
 	r.Helper()
 	r.mu.Lock()
-	number := r.sent
-	r.sent++
+	first := r.sent
+	r.sent += each
 	r.mu.Unlock()
-	batch := make([]producer.Message, r.keys)
-	for k := range batch {
-		key := fmt.Sprint("key ", k)
-		batch[k] = producer.Message{RoutingKey: r.shards.Queue(key), OrderKey: key, ID: fmt.Sprintf("%s/%d", key, number)}
+	var confirms []*amqp.DeferredConfirmation
+	for i := range each {
+		for k := range r.keys {
+			key := fmt.Sprint("key ", k)
+			confirm, err := r.out.PublishWithDeferredConfirm("", r.shards.Queue(key), true, false, amqp.Publishing{
+				MessageId: fmt.Sprintf("%s/%d", key, first+i), DeliveryMode: amqp.Persistent, Headers: amqp.Table{orderKey: key}})
+			if err != nil {
+				r.Fatal(err)
+			}
+			confirms = append(confirms, confirm)
+		}
 	}
-	if _, err := r.out.PublishAll(r.Context(), batch); err != nil {
-		r.Fatal(err)
+	for _, c := range confirms {
+		if !c.Wait() {
+			r.Fatal("a message is not confirmed")
+		}
 	}
 }
+
+// orderKey is the header of Message.OrderKey.
+const orderKey = "x-rehop-order-key"
 
 // share sends until these processes handle the shards in even shares, and nobody else does.
 func (r *shared) share(numbers ...int) {
 	r.Helper()
 	least, most := r.shards.Count/len(numbers), (r.shards.Count+len(numbers)-1)/len(numbers)
 	began := time.Now()
-	poll.Until(r.T, time.Minute, fmt.Sprintf("processes %v share the shards", numbers), func() bool {
+	poll.Until(r.T, 2*time.Minute, fmt.Sprintf("processes %v share the shards", numbers), func() bool {
 		r.mu.Lock()
-		seen := len(r.events)
+		behind := r.keys*r.sent - len(r.ended)
 		r.mu.Unlock()
-		for range 5 {
-			r.send()
+		if behind < r.keys {
+			r.send(2)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		of := map[int]map[string]bool{}
-		shards := 0
-		by := map[string]int{}
-		for _, e := range r.events[seen:] {
+		of, shards := map[int]map[string]bool{}, map[string]bool{}
+		for _, e := range slices.Backward(r.events) {
+			if time.Since(e.At) > time.Second {
+				break
+			}
 			shard := r.shards.Queue(keyOfID(e.ID))
 			if of[e.by] == nil {
 				of[e.by] = map[string]bool{}
 			}
-			of[e.by][shard] = true
-			if _, known := by[shard]; !known {
-				shards++
-			}
-			by[shard] = e.by
+			of[e.by][shard], shards[shard] = true, true
 		}
 		for p, queues := range of {
 			if !slices.Contains(numbers, p) || len(queues) < least || len(queues) > most {
 				return false
 			}
 		}
-		return shards == r.shards.Count && len(of) == len(numbers)
+		return len(shards) == r.shards.Count && len(of) == len(numbers)
 	})
 	r.Logf("processes %v share the shards after %v", numbers, time.Since(began).Round(time.Millisecond))
 }
@@ -208,8 +228,8 @@ func (r *shared) order() {
 			delete(running, key)
 			continue
 		}
-		if other, runs := running[key]; runs && other.by == e.by {
-			r.Errorf("%s begins while %s is handled by the same process", e.ID, other.ID)
+		if other, runs := running[key]; runs && e.At.Before(r.killed[other.by]) {
+			r.Errorf("%s begins in process %d while %s is handled in process %d", e.ID, e.by, other.ID, other.by)
 		}
 		running[key] = e
 		next := last[key] // the numbers begin with 0
