@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
@@ -69,24 +71,27 @@ func (a *assigned) begins(leave context.CancelCauseFunc) (ends func()) {
 	}
 }
 
-// awaitShard waits until the queue is to be consumed here, or going has ended.
-func (r *run) awaitShard() {
+// awaitShard waits until the queue is to be consumed here, or going has ended. It reports whether another
+// process was to handle it before.
+func (r *run) awaitShard() (elsewhere bool) {
 	for a := r.assigned; a != nil; {
 		a.mu.Lock()
 		here, known, changed := a.here, a.known, a.changed
 		a.mu.Unlock()
 		if here {
-			return
+			return elsewhere
 		}
 		if known {
+			elsewhere = true
 			r.health.elsewhere(time.Now())
 		}
 		select {
 		case <-changed:
 		case <-r.going.Done():
-			return
+			return elsewhere
 		}
 	}
+	return elsewhere
 }
 
 // spread is how the shards of a Consumer are spread over the processes.
@@ -98,6 +103,8 @@ type spread struct {
 	name  string
 
 	shards    []group.Shard
+	calm      group.Calm
+	failed    int     // looks in a row
 	handled   []int64 // messages of each shard by the last look
 	roles     []group.Role
 	processes int
@@ -130,7 +137,9 @@ func (c *Consumer) share(ctx context.Context, runs []*run) {
 		case ctx.Err() != nil:
 		case err == nil:
 			s.apply(asking, roles, processes)
-		case s.conn.Health() == nil || s.roles == nil && !s.alone:
+		case s.roles != nil && s.hopes():
+			wait = durations.FirstPause // its socket was lost, and is dialled by the next look
+		default:
 			s.goAlone(err)
 			if rehop.ClassOf(err) != rehop.ClassTransient {
 				wait = durations.GroupRefused
@@ -161,9 +170,15 @@ func (s *spread) await(ctx context.Context, wait time.Duration) {
 	}
 }
 
+// hopes reports whether the next look may do better: what is known of the others is kept meanwhile.
+func (s *spread) hopes() bool {
+	s.failed++
+	return s.failed == 1 || s.conn.Health() != nil
+}
+
 // lost returns a channel that is closed when the broker does not count this process any more. It is
 // nil while that is known.
-func (s *spread) lost() <-chan struct{} {
+func (s *spread) lost() <-chan amqp.Delivery {
 	if s.alone {
 		return nil
 	}
@@ -173,9 +188,10 @@ func (s *spread) lost() <-chan struct{} {
 // apply carries out what follows from the roles of this process.
 func (s *spread) apply(ctx context.Context, roles []group.Role, processes int) {
 	s.tell(roles, processes)
-	s.roles, s.processes, s.alone = roles, processes, false
+	s.roles, s.processes, s.alone, s.failed = roles, processes, false, 0
+	calm := s.calm.Look(processes)
 	for i, r := range s.runs {
-		seen := group.Seen{Role: roles[i], Here: r.assigned.consumed(), Fed: s.fed(i)}
+		seen := group.Seen{Role: roles[i], Here: r.assigned.consumed(), Fed: s.fed(i), Calm: calm}
 		if !seen.Here && seen.Role == group.None {
 			seen.Orphan = s.group.Orphan(ctx, r.queue)
 		}

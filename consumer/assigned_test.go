@@ -209,7 +209,7 @@ func TestMoreProcessesThanShards(t *testing.T) {
 			all[i].kill()
 			_ = all[i].stop()
 			all = slices.Delete(all, i, i+1)
-			time.Sleep(40 * time.Second)
+			time.Sleep(4 * time.Minute) // processes that go away again and again are given time
 			w.shared(s, all...)
 		}
 		sent()
@@ -298,5 +298,95 @@ func TestAGroupLeavesNothing(t *testing.T) {
 		if _, there := w.broker.Queue("bills.members.4"); there {
 			w.Error("the queue that counts the processes is still there")
 		}
+	})
+}
+
+// Somebody deletes the queues by which processes know each other.
+func TestTheQueuesOfAGroupAreDeleted(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		sent := w.load(s)
+		handle := func(context.Context, *consumer.Delivery) error { return nil }
+		all := []*process{w.process(s, handle), w.process(s, handle)}
+		time.Sleep(time.Minute)
+		for _, queue := range []string{"bills.members.4", "bills.seat.4.0", "bills.seat.4.1"} {
+			w.broker.DeleteQueue(queue)
+			time.Sleep(2 * time.Minute)
+			w.shared(s, all...)
+		}
+		all = append(all, w.process(s, handle))
+		time.Sleep(2 * time.Minute)
+		w.shared(s, all...)
+		sent()
+		for _, p := range all {
+			w.stopped(p.stop)
+		}
+	})
+}
+
+// A process that has run for long is given a shard that cannot be consumed. It goes on with the others.
+func TestAShardThatCannotBeConsumedEndsNoOther(t *testing.T) {
+	onNewest(t, func(w *fixture) {
+		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		handle := func(context.Context, *consumer.Delivery) error { return nil }
+		all := []*process{w.process(s, handle)}
+		for range 2 {
+			time.Sleep(time.Minute)
+			all = append(all, w.process(s, handle))
+		}
+		time.Sleep(time.Hour)
+		w.broker.DeleteQueue("bills.00")
+		w.raw(func(ch *amqp.Channel) error { // classic, and not what was declared
+			_, err := ch.QueueDeclare("bills.00", true, false, false, false, nil)
+			return err
+		})
+		time.Sleep(10 * time.Minute)
+		all[0].kill() // its owner
+		time.Sleep(10 * time.Minute)
+		for i, p := range all[1:] {
+			if status, err := health(p.c); status == "unhealthy" {
+				w.Errorf("process %d: %v", i+1, err)
+			}
+			w.stopped(p.stop)
+		}
+		_ = all[0].stop()
+	})
+}
+
+// A process that dies again and again makes no letters of what it had, or was handed over to it.
+func TestAProcessInACrashLoopTakesNoMessagesAlong(t *testing.T) {
+	onQuorumQueues(t, func(w *fixture) {
+		s := w.shards(2, func(s *topology.Shards) { s.SingleActiveConsumer = true })
+		var mu sync.Mutex
+		done := map[string]bool{}
+		handle := func(ctx context.Context, d *consumer.Delivery) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Second):
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			done[d.ID] = true
+			return nil
+		}
+		for n := range 400 {
+			key := fmt.Sprint("k", n)
+			w.publishTo(s.Queue(key), id(n), key)
+		}
+		steady := w.process(s, handle)
+		time.Sleep(30 * time.Second)
+		for range 30 {
+			loops := w.process(s, handle)
+			time.Sleep(20 * time.Second)
+			loops.kill()
+			_ = loops.stop()
+			time.Sleep(30 * time.Second)
+		}
+		w.stopped(steady.stop)
+		if len(done) < 300 {
+			w.Errorf("%d of 400 are handled", len(done))
+		}
+		w.has("bills.dlq")
 	})
 }

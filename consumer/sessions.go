@@ -113,7 +113,7 @@ func carriedHook(hook func(Carried)) func(carry.Message) {
 func (r *run) consume() error {
 	pauses := pause.Grow(durations.FirstPause, durations.LongestPause)
 	for ever := false; r.stop.Err() == nil; {
-		r.awaitShard()
+		ever = r.awaitShard() || ever // a shard that cannot be consumed must not end what has run for long
 		began := time.Now()
 		e := r.session()
 		consumes, err := e.reach == consumed, e.err

@@ -26,8 +26,8 @@ type Group struct {
 	name   string
 	shards int
 
-	members *connection.Session // its consumer counts this process
-	seated  *connection.Session // its consumer holds the seat
+	members held                // counts this process
+	seated  held                // has the seat
 	looks   *connection.Session // asks; nil before the first look
 	seat    int                 // -1: none
 	tried   int                 // processes when no seat was free; 0: there is a seat
@@ -48,7 +48,7 @@ func (g *Group) Look(ctx context.Context) (roles []Role, processes int, err erro
 	if err := g.join(ctx); err != nil {
 		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
 	}
-	if !lives(g.seated) {
+	if !g.seated.holds() {
 		g.seat = -1
 	}
 	if processes, err = g.consumers(ctx, g.membersQueue()); err != nil {
@@ -71,12 +71,7 @@ func (g *Group) Orphan(ctx context.Context, queue string) bool {
 
 // Lost returns a channel that is closed when the broker does not count this process any more. It is nil
 // before the first look.
-func (g *Group) Lost() <-chan struct{} {
-	if g.members == nil {
-		return nil
-	}
-	return g.members.Done()
-}
+func (g *Group) Lost() <-chan amqp.Delivery { return g.members.deliveries }
 
 // Leave leaves the group: the seat goes with the connection.
 func (g *Group) Leave() { _ = g.conn.Close() }
@@ -90,14 +85,16 @@ func (g *Group) seatQueue(k int) string { return fmt.Sprintf("%s.seat.%d.%d", g.
 // join makes sure that this process is counted. The queue is never written to. It is a quorum queue,
 // so that it outlives a node.
 func (g *Group) join(ctx context.Context) error {
-	if lives(g.members) {
+	if g.members.holds() {
 		return nil
 	}
+	g.members.end()
 	s, err := g.conn.Session(ctx, connection.Consume)
 	if err != nil {
 		return err
 	}
-	err = s.Do(ctx, func(ch *amqp.Channel) error {
+	var deliveries <-chan amqp.Delivery // a call that is left may still write to it
+	err = s.Do(ctx, func(ch *amqp.Channel) (err error) {
 		args := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum, amqp.QueueTTLArg: int64(expires)}
 		if _, err := ch.QueueDeclare(g.membersQueue(), true, false, false, false, args); err != nil {
 			return err
@@ -105,14 +102,14 @@ func (g *Group) join(ctx context.Context) error {
 		if err := ch.Qos(1, 0, false); err != nil {
 			return err
 		}
-		_, err := ch.Consume(g.membersQueue(), "", false, false, false, false, nil)
+		deliveries, err = ch.Consume(g.membersQueue(), "", false, false, false, false, nil)
 		return err
 	})
 	if err != nil {
 		_ = s.Close()
 		return err
 	}
-	g.members = s
+	g.members = held{s, deliveries}
 	return nil
 }
 
@@ -146,11 +143,12 @@ func (g *Group) take(ctx context.Context, k int) (took bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	err = s.Do(ctx, func(ch *amqp.Channel) error {
+	var deliveries <-chan amqp.Delivery // as in join
+	err = s.Do(ctx, func(ch *amqp.Channel) (err error) {
 		if _, err := ch.QueueDeclare(g.seatQueue(k), false, true, true, false, nil); err != nil {
 			return err
 		}
-		_, err := ch.Consume(g.seatQueue(k), "", false, true, false, false, nil)
+		deliveries, err = ch.Consume(g.seatQueue(k), "", false, true, false, false, nil)
 		return err
 	})
 	if err != nil {
@@ -162,10 +160,8 @@ func (g *Group) take(ctx context.Context, k int) (took bool, err error) {
 	case err != nil:
 		return false, err
 	}
-	if g.seated != nil {
-		_ = g.seated.Close() // the seat of before
-	}
-	g.seated, g.looks, g.seat = s, nil, k
+	g.seated.end() // the seat of before
+	g.seated, g.looks, g.seat = held{s, deliveries}, nil, k
 	return true, nil
 }
 
@@ -197,7 +193,7 @@ func (g *Group) refused() {
 
 // channel returns a channel that a refusal may close.
 func (g *Group) channel(ctx context.Context) (*connection.Session, error) {
-	if !lives(g.looks) {
+	if g.looks == nil || g.looks.Err() != nil {
 		s, err := g.conn.Session(ctx, connection.Consume)
 		if err != nil {
 			return nil, err
@@ -207,4 +203,26 @@ func (g *Group) channel(ctx context.Context) (*connection.Session, error) {
 	return g.looks, nil
 }
 
-func lives(s *connection.Session) bool { return s != nil && s.Err() == nil }
+// held is a consumer of a queue that nothing is published to. Its zero value holds nothing.
+type held struct {
+	session    *connection.Session
+	deliveries <-chan amqp.Delivery // closed with the channel, and when somebody deletes the queue
+}
+
+func (h held) holds() bool {
+	if h.session == nil || h.session.Err() != nil {
+		return false
+	}
+	select {
+	case _, open := <-h.deliveries:
+		return open // a stranger has published something
+	default:
+		return true
+	}
+}
+
+func (h held) end() {
+	if h.session != nil {
+		_ = h.session.Close()
+	}
+}

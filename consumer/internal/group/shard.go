@@ -32,10 +32,12 @@ type Seen struct {
 	Here   bool // it is consumed here
 	Fed    bool // messages have come here since the last look
 	Orphan bool // nobody consumes it; known only of a shard that is not consumed here
+	Calm   bool // shards may be let go
 }
 
-// longestPatience bounds the looks between two tries to let a shard go.
-const longestPatience = 32
+// longestPatience bounds the looks between two tries to let a shard go. It is half a day: a handler that
+// takes hours ends between two tries.
+const longestPatience = 4096
 
 // patience is how many looks a shard stays that has come back. Its owner has some trouble of its own, and each try
 // interrupts the handling.
@@ -43,7 +45,7 @@ func (s *Shard) patience() int {
 	if s.returned == 0 {
 		return 0
 	}
-	return min(1<<min(s.returned-1, 10), longestPatience)
+	return min(1<<min(s.returned-1, 20), longestPatience)
 }
 
 // Next returns the next step.
@@ -63,7 +65,7 @@ func (s *Shard) Next(seen Seen) Step {
 	case !seen.Here, seen.Role == Second && !seen.Fed: // another has it
 		s.returned = 0
 		return Stay
-	case seen.Role == Owner:
+	case seen.Role == Owner, !seen.Calm:
 		return Stay
 	}
 	if s.looks < s.patience() {

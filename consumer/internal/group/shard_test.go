@@ -6,9 +6,9 @@ import (
 )
 
 func TestNext(t *testing.T) {
-	fed, mine, orphan := Seen{Here: true, Fed: true}, Seen{Here: true}, Seen{Orphan: true}
+	fed, mine, orphan := Seen{Here: true, Fed: true, Calm: true}, Seen{Here: true, Calm: true}, Seen{Orphan: true}
 	as := func(r Role, s Seen) Seen {
-		s.Role = r
+		s.Role, s.Calm = r, true
 		return s
 	}
 	for _, test := range []struct {
@@ -26,6 +26,7 @@ func TestNext(t *testing.T) {
 		{"an owner that becomes neither leaves", []Seen{as(Owner, fed), fed, {}}, []Step{Stay, Leave, Stay}},
 		{"a shard that nobody consumes is joined, and left again", []Seen{orphan, mine, mine, {}}, []Step{Join, Stay, Leave, Stay}},
 		{"a shard that comes back is left less and less often", []Seen{orphan, mine, fed, orphan, mine, mine, mine}, []Step{Join, Stay, Leave, Join, Stay, Stay, Leave}},
+		{"nothing is let go while processes come and go", []Seen{{Here: true, Fed: true}, {Role: Second, Here: true, Fed: true}}, []Step{Stay, Stay}},
 		{"another's shard is another's", []Seen{{}, {}}, []Step{Stay, Stay}},
 	} {
 		t.Run(test.rule, func(t *testing.T) {
@@ -44,8 +45,8 @@ func TestNext(t *testing.T) {
 func TestPatienceIsBounded(t *testing.T) {
 	var s Shard
 	between := 0
-	for range 10_000 {
-		if s.Next(Seen{Role: Second, Here: true, Fed: true}) == StepBack {
+	for range 3 * longestPatience {
+		if s.Next(Seen{Role: Second, Here: true, Fed: true, Calm: true}) == StepBack {
 			between = 0
 		} else if between++; between > longestPatience {
 			t.Fatalf("%d looks without a try", between)
@@ -76,7 +77,7 @@ func FuzzProcessesComeAndGo(f *testing.F) {
 			w.come()
 		}
 		orphaned := make([]int, w.shards)
-		for round := range 12 + 2*len(w.seats) + longestPatience {
+		for round := range 12 + 2*len(w.seats) + 512 {
 			for i := range w.seats {
 				w.look(i)
 			}
@@ -110,6 +111,7 @@ type world struct {
 type seated struct {
 	id, seat int
 	shards   []Shard
+	calm     Calm
 }
 
 func (w *world) free(below int) int {
@@ -146,10 +148,11 @@ func (w *world) look(i int) {
 			p.seat = k
 		}
 	}
+	calm := p.calm.Look(len(w.seats))
 	for s, role := range Roles(w.shards, len(w.seats), p.seat) {
 		list := w.consumers[s]
 		at := slices.Index(list, p.id)
-		switch p.shards[s].Next(Seen{Role: role, Here: at >= 0, Fed: at == 0, Orphan: len(list) == 0}) {
+		switch p.shards[s].Next(Seen{Role: role, Here: at >= 0, Fed: at == 0, Orphan: len(list) == 0, Calm: calm}) {
 		case Join:
 			w.consumers[s] = append(list, p.id)
 		case Leave:
