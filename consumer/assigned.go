@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/group"
+	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -32,11 +33,11 @@ type assigned struct {
 
 func newAssigned() *assigned { return &assigned{changed: make(chan struct{})} }
 
-// set sets whether the queue is to be consumed here. again ends a session that there is, too.
-func (a *assigned) set(here, again bool) {
+// set sets whether the queue is to be consumed here. If not, it ends the session in progress.
+func (a *assigned) set(here bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.leave != nil && (!here || again) {
+	if a.leave != nil && !here {
 		a.leave(errElsewhere)
 	}
 	if a.known && a.here == here {
@@ -45,6 +46,15 @@ func (a *assigned) set(here, again bool) {
 	a.here, a.known = here, true
 	close(a.changed)
 	a.changed = make(chan struct{})
+}
+
+// stepBack ends the session in progress. The next one is behind the other consumers of the queue.
+func (a *assigned) stepBack() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leave != nil {
+		a.leave(errElsewhere)
+	}
 }
 
 // consumed reports whether the queue is to be consumed here, as far as that is decided.
@@ -111,19 +121,6 @@ type spread struct {
 	alone     bool // what the others do is not known: all shards are consumed here
 }
 
-// shares reports whether the processes share the queues: each has one active consumer.
-func (c *Consumer) shares() bool {
-	if !c.sharded || len(c.parts) < 2 {
-		return false
-	}
-	for _, p := range c.parts {
-		if !p.source.Single {
-			return false
-		}
-	}
-	return true
-}
-
 // share decides which shards are consumed here until ctx ends.
 func (c *Consumer) share(ctx context.Context, runs []*run) {
 	conn := transport.Inside.Conn(c.conn).Apart(c.name + " members").(*connection.Conn)
@@ -138,7 +135,7 @@ func (c *Consumer) share(ctx context.Context, runs []*run) {
 		case err == nil:
 			s.apply(asking, roles, processes)
 		case s.roles != nil && s.hopes():
-			wait = durations.FirstPause // its socket was lost, and is dialled by the next look
+			wait = durations.FirstPause // its socket was lost, and the next look has it dialled
 		default:
 			s.goAlone(err)
 			if rehop.ClassOf(err) != rehop.ClassTransient {
@@ -161,16 +158,10 @@ func (s *spread) await(ctx context.Context, wait time.Duration) {
 		return
 	case <-s.lost():
 	}
-	// The socket is dialled again by the look. Without a pause one that is refused would be lost at once.
-	pause := time.NewTimer(durations.FirstPause)
-	defer pause.Stop()
-	select {
-	case <-ctx.Done():
-	case <-pause.C:
-	}
+	pause.For(ctx, durations.FirstPause) // somebody may delete the queue again and again
 }
 
-// hopes reports whether the next look may do better: what is known of the others is kept meanwhile.
+// hopes reports whether the next look may do better. The process goes by what it knows of the others until then.
 func (s *spread) hopes() bool {
 	s.failed++
 	return s.failed == 1 || s.conn.Health() != nil
@@ -197,13 +188,13 @@ func (s *spread) apply(ctx context.Context, roles []group.Role, processes int) {
 		}
 		switch s.shards[i].Next(seen) {
 		case group.Join:
-			r.assigned.set(true, false)
+			r.assigned.set(true)
 		case group.Leave:
-			r.assigned.set(false, false)
+			r.assigned.set(false)
 		case group.StepBack:
-			r.assigned.set(true, true)
+			r.assigned.stepBack()
 		case group.Stay:
-			r.assigned.set(seen.Here, false)
+			r.assigned.set(seen.Here)
 		}
 	}
 }
@@ -224,11 +215,11 @@ func (s *spread) goAlone(err error) {
 	}
 	s.alone, s.roles = true, nil
 	for _, r := range s.runs {
-		r.assigned.set(true, false)
+		r.assigned.set(true)
 	}
 }
 
-// tell logs what has changed.
+// tell logs the roles of this process if they have changed.
 func (s *spread) tell(roles []group.Role, processes int) {
 	if processes == s.processes && slices.Equal(roles, s.roles) {
 		return

@@ -32,7 +32,7 @@ type process struct {
 }
 
 // process starts a process.
-func (w *fixture) process(s topology.Shards, handle consumer.Handler) *process {
+func (w *fixture) process(s topology.Shards, handle consumer.Handler, change ...func(*consumer.Config)) *process {
 	w.Helper()
 	p := &process{w: w, log: &lines{}, queues: map[string]int{}}
 	conn, err := connection.Open(w.Context(), connection.Config{URLs: []string{"amqp://guest:guest@broker"}, Dial: p.dial, Name: "process"})
@@ -40,12 +40,16 @@ func (w *fixture) process(s topology.Shards, handle consumer.Handler) *process {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() { _ = conn.Close() })
+	cfg := consumer.Config{Concurrency: 8, KeyLimit: 1, Logger: p.log.logger()}
+	for _, c := range change {
+		c(&cfg)
+	}
 	p.c, err = consumer.New(conn, s, func(ctx context.Context, d *consumer.Delivery) error {
 		p.mu.Lock()
 		p.queues[d.Queue]++
 		p.mu.Unlock()
 		return handle(ctx, d)
-	}, consumer.Config{Concurrency: 8, KeyLimit: 1, Logger: p.log.logger()})
+	}, cfg)
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -353,7 +357,7 @@ func TestAShardThatCannotBeConsumedEndsNoOther(t *testing.T) {
 	})
 }
 
-// A process that dies again and again makes no letters of what it had, or was handed over to it.
+// A process dies again and again. Neither the messages that it had nor those that others handed over become letters.
 func TestAProcessInACrashLoopTakesNoMessagesAlong(t *testing.T) {
 	onQuorumQueues(t, func(w *fixture) {
 		s := w.shards(2, func(s *topology.Shards) { s.SingleActiveConsumer = true })
@@ -370,22 +374,23 @@ func TestAProcessInACrashLoopTakesNoMessagesAlong(t *testing.T) {
 			done[d.ID] = true
 			return nil
 		}
-		for n := range 400 {
+		for n := range 1000 {
 			key := fmt.Sprint("k", n)
 			w.publishTo(s.Queue(key), id(n), key)
 		}
-		steady := w.process(s, handle)
+		ahead := func(c *consumer.Config) { c.Prefetch = 500 }
+		steady := w.process(s, handle, ahead)
 		time.Sleep(30 * time.Second)
-		for range 30 {
-			loops := w.process(s, handle)
+		for range 60 {
+			loops := w.process(s, handle, ahead)
 			time.Sleep(20 * time.Second)
 			loops.kill()
 			_ = loops.stop()
 			time.Sleep(30 * time.Second)
 		}
 		w.stopped(steady.stop)
-		if len(done) < 300 {
-			w.Errorf("%d of 400 are handled", len(done))
+		if len(done) < 500 {
+			w.Errorf("%d of 1000 are handled", len(done))
 		}
 		w.has("bills.dlq")
 	})

@@ -40,7 +40,7 @@ type Consumer struct {
 	trace   Trace
 	host    string
 	strict  bool    // how lanes are consumed
-	sharded bool    // it reads topology.Shards
+	shared  bool    // processes share what it reads: shards, each with a single active consumer
 	parts   []*part // what it reads: one queue, each shard, or each lane, the highest first
 
 	running atomic.Bool
@@ -82,6 +82,6 @@ func (c *Consumer) configure(source topology.Source, cfg settings, errs ...error
 	}
 	c.cfg, c.trace, c.host = cfg, merged(cfg.Traces, cfg.Logger), hostname.Get()
 	c.name, c.parts, c.strict = nameOf(from), partsOf(cfg, from), from.Strict
-	c.sharded = from.Shards != ""
+	c.shared = from.Shards != "" && len(from.Routes) > 1 && from.Routes[0].Single
 	return c, nil
 }

@@ -60,7 +60,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
 		runs[i] = newRun(c, p, all, workers, late, ctx, going, stopped)
-		if c.shares() {
+		if c.shared {
 			runs[i].assigned = newAssigned()
 		}
 		p.health.starts(runs[i])
@@ -76,7 +76,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	for _, r := range runs {
 		r.pool.Event(r.lane.Opening) // none goes ahead of a higher one at the start
 	}
-	if c.shares() {
+	if c.shared {
 		runs[0].watches.Go(func() { c.share(going, runs) })
 	}
 	left := atomic.Int32{}       // runs that have not ended

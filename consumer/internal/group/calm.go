@@ -9,9 +9,9 @@ const (
 )
 
 // Calm tells when shards may be handed over. A process that crashes again and again would take messages
-// away from the others each time, and every hand-over counts towards the delivery limit of what is in hand. So
-// after each process that has gone, the others wait for longer before they let shards go. The zero
-// value is calm.
+// away from the others each time, and the broker counts every hand-over towards the delivery limits of the
+// messages in hand. So after each process that has gone, the others wait for longer before they let
+// shards go. The zero value is calm.
 type Calm struct {
 	processes int
 	looks     int // since their number changed

@@ -16,11 +16,11 @@ import (
 // processes takes less.
 const expires = 10 * 60 * 1000
 
-// looksUntilRetry is how many looks a process without a seat waits until it tries again, although
-// there are as many processes as before: one may have gone, and another come. The broker logs each try.
+// looksUntilRetry is how many looks a process rests that has found no free seat because there are more
+// processes than shards. The broker logs each try as an error.
 const looksUntilRetry = 6
 
-// Group is this process among those that consume the same shards. One goroutine uses it.
+// Group has the seat of this process among those that consume the same shards. One goroutine uses it.
 type Group struct {
 	conn   *connection.Conn
 	name   string
@@ -30,8 +30,7 @@ type Group struct {
 	seated  held                // has the seat
 	looks   *connection.Session // asks; nil before the first look
 	seat    int                 // -1: none
-	tried   int                 // processes when no seat was free; 0: there is a seat
-	since   int                 // looks since then
+	rest    int                 // looks until it tries again to take one
 }
 
 // New returns the group of the processes that know the same number of shards. Processes that know
@@ -119,7 +118,8 @@ func (g *Group) sit(ctx context.Context, processes int) error {
 	if g.seat >= 0 && g.seat < seats {
 		return nil
 	}
-	if g.since++; processes > g.shards && processes == g.tried && g.since < looksUntilRetry {
+	if g.rest > 0 {
+		g.rest--
 		return nil
 	}
 	for k := range seats {
@@ -128,11 +128,12 @@ func (g *Group) sit(ctx context.Context, processes int) error {
 			return fmt.Errorf("queue %q, which is a seat: %w", g.seatQueue(k), err)
 		}
 		if took {
-			g.tried, g.since = 0, 0
 			return nil
 		}
 	}
-	g.tried, g.since = processes, 0
+	if processes > g.shards {
+		g.rest = looksUntilRetry
+	}
 	return nil
 }
 

@@ -99,7 +99,7 @@ func FuzzProcessesComeAndGo(f *testing.F) {
 	})
 }
 
-// world has processes on seats, and for each shard its consumers, of which the first is the active one.
+// world has processes on seats. Each shard has a list of consumers, and the first one is active.
 // Every shard always has messages.
 type world struct {
 	shards    int
