@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
 )
@@ -53,10 +54,14 @@ func (g *Group) Look(ctx context.Context) (roles []Role, processes int, err erro
 	if processes, err = g.consumers(ctx, g.membersQueue()); err != nil {
 		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
 	}
+	if processes == 0 { // an answer for a queue without a leader (measured on 3.10.8, 4.0.5 and 4.3.6)
+		return nil, 0, rehop.WithClass(fmt.Errorf("queue %q, which counts the processes: the broker counts none, and this is one", g.membersQueue()), rehop.ClassTransient)
+	}
 	if err := g.sit(ctx, processes); err != nil {
 		return nil, 0, err
 	}
-	return Roles(g.shards, processes, g.seat), processes, nil
+	// Where the seats below are taken, there are as many processes, whatever is counted.
+	return Roles(g.shards, max(processes, g.seat+1), g.seat), processes, nil
 }
 
 // Seat returns the seat of this process, -1 for none.
