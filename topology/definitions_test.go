@@ -62,10 +62,10 @@ func TestVerifyDefinitionsSaysWhatAFileDoesNotTell(t *testing.T) {
 	}
 }
 
-// What a plan exports is what it wants, on each version: as the file says it itself.
-func TestDefinitionsOfAPlanAreAsPlanned(t *testing.T) {
+// kindsOfPlans are specifications of every kind, by what is particular to them.
+func kindsOfPlans() map[string][]Spec {
 	shop, bound, waits := Exchange{Name: "shop"}, []Binding{{Exchange: "shop", RoutingKey: "order.#"}}, delay.Schedule{time.Minute, time.Hour}
-	for rule, specs := range map[string][]Spec{
+	return map[string][]Spec{
 		"a work queue":         {shop, WorkQueue{Name: "orders", Bindings: bound, Waits: waits}},
 		"a classic one":        {shop, WorkQueue{Name: "orders", Type: Classic, Bindings: bound, Waits: waits, NativePriority: true}},
 		"republish":            {WorkQueue{Name: "orders ü/#", Engine: EngineRepublish, Waits: waits}},
@@ -76,8 +76,15 @@ func TestDefinitionsOfAPlanAreAsPlanned(t *testing.T) {
 		"shards":               {Shards{Name: "orders", Count: 3, Waits: waits}},
 		"delays":               {WorkQueue{Name: "orders"}, Delays{Max: 7 * time.Second, Queues: []string{"orders"}}},
 		"a binding by headers": {shop, WorkQueue{Name: "orders", Bindings: []Binding{{Exchange: "shop", Headers: amqp.Table{"x-match": "any", "n": int64(7)}}}}},
-	} {
-		for _, v := range []connection.Version{{Major: 3, Minor: 10}, {Major: 4}, {Major: 4, Minor: 3, Patch: 6}} {
+	}
+}
+
+var oneOfEachForm = []connection.Version{{Major: 3, Minor: 10}, {Major: 4}, {Major: 4, Minor: 3, Patch: 6}}
+
+// What a plan exports is what it wants, on each version: as the file says it itself.
+func TestDefinitionsOfAPlanAreAsPlanned(t *testing.T) {
+	for rule, specs := range kindsOfPlans() {
+		for _, v := range oneOfEachForm {
 			plan, err := NewPlan(v, specs...)
 			if err != nil {
 				t.Fatal(err)

@@ -89,6 +89,34 @@ func ExamplePlan_Definitions() {
 	// Output: true
 }
 
+// A page beside the code shows what the service declares.
+func ExamplePlan_Mermaid() {
+	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.WorkQueue{
+		Name: "orders", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: "order.*"}}, Waits: delay.Schedule{time.Minute, time.Hour},
+	})
+	check(err)
+	fmt.Print(plan.Mermaid())
+	// Output:
+	// flowchart LR
+	//     n1["orders<br>quorum, engine nack"]
+	//     n2(["shop<br>declared by others"])
+	//     n2 -->|"order.#42;"| n1
+	//     n3{{"orders.wait.1: 1m<br>orders.wait.2: 1h"}}
+	//     n1 -->|"failed"| n3
+	//     n3 -->|"comes back"| n1
+	//     n4[("orders.dlq")]
+	//     n1 -->|"dead letter"| n4
+}
+
+// A picture is for a page that does not draw Mermaid.
+func ExamplePlan_SVG() {
+	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.WorkQueue{Name: "orders"})
+	check(err)
+	svg, _, _ := strings.Cut(plan.SVG(), ">")
+	fmt.Println(svg)
+	// Output: <svg xmlns="http://www.w3.org/2000/svg" width="980" height="92" viewBox="0 0 980 92" role="img"
+}
+
 // A build compares with the definitions of production, and needs no broker.
 func ExampleVerifyDefinitions() {
 	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "exchanges": [], "bindings": [],

@@ -38,6 +38,7 @@ type Plan struct {
 	Engines []PlannedEngine    // one for each work queue
 	Notes   []string           // for a reader of the plan
 
+	specs     []Spec // none is a pointer
 	exchanges []plannedExchange
 	queues    []plannedQueue
 	bindings  []plannedBinding
@@ -181,6 +182,7 @@ func newPlan(v connection.Version, have found, specs []Spec) (Plan, error) {
 	}
 	b := builder{version: v, have: have, plan: Plan{Version: v}}
 	for _, s := range specs {
+		b.plan.specs = append(b.plan.specs, value(s))
 		s.addTo(&b)
 	}
 	return b.done()

@@ -68,3 +68,15 @@ func TestReview(t *testing.T) {
 		}
 	})
 }
+
+func TestDrawingOfThePages(t *testing.T) {
+	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, orders)
+	check(err)
+	for _, page := range []string{"../broker.md", "../zh-CN/broker.md"} {
+		text, err := os.ReadFile(page)
+		check(err)
+		if want := "```mermaid\n" + plan.Mermaid() + "```"; !strings.Contains(string(text), want) {
+			t.Errorf("%s has another drawing than\n%s", page, want)
+		}
+	}
+}

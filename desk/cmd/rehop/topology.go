@@ -20,7 +20,7 @@ writes with topology.MarshalSpecs. They declare, bind and delete nothing.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.planCommand(), a.verifyCommand(), a.definitionsCommand())
+	c.AddCommand(a.planCommand(), a.verifyCommand(), a.compareCommand(), a.drawCommand(), a.definitionsCommand())
 	return c
 }
 
@@ -89,6 +89,35 @@ file, or - for the standard input.`,
 	}, &version)
 }
 
+func (a *app) drawCommand() *cobra.Command {
+	var version string
+	var svg bool
+	c := brokerFlag(&cobra.Command{
+		Use:   "draw SPECS",
+		Short: "Draw what a service declares, without a broker",
+		Long: `Draw prints a flowchart in the language of Mermaid, which GitHub and GitLab draw in a
+page, or with --svg a picture: exchanges, work queues, waits and dead-letter queues. SPECS is
+a file, or - for the standard input.`,
+		Example: `  rehop topology draw shop.json --broker 4.3
+  rehop topology draw shop.json --broker 4.3 --svg > shop.svg`,
+		Args: args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			p, err := a.planned(rest[0], version)
+			if err != nil {
+				return err
+			}
+			if svg {
+				_, err = fmt.Fprint(a.out, p.SVG())
+				return err
+			}
+			_, err = fmt.Fprint(a.out, p.Mermaid())
+			return err
+		},
+	}, &version)
+	c.Flags().BoolVar(&svg, "svg", false, "an SVG picture in place of Mermaid")
+	return c
+}
+
 func (a *app) definitionsCommand() *cobra.Command {
 	var version string
 	return brokerFlag(&cobra.Command{
@@ -139,20 +168,62 @@ file, or - for the standard input.`,
 			if err != nil {
 				return err
 			}
-			if a.format == "json" {
-				err = a.json(drift)
-			} else {
-				_, err = fmt.Fprint(a.out, drift)
-			}
-			if err == nil && !drift.OK() {
-				err = &exit{exitPartly, errors.New("the broker is not as planned")}
-			}
-			return err
+			return a.tell(drift, "the broker is not as planned")
 		},
 	}
 	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
 	_ = c.MarkFlagFilename("definitions") // fails for unknown flags only
 	return c
+}
+
+func (a *app) compareCommand() *cobra.Command {
+	var version string
+	return brokerFlag(&cobra.Command{
+		Use:   "compare OLD NEW",
+		Short: "Say what a change of the specifications changes, without a broker",
+		Long: `Compare prints the difference between a broker that has what OLD declares and the plan
+of NEW: + is what NEW adds, ~ is what cannot change in place, and - is what OLD leaves
+behind. It ends with code 3 if something is added or differs. OLD and NEW are files, and
+one of them may be - for the standard input.`,
+		Example: `  rehop topology compare old.json new.json --broker 4.3`,
+		Args:    args(cobra.ExactArgs(2)),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			if rest[0] == "-" && rest[1] == "-" {
+				return usage(errors.New("OLD and NEW are both -, want a file for one of them"))
+			}
+			old, err := a.planned(rest[0], version)
+			if err != nil {
+				return err
+			}
+			specs, err := a.specifications(rest[1])
+			if err != nil {
+				return err
+			}
+			file, err := old.Definitions("/")
+			if err != nil {
+				return err
+			}
+			drift, err := topology.VerifyDefinitions(file, "/", specs...)
+			if err != nil {
+				return usage(err)
+			}
+			drift.Unseen = nil // a plan has nothing else
+			return a.tell(drift, "NEW adds or changes something")
+		},
+	}, &version)
+}
+
+// tell prints a difference. It is an error unless the difference is OK.
+func (a *app) tell(drift topology.Drift, wrong string) (err error) {
+	if a.format == "json" {
+		err = a.json(drift)
+	} else {
+		_, err = fmt.Fprintln(a.out, drift)
+	}
+	if err == nil && !drift.OK() {
+		err = &exit{exitPartly, errors.New(wrong)}
+	}
+	return err
 }
 
 // drift compares with a file of definitions, or with the broker.

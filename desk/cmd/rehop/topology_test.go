@@ -24,6 +24,9 @@ func TestATopologyIsReviewed(t *testing.T) {
 		return path
 	}
 	file := write("shop.json", text)
+	text2, err := topology.MarshalSpecs(specs[0], topology.WorkQueue{Name: "bills", Bindings: specs[1].(topology.WorkQueue).Bindings, Waits: delay.Schedule{time.Minute, time.Hour}})
+	must(t, err)
+	longer := write("longer.json", text2)
 	empty := write("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"},{"name":"b"}],"queues":[{"vhost":"b","name":"bills","durable":true,"arguments":{"x-queue-type":"classic"}}],"exchanges":[],"bindings":[]}`))
 	for _, tt := range []struct {
 		rule, line string
@@ -32,6 +35,12 @@ func TestATopologyIsReviewed(t *testing.T) {
 	}{
 		{"a plan needs no broker", "plan " + file + " --broker 4.3", exitDone, "queue     bills.wait.1"},
 		{"it is that of the version", "plan " + file + " --broker 3.10", exitDone, "carry"},
+		{"a drawing needs no broker", "draw " + file + " --broker 4.3", exitDone, `n1["bills<br>quorum, engine nack"]`},
+		{"a picture", "draw " + file + " --broker 3.10 --svg", exitDone, "bills.wait.1: 1m</text>"},
+		{"a change that adds a wait", "compare " + file + " " + longer + " --broker 4.3", exitPartly, "+ queue bills.wait.2 (queue-missing)"},
+		{"a change that leaves a wait behind", "compare " + longer + " " + file + " --broker 4.3", exitDone, "- queue bills.wait.2"},
+		{"no change", "compare " + file + " " + file + " --broker 3.10", exitDone, "no difference"},
+		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
 		{"a version that is none", "plan " + file + " --broker new", exitUsage, `--broker is "new", want a version such as 4.3.6`},
 		{"no version", "plan " + file, exitUsage, "rehop topology plan needs --broker"},
 		{"a file that is not there", "plan none.json --broker 4.3", exitUsage, "open none.json"},
