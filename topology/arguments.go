@@ -3,6 +3,8 @@ package topology
 import (
 	"fmt"
 	"maps"
+	"regexp"
+	"strconv"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -30,6 +32,9 @@ func (w WorkQueue) arguments(v connection.Version) amqp.Table {
 		if atLeastOnce(v) {
 			addStrategy(args)
 		}
+		if w.SingleActiveConsumer && v.AtLeast(4, 3) {
+			args[disconnectedTimeoutArgument] = disconnectedTimeout.Milliseconds()
+		}
 		if w.shards != "" {
 			args["x-queue-leader-locator"] = "balanced" // or all leaders are on the node that the first process is connected to
 		}
@@ -48,6 +53,16 @@ func addStrategy(args amqp.Table) {
 
 // consumerTimeoutArgument is an argument of queues, and on 4.3 of consumers too.
 const consumerTimeoutArgument = "x-consumer-timeout"
+
+// disconnectedTimeoutArgument is how long a quorum queue of 4.3 keeps a consumer whose node is
+// gone, with its messages: 60 s without it. A single active consumer keeps the whole queue from all
+// others meanwhile. Measured in a cluster of three on 4.3.6 when the node of the active consumer was
+// killed: 59 s without it, and 4.4 s with 5 s. On 4.0 the next consumer has the queue at once.
+const disconnectedTimeoutArgument = "x-consumer-disconnected-timeout"
+
+// disconnectedTimeout outlasts a connection between nodes that is lost for a moment and would
+// cost a second delivery of all that the consumer has.
+const disconnectedTimeout = 5 * time.Second
 
 const (
 	minConsumerTimeout = time.Second
@@ -89,14 +104,28 @@ func (w WorkQueue) consumerTimeoutOn(v connection.Version) (timeout time.Duratio
 	return w.ConsumerTimeout, w.ConsumerTimeout > 0 && v.AtLeast(4, 3)
 }
 
-// withConsumerTimeoutOf returns args with the consumer timeout that a queue exists
-// with. It is accepted, whatever it is: consumers ask for another one.
-func withConsumerTimeoutOf(have, args amqp.Table) amqp.Table {
-	timeout, ok := have[consumerTimeoutArgument]
-	if !ok {
-		return args
-	}
+// withTimeoutsOf returns args with the timeouts that a queue exists with. They are accepted,
+// whatever they are: consumers ask for another consumer timeout, and a queue that was declared before
+// an upgrade of the broker has none for consumers whose node is gone.
+func withTimeoutsOf(have, args amqp.Table) amqp.Table {
 	args = maps.Clone(args)
-	args[consumerTimeoutArgument] = timeout
+	if timeout, ok := have[consumerTimeoutArgument]; ok {
+		args[consumerTimeoutArgument] = timeout
+	}
+	delete(args, disconnectedTimeoutArgument)
+	if timeout, ok := have[disconnectedTimeoutArgument]; ok {
+		args[disconnectedTimeoutArgument] = timeout
+	}
 	return args
+}
+
+// heldAdvice says what a queue does whose active consumer is on a node that is gone, and
+// what mends it while the queue lives. It is "" for a queue that needs no advice.
+func heldAdvice(queue string, args amqp.Table, v connection.Version) (effect, remedy string) {
+	if _, has := args[disconnectedTimeoutArgument]; has || !v.AtLeast(4, 3) || args["x-queue-type"] != string(Quorum) || args["x-single-active-consumer"] != true {
+		return "", ""
+	}
+	return "when the node of the broker that its active consumer is connected to dies, the queue delivers nothing for 60 s",
+		fmt.Sprintf(`while it lives, set a policy: rabbitmqctl set_policy --apply-to queues %s '^%s$' '{"consumer-disconnected-timeout":%d}'`,
+			strconv.Quote("rehop "+queue), regexp.QuoteMeta(queue), disconnectedTimeout.Milliseconds())
 }

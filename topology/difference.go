@@ -134,9 +134,11 @@ func declaredArguments(v connection.Version, form management.Form, want amqp.Tab
 		args["x-queue-type"] = form.Type
 	}
 	if !v.AtLeast(4, 3) {
-		delete(args, consumerTimeoutArgument)
-		if timeout, ok := want[consumerTimeoutArgument]; ok {
-			args[consumerTimeoutArgument] = timeout
+		for _, timeout := range []string{consumerTimeoutArgument, disconnectedTimeoutArgument} {
+			delete(args, timeout)
+			if wanted, ok := want[timeout]; ok {
+				args[timeout] = wanted
+			}
 		}
 	}
 	dropIncomparable(args)
@@ -614,6 +616,13 @@ func (d *comparison) limit() {
 // defects finds out which known defects of the broker the plan meets.
 func (d *comparison) defects() {
 	v := d.plan.Version
+	for _, q := range d.plan.queues {
+		form, seen := d.have.queues[q.Name]
+		_, byPolicy := form.Definition["consumer-disconnected-timeout"]
+		if effect, remedy := heldAdvice(q.Name, q.Args, v); seen && !byPolicy && q.role == workRole && effect != "" {
+			d.add(DriftBroken, "consumer-held", part{"queue", q.Name}, fmt.Sprintf("%s %d", disconnectedTimeoutArgument, disconnectedTimeout.Milliseconds()), none, effect, remedy)
+		}
+	}
 	if v.Major != 4 || v.Minor != 3 || v.Patch > 5 {
 		return
 	}

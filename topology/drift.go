@@ -84,6 +84,7 @@ type Difference struct {
 	//	operator-policy     an operator policy breaks a promise
 	//	queue-limit         the virtual host may not have as many queues as are missing
 	//	broker-defect       this version of the broker has a defect that the plan meets
+	//	consumer-held       the broker keeps a queue for a consumer whose node is gone, for 60 s
 	Code DriftCode `json:"code"`
 
 	Class DriftClass `json:"class"`

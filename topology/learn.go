@@ -93,7 +93,7 @@ func dropIncomparable(args amqp.Table) {
 func (have *found) learn(w *WorkQueue, q plannedQueue, args amqp.Table, cause *amqp.Error) error {
 	for _, also := range append([]amqp.Table{q.Args}, q.Also...) {
 		if q.role == workRole {
-			also = withConsumerTimeoutOf(args, also)
+			also = withTimeoutsOf(args, also)
 		}
 		if equalTables(args, also) {
 			have.accept(q, args)

@@ -242,6 +242,9 @@ func (b *builder) queue(q plannedQueue) {
 		if _, limited := args["x-delivery-limit"]; q.role == letterRole && atLeastOnce(b.version) && !limited && args["x-queue-type"] == string(Quorum) {
 			b.note(q.Name, "declared on a 3.x broker: a delivery limit of 20 applies; a policy with delivery-limit -1 lifts it")
 		}
+		if effect, remedy := heldAdvice(q.Name, args, b.version); q.role == workRole && effect != "" {
+			b.note(q.Name, "declared before broker 4.3: "+effect+". "+remedy)
+		}
 		q.Args, q.Also = args, nil
 	}
 	b.plan.queues = append(b.plan.queues, q)

@@ -24,6 +24,7 @@ import (
 
 // The faults, rows of the table.
 const (
+	ruleActive      = "node of the active consumer killed"
 	ruleKilled      = "leader of the work queue killed"
 	rulePartitioned = "leader of a wait queue cut off and healed"
 	ruleCutLeader   = "consumer on the cut-off leader of its queue"
@@ -60,6 +61,7 @@ func ofOrderlyTypes(_, queueType string) string {
 }
 
 var table = matrix.New("cluster of three",
+	matrix.Rule{Name: ruleActive, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleKilled, Except: but("quorum", version)},
 	matrix.Rule{Name: rulePartitioned, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleCutLeader, Except: but("quorum", version)},

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 var argumentRules = []matrix.Rule{
 	{Name: "single active consumer: never two at work, in order through stops"},
 	{Name: "single active consumer: another value is a conflict that names it"},
+	{Name: "single active consumer: a queue from before 4.3 is accepted, and the advised policy applies", Except: only43Quorum},
 	{Name: "consumer priority: the higher one is served first"},
 	{Name: "consumer timeout of a work queue: known, longer than the broker's", Except: only43Quorum},
 	{Name: "consumer timeout of a work queue: accepted, or refused with the reason"},
@@ -81,6 +83,48 @@ func TestAnotherSingleActiveConsumerIsAConflict(t *testing.T) {
 			e.Errorf("Declare: %v, want a conflict about x-single-active-consumer", err)
 		}
 	}, "single active consumer: another value is a conflict that names it")
+}
+
+func TestAQueueFromBefore43WithASingleActiveConsumer(t *testing.T) {
+	everywhere(t, func(e *env) {
+		w := e.workQueue("work.v2", func(w *topology.WorkQueue) { w.SingleActiveConsumer = true })
+		held := func(d topology.Difference) bool { return d.Code == "consumer-held" }
+		conn := e.connectManaged(e.node.ManagementURL(), slog.New(slog.DiscardHandler))
+		e.declare(w)
+		drift, err := topology.Verify(e.Context(), conn, w)
+		if err != nil || slices.ContainsFunc(drift.Differences, held) {
+			e.Errorf("a queue that was declared on 4.3: %v\n%s", err, drift)
+		}
+		if _, err := e.channel().QueueDelete(w.Name, false, false, false); err != nil {
+			e.Fatal(err)
+		}
+		e.rawQueue(w.Name, amqp.Table{
+			"x-dead-letter-exchange": w.Name + ".rehop.dlx", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+			"x-delivery-limit": 20, "x-single-active-consumer": true,
+		})
+		plan, err := topology.DeclarePlan(e.Context(), conn, w)
+		if err != nil {
+			e.Fatal(err)
+		}
+		drift, err = topology.Verify(e.Context(), conn, w)
+		line := policyLine(plan)
+		if at := slices.IndexFunc(drift.Differences, held); err != nil || !drift.OK() || at < 0 || line == "" || !strings.Contains(drift.Differences[at].Remedy, line) {
+			e.Fatalf("%v\n%s\n%s\nwant both to have the policy", err, drift, plan)
+		}
+		name := "rehop " + w.Name
+		e.Cleanup(func() { // t.Context has ended
+			_, err := e.node.Exec(context.Background(), "rabbitmqctl", "clear_policy", name)
+			e.noError("clear the policy", err)
+		})
+		if out, err := e.node.Exec(e.Context(), "sh", "-c", line); err != nil {
+			e.Fatalf("the advised line\n%s\nfailed: %v %s", line, err, out)
+		}
+		e.until("Verify sees the policy", func() bool {
+			drift, err := topology.Verify(e.Context(), conn, w)
+			return err == nil && drift.OK() && !slices.ContainsFunc(drift.Differences, held)
+		})
+		goThroughWaits(e, w, topology.EngineNack)
+	}, "single active consumer: a queue from before 4.3 is accepted, and the advised policy applies")
 }
 
 func TestConsumerPriority(t *testing.T) {
