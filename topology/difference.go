@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,6 +169,7 @@ func compare(v connection.Version, specs []Spec, have observed) (Drift, error) {
 	d.policies()
 	d.limit()
 	d.defects()
+	d.weak()
 	return d.drift, nil
 }
 
@@ -613,16 +615,46 @@ func (d *comparison) limit() {
 	}
 }
 
-// defects finds out which known defects of the broker the plan meets.
-func (d *comparison) defects() {
-	v := d.plan.Version
+// weak finds what is as declared, and goes slower than it could.
+func (d *comparison) weak() {
 	for _, q := range d.plan.queues {
 		form, seen := d.have.queues[q.Name]
 		_, byPolicy := form.Definition["consumer-disconnected-timeout"]
-		if effect, remedy := heldAdvice(q.Name, q.Args, v); seen && !byPolicy && q.role == workRole && effect != "" {
-			d.add(DriftBroken, "consumer-held", part{"queue", q.Name}, fmt.Sprintf("%s %d", disconnectedTimeoutArgument, disconnectedTimeout.Milliseconds()), none, effect, remedy)
+		if effect, remedy := heldAdvice(q.Name, q.Args, d.plan.Version); seen && !byPolicy && q.role == workRole && effect != "" {
+			d.add(DriftWeak, "consumer-held", part{"queue", q.Name}, fmt.Sprintf("%s %d", disconnectedTimeoutArgument, disconnectedTimeout.Milliseconds()), none, effect, remedy)
 		}
 	}
+	for _, s := range d.plan.shards {
+		d.leaders(s)
+	}
+}
+
+// leaders finds a node that leads more shards than its share and one. The broker spreads the leaders
+// of new queues only, and leaves them where a restart of the nodes has put them.
+func (d *comparison) leaders(s Shards) {
+	led, nodes := map[string][]string{}, map[string]bool{}
+	for _, w := range s.WorkQueues() {
+		form := d.have.queues[w.Name]
+		if form.Leader != "" {
+			led[form.Leader] = append(led[form.Leader], w.Name)
+		}
+		for _, node := range form.Online {
+			nodes[node] = true
+		}
+	}
+	for _, node := range slices.Sorted(maps.Keys(led)) {
+		share := (s.Count + len(nodes) - 1) / max(1, len(nodes))
+		if len(nodes) > 1 && len(led[node]) > share+1 {
+			d.add(DriftWeak, "leaders-together", part{"queue", led[node][0]}, fmt.Sprintf("leaders of %d shards on %d nodes", s.Count, len(nodes)),
+				fmt.Sprintf("%s leads %d of them", node, len(led[node])), "the shards have the CPU and the disk of one node",
+				fmt.Sprintf(`rabbitmq-queues rebalance quorum --vhost-pattern '^%s$' --queue-pattern '^%s\.[0-9][0-9]$'`, regexp.QuoteMeta(d.have.vhost), regexp.QuoteMeta(s.Name)))
+		}
+	}
+}
+
+// defects finds out which known defects of the broker the plan meets.
+func (d *comparison) defects() {
+	v := d.plan.Version
 	if v.Major != 4 || v.Minor != 3 || v.Patch > 5 {
 		return
 	}

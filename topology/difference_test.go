@@ -297,7 +297,14 @@ func TestOtherDamage(t *testing.T) {
 		{"a defect of the broker", connection.Version{Major: 4, Minor: 3, Patch: 5}, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(*observed) {}, "broker-defect, broken broker, orders", true},
 		{"a queue with a single active consumer from before 4.3", v43, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(o *observed) {
 			delete(o.queues["orders"].Arguments, "x-consumer-disconnected-timeout")
-		}, "consumer-held, broken broker, orders", true},
+		}, "consumer-held, weak, orders", true},
+		{"a node that leads more than its share", v43, []Spec{Shards{Name: "a.b", Count: 8}}, func(o *observed) {
+			for i := range 8 {
+				form := o.queues[fmt.Sprintf("a.b.%02d", i)]
+				form.Leader, form.Online = []string{"one", "two", "one", "one", "one", "three", "one", "two"}[i], []string{"one", "two", "three"}
+				o.queues[form.Name] = form
+			}
+		}, "leaders-together, weak, a.b.00", true},
 		{"a target that may refuse", v43, delayed, func(o *observed) {
 			o.queues["full"] = management.Form{Name: "full", Durable: true, Queue: management.Queue{Type: "classic", Arguments: map[string]any{"x-max-length": json.Number("5"), "x-overflow": "reject-publish"}}}
 		}, "target-refuses, differs, full", false},

@@ -85,6 +85,7 @@ type Difference struct {
 	//	queue-limit         the virtual host may not have as many queues as are missing
 	//	broker-defect       this version of the broker has a defect that the plan meets
 	//	consumer-held       the broker keeps a queue for a consumer whose node is gone, for 60 s
+	//	leaders-together    one node leads more shards than its share
 	Code DriftCode `json:"code"`
 
 	Class DriftClass `json:"class"`
@@ -110,21 +111,22 @@ const (
 	DriftExtra      DriftClass = "extra"         // nothing of the plan uses it
 	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker decides otherwise
 	DriftBroken     DriftClass = "broken broker" // a defect of the broker
+	DriftWeak       DriftClass = "weak"          // all is there, and goes slower than it could
 )
 
 // OK reports whether a program can start on the broker: whether nothing is missing,
 // differs or is overridden, as far as was looked. Extra parts are left to older processes,
-// whose messages may wait in them, and no start of a program mends a broker. OK does not
-// look at Unseen.
+// whose messages may wait in them, and no start of a program mends a broker or what is weak. OK
+// does not look at Unseen.
 func (d Drift) OK() bool {
 	return !slices.ContainsFunc(d.Differences, func(e Difference) bool {
-		return e.Class != DriftExtra && e.Class != DriftBroken
+		return e.Class != DriftExtra && e.Class != DriftBroken && e.Class != DriftWeak
 	})
 }
 
 // String returns the differences as text for a person, in the manner of a plan: + is
-// missing, ~ differs, - is extra, ! is overridden or a defect of the broker, and ? was not
-// looked at.
+// missing, ~ differs, - is extra, ! is overridden, weak or a defect of the broker, and ? was
+// not looked at.
 func (d Drift) String() string {
 	var s strings.Builder
 	counts := map[DriftClass]int{}
@@ -139,7 +141,7 @@ func (d Drift) String() string {
 		fmt.Fprintf(&s, "? %s\n", u)
 	}
 	var sums []string
-	for _, class := range []DriftClass{DriftMissing, DriftDiffers, DriftExtra, DriftOverridden, DriftBroken} {
+	for _, class := range []DriftClass{DriftMissing, DriftDiffers, DriftExtra, DriftOverridden, DriftBroken, DriftWeak} {
 		if n := counts[class]; n > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s", n, class))
 		}

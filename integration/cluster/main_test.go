@@ -25,6 +25,7 @@ import (
 // The faults, rows of the table.
 const (
 	ruleActive      = "node of the active consumer killed"
+	ruleLeaders     = "leaders of shards on one node"
 	ruleKilled      = "leader of the work queue killed"
 	rulePartitioned = "leader of a wait queue cut off and healed"
 	ruleCutLeader   = "consumer on the cut-off leader of its queue"
@@ -62,6 +63,7 @@ func ofOrderlyTypes(_, queueType string) string {
 
 var table = matrix.New("cluster of three",
 	matrix.Rule{Name: ruleActive, Except: but("quorum", version)},
+	matrix.Rule{Name: ruleLeaders, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleKilled, Except: but("quorum", version)},
 	matrix.Rule{Name: rulePartitioned, Except: but("quorum", version)},
 	matrix.Rule{Name: ruleCutLeader, Except: but("quorum", version)},

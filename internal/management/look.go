@@ -15,6 +15,11 @@ type Form struct {
 	Name string
 	Queue
 	Durable, AutoDelete, Exclusive bool
+
+	// Leader is the node that leads a quorum queue, and Online are the nodes with a copy of it
+	// that are up. They are empty where the answer does not say.
+	Leader string
+	Online []string
 }
 
 // Exchange is what the API says of an exchange.
@@ -33,7 +38,7 @@ type Binding struct {
 }
 
 const (
-	formColumns     = "columns=name,type,arguments,policy,operator_policy,effective_policy_definition,durable,auto_delete,exclusive"
+	formColumns     = "columns=name,type,arguments,policy,operator_policy,effective_policy_definition,durable,auto_delete,exclusive,leader,online"
 	exchangeColumns = "columns=name,type,durable,auto_delete,internal,arguments"
 )
 
@@ -216,10 +221,12 @@ func parseForm(body []byte) (Form, error) {
 		return Form{}, err
 	}
 	var answer struct {
-		Name       string `json:"name"`
-		Durable    bool   `json:"durable"`
-		AutoDelete bool   `json:"auto_delete"`
-		Exclusive  bool   `json:"exclusive"`
+		Name       string   `json:"name"`
+		Durable    bool     `json:"durable"`
+		AutoDelete bool     `json:"auto_delete"`
+		Exclusive  bool     `json:"exclusive"`
+		Leader     string   `json:"leader"`
+		Online     []string `json:"online"`
 	}
 	err = json.Unmarshal(body, &answer)
 	if err == nil && answer.Name == "" {
@@ -228,7 +235,7 @@ func parseForm(body []byte) (Form, error) {
 	if err != nil {
 		return Form{}, fmt.Errorf("it answers something else than a queue: %w", err)
 	}
-	return Form{answer.Name, q, answer.Durable, answer.AutoDelete, answer.Exclusive}, nil
+	return Form{answer.Name, q, answer.Durable, answer.AutoDelete, answer.Exclusive, answer.Leader, answer.Online}, nil
 }
 
 func parseExchange(body []byte) (Exchange, error) {

@@ -218,7 +218,7 @@ func (a *app) tell(drift topology.Drift, wrong string) (err error) {
 	if a.format == "json" {
 		err = a.json(drift)
 	} else {
-		_, err = fmt.Fprintln(a.out, drift)
+		_, err = fmt.Fprint(a.out, drift)
 	}
 	if err == nil && !drift.OK() {
 		err = &exit{exitPartly, errors.New(wrong)}

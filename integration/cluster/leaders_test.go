@@ -1,0 +1,64 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/integration/poll"
+	"github.com/rehop/rehop/topology"
+)
+
+// The broker spreads the leaders of new shards over its nodes. Verify says when they are no longer
+// spread, and the command that it names spreads them again.
+func TestLeadersOfShards(t *testing.T) {
+	if absent() != "" {
+		return // TestMain says so
+	}
+	table.Cell(t, ruleLeaders, version, "quorum")
+	c := startTrio(t, version)
+	conn, err := connection.Open(t.Context(), connection.Config{URLs: c.AMQPURLs(), ManagementURL: c.ManagementURL()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	shards := topology.Shards{Name: "led.by", Count: 6}
+	if err := topology.Declare(t.Context(), conn, shards); err != nil {
+		t.Fatal(err)
+	}
+	together := func() (d topology.Difference, found bool) {
+		t.Helper()
+		drift, err := topology.Verify(t.Context(), conn, shards)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !drift.OK() || len(drift.Unseen) > 0 {
+			t.Fatal(drift)
+		}
+		at := slices.IndexFunc(drift.Differences, func(d topology.Difference) bool { return d.Code == "leaders-together" })
+		if at < 0 {
+			return d, false
+		}
+		return drift.Differences[at], true
+	}
+	if d, found := together(); found {
+		t.Errorf("new shards: %+v", d)
+	}
+	n := c.Nodes()[1]
+	for _, w := range shards.WorkQueues() {
+		c.lead(t, n, w.Name)
+	}
+	var d topology.Difference
+	poll.Until(t, time.Minute, "Verify sees one node lead more than its share", func() (found bool) {
+		d, found = together() // of the leaders, one may have been elected anew since
+		return found
+	})
+	if out, err := c.Exec(t.Context(), "sh", "-c", d.Remedy); err != nil {
+		t.Fatalf("%s: %v: %s", d.Remedy, err, out)
+	}
+	poll.Until(t, time.Minute, "the leaders are spread again", func() bool {
+		_, found := together()
+		return !found
+	})
+}
