@@ -109,11 +109,11 @@ func TestPlan(t *testing.T) {
 	var length time.Duration
 	before := stage{}
 	for _, s := range plan {
-		if s.shards <= before.shards || s.processes < before.processes || s.processes > s.shards || s.length < killAfter+restart {
+		if s.shards <= before.shards || s.processes < before.processes || s.processes > s.shards || s.least < killAfter+restart {
 			t.Errorf("%+v after %+v", s, before)
 		}
 		before = s
-		length += s.length
+		length += s.least
 	}
 	if before.shards != 8 || before.processes != 4 || length > 50*time.Second {
 		t.Errorf("the plan ends with %+v after %v", before, length)

@@ -50,7 +50,7 @@ const (
 type stage struct {
 	shards, processes int
 	rate              int           // bills in a second
-	length            time.Duration // after the publishers know the shards
+	least             time.Duration // after the publishers know the shards; longer if the shards are not even
 }
 
 var plan = []stage{
@@ -60,10 +60,12 @@ var plan = []stage{
 	{8, 4, 600, 14 * time.Second},
 }
 
-// A process is killed killAfter into each stage, and started again after restart.
+// A process is killed killAfter into each stage, and started again after restart. The shards are even again some
+// looks of the processes later, and each looks every 10 s.
 const (
 	killAfter = 3 * time.Second
 	restart   = time.Second
+	most      = 50 * time.Second // of a stage
 )
 
 func shardsOf(count int) topology.Shards {
@@ -116,7 +118,7 @@ func run(ctx context.Context) error {
 	defer publishers.Wait()
 	defer endPublishing()
 
-	fmt.Println("shards  processes  customers moved  publishers stopped  bills/s  in hand at the kill  shards of each process")
+	fmt.Println("shards  processes  customers moved  publishers stopped  length  bills/s  in hand at the kill  shards of each process")
 	for i, to := range plan {
 		moved, paused, err := s.grow(ctx, to)
 		if err != nil {
@@ -133,16 +135,11 @@ func run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		sleep(ctx, to.length-time.Since(began))
+		bills, shards := s.watch(ctx, began, to)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		bills, _, by := s.books.look(began)
-		var shards []int
-		for _, p := range s.processes {
-			shards = append(shards, by[p.number])
-		}
-		fmt.Printf("%6d  %9d  %15d  %18v  %7.0f  %19d  %v\n", to.shards, to.processes, moved, paused.Round(time.Millisecond), float64(bills)/time.Since(began).Seconds(), inHand, shards)
+		fmt.Printf("%6d  %9d  %15d  %18v  %6.0fs  %7.0f  %19d  %v\n", to.shards, to.processes, moved, paused.Round(time.Millisecond), time.Since(began).Seconds(), float64(bills)/time.Since(began).Seconds(), inHand, shards)
 	}
 	endPublishing()
 	publishers.Wait()
@@ -233,6 +230,23 @@ func (s *service) killOne(ctx context.Context) (inHand int, err error) {
 	return inHand, s.start(s.shards.Count)
 }
 
+// watch waits for the end of a stage. It returns how many bills were handled in it, and the shards of each process.
+func (s *service) watch(ctx context.Context, began time.Time, of stage) (bills int, shards []int) {
+	for ; ctx.Err() == nil; sleep(ctx, 200*time.Millisecond) {
+		var by map[int]int
+		bills, _, by = s.books.look(began)
+		shards = nil
+		for _, p := range s.processes {
+			shards = append(shards, by[p.number])
+		}
+		length, even := time.Since(began), slices.Max(shards)-slices.Min(shards) <= 1
+		if length > of.least && even || length > most {
+			break
+		}
+	}
+	return bills, shards
+}
+
 // stop stops all processes.
 func (s *service) stop() {
 	for _, p := range s.processes {
@@ -247,10 +261,11 @@ func customer(c int) string { return fmt.Sprint("customer-", c) }
 func (s *service) publish(ctx context.Context, c int) {
 	sleep(ctx, time.Duration(s.every.Load())*time.Duration(c)/customers)
 	for n := 1; ctx.Err() == nil; n++ {
+		began := time.Now()
 		if err := s.publishOne(ctx, bill{customer(c), n}); err != nil {
 			s.fail(err)
 		}
-		sleep(ctx, time.Duration(s.every.Load()))
+		sleep(ctx, time.Duration(s.every.Load())-time.Since(began))
 	}
 }
 
