@@ -11,7 +11,7 @@ RACE = -race -gcflags=modernc.org/sqlite/lib=-race=false -gcflags=modernc.org/li
 # The suites beside the gate; see integration/suites/table.txt.
 SUITES = faults connection delays drift stores desk otel cluster differential tools
 
-.PHONY: quickstart demo desk reminders outage service observe test gate-units gate-brokers test-all $(SUITES:%=test-%) suites prove test-loop \
+.PHONY: quickstart demo desk reminders outage service grow observe test gate-units gate-brokers test-all $(SUITES:%=test-%) suites prove test-loop \
 	lateness bench bench-store bench-otel differential sim mutants soak proof lint images api licences sbom release-check release-files oldest cross
 
 # The first program of the pages.
@@ -46,6 +46,11 @@ outage:
 service:
 	go build -o bin/service/ ./examples/service/...
 	go run ./integration/withbroker -kill 25s,3s -- bin/service/try -for 50s bin/service
+
+# Bills in order by customer, while shards and processes are added and processes are killed,
+# with a line for each stage and an account at the end: about a minute.
+grow:
+	go run ./integration/withbroker -- go run ./examples/grow
 
 # A shop beside a Prometheus of its own, through an outage of 15 s: every query of the
 # dashboard and the alerts must have data. bin/observability.svg is a drawing of it.
