@@ -47,6 +47,19 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 	})
 }
 
+// A letter that a store.Forwarder has tried says so, and when it is tried again.
+func TestALetterSaysItsTriesAndItsOrderKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		if page := r.get("/letter?store=store+letters.db&id=id1").Body.String(); strings.Contains(page, "next try") || strings.Contains(page, "tries in vain") {
+			t.Error("a letter that nobody has tried says something else")
+		}
+		l := &r.store.letters[0]
+		l.OrderKey, l.Tries, l.TryError, l.NextTry = "anna", 3, "no such exchange", time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+		r.has(r.get("/letter?store=store+letters.db&id=id1"), 200, "order key", "anna", "tries in vain", "3: no such exchange", "next try", "2030-01-02 03:04:05 UTC or later")
+	})
+}
+
 // Only a person looks: no page does by being opened, nor does anything beside a button.
 func TestNoPageLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
