@@ -83,7 +83,7 @@ func (h *Handler) groups(r *request) error {
 		}
 		d.Groups = append(d.Groups, one)
 	}
-	return r.show("groups", view{Title: "Groups of " + p.String(), Nav: "place", Events: p.events(), Data: d})
+	return r.show("groups", view{Title: "Groups of " + h.cfg.named(p.String()), Nav: "place", Events: p.events(), Data: d})
 }
 
 // trendTime bounds the questions for trends of a page. What takes longer is left out.

@@ -56,7 +56,7 @@ func (h *Handler) letters(r *request) error {
 		d.Back = address("letters", p, d.Values)
 	}
 	d.Send, d.Keep = d.Link("send"), d.Link("keep")
-	return r.show("letters", view{Title: "Letters of " + p.String(), Nav: "place", Events: p.events(), Data: d})
+	return r.show("letters", view{Title: "Letters of " + h.cfg.named(p.String()), Nav: "place", Events: p.events(), Data: d})
 }
 
 type letterData struct {

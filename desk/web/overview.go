@@ -137,7 +137,7 @@ func (h *Handler) overviewData(form url.Values) (overviewData, error) {
 	looks := h.places.lastLooks()
 	for _, d := range o.Now.Letters {
 		switch {
-		case !o.chosen(d.Place.String()):
+		case !o.chosen(h.cfg.named(d.Place.String())):
 		case d.Letters > 0 || d.Err != nil:
 			o.Rows = append(o.Rows, row{d, looks[d.Place.Queue]})
 		default:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -57,6 +58,43 @@ func TestALetterSaysItsTriesAndItsOrderKey(t *testing.T) {
 		l := &r.store.letters[0]
 		l.OrderKey, l.Tries, l.TryError, l.NextTry = "anna", 3, "no such exchange", time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 		r.has(r.get("/letter?store=store+letters.db&id=id1"), 200, "order key", "anna", "tries in vain", "3: no such exchange", "next try", "2030-01-02 03:04:05 UTC or later")
+	})
+}
+
+// The name of a file is enough where no other store has it: the folder tells of the machine.
+func TestPagesNameAStoreWithoutItsFolder(t *testing.T) {
+	other := &fake{name: "store /srv/b/same.db"}
+	cfg := Config{Sources: []desk.Source{&fake{name: "store /home/ada/letters.db"}, &fake{name: "store /srv/a/same.db"}, other, &fake{name: "store postgres://shop@db.example/letters"}, &fake{name: "store here/letters.db"}}}
+	for source, want := range map[string]string{
+		"store /home/ada/letters.db":               "store letters.db",
+		"into store /home/ada/letters.db":          "into store letters.db",
+		"store /srv/a/same.db":                     "store /srv/a/same.db",
+		"store /srv/b/same.db":                     "store /srv/b/same.db",
+		"into store /srv/c/same.db":                "into store /srv/c/same.db", // of the journal, and not here
+		"store /mnt/old.db":                        "store old.db",
+		"store /mnt/letters.db":                    "store /mnt/letters.db",
+		"store here/letters.db":                    "store here/letters.db", // as somebody has typed it
+		"store postgres://shop@db.example/letters": "store postgres://shop@db.example/letters",
+		"queue orders.dlq":                         "queue orders.dlq",
+		"my store /of/things":                      "my store /of/things",
+	} {
+		if got := cfg.named(source); got != want {
+			t.Errorf("%s is shown as %s, want %s", source, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const name = "store /home/ada/letters.db"
+		r := newRoom(t, func(cfg *Config) { cfg.Sources[0].(*fake).name = name })
+		synctest.Wait()
+		r.write("audit.jsonl", `{"at":"2026-11-29T08:00:00Z","by":{},"action":"collect","source":"queue orders.dlq","which":"into `+name+`","count":1,"result":"done"}`+"\n")
+		store := "store=" + url.QueryEscape(name)
+		r.write("redrives/one.jsonl", `{"redrive":{"id":"one","action":"drop","filter":{},"all":true,"source":"`+name+`","created":"2026-11-29T08:00:00Z"}}`+"\n")
+		for _, page := range []string{"/", "/groups?" + store, "/letters?" + store, "/letter?id=id1&" + store, "/send?group=f1&" + store, "/edit?id=id1&" + store, "/keep?do=park&" + store, "/search?text=m-2", "/redrives", "/redrive?id=one", "/audit"} {
+			text := html.UnescapeString(regexp.MustCompile(` (href|value|data-events)="[^"]*"`).ReplaceAllString(r.get(page).Body.String(), ""))
+			if strings.Contains(text, "/home/ada") || !strings.Contains(text, "letters.db") {
+				t.Errorf("%s shows %s", page, text)
+			}
+		}
 	})
 }
 
