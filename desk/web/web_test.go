@@ -98,6 +98,39 @@ func TestPagesNameAStoreWithoutItsFolder(t *testing.T) {
 	})
 }
 
+// Groups have the order that their address says, and so have the pages that follow from it.
+func TestGroupsAreSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters = nil
+		for i, one := range []struct {
+			text string
+			n    int
+			age  time.Duration
+		}{{"many", 3, 2 * time.Hour}, {"some", 2, time.Hour}, {"older", 1, 3 * time.Hour}, {"alike", 1, time.Hour}} {
+			for range one.n {
+				l := letter(i)
+				l.Error, l.Fingerprint, l.Failed = one.text, one.text, time.Now().Add(-one.age)
+				r.store.letters = append(r.store.letters, l)
+			}
+		}
+		const page = "/groups?store=store+letters.db"
+		for sort, want := range map[string]string{"": "many some older alike", "letters": "many some older alike", "last": "some alike many older", "first": "some alike many older"} {
+			var names []string
+			for _, m := range regexp.MustCompile(`<h2><a href="[^"]*">(\w+)</a></h2>`).FindAllStringSubmatch(r.get(page+"&sort="+sort).Body.String(), -1) {
+				names = append(names, m[1])
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("by %q: %s, want %s", sort, got, want)
+			}
+		}
+		r.has(r.get(page), 200, `<a href="groups?sort=letters&amp;store=store&#43;letters.db" aria-current="true">letters</a>`, `<a href="groups?sort=last&amp;store=store&#43;letters.db">last failure</a>`, "of equal groups the one with more letters")
+		r.has(r.get(page+"&sort=last&failed=orders"), 200, `<input type="hidden" name="sort" value="last">`, `href="groups?sort=last&amp;store=store&#43;letters.db" aria-label="Remove the condition queue that failed"`,
+			`href="groups?failed=orders&amp;sort=first&amp;store=store&#43;letters.db"`, `href="letters?failed=orders&amp;group=some&amp;store=store&#43;letters.db"`)
+		r.has(r.get(page+"&sort=size"), 400, "sort is", "size", "letters, last, first")
+	})
+}
+
 // Only a person looks: no page does by being opened, nor does anything beside a button.
 func TestNoPageLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
