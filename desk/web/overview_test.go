@@ -108,7 +108,7 @@ func TestTheOverviewIsSorted(t *testing.T) {
 		r.has(r.get("/?sort=large"), 400, "sort is", "need, name, letters")
 		r.has(r.get("/?name=none"), 200, "No name contains")
 		w := r.get("/?sort=reason&name=l")
-		r.has(w, 200, `aria-sort="ascending"`, `href="./?name=l&amp;sort=letters"`, "events?name=l&amp;sort=reason&amp;view=overview", "bad address", "&#43;90", "3 h ago")
+		r.has(w, 200, `aria-sort="ascending"`, `href="./?name=l&amp;sort=letters"`, "events?name=l&amp;sort=reason&amp;view=overview", "bad address", "&#43;90", "3 h ago", "Sort by need</a>, as equal rows are.")
 	})
 }
 
