@@ -71,7 +71,7 @@ type Letter struct {
 	TryError string
 
 	// NextTry is the time before which the store.Forwarder does not publish a letter that is
-	// ready; zero: at once, or the letter is not ready, or somebody is publishing it.
+	// ready; zero: at once, or the letter is not ready, or a process has it to publish it.
 	NextTry time.Time
 
 	// Publishing is the message as it lies in its place, with every property and
