@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer"
+	"github.com/rehop/rehop/producer"
 )
 
 // more makes n further letters of the work queue, whose ids begin with a prefix.
@@ -28,29 +29,34 @@ func (w *fixture) more(prefix string, n int) {
 	w.consume(n, func(d *consumer.Delivery) error { return consumer.DeadLetter(errors.New(d.Headers["why"].(string))) })
 }
 
-// A redrive that takes many turns is about the letters that were there when it began.
+// A redrive that takes many turns is about the letters that were there when it began. Their number
+// counts those that its filter leaves out.
 func TestLettersThatComeDuringARedriveStay(t *testing.T) {
-	onEach(t, func(w *fixture) {
-		w.dead(orders(20)...)
-		type end struct {
-			p   Progress
-			err error
-		}
-		ended := make(chan end, 1)
-		go func() {
-			p, err := w.live().Execute(w.Context(), Redrive{Action: Move, To: address("parked"), All: true, Rate: 0.01}, nil)
-			ended <- end{p, err}
-		}()
-		w.parked()
-		time.Sleep(5 * time.Minute)
-		w.more("late-", 10)
-		e := <-ended
-		if e.err != nil || e.p.Done != 20 || e.p.Matched != 20 {
-			w.Errorf("%v: %+v, want the 20 that were there when it began", e.err, e.p)
-		}
-		w.has("orders.dlq", 10)
-		w.has("parked", 20)
-	})
+	for _, f := range []Filter{{}, {Error: "no stock"}} {
+		onEach(t, func(w *fixture) {
+			letters := orders(20)
+			w.dead(letters...)
+			meant := slices.DeleteFunc(letters, func(m producer.Message) bool { return !strings.Contains(m.Headers["why"].(string), f.Error) })
+			type end struct {
+				p   Progress
+				err error
+			}
+			ended := make(chan end, 1)
+			go func() {
+				p, err := w.live().Execute(w.Context(), Redrive{Action: Move, To: address("parked"), Filter: f, All: true, Rate: 0.01}, nil)
+				ended <- end{p, err}
+			}()
+			w.parked()
+			time.Sleep(5 * time.Minute)
+			w.more("late-", 10)
+			e := <-ended
+			if e.err != nil || e.p.Done != len(meant) || e.p.Matched != len(meant) {
+				w.Errorf("%s: %v: %+v, want the %d that were there when it began", f, e.err, e.p, len(meant))
+			}
+			w.has("orders.dlq", 30-len(meant))
+			w.has("parked", len(meant))
+		})
+	}
 }
 
 // A redrive that goes on after a stop, or after a lost connection, is still about those letters.
@@ -302,6 +308,29 @@ func TestOfLettersThatAreAlikeAsManyGoAsTheLookHad(t *testing.T) {
 		}
 		w.has("orders.dlq", 4)
 		w.has("orders", 5)
+	})
+}
+
+// A person may select a letter of which the queue has another one like it in front.
+func TestALetterThatTheFilterLeavesOutTakesNoRoomOfALook(t *testing.T) {
+	onEach(t, func(w *fixture) {
+		w.dead()
+		ch := w.channel()
+		for range 3 {
+			must(w.T, ch.Publish("", "orders.dlq", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent,
+				Headers: amqp.Table{"x-rehop-queue": "orders", "x-rehop-cause": "exhausted", "x-rehop-final-attempts": int64(3)}}))
+		}
+		w.has("orders.dlq", 3)
+		live := w.live()
+		list, err := live.List(w.Context(), Filter{}, Page{})
+		must(w.T, err)
+		last := list.Letters[2].ID
+		p, err := live.Execute(w.Context(), Redrive{Action: Send, Filter: Filter{IDs: []string{last}}, Look: list.At}, nil)
+		if err != nil || p.Done != 1 || p.Bound != 1 || p.Note != "" {
+			w.Errorf("%v: %+v, want letter %s sent", err, p, last)
+		}
+		w.has("orders.dlq", 2)
+		w.has("orders", 1)
 	})
 }
 

@@ -164,7 +164,10 @@ func collected(s store.Entry) Letter {
 	l.Exchange, l.RoutingKey, l.hasOrigin = m.Exchange, m.RoutingKey, true
 	l.Queue, l.Cause, l.Error, l.ErrorType, l.Attempts = s.Queue, s.Cause, s.Error, s.ErrorType, s.Attempts
 	l.FirstFailed, l.Failed, l.Fingerprint = s.FirstFailed, s.Failed, s.Fingerprint
-	l.Redrives, l.RedriveID = s.Redrives, s.RedriveID
+	l.Redrives, l.RedriveID, l.Tries, l.TryError = s.Redrives, s.RedriveID, s.Tries, s.TryError
+	if s.State == store.Ready && s.Lease == "" {
+		l.NextTry = s.NextTry
+	}
 	return l
 }
 

@@ -37,22 +37,23 @@ func (c *storeSource) keep(ctx context.Context, action string, f Filter, by By, 
 	if err != nil {
 		return 0, err
 	}
-	q, err := c.narrow(ctx, f)
+	q, err := c.narrow(ctx, f, time.Time{})
 	if err == nil && !f.selectsNone() {
 		n, err = do(ctx, q)
 	}
 	return n, a.end(n, err)
 }
 
-// narrow returns a query for exactly the letters that a Filter selects now.
-func (c *storeSource) narrow(ctx context.Context, f Filter) (store.Query, error) {
+// narrow returns a query for exactly the letters that a Filter selects now, of those that were
+// stored before a time, unless it is zero.
+func (c *storeSource) narrow(ctx context.Context, f Filter, before time.Time) (store.Query, error) {
 	q, look, err := f.query()
-	q.All = true // the Filter is not empty, or the redrive says so
+	q.All, q.Before = true, before // the Filter is not empty, or the redrive says so
 	if err != nil || !look {
 		return q, err
 	}
 	var numbers []int64
-	if _, _, _, err := c.scan(ctx, f, 0, unbound, func(l Letter) bool {
+	if _, _, _, err := c.scanBefore(ctx, f, before, 0, unbound, func(l Letter) bool {
 		numbers = append(numbers, l.Place)
 		return true
 	}); err != nil {
@@ -61,7 +62,7 @@ func (c *storeSource) narrow(ctx context.Context, f Filter) (store.Query, error)
 	if numbers == nil {
 		numbers = []int64{} // selects none
 	}
-	return store.Query{States: q.States, Numbers: numbers}, nil
+	return store.Query{States: q.States, Numbers: numbers, Before: before}, nil
 }
 
 // Edit changes a letter where it is. The journal keeps the original.

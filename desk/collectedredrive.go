@@ -61,7 +61,8 @@ type collectedRedrive struct {
 	tell    func(Progress)
 	stop    context.CancelCauseFunc
 
-	resumed bool
+	resumed    bool
+	unanswered int // letters that an earlier process has tried, that are not there, and of which it is not known whether they arrived
 
 	mu       sync.Mutex
 	progress Progress
@@ -128,9 +129,8 @@ func (r *collectedRedrive) run(ctx context.Context) error {
 	if r.redrive.Action == Drop {
 		return r.drop(ctx)
 	}
-	q, err := r.source.narrow(ctx, f)
+	q, err := r.source.narrow(ctx, f, r.before())
 	if err == nil {
-		q.Before = r.before()
 		err = r.countAll(ctx, q)
 	}
 	if err != nil {
@@ -219,16 +219,24 @@ func (r *collectedRedrive) before() time.Time {
 	return look
 }
 
-// countAll counts the letters of the redrive: those that are left, and those that it has done.
+// countAll counts the letters of the redrive, unless an earlier process has: a store may still
+// have letters that the redrive has done.
 func (r *collectedRedrive) countAll(ctx context.Context, q store.Query) error {
-	n, err := len(q.Numbers), error(nil)
-	if n <= maxMatched { // the store counts no more numbers at once
-		n, err = r.source.store.Count(ctx, q)
+	past := &r.book.past
+	if past.there == 0 {
+		n, err := len(q.Numbers), error(nil)
+		if n <= maxMatched { // the store counts no more numbers at once
+			n, err = r.source.store.Count(ctx, q)
+		}
+		if err != nil {
+			return fmt.Errorf("desk: %w", err)
+		}
+		past.there = r.progress.Done + n
+		if err := r.book.write(entry{There: past.there}); err != nil {
+			return err
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("desk: %w", err)
-	}
-	r.progress.Bound = r.redrive.least(r.progress.Done + n)
+	r.progress.Bound = r.redrive.least(past.there)
 	return nil
 }
 
@@ -305,9 +313,10 @@ func (r *collectedRedrive) canaryNote(ctx context.Context) string {
 }
 
 // begun returns the letters of the store that an earlier process of the redrive has sent, or
-// may have sent.
+// may have sent, and notes how many of these are not there any more.
 func (r *collectedRedrive) begun(ctx context.Context, q store.Query) (numbers []int64, err error) {
 	past := r.book.past
+	r.unanswered = past.unanswered()
 	q.Limit = scanPage
 	for wanted := past.undeleted() + past.unanswered(); len(numbers) < wanted; {
 		found, next, err := r.source.store.Find(ctx, q)
@@ -319,7 +328,11 @@ func (r *collectedRedrive) begun(ctx context.Context, q store.Query) (numbers []
 			if err != nil {
 				continue // it was refused then, too
 			}
-			if key := identityOf(m, one.Number); past.open[key] && !past.sent[key] || past.sent[key] && !past.gone[key] {
+			switch key := identityOf(m, one.Number); {
+			case past.open[key] && !past.sent[key]:
+				r.unanswered--
+				numbers = append(numbers, one.Number)
+			case past.sent[key] && !past.gone[key]:
 				numbers = append(numbers, one.Number)
 			}
 		}
@@ -335,7 +348,7 @@ func (r *collectedRedrive) left() (n int, bounded bool) {
 	if r.redrive.Limit == 0 {
 		return 0, false
 	}
-	return r.redrive.Limit - r.progress.Done - r.progress.Failed, true
+	return r.redrive.Limit - r.progress.Done - r.progress.Failed - r.unanswered, true
 }
 
 // settled takes over how far a replay is, whose letters have left the store.

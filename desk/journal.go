@@ -145,7 +145,7 @@ func (j *Journal) redriveFile(id string) string { return filepath.Join("redrives
 type entry struct {
 	Redrive    *Redrive  `json:"redrive,omitzero"`
 	Look       []string  `json:"look,omitzero"`        // the letters of its Look, in a queue
-	There      int       `json:"there,omitzero"`       // how many letters the queue had when it began
+	There      int       `json:"there,omitzero"`       // how many letters its place had when it began
 	Seen       []string  `json:"seen,omitzero"`        // digests of letters of There that were not seen before
 	Run        *run      `json:"run,omitzero"`         // a process goes on with it
 	Try        []string  `json:"try,omitzero"`         // letters that are being published
@@ -207,7 +207,7 @@ type past struct {
 	last       map[string]int  // the last number of letters that are alike, if above 1
 	doubted    map[string]bool // letters that may be ones that were sent, under another key
 	look       []string        // letters of Redrive.Look
-	there      int             // letters that the queue had when the redrive began
+	there      int             // letters that the place had when the redrive began
 	seen       []string        // digests of letters of there that the redrive has seen
 	passed     bool            // a process has passed through all letters of there
 	inHand     int             // letters that a process which died may have had in hand

@@ -13,6 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/foreign"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/letter"
 	"github.com/rehop/rehop/producer"
@@ -61,6 +62,18 @@ type Letter struct {
 	Redrives  int
 	RedriveID string
 
+	// OrderKey is the key that the producer gave the message, see producer.Message.
+	OrderKey string
+
+	// Tries is how often a publish of a collected letter has failed because of the message or its
+	// target, since a person changed its State. TryError is the last error.
+	Tries    int
+	TryError string
+
+	// NextTry is the time before which the store.Forwarder does not publish a letter that is
+	// ready; zero: at once, or the letter is not ready, or a process has it to publish it.
+	NextTry time.Time
+
 	// Publishing is the message as it lies in its place, with every property and
 	// header. Its Body must not be changed.
 	Publishing amqp.Publishing
@@ -104,7 +117,7 @@ func readIn(p amqp.Publishing, queue string) Letter {
 	l := Letter{
 		Publishing: p, Queue: h.Queue, Cause: h.Failure.Cause, Error: h.Failure.Error, ErrorType: h.Failure.ErrorType,
 		Stack: h.Failure.Stack, Host: h.Failure.Host, Attempts: h.FinalAttempts, Failed: h.Failure.At,
-		Redrives: h.Redrives, RedriveID: h.RedriveID, history: h,
+		Redrives: h.Redrives, RedriveID: h.RedriveID, OrderKey: foreign.Text(p.Headers[header.OrderKey]), history: h,
 	}
 	if err != nil {
 		l.Malformed = err.Error()

@@ -246,11 +246,14 @@ func (r *liveRedrive) judge(l Letter, tag uint64) error {
 	l.ID = numbered(digest, r.alike[digest])
 	past := r.book.past
 	key := r.keyOf(digest)
-	doubt := past.sent[key]
+	doubt, matches := past.sent[key], r.redrive.Filter.Matches(l)
+	if !matches && !r.redrive.Look.IsZero() {
+		return nil // a look has no room for it: that of its digest is for a letter that is like it
+	}
 	if !doubt && !r.admits(digest) && (l.Publishing.MessageId == "" || !past.sent[digest]) {
 		return nil
 	}
-	if !r.redrive.Filter.Matches(l) { // nor was it sent
+	if !matches { // nor was it sent, and the number of the letters that were there counts it
 		return nil
 	}
 	if doubt {

@@ -15,7 +15,8 @@ var errNotForwarding = errors.New("store: the Forwarder is not running")
 
 const (
 	// lostLimit is how long the database may be away until that counts as more than an
-	// interruption.
+	// interruption. A connection and a consumer have the same time, so that a probe of a service
+	// has one rule for all of them.
 	lostLimit = 15 * time.Second
 
 	// awaitLimit is how long the Forwarder may wait for the broker, or an address may

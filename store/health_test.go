@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -34,6 +35,23 @@ func TestParkedLettersLeaveHealthAlone(t *testing.T) {
 		if err := h.check(time.Now().Add(2 * awaitLimit)); (err != nil) != tt.degraded {
 			t.Errorf("%s: %v", tt.rule, err)
 		}
+	}
+}
+
+func TestADatabaseThatIsAwayIsAnInterruptionFirst(t *testing.T) {
+	now := time.Now()
+	h := &forwardHealth{}
+	h.begins(now)
+	h.becomes(&h.database, errors.New("no route to host"), now)
+	h.becomes(&h.database, errors.New("refused"), now.Add(lostLimit/2)) // the same interruption
+	for after, degraded := range map[time.Duration]bool{0: true, lostLimit - 1: true, lostLimit: false, time.Hour: false} {
+		if err := h.check(now.Add(after)); err == nil || err.Degraded != degraded || !err.Since.Equal(now) {
+			t.Errorf("after %v: %+v, want it degraded: %t", after, err, degraded)
+		}
+	}
+	h.becomes(&h.database, nil, now)
+	if err := h.check(now.Add(time.Hour)); err != nil {
+		t.Errorf("the database is back: %v", err)
 	}
 }
 

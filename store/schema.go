@@ -13,8 +13,8 @@ import (
 	"github.com/rehop/rehop"
 )
 
-// schemaVersion is the version of the schema that this package makes and knows. A
-// later version adds tables of its own (send orders, audit) beside the entries.
+// schemaVersion is the version of the schema that this package makes and knows. A program
+// refuses a store of a later version, whatever has changed in it.
 const schemaVersion = 1
 
 // definitions are the columns of an entry.

@@ -148,7 +148,7 @@ func TestALookThatIsOverIsAskedForAgain(t *testing.T) {
 
 // Progress counts against the bound of a redrive, and says so where it is not known.
 func TestProgressCountsAgainstTheBound(t *testing.T) {
-	p, err := readPages()
+	p, err := readPages(Config{}.named)
 	must(t, err)
 	for want, progress := range map[string]desk.Progress{
 		"<b>90,056</b> of 150,000":         {State: desk.Running, Bound: 150_000, Matched: 99_099, Done: 90_056},

@@ -60,7 +60,7 @@ func (h *Handler) export(r *request) error {
 	}
 	r.release()
 	out := &lasting{w: r.w, c: http.NewResponseController(r.w), begin: func() {
-		r.attach(fileName(p.String())+".jsonl", "application/x-ndjson")
+		r.attach(fileName(h.cfg.named(p.String()))+".jsonl", "application/x-ndjson")
 	}}
 	ctx := r.r.Context()
 	if source.About().Live { // the look comes first, and writing ends with the browser

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,6 +16,8 @@ type groupsData struct {
 	Sum    int
 	More   bool // there are more than Sum
 	Large  int  // letters of the largest group
+	Orders []column[desk.Group]
+	Order  string // that they are in
 }
 
 type shownGroup struct {
@@ -27,6 +30,14 @@ type shownGroup struct {
 	Send    string
 	Keep    string
 	Export  []hiddenField
+}
+
+// groupOrders are the orders of groups. Of groups that are equal the one with more letters comes
+// first, as in the answer of a source.
+var groupOrders = []column[desk.Group]{
+	{"letters", "letters", true, func(a, b desk.Group) int { return b.Count - a.Count }},
+	{"last", "last failure", true, func(a, b desk.Group) int { return b.Last.Compare(a.Last) }},
+	{"first", "first failure", true, func(a, b desk.Group) int { return b.First.Compare(a.First) }},
 }
 
 // trendParts is how many parts of a time a trend has.
@@ -63,6 +74,10 @@ func (h *Handler) groups(r *request) error {
 		d.More = d.More || g.More || found.Bound != "" && !d.About.Live
 		d.Large = max(d.Large, g.Count)
 	}
+	d.Orders, d.Order = groupOrders, cmp.Or(d.Sort, "letters")
+	if err := sortRows(found.Groups, groupOrders, "sort", d.Order); err != nil {
+		return err
+	}
 	var length time.Duration
 	length, d.Span = spanOf(first, now)
 	trends, cancel := context.WithTimeout(r.ctx, trendTime)
@@ -83,7 +98,7 @@ func (h *Handler) groups(r *request) error {
 		}
 		d.Groups = append(d.Groups, one)
 	}
-	return r.show("groups", view{Title: "Groups of " + p.String(), Nav: "place", Events: p.events(), Data: d})
+	return r.show("groups", view{Title: "Groups of " + h.cfg.named(p.String()), Nav: "place", Events: p.events(), Data: d})
 }
 
 // trendTime bounds the questions for trends of a page. What takes longer is left out.

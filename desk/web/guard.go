@@ -110,7 +110,7 @@ func Guard(next http.Handler, a Access) (http.Handler, error) {
 	}
 	guarded := webguard.Hosts(next, "This desk answers to localhost only. To reach it by another name, start it with a token.")
 	if !a.IsZero() {
-		p, err := readPages()
+		p, err := readPages(Config{}.named)
 		if err != nil {
 			return nil, err
 		}

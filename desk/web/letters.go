@@ -56,7 +56,7 @@ func (h *Handler) letters(r *request) error {
 		d.Back = address("letters", p, d.Values)
 	}
 	d.Send, d.Keep = d.Link("send"), d.Link("keep")
-	return r.show("letters", view{Title: "Letters of " + p.String(), Nav: "place", Events: p.events(), Data: d})
+	return r.show("letters", view{Title: "Letters of " + h.cfg.named(p.String()), Nav: "place", Events: p.events(), Data: d})
 }
 
 type letterData struct {
@@ -96,7 +96,7 @@ func (h *Handler) letter(r *request) error {
 	}
 	for _, f := range []hiddenField{
 		{"message id", m.MessageId}, {"type", m.Type}, {"content type", m.ContentType}, {"content encoding", m.ContentEncoding},
-		{"correlation id", m.CorrelationId}, {"reply to", m.ReplyTo}, {"expiration", m.Expiration}, {"user", m.UserId}, {"app", m.AppId},
+		{"correlation id", m.CorrelationId}, {"reply to", m.ReplyTo}, {"expiration", m.Expiration}, {"user", m.UserId}, {"app", m.AppId}, {"order key", l.OrderKey},
 	} {
 		if f.Value != "" {
 			d.Fields = append(d.Fields, f)
@@ -104,6 +104,12 @@ func (h *Handler) letter(r *request) error {
 	}
 	if m.Priority > 0 {
 		d.Fields = append(d.Fields, hiddenField{"priority", strconv.Itoa(int(m.Priority))})
+	}
+	if l.Tries > 0 {
+		d.Fields = append(d.Fields, hiddenField{"tries in vain", strconv.Itoa(l.Tries) + ": " + l.TryError})
+	}
+	if !l.NextTry.IsZero() {
+		d.Fields = append(d.Fields, hiddenField{"next try", l.NextTry.UTC().Format(time.DateTime) + " UTC or later"})
 	}
 	title := cmp.Or(m.MessageId, l.ID)
 	return r.show("letter", view{Title: "Letter " + cut(title, 60), Nav: "place", Events: p.events(), Data: d})

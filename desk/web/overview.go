@@ -22,6 +22,7 @@ const few = 8
 type overviewData struct {
 	Now       snapshot
 	Sort      string // by which the rows are sorted
+	WorkSort  string // by which the work queues are sorted
 	Name      string // that the names contain
 	Rows      []row  // places with letters or with a fault, up to maxRows
 	Full      int    // how many there are
@@ -30,7 +31,8 @@ type overviewData struct {
 	Work      []desk.Queue
 	WorkAll   int
 	Scale     scale // of all plots
-	Columns   []column
+	Columns   []column[row]
+	Works     []column[desk.Queue]
 	Redrives  []desk.Progress
 	ErrOf     string // of the journal
 	HasFilter bool   // there are more places than a few
@@ -80,15 +82,15 @@ func byNeed(a, b row) int {
 
 func byName(a, b row) int { return cmp.Compare(a.Place.String(), b.Place.String()) }
 
-// column is a heading of the overview, by which its rows can be sorted.
-type column struct {
+// column is a heading of a table or a list, by which its rows can be sorted.
+type column[T any] struct {
 	Sort, Title string
 	Falling     bool // the largest value comes first
-	less        func(a, b row) int
+	less        func(a, b T) int
 }
 
 // columns are in the order of the table. Of equal rows the one comes first that needs a person more.
-var columns = []column{
+var columns = []column[row]{
 	{"name", "Queue or store", false, byName},
 	{"letters", "Letters", true, func(a, b row) int { return b.Letters - a.Letters }},
 	{"growth", "Growth", true, func(a, b row) int { return b.Grew() - a.Grew() }},
@@ -104,6 +106,19 @@ var columns = []column{
 	}},
 }
 
+// workColumns are those of the work queues. Of equal rows the one comes first whose name does.
+var workColumns = []column[desk.Queue]{
+	{"name", "Queue", false, func(a, b desk.Queue) int { return cmp.Compare(a.Name, b.Name) }},
+	{"ready", "Ready", true, func(a, b desk.Queue) int { return b.Ready - a.Ready }},
+	{"unacked", "In hand", true, func(a, b desk.Queue) int { return b.Unacked - a.Unacked }},
+	{"waiting", "Waiting", true, func(a, b desk.Queue) int { return b.Waiting - a.Waiting }},
+	{"letters", "Letters", true, func(a, b desk.Queue) int { return b.Letters - a.Letters }},
+	{"consumers", "Consumers", true, func(a, b desk.Queue) int { return b.Consumers - a.Consumers }},
+	{"state", "State", false, func(a, b desk.Queue) int {
+		return cmp.Or(unknownLast(a.State == "", b.State == ""), cmp.Compare(a.State, b.State))
+	}},
+}
+
 func unknownLast(a, b bool) int {
 	switch {
 	case a == b:
@@ -114,10 +129,10 @@ func unknownLast(a, b bool) int {
 	return -1
 }
 
-// sortRows sorts by a column, or by need.
-func sortRows(rows []row, by string) error {
-	slices.SortFunc(rows, byNeed)
-	names := []string{"need"}
+// sortRows sorts by the column that a field of an address names, and leaves equal rows in their
+// order. The names of kept stand for the order that the rows have.
+func sortRows[T any](rows []T, columns []column[T], field, by string, kept ...string) error {
+	names := kept
 	for _, c := range columns {
 		if c.Sort == by {
 			slices.SortStableFunc(rows, c.less)
@@ -125,32 +140,37 @@ func sortRows(rows []row, by string) error {
 		}
 		names = append(names, c.Sort)
 	}
-	if by != "need" {
-		return fmt.Errorf("%w: sort is %.40q, want one of %s", errForm, by, strings.Join(names, ", "))
+	if !slices.Contains(kept, by) {
+		return fmt.Errorf("%w: %s is %.40q, want one of %s", errForm, field, by, strings.Join(names, ", "))
 	}
 	return nil
 }
 
 func (h *Handler) overviewData(form url.Values) (overviewData, error) {
-	o := overviewData{Now: h.snapshot(), Sort: cmp.Or(form.Get("sort"), "need"), Name: strings.TrimSpace(form.Get("name")), Columns: columns}
+	o := overviewData{Now: h.snapshot(), Sort: cmp.Or(form.Get("sort"), "need"), WorkSort: cmp.Or(form.Get("queues"), "name"), Name: strings.TrimSpace(form.Get("name")), Columns: columns, Works: workColumns}
 	o.HasFilter = len(o.Now.Letters) > few || len(o.Now.Work) > few || o.Name != ""
 	looks := h.places.lastLooks()
 	for _, d := range o.Now.Letters {
 		switch {
-		case !o.chosen(d.Place.String()):
+		case !o.chosen(h.cfg.named(d.Place.String())):
 		case d.Letters > 0 || d.Err != nil:
 			o.Rows = append(o.Rows, row{d, looks[d.Place.Queue]})
 		default:
 			o.Empty = append(o.Empty, d)
 		}
 	}
-	if err := sortRows(o.Rows, o.Sort); err != nil {
+	slices.SortFunc(o.Rows, byNeed)
+	if err := sortRows(o.Rows, columns, "sort", o.Sort, "need"); err != nil {
 		return o, err
 	}
 	for _, q := range o.Now.Work {
 		if o.chosen(q.Name) {
 			o.Work = append(o.Work, q)
 		}
+	}
+	slices.SortFunc(o.Work, workColumns[0].less)
+	if err := sortRows(o.Work, workColumns, "queues", o.WorkSort); err != nil {
+		return o, err
 	}
 	o.Full, o.EmptyAll, o.WorkAll = len(o.Rows), len(o.Empty), len(o.Work)
 	o.Rows, o.Empty, o.Work = o.Rows[:min(o.Full, maxRows)], o.Empty[:min(o.EmptyAll, maxRows)], o.Work[:min(o.WorkAll, maxRows)]
@@ -176,12 +196,25 @@ func (o overviewData) values() url.Values {
 	if o.Sort != "need" {
 		v.Set("sort", o.Sort)
 	}
+	if o.WorkSort != "name" {
+		v.Set("queues", o.WorkSort)
+	}
 	return v
 }
 
 // By is the address of the same rows in another order.
 func (o overviewData) By(sort string) string {
 	o.Sort = sort
+	return o.address()
+}
+
+// WorkBy is the address of the same work queues in another order.
+func (o overviewData) WorkBy(sort string) string {
+	o.WorkSort = sort
+	return o.address()
+}
+
+func (o overviewData) address() string {
 	if v := o.values(); len(v) > 0 {
 		return "./?" + v.Encode()
 	}

@@ -108,7 +108,35 @@ func TestTheOverviewIsSorted(t *testing.T) {
 		r.has(r.get("/?sort=large"), 400, "sort is", "need, name, letters")
 		r.has(r.get("/?name=none"), 200, "No name contains")
 		w := r.get("/?sort=reason&name=l")
-		r.has(w, 200, `aria-sort="ascending"`, `href="./?name=l&amp;sort=letters"`, "events?name=l&amp;sort=reason&amp;view=overview", "bad address", "&#43;90", "3 h ago")
+		r.has(w, 200, `aria-sort="ascending"`, `href="./?name=l&amp;sort=letters"`, "events?name=l&amp;sort=reason&amp;view=overview", "bad address", "&#43;90", "3 h ago", "Sort by need</a>, as equal rows are.")
+	})
+}
+
+// The table of work queues has an order of its own, which a live update and the filter keep.
+func TestWorkQueuesAreSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.broker.mu.Lock()
+		r.broker.queues = []desk.Queue{
+			{Name: "c", Ready: 1, Unacked: 9, Consumers: 1, State: "running"}, {Name: "a", Ready: 1, Waiting: 5, Consumers: 2}, {Name: "b", Ready: 7, DeadLetters: "b.dlq", Letters: 4, Consumers: 1, State: "down"},
+		}
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		order := func(page string) (names string) {
+			for _, row := range strings.Split(r.get(page).Body.String(), `<tr><td class="mono">`)[1:] {
+				names += row[:1]
+			}
+			return names
+		}
+		for sort, want := range map[string]string{"": "abc", "name": "abc", "ready": "bac", "unacked": "cab", "waiting": "abc", "letters": "bac", "consumers": "abc", "state": "bca"} {
+			if got := order("/?queues=" + sort); got != want {
+				t.Errorf("by %q: %s, want %s", sort, got, want)
+			}
+		}
+		r.has(r.get("/"), 200, `<th aria-sort="ascending"><a href="./">Queue</a>`, `<th class="n"><a href="./?queues=ready">Ready</a>`, "Equal rows are in the order of their names")
+		r.has(r.get("/?queues=ready&sort=name&name=b"), 200, `<th class="n" aria-sort="descending"><a href="./?name=b&amp;queues=ready&amp;sort=name">Ready</a>`, `href="./?name=b&amp;queues=ready&amp;sort=letters"`,
+			"events?name=b&amp;queues=ready&amp;sort=name&amp;view=overview", `<input type="hidden" name="queues" value="ready">`)
+		r.has(r.get("/?queues=size"), 400, "queues is", "size", "name, ready")
 	})
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,6 +73,28 @@ func (p place) String() string {
 		return p.Queue
 	}
 	return p.Store
+}
+
+// named returns the name of a source without the folder of its file, which tells of this machine
+// and nothing of the letters, unless another source has the same name then.
+func (cfg Config) named(source string) string {
+	short := withoutFolder(source)
+	for _, s := range cfg.Sources {
+		if other := s.About().Name; strings.TrimPrefix(source, "into ") != other && strings.TrimPrefix(short, "into ") == withoutFolder(other) {
+			return source
+		}
+	}
+	return short
+}
+
+// withoutFolder shortens "store /folder/file", as the command rehop names a file, also in the
+// record of a collector.
+func withoutFolder(source string) string {
+	before, file, found := strings.Cut(source, "store ")
+	if !found || before != "" && before != "into " || !filepath.IsAbs(file) {
+		return source
+	}
+	return before + "store " + filepath.Base(file)
 }
 
 func (p place) values() url.Values {

@@ -24,13 +24,14 @@ type placeView struct {
 	Values url.Values // the conditions
 	Chips  []chip
 	Page   string // the page itself
+	Sort   string // that its address names
 	Hidden []hiddenField
 }
 
 type hiddenField struct{ Name, Value string }
 
 func placeViewOf(h *Handler, page string, source desk.Source, p place, form url.Values) placeView {
-	v := placeView{Place: p, About: source.About(), Depth: h.depthOf(p), Values: onlyFilter(form), Page: page}
+	v := placeView{Place: p, About: source.About(), Depth: h.depthOf(p), Values: onlyFilter(form), Page: page, Sort: form.Get("sort")}
 	v.Chips = chipsOf(page, p, form)
 	all := p.values()
 	for name, values := range v.Values {
@@ -53,7 +54,10 @@ func (v placeView) Link(page string, more ...string) string {
 }
 
 // Self is the address of the page itself.
-func (v placeView) Self() string { return v.Link(v.Page) }
+func (v placeView) Self() string { return v.By(v.Sort) }
+
+// By is the address of the page in another order; empty: its own.
+func (v placeView) By(sort string) string { return v.Link(v.Page, "sort", sort) }
 
 // First is the first value of a condition.
 func (v placeView) First(name string) string { return v.Values.Get(name) }

@@ -24,7 +24,7 @@ var conditions = []condition{
 type condition struct{ Name, Label string }
 
 // others are the fields of forms and addresses that are no condition.
-var others = []string{"queue", "store", "after", "said", "back", "do", "deed", "picked", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "content_type", "header_name", "header_value", "remove"}
+var others = []string{"queue", "store", "after", "said", "back", "do", "deed", "picked", "why", "redrive", "all", "rate", "limit", "canary", "to", "look", "these", "there", "body", "content_type", "header_name", "header_value", "remove", "sort"}
 
 // severalOf are the fields that may be given several times.
 var severalOf = []string{"id", "mid", "header", "state", "header_name", "header_value", "remove"}
@@ -139,13 +139,14 @@ type chip struct {
 	Without      string
 }
 
+// chipsOf returns the conditions of the address of a page, and keeps its order.
 func chipsOf(page string, p place, v url.Values) (chips []chip) {
 	for _, c := range conditions {
 		values := given(v, c.Name)
 		for i, value := range values {
 			rest := onlyFilter(v)
 			rest[c.Name] = slices.Delete(slices.Clone(values), i, i+1)
-			chips = append(chips, chip{c.Label, value, address(page, p, rest)})
+			chips = append(chips, chip{c.Label, value, address(page, p, rest, "sort", v.Get("sort"))})
 		}
 	}
 	return chips

@@ -30,13 +30,14 @@ type pages struct {
 	live *template.Template // fragments that are sent when they have changed
 }
 
-func readPages() (*pages, error) {
+// readPages reads the templates, which show the names of sources as named returns them.
+func readPages(named func(string) string) (*pages, error) {
 	version, err := staticVersion()
 	if err != nil {
 		return nil, err
 	}
 	funcs := template.FuncMap{
-		"text": visible, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
+		"text": visible, "named": func(source string) string { return visible(named(source)) }, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
 		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"static": func(name string) string { return "static/" + name + "?v=" + version },

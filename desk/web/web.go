@@ -121,7 +121,7 @@ func New(cfg Config) (*Handler, error) {
 }
 
 func newHandler(cfg Config, b broker) (*Handler, error) {
-	p, err := readPages()
+	p, err := readPages(cfg.named)
 	if err != nil {
 		return nil, err
 	}

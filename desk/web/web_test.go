@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -44,6 +45,89 @@ func TestEachPageShowsWhatItIsFor(t *testing.T) {
 		r.has(r.get("/letter?store=store+letters.db&id=none"), 404, "not here any more")
 		r.has(r.get("/groups?store=other"), 404, "Not here")
 		r.has(r.get("/letters?store=store+letters.db&newer=soon"), 400, "want a span")
+	})
+}
+
+// A letter that a store.Forwarder has tried says so, and when it is tried again.
+func TestALetterSaysItsTriesAndItsOrderKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		if page := r.get("/letter?store=store+letters.db&id=id1").Body.String(); strings.Contains(page, "next try") || strings.Contains(page, "tries in vain") {
+			t.Error("a letter that nobody has tried says something else")
+		}
+		l := &r.store.letters[0]
+		l.OrderKey, l.Tries, l.TryError, l.NextTry = "anna", 3, "no such exchange", time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+		r.has(r.get("/letter?store=store+letters.db&id=id1"), 200, "order key", "anna", "tries in vain", "3: no such exchange", "next try", "2030-01-02 03:04:05 UTC or later")
+	})
+}
+
+// The name of a file is enough where no other store has it: the folder tells of the machine.
+func TestPagesNameAStoreWithoutItsFolder(t *testing.T) {
+	other := &fake{name: "store /srv/b/same.db"}
+	cfg := Config{Sources: []desk.Source{&fake{name: "store /home/ada/letters.db"}, &fake{name: "store /srv/a/same.db"}, other, &fake{name: "store postgres://shop@db.example/letters"}, &fake{name: "store here/letters.db"}}}
+	for source, want := range map[string]string{
+		"store /home/ada/letters.db":               "store letters.db",
+		"into store /home/ada/letters.db":          "into store letters.db",
+		"store /srv/a/same.db":                     "store /srv/a/same.db",
+		"store /srv/b/same.db":                     "store /srv/b/same.db",
+		"into store /srv/c/same.db":                "into store /srv/c/same.db", // of the journal, and not here
+		"store /mnt/old.db":                        "store old.db",
+		"store /mnt/letters.db":                    "store /mnt/letters.db",
+		"store here/letters.db":                    "store here/letters.db", // as somebody has typed it
+		"store postgres://shop@db.example/letters": "store postgres://shop@db.example/letters",
+		"queue orders.dlq":                         "queue orders.dlq",
+		"my store /of/things":                      "my store /of/things",
+	} {
+		if got := cfg.named(source); got != want {
+			t.Errorf("%s is shown as %s, want %s", source, got, want)
+		}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		const name = "store /home/ada/letters.db"
+		r := newRoom(t, func(cfg *Config) { cfg.Sources[0].(*fake).name = name })
+		synctest.Wait()
+		r.write("audit.jsonl", `{"at":"2026-11-29T08:00:00Z","by":{},"action":"collect","source":"queue orders.dlq","which":"into `+name+`","count":1,"result":"done"}`+"\n")
+		store := "store=" + url.QueryEscape(name)
+		r.write("redrives/one.jsonl", `{"redrive":{"id":"one","action":"drop","filter":{},"all":true,"source":"`+name+`","created":"2026-11-29T08:00:00Z"}}`+"\n")
+		for _, page := range []string{"/", "/groups?" + store, "/letters?" + store, "/letter?id=id1&" + store, "/send?group=f1&" + store, "/edit?id=id1&" + store, "/keep?do=park&" + store, "/search?text=m-2", "/redrives", "/redrive?id=one", "/audit"} {
+			text := html.UnescapeString(regexp.MustCompile(` (href|value|data-events)="[^"]*"`).ReplaceAllString(r.get(page).Body.String(), ""))
+			if strings.Contains(text, "/home/ada") || !strings.Contains(text, "letters.db") {
+				t.Errorf("%s shows %s", page, text)
+			}
+		}
+	})
+}
+
+// Groups have the order that their address says, and so have the pages that follow from it.
+func TestGroupsAreSorted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.store.letters = nil
+		for i, one := range []struct {
+			text string
+			n    int
+			age  time.Duration
+		}{{"many", 3, 2 * time.Hour}, {"some", 2, time.Hour}, {"older", 1, 3 * time.Hour}, {"alike", 1, time.Hour}} {
+			for range one.n {
+				l := letter(i)
+				l.Error, l.Fingerprint, l.Failed = one.text, one.text, time.Now().Add(-one.age)
+				r.store.letters = append(r.store.letters, l)
+			}
+		}
+		const page = "/groups?store=store+letters.db"
+		for sort, want := range map[string]string{"": "many some older alike", "letters": "many some older alike", "last": "some alike many older", "first": "some alike many older"} {
+			var names []string
+			for _, m := range regexp.MustCompile(`<h2><a href="[^"]*">(\w+)</a></h2>`).FindAllStringSubmatch(r.get(page+"&sort="+sort).Body.String(), -1) {
+				names = append(names, m[1])
+			}
+			if got := strings.Join(names, " "); got != want {
+				t.Errorf("by %q: %s, want %s", sort, got, want)
+			}
+		}
+		r.has(r.get(page), 200, `<a href="groups?sort=letters&amp;store=store&#43;letters.db" aria-current="true">letters</a>`, `<a href="groups?sort=last&amp;store=store&#43;letters.db">last failure</a>`, "of equal groups the one with more letters")
+		r.has(r.get(page+"&sort=last&failed=orders"), 200, `<input type="hidden" name="sort" value="last">`, `href="groups?sort=last&amp;store=store&#43;letters.db" aria-label="Remove the condition queue that failed"`,
+			`href="groups?failed=orders&amp;sort=first&amp;store=store&#43;letters.db"`, `href="letters?failed=orders&amp;group=some&amp;store=store&#43;letters.db"`)
+		r.has(r.get(page+"&sort=size"), 400, "sort is", "size", "letters, last, first")
 	})
 }
 

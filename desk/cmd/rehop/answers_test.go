@@ -18,7 +18,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
+	"github.com/rehop/rehop/store"
+	"github.com/rehop/rehop/store/sqlite"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -100,6 +103,42 @@ func TestALetterIsShownByItsMessageID(t *testing.T) {
 	s.prints("2 letters have", "rehop dlq list --store "+letters+" --message-id twice")
 	s.run(exitNothing, "dlq", "show", "--store", letters, "none")
 	s.prints("an id is a number", "--message-id none")
+}
+
+// A letter that a Forwarder has tried says so, and when it is tried again.
+func TestALetterSaysItsTriesAndItsOrderKey(t *testing.T) {
+	s := open(t)
+	name := filepath.Join(t.TempDir(), "letters.db")
+	db, err := sqlite.Open(name)
+	must(t, err)
+	defer db.Close()
+	letters, err := store.Open(t.Context(), db, store.SQLite, store.Config{})
+	must(t, err)
+	must(t, letters.Put(t.Context(), producer.Message{RoutingKey: "orders", ID: "m-0", OrderKey: "anna"}, producer.ErrReturned))
+	next := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, tt := range []struct {
+		rule, set   string
+		tries, next bool
+	}{
+		{"it was never tried", "next_try = 0", false, false},
+		{"it was tried", fmt.Sprintf("state = 'ready', tries = 3, try_error = 'no such exchange', next_try = %d", next.UnixMilli()), true, true},
+		{"somebody is publishing it, until the end of a lease", "lease = 'somebody'", true, false},
+		{"it waits for a person", "lease = '', state = 'parked'", true, false},
+	} {
+		_, err := db.ExecContext(t.Context(), "UPDATE rehop_letters SET "+tt.set)
+		must(t, err)
+		s.run(exitDone, "dlq", "show", "--store", name, "1")
+		s.prints("order key      anna\n")
+		if tries, next := strings.Contains(s.out, "tries          3 in vain, the last: no such exchange\n"), strings.Contains(s.out, "next try       at 2030-01-02 03:04:05 UTC or later\n"); tries != tt.tries || next != tt.next {
+			t.Errorf("%s: its tries are shown: %t, and the next: %t: %s", tt.rule, tries, next, s.out)
+		}
+		s.run(exitDone, "dlq", "show", "--store", name, "1", "-o", "json")
+		var l letterJSON
+		must(t, json.Unmarshal([]byte(s.out), &l))
+		if l.OrderKey != "anna" || (l.Tries == 3 && l.TryError == "no such exchange") != tt.tries || l.NextTry.Equal(next) != tt.next {
+			t.Errorf("%s: %+v", tt.rule, l)
+		}
+	}
 }
 
 // collect collects the letters of a queue into a store.

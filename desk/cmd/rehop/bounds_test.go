@@ -63,11 +63,15 @@ func (a answering) Read(p []byte) (int, error) { return copy(p, a()), nil }
 func TestADryRunSaysItsBound(t *testing.T) {
 	s := open(t)
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--dry-run")
-	s.prints("without --dry-run: 6 letters\n")
+	s.prints("dry run: nothing was sent; without --dry-run, 6 letters would be tried\n")
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--error", "stock", "--window", "2", "--dry-run")
-	s.prints("without --dry-run: at most 6 letters\n")
+	s.prints("without --dry-run, at most 6 letters would be tried\n")
 	s.run(exitDone, "dlq", "send", "orders.dlq", "--all", "--limit", "2", "--dry-run")
-	s.prints("without --dry-run: 2 letters\n")
+	s.prints("without --dry-run, 2 letters would be tried\n")
+	s.run(exitDone, "dlq", "move", "orders.dlq", "--message-id", "m-1", "--to", "orders", "--dry-run", "-o", "json")
+	s.prints("dry run: nothing was moved; without --dry-run, 1 letter would be tried\n")
+	s.run(exitNothing, "dlq", "drop", "orders.dlq", "--error", "other", "--copy", "never", "--dry-run")
+	s.prints("dry run: nothing was dropped\n", "no letter matched")
 	s.has("orders.dlq", 6)
 }
 
@@ -121,7 +125,7 @@ func TestThePaceIsThatOfThisProcess(t *testing.T) {
 	}
 }
 
-// The reason of a redrive that failed stands once in what a person reads.
+// The reason of a redrive that failed stands once in what a person reads, without the name of a package.
 func TestTheReasonOfAFailureIsPrintedOnce(t *testing.T) {
 	s := open(t)
 	s.late(10)
@@ -131,5 +135,13 @@ func TestTheReasonOfAFailureIsPrintedOnce(t *testing.T) {
 			t.Errorf("%s: the target is named %d times, want once: %s%s", line, n, s.out, s.err)
 		}
 		s.prints("redrive one failed: 0 sent, 10 failed", "10 letters in a row", "redrives resume one")
+		for _, also := range []string{"", "redrives", "dlq audit -o wide"} {
+			if also != "" {
+				s.run(exitDone, strings.Fields(also)...)
+			}
+			if strings.Contains(s.out+s.err, "desk: ") {
+				t.Errorf("%s, %s: %s%s", line, also, s.out, s.err)
+			}
+		}
 	}
 }

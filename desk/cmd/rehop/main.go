@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	if err == nil {
 		return exitDone
 	}
-	if text := withoutSecrets(err.Error(), args); text != "" {
+	if text := withoutSecrets(unprefixed(err.Error()), args); text != "" {
 		fmt.Fprintln(s.err, "rehop:", text)
 	}
 	var e *exit

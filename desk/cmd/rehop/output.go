@@ -135,6 +135,10 @@ type letterJSON struct {
 	Framework   string         `json:"framework,omitzero"`
 	Redrives    int            `json:"redrives,omitzero"`
 	RedriveID   string         `json:"redrive_id,omitzero"`
+	OrderKey    string         `json:"order_key,omitzero"`
+	Tries       int            `json:"tries,omitzero"`
+	TryError    string         `json:"try_error,omitzero"`
+	NextTry     time.Time      `json:"next_try,omitzero"`
 	ContentType string         `json:"content_type,omitzero"`
 	Size        int            `json:"size"`
 	Headers     map[string]any `json:"headers,omitzero"`
@@ -150,6 +154,7 @@ func forPrograms(l desk.Letter, whole bool) letterJSON {
 		ID: l.ID, Place: l.Place, State: l.State, MessageID: p.MessageId, Queue: l.Queue, Exchange: l.Exchange, RoutingKey: l.RoutingKey,
 		Cause: string(l.Cause), Error: l.Error, ErrorType: l.ErrorType, Host: l.Host, Attempts: l.Attempts, FirstFailed: l.FirstFailed,
 		Failed: l.Failed, Group: l.Fingerprint, Framework: l.Framework, Redrives: l.Redrives, RedriveID: l.RedriveID,
+		OrderKey: l.OrderKey, Tries: l.Tries, TryError: l.TryError, NextTry: l.NextTry,
 		ContentType: p.ContentType, Size: len(p.Body), Malformed: l.Malformed, Doubt: l.Doubt,
 	}
 	if !whole {
@@ -298,6 +303,13 @@ func (a *app) show(l desk.Letter) error {
 	if l.Redrives > 0 {
 		line("sent back", fmt.Sprintf("%d times before, last by redrive %s", l.Redrives, l.RedriveID))
 	}
+	if l.Tries > 0 {
+		line("tries", fmt.Sprintf("%d in vain, the last: %s", l.Tries, l.TryError))
+	}
+	if !l.NextTry.IsZero() {
+		line("next try", "at "+l.NextTry.UTC().Format(time.DateTime)+" UTC or later")
+	}
+	line("order key", l.OrderKey)
 	line("host", l.Host)
 	line("group", l.Fingerprint)
 	line("told by", l.Framework)

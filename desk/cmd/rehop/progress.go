@@ -75,7 +75,7 @@ func (a *app) result(p desk.Progress, err error) error {
 		if err != nil {
 			shown.Error = "" // it is told as the error of the command
 		}
-		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(fields.Replace(shown.String())))
+		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(unprefixed(fields.Replace(shown.String()))))
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):

@@ -133,7 +133,7 @@ func TestLookingAround(t *testing.T) {
 	s.run(exitDone, "dlq", "show", "orders.dlq", list.Letters[0].ID)
 	s.prints("no stock", "life", "published to exchange \"shop\" with key \"order.paid\"", `"order": 0`)
 	s.run(exitNothing, "dlq", "show", "orders.dlq", "none")
-	s.prints("there is no such letter", "18 hexadecimal digits", "rehop dlq list")
+	s.prints("rehop: there is no such letter", "18 hexadecimal digits", "rehop dlq list")
 	if n := len(list.Letters[0].ID); n != 18 {
 		t.Errorf("an id has %d digits, and the help says 18", n)
 	}

@@ -39,6 +39,9 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 		return err
 	}
 	r.Action, r.Filter, r.All, r.By, r.To = action, r.filter.read(), r.filter.all, a.by(), address(r.to)
+	if !r.Filter.IsZero() && r.All {
+		return usage(fmt.Errorf("there are --all and a filter, %s: give --all for all letters, or the filter for those that it selects", r.Filter))
+	}
 	if r.Filter.IsZero() && !r.All {
 		return usage(errors.New("which letters? Give a filter, such as --error or --id, or --all"))
 	}
@@ -52,9 +55,11 @@ func (a *app) carryOut(c *cobra.Command, r *redrive, rest []string, action desk.
 		letters = r.boundBy(list, source.About().Live)
 		if r.dryRun {
 			err := a.printLetters(list, func() string { return listLine(c, source, list.Next) })
+			would := ""
 			if r.Limit > 0 {
-				fmt.Fprintf(a.err, "without --dry-run: %s\n", letters)
+				would = "; without --dry-run, " + letters + " would be tried"
 			}
+			fmt.Fprintf(a.err, "dry run: nothing was %s%s\n", map[desk.Action]string{desk.Send: "sent", desk.Move: "moved", desk.Drop: "dropped"}[action], would)
 			return err
 		}
 		if r.Limit == 0 {

@@ -119,6 +119,8 @@ func flagFault(c *cobra.Command, err error) error {
 		} else {
 			err = fmt.Errorf("there is no flag -%s; see %s --help", unknown.GetSpecifiedName(), c.CommandPath())
 		}
+	case errors.As(err, &unknown) && unknown.GetSpecifiedName() == "all" && slices.Contains([]string{"list", "groups", "export"}, c.Name()):
+		err = fmt.Errorf("there is no flag --all: without a filter %s takes all letters", c.CommandPath())
 	case errors.As(err, &unknown):
 		name := unknown.GetSpecifiedName()
 		err = fmt.Errorf("there is no flag %s%s; see %s --help", flagName(name), meant(near(c, name)), c.CommandPath())
@@ -300,6 +302,13 @@ func (a *app) rename(text string) string {
 	}
 	return text
 }
+
+// ownName is the prefix of the errors of package desk, for programs.
+var ownName = regexp.MustCompile(`(^|\n|: )desk: `)
+
+// unprefixed returns a text of package desk without that prefix, which tells nothing where the
+// command is named.
+func unprefixed(text string) string { return ownName.ReplaceAllString(text, "$1") }
 
 // ofFlag returns an error about a file or folder that a flag names, with the flag.
 func ofFlag(flag string, err error) error {

@@ -129,3 +129,28 @@ func TestKeysOpenWhatIsUsedMost(t *testing.T) {
 	press("\r")
 	b.at("/search")
 }
+
+// TestTheKeyboardSorts goes to headings and links that sort, and presses them.
+func TestTheKeyboardSorts(t *testing.T) {
+	s := open(t, siteConfig{queues: []string{"sort-orders.dlq"}})
+	_, letters := dead(t, shared, s, "sort-orders", 40)
+	b := s.browser()
+	press := func(link string) {
+		js[chromedp.Void](b, `[...document.querySelectorAll("`+link+`")][0].focus(); window.leaving = true`)
+		do(b, chromedp.KeyEvent("\r"))
+		b.wait(`!window.leaving && document.readyState === "complete"`)
+	}
+	b.wait(`document.querySelector("th a[href*='queues=ready']") !== null`)
+	press("th a[href*='queues=ready']")
+	b.wait(`document.querySelector(".sorts:not(.places) th[aria-sort='descending']").innerText.startsWith("Ready")`)
+	press("th a[href*='queues=waiting']")
+	b.wait(`document.querySelector(".sorts:not(.places) th[aria-sort='descending']").innerText.startsWith("Waiting")`)
+	b.to("groups?queue=" + letters)
+	b.click("Look")
+	b.says("40 letters in 5 groups")
+	press(".orders a[href*='sort=last']")
+	b.wait(`document.querySelector(".orders a[aria-current]").innerText === "last failure"`)
+	b.click("Look again")
+	b.says("40 letters in 5 groups")
+	b.wait(`document.querySelector(".orders a[aria-current]").innerText === "last failure"`)
+}
