@@ -228,13 +228,16 @@ func TestPermissionsToDeclare(t *testing.T) {
 			{rule: "an exchange", plan: []topology.Spec{other}},
 			{rule: "a work queue with bindings", plan: []topology.Spec{work}, there: []topology.Spec{shop}},
 			{rule: "a queue of others", plan: []topology.Spec{theirs}, there: []topology.Spec{foreign}},
-			{rule: "lanes", plan: []topology.Spec{lanes}, there: []topology.Spec{shop}},
+			{rule: "lanes with exact delays", plan: []topology.Spec{permitted, shop, lanes}},
 			{rule: "shards", plan: []topology.Spec{shards}},
 			{rule: "exact delays to a queue of others", plan: []topology.Spec{topology.Delays{Grain: permitted.Grain, Max: permitted.Max, Queues: []string{delayed.Name}}}, there: []topology.Spec{delayed}},
 		} {
 			p.roles = declares
 			p.run = func(u *user) error {
-				return errors.Join(topology.Declare(u.Context(), u.conn, p.plan...), topology.Declare(u.Context(), u.conn, p.plan...))
+				if err := topology.Declare(u.Context(), u.conn, p.plan...); err != nil {
+					return err
+				}
+				return topology.Declare(u.Context(), u.conn, p.plan...)
 			}
 			e.needs(p)
 		}
@@ -405,8 +408,13 @@ func TestPermissionsToConsume(t *testing.T) {
 	everywhere(t, func(e *env) {
 		work, republished, letters := e.short("work"), e.short("republished"), topology.DeadLetterQueue{Name: e.name("letters"), Type: e.queue}
 		republished.Engine = topology.EngineRepublish
-		for _, w := range []topology.WorkQueue{work, republished} {
-			e.needs(program{rule: "consume " + w.Engine.String(), plan: []topology.Spec{w}, roles: consumes, there: []topology.Spec{w}, run: e.consumer(w, w)})
+		theirs := e.short("theirs")
+		theirs.Existing = true
+		if err := topology.Declare(e.Context(), e.conn, topology.WorkQueue{Name: theirs.Name, Type: e.queue}); err != nil {
+			e.Fatal(err)
+		}
+		for _, w := range []topology.WorkQueue{work, republished, theirs} {
+			e.needs(program{rule: "consume " + w.Name, plan: []topology.Spec{w}, roles: consumes, there: []topology.Spec{w}, run: e.consumer(w, w)})
 		}
 		e.needs(program{rule: "consume dead letters", plan: []topology.Spec{letters}, roles: consumes, there: []topology.Spec{letters}, run: func(u *user) error {
 			j := newJournal(func(_ context.Context, d *consumer.Delivery) error {
