@@ -119,7 +119,7 @@ func refusal(kind, name string, cause *amqp.Error) error {
 	return differs(kind, name, m[1], plainValue(m[3]), plainValue(m[4]), cause)
 }
 
-// accessRefused is the text of a 403. Brokers before 3.13 do not say which permission is missing.
+// accessRefused is the text of a 403. A broker of 3.10 does not say which permission is missing.
 var accessRefused = regexp.MustCompile(`(?s)(?:(configure|write|read) )?access to (queue|exchange) '(.*)' in vhost '`)
 
 // lacking says which permission is missing to declare something, as far as the broker tells. A part that
