@@ -116,6 +116,9 @@ func (r *run) logFailedCopy(m *hand.Message, to route.Target, err error) {
 
 // logStart says what a session does, and why.
 func (r *run) logStart(s *session) {
+	if denied := s.terms.route.Denied; denied != nil {
+		r.faultLog.Warn("failed attempts are copied to their waits and not nacked, because the user may not look at them", denied, "queue", r.queue)
+	}
 	if !r.log.Enabled(r.stop, slog.LevelInfo) {
 		return
 	}

@@ -139,7 +139,7 @@ func permissions(ctx context.Context, conn *connection.Conn) []Finding {
 	case errors.As(err, &refused) && refused.Code == amqp.AccessRefused:
 		return []Finding{{
 			About: "permissions", Level: Warning, Says: fmt.Sprintf("user %q has no permission to %s queues that the broker names: %s", transport.Inside.Session(session).User(), missing, refused.Reason),
-			Advice: `a work queue orders needs configure, write and read on ^orders(\..*)?$`,
+			Advice: "a program needs no permission on such queues, but those that topology.Plan.Permissions returns for it",
 		}}
 	}
 	return []Finding{{About: "permissions", Level: Wrong, Says: err.Error()}}

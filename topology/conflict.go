@@ -106,8 +106,8 @@ func refusedQueue(cause *amqp.Error) (name string, ok bool) {
 // says what to do.
 func refusal(kind, name string, cause *amqp.Error) error {
 	if cause.Code == amqp.AccessRefused {
-		return fmt.Errorf("topology: %w to declare %s %q: give the user configure, write and read on it and on what belongs to it, ^%s(\\..*)?$: %w",
-			errNoPermission, kind, name, regexp.QuoteMeta(name), cause)
+		return fmt.Errorf("topology: %w to declare %s %q: give the user %s; Plan.Permissions returns all that a program needs: %w",
+			errNoPermission, kind, name, lacking(kind, name, cause), cause)
 	}
 	m := inequivalent.FindStringSubmatch(cause.Reason)
 	switch {
@@ -117,6 +117,24 @@ func refusal(kind, name string, cause *amqp.Error) error {
 		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
 	}
 	return differs(kind, name, m[1], plainValue(m[3]), plainValue(m[4]), cause)
+}
+
+// accessRefused is the text of a 403. A broker of 3.10 does not say which permission is missing.
+var accessRefused = regexp.MustCompile(`(?s)(?:(configure|write|read) )?access to (queue|exchange) '(.*)' in vhost '`)
+
+// lacking says which permission is missing to declare something, as far as the broker tells. A part that
+// it names beside it is the exchange that it leads to.
+func lacking(kind, name string, cause *amqp.Error) string {
+	m := accessRefused.FindStringSubmatch(cause.Reason)
+	switch {
+	case m == nil:
+		return "configure and read on it, and write on the exchange that it leads to"
+	case m[1] != "":
+		return fmt.Sprintf("%s on %s %q", m[1], m[2], m[3])
+	case m[2] == kind && m[3] == name:
+		return fmt.Sprintf("configure and read on %s %q", kind, name)
+	}
+	return fmt.Sprintf("write on %s %q", m[2], m[3])
 }
 
 // differs returns the error for a queue or exchange that exists with another value of an

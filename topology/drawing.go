@@ -71,9 +71,9 @@ func (p Plan) rows() (list []row) {
 		if !ok {
 			continue
 		}
-		r := row{main: p.letters([]string{q.Name}, q.Name)}
+		r := row{main: p.lettersBox([]string{q.Name}, q.Name)}
 		if q.Exchange != "" {
-			r.from = []entry{{box: p.exchange(q.Exchange)}}
+			r.from = []entry{{box: p.exchangeBox(q.Exchange)}}
 		}
 		if q.Exchange != "" || !anyBox(list, q.Name, false) {
 			own = append(own, r)
@@ -85,7 +85,7 @@ func (p Plan) rows() (list []row) {
 	}
 	for _, s := range p.specs {
 		if e, ok := s.(Exchange); ok && !anyBox(list, e.Name, true) {
-			list = append(list, row{main: p.exchange(e.Name)})
+			list = append(list, row{main: p.exchangeBox(e.Name)})
 		}
 	}
 	return list
@@ -159,7 +159,7 @@ func (p Plan) workRow(queues []WorkQueue, lines []string, from []entry, family s
 	if len(letters) > 1 {
 		title = family + ".dlq"
 	}
-	r.to = append(r.to, exit{[]box{p.letters(letters, title)}, "dead letter", ""})
+	r.to = append(r.to, exit{[]box{p.lettersBox(letters, title)}, "dead letter", ""})
 	return r
 }
 
@@ -178,7 +178,7 @@ func (p Plan) lanesRow(l Lanes) row {
 	}
 	from := p.bound(l.Exchange(), "by priority", l.Bindings)
 	if len(l.Bindings) == 0 {
-		from = []entry{{p.exchange(l.Exchange()), []string{"by priority"}}}
+		from = []entry{{p.exchangeBox(l.Exchange()), []string{"by priority"}}}
 	}
 	for _, w := range queues {
 		if len(w.Bindings) > 0 {
@@ -193,7 +193,7 @@ func (p Plan) shardsRow(s Shards) row {
 	if s.Count > 1 {
 		lines[1] += " to " + s.queue(s.Count-1)
 	}
-	return p.workRow(s.WorkQueues(), lines, []entry{{p.exchange(""), []string{"Shards.Queue of the OrderKey"}}}, s.Name+".*")
+	return p.workRow(s.WorkQueues(), lines, []entry{{p.exchangeBox(""), []string{"Shards.Queue of the OrderKey"}}}, s.Name+".*")
 }
 
 // delaysRow leads to the queues and exchanges that messages can be delayed to. Drawn are the
@@ -211,7 +211,7 @@ func (p Plan) delaysRow(d plannedDelays, drawn []row) row {
 	}
 	for _, x := range d.Exchanges {
 		if x.Refuses("") == "" {
-			targets = append(targets, p.exchange(x.Name))
+			targets = append(targets, p.exchangeBox(x.Name))
 		}
 	}
 	queues, stranded := levelQueues(d.Delays), levels.Of(d.Levels.Grain).Stranded()
@@ -227,12 +227,12 @@ func (p Plan) delaysRow(d plannedDelays, drawn []row) row {
 	if len(targets) > 0 {
 		r.to = append(r.to, exit{targets, "when due", ""})
 	}
-	r.to = append(r.to, exit{[]box{p.letters([]string{stranded}, stranded)}, "no queue", ""})
+	r.to = append(r.to, exit{[]box{p.lettersBox([]string{stranded}, stranded)}, "no queue", ""})
 	return r
 }
 
-// letters returns the box of dead-letter queues.
-func (p Plan) letters(names []string, title string) box {
+// lettersBox returns the box of dead-letter queues.
+func (p Plan) lettersBox(names []string, title string) box {
 	b := box{lettersLook, names, []string{title}}
 	for _, q := range append(slices.Clone(p.queues), p.needs...) {
 		if ttl, ok := q.Args["x-message-ttl"].(int64); ok && q.Name == names[0] {
@@ -242,8 +242,8 @@ func (p Plan) letters(names []string, title string) box {
 	return b
 }
 
-// exchange returns the box of an exchange; "" is the default exchange.
-func (p Plan) exchange(name string) box {
+// exchangeBox returns the box of an exchange; "" is the default exchange.
+func (p Plan) exchangeBox(name string) box {
 	if name == "" {
 		return box{exchangeLook, []string{""}, []string{"default exchange"}}
 	}
@@ -264,10 +264,10 @@ func (p Plan) bound(queue, more string, bindings []Binding) (from []entry) {
 		if more != "" {
 			key = strings.TrimSpace(key + " " + more)
 		}
-		from = merge(from, []entry{{p.exchange(b.Exchange), []string{key}}})
+		from = merge(from, []entry{{p.exchangeBox(b.Exchange), []string{key}}})
 	}
 	if len(bindings) == 0 {
-		from = []entry{{p.exchange(""), []string{queue}}}
+		from = []entry{{p.exchangeBox(""), []string{queue}}}
 	}
 	return from
 }

@@ -117,6 +117,26 @@ func ExamplePlan_SVG() {
 	// Output: <svg xmlns="http://www.w3.org/2000/svg" width="980" height="92" viewBox="0 0 980 92" role="img"
 }
 
+// An operator gives the user of a service the permissions that it needs, and no others.
+func ExamplePlan_Permissions() {
+	plan, err := topology.NewPlan(connection.Version{Major: 4, Minor: 3}, topology.WorkQueue{Name: "orders", Waits: delay.Default(), Engine: topology.EngineRepublish})
+	check(err)
+	p := plan.Permissions(topology.RoleConsume)
+	fmt.Printf("rabbitmqctl set_permissions -p / shopper '%s' '%s' '%s'", p.Configure, p.Write, p.Read)
+	// Output: rabbitmqctl set_permissions -p / shopper '^$' '^(amq\.default|orders\.rehop\.return)$' '^orders$'
+}
+
+// A program consumes one queue, and publishes to an exchange of another service.
+func ExamplePermissions_And() {
+	version := connection.Version{Major: 4, Minor: 3}
+	orders, err := topology.NewPlan(version, topology.WorkQueue{Name: "orders", Engine: topology.EngineRepublish})
+	check(err)
+	mail, err := topology.NewPlan(version, topology.Exchange{Name: "mail"})
+	check(err)
+	fmt.Println(orders.Permissions(topology.RoleConsume).And(mail.Permissions(topology.RolePublish)).Write)
+	// Output: ^(amq\.default|mail|orders\.rehop\.return)$
+}
+
 // A build compares with the definitions of production, and needs no broker.
 func ExampleVerifyDefinitions() {
 	file := []byte(`{"rabbitmq_version": "4.3.6", "vhosts": [{"name": "/"}], "exchanges": [], "bindings": [],

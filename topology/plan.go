@@ -124,6 +124,7 @@ type PlannedEngine struct {
 	Why    string
 	Waits  []string // the wait queue of each wait
 
+	work    WorkQueue
 	nacks   []bool // for each wait, whether a nack leads there
 	carried []route.CarriedWait
 }

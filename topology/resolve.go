@@ -95,7 +95,7 @@ func (w WorkQueue) resolve(c *caller) (r route.Facts, p Plan, err error) {
 	err = d.make(c, w.looks)
 	switch {
 	case errors.Is(err, errNoPermission):
-		r, err = w.unseen(c, d.plan.Engines[0])
+		r, err = w.unseen(c, d.plan.Engines[0], err)
 	case err == nil:
 		r, err = w.carryAll(c, w.onBroker(d.plan.Engines[0]))
 	}
@@ -139,11 +139,14 @@ func (w WorkQueue) looks(p Plan) (steps []step) {
 
 // unseen returns the route for a user that may not look at the arguments of the
 // queues: a copy to each wait by its name, which bears the time when it is due.
-func (w WorkQueue) unseen(c *caller, e PlannedEngine) (route.Facts, error) {
+func (w WorkQueue) unseen(c *caller, e PlannedEngine, why error) (route.Facts, error) {
 	r := w.onBroker(e)
 	r.Unseen, r.Why = true, "the user may not look at the queues"
 	if r.Engine == route.Nack {
 		r.Engine = route.Republish
+		if len(r.Waits) > 0 {
+			r.Denied = why
+		}
 	}
 	for i := range r.Waits {
 		r.Waits[i].Nack = false

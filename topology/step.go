@@ -37,7 +37,13 @@ type step struct {
 func (p Plan) queueSteps(owner string) (steps []step) {
 	for _, q := range p.needs {
 		if q.Owner == owner {
-			steps = append(steps, lookForQueue(q.Name, q.needAdvice()))
+			look := lookForQueue(q.Name, q.needAdvice())
+			for _, b := range p.bindings {
+				if b.Queue == q.Name {
+					look = look.before(bind(b))
+				}
+			}
+			steps = append(steps, look)
 		}
 	}
 	for _, q := range p.queues {
@@ -124,6 +130,19 @@ func lookForExchange(name, advice string) step {
 		},
 		explain: func(cause *amqp.Error) error { return missing("exchange", name, advice, cause) },
 	}
+}
+
+// before returns a look at what another step is for. The look needs any permission, and the other
+// step a certain one.
+func (s step) before(other step) step {
+	explain := s.explain
+	s.explain = func(cause *amqp.Error) error {
+		if cause.Code == amqp.AccessRefused {
+			return other.explain(cause)
+		}
+		return explain(cause)
+	}
+	return s
 }
 
 // boundExchanges looks for the exchanges that are bound to and not declared

@@ -235,12 +235,18 @@ func TestBriefly(t *testing.T) {
 }
 
 func TestRefusalsSayWhatToGrant(t *testing.T) {
+	because := func(reason string) *amqp.Error {
+		return &amqp.Error{Code: amqp.AccessRefused, Reason: "ACCESS_REFUSED - " + reason, Server: true, Recover: true}
+	}
 	refused := &amqp.Error{Code: amqp.AccessRefused, Reason: "ACCESS_REFUSED", Server: true, Recover: true}
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
-		{refusal("queue", "q", refused), `declare queue "q": give the user configure, write and read on it`},
+		{refusal("queue", "q", refused), `declare queue "q": give the user configure and read on it, and write on the exchange that it leads to`},
+		{refusal("queue", "q", because("access to queue 'q' in vhost '/' refused for user 'u'")), `give the user configure and read on queue "q";`},
+		{refusal("queue", "q", because("access to exchange 'q.rehop.dlx' in vhost '/' refused for user 'u'")), `give the user write on exchange "q.rehop.dlx";`},
+		{refusal("exchange", "x", because("read access to exchange 'x' in vhost '/' refused for user 'u'")), `give the user read on exchange "x";`},
 		{bindingRefusal(plannedBinding{Exchange: "shop", Queue: "q"}, refused), `give the user read on exchange "shop" and write on queue "q"`},
 		{bindingRefusal(plannedBinding{Exchange: "q.rehop.dlx", ToExchange: "q.rehop.delay"}, refused), `read on exchange "q.rehop.dlx" and write on exchange "q.rehop.delay"`},
 		{missing("exchange", "shop", "", refused), `give the user read on exchange "shop"`},

@@ -120,7 +120,8 @@ func (w WorkQueue) lanesAsDeclared() []step {
 		return nil
 	}
 	x := lanesExchange(w.lane.lanes, Lanes{Name: w.lane.lanes}.Exchange(), w.lane.rest)
-	return []step{lookForExchange(x.Name, fmt.Sprintf("declare Lanes %q first", w.lane.lanes)), declareExchange(x)}
+	declare := declareExchange(x)
+	return []step{lookForExchange(x.Name, fmt.Sprintf("declare Lanes %q first", w.lane.lanes)).before(declare), declare}
 }
 
 // spec is the kind of the specification that the user wrote, and its name.
@@ -268,7 +269,7 @@ func (w WorkQueue) addTo(b *builder) {
 	} else {
 		b.queue(w.planned(b.version))
 	}
-	planned := PlannedEngine{Queue: w.Name, Engine: engine, Why: why}
+	planned := PlannedEngine{Queue: w.Name, Engine: engine, Why: why, work: w}
 	for i := range w.Waits {
 		var q plannedQueue
 		nack := false

@@ -45,6 +45,12 @@ func TestReview(t *testing.T) {
 		if len(drift.Differences) > 0 {
 			s.Error(drift)
 		}
+		// begin permissions
+		plan, err := topology.NewPlan(conn.Server().Version, topology.Exchange{Name: "shop"}, orders)
+		check(err)
+		p := plan.Permissions(topology.RoleDeclare, topology.RoleConsume)
+		fmt.Printf("rabbitmqctl set_permissions -p / shopper \\\n  '%s' \\\n  '%s' \\\n  '%s'\n", p.Configure, p.Write, p.Read)
+		// end permissions
 		s.Chdir(s.TempDir())
 		check(os.WriteFile("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"}],"queues":[],"exchanges":[],"bindings":[]}`), 0o600))
 		printTopology := true

@@ -22,7 +22,7 @@ import (
 var argumentRules = []matrix.Rule{
 	{Name: "single active consumer: never two at work, in order through stops"},
 	{Name: "single active consumer: another value is a conflict that names it"},
-	{Name: "single active consumer: a queue from before 4.3 is accepted, and the advised policy applies", Except: only43Quorum},
+	{Name: "single active consumer: a queue from before 4.3", Except: only43Quorum},
 	{Name: "consumer priority: the higher one is served first"},
 	{Name: "consumer timeout of a work queue: known, longer than the broker's", Except: only43Quorum},
 	{Name: "consumer timeout of a work queue: accepted, or refused with the reason"},
@@ -124,7 +124,7 @@ func TestAQueueFromBefore43WithASingleActiveConsumer(t *testing.T) {
 			return err == nil && drift.OK() && !slices.ContainsFunc(drift.Differences, held)
 		})
 		goThroughWaits(e, w, topology.EngineNack)
-	}, "single active consumer: a queue from before 4.3 is accepted, and the advised policy applies")
+	}, "single active consumer: a queue from before 4.3")
 }
 
 func TestConsumerPriority(t *testing.T) {

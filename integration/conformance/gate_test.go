@@ -26,6 +26,8 @@ var longTests = []string{
 	"TestOldFormPolicy",
 	"TestOrderOfLanes",
 	"TestOrderOfNativePriorities",
+	"TestPermissionsToConsumeLanesAndShards",
+	"TestPermissionsToDeclare",
 	"TestRemovedWait",
 }
 

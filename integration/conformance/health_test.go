@@ -248,6 +248,10 @@ func exceptRabbitmqctlByNack(version, queueType string) string {
 	return cmp.Or(matrix.OnlyQuorum4(version, queueType), exceptRabbitmqctl(version, queueType))
 }
 
+func exceptRabbitmqctlOncePerEngine(version, queueType string) string {
+	return cmp.Or(matrix.OncePerEngine(version, queueType), exceptRabbitmqctl(version, queueType))
+}
+
 func TestHealthOfADeletedQueue(t *testing.T) {
 	everywhere(t, func(e *env) {
 		w := e.workQueue("work")

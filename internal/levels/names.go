@@ -30,6 +30,9 @@ type Names struct{ base string }
 // Of returns the names for a grain.
 func Of(grain time.Duration) Names { return Names{prefix + grain.String()} }
 
+// Prefix returns what the names of all parts begin with.
+func (n Names) Prefix() string { return n.base + "." }
+
 // Exchange returns the topic exchange where a message is published to, or comes to
 // from a higher level, that may visit this level.
 func (n Names) Exchange(level int) string { return n.base + "." + number(level) }

@@ -101,6 +101,8 @@ type Facts struct {
 	// Unseen says that the consumer may not look at the arguments of its waits. They
 	// may be without a TTL, and nobody may carry them.
 	Unseen bool
+	// Denied is why the engine is not Nack as planned: the permission that is missing.
+	Denied error
 
 	// Lane is the name of the lane that the queue is, "" if it is none, and Share is
 	// that of the lane.
@@ -149,6 +151,14 @@ func CarriedQueue(queue string, waitNumber, nth int) string {
 	}
 	return WaitQueue(queue, waitNumber) + "." + strconv.Itoa(nth)
 }
+
+// MembersQueues returns what the names of the queues begin with that count the processes which
+// consume Shards. The number of shards follows.
+func MembersQueues(shards string) string { return shards + ".members." }
+
+// SeatQueues returns what the names of the queues begin with of which each of those processes has
+// one. The number of shards and that of the seat follow.
+func SeatQueues(shards string) string { return shards + ".seat." }
 
 // waitName is the name of a wait queue: by WaitQueue or CarriedQueue, or with its wait
 // behind that.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -11,6 +12,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/internal/route"
 )
 
 // expires is after how many milliseconds without a member its queue is deleted. A restart of all
@@ -46,7 +48,7 @@ func New(conn *connection.Conn, name string, shards int) *Group {
 // this process has none, or one that is too high by now.
 func (g *Group) Look(ctx context.Context) (roles []Role, processes int, err error) {
 	if err := g.join(ctx); err != nil {
-		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
+		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), denied(err))
 	}
 	if !g.seated.holds() {
 		g.seat = -1
@@ -82,9 +84,11 @@ func (g *Group) Leave() { _ = g.conn.Close() }
 
 // The names have the number of shards in them, see New.
 
-func (g *Group) membersQueue() string { return fmt.Sprintf("%s.members.%d", g.name, g.shards) }
+func (g *Group) membersQueue() string { return route.MembersQueues(g.name) + strconv.Itoa(g.shards) }
 
-func (g *Group) seatQueue(k int) string { return fmt.Sprintf("%s.seat.%d.%d", g.name, g.shards, k) }
+func (g *Group) seatQueue(k int) string {
+	return fmt.Sprintf("%s%d.%d", route.SeatQueues(g.name), g.shards, k)
+}
 
 // join makes sure that this process is counted. The queue is never written to. It is a quorum queue,
 // so that it outlives a node.
@@ -130,7 +134,7 @@ func (g *Group) sit(ctx context.Context, processes int) error {
 	for k := range seats {
 		took, err := g.take(ctx, k)
 		if err != nil {
-			return fmt.Errorf("queue %q, which is a seat: %w", g.seatQueue(k), err)
+			return fmt.Errorf("queue %q, which is a seat: %w", g.seatQueue(k), denied(err))
 		}
 		if took {
 			return nil
@@ -178,6 +182,14 @@ func taken(err error) bool {
 		return false
 	}
 	return refused.Code == amqp.ResourceLocked || refused.Code == amqp.AccessRefused && strings.Contains(refused.Reason, "exclusive use")
+}
+
+// denied adds what to do to an error of a queue that the user may not use.
+func denied(err error) error {
+	if refused := (*amqp.Error)(nil); errors.As(err, &refused) && refused.Code == amqp.AccessRefused {
+		return fmt.Errorf("give the user configure and read on it: %w", err)
+	}
+	return err
 }
 
 func (g *Group) consumers(ctx context.Context, queue string) (n int, err error) {

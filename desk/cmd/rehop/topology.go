@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +22,7 @@ writes with topology.MarshalSpecs. They declare, bind and delete nothing.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.planCommand(), a.verifyCommand(), a.compareCommand(), a.drawCommand(), a.definitionsCommand())
+	c.AddCommand(a.planCommand(), a.verifyCommand(), a.compareCommand(), a.drawCommand(), a.permissionsCommand(), a.definitionsCommand())
 	return c
 }
 
@@ -117,6 +119,48 @@ a file, or - for the standard input.`,
 	c.Flags().BoolVar(&svg, "svg", false, "an SVG picture in place of Mermaid")
 	return c
 }
+
+func (a *app) permissionsCommand() *cobra.Command {
+	var version string
+	var names []string
+	c := brokerFlag(&cobra.Command{
+		Use:   "permissions SPECS",
+		Short: "Say which permissions a program needs, and no others",
+		Long: `Permissions prints the command that gives a user of RabbitMQ what a program with these
+roles needs. The virtual host is --vhost, or /. SPECS is a file, or - for the standard input.`,
+		Example: `  rehop topology permissions shop.json --broker 4.3 --role declare,consume`,
+		Args:    args(cobra.ExactArgs(1)),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			if len(names) == 0 {
+				return usage(errors.New("rehop topology permissions needs --role: declare, consume or publish, or several with commas between them"))
+			}
+			var roles []topology.Role
+			for _, name := range names {
+				role := topology.Role(name)
+				if !slices.Contains([]topology.Role{topology.RoleDeclare, topology.RoleConsume, topology.RolePublish}, role) {
+					return usage(fmt.Errorf("--role is %s, want declare, consume or publish, or several with commas between them", typed(name)))
+				}
+				roles = append(roles, role)
+			}
+			p, err := a.planned(rest[0], version)
+			if err != nil {
+				return err
+			}
+			needs := p.Permissions(roles...)
+			if a.format == "json" {
+				return a.json(needs)
+			}
+			_, err = fmt.Fprintf(a.out, "rabbitmqctl set_permissions -p %s USER \\\n  %s \\\n  %s \\\n  %s\n",
+				quoted(cmp.Or(a.vhost, "/")), quoted(needs.Configure), quoted(needs.Write), quoted(needs.Read))
+			return err
+		},
+	}, &version)
+	c.Flags().StringSliceVar(&names, "role", nil, "what the program does: declare, consume, publish")
+	return c
+}
+
+// quoted writes an argument of a shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (a *app) definitionsCommand() *cobra.Command {
 	var version string
