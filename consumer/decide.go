@@ -32,8 +32,8 @@ type terms struct {
 
 	version connection.Version // of the broker
 
-	// holds is how long the delivery of this decision can still be held; 0 for a Settler,
-	// which holds nothing.
+	// holds is how long the delivery of this decision can still be held; 0 for a Settler, which
+	// holds nothing, and before the handler has the delivery.
 	holds time.Duration
 }
 
@@ -41,10 +41,12 @@ type terms struct {
 type decision struct {
 	work.Instruction
 	settlement Settlement    // once the instruction is carried out
-	unspent    bool          // no attempt is spent
-	inPlace    bool          // it is held for its next attempt
-	exact      bool          // it is held for Keep, and no longer
 	skew       time.Duration // how long before its due time it is back from its wait
+}
+
+// isUnspent reports whether a message waits whose attempt is not spent.
+func (d *decision) isUnspent() bool {
+	return d.Move == work.Copy && !d.IsLetter() && d.Retry.At.IsZero()
 }
 
 // belongs reports whether the headers of rehop that came with a message through this
@@ -103,24 +105,23 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 		if !t.ordered && (res.outcome.After >= t.holds || res.gone) { // held, it would go back too early
 			return t.snooze(res.outcome.After, raw, d, now)
 		}
-		v := hold(res.outcome.After)
-		v.exact = true
-		return v
+		return hold(res.outcome.After)
 	case action == ActionHold, action == ActionHoldFor, !hasPlace && (spent || action == ActionDeadLetter):
 		return hold(res.outcome.After)
 	case action == ActionDeadLetter:
 		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, rehop.CausePermanent), now)
 	case spent:
 		return t.letter(raw, d, res, rehop.CauseExhausted, now)
-	case t.inPlace && !res.gone: // else it has no goroutine to be handled on again
-		v := hold(max(res.outcome.After, t.route.Waits[d.Attempt-1].For))
-		v.unspent, v.inPlace = false, true
-		return v
-	case action == ActionRetryAfter && res.outcome.After > 0:
+	}
+	wait := t.route.Waits[d.Attempt-1].For
+	switch here := max(res.outcome.After, wait); {
+	case t.inPlace && here < t.holds && !res.gone: // else it would go back first, and its count begin anew; or it has no goroutine
+		return hold(here)
+	case res.outcome.Action == ActionRetryAfter && res.outcome.After > 0:
 		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)
 	case t.nackIsDue(raw, d):
 		return decision{Instruction: work.Instruction{Move: work.Nack},
-			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: t.route.Waits[d.Attempt-1].For}}
+			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: wait}}
 	}
 	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))
 }
@@ -145,9 +146,7 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 		// Run again it would be taken away again. It is run all the same where there is
 		// no other place for it.
 		res := resultOf(ErrConsumerTimeout, Outcome{Action: ActionRetry})
-		elsewhere := *t
-		elsewhere.inPlace = false
-		if v := elsewhere.decide(raw, d, res, false, now); v.Move != work.Hold {
+		if v := t.decide(raw, d, res, false, now); v.Move != work.Hold {
 			return v, res, true
 		}
 	}
@@ -161,7 +160,7 @@ var (
 
 // hold returns the decision that keeps a message for a while and has it handled then.
 func hold(least time.Duration) decision {
-	return decision{Instruction: work.Instruction{Move: work.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
+	return decision{Instruction: work.Instruction{Move: work.Hold, Keep: least}, settlement: requeue.settlement}
 }
 
 // snooze returns the decision that puts a message off whose handler asked for it.
@@ -380,9 +379,7 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 		return t.putOff(lacks, raw, d, c, now)
 	}
 	if shorter, ok := t.route.AtMost(lacks); ok {
-		v := t.waitIn(shorter, c)
-		v.unspent = true
-		return v
+		return t.waitIn(shorter, c)
 	}
 	if lacks > durations.TurnOver {
 		return t.putOff(lacks, raw, d, c, now)
@@ -430,13 +427,10 @@ func (t *terms) lacksAfterNack(raw amqp.Delivery, d *Delivery) time.Duration {
 // own queue: a copy, because each return of the message itself may count towards
 // the delivery limit.
 func (t *terms) putOff(lacks time.Duration, raw amqp.Delivery, d *Delivery, c copies.RetryCopy, now time.Time) decision {
-	var v decision
 	if len(t.route.Waits) > 0 || t.route.Furthest() > 0 {
-		v = t.waitFor(lacks, raw, d, c, now)
-	} else {
-		v = t.waitAt(route.Exact{To: t.route.End(d.Attempt)}, c)
-		v.Keep, v.settlement = min(lacks, durations.TurnOver), requeue.settlement
+		return t.waitFor(lacks, raw, d, c, now)
 	}
-	v.unspent = true
+	v := t.waitAt(route.Exact{To: t.route.End(d.Attempt)}, c)
+	v.Keep, v.settlement = min(lacks, durations.TurnOver), requeue.settlement
 	return v
 }

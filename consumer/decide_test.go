@@ -37,7 +37,7 @@ type verdict struct {
 }
 
 func verdictOf(d decision) verdict {
-	v := verdict{move: d.Move, waitNumber: d.settlement.WaitNumber, cause: d.settlement.Cause, notBefore: d.Retry.NotBefore.UTC(), due: d.Retry.Due.UTC(), unspent: d.unspent, keep: d.Keep, skew: d.skew}
+	v := verdict{move: d.Move, waitNumber: d.settlement.WaitNumber, cause: d.settlement.Cause, notBefore: d.Retry.NotBefore.UTC(), due: d.Retry.Due.UTC(), unspent: d.isUnspent(), keep: d.Keep, skew: d.skew}
 	if d.Retry.NotBefore.IsZero() {
 		v.notBefore = time.Time{}
 	}
@@ -46,9 +46,6 @@ func verdictOf(d decision) verdict {
 	}
 	if d.Move == work.Copy && v.waitNumber == 0 && v.cause == "" {
 		v.to = d.To
-	}
-	if d.Move == work.Hold {
-		v.unspent = false // as every hold is
 	}
 	return v
 }
@@ -159,23 +156,22 @@ func TestDecideHoldFor(t *testing.T) {
 		gone        bool
 		interrupted bool
 		want        verdict
-		exact       bool
 		snoozed     bool
 	}{
-		{rule: "held for the time", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
-		{rule: "on the last attempt too", route: orders, raw: republished(2, nil), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
-		{rule: "in order too", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, ordered: true, want: held(7 * time.Second), exact: true},
-		{rule: "in place it is no next attempt", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, inPlace: true, want: held(7 * time.Second), exact: true},
+		{rule: "held for the time", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second)},
+		{rule: "on the last attempt too", route: orders, raw: republished(2, nil), after: 7 * time.Second, holds: limit, want: held(7 * time.Second)},
+		{rule: "in order too", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, ordered: true, want: held(7 * time.Second)},
+		{rule: "in place it is no next attempt", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, inPlace: true, want: held(7 * time.Second)},
 		{rule: "a time gone by: the pauses of Hold", route: orders, raw: fresh(), after: 0, holds: limit, want: held(0)},
 		{rule: "longer than it can be held: put off", route: orders, raw: fresh(), after: 4 * time.Minute, holds: 4 * time.Minute, want: put(2, time.Time{}), snoozed: true},
 		{rule: "longer than all waits", route: orders, raw: fresh(), after: time.Hour, holds: limit, want: put(2, now.Add(time.Hour)), snoozed: true},
 		{rule: "longer, on the last attempt", route: orders, raw: republished(2, nil), after: time.Hour, holds: limit, want: put(2, now.Add(time.Hour)), snoozed: true},
 		{rule: "longer, in place", route: orders, raw: fresh(), after: time.Hour, holds: limit, inPlace: true, want: put(2, now.Add(time.Hour)), snoozed: true},
-		{rule: "longer, in order: it keeps its place", route: orders, raw: fresh(), after: time.Hour, holds: limit, ordered: true, want: held(time.Hour), exact: true},
-		{rule: "past the hold limit, in order", route: orders, raw: fresh(), after: time.Second, holds: -time.Minute, ordered: true, want: held(time.Second), exact: true},
+		{rule: "longer, in order: it keeps its place", route: orders, raw: fresh(), after: time.Hour, holds: limit, ordered: true, want: held(time.Hour)},
+		{rule: "past the hold limit, in order", route: orders, raw: fresh(), after: time.Second, holds: -time.Minute, ordered: true, want: held(time.Second)},
 		{rule: "of a handler that has ended its goroutine: put off", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, gone: true, want: put(1, time.Time{}), snoozed: true},
 		{rule: "told to stop: back to its queue", route: orders, raw: fresh(), after: time.Hour, holds: limit, interrupted: true, want: verdict{move: work.Requeue}},
-		{rule: "a letter is held", route: dlq, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
+		{rule: "a letter is held", route: dlq, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second)},
 		{rule: "without anything to wait in it goes round in its queue", route: dlq, raw: fresh(), after: time.Hour, holds: limit, want: verdict{move: work.Copy, to: dlq.End(1), notBefore: now.Add(time.Hour), unspent: true, keep: durations.TurnOver}, snoozed: true},
 		{rule: "a Settler holds nothing", route: orders, raw: fresh(), after: 7 * time.Second, want: put(1, time.Time{}), snoozed: true},
 	} {
@@ -188,8 +184,8 @@ func TestDecideHoldFor(t *testing.T) {
 			}
 			res := result{err: errors.New("busy"), outcome: Outcome{Action: ActionHoldFor, After: tt.after}, gone: tt.gone}
 			got := on.decide(tt.raw, &d, res, tt.interrupted, now)
-			if verdictOf(got) != tt.want || got.exact != tt.exact || got.settlement.Snoozed != tt.snoozed || got.inPlace {
-				t.Errorf("decide = %+v, exact %v, snoozed %v, in place %v; want %+v, %v, %v, false", verdictOf(got), got.exact, got.settlement.Snoozed, got.inPlace, tt.want, tt.exact, tt.snoozed)
+			if verdictOf(got) != tt.want || got.settlement.Snoozed != tt.snoozed {
+				t.Errorf("decide = %+v, snoozed %v; want %+v, %v", verdictOf(got), got.settlement.Snoozed, tt.want, tt.snoozed)
 			}
 			if ended := d.Attempt - 1; got.Move == work.Copy && got.Retry.Attempts != ended {
 				t.Errorf("the copy says that %d attempts have ended, want %d", got.Retry.Attempts, ended)

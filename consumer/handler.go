@@ -127,6 +127,15 @@ type ending struct {
 // because it would be a third of a message's memory: nobody changes it.
 var succeeded = &ending{result: result{outcome: Outcome{Action: ActionDone}}, decision: done}
 
+// isInPlace reports whether a held message waits for its next attempt: one has failed, and it was
+// not the last.
+func (a *attempt) isInPlace() bool {
+	return (a.outcome.Action == ActionRetry || a.outcome.Action == ActionRetryAfter) && a.Attempt <= len(a.in.terms.route.Waits)
+}
+
+// isExact reports whether the handler of a held message has named the time for which it is held.
+func (e *ending) isExact() bool { return e.outcome.Action == ActionHoldFor && e.outcome.After > 0 }
+
 // attemptOf returns the attempt at a message.
 func attemptOf(m *hand.Message) *attempt {
 	return m.Observer.(*attempt) //nolint:forcetypeassert // session.Message sets it
@@ -190,12 +199,7 @@ func (r *run) decide(a *attempt, res result) *ending {
 	interrupted := a.in.Working.Err() != nil
 	t, now := a.in.terms, time.Now()
 	t.holds = r.timeout.HoldLimit() - a.Age(now)
-	v := t.decide(a.Raw, a.Delivery, res, interrupted, now)
-	if v.inPlace && a.Age(now)+v.Keep >= r.timeout.HoldLimit() {
-		t.inPlace = false // it would go back to its queue first, and its count begin anew
-		v = t.decide(a.Raw, a.Delivery, res, interrupted, now)
-	}
-	return &ending{result: res, decision: v}
+	return &ending{result: res, decision: t.decide(a.Raw, a.Delivery, res, interrupted, now)}
 }
 
 // unheld is the decision on a held message that can be kept no longer.

@@ -129,7 +129,7 @@ func (h *handling) again(held []*hand.Message) []*hand.Message {
 	now := time.Now()
 	ms := only(held, func(a *attempt) bool { return a.outcome.Action == ActionHold || !a.due.After(now) })
 	for _, m := range ms {
-		if a := attemptOf(m); a.inPlace {
+		if a := attemptOf(m); a.isInPlace() {
 			a.Attempt++
 			a.LastAttempt = a.Attempt > len(h.in.terms.route.Waits)
 		}
@@ -176,15 +176,15 @@ func (h *handling) hold(now time.Time) (hold hand.Hold, stays bool) {
 		}
 	}
 	hold.For = first.due.Sub(now)
-	if h.in.terms.inPlace && (first.inPlace || first.Attempt > 1) { // its count would begin anew elsewhere
+	if h.in.terms.inPlace && (first.isInPlace() || first.Attempt > 1) { // its count would begin anew elsewhere
 		hold.Kind = hand.ForNextHere
 	}
 	named := "" // apart from Hold also for the limit on repeated records
-	if first.exact {
+	if first.isExact() {
 		named = ", for the time that the handler has named"
 	}
 	switch wait := hold.For.Round(time.Millisecond); {
-	case first.inPlace:
+	case first.isInPlace():
 		r.logInPlace(first)
 	case r.batch == nil:
 		r.faultLog.Warn("message held"+named, errors.New(first.text), "queue", first.Queue, "message", first.ID, "attempt", first.Attempt, "again_in", wait)
@@ -222,7 +222,7 @@ func (h *handling) putOff(held []*hand.Message) {
 	least := first.pauses.Next()
 	for _, m := range held {
 		a := attemptOf(m)
-		if a.due = now.Add(h.heldFor(a, least, now)); a.inPlace {
+		if a.due = now.Add(h.heldFor(a, least, now)); a.isInPlace() {
 			next := *a.Delivery // the handler may have kept the one that it had
 			next.firstFailed = cmp.Or(next.firstFailed, now)
 			a.Delivery = &next
@@ -234,9 +234,9 @@ func (h *handling) putOff(held []*hand.Message) {
 // error that names no time.
 func (r *run) heldFor(a *attempt, least time.Duration, now time.Time) time.Duration {
 	switch {
-	case a.inPlace:
+	case a.isInPlace():
 		return a.Keep
-	case !a.exact:
+	case !a.isExact():
 		return min(max(least, a.Keep), durations.LongestHold)
 	}
 	left := r.holdUntil(a).Sub(now)

@@ -43,7 +43,7 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 			about = append(about, "wait", s.Wait)
 		}
 		switch {
-		case a.unspent:
+		case a.isUnspent():
 			r.log.InfoContext(a.ctx, "message not due yet, it waits again", about...)
 		case a.Attempt == len(a.in.terms.route.Waits):
 			r.log.WarnContext(a.ctx, "attempt failed, one attempt is left", about...)

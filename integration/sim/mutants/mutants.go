@@ -224,7 +224,7 @@ func (r *run) newSession(`}}},
 			}
 `}}},
 	{"a second attempt that fails waits in the broker, not in place", []edit{{"consumer/decide.go",
-		"	case t.inPlace && !res.gone: //", "	case t.inPlace && !res.gone && d.Attempt < 2: //"}}},
+		"	case t.inPlace && here < t.holds && !res.gone: //", "	case t.inPlace && here < t.holds && !res.gone && d.Attempt < 2: //"}}},
 	{"a last attempt has company", []edit{{"consumer/batch.go",
 		"	return d.Attempt > 1 && d.LastAttempt\n", "	return false\n"}}},
 }
