@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -79,27 +78,26 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	if c.shared {
 		runs[0].watches.Go(func() { c.share(going, runs) })
 	}
-	left := atomic.Int32{}       // runs that have not ended
-	left.Store(int32(len(runs))) //nolint:gosec // as many as there are lanes
-	drained, errs := make([]bool, len(runs)), make([]error, len(runs))
-	result := make(chan error, 1)
+	var consuming sync.WaitGroup
+	errs := make([]error, len(runs))
 	for i, r := range runs {
-		go func() { // it ends before Run does, unless a hook does not return
+		consuming.Go(func() {
 			err := r.consume()
 			cancel() // it ends before ctx only if it cannot go on
-			drained[i], errs[i] = r.end(err)
-			if left.Add(-1) > 0 {
-				return
-			}
-			workers.Close()
-			if !slices.Contains(drained, false) {
-				workers.Wait()
-			}
-			over() // before the next Run, which begins with both anew
-			ended()
-			result <- errors.Join(errs...)
-		}()
+			errs[i] = r.end(err)
+		})
 	}
+	result := make(chan error, 1)
+	go func() { // it ends before Run does, unless a hook does not return
+		consuming.Wait()
+		workers.Close()
+		if !slices.ContainsFunc(runs, func(r *run) bool { return r.lane.Unsettled() > 0 }) { // else a handler may never return
+			workers.Wait()
+		}
+		over() // before the next Run, which begins with both anew
+		ended()
+		result <- errors.Join(errs...)
+	}()
 	select {
 	case err := <-result:
 		return err

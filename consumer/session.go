@@ -42,6 +42,7 @@ type session struct {
 func (r *run) session() (e ended) {
 	conn, leave := r.socket()
 	defer leave()
+	first := r.known == nil
 	found, channel, err := r.open(conn)
 	if err != nil {
 		return ended{err: err}
@@ -53,10 +54,9 @@ func (r *run) session() (e ended) {
 	defer s.Cancel(nil)
 	defer r.assigned.begins(s.Cancel)()
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
-	if !r.begun && s.firstLook() {
+	if first && s.firstLook() {
 		pause.For(r.stop, durations.Declaring)
 	}
-	r.begun = true
 	if s.intake, e.err = intake.Open(r.stop, s.intakeConfig()); e.err != nil {
 		return e
 	}
@@ -244,9 +244,7 @@ func (s *session) drain() error {
 		return err
 	}
 	r.pool.Event(func(_ time.Time, out *hand.Out) { s.hand.Fetched(out) })
-	if drained := r.wait(stopping); why == nil {
-		r.drained = drained
-	}
+	r.wait(stopping)
 	return why
 }
 

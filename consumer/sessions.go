@@ -65,8 +65,6 @@ type run struct {
 
 	known           *route.Facts // the route that the latest session has found; nil before the first
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
-	begun           bool         // a session has begun to consume
-	drained         bool         // nothing is unsettled any more
 }
 
 // newRun returns the run for a part. All parts share the workers, and the note of which
@@ -189,36 +187,31 @@ func (r *run) calling() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+durations.StopGrace)
 }
 
-// end waits for what is unsettled, and closes what outlives sessions. It reports
-// whether everything was settled in time.
-func (r *run) end(err error) (drained bool, _ error) {
-	if !r.drained {
-		ctx, end := r.calling()
-		defer end()
-		r.drained = r.wait(ctx)
-	}
+// end waits for what is unsettled, and closes what outlives sessions.
+func (r *run) end(err error) error {
+	ctx, end := r.calling()
+	defer end()
+	r.wait(ctx)
 	r.watches.Wait()
 	r.carriers.Wait()
 	if r.releaseChannels != nil {
 		r.releaseChannels()
 	}
-	closing := r.copies.Close()
-	if !r.drained {
-		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
+	err = errors.Join(err, r.copies.Close())
+	if r.lane.Unsettled() > 0 {
+		return errors.Join(err, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
 			r.queue, plural.Of(r.lane.Unsettled(), "message"), inBrackets(r.lane.Running())))
 	}
-	return true, errors.Join(err, closing)
+	return err
 }
 
-// wait waits for the messages in hand until ctx ends, and reports whether all were
-// settled in time.
-func (r *run) wait(ctx context.Context) bool {
+// wait waits until no message is in hand, or ctx has ended.
+func (r *run) wait(ctx context.Context) {
 	for r.lane.Unsettled() > 0 {
 		select {
 		case <-r.lane.None:
 		case <-ctx.Done():
-			return r.lane.Unsettled() == 0
+			return
 		}
 	}
-	return true
 }
