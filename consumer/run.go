@@ -58,7 +58,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	late := &overdue{timeout: c.cfg.HandlerTimeout, workers: c.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}}
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
-		runs[i] = newRun(c, p, all, workers, late, ctx, going, stopped)
+		runs[i] = newRun(p, all, workers, late, ctx, going, stopped)
 		if c.shared {
 			runs[i].assigned = newAssigned()
 		}

@@ -158,7 +158,7 @@ func (s *session) intakeConfig() intake.Config {
 		Lane:          r.lane,
 		Timeout:       r.timeout,
 		Waits:         waits,
-		Signs:         r.health,
+		Signs:         &r.health,
 		Handled:       &r.handled,
 		Consumer:      s,
 	}

@@ -24,24 +24,15 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// run is one call of Run, for one queue. It owns what outlives a session: the
+// run is one call of Run, for one part of a Consumer. It owns what outlives a session: the
 // copies, the carriers, and what is known of the broker.
 type run struct {
-	cfg      Config
-	conn     *connection.Conn
-	source   route.Facts
-	queue    string
-	host     string
-	handler  Handler
-	batch    BatchHandler // nil: there is a handler
-	health   *health
-	stop     context.Context // ends when Run is to stop
-	going    context.Context // ends then too, and when the Conn is closed
-	stopped  context.Context // ends when DrainTimeout and durations.StopGrace have passed after stop
-	prefetch intake.Prefetch // the prefetch with which each session begins
-	bound    intake.Bound    // the bound of the prefetch of each session
+	*part
+	stop    context.Context // ends when Run is to stop
+	going   context.Context // ends then too, and when the Conn is closed
+	stopped context.Context // ends when DrainTimeout and durations.StopGrace have passed after stop
+	bound   intake.Bound    // the bound of the prefetch of each session
 
-	trace     Trace
 	log       *slog.Logger
 	faultLog  *repeats.Log
 	hand      *hand.Hand
@@ -69,32 +60,27 @@ type run struct {
 
 // newRun returns the run for a part. All parts share the workers, and the note of which
 // handlers are late.
-func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, going, stopped context.Context) *run {
+func newRun(p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, going, stopped context.Context) *run {
 	r := &run{
-		cfg: p.cfg.Config, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
-		health: &p.health, stop: stop, going: going, stopped: stopped, prefetch: p.prefetch,
-		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
+		part: p, stop: stop, going: going, stopped: stopped,
+		log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		hand: all, pool: workers,
 		timeout:  &consumertimeout.ConsumerTimeout{},
-		sharing:  sharingOf(c.conn),
+		sharing:  sharingOf(p.conn),
 		overdue:  late,
 		timedOut: timedOut(p.cfg.HandlerTimeout),
 	}
 	r.place.partings = r.sharing.partings() // those before it are no news of its queue
-	limits := p.limits
-	limits.PerKey, limits.Ordered = r.cfg.KeyLimit, r.ordered()
-	limits.Batch = hand.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes}
-	limits.Outage = hand.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause}
-	r.lane = all.Lane(limits)
+	r.lane = all.Lane(p.limits)
 	workers.Add(r)
 	r.copies = work.NewCopies(work.CopiesConfig{
 		Hand: all, Pool: workers, Hold: r.timeout,
-		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
+		Publisher: confirm.New(p.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
 		Timeout:   p.cfg.CopyTimeout,
 		Hooks:     r.trace.Copied != nil,
 	})
 	r.carriers = carry.New(carry.Config{
-		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
+		Conn: p.conn, Source: p.source, Host: p.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
 		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
 	})
 	return r
