@@ -253,7 +253,7 @@ func (h *handling) handle(ms []*hand.Message) {
 	if h.batch == nil {
 		from = attemptOf(ms[0]).ctx
 	}
-	ctx, late, end := h.withTimeouts(from, ms)
+	ctx, end := h.withTimeouts(from, ms)
 	defer end()
 	var one [1]result
 	results := one[:] // of the latest call with each message
@@ -266,7 +266,7 @@ func (h *handling) handle(ms []*hand.Message) {
 	for p, ok := (span{0, len(ms)}), true; ok; p, ok = s.take() {
 		some, of := ms[p.from:p.to], results[p.from:p.to]
 		h.settleNow()
-		took = h.call(ctx, late, some, of)
+		took = h.call(ctx, some, of)
 		vague := 0
 		if len(some) > 1 && ctx.Err() == nil {
 			vague = vagueFirst(some, of)
@@ -288,7 +288,7 @@ func (h *handling) handle(ms []*hand.Message) {
 }
 
 // call calls the handler with some messages, and finds out how each of them has fared.
-func (h *handling) call(ctx context.Context, late *overdueHandler, ms []*hand.Message, results []result) (took time.Duration) {
+func (h *handling) call(ctx context.Context, ms []*hand.Message, results []result) (took time.Duration) {
 	r, limits := h.run, ctx
 	var batched Batched
 	for _, m := range ms {
@@ -298,11 +298,10 @@ func (h *handling) call(ctx context.Context, late *overdueHandler, ms []*hand.Me
 			batched.Deliveries, batched.Contexts = append(batched.Deliveries, a.Delivery), append(batched.Contexts, a.ctx)
 		}
 	}
-	r.hand.Runs(ms...)
+	r.hand.Runs(time.Now(), ms...)
 	if r.batch != nil && r.trace.Batched != nil {
 		ctx = r.trace.Batched(ctx, batched)
 	}
-	late.isWith(ms)
 	h.with, h.began = ms, time.Now()
 	err := errGoexit // unless the handler returns, or panics
 	ended := false   // the handler has returned, and its error has a meaning

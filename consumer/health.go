@@ -113,7 +113,7 @@ func (c *Consumer) Health() error {
 	return nil // not a nil *HealthError
 }
 
-// health tells whether a queue is consumed, and why not. Copies, carriers and overdue
+// health tells whether a queue is consumed, and why not. Copies, carriers and late
 // handlers have their own checks, which it asks.
 type health struct {
 	queue string
@@ -250,7 +250,7 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	silent := now.Sub(h.sign)
 	switch {
 	case silent <= durations.SilentAfter:
-		return worst(h.run.copiesHealth(now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
+		return worst(h.run.copiesHealth(now), h.run.lateHealth(now), h.run.carriers.Check(), h.run.gateHealth(),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case h.refusal != nil:
@@ -376,7 +376,7 @@ func (r *run) gateHealth() *rehop.HealthError {
 	case !lane.Paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
 	case !lane.NoneBegins.IsZero() && time.Since(lane.NoneBegins) >= durations.StandsStill:
-		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), lane.Why)}
+		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.running()), lane.Why)}
 	case !lane.Full.IsZero() && time.Since(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
 	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= durations.StandsStill:

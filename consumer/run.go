@@ -55,10 +55,9 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	defer context.AfterFunc(transport.Inside.Conn(c.conn).Life(), end)()
 	all := hand.New(c.cfg.Concurrency, c.strict)
 	workers := work.NewPool(all)
-	late := &overdue{timeout: c.cfg.HandlerTimeout, workers: c.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}}
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
-		runs[i] = newRun(p, all, workers, late, ctx, going, stopped)
+		runs[i] = newRun(p, all, workers, ctx, going, stopped)
 		if c.shared {
 			runs[i].assigned = newAssigned()
 		}
@@ -104,7 +103,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	case <-overdueStop.Done():
 		var running []*hand.Message
 		for _, r := range runs {
-			running = append(running, r.lane.Running()...)
+			running = append(running, r.running()...)
 		}
 		return fmt.Errorf("consumer: %q: %w%s", c.name, errSlowStop, inBrackets(running))
 	}

@@ -41,7 +41,6 @@ type run struct {
 	copies    *work.Copies
 	carriers  *carry.Carriers
 	timeout   *consumertimeout.ConsumerTimeout
-	overdue   *overdue
 	timedOut  error // the cause of a ctx that ends at Config.HandlerTimeout
 	keyAdvice keyAdvice
 	handled   atomic.Int64   // messages whose handlers have returned; each run counts again
@@ -58,16 +57,14 @@ type run struct {
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
 }
 
-// newRun returns the run for a part. All parts share the workers, and the note of which
-// handlers are late.
-func newRun(p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, going, stopped context.Context) *run {
+// newRun returns the run for a part. All parts share the workers.
+func newRun(p *part, all *hand.Hand, workers *work.Pool, stop, going, stopped context.Context) *run {
 	r := &run{
 		part: p, stop: stop, going: going, stopped: stopped,
 		log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		hand: all, pool: workers,
 		timeout:  &consumertimeout.ConsumerTimeout{},
 		sharing:  sharingOf(p.conn),
-		overdue:  late,
 		timedOut: timedOut(p.cfg.HandlerTimeout),
 	}
 	r.place.partings = r.sharing.partings() // those before it are no news of its queue
@@ -186,9 +183,19 @@ func (r *run) end(err error) error {
 	err = errors.Join(err, r.copies.Close())
 	if r.lane.Unsettled() > 0 {
 		return errors.Join(err, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
-			r.queue, plural.Of(r.lane.Unsettled(), "message"), inBrackets(r.lane.Running())))
+			r.queue, plural.Of(r.lane.Unsettled(), "message"), inBrackets(r.running())))
 	}
 	return err
+}
+
+// running returns the messages that handlers have.
+func (r *run) running() (ms []*hand.Message) {
+	for _, one := range r.hand.Handlers(time.Now()) {
+		if one.Lane == r.lane {
+			ms = append(ms, one.Of...)
+		}
+	}
+	return ms
 }
 
 // wait waits until no message is in hand, or ctx has ended.

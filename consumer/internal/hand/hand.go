@@ -52,8 +52,9 @@ type Grant struct {
 	left    int // messages that need the slot, and one more for the worker
 	copying int // messages whose copy is to be confirmed
 	hold    holding
-	said    said // by its latest run
-	wasHeld bool // its messages are held, or were
+	began   time.Time // the handler with them, of a batch perhaps once more since
+	said    said      // by its latest run
+	wasHeld bool      // its messages are held, or were
 }
 
 // Why is why a worker has the messages of a Grant.

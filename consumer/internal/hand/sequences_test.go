@@ -262,9 +262,9 @@ func (w *world) handled(by *testWorker) {
 		return
 	}
 	if g.Why != LetGo {
-		w.hand.Runs(open...)
+		w.hand.Runs(w.now, open...)
 		if batch && w.random.IntN(2) == 0 {
-			w.hand.Runs(open[:1+w.random.IntN(len(open))]...)
+			w.hand.Runs(w.now, open[:1+w.random.IntN(len(open))]...)
 		}
 		g.Lane.Note(g, w.random.IntN(3) == 0, w.now, &by.Out)
 		if w.random.IntN(4) == 0 {
