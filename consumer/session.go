@@ -346,11 +346,11 @@ func (s *session) askAtTheEnd(ctx context.Context) error {
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
 
-// Copy sends copies again, and messages that no worker has had to the end of the queue, because a
-// return may count towards their delivery limit. It is called by package work.
+// Copy sends messages that no worker has had to the end of the queue, because a return may count
+// towards their delivery limit. It is called by package work.
 func (r *run) Copy(ms []*hand.Message) {
 	var tasks []work.Task
-	for _, m := range r.copies.SendAgain(ms) {
+	for _, m := range ms {
 		a := attemptOf(m)
 		t := &a.in.terms
 		a.Delivery, a.ctx = &a.first, a.in.Copying

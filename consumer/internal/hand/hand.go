@@ -280,7 +280,6 @@ func (h *Hand) Due(now time.Time, out *Out) {
 	h.wake = time.Time{}
 	for _, l := range h.lanes {
 		l.heldDue(now, out)
-		l.restsDue(now, out)
 		l.blockedDue(now, out)
 	}
 	h.call(now, out)
@@ -292,7 +291,6 @@ func (s *Session) Ending(now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.lane.lookAtHeld(now, out)
-	s.lane.restsOver(out)
 	h.call(now, out)
 }
 

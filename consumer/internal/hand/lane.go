@@ -63,7 +63,6 @@ type Lane struct {
 	working    int         // grants that a worker has, or whose messages are held
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
-	resting    rests
 	blocked    blocked
 	latest     *Session
 

@@ -165,15 +165,8 @@ func (w *world) step(steps []string) {
 		if len(w.copying) > 0 {
 			m := take(w, &w.copying)
 			verb := Ack
-			switch w.random.IntN(6) {
-			case 0:
+			if w.random.IntN(6) == 0 {
 				verb = Requeue
-			case 1, 2:
-				w.hand.CopyLater(m, w.now.Add(time.Duration(w.random.IntN(5))*time.Second), w.now, &w.out)
-				w.do()
-				return
-			}
-			if verb == Requeue {
 				m.In.EndInOrder(ErrHeld, w.now, &w.out)
 			}
 			w.hand.CopyEnded(verb, w.now, &w.out, m)
@@ -460,7 +453,7 @@ func (w *world) end() {
 				}
 			}
 		}
-		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding)+len(l.resting) != 0 {
+		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding) != 0 {
 			w.Fatalf("counts of a lane at the end: %+v", l.Lane)
 		}
 		select {
