@@ -68,14 +68,10 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 	}
 	l.endProbe(g, now, &w.Out) // of one that no handler has had
 	if hold.Kind != UntilDue {
-		l.held++
 		if !g.wasHeld {
 			g.wasHeld = true
 			l.wereHeld++
 			h.noteFull(false, now)
-		}
-		if hold.Kind == ForNextHere {
-			l.inPlace++
 		}
 		if g.said == saidHold {
 			l.byHold++
@@ -182,10 +178,6 @@ func (l *Lane) unhold(g *Grant) {
 	h := &g.hold
 	if h.Kind == UntilDue {
 		return
-	}
-	l.held--
-	if h.Kind == ForNextHere {
-		l.inPlace--
 	}
 	if g.said == saidHold {
 		l.byHold--

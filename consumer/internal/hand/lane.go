@@ -49,14 +49,11 @@ type Lane struct {
 	keys       keys
 	gate       gate
 	holding    []*Grant    // whose messages are held, in the order of their holding
-	held       int         // of them, but those of UntilDue
 	byHold     int         // of them, whose handler said Hold
-	inPlace    int         // of them, that wait for their next attempt
 	triable    int         // of them, that may find out whether an outage is over
 	wereHeld   int         // grants whose messages are held, or were
 	full       lasting     // such grants have taken all slots
 	heldLately atomic.Bool // some of the last runs said Hold, or there is an outage
-	told       bool        // that the gate is not open
 	wanting    time.Time   // since when a closed gate waits for a message, if the lane has none
 	busy       int         // slots taken
 	granted    int         // messages of grants

@@ -453,7 +453,7 @@ func (w *world) end() {
 				}
 			}
 		}
-		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding) != 0 {
+		if l.busy+l.granted+l.working+l.byHold+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding) != 0 {
 			w.Fatalf("counts of a lane at the end: %+v", l.Lane)
 		}
 		select {

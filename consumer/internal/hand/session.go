@@ -18,9 +18,8 @@ type Session struct {
 	Signal Signal // Ends or Suspects may say something else
 
 	lane        *Lane
-	first, last *Message   // open
-	marked      []Told     // to be written
-	later       []*Message // that go back when the fetching has ended
+	first, last *Message // open
+	marked      []Told   // to be written
 	course      course
 	renewal     error // see Ends
 
@@ -188,7 +187,6 @@ func (s *Session) giveBack(m *Message, out *Out) {
 		return
 	}
 	m.comes(postponed)
-	s.later = append(s.later, m)
 }
 
 // remove removes a message from the open ones. It needs mu held.
@@ -268,10 +266,13 @@ func (s *Session) Fetched(out *Out) {
 
 // lastGoBack gives back the messages that were to go back later. It needs mu held.
 func (s *Session) lastGoBack(out *Out) {
-	for _, m := range s.later {
-		s.mark(m, Requeue, out)
+	for m := s.first; m != nil; {
+		next := m.next
+		if m.phase == Back {
+			s.mark(m, Requeue, out)
+		}
+		m = next
 	}
-	s.later = nil
 }
 
 // Close lets nothing be marked any more: an ack for a channel that is closed ends the

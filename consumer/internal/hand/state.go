@@ -35,11 +35,17 @@ func (l *Lane) State(now time.Time) State {
 	g := &l.gate
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
+	held := 0 // that do not wait in place
+	for _, g := range l.holding {
+		if g.hold.Kind != UntilDue && g.hold.Kind != ForNextHere {
+			held++
+		}
+	}
 	s := State{
 		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages,
 		Open:      g.isOpen(),
-		Holds:     l.held > l.inPlace,
-		OnlyHolds: l.busy > 0 && l.held-l.inPlace == l.busy,
+		Holds:     held > 0,
+		OnlyHolds: l.busy > 0 && held == l.busy,
 	}
 	if s.Blocked = l.blocked.at(now); !s.Blocked.IsZero() {
 		s.Key, s.Waiting = l.blocked.key, l.blocked.waiting

@@ -214,7 +214,9 @@ func (r *run) newSession(`}}},
 	{"messages are sent ahead that may have ended their consumers", []edit{{"consumer/internal/intake/suspicion.go",
 		"	if s.half > 0 {\n		return 1\n", "	if s.half > 0 && s.over {\n		return 1\n"}}},
 	{"a message that waits in place gives its key away", []edit{{"consumer/internal/hand/hold.go",
-		"			l.inPlace++\n", `			l.inPlace++
+		"		h.noteFull(false, now)\n		}\n", `		h.noteFull(false, now)
+		}
+		if hold.Kind == ForNextHere {
 			for _, m := range g.Of {
 				if next := l.keys.free(m); next != nil {
 					next.comes(isNext)
@@ -222,6 +224,7 @@ func (r *run) newSession(`}}},
 				}
 				m.Key = ""
 			}
+		}
 `}}},
 	{"a second attempt that fails waits in the broker, not in place", []edit{{"consumer/decide.go",
 		"	case t.inPlace && here < t.holds && !res.gone: //", "	case t.inPlace && here < t.holds && !res.gone && d.Attempt < 2: //"}}},
