@@ -185,7 +185,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 // it. While the gate is not open it may be the one that is tried, and it goes back at the hold
 // limit.
 func (r *run) isLate(a *attempt, now time.Time) bool {
-	return r.ordered() && a.Age(now) > a.in.intake.BeginLimit() && r.lane.IsOpen()
+	return r.ordered() && a.Age(now) > a.in.intake.BeginLimit() && r.lane.State(now).Open
 }
 
 // holdUntil is when a message can be held no longer.

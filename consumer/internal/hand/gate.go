@@ -146,13 +146,6 @@ func (l *Lane) BeginAgain(why error, now time.Time, out *Out) bool {
 	return true
 }
 
-// IsOpen reports whether all messages are handled.
-func (l *Lane) IsOpen() bool {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.gate.isOpen()
-}
-
 // Wants returns how many unsettled messages the lane wants of its queue, given the
 // prefetch of an open gate: with 0 the messages that no worker has go back.
 func (l *Lane) Wants(prefetch int) int {

@@ -169,17 +169,6 @@ func (l *Lane) Busy() int {
 	return l.busy
 }
 
-// Oldest returns when the message came that waits longest for a worker, the zero
-// time if none waits.
-func (l *Lane) Oldest() time.Time {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	if l.waiting() == 0 {
-		return time.Time{}
-	}
-	return l.queue[l.head].Received
-}
-
 // waiting needs mu held.
 func (l *Lane) waiting() int { return len(l.queue) - l.head }
 
@@ -210,7 +199,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l.setStall(nil, now, out)
 	l.latest = s
 	s.consumers++
-	s.recent = 0
+	s.counts.Recent = 0
 	l.breaksBlocked(now)
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)

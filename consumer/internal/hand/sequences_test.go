@@ -229,7 +229,7 @@ func later(a, b time.Time) time.Time {
 
 func (w *world) deliver(l *testLane) {
 	s := l.session
-	if s.Recent() >= w.prefetch || s.Stop.Err() != nil {
+	if s.counts.Recent >= w.prefetch || s.Stop.Err() != nil {
 		return // the broker sends no more than it may
 	}
 	m := &Message{Received: w.now, Key: []string{"", "a", "b"}[w.random.IntN(3)], Suspect: w.random.IntN(20) == 0, Scarce: w.random.IntN(20) == 0,
@@ -363,12 +363,12 @@ func (w *world) check() {
 					w.Fatalf("%d messages of key %q are in hand, want %d at most", keys[m.Key], m.Key, w.limits.PerKey)
 				}
 			}
-			if s.unsettled != ofSession || s.suspects != suspects || s.uncleared != uncleared || s.untried != untried {
-				w.Fatalf("counts of a session %d, %d, %d, %d; want %d, %d, %d, %d", s.unsettled, s.suspects, s.uncleared, s.untried, ofSession, suspects, uncleared, untried)
+			if s.counts.Unsettled != ofSession || s.counts.Suspects != suspects || s.counts.Uncleared != uncleared || s.counts.Untried != untried {
+				w.Fatalf("counts of a session %d, %d, %d, %d; want %d, %d, %d, %d", s.counts.Unsettled, s.counts.Suspects, s.counts.Uncleared, s.counts.Untried, ofSession, suspects, uncleared, untried)
 			}
 			unsettled += ofSession
-			if s.bytes != bytes || s.recent != recent || recent > w.prefetch {
-				w.Fatalf("%d bytes, and %d messages of the latest consumer; want %d and %d, of a prefetch of %d", s.bytes, s.recent, bytes, recent, w.prefetch)
+			if s.counts.Bytes != bytes || s.counts.Recent != recent || recent > w.prefetch {
+				w.Fatalf("%d bytes, and %d messages of the latest consumer; want %d and %d, of a prefetch of %d", s.counts.Bytes, s.counts.Recent, bytes, recent, w.prefetch)
 			}
 		}
 		for _, by := range w.busy {

@@ -77,7 +77,7 @@ func (s *Session) isSuspect(raw amqp.Delivery, now time.Time) bool {
 	if !s.Ordered {
 		return s.suspicion.judge(s.Queue, raw, s.version, 0, now)
 	}
-	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Untried() == 0 {
+	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Counts().Untried == 0 {
 		s.Bound.renewals = 0 // no message is left of those sessions
 	}
 	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
@@ -140,7 +140,7 @@ func (s *Session) visits() {
 	switch {
 	case !s.Ordered:
 		s.live.look(s.busy())
-	case s.live.look(s.Hand.Unsettled() > 0):
+	case s.live.look(s.Hand.Counts().Unsettled > 0):
 		s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
 	}
 	s.Signs.Alive(s.live.sign)
