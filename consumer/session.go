@@ -236,7 +236,8 @@ func (s *session) drain() error {
 		// process. That process would handle the next messages while handlers run here. So
 		// the fetching ends with the channel, and all messages go back to their places at
 		// once.
-		r.finish(stopping)
+		r.pool.Event(r.lane.Finish)
+		until(stopping, r.lane.Changed, func() bool { return r.lane.Busy() == 0 })
 		return why
 	}
 	r.takeBack() // which lets it go when the fetching has ended
@@ -254,19 +255,6 @@ func (s *session) why() error {
 		return nil
 	}
 	return context.Cause(s.Stop)
-}
-
-// finish lets no other message begin, and returns when no message has a slot any more, or ctx
-// has ended.
-func (r *run) finish(ctx context.Context) {
-	r.pool.Event(r.lane.Finish)
-	for r.lane.Busy() > 0 {
-		select {
-		case <-r.lane.Changed:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // takeBack gives back all messages that no worker has.

@@ -142,7 +142,8 @@ func (r *run) consume() error {
 
 // awaitTurn waits until a worker could handle a new message, or going has ended.
 func (r *run) awaitTurn() {
-	for starved := (time.Time{}); ; {
+	var starved time.Time
+	until(r.going, r.lane.Changed, func() bool {
 		var turn hand.Turn
 		r.pool.Event(func(now time.Time, out *hand.Out) { turn = r.lane.Turn(now, out) })
 		switch {
@@ -154,14 +155,10 @@ func (r *run) awaitTurn() {
 			}
 			r.health.leaves(errStarved, starved)
 		default:
-			return
+			return true
 		}
-		select {
-		case <-r.lane.Changed:
-		case <-r.going.Done():
-			return
-		}
-	}
+		return false
+	})
 }
 
 // calling returns the ctx of a call to the broker while messages are in hand. It lasts as
@@ -200,9 +197,14 @@ func (r *run) running() (ms []*hand.Message) {
 
 // wait waits until no message is in hand, or ctx has ended.
 func (r *run) wait(ctx context.Context) {
-	for r.lane.Unsettled() > 0 {
+	until(ctx, r.lane.None, func() bool { return r.lane.Unsettled() == 0 })
+}
+
+// until returns when something is so, which a signal may tell, or ctx has ended.
+func until(ctx context.Context, signal hand.Signal, is func() bool) {
+	for !is() {
 		select {
-		case <-r.lane.None:
+		case <-signal:
 		case <-ctx.Done():
 			return
 		}
