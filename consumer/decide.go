@@ -9,6 +9,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/errortype"
@@ -46,7 +47,7 @@ type decision struct {
 
 // isUnspent reports whether a message waits whose attempt is not spent.
 func (d *decision) isUnspent() bool {
-	return d.Move == work.Copy && !d.IsLetter() && d.Retry.At.IsZero()
+	return d.Move == hand.Copy && !d.IsLetter() && d.Retry.At.IsZero()
 }
 
 // belongs reports whether the headers of rehop that came with a message through this
@@ -59,7 +60,7 @@ func (t *terms) belongs(exchange string) bool {
 // interrupted says that the handler was told to stop before it returned.
 func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	v := t.decideHandled(raw, d, res, interrupted, now)
-	if (v.Move == work.Copy || v.Move == work.Hold) && t.isScarce(d) {
+	if (v.Move == hand.Copy || v.Move == work.Hold) && t.isScarce(d) {
 		v.Scarce, v.Instead = t.returnsCount(), t.toTheEnd(raw, d, now)
 	}
 	return v
@@ -84,7 +85,7 @@ func (t *terms) isScarce(d *Delivery) bool {
 // toTheEnd returns the instruction that brings a message to the end of its queue by a copy,
 // which has no returns behind it.
 func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *work.Instruction {
-	return &work.Instruction{Move: work.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
+	return &work.Instruction{Move: hand.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
 }
 
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
@@ -120,7 +121,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 	case res.outcome.Action == ActionRetryAfter && res.outcome.After > 0:
 		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)
 	case t.nackIsDue(raw, d):
-		return decision{Instruction: work.Instruction{Move: work.Nack},
+		return decision{Instruction: work.Instruction{Move: hand.Nack},
 			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: wait}}
 	}
 	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))
@@ -154,8 +155,8 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 }
 
 var (
-	done    = decision{Instruction: work.Instruction{Move: work.Ack}, settlement: Settlement{Disposition: DispositionDone}}
-	requeue = decision{Instruction: work.Instruction{Move: work.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
+	done    = decision{Instruction: work.Instruction{Move: hand.Ack}, settlement: Settlement{Disposition: DispositionDone}}
+	requeue = decision{Instruction: work.Instruction{Move: hand.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
 )
 
 // hold returns the decision that keeps a message for a while and has it handled then.
@@ -183,7 +184,7 @@ func (t *terms) later(after time.Duration, raw amqp.Delivery, d *Delivery, c cop
 // letter returns the decision that dead-letters a message.
 func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause rehop.Cause, now time.Time) decision {
 	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Instruction: work.Instruction{
-		Move: work.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
+		Move: hand.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{
 			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, FirstFailed: d.firstFailed, User: t.account,
 			Failure: xdeath.Failure{
@@ -225,7 +226,7 @@ func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 
 func (t *terms) waitAt(e route.Exact, c copies.RetryCopy) decision {
 	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Instruction: work.Instruction{
-		Move: work.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
+		Move: hand.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
 }
 
 // maxDate is how far ahead a message may be put off. A date beyond it is a

@@ -160,7 +160,10 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	tookAway := a.Raw.Redelivered && r.timeout.TookAway(a.Raw)
 	if v, res, ok := s.terms.decideUnhandled(a.Raw, a.Delivery, tookAway, now); ok {
 		a.ending = &ending{result: res, decision: v}
-		r.logSkew(a)
+		if a.skew > 0 {
+			r.faultLog.Warn("a message is back from its wait before it is due, and waits on: the clock of the process that sent it there is ahead of this one, or a policy cuts the wait short",
+				fmt.Errorf("early by %v", a.skew.Round(time.Second)), "queue", a.Queue, "message", a.ID)
+		}
 		return false
 	}
 	// It would be handled in vain; or, in order, before an earlier message of its key: between the
@@ -242,7 +245,8 @@ func (a *attempt) Confirmed(to route.Target, instead bool) {
 
 // Unconfirmed logs why a copy is not confirmed.
 func (a *attempt) Unconfirmed(to route.Target, err error) {
-	a.in.run.logFailedCopy(&a.Message, to, err)
+	r := a.in.run
+	r.faultLog.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", a.Raw.MessageId, "to", to.String())
 }
 
 // Settled calls the hook and logs, if a worker had the message. With err the broker has the

@@ -308,8 +308,8 @@ func (h *handling) call(ctx context.Context, ms []*hand.Message, results []resul
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if err = panicked; outcomesOf(limits, ms, err, results) == 0 {
-				r.logHiddenPanic(panicked, ms[0].Raw.MessageId)
+			if err = panicked; outcomesOf(limits, ms, err, results) == 0 { // no message has the panic as its error
+				r.log.Error("the handler panicked after it had given its message an error", "queue", r.queue, "message", ms[0].Raw.MessageId, "error", panicked.Error(), "stack", string(panicked.Stack))
 			}
 		} else if !ended {
 			outcomesOf(limits, ms, err, results)
@@ -358,7 +358,7 @@ func (h *handling) settle(ms []*hand.Message) {
 		a := attemptOf(m)
 		a.stage = settled
 		h.worker.Told = append(h.worker.Told, hand.Told{Message: m, Verb: a.Move})
-		if a.Move == work.Copy {
+		if a.Move == hand.Copy {
 			copied = append(copied, work.Task{Message: m, Instruction: &a.Instruction})
 		}
 	}

@@ -39,7 +39,7 @@ func (p *latePublisher) Close() error {
 }
 
 func letterInstruction() *Instruction {
-	o := &Instruction{Move: Copy, To: route.Target{RoutingKey: "orders.dlq"}}
+	o := &Instruction{Move: hand.Copy, To: route.Target{RoutingKey: "orders.dlq"}}
 	o.Letter.Failure.Cause = rehop.CausePermanent
 	return o
 }
