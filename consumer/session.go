@@ -152,7 +152,6 @@ func (s *session) intakeConfig() intake.Config {
 		DeliveryLimit: s.terms.route.DeliveryLimit,
 		Prefetch:      r.prefetch,
 		Bound:         &r.bound,
-		Ordered:       r.ordered(),
 		Arguments:     arguments(r.cfg.Priority, s.terms.route),
 		Hand:          s.hand,
 		Lane:          r.lane,
