@@ -126,7 +126,6 @@ type health struct {
 	policies lasting   // that break promises
 	missing  lasting   // parts of the topology
 	stuck    lasting   // the message at the head of the queue, see place.go
-	consumed bool      // the run has begun to consume
 	sign     time.Time // when the queue last gave a sign that it delivers
 	refusal  error     // the latest answer to the question for a sign, if it was a refusal
 }
@@ -135,17 +134,18 @@ type health struct {
 type faultKind uint8
 
 const (
-	lasts   faultKind = iota
-	passing           // it is likely to pass by itself
-	chosen            // it is better than to consume
-	other             // another process consumes
+	none faultKind = iota // the queue is consumed
+	lasts
+	passing // it is likely to pass by itself
+	chosen  // it is better than to consume
+	other   // another process consumes
 )
 
 // interrupted says that nothing is consumed any more, and returns since when.
 func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.kind >= chosen || h.consumed && h.kind == lasts {
+	if h.kind == none || h.kind >= chosen {
 		h.since, h.kind = now, passing
 	}
 	h.fault = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err)
@@ -203,14 +203,14 @@ func (h *health) starts(r *run) {
 	h.fail(errStarting)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.run, h.policies, h.missing, h.stuck, h.consumed = r, lasting{}, lasting{}, lasting{}, false
+	h.run, h.policies, h.missing, h.stuck = r, lasting{}, lasting{}, lasting{}
 }
 
 // consuming says that a session has begun to consume.
 func (h *health) consuming() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.kind, h.consumed = nil, lasts, true
+	h.fault, h.kind = nil, none
 	h.sign, h.refusal = time.Now(), nil
 }
 
@@ -238,13 +238,13 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	if lost := h.disconnected(); lost != nil {
 		return lost
 	}
-	if h.stuck.err != nil && (h.fault == nil || h.kind != lasts) { // consumed for a moment, or lost again
+	if h.stuck.err != nil && h.kind != lasts { // consumed for a moment, or lost again
 		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < durations.Lost, Since: h.stuck.since, Cause: h.stuck.err}
 	}
 	if h.kind == other {
 		return nil
 	}
-	if h.fault != nil {
+	if h.kind != none {
 		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.fault}
 	}
 	silent := now.Sub(h.sign)
