@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -250,7 +251,9 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	silent := now.Sub(h.sign)
 	switch {
 	case silent <= durations.SilentAfter:
-		return worst(h.run.copiesHealth(now), h.run.lateHealth(now), h.run.carriers.Check(), h.run.gateHealth(),
+		r := h.run
+		lane := r.lane.State(now)
+		return worst(r.copies.Unconfirmed.Check(h.queue, lane.Copying, lane.Copies, now), r.lateHealth(now), r.carriers.Check(), r.gateHealth(lane, now),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case h.refusal != nil:
@@ -370,25 +373,18 @@ func (e laneErrors) Unwrap() []error { return e }
 
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
-func (r *run) gateHealth() *rehop.HealthError {
-	lane := r.lane.State(time.Now())
+func (r *run) gateHealth(lane hand.State, now time.Time) *rehop.HealthError {
 	switch {
 	case !lane.Paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
-	case !lane.NoneBegins.IsZero() && time.Since(lane.NoneBegins) >= durations.StandsStill:
+	case !lane.NoneBegins.IsZero() && now.Sub(lane.NoneBegins) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.running()), lane.Why)}
-	case !lane.Full.IsZero() && time.Since(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
+	case !lane.Full.IsZero() && now.Sub(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
-	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= durations.StandsStill:
+	case !lane.Blocked.IsZero() && now.Sub(lane.Blocked) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:
 		return &rehop.HealthError{Degraded: true, Since: lane.Outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, r.holdText())}
 	}
 	return nil
-}
-
-// copiesHealth returns which copies are not confirmed, nil if none are missing.
-func (r *run) copiesHealth(now time.Time) *rehop.HealthError {
-	lane := r.lane.State(now)
-	return r.copies.Unconfirmed.Check(r.queue, lane.Copying, lane.Copies, now)
 }
