@@ -16,12 +16,12 @@ func (c *Consumer) warnOfPrefetch() {
 		sum += p.cfg.Prefetch
 		if p.source.ByPriority && p.cfg.Prefetch > inHand {
 			p.cfg.Logger.Warn("the prefetch defeats the priorities: messages that were sent ahead are handled before one of higher priority that comes later",
-				"queue", p.source.Queue, "prefetch", p.cfg.Prefetch, "concurrency", p.cfg.Concurrency, "batch", p.cfg.Batch.size())
+				"queue", p.queue, "prefetch", p.cfg.Prefetch, "concurrency", p.cfg.Concurrency, "batch", p.cfg.Batch.size())
 		}
 	}
 	if inHand := c.cfg.Concurrency * c.cfg.Batch.size(); sum > 0 && sum < inHand {
 		c.cfg.Logger.Warn("the prefetch leaves handlers idle: fewer messages are sent than the handlers take; set Config.Prefetch to at least Concurrency (of batches: times Batch.Size), or to 0",
-			"queue", c.parts[0].source.Queue, "prefetch", c.cfg.Prefetch, "concurrency", c.cfg.Concurrency, "batch", c.cfg.Batch.size())
+			"queue", c.parts[0].queue, "prefetch", c.cfg.Prefetch, "concurrency", c.cfg.Concurrency, "batch", c.cfg.Batch.size())
 	}
 }
 

@@ -2,42 +2,12 @@ package consumer
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/transport"
 )
-
-// channels counts the channels that the consumers of a Conn keep open.
-type channels struct {
-	mu    sync.Mutex
-	taken int
-}
-
-// channelsKey is the key of a Conn's channels.
-type channelsKey struct{}
-
-func channelsOf(conn *connection.Conn) *channels {
-	return transport.Inside.Conn(conn).Keep(channelsKey{}, func() any { return new(channels) }).(*channels)
-}
-
-// take takes n channels, until release, and returns how many are taken then. If these
-// are more than the limit, nothing is taken and release is nil.
-func (c *channels) take(n, limit int) (release func(), needed int) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if needed = c.taken + n; needed > limit {
-		return nil, needed
-	}
-	c.taken = needed
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.taken -= n
-	}, needed
-}
 
 // channelsFor returns how many channels a consumer needs that carries so many waits. It
 // consumes on one, asks on another whether its queue is alive, and looks at its parts on
@@ -54,15 +24,21 @@ func channelsFor(lane bool, carried int) int {
 	return n
 }
 
-// takeChannels returns an error if the socket cannot have enough channels for the
-// consumers of the Conn, this one included. Without one for each wait, messages would
-// stay in the waits, and Run would try for ever.
+// takeChannels takes the channels of a consumer, until release. It returns an error if the socket
+// cannot have enough for the consumers of the Conn, this one included. Without one for each wait,
+// messages would stay in the waits, and Run would try for ever.
 func (r *run) takeChannels(found route.Facts, channel *connection.Session) (release func(), err error) {
-	limit := transport.Inside.Session(channel).ChannelMax()
-	release, needed := channelsOf(r.conn).take(channelsFor(r.source.Lane != "", len(found.Carried)), limit)
-	if release != nil {
-		return release, nil
+	s, n, limit := r.sharing, channelsFor(r.source.Lane != "", len(found.Carried)), transport.Inside.Session(channel).ChannelMax()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.channels+n > limit {
+		return nil, rehop.WithClass(fmt.Errorf("consumer: queue %q: the consumers of this Conn need %d channels or more, and channel_max of their socket is %d: this consumer needs %d, one of them for each of the %d waits that it carries; raise channel_max, of the broker or in the URL, or give the consumer a Conn of its own",
+			r.queue, s.channels+n, limit, n, len(found.Carried)), rehop.ClassConfiguration)
 	}
-	return nil, rehop.WithClass(fmt.Errorf("consumer: queue %q: the consumers of this Conn need %d channels or more, and channel_max of their socket is %d: this consumer needs %d, one of them for each of the %d waits that it carries; raise channel_max, of the broker or in the URL, or give the consumer a Conn of its own",
-		r.queue, needed, limit, channelsFor(r.source.Lane != "", len(found.Carried)), len(found.Carried)), rehop.ClassConfiguration)
+	s.channels += n
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.channels -= n
+	}, nil
 }

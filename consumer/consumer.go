@@ -81,7 +81,10 @@ func (c *Consumer) configure(source topology.Source, cfg settings, errs ...error
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	c.cfg, c.trace, c.host = cfg, merged(cfg.Traces, cfg.Logger), hostname.Get()
-	c.name, c.parts, c.strict = nameOf(from), partsOf(cfg, from), from.Strict
+	c.name, c.strict = nameOf(from), from.Strict
+	for _, r := range from.Routes {
+		c.parts = append(c.parts, newPart(c, from, r))
+	}
 	c.shared = from.Shards != "" && len(from.Routes) > 1 && from.Routes[0].Single
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/copies"
 	"github.com/rehop/rehop/internal/errortype"
@@ -32,8 +33,8 @@ type terms struct {
 
 	version connection.Version // of the broker
 
-	// holds is how long the delivery of this decision can still be held; 0 for a Settler,
-	// which holds nothing.
+	// holds is how long the delivery of this decision can still be held; 0 for a Settler, which
+	// holds nothing, and before the handler has the delivery.
 	holds time.Duration
 }
 
@@ -41,10 +42,12 @@ type terms struct {
 type decision struct {
 	work.Instruction
 	settlement Settlement    // once the instruction is carried out
-	unspent    bool          // no attempt is spent
-	inPlace    bool          // it is held for its next attempt
-	exact      bool          // it is held for Keep, and no longer
 	skew       time.Duration // how long before its due time it is back from its wait
+}
+
+// isUnspent reports whether a message waits whose attempt is not spent.
+func (d *decision) isUnspent() bool {
+	return d.Move == hand.Copy && !d.IsLetter() && d.Retry.At.IsZero()
 }
 
 // belongs reports whether the headers of rehop that came with a message through this
@@ -57,7 +60,7 @@ func (t *terms) belongs(exchange string) bool {
 // interrupted says that the handler was told to stop before it returned.
 func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	v := t.decideHandled(raw, d, res, interrupted, now)
-	if (v.Move == work.Copy || v.Move == work.Hold) && t.isScarce(d) {
+	if (v.Move == hand.Copy || v.Move == work.Hold) && t.isScarce(d) {
 		v.Scarce, v.Instead = t.returnsCount(), t.toTheEnd(raw, d, now)
 	}
 	return v
@@ -82,7 +85,7 @@ func (t *terms) isScarce(d *Delivery) bool {
 // toTheEnd returns the instruction that brings a message to the end of its queue by a copy,
 // which has no returns behind it.
 func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *work.Instruction {
-	return &work.Instruction{Move: work.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
+	return &work.Instruction{Move: hand.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
 }
 
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
@@ -103,24 +106,23 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 		if !t.ordered && (res.outcome.After >= t.holds || res.gone) { // held, it would go back too early
 			return t.snooze(res.outcome.After, raw, d, now)
 		}
-		v := hold(res.outcome.After)
-		v.exact = true
-		return v
+		return hold(res.outcome.After)
 	case action == ActionHold, action == ActionHoldFor, !hasPlace && (spent || action == ActionDeadLetter):
 		return hold(res.outcome.After)
 	case action == ActionDeadLetter:
 		return t.letter(raw, d, res, cmp.Or(res.outcome.Cause, rehop.CausePermanent), now)
 	case spent:
 		return t.letter(raw, d, res, rehop.CauseExhausted, now)
-	case t.inPlace && !res.gone: // else it has no goroutine to be handled on again
-		v := hold(max(res.outcome.After, t.route.Waits[d.Attempt-1].For))
-		v.unspent, v.inPlace = false, true
-		return v
-	case action == ActionRetryAfter && res.outcome.After > 0:
+	}
+	wait := t.route.Waits[d.Attempt-1].For
+	switch here := max(res.outcome.After, wait); {
+	case t.inPlace && here < t.holds && !res.gone: // else it would go back first, and its count begin anew; or it has no goroutine
+		return hold(here)
+	case res.outcome.Action == ActionRetryAfter && res.outcome.After > 0:
 		return t.waitFor(res.outcome.After, raw, d, t.copyOf(raw, d, now), now)
 	case t.nackIsDue(raw, d):
-		return decision{Instruction: work.Instruction{Move: work.Nack},
-			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: t.route.Waits[d.Attempt-1].For}}
+		return decision{Instruction: work.Instruction{Move: hand.Nack},
+			settlement: Settlement{Disposition: DispositionWait, WaitNumber: d.Attempt, Wait: wait}}
 	}
 	return t.waitIn(d.Attempt, t.copyOf(raw, d, now))
 }
@@ -145,9 +147,7 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 		// Run again it would be taken away again. It is run all the same where there is
 		// no other place for it.
 		res := resultOf(ErrConsumerTimeout, Outcome{Action: ActionRetry})
-		elsewhere := *t
-		elsewhere.inPlace = false
-		if v := elsewhere.decide(raw, d, res, false, now); v.Move != work.Hold {
+		if v := t.decide(raw, d, res, false, now); v.Move != work.Hold {
 			return v, res, true
 		}
 	}
@@ -155,13 +155,13 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 }
 
 var (
-	done    = decision{Instruction: work.Instruction{Move: work.Ack}, settlement: Settlement{Disposition: DispositionDone}}
-	requeue = decision{Instruction: work.Instruction{Move: work.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
+	done    = decision{Instruction: work.Instruction{Move: hand.Ack}, settlement: Settlement{Disposition: DispositionDone}}
+	requeue = decision{Instruction: work.Instruction{Move: hand.Requeue}, settlement: Settlement{Disposition: DispositionRequeued}}
 )
 
 // hold returns the decision that keeps a message for a while and has it handled then.
 func hold(least time.Duration) decision {
-	return decision{Instruction: work.Instruction{Move: work.Hold, Keep: least}, settlement: requeue.settlement, unspent: true}
+	return decision{Instruction: work.Instruction{Move: work.Hold, Keep: least}, settlement: requeue.settlement}
 }
 
 // snooze returns the decision that puts a message off whose handler asked for it.
@@ -184,7 +184,7 @@ func (t *terms) later(after time.Duration, raw amqp.Delivery, d *Delivery, c cop
 // letter returns the decision that dead-letters a message.
 func (t *terms) letter(raw amqp.Delivery, d *Delivery, res result, cause rehop.Cause, now time.Time) decision {
 	return decision{settlement: Settlement{Disposition: DispositionDeadLetter, Cause: cause}, Instruction: work.Instruction{
-		Move: work.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
+		Move: hand.Copy, To: t.route.DeadLetter, Limit: header.Limit(t.frame),
 		Letter: copies.Letter{
 			Queue: t.route.Queue, Returned: t.belongs(raw.Exchange), Attempts: d.Attempt, FirstFailed: d.firstFailed, User: t.account,
 			Failure: xdeath.Failure{
@@ -226,7 +226,7 @@ func (t *terms) waitIn(number int, c copies.RetryCopy) decision {
 
 func (t *terms) waitAt(e route.Exact, c copies.RetryCopy) decision {
 	return decision{settlement: Settlement{Disposition: DispositionWait, Wait: e.Takes}, Instruction: work.Instruction{
-		Move: work.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
+		Move: hand.Copy, To: e.To, Wait: e.Takes, Retry: c, Limit: header.Limit(t.frame)}}
 }
 
 // maxDate is how far ahead a message may be put off. A date beyond it is a
@@ -380,9 +380,7 @@ func (t *terms) waitOn(lacks time.Duration, raw amqp.Delivery, d *Delivery, c co
 		return t.putOff(lacks, raw, d, c, now)
 	}
 	if shorter, ok := t.route.AtMost(lacks); ok {
-		v := t.waitIn(shorter, c)
-		v.unspent = true
-		return v
+		return t.waitIn(shorter, c)
 	}
 	if lacks > durations.TurnOver {
 		return t.putOff(lacks, raw, d, c, now)
@@ -430,13 +428,10 @@ func (t *terms) lacksAfterNack(raw amqp.Delivery, d *Delivery) time.Duration {
 // own queue: a copy, because each return of the message itself may count towards
 // the delivery limit.
 func (t *terms) putOff(lacks time.Duration, raw amqp.Delivery, d *Delivery, c copies.RetryCopy, now time.Time) decision {
-	var v decision
 	if len(t.route.Waits) > 0 || t.route.Furthest() > 0 {
-		v = t.waitFor(lacks, raw, d, c, now)
-	} else {
-		v = t.waitAt(route.Exact{To: t.route.End(d.Attempt)}, c)
-		v.Keep, v.settlement = min(lacks, durations.TurnOver), requeue.settlement
+		return t.waitFor(lacks, raw, d, c, now)
 	}
-	v.unspent = true
+	v := t.waitAt(route.Exact{To: t.route.End(d.Attempt)}, c)
+	v.Keep, v.settlement = min(lacks, durations.TurnOver), requeue.settlement
 	return v
 }

@@ -37,18 +37,15 @@ type verdict struct {
 }
 
 func verdictOf(d decision) verdict {
-	v := verdict{move: d.Move, waitNumber: d.settlement.WaitNumber, cause: d.settlement.Cause, notBefore: d.Retry.NotBefore.UTC(), due: d.Retry.Due.UTC(), unspent: d.unspent, keep: d.Keep, skew: d.skew}
+	v := verdict{move: d.Move, waitNumber: d.settlement.WaitNumber, cause: d.settlement.Cause, notBefore: d.Retry.NotBefore.UTC(), due: d.Retry.Due.UTC(), unspent: d.isUnspent(), keep: d.Keep, skew: d.skew}
 	if d.Retry.NotBefore.IsZero() {
 		v.notBefore = time.Time{}
 	}
 	if d.Retry.Due.IsZero() {
 		v.due = time.Time{}
 	}
-	if d.Move == work.Copy && v.waitNumber == 0 && v.cause == "" {
+	if d.Move == hand.Copy && v.waitNumber == 0 && v.cause == "" {
 		v.to = d.To
-	}
-	if d.Move == work.Hold {
-		v.unspent = false // as every hold is
 	}
 	return v
 }
@@ -105,24 +102,24 @@ func TestDecideUnderRepublish(t *testing.T) {
 		interrupted bool
 		want        verdict
 	}{
-		{"done", orders, fresh(), Outcome{Action: ActionDone}, false, verdict{move: work.Ack}},
-		{"done although told to stop", orders, fresh(), Outcome{Action: ActionDone}, true, verdict{move: work.Ack}},
-		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: work.Ack}},
-		{"first failure", orders, fresh(), failed, false, verdict{move: work.Copy, waitNumber: 1}},
-		{"third failure", orders, republished(2, nil), failed, false, verdict{move: work.Copy, waitNumber: 3}},
-		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
-		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
-		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: work.Requeue}},
-		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: work.Copy, cause: rehop.CausePermanent}},
+		{"done", orders, fresh(), Outcome{Action: ActionDone}, false, verdict{move: hand.Ack}},
+		{"done although told to stop", orders, fresh(), Outcome{Action: ActionDone}, true, verdict{move: hand.Ack}},
+		{"discard", orders, fresh(), Outcome{Action: ActionDiscard}, false, verdict{move: hand.Ack}},
+		{"first failure", orders, fresh(), failed, false, verdict{move: hand.Copy, waitNumber: 1}},
+		{"third failure", orders, republished(2, nil), failed, false, verdict{move: hand.Copy, waitNumber: 3}},
+		{"no attempt left", orders, republished(3, nil), failed, false, verdict{move: hand.Copy, cause: rehop.CauseExhausted}},
+		{"more attempts than waits, after the schedule became shorter", orders, republished(9, nil), failed, false, verdict{move: hand.Copy, cause: rehop.CauseExhausted}},
+		{"failure of an interrupted handler spends nothing", orders, republished(3, nil), failed, true, verdict{move: hand.Requeue}},
+		{"permanent", orders, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: hand.Copy, cause: rehop.CausePermanent}},
 		{"requeue", orders, fresh(), Outcome{Action: ActionHold}, false, verdict{move: work.Hold}},
-		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: work.Copy, waitNumber: 3}},
-		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: work.Copy, waitNumber: 2}},
-		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(time.Minute)}},
-		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
+		{"retry after: the shortest wait that is not shorter", orders, fresh(), after(1500 * time.Millisecond), false, verdict{move: hand.Copy, waitNumber: 3}},
+		{"retry after a time that has passed: the wait of the schedule", orders, republished(1, nil), after(0), false, verdict{move: hand.Copy, waitNumber: 2}},
+		{"retry after: longer than all", orders, fresh(), after(time.Minute), false, verdict{move: hand.Copy, waitNumber: 2, notBefore: now.Add(time.Minute)}},
+		{"retry after without an attempt left", orders, republished(3, nil), after(time.Second), false, verdict{move: hand.Copy, cause: rehop.CauseExhausted}},
 		{"dead-letter queue: a failure is held", dlq, fresh(), failed, false, verdict{move: work.Hold}},
 		{"dead-letter queue: a dead letter of a dead letter is held", dlq, fresh(), Outcome{Action: ActionDeadLetter}, false, verdict{move: work.Hold}},
 		{"their queue: held, for want of a place", foreign, fresh(), failed, false, verdict{move: work.Hold}},
-		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: work.Copy, cause: rehop.CauseExhausted}},
+		{"their queue with a place for dead letters", foreignWithPlace, fresh(), failed, false, verdict{move: hand.Copy, cause: rehop.CauseExhausted}},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
 			on := termsOf(tt.route)
@@ -146,7 +143,7 @@ func TestDecideHoldFor(t *testing.T) {
 	const limit = 15 * time.Minute
 	held := func(d time.Duration) verdict { return verdict{move: work.Hold, keep: d} }
 	put := func(waitNumber int, notBefore time.Time) verdict {
-		return verdict{move: work.Copy, waitNumber: waitNumber, unspent: true, notBefore: notBefore}
+		return verdict{move: hand.Copy, waitNumber: waitNumber, unspent: true, notBefore: notBefore}
 	}
 	for _, tt := range []struct {
 		rule        string
@@ -159,24 +156,23 @@ func TestDecideHoldFor(t *testing.T) {
 		gone        bool
 		interrupted bool
 		want        verdict
-		exact       bool
 		snoozed     bool
 	}{
-		{rule: "held for the time", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
-		{rule: "on the last attempt too", route: orders, raw: republished(2, nil), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
-		{rule: "in order too", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, ordered: true, want: held(7 * time.Second), exact: true},
-		{rule: "in place it is no next attempt", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, inPlace: true, want: held(7 * time.Second), exact: true},
+		{rule: "held for the time", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second)},
+		{rule: "on the last attempt too", route: orders, raw: republished(2, nil), after: 7 * time.Second, holds: limit, want: held(7 * time.Second)},
+		{rule: "in order too", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, ordered: true, want: held(7 * time.Second)},
+		{rule: "in place it is no next attempt", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, inPlace: true, want: held(7 * time.Second)},
 		{rule: "a time gone by: the pauses of Hold", route: orders, raw: fresh(), after: 0, holds: limit, want: held(0)},
 		{rule: "longer than it can be held: put off", route: orders, raw: fresh(), after: 4 * time.Minute, holds: 4 * time.Minute, want: put(2, time.Time{}), snoozed: true},
 		{rule: "longer than all waits", route: orders, raw: fresh(), after: time.Hour, holds: limit, want: put(2, now.Add(time.Hour)), snoozed: true},
 		{rule: "longer, on the last attempt", route: orders, raw: republished(2, nil), after: time.Hour, holds: limit, want: put(2, now.Add(time.Hour)), snoozed: true},
 		{rule: "longer, in place", route: orders, raw: fresh(), after: time.Hour, holds: limit, inPlace: true, want: put(2, now.Add(time.Hour)), snoozed: true},
-		{rule: "longer, in order: it keeps its place", route: orders, raw: fresh(), after: time.Hour, holds: limit, ordered: true, want: held(time.Hour), exact: true},
-		{rule: "past the hold limit, in order", route: orders, raw: fresh(), after: time.Second, holds: -time.Minute, ordered: true, want: held(time.Second), exact: true},
+		{rule: "longer, in order: it keeps its place", route: orders, raw: fresh(), after: time.Hour, holds: limit, ordered: true, want: held(time.Hour)},
+		{rule: "past the hold limit, in order", route: orders, raw: fresh(), after: time.Second, holds: -time.Minute, ordered: true, want: held(time.Second)},
 		{rule: "of a handler that has ended its goroutine: put off", route: orders, raw: fresh(), after: 7 * time.Second, holds: limit, gone: true, want: put(1, time.Time{}), snoozed: true},
-		{rule: "told to stop: back to its queue", route: orders, raw: fresh(), after: time.Hour, holds: limit, interrupted: true, want: verdict{move: work.Requeue}},
-		{rule: "a letter is held", route: dlq, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second), exact: true},
-		{rule: "without anything to wait in it goes round in its queue", route: dlq, raw: fresh(), after: time.Hour, holds: limit, want: verdict{move: work.Copy, to: dlq.End(1), notBefore: now.Add(time.Hour), unspent: true, keep: durations.TurnOver}, snoozed: true},
+		{rule: "told to stop: back to its queue", route: orders, raw: fresh(), after: time.Hour, holds: limit, interrupted: true, want: verdict{move: hand.Requeue}},
+		{rule: "a letter is held", route: dlq, raw: fresh(), after: 7 * time.Second, holds: limit, want: held(7 * time.Second)},
+		{rule: "without anything to wait in it goes round in its queue", route: dlq, raw: fresh(), after: time.Hour, holds: limit, want: verdict{move: hand.Copy, to: dlq.End(1), notBefore: now.Add(time.Hour), unspent: true, keep: durations.TurnOver}, snoozed: true},
 		{rule: "a Settler holds nothing", route: orders, raw: fresh(), after: 7 * time.Second, want: put(1, time.Time{}), snoozed: true},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -188,10 +184,10 @@ func TestDecideHoldFor(t *testing.T) {
 			}
 			res := result{err: errors.New("busy"), outcome: Outcome{Action: ActionHoldFor, After: tt.after}, gone: tt.gone}
 			got := on.decide(tt.raw, &d, res, tt.interrupted, now)
-			if verdictOf(got) != tt.want || got.exact != tt.exact || got.settlement.Snoozed != tt.snoozed || got.inPlace {
-				t.Errorf("decide = %+v, exact %v, snoozed %v, in place %v; want %+v, %v, %v, false", verdictOf(got), got.exact, got.settlement.Snoozed, got.inPlace, tt.want, tt.exact, tt.snoozed)
+			if verdictOf(got) != tt.want || got.settlement.Snoozed != tt.snoozed {
+				t.Errorf("decide = %+v, snoozed %v; want %+v, %v", verdictOf(got), got.settlement.Snoozed, tt.want, tt.snoozed)
 			}
-			if ended := d.Attempt - 1; got.Move == work.Copy && got.Retry.Attempts != ended {
+			if ended := d.Attempt - 1; got.Move == hand.Copy && got.Retry.Attempts != ended {
 				t.Errorf("the copy says that %d attempts have ended, want %d", got.Retry.Attempts, ended)
 			}
 		})
@@ -215,36 +211,36 @@ func TestADeliveryThatIsTooEarlyGoesRoundAgain(t *testing.T) {
 		want  verdict
 		early bool
 	}{
-		{"a long time left: the longest wait", republished(1, until(time.Minute)), verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(time.Minute), unspent: true}, true},
-		{"a short time left: a wait that covers it", republished(1, until(900*time.Millisecond)), verdict{move: work.Copy, waitNumber: 1, notBefore: now.Add(900 * time.Millisecond), unspent: true}, true},
+		{"a long time left: the longest wait", republished(1, until(time.Minute)), verdict{move: hand.Copy, waitNumber: 2, notBefore: now.Add(time.Minute), unspent: true}, true},
+		{"a short time left: a wait that covers it", republished(1, until(900*time.Millisecond)), verdict{move: hand.Copy, waitNumber: 1, notBefore: now.Add(900 * time.Millisecond), unspent: true}, true},
 		{"due", republished(1, until(0)), verdict{}, false},
 		{"no date", republished(1, nil), verdict{}, false},
 		{"another life's date", shovelled, verdict{}, false},
-		{"its wait was cut short: as long as is left", from(2, republished(1, due(7*time.Second))), verdict{move: work.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
-		{"a wait that is much longer than what is left: a shorter one", from(2, republished(1, due(4*time.Second))), verdict{move: work.Copy, waitNumber: 1, due: now.Add(4 * time.Second), unspent: true, skew: 4 * time.Second}, true},
+		{"its wait was cut short: as long as is left", from(2, republished(1, due(7*time.Second))), verdict{move: hand.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
+		{"a wait that is much longer than what is left: a shorter one", from(2, republished(1, due(4*time.Second))), verdict{move: hand.Copy, waitNumber: 1, due: now.Add(4 * time.Second), unspent: true, skew: 4 * time.Second}, true},
 		{"a clock that is ahead by seconds: no longer than the whole wait", from(1, republished(1, due(7*time.Second))),
-			verdict{move: work.Copy, waitNumber: 1, due: now.Add(time.Second), unspent: true, skew: 7 * time.Second}, true},
+			verdict{move: hand.Copy, waitNumber: 1, due: now.Add(time.Second), unspent: true, skew: 7 * time.Second}, true},
 		{"a clock that is ahead by days: no longer than the whole wait", from(2, republished(1, due(72*time.Hour))),
-			verdict{move: work.Copy, waitNumber: 2, due: now.Add(10 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
+			verdict{move: hand.Copy, waitNumber: 2, due: now.Add(10 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
 		{"its wait is over", republished(1, due(-time.Millisecond)), verdict{}, false},
 		{"a clock that is behind", republished(1, due(time.Second)), verdict{}, false},
 		{"another life's due time", cutShort, verdict{}, false},
 		{"a date after its wait", republished(1, amqp.Table{header.Due: now.UnixMilli(), header.NotBefore: now.Add(5 * time.Second).UnixMilli()}),
-			verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
+			verdict{move: hand.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
 		{"a date of a clock that is ahead by days: what there is after its wait", from(2, republished(1, amqp.Table{header.Due: now.Add(72 * time.Hour).UnixMilli(), header.NotBefore: now.Add(72*time.Hour + 5*time.Second).UnixMilli()})),
-			verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(72*time.Hour + 5*time.Second), unspent: true, skew: 72 * time.Hour}, true},
+			verdict{move: hand.Copy, waitNumber: 2, notBefore: now.Add(72*time.Hour + 5*time.Second), unspent: true, skew: 72 * time.Hour}, true},
 		{"a date of a clock that is ahead by days, and no later than its wait", from(2, republished(1, amqp.Table{header.Due: now.Add(72 * time.Hour).UnixMilli(), header.NotBefore: now.Add(72 * time.Hour).UnixMilli()})), verdict{}, false},
 		{"a clock that is ahead by days, and a wait that the schedule has no more: no longer than since the first failure", from(3, republished(1, amqp.Table{header.Due: now.Add(72 * time.Hour).UnixMilli(), header.FirstFailedAt: now.Add(72*time.Hour - 8*time.Second)})),
-			verdict{move: work.Copy, waitNumber: 2, due: now.Add(8 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
+			verdict{move: hand.Copy, waitNumber: 2, due: now.Add(8 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
 		{"a wait that the schedule has no more, before a message is put off again: no longer than since it was first put off", from(3, republished(0, amqp.Table{header.Due: now.Add(72 * time.Hour).UnixMilli(), header.Snoozes: int64(1), header.FirstSnoozedAt: now.Add(72*time.Hour - 8*time.Second)})),
-			verdict{move: work.Copy, waitNumber: 2, due: now.Add(8 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
+			verdict{move: hand.Copy, waitNumber: 2, due: now.Add(8 * time.Second), unspent: true, skew: 72 * time.Hour}, true},
 		{"a wait that the schedule has no more was cut short: as long as is left", from(3, republished(1, amqp.Table{header.Due: now.Add(7 * time.Second).UnixMilli(), header.FirstFailedAt: now.Add(-time.Hour)})),
-			verdict{move: work.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
+			verdict{move: hand.Copy, waitNumber: 2, due: now.Add(7 * time.Second), unspent: true, skew: 7 * time.Second}, true},
 		{"a date of a clock that is ahead by days, and a wait that the schedule has no more: that wait, and what there is after it", from(3, republished(1, amqp.Table{header.FirstFailedAt: now.Add(72*time.Hour - 8*time.Second), header.Due: now.Add(72 * time.Hour).UnixMilli(), header.NotBefore: now.Add(72*time.Hour + 5*time.Second).UnixMilli()})),
-			verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(72*time.Hour + 5*time.Second), unspent: true, skew: 72*time.Hour - 8*time.Second}, true},
+			verdict{move: hand.Copy, waitNumber: 2, notBefore: now.Add(72*time.Hour + 5*time.Second), unspent: true, skew: 72*time.Hour - 8*time.Second}, true},
 		{"a date after a wait that the schedule has no more", from(3, republished(1, amqp.Table{header.Due: now.UnixMilli(), header.NotBefore: now.Add(5 * time.Second).UnixMilli()})),
-			verdict{move: work.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
-		{"nacked while its wait queue was missing", nacked(2, 1), verdict{move: work.Copy, waitNumber: 2, due: now.Add(9 * time.Second), unspent: true}, true},
+			verdict{move: hand.Copy, waitNumber: 2, notBefore: now.Add(5 * time.Second), unspent: true}, true},
+		{"nacked while its wait queue was missing", nacked(2, 1), verdict{move: hand.Copy, waitNumber: 2, due: now.Add(9 * time.Second), unspent: true}, true},
 		{"nacked, and back from its wait", nacked(2, 2), verdict{}, false},
 		{"nacked by another schedule, which had one more wait", nacked(3, 1), verdict{}, false},
 		{"a copy that has waited in a lower wait", republished(2, nil), verdict{}, false},
@@ -276,7 +272,7 @@ func TestAMessageThatWasInAWaitOfAnotherScheduleWaitsForAllOfItsOwn(t *testing.T
 		t.Fatal(err)
 	}
 	got, early := on.decideEarly(raw, &d, now)
-	want := verdict{move: work.Copy, waitNumber: 2, due: now.Add(11 * time.Second), unspent: true}
+	want := verdict{move: hand.Copy, waitNumber: 2, due: now.Add(11 * time.Second), unspent: true}
 	if verdictOf(got) != want || !early {
 		t.Errorf("decideEarly = %+v, %t, want %+v", verdictOf(got), early, want)
 	}
@@ -298,15 +294,15 @@ func TestADeliveryThatIsTooEarlyAndHasNoWaitGoesToTheEndOfItsQueue(t *testing.T)
 		early bool
 	}{
 		{"held so long that others take their turn", orders, republished(1, until(time.Minute)),
-			verdict{move: work.Copy, to: end, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: hand.Copy, to: end, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"held until it is due", orders, republished(1, until(time.Second)),
-			verdict{move: work.Copy, to: end, keep: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
+			verdict{move: hand.Copy, to: end, keep: time.Second, notBefore: now.Add(time.Second), unspent: true}, true},
 		{"its wait was cut short", orders, republished(1, amqp.Table{header.Due: now.Add(time.Minute).UnixMilli()}),
-			verdict{move: work.Copy, to: end, keep: durations.TurnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
+			verdict{move: hand.Copy, to: end, keep: durations.TurnOver, due: now.Add(time.Minute), unspent: true, skew: time.Minute}, true},
 		{"a queue that others declared", theirs, republished(1, until(time.Minute)),
-			verdict{move: work.Copy, to: route.Target{RoutingKey: "orders"}, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: hand.Copy, to: route.Target{RoutingKey: "orders"}, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"a later attempt, for the wait that a nack leads to", orders, republished(3, until(time.Minute)),
-			verdict{move: work.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
+			verdict{move: hand.Copy, to: route.Target{Exchange: "orders.rehop.return", RoutingKey: "orders@3"}, keep: durations.TurnOver, notBefore: now.Add(time.Minute), unspent: true}, true},
 		{"due", orders, republished(1, until(0)), verdict{}, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
@@ -429,12 +425,12 @@ func TestANackLeavesRoomForWhatTheBrokerAdds(t *testing.T) {
 			bytes int
 			want  hand.Verb
 		}{
-			{"no limit", 0, 4000, work.Nack},
-			{"large frames", 128 << 10, 4000, work.Nack},
-			{"large frames, half full", 128 << 10, 63 << 10, work.Copy},
-			{"small frames", 8 << 10, 4000, work.Copy},
-			{"small frames, few headers", 16 << 10, 3000, work.Nack},
-			{"small frames, half full", 16 << 10, 5000, work.Copy},
+			{"no limit", 0, 4000, hand.Nack},
+			{"large frames", 128 << 10, 4000, hand.Nack},
+			{"large frames, half full", 128 << 10, 63 << 10, hand.Copy},
+			{"small frames", 8 << 10, 4000, hand.Copy},
+			{"small frames, few headers", 16 << 10, 3000, hand.Nack},
+			{"small frames, half full", 16 << 10, 5000, hand.Copy},
 		} {
 			raw := amqp.Delivery{RoutingKey: "orders", Headers: amqp.Table{"large": strings.Repeat("x", tt.bytes)}}
 			var d Delivery

@@ -127,6 +127,15 @@ type ending struct {
 // because it would be a third of a message's memory: nobody changes it.
 var succeeded = &ending{result: result{outcome: Outcome{Action: ActionDone}}, decision: done}
 
+// isInPlace reports whether a held message waits for its next attempt: one has failed, and it was
+// not the last.
+func (a *attempt) isInPlace() bool {
+	return (a.outcome.Action == ActionRetry || a.outcome.Action == ActionRetryAfter) && a.Attempt <= len(a.in.terms.route.Waits)
+}
+
+// isExact reports whether the handler of a held message has named the time for which it is held.
+func (e *ending) isExact() bool { return e.outcome.Action == ActionHoldFor && e.outcome.After > 0 }
+
 // attemptOf returns the attempt at a message.
 func attemptOf(m *hand.Message) *attempt {
 	return m.Observer.(*attempt) //nolint:forcetypeassert // session.Message sets it
@@ -151,7 +160,10 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 	tookAway := a.Raw.Redelivered && r.timeout.TookAway(a.Raw)
 	if v, res, ok := s.terms.decideUnhandled(a.Raw, a.Delivery, tookAway, now); ok {
 		a.ending = &ending{result: res, decision: v}
-		r.logSkew(a)
+		if a.skew > 0 {
+			r.faultLog.Warn("a message is back from its wait before it is due, and waits on: the clock of the process that sent it there is ahead of this one, or a policy cuts the wait short",
+				fmt.Errorf("early by %v", a.skew.Round(time.Second)), "queue", a.Queue, "message", a.ID)
+		}
 		return false
 	}
 	// It would be handled in vain; or, in order, before an earlier message of its key: between the
@@ -176,7 +188,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 // it. While the gate is not open it may be the one that is tried, and it goes back at the hold
 // limit.
 func (r *run) isLate(a *attempt, now time.Time) bool {
-	return r.ordered() && a.Age(now) > a.in.intake.BeginLimit() && r.lane.IsOpen()
+	return r.ordered() && a.Age(now) > a.in.intake.BeginLimit() && r.lane.State(now).Open
 }
 
 // holdUntil is when a message can be held no longer.
@@ -190,12 +202,7 @@ func (r *run) decide(a *attempt, res result) *ending {
 	interrupted := a.in.Working.Err() != nil
 	t, now := a.in.terms, time.Now()
 	t.holds = r.timeout.HoldLimit() - a.Age(now)
-	v := t.decide(a.Raw, a.Delivery, res, interrupted, now)
-	if v.inPlace && a.Age(now)+v.Keep >= r.timeout.HoldLimit() {
-		t.inPlace = false // it would go back to its queue first, and its count begin anew
-		v = t.decide(a.Raw, a.Delivery, res, interrupted, now)
-	}
-	return &ending{result: res, decision: v}
+	return &ending{result: res, decision: t.decide(a.Raw, a.Delivery, res, interrupted, now)}
 }
 
 // unheld is the decision on a held message that can be kept no longer.
@@ -238,7 +245,8 @@ func (a *attempt) Confirmed(to route.Target, instead bool) {
 
 // Unconfirmed logs why a copy is not confirmed.
 func (a *attempt) Unconfirmed(to route.Target, err error) {
-	a.in.run.logFailedCopy(&a.Message, to, err)
+	r := a.in.run
+	r.faultLog.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", a.Raw.MessageId, "to", to.String())
 }
 
 // Settled calls the hook and logs, if a worker had the message. With err the broker has the

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -74,34 +72,21 @@ func explained(ctx context.Context, err error) (out error) {
 
 // withTimeouts returns the ctx of the handler for messages. The ctx ends at
 // Config.HandlerTimeout, and before the broker would take a message away. Nothing is settled
-// before the handler has returned; a handler that is durations.HandlerGrace past its timeout counts as
-// overdue, and the log says which messages it has. With a timeout, one is that handler.
-func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx context.Context, one *overdueHandler, end func()) {
+// before the handler has returned; of a handler that is durations.HandlerGrace past its timeout the
+// log says which messages it has.
+func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx context.Context, end func()) {
 	ctx = from
 	limit, consumerLimit := r.cfg.HandlerTimeout, r.timeout.HandlerLimit()
 	if limit == 0 && consumerLimit == 0 {
-		return ctx, nil, func() {}
+		return ctx, func() {}
 	}
 	var ends []func()
 	if limit > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, r.timedOut)
-		one = &overdueHandler{queue: r.queue}
-		one.isWith(ms) // a hook may hold its first run up
-		late := time.AfterFunc(limit+durations.HandlerGrace, func() {
-			r.overdue.add(one)
-			all := *one.has.Load()
-			about := []any{"queue", r.queue, "message", all[0].Raw.MessageId, "messages", len(all), "timeout", limit}
-			if len(all) > 1 {
-				about = append(about, "ids", named(all))
-			}
-			r.log.Error("handler is past its timeout and has not returned: its message stays unsettled", about...)
-		})
-		ends = append(ends, cancel, func() {
-			if !late.Stop() {
-				r.overdue.remove(one)
-			}
-		})
+		all := slices.Clone(ms) // they are reordered, and their grant is used again
+		late := time.AfterFunc(limit+durations.HandlerGrace, func() { r.logLate(r.hand.Running(all...)) })
+		ends = append(ends, cancel, func() { late.Stop() })
 	}
 	if consumerLimit > 0 {
 		var cancel context.CancelFunc
@@ -109,77 +94,49 @@ func (r *run) withTimeouts(from context.Context, ms []*hand.Message) (ctx contex
 		ctx, cancel = context.WithDeadlineCause(ctx, oldest.Received.Add(consumerLimit), ErrConsumerTimeout)
 		ends = append(ends, cancel)
 	}
-	return ctx, one, func() {
+	return ctx, func() {
 		for _, end := range ends {
 			end()
 		}
 	}
 }
 
-// overdue are the handlers of a Consumer that are past their timeout and have not
-// returned. It is safe for concurrent use.
-type overdue struct {
-	timeout time.Duration
-	workers int // of all lanes
-
-	mu       sync.Mutex
-	handlers map[*overdueHandler]time.Time // since when
-}
-
-type overdueHandler struct {
-	queue    string
-	has      atomic.Pointer[[]*hand.Message]
-	returned bool
-}
-
-// isWith notes which messages the handler has. It is called for nil where there is no timeout.
-func (h *overdueHandler) isWith(ms []*hand.Message) {
-	if h != nil {
-		ms = slices.Clone(ms) // the caller reorders them
-		h.has.Store(&ms)
+// logLate says which messages a handler has that is past its timeout. It may have returned by now.
+func (r *run) logLate(ms []*hand.Message) {
+	if len(ms) == 0 {
+		return
 	}
-}
-
-func (o *overdue) add(h *overdueHandler) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !h.returned {
-		o.handlers[h] = time.Now()
+	about := []any{"queue", r.queue, "message", ms[0].Raw.MessageId, "messages", len(ms), "timeout", r.cfg.HandlerTimeout}
+	if len(ms) > 1 {
+		about = append(about, "ids", named(ms))
 	}
+	r.log.Error("handler is past its timeout and has not returned: its message stays unsettled", about...)
 }
 
-func (o *overdue) remove(h *overdueHandler) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	h.returned = true
-	delete(o.handlers, h)
-}
-
-// check returns that handlers are overdue of a queue that has so many slots, as unhealthy
+// lateHealth returns that handlers are past their timeout and have not returned, as unhealthy
 // if none is left to handle a message, and nil if none are. The queues of lanes share the
 // workers: the handlers of others may leave none.
-func (o *overdue) check(queue string, slots int) *rehop.HealthError {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	all := len(o.handlers) >= o.workers
-	if all {
-		slots = o.workers
-	}
-	n, since := 0, time.Time{}
-	var unsettled []*hand.Message
-	for h, at := range o.handlers {
-		if h.queue != queue && !all {
-			continue
-		}
-		if n++; since.IsZero() || at.Before(since) {
-			since = at
-		}
-		unsettled = append(unsettled, *h.has.Load()...)
-	}
-	if n == 0 {
+func (r *run) lateHealth(now time.Time) *rehop.HealthError {
+	limit := r.cfg.HandlerTimeout
+	if limit == 0 {
 		return nil
 	}
-	return &rehop.HealthError{Degraded: n < slots, Since: since,
+	late := r.hand.Handlers(now.Add(-limit - durations.HandlerGrace))
+	slots, workers := r.cfg.Concurrency, r.Consumer.cfg.Concurrency
+	if len(late) >= workers {
+		slots = workers
+	} else {
+		late = slices.DeleteFunc(late, func(one hand.Handler) bool { return one.Lane != r.lane })
+	}
+	if len(late) == 0 {
+		return nil
+	}
+	var unsettled []*hand.Message
+	for _, one := range late {
+		unsettled = append(unsettled, one.Of...)
+	}
+	began := slices.MinFunc(late, func(a, b hand.Handler) int { return a.Began.Compare(b.Began) }).Began
+	return &rehop.HealthError{Degraded: len(late) < slots, Since: began.Add(limit + durations.HandlerGrace),
 		Cause: fmt.Errorf("consumer: queue %q: %s of %d did not return within %v after their ctx had ended at Config.HandlerTimeout, which is %v: a handler must return when its ctx ends; unsettled: %s",
-			queue, plural.Of(n, "handler"), slots, durations.HandlerGrace, o.timeout, named(unsettled))}
+			r.queue, plural.Of(len(late), "handler"), slots, durations.HandlerGrace, limit, named(unsettled))}
 }

@@ -129,7 +129,7 @@ func (h *handling) again(held []*hand.Message) []*hand.Message {
 	now := time.Now()
 	ms := only(held, func(a *attempt) bool { return a.outcome.Action == ActionHold || !a.due.After(now) })
 	for _, m := range ms {
-		if a := attemptOf(m); a.inPlace {
+		if a := attemptOf(m); a.isInPlace() {
 			a.Attempt++
 			a.LastAttempt = a.Attempt > len(h.in.terms.route.Waits)
 		}
@@ -176,15 +176,15 @@ func (h *handling) hold(now time.Time) (hold hand.Hold, stays bool) {
 		}
 	}
 	hold.For = first.due.Sub(now)
-	if h.in.terms.inPlace && (first.inPlace || first.Attempt > 1) { // its count would begin anew elsewhere
+	if h.in.terms.inPlace && (first.isInPlace() || first.Attempt > 1) { // its count would begin anew elsewhere
 		hold.Kind = hand.ForNextHere
 	}
 	named := "" // apart from Hold also for the limit on repeated records
-	if first.exact {
+	if first.isExact() {
 		named = ", for the time that the handler has named"
 	}
 	switch wait := hold.For.Round(time.Millisecond); {
-	case first.inPlace:
+	case first.isInPlace():
 		r.logInPlace(first)
 	case r.batch == nil:
 		r.faultLog.Warn("message held"+named, errors.New(first.text), "queue", first.Queue, "message", first.ID, "attempt", first.Attempt, "again_in", wait)
@@ -222,7 +222,7 @@ func (h *handling) putOff(held []*hand.Message) {
 	least := first.pauses.Next()
 	for _, m := range held {
 		a := attemptOf(m)
-		if a.due = now.Add(h.heldFor(a, least, now)); a.inPlace {
+		if a.due = now.Add(h.heldFor(a, least, now)); a.isInPlace() {
 			next := *a.Delivery // the handler may have kept the one that it had
 			next.firstFailed = cmp.Or(next.firstFailed, now)
 			a.Delivery = &next
@@ -234,9 +234,9 @@ func (h *handling) putOff(held []*hand.Message) {
 // error that names no time.
 func (r *run) heldFor(a *attempt, least time.Duration, now time.Time) time.Duration {
 	switch {
-	case a.inPlace:
+	case a.isInPlace():
 		return a.Keep
-	case !a.exact:
+	case !a.isExact():
 		return min(max(least, a.Keep), durations.LongestHold)
 	}
 	left := r.holdUntil(a).Sub(now)
@@ -253,7 +253,7 @@ func (h *handling) handle(ms []*hand.Message) {
 	if h.batch == nil {
 		from = attemptOf(ms[0]).ctx
 	}
-	ctx, late, end := h.withTimeouts(from, ms)
+	ctx, end := h.withTimeouts(from, ms)
 	defer end()
 	var one [1]result
 	results := one[:] // of the latest call with each message
@@ -266,7 +266,7 @@ func (h *handling) handle(ms []*hand.Message) {
 	for p, ok := (span{0, len(ms)}), true; ok; p, ok = s.take() {
 		some, of := ms[p.from:p.to], results[p.from:p.to]
 		h.settleNow()
-		took = h.call(ctx, late, some, of)
+		took = h.call(ctx, some, of)
 		vague := 0
 		if len(some) > 1 && ctx.Err() == nil {
 			vague = vagueFirst(some, of)
@@ -288,7 +288,7 @@ func (h *handling) handle(ms []*hand.Message) {
 }
 
 // call calls the handler with some messages, and finds out how each of them has fared.
-func (h *handling) call(ctx context.Context, late *overdueHandler, ms []*hand.Message, results []result) (took time.Duration) {
+func (h *handling) call(ctx context.Context, ms []*hand.Message, results []result) (took time.Duration) {
 	r, limits := h.run, ctx
 	var batched Batched
 	for _, m := range ms {
@@ -298,19 +298,18 @@ func (h *handling) call(ctx context.Context, late *overdueHandler, ms []*hand.Me
 			batched.Deliveries, batched.Contexts = append(batched.Deliveries, a.Delivery), append(batched.Contexts, a.ctx)
 		}
 	}
-	r.hand.Runs(ms...)
+	r.hand.Runs(time.Now(), ms...)
 	if r.batch != nil && r.trace.Batched != nil {
 		ctx = r.trace.Batched(ctx, batched)
 	}
-	late.isWith(ms)
 	h.with, h.began = ms, time.Now()
 	err := errGoexit // unless the handler returns, or panics
 	ended := false   // the handler has returned, and its error has a meaning
 	defer func() {
 		if v := recover(); v != nil {
 			panicked := &PanicError{Value: v, Stack: debug.Stack()}
-			if err = panicked; outcomesOf(limits, ms, err, results) == 0 {
-				r.logHiddenPanic(panicked, ms[0].Raw.MessageId)
+			if err = panicked; outcomesOf(limits, ms, err, results) == 0 { // no message has the panic as its error
+				r.log.Error("the handler panicked after it had given its message an error", "queue", r.queue, "message", ms[0].Raw.MessageId, "error", panicked.Error(), "stack", string(panicked.Stack))
 			}
 		} else if !ended {
 			outcomesOf(limits, ms, err, results)
@@ -359,7 +358,7 @@ func (h *handling) settle(ms []*hand.Message) {
 		a := attemptOf(m)
 		a.stage = settled
 		h.worker.Told = append(h.worker.Told, hand.Told{Message: m, Verb: a.Move})
-		if a.Move == work.Copy {
+		if a.Move == hand.Copy {
 			copied = append(copied, work.Task{Message: m, Instruction: &a.Instruction})
 		}
 	}

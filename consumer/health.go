@@ -11,6 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -113,7 +114,7 @@ func (c *Consumer) Health() error {
 	return nil // not a nil *HealthError
 }
 
-// health tells whether a queue is consumed, and why not. Copies, carriers and overdue
+// health tells whether a queue is consumed, and why not. Copies, carriers and late
 // handlers have their own checks, which it asks.
 type health struct {
 	queue string
@@ -126,7 +127,6 @@ type health struct {
 	policies lasting   // that break promises
 	missing  lasting   // parts of the topology
 	stuck    lasting   // the message at the head of the queue, see place.go
-	consumed bool      // the run has begun to consume
 	sign     time.Time // when the queue last gave a sign that it delivers
 	refusal  error     // the latest answer to the question for a sign, if it was a refusal
 }
@@ -135,17 +135,18 @@ type health struct {
 type faultKind uint8
 
 const (
-	lasts   faultKind = iota
-	passing           // it is likely to pass by itself
-	chosen            // it is better than to consume
-	other             // another process consumes
+	none faultKind = iota // the queue is consumed
+	lasts
+	passing // it is likely to pass by itself
+	chosen  // it is better than to consume
+	other   // another process consumes
 )
 
 // interrupted says that nothing is consumed any more, and returns since when.
 func (h *health) interrupted(err error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.kind >= chosen || h.consumed && h.kind == lasts {
+	if h.kind == none || h.kind >= chosen {
 		h.since, h.kind = now, passing
 	}
 	h.fault = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err)
@@ -203,14 +204,14 @@ func (h *health) starts(r *run) {
 	h.fail(errStarting)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.run, h.policies, h.missing, h.stuck, h.consumed = r, lasting{}, lasting{}, lasting{}, false
+	h.run, h.policies, h.missing, h.stuck = r, lasting{}, lasting{}, lasting{}
 }
 
 // consuming says that a session has begun to consume.
 func (h *health) consuming() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.kind, h.consumed = nil, lasts, true
+	h.fault, h.kind = nil, none
 	h.sign, h.refusal = time.Now(), nil
 }
 
@@ -238,19 +239,21 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	if lost := h.disconnected(); lost != nil {
 		return lost
 	}
-	if h.stuck.err != nil && (h.fault == nil || h.kind != lasts) { // consumed for a moment, or lost again
+	if h.stuck.err != nil && h.kind != lasts { // consumed for a moment, or lost again
 		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < durations.Lost, Since: h.stuck.since, Cause: h.stuck.err}
 	}
 	if h.kind == other {
 		return nil
 	}
-	if h.fault != nil {
+	if h.kind != none {
 		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.fault}
 	}
 	silent := now.Sub(h.sign)
 	switch {
 	case silent <= durations.SilentAfter:
-		return worst(h.run.copiesHealth(now), h.run.overdue.check(h.queue, h.run.cfg.Concurrency), h.run.carriers.Check(), h.run.gateHealth(),
+		r := h.run
+		lane := r.lane.State(now)
+		return worst(r.copies.Unconfirmed.Check(h.queue, lane.Copying, lane.Copies, now), r.lateHealth(now), r.carriers.Check(), r.gateHealth(lane, now),
 			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
 			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case h.refusal != nil:
@@ -370,25 +373,18 @@ func (e laneErrors) Unwrap() []error { return e }
 
 // gateHealth returns why messages are not handled although they could be, nil if they
 // are.
-func (r *run) gateHealth() *rehop.HealthError {
-	lane := r.lane.State(time.Now())
+func (r *run) gateHealth(lane hand.State, now time.Time) *rehop.HealthError {
 	switch {
 	case !lane.Paused.IsZero():
 		return &rehop.HealthError{Degraded: true, Since: lane.Paused, Cause: fmt.Errorf("consumer: queue %q: %w", r.queue, errPaused)}
-	case !lane.NoneBegins.IsZero() && time.Since(lane.NoneBegins) >= durations.StandsStill:
-		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.lane.Running()), lane.Why)}
-	case !lane.Full.IsZero() && time.Since(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
+	case !lane.NoneBegins.IsZero() && now.Sub(lane.NoneBegins) >= durations.StandsStill:
+		return &rehop.HealthError{Degraded: true, Since: lane.NoneBegins, Cause: fmt.Errorf("consumer: queue %q: consuming is to begin anew, and handlers have not returned%s: until then no other message is handled: %w", r.queue, inBrackets(r.running()), lane.Why)}
+	case !lane.Full.IsZero() && now.Sub(lane.Full) >= durations.StandsStill && (lane.Outage.IsZero() || lane.Untried):
 		return &rehop.HealthError{Degraded: true, Since: lane.Full, Cause: fmt.Errorf("consumer: queue %q: every slot has a message that is held or retried in place: until one of them is done no other message is handled", r.queue)}
-	case !lane.Blocked.IsZero() && time.Since(lane.Blocked) >= durations.StandsStill:
+	case !lane.Blocked.IsZero() && now.Sub(lane.Blocked) >= durations.StandsStill:
 		return &rehop.HealthError{Degraded: true, Since: lane.Blocked, Cause: fmt.Errorf("consumer: queue %q: %s: until one of them is handled no message of another key is", r.queue, blocked(lane))}
 	case !lane.Outage.IsZero() && !lane.Untried:
 		return &rehop.HealthError{Degraded: true, Since: lane.Outage, Cause: fmt.Errorf("consumer: queue %q: outage, one message at a time is tried: %s", r.queue, r.holdText())}
 	}
 	return nil
-}
-
-// copiesHealth returns which copies are not confirmed, nil if none are missing.
-func (r *run) copiesHealth(now time.Time) *rehop.HealthError {
-	lane := r.lane.State(now)
-	return r.copies.Unconfirmed.Check(r.queue, lane.Copying, lane.Copies, now)
 }

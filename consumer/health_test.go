@@ -17,8 +17,7 @@ import (
 
 // idleRun is a run in which nothing is amiss.
 func idleRun() *run {
-	return &run{health: &health{}, copies: work.NewCopies(work.CopiesConfig{}), carriers: carry.New(carry.Config{}), lane: hand.New(1, false).Lane(hand.Limits{Slots: 1}),
-		overdue: &overdue{workers: 1, handlers: map[*overdueHandler]time.Time{}}}
+	return &run{part: &part{}, copies: work.NewCopies(work.CopiesConfig{}), carriers: carry.New(carry.Config{}), lane: hand.New(1, false).Lane(hand.Limits{Slots: 1})}
 }
 
 // status is what Health says.
@@ -91,7 +90,7 @@ func TestHealthAgesWithoutASign(t *testing.T) {
 func TestARefusalIsToldUntilTheNextSign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := idleRun()
-		h := r.health
+		h := &r.health
 		h.starts(r)
 		h.consuming()
 		began := time.Now()

@@ -61,42 +61,30 @@ func nameOf(source route.Source) string {
 
 // part is one queue that a Consumer reads.
 type part struct {
+	*Consumer
 	source   route.Facts
+	queue    string
 	cfg      settings        // with the Concurrency of this part
 	prefetch intake.Prefetch // that a session begins with
 	limits   hand.Limits
 	health   health
 }
 
-// partsOf returns what there is to read for a source.
-func partsOf(cfg settings, source route.Source) (parts []*part) {
-	if source.Lanes == "" {
-		for _, r := range source.Routes {
-			p := newPart(cfg, r, false)
-			p.limits.Share, p.limits.Shard = r.Share, source.Shards != ""
-			parts = append(parts, p)
-		}
-		return parts
+// newPart returns one of the queues of a source. It has limits of its own if it is a lane.
+func newPart(c *Consumer, source route.Source, r route.Facts) *part {
+	p := &part{Consumer: c, source: r, queue: r.Queue, cfg: c.cfg}
+	limits := c.cfg.Lanes[r.Lane]
+	p.cfg.Concurrency = cmp.Or(limits.Concurrency, c.cfg.Concurrency)
+	p.prefetch = prefetchOf(p.cfg, r, source.Lanes != "")
+	p.limits = hand.Limits{
+		Slots: p.cfg.Concurrency, Share: r.Share, Shard: source.Shards != "", PerKey: p.cfg.KeyLimit, Ordered: p.ordered(),
+		Batch:  hand.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes},
+		Outage: hand.Outage{Of: p.cfg.Outage.Runs, From: p.cfg.Outage.from(p.cfg.Concurrency), MaxPause: p.cfg.Outage.MaxPause},
 	}
-	for _, r := range source.Routes {
-		c := cfg
-		limits := cfg.Lanes[r.Lane]
-		if limits.Concurrency > 0 {
-			c.Concurrency = limits.Concurrency
-		}
-		p := newPart(c, r, true)
-		p.limits.Share = r.Share
-		if limits.Rate > 0 {
-			p.limits.Every = time.Duration(float64(time.Second) / limits.Rate)
-		}
-		parts = append(parts, p)
+	if limits.Rate > 0 {
+		p.limits.Every = time.Duration(float64(time.Second) / limits.Rate)
 	}
-	return parts
-}
-
-func newPart(cfg settings, source route.Facts, lane bool) *part {
-	p := &part{source: source, cfg: cfg, prefetch: prefetchOf(cfg, source, lane), limits: hand.Limits{Slots: cfg.Concurrency}}
-	p.health.queue = source.Queue
+	p.health.queue = r.Queue
 	p.health.fail(errNotRunning)
 	return p
 }

@@ -3,12 +3,10 @@ package consumer
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/plural"
@@ -43,7 +41,7 @@ func (r *run) logSettled(a *attempt, s Settlement) {
 			about = append(about, "wait", s.Wait)
 		}
 		switch {
-		case a.unspent:
+		case a.isUnspent():
 			r.log.InfoContext(a.ctx, "message not due yet, it waits again", about...)
 		case a.Attempt == len(a.in.terms.route.Waits):
 			r.log.WarnContext(a.ctx, "attempt failed, one attempt is left", about...)
@@ -65,12 +63,6 @@ func (r *run) logInPlace(a *attempt) {
 		return
 	}
 	r.log.InfoContext(a.ctx, "attempt failed, the next one is in place", about...)
-}
-
-// logHiddenPanic says that a handler has panicked, where no message has the panic as its
-// error: each has an error of its own.
-func (r *run) logHiddenPanic(panicked *PanicError, id string) {
-	r.log.Error("the handler panicked after it had given its message an error", "queue", r.queue, "message", id, "error", panicked.Error(), "stack", string(panicked.Stack))
 }
 
 // mostNamed bounds the messages that an error names.
@@ -99,19 +91,6 @@ func inBrackets(ms []*hand.Message) string {
 		return ""
 	}
 	return " (" + named(ms) + ")"
-}
-
-// logSkew says that a message is back before its due time.
-func (r *run) logSkew(a *attempt) {
-	if a.skew > 0 {
-		r.faultLog.Warn("a message is back from its wait before it is due, and waits on: the clock of the process that sent it there is ahead of this one, or a policy cuts the wait short",
-			fmt.Errorf("early by %v", a.skew.Round(time.Second)), "queue", a.Queue, "message", a.ID)
-	}
-}
-
-// logFailedCopy says that a copy was not confirmed.
-func (r *run) logFailedCopy(m *hand.Message, to route.Target, err error) {
-	r.faultLog.Warn("copy not confirmed, its message is held", err, "queue", r.queue, "message", m.Raw.MessageId, "to", to.String())
 }
 
 // logStart says what a session does, and why.

@@ -196,7 +196,7 @@ func (c *Consumer) state(now time.Time) consumerState {
 	runs := c.runs
 	c.pausing.Unlock()
 	for i, p := range c.parts {
-		q := queueState{Queue: p.source.Queue, Lane: p.source.Lane, Messages: []messageState{}}
+		q := queueState{Queue: p.queue, Lane: p.source.Lane, Messages: []messageState{}}
 		if i < len(runs) { // Run is running
 			runs[i].describe(&q, now)
 		}

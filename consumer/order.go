@@ -54,7 +54,7 @@ func waitsInPlace(r route.Facts) (sum time.Duration) {
 // ordered reports whether messages must come in the order of the queue, or to one
 // consumer at a time. Then the fetching never changes, and ends with the channel. A KeyLimit
 // of 2 and more is a share, and promises no order.
-func (r *run) ordered() bool { return r.cfg.KeyLimit == 1 || r.source.Single }
+func (p *part) ordered() bool { return p.cfg.KeyLimit == 1 || p.source.Single }
 
 // arguments returns those of a consumer of a queue.
 func arguments(priority int, found route.Facts) amqp.Table {

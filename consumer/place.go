@@ -123,8 +123,9 @@ func (p place) pause(usual time.Duration, known *route.Facts) time.Duration {
 
 // sharing is what the consumers of a Conn know of their socket.
 type sharing struct {
-	mu     sync.Mutex
-	faults faults
+	mu       sync.Mutex
+	faults   faults
+	channels int // that they keep open
 }
 
 type sharingKey struct{}

@@ -37,7 +37,7 @@ func TestTheOrderKeyIsOneForAllReaders(t *testing.T) {
 		_ = d.read(&from, raw) // says what is malformed
 		for reader, got := range map[string]string{
 			"Delivery":              d.OrderKey,
-			"KeyLimit":              (&run{}).keyOf(&route.Facts{}, raw),
+			"KeyLimit":              (&run{part: &part{}}).keyOf(&route.Facts{}, raw),
 			"producer.FromDelivery": producer.FromDelivery(raw).OrderKey,
 		} {
 			if got != c.want {
@@ -71,7 +71,7 @@ func FuzzReadersOfAHeaderAgree(f *testing.F) {
 				}
 			}
 			agree("the order key of FromDelivery", m.OrderKey, h.OrderKey)
-			agree("the key of KeyLimit", (&run{}).keyOf(&route.Facts{}, raw), h.OrderKey)
+			agree("the key of KeyLimit", (&run{part: &part{}}).keyOf(&route.Facts{}, raw), h.OrderKey)
 			agree("the replays of FromDelivery", m.Replays, h.Replays)
 			agree("the user of FromDelivery", m.UserID, raw.UserId)
 			count, counts := header.Count(raw.Headers[header.Attempts])

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/rehop/rehop"
@@ -56,10 +55,9 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	defer context.AfterFunc(transport.Inside.Conn(c.conn).Life(), end)()
 	all := hand.New(c.cfg.Concurrency, c.strict)
 	workers := work.NewPool(all)
-	late := &overdue{timeout: c.cfg.HandlerTimeout, workers: c.cfg.Concurrency, handlers: map[*overdueHandler]time.Time{}}
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
-		runs[i] = newRun(c, p, all, workers, late, ctx, going, stopped)
+		runs[i] = newRun(p, all, workers, ctx, going, stopped)
 		if c.shared {
 			runs[i].assigned = newAssigned()
 		}
@@ -79,34 +77,33 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	if c.shared {
 		runs[0].watches.Go(func() { c.share(going, runs) })
 	}
-	left := atomic.Int32{}       // runs that have not ended
-	left.Store(int32(len(runs))) //nolint:gosec // as many as there are lanes
-	drained, errs := make([]bool, len(runs)), make([]error, len(runs))
-	result := make(chan error, 1)
+	var consuming sync.WaitGroup
+	errs := make([]error, len(runs))
 	for i, r := range runs {
-		go func() { // it ends before Run does, unless a hook does not return
+		consuming.Go(func() {
 			err := r.consume()
 			cancel() // it ends before ctx only if it cannot go on
-			drained[i], errs[i] = r.end(err)
-			if left.Add(-1) > 0 {
-				return
-			}
-			workers.Close()
-			if !slices.Contains(drained, false) {
-				workers.Wait()
-			}
-			over() // before the next Run, which begins with both anew
-			ended()
-			result <- errors.Join(errs...)
-		}()
+			errs[i] = r.end(err)
+		})
 	}
+	result := make(chan error, 1)
+	go func() { // it ends before Run does, unless a hook does not return
+		consuming.Wait()
+		workers.Close()
+		if !slices.ContainsFunc(runs, func(r *run) bool { return r.lane.Unsettled() > 0 }) { // else a handler may never return
+			workers.Wait()
+		}
+		over() // before the next Run, which begins with both anew
+		ended()
+		result <- errors.Join(errs...)
+	}()
 	select {
 	case err := <-result:
 		return err
 	case <-overdueStop.Done():
 		var running []*hand.Message
 		for _, r := range runs {
-			running = append(running, r.lane.Running()...)
+			running = append(running, r.running()...)
 		}
 		return fmt.Errorf("consumer: %q: %w%s", c.name, errSlowStop, inBrackets(running))
 	}

@@ -42,6 +42,7 @@ type session struct {
 func (r *run) session() (e ended) {
 	conn, leave := r.socket()
 	defer leave()
+	first := r.known == nil
 	found, channel, err := r.open(conn)
 	if err != nil {
 		return ended{err: err}
@@ -53,10 +54,9 @@ func (r *run) session() (e ended) {
 	defer s.Cancel(nil)
 	defer r.assigned.begins(s.Cancel)()
 	r.carriers.Start(s.Stop, s.terms.route, s.channel.Server().Version)
-	if !r.begun && s.firstLook() {
+	if first && s.firstLook() {
 		pause.For(r.stop, durations.Declaring)
 	}
-	r.begun = true
 	if s.intake, e.err = intake.Open(r.stop, s.intakeConfig()); e.err != nil {
 		return e
 	}
@@ -152,13 +152,12 @@ func (s *session) intakeConfig() intake.Config {
 		DeliveryLimit: s.terms.route.DeliveryLimit,
 		Prefetch:      r.prefetch,
 		Bound:         &r.bound,
-		Ordered:       r.ordered(),
 		Arguments:     arguments(r.cfg.Priority, s.terms.route),
 		Hand:          s.hand,
 		Lane:          r.lane,
 		Timeout:       r.timeout,
 		Waits:         waits,
-		Signs:         r.health,
+		Signs:         &r.health,
 		Handled:       &r.handled,
 		Consumer:      s,
 	}
@@ -236,7 +235,8 @@ func (s *session) drain() error {
 		// process. That process would handle the next messages while handlers run here. So
 		// the fetching ends with the channel, and all messages go back to their places at
 		// once.
-		r.finish(stopping)
+		r.pool.Event(r.lane.Finish)
+		until(stopping, r.lane.Changed, func() bool { return r.lane.Busy() == 0 })
 		return why
 	}
 	r.takeBack() // which lets it go when the fetching has ended
@@ -244,9 +244,7 @@ func (s *session) drain() error {
 		return err
 	}
 	r.pool.Event(func(_ time.Time, out *hand.Out) { s.hand.Fetched(out) })
-	if drained := r.wait(stopping); why == nil {
-		r.drained = drained
-	}
+	r.wait(stopping)
 	return why
 }
 
@@ -256,19 +254,6 @@ func (s *session) why() error {
 		return nil
 	}
 	return context.Cause(s.Stop)
-}
-
-// finish lets no other message begin, and returns when no message has a slot any more, or ctx
-// has ended.
-func (r *run) finish(ctx context.Context) {
-	r.pool.Event(r.lane.Finish)
-	for r.lane.Busy() > 0 {
-		select {
-		case <-r.lane.Changed:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // takeBack gives back all messages that no worker has.
@@ -348,11 +333,11 @@ func (s *session) askAtTheEnd(ctx context.Context) error {
 // errRewired ends a session whose route is not that of the queue any more.
 var errRewired = errors.New("consumer: copies are not confirmed, and the queue has other waits by now: consuming begins anew")
 
-// Copy sends copies again, and messages that no worker has had to the end of the queue, because a
-// return may count towards their delivery limit. It is called by package work.
+// Copy sends messages that no worker has had to the end of the queue, because a return may count
+// towards their delivery limit. It is called by package work.
 func (r *run) Copy(ms []*hand.Message) {
 	var tasks []work.Task
-	for _, m := range r.copies.SendAgain(ms) {
+	for _, m := range ms {
 		a := attemptOf(m)
 		t := &a.in.terms
 		a.Delivery, a.ctx = &a.first, a.in.Copying

@@ -24,24 +24,15 @@ import (
 	"github.com/rehop/rehop/internal/route"
 )
 
-// run is one call of Run, for one queue. It owns what outlives a session: the
+// run is one call of Run, for one part of a Consumer. It owns what outlives a session: the
 // copies, the carriers, and what is known of the broker.
 type run struct {
-	cfg      Config
-	conn     *connection.Conn
-	source   route.Facts
-	queue    string
-	host     string
-	handler  Handler
-	batch    BatchHandler // nil: there is a handler
-	health   *health
-	stop     context.Context // ends when Run is to stop
-	going    context.Context // ends then too, and when the Conn is closed
-	stopped  context.Context // ends when DrainTimeout and durations.StopGrace have passed after stop
-	prefetch intake.Prefetch // the prefetch with which each session begins
-	bound    intake.Bound    // the bound of the prefetch of each session
+	*part
+	stop    context.Context // ends when Run is to stop
+	going   context.Context // ends then too, and when the Conn is closed
+	stopped context.Context // ends when DrainTimeout and durations.StopGrace have passed after stop
+	bound   intake.Bound    // the bound of the prefetch of each session
 
-	trace     Trace
 	log       *slog.Logger
 	faultLog  *repeats.Log
 	hand      *hand.Hand
@@ -50,7 +41,6 @@ type run struct {
 	copies    *work.Copies
 	carriers  *carry.Carriers
 	timeout   *consumertimeout.ConsumerTimeout
-	overdue   *overdue
 	timedOut  error // the cause of a ctx that ends at Config.HandlerTimeout
 	keyAdvice keyAdvice
 	handled   atomic.Int64   // messages whose handlers have returned; each run counts again
@@ -65,38 +55,29 @@ type run struct {
 
 	known           *route.Facts // the route that the latest session has found; nil before the first
 	releaseChannels func()       // releases the channels of the run on the socket; nil before the first session
-	begun           bool         // a session has begun to consume
-	drained         bool         // nothing is unsettled any more
 }
 
-// newRun returns the run for a part. All parts share the workers, and the note of which
-// handlers are late.
-func newRun(c *Consumer, p *part, all *hand.Hand, workers *work.Pool, late *overdue, stop, going, stopped context.Context) *run {
+// newRun returns the run for a part. All parts share the workers.
+func newRun(p *part, all *hand.Hand, workers *work.Pool, stop, going, stopped context.Context) *run {
 	r := &run{
-		cfg: p.cfg.Config, conn: c.conn, source: p.source, queue: p.source.Queue, host: c.host, handler: c.handler, batch: c.batch,
-		health: &p.health, stop: stop, going: going, stopped: stopped, prefetch: p.prefetch,
-		trace: c.trace, log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
+		part: p, stop: stop, going: going, stopped: stopped,
+		log: p.cfg.Logger, faultLog: repeats.New(p.cfg.Logger),
 		hand: all, pool: workers,
 		timeout:  &consumertimeout.ConsumerTimeout{},
-		sharing:  sharingOf(c.conn),
-		overdue:  late,
+		sharing:  sharingOf(p.conn),
 		timedOut: timedOut(p.cfg.HandlerTimeout),
 	}
 	r.place.partings = r.sharing.partings() // those before it are no news of its queue
-	limits := p.limits
-	limits.PerKey, limits.Ordered = r.cfg.KeyLimit, r.ordered()
-	limits.Batch = hand.Batch{Size: p.cfg.Batch.Size, Linger: p.cfg.Batch.Linger, Bytes: p.cfg.Batch.MaxBytes}
-	limits.Outage = hand.Outage{Of: r.cfg.Outage.Runs, From: r.cfg.Outage.from(r.cfg.Concurrency), MaxPause: r.cfg.Outage.MaxPause}
-	r.lane = all.Lane(limits)
+	r.lane = all.Lane(p.limits)
 	workers.Add(r)
 	r.copies = work.NewCopies(work.CopiesConfig{
 		Hand: all, Pool: workers, Hold: r.timeout,
-		Publisher: confirm.New(c.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
+		Publisher: confirm.New(p.conn, confirm.Limits{Messages: p.cfg.Concurrency * p.cfg.Batch.size()}),
 		Timeout:   p.cfg.CopyTimeout,
 		Hooks:     r.trace.Copied != nil,
 	})
 	r.carriers = carry.New(carry.Config{
-		Conn: c.conn, Source: p.source, Host: c.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
+		Conn: p.conn, Source: p.source, Host: p.host, CopyTimeout: p.cfg.CopyTimeout, Log: r.faultLog,
 		Hooks: carry.Hooks{Due: carriedHook(r.trace.Due), Carried: carriedHook(r.trace.Carried)},
 	})
 	return r
@@ -161,7 +142,8 @@ func (r *run) consume() error {
 
 // awaitTurn waits until a worker could handle a new message, or going has ended.
 func (r *run) awaitTurn() {
-	for starved := (time.Time{}); ; {
+	var starved time.Time
+	until(r.going, r.lane.Changed, func() bool {
 		var turn hand.Turn
 		r.pool.Event(func(now time.Time, out *hand.Out) { turn = r.lane.Turn(now, out) })
 		switch {
@@ -173,14 +155,10 @@ func (r *run) awaitTurn() {
 			}
 			r.health.leaves(errStarved, starved)
 		default:
-			return
+			return true
 		}
-		select {
-		case <-r.lane.Changed:
-		case <-r.going.Done():
-			return
-		}
-	}
+		return false
+	})
 }
 
 // calling returns the ctx of a call to the broker while messages are in hand. It lasts as
@@ -189,36 +167,46 @@ func (r *run) calling() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(r.stopped, r.cfg.DrainTimeout+durations.StopGrace)
 }
 
-// end waits for what is unsettled, and closes what outlives sessions. It reports
-// whether everything was settled in time.
-func (r *run) end(err error) (drained bool, _ error) {
-	if !r.drained {
-		ctx, end := r.calling()
-		defer end()
-		r.drained = r.wait(ctx)
-	}
+// end waits for what is unsettled, and closes what outlives sessions.
+func (r *run) end(err error) error {
+	ctx, end := r.calling()
+	defer end()
+	r.wait(ctx)
 	r.watches.Wait()
 	r.carriers.Wait()
 	if r.releaseChannels != nil {
 		r.releaseChannels()
 	}
-	closing := r.copies.Close()
-	if !r.drained {
-		return false, errors.Join(err, closing, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
-			r.queue, plural.Of(r.lane.Unsettled(), "message"), inBrackets(r.lane.Running())))
+	err = errors.Join(err, r.copies.Close())
+	if r.lane.Unsettled() > 0 {
+		return errors.Join(err, fmt.Errorf("consumer: queue %q: not settled in time, and delivered again by the broker: %s; handlers did not return although their ctx had ended%s, or a hook of Config.Traces or the Logger is slow",
+			r.queue, plural.Of(r.lane.Unsettled(), "message"), inBrackets(r.running())))
 	}
-	return true, errors.Join(err, closing)
+	return err
 }
 
-// wait waits for the messages in hand until ctx ends, and reports whether all were
-// settled in time.
-func (r *run) wait(ctx context.Context) bool {
-	for r.lane.Unsettled() > 0 {
-		select {
-		case <-r.lane.None:
-		case <-ctx.Done():
-			return r.lane.Unsettled() == 0
+// running returns the messages that handlers have.
+func (r *run) running() (ms []*hand.Message) {
+	for _, one := range r.hand.Handlers(time.Now()) {
+		if one.Lane == r.lane {
+			ms = append(ms, one.Of...)
 		}
 	}
-	return true
+	return ms
+}
+
+// wait waits until no message is in hand, or ctx has ended.
+func (r *run) wait(ctx context.Context) {
+	until(ctx, r.lane.None, func() bool { return r.lane.Unsettled() == 0 })
+}
+
+// until returns when something is so, which a signal may tell, or ctx has ended.
+func until(ctx context.Context, signal hand.Signal, is func() bool) {
+	for !is() {
+		select {
+		case <-signal:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

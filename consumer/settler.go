@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/hooks"
@@ -124,7 +125,7 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 	t.version = s.conn.Server().Version
 	v := t.decideWithoutHold(raw, d, res)
 	var found *terms
-	if v.Move == work.Copy {
+	if v.Move == hand.Copy {
 		var err error
 		if found, err = s.find(ctx); err != nil {
 			return Settlement{}, fmt.Errorf("consumer: Settle: %w", err)
@@ -134,9 +135,9 @@ func (s *Settler) Settle(ctx context.Context, raw amqp.Delivery, handled error) 
 		v = t.decideWithoutHold(raw, d, res)
 	}
 	switch v.Move {
-	case work.Ack:
+	case hand.Ack:
 		return settledBy(raw.Ack(false), v.settlement)
-	case work.Copy:
+	case hand.Copy:
 		if err := s.copy(ctx, raw, &v.Instruction); err != nil {
 			if errors.Is(err, confirm.ErrReturned) {
 				s.found.CompareAndSwap(found, nil) // somebody has changed the queues

@@ -48,12 +48,6 @@ func Visit(ctx context.Context, channel *connection.Session, queue, tag string) 
 	return took, nil
 }
 
-// Ready returns the number of messages in a queue that no consumer has.
-func Ready(ctx context.Context, channel *connection.Session, queue string) (int, error) {
-	ready, _, err := Depth(ctx, channel, queue)
-	return ready, err
-}
-
 // Depth returns the number of messages in a queue that no consumer has, and of its
 // consumers.
 func Depth(ctx context.Context, channel *connection.Session, queue string) (ready, consumers int, err error) {

@@ -64,6 +64,17 @@ type fault struct {
 	since time.Time
 }
 
+// becomes returns the fault after a look that has found err. nil is none.
+func (f *fault) becomes(err error) *fault {
+	switch {
+	case err == nil:
+		return nil
+	case f == nil:
+		return &fault{err, time.Now()}
+	}
+	return &fault{err, f.since}
+}
+
 // New returns Carriers that carry nothing yet.
 func New(cfg Config) *Carriers {
 	return &Carriers{Config: cfg, faults: map[string]*fault{}, carried: map[string]bool{}}
@@ -175,7 +186,7 @@ func (c *Carriers) ready(ctx context.Context, queue string) int {
 		return -1
 	}
 	defer func() { _ = channel.Close() }() // nothing is in flight on it
-	ready, err := ask.Ready(ctx, channel, queue)
+	ready, _, err := ask.Depth(ctx, channel, queue)
 	if err != nil {
 		return -1
 	}
@@ -212,14 +223,9 @@ func (c *Carriers) newCarrier(found route.Facts, wait route.CarriedWait) *carrie
 func (c *Carriers) note(queue string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err == nil {
+	if c.faults[queue] = c.faults[queue].becomes(err); err == nil {
 		delete(c.faults, queue)
-		return
 	}
-	if c.faults[queue] == nil {
-		c.faults[queue] = &fault{since: time.Now()}
-	}
-	c.faults[queue].err = err
 }
 
 // Check returns which waits are not carried, nil if all are.

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/management"
@@ -56,22 +55,12 @@ func (c *Carriers) watchStrangers(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		c.noteForeign(errors.Join(found...))
-	}
-}
-
-func (c *Carriers) noteForeign(found error) {
-	if found != nil {
-		c.Log.Warn("a wait queue has a foreign consumer", found, "queue", c.Source.Queue)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	switch {
-	case found == nil:
-		c.foreign = nil
-	case c.foreign == nil:
-		c.foreign = &fault{found, time.Now()}
-	default:
-		c.foreign.err = found
+		err := errors.Join(found...)
+		if err != nil {
+			c.Log.Warn("a wait queue has a foreign consumer", err, "queue", c.Source.Queue)
+		}
+		c.mu.Lock()
+		c.foreign = c.foreign.becomes(err)
+		c.mu.Unlock()
 	}
 }

@@ -34,8 +34,7 @@ type ConsumerTimeout struct {
 	known time.Duration // the broker's figure, or the one that was asked for; 0: not known
 	guess time.Duration // from the ages of messages; 0: none
 	seen  time.Duration // the age at the latest cancel
-	taken map[messageKey][]taken
-	notes int // in taken
+	taken []taken
 }
 
 // messageKey tells one message from another of the same id. Copies of one message, as after
@@ -53,6 +52,7 @@ func keyOf(raw amqp.Delivery) messageKey {
 
 // taken is a message that the broker has taken away, or may have.
 type taken struct {
+	messageKey
 	handled  bool // a handler was at it
 	certain  bool // it was taken away for its age
 	orphan   bool // its consumer was replaced before
@@ -76,9 +76,16 @@ func (t taken) timedOut(raw amqp.Delivery) bool {
 // none. Only the counters tell copies of one message apart, and a broker before 4.3 has
 // none.
 func latestBefore(all []taken, raw amqp.Delivery) int {
+	if len(all) == 0 {
+		return -1 // nearly always
+	}
+	key := keyOf(raw)
 	acquired, failed := acquisitions(raw)
 	found := -1
 	for i, t := range all {
+		if t.messageKey != key {
+			continue
+		}
 		isBefore := acquired == 0 || t.certain || t.acquired < acquired && t.failed <= failed
 		if isBefore && (found < 0 || t.acquired > all[found].acquired) {
 			found = i
@@ -153,20 +160,12 @@ func (t *ConsumerTimeout) assumed() time.Duration {
 func (t *ConsumerTimeout) TookAway(raw amqp.Delivery) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.taken) == 0 {
-		return false
-	}
-	k := keyOf(raw)
-	all := t.taken[k]
-	i := latestBefore(all, raw)
+	i := latestBefore(t.taken, raw)
 	if i < 0 {
 		return false
 	}
-	was := all[i]
-	t.notes--
-	if t.taken[k] = slices.Delete(all, i, i+1); len(all) == 1 {
-		delete(t.taken, k)
-	}
+	was := t.taken[i]
+	t.taken = slices.Delete(t.taken, i, i+1)
 	if !was.timedOut(raw) {
 		return false
 	}
@@ -225,19 +224,17 @@ const noFigure = "-1"
 func (t *ConsumerTimeout) NoteTaken(ms []hand.Seen, orphans bool, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.notes+len(ms) > maxTaken || t.taken == nil {
-		t.taken, t.notes = map[messageKey][]taken{}, 0
+	if len(t.taken)+len(ms) > maxTaken {
+		t.taken = nil
 	}
 	for i, m := range ms {
 		if m.Raw.MessageId == "" { // nobody could recognise it
 			continue
 		}
-		was := taken{handled: m.IsHandled(), age: m.Age(now), orphan: orphans && i == 0}
+		was := taken{messageKey: keyOf(m.Raw), handled: m.IsHandled(), age: m.Age(now), orphan: orphans && i == 0}
 		was.acquired, was.failed = acquisitions(m.Raw)
 		was.certain = t.known > 0 && was.age >= t.known
-		k := keyOf(m.Raw)
-		t.taken[k] = append(t.taken[k], was)
-		t.notes++
+		t.taken = append(t.taken, was)
 	}
 }
 
@@ -246,13 +243,9 @@ func (t *ConsumerTimeout) NoteTaken(ms []hand.Seen, orphans bool, now time.Time)
 func (t *ConsumerTimeout) GivenBack(ms []*hand.Message) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.taken) == 0 {
-		return
-	}
 	for _, m := range ms {
-		all := t.taken[keyOf(m.Raw)]
-		if i := latestBefore(all, m.Raw); i >= 0 {
-			all[i].acquired++
+		if i := latestBefore(t.taken, m.Raw); i >= 0 {
+			t.taken[i].acquired++
 		}
 	}
 }

@@ -151,8 +151,8 @@ func TestNotesOfOneKeyAreBounded(t *testing.T) {
 			ms[i] = hand.Seen{Message: &hand.Message{Raw: amqp.Delivery{MessageId: "a"}, Received: now}}
 		}
 		to.NoteTaken(ms, false, now)
-		if n := len(to.taken[keyOf(ms[0].Raw)]); n > maxTaken || n != to.notes {
-			t.Fatalf("%d notes, counted as %d, want %d at most", n, to.notes, maxTaken)
+		if n := len(to.taken); n == 0 || n > maxTaken {
+			t.Fatalf("%d notes, want %d at most", n, maxTaken)
 		}
 	}
 }

@@ -160,11 +160,11 @@ func (l *Lane) offer(now time.Time) offer {
 			o.until = until
 		}
 	case l.Shard:
-	case l.session != nil && l.session.recent >= l.prefetch:
+	case l.session != nil && l.session.counts.Recent >= l.prefetch:
 		// The prefetch is used up. There is room again when a message is settled whose
 		// handler has returned, if there is one: those of a slot, and those that wait for
 		// the key of one in a slot, take longer.
-		if l.session.unsettled > l.granted+l.keys.waiting {
+		if l.session.counts.Unsettled > l.granted+l.keys.waiting {
 			o.state, o.until = expected, now.Add(l.delay)
 		}
 	case now.Before(l.expected):

@@ -64,14 +64,11 @@ func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
 	return ok, again
 }
 
-// tell has the session look at Wants while the gate is not open, and once when it has opened. It
-// needs mu held.
+// tell has the session look at Wants while the gate is not open. It needs mu held.
 func (l *Lane) tell() {
-	if l.gate.isOpen() && !l.told {
-		return
+	if !l.gate.isOpen() {
+		l.Changed.set()
 	}
-	l.told = !l.gate.isOpen()
-	l.Changed.set()
 }
 
 // SetPaused closes the gate of the lane, or opens it again. While it is closed no message
@@ -94,7 +91,7 @@ func (l *Lane) SetPaused(paused bool, now time.Time, out *Out) {
 // changes has everybody look at the gate again. It needs mu held.
 func (l *Lane) changes(now time.Time, out *Out) {
 	l.lookAtHeld(now, out)
-	l.tell()
+	l.Changed.set()
 	l.lookAtKeys(now, out)
 	l.hand.call(now, out)
 }
@@ -147,13 +144,6 @@ func (l *Lane) BeginAgain(why error, now time.Time, out *Out) bool {
 	}
 	l.setStall(nil, now, out)
 	return true
-}
-
-// IsOpen reports whether all messages are handled.
-func (l *Lane) IsOpen() bool {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.gate.isOpen()
 }
 
 // Wants returns how many unsettled messages the lane wants of its queue, given the

@@ -52,8 +52,9 @@ type Grant struct {
 	left    int // messages that need the slot, and one more for the worker
 	copying int // messages whose copy is to be confirmed
 	hold    holding
-	said    said // by its latest run
-	wasHeld bool // its messages are held, or were
+	began   time.Time // the handler with them, of a batch perhaps once more since
+	said    said      // by its latest run
+	wasHeld bool      // its messages are held, or were
 }
 
 // Why is why a worker has the messages of a Grant.
@@ -279,7 +280,6 @@ func (h *Hand) Due(now time.Time, out *Out) {
 	h.wake = time.Time{}
 	for _, l := range h.lanes {
 		l.heldDue(now, out)
-		l.restsDue(now, out)
 		l.blockedDue(now, out)
 	}
 	h.call(now, out)
@@ -291,7 +291,6 @@ func (s *Session) Ending(now time.Time, out *Out) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.lane.lookAtHeld(now, out)
-	s.lane.restsOver(out)
 	h.call(now, out)
 }
 

@@ -68,14 +68,10 @@ func (h *Hand) Hold(w *Worker, g *Grant, hold Hold, now time.Time) (next *Grant,
 	}
 	l.endProbe(g, now, &w.Out) // of one that no handler has had
 	if hold.Kind != UntilDue {
-		l.held++
 		if !g.wasHeld {
 			g.wasHeld = true
 			l.wereHeld++
 			h.noteFull(false, now)
-		}
-		if hold.Kind == ForNextHere {
-			l.inPlace++
 		}
 		if g.said == saidHold {
 			l.byHold++
@@ -183,10 +179,6 @@ func (l *Lane) unhold(g *Grant) {
 	if h.Kind == UntilDue {
 		return
 	}
-	l.held--
-	if h.Kind == ForNextHere {
-		l.inPlace--
-	}
 	if g.said == saidHold {
 		l.byHold--
 	}
@@ -204,10 +196,13 @@ func (g *Grant) goesOn() {
 	}
 }
 
-// Runs says that the handler gets messages, of a batch perhaps once more.
-func (h *Hand) Runs(ms ...*Message) {
+// Runs says that the handler gets messages of one grant, of a batch perhaps once more.
+func (h *Hand) Runs(now time.Time, ms ...*Message) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !ms[0].phase.isWithHandler() {
+		ms[0].grant.began = now
+	}
 	for _, m := range ms {
 		if m.phase.isWithHandler() {
 			m.comes(returned)
@@ -236,19 +231,41 @@ func (h *Hand) noteFull(over bool, now time.Time) {
 	}
 }
 
-// Running returns the messages that handlers have.
-func (l *Lane) Running() (ms []*Message) {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	for _, g := range l.hand.every {
-		if g.Lane != l {
+// Handler is a handler at work.
+type Handler struct {
+	Lane  *Lane
+	Began time.Time
+	Of    []*Message
+}
+
+// Handlers returns the handlers at work that have begun until then.
+func (h *Hand) Handlers(until time.Time) (all []Handler) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, g := range h.every {
+		if g.began.After(until) {
 			continue
 		}
-		for _, m := range g.Of {
-			if m.phase.isWithHandler() {
-				ms = append(ms, m)
-			}
+		if ms := withHandler(g.Of); len(ms) > 0 {
+			all = append(all, Handler{g.Lane, g.began, ms})
 		}
 	}
-	return ms
+	return all
+}
+
+// Running returns those of the messages that a handler has.
+func (h *Hand) Running(ms ...*Message) []*Message {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return withHandler(ms)
+}
+
+// withHandler needs mu held.
+func withHandler(ms []*Message) (some []*Message) {
+	for _, m := range ms {
+		if m.phase.isWithHandler() {
+			some = append(some, m)
+		}
+	}
+	return some
 }

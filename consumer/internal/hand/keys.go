@@ -102,7 +102,7 @@ func (l *Lane) breaksBlocked(now time.Time) {
 // for their keys: the broker sends no message of another key then. It needs mu held.
 func (l *Lane) isBlocked() bool {
 	s := l.latest
-	return l.keys.waiting > 0 && l.waiting() == 0 && l.busy < l.Slots && l.gate.isOpen() && s != nil && s.recent >= l.prefetch
+	return l.keys.waiting > 0 && l.waiting() == 0 && l.busy < l.Slots && l.gate.isOpen() && s != nil && s.counts.Recent >= l.prefetch
 }
 
 // lookAtKeys notes since when the lane is blocked. The session is told at once, and Out after
@@ -117,7 +117,7 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 	switch {
 	case l.gate.stall.why != nil: // the session is to begin anew
 		l.breaksBlocked(now)
-	case !l.gate.isOpen(), l.blocked.isNow() && (l.keys.waiting == 0 || s == nil || s.recent < l.prefetch-l.Slots):
+	case !l.gate.isOpen(), l.blocked.isNow() && (l.keys.waiting == 0 || s == nil || s.counts.Recent < l.prefetch-l.Slots):
 		l.blocked = blocked{}
 	case !l.blocked.isNow() && l.isBlocked():
 		l.blocked.begins(now)
@@ -140,24 +140,12 @@ func (l *Lane) blockedDue(now time.Time, out *Out) {
 	}
 }
 
-// Blocked is what a session has in hand while its messages wait for their keys.
-type Blocked struct {
-	Messages, Bytes int // that are unsettled
-}
-
-// Blocked reports whether slots are free, and no message of another key can come.
-func (s *Session) Blocked() (in Blocked, ok bool) {
+// IsBlocked reports whether slots are free, and no message of another key can come.
+func (s *Session) IsBlocked() bool {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Blocked{s.unsettled, s.bytes}, s.lane.latest == s && s.lane.isBlocked()
-}
-
-// Keyed returns how many messages wait for their keys.
-func (l *Lane) Keyed() int {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.keys.waiting
+	return s.lane.latest == s && s.lane.isBlocked()
 }
 
 // longest returns the key that most messages wait for, and how many do. It needs mu held.

@@ -49,21 +49,17 @@ type Lane struct {
 	keys       keys
 	gate       gate
 	holding    []*Grant    // whose messages are held, in the order of their holding
-	held       int         // of them, but those of UntilDue
 	byHold     int         // of them, whose handler said Hold
-	inPlace    int         // of them, that wait for their next attempt
 	triable    int         // of them, that may find out whether an outage is over
 	wereHeld   int         // grants whose messages are held, or were
 	full       lasting     // such grants have taken all slots
 	heldLately atomic.Bool // some of the last runs said Hold, or there is an outage
-	told       bool        // that the gate is not open
 	wanting    time.Time   // since when a closed gate waits for a message, if the lane has none
 	busy       int         // slots taken
 	granted    int         // messages of grants
 	working    int         // grants that a worker has, or whose messages are held
 	unsettled  int         // messages of all sessions, until their Observers have been told
 	copying    copying
-	resting    rests
 	blocked    blocked
 	latest     *Session
 
@@ -173,17 +169,6 @@ func (l *Lane) Busy() int {
 	return l.busy
 }
 
-// Oldest returns when the message came that waits longest for a worker, the zero
-// time if none waits.
-func (l *Lane) Oldest() time.Time {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	if l.waiting() == 0 {
-		return time.Time{}
-	}
-	return l.queue[l.head].Received
-}
-
 // waiting needs mu held.
 func (l *Lane) waiting() int { return len(l.queue) - l.head }
 
@@ -214,7 +199,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l.setStall(nil, now, out)
 	l.latest = s
 	s.consumers++
-	s.recent = 0
+	s.counts.Recent = 0
 	l.breaksBlocked(now)
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)

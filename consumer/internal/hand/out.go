@@ -9,7 +9,7 @@ type Out struct {
 	Start   bool       // a worker is to be started: a message can be handled, and none is idle
 	Wake    time.Time  // Due is to be called then; zero: nothing new is waited for
 	Over    []Told     // that the broker cannot be told of: their sessions are over
-	Copy    []*Message // whose copies are to be sent: again, or to the end of their queue, see Lane.TakeBack
+	Copy    []*Message // whose copies are to be sent to the end of their queue, see Lane.TakeBack
 	Outages []*Lane    // in which an outage has begun, because no slot is left
 	Blocked []*Lane    // in which messages that wait for their keys have kept other keys away for long
 }

@@ -15,14 +15,13 @@ const (
 	Held                 // a handler has returned from it, and it stays in hand
 	Again                // a handler has it once more
 	Copying              // its copy is to be confirmed
-	Resting              // its copy was not confirmed, and is to be sent again later
 	Back                 // goes back to its queue when the fetching, or the channel, has ended
 	Marked               // the broker is to be told how it ends
 	Settled              // the broker has been told, or cannot be: the session is over
 	phases
 )
 
-var phaseNames = [phases]string{"coming", "keyed", "queued", "taken", "running", "early", "held", "again", "copying", "resting", "back", "marked", "settled"}
+var phaseNames = [phases]string{"coming", "keyed", "queued", "taken", "running", "early", "held", "again", "copying", "back", "marked", "settled"}
 
 func (p Phase) String() string { return phaseNames[p] }
 
@@ -38,8 +37,6 @@ const (
 	runs                     // a handler gets it
 	returned                 // its handler has returned, and it stays in hand
 	copies                   // it is settled when its copy is confirmed
-	unconfirmed              // its copy is not
-	copyDue                  // its copy is on its way once more
 	postponed                // it goes back, and must not come again to this session
 	marked                   // the broker is to be told
 	isTold                   // the broker has been told, or cannot be
@@ -57,8 +54,7 @@ var table = [phases][events]Phase{
 	Early:   {goesOn: Taken, copies: Copying, postponed: Back, marked: Marked},
 	Held:    {runs: Again, copies: Copying, postponed: Back, marked: Marked},
 	Again:   {returned: Held, copies: Copying, postponed: Back, marked: Marked},
-	Copying: {unconfirmed: Resting, postponed: Back, marked: Marked},
-	Resting: {copyDue: Copying},
+	Copying: {postponed: Back, marked: Marked},
 	Back:    {marked: Marked},
 	Marked:  {isTold: Settled},
 }
@@ -72,7 +68,7 @@ func (p Phase) isOpen() bool { return p < Marked }
 
 // isAtWork reports whether a worker has taken a message, or its copy is to be confirmed, and it is
 // not known yet how it ends.
-func (p Phase) isAtWork() bool { return p >= Taken && p <= Resting }
+func (p Phase) isAtWork() bool { return p >= Taken && p <= Copying }
 
 // isWithHandler reports whether a handler has a message.
 func (p Phase) isWithHandler() bool { return p == Running || p == Again }

@@ -56,7 +56,7 @@ func (p *pool) deliver(tag uint64, key string) {
 
 // Handle is called by package work.
 func (p *pool) Handle(w *hand.Worker, g *hand.Grant) (next *hand.Grant, ended bool) {
-	p.hand.Runs(g.Of...)
+	p.hand.Runs(time.Now(), g.Of...)
 	r := p.handle(g)
 	switch {
 	case r.kept != nil:

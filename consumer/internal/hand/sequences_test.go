@@ -165,15 +165,8 @@ func (w *world) step(steps []string) {
 		if len(w.copying) > 0 {
 			m := take(w, &w.copying)
 			verb := Ack
-			switch w.random.IntN(6) {
-			case 0:
+			if w.random.IntN(6) == 0 {
 				verb = Requeue
-			case 1, 2:
-				w.hand.CopyLater(m, w.now.Add(time.Duration(w.random.IntN(5))*time.Second), w.now, &w.out)
-				w.do()
-				return
-			}
-			if verb == Requeue {
 				m.In.EndInOrder(ErrHeld, w.now, &w.out)
 			}
 			w.hand.CopyEnded(verb, w.now, &w.out, m)
@@ -236,7 +229,7 @@ func later(a, b time.Time) time.Time {
 
 func (w *world) deliver(l *testLane) {
 	s := l.session
-	if s.Recent() >= w.prefetch || s.Stop.Err() != nil {
+	if s.counts.Recent >= w.prefetch || s.Stop.Err() != nil {
 		return // the broker sends no more than it may
 	}
 	m := &Message{Received: w.now, Key: []string{"", "a", "b"}[w.random.IntN(3)], Suspect: w.random.IntN(20) == 0, Scarce: w.random.IntN(20) == 0,
@@ -262,9 +255,9 @@ func (w *world) handled(by *testWorker) {
 		return
 	}
 	if g.Why != LetGo {
-		w.hand.Runs(open...)
+		w.hand.Runs(w.now, open...)
 		if batch && w.random.IntN(2) == 0 {
-			w.hand.Runs(open[:1+w.random.IntN(len(open))]...)
+			w.hand.Runs(w.now, open[:1+w.random.IntN(len(open))]...)
 		}
 		g.Lane.Note(g, w.random.IntN(3) == 0, w.now, &by.Out)
 		if w.random.IntN(4) == 0 {
@@ -370,12 +363,12 @@ func (w *world) check() {
 					w.Fatalf("%d messages of key %q are in hand, want %d at most", keys[m.Key], m.Key, w.limits.PerKey)
 				}
 			}
-			if s.unsettled != ofSession || s.suspects != suspects || s.uncleared != uncleared || s.untried != untried {
-				w.Fatalf("counts of a session %d, %d, %d, %d; want %d, %d, %d, %d", s.unsettled, s.suspects, s.uncleared, s.untried, ofSession, suspects, uncleared, untried)
+			if s.counts.Unsettled != ofSession || s.counts.Suspects != suspects || s.counts.Uncleared != uncleared || s.counts.Untried != untried {
+				w.Fatalf("counts of a session %d, %d, %d, %d; want %d, %d, %d, %d", s.counts.Unsettled, s.counts.Suspects, s.counts.Uncleared, s.counts.Untried, ofSession, suspects, uncleared, untried)
 			}
 			unsettled += ofSession
-			if s.bytes != bytes || s.recent != recent || recent > w.prefetch {
-				w.Fatalf("%d bytes, and %d messages of the latest consumer; want %d and %d, of a prefetch of %d", s.bytes, s.recent, bytes, recent, w.prefetch)
+			if s.counts.Bytes != bytes || s.counts.Recent != recent || recent > w.prefetch {
+				w.Fatalf("%d bytes, and %d messages of the latest consumer; want %d and %d, of a prefetch of %d", s.counts.Bytes, s.counts.Recent, bytes, recent, w.prefetch)
 			}
 		}
 		for _, by := range w.busy {
@@ -460,7 +453,7 @@ func (w *world) end() {
 				}
 			}
 		}
-		if l.busy+l.granted+l.working+l.held+l.byHold+l.inPlace+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding)+len(l.resting) != 0 {
+		if l.busy+l.granted+l.working+l.byHold+l.triable+l.wereHeld+l.copying.messages+l.copying.taken+l.unsettled+l.keys.waiting+len(l.keys.of)+len(l.holding) != 0 {
 			w.Fatalf("counts of a lane at the end: %+v", l.Lane)
 		}
 		select {

@@ -18,19 +18,23 @@ type Session struct {
 	Signal Signal // Ends or Suspects may say something else
 
 	lane        *Lane
-	first, last *Message   // open
-	marked      []Told     // to be written
-	later       []*Message // that go back when the fetching has ended
+	first, last *Message // open
+	marked      []Told   // to be written
 	course      course
 	renewal     error // see Ends
 
-	unsettled int
-	bytes     int // of their bodies
+	counts    Counts
 	consumers int // that have begun
-	recent    int // unsettled messages of the latest consumer
-	suspects  int // unsettled
-	uncleared int // suspects that no handler has returned from
-	untried   int // delivered before, and no handler has returned from them
+}
+
+// Counts are of the messages of a session.
+type Counts struct {
+	Unsettled int
+	Bytes     int // of their bodies
+	Recent    int // unsettled messages of the latest consumer; those of a consumer that it has replaced do not count towards its prefetch
+	Suspects  int // unsettled
+	Uncleared int // suspects that no handler has returned from
+	Untried   int // delivered before, and no handler has returned from them
 }
 
 // Contexts are those of a session. Package hand looks whether they have ended, and waits for
@@ -124,16 +128,16 @@ func (s *Session) arrive(m *Message) {
 	}
 	s.last = m
 	s.lane.unsettled++
-	s.unsettled++
-	s.bytes += len(m.Raw.Body)
+	s.counts.Unsettled++
+	s.counts.Bytes += len(m.Raw.Body)
 	m.consumer = s.consumers
-	s.recent++
+	s.counts.Recent++
 	if m.Raw.Redelivered {
-		s.untried++
+		s.counts.Untried++
 	}
 	if m.Suspect {
-		s.suspects++
-		s.uncleared++
+		s.counts.Suspects++
+		s.counts.Uncleared++
 	}
 }
 
@@ -141,10 +145,10 @@ func (s *Session) arrive(m *Message) {
 // mu held.
 func (s *Session) tried(m *Message) {
 	if m.Raw.Redelivered {
-		s.untried--
+		s.counts.Untried--
 	}
 	if m.Suspect {
-		s.uncleared--
+		s.counts.Uncleared--
 		s.Signal.set()
 	}
 }
@@ -188,7 +192,6 @@ func (s *Session) giveBack(m *Message, out *Out) {
 		return
 	}
 	m.comes(postponed)
-	s.later = append(s.later, m)
 }
 
 // remove removes a message from the open ones. It needs mu held.
@@ -268,10 +271,13 @@ func (s *Session) Fetched(out *Out) {
 
 // lastGoBack gives back the messages that were to go back later. It needs mu held.
 func (s *Session) lastGoBack(out *Out) {
-	for _, m := range s.later {
-		s.mark(m, Requeue, out)
+	for m := s.first; m != nil; {
+		next := m.next
+		if m.phase == Back {
+			s.mark(m, Requeue, out)
+		}
+		m = next
 	}
-	s.later = nil
 }
 
 // Close lets nothing be marked any more: an ack for a channel that is closed ends the
@@ -308,17 +314,17 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 	defer h.mu.Unlock()
 	for _, t := range all {
 		m, s := t.Message, t.In
-		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.recent >= l.prefetch {
+		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.counts.Recent >= l.prefetch {
 			l.room(now)
 		}
 		m.comes(isTold)
-		s.unsettled--
-		s.bytes -= len(m.Raw.Body)
+		s.counts.Unsettled--
+		s.counts.Bytes -= len(m.Raw.Body)
 		if m.consumer == s.consumers {
-			s.recent--
+			s.counts.Recent--
 		}
 		if m.Suspect {
-			s.suspects--
+			s.counts.Suspects--
 		}
 		s.lane.lookAtKeys(now, out)
 	}
@@ -416,40 +422,13 @@ func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
 			running++
 		}
 	}
-	return oldest, running, s.unsettled
+	return oldest, running, s.counts.Unsettled
 }
 
-// Recent returns how many messages of the latest consumer are unsettled. Those of a consumer that
-// it has replaced do not count towards its prefetch.
-func (s *Session) Recent() int {
+// Counts returns how many messages of the session are so.
+func (s *Session) Counts() Counts {
 	h := s.lane.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return s.recent
-}
-
-// Unsettled returns how many messages are unsettled.
-func (s *Session) Unsettled() int {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.unsettled
-}
-
-// Suspects returns how many unsettled messages are suspect, and how many of them no
-// handler has returned from.
-func (s *Session) Suspects() (all, uncleared int) {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.suspects, s.uncleared
-}
-
-// Untried returns how many messages were delivered before, and no handler has
-// returned from them.
-func (s *Session) Untried() int {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.untried
+	return s.counts
 }

@@ -52,10 +52,10 @@ func TestCountsOfASession(t *testing.T) {
 	}
 	is := func(when string, unsettled, suspects, uncleared, untried int) {
 		t.Helper()
-		gotSuspects, gotUncleared := s.in.Suspects()
-		if s.in.Unsettled() != unsettled || gotSuspects != suspects || gotUncleared != uncleared || s.in.Untried() != untried {
-			t.Errorf("%s: %d unsettled, %d suspects, %d uncleared, %d untried; want %d, %d, %d, %d", when,
-				s.in.Unsettled(), gotSuspects, gotUncleared, s.in.Untried(), unsettled, suspects, uncleared, untried)
+		want := Counts{Unsettled: unsettled, Suspects: suspects, Uncleared: uncleared, Untried: untried}
+		got := s.in.Counts()
+		if want.Bytes, want.Recent = got.Bytes, got.Recent; got != want {
+			t.Errorf("%s: %+v; want %+v", when, got, want)
 		}
 	}
 	s.deliver(1)

@@ -168,7 +168,7 @@ func (s *stage) gets(w *Worker, g *Grant, ended bool) {
 		if !s.early || g.Why != First {
 			for _, m := range g.Of {
 				if m.phase == Taken || m.phase == Held {
-					s.hand.Runs(m)
+					s.hand.Runs(s.now, m)
 				}
 			}
 		}

@@ -25,6 +25,9 @@ type State struct {
 	Copying time.Time
 	Copies  int
 
+	Oldest time.Time // when the message came that waits longest for a worker; zero: none waits
+	Keyed  int       // messages that wait for their keys
+
 	Open      bool // all messages are handled
 	Holds     bool // messages are held that do not wait in place
 	OnlyHolds bool // all messages that have a slot are held, and none of them in place
@@ -35,11 +38,20 @@ func (l *Lane) State(now time.Time) State {
 	g := &l.gate
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
+	held := 0 // that do not wait in place
+	for _, g := range l.holding {
+		if g.hold.Kind != UntilDue && g.hold.Kind != ForNextHere {
+			held++
+		}
+	}
 	s := State{
-		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages,
+		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages, Keyed: l.keys.waiting,
 		Open:      g.isOpen(),
-		Holds:     l.held > l.inPlace,
-		OnlyHolds: l.busy > 0 && l.held-l.inPlace == l.busy,
+		Holds:     held > 0,
+		OnlyHolds: l.busy > 0 && held == l.busy,
+	}
+	if l.waiting() > 0 {
+		s.Oldest = l.queue[l.head].Received
 	}
 	if s.Blocked = l.blocked.at(now); !s.Blocked.IsZero() {
 		s.Key, s.Waiting = l.blocked.key, l.blocked.waiting

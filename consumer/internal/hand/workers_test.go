@@ -15,8 +15,8 @@ func TestAMessageWithoutASlotWaits(t *testing.T) {
 		s.now = s.now.Add(time.Second)
 	}
 	s.took("one slot", "[1]")
-	if m := s.lane.queue[s.lane.head]; m.Raw.DeliveryTag != 2 || !s.lane.Oldest().Equal(m.Received) || s.lane.Waiting() != 3 || s.lane.Busy() != 1 {
-		t.Errorf("%d waits longest, since %v, %d wait, %d in hand", m.Raw.DeliveryTag, s.lane.Oldest(), s.lane.Waiting(), s.lane.Busy())
+	if m := s.lane.queue[s.lane.head]; m.Raw.DeliveryTag != 2 || !s.lane.State(s.now).Oldest.Equal(m.Received) || s.lane.Waiting() != 3 || s.lane.Busy() != 1 {
+		t.Errorf("%d waits longest, since %v, %d wait, %d in hand", m.Raw.DeliveryTag, s.lane.State(s.now).Oldest, s.lane.Waiting(), s.lane.Busy())
 	}
 	if back := s.takeBack(1); !slices.Equal(back, []uint64{3, 4}) {
 		t.Errorf("taken back: %v, want 3 and 4", back)
@@ -28,7 +28,7 @@ func TestAMessageWithoutASlotWaits(t *testing.T) {
 	s.took("when the slot is free", "[2]")
 	s.endAll()
 	s.took("and then none")
-	if s.lane.Waiting() != 0 || !s.lane.Oldest().IsZero() || s.lane.Busy() != 0 {
+	if s.lane.Waiting() != 0 || !s.lane.State(s.now).Oldest.IsZero() || s.lane.Busy() != 0 {
 		t.Errorf("%d wait, %d in hand", s.lane.Waiting(), s.lane.Busy())
 	}
 }

@@ -43,7 +43,7 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 // Where none waits for a worker, they wait for their keys, and a bound would keep other keys away.
 // Before 4.3 it is set all the same, because each return counts.
 func (s *Session) consumeAgain(now time.Time) error {
-	if !s.version.AtLeast(4, 3) || s.Prefetch.Fixed || s.Lane.Keyed() == 0 || !s.Lane.Oldest().IsZero() {
+	if lane := s.Lane.State(now); !s.version.AtLeast(4, 3) || s.Prefetch.Fixed || lane.Keyed == 0 || !lane.Oldest.IsZero() {
 		s.Bound.set(max(s.Prefetch.Base/2, min(s.Prefetch.Base, len(s.Hand.Taken()))), s.Handled.Load(), now)
 	}
 	if err := s.suspend(); err != nil {

@@ -31,5 +31,6 @@ func (s *Session) ready(ctx context.Context) (n int, err error) {
 			return 0, err
 		}
 	}
-	return ask.Ready(ctx, s.counting, s.Queue)
+	n, _, err = ask.Depth(ctx, s.counting, s.Queue)
+	return n, err
 }

@@ -25,7 +25,6 @@ type Config struct {
 	DeliveryLimit int // of the queue; 0 for none
 	Prefetch      Prefetch
 	Bound         *Bound     // of the prefetch
-	Ordered       bool       // messages must come in the order of the queue, or to one consumer at a time
 	Arguments     amqp.Table // of each consumer
 	Hand          *hand.Session
 	Lane          *hand.Lane

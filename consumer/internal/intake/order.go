@@ -61,7 +61,7 @@ type end struct {
 // be replaced. What is on its way to it then comes behind later messages, and with a single active
 // consumer those could go to another process.
 func (s *Session) first(prefetch int) int {
-	if s.Ordered {
+	if s.Lane.Ordered {
 		return prefetch
 	}
 	return s.suspicion.first(prefetch)
@@ -74,10 +74,10 @@ func (s *Session) first(prefetch int) int {
 // been handled when a message comes for the first time. Until then, the end of a session would put
 // its messages behind those that have come back.
 func (s *Session) isSuspect(raw amqp.Delivery, now time.Time) bool {
-	if !s.Ordered {
+	if !s.Lane.Ordered {
 		return s.suspicion.judge(s.Queue, raw, s.version, 0, now)
 	}
-	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Untried() == 0 {
+	if !raw.Redelivered && s.Bound.renewals > 0 && s.Hand.Counts().Untried == 0 {
 		s.Bound.renewals = 0 // no message is left of those sessions
 	}
 	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
@@ -92,7 +92,7 @@ func (s *Session) isSuspect(raw amqp.Delivery, now time.Time) bool {
 
 // age looks at the messages that have waited for long, and returns when to look again.
 func (s *Session) age(now time.Time) (again time.Duration, err error) {
-	if !s.Ordered {
+	if !s.Lane.Ordered {
 		return s.giveBackOld(now)
 	}
 	limit, age := max(s.BeginLimit(), s.Timeout.HoldLimit()), s.oldest(now)
@@ -138,9 +138,9 @@ func (s *Session) ageAtTheEnd(limit, age time.Duration, now time.Time) (again ti
 // after it.
 func (s *Session) visits() {
 	switch {
-	case !s.Ordered:
+	case !s.Lane.Ordered:
 		s.live.look(s.busy())
-	case s.live.look(s.Hand.Unsettled() > 0):
+	case s.live.look(s.Hand.Counts().Unsettled > 0):
 		s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
 	}
 	s.Signs.Alive(s.live.sign)

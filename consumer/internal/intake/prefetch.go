@@ -78,16 +78,16 @@ func (s *Session) adapt(now time.Time) error {
 	}
 	want := s.prefetch
 	if base := s.Prefetch.Base; s.prefetch < base {
-		suspects, uncleared := s.Hand.Suspects()
-		want = max(want, s.suspicion.bound(base, suspects, uncleared, now))
+		in := s.Hand.Counts()
+		want = max(want, s.suspicion.bound(base, in.Suspects, in.Uncleared, now))
 	} else if more := s.pastKeys(); more > 0 {
 		return s.replace(more)
 	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= durations.Buffered {
 		waited := time.Duration(0)
-		if oldest := s.Lane.Oldest(); !oldest.IsZero() {
+		if oldest := s.Lane.State(now).Oldest; !oldest.IsZero() {
 			waited = now.Sub(oldest)
 		}
-		want = s.Prefetch.want(s.prefetch, s.Handled.Load(), s.Hand.Untried(), waited, now)
+		want = s.Prefetch.want(s.prefetch, s.Handled.Load(), s.Hand.Counts().Untried, waited, now)
 	}
 	if want == s.prefetch {
 		return nil
@@ -96,7 +96,7 @@ func (s *Session) adapt(now time.Time) error {
 }
 
 // busy reports whether the broker waits for us and not we for it.
-func (s *Session) busy() bool { return s.Hand.Recent() >= s.prefetch }
+func (s *Session) busy() bool { return s.Hand.Counts().Recent >= s.prefetch }
 
 const (
 	// maxInHand is how many messages, and how many bytes of their bodies, are in hand at most while
@@ -110,24 +110,23 @@ const (
 // waited for too long, or while messages come back that consumers may have died of: each crash would
 // count against thousands, and then all of them would be suspect.
 func (s *Session) pastKeys() int {
-	in, blocked := s.Hand.Blocked()
-	if !blocked || s.Prefetch.Fixed || s.Bound.most > 0 || s.suspicion.wary {
+	if !s.Hand.IsBlocked() || s.Prefetch.Fixed || s.Bound.most > 0 || s.suspicion.wary {
 		return 0
 	}
-	return pastKeys(s.Prefetch.Base, in)
+	return pastKeys(s.Prefetch.Base, s.Hand.Counts())
 }
 
 // pastKeys returns the prefetch of the next consumer where all messages in hand have a slot or wait
 // for their keys: as many as are in hand, so that their number doubles; 0 if there may be no more.
-func pastKeys(base int, in hand.Blocked) int {
-	more := in.Messages
-	if rest := maxInHand - in.Messages; rest <= 2*more {
+func pastKeys(base int, in hand.Counts) int {
+	more := in.Unsettled
+	if rest := maxInHand - in.Unsettled; rest <= 2*more {
 		more = rest
 	}
 	if in.Bytes > 0 {
-		more = min(more, (maxBytesInHand-in.Bytes)*in.Messages/in.Bytes)
+		more = min(more, (maxBytesInHand-in.Bytes)*in.Unsettled/in.Bytes)
 	}
-	if more < max(base, in.Messages/4) {
+	if more < max(base, in.Unsettled/4) {
 		return 0 // so few would be used up again at once
 	}
 	return more

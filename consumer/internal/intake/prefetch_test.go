@@ -78,12 +78,12 @@ func TestARedeliveredMessageKeepsThePrefetchSmall(t *testing.T) {
 	s.Handled.Store(5000)
 	now := time.Now()
 	comes := func(raw amqp.Delivery) { s.Hand.Delivered(s.note(raw, now), &s.out) }
-	if comes(amqp.Delivery{DeliveryTag: 1}); !s.Prefetch.calm(5000, s.Hand.Untried(), now) || s.again {
+	if comes(amqp.Delivery{DeliveryTag: 1}); !s.Prefetch.calm(5000, s.Hand.Counts().Untried, now) || s.again {
 		t.Error("a message that comes for the first time counts")
 	}
 	comes(amqp.Delivery{DeliveryTag: 2, Redelivered: true})
-	if s.Prefetch.calm(5000, 0, now) || s.Hand.Untried() != 1 || !s.again {
-		t.Errorf("%d messages are noted as delivered before, and the prefetch is %+v", s.Hand.Untried(), s.Prefetch)
+	if s.Prefetch.calm(5000, 0, now) || s.Hand.Counts().Untried != 1 || !s.again {
+		t.Errorf("%d messages are noted as delivered before, and the prefetch is %+v", s.Hand.Counts().Untried, s.Prefetch)
 	}
 }
 
@@ -131,19 +131,19 @@ func TestAPrefetchThatGrowsPastKeys(t *testing.T) {
 	for _, tt := range []struct {
 		rule string
 		base int
-		in   hand.Blocked
+		in   hand.Counts
 		want int
 	}{
-		{"as many as there are", 66, hand.Blocked{Messages: 66, Bytes: 660}, 66},
-		{"and again", 66, hand.Blocked{Messages: 132}, 132},
-		{"the rest, if it is no more than twice as many", 66, hand.Blocked{Messages: 3334}, 6666},
-		{"not yet", 66, hand.Blocked{Messages: 3333}, 3333},
-		{"up to so many in all", 66, hand.Blocked{Messages: 7500}, 2500},
-		{"no more are worth it", 66, hand.Blocked{Messages: 8100}, 0},
-		{"none", 66, hand.Blocked{Messages: 10_100}, 0},
-		{"up to so many bytes in all", 66, hand.Blocked{Messages: 100, Bytes: maxBytesInHand / 2}, 100},
-		{"fewer, because they are large", 66, hand.Blocked{Messages: 300, Bytes: maxBytesInHand / 4 * 3}, 100},
-		{"none, because they are large", 66, hand.Blocked{Messages: 66, Bytes: maxBytesInHand}, 0},
+		{"as many as there are", 66, hand.Counts{Unsettled: 66, Bytes: 660}, 66},
+		{"and again", 66, hand.Counts{Unsettled: 132}, 132},
+		{"the rest, if it is no more than twice as many", 66, hand.Counts{Unsettled: 3334}, 6666},
+		{"not yet", 66, hand.Counts{Unsettled: 3333}, 3333},
+		{"up to so many in all", 66, hand.Counts{Unsettled: 7500}, 2500},
+		{"no more are worth it", 66, hand.Counts{Unsettled: 8100}, 0},
+		{"none", 66, hand.Counts{Unsettled: 10_100}, 0},
+		{"up to so many bytes in all", 66, hand.Counts{Unsettled: 100, Bytes: maxBytesInHand / 2}, 100},
+		{"fewer, because they are large", 66, hand.Counts{Unsettled: 300, Bytes: maxBytesInHand / 4 * 3}, 100},
+		{"none, because they are large", 66, hand.Counts{Unsettled: 66, Bytes: maxBytesInHand}, 0},
 	} {
 		if got := pastKeys(tt.base, tt.in); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.rule, got, tt.want)

@@ -26,10 +26,9 @@ type Copies struct {
 	CopiesConfig
 	Unconfirmed *Unconfirmed
 
-	mu      sync.Mutex
-	closed  bool
-	resting map[*hand.Message]*sending // that are sent again later
-	tasks   sync.WaitGroup             // messages whose copies are not confirmed; none is added once closed
+	mu     sync.Mutex
+	closed bool
+	tasks  sync.WaitGroup // messages whose copies are not confirmed; none is added once closed
 }
 
 // CopiesConfig is the Config of Copies.
@@ -50,7 +49,7 @@ type Publisher interface {
 
 // NewCopies returns Copies, which must be closed.
 func NewCopies(cfg CopiesConfig) *Copies {
-	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed(), resting: map[*hand.Message]*sending{}}
+	return &Copies{CopiesConfig: cfg, Unconfirmed: newUnconfirmed()}
 }
 
 // Task is a message and its instruction, which must not be changed any more.
@@ -89,23 +88,6 @@ func (c *Copies) Send(tasks ...Task) {
 	if len(messages) > 0 {
 		c.Publisher.Send(tasks[0].In.Copying, messages...)
 	}
-}
-
-// SendAgain sends the copies of Out.Copy that were sent before. It returns the messages that have
-// no copy yet.
-func (c *Copies) SendAgain(ms []*hand.Message) (others []*hand.Message) {
-	for _, m := range ms {
-		c.mu.Lock()
-		s := c.resting[m]
-		delete(c.resting, m)
-		c.mu.Unlock()
-		if s == nil {
-			others = append(others, m)
-			continue
-		}
-		go c.again(s) // a place that does not answer holds up no other
-	}
-	return others
 }
 
 // begin counts a message, unless Close has been called.
@@ -195,10 +177,13 @@ func (c *Copies) answered(s *sending, err error) {
 		c.giveUp(s)
 		return
 	}
-	c.mu.Lock()
-	c.resting[s.Message] = s
-	c.mu.Unlock()
-	c.Pool.Event(func(now time.Time, out *hand.Out) { c.Hand.CopyLater(s.Message, now.Add(wait), now, out) })
+	rests, end := context.WithTimeout(s.In.Copying, wait) // a message whose copy rests has no goroutine
+	unwatch := context.AfterFunc(s.In.Stop, end)
+	context.AfterFunc(rests, func() {
+		unwatch()
+		end()
+		c.again(s) // a place that does not answer holds up no other
+	})
 }
 
 // again sends a copy again. When the session is lost its message goes back instead. At a stop the

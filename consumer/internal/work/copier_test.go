@@ -39,25 +39,15 @@ func (p *latePublisher) Close() error {
 }
 
 func letterInstruction() *Instruction {
-	o := &Instruction{Move: Copy, To: route.Target{RoutingKey: "orders.dlq"}}
+	o := &Instruction{Move: hand.Copy, To: route.Target{RoutingKey: "orders.dlq"}}
 	o.Letter.Failure.Cause = rehop.CausePermanent
 	return o
 }
 
 // copies returns the Copies of hands. They are kept for the longest time.
 func (h *hands) copies(p Publisher) *Copies {
-	c := NewCopies(CopiesConfig{Pool: h.pool, Hand: h.Hand, Publisher: p, Hold: &consumertimeout.ConsumerTimeout{}})
-	h.pool.Add(&resender{c: c})
-	return c
+	return NewCopies(CopiesConfig{Pool: h.pool, Hand: h.Hand, Publisher: p, Hold: &consumertimeout.ConsumerTimeout{}})
 }
-
-// resender is a Lane that sends copies again, and nothing else.
-type resender struct {
-	Lane
-	c *Copies
-}
-
-func (r *resender) Copy(ms []*hand.Message) { r.c.SendAgain(ms) }
 
 // copy has the handler of a grant's one message return, and the message settled by a copy.
 func (h *hands) copy(c *Copies, g *hand.Grant) {

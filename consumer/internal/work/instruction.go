@@ -13,16 +13,8 @@ import (
 	"github.com/rehop/rehop/internal/transport"
 )
 
-// The verbs of package hand, for package consumer.
-const (
-	Ack     = hand.Ack
-	Nack    = hand.Nack
-	Requeue = hand.Requeue
-	Copy    = hand.Copy
-
-	// Hold settles nothing: the message is kept, and its handler runs again.
-	Hold = Copy + 1
-)
+// Hold is a verb that settles nothing: the message is kept, and its handler runs again.
+const Hold = hand.Copy + 1
 
 // Instruction is all that is needed to settle a message.
 type Instruction struct {

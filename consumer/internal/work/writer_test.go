@@ -180,7 +180,7 @@ func TestAnAckThatCannotBeWrittenIsToldOfEveryMessageInIt(t *testing.T) {
 		s.hands.settle(hand.Nack, ms[2])
 		s.hands.settle(hand.Requeue, ms[3])
 		synctest.Wait()
-		if n, left := s.count(), s.Unsettled(); n != 0 || left != 4 {
+		if n, left := s.count(), s.Counts().Unsettled; n != 0 || left != 4 {
 			t.Errorf("told of %d before anything was written, and %d of 4 are unsettled", n, left)
 		}
 		close(goOn)
@@ -190,7 +190,7 @@ func TestAnAckThatCannotBeWrittenIsToldOfEveryMessageInIt(t *testing.T) {
 				t.Errorf("tag %d was settled with %v, want %v", tag, err, lost)
 			}
 		}
-		if left := s.Unsettled(); left != 0 {
+		if left := s.Counts().Unsettled; left != 0 {
 			t.Errorf("%d messages count as unsettled, want none", left)
 		}
 	})

@@ -208,13 +208,15 @@ func (r *run) newSession(`}}},
 	{"a message begins to be handled when a stop gives back an earlier one", []edit{{"consumer/handler.go",
 		" || r.ordered() && s.Stop.Err() != nil {", " {"}}},
 	{"a held message in order goes back before its session ends", []edit{{"consumer/internal/hand/session.go",
-		"	s.course = max(s.course, keeping)\n	l.beginNoMore(s, why, now, out)\n	s.renewal = cmp.Or(s.renewal, why)\n", "	_ = why\n"}}},
+		"	s.course = max(s.course, keeping)\n	l.beginNoMore(s, why, now, out)\n	s.renewal = cmp.Or(s.renewal, why)\n", "	_ = cmp.Or(s.renewal, why)\n"}}},
 	{"an idle queue in order is visited while messages begin to be handled", []edit{{"consumer/internal/intake/order.go",
 		"		s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)\n", ""}}},
 	{"messages are sent ahead that may have ended their consumers", []edit{{"consumer/internal/intake/suspicion.go",
 		"	if s.half > 0 {\n		return 1\n", "	if s.half > 0 && s.over {\n		return 1\n"}}},
 	{"a message that waits in place gives its key away", []edit{{"consumer/internal/hand/hold.go",
-		"			l.inPlace++\n", `			l.inPlace++
+		"		h.noteFull(false, now)\n		}\n", `		h.noteFull(false, now)
+		}
+		if hold.Kind == ForNextHere {
 			for _, m := range g.Of {
 				if next := l.keys.free(m); next != nil {
 					next.comes(isNext)
@@ -222,9 +224,10 @@ func (r *run) newSession(`}}},
 				}
 				m.Key = ""
 			}
+		}
 `}}},
 	{"a second attempt that fails waits in the broker, not in place", []edit{{"consumer/decide.go",
-		"	case t.inPlace && !res.gone: //", "	case t.inPlace && !res.gone && d.Attempt < 2: //"}}},
+		"	case t.inPlace && here < t.holds && !res.gone: //", "	case t.inPlace && here < t.holds && !res.gone && d.Attempt < 2: //"}}},
 	{"a last attempt has company", []edit{{"consumer/batch.go",
 		"	return d.Attempt > 1 && d.LastAttempt\n", "	return false\n"}}},
 }
