@@ -14,7 +14,9 @@ import (
 )
 
 // schemaVersion is the version of the schema that this package makes and knows. A program
-// refuses a store of a later version, whatever has changed in it.
+// refuses a store of a later version. So it rises only with a change that an earlier program
+// must not meet. An addition that does an earlier program no harm, such as a table or an
+// index, is looked for and made by itself: programs of two consecutive versions use one store.
 const schemaVersion = 1
 
 // definitions are the columns of an entry.
