@@ -138,8 +138,7 @@ func permissions(ctx context.Context, conn *connection.Conn) []Finding {
 		return []Finding{{About: "permissions", Level: Good, Says: fmt.Sprintf("user %q may declare and read queues that the broker names; permissions for other names are known when they are used", transport.Inside.Session(session).User())}}
 	case errors.As(err, &refused) && refused.Code == amqp.AccessRefused:
 		return []Finding{{
-			About: "permissions", Level: Warning, Says: fmt.Sprintf("user %q has no permission to %s queues that the broker names: %s", transport.Inside.Session(session).User(), missing, refused.Reason),
-			Advice: "a program needs no permission on such queues, but those that topology.Plan.Permissions returns for it",
+			About: "permissions", Level: Good, Says: fmt.Sprintf("user %q may not %s queues that the broker names, and no program needs that; permissions for other names are known when they are used", transport.Inside.Session(session).User(), missing),
 		}}
 	}
 	return []Finding{{About: "permissions", Level: Wrong, Says: err.Error()}}

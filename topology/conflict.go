@@ -54,14 +54,27 @@ func conflict(w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) 
 	switch {
 	case q.role == waitRole:
 		e.Advice = fmt.Sprintf("it does not fit the other waits of work queue %q; when no message waits in it, %s", q.Owner, deleteIt)
-	case e.Argument == "x-queue-type" && q.role == workRole:
-		e.Advice = fmt.Sprintf("set %s.Type to %q; or, to have type %s, %s; or choose another name", spec, e.Have, e.Want, again)
+	case q.role == letterRole: // its name is that of its work queue
+		e.Advice = again
+	case e.Argument == "x-queue-type" && q.role == workRole && isOfType(q.Args, have):
+		e.Advice = fmt.Sprintf("set %s.Type to %q; or, to have type %s, %s; or choose another %s.Name", spec, e.Have, e.Want, again, spec)
 	case e.Argument == "x-dead-letter-exchange" && q.role == workRole && spec == "WorkQueue":
-		e.Advice = "others have declared it: set WorkQueue.Existing, which leaves it as it is; or " + again + "; or choose another name"
+		e.Advice = "others have declared it: set WorkQueue.Existing, which leaves it as it is; or " + again + "; or choose another WorkQueue.Name"
+	case q.role == workRole:
+		e.Advice = again + "; or choose another " + spec + ".Name"
 	default:
 		e.Advice = again + "; or choose another name"
 	}
 	return e
+}
+
+// isOfType reports whether a queue is what we declare as one of its type.
+func isOfType(want, have amqp.Table) bool {
+	if t := have["x-queue-type"]; t != string(Quorum) && t != string(Classic) {
+		return false
+	}
+	return equalTables(amqp.Table{"1": want["x-dead-letter-exchange"], "2": want["x-single-active-consumer"]},
+		amqp.Table{"1": have["x-dead-letter-exchange"], "2": have["x-single-active-consumer"]})
 }
 
 // difference is what the text of a 406 says: an argument of a queue, and the

@@ -23,6 +23,7 @@ import (
 // observed is what a broker has, as far as it was looked at.
 type observed struct {
 	parts     map[part]bool                   // queues and exchanges: whether they exist
+	denied    map[part]bool                   // those that the user may not look at by AMQP
 	queues    map[string]management.Form      // in the form they have
 	exchanges map[string]management.Exchange  // the same
 	to        map[part][]management.Binding   // all bindings to a queue or an exchange
@@ -269,8 +270,11 @@ func (d *comparison) queue(q plannedQueue, conflict *ConflictError) {
 		if conflict.Argument == "x-queue-type" {
 			code = "queue-type"
 		}
-		names := differing(q.Args, args)
-		d.add(DriftDiffers, code, at, argumentsText(names, q.Args), argumentsText(names, args), d.harm(q, form, names), conflict.Advice)
+		names, effect := differing(q.Args, args), "topology.Declare returns an error, so no program that declares it starts"
+		if code != "queue-type" {
+			effect = d.harm(q, form, names)
+		}
+		d.add(DriftDiffers, code, at, argumentsText(names, q.Args), argumentsText(names, args), effect, conflict.Advice)
 	}
 }
 
@@ -514,7 +518,7 @@ func (d *comparison) extra() {
 	for _, name := range slices.Sorted(maps.Keys(d.have.exchanges)) {
 		if d.isExtra(part{"exchange", name}) {
 			d.add(DriftExtra, "exchange-extra", part{"exchange", name}, none, d.have.exchanges[name].Type,
-				"none: it leads messages of processes with another engine or schedule to the same places", "leave it; topology.Delete deletes it with its work queue")
+				"none: it leads messages of processes with another engine, schedule or Count to the same places", "leave it; topology.Delete deletes it with its work queue")
 		}
 	}
 }

@@ -65,7 +65,8 @@ func (c *caller) confirm(have *observed) error {
 	}
 	by, err := c.look(lost)
 	for _, at := range lost {
-		if by.parts[at] {
+		// A user who may not look is told nothing by AMQP: then the API's word counts.
+		if by.parts[at] && (!by.denied[at] || strings.Contains(at.name, "/")) {
 			have.parts[at] = true
 			have.unseen = append(have.unseen, fmt.Sprintf("%s: the management API does not know it, and AMQP does not say that it is missing", at))
 		}
@@ -95,7 +96,7 @@ func (p Plan) own() []part {
 // look finds out by AMQP alone which parts exist. A queue whose node is down is there, and
 // so is what the user may not look at.
 func (c *caller) look(parts []part) (have observed, err error) {
-	have.parts = map[part]bool{}
+	have.parts, have.denied = map[part]bool{}, map[part]bool{}
 	for _, at := range parts {
 		s := lookForExchange(at.name, "")
 		if at.kind == "queue" {
@@ -106,6 +107,7 @@ func (c *caller) look(parts []part) (have observed, err error) {
 			return observed{}, fmt.Errorf("topology: %s: %w", s.what, err)
 		}
 		have.parts[at] = refused == nil || refused.Code != amqp.NotFound || rehop.ClassOf(refused) == rehop.ClassTransient
+		have.denied[at] = refused != nil && refused.Code == amqp.AccessRefused
 		if refused != nil && have.parts[at] {
 			have.unseen = append(have.unseen, fmt.Sprintf("%s: %s", at, refused.Reason))
 		}

@@ -124,6 +124,14 @@ func TestUsers(t *testing.T) {
 			t.Errorf("by AMQP alone:\n%s", drift)
 		}
 		v.must(http.MethodDelete, "queues/"+v.path()+"/orders.dlq", nil)
+		u, err := url.Parse(n.ManagementURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = url.UserPassword("drift manager", "secret")
+		if drift := v.verify(v.connectAs(u.User, u.String()), specs...); !strings.Contains(drift.String(), "+ queue orders.dlq (queue-missing)") {
+			t.Errorf("a user without permissions by AMQP and the API does not see that a queue is missing:\n%s", drift)
+		}
 		v.must(http.MethodPut, "vhost-limits/"+v.path()+"/max-queues", map[string]any{"value": 3})
 		drift := v.verify(v.conn, specs...)
 		if text := drift.String(); !strings.Contains(text, "! virtual host drift/users (queue-limit)") || !strings.Contains(text, "+ queue orders.dlq (queue-missing)") {

@@ -42,11 +42,20 @@ func (v *vhost) path() string { return url.PathEscape(v.name) }
 
 func (v *vhost) connect(managementURL string) *connection.Conn {
 	v.Helper()
+	return v.connectAs(nil, managementURL)
+}
+
+// connectAs connects as a user, nil for the node's own.
+func (v *vhost) connectAs(user *url.Userinfo, managementURL string) *connection.Conn {
+	v.Helper()
 	u, err := url.Parse(v.node.AMQPURL())
 	if err != nil {
 		v.Fatal(err)
 	}
 	u.Path, u.RawPath = "/"+v.name, "/"+v.path()
+	if user != nil {
+		u.User = user
+	}
 	conn, err := connection.Open(v.Context(), connection.Config{URLs: []string{u.String()}, ManagementURL: managementURL, OpenTimeout: time.Minute})
 	if err != nil {
 		v.Fatal(err)

@@ -212,7 +212,10 @@ file, or - for the standard input.`,
 			if err != nil {
 				return err
 			}
-			return a.tell(drift, "the broker is not as planned")
+			if err := a.print(drift); err != nil || drift.OK() {
+				return err
+			}
+			return &exit{exitPartly, errors.New("the broker is not as planned")}
 		},
 	}
 	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
@@ -227,8 +230,8 @@ func (a *app) compareCommand() *cobra.Command {
 		Short: "Say what a change of the specifications changes, without a broker",
 		Long: `Compare prints the difference between a broker that has what OLD declares and the plan
 of NEW: + is what NEW adds, ~ is what cannot change in place, and - is what OLD leaves
-behind. It ends with code 3 if something is added or differs. OLD and NEW are files, and
-one of them may be - for the standard input.`,
+behind. An effect is that of the difference, before NEW is declared. It ends with code 3 if
+there is a difference. OLD and NEW are files, and one of them may be - for the standard input.`,
 		Example: `  rehop topology compare old.json new.json --broker 4.3`,
 		Args:    args(cobra.ExactArgs(2)),
 		RunE: func(_ *cobra.Command, rest []string) error {
@@ -251,22 +254,50 @@ one of them may be - for the standard input.`,
 			if err != nil {
 				return usage(err)
 			}
+			planned, err := a.planned(rest[1], version)
+			if err != nil {
+				return err
+			}
 			drift.Unseen = nil // a plan has nothing else
-			return a.tell(drift, "NEW adds or changes something")
+			drift.Differences = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class == topology.DriftBroken })
+			drift.Differences = append(drift.Differences, left(old, planned)...)
+			if err := a.print(drift); err != nil || len(drift.Differences) == 0 {
+				return err
+			}
+			return &exit{exitPartly, errors.New("NEW is not as OLD")}
 		},
 	}, &version)
 }
 
-// tell prints a difference. It is an error unless the difference is OK.
-func (a *app) tell(drift topology.Drift, wrong string) (err error) {
+// left returns the work queues and the exchanges of publishers that a plan has and the next one does not.
+func left(old, next topology.Plan) (list []topology.Difference) {
+	add := func(kind string, code topology.DriftCode, name, effect, remedy string) {
+		list = append(list, topology.Difference{Code: code, Class: topology.DriftExtra, Kind: kind, Name: name, Expected: "none", Found: "declared by OLD", Effect: effect, Remedy: remedy})
+	}
+	of := func(name string) func(e topology.PlannedEngine) bool {
+		return func(e topology.PlannedEngine) bool {
+			return e.Queue == name || strings.HasPrefix(name, e.Queue+".rehop.")
+		}
+	}
+	for _, e := range old.Engines {
+		if !slices.ContainsFunc(next.Engines, of(e.Queue)) {
+			add("queue", "queue-extra", e.Queue, "it stays with its bindings, waits and dead letters: messages still come, and no program of NEW handles them",
+				"consume it until it is empty, then topology.Delete with OLD")
+		}
+	}
+	for _, name := range old.Exchanges() {
+		if !slices.Contains(next.Exchanges(), name) && !slices.ContainsFunc(old.Engines, of(name)) {
+			add("exchange", "exchange-extra", name, "it stays with its bindings", "delete it when nothing publishes to it")
+		}
+	}
+	return list
+}
+
+func (a *app) print(drift topology.Drift) error {
 	if a.format == "json" {
-		err = a.json(drift)
-	} else {
-		_, err = fmt.Fprint(a.out, drift)
+		return a.json(drift)
 	}
-	if err == nil && !drift.OK() {
-		err = &exit{exitPartly, errors.New(wrong)}
-	}
+	_, err := fmt.Fprint(a.out, drift)
 	return err
 }
 

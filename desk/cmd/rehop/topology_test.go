@@ -27,6 +27,12 @@ func TestATopologyIsReviewed(t *testing.T) {
 	text2, err := topology.MarshalSpecs(specs[0], topology.WorkQueue{Name: "bills", Bindings: specs[1].(topology.WorkQueue).Bindings, Waits: delay.Schedule{time.Minute, time.Hour}})
 	must(t, err)
 	longer := write("longer.json", text2)
+	text3, err := topology.MarshalSpecs(topology.WorkQueue{Name: "orders"})
+	must(t, err)
+	other := write("other.json", text3)
+	text4, err := topology.MarshalSpecs(specs[0], topology.WorkQueue{Name: "bills", Type: topology.Classic, Bindings: specs[1].(topology.WorkQueue).Bindings, Waits: delay.Schedule{time.Minute}})
+	must(t, err)
+	classic := write("classic.json", text4)
 	empty := write("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"},{"name":"b"}],"queues":[{"vhost":"b","name":"bills","durable":true,"arguments":{"x-queue-type":"classic"}}],"exchanges":[],"bindings":[]}`))
 	for _, tt := range []struct {
 		rule, line string
@@ -38,7 +44,9 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"a drawing needs no broker", "draw " + file + " --broker 4.3", exitDone, `n1["bills<br>quorum, engine nack"]`},
 		{"a picture", "draw " + file + " --broker 3.10 --svg", exitDone, "bills.wait.1: 1m</text>"},
 		{"a change that adds a wait", "compare " + file + " " + longer + " --broker 4.3", exitPartly, "+ queue bills.wait.2 (queue-missing)"},
-		{"a change that leaves a wait behind", "compare " + longer + " " + file + " --broker 4.3", exitDone, "- queue bills.wait.2"},
+		{"a change that leaves a wait behind", "compare " + longer + " " + file + " --broker 4.3", exitPartly, "- queue bills.wait.2"},
+		{"a change that leaves a work queue and an exchange behind", "compare " + file + " " + other + " --broker 4.3", exitPartly, "- queue bills (queue-extra)"},
+		{"a change of a type", "compare " + file + " " + classic + " --broker 4.3", exitPartly, "topology.Declare returns an error, so no program that declares it starts"},
 		{"no change", "compare " + file + " " + file + " --broker 3.10", exitDone, "no difference"},
 		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
 		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p 'b' USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
