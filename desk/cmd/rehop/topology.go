@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,9 +43,9 @@ func (a *app) specifications(name string) ([]topology.Spec, error) {
 
 // planned returns the plan of a file for a version of the broker.
 func (a *app) planned(file, version string) (topology.Plan, error) {
-	v, err := connection.ParseVersion(version)
+	v, err := brokerVersion(version)
 	if err != nil {
-		return topology.Plan{}, usage(fmt.Errorf("--broker is %s, want a version such as 4.3.6", typed(version)))
+		return topology.Plan{}, err
 	}
 	specs, err := a.specifications(file)
 	if err != nil {
@@ -54,6 +56,14 @@ func (a *app) planned(file, version string) (topology.Plan, error) {
 		err = usage(err)
 	}
 	return p, err
+}
+
+func brokerVersion(version string) (connection.Version, error) {
+	v, err := connection.ParseVersion(version)
+	if err != nil {
+		err = usage(fmt.Errorf("--broker is %s, want a version such as 4.3.6", typed(version)))
+	}
+	return v, err
 }
 
 func brokerFlag(c *cobra.Command, version *string) *cobra.Command {
@@ -227,7 +237,7 @@ func (a *app) compareCommand() *cobra.Command {
 		Short: "Say what a change of the specifications changes, without a broker",
 		Long: `Compare prints the difference between a broker that has what OLD declares and the plan
 of NEW: + is what NEW adds, ~ is what cannot change in place, and - is what OLD leaves
-behind. It ends with code 3 if something is added or differs. OLD and NEW are files, and
+behind. What others declare for both is taken to be there. It ends with code 3 if something is added or differs. OLD and NEW are files, and
 one of them may be - for the standard input.`,
 		Example: `  rehop topology compare old.json new.json --broker 4.3`,
 		Args:    args(cobra.ExactArgs(2)),
@@ -235,26 +245,77 @@ one of them may be - for the standard input.`,
 			if rest[0] == "-" && rest[1] == "-" {
 				return usage(errors.New("OLD and NEW are both -, want a file for one of them"))
 			}
-			old, err := a.planned(rest[0], version)
+			old, err := a.written(rest[0], version)
 			if err != nil {
 				return err
 			}
-			specs, err := a.specifications(rest[1])
+			changed, err := a.written(rest[1], version)
 			if err != nil {
 				return err
 			}
-			file, err := old.Definitions("/")
+			// The broker has what others declare for both.
+			others := slices.DeleteFunc(old.others, func(d topology.Difference) bool {
+				return !slices.ContainsFunc(changed.others, func(also topology.Difference) bool { return also.Kind == d.Kind && also.Name == d.Name })
+			})
+			file, err := withOthers(old.file, others)
 			if err != nil {
 				return err
 			}
-			drift, err := topology.VerifyDefinitions(file, "/", specs...)
+			drift, err := topology.VerifyDefinitions(file, "/", changed.specs...)
 			if err != nil {
 				return usage(err)
 			}
-			drift.Unseen = nil // a plan has nothing else
+			drift.Unseen = []string{} // a plan has nothing else
 			return a.tell(drift, "NEW adds or changes something")
 		},
 	}, &version)
+}
+
+// written is a file of specifications, with the definitions of what they declare.
+type written struct {
+	specs  []topology.Spec
+	file   []byte
+	others []topology.Difference // what they need and do not declare
+}
+
+func (a *app) written(name, version string) (w written, err error) {
+	v, err := brokerVersion(version)
+	if err != nil {
+		return w, err
+	}
+	if w.specs, err = a.specifications(name); err != nil {
+		return w, err
+	}
+	plan, err := topology.NewPlan(v, w.specs...)
+	if err != nil {
+		return w, usage(err)
+	}
+	if w.file, err = plan.Definitions("/"); err != nil {
+		return w, err
+	}
+	drift, err := topology.VerifyDefinitions(w.file, "/", w.specs...)
+	w.others = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class != topology.DriftMissing })
+	return w, err
+}
+
+// withOthers adds queues and exchanges to a file of definitions. Of what others declare, only
+// the names are compared.
+func withOthers(file []byte, others []topology.Difference) ([]byte, error) {
+	var all map[string]any
+	read := json.NewDecoder(bytes.NewReader(file))
+	read.UseNumber()
+	if err := read.Decode(&all); err != nil {
+		return nil, err
+	}
+	for _, d := range others {
+		list, _ := all[d.Kind+"s"].([]any)
+		part := map[string]any{"vhost": "/", "name": d.Name, "durable": true, "auto_delete": false, "arguments": map[string]any{}}
+		if d.Kind == "exchange" {
+			part["type"], part["internal"] = "topic", false
+		}
+		all[d.Kind+"s"] = append(list, part)
+	}
+	return json.Marshal(all)
 }
 
 // tell prints a difference. It is an error unless the difference is OK.
