@@ -27,7 +27,7 @@ const (
 	// of a DeadLetterQueue, and by their names to the work queues and shards without Bindings. It
 	// publishes to the lanes without Bindings by Lanes.Exchange. With [Delays] it publishes
 	// with a Delay as well, and declares the Delays on its Conn: together with each Exchange, and
-	// with the work queues that it publishes to as Delays.Queues.
+	// with the work queues that it publishes to, and the Queues of the Delays, as Delays.Queues.
 	RolePublish Role = "publish"
 )
 
@@ -310,10 +310,14 @@ func (g *grants) publish() {
 			g.add(&g.write, defaultExchange)
 		}
 	}
+	for _, s := range g.plan.specs {
+		if d, ok := s.(Delays); ok {
+			g.add(&g.write, d.Queues...)
+		}
+	}
 	for _, d := range g.plan.delays {
 		g.declareDelays()
 		g.add(&g.write, named...)
-		g.add(&g.write, d.others...)
 		for _, x := range d.Exchanges {
 			if x.Refuses("") == "" {
 				g.add(&g.configure, x.Name)
