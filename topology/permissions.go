@@ -46,7 +46,9 @@ type Permissions struct {
 // The queues that belong to a work queue have other names with other Waits or another Count, so
 // the expressions have families of names: orders\.wait\..* for all waits of orders, of whatever
 // schedule. Other Waits or another Count need no other permissions, but for the first Waits of a
-// work queue without any. A queue named orders.eu is in none of these families.
+// work queue without any. A queue named orders.eu is in none of these families. Where Waits are
+// taken away and messages are left in them by EngineCarry, set WorkQueue.Engine to EngineCarry
+// until they have come back: only then may the consumer read these waits.
 //
 // A consumer needs the more for the engine [EngineNack], because it looks at its queues and
 // puts back missing parts. With less it goes on by EngineRepublish, which is the
@@ -233,6 +235,7 @@ func (g *grants) consume() {
 		}
 		if e.Engine == EngineCarry {
 			g.add(&g.read, e.Waits...)
+			g.add(&g.read, route.WaitQueue(e.Queue, 1)) // of a schedule that had waits
 		}
 		if slices.ContainsFunc(g.plan.delays, func(d plannedDelays) bool { return d.Confirmed }) {
 			g.declareDelays()

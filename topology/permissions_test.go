@@ -36,6 +36,8 @@ func TestPermissions(t *testing.T) {
 			topology.Permissions{"^$", "^(a|z)$", "^$"}},
 		{"a carrier may read the waits, and write to the exchange behind them", []topology.Spec{carried}, []topology.Role{consume},
 			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
+		{"a carrier without waits may read those of an earlier schedule", []topology.Spec{topology.WorkQueue{Name: "orders", Engine: topology.EngineCarry}}, []topology.Role{consume},
+			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
 		{"a family takes in its names", []topology.Spec{carried}, all,
 			topology.Permissions{`^(orders|orders\.dlq|orders\.rehop\..*|orders\.wait\..*)$`, `^(amq\.default|orders|orders\.dlq|orders\.rehop\..*)$`, `^(orders|orders\.rehop\..*|orders\.wait\..*)$`}},
 		{"shards: of any number", []topology.Spec{shards}, []topology.Role{consume}, topology.Permissions{
