@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -51,9 +52,11 @@ type Permissions struct {
 // until they have come back: only then may the consumer read these waits.
 //
 // A consumer needs the more for the engine [EngineNack], because it looks at its queues and
-// puts back missing parts. With less it goes on by EngineRepublish, which is the
-// better engine for a program that may do little: set WorkQueue.Engine. The plan that
-// [DeclarePlan] returns has the engines in force on the broker.
+// puts back missing parts. With less it goes on by EngineRepublish, which is the better
+// engine for a program that may do little: set WorkQueue.Engine. The plan that [DeclarePlan]
+// returns has the engines in force on the broker. Where they, or the waits, are others than the
+// specification alone says, such as after an upgrade from 3.x, the consumer needs to look as
+// well: otherwise its messages may come back late, and unconfirmed.
 func (p Plan) Permissions(roles ...Role) Permissions {
 	g := grants{plan: p}
 	for _, role := range roles {
@@ -230,7 +233,7 @@ func (g *grants) consume() {
 		g.add(&g.read, e.Queue)
 		g.add(&g.write, defaultExchange)
 		g.write[g.plan.ownerFamily(e)+regexp.QuoteMeta(strings.TrimPrefix(e.work.returnExchange(), e.Queue))] = true // and no other exchange
-		if len(e.Waits) > 0 && e.Engine == EngineNack {
+		if e.looks(g.plan.Version) {
 			g.look(e)
 		}
 		if e.Engine == EngineCarry {
@@ -253,6 +256,21 @@ func (g *grants) consume() {
 		g.add(&g.read, q)
 		g.add(&g.write, defaultExchange)
 	}
+}
+
+// looks reports whether a consumer that may not look at its parts would know another engine, or
+// other waits, than those that it has.
+func (e PlannedEngine) looks(v connection.Version) bool {
+	unseen, _, err := engineFor(e.work, v, existing{})
+	if len(e.Waits) > 0 && (err != nil || unseen == EngineNack || unseen != e.Engine) {
+		return true
+	}
+	for i, name := range e.Waits {
+		if name != route.WaitQueue(e.Queue, i+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // look grants the looks of a consumer at the parts of its work queue, which are declarations, and
