@@ -5,6 +5,7 @@ import (
 	"maps"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -122,10 +123,30 @@ func withTimeoutsOf(have, args amqp.Table) amqp.Table {
 // heldAdvice says what a queue does whose active consumer is on a node that is gone, and
 // what mends it while the queue lives. It is "" for a queue that needs no advice.
 func heldAdvice(queue string, args amqp.Table, v connection.Version) (effect, remedy string) {
-	if _, has := args[disconnectedTimeoutArgument]; has || !v.AtLeast(4, 3) || args["x-queue-type"] != string(Quorum) || args["x-single-active-consumer"] != true {
+	if !isHeld(args, v) {
 		return "", ""
 	}
 	return "when the node of the broker that its active consumer is connected to dies, the queue delivers nothing for 60 s",
-		fmt.Sprintf(`while it lives, set a policy: rabbitmqctl set_policy --apply-to queues %s '^%s$' '{"consumer-disconnected-timeout":%d}'`,
-			strconv.Quote("rehop "+queue), regexp.QuoteMeta(queue), disconnectedTimeout.Milliseconds())
+		"while it lives, set a policy: " + lateArguments(queue, args, v)
+}
+
+// isHeld reports whether the broker keeps a queue for 60 s for a consumer whose node is gone.
+func isHeld(args amqp.Table, v connection.Version) bool {
+	_, has := args[disconnectedTimeoutArgument]
+	return !has && v.AtLeast(4, 3) && args["x-queue-type"] == string(Quorum) && args["x-single-active-consumer"] == true
+}
+
+// lateArguments is the command that sets what a work queue lacks that an older broker has declared
+// it on. A queue obeys one policy only, so all of it is in one.
+func lateArguments(queue string, args amqp.Table, v connection.Version) string {
+	pattern, keys := "", []string{}
+	if _, has := args["x-dead-letter-strategy"]; !has {
+		pattern = `(\.wait\.[0-9]+|\.dlq)?`
+		keys = append(keys, `"dead-letter-strategy":"at-least-once"`, `"overflow":"reject-publish"`, `"delivery-limit":-1`)
+	}
+	if isHeld(args, v) {
+		keys = append(keys, fmt.Sprintf(`"consumer-disconnected-timeout":%d`, disconnectedTimeout.Milliseconds()))
+	}
+	return fmt.Sprintf(`rabbitmqctl set_policy --apply-to queues %s '^%s%s$' '{%s}'`,
+		strconv.Quote("rehop "+queue), regexp.QuoteMeta(queue), pattern, strings.Join(keys, ","))
 }

@@ -282,6 +282,38 @@ func TestNoDamage(t *testing.T) {
 	}
 }
 
+// A queue obeys one policy only, and a policy replaces one of the same name: so Declare and
+// Verify advise the same one, which has all that a queue of 3.x lacks on 4.3.
+func TestOnePolicyMendsAQueueOfAnOlderBroker(t *testing.T) {
+	w := WorkQueue{Name: "orders", Waits: delay.Schedule{time.Minute}, SingleActiveConsumer: true}
+	for _, tt := range []struct {
+		was  connection.Version
+		want string
+	}{
+		{versions[0], `'^orders(\.wait\.[0-9]+|\.dlq)?$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","delivery-limit":-1,"consumer-disconnected-timeout":5000}'`},
+		{versions[1], `'^orders$' '{"consumer-disconnected-timeout":5000}'`},
+	} {
+		p, err := NewPlan(tt.was, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(p)
+		after, _, err := settled(versions[2], []Spec{w}, have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drift, err := compare(versions[2], []Spec{w}, have)
+		if err != nil || len(drift.Differences) != 1 {
+			t.Fatalf("%v\n%s", err, drift)
+		}
+		for _, advice := range append(after.Notes, drift.Differences[0].Remedy) {
+			if _, policy, ok := strings.Cut(advice, `set_policy --apply-to queues "rehop orders" `); ok && policy != tt.want {
+				t.Errorf("from %s: %s, want %s", tt.was, policy, tt.want)
+			}
+		}
+	}
+}
+
 // What no part of a plan shows by itself.
 func TestOtherDamage(t *testing.T) {
 	v43 := versions[2]

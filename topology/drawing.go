@@ -88,7 +88,22 @@ func (p Plan) rows() (list []row) {
 			list = append(list, row{main: p.exchangeBox(e.Name)})
 		}
 	}
+	asConsumed(list)
 	return list
+}
+
+// asConsumed makes the dead-letter queues that are consumed as work queues the boxes of these.
+func asConsumed(list []row) {
+	for _, r := range list {
+		for _, e := range r.to {
+			for i, b := range e.boxes {
+				at := slices.IndexFunc(list, func(r row) bool { return r.main.look == queueLook && slices.Contains(r.main.names, b.names[0]) })
+				if at >= 0 && b.look == lettersLook {
+					e.boxes[i] = list[at].main
+				}
+			}
+		}
+	}
 }
 
 // anyBox reports whether a queue or an exchange is drawn.
@@ -121,14 +136,16 @@ func (p Plan) workRow(queues []WorkQueue, lines []string, from []entry, family s
 			letters = append(letters, name)
 		}
 	}
-	var engine Engine
+	var engines []string
 	wait := box{look: waitsLook}
 	for _, e := range p.Engines {
 		at := slices.Index(r.main.names, e.Queue)
 		if at < 0 {
 			continue
 		}
-		engine = e.Engine
+		if !slices.Contains(engines, string(e.Engine)) {
+			engines = append(engines, string(e.Engine))
+		}
 		for i, name := range e.Waits {
 			wait.names = append(wait.names, name)
 			line := family + strings.TrimPrefix(name, e.Queue) + ": " + briefly(first.Waits[i])
@@ -143,7 +160,7 @@ func (p Plan) workRow(queues []WorkQueue, lines []string, from []entry, family s
 		kind = "declared by others"
 	}
 	if len(first.Waits) > 0 {
-		kind += ", engine " + string(engine)
+		kind += ", engine " + strings.Join(engines, " or ")
 	}
 	r.main.lines = append(lines, kind)
 	if first.SingleActiveConsumer {
@@ -235,8 +252,12 @@ func (p Plan) delaysRow(d plannedDelays, drawn []row) row {
 func (p Plan) lettersBox(names []string, title string) box {
 	b := box{lettersLook, names, []string{title}}
 	for _, q := range append(slices.Clone(p.queues), p.needs...) {
-		if ttl, ok := q.Args["x-message-ttl"].(int64); ok && q.Name == names[0] {
-			b.lines = append(b.lines, "kept "+briefly(time.Duration(ttl)*time.Millisecond))
+		if ttl, ok := q.Args["x-message-ttl"].(int64); ok && slices.Contains(names, q.Name) {
+			kept := "kept " + briefly(time.Duration(ttl)*time.Millisecond)
+			if len(names) > 1 {
+				kept = q.Name + ": " + kept
+			}
+			b.lines = append(b.lines, kept)
 		}
 	}
 	return b

@@ -113,6 +113,12 @@ func TestADrawingShows(t *testing.T) {
 		{"one dead-letter queue of two work queues, with its age", []Spec{WorkQueue{Name: "a.b"}, DeadLetterQueue{Name: "a.b.dlq", Exchange: "fallback", MaxAge: time.Hour}}, []string{
 			`n3[("a.b.dlq<br>kept 1h")]`, `n1 -->|"dead letter"| n3`, `n4(["fallback<br>fanout"])`, `n4 --> n3`,
 		}},
+		{"a dead-letter queue that is consumed as a work queue", []Spec{WorkQueue{Name: "orders"}, WorkQueue{Name: "orders.dlq", Waits: waits}}, []string{
+			`n3["orders.dlq<br>quorum, engine nack"]`, `n1 -->|"dead letter"| n3`, `n2 -->|"orders.dlq"| n3`,
+		}},
+		{"the age of the dead letters of one lane", []Spec{Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}}, DeadLetterQueue{Name: "sms.bulk.dlq", MaxAge: time.Hour}}, []string{
+			`[("sms.#42;.dlq<br>sms.bulk.dlq: kept 1h")]`,
+		}},
 		{"what delayed messages reach", []Spec{Exchange{Name: "shop"}, Exchange{Name: "by headers", Kind: "headers"}, orders, Delays{Queues: []string{"old"}}}, []string{
 			`n5{{"rehop.delays.1s: exact delays<br>1s to 3106 days<br>28 queues"}}`, `n5 -->|"when due"| n1`, `n6["old<br>declared by others"]`,
 			`n5 -->|"when due"| n6`, `n5 -->|"when due"| n2`, `n7[("rehop.delays.1s.stranded")]`, `n5 -->|"no queue"| n7`, `n8(["by headers<br>headers"])`,
@@ -136,6 +142,19 @@ func TestADrawingShows(t *testing.T) {
 			}
 			checkMermaid(t, text)
 		})
+	}
+}
+
+// Lanes that were declared on brokers of several versions have engines of their own.
+func TestADrawingShowsTheEnginesInForce(t *testing.T) {
+	lanes := Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}, Waits: delay.Schedule{time.Minute}}
+	v43 := connection.Version{Major: 4, Minor: 3}
+	plan, err := newPlan(v43, found{queues: map[string]existing{"sms.vip": {form: carried}}}, []Spec{lanes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "engine carry or nack"; !strings.Contains(plan.Mermaid(), want) || !strings.Contains(plan.SVG(), want) {
+		t.Errorf("no %s in\n%s", want, plan.Mermaid())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -27,7 +28,7 @@ const (
 	// of a DeadLetterQueue, and by their names to the work queues and shards without Bindings. It
 	// publishes to the lanes without Bindings by Lanes.Exchange. With [Delays] it publishes
 	// with a Delay as well, and declares the Delays on its Conn: together with each Exchange, and
-	// with the work queues that it publishes to as Delays.Queues.
+	// with the work queues that it publishes to, and the Queues of the Delays, as Delays.Queues.
 	RolePublish Role = "publish"
 )
 
@@ -46,12 +47,16 @@ type Permissions struct {
 // The queues that belong to a work queue have other names with other Waits or another Count, so
 // the expressions have families of names: orders\.wait\..* for all waits of orders, of whatever
 // schedule. Other Waits or another Count need no other permissions, but for the first Waits of a
-// work queue without any. A queue named orders.eu is in none of these families.
+// work queue without any. A queue named orders.eu is in none of these families. Where Waits are
+// taken away and messages are left in them by EngineCarry, set WorkQueue.Engine to EngineCarry
+// until they have come back: only then may the consumer read these waits.
 //
 // A consumer needs the more for the engine [EngineNack], because it looks at its queues and
-// puts back missing parts. With less it goes on by EngineRepublish, which is the
-// better engine for a program that may do little: set WorkQueue.Engine. The plan that
-// [DeclarePlan] returns has the engines in force on the broker.
+// puts back missing parts. With less it goes on by EngineRepublish, which is the better
+// engine for a program that may do little: set WorkQueue.Engine. The plan that [DeclarePlan]
+// returns has the engines in force on the broker. Where they, or the waits, are others than the
+// specification alone says, such as after an upgrade from 3.x, the consumer needs to look as
+// well: otherwise its messages may come back late, and unconfirmed.
 func (p Plan) Permissions(roles ...Role) Permissions {
 	g := grants{plan: p}
 	for _, role := range roles {
@@ -228,11 +233,12 @@ func (g *grants) consume() {
 		g.add(&g.read, e.Queue)
 		g.add(&g.write, defaultExchange)
 		g.write[g.plan.ownerFamily(e)+regexp.QuoteMeta(strings.TrimPrefix(e.work.returnExchange(), e.Queue))] = true // and no other exchange
-		if len(e.Waits) > 0 && e.Engine == EngineNack {
+		if e.looks(g.plan.Version) {
 			g.look(e)
 		}
 		if e.Engine == EngineCarry {
 			g.add(&g.read, e.Waits...)
+			g.add(&g.read, route.WaitQueue(e.Queue, 1)) // of a schedule that had waits
 		}
 		if slices.ContainsFunc(g.plan.delays, func(d plannedDelays) bool { return d.Confirmed }) {
 			g.declareDelays()
@@ -250,6 +256,21 @@ func (g *grants) consume() {
 		g.add(&g.read, q)
 		g.add(&g.write, defaultExchange)
 	}
+}
+
+// looks reports whether a consumer that may not look at its parts would know another engine, or
+// other waits, than those that it has.
+func (e PlannedEngine) looks(v connection.Version) bool {
+	unseen, _, err := engineFor(e.work, v, existing{})
+	if len(e.Waits) > 0 && (err != nil || unseen == EngineNack || unseen != e.Engine) {
+		return true
+	}
+	for i, name := range e.Waits {
+		if name != route.WaitQueue(e.Queue, i+1) {
+			return true
+		}
+	}
+	return false
 }
 
 // look grants the looks of a consumer at the parts of its work queue, which are declarations, and
@@ -310,10 +331,14 @@ func (g *grants) publish() {
 			g.add(&g.write, defaultExchange)
 		}
 	}
+	for _, s := range g.plan.specs {
+		if d, ok := s.(Delays); ok {
+			g.add(&g.write, d.Queues...)
+		}
+	}
 	for _, d := range g.plan.delays {
 		g.declareDelays()
 		g.add(&g.write, named...)
-		g.add(&g.write, d.others...)
 		for _, x := range d.Exchanges {
 			if x.Refuses("") == "" {
 				g.add(&g.configure, x.Name)

@@ -18,6 +18,7 @@ func TestPermissions(t *testing.T) {
 	}
 	carried := work("orders")
 	carried.Engine = topology.EngineCarry
+	bound := topology.WorkQueue{Name: "orders", Bindings: []topology.Binding{{Exchange: "shop"}}}
 	shards := topology.Shards{Name: "bills", Count: 2, Waits: delay.Schedule{time.Minute}, SingleActiveConsumer: true}
 	lanes := topology.Lanes{Name: "sms", Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}}
 	all := []topology.Role{declare, consume, publish}
@@ -35,6 +36,8 @@ func TestPermissions(t *testing.T) {
 			topology.Permissions{"^$", "^(a|z)$", "^$"}},
 		{"a carrier may read the waits, and write to the exchange behind them", []topology.Spec{carried}, []topology.Role{consume},
 			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
+		{"a carrier without waits may read those of an earlier schedule", []topology.Spec{topology.WorkQueue{Name: "orders", Engine: topology.EngineCarry}}, []topology.Role{consume},
+			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
 		{"a family takes in its names", []topology.Spec{carried}, all,
 			topology.Permissions{`^(orders|orders\.dlq|orders\.rehop\..*|orders\.wait\..*)$`, `^(amq\.default|orders|orders\.dlq|orders\.rehop\..*)$`, `^(orders|orders\.rehop\..*|orders\.wait\..*)$`}},
 		{"shards: of any number", []topology.Spec{shards}, []topology.Role{consume}, topology.Permissions{
@@ -51,6 +54,8 @@ func TestPermissions(t *testing.T) {
 			topology.Permissions{"^$", `^(amq\.default|orders\.rehop\.return)$`, `^(orders|orders\.wait\..*)$`}},
 		{"the stranded queue is not consumed beside its delays", []topology.Spec{carried, topology.Delays{}}, []topology.Role{publish}, topology.Permissions{
 			`^rehop\.delays\.1s\..*$`, `^(amq\.default|orders|rehop\.delays\.1s\..*)$`, `^rehop\.delays\.1s\..*$`}},
+		{"delays to queues that are named in them", []topology.Spec{topology.Exchange{Name: "shop"}, bound, topology.DeadLetterQueue{Name: "kept"}, topology.Delays{Queues: []string{"orders", "kept", "theirs"}}}, []topology.Role{publish}, topology.Permissions{
+			`^(rehop\.delays\.1s\..*|shop)$`, `^(kept|orders|rehop\.delays\.1s\..*|shop|theirs)$`, `^rehop\.delays\.1s\..*$`}},
 		{"the stranded queue alone is", []topology.Spec{topology.Delays{}.Stranded()}, []topology.Role{consume},
 			topology.Permissions{"^$", `^amq\.default$`, `^rehop\.delays\.1s\.stranded$`}},
 	} {

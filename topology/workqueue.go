@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -315,7 +314,7 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 		b.note(w.Name, "its wait queues exist without a TTL and go on as they are, by the engine carry; "+again)
 	}
 	if have.old {
-		b.note(w.Name, oldFormAdvice(w))
+		b.note(w.Name, oldFormAdvice(w.Name, b.have.args[w.Name], b.version))
 	}
 	if engine == EngineRepublish && !atLeastOnce(b.version) {
 		b.note(w.Name, "the broker moves what ends its wait without a confirm: a restart of the broker can lose messages that wait; the engine carry, and quorum waits on broker 4.0 or later, have no such gap")
@@ -324,10 +323,9 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 
 // oldFormAdvice is the policy that gives queues declared on a 3.x broker what
 // today's form has.
-func oldFormAdvice(w WorkQueue) string {
-	return fmt.Sprintf(`declared on a 3.x broker: its messages are never nacked to a wait. This policy gives its queues at-least-once dead-lettering while they live: `+
-		`rabbitmqctl set_policy --apply-to queues %s '^%s(\.wait\.[0-9]+|\.dlq)?$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish","delivery-limit":-1}'`,
-		strconv.Quote("rehop "+w.Name), regexp.QuoteMeta(w.Name))
+func oldFormAdvice(queue string, args amqp.Table, v connection.Version) string {
+	return "declared on a 3.x broker: its messages are never nacked to a wait. This policy gives its queues at-least-once dead-lettering while they live: " +
+		lateArguments(queue, args, v)
 }
 
 // shorten keeps an over-long name out of an error's other lines.

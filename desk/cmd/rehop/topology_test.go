@@ -33,6 +33,14 @@ func TestATopologyIsReviewed(t *testing.T) {
 	text4, err := topology.MarshalSpecs(specs[0], topology.WorkQueue{Name: "bills", Type: topology.Classic, Bindings: specs[1].(topology.WorkQueue).Bindings, Waits: delay.Schedule{time.Minute}})
 	must(t, err)
 	classic := write("classic.json", text4)
+	bound := func(name, key string, more ...topology.Spec) string {
+		specs := append(more, topology.Delays{Queues: []string{"theirs"}}, topology.WorkQueue{Name: "found", Existing: true},
+			topology.WorkQueue{Name: "bills", Bindings: []topology.Binding{{Exchange: "shop", RoutingKey: key}}})
+		text, err := topology.MarshalSpecs(specs...)
+		must(t, err)
+		return write(name, text)
+	}
+	ofOthers, otherKey, ownShop := bound("others.json", "bill"), bound("key.json", "bill.#"), bound("own.json", "bill", topology.Exchange{Name: "shop", Kind: "direct"})
 	empty := write("definitions.json", []byte(`{"rabbitmq_version":"4.3.6","vhosts":[{"name":"/"},{"name":"b"}],"queues":[{"vhost":"b","name":"bills","durable":true,"arguments":{"x-queue-type":"classic"}}],"exchanges":[],"bindings":[]}`))
 	for _, tt := range []struct {
 		rule, line string
@@ -48,6 +56,10 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"a change that leaves a work queue and an exchange behind", "compare " + file + " " + other + " --broker 4.3", exitPartly, "- queue bills (queue-extra)"},
 		{"a change of a type", "compare " + file + " " + classic + " --broker 4.3", exitPartly, "topology.Declare returns an error, so no program that declares it starts"},
 		{"no change", "compare " + file + " " + file + " --broker 3.10", exitDone, "no difference"},
+		{"no change of what others declare", "compare " + ofOthers + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
+		{"another key to an exchange of others", "compare " + ofOthers + " " + otherKey + " --broker 4.3", exitPartly, "+ binding shop --bill.#--> bills"},
+		{"an exchange that NEW declares itself", "compare " + ofOthers + " " + ownShop + " --broker 4.3", exitPartly, "+ exchange shop"},
+		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
 		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
 		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p 'b' USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
 		{"a role that is none", "permissions " + file + " --broker 4.0 --role read", exitUsage, `--role is "read", want declare, consume or publish`},
