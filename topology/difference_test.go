@@ -2,6 +2,7 @@ package topology
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -405,5 +406,15 @@ func TestAStreamIsNoWait(t *testing.T) {
 		if err := have.learn(&w, q, seems, nil); err == nil || len(have.carried) > 0 {
 			t.Errorf("on %s a stream is accepted: %v, %v", v, err, have)
 		}
+	}
+}
+
+// What is accepted in any form is not what a conflict is about.
+func TestAConflictIsNotAboutWhatIsAccepted(t *testing.T) {
+	v, w, have := versions[2], WorkQueue{Name: "orders", SingleActiveConsumer: true}, found{}
+	err := have.learn(&w, w.planned(v), WorkQueue{Name: "orders"}.arguments(v), nil)
+	var c *ConflictError
+	if !errors.As(err, &c) || c.Argument != "x-single-active-consumer" || c.Want != "true" || c.Have != "none" {
+		t.Errorf("%v, want a conflict about x-single-active-consumer", err)
 	}
 }
