@@ -69,8 +69,8 @@ func (w *fixture) cannotHandOver() *hostile {
 type hostileConn struct {
 	net.Conn
 	of     *hostile
-	rest   []byte // of a frame
-	ended  bool
+	rest   []byte      // of a frame
+	ended  atomic.Bool // what is written meets a broker that has gone
 	closed sync.Once
 }
 
@@ -83,9 +83,18 @@ func (c *hostileConn) Close() error {
 	return c.Conn.Close()
 }
 
+// Write has no error once the broker has ended the connection: the client is to see the reason.
+func (c *hostileConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if c.ended.Load() {
+		return len(p), nil
+	}
+	return n, err
+}
+
 func (c *hostileConn) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
-		if c.ended {
+		if c.ended.Load() {
 			return 0, io.EOF
 		}
 		head := make([]byte, 7)
@@ -99,7 +108,7 @@ func (c *hostileConn) Read(p []byte) (int, error) {
 		c.rest = append(head, payload...)
 		deliver := append([]byte{byte(len(c.of.queue))}, c.of.queue+"\xce"...)
 		if head[0] == 1 && bytes.HasPrefix(payload, []byte{0, 60, 0, 60}) && bytes.HasSuffix(payload, deliver) && !c.of.cured.Load() {
-			c.ended = true
+			c.ended.Store(true)
 			c.Conn.Close()
 			c.of.mu.Lock()
 			c.of.faults++
