@@ -90,9 +90,9 @@ func (p *process) handled() (queues []string) {
 	return queues
 }
 
-// load publishes messages of 64 keys to the shards, every 100 ms, until the returned function is called, which
-// returns the ids of each key in their order.
-func (w *fixture) load(s topology.Shards) (end func() map[string][]string) {
+// load publishes a message of each of 64 keys to the shards, again and again, until the returned function is called,
+// which returns the ids of each key in their order.
+func (w *fixture) load(s topology.Shards, every time.Duration) (end func() map[string][]string) {
 	sent, stop, done := map[string][]string{}, make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
@@ -105,7 +105,7 @@ func (w *fixture) load(s topology.Shards) (end func() map[string][]string) {
 			select {
 			case <-stop:
 				return
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(every):
 			}
 		}
 	}()
@@ -151,7 +151,7 @@ func TestProcessesShareShards(t *testing.T) {
 			o.handle(d.OrderKey, d.ID, 5*time.Millisecond)
 			return nil
 		}
-		sent := w.load(s)
+		sent := w.load(s, 100*time.Millisecond)
 		var all []*process
 		for range 4 {
 			all = append(all, w.process(s, handle))
@@ -200,7 +200,7 @@ func firsts(ids []string) (first []string) {
 func TestMoreProcessesThanShards(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		s := w.shards(2, func(s *topology.Shards) { s.SingleActiveConsumer = true })
-		sent := w.load(s)
+		sent := w.load(s, time.Second)
 		var all []*process
 		for range 5 {
 			all = append(all, w.process(s, func(context.Context, *consumer.Delivery) error { return nil }))
@@ -228,7 +228,7 @@ func TestAProcessThatSeesNoOthersConsumesAllShards(t *testing.T) {
 			_, err := ch.QueueDeclare("bills.members.3", true, false, false, false, nil)
 			return err
 		})
-		sent := w.load(s)
+		sent := w.load(s, time.Second)
 		p := w.process(s, func(context.Context, *consumer.Delivery) error { return nil })
 		time.Sleep(10 * time.Minute)
 		w.shared(s, p)
@@ -268,7 +268,7 @@ func TestConsumersOfOneConnShareShards(t *testing.T) {
 			return stop
 		}
 		first, second := start("first"), start("second")
-		sent := w.load(s)
+		sent := w.load(s, time.Second)
 		time.Sleep(time.Minute)
 		mu.Lock()
 		clear(by)
@@ -309,7 +309,7 @@ func TestAGroupLeavesNothing(t *testing.T) {
 func TestTheQueuesOfAGroupAreDeleted(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
-		sent := w.load(s)
+		sent := w.load(s, time.Second)
 		handle := func(context.Context, *consumer.Delivery) error { return nil }
 		all := []*process{w.process(s, handle), w.process(s, handle)}
 		time.Sleep(time.Minute)

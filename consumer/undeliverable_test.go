@@ -70,7 +70,7 @@ type hostileConn struct {
 	net.Conn
 	of     *hostile
 	rest   []byte      // of a frame
-	ended  atomic.Bool // what is written meets a broker that has gone
+	ended  atomic.Bool // the broker has ended the connection
 	closed sync.Once
 }
 

@@ -636,6 +636,9 @@ func (d *comparison) weak() {
 // leaders finds a node that leads more shards than its share and one. The broker spreads the leaders
 // of new queues only, and leaves them where a restart of the nodes has put them.
 func (d *comparison) leaders(s Shards) {
+	if s.Type.orDefault() != Quorum { // a classic queue has one node, and no leader to move
+		return
+	}
 	led, nodes := map[string][]string{}, map[string]bool{}
 	for _, w := range s.WorkQueues() {
 		form := d.have.queues[w.Name]
@@ -650,7 +653,7 @@ func (d *comparison) leaders(s Shards) {
 		share := (s.Count + len(nodes) - 1) / max(1, len(nodes))
 		if len(nodes) > 1 && len(led[node]) > share+1 {
 			d.add(DriftWeak, "leaders-together", part{"queue", led[node][0]}, fmt.Sprintf("leaders of %d shards on %d nodes", s.Count, len(nodes)),
-				fmt.Sprintf("%s leads %d of them", node, len(led[node])), "the shards have the CPU and the disk of one node",
+				fmt.Sprintf("%s leads %d of them", node, len(led[node])), "these shards share the CPU and the disk of one node",
 				fmt.Sprintf(`rabbitmq-queues rebalance quorum --vhost-pattern '^%s$' --queue-pattern '^%s\.[0-9][0-9]$'`, regexp.QuoteMeta(d.have.vhost), regexp.QuoteMeta(s.Name)))
 		}
 	}

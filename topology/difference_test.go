@@ -418,3 +418,36 @@ func TestAConflictIsNotAboutWhatIsAccepted(t *testing.T) {
 		t.Errorf("%v, want a conflict about x-single-active-consumer", err)
 	}
 }
+
+// Only quorum queues have leaders that a command can move, and only more than a share and one are too many.
+func TestLeadersThatAreNotTogether(t *testing.T) {
+	for _, tt := range []struct {
+		rule  string
+		of    QueueType
+		nodes []string // of each shard
+		found bool
+	}{
+		{"most on one node", Quorum, []string{"one", "one", "one", "one", "one", "one", "one", "two"}, true},
+		{"spread", Quorum, []string{"one", "two", "one", "two", "one", "two", "one", "two"}, false},
+		{"one more than the share", Quorum, []string{"one", "two", "one", "one", "one", "two", "one", "two"}, false},
+		{"one node", Quorum, []string{"one", "one", "one", "one", "one", "one", "one", "one"}, false},
+		{"classic queues", Classic, []string{"one", "one", "one", "one", "one", "one", "one", "two"}, false},
+	} {
+		specs := []Spec{Shards{Name: "bills", Count: 8, Type: tt.of}}
+		plan, err := NewPlan(versions[2], specs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(plan)
+		for i, node := range tt.nodes {
+			form := have.queues[fmt.Sprintf("bills.%02d", i)]
+			form.Leader, form.Online = node, tt.nodes
+			have.queues[form.Name] = form
+		}
+		drift, err := compare(versions[2], specs, have)
+		found := slices.ContainsFunc(drift.Differences, func(d Difference) bool { return d.Code == "leaders-together" })
+		if err != nil || found != tt.found {
+			t.Errorf("%s: %v\n%s", tt.rule, err, drift)
+		}
+	}
+}

@@ -278,7 +278,7 @@ func (b *builder) done() (Plan, error) {
 // String returns the plan as text, one part a line.
 func (p Plan) String() string {
 	var s strings.Builder
-	fmt.Fprintf(&s, "plan for broker %s: %s, %s, %s\n", p.Version, count(len(p.queues), "queue"), count(len(p.exchanges), "exchange"), count(len(p.bindings), "binding"))
+	fmt.Fprintf(&s, "plan for broker %s (queues: %d, exchanges: %d, bindings: %d)\n", p.Version, len(p.queues), len(p.exchanges), len(p.bindings))
 	for _, e := range p.Engines {
 		fmt.Fprintf(&s, "engine    %s: %s (%s)\n", e.Queue, e.Engine, e.Why)
 	}
@@ -301,13 +301,6 @@ func (p Plan) String() string {
 		fmt.Fprintf(&s, "policy    %s\n", f)
 	}
 	return s.String()
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 func (b plannedBinding) describe() string {

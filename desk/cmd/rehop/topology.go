@@ -275,12 +275,12 @@ are files, and one of them may be - for the standard input.`,
 			if err := a.print(drift); err != nil || len(drift.Differences) == 0 {
 				return err
 			}
-			return &exit{exitPartly, errors.New("NEW is not as OLD")}
+			return &exit{exitPartly, errors.New("NEW differs from OLD")}
 		},
 	}, &version)
 }
 
-// written is a file of specifications, with the definitions of what they declare.
+// written is what a file of specifications says.
 type written struct {
 	specs  []topology.Spec
 	plan   topology.Plan
