@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -70,12 +70,12 @@ func (s *session) firstLook() (mayBeNew bool) {
 		return false
 	}
 	defer func() { _ = channel.Close() }() // nothing is in flight on it
-	messages, consumers, err := ask.Depth(r.stop, channel, r.queue)
+	depth, err := ask.DepthOf(r.stop, channel, r.queue)
 	if err != nil {
 		return false
 	}
-	if inOrder && consumers > 0 {
-		r.log.Warn("the queue has other consumers: Config.KeyLimit keeps the order of a key within one consumer only; for several processes set topology.WorkQueue.SingleActiveConsumer", "queue", r.queue, "others", consumers)
+	if inOrder && depth.Consumers > 0 {
+		r.log.Warn("the queue has other consumers: Config.KeyLimit keeps the order of a key within one consumer only; for several processes set topology.WorkQueue.SingleActiveConsumer", "queue", r.queue, "others", depth.Consumers)
 	}
-	return delicate && messages == 0 && consumers == 0
+	return delicate && depth.Ready == 0 && depth.Consumers == 0
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/intake"

@@ -125,7 +125,7 @@ func (o *handsOf) takeOut(ctx context.Context, conn *connection.Conn, infos []ma
 				return mixed
 			}
 		}
-		now, err := ask(ctx, session, q.Name)
+		now, err := depthOf(ctx, session, q.Name)
 		if err != nil { // it ends the session, and may be of this queue alone
 			_ = session.Close()
 			session = nil

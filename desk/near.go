@@ -65,7 +65,7 @@ func missing(ctx context.Context, conn *connection.Conn, queue string, err error
 		return err
 	}
 	defer session.Close()
-	if _, failed := ask(ctx, session, letters); failed != nil {
+	if _, failed := depthOf(ctx, session, letters); failed != nil {
 		return err
 	}
 	return &noQueueError{err, []string{letters}}

@@ -8,7 +8,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/transport"
@@ -103,7 +105,7 @@ func take(ctx context.Context, conn *connection.Conn, queue string, n, least, to
 	hands.set(h)
 	var before, now amqp.Queue
 	if size == 0 {
-		if before, err = ask(ctx, session, queue); err == nil {
+		if before, err = depthOf(ctx, session, queue); err == nil {
 			err = h.sample(ctx, min(n, total, sample))
 		}
 		if err == nil {
@@ -122,7 +124,7 @@ func take(ctx context.Context, conn *connection.Conn, queue string, n, least, to
 	if err == nil && len(h.first) > 0 {
 		// A quorum queue counts the consumer of first, which was cancelled, as long as
 		// its messages are in hand; a classic queue does not: seen on 3.10, 4.0 and 4.3.
-		if now, err = ask(ctx, session, queue); now.Consumers-before.Consumers > 1 {
+		if now, err = depthOf(ctx, session, queue); now.Consumers-before.Consumers > 1 {
 			h.consumers = 2
 			hands.set(h)
 		}
@@ -253,20 +255,20 @@ func (c *counter) ready(ctx context.Context) (int, error) {
 	return q.Messages, err
 }
 
-func (c *counter) ask(ctx context.Context) (amqp.Queue, error) { return ask(ctx, c.session, c.queue) }
+func (c *counter) ask(ctx context.Context) (amqp.Queue, error) {
+	return depthOf(ctx, c.session, c.queue)
+}
 
-// ask asks the broker about a queue.
-func ask(ctx context.Context, session *connection.Session, queue string) (amqp.Queue, error) {
-	answer := make(chan amqp.Queue, 1) // a call that is left may still write to it
-	err := session.Do(ctx, func(ch *amqp.Channel) error {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		answer <- q
-		return err
-	})
+// depthOf asks the broker about a queue.
+func depthOf(ctx context.Context, session *connection.Session, queue string) (amqp.Queue, error) {
+	depth, err := ask.DepthOf(ctx, session, queue)
+	if err == nil && depth.Unknown {
+		err = rehop.WithClass(errors.New("its leader does not answer the broker, so nobody knows what it holds"), rehop.ClassTransient)
+	}
 	if err != nil {
 		return amqp.Queue{}, fmt.Errorf("desk: queue %q: %w", queue, err)
 	}
-	return <-answer, nil
+	return amqp.Queue{Name: queue, Messages: depth.Ready, Consumers: depth.Consumers}, nil
 }
 
 // returnLimit bounds the waiting for letters that were in hand when a connection was

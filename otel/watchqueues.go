@@ -10,6 +10,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -20,8 +21,9 @@ import (
 //
 // A look is one passive declaration for each queue, on a channel of its own. All
 // processes get the same numbers, so one process of a service is enough; if several
-// watch, use max and not sum. A queue that does not exist has no numbers. Messages that
-// a consumer has in hand are not counted. After three looks that failed the numbers are
+// watch, use max and not sum. A queue that does not exist has no numbers, and neither
+// has one whose leader does not answer the broker. Messages that a consumer has in hand are
+// not counted. After three looks that failed the numbers are
 // gone until a look succeeds.
 func (t *Telemetry) WatchQueues(ctx context.Context, conn *connection.Conn, every time.Duration, specs ...topology.Spec) error {
 	if _, err := topology.NewPlan(newest, specs...); err != nil {
@@ -90,15 +92,12 @@ func (q *queues) look(ctx context.Context) (map[values]depth, error) {
 			}
 			session, ended = another, false
 		}
-		var answer amqp.Queue
-		err := session.Do(ctx, func(ch *amqp.Channel) (err error) {
-			answer, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
-			return err
-		})
+		answer, err := ask.DepthOf(ctx, session, name)
 		var refused *amqp.Error
 		switch {
+		case err == nil && answer.Unknown:
 		case err == nil:
-			found[values{name, parts.of(name)}] = depth{int64(answer.Messages), int64(answer.Consumers)}
+			found[values{name, parts.of(name)}] = depth{int64(answer.Ready), int64(answer.Consumers)}
 		case errors.As(err, &refused) && refused.Code == amqp.NotFound:
 			ended = true
 		default:

@@ -25,7 +25,8 @@ import (
 // handles them once more.
 //
 // If one of these queues holds messages or has consumers, DeleteWaits deletes nothing,
-// and the error names each such queue and wraps [ErrInUse]. Under [EngineCarry] every
+// and the error names each such queue and wraps [ErrInUse]. It looks at them as [Delete]
+// does. Under [EngineCarry] every
 // consumer of the work queue consumes its wait queues too, so stop the consumers first.
 // If one wait number has several queues without a TTL, only the last of them can be
 // deleted, because consumers find the queues by counting.
@@ -70,7 +71,7 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 }
 
 // unusedWaits returns the wait queues for the waits of w that are not in use.
-func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []amqp.Queue, err error) {
+func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []depth, err error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []amqp.Q
 			names = append(names, other)
 		}
 		for _, name := range names {
-			q, exists, err := c.passive(name)
+			q, exists, err := c.counted(name)
 			if err != nil {
 				return nil, err
 			}

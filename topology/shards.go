@@ -191,7 +191,10 @@ type beyond struct {
 	consumers int
 	messages  int    // in the fullest of its queue and its waits
 	in        string // that queue
+	unknown   bool   // of one of them the broker does not say it
 }
+
+func (b beyond) unread() bool { return b.messages > 0 && b.consumers == 0 && !b.unknown }
 
 // shardsBeyond returns the shards that a larger Count has left, as far as the names tell and the
 // user may look.
@@ -202,7 +205,7 @@ func (s Shards) shardsBeyond(c *caller) (list []beyond, err error) {
 		if err != nil || !exists {
 			return list, lookable(err)
 		}
-		found := beyond{queue: name, consumers: q.Consumers, messages: q.Messages, in: name}
+		found := beyond{queue: name, consumers: q.Consumers, messages: q.Ready, in: name, unknown: q.Unknown}
 		for k := range s.Waits {
 			wait, exists, err := c.passive(route.WaitQueue(name, k+1))
 			if err != nil {
@@ -211,8 +214,9 @@ func (s Shards) shardsBeyond(c *caller) (list []beyond, err error) {
 				}
 				break
 			}
-			if exists && wait.Messages > found.messages {
-				found.messages, found.in = wait.Messages, wait.Name
+			found.unknown = found.unknown || wait.Unknown
+			if exists && wait.Ready > found.messages {
+				found.messages, found.in = wait.Ready, wait.queue
 			}
 		}
 		list = append(list, found)
@@ -233,7 +237,7 @@ func lookable(err error) error {
 func (s Shards) unread(list []beyond) error {
 	var errs []error
 	for _, b := range list {
-		if b.messages > 0 && b.consumers == 0 {
+		if b.unread() {
 			errs = append(errs, rehop.WithClass(fmt.Errorf("topology: Shards %q: Count is %d, and queue %q of a larger Count has messages (%d in %q) and no consumer: nobody would handle them; "+
 				"declare and consume the larger Count until they are done, and then the smaller one", shorten(s.Name), s.Count, b.queue, b.messages, b.in), rehop.ClassConfiguration))
 		}
@@ -249,7 +253,7 @@ func (c *caller) unread(all []Shards) (list []Difference, err error) {
 			return nil, err
 		}
 		for _, b := range left {
-			if b.messages > 0 && b.consumers == 0 {
+			if b.unread() {
 				list = append(list, Difference{Code: "shard-unread", Class: DriftDiffers, Kind: "queue", Name: b.queue, Expected: "no messages, or a consumer",
 					Found: fmt.Sprintf("%d messages in %q, and no consumer", b.messages, b.in), Effect: "nobody handles these messages, and topology.Declare returns an error",
 					Remedy: "declare and consume the larger Count until they are done, and then the smaller one"})
@@ -262,10 +266,14 @@ func (c *caller) unread(all []Shards) (list []Difference, err error) {
 // warnOfBeyond says which shards beyond Count exist.
 func (p *Plan) warnOfBeyond(s Shards, list []beyond) {
 	for _, b := range list {
-		if b.consumers > 0 {
+		switch {
+		case b.unknown:
+			p.warn(s.Name, fmt.Sprintf("Count is %d, and %q of a larger Count is left; the leader of it or of one of its waits does not answer, so nobody knows whether it holds messages", s.Count, b.queue))
+		case b.consumers > 0:
 			p.warn(s.Name, fmt.Sprintf("Count is %d, and another process consumes %q: it knows a larger Count, and sends keys to other shards than this process does until both know one Count", s.Count, b.queue))
-		} else {
-			p.Notes = append(p.Notes, fmt.Sprintf("%s: Count is %d, and %q of a larger Count is left, empty and without a consumer: rabbitmqctl delete_queue %s", s.Name, s.Count, b.queue, strconv.Quote(b.queue)))
+		default:
+			p.Notes = append(p.Notes, fmt.Sprintf("%s: Count is %d, and %q of a larger Count is left, empty and without a consumer as it seems: "+
+				"topology.Delete deletes it, unless it holds messages, when it is given that one of the larger Shards' WorkQueues", s.Name, s.Count, b.queue))
 		}
 	}
 }

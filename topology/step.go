@@ -227,7 +227,11 @@ func (c *caller) do(call func(*amqp.Channel) error) (refused *amqp.Error, err er
 	if err := c.open(); err != nil {
 		return nil, err
 	}
-	err = c.session.Do(c.ctx, call)
+	return c.result(c.session.Do(c.ctx, call))
+}
+
+// result returns what a call of the session has returned as do does.
+func (c *caller) result(err error) (refused *amqp.Error, _ error) {
 	if errors.Is(err, connection.ErrSessionLost) {
 		// The refusal may have come while more was being sent.
 		select {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/confirm"
@@ -186,11 +186,11 @@ func (c *Carriers) ready(ctx context.Context, queue string) int {
 		return -1
 	}
 	defer func() { _ = channel.Close() }() // nothing is in flight on it
-	ready, _, err := ask.Depth(ctx, channel, queue)
+	depth, err := ask.DepthOf(ctx, channel, queue)
 	if err != nil {
 		return -1
 	}
-	return ready
+	return depth.Ready
 }
 
 func (c *Carriers) newCarrier(found route.Facts, wait route.CarriedWait) *carrier {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -53,10 +53,11 @@ func (g *Group) Look(ctx context.Context) (roles []Role, processes int, err erro
 	if !g.seated.holds() {
 		g.seat = -1
 	}
-	if processes, err = g.consumers(ctx, g.membersQueue()); err != nil {
+	depth, err := g.depth(ctx, g.membersQueue())
+	if err != nil {
 		return nil, 0, fmt.Errorf("queue %q, which counts the processes: %w", g.membersQueue(), err)
 	}
-	if processes == 0 { // an answer for a queue without a leader (measured on 3.10.8, 4.0.5 and 4.3.6)
+	if processes = depth.Consumers; processes == 0 { // an answer for a queue without a leader (measured on 3.10.8, 4.0.5 and 4.3.6)
 		return nil, 0, rehop.WithClass(fmt.Errorf("queue %q, which counts the processes: the broker counts none, and this is one", g.membersQueue()), rehop.ClassTransient)
 	}
 	if err := g.sit(ctx, processes); err != nil {
@@ -71,8 +72,8 @@ func (g *Group) Seat() int { return g.seat }
 
 // Orphan reports whether the broker says that nobody consumes a queue.
 func (g *Group) Orphan(ctx context.Context, queue string) bool {
-	consumers, err := g.consumers(ctx, queue)
-	return err == nil && consumers == 0
+	depth, err := g.depth(ctx, queue)
+	return err == nil && depth.Consumers == 0 && !depth.Unknown
 }
 
 // Lost returns a channel that is closed when the broker does not count this process any more. It is nil
@@ -192,15 +193,16 @@ func denied(err error) error {
 	return err
 }
 
-func (g *Group) consumers(ctx context.Context, queue string) (n int, err error) {
+func (g *Group) depth(ctx context.Context, queue string) (ask.Depth, error) {
 	s, err := g.channel(ctx)
 	if err != nil {
-		return 0, err
+		return ask.Depth{}, err
 	}
-	if _, n, err = ask.Depth(ctx, s, queue); err != nil {
+	depth, err := ask.DepthOf(ctx, s, queue)
+	if err != nil {
 		g.refused()
 	}
-	return n, err
+	return depth, err
 }
 
 // refused lets go of the channel, which the refusal has closed.

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/consumer/internal/ask"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
@@ -31,6 +31,6 @@ func (s *Session) ready(ctx context.Context) (n int, err error) {
 			return 0, err
 		}
 	}
-	n, _, err = ask.Depth(ctx, s.counting, s.Queue)
-	return n, err
+	depth, err := ask.DepthOf(ctx, s.counting, s.Queue)
+	return depth.Ready, err
 }
