@@ -24,7 +24,7 @@ writes with topology.MarshalSpecs. They declare, bind and delete nothing.`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.planCommand(), a.verifyCommand(), a.compareCommand(), a.drawCommand(), a.permissionsCommand(), a.definitionsCommand())
+	c.AddCommand(a.planCommand(), a.verifyCommand(), a.compareCommand(), a.drawCommand(), a.permissionsCommand(), a.definitionsCommand(), a.manifestsCommand())
 	return c
 }
 
