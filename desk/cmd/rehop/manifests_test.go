@@ -15,7 +15,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// A resource is one that the operator takes: the properties of its schemas (config/crd/bases, August 2026) and their types.
+// A resource is one that the operator takes: the properties of its schemas (1.20, config/crd/bases) and their types.
 var resourceProperties = map[string]map[string]string{
 	"Exchange": {"name": "string", "type": "string", "durable": "bool", "vhost": "string", "arguments": "object", "rabbitmqClusterReference": "object"},
 	"Queue":    {"name": "string", "type": "string", "durable": "bool", "vhost": "string", "arguments": "object", "rabbitmqClusterReference": "object", "deletionPolicy": "string"},
