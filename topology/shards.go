@@ -273,7 +273,7 @@ func (p *Plan) warnOfBeyond(s Shards, list []beyond) {
 			p.warn(s.Name, fmt.Sprintf("Count is %d, and another process consumes %q: it knows a larger Count, and sends keys to other shards than this process does until both know one Count", s.Count, b.queue))
 		default:
 			p.Notes = append(p.Notes, fmt.Sprintf("%s: Count is %d, and %q of a larger Count is left, empty and without a consumer as it seems: "+
-				"topology.Delete deletes it, unless it holds messages, when it is given that one of the larger Shards' WorkQueues", s.Name, s.Count, b.queue))
+				"delete it and its waits when rabbitmqctl list_queues shows no messages in them", s.Name, s.Count, b.queue))
 		}
 	}
 }

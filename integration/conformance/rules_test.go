@@ -68,6 +68,7 @@ var rules = append(slices.Concat(serviceRules, batchRules, argumentRules, shardR
 	{Name: "a queue that others declared is refused"},
 	{Name: "a stream is refused", Except: onlyClassic},
 	{Name: "foreign queue, nothing known"},
+	{Name: ruleByHand},
 	{Name: "foreign queue with a DLQ"},
 	{Name: "foreign queue with waits"},
 	{Name: "copies that the wait nacks are sent again"},
