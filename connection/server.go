@@ -30,11 +30,12 @@ func serverOf(properties amqp.Table) Server {
 	return Server{Product: text("product"), Version: version, Cluster: text("cluster_name")}
 }
 
-// Version is a broker's version, such as 4.3.6.
+// Version is a broker's version, such as 4.3.6. A Patch of -1 stands for no version in
+// particular of a series, such as 4.3.
 type Version struct{ Major, Minor, Patch int }
 
-// ParseVersion reads "4.3.6" and "4.3". It ignores a "+" or "-" behind the numbers and
-// all that follows ("4.0.0+2", "3.13.7-rc.1").
+// ParseVersion reads "4.3.6", and "4.3" for the series. It ignores a "+" or "-" behind the
+// numbers and all that follows ("4.0.0+2", "3.13.7-rc.1").
 func ParseVersion(s string) (Version, error) {
 	numbers, _, _ := strings.Cut(s, "+")
 	numbers, _, _ = strings.Cut(numbers, "-")
@@ -42,7 +43,7 @@ func ParseVersion(s string) (Version, error) {
 	if len(parts) < 2 || len(parts) > 3 {
 		return Version{}, rehop.WithClass(fmt.Errorf("connection: version is %q, want one such as 4.3.6", s), rehop.ClassBug)
 	}
-	var v [3]int
+	v := [3]int{2: -1}
 	for i, part := range parts {
 		// ParseUint, because Atoi takes a sign.
 		n, err := strconv.ParseUint(part, 10, 31)
@@ -59,5 +60,10 @@ func (v Version) AtLeast(major, minor int) bool {
 	return cmp.Or(cmp.Compare(v.Major, major), cmp.Compare(v.Minor, minor)) >= 0
 }
 
-// String returns the version as in "4.3.6".
-func (v Version) String() string { return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch) }
+// String returns the version as in "4.3.6", and a series as in "4.3".
+func (v Version) String() string {
+	if v.Patch < 0 {
+		return fmt.Sprintf("%d.%d", v.Major, v.Minor)
+	}
+	return fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Patch)
+}

@@ -12,7 +12,8 @@ func TestParseVersion(t *testing.T) {
 		"4.3.6":              {4, 3, 6},
 		"4.0.0+2":            {4, 0, 0},
 		"3.13.7-rc.1":        {3, 13, 7},
-		"4.1":                {4, 1, 0},
+		"4.1":                {4, 1, -1},
+		"4.1-rc.1":           {4, 1, -1},
 		"4.2.0-rc.1+git.a-b": {4, 2, 0},
 	} {
 		if got, err := ParseVersion(in); err != nil || got != want {
@@ -28,6 +29,7 @@ func TestParseVersion(t *testing.T) {
 
 func FuzzParseVersion(f *testing.F) {
 	f.Add("4.3.6")
+	f.Add("4.3")
 	f.Add("4.0.0+2")
 	f.Add("3.13.7-rc.1")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -52,6 +54,7 @@ func TestVersionAtLeast(t *testing.T) {
 	}{
 		{Version{4, 3, 6}, 4, 3, true},
 		{Version{4, 3, 0}, 4, 2, true},
+		{Version{4, 3, -1}, 4, 3, true},
 		{Version{4, 2, 9}, 4, 3, false},
 		{Version{3, 13, 7}, 4, 0, false},
 		{Version{4, 0, 0}, 3, 13, true},

@@ -662,7 +662,7 @@ func (d *comparison) leaders(s Shards) {
 // defects finds out which known defects of the broker the plan meets.
 func (d *comparison) defects() {
 	v := d.plan.Version
-	if v.Major != 4 || v.Minor != 3 || v.Patch > 5 {
+	if v.Major != 4 || v.Minor != 3 || v.Patch < 0 || v.Patch > 5 { // a series has no defect that its newest version does not have
 		return
 	}
 	for _, q := range d.plan.queues {

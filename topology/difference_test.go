@@ -315,6 +315,25 @@ func TestOnePolicyMendsAQueueOfAnOlderBroker(t *testing.T) {
 	}
 }
 
+// A defect of some versions of a series is none of the series.
+func TestASeriesHasNoKnownDefect(t *testing.T) {
+	specs := []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}
+	for version, defects := range map[string]int{"4.3": 0, "4.3.0": 1, "4.3.5": 1, "4.3.6": 0, "4.2.0": 0} {
+		v, err := connection.ParseVersion(version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plan, err := NewPlan(v, specs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		drift, err := compare(v, specs, shown(plan))
+		if err != nil || len(drift.Differences) != defects {
+			t.Errorf("broker %s: %v\n%s\nwant %d defects", version, err, drift, defects)
+		}
+	}
+}
+
 // What no part of a plan shows by itself.
 func TestOtherDamage(t *testing.T) {
 	v43 := versions[2]

@@ -61,13 +61,13 @@ func (a *app) planned(file, version string) (topology.Plan, error) {
 func brokerVersion(version string) (connection.Version, error) {
 	v, err := connection.ParseVersion(version)
 	if err != nil {
-		err = usage(fmt.Errorf("--broker is %s, want a version such as 4.3.6", typed(version)))
+		err = usage(fmt.Errorf("--broker is %s, want a version such as 4.3 or 4.3.6", typed(version)))
 	}
 	return v, err
 }
 
 func brokerFlag(c *cobra.Command, version *string) *cobra.Command {
-	c.Flags().StringVar(version, "broker", "", "version of the broker, such as 4.3")
+	c.Flags().StringVar(version, "broker", "", "version of the broker, such as 4.3 or 4.3.6")
 	_ = c.MarkFlagRequired("broker") // fails for unknown flags only
 	return c
 }

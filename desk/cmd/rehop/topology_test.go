@@ -67,7 +67,10 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"manifests for an operator", "manifests " + file + " --broker 4.3 --cluster rabbit --vhost b", exitDone, `"deletionPolicy": "retain"`},
 		{"no cluster", "manifests " + file + " --broker 4.3", exitUsage, "rehop topology manifests needs --cluster"},
 		{"a cluster that Kubernetes cannot have", "manifests " + file + " --broker 4.3 --cluster A_b", exitUsage, `--cluster is "A_b", want up to 253 characters`},
-		{"a version that is none", "plan " + file + " --broker new", exitUsage, `--broker is "new", want a version such as 4.3.6`},
+		{"a version that is none", "plan " + file + " --broker new", exitUsage, `--broker is "new", want a version such as 4.3 or 4.3.6`},
+		{"a plan for a series says so", "plan " + file + " --broker 4.3", exitDone, "plan for broker 4.3 (queues"},
+		{"a version is taken at its word", "plan " + file + " --broker 4.3.5", exitDone, "plan for broker 4.3.5 (queues"},
+		{"a number is no series", "plan " + file + " --broker 4", exitUsage, `--broker is "4", want a version such as 4.3 or 4.3.6`},
 		{"no version", "plan " + file, exitUsage, "rehop topology plan needs --broker"},
 		{"a file that is not there", "plan none.json --broker 4.3", exitUsage, "open none.json"},
 		{"a file that is none", "plan " + empty + " --broker 4.3", exitUsage, "no file of specifications"},
@@ -108,7 +111,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		Engines []struct{ Queue, Engine string }
 	}
 	must(t, json.Unmarshal([]byte(s.out), &plan))
-	if plan.Version != "4.0.0" || len(plan.Queues) != 3 || len(plan.Engines) != 1 || plan.Engines[0].Engine != "nack" {
+	if plan.Version != "4.0" || len(plan.Queues) != 3 || len(plan.Engines) != 1 || plan.Engines[0].Engine != "nack" {
 		t.Errorf("%+v", plan)
 	}
 }
