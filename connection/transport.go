@@ -46,6 +46,9 @@ func (c *connInside) Apart(name string) any       { return (*Conn)(c).apart(name
 func (c *connInside) Logger() *slog.Logger        { return c.cfg.Logger }
 func (c *connInside) Telemetry() any              { return c.cfg.Telemetry }
 func (c *connInside) Management() *management.API { return c.management }
+func (c *connInside) Vhost() string {
+	return c.Whole().(*Conn).connector(Publish).endpoints[0].uri.Vhost
+}
 
 // sessionInside is a session as the other packages of this module see it.
 type sessionInside Session

@@ -14,6 +14,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/rawurl"
 	"github.com/rehop/rehop/internal/transport"
@@ -175,7 +176,7 @@ func examineQueues(ctx context.Context, conn *connection.Conn) []Finding {
 			ours[q.Name], ours[q.DeadLetters] = true, true
 		}
 		if n := q.Ready + q.Unacked; q.IsDeadLetters && n > 0 {
-			advice := "look at them: rehop dlq groups " + q.Name
+			advice := "look at them: " + ctl.Command("rehop dlq groups", "", q.Name)
 			if q.Refusal != "" {
 				advice = "rehop does not look into this queue: " + q.Refusal
 			}

@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"maps"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"
 )
@@ -122,12 +122,12 @@ func withTimeoutsOf(have, args amqp.Table) amqp.Table {
 
 // heldAdvice says what a queue does whose active consumer is on a node that is gone, and
 // what mends it while the queue lives. It is "" for a queue that needs no advice.
-func heldAdvice(queue string, args amqp.Table, v connection.Version) (effect, remedy string) {
+func heldAdvice(vhost, queue string, args amqp.Table, v connection.Version) (effect, remedy string) {
 	if !isHeld(args, v) {
 		return "", ""
 	}
 	return "when the node of the broker that its active consumer is connected to dies, the queue delivers nothing for 60 s",
-		"while it lives, set a policy: " + lateArguments(queue, args, v)
+		"while it lives, set a policy: " + lateArguments(vhost, queue, args, v)
 }
 
 // isHeld reports whether the broker keeps a queue for 60 s for a consumer whose node is gone.
@@ -138,7 +138,7 @@ func isHeld(args amqp.Table, v connection.Version) bool {
 
 // lateArguments is the command that sets what a work queue lacks that an older broker has declared
 // it on. A queue obeys one policy only, so all of it is in one.
-func lateArguments(queue string, args amqp.Table, v connection.Version) string {
+func lateArguments(vhost, queue string, args amqp.Table, v connection.Version) string {
 	pattern, keys := "", []string{}
 	if _, has := args["x-dead-letter-strategy"]; !has {
 		pattern = `(\.wait\.[0-9]+|\.dlq)?`
@@ -147,6 +147,15 @@ func lateArguments(queue string, args amqp.Table, v connection.Version) string {
 	if isHeld(args, v) {
 		keys = append(keys, fmt.Sprintf(`"consumer-disconnected-timeout":%d`, disconnectedTimeout.Milliseconds()))
 	}
-	return fmt.Sprintf(`rabbitmqctl set_policy --apply-to queues %s '^%s%s$' '{%s}'`,
-		strconv.Quote("rehop "+queue), regexp.QuoteMeta(queue), pattern, strings.Join(keys, ","))
+	return setPolicy(vhost, "rehop "+queue, "^"+regexp.QuoteMeta(queue)+pattern+"$", "{"+strings.Join(keys, ",")+"}")
+}
+
+// setPolicy is the command that sets a policy for queues.
+func setPolicy(vhost, name, pattern, definition string) string {
+	return ctl.Command("rabbitmqctl set_policy --apply-to queues", vhost, name, pattern, definition)
+}
+
+// deleteQueue is the command that deletes a queue.
+func deleteQueue(vhost, queue string) string {
+	return ctl.Command("rabbitmqctl delete_queue", vhost, queue)
 }

@@ -39,13 +39,13 @@ func (e *ConflictError) Unwrap() error { return e.cause }
 
 // conflict returns the error for a queue whose arguments are known. w is the work
 // queue that it is a part of, or nil.
-func conflict(w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) *ConflictError {
+func conflict(vhost string, w *WorkQueue, q plannedQueue, have amqp.Table, cause *amqp.Error) *ConflictError {
 	e := &ConflictError{Kind: "queue", Name: q.Name, cause: cause}
 	if names := differing(q.Args, have); len(names) > 0 {
 		e.Argument = names[0]
 		e.Want, e.Have = argumentText(e.Argument, q.Args[e.Argument]), argumentText(e.Argument, have[e.Argument])
 	}
-	deleteIt := fmt.Sprintf("delete it (rabbitmqctl delete_queue %s) and declare again", strconv.Quote(q.Name))
+	deleteIt := fmt.Sprintf("delete it (%s) and declare again", deleteQueue(vhost, q.Name))
 	again := "stop what publishes to it, let its consumers empty it, stop them, " + deleteIt
 	spec := "WorkQueue"
 	if w != nil {
@@ -129,7 +129,14 @@ func refusal(kind, name string, cause *amqp.Error) error {
 	case cause.Code != amqp.PreconditionFailed || m == nil:
 		return fmt.Errorf("topology: declare %s %q: %w", kind, name, cause)
 	}
-	return differs(kind, name, m[1], plainValue(m[3]), plainValue(m[4]), cause)
+	return differs(vhostIn(kind, name, cause), kind, name, m[1], plainValue(m[3]), plainValue(m[4]), cause)
+}
+
+// vhostIn returns the virtual host in the text of a 406 about something.
+func vhostIn(kind, name string, cause *amqp.Error) string {
+	_, rest, _ := strings.Cut(cause.Reason, fmt.Sprintf(" for %s '%s' in vhost '", kind, name))
+	vhost, _, _ := strings.Cut(rest, "': received ")
+	return vhost
 }
 
 // accessRefused is the text of a 403. A broker of 3.10 does not say which permission is missing.
@@ -152,7 +159,7 @@ func lacking(kind, name string, cause *amqp.Error) string {
 
 // differs returns the error for a queue or exchange that exists with another value of an
 // argument, with nothing else known of it.
-func differs(kind, name, argument, want, have string, cause *amqp.Error) *ConflictError {
+func differs(vhost, kind, name, argument, want, have string, cause *amqp.Error) *ConflictError {
 	e := &ConflictError{Kind: kind, Name: name, Argument: argument, Want: want, Have: have, cause: cause}
 	switch {
 	case kind == "exchange" && argument == "alternate-exchange" && strings.HasSuffix(name, lanesSuffix):
@@ -161,7 +168,7 @@ func differs(kind, name, argument, want, have string, cause *amqp.Error) *Confli
 	case kind == "exchange":
 		e.Advice = "use the kind it has, delete it and declare again, or choose another name"
 	default:
-		e.Advice = fmt.Sprintf("empty it, delete it (rabbitmqctl delete_queue %s) and declare again; or choose another name", strconv.Quote(name))
+		e.Advice = fmt.Sprintf("empty it, delete it (%s) and declare again; or choose another name", deleteQueue(vhost, name))
 	}
 	return e
 }

@@ -175,7 +175,7 @@ func newDeclaration(c *caller, specs []Spec) (*declaration, error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
-	d := &declaration{specs: specs, version: c.session.Server().Version}
+	d := &declaration{specs: specs, version: c.session.Server().Version, have: found{vhost: transport.Inside.Conn(c.conn).Vhost()}}
 	var err error
 	d.plan, err = NewPlan(d.version, specs...)
 	return d, err

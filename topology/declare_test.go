@@ -69,7 +69,7 @@ func TestChangedWaitHasAQueueOfItsOwn(t *testing.T) {
 			if got, want := plan.Engines[0].Waits, []string{"orders.wait.1", "orders.wait.2.3m", "orders.wait.3"}; !slices.Equal(got, want) {
 				s.Errorf("the changed schedule waits in %v, want %v", got, want)
 			}
-			if notes := strings.Join(plan.Notes, "\n"); !strings.Contains(notes, "x-message-ttl 2m0s") || !strings.Contains(notes, `delete_queue "orders.wait.2"`) {
+			if notes := strings.Join(plan.Notes, "\n"); !strings.Contains(notes, "x-message-ttl 2m0s") || !strings.Contains(notes, `delete_queue orders.wait.2`) {
 				s.Errorf("notes %q, want what is different and what to do", plan.Notes)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -200,9 +199,8 @@ func (d Delays) planLevels(b *builder, planned *plannedDelays) {
 	}
 	if len(old) > 0 {
 		planned.Confirmed = false
-		b.note(name, fmt.Sprintf("%d queues of exact delays were declared on a 3.x broker, and messages leave them without a confirm. This policy gives them at-least-once dead-lettering while they live: "+
-			`rabbitmqctl set_policy --apply-to queues %s '^%s\.[0-9]+$' '{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}'`,
-			len(old), strconv.Quote("rehop delays"), "rehop\\.delays\\."+d.Grain.String()))
+		b.note(name, fmt.Sprintf("%d queues of exact delays were declared on a 3.x broker, and messages leave them without a confirm. This policy gives them at-least-once dead-lettering while they live: %s",
+			len(old), setPolicy(b.have.vhost, "rehop delays", `^rehop\.delays\.`+d.Grain.String()+`\.[0-9]+$`, `{"dead-letter-strategy":"at-least-once","overflow":"reject-publish"}`)))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/management"
 	"github.com/rehop/rehop/internal/route"
@@ -99,7 +100,7 @@ func (p Plan) parts() (all []part) {
 // settled returns the plan that a declaration ends with on a broker that has these queues,
 // and the conflicts that it meets, by queue.
 func settled(v connection.Version, specs []Spec, have observed) (Plan, map[string]*ConflictError, error) {
-	accepted, conflicts := found{}, map[string]*ConflictError{}
+	accepted, conflicts := found{vhost: have.vhost}, map[string]*ConflictError{}
 	d := declaration{specs: specs}
 	for {
 		plan, err := newPlan(v, accepted, specs)
@@ -115,7 +116,7 @@ func settled(v connection.Version, specs []Spec, have observed) (Plan, map[strin
 		}
 		q := plan.queues[at]
 		if form := have.queues[q.Name]; !isKept(form) { // which the broker compares first
-			conflicts[q.Name] = differs("queue", q.Name, "durable", "true", fmt.Sprint(form.Durable), nil)
+			conflicts[q.Name] = differs(have.vhost, "queue", q.Name, "durable", "true", fmt.Sprint(form.Durable), nil)
 			continue
 		}
 		err = accepted.learn(d.workQueue(q.Owner), q, declaredArguments(v, have.queues[q.Name], q.Args), nil)
@@ -341,7 +342,7 @@ func (d *comparison) exchange(e plannedExchange) {
 	at := part{"exchange", e.Name}
 	effect := "messages are led elsewhere than planned, and topology.Declare returns an error"
 	conflict := func(code DriftCode, argument, want, found string) {
-		d.add(DriftDiffers, code, at, argument+" "+want, argument+" "+found, effect, differs("exchange", e.Name, argument, want, found, nil).Advice)
+		d.add(DriftDiffers, code, at, argument+" "+want, argument+" "+found, effect, differs(d.have.vhost, "exchange", e.Name, argument, want, found, nil).Advice)
 	}
 	if have.Type != e.Kind {
 		conflict("exchange-kind", "type", e.Kind, have.Type)
@@ -350,7 +351,7 @@ func (d *comparison) exchange(e plannedExchange) {
 		conflict("exchange-arguments", "alternate-exchange", want, found)
 	}
 	d.lifetime(at, have.Durable, have.AutoDelete, have.Internal, "internal", "a restart of the broker or an unbinding may delete it, or no client may publish to it",
-		differs("exchange", e.Name, "durable", "true", fmt.Sprint(have.Durable), nil))
+		differs(d.have.vhost, "exchange", e.Name, "durable", "true", fmt.Sprint(have.Durable), nil))
 }
 
 // targets compares queues of others that messages are delayed to.
@@ -528,7 +529,7 @@ func (d *comparison) extra() {
 func (d *comparison) extraQueue(name string) {
 	at, args := part{"queue", name}, declaredArguments(d.plan.Version, d.have.queues[name], nil)
 	found := "durable" + formatTable(args)
-	deleteIt := "rabbitmqctl delete_queue " + strconv.Quote(name)
+	deleteIt := deleteQueue(d.have.vhost, name)
 	owner, waitNumber, isWait := route.WaitOf(name)
 	switch {
 	case slices.ContainsFunc(d.plan.shards, func(s Shards) bool { return strings.HasPrefix(name, s.Name+".") && len(name) == len(s.queue(0)) }):
@@ -624,7 +625,7 @@ func (d *comparison) weak() {
 	for _, q := range d.plan.queues {
 		form, seen := d.have.queues[q.Name]
 		_, byPolicy := form.Definition["consumer-disconnected-timeout"]
-		if effect, remedy := heldAdvice(q.Name, q.Args, d.plan.Version); seen && !byPolicy && q.role == workRole && effect != "" {
+		if effect, remedy := heldAdvice(d.have.vhost, q.Name, q.Args, d.plan.Version); seen && !byPolicy && q.role == workRole && effect != "" {
 			d.add(DriftWeak, "consumer-held", part{"queue", q.Name}, fmt.Sprintf("%s %d", disconnectedTimeoutArgument, disconnectedTimeout.Milliseconds()), none, effect, remedy)
 		}
 	}
@@ -654,7 +655,7 @@ func (d *comparison) leaders(s Shards) {
 		if len(nodes) > 1 && len(led[node]) > share+1 {
 			d.add(DriftWeak, "leaders-together", part{"queue", led[node][0]}, fmt.Sprintf("leaders of %d shards on %d nodes", s.Count, len(nodes)),
 				fmt.Sprintf("%s leads %d of them", node, len(led[node])), "these shards share the CPU and the disk of one node",
-				fmt.Sprintf(`rabbitmq-queues rebalance quorum --vhost-pattern '^%s$' --queue-pattern '^%s\.[0-9][0-9]$'`, regexp.QuoteMeta(d.have.vhost), regexp.QuoteMeta(s.Name)))
+				fmt.Sprintf("rabbitmq-queues rebalance quorum --vhost-pattern %s --queue-pattern %s", ctl.Quote("^"+regexp.QuoteMeta(d.have.vhost)+"$"), ctl.Quote("^"+regexp.QuoteMeta(s.Name)+`\.[0-9][0-9]$`)))
 		}
 	}
 }

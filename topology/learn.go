@@ -107,7 +107,7 @@ func (have *found) learn(w *WorkQueue, q plannedQueue, args amqp.Table, cause *a
 	}
 	isMain := q.role == waitRole && w != nil && q.Name == route.WaitQueue(w.Name, q.waitNumber)
 	if !isMain {
-		return conflict(w, q, args, cause)
+		return conflict(have.vhost, w, q, args, cause)
 	}
 	e := have.queues[w.Name]
 	isCarried := isCarriedForm(args)
@@ -122,7 +122,7 @@ func (have *found) learn(w *WorkQueue, q plannedQueue, args amqp.Table, cause *a
 		e.form = timed
 		have.queues = with(have.queues, w.Name, e)
 	default:
-		return conflict(w, q, args, cause)
+		return conflict(have.vhost, w, q, args, cause)
 	}
 	return nil
 }

@@ -32,9 +32,9 @@ func TestConflictSaysWhatDiffersAndWhatToDo(t *testing.T) {
 			{"another queue type", topology.WorkQueue{Name: "typed"}, "x-queue-type", "quorum", "classic", `set WorkQueue.Type to "classic"; or, to have type quorum, stop what publishes to it`},
 			{"lanes of another queue type", lanes("a", "b"), "x-queue-type", "quorum", "classic", `set Lanes.Type to "classic"`},
 			{"a lane's queue that others have declared", others, "x-dead-letter-exchange", "theirs.a.rehop.dlx", "theirs.letters", "stop what publishes to it"},
-			{"single active consumer", topology.WorkQueue{Name: "typed", Type: topology.Classic, SingleActiveConsumer: true}, "x-single-active-consumer", "true", "none", `delete_queue "typed"`},
+			{"single active consumer", topology.WorkQueue{Name: "typed", Type: topology.Classic, SingleActiveConsumer: true}, "x-single-active-consumer", "true", "none", `delete_queue typed`},
 			{"a queue of others", topology.WorkQueue{Name: "theirs"}, "x-dead-letter-exchange", "theirs.rehop.dlx", "none", "set WorkQueue.Existing"},
-			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", `delete_queue "letters"`},
+			{"another age of letters", topology.DeadLetterQueue{Name: "letters", MaxAge: time.Minute}, "x-message-ttl", "1m0s", "1h0m0s", `delete_queue letters`},
 			{"another kind of exchange", topology.Exchange{Name: "shop", Kind: "fanout"}, "type", "fanout", "topic", "use the kind it has"},
 		} {
 			err := topology.Declare(s.Context(), s.conn, tt.spec)
@@ -223,7 +223,7 @@ func TestMixedFormsAreAConflict(t *testing.T) {
 	s.deleteQueue("orders.wait.1")
 	err := topology.Declare(s.Context(), s.conn, w)
 	var c *topology.ConflictError
-	if !errors.As(err, &c) || c.Name != "orders.wait.2" || !strings.Contains(c.Advice, `delete_queue "orders.wait.2"`) {
+	if !errors.As(err, &c) || c.Name != "orders.wait.2" || !strings.Contains(c.Advice, `delete_queue orders.wait.2`) {
 		t.Errorf("Declare: %v, want a conflict about the second wait", err)
 	}
 }

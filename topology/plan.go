@@ -156,6 +156,7 @@ func value[T any](v T) (none T) {
 // found is what exists on a broker and is not as a first declaration would make
 // it, but is accepted. Its zero value is that nothing was found.
 type found struct {
+	vhost  string                // for the commands of notes and errors; "": "/"
 	queues map[string]existing   // by work queue
 	args   map[string]amqp.Table // by queue: the arguments it has
 	taken  map[string]string     // by wait queue: the argument that differs; another queue is used
@@ -243,7 +244,7 @@ func (b *builder) queue(q plannedQueue) {
 		if _, limited := args["x-delivery-limit"]; q.role == letterRole && atLeastOnce(b.version) && !limited && args["x-queue-type"] == string(Quorum) {
 			b.note(q.Name, "declared on a 3.x broker: a delivery limit of 20 applies; a policy with delivery-limit -1 lifts it")
 		}
-		if effect, remedy := heldAdvice(q.Name, args, b.version); q.role == workRole && effect != "" {
+		if effect, remedy := heldAdvice(b.have.vhost, q.Name, args, b.version); q.role == workRole && effect != "" {
 			b.note(q.Name, "declared before broker 4.3: "+effect+". "+remedy)
 		}
 		q.Args, q.Also = args, nil

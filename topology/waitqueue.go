@@ -2,7 +2,6 @@ package topology
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -124,7 +123,7 @@ func (w WorkQueue) planWait(b *builder, waitNumber int, nacks bool) (q plannedQu
 	}
 	instead := w.otherWaitQueue(waitNumber)
 	b.note(w.Name, fmt.Sprintf("wait %d is %v, and queue %q exists with other arguments (%s): failed attempts go to %q as confirmed copies. "+
-		"Once no process has the earlier schedule and %q is empty, rabbitmqctl delete_queue %s lets the next declaration use that name again",
-		waitNumber, w.Waits[waitNumber-1], name, differs, instead, name, strconv.Quote(name)))
+		"Once no process has the earlier schedule and %q is empty, %s lets the next declaration use that name again",
+		waitNumber, w.Waits[waitNumber-1], name, differs, instead, name, deleteQueue(b.have.vhost, name)))
 	return w.timedWait(instead, waitNumber, b.version), false
 }

@@ -215,7 +215,7 @@ func TestEngineFollowsTheWaitQueuesThatExist(t *testing.T) {
 			if got := plan.Engines[0].Engine; got != tt.want {
 				t.Errorf("engine %s, want %s", got, tt.want)
 			}
-			if notes := fmt.Sprint(plan.Notes); !strings.Contains(notes, tt.note) || !strings.Contains(notes, `delete_queue "q.wait.1"`) {
+			if notes := fmt.Sprint(plan.Notes); !strings.Contains(notes, tt.note) || !strings.Contains(notes, `delete_queue q.wait.1`) {
 				t.Errorf("notes %s, want %q and what to do", notes, tt.note)
 			}
 		})

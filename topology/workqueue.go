@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -306,7 +305,7 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 		return
 	}
 	wanted, _ := preferred(w, b.version, "")
-	again := fmt.Sprintf("to change that, stop the consumers when nothing waits, rabbitmqctl delete_queue %s and the same for the other waits, and declare again", strconv.Quote(route.WaitQueue(w.Name, 1)))
+	again := fmt.Sprintf("to change that, stop the consumers when nothing waits, %s and the same for the other waits, and declare again", deleteQueue(b.have.vhost, route.WaitQueue(w.Name, 1)))
 	switch {
 	case have.form == timed && wanted == EngineCarry:
 		b.note(w.Name, "its wait queues exist with a TTL and go on as they are, by the engine republish; "+again)
@@ -314,7 +313,7 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 		b.note(w.Name, "its wait queues exist without a TTL and go on as they are, by the engine carry; "+again)
 	}
 	if have.old {
-		b.note(w.Name, oldFormAdvice(w.Name, b.have.args[w.Name], b.version))
+		b.note(w.Name, oldFormAdvice(b.have.vhost, w.Name, b.have.args[w.Name], b.version))
 	}
 	if engine == EngineRepublish && !atLeastOnce(b.version) {
 		b.note(w.Name, "the broker moves what ends its wait without a confirm: a restart of the broker can lose messages that wait; the engine carry, and quorum waits on broker 4.0 or later, have no such gap")
@@ -323,9 +322,9 @@ func (w WorkQueue) noteEngine(b *builder, engine Engine, have existing) {
 
 // oldFormAdvice is the policy that gives queues declared on a 3.x broker what
 // today's form has.
-func oldFormAdvice(queue string, args amqp.Table, v connection.Version) string {
+func oldFormAdvice(vhost, queue string, args amqp.Table, v connection.Version) string {
 	return "declared on a 3.x broker: its messages are never nacked to a wait. This policy gives its queues at-least-once dead-lettering while they live: " +
-		lateArguments(queue, args, v)
+		lateArguments(vhost, queue, args, v)
 }
 
 // shorten keeps an over-long name out of an error's other lines.

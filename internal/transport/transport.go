@@ -57,6 +57,9 @@ type Conn interface {
 	// Telemetry returns connection.Config.Telemetry.
 	Telemetry() any
 
+	// Vhost returns the name of the virtual host.
+	Vhost() string
+
 	// Management returns the API that connection.Config.ManagementURL names, or nil.
 	Management() *management.API
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/ctl"
 )
 
 func (a *app) listCommand() *cobra.Command {
@@ -195,9 +196,9 @@ func byMessageID(c *cobra.Command, source desk.Source, id string, noLetter error
 	if list.Matched == 1 {
 		return list.Letters[0], nil
 	}
-	search := listLine(c, source, 0) + " --message-id " + word(id)
+	search := listLine(c, source, 0) + " --message-id " + ctl.Quote(id)
 	if list.Matched > 1 {
-		return desk.Letter{}, fmt.Errorf("%s letters have the message id %s; show one by its id: %s", some(list.Matched, list.More), word(id), search)
+		return desk.Letter{}, fmt.Errorf("%s letters have the message id %s; show one by its id: %s", some(list.Matched, list.More), ctl.Quote(id), search)
 	}
 	form := "has 18 hexadecimal digits, such as 8d71590e81c72837a5"
 	if !source.About().Live {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -172,9 +172,9 @@ func (f *filter) read() desk.Filter {
 func listLine(c *cobra.Command, source desk.Source, after int64) string {
 	line := "rehop dlq list"
 	if about := source.About(); about.Live {
-		line += " " + word(about.Queue)
+		line += " " + ctl.Quote(about.Queue)
 	} else {
-		line += " --store " + word(strings.TrimPrefix(about.Name, "store ")) // without a password
+		line += " --store " + ctl.Quote(strings.TrimPrefix(about.Name, "store ")) // without a password
 	}
 	var p place
 	var f filter
@@ -191,23 +191,13 @@ func listLine(c *cobra.Command, source desk.Source, after int64) string {
 			values = list.GetSlice()
 		}
 		for _, value := range values {
-			line += " --" + flag.Name + " " + word(value)
+			line += " --" + flag.Name + " " + ctl.Quote(value)
 		}
 	})
 	if after > 0 {
 		line += fmt.Sprintf(" --after %d", after)
 	}
 	return line
-}
-
-var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+,=-]+$`)
-
-// word is a word of a command line, in quotes if a shell needs them.
-func word(s string) string {
-	if plainWord.MatchString(s) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // address reads "queue", "exchange/key", or "/queue" for a queue with a slash in its name.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/topology"
 )
 
@@ -160,17 +161,14 @@ roles needs. The virtual host is --vhost, or /. SPECS is a file, or - for the st
 			if a.format == "json" {
 				return a.json(needs)
 			}
-			_, err = fmt.Fprintf(a.out, "rabbitmqctl set_permissions -p %s USER \\\n  %s \\\n  %s \\\n  %s\n",
-				quoted(cmp.Or(a.vhost, "/")), quoted(needs.Configure), quoted(needs.Write), quoted(needs.Read))
+			_, err = fmt.Fprintf(a.out, "%s \\\n  %s \\\n  %s \\\n  %s\n",
+				ctl.Command("rabbitmqctl set_permissions", a.vhost, "USER"), ctl.Quote(needs.Configure), ctl.Quote(needs.Write), ctl.Quote(needs.Read))
 			return err
 		},
 	}, &version)
 	c.Flags().StringSliceVar(&names, "role", nil, "what the program does: declare, consume, publish")
 	return c
 }
-
-// quoted writes an argument of a shell.
-func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (a *app) definitionsCommand() *cobra.Command {
 	var version string

@@ -61,7 +61,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"an exchange that NEW declares itself", "compare " + ofOthers + " " + ownShop + " --broker 4.3", exitPartly, "+ exchange shop"},
 		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
 		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
-		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p 'b' USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
+		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p b USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
 		{"a role that is none", "permissions " + file + " --broker 4.0 --role read", exitUsage, `--role is "read", want declare, consume or publish`},
 		{"no role", "permissions " + file + " --broker 4.0", exitUsage, "needs --role"},
 		{"manifests for an operator", "manifests " + file + " --broker 4.3 --cluster rabbit --vhost b", exitDone, `"deletionPolicy": "retain"`},

@@ -1,0 +1,42 @@
+// Package ctl writes commands that a person runs in a shell.
+package ctl
+
+import (
+	"cmp"
+	"strings"
+)
+
+// Command returns a command such as rabbitmqctl delete_queue, for a virtual host and with arguments
+// that are names or other texts. A shell gives each of them to the program as it is, whatever is in it,
+// and the program takes none for a flag. The virtual host is "/" if it is empty, and the command names no
+// virtual host then.
+func Command(command, vhost string, args ...string) string {
+	words := []string{command}
+	switch vhost = cmp.Or(vhost, "/"); {
+	case strings.HasPrefix(vhost, "-"):
+		words = append(words, "--vhost="+Quote(vhost))
+	case vhost != "/":
+		words = append(words, "-p", Quote(vhost))
+	}
+	for _, arg := range args {
+		if strings.HasPrefix(arg, "-") {
+			words = append(words, "--")
+			break
+		}
+	}
+	for _, arg := range args {
+		words = append(words, Quote(arg))
+	}
+	return strings.Join(words, " ")
+}
+
+// Quote returns an argument in the form that a shell of POSIX reads. A plain word stays as it is.
+func Quote(arg string) string {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+,=", r)
+	}
+	if arg != "" && strings.IndexFunc(arg, func(r rune) bool { return !plain(r) }) < 0 {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}

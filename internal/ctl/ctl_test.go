@@ -1,0 +1,58 @@
+package ctl_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rehop/rehop/internal/ctl"
+)
+
+// hostile are names that a shell, or a program that reads flags, would take for something else.
+var hostile = []string{
+	"orders", "orders.wait.1", "", " ", "two words", "a  b\t", "$HOME", "$(id)", "`id`", `"`, "'", `it's "so"`, `a\`, `\'`, "a;b", "a|b", "a&b", "a>b", "#a", "~", "~root",
+	"*", "?", "[a-z]", "{a,b}", "!x", "a\nb", "\n", "客户 ü", "\u00a0", "=x", "a=b", "-x", "--", "-p", `^orders\.[0-9]+$`, `{"delivery-limit":-1}`,
+}
+
+// A real shell gives back each argument as it was.
+func TestAShellReadsArgumentsAsTheyAre(t *testing.T) {
+	for _, vhost := range append([]string{"eu"}, hostile...) {
+		for _, name := range hostile {
+			line := ctl.Command(`printf '%s\0'`, vhost, name, "last one")
+			out, err := exec.Command("sh", "-c", line).Output()
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			var want []string
+			switch {
+			case strings.HasPrefix(vhost, "-"):
+				want = append(want, "--vhost="+vhost)
+			case vhost != "":
+				want = append(want, "-p", vhost)
+			}
+			if strings.HasPrefix(name, "-") {
+				want = append(want, "--")
+			}
+			want = append(want, name, "last one")
+			got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00")
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: the program gets %q, want %q", line, got, want)
+			}
+		}
+	}
+}
+
+func TestCommand(t *testing.T) {
+	for _, tt := range []struct{ rule, vhost, name, want string }{
+		{"a plain word has no quotes", "/", "orders.dlq", "rabbitmqctl delete_queue orders.dlq"},
+		{"no virtual host is that of the broker", "", "orders", "rabbitmqctl delete_queue orders"},
+		{"another virtual host is named", "eu west", "orders", "rabbitmqctl delete_queue -p 'eu west' orders"},
+		{"a name is no flag", "eu", "-f", "rabbitmqctl delete_queue -p eu -- -f"},
+		{"a virtual host is no flag", "-f", "it's", `rabbitmqctl delete_queue --vhost=-f 'it'\''s'`},
+	} {
+		if got := ctl.Command("rabbitmqctl delete_queue", tt.vhost, tt.name); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.rule, got, tt.want)
+		}
+	}
+}
