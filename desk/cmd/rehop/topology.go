@@ -115,6 +115,9 @@ a file, or - for the standard input.`,
   rehop topology draw shop.json --broker 4.3 --svg > shop.svg`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(_ *cobra.Command, rest []string) error {
+			if a.format == "json" {
+				return usage(errors.New("--output is json, and a drawing has no such form: leave it out; rehop topology plan has it"))
+			}
 			p, err := a.planned(rest[0], version)
 			if err != nil {
 				return err

@@ -51,6 +51,8 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"it is that of the version", "plan " + file + " --broker 3.10", exitDone, "carry"},
 		{"a drawing needs no broker", "draw " + file + " --broker 4.3", exitDone, `n1["bills<br>quorum, engine nack"]`},
 		{"a picture", "draw " + file + " --broker 3.10 --svg", exitDone, "bills.wait.1: 1m</text>"},
+		{"a drawing is no JSON", "draw " + file + " --broker 4.3 -o json", exitUsage, "a drawing has no such form"},
+		{"definitions are JSON in every form", "definitions " + file + " --broker 4.3 -o json", exitDone, `"rabbitmq_version": "4.3"`},
 		{"a change that adds a wait", "compare " + file + " " + longer + " --broker 4.3", exitPartly, "+ queue bills.wait.2 (queue-missing)"},
 		{"a change that leaves a wait behind", "compare " + longer + " " + file + " --broker 4.3", exitPartly, "- queue bills.wait.2"},
 		{"a change that leaves a work queue and an exchange behind", "compare " + file + " " + other + " --broker 4.3", exitPartly, "- queue bills (queue-extra)"},
