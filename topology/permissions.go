@@ -29,6 +29,10 @@ const (
 	// publishes to the lanes without Bindings by Lanes.Exchange. With [Delays] it publishes
 	// with a Delay as well, and declares the Delays on its Conn: together with each Exchange, and
 	// with the work queues that it publishes to, and the Queues of the Delays, as Delays.Queues.
+	//
+	// A publish to a queue by its name takes write on amq.default, the default exchange, and the
+	// broker asks for nothing on the queue. So this user may publish to every queue of the virtual
+	// host. A publisher that may not reach them all publishes to an Exchange that the work queue is bound to.
 	RolePublish Role = "publish"
 )
 

@@ -44,6 +44,10 @@ func TestPermissions(t *testing.T) {
 			`^(bills\.[0-9][0-9]|bills\.[0-9][0-9]\.rehop\..*|bills\.[0-9][0-9]\.wait\..*|bills\.dlq|bills\.members\..*|bills\.seat\..*)$`,
 			`^(amq\.default|bills\.[0-9][0-9]|bills\.[0-9][0-9]\.rehop\..*|bills\.[0-9][0-9]\.wait\..*|bills\.dlq)$`,
 			`^(bills\.[0-9][0-9]|bills\.[0-9][0-9]\.rehop\..*|bills\.[0-9][0-9]\.wait\..*|bills\.members\..*|bills\.seat\..*)$`}},
+		{"publishing to shards: the broker asks for the default exchange, and for no queue", []topology.Spec{shards}, []topology.Role{publish},
+			topology.Permissions{"^$", `^amq\.default$`, "^$"}},
+		{"publishing to shards that are delayed to: the levels, and the shards that they lead to", []topology.Spec{shards, topology.Delays{}}, []topology.Role{publish}, topology.Permissions{
+			`^rehop\.delays\.1s\..*$`, `^(amq\.default|bills\.[0-9][0-9]|rehop\.delays\.1s\..*)$`, `^rehop\.delays\.1s\..*$`}},
 		{"one shard alone", []topology.Spec{shards.WorkQueues()[1]}, []topology.Role{consume}, topology.Permissions{
 			`^(bills\.01|bills\.01\.rehop\..*|bills\.01\.wait\..*|bills\.dlq)$`,
 			`^(amq\.default|bills\.01|bills\.01\.rehop\..*|bills\.01\.wait\..*|bills\.dlq)$`,

@@ -251,6 +251,7 @@ func TestPermissionsToPublish(t *testing.T) {
 		work.Bindings = []topology.Binding{{Exchange: shop.Name, RoutingKey: "#"}}
 		lanes := topology.Lanes{Name: e.name("sms"), Type: e.queue, Lanes: []topology.Lane{{Name: "vip"}, {Name: "bulk"}}}
 		letters := topology.DeadLetterQueue{Name: e.name("letters"), Exchange: e.name("letters.in")}
+		shards := topology.Shards{Name: e.name("bills"), Type: e.queue, Count: 2, Waits: shortly[:1]}
 		to := func(messages ...producer.Message) func(u *user) error {
 			return func(u *user) error {
 				p, err := producer.New(u.conn, producer.Config{})
@@ -283,6 +284,7 @@ func TestPermissionsToPublish(t *testing.T) {
 			{rule: "to an exchange", plan: []topology.Spec{shop}, there: []topology.Spec{shop, work}, run: to(producer.Message{Exchange: shop.Name})},
 			{rule: "to the exchange of bindings", plan: []topology.Spec{work}, there: []topology.Spec{shop, work}, run: to(producer.Message{Exchange: shop.Name})},
 			{rule: "to a queue by its name", plan: []topology.Spec{named}, there: []topology.Spec{named}, run: to(producer.Message{RoutingKey: named.Name})},
+			{rule: "to shards", plan: []topology.Spec{shards}, there: []topology.Spec{shards}, run: to(producer.Message{RoutingKey: shards.Queue("a")}, producer.Message{RoutingKey: shards.Queue("b")})},
 			{rule: "to lanes", plan: []topology.Spec{lanes}, there: []topology.Spec{lanes}, run: to(producer.Message{Exchange: lanes.Exchange(), Priority: 9}, producer.Message{Exchange: lanes.Exchange()})},
 			{rule: "to the exchange of a fallback", plan: []topology.Spec{letters}, there: []topology.Spec{letters}, run: to(producer.Message{Exchange: letters.Exchange})},
 			{rule: "to an exchange with a Delay", plan: []topology.Spec{permitted, shop}, there: []topology.Spec{permitted, shop, work},
@@ -292,6 +294,18 @@ func TestPermissionsToPublish(t *testing.T) {
 		} {
 			p.roles = publishes
 			e.needs(p)
+		}
+		// Of a publish to a queue by its name the broker asks for write on amq.default, and for nothing on
+		// the queue: so the permission is for every queue, and none on the queue is enough.
+		e.declare(named)
+		for _, may := range []struct {
+			write string
+			want  bool
+		}{{`^amq\.default$`, true}, {"^" + quoted(named.Name) + "$", false}, {"^(amq.gen.*|" + quoted(named.Name) + ")$", false}} {
+			u := &user{env: e, conn: e.connectAs("publisher", "^$", may.write, "^$")}
+			if err := to(producer.Message{RoutingKey: named.Name})(u); (err == nil) != may.want {
+				e.Errorf("with write on %s: %v, want it to be published: %v", may.write, err, may.want)
+			}
 		}
 	}, "permissions: publishing")
 }
