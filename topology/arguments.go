@@ -61,6 +61,12 @@ const consumerTimeoutArgument = "x-consumer-timeout"
 // killed: 59 s without it, and 4.4 s with 5 s. On 4.0 the next consumer has the queue at once.
 const disconnectedTimeoutArgument = "x-consumer-disconnected-timeout"
 
+// disconnectedTimeoutKey is the same in a policy.
+const disconnectedTimeoutKey = "consumer-disconnected-timeout"
+
+// brokersDisconnectedTimeout is that of a queue with neither, unless the broker's configuration has another.
+const brokersDisconnectedTimeout = 60 * time.Second
+
 // disconnectedTimeout outlasts a connection between nodes that is lost for a moment and would
 // cost a second delivery of all that the consumer has.
 const disconnectedTimeout = 5 * time.Second
@@ -121,19 +127,36 @@ func withTimeoutsOf(have, args amqp.Table) amqp.Table {
 }
 
 // heldAdvice says what a queue does whose active consumer is on a node that is gone, and
-// what mends it while the queue lives. It is "" for a queue that needs no advice.
-func heldAdvice(vhost, queue string, args amqp.Table, v connection.Version) (effect, remedy string) {
-	if !isHeld(args, v) {
+// what mends it while the queue lives. It is "" for a queue that needs no advice. The policies of the
+// queue, if they are known, are in definition.
+func heldAdvice(vhost, queue string, args amqp.Table, definition map[string]any, v connection.Version) (effect, remedy string) {
+	held := heldFor(args, definition, v)
+	if held < brokersDisconnectedTimeout {
 		return "", ""
 	}
-	return "when the node of the broker that its active consumer is connected to dies, the queue delivers nothing for 60 s",
-		"while it lives, set a policy: " + lateArguments(vhost, queue, args, v)
+	effect = fmt.Sprintf("when the node of the broker that its active consumer is connected to dies, the queue delivers nothing for %v", held)
+	if _, has := definition[disconnectedTimeoutKey]; has {
+		return effect, fmt.Sprintf("set %s to %d in this policy", disconnectedTimeoutKey, disconnectedTimeout.Milliseconds())
+	}
+	return effect, "while it lives, set a policy: " + lateArguments(vhost, queue, args, v)
 }
 
-// isHeld reports whether the broker keeps a queue for 60 s for a consumer whose node is gone.
-func isHeld(args amqp.Table, v connection.Version) bool {
-	_, has := args[disconnectedTimeoutArgument]
-	return !has && v.AtLeast(4, 3) && args["x-queue-type"] == string(Quorum) && args["x-single-active-consumer"] == true
+// heldFor returns how long the broker keeps a queue for a single active consumer whose node is gone, 0 if
+// the queue is none of those. Of argument and policy the lower applies (measured on 4.3.6).
+func heldFor(args amqp.Table, definition map[string]any, v connection.Version) time.Duration {
+	if !v.AtLeast(4, 3) || args["x-queue-type"] != string(Quorum) || args["x-single-active-consumer"] != true {
+		return 0
+	}
+	held, known := args[disconnectedTimeoutArgument].(int64)
+	if policy, has := definition[disconnectedTimeoutKey]; has {
+		if ms := integer(policy); !known || ms < held {
+			held, known = ms, true
+		}
+	}
+	if !known {
+		return brokersDisconnectedTimeout
+	}
+	return time.Duration(held) * time.Millisecond
 }
 
 // lateArguments is the command that sets what a work queue lacks that an older broker has declared
@@ -144,8 +167,8 @@ func lateArguments(vhost, queue string, args amqp.Table, v connection.Version) s
 		pattern = `(\.wait\.[0-9]+|\.dlq)?`
 		keys = append(keys, `"dead-letter-strategy":"at-least-once"`, `"overflow":"reject-publish"`, `"delivery-limit":-1`)
 	}
-	if isHeld(args, v) {
-		keys = append(keys, fmt.Sprintf(`"consumer-disconnected-timeout":%d`, disconnectedTimeout.Milliseconds()))
+	if heldFor(args, nil, v) >= brokersDisconnectedTimeout {
+		keys = append(keys, fmt.Sprintf("%q:%d", disconnectedTimeoutKey, disconnectedTimeout.Milliseconds()))
 	}
 	return setPolicy(vhost, "rehop "+queue, "^"+regexp.QuoteMeta(queue)+pattern+"$", "{"+strings.Join(keys, ",")+"}")
 }

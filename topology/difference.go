@@ -624,10 +624,17 @@ func (d *comparison) limit() {
 func (d *comparison) weak() {
 	for _, q := range d.plan.queues {
 		form, seen := d.have.queues[q.Name]
-		_, byPolicy := form.Definition["consumer-disconnected-timeout"]
-		if effect, remedy := heldAdvice(d.have.vhost, q.Name, q.Args, d.plan.Version); seen && !byPolicy && q.role == workRole && effect != "" {
-			d.add(DriftWeak, "consumer-held", part{"queue", q.Name}, fmt.Sprintf("%s %d", disconnectedTimeoutArgument, disconnectedTimeout.Milliseconds()), none, effect, remedy)
+		effect, remedy := heldAdvice(d.have.vhost, q.Name, q.Args, form.Definition, d.plan.Version)
+		if !seen || q.role != workRole || effect == "" {
+			continue
 		}
+		found := none
+		if policy, has := form.Definition[disconnectedTimeoutKey]; has {
+			found = fmt.Sprintf("%s sets %s to %v", ruled{broker: form.Queue}.policies(), disconnectedTimeoutKey, policy)
+		} else if own, has := q.Args[disconnectedTimeoutArgument]; has {
+			found = fmt.Sprintf("%s %v", disconnectedTimeoutArgument, own)
+		}
+		d.add(DriftWeak, "consumer-held", part{"queue", q.Name}, fmt.Sprintf("%s %d", disconnectedTimeoutArgument, disconnectedTimeout.Milliseconds()), found, effect, remedy)
 	}
 	for _, s := range d.plan.shards {
 		d.leaders(s)

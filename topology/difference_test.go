@@ -322,6 +322,64 @@ func TestOnePolicyMendsAQueueOfAnOlderBroker(t *testing.T) {
 	}
 }
 
+// Of argument and policy the lower says how long a queue is kept for a consumer whose node is gone. 60 s
+// or more is told, by Verify and, as far as the argument says it, by Declare.
+func TestAQueueIsHeldForAsLongAsArgumentAndPolicySay(t *testing.T) {
+	const command = "while it lives, set a policy: rabbitmqctl set_policy --apply-to queues 'rehop orders' '^orders$' '{\"consumer-disconnected-timeout\":5000}'"
+	const lower = "set consumer-disconnected-timeout to 5000 in this policy"
+	for _, tt := range []struct {
+		argument, policy string // in ms
+		held             string // "" if that is no longer than it has to be
+		found, remedy    string
+		noted            bool
+	}{
+		{"", "", "1m0s", "none", command, true},
+		{"120000", "", "2m0s", "x-consumer-disconnected-timeout 120000", command, true},
+		{"60000", "", "1m0s", "x-consumer-disconnected-timeout 60000", command, true},
+		{"59999", "", "", "", "", false},
+		{"5000", "", "", "", "", false},
+		{"120000", "5000", "", "", "", true}, // Declare does not see policies
+		{"120000", "0", "", "", "", true},
+		{"5000", "120000", "", "", "", false},
+		{"", "120000", "2m0s", `policy "late" sets consumer-disconnected-timeout to 120000`, lower, true},
+		{"180000", "120000", "2m0s", `policy "late" sets consumer-disconnected-timeout to 120000`, lower, true},
+		{"", "5000", "", "", "", true},
+	} {
+		specs := []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}
+		plan, err := NewPlan(versions[2], specs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := shown(plan)
+		form := have.queues["orders"]
+		delete(form.Arguments, disconnectedTimeoutArgument)
+		if tt.argument != "" {
+			form.Arguments[disconnectedTimeoutArgument] = json.Number(tt.argument)
+		}
+		if tt.policy != "" {
+			form.Policy, form.Definition = "late", map[string]any{disconnectedTimeoutKey: json.Number(tt.policy)}
+		}
+		have.queues["orders"] = form
+		drift, err := compare(versions[2], specs, have)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case tt.held == "" && len(drift.Differences) == 0:
+		case tt.held != "" && len(drift.Differences) == 1:
+			if d := drift.Differences[0]; d.Code != "consumer-held" || d.Found != tt.found || !strings.HasSuffix(d.Effect, "delivers nothing for "+tt.held) || d.Remedy != tt.remedy {
+				t.Errorf("argument %q, policy %q: %+v", tt.argument, tt.policy, d)
+			}
+		default:
+			t.Errorf("argument %q, policy %q:\n%s", tt.argument, tt.policy, drift)
+		}
+		after, _, err := settled(versions[2], specs, have)
+		if err != nil || strings.Contains(strings.Join(after.Notes, "\n"), "delivers nothing") != tt.noted {
+			t.Errorf("argument %q, policy %q: the notes of Declare are %q, %v", tt.argument, tt.policy, after.Notes, err)
+		}
+	}
+}
+
 // A defect of some versions of a series is none of the series.
 func TestASeriesHasNoKnownDefect(t *testing.T) {
 	specs := []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}
@@ -356,6 +414,9 @@ func TestOtherDamage(t *testing.T) {
 		{"a defect of the broker", connection.Version{Major: 4, Minor: 3, Patch: 5}, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(*observed) {}, "broker-defect, broken broker, orders", true},
 		{"a queue with a single active consumer from before 4.3", v43, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(o *observed) {
 			delete(o.queues["orders"].Arguments, "x-consumer-disconnected-timeout")
+		}, "consumer-held, weak, orders", true},
+		{"a longer time for consumers whose node is gone", v43, []Spec{WorkQueue{Name: "orders", SingleActiveConsumer: true}}, func(o *observed) {
+			o.queues["orders"].Arguments["x-consumer-disconnected-timeout"] = json.Number("120000")
 		}, "consumer-held, weak, orders", true},
 		{"a node that leads more than its share", v43, []Spec{Shards{Name: "a.b", Count: 8}}, func(o *observed) {
 			for i := range 8 {

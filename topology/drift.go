@@ -84,7 +84,7 @@ type Difference struct {
 	//	operator-policy     an operator policy breaks a promise
 	//	queue-limit         the virtual host may not have as many queues as are missing
 	//	broker-defect       this version of the broker has a defect that the plan meets
-	//	consumer-held       the broker keeps a queue for a consumer whose node is gone, for 60 s
+	//	consumer-held       the broker keeps a queue for a consumer whose node is gone, for 60 s or longer
 	//	leaders-together    one node leads more shards than its share
 	Code DriftCode `json:"code"`
 

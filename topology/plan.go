@@ -244,8 +244,12 @@ func (b *builder) queue(q plannedQueue) {
 		if _, limited := args["x-delivery-limit"]; q.role == letterRole && atLeastOnce(b.version) && !limited && args["x-queue-type"] == string(Quorum) {
 			b.note(q.Name, "declared on a 3.x broker: a delivery limit of 20 applies; a policy with delivery-limit -1 lifts it")
 		}
-		if effect, remedy := heldAdvice(b.have.vhost, q.Name, args, b.version); q.role == workRole && effect != "" {
-			b.note(q.Name, "declared before broker 4.3: "+effect+". "+remedy)
+		if effect, remedy := heldAdvice(b.have.vhost, q.Name, args, nil, b.version); q.role == workRole && effect != "" {
+			why := "declared before broker 4.3"
+			if own, has := args[disconnectedTimeoutArgument]; has {
+				why = fmt.Sprintf("declared with %s %v", disconnectedTimeoutArgument, own)
+			}
+			b.note(q.Name, why+": "+effect+". "+remedy)
 		}
 		q.Args, q.Also = args, nil
 	}
