@@ -154,7 +154,7 @@ func compare(v connection.Version, specs []Spec, have observed) (Drift, error) {
 	if err != nil {
 		return Drift{}, err
 	}
-	d := comparison{plan: plan, have: have, drift: Drift{Differences: []Difference{}, Unseen: append([]string{}, have.unseen...)}, planned: map[part]bool{}}
+	d := comparison{plan: plan, have: have, drift: Drift{Differences: []Difference{}, Unseen: append([]string{}, have.unseen...), Plan: plan}, planned: map[part]bool{}}
 	for _, at := range plan.parts() {
 		d.planned[at] = true
 	}

@@ -60,6 +60,10 @@ type Drift struct {
 
 	// Unseen names what was not looked at, and why. Each entry is a sentence.
 	Unseen []string `json:"unseen"`
+
+	// Plan is the plan that Declare would end with, as far as was looked: its engines and its notes
+	// are those in force on the broker.
+	Plan Plan `json:"-"`
 }
 
 // Difference is an entry of a [Drift].

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -232,125 +229,6 @@ file, or - for the standard input.`,
 	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
 	_ = c.MarkFlagFilename("definitions") // fails for unknown flags only
 	return c
-}
-
-func (a *app) compareCommand() *cobra.Command {
-	var version string
-	return brokerFlag(&cobra.Command{
-		Use:   "compare OLD NEW",
-		Short: "Say what a change of the specifications changes, without a broker",
-		Long: `Compare prints the difference between a broker that has what OLD declares and the plan
-of NEW: + is what NEW adds, ~ is what cannot change in place, and - is what OLD leaves
-behind. What others declare for both is taken to be there. An effect is that of the
-difference, before NEW is declared. It ends with code 3 if there is a difference. OLD and NEW
-are files, and one of them may be - for the standard input.`,
-		Example: `  rehop topology compare old.json new.json --broker 4.3`,
-		Args:    args(cobra.ExactArgs(2)),
-		RunE: func(_ *cobra.Command, rest []string) error {
-			if rest[0] == "-" && rest[1] == "-" {
-				return usage(errors.New("OLD and NEW are both -, want a file for one of them"))
-			}
-			old, err := a.written(rest[0], version)
-			if err != nil {
-				return err
-			}
-			changed, err := a.written(rest[1], version)
-			if err != nil {
-				return err
-			}
-			// The broker has what others declare for both.
-			others := slices.DeleteFunc(old.others, func(d topology.Difference) bool {
-				return !slices.ContainsFunc(changed.others, func(also topology.Difference) bool { return also.Kind == d.Kind && also.Name == d.Name })
-			})
-			file, err := withOthers(old.file, others)
-			if err != nil {
-				return err
-			}
-			drift, err := topology.VerifyDefinitions(file, "/", changed.specs...)
-			if err != nil {
-				return usage(err)
-			}
-			drift.Unseen = []string{} // a plan has nothing else
-			drift.Differences = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class == topology.DriftBroken })
-			drift.Differences = append(drift.Differences, left(old, changed)...)
-			if err := a.print(drift); err != nil || len(drift.Differences) == 0 {
-				return err
-			}
-			return &exit{exitPartly, errors.New("NEW differs from OLD")}
-		},
-	}, &version)
-}
-
-// written is what a file of specifications says.
-type written struct {
-	specs  []topology.Spec
-	plan   topology.Plan
-	file   []byte                // its definitions
-	others []topology.Difference // what they need and do not declare
-}
-
-func (a *app) written(name, version string) (w written, err error) {
-	v, err := brokerVersion(version)
-	if err != nil {
-		return w, err
-	}
-	if w.specs, err = a.specifications(name); err != nil {
-		return w, err
-	}
-	if w.plan, err = topology.NewPlan(v, w.specs...); err != nil {
-		return w, usage(err)
-	}
-	if w.file, err = w.plan.Definitions("/"); err != nil {
-		return w, err
-	}
-	drift, err := topology.VerifyDefinitions(w.file, "/", w.specs...)
-	w.others = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class != topology.DriftMissing })
-	return w, err
-}
-
-// withOthers adds queues and exchanges to a file of definitions. Of what others declare, only
-// the names are compared.
-func withOthers(file []byte, others []topology.Difference) ([]byte, error) {
-	var all map[string]any
-	read := json.NewDecoder(bytes.NewReader(file))
-	read.UseNumber()
-	if err := read.Decode(&all); err != nil {
-		return nil, err
-	}
-	for _, d := range others {
-		list, _ := all[d.Kind+"s"].([]any)
-		part := map[string]any{"vhost": "/", "name": d.Name, "durable": true, "auto_delete": false, "arguments": map[string]any{}}
-		if d.Kind == "exchange" {
-			part["type"], part["internal"] = "topic", false
-		}
-		all[d.Kind+"s"] = append(list, part)
-	}
-	return json.Marshal(all)
-}
-
-// left returns the work queues and the exchanges of publishers that a file has, and the next one has no use for.
-func left(old, next written) (list []topology.Difference) {
-	add := func(kind string, code topology.DriftCode, name, effect, remedy string) {
-		list = append(list, topology.Difference{Code: code, Class: topology.DriftExtra, Kind: kind, Name: name, Expected: "none", Found: "declared by OLD", Effect: effect, Remedy: remedy})
-	}
-	of := func(name string) func(e topology.PlannedEngine) bool {
-		return func(e topology.PlannedEngine) bool {
-			return e.Queue == name || strings.HasPrefix(name, e.Queue+".rehop.")
-		}
-	}
-	for _, e := range old.plan.Engines {
-		if !slices.ContainsFunc(next.plan.Engines, of(e.Queue)) {
-			add("queue", "queue-extra", e.Queue, "it stays with its bindings, waits and dead letters: messages still come, and no program of NEW handles them",
-				"consume it until it is empty, then topology.Delete with OLD")
-		}
-	}
-	for _, name := range old.plan.Exchanges() {
-		ofOthers := slices.ContainsFunc(next.others, func(d topology.Difference) bool { return d.Kind == "exchange" && d.Name == name })
-		if !ofOthers && !slices.Contains(next.plan.Exchanges(), name) && !slices.ContainsFunc(old.plan.Engines, of(name)) {
-			add("exchange", "exchange-extra", name, "it stays with its bindings", "delete it when nothing publishes to it")
-		}
-	}
-	return list
 }
 
 func (a *app) print(drift topology.Drift) error {

@@ -1,0 +1,371 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rehop/rehop/internal/levels"
+	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/topology"
+)
+
+func (a *app) compareCommand() *cobra.Command {
+	var version string
+	return brokerFlag(&cobra.Command{
+		Use:   "compare OLD NEW",
+		Short: "Say what a change of the specifications changes, without a broker",
+		Long: `Compare prints what happens on a broker that has what OLD declares when a service
+declares NEW: + is what is new, - is what stays behind, and ~ is another engine, or
+what cannot change in place. Each has its effect on messages, and what is to do. The
+last line says whether anything has to stop. What others declare for both is taken
+to be there. It ends with code 3 if there is a difference. OLD and NEW are files, and
+one of them may be - for the standard input.`,
+		Example: `  rehop topology compare old.json new.json --broker 4.3`,
+		Args:    args(cobra.ExactArgs(2)),
+		RunE: func(_ *cobra.Command, rest []string) error {
+			if rest[0] == "-" && rest[1] == "-" {
+				return usage(errors.New("OLD and NEW are both -, want a file for one of them"))
+			}
+			old, err := a.written(rest[0], version)
+			if err != nil {
+				return err
+			}
+			changed, err := a.written(rest[1], version)
+			if err != nil {
+				return err
+			}
+			c, err := changeOf(old, changed, cmp.Or(a.vhost, "/"))
+			if err != nil {
+				return usage(err)
+			}
+			if a.format == "json" {
+				err = a.json(c)
+			} else {
+				_, err = fmt.Fprint(a.out, c)
+			}
+			if err != nil || c.isNone() {
+				return err
+			}
+			return &exit{exitPartly, errors.New("NEW differs from OLD")}
+		},
+	}, &version)
+}
+
+// change is what happens on a broker that has what OLD declares when NEW is declared.
+type change struct {
+	Differences []topology.Difference `json:"differences"` // Found is that of OLD, and Expected that of NEW
+	Engines     []engineChange        `json:"engines"`
+	Notes       []string              `json:"notes"` // of NEW that OLD does not have
+	Stops       bool                  `json:"stops"` // something has to stop before NEW can be declared
+}
+
+// engineChange is a work queue of both whose failed messages are moved otherwise.
+type engineChange struct {
+	Queue  string          `json:"queue"`
+	Old    topology.Engine `json:"old"`
+	New    topology.Engine `json:"new"`
+	Why    string          `json:"why"`
+	Effect string          `json:"effect"`
+}
+
+func (c change) isNone() bool { return len(c.Differences)+len(c.Engines)+len(c.Notes) == 0 }
+
+func changeOf(old, next written, vhost string) (c change, err error) {
+	// The broker has what others declare for both.
+	others := slices.DeleteFunc(old.others, func(d topology.Difference) bool {
+		return !slices.ContainsFunc(next.others, func(also topology.Difference) bool { return also.Kind == d.Kind && also.Name == d.Name })
+	})
+	file, err := withOthers(old.file, vhost, others)
+	if err != nil {
+		return c, err
+	}
+	drift, err := topology.VerifyDefinitions(file, vhost, next.specs...)
+	if err != nil {
+		return c, err
+	}
+	c = change{Differences: []topology.Difference{}, Engines: []engineChange{}, Notes: []string{}}
+	groups := map[string][]topology.Difference{} // new parts, by the one that they are a part of
+	for _, d := range drift.Differences {
+		whole := next.wholeOf(d.Name)
+		if d.Kind == "binding" {
+			whole = next.wholeOf(strings.TrimPrefix(d.Name[strings.LastIndex(d.Name, "--> ")+len("--> "):], "exchange "))
+		}
+		switch {
+		case d.Class == topology.DriftBroken || d.Class == topology.DriftWeak: // also of OLD
+		case d.Class == topology.DriftMissing && whole != "" && whole != d.Name && !old.has(whole) && d.Expected != byOthers:
+			groups[whole] = append(groups[whole], d)
+		case d.Class == topology.DriftExtra && whole != "" && whole != d.Name && replaced(drift, whole): // told with it
+		case d.Class == topology.DriftExtra && d.Kind != "binding" && old.wholeOf(d.Name) != "" && old.wholeOf(d.Name) != d.Name && !next.has(old.wholeOf(d.Name)): // told with it, or by left
+		default:
+			c.Differences = append(c.Differences, inWords(d, old, next))
+		}
+	}
+	for _, whole := range sortedKeys(groups) {
+		c.Differences = withParts(c.Differences, whole, groups[whole])
+	}
+	for _, d := range left(old, next) {
+		if !slices.ContainsFunc(c.Differences, func(told topology.Difference) bool { return told.Kind == d.Kind && told.Name == d.Name }) {
+			c.Differences = append(c.Differences, d)
+		}
+	}
+	for _, now := range drift.Plan.Engines {
+		for _, was := range old.plan.Engines {
+			if was.Queue == now.Queue && was.Engine != now.Engine && len(was.Waits) > 0 && !replaced(drift, now.Queue) {
+				c.Engines = append(c.Engines, engineChange{now.Queue, was.Engine, now.Engine, now.Why, engineEffect[now.Engine]})
+			}
+		}
+	}
+	for _, note := range drift.Plan.Notes {
+		if !slices.Contains(old.plan.Notes, note) {
+			c.Notes = append(c.Notes, note)
+		}
+	}
+	c.Stops = slices.ContainsFunc(c.Differences, func(d topology.Difference) bool { return d.Class == topology.DriftDiffers })
+	return c, nil
+}
+
+// engineEffect says how an engine moves what fails from now on.
+var engineEffect = map[topology.Engine]string{
+	topology.EngineNack:      "the broker moves what fails with consumers of NEW to its wait",
+	topology.EngineRepublish: "consumers of NEW send what fails to its wait as confirmed copies",
+	topology.EngineCarry:     "consumers of NEW send what fails to its wait as confirmed copies, and carry it back",
+}
+
+// wholeOf returns the work queue that a part belongs to, or the prefix of exact delays; "" for none.
+func (w written) wholeOf(name string) string {
+	if levels.Is(name) {
+		return strings.Join(strings.SplitN(name, ".", 4)[:3], ".")
+	}
+	for _, e := range w.plan.Engines {
+		if rest, ok := strings.CutPrefix(name, e.Queue); ok && (rest == "" || rest == ".dlq" || strings.HasPrefix(rest, ".rehop.") || strings.HasPrefix(rest, ".wait.")) {
+			return e.Queue
+		}
+	}
+	return ""
+}
+
+// has reports whether a plan has a work queue, or exact delays.
+func (w written) has(whole string) bool {
+	return slices.ContainsFunc(w.plan.Engines, func(e topology.PlannedEngine) bool { return e.Queue == whole }) ||
+		slices.ContainsFunc(w.plan.Queues(), func(name string) bool { return levels.Is(name) && strings.HasPrefix(name, whole+".") })
+}
+
+// replaced reports whether a queue cannot stay as it is.
+func replaced(drift topology.Drift, queue string) bool {
+	return slices.ContainsFunc(drift.Differences, func(d topology.Difference) bool {
+		return d.Class == topology.DriftDiffers && d.Kind == "queue" && d.Name == queue
+	})
+}
+
+// hasShardsOf reports whether a queue would be a shard of one of the Shards.
+func (w written) hasShardsOf(queue string) bool {
+	return slices.ContainsFunc(w.specs, func(s topology.Spec) bool {
+		shards, ok := s.(topology.Shards)
+		number, of := strings.CutPrefix(queue, shards.Name+".")
+		_, err := strconv.ParseUint(number, 10, 8)
+		return ok && of && len(number) == 2 && err == nil
+	})
+}
+
+// byOthers is the form of what others declare.
+const byOthers = "declared by others"
+
+// addIt is what is to do about something new.
+const addIt = "nothing stops: topology.Declare of NEW adds it"
+
+// inWords returns a difference between a broker and a plan as one between OLD and NEW.
+func inWords(d topology.Difference, old, next written) topology.Difference {
+	owner, _, isWait := route.WaitOf(d.Name)
+	switch {
+	case d.Class == topology.DriftMissing && d.Expected == byOthers:
+		d.Effect = "NEW needs it, and topology.Declare of NEW returns an error without it"
+	case d.Class == topology.DriftMissing:
+		d.Remedy = addIt
+		switch {
+		case d.Kind == "binding":
+			d.Effect = "it is new: messages that are published from then on, and match it, take it"
+		case d.Kind == "exchange":
+			d.Effect = "it is new, and nothing is published to it before NEW"
+		case isWait:
+			d.Effect = "it is new: what fails with consumers of NEW waits in it. What waits elsewhere comes back as before"
+			if !old.has(owner) {
+				d.Effect = "it is new, and empty"
+			}
+		case old.hasShardsOf(d.Name) && next.hasShardsOf(d.Name):
+			d.Effect = "it is new, and empty. Keys move to it when publishers know the larger Count, and no message moves"
+			d.Remedy = "nothing stops: declare and consume NEW first, and let the publishers know it then"
+		default:
+			d.Effect = "it is new, and empty"
+		}
+	case d.Class == topology.DriftExtra && d.Kind == "queue" && next.hasShardsOf(d.Name):
+		d.Effect = "it stays, and programs of OLD handle its messages. topology.Declare of NEW returns an error while it has messages and no consumer"
+	case d.Class == topology.DriftExtra && d.Kind == "binding":
+		d.Effect, d.Remedy = "it stays: messages that match it still take it, also while NEW runs", "unbind it when no program of OLD runs"
+	case d.Class == topology.DriftExtra && d.Kind == "exchange":
+		d.Effect = "it stays, and leads messages of programs of OLD to the same places"
+	case d.Class == topology.DriftExtra && isWait:
+		d.Effect = "it stays: messages in it come back as usual, and none come from programs of NEW"
+	}
+	return d
+}
+
+// withParts adds the parts of something new to its own difference, or one for them.
+func withParts(list []topology.Difference, whole string, parts []topology.Difference) []topology.Difference {
+	var queues []string
+	exchanges, bindings := 0, 0
+	for _, d := range parts {
+		switch d.Kind {
+		case "queue":
+			queues = append(queues, d.Name)
+		case "exchange":
+			exchanges++
+		default:
+			bindings++
+		}
+	}
+	if exchanges > 0 {
+		queues = append(queues, fmt.Sprintf("exchanges: %d", exchanges))
+	}
+	if bindings > 0 {
+		queues = append(queues, fmt.Sprintf("bindings: %d", bindings))
+	}
+	with := strings.Join(queues, ", ")
+	at := slices.IndexFunc(list, func(d topology.Difference) bool {
+		return d.Kind == "queue" && d.Name == whole && d.Class == topology.DriftMissing
+	})
+	if at < 0 {
+		return append(list, topology.Difference{Code: parts[0].Code, Class: topology.DriftMissing, Kind: "parts of", Name: whole, Expected: with, Found: "none",
+			Effect: "they are new, and no message takes them before NEW", Remedy: addIt})
+	}
+	list[at].Expected += "; with " + with
+	return list
+}
+
+func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
+
+// String returns the change as text for a person.
+func (c change) String() string {
+	var s strings.Builder
+	sign := map[topology.DriftClass]string{topology.DriftMissing: "+", topology.DriftExtra: "-", topology.DriftDiffers: "~"}
+	say := func(head string, lines ...[2]string) {
+		fmt.Fprintln(&s, head)
+		for _, line := range lines {
+			fmt.Fprintf(&s, "    %-8s %s\n", line[0]+":", line[1])
+		}
+	}
+	counts := map[string]int{}
+	for _, d := range c.Differences {
+		mark := cmp.Or(sign[d.Class], "!")
+		counts[mark]++
+		say(fmt.Sprintf("%s %s %s (%s)", mark, d.Kind, d.Name, d.Code), [2]string{"OLD", d.Found}, [2]string{"NEW", d.Expected}, [2]string{"effect", d.Effect}, [2]string{"to do", d.Remedy})
+	}
+	for _, e := range c.Engines {
+		say(fmt.Sprintf("~ engine of %s", e.Queue), [2]string{"OLD", string(e.Old)}, [2]string{"NEW", fmt.Sprintf("%s (%s)", e.New, e.Why)},
+			[2]string{"effect", e.Effect + ". What waits comes back as before"}, [2]string{"to do", "nothing stops: programs of OLD and NEW run side by side"})
+	}
+	for _, note := range c.Notes {
+		say("note " + note)
+	}
+	var sums []string
+	for _, sum := range []struct {
+		n    int
+		text string
+	}{{counts["+"], "new"}, {counts["~"], "cannot change in place"}, {counts["-"], "left behind"}, {counts["!"], "overridden"}, {len(c.Engines), "by another engine"}} {
+		if sum.n > 0 {
+			sums = append(sums, fmt.Sprintf("%d %s", sum.n, sum.text))
+		}
+	}
+	switch {
+	case c.isNone():
+		s.WriteString("no difference\n")
+	case len(sums) == 0:
+		s.WriteString("nothing has to stop\n")
+	case c.Stops:
+		fmt.Fprintf(&s, "%s: NEW cannot be declared before something stops, see ~\n", strings.Join(sums, ", "))
+	default:
+		fmt.Fprintf(&s, "%s: nothing has to stop\n", strings.Join(sums, ", "))
+	}
+	return s.String()
+}
+
+// written is what a file of specifications says.
+type written struct {
+	specs  []topology.Spec
+	plan   topology.Plan
+	file   []byte                // its definitions
+	others []topology.Difference // what they need and do not declare
+}
+
+func (a *app) written(name, version string) (w written, err error) {
+	vhost := cmp.Or(a.vhost, "/")
+	v, err := brokerVersion(version)
+	if err != nil {
+		return w, err
+	}
+	if w.specs, err = a.specifications(name); err != nil {
+		return w, err
+	}
+	if w.plan, err = topology.NewPlan(v, w.specs...); err != nil {
+		return w, usage(err)
+	}
+	if w.file, err = w.plan.Definitions(vhost); err != nil {
+		return w, err
+	}
+	drift, err := topology.VerifyDefinitions(w.file, vhost, w.specs...)
+	w.others = slices.DeleteFunc(drift.Differences, func(d topology.Difference) bool { return d.Class != topology.DriftMissing })
+	return w, err
+}
+
+// withOthers adds queues and exchanges to a file of definitions. Of what others declare, only
+// the names are compared.
+func withOthers(file []byte, vhost string, others []topology.Difference) ([]byte, error) {
+	var all map[string]any
+	read := json.NewDecoder(bytes.NewReader(file))
+	read.UseNumber()
+	if err := read.Decode(&all); err != nil {
+		return nil, err
+	}
+	for _, d := range others {
+		list, _ := all[d.Kind+"s"].([]any)
+		part := map[string]any{"vhost": vhost, "name": d.Name, "durable": true, "auto_delete": false, "arguments": map[string]any{}}
+		if d.Kind == "exchange" {
+			part["type"], part["internal"] = "topic", false
+		}
+		all[d.Kind+"s"] = append(list, part)
+	}
+	return json.Marshal(all)
+}
+
+// left returns the work queues and the exchanges of publishers that a file has, and the next one has no use for.
+func left(old, next written) (list []topology.Difference) {
+	add := func(kind string, code topology.DriftCode, name, effect, remedy string) {
+		list = append(list, topology.Difference{Code: code, Class: topology.DriftExtra, Kind: kind, Name: name, Expected: "none", Found: "declared by OLD", Effect: effect, Remedy: remedy})
+	}
+	of := func(name string) func(e topology.PlannedEngine) bool {
+		return func(e topology.PlannedEngine) bool {
+			return e.Queue == name || strings.HasPrefix(name, e.Queue+".rehop.")
+		}
+	}
+	for _, e := range old.plan.Engines {
+		if !slices.ContainsFunc(next.plan.Engines, of(e.Queue)) {
+			add("queue", "queue-extra", e.Queue, "it stays with its bindings, waits and dead letters: messages still come, and no program of NEW handles them",
+				"consume it until it is empty, then topology.Delete with OLD")
+		}
+	}
+	for _, name := range old.plan.Exchanges() {
+		ofOthers := slices.ContainsFunc(next.others, func(d topology.Difference) bool { return d.Kind == "exchange" && d.Name == name })
+		if !ofOthers && !slices.Contains(next.plan.Exchanges(), name) && !slices.ContainsFunc(old.plan.Engines, of(name)) {
+			add("exchange", "exchange-extra", name, "it stays with its bindings", "delete it when nothing publishes to it")
+		}
+	}
+	return list
+}
