@@ -24,7 +24,13 @@ import (
 // as the queues of a broker of 3.x after an upgrade, and the waits of another schedule.
 //
 // All faults of the specifications are returned at once, before anything is sent.
+//
+// [VerifyAs] looks at the permissions of the user too.
 func Verify(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, error) {
+	return verify(ctx, conn, nil, specs)
+}
+
+func verify(ctx context.Context, conn *connection.Conn, roles []Role, specs []Spec) (Drift, error) {
 	if err := usable(ctx, conn); err != nil {
 		return Drift{}, err
 	}
@@ -50,6 +56,9 @@ func Verify(ctx context.Context, conn *connection.Conn, specs ...Spec) (Drift, e
 		}
 		left, err := c.unread(d.plan.shards)
 		drift.Differences = append(drift.Differences, left...)
+		if err == nil {
+			err = c.permitted(&drift, roles)
+		}
 		return drift, err
 	})
 }
@@ -90,10 +99,11 @@ type Difference struct {
 	//	broker-defect       this version of the broker has a defect that the plan meets
 	//	consumer-held       the broker keeps a queue for a consumer whose node is gone, for 60 s or longer
 	//	leaders-together    one node leads more shards than its share
+	//	permission-missing  the user lacks permissions
 	Code DriftCode `json:"code"`
 
 	Class DriftClass `json:"class"`
-	Kind  string     `json:"kind"` // "queue", "exchange", "binding", or "virtual host"
+	Kind  string     `json:"kind"` // "queue", "exchange", "binding", "virtual host" or "user"
 	Name  string     `json:"name"` // of the queue or exchange; of a binding, both of its ends
 
 	Expected string `json:"expected"` // "none" of an extra part
@@ -116,10 +126,11 @@ const (
 	DriftOverridden DriftClass = "overridden"    // a policy or a limit of the broker decides otherwise
 	DriftBroken     DriftClass = "broken broker" // a defect of the broker
 	DriftWeak       DriftClass = "weak"          // all is there, and goes slower than it could
+	DriftForbidden  DriftClass = "forbidden"     // the user may not do it
 )
 
 // OK reports whether a program can start on the broker: whether nothing is missing,
-// differs or is overridden, as far as was looked. Extra parts are left to older processes,
+// differs, is overridden or is forbidden, as far as was looked. Extra parts are left to older processes,
 // whose messages may wait in them, and no start of a program mends a broker or what is weak. OK
 // does not look at Unseen.
 func (d Drift) OK() bool {
@@ -129,7 +140,7 @@ func (d Drift) OK() bool {
 }
 
 // String returns the differences as text for a person, in the manner of a plan: + is
-// missing, ~ differs, - is extra, ! is overridden, weak or a defect of the broker, and ? was
+// missing, ~ differs, - is extra, ! is overridden, forbidden, weak or a defect of the broker, and ? was
 // not looked at.
 func (d Drift) String() string {
 	var s strings.Builder
@@ -145,7 +156,7 @@ func (d Drift) String() string {
 		fmt.Fprintf(&s, "? %s\n", u)
 	}
 	var sums []string
-	for _, class := range []DriftClass{DriftMissing, DriftDiffers, DriftExtra, DriftOverridden, DriftBroken, DriftWeak} {
+	for _, class := range []DriftClass{DriftMissing, DriftDiffers, DriftExtra, DriftOverridden, DriftForbidden, DriftBroken, DriftWeak} {
 		if n := counts[class]; n > 0 {
 			sums = append(sums, fmt.Sprintf("%d %s", n, class))
 		}

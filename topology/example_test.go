@@ -63,6 +63,25 @@ func ExampleVerify() {
 	// true 0
 }
 
+// A program finds out before it starts whether its user may do what it will. RabbitMQ tells
+// an administrator, by the management API.
+func ExampleVerifyAs() {
+	ctx, conn, stop := connect()
+	defer stop()
+	orders := topology.WorkQueue{Name: "orders"}
+	check(topology.Declare(ctx, conn, orders))
+
+	drift, err := topology.VerifyAs(ctx, conn, []topology.Role{topology.RoleConsume}, orders)
+	check(err)
+	for _, d := range drift.Differences {
+		if d.Class == topology.DriftForbidden {
+			fmt.Println(d.Remedy)
+		}
+	}
+	fmt.Println(drift.Unseen[len(drift.Unseen)-1])
+	// Output: permissions of user "guest": connection.Config.ManagementURL is empty
+}
+
 // A service writes what it declares to a file, and a tool plans or verifies it.
 func ExampleMarshalSpecs() {
 	file, err := topology.MarshalSpecs(topology.Exchange{Name: "shop"}, topology.WorkQueue{Name: "orders", Waits: delay.Fixed(90*time.Second, 1)})

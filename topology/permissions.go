@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"maps"
 	"regexp"
 	"slices"
@@ -61,8 +62,11 @@ type Permissions struct {
 // returns has the engines in force on the broker. Where they, or the waits, are others than the
 // specification alone says, such as after an upgrade from 3.x, the consumer needs to look as
 // well: otherwise its messages may come back late, and unconfirmed.
-func (p Plan) Permissions(roles ...Role) Permissions {
-	g := grants{plan: p}
+func (p Plan) Permissions(roles ...Role) Permissions { return p.grants(false, roles).permissions() }
+
+// grants returns the permissions of these roles: of families of names, or of exact names.
+func (p Plan) grants(exact bool, roles []Role) *grants {
+	g := &grants{plan: p, exact: exact}
 	for _, role := range roles {
 		switch role {
 		case RoleDeclare:
@@ -73,6 +77,10 @@ func (p Plan) Permissions(roles ...Role) Permissions {
 			g.publish()
 		}
 	}
+	return g
+}
+
+func (g *grants) permissions() Permissions {
 	return Permissions{g.configure.expression(), g.write.expression(), g.read.expression()}
 }
 
@@ -139,6 +147,7 @@ const defaultExchange = "amq.default"
 // grants are permissions in the making.
 type grants struct {
 	plan                   Plan
+	exact                  bool // families are names, and not quoted
 	configure, write, read families
 }
 
@@ -146,6 +155,10 @@ func (g *grants) add(to *families, names ...string) {
 	for _, name := range names {
 		if *to == nil {
 			*to = families{}
+		}
+		if g.exact {
+			(*to)[name] = true
+			continue
 		}
 		(*to)[g.plan.family(name)] = true
 	}
@@ -236,7 +249,11 @@ func (g *grants) consume() {
 	for _, e := range g.plan.Engines {
 		g.add(&g.read, e.Queue)
 		g.add(&g.write, defaultExchange)
-		g.write[g.plan.ownerFamily(e)+regexp.QuoteMeta(strings.TrimPrefix(e.work.returnExchange(), e.Queue))] = true // and no other exchange
+		if back := e.work.returnExchange(); g.exact {
+			g.add(&g.write, back)
+		} else {
+			g.write[g.plan.ownerFamily(e)+regexp.QuoteMeta(strings.TrimPrefix(back, e.Queue))] = true // and no other exchange
+		}
 		if e.looks(g.plan.Version) {
 			g.look(e)
 		}
@@ -251,7 +268,7 @@ func (g *grants) consume() {
 	}
 	for _, s := range g.plan.shards {
 		if s.SingleActiveConsumer && s.Count > 1 {
-			queues := []string{route.MembersQueues(s.Name), route.SeatQueues(s.Name)}
+			queues := []string{fmt.Sprint(route.MembersQueues(s.Name), s.Count), fmt.Sprint(route.SeatQueues(s.Name), s.Count, ".", 0)}
 			g.add(&g.configure, queues...)
 			g.add(&g.read, queues...)
 		}

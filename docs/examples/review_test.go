@@ -45,6 +45,14 @@ func TestReview(t *testing.T) {
 		if len(drift.Differences) > 0 {
 			s.Error(drift)
 		}
+		// begin verifyas
+		drift, err = topology.VerifyAs(ctx, conn, []topology.Role{topology.RoleConsume}, topology.Exchange{Name: "shop"}, orders)
+		check(err)
+		fmt.Print(drift) // a difference of class "forbidden" has the command that grants what is missing
+		// end verifyas
+		if !strings.Contains(drift.String(), "? permissions of user") && len(drift.Differences) > 0 {
+			s.Error(drift)
+		}
 		// begin permissions
 		plan, err := topology.NewPlan(conn.Server().Version, topology.Exchange{Name: "shop"}, orders)
 		check(err)

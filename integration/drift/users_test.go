@@ -158,3 +158,111 @@ func TestTheAPIOfAnotherBroker(t *testing.T) {
 		t.Errorf("found\n%s", drift)
 	}
 }
+
+// A user lacks what Plan.Permissions returns, less one name. An administrator of the management API sees
+// that, whoever the user is, and nobody else does: then it is unseen. The remedy mends it.
+func TestPermissionsOfTheUser(t *testing.T) {
+	onEachVersion(t, func(t *testing.T, n *nodes.Node) {
+		v := newVhost(t, n, "permitted")
+		specs := wirings["orders"]
+		if err := topology.Declare(t.Context(), v.conn, specs...); err != nil {
+			t.Fatal(err)
+		}
+		plan, err := topology.NewPlan(v.conn.Server().Version, specs...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		user := func(name, tag string) *url.Userinfo {
+			v.must(http.MethodPut, "users/"+url.PathEscape(name), map[string]any{"password": "secret", "tags": tag})
+			t.Cleanup(func() { _, _ = v.call(context.Background(), http.MethodDelete, "users/"+url.PathEscape(name), nil) })
+			v.must(http.MethodPut, "permissions/"+v.path()+"/"+url.PathEscape(name), topology.Permissions{Configure: "^$", Write: "^$", Read: "^$"})
+			return url.UserPassword(name, "secret")
+		}
+		const name = "drift it's a shopper"
+		shopper, manager := user(name, ""), user("drift watcher", "management")
+		grant := func(p topology.Permissions) {
+			v.must(http.MethodPut, "permissions/"+v.path()+"/"+url.PathEscape(name), p)
+		}
+		as := func(conn *connection.Conn, roles ...topology.Role) topology.Drift {
+			t.Helper()
+			drift, err := topology.VerifyAs(t.Context(), conn, roles, specs...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return drift
+		}
+		conn := v.connectAs(shopper, n.ManagementURL())
+		all := []topology.Role{topology.RoleDeclare, topology.RoleConsume, topology.RolePublish}
+		clean := func(rule string, roles ...topology.Role) {
+			t.Helper()
+			if drift := as(conn, roles...); len(drift.Differences)+len(drift.Unseen) > 0 || !drift.OK() {
+				t.Errorf("%s:\n%s", rule, drift)
+			}
+		}
+		grant(topology.Permissions{Configure: ".*", Write: ".*", Read: ".*"})
+		clean("a wide grant", all...)
+		tried := 0
+		for _, roles := range [][]topology.Role{all[:1], all[1:2], all[2:], all} {
+			whole := plan.Permissions(roles...)
+			grant(whole)
+			clean("what Plan.Permissions returns", roles...)
+			for kind, of := range map[string]func(*topology.Permissions) *string{
+				"configure": func(p *topology.Permissions) *string { return &p.Configure },
+				"write":     func(p *topology.Permissions) *string { return &p.Write },
+				"read":      func(p *topology.Permissions) *string { return &p.Read },
+			} {
+				names := strings.Split(strings.Trim(*of(&whole), "^$()"), "|")
+				for i, less := range names {
+					if less == "" {
+						continue
+					}
+					tried++
+					p := whole
+					*of(&p) = "^(" + strings.Join(append(append([]string{"none"}, names[:i]...), names[i+1:]...), "|") + ")$"
+					grant(p)
+					drift := as(conn, roles...)
+					begin, _, _ := strings.Cut(strings.ReplaceAll(less, `\.`, "."), "*")
+					text := drift.String()
+					if drift.OK() || len(drift.Differences) != 1 || !strings.Contains(text, "! user "+name+" (permission-missing)") || !strings.Contains(text, kind+" on "+strings.TrimSuffix(begin, "..")) {
+						t.Errorf("%v without %s on %s:\n%s", roles, kind, less, text)
+					}
+				}
+			}
+		}
+		t.Logf("broker %s: %d names were taken away", n.Version(), tried)
+		grant(topology.Permissions{Configure: "^theirs$", Write: "^$", Read: "^$"})
+		drift := as(conn, all...)
+		if len(drift.Differences) != 1 {
+			t.Fatalf("without any permission on its own names:\n%s", drift)
+		}
+		if out, err := n.Exec(t.Context(), "sh", "-c", drift.Differences[0].Remedy); err != nil {
+			t.Fatalf("%s: %v\n%s", drift.Differences[0].Remedy, err, out)
+		}
+		clean("after the remedy", all...)
+		if err := topology.Declare(t.Context(), conn, specs...); err != nil {
+			t.Error("after the remedy: ", err)
+		}
+
+		grant(topology.Permissions{Configure: "^$", Write: "^$", Read: "^$"})
+		u, err := url.Parse(n.ManagementURL())
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.User = manager
+		for rule, tt := range map[string]struct {
+			conn   *connection.Conn
+			unseen string
+		}{
+			"a login that is no administrator": {v.connectAs(shopper, u.String()), `permissions of user "` + name + `": the broker shows them to administrators only`},
+			"its own login":                    {v.connectAs(manager, u.String()), `permissions of user "drift watcher": the broker shows them to administrators only`},
+			"no management API":                {v.connectAs(shopper, ""), `permissions of user "` + name + `": connection.Config.ManagementURL is empty`},
+		} {
+			if drift := as(tt.conn, all...); len(drift.Differences) > 0 || !drift.OK() || !strings.Contains(drift.String(), "? "+tt.unseen) {
+				t.Errorf("%s:\n%s\nwant unseen %s", rule, drift, tt.unseen)
+			}
+		}
+		if drift := as(conn); len(drift.Differences)+len(drift.Unseen) > 0 {
+			t.Errorf("without a role:\n%s", drift)
+		}
+	})
+}

@@ -94,3 +94,34 @@ func TestLooks(t *testing.T) {
 		}
 	}
 }
+
+func TestPermissions(t *testing.T) {
+	for _, tt := range []struct {
+		rule, answer string
+		status       int
+		want         string
+		err          error
+	}{
+		{"permissions", `{"user":"a b","vhost":"/","configure":"^$","write":"","read":".*"}`, 200, "^$,,.*", nil},
+		{"nobody but an administrator is told", `{}`, 401, "", ErrRefused},
+		{"a user that the broker does not keep", `{}`, 404, "", ErrNoQueue},
+		{"something else", `{"user":"a b"}`, 200, "", nil},
+		{"no JSON", `<html>`, 200, "", nil},
+	} {
+		a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.RequestURI, "/api/permissions/%2F/a%20b") {
+				t.Errorf("%s: asked for %s", tt.rule, r.RequestURI)
+			}
+			w.WriteHeader(tt.status)
+			_, _ = w.Write([]byte(tt.answer))
+		})
+		configure, write, read, err := a.Permissions(t.Context(), "a b")
+		if tt.want != "" {
+			if got := strings.Join([]string{configure, write, read}, ","); err != nil || got != tt.want {
+				t.Errorf("%s: %s, %v, want %s", tt.rule, got, err, tt.want)
+			}
+		} else if err == nil || tt.err != nil && !errors.Is(err, tt.err) || !strings.Contains(err.Error(), `permissions of user "a b"`) {
+			t.Errorf("%s: %v", tt.rule, err)
+		}
+	}
+}

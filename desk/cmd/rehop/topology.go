@@ -145,13 +145,9 @@ roles needs. The virtual host is --vhost, or /. SPECS is a file, or - for the st
 			if len(names) == 0 {
 				return usage(errors.New("rehop topology permissions needs --role: declare, consume or publish, or several with commas between them"))
 			}
-			var roles []topology.Role
-			for _, name := range names {
-				role := topology.Role(name)
-				if !slices.Contains([]topology.Role{topology.RoleDeclare, topology.RoleConsume, topology.RolePublish}, role) {
-					return usage(fmt.Errorf("--role is %s, want declare, consume or publish, or several with commas between them", typed(name)))
-				}
-				roles = append(roles, role)
+			roles, err := rolesOf(names)
+			if err != nil {
+				return err
 			}
 			p, err := a.planned(rest[0], version)
 			if err != nil {
@@ -166,8 +162,23 @@ roles needs. The virtual host is --vhost, or /. SPECS is a file, or - for the st
 			return err
 		},
 	}, &version)
-	c.Flags().StringSliceVar(&names, "role", nil, "what the program does: declare, consume, publish")
+	roleFlag(c, &names)
 	return c
+}
+
+func roleFlag(c *cobra.Command, names *[]string) {
+	c.Flags().StringSliceVar(names, "role", nil, "what the program does: declare, consume, publish")
+}
+
+func rolesOf(names []string) (roles []topology.Role, err error) {
+	for _, name := range names {
+		role := topology.Role(name)
+		if !slices.Contains([]topology.Role{topology.RoleDeclare, topology.RoleConsume, topology.RolePublish}, role) {
+			return nil, usage(fmt.Errorf("--role is %s, want declare, consume or publish, or several with commas between them", typed(name)))
+		}
+		roles = append(roles, role)
+	}
+	return roles, nil
 }
 
 func (a *app) definitionsCommand() *cobra.Command {
@@ -197,18 +208,22 @@ rehop topology verify after it. SPECS is a file, or - for the standard input.`,
 
 func (a *app) verifyCommand() *cobra.Command {
 	var definitions string
+	var names []string
 	c := &cobra.Command{
 		Use:   "verify SPECS",
 		Short: "Compare a broker, or a file of its definitions, with what a service declares",
 		Long: `Verify prints each difference with its effect and remedy: + is missing, ~ differs, - is
-extra, ! is overridden or a defect of the broker, and ? was not looked at. It needs
-the management API to see arguments, bindings and policies. With --definitions it
+extra, ! is overridden, forbidden or a defect of the broker, and ? was not looked at. It
+needs the management API to see arguments, bindings and policies. With --role it also
+compares the permissions of the user of --url with what a program with these roles needs:
+for that the login of --management-url needs the tag administrator. With --definitions it
 compares with a file that rabbitmqctl export_definitions has written, and needs no
 broker; --vhost names the virtual host in it.
 
-It ends with code 3 if something is missing, differs or is overridden. SPECS is a
-file, or - for the standard input.`,
+It ends with code 3 if something is missing, differs, is overridden or is forbidden.
+SPECS is a file, or - for the standard input.`,
 		Example: `  rehop topology verify shop.json
+  rehop topology verify shop.json --role declare,consume
   rehop topology verify shop.json --definitions production.json --vhost /`,
 		Args: args(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, rest []string) error {
@@ -216,7 +231,14 @@ file, or - for the standard input.`,
 			if err != nil {
 				return err
 			}
-			drift, err := a.drift(c, definitions, specs)
+			roles, err := rolesOf(names)
+			if err != nil {
+				return err
+			}
+			if definitions != "" && len(roles) > 0 {
+				return usage(errors.New("--role is for the user of a broker, and --definitions is a file: leave one of them out"))
+			}
+			drift, err := a.drift(c, definitions, roles, specs)
 			if err != nil {
 				return err
 			}
@@ -227,6 +249,7 @@ file, or - for the standard input.`,
 		},
 	}
 	c.Flags().StringVar(&definitions, "definitions", "", "file of definitions, instead of a broker")
+	roleFlag(c, &names)
 	_ = c.MarkFlagFilename("definitions") // fails for unknown flags only
 	return c
 }
@@ -240,7 +263,7 @@ func (a *app) print(drift topology.Drift) error {
 }
 
 // drift compares with a file of definitions, or with the broker.
-func (a *app) drift(c *cobra.Command, definitions string, specs []topology.Spec) (topology.Drift, error) {
+func (a *app) drift(c *cobra.Command, definitions string, roles []topology.Role, specs []topology.Spec) (topology.Drift, error) {
 	if definitions != "" {
 		file, err := readAll(a.in, definitions)
 		if err != nil {
@@ -256,5 +279,5 @@ func (a *app) drift(c *cobra.Command, definitions string, specs []topology.Spec)
 	if err != nil {
 		return topology.Drift{}, err
 	}
-	return topology.Verify(c.Context(), conn, specs...)
+	return topology.VerifyAs(c.Context(), conn, roles, specs...)
 }

@@ -81,6 +81,9 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"a virtual host that the file does not have", "verify " + file + " --vhost c --definitions " + empty, exitUsage, `it has no virtual host "c"`},
 		{"definitions that are none", "verify " + file + " --definitions " + file, exitUsage, "it is no file of definitions"},
 		{"definitions that are not there", "verify " + file + " --definitions none.json", exitUsage, "--definitions: open none.json"},
+		{"permissions that cannot be seen are said to be", "verify " + file + " --role declare,consume", exitPartly, "? permissions of user \"guest\": connection.Config.ManagementURL is empty"},
+		{"a role that is none, of a broker", "verify " + file + " --role admin", exitUsage, `--role is "admin", want declare, consume or publish`},
+		{"a file has no user", "verify " + file + " --role consume --definitions " + empty, exitUsage, "--role is for the user of a broker"},
 		{"a broker that lacks all", "verify " + file, exitPartly, "the broker is not as planned"},
 	} {
 		s.run(tt.code, append([]string{"topology"}, strings.Fields(tt.line)...)...)

@@ -1,0 +1,134 @@
+package topology
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/connection"
+	"github.com/rehop/rehop/internal/ctl"
+	"github.com/rehop/rehop/internal/management"
+	"github.com/rehop/rehop/internal/transport"
+)
+
+// VerifyAs is [Verify] for a program with these roles: it also compares the permissions of the user
+// of conn with what such a program needs, see [Plan.Permissions]. A difference of class
+// [DriftForbidden] names each queue and exchange that the permissions lack, and the command that
+// grants them. Permissions for other names, such as ".*", are no difference.
+//
+// RabbitMQ shows permissions to administrators only: the login of
+// connection.Config.ManagementURL needs the tag administrator, and the user of conn does not. For
+// any other login, and for a user whose permissions the broker does not keep itself, they are in
+// [Drift.Unseen].
+func VerifyAs(ctx context.Context, conn *connection.Conn, roles []Role, specs ...Spec) (Drift, error) {
+	for i, role := range roles {
+		if !slices.Contains([]Role{RoleDeclare, RoleConsume, RolePublish}, role) {
+			return Drift{}, rehop.WithClass(fmt.Errorf("topology: roles[%d] is %q, want %q, %q or %q", i, role, RoleDeclare, RoleConsume, RolePublish), rehop.ClassBug)
+		}
+	}
+	return verify(ctx, conn, roles, specs)
+}
+
+// permitted adds to drift what the user may not do of these roles.
+func (c *caller) permitted(drift *Drift, roles []Role) error {
+	if len(roles) == 0 {
+		return nil
+	}
+	if err := c.open(); err != nil {
+		return err
+	}
+	user := transport.Inside.Session(c.session).User()
+	if user == "" {
+		drift.Unseen = append(drift.Unseen, "permissions: the broker alone knows the name of the user")
+		return nil
+	}
+	list, unseen := c.lacking(drift.Plan, user, roles)
+	if c.ctx.Err() != nil {
+		return context.Cause(c.ctx)
+	}
+	drift.Differences = append(drift.Differences, list...)
+	for _, what := range unseen {
+		drift.Unseen = append(drift.Unseen, fmt.Sprintf("permissions of user %q: %s", user, what))
+	}
+	return nil
+}
+
+// lacking asks for the permissions of a user.
+func (c *caller) lacking(p Plan, user string, roles []Role) (list []Difference, unseen []string) {
+	api := transport.Inside.Conn(c.conn).Management()
+	if api == nil {
+		return nil, []string{"connection.Config.ManagementURL is empty"}
+	}
+	err := c.sameCluster(api)
+	var granted Permissions
+	if err == nil {
+		granted.Configure, granted.Write, granted.Read, err = api.Permissions(c.ctx, user)
+	}
+	switch {
+	case errors.Is(err, management.ErrRefused):
+		return nil, []string{"the broker shows them to administrators only, and the login of ManagementURL is none"}
+	case errors.Is(err, management.ErrNoQueue):
+		return nil, []string{"the broker has none, so another authorization backend decides"}
+	case err != nil:
+		return nil, []string{err.Error()}
+	}
+	return p.forbidden(api.Vhost(), user, granted, roles)
+}
+
+// forbidden compares what a user is granted with what a program needs, by the names that the plan has
+// now. It is pure.
+func (p Plan) forbidden(vhost, user string, granted Permissions, roles []Role) (list []Difference, unseen []string) {
+	needs, exact := p.grants(false, roles).permissions(), p.grants(true, roles)
+	var lacks, has []string
+	remedy := granted
+	for _, of := range []struct {
+		kind    string
+		names   families
+		granted string
+		needs   string
+		remedy  *string
+	}{
+		{"configure", exact.configure, granted.Configure, needs.Configure, &remedy.Configure},
+		{"write", exact.write, granted.Write, needs.Write, &remedy.Write},
+		{"read", exact.read, granted.Read, needs.Read, &remedy.Read},
+	} {
+		// The broker takes "" for an expression that matches no name.
+		match, err := regexp.Compile(of.granted)
+		if err != nil {
+			unseen = append(unseen, fmt.Sprintf("%s is %q, which is an expression of the broker and none of package regexp", of.kind, of.granted))
+			continue
+		}
+		var names []string
+		for name := range of.names {
+			if of.granted == "" || !match.MatchString(name) {
+				names = append(names, name)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		slices.Sort(names)
+		lacks = append(lacks, of.kind+" on "+strings.Join(names, ", "))
+		has = append(has, fmt.Sprintf("%s %s", of.kind, of.granted))
+		if *of.remedy = of.needs; of.granted != "" && of.granted != "^$" {
+			*of.remedy = of.granted + "|" + of.needs
+		}
+	}
+	if len(lacks) == 0 {
+		return nil, unseen
+	}
+	words := make([]string, len(roles))
+	for i, role := range roles {
+		words[i] = string(role)
+	}
+	return []Difference{{
+		Code: "permission-missing", Class: DriftForbidden, Kind: "user", Name: user,
+		Expected: strings.Join(lacks, "; "), Found: strings.Join(has, "; "),
+		Effect: fmt.Sprintf("a program with the role %s stops, or logs what it lacks", strings.Join(words, " and ")),
+		Remedy: ctl.Command("rabbitmqctl set_permissions", vhost, user, remedy.Configure, remedy.Write, remedy.Read),
+	}}, unseen
+}
