@@ -148,7 +148,7 @@ func TestProcessesShareShards(t *testing.T) {
 		s := w.shards(8, func(s *topology.Shards) { s.SingleActiveConsumer = true })
 		o := newOrdered()
 		handle := func(_ context.Context, d *consumer.Delivery) error {
-			o.handle(d.OrderKey, d.ID, 60*time.Millisecond)
+			o.handle(d.OrderKey, d.ID, 110*time.Millisecond)
 			return nil
 		}
 		sent := w.load(s, 700*time.Millisecond)
