@@ -148,10 +148,10 @@ func TestProcessesShareShards(t *testing.T) {
 		s := w.shards(8, func(s *topology.Shards) { s.SingleActiveConsumer = true })
 		o := newOrdered()
 		handle := func(_ context.Context, d *consumer.Delivery) error {
-			o.handle(d.OrderKey, d.ID, 5*time.Millisecond)
+			o.handle(d.OrderKey, d.ID, 110*time.Millisecond)
 			return nil
 		}
-		sent := w.load(s, 100*time.Millisecond)
+		sent := w.load(s, 700*time.Millisecond)
 		var all []*process
 		for range 4 {
 			all = append(all, w.process(s, handle))
@@ -200,7 +200,7 @@ func firsts(ids []string) (first []string) {
 func TestMoreProcessesThanShards(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		s := w.shards(2, func(s *topology.Shards) { s.SingleActiveConsumer = true })
-		sent := w.load(s, time.Second)
+		sent := w.load(s, 3*time.Second)
 		var all []*process
 		for range 5 {
 			all = append(all, w.process(s, func(context.Context, *consumer.Delivery) error { return nil }))
@@ -228,7 +228,7 @@ func TestAProcessThatSeesNoOthersConsumesAllShards(t *testing.T) {
 			_, err := ch.QueueDeclare("bills.members.3", true, false, false, false, nil)
 			return err
 		})
-		sent := w.load(s, time.Second)
+		sent := w.load(s, 3*time.Second)
 		p := w.process(s, func(context.Context, *consumer.Delivery) error { return nil })
 		time.Sleep(10 * time.Minute)
 		w.shared(s, p)
@@ -268,7 +268,7 @@ func TestConsumersOfOneConnShareShards(t *testing.T) {
 			return stop
 		}
 		first, second := start("first"), start("second")
-		sent := w.load(s, time.Second)
+		sent := w.load(s, 3*time.Second)
 		time.Sleep(time.Minute)
 		mu.Lock()
 		clear(by)
@@ -309,7 +309,7 @@ func TestAGroupLeavesNothing(t *testing.T) {
 func TestTheQueuesOfAGroupAreDeleted(t *testing.T) {
 	onNewest(t, func(w *fixture) {
 		s := w.shards(4, func(s *topology.Shards) { s.SingleActiveConsumer = true })
-		sent := w.load(s, time.Second)
+		sent := w.load(s, 3*time.Second)
 		handle := func(context.Context, *consumer.Delivery) error { return nil }
 		all := []*process{w.process(s, handle), w.process(s, handle)}
 		time.Sleep(time.Minute)
@@ -338,7 +338,7 @@ func TestAShardThatCannotBeConsumedEndsNoOther(t *testing.T) {
 			time.Sleep(time.Minute)
 			all = append(all, w.process(s, handle))
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		w.broker.DeleteQueue("bills.00")
 		w.raw(func(ch *amqp.Channel) error { // classic, and not what was declared
 			_, err := ch.QueueDeclare("bills.00", true, false, false, false, nil)
@@ -381,7 +381,7 @@ func TestAProcessInACrashLoopTakesNoMessagesAlong(t *testing.T) {
 		ahead := func(c *consumer.Config) { c.Prefetch = 500 }
 		steady := w.process(s, handle, ahead)
 		time.Sleep(30 * time.Second)
-		for range 60 {
+		for range 30 { // more than the delivery limit
 			loops := w.process(s, handle, ahead)
 			time.Sleep(20 * time.Second)
 			loops.kill()

@@ -247,7 +247,7 @@ func TestTheBrokerGoesAwayWhileMessagesWait(t *testing.T) {
 	} {
 		t.Run(rule, func(t *testing.T) {
 			everywhere(t, func(w *fixture) {
-				const n = 300
+				const n = 60
 				w.carried(time.Minute, time.Minute)
 				var a attempts
 				w.publish(n)
@@ -348,7 +348,7 @@ func TestAWaitThatIsAwayAtTheStartIsCarriedLater(t *testing.T) {
 // before it.
 func TestLongWaitsDoNotDelayShorterOnes(t *testing.T) {
 	const unacked = 256 // of one carrier, at most
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		w.carried(40 * time.Minute)
 		var a attempts
 		w.publish(unacked + 50)

@@ -452,7 +452,7 @@ func TestStrictLanesKeepTheirOrderWhenTheBrokerBecomesSlow(t *testing.T) {
 }
 
 func TestStrictLanesKeepTheirOrderWhenConnectionsAreLost(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		const concurrency, cuts = 4, 10
 		l := w.lanes()
 		w.fill("bulk", 300)

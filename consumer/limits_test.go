@@ -49,7 +49,7 @@ func TestAnErrorOfTheCtxNamesTheLimitThatHasEndedIt(t *testing.T) {
 						_, stop = w.start(func(ctx context.Context, _ *consumer.Delivery) error { <-ctx.Done(); return tt.of(ctx) }, cfg)
 					}
 					w.publish(1)
-					time.Sleep(time.Hour)
+					time.Sleep(15 * time.Minute)
 					w.stopped(stop)
 					if l := w.letter(); l.Headers[header.Error] != tt.want || l.Headers[header.ErrorType] != tt.kind {
 						w.Errorf("the letter says %q, %q; want %q, %q", l.Headers[header.Error], l.Headers[header.ErrorType], tt.want, tt.kind)

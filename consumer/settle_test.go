@@ -42,41 +42,46 @@ func TestWhatAHandlerReturnsDecides(t *testing.T) {
 		runs    int
 		text    string // in the letter
 		kind    string
+		own     bool // the consumer alone decides what it means
 	}{
-		{"nil: done", always(nil), []consumer.Settlement{done}, 1, "", ""},
+		{"nil: done", always(nil), []consumer.Settlement{done}, 1, "", "", false},
 		{"fails, then done", func(_ context.Context, d *consumer.Delivery) error {
 			if d.Attempt < 3 {
 				return errBroken
 			}
 			return nil
-		}, []consumer.Settlement{wait(1), wait(2), done}, 3, "", ""},
+		}, []consumer.Settlement{wait(1), wait(2), done}, 3, "", "", false},
 		{"fails for ever", always(fmt.Errorf("wrapped: %w", errBroken)),
-			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "wrapped: broken", "*errors.errorString"},
-		{"permanent", always(consumer.DeadLetter(errBroken)), []consumer.Settlement{dead(rehop.CausePermanent)}, 1, "broken", "*errors.errorString"},
-		{"discard", always(consumer.Discard("old")), []consumer.Settlement{done}, 1, "", ""},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "wrapped: broken", "*errors.errorString", false},
+		{"permanent", always(consumer.DeadLetter(errBroken)), []consumer.Settlement{dead(rehop.CausePermanent)}, 1, "broken", "*errors.errorString", false},
+		{"discard", always(consumer.Discard("old")), []consumer.Settlement{done}, 1, "", "", true},
 		{"retry after, longer than wait 1", func(_ context.Context, d *consumer.Delivery) error {
 			if d.Attempt == 1 {
 				return consumer.RetryAfter(2*time.Minute, errBroken)
 			}
 			return nil
-		}, []consumer.Settlement{wait(2), done}, 2, "", ""},
+		}, []consumer.Settlement{wait(2), done}, 2, "", "", false},
 		{"retry after, longer than all waits", func(_ context.Context, d *consumer.Delivery) error {
 			if d.Attempt == 1 {
 				return consumer.RetryAfter(11*time.Minute, errBroken)
 			}
 			return nil
-		}, []consumer.Settlement{wait(2), wait(2), wait(1), done}, 2, "", ""},
+		}, []consumer.Settlement{wait(2), wait(2), wait(1), done}, 2, "", "", false},
 		{"panic", func(context.Context, *consumer.Delivery) error { panic("ouch") },
-			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "panic: ouch", "*consumer.PanicError"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "panic: ouch", "*consumer.PanicError", true},
 		{"an error that cannot be read", func(context.Context, *consumer.Delivery) error { var n *nobody; return n },
-			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "panic: ", "*consumer.PanicError"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "panic: ", "*consumer.PanicError", true},
 		{"runtime.Goexit", func(context.Context, *consumer.Delivery) error { runtime.Goexit(); return nil },
-			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "runtime.Goexit", "*errors.errorString"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "runtime.Goexit", "*errors.errorString", true},
 		{"handler timeout", func(ctx context.Context, _ *consumer.Delivery) error { <-ctx.Done(); return context.Cause(ctx) },
-			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "handler timeout", "*errors.errorString"},
+			[]consumer.Settlement{wait(1), wait(2), dead(rehop.CauseExhausted)}, 3, "handler timeout", "*errors.errorString", true},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			everywhere(t, func(w *fixture) {
+			columns := everywhere
+			if tt.own {
+				columns = onEachEngine
+			}
+			columns(t, func(w *fixture) {
 				w.publish(1, func(m *rehoptest.Message) { m.Type = "order"; m.Headers = amqp.Table{"user": "own"} })
 				runs := 0
 				c, stop := w.start(func(ctx context.Context, d *consumer.Delivery) error {

@@ -143,7 +143,7 @@ func TestARefusedVisitHarmsNoHandler(t *testing.T) {
 // than its prefetch. A visit of the queue would take one of them, and later ones would be
 // handled before it.
 func TestAProbeTakesNoMessageOutOfItsOrder(t *testing.T) {
-	everywhere(t, func(w *fixture) {
+	onEachEngine(t, func(w *fixture) {
 		var got []string
 		_, stop := w.start(func(_ context.Context, d *consumer.Delivery) error {
 			got = append(got, d.ID)

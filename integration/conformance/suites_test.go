@@ -55,6 +55,15 @@ func processRules() []matrix.Rule {
 		switch r.Name {
 		case "health: asking draws no message":
 			r.Except = func(_, _ string) string { return "messages come here while a consumer changes its prefetch" }
+		case "lanes: the order of 1,000, before and after waits and dead letters", "shards: processes share them evenly, in order through those that come and go":
+			r.Except = onlyNewestInProcess
+		case "priority: the order of 1,000, before and after waits and dead letters":
+			r.Except = func(version, queueType string) string { // each type has its own priorities
+				if version == "4.3" {
+					return ""
+				}
+				return onlyNewestInProcess(version, queueType)
+			}
 		case "a wait that does not answer holds no other up", "publish: a queue that does not answer holds no other up", "late settle after a close by the broker":
 			r.Except = nil // needs no rabbitmqctl and no management here
 		}
@@ -64,6 +73,15 @@ func processRules() []matrix.Rule {
 		list = append(list, r)
 	}
 	return list
+}
+
+// onlyNewestInProcess is an Except for what takes seconds of computing in each column. The tests of package
+// consumer, or integration/differential, have it on every version of rehoptest.
+func onlyNewestInProcess(version, queueType string) string {
+	if matrix.OnlyNewest(version, queueType) != "" {
+		return "the tests of the consumer, or the differential test, have it on every version"
+	}
+	return ""
 }
 
 // startProcessNodes starts the brokers in the process.
