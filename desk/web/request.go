@@ -167,6 +167,7 @@ type problem struct {
 	Advice string
 	Place  place
 	Look   string // where to go after a look, which is what to do
+	Drawn  string // as in placeView
 }
 
 func (r *request) fail(err error) {
@@ -175,6 +176,7 @@ func (r *request) fail(err error) {
 	switch over := errors.Is(err, desk.ErrNotLooked); {
 	case over && r.r.Method == http.MethodGet:
 		p.Look = strings.TrimPrefix(r.r.URL.Path, "/") + "?" + r.r.URL.RawQuery
+		_, p.Drawn = r.h.drawing(p.Place)
 	case over:
 		p.Status, p.Text = http.StatusConflict, "Nothing was done: since this page was shown, somebody has looked again, or a redrive has ended, and other letters may be meant."
 		p.Look = address(strings.TrimPrefix(r.r.URL.Path, "/"), p.Place, onlyFilter(r.form))

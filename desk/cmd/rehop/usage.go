@@ -267,7 +267,7 @@ var fields = strings.NewReplacer(
 	"desk: Redrive.To ", "--to ", "desk: Redrive.CopyTo ", "--copy ", "desk: Redrive.CopyTo:", "--copy:", "desk: Edit.Set: header ", "--header: header ",
 	"desk: LiveConfig.Window ", "--window ", "desk: Page.Limit ", "--limit ", "desk: Page.After ", "--after ", "desk: Peek: n ", "--limit ", "desk: Audit: n ", "--limit ",
 	"desk: ImportOptions.From ", "--from ",
-	"web: address ", "--listen is ", "web: Access.Token ", "REHOP_DESK_TOKEN ", "web: Access.Password ", "REHOP_DESK_PASSWORD ",
+	"web: Config.Specs: topology:", "--specs:", "web: Config.PruneAfter ", "--prune-after ", "web: address ", "--listen is ", "web: Access.Token ", "REHOP_DESK_TOKEN ", "web: Access.Password ", "REHOP_DESK_PASSWORD ",
 	"web: Access has one of User and Password, want both or none", "one of REHOP_DESK_USER and REHOP_DESK_PASSWORD is set, want both or none",
 )
 
