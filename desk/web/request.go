@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 // request is one request with what answers it.
@@ -172,6 +173,7 @@ type problem struct {
 
 func (r *request) fail(err error) {
 	p := problemOf(err)
+	p.Text = said.Text(p.Text)
 	p.Place = placeOf(r.form)
 	switch over := errors.Is(err, desk.ErrNotLooked); {
 	case over && r.r.Method == http.MethodGet:

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -188,7 +189,7 @@ func TestARedriveIsTheOneThatWasAskedFor(t *testing.T) {
 		if rate := r.store.redrives[2].Rate; rate != 0.5 {
 			t.Errorf("a rate of 0.5 is %v", rate)
 		}
-		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "there": {"3"}}), 500, "Redrive.Filter is empty")
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "there": {"3"}}), 500, ">Filter is empty")
 	})
 }
 
@@ -375,6 +376,24 @@ func TestAnEditIsReviewed(t *testing.T) {
 		r.has(r.post("/edit", form), 303)
 		if want := []string{`edit id1 "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":7}" map[new:7 tries:many vip:false] [tags]`}; !slices.Equal(r.store.kept, want) {
 			t.Errorf("%q, want %q", r.store.kept, want)
+		}
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		for _, name := range []string{"x-death", "x-first-death-queue", "x-delivery-count", "x-rehop-queue", strings.Repeat("n", 256)} {
+			for _, place := range []url.Values{{"store": {"store letters.db"}}, {"queue": {"orders.dlq"}}} {
+				for _, do := range []string{"review", "save", "send"} {
+					for _, field := range []string{"header_name", "remove"} {
+						bad := url.Values{"id": {"id1"}, "do": {do}, "redrive": {"e-9"}, field: {name}}
+						if field == "header_name" {
+							bad["header_value"] = []string{"other"}
+						}
+						maps.Copy(bad, place)
+						r.has(r.post("/edit", bad), 400, fmt.Sprintf("header &#34;%.40s&#34;, want 1 to 255 bytes, and none that rehop or the broker writes", name))
+					}
+				}
+			}
+		}
+		if len(r.store.kept) != 1 || len(r.store.redrives)+len(r.queue.redrives) > 0 {
+			t.Errorf("a header of the broker was changed: %q", r.store.kept)
 		}
 		form["header_value"] = form["header_value"][1:]
 		r.has(r.post("/edit", form), 400, "4 names of headers and 3 values")
@@ -929,4 +948,26 @@ func TestTheJournalIsPrunedByAge(t *testing.T) {
 	if _, err := New(Config{PruneAfter: time.Minute}); err == nil || !strings.Contains(err.Error(), "Config.PruneAfter is 1m0s") {
 		t.Errorf("an age below an hour: %v", err)
 	}
+}
+
+// The errors of package desk begin with its name for programs, and the page shows them without it.
+func TestErrorsOfThePageAreForPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("audit.jsonl", `{"at":"2026-11-22T10:00:00Z","id":"a","action":"send","result":"failed: desk: the target takes no messages"}`+"\n")
+		for page, says := range map[string]string{
+			"/letter?queue=orders.dlq&id=gone": "Look into", "/letter?store=store+letters.db&id=gone": ">there is no such letter<", "/redrive?id=gone": ">there is no such redrive: ",
+			"/audit": "failed: the target takes no messages",
+		} {
+			w := r.get(page)
+			if !strings.Contains(w.Body.String(), says) || strings.Contains(w.Body.String(), "desk: ") {
+				t.Errorf("%s, want %q, and no prefix: %s", page, says, w.Body)
+			}
+		}
+		r.broker.mu.Lock()
+		r.broker.silent = errors.New("desk: the API is mute")
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(r.get("/"), 200, ">the API is mute<")
+	})
 }
