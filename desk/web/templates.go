@@ -42,10 +42,10 @@ func readPages(named func(string) string) (*pages, error) {
 		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"static": func(name string) string { return "static/" + name + "?v=" + version },
-		"plot":   func(p []point) template.HTML { now := time.Now(); return plotArea(p, scaleOfOne(p, now), now) },
-		"plotIn": func(s scale, p []point) template.HTML { return plotArea(p, s, time.Now()) }, "bars": plotBars,
+		"plot":   func(p []point) template.HTML { return plotArea(p, scaleOfOne(p)) },
+		"plotIn": func(s scale, p []point) template.HTML { return plotArea(p, s) }, "bars": plotBars, "watched": func() int { return maxSampled },
 		"link":  func(page string, p place, more ...string) string { return address(page, p, nil, more...) },
-		"since": func(p []point) string { return since(plotLength(p, time.Now())) }, "span": since,
+		"since": func(p []point) string { return since(plotLength(p)) }, "span": since,
 		"grown": func(p []point) string {
 			if len(p) < 2 || p[len(p)-1].N == p[0].N {
 				return "no change"
