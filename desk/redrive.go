@@ -240,7 +240,8 @@ type Edit struct {
 	Body *[]byte `json:"body,omitzero"`
 
 	// Set sets headers. The value of a header that was a number, a boolean, a time or bytes
-	// stays one if the text is one; else it becomes the text.
+	// stays one if the text is one; else it becomes the text. No header that rehop or the broker
+	// writes, such as x-rehop-queue and x-death, can be set or removed.
 	Set         map[string]string `json:"set,omitzero"`
 	Remove      []string          `json:"remove,omitzero"`
 	ContentType *string           `json:"content_type,omitzero"`
@@ -251,12 +252,21 @@ func (e *Edit) check() error {
 	if e == nil {
 		return nil
 	}
-	for name := range e.Set {
-		if name == "" || len(name) > 255 || strings.HasPrefix(name, "x-rehop-") || strings.HasPrefix(name, "x-death") {
-			return fmt.Errorf("desk: Edit.Set: header %.40q, want 1 to 255 bytes, and none that rehop or the broker writes", name)
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(e.Set)) {
+		if err := typed.Name(name); err != nil {
+			errs = append(errs, fmt.Errorf("desk: Edit.Set: %w", err))
 		}
 	}
-	return nil
+	for _, name := range e.Remove {
+		if err := typed.Name(name); err != nil {
+			errs = append(errs, fmt.Errorf("desk: Edit.Remove: %w", err))
+		}
+	}
+	if errs == nil {
+		return nil
+	}
+	return rehop.WithClass(errors.Join(errs...), rehop.ClassBug)
 }
 
 // apply changes a message. It shares no map with what the message was made from.

@@ -181,6 +181,8 @@ func TestRedrivesAreChecked(t *testing.T) {
 		"a drop without a file":    func(r *Redrive) { r.Action = Drop },
 		"a canary that is moved":   func(r *Redrive) { r.Action, r.To, r.Canary = Move, address("other"), time.Second },
 		"an edit of our headers":   func(r *Redrive) { r.Edit = &Edit{Set: map[string]string{"x-rehop-queue": "other"}} },
+		"an edit of the broker's":  func(r *Redrive) { r.Edit = &Edit{Set: map[string]string{"x-first-death-queue": "other"}} },
+		"a removal of a header":    func(r *Redrive) { r.Edit = &Edit{Remove: []string{"x-death"}} },
 	} {
 		r := good
 		change(&r)

@@ -46,6 +46,13 @@ type entry struct {
 type exit struct {
 	boxes     []box
 	way, back string
+	isBeyond  bool // the boxes have rows of their own, or none
+}
+
+// isAbout reports whether a queue is in the main box of a row, or its wait, or has its dead letters.
+func (r row) isAbout(queue string) bool {
+	r.to = slices.DeleteFunc(slices.Clone(r.to), func(e exit) bool { return e.isBeyond })
+	return anyBox([]row{r}, queue, false)
 }
 
 // rows returns the drawing of the plan. A row stands for each specification that has a
@@ -170,13 +177,13 @@ func (p Plan) workRow(queues []WorkQueue, lines []string, from []entry, family s
 		r.main.lines = append(r.main.lines, "native priority")
 	}
 	if len(first.Waits) > 0 {
-		r.to = append(r.to, exit{[]box{wait}, "failed", "comes back"})
+		r.to = append(r.to, exit{boxes: []box{wait}, way: "failed", back: "comes back"})
 	}
 	title := letters[0]
 	if len(letters) > 1 {
 		title = family + ".dlq"
 	}
-	r.to = append(r.to, exit{[]box{p.lettersBox(letters, title)}, "dead letter", ""})
+	r.to = append(r.to, exit{boxes: []box{p.lettersBox(letters, title)}, way: "dead letter"})
 	return r
 }
 
@@ -242,9 +249,9 @@ func (p Plan) delaysRow(d plannedDelays, drawn []row) row {
 		fmt.Sprintf("%d queues", len(queues)),
 	}}}
 	if len(targets) > 0 {
-		r.to = append(r.to, exit{targets, "when due", ""})
+		r.to = append(r.to, exit{boxes: targets, way: "when due", isBeyond: true})
 	}
-	r.to = append(r.to, exit{[]box{p.lettersBox([]string{stranded}, stranded)}, "no queue", ""})
+	r.to = append(r.to, exit{boxes: []box{p.lettersBox([]string{stranded}, stranded)}, way: "no queue"})
 	return r
 }
 

@@ -3,6 +3,7 @@ package topology
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"slices"
@@ -155,6 +156,44 @@ func TestADrawingShowsTheEnginesInForce(t *testing.T) {
 	}
 	if want := "engine carry or nack"; !strings.Contains(plan.Mermaid(), want) || !strings.Contains(plan.SVG(), want) {
 		t.Errorf("no %s in\n%s", want, plan.Mermaid())
+	}
+}
+
+func TestADrawingOfSomeQueues(t *testing.T) {
+	waits := delay.Schedule{time.Minute}
+	plan, err := NewPlan(connection.Version{Major: 4, Minor: 3}, WorkQueue{Name: "orders", Waits: waits}, WorkQueue{Name: "bills"},
+		Lanes{Name: "sms", Lanes: []Lane{{Name: "vip"}, {Name: "bulk"}}}, DeadLetterQueue{Name: "lost", Exchange: "orders"}, Delays{Queues: []string{"old"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"orders", "bills", "sms: lanes, the highest first", "lost", "rehop.delays.1s: exact delays"}
+	for _, tt := range []struct {
+		rule   string
+		queues []string
+		rows   []string // by their main boxes
+	}{
+		{"all rows for no queue", nil, all},
+		{"the row of a work queue, and not an exchange of its name", []string{"orders"}, all[:1]},
+		{"the row of its dead letters", []string{"orders.dlq"}, all[:1]},
+		{"the row of a wait", []string{"orders.wait.1"}, all[:1]},
+		{"the row of all lanes for one lane", []string{"sms.bulk.dlq"}, all[2:3]},
+		{"a dead-letter queue of its own", []string{"lost"}, all[3:4]},
+		{"delays for what is stranded", []string{"rehop.delays.1s.stranded"}, all[4:5]},
+		{"the rows of several", []string{"bills.dlq", "orders"}, all[:2]},
+		{"nothing for an exchange, for a queue that others declare, and for one that is not planned", []string{"sms.lanes", "", "old", "orders.dlq.dlq"}, nil},
+	} {
+		t.Run(tt.rule, func(t *testing.T) {
+			svg := plan.SVG(tt.queues...)
+			if (svg == "") != (tt.rows == nil) || svg != "" && wellFormed(svg) != nil {
+				t.Fatalf("the picture is\n%s", svg)
+			}
+			for _, name := range all {
+				first := regexp.MustCompile(fmt.Sprintf(`<text class="name" x="%d" y="\d+">%s</text>`, mainAt+svgPad, regexp.QuoteMeta(name)))
+				if drawn, want := first.MatchString(svg), slices.Contains(tt.rows, name); drawn != want {
+					t.Errorf("%s is drawn: %t, want %t", name, drawn, want)
+				}
+			}
+		})
 	}
 }
 

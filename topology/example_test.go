@@ -133,7 +133,10 @@ func ExamplePlan_SVG() {
 	check(err)
 	svg, _, _ := strings.Cut(plan.SVG(), ">")
 	fmt.Println(svg)
-	// Output: <svg xmlns="http://www.w3.org/2000/svg" width="980" height="92" viewBox="0 0 980 92" role="img"
+	fmt.Println(plan.SVG("orders.dlq") == plan.SVG(), plan.SVG("bills.dlq") == "")
+	// Output:
+	// <svg xmlns="http://www.w3.org/2000/svg" width="980" height="92" viewBox="0 0 980 92" role="img"
+	// true true
 }
 
 // An operator gives the user of a service the permissions that it needs, and no others.

@@ -11,11 +11,19 @@ import (
 // SVG returns the drawing of [Plan.Mermaid] as a picture, for a page that does not draw Mermaid. It
 // is 980 pixels wide and has a row for each work queue, so it may be high. It has light and dark
 // colours, as the reader prefers.
-func (p Plan) SVG() string {
+//
+// With queues, the picture has only the rows of these: of a work queue, one of its waits, or its
+// dead-letter queue. It is "" if there is none.
+func (p Plan) SVG(queues ...string) string {
 	var s svg
 	y := svgGap
 	for _, r := range p.rows() {
-		y += s.row(r, y) + svgGap
+		if len(queues) == 0 || slices.ContainsFunc(queues, r.isAbout) {
+			y += s.row(r, y) + svgGap
+		}
+	}
+	if len(queues) > 0 && s.Len() == 0 {
+		return ""
 	}
 	return fmt.Sprintf(svgHead, svgWidth, y, svgWidth, y) + s.String() + "</svg>\n"
 }

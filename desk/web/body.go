@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rehop/rehop/desk/internal/typed"
 )
 
 const (
@@ -184,7 +186,7 @@ func indent(body []byte) (text string, isCut bool) {
 type shownHeader struct {
 	Name, Value, Type string
 	Raw               string // the name as it is
-	System            bool   // written by the broker or by rehop
+	System            bool   // written by the broker or by rehop, and not to be edited
 	Looks             bool   // counted by the dead-letter queue, at looks
 }
 
@@ -198,10 +200,8 @@ func showHeaders(t amqp.Table) (own, system []shownHeader, left int) {
 		var b strings.Builder
 		writeValue(&b, t[name], 0)
 		h.Value = visible(cut(b.String(), maxHeader))
-		lower := strings.ToLower(name)
-		h.Looks = lower == "x-delivery-count" || lower == "x-acquired-count"
-		h.System = strings.HasPrefix(lower, "x-rehop-") || strings.HasPrefix(lower, "x-death") || strings.HasPrefix(lower, "x-first-death-") ||
-			strings.HasPrefix(lower, "x-last-death-") || h.Looks
+		h.Looks = name == "x-delivery-count" || name == "x-acquired-count"
+		h.System = typed.Name(name) != nil
 		if h.System {
 			system = append(system, h)
 		} else {

@@ -11,6 +11,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/typed"
 )
 
 type editData struct {
@@ -153,7 +154,12 @@ func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 	if ct, ok := r.form["content_type"]; ok && ct[0] != m.ContentType {
 		e.ContentType = &ct[0]
 	}
-	e.Remove = filled(r.form["remove"])
+	for _, name := range filled(r.form["remove"]) {
+		if err := typed.Name(name); err != nil {
+			return e, fmt.Errorf("%w: %w", errForm, err)
+		}
+		e.Remove = append(e.Remove, name)
+	}
 	names, values := r.form["header_name"], r.form["header_value"]
 	if len(names) != len(values) {
 		return e, fmt.Errorf("%w: %d names of headers and %d values, want as many", errForm, len(names), len(values))
@@ -166,6 +172,9 @@ func (r *request) editOf(l desk.Letter) (e desk.Edit, err error) {
 			continue
 		case strings.TrimSpace(name) == "":
 			return e, fmt.Errorf("%w: the header with the value %.60q has no name", errForm, values[i])
+		}
+		if err := typed.Name(name); err != nil {
+			return e, fmt.Errorf("%w: %w", errForm, err)
 		}
 		if e.Set == nil {
 			e.Set = map[string]string{}

@@ -1,6 +1,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -233,6 +234,8 @@ type fakeBroker struct {
 	silent error            // of the management API
 	each   map[string]*fake // instead of source
 	opens  int
+
+	release string // its version; empty: 4.3.6
 }
 
 func (b *fakeBroker) list(context.Context) ([]desk.Queue, error) {
@@ -273,7 +276,11 @@ func (b *fakeBroker) health() error {
 
 func (b *fakeBroker) answers(context.Context, time.Duration) error { return b.health() }
 
-func (b *fakeBroker) version() string { return "4.3.6" }
+func (b *fakeBroker) version() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return cmp.Or(b.release, "4.3.6")
+}
 
 // room is a desk with a queue orders.dlq and a store.
 type room struct {

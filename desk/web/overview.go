@@ -30,6 +30,7 @@ type overviewData struct {
 	EmptyAll  int
 	Work      []desk.Queue
 	WorkAll   int
+	Unwatched int   // of Full: their growth is not known
 	Scale     scale // of all plots
 	Columns   []column[row]
 	Works     []column[desk.Queue]
@@ -155,6 +156,9 @@ func (h *Handler) overviewData(form url.Values) (overviewData, error) {
 		case !o.chosen(h.cfg.named(d.Place.String())):
 		case d.Letters > 0 || d.Err != nil:
 			o.Rows = append(o.Rows, row{d, looks[d.Place.Queue]})
+			if d.Err == nil && len(d.Plot) == 0 {
+				o.Unwatched++
+			}
 		default:
 			o.Empty = append(o.Empty, d)
 		}
@@ -174,7 +178,7 @@ func (h *Handler) overviewData(form url.Values) (overviewData, error) {
 	}
 	o.Full, o.EmptyAll, o.WorkAll = len(o.Rows), len(o.Empty), len(o.Work)
 	o.Rows, o.Empty, o.Work = o.Rows[:min(o.Full, maxRows)], o.Empty[:min(o.EmptyAll, maxRows)], o.Work[:min(o.WorkAll, maxRows)]
-	o.Scale = scaleOf(o.Rows, time.Now())
+	o.Scale = scaleOf(o.Rows)
 	var err error
 	if o.Redrives, err = h.latestRedrives(5); err != nil {
 		o.ErrOf = err.Error()

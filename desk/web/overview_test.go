@@ -33,6 +33,16 @@ func TestTheOverviewOfFiveThousandQueues(t *testing.T) {
 				sentence := map[int]string{1: "200 of 5,001 are in this table", 0: "200 of 5,000 are in this list"}[ready]
 				w := r.get("/")
 				r.has(w, 200, sentence, "200 of 5,000 work queues are in this table")
+				if known := "Growth is known of the first 1,000 places, and not of 4,001 with letters."; strings.Contains(w.Body.String(), known) != (ready == 1) {
+					t.Errorf("of %d in each the page says %q: %t", ready, known, ready != 1)
+				}
+				if page := r.get("/?name=4711").Body.String(); ready == 1 && (!strings.Contains(page, `growth unknown`) || strings.Contains(page, `<span class="dim">0</span>`)) {
+					t.Errorf("the growth of a place that is not watched: %s", page)
+				}
+				unwatched, watched := strings.Repeat("<", 240)+".dlq", r.get("/events?view=place&store=store+letters.db").Body.String()
+				if page := r.get("/events?" + url.Values{"view": {"place"}, "queue": {"4711" + unwatched}}.Encode()).Body.String(); strings.Contains(page, "no change") || !strings.Contains(watched, "no change") {
+					t.Errorf("the growth of one place: %s, and of one that is watched: %s", page, watched)
+				}
 				if w.Body.Len() > 4<<20 {
 					t.Errorf("the overview has %d bytes", w.Body.Len())
 				}
@@ -145,10 +155,10 @@ func TestPlotsOfTheOverviewHaveOneScale(t *testing.T) {
 	now := time.Now()
 	points := func(n int) []point { return []point{{now.Add(-time.Minute), n}, {now, n}} }
 	rows := []row{{depth: depth{Plot: points(1)}}, {depth: depth{Plot: points(58)}}, {depth: depth{Plot: points(0)}}}
-	s := scaleOf(rows, now)
+	s := scaleOf(rows)
 	heights := map[string]bool{}
 	for _, r := range rows {
-		_, line, _ := strings.Cut(string(plotArea(r.Plot, s, now)), `class="line" d="M0.0 `)
+		_, line, _ := strings.Cut(string(plotArea(r.Plot, s)), `class="line" d="M0.0 `)
 		height, _, _ := strings.Cut(line, "L")
 		heights[height] = true
 	}

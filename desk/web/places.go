@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"path/filepath"
 	"slices"
@@ -222,7 +223,6 @@ type snapshot struct {
 	NoListing bool
 	Version   string
 	HasBroker bool
-	Count     int // of letters
 }
 
 // Away reports whether the broker does not answer.
@@ -259,7 +259,7 @@ type depth struct {
 	Rate      float64 // letters per second that arrive
 	Err       error
 	Slow      time.Duration // that the question took
-	Plot      []point
+	Plot      []point       // up to the time of the snapshot; empty: the place is not watched
 }
 
 // Old reports whether the number of letters may be another one by now.
@@ -288,26 +288,39 @@ const (
 	sampleEvery = 5 * time.Second
 	plotFor     = time.Hour
 	plotEvery   = 20 * time.Second
-	maxSampled  = 200 // places with a plot
+	maxSampled  = 1000 // places with a plot; each has up to 240 points, and two if its depth stays
 )
 
 // series is the depth of a place over the last hour.
 type series struct{ points []point }
 
-// add notes a depth. The last point is replaced until it is old enough.
+// add notes a depth. The last point is replaced until it is old enough, and while the depth stays.
 func (s *series) add(p point) {
 	n := len(s.points)
 	if n > 0 && !p.At.After(s.points[n-1].At) {
 		return // nobody has counted since then
 	}
-	if n > 1 && p.At.Sub(s.points[n-2].At) < plotEvery {
+	if n > 1 && (p.At.Sub(s.points[n-2].At) < plotEvery || p.N == s.points[n-1].N && p.N == s.points[n-2].N) {
 		s.points[n-1] = p
 	} else {
 		s.points = append(s.points, p)
 	}
-	for len(s.points) > 2 && p.At.Sub(s.points[0].At) > plotFor {
+	begin := p.At.Add(-plotFor)
+	for len(s.points) > 2 && !s.points[1].At.After(begin) {
 		s.points = s.points[1:]
 	}
+	if s.points[0].At.Before(begin) {
+		s.points[0].At = begin // a depth lasts until the next one
+	}
+}
+
+// until returns the points, and one at a time if the last one is older: a depth lasts until the next one.
+func (s *series) until(at time.Time) []point {
+	points := slices.Clone(s.points)
+	if n := len(points); n > 0 && at.After(points[n-1].At) {
+		points = append(points, point{at, points[n-1].N})
+	}
+	return points
 }
 
 // sample asks for all depths again and again.
@@ -342,8 +355,11 @@ func (h *Handler) sampleOnce(ctx context.Context, next map[string]time.Time) {
 		h.sampled.was = map[place]*series{}
 	}
 	there := map[place]bool{}
-	for i, d := range now.Letters {
+	for _, d := range now.Letters {
 		there[d.Place] = true
+	}
+	maps.DeleteFunc(h.sampled.was, func(p place, _ *series) bool { return !there[p] })
+	for i, d := range now.Letters {
 		was := h.sampled.was[d.Place]
 		if was == nil && len(h.sampled.was) < maxSampled {
 			was = &series{}
@@ -355,13 +371,7 @@ func (h *Handler) sampleOnce(ctx context.Context, next map[string]time.Time) {
 		if d.Err == nil {
 			was.add(point{d.Taken, d.Letters})
 		}
-		now.Letters[i].Plot = append([]point(nil), was.points...)
-		now.Count += d.Letters
-	}
-	for p := range h.sampled.was {
-		if !there[p] {
-			delete(h.sampled.was, p)
-		}
+		now.Letters[i].Plot = was.until(now.At)
 	}
 	h.sampled.last = now
 }

@@ -26,6 +26,7 @@ type placeView struct {
 	Page   string // the page itself
 	Sort   string // that its address names
 	Hidden []hiddenField
+	Drawn  string // the version of the broker for which the queue is drawn; empty: it is not
 }
 
 type hiddenField struct{ Name, Value string }
@@ -33,6 +34,7 @@ type hiddenField struct{ Name, Value string }
 func placeViewOf(h *Handler, page string, source desk.Source, p place, form url.Values) placeView {
 	v := placeView{Place: p, About: source.About(), Depth: h.depthOf(p), Values: onlyFilter(form), Page: page, Sort: form.Get("sort")}
 	v.Chips = chipsOf(page, p, form)
+	_, v.Drawn = h.drawing(p)
 	all := p.values()
 	for name, values := range v.Values {
 		all[name] = values

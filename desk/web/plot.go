@@ -16,17 +16,17 @@ type scale struct {
 }
 
 // scaleOf is the scale of all plots of the overview.
-func scaleOf(rows []row, now time.Time) scale {
+func scaleOf(rows []row) scale {
 	s := scale{Top: 1, Length: time.Minute, log: true}
 	for _, r := range rows {
-		one := scaleOfOne(r.Plot, now)
+		one := scaleOfOne(r.Plot)
 		s.Top, s.Length = max(s.Top, one.Top), max(s.Length, one.Length)
 	}
 	return s
 }
 
-func scaleOfOne(points []point, now time.Time) scale {
-	return scale{Top: topOf(points), Length: plotLength(points, now)}
+func scaleOfOne(points []point) scale {
+	return scale{Top: topOf(points), Length: plotLength(points)}
 }
 
 func topOf(points []point) int {
@@ -45,13 +45,14 @@ func (s scale) part(n int) float64 {
 	return float64(n) / float64(s.Top)
 }
 
-// plotArea draws a depth over the last hour. The text beside it says the same, so
-// that nobody needs to see it.
-func plotArea(points []point, s scale, now time.Time) template.HTML {
+// plotArea draws a depth over the last hour, up to its last point: an open page gets the same plot until
+// somebody has counted again. The text beside it says the same, so that nobody needs to see it.
+func plotArea(points []point, s scale) template.HTML {
 	const width, height = 240, 44
 	if len(points) == 0 {
-		return `<svg class="plot" viewBox="0 0 240 44" role="img" aria-label="no depths yet" preserveAspectRatio="none"></svg>`
+		return ""
 	}
+	now := points[len(points)-1].At
 	x := func(at time.Time) float64 {
 		return min(max(float64(width)*(1-now.Sub(at).Seconds()/s.Length.Seconds()), 0), width)
 	}
@@ -71,11 +72,11 @@ func plotArea(points []point, s scale, now time.Time) template.HTML {
 }
 
 // plotLength is how far back a plot reaches: a desk that has just begun knows little.
-func plotLength(points []point, now time.Time) time.Duration {
+func plotLength(points []point) time.Duration {
 	if len(points) == 0 {
 		return time.Minute
 	}
-	return min(max(now.Sub(points[0].At), time.Minute), plotFor)
+	return min(max(points[len(points)-1].At.Sub(points[0].At), time.Minute), plotFor)
 }
 
 // since says how far back a plot reaches.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 // request is one request with what answers it.
@@ -167,14 +168,17 @@ type problem struct {
 	Advice string
 	Place  place
 	Look   string // where to go after a look, which is what to do
+	Drawn  string // as in placeView
 }
 
 func (r *request) fail(err error) {
 	p := problemOf(err)
+	p.Text = said.Text(p.Text)
 	p.Place = placeOf(r.form)
 	switch over := errors.Is(err, desk.ErrNotLooked); {
 	case over && r.r.Method == http.MethodGet:
 		p.Look = strings.TrimPrefix(r.r.URL.Path, "/") + "?" + r.r.URL.RawQuery
+		_, p.Drawn = r.h.drawing(p.Place)
 	case over:
 		p.Status, p.Text = http.StatusConflict, "Nothing was done: since this page was shown, somebody has looked again, or a redrive has ended, and other letters may be meant."
 		p.Look = address(strings.TrimPrefix(r.r.URL.Path, "/"), p.Place, onlyFilter(r.form))

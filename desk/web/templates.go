@@ -13,6 +13,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 // causes are those that a person may choose.
@@ -37,14 +38,14 @@ func readPages(named func(string) string) (*pages, error) {
 		return nil, err
 	}
 	funcs := template.FuncMap{
-		"text": visible, "named": func(source string) string { return visible(named(source)) }, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
+		"text": visible, "said": said.Text, "named": func(source string) string { return visible(named(source)) }, "cut": func(n int, s string) string { return visible(cut(s, n)) }, "number": number, "size": size, "letters": letters, "addressee": addressee, "some": some, "someLetters": someLetters,
 		"ago": func(at time.Time) string { return ago(at, time.Now()) }, "iso": func(at time.Time) string { return at.UTC().Format(time.RFC3339) },
 		"clock":  func(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"static": func(name string) string { return "static/" + name + "?v=" + version },
-		"plot":   func(p []point) template.HTML { now := time.Now(); return plotArea(p, scaleOfOne(p, now), now) },
-		"plotIn": func(s scale, p []point) template.HTML { return plotArea(p, s, time.Now()) }, "bars": plotBars,
+		"plot":   func(p []point) template.HTML { return plotArea(p, scaleOfOne(p)) },
+		"plotIn": func(s scale, p []point) template.HTML { return plotArea(p, s) }, "bars": plotBars, "watched": func() int { return maxSampled },
 		"link":  func(page string, p place, more ...string) string { return address(page, p, nil, more...) },
-		"since": func(p []point) string { return since(plotLength(p, time.Now())) }, "span": since,
+		"since": func(p []point) string { return since(plotLength(p)) }, "span": since,
 		"grown": func(p []point) string {
 			if len(p) < 2 || p[len(p)-1].N == p[0].N {
 				return "no change"

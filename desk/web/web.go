@@ -17,6 +17,7 @@ import (
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/internal/transport"
 	"github.com/rehop/rehop/internal/webguard"
+	"github.com/rehop/rehop/topology"
 )
 
 // Config is for [New]. Journal is required, and Conn or Sources.
@@ -34,6 +35,11 @@ type Config struct {
 
 	// Sources are shown beside the queues: stores of collected letters.
 	Sources []desk.Source
+
+	// Specs are what services declare, such as topology.UnmarshalSpecs reads them. The page of a queue
+	// of theirs shows a drawing of what is planned around it: exchanges with their keys, the work queue,
+	// its waits and its dead letters. No specifications draw nothing.
+	Specs []topology.Spec
 
 	// ReadOnly refuses every change of a letter. A look is allowed.
 	ReadOnly bool
@@ -63,6 +69,7 @@ type Handler struct {
 	places   places
 	redrives redrives
 	messages messages
+	plans    plans
 
 	requests chan struct{} // a place for each page that is being made
 	streams  chan struct{} // for each download
@@ -102,6 +109,9 @@ func New(cfg Config) (*Handler, error) {
 			errs = append(errs, fmt.Errorf("web: Config.Sources[%d] is nil", i))
 		}
 	}
+	if err := checkSpecs(cfg.Specs); err != nil {
+		errs = append(errs, fmt.Errorf("web: Config.Specs: %w", err))
+	}
 	if cfg.PruneAfter != 0 && cfg.PruneAfter < pruneEvery {
 		errs = append(errs, fmt.Errorf("web: Config.PruneAfter is %v, want %v or more, or 0 for never", cfg.PruneAfter, pruneEvery))
 	}
@@ -139,7 +149,7 @@ func newHandler(cfg Config, b broker) (*Handler, error) {
 	for pattern, make := range map[string]func(*request) error{
 		"GET /{$}": h.overview, "GET /groups": h.groups, "GET /letters": h.letters, "GET /letter": h.letter,
 		"GET /search": h.search, "GET /redrives": h.listRedrives, "GET /redrive": h.redrive, "GET /audit": h.audit,
-		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body, "GET /events": h.events,
+		"GET /send": h.askSend, "GET /edit": h.askEdit, "GET /keep": h.askKeep, "GET /body": h.body, "GET /events": h.events, "GET /drawing": h.draw,
 		"POST /look": h.look, "POST /send": h.send, "POST /edit": h.edit, "POST /keep": h.keep,
 		"POST /export": h.export, "POST /stop": h.stop, "POST /resume": h.resume,
 	} {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"html"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -188,7 +189,7 @@ func TestARedriveIsTheOneThatWasAskedFor(t *testing.T) {
 		if rate := r.store.redrives[2].Rate; rate != 0.5 {
 			t.Errorf("a rate of 0.5 is %v", rate)
 		}
-		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "there": {"3"}}), 500, "Redrive.Filter is empty")
+		r.has(r.post("/send", url.Values{"store": {"store letters.db"}, "there": {"3"}}), 500, ">Filter is empty")
 	})
 }
 
@@ -376,6 +377,24 @@ func TestAnEditIsReviewed(t *testing.T) {
 		if want := []string{`edit id1 "{\"a\":1,\"b\":2,\"c\":3,\"d\":4,\"e\":5,\"f\":7}" map[new:7 tries:many vip:false] [tags]`}; !slices.Equal(r.store.kept, want) {
 			t.Errorf("%q, want %q", r.store.kept, want)
 		}
+		r.has(r.post("/look", url.Values{"queue": {"orders.dlq"}}), 303)
+		for _, name := range []string{"x-death", "x-first-death-queue", "x-delivery-count", "x-rehop-queue", strings.Repeat("n", 256)} {
+			for _, place := range []url.Values{{"store": {"store letters.db"}}, {"queue": {"orders.dlq"}}} {
+				for _, do := range []string{"review", "save", "send"} {
+					for _, field := range []string{"header_name", "remove"} {
+						bad := url.Values{"id": {"id1"}, "do": {do}, "redrive": {"e-9"}, field: {name}}
+						if field == "header_name" {
+							bad["header_value"] = []string{"other"}
+						}
+						maps.Copy(bad, place)
+						r.has(r.post("/edit", bad), 400, fmt.Sprintf("header &#34;%.40s&#34;, want 1 to 255 bytes, and none that rehop or the broker writes", name))
+					}
+				}
+			}
+		}
+		if len(r.store.kept) != 1 || len(r.store.redrives)+len(r.queue.redrives) > 0 {
+			t.Errorf("a header of the broker was changed: %q", r.store.kept)
+		}
 		form["header_value"] = form["header_value"][1:]
 		r.has(r.post("/edit", form), 400, "4 names of headers and 3 values")
 		form["header_name"], form["header_value"] = []string{"a", "a"}, []string{"1", "2"}
@@ -546,8 +565,8 @@ func TestLanesNameTheDeadLetterQueueThatTheyShare(t *testing.T) {
 		if n := strings.Count(w.Body.String(), ">in orders.dlq<"); n != 2 || strings.Contains(w.Body.String(), "in mails.dlq") {
 			t.Errorf("%d lanes name orders.dlq, want 2, and mails nothing", n)
 		}
-		if n := r.h.snapshot().Count; n != 18+3 { // of the store
-			t.Errorf("%d letters in all, want 21", n)
+		if n := strings.Count(w.Body.String(), `<td class="letters n"><b>18</b>`); n != 1 {
+			t.Errorf("the letters of all lanes are counted %d times, want once", n)
 		}
 	})
 }
@@ -696,6 +715,36 @@ func TestAPlotHasNoPointThatNobodyCounted(t *testing.T) {
 	}
 	if len(s.points) != 1 {
 		t.Errorf("%d points of one count", len(s.points))
+	}
+}
+
+// A depth that stays costs two points, and the plot begins an hour ago with the depth of then.
+func TestAPlotKeepsWhatHasChanged(t *testing.T) {
+	var s series
+	begin := time.Now()
+	for i := range 3000 { // more than four hours
+		n := 3
+		if i >= 2900 {
+			n = i
+		}
+		s.add(point{begin.Add(time.Duration(i) * sampleEvery), n})
+		if i < 2900 && len(s.points) > 2 {
+			t.Fatalf("%d points of one depth", len(s.points))
+		}
+	}
+	last := begin.Add(2999 * sampleEvery)
+	if first := s.points[0]; first.N != 3 || !first.At.Equal(last.Add(-plotFor)) || s.points[len(s.points)-1] != (point{last, 2999}) {
+		t.Errorf("the plot is from %v to %v", first, s.points[len(s.points)-1])
+	}
+	for i := range 3000 {
+		s.add(point{last.Add(time.Duration(i+1) * sampleEvery), i})
+	}
+	if most := int(plotFor/(plotEvery-sampleEvery)) + 2; len(s.points) > most {
+		t.Errorf("%d points, want %d at most", len(s.points), most)
+	}
+	at := last.Add(5 * time.Hour)
+	if p := s.until(at); p[len(p)-1] != (point{at, 2999}) {
+		t.Errorf("the last point is %v", p[len(p)-1])
 	}
 }
 
@@ -929,4 +978,26 @@ func TestTheJournalIsPrunedByAge(t *testing.T) {
 	if _, err := New(Config{PruneAfter: time.Minute}); err == nil || !strings.Contains(err.Error(), "Config.PruneAfter is 1m0s") {
 		t.Errorf("an age below an hour: %v", err)
 	}
+}
+
+// The errors of package desk begin with its name for programs, and the page shows them without it.
+func TestErrorsOfThePageAreForPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := enter(t, nil)
+		r.write("audit.jsonl", `{"at":"2026-11-22T10:00:00Z","id":"a","action":"send","result":"failed: desk: the target takes no messages"}`+"\n")
+		for page, says := range map[string]string{
+			"/letter?queue=orders.dlq&id=gone": "Look into", "/letter?store=store+letters.db&id=gone": ">there is no such letter<", "/redrive?id=gone": ">there is no such redrive: ",
+			"/audit": "failed: the target takes no messages",
+		} {
+			w := r.get(page)
+			if !strings.Contains(w.Body.String(), says) || strings.Contains(w.Body.String(), "desk: ") {
+				t.Errorf("%s, want %q, and no prefix: %s", page, says, w.Body)
+			}
+		}
+		r.broker.mu.Lock()
+		r.broker.silent = errors.New("desk: the API is mute")
+		r.broker.mu.Unlock()
+		r.h.sampleOnce(t.Context(), map[string]time.Time{})
+		r.has(r.get("/"), 200, ">the API is mute<")
+	})
 }

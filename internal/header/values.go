@@ -68,6 +68,11 @@ func isName(v any) bool {
 	return ok && len(s) <= MaxName
 }
 
+// IsOurs reports whether rehop or the broker writes the header of this name.
+func IsOurs(name string) bool {
+	return strings.HasPrefix(name, Prefix) || slices.Contains(Family, name)
+}
+
 // Strip returns a copy of the headers without the Family of the broker and
 // without any that begins with Prefix. A producer applies it to each publish, because
 // a message that is published starts at attempt 1. CC and BCC stay, because the
@@ -79,7 +84,7 @@ func Strip(headers amqp.Table) amqp.Table {
 	}
 	kept := make(amqp.Table, len(headers))
 	for key, v := range headers {
-		if !strings.HasPrefix(key, Prefix) && !slices.Contains(Family, key) {
+		if !IsOurs(key) {
 			kept[key] = Clone(v)
 		}
 	}

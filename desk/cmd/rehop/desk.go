@@ -19,12 +19,14 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/desk"
 	"github.com/rehop/rehop/desk/web"
+	"github.com/rehop/rehop/topology"
 )
 
 // deskOptions are the flags of the page.
 type deskOptions struct {
 	listen    string
 	stores    []string
+	specs     []string
 	readOnly  bool
 	tokenFile string
 	noToken   bool
@@ -39,7 +41,8 @@ func (a *app) deskCommand() *cobra.Command {
 		Short: "Show dead letters in a browser, and send them back from there",
 		Long: `Desk serves a page on this machine. It shows the queues of dead letters, and stores
 of collected letters given by --store. Queues of dead letters are found with the
-management API; one with another name, or without the API, is given by its name.
+management API; one with another name, or without the API, is given by its name. With
+--specs it draws what leads to a queue: exchanges, the work queue and its waits.
 
 The page listens on 127.0.0.1, and asks for a token, which Desk makes at its start. Desk
 prints a link that has the token: it logs a browser in. With --no-token every user of
@@ -52,13 +55,14 @@ for a user and a password, which come from the environment or a file:
 The audit names the user, or the address and the name of the login with a token. Give
 --tls-cert and --tls-key where the network is not yours alone.`,
 		Example: `  rehop desk
-  rehop desk orders.dlq --store letters.db
+  rehop desk orders.dlq --store letters.db --specs shop.json
   REHOP_DESK_TOKEN=$(openssl rand -hex 16) rehop desk --listen 0.0.0.0:8017 --read-only`,
 		Args: args(cobra.ArbitraryArgs), ValidArgsFunction: a.queueNames,
 		RunE: func(c *cobra.Command, queues []string) error { return a.serveDesk(c.Context(), o, queues) },
 	}
 	c.Flags().StringVar(&o.listen, "listen", "127.0.0.1:8017", "address of the page")
 	c.Flags().StringArrayVar(&o.stores, "store", nil, "collected letters: SQLite file, postgres:// or mysql:// URL; may be given several times")
+	c.Flags().StringArrayVar(&o.specs, "specs", nil, "specifications of a service, as topology.MarshalSpecs writes them, to draw; may be given several times")
 	c.Flags().BoolVar(&o.readOnly, "read-only", false, "change no letters")
 	c.Flags().StringVar(&o.tokenFile, "token-file", "", "file with the token that the page asks for")
 	c.Flags().DurationVar(&o.prune, "prune-after", 0, "age at which ended redrives leave the journal, such as 2160h; 0: never")
@@ -204,9 +208,17 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string, made boo
 		}
 		sources = append(sources, c)
 	}
+	var specs []topology.Spec
+	for _, file := range o.specs {
+		more, err := a.specifications(file)
+		if err != nil {
+			return nil, err
+		}
+		specs = append(specs, more...)
+	}
 	starter := who()
-	return web.New(web.Config{
-		Journal: journal, Conn: conn, Queues: queues, Sources: sources, ReadOnly: o.readOnly, PruneAfter: o.prune,
+	page, err := web.New(web.Config{
+		Journal: journal, Conn: conn, Queues: queues, Sources: sources, Specs: specs, ReadOnly: o.readOnly, PruneAfter: o.prune,
 		Who: func(r *http.Request) string {
 			switch user := web.User(r); {
 			case user == "":
@@ -219,4 +231,8 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string, made boo
 		},
 		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 	})
+	if err != nil {
+		err = usage(a.named(err))
+	}
+	return page, err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -23,6 +24,13 @@ func TestTheDeskWantsATokenWhereOthersCanReachIt(t *testing.T) {
 	s.prints("want 16 or more")
 	s.run(exitUsage, "desk", "--listen", "127.0.0.1:0", "--tls-cert", "cert.pem")
 	s.prints("both of --tls-cert and --tls-key")
+	twice := s.TempDir() + "/twice.json"
+	must(t, os.WriteFile(twice, []byte(`{"specs": [{"work_queue": {"name": "orders"}}, {"work_queue": {"name": "orders"}}]}`), 0o600))
+	t.Setenv("REHOP_DESK_TOKEN", "")
+	s.run(exitUsage, "desk", "--listen", "127.0.0.1:0", "--specs", twice)
+	s.prints(`--specs: queue "orders" is specified twice`)
+	s.run(exitUsage, "desk", "--listen", "127.0.0.1:0", "--prune-after", "1m")
+	s.prints("--prune-after is 1m0s, want 1h0m0s or more")
 	t.Setenv("REHOP_DESK_TOKEN", "a-token-that-is-long-enough")
 	s.run(exitUsage, "desk", "--no-token")
 	s.prints("--no-token", "REHOP_DESK_TOKEN")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 // Exit codes.
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, s streams) int {
 	if err == nil {
 		return exitDone
 	}
-	if text := withoutSecrets(unprefixed(err.Error()), args); text != "" {
+	if text := withoutSecrets(said.Text(err.Error()), args); text != "" {
 		fmt.Fprintln(s.err, "rehop:", text)
 	}
 	var e *exit

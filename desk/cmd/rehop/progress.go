@@ -9,6 +9,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 	"github.com/rehop/rehop/store"
 )
 
@@ -75,7 +76,7 @@ func (a *app) result(p desk.Progress, err error) error {
 		if err != nil {
 			shown.Error = "" // it is told as the error of the command
 		}
-		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(unprefixed(fields.Replace(shown.String()))))
+		fmt.Fprintf(a.out, "redrive %s %s\n", p.Redrive.ID, plain(said.Text(fields.Replace(shown.String()))))
 	}
 	switch {
 	case errors.Is(err, store.ErrCanary):

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rehop/rehop/desk"
+	"github.com/rehop/rehop/desk/internal/said"
 )
 
 func (a *app) redrivesCommand() *cobra.Command {
@@ -44,7 +45,7 @@ before it begins. Without a command, redrives lists those of the journal, the ne
 				total, about := p.Total()
 				of := strings.TrimSpace(about + " " + strconv.Itoa(total))
 				rows = append(rows, []string{p.Redrive.ID, string(p.State), string(p.Redrive.Action), strconv.Itoa(p.Done), of, strconv.Itoa(p.Failed), ago(p.Redrive.Created),
-					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Which(), 40), orDash(a.short(unprefixed(cmp.Or(p.Error, p.Note)), 40))})
+					p.Redrive.By.Who, p.Redrive.Source, a.short(p.Redrive.Which(), 40), orDash(a.short(said.Text(cmp.Or(p.Error, p.Note)), 40))})
 			}
 			table(a.out, []string{"REDRIVE", "STATE", "ACTION", "DONE", "OF", "FAILED", "AGE", "BY", "SOURCE", "LETTERS", "NOTE"}, rows)
 			return nil
@@ -155,7 +156,7 @@ func (a *app) auditCommand() *cobra.Command {
 			var rows [][]string
 			for _, r := range records {
 				rows = append(rows, []string{r.At.Format(time.DateTime), r.By.Who, r.Action, strconv.Itoa(r.Count), r.Source, orDash(a.short(r.Which, 40)), orDash(r.Redrive),
-					a.short(unprefixed(r.Result), 60), orDash(a.short(r.By.Why, 40))})
+					a.short(said.Text(r.Result), 60), orDash(a.short(r.By.Why, 40))})
 			}
 			table(a.out, []string{"WHEN", "WHO", "ACTION", "LETTERS", "SOURCE", "WHICH", "REDRIVE", "RESULT", "WHY"}, rows)
 			return nil

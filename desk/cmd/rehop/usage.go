@@ -264,10 +264,10 @@ func missing(c *cobra.Command) error {
 // as their errors name them.
 var fields = strings.NewReplacer(
 	"desk: Redrive.ID ", "--redrive ", "desk: Redrive.Rate ", "--rate ", "desk: Redrive.Limit ", "--limit ", "desk: Redrive.Canary ", "--canary ",
-	"desk: Redrive.To ", "--to ", "desk: Redrive.CopyTo ", "--copy ", "desk: Redrive.CopyTo:", "--copy:", "desk: Edit.Set: header ", "--header: header ",
+	"desk: Redrive.To ", "--to ", "desk: Redrive.CopyTo ", "--copy ", "desk: Redrive.CopyTo:", "--copy:", "desk: Edit.Set: header ", "--header: header ", "desk: Edit.Remove: header ", "--remove-header: header ",
 	"desk: LiveConfig.Window ", "--window ", "desk: Page.Limit ", "--limit ", "desk: Page.After ", "--after ", "desk: Peek: n ", "--limit ", "desk: Audit: n ", "--limit ",
 	"desk: ImportOptions.From ", "--from ",
-	"web: address ", "--listen is ", "web: Access.Token ", "REHOP_DESK_TOKEN ", "web: Access.Password ", "REHOP_DESK_PASSWORD ",
+	"web: Config.Specs: topology:", "--specs:", "web: Config.PruneAfter ", "--prune-after ", "web: address ", "--listen is ", "web: Access.Token ", "REHOP_DESK_TOKEN ", "web: Access.Password ", "REHOP_DESK_PASSWORD ",
 	"web: Access has one of User and Password, want both or none", "one of REHOP_DESK_USER and REHOP_DESK_PASSWORD is set, want both or none",
 )
 
@@ -302,13 +302,6 @@ func (a *app) rename(text string) string {
 	}
 	return text
 }
-
-// ownName is the prefix of the errors of package desk, for programs.
-var ownName = regexp.MustCompile(`(^|\n|: )desk: `)
-
-// unprefixed returns a text of package desk without that prefix, which tells nothing where the
-// command is named.
-func unprefixed(text string) string { return ownName.ReplaceAllString(text, "$1") }
 
 // ofFlag returns an error about a file or folder that a flag names, with the flag.
 func ofFlag(flag string, err error) error {

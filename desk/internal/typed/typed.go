@@ -1,11 +1,22 @@
-// Package typed reads the text that a person types in the place of a header's value.
+// Package typed reads what a person types in the place of a header's name and value.
 package typed
 
 import (
+	"fmt"
 	"reflect"
 	"strconv"
 	"time"
+
+	"github.com/rehop/rehop/internal/header"
 )
+
+// Name returns an error unless a person may set and remove the header of this name.
+func Name(name string) error {
+	if name == "" || len(name) > header.MaxName || header.IsOurs(name) {
+		return fmt.Errorf("header %.40q, want 1 to %d bytes, and none that rehop or the broker writes", name, header.MaxName)
+	}
+	return nil
+}
 
 // Like returns a text as a value of the type of another one, if it is one.
 func Like(was any, text string) any {

@@ -101,7 +101,7 @@ func TestKeysOpenWhatIsUsedMost(t *testing.T) {
 	b := s.browser()
 	b.to("letters?queue=" + letters)
 	b.click("Look")
-	b.says("12 letters")
+	b.says("12 letters, the oldest place first")
 	press := func(key string) { do(b, chromedp.KeyEvent(key)) }
 	press("j")
 	press("j")

@@ -88,6 +88,7 @@ type siteConfig struct {
 	collected bool
 	readOnly  bool
 	queues    []string
+	specs     []topology.Spec
 	lazy      bool
 	access    web.Access
 	around    func(http.Handler) http.Handler // what the server serves; nil: the desk as it is
@@ -118,7 +119,7 @@ func open(t *testing.T, cfg siteConfig) *site {
 		sources = append(sources, c)
 	}
 	s.handler, err = web.New(web.Config{
-		Journal: s.journal, Conn: s.conn, Sources: sources, ReadOnly: cfg.readOnly, Queues: cfg.queues,
+		Journal: s.journal, Conn: s.conn, Sources: sources, ReadOnly: cfg.readOnly, Queues: cfg.queues, Specs: cfg.specs,
 		Who: func(r *http.Request) string { return cmp.Or(web.User(r), "ada") }, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	must(t, err)

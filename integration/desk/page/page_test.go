@@ -26,7 +26,7 @@ func TestAQueueIsSeenUnderstoodAndSentBack(t *testing.T) {
 	const n = 60
 	work, letters := dead(t, shared, s, "live-orders", n)
 	b := s.browser()
-	b.says(letters)
+	b.counts(letters, "60")
 	b.to("groups?queue=" + letters)
 	b.says("Look into")
 	b.click("Look")

@@ -29,7 +29,7 @@ func TestLettersArePickedByHand(t *testing.T) {
 			ids = append(ids, js[string](b, at+`.querySelector(".id").innerText`))
 		}
 		b.wait(`getComputedStyle(document.querySelector(".picked")).display !== "none"`)
-		b.says(fmt.Sprintf("%d letter", len(rows)))
+		b.wait(fmt.Sprintf(`/^%d letters? selected$/.test(document.querySelector("[data-picked]").innerText)`, len(rows)))
 		return ids
 	}
 	press := func(deed string) {

@@ -37,7 +37,7 @@ func TestOtherSitesSeeAndChangeNothing(t *testing.T) {
 	b := s.browser()
 	b.to("letters?queue=" + letters)
 	b.click("Look")
-	b.says("12 letters")
+	b.says("12 letters, the oldest place first")
 
 	pages := []string{"", "groups", "letters", "letter", "send", "search", "redrives", "audit", "events", "body"}
 	var html strings.Builder
@@ -73,7 +73,7 @@ func TestOtherSitesSeeAndChangeNothing(t *testing.T) {
 	}
 	mu.Unlock()
 	b.leave(`document.getElementById("leave").click()`)
-	b.says("12 letters") // a link is followed, and the look is still there
+	b.says("12 letters, the oldest place first") // a link is followed, and the look is still there
 	b.to("redrives")
 	b.says("No redrives yet")
 	has(t, shared, letters, 12)
@@ -152,7 +152,7 @@ func TestALoginLeadsOnAndALogoutEndsIt(t *testing.T) {
 		t.Errorf("the login leads to %s", got)
 	}
 	b.click("Look")
-	b.says("9 letters")
+	b.says("9 letters, the oldest place first")
 	b.click("Send these")
 	b.leave(`document.querySelector("main button.main").click()`)
 	b.says("send · done")

@@ -1,0 +1,17 @@
+package said
+
+import "testing"
+
+func TestText(t *testing.T) {
+	for said, want := range map[string]string{
+		"":                              "",
+		"desk: there is no such letter": "there is no such letter",
+		`failed: desk: queue "desk: a": channel closed`: `failed: queue "desk: a": channel closed`,
+		"desk: Redrive.Rate is -1\ndesk: Filter.Error":  "Rate is -1\nError",
+		"helpdesk: closed, Redrive.Rate":                "helpdesk: closed, Redrive.Rate",
+	} {
+		if got := Text(said); got != want {
+			t.Errorf("%q is shown as %q, want %q", said, got, want)
+		}
+	}
+}
