@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (w *trial) judge() {
 	}
 	for name, n := range w.networks {
 		if n.storm {
-			w.violate("%s has dialled %d times within %v", name, stormDials, stormTime)
+			w.violate("%s has dialled %d times within %v", name, n.most, stormTime)
 		}
 	}
 	w.judgeDiversions()
@@ -220,12 +221,15 @@ func (w *trial) judgeDiversions() {
 	}
 }
 
+// fromShop is the line of a story in which a message comes from a producer, not from a wait.
+var fromShop = regexp.MustCompile(`published to the queue ` + work + `(\.\d\d)?$`)
+
 // judgeReceipts counts how often the broker got a message from producers.
 func (w *trial) judgeReceipts(s account.Story) {
 	got := 0
 	lines := strings.Split(w.broker.Story(s.ID), "\n")
 	for i, line := range lines[:len(lines)-1] {
-		from := strings.HasSuffix(line, "published to the queue "+work) || strings.Contains(line, "published to shop with the key ")
+		from := fromShop.MatchString(line) || strings.Contains(line, "published to shop with the key ")
 		if from && !strings.HasSuffix(lines[i+1], "no queue takes it") {
 			got++
 		}
