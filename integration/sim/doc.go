@@ -56,8 +56,9 @@
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many
 //	          interruptions as the delivery limit. A message that ends each process whose
-//	          handler gets it takes no other along, on a quorum queue without order; in
-//	          order as well. "expired" and "rejected" come only
+//	          handler gets it takes no other of its queue along, on a quorum queue, in order or not; one in another
+//	          shard, whose handler takes longer than the process lives, may become a letter too. "expired" and
+//	          "rejected" come only
 //	          where a queue was deleted: an exchange that is missing, or is put back,
 //	          makes no letter. There are no others.
 //	doubled   A message ends once, unless a fault, or a caller who published it
