@@ -19,7 +19,7 @@ type network struct {
 	up    chan struct{} // closed when the last one ends
 	lines map[*line]struct{}
 	dials []time.Time // the latest
-	most  int // dials in stormTime
+	most  int         // dials in stormTime
 	storm bool
 	dead  bool // its process is
 }

@@ -236,13 +236,14 @@ func (w *trial) mayBeOvertaken(id, by string, slowly bool) bool {
 	return w.kind == topology.Quorum && slowly && returns(story) > 1 && returns(w.broker.Story(by)) > 0
 }
 
-// cutOff reports whether a process may not know yet that the broker has given its messages to others.
+// cutOff reports whether a process may not know yet that the broker has given its messages to others. A shard
+// that is not available may end the socket of all others.
 // It needs w.mu held.
 func (w *trial) cutOff(name string) bool {
 	at := time.Since(w.began)
 	return slices.ContainsFunc(w.plan.faults, func(f fault) bool {
 		of := f.target == "" || strings.HasPrefix(f.target, name)
-		return of && f.kind != ungroup && f.kind != refuse && f.kind != pause && f.at <= at && at <= f.at+f.lasts+3*w.heartbeat
+		return of && f.kind != ungroup && f.kind != pause && f.at <= at && at <= f.at+f.lasts+3*w.heartbeat
 	})
 }
 
