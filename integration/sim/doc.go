@@ -45,8 +45,8 @@
 //	          in place or held. Where nothing breaks, those of a key are handled in their
 //	          order if many come at once to an idle queue, if they are held at a stop, and
 //	          if they fail and their attempts are in place.
-//	turns     Where several processes share shards with a KeyLimit of 1 and RetryInPlace, no message begins to be
-//	          handled before those of its key that were published before it are handled or given up, nor
+//	turns     With a KeyLimit of 1 and RetryInPlace, in one process or in several that share shards, no message begins to
+//	          be handled before those of its key that were published before it are handled or given up, nor
 //	          while another process handles one. Two things are let pass: a letter is overtaken, and so is a message
 //	          that comes back twice to a queue that sends one at a time after returns. A process that is
 //	          cut off from its broker may not know yet that its messages are another's.

@@ -145,6 +145,21 @@ func (m maker) crashes(p *plan, perKey int) {
 		c := &p.consumers[i]
 		c.perKey, c.lives = perKey, []life{{schedule: m.IntN(len(p.schedules))}}
 	}
+	if perKey == 1 && m.chance(50) {
+		m.inTurns(p)
+	}
+}
+
+// inTurns has one process keep the order of the messages of each key.
+func (m maker) inTurns(p *plan) {
+	p.turns, p.schedules = true, []delay.Schedule{m.waitsInPlace(m.between(100*time.Millisecond, 20*time.Second))}
+	p.handlers.later, p.handlers.snooze = 0, 0 // others overtake these
+	for i := range p.producers[0].messages {
+		p.producers[0].messages[i].how = alone
+	}
+	c := p.consumers[0]
+	c.inPlace, c.prefetch, c.batch, c.vague, c.linger, c.lives = true, 0, 0, 0, 0, []life{{}}
+	p.consumers = []consumerPlan{c}
 }
 
 // stops has one process after the other stop while its copies have no answer yet. Nothing breaks,

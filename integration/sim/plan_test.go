@@ -735,7 +735,7 @@ func (p plan) handling(messages int) time.Duration {
 func (p plan) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t, with metrics: %t, %d keys, in order: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound, p.measured, p.orderKeys(), p.ordered)
-	if p.shards > 0 || p.single {
+	if p.shards > 0 || p.turns {
 		fmt.Fprintf(&s, "%d shards, a single active consumer: %t, in turns: %t\n", p.shards, p.single, p.turns)
 	}
 	fmt.Fprintf(&s, "schedules %v, handlers %+v, pointers %t, hooks panic %t\n", p.schedules, p.handlers, p.pointers, p.panics)
