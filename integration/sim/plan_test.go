@@ -209,7 +209,7 @@ func newPlan(seed uint64) plan {
 	if m.chance(10) && !p.calm {
 		m.silence(&p)
 	}
-	if m.chance(8) {
+	if m.chance(8) && p.faultsEnd() < time.Hour { // processes look every 10 s, which takes its time
 		m.spread(&p)
 	}
 	for _, k := range kinds {
