@@ -25,7 +25,7 @@ const trialLimit = 30 * time.Second
 // row finds out how many messages make a round, then lets the sides take turns.
 // The side that goes first changes from round to round.
 func (b *bench) row(ctx context.Context, r row) (result, error) {
-	res := result{Name: r.name}
+	res := result{Name: r.name, Shards: r.shards}
 	fmt.Fprintf(os.Stderr, "%s ", r.name)
 	defer fmt.Fprintln(os.Stderr)
 	n, err := b.calibrate(ctx, r)
@@ -116,6 +116,7 @@ func (b *bench) measure(ctx context.Context, r row, name string, do side, n int,
 	}
 	runtime.GC() // what came before is not this side's
 	t := newTrial(b.url, p.work, n)
+	t.shards, t.order = p.shards, newInOrder()
 	if err := do(ctx, t); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}

@@ -135,6 +135,7 @@ func run(ctx context.Context, args []string) error {
 	rep.Took = time.Since(rep.Started)
 	rep.print(os.Stdout)
 	rep.printPeers(os.Stdout)
+	rep.printShards(os.Stdout)
 	printAtRest(os.Stdout, rep.AtRest)
 	if s.jsonPath != "" {
 		failed = errors.Join(failed, rep.write(s.jsonPath))

@@ -19,8 +19,10 @@ import (
 // sides work in the same wiring.
 type place struct {
 	conn *connection.Conn
-	work topology.WorkQueue
+	work topology.WorkQueue // zero with shards
 	plan topology.Plan
+
+	shards topology.Shards
 }
 
 // newPlace declares it. Its one wait is longer than any trial.
@@ -31,11 +33,17 @@ func (b *bench) newPlace(ctx context.Context, r row) (*place, error) {
 		Engine: r.engine,
 		Waits:  delay.Schedule{time.Hour},
 	}
-	plan, err := topology.DeclarePlan(ctx, b.conn, work)
-	if err != nil {
+	p := &place{conn: b.conn, work: work}
+	spec := topology.Spec(work)
+	if r.shards > 0 {
+		p.work, p.shards = topology.WorkQueue{}, topology.Shards{Name: work.Name, Count: r.shards, Type: r.queue, Waits: delay.Fixed(5*time.Second, 3), SingleActiveConsumer: true}
+		spec = p.shards
+	}
+	var err error
+	if p.plan, err = topology.DeclarePlan(ctx, b.conn, spec); err != nil {
 		return nil, err
 	}
-	return &place{conn: b.conn, work: work, plan: plan}, nil
+	return p, nil
 }
 
 // remove deletes it, also after an interrupt.
@@ -79,6 +87,9 @@ func (p *place) verify(ctx context.Context, at end, n int) (back int, err error)
 			return 0, err
 		}
 		back, fault := judge(p.work, at, n, depths)
+		if p.shards.Count > 0 {
+			back, fault = p.judgeShards(depths)
+		}
 		if fault == nil {
 			return back, nil
 		}
@@ -134,6 +145,22 @@ func judge(w topology.WorkQueue, at end, n int, depths map[string]int) (back int
 	}
 	if !ok {
 		return 0, fmt.Errorf("of %d messages %d are in the work queue, %d in its wait, %d elsewhere", n, work, wait, others)
+	}
+	return back, nil
+}
+
+// judgeShards returns how many settled messages are back in the shards, or an error unless all others
+// are gone.
+func (p *place) judgeShards(depths map[string]int) (back int, fault error) {
+	others := 0
+	for _, depth := range depths {
+		others += depth
+	}
+	for _, q := range p.shards.WorkQueues() {
+		back += depths[q.Name]
+	}
+	if others -= back; others > 0 || back > maxBack {
+		return 0, fmt.Errorf("%d messages are in the shards, %d elsewhere", back, others)
 	}
 	return back, nil
 }

@@ -58,7 +58,12 @@ func rawChannel(url string) (*amqp.Connection, *amqp.Channel, error) {
 
 // send writes one message; its confirm is awaited later.
 func (p *rawPublisher) send(ctx context.Context, body []byte) (*amqp.DeferredConfirmation, error) {
-	return p.channel.PublishWithDeferredConfirmWithContext(ctx, "", p.queue, true, false, amqp.Publishing{
+	return p.sendTo(ctx, p.queue, nil, body)
+}
+
+func (p *rawPublisher) sendTo(ctx context.Context, queue string, headers amqp.Table, body []byte) (*amqp.DeferredConfirmation, error) {
+	return p.channel.PublishWithDeferredConfirmWithContext(ctx, "", queue, true, false, amqp.Publishing{
+		Headers:      headers,
 		DeliveryMode: amqp.Persistent,
 		MessageId:    p.prefix + strconv.FormatUint(p.last.Add(1), 10),
 		Timestamp:    time.Now(),

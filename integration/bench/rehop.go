@@ -9,6 +9,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
 	"github.com/rehop/rehop/producer"
+	"github.com/rehop/rehop/topology"
 )
 
 // withConn gives do a connection of its own, as a program has one.
@@ -124,7 +125,11 @@ func rehopFail(concurrency int) side {
 // consume runs a consumer until all messages were handled, and stops it in
 // good order: when it returns, everything is settled.
 func consume(ctx context.Context, conn *connection.Conn, t *trial, cfg consumer.Config, h consumer.Handler) error {
-	worker, err := consumer.New(conn, t.work, h, cfg)
+	return consumeFrom(ctx, conn, t, t.work, cfg, h)
+}
+
+func consumeFrom(ctx context.Context, conn *connection.Conn, t *trial, from topology.Source, cfg consumer.Config, h consumer.Handler) error {
+	worker, err := consumer.New(conn, from, h, cfg)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ type row struct {
 	engine     topology.Engine
 	loaded     bool // the messages are in the queue before the start
 	keys       int  // that they have, in turns; 0: none
+	shards     int  // that the work queue is spread over; 0: it is one queue
 	end        end
 	rehop, raw side
 	peers      []peer
@@ -84,7 +85,7 @@ func allRows() []row {
 	republish(row{name: fmt.Sprintf("fail, republish (raw: %d workers)", failing), raw: rawRepublishPool(failing)})
 	both(row{name: fmt.Sprintf("publish and consume, %d of each", callers), end: consumed,
 		rehop: rehopEndToEnd(callers), raw: rawEndToEnd(callers)})
-	return rows
+	return append(rows, shardRows()...)
 }
 
 func matching(rows []row, filter *regexp.Regexp) []row {

@@ -5,6 +5,7 @@ import "slices"
 // result is what came out of a row.
 type result struct {
 	Name     string   `json:"name"`
+	Shards   int      `json:"shards,omitempty"`
 	Messages int      `json:"messages"` // of one side in one round
 	Ratio    ratio    `json:"ratio"`    // msg/s of rehop by msg/s of raw
 	Rehop    []sample `json:"rehop"`

@@ -20,6 +20,9 @@ type trial struct {
 	work topology.WorkQueue
 	n    int
 
+	shards topology.Shards // in place of work, if there are any
+	order  *inOrder        // with shards
+
 	start, stop usage
 	begun       chan struct{} // closed by begin
 	once        sync.Once

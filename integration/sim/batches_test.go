@@ -59,9 +59,9 @@ func (w *trial) batches(conn *connection.Conn, source topology.Source, cfg consu
 // isVague reports whether a message has every batch fail in this attempt.
 func (w *trial) isVague(d *consumer.Delivery, chance int) bool {
 	w.mu.Lock()
-	n := w.planned[d.ID].n
+	n, probe := w.planned[d.ID].n, w.probes[d.ID]
 	w.mu.Unlock()
-	return rand.New(rand.NewPCG(w.seed+1, uint64(n)<<16|uint64(d.Attempt))).IntN(1000) < chance
+	return !probe && rand.New(rand.NewPCG(w.seed+1, uint64(n)<<16|uint64(d.Attempt))).IntN(1000) < chance
 }
 
 // handleOf is handle in a batch, which outlives a panic.

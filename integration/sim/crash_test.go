@@ -18,6 +18,13 @@ func (w *trial) crash(ctx context.Context, name string, after time.Duration) err
 	if !sleep(ctx, after) {
 		return context.Cause(ctx)
 	}
+	w.kill(name)
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+// kill ends the process of a service, if there is one.
+func (w *trial) kill(name string) {
 	w.mu.Lock()
 	n, die := w.networks[name], w.mortals[name]
 	delete(w.mortals, name)
@@ -25,14 +32,15 @@ func (w *trial) crash(ctx context.Context, name string, after time.Duration) err
 		delete(w.networks, name) // the next process has its own
 	}
 	w.mu.Unlock()
-	if die != nil {
-		now := time.Now()
-		w.troubled("crash of "+name, now, now)
-		n.die()
-		die()
+	if die == nil {
+		return
 	}
-	<-ctx.Done()
-	return context.Cause(ctx)
+	now := time.Now()
+	w.troubled("crash of "+name, now, now)
+	if n != nil {
+		n.die()
+	}
+	die()
 }
 
 // workMortally runs one process, and reports whether it crashed.

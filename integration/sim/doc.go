@@ -45,11 +45,20 @@
 //	          in place or held. Where nothing breaks, those of a key are handled in their
 //	          order if many come at once to an idle queue, if they are held at a stop, and
 //	          if they fail and their attempts are in place.
+//	turns     With a KeyLimit of 1 and RetryInPlace, in one process or in several that share shards, no message begins to
+//	          be handled before those of its key that were published before it are handled or given up, nor
+//	          while another process handles one. Two things are let pass: a letter is overtaken, and so is a message
+//	          that comes back twice to a queue that sends one at a time after returns. A process that is
+//	          cut off from its broker may not know yet that its messages are another's.
+//	shards    A message comes from the shard of its key. Some time after the faults each shard is handled
+//	          by one process, and none handles two shards more than another.
+//	pauses    No message begins to be handled in a pause, but for a moment.
 //	letters   "exhausted" counts at least the attempts that the schedule of a process
 //	          allows. "permanent" follows a DeadLetter. "crash-loop" follows as many
 //	          interruptions as the delivery limit. A message that ends each process whose
-//	          handler gets it takes no other along, on a quorum queue without order; in
-//	          order if inOrderSparesInnocents. "expired" and "rejected" come only
+//	          handler gets it takes no other of its queue along, on a quorum queue, in order or not; one in another
+//	          shard, whose handler takes longer than the process lives, may become a letter too. "expired" and
+//	          "rejected" come only
 //	          where a queue was deleted: an exchange that is missing, or is put back,
 //	          makes no letter. There are no others.
 //	doubled   A message ends once, unless a fault, or a caller who published it
@@ -74,7 +83,7 @@
 //	          for the fallback. Run returns within DrainTimeout, Shutdown within its
 //	          ctx, its calls soon after, and Close at once. PublishAsync returns
 //	          only while the window has room for its message.
-//	dials     A process dials its broker less than 80 times in any 10 s.
+//	dials     A process dials its broker less than 80 times in any 10 s, or 120 if it shares shards.
 //	parts     An exchange that is missing is put back by the consumers.
 //	hooks     Hooks that panic, and specifications that are pointers, change nothing.
 //	progress  Once the faults have ended, callers succeed, messages end and consumers
@@ -94,7 +103,7 @@
 // # One kind of scenario
 //
 // Some kinds of scenarios are rare among the random ones, and have names, see kinds: rush,
-// hold, late, share, in place, in place in order, crash, crash in order. Only those of one kind run
+// hold, late, share, in place, in place in order, crash, crash in order, shards, stop. Only those of one kind run
 // with
 //
 //	go test -tags rehopsim -timeout 0 -v -run TestSim -kind "in place" -for 10m -violations 5

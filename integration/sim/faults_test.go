@@ -51,7 +51,7 @@ func (w *trial) breakNow(f fault, operator *connection.Conn) (lift func()) {
 	case refuse:
 		var queues []string
 		for _, q := range b.Queues() {
-			if q == work+f.target || f.target != "" && strings.HasPrefix(q, work+f.target) {
+			if w.hits(f, q) {
 				queues = append(queues, q)
 			}
 		}
@@ -69,16 +69,26 @@ func (w *trial) breakNow(f fault, operator *connection.Conn) (lift func()) {
 	case deleteQueue:
 		from := time.Now()
 		for _, q := range b.Queues() {
-			if q == work+f.target || f.target != "" && strings.HasPrefix(q, work+f.target) {
+			if w.hits(f, q) {
 				for _, m := range b.DeleteQueue(q) {
 					w.ends(q, m)
 				}
 			}
 		}
 		return func() { w.restore(f, from, operator) }
+	case pause:
+		return w.pause(f.target)
+	case sigkill:
+		w.kill(f.target)
+	case ungroup:
+		for _, q := range b.Queues() {
+			if strings.HasPrefix(q, work+".members.") || strings.HasPrefix(q, work+".seat.") {
+				b.DeleteQueue(q)
+			}
+		}
 	case deleteX:
 		from := time.Now()
-		b.DeleteExchange(work + f.target)
+		b.DeleteExchange(w.base(f.shard) + f.target)
 		return func() { w.restore(f, from, operator) }
 	}
 	return func() {}
@@ -86,7 +96,7 @@ func (w *trial) breakNow(f fault, operator *connection.Conn) (lift func()) {
 
 // restore declares what was deleted again, or leaves that to consumers.
 func (w *trial) restore(f fault, from time.Time, operator *connection.Conn) {
-	if !f.ours || !w.isBack(work+f.target, operator) {
+	if !f.ours || !w.isBack(w.base(f.shard)+f.target, operator) {
 		w.declare(operator)
 	}
 	w.mu.Lock()

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,7 +29,7 @@ func (w *trial) judge() {
 	}
 	for name, n := range w.networks {
 		if n.storm {
-			w.violate("%s has dialled %d times within %v", name, stormDials, stormTime)
+			w.violate("%s has dialled %d times within %v", name, n.most, stormTime)
 		}
 	}
 	w.judgeDiversions()
@@ -168,6 +169,9 @@ func (w *trial) judgeLetters(s account.Story) {
 			ok = w.permanent[s.ID]
 		case rehop.CauseCrashLoop:
 			guilty := w.interruptions() >= route.DeliveryLimit/4 || w.isCrasher(s.ID)
+			if w.crasher > 0 && w.shards > 1 && w.inOtherShard(s.ID) {
+				guilty = true
+			}
 			ok = guilty && strings.Count(w.broker.Story(s.ID), "given back") >= route.DeliveryLimit
 		case rehop.CauseRejected: // a nack has found no wait
 			ok = w.queuesDeleted()
@@ -220,12 +224,15 @@ func (w *trial) judgeDiversions() {
 	}
 }
 
+// fromShop is the line of a story in which a message comes from a producer, not from a wait.
+var fromShop = regexp.MustCompile(`published to the queue ` + work + `(\.\d\d)?$`)
+
 // judgeReceipts counts how often the broker got a message from producers.
 func (w *trial) judgeReceipts(s account.Story) {
 	got := 0
 	lines := strings.Split(w.broker.Story(s.ID), "\n")
 	for i, line := range lines[:len(lines)-1] {
-		from := strings.HasSuffix(line, "published to the queue "+work) || strings.Contains(line, "published to shop with the key ")
+		from := fromShop.MatchString(line) || strings.Contains(line, "published to shop with the key ")
 		if from && !strings.HasSuffix(lines[i+1], "no queue takes it") {
 			got++
 		}

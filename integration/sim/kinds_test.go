@@ -22,6 +22,8 @@ var kinds = []struct {
 	{"in place in order", maker.inPlaceInOrder},
 	{"crash", func(m maker, p *plan) { m.crashes(p, 0) }},
 	{"crash in order", func(m maker, p *plan) { m.crashes(p, pick(m, 1, 1, 2)) }},
+	{"shards", maker.sharded},
+	{"stop", maker.stops},
 }
 
 // lateOnes has a process that begins with a message, and does not know yet that the broker has
@@ -143,4 +145,38 @@ func (m maker) crashes(p *plan, perKey int) {
 		c := &p.consumers[i]
 		c.perKey, c.lives = perKey, []life{{schedule: m.IntN(len(p.schedules))}}
 	}
+	if perKey == 1 && m.chance(50) {
+		m.inTurns(p)
+	}
+}
+
+// inTurns has one process keep the order of the messages of each key.
+func (m maker) inTurns(p *plan) {
+	p.turns, p.schedules = true, []delay.Schedule{m.waitsInPlace(m.between(100*time.Millisecond, 20*time.Second))}
+	p.handlers.later, p.handlers.snooze = 0, 0 // others overtake these
+	for i := range p.producers[0].messages {
+		p.producers[0].messages[i].how = alone
+	}
+	c := p.consumers[0]
+	c.inPlace, c.prefetch, c.batch, c.vague, c.linger, c.lives = true, 0, 0, 0, 0, []life{{}}
+	p.consumers = []consumerPlan{c}
+}
+
+// stops has one process after the other stop while its copies have no answer yet. Nothing breaks,
+// and so nothing is doubled.
+func (m maker) stops(p *plan) {
+	*p = plan{seed: p.seed, version: p.version, kind: p.kind, heartbeat: p.heartbeat, bound: p.bound, pointers: p.pointers, panics: p.panics, measured: p.measured, calm: true}
+	p.latency, p.engine = m.between(time.Millisecond, 200*time.Millisecond), pick(m, topology.EngineRepublish, topology.EngineCarry, topology.EngineAuto)
+	p.schedules = []delay.Schedule{{time.Second, m.between(100*time.Millisecond, 5*time.Second), time.Second}}
+	p.handlers = handlers{fail: pick(m, 500, 900), snooze: pick(m, 0, 0, 200), slow: pick(m, 0, 300, 1000), slowness: m.between(10*time.Millisecond, 2*time.Second)}
+	c := consumerPlan{declares: m.chance(50), concurrency: pick(m, 1, 5, 20), perKey: pick(m, 0, 0, 1, 2), drain: pick(m, 0, 10*time.Second)}
+	at, length := time.Duration(0), 2*time.Minute
+	for range 3 + m.IntN(10) {
+		l := life{starts: at, stops: at + m.between(300*time.Millisecond, 10*time.Second)}
+		c.lives, at = append(c.lives, l), l.stops+m.between(time.Millisecond, 2*time.Second)
+	}
+	c.lives = append(c.lives, life{starts: at})
+	p.consumers = []consumerPlan{c}
+	m.producers(p, min(at, length))
+	p.producers = p.producers[:1]
 }

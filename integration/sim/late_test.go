@@ -33,6 +33,7 @@ func (w *trial) lateness(name string) consumer.Trace {
 	return consumer.Trace{Fetching: func(fetching consumer.Fetching) {
 		queue, prefetch := fetching.Queue, fetching.Prefetch
 		w.mu.Lock()
+		w.slowly[queue] = w.slowly[queue] || prefetch == 1
 		f := w.fetch(name, queue)
 		now := time.Now()
 		var wrong []late

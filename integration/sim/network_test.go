@@ -19,13 +19,15 @@ type network struct {
 	up    chan struct{} // closed when the last one ends
 	lines map[*line]struct{}
 	dials []time.Time // the latest
+	most  int         // dials in stormTime
 	storm bool
 	dead  bool // its process is
 }
 
-// A process whose broker is away dials each socket some three times a second.
+// A process whose broker is away dials each socket some three times a second. It has two of them, and a
+// third if it shares shards.
 const (
-	stormDials = 80
+	stormDials = 40
 	stormTime  = 10 * time.Second
 )
 
@@ -33,14 +35,14 @@ const (
 func (n *network) note(now time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.dials = append(n.dials, now); len(n.dials) > stormDials {
+	if n.dials = append(n.dials, now); len(n.dials) > n.most {
 		n.storm = n.storm || now.Sub(n.dials[0]) < stormTime
 		n.dials = n.dials[1:]
 	}
 }
 
 func newNetwork(dial func(ctx context.Context, network, address string) (net.Conn, error)) *network {
-	return &network{dial: dial, lines: map[*line]struct{}{}}
+	return &network{dial: dial, most: 2 * stormDials, lines: map[*line]struct{}{}}
 }
 
 // Dial is for a connection.Config.

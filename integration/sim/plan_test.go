@@ -19,6 +19,8 @@ type plan struct {
 	heartbeat time.Duration
 	bound     bool // messages come through an exchange
 	kind      topology.QueueType
+	shards    int  // that the work queue is spread over; 0: it is one queue
+	single    bool // each queue has a single active consumer
 	engine    topology.Engine
 	schedules []delay.Schedule
 	pointers  bool // to the specifications, where values would do
@@ -27,6 +29,7 @@ type plan struct {
 	away      span // of the service that handlers need
 	calm      bool // without faults and stops
 	ordered   bool // a consumer keeps the order of the messages of a key
+	turns     bool // likewise through faults, but where the pages say that it does not
 	keys      int  // of the messages, in turns; 0: orderKeys
 	crasher   int  // number of the message that ends each process whose handler gets it; 0: none
 	measured  bool // with hooks for metrics: without them copies go together
@@ -119,6 +122,7 @@ type fault struct {
 	at     time.Duration
 	lasts  time.Duration
 	target string        // part of a name; "": all
+	shard  int           // whose queue or exchange the target is
 	amount time.Duration // of slow
 	ours   bool          // consumers put the exchange back, and nobody else does
 }
@@ -127,6 +131,9 @@ func (f fault) String() string {
 	s := fmt.Sprintf("%v %s", f.at, f.kind)
 	if f.target != "" {
 		s += " " + f.target
+	}
+	if f.shard > 0 {
+		s += fmt.Sprintf(" of shard %d", f.shard)
 	}
 	if f.amount > 0 {
 		s += fmt.Sprintf(" by %v", f.amount)
@@ -156,6 +163,9 @@ const (
 	slow        kind = "slow"
 	deleteQueue kind = "delete queue"
 	deleteX     kind = "delete exchange"
+	pause       kind = "pause"
+	sigkill     kind = "kill the process"
+	ungroup     kind = "delete the queues by which processes know each other"
 )
 
 const work = "orders"
@@ -198,6 +208,9 @@ func newPlan(seed uint64) plan {
 	}
 	if m.chance(10) && !p.calm {
 		m.silence(&p)
+	}
+	if m.chance(8) && p.faultsEnd() < time.Hour { // processes look every 10 s, which takes its time
+		m.spread(&p)
 	}
 	for _, k := range kinds {
 		if *onlyKind == k.name || *onlyKind == "" && m.chance(3) {
@@ -375,7 +388,7 @@ func (m maker) fault(p plan, length time.Duration) fault {
 	if m.chance(3) {
 		f.lasts = m.between(time.Hour, 12*time.Hour)
 	}
-	kinds := []kind{cut, cut, cut, disconnect, halfOpen, halfOpen, reset, reset, blackHole, blackHole, stall, kill, kill, stop, block, refuse, refuse, slow, deleteQueue, deleteX}
+	kinds := []kind{cut, cut, cut, disconnect, halfOpen, halfOpen, reset, reset, blackHole, blackHole, stall, kill, kill, stop, block, refuse, refuse, slow, deleteQueue, deleteX, pause}
 	if p.version == "3.10" && p.engine == topology.EngineRepublish {
 		kinds = slices.DeleteFunc(kinds, func(k kind) bool { return k == kill || k == stop || k == deleteX })
 	}
@@ -387,6 +400,8 @@ func (m maker) fault(p plan, length time.Duration) fault {
 		f.target, f.lasts = m.process(p), 0
 	case blackHole:
 		f.target = m.process(p)
+	case pause:
+		f.target = consumerName(m.IntN(len(p.consumers)))
 	case refuse, deleteQueue:
 		f.target = pick(m, "", ".wait.1", ".wait.2", ".wait.3", ".dlq")
 	case deleteX:
@@ -587,7 +602,7 @@ func consumerName(i int) string { return fmt.Sprintf("office%d", i) }
 
 // spec is the work queue as a process with a schedule has it.
 func (p plan) spec(schedule int) topology.WorkQueue {
-	w := topology.WorkQueue{Name: work, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule]}
+	w := topology.WorkQueue{Name: work, Type: p.kind, Engine: p.engine, Waits: p.schedules[schedule], SingleActiveConsumer: p.single}
 	if p.bound {
 		w.Bindings = []topology.Binding{{Exchange: "shop", RoutingKey: "order.#"}}
 	}
@@ -599,6 +614,13 @@ func (p plan) specs(schedule int) []topology.Spec {
 	if p.bound {
 		all = append(all, topology.Exchange{Name: "shop"})
 	}
+	if p.shards > 0 {
+		s := p.spread(schedule)
+		if p.pointers {
+			return append(all, &s)
+		}
+		return append(all, s)
+	}
 	w := p.spec(schedule)
 	if p.pointers {
 		return append(all, &w)
@@ -608,6 +630,13 @@ func (p plan) specs(schedule int) []topology.Spec {
 
 // source is the same for a consumer.
 func (p plan) source(schedule int) topology.Source {
+	if p.shards > 0 {
+		s := p.spread(schedule)
+		if p.pointers {
+			return &s
+		}
+		return s
+	}
 	w := p.spec(schedule)
 	if p.pointers {
 		return &w
@@ -706,6 +735,9 @@ func (p plan) handling(messages int) time.Duration {
 func (p plan) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "RabbitMQ %s, %s, engine %v, heartbeat %v, latency %v, through an exchange: %t, with metrics: %t, %d keys, in order: %t\n", p.version, p.kind, p.engine, p.heartbeat, p.latency, p.bound, p.measured, p.orderKeys(), p.ordered)
+	if p.shards > 0 || p.turns {
+		fmt.Fprintf(&s, "%d shards, a single active consumer: %t, in turns: %t\n", p.shards, p.single, p.turns)
+	}
 	fmt.Fprintf(&s, "schedules %v, handlers %+v, pointers %t, hooks panic %t\n", p.schedules, p.handlers, p.pointers, p.panics)
 	if p.away.lasts > 0 {
 		fmt.Fprintf(&s, "from %v on handlers lack a service for %v\n", p.away.from, p.away.lasts)

@@ -239,6 +239,7 @@ func (s *shop) next(m messagePlan) string {
 	s.trial.mu.Lock()
 	defer s.trial.mu.Unlock()
 	s.published[id], s.planned[id] = time.Now(), m
+	s.enqueue(s.orderKey(s.acct.Number(id)), id)
 	return id
 }
 
@@ -276,7 +277,7 @@ func (s *shop) once(ctx context.Context, m messagePlan, batch []string, p *till)
 		switch m.how {
 		case together:
 			if s.plan.undeclared {
-				messages = append(messages, producer.Message{RoutingKey: work, Delay: time.Hour})
+				messages = append(messages, producer.Message{RoutingKey: s.base(0), Delay: time.Hour})
 			}
 			list, err := p.PublishAll(ctx, messages)
 			if s.plan.undeclared && list != nil && (list[len(batch)].Place != "" || list[len(batch)].Err == nil) {
@@ -369,6 +370,9 @@ func (s *shop) send(id string, m messagePlan) {
 
 func (s *shop) message(id string, call int) producer.Message {
 	m := producer.Message{RoutingKey: work, ID: id, OrderKey: s.orderKey(s.acct.Number(id)), Body: []byte(id)}
+	if s.shards > 0 {
+		m.RoutingKey = s.spread(0).Queue(m.OrderKey)
+	}
 	if s.bound {
 		m.Exchange, m.RoutingKey = "shop", "order.paid"
 	}
@@ -490,6 +494,7 @@ func (w *trial) runWithin(ctx context.Context, name string, limit time.Duration,
 func (w *trial) register(name string, c *consumer.Consumer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	delete(w.paused, name)
 	if c == nil {
 		delete(w.consumers, name)
 		return
@@ -503,7 +508,11 @@ var errHandler = errors.New("the printer is out of paper")
 // message and the attempt.
 func (w *trial) handle(ctx context.Context, d *consumer.Delivery, schedule int, name string) error {
 	w.inTime(ctx, d, name)
+	w.inPlace(d, name)
 	return w.noted(ctx, d, schedule, name, func(m maker, runs int) error {
+		if w.isProbe(d, name) {
+			return nil
+		}
 		if w.isCrasher(d.ID) {
 			return w.crash(ctx, name, m.between(time.Millisecond, time.Second))
 		}
@@ -520,6 +529,7 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 	runs := w.runs[d.ID]
 	w.mu.Unlock()
 	w.keepsOrder(d, m.n)
+	ended := w.inTurn(ctx, d, name)
 	m1 := maker{rand.New(rand.NewPCG(w.seed, uint64(m.n)<<16|uint64(d.Attempt)<<8|uint64(min(runs, 255))))}
 	defer func() {
 		v := recover()
@@ -541,6 +551,7 @@ func (w *trial) noted(ctx context.Context, d *consumer.Delivery, schedule int, n
 			w.mu.Unlock()
 		}
 		end(failed, due)
+		ended(err)
 		leave()
 		w.putOff(ctx, d, err)
 		if v != nil {

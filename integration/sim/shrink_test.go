@@ -48,6 +48,12 @@ func smallerPlans(p plan) (all []plan) {
 	for _, faults := range parts(p.faults) {
 		add(func(q *plan) { q.faults = faults })
 	}
+	if p.shards > 1 {
+		add(func(q *plan) { q.shards = 1 })
+	}
+	if p.crasher > 0 {
+		add(func(q *plan) { q.crasher = 0 })
+	}
 	if p.lanes.tickets > 0 {
 		add(func(q *plan) { q.lanes = lanesPlan{} })
 	}

@@ -49,6 +49,11 @@ type trial struct {
 	onShelves  int                         // notes for certain
 	ended      map[string]int              // how often tickets have ended, by id
 	snoozes    map[string][]snooze         // by id
+	paused     map[string]time.Time        // since when, by process
+	turns      map[string]*turns           // by key
+	slowly     map[string]bool             // queues of which a process has fetched one message at a time
+	probes     map[string]bool             // by id
+	probed     map[string][]string         // processes that have handled probes, by queue
 	standing   map[kind]int                // faults that exclude each other
 	slowness   []time.Duration
 }
@@ -87,7 +92,7 @@ func newTrial(p plan) *trial {
 	return &trial{
 		plan: p, began: time.Now(), metrics: newMetrics(p.measured), acct: acct,
 		networks: map[string]*network{}, mortals: map[string]context.CancelFunc{}, consumers: map[string]*consumer.Consumer{}, published: map[string]time.Time{}, denied: map[string]int{},
-		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, begun: map[*byte]bool{}, own: map[string]*byte{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, standing: map[kind]int{},
+		planned: map[string]messagePlan{}, runs: map[string]int{}, permanent: map[string]bool{}, orphans: map[*consumer.Delivery]bool{}, inHand: map[string]hands{}, latest: map[string]int{}, begun: map[*byte]bool{}, own: map[string]*byte{}, fetches: map[string]*fetching{}, cleared: map[string]bool{}, ended: map[string]int{}, snoozes: map[string][]snooze{}, paused: map[string]time.Time{}, turns: map[string]*turns{}, slowly: map[string]bool{}, probes: map[string]bool{}, probed: map[string][]string{}, standing: map[kind]int{},
 	}
 }
 
@@ -151,6 +156,7 @@ func (w *trial) run() (r result) {
 	}
 	sleep(ctx, w.faultsEnd())
 	faults.Wait()
+	w.comeToBalance()
 	w.comeToRest()
 	end()
 	shops.Wait()
@@ -207,6 +213,9 @@ func (w *trial) network(name string) *network {
 	defer w.mu.Unlock()
 	if w.networks[name] == nil {
 		w.networks[name] = newNetwork(w.broker.Dial)
+		if w.shards > 0 && w.single {
+			w.networks[name].most = 3 * stormDials
+		}
 	}
 	return w.networks[name]
 }
@@ -304,7 +313,7 @@ func (w *trial) queued() (messages int) {
 
 // takeLetters takes the letters out of the dead-letter queue.
 func (w *trial) takeLetters() {
-	queue := w.spec(0).DeadLetterQueue().Name
+	queue := letters
 	for _, m := range w.broker.Drain(queue) {
 		w.ends(queue, m)
 	}
@@ -318,11 +327,12 @@ func (w *trial) ends(queue string, m rehoptest.Message) {
 	switch {
 	case err != nil:
 		w.violate("message %s in %s: %v", m.MessageId, queue, err)
-	case queue == w.spec(0).DeadLetterQueue().Name:
+	case queue == letters:
 		h = h.Letter()
 		w.acct.Letter(m.MessageId, h.Failure.Cause, h.FinalAttempts, account.CallOf(m.Headers), false)
 	default:
-		w.acct.Found(m.MessageId, queue, h.Attempt(work, true)-1, account.CallOf(m.Headers), false)
+		of, waits := w.ofShard(queue)
+		w.acct.Found(m.MessageId, work+waits, h.Attempt(of, true)-1, account.CallOf(m.Headers), false)
 	}
 }
 
@@ -332,7 +342,7 @@ func (w *trial) moving() string {
 	c := w.acct.Counts()
 	for name, n := range map[string]int{
 		"messages that are safe and have not ended": c.Open, "calls of Publish": c.InFlight, "handlers": c.Running, "unsettled deliveries": c.Unsettled,
-		"messages not published": w.messages() - w.safe(), "notes not on a shelf": w.notes() - w.shelved(), "tickets that have not ended": w.openTickets(),
+		"messages not published": w.messages() + w.probesSent() - w.safe(), "notes not on a shelf": w.notes() - w.shelved(), "tickets that have not ended": w.openTickets(),
 	} {
 		if n != 0 {
 			s = append(s, fmt.Sprintf("%d %s", n, name))

@@ -88,7 +88,7 @@ func (m sought) try(ctx context.Context, root string, limit time.Duration) (foun
 	}
 	test := exec.CommandContext(ctx, binary, "-test.run", "TestSim$|TestOnceFailed", "-test.failfast", "-for", limit.String(), "-hung", limit.String())
 	if m.simulation == services {
-		test.Args = append(test.Args, "-shrink=false")
+		test.Args = append(test.Args, "-shrink=false", "-kind", m.kind)
 	}
 	test.Dir = at
 	var text bytes.Buffer

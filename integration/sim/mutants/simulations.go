@@ -12,13 +12,17 @@ const (
 type sought struct {
 	mutant
 	simulation string
+	kind       string // of the scenarios that are run; "": any
 }
 
-var all = slices.Concat(of(services, mutants), of(databases, databaseMutants))
+var all = slices.Concat(
+	of(services, "", mutants), of(services, "stop", stopMutants), of(services, "shards", shardMutants),
+	of(databases, "", databaseMutants),
+)
 
-func of(simulation string, mutants []mutant) (all []sought) {
+func of(simulation, kind string, mutants []mutant) (all []sought) {
 	for _, m := range mutants {
-		all = append(all, sought{m, simulation})
+		all = append(all, sought{m, simulation, kind})
 	}
 	return all
 }

@@ -1,0 +1,34 @@
+package main
+
+// stopMutants are found by scenarios of the kind "stop".
+var stopMutants = []mutant{
+	{"a stop gives up copies that have no answer", []edit{{"consumer/session.go",
+		"	last := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace-durations.LastSecond, func()", "	last := time.AfterFunc(0, func()"}}},
+}
+
+// shardMutants are found by scenarios of the kind "shards".
+var shardMutants = []mutant{
+	{"a second process keeps a shard that the owner is ready for", []edit{{"consumer/internal/group/shard.go",
+		"	case seen.Role == Owner, !seen.Calm:\n", "	case seen.Role != None, !seen.Calm:\n"}}},
+	{"two processes have one seat", []edit{
+		{"consumer/internal/group/group.go", "ch.QueueDeclare(g.seatQueue(k), false, true, true, false, nil)", "ch.QueueDeclare(g.seatQueue(k), false, true, false, false, nil)"},
+		{"consumer/internal/group/group.go", "ch.Consume(g.seatQueue(k), \"\", false, true, false, false, nil)", "ch.Consume(g.seatQueue(k), \"\", false, false, false, false, nil)"}}},
+	{"a process does not see that it has lost its seat, and is not counted", []edit{{"consumer/internal/group/group.go",
+		"	if h.session == nil || h.session.Err() != nil {\n		return false\n	}\n", "	if h.session != nil {\n		return true\n	}\n"}}},
+	{"a shard that was left is not joined again", []edit{{"consumer/assigned.go",
+		"	a.here, a.known = here, true\n", "	a.here, a.known = here && !a.known, true\n"}}},
+	{"a process goes on with a shard that it is to leave", []edit{{"consumer/assigned.go",
+		"	if a.leave != nil && !here {\n		a.leave(errElsewhere)\n	}\n", ""}}},
+	{"a process that steps back comes behind nobody", []edit{{"consumer/assigned.go",
+		"	if a.leave != nil {\n		a.leave(errElsewhere)\n	}\n", ""}}},
+	{"a stop in order ends the fetching before its handlers", []edit{{"consumer/session.go",
+		"	if r.ordered() {\n		// When", "	if r.ordered() && grace < 0 {\n		// When"}}},
+	{"a pause is one of the first shard alone", []edit{{"consumer/pause.go",
+		"	for _, r := range c.runs {\n		r.setPaused(paused)\n", "	for _, r := range c.runs[:min(1, len(c.runs))] {\n		r.setPaused(paused)\n"}}},
+	{"messages that wait in place are handled in a pause", []edit{{"consumer/internal/hand/gate.go",
+		"	case !g.paused.IsZero(), g.stall.why == errFinishing, g.probe != nil:", "	case g.stall.why == errFinishing, g.probe != nil:"}}},
+	{"messages in order go back one by one in a pause", []edit{{"consumer/internal/hand/gate.go",
+		"	case l.gate.isOpen(), l.Ordered:\n", "	case l.gate.isOpen():\n"}}},
+	{"a session in order begins with one message where consumers may have died", []edit{{"consumer/internal/intake/order.go",
+		"	if s.Lane.Ordered {\n		return prefetch\n	}\n	return s.suspicion.first(prefetch)\n", "	return s.suspicion.first(prefetch)\n"}}},
+}
