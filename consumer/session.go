@@ -74,7 +74,7 @@ func (r *run) session() (e ended) {
 	if s.Stop.Err() != nil {
 		e.err = s.drain()
 	}
-	if intake.Renews(e.err) && r.lane.Busy() > 0 {
+	if hand.Renews(e.err) && r.lane.Busy() > 0 {
 		r.bound.Lift() // handlers do not end, and messages wait for their keys with any prefetch
 	}
 	e.lived = time.Since(began)
@@ -201,7 +201,7 @@ func (s *session) drain() error {
 	r := s.run
 	r.pool.Event(r.lane.Closed)
 	grace := r.cfg.DrainTimeout
-	if intake.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
+	if hand.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
 		grace = min(grace, r.timeout.LeaveLimit()/8)
 	}
 	hard := time.AfterFunc(grace, func() {

@@ -112,7 +112,7 @@ func (r *run) consume() error {
 			pauses.Reset()
 			continue
 		}
-		if intake.Renews(err) {
+		if hand.Renews(err) {
 			r.log.Info("consuming begins anew, and messages are back in their places", "queue", r.queue, "reason", err.Error())
 			r.awaitTurn()
 			pauses.Reset()

@@ -34,9 +34,8 @@ const (
 	// order ends for them. Without it such sessions would follow each other at once.
 	HeldEnd = time.Second
 
-	// EndLook is how often a session in order that ends looks at the messages left in hand. No event
-	// tells it of a confirmed copy. A look costs next to nothing, and delays the next session by
-	// EndLook at most.
+	// EndLook is how often a session in order that ends looks for how long its handlers have been at
+	// work. A look costs next to nothing.
 	EndLook = time.Second
 
 	// AcksLimit bounds the wait for a queue to have the acks that were written to it. A queue

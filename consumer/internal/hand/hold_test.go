@@ -208,7 +208,7 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 		{"it is not due, and the session ends in order", UntilDue, 2 * second, minute, func(_ *stage, stop, _ func()) { stop() }, second, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			s := newStage(t, Limits{Slots: 1})
+			s := newStage(t, Limits{Slots: 1, Ordered: true})
 			ctx, stop, work := ending(t)
 			defer stop()
 			defer work()

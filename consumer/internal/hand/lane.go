@@ -36,8 +36,8 @@ type Lane struct {
 	Limits
 	Number int // of the lanes, from 0 for the highest
 
-	// Changed is set when Wants or Asks may say something else, and Busy while the gate is not
-	// open. None is set when no message of any session is unsettled any more.
+	// Changed is set when Wants, Asks or Ends may say something else, or Suspects of its latest
+	// session, and Busy while the gate is not open. None is set when no message of any session is unsettled any more.
 	Changed, None Signal
 
 	hand *Hand
@@ -196,7 +196,7 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l := s.lane
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.setStall(nil, now, out)
+	l.setStall("", now, out)
 	l.latest = s
 	s.consumers++
 	s.counts.Recent = 0

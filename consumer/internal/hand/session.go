@@ -1,9 +1,7 @@
 package hand
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"math"
 	"time"
 )
@@ -15,13 +13,11 @@ type Session struct {
 	Contexts
 
 	Frames Signal // there are frames to be written, or the session is closed
-	Signal Signal // Ends or Suspects may say something else
 
 	lane        *Lane
 	first, last *Message // open
 	marked      []Told   // to be written
 	course      course
-	renewal     error // see Ends
 
 	counts    Counts
 	consumers int // that have begun
@@ -64,10 +60,6 @@ const (
 	channelOver                // nothing is marked any more
 )
 
-// ErrHeld says that an ordered session ends because messages have been held for as long as they
-// may be.
-var ErrHeld = errors.New("messages have been held for as long as they may be")
-
 // Lane returns the lane of the session.
 func (s *Session) Lane() *Lane { return s.lane }
 
@@ -94,7 +86,7 @@ func (l *Lane) Session(ctx Contexts) *Session {
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &Session{Contexts: ctx, lane: l, Frames: NewSignal(), Signal: NewSignal()}
+	s := &Session{Contexts: ctx, lane: l, Frames: NewSignal()}
 	l.latest = s
 	return s
 }
@@ -149,7 +141,7 @@ func (s *Session) tried(m *Message) {
 	}
 	if m.Suspect {
 		s.counts.Uncleared--
-		s.Signal.set()
+		s.lane.Changed.set()
 	}
 }
 
@@ -217,47 +209,6 @@ func (s *Session) GiveBack(m *Message, out *Out) {
 	s.arrive(m)
 	m.comes(isNext)
 	s.giveBack(m, out)
-}
-
-// KeepForOrder keeps messages that go back from now on until the end of the channel, which
-// alone puts all messages of the session back into their order.
-func (s *Session) KeepForOrder() {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.course = max(s.course, keeping)
-}
-
-// endInOrder has an ordered session end when the messages that workers have are settled, because
-// one is about to go back. Only the end of the channel puts the message into its place, and no
-// later message of its key may begin before. It needs mu held.
-func (s *Session) endInOrder(why error, now time.Time, out *Out) {
-	l := s.lane
-	if !l.Ordered || s.Stop.Err() != nil || s.Working.Err() != nil {
-		return
-	}
-	s.course = max(s.course, keeping)
-	l.beginNoMore(s, why, now, out)
-	s.renewal = cmp.Or(s.renewal, why)
-	s.Signal.set()
-}
-
-// EndInOrder is endInOrder for the goroutine that has a message.
-func (s *Session) EndInOrder(why error, now time.Time, out *Out) {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.endInOrder(why, now, out)
-}
-
-// Ends returns, once, why the session is to end because a message is about to go back; nil if it
-// is not.
-func (s *Session) Ends() (why error) {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	why, s.renewal = s.renewal, nil
-	return why
 }
 
 // Fetched says that the fetching has ended. Messages that were to go back meanwhile go back.
@@ -369,19 +320,6 @@ func (s *Session) Oldest() (oldest *Message, goesBack bool) {
 		}
 	}
 	return nil, false
-}
-
-// IsAtWork reports whether workers or copies have messages of the session, or any is held.
-func (s *Session) IsAtWork() bool {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for m := s.first; m != nil; m = m.next {
-		if m.phase.isAtWork() {
-			return true
-		}
-	}
-	return false
 }
 
 // Seen is a message in the phase that it had at a look.

@@ -7,7 +7,7 @@ type State struct {
 	Paused     time.Time // since when the gate is closed by order
 	Outage     time.Time // since when there is an outage
 	NoneBegins time.Time // since when only messages that workers have go on
-	Why        error     // of NoneBegins
+	Why        Stall     // of NoneBegins
 	Full       time.Time // since when messages that are held, or were, have had all slots
 
 	// Blocked is since when slots are free, and no message of another key can come, because all
@@ -59,8 +59,8 @@ func (l *Lane) State(now time.Time) State {
 			s.Key, s.Waiting = l.keys.longest()
 		}
 	}
-	if g.stall.why != nil && g.stall.why != errFinishing { //nolint:errorlint // it is a mark
-		s.NoneBegins, s.Why = g.stall.since, g.stall.why
+	if g.stall != "" && g.stall != finishing {
+		s.NoneBegins, s.Why = g.stalled, g.stall
 	}
 	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
 		since := g.next

@@ -62,8 +62,7 @@ type Session struct {
 	qos        int                // that is set on the channel
 	cancelled  <-chan string      // the broker ended the consuming
 	suspicion  suspicion
-	configured int // the prefetch without Bound
-	end        end
+	configured int              // the prefetch without Bound
 	reopens    <-chan time.Time // no message begins to be handled until then
 	again      bool             // the latest message was delivered before
 	fetching   fetching
@@ -124,14 +123,6 @@ func (s *Session) Run(ctx context.Context) error {
 			if err = s.renewed(); err == nil {
 				err = s.heed(time.Now())
 			}
-		case <-s.Hand.Signal:
-			if why := s.Hand.Ends(); why != nil {
-				err = s.leave(why)
-				aging.Reset(durations.EndLook)
-			}
-			if err == nil {
-				err = s.adapt(time.Now())
-			}
 		case now := <-measure.C:
 			measuring = false
 			err = s.adapt(now)
@@ -143,7 +134,7 @@ func (s *Session) Run(ctx context.Context) error {
 			s.visits()
 		case <-s.reopens:
 			s.reopens = nil
-			s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
+			s.Hand.BeginAgain(hand.Visiting, time.Now(), &s.out)
 		case answer := <-s.live.answers:
 			s.visited(answer, ctx.Err() != nil)
 			err = s.renewed()

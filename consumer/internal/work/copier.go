@@ -222,7 +222,7 @@ func (c *Copies) giveUp(s *sending) {
 	case s.Instruction.Scarce && !answered(s.err) && in.Stop.Err() == nil && lives:
 		in.Cancel(&NoConfirmsError{s.err}) // the session delivers nothing more that would have to go back
 	default:
-		c.Pool.Event(func(now time.Time, out *hand.Out) { in.EndInOrder(hand.ErrHeld, now, out) })
+		c.Pool.Event(func(now time.Time, out *hand.Out) { in.BeginNoMore(hand.ErrHeld, now, out) })
 	}
 	c.done(hand.Requeue, s.Message)
 }
