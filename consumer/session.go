@@ -63,9 +63,7 @@ func (r *run) session() (e ended) {
 	e.reach = consumed
 	began := time.Now()
 	r.logStart(s)
-	r.watchPolicies(s.Stop, found)
-	r.watchTopology(s.Stop, found)
-	r.watchCopies(s)
+	r.watchBroker(s)
 	r.health.consuming()
 	if r.place.apart {
 		defer time.AfterFunc(durations.SharesAfter, func() { s.Cancel(errShares) }).Stop()
