@@ -67,7 +67,7 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	over := sync.OnceFunc(func() {
 		c.setRuns(nil)
 		for _, p := range c.parts {
-			p.health.fail(errNotRunning)
+			p.health.consumesNothing(lasts, errNotRunning, time.Now())
 		}
 	})
 	defer over()

@@ -116,7 +116,7 @@ func (r *run) open(conn *connection.Conn) (route.Facts, *connection.Session, err
 	}
 	if err == nil && opening == nil {
 		r.known = &found
-		r.health.noteMissing(nil, time.Now()) // Resolve has seen every part
+		r.health.note(&r.health.missing, nil) // Resolve has seen every part
 		return found, channel, nil
 	}
 	if channel != nil {
@@ -216,13 +216,13 @@ func (s *session) drain() error {
 	defer end()
 	why := s.why()
 	if why == nil {
-		r.health.fail(errStopping)
+		r.health.consumesNothing(lasts, errStopping, time.Now())
 	} else {
 		defer r.health.leavesSoon(why)()
 		left := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace, end)
 		defer left.Stop()
 		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on
-			r.health.fail(errStopping)
+			r.health.consumesNothing(lasts, errStopping, time.Now())
 			left.Stop()
 			hard.Reset(r.cfg.DrainTimeout)
 			last.Reset(r.cfg.DrainTimeout + durations.StopGrace - durations.LastSecond)

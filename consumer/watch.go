@@ -62,10 +62,21 @@ func (r *run) lookAtPolicies(ctx context.Context, found route.Facts) {
 			return
 		}
 	}
-	r.health.notePolicies(faults, time.Now())
+	r.notePolicies(faults)
+}
+
+// notePolicies tells health and log which promises policies on the broker break.
+func (r *run) notePolicies(faults []route.PolicyFault) {
+	var texts []string
 	for _, f := range faults {
+		texts = append(texts, f.String())
 		r.faultLog.Warn("a policy on the broker breaks a promise", errors.New(f.String()), "queue", r.queue)
 	}
+	var err error
+	if texts != nil {
+		err = errors.New(strings.Join(texts, "; "))
+	}
+	r.health.note(&r.health.policies, err)
 }
 
 // repair looks for the parts of a work queue, has missing ones put back, and tells health and log.
@@ -85,7 +96,7 @@ func (r *run) repair(ctx context.Context, found route.Facts) error {
 	case len(missing) > 0:
 		r.faultLog.Warn("parts of a work queue were missing, and were put back", errors.New(strings.Join(missing, ", ")), "queue", r.queue)
 	}
-	r.health.noteMissing(err, time.Now())
+	r.health.note(&r.health.missing, err)
 	return err
 }
 
