@@ -86,11 +86,9 @@ func (l *Lane) changes(now time.Time, out *Out) {
 	l.hand.call(now, out)
 }
 
-// Wants returns how many unsettled messages the lane wants of its queue, given the
-// prefetch of an open gate: with 0 the messages that no worker has go back.
-func (l *Lane) Wants(prefetch int) int {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
+// room returns how many unsettled messages the lane wants of its queue, given the
+// prefetch of an open gate: with 0 the messages that no worker has go back. It needs mu held.
+func (l *Lane) room(prefetch int) int {
 	switch {
 	case l.gate.isOpen(), l.Ordered:
 		return prefetch

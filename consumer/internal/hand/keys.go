@@ -140,14 +140,6 @@ func (l *Lane) blockedDue(now time.Time, out *Out) {
 	}
 }
 
-// IsBlocked reports whether slots are free, and no message of another key can come.
-func (s *Session) IsBlocked() bool {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.lane.latest == s && s.lane.isBlocked()
-}
-
 // longest returns the key that most messages wait for, and how many do. It needs mu held.
 func (k *keys) longest() (name string, waiting int) {
 	for n, one := range k.of {

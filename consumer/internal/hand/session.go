@@ -266,7 +266,7 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 	for _, t := range all {
 		m, s := t.Message, t.In
 		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.counts.Recent >= l.prefetch {
-			l.room(now)
+			l.mayCome(now)
 		}
 		m.comes(isTold)
 		s.counts.Unsettled--
@@ -364,9 +364,25 @@ func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
 }
 
 // Counts returns how many messages of the session are so.
-func (s *Session) Counts() Counts {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.counts
+func (s *Session) Counts() Counts { return s.Room(0).Counts }
+
+// Room is what decides how many messages the broker is to send.
+type Room struct {
+	Counts
+	Wants   int       // unsettled messages that the lane wants
+	Waiting int       // messages of the lane that wait for a worker, or for their keys
+	Oldest  time.Time // when the message came that waits longest for a worker; zero: none waits
+	Blocked bool      // slots are free, and no message of another key can come
+}
+
+// Room returns the Room of the latest session of a lane, given the prefetch of an open gate.
+func (s *Session) Room(prefetch int) Room {
+	l := s.lane
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	r := Room{Counts: s.counts, Wants: l.room(prefetch), Waiting: l.waiting() + l.keys.waiting, Blocked: l.isBlocked()}
+	if l.waiting() > 0 {
+		r.Oldest = l.queue[l.head].Received
+	}
+	return r
 }

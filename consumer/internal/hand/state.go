@@ -25,9 +25,6 @@ type State struct {
 	Copying time.Time
 	Copies  int
 
-	Oldest time.Time // when the message came that waits longest for a worker; zero: none waits
-	Keyed  int       // messages that wait for their keys
-
 	Open      bool // all messages are handled
 	Holds     bool // messages are held that do not wait in place
 	OnlyHolds bool // all messages that have a slot are held, and none of them in place
@@ -45,13 +42,10 @@ func (l *Lane) State(now time.Time) State {
 		}
 	}
 	s := State{
-		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages, Keyed: l.keys.waiting,
+		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages,
 		Open:      g.isOpen(),
 		Holds:     held > 0,
 		OnlyHolds: l.busy > 0 && held == l.busy,
-	}
-	if l.waiting() > 0 {
-		s.Oldest = l.queue[l.head].Received
 	}
 	if s.Blocked = l.blocked.at(now); !s.Blocked.IsZero() {
 		s.Key, s.Waiting = l.blocked.key, l.blocked.waiting

@@ -43,7 +43,7 @@ func (s *Session) isSuspect(raw amqp.Delivery, now time.Time) bool {
 	}
 	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
 	switch {
-	case suspect && s.Prefetch.Base > 1:
+	case suspect && s.base() > 1:
 		s.Hand.BeginNoMore(hand.ErrSuspects, now, &s.out)
 	case !suspect && !raw.Redelivered && s.Bound.suspects:
 		s.Hand.BeginNoMore(hand.ErrCleared, now, &s.out)
@@ -168,7 +168,7 @@ func (s *Session) bound(why error, now time.Time) {
 		s.Bound.Lift()
 		return
 	case errors.Is(why, hand.ErrKeptUp):
-		s.Bound.rise(s.configured, s.Handled.Load(), now)
+		s.Bound.rise(s.Prefetch.Base, s.Handled.Load(), now)
 		return
 	case errors.Is(why, hand.ErrHeld):
 		s.Bound.Lift()
