@@ -25,9 +25,9 @@ type State struct {
 	Copying time.Time
 	Copies  int
 
-	Open      bool // all messages are handled
-	Holds     bool // messages are held that do not wait in place
-	OnlyHolds bool // all messages that have a slot are held, and none of them in place
+	Open bool // all messages are handled
+	Busy int  // slots that are taken
+	Held int  // of them, by messages that are held and do not wait in place
 }
 
 // State returns how the lane is now.
@@ -35,17 +35,14 @@ func (l *Lane) State(now time.Time) State {
 	g := &l.gate
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	held := 0 // that do not wait in place
-	for _, g := range l.holding {
-		if g.hold.Kind != UntilDue && g.hold.Kind != ForNextHere {
-			held++
-		}
-	}
 	s := State{
 		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages,
-		Open:      g.isOpen(),
-		Holds:     held > 0,
-		OnlyHolds: l.busy > 0 && held == l.busy,
+		Open: g.isOpen(), Busy: l.busy,
+	}
+	for _, g := range l.holding {
+		if g.hold.Kind != UntilDue && g.hold.Kind != ForNextHere {
+			s.Held++
+		}
 	}
 	if s.Blocked = l.blocked.at(now); !s.Blocked.IsZero() {
 		s.Key, s.Waiting = l.blocked.key, l.blocked.waiting

@@ -66,17 +66,17 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	limit += limit / 16
 	lane := s.Lane.State(now)
 	again = max(limit-age, limit/16)
-	if s.Bound.most > 0 || lane.Holds {
+	if s.Bound.most > 0 || lane.Held > 0 {
 		again = min(again, durations.BoundRises)
 	}
 	switch {
-	case s.Bound.most > 0 && lane.Open && lane.OnlyHolds && s.busy(): // the bound keeps other keys away
+	case s.Bound.most > 0 && lane.Open && lane.Held > 0 && lane.Held == lane.Busy && s.busy(): // the bound keeps other keys away
 		return s.leave(hand.ErrHeld, now)
-	case age >= limit && (lane.Holds || !lane.Open):
+	case age >= limit && (lane.Held > 0 || !lane.Open):
 		return s.leave(hand.ErrHeld, now)
 	case age >= limit:
 		return s.leave(hand.ErrWaited, now)
-	case lane.Open && !lane.Holds && !s.again && s.Bound.mayRise(s.Handled.Load(), age, s.BeginLimit(), now): // a held message would go back for it
+	case lane.Open && lane.Held == 0 && !s.again && s.Bound.mayRise(s.Handled.Load(), age, s.BeginLimit(), now): // a held message would go back for it
 		return s.leave(hand.ErrKeptUp, now)
 	}
 	return again, nil
