@@ -176,7 +176,7 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 		r.pool.Do(&w.Out)
 		a.ending = &ending{decision: requeue}
 		if s.terms.isScarce(a.Delivery) {
-			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery, now)
+			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery)
 		}
 		return false
 	}

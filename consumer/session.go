@@ -341,7 +341,7 @@ func (r *run) Copy(ms []*hand.Message) {
 		a.Delivery, a.ctx = &a.first, a.in.Copying
 		_ = a.read(&t.route, m.Raw) // it is not handled here
 		a.ending = &ending{decision: requeue}
-		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery, time.Now())
+		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery)
 		tasks = append(tasks, work.Task{Message: m, Instruction: &a.Instruction})
 	}
 	r.copies.Send(tasks...)

@@ -47,7 +47,7 @@ type unheard struct{}
 func (unheard) Answered([]*confirm.Message) {}
 `}}},
 	{"a message that is put off has spent an attempt", []edit{{"consumer/decide.go",
-		"	c := t.unspent(raw, d, now)\n	c.Snoozed = now\n", "	c := t.copyOf(raw, d, now)\n	c.Snoozed = now\n"}}},
+		"	c := t.unspent(raw, d)\n	c.Snoozed = now\n", "	c := t.copyOf(raw, d, now)\n	c.Snoozed = now\n"}}},
 	{"a message that is put off comes back after half of its time", []edit{{"consumer/decide.go",
 		"	v := t.later(after, raw, d, c, now)\n	v.settlement.Snoozed", "	v := t.later(after/2, raw, d, c, now)\n	v.settlement.Snoozed"}}},
 	{"a key has one message more at a time than it may", []edit{{"consumer/internal/hand/keys.go",
