@@ -93,7 +93,7 @@ func (r *run) awaitShard() (elsewhere bool) {
 		}
 		if known {
 			elsewhere = true
-			r.health.elsewhere(time.Now())
+			r.health.consumesNothing(other, errElsewhere, time.Now())
 		}
 		select {
 		case <-changed:

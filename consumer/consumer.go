@@ -33,14 +33,13 @@ var ErrStopped = rehop.WithClass(errors.New("consumer: stopped"), rehop.ClassTra
 // messages to a handler.
 type Consumer struct {
 	conn    *connection.Conn
+	from    route.Source
 	name    string // of its queue, its lanes or its shards
 	handler Handler
 	batch   BatchHandler // nil: there is a handler
 	cfg     settings
 	trace   Trace
 	host    string
-	strict  bool    // how lanes are consumed
-	shared  bool    // processes share what it reads: shards, each with a single active consumer
 	parts   []*part // what it reads: one queue, each shard, or each lane, the highest first
 
 	running atomic.Bool
@@ -81,10 +80,15 @@ func (c *Consumer) configure(source topology.Source, cfg settings, errs ...error
 		return nil, rehop.WithClass(err, rehop.ClassBug)
 	}
 	c.cfg, c.trace, c.host = cfg, merged(cfg.Traces, cfg.Logger), hostname.Get()
-	c.name, c.strict = nameOf(from), from.Strict
+	c.from, c.name = from, nameOf(from)
 	for _, r := range from.Routes {
 		c.parts = append(c.parts, newPart(c, from, r))
 	}
-	c.shared = from.Shards != "" && len(from.Routes) > 1 && from.Routes[0].Single
 	return c, nil
+}
+
+// isShared reports whether processes share what the Consumer reads: shards, each with a single active
+// consumer.
+func (c *Consumer) isShared() bool {
+	return c.from.Shards != "" && len(c.parts) > 1 && c.parts[0].source.Single
 }

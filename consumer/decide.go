@@ -61,14 +61,20 @@ func (t *terms) belongs(exchange string) bool {
 func (t *terms) decide(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
 	v := t.decideHandled(raw, d, res, interrupted, now)
 	if (v.Move == hand.Copy || v.Move == work.Hold) && t.isScarce(d) {
-		v.Scarce, v.Instead = t.returnsCount(), t.toTheEnd(raw, d, now)
+		v.Instead = t.toTheEnd(raw, d)
 	}
 	return v
 }
 
-// returnsCount reports whether a message that goes back to its queue is nearer to its
-// delivery limit then. From 4.3 on a nack is not, and the end of the channel is.
-func (t *terms) returnsCount() bool { return t.ordered || !t.version.AtLeast(4, 3) }
+// leave returns the instruction that leaves a message to its queue until the broker confirms copies; nil
+// if it is not scarce, or no nearer to its delivery limit when it goes back. From 4.3 on a nack does not
+// count, and the end of the channel does.
+func (t *terms) leave(d *Delivery) *work.Instruction {
+	if !t.isScarce(d) || !t.ordered && t.version.AtLeast(4, 3) {
+		return nil
+	}
+	return &requeue.Instruction
+}
 
 // isScarce reports whether a message should not go back to its queue, because each return
 // may count towards the delivery limit, and it has used up half of that. From 4.0 on a
@@ -84,8 +90,8 @@ func (t *terms) isScarce(d *Delivery) bool {
 
 // toTheEnd returns the instruction that brings a message to the end of its queue by a copy,
 // which has no returns behind it.
-func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery, now time.Time) *work.Instruction {
-	return &work.Instruction{Move: hand.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d, now), Limit: header.Limit(t.frame), Scarce: t.returnsCount()}
+func (t *terms) toTheEnd(raw amqp.Delivery, d *Delivery) *work.Instruction {
+	return &work.Instruction{Move: hand.Copy, To: t.route.End(d.Attempt), Retry: t.unspent(raw, d), Limit: header.Limit(t.frame), Instead: t.leave(d)}
 }
 
 func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interrupted bool, now time.Time) decision {
@@ -101,7 +107,7 @@ func (t *terms) decideHandled(raw amqp.Delivery, d *Delivery, res result, interr
 	case action == ActionSnooze:
 		return t.snooze(res.outcome.After, raw, d, now)
 	case action == ActionRetryAfter && !hasPlace && spent && res.outcome.After > 0 && res.outcome.After >= t.holds:
-		return t.later(res.outcome.After, raw, d, t.unspent(raw, d, now), now) // held, it would go back too early
+		return t.later(res.outcome.After, raw, d, t.unspent(raw, d), now) // held, it would go back too early
 	case action == ActionHoldFor && res.outcome.After > 0:
 		if !t.ordered && (res.outcome.After >= t.holds || res.gone) { // held, it would go back too early
 			return t.snooze(res.outcome.After, raw, d, now)
@@ -134,12 +140,12 @@ func (t *terms) decideUnhandled(raw amqp.Delivery, d *Delivery, tookAway bool, n
 	if why, ok := raw.Headers[transport.HeaderUnreadable].(string); ok && !t.route.DeadLetter.IsZero() {
 		res := resultOf(&unreadableError{why}, Outcome{Action: ActionDeadLetter})
 		v := t.letter(raw, d, res, rehop.CauseUnreadable, now)
-		v.Scarce = t.isScarce(d) && t.returnsCount()
+		v.Instead = t.leave(d)
 		return v, res, true
 	}
 	if h := &d.History; !h.NotBefore.IsZero() || !h.Due.IsZero() || len(h.Deaths) > 0 {
 		if early, ok := t.decideEarly(raw, d, now); ok {
-			early.Scarce = t.isScarce(d) && t.returnsCount()
+			early.Instead = t.leave(d)
 			return early, result{}, true
 		}
 	}
@@ -166,7 +172,7 @@ func hold(least time.Duration) decision {
 
 // snooze returns the decision that puts a message off whose handler asked for it.
 func (t *terms) snooze(after time.Duration, raw amqp.Delivery, d *Delivery, now time.Time) decision {
-	c := t.unspent(raw, d, now)
+	c := t.unspent(raw, d)
 	c.Snoozed = now
 	v := t.later(after, raw, d, c, now)
 	v.settlement.Snoozed = true
@@ -203,10 +209,9 @@ func (t *terms) copyOf(raw amqp.Delivery, d *Delivery, now time.Time) copies.Ret
 }
 
 // unspent returns what a copy says of a message whose attempt is not.
-func (t *terms) unspent(raw amqp.Delivery, d *Delivery, now time.Time) copies.RetryCopy {
-	c := t.copyOf(raw, d, now)
+func (t *terms) unspent(raw amqp.Delivery, d *Delivery) copies.RetryCopy {
+	c := t.copyOf(raw, d, time.Time{}) // nothing has failed
 	c.Attempts--
-	c.At = time.Time{} // nothing has failed
 	return c
 }
 
@@ -293,7 +298,7 @@ const hopBytes = 4 << 10
 // queue with another schedule may have put it off, so it comes too early also where
 // there is no wait.
 func (t *terms) decideEarly(raw amqp.Delivery, d *Delivery, now time.Time) (decision, bool) {
-	c := t.unspent(raw, d, now)
+	c := t.unspent(raw, d)
 	if lacks := t.lacksAfterNack(raw, d); lacks > 0 {
 		c.Due = now.Add(lacks)
 		return t.putOff(lacks, raw, d, c, now), true

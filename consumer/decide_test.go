@@ -368,7 +368,7 @@ func TestALetterThatGoesToTheEndOfItsQueueStaysOne(t *testing.T) {
 	if err := d.read(&on.route, raw); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := on.toTheEnd(raw, &d, now).Publishing(raw, now)
+	p, _ := on.toTheEnd(raw, &d).Publishing(raw, now)
 	var again Delivery
 	if err := again.read(&on.route, amqp.Delivery{RoutingKey: "orders.dlq", Headers: p.Headers}); err != nil {
 		t.Fatal(err)

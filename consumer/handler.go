@@ -9,7 +9,6 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/hand"
-	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/route"
 	"github.com/rehop/rehop/internal/yield"
@@ -173,11 +172,11 @@ func (r *run) begin(w *hand.Worker, a *attempt) (ok bool) {
 		return false
 	}
 	if r.isLate(a, now) {
-		s.hand.EndInOrder(intake.ErrWaited, now, &w.Out)
+		s.hand.BeginNoMore(hand.ErrWaited, now, &w.Out)
 		r.pool.Do(&w.Out)
 		a.ending = &ending{decision: requeue}
 		if s.terms.isScarce(a.Delivery) {
-			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery, now)
+			a.Instruction = *s.terms.toTheEnd(a.Raw, a.Delivery)
 		}
 		return false
 	}

@@ -110,7 +110,7 @@ func (h *handling) kept(letGo bool) []*hand.Message {
 	attemptOf(h.grant.Of[0]).pauses = nil
 	ms := only(h.grant.Of, notDue.is)
 	if letGo {
-		h.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &h.worker.Out)
+		h.in.hand.BeginNoMore(hand.ErrHeld, time.Now(), &h.worker.Out)
 	}
 	for _, m := range ms {
 		if a := attemptOf(m); letGo {
@@ -148,7 +148,7 @@ func (h *handling) letGo(held []*hand.Message) {
 	if len(past) == 0 {
 		past = held
 	}
-	h.in.hand.EndInOrder(hand.ErrHeld, now, &h.worker.Out)
+	h.in.hand.BeginNoMore(hand.ErrHeld, now, &h.worker.Out)
 	for _, m := range past {
 		attemptOf(m).unheld()
 	}
@@ -396,7 +396,7 @@ func (h *handling) gone() {
 	}
 	if held { // nothing can be handled here again
 		pause.While(h.in.Working, h.in.Stop, durations.HeldEnd)
-		h.in.hand.EndInOrder(hand.ErrHeld, time.Now(), &h.worker.Out)
+		h.in.hand.BeginNoMore(hand.ErrHeld, time.Now(), &h.worker.Out)
 	}
 	for _, m := range left {
 		if a := attemptOf(m); a.Move == work.Hold {

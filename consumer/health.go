@@ -11,8 +11,8 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/fault"
 	"github.com/rehop/rehop/consumer/internal/hand"
-	"github.com/rehop/rehop/internal/route"
 )
 
 var (
@@ -120,65 +120,55 @@ type health struct {
 	queue string
 
 	mu       sync.Mutex
-	fault    error     // why nothing is consumed
-	kind     faultKind // of the fault
-	since    time.Time // of the fault
-	run      *run      // that is running
-	policies lasting   // that break promises
-	missing  lasting   // parts of the topology
-	stuck    lasting   // the message at the head of the queue, see place.go
-	sign     time.Time // when the queue last gave a sign that it delivers
-	refusal  error     // the latest answer to the question for a sign, if it was a refusal
+	idle     idleness
+	why      error       // nothing is consumed
+	since    time.Time   // then
+	run      *run        // that is running
+	policies fault.Fault // that break promises
+	missing  fault.Fault // parts of the topology
+	stuck    fault.Fault // the message at the head of the queue, see place.go
+	sign     time.Time   // when the queue last gave a sign that it delivers
+	refusal  error       // the latest answer to the question for a sign, if it was a refusal
 }
 
-// faultKind says how bad it is that nothing is consumed.
-type faultKind uint8
+// idleness says how bad it is that nothing is consumed.
+type idleness uint8
 
 const (
-	none faultKind = iota // the queue is consumed
-	lasts
-	passing // it is likely to pass by itself
-	chosen  // it is better than to consume
-	other   // another process consumes
+	none    idleness = iota // the queue is consumed
+	lasts                   // Run is not running, has not begun to consume, or is stopping
+	passing                 // it is likely to pass by itself
+	chosen                  // it is better than to consume
+	other                   // another process consumes
 )
 
-// interrupted says that nothing is consumed any more, and returns since when.
-func (h *health) interrupted(err error, now time.Time) (since time.Time) {
+// consumesNothing says that nothing is consumed, and why, and returns since when. What lasts goes on
+// through interruptions.
+func (h *health) consumesNothing(idle idleness, why error, now time.Time) (since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.kind == none || h.kind >= chosen {
-		h.since, h.kind = now, passing
+	if idle == lasts || h.idle == none || h.idle >= chosen {
+		h.since = now
 	}
-	h.fault = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, err)
+	if idle != passing || h.idle != lasts {
+		h.idle = idle
+	}
+	if h.why = why; idle != lasts {
+		h.why = fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, why)
+	}
 	return h.since
 }
 
-// leaves says that the consumer has chosen to consume nothing for a while, and why.
-func (h *health) leaves(why error, now time.Time) {
-	h.interrupted(why, now)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.kind = chosen
-}
-
-// elsewhere says that another process is to handle the messages.
-func (h *health) elsewhere(now time.Time) {
-	h.leaves(errElsewhere, now)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.kind = other
-}
-
-// leavesSoon is leaves for a consumer that is about to consume again, and not for long: a move to
+// leavesSoon is for a consumer that is about to consume again, and not for long: a move to
 // another socket is no fault unless handlers hold it up, until it is over.
 func (h *health) leavesSoon(why error) (over func()) {
 	began := time.Now()
 	if !errors.Is(why, errShares) && !errors.Is(why, errElsewhere) {
-		h.leaves(why, began)
+		h.consumesNothing(chosen, why, began)
 		return func() {}
 	}
 	h.Alive(began)
-	late := time.AfterFunc(durations.Lost, func() { h.leaves(why, began) })
+	late := time.AfterFunc(durations.Lost, func() { h.consumesNothing(chosen, why, began) })
 	return func() { late.Stop() }
 }
 
@@ -186,32 +176,25 @@ func (h *health) leavesSoon(why error) (over func()) {
 // and the Conn is unhealthy too. Otherwise it returns nil. It needs mu held.
 func (h *health) disconnected() *rehop.HealthError {
 	var lost *rehop.HealthError
-	if h.kind < chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
+	if h.idle < chosen || !errors.As(h.run.conn.Health(), &lost) || lost.Degraded {
 		return nil
 	}
 	return &rehop.HealthError{Since: lost.Since, Cause: fmt.Errorf("consumer: queue %q is not consumed: %w", h.queue, lost.Cause)}
 }
 
-// fail says that nothing is consumed, and why.
-func (h *health) fail(err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.fault, h.since, h.kind = err, time.Now(), lasts
-}
-
 // starts says that Run has been called.
 func (h *health) starts(r *run) {
-	h.fail(errStarting)
+	h.consumesNothing(lasts, errStarting, time.Now())
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.run, h.policies, h.missing, h.stuck = r, lasting{}, lasting{}, lasting{}
+	h.run, h.policies, h.missing, h.stuck = r, fault.Fault{}, fault.Fault{}, fault.Fault{}
 }
 
 // consuming says that a session has begun to consume.
 func (h *health) consuming() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault, h.kind = nil, none
+	h.idle = none
 	h.sign, h.refusal = time.Now(), nil
 }
 
@@ -239,14 +222,13 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 	if lost := h.disconnected(); lost != nil {
 		return lost
 	}
-	if h.stuck.err != nil && h.kind != lasts { // consumed for a moment, or lost again
-		return &rehop.HealthError{Degraded: now.Sub(h.stuck.since) < durations.Lost, Since: h.stuck.since, Cause: h.stuck.err}
-	}
-	if h.kind == other {
+	switch {
+	case h.stuck.Err != nil && h.idle != lasts: // consumed for a moment, or lost again
+		return &rehop.HealthError{Degraded: now.Sub(h.stuck.Since) < durations.Lost, Since: h.stuck.Since, Cause: h.stuck.Err}
+	case h.idle == other:
 		return nil
-	}
-	if h.kind != none {
-		return &rehop.HealthError{Degraded: h.kind == chosen || h.kind == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.fault}
+	case h.idle != none:
+		return &rehop.HealthError{Degraded: h.idle == chosen || h.idle == passing && now.Sub(h.since) < durations.Lost, Since: h.since, Cause: h.why}
 	}
 	silent := now.Sub(h.sign)
 	switch {
@@ -254,8 +236,8 @@ func (h *health) check(now time.Time) *rehop.HealthError {
 		r := h.run
 		lane := r.lane.State(now)
 		return worst(r.copies.Unconfirmed.Check(h.queue, lane.Copying, lane.Copies, now), r.lateHealth(now), r.carriers.Check(), r.gateHealth(lane, now),
-			h.missing.check("consumer: queue %q: a part of its topology is missing: %w", h.queue),
-			h.policies.check("consumer: queue %q: policies on the broker break promises: %w", h.queue))
+			h.missing.Degrades("consumer: queue %q: a part of its topology is missing: %w", h.queue),
+			h.policies.Degrades("consumer: queue %q: policies on the broker break promises: %w", h.queue))
 	case h.refusal != nil:
 		return &rehop.HealthError{Since: h.sign, Cause: fmt.Errorf("consumer: queue %q has given no sign for %v: %w", h.queue, silent.Round(time.Second), h.refusal)}
 	}
@@ -274,56 +256,11 @@ func worst(faults ...*rehop.HealthError) *rehop.HealthError {
 	return cmp.Or(faults...)
 }
 
-// lasting is a fault that is found by asking the broker now and then.
-type lasting struct {
-	err   error // nil: none is known
-	since time.Time
-}
-
-// becomes notes what the last look has found.
-func (l *lasting) becomes(err error, now time.Time) {
-	if l.err == nil {
-		l.since = now
-	}
-	l.err = err
-}
-
-// check returns the fault, nil for none.
-func (l lasting) check(format, queue string) *rehop.HealthError {
-	if l.err == nil {
-		return nil
-	}
-	return &rehop.HealthError{Degraded: true, Since: l.since, Cause: fmt.Errorf(format, queue, l.err)}
-}
-
-// notePolicies notes which promises policies on the broker break.
-func (h *health) notePolicies(faults []route.PolicyFault, now time.Time) {
-	var err error
-	if len(faults) > 0 {
-		texts := make([]string, len(faults))
-		for i, f := range faults {
-			texts[i] = f.String()
-		}
-		err = errors.New(strings.Join(texts, "; "))
-	}
+// note notes what the latest look at one of the faults has found; nil: it is none.
+func (h *health) note(f *fault.Fault, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.policies.becomes(err, now)
-}
-
-// noteMissing notes which parts of the topology are missing and could not be put back; nil:
-// none.
-func (h *health) noteMissing(err error, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.missing.becomes(err, now)
-}
-
-// noteUndeliverable notes that the broker cannot hand over a message; nil: that it can.
-func (h *health) noteUndeliverable(err error, now time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.stuck.becomes(err, now)
+	f.Becomes(err, time.Now())
 }
 
 // together returns what the health of several lanes means for the whole: degraded

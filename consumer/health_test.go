@@ -3,6 +3,7 @@ package consumer
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,12 +13,13 @@ import (
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/consumer/internal/work"
+	"github.com/rehop/rehop/internal/repeats"
 	"github.com/rehop/rehop/internal/route"
 )
 
 // idleRun is a run in which nothing is amiss.
 func idleRun() *run {
-	return &run{part: &part{}, copies: work.NewCopies(work.CopiesConfig{}), carriers: carry.New(carry.Config{}), lane: hand.New(1, false).Lane(hand.Limits{Slots: 1})}
+	return &run{part: &part{}, faultLog: repeats.New(slog.New(slog.DiscardHandler)), copies: work.NewCopies(work.CopiesConfig{}), carriers: carry.New(carry.Config{}), lane: hand.New(1, false).Lane(hand.Limits{Slots: 1})}
 }
 
 // status is what Health says.
@@ -30,19 +32,20 @@ func status(h *health) error {
 
 func TestHealthNamesWhatPoliciesBreak(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := health{queue: "orders"}
-		h.starts(idleRun())
+		r := idleRun()
+		h := &r.health
+		h.starts(r)
 		h.consuming()
 		began := time.Now()
 		fault := route.PolicyFault{Queue: "orders.wait.1", Policy: `policy "ttl"`, Key: "message-ttl", Value: "5s", Effect: "messages leave the wait after that time"}
-		h.notePolicies([]route.PolicyFault{fault}, began)
+		r.notePolicies([]route.PolicyFault{fault})
 		time.Sleep(time.Second)
-		h.notePolicies([]route.PolicyFault{fault, {Queue: "orders.dlq"}}, time.Now())
+		r.notePolicies([]route.PolicyFault{fault, {Queue: "orders.dlq"}})
 		if err := h.check(time.Now()); err == nil || !err.Degraded || err.Since != began || !strings.Contains(err.Error(), fault.String()) || !strings.Contains(err.Error(), `"orders.dlq"`) {
 			t.Errorf("%v, want degraded since %v, with both faults", err, began)
 		}
-		h.notePolicies(nil, time.Now())
-		if err := status(&h); err != nil {
+		r.notePolicies(nil)
+		if err := status(h); err != nil {
 			t.Errorf("%v, want healthy", err)
 		}
 	})
@@ -68,9 +71,9 @@ func TestHealthAgesWithoutASign(t *testing.T) {
 		if err := status(&h); err != nil {
 			t.Errorf("after another sign: %v, want healthy", err)
 		}
-		since := h.interrupted(errors.New("gone"), time.Now())
+		since := h.consumesNothing(passing, errors.New("gone"), time.Now())
 		time.Sleep(time.Second)
-		if again := h.interrupted(errors.New("still gone"), time.Now()); again != since {
+		if again := h.consumesNothing(passing, errors.New("still gone"), time.Now()); again != since {
 			t.Errorf("interrupted since %v, want %v", again, since)
 		}
 		if err := h.check(time.Now()); err == nil || !err.Degraded || err.Since != since || !strings.Contains(err.Error(), "still gone") {
@@ -80,7 +83,7 @@ func TestHealthAgesWithoutASign(t *testing.T) {
 		if err := h.check(time.Now()); err == nil || err.Degraded || err.Since != since {
 			t.Errorf("interrupted for long: %v, want unhealthy since %v", err, since)
 		}
-		h.fail(errStopping)
+		h.consumesNothing(lasts, errStopping, time.Now())
 		if err := status(&h); !errors.Is(err, errStopping) {
 			t.Errorf("while stopping: %v, want %v", err, errStopping)
 		}

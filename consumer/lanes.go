@@ -85,6 +85,6 @@ func newPart(c *Consumer, source route.Source, r route.Facts) *part {
 		p.limits.Every = time.Duration(float64(time.Second) / limits.Rate)
 	}
 	p.health.queue = r.Queue
-	p.health.fail(errNotRunning)
+	p.health.consumesNothing(lasts, errNotRunning, time.Now())
 	return p
 }

@@ -174,11 +174,11 @@ func (r *run) noteEnd(e ended) (told bool) {
 	switch {
 	case r.place.failed > before.failed:
 		err := &undeliverableError{queue: r.queue, cause: e.err}
-		r.health.noteUndeliverable(err, time.Now())
+		r.health.note(&r.health.stuck, err)
 		r.faultLog.Error("a queue is not handled", err, "queue", r.queue)
 		return true
 	case r.place.failed == 0 && before.failed > 0:
-		r.health.noteUndeliverable(nil, time.Now())
+		r.health.note(&r.health.stuck, nil)
 		r.log.Info("the queue is handled again", "queue", r.queue)
 	}
 	return false

@@ -53,12 +53,12 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	going, end := context.WithCancel(ctx)
 	defer end()
 	defer context.AfterFunc(transport.Inside.Conn(c.conn).Life(), end)()
-	all := hand.New(c.cfg.Concurrency, c.strict)
+	all := hand.New(c.cfg.Concurrency, c.from.Strict)
 	workers := work.NewPool(all)
 	runs := make([]*run, len(c.parts))
 	for i, p := range c.parts {
 		runs[i] = newRun(p, all, workers, ctx, going, stopped)
-		if c.shared {
+		if c.isShared() {
 			runs[i].assigned = newAssigned()
 		}
 		p.health.starts(runs[i])
@@ -67,14 +67,14 @@ func (c *Consumer) run(ctx context.Context, ended func()) error {
 	over := sync.OnceFunc(func() {
 		c.setRuns(nil)
 		for _, p := range c.parts {
-			p.health.fail(errNotRunning)
+			p.health.consumesNothing(lasts, errNotRunning, time.Now())
 		}
 	})
 	defer over()
 	for _, r := range runs {
 		r.pool.Event(r.lane.Opening) // none goes ahead of a higher one at the start
 	}
-	if c.shared {
+	if c.isShared() {
 		runs[0].watches.Go(func() { c.share(going, runs) })
 	}
 	var consuming sync.WaitGroup

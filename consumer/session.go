@@ -63,9 +63,7 @@ func (r *run) session() (e ended) {
 	e.reach = consumed
 	began := time.Now()
 	r.logStart(s)
-	r.watchPolicies(s.Stop, found)
-	r.watchTopology(s.Stop, found)
-	r.watchCopies(s)
+	r.watchBroker(s)
 	r.health.consuming()
 	if r.place.apart {
 		defer time.AfterFunc(durations.SharesAfter, func() { s.Cancel(errShares) }).Stop()
@@ -74,7 +72,7 @@ func (r *run) session() (e ended) {
 	if s.Stop.Err() != nil {
 		e.err = s.drain()
 	}
-	if intake.Renews(e.err) && r.lane.Busy() > 0 {
+	if hand.Renews(e.err) && r.lane.Busy() > 0 {
 		r.bound.Lift() // handlers do not end, and messages wait for their keys with any prefetch
 	}
 	e.lived = time.Since(began)
@@ -118,7 +116,7 @@ func (r *run) open(conn *connection.Conn) (route.Facts, *connection.Session, err
 	}
 	if err == nil && opening == nil {
 		r.known = &found
-		r.health.noteMissing(nil, time.Now()) // Resolve has seen every part
+		r.health.note(&r.health.missing, nil) // Resolve has seen every part
 		return found, channel, nil
 	}
 	if channel != nil {
@@ -201,7 +199,7 @@ func (s *session) drain() error {
 	r := s.run
 	r.pool.Event(r.lane.Closed)
 	grace := r.cfg.DrainTimeout
-	if intake.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
+	if hand.Renews(s.why()) { // handlers have had their time, and the broker is about to take the messages away
 		grace = min(grace, r.timeout.LeaveLimit()/8)
 	}
 	hard := time.AfterFunc(grace, func() {
@@ -218,13 +216,13 @@ func (s *session) drain() error {
 	defer end()
 	why := s.why()
 	if why == nil {
-		r.health.fail(errStopping)
+		r.health.consumesNothing(lasts, errStopping, time.Now())
 	} else {
 		defer r.health.leavesSoon(why)()
 		left := time.AfterFunc(r.cfg.DrainTimeout+durations.StopGrace, end)
 		defer left.Stop()
 		defer context.AfterFunc(r.stop, func() { // a stop has all of its time, whatever was going on
-			r.health.fail(errStopping)
+			r.health.consumesNothing(lasts, errStopping, time.Now())
 			left.Stop()
 			hard.Reset(r.cfg.DrainTimeout)
 			last.Reset(r.cfg.DrainTimeout + durations.StopGrace - durations.LastSecond)
@@ -343,7 +341,7 @@ func (r *run) Copy(ms []*hand.Message) {
 		a.Delivery, a.ctx = &a.first, a.in.Copying
 		_ = a.read(&t.route, m.Raw) // it is not handled here
 		a.ending = &ending{decision: requeue}
-		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery, time.Now())
+		a.Instruction = *t.toTheEnd(m.Raw, a.Delivery)
 		tasks = append(tasks, work.Task{Message: m, Instruction: &a.Instruction})
 	}
 	r.copies.Send(tasks...)

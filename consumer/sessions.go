@@ -112,7 +112,7 @@ func (r *run) consume() error {
 			pauses.Reset()
 			continue
 		}
-		if intake.Renews(err) {
+		if hand.Renews(err) {
 			r.log.Info("consuming begins anew, and messages are back in their places", "queue", r.queue, "reason", err.Error())
 			r.awaitTurn()
 			pauses.Reset()
@@ -124,7 +124,7 @@ func (r *run) consume() error {
 			pauses.Reset()
 			continue
 		}
-		since := r.health.interrupted(err, time.Now())
+		since := r.health.consumesNothing(passing, err, time.Now())
 		if !told {
 			r.faultLog.Warn("consuming was interrupted", err, "queue", r.queue, "since", since)
 		}
@@ -148,12 +148,12 @@ func (r *run) awaitTurn() {
 		r.pool.Event(func(now time.Time, out *hand.Out) { turn = r.lane.Turn(now, out) })
 		switch {
 		case !turn.Paused.IsZero():
-			r.health.leaves(errPaused, turn.Paused)
+			r.health.consumesNothing(chosen, errPaused, turn.Paused)
 		case turn.Starved:
 			if starved.IsZero() {
 				starved = time.Now()
 			}
-			r.health.leaves(errStarved, starved)
+			r.health.consumesNothing(chosen, errStarved, starved)
 		default:
 			return true
 		}

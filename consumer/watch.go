@@ -14,48 +14,72 @@ import (
 	"github.com/rehop/rehop/internal/transport"
 )
 
-// watchPolicies asks for the policies that apply to the queues of a route, at once
-// and again and again until ctx ends, and tells health and log what they break.
-func (r *run) watchPolicies(ctx context.Context, found route.Facts) {
+// watchBroker looks again and again, until a session ends, at what no event tells of: what policies on the
+// broker break, at once, too; whether the parts of the topology are there that messages pass through between the
+// queue and its waits, because without one of them messages may stay where they are; and why copies are not
+// confirmed.
+func (r *run) watchBroker(s *session) {
+	r.watches.Go(func() {
+		found := s.terms.route
+		r.lookAtPolicies(s.Stop, found)
+		for due := time.Now().Add(durations.BrokerLook); ; {
+			next := durations.CopiesLook
+			if since := r.copies.Unconfirmed.Since(); !since.IsZero() {
+				if wait := durations.ResolveAfter - time.Since(since); wait > 0 {
+					next = min(next, wait)
+				} else if r.lookAtCopies(s) {
+					return
+				}
+			}
+			if !pause.While(s.Stop, s.Copying, next) {
+				return
+			}
+			if time.Now().Before(due) {
+				continue
+			}
+			due = time.Now().Add(durations.BrokerLook)
+			if found.Kind == route.Work {
+				_ = r.repair(s.Stop, found) // it is told
+			}
+			r.lookAtPolicies(s.Stop, found)
+		}
+	})
+}
+
+// lookAtPolicies asks for the policies that apply to the queues of a route, and tells health and log what
+// they break.
+func (r *run) lookAtPolicies(ctx context.Context, found route.Facts) {
 	if transport.Inside.Conn(r.conn).Management() == nil {
 		return
 	}
-	r.watches.Go(func() {
-		for more := true; more; more = pause.For(ctx, durations.PoliciesLook) {
-			faults, err := found.Broker.Policies(ctx, r.conn, found)
-			switch {
-			case ctx.Err() != nil:
-				return
-			case err != nil: // what was known stays so
-				r.faultLog.Warn("the policies of a queue are not known", err, "queue", r.queue)
-				if len(faults) == 0 {
-					continue
-				}
-			}
-			r.health.notePolicies(faults, time.Now())
-			for _, f := range faults {
-				r.faultLog.Warn("a policy on the broker breaks a promise", errors.New(f.String()), "queue", r.queue)
-			}
-		}
-	})
-}
-
-// watchTopology looks again and again, until ctx ends, whether the parts of the topology
-// are there that messages pass through between the queue and its waits, and has those
-// put back that are not. Without one of them messages may stay where they are, and
-// nothing else would tell.
-func (r *run) watchTopology(ctx context.Context, found route.Facts) {
-	if found.Kind != route.Work {
+	faults, err := found.Broker.Policies(ctx, r.conn, found)
+	switch {
+	case ctx.Err() != nil:
 		return
-	}
-	r.watches.Go(func() {
-		for pause.For(ctx, durations.TopologyLook) {
-			_ = r.repair(ctx, found) // it is told
+	case err != nil: // what was known stays so
+		r.faultLog.Warn("the policies of a queue are not known", err, "queue", r.queue)
+		if len(faults) == 0 {
+			return
 		}
-	})
+	}
+	r.notePolicies(faults)
 }
 
-// repair looks for those parts, has missing ones put back, and tells health and log.
+// notePolicies tells health and log which promises policies on the broker break.
+func (r *run) notePolicies(faults []route.PolicyFault) {
+	var texts []string
+	for _, f := range faults {
+		texts = append(texts, f.String())
+		r.faultLog.Warn("a policy on the broker breaks a promise", errors.New(f.String()), "queue", r.queue)
+	}
+	var err error
+	if texts != nil {
+		err = errors.New(strings.Join(texts, "; "))
+	}
+	r.health.note(&r.health.policies, err)
+}
+
+// repair looks for the parts of a work queue, has missing ones put back, and tells health and log.
 func (r *run) repair(ctx context.Context, found route.Facts) error {
 	asking, cancel := context.WithTimeout(ctx, durations.ResolveLimit)
 	defer cancel()
@@ -72,43 +96,25 @@ func (r *run) repair(ctx context.Context, found route.Facts) error {
 	case len(missing) > 0:
 		r.faultLog.Warn("parts of a work queue were missing, and were put back", errors.New(strings.Join(missing, ", ")), "queue", r.queue)
 	}
-	r.health.noteMissing(err, time.Now())
+	r.health.note(&r.health.missing, err)
 	return err
 }
 
-// watchCopies looks for the parts of the topology once copies to one of them have not
-// been confirmed for long, until the session ends. One may be missing, and Health says so. If one
-// was deleted and another has taken its place, only the next session uses it, so
-// watchCopies ends this one.
-func (r *run) watchCopies(s *session) {
-	r.watches.Go(func() {
-		for s.Stop.Err() == nil && s.Copying.Err() == nil {
-			since, begins := r.copies.Unconfirmed.Since()
-			if since.IsZero() {
-				select {
-				case <-begins:
-				case <-s.Stop.Done():
-				case <-s.Copying.Done():
-				}
-				continue
-			}
-			if wait := durations.ResolveAfter - time.Since(since); wait > 0 {
-				pause.While(s.Stop, s.Copying, wait)
-				continue
-			}
-			asking, cancel := context.WithTimeout(s.Stop, durations.ResolveLimit)
-			now, err := r.source.Broker.Resolve(asking, r.conn)
-			cancel()
-			if err == nil && rewired(now, s.terms.route) {
-				s.Cancel(errRewired)
-				return
-			}
-			if s.Stop.Err() == nil {
-				r.copies.Unconfirmed.Resolved(err)
-			}
-			pause.While(s.Stop, s.Copying, durations.CopiesLook)
-		}
-	})
+// lookAtCopies looks for the parts of the topology when copies to one of them have not been
+// confirmed for long. One may be missing, and Health says so. If one was deleted and another has
+// taken its place, only the next session uses it, so lookAtCopies ends this one.
+func (r *run) lookAtCopies(s *session) (ends bool) {
+	asking, cancel := context.WithTimeout(s.Stop, durations.ResolveLimit)
+	defer cancel()
+	now, err := r.source.Broker.Resolve(asking, r.conn)
+	if err == nil && rewired(now, s.terms.route) {
+		s.Cancel(errRewired)
+		return true
+	}
+	if s.Stop.Err() == nil {
+		r.copies.Unconfirmed.Resolved(err)
+	}
+	return false
 }
 
 // rewired reports whether copies go elsewhere now.

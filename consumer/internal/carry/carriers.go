@@ -14,6 +14,7 @@ import (
 	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/fault"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/pause"
 	"github.com/rehop/rehop/internal/repeats"
@@ -53,31 +54,14 @@ type Carriers struct {
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
-	faults  map[string]*fault // by the wait queue
-	carried map[string]bool   // the wait queues with a carrier
-	foreign *fault            // another program consumes from them
-}
-
-// fault says why the messages that are due in a wait are not brought back.
-type fault struct {
-	err   error
-	since time.Time
-}
-
-// becomes returns the fault after a look that has found err. nil is none.
-func (f *fault) becomes(err error) *fault {
-	switch {
-	case err == nil:
-		return nil
-	case f == nil:
-		return &fault{err, time.Now()}
-	}
-	return &fault{err, f.since}
+	faults  map[string]fault.Fault // by the wait queue: why the messages that are due there are not brought back
+	carried map[string]bool        // the wait queues with a carrier
+	foreign fault.Fault            // another program consumes from them
 }
 
 // New returns Carriers that carry nothing yet.
 func New(cfg Config) *Carriers {
-	return &Carriers{Config: cfg, faults: map[string]*fault{}, carried: map[string]bool{}}
+	return &Carriers{Config: cfg, faults: map[string]fault.Fault{}, carried: map[string]bool{}}
 }
 
 // Start starts a carrier for each wait that the consumers of a route carry, on a broker
@@ -223,7 +207,9 @@ func (c *Carriers) newCarrier(found route.Facts, wait route.CarriedWait) *carrie
 func (c *Carriers) note(queue string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.faults[queue] = c.faults[queue].becomes(err); err == nil {
+	f := c.faults[queue]
+	f.Becomes(err, time.Now())
+	if c.faults[queue] = f; err == nil {
 		delete(c.faults, queue)
 	}
 }
@@ -236,16 +222,13 @@ func (c *Carriers) Check() *rehop.HealthError {
 	var causes []string
 	for _, queue := range slices.Sorted(maps.Keys(c.faults)) {
 		f := c.faults[queue]
-		if longest.IsZero() || f.since.Before(longest) {
-			longest = f.since
+		if longest.IsZero() || f.Since.Before(longest) {
+			longest = f.Since
 		}
-		causes = append(causes, fmt.Sprintf("%q, since %s: %v", queue, f.since.Format(time.RFC3339), f.err))
+		causes = append(causes, fmt.Sprintf("%q, since %s: %v", queue, f.Since.Format(time.RFC3339), f.Err))
 	}
 	if causes == nil {
-		if c.foreign == nil {
-			return nil
-		}
-		return &rehop.HealthError{Degraded: true, Since: c.foreign.since, Cause: fmt.Errorf("consumer: queue %q: %w", c.Source.Queue, c.foreign.err)}
+		return c.foreign.Degrades("consumer: queue %q: %w", c.Source.Queue)
 	}
 	return &rehop.HealthError{Degraded: true, Since: longest,
 		Cause: fmt.Errorf("consumer: queue %q: messages that are due in its waits are not brought back: %s", c.Source.Queue, strings.Join(causes, "; "))}

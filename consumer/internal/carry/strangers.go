@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/internal/management"
@@ -60,7 +61,7 @@ func (c *Carriers) watchStrangers(ctx context.Context) {
 			c.Log.Warn("a wait queue has a foreign consumer", err, "queue", c.Source.Queue)
 		}
 		c.mu.Lock()
-		c.foreign = c.foreign.becomes(err)
+		c.foreign.Becomes(err, time.Now())
 		c.mu.Unlock()
 	}
 }

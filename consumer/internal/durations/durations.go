@@ -34,9 +34,8 @@ const (
 	// order ends for them. Without it such sessions would follow each other at once.
 	HeldEnd = time.Second
 
-	// EndLook is how often a session in order that ends looks at the messages left in hand. No event
-	// tells it of a confirmed copy. A look costs next to nothing, and delays the next session by
-	// EndLook at most.
+	// EndLook is how often a session in order that ends looks for how long its handlers have been at
+	// work. A look costs next to nothing.
 	EndLook = time.Second
 
 	// AcksLimit bounds the wait for a queue to have the acks that were written to it. A queue
@@ -279,20 +278,18 @@ const (
 
 // Watches.
 const (
-	// PoliciesLook is how often a consumer asks for the policies that apply to its
-	// queues. People change them, and no event tells; each look is a request to the management API.
-	PoliciesLook = 2 * time.Minute
-
-	// TopologyLook is how often it looks whether the parts of its topology are there. It trades a
-	// question for each part for the time in which a missing one takes no message.
-	TopologyLook = 2 * time.Minute
+	// BrokerLook is how often a consumer looks whether the parts of its topology are there, and asks
+	// for the policies that apply to its queues. People change them, and no event tells. It trades a
+	// question for each part, and a request to the management API, for the time in which a missing part
+	// takes no message.
+	BrokerLook = 2 * time.Minute
 
 	// ResolveAfter is how long copies are not confirmed before it looks for the parts of the
 	// topology: longer than the election of a leader.
 	ResolveAfter = 20 * time.Second
 
-	// CopiesLook is between two such looks, while copies are not confirmed. It trades the
-	// questions for the time until Health names a part, or a new place of the copies is used.
+	// CopiesLook is between two such looks, and how often it looks whether copies are confirmed. It trades
+	// the questions for the time until Health names a part, or a new place of the copies is used.
 	CopiesLook = 10 * time.Second
 
 	// ResolveLimit bounds such a look. A broker that does not answer is

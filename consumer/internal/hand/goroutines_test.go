@@ -32,8 +32,8 @@ func TestAMessageWaitsForNoHandlerThatIsAtWork(t *testing.T) {
 				p.deliver(round*slots+n+1, "")
 			}
 			synctest.Wait()
-			if p.lane.Waiting() > 0 || p.hand.Idle() == 0 {
-				t.Errorf("round %d: %d messages are left, %d workers idle", round, p.lane.Waiting(), p.hand.Idle())
+			if p.in.Room(0).Waiting > 0 || p.hand.Idle() == 0 {
+				t.Errorf("round %d: %d messages are left, %d workers idle", round, p.in.Room(0).Waiting, p.hand.Idle())
 			}
 		}
 		p.acked(t, 1, rounds*slots)

@@ -134,6 +134,7 @@ func (h *Hand) CopyEnded(v Verb, now time.Time, out *Out, ms ...*Message) {
 	for _, m := range ms {
 		m.In.lane.copying.ended(m)
 		m.settle(v, now, out)
+		m.In.lane.tell() // of one that no worker had, too
 	}
 	h.call(now, out)
 }

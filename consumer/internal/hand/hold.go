@@ -141,7 +141,7 @@ func (g *Grant) turn(now time.Time) (why Why, again time.Time) {
 		return GoesOn, time.Time{}
 	case h.Kind == UntilDue:
 		return First, h.due
-	case l.gate.stall.why != nil && h.Kind != ForNextHere:
+	case l.gate.stall != "" && h.Kind != ForNextHere:
 		return LetGo, time.Time{}
 	}
 	ok, probe, again := l.gate.may(now)

@@ -54,8 +54,8 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			if s.lane.State(s.now).Outage.IsZero() {
 				t.Fatal("no outage")
 			}
-			if s.lane.Wants(50) != 0 {
-				t.Errorf("the lane wants %d messages, want none while it holds messages", s.lane.Wants(50))
+			if s.in.Room(50).Wants != 0 {
+				t.Errorf("the lane wants %d messages, want none while it holds messages", s.in.Room(50).Wants)
 			}
 			if taken := s.takeBack(0); len(taken) != 100-slots {
 				t.Errorf("%d messages are left for others, want %d", len(taken), 100-slots)
@@ -73,7 +73,7 @@ func TestInAnOutageHeldMessagesFindOutOneAtATime(t *testing.T) {
 			if _, most := d.seen(); most != max(1, slots-1) {
 				t.Errorf("%d handlers run at once after the outage, want all but the one that has found out", most)
 			}
-			if now := s.lane.State(s.now); !now.Paused.IsZero() || !now.Outage.IsZero() || s.lane.Wants(50) != 50 {
+			if now := s.lane.State(s.now); !now.Paused.IsZero() || !now.Outage.IsZero() || s.in.Room(50).Wants != 50 {
 				t.Error("the outage is not over")
 			}
 		})
@@ -87,8 +87,8 @@ func TestInAnOutageWithoutHeldMessagesOneIsTaken(t *testing.T) {
 	d.need(s, 0)
 	s.deliver(16)
 	s.pass(20 * time.Millisecond)
-	if s.lane.State(s.now).Outage.IsZero() || s.lane.Wants(50) != 1 {
-		t.Fatalf("no outage, or the lane wants %d messages and not 1", s.lane.Wants(50))
+	if s.lane.State(s.now).Outage.IsZero() || s.in.Room(50).Wants != 1 {
+		t.Fatalf("no outage, or the lane wants %d messages and not 1", s.in.Room(50).Wants)
 	}
 	d.set(true)
 	s.deliver(5)
@@ -116,8 +116,8 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 		t.Helper()
 		now := s.lane.State(s.now)
 		outage, untried := now.Outage, now.Untried
-		if outage.IsZero() || outage.Sub(began) > time.Second || untried != want || s.lane.Wants(50) != 1 {
-			t.Errorf("%s: an outage since %v, no message to try: %v, want %v; wants %d messages, want one", what, outage.Sub(began), untried, want, s.lane.Wants(50))
+		if outage.IsZero() || outage.Sub(began) > time.Second || untried != want || s.in.Room(50).Wants != 1 {
+			t.Errorf("%s: an outage since %v, no message to try: %v, want %v; wants %d messages, want one", what, outage.Sub(began), untried, want, s.in.Room(50).Wants)
 		}
 	}
 	s.pass(9 * time.Second)
@@ -147,7 +147,7 @@ func TestAnOutageWithoutAMessageToTry(t *testing.T) {
 	is("after another hour", true)
 	s.deliver(1)
 	s.pass(time.Second)
-	if now := s.lane.State(s.now); !now.Outage.IsZero() || now.Untried || s.lane.Wants(50) != 50 {
+	if now := s.lane.State(s.now); !now.Outage.IsZero() || now.Untried || s.in.Room(50).Wants != 50 {
 		t.Error("the outage is not over after a message that works")
 	}
 }
@@ -159,7 +159,7 @@ func TestPauseAndResume(t *testing.T) {
 	s.setPaused(true)
 	s.deliver(1)
 	s.pass(time.Hour)
-	if runs, _ := d.seen(); runs != 0 || s.lane.Wants(50) != 0 {
+	if runs, _ := d.seen(); runs != 0 || s.in.Room(50).Wants != 0 {
 		t.Error("a message is handled while the lane is paused")
 	}
 	if !isSet(s.lane.Changed) {
@@ -167,7 +167,7 @@ func TestPauseAndResume(t *testing.T) {
 	}
 	s.setPaused(false)
 	s.setPaused(false)
-	if runs, _ := d.seen(); runs != 1 || s.lane.Wants(50) != 50 {
+	if runs, _ := d.seen(); runs != 1 || s.in.Room(50).Wants != 50 {
 		t.Error("the message is not handled after Resume")
 	}
 	if !isSet(s.lane.Changed) {
@@ -208,7 +208,7 @@ func TestAHeldMessageLeavesWithItsSession(t *testing.T) {
 		{"it is not due, and the session ends in order", UntilDue, 2 * second, minute, func(_ *stage, stop, _ func()) { stop() }, second, false},
 	} {
 		t.Run(tt.rule, func(t *testing.T) {
-			s := newStage(t, Limits{Slots: 1})
+			s := newStage(t, Limits{Slots: 1, Ordered: true})
 			ctx, stop, work := ending(t)
 			defer stop()
 			defer work()

@@ -115,7 +115,7 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 	}
 	s := l.latest
 	switch {
-	case l.gate.stall.why != nil: // the session is to begin anew
+	case l.gate.stall != "": // the session is to begin anew
 		l.breaksBlocked(now)
 	case !l.gate.isOpen(), l.blocked.isNow() && (l.keys.waiting == 0 || s == nil || s.counts.Recent < l.prefetch-l.Slots):
 		l.blocked = blocked{}
@@ -123,7 +123,7 @@ func (l *Lane) lookAtKeys(now time.Time, out *Out) {
 		l.blocked.begins(now)
 		l.blocked.tells = now.Add(durations.StandsStill)
 		l.hand.wakeAt(l.blocked.tells, out)
-		s.Signal.set()
+		l.Changed.set()
 		l.hand.slotsAreGone(now, out)
 	}
 }
@@ -138,14 +138,6 @@ func (l *Lane) blockedDue(now time.Time, out *Out) {
 		l.blocked.tells = time.Time{}
 		out.Blocked = append(out.Blocked, l)
 	}
-}
-
-// IsBlocked reports whether slots are free, and no message of another key can come.
-func (s *Session) IsBlocked() bool {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.lane.latest == s && s.lane.isBlocked()
 }
 
 // longest returns the key that most messages wait for, and how many do. It needs mu held.

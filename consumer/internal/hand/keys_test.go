@@ -45,7 +45,7 @@ func TestAMessageThatWaitsForItsKeyWaits(t *testing.T) {
 	for range 3 {
 		s.deliver(1, func(m *Message) { m.Key = "a" })
 	}
-	if n := s.lane.Waiting(); n != 2 {
+	if n := s.in.Room(0).Waiting; n != 2 {
 		t.Errorf("%d messages wait, want the two whose key is in hand", n)
 	}
 }

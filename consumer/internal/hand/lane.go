@@ -36,8 +36,8 @@ type Lane struct {
 	Limits
 	Number int // of the lanes, from 0 for the highest
 
-	// Changed is set when Wants or Asks may say something else, and Busy while the gate is not
-	// open. None is set when no message of any session is unsettled any more.
+	// Changed is set when Room, Asks or Ends may say something else,
+	// and Busy while the gate is not open. None is set when no message of any session is unsettled any more.
 	Changed, None Signal
 
 	hand *Hand
@@ -196,14 +196,14 @@ func (s *Session) Opened(prefetch int, trips time.Duration, now time.Time, out *
 	l := s.lane
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	l.setStall(nil, now, out)
+	l.setStall("", now, out)
 	l.latest = s
 	s.consumers++
 	s.counts.Recent = 0
 	l.breaksBlocked(now)
 	l.wants(now)
 	l.session, l.prefetch, l.delay = s, prefetch, onItsWayAfter(trips)
-	l.room(now)
+	l.mayCome(now)
 	l.lookAtKeys(now, out)
 	l.hand.call(now, out)
 }
@@ -219,9 +219,9 @@ func (l *Lane) Closed(now time.Time, out *Out) {
 	l.hand.call(now, out)
 }
 
-// room notes that there is room for messages that the broker could not send. It
+// mayCome notes that there is room for messages that the broker could not send. It
 // needs mu held.
-func (l *Lane) room(now time.Time) { l.expected, l.more, l.heard = now.Add(l.delay), true, now }
+func (l *Lane) mayCome(now time.Time) { l.expected, l.more, l.heard = now.Add(l.delay), true, now }
 
 // Asks reports, once, whether the queue is to be asked how many messages it has.
 func (l *Lane) Asks() (asks bool) {
@@ -254,13 +254,6 @@ func (l *Lane) Answered(has int, took time.Duration, err error, now time.Time, o
 		l.expected = now.Add(l.delay)
 	}
 	l.hand.call(now, out)
-}
-
-// Waiting returns how many messages wait for a worker, or for their keys.
-func (l *Lane) Waiting() int {
-	l.hand.mu.Lock()
-	defer l.hand.mu.Unlock()
-	return l.waiting() + l.keys.waiting
 }
 
 // Unsettled returns how many messages of all sessions are unsettled.

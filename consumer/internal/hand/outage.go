@@ -67,7 +67,7 @@ func (g *gate) begin(now time.Time) {
 // their own. But the lanes share the workers: where the held messages of all lanes have
 // them all, a message of the queue would never have its turn. It needs mu held.
 func (l *Lane) queueIsNext() bool {
-	return l.triable == 0 || l.gate.queueNext && l.gate.stall.why == nil && l.waiting() > 0 && l.busy < l.Slots && l.hand.atWork < l.hand.slots
+	return l.triable == 0 || l.gate.queueNext && l.gate.stall == "" && l.waiting() > 0 && l.busy < l.Slots && l.hand.atWork < l.hand.slots
 }
 
 // beginProbe notes that the run of a grant is a probe, if there is an outage. It needs

@@ -38,7 +38,6 @@ type testLane struct {
 	sessions []*testSession // that are not written to the end
 	next     uint64
 	paused   bool
-	stalled  error
 }
 
 type testSession struct {
@@ -55,7 +54,7 @@ type testWorker struct {
 	grant *Grant
 }
 
-var errStall = errors.New("nothing begins")
+var errAsked = errors.New("the queue does not answer")
 
 func newWorld(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 39))
@@ -86,7 +85,6 @@ func (w *world) open(l *testLane) {
 	l.session, l.next = s, 1
 	l.sessions = append(l.sessions, s)
 	s.Opened(w.prefetch, 0, w.now, &w.out)
-	l.stalled = nil
 	w.do()
 }
 
@@ -149,7 +147,6 @@ func (w *world) step(steps []string) {
 			s.earlier = len(s.sent)
 			l.Opening(w.now, &w.out)
 			s.Opened(w.prefetch, 0, w.now, &w.out)
-			l.stalled = nil
 		}
 	case "next":
 		if len(w.active) > 0 {
@@ -167,7 +164,7 @@ func (w *world) step(steps []string) {
 			verb := Ack
 			if w.random.IntN(6) == 0 {
 				verb = Requeue
-				m.In.EndInOrder(ErrHeld, w.now, &w.out)
+				m.In.BeginNoMore(ErrHeld, w.now, &w.out)
 			}
 			w.hand.CopyEnded(verb, w.now, &w.out, m)
 		}
@@ -194,18 +191,16 @@ func (w *world) step(steps []string) {
 	case "take back":
 		l.TakeBack(w.random.IntN(3)*w.random.IntN(3), w.random.IntN(2) == 0, w.now, &w.out)
 	case "stall":
-		if l.stalled == nil {
-			l.session.BeginNoMore(errStall, w.now, &w.out)
-			l.stalled = errStall
+		if l.gate.stall == "" {
+			l.session.BeginNoMore(Visiting, w.now, &w.out)
 		} else {
-			l.BeginAgain(errStall, w.now, &w.out)
-			l.stalled = nil
+			l.session.BeginAgain(Visiting, w.now, &w.out)
 		}
 	case "answer":
 		if l.Asks() {
 			err := error(nil)
 			if w.random.IntN(4) == 0 {
-				err = errStall
+				err = errAsked
 			}
 			l.Answered(w.random.IntN(2), time.Millisecond, err, w.now, &w.out)
 		}
@@ -270,7 +265,7 @@ func (w *world) handled(by *testWorker) {
 			return
 		}
 	} else {
-		g.Of[0].In.EndInOrder(ErrHeld, w.now, &by.Out)
+		g.Of[0].In.BeginNoMore(ErrHeld, w.now, &by.Out)
 	}
 	var told []Told
 	for _, m := range open {

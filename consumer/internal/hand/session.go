@@ -1,9 +1,7 @@
 package hand
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"math"
 	"time"
 )
@@ -15,13 +13,11 @@ type Session struct {
 	Contexts
 
 	Frames Signal // there are frames to be written, or the session is closed
-	Signal Signal // Ends or Suspects may say something else
 
 	lane        *Lane
 	first, last *Message // open
 	marked      []Told   // to be written
 	course      course
-	renewal     error // see Ends
 
 	counts    Counts
 	consumers int // that have begun
@@ -64,10 +60,6 @@ const (
 	channelOver                // nothing is marked any more
 )
 
-// ErrHeld says that an ordered session ends because messages have been held for as long as they
-// may be.
-var ErrHeld = errors.New("messages have been held for as long as they may be")
-
 // Lane returns the lane of the session.
 func (s *Session) Lane() *Lane { return s.lane }
 
@@ -94,7 +86,7 @@ func (l *Lane) Session(ctx Contexts) *Session {
 	h := l.hand
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := &Session{Contexts: ctx, lane: l, Frames: NewSignal(), Signal: NewSignal()}
+	s := &Session{Contexts: ctx, lane: l, Frames: NewSignal()}
 	l.latest = s
 	return s
 }
@@ -149,7 +141,7 @@ func (s *Session) tried(m *Message) {
 	}
 	if m.Suspect {
 		s.counts.Uncleared--
-		s.Signal.set()
+		s.lane.Changed.set()
 	}
 }
 
@@ -219,47 +211,6 @@ func (s *Session) GiveBack(m *Message, out *Out) {
 	s.giveBack(m, out)
 }
 
-// KeepForOrder keeps messages that go back from now on until the end of the channel, which
-// alone puts all messages of the session back into their order.
-func (s *Session) KeepForOrder() {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.course = max(s.course, keeping)
-}
-
-// endInOrder has an ordered session end when the messages that workers have are settled, because
-// one is about to go back. Only the end of the channel puts the message into its place, and no
-// later message of its key may begin before. It needs mu held.
-func (s *Session) endInOrder(why error, now time.Time, out *Out) {
-	l := s.lane
-	if !l.Ordered || s.Stop.Err() != nil || s.Working.Err() != nil {
-		return
-	}
-	s.course = max(s.course, keeping)
-	l.beginNoMore(s, why, now, out)
-	s.renewal = cmp.Or(s.renewal, why)
-	s.Signal.set()
-}
-
-// EndInOrder is endInOrder for the goroutine that has a message.
-func (s *Session) EndInOrder(why error, now time.Time, out *Out) {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s.endInOrder(why, now, out)
-}
-
-// Ends returns, once, why the session is to end because a message is about to go back; nil if it
-// is not.
-func (s *Session) Ends() (why error) {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	why, s.renewal = s.renewal, nil
-	return why
-}
-
 // Fetched says that the fetching has ended. Messages that were to go back meanwhile go back.
 func (s *Session) Fetched(out *Out) {
 	h := s.lane.hand
@@ -315,7 +266,7 @@ func (h *Hand) Settled(all []Told, now time.Time, out *Out) {
 	for _, t := range all {
 		m, s := t.Message, t.In
 		if l := s.lane; len(h.lanes) > 1 && l.session == s && s.counts.Recent >= l.prefetch {
-			l.room(now)
+			l.mayCome(now)
 		}
 		m.comes(isTold)
 		s.counts.Unsettled--
@@ -371,19 +322,6 @@ func (s *Session) Oldest() (oldest *Message, goesBack bool) {
 	return nil, false
 }
 
-// IsAtWork reports whether workers or copies have messages of the session, or any is held.
-func (s *Session) IsAtWork() bool {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for m := s.first; m != nil; m = m.next {
-		if m.phase.isAtWork() {
-			return true
-		}
-	}
-	return false
-}
-
 // Seen is a message in the phase that it had at a look.
 type Seen struct {
 	*Message
@@ -426,9 +364,25 @@ func (l *Lane) Look(most int) (oldest []Seen, running, unsettled int) {
 }
 
 // Counts returns how many messages of the session are so.
-func (s *Session) Counts() Counts {
-	h := s.lane.hand
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return s.counts
+func (s *Session) Counts() Counts { return s.Room(0).Counts }
+
+// Room is what decides how many messages the broker is to send.
+type Room struct {
+	Counts
+	Wants   int       // unsettled messages that the lane wants
+	Waiting int       // messages of the lane that wait for a worker, or for their keys
+	Oldest  time.Time // when the message came that waits longest for a worker; zero: none waits
+	Blocked bool      // slots are free, and no message of another key can come
+}
+
+// Room returns the Room of the latest session of a lane, given the prefetch of an open gate.
+func (s *Session) Room(prefetch int) Room {
+	l := s.lane
+	l.hand.mu.Lock()
+	defer l.hand.mu.Unlock()
+	r := Room{Counts: s.counts, Wants: l.room(prefetch), Waiting: l.waiting() + l.keys.waiting, Blocked: l.isBlocked()}
+	if l.waiting() > 0 {
+		r.Oldest = l.queue[l.head].Received
+	}
+	return r
 }

@@ -63,12 +63,12 @@ func TestCountsOfASession(t *testing.T) {
 	is("both have come", 2, 1, 1, 1)
 	s.pass(time.Second - 1)
 	is("before a handler has returned", 2, 1, 1, 1)
-	if isSet(s.in.Signal) {
+	if isSet(s.lane.Changed) {
 		t.Error("the session is told that a suspect is cleared, and none is")
 	}
 	s.pass(1)
 	is("a handler has returned from the suspect", 2, 1, 0, 0)
-	if !isSet(s.in.Signal) {
+	if !isSet(s.lane.Changed) {
 		t.Error("nobody is told that the suspect is cleared")
 	}
 	s.pass(time.Second)

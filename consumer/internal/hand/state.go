@@ -7,7 +7,7 @@ type State struct {
 	Paused     time.Time // since when the gate is closed by order
 	Outage     time.Time // since when there is an outage
 	NoneBegins time.Time // since when only messages that workers have go on
-	Why        error     // of NoneBegins
+	Why        Stall     // of NoneBegins
 	Full       time.Time // since when messages that are held, or were, have had all slots
 
 	// Blocked is since when slots are free, and no message of another key can come, because all
@@ -25,12 +25,9 @@ type State struct {
 	Copying time.Time
 	Copies  int
 
-	Oldest time.Time // when the message came that waits longest for a worker; zero: none waits
-	Keyed  int       // messages that wait for their keys
-
-	Open      bool // all messages are handled
-	Holds     bool // messages are held that do not wait in place
-	OnlyHolds bool // all messages that have a slot are held, and none of them in place
+	Open bool // all messages are handled
+	Busy int  // slots that are taken
+	Held int  // of them, by messages that are held and do not wait in place
 }
 
 // State returns how the lane is now.
@@ -38,20 +35,14 @@ func (l *Lane) State(now time.Time) State {
 	g := &l.gate
 	l.hand.mu.Lock()
 	defer l.hand.mu.Unlock()
-	held := 0 // that do not wait in place
+	s := State{
+		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages,
+		Open: g.isOpen(), Busy: l.busy,
+	}
 	for _, g := range l.holding {
 		if g.hold.Kind != UntilDue && g.hold.Kind != ForNextHere {
-			held++
+			s.Held++
 		}
-	}
-	s := State{
-		Paused: g.paused, Outage: g.out, Full: l.full.at(now), Copying: l.copying.full, Copies: l.copying.messages, Keyed: l.keys.waiting,
-		Open:      g.isOpen(),
-		Holds:     held > 0,
-		OnlyHolds: l.busy > 0 && held == l.busy,
-	}
-	if l.waiting() > 0 {
-		s.Oldest = l.queue[l.head].Received
 	}
 	if s.Blocked = l.blocked.at(now); !s.Blocked.IsZero() {
 		s.Key, s.Waiting = l.blocked.key, l.blocked.waiting
@@ -59,8 +50,8 @@ func (l *Lane) State(now time.Time) State {
 			s.Key, s.Waiting = l.keys.longest()
 		}
 	}
-	if g.stall.why != nil && g.stall.why != errFinishing { //nolint:errorlint // it is a mark
-		s.NoneBegins, s.Why = g.stall.since, g.stall.why
+	if g.stall != "" && g.stall != finishing {
+		s.NoneBegins, s.Why = g.stalled, g.stall
 	}
 	if !g.out.IsZero() && g.paused.IsZero() && l.busy == 0 && l.waiting() == 0 {
 		since := g.next

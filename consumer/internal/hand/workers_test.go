@@ -15,8 +15,8 @@ func TestAMessageWithoutASlotWaits(t *testing.T) {
 		s.now = s.now.Add(time.Second)
 	}
 	s.took("one slot", "[1]")
-	if m := s.lane.queue[s.lane.head]; m.Raw.DeliveryTag != 2 || !s.lane.State(s.now).Oldest.Equal(m.Received) || s.lane.Waiting() != 3 || s.lane.Busy() != 1 {
-		t.Errorf("%d waits longest, since %v, %d wait, %d in hand", m.Raw.DeliveryTag, s.lane.State(s.now).Oldest, s.lane.Waiting(), s.lane.Busy())
+	if m := s.lane.queue[s.lane.head]; m.Raw.DeliveryTag != 2 || !s.in.Room(0).Oldest.Equal(m.Received) || s.in.Room(0).Waiting != 3 || s.lane.Busy() != 1 {
+		t.Errorf("%d waits longest, since %v, %d wait, %d in hand", m.Raw.DeliveryTag, s.in.Room(0).Oldest, s.in.Room(0).Waiting, s.lane.Busy())
 	}
 	if back := s.takeBack(1); !slices.Equal(back, []uint64{3, 4}) {
 		t.Errorf("taken back: %v, want 3 and 4", back)
@@ -28,8 +28,8 @@ func TestAMessageWithoutASlotWaits(t *testing.T) {
 	s.took("when the slot is free", "[2]")
 	s.endAll()
 	s.took("and then none")
-	if s.lane.Waiting() != 0 || !s.lane.State(s.now).Oldest.IsZero() || s.lane.Busy() != 0 {
-		t.Errorf("%d wait, %d in hand", s.lane.Waiting(), s.lane.Busy())
+	if s.in.Room(0).Waiting != 0 || !s.in.Room(0).Oldest.IsZero() || s.lane.Busy() != 0 {
+		t.Errorf("%d wait, %d in hand", s.in.Room(0).Waiting, s.lane.Busy())
 	}
 }
 
@@ -52,8 +52,8 @@ func TestTheQueueOfALaneKeepsItsOrderAndItsSize(t *testing.T) {
 		deliver(n + 100)
 		g, _ = h.Handled(w, g, now, Told{g.Of[0], Ack})
 	}
-	if len(l.queue) > 300 || l.Waiting() != 99 {
-		t.Errorf("%d messages wait in a queue of %d", l.Waiting(), len(l.queue))
+	if len(l.queue) > 300 || s.Room(0).Waiting != 99 {
+		t.Errorf("%d messages wait in a queue of %d", s.Room(0).Waiting, len(l.queue))
 	}
 	if len(h.every) != 1 {
 		t.Errorf("%d grants were made, want one that is used again", len(h.every))

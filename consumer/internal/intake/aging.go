@@ -31,8 +31,7 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 	case age >= limit:
 		return again, s.consumeAgain(now)
 	case s.Lane.State(now).Open && s.Bound.mayRise(s.Handled.Load(), age, limit, now):
-		s.Bound.rise(s.configured, s.Handled.Load(), now)
-		s.Prefetch.Base = s.Bound.of(s.configured)
+		s.Bound.rise(s.Prefetch.Base, s.Handled.Load(), now)
 		return again, s.adapt(now)
 	}
 	return again, nil
@@ -43,12 +42,12 @@ func (s *Session) giveBackOld(now time.Time) (again time.Duration, err error) {
 // Where none waits for a worker, they wait for their keys, and a bound would keep other keys away.
 // Before 4.3 it is set all the same, because each return counts.
 func (s *Session) consumeAgain(now time.Time) error {
-	if lane := s.Lane.State(now); !s.version.AtLeast(4, 3) || s.Prefetch.Fixed || lane.Keyed == 0 || !lane.Oldest.IsZero() {
-		s.Bound.set(max(s.Prefetch.Base/2, min(s.Prefetch.Base, len(s.Hand.Taken()))), s.Handled.Load(), now)
+	base := s.base()
+	if in := s.Hand.Room(base); !s.version.AtLeast(4, 3) || s.Prefetch.Fixed || in.Waiting == 0 || !in.Oldest.IsZero() {
+		s.Bound.set(max(base/2, min(base, len(s.Hand.Taken()))), s.Handled.Load(), now)
 	}
 	if err := s.suspend(); err != nil {
 		return err
 	}
-	s.Prefetch.Base = s.Bound.of(s.configured)
 	return s.heed(now)
 }

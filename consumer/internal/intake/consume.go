@@ -93,7 +93,7 @@ func (s *Session) EndFetching() error {
 
 // endFetching has the messages that still come taken by take.
 func (s *Session) endFetching(take func(*hand.Session, *hand.Message, *hand.Out)) error {
-	if s.fetching == suspended {
+	if s.prefetch == 0 {
 		return nil
 	}
 	s.Consumer.Do(&s.out)

@@ -56,32 +56,26 @@ type Consumer interface {
 // channel; after its end the broker delivers them again.
 type Session struct {
 	Config
-	version    connection.Version // of the broker
-	consumer                      // whose deliveries are taken
-	consumers  int                // started on the channel so far
-	qos        int                // that is set on the channel
-	cancelled  <-chan string      // the broker ended the consuming
-	suspicion  suspicion
-	configured int // the prefetch without Bound
-	end        end
-	reopens    <-chan time.Time // no message begins to be handled until then
-	again      bool             // the latest message was delivered before
-	fetching   fetching
-	live       *liveness
-	tasks      sync.WaitGroup      // beside the fetching
-	out        hand.Out            // of the goroutine of Run
-	counting   *connection.Session // of the task that asks the queue, nil before the first
+	version   connection.Version // of the broker
+	consumer                     // whose deliveries are taken
+	consumers int                // started on the channel so far
+	qos       int                // that is set on the channel
+	cancelled <-chan string      // the broker ended the consuming
+	suspicion suspicion
+	reopens   <-chan time.Time // no message begins to be handled until then
+	again     bool             // the latest message was delivered before
+	live      *liveness
+	tasks     sync.WaitGroup      // beside the fetching
+	out       hand.Out            // of the goroutine of Run
+	counting  *connection.Session // of the task that asks the queue, nil before the first
 }
 
 // Open starts to consume. The Session must be closed.
 func Open(ctx context.Context, cfg Config) (*Session, error) {
 	s := &Session{Config: cfg, version: cfg.Channel.Server().Version,
-		configured: cfg.Prefetch.Base,
-		cancelled:  cfg.Channel.Channel().NotifyCancel(make(chan string, 1)),
-		suspicion:  suspicion{half: cfg.DeliveryLimit / 2}}
-	base := cfg.Bound.of(cfg.Prefetch.Base)
-	s.Prefetch.Base = base
-	return s, s.start(ctx, s.first(base), base)
+		cancelled: cfg.Channel.Channel().NotifyCancel(make(chan string, 1)),
+		suspicion: suspicion{half: cfg.DeliveryLimit / 2}}
+	return s, s.start(ctx, s.first(s.base()), s.base())
 }
 
 // Run hands messages to the lane until the channel is lost or ctx ends, and returns
@@ -105,7 +99,7 @@ func (s *Session) Run(ctx context.Context) error {
 	aging := time.NewTimer(min(s.BeginLimit(), durations.BoundRises))
 	defer aging.Stop()
 	for {
-		if !measuring && s.prefetch != s.Prefetch.Base { // else the deliveries are occasion enough
+		if !measuring && s.prefetch != s.base() { // else the deliveries are occasion enough
 			measure.Reset(durations.Stale)
 			measuring = true
 		}
@@ -124,14 +118,6 @@ func (s *Session) Run(ctx context.Context) error {
 			if err = s.renewed(); err == nil {
 				err = s.heed(time.Now())
 			}
-		case <-s.Hand.Signal:
-			if why := s.Hand.Ends(); why != nil {
-				err = s.leave(why)
-				aging.Reset(durations.EndLook)
-			}
-			if err == nil {
-				err = s.adapt(time.Now())
-			}
 		case now := <-measure.C:
 			measuring = false
 			err = s.adapt(now)
@@ -143,7 +129,7 @@ func (s *Session) Run(ctx context.Context) error {
 			s.visits()
 		case <-s.reopens:
 			s.reopens = nil
-			s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
+			s.Hand.BeginAgain(hand.Visiting, time.Now(), &s.out)
 		case answer := <-s.live.answers:
 			s.visited(answer, ctx.Err() != nil)
 			err = s.renewed()

@@ -10,6 +10,7 @@ import (
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/durations"
+	"github.com/rehop/rehop/consumer/internal/hand"
 	"github.com/rehop/rehop/internal/transport"
 )
 
@@ -82,9 +83,6 @@ func (l *liveness) answered(err error) {
 	l.timer.Reset(durations.VisitAfter)
 }
 
-// errVisiting is why no message of a session in order begins to be handled.
-var errVisiting = errors.New("the queue is asked for a sign")
-
 // visited takes the answer of a visit, and has messages begin to be handled again. While none
 // began, none was settled either. So the visit can have taken a message only when this consumer was
 // full, and the message is next when it is back.
@@ -93,7 +91,7 @@ func (s *Session) visited(a answer, leaves bool) {
 	if a.took {
 		s.reopens = time.After(durations.StrayArrives)
 	} else {
-		s.Lane.BeginAgain(errVisiting, time.Now(), &s.out)
+		s.Hand.BeginAgain(hand.Visiting, time.Now(), &s.out)
 	}
 	if a.err == nil {
 		s.Signs.Alive(s.live.sign)

@@ -18,45 +18,6 @@ import (
 // order gives nothing back while it lasts, and never replaces its consumer: it ends to begin anew.
 // Other files of this package do not ask whether a session keeps an order.
 
-// Why an ordered session ends to begin anew. Only the end of the channel puts messages back
-// into their order, and only another session has another prefetch.
-var (
-	ErrWaited = errors.New("messages have waited too long for a handler")
-	ErrKeptUp = errors.New("handlers keep up with their messages, and more are to be sent ahead")
-
-	// See Session.judge.
-	ErrSuspects = errors.New("consumers may have died of these messages, and one at a time is to be in hand")
-	ErrCleared  = errors.New("no message is left of which consumers may have died, and more are to be sent ahead")
-)
-
-// Renews reports whether a session has ended to begin anew.
-func Renews(err error) bool {
-	for _, why := range []error{ErrWaited, hand.ErrHeld, ErrKeptUp, ErrSuspects, ErrCleared} {
-		if errors.Is(err, why) {
-			return true
-		}
-	}
-	return false
-}
-
-// stage is how far the end of an ordered session has come.
-type stage uint8
-
-const (
-	stays  stage = iota
-	rises        // it ends only to make room for one with a larger bound, and may stay
-	leaves       // no other message begins to be handled
-	over         // no worker has a message, and the session ends in any case
-	forced       // handlers are told to end
-)
-
-// end is the end of an ordered session.
-type end struct {
-	stage stage
-	why   error
-	since time.Time
-}
-
 // first returns the prefetch of the first consumer. In order a consumer of one message would have to
 // be replaced. What is on its way to it then comes behind later messages, and with a single active
 // consumer those could go to another process.
@@ -82,10 +43,10 @@ func (s *Session) isSuspect(raw amqp.Delivery, now time.Time) bool {
 	}
 	suspect := s.suspicion.judge(s.Queue, raw, s.version, s.Bound.renewals, now)
 	switch {
-	case suspect && s.Prefetch.Base > 1:
-		s.Hand.EndInOrder(ErrSuspects, now, &s.out)
+	case suspect && s.base() > 1:
+		s.Hand.BeginNoMore(hand.ErrSuspects, now, &s.out)
 	case !suspect && !raw.Redelivered && s.Bound.suspects:
-		s.Hand.EndInOrder(ErrCleared, now, &s.out)
+		s.Hand.BeginNoMore(hand.ErrCleared, now, &s.out)
 	}
 	return suspect
 }
@@ -96,8 +57,8 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 		return s.giveBackOld(now)
 	}
 	limit, age := max(s.BeginLimit(), s.Timeout.HoldLimit()), s.oldest(now)
-	if s.end.stage != stays {
-		return s.ageAtTheEnd(s.Timeout.LeaveLimit(), age, now)
+	if why, since := s.Hand.Ends(); why != "" {
+		return s.ageAtTheEnd(s.Timeout.LeaveLimit(), age, why, since, now)
 	}
 	// No message begins late: the session ends instead, when it is next. So a message may wait for
 	// longer here. Its key may be held, and no other key shall stand still for it. And a message that is
@@ -105,32 +66,40 @@ func (s *Session) age(now time.Time) (again time.Duration, err error) {
 	limit += limit / 16
 	lane := s.Lane.State(now)
 	again = max(limit-age, limit/16)
-	if s.Bound.most > 0 || lane.Holds {
+	if s.Bound.most > 0 || lane.Held > 0 {
 		again = min(again, durations.BoundRises)
 	}
 	switch {
-	case s.Bound.most > 0 && lane.Open && lane.OnlyHolds && s.busy(): // the bound keeps other keys away
-		return durations.EndLook, s.leave(hand.ErrHeld)
-	case age >= limit && (lane.Holds || !lane.Open):
-		return again, s.leave(hand.ErrHeld)
+	case s.Bound.most > 0 && lane.Open && lane.Held > 0 && lane.Held == lane.Busy && s.busy(): // the bound keeps other keys away
+		return s.leave(hand.ErrHeld, now)
+	case age >= limit && (lane.Held > 0 || !lane.Open):
+		return s.leave(hand.ErrHeld, now)
 	case age >= limit:
-		return again, s.leave(ErrWaited)
-	case lane.Open && !lane.Holds && !s.again && s.Bound.mayRise(s.Handled.Load(), age, s.BeginLimit(), now): // a held message would go back for it
-		return durations.EndLook, s.leave(ErrKeptUp)
+		return s.leave(hand.ErrWaited, now)
+	case lane.Open && lane.Held == 0 && !s.again && s.Bound.mayRise(s.Handled.Load(), age, s.BeginLimit(), now): // a held message would go back for it
+		return s.leave(hand.ErrKeptUp, now)
 	}
 	return again, nil
 }
 
-// ageAtTheEnd is age for a session that ends when its handlers have returned.
-func (s *Session) ageAtTheEnd(limit, age time.Duration, now time.Time) (again time.Duration, err error) {
+// leave has the session end, and looks at that end from then on.
+func (s *Session) leave(why hand.Stall, now time.Time) (again time.Duration, err error) {
+	s.Hand.BeginNoMore(why, now, &s.out)
+	return durations.EndLook, s.renewed()
+}
+
+// ageAtTheEnd is age for a session that ends when its handlers have returned. One that ends for a larger
+// bound goes on if they do not soon.
+func (s *Session) ageAtTheEnd(limit, age time.Duration, why hand.Stall, since, now time.Time) (again time.Duration, err error) {
 	again = max(limit-age, limit/16)
 	if age >= limit {
-		s.end.stage = forced
-		s.Hand.Cancel(s.end.why) // handlers that are at work are told to end
+		s.Hand.Cancel(why) // handlers that are at work are told to end
 		return again, nil
 	}
-	s.giveUpRising(now)
-	return min(again, durations.EndLook), s.renewed() // nothing tells of a copy that is confirmed
+	if why == hand.ErrKeptUp && !s.Bound.mayAwait(now.Sub(since)) && s.Hand.BeginAgain(why, now, &s.out) {
+		s.Bound.stay(now)
+	}
+	return min(again, durations.EndLook), nil
 }
 
 // visits visits the queue if there was no sign for long. A visit may take a message. In order that
@@ -141,34 +110,9 @@ func (s *Session) visits() {
 	case !s.Lane.Ordered:
 		s.live.look(s.busy())
 	case s.live.look(s.Hand.Counts().Unsettled > 0):
-		s.Hand.BeginNoMore(errVisiting, time.Now(), &s.out)
+		s.Hand.BeginNoMore(hand.Visiting, time.Now(), &s.out)
 	}
 	s.Signs.Alive(s.live.sign)
-}
-
-// leave has an ordered session end when the messages that workers have are settled, because
-// one is about to go back.
-func (s *Session) leave(why error) error {
-	if s.end.stage <= rises {
-		s.end = end{leaves, why, time.Now()}
-		if why == ErrKeptUp { //nolint:errorlint // it is a mark
-			s.end.stage = rises
-		}
-	}
-	if s.end.stage > rises {
-		s.Hand.KeepForOrder()
-	}
-	s.Hand.BeginNoMore(s.end.why, time.Now(), &s.out)
-	return s.renewed()
-}
-
-// giveUpRising lets a session go on that ends for a larger bound, if its handlers have not returned
-// soon.
-func (s *Session) giveUpRising(now time.Time) {
-	if s.end.stage == rises && !s.Bound.mayAwait(now.Sub(s.end.since)) && s.Lane.BeginAgain(ErrKeptUp, now, &s.out) {
-		s.end = end{}
-		s.Bound.stay(now)
-	}
 }
 
 // renewed returns why a session ends that has no message left that a worker has, or that a
@@ -178,17 +122,19 @@ func (s *Session) giveUpRising(now time.Time) {
 // as copies; not so where consumers may have died of them: nobody knows of which, and a copy would
 // begin to count anew.
 func (s *Session) renewed() error {
-	if s.end.stage == stays || s.live.isVisiting() || s.Hand.IsAtWork() {
+	if s.live.isVisiting() {
 		return nil
 	}
-	s.end.stage = max(s.end.stage, over)
-	s.Hand.KeepForOrder()
-	if oldest, goesBack := s.Hand.Oldest(); oldest != nil && !goesBack && returnsOf(oldest) >= s.limit()/2 && !errors.Is(s.end.why, ErrSuspects) {
+	why := s.Hand.Ended()
+	if why == "" {
+		return nil
+	}
+	if oldest, goesBack := s.Hand.Oldest(); oldest != nil && !goesBack && returnsOf(oldest) >= s.limit()/2 && why != hand.ErrSuspects {
 		s.Lane.TakeBack(0, true, time.Now(), &s.out)
 		return nil
 	}
-	s.bound(s.end.why, time.Now())
-	return s.end.why
+	s.bound(why, time.Now())
+	return why
 }
 
 // left returns why a session ends whose ctx has ended.
@@ -209,29 +155,29 @@ func (s *Session) left(ctx context.Context) error {
 // Where a handler of a former session has not returned, messages wait for its key however
 // small the prefetch is.
 func (s *Session) bound(why error, now time.Time) {
-	if Renews(why) {
+	if hand.Renews(why) {
 		s.Bound.renewals++
 	}
 	switch {
-	case errors.Is(why, ErrSuspects):
+	case errors.Is(why, hand.ErrSuspects):
 		s.Bound.set(1, s.Handled.Load(), now)
 		s.Bound.suspects = true
 		return
-	case errors.Is(why, ErrCleared):
+	case errors.Is(why, hand.ErrCleared):
 		s.Bound.suspects = false
 		s.Bound.Lift()
 		return
-	case errors.Is(why, ErrKeptUp):
-		s.Bound.rise(s.configured, s.Handled.Load(), now)
+	case errors.Is(why, hand.ErrKeptUp):
+		s.Bound.rise(s.Prefetch.Base, s.Handled.Load(), now)
 		return
 	case errors.Is(why, hand.ErrHeld):
 		s.Bound.Lift()
 		return
-	case !errors.Is(why, ErrWaited):
+	case !errors.Is(why, hand.ErrWaited):
 		return
 	}
 	oldest, _ := s.Hand.Oldest()
-	if s.end.stage == forced || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0 {
+	if s.Hand.Stop.Err() != nil || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0 {
 		s.Bound.set(1, s.Handled.Load(), now)
 	}
 }

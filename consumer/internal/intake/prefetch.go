@@ -47,47 +47,60 @@ func (p *Prefetch) calm(handled int64, untried int, now time.Time) bool {
 	return now.Sub(p.unsteady) >= durations.Calm || untried == 0 && handled-p.since >= calmMessages
 }
 
-// want returns the prefetch for now, given how many messages have been handled
+// want returns the prefetch for now, base at least, given how many messages have been handled
 // so far, how many that were delivered before no handler has returned from, and how
 // long the oldest one has waited for a handler.
-func (p *Prefetch) want(prefetch int, handled int64, untried int, waited time.Duration, now time.Time) int {
+func (p *Prefetch) want(prefetch, base int, handled int64, untried int, waited time.Duration, now time.Time) int {
 	elapsed := now.Sub(p.began)
-	if p.Fixed || elapsed < durations.Buffered {
+	if elapsed < durations.Buffered {
 		return prefetch
 	}
 	rate := float64(handled-p.handled) / elapsed.Seconds()
 	p.began, p.handled = now, handled
-	if prefetch > p.Base && waited >= durations.Stale {
+	if prefetch > base && waited >= durations.Stale {
 		p.cautious = now.Add(durations.Cautious)
-		return p.Base
+		return base
 	}
 	if now.Before(p.cautious) || !p.calm(handled, untried, now) {
 		return prefetch
 	}
-	ahead := min(p.Base+int(rate*durations.Buffered.Seconds()), max(p.Base, maxPrefetch))
+	ahead := min(base+int(rate*durations.Buffered.Seconds()), max(base, maxPrefetch))
 	if ahead < 2*prefetch {
 		return prefetch // another consumer costs two round trips
 	}
 	return ahead
 }
 
-// adapt gives the session the prefetch that its messages and handlers want.
+// base returns the prefetch of an open gate that the session starts with.
+func (s *Session) base() int { return s.Bound.of(s.Prefetch.Base) }
+
+// adapt gives the session the prefetch that its messages and handlers want, while the gate is open.
+//
+// It does not grow past keys while there is a bound, because messages have waited for too long, or
+// while messages come back that consumers may have died of: each crash would count against thousands, and
+// then all of them would be suspect.
 func (s *Session) adapt(now time.Time) error {
-	if s.fetching != follows {
-		return nil
-	}
+	base := s.base()
+	in := s.Hand.Room(base)
 	want := s.prefetch
-	if base := s.Prefetch.Base; s.prefetch < base {
-		in := s.Hand.Counts()
+	switch {
+	case s.prefetch == 0, in.Wants < base:
+		return nil // see heed
+	case want < base:
 		want = max(want, s.suspicion.bound(base, in.Suspects, in.Uncleared, now))
-	} else if more := s.pastKeys(); more > 0 {
-		return s.replace(more)
-	} else if !s.Prefetch.Fixed && now.Sub(s.Prefetch.began) >= durations.Buffered {
-		waited := time.Duration(0)
-		if oldest := s.Lane.State(now).Oldest; !oldest.IsZero() {
-			waited = now.Sub(oldest)
+	case s.Prefetch.Fixed:
+		return nil
+	default:
+		if in.Blocked && s.Bound.most == 0 && !s.suspicion.wary {
+			if more := pastKeys(base, in.Counts); more > 0 {
+				return s.replace(more)
+			}
 		}
-		want = s.Prefetch.want(s.prefetch, s.Handled.Load(), s.Hand.Counts().Untried, waited, now)
+		waited := time.Duration(0)
+		if !in.Oldest.IsZero() {
+			waited = now.Sub(in.Oldest)
+		}
+		want = s.Prefetch.want(want, base, s.Handled.Load(), in.Untried, waited, now)
 	}
 	if want == s.prefetch {
 		return nil
@@ -104,17 +117,6 @@ const (
 	maxInHand      = 10_000
 	maxBytesInHand = 64 << 20
 )
-
-// pastKeys returns the prefetch of the next consumer if messages that wait for their keys keep others
-// away, and the prefetch may grow; else 0. It may not while there is a bound, because messages have
-// waited for too long, or while messages come back that consumers may have died of: each crash would
-// count against thousands, and then all of them would be suspect.
-func (s *Session) pastKeys() int {
-	if !s.Hand.IsBlocked() || s.Prefetch.Fixed || s.Bound.most > 0 || s.suspicion.wary {
-		return 0
-	}
-	return pastKeys(s.Prefetch.Base, s.Hand.Counts())
-}
 
 // pastKeys returns the prefetch of the next consumer where all messages in hand have a slot or wait
 // for their keys: as many as are in hand, so that their number doubles; 0 if there may be no more.

@@ -27,7 +27,6 @@ func TestWantedPrefetch(t *testing.T) {
 		{"and no more than so many", Prefetch{Base: 1}, 300, 100_000, 0, 0, maxPrefetch},
 		{"slow handlers: as many as are handled at a time", Prefetch{Base: 16, unsteady: calm}, 16, 10, 0, 0, 16},
 		{"less than twice as much is not worth it", Prefetch{Base: 16}, 300, 400, 0, 0, 300},
-		{"given by the user", Prefetch{Base: 16, Fixed: true}, 16, 10_000, 0, 0, 16},
 		{"a base beyond the limit stays", Prefetch{Base: 9000}, 9000, 100_000, 0, 0, 9000},
 		{"buffered messages wait too long", Prefetch{Base: 16}, 2000, 1, 0, time.Second, 16},
 		{"the first ones wait: they are no more than the base", Prefetch{Base: 16}, 16, 1, 0, time.Minute, 16},
@@ -43,10 +42,10 @@ func TestWantedPrefetch(t *testing.T) {
 			if p.unsteady.IsZero() {
 				p.unsteady = start
 			}
-			if got := p.want(tt.prefetch, tt.handled, tt.untried, tt.waited, start.Add(durations.Buffered)); got != tt.want {
+			if got := p.want(tt.prefetch, p.Base, tt.handled, tt.untried, tt.waited, start.Add(durations.Buffered)); got != tt.want {
 				t.Errorf("wanted = %d, want %d", got, tt.want)
 			}
-			if got := p.want(tt.prefetch, tt.handled, 0, 0, p.began.Add(time.Millisecond)); got != tt.prefetch {
+			if got := p.want(tt.prefetch, p.Base, tt.handled, 0, 0, p.began.Add(time.Millisecond)); got != tt.prefetch {
 				t.Errorf("after a millisecond more: %d, want %d", got, tt.prefetch)
 			}
 		})

@@ -6,42 +6,27 @@ import (
 	"github.com/rehop/rehop/consumer/internal/hand"
 )
 
-// fetching is how a session fetches.
-type fetching uint8
-
-const (
-	follows   fetching = iota // the prefetch follows the handlers
-	keeps                     // the lane wants fewer messages, and the prefetch stays
-	suspended                 // there is no consumer
-)
-
 // heed gives the session the number of messages that the lane wants: in an outage, or
 // while it is paused, none or one.
 func (s *Session) heed(now time.Time) error {
-	wants := s.Lane.Wants(s.Prefetch.Base)
-	next := follows
-	if wants < s.Prefetch.Base {
-		next = keeps
-	}
+	base := s.base()
+	in := s.Hand.Room(base)
 	// A consumer of one message that is held by now gets no other one.
-	spent := wants == 1 && s.Lane.Waiting() == 0
-	if next == keeps && (wants < s.prefetch || spent) && s.fetching != suspended {
+	spent := in.Wants == 1 && in.Waiting == 0
+	if in.Wants < base && (in.Wants < s.prefetch || spent && s.prefetch > 0) {
 		if err := s.suspend(); err != nil {
 			return err
 		}
 	}
 	switch {
-	case s.fetching != suspended:
-		s.fetching = next
+	case s.prefetch > 0:
 		return s.adapt(now)
-	case wants == 0:
+	case in.Wants == 0:
 		return nil
+	case in.Wants == base:
+		return s.begin(s.suspicion.first(base))
 	}
-	s.fetching = next
-	if next == follows {
-		wants = s.suspicion.first(wants)
-	}
-	return s.begin(wants)
+	return s.begin(in.Wants)
 }
 
 // suspend ends the fetching for a while, and gives back the messages that no worker has.
@@ -52,7 +37,7 @@ func (s *Session) suspend() error {
 		return err
 	}
 	s.Timeout.GivenBack(s.Lane.TakeBack(0, true, now, &s.out))
-	s.fetching, s.deliveries, s.prefetch = suspended, nil, 0
+	s.deliveries, s.prefetch = nil, 0
 	s.Consumer.Do(&s.out) // before the hook, which may take its time
 	s.Consumer.Fetching(0)
 	return nil

@@ -214,15 +214,18 @@ func (c *Copies) giveUp(s *sending) {
 	if s.pauses != nil {
 		c.Unconfirmed.over(s.To)
 	}
-	in, lives := s.In, s.In.Copying.Err() == nil
+	in, instead := s.In, s.Instead
+	if in.Copying.Err() != nil {
+		instead = nil
+	}
 	switch {
-	case s.Instead != nil && lives:
-		c.try(&sending{Task: Task{s.Message, s.Instead}, instead: true})
+	case instead != nil && instead.Move == hand.Copy:
+		c.try(&sending{Task: Task{s.Message, instead}, instead: true})
 		return
-	case s.Instruction.Scarce && !answered(s.err) && in.Stop.Err() == nil && lives:
+	case instead != nil && !answered(s.err) && in.Stop.Err() == nil:
 		in.Cancel(&NoConfirmsError{s.err}) // the session delivers nothing more that would have to go back
 	default:
-		c.Pool.Event(func(now time.Time, out *hand.Out) { in.EndInOrder(hand.ErrHeld, now, out) })
+		c.Pool.Event(func(now time.Time, out *hand.Out) { in.BeginNoMore(hand.ErrHeld, now, out) })
 	}
 	c.done(hand.Requeue, s.Message)
 }

@@ -21,11 +21,9 @@ type Instruction struct {
 	Move hand.Verb
 
 	// Instead is the instruction if the message can be kept no longer: before a copy is
-	// confirmed, or while it is held. With nil the message goes back to its queue.
+	// confirmed, or while it is held. With nil the message goes back to its queue. With Requeue it goes
+	// back, too, and is not to come again before the broker confirms copies.
 	Instead *Instruction
-
-	// Scarce says that the message may not go back to its queue much more often.
-	Scarce bool
 
 	// Keep is how long the message is kept before the move, or held at least.
 	Keep time.Duration

@@ -255,7 +255,8 @@ func TestAMessageOfASessionThatIsOverIsToldOnce(t *testing.T) {
 			h.CopyEnded(hand.Ack, time.Now(), out, m)
 		},
 		"kept until the end": func(h *hands, s *opened, m *hand.Message, out *hand.Out) {
-			s.KeepForOrder()
+			h.lane.Ordered = true
+			s.BeginNoMore(hand.ErrHeld, time.Now(), out)
 			h.Settle(time.Now(), out, hand.Told{Message: m, Verb: hand.Requeue})
 			s.Close(out)
 			s.writer.Close()

@@ -20,9 +20,8 @@ import (
 type Unconfirmed struct {
 	mu      sync.Mutex
 	failing map[route.Target]*failing
-	some    atomic.Bool   // there are failing ones
-	missing error         // parts of the topology
-	begins  chan struct{} // closed while there are failing ones
+	some    atomic.Bool // there are failing ones
+	missing error       // parts of the topology
 }
 
 // failing says why the copies to one place are not confirmed.
@@ -34,7 +33,7 @@ type failing struct {
 }
 
 func newUnconfirmed() *Unconfirmed {
-	return &Unconfirmed{failing: map[route.Target]*failing{}, begins: make(chan struct{})}
+	return &Unconfirmed{failing: map[route.Target]*failing{}}
 }
 
 // held notes one more message whose copy to a place was not confirmed.
@@ -43,9 +42,6 @@ func (u *Unconfirmed) held(to route.Target) {
 	defer u.mu.Unlock()
 	f := u.failing[to]
 	if f == nil {
-		if len(u.failing) == 0 {
-			close(u.begins)
-		}
 		f = &failing{since: time.Now()}
 		u.failing[to] = f
 		u.some.Store(true)
@@ -87,7 +83,7 @@ func (u *Unconfirmed) works(to route.Target) {
 func (u *Unconfirmed) forget(to route.Target) {
 	delete(u.failing, to)
 	if len(u.failing) == 0 {
-		u.missing, u.begins = nil, make(chan struct{})
+		u.missing = nil
 		u.some.Store(false)
 	}
 }
@@ -127,13 +123,12 @@ func (u *Unconfirmed) Check(queue string, full time.Time, messages int, now time
 	return &rehop.HealthError{Degraded: true, Since: u.since(), Cause: fmt.Errorf("consumer: queue %q: messages are held until their copies are confirmed%s", queue, u.causes())}
 }
 
-// Since returns since when copies to some place have been failing, the zero time if
-// none are, and a channel that is closed once some are.
-func (u *Unconfirmed) Since() (since time.Time, begins <-chan struct{}) {
+// Since returns since when copies to some place have been failing, the zero time if none are.
+func (u *Unconfirmed) Since() (since time.Time) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.forgetOld(time.Now())
-	return u.since(), u.begins
+	return u.since()
 }
 
 // since needs u.mu held.
