@@ -208,7 +208,7 @@ func TestMoreProcessesThanShards(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		w.shared(s, all...)
 		for range 4 {
-			time.Sleep(time.Second)
+			time.Sleep(7 * time.Second) // messages come every three
 			i := slices.IndexFunc(all, func(p *process) bool { return len(p.handled()) > 0 })
 			all[i].kill()
 			_ = all[i].stop()
