@@ -8,9 +8,9 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/intake"
 	"github.com/rehop/rehop/consumer/internal/work"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/topology"
 )
 

@@ -205,4 +205,3 @@ func TestByHand(t *testing.T) {
 		}
 	}, ruleByHand)
 }
-

@@ -9,8 +9,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/confirm"
 	"github.com/rehop/rehop/internal/header"
 	"github.com/rehop/rehop/internal/route"

@@ -7,8 +7,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/internal/ask"
 )
 
 // consumer is one basic.consume.

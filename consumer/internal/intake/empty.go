@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/rehop/rehop/connection"
-	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/internal/ask"
 )
 
 // ask asks the queue of a lane whether it has messages. Its channel is one that a
