@@ -382,6 +382,40 @@ func TestMessagesOfOthersThatWaitForSlowHandlers(t *testing.T) {
 	}
 }
 
+// A message that has come back half as often as the broker's own limit allows waits for a slow handler of its
+// key, so the session ends to begin anew. No copy of it goes anywhere that the session would have to wait for.
+func TestASessionOfOthersEndsWithoutCopies(t *testing.T) {
+	on(t, "3.10", topology.Quorum, func(w *fixture) {
+		w.raw(func(ch *amqp.Channel) error {
+			_, err := ch.QueueDeclare("theirs", true, false, false, false, amqp.Table{"x-queue-type": "quorum"})
+			return err
+		})
+		w.orders.Name = "theirs"
+		w.publish(2, keyed("k"))
+		w.raw(func(ch *amqp.Channel) error {
+			for range 2 * 10 {
+				m, _, err := ch.Get("theirs", false)
+				if err = errors.Join(err, m.Nack(false, true)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		r := &slowRuns{}
+		took := map[string]time.Duration{id(0): 20 * time.Minute, id(1): time.Second}
+		_, stop := w.startOn(topology.Route{Queue: "theirs"}, func(ctx context.Context, d *consumer.Delivery) error {
+			defer r.finish(d.ID)
+			return r.handle(ctx, d, took[d.ID])
+		}, consumer.Config{Concurrency: 4, KeyLimit: 1, Prefetch: 10})
+		time.Sleep(21 * time.Minute)
+		if r.done() != 2 {
+			w.Errorf("a minute after the slow handler %d of 2 are done", r.done())
+		}
+		w.stopped(stop)
+		w.has("theirs")
+	})
+}
+
 // A handler hangs, and messages of its key wait behind it. Those of other keys go on.
 func TestAHandlerThatHangsKeepsItsKeyAlone(t *testing.T) {
 	on(t, "4.3", topology.Quorum, func(w *fixture) {

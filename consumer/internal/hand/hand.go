@@ -134,7 +134,9 @@ func (h *Hand) CopyEnded(v Verb, now time.Time, out *Out, ms ...*Message) {
 	for _, m := range ms {
 		m.In.lane.copying.ended(m)
 		m.settle(v, now, out)
-		m.In.lane.tell() // of one that no worker had, too
+		if l := m.In.lane; l.gate.stall != "" { // a session that ends waits for copies of messages that no worker had, too
+			l.Changed.set()
+		}
 	}
 	h.call(now, out)
 }

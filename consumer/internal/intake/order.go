@@ -131,7 +131,7 @@ func (s *Session) renewed() error {
 	}
 	if oldest, goesBack := s.Hand.Oldest(); oldest != nil && !goesBack && returnsOf(oldest) >= s.limit()/2 && why != hand.ErrSuspects {
 		s.Lane.TakeBack(0, true, time.Now(), &s.out)
-		return nil
+		return s.renewed() // nobody tells, if there is no copy to wait for
 	}
 	s.bound(why, time.Now())
 	return why

@@ -26,7 +26,7 @@ var shardMutants = []mutant{
 	{"a pause is one of the first shard alone", []edit{{"consumer/pause.go",
 		"	for _, r := range c.runs {\n		r.setPaused(paused)\n", "	for _, r := range c.runs[:min(1, len(c.runs))] {\n		r.setPaused(paused)\n"}}},
 	{"messages that wait in place are handled in a pause", []edit{{"consumer/internal/hand/gate.go",
-		"	case !g.paused.IsZero(), g.stall.why == errFinishing, g.probe != nil:", "	case g.stall.why == errFinishing, g.probe != nil:"}}},
+		"	case !g.paused.IsZero(), g.stall == finishing, g.probe != nil:", "	case g.stall == finishing, g.probe != nil:"}}},
 	{"messages in order go back one by one in a pause", []edit{{"consumer/internal/hand/gate.go",
 		"	case l.gate.isOpen(), l.Ordered:\n", "	case l.gate.isOpen():\n"}}},
 	{"a session in order begins with one message where consumers may have died", []edit{{"consumer/internal/intake/order.go",
