@@ -22,7 +22,8 @@ import (
 // A look is one passive declaration for each queue, on a channel of its own. All
 // processes get the same numbers, so one process of a service is enough; if several
 // watch, use max and not sum. A queue that does not exist has no numbers, and neither
-// has one whose leader does not answer the broker. Messages that a consumer has in hand are
+// has one whose leader is too slow to answer the broker. A broker gives zeros for a queue whose
+// leader is down. Messages that a consumer has in hand are
 // not counted. After three looks that failed the numbers are
 // gone until a look succeeds.
 func (t *Telemetry) WatchQueues(ctx context.Context, conn *connection.Conn, every time.Duration, specs ...topology.Spec) error {

@@ -112,7 +112,7 @@ func declarePlan(ctx context.Context, conn *connection.Conn, specs []Spec) (plan
 		}
 		p, err := d.declare(&first)
 		for i, s := range p.shards {
-			p.warnOfBeyond(s, left[i])
+			p.warnOfBeyond(d.have.vhost, s, left[i])
 		}
 		return p, err
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/rehop/rehop/internal/exchange"
 	"github.com/rehop/rehop/internal/levels"
 	"github.com/rehop/rehop/internal/route"
+	"github.com/rehop/rehop/internal/transport"
 )
 
 // ErrInUse is wrapped by the error of [Delete] when a queue holds messages or has
@@ -30,8 +31,9 @@ var ErrInUse = errors.New("in use")
 // If a queue holds messages or has consumers, Delete deletes nothing, and the
 // error names each such queue and wraps [ErrInUse]. Nor does it delete anything while the
 // leader of a quorum queue is away, because a broker says of such a queue that it is empty
-// (3.10 to 4.3). So Delete consumes from each queue that seems to be empty, for a moment,
-// and needs permission to read it. An [Exchange] that others still
+// (3.10 to 4.3). So Delete consumes from each queue that seems to be empty, for a moment, on
+// a socket of its own, and needs permission to read it. A message that it gets by doing so goes
+// back: before 4.3, in a queue without a delivery limit, behind later ones. An [Exchange] that others still
 // bind to stays, and the error names it too. The exchanges of work queues and [Lanes],
 // [Lanes.Exchange] among them, are deleted with all their bindings.
 //
@@ -69,9 +71,11 @@ func remove(ctx context.Context, conn *connection.Conn, specs []Spec, inUse bool
 		if err != nil {
 			return struct{}{}, err
 		}
-		look := c.counted
-		if inUse {
-			look = c.passive
+		look := c.passive
+		if !inUse {
+			v := c.visitor()
+			defer v.close()
+			look = v.counted
 		}
 		queues, err := d.existingQueues(look)
 		if err == nil && !inUse {
@@ -144,7 +148,7 @@ type depth struct {
 }
 
 // passive returns the answer to a look at a queue, and whether it exists. The depth may be
-// unknown, and that of a queue whose leader is down is that of an empty one; see counted.
+// unknown, and that of a queue whose leader is down is that of an empty one; see visitor.
 func (c *caller) passive(name string) (d depth, exists bool, err error) {
 	if err = c.open(); err != nil {
 		return d, false, fmt.Errorf("topology: look at queue %q: %w", name, err)
@@ -163,18 +167,41 @@ func (c *caller) passive(name string) (d depth, exists bool, err error) {
 	return d, false, fmt.Errorf("topology: look at queue %q: %w", name, refused)
 }
 
-// counted is passive for a caller that deletes what is empty. A queue that seems to be
-// empty is visited, which takes a leader, and then looked at again. An unknown depth is
-// an error.
-func (c *caller) counted(name string) (d depth, exists bool, err error) {
-	d, exists, err = c.known(name)
+// visitor looks into queues that seem to be empty. A queue without a leader ends the socket of a
+// consumer (541) or answers it never, so the visitor has a socket of its own.
+type visitor struct {
+	*caller
+	apart *connection.Conn
+}
+
+func (c *caller) visitor() *visitor {
+	apart := transport.Inside.Conn(c.conn).Apart("delete").(*connection.Conn)
+	return &visitor{&caller{ctx: c.ctx, conn: apart}, apart}
+}
+
+func (v *visitor) close() {
+	v.caller.close()
+	_ = v.apart.Close() // nothing is in flight on it
+}
+
+// visitTimeout is for a node that is cut off from its cluster: it answers no consumer.
+const visitTimeout = 15 * time.Second
+
+// counted is passive for what is deleted where it is empty. A queue that seems to be empty is
+// visited, which takes a leader, and then looked at again. An unknown depth is an error.
+func (v *visitor) counted(name string) (d depth, exists bool, err error) {
+	d, exists, err = v.known(name)
 	if err != nil || !exists || d.Ready > 0 || d.Consumers > 0 {
 		return d, exists, err
 	}
-	took, err := ask.Visit(c.ctx, c.session, name, "rehop-delete")
-	switch refused, err := c.result(err); {
-	case err != nil:
-		return d, false, fmt.Errorf("topology: look into queue %q, which seems to be empty: %w", name, err)
+	ctx, cancel := context.WithTimeout(v.ctx, visitTimeout)
+	defer cancel()
+	took, err := ask.Visit(ctx, v.session, name, "rehop-delete")
+	switch refused, err := v.result(err); {
+	case context.Cause(v.ctx) != nil:
+		return d, false, fmt.Errorf("topology: look into queue %q: %w", name, context.Cause(v.ctx))
+	case err != nil: // not wrapped: there is no sense in another try at once
+		return d, false, rehop.WithClass(fmt.Errorf("topology: queue %q seems to be empty and does not answer a consumer, so nobody knows what it holds: %s", name, err), rehop.ClassTransient)
 	case refused != nil && refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
 		return d, false, nil
 	case refused != nil && refused.Code == amqp.AccessRefused:
@@ -185,11 +212,11 @@ func (c *caller) counted(name string) (d depth, exists bool, err error) {
 		d.Ready = 1
 		return d, true, nil
 	}
-	return c.known(name)
+	return v.known(name)
 }
 
-func (c *caller) known(name string) (d depth, exists bool, err error) {
-	d, exists, err = c.passive(name)
+func (v *visitor) known(name string) (d depth, exists bool, err error) {
+	d, exists, err = v.passive(name)
 	if err == nil && exists && d.Unknown {
 		err = rehop.WithClass(fmt.Errorf("topology: look at queue %q: its leader does not answer, so nobody knows what it holds", name), rehop.ClassTransient)
 	}

@@ -54,7 +54,9 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 	_, err = again(ctx, func() (struct{}, error) {
 		c := caller{ctx: ctx, conn: conn}
 		defer c.close()
-		queues, err := former.unusedWaits(&c, used)
+		v := c.visitor()
+		defer v.close()
+		queues, err := former.unusedWaits(&c, v, used)
 		if err == nil {
 			err = usedQueues(queues)
 		}
@@ -71,7 +73,7 @@ func DeleteWaits(ctx context.Context, conn *connection.Conn, former, current Wor
 }
 
 // unusedWaits returns the wait queues for the waits of w that are not in use.
-func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []depth, err error) {
+func (w WorkQueue) unusedWaits(c *caller, v *visitor, used map[string]bool) (queues []depth, err error) {
 	if err := c.open(); err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func (w WorkQueue) unusedWaits(c *caller, used map[string]bool) (queues []depth,
 			names = append(names, other)
 		}
 		for _, name := range names {
-			q, exists, err := c.counted(name)
+			q, exists, err := v.counted(name)
 			if err != nil {
 				return nil, err
 			}

@@ -18,7 +18,8 @@ import (
 // VerifyAs is [Verify] for a program with these roles: it also compares the permissions of the user
 // of conn with what such a program needs, see [Plan.Permissions]. A difference of class
 // [DriftForbidden] names each queue and exchange that the permissions lack, and the command that
-// grants them. Permissions for other names, such as ".*", are no difference.
+// grants them. Permissions for other names, such as ".*", are no difference. Without roles VerifyAs
+// is Verify.
 //
 // RabbitMQ shows permissions to administrators only: the login of
 // connection.Config.ManagementURL needs the tag administrator, and the user of conn does not. For
@@ -63,11 +64,12 @@ func (c *caller) lacking(p Plan, user string, roles []Role) (list []Difference, 
 	if api == nil {
 		return nil, []string{"connection.Config.ManagementURL is empty"}
 	}
-	err := c.sameCluster(api)
-	var granted Permissions
-	if err == nil {
-		granted.Configure, granted.Write, granted.Read, err = api.Permissions(c.ctx, user)
+	if err := c.sameCluster(api); err != nil {
+		return nil, []string{err.Error()}
 	}
+	var granted Permissions
+	var err error
+	granted.Configure, granted.Write, granted.Read, err = api.Permissions(c.ctx, user)
 	switch {
 	case errors.Is(err, management.ErrRefused):
 		return nil, []string{"the broker shows them to administrators only, and the login of ManagementURL is none"}
@@ -113,9 +115,9 @@ func (p Plan) forbidden(vhost, user string, granted Permissions, roles []Role) (
 		}
 		slices.Sort(names)
 		lacks = append(lacks, of.kind+" on "+strings.Join(names, ", "))
-		has = append(has, fmt.Sprintf("%s %s", of.kind, of.granted))
+		has = append(has, fmt.Sprintf("%s %q", of.kind, of.granted))
 		if *of.remedy = of.needs; of.granted != "" && of.granted != "^$" {
-			*of.remedy = of.granted + "|" + of.needs
+			*of.remedy = of.needs + "|" + of.granted // in this order, because the broker's expression may end in an open \Q
 		}
 	}
 	if len(lacks) == 0 {

@@ -33,7 +33,8 @@ const (
 	//
 	// A publish to a queue by its name takes write on amq.default, the default exchange, and the
 	// broker asks for nothing on the queue. So this user may publish to every queue of the virtual
-	// host. A publisher that may not reach them all publishes to an Exchange that the work queue is bound to.
+	// host. A publisher that may not reach them all publishes to an Exchange that the work queue is bound
+	// to, without Delays, whose exchanges lead to each of their targets.
 	RolePublish Role = "publish"
 )
 

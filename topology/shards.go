@@ -10,6 +10,7 @@ import (
 
 	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/delay"
+	"github.com/rehop/rehop/internal/ctl"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -264,7 +265,7 @@ func (c *caller) unread(all []Shards) (list []Difference, err error) {
 }
 
 // warnOfBeyond says which shards beyond Count exist.
-func (p *Plan) warnOfBeyond(s Shards, list []beyond) {
+func (p *Plan) warnOfBeyond(vhost string, s Shards, list []beyond) {
 	for _, b := range list {
 		switch {
 		case b.unknown:
@@ -273,7 +274,7 @@ func (p *Plan) warnOfBeyond(s Shards, list []beyond) {
 			p.warn(s.Name, fmt.Sprintf("Count is %d, and another process consumes %q: it knows a larger Count, and sends keys to other shards than this process does until both know one Count", s.Count, b.queue))
 		default:
 			p.Notes = append(p.Notes, fmt.Sprintf("%s: Count is %d, and %q of a larger Count is left, empty and without a consumer as it seems: "+
-				"delete it and its waits when rabbitmqctl list_queues shows no messages in them", s.Name, s.Count, b.queue))
+				"delete it and its waits when there are no messages in them (%s)", s.Name, s.Count, b.queue, ctl.Command("rabbitmqctl list_queues", vhost, "name", "messages")))
 		}
 	}
 }

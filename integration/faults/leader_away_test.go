@@ -3,6 +3,7 @@ package faults
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,9 +109,17 @@ func TestNothingIsDeletedWhileALeaderIsAway(t *testing.T) {
 					if d := depth(); d.Ready != 0 {
 						t.Fatalf("the broker answers %+v: without the zeros this test shows nothing", d)
 					}
-					if err = tt.delete(t.Context(), conn, w); err == nil {
-						t.Errorf("%s reports no error", tt.what)
+					beside, err := conn.Session(t.Context(), connection.Consume)
+					if err != nil {
+						t.Fatal(err)
 					}
+					if err = tt.delete(t.Context(), conn, w); err == nil || !strings.Contains(err.Error(), "nobody knows what it holds") {
+						t.Errorf("%s: %v", tt.what, err)
+					}
+					if err := beside.Err(); err != nil {
+						t.Errorf("%s has ended the sessions of others: %v", tt.what, err)
+					}
+					_ = beside.Close()
 					heal()
 					poll.Until(t, time.Minute, "the messages are seen again", func() bool { return depth().Ready == 20 })
 				})

@@ -79,11 +79,27 @@ func DepthOf(ctx context.Context, channel *connection.Session, queue string) (d 
 		if err != nil {
 			return Depth{Unknown: true}, err
 		}
-		if d = (Depth{q.Messages, q.Consumers, false}); d != (Depth{}) || time.Since(asked) < silence {
+		took := time.Since(asked)
+		if d = (Depth{q.Messages, q.Consumers, false}); d != (Depth{}) || took < silence {
+			return d, nil
+		}
+		// The way to a broker that is far away takes as long. A channel.flow asks no queue.
+		asked = time.Now()
+		if err = channel.Do(ctx, func(ch *amqp.Channel) error { return ch.Flow(true) }); err != nil {
+			return Depth{Unknown: true}, err
+		}
+		if took-time.Since(asked) < silence {
 			return d, nil
 		}
 	}
 	return Depth{Unknown: true}, nil
+}
+
+// IsGone reports whether a broker has said that there is no such queue. Of one whose node is down it says
+// so as well, in other words.
+func IsGone(err error) bool {
+	var reason *amqp.Error
+	return errors.As(err, &reason) && reason.Code == amqp.NotFound && rehop.ClassOf(reason) != rehop.ClassTransient
 }
 
 // Refused says why a queue cannot be consumed.
@@ -92,7 +108,7 @@ func Refused(queue string, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &reason) && reason.Code == amqp.NotFound && rehop.ClassOf(reason) != rehop.ClassTransient:
+	case IsGone(err):
 		return fmt.Errorf("consumer: queue %q does not exist: declare it first: %w", queue, err)
 	case errors.As(err, &reason) && reason.Code == amqp.PreconditionFailed && strings.Contains(reason.Reason, "rabbit_stream_queue"):
 		return fmt.Errorf("consumer: queue %q is a stream: read it with a client that keeps its offset, want a quorum or a classic queue: %w", queue, err)

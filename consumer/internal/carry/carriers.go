@@ -162,8 +162,8 @@ func (c *Carriers) exists(ctx context.Context, queue string) bool {
 	return c.ready(ctx, queue) >= 0
 }
 
-// ready returns how many messages of a queue are not sent to anybody, -1 if that is not
-// known.
+// ready returns how many messages of a queue are not sent to anybody, -1 if the broker does not
+// say that there is such a queue.
 func (c *Carriers) ready(ctx context.Context, queue string) int {
 	channel, err := c.Conn.Session(ctx, connection.Consume)
 	if err != nil {

@@ -54,7 +54,7 @@ func (l *Lane) mayTake(now time.Time) (ok bool, again time.Time) {
 	return ok, again
 }
 
-// tell has the session look at Wants while the gate is not open. It needs mu held.
+// tell has the session look at Room and Ended while the gate is not open. It needs mu held.
 func (l *Lane) tell() {
 	if !l.gate.isOpen() {
 		l.Changed.set()

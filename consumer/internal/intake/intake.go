@@ -15,6 +15,7 @@ import (
 	"github.com/rehop/rehop/consumer/internal/consumertimeout"
 	"github.com/rehop/rehop/consumer/internal/durations"
 	"github.com/rehop/rehop/consumer/internal/hand"
+	"github.com/rehop/rehop/internal/ask"
 )
 
 // Config of a Session.
@@ -131,8 +132,11 @@ func (s *Session) Run(ctx context.Context) error {
 			s.reopens = nil
 			s.Hand.BeginAgain(hand.Visiting, time.Now(), &s.out)
 		case answer := <-s.live.answers:
-			s.visited(answer, ctx.Err() != nil)
-			err = s.renewed()
+			if s.visited(answer, ctx.Err() != nil); ask.IsGone(answer.err) {
+				err = answer.err // broker 3.10.8 does not always cancel the consuming of a queue that is deleted (measured)
+			} else {
+				err = s.renewed()
+			}
 		case _, ok := <-s.cancelled:
 			if ok { // this consumer, or an earlier one with messages here
 				return s.cancelledByBroker()

@@ -177,7 +177,7 @@ func (s *Session) bound(why error, now time.Time) {
 		return
 	}
 	oldest, _ := s.Hand.Oldest()
-	if s.Hand.Stop.Err() != nil || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0 {
+	if errors.Is(context.Cause(s.Hand.Stop), hand.ErrWaited) || oldest != nil && returnsOf(oldest) >= s.fewReturns() && s.Lane.Busy() == 0 {
 		s.Bound.set(1, s.Handled.Load(), now)
 	}
 }

@@ -81,8 +81,8 @@ func (c change) isNone() bool { return len(c.Differences)+len(c.Engines)+len(c.N
 
 func changeOf(old, next written, vhost string) (c change, err error) {
 	// The broker has what others declare for both.
-	others := slices.DeleteFunc(old.others, func(d topology.Difference) bool {
-		return !slices.ContainsFunc(next.others, func(also topology.Difference) bool { return also.Kind == d.Kind && also.Name == d.Name })
+	others := slices.DeleteFunc(slices.Clone(old.others), func(d topology.Difference) bool {
+		return !next.leaves(d)
 	})
 	file, err := withOthers(old.file, vhost, others)
 	if err != nil {
@@ -119,7 +119,7 @@ func changeOf(old, next written, vhost string) (c change, err error) {
 	}
 	for _, now := range drift.Plan.Engines {
 		for _, was := range old.plan.Engines {
-			if was.Queue == now.Queue && was.Engine != now.Engine && len(was.Waits) > 0 && !replaced(drift, now.Queue) {
+			if was.Queue == now.Queue && was.Engine != now.Engine && len(was.Waits) > 0 && len(now.Waits) > 0 && !replaced(drift, now.Queue) {
 				c.Engines = append(c.Engines, engineChange{now.Queue, was.Engine, now.Engine, now.Why, engineEffect[now.Engine]})
 			}
 		}
@@ -188,6 +188,10 @@ func inWords(d topology.Difference, old, next written) topology.Difference {
 	switch {
 	case d.Class == topology.DriftMissing && d.Expected == byOthers:
 		d.Effect = "NEW needs it, and topology.Declare of NEW returns an error without it"
+	case d.Class == topology.DriftMissing && old.leaves(d):
+		d.Found = byOthers
+		d.Effect = "others declared it for OLD: if it has another form, topology.Declare of NEW returns an error"
+		d.Remedy = "see what form it has: rehop topology verify NEW"
 	case d.Class == topology.DriftMissing:
 		d.Remedy = addIt
 		switch {
@@ -248,6 +252,11 @@ func withParts(list []topology.Difference, whole string, parts []topology.Differ
 	}
 	list[at].Expected += "; with " + with
 	return list
+}
+
+// leaves reports whether a file needs a part that others declare.
+func (w written) leaves(d topology.Difference) bool {
+	return slices.ContainsFunc(w.others, func(o topology.Difference) bool { return o.Kind == d.Kind && o.Name == d.Name })
 }
 
 func sortedKeys[T any](m map[string]T) []string { return slices.Sorted(maps.Keys(m)) }
@@ -362,10 +371,24 @@ func left(old, next written) (list []topology.Difference) {
 		}
 	}
 	for _, name := range old.plan.Exchanges() {
-		ofOthers := slices.ContainsFunc(next.others, func(d topology.Difference) bool { return d.Kind == "exchange" && d.Name == name })
-		if !ofOthers && !slices.Contains(next.plan.Exchanges(), name) && !slices.ContainsFunc(old.plan.Engines, of(name)) {
+		ofOthers := next.leaves(topology.Difference{Kind: "exchange", Name: name})
+		if !levels.Is(name) && !ofOthers && !slices.Contains(next.plan.Exchanges(), name) && !slices.ContainsFunc(old.plan.Engines, of(name)) {
 			add("exchange", "exchange-extra", name, "it stays with its bindings", "delete it when nothing publishes to it")
 		}
+	}
+	delays := map[string]bool{}
+	for _, name := range old.plan.Queues() {
+		switch whole := old.wholeOf(name); {
+		case slices.Contains(next.plan.Queues(), name):
+		case levels.Is(name):
+			delays[whole] = true
+		case whole == "": // dead letters that are specified by themselves
+			add("queue", "queue-extra", name, "it stays with what is in it", "when it is empty and nothing sends to it: topology.Delete with OLD")
+		}
+	}
+	for _, whole := range sortedKeys(delays) {
+		add("delays", "queue-extra", whole, "they stay: delayed messages come as before, and other services of the virtual host may use them",
+			"when no service uses them: topology.Delete with OLD")
 	}
 	return list
 }

@@ -209,12 +209,22 @@ func (a *app) page(ctx context.Context, o deskOptions, queues []string, made boo
 		sources = append(sources, c)
 	}
 	var specs []topology.Spec
+	seen := map[string]bool{}
 	for _, file := range o.specs {
 		more, err := a.specifications(file)
 		if err != nil {
 			return nil, err
 		}
-		specs = append(specs, more...)
+		for _, s := range more { // a consumer and a publisher have the same in their files
+			text, err := topology.MarshalSpecs(s)
+			if err != nil {
+				return nil, err
+			}
+			if !seen[string(text)] {
+				seen[string(text)] = true
+				specs = append(specs, s)
+			}
+		}
 	}
 	starter := who()
 	page, err := web.New(web.Config{

@@ -25,7 +25,7 @@ func TestTheDeskWantsATokenWhereOthersCanReachIt(t *testing.T) {
 	s.run(exitUsage, "desk", "--listen", "127.0.0.1:0", "--tls-cert", "cert.pem")
 	s.prints("both of --tls-cert and --tls-key")
 	twice := s.TempDir() + "/twice.json"
-	must(t, os.WriteFile(twice, []byte(`{"specs": [{"work_queue": {"name": "orders"}}, {"work_queue": {"name": "orders"}}]}`), 0o600))
+	must(t, os.WriteFile(twice, []byte(`{"specs": [{"work_queue": {"name": "orders"}}, {"work_queue": {"name": "orders", "type": "classic"}}]}`), 0o600))
 	t.Setenv("REHOP_DESK_TOKEN", "")
 	s.run(exitUsage, "desk", "--listen", "127.0.0.1:0", "--specs", twice)
 	s.prints(`--specs: queue "orders" is specified twice`)

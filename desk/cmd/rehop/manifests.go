@@ -98,7 +98,7 @@ func manifests(definitions []byte, at reference) (manifestList, error) {
 	list := manifestList{APIVersion: "v1", Kind: "List", Items: []manifest{}}
 	add := func(kind, name string, p part, spec map[string]any) {
 		m := manifest{APIVersion: "rabbitmq.com/v1beta1", Kind: kind, Spec: spec}
-		m.Metadata.Name = resourceName(name, p.Vhost)
+		m.Metadata.Name = resourceName(name, at.Namespace, at.Name, p.Vhost)
 		spec["vhost"], spec["rabbitmqClusterReference"] = p.Vhost, at
 		if len(p.Arguments) > 0 {
 			spec["arguments"] = p.Arguments
@@ -141,9 +141,9 @@ func kubernetesName(flag, name string) error {
 
 // resourceName returns a name that Kubernetes takes (RFC 1123). Different parts have
 // different ones.
-func resourceName(name, vhost string) string {
+func resourceName(name string, where ...string) string {
 	const readable = 60
-	sum := sha256.Sum256([]byte(vhost + "\x00" + name))
+	sum := sha256.Sum256([]byte(strings.Join(append(where, name), "\x00")))
 	head := strings.Trim(notInResourceNames.ReplaceAllString(strings.ToLower(name), "-"), "-")
 	head = strings.Trim(head[:min(len(head), readable)], "-")
 	return strings.TrimPrefix(fmt.Sprintf("%s-%s", head, hex.EncodeToString(sum[:5])), "-")

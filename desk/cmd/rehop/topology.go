@@ -232,6 +232,9 @@ SPECS is a file, or - for the standard input.`,
 				return err
 			}
 			roles, err := rolesOf(names)
+			if err == nil && len(roles) == 0 && c.Flags().Changed("role") {
+				err = usage(errors.New("--role is empty, want declare, consume or publish, or several with commas between them"))
+			}
 			if err != nil {
 				return err
 			}

@@ -30,6 +30,12 @@ func TestATopologyIsReviewed(t *testing.T) {
 	text3, err := topology.MarshalSpecs(topology.WorkQueue{Name: "orders"})
 	must(t, err)
 	other := write("other.json", text3)
+	text5, err := topology.MarshalSpecs(topology.WorkQueue{Name: "orders"}, topology.Delays{Queues: []string{"orders"}}, topology.DeadLetterQueue{Name: "lost"})
+	must(t, err)
+	delayed := write("delayed.json", text5)
+	text6, err := topology.MarshalSpecs(topology.WorkQueue{Name: "orders", Existing: true})
+	must(t, err)
+	theirs := write("theirs.json", text6)
 	text4, err := topology.MarshalSpecs(specs[0], topology.WorkQueue{Name: "bills", Type: topology.Classic, Bindings: specs[1].(topology.WorkQueue).Bindings, Waits: delay.Schedule{time.Minute}})
 	must(t, err)
 	classic := write("classic.json", text4)
@@ -57,6 +63,9 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"a change that leaves a wait behind", "compare " + longer + " " + file + " --broker 4.3", exitPartly, "- queue bills.wait.2"},
 		{"a change that leaves a work queue and an exchange behind", "compare " + file + " " + other + " --broker 4.3", exitPartly, "- queue bills (queue-extra)"},
 		{"a change of a type", "compare " + file + " " + classic + " --broker 4.3", exitPartly, "topology.Declare returns an error, so no program that declares it starts"},
+		{"delays that NEW has no use for", "compare " + delayed + " " + other + " --broker 4.3", exitPartly, "- delays rehop.delays.1s (queue-extra)"},
+		{"dead letters by themselves that NEW has no use for", "compare " + delayed + " " + other + " --broker 4.3", exitPartly, "- queue lost (queue-extra)"},
+		{"a queue of others that NEW declares itself", "compare " + theirs + " " + other + " --broker 4.3", exitPartly, "others declared it for OLD"},
 		{"no change", "compare " + file + " " + file + " --broker 3.10", exitDone, "no difference"},
 		{"no change of what others declare", "compare " + ofOthers + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
 		{"another key to an exchange of others", "compare " + ofOthers + " " + otherKey + " --broker 4.3", exitPartly, "+ binding shop --bill.#--> bills"},
@@ -64,6 +73,7 @@ func TestATopologyIsReviewed(t *testing.T) {
 		{"an exchange that NEW leaves to others", "compare " + ownShop + " " + ofOthers + " --broker 4.3", exitDone, "no difference"},
 		{"two files from the standard input", "compare - - --broker 4.3", exitUsage, "OLD and NEW are both -"},
 		{"permissions of two roles", "permissions " + file + " --broker 4.0 --vhost b --role declare,publish", exitDone, "rabbitmqctl set_permissions -p b USER \\\n  '^(bills|bills\\.dlq|bills\\.rehop\\..*|bills\\.wait\\..*|shop)$'"},
+		{"a role that is empty", "verify " + file + " --role=", exitUsage, "--role is empty"},
 		{"a role that is none", "permissions " + file + " --broker 4.0 --role read", exitUsage, `--role is "read", want declare, consume or publish`},
 		{"no role", "permissions " + file + " --broker 4.0", exitUsage, "needs --role"},
 		{"manifests for an operator", "manifests " + file + " --broker 4.3 --cluster rabbit --vhost b", exitDone, `"deletionPolicy": "retain"`},
