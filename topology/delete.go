@@ -201,7 +201,7 @@ func (v *visitor) counted(name string) (d depth, exists bool, err error) {
 	case context.Cause(v.ctx) != nil:
 		return d, false, fmt.Errorf("topology: look into queue %q: %w", name, context.Cause(v.ctx))
 	case err != nil: // not wrapped: there is no sense in another try at once
-		return d, false, rehop.WithClass(fmt.Errorf("topology: queue %q seems to be empty and does not answer a consumer, so nobody knows what it holds: %s", name, err), rehop.ClassTransient)
+		return d, false, rehop.WithClass(fmt.Errorf("topology: queue %q seems to be empty and does not answer a consumer, so nobody knows what it holds: %s", name, err.Error()), rehop.ClassTransient)
 	case refused != nil && refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
 		return d, false, nil
 	case refused != nil && refused.Code == amqp.AccessRefused:
