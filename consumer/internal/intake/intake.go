@@ -132,7 +132,7 @@ func (s *Session) Run(ctx context.Context) error {
 			s.reopens = nil
 			s.Hand.BeginAgain(hand.Visiting, time.Now(), &s.out)
 		case answer := <-s.live.answers:
-			if s.visited(answer, ctx.Err() != nil); ask.IsGone(answer.err) {
+			if s.visited(answer, ctx.Err() != nil); ask.IsGone(answer.err) && s.Hand.Counts().Unsettled == 0 {
 				err = answer.err // broker 3.10.8 does not always cancel the consuming of a queue that is deleted (measured)
 			} else {
 				err = s.renewed()
