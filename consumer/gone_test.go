@@ -12,7 +12,7 @@ import (
 	"github.com/rehop/rehop/topology"
 )
 
-// deafConn is that of a client that says in its handshake that it wants no basic.cancel.
+// deafConn is the connection of a client whose handshake asks for no basic.cancel.
 type deafConn struct{ net.Conn }
 
 func (c deafConn) Write(p []byte) (int, error) {

@@ -7,6 +7,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/ask"
 )
 
 // checkTargets looks at the foreign queues that messages are to be delayed to,
@@ -32,7 +33,7 @@ func (c *caller) checkTarget(name string) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("topology: %s: %w", look.what, err)
-	case refused != nil && refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
+	case refused != nil && ask.IsGone(refused):
 		return look.explain(refused)
 	case refused != nil:
 		return nil // its node is down, or the user may not look

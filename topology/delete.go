@@ -161,7 +161,7 @@ func (c *caller) passive(name string) (d depth, exists bool, err error) {
 		return d, false, fmt.Errorf("topology: look at queue %q: %w", name, err)
 	case refused == nil:
 		return d, true, nil
-	case refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
+	case ask.IsGone(refused):
 		return d, false, nil
 	}
 	return d, false, fmt.Errorf("topology: look at queue %q: %w", name, refused)
@@ -202,7 +202,7 @@ func (v *visitor) counted(name string) (d depth, exists bool, err error) {
 		return d, false, fmt.Errorf("topology: look into queue %q: %w", name, context.Cause(v.ctx))
 	case err != nil: // not wrapped: there is no sense in another try at once
 		return d, false, rehop.WithClass(fmt.Errorf("topology: queue %q seems to be empty and does not answer a consumer, so nobody knows what it holds: %s", name, err.Error()), rehop.ClassTransient)
-	case refused != nil && refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
+	case refused != nil && ask.IsGone(refused):
 		return d, false, nil
 	case refused != nil && refused.Code == amqp.AccessRefused:
 		return d, false, fmt.Errorf("topology: %w to look into queue %q, which seems to be empty: give the user read on it: %w", errNoPermission, name, refused)

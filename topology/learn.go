@@ -8,7 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/rehop/rehop"
+	"github.com/rehop/rehop/internal/ask"
 	"github.com/rehop/rehop/internal/route"
 )
 
@@ -67,7 +67,7 @@ func (c *caller) argumentsIfAny(q plannedQueue) (args amqp.Table, exists bool, e
 		return nil, false, fmt.Errorf("topology: look at queue %q: %w", q.Name, err)
 	case refused == nil:
 		return q.Args, true, nil
-	case refused.Code == amqp.NotFound && rehop.ClassOf(refused) != rehop.ClassTransient:
+	case ask.IsGone(refused):
 		return nil, false, nil
 	case refused.Code == amqp.PreconditionFailed:
 		args, err = c.argumentsOf(q, refused)

@@ -189,13 +189,13 @@ func (s Shards) source() route.Source {
 // beyond is a shard that exists although Count is too small for it.
 type beyond struct {
 	queue     string
-	consumers int
+	consumers int    // -1: the broker does not say
 	messages  int    // in the fullest of its queue and its waits
 	in        string // that queue
-	unknown   bool   // of one of them the broker does not say it
+	unknown   bool   // the broker does not say it of one of them
 }
 
-func (b beyond) unread() bool { return b.messages > 0 && b.consumers == 0 && !b.unknown }
+func (b beyond) unread() bool { return b.messages > 0 && b.consumers == 0 }
 
 // shardsBeyond returns the shards that a larger Count has left, as far as the names tell and the
 // user may look.
@@ -207,6 +207,9 @@ func (s Shards) shardsBeyond(c *caller) (list []beyond, err error) {
 			return list, lookable(err)
 		}
 		found := beyond{queue: name, consumers: q.Consumers, messages: q.Ready, in: name, unknown: q.Unknown}
+		if q.Unknown {
+			found.consumers = -1
+		}
 		for k := range s.Waits {
 			wait, exists, err := c.passive(route.WaitQueue(name, k+1))
 			if err != nil {

@@ -375,7 +375,7 @@ type Room struct {
 	Blocked bool      // slots are free, and no message of another key can come
 }
 
-// Room returns the Room of the latest session of a lane, given the prefetch of an open gate.
+// Room returns the Counts of the session and the wants of its lane, given the prefetch of an open gate.
 func (s *Session) Room(prefetch int) Room {
 	l := s.lane
 	l.hand.mu.Lock()

@@ -62,7 +62,7 @@ one of them may be - for the standard input.`,
 
 // change is what happens on a broker that has what OLD declares when NEW is declared.
 type change struct {
-	Differences []topology.Difference `json:"differences"` // Found is that of OLD, and Expected that of NEW
+	Differences []topology.Difference `json:"differences"` // Found is what OLD has, and Expected what NEW has
 	Engines     []engineChange        `json:"engines"`
 	Notes       []string              `json:"notes"` // of NEW that OLD does not have
 	Stops       bool                  `json:"stops"` // something has to stop before NEW can be declared
