@@ -48,38 +48,6 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-func TestOnceInATransaction(t *testing.T) {
-	inShop(t, "", func(s *shop) {
-		db := s.database()
-		outbox := openStore(s.ctx, db)
-		// begin tx
-		handler := func(ctx context.Context, d *consumer.Delivery) error {
-			tx, err := db.BeginTx(ctx, nil)
-			if err != nil {
-				return err
-			}
-			defer tx.Rollback()
-			first, err := outbox.Once(ctx, tx, d.Queue, d.ID)
-			if err != nil || !first {
-				return err // nil for a message that was handled before
-			}
-			if _, err := tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", d.ID); err != nil {
-				return err
-			}
-			return tx.Commit()
-		}
-		// end tx
-		for range 2 {
-			check(handler(s.ctx, &consumer.Delivery{Queue: "orders", ID: "order-7"}))
-		}
-		var n int
-		check(db.QueryRow("SELECT count(*) FROM orders").Scan(&n))
-		if n != 1 {
-			s.Errorf("%d rows, want 1", n)
-		}
-	})
-}
-
 func TestOnceWithACall(t *testing.T) {
 	inShop(t, "", func(s *shop) {
 		conn := s.conn
@@ -134,36 +102,5 @@ func TestOnceWithACall(t *testing.T) {
 		if n != 1 || charged["order-7"] < 5 || charged["order-8"] != 1 {
 			s.Errorf("%d rows, want 1; charges %v", n, charged)
 		}
-	})
-}
-
-func TestOutbox(t *testing.T) {
-	inShop(t, "", func(s *shop) {
-		ctx, conn := s.ctx, s.conn
-		s.declare(orders)
-		db := s.database()
-		order, body := Order{ID: "7", Customer: "Anna"}, []byte("{}")
-		// begin outbox
-		outbox, err := store.Open(ctx, db, store.SQLite, store.Config{Conn: conn, KeepOrder: true}) // in each process that shares the table
-		check(err)
-
-		tx, err := db.BeginTx(ctx, nil)
-		check(err)
-		defer tx.Rollback()
-		_, err = tx.ExecContext(ctx, "INSERT INTO orders (id) VALUES (?)", order.ID)
-		check(err)
-		_, err = outbox.PutTx(ctx, tx, producer.Message{Exchange: "shop", RoutingKey: "order.taken", OrderKey: order.Customer, Body: body})
-		check(err)
-		check(tx.Commit())
-
-		plain, err := producer.New(conn, producer.Config{}) // without a Fallback
-		check(err)
-		forwarder, err := outbox.NewForwarder(plain, store.ForwardConfig{})
-		check(err)
-		go forwarder.Run(ctx) // in one process or in each
-		// end outbox
-		defer plain.Close()
-		after(time.Minute)
-		s.ready("orders", 1)
 	})
 }
