@@ -112,7 +112,7 @@ func included(b markdown.Block) (text, why string) {
 func TestBlocksAreOfKnownLanguages(t *testing.T) {
 	for _, p := range pages(t) {
 		for _, b := range blocks(t, p) {
-			if !slices.Contains([]string{"go", "sh", "text", "go.mod", "mermaid"}, b.Lang) {
+			if !slices.Contains([]string{"go", "sh", "text", "go.mod", "mermaid", "yaml"}, b.Lang) {
 				t.Errorf("%v: no test reads blocks of %s", b, b.Lang)
 			}
 		}
