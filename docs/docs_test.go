@@ -272,3 +272,32 @@ func TestBlocksOfModulesAreTrue(t *testing.T) {
 		}
 	}
 }
+
+// Whoever is woken by an alert finds its name, and what to do.
+func TestAlertsAreExplained(t *testing.T) {
+	alert := regexp.MustCompile(`(?m)^ *- alert: (\w+)$`)
+	row := regexp.MustCompile("(?m)^\\| `(Rehop\\w+)` \\|")
+	rules, err := os.ReadFile(filepath.Join(root, "otel/alerts/rehop.yml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := func(found [][]string) (list []string) {
+		for _, f := range found {
+			list = append(list, f[1])
+		}
+		return list
+	}
+	want := names(alert.FindAllStringSubmatch(string(rules), -1))
+	if len(want) == 0 {
+		t.Fatal("no alert in the rules")
+	}
+	for _, page := range []string{"observability.md", "zh-CN/observability.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := names(row.FindAllStringSubmatch(string(text), -1)); !slices.Equal(got, want) {
+			t.Errorf("%s explains %v, want %v", page, got, want)
+		}
+	}
+}
