@@ -46,15 +46,3 @@ func TestExamplesWithADatabase(t *testing.T) {
 		})
 	}
 }
-
-// The module of the pages has no driver of PostgreSQL either. Its example is run as a file, with
-// the modules of the workspace, on a server of its own where one is installed.
-func TestPagesOnPostgreSQL(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), "go", "test", "-count=1", "-v", "./examples/testdata/postgres_test.go").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	if strings.Contains(string(out), "--- SKIP") {
-		t.Skipf("%s", out)
-	}
-}

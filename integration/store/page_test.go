@@ -1,23 +1,20 @@
-// Package examples runs the code of docs/once.md on a PostgreSQL of its own. It is in testdata
-// because the module of the pages has no driver for it; TestPagesOnPostgreSQL runs it.
-package examples
+package store_test
 
 import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib"
-
+	"github.com/rehop/rehop"
 	"github.com/rehop/rehop/connection"
 	"github.com/rehop/rehop/consumer"
-	"github.com/rehop/rehop/integration/store/database"
+	"github.com/rehop/rehop/integration/poll"
 	"github.com/rehop/rehop/producer"
 	"github.com/rehop/rehop/rehoptest"
 	"github.com/rehop/rehop/store"
@@ -36,17 +33,12 @@ func check(err error) {
 	}
 }
 
-func TestPostgreSQL(t *testing.T) {
-	server, err := database.Start(t.Context(), database.PostgreSQL)
-	if err != nil && strings.Contains(err.Error(), "not installed") {
-		t.Skip(err)
-	}
-	check(err)
-	defer server.Close()
-	_, url, err := server.Create(t.Context(), "shop")
-	check(err)
-	t.Setenv("DATABASE_URL", url)
+// The web service of docs/once.md stores each order and its message once, while the broker is away too.
+func TestTheWebServiceOfThePage(t *testing.T) {
+	onOnly(t, store.PostgreSQL, func(t *testing.T, p place) { testTheWebServiceOfThePage(t, p.source) })
+}
 
+func testTheWebServiceOfThePage(t *testing.T, databaseURL string) {
 	broker, err := rehoptest.NewBroker(rehoptest.Config{})
 	check(err)
 	defer broker.Close()
@@ -59,7 +51,7 @@ func TestPostgreSQL(t *testing.T) {
 	check(topology.Declare(ctx, conn, topology.Exchange{Name: "shop"}, bills))
 	mux := http.NewServeMux()
 	// begin web
-	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL")) // with the import _ "github.com/jackc/pgx/v5/stdlib"
+	db, err := sql.Open("pgx", databaseURL) // with the import _ "github.com/jackc/pgx/v5/stdlib"
 	check(err)
 	outbox, err := store.Open(ctx, db, store.PostgreSQL, store.Config{Conn: conn, KeepOrder: true}) // in each process; makes its tables
 	check(err)
@@ -102,8 +94,15 @@ func TestPostgreSQL(t *testing.T) {
 	check(err)
 	go forwarder.Run(ctx) // in one process or in each
 	// end web
-	defer plain.Close()
-	defer db.Close()
+	defer func() {
+		cancel()
+		poll.Until(t, time.Minute, "the forwarder has ended", func() bool {
+			var h *rehop.HealthError
+			return errors.As(forwarder.Health(), &h) && !h.Degraded
+		})
+		plain.Close()
+		db.Close()
+	}()
 	_, err = db.ExecContext(ctx, "CREATE TABLE orders (id TEXT PRIMARY KEY)")
 	check(err)
 	_, err = db.ExecContext(ctx, "CREATE TABLE bills (id TEXT PRIMARY KEY)")
