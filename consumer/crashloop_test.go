@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -245,6 +246,53 @@ func TestACrashLoopSparesOtherQueues(t *testing.T) {
 				if limit := 25 * len(tt.guilty); l.runs > limit {
 					w.Errorf("%d processes, want %d at most", l.runs, limit)
 				}
+			})
+		})
+	}
+}
+
+// While messages of one shard are handled of which consumers may have died, the others wait. Health says so, and
+// the log; both name the shard.
+func TestSuspectsOfOneShardKeepTheOthersWaiting(t *testing.T) {
+	for _, keyLimit := range []int{0, 1} {
+		t.Run(fmt.Sprint("key limit ", keyLimit), func(t *testing.T) {
+			onNewest(t, func(w *fixture) {
+				s := w.shards(3)
+				log := &lines{}
+				for n := range 8 {
+					w.publishTo("bills.00", id(n), id(n))
+				}
+				c, stop := w.startOn(s, func(ctx context.Context, d *consumer.Delivery) error {
+					if d.Queue == "bills.00" {
+						return slowly(40*time.Second)(ctx, d)
+					}
+					return nil
+				}, consumer.Config{Concurrency: 8, KeyLimit: keyLimit, Logger: log.logger()})
+				for range 12 {
+					time.Sleep(20 * time.Second)
+					w.broker.Cut("")
+				}
+				time.Sleep(10 * time.Second)
+				w.publishTo("bills.01", "late", "late")
+				time.Sleep(time.Minute)
+				if len(w.journal.of("late")) > 0 {
+					w.Error("a message of another shard is handled beside a suspect")
+				}
+				if status, err := health(c); status != "degraded" || !strings.Contains(err.Error(), `may have died of messages of queue "bills.00"`) || !strings.Contains(err.Error(), `queue "bills.01"`) {
+					w.Errorf("%s: %v", status, err)
+				}
+				time.Sleep(10 * time.Minute)
+				if done := w.journal.count(consumer.DispositionDone); done != 9 {
+					w.Errorf("%d messages are done, want 9", done)
+				}
+				if status, err := health(c); status != "healthy" {
+					w.Errorf("%s: %v", status, err)
+				}
+				if len(log.with("no message of another queue")) == 0 {
+					w.Error("the log does not say so")
+				}
+				w.has("bills.dlq")
+				w.stopped(stop)
 			})
 		})
 	}
