@@ -193,7 +193,11 @@ func TestACrashLoopInShards(t *testing.T) {
 		for _, version := range versions {
 			t.Run(fmt.Sprintf("%s, in order %t", version, inOrder), func(t *testing.T) {
 				t.Parallel()
-				testACrashLoopInShards(t, pool.Of(t, version), inOrder)
+				n := pool.Of(t, version)
+				if !inOrder {
+					table.Cell(t, ruleCrashApart, n.Column, string(topology.Quorum))
+				}
+				testACrashLoopInShards(t, n, inOrder)
 			})
 		}
 	}
