@@ -50,7 +50,7 @@ func (l *Lane) meets(m *Message, out *Out) {
 	h, now := l.hand, m.Received
 	t := &h.turns
 	switch {
-	case t.of == l && !m.IsSuspect() && !(l.Ordered && m.Raw.Redelivered):
+	case t.of == l && !m.IsSuspect() && (!l.Ordered || !m.Raw.Redelivered):
 		if l.latest.counts.Uncleared == 0 {
 			h.endTurn(now, out)
 		}
